@@ -13,10 +13,11 @@
 //! what is claimed on zones inside it, its *capacity* what its nodes may hand out. A *forecast* says
 //! how a claim would lie on the nodes of its zone; it binds nobody.
 //!
-//! The account is computed from the grants and stored nowhere. It knows the 64 nodes of lowest id;
-//! claims on others take nothing away. Cost: O(claims log zones) to build, see [`promises`] for
-//! the rest.
+//! The account is computed from the grants and stored nowhere. Its masks name the 64 nodes of lowest id; what
+//! the machine has beyond them is in an account of its own ([`beyond`]), and all that is asked by sets of
+//! nodes is answered from both. Cost: O(claims log zones) to build, see [`promises`] for the rest.
 
+mod beyond;
 mod fixed;
 mod promises;
 mod room;
@@ -36,8 +37,11 @@ use crate::{id::NodeId, set::NodeSet};
 /// What is promised on zones, by kind of memory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ZoneAccount {
+    /// The nodes of lowest id, as many as a mask names.
     nodes: NodeIndex,
     kinds: BTreeMap<MemoryResource, Promises>,
+    /// The account of all further nodes.
+    beyond: Option<Box<Self>>,
 }
 
 /// A set of nodes on which more is promised than there is.
@@ -94,7 +98,22 @@ impl ZoneAccount {
         claims: impl IntoIterator<Item = &'a MemoryClaim>,
         gone: &BTreeMap<(MemoryResource, NodeId), u64>,
     ) -> Self {
-        let nodes = NodeIndex::new(&inventory.nodes.iter().map(|node| node.id).collect());
+        let nodes = inventory.nodes.iter().map(|node| node.id).collect();
+        let mut account = Self::empty(inventory, &nodes, gone, NodeIndex::LARGEST);
+        account.enter(claims.into_iter().collect());
+        account
+    }
+
+    /// Nothing promised; `most` nodes are in one mask.
+    fn empty(
+        inventory: &Inventory,
+        nodes: &NodeSet,
+        gone: &BTreeMap<(MemoryResource, NodeId), u64>,
+        most: usize,
+    ) -> Self {
+        let further: NodeSet = nodes.iter().skip(most).collect();
+        let beyond = (!further.is_empty()).then(|| Box::new(Self::empty(inventory, &further, gone, most)));
+        let nodes = NodeIndex::new(&nodes.iter().take(most).collect());
         let supplies: Vec<_> = nodes.ids().iter().map(|id| inventory.node(*id)).collect();
         let resources = supplies.iter().flatten().flat_map(|node| node.allocatable.keys());
         let mut kinds: BTreeMap<_, _> = resources.map(|resource| (*resource, Promises::default())).collect();
@@ -105,15 +124,13 @@ impl ZoneAccount {
             };
             let capacity = supplies.iter().map(|node| node.map_or(0, left));
             let new = Promises::new(capacity.collect());
-            *promises = if matches!(resource, MemoryResource::Hugepages(_)) { new.fixed() } else { new };
+            *promises = if is_fixed(*resource) { new.fixed() } else { new };
         }
-        let mut account = Self { nodes, kinds };
-        account.enter(claims);
-        account
+        Self { nodes, kinds, beyond }
     }
 
-    /// Enters all claims.
-    fn enter<'a>(&mut self, claims: impl IntoIterator<Item = &'a MemoryClaim>) {
+    /// Enters what claims have on the nodes of the masks.
+    fn enter_here<'a>(&mut self, claims: impl IntoIterator<Item = &'a MemoryClaim>) {
         let mut kinds: Vec<_> = self.kinds.iter_mut().map(|(kind, all)| (*kind, all, Zones::new())).collect();
         for claim in claims.into_iter().filter(|claim| claim.bytes > 0) {
             let zone = self.nodes.mask(&claim.zone);
@@ -130,22 +147,46 @@ impl ZoneAccount {
 
     /// What can be promised on a zone in addition.
     pub fn free(&self, zone: &NodeSet, resource: MemoryResource) -> u64 {
-        self.of(resource).map_or(0, |promises| promises.free(self.nodes.mask(zone)))
+        let (mask, further) = self.parts_of(zone);
+        let here = self.free_on(mask, resource);
+        match further {
+            None => here,
+            Some((beyond, zone)) if mask == 0 => beyond.free(&zone, resource),
+            // It may be taken from the nodes of one part alone.
+            Some((beyond, zone)) if is_fixed(resource) => here.min(beyond.free(&zone, resource)),
+            Some((beyond, zone)) => here.saturating_add(beyond.free(&zone, resource)),
+        }
     }
 
     /// Can this be promised on a zone in addition?
     pub fn fits(&self, zone: &NodeSet, resource: MemoryResource, bytes: u64) -> bool {
-        self.fits_on(self.nodes.mask(zone), resource, bytes)
+        match self.parts_of(zone) {
+            (mask, None) => self.fits_on(mask, resource, bytes),
+            (0, Some((beyond, zone))) => beyond.fits(&zone, resource, bytes),
+            _ => bytes == 0 || self.free(zone, resource) >= bytes,
+        }
     }
 
     /// What the nodes of a zone may hand out.
     pub fn capacity(&self, zone: &NodeSet, resource: MemoryResource) -> u64 {
-        self.of(resource).map_or(0, |promises| promises.capacity(self.nodes.mask(zone)))
+        let (mask, further) = self.parts_of(zone);
+        let there = further.map_or(0, |(beyond, zone)| beyond.capacity(&zone, resource));
+        self.capacity_on(mask, resource).saturating_add(there)
     }
 
     /// What is promised on zones inside this one.
     pub fn usage(&self, zone: &NodeSet, resource: MemoryResource) -> u64 {
-        self.of(resource).map_or(0, |promises| promises.usage(self.nodes.mask(zone)))
+        let (mask, further) = self.parts_of(zone);
+        let there = further.map_or(0, |(beyond, zone)| beyond.usage(&zone, resource));
+        self.of(resource).map_or(0, |promises| promises.usage(mask)).saturating_add(there)
+    }
+
+    /// What one arrangement of all claims leaves on a zone: adds up over nodes, and is never more than what is
+    /// free.
+    pub fn left(&self, zone: &NodeSet, resource: MemoryResource) -> u64 {
+        let (mask, further) = self.parts_of(zone);
+        let there = further.map_or(0, |(beyond, zone)| beyond.left(&zone, resource));
+        self.left_on(mask, resource).saturating_add(there)
     }
 
     /// How a claim would lie on the nodes of a zone: on the lowest first, as far as others leave room.
@@ -156,11 +197,20 @@ impl ZoneAccount {
 
     /// Enters another claim, whether it fits or not.
     pub fn promise(&mut self, zone: &NodeSet, resource: MemoryResource, bytes: u64) -> MemoryClaim {
-        let mask = self.nodes.mask(zone);
+        let mut by_node = self.lay(zone, resource, bytes);
+        let laid = by_node.values().fold(0u64, |all, bytes| all.saturating_add(*bytes));
+        if let Some(lowest) = zone.first().filter(|_| bytes > laid) {
+            *by_node.entry(lowest).or_insert(0) += bytes - laid;
+        }
+        MemoryClaim { resource, zone: zone.clone(), bytes, by_node }
+    }
+
+    /// Enters a claim on the nodes of a mask; how it lies there, as far as there is room.
+    fn lay_here(&mut self, zone: Mask, resource: MemoryResource, bytes: u64) -> BTreeMap<NodeId, u64> {
         let mut by_node = BTreeMap::new();
         let mut rest = bytes;
-        if let Some(promises) = self.kinds.get_mut(&resource).filter(|_| mask != 0 && bytes > 0) {
-            let zone = promises.zone(mask);
+        if let Some(promises) = self.kinds.get_mut(&resource).filter(|_| zone != 0 && bytes > 0) {
+            let zone = promises.zone(zone);
             promises.note(zone, bytes);
             for (node, laid) in promises.settle(zone) {
                 let laid = laid.min(rest);
@@ -170,23 +220,27 @@ impl ZoneAccount {
                 }
             }
         }
-        if let Some(lowest) = zone.first().filter(|_| rest > 0) {
-            *by_node.entry(lowest).or_insert(0) += rest;
-        }
-        MemoryClaim { resource, zone: zone.clone(), bytes, by_node }
+        by_node
     }
 
     /// Every zone with a claim that has less than what is claimed inside it, narrow ones first. Where
     /// no single zone is too small and several together are, the nodes that they share. Empty exactly
     /// when all promises can be kept.
     pub fn overcommitted(&self, resource: MemoryResource) -> Vec<Overcommit> {
-        let Some(promises) = self.of(resource) else { return Vec::new() };
-        let over = |mask: &Mask| Overcommit {
-            zone: self.nodes.nodes(*mask),
-            usage: promises.taken(*mask),
-            capacity: promises.capacity(*mask),
+        let of = |promises: &Promises| -> Vec<Overcommit> {
+            let over = |mask: &Mask| Overcommit {
+                zone: self.nodes.nodes(*mask),
+                usage: promises.taken(*mask),
+                capacity: promises.capacity(*mask),
+            };
+            promises.overcommitted().iter().map(over).collect()
         };
-        promises.overcommitted().iter().map(over).collect()
+        let mut all = self.of(resource).map(of).unwrap_or_default();
+        if let Some(beyond) = &self.beyond {
+            all.extend(beyond.overcommitted(resource));
+            all.sort_by_key(|over| over.zone.len());
+        }
+        all
     }
 
     /// Positions of nodes in masks of this account.
@@ -234,6 +288,12 @@ impl ZoneAccount {
     /// The same with one kind of memory only.
     fn clone_of(&self, resource: MemoryResource) -> Self {
         let kinds = self.of(resource).map(|promises| (resource, promises.clone()));
-        Self { nodes: self.nodes.clone(), kinds: kinds.into_iter().collect() }
+        let beyond = self.beyond.as_ref().map(|beyond| Box::new(beyond.clone_of(resource)));
+        Self { nodes: self.nodes.clone(), kinds: kinds.into_iter().collect(), beyond }
     }
+}
+
+/// Does memory of this kind stay where it was taken?
+const fn is_fixed(resource: MemoryResource) -> bool {
+    matches!(resource, MemoryResource::Hugepages(_))
 }

@@ -37,6 +37,35 @@ fn of(capacity: &[u64], claims: &[MemoryClaim]) -> ZoneAccount {
     ZoneAccount::of_claims(&inventory(&capacity), claims)
 }
 
+/// The account of these claims where a mask names so many nodes only.
+fn in_parts(inventory: &Inventory, claims: &[MemoryClaim], most: usize) -> ZoneAccount {
+    let all = inventory.nodes.iter().map(|node| node.id).collect();
+    let mut account = ZoneAccount::empty(inventory, &all, &BTreeMap::new(), most);
+    account.enter(claims.iter().collect());
+    account
+}
+
+fn sum_of(capacity: &[u64], zone: &NodeSet) -> u64 {
+    zone.iter().filter_map(|node| capacity.get(node.0 as usize)).sum()
+}
+
+#[test]
+fn claim_over_several_parts_lies_in_each_as_forecast() {
+    let inventory = inventory(&[(8, 8); 4]);
+    let mut account = in_parts(&inventory, &[], 2);
+    let wide = account.promise(&nodes(0b1111), MEMORY, 20);
+    assert_eq!(wide.by_node, BTreeMap::from([(NodeId(0), 8), (NodeId(1), 8), (NodeId(2), 4)]));
+    let claims = [wide, MemoryClaim { by_node: BTreeMap::from([(NodeId(3), 6)]), ..claim(0b1100, 6) }];
+    let account = in_parts(&inventory, &claims, 2);
+    assert_eq!([0b0011, 0b1100, 0b0100, 0b1111].map(|zone| account.free(&nodes(zone), MEMORY)), [0, 6, 6, 6]);
+    assert_eq!(account.left(&nodes(0b1111), MEMORY), 6);
+    assert_eq!(account.usage(&nodes(0b1111), MEMORY), 26);
+    // Pages may all be taken from one part.
+    let pages = MemoryClaim { resource: PAGES, ..claim(0b0110, 5) };
+    let account = in_parts(&inventory, &[pages], 2);
+    assert_eq!([0b0010, 0b0100, 0b1000].map(|zone| account.free(&nodes(zone), PAGES)), [3, 3, 8]);
+}
+
 /// What is left of a set of nodes by the definition.
 fn slack(capacity: &[u64], claims: &[MemoryClaim], set: u64) -> i128 {
     let there = capacity.iter().enumerate().filter(|(node, _)| set >> node & 1 == 1);
@@ -222,6 +251,35 @@ proptest! {
             let set = (0..6).filter(|node| zone.contains(NodeId(*node))).fold(0, |set, node| set | 1 << node);
             prop_assert_eq!(slack(&capacity, &claims, set), i128::from(there) - i128::from(usage));
         }
+    }
+
+    /// The same where a mask names a few nodes only.
+    #[test]
+    fn claims_that_fit_in_parts_can_be_kept_together(
+        (capacity, wishes) in any_state(),
+        most in 1usize..=3,
+        resource in prop::sample::select(vec![MEMORY, PAGES]),
+    ) {
+        let both: Vec<_> = capacity.iter().map(|bytes| (*bytes, *bytes)).collect();
+        let inventory = inventory(&both);
+        let of = |claims: &[MemoryClaim]| in_parts(&inventory, claims, most);
+        let mut made: Vec<MemoryClaim> = Vec::new();
+        for wish in wishes.into_iter().filter(|wish| wish.bytes > 0) {
+            let account = of(&made);
+            let free = account.free(&wish.zone, resource);
+            prop_assert!(free <= ZoneAccount::of_claims(&inventory, &made).free(&wish.zone, resource));
+            prop_assert_eq!(account.capacity(&wish.zone, resource), sum_of(&capacity, &wish.zone));
+            if account.fits(&wish.zone, resource, wish.bytes) {
+                prop_assert!(wish.bytes <= free);
+                let by_node = account.split(&wish.zone, resource, wish.bytes);
+                prop_assert_eq!(by_node.values().sum::<u64>(), wish.bytes);
+                prop_assert!(by_node.iter().all(|(node, bytes)| wish.zone.contains(*node) && *bytes > 0));
+                made.push(MemoryClaim { resource, by_node, ..wish });
+                prop_assert!(of(&made).overcommitted(resource).is_empty());
+            }
+        }
+        // By the account that sees all nodes at once.
+        prop_assert!(ZoneAccount::of_claims(&inventory, &made).overcommitted(resource).is_empty());
     }
 
     /// Claims are made one after another where they fit, with their forecasts: everything adds up,

@@ -238,8 +238,7 @@ impl<'a> MemoryWish<'a> {
         let nodes = self.allowed.map(|allowed| pool.memory.dram.intersection(allowed));
         let nodes = nodes.as_ref().unwrap_or(&pool.memory.dram);
         // As it is forecast to lie: what could move to slower memory does not do so for this one.
-        let mask = zones.account.nodes().mask(nodes);
-        let free = zones.account.left_on(mask, MemoryResource::Memory).min(self.bytes);
+        let free = zones.account.left(nodes, MemoryResource::Memory).min(self.bytes);
         let ever = zones.account.capacity(nodes, MemoryResource::Memory).min(self.bytes);
         (free >= self.bytes, free >= ever - ever / 2)
     }

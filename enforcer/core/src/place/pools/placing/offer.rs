@@ -203,8 +203,11 @@ impl Placing<'_> {
     ) -> Result<BTreeMap<String, Vec<String>>, Obstacle> {
         let asked = wanted.container.devices.iter().filter(|(_, count)| **count > 0);
         let mut devices = BTreeMap::new();
+        let all = self.inventory.cpu_nodes();
+        // A mask that cannot name every node names those of the pool.
+        let named = if all.len() > NodeIndex::LARGEST { &pool.cpu_nodes } else { &all };
         for (resource, count) in asked {
-            let nodes = NodeIndex::of(&self.inventory.machine, &self.inventory.cpu_nodes());
+            let nodes = NodeIndex::of(&self.inventory.machine, named);
             let stock =
                 DeviceStock::new(self.inventory, allocations, &nodes, self.pod, wanted.index, resource);
             let ids = device::assign(&stock, *count, Some(nodes.mask(&pool.cpu_nodes)));

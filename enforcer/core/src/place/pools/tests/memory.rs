@@ -1,7 +1,11 @@
 //! Kinds of memory, zones, and who is moved.
 
 use super::{machines::*, *};
-use crate::place::MemoryPriority;
+use crate::{
+    id::NodeId,
+    place::{MemoryPriority, MemoryResource, memory::ZoneAccount},
+    topology::synth::Machine,
+};
 
 const RESERVED: &str = "[reserved]\ncpus = '750m'";
 
@@ -204,10 +208,7 @@ fn the_reason_says_where_the_memory_is_that_the_pool_does_not_have() {
 
 /// A socket of 8 CPUs and 16 GiB with slow memory beside it, and one of the same size without.
 fn with_slow_memory() -> Topology {
-    use crate::{
-        id::NodeId,
-        topology::{MemoryKind, synth::Machine},
-    };
+    use crate::topology::MemoryKind;
     Machine::new().sockets(2).memory_only(NodeId(2), 64, MemoryKind::Cxl, NodeId(0)).build()
 }
 
@@ -322,4 +323,47 @@ fn ordinary_memory_is_gone_where_others_lie_though_they_could_be_slow() {
     node.run(Pod::new("first").guaranteed(500, 15 * gib).last(on_node_0));
     let second = node.run(Pod::new("second").guaranteed(500, 12 * gib));
     assert_eq!((node.pool(&second), node.mems(&second).as_str()), ("socket #1", "1-2"));
+}
+
+/// 66 packages of one node with two CPUs and 16 GiB.
+fn large() -> Machine {
+    Machine::new().sockets(66).cores(2).threads(1).memory_gib(16)
+}
+
+#[test]
+fn memory_beyond_the_64th_node_is_promised_once() {
+    const GIB: u64 = 1 << 30;
+    let mut node = Node::new(large().build(), "");
+    let within = |pod: Pod| pod.last(|container| container.allowed_nodes = Some(nodes("63-65")));
+    for number in 0..3 {
+        let name = node.run(within(Pod::new(&format!("a{number}")).guaranteed(1000, 9 * GIB)));
+        assert_eq!(node.grant(&name).mems.len(), 1, "{name}: {:?}", node.grant(&name));
+    }
+    let taken: NodeSet = node.allocations.iter().flat_map(|(_, grant)| grant.mems.iter()).collect();
+    assert_eq!(taken.to_string(), "63-65");
+    // Of each node 7 GiB are left.
+    let account = ZoneAccount::new(&node.inventory, &node.allocations, |_| false);
+    let free = |zone: &str| account.free(&nodes(zone), MemoryResource::Memory) / GIB;
+    assert_eq!([free("63"), free("64"), free("65"), free("63-65")], [7, 7, 7, 21]);
+    let name = node.run(within(Pod::new("b").guaranteed(1000, 9 * GIB)));
+    assert!(node.grant(&name).mems.len() > 1, "{:?}", node.grant(&name));
+    // Others get wider zones for it, where there is room.
+    node.run(within(Pod::new("c").guaranteed(1000, 13 * GIB)));
+    let account = ZoneAccount::new(&node.inventory, &node.allocations, |_| false);
+    assert!(account.overcommitted(MemoryResource::Memory).is_empty());
+}
+
+#[test]
+fn device_beyond_the_64th_node_is_taken_beside_the_cpus() {
+    let device = |id: &str, node: u32| DeviceUnit {
+        resource: "vendor.com/gpu".into(),
+        id: id.into(),
+        nodes: NodeSet::from_iter([NodeId(node)]),
+    };
+    let mut node = Node::with_devices(large().build(), "", vec![device("a", 3), device("b", 65)]);
+    let name = node.run(Pod::new("p").guaranteed(1000, 1 << 30).hint("x", "65").last(|container| {
+        container.devices.insert("vendor.com/gpu".into(), 1);
+    }));
+    assert_eq!(node.nodes(&name), "65");
+    assert_eq!(node.grant(&name).devices["vendor.com/gpu"], ["b"]);
 }

@@ -56,14 +56,12 @@ pub(super) struct Promise<'a> {
 pub(super) struct Others<'a> {
     promises: Vec<Promise<'a>>,
     by_zone: OnceCell<BTreeMap<NodeSet, u64>>,
-    /// Can all of them be kept at once?
-    are_kept: OnceCell<bool>,
 }
 
 impl<'a> Others<'a> {
     /// Those with these promises.
     pub(super) fn new(promises: Vec<Promise<'a>>) -> Self {
-        Self { promises, by_zone: OnceCell::new(), are_kept: OnceCell::new() }
+        Self { promises, by_zone: OnceCell::new() }
     }
 
     fn by_zone(&self) -> &BTreeMap<NodeSet, u64> {
@@ -111,12 +109,6 @@ impl Zones<'_> {
             return Some(ZoneOffer { zone: new.zone.clone(), moved: Vec::new(), moved_bytes: 0 });
         }
         let others = others();
-        // A promise on nodes that the account does not know changes nothing for anybody.
-        let is_counted = self.account.nodes().mask(new.zone) != 0;
-        let are_kept = || self.account.overcommitted(MemoryResource::Memory).is_empty();
-        if !is_counted && *others.are_kept.get_or_init(are_kept) {
-            return Some(ZoneOffer { zone: new.zone.clone(), moved: Vec::new(), moved_bytes: 0 });
-        }
         let everybody: Vec<Promise<'_>> = others.promises.iter().copied().chain([new]).collect();
         let mut after = others.by_zone().clone();
         add(&mut after, new.zone, new.bytes);
