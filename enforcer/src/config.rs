@@ -18,11 +18,12 @@ use enforcer_core::{
     policy::Policy,
     workload::{cut_at, printable},
 };
+use serde_json::Value;
 use thiserror::Error;
 
 use self::{
     kinds::misfit,
-    place::{excerpt, position, span_of},
+    place::{excerpt, position, span_of, written_span},
 };
 use crate::host::{read_bytes, written_text};
 
@@ -85,16 +86,25 @@ impl ConfigError {
     }
 }
 
+/// What a configuration file says.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Configured {
+    /// The policy.
+    pub policy: Policy,
+    /// What of the file changes nothing or is left out, each as a line that begins with its place.
+    pub notes: Vec<String>,
+}
+
 /// Reads and checks a configuration file.
-pub fn read_policy(path: &Path) -> Result<Policy, ConfigError> {
+pub fn read_config(path: &Path) -> Result<Configured, ConfigError> {
     let failed = |cause| ConfigError::Read { path: path.to_owned(), cause };
     // Not the size that the file says it has: devices say 0.
     let text = read_bytes(path, SIZE_LIMIT).and_then(written_text).map_err(failed)?;
-    parse_policy(path, &text)
+    parse(path, &text)
 }
 
-fn parse_policy(path: &Path, text: &str) -> Result<Policy, ConfigError> {
-    let schema = serde_json::from_str(SCHEMA).unwrap_or_default();
+fn parse(path: &Path, text: &str) -> Result<Configured, ConfigError> {
+    let schema: Value = serde_json::from_str(SCHEMA).unwrap_or_default();
     if let Some(wrong) = misfit(&schema, text) {
         return Err(invalid(path, text, Some(wrong.span), &wrong.problem));
     }
@@ -104,20 +114,35 @@ fn parse_policy(path: &Path, text: &str) -> Result<Policy, ConfigError> {
         let span = span_of(text, &problem.key, &problem.value, &schema);
         invalid(path, text, span, &problem.to_string())
     })?;
+    let notes = notes(path, text, &policy, &schema);
+    Ok(Configured { policy, notes })
+}
+
+/// What of the file changes nothing or is left out.
+fn notes(path: &Path, text: &str, policy: &Policy, schema: &Value) -> Vec<String> {
     // One glob that is wrong must not take the namespaces beside it away, so it refuses nothing.
-    for problem in Classifier::new(&policy.placement.pools).1 {
-        tracing::warn!("{}: {problem}; it is left out", path.display());
+    let globs = Classifier::new(&policy.placement.pools).1.into_iter();
+    let left_out = globs.map(|problem| format!("{}: {problem}; it is left out", path.display()));
+    let is_written = |key| written_span(text, key, schema).is_some();
+    let ineffective = policy.ineffective().into_iter().filter_map(|setting| {
+        let span = written_span(text, &setting.key, schema)?;
+        let is_meant = setting.unless_written.is_some_and(is_written);
+        (!is_meant).then(|| format!("{}: {setting}", at(path, text, &span)))
+    });
+    left_out.chain(ineffective).map(|note| printable(&note)).collect()
+}
+
+/// `FILE:LINE:COLUMN` of where something begins, or the file alone.
+fn at(path: &Path, text: &str, span: &Range<usize>) -> String {
+    match position(text, span.start) {
+        Some((line, column)) => format!("{}:{line}:{column}", path.display()),
+        None => path.display().to_string(),
     }
-    Ok(policy)
 }
 
 fn invalid(path: &Path, text: &str, span: Option<Range<usize>>, problem: &str) -> ConfigError {
     let problem = printable(&bounded(&suggesting(problem)));
-    let position = span.as_ref().and_then(|span| position(text, span.start));
-    let place = match position {
-        Some((line, column)) => format!("{}:{line}:{column}", path.display()),
-        None => path.display().to_string(),
-    };
+    let place = span.as_ref().map_or_else(|| path.display().to_string(), |span| at(path, text, span));
     ConfigError::Invalid { place, problem, excerpt: span.and_then(|span| excerpt(text, span)) }
 }
 
@@ -266,7 +291,7 @@ mod tests {
                 "c.toml:3:8: workload[0].unit = \"x\": a unit's name",
             ),
         ] {
-            let message = parse_policy(Path::new("c.toml"), text).unwrap_err().to_string();
+            let message = parse(Path::new("c.toml"), text).unwrap_err().to_string();
             assert!(message.starts_with(expected), "{message}");
             assert!(!message.contains('\n'), "{message}");
         }
@@ -274,7 +299,7 @@ mod tests {
 
     #[test]
     fn all_keys_that_are_expected_are_told() {
-        let message = parse_policy(Path::new("c.toml"), "colour = 1\n").unwrap_err().to_string();
+        let message = parse(Path::new("c.toml"), "colour = 1\n").unwrap_err().to_string();
         for key in
             toml::Table::try_from(Policy::default()).unwrap().keys().map(String::as_str).chain(["workload"])
         {
@@ -292,7 +317,7 @@ mod tests {
             format!("\"{long}, expected one of `{long}\" = 1"),
             format!("interval = \"unknown , expected one of `{long}\""),
         ] {
-            let message = parse_policy(Path::new("c.toml"), &text).unwrap_err().to_string();
+            let message = parse(Path::new("c.toml"), &text).unwrap_err().to_string();
             assert!(message.len() < 1000, "{}", message.len());
         }
     }
@@ -303,7 +328,7 @@ mod tests {
         let fifo = dir.path().join("fifo");
         rustix::fs::mknodat(rustix::fs::CWD, &fifo, rustix::fs::FileType::Fifo, 0o600.into(), 0).unwrap();
         for path in [fifo.as_path(), Path::new("/dev/zero")] {
-            let message = read_policy(path).unwrap_err().to_string();
+            let message = read_config(path).unwrap_err().to_string();
             assert!(message.ends_with("not a regular file"), "{message}");
         }
     }
@@ -314,18 +339,46 @@ mod tests {
             ("mode = \"observe\"\nintervall = \"5s\"\n", "2 | intervall = \"5s\"\n  | ^^^^^^^^^"),
             ("interval = \"5 parsecs\"\n", "1 | interval = \"5 parsecs\"\n  |            ^^^^^^^^^^^"),
         ] {
-            let error = parse_policy(Path::new("c.toml"), text).unwrap_err();
+            let error = parse(Path::new("c.toml"), text).unwrap_err();
             let excerpt = error.excerpt().unwrap();
             assert!(excerpt.ends_with(marked), "{excerpt}");
             assert!(!excerpt.contains("parse error") && !excerpt.contains("unknown"), "{excerpt}");
         }
-        let refused = parse_policy(Path::new("c.toml"), "interval = \"0s\"\n").unwrap_err();
+        let refused = parse(Path::new("c.toml"), "interval = \"0s\"\n").unwrap_err();
         assert_eq!(refused.excerpt(), Some("  |\n1 | interval = \"0s\"\n  |            ^^^^"));
     }
 
     #[test]
+    fn settings_of_the_file_that_change_nothing_are_named_with_their_place() {
+        let notes = |text: &str| parse(Path::new("c.toml"), text).unwrap().notes;
+        for (text, expected) in [
+            ("[placement.hints]\nprofile = 'kubelet'\npolicy = 'restricted'\n", vec![]),
+            (
+                "[placement.hints]\nprofile = 'kubelet'\nnuma-allocation-strategy = 'most-allocated'\n",
+                vec!["c.toml:3:28: placement.hints.numa_allocation_strategy: no effect: "],
+            ),
+            (
+                "[placement.hints]\nprofile = 'kubelet'\nalign_all_qos = true\n[[placement.rule]]\nscope = 'pod'\n",
+                vec![
+                    "c.toml:3:17: placement.hints.align_all_qos: no effect: ",
+                    "c.toml:4:1: placement.rule[0]: no effect: ",
+                ],
+            ),
+            ("[memory.demotion]\nidle = '5m'\n", vec!["c.toml:2:8: memory.demotion.idle: no effect: "]),
+            ("[memory.demotion]\nenabled = false\nidle = '5m'\n", vec![]),
+            ("interval = '10m'\n", vec![]),
+            ("interval = '10m'\nidle_interval = '5m'\n", vec!["c.toml:2:17: idle_interval: no effect: "]),
+            ("[placement.pools]\nreservedPoolNamespaces = ['[']\n", vec!["c.toml: ", "c.toml:2:26: "]),
+        ] {
+            let found = notes(text);
+            let begin_so = found.iter().zip(&expected).all(|(note, start)| note.starts_with(start));
+            assert!(found.len() == expected.len() && begin_so, "{text}: {found:?}");
+        }
+    }
+
+    #[test]
     fn a_file_that_is_not_there_is_named() {
-        let message = read_policy(Path::new("/no/such/file.toml")).unwrap_err().to_string();
+        let message = read_config(Path::new("/no/such/file.toml")).unwrap_err().to_string();
         assert!(message.starts_with("reading /no/such/file.toml: "), "{message}");
     }
 }

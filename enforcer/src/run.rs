@@ -32,6 +32,7 @@ use tokio::{
 use self::options::failed;
 pub use self::options::{Overrides, RecordOptions, RunError, RunOptions, declared};
 use crate::{
+    config::Configured,
     enforce::pages::Stop,
     engine::{Engine, Gate},
     kernel::clock,
@@ -310,7 +311,10 @@ impl Daemon {
     }
 
     fn try_reload(&mut self, options: &RunOptions) -> Result<(), RunError> {
-        let mut policy = options.policy()?;
+        let Configured { mut policy, notes } = options.configured()?;
+        for note in notes {
+            tracing::warn!("{note}");
+        }
         if policy.mode == Mode::Enforce && !self.engine.has_actuator() {
             return Err(RunError::NeedsRestart);
         }

@@ -35,7 +35,12 @@ struct Daemon {
 
 impl Daemon {
     fn start(mode: &str) -> Self {
-        let mut daemon = Self::spawn(mode, "127.0.0.1:0");
+        Self::start_on("127.0.0.1:0", &format!("mode = \"{mode}\"\n"))
+    }
+
+    /// With further lines of the configuration.
+    fn start_on(listen: &str, further: &str) -> Self {
+        let mut daemon = Self::spawn_with(listen, further);
         let serving = daemon.said("serving http://");
         let (_, rest) = serving.split_once("http://").unwrap();
         daemon.address = rest.split('/').next().unwrap().parse().unwrap();
@@ -44,10 +49,13 @@ impl Daemon {
     }
 
     fn spawn(mode: &str, listen: &str) -> Self {
+        Self::spawn_with(listen, &format!("mode = \"{mode}\"\n"))
+    }
+
+    fn spawn_with(listen: &str, further: &str) -> Self {
         let config = tempfile::tempdir().unwrap();
         let file = config.path().join("config.toml");
-        fs::write(&file, format!("interval = \"1h\"\nmode = \"{mode}\"\n{}", control(config.path())))
-            .unwrap();
+        fs::write(&file, format!("interval = \"1h\"\n{further}{}", control(config.path()))).unwrap();
         let mut command = program(&["run", "--metrics-listen", listen, "--config"]);
         command.arg(&file).arg("--state-dir").arg(config.path().join("state"));
         let mut child = command.spawn().unwrap();
@@ -69,9 +77,14 @@ impl Daemon {
 
     /// Status and body.
     fn ask(&self, path: &str) -> (u16, String) {
+        self.ask_with(path, "")
+    }
+
+    /// The same with further lines of the request's head.
+    fn ask_with(&self, path: &str, head: &str) -> (u16, String) {
         let mut stream = TcpStream::connect(self.address).unwrap();
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
-        write!(stream, "GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").unwrap();
+        write!(stream, "GET {path} HTTP/1.1\r\nHost: localhost\r\n{head}Connection: close\r\n\r\n").unwrap();
         let mut answer = String::new();
         stream.read_to_string(&mut answer).unwrap();
         let (head, body) = answer.split_once("\r\n\r\n").unwrap();
@@ -81,9 +94,13 @@ impl Daemon {
     /// The body, once the daemon gives one and it has this text: a report is served a moment after the
     /// line of its tick is printed.
     fn get(&self, path: &str, text: &str) -> String {
+        self.get_with(path, "", text)
+    }
+
+    fn get_with(&self, path: &str, head: &str, text: &str) -> String {
         let until = Instant::now() + PATIENCE;
         loop {
-            match self.ask(path) {
+            match self.ask_with(path, head) {
                 (200, body) if body.contains(text) => return body,
                 answer if Instant::now() > until => panic!("{path}: {answer:?}"),
                 _ => thread::yield_now(),
@@ -114,6 +131,28 @@ impl Daemon {
         assert_eq!(status.signal(), None, "it ended by itself");
         status.code()
     }
+}
+
+#[test]
+fn everything_but_probes_takes_the_token() {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    fs::write(file.path(), "0123456789abcdef\n").unwrap();
+    let token = format!("[metrics]\ntoken_file = {:?}\n", file.path());
+    let daemon = Daemon::start_on("127.0.0.1:0", &token);
+    daemon.get("/live", "");
+    for path in ["/metrics", "/report.json", "/report.html"] {
+        assert_eq!(daemon.ask(path).0, 401, "{path}");
+        assert_eq!(daemon.ask_with(path, "Authorization: Bearer 0123456789abcdeX\r\n").0, 401, "{path}");
+        daemon.get_with(path, "Authorization: Bearer 0123456789abcdef\r\n", "");
+    }
+    assert_eq!(daemon.end(Signal::TERM), Some(0));
+    // Beyond loopback and without a token: figures, and no reports.
+    let daemon = Daemon::start_on("0.0.0.0:0", "");
+    daemon.get("/metrics", "numa_enforcer_");
+    for path in ["/report.json", "/report.html"] {
+        assert_eq!(daemon.ask(path).0, 403, "{path}");
+    }
+    assert_eq!(daemon.end(Signal::TERM), Some(0));
 }
 
 /// A control socket that no other daemon of this host has.

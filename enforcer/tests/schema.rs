@@ -84,4 +84,6 @@ fn the_example_in_the_documentation_is_valid() {
         "{}",
         String::from_utf8_lossy(&output.stderr)
     );
+    // Nothing in it is without effect.
+    assert_eq!(String::from_utf8_lossy(&output.stderr), "");
 }

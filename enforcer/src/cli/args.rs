@@ -10,13 +10,7 @@ mod replay;
 mod rule;
 mod top;
 
-use std::{
-    ffi::OsString,
-    net::{AddrParseError, SocketAddr},
-    path::PathBuf,
-    str::FromStr,
-    time::Duration,
-};
+use std::{ffi::OsString, net::SocketAddr, path::PathBuf, str::FromStr, time::Duration};
 
 use clap::{
     ArgAction, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum,
@@ -328,9 +322,12 @@ pub struct Doctor {
     /// How to show it.
     #[arg(short, long, value_enum, default_value = "table")]
     pub output: TableOrJson,
-    /// Where the daemon keeps its journal of original values.
-    #[arg(long, value_name = "DIR", default_value_os_t = default_state_dir())]
-    pub state_dir: PathBuf,
+    /// Configuration of the daemon, for where its state and its kubelet are.
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+    /// Where the daemon keeps its journal of original values; of the configuration unless given.
+    #[arg(long, value_name = "DIR")]
+    pub state_dir: Option<PathBuf>,
 }
 
 /// Arguments of `run`.
@@ -375,7 +372,7 @@ pub struct Run {
     #[arg(long, value_name = "ADDRESS|off")]
     pub metrics_listen: Option<MetricsListen>,
     /// Serve the probes /live and /ready there, too [default: none]
-    #[arg(long, value_name = "ADDRESS")]
+    #[arg(long, value_name = "ADDRESS", value_parser = address_and_port)]
     pub probes_listen: Option<SocketAddr>,
     /// When it ends, put back every original value, as `restore` does.
     ///
@@ -571,11 +568,16 @@ pub enum MetricsListen {
 }
 
 impl FromStr for MetricsListen {
-    type Err = AddrParseError;
+    type Err = String;
 
-    fn from_str(text: &str) -> Result<Self, AddrParseError> {
-        if text == "off" { Ok(Self::Off) } else { text.parse().map(Self::At) }
+    fn from_str(text: &str) -> Result<Self, String> {
+        if text == "off" { Ok(Self::Off) } else { address_and_port(text).map(Self::At) }
     }
+}
+
+/// As in the configuration.
+fn address_and_port(text: &str) -> Result<SocketAddr, String> {
+    text.parse().map_err(|_bare| "this is not an address and a port, as in `127.0.0.1:9477`".to_owned())
 }
 
 impl From<MetricsListen> for Option<SocketAddr> {

@@ -21,13 +21,11 @@ use enforcer_core::{
 use super::{
     Exit, args, baseline,
     client::{self, NoDaemon},
-    exit::of_config,
-    root,
+    config_file, root,
     seen::Seen,
     terminal, what_if, whole_file,
 };
 use crate::{
-    config::read_policy,
     discover::topology::read_topology,
     enforce::{
         cpuset::CpusetTree,
@@ -61,13 +59,7 @@ impl TryFrom<args::Audit> for Options {
             file: args.write,
             sample: args.sample,
             only_misaligned: args.only == Some(args::Only::Misaligned),
-            policy: args
-                .config
-                .as_deref()
-                .map(read_policy)
-                .transpose()
-                .map_err(of_config)?
-                .unwrap_or_default(),
+            policy: config_file::read(args.config.as_deref())?.unwrap_or_default(),
             baseline: args.baseline.as_deref().map(baseline::read).transpose()?.unwrap_or_default(),
             fail_on: args.fail_on.into(),
         })

@@ -14,6 +14,7 @@ mod baseline;
 mod capture;
 mod client;
 mod completions;
+mod config_file;
 mod control;
 mod doctor;
 mod exit;

@@ -15,13 +15,8 @@ use enforcer_core::{
     trial,
 };
 
-use super::{
-    Exit, UsageError, args,
-    exit::{of_config, of_input},
-    machine, terminal,
-};
+use super::{Exit, UsageError, args, config_file, exit::of_input, machine, terminal};
 use crate::{
-    config::read_policy,
     discover::manifest::{Steps, read_devices, read_steps},
     report::{json, plan_table},
 };
@@ -44,7 +39,7 @@ impl TryFrom<args::Plan> for Options {
         if inputs.filter(standard_input).count() > 1 {
             return Err(UsageError("standard input (`-`) can be read only once".into()).into());
         }
-        let policy = args.config.as_deref().map(read_policy).transpose().map_err(of_config)?;
+        let policy = config_file::read(args.config.as_deref())?;
         let settings = policy.unwrap_or_default().placement;
         let pods: Vec<&Path> = args.pods.iter().map(PathBuf::as_path).collect();
         let steps = read_steps(&pods, args.steps.as_deref()).map_err(of_input)?;
@@ -59,6 +54,9 @@ impl TryFrom<args::Plan> for Options {
             let file = args.config.as_deref().unwrap_or(Path::new("configuration"));
             UsageError(format!("{}: {error}", file.display()))
         })?;
+        if let Some(absent) = inventory.absent_cpus(&settings) {
+            terminal::note(&absent.to_string());
+        }
         Ok(Self { inventory, settings, steps, format: args.output, explain: args.explain })
     }
 }

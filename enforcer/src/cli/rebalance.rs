@@ -7,9 +7,8 @@ use enforcer_core::{
     declarations::Declarations, model::Model, owner::Owners, place::Inventory, policy::Policy,
 };
 
-use super::{Exit, args, exit::of_config, root, seen::Seen, terminal, what_if};
+use super::{Exit, args, config_file, root, seen::Seen, terminal, what_if};
 use crate::{
-    config::read_policy,
     discover::topology::read_topology,
     host::HostRoot,
     report::{json, rebalance_text},
@@ -27,7 +26,7 @@ impl TryFrom<args::Plan> for Options {
     type Error = anyhow::Error;
 
     fn try_from(args: args::Plan) -> anyhow::Result<Self> {
-        let policy = args.config.as_deref().map(read_policy).transpose().map_err(of_config)?;
+        let policy = config_file::read(args.config.as_deref())?;
         Ok(Self {
             host: root::resolve(None)?,
             format: args.output,

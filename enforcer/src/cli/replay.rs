@@ -9,9 +9,8 @@ use std::{
 use anyhow::{Context, anyhow};
 use enforcer_core::{policy::Policy, replay::Replay};
 
-use super::{Exit, args, exit::of_config, terminal};
+use super::{Exit, args, config_file, terminal};
 use crate::{
-    config::read_policy,
     record::{Reader, Recorded},
     report::{json, replay_text},
 };
@@ -27,7 +26,7 @@ impl TryFrom<args::Replay> for Options {
     type Error = anyhow::Error;
 
     fn try_from(args: args::Replay) -> anyhow::Result<Self> {
-        let policy = args.policy.as_deref().map(read_policy).transpose().map_err(of_config)?;
+        let policy = config_file::read(args.policy.as_deref())?;
         Ok(Self { file: args.file, policy, format: args.output })
     }
 }

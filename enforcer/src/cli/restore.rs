@@ -13,9 +13,8 @@ use enforcer_core::{
     workload::{CgroupPath, identify},
 };
 
-use super::{Exit, args, terminal, wanted_now};
+use super::{Exit, args, config_file, terminal, wanted_now};
 use crate::{
-    config::read_policy,
     enforce::{
         Journal,
         actuator::read_boot_id,
@@ -36,7 +35,7 @@ use crate::{
 /// Puts back what can be put back; what cannot is named, stays in the journal, and is an error.
 pub(super) fn run(args: &args::Restore, out: &mut dyn Write) -> anyhow::Result<Exit> {
     let Policy { state_dir: configured, kubelet: kubelet_settings, .. } =
-        args.config.as_deref().map(read_policy).transpose()?.unwrap_or_default();
+        config_file::read(args.config.as_deref())?.unwrap_or_default();
     let state_dir = args.state_dir.as_ref().unwrap_or(&configured);
     terminal::warn_on_stderr();
     check_state_dir(state_dir)?;

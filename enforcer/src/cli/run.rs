@@ -9,7 +9,7 @@ use anyhow::Context as _;
 use enforcer_core::policy::Mode;
 
 use super::{
-    Exit, args,
+    Exit, args, config_file,
     exit::{of_config, told},
     restore, terminal,
 };
@@ -59,7 +59,7 @@ impl From<args::Run> for Options {
 
 pub(super) fn run(options: &Options, out: &mut dyn Write) -> anyhow::Result<Exit> {
     if options.check {
-        let policy = options.run.policy().map_err(of_config)?;
+        let policy = config_file::tell(options.run.configured().map_err(of_config)?);
         writeln!(out, "configuration is valid: mode {}, {}", policy.mode, run::declared(&policy))?;
         return Ok(Exit::Ok);
     }

@@ -78,7 +78,12 @@ pub(super) fn print_to_stderr() -> io::Result<Printer> {
 /// later.
 pub(super) fn log_to_stderr() -> io::Result<(LogLevel, Printer)> {
     let printer = print_to_stderr()?;
-    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_unset| EnvFilter::new("info"));
+    let asked = std::env::var(EnvFilter::DEFAULT_ENV).ok().filter(|text| !text.is_empty());
+    let filter = asked.map(|text| EnvFilter::try_new(&text).map_err(|error| (text, error))).transpose();
+    let (filter, bad) = match filter {
+        Ok(filter) => (filter.unwrap_or_else(|| EnvFilter::new("info")), None),
+        Err(bad) => (EnvFilter::new("info"), Some(bad)),
+    };
     let current = filter.to_string();
     let subscriber = tracing_subscriber::fmt()
         .with_env_filter(filter)
@@ -95,6 +100,9 @@ pub(super) fn log_to_stderr() -> io::Result<(LogLevel, Printer)> {
     let handle = subscriber.reload_handle();
     // Only a second call fails, and then the first one's settings hold.
     let _ = subscriber.try_init();
+    if let Some((text, error)) = bad {
+        tracing::warn!("{} = {text:?}: {error}; the level is info", EnvFilter::DEFAULT_ENV);
+    }
     let level =
         LogLevel::new(current, move |filter| handle.reload(filter).map_err(|error| error.to_string()));
     Ok((level, printer))

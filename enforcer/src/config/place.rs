@@ -14,6 +14,22 @@ use super::QUOTED_LIMIT;
 /// where it is not there, of what it would be in. Where what is `refused` of a table is the name of an entry
 /// (in quotes), of that name.
 pub(super) fn span_of(text: &str, key: &str, refused: &str, schema: &Value) -> Option<Range<usize>> {
+    found(text, key, refused, schema).map(|found| found.span)
+}
+
+/// The bytes of the value of a key, where the file has it.
+pub(super) fn written_span(text: &str, key: &str, schema: &Value) -> Option<Range<usize>> {
+    found(text, key, "", schema).filter(|found| found.is_key).map(|found| found.span)
+}
+
+struct Found {
+    span: Range<usize>,
+    /// It is the value of the key, and not of what the key would be in.
+    is_key: bool,
+}
+
+fn found(text: &str, key: &str, refused: &str, schema: &Value) -> Option<Found> {
+    let enclosing = |span: Option<Range<usize>>| span.map(|span| Found { span, is_key: false });
     let document = DeTable::parse(text).ok()?;
     let mut found = None;
     let mut value: Option<&DeValue<'_>> = None;
@@ -23,7 +39,7 @@ pub(super) fn span_of(text: &str, key: &str, refused: &str, schema: &Value) -> O
         let called = |is: &dyn Fn(&str) -> bool| table?.iter().find(|(key, _)| is(key.get_ref()));
         let own = called(&|written| written == name);
         let Some((named, next)) = own.or_else(|| called(&|written| is_same(schema, written, name))) else {
-            return found;
+            return enclosing(found);
         };
         // A table that is only opened by the names of its keys has no place of its own.
         let span = next.span();
@@ -31,14 +47,14 @@ pub(super) fn span_of(text: &str, key: &str, refused: &str, schema: &Value) -> O
         value = Some(next.get_ref());
         for index in indices.into_iter().flat_map(|indices| indices.trim_end_matches(']').split("][")) {
             let entry = index.parse().ok().and_then(|index: usize| value?.as_array()?.get(index));
-            let Some(entry) = entry else { return found };
+            let Some(entry) = entry else { return enclosing(found) };
             found = Some(entry.span());
             value = Some(entry.get_ref());
         }
     }
     let names = value.and_then(DeValue::as_table).into_iter().flatten().map(|(name, _)| name);
     let named = names.into_iter().find(|name| format!("{:?}", name.get_ref()) == refused);
-    named.map(toml::Spanned::span).or(found)
+    named.map(toml::Spanned::span).or(found).map(|span| Found { span, is_key: true })
 }
 
 /// Is what is written another name of a key?
@@ -96,6 +112,12 @@ mod tests {
         }
         assert_eq!(span_of(TEXT, "mode", "", &Value::Null), None);
         assert_eq!(span_of("[", "mode", "", &Value::Null), None);
+        let written = |key| written_span(TEXT, key, &Value::Null).and_then(|span| TEXT.get(span));
+        assert_eq!(written("nri.index"), Some("100"));
+        assert_eq!(written("workload[0].unit"), Some("\"x\""));
+        for absent in ["nri.socket", "workload[0].cpus", "workload[2]", "metrics.listen", "mode"] {
+            assert_eq!(written(absent), None, "{absent}");
+        }
     }
 
     #[test]

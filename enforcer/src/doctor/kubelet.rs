@@ -19,7 +19,7 @@ fn rows(settings: &KubeletSettings, seen: &Seen) -> Vec<Check> {
         return vec![Check::absent(
             "kubelet",
             detail,
-            "only on nodes of a cluster; set [kubelet] if it is elsewhere",
+            "only on nodes of a cluster; where it is elsewhere, set [kubelet] and name the file by --config",
         )];
     }
     let problem = |source: &str| seen.degraded.iter().find(|one| one.source == source);

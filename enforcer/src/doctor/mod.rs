@@ -26,8 +26,9 @@ use crate::{
 };
 
 /// Tries everything.
-pub fn examine(host: &HostRoot, state_dir: &Path) -> Diagnosis {
-    let mut checks = privileges::checks(read(host, "self/status"));
+pub fn examine(host: &HostRoot, kubelet: &KubeletSettings, state_dir: &Path) -> Diagnosis {
+    let version = read(host, "sys/kernel/osrelease").ok().and_then(|release| kernel::version(release.trim()));
+    let mut checks = privileges::checks(read(host, "self/status"), version);
     checks.extend(kernel::checks(host));
     let hooks = bpf::checks(host);
     let balancing = read(host, "sys/kernel/numa_balancing").ok().and_then(|text| text.trim().parse().ok());
@@ -36,7 +37,7 @@ pub fn examine(host: &HostRoot, state_dir: &Path) -> Diagnosis {
     checks.extend(hooks.into_iter().chain(traffic));
     checks.extend(cgroups::checks(host));
     checks.extend(hardware::checks(host));
-    checks.extend(kubelet::checks(&KubeletSettings::default()));
+    checks.extend(kubelet::checks(kubelet));
     checks.push(state::check(state_dir));
     Diagnosis { schema_version: DIAGNOSIS_SCHEMA_VERSION, checks }
 }

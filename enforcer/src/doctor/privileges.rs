@@ -2,15 +2,70 @@
 
 use crate::report::checks::Check;
 
-/// Capabilities that something here uses: number in `linux/capability.h`, name, what for.
-const USED: [(u32, &str, &str); 6] = [
-    (39, "CAP_BPF", "loading the eBPF programs and the task iterator"),
-    (38, "CAP_PERFMON", "attaching eBPF programs to the kernel's functions and clock"),
-    (21, "CAP_SYS_ADMIN", "kernels before 5.8, which know neither CAP_BPF nor CAP_PERFMON"),
-    (19, "CAP_SYS_PTRACE", "finding and moving the pages of other users' processes"),
-    (23, "CAP_SYS_NICE", "giving back the affinities that other users' threads have set, before Linux 6.2"),
-    (1, "CAP_DAC_OVERRIDE", "writing cgroup files that belong to others"),
+/// A capability that something here uses.
+struct Used {
+    /// Its number in `linux/capability.h`.
+    bit: u32,
+    name: &'static str,
+    /// What for.
+    purpose: &'static str,
+    need: Need,
+}
+
+/// On which hosts a capability is used.
+#[derive(Clone, Copy)]
+enum Need {
+    /// On all.
+    Always,
+    /// On those with a kernel before this one.
+    Before((u32, u32)),
+    /// On those whose configuration asks for it.
+    Configured,
+}
+
+const fn used(bit: u32, name: &'static str, need: Need, purpose: &'static str) -> Used {
+    Used { bit, name, purpose, need }
+}
+
+const USED: [Used; 7] = [
+    used(39, "CAP_BPF", Need::Always, "loading the eBPF programs and the task iterator"),
+    used(38, "CAP_PERFMON", Need::Always, "attaching eBPF programs to the kernel's functions and clock"),
+    used(19, "CAP_SYS_PTRACE", Need::Always, "finding and moving the pages of other users' processes"),
+    used(1, "CAP_DAC_OVERRIDE", Need::Always, "writing cgroup files that belong to others"),
+    used(
+        23,
+        "CAP_SYS_NICE",
+        Need::Before((6, 2)),
+        "giving back the affinities that other users' threads have set, before Linux 6.2",
+    ),
+    used(24, "CAP_SYS_RESOURCE", Need::Before((5, 11)), "the locked-memory limit, before Linux 5.11"),
+    used(21, "CAP_SYS_ADMIN", Need::Configured, "workload.partition and memory.demotion.backend = \"damos\""),
 ];
+
+impl Used {
+    /// Does this mask lack it?
+    const fn is_lacking(&self, mask: u64) -> bool {
+        mask >> self.bit & 1 == 0
+    }
+
+    /// Does a host with this kernel want it, whatever is configured?
+    fn is_wanted(&self, kernel: Option<(u32, u32)>) -> bool {
+        match self.need {
+            Need::Always => true,
+            Need::Before(version) => kernel.is_none_or(|kernel| kernel < version),
+            Need::Configured => false,
+        }
+    }
+
+    fn check(&self, advice: &str) -> Check {
+        let name = self.name.to_lowercase().replace('_', "-");
+        let detail = format!("{} is for {}", self.name, self.purpose);
+        match self.need {
+            Need::Configured => Check::absent(name, detail, "only where one of these is configured"),
+            Need::Always | Need::Before(_) => Check::missing(name, detail, advice),
+        }
+    }
+}
 
 /// The mask of effective capabilities in the text of `/proc/self/status`.
 pub(super) fn effective(status: &str) -> Option<u64> {
@@ -22,14 +77,14 @@ pub(super) fn effective(status: &str) -> Option<u64> {
 /// `CAP_SYS_ADMIN` as all that BPF takes, as in the kernel.
 #[cfg(feature = "bpf")]
 pub(super) fn has(mask: u64, name: &str) -> bool {
-    let bit =
-        |name: &str| USED.iter().find(|(_, used, _)| *used == name).map(|(bit, ..)| mask >> bit & 1 == 1);
+    let bit = |name: &str| USED.iter().find(|used| used.name == name).map(|used| !used.is_lacking(mask));
     let stands_in = matches!(name, "CAP_BPF" | "CAP_PERFMON") && bit("CAP_SYS_ADMIN") == Some(true);
     stands_in || bit(name) != Some(false)
 }
 
-/// `status`: the text of `/proc/self/status`, or why it could not be read.
-pub(super) fn checks(status: Result<String, String>) -> Vec<Check> {
+/// `status`: the text of `/proc/self/status`, or why it could not be read; `kernel`: the version of the
+/// kernel, where it is known.
+pub(super) fn checks(status: Result<String, String>, kernel: Option<(u32, u32)>) -> Vec<Check> {
     let advice = "run as root, or give the capabilities (systemd: AmbientCapabilities=)";
     let status = match status {
         Ok(status) => status,
@@ -43,16 +98,16 @@ pub(super) fn checks(status: Result<String, String>) -> Vec<Check> {
         return vec![Check::missing("privileges", detail, advice)];
     };
     let uid = field("Uid:").split_whitespace().nth(1).unwrap_or("unknown");
-    let lacks = USED.iter().filter(|(bit, ..)| effective >> bit & 1 == 0).count();
-    let user =
-        format!("effective uid {uid}, {} of {} capabilities that are used", USED.len() - lacks, USED.len());
+    let wanted = || USED.iter().filter(|used| used.is_wanted(kernel));
+    let (all, lacks) = (wanted().count(), wanted().filter(|used| used.is_lacking(effective)).count());
+    let user = format!("effective uid {uid}, {} of {all} capabilities that are used", all - lacks);
     let mut checks = vec![match lacks {
         0 => Check::ok("privileges", user),
         _ => Check::degraded("privileges", user, advice),
     }];
-    checks.extend(USED.iter().filter(|(bit, ..)| effective >> bit & 1 == 0).map(|(_, name, purpose)| {
-        Check::missing(name.to_lowercase().replace('_', "-"), format!("{name} is for {purpose}"), advice)
-    }));
+    let lacking = USED.iter().filter(|used| used.is_lacking(effective));
+    let told = lacking.filter(|used| used.is_wanted(kernel) || matches!(used.need, Need::Configured));
+    checks.extend(told.map(|used| used.check(advice)));
     checks
 }
 
@@ -61,8 +116,13 @@ mod tests {
     use super::*;
     use crate::report::checks::Status;
 
+    fn on(kernel: Option<(u32, u32)>, effective: &str) -> Vec<Check> {
+        let status = format!("Name:\tx\nUid:\t0\t1000\t0\t0\nCapEff:\t{effective}\nSeccomp:\t0\n");
+        checks(Ok(status), kernel)
+    }
+
     fn of(effective: &str) -> Vec<Check> {
-        checks(Ok(format!("Name:\tx\nUid:\t0\t1000\t0\t0\nCapEff:\t{effective}\nSeccomp:\t0\n")))
+        on(Some((6, 12)), effective)
     }
 
     #[test]
@@ -70,7 +130,7 @@ mod tests {
         let checks = of("000001ffffffffff");
         assert_eq!(checks.len(), 1);
         assert_eq!(checks[0].status, Status::Ok);
-        assert_eq!(checks[0].detail, "effective uid 1000, 6 of 6 capabilities that are used");
+        assert_eq!(checks[0].detail, "effective uid 1000, 4 of 4 capabilities that are used");
     }
 
     #[test]
@@ -78,12 +138,35 @@ mod tests {
         // All but CAP_BPF (39) and CAP_SYS_PTRACE (19).
         let names: Vec<String> = of("0000017ffff7ffff").into_iter().map(|check| check.name).collect();
         assert_eq!(names, ["privileges", "cap-bpf", "cap-sys-ptrace"]);
-        assert_eq!(of("0").len(), 7);
+        assert_eq!(of("0").len(), 6);
+    }
+
+    #[test]
+    fn a_capability_that_this_kernel_does_not_ask_for_is_not_missing() {
+        let told = |kernel| -> Vec<(String, Status)> {
+            on(kernel, "0").into_iter().map(|check| (check.name, check.status)).collect()
+        };
+        let missing = |name: &str| (name.to_owned(), Status::Missing);
+        for (kernel, nice, resource) in [
+            (Some((5, 10)), true, true),
+            (Some((6, 1)), true, false),
+            (Some((6, 2)), false, false),
+            (Some((6, 18)), false, false),
+            (None, true, true),
+        ] {
+            let told = told(kernel);
+            assert_eq!(told.contains(&missing("cap-sys-nice")), nice, "{kernel:?} {told:?}");
+            assert_eq!(told.contains(&missing("cap-sys-resource")), resource, "{kernel:?} {told:?}");
+            assert!(told.contains(&("cap-sys-admin".to_owned(), Status::Absent)), "{kernel:?} {told:?}");
+        }
+        // Without these two, nothing that 6.12 asks for is lacking: bits 23 and 24.
+        let checks = of("000001fffe7fffff");
+        assert_eq!((checks.len(), checks[0].status), (1, Status::Ok));
     }
 
     #[test]
     fn nonsense_is_missing_and_not_root() {
-        for checks in [of("zzz"), of(""), checks(Ok(String::new())), checks(Err("gone".into()))] {
+        for checks in [of("zzz"), of(""), checks(Ok(String::new()), None), checks(Err("gone".into()), None)] {
             assert_eq!(checks.len(), 1);
             assert_eq!(checks[0].status, Status::Missing);
         }

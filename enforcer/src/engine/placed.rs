@@ -464,6 +464,10 @@ impl State {
         let mut rules = self.rules.iter().enumerate();
         let Some((position, rule)) = rules.find(|(_, rule)| rule.is_about(&subject)) else { return };
         one.opts_out = !rule.enforce;
+        // No kubelet reads the rest of it; the reader of the configuration has said so.
+        if self.settings.predicts_kubelet() {
+            return;
+        }
         let (Some(inventory), Some(asked)) = (&self.inventory, one.pod.containers.first_mut()) else {
             return;
         };

@@ -6,7 +6,7 @@ use enforcer_core::policy::{Brake, Mode, Policy};
 use thiserror::Error;
 
 use crate::{
-    config::{ConfigError, read_policy},
+    config::{ConfigError, Configured, read_config},
     enforce::{journal::JournalError, scratch},
     engine::SourceError,
     host::{HostRoot, cgroup::LayoutError},
@@ -113,16 +113,21 @@ pub(super) fn failed(operation: &'static str) -> impl FnOnce(io::Error) -> RunEr
 impl RunOptions {
     /// The configuration file with the flags over it.
     pub fn policy(&self) -> Result<Policy, ConfigError> {
-        let mut policy = match &self.config {
-            Some(path) => match read_policy(path) {
+        self.configured().map(|configured| configured.policy)
+    }
+
+    /// The same, and what of it changes nothing.
+    pub fn configured(&self) -> Result<Configured, ConfigError> {
+        let Configured { mut policy, mut notes } = match &self.config {
+            Some(path) => match read_config(path) {
                 Err(ConfigError::Read { cause, .. })
                     if self.config_may_be_absent && cause.kind() == io::ErrorKind::NotFound =>
                 {
-                    Policy::default()
+                    Configured::default()
                 }
                 read => read?,
             },
-            None => Policy::default(),
+            None => Configured::default(),
         };
         let Overrides { mode, interval, state_dir, metrics_listen, probes_listen, bpf_log } = &self.overrides;
         if let Some(mode) = mode {
@@ -140,6 +145,14 @@ impl RunOptions {
             policy.metrics.listen = listen.unwrap_or(policy.metrics.listen);
         }
         policy.metrics.probes = probes_listen.or(policy.metrics.probes);
+        policy.metrics.validate().map_err(|error| ConfigError::Invalid {
+            place: self.config.as_deref().map_or("flags".into(), |path| path.display().to_string()),
+            problem: error.to_string(),
+            excerpt: None,
+        })?;
+        if *bpf_log && !policy.sample.bpf {
+            notes.push("--bpf-log: no effect: sample.bpf is false".to_owned());
+        }
         policy.sample.bpf_log |= *bpf_log;
         if policy.memory.widening.brake == Brake::High && scratch::is_on(&self.host) {
             return Err(ConfigError::NotHere {
@@ -149,7 +162,7 @@ impl RunOptions {
                 seen: scratch::switch(&self.host),
             });
         }
-        Ok(policy)
+        Ok(Configured { policy, notes })
     }
 }
 

@@ -31,6 +31,7 @@ use super::{
     options::{RunError, RunOptions, failed},
 };
 use crate::{
+    config::Configured,
     discover::{
         kubelet::watch::Watch,
         nri::{self, PluginName},
@@ -69,7 +70,10 @@ impl Daemon {
     /// Opens and attaches everything, and gives up the privileges for it.
     pub(super) fn start(options: &RunOptions, stop: &Stop) -> Result<Self, RunError> {
         heap::give_back_what_is_freed();
-        let policy = options.policy()?;
+        let Configured { policy, notes } = options.configured()?;
+        for note in notes {
+            tracing::warn!("{note}");
+        }
         let host = &options.host;
         let record = options.record.as_ref();
         let recording = record.map(|record| record::Target::open(&record.file, record.limit)).transpose()?;

@@ -14,7 +14,7 @@ use super::{
     bring_home, capacity, choice::engine_of, held::make_room, taken,
 };
 use crate::{
-    policy::placement::{Engine, PlacementSettings},
+    policy::placement::PlacementSettings,
     set::{CpuSet, NodeSet},
 };
 
@@ -143,7 +143,7 @@ fn replace(
         }
         bring_home(allocations);
         // The engines know better what is short, where they mind.
-        capacity::check(inventory, pod, settings.engine == Engine::Hints && settings.hints.is_kubelet())
+        capacity::check(inventory, pod, settings.predicts_kubelet())
     });
     let ((), before) =
         placed.map_err(|rejection| taken::explained(inventory, allocations, pod, rejection))?;

@@ -39,7 +39,7 @@ pub(super) fn engine_of(
     pod: &PodRequest,
     trace: &mut Trace,
 ) -> Box<dyn Placement> {
-    if settings.engine == Engine::Hints && settings.hints.is_kubelet() {
+    if settings.predicts_kubelet() {
         return Box::new(HintsEngine::new(as_kubelet(settings, pod, trace)));
     }
     let choice = choose(settings, pod, trace);
@@ -69,13 +69,8 @@ pub(super) fn engine_of(
 /// The settings under the profile `kubelet`, which a kubelet would not change for one pod. What a pod or a
 /// rule says otherwise is ignored with a warning.
 fn as_kubelet(settings: &PlacementSettings, pod: &PodRequest, trace: &mut Trace) -> HintsSettings {
-    let said = pod.annotations.keys().find(|key| {
-        let family = key.split_once('/').map_or(key.as_str(), |(family, _)| family);
-        let subject = family.strip_suffix(DOMAIN);
-        matches!(subject, Some("engine" | "policy" | "scope" | "options"))
-    });
-    if let Some(key) = said {
-        trace.warn(format!("annotation {}: the profile is kubelet, ignored", shown(key)));
+    if let Some(ignored) = foreign::ignored_by_kubelet(pod) {
+        trace.warn(ignored);
     }
     let PodName { namespace, name, .. } = &pod.name;
     if settings.rules.iter().any(|rule| rule.matches(namespace, name, &pod.labels)) {

@@ -42,6 +42,8 @@ pub struct KnownAnnotation {
     pub because: &'static str,
 }
 
+const NO_BALLOONS: &str = "there are no balloons; the pools of the machine are its sockets, nodes and caches";
+
 const fn known(name: &'static str, fate: Fate, because: &'static str) -> KnownAnnotation {
     KnownAnnotation { name, fate, because }
 }
@@ -51,11 +53,7 @@ pub const KNOWN: &[KnownAnnotation] = &[
     known("affinity", Fate::Pools, "containers that want to be close to each other"),
     known("allow.topologyhints", Fate::Pools, "the only hints that count"),
     known("anti-affinity", Fate::Pools, "containers that want to be far apart"),
-    known(
-        "balloon",
-        Fate::NotDone,
-        "there are no balloons; the pools of the machine are its sockets, nodes and caches",
-    ),
+    known("balloon", Fate::NotDone, NO_BALLOONS),
     known("blockioclass", Fate::NotDone, "block I/O is not limited; the container runtime does that"),
     known("cold-start", Fate::Pools, "the time without DRAM"),
     known("cpu-class", Fate::NotDone, "CPU frequencies are not set"),
@@ -99,8 +97,14 @@ pub const KNOWN: &[KnownAnnotation] = &[
         Fate::Pools,
         "level of the pools for Burstable containers without a CPU limit",
     ),
+    known("balloon.balloons.resource-policy.nri.io", Fate::NotDone, NO_BALLOONS),
     known(VOLCANO_POLICY, Fate::Hints, "the topology policy, where `policy.numa-enforcer.io` says nothing"),
-    known(pools::RESOURCES_KEY, Fate::Pools, "exact resources, for what the runtime does not tell"),
+    known(
+        pools::RESOURCES_KEY,
+        Fate::Pools,
+        "exact resources, for what the runtime does not tell; a webhook makes the copy, so `hints` passes it over \
+         without a warning",
+    ),
     known("memory-qos.nri.io", Fate::NotDone, "`memory.high` and swap are not set"),
     known(
         "memtierd.nri.io",
@@ -127,8 +131,13 @@ pub const KNOWN: &[KnownAnnotation] = &[
 /// Most keys that one warning names.
 const NAMES_LIMIT: usize = 8;
 
+/// Is there an annotation of this key?
+pub(super) fn is_known(key: &str) -> bool {
+    KnownAnnotation::of(key).is_some()
+}
+
 /// The known annotation of a name below the families.
-pub(super) fn of_family(name: &str) -> Option<&'static KnownAnnotation> {
+fn of_family(name: &str) -> Option<&'static KnownAnnotation> {
     KNOWN.iter().find(|known| known.name == name && !known.is_whole_key())
 }
 
@@ -202,11 +211,8 @@ pub(super) fn warnings(pod: &PodRequest, engine: &'static str, other: &'static s
         }
     }
     let text = |(of_other, keys): (bool, Vec<&str>)| {
-        let (word, verb) = if keys.len() == 1 { ("annotation", "is") } else { ("annotations", "are") };
-        let shown: Vec<String> = keys.iter().take(NAMES_LIMIT).map(|key| printable_within(key, 80)).collect();
-        let more = keys.len().saturating_sub(NAMES_LIMIT);
-        let more = if more == 0 { String::new() } else { format!(" and {more} more") };
-        let shown = format!("{word} {}{more}", shown.join(", "));
+        let verb = if keys.len() == 1 { "is" } else { "are" };
+        let shown = list_keys(&keys);
         if of_other {
             let way = format!("engine.numa-enforcer.io: {other} would place it by them");
             return format!(
@@ -220,10 +226,52 @@ pub(super) fn warnings(pod: &PodRequest, engine: &'static str, other: &'static s
     ignored.into_iter().map(text).collect()
 }
 
+/// What to say of a pod's annotations that are about placement where the answers are a kubelet's, which reads
+/// none of them.
+pub(super) fn ignored_by_kubelet(pod: &PodRequest) -> Option<String> {
+    let keys = pod.annotations.keys().map(String::as_str);
+    // A copy of the resources is not the pod's author's.
+    let ignored: Vec<&str> = keys.filter(|key| *key != pools::RESOURCES_KEY && is_of_interest(key)).collect();
+    (!ignored.is_empty()).then(|| format!("{}: the profile is kubelet, ignored", list_keys(&ignored)))
+}
+
+/// `annotation a`, `annotations a, b and 3 more`.
+fn list_keys(keys: &[&str]) -> String {
+    let word = if keys.len() == 1 { "annotation" } else { "annotations" };
+    let shown: Vec<String> = keys.iter().take(NAMES_LIMIT).map(|key| printable_within(key, 80)).collect();
+    let more = keys.len().saturating_sub(NAMES_LIMIT);
+    let more = if more == 0 { String::new() } else { format!(" and {more} more") };
+    format!("{word} {}{more}", shown.join(", "))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::place::samples;
+
+    #[test]
+    fn a_kubelet_reads_no_annotation_about_placement() {
+        let told = |keys: &[&str]| {
+            let mut pod = samples::pod("p", vec![samples::container("c", 1000, 0)]);
+            pod.annotations = keys.iter().map(|key| ((*key).to_owned(), "x".to_owned())).collect();
+            ignored_by_kubelet(&pod)
+        };
+        assert_eq!(told(&["example.com/owner", "cpu-quota.crio.io", pools::RESOURCES_KEY]), None);
+        for key in [
+            "policy.numa-enforcer.io",
+            "polcy.numa-enforcer.io",
+            "memory-type.resource-policy.nri.io/pod",
+            VOLCANO_POLICY,
+        ] {
+            assert_eq!(told(&[key]), Some(format!("annotation {key}: the profile is kubelet, ignored")));
+        }
+        assert_eq!(
+            told(&[VOLCANO_POLICY, "options.numa-enforcer.io"]),
+            Some(format!(
+                "annotations options.numa-enforcer.io, {VOLCANO_POLICY}: the profile is kubelet, ignored"
+            ))
+        );
+    }
 
     fn of(annotations: &[&str], engine: &'static str, other: &'static str) -> Vec<String> {
         let mut pod = samples::pod("p", vec![samples::container("c", 1000, 0)]);
@@ -278,6 +326,19 @@ mod tests {
             );
         }
         assert_eq!(of(&["cpu-quota.crio.io"], "hints", "pools"), Vec::<String>::new(), "CRI-O does it");
+        for key in [
+            "balloon.balloons.resource-policy.nri.io",
+            "balloon.balloons.resource-policy.nri.io/pod",
+            "balloon.balloons.resource-policy.nri.io/container.c",
+        ] {
+            assert_eq!(
+                of(&[key], "pools", "hints"),
+                [format!("annotation {key} is not done here: {NO_BALLOONS}, ignored")]
+            );
+            let mut pod = samples::pod("p", vec![samples::container("c", 1000, 0)]);
+            pod.annotations.insert(key.to_owned(), "x".to_owned());
+            assert_eq!(pools::annotations::mistaken_keys(&pod), Vec::<String>::new(), "{key}");
+        }
     }
 
     #[test]

@@ -18,7 +18,7 @@ use super::{
 use crate::{
     degraded::Degraded,
     id::NodeId,
-    policy::placement::{CpuAmount, CpuChoice, Engine, PlacementSettings},
+    policy::placement::{CpuAmount, CpuChoice, PlacementSettings},
     set::{CpuSet, NodeSet},
     topology::{Hugepages, MemoryKind, Node, Topology},
     words,
@@ -113,8 +113,13 @@ impl Inventory {
         match cpus {
             Ok(cpus) => {
                 let inventory = Self::of(machine, layout, Vec::new(), settings, cpus);
-                let error = inventory.has_what_is_reserved(settings).err();
-                (inventory, error.map(|error| unfit(error, "only what there is of it is set aside")))
+                let unfit = match inventory.has_what_is_reserved(settings) {
+                    Err(error) => Some(unfit(error, "only what there is of it is set aside")),
+                    Ok(()) => inventory
+                        .absent_cpus(settings)
+                        .map(|error| unfit(error, "the others of them may be given to workloads")),
+                };
+                (inventory, unfit)
             }
             Err(error) => {
                 let cpus = (layout.all(), CpuSet::new());
@@ -122,6 +127,19 @@ impl Inventory {
                 (Self::of(machine, layout, Vec::new(), settings, cpus), Some(unfit(error, effect)))
             }
         }
+    }
+
+    /// Names CPUs that the configuration makes available and that are not online here. Which CPUs are online
+    /// changes, so nothing is refused for it.
+    pub fn absent_cpus(&self, settings: &PlacementSettings) -> Option<InventoryError> {
+        let choice = settings.available.as_ref()?.cpus.as_ref()?;
+        let CpuChoice::Only(named) = choice else { return None };
+        let absent = named.difference(&self.layout.all());
+        (!absent.is_empty()).then(|| InventoryError {
+            key: "placement.available.cpus".into(),
+            value: choice.to_string(),
+            problem: format!("CPUs {absent} are not online"),
+        })
     }
 
     /// Is everything there that is to be set aside of memory? What is not known may be.
@@ -164,7 +182,7 @@ impl Inventory {
         for units in by_resource.values_mut() {
             units.sort();
         }
-        let isolated_cpus = if predicts_kubelet(settings) {
+        let isolated_cpus = if settings.predicts_kubelet() {
             CpuSet::new()
         } else {
             machine.isolated_cpus.intersection(&allowed_cpus)
@@ -233,7 +251,7 @@ impl NodeSupply {
         for (resource, bytes) in &mut allocatable {
             *bytes = bytes.saturating_sub(reserved_memory(settings, node.id, *resource));
         }
-        if !node.takes_ordinary_memory() && !predicts_kubelet(settings) {
+        if !node.takes_ordinary_memory() && !settings.predicts_kubelet() {
             // Memory of a GPU is its driver's to give; a kubelet does not know that.
             for bytes in allocatable.values_mut() {
                 *bytes = 0;
@@ -275,11 +293,6 @@ fn available_cpus(settings: &PlacementSettings, online: &CpuSet) -> Result<CpuSe
     Ok(cpus)
 }
 
-/// Are the answers to be those of a kubelet?
-fn predicts_kubelet(settings: &PlacementSettings) -> bool {
-    settings.engine == Engine::Hints && settings.hints.is_kubelet()
-}
-
 /// CPUs set aside. Isolated ones only where they are named, and as the only one; a kubelet knows of no
 /// isolated CPUs.
 fn reserved_cpus(
@@ -289,7 +302,7 @@ fn reserved_cpus(
     isolated: &CpuSet,
 ) -> Result<CpuSet, InventoryError> {
     let Some(amount) = &settings.reserved.cpus else { return Ok(CpuSet::new()) };
-    let is_kubelet = predicts_kubelet(settings);
+    let is_kubelet = settings.predicts_kubelet();
     let refused = |problem: String| InventoryError {
         key: "placement.reserved.cpus".into(),
         value: amount.to_string(),
@@ -409,6 +422,22 @@ mod tests {
         );
         assert!(error("18446744073709551615m").contains("available=8"));
         assert!(error("cpuset:7-8").contains("CPUs 8 are not available"));
+    }
+
+    #[test]
+    fn available_cpus_that_are_not_online_are_named() {
+        let settings = |text: &str| toml::from_str::<PlacementSettings>(text).unwrap();
+        for (cpus, said) in [
+            ("cpuset:0-3", None),
+            ("cpuset:2-15", Some("placement.available.cpus = cpuset:2-15: CPUs 8-15 are not online")),
+            // The same file suits machines of several sizes.
+            ("exclude-cpuset:0,100", None),
+        ] {
+            let settings = settings(&format!("available.cpus = '{cpus}'"));
+            let (inventory, unfit) = Inventory::or_whole(Machine::new().build(), &settings);
+            assert_eq!(unfit.map(|unfit| unfit.reason).as_deref(), said, "{cpus}");
+            assert_eq!(inventory.absent_cpus(&settings).map(|error| error.to_string()).as_deref(), said);
+        }
     }
 
     #[test]

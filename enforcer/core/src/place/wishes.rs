@@ -62,6 +62,9 @@ impl Wishes {
                 unknown.push(format!("numa_nodes is {nodes}, and the machine has NUMA nodes {there} only"));
             }
         }
+        if rule.class == Some(DeclaredClass::Isolated) && machine.isolated_cpus.is_empty() {
+            unknown.push("class is isolated, and the machine has no isolated CPUs".to_owned());
+        }
         let wishes = Self {
             rule: Some(rule.name.clone()),
             position,

@@ -93,7 +93,7 @@ impl FromStr for CgroupGlob {
         }
         if text == "/" {
             return Err(refused(
-                "the root cgroup has no cpuset of its own, and nobody in it is placed".into(),
+                "the root cgroup has no cpuset of its own, and no process in it is placed".into(),
             ));
         }
         if names(text).any(|name| matches!(name, "" | "." | "..")) {

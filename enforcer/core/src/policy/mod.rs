@@ -6,6 +6,7 @@
 
 mod duration;
 pub(crate) mod glob;
+mod ineffective;
 mod memory;
 mod name_glob;
 pub mod placement;
@@ -16,7 +17,7 @@ mod workload;
 
 use std::{
     fmt,
-    net::{Ipv4Addr, SocketAddr},
+    net::{IpAddr, Ipv4Addr, SocketAddr},
     path::{Path, PathBuf},
     time::Duration,
 };
@@ -28,6 +29,7 @@ use thiserror::Error;
 pub use self::{
     duration::{DurationError, HumanDuration},
     glob::{CgroupGlob, GlobError},
+    ineffective::Ineffective,
     memory::{Brake, DemotionBackend, DemotionSettings, MemorySettings, MoveSettings, WideningSettings},
     name_glob::{NameGlob, NameGlobError},
     rebalance::RebalanceSettings,
@@ -270,10 +272,7 @@ impl Policy {
         ] {
             can_be_opened(path).map_err(|problem| refused(key, quoted(&path.to_string_lossy()), problem))?;
         }
-        if let Some(path) = &self.metrics.token_file {
-            let path_of = || quoted(&path.to_string_lossy());
-            can_be_opened(path).map_err(|problem| refused("metrics.token_file", path_of(), problem))?;
-        }
+        self.metrics.validate()?;
         if self.nri.index > 99 {
             return Err(refused("nri.index", self.nri.index, "at most 99 is expected"));
         }
@@ -334,6 +333,36 @@ pub struct Interest {
     pub itself: bool,
     /// One below it.
     pub below: bool,
+}
+
+impl MetricsSettings {
+    /// Checks that the two addresses can be had at the same time, and that the token's file has a path that
+    /// can be opened. Flags may change the addresses after the file was read.
+    pub fn validate(&self) -> Result<(), PolicyError> {
+        if let Some(path) = &self.token_file {
+            let path_of = || quoted(&path.to_string_lossy());
+            can_be_opened(path).map_err(|problem| refused("metrics.token_file", path_of(), problem))?;
+        }
+        match self.probes.filter(|probes| self.enabled && exclude_each_other(*probes, self.listen)) {
+            Some(probes) => {
+                let value = format!("\"{probes}\" with metrics.listen = \"{}\"", self.listen);
+                let problem =
+                    "both would listen on the same port of the same address: another port is expected";
+                Err(refused("metrics.probes", value, problem))
+            }
+            None => Ok(()),
+        }
+    }
+}
+
+/// Does listening on one address keep another listener off the other? Port 0 is any free one. `::` is all
+/// addresses of IPv4 too (`IPV6_V6ONLY` of ipv6(7) is off unless asked for).
+fn exclude_each_other(one: SocketAddr, other: SocketAddr) -> bool {
+    let [one_ip, other_ip] = [one, other].map(|address| address.ip().to_canonical());
+    let covers = |all: IpAddr, ip: IpAddr| all.is_unspecified() && (all.is_ipv6() || ip.is_ipv4());
+    one.port() != 0
+        && one.port() == other.port()
+        && (one_ip == other_ip || covers(one_ip, other_ip) || covers(other_ip, one_ip))
 }
 
 impl ControlSettings {

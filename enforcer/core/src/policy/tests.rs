@@ -135,3 +135,32 @@ fn the_schema_refuses_unknown_keys() {
     assert_eq!(schema["additionalProperties"], false);
     assert_eq!(schema["properties"]["interval"]["$ref"], "#/$defs/Duration");
 }
+
+#[test]
+fn the_probes_have_a_port_of_their_own() {
+    for (listen, probes, enabled, refused) in [
+        ("127.0.0.1:9477", "127.0.0.1:9477", true, true),
+        ("0.0.0.0:9477", "127.0.0.1:9477", true, true),
+        ("127.0.0.1:9477", "0.0.0.0:9477", true, true),
+        ("[::]:9477", "127.0.0.1:9477", true, true),
+        ("0.0.0.0:9477", "[::]:9477", true, true),
+        ("127.0.0.1:9477", "[::ffff:127.0.0.1]:9477", true, true),
+        ("0.0.0.0:9477", "[::1]:9477", true, false),
+        ("127.0.0.1:9477", "127.0.0.2:9477", true, false),
+        ("127.0.0.1:9477", "127.0.0.1:9478", true, false),
+        ("127.0.0.1:0", "127.0.0.1:0", true, false),
+        ("127.0.0.1:9477", "127.0.0.1:9477", false, false),
+    ] {
+        let text = format!("[metrics]\nenabled = {enabled}\nlisten = '{listen}'\nprobes = '{probes}'\n");
+        let policy: Policy = toml::from_str(&text).unwrap();
+        let error = policy.validate().err();
+        assert_eq!(
+            error.as_ref().map(|error| error.key.as_str()),
+            refused.then_some("metrics.probes"),
+            "{text}"
+        );
+        if let Some(error) = error {
+            assert!(error.to_string().contains("another port is expected"), "{error}");
+        }
+    }
+}

@@ -77,7 +77,7 @@ fn watch(mut state: State, events: &Receiver<Event>, screen: &mut Screen) -> any
         let first = match events.recv_timeout(SECOND) {
             Ok(event) => event,
             Err(RecvTimeoutError::Timeout) => Event::Second,
-            Err(RecvTimeoutError::Disconnected) => return Err(anyhow!("nobody tells anything any longer")),
+            Err(RecvTimeoutError::Disconnected) => return Err(anyhow!("the source of figures has ended")),
         };
         // What came meanwhile is one frame.
         for event in std::iter::once(first).chain(events.try_iter().take(WAITING)) {

@@ -646,6 +646,21 @@ fn a_container_is_placed_as_its_entry_declares() {
 }
 
 #[test]
+fn profile_kubelet_ignores_what_is_declared_for_pods_but_that_they_are_left_alone() {
+    let kubelet = "[placement.hints]\nprofile = 'kubelet'\n";
+    let entry = "[[workload]]\nname = 'one'\npod = 'one'\ncpus = 3\nnuma_nodes = '1'\n";
+    let (plain, _) = declared(kubelet);
+    let (placed, _) = declared(&format!("{kubelet}{entry}"));
+    let expected = cpuset(create(&plain, "one", 2).adjust.as_ref());
+    assert_eq!(cpuset(create(&placed, "one", 2).adjust.as_ref()), expected);
+    // The control: under the other profile the entry counts.
+    let (ours, _) = declared(entry);
+    assert_ne!(cpuset(create(&ours, "one", 2).adjust.as_ref()), expected);
+    let (placed, _) = declared(&format!("{kubelet}{entry}enforce = false\n"));
+    assert_eq!(create(&placed, "one", 2), Answer::default());
+}
+
+#[test]
 fn a_container_that_is_declared_to_be_left_alone_gets_no_answer_and_gives_back_what_it_had() {
     let (placed, mut policy) =
         declared("[[workload]]\nname = 'alone'\npod = 'one'\ncontainer = 'main'\nenforce = false\n");

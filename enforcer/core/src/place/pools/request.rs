@@ -23,14 +23,18 @@ pub(in super::super) const RESOURCES_KEY: &str = "noderesource.dev/resources";
 
 /// The document of [`RESOURCES_KEY`].
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
+#[serde(
+    rename_all = "camelCase",
+    default,
+    expecting = "a map like {containers: {NAME: {requests: {memory: 1Gi}}}}"
+)]
 struct PodResources {
     init_containers: BTreeMap<String, ContainerResources>,
     containers: BTreeMap<String, ContainerResources>,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
-#[serde(default)]
+#[serde(default, expecting = "a map like {requests: {memory: 1Gi}}")]
 struct ContainerResources {
     requests: BTreeMap<String, Scalar>,
     limits: BTreeMap<String, Scalar>,
@@ -205,6 +209,15 @@ mod tests {
     fn a_copy_that_cannot_be_read_is_reported_and_left_out() {
         for (copy, problem) in [
             ("{", "annotation noderesource.dev/resources: "),
+            (
+                r#""3Gi""#,
+                "annotation noderesource.dev/resources: invalid type: string \"3Gi\", expected a map like \
+                 {containers: ",
+            ),
+            (
+                r#"{"containers": {"c1": 3}}"#,
+                "annotation noderesource.dev/resources: invalid type: integer `3`, expected a map like {requests: ",
+            ),
             (r#"{"containers": []}"#, "annotation noderesource.dev/resources: invalid type"),
             (
                 r#"{"containers": {"c1": {"requests": {"memory": "much"}}}}"#,

@@ -107,6 +107,15 @@ fn nodes_beyond_the_machine_are_said() {
 }
 
 #[test]
+fn isolated_class_without_isolated_cpus_is_said() {
+    let rule = rule("engine = 'pools'\nclass = 'isolated'");
+    let unknown = |machine: &Topology| Wishes::of(&rule, 0, machine).1;
+    assert_eq!(unknown(&machine()), Vec::<String>::new());
+    let said = ["class is isolated, and the machine has no isolated CPUs"];
+    assert_eq!(unknown(&Machine::new().build()), said);
+}
+
+#[test]
 fn a_device_pulls_but_is_no_reason_for_a_rejection() {
     for engine in ["hints", "pools"] {
         for name in ["eth0", "0000:3b:00.0"] {

@@ -94,10 +94,22 @@ pub struct ReservedResources {
 }
 
 impl PlacementSettings {
+    /// Are pods placed as a kubelet would place them, whatever rules, annotations and entries say?
+    pub fn predicts_kubelet(&self) -> bool {
+        self.engine == Engine::Hints && self.hints.is_kubelet()
+    }
+
     /// Checks what the types cannot: that the options can be on together, for the host and under each
     /// rule, and that memory is set aside of nodes and resources that have a name.
     pub fn validate(&self) -> Result<(), PolicyError> {
         self.hints.validate("placement.hints")?;
+        if self.hints.is_kubelet() && self.engine != Engine::Hints {
+            return Err(PolicyError {
+                key: "placement.hints.profile".into(),
+                value: "\"kubelet\"".into(),
+                problem: "no kubelet has the engine pools: placement.engine = \"hints\" is expected beside it",
+            });
+        }
         for (index, rule) in self.rules.iter().enumerate() {
             rule.hints(&self.hints).validate(&format!("placement.rule[{index}]"))?;
         }

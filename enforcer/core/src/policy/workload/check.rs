@@ -73,7 +73,7 @@ impl Entry<'_> {
         let pods = self.rule.names_pods();
         if cgroup.is_none() && unit.is_none() && command.is_none() && !pods {
             return self.whole(
-                "say whom it is about: cgroup, unit, command, namespace, pod, container or labels is expected",
+                "say what it is about: cgroup, unit, command, namespace, pod, container or labels is expected",
             );
         }
         if let Some(unit) = unit {

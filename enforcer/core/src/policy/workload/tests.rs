@@ -117,7 +117,7 @@ fn what_can_never_hold_or_never_be_granted_is_refused() {
     let base = "[[workload]]\nname = 'a'\n";
     let long = "x".repeat(64);
     for (keys, key, said) in [
-        ("cpus = 1", "workload[0]", "say whom it is about"),
+        ("cpus = 1", "workload[0]", "say what it is about"),
         ("cgroup = '/a'", "workload[0]", "cpus is missing"),
         ("unit = 'redis'\ncpus = 1", "workload[0].unit", "redis.service"),
         ("unit = 'system.slice'\ncpus = 1", "workload[0].unit", "slice"),

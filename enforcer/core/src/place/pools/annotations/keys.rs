@@ -4,7 +4,7 @@
 //! reported, but only within the families that are ours to know.
 
 use super::{super::request::RESOURCES_KEY, shown};
-use crate::place::{PodRequest, foreign::of_family};
+use crate::place::{PodRequest, foreign::is_known};
 
 /// The families of keys: what names end with, or begin with before a `/`. The first counts first.
 pub(in super::super::super) const FAMILIES: [&str; 3] =
@@ -61,7 +61,7 @@ pub fn mistaken_keys(pod: &PodRequest) -> Vec<String> {
             return None;
         }
         let problem = match (about, about.and_then(|about| about.strip_prefix("container."))) {
-            _ if name_of_key(key).and_then(of_family).is_none() => "there is no such key",
+            _ if !is_known(key) => "there is no such key",
             (None | Some("pod"), _) => return None,
             (_, Some(container)) if pod.container(container).is_some() => return None,
             (_, Some(_)) => "the pod has no such container",

@@ -11,7 +11,7 @@ use crate::{
         Allocations, ContainerRequest, CpuClass, MemoryResource, Rejection, TopologyHint, Trace,
         pools::{
             affinity::{self, AffinityRule},
-            annotations::Preferences,
+            annotations::{IsolatedCpus, Preferences},
             classify::{CpuDemand, CpuLimit},
             cpus,
             memory::MemoryWish,
@@ -61,6 +61,9 @@ impl<'a> Placing<'a> {
         let (rules, warnings) = affinity::rules_of(pod, &container.name, self.settings);
         warnings.into_iter().for_each(&mut warn);
         let demand = self.classifier.classify(&amounts, pod.qos, &pod.name.namespace, &preferences);
+        if preferences.reserved == Some(true) && self.tree.root().reserved.is_empty() {
+            warn("prefer-reserved-cpus: no CPUs are set aside (placement.reserved.cpus), ignored".into());
+        }
         let demand = self.with_reserved(demand, &mut warn);
         self.warn_of_cpus(&preferences, &demand, &mut warn);
         let memory =
@@ -73,6 +76,9 @@ impl<'a> Placing<'a> {
         hints.extend(container.wishes.beside.iter().cloned());
         hints.extend(self.device_hints(index, allocations));
         hints.retain(|hint| preferences.hints.admit(hint));
+        if preferences.pick_by_hints && picked_hints(&hints).next().is_none() {
+            warn("pick-resources-by-hints: of nothing that it uses the place is known, ignored".into());
+        }
         // Memory of a GPU is in no pool: what is near it is near the CPUs that the GPU is near.
         for hint in &mut hints {
             hint.nodes = self.tree.nodes_in_pools(&hint.nodes);
@@ -90,6 +96,13 @@ impl<'a> Placing<'a> {
             );
         } else if priority.is_some() && demand.full == 0 {
             warn("prefer-cpu-priority: it has no exclusive CPUs, ignored".into());
+        }
+        if preferences.isolated == Some(IsolatedCpus::Prefer) {
+            if self.inventory.isolated_cpus.is_empty() {
+                warn("prefer-isolated-cpus: no CPU that may be given is isolated, ignored".into());
+            } else if demand.full == 0 {
+                warn("prefer-isolated-cpus: it has no exclusive CPUs, ignored".into());
+            }
         }
         let threads = self.inventory.layout.threads_per_core();
         if preferences.hide_hyperthreads && threads > 1 && demand.full > 1 {

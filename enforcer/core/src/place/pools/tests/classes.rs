@@ -1,7 +1,7 @@
 //! Shared, reserved and mixed CPUs, and the settings that say who gets which.
 
 use super::{machines::*, *};
-use crate::place::CpuClass;
+use crate::{place::CpuClass, topology::synth::Machine};
 
 const RESERVED: &str = "[reserved]\ncpus = '750m'";
 
@@ -200,4 +200,24 @@ fn nothing_is_pinned_when_that_is_switched_off() {
     let grant = node.grant(&name);
     assert_eq!((grant.pin_cpus, grant.pin_mems, grant.cpu_shares), (false, false, None));
     assert_eq!(grant.exclusive.len(), 2);
+}
+
+#[test]
+fn wish_about_cpus_that_cannot_be_granted_is_said() {
+    let isolated = || Machine::new().cores(4).threads(1).isolated("2-3").build();
+    let plain = || Machine::new().cores(4).threads(1).build();
+    for (machine, milli, key, said) in [
+        (plain(), 2000, "prefer-isolated-cpus", Some("no CPU that may be given is isolated")),
+        (isolated(), 500, "prefer-isolated-cpus", Some("it has no exclusive CPUs")),
+        (isolated(), 1000, "prefer-isolated-cpus", None),
+        (plain(), 1000, "prefer-reserved-cpus", Some("no CPUs are set aside (placement.reserved.cpus)")),
+        (plain(), 1000, "pick-resources-by-hints", Some("of nothing that it uses the place is known")),
+    ] {
+        let mut node = Node::new(machine, "");
+        let pod = Pod::new("p").annotated(&format!("{key}.numa-enforcer.io"), "true");
+        node.run(pod.guaranteed(milli, GB));
+        let said: Vec<String> =
+            said.into_iter().map(|said| format!("container c0: {key}: {said}, ignored")).collect();
+        assert_eq!(node.warnings, said, "{key}");
+    }
 }

@@ -1,0 +1,289 @@
+//! Settings that are valid and change nothing, as the rest of the configuration is set.
+//!
+//! Problem: a setting that is accepted and changes nothing is one that its author believes to work. Idea: one
+//! list of such settings, each with the condition under which it has no effect. Which keys the file has is not
+//! known here: its reader looks the listed keys up there and names those that it finds.
+//!
+//! Invariants: every listed key is one of the configuration's; a setting that agrees with what happens anyway
+//! is not listed; nothing is refused here.
+
+use std::fmt;
+
+use super::{Brake, Policy, RunTimeSource, WorkloadRule, placement::PlacementRule};
+use crate::policy::placement::{Engine, NumaAllocationStrategy, TopologyPolicy};
+
+/// A setting that changes nothing, where the configuration has its key.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Ineffective {
+    /// Key, as in the file; `[N]` behind the name of a list is its N-th entry, from 0.
+    pub key: String,
+    /// Why it changes nothing, or what it changes instead.
+    pub reason: String,
+    /// A key whose presence in the file says that this is meant so.
+    pub unless_written: Option<&'static str>,
+}
+
+impl fmt::Display for Ineffective {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.key, self.reason)
+    }
+}
+
+/// Keys of `placement.pools`.
+const POOLS: [&str; 9] = [
+    "pin_cpu",
+    "pin_memory",
+    "prefer_isolated_cpus",
+    "prefer_shared_cpus",
+    "reserved_pool_namespaces",
+    "colocate_pods",
+    "colocate_namespaces",
+    "unlimited_burstable",
+    "default_cpu_priority",
+];
+
+/// Keys of `placement.hints` that a rule may have, too.
+const HINTS: [&str; 13] = [
+    "policy",
+    "scope",
+    "memory_manager_policy",
+    "numa_allocation_strategy",
+    "prefer_closest_numa_nodes",
+    "full_pcpus_only",
+    "distribute_cpus_across_numa",
+    "distribute_cpus_across_cores",
+    "align_by_socket",
+    "prefer_align_cpus_by_uncore_cache",
+    "strict_cpu_reservation",
+    "strict_memory_groups",
+    "align_all_qos",
+];
+
+/// Keys of `memory.demotion` beside `enabled`.
+const DEMOTION: [&str; 3] = ["idle", "bytes_per_second", "backend"];
+
+impl Policy {
+    /// Settings that change nothing as the others are, whether the file has them or not.
+    pub fn ineffective(&self) -> Vec<Ineffective> {
+        let mut list = List::default();
+        self.check_daemon(&mut list);
+        self.check_memory(&mut list);
+        self.check_hints(&mut list);
+        self.check_engines(&mut list);
+        self.check_rules(&mut list);
+        for (index, rule) in self.workloads.iter().enumerate() {
+            self.check_entry(&format!("workload[{index}]"), rule, &mut list);
+        }
+        list.0
+    }
+
+    fn check_daemon(&self, list: &mut List) {
+        let Self { interval, idle_interval, sample, nri, .. } = self;
+        if idle_interval < interval {
+            list.add("idle_interval", format!("no effect: it is shorter than interval ({interval})"));
+        }
+        if !sample.bpf {
+            let off = "no effect: sample.bpf is false";
+            list.add_if(sample.bpf_log, "sample.bpf_log", off);
+            list.add_if(sample.run_time == RunTimeSource::Switches, "sample.run_time", off);
+        }
+        if !nri.enabled {
+            let off = "no effect: nri.enabled is false";
+            list.add_if(nri.place, "nri.place", off);
+            list.add_if(nri.expose, "nri.expose", off);
+        } else if !nri.place {
+            let off = "no effect: it is for containers that nri.place places, which is false";
+            list.add_if(nri.expose, "nri.expose", off);
+        }
+    }
+
+    fn check_memory(&self, list: &mut List) {
+        let widening = &self.memory.widening;
+        let off = "no effect: memory.widening.enabled is false";
+        if !widening.enabled {
+            list.add_if(widening.brake != Brake::Off, "memory.widening.brake", off);
+        }
+        let demotion = &self.memory.demotion;
+        if !demotion.enabled && !self.workloads.iter().any(|rule| demotion.is_for(rule)) {
+            let off = "no effect: memory.demotion.enabled is false, and no entry has demotion = true";
+            for key in DEMOTION {
+                list.add_unless("memory.demotion.enabled", format!("memory.demotion.{key}"), off);
+            }
+        }
+    }
+
+    fn check_hints(&self, list: &mut List) {
+        let hints = &self.placement.hints;
+        let no_limit = "no effect: it is accepted for compatibility, and there is no limit to lift";
+        list.add("placement.hints.max_allowable_numa_nodes", no_limit);
+        if !self.placement.predicts_kubelet() {
+            let kubelet = "no effect: it counts under the profile kubelet alone";
+            list.add("placement.hints.kubelet_device_hints", kubelet);
+            return;
+        }
+        let prescribed = |what: &str| format!("no effect: under the profile kubelet {what}, as in a kubelet");
+        if !hints.strict_memory_groups {
+            let always = "a node serves memory of single nodes or of groups, never of both";
+            list.add("placement.hints.strict_memory_groups", prescribed(always));
+        }
+        if hints.align_all_qos {
+            let always = "pods that are not Guaranteed have all shared CPUs";
+            list.add("placement.hints.align_all_qos", prescribed(always));
+        }
+        if hints.numa_allocation_strategy != NumaAllocationStrategy::None {
+            let always = "the nodes with the lowest ids are taken";
+            list.add("placement.hints.numa_allocation_strategy", prescribed(always));
+        }
+        let policy = hints.policy;
+        if matches!(policy, TopologyPolicy::NumaManager | TopologyPolicy::NumaManagerBestEffort) {
+            let policy = policy.as_str();
+            list.add(
+                "placement.hints.policy",
+                format!("no kubelet has the policy {policy}, so what is placed by it predicts none"),
+            );
+        }
+        if policy == TopologyPolicy::None {
+            let none = "no effect: the policy is none, so nothing is aligned";
+            for key in ["scope", "prefer_closest_numa_nodes", "kubelet_device_hints"] {
+                list.add(format!("placement.hints.{key}"), none);
+            }
+        }
+    }
+
+    /// Settings of an engine that the file lets place nothing.
+    fn check_engines(&self, list: &mut List) {
+        let placement = &self.placement;
+        let wanted = |engine: Engine| {
+            let of_rule = placement.rules.iter().any(|rule| rule.engine == Some(engine));
+            let of_entry = self.workloads.iter().any(|rule| rule.engine == Some(engine));
+            placement.engine == engine || of_rule || of_entry
+        };
+        let by_annotation = |engine: &str| {
+            format!(
+                "it counts for pods with the annotation engine.numa-enforcer.io: {engine} alone, since nothing \
+                 here names the engine {engine}"
+            )
+        };
+        if placement.predicts_kubelet() {
+            if !self.workloads.iter().any(|rule| rule.engine == Some(Engine::Pools)) {
+                for key in POOLS {
+                    let no_pools = "no effect: under the profile kubelet the engine pools places no pod";
+                    list.add(format!("placement.pools.{key}"), no_pools);
+                }
+            }
+        } else if !wanted(Engine::Pools) {
+            for key in POOLS {
+                list.add(format!("placement.pools.{key}"), by_annotation("pools"));
+            }
+        }
+        if !wanted(Engine::Hints) {
+            for key in HINTS {
+                list.add(format!("placement.hints.{key}"), by_annotation("hints"));
+            }
+        }
+    }
+
+    fn check_rules(&self, list: &mut List) {
+        let rules = &self.placement.rules;
+        for (index, rule) in rules.iter().enumerate() {
+            let section = format!("placement.rule[{index}]");
+            let before = rules.iter().take(index).position(|earlier| earlier.is_about_all_of(rule));
+            if self.placement.predicts_kubelet() {
+                list.add(
+                    section,
+                    "no effect: a kubelet has one policy for all pods, and the profile is kubelet",
+                );
+            } else if let Some(before) = before {
+                let reason =
+                    format!("no effect: placement.rule[{before}] is about the same pods and comes first");
+                list.add(section, reason);
+            } else if rule.engine == Some(Engine::Pools) {
+                for key in rule.keys_of_hints() {
+                    let pools = "no effect: it is of the engine hints, and the engine of this rule is pools";
+                    list.add(format!("{section}.{key}"), pools);
+                }
+            }
+        }
+    }
+
+    fn check_entry(&self, section: &str, rule: &WorkloadRule, list: &mut List) {
+        let Self { nri, .. } = self;
+        if rule.strict_memory && rule.lower_tiers == Some(true) {
+            let key = format!("{section}.lower_tiers");
+            list.add(key, "no effect: with strict_memory = true no memory node is added");
+        }
+        if !self.memory.widening.enabled {
+            let off = "no effect: memory.widening.enabled is false";
+            list.add_if(rule.strict_memory, format!("{section}.strict_memory"), off);
+            list.add_if(rule.lower_tiers.is_some(), format!("{section}.lower_tiers"), off);
+        }
+        if !rule.names_pods() {
+            return;
+        }
+        if !nri.enabled {
+            let unknown = "it matches nothing: nri.enabled is false, and the container runtime alone tells \
+                           namespaces, names and labels of pods";
+            list.add(section, unknown);
+        } else if self.placement.predicts_kubelet() && nri.place && rule.enforce {
+            let kubelet = "no effect on the place of pods: no kubelet reads it, and the profile is kubelet";
+            list.add(section, kubelet);
+        } else if !nri.place && rule.cpus.is_none() && rule.enforce {
+            let cpus =
+                "its containers are never placed: nri.place is false, and without it an entry needs cpus";
+            list.add(section, cpus);
+        }
+    }
+}
+
+impl PlacementRule {
+    /// Is it about every pod that the other one is about? Of globs that differ it is not known.
+    fn is_about_all_of(&self, other: &Self) -> bool {
+        let covers = |own: &Option<_>, others: &Option<_>| own.is_none() || own == others;
+        covers(&self.namespace, &other.namespace)
+            && covers(&self.pod, &other.pod)
+            && self.labels.iter().all(|(key, value)| other.labels.get(key) == Some(value))
+    }
+
+    /// Its keys that the engine `hints` reads, of those that it has.
+    fn keys_of_hints(&self) -> impl Iterator<Item = &'static str> {
+        let written = [
+            self.policy.is_some(),
+            self.scope.is_some(),
+            self.memory_manager_policy.is_some(),
+            self.numa_allocation_strategy.is_some(),
+            self.prefer_closest_numa_nodes.is_some(),
+            self.full_pcpus_only.is_some(),
+            self.distribute_cpus_across_numa.is_some(),
+            self.distribute_cpus_across_cores.is_some(),
+            self.align_by_socket.is_some(),
+            self.prefer_align_cpus_by_uncore_cache.is_some(),
+            self.strict_cpu_reservation.is_some(),
+            self.strict_memory_groups.is_some(),
+            self.align_all_qos.is_some(),
+        ];
+        HINTS.into_iter().zip(written).filter_map(|(key, written)| written.then_some(key))
+    }
+}
+
+#[derive(Default)]
+struct List(Vec<Ineffective>);
+
+impl List {
+    fn add(&mut self, key: impl Into<String>, reason: impl Into<String>) {
+        self.0.push(Ineffective { key: key.into(), reason: reason.into(), unless_written: None });
+    }
+
+    fn add_if(&mut self, applies: bool, key: impl Into<String>, reason: &str) {
+        if applies {
+            self.add(key, reason);
+        }
+    }
+
+    /// Where the file has the key `written`, this is meant so.
+    fn add_unless(&mut self, written: &'static str, key: String, reason: &str) {
+        self.0.push(Ineffective { key, reason: reason.into(), unless_written: Some(written) });
+    }
+}
+
+#[cfg(test)]
+mod tests;
