@@ -5,6 +5,7 @@
 //! outside (cgroup names, device names, kernel text) goes through [`text::escape`] before it is shown.
 
 mod apart;
+pub mod causes;
 pub mod checks;
 pub mod counters;
 pub mod decision;

@@ -9,6 +9,7 @@ use enforcer_core::{
 };
 
 use super::{
+    causes,
     style::{Style, Tone},
     text, units,
 };
@@ -28,8 +29,7 @@ pub fn render(report: &RebalanceReport, style: Style) -> String {
     if !report.left.is_empty() {
         out.push('\n');
     }
-    for degraded in &report.degraded {
-        let line = format!("{}: {}; {}", degraded.source, degraded.reason, degraded.effect);
+    for line in causes::lines(&report.degraded) {
         text::wrap(&mut out, &line, style.width, "not seen  ", "          ");
     }
     if !report.degraded.is_empty() {
@@ -158,7 +158,7 @@ mod tests {
             left: vec![LeftAs {
                 workload: CgroupPath::new("/batch"),
                 ailing: true,
-                reason: "97% of its accesses are remote, but nobody has declared it".into(),
+                reason: "97% of its accesses are remote, but it is not declared".into(),
             }],
             bytes: 64 << 20,
             budget_bytes: 4 << 30,

@@ -13,6 +13,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{
+    causes,
     decision::{DecisionState, Subject},
     runtime::RuntimeLink,
     style::{Style, Tone},
@@ -195,9 +196,8 @@ pub fn render(status: &StatusReport, style: Style) -> String {
     }
     if let Some(turn) = status.latest.as_ref().filter(|turn| !turn.degraded.is_empty()) {
         let _ = writeln!(out, "\n{}", style.paint(Tone::Heading, "Degraded"));
-        for one in &turn.degraded {
-            let what = format!("{}: {}; {}", one.source, one.reason, one.effect);
-            text::wrap(&mut out, &what, style.width, "  ", "      ");
+        for line in causes::lines(&turn.degraded) {
+            text::wrap(&mut out, &line, style.width, "  ", "      ");
         }
     }
     out
@@ -227,7 +227,7 @@ fn unmatched(names: &[String]) -> String {
 
 fn brake(used: &BrakeUse) -> String {
     let watched = used.watchdog.map_or_else(
-        || "nobody watches, so that it is not used".to_owned(),
+        || "no process watches it, so that it is not used".to_owned(),
         |pid| format!("watched by process {pid}"),
     );
     let times = units::count(usize::try_from(used.applied).unwrap_or(usize::MAX), "time");
@@ -359,6 +359,6 @@ mod tests {
         );
         let without = BrakeUse { watchdog: None, failed: 2, ..used };
         let text = shown(Vec::new(), Some(without));
-        assert!(text.contains("nobody watches") && text.contains("; 2 failed"), "{text}");
+        assert!(text.contains("no process watches it") && text.contains("; 2 failed"), "{text}");
     }
 }

@@ -63,7 +63,8 @@ fn plain_width(c: char) -> usize {
 }
 
 /// Writes the escaped text in lines of at most `columns` columns: `first` leads the first line and
-/// `rest` the others. Lines break after a space or a comma, and anywhere where there is none.
+/// `rest` the others. Lines break after a space or a comma, and anywhere where there is none; a path that is
+/// too long for a line is left whole, so that it can be copied.
 pub fn wrap(out: &mut String, text: &str, columns: usize, first: &str, rest: &str) {
     let text = escape(text);
     let mut left: &str = text.trim_end();
@@ -90,7 +91,14 @@ fn split_line(text: &str, room: usize) -> (&str, &str) {
     }
     // A break where nothing would stand before it gains nothing.
     let soft = text[..hard].rfind([' ', ',']).map(|at| at + 1).filter(|end| !text[..*end].trim().is_empty());
-    let end = if text[hard..].starts_with(' ') { hard } else { soft.unwrap_or(hard) };
+    let end = match soft {
+        _ if text[hard..].starts_with(' ') => hard,
+        Some(soft) => soft,
+        None => {
+            let word = text.find(' ').unwrap_or(text.len());
+            if text[..word].contains('/') { word } else { hard }
+        }
+    };
     (&text[..end], text[end..].trim_start())
 }
 
@@ -154,6 +162,9 @@ mod tests {
         assert_eq!(wrapped("one two three four", 12), "- one two\n  three four\n");
         assert_eq!(wrapped("0-3,8-11,16-19,24", 12), "- 0-3,8-11,\n  16-19,24\n");
         assert_eq!(wrapped("abcdefghijklmnop", 12), "- abcdefghij\n  klmnop\n");
+        // A path stays whole.
+        assert_eq!(wrapped("/a/bcdefghijklmnop", 12), "- /a/bcdefghijklmnop\n");
+        assert_eq!(wrapped("in /a/bcdefghijklmnop: 0", 12), "- in\n  /a/bcdefghijklmnop:\n  0\n");
         assert_eq!(wrapped("exactly ten", 13), "- exactly ten\n");
         assert_eq!(wrapped("", 12), "-\n");
     }

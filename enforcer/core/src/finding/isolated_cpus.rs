@@ -30,7 +30,9 @@ pub(super) fn assess(subject: &Subject<'_>) -> Option<Finding> {
     let runs = format!("{} on isolated {}", verb(threads, "thread", "runs", "run"), cpus(&on));
     let (severity, words) = match crowded {
         None => {
-            let quiet = if first.threads > 1 || own.values().any(|here| here.threads > 1) {
+            let quiet = if own.values().all(|here| here.busy == 0) {
+                ", none of which is busy"
+            } else if first.threads > 1 || own.values().any(|here| here.threads > 1) {
                 ", of which at most one on each CPU is busy"
             } else {
                 ", each on a CPU of its own"
@@ -100,10 +102,15 @@ fn others<'a>(subject: &'a Subject<'_>, cpu: CpuId) -> impl Iterator<Item = (&'a
     all.filter_map(move |other| Some((other, *subject.inputs.model.of(other)?.on_isolated_cpus.get(&cpu)?)))
 }
 
-/// Isolated CPUs that it may use, on which no workload is busy, and which no earlier remedy takes.
-fn idle(subject: &Subject<'_>) -> CpuSet {
+/// Isolated CPUs that it may use.
+fn isolated(subject: &Subject<'_>) -> CpuSet {
     let isolated = isolated_cpus(&subject.inventory.machine, subject.sample);
-    let may = subject.figures.cpus.as_ref().map_or_else(CpuSet::new, |cpus| cpus.intersection(&isolated));
+    subject.figures.cpus.as_ref().map_or_else(CpuSet::new, |cpus| cpus.intersection(&isolated))
+}
+
+/// Those of them on which no workload is busy, and which no earlier remedy takes.
+fn idle(subject: &Subject<'_>) -> CpuSet {
+    let may = isolated(subject);
     let has_busy = |cpu: CpuId| {
         let own = subject.figures.on_isolated_cpus.get(&cpu).is_some_and(|here| here.busy > 0);
         own || busy_beside(subject, cpu) > 0
@@ -134,9 +141,11 @@ fn remedy(subject: &Subject<'_>, cpu: CpuId, busy: u64) -> Result<String, String
     let moves = moves(subject, cpu, busy).into_iter();
     let commands: Vec<String> = moves.map(|(task, to)| format!("taskset -pc {to} {}", task.tid)).collect();
     if commands.is_empty() {
+        let may = isolated(subject);
         return Err(format!(
-            "no other isolated CPU that it may use is idle: CPUs {} have to be more, or its busy threads fewer",
-            subject.figures.cpus.as_ref().map_or_else(String::new, ToString::to_string)
+            "no other isolated CPU that it may use is idle: of these it may use {}; give it more of them or CPUs \
+             that are not isolated, or run fewer busy threads",
+            cpus(&may)
         ));
     }
     Ok(commands.join(" && "))
@@ -215,8 +224,31 @@ mod tests {
         let all = found(&scene);
         assert_eq!(all.len(), 2, "{all:?}");
         assert!(all[0].summary.ends_with("2 busy threads share CPU 6 with /b"), "{}", all[0].summary);
-        assert!(all[0].obstacle.as_ref().unwrap().contains("no other isolated CPU"), "{:?}", all[0]);
+        let obstacle = all[0].obstacle.as_ref().unwrap();
+        assert!(obstacle.contains("of these it may use CPU 6; give it more of them or"), "{obstacle}");
         assert_eq!(all[1].remedy.as_deref(), Some("taskset -pc 7 12"));
+    }
+
+    #[test]
+    fn obstacle_names_no_cpu_that_is_not_isolated_and_idle_threads_are_no_busy_ones() {
+        let sleeping = host("1").workload("/a", "0-1", "0").thread("/a", 11, "1", 1, (0, 0)).thread(
+            "/a",
+            12,
+            "1",
+            1,
+            (0, 0),
+        );
+        let all = found(&sleeping);
+        assert_eq!(all[0].summary, "2 threads run on isolated CPU 1, none of which is busy");
+        let busy = host("1").workload("/a", "0-1", "0").thread("/a", 11, "1", 1, (0, 4000)).thread(
+            "/a",
+            12,
+            "1",
+            1,
+            (0, 4000),
+        );
+        let obstacle = found(&busy)[0].obstacle.clone().unwrap();
+        assert!(obstacle.contains("it may use CPU 1; give it"), "{obstacle}");
     }
 
     #[test]

@@ -379,9 +379,9 @@ fn probe(
     options: &AttachOptions,
     opened: &mut Opened,
 ) -> Result<String, HookError> {
-    if !matches!(refused, HookError::Program { .. }) {
-        return Err(refused);
-    }
+    let HookError::Program { cause, .. } = refused else { return Err(refused) };
+    // Not by its function, which the kprobe names: hooks that are refused for one reason say the same.
+    let refused = HookError::Program { name: "trampolines", cause };
     // It reads a zone by its address, as a trampoline need not.
     let readable = if hook == Hook::KswapdWanted { kernel.may_read_by_address() } else { Ok(()) };
     match readable.and_then(|()| probes::attach(ebpf, twins, options.functions, &mut opened.probes)) {
@@ -581,7 +581,7 @@ fn check_trampolines(options: &AttachOptions, name: &'static str) -> Result<(), 
     if options.functions == FunctionTracing::Trampolines {
         return Ok(());
     }
-    Err(HookError::Program { name, cause: "trampolines are not asked for".to_owned() })
+    Err(HookError::Program { name, cause: "they are not asked for".to_owned() })
 }
 
 /// Run time from context switches, which takes no perf event.

@@ -11,6 +11,7 @@ use comfy_table::{ContentArrangement, Table, presets};
 use enforcer_core::audit::{Audit, Summary};
 
 use super::{
+    causes,
     style::{Style, Tone},
     text, units, words,
 };
@@ -50,8 +51,7 @@ fn degraded(out: &mut String, audit: &Audit, style: Style) {
         return;
     }
     heading(out, style, "Could not see");
-    for degraded in &audit.degraded {
-        let line = format!("{}: {}; {}", degraded.source, degraded.reason, degraded.effect);
+    for line in causes::lines(&audit.degraded) {
         text::wrap(out, &line, style.width, "  ", "      ");
     }
 }

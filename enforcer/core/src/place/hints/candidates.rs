@@ -99,6 +99,8 @@ fn because(question: &Question<'_>, mask: Mask, taken: Option<Merged>) -> String
     let wider: Vec<&str> =
         offers().filter(|(_, offer)| !prefers(offer, mask)).map(|(name, _)| name.as_str()).collect();
     let listed = |names: &[&str]| crate::workload::printable(&names.join(", "));
+    // A kubelet's hints leave sets of nodes out that have enough, such as those with a node without a device.
+    let offers_by_list = question.settings.is_kubelet();
     match taken {
         Some(Merged { mask: Some(chosen), .. }) if chosen == mask => {
             match (lacking.is_empty(), wider.is_empty()) {
@@ -106,9 +108,13 @@ fn because(question: &Question<'_>, mask: Mask, taken: Option<Merged>) -> String
                 (true, false) => {
                     format!("the best that all offer; {} would need fewer nodes if empty", listed(&wider))
                 }
+                (false, _) if offers_by_list => {
+                    format!("the best in common; not offered by {}", listed(&lacking))
+                }
                 (false, _) => format!("the best in common; it has too little {}", listed(&lacking)),
             }
         }
+        _ if !lacking.is_empty() && offers_by_list => format!("not offered by {}", listed(&lacking)),
         _ if !lacking.is_empty() => format!("too little {}", listed(&lacking)),
         _ if !wider.is_empty() => format!("{} would need fewer nodes if empty", listed(&wider)),
         Some(Merged { mask: Some(chosen), .. }) => compared(question, mask, chosen),

@@ -9,7 +9,10 @@ use std::fmt;
 use super::{
     Lists, MergeOptions, each_other, each_preferred, not_preferred, order::Order, preferred, scores::Scores,
 };
-use crate::place::hints::{Mask, NodeIndex, Offer};
+use crate::{
+    place::hints::{Mask, NodeIndex, Offer},
+    words,
+};
 
 /// A set of nodes that could have been the answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -133,10 +136,10 @@ impl fmt::Display for Comparison {
         match *self {
             Self::NotPreferred => f.write_str("not every resource prefers it"),
             Self::Width { own, chosen, wanted: None } => {
-                write!(f, "{own} nodes, the chosen set has {chosen}")
+                write!(f, "{}, the chosen set has {chosen}", nodes(own))
             }
             Self::Width { own, chosen, wanted: Some(wanted) } => {
-                write!(f, "{own} nodes, the chosen set has {chosen}, where {wanted} are needed")
+                write!(f, "{}, and {wanted} are needed; the chosen set has {chosen}", nodes(own))
             }
             Self::Distance { own, chosen } => {
                 write!(f, "average distance {}, the chosen set has {}", Mean(own), Mean(chosen))
@@ -147,6 +150,11 @@ impl fmt::Display for Comparison {
             Self::Ids => f.write_str("as good, the lowest ids are taken"),
         }
     }
+}
+
+/// `1 node`, `2 nodes`.
+fn nodes(number: u32) -> String {
+    words::count(number as usize, "node")
 }
 
 /// A mean with two places after the point, rounded down.
@@ -219,10 +227,7 @@ mod tests {
         expect(
             &[listed(&[(0b0011, false, 0), (0b0111, false, 0)]), listed(&[(0b0110, true, 0)])],
             closest,
-            &[
-                (0b0110, false, "chosen"),
-                (0b0010, false, "1 nodes, the chosen set has 2, where 2 are needed"),
-            ],
+            &[(0b0110, false, "chosen"), (0b0010, false, "1 node, and 2 are needed; the chosen set has 2")],
         );
         expect(&[listed(&[(0b0001, true, 0)]), listed(&[(0b0010, true, 0)])], closest, &[]);
     }
