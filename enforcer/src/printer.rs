@@ -99,7 +99,7 @@ impl Printer {
             let is_first = queue.lost == 1;
             drop(queue);
             if is_first {
-                (self.0.complain)(&format!("{} are lost: nobody reads them", self.0.stream.what));
+                (self.0.complain)(&format!("{} are lost: they are not read", self.0.stream.what));
             }
             return;
         }
@@ -125,7 +125,7 @@ impl Printer {
         let waited = self.0.idle.wait_timeout_while(queue, patience, is_busy);
         let mut queue = waited.unwrap_or_else(PoisonError::into_inner).0;
         if is_busy(&mut queue) {
-            return Err(io::Error::new(io::ErrorKind::TimedOut, "nobody reads it"));
+            return Err(io::Error::new(io::ErrorKind::TimedOut, "it is not read"));
         }
         let failed = queue.failed.as_ref();
         failed.map_or(Ok(()), |error| Err(io::Error::new(error.kind(), error.to_string())))
@@ -136,7 +136,7 @@ impl Printer {
         let queue = self.0.queue();
         let reason = match (&queue.failed, queue.lost) {
             (_, lost @ 1..) => {
-                format!("nobody reads it, and {} bytes wait; {lost} texts did not fit", queue.bytes)
+                format!("it is not read, and {} bytes wait; {lost} texts did not fit", queue.bytes)
             }
             (Some(error), 0) => error.to_string(),
             (None, 0) => return None,
@@ -150,7 +150,7 @@ impl Queue {
     fn push(&mut self, text: Vec<u8>) {
         let text = match mem::take(&mut self.lost) {
             0 => text,
-            lost => [format!("(here were {lost} more, which nobody read)\n").into_bytes(), text].concat(),
+            lost => [format!("(here were {lost} more, which were not read)\n").into_bytes(), text].concat(),
         };
         self.bytes += text.len();
         self.texts.push_back(text);
@@ -329,7 +329,7 @@ mod tests {
         for number in 0..lines {
             printer.print(format!("{number:099}\n"));
         }
-        assert_eq!(heard.recv().unwrap(), "lines of a test are lost: nobody reads them");
+        assert_eq!(heard.recv().unwrap(), "lines of a test are lost: they are not read");
         let degraded = printer.degraded().unwrap();
         assert_eq!(
             (degraded.source.as_str(), degraded.effect.as_str()),
@@ -354,7 +354,7 @@ mod tests {
             assert_eq!(line, format!("{kept:099}"));
             kept += 1;
         };
-        assert_eq!(told, format!("(here were {} more, which nobody read)", lines - kept + later - 1));
+        assert_eq!(told, format!("(here were {} more, which were not read)", lines - kept + later - 1));
         assert_eq!(read.next().unwrap(), "next");
         assert_eq!(kept, ROOM / 100);
         assert!(heard.try_recv().is_err(), "it is said once");
@@ -417,7 +417,8 @@ mod tests {
             text
         });
         printer.finish(PATIENCE).unwrap();
-        let told = "(here were 2 more, which nobody read)\nthe last\n(here were 1 more, which nobody read)\n";
+        let told =
+            "(here were 2 more, which were not read)\nthe last\n(here were 1 more, which were not read)\n";
         assert_eq!(reading.join().unwrap(), told);
     }
 

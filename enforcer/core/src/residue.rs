@@ -30,7 +30,7 @@ pub enum Reason {
     Policy,
     /// Anonymous, and busy, pinned for a device, or come after the move.
     Anonymous,
-    /// In files that nobody maps, tmpfs among them.
+    /// In files that no process maps, tmpfs among them.
     Unmapped,
 }
 
@@ -45,7 +45,7 @@ impl Reason {
             Self::PageCache => "page cache",
             Self::Policy => "under a memory policy",
             Self::Anonymous => "busy, pinned or new",
-            Self::Unmapped => "files that nobody maps",
+            Self::Unmapped => "files that no process maps",
         }
     }
 

@@ -367,7 +367,7 @@ impl<K: Kernel> Rounds<K> {
             }
         };
         let cold = units::bytes(round.cold);
-        let seen = format!("nobody touched {cold} for {} ({})", wanted.settings.idle, look.source);
+        let seen = format!("{cold} was not touched for {} ({})", wanted.settings.idle, look.source);
         lines.insert(0, format!("{seen}; what decided: {bound}{halved}"));
         let state = if up + down > 0 { DecisionState::Tiered } else { DecisionState::InPlace };
         let record =
@@ -425,7 +425,7 @@ impl<K: Kernel> Rounds<K> {
         }
         standing.remember([sum, 0], &look, &situation);
         add(&mut standing.moves.by_backend, DemotionBackend::MovePages.name(), sum);
-        lines.push(format!("nobody touched it for {} ({})", wanted.settings.idle, look.source));
+        lines.push(format!("not touched for {} ({})", wanted.settings.idle, look.source));
         let record = DecisionRecord { reason: lines.join("; "), ..entry("demotion", DecisionState::Tiered) };
         Some(Relief { bytes: sum, moves: standing.moves.clone(), record })
     }

@@ -28,12 +28,14 @@ pub(super) fn given_up(decision: &Decision) -> BTreeMap<CgroupPath, Cpuset> {
 /// Logs what became of what somebody else had written.
 pub(super) fn tell(cgroup: &CgroupPath, fate: DriftFate) {
     match fate {
-        DriftFate::Repaired => tracing::info!("{cgroup}: somebody else had written its cpuset; put back"),
+        DriftFate::Repaired => tracing::info!("{cgroup}: another program had written its cpuset; put back"),
         DriftFate::Failed => {
-            tracing::warn!("{cgroup}: somebody else had written its cpuset, and it could not be put back");
+            tracing::warn!("{cgroup}: another program had written its cpuset, and it could not be put back");
         }
         DriftFate::LeftAlone => {
-            tracing::warn!("{cgroup}: somebody else writes its cpuset again and again; left as they set it");
+            tracing::warn!(
+                "{cgroup}: another program writes its cpuset again and again; left as that program set it"
+            );
         }
     }
 }
@@ -42,7 +44,7 @@ pub(super) fn tell(cgroup: &CgroupPath, fate: DriftFate) {
 pub(super) fn tell_given_up(left: &Drift, now_ns: u64) {
     for (cgroup, _) in left.given_up(now_ns) {
         tracing::warn!(
-            "{cgroup}: still left as somebody else set it, again and again, before the daemon was started"
+            "{cgroup}: still left as another program set it, again and again, before the daemon was started"
         );
     }
 }
@@ -51,7 +53,7 @@ pub(super) fn tell_given_up(left: &Drift, now_ns: u64) {
 pub(super) fn left_alone(decision: &Decision) -> impl Iterator<Item = Degraded> {
     let refused = decision.refused.iter().filter(|refusal| refusal.cause == RefusalCause::Drift);
     refused.map(|refusal| {
-        let effect = "its CPUs and memory nodes are as somebody else has set them";
+        let effect = "its CPUs and memory nodes are as another program has set them";
         Degraded::new(format!("drift:{}", refusal.workload), refusal.reason.clone(), effect)
     })
 }
@@ -59,7 +61,7 @@ pub(super) fn left_alone(decision: &Decision) -> impl Iterator<Item = Degraded> 
 /// Whose exclusive CPUs should be a partition and are none.
 pub(super) fn without_partition(decision: &Decision) -> impl Iterator<Item = Degraded> {
     decision.without_partition.iter().map(|(cgroup, reason)| {
-        let effect = "its exclusive CPUs are not kept from what nobody has confined";
+        let effect = "its exclusive CPUs are not kept from processes that no cpuset confines";
         Degraded::new(format!("partition:{cgroup}"), reason.clone(), effect)
     })
 }

@@ -137,7 +137,7 @@ impl<'a> CgroupReader<'a> {
             cgroup.cpus_exclusive = files.value("cpuset.cpus.exclusive", scalar::list);
         }
         if cgroup.cpus_exclusive.is_none() {
-            let effect = "exclusive CPUs are not kept from what nobody has confined";
+            let effect = "exclusive CPUs are not kept from processes that no cpuset confines";
             degraded.add("partition", path, "it wants cgroup v2 and Linux 6.7 or newer", effect);
         }
     }

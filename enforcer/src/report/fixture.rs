@@ -198,7 +198,7 @@ pub(super) fn moves() -> RebalanceReport {
         left: vec![LeftAs {
             workload: CgroupPath::new("/batch"),
             ailing: true,
-            reason: "nobody has declared it".into(),
+            reason: "it is not declared".into(),
         }],
         bytes: 30 << 20,
         budget_bytes: 4 << 30,

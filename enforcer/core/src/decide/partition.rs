@@ -120,7 +120,7 @@ impl Tried {
     fn refusal(&self, cgroup: &CgroupPath) -> Option<String> {
         let attempt = self.0.get(cgroup)?;
         let ended = (attempt.beginnings >= BEGINNINGS)
-            .then(|| format!("it was begun {BEGINNINGS} times, and somebody else has ended it each time"));
+            .then(|| format!("it was begun {BEGINNINGS} times, and another program has ended it each time"));
         attempt.refused.clone().or(ended)
     }
 }
@@ -155,7 +155,7 @@ pub(super) fn frame(inputs: &Inputs<'_>, decision: &mut Decision) {
         .begun
         .iter()
         .filter(|cgroup| !decision.partitions.contains_key(*cgroup) && lives(inputs, cgroup));
-    let ended: Vec<Step> = unwanted.map(|cgroup| end(cgroup, "nobody wants it any longer")).collect();
+    let ended: Vec<Step> = unwanted.map(|cgroup| end(cgroup, "no entry wants it any longer")).collect();
     let mut needed = Needed::new();
     let mut need = |cgroup: &CgroupPath, cpus: &CpuSet| {
         for ancestor in ancestors(cgroup) {
@@ -187,7 +187,7 @@ pub(super) fn frame(inputs: &Inputs<'_>, decision: &mut Decision) {
             narrow.extend(narrowed(inputs, cgroup, wanted));
         } else if allowed_above(inputs, cgroup, wanted) {
             begin.push(Step {
-                reason: format!("CPUs {} are its own, and declared to be nobody else's", wanted.cpus),
+                reason: format!("CPUs {} are its own, and declared to be exclusive", wanted.cpus),
                 action: Action::SetPartition { cgroup: cgroup.clone(), kind: wanted.kind },
             });
         }
@@ -209,7 +209,7 @@ fn narrowed(
     cgroup: &CgroupPath,
     wanted: &WantedPartition,
 ) -> impl Iterator<Item = Step> {
-    let reason = format!("its cpuset names more than the CPUs {} that are to be nobody else's", wanted.cpus);
+    let reason = format!("its cpuset names more than the CPUs {} that are to be exclusive", wanted.cpus);
     let action = Action::SetCpus { cgroup: cgroup.clone(), cpus: wanted.cpus.clone() };
     end_before(inputs, cgroup).into_iter().chain([Step { action, reason }])
 }
@@ -276,7 +276,7 @@ fn taken_above(inputs: &Inputs<'_>, cgroup: &CgroupPath, wanted: &WantedPartitio
         let others = !set.is_empty() && !inputs.partitioned.exclusive.contains(&ancestor);
         (others && !wanted.cpus.is_subset(set)).then(|| {
             format!(
-                "somebody else has set cpuset.cpus.exclusive of {ancestor} to {set}, which lacks some of {}",
+                "another program has set cpuset.cpus.exclusive of {ancestor} to {set}, which lacks some of {}",
                 wanted.cpus
             )
         })

@@ -122,7 +122,7 @@ fn workload_pinned_to_isolated_cpus_is_left_there_and_told_why() {
 fn on_one_numa_node_a_declared_workload_is_refused_and_told_why() {
     let machine = Machine::new().sockets(1).threads(1).build();
     let scene = Scene::new(machine).workload("/a", "0-1", "0").memory("/a", &[(0, 300, 0)]);
-    assert_eq!(scene.decide().refused, [], "nobody has declared it");
+    assert_eq!(scene.decide().refused, [], "it is not declared");
     let decision = scene.declared("/a", 2, Some("1G")).decide();
     assert_eq!(short(&decision), [""; 0]);
     let refused = decision.refused.iter().map(|one| (one.workload.as_str(), one.cause, one.reason.as_str()));

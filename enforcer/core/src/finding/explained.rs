@@ -96,7 +96,7 @@ impl Rule {
                 when: "What the configuration declares for a workload and what its cgroup shows differ: a warning. That it \
                        cannot be placed, or that its cpuset is somebody else's, is a note.",
                 why: "What was declared for it does not hold until it is corrected.",
-                remedy: "Run the daemon in enforce mode, or find out who writes the cpuset.",
+                remedy: "Run the daemon in enforce mode, or find the program that writes the cpuset.",
             },
             Self::ThreadAffinity => RuleWords {
                 title: "A thread keeps itself away from its memory",
@@ -110,7 +110,7 @@ impl Rule {
                 when: "Somebody else than this daemon owns the cpuset (the kubelet's static managers, koordlet, a DRA \
                        driver), and the cgroup shows another one than the owner's record: a warning.",
                 why: "The workload does not get what it was promised, and the owner does not notice by itself.",
-                remedy: "Have the owner write it again, mostly by starting the container again; find out who wrote it.",
+                remedy: "Have the owner write it again, mostly by starting the container again; find the program that wrote it.",
             },
             Self::IsolatedCpus => RuleWords {
                 title: "Threads on isolated CPUs",

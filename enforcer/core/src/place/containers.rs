@@ -360,7 +360,7 @@ impl Containers {
             if known.is_some_and(|known| known != holder) { self.end(node, id) } else { Settled::default() };
         let disbelieved = ownership.cpus.as_ref().map(|named| named.difference(&grant.exclusive));
         if let Some(cpus) = disbelieved.filter(|cpus| !cpus.is_empty()) {
-            let why = "they are set aside, or nobody else would have one left";
+            let why = "they are set aside, or other containers would have none left";
             settled
                 .warnings
                 .push(format!("{name} has a mark with the CPUs {cpus}, which do not count as taken: {why}"));

@@ -138,7 +138,7 @@ fn ours<'a>(
             devices,
         });
     }
-    let Some((position, rule)) = rule else { return Err("nobody has declared it".into()) };
+    let Some((position, rule)) = rule else { return Err("it is not declared".into()) };
     let (wishes, _) = Wishes::of(rule, position, &inputs.inventory.machine);
     let grant = allocations.get(&Holder::cgroup(&workload.cgroup));
     let count = rule.cpus.and_then(|cpus| usize::try_from(cpus.get()).ok());

@@ -124,7 +124,7 @@ fn should_move(state: &State<'_>, who: usize) -> Option<String> {
     let shares = matches!(mover.cpus, CpusHeld::Together { .. });
     let crowded = state.crowded().intersection(&state.nodes(who));
     let node = crowded.first().filter(|_| shares)?;
-    Some(format!("those who share CPUs on node {node} want more CPU time than there is"))
+    Some(format!("containers that share CPUs on node {node} want more CPU time than there is"))
 }
 
 /// A group that is worth it.

@@ -220,7 +220,7 @@ impl<'a> State<'a> {
             let excess = next.excess_milli(*node);
             if excess > self.excess_milli(*node) {
                 return Err(Bound::Cpus(format!(
-                    "those who share CPUs on node {node} would be {excess}m short of CPU time"
+                    "containers that share CPUs on node {node} would be {excess}m short of CPU time"
                 )));
             }
         }

@@ -108,7 +108,7 @@ fn nothing_is_written_while_nobody_watches() {
     let file = files.get(&path).unwrap();
     for kind in [BrakeKind::Freeze, BrakeKind::High] {
         let error = brakes.slow(Arc::clone(&file), kind, 0, LATE).unwrap_err();
-        assert!(error.starts_with("nobody watches"), "{error}");
+        assert!(error.starts_with("no process watches over it"), "{error}");
     }
     assert_eq!(
         (fixture.read("/a", "cgroup.freeze"), fixture.read("/a", "memory.high")),

@@ -85,7 +85,7 @@ fn result(tree: &CpusetTree, boot_id: Option<&str>, brake: &RecordedBrake, then:
     match cpuset.read(brake.file) {
         Ok(found) if found.trim() == brake.set => then(brake, &cpuset, found),
         Ok(found) if found.trim() == brake.original.trim() => RestoreResult::Unchanged,
-        Ok(_) => skipped("somebody else has set it since"),
+        Ok(_) => skipped("another program has set it since"),
         Err(error) if error.is_gone() => skipped("the cgroup is gone"),
         Err(error) => RestoreResult::Failed { error: error.to_string() },
     }
@@ -156,7 +156,7 @@ mod tests {
             "/again: the cgroup was removed and made again",
             "/other: the host has been started again since",
             "/gone: the cgroup is gone",
-            "/high: somebody else has set it since",
+            "/high: another program has set it since",
         ];
         let seen = said(&preview(&tree, boot, &state, None).unwrap());
         assert_eq!(
@@ -198,11 +198,7 @@ mod tests {
         assert_eq!((freeze("/a"), freeze("/b")), ("1\n".into(), "0\n".into()));
         let again = undo(&tree, boot, &state, None).unwrap();
         assert_eq!(again, RestoreReport::default());
-        assert_eq!(
-            set_aside(&state).unwrap(),
-            [state.join("brakes.damaged")],
-            "until somebody has seen to it"
-        );
+        assert_eq!(set_aside(&state).unwrap(), [state.join("brakes.damaged")], "until that file is removed");
         // A line that was cut is of a brake that did not take hold.
         fs::write(&path, format!("{both}{}", &text[..20])).unwrap();
         assert!(undo(&tree, boot, &state, None).unwrap().is_complete());

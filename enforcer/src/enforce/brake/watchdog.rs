@@ -118,13 +118,13 @@ impl Watchdog {
         original: &str,
     ) -> Result<(), String> {
         if let Some(why) = self.lost() {
-            return Err(format!("nobody watches: {why}"));
+            return Err(format!("no process watches over it: {why}"));
         }
         let message = format!("hold {id} {set} {original}");
         let sent = send(self.socket.as_fd(), &message, Some(file)).map_err(|error| error.to_string());
         sent.and_then(|()| self.expect(&format!("held {id}"), self.patience)).map_err(|why| {
             self.let_go(id);
-            format!("nobody watches: {why}")
+            format!("no process watches over it: {why}")
         })
     }
 

@@ -76,7 +76,7 @@ pub fn frames_there(
         Ok(!hidden && (frames.len() as u64) < wanted)
     });
     if hidden {
-        return Err("the kernel tells frames (/proc/PID/pagemap) only to who has CAP_SYS_ADMIN".into());
+        return Err("the kernel tells frames (/proc/PID/pagemap) only to processes with CAP_SYS_ADMIN".into());
     }
     Ok(longest_runs(frames))
 }

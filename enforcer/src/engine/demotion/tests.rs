@@ -150,7 +150,7 @@ fn cold_pages_of_a_neighbour_make_room_for_who_is_declared_to_stay_and_no_more_t
     assert!(of.of(&CgroupPath::new("/near")).is_empty(), "nothing is missing any longer");
     let said = &relief.record.reason;
     let whom = "from node 0 to node 1, so that /stays, which is declared to stay, has room";
-    assert!(said.contains(whom) && said.contains("nobody touched it for 50ms (referenced)"), "{said}");
+    assert!(said.contains(whom) && said.contains("not touched for 50ms (referenced)"), "{said}");
     assert_eq!(relief.moves.down_bytes.get("referenced"), Some(&relief.bytes));
 }
 

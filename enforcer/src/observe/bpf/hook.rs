@@ -142,11 +142,13 @@ impl Hook {
             Self::KswapdWanted => {
                 "a NUMA node that runs out of memory again, after there was nothing to reclaim, is told of late"
             }
-            Self::OomVictim => "whom the OOM killer chooses is not told",
+            Self::OomVictim => "which process the OOM killer chooses is not told",
             Self::OomConstraint => {
                 "of an OOM kill it is not told whether a cpuset, a policy or a limit of memory made it"
             }
-            Self::CpusetWrites => "who writes a cpuset is not told; what is in it shows in the next sample",
+            Self::CpusetWrites => {
+                "which process writes a cpuset is not told; what is in it shows in the next sample"
+            }
             Self::Policies => "memory policies that threads set are not told",
             Self::PageMoves => "pages that are moved are not counted by reason",
             Self::Balancer => "which moves of tasks are the kernel's balancer's is not told",

@@ -65,7 +65,7 @@ impl Damon {
         let count = read_text(&kdamonds.join("nr_kdamonds")).map_err(|error| error.to_string())?;
         let damon = Self { kdamonds, slots: Vec::new() };
         if count.trim() != "0" && !damon.is_ours() {
-            return Err(format!("{} is {}: somebody else uses it", damon.count().display(), count.trim()));
+            return Err(format!("{} is {}: another program uses it", damon.count().display(), count.trim()));
         }
         rustix::fs::access(damon.count(), rustix::fs::Access::WRITE_OK)
             .map_err(|error| format!("{} may not be written: {error}", damon.count().display()))?;

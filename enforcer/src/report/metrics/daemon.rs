@@ -14,8 +14,7 @@ use crate::report::tick::TickReport;
 const BUILD_INFO: Family = Family::gauge("build_info", &["version"], "Version of numa-enforcer.");
 const ENFORCING: Family =
     Family::gauge("enforcing", &[], "1 when the daemon may write: in enforce mode, and not paused.");
-const PAUSED: Family =
-    Family::gauge("paused", &[], "1 while somebody has paused enforcement over the control socket.");
+const PAUSED: Family = Family::gauge("paused", &[], "1 while enforcement is paused over the control socket.");
 const TICKS: Family = Family::counter("ticks_total", &[], "Turns that were completed.");
 const TICK_ERRORS: Family = Family::counter("tick_errors_total", &[], "Turns that failed.");
 const TICK_DURATION: Family =

@@ -37,7 +37,7 @@ const PAGE_MOVE_CALLS: Family = Family::histogram(
 const DRIFT: Family = Family::counter(
     "cpuset_drift_total",
     &["result"],
-    "Cpusets that are ours to keep and that somebody else wrote: repaired, failed to be, or left-alone from then on because \
+    "Cpusets kept by the daemon that another program wrote: repaired, failed to be, or left-alone from then on because \
      three repairs within an hour did not last.",
 )
 .of(&[values::DRIFT]);

@@ -14,21 +14,21 @@ use crate::report::demotion::DemotionReport;
 const MOVED: Family = Family::counter(
     "workload_tier_moved_bytes_total",
     &["workload", "direction", "source"],
-    "Bytes of the workload that went to slower memory (down) or came back (up), by who saw that they were cold or touched; \
+    "Bytes of the workload that went to slower memory (down) or came back (up), by the detector that saw them cold or touched; \
      kernel for what it promoted itself.",
 )
 .of(&[values::DIRECTION, values::TIER_SOURCE]);
 const CARRIED: Family = Family::counter(
     "workload_demoted_bytes_total",
     &["workload", "backend"],
-    "Bytes of the workload that went to slower memory, by who carried it out; of damos and reclaim as memory.numa_stat shows it, \
+    "Bytes of the workload that went to slower memory, by backend; of damos and reclaim as memory.numa_stat shows it, \
      which lags a little.",
 )
 .of(&[values::BACKEND]);
 const COLD: Family = Family::gauge(
     "workload_cold_bytes",
     &["workload", "source"],
-    "Bytes of the workload that nobody touched for the idle time, by who looked; lru-gen is the kernel's own estimate.",
+    "Idle bytes of the workload, not touched for the idle time, by detector; lru-gen is the kernel's own estimate.",
 )
 .of(&[values::COLD_SOURCE]);
 const HALVINGS: Family = Family::gauge(

@@ -32,7 +32,7 @@ textfile collector of node_exporter. Alerts, recording rules and dashboards are 
 | one remote ratio | two, which are never mixed: `workload_remote_residency_ratio`, where pages are, and `workload_remote_traffic_ratio`, what is accessed |
 | access samples by pair of nodes | `memory_accesses_total` by node of the CPU, local or remote: the counters of a CPU do not tell which remote node it was |
 | `..._aligned` by dimension | `workload_aligned`, the verdict on it; what is wrong with it is in the findings of `/report.json`, under `audit` |
-| migrated bytes by pair of nodes | `page_moves_total` and `other_page_moves_total` by cause, in pages, which the kernel counts whoever moves them |
+| migrated bytes by pair of nodes | `page_moves_total` and `other_page_moves_total` by cause, in pages, which the kernel counts whatever moves them |
 | rebalance decisions and reverts | `rebalance_moves_total` by `outcome` |
 | errors of enforcement by operation | `actions_total` by `action` and `result` |
 | success and duration of collectors | `degraded` by `feature`, and `tick_duration_seconds` of all of them together |
@@ -88,18 +88,21 @@ const LISTED: [(&str, &str); 21] = [
     ("reason", "why it is in no counter, or why no memory node was added"),
     ("stage", "in time, or late"),
     ("quantile", "of all that was measured"),
-    ("cause", "why pages moved, what is not scanned, why somebody was killed, or whose pages made room"),
+    (
+        "cause",
+        "why pages moved, what is not scanned, why a process was killed, or which kind of pages made room",
+    ),
     ("by", "this daemon, or the kernel's threads and cgroups that are no workloads"),
     ("file", "of a cpuset"),
     ("scope", "a memory policy of a task, or of a range of addresses"),
     ("mode", "of a memory policy"),
     ("step", "of a task: moved, swapped for another one, or not to be moved"),
     ("severity", "of a finding"),
-    ("owner", "whose word counts for a cpuset; empty where nobody was looked for"),
+    ("owner", "the controller that owns a cpuset; empty where no owner was looked for"),
     ("call", "of the container runtime"),
     ("action", "a step of a plan"),
     ("direction", "to slower memory, or back"),
-    ("backend", "who moves cold pages down"),
+    ("backend", "what moves cold pages down"),
     ("outcome", "what became of a move"),
 ];
 

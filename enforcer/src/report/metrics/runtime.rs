@@ -13,8 +13,8 @@ const CONTAINERS: Family =
 const UNPLACED: Family = Family::gauge(
     "nri_containers_unplaced",
     &[],
-    "Of these, containers whose wish has no place: they run on what nobody has for itself, or on what they had before they \
-     asked for more.",
+    "Of these, containers whose wish has no place: they run on CPUs that are exclusive to no container, or on what \
+     they had before they asked for more.",
 );
 const CALLS: Family =
     Family::counter("nri_calls_total", &["call"], "Calls of the runtime.").of(&[values::CALL]);

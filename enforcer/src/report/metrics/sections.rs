@@ -38,8 +38,8 @@ pub(super) fn sections() -> [Section; 13] {
         Section {
             title: "All workloads together, counted in the kernel",
             source: "eBPF programs: in all workloads since the daemon started, those that are gone included. Absent where their \
-                 hook is not attached (`degraded`). Pages count for whose thread moves them, which is not whose they are \
-                 where somebody moves those of others.",
+                 hook is not attached (`degraded`). Pages count for the workload whose thread moves them, which is not \
+                 always the workload that they belong to.",
             families: of_all,
         },
         Section {

@@ -64,7 +64,7 @@ const SLOWED: Family = Family::counter(
 const WATCHED: Family = Family::gauge(
     "memory_brake_watched",
     &[],
-    "1 while a process sees to it that brakes are released when the daemon is killed; at 0 nobody is slowed down.",
+    "1 while a process sees to it that brakes are released when the daemon is killed; at 0 no workload is slowed down.",
 );
 
 /// Every metric of this file.

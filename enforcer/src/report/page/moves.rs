@@ -75,7 +75,7 @@ fn staying(left: &[LeftAs]) -> Markup {
     let (shown, more) = left.split_at(left.len().min(REASONS));
     let names: Vec<String> = more.iter().map(|one| name(one.workload.as_str())).collect();
     html! {
-        h3 { "Who stays" }
+        h3 { "What stays" }
         ul { @for one in shown { li { (name(one.workload.as_str())) ": " (sentence(&one.reason)) } } }
         @if !names.is_empty() { p { "and " (units::count(names.len(), "more workload")) ": " (names.join(", ")) } }
     }

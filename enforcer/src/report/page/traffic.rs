@@ -24,7 +24,7 @@ pub(super) fn traffic(audit: &Audit) -> Markup {
         };
     };
     if map.flows.is_empty() {
-        return html! { p { "Nobody ran on a CPU while it was watched." } (left_out(map)) };
+        return html! { p { "Nothing ran on a CPU while it was watched." } (left_out(map)) };
     }
     let nodes: Vec<NodeId> = audit.topology.nodes.iter().map(|node| node.id).collect();
     html! {

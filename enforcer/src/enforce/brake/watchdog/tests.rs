@@ -78,7 +78,10 @@ fn who_has_ended_or_answers_late_is_not_counted_on() {
     let mut watchdog = Watchdog::over(near, LIMIT);
     drop(far);
     assert_eq!(watchdog.lost(), Some("it has ended"));
-    assert_eq!(watchdog.hold(1, file.as_fd(), "1", "0").unwrap_err(), "nobody watches: it has ended");
+    assert_eq!(
+        watchdog.hold(1, file.as_fd(), "1", "0").unwrap_err(),
+        "no process watches over it: it has ended"
+    );
 
     let (near, far) = pair().unwrap();
     let mut watchdog = Watchdog::over(near, Duration::from_millis(5));
