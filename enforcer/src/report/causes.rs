@@ -1,7 +1,7 @@
 //! Sources that are missing, by their cause.
 //!
-//! One refusal of the kernel can take several sources away. The reason is said once then, with all sources and
-//! all that they cost.
+//! One refusal of the kernel can take several sources away. The reason is said once then, with all sources
+//! and all that they cost.
 
 use enforcer_core::degraded::Degraded;
 

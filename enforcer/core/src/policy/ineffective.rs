@@ -1,8 +1,8 @@
 //! Settings that are valid and change nothing, as the rest of the configuration is set.
 //!
 //! Problem: a setting that is accepted and changes nothing is one that its author believes to work. Idea: one
-//! list of such settings, each with the condition under which it has no effect. Which keys the file has is not
-//! known here: its reader looks the listed keys up there and names those that it finds.
+//! list of such settings, each with the condition under which it has no effect. Which keys the file has is
+//! not known here: its reader looks the listed keys up there and names those that it finds.
 //!
 //! Invariants: every listed key is one of the configuration's; a setting that agrees with what happens anyway
 //! is not listed; nothing is refused here.

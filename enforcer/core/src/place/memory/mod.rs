@@ -181,8 +181,8 @@ impl ZoneAccount {
         self.of(resource).map_or(0, |promises| promises.usage(mask)).saturating_add(there)
     }
 
-    /// What one arrangement of all claims leaves on a zone: adds up over nodes, and is never more than what is
-    /// free.
+    /// What one arrangement of all claims leaves on a zone: adds up over nodes, and is never more than what
+    /// is free.
     pub fn left(&self, zone: &NodeSet, resource: MemoryResource) -> u64 {
         let (mask, further) = self.parts_of(zone);
         let there = further.map_or(0, |(beyond, zone)| beyond.left(&zone, resource));
