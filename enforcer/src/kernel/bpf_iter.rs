@@ -8,11 +8,12 @@
 use std::{
     fs::File,
     io,
-    os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd},
+    os::fd::{AsRawFd, BorrowedFd},
 };
 
-/// Commands and attach type of bpf(2) (include/uapi/linux/bpf.h).
-const BPF_LINK_CREATE: libc::c_int = 28;
+use super::bpf_link::{call, link};
+
+/// Command and attach type of bpf(2) (include/uapi/linux/bpf.h).
 const BPF_ITER_CREATE: libc::c_int = 33;
 const BPF_TRACE_ITER: u32 = 28;
 
@@ -25,13 +26,9 @@ struct LinkInfo {
     rest: u32,
 }
 
-/// The part of `union bpf_attr` that `BPF_LINK_CREATE` takes for iterators.
+/// What `BPF_LINK_CREATE` takes for iterators.
 #[repr(C)]
-struct LinkAttributes {
-    program: u32,
-    target: u32,
-    attach_type: u32,
-    flags: u32,
+struct OfIterator {
     info: u64,
     info_bytes: u32,
     rest: u32,
@@ -47,34 +44,12 @@ struct IteratorAttributes {
 /// What a loaded iterator program writes about one process, as a stream.
 pub fn of_process(program: BorrowedFd<'_>, pid: u32) -> io::Result<File> {
     let info = LinkInfo { thread: 0, process: pid, process_fd: 0, rest: 0 };
-    let mut link = LinkAttributes {
-        program: program.as_raw_fd().cast_unsigned(),
-        target: 0,
-        attach_type: BPF_TRACE_ITER,
-        flags: 0,
-        info: (&raw const info).expose_provenance() as u64,
-        info_bytes: 16,
-        rest: 0,
-    };
+    let of_kind = OfIterator { info: (&raw const info).expose_provenance() as u64, info_bytes: 16, rest: 0 };
     const { assert!(size_of::<LinkInfo>() == 16) };
-    // SAFETY: what the attributes point to is live for the call, and as large as they say.
-    let link = unsafe { call(BPF_LINK_CREATE, &mut link) }?;
+    // SAFETY: what it points to is live for the call, and as large as it says.
+    let link = unsafe { link(program, BPF_TRACE_ITER, of_kind) }?;
     let mut iterator = IteratorAttributes { link: link.as_raw_fd().cast_unsigned(), flags: 0 };
     // The stream holds what it needs of the link.
     // SAFETY: the attributes point to nothing.
     Ok(File::from(unsafe { call(BPF_ITER_CREATE, &mut iterator) }?))
-}
-
-/// A command that opens something.
-///
-/// # Safety
-///
-/// `attributes` are those of the command, and what they point to is live and as large as they say.
-pub(super) unsafe fn call<T>(command: libc::c_int, attributes: &mut T) -> io::Result<OwnedFd> {
-    // SAFETY: the attributes are live for the whole call; for what they point to the caller answers.
-    let result = unsafe { libc::syscall(libc::SYS_bpf, command, &raw mut *attributes, size_of::<T>()) };
-    let descriptor = i32::try_from(result).ok().filter(|descriptor| *descriptor >= 0);
-    let descriptor = descriptor.ok_or_else(io::Error::last_os_error)?;
-    // SAFETY: the kernel has just opened it for us, close-on-exec, and nobody else knows it.
-    Ok(unsafe { OwnedFd::from_raw_fd(descriptor) })
 }

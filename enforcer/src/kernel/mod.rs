@@ -4,8 +4,8 @@
 //! rest of the daemon sees; [`linux::Linux`] makes the calls, [`fake::FakeKernel`] answers from memory and
 //! records what was asked.
 //!
-//! `unsafe` is in [`affinity`], [`bpf_iter`], [`heap`], [`linux`], [`map_batch`], [`peer`], [`perf_event`],
-//! [`probe_multi`] and [`readable`] alone.
+//! `unsafe` is in [`affinity`], [`bpf_iter`], [`bpf_link`], [`heap`], [`linux`], [`map_batch`], [`peer`],
+//! [`perf_event`], [`probe_multi`] and [`readable`] alone.
 //!
 //! A call is bounded by the number of pages that is handed in: the caller chooses batches that are
 //! small enough not to stall the process whose pages move.
@@ -13,6 +13,7 @@
 pub mod affinity;
 #[cfg(feature = "bpf")]
 pub mod bpf_iter;
+mod bpf_link;
 pub mod clock;
 #[cfg(test)]
 pub mod fake;

@@ -10,14 +10,13 @@
 use std::{
     ffi::CStr,
     io,
-    os::fd::{AsRawFd, BorrowedFd, OwnedFd},
+    os::fd::{BorrowedFd, OwnedFd},
 };
 
-use super::bpf_iter::call;
+use super::bpf_link::{call, link};
 
-/// Commands, program type and attach type of bpf(2) (include/uapi/linux/bpf.h).
+/// Command, program type and attach type of bpf(2) (include/uapi/linux/bpf.h).
 const BPF_PROG_LOAD: libc::c_int = 5;
-const BPF_LINK_CREATE: libc::c_int = 28;
 const BPF_PROG_TYPE_KPROBE: u32 = 2;
 const BPF_TRACE_KPROBE_MULTI: u32 = 42;
 /// The probe is at the end of the function.
@@ -41,14 +40,10 @@ struct LoadAttributes {
     attach_type: u32,
 }
 
-/// The part of `union bpf_attr` that `BPF_LINK_CREATE` takes for these probes.
+/// What `BPF_LINK_CREATE` takes for these probes.
 #[repr(C)]
-struct LinkAttributes {
-    program: u32,
-    target: u32,
-    attach_type: u32,
+struct OfProbes {
     flags: u32,
-    probe_flags: u32,
     count: u32,
     names: u64,
     addresses: u64,
@@ -78,17 +73,13 @@ pub fn load(name: &str, instructions: &[u64], license: &CStr) -> io::Result<Owne
 /// Attaches a program that was loaded so to a function, until the link is closed.
 pub fn attach(program: BorrowedFd<'_>, function: &CStr, at_end: bool) -> io::Result<OwnedFd> {
     let names = [function.as_ptr().expose_provenance() as u64];
-    let mut attributes = LinkAttributes {
-        program: program.as_raw_fd().cast_unsigned(),
-        target: 0,
-        attach_type: BPF_TRACE_KPROBE_MULTI,
-        flags: 0,
-        probe_flags: if at_end { BPF_F_KPROBE_MULTI_RETURN } else { 0 },
+    let of_kind = OfProbes {
+        flags: if at_end { BPF_F_KPROBE_MULTI_RETURN } else { 0 },
         count: 1,
         names: names.as_ptr().expose_provenance() as u64,
         addresses: 0,
         cookies: 0,
     };
-    // SAFETY: the attributes point to one pointer to a string that ends; both are live for the call.
-    unsafe { call(BPF_LINK_CREATE, &mut attributes) }
+    // SAFETY: it points to one pointer to a string that ends; both are live for the call.
+    unsafe { link(program, BPF_TRACE_KPROBE_MULTI, of_kind) }
 }
