@@ -6,12 +6,14 @@
 //! its runtime last.
 //!
 //! Containers are known by the uid of their pod: of several in one pod the one whose CPUs have most in common
-//! with what is recorded is meant. Nothing is said where the state is not there or cannot be used.
+//! with what is recorded is meant. Where none has anything in common, as after the kubelet made its state anew,
+//! those are meant that have as many CPUs as are recorded, else those that have more: CPUs of the container's
+//! own pod, and never of another. Nothing is said where the state is not there or cannot be used.
 
 use super::{Claim, ClaimedPod, Kubelet};
 use crate::{
     set::{CpuSet, NodeSet},
-    workload::{CgroupPath, Origin, identify},
+    workload::{CgroupPath, Origin, QosClass, identify},
 };
 
 /// Policy of the memory manager that gives containers nodes of their own.
@@ -21,7 +23,9 @@ impl Kubelet {
     /// CPUs of a container of a pod by the static CPU manager; `None` where the kubelet does not say. `had`
     /// is what is recorded of it.
     pub fn wants_now(&self, cgroup: &CgroupPath, had: &CpuSet) -> Option<CpuSet> {
-        let Origin::Pod { pod_uid, container_id: Some(_), .. } = identify(cgroup).origin else { return None };
+        let Origin::Pod { pod_uid, qos, container_id: Some(_), .. } = identify(cgroup).origin else {
+            return None;
+        };
         if self.unread.is_some() || self.cpu_policy.as_deref() != Some("static") {
             return None;
         }
@@ -29,10 +33,15 @@ impl Kubelet {
         let own = self.claims.iter().filter(|claim| {
             matches!(&claim.pod, ClaimedPod::Uid(uid) if *uid == pod_uid) && !claim.cpus.is_empty()
         });
-        let own = own.filter(|claim| claim.container.is_some() && claim.cpus.common(had) > 0);
-        let exclusive = own.max_by_key(|claim| claim.cpus.common(had)).map(|claim| claim.cpus.clone());
-        // What runs on shared CPUs had more than its pod has for itself.
-        let exclusive = exclusive.filter(|cpus| had.is_subset(cpus) || had.is_disjoint(shared));
+        let own: Vec<&CpuSet> =
+            own.filter(|claim| claim.container.is_some()).map(|claim| &claim.cpus).collect();
+        let nearest = own.iter().max_by_key(|cpus| cpus.common(had)).filter(|cpus| cpus.common(had) > 0);
+        let exclusive = match nearest {
+            // What runs on shared CPUs had more than its pod has for itself.
+            Some(cpus) => Some((*cpus).clone()).filter(|cpus| had.is_subset(cpus) || had.is_disjoint(shared)),
+            None if qos == QosClass::Guaranteed && !had.is_empty() => made_anew(&own, had),
+            None => None,
+        };
         Some(exclusive.unwrap_or_else(|| shared.clone()))
     }
 
@@ -46,6 +55,16 @@ impl Kubelet {
         let given = self.of_pod(&pod_uid).map(Claim::mems).filter(|mems| !mems.is_empty());
         given.max_by_key(|mems| mems.common(had))
     }
+}
+
+/// CPUs of a container that has nothing of what it `had`: the state does not say which of the pod's containers
+/// it is. One that shares had more than any of them has for itself.
+fn made_anew(own: &[&CpuSet], had: &CpuSet) -> Option<CpuSet> {
+    let all = |fits: &dyn Fn(&CpuSet) -> bool| {
+        let fitting = own.iter().filter(|cpus| fits(cpus));
+        Some(fitting.fold(CpuSet::new(), |all, cpus| all.union(cpus))).filter(|cpus| !cpus.is_empty())
+    };
+    all(&|cpus| cpus.len() == had.len()).or_else(|| all(&|cpus| cpus.len() > had.len()))
 }
 
 #[cfg(test)]
@@ -87,6 +106,27 @@ mod tests {
         ] {
             let found = kubelet.wants_now(&cgroup, &had.parse().unwrap());
             assert_eq!(found, wants.map(|cpus| cpus.parse().unwrap()), "{cgroup} {had}");
+        }
+        // The kubelet has made its state anew: nothing is where it was.
+        let anew = Kubelet { shared_cpus: Some("0-1,3".parse().unwrap()), ..kubelet.clone() };
+        let one = |cpus: &str| Kubelet { claims: vec![claim(db, "db", cpus)], ..anew.clone() };
+        let two = |a: &str, b: &str| Kubelet {
+            claims: vec![claim(db, "db", a), claim(db, "log", b), claim(web, "web", "2")],
+            ..anew.clone()
+        };
+        for (kubelet, qos, had, wants) in [
+            (one("4-5"), "", "1-2", "4-5"),
+            (one("4-5"), "", "1", "4-5"),
+            (one("4-5"), "", "8-11", "0-1,3"),
+            (one("4-5"), "-burstable", "1-2", "0-1,3"),
+            (two("4-6", "7"), "", "0-2", "4-6"),
+            (two("4-6", "7"), "", "0", "7"),
+            // Which of the two it is is not told: both are its pod's.
+            (two("4-5", "6-7"), "", "1-2", "4-7"),
+            (two("4-5", "6-7"), "", "2-3,5", "0-1,3"),
+        ] {
+            let found = kubelet.wants_now(&path(qos, db), &had.parse().unwrap());
+            assert_eq!(found, wants.parse().ok(), "{:?} {had}", kubelet.claims);
         }
         let memory = |nodes: &str| {
             let block = MemoryBlock { kind: "memory".into(), nodes: nodes.parse().unwrap(), bytes: 1 << 30 };
