@@ -80,6 +80,10 @@ pub struct Sample {
     /// Cpusets that others wrote and memory policies that were set; `None` where nothing tells.
     #[serde(default)]
     pub changes: Option<Changes>,
+    /// Bytes of huge pages that are reserved and not in use yet, by the size of a page in bytes
+    /// (`resv_hugepages`): from which nodes they come is not decided.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub hugepages_reserved: BTreeMap<u64, u64>,
     /// Which source each kind of value came from, for people: `tasks: bpf iterator`.
     pub sources: BTreeMap<String, String>,
     /// What could not be read.
@@ -251,6 +255,10 @@ pub struct CgroupSample {
     /// such files of its own; `None` where they are its own.
     #[serde(default)]
     pub effective_from: Option<CgroupPath>,
+    /// A file that says what is in force is there and is of no use: what it lacks is not what the cgroup above
+    /// has.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub effective_garbled: bool,
     /// `cpuset.cpus.effective` (v2) or `cpuset.effective_cpus` (v1), of [`Self::effective_from`] where that
     /// is set.
     pub cpus_effective: Option<CpuSet>,
@@ -272,6 +280,9 @@ pub struct CgroupSample {
     /// Bytes of huge pages per node by file (`hugetlb.2MB.numa_stat`); counted in `memory_by_node` as well.
     #[serde(default)]
     pub hugetlb_by_file: BTreeMap<String, BTreeMap<NodeId, u64>>,
+    /// Bytes of huge pages that it has reserved and does not use yet, by the name of the same file.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub hugetlb_reserved: BTreeMap<String, u64>,
     /// `memory.events`, by the kernel's own names.
     pub memory_events: Option<BTreeMap<String, u64>>,
     /// `memory.pressure`.

@@ -1,12 +1,16 @@
 //! The files of one cgroup: cpuset, memory, events, pressure.
 //!
 //! The cpuset and the memory controller may live in different hierarchies, and neither has to be
-//! enabled for a given cgroup: what is in force is then what the nearest cgroup above it has. Memory is
-//! never taken from above, where it would be everybody's.
+//! enabled for a given cgroup: what is in force is then what the nearest cgroup above it has. A file that is
+//! there and is of no use is no missing one: nothing is taken from above for it. Memory is never taken from
+//! above, where it would be everybody's.
 //!
 //! Cost: eight small files per cgroup, of a directory that is looked up once.
 
-use std::{collections::BTreeMap, rc::Rc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    rc::Rc,
+};
 
 use enforcer_core::{
     degraded::DegradedTally,
@@ -29,6 +33,12 @@ use crate::host::{
     is_dir,
 };
 
+/// Beside the file that says where a cgroup has huge pages, the one that says how many it uses or has
+/// reserved (`hugetlb.2MB.rsvd.current`, since Linux 5.7).
+fn reserved_file(numa_stat: &str) -> String {
+    format!("{}.rsvd.current", numa_stat.trim_end_matches(".numa_stat"))
+}
+
 const EFFECT: &str = "values of the cgroup are missing";
 
 /// Reads cgroups, and remembers what their ancestors have.
@@ -39,6 +49,8 @@ pub(super) struct CgroupReader<'a> {
     /// Files that say where a cgroup has huge pages, of those that anybody has.
     hugepages: Vec<String>,
     told_of_hugepages: bool,
+    /// Cgroups whose file that says where their memory is is there and is of no use.
+    garbled: BTreeSet<CgroupPath>,
 }
 
 /// What is in force in a cgroup.
@@ -48,16 +60,23 @@ struct Effective {
     mems: Option<NodeSet>,
     /// Whose files said so.
     from: Option<CgroupPath>,
+    /// One of these files is there and is of no use.
+    is_garbled: bool,
 }
 
 impl Effective {
     fn of(files: &mut Files<'_>) -> Self {
         let names = files.root.files();
-        Self {
-            cpus: files.value(names.cpus_effective, scalar::list),
-            mems: files.value(names.mems_effective, scalar::list),
-            from: Some(files.path.clone()),
-        }
+        let cpus = files.look(names.cpus_effective, scalar::list);
+        let mems = files.look(names.mems_effective, scalar::list);
+        let is_garbled = cpus.is_err() || mems.is_err();
+        let (cpus, mems) = (cpus.unwrap_or_default(), mems.unwrap_or_default());
+        Self { cpus, mems, from: Some(files.path.clone()), is_garbled }
+    }
+
+    /// Does it say what is in force, or that this is not known?
+    fn says_so(&self) -> bool {
+        self.cpus.is_some() || self.mems.is_some() || self.is_garbled
     }
 }
 
@@ -69,7 +88,13 @@ impl<'a> CgroupReader<'a> {
             effective: BTreeMap::new(),
             hugepages: Vec::new(),
             told_of_hugepages: false,
+            garbled: BTreeSet::new(),
         }
+    }
+
+    /// Cgroups whose file that says where their memory is is there and is of no use.
+    pub(super) fn into_garbled(self) -> BTreeSet<CgroupPath> {
+        self.garbled
     }
 
     /// Counts huge pages in these files too.
@@ -100,6 +125,7 @@ impl<'a> CgroupReader<'a> {
         let effective = self.effective(&mut files);
         sample.cpus_effective = effective.cpus;
         sample.mems_effective = effective.mems;
+        sample.effective_garbled = effective.is_garbled;
         let known = sample.cpus_effective.is_some() || sample.mems_effective.is_some();
         sample.effective_from = effective.from.filter(|from| known && from != path);
         // The root's memory is the machine's.
@@ -116,10 +142,11 @@ impl<'a> CgroupReader<'a> {
         path: &CgroupPath,
         degraded: &mut DegradedTally,
     ) -> Option<CgroupSample> {
-        let Effective { cpus, mems, .. } = Effective::of(&mut Files::of(&self.layout.cpuset, path, degraded));
-        (cpus.is_some() || mems.is_some()).then(|| CgroupSample {
-            cpus_effective: cpus,
-            mems_effective: mems,
+        let effective = Effective::of(&mut Files::of(&self.layout.cpuset, path, degraded));
+        effective.says_so().then(|| CgroupSample {
+            cpus_effective: effective.cpus,
+            mems_effective: effective.mems,
+            effective_garbled: effective.is_garbled,
             ..CgroupSample::default()
         })
     }
@@ -147,16 +174,23 @@ impl<'a> CgroupReader<'a> {
         let names = root.files();
         let page_bytes = self.page_bytes;
         sample.memory_current_bytes = files.value(names.memory_current, scalar::unsigned);
-        sample.memory_by_node = files.value(names.memory_numa_stat, |text| {
+        let by_node = files.look(names.memory_numa_stat, |text| {
             if root.v2 { parse_numa_stat_v2(text) } else { parse_numa_stat_v1(text, page_bytes, below) }
         });
+        if by_node.is_err() {
+            self.garbled.insert(files.path.clone());
+        }
+        sample.memory_by_node = by_node.unwrap_or_default();
         for file in &self.hugepages {
             let Some(bytes) = files.value(file, parse_hugetlb_numa_stat) else { continue };
             self.told_of_hugepages = true;
             // Of a sum that is not known a part is no sum.
             let Some(by_node) = &mut sample.memory_by_node else { continue };
-            if bytes.values().any(|bytes| *bytes > 0) {
-                sample.hugetlb_by_file.insert(file.clone(), bytes.clone());
+            sample.hugetlb_by_file.insert(file.clone(), bytes.clone());
+            let used = bytes.values().fold(0u64, |sum, bytes| sum.saturating_add(*bytes));
+            let reserved = files.value(&reserved_file(file), scalar::unsigned);
+            if let Some(all) = reserved {
+                sample.hugetlb_reserved.insert(file.clone(), all.saturating_sub(used));
             }
             for (node, bytes) in bytes {
                 let there = by_node.entry(node).or_default();
@@ -184,7 +218,7 @@ impl<'a> CgroupReader<'a> {
             };
             at = here.parent();
             passed.push(here);
-            if found.cpus.is_some() || found.mems.is_some() {
+            if found.says_so() {
                 break;
             }
         }
@@ -225,28 +259,38 @@ impl<'a> Files<'a> {
 
     /// A file's value; `None` where there is no such file, or it cannot be understood.
     fn value<T>(&mut self, file: &str, parse: impl FnOnce(&str) -> Result<T, ParseError>) -> Option<T> {
+        self.look(file, parse).unwrap_or_default()
+    }
+
+    /// The same; the error is of a file that is there and cannot be read or understood, which is said.
+    fn look<T>(
+        &mut self,
+        file: &str,
+        parse: impl FnOnce(&str) -> Result<T, ParseError>,
+    ) -> Result<Option<T>, Garbled> {
         let text = match self.dir.read(file) {
             Ok(text) => text,
             Err(error) => {
                 // PSI files of a kernel that was booted with psi=0 give EOPNOTSUPP.
-                let absent = vanished(&error.cause) || error.cause.kind() == std::io::ErrorKind::Unsupported;
-                if !absent {
-                    self.degraded.add("cgroup", self.path, error, EFFECT);
+                if vanished(&error.cause) || error.cause.kind() == std::io::ErrorKind::Unsupported {
+                    return Ok(None);
                 }
-                return None;
+                self.degraded.add("cgroup", self.path, error, EFFECT);
+                return Err(Garbled);
             }
         };
-        match parse(&text) {
-            Ok(value) => Some(value),
-            Err(error) => {
-                let path = self.dir.path().join(file);
-                let reason = format_args!("{}: {error}", path.display());
-                self.degraded.add("cgroup", self.path, reason, EFFECT);
-                None
-            }
-        }
+        parse(&text).map(Some).map_err(|error| {
+            let path = self.dir.path().join(file);
+            let reason = format_args!("{}: {error}", path.display());
+            self.degraded.add("cgroup", self.path, reason, EFFECT);
+            Garbled
+        })
     }
 }
+
+/// A file is there and is of no use.
+#[derive(Debug)]
+struct Garbled;
 
 #[cfg(test)]
 mod tests {
@@ -370,6 +414,30 @@ mod tests {
             "{degraded:?}"
         );
         assert!(degraded.iter().any(|reason| reason.contains("N0=")), "{degraded:?}");
+    }
+
+    #[test]
+    fn what_is_in_force_is_not_taken_from_above_where_its_own_file_is_of_no_use() {
+        let (_dir, layout) = tree(&[
+            ("cgroup.controllers", ""),
+            ("cpuset.cpus.effective", "0-7\n"),
+            ("cpuset.mems.effective", "0-1\n"),
+            ("b/cpuset.cpus.effective", "3-1\n"),
+            ("b/cpuset.mems.effective", "1\n"),
+            ("b/below/cgroup.procs", ""),
+            ("c/cpuset.cpus.effective", "x\n"),
+        ]);
+        for (path, mems) in [("/b", Some("1")), ("/b/below", Some("1")), ("/c", None)] {
+            let (sample, degraded) = read(&layout, path, false);
+            let sample = sample.unwrap();
+            assert!(sample.effective_garbled, "{path}");
+            assert_eq!(sample.cpus_effective, None, "{path}");
+            assert_eq!(sample.mems_effective.map(|mems| mems.to_string()).as_deref(), mems, "{path}");
+            assert!(degraded.iter().any(|reason| reason.contains("cpuset.cpus.effective")), "{degraded:?}");
+        }
+        let mut degraded = DegradedTally::default();
+        let above = CgroupReader::new(&layout, 4096).read_cpuset(&CgroupPath::new("/c"), &mut degraded);
+        assert!(above.unwrap().effective_garbled);
     }
 
     #[test]

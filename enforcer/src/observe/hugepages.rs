@@ -1,5 +1,5 @@
 //! Huge pages of hugetlbfs, which the memory controller does not count: in which files of a cgroup they are,
-//! if any are in use on this host.
+//! if any are in use or reserved on this host.
 //!
 //! Transparent huge pages are anonymous memory like any other.
 
@@ -16,33 +16,43 @@ use crate::host::{read_dir, read_text};
 /// No architecture has more sizes.
 const MOST_SIZES: usize = 16;
 
-/// Sizes of which pages are in use.
+/// Sizes of which pages are in use or reserved.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct HugepagesInUse {
     kibibytes: Vec<u64>,
+    /// Bytes that are reserved and not in use, by size of a page in bytes.
+    reserved: BTreeMap<u64, u64>,
 }
 
 impl HugepagesInUse {
     /// Of the whole host; none where the kernel has no such pages.
     pub(super) fn read(sys: &Path) -> Self {
         let top = sys.join("kernel/mm/hugepages");
-        let mut kibibytes: Vec<u64> = read_dir(&top)
-            .into_iter()
-            .flatten()
-            .filter_map(|(name, _)| {
-                name.to_str()?.strip_prefix("hugepages-")?.strip_suffix("kB")?.parse().ok()
-            })
-            .take(MOST_SIZES)
-            .filter(|size| {
-                let count = |file: &str| {
-                    let text = read_text(&top.join(format!("hugepages-{size}kB/{file}"))).ok()?;
-                    scalar::unsigned(&text).ok()
-                };
-                count("nr_hugepages") > count("free_hugepages")
-            })
-            .collect();
-        kibibytes.sort_unstable();
-        Self { kibibytes }
+        let sizes = read_dir(&top).into_iter().flatten();
+        let sizes = sizes.filter_map(|(name, _)| {
+            name.to_str()?.strip_prefix("hugepages-")?.strip_suffix("kB")?.parse::<u64>().ok()
+        });
+        let mut found = Self::default();
+        for kib in sizes.take(MOST_SIZES) {
+            let count = |file: &str| {
+                let text = read_text(&top.join(format!("hugepages-{kib}kB/{file}"))).ok()?;
+                scalar::unsigned(&text).ok()
+            };
+            let reserved = count("resv_hugepages").filter(|pages| *pages > 0);
+            if let Some((pages, size)) = reserved.zip(kib.checked_mul(1024)) {
+                found.reserved.insert(size, pages.saturating_mul(size));
+            }
+            if reserved.is_some() || count("nr_hugepages") > count("free_hugepages") {
+                found.kibibytes.push(kib);
+            }
+        }
+        found.kibibytes.sort_unstable();
+        found
+    }
+
+    /// Bytes that are reserved on the host and not in use, by size of a page.
+    pub(super) fn reserved(&self) -> BTreeMap<u64, u64> {
+        self.reserved.clone()
     }
 
     /// Names of the files that say where a cgroup has them.
@@ -82,6 +92,21 @@ mod tests {
     use std::fs;
 
     use super::*;
+
+    #[test]
+    fn pages_that_are_reserved_are_told_though_none_is_in_use() {
+        let dir = tempfile::TempDir::new().unwrap();
+        for (size, reserved) in [("2048", "100\n"), ("1048576", "0\n"), ("64", "nonsense")] {
+            let size = dir.path().join(format!("kernel/mm/hugepages/hugepages-{size}kB"));
+            fs::create_dir_all(&size).unwrap();
+            fs::write(size.join("nr_hugepages"), "512\n").unwrap();
+            fs::write(size.join("free_hugepages"), "512\n").unwrap();
+            fs::write(size.join("resv_hugepages"), reserved).unwrap();
+        }
+        let found = HugepagesInUse::read(dir.path());
+        assert_eq!(found.reserved(), [(2 << 20, 200 << 20)].into());
+        assert_eq!(found.files().collect::<Vec<_>>(), ["hugetlb.2MB.numa_stat"]);
+    }
 
     #[test]
     fn sizes_that_are_in_use_have_their_files() {

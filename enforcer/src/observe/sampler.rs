@@ -223,14 +223,15 @@ impl Sampler {
         for (node, seen) in &mut sample.nodes {
             seen.hugepages_used = hugepages.on_node(&self.host.sys, *node);
         }
-        self.cgroups(&index, &hugepages, &mut sample, &mut degraded);
+        sample.hugepages_reserved = hugepages.reserved();
+        let garbled = self.cgroups(&index, &hugepages, &mut sample, &mut degraded);
         self.tasks(&index, &mut sample, &mut degraded);
         count_tasks(&mut sample);
         #[cfg(feature = "bpf")]
         if let Some(kernel) = &mut self.kernel {
             kernel.count(&index, &mut sample, &mut degraded);
         }
-        self.numa_maps(&index, &mut sample, &mut degraded);
+        self.numa_maps(&index, &garbled, &mut sample, &mut degraded);
         self.policies(&mut sample, &mut degraded);
         self.ancestors(&mut sample, &mut degraded);
         if self.spans_nodes && self.options.counters && !self.host.captured {
@@ -240,14 +241,15 @@ impl Sampler {
         sample
     }
 
-    /// Reads the cgroups' files.
+    /// Reads the cgroups' files. Returns the cgroups whose file that says where their memory is is there and
+    /// is of no use.
     fn cgroups(
         &self,
         index: &Index,
         hugepages: &HugepagesInUse,
         sample: &mut Sample,
         degraded: &mut DegradedTally,
-    ) {
+    ) -> BTreeSet<CgroupPath> {
         let mut reader = CgroupReader::new(&self.layout, self.page_bytes).with_hugepages(hugepages.files());
         for (path, &below) in &index.cgroups {
             if let Some(cgroup) = reader.read(path, below, degraded) {
@@ -263,6 +265,7 @@ impl Sampler {
         if let Some(memory) = &self.layout.memory {
             source(sample, "memory", format!("cgroup {} memory.numa_stat", version(memory.v2)));
         }
+        reader.into_garbled()
     }
 
     /// Adds the cpusets of the cgroups above the workloads, which bound what these may have. Comes last:
@@ -356,7 +359,14 @@ impl Sampler {
     }
 
     /// Asks the processes where their memory is, for workloads whose cgroup does not tell.
-    fn numa_maps(&self, index: &Index, sample: &mut Sample, degraded: &mut DegradedTally) {
+    /// Of those that are `garbled` that was said.
+    fn numa_maps(
+        &self,
+        index: &Index,
+        garbled: &BTreeSet<CgroupPath>,
+        sample: &mut Sample,
+        degraded: &mut DegradedTally,
+    ) {
         let is_unknown =
             |path: &CgroupPath, cgroup: &CgroupSample| !path.is_root() && cgroup.memory_by_node.is_none();
         let unknown: BTreeSet<CgroupPath> = sample
@@ -366,11 +376,12 @@ impl Sampler {
             .map(|(path, _)| path.clone())
             .collect();
         if self.options.numa_maps == 0 {
-            if let Some(first) = unknown.first() {
+            let mut missing = unknown.difference(garbled);
+            if let Some(first) = missing.next() {
                 let reason = format!(
                     "no memory.numa_stat in {} of the cgroups: the memory controller is not enabled for them, or the \
                      kernel is older than 5.10; the first is {first}",
-                    unknown.len()
+                    1 + missing.count()
                 );
                 degraded.push(Degraded::new(
                     "memory.numa_stat",

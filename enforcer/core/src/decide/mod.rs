@@ -22,6 +22,7 @@ mod displaced;
 mod drift;
 mod guarded;
 mod history;
+mod hugepages;
 pub mod order;
 mod partition;
 pub(crate) mod pins;

@@ -15,13 +15,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{Inputs, self_placed};
+use super::{Inputs, hugepages, self_placed};
 use crate::{
-    id::NodeId,
     model::nearest_effective,
-    parse::numa_stat::hugetlb_file,
-    place::{Allocations, Apart, Grant, Holder, MemoryResource, hold as hold_claims},
-    sample::{NodeSample, Sample},
+    place::{Allocations, Apart, Grant, Holder, hold as hold_claims},
+    sample::Sample,
     set::CpuSet,
     workload::{CgroupPath, Origin},
 };
@@ -97,47 +95,15 @@ pub(crate) fn cpus(pins: &Pins) -> CpuSet {
 }
 
 /// Makes the allocations have what others gave away or took for themselves: claims of a kubelet, partitions,
-/// and huge pages that are in use without a promise.
+/// and huge pages that are in use or reserved without a promise.
 pub(crate) fn hold_of_others(inputs: &Inputs<'_>, allocations: &mut Allocations) {
     let partition = |(cgroup, cpus): (CgroupPath, CpuSet)| {
         (Holder::partition(&cgroup), Grant::taken_by_others(cpus, format!("the partition of {cgroup}")))
     };
     let mut apart: Apart = partitions(inputs).into_iter().map(partition).collect();
-    apart.extend(hugepages(inputs, allocations));
+    apart.extend(hugepages::held(inputs, allocations));
     apart.extend(self_placed::held(inputs, allocations));
     hold_claims(inputs.inventory, allocations, inputs.owners.claims(), apart);
-}
-
-/// Huge pages that are in use on each node beyond what those use that they were promised to. Where a cgroup
-/// does not tell how many it uses, as many as it was promised count as its own.
-fn hugepages(inputs: &Inputs<'_>, allocations: &Allocations) -> Apart {
-    let cgroup_of = |holder: &Holder| {
-        let declared = holder.is_cgroup().then(|| CgroupPath::new(&holder.pod().name));
-        declared.or_else(|| inputs.containers.cgroup_of(holder).cloned())
-    };
-    let uses = |holder: &Holder, file: &str, node: NodeId| {
-        let seen = inputs.sample.cgroups.get(&cgroup_of(holder)?)?;
-        Some(seen.hugetlb_by_file.get(file)?.get(&node).copied().unwrap_or(0))
-    };
-    let own = |node: NodeId, size: u64| {
-        let (kind, file) = (MemoryResource::Hugepages(size), hugetlb_file(size));
-        let held = allocations.iter().filter(|(holder, _)| !holder.is_apart());
-        let claims = held.flat_map(|(holder, grant)| grant.memory.iter().map(move |claim| (holder, claim)));
-        let here = claims.filter(|(_, claim)| claim.resource == kind && claim.zone.contains(node));
-        let bytes = here.map(|(holder, claim)| {
-            uses(holder, &file, node).map_or(claim.bytes, |uses| uses.min(claim.bytes))
-        });
-        bytes.fold(0u64, u64::saturating_add)
-    };
-    let of_node = |(node, seen): (&NodeId, &NodeSample)| {
-        let beyond = seen
-            .hugepages_used
-            .iter()
-            .map(|(size, used)| (MemoryResource::Hugepages(*size), used.saturating_sub(own(*node, *size))));
-        let beyond: BTreeMap<MemoryResource, u64> = beyond.filter(|(_, bytes)| *bytes > 0).collect();
-        (!beyond.is_empty()).then(|| (Holder::hugepages(*node), Grant::used_by_others(*node, &beyond)))
-    };
-    inputs.sample.nodes.iter().filter_map(of_node).collect()
 }
 
 /// CPUs of partitions that are not the daemon's, by their roots; those of partitions without a process under

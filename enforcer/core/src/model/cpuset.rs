@@ -13,17 +13,23 @@ use crate::{
     workload::CgroupPath,
 };
 
-/// The cgroup itself or the nearest one above it for which `pick` finds a value that is not empty.
+/// The cgroup itself or the nearest one above it for which `pick` finds a value that is not empty; `None`
+/// where the file of one of them that would say so is of no use.
 pub fn nearest_effective<'a, T>(
     sample: &'a Sample,
     cgroup: &CgroupPath,
     pick: impl Fn(&'a CgroupSample) -> Option<T>,
 ) -> Option<(CgroupPath, T)> {
-    let mut here_and_above = iter::once(cgroup.clone()).chain(cgroup.ancestors());
-    here_and_above.find_map(|path| {
-        let value = sample.cgroups.get(&path).and_then(&pick)?;
-        Some((path, value))
-    })
+    for path in iter::once(cgroup.clone()).chain(cgroup.ancestors()) {
+        let Some(seen) = sample.cgroups.get(&path) else { continue };
+        if let Some(value) = pick(seen) {
+            return Some((path, value));
+        }
+        if seen.effective_garbled {
+            return None;
+        }
+    }
+    None
 }
 
 pub(super) fn cpus(sample: &Sample, cgroup: &CgroupPath, tasks: &[&TaskSample]) -> Option<CpuSet> {

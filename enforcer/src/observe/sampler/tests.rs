@@ -117,6 +117,39 @@ fn huge_pages_are_memory_of_their_cgroup_or_said_to_be_missing() {
 }
 
 #[test]
+fn huge_pages_that_are_reserved_are_told_of_the_host_and_of_each_cgroup() {
+    let tree = Tree::v2()
+        .cgroup("/vm", 10)
+        .file("sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages", "8\n")
+        .file("sys/kernel/mm/hugepages/hugepages-2048kB/free_hugepages", "8\n")
+        .file("sys/kernel/mm/hugepages/hugepages-2048kB/resv_hugepages", "3\n")
+        .file("sys/fs/cgroup/vm/memory.numa_stat", "anon N0=4096 N1=0\n")
+        .file("sys/fs/cgroup/vm/hugetlb.2MB.numa_stat", "total=0 N0=0 N1=0\n")
+        .file("sys/fs/cgroup/vm/hugetlb.2MB.rsvd.current", "4194304\n");
+    let sample = tree.sample_of(&[workload("/vm")], WITHOUT_BPF);
+    assert_eq!(sample.hugepages_reserved, [(2 << 20, 6 << 20)].into());
+    let file = "hugetlb.2MB.numa_stat".to_owned();
+    assert_eq!(sample.cgroups[&CgroupPath::new("/vm")].hugetlb_reserved, [(file, 4 << 20)].into());
+}
+
+#[test]
+fn a_file_that_is_of_no_use_is_not_said_to_be_missing_as_well() {
+    let tree = Tree::v2()
+        .cgroup("/vm", 10)
+        .file("sys/fs/cgroup/vm/memory.numa_stat", "anon N0=\n")
+        .cgroup("/other", 11);
+    let sample = tree.sample_of(&[workload("/vm")], WITHOUT_BPF);
+    let said: Vec<_> = sample.degraded.iter().map(|entry| entry.source.as_str()).collect();
+    assert_eq!(said, ["cgroup:/vm"], "{:?}", sample.degraded);
+    let sample = tree.sample_of(&[workload("/vm"), workload("/other")], WITHOUT_BPF);
+    let missing = sample.degraded.iter().find(|entry| entry.source == "memory.numa_stat").unwrap();
+    assert!(
+        missing.reason.contains("in 1 of the cgroups") && missing.reason.ends_with("/other"),
+        "{missing:?}"
+    );
+}
+
+#[test]
 fn cgroups_above_the_workloads_have_their_cpusets_and_nothing_else() {
     let tree = Tree::v2()
         .cgroup("/a.slice/b.slice/w.service", 10)

@@ -1,27 +1,33 @@
-//! Huge pages that are in use without a promise, as the daemon's decision hands them to the engines.
+//! Huge pages that are in use or reserved without a promise, as the daemon's decision hands them to the
+//! engines.
+
+use proptest::prelude::*;
 
 use crate::{
     decide::History,
     id::NodeId,
     place::{
-        Allocations, Holder, PodName, Trace, admit,
+        Allocations, Announced, Containers, Cpuset, Holder, Node, PodName, PodRequest, Trace, admit,
         samples::{container, pod},
     },
     policy::placement::PlacementSettings,
     scene::Scene,
     topology::synth::Machine,
+    workload::CgroupPath,
 };
+
+const MIB: u64 = 1 << 20;
+
+fn asks(name: &str, mib: u64) -> PodRequest {
+    let mut asked = container("c", 1000, 1024 * MIB);
+    asked.requests.hugepages.insert(2 * MIB, mib * MIB);
+    asked.limits.hugepages.insert(2 * MIB, mib * MIB);
+    pod(name, vec![asked])
+}
 
 #[test]
 fn huge_pages_that_others_use_are_not_promised() {
-    const MIB: u64 = 1 << 20;
     let machine = || Machine::new().sockets(2).threads(1).hugepages(2 * MIB, 100).build();
-    let asks = |name: &str, mib: u64| {
-        let mut asked = container("c", 1000, 1024 * MIB);
-        asked.requests.hugepages.insert(2 * MIB, mib * MIB);
-        asked.limits.hugepages.insert(2 * MIB, mib * MIB);
-        pod(name, vec![asked])
-    };
     for (used, own, mib, node) in [
         ([0, 0], None, 150, Some("0")),
         ([100, 0], None, 150, Some("1")),
@@ -61,5 +67,110 @@ fn huge_pages_that_others_use_are_not_promised() {
         got.unwrap_or_else(|rejection| panic!("{used:?} {own:?}: {rejection}"));
         let holder = Holder::new(PodName::new("default", "second"), "c".into());
         assert_eq!(allocations.get(&holder).unwrap().mems.to_string(), node, "{used:?} {own:?}");
+    }
+}
+
+/// Nodes of 200 MiB in huge pages; MiB that are in use on each and reserved on the host by others, and what a
+/// first container was promised on node 0, uses and has reserved, if its cgroup tells.
+struct Reserved {
+    used: Vec<u64>,
+    reserved: u64,
+    own: Option<(u64, Option<(u64, u64)>)>,
+}
+
+/// Does a pod that asks for so many MiB get all of it, with the pages of one node or of all?
+fn fits(given: &Reserved, mib: u64) -> bool {
+    let machine = Machine::new()
+        .sockets(given.used.len().try_into().unwrap())
+        .threads(1)
+        .hugepages(2 * MIB, 100)
+        .build();
+    let mut scene = Scene::new(machine).workload("/first", "0", "0");
+    let (inventory, settings) = (scene.inventory(), PlacementSettings::default());
+    let mut allocations = Allocations::default();
+    let mut containers = Containers::default();
+    let admitted = |allocations: &mut Allocations, pod: &_| {
+        admit(&inventory, &settings, allocations, pod, &mut Trace::default())
+    };
+    let (mut used, mut reserved) = (given.used.clone(), given.reserved);
+    if let Some((promised, told)) = given.own {
+        let mut node = Node { inventory: &inventory, settings: &settings, allocations: &mut allocations };
+        let one = Announced {
+            id: "first".into(),
+            cgroup: Some(CgroupPath::new("/first")),
+            pod: asks("first", promised),
+            now: Cpuset::default(),
+            shown: None,
+            given: None,
+            opts_out: false,
+        };
+        assert_eq!(containers.create(&mut node, &one).rejections.len(), 0);
+        if let Some((uses, holds)) = told {
+            (used[0], reserved) = (used[0] + uses, reserved + holds);
+            let (seen, file) = (scene.now_mut("/first"), || "hugetlb.2MB.numa_stat".to_owned());
+            seen.hugetlb_by_file = [(file(), [(NodeId(0), uses * MIB)].into())].into();
+            seen.hugetlb_reserved = [(file(), holds * MIB)].into();
+        }
+    }
+    for (node, used) in (0..).zip(used) {
+        let seen = scene.now.nodes.get_mut(&NodeId(node)).unwrap();
+        seen.hugepages_used = [(2 * MIB, used * MIB)].into();
+    }
+    scene.now.hugepages_reserved = [(2 * MIB, reserved * MIB)].into();
+    scene.decide_beside(&containers, &History::default(), &mut allocations);
+    admitted(&mut allocations, &asks("second", mib)).is_ok()
+}
+
+#[test]
+fn huge_pages_that_are_reserved_are_not_promised() {
+    let given = |used: &[u64], reserved, own| Reserved { used: used.to_vec(), reserved, own };
+    for (given, most) in [
+        (given(&[0], 0, None), 200),
+        // Of one node it is known whose they are.
+        (given(&[0], 100, None), 100),
+        (given(&[60], 100, None), 40),
+        (given(&[0], 400, None), 0),
+        // A first container has reserved its promise, which counts once; so does one that does not tell.
+        (given(&[0], 0, Some((100, Some((0, 100))))), 100),
+        (given(&[0], 50, Some((100, Some((0, 100))))), 50),
+        (given(&[0], 50, Some((100, Some((60, 40))))), 50),
+        (given(&[0], 100, Some((100, None))), 100),
+        // What others have reserved is not covered by a promise of which nothing is reserved.
+        (given(&[0], 50, Some((100, Some((0, 0))))), 50),
+        (given(&[50], 0, Some((100, Some((0, 0))))), 50),
+        // Of two nodes either may have to give them.
+        (given(&[0, 0], 50, None), 300),
+        (given(&[200, 0], 50, None), 150),
+    ] {
+        for mib in [most, most + 2] {
+            assert_eq!(
+                fits(&given, mib),
+                mib == most,
+                "{mib} MiB, {:?} used, {} reserved",
+                given.used,
+                given.reserved
+            );
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(48))]
+
+    /// Whoever has reserved pages gets them, from whichever node they come, after what is promised is used.
+    #[test]
+    fn no_promise_takes_pages_that_are_reserved(
+        used in proptest::collection::vec((0u64..=100).prop_map(|pages| 2 * pages), 1..=3),
+        reserved in 0u64..=300,
+        asked in 1u64..=300,
+    ) {
+        let free: u64 = used.iter().map(|used| 200 - used).sum();
+        let given = Reserved { used, reserved: (2 * reserved).min(free), own: None };
+        let nodes = given.used.len();
+        let fits = fits(&given, 2 * asked);
+        prop_assert!(!fits || 2 * asked + given.reserved <= free);
+        if nodes == 1 {
+            prop_assert_eq!(fits, 2 * asked + given.reserved <= free);
+        }
     }
 }
