@@ -9,6 +9,7 @@
 
 mod by_systemd;
 mod partitions;
+mod pins;
 
 use std::{collections::BTreeMap, path::PathBuf};
 
@@ -21,7 +22,7 @@ use enforcer_core::{
     place::{Cpuset as Original, GrantRecord},
     plan::{Action, OutcomeResult, Step},
     self_placement::CgroupThreads,
-    set::IdSet,
+    set::{CpuSet, IdSet},
     workload::{CgroupPath, printable},
 };
 
@@ -31,8 +32,7 @@ use super::{
     in_the_making,
     journal::{Entry, EntryKey, Journal},
     pages::{PageBudget, PageMove},
-    reset,
-    self_placed::{self, Depth},
+    reset, self_placed,
     units::{UnitProperty, Units, own_settings},
 };
 use crate::{
@@ -99,6 +99,18 @@ pub trait Actuator {
     /// those of which nothing is recorded nothing is.
     fn renew(&mut self, _wanted: &BTreeMap<CgroupPath, Original>) -> Result<(), String> {
         Ok(())
+    }
+
+    /// Records where threads were pinned `before` a runtime writes these CPUs of a cgroup on our behalf, and
+    /// gives that back once it has written. Returns whether nothing is left to do. The error is that nothing
+    /// can be recorded; it names operation, path and cause.
+    fn keep_pins(
+        &mut self,
+        _cgroup: &CgroupPath,
+        _before: &[CgroupThreads],
+        _told: &CpuSet,
+    ) -> Result<bool, String> {
+        Ok(true)
     }
 
     /// Records what memory nodes cgroups are set to now, so that they may be widened without a wait. Those
@@ -328,34 +340,6 @@ impl LiveActuator {
         self.record_entry(cgroup, cpuset, file, before, Entry::of_file("", None), undo)
     }
 
-    /// What processes have set themselves and a write of this would change. What cannot be read is no reason
-    /// to write nothing: it was looked at when it was decided.
-    fn self_placed<T: Id>(
-        &self,
-        cgroup: &CgroupPath,
-        file: CpusetFile,
-        cpuset: &Cpuset,
-        wanted: &IdSet<T>,
-    ) -> Vec<CgroupThreads> {
-        let now = cpuset.read(file).ok().and_then(|text| text.trim().parse::<IdSet<T>>().ok());
-        if now.as_ref() == Some(wanted) {
-            return Vec::new();
-        }
-        // Also where the file is in the journal: it may be there since before a process had set anything, and
-        // what has been recorded of a thread stays.
-        let depth = if file == CpusetFile::Cpus { Depth::Affinity } else { Depth::AllPolicies };
-        self_placed::read(&self.tree, cgroup, depth).unwrap_or_default()
-    }
-
-    /// Linux 6.1 and older forget where threads were pinned when their cpuset is written.
-    fn give_pins_back(&self, cpuset: &Cpuset, cgroup: &CgroupPath, before: &[CgroupThreads]) {
-        let key = EntryKey { cgroup: cgroup.clone(), file: CpusetFile::Cpus, inode: cpuset.inode() };
-        let recorded = self.journal.entries().get(&key).map(|entry| entry.threads.as_slice());
-        for error in self_placed::give_pins_back(&self.tree, before, recorded.unwrap_or_default()) {
-            tracing::warn!("{}", printable(&error));
-        }
-    }
-
     /// Records what a file holds, and what the entry says beside that.
     fn record_entry(
         &mut self,
@@ -415,6 +399,15 @@ impl Actuator for LiveActuator {
     fn renew(&mut self, wanted: &BTreeMap<CgroupPath, Original>) -> Result<(), String> {
         let renewed = in_the_making::renewed(self.journal.entries(), wanted);
         if renewed.is_empty() { Ok(()) } else { self.journal.renew_all(renewed).map_err(text) }
+    }
+
+    fn keep_pins(
+        &mut self,
+        cgroup: &CgroupPath,
+        before: &[CgroupThreads],
+        told: &CpuSet,
+    ) -> Result<bool, String> {
+        self.keep_pins_of(cgroup, before, told)
     }
 
     fn record_mems(&mut self, cgroups: &[&CgroupPath]) -> Result<(), String> {

@@ -53,6 +53,21 @@ impl Fixture {
         }
     }
 
+    /// Makes a process of one thread in a cgroup, as `/proc` shows it.
+    pub(crate) fn process(&self, cgroup: &str, pid: u32, cpus: &str, numa_maps: &str) {
+        let proc = self.host().proc;
+        let dir = proc.join(format!("{pid}/task/{pid}"));
+        fs::create_dir_all(&dir).unwrap();
+        let status = format!("Name:\tdb\nTgid:\t{pid}\nCpus_allowed_list:\t{cpus}\n");
+        fs::write(proc.join(format!("{pid}/status")), status).unwrap();
+        let stat = format!("{pid} (d) b) S {} 77 0\n", "0 ".repeat(18).trim());
+        fs::write(proc.join(format!("{pid}/stat")), stat).unwrap();
+        fs::write(dir.join("numa_maps"), numa_maps).unwrap();
+        let threads = self.path(cgroup).join("cgroup.threads");
+        let listed = fs::read_to_string(&threads).unwrap_or_default();
+        fs::write(threads, format!("{listed}{pid}\n")).unwrap();
+    }
+
     /// Directory of a cgroup.
     pub(crate) fn path(&self, cgroup: &str) -> PathBuf {
         self.layout.cpuset.path.join(CgroupPath::new(cgroup).relative())

@@ -42,6 +42,7 @@ mod pause_record;
 mod reading;
 #[cfg(test)]
 mod tests;
+mod thread_room;
 mod versioned;
 
 use std::{
@@ -66,6 +67,7 @@ pub use self::{
     files::{check_owned, set_aside},
     making_record::{Granted, LeftMaking, MADE_WITHIN, Made, MakingRecord},
     pause_record::{PauseRecord, RecordedPause},
+    thread_room::{ThreadRoom, say_left_out},
 };
 use self::{
     files::{Lock, Loss, Rewritten, Tail, failed},
@@ -80,9 +82,6 @@ const LONGEST_NAMES: usize = 64 << 10;
 
 /// Name of the file whose lock says that somebody uses the directory.
 const LOCK: &str = "lock";
-
-/// Threads of one entry: a line has room for them.
-const MOST_THREADS: usize = 2_048;
 
 /// Room for a few lines, without which there is no use in trying.
 const A_FEW_LINES: usize = 4096;
@@ -136,22 +135,12 @@ impl Entry {
     /// The entry for a property that was recorded before and is to be set to something else; `None` where
     /// nothing is new.
     fn after(&self, first: &Self) -> Option<Self> {
-        let is_new = |thread: &&SelfPlacedThread| !first.threads.iter().any(|known| known.is(thread));
-        let mut threads = self.threads.iter().filter(is_new).peekable();
         let latest = self.set.last().filter(|latest| Some(*latest) != first.set.last());
-        if latest.is_none() && threads.peek().is_none() {
+        let is_known = |thread: &SelfPlacedThread| first.threads.iter().any(|known| known.is(thread));
+        if latest.is_none() && self.threads.iter().all(is_known) {
             return None;
         }
-        let threads: Vec<&SelfPlacedThread> = threads.collect();
-        // Those that are not seen now have ended, for the most part: they make room, the oldest first.
-        let mut surplus = (first.threads.len() + threads.len()).saturating_sub(MOST_THREADS);
-        let is_kept = |known: &&SelfPlacedThread| {
-            let makes_room = surplus > 0 && !self.threads.iter().any(|thread| thread.is(known));
-            surplus -= usize::from(makes_room);
-            !makes_room
-        };
-        let known: Vec<&SelfPlacedThread> = first.threads.iter().filter(is_kept).collect();
-        let threads = known.into_iter().chain(threads).take(MOST_THREADS).cloned().collect();
+        let threads = self.threads_after(first);
         let set = match latest {
             Some(latest) => first.set.last().into_iter().chain([latest]).cloned().collect(),
             None => first.set.clone(),

@@ -20,6 +20,7 @@ use std::{
     fs::{self, File},
     io::{BufRead as _, BufReader, Read as _},
     path::Path,
+    time::Instant,
 };
 
 use enforcer_core::{
@@ -32,7 +33,10 @@ use enforcer_core::{
     workload::CgroupPath,
 };
 
-use super::cpuset::{Cpuset, CpusetError, CpusetFile, CpusetTree};
+use super::{
+    cpuset::{Cpuset, CpusetError, CpusetFile, CpusetTree},
+    journal::{ThreadRoom, say_left_out},
+};
 use crate::{
     host::{processes::start_ticks, read_text},
     kernel::affinity,
@@ -49,12 +53,12 @@ const LONGEST: u64 = 16 << 20;
 const LONGEST_LINE: u64 = 32 << 10;
 /// Bytes that have the policy of the thread itself: that of the first mappings, which are of the program.
 const FIRST_LINES: u64 = 2 << 10;
-/// Threads that are kept in one line of the journal.
-const MAX_RECORDED: usize = 2_048;
 
 /// How much is read of each thread.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Depth {
+    /// Its affinity, and nothing of those that may run on all CPUs of their cgroup.
+    Pinned,
     /// Its affinity.
     Affinity,
     /// The policy that it has set for itself, too.
@@ -66,32 +70,36 @@ pub enum Depth {
 /// Reads the threads of a cgroup and of those below it, a cgroup before those below it.
 pub fn read(tree: &CpusetTree, cgroup: &CgroupPath, depth: Depth) -> Result<Vec<CgroupThreads>, CpusetError> {
     let Some(proc) = tree.proc() else { return Ok(Vec::new()) };
-    let mut reader =
-        Reader { proc, depth, threads: MAX_THREADS, processes: MAX_PROCESSES, others: MAX_PROCESSES };
-    let mut found = vec![reader.cgroup(&tree.open(cgroup)?, cgroup)?];
-    let mut waiting = vec![(tree.path_of(cgroup), cgroup.clone())];
-    while let Some((dir, path)) = waiting.pop() {
-        for entry in fs::read_dir(&dir).into_iter().flatten().filter_map(Result::ok) {
-            let name = entry.file_name();
-            let (true, Some(name)) = (entry.file_type().is_ok_and(|kind| kind.is_dir()), name.to_str())
-            else {
-                continue;
-            };
-            let below = path.child(name);
-            if found.len() == MAX_CGROUPS {
-                if let Some(first) = found.first_mut() {
-                    first.left_out += 1;
-                }
-                return Ok(found);
-            }
-            // One that ends meanwhile has nothing to lose.
-            if let Ok(threads) = tree.open(&below).and_then(|cpuset| reader.cgroup(&cpuset, &below)) {
-                found.push(threads);
-                waiting.push((entry.path(), below));
-            }
+    Reader::new(proc, depth).subtree(tree, cgroup)
+}
+
+/// Threads that have pinned themselves in these cgroups and below them, as far as that can be read before
+/// `until`, by cgroup; and how many threads and cgroups could not be looked at.
+pub fn pinned<'a>(
+    tree: &CpusetTree,
+    cgroups: impl Iterator<Item = &'a CgroupPath>,
+    until: Instant,
+) -> (BTreeMap<CgroupPath, Vec<CgroupThreads>>, usize) {
+    let (mut pinned, mut left_out) = (BTreeMap::new(), 0);
+    let Some(proc) = tree.proc() else { return (pinned, left_out) };
+    // One budget for all.
+    let mut reader = Reader { until: Some(until), ..Reader::new(proc, Depth::Pinned) };
+    for cgroup in cgroups {
+        if reader.is_late() {
+            left_out += 1;
+            continue;
+        }
+        let Ok(mut found) = reader.subtree(tree, cgroup) else { continue };
+        for one in &mut found {
+            left_out += one.left_out;
+            one.threads.retain(|thread| thread.pinned(&one.cpus).is_some());
+        }
+        found.retain(|one| !one.threads.is_empty());
+        if !found.is_empty() {
+            pinned.insert(cgroup.clone(), found);
         }
     }
-    Ok(found)
+    (pinned, left_out)
 }
 
 struct Reader<'a> {
@@ -100,9 +108,48 @@ struct Reader<'a> {
     threads: usize,
     processes: usize,
     others: usize,
+    /// Nothing more is read then.
+    until: Option<Instant>,
 }
 
-impl Reader<'_> {
+impl<'a> Reader<'a> {
+    fn new(proc: &'a Path, depth: Depth) -> Self {
+        let (threads, processes, others) = (MAX_THREADS, MAX_PROCESSES, MAX_PROCESSES);
+        Self { proc, depth, threads, processes, others, until: None }
+    }
+
+    fn is_late(&self) -> bool {
+        self.until.is_some_and(|until| Instant::now() >= until)
+    }
+
+    /// A cgroup, and those below it.
+    fn subtree(&mut self, tree: &CpusetTree, cgroup: &CgroupPath) -> Result<Vec<CgroupThreads>, CpusetError> {
+        let mut found = vec![self.cgroup(&tree.open(cgroup)?, cgroup)?];
+        let mut waiting = vec![(tree.path_of(cgroup), cgroup.clone())];
+        while let Some((dir, path)) = waiting.pop() {
+            for entry in fs::read_dir(&dir).into_iter().flatten().filter_map(Result::ok) {
+                let name = entry.file_name();
+                let (true, Some(name)) = (entry.file_type().is_ok_and(|kind| kind.is_dir()), name.to_str())
+                else {
+                    continue;
+                };
+                let below = path.child(name);
+                if found.len() == MAX_CGROUPS || self.is_late() {
+                    if let Some(first) = found.first_mut() {
+                        first.left_out += 1;
+                    }
+                    return Ok(found);
+                }
+                // One that ends meanwhile has nothing to lose.
+                if let Ok(threads) = tree.open(&below).and_then(|cpuset| self.cgroup(&cpuset, &below)) {
+                    found.push(threads);
+                    waiting.push((entry.path(), below));
+                }
+            }
+        }
+        Ok(found)
+    }
+
     fn cgroup(&mut self, cpuset: &Cpuset, cgroup: &CgroupPath) -> Result<CgroupThreads, CpusetError> {
         let list = |file| match cpuset.read(file) {
             Err(error) if error.is_gone() => Ok(String::new()),
@@ -118,11 +165,14 @@ impl Reader<'_> {
         let tids = cpuset.read_name(name).unwrap_or_default();
         let (mut threads, mut left_out, mut unreadable) = (Vec::new(), 0, 0);
         for tid in tids.split_ascii_whitespace().filter_map(|tid| tid.parse().ok()).filter(|tid| *tid != 0) {
-            if self.threads == 0 {
+            if self.threads == 0 || self.is_late() {
                 left_out += 1;
                 continue;
             }
             self.threads -= 1;
+            if self.depth == Depth::Pinned && is_free(tid, &cpus) {
+                continue;
+            }
             let Some(mut thread) = read_thread(self.proc, tid) else { continue };
             match self.policies(&mut thread) {
                 Looked::Whole => {}
@@ -149,7 +199,7 @@ impl Reader<'_> {
 
     /// Adds its policies.
     fn policies(&mut self, thread: &mut SelfPlacedThread) -> Looked {
-        if self.depth == Depth::Affinity {
+        if self.depth <= Depth::Affinity {
             return Looked::Whole;
         }
         let is_first = thread.pid == thread.tid;
@@ -163,6 +213,11 @@ impl Reader<'_> {
         (thread.policies, looked) = read_policies(&path, limit);
         looked
     }
+}
+
+/// May a thread run on all of these CPUs? One that has ended is told so by its files.
+fn is_free(tid: u32, cpus: &CpuSet) -> bool {
+    i32::try_from(tid).is_ok_and(|tid| affinity::affinity(tid).is_ok_and(|now| now == *cpus))
 }
 
 /// How much of the policies of a thread was read.
@@ -269,7 +324,8 @@ fn of_unseen(too_many: &[String], forbidden: &[String]) -> Option<Degraded> {
     })
 }
 
-/// Those of which there is something to lose, as many as one line of the journal has room for.
+/// Those of which there is something to lose, as many as one entry of the journal has room for; says how many
+/// it has not.
 pub(super) fn to_record(before: &[CgroupThreads]) -> Vec<SelfPlacedThread> {
     let placed = before.iter().flat_map(|one| {
         let of_it = move |thread: &&SelfPlacedThread| {
@@ -277,7 +333,12 @@ pub(super) fn to_record(before: &[CgroupThreads]) -> Vec<SelfPlacedThread> {
         };
         one.threads.iter().filter(of_it)
     });
-    placed.take(MAX_RECORDED).cloned().collect()
+    let mut room = ThreadRoom::default();
+    let (kept, left_out): (Vec<_>, Vec<_>) = placed.partition(|thread| room.takes(thread));
+    if !left_out.is_empty() {
+        say_left_out(left_out.len());
+    }
+    kept.into_iter().cloned().collect()
 }
 
 /// Gives threads the CPUs that they had pinned themselves to before a write, as far as it left them. The
@@ -328,8 +389,7 @@ pub(super) fn not_given_back(
         .flatten()
         .flat_map(|one| one.threads)
         .collect();
-    let fresh = before.iter().flat_map(|one| &one.threads);
-    let fresh = fresh.filter(|thread| !recorded.iter().any(|recorded| recorded.is(thread)));
-    let all: Vec<SelfPlacedThread> = recorded.iter().chain(fresh).cloned().collect();
-    lost(&all, &now)
+    let is_whole = before.iter().all(|one| one.left_out == 0 && one.unreadable == 0);
+    let before: Vec<SelfPlacedThread> = before.iter().flat_map(|one| &one.threads).cloned().collect();
+    lost(recorded, &before, is_whole, &now)
 }

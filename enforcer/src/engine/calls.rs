@@ -2,11 +2,11 @@
 //!
 //! Each call is one decision under the lock of [`Placed`], which takes less than a millisecond; nothing is
 //! read or written for it, but for what a new container is to have mounted ([`Exposure`]), and, without the
-//! lock, what cgroups show: all of them when a runtime says which containers there are, else those whose
-//! memory nodes are in the answer, and whether a container that ends has a process left. What a container
-//! gets goes into the answer, and so does what changes for others, which refreshes what the runtime has
-//! stored of them. No memory node is taken from a container that runs: its pages go first, which is for
-//! turns. What an answer was too late for is done by the engine's next turn, which compares every container
+//! lock, what cgroups show: all of them when a runtime says which containers there are, else those that are
+//! in the answer, where threads of these are pinned ([`running`]), and whether a container that ends has a
+//! process left. What a container gets goes into the answer, and so does what others must leave at once;
+//! what they may have more, and memory nodes, are for turns, which ask before they write and give pins back.
+//! What an answer was too late for is done by the engine's next turn, which compares every container
 //! with its grant. While enforcement is paused answers change nothing: an update is answered with what the
 //! container was set to before, and the turn after the pause writes the rest.
 //!
@@ -15,11 +15,7 @@
 //!
 //! An answer is never an error: the pod would not start.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    sync::mpsc::sync_channel,
-    thread,
-};
+use std::{collections::BTreeSet, sync::mpsc::sync_channel, thread};
 
 use enforcer_core::{
     owner::KnownContainer,
@@ -47,6 +43,7 @@ use crate::{
 };
 
 mod messages;
+mod running;
 
 /// Answers calls until nobody sends any. Whoever must make room reads it once it was told to the runtime,
 /// from another thread: the next call does not wait for files of the containers before.
@@ -137,8 +134,6 @@ impl Answering<'_> {
         state.only(&mut there);
         let all: Vec<Announced> = there.into_iter().map(|(one, _)| one).collect();
         let there: BTreeSet<String> = all.iter().map(|one| one.id.clone()).collect();
-        let shown = all.iter().filter_map(|one| Some((one.id.clone(), one.shown.clone()?)));
-        let shown: BTreeMap<String, Cpuset> = shown.collect();
         let set_to = all.iter().filter_map(|one| Some((one.cgroup.clone()?, one.set_to().clone())));
         state.originals.are_set_to(set_to);
         let mut left = state.originals.left();
@@ -147,12 +142,8 @@ impl Answering<'_> {
         let noting = state.changes(settled.others.keys());
         drop(state);
         self.placed.await_noted(noting);
+        self.leave_running(&mut settled.others, None);
         let mut state = self.placed.lock();
-        for (id, cpuset) in &mut settled.others {
-            if shown.get(id).is_some_and(|now| cpuset.keep_memory(now)) {
-                state.originals.want_turn();
-            }
-        }
         let answer = answer_of(&mut state, None, None, settled);
         send(&mut state, "synchronize", reply, answer);
         drop(state);
@@ -185,7 +176,7 @@ impl Answering<'_> {
             }
         }
         let mounts = self.exposure.begin(self.placed, &new.id).map(|dir| mount(&dir));
-        self.keep_memory(settled.others.iter_mut());
+        self.leave_running(&mut settled.others, None);
         let mut state = self.placed.lock();
         let mut answer = answer_of(&mut state, None, mounts, settled);
         if let Some(adjust) = &mut answer.adjust {
@@ -210,7 +201,7 @@ impl Answering<'_> {
         // The runtime would write the cpuset that it has stored, so it is told every time.
         let mut own = state.cpuset(&id).unwrap_or_default();
         drop(state);
-        self.keep_memory(settled.others.iter_mut().chain([(&id, &mut own)]));
+        self.leave_running(&mut settled.others, Some((&id, &mut own)));
         let mut state = self.placed.lock();
         let mut answer = answer_of(&mut state, Some((id.clone(), own)), None, settled);
         for update in answer.updates.iter_mut().filter(|update| update.container_id == id) {
@@ -235,7 +226,7 @@ impl Answering<'_> {
             (settled, noting)
         };
         self.placed.await_noted(noting);
-        self.keep_memory(settled.others.iter_mut());
+        self.leave_running(&mut settled.others, None);
         let mut state = self.placed.lock();
         let answer = answer_of(&mut state, None, None, settled);
         send(&mut state, "stop", reply, answer);
@@ -302,26 +293,6 @@ impl Answering<'_> {
         let mut shown = self.placed.shown(there.iter().filter_map(|(one, _)| one.cgroup.as_ref()));
         for (one, _) in there {
             one.shown = one.cgroup.as_ref().and_then(|cgroup| shown.remove(cgroup));
-        }
-    }
-
-    /// Leaves those who run the memory nodes that their cgroups show: a runtime that takes one away has the
-    /// kernel move all pages in one go, and makes everybody wait who begins or ends a container; and one that
-    /// adds a node has it rewrite the memory policies of processes. Turns move pages in batches, and ask
-    /// before they write; where a node is missing the next one comes at once.
-    fn keep_memory<'a>(&self, cpusets: impl Iterator<Item = (&'a String, &'a mut Cpuset)>) {
-        let narrowed: Vec<_> = {
-            let state = self.placed.lock();
-            let with_memory = cpusets.filter(|(_, cpuset)| cpuset.mems.is_some());
-            with_memory
-                .filter_map(|(id, cpuset)| Some((state.containers.cgroup(id)?.clone(), cpuset)))
-                .collect()
-        };
-        let shown = self.placed.shown(narrowed.iter().map(|(cgroup, _)| cgroup));
-        for (cgroup, cpuset) in narrowed {
-            if shown.get(&cgroup).is_some_and(|now| cpuset.keep_memory(now)) {
-                self.placed.lock().originals.want_turn();
-            }
         }
     }
 }

@@ -25,6 +25,7 @@ mod source;
 #[cfg(test)]
 mod tests;
 mod top;
+mod widened;
 mod widening;
 
 use std::{
@@ -38,7 +39,6 @@ use enforcer_core::{
     audit::{Audit, AuditInputs, Host, Tool},
     cold_start::ColdStarts,
     decide::{self, Drift, History, Inputs, SelfPlacedWorkloads, Written},
-    declarations::Declarations,
     degraded::Degraded,
     finding::{Finding, Severity, assess, with_added},
     model::{Activity, Model},
@@ -49,7 +49,7 @@ use enforcer_core::{
     replay::{Taken, Terms},
     sample::{Changes, Sample},
     topology::Topology,
-    widening::{Guarded, Narrowing, Relieved, added_before},
+    widening::Narrowing,
     workload::{CgroupPath, Workload},
 };
 
@@ -78,7 +78,6 @@ use crate::{
     report::{
         counters::Counters,
         tick::{TICK_SCHEMA_VERSION, TickReport, Totals},
-        widening::WideningReport,
     },
     wall_clock,
 };
@@ -417,8 +416,8 @@ impl Engine {
         let (declarations, owners) = self.placed.owners(&workloads, &sample, &model, &self.policy, begins);
         let findings = assess(inventory, &workloads, &sample, &model, &self.policy, &owners, &declarations);
         self.history.prune(&self.policy, now_ns);
-        self.history.drift.expect(&self.placed.told_lately());
-        let waiting = self.review_widened(&workloads, &model, &sample);
+        self.placed.tell(&mut self.history);
+        let waiting = self.review_widened(&workloads, &declarations, &model, &sample);
         let widened = self.widening.as_ref().map(Widening::added).unwrap_or_default();
         let paused = self.gate.paused();
         let may_move = self.may_write() && paused.is_none();
@@ -643,77 +642,6 @@ impl Engine {
         applied
     }
 
-    /// Takes over what an earlier daemon had added, and gives back what is not needed any longer. Returns why
-    /// the rest is.
-    fn review_widened(
-        &mut self,
-        workloads: &[Workload],
-        model: &Model,
-        sample: &Sample,
-    ) -> BTreeMap<CgroupPath, String> {
-        let (Some(widening), Some(Machine { inventory, .. })) = (&self.widening, &self.machine) else {
-            return BTreeMap::new();
-        };
-        widening.only(workloads);
-        let actuator = self.actuator.as_ref().filter(|_| self.totals.ticks == 0);
-        let ours = |cgroup: &CgroupPath| actuator.is_some_and(|one| one.has_set(cgroup));
-        for workload in workloads.iter().filter(|workload| ours(&workload.cgroup)) {
-            let engine = self.policy.placement.engine;
-            let figures = model.of(workload);
-            if let Some(added) = figures.and_then(|figures| added_before(&inventory.machine, engine, figures))
-            {
-                widening.adopt(&workload.cgroup, added);
-            }
-        }
-        let (seen, samples) = ((workloads, model), (sample, self.before.as_ref()));
-        let waiting = widening.review(&mut self.narrowing, inventory, seen, samples, &self.policy);
-        for (subject, record) in widening.note_exposed(workloads, sample) {
-            self.decisions().note(subject, record);
-        }
-        waiting
-    }
-
-    /// Hands in whose memory nodes are guarded, as soon as it can be undone; tells what was done about memory
-    /// since the turn before.
-    fn guard(
-        &mut self,
-        mut guarded: Vec<Guarded>,
-        declarations: &Declarations,
-        workloads: &[Workload],
-        waiting: BTreeMap<CgroupPath, String>,
-        paused: bool,
-    ) -> Option<WideningReport> {
-        let widening = self.widening.clone()?;
-        if !self.policy.memory.widening.enabled || !self.may_write() || paused || self.ready().is_err() {
-            guarded.clear();
-        }
-        self.leave_self_placed(&mut guarded, declarations);
-        let key = |one: &Guarded| (one.cgroup.clone(), one.cgroup_id);
-        let now: BTreeSet<_> = guarded.iter().map(key).collect();
-        let new = now.difference(&self.recorded_mems).map(|(cgroup, _)| cgroup).collect::<Vec<_>>();
-        let recorded = match &mut self.actuator {
-            Some(actuator) if !new.is_empty() => actuator.record_mems(&new),
-            _ => Ok(()),
-        };
-        match recorded {
-            Ok(()) => self.recorded_mems = now,
-            Err(error) => {
-                tracing::warn!("some workloads are not guarded against full memory nodes: {error}");
-                guarded.retain(|one| self.recorded_mems.contains(&key(one)));
-            }
-        }
-        widening.guard(&self.policy.memory.widening, guarded);
-        for (subject, record) in widening.take_records(workloads) {
-            self.decisions().note(subject, record);
-        }
-        let mut report = WideningReport { waiting, ..widening.report() };
-        let cold = self.demotion.relieved();
-        if cold > 0 {
-            report.relieved(Relieved::Cold, cold);
-        }
-        Some(report)
-    }
-
     /// May the actuator write? If not nothing is set in answers to a runtime either.
     fn ready(&mut self) -> Result<(), String> {
         let Some(actuator) = self.actuator.as_mut() else { return Ok(()) };
@@ -747,6 +675,7 @@ impl Engine {
             outcome = actuator.record(&originals).map(|recorded| self.placed.recorded(&recorded));
         }
         outcome = outcome.and(self.placed.renew(|renewed| actuator.renew(renewed)));
+        outcome = outcome.and(self.placed.give_pins_back(&mut **actuator));
         if self.totals.ticks.is_multiple_of(TOPOLOGY_EVERY) {
             let cgroups = || workloads.iter().map(|one| &one.cgroup).chain(&self.sandboxes);
             let there = |path: &CgroupPath| cgroups().any(|one| one.is_within(path));

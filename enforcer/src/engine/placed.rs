@@ -51,6 +51,7 @@ mod explained;
 mod leaving;
 mod making;
 mod originals;
+mod pins;
 mod record_writer;
 mod said;
 mod sandboxes;
@@ -59,6 +60,7 @@ mod told;
 
 pub(super) use originals::Noting;
 use originals::Originals;
+pub(super) use pins::Retold;
 use said::{News, Said};
 
 /// Longest name of a container that is shown, in characters.
@@ -96,6 +98,10 @@ pub(super) struct State {
     given_up: BTreeMap<CgroupPath, Cpuset>,
     /// Containers whose cpuset the runtime was told to write, and when.
     told: BTreeMap<CgroupPath, Instant>,
+    /// Containers whose CPUs the runtime was told to change since the latest turn began.
+    retold: BTreeSet<CgroupPath>,
+    /// Where threads of these were pinned, until the runtime has written.
+    pins: BTreeMap<CgroupPath, pins::Pins>,
     /// When the latest turn decided.
     decided: Option<Instant>,
     /// What containers would have been set to without us.

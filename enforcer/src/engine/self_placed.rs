@@ -72,6 +72,8 @@ impl GuardedLook {
 pub(super) struct Looks {
     answers: BTreeMap<CgroupPath, Answer>,
     guarded: BTreeMap<(CgroupPath, Option<u64>), GuardedLook>,
+    /// Why memory nodes that were added are not given back, and when that was found.
+    narrowed: BTreeMap<(CgroupPath, Option<u64>), (u64, String)>,
 }
 
 struct Answer {
@@ -103,6 +105,31 @@ impl Looks {
     fn left(&self, now_ns: u64) -> SelfPlacedWorkloads {
         let count = self.answers.values().filter(|answer| answer.counts(now_ns));
         count.flat_map(|answer| answer.left.clone()).collect()
+    }
+
+    /// Why a workload that is to have its `home` alone again keeps the nodes that were added.
+    pub(super) fn narrows(
+        &mut self,
+        source: &mut dyn Source,
+        sample: &Sample,
+        cgroup: &CgroupPath,
+        (home, added): (&NodeSet, &NodeSet),
+        respects: &dyn Fn(&CgroupPath) -> bool,
+    ) -> Option<String> {
+        let key = (cgroup.clone(), sample.cgroup_id(cgroup));
+        let counts = |at: u64| sample.monotonic_ns.saturating_sub(at) < KEPT_NS;
+        self.narrowed.retain(|_, (at, _)| counts(*at));
+        if let Some((_, reason)) = self.narrowed.get(&key) {
+            return Some(reason.clone());
+        }
+        let moves = home.first().map(|to| (added.clone(), to)).into_iter().collect();
+        let writes = CpusetWrites { mems: vec![home.clone()], moves, ..CpusetWrites::default() };
+        let writes = [(cgroup.clone(), writes)].into();
+        let (found, _) = source.self_placed(&writes, respects, Depth::AllPolicies);
+        let reason = found.into_values().next()?.reason;
+        tracing::info!("{cgroup} keeps the memory nodes that were added: {reason}");
+        self.narrowed.insert(key, (sample.monotonic_ns, reason.clone()));
+        Some(reason)
     }
 
     /// What of these writes is to be asked. What was found counts for a time; that nothing was found does so

@@ -267,6 +267,7 @@ fn may_write(
     // Where no runtime says any longer which containers there are, nobody would ever be asked whether they
     // still have it.
     let places = policy.nri.enabled && policy.nri.place;
+    let tree = tree.with_processes(&host.proc);
     engine.adopt(tree, if places { journal.grants().clone() } else { BTreeMap::new() });
     let (making, mut left) = MakingRecord::open(&policy.state_dir, boot_id.as_deref())?;
     for line in &left.damaged {

@@ -6,7 +6,7 @@
 //! share them for a minute. Who is only wished a better place is left alone whatever the goal was. What
 //! somebody else undid has a rule of its own ([`Drift`]).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
@@ -65,6 +65,13 @@ impl History {
         }
     }
 
+    /// Forgets what these were corrected to: somebody else has set them on our behalf since.
+    pub fn forget(&mut self, cgroups: &BTreeSet<CgroupPath>) {
+        self.corrected.retain(|cgroup, _| !cgroups.contains(cgroup));
+        self.ids.retain(|cgroup, _| !cgroups.contains(cgroup));
+        self.goals.retain(|cgroup, _| !cgroups.contains(cgroup));
+    }
+
     /// Forgets corrections that no longer hold anything back.
     pub fn prune(&mut self, policy: &Policy, now_ns: u64) {
         self.corrected.retain(|_, at| remaining(*at, policy, now_ns).is_some());
@@ -116,8 +123,6 @@ fn remaining(at_ns: u64, policy: &Policy, now_ns: u64) -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeSet;
-
     use super::*;
     use crate::{
         decide::{Decision, Standing},

@@ -118,14 +118,21 @@ impl Cpuset {
 
     /// Leaves the memory nodes of a container that runs and is set to `now` as they are. Only a turn changes
     /// them: before a node goes it moves the pages there, and before any write it asks what that would change
-    /// of the memory policies that processes have set, which the kernel rewrites by position. Returns whether
-    /// a node is missing until then.
+    /// of the memory policies that processes have set, which the kernel rewrites by position. They are named
+    /// also where none are wanted: a runtime writes what it has stored otherwise. Returns whether a node is
+    /// missing until then.
     pub fn keep_memory(&mut self, now: &Self) -> bool {
-        let wanted = self.mems.take();
-        let is_missing =
-            wanted.as_ref().zip(now.mems.as_ref()).is_some_and(|(wanted, now)| !wanted.is_subset(now));
-        self.mems = wanted.and(now.mems.clone());
+        let missing = self.mems.as_ref().zip(now.mems.as_ref());
+        let is_missing = missing.is_some_and(|(wanted, now)| !wanted.is_subset(now));
+        self.mems.clone_from(&now.mems);
         is_missing
+    }
+
+    /// Does this add CPUs to those of a container that is set to `now`, and take none? Then it can wait for a
+    /// turn: no other container is to have what this one has.
+    pub fn only_adds_cpus(&self, now: &Self) -> bool {
+        let both = self.cpus.as_ref().zip(now.cpus.as_ref());
+        both.is_some_and(|(wanted, now)| wanted != now && now.is_subset(wanted))
     }
 
     /// Of this, what is different from `other`.

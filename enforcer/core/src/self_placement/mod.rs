@@ -78,6 +78,11 @@ impl OwnPolicy {
         Some(Self { policy, flag })
     }
 
+    /// What the kernel never changes of it.
+    fn mode(&self) -> (PolicyMode, Option<NodesFlag>) {
+        (self.policy.mode, self.flag)
+    }
+
     /// Its nodes after the memory nodes of the cpuset became `to`, which were `from` (`mpol_rebind_policy`).
     fn after(&self, nodes: &NodeSet, from: &NodeSet, to: &NodeSet) -> NodeSet {
         match (self.policy.mode, self.flag) {
@@ -323,15 +328,33 @@ pub fn kept_pin(
     (!left.is_empty() && left != *to).then_some(left)
 }
 
-/// What processes had set before and do not have now, one sentence each: what cannot be given back.
-pub fn lost(before: &[SelfPlacedThread], now: &[SelfPlacedThread]) -> Vec<String> {
+/// What processes had set and do not have `now`, one sentence each: what cannot be given back. `recorded` is
+/// of the time before the first write, `before` of the time before the latest ones; `is_whole` says whether
+/// nothing was left out of that.
+///
+/// The kernel rewrites the nodes of a policy and never its mode: a recorded policy whose mode was gone before
+/// is one that the process has replaced itself, and one whose mode is new is what it has set since. Policies
+/// that are static or relative follow the cpuset by definition, and are never lost.
+pub fn lost(
+    recorded: &[SelfPlacedThread],
+    before: &[SelfPlacedThread],
+    is_whole: bool,
+    now: &[SelfPlacedThread],
+) -> Vec<String> {
+    let fresh = before.iter().filter(|thread| !recorded.iter().any(|recorded| recorded.is(thread)));
     let mut lost = Vec::new();
-    for thread in before {
+    for thread in recorded.iter().chain(fresh) {
         // It has ended with what it had.
         let Some(found) = now.iter().find(|one| one.is(thread)) else { continue };
-        let gone: Vec<String> =
-            thread.policies.difference(&found.policies).map(ToString::to_string).collect();
+        let seen = before.iter().find(|one| one.is(thread)).map(|one| &one.policies);
+        let has = |policies: &BTreeSet<OwnPolicy>, mode| policies.iter().any(|policy| policy.mode() == mode);
+        let replaced = |policy: &&OwnPolicy| is_whole && seen.is_some_and(|seen| !has(seen, policy.mode()));
+        let set = thread.policies.iter().filter(|policy| !replaced(policy));
+        let since = seen.into_iter().flatten().filter(|policy| !has(&thread.policies, policy.mode()));
+        let lasting = set.chain(since).filter(|policy| policy.flag.is_none());
+        let gone: BTreeSet<&OwnPolicy> = lasting.filter(|policy| !found.policies.contains(policy)).collect();
         if !gone.is_empty() {
+            let gone: Vec<String> = gone.into_iter().map(ToString::to_string).collect();
             let has: Vec<String> = found.policies.iter().map(ToString::to_string).collect();
             let has = if has.is_empty() { "none that names nodes".to_owned() } else { has.join(", ") };
             lost.push(format!(

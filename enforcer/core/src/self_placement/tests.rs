@@ -156,14 +156,52 @@ fn a_pin_is_kept_as_far_as_the_new_cpus_allow() {
 
 #[test]
 fn what_is_lost_is_named_and_what_ended_is_not() {
-    let before = [thread(100, "0-3", &["bind:1", "prefer:0"]), thread(200, "0", &["bind:1"])];
+    let recorded = [thread(100, "0-3", &["bind:1", "prefer:0"]), thread(200, "0", &["bind:1"])];
     let now = [thread(100, "0-3", &["bind:0", "prefer:0"])];
-    let found = lost(&before, &now);
+    let found = lost(&recorded, &now, true, &now);
     assert_eq!(found.len(), 1);
     assert!(found[0].contains("its memory policy bind:1 was rewritten"), "{found:?}");
     assert!(found[0].contains("it has prefer:0, bind:0 now"), "{found:?}");
-    let again = SelfPlacedThread { start_ticks: 8, ..thread(100, "0-3", &[]) };
-    assert_eq!(lost(&before, &[again]), Vec::<String>::new());
+    let again = [SelfPlacedThread { start_ticks: 8, ..thread(100, "0-3", &[]) }];
+    assert_eq!(lost(&recorded, &again, true, &again), Vec::<String>::new());
+}
+
+#[test]
+fn only_what_the_kernel_has_rewritten_is_lost() {
+    for (recorded, before, now, named) in [
+        (Some(&["bind:1"][..]), &["bind:0"][..], &["bind:0"][..], Some("bind:1 ")),
+        (Some(&["bind:1"]), &["bind:0"], &["bind:1"], None),
+        // They follow the cpuset, whatever its nodes are by now.
+        (Some(&["bind=relative:1"]), &["bind=relative:0"], &["bind=relative:0"], None),
+        (Some(&["bind=static:1"]), &["bind=static:0"], &["bind=static:0"], None),
+        (None, &["bind=static:0"], &["bind=static:1"], None),
+        (None, &["interleave=relative:0"], &["interleave=relative:0-1"], None),
+        // The process has set another one itself, which stays or does not.
+        (Some(&["bind:1"]), &["interleave:0"], &["interleave:0"], None),
+        (Some(&["bind:1"]), &["interleave:0-1"], &["interleave:0"], Some("interleave:0-1 ")),
+        (Some(&["bind:1"]), &[], &[], None),
+        (Some(&["prefer:0"]), &["prefer:0", "bind:1"], &["prefer:0", "bind:0"], Some("bind:1 ")),
+        (None, &["bind:1"], &["bind:0"], Some("bind:1 ")),
+        (None, &["bind:1"], &["bind:1"], None),
+    ] {
+        let one = |policies: &[&str]| [thread(100, "0-3", policies)];
+        let of = |is_whole| {
+            let recorded = recorded.map(one);
+            lost(recorded.as_ref().map_or(&[][..], |one| one), &one(before), is_whole, &one(now))
+        };
+        let found = of(true);
+        let expected = named.map(|named| format!("its memory policy {named}was rewritten"));
+        assert_eq!(
+            found.len(),
+            usize::from(expected.is_some()),
+            "{recorded:?} {before:?} {now:?}: {found:?}"
+        );
+        assert!(expected.is_none_or(|expected| found[0].contains(&expected)), "{found:?}");
+    }
+    // What could not be looked at may be there.
+    let found =
+        lost(&[thread(100, "0-3", &["bind:1"])], &[thread(100, "0-3", &[])], false, &[thread(100, "0", &[])]);
+    assert_eq!(found.len(), 1);
 }
 
 proptest! {

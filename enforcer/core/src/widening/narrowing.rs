@@ -7,7 +7,8 @@
 //! waits twice as long the next time, up to half an hour.
 //!
 //! Never: while a widening is under way anywhere (the kernel moves pages of all cgroups one after the other,
-//! and the widening would wait); on figures that are missing; without room.
+//! and the widening would wait); on figures that are missing; without room; where a memory policy that its
+//! processes have set would be changed.
 //!
 //! Cost: one comparison for each widened workload in each turn.
 
@@ -116,6 +117,7 @@ impl Calmness {
 
 impl Narrowing {
     /// May it be narrowed now? The error says why not. `busy` is whether a widening is under way anywhere.
+    /// What `hindered` says that it would change of what processes have set is asked last.
     pub fn review(
         &mut self,
         cgroup: &CgroupPath,
@@ -123,6 +125,7 @@ impl Narrowing {
         busy: bool,
         settings: &WideningSettings,
         now_ns: u64,
+        hindered: impl FnOnce() -> Option<String>,
     ) -> Result<(), String> {
         let kept = self.0.entry(cgroup.clone()).or_default();
         // It had to be widened again while what was waited for then would have lasted.
@@ -147,6 +150,9 @@ impl Narrowing {
         }
         if busy {
             return Err("another workload is being widened".to_owned());
+        }
+        if let Some(reason) = hindered() {
+            return Err(reason);
         }
         kept.calm_since = None;
         kept.narrowed = Some(now_ns);
@@ -184,7 +190,14 @@ mod tests {
     }
 
     fn review(narrowing: &mut Narrowing, seen: &Calmness, busy: bool, at: u64) -> Result<(), String> {
-        narrowing.review(&CgroupPath::new("/a"), seen, busy, &WideningSettings::default(), at * SECOND)
+        narrowing.review(
+            &CgroupPath::new("/a"),
+            seen,
+            busy,
+            &WideningSettings::default(),
+            at * SECOND,
+            || None,
+        )
     }
 
     /// `FREE` GiB on each of two nodes, at this second.

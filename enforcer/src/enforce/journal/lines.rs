@@ -25,8 +25,8 @@ const READABLE: std::ops::RangeInclusive<u32> = 2..=JOURNAL_VERSION;
 /// Version of lines without a checksum, which are still read.
 const WITHOUT_SUM: u32 = 1;
 
-/// Most bytes of a line that is read. A line that would be longer is written with fewer threads: a path has
-/// 4,096, a list of CPUs 20 KiB, and what processes set themselves has no bound of ours.
+/// Most bytes of a line that is read. What is written is below: a path has 4,096, a list of CPUs 20 KiB, and of
+/// threads that placed themselves an entry has as many as it has room for ([`super::ThreadRoom`]).
 pub(super) const LONGEST: u64 = 1 << 20;
 
 /// Most characters that are shown of what stands in the place of a checksum.
@@ -71,26 +71,9 @@ pub(super) enum Record {
     Released { id: String },
 }
 
-/// The line of a record, which [`decode`] reads. Where an entry has more threads than a line has room for,
-/// the later ones are left out, and the log says so.
+/// The line of a record, which [`decode`] reads.
 pub(super) fn encode(record: &Record) -> io::Result<String> {
-    let line = sealed(&serde_json::to_string(&Line { version: JOURNAL_VERSION, record })?);
-    let too_long = u64::try_from(line.len()).unwrap_or(u64::MAX) > LONGEST / 2;
-    match record {
-        Record::Before { key, entry } if too_long && !entry.threads.is_empty() => {
-            let kept = entry.threads.len() / 2;
-            tracing::warn!(
-                "{}: {} of {} threads that placed themselves are recorded, a line has no room for more: the \
-                 policies and pins of the others cannot be put back",
-                key.cgroup,
-                kept,
-                entry.threads.len()
-            );
-            let entry = Entry { threads: entry.threads[..kept].to_vec(), ..entry.clone() };
-            encode(&Record::Before { key: key.clone(), entry })
-        }
-        _ => Ok(line),
-    }
+    Ok(sealed(&serde_json::to_string(&Line { version: JOURNAL_VERSION, record })?))
 }
 
 /// A line of this JSON with its sum.
@@ -192,10 +175,7 @@ pub(super) fn all(
 
 #[cfg(test)]
 mod tests {
-    use enforcer_core::{self_placement::SelfPlacedThread, workload::CgroupPath};
-
     use super::*;
-    use crate::enforce::cpuset::CpusetFile;
 
     #[test]
     fn what_is_wrong_with_a_line_is_said_without_a_place_in_it() {
@@ -214,25 +194,6 @@ mod tests {
         ] {
             let found = decode(text.trim_end()).unwrap_err();
             assert!(found.starts_with(&error), "{text}: {found}");
-        }
-    }
-
-    #[test]
-    fn entry_of_any_number_of_threads_is_written_as_a_line_that_is_read() {
-        let every_other: Vec<String> = (0..512).map(|cpu| (cpu * 2).to_string()).collect();
-        let thread: SelfPlacedThread = serde_json::from_value(serde_json::json!({
-            "pid": 1, "tid": 1, "start_ticks": 1, "command": "t", "cpus": every_other.join(","),
-        }))
-        .unwrap();
-        for (threads, kept) in [(0, 0..=0), (1, 1..=1), (2_048, 64..=1_024)] {
-            let key = EntryKey { cgroup: CgroupPath::new("/db"), file: CpusetFile::Cpus, inode: 7 };
-            let entry = Entry { threads: vec![thread.clone(); threads], ..Entry::of_file("0-3\n", None) };
-            let line = encode(&Record::Before { key, entry }).unwrap();
-            assert!(u64::try_from(line.len()).unwrap() < LONGEST);
-            let Ok(Record::Before { entry, .. }) = decode(line.trim_end()) else {
-                panic!("{threads} threads: not read");
-            };
-            assert!(kept.contains(&entry.threads.len()), "{threads}: {}", entry.threads.len());
         }
     }
 }

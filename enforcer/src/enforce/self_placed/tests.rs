@@ -9,20 +9,6 @@ use crate::enforce::{
 /// Above all that a kernel gives (`PID_MAX_LIMIT`), so that nothing real is ever meant.
 const PID: u32 = 5_000_000;
 
-fn process(host: &Fixture, cgroup: &str, pid: u32, cpus: &str, numa_maps: &str) {
-    let proc = host.host().proc;
-    let dir = proc.join(format!("{pid}/task/{pid}"));
-    fs::create_dir_all(&dir).unwrap();
-    let status = format!("Name:\tdb\nTgid:\t{pid}\nCpus_allowed_list:\t{cpus}\n");
-    fs::write(proc.join(format!("{pid}/status")), status).unwrap();
-    let stat = format!("{pid} (d) b) S {} 77 0\n", "0 ".repeat(18).trim());
-    fs::write(proc.join(format!("{pid}/stat")), stat).unwrap();
-    fs::write(dir.join("numa_maps"), numa_maps).unwrap();
-    let threads = host.path(cgroup).join("cgroup.threads");
-    let listed = fs::read_to_string(&threads).unwrap_or_default();
-    fs::write(threads, format!("{listed}{pid}\n")).unwrap();
-}
-
 fn tree(host: &Fixture) -> CpusetTree {
     CpusetTree::new(&host.layout.cpuset.path, true).with_processes(&host.host().proc)
 }
@@ -40,8 +26,8 @@ fn host() -> Fixture {
 #[test]
 fn threads_of_a_cgroup_and_below_it_are_read_with_their_policies_and_pins() {
     let host = host();
-    process(&host, "/a", PID, "0", "1000 bind:1 anon=1 N1=1\n2000 bind:1\n3000 default\n");
-    process(&host, "/a/below", PID + 1, "0-3", "1000 interleave=static:0-1 file=/x\n");
+    host.process("/a", PID, "0", "1000 bind:1 anon=1 N1=1\n2000 bind:1\n3000 default\n");
+    host.process("/a/below", PID + 1, "0-3", "1000 interleave=static:0-1 file=/x\n");
     let found = read(&tree(&host), &CgroupPath::new("/a"), Depth::AllPolicies).unwrap();
     let shown: Vec<String> = found
         .iter()
@@ -61,7 +47,7 @@ fn threads_of_a_cgroup_and_below_it_are_read_with_their_policies_and_pins() {
 #[test]
 fn a_write_that_would_change_a_policy_is_hindered_unless_it_is_not_respected() {
     let host = host();
-    process(&host, "/a/below", PID, "0-3", "1000 bind:1 anon=1\n");
+    host.process("/a/below", PID, "0-3", "1000 bind:1 anon=1\n");
     let writes = |mems: &str| {
         let writes = CpusetWrites { mems: vec![mems.parse().unwrap()], ..CpusetWrites::default() };
         [(CgroupPath::new("/a"), writes)].into()
@@ -78,7 +64,7 @@ fn a_write_that_would_change_a_policy_is_hindered_unless_it_is_not_respected() {
 #[test]
 fn the_journal_keeps_what_processes_had_and_restore_names_what_it_cannot_give_back() {
     let host = host();
-    process(&host, "/a", PID, "0", "1000 bind:1 anon=1\n");
+    host.process("/a", PID, "0", "1000 bind:1 anon=1\n");
     let mut actuator = host.actuator();
     apply_plan(&plan([set_mems("/a", "0-1"), set_mems("/a", "0"), set_cpus("/a", "0-1")]), &mut actuator);
     let recorded: Vec<_> =
@@ -101,7 +87,7 @@ fn the_journal_keeps_what_processes_had_and_restore_names_what_it_cannot_give_ba
 #[test]
 fn a_process_that_keeps_its_policy_is_no_loss() {
     let host = host();
-    process(&host, "/a", PID, "0-3", "1000 bind=static:1 anon=1\n");
+    host.process("/a", PID, "0-3", "1000 bind=static:1 anon=1\n");
     apply_plan(&plan([set_mems("/a", "0")]), &mut host.actuator());
     let report = crate::enforce::restore::restore(&tree(&host), Some("boot-1"), &mut host.journal());
     assert!(report.is_complete(), "{report:?}");
@@ -112,7 +98,7 @@ fn what_is_overridden_is_recorded_though_the_file_was_recorded_before_a_process_
     let host = host();
     let mut actuator = host.actuator();
     actuator.record_mems(&[&CgroupPath::new("/a")]).unwrap();
-    process(&host, "/a", PID, "0-3", "1000 bind:1 anon=1\n");
+    host.process("/a", PID, "0-3", "1000 bind:1 anon=1\n");
     apply_plan(&plan([set_mems("/a", "0")]), &mut actuator);
     drop(actuator);
     // As the kernel leaves it.
@@ -126,7 +112,7 @@ fn what_is_overridden_is_recorded_though_the_file_was_recorded_before_a_process_
 #[test]
 fn policies_are_asked_of_writes_of_memory_and_moves_and_not_of_cpus() {
     let host = host();
-    process(&host, "/a", PID, "0", "1000 bind:0 anon=1\n");
+    host.process("/a", PID, "0", "1000 bind:0 anon=1\n");
     let asked = |writes: CpusetWrites| {
         let writes = [(CgroupPath::new("/a"), writes)].into();
         hindrances(&tree(&host), &writes, &|_| true, Depth::AllPolicies).0.into_values().next()

@@ -28,6 +28,7 @@ mod leaving;
 mod memory;
 mod overtaken;
 mod owners;
+mod running;
 mod sandboxes;
 mod source;
 mod wishes;
@@ -483,7 +484,7 @@ fn a_restart_keeps_what_was_granted_from_others_and_releases_what_is_gone() {
     placed.expect_only(&[workload_of("two")]);
     assert_eq!(placed.lock().allocations.exclusive_cpus().to_string(), "2-3");
     let answer = synchronize(&placed, &["two"], "2-3");
-    assert_eq!(updates(&answer), [("id-two".to_owned(), "/0".to_owned())]);
+    assert_eq!(updates(&answer), [("id-two".to_owned(), "2-3/0".to_owned())]);
     assert_eq!(placed.regranted().unwrap().keys().collect::<Vec<_>>(), ["id-two"]);
 }
 

@@ -10,11 +10,12 @@
 use std::time::{Duration, Instant};
 
 use enforcer_core::{
+    decide::History,
     sample::{Change, ChangeKind, Changes},
     workload::CgroupPath,
 };
 
-use super::{Placed, State};
+use super::{Placed, State, WRITTEN_BY};
 
 /// Time within which a runtime has carried an answer out, and a turn has heard of that.
 const CARRIED_OUT_WITHIN: Duration = Duration::from_mins(1);
@@ -23,6 +24,11 @@ const CARRIED_OUT_WITHIN: Duration = Duration::from_mins(1);
 const CARRIERS: [&str; 7] = ["systemd", "runc", "crun", "youki", "containerd", "crio", "conmon"];
 
 impl State {
+    /// May the runtime be writing still what it was told of this cgroup?
+    pub(in crate::engine) fn was_told_lately(&self, cgroup: &CgroupPath) -> bool {
+        self.told.get(cgroup).is_some_and(|at| at.elapsed() < WRITTEN_BY)
+    }
+
     /// A runtime is told what to set these to.
     pub(super) fn note_answered(&mut self, cgroups: impl IntoIterator<Item = CgroupPath>, now: Instant) {
         self.answered.retain(|_, at| at.elapsed() < CARRIED_OUT_WITHIN);
@@ -31,6 +37,13 @@ impl State {
 }
 
 impl Placed {
+    /// What a runtime writes on our behalf is no drift. Who was told other CPUs is corrected like anybody whom
+    /// no turn has corrected: to bring it back to where it was is no correction that did not take.
+    pub(in crate::engine) fn tell(&self, history: &mut History) {
+        history.drift.expect(&self.told_lately());
+        history.forget(&std::mem::take(&mut self.lock().retold));
+    }
+
     /// Leaves out of what was told the writes that carry our own answers out.
     pub(in crate::engine) fn without_our_answers(&self, changes: &mut Changes) {
         let answered = &self.lock().answered;

@@ -129,3 +129,21 @@ fn processes_are_read_now_and_then_and_not_in_each_turn() {
         assert!(asked.get() > first, "{mode:?}");
     }
 }
+
+#[test]
+fn what_keeps_added_memory_nodes_is_asked_now_and_then() {
+    let (is_pinned, asked) = (Rc::new(Cell::new(true)), Rc::new(Cell::new(0)));
+    let mut source = Pinned { is_pinned: Rc::clone(&is_pinned), asked: Rc::clone(&asked) };
+    let mut looks = super::super::self_placed::Looks::default();
+    let mut narrows = |second: u64, cgroup: &str| {
+        let sample = Sample { monotonic_ns: second * SECOND, ..Sample::default() };
+        let sets = (&"0".parse().unwrap(), &"1".parse().unwrap());
+        looks.narrows(&mut source, &sample, &CgroupPath::new(cgroup), sets, &|_| true)
+    };
+    assert_eq!(narrows(1, "/a").as_deref(), Some("process 7 is pinned"));
+    assert_eq!(narrows(2, "/b"), None);
+    is_pinned.set(false);
+    assert!(narrows(3, "/a").is_some());
+    assert_eq!(asked.get(), 2, "what was found counts for a time");
+    assert_eq!(narrows(1_000, "/a"), None);
+}

@@ -208,7 +208,9 @@ impl Widening {
         WideningReport { widened, exposed, ..state.report.clone() }
     }
 
-    /// Gives back what is not needed any longer: from this turn on it is no part of any goal.
+    /// Gives back what is not needed any longer: from this turn on it is no part of any goal. `hindered` says
+    /// of a cgroup, its own nodes and those that were added what that would change of what its processes have
+    /// set.
     pub(super) fn review(
         &self,
         narrowing: &mut Narrowing,
@@ -216,6 +218,7 @@ impl Widening {
         (workloads, model): (&[Workload], &Model),
         (sample, before): (&Sample, Option<&Sample>),
         policy: &Policy,
+        hindered: &mut dyn FnMut(&CgroupPath, &NodeSet, &NodeSet) -> Option<String>,
     ) -> BTreeMap<CgroupPath, String> {
         let added = self.added();
         narrowing.retain(|cgroup| workloads.iter().any(|one| one.cgroup == *cgroup));
@@ -227,7 +230,9 @@ impl Widening {
             let seen = Calmness::of(&inventory.machine, (before, sample), cgroup, figures, extra);
             let busy = self.lock().busy > 0;
             let now_ns = sample.monotonic_ns;
-            match narrowing.review(cgroup, &seen, busy, &policy.memory.widening, now_ns) {
+            let home = figures.and_then(|figures| Some(figures.mems.as_ref()?.difference(extra)));
+            let hindered = || hindered(cgroup, home.as_ref()?, extra);
+            match narrowing.review(cgroup, &seen, busy, &policy.memory.widening, now_ns, hindered) {
                 Ok(()) if self.give_back(cgroup) => {
                     tracing::info!("{cgroup}: there is room on its own nodes: {extra} is given back");
                 }
@@ -238,5 +243,75 @@ impl Widening {
             }
         }
         waiting
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use enforcer_core::{
+        id::NodeId,
+        place::Inventory,
+        sample::{CgroupSample, NodeBytes, NodeSample},
+        topology::synth::Machine,
+        workload::Origin,
+    };
+
+    use super::*;
+
+    const SECOND: u64 = 1_000_000_000;
+
+    /// `/a`, with room at home on node 0 and nothing on node 1, which was added.
+    fn sample(second: u64) -> Sample {
+        let bytes = NodeBytes { anon: 100 << 20, ..NodeBytes::default() };
+        let cgroup = CgroupSample {
+            cpus_effective: Some("0-1".parse().unwrap()),
+            mems_effective: Some("0-1".parse().unwrap()),
+            memory_by_node: Some([(NodeId(0), bytes)].into()),
+            ..CgroupSample::default()
+        };
+        let node = NodeSample {
+            mem_total_bytes: Some(16 << 30),
+            mem_free_bytes: Some(12 << 30),
+            lru_file_bytes: Some(0),
+            ..NodeSample::default()
+        };
+        Sample {
+            monotonic_ns: second * SECOND,
+            cgroups: [(CgroupPath::new("/a"), cgroup)].into(),
+            nodes: [(NodeId(0), node.clone()), (NodeId(1), node)].into(),
+            ..Sample::default()
+        }
+    }
+
+    #[test]
+    fn nodes_that_were_added_stay_while_to_take_them_would_change_a_memory_policy() {
+        let policy = Policy::default();
+        let machine = Machine::new().sockets(2).cores(2).threads(1).memory_gib(16).build();
+        let inventory = Inventory::new(machine, Vec::new(), &policy.placement).unwrap();
+        let a = CgroupPath::new("/a");
+        let workloads =
+            [Workload { cgroup: a.clone(), cgroup_id: None, name: "a".into(), origin: Origin::Cgroup }];
+        let widening =
+            Widening { state: Arc::default(), bell: Bell::new().unwrap(), crowded: Bell::new().unwrap() };
+        widening.adopt(&a, "1".parse().unwrap());
+        let mut narrowing = Narrowing::default();
+        let mut asked = Vec::new();
+        let mut review = |second: u64, hindered: Option<&str>| {
+            let (before, now) = (sample(second - 1), sample(second));
+            let model = Model::new(&inventory.machine, &workloads, &now, Some(&before));
+            let (seen, samples) = ((&workloads[..], &model), (&now, Some(&before)));
+            let mut ask = |cgroup: &CgroupPath, home: &NodeSet, extra: &NodeSet| {
+                asked.push(format!("{cgroup} {home} {extra}"));
+                hindered.map(str::to_owned)
+            };
+            let waiting = widening.review(&mut narrowing, &inventory, seen, samples, &policy, &mut ask);
+            (waiting.get(&a).cloned(), widening.added().contains_key(&a))
+        };
+        let (waits, added) = review(100, Some("not asked"));
+        assert!(waits.unwrap().contains("all it has again in") && added);
+        let bound = "process 7 is bound";
+        assert_eq!(review(200, Some(bound)), (Some(bound.to_owned()), true));
+        assert_eq!(review(210, None), (None, false));
+        assert_eq!(asked, ["/a 0 1", "/a 0 1"], "only when it is due");
     }
 }

@@ -51,7 +51,7 @@ fn no_answer_sets_a_container_that_is_left_to_who_sets_it_again_and_again() {
     let shared = || *subject("shared", "/besteffort", None);
     synchronized(&engine.placed(), vec![shared()]);
     let answer = create(&engine.placed(), "one", 2);
-    assert_eq!(updates(&answer), [("id-shared".to_owned(), "2-3/".to_owned())], "it makes room");
+    assert_eq!(updates(&answer), [("id-shared".to_owned(), "2-3/0-1".to_owned())], "it makes room");
     host.cgroup("/kubepods/podone/id-one", "0-1\n", "0\n");
     engine.placed().told_long_ago();
     // The first time it is not in its place yet, and then it is brought back three times.
@@ -85,7 +85,11 @@ fn no_answer_sets_a_container_that_is_left_to_who_sets_it_again_and_again() {
     let mut engine = start(&host, grants, 70 * SECOND);
     let one = *with_cpus("one", "", 2, "0-1");
     let told = synchronized(&engine.placed(), vec![one, shared()]);
-    assert_eq!(told, [("id-one".to_owned(), "/0".to_owned())], "no turn was taken yet, and only one is set");
+    assert_eq!(
+        told,
+        [("id-one".to_owned(), "0-1/0".to_owned())],
+        "no turn was taken yet, and only one is set"
+    );
     engine.turn(71 * SECOND).unwrap();
     assert_eq!(host.read(&cgroup, "cpuset.cpus"), "0-7");
     // It fills the other node, so that the next one takes what is left of this.

@@ -1,0 +1,125 @@
+//! CPUs of containers that run, in answers, and the pins of their threads.
+
+use std::{cell::RefCell, fs, rc::Rc};
+
+use enforcer_core::{plan::OutcomeResult, policy::Mode};
+
+use super::{
+    source::{Containers, cgroup_of},
+    *,
+};
+use crate::engine::Engine;
+
+const SECOND: u64 = 1_000_000_000;
+
+/// Above all that a kernel gives (`PID_MAX_LIMIT`), so that nothing real is ever meant.
+const PID: u32 = 5_000_000;
+
+/// A container that shares CPUs 0-3 of node 0, and a daemon that is connected to its runtime.
+fn sharing() -> (Fixture, Placed) {
+    let host = Fixture::new(true);
+    let placed = placed(true);
+    let tree = CpusetTree::new(&host.layout.cpuset.path, true).with_processes(&host.host().proc);
+    placed.adopt(tree, BTreeMap::new());
+    ask(&placed, |reply| Call::Create { subject: subject("shared", "/besteffort", None), reply });
+    host.cgroup(&cgroup_of("shared", "/besteffort"), "0-3\n", "0\n");
+    placed.has_started();
+    (host, placed)
+}
+
+#[test]
+fn no_answer_gives_a_container_that_runs_more_cpus_and_a_turn_does() {
+    let (host, placed) = sharing();
+    let cgroup = cgroup_of("shared", "/besteffort");
+    let answer = create(&placed, "one", 2);
+    assert_eq!(updates(&answer), [("id-shared".to_owned(), "2-3/0".to_owned())], "CPUs that go cannot wait");
+    host.cgroup(&cgroup, "2-3\n", "0\n");
+    placed.has_started();
+    placed.told_long_ago();
+    let stop = |name| ask(&placed, |reply| Call::Stop { subject: subject(name, "", None), reply });
+    assert_eq!(updates(&stop("one")), [], "more can");
+    assert!(placed.has_started(), "a turn is wanted");
+    // Its own update is written by the runtime, whatever is answered.
+    let wanted = LinuxResources::default();
+    let subject = subject("shared", "/besteffort", None);
+    let own = ask(&placed, |reply| Call::Update { subject, wanted, reply });
+    assert_eq!(updates(&own), [("id-shared".to_owned(), "0-3/0".to_owned())]);
+    // What it was told a moment ago may be written after a turn.
+    create(&placed, "one", 2);
+    host.cgroup(&cgroup, "2-3\n", "0\n");
+    assert_eq!(updates(&stop("one")), [("id-shared".to_owned(), "0-3/0".to_owned())]);
+    // Without cgroups to look at it is told as before.
+    fs::remove_dir_all(host.path(&cgroup)).unwrap();
+    assert_eq!(updates(&create(&placed, "two", 2)), [("id-shared".to_owned(), "2-3/".to_owned())]);
+    assert_eq!(updates(&stop("two")), [("id-shared".to_owned(), "0-3/".to_owned())]);
+}
+
+#[test]
+fn pins_are_recorded_before_a_runtime_takes_cpus_and_kept_until_it_has_written() {
+    let (host, placed) = sharing();
+    let cgroup = cgroup_of("shared", "/besteffort");
+    host.process(&cgroup, PID, "2", "");
+    host.process(&cgroup, PID + 1, "0-3", "");
+    let mut actuator = host.actuator();
+    let recorded = actuator.record(&placed.unrecorded()).unwrap();
+    placed.recorded(&recorded);
+    create(&placed, "one", 2);
+    assert!(placed.has_started(), "a turn gives them back");
+    let waiting = |placed: &Placed| placed.lock().pinned();
+    for written in [false, true] {
+        if written {
+            host.cgroup(&cgroup, "2-3\n", "0\n");
+        }
+        placed.give_pins_back(&mut actuator).unwrap();
+        assert_eq!(waiting(&placed), usize::from(!written));
+    }
+    let threads: Vec<u32> = actuator
+        .journal()
+        .entries()
+        .values()
+        .flat_map(|entry| entry.threads.iter().map(|thread| thread.tid))
+        .collect();
+    assert_eq!(threads, [PID], "of whom is pinned, for restore");
+    // Nothing is read for one that keeps what it has.
+    create(&placed, "small", 1);
+    assert_eq!(waiting(&placed), 1);
+    placed.bar(true);
+    placed.lock().hold(false);
+    create(&placed, "held", 1);
+    assert_eq!(waiting(&placed), 1, "and nothing while nothing is told");
+}
+
+/// A runtime has set it to something else since it was corrected: to bring it back is no repetition.
+#[test]
+fn who_was_told_other_cpus_meanwhile_gets_its_own_back_without_a_cool_down() {
+    let host = Rc::new(Fixture::new(true));
+    let there = Rc::new(RefCell::new(BTreeMap::from([("shared", "/besteffort")])));
+    let machine = Machine::new().sockets(2).cores(4).threads(1).build();
+    let source =
+        Containers { host: Rc::clone(&host), machine, there: Rc::clone(&there), dying: Rc::default() };
+    let mut policy = Policy { mode: Mode::Enforce, ..Policy::default() };
+    policy.nri.place = true;
+    let mut engine = Engine::new(Box::new(source), policy);
+    let placed = engine.placed();
+    engine.set_actuator(Box::new(host.actuator()));
+    engine.adopt(CpusetTree::new(&host.layout.cpuset.path, true), BTreeMap::new());
+    engine.prepare().unwrap();
+    ask(&placed, |reply| Call::Create { subject: subject("shared", "/besteffort", None), reply });
+    let (shared, one) = (cgroup_of("shared", "/besteffort"), cgroup_of("one", ""));
+    host.cgroup(&shared, "0-7\n", "0\n");
+    engine.turn(10 * SECOND).unwrap();
+    assert_eq!(host.read(&shared, "cpuset.cpus"), "0-3");
+    let answer = create(&placed, "one", 2);
+    assert_eq!(updates(&answer), [("id-shared".to_owned(), "2-3/0".to_owned())]);
+    host.cgroup(&shared, "2-3\n", "0\n");
+    host.cgroup(&one, "0-1\n", "0\n");
+    there.borrow_mut().insert("one", "");
+    engine.turn(12 * SECOND).unwrap();
+    there.borrow_mut().remove("one");
+    fs::remove_dir_all(host.path(&one)).unwrap();
+    ask(&placed, |reply| Call::Stop { subject: subject("one", "", None), reply });
+    let report = engine.turn(14 * SECOND).unwrap();
+    assert_eq!(host.read(&shared, "cpuset.cpus"), "0-3", "{:?}", report.decision.refused);
+    let applied = |one: &OutcomeResult| matches!(one, OutcomeResult::Applied { .. });
+    assert!(report.outcomes.iter().all(|one| applied(&one.result)), "{:?}", report.outcomes);
+}

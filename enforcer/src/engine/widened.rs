@@ -1,0 +1,98 @@
+//! Whose memory nodes are guarded from a turn on, and what of that was added is given back.
+//!
+//! The turns hand in whom the thread of [`Widening`](super::Widening) guards, with the originals recorded already, and take
+//! back what is not needed any longer. Like every write of a cpuset both ask before what they would change of
+//! the memory policies that processes have set.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use enforcer_core::{
+    declarations::Declarations,
+    model::Model,
+    sample::Sample,
+    set::NodeSet,
+    widening::{Guarded, Relieved, added_before},
+    workload::{CgroupPath, Workload},
+};
+
+use super::{Engine, Machine};
+use crate::report::widening::WideningReport;
+
+impl Engine {
+    /// Takes over what an earlier daemon had added, and gives back what is not needed any longer. Returns why
+    /// the rest is.
+    pub(super) fn review_widened(
+        &mut self,
+        workloads: &[Workload],
+        declarations: &Declarations,
+        model: &Model,
+        sample: &Sample,
+    ) -> BTreeMap<CgroupPath, String> {
+        let (Some(widening), Some(Machine { inventory, .. })) = (&self.widening, &self.machine) else {
+            return BTreeMap::new();
+        };
+        widening.only(workloads);
+        let actuator = self.actuator.as_ref().filter(|_| self.totals.ticks == 0);
+        let ours = |cgroup: &CgroupPath| actuator.is_some_and(|one| one.has_set(cgroup));
+        for workload in workloads.iter().filter(|workload| ours(&workload.cgroup)) {
+            let engine = self.policy.placement.engine;
+            let figures = model.of(workload);
+            if let Some(added) = figures.and_then(|figures| added_before(&inventory.machine, engine, figures))
+            {
+                widening.adopt(&workload.cgroup, added);
+            }
+        }
+        let (seen, samples) = ((workloads, model), (sample, self.before.as_ref()));
+        let (policy, source, looks) = (&self.policy, &mut *self.source, &mut self.self_placed);
+        let respects = |cgroup: &CgroupPath| declarations.respects_self_placement(policy, cgroup);
+        let mut hindered = |cgroup: &CgroupPath, home: &NodeSet, extra: &NodeSet| {
+            looks.narrows(source, sample, cgroup, (home, extra), &respects)
+        };
+        let waiting = widening.review(&mut self.narrowing, inventory, seen, samples, policy, &mut hindered);
+        for (subject, record) in widening.note_exposed(workloads, sample) {
+            self.decisions().note(subject, record);
+        }
+        waiting
+    }
+
+    /// Hands in whose memory nodes are guarded, as soon as it can be undone; tells what was done about memory
+    /// since the turn before.
+    pub(super) fn guard(
+        &mut self,
+        mut guarded: Vec<Guarded>,
+        declarations: &Declarations,
+        workloads: &[Workload],
+        waiting: BTreeMap<CgroupPath, String>,
+        paused: bool,
+    ) -> Option<WideningReport> {
+        let widening = self.widening.clone()?;
+        if !self.policy.memory.widening.enabled || !self.may_write() || paused || self.ready().is_err() {
+            guarded.clear();
+        }
+        self.leave_self_placed(&mut guarded, declarations);
+        let key = |one: &Guarded| (one.cgroup.clone(), one.cgroup_id);
+        let now: BTreeSet<_> = guarded.iter().map(key).collect();
+        let new = now.difference(&self.recorded_mems).map(|(cgroup, _)| cgroup).collect::<Vec<_>>();
+        let recorded = match &mut self.actuator {
+            Some(actuator) if !new.is_empty() => actuator.record_mems(&new),
+            _ => Ok(()),
+        };
+        match recorded {
+            Ok(()) => self.recorded_mems = now,
+            Err(error) => {
+                tracing::warn!("some workloads are not guarded against full memory nodes: {error}");
+                guarded.retain(|one| self.recorded_mems.contains(&key(one)));
+            }
+        }
+        widening.guard(&self.policy.memory.widening, guarded);
+        for (subject, record) in widening.take_records(workloads) {
+            self.decisions().note(subject, record);
+        }
+        let mut report = WideningReport { waiting, ..widening.report() };
+        let cold = self.demotion.relieved();
+        if cold > 0 {
+            report.relieved(Relieved::Cold, cold);
+        }
+        Some(report)
+    }
+}
