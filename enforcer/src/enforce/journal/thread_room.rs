@@ -104,7 +104,7 @@ mod tests {
     #[test]
     fn entry_of_any_number_of_threads_is_written_as_a_line_that_is_read() {
         for (threads, cpus, kept) in
-            [(0, 512, 0..=0), (1, 512, 1..=1), (4_096, 1, 2_048..=2_048), (4_096, 4_096, 8..=64)]
+            [(0, 512, 0..=0), (1, 512, 1..=1), (4_096, 1, 2_048..=2_048), (300, 4_096, 8..=64)]
         {
             let key = EntryKey { cgroup: CgroupPath::new("/db"), file: CpusetFile::Cpus, inode: 7 };
             let all = (0..threads).map(|tid| thread(tid, cpus)).collect();

@@ -53,9 +53,9 @@ pub(super) struct Pins {
     told: Instant,
 }
 
+#[cfg(test)]
 impl State {
     /// Containers whose pins wait for their runtime.
-    #[cfg(test)]
     pub(in crate::engine) fn pinned(&self) -> usize {
         self.pins.len()
     }
