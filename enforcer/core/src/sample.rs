@@ -255,8 +255,8 @@ pub struct CgroupSample {
     /// such files of its own; `None` where they are its own.
     #[serde(default)]
     pub effective_from: Option<CgroupPath>,
-    /// A file that says what is in force is there and is of no use: what it lacks is not what the cgroup above
-    /// has.
+    /// A file that says what is in force is there and is of no use: what it lacks is not what the cgroup
+    /// above has.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub effective_garbled: bool,
     /// `cpuset.cpus.effective` (v2) or `cpuset.effective_cpus` (v1), of [`Self::effective_from`] where that

@@ -1,8 +1,8 @@
 //! Whose memory nodes are guarded from a turn on, and what of that was added is given back.
 //!
-//! The turns hand in whom the thread of [`Widening`](super::Widening) guards, with the originals recorded already, and take
-//! back what is not needed any longer. Like every write of a cpuset both ask before what they would change of
-//! the memory policies that processes have set.
+//! The turns hand in whom the thread of [`Widening`](super::Widening) guards, with the originals recorded
+//! already, and take back what is not needed any longer. Like every write of a cpuset both ask before what
+//! they would change of the memory policies that processes have set.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -27,8 +27,8 @@ struct LinkAttributes<T> {
 ///
 /// # Safety
 ///
-/// `of_kind` is laid out as the kernel has it for this kind of link, and what it points to is live and as large
-/// as it says.
+/// `of_kind` is laid out as the kernel has it for this kind of link, and what it points to is live and as
+/// large as it says.
 pub(super) unsafe fn link<T>(program: BorrowedFd<'_>, attach_type: u32, of_kind: T) -> io::Result<OwnedFd> {
     let program = program.as_raw_fd().cast_unsigned();
     let mut attributes = LinkAttributes { program, target: 0, attach_type, flags: 0, of_kind };

@@ -6,9 +6,9 @@
 //! its runtime last.
 //!
 //! Containers are known by the uid of their pod: of several in one pod the one whose CPUs have most in common
-//! with what is recorded is meant. Where none has anything in common, as after the kubelet made its state anew,
-//! those are meant that have as many CPUs as are recorded, else those that have more: CPUs of the container's
-//! own pod, and never of another. Nothing is said where the state is not there or cannot be used.
+//! with what is recorded is meant. Where none has anything in common, as after the kubelet made its state
+//! anew, those are meant that have as many CPUs as are recorded, else those that have more: CPUs of the
+//! container's own pod, and never of another. Nothing is said where the state is not there or cannot be used.
 
 use super::{Claim, ClaimedPod, Kubelet};
 use crate::{
@@ -57,8 +57,8 @@ impl Kubelet {
     }
 }
 
-/// CPUs of a container that has nothing of what it `had`: the state does not say which of the pod's containers
-/// it is. One that shares had more than any of them has for itself.
+/// CPUs of a container that has nothing of what it `had`: the state does not say which of the pod's
+/// containers it is. One that shares had more than any of them has for itself.
 fn made_anew(own: &[&CpuSet], had: &CpuSet) -> Option<CpuSet> {
     let all = |fits: &dyn Fn(&CpuSet) -> bool| {
         let fitting = own.iter().filter(|cpus| fits(cpus));

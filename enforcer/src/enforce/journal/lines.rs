@@ -25,8 +25,8 @@ const READABLE: std::ops::RangeInclusive<u32> = 2..=JOURNAL_VERSION;
 /// Version of lines without a checksum, which are still read.
 const WITHOUT_SUM: u32 = 1;
 
-/// Most bytes of a line that is read. What is written is below: a path has 4,096, a list of CPUs 20 KiB, and of
-/// threads that placed themselves an entry has as many as it has room for ([`super::ThreadRoom`]).
+/// Most bytes of a line that is read. What is written is below: a path has 4,096, a list of CPUs 20 KiB, and
+/// of threads that placed themselves an entry has as many as it has room for ([`super::ThreadRoom`]).
 pub(super) const LONGEST: u64 = 1 << 20;
 
 /// Most characters that are shown of what stands in the place of a checksum.

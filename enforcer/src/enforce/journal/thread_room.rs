@@ -1,8 +1,8 @@
 //! How much one entry may say of threads that placed themselves.
 //!
 //! Problem: what processes set themselves has no bound of ours, and a line of the journal that is too long is
-//! not read. Idea: threads are counted, with their bytes as they are written, before an entry is made of them;
-//! what has no room is left out of what is recorded, and said.
+//! not read. Idea: threads are counted, with their bytes as they are written, before an entry is made of
+//! them; what has no room is left out of what is recorded, and said.
 //!
 //! Invariant: an entry that was made so has a line that is read: a path has 4,096 bytes and a list of CPUs at
 //! most 20 KiB, escaped six times as much.

@@ -1,19 +1,19 @@
 //! What an answer leaves as it is for containers that run, and what it takes from their threads.
 //!
 //! Problem: a runtime that is told a cpuset writes it with no look at what the container's processes have set
-//! themselves. The kernel rewrites memory policies at each write of memory nodes, moves all pages at once, and
-//! up to Linux 6.1 forgets at each write of CPUs where threads had pinned themselves. Turns ask before they
-//! write, move pages in batches and give pins back. Idea: what an answer need not change is left to the next
-//! turn, which comes at once. Only CPUs that another container has for itself from now on cannot wait: where
-//! threads are pinned is read before the answer, and a turn gives the pins back when the runtime has written
-//! ([`Retold`]).
+//! themselves. The kernel rewrites memory policies at each write of memory nodes, moves all pages at once,
+//! and up to Linux 6.1 forgets at each write of CPUs where threads had pinned themselves. Turns ask before
+//! they write, move pages in batches and give pins back. Idea: what an answer need not change is left to the
+//! next turn, which comes at once. Only CPUs that another container has for itself from now on cannot wait:
+//! where threads are pinned is read before the answer, and a turn gives the pins back when the runtime has
+//! written ([`Retold`]).
 //!
 //! A runtime writes both sets of each container that it is told of: what it has stored where nothing is said.
 //! So a container is either left out of the answer, or told its CPUs and the memory nodes that its cgroup
 //! shows. CPUs that are stored of one that is left out are some of those that it may have.
 //!
-//! A container of which the runtime was told a moment ago is told again: what it was told may be written after
-//! the turn.
+//! A container of which the runtime was told a moment ago is told again: what it was told may be written
+//! after the turn.
 //!
 //! Invariant: no lock is held while files are read. Cost: two files of each container of the answer, and a
 //! bounded time for the threads of those that lose CPUs.

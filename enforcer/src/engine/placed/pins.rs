@@ -2,8 +2,8 @@
 //!
 //! Problem: a runtime writes `cpuset.cpus` at a time of its own after the answer, and Linux 6.1 and older
 //! forget then where threads had pinned themselves. Idea: this is read before the answer, for a bounded time,
-//! and handed to the turns, which record it in the journal and give it back as soon as the file holds what was
-//! told, as far as the new CPUs allow.
+//! and handed to the turns, which record it in the journal and give it back as soon as the file holds what
+//! was told, as far as the new CPUs allow.
 //!
 //! Invariants: nothing is kept of a thread that is not pinned, and nothing for longer than a runtime may take
 //! to write; what could not be looked at in time is said.

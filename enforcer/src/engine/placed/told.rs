@@ -37,8 +37,8 @@ impl State {
 }
 
 impl Placed {
-    /// What a runtime writes on our behalf is no drift. Who was told other CPUs is corrected like anybody whom
-    /// no turn has corrected: to bring it back to where it was is no correction that did not take.
+    /// What a runtime writes on our behalf is no drift. Who was told other CPUs is corrected like anybody
+    /// whom no turn has corrected: to bring it back to where it was is no correction that did not take.
     pub(in crate::engine) fn tell(&self, history: &mut History) {
         history.drift.expect(&self.told_lately());
         history.forget(&std::mem::take(&mut self.lock().retold));
