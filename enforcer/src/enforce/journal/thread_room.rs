@@ -63,7 +63,7 @@ impl Entry {
         for (known, kept) in first.threads.iter().zip(&mut kept).rev() {
             *kept = *kept || (!is_seen(known) && room.takes(known));
         }
-        let known = first.threads.iter().zip(kept).filter_map(|(known, kept)| kept.then(|| known.clone()));
+        let known = first.threads.iter().zip(kept).filter(|(_, kept)| *kept).map(|(known, _)| known.clone());
         known.chain(added).collect()
     }
 }

@@ -72,14 +72,14 @@ fn huge_pages_that_others_use_are_not_promised() {
 
 /// Nodes of 200 MiB in huge pages; MiB that are in use on each and reserved on the host by others, and what a
 /// first container was promised on node 0, uses and has reserved, if its cgroup tells.
-struct Reserved {
+struct Taken {
     used: Vec<u64>,
     reserved: u64,
     own: Option<(u64, Option<(u64, u64)>)>,
 }
 
 /// Does a pod that asks for so many MiB get all of it, with the pages of one node or of all?
-fn fits(given: &Reserved, mib: u64) -> bool {
+fn fits(given: &Taken, mib: u64) -> bool {
     let machine = Machine::new()
         .sockets(given.used.len().try_into().unwrap())
         .threads(1)
@@ -123,7 +123,7 @@ fn fits(given: &Reserved, mib: u64) -> bool {
 
 #[test]
 fn huge_pages_that_are_reserved_are_not_promised() {
-    let given = |used: &[u64], reserved, own| Reserved { used: used.to_vec(), reserved, own };
+    let given = |used: &[u64], reserved, own| Taken { used: used.to_vec(), reserved, own };
     for (given, most) in [
         (given(&[0], 0, None), 200),
         // Of one node it is known whose they are.
@@ -165,7 +165,7 @@ proptest! {
         asked in 1u64..=300,
     ) {
         let free: u64 = used.iter().map(|used| 200 - used).sum();
-        let given = Reserved { used, reserved: (2 * reserved).min(free), own: None };
+        let given = Taken { used, reserved: (2 * reserved).min(free), own: None };
         let nodes = given.used.len();
         let fits = fits(&given, 2 * asked);
         prop_assert!(!fits || 2 * asked + given.reserved <= free);
