@@ -6,7 +6,7 @@ use std::{
 };
 
 use anyhow::Context as _;
-use enforcer_core::policy::Mode;
+use enforcer_core::{place::Inventory, policy::Mode};
 
 use super::{
     Exit, args, config_file,
@@ -14,6 +14,7 @@ use super::{
     restore, terminal,
 };
 use crate::{
+    discover::topology::read_topology,
     host::HostRoot,
     log_level::LogLevel,
     run::{self, Output, Overrides, RecordOptions, RunError, RunOptions},
@@ -61,6 +62,12 @@ pub(super) fn run(options: &Options, out: &mut dyn Write) -> anyhow::Result<Exit
     if options.check {
         let policy = config_file::tell(options.run.configured().map_err(of_config)?);
         writeln!(out, "configuration is valid: mode {}, {}", policy.mode, run::declared(&policy))?;
+        // It may be meant for another machine.
+        if let Ok((machine, _)) = read_topology(&options.run.host)
+            && let (_, Some(unfit)) = Inventory::or_whole(machine, &policy.placement)
+        {
+            writeln!(out, "on this machine: {}; {}", unfit.reason, unfit.effect)?;
+        }
         return Ok(Exit::Ok);
     }
     let (level, log) = terminal::log_to_stderr().context("starting the log")?;
