@@ -17,6 +17,8 @@ pub(super) fn read(path: Option<&Path>) -> anyhow::Result<Option<Policy>> {
 
 /// The policy; the notes beside it go to standard error.
 pub(super) fn tell(Configured { policy, notes }: Configured) -> Policy {
-    notes.iter().for_each(|note| terminal::note(note));
+    for note in &notes {
+        terminal::note(note);
+    }
     policy
 }
