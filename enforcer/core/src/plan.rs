@@ -88,6 +88,9 @@ pub enum Action {
         from: NodeSet,
         /// To this node.
         to: NodeId,
+        /// So many bytes at most; all where absent.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        most_bytes: Option<u64>,
     },
 }
 
@@ -196,7 +199,10 @@ mod tests {
                 1 => Action::SetMems { cgroup, mems: nodes },
                 2 => Action::SetExclusive { cgroup, cpus: CpuSet::new() },
                 3 => Action::SetPartition { cgroup, kind: Partition::Isolated },
-                _ => Action::MovePages { cgroup, from: nodes, to: NodeId(to) },
+                _ => {
+                    let most_bytes = Some(u64::from(to) << 20).filter(|bytes| *bytes > 0);
+                    Action::MovePages { cgroup, from: nodes, to: NodeId(to), most_bytes }
+                }
             }
         })
     }

@@ -91,6 +91,12 @@ pub struct Sample {
 }
 
 impl Sample {
+    /// Does a write of `cpuset.mems` take pages along? On v1 it does where the cgroup is asked to; where it is
+    /// not known, it is taken to.
+    pub fn moves_pages_by_cpuset(&self) -> bool {
+        self.cpuset_v1 || self.settings.cpuset_moves_pages != Some(false)
+    }
+
     /// Kernel id of a cgroup; absent where it was not seen.
     pub fn cgroup_id(&self, cgroup: &CgroupPath) -> Option<u64> {
         self.cgroups.get(cgroup)?.id
@@ -163,6 +169,10 @@ pub struct HostSettings {
     pub zone_reclaim_mode: Option<u32>,
     /// `/sys/kernel/mm/numa/demotion_enabled`.
     pub demotion_enabled: Option<bool>,
+    /// Does a write of `cpuset.mems` move pages on cgroup v2 (since 5.15)? `None` where the release of the
+    /// kernel is not known.
+    #[serde(default)]
+    pub cpuset_moves_pages: Option<bool>,
 }
 
 /// Bit of `kernel.numa_balancing` that has the kernel take hinting faults between ordinary nodes.

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::{
     decide::{Decision, History, Inputs, Partitioned, SelfPlacedWorkloads, Widened, Written, decide},
     declarations::Declarations,
-    finding::{AdvisedWrites, Finding, assess_with_writes},
+    finding::{AdvisedWrites, Finding, Judged, assess_with_writes},
     id::{CpuId, NodeId},
     model::Model,
     owner::{Facts, Owners},
@@ -196,15 +196,15 @@ impl Scene {
     pub(crate) fn findings_and_writes(&self) -> (Vec<Finding>, AdvisedWrites) {
         let owners = self.owners(&Containers::default());
         let declarations = self.declarations();
-        assess_with_writes(
-            &self.inventory(),
-            &self.workloads,
-            &self.now,
-            &self.model(),
-            &self.policy,
-            &owners,
-            &declarations,
-        )
+        assess_with_writes(Judged {
+            inventory: &self.inventory(),
+            workloads: &self.workloads,
+            sample: &self.now,
+            model: &self.model(),
+            policy: &self.policy,
+            owners: &owners,
+            declarations: &declarations,
+        })
     }
 
     pub(crate) fn declarations(&self) -> Declarations {
@@ -273,12 +273,20 @@ impl Scene {
                 Action::SetPartition { kind, .. } => {
                     cgroup.partition = Some(PartitionState { kind: *kind, invalid: None });
                 }
-                Action::MovePages { from, to, .. } => {
+                Action::MovePages { from, to, most_bytes, .. } => {
                     let Some(bytes) = &mut cgroup.memory_by_node else { continue };
-                    let moved: Vec<NodeBytes> = from.iter().filter_map(|node| bytes.remove(&node)).collect();
+                    let mut left = most_bytes.unwrap_or(u64::MAX);
+                    let mut moved = NodeBytes::default();
+                    for node in from.iter() {
+                        let Some(held) = bytes.get_mut(&node) else { continue };
+                        let (anon, file) = (held.anon.min(left), held.file.min(left - held.anon.min(left)));
+                        (held.anon, held.file, left) =
+                            (held.anon - anon, held.file - file, left - anon - file);
+                        (moved.anon, moved.file) = (moved.anon + anon, moved.file + file);
+                    }
+                    bytes.retain(|_, held| *held != NodeBytes::default());
                     let there = bytes.entry(*to).or_default();
-                    there.anon += moved.iter().map(|bytes| bytes.anon).sum::<u64>();
-                    there.file += moved.iter().map(|bytes| bytes.file).sum::<u64>();
+                    (there.anon, there.file) = (there.anon + moved.anon, there.file + moved.file);
                 }
             }
         }

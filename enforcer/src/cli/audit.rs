@@ -10,7 +10,7 @@ use enforcer_core::{
     decide::Widened,
     declarations::Declarations,
     degraded::Degraded,
-    finding::{AdvisedWrites, Finding, Rule, Severity, assess_with_writes, with_added, without_hindered},
+    finding::{AdvisedWrites, Finding, Judged, Rule, Severity, assess_with_writes, with_added, without_hindered},
     model::Model,
     owner::Owners,
     place::Inventory,
@@ -81,8 +81,15 @@ pub(super) fn run(options: &Options, out: &mut dyn Write) -> anyhow::Result<Exit
     seen.degraded.extend(unfit);
     let declarations = Declarations::find(policy, &seen.workloads, &seen.now.tasks, &seen.facts);
     let owners = Owners::find(&seen.facts, &seen.workloads, &model, &declarations, |_| false);
-    let (mut findings, writes) =
-        assess_with_writes(&inventory, &seen.workloads, &seen.now, &model, policy, &owners, &declarations);
+    let (mut findings, writes) = assess_with_writes(Judged {
+        inventory: &inventory,
+        workloads: &seen.workloads,
+        sample: &seen.now,
+        model: &model,
+        policy,
+        owners: &owners,
+        declarations: &declarations,
+    });
     seen.degraded.extend(name_hindered(options, &declarations, &writes, &mut findings));
     let is_page = options.format == args::AuditOutput::Html;
     let moves = (is_page && options.sample.is_some())

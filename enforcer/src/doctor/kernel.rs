@@ -5,6 +5,8 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use enforcer_core::parse::scalar;
+
 use super::read;
 use crate::{
     enforce::scratch,
@@ -36,19 +38,13 @@ fn release(text: Result<String, String>) -> Check {
         Err(error) => Check::missing("kernel", error, advice),
         Ok(text) => {
             let release = text.trim();
-            match version(release) {
+            match scalar::release(release) {
                 Some(version) if version >= OLDEST => Check::ok("kernel", release),
                 Some(_) => Check::degraded("kernel", format!("{release} is older than 5.10"), advice),
                 None => Check::degraded("kernel", format!("release `{release}` has no version"), advice),
             }
         }
     }
-}
-
-/// The first two numbers of a release.
-pub(super) fn version(release: &str) -> Option<(u32, u32)> {
-    let mut numbers = release.split(|c: char| !c.is_ascii_digit());
-    Some((numbers.next()?.parse().ok()?, numbers.next()?.parse().ok()?))
 }
 
 fn btf(path: &Path) -> Check {

@@ -7,7 +7,9 @@
 
 use std::path::Path;
 
-use super::{kernel::version, privileges, read};
+use enforcer_core::parse::scalar;
+
+use super::{privileges, read};
 use crate::host::HostRoot;
 
 /// What was looked up once, for all features.
@@ -28,7 +30,7 @@ impl Here {
             capabilities: read(host, "self/status").ok().and_then(|status| privileges::effective(&status)),
             btf: there(&host.sys.join("kernel/btf/vmlinux")),
             balancing: there(&host.proc.join("sys/kernel/numa_balancing")),
-            release: read(host, "sys/kernel/osrelease").ok().and_then(|text| version(text.trim())),
+            release: read(host, "sys/kernel/osrelease").ok().and_then(|text| scalar::release(&text)),
         }
     }
 
@@ -57,7 +59,7 @@ impl Here {
             _ if need.starts_with("CAP_") => self.capabilities.is_none_or(|mask| privileges::has(mask, need)),
             _ => match need.strip_prefix("Linux ") {
                 Some(least) => {
-                    let (release, least) = (self.release, version(least));
+                    let (release, least) = (self.release, scalar::release(least));
                     release.is_none_or(|release| least.is_none_or(|least| release >= least))
                 }
                 None => true,

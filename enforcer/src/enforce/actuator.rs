@@ -527,8 +527,9 @@ impl LiveActuator {
             Action::SetMems { cgroup, mems } => self.set(cgroup, CpusetFile::Mems, mems, &mut undo),
             Action::SetExclusive { cgroup, cpus } => self.set_exclusive(cgroup, cpus, &mut undo),
             Action::SetPartition { cgroup, kind } => return self.set_partition(cgroup, *kind),
-            Action::MovePages { cgroup, from, to } => {
+            Action::MovePages { cgroup, from, to, most_bytes } => {
                 return PageMove::new(&*self.kernel, &self.proc, &mut self.budget)
+                    .at_most(*most_bytes)
                     .carry_out(&self.tree.path_of(cgroup), from, *to)
                     .into_effect(from, *to);
             }

@@ -40,7 +40,7 @@ use enforcer_core::{
     cold_start::ColdStarts,
     decide::{self, Drift, History, Inputs, SelfPlacedWorkloads, Written},
     degraded::Degraded,
-    finding::{Finding, Severity, assess, with_added},
+    finding::{Finding, Judged, Severity, assess, with_added},
     model::{Activity, Model},
     owner::{Facts, Owners},
     place::{Containers, GrantRecord, Inventory},
@@ -414,7 +414,15 @@ impl Engine {
         let model = Model::new(&inventory.machine, &workloads, &sample, self.before.as_ref());
         let begins = |facts: &Facts| self.recording.begin(facts);
         let (declarations, owners) = self.placed.owners(&workloads, &sample, &model, &self.policy, begins);
-        let findings = assess(inventory, &workloads, &sample, &model, &self.policy, &owners, &declarations);
+        let findings = assess(Judged {
+            inventory,
+            workloads: &workloads,
+            sample: &sample,
+            model: &model,
+            policy: &self.policy,
+            owners: &owners,
+            declarations: &declarations,
+        });
         self.history.prune(&self.policy, now_ns);
         self.placed.tell(&mut self.history);
         let waiting = self.review_widened(&workloads, &declarations, &model, &sample);

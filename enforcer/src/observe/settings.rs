@@ -24,8 +24,15 @@ pub(super) fn read_settings(host: &HostRoot, degraded: &mut DegradedTally) -> Ho
             .and_then(scalar::chosen),
         zone_reclaim_mode: number(text(&host.proc.join("sys/vm/zone_reclaim_mode"))),
         demotion_enabled: text(&host.sys.join("kernel/mm/numa/demotion_enabled")).as_deref().and_then(truth),
+        cpuset_moves_pages: text(&host.proc.join("sys/kernel/osrelease"))
+            .as_deref()
+            .and_then(scalar::release)
+            .map(|release| release >= MIGRATES),
     }
 }
+
+/// The first release in which cgroup v2 sets `CS_MEMORY_MIGRATE` (`cpuset_css_alloc`, kernel/cgroup/cpuset.c).
+const MIGRATES: (u32, u32) = (5, 15);
 
 fn truth(word: &str) -> Option<bool> {
     match word.trim() {
@@ -49,6 +56,7 @@ mod tests {
             ("proc/sys/vm/zone_reclaim_mode", "nonsense\n"),
             ("sys/kernel/mm/transparent_hugepage/enabled", "always [madvise] never\n"),
             ("sys/kernel/mm/numa/demotion_enabled", "false\n"),
+            ("proc/sys/kernel/osrelease", "5.10.0-30-amd64\n"),
         ] {
             let path = dir.path().join(path);
             fs::create_dir_all(path.parent().unwrap()).unwrap();
@@ -60,9 +68,25 @@ mod tests {
             transparent_hugepage: Some("madvise".into()),
             zone_reclaim_mode: None,
             demotion_enabled: Some(false),
+            cpuset_moves_pages: Some(false),
         };
         assert_eq!(read_settings(&HostRoot::captured(dir.path()), &mut degraded), expected);
         assert!(degraded.into_entries().is_empty());
+    }
+
+    #[test]
+    fn cpusets_of_v2_move_pages_since_5_15() {
+        for (text, moves) in [
+            ("5.14.21", Some(false)),
+            ("5.15.0-rc1+\n", Some(true)),
+            ("6.1", Some(true)),
+            ("10.0.1", Some(true)),
+            ("4", None),
+            ("unknown", None),
+            ("", None),
+        ] {
+            assert_eq!(scalar::release(text).map(|release| release >= MIGRATES), moves, "{text}");
+        }
     }
 
     #[test]

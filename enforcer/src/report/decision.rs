@@ -352,7 +352,10 @@ pub(super) fn step(outcome: &Outcome) -> String {
         Action::SetExclusive { cpus, .. } if cpus.is_empty() => "none".to_owned(),
         Action::SetCpus { cpus, .. } | Action::SetExclusive { cpus, .. } => format!("{cpus}"),
         Action::SetPartition { kind, .. } => format!("{kind}"),
-        Action::MovePages { from, to, .. } => format!("from nodes {from} to node {to}"),
+        Action::MovePages { from, to, most_bytes, .. } => {
+            let most = most_bytes.map_or_else(String::new, |most| format!("{} at most ", units::bytes(most)));
+            format!("{most}from nodes {from} to node {to}")
+        }
     };
     let became = match result {
         OutcomeResult::Applied { read_back } => format!(", is {read_back}"),

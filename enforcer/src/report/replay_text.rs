@@ -83,8 +83,9 @@ fn action(action: &Action) -> String {
             format!("{cgroup}: CPUs for partitions below {}", units::ids(cpus, LIST_WIDTH))
         }
         Action::SetPartition { cgroup, kind } => format!("{cgroup}: partition {kind}"),
-        Action::MovePages { cgroup, from, to } => {
-            format!("{cgroup}: pages of {} to {to}", units::ids(from, LIST_WIDTH))
+        Action::MovePages { cgroup, from, to, most_bytes } => {
+            let most = most_bytes.map_or_else(String::new, |most| format!(", {} at most", units::bytes(most)));
+            format!("{cgroup}: pages of {} to {to}{most}", units::ids(from, LIST_WIDTH))
         }
     }
 }

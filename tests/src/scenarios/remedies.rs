@@ -2,12 +2,12 @@
 //! the other, and the next audit has the finding no longer, and no other one worse.
 //!
 //! The host is prepared so that advice for an empty machine would be wrong: CPUs that are right beside memory
-//! that is not, cgroups above that confine CPUs or memory, a container with containers in it, huge pages,
-//! CPUs of another owner's partition, and a node that is full.
+//! that is not, cgroups above that confine CPUs or memory, pages that no write of a cpuset moves, a container with
+//! containers in it, huge pages, CPUs of another owner's partition, and a node that is full.
 
 use std::{collections::BTreeMap, fs, process::Command, time::Duration};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 
 use crate::{
@@ -51,11 +51,14 @@ pub(super) fn are_carried_out(checks: &mut Checks) -> Result<()> {
     let alone = format!("echo 1 > {}", host.right_cpus.folder().join("cpuset.mems").display());
     let is_alone = |one: &&Finding| one.remedy.as_deref() == Some(alone.as_str());
     checks.holds("CPUs that are right are left", !right.is_empty() && right.iter().all(is_alone), &right);
-    for cgroup in [&host.boxed, &host.inner, &host.huge] {
+    for cgroup in [&host.boxed, &host.narrow, &host.inner, &host.huge] {
         let found = before.of(cgroup);
         let critical = found.iter().any(|one| one.severity == Severity::Critical && one.remedy.is_some());
         checks.holds(format!("{}: critical, with a remedy", cgroup.path()), critical, found);
     }
+    let swept = before.of(&host.narrow);
+    let by_process = |one: &&Finding| one.remedy.as_ref().is_some_and(|remedy| remedy.contains("migratepages"));
+    checks.holds("pages that no write moves are moved by process", swept.iter().all(by_process), &swept);
     let tight = before.of(&host.tight);
     let named = tight.iter().any(|one| one.obstacle.contains("/work/tight above it"));
     checks.holds("the cgroup above that has to be changed is named", named, &tight);
@@ -76,6 +79,7 @@ pub(super) fn are_carried_out(checks: &mut Checks) -> Result<()> {
     for (cgroup, process) in [
         (&host.right_cpus, &host.right_cpus_process),
         (&host.boxed, &host.boxed_process),
+        (&host.narrow, &host.narrow_process),
         (&host.inner, &host.inner_process),
         (&host.huge, &host.huge_process),
     ] {
@@ -126,6 +130,10 @@ struct Host {
     /// Has the CPUs of the cgroup above it, which are of node 0; its memory is on node 1.
     boxed: Cgroup,
     boxed_process: Running,
+    /// It and the cgroup above it may use memory of node 0 alone; its pages are on node 1 all the same, where
+    /// no write of a cpuset moves them.
+    narrow: Cgroup,
+    narrow_process: Running,
     /// The cgroup above it allows it CPUs of node 1 and memory of node 0.
     tight: Cgroup,
     _tight_process: Running,
@@ -161,6 +169,13 @@ impl Host {
         // Pages stay where they are while their node is allowed.
         boxed.write("cpuset.mems", "0-1")?;
 
+        let above = Cgroup::with_cpuset("/work/narrow", "0-1", "0")?;
+        let narrow = Cgroup::create(above.child("db").path())?;
+        let narrow_process = quiet_hog(&narrow, MEBIBYTES)?;
+        let pid = narrow_process.pid().to_string();
+        let output = process::run(Command::new("migratepages").args([pid.as_str(), "0", "1"]), LIMIT)?;
+        ensure!(output.status == Some(0), "migratepages: {output:?}");
+
         let above = Cgroup::with_cpuset("/work/tight", "6", "0")?;
         let tight = Cgroup::create(above.child("db").path())?;
         let tight_process = quiet_hog(&tight, MEBIBYTES)?;
@@ -177,6 +192,8 @@ impl Host {
             right_cpus_process,
             boxed,
             boxed_process,
+            narrow,
+            narrow_process,
             tight,
             _tight_process: tight_process,
             inner,

@@ -10,14 +10,13 @@
 //! to another workload before ([`EarlierAdvice`]). Without advice there is an [`Obstacle`] that names what is
 //! in the way. Cost: one placement per workload that is asked for.
 
-use std::fmt;
+use std::{cell::LazyCell, fmt};
 
 use super::{
     Decision, EarlierAdvice, Inputs, RefusalCause, above::Above, available_bytes,
     controller::without_controller, pins,
 };
 use crate::{
-    id::NodeId,
     model::{WorkloadModel, nearest_effective},
     place::{Allocations, Bounds, CgroupRequest, Holder, Rejection},
     sample::NodeBytes,
@@ -35,24 +34,32 @@ pub struct Advice {
     pub cpus: Option<CpuSet>,
     /// Memory nodes to set; `None` where they are right already.
     pub mems: Option<NodeSet>,
-    /// Nodes that it has pages on and may use no more, or may not have been able to leave.
+    /// Nodes far from its CPUs that it has pages on and may use no more, or may not have been able to leave.
     pub from: NodeSet,
+    /// Memory nodes to allow first, because a write moves pages of those nodes alone that it takes away.
+    pub allows_first: Option<NodeSet>,
+    /// Nodes whose pages no write moves: each process has to be told.
+    pub swept: NodeSet,
     /// The CPUs and memory nodes that it has then.
     pub place: (CpuSet, NodeSet),
+    /// The nodes of these that pages come to, without memory of GPUs and what is there for the kernel alone.
+    pub to: NodeSet,
+    /// What keeps some of its CPUs from memory near them all the same.
+    pub lacks: Option<Obstacle>,
     /// Page cache that stays on nodes far from its CPUs, and which: it does not follow its readers.
     pub stays: (NodeSet, u64),
 }
 
 impl Advice {
-    /// What carrying it out writes, in order: where pages stayed behind on nodes that are not allowed, these
-    /// are allowed once more first.
+    /// What carrying it out changes, in order.
     pub fn writes(&self) -> CpusetWrites {
-        let (cpus, mems) = (self.cpus.iter().cloned().collect(), &self.place.1);
-        let mems = match &self.mems {
-            None if !self.from.is_empty() => vec![mems.union(&self.from), mems.clone()],
-            set => set.iter().cloned().collect(),
+        let cpus = self.cpus.iter().cloned().collect();
+        let mems = match &self.allows_first {
+            Some(first) => vec![first.clone(), self.place.1.clone()],
+            None => self.mems.iter().cloned().collect(),
         };
-        CpusetWrites { cpus, mems, moves: Vec::new() }
+        let to = self.to.first().filter(|_| !self.swept.is_empty());
+        CpusetWrites { cpus, mems, moves: to.map(|to| (self.swept.clone(), to)).into_iter().collect() }
     }
 }
 
@@ -114,20 +121,9 @@ pub fn advise(
     if let Some(reason) = earlier.comes_first(workload) {
         return Err(Obstacle::new(ObstacleKind::Elsewhere, reason));
     }
-    if let Some(reason) = asked.keeps_its_cpus() {
-        return asked
-            .in_place_of_its_cpus()
-            .map_err(|obstacle| Obstacle::new(ObstacleKind::Elsewhere, format!("{reason}; {obstacle}")));
-    }
-    if asked.is_beside_its_memory()
-        && let Ok(advice) = asked.in_place_of_its_cpus()
-    {
-        return Ok(advice);
-    }
-    asked.alone_on_a_node(allocations).or_else(|no_node| match asked.in_place_of_its_cpus() {
-        Ok(advice) => Ok(advice),
-        // The kind that a person can do more about.
-        Err(obstacle) => Err(if no_node.kind >= obstacle.kind { no_node } else { obstacle }),
+    asked.best(allocations).and_then(|advice| match asked.held_below(&advice) {
+        Some(obstacle) => Err(obstacle),
+        None => Ok(advice),
     })
 }
 
@@ -190,15 +186,17 @@ impl<'a> Asked<'a> {
         !self.inputs.inventory.machine.online_cpus().is_subset(self.cpus)
     }
 
-    /// Is it pinned to CPUs of one node, and no memory of it known that is far from them? Its CPUs are right
-    /// then: memory that is not known is no reason to leave them.
+    /// Is it pinned to CPUs of one node, or may it use memory of GPUs alone, and no memory of it known that is
+    /// far from its CPUs? These are right then: memory that is not known is no reason to leave them.
     fn is_beside_its_memory(&self) -> bool {
         let machine = &self.inputs.inventory.machine;
         let cpu_nodes = machine.nodes_of(self.cpus);
         let far = machine.ordinary_memory_nodes().difference(&self.near(&cpu_nodes));
         let bytes = self.figures.bytes_by_node.iter().flatten();
         let mut held_far = bytes.filter(|(node, bytes)| far.contains(**node) && movable(bytes) > 0);
-        self.is_pinned() && cpu_nodes.len() == 1 && held_far.next().is_none()
+        let on_one_node = self.is_pinned() && cpu_nodes.len() == 1;
+        let on_gpus = self.mems.is_disjoint(&machine.ordinary_memory_nodes());
+        (on_one_node || on_gpus) && held_far.next().is_none()
     }
 
     /// Why its CPUs are not exchanged for others, where that is so.
@@ -214,6 +212,43 @@ impl<'a> Asked<'a> {
             "its CPUs {} are those of a partition, which it or a cgroup above it is the root of",
             pin.cpus
         ))
+    }
+
+    /// Its CPUs or its memory where the other is, by what is right already.
+    fn best(&self, allocations: &Allocations) -> Result<Advice, Obstacle> {
+        let in_place = LazyCell::new(|| self.in_place_of_its_cpus());
+        if let Some(reason) = self.keeps_its_cpus() {
+            let named = |obstacle| Obstacle::new(ObstacleKind::Elsewhere, format!("{reason}; {obstacle}"));
+            return in_place.clone().map_err(named);
+        }
+        if self.is_beside_its_memory() && in_place.is_ok() {
+            return in_place.clone();
+        }
+        self.alone_on_a_node(allocations).or_else(|no_node| match &*in_place {
+            Ok(advice) => Ok(advice.clone()),
+            // The kind that a person can do more about.
+            Err(obstacle) => Err(if no_node.kind >= obstacle.kind { no_node } else { obstacle.clone() }),
+        })
+    }
+
+    /// The cgroup below that has more than is advised, on v1: there a cgroup keeps what those below it have
+    /// (`validate_change`, kernel/cgroup/cpuset.c).
+    fn held_below(&self, advice: &Advice) -> Option<Obstacle> {
+        let (sample, own) = (self.inputs.sample, &self.workload.cgroup);
+        if !sample.cpuset_v1 || self.is_process() {
+            return None;
+        }
+        let below = sample.cgroups.iter().filter(|(path, _)| *path != own && path.is_within(own));
+        let held = below.filter_map(|(path, seen)| {
+            let cpus = advice.cpus.as_ref().zip(seen.cpus_effective.as_ref());
+            let cpus = cpus.filter(|(to, has)| !has.is_subset(to));
+            let mems = advice.mems.as_ref().zip(seen.mems_effective.as_ref());
+            let mems = mems.filter(|(to, has)| !has.is_subset(to));
+            let mems = mems.map(|(_, has)| format!("memory nodes {has} in cpuset.mems"));
+            let held = mems.or_else(|| cpus.map(|(_, has)| format!("CPUs {has} in cpuset.cpus")))?;
+            Some(format!("{path} below it has {held}, which cgroup v1 keeps for it: change that first"))
+        });
+        held.map(|reason| Obstacle::new(ObstacleKind::Elsewhere, reason)).next()
     }
 
     /// What the cgroups above allow; for a process its own cgroup is one of them.
@@ -331,18 +366,25 @@ impl<'a> Asked<'a> {
             Some((cgroup, mems)) => (wanted.intersection(mems), Some((cgroup, mems))),
             None => (wanted.clone(), None),
         };
-        if let Some((cgroup, allows)) = above.filter(|_| mems.is_empty()) {
+        let lacks = above.filter(|_| mems.is_empty() || !cpu_nodes.intersection(&wanted).is_subset(&mems));
+        let lacks = lacks.map(|(cgroup, allows)| {
             let reason = format!(
                 "its memory belongs on {}, and {cgroup} above it allows only memory {}: change cpuset.mems of {cgroup}",
                 words::nodes(&wanted),
                 words::nodes(allows)
             );
-            return Err(Obstacle::new(ObstacleKind::Elsewhere, reason));
+            Obstacle::new(ObstacleKind::Elsewhere, reason)
+        });
+        if let Some(lacks) = lacks.as_ref().filter(|_| mems.is_empty()) {
+            return Err(lacks.clone());
         }
         let to = mems.clone();
         let mems = self.completed(mems);
         self.has_room(&to, &mems)?;
-        self.advice(self.cpus.clone(), mems).ok_or_else(|| self.stays_as_it_is())
+        match self.advice(self.cpus.clone(), mems) {
+            Some(advice) => Ok(Advice { lacks, ..advice }),
+            None => Err(lacks.unwrap_or_else(|| self.stays_as_it_is())),
+        }
     }
 
     /// Nodes with ordinary memory that is near these.
@@ -416,19 +458,45 @@ impl<'a> Asked<'a> {
         })
     }
 
+    /// How pages on the nodes `from` follow that a write of `mems` leaves behind: the kernel moves what is on
+    /// nodes that are in force before a write and not after it (`update_nodemasks_hier`,
+    /// kernel/cgroup/cpuset.c). Returns the nodes to allow first, and the nodes to sweep where allowing them
+    /// has no effect, because a cgroup above does not have them or the kernel moves no pages.
+    fn behind(&self, mems: &NodeSet, from: &NodeSet) -> (Option<NodeSet>, NodeSet) {
+        let sample = self.inputs.sample;
+        if self.is_process() || !sample.moves_pages_by_cpuset() {
+            return (None, from.clone());
+        }
+        let behind = if mems == self.mems { from.clone() } else { from.difference(self.mems) };
+        let above = Above::of(self.inputs, &self.workload.cgroup).bounds().and_then(|bounds| bounds.mems);
+        if behind.is_empty() || above.is_none_or(|above| !behind.is_subset(&above)) {
+            return (None, behind);
+        }
+        (Some(mems.union(self.mems).union(&behind)), NodeSet::new())
+    }
+
     /// Advice to be there; `None` where nothing would change by it.
     fn advice(&self, cpus: CpuSet, mems: NodeSet) -> Option<Advice> {
         let near = self.near(&self.inputs.inventory.machine.nodes_of(&cpus));
         let bytes = self.figures.bytes_by_node.iter().flatten();
         let away = bytes.filter(|(node, bytes)| {
-            !mems.contains(**node) && !self.locality.is_gpu(**node) && movable(bytes) > 0
+            !mems.contains(**node)
+                && !near.contains(**node)
+                && !self.locality.is_gpu(**node)
+                && movable(bytes) > 0
         });
-        let from: NodeSet = away.map(|(node, _)| *node).collect::<Vec<NodeId>>().into_iter().collect();
+        let from: NodeSet = away.map(|(node, _)| *node).collect();
+        let (allows_first, swept) = self.behind(&mems, &from);
+        let to = mems.difference(&self.inputs.inventory.machine.gpu_memory_nodes());
         let advice = Advice {
             cpus: Some(cpus.clone()).filter(|cpus| cpus != self.cpus),
             mems: Some(mems.clone()).filter(|mems| mems != self.mems),
             stays: self.stays(&near),
+            to: Some(to.intersection(&near)).filter(|near| !near.is_empty()).unwrap_or(to),
             from,
+            allows_first,
+            swept,
+            lacks: None,
             place: (cpus, mems),
         };
         let nothing = advice.cpus.is_none() && advice.mems.is_none() && advice.from.is_empty();

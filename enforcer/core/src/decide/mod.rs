@@ -37,7 +37,7 @@ use serde::{Deserialize, Serialize};
 pub(crate) use self::controller::without_controller;
 use self::{
     above::Above,
-    order::{Change, Goal},
+    order::{Change, Gathering, Goal},
     transaction::Part,
 };
 pub use self::{
@@ -385,6 +385,7 @@ fn writer(sample: &Sample, cgroup: &CgroupPath) -> String {
 fn announced(inputs: &Inputs<'_>, allocations: &Allocations, decision: &mut Decision) -> Vec<Part> {
     let mut parts = Vec::new();
     let taken = allocations.exclusive_cpus();
+    let mut room = displaced::RoomAway::new(inputs, allocations, &taken);
     let by_cgroup: BTreeMap<&CgroupPath, &Holder> = inputs.containers.cgroups().collect();
     let expected: BTreeMap<&CgroupPath, Grant> = inputs.containers.expected().collect();
     for workload in inputs.workloads {
@@ -406,9 +407,9 @@ fn announced(inputs: &Inputs<'_>, allocations: &Allocations, decision: &mut Deci
         }
         match change_to(inputs, &workload.cgroup, inputs.model.of(workload), grant, &taken) {
             Ok(mut change) => {
-                let figures = inputs.model.of(workload);
-                let follows = || displaced::follows(inputs, allocations, grant, figures, &taken);
-                change.goal.gathers = change.goal.gathers.take().or_else(follows);
+                if change.goal.gathers.is_empty() {
+                    change.goal.gathers = room.follows(grant, inputs.model.of(workload));
+                }
                 parts.extend(decision.follow(inputs, &change));
             }
             Err(refusal) => decision.refused.push(refusal),
@@ -437,7 +438,9 @@ fn change_to<'a>(
     let negligible_bytes = inputs.policy.thresholds.min_memory.0;
     let goal = guarded::widened(inputs, cgroup, Goal::of(grant, taken));
     let goal = goal.keep_gpu_memory(mems, &inputs.inventory.machine.gpu_memory_nodes());
-    let goal = Goal { gathers: inputs.history.rebalance.gathers(cgroup), ..goal };
+    let gathers = inputs.history.rebalance.gathers(cgroup);
+    let gathers = gathers.map(|(from, to)| Gathering { from, to, most_bytes: None });
+    let goal = Goal { gathers: gathers.into_iter().collect(), ..goal };
     let room = inputs.sample.nodes.iter().filter_map(|(node, now)| Some((*node, now.available_bytes()?)));
     let (room, bytes_by_node) = (room.collect(), figures.bytes_by_node.as_ref());
     Ok(Change { cgroup, cpus, mems, bytes_by_node, room, negligible_bytes, goal })

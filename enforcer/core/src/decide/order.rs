@@ -51,12 +51,23 @@ pub struct Goal {
     pub added: NodeSet,
     /// CPUs of these that nobody else shall have.
     pub exclusive: CpuSet,
-    /// Pages that its memory nodes leave where they are, and the node that they are to go to.
-    pub gathers: Option<(NodeSet, NodeId)>,
+    /// Pages that its memory nodes leave where they are, and where they are to go, in order.
+    pub gathers: Vec<Gathering>,
     /// Nodes of GPU memory that it may use: they stay allowed, and their pages stay there.
     pub gpus: NodeSet,
     /// In one sentence.
     pub reason: String,
+}
+
+/// Pages that go from nodes that a workload may keep using to one of them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Gathering {
+    /// Where they are.
+    pub from: NodeSet,
+    /// Where they are to go.
+    pub to: NodeId,
+    /// So many bytes at most, where that node has no room for all.
+    pub most_bytes: Option<u64>,
 }
 
 impl Goal {
@@ -195,17 +206,23 @@ fn sum(bytes: &BTreeMap<NodeId, u64>) -> u64 {
     bytes.values().fold(0, |sum, bytes| sum.saturating_add(*bytes))
 }
 
-/// Pages on nodes that it may keep using, which belong on one of them.
-fn gather(change: &Change<'_>) -> Option<Step> {
-    let (from, to) = change.goal.gathers.as_ref()?;
-    let held = change
-        .bytes_by_node?
-        .iter()
-        .filter(|(node, _)| from.contains(**node) && *node != to && !change.goal.gpus.contains(**node));
-    let total = held.fold(0u64, |sum, (_, bytes)| sum.saturating_add(bytes.anon));
-    let reason =
-        format!("{} on {} go to node {to}: {}", words::size(total), words::nodes(from), change.goal.reason);
-    (total > 0).then(|| page_move(change, from.clone(), *to, reason))
+/// Pages on nodes that it may keep using, which belong on others of them.
+fn gather<'a>(change: &'a Change<'_>) -> impl Iterator<Item = Step> + 'a {
+    change.goal.gathers.iter().filter_map(|Gathering { from, to, most_bytes }| {
+        let held = change
+            .bytes_by_node?
+            .iter()
+            .filter(|(node, _)| from.contains(**node) && *node != to && !change.goal.gpus.contains(**node));
+        let total = held.fold(0u64, |sum, (_, bytes)| sum.saturating_add(bytes.anon));
+        let size = most_bytes.filter(|most| *most < total).map_or_else(
+            || words::size(total),
+            |most| format!("{} of {}", words::size(most), words::size(total)),
+        );
+        let reason = format!("{size} on {} go to node {to}: {}", words::nodes(from), change.goal.reason);
+        let (cgroup, from) = (change.cgroup.clone(), from.clone());
+        let action = Action::MovePages { cgroup, from, to: *to, most_bytes: *most_bytes };
+        (total > 0).then_some(Step { action, reason })
+    })
 }
 
 fn narrow(change: &Change<'_>) -> Option<Step> {
@@ -229,7 +246,7 @@ fn away(
 }
 
 fn page_move(change: &Change<'_>, from: NodeSet, to: NodeId, reason: String) -> Step {
-    Step { action: Action::MovePages { cgroup: change.cgroup.clone(), from, to }, reason }
+    Step { action: Action::MovePages { cgroup: change.cgroup.clone(), from, to, most_bytes: None }, reason }
 }
 
 #[cfg(test)]

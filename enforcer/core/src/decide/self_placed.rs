@@ -52,7 +52,7 @@ pub fn cpuset_writes(plan: &Plan) -> BTreeMap<CgroupPath, CpusetWrites> {
             Action::SetMems { cgroup, mems } => {
                 writes.entry(cgroup.clone()).or_default().mems.push(mems.clone());
             }
-            Action::MovePages { cgroup, from, to } => {
+            Action::MovePages { cgroup, from, to, .. } => {
                 writes.entry(cgroup.clone()).or_default().moves.push((from.clone(), *to));
             }
             _ => {}

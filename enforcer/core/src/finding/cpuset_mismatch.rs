@@ -3,7 +3,8 @@
 //! Disjoint: every new page is remote, critical. CPUs on nodes without allowed memory: threads there only
 //! have remote memory, a warning. Memory nodes wider than the CPUs' (often a `cpuset.mems` that was never
 //! set): pages may become remote, worth knowing. What memory is local to which CPUs is asked of the topology;
-//! memory of a GPU is neither near nor far. A workload that may use every CPU has not been placed, and has no
+//! memory of a GPU is neither near nor far, and where there is no other, nothing is left for the program:
+//! critical as well. A workload that may use every CPU has not been placed, and has no
 //! mismatch on account of its memory nodes alone.
 
 use super::{
@@ -18,7 +19,8 @@ pub(super) fn assess(subject: &Subject<'_>) -> Option<Finding> {
     let machine = &subject.inventory.machine;
     let cpu_nodes = machine.nodes_of(cpus);
     let ordinary = mems.intersection(&machine.ordinary_memory_nodes());
-    if cpu_nodes.is_empty() || ordinary.is_empty() {
+    let gpus = mems.intersection(&machine.gpu_memory_nodes());
+    if cpu_nodes.is_empty() || ordinary.is_empty() && gpus.is_empty() {
         return None;
     }
     let homes = subject.locality.homes(&ordinary);
@@ -26,7 +28,14 @@ pub(super) fn assess(subject: &Subject<'_>) -> Option<Finding> {
     let without_memory = cpu_nodes.difference(&homes).intersection(&machine.ordinary_memory_nodes());
     let far: NodeSet = ordinary.iter().filter(|node| subject.locality.is_far(*node, &cpu_nodes)).collect();
 
-    let (severity, impact) = if far == ordinary {
+    let (severity, impact) = if ordinary.is_empty() {
+        let gpus = words::nodes(&gpus);
+        let impact = format!(
+            "every page that it allocates, for its programs as well, is taken from memory of a GPU on {gpus}, which \
+             is there for the GPU"
+        );
+        (Severity::Critical, impact)
+    } else if far == ordinary {
         (
             Severity::Critical,
             format!(
@@ -45,7 +54,10 @@ pub(super) fn assess(subject: &Subject<'_>) -> Option<Finding> {
     } else {
         return None;
     };
-    let (severity, remedy) = subject.judged(severity);
+    let (severity, mut remedy) = subject.judged(severity);
+    if let Some(lacks) = subject.advice().ok().and_then(|advice| advice.lacks.as_ref()) {
+        remedy = Err(lacks.reason.clone());
+    }
     let words = Words {
         summary: format!(
             "its CPUs are on {}, its memory may be on {}",

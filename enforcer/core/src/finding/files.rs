@@ -37,6 +37,12 @@ impl<'a> CgroupFiles<'a> {
         below(&self.mounts.cpuset, cgroup, file)
     }
 
+    /// Directory of the cgroup in the hierarchy with the cpuset controller.
+    pub(super) fn folder(self, cgroup: &CgroupPath) -> String {
+        let folder = below(&self.mounts.cpuset, cgroup, "");
+        folder.trim_end_matches('/').to_owned()
+    }
+
     /// A file of the cgroup in the hierarchy with the memory controller.
     pub(super) fn memory(self, cgroup: &CgroupPath, file: &str) -> String {
         below(&self.mounts.memory, cgroup, file)

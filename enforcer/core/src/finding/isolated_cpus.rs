@@ -5,6 +5,8 @@
 //! several, are a warning; a workload that has a CPU for each of its busy threads is a note, because isolated
 //! CPUs are for those that were put there on purpose.
 
+use std::cmp::Reverse;
+
 use super::{
     Evidence, Finding, Rule, Severity,
     subject::{Subject, Words},
@@ -24,33 +26,35 @@ const NAMED: usize = 3;
 pub(super) fn assess(subject: &Subject<'_>) -> Option<Finding> {
     let own = &subject.figures.on_isolated_cpus;
     let on: CpuSet = own.keys().copied().collect();
-    let (_, first) = own.first_key_value()?;
+    own.first_key_value()?;
     let threads = own.values().fold(0, |sum, here| sum + here.threads);
     let crowded = crowded(subject);
+    let busy = own.values().fold(0, |sum, here| sum + here.busy);
     let runs = format!("{} on isolated {}", verb(threads, "thread", "runs", "run"), cpus(&on));
-    let (severity, words) = match crowded {
+    let words = match crowded.first() {
         None => {
-            let quiet = if own.values().all(|here| here.busy == 0) {
-                ", none of which is busy"
-            } else if first.threads > 1 || own.values().any(|here| here.threads > 1) {
-                ", of which at most one on each CPU is busy"
-            } else {
-                ", each on a CPU of its own"
+            let quiet = match busy {
+                _ if threads == 1 => "",
+                0 => ", none of which is busy",
+                _ if own.values().all(|here| here.threads == 1) => ", each on a CPU of its own",
+                _ => ", of which at most one on each CPU is busy",
             };
-            let quiet = if threads == 1 { "" } else { quiet };
             let words = Words {
                 summary: format!("{runs}{quiet}"),
-                impact: "the kernel balances no load on isolated CPUs: a thread stays on its CPU, and a second busy one \
-                         beside it would wait"
-                    .to_owned(),
-                remedy: Err("nothing has to be done while each busy thread has a CPU".to_owned()),
+                impact:
+                    "nothing has to be done while each busy thread has a CPU; the kernel balances no load on \
+                         isolated CPUs, so that a second busy thread beside another would wait"
+                        .to_owned(),
+                remedy: Err(String::new()),
             };
-            (Severity::Info, words)
+            // Nothing is in the way of what has to be done, which is nothing.
+            let note = subject.finding(Rule::IsolatedCpus, Severity::Info, words, evidence(subject, None));
+            return Some(Finding { obstacle: None, ..note });
         }
-        Some((cpu, busy)) => {
+        Some(&(cpu, busy)) => {
             let beside = workloads_beside(subject, cpu);
             let with = if beside.is_empty() { String::new() } else { format!(" with {}", beside.join(", ")) };
-            let words = Words {
+            Words {
                 summary: format!("{runs}, and {busy} busy threads share CPU {cpu}{with}"),
                 impact: format!(
                     "the kernel balances no load on isolated CPUs: these threads take turns on CPU {cpu}{}",
@@ -59,28 +63,27 @@ pub(super) fn assess(subject: &Subject<'_>) -> Option<Finding> {
                         idle => format!(" while {} idle", verb_cpus(&idle)),
                     }
                 ),
-                remedy: remedy(subject, cpu, busy),
-            };
-            (Severity::Warning, words)
+                remedy: remedy(subject, &crowded),
+            }
         }
     };
-    Some(subject.finding(Rule::IsolatedCpus, severity, words, evidence(subject, crowded.map(|(cpu, _)| cpu))))
+    let evidence = evidence(subject, crowded.first().map(|(cpu, _)| *cpu));
+    Some(subject.finding(Rule::IsolatedCpus, Severity::Warning, words, evidence))
 }
 
-/// The CPU on which most busy threads are, where these are several, and how many. Of equally crowded CPUs the
-/// lowest.
-fn crowded(subject: &Subject<'_>) -> Option<(CpuId, u64)> {
-    let own = subject.figures.on_isolated_cpus.iter();
-    own.filter(|(_, here)| here.busy > 0)
-        .map(|(cpu, here)| (*cpu, here.busy + busy_beside(subject, *cpu)))
-        .filter(|(_, busy)| *busy > 1)
-        .max_by_key(|(cpu, busy)| (*busy, std::cmp::Reverse(*cpu)))
+/// The CPUs on which several busy threads are, and how many, where one is of this workload: the most crowded
+/// first, of equally crowded ones the lowest.
+fn crowded(subject: &Subject<'_>) -> Vec<(CpuId, u64)> {
+    let own = subject.figures.on_isolated_cpus.iter().filter(|(_, here)| here.busy > 0);
+    let busy = own.map(|(cpu, here)| (*cpu, here.busy + busy_beside(subject, *cpu)));
+    let mut crowded: Vec<_> = busy.filter(|(_, busy)| *busy > 1).collect();
+    crowded.sort_by_key(|(cpu, busy)| (Reverse(*busy), *cpu));
+    crowded
 }
 
 /// CPUs that the remedy sends threads to.
 pub(super) fn sent_to(subject: &Subject<'_>) -> CpuSet {
-    let moves = crowded(subject).map(|(cpu, busy)| moves(subject, cpu, busy));
-    moves.into_iter().flatten().map(|(_, to)| to).collect()
+    moves(subject, &crowded(subject)).into_iter().map(|(_, to)| to).collect()
 }
 
 /// Busy threads of other workloads on a CPU.
@@ -102,53 +105,66 @@ fn others<'a>(subject: &'a Subject<'_>, cpu: CpuId) -> impl Iterator<Item = (&'a
     all.filter_map(move |other| Some((other, *subject.inputs.model.of(other)?.on_isolated_cpus.get(&cpu)?)))
 }
 
-/// Isolated CPUs that it may use.
-fn isolated(subject: &Subject<'_>) -> CpuSet {
-    let isolated = isolated_cpus(&subject.inventory.machine, subject.sample);
-    subject.figures.cpus.as_ref().map_or_else(CpuSet::new, |cpus| cpus.intersection(&isolated))
-}
-
-/// Those of them on which no workload is busy, and which no earlier remedy takes.
+/// Isolated CPUs that it may use, on which no workload is busy, and which no earlier remedy takes.
 fn idle(subject: &Subject<'_>) -> CpuSet {
-    let may = isolated(subject);
     let has_busy = |cpu: CpuId| {
         let own = subject.figures.on_isolated_cpus.get(&cpu).is_some_and(|here| here.busy > 0);
         own || busy_beside(subject, cpu) > 0
     };
+    let (may, _) = may_use(subject);
     may.difference(subject.earlier.isolated()).iter().filter(|cpu| !has_busy(*cpu)).collect()
 }
 
-/// Threads of this workload on a CPU, those with most CPU time first.
+/// The isolated CPUs that it may use, and the others.
+fn may_use(subject: &Subject<'_>) -> (CpuSet, CpuSet) {
+    let isolated = isolated_cpus(&subject.inventory.machine, subject.sample);
+    let may = subject.figures.cpus.clone().unwrap_or_default();
+    (may.intersection(&isolated), may.difference(&isolated))
+}
+
+/// Threads of this workload on a CPU: those first that ran most of the time by which they are busy.
 fn threads_on<'a>(subject: &Subject<'a>, cpu: CpuId) -> Vec<&'a TaskSample> {
     let mut on: Vec<&TaskSample> = subject.threads.of(subject.workload);
     on.retain(|task| task.cpu == Some(cpu));
-    on.sort_by_key(|task| (std::cmp::Reverse(task.cpu_time_ns), task.tid));
+    let busy = &subject.figures.busy_on_isolated_cpus;
+    on.sort_by_key(|task| (Reverse(busy.get(&task.tid).copied()), task.tid));
     on
 }
 
-/// Busy threads of a CPU, each with an idle isolated one that the workload may use.
-fn moves<'a>(subject: &Subject<'a>, cpu: CpuId, busy: u64) -> Vec<(&'a TaskSample, CpuId)> {
-    let on = threads_on(subject, cpu);
-    let own = subject.figures.on_isolated_cpus.get(&cpu).map_or(0, |here| here.busy);
-    // One stays, where no other workload has the CPU.
-    let leave = usize::try_from(if busy == own { own - 1 } else { own }).unwrap_or(usize::MAX);
-    let moves = on.iter().rev().skip(on.len().saturating_sub(usize::try_from(own).unwrap_or(usize::MAX)));
-    moves.take(leave).copied().zip(idle(subject).iter()).collect()
+/// Busy threads of crowded CPUs that have to leave, those first that ran least.
+fn leaving<'a>(subject: &Subject<'a>, crowded: &[(CpuId, u64)]) -> Vec<&'a TaskSample> {
+    let of_cpu = |(cpu, busy): &(CpuId, u64)| {
+        let mut own = threads_on(subject, *cpu);
+        own.retain(|task| subject.figures.busy_on_isolated_cpus.contains_key(&task.tid));
+        // One stays, where no other workload is busy there.
+        let stays = usize::from(u64::try_from(own.len()).is_ok_and(|own| own == *busy));
+        own.into_iter().skip(stays).rev()
+    };
+    crowded.iter().flat_map(of_cpu).collect()
 }
 
-/// Spreads the busy threads of a CPU over idle isolated ones that the workload may use.
-fn remedy(subject: &Subject<'_>, cpu: CpuId, busy: u64) -> Result<String, String> {
-    let moves = moves(subject, cpu, busy).into_iter();
+/// Those, each with an idle isolated CPU that the workload may use.
+fn moves<'a>(subject: &Subject<'a>, crowded: &[(CpuId, u64)]) -> Vec<(&'a TaskSample, CpuId)> {
+    leaving(subject, crowded).into_iter().zip(idle(subject).iter()).collect()
+}
+
+/// Spreads the busy threads of crowded CPUs over idle isolated ones that the workload may use.
+fn remedy(subject: &Subject<'_>, crowded: &[(CpuId, u64)]) -> Result<String, String> {
+    let moves = moves(subject, crowded).into_iter();
     let commands: Vec<String> = moves.map(|(task, to)| format!("taskset -pc {to} {}", task.tid)).collect();
-    if commands.is_empty() {
-        let may = isolated(subject);
-        return Err(format!(
-            "no other isolated CPU that it may use is idle: of these it may use {}; give it more of them or CPUs \
-             that are not isolated, or run fewer busy threads",
-            cpus(&may)
-        ));
+    if !commands.is_empty() {
+        return Ok(commands.join(" && "));
     }
-    Ok(commands.join(" && "))
+    let (isolated, others) = may_use(subject);
+    let few = format!(
+        "no other isolated CPU that it may use is idle: of these it may use {}; give it more of them or CPUs that are \
+         not isolated, or run fewer busy threads",
+        cpus(&isolated)
+    );
+    let leaving = leaving(subject, crowded);
+    let Some(first) = leaving.first().filter(|_| !others.is_empty()) else { return Err(few) };
+    let command = format!("taskset -pc {others} {}", first.tid);
+    Err(format!("{few}; a thread that needs no isolated CPU may run on {}: {command}", cpus(&others)))
 }
 
 fn evidence(subject: &Subject<'_>, crowded: Option<CpuId>) -> Vec<Evidence> {
@@ -224,8 +240,9 @@ mod tests {
         let all = found(&scene);
         assert_eq!(all.len(), 2, "{all:?}");
         assert!(all[0].summary.ends_with("2 busy threads share CPU 6 with /b"), "{}", all[0].summary);
-        let obstacle = all[0].obstacle.as_ref().unwrap();
-        assert!(obstacle.contains("of these it may use CPU 6; give it more of them or"), "{obstacle}");
+        let few = "no other isolated CPU that it may use is idle: of these it may use CPU 6; give it more of them or CPUs \
+                   that are not isolated, or run fewer busy threads";
+        assert_eq!(all[0].obstacle.as_deref(), Some(few));
         assert_eq!(all[1].remedy.as_deref(), Some("taskset -pc 7 12"));
     }
 
@@ -249,6 +266,43 @@ mod tests {
         );
         let obstacle = found(&busy)[0].obstacle.clone().unwrap();
         assert!(obstacle.contains("it may use CPU 1; give it"), "{obstacle}");
+    }
+
+    #[test]
+    fn threads_that_are_busy_now_are_sent_and_not_those_that_were_once() {
+        // Two old threads that idle now, and two new ones that are busy; the same on another CPU.
+        let scene = host("2-7")
+            .workload("/dpdk", "2-7", "0-1")
+            .thread("/dpdk", 11, "2-7", 2, (7_200_000, 7_200_000))
+            .thread("/dpdk", 12, "2-7", 2, (3_600_000, 3_600_010))
+            .thread("/dpdk", 13, "2-7", 2, (0, 9000))
+            .thread("/dpdk", 14, "2-7", 2, (0, 800))
+            .thread("/dpdk", 21, "2-7", 4, (900_000, 900_000))
+            .thread("/dpdk", 22, "2-7", 4, (10, 5000))
+            .thread("/dpdk", 23, "2-7", 4, (10, 6000));
+        let all = found(&scene);
+        assert_eq!(all[0].remedy.as_deref(), Some("taskset -pc 3 14 && taskset -pc 5 22"));
+        assert!(all[0].evidence.iter().any(|one| one.source.starts_with("/proc/13/")), "{:?}", all[0]);
+    }
+
+    #[test]
+    fn an_obstacle_names_isolated_cpus_and_the_way_to_others() {
+        // One node, CPU 1 of 0-1 is isolated: its threads have pinned themselves to it.
+        let host = |threads: &[(u32, u64)]| {
+            let mut scene = Scene::new(Machine::new().cores(2).isolated("1").threads(1).build());
+            scene = scene.workload("/rt", "0-1", "0");
+            for (tid, ms) in threads {
+                scene = scene.thread("/rt", *tid, "1", 1, (0, *ms));
+            }
+            found(&scene).swap_remove(0)
+        };
+        let busy = host(&[(11, 9000), (12, 4000)]);
+        assert_eq!((busy.severity, &busy.remedy), (Severity::Warning, &None));
+        let way = "; a thread that needs no isolated CPU may run on CPU 0: taskset -pc 0 12";
+        assert!(busy.obstacle.as_ref().unwrap().ends_with(way), "{busy:?}");
+        let idle = host(&[(11, 0), (12, 0)]);
+        assert_eq!(idle.summary, "2 threads run on isolated CPU 1, none of which is busy");
+        assert_eq!((idle.severity, &idle.remedy, &idle.obstacle), (Severity::Info, &None, &None));
     }
 
     #[test]
@@ -276,6 +330,7 @@ mod tests {
         let all = found(&scene);
         assert_eq!(all.len(), 1, "{all:?}");
         assert_eq!(all[0].severity, Severity::Info);
+        assert_eq!((&all[0].remedy, &all[0].obstacle), (&None, &None), "nothing has to be done");
         let says = "3 threads run on isolated CPUs 2-3, of which at most one on each CPU is busy";
         assert_eq!(all[0].summary, says);
         assert!(found(&host("")).is_empty());

@@ -111,7 +111,8 @@ pub struct Finding {
     /// Command that mends it; absent where there is none, and `obstacle` says why.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub remedy: Option<String>,
-    /// What is in the way of a remedy: the cgroup, the partition, the owner or the shortage, by name.
+    /// What is in the way of a remedy: the cgroup, the partition, the owner or the shortage, by name. Absent
+    /// as well where nothing has to be done.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub obstacle: Option<String>,
 }
@@ -122,18 +123,29 @@ impl fmt::Display for Rule {
     }
 }
 
+/// The host that is judged.
+#[derive(Debug, Clone, Copy)]
+pub struct Judged<'a> {
+    /// The machine.
+    pub inventory: &'a Inventory,
+    /// What runs on it.
+    pub workloads: &'a [Workload],
+    /// The latest sample.
+    pub sample: &'a Sample,
+    /// Figures of the workloads.
+    pub model: &'a Model,
+    /// Thresholds, and what people declared.
+    pub policy: &'a Policy,
+    /// The owner of each cpuset.
+    pub owners: &'a Owners,
+    /// The workloads that entries of the policy are about.
+    pub declarations: &'a Declarations,
+}
+
 /// Judges every workload by every rule. The findings come worst first, then by id. Their remedies belong
 /// together: each reckons with what the others take, so that they may be carried out one after the other.
-pub fn assess(
-    inventory: &Inventory,
-    workloads: &[Workload],
-    sample: &Sample,
-    model: &Model,
-    policy: &Policy,
-    owners: &Owners,
-    declarations: &Declarations,
-) -> Vec<Finding> {
-    assess_with_writes(inventory, workloads, sample, model, policy, owners, declarations).0
+pub fn assess(host: Judged<'_>) -> Vec<Finding> {
+    assess_with_writes(host).0
 }
 
 /// What remedies write to cpusets, by cgroup, in order.
@@ -141,15 +153,8 @@ pub type AdvisedWrites = BTreeMap<CgroupPath, CpusetWrites>;
 
 /// The same, with what their remedies would write: whether that changes what processes have set themselves is
 /// to be asked where that can be read.
-pub fn assess_with_writes(
-    inventory: &Inventory,
-    workloads: &[Workload],
-    sample: &Sample,
-    model: &Model,
-    policy: &Policy,
-    owners: &Owners,
-    declarations: &Declarations,
-) -> (Vec<Finding>, AdvisedWrites) {
+pub fn assess_with_writes(host: Judged<'_>) -> (Vec<Finding>, AdvisedWrites) {
+    let Judged { inventory, workloads, sample, model, policy, owners, declarations } = host;
     let machine = &inventory.machine;
     let mut writes = AdvisedWrites::new();
     let has_nodes = machine.cpu_nodes().len() > 1;

@@ -13,30 +13,39 @@ use crate::{
 };
 
 /// Carries out what is advised. CPUs move at once; the kernel moves the pages that a new `cpuset.mems` leaves
-/// outside (v1 has to be asked). Where the memory nodes are right and pages stayed behind, the old nodes are
-/// allowed once more and taken away again, because only a change moves pages.
+/// outside (v1 has to be asked). Pages that stayed behind on other nodes follow where these are allowed once
+/// more and taken away again, because only a change moves pages; where that changes nothing, each process is
+/// told by migratepages(8).
 pub(super) fn realign(subject: &Subject<'_>, advice: &Advice) -> String {
     let (cpus, mems) = (advice.cpus.as_ref(), &advice.place.1);
     if let Origin::Process { pid, .. } = subject.workload.origin {
         let cpus = cpus.map(|cpus| format!("taskset -apc {cpus} {pid}"));
-        let from = (!advice.from.is_empty()).then(|| format!("migratepages {pid} {} {mems}", advice.from));
-        return cpus.into_iter().chain(from).collect::<Vec<_>>().join(" && ");
+        let swept = &advice.swept;
+        let moves = (!swept.is_empty()).then(|| format!("migratepages {pid} {swept} {}", advice.to));
+        return cpus.into_iter().chain(moves).collect::<Vec<_>>().join(" && ");
     }
     let cgroup = &subject.workload.cgroup;
     let files = subject.files();
     let set = |cpus: Option<&CpuSet>, mems: Option<&NodeSet>| match &subject.workload.origin {
+        _ if cpus.is_none() && mems.is_none() => None,
         // systemd forgets what others write at its next reload, and has no cpuset on v1.
         Origin::Unit { unit }
             if !files.pages_stay() && cgroup.relative().rsplit('/').next() == Some(unit.as_str()) =>
         {
-            set_property(unit, cpus, mems)
+            Some(set_property(unit, cpus, mems))
         }
-        _ => set_cpuset(files, cgroup, cpus, mems),
+        _ => Some(set_cpuset(files, cgroup, cpus, mems)),
     };
-    if advice.mems.is_none() && !advice.from.is_empty() {
-        return format!("{} && {}", set(None, Some(&mems.union(&advice.from))), set(cpus, Some(mems)));
-    }
-    set(cpus, advice.mems.as_ref())
+    let first = set(None, advice.allows_first.as_ref());
+    let then = set(cpus, advice.allows_first.as_ref().map(|_| mems).or(advice.mems.as_ref()));
+    let swept = (!advice.swept.is_empty()).then(|| sweep(files, cgroup, &advice.swept, &advice.to));
+    first.into_iter().chain(then).chain(swept).collect::<Vec<_>>().join(" && ")
+}
+
+/// Has each process of a cgroup and of those below it bring its pages from some nodes to others.
+fn sweep(files: CgroupFiles<'_>, cgroup: &CgroupPath, from: &NodeSet, to: &NodeSet) -> String {
+    let folder = quote(&files.folder(cgroup));
+    format!("find {folder} -name cgroup.procs -exec cat {{}} + | xargs -rI{{}} migratepages {{}} {from} {to}")
 }
 
 /// Has systemd put a unit where it is given, until the next start of the machine.

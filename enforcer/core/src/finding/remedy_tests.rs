@@ -5,8 +5,9 @@ use proptest::prelude::*;
 use super::*;
 use crate::{
     id::NodeId,
-    sample::{CgroupSample, NodeBytes},
+    sample::CgroupSample,
     scene::Scene,
+    set::NodeSet,
     topology::{MemoryKind, synth::Machine},
 };
 
@@ -93,6 +94,94 @@ fn a_remedy_stays_within_the_cgroups_above() {
     assert_eq!(finding.remedy, None);
     let obstacle = finding.obstacle.unwrap();
     assert!(obstacle.contains("/box") && obstacle.contains("memory"), "{obstacle}");
+}
+
+/// What has each process of a cgroup bring its pages from node 1 to node 0.
+fn swept(path: &str) -> String {
+    format!(
+        "find /sys/fs/cgroup{path} -name cgroup.procs -exec cat {{}} + | xargs -rI{{}} migratepages {{}} 1 0"
+    )
+}
+
+#[test]
+fn pages_that_no_write_moves_are_brought_by_their_processes() {
+    let narrow = || {
+        let scene = above(two(), "/box", "0-7", "0").workload("/box/db", "0-1", "0");
+        scene.memory("/box/db", &[(1, 8192, 0)])
+    };
+    let older = |mut scene: Scene| {
+        scene.now.settings.cpuset_moves_pages = Some(false);
+        scene
+    };
+    let wide = |mems: &str| {
+        let scene = two().workload("/other", "4-7", "1").workload("/a", "0-1", mems);
+        scene.memory("/a", &[(1, 8192, 0)])
+    };
+    let v1 = |mut scene: Scene| {
+        scene.now.cpuset_v1 = true;
+        scene
+    };
+    let migrate = "echo 1 > /sys/fs/cgroup/a/cpuset.memory_migrate";
+    let (set, allow) = (mems("/a", "0"), mems("/a", "0-1"));
+    for (scene, path, remedy) in [
+        // A cgroup above has no other node, so that allowing one changes nothing on v2 and is refused on v1.
+        (narrow(), "/box/db", swept("/box/db")),
+        (v1(narrow()), "/box/db", swept("/box/db")),
+        (older(narrow()), "/box/db", swept("/box/db")),
+        (wide("0"), "/a", format!("{allow} && {set}")),
+        (v1(wide("0")), "/a", format!("{migrate} && {allow} && {migrate} && {set}")),
+        (wide("1"), "/a", set.clone()),
+        // Linux before 5.15 leaves pages where they are.
+        (older(wide("0")), "/a", swept("/a")),
+        (older(wide("1")), "/a", format!("{set} && {}", swept("/a"))),
+    ] {
+        assert_eq!(worst(&scene, path).remedy, Some(remedy), "{path}");
+    }
+    let (_, writes) = narrow().findings_and_writes();
+    let writes = &writes[&CgroupPath::new("/box/db")];
+    assert_eq!((&writes.mems[..], &writes.moves[..]), (&[][..], &[("1".parse().unwrap(), NodeId(0))][..]));
+}
+
+#[test]
+fn cpus_without_memory_near_them_because_of_a_cgroup_above_name_it() {
+    // /box has CPUs of both nodes and memory of node 1; some pages are on node 0 from before, near CPUs 2-3.
+    let scene = above(two(), "/box", "0-5", "1").workload("/box/a", "2-4", "1");
+    for held in [&[][..], &[(0, 100, 0)], &[(0, 100, 0), (1, 300, 0)]] {
+        let finding = worst(&scene.clone().memory("/box/a", held), "/box/a");
+        assert_eq!((finding.rule, &finding.remedy), (Rule::CpusetMismatch, &None), "{held:?}");
+        assert!(finding.obstacle.as_ref().unwrap().contains("/box above it allows only"), "{finding:?}");
+    }
+}
+
+#[test]
+fn a_cgroup_of_v1_keeps_what_those_below_it_have() {
+    let scene = |below: &str| {
+        let mut scene = two().workload("/other", "4-7", "1").workload("/a", "0-1", "0-1");
+        scene = above(scene.memory("/a", &[(1, 8192, 0)]), "/a/below", "0", below);
+        scene.now.cpuset_v1 = true;
+        worst(&scene, "/a")
+    };
+    assert!(scene("0").remedy.unwrap().ends_with(&mems("/a", "0")));
+    let held = scene("0-1");
+    let says = "/a/below below it has memory nodes 0-1 in cpuset.mems, which cgroup v1 keeps for it: change that first";
+    assert_eq!((held.remedy, held.obstacle.as_deref()), (None, Some(says)));
+}
+
+#[test]
+fn pages_on_a_node_that_was_not_allowed_before_a_write_are_not_left_behind() {
+    // Allowed are nodes 1 and 2; pages are on node 3 from before.
+    let machine = Machine::new().sockets(4).threads(1).build();
+    let scene = |above_mems: &str| {
+        let scene = above(Scene::new(machine.clone()), "/box", "0-15", above_mems);
+        let scene = scene.workload("/other", "0-3,8-15", "0,2-3").workload("/box/a", "4-7", "1-2");
+        scene.memory("/box/a", &[(1, 10, 0), (3, 4096, 0)])
+    };
+    let remedy = worst(&scene("0-3"), "/box/a").remedy;
+    let all = format!("{} && {}", mems("/box/a", "1-3"), mems("/box/a", "1"));
+    assert_eq!(remedy, Some(all));
+    let remedy = worst(&scene("1-2"), "/box/a").remedy;
+    let sweep = swept("/box/a").replace("{} 1 0", "{} 3 1");
+    assert_eq!(remedy, Some(format!("{} && {sweep}", mems("/box/a", "1"))));
 }
 
 #[test]
@@ -191,6 +280,23 @@ fn memory_of_a_gpu_is_no_room_for_what_has_to_come() {
     let obstacle = full.obstacle.unwrap();
     assert!(obstacle.contains("of 4 GiB memory on node 0"), "{obstacle}");
     assert_eq!(worst(&scene(8192), "/db").remedy, Some(mems("/db", "0,2")));
+}
+
+#[test]
+fn memory_of_gpus_alone_is_one_finding_whose_remedy_adds_memory_near_the_cpus() {
+    let machine = Machine::new().sockets(2).threads(1).memory_only(NodeId(2), 90, MemoryKind::Gpu, NodeId(1));
+    for (cpus, expected) in [("0-1", "0,2"), ("4-5", "1-2"), ("0-7", "0-2")] {
+        let scene = Scene::new(machine.clone().build()).workload("/h", cpus, "2");
+        let scene = scene.memory("/h", &[(2, 20_000, 0)]);
+        let findings = scene.findings();
+        let [one] = &findings[..] else { panic!("{findings:?}") };
+        assert_eq!((one.rule, one.severity), (Rule::CpusetMismatch, Severity::Critical));
+        assert_eq!(one.remedy, Some(mems("/h", expected)), "{cpus}");
+        assert!(
+            !carried_out(&scene, one).findings().iter().any(|one| one.severity > Severity::Info),
+            "{cpus}"
+        );
+    }
 }
 
 #[test]
@@ -333,32 +439,40 @@ fn a_remedy_that_would_take_a_policy_from_a_process_says_so_instead() {
     }
 }
 
-/// Carries a finding's advice out as a kernel would, on a copy of the host.
+/// Carries a finding's advice out as a kernel would, on a copy of the host: a write of `cpuset.mems` moves pages
+/// of nodes that were in force before and are not after it.
 fn carried_out(scene: &Scene, finding: &Finding) -> Scene {
     let mut after = scene.clone();
-    let cgroup = after.now.cgroups.get_mut(&finding.object).unwrap();
-    let mut sources = std::collections::BTreeMap::<NodeId, NodeBytes>::new();
     for command in finding.remedy.as_deref().unwrap_or_default().split(" && ") {
+        if let Some((_, nodes)) = command.split_once(" migratepages {} ") {
+            let (from, to) = nodes.split_once(' ').unwrap();
+            move_pages(&mut after, &finding.object, &from.parse().unwrap(), &to.parse().unwrap());
+        }
         let Some((value, file)) = command.strip_prefix("echo ").and_then(|rest| rest.split_once(" > "))
         else {
             continue;
         };
         if file.ends_with("cpuset.cpus") {
-            cgroup.cpus_effective = value.parse().ok();
+            after.now_mut(finding.object.as_str()).cpus_effective = value.parse().ok();
         } else {
-            let nodes: crate::set::NodeSet = value.parse().unwrap();
-            let held = cgroup.memory_by_node.take().unwrap_or_default();
-            let to = nodes.first().unwrap();
-            for (node, bytes) in held {
-                let moves = if nodes.contains(node) { node } else { to };
-                sources.entry(moves).or_default().anon += bytes.anon;
-                sources.entry(node).or_default().file += bytes.file;
-            }
-            cgroup.memory_by_node = Some(std::mem::take(&mut sources));
-            cgroup.mems_effective = Some(nodes);
+            let above = finding.object.ancestors().filter_map(|path| after.now.cgroups.get(&path));
+            let above = above.filter_map(|cgroup| cgroup.mems_effective.clone());
+            let asked: NodeSet = value.parse().unwrap();
+            let now = above.fold(asked, |now, above| now.intersection(&above));
+            let before = after.now_mut(finding.object.as_str()).mems_effective.replace(now.clone()).unwrap();
+            move_pages(&mut after, &finding.object, &before.difference(&now), &now);
         }
     }
     after
+}
+
+/// Moves anonymous pages of a cgroup from some nodes to the first of others.
+fn move_pages(scene: &mut Scene, cgroup: &CgroupPath, from: &NodeSet, to: &NodeSet) {
+    let held = scene.now_mut(cgroup.as_str()).memory_by_node.get_or_insert_default();
+    let from = from.difference(to);
+    let moved: u64 =
+        from.iter().filter_map(|node| Some(std::mem::take(&mut held.get_mut(&node)?.anon))).sum();
+    held.entry(to.first().unwrap()).or_default().anon += moved;
 }
 
 proptest! {
@@ -370,21 +484,25 @@ proptest! {
             1..4,
         ),
         free in prop::collection::vec(0u64..8000, 2),
-        boxed: bool,
+        boxed in prop::option::of("0|1|0-1"),
     ) {
         let mut scene = two();
         for (node, mebibytes) in free.iter().enumerate() {
             scene = with_available(scene, u32::try_from(node).unwrap(), *mebibytes);
         }
-        if boxed {
-            scene = above(scene, "/box", "0-5", "0-1");
+        if let Some(mems) = &boxed {
+            scene = above(scene, "/box", "0-5", mems);
         }
         for (number, (first, count, mems, memory, cache, ms)) in workloads.iter().enumerate() {
-            let path = if boxed { format!("/box/w{number}") } else { format!("/w{number}") };
-            let last = (first + count - 1).min(if boxed { 5 } else { 7 });
+            let path = if boxed.is_some() { format!("/box/w{number}") } else { format!("/w{number}") };
+            let last = (first + count - 1).min(if boxed.is_some() { 5 } else { 7 });
+            // What it asks for, as far as the cgroup above has it.
+            let asked: NodeSet = mems.parse().unwrap();
+            let has = boxed.as_ref().map_or_else(|| asked.clone(), |mems| mems.parse().unwrap());
+            let mems = Some(asked.intersection(&has)).filter(|mems| !mems.is_empty()).unwrap_or(has);
             let first = (*first).min(last);
             let held: Vec<_> = (0u32..).zip(memory).map(|(node, mib)| (node, *mib, *cache)).collect();
-            scene = scene.workload(&path, &format!("{first}-{last}"), mems).memory(&path, &held);
+            scene = scene.workload(&path, &format!("{first}-{last}"), &mems.to_string()).memory(&path, &held);
             scene = scene.ran(&path, &[(first / 4, *ms)]);
         }
         let before = scene.findings();

@@ -74,11 +74,9 @@ fn memory_of_a_gpu_is_no_finding_and_remedies_keep_it() {
     let scene = |cpus: &str, mems: &str, bytes: &[(u32, u64, u64)]| {
         Scene::new(machine.clone()).workload("/a", cpus, mems).memory("/a", bytes).ran("/a", &[(0, 9000)])
     };
-    for (cpus, mems, bytes) in [
-        ("0-3", "0,2", vec![(0, 300, 0), (2, 20_000, 0)]),
-        ("0-3", "0,2", vec![(2, 20_000, 0)]),
-        ("0-3", "2", vec![(2, 20_000, 0)]),
-    ] {
+    for (cpus, mems, bytes) in
+        [("0-3", "0,2", vec![(0, 300, 0), (2, 20_000, 0)]), ("0-3", "0,2", vec![(2, 20_000, 0)])]
+    {
         assert_eq!(short(&scene(cpus, mems, &bytes)), [""; 0], "{cpus} {mems} {bytes:?}");
     }
     // Its ordinary memory is judged as if the GPU were not there.

@@ -48,28 +48,30 @@ pub(crate) fn cpus(machine: &Topology, now: &Sample) -> CpuSet {
     cpus
 }
 
+/// Threads on isolated CPUs, counted by CPU, and of the busy ones each with the CPU time that it is busy by.
+pub(super) type OnIsolated = (BTreeMap<CpuId, ThreadsOnCpu>, BTreeMap<u32, u64>);
+
 /// These threads by isolated CPU.
-pub(super) fn threads(
-    isolated: &CpuSet,
-    tasks: &[&TaskSample],
-    before: Option<&Baseline>,
-) -> BTreeMap<CpuId, ThreadsOnCpu> {
-    let mut found = BTreeMap::<CpuId, ThreadsOnCpu>::new();
+pub(super) fn threads(isolated: &CpuSet, tasks: &[&TaskSample], before: Option<&Baseline>) -> OnIsolated {
+    let (mut found, mut busy) = (BTreeMap::<CpuId, ThreadsOnCpu>::new(), BTreeMap::new());
     if isolated.is_empty() {
-        return found;
+        return (found, busy);
     }
-    let is_busy = |task: &TaskSample| {
-        let Some(time) = task.cpu_time_ns else { return false };
+    let worked = |task: &TaskSample| {
+        let time = task.cpu_time_ns?;
         match before {
-            Some(before) => before.ran(task, time).is_some_and(|ran| ran >= before.interval_ns / 100),
-            None => time >= WORKED_NS,
+            Some(before) => before.ran(task, time).filter(|ran| *ran >= before.interval_ns / 100),
+            None => Some(time).filter(|time| *time >= WORKED_NS),
         }
     };
     for task in tasks {
         let Some(cpu) = task.cpu.filter(|cpu| isolated.contains(*cpu)) else { continue };
         let on_cpu = found.entry(cpu).or_default();
         on_cpu.threads = on_cpu.threads.saturating_add(1);
-        on_cpu.busy = on_cpu.busy.saturating_add(u64::from(is_busy(task)));
+        if let Some(time) = worked(task) {
+            on_cpu.busy = on_cpu.busy.saturating_add(1);
+            busy.insert(task.tid, time);
+        }
     }
-    found
+    (found, busy)
 }

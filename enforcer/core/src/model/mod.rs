@@ -82,6 +82,10 @@ pub struct WorkloadModel {
     /// Its threads by the isolated CPU that they were last seen on; empty where it runs on none.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub on_isolated_cpus: BTreeMap<CpuId, ThreadsOnCpu>,
+    /// Of these, the busy ones by thread id, with the CPU time in nanoseconds that they are busy by: in the
+    /// interval, or since they began where there was one sample.
+    #[serde(skip)]
+    pub busy_on_isolated_cpus: BTreeMap<u32, u64>,
 }
 
 /// Estimate of remote memory accesses.
@@ -211,17 +215,16 @@ impl View<'_> {
     ) -> WorkloadModel {
         let cpus = cpuset::cpus(self.now, path, tasks);
         let cpu_nodes = cpuset::cpu_nodes(self.machine, cpus.as_ref(), tasks);
+        let before = self.earlier.as_ref().map(|earlier| &earlier.baseline);
+        let (on_isolated_cpus, busy_on_isolated_cpus) = isolated::threads(&self.isolated, tasks, before);
         let mut figures = WorkloadModel {
             mems: cpuset::mems(self.now, path),
             tasks: cgroup.and_then(|cgroup| cgroup.tasks).or_else(|| count(tasks)),
             remote_residency: bytes_by_node
                 .as_ref()
                 .and_then(|bytes| residency::remote_share(&self.locality, bytes, &cpu_nodes)),
-            on_isolated_cpus: isolated::threads(
-                &self.isolated,
-                tasks,
-                self.earlier.as_ref().map(|earlier| &earlier.baseline),
-            ),
+            on_isolated_cpus,
+            busy_on_isolated_cpus,
             cpus,
             cpu_nodes,
             bytes_by_node,

@@ -33,6 +33,12 @@ pub fn hexadecimal(text: &str) -> Result<u32, ParseError> {
         .ok_or_else(|| ParseError::new("a hexadecimal number", bare(text)))
 }
 
+/// The first two numbers of a kernel's release: `/proc/sys/kernel/osrelease`.
+pub fn release(text: &str) -> Option<(u32, u32)> {
+    let mut numbers = bare(text).split(|c: char| !c.is_ascii_digit());
+    Some((numbers.next()?.parse().ok()?, numbers.next()?.parse().ok()?))
+}
+
 /// A list of ids. Kernels before 6.10 print `(null)` for a list that was never allocated
 /// (`nohz_full` in `drivers/base/cpu.c`): the empty list.
 pub fn list<T: crate::id::Id>(text: &str) -> Result<IdSet<T>, ParseError> {

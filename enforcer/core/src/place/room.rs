@@ -106,7 +106,8 @@ impl Room {
         let amount = |value: u64| match units.get(&self.resource) {
             _ if self.unknown => "unknown".to_owned(),
             Some(unit) => unit.show(value),
-            None if self.milli => format!("{value}m"),
+            None if self.milli && value % 1000 != 0 => format!("{value}m"),
+            None if self.milli => (value / 1000).to_string(),
             None => value.to_string(),
         };
         let all = self.all.as_ref();
@@ -151,6 +152,8 @@ mod tests {
             (room("0-1", [3, 6, 0], 9).on_one_node(), "6 cpu on node 1"),
             (room("0-1", [0, 0, 0], 0).on_one_node(), "0 cpu on node 0"),
             (room("0-1", [300, 600, 0], 900).in_thousandths(), "600m cpu on node 1 and 900m on nodes 0-1"),
+            (room("0-1", [0, 2000, 0], 3500).in_thousandths(), "2 cpu on node 1 and 3500m on nodes 0-1"),
+            (room("0", [0, 0, 0], 0).in_thousandths(), "0 cpu on node 0"),
             (Room::together("memory", nodes("0-1"), 1 << 40), "1024 GiB memory on nodes 0-1"),
             (Room::together("v.com/\u{1b}", nodes("0"), 1), "1 v.com/\\u{1b} on node 0"),
             (Room::new("cpu", &NodeSet::new(), |_| 0), "0 cpu"),

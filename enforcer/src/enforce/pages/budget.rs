@@ -76,6 +76,8 @@ pub enum Spent {
     Time,
     /// As many bytes as a plan may were moved.
     Bytes,
+    /// As many bytes as one step of it may were moved: it is done.
+    Step,
     /// As many pages as a plan may were asked for.
     Questions,
 }
@@ -86,6 +88,7 @@ impl fmt::Display for Spent {
             Self::Stop => "the daemon is told to end",
             Self::Time => "the time for one turn is over",
             Self::Bytes => "the limit of bytes for one turn is reached",
+            Self::Step => "as much as the step says is moved",
             Self::Questions => "the limit of pages to look for in one turn is reached",
         })
     }
@@ -99,6 +102,8 @@ pub struct PageBudget {
     begun: Instant,
     questions: u64,
     bytes: u64,
+    /// Bytes at which a step ends that moves no more than a part.
+    step_ends: Option<u64>,
     pace: Pace,
     /// What calls took since there is this budget.
     calls: CallTimes,
@@ -117,6 +122,7 @@ impl PageBudget {
             begun: now,
             questions: 0,
             bytes: 0,
+            step_ends: None,
             pace,
             calls: CallTimes::default(),
             since: now,
@@ -134,6 +140,11 @@ impl PageBudget {
         self.renew();
     }
 
+    /// Begins a step that moves so many bytes at most, or as many as the plan may.
+    pub fn begin_step(&mut self, most_bytes: Option<u64>) {
+        self.step_ends = most_bytes.map(|most| self.bytes.saturating_add(most));
+    }
+
     /// Is everything to end?
     pub fn is_stopped(&self) -> bool {
         self.stop.is_requested()
@@ -149,6 +160,7 @@ impl PageBudget {
         [
             (self.is_stopped(), Spent::Stop),
             (self.begun.elapsed() >= self.limits.time, Spent::Time),
+            (self.step_ends.is_some_and(|end| self.bytes >= end), Spent::Step),
             (self.bytes >= self.limits.bytes, Spent::Bytes),
             (self.questions >= self.limits.questions, Spent::Questions),
         ]
@@ -170,7 +182,8 @@ impl PageBudget {
             }
             match self.pace.allowance(self.now_ns()) {
                 Allowance::Move(bytes) => {
-                    let bytes = bytes.min(self.limits.bytes.saturating_sub(self.bytes));
+                    let end = self.step_ends.unwrap_or(u64::MAX).min(self.limits.bytes);
+                    let bytes = bytes.min(end.saturating_sub(self.bytes));
                     return Some(
                         usize::try_from(bytes / page_bytes.max(1) as u64).unwrap_or(usize::MAX).max(1),
                     );

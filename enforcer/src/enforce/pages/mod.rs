@@ -64,6 +64,13 @@ impl<'a> PageMove<'a> {
         Self { kernel, proc, budget, report: PageMoveReport::default(), unreached_bytes: 0 }
     }
 
+    /// The same, of so many bytes at most.
+    #[must_use]
+    pub fn at_most(self, most_bytes: Option<u64>) -> Self {
+        self.budget.begin_step(most_bytes);
+        self
+    }
+
     /// Moves pages of every process in `cgroup` (a directory) and below it.
     pub fn carry_out(mut self, cgroup: &Path, from: &NodeSet, to: NodeId) -> PageMoveReport {
         let mut from = from.clone();
@@ -82,7 +89,12 @@ impl<'a> PageMove<'a> {
                 }
                 Err(error) => self.report.refused.push((pid, error.to_string())),
             }
-            if let Some(because) = self.budget.spent() {
+            let spent = self.budget.spent();
+            if spent == Some(Spent::Step) {
+                // What it leaves has no place there.
+                return self.report;
+            }
+            if let Some(because) = spent {
                 let (bytes, processes) = (self.unreached_bytes, processes.len() - index - 1);
                 // That it ended with the very last page is no interruption.
                 self.report.interrupted =

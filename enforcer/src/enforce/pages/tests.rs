@@ -150,6 +150,25 @@ fn the_limit_is_the_plans_and_is_renewed_for_the_next() {
 }
 
 #[test]
+fn a_step_that_moves_a_part_is_done_with_it_and_leaves_the_rest_to_the_next() {
+    let (dir, kernel) = process(100);
+    let from: NodeSet = "0".parse().unwrap();
+    let mut budget = PageBudget::new(limits(), Stop::default());
+    let mut step = |to: u32, pages: Option<u64>| {
+        PageMove::new(&kernel, dir.path(), &mut budget)
+            .at_most(pages.map(|pages| pages * 4096))
+            .carry_out(&dir.path().join("cgroup"), &from, NodeId(to))
+            .into_effect(&from, NodeId(to))
+    };
+    for (to, part, on) in [(1, Some(30), [70, 30, 0]), (2, Some(50), [20, 30, 50]), (2, None, [0, 30, 70])] {
+        let effect = step(to, part);
+        assert_eq!(effect.next, Next::Continue, "{effect:?}");
+        assert!(matches!(effect.result, OutcomeResult::Applied { .. }), "{effect:?}");
+        assert_eq!([0, 1, 2].map(|node| kernel.count_on(node)), on);
+    }
+}
+
+#[test]
 fn a_stop_or_the_end_of_the_time_leaves_the_rest_for_later() {
     let (dir, kernel) = process(100);
     let stop = Stop::default();

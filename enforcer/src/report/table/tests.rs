@@ -47,7 +47,7 @@ fn audit(topology: Topology, workloads: Vec<AuditedWorkload>, findings: Vec<Find
             numa_balancing: Some(1),
             transparent_hugepage: Some("madvise".into()),
             zone_reclaim_mode: Some(0),
-            demotion_enabled: None,
+            ..HostSettings::default()
         },
         summary: Summary { unsampled: plain.summary.unknown, exit_code: 0, ..plain.summary.clone() },
         ..plain

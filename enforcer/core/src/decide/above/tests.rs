@@ -31,7 +31,7 @@ fn steps(decision: &Decision) -> Vec<String> {
         Action::SetMems { cgroup, mems } => format!("{cgroup} mems {mems}"),
         Action::SetExclusive { cgroup, cpus } => format!("{cgroup} exclusive {cpus}"),
         Action::SetPartition { cgroup, kind } => format!("{cgroup} {kind}"),
-        Action::MovePages { cgroup, from, to } => format!("{cgroup} move {from}>{to}"),
+        Action::MovePages { cgroup, from, to, .. } => format!("{cgroup} move {from}>{to}"),
     };
     decision.plan.steps.iter().map(|one| step(&one.action)).collect()
 }

@@ -52,6 +52,7 @@ pub use self::{
 };
 pub(in crate::place) use self::{
     masks::{LISTED, positions},
+    refusal::left_out,
     table::{Sums, Table, each_pair},
 };
 use crate::set::NodeSet;

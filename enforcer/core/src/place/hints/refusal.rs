@@ -111,7 +111,7 @@ pub(super) fn not_aligned(
 }
 
 /// Which nodes memory was not counted of, and why; `counted` are the others.
-pub(super) fn left_out(machine: &Topology, counted: &NodeSet) -> Option<String> {
+pub(in crate::place) fn left_out(machine: &Topology, counted: &NodeSet) -> Option<String> {
     let of = |why: &str, is: &dyn Fn(&Node) -> bool| {
         let nodes: NodeSet = machine.nodes.iter().filter(|node| is(node)).map(|node| node.id).collect();
         (!nodes.is_empty()).then(|| format!("{} {why}", words::nodes(&nodes)))

@@ -3,7 +3,8 @@
 //! A container asks for kinds of memory (DRAM and PMEM where it says nothing; HBM only when asked
 //! for). In a pool it gets the pool's nodes of these kinds; a kind that the pool has none of comes
 //! from the nearest nodes that are of it. A zone of movable memory only cannot hold what the kernel
-//! itself needs, so the nearest node of normal memory joins it, whatever its kind.
+//! itself needs, so the nearest node of normal memory joins its memory nodes, whatever its kind; no memory is
+//! promised there.
 //!
 //! *Cold start*: the container starts without DRAM and is meant to get it after a while; what it is
 //! promised must fit without. The grant says how long, and which nodes then.
@@ -23,6 +24,7 @@ use crate::{
     place::{ContainerRequest, Inventory, MemoryPriority, MemoryResource},
     policy::placement::MemoryTypes,
     set::NodeSet,
+    topology::Topology,
     words,
     workload::QosClass,
 };
@@ -196,6 +198,12 @@ impl<'a> MemoryWish<'a> {
         self.allowed.map_or_else(|| all.clone(), |allowed| all.intersection(allowed))
     }
 
+    /// Nodes that it could use, and is not promised memory on because of its cold start.
+    pub(super) fn set_aside(&self, tree: &PoolTree) -> NodeSet {
+        let dram = self.cold_start.map(|_| tree.root().memory.dram.clone()).unwrap_or_default();
+        self.allowed.map_or_else(|| dram.clone(), |allowed| dram.intersection(allowed))
+    }
+
     /// The figures of an offer by which pools are ranked.
     pub(super) fn standing(
         &self,
@@ -260,14 +268,14 @@ impl<'a> MemoryWish<'a> {
         if let Some(allowed) = self.allowed {
             nodes = nodes.intersection(allowed);
         }
-        if zones.inventory.are_movable_only(&nodes) {
-            let all = zones.inventory.nodes.iter().map(|node| node.id);
-            let normal = all.filter(|node| !zones.inventory.is_movable_only(*node));
-            let normal: NodeSet = normal.filter(|n| self.allowed.is_none_or(|a| a.contains(*n))).collect();
-            let all = MemoryTypes { dram: true, pmem: true, hbm: true };
-            return zones.widened(&nodes, all, Some(&normal)).unwrap_or(nodes);
-        }
         nodes
+    }
+
+    /// The memory nodes of a container that is promised memory on these: with one for the kernel where they
+    /// have none, on which nothing is promised.
+    pub(super) fn with_kernel_memory(&self, machine: &Topology, nodes: NodeSet) -> NodeSet {
+        let allowed = self.allowed.cloned().unwrap_or_else(|| machine.ordinary_memory_nodes());
+        machine.with_kernel_memory(nodes, &allowed)
     }
 }
 

@@ -10,8 +10,8 @@ use super::{
 };
 use crate::{
     place::{
-        CpuClass, Inventory, MemoryResource, MemorySource, Reason, Rejection, Shortage, memory::ZoneAccount,
-        room::Room,
+        CpuClass, Inventory, MemoryResource, MemorySource, Reason, Rejection, Shortage, hints::left_out,
+        memory::ZoneAccount, room::Room,
     },
     set::{CpuSet, NodeSet},
 };
@@ -151,7 +151,12 @@ impl Refused<'_> {
 
     fn of_memory(&self, rejection: Rejection) -> Rejection {
         let zone = self.memory.widest(self.tree);
-        self.on_zone(rejection, &zone)
+        let counted = zone.union(&self.memory.set_aside(self.tree));
+        let problem = match left_out(&self.inventory.machine, &counted) {
+            Some(left_out) => format!("{} ({left_out})", rejection.problem),
+            None => rejection.problem.clone(),
+        };
+        self.on_zone(Rejection { problem, ..rejection }, &zone)
     }
 
     fn on_zone(&self, rejection: Rejection, zone: &NodeSet) -> Rejection {

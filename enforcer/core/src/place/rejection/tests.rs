@@ -272,7 +272,7 @@ fn every_rejection_of_pools_says_what_was_short_where_and_what_would_fit() {
             vec![half()],
             one(container("c", 10_500, GIB)),
             "UnexpectedAdmissionError: container c: no pool has enough CPUs: 10 of 11 cpu on nodes 0-1; \
-             at most 8000m cpu on node 1 and 10000m on nodes 0-1 would fit",
+             at most 8 cpu on node 1 and 10 on nodes 0-1 would fit",
         ),
         (
             pools,
@@ -280,7 +280,7 @@ fn every_rejection_of_pools_says_what_was_short_where_and_what_would_fit() {
             vec![half()],
             burstable(container("c", 10_500, GIB)),
             "UnexpectedAdmissionError: container c: no pool has enough CPUs: 10 of 11 cpu on nodes 0-1; \
-             at most 8000m cpu on node 1 and 10000m on nodes 0-1 would fit",
+             at most 8 cpu on node 1 and 10 on nodes 0-1 would fit",
         ),
         (
             reserved,
@@ -288,7 +288,7 @@ fn every_rejection_of_pools_says_what_was_short_where_and_what_would_fit() {
             vec![],
             annotated("prefer-reserved-cpus", "true", container("c", 100_000, GIB)),
             "UnexpectedAdmissionError: container c: no pool has enough CPUs: 15 of 100 cpu on nodes 0-1; \
-             at most 8000m cpu on node 1 and 15000m on nodes 0-1 would fit",
+             at most 8 cpu on node 1 and 15 on nodes 0-1 would fit",
         ),
         (
             pools,

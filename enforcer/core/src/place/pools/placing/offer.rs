@@ -48,7 +48,7 @@ impl Placing<'_> {
             engine: ENGINE,
             policy: super::POLICY,
             class,
-            mems: offer.zone.zone.clone(),
+            mems: memory.with_kernel_memory(&self.inventory.machine, offer.zone.zone.clone()),
             memory_source: amounts.memory.source,
             pool: Some(pool.name.clone()),
             pin_cpus,
@@ -58,7 +58,7 @@ impl Placing<'_> {
             memory_priority: memory.priority,
             cold_start: offer.then.clone().zip(memory.cold_start).map(|(mems, after)| ColdStart {
                 after,
-                mems,
+                mems: memory.with_kernel_memory(&self.inventory.machine, mems),
                 began_ns: had.and_then(|had| had.began_ns),
             }),
             labels: self.pod.labels.clone(),

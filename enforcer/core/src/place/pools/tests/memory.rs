@@ -4,7 +4,7 @@ use super::{machines::*, *};
 use crate::{
     id::NodeId,
     place::{MemoryPriority, MemoryResource, memory::ZoneAccount},
-    topology::synth::Machine,
+    topology::{MemoryKind, synth::Machine},
 };
 
 const RESERVED: &str = "[reserved]\ncpus = '750m'";
@@ -208,7 +208,6 @@ fn the_reason_says_where_the_memory_is_that_the_pool_does_not_have() {
 
 /// A socket of 8 CPUs and 16 GiB with slow memory beside it, and one of the same size without.
 fn with_slow_memory() -> Topology {
-    use crate::topology::MemoryKind;
     Machine::new().sockets(2).memory_only(NodeId(2), 64, MemoryKind::Cxl, NodeId(0)).build()
 }
 
@@ -294,6 +293,30 @@ fn a_wish_for_memory_that_cannot_be_kept_is_said() {
     let mut node = Node::new(n4c16(), "");
     node.create(&asking("dram,hbm")).unwrap();
     assert_eq!(node.warnings, ["container c0: memory-type: the machine has no hbm, ignored"]);
+}
+
+#[test]
+fn nodes_of_movable_memory_get_one_for_the_kernel_on_which_nothing_is_promised() {
+    let mut machine = n4c16();
+    machine.nodes.iter_mut().skip(1).for_each(|node| node.normal_memory = Some(false));
+    let mut node = Node::new(machine, "");
+    let pod = node.run(Pod::new("p").guaranteed(500, GB).last(|container| {
+        container.allowed_cpus = Some("4-7".parse().unwrap());
+    }));
+    assert_eq!(node.mems(&pod), "0-1");
+    let grants = node.allocations.iter().flat_map(|(_, grant)| &grant.memory);
+    let zones: Vec<String> = grants.map(|claim| claim.zone.to_string()).collect();
+    assert_eq!(zones, ["1"]);
+}
+
+#[test]
+fn a_rejection_says_that_memory_of_gpus_was_left_out() {
+    let machine = Machine::new().sockets(2).threads(1).memory_only(NodeId(2), 96, MemoryKind::Gpu, NodeId(0));
+    let mut node = Node::new(machine.build(), "");
+    let rejection = node.create(&Pod::new("p").guaranteed(500, 40 << 30).build()).unwrap_err().to_string();
+    let said = "too little memory, also if others were moved (node 2 left out: memory of a GPU): 32 GiB of 40 GiB \
+                memory on nodes 0-1";
+    assert!(rejection.contains(said), "{rejection}");
 }
 
 #[test]
