@@ -10,7 +10,9 @@ use enforcer_core::{
     decide::Widened,
     declarations::Declarations,
     degraded::Degraded,
-    finding::{AdvisedWrites, Finding, Judged, Rule, Severity, assess_with_writes, with_added, without_hindered},
+    finding::{
+        AdvisedWrites, Finding, Judged, Rule, Severity, assess_with_writes, with_added, without_hindered,
+    },
     model::Model,
     owner::Owners,
     place::Inventory,

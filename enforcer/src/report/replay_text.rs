@@ -84,7 +84,8 @@ fn action(action: &Action) -> String {
         }
         Action::SetPartition { cgroup, kind } => format!("{cgroup}: partition {kind}"),
         Action::MovePages { cgroup, from, to, most_bytes } => {
-            let most = most_bytes.map_or_else(String::new, |most| format!(", {} at most", units::bytes(most)));
+            let most =
+                most_bytes.map_or_else(String::new, |most| format!(", {} at most", units::bytes(most)));
             format!("{cgroup}: pages of {} to {to}{most}", units::ids(from, LIST_WIDTH))
         }
     }

@@ -17,6 +17,7 @@ use super::{
     controller::without_controller, pins,
 };
 use crate::{
+    id::NodeId,
     model::{WorkloadModel, nearest_effective},
     place::{Allocations, Bounds, CgroupRequest, Holder, Rejection},
     sample::NodeBytes,
@@ -199,6 +200,16 @@ impl<'a> Asked<'a> {
         (on_one_node || on_gpus) && held_far.next().is_none()
     }
 
+    /// Is it pinned beside a GPU that it has memory on? Its CPUs are right then, wherever its other memory is.
+    fn is_beside_its_gpu(&self) -> bool {
+        let machine = &self.inputs.inventory.machine;
+        let cpu_nodes = machine.nodes_of(self.cpus);
+        let bytes = self.figures.bytes_by_node.iter().flatten();
+        let mut gpus = bytes.filter(|(node, bytes)| movable(bytes) > 0 && self.locality.is_gpu(**node));
+        let is_beside = |node: &NodeId| !self.locality.near_cpu_nodes(*node).is_disjoint(&cpu_nodes);
+        self.is_pinned() && gpus.any(|(node, _)| is_beside(node))
+    }
+
     /// Why its CPUs are not exchanged for others, where that is so.
     fn keeps_its_cpus(&self) -> Option<String> {
         let inventory = &self.inputs.inventory;
@@ -221,7 +232,7 @@ impl<'a> Asked<'a> {
             let named = |obstacle| Obstacle::new(ObstacleKind::Elsewhere, format!("{reason}; {obstacle}"));
             return in_place.clone().map_err(named);
         }
-        if self.is_beside_its_memory() && in_place.is_ok() {
+        if (self.is_beside_its_memory() || self.is_beside_its_gpu()) && in_place.is_ok() {
             return in_place.clone();
         }
         self.alone_on_a_node(allocations).or_else(|no_node| match &*in_place {

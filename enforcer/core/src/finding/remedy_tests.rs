@@ -300,6 +300,21 @@ fn memory_of_gpus_alone_is_one_finding_whose_remedy_adds_memory_near_the_cpus() 
 }
 
 #[test]
+fn cpus_beside_a_gpu_that_is_used_stay_there() {
+    let machine = Machine::new().sockets(2).threads(1).memory_only(NodeId(2), 90, MemoryKind::Gpu, NodeId(1));
+    for (mems_now, held, expected) in [
+        ("0,2", &[(0, 10_000, 0), (2, 20_000, 0)][..], "1-2"),
+        ("0-2", &[(0, 10_000, 0), (1, 100, 0), (2, 20_000, 0)], "1-2"),
+    ] {
+        let scene = Scene::new(machine.clone().build()).workload("/i", "4-5", mems_now).memory("/i", held);
+        assert_eq!(worst(&scene, "/i").remedy, Some(mems("/i", expected)));
+        // The control: with nothing on the GPU its CPUs go to its memory.
+        let scene = scene.memory("/i", &held[..1]);
+        assert!(worst(&scene, "/i").remedy.unwrap().contains("cpuset.cpus"));
+    }
+}
+
+#[test]
 fn a_remedy_leaves_memory_for_the_kernel() {
     let mut scene = two().workload("/a", "0-1", "1").memory("/a", &[(1, 512, 0)]).workload("/b", "4-7", "1");
     for (node, normal) in scene.machine.nodes.iter_mut().zip([false, true]) {
