@@ -91,8 +91,8 @@ pub struct Sample {
 }
 
 impl Sample {
-    /// Does a write of `cpuset.mems` take pages along? On v1 it does where the cgroup is asked to; where it is
-    /// not known, it is taken to.
+    /// Does a write of `cpuset.mems` take pages along? On v1 it does where the cgroup is asked to; where that
+    /// is not known, it is taken to.
     pub fn moves_pages_by_cpuset(&self) -> bool {
         self.cpuset_v1 || self.settings.cpuset_moves_pages != Some(false)
     }

@@ -414,15 +414,11 @@ impl Engine {
         let model = Model::new(&inventory.machine, &workloads, &sample, self.before.as_ref());
         let begins = |facts: &Facts| self.recording.begin(facts);
         let (declarations, owners) = self.placed.owners(&workloads, &sample, &model, &self.policy, begins);
-        let findings = assess(Judged {
-            inventory,
-            workloads: &workloads,
-            sample: &sample,
-            model: &model,
-            policy: &self.policy,
-            owners: &owners,
-            declarations: &declarations,
-        });
+        let findings = {
+            let (workloads, sample, model, policy) = (&workloads, &sample, &model, &self.policy);
+            let (owners, declarations) = (&owners, &declarations);
+            assess(Judged { inventory, workloads, sample, model, policy, owners, declarations })
+        };
         self.history.prune(&self.policy, now_ns);
         self.placed.tell(&mut self.history);
         let waiting = self.review_widened(&workloads, &declarations, &model, &sample);

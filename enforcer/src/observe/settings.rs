@@ -31,7 +31,8 @@ pub(super) fn read_settings(host: &HostRoot, degraded: &mut DegradedTally) -> Ho
     }
 }
 
-/// The first release in which cgroup v2 sets `CS_MEMORY_MIGRATE` (`cpuset_css_alloc`, kernel/cgroup/cpuset.c).
+/// The first release in which cgroup v2 sets `CS_MEMORY_MIGRATE` (`cpuset_css_alloc` of
+/// kernel/cgroup/cpuset.c).
 const MIGRATES: (u32, u32) = (5, 15);
 
 fn truth(word: &str) -> Option<bool> {

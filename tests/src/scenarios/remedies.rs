@@ -2,8 +2,8 @@
 //! the other, and the next audit has the finding no longer, and no other one worse.
 //!
 //! The host is prepared so that advice for an empty machine would be wrong: CPUs that are right beside memory
-//! that is not, cgroups above that confine CPUs or memory, pages that no write of a cpuset moves, a container with
-//! containers in it, huge pages, CPUs of another owner's partition, and a node that is full.
+//! that is not, cgroups above that confine CPUs or memory, pages that no write of a cpuset moves, a container
+//! with containers in it, huge pages, CPUs of another owner's partition, and a node that is full.
 
 use std::{collections::BTreeMap, fs, process::Command, time::Duration};
 
@@ -57,7 +57,8 @@ pub(super) fn are_carried_out(checks: &mut Checks) -> Result<()> {
         checks.holds(format!("{}: critical, with a remedy", cgroup.path()), critical, found);
     }
     let swept = before.of(&host.narrow);
-    let by_process = |one: &&Finding| one.remedy.as_ref().is_some_and(|remedy| remedy.contains("migratepages"));
+    let by_process =
+        |one: &&Finding| one.remedy.as_ref().is_some_and(|remedy| remedy.contains("migratepages"));
     checks.holds("pages that no write moves are moved by process", swept.iter().all(by_process), &swept);
     let tight = before.of(&host.tight);
     let named = tight.iter().any(|one| one.obstacle.contains("/work/tight above it"));

@@ -187,8 +187,8 @@ impl<'a> Asked<'a> {
         !self.inputs.inventory.machine.online_cpus().is_subset(self.cpus)
     }
 
-    /// Is it pinned to CPUs of one node, or may it use memory of GPUs alone, and no memory of it known that is
-    /// far from its CPUs? These are right then: memory that is not known is no reason to leave them.
+    /// Is it pinned to CPUs of one node, or may it use memory of GPUs alone, and is none of its memory known
+    /// to be far from its CPUs? These are right then: memory that is not known is no reason to leave them.
     fn is_beside_its_memory(&self) -> bool {
         let machine = &self.inputs.inventory.machine;
         let cpu_nodes = machine.nodes_of(self.cpus);
@@ -200,7 +200,8 @@ impl<'a> Asked<'a> {
         (on_one_node || on_gpus) && held_far.next().is_none()
     }
 
-    /// Is it pinned beside a GPU that it has memory on? Its CPUs are right then, wherever its other memory is.
+    /// Is it pinned beside a GPU that it has memory on? Its CPUs are right then, wherever its other memory
+    /// is.
     fn is_beside_its_gpu(&self) -> bool {
         let machine = &self.inputs.inventory.machine;
         let cpu_nodes = machine.nodes_of(self.cpus);

@@ -454,8 +454,8 @@ fn a_remedy_that_would_take_a_policy_from_a_process_says_so_instead() {
     }
 }
 
-/// Carries a finding's advice out as a kernel would, on a copy of the host: a write of `cpuset.mems` moves pages
-/// of nodes that were in force before and are not after it.
+/// Carries a finding's advice out as a kernel would, on a copy of the host: a write of `cpuset.mems` moves
+/// pages of nodes that were in force before and are not after it.
 fn carried_out(scene: &Scene, finding: &Finding) -> Scene {
     let mut after = scene.clone();
     for command in finding.remedy.as_deref().unwrap_or_default().split(" && ") {
