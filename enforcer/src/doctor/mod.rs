@@ -18,7 +18,7 @@ mod traffic;
 
 use std::{io, path::Path};
 
-use enforcer_core::{policy::KubeletSettings, sample::HostSettings};
+use enforcer_core::{parse::scalar, policy::KubeletSettings, sample::HostSettings};
 
 use crate::{
     host::{HostRoot, read_text},
@@ -27,7 +27,7 @@ use crate::{
 
 /// Tries everything.
 pub fn examine(host: &HostRoot, kubelet: &KubeletSettings, state_dir: &Path) -> Diagnosis {
-    let version = read(host, "sys/kernel/osrelease").ok().and_then(|release| kernel::version(release.trim()));
+    let version = read(host, "sys/kernel/osrelease").ok().and_then(|text| scalar::release(&text));
     let mut checks = privileges::checks(read(host, "self/status"), version);
     checks.extend(kernel::checks(host));
     let hooks = bpf::checks(host);
