@@ -59,6 +59,24 @@ fn settings_without_effect_are_named_by_commands_that_read_them() {
 }
 
 #[test]
+fn audit_names_what_entries_want_that_the_machine_lacks_and_entries_that_match_nothing() {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let entry = "[[workload]]\nname = \"a\"\ncgroup = \"/no/such/cgroup\"\ncpus = 1\n";
+    let wishes = "numa_nodes = \"900-901\"\ndevices = [\"nope0\"]\n";
+    let of_pods = "[[workload]]\nname = \"b\"\nnamespace = \"x\"\ncpus = 1\n";
+    fs::write(file.path(), format!("{entry}{wishes}{of_pods}")).unwrap();
+    let ended = run(&["audit", "--config", file.path().to_str().unwrap()]);
+    for said in [
+        "[[workload]] \"a\": there is no device \"nope0\"\n",
+        "[[workload]] \"a\": numa_nodes is 900-901, and the machine has NUMA nodes ",
+        "[[workload]] \"a\": nothing that runs matches\n",
+    ] {
+        assert!(ended.stderr.contains(said), "{said}: {}", ended.stderr);
+    }
+    assert!(!ended.stderr.contains("\"b\""), "{}", ended.stderr);
+}
+
+#[test]
 fn help_of_every_command_is_one_screen_with_examples() {
     let all = enforcer::cli::args::command();
     let parts = all.get_subcommands().filter(|one| !one.is_hide_set()).map(clap::Command::get_name);
