@@ -12,11 +12,6 @@ use std::{
 };
 
 use anyhow::{Context as _, Result};
-use enforcer::report::{
-    counters::Counters,
-    metrics::Metrics,
-    tick::{PodNames, TICK_SCHEMA_VERSION, TickReport, Totals},
-};
 use enforcer_core::{
     audit::{AUDIT_SCHEMA_VERSION, Audit, AuditedWorkload, Host, Summary, Tool, Verdict},
     decide::Decision,
@@ -27,6 +22,11 @@ use enforcer_core::{
     set::NodeSet,
     topology::synth::Machine,
     workload::{CgroupPath, identify},
+};
+use enforcer_report::{
+    counters::Counters,
+    metrics::Metrics,
+    tick::{PodNames, TICK_SCHEMA_VERSION, TickReport, Totals},
 };
 
 const CONTAINERS: u32 = 1_000;

@@ -16,7 +16,6 @@ pub mod panics;
 pub mod printer;
 pub mod privileges;
 pub mod record;
-pub mod report;
 pub mod run;
 pub mod serve;
 pub mod signals;

@@ -39,12 +39,12 @@ use crate::{
     observe::Rest,
     pace::{LOOK, Pace, QUIET_LOOK},
     printer::Printer,
-    report::{style::Style, table, text, tick::TickReport},
     serve::{CONTROL_EFFECT, socket::ControlSocket},
     signals::{GRACE, Order, Signals},
     supervisor::Supervisor,
     wait::{Heard, Waiting, Wake},
 };
+use enforcer_report::{style::Style, table, text, tick::TickReport};
 
 mod options;
 mod start;

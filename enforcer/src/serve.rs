@@ -36,10 +36,8 @@ use self::{
     socket::{ControlSocket, SocketError},
     token::Access,
 };
-use crate::{
-    report::tick::TickReport,
-    threads::{self, Role},
-};
+use crate::threads::{self, Role};
+use enforcer_report::tick::TickReport;
 
 /// The latest report; `None` before the first turn is over.
 pub type Latest = watch::Receiver<Option<Arc<TickReport>>>;

@@ -34,10 +34,10 @@ use crate::{
         self_placed::{self, Depth},
     },
     host::{HostRoot, cgroup::CgroupLayout},
-    report::{json, junit, metrics, page, rule_text, sarif, status::StatusReport, table},
     serve::api,
     wall_clock,
 };
+use enforcer_report::{json, junit, metrics, page, rule_text, sarif, status::StatusReport, table};
 
 /// What an audit does.
 pub(super) struct Options {

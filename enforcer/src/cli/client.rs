@@ -148,7 +148,7 @@ fn unreachable(socket: &Path, cause: io::Error) -> anyhow::Error {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::report::{status::StatusReport, top::TopReport};
+    use enforcer_report::{status::StatusReport, top::TopReport};
 
     #[test]
     fn an_answer_of_another_schema_version_is_refused_in_words() {

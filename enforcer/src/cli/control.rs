@@ -7,14 +7,12 @@ use enforcer_core::policy::Mode;
 use hyper::Method;
 
 use super::{Exit, args, client, terminal};
-use crate::{
-    report::{
-        decision::{self, Explanation},
-        json,
-        status::{self, Paused, StatusReport},
-        text,
-    },
-    serve::api::{self, LogLevelText, PauseAnswer, PauseRequest},
+use crate::serve::api::{self, LogLevelText, PauseAnswer, PauseRequest};
+use enforcer_report::{
+    decision::{self, Explanation},
+    json,
+    status::{self, Paused, StatusReport},
+    text,
 };
 
 pub(super) fn status(args: &args::Status, out: &mut dyn Write) -> anyhow::Result<Exit> {

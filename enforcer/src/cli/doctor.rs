@@ -5,11 +5,8 @@ use std::io::Write;
 use enforcer_core::policy::Policy;
 
 use super::{Exit, args, config_file, terminal};
-use crate::{
-    doctor,
-    host::HostRoot,
-    report::{checks, json},
-};
+use crate::{doctor, host::HostRoot};
+use enforcer_report::{checks, json};
 
 /// Reports, and succeeds whatever there is to report.
 pub(super) fn run(args: &args::Doctor, out: &mut dyn Write) -> anyhow::Result<Exit> {

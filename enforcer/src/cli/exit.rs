@@ -14,7 +14,8 @@ use clap::error::ErrorKind;
 use thiserror::Error;
 
 use super::client::NoDaemon;
-use crate::{config::ConfigError, discover::manifest::source::InputError, report::text};
+use crate::{config::ConfigError, discover::manifest::source::InputError};
+use enforcer_report::text;
 
 /// How a command ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

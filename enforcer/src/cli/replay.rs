@@ -10,10 +10,8 @@ use anyhow::{Context, anyhow};
 use enforcer_core::{policy::Policy, replay::Replay};
 
 use super::{Exit, args, config_file, terminal};
-use crate::{
-    record::{Reader, Recorded},
-    report::{json, replay_text},
-};
+use crate::record::{Reader, Recorded};
+use enforcer_report::{json, replay_text};
 
 /// Which recording, by which policy.
 pub(super) struct Options {

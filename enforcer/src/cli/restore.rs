@@ -29,8 +29,8 @@ use crate::{
     },
     host::{HostRoot, cgroup::CgroupLayout, systemd::Systemd},
     kernel::clock,
-    report::{text, units},
 };
+use enforcer_report::{text, units};
 
 /// Puts back what can be put back; what cannot is named, stays in the journal, and is an error.
 pub(super) fn run(args: &args::Restore, out: &mut dyn Write) -> anyhow::Result<Exit> {

@@ -41,10 +41,8 @@ mod tests {
     use serde_json::Value;
 
     use super::*;
-    use crate::{
-        report::{checks::Diagnosis, json},
-        serve::api::Control,
-    };
+    use crate::serve::api::Control;
+    use enforcer_report::{checks::Diagnosis, json};
 
     fn of_the_types(of: args::SchemaOf) -> Schema {
         let mut schema = match of {

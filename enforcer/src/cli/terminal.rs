@@ -8,8 +8,8 @@ use tracing_subscriber::EnvFilter;
 use crate::{
     log_level::LogLevel,
     printer::{Patient, Printer, Stream},
-    report::{style::Style, text},
 };
+use enforcer_report::{style::Style, text};
 
 /// Width of output that goes into a file or a pipe.
 const WIDTH_WITHOUT_TERMINAL: usize = 100;

@@ -5,7 +5,7 @@ use std::io::Write;
 use enforcer_core::{degraded::Degraded, topology::Topology};
 
 use super::{Exit, args, machine, terminal};
-use crate::report::{json, page, tree};
+use enforcer_report::{json, page, tree};
 
 /// What to show.
 pub(super) struct Options {

@@ -1,6 +1,7 @@
 //! The kernel side: each hook is attached for a moment, and each iterator read.
 
-use crate::{host::HostRoot, report::checks::Check};
+use crate::host::HostRoot;
+use enforcer_report::checks::Check;
 
 /// Without the feature there is nothing to try.
 #[cfg(not(feature = "bpf"))]
@@ -76,10 +77,8 @@ fn hook(state: &crate::observe::bpf::HookState, here: &super::needs::Here) -> Ch
 
 #[cfg(all(test, feature = "bpf"))]
 mod tests {
-    use crate::{
-        observe::bpf::{Hook, HookState},
-        report::checks::Status,
-    };
+    use crate::observe::bpf::{Hook, HookState};
+    use enforcer_report::checks::Status;
 
     #[test]
     fn a_hook_that_is_absent_says_why_and_what_it_needs() {

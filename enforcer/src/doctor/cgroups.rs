@@ -3,10 +3,8 @@
 use std::path::Path;
 
 use super::writable;
-use crate::{
-    host::{HostRoot, cgroup::CgroupLayout},
-    report::checks::Check,
-};
+use crate::host::{HostRoot, cgroup::CgroupLayout};
+use enforcer_report::checks::Check;
 
 pub(super) fn checks(host: &HostRoot) -> Vec<Check> {
     let layout = match CgroupLayout::read(host) {
@@ -57,7 +55,7 @@ mod tests {
     use std::fs;
 
     use super::*;
-    use crate::report::checks::Status;
+    use enforcer_report::checks::Status;
 
     #[test]
     fn a_host_without_a_hierarchy_says_so() {

@@ -2,7 +2,8 @@
 
 use std::fs;
 
-use crate::{host::HostRoot, report::checks::Check};
+use crate::host::HostRoot;
+use enforcer_report::checks::Check;
 
 /// Tiers and HMAT only matter where there is more than one kind of memory.
 const NOT_NEEDED: &str = "needed only on machines with slow or fast memory besides DRAM";
@@ -67,7 +68,7 @@ fn names(host: &HostRoot, path: &str) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::report::checks::Status;
+    use enforcer_report::checks::Status;
 
     fn statuses(directories: &[&str]) -> Vec<Status> {
         let root = tempfile::tempdir().unwrap();

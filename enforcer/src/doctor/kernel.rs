@@ -12,8 +12,8 @@ use crate::{
     enforce::scratch,
     host::{HostRoot, exists, list_dir, lockdown},
     kernel::linux::Linux,
-    report::checks::Check,
 };
+use enforcer_report::checks::Check;
 
 /// Oldest release that the product is meant for (docs/kernel-support.md says what was run).
 const OLDEST: (u32, u32) = (5, 10);
@@ -170,7 +170,7 @@ fn damos(count: &Path) -> Check {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::report::checks::Status;
+    use enforcer_report::checks::Status;
 
     #[test]
     fn releases_are_compared_as_numbers() {

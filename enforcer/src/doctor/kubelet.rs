@@ -2,10 +2,8 @@
 
 use enforcer_core::policy::KubeletSettings;
 
-use crate::{
-    discover::kubelet::{Seen, look},
-    report::checks::Check,
-};
+use crate::discover::kubelet::{Seen, look};
+use enforcer_report::checks::Check;
 
 /// Where there is no kubelet, one line says so.
 pub(super) fn checks(settings: &KubeletSettings) -> Vec<Check> {
@@ -57,7 +55,7 @@ fn rows(settings: &KubeletSettings, seen: &Seen) -> Vec<Check> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::report::checks::Status;
+    use enforcer_report::checks::Status;
 
     fn rows(files: &[(&str, &str)]) -> Vec<(String, Status, String)> {
         let dir = tempfile::tempdir().unwrap();

@@ -20,10 +20,8 @@ use std::{io, path::Path};
 
 use enforcer_core::{parse::scalar, policy::KubeletSettings, sample::HostSettings};
 
-use crate::{
-    host::{HostRoot, read_text},
-    report::checks::{DIAGNOSIS_SCHEMA_VERSION, Diagnosis},
-};
+use crate::host::{HostRoot, read_text};
+use enforcer_report::checks::{DIAGNOSIS_SCHEMA_VERSION, Diagnosis};
 
 /// Tries everything.
 pub fn examine(host: &HostRoot, kubelet: &KubeletSettings, state_dir: &Path) -> Diagnosis {

@@ -1,6 +1,6 @@
 //! Root and capabilities, from the `CapEff` of `/proc/self/status` (capabilities(7)).
 
-use crate::report::checks::Check;
+use enforcer_report::checks::Check;
 
 /// A capability that something here uses.
 struct Used {
@@ -114,7 +114,7 @@ pub(super) fn checks(status: Result<String, String>, kernel: Option<(u32, u32)>)
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::report::checks::Status;
+    use enforcer_report::checks::Status;
 
     fn on(kernel: Option<(u32, u32)>, effective: &str) -> Vec<Check> {
         let status = format!("Name:\tx\nUid:\t0\t1000\t0\t0\nCapEff:\t{effective}\nSeccomp:\t0\n");

@@ -3,7 +3,8 @@
 use std::path::Path;
 
 use super::writable;
-use crate::{enforce::journal::check_owned, report::checks::Check};
+use crate::enforce::journal::check_owned;
+use enforcer_report::checks::Check;
 
 /// May the daemon keep its journal there? A directory that does not exist yet will be made.
 pub(super) fn check(state_dir: &Path) -> Check {
@@ -35,7 +36,7 @@ mod tests {
     use std::os::unix::fs::PermissionsExt;
 
     use super::*;
-    use crate::report::checks::Status;
+    use enforcer_report::checks::Status;
 
     #[test]
     fn a_directory_may_be_made_but_not_inside_a_file() {

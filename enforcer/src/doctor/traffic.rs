@@ -5,7 +5,7 @@
 
 use enforcer_core::{degraded::source, sample::HostSettings};
 
-use crate::report::checks::{Check, Status};
+use enforcer_report::checks::{Check, Status};
 
 /// `hooks` are the checks of the kernel side.
 pub(super) fn checks(hooks: &[Check], settings: &HostSettings) -> Vec<Check> {

@@ -51,8 +51,8 @@ pub trait Settled {
     /// Is something newer settled of this cgroup than the plan knew?
     fn is_overtaken(&self, cgroup: &CgroupPath) -> bool;
 
-    /// The workload that has some of these CPUs for itself (of any CPUs where `None`), in words. What is given
-    /// to the cgroups `among` does not count.
+    /// The workload that has some of these CPUs for itself (of any CPUs where `None`), in words. What is
+    /// given to the cgroups `among` does not count.
     fn exclusive_to(&self, cpus: Option<&CpuSet>, among: &BTreeSet<&CgroupPath>) -> Option<String>;
 }
 

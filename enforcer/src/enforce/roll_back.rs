@@ -9,8 +9,8 @@
 //! Invariant: no write is taken back onto CPUs that are exclusive to another workload. A workload that is
 //! kept has the CPUs and memory nodes that it was given, which every prefix of a plan's steps may leave it.
 //!
-//! Cost: a look at the allocations for each write, and again for each workload that is kept; only where a step
-//! failed.
+//! Cost: a look at the allocations for each write, and again for each workload that is kept; only where a
+//! step failed.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -33,14 +33,12 @@ use super::{
     gate::Gate,
     placed::{Noting, Placed, State},
 };
-use crate::{
-    discover::nri::{
-        Answer, Call, Reply, RuntimeVersion, Subject,
-        api::{Container, LinuxResources, Mount, PodSandbox},
-        marks::known,
-    },
-    report::runtime::RuntimeLink,
+use crate::discover::nri::{
+    Answer, Call, Reply, RuntimeVersion, Subject,
+    api::{Container, LinuxResources, Mount, PodSandbox},
+    marks::known,
 };
+use enforcer_report::runtime::RuntimeLink;
 
 mod messages;
 mod running;

@@ -20,7 +20,7 @@ use super::{
     decisions::{entry, subject},
     placed::State,
 };
-use crate::report::decision::DecisionState;
+use enforcer_report::decision::DecisionState;
 
 /// Bytes of a page that a hinting fault covers at least.
 const PAGE: u64 = 4096;

@@ -22,10 +22,8 @@ use enforcer_core::{
     workload::{CgroupPath, Origin, Workload, cut_at},
 };
 
-use crate::{
-    report::decision::{DecisionRecord, DecisionState, Subject},
-    wall_clock::unix_ms,
-};
+use crate::wall_clock::unix_ms;
+use enforcer_report::decision::{DecisionRecord, DecisionState, Subject};
 
 /// Entries of one workload.
 const EACH: usize = 32;

@@ -48,11 +48,11 @@ use crate::{
     host::{HostRoot, cgroup::CgroupLayout},
     kernel::{Kernel, linux::Linux},
     observe::cold::{ColdWatch, Look, sweep},
-    report::{
-        decision::{DecisionRecord, DecisionState, Subject},
-        demotion::{DemotionReport, LatestRound, TierMoves},
-        units,
-    },
+};
+use enforcer_report::{
+    decision::{DecisionRecord, DecisionState, Subject},
+    demotion::{DemotionReport, LatestRound, TierMoves},
+    units,
 };
 
 /// Between two looks whether there is anything to do.

@@ -15,7 +15,7 @@ use std::{
 
 use tokio::{sync::watch, time::timeout};
 
-use crate::report::status::Paused;
+use enforcer_report::status::Paused;
 
 /// A handle to the gate; clones refer to the same.
 #[derive(Debug, Clone)]

@@ -75,11 +75,11 @@ use crate::{
     observe::{KeptCgroups, PressureTap},
     printer::Printer,
     record::Recorder,
-    report::{
-        counters::Counters,
-        tick::{TICK_SCHEMA_VERSION, TickReport, Totals},
-    },
     wall_clock,
+};
+use enforcer_report::{
+    counters::Counters,
+    tick::{TICK_SCHEMA_VERSION, TickReport, Totals},
 };
 
 /// Turns between two readings of the topology: hotplug is rare, and reading it takes many files.

@@ -40,11 +40,11 @@ use crate::{
         journal::{MADE_WITHIN, Made, MakingRecord},
     },
     kernel::clock,
-    report::{
-        decision::{DecisionRecord, DecisionState, Subject},
-        runtime::{Deciding, RuntimeLink, RuntimeReport},
-        tick::PodNames,
-    },
+};
+use enforcer_report::{
+    decision::{DecisionRecord, DecisionState, Subject},
+    runtime::{Deciding, RuntimeLink, RuntimeReport},
+    tick::PodNames,
 };
 
 mod explained;

@@ -6,7 +6,7 @@
 
 use enforcer_core::rebalance::{Turn, Verdict};
 
-use crate::report::tick::{RebalanceTotals, Rebalanced};
+use enforcer_report::tick::{RebalanceTotals, Rebalanced};
 
 /// Says what begins and what became of what was under way, in the log and in what is counted; returns what is
 /// told.

@@ -16,10 +16,8 @@ use enforcer_core::{
 };
 
 use super::*;
-use crate::{
-    enforce::{fixture::Fixture, journal::fake_disk::FakeDisk},
-    report::metrics::Metrics,
-};
+use crate::enforce::{fixture::Fixture, journal::fake_disk::FakeDisk};
+use enforcer_report::metrics::Metrics;
 
 const SECOND: u64 = 1_000_000_000;
 
@@ -130,7 +128,7 @@ fn observing_shows_the_same_plan_and_writes_nothing() {
 
 #[test]
 fn a_paused_engine_writes_nothing_and_goes_on_where_it_was() {
-    use crate::report::decision::DecisionState::{Corrected, Planned};
+    use enforcer_report::decision::DecisionState::{Corrected, Planned};
 
     let mut rig = rig(Mode::Enforce);
     let before = rig.host.contents();

@@ -3,14 +3,11 @@
 use std::{process, time::Duration};
 
 use super::decisions::Decisions;
-use crate::{
-    kernel::clock,
-    report::{
-        status::Paused,
-        tick::TickReport,
-        top::{Action, TOP_SCHEMA_VERSION, TopReport, Turn},
-    },
-    wall_clock::unix_ms,
+use crate::{kernel::clock, wall_clock::unix_ms};
+use enforcer_report::{
+    status::Paused,
+    tick::TickReport,
+    top::{Action, TOP_SCHEMA_VERSION, TopReport, Turn},
 };
 
 /// As of now; the turn is `None` before the first one is over.

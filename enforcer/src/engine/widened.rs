@@ -16,7 +16,7 @@ use enforcer_core::{
 };
 
 use super::{Engine, Machine};
-use crate::report::widening::WideningReport;
+use enforcer_report::widening::WideningReport;
 
 impl Engine {
     /// Takes over what an earlier daemon had added, and gives back what is not needed any longer. Returns why

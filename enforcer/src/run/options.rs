@@ -12,8 +12,8 @@ use crate::{
     host::{HostRoot, cgroup::LayoutError},
     log_level::LogLevel,
     record,
-    report::{style::Style, text, units},
 };
+use enforcer_report::{style::Style, text, units};
 
 /// What was asked for.
 #[derive(Debug, Clone)]

@@ -56,12 +56,12 @@ use crate::{
     observe::{MemoryLimits, Rest, Rooms, SamplerOptions, Tenants},
     privileges::{self, Duties},
     record::{self, Recorder},
-    report::status::Paused,
     serve::{Control, Endpoints},
     supervisor::Supervisor,
     threads::{self, Role},
     wall_clock,
 };
+use enforcer_report::status::Paused;
 
 /// Calls of a runtime that wait to be decided: it asks for one at a time, and tells the rest.
 const CALLS: usize = 256;

@@ -23,7 +23,7 @@ use super::{
     LONGEST_SILENCE, LastAlive, Latest, host_header,
     token::{self, Access},
 };
-use crate::report::{
+use enforcer_report::{
     metrics::{self, Metrics, MetricsError},
     page,
     tick::TickReport,
@@ -112,7 +112,7 @@ async fn metrics_text(State(Answers { latest, metrics, .. }): State<Answers>) ->
 
 async fn report(State(Answers { latest, json, .. }): State<Answers>) -> Response {
     let Some(report) = latest.borrow().clone() else { return not_yet() };
-    match json.text(&report, || crate::report::json::in_one_line(&*report)) {
+    match json.text(&report, || enforcer_report::json::in_one_line(&*report)) {
         Ok(json) => ([(header::CONTENT_TYPE, "application/json")], json).into_response(),
         Err(error) => failed(&error),
     }

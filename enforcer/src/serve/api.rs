@@ -6,7 +6,7 @@ use enforcer_core::policy::Mode;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
-use crate::report::{
+use enforcer_report::{
     decision::{EXPLANATION_SCHEMA_VERSION, Explanation},
     status::{Paused, STATUS_SCHEMA_VERSION, StatusReport},
     top::{TOP_SCHEMA_VERSION, TopReport},

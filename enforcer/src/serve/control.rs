@@ -41,12 +41,12 @@ use crate::{
     host::{cgroup::ControllerRoot, processes::processes_in},
     kernel::clock,
     log_level::LogLevel,
-    report::{
-        decision::{DecisionState, DeclaredBy, EXPLANATION_SCHEMA_VERSION, Explanation, Processes, Subject},
-        status::{LatestTurn, ManagedWorkload, Paused, STATUS_SCHEMA_VERSION, StatusReport},
-        widening::WideningReport,
-    },
     wall_clock::unix_ms,
+};
+use enforcer_report::{
+    decision::{DecisionState, DeclaredBy, EXPLANATION_SCHEMA_VERSION, Explanation, Processes, Subject},
+    status::{LatestTurn, ManagedWorkload, Paused, STATUS_SCHEMA_VERSION, StatusReport},
+    widening::WideningReport,
 };
 
 /// Largest body of a request.
@@ -396,7 +396,7 @@ fn refuse(problem: &Problem) -> Response {
 }
 
 fn json<T: Serialize>(status: StatusCode, value: &T) -> Response {
-    match crate::report::json::in_one_line(value) {
+    match enforcer_report::json::in_one_line(value) {
         Ok(text) => (status, [(header::CONTENT_TYPE, "application/json")], text).into_response(),
         Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, format!("{error}\n")).into_response(),
     }

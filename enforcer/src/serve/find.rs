@@ -6,7 +6,7 @@
 use enforcer_core::workload::printable;
 
 use super::api::{Problem, ProblemCode};
-use crate::report::decision::Subject;
+use enforcer_report::decision::Subject;
 
 /// Names that a problem lists.
 const LISTED: usize = 20;

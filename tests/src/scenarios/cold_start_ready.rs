@@ -28,10 +28,10 @@ const SLOW: [u32; 2] = [2, 3];
 const ASKS: [(&str, &str); 3] = [
     ("engine.numa-enforcer.io", "pools"),
     ("memory-type.numa-enforcer.io", "dram,pmem"),
-    ("cold-start.numa-enforcer.io", "{duration: 120s}"),
+    ("cold-start.numa-enforcer.io", "{duration: 240s}"),
 ];
-/// As long as they ask for.
-const DURATION: Duration = Duration::from_mins(2);
+/// As long as they ask for: what is done meanwhile takes two minutes of a busy machine.
+const DURATION: Duration = Duration::from_mins(4);
 const CONFIG: &str = "[nri]\nplace = true\nexpose = true\n";
 /// What the daemon mounts into them, and in it what they write to and what says that it was heard.
 const FOLDER: &str = ".numa-enforcer";

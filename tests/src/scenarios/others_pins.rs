@@ -50,8 +50,8 @@ fn placed(checks: &mut Checks, name: &str, granted: &[&str]) -> Result<Ids> {
     // It begins in the cgroup, so that its memory is the cgroup's; such a user could not enter it.
     let own = std::process::id();
     cgroup.adopt(own)?;
-    // Swapping bytes is work outside the kernel. A thread that is inside it at every tick and never waits holds
-    // up the grace period of RCU tasks, and with it whoever detaches a program of BPF.
+    // Swapping bytes is work outside the kernel. A thread that is inside it at every tick and never waits
+    // holds up the grace period of RCU tasks, and with it each process that detaches a BPF program.
     let busy = ["if=/dev/zero", "of=/dev/null", "bs=33554432", "conv=swab"];
     let process = Running::spawn(Command::new("dd").args(busy).uid(NOBODY));
     Cgroup::at("/").adopt(own)?;

@@ -29,6 +29,8 @@ fn story(checks: &mut Checks, node: &Node) -> Result<()> {
     nobody_exposes(checks, node)?;
 
     let daemon = exposing()?;
+    // It comes first, to a node of its own, and the last of three others takes CPUs of that node.
+    let (_pod_s, sharing) = node.sharing("sharing")?;
     let (_pod_a, a) = node.exclusive("a")?;
     let look = a.first_look()?;
     checks.equal("EXCLUSIVE_CPUS of a", look.cpus.clone(), read(&a, "EXCLUSIVE_CPUS")?);
@@ -38,7 +40,6 @@ fn story(checks: &mut Checks, node: &Node) -> Result<()> {
     }
     checks.holds("a cannot write it", fs::write(path(&a)?, "x").is_err(), path(&a)?);
 
-    let (_pod_s, sharing) = node.sharing("sharing")?;
     checks.equal("SHARED_CPUS of who shares", cpus(&sharing)?, read(&sharing, "SHARED_CPUS")?);
     let before = read(&sharing, "SHARED_CPUS")?;
     let (_pod_b, b) = node.exclusive("b")?;

@@ -5,7 +5,7 @@ use anyhow::{Context as _, Result};
 use super::{SourceFile, Violation, source::Code};
 
 /// The stages of the daemon: none of them imports another.
-const STAGES: [&str; 4] = ["discover", "observe", "enforce", "report"];
+const STAGES: [&str; 3] = ["discover", "observe", "enforce"];
 
 /// What the pure core may depend on.
 const CORE_DEPENDENCIES: [&str; 4] = ["globset", "schemars", "serde", "thiserror"];
@@ -34,10 +34,10 @@ const OWNERS: [(&str, &[&str]); 15] = [
     ("libbpf_rs", &["enforcer/src/observe/bpf/", "enforcer/build"]),
     ("cgroups_rs", &["enforcer/src/enforce/"]),
     ("procfs", &["enforcer/src/observe/"]),
-    ("maud", &["enforcer/src/report/"]),
-    ("prometheus", &["enforcer/src/report/"]),
+    ("maud", &["enforcer/report/"]),
+    ("prometheus", &["enforcer/report/"]),
     ("axum", &["enforcer/src/serve"]),
-    ("ratatui", &["enforcer/src/report/top/", "enforcer/src/cli/top/"]),
+    ("ratatui", &["enforcer/report/", "enforcer/src/cli/top/"]),
     ("miniz_oxide", &["enforcer/src/record/"]),
     ("serde_saphyr", &["enforcer/src/discover/manifest/", "enforcer/tests/"]),
     ("tonic", &["enforcer/src/discover/kubelet/", "tests/src/cri/"]),
@@ -229,14 +229,14 @@ mod tests {
     fn each_rule_finds_its_violation() {
         for (path, text, rule) in [
             ("enforcer/src/observe/node.rs", "use crate::enforce::journal;", "stages-are-strangers"),
-            ("enforcer/src/report/table.rs", "fn f() { crate::cli::run() }", "stages-are-strangers"),
+            ("enforcer/src/enforce/table.rs", "fn f() { crate::cli::run() }", "stages-are-strangers"),
             (
                 "enforcer/src/observe/node.rs",
                 "use crate::{\n    host,\n    enforce::{\n        Journal,\n    },\n};",
                 "stages-are-strangers",
             ),
-            ("enforcer/src/observe/node.rs", "pub(crate) use crate::{host, report};", "stages-are-strangers"),
-            ("enforcer/src/report/x.rs", "use crate::{engine::Look};", "stages-are-strangers"),
+            ("enforcer/src/observe/node.rs", "pub(crate) use crate::{host, enforce};", "stages-are-strangers"),
+            ("enforcer/src/observe/x.rs", "use crate::{engine::Look};", "stages-are-strangers"),
             ("enforcer/src/engine.rs", "use prometheus::Registry;", "one-owner-per-dependency"),
             ("enforcer/src/engine.rs", "use prometheus;", "one-owner-per-dependency"),
             (
@@ -270,8 +270,8 @@ mod tests {
     fn what_is_allowed_is_not_reported() {
         for (path, text) in [
             ("enforcer/src/engine.rs", "use crate::{observe::Sampler, enforce::Journal};"),
-            ("enforcer/src/report/metrics.rs", "use prometheus::Registry;"),
-            ("enforcer/src/report/metrics.rs", "let x = my_prometheus::Registry;"),
+            ("enforcer/report/src/metrics.rs", "use prometheus::Registry;"),
+            ("enforcer/report/src/metrics.rs", "let x = my_prometheus::Registry;"),
             ("enforcer/src/observe/bpf/attach.rs", "use aya::Ebpf;"),
             ("enforcer/src/engine.rs", "// prometheus::Registry is elsewhere"),
             ("enforcer/core/src/model.rs", "#[cfg(test)]\nmod tests { use std::fs; }"),

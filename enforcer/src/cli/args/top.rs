@@ -5,7 +5,7 @@ use std::time::Duration;
 use clap::ValueEnum;
 
 use super::{control::Socket, span};
-use crate::report::top::Sort;
+use enforcer_report::top::Sort;
 
 /// Looking more often would cost more than it tells.
 const SHORTEST: Duration = Duration::from_millis(500);

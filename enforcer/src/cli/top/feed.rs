@@ -30,9 +30,9 @@ use crate::{
     host::{HostRoot, cgroup::CgroupLayout},
     kernel::clock,
     observe::SamplerOptions,
-    report::top::{Event, Feed, TopReport},
     serve::api,
 };
+use enforcer_report::top::{Event, Feed, TopReport};
 
 /// A look may take one part of this many of the time until the next one.
 const PARTS: u32 = 50;

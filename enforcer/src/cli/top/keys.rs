@@ -7,7 +7,7 @@ use ratatui::crossterm::{
     terminal,
 };
 
-use crate::report::top::{Event, Key};
+use enforcer_report::top::{Event, Key};
 
 /// Tells until the terminal is gone, or nobody listens.
 pub(super) fn tell(sender: &SyncSender<Event>) {

@@ -24,7 +24,7 @@ use ratatui::{buffer::Buffer, layout::Rect};
 
 use self::{feed::Feeds, screen::Screen};
 use super::{Exit, UsageError, args, terminal};
-use crate::report::top::{Event, Feed, Sort, State, draw, height_for, to_text};
+use enforcer_report::top::{Event, Feed, Sort, State, draw, height_for, to_text};
 
 /// Events that wait; a paste of more waits in the terminal.
 const WAITING: usize = 256;

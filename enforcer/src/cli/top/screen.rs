@@ -33,10 +33,8 @@ use tokio::{
 };
 
 use super::super::{Exit, terminal::style};
-use crate::{
-    report::top::{Event, State, draw},
-    signals::GRACE,
-};
+use crate::signals::GRACE;
+use enforcer_report::top::{Event, State, draw};
 
 /// Columns and rows that are drawn at most; the rest of a larger terminal stays empty.
 const LARGEST: (u16, u16) = (500, 300);

@@ -34,15 +34,15 @@ mod source;
 mod wishes;
 
 use super::{messages::STOPPED, *};
-use crate::discover::nri::{
-    RuntimeVersion,
-    api::{
-        ContainerUpdate, LinuxContainer, LinuxCpu, LinuxMemory, LinuxPodSandbox, OptionalInt, OptionalUint,
-    },
-};
-use crate::enforce::journal::MakingRecord;
 use crate::{
-    enforce::{Actuator as _, cpuset::CpusetTree, fixture::Fixture},
+    discover::nri::{
+        RuntimeVersion,
+        api::{
+            ContainerUpdate, LinuxContainer, LinuxCpu, LinuxMemory, LinuxPodSandbox, OptionalInt,
+            OptionalUint,
+        },
+    },
+    enforce::{Actuator as _, cpuset::CpusetTree, fixture::Fixture, journal::MakingRecord},
     engine::Others,
 };
 
@@ -599,7 +599,7 @@ fn a_daemon_that_ends_and_restores_tells_nothing_and_knows_when_it_last_did() {
 
 #[test]
 fn each_call_is_explained_and_so_is_what_it_changed_for_others() {
-    use crate::report::decision::DecisionState::{Changed, Placed as Given, Released, Unplaced};
+    use enforcer_report::decision::DecisionState::{Changed, Placed as Given, Released, Unplaced};
 
     let placed = placed(true);
     let shared = subject("shared", "/besteffort", None);

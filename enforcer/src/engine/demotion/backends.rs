@@ -40,8 +40,8 @@ use crate::{
     host::{HostRoot, cgroup::CgroupLayout},
     kernel::Kernel,
     observe::cold::ColdWatch,
-    report::units,
 };
+use enforcer_report::units;
 
 /// Who is asked for so much and moves nothing was asked in vain; less may not show in `memory.numa_stat` for
 /// a moment.

@@ -18,8 +18,8 @@ use crate::{
     engine::{Engine, Look, Source, SourceError},
     host::{cgroup::CgroupLayout, read_text},
     observe::{CgroupWatch, CpusetWatch, KeptCgroups, WatchLimit},
-    report::tick::TickReport,
 };
+use enforcer_report::tick::TickReport;
 
 const SECOND: u64 = 1_000_000_000;
 const MINUTE: u64 = 60 * SECOND;

@@ -10,10 +10,8 @@ use enforcer_core::{
 };
 
 use super::State;
-use crate::{
-    engine::decisions::entry,
-    report::decision::{DecisionRecord, DecisionState},
-};
+use crate::engine::decisions::entry;
+use enforcer_report::decision::{DecisionRecord, DecisionState};
 
 impl State {
     /// Remembers how it was decided about each container, and what changed for which others.

@@ -35,9 +35,9 @@ use crate::{
     },
     kernel::clock,
     observe::Bell,
-    report::widening::BrakeUse,
     threads::{self, Role},
 };
+use enforcer_report::widening::BrakeUse;
 
 /// Longest wait while somebody is slowed down.
 const SLOWED: Duration = Duration::from_millis(20);

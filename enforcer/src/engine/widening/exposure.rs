@@ -8,10 +8,8 @@ use enforcer_core::{
 };
 
 use super::{Widening, told::BY};
-use crate::{
-    engine::decisions::{entry, subject},
-    report::decision::{DecisionRecord, DecisionState, Subject},
-};
+use crate::engine::decisions::{entry, subject};
+use enforcer_report::decision::{DecisionRecord, DecisionState, Subject};
 
 impl Widening {
     /// Looks who is exposed now; returns the word on those that were not before.

@@ -46,11 +46,11 @@ use crate::{
     enforce::cpuset::CpusetTree,
     kernel::linux::Linux,
     observe::{Bell, MemoryLimits, PressureTap, Rooms},
-    report::{
-        decision::{DecisionRecord, Subject},
-        widening::WideningReport,
-    },
     threads::{self, Role},
+};
+use enforcer_report::{
+    decision::{DecisionRecord, Subject},
+    widening::WideningReport,
 };
 
 /// What was told and nobody has taken: more than this is forgotten.

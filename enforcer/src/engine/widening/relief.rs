@@ -42,10 +42,10 @@ use crate::{
     },
     kernel::{Kernel, linux::Linux},
     observe::{Rooms, Tenants},
-    report::{
-        decision::{DecisionRecord, DecisionState, Subject},
-        units,
-    },
+};
+use enforcer_report::{
+    decision::{DecisionRecord, DecisionState, Subject},
+    units,
 };
 
 /// Time between two looks while pages move.

@@ -7,10 +7,8 @@ use enforcer_core::{
     workload::{CgroupPath, Workload},
 };
 
-use crate::{
-    engine::decisions::{entry, subject},
-    report::decision::{DecisionRecord, DecisionState, Subject},
-};
+use crate::engine::decisions::{entry, subject};
+use enforcer_report::decision::{DecisionRecord, DecisionState, Subject};
 
 /// Who decided it, where decisions are told.
 pub(super) const BY: &str = "memory";

@@ -1,7 +1,7 @@
 //! Brings the diagnostics of the programs (aya-log) and of libbpf into the daemon's log.
 //!
-//! Those of the programs are loaded only when they are asked for, so what is detail to the kernel side is worth a line
-//! here.
+//! Those of the programs are loaded only when they are asked for, so what is detail to the kernel side is
+//! worth a line here.
 
 use ::log::{Level, Log, Metadata, Record};
 use libbpf_rs::{PrintLevel, set_print};

@@ -20,13 +20,11 @@ use tempfile::TempDir;
 use tokio::sync::watch;
 
 use super::*;
-use crate::{
-    report::{
-        decision::{DecisionRecord, DecisionState},
-        fixture,
-        tick::TickReport,
-    },
-    serve::{Endpoints, socket::ControlSocket},
+use crate::serve::{Endpoints, socket::ControlSocket};
+use enforcer_report::{
+    decision::{DecisionRecord, DecisionState},
+    fixture,
+    tick::TickReport,
 };
 
 /// A bound on a hang, above every time that the server allows itself.

@@ -50,7 +50,7 @@ fn draw(workspace: &Workspace, page: &Path) -> Result<()> {
     let audit = workspace.root().join(AUDIT);
     let audit = File::open(&audit).with_context(|| format!("open {}", audit.display()))?;
     let mut cargo = product::cargo(workspace)?;
-    cargo.args(["run", "--quiet", "--package", "enforcer", "--example", "page"]).stdin(audit);
+    cargo.args(["run", "--quiet", "--package", "enforcer-report", "--example", "page"]).stdin(audit);
     let drawn = cargo.output().context("run the example that draws the page")?;
     ensure!(drawn.status.success(), "no page: {}", String::from_utf8_lossy(&drawn.stderr));
     fs::write(page, drawn.stdout).with_context(|| format!("write {}", page.display()))

@@ -1,7 +1,7 @@
 //! Wishes that have no place: what is said of them, for how long, and what else is given with CPUs.
 
 use super::*;
-use crate::report::decision::DecisionState;
+use enforcer_report::decision::DecisionState;
 
 fn resize(placed: &Placed, name: &str, from: u64, to: u64) -> Answer {
     let subject = subject(name, "", Some(amounts(from)));

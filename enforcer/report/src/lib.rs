@@ -1,0 +1,36 @@
+//! report: findings, plans and the machine, for people and for programs.
+//!
+//! Output is a pure function of what is reported and of the [`style::Style`] it is given: equal input
+//! gives equal bytes. Nothing here reads the host or the environment. Every text that came from
+//! outside (cgroup names, device names, kernel text) goes through [`text::escape`] before it is shown.
+
+mod apart;
+pub mod causes;
+pub mod checks;
+pub mod counters;
+pub mod decision;
+pub mod demotion;
+#[cfg(any(test, feature = "testing"))]
+#[expect(clippy::unwrap_used, clippy::missing_panics_doc, reason = "only tests use it")]
+pub mod fixture;
+mod grouped;
+pub mod json;
+pub mod junit;
+pub mod metrics;
+pub mod page;
+pub mod plan_table;
+pub mod rebalance_text;
+pub mod replay_text;
+pub mod rule_text;
+pub mod runtime;
+pub mod sarif;
+pub mod status;
+pub mod style;
+pub mod table;
+pub mod text;
+pub mod tick;
+pub mod top;
+pub mod tree;
+pub mod units;
+pub mod widening;
+mod words;

@@ -1,0 +1,85 @@
+//! The daemon itself, and what it cannot see.
+
+use std::collections::BTreeMap;
+
+use enforcer_core::{audit::Audit, policy::Mode, sample::EventCounts};
+
+use super::{
+    family::{Family, Scrape},
+    number::{count, to_f64, truth},
+    values,
+};
+use crate::tick::TickReport;
+
+const BUILD_INFO: Family = Family::gauge("build_info", &["version"], "Version of numa-enforcer.");
+const ENFORCING: Family =
+    Family::gauge("enforcing", &[], "1 when the daemon may write: in enforce mode, and not paused.");
+const PAUSED: Family = Family::gauge("paused", &[], "1 while enforcement is paused over the control socket.");
+const TICKS: Family = Family::counter("ticks_total", &[], "Turns that were completed.");
+const TICK_ERRORS: Family = Family::counter("tick_errors_total", &[], "Turns that failed.");
+const TICK_DURATION: Family =
+    Family::gauge("tick_duration_seconds", &[], "Duration of the latest completed turn.");
+const CONFIG_GOOD: Family =
+    Family::gauge("config_last_reload_successful", &[], "1 when the configuration was good.");
+const DEGRADED: Family = Family::gauge("degraded", &["feature"], "Sources that are missing.");
+const EVENTS: Family = Family::counter(
+    "kernel_events_total",
+    &["result"],
+    "Tasks that came to a wrong NUMA node: told one by one, or why not. The counters have all of them.",
+)
+.of(&[values::RING]);
+
+/// Every metric of this file.
+pub(super) const ALL: &[&Family] = &[
+    &BUILD_INFO,
+    &ENFORCING,
+    &PAUSED,
+    &TICKS,
+    &TICK_ERRORS,
+    &TICK_DURATION,
+    &CONFIG_GOOD,
+    &DEGRADED,
+    &EVENTS,
+];
+
+/// Of a turn.
+pub(super) fn put(report: &TickReport, scrape: &mut Scrape) {
+    looked(&report.audit, scrape);
+    if let Some(events) = report.events {
+        put_counts(&EVENTS, events, scrape);
+    }
+    let totals = &report.totals;
+    let paused = report.paused.is_some();
+    scrape.put(&ENFORCING, &[], Some(truth(report.mode == Mode::Enforce && !paused)));
+    scrape.put(&PAUSED, &[], Some(truth(paused)));
+    scrape.put(&TICKS, &[], Some(to_f64(totals.ticks)));
+    scrape.put(&TICK_ERRORS, &[], Some(to_f64(totals.failed_ticks)));
+    scrape.put(&TICK_DURATION, &[], totals.last_tick_seconds);
+    scrape.put(&CONFIG_GOOD, &[], Some(truth(totals.config_good)));
+}
+
+/// Who looked, and what it could not see.
+pub(super) fn looked(audit: &Audit, scrape: &mut Scrape) {
+    let mut degraded: BTreeMap<&str, usize> = BTreeMap::new();
+    for entry in &audit.degraded {
+        // `cgroup:/a/b` counts as `cgroup`: the objects are for the report, not for labels.
+        let feature = entry.source.split_once(':').map_or(entry.source.as_str(), |(kind, _)| kind);
+        *degraded.entry(feature).or_default() += 1;
+    }
+    for (feature, entries) in degraded {
+        scrape.put(&DEGRADED, &[feature], Some(count(entries)));
+    }
+    scrape.put(&BUILD_INFO, &[&audit.tool.version], Some(1.0));
+}
+
+/// What became of the events of a ring.
+pub(super) fn put_counts(family: &'static Family, events: EventCounts, scrape: &mut Scrape) {
+    for (result, count) in [
+        ("told", events.told),
+        ("forgotten", events.forgotten),
+        ("ring-full", events.ring_full),
+        ("limited", events.limited),
+    ] {
+        scrape.put(family, &[result], Some(to_f64(count)));
+    }
+}

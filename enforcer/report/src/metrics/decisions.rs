@@ -1,0 +1,86 @@
+//! What was found, decided and done.
+
+use enforcer_core::{
+    audit::{Audit, AuditedWorkload},
+    decide::RefusalCause,
+    finding::Severity,
+    owner::Owner,
+};
+
+use super::{
+    family::{Family, Scrape},
+    number::{count, to_f64},
+    values,
+};
+use crate::tick::TickReport;
+
+const FINDINGS: Family =
+    Family::gauge("findings", &["severity"], "Findings of the latest turn.").of(&[values::SEVERITY]);
+const OWNERS: Family = Family::gauge(
+    "workloads_by_owner",
+    &["owner"],
+    "Workloads by whose word counts for their cpuset; those of others are never corrected.",
+)
+.of(&[values::OWNER]);
+const REFUSED: Family = Family::gauge(
+    "workloads_refused",
+    &["cause"],
+    "Workloads that are left where they are though they are not in place.",
+)
+.of(&[values::REFUSED]);
+const ACTIONS: Family = Family::counter("actions_total", &["action", "result"], "Steps of plans by result.")
+    .of(&[values::ACTION, values::STEP_RESULT]);
+const PAGE_MOVE_CALLS: Family = Family::histogram(
+    "page_move_call_duration_seconds",
+    "What the calls took that moved pages of workloads to other NUMA nodes; those for tiers of memory are not among them.",
+);
+const DRIFT: Family = Family::counter(
+    "cpuset_drift_total",
+    &["result"],
+    "Cpusets kept by the daemon that another program wrote: repaired, failed to be, or left-alone from then on because \
+     three repairs within an hour did not last.",
+)
+.of(&[values::DRIFT]);
+
+/// Every metric of this file.
+pub(super) const ALL: &[&Family] = &[&FINDINGS, &OWNERS, &REFUSED, &ACTIONS, &PAGE_MOVE_CALLS, &DRIFT];
+
+/// Of a turn.
+pub(super) fn put(report: &TickReport, scrape: &mut Scrape) {
+    found(&report.audit, scrape);
+    for cause in RefusalCause::ALL {
+        let refused = report.decision.refused.iter().filter(|refusal| refusal.cause == cause);
+        scrape.put(&REFUSED, &[cause.as_str()], Some(count(refused.count())));
+    }
+    let drift = report.totals.drift;
+    for (result, count) in
+        [("repaired", drift.repaired), ("failed", drift.failed), ("left-alone", drift.left_alone)]
+    {
+        scrape.put(&DRIFT, &[result], Some(to_f64(count)));
+    }
+    if let Some(times) = &report.totals.page_move_calls {
+        scrape.put_times(&PAGE_MOVE_CALLS, times);
+    }
+    for (action, results) in &report.totals.actions {
+        for (result, steps) in results {
+            scrape.put(&ACTIONS, &[action, result], Some(to_f64(*steps)));
+        }
+    }
+}
+
+/// What a single look finds.
+pub(super) fn found(audit: &Audit, scrape: &mut Scrape) {
+    for (severity, name) in
+        [(Severity::Info, "info"), (Severity::Warning, "warning"), (Severity::Critical, "critical")]
+    {
+        let findings = audit.findings.iter().filter(|finding| finding.severity == severity);
+        scrape.put(&FINDINGS, &[name], Some(count(findings.count())));
+    }
+    for owner in Owner::ALL {
+        let is_owner = |workload: &&AuditedWorkload| {
+            workload.owner.as_ref().is_some_and(|ownership| ownership.owner == owner)
+        };
+        let owned = audit.workloads.iter().filter(is_owner).count();
+        scrape.put(&OWNERS, &[owner.as_str()], Some(count(owned)));
+    }
+}

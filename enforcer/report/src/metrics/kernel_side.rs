@@ -1,0 +1,165 @@
+//! What the kernel side counted: counters since a workload is watched, as the kernel side keeps them.
+//!
+//! Of all workloads always, and of each where the configuration asks for it. Shares are left to whoever asks:
+//! a ratio of two counters over a time of one's own choice says more than one that was computed for a turn. A
+//! counter starts from 0 again when a cgroup is made again.
+
+use enforcer_core::sample::{KernelSide, Placements};
+
+use super::{
+    family::{Counted, Family, Scrape, Whose},
+    moves,
+    number::to_f64,
+    values,
+};
+use crate::counters::Counters;
+
+/// Nanoseconds of a second.
+pub(super) const SECOND: f64 = 1e9;
+
+const MOVES: Counted = Counted::new(
+    "workload_task_moves_total",
+    &["workload", "src_numa", "dst_numa"],
+    "Tasks of the workload that moved to a CPU of another NUMA node.",
+    "Tasks of workloads that moved to a CPU of another NUMA node.",
+);
+const STARTS: Counted = Counted::new(
+    "workload_task_starts_total",
+    &["workload", "src_numa", "dst_numa"],
+    "Tasks of the workload that started, by the NUMA nodes of the parent and of the first CPU.",
+    "Tasks of workloads that started, by the NUMA nodes of the parent and of the first CPU.",
+);
+const MISPLACED: Counted = Counted::new(
+    "workload_misplaced_tasks_total",
+    &["workload", "src_numa", "dst_numa"],
+    "Moves and starts that ended on a NUMA node where the workload should not be.",
+    "Moves and starts that ended on a NUMA node where the task's workload should not be.",
+);
+const RUN_TIME: Counted = Counted::new(
+    "workload_run_time_seconds_total",
+    &["workload", "numa_node"],
+    "Time on CPUs of the NUMA node.",
+    "Time of workloads on CPUs of the NUMA node.",
+);
+const MISPLACED_TIME: Counted = Counted::new(
+    "workload_misplaced_run_time_seconds_total",
+    &["workload", "numa_node"],
+    "Time on CPUs of the NUMA node while the workload should not be there.",
+    "Time on CPUs of the NUMA node of workloads that should not be there.",
+);
+const HINT_FAULTS: Counted = Counted::new(
+    "workload_numa_hint_fault_pages_total",
+    &["workload", "numa_node", "memory"],
+    "Pages of NUMA hinting faults taken on CPUs of the NUMA node, by where the memory was.",
+    "Pages of NUMA hinting faults that workloads took on CPUs of the NUMA node, by where the memory was.",
+)
+.of(&[values::MEMORY]);
+const ACCESSES: Counted = Counted::new(
+    "workload_memory_accesses_total",
+    &["workload", "numa_node", "memory"],
+    "Accesses to DRAM from CPUs of the NUMA node, by where the memory was, as the CPU's counters tell them.",
+    "Accesses of workloads to DRAM from CPUs of the NUMA node, by where the memory was, as the CPU's counters tell them.",
+)
+.of(&[values::MEMORY]);
+const ACCESS_SAMPLES: Counted = Counted::new(
+    "workload_memory_access_samples_total",
+    &["workload", "numa_node"],
+    "Overflows of the CPU's counters behind the accesses to DRAM.",
+    "Overflows of the CPU's counters behind these accesses to DRAM.",
+);
+const LOST: Family =
+    Family::counter("kernel_side_lost_total", &["reason"], "What the kernel side saw that is in no counter.")
+        .of(&[values::LOST]);
+const WATCHED: Family =
+    Family::gauge("kernel_side_cgroups_watched", &[], "Cgroups that the kernel side watches.");
+const ROOM: Family =
+    Family::gauge("kernel_side_cgroups_room", &[], "Cgroups that the kernel side has room for.");
+
+const ROWS: Family = Family::gauge(
+    "kernel_side_workloads_watched",
+    &[],
+    "Workloads that have a row in the counters of the kernel side.",
+);
+const ROWS_ROOM: Family = Family::gauge(
+    "kernel_side_workloads_room",
+    &[],
+    "Workloads that the counters of the kernel side have rows for.",
+);
+const RUNS: Family = Family::counter(
+    "kernel_side_program_runs_total",
+    &["program"],
+    "Times that the eBPF program ran; only while kernel.bpf_stats_enabled is 1.",
+);
+const PROGRAM_TIME: Family = Family::counter(
+    "kernel_side_program_run_time_seconds_total",
+    &["program"],
+    "Time that the eBPF program ran; only while kernel.bpf_stats_enabled is 1.",
+);
+const VERIFIED: Family = Family::gauge(
+    "kernel_side_program_verified_instructions",
+    &["program"],
+    "Instructions that the verifier went through to admit the eBPF program; since Linux 5.16.",
+);
+
+/// Every counter of workloads.
+pub(super) const COUNTED: [&Counted; 8] =
+    [&MOVES, &STARTS, &MISPLACED, &RUN_TIME, &MISPLACED_TIME, &HINT_FAULTS, &ACCESSES, &ACCESS_SAMPLES];
+
+/// Every metric of the kernel side itself.
+pub(super) const STATE: &[&Family] =
+    &[&LOST, &WATCHED, &ROOM, &ROWS, &ROWS_ROOM, &RUNS, &PROGRAM_TIME, &VERIFIED];
+
+/// The counters of a workload, or of all.
+pub(super) fn counted(whose: Whose<'_>, counters: &Counters, scrape: &mut Scrape) {
+    for one in counters.placements.iter().flatten() {
+        let (src, dst) = (one.src_numa.to_string(), one.dst_numa.to_string());
+        let mut put = |family, count: fn(&Placements) -> u64| {
+            scrape.put_counted(family, whose, [&src, &dst], Some(to_f64(count(one))));
+        };
+        if src != dst {
+            put(&MOVES, |one| one.migrated);
+        }
+        put(&STARTS, |one| one.started);
+        put(&MISPLACED, |one| one.misplaced);
+    }
+    for (node, time) in counters.run_time.iter().flatten() {
+        let node = node.to_string();
+        scrape.put_counted(&RUN_TIME, whose, [&node], Some(to_f64(time.ns) / SECOND));
+        scrape.put_counted(&MISPLACED_TIME, whose, [&node], Some(to_f64(time.misplaced_ns) / SECOND));
+    }
+    for (node, faults) in counters.hint_faults.iter().flatten() {
+        let node = node.to_string();
+        for (memory, pages) in [("local", faults.local), ("remote", faults.remote)] {
+            scrape.put_counted(&HINT_FAULTS, whose, [&node, memory], Some(to_f64(pages)));
+        }
+    }
+    accesses(whose, counters, scrape);
+    moves::counted(whose, counters, scrape);
+}
+
+fn accesses(whose: Whose<'_>, counters: &Counters, scrape: &mut Scrape) {
+    for (node, accesses) in counters.hardware.iter().flatten() {
+        let node = node.to_string();
+        for (memory, count) in [("local", accesses.local), ("remote", accesses.remote)] {
+            scrape.put_counted(&ACCESSES, whose, [&node, memory], Some(to_f64(count)));
+        }
+        scrape.put_counted(&ACCESS_SAMPLES, whose, [&node], Some(to_f64(accesses.samples)));
+    }
+}
+
+/// What was lost, and how full its maps are.
+pub(super) fn state(state: Option<&KernelSide>, scrape: &mut Scrape) {
+    let Some(state) = state else { return };
+    for (reason, count) in &state.lost {
+        scrape.put(&LOST, &[reason], Some(to_f64(*count)));
+    }
+    scrape.put(&WATCHED, &[], Some(to_f64(state.cgroups_watched)));
+    scrape.put(&ROOM, &[], Some(to_f64(state.cgroups_room)));
+    scrape.put(&ROWS, &[], Some(to_f64(state.workloads_watched)));
+    scrape.put(&ROWS_ROOM, &[], Some(to_f64(state.workloads_room)));
+    for (program, cost) in &state.programs {
+        scrape.put(&RUNS, &[program], cost.runs.map(to_f64));
+        scrape.put(&PROGRAM_TIME, &[program], cost.run_ns.map(|ns| to_f64(ns) / SECOND));
+        scrape.put(&VERIFIED, &[program], cost.verified_instructions.map(to_f64));
+    }
+}

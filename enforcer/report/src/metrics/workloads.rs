@@ -1,0 +1,158 @@
+//! Workloads, each by its label: where its memory is and what it accesses.
+//!
+//! There are as many series as whoever makes cgroups likes, so their number has a bound, and the worst
+//! workloads come first.
+
+use std::collections::BTreeSet;
+
+use enforcer_core::{
+    audit::{Audit, AuditedWorkload, Verdict},
+    model::TrafficSource,
+    workload::Origin,
+};
+
+use super::{
+    family::{Family, Scrape, Whose},
+    identity, kernel_side,
+    label::Labels,
+    number::{count, to_f64},
+    values,
+};
+use crate::tick::TickReport;
+
+/// Workloads with series of their own.
+pub const MAX_WORKLOADS: usize = 1_000;
+
+/// Series of counters of single workloads; those of the worst workloads come first.
+pub(super) const MAX_COUNTERS: usize = 10_000;
+
+const WORKLOAD_MEMORY: Family = Family::gauge(
+    "workload_memory_bytes",
+    &["workload", "numa_node"],
+    "Memory of the workload on the NUMA node; nothing of nodes on which it has none.",
+);
+const REMOTE_RESIDENCY: Family = Family::gauge(
+    "workload_remote_residency_ratio",
+    &["workload"],
+    "Share of the workload's memory on other NUMA nodes than its CPUs, 0 to 1.",
+);
+const REMOTE_TRAFFIC: Family = Family::gauge(
+    "workload_remote_traffic_ratio",
+    &["workload", "source"],
+    "Share of the workload's memory accesses that go to another NUMA node, 0 to 1.",
+)
+.of(&[values::TRAFFIC_SOURCE]);
+const TRAFFIC_SAMPLES: Family = Family::gauge(
+    "workload_remote_traffic_samples",
+    &["workload", "source"],
+    "Observations behind the remote traffic ratio: clock ticks, faulted pages or hardware samples.",
+)
+.of(&[values::TRAFFIC_SOURCE]);
+const ALIGNED: Family = Family::gauge(
+    "workload_aligned",
+    &["workload"],
+    "The verdict on the workload: 1 aligned, 0 partial or misaligned; nothing while it is unknown.",
+);
+const OMITTED: Family = Family::gauge(
+    "workloads_omitted",
+    &[],
+    "Workloads without series of their own: lone processes, and those above the limit.",
+);
+pub(super) const COUNTERS_OMITTED: Family = Family::gauge(
+    "workload_counters_omitted",
+    &[],
+    "Workloads with series whose counters have none, because those of others are as many as there may be.",
+);
+
+/// Every metric of this file that one look tells.
+pub(super) const ALL: &[&Family] =
+    &[&WORKLOAD_MEMORY, &REMOTE_RESIDENCY, &REMOTE_TRAFFIC, &TRAFFIC_SAMPLES, &ALIGNED, &OMITTED];
+
+/// Those of a turn; the counters of each only where they are wanted.
+pub(super) fn put(report: &TickReport, labels: &Labels<'_>, counters: bool, scrape: &mut Scrape) {
+    let shown = shown_of(&report.audit, scrape);
+    for workload in &shown {
+        let label = labels.of(&workload.cgroup);
+        seen(&label, workload, scrape);
+        identity::put(&label, workload, report, scrape);
+    }
+    if !counters {
+        return;
+    }
+    let mut omitted = 0;
+    for workload in shown {
+        let Some(counters) = report.counters.get(&workload.cgroup) else { continue };
+        if scrape.counters_of_workloads() < MAX_COUNTERS {
+            kernel_side::counted(Whose::One(&labels.of(&workload.cgroup)), counters, scrape);
+        } else {
+            omitted += 1;
+        }
+    }
+    scrape.put(&COUNTERS_OMITTED, &[], Some(count(omitted)));
+}
+
+/// Those of a single look.
+pub(super) fn of_one_look(audit: &Audit, scrape: &mut Scrape) {
+    let labels = Labels::new(&audit.workloads);
+    for workload in shown_of(audit, scrape) {
+        let label = labels.of(&workload.cgroup);
+        seen(&label, workload, scrape);
+        identity::of_one_look(&label, workload, scrape);
+    }
+}
+
+fn shown_of<'a>(audit: &'a Audit, scrape: &mut Scrape) -> Vec<&'a AuditedWorkload> {
+    let (shown, omitted) = shown(&audit.workloads);
+    scrape.put(&OMITTED, &[], Some(count(omitted)));
+    shown
+}
+
+/// What one look at a workload tells.
+fn seen(label: &str, workload: &AuditedWorkload, scrape: &mut Scrape) {
+    for (node, bytes) in workload.bytes_by_numa.iter().flatten() {
+        let total = bytes.anon.saturating_add(bytes.file).saturating_add(bytes.kernel.unwrap_or(0));
+        // On a machine of 64 nodes these would be most of an answer.
+        let total = Some(total).filter(|total| *total > 0);
+        scrape.put(&WORKLOAD_MEMORY, &[label, &node.to_string()], total.map(to_f64));
+    }
+    scrape.put(&REMOTE_RESIDENCY, &[label], workload.remote_residency);
+    if let Some(traffic) = &workload.traffic {
+        let source = source_name(traffic.source);
+        scrape.put(&REMOTE_TRAFFIC, &[label, source], Some(traffic.remote_ratio));
+        scrape.put(&TRAFFIC_SAMPLES, &[label, source], Some(to_f64(traffic.samples)));
+    }
+    let aligned = match workload.verdict {
+        Verdict::Aligned => Some(1.0),
+        Verdict::Partial | Verdict::Misaligned => Some(0.0),
+        Verdict::Unknown => None,
+    };
+    scrape.put(&ALIGNED, &[label], aligned);
+}
+
+/// The workloads with series, worst first, and how many have none. No two are in one cgroup.
+fn shown(workloads: &[AuditedWorkload]) -> (Vec<&AuditedWorkload>, usize) {
+    let mut cgroups = BTreeSet::new();
+    let mut shown: Vec<_> = workloads
+        .iter()
+        .filter(|workload| !matches!(workload.origin, Origin::Process { .. }))
+        .filter(|workload| cgroups.insert(&workload.cgroup))
+        .collect();
+    let badness = |workload: &AuditedWorkload| match workload.verdict {
+        Verdict::Misaligned => 0,
+        Verdict::Partial => 1,
+        Verdict::Aligned => 2,
+        Verdict::Unknown => 3,
+    };
+    shown.sort_by_key(|workload| badness(workload));
+    shown.truncate(MAX_WORKLOADS);
+    let omitted = workloads.len() - shown.len();
+    (shown, omitted)
+}
+
+fn source_name(source: TrafficSource) -> &'static str {
+    match source {
+        TrafficSource::Placement => "placement",
+        TrafficSource::HintFaults => "hint-faults",
+        TrafficSource::Hardware => "hardware",
+    }
+}

@@ -1,0 +1,162 @@
+//! What is wrong, how we know, what it costs, what to do: by workload, worst first.
+//!
+//! The first [`FULL`] workloads have everything; those beyond have a row with their rules, because nobody
+//! reads more, and a page of thousands would be too large to open. `audit -o json` has all of it.
+//!
+//! A command is there to be copied: it is shown whole or not at all, never cut.
+
+use std::collections::BTreeMap;
+
+use enforcer_core::{
+    audit::{Audit, AuditedWorkload},
+    finding::{Finding, Severity},
+};
+use maud::{Markup, html};
+
+use super::{called, rules, scrolling, sentence};
+use crate::{
+    apart::apart_in,
+    grouped::{Group, by_object},
+    text, units, words,
+};
+
+/// Workloads whose findings are spelled out.
+const FULL: usize = 200;
+/// Evidence of one workload that is listed.
+const EVIDENCE: usize = 12;
+/// Columns of a command.
+const COMMAND: usize = 1500;
+
+/// Id of the findings of the workload in that place of the audit.
+pub(super) fn anchor(workload: usize) -> String {
+    format!("f{workload}")
+}
+
+pub(super) fn findings(audit: &Audit) -> Markup {
+    if audit.findings.is_empty() {
+        return html! { p { "No findings." } };
+    }
+    let owners = workloads_by_finding(audit);
+    let apart = apart_in(&audit.workloads);
+    let groups = by_object(&audit.findings);
+    let (full, short) = groups.split_at(groups.len().min(FULL));
+    let of = |group: &Group<'_>| -> Option<Row<'_>> {
+        let place = group.findings.iter().find_map(|one| owners.get(one.id.as_str()).copied())?;
+        Some((place, audit.workloads.get(place)?, apart.get(place).and_then(Option::as_deref)))
+    };
+    html! {
+        p { (count(audit)) }
+        @for group in full { (spelled_out(group, of(group))) }
+        @if !short.is_empty() {
+            (scrolling("More findings", &html! {
+                table {
+                    caption { (units::count(short.len(), "more workload")) " with findings; audit -o json has all of each" }
+                    thead { tr { th scope="col" { "Workload" } th scope="col" { "Findings" } } }
+                    tbody { @for group in short { (in_a_row(group, of(group))) } }
+                }
+            }))
+        }
+    }
+}
+
+/// `3 findings: 1 critical, 2 warning`.
+fn count(audit: &Audit) -> String {
+    let of = |severity| audit.findings.iter().filter(|finding| finding.severity == severity).count();
+    let counts =
+        [Severity::Critical, Severity::Warning, Severity::Info].map(|severity| (of(severity), severity));
+    let counts = counts.iter().filter(|(number, _)| *number > 0);
+    let counts: Vec<String> =
+        counts.map(|(number, severity)| format!("{number} {}", words::severity(*severity))).collect();
+    format!("{}: {}", units::count(audit.findings.len(), "finding"), counts.join(", "))
+}
+
+/// The place of the workload that each finding is about.
+fn workloads_by_finding(audit: &Audit) -> BTreeMap<&str, usize> {
+    let mut places = BTreeMap::new();
+    for (place, workload) in audit.workloads.iter().enumerate() {
+        for id in &workload.findings {
+            places.entry(id.as_str()).or_insert(place);
+        }
+    }
+    places
+}
+
+/// A workload with its place in the audit, which its row is known by, and what stands behind its name.
+type Row<'a> = (usize, &'a AuditedWorkload, Option<&'a str>);
+
+/// The workload's name with a link to its row, where it has one; else what the findings are about.
+fn title(group: &Group<'_>, workload: Option<Row<'_>>) -> Markup {
+    html! {
+        @match workload {
+            Some((place, workload, behind)) => { a href={ "#w" (place) } { (called(workload, behind)) } }
+            None => { (sentence(group.object)) }
+        }
+    }
+}
+
+/// Files of the group's own cgroup go by their name: where that is, is said above them.
+fn source<'a>(group: &Group<'_>, source: &'a str) -> &'a str {
+    let file = source.strip_prefix("/sys/fs/cgroup").and_then(|path| path.strip_prefix(group.cgroup()));
+    file.and_then(|file| file.strip_prefix('/')).filter(|file| !file.contains('/')).unwrap_or(source)
+}
+
+fn spelled_out(group: &Group<'_>, workload: Option<Row<'_>>) -> Markup {
+    let evidence = group.evidence();
+    let listed = &evidence[..evidence.len().min(EVIDENCE)];
+    html! {
+        article id=[workload.map(|(place, ..)| anchor(place))] class=[group.findings.first().map(|one| words::severity(one.severity))] {
+            h3 { (title(group, workload)) }
+            @if workload.is_some() { p { code { (sentence(group.object)) } } }
+            ul { @for finding in &group.findings { (one(finding)) } }
+            dl {
+                @if !listed.is_empty() { dt { "Evidence" } }
+                @for one in listed { dd { code { (sentence(source(group, &one.source))) } ": " (sentence(&one.value)) } }
+                @if evidence.len() > listed.len() { dd { "and " (evidence.len() - listed.len()) " more" } }
+                @if !group.remedies().is_empty() { dt { "Remedy" } }
+                @for remedy in group.remedies() { dd { (command(remedy)) } }
+                @if !group.obstacles().is_empty() { dt { "No remedy" } }
+                @for obstacle in group.obstacles() { dd { (sentence(obstacle)) } }
+            }
+        }
+    }
+}
+
+fn one(finding: &Finding) -> Markup {
+    html! {
+        li {
+            (severity(finding.severity)) " "
+            a href={ "#" (rules::anchor(finding.rule)) } { (finding.rule.code()) } ": "
+            (sentence(&finding.summary))
+            @if !finding.impact.is_empty() { "; " (sentence(&finding.impact)) }
+        }
+    }
+}
+
+fn severity(severity: Severity) -> Markup {
+    let word = words::severity(severity);
+    html! { strong class={ "v " (word) } { (word) } }
+}
+
+fn command(command: &str) -> Markup {
+    let whole = text::escape(command);
+    html! {
+        @if text::width(&whole) > COMMAND { "too long to show; audit -o json has it" }
+        @else { code.command { (whole.as_ref()) } }
+    }
+}
+
+fn in_a_row(group: &Group<'_>, workload: Option<Row<'_>>) -> Markup {
+    let rules: Vec<String> = group
+        .findings
+        .iter()
+        .map(|finding| format!("{} ({})", finding.rule.code(), words::severity(finding.severity)))
+        .collect();
+    html! {
+        tr id=[workload.map(|(place, ..)| anchor(place))] {
+            th scope="row" {
+                (title(group, workload))
+            }
+            td { (sentence(&rules.join(", "))) }
+        }
+    }
+}

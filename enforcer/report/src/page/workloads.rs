@@ -1,0 +1,193 @@
+//! Every workload, in groups by the node of its CPUs, worst first in each.
+//!
+//! One table with a body per group, so that it reads in order without a script; with it, it can be sorted
+//! over all groups and filtered. Columns that hold sizes or shares carry the exact number for that, because
+//! the text is rounded.
+//!
+//! Thousands of rows have to stay light: a row is its cells, a link and nothing more (a test counts), and on
+//! a screen `page.css` lays rows out as boxes of their own, so that a browser skips those that are out of
+//! sight. That takes the meaning of a table from them in some browsers; the roles give it back.
+
+use std::{cmp::Reverse, collections::BTreeMap, fmt};
+
+use enforcer_core::{
+    audit::{Audit, AuditedWorkload, Verdict},
+    id::NodeId,
+    model::TrafficSource,
+    topology::Locality,
+};
+use maud::{Markup, html};
+
+use super::{
+    called,
+    residency::{self, Memory},
+    tall,
+};
+use crate::{apart::apart_in, text, units, words};
+
+/// Columns of a path in a tooltip.
+const PATH: usize = 120;
+
+/// Titles, and how the script sorts by them.
+const COLUMNS: [(&str, &str); 9] = [
+    ("Workload", "text"),
+    ("Verdict", "number"),
+    ("Kind", "text"),
+    ("Owner", "text"),
+    ("CPUs", "text"),
+    ("Nodes", "text"),
+    ("Memory by node", "number"),
+    ("Remote residency", "number"),
+    ("Remote traffic", "number"),
+];
+
+/// Where a workload's CPUs are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Home {
+    One(NodeId),
+    Several,
+    Unknown,
+}
+
+impl Home {
+    fn of(workload: &AuditedWorkload) -> Self {
+        match workload.numa_nodes.first() {
+            Some(node) if workload.numa_nodes.len() == 1 => Self::One(node),
+            Some(_) => Self::Several,
+            None => Self::Unknown,
+        }
+    }
+}
+
+impl fmt::Display for Home {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::One(node) => write!(f, "node {node}"),
+            Self::Several => f.write_str("several nodes"),
+            Self::Unknown => f.write_str("node unknown"),
+        }
+    }
+}
+
+/// A workload with its place in the audit, which its row is known by.
+type Row<'a> = (usize, &'a AuditedWorkload);
+
+pub(super) fn table(audit: &Audit) -> Markup {
+    if audit.workloads.is_empty() {
+        return html! { p { "No workload to show." } };
+    }
+    let locality = Locality::new(&audit.topology);
+    let apart = apart_in(&audit.workloads);
+    let behind = |place: &usize| apart.get(*place).and_then(Option::as_deref);
+    let mut groups: BTreeMap<Home, Vec<Row<'_>>> = BTreeMap::new();
+    for (place, workload) in audit.workloads.iter().enumerate() {
+        groups.entry(Home::of(workload)).or_default().push((place, workload));
+    }
+    for rows in groups.values_mut() {
+        rows.sort_by_key(|(place, workload)| (Reverse(words::rank(workload.verdict)), *place));
+    }
+    html! {
+        p { "Residency is where the memory is, traffic is what is accessed." }
+        (residency::legend())
+        (controls())
+        (tall("Workloads", &html! {
+            table id="workloads" role="table" {
+                caption role="caption" { "Workloads by the node of their CPUs, worst first" }
+                thead role="rowgroup" { tr role="row" {
+                    @for (title, sorts) in COLUMNS {
+                        th scope="col" role="columnheader" data-sorts=(sorts) { (title) }
+                    }
+                } }
+                @for (home, rows) in &groups {
+                    tbody role="rowgroup" {
+                        tr.group role="row" {
+                            th scope="rowgroup" role="rowheader" colspan=(COLUMNS.len()) {
+                                (heading(*home, rows, &locality))
+                            }
+                        }
+                        @for (place, workload) in rows { (row(*place, workload, behind(place), &locality)) }
+                    }
+                }
+            }
+        }))
+    }
+}
+
+/// Hidden until the script shows that it runs.
+fn controls() -> Markup {
+    let verdicts =
+        [Verdict::Misaligned, Verdict::Partial, Verdict::Unknown, Verdict::Aligned].map(words::verdict);
+    html! {
+        div id="controls" role="search" aria-label="Workloads" hidden {
+            label for="filter" { "Filter by name " }
+            input id="filter" type="search" autocomplete="off" spellcheck="false" aria-controls="workloads";
+            label for="verdict" { " verdict " }
+            select id="verdict" aria-controls="workloads" {
+                option value="" { "any" }
+                @for verdict in verdicts { option value=(verdict) { (verdict) } }
+            }
+            button id="regroup" type="button" { "Group by node" }
+            p id="shown" role="status" {}
+        }
+    }
+}
+
+/// `node 1: 12 workloads, 1 misaligned, 11 aligned; 38 GiB`.
+fn heading(home: Home, rows: &[Row<'_>], locality: &Locality) -> String {
+    let mut counts: BTreeMap<Reverse<u8>, (usize, Verdict)> = BTreeMap::new();
+    for (_, workload) in rows {
+        counts.entry(Reverse(words::rank(workload.verdict))).or_insert((0, workload.verdict)).0 += 1;
+    }
+    let counts: Vec<String> =
+        counts.values().map(|(number, of)| format!("{number} {}", words::verdict(*of))).collect();
+    let memory = rows.iter().filter_map(|(_, workload)| Memory::of(workload, locality));
+    let bytes = memory.map(|memory| memory.total()).fold(0, u64::saturating_add);
+    let total = units::count(rows.len(), "workload");
+    format!("{home}: {total}, {}; {}", counts.join(", "), units::bytes(bytes))
+}
+
+fn row(place: usize, workload: &AuditedWorkload, behind: Option<&str>, locality: &Locality) -> Markup {
+    let verdict = words::verdict(workload.verdict);
+    let path = text::fit(workload.cgroup.as_str(), PATH);
+    let share = |share: Option<f64>| share.map(|share| format!("{share:.4}"));
+    let traffic = workload.traffic.as_ref();
+    let memory = Memory::of(workload, locality);
+    html! {
+        tr role="row" id={ "w" (place) } data-verdict=(verdict) {
+            th scope="row" role="rowheader" title=(path) { (called(workload, behind)) }
+            td role="cell" data-n=(words::rank(workload.verdict)) {
+                (verdict)
+                @if !workload.findings.is_empty() {
+                    ", " a href={ "#" (super::findings::anchor(place)) } {
+                        (units::count(workload.findings.len(), "finding"))
+                    }
+                }
+            }
+            td role="cell" { (words::origin(&workload.origin)) }
+            td role="cell" { (words::owner(workload)) }
+            td role="cell" { (workload.cpus.as_ref().map_or_else(|| "?".into(), |cpus| units::ids(cpus, 24))) }
+            td role="cell" { (units::ids(&workload.numa_nodes, 16)) }
+            td role="cell" class=[memory.as_ref().and_then(Memory::bar)] data-n=[memory.as_ref().map(Memory::total)] {
+                (memory.map_or_else(|| "?".into(), |memory| memory.in_words()))
+            }
+            td role="cell" data-n=[share(workload.remote_residency)] {
+                (workload.remote_residency.map_or_else(|| "?".into(), units::percent))
+            }
+            td role="cell" data-n=[share(traffic.map(|traffic| traffic.remote_ratio))] {
+                @match traffic {
+                    Some(traffic) => { (units::percent(traffic.remote_ratio)) " " (source(traffic.source)) }
+                    None => { "n/a" }
+                }
+            }
+        }
+    }
+}
+
+/// What a figure was computed from, in a word.
+const fn source(source: TrafficSource) -> &'static str {
+    match source {
+        TrafficSource::Placement => "estimated",
+        TrafficSource::HintFaults => "by faults",
+        TrafficSource::Hardware => "measured",
+    }
+}

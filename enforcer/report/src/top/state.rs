@@ -1,0 +1,320 @@
+//! What is shown, and how it changes: one event after another, nothing else.
+//!
+//! The selection is a workload and not a row: it stays with it when the order changes, and goes to the row's
+//! next one when it has ended. On the first row it is whoever is worst. Bounded: one report, one history
+//! ([`Histories`]), a filter of some characters.
+
+use std::time::Duration;
+
+use super::{
+    action::Action,
+    event::{Event, Feed, Key},
+    history::Histories,
+    layout::Layout,
+    order::{Sort, matches},
+    pages,
+    report::{self, TopReport, Turn, Workload},
+};
+use crate::apart::{Named, apart};
+
+/// Characters of a filter.
+const LONGEST_FILTER: usize = 64;
+/// How long it is said that somebody answers again.
+const NEWS: Duration = Duration::from_secs(10);
+
+/// What fills the screen below the head.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum View {
+    /// Nodes, workloads, actions.
+    #[default]
+    Main,
+    /// All nodes.
+    Nodes,
+    /// All actions, with their reasons.
+    Actions,
+    /// What is missing.
+    Degraded,
+    /// The selected workload.
+    Workload,
+    /// The keys.
+    Help,
+}
+
+/// Everything that is shown is a function of this.
+#[derive(Debug, Clone, Default)]
+pub struct State {
+    pub(super) size: (u16, u16),
+    pub(super) view: View,
+    pub(super) sort: Sort,
+    pub(super) filter: String,
+    /// The filter is being typed.
+    pub(super) typing: bool,
+    pub(super) report: Option<TopReport>,
+    pub(super) feed: Option<Feed>,
+    /// Since when nobody tells anything, and why.
+    pub(super) silent: Option<(Duration, String)>,
+    /// What stands behind the names of the workloads that others have, too.
+    behind: Vec<Option<String>>,
+    /// Indices of the workloads that are shown, in their order.
+    pub(super) order: Vec<usize>,
+    /// Which of them is selected, and which is the first on the screen.
+    pub(super) selected: usize,
+    pub(super) first: usize,
+    /// Workload of the selection, and of the view of one.
+    pub(super) key: Option<report::Key>,
+    /// First line of a page.
+    pub(super) scroll: usize,
+    pub(super) histories: Histories,
+    /// When the report came, and what is news about who tells it.
+    told: Duration,
+    news: Option<(Duration, String)>,
+    now: Duration,
+    ended: bool,
+}
+
+impl State {
+    /// Nothing was told yet.
+    pub fn new(size: (u16, u16), sort: Sort, filter: &str) -> Self {
+        let filter = filter.chars().take(LONGEST_FILTER).collect();
+        Self { size, sort, filter, ..Self::default() }
+    }
+
+    /// Is it over?
+    pub fn has_ended(&self) -> bool {
+        self.ended
+    }
+
+    /// What was told last.
+    pub fn report(&self) -> Option<&TopReport> {
+        self.report.as_ref()
+    }
+
+    /// Workloads that are shown.
+    pub fn shown(&self) -> usize {
+        self.order.len()
+    }
+
+    /// Takes an event at `now`, a time since any beginning.
+    pub fn update(&mut self, event: Event, now: Duration) {
+        self.now = now;
+        match event {
+            Event::Key(key) => self.press(key),
+            Event::Resized(width, height) => self.size = (width, height),
+            Event::Second => {}
+            Event::Told(feed, report) => self.hear(feed, *report),
+            Event::Silent(reason) => {
+                let since = self.silent.take().map_or(now, |(since, _)| since);
+                self.silent = Some((since, reason));
+            }
+            Event::End => self.ended = true,
+        }
+        self.settle();
+    }
+
+    fn hear(&mut self, feed: Feed, report: TopReport) {
+        let before = self.report.as_ref().map(|before| before.pid);
+        let another = before.is_some_and(|pid| pid != report.pid);
+        let news = match &feed {
+            Feed::Daemon if another => Some("another daemon answers now".to_owned()),
+            Feed::Daemon if self.silent.is_some() && before.is_some() => {
+                Some("the daemon answers again".to_owned())
+            }
+            _ => None,
+        };
+        if let Some(news) = news {
+            self.news = Some((self.now, news));
+        }
+        if let Some(turn) = &report.turn {
+            self.histories.add(report.pid, turn);
+        }
+        (self.silent, self.told, self.feed) = (None, self.now, Some(feed));
+        self.behind = report.turn.as_ref().map_or_else(Vec::new, |turn| {
+            let each = turn.workloads.iter();
+            apart(each.map(|one| Named { name: &one.name, cgroup: &one.cgroup, origin: &one.origin }))
+        });
+        self.report = Some(report);
+        self.arrange();
+    }
+
+    /// The turn that was told last.
+    pub(super) fn turn(&self) -> Option<&Turn> {
+        self.report.as_ref()?.turn.as_ref()
+    }
+
+    /// Seconds since the turn that is shown began.
+    pub(super) fn age_seconds(&self) -> Option<u64> {
+        let since = self.now.saturating_sub(self.told).as_secs();
+        Some(self.turn()?.age_seconds.saturating_add(since))
+    }
+
+    /// The clock of who tells, in milliseconds since 1970.
+    pub(super) fn unix_ms(&self) -> u64 {
+        let since = u64::try_from(self.now.saturating_sub(self.told).as_millis()).unwrap_or(u64::MAX);
+        self.report.as_ref().map_or(0, |report| report.now_unix_ms.saturating_add(since))
+    }
+
+    /// For how many seconds nobody told anything, and why.
+    pub(super) fn silence(&self) -> Option<(u64, &str)> {
+        let (since, reason) = self.silent.as_ref()?;
+        Some((self.now.saturating_sub(*since).as_secs(), reason))
+    }
+
+    /// What is new about who tells.
+    pub(super) fn news(&self) -> Option<&str> {
+        let (at, news) = self.news.as_ref()?;
+        (self.now.saturating_sub(*at) < NEWS).then_some(news)
+    }
+
+    /// Workloads that are shown, in their order, from the first on the screen on, with what they are called.
+    pub(super) fn on_screen(&self) -> impl Iterator<Item = (usize, &Workload, String)> {
+        let workloads = self.turn().map_or(&[][..], |turn| &turn.workloads);
+        let from_first = self.order.iter().enumerate().skip(self.first);
+        from_first.filter_map(|(row, index)| {
+            let workload = workloads.get(*index)?;
+            Some((row, workload, called(&workload.name, self.behind.get(*index).and_then(Option::as_deref))))
+        })
+    }
+
+    /// What the workload of an action is called; one that is gone or that nobody told of has its name alone.
+    pub(super) fn called(&self, action: &Action) -> String {
+        let workloads = self.turn().map_or(&[][..], |turn| &turn.workloads);
+        let mut several =
+            self.behind.iter().zip(workloads).filter_map(|(behind, one)| Some((behind.as_deref()?, one)));
+        let is_it =
+            |one: &Workload| action.cgroup.as_ref() == Some(&one.cgroup) && one.name == action.workload;
+        let behind = several.find(|(_, one)| is_it(one)).map(|(behind, _)| behind);
+        called(&action.workload, behind)
+    }
+
+    /// The workload of the details.
+    pub(super) fn workload(&self) -> Option<&Workload> {
+        let key = self.key.as_ref()?;
+        self.turn()?.workloads.iter().find(|one| one.key() == *key)
+    }
+
+    pub(super) fn layout(&self) -> Layout {
+        let nodes = self.turn().map_or(0, |turn| turn.nodes.len());
+        let actions = self.report.as_ref().map_or(0, |report| report.actions.len());
+        Layout::new(self.size.1, nodes, actions)
+    }
+
+    fn press(&mut self, key: Key) {
+        match key {
+            Key::Interrupt => self.ended = true,
+            key if self.typing => self.type_filter(key),
+            Key::Char('q') if self.view == View::Main => self.ended = true,
+            Key::Char('q') | Key::Escape if self.view != View::Main => self.show(View::Main),
+            Key::Escape => self.filter_by(String::new()),
+            Key::Char('n') => self.toggle(View::Nodes),
+            Key::Char('a') => self.toggle(View::Actions),
+            Key::Char('d') => self.toggle(View::Degraded),
+            Key::Char('?' | 'h') => self.toggle(View::Help),
+            Key::Up | Key::Char('k') => self.go(|at, _| at.saturating_sub(1)),
+            Key::Down | Key::Char('j') => self.go(|at, _| at.saturating_add(1)),
+            Key::PageUp => self.go(usize::saturating_sub),
+            Key::PageDown | Key::Char(' ') => self.go(usize::saturating_add),
+            Key::Home | Key::Char('g') => self.go(|_, _| 0),
+            Key::End | Key::Char('G') => self.go(|_, _| usize::MAX),
+            _ if self.view != View::Main => {}
+            Key::Enter if self.key.is_some() => self.show(View::Workload),
+            Key::Char('/') => self.typing = true,
+            Key::Char('s') => self.sort_by(self.sort.next()),
+            Key::Char('t') => self.sort_by(Sort::Traffic),
+            Key::Char('b') => self.sort_by(Sort::Bytes),
+            Key::Char('m') => self.sort_by(Sort::Migrations),
+            _ => {}
+        }
+    }
+
+    fn type_filter(&mut self, key: Key) {
+        let mut filter = self.filter.clone();
+        match key {
+            Key::Enter => self.typing = false,
+            Key::Escape => {
+                self.typing = false;
+                self.filter_by(String::new());
+            }
+            Key::Backspace => {
+                filter.pop();
+                self.filter_by(filter);
+            }
+            Key::Char(c) if filter.chars().count() < LONGEST_FILTER && !c.is_control() => {
+                filter.push(c);
+                self.filter_by(filter);
+            }
+            _ => {}
+        }
+    }
+
+    fn show(&mut self, view: View) {
+        (self.view, self.scroll) = (view, 0);
+        if view == View::Main {
+            self.key = self.at(self.selected);
+        }
+    }
+
+    fn toggle(&mut self, view: View) {
+        self.show(if self.view == view { View::Main } else { view });
+    }
+
+    fn sort_by(&mut self, sort: Sort) {
+        self.sort = sort;
+        self.arrange();
+    }
+
+    fn filter_by(&mut self, filter: String) {
+        self.filter = filter;
+        self.arrange();
+    }
+
+    /// `to` is told where it is and how many fit on the screen.
+    fn go(&mut self, to: impl Fn(usize, usize) -> usize) {
+        if self.view == View::Main {
+            self.selected = to(self.selected, self.rows().max(1)).min(self.order.len().saturating_sub(1));
+            self.key = self.at(self.selected);
+        } else {
+            self.scroll = to(self.scroll, usize::from(Layout::page(self.size.1).count).max(1));
+        }
+    }
+
+    /// Rows of workloads on the screen.
+    fn rows(&self) -> usize {
+        usize::from(self.layout().workloads.count).saturating_sub(1)
+    }
+
+    fn at(&self, row: usize) -> Option<report::Key> {
+        self.turn()?.workloads.get(*self.order.get(row)?).map(Workload::key)
+    }
+
+    /// Puts the workloads in order, and the selection where its workload is.
+    fn arrange(&mut self) {
+        let workloads = self.turn().map_or(&[][..], |turn| &turn.workloads);
+        let mut order = self.sort.order(workloads);
+        order.retain(|index| workloads.get(*index).is_some_and(|one| matches(one, &self.filter)));
+        let is_selected = |index: &usize| workloads.get(*index).map(Workload::key) == self.key;
+        let found = if self.selected > 0 { order.iter().position(is_selected) } else { None };
+        self.order = order;
+        self.selected = found.unwrap_or(self.selected).min(self.order.len().saturating_sub(1));
+        // The details stay with the one that they are about, also when it has gone.
+        if self.view != View::Workload {
+            self.key = self.at(self.selected);
+        }
+    }
+
+    /// Keeps what is selected, or scrolled to, on the screen.
+    fn settle(&mut self) {
+        let rows = self.rows().max(1);
+        let last = self.order.len().saturating_sub(rows);
+        let least = (self.selected + 1).saturating_sub(rows);
+        self.first = self.first.clamp(least, self.selected.max(least)).min(last);
+        if self.view != View::Main {
+            let page = usize::from(Layout::page(self.size.1).count);
+            self.scroll = self.scroll.min(pages::lines(self).len().saturating_sub(page));
+        }
+    }
+}
+
+/// A name, and what stands behind it where others have it, too.
+fn called(name: &str, behind: Option<&str>) -> String {
+    behind.map_or_else(|| name.to_owned(), |behind| format!("{name} ({behind})"))
+}
