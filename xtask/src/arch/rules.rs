@@ -235,7 +235,11 @@ mod tests {
                 "use crate::{\n    host,\n    enforce::{\n        Journal,\n    },\n};",
                 "stages-are-strangers",
             ),
-            ("enforcer/src/observe/node.rs", "pub(crate) use crate::{host, enforce};", "stages-are-strangers"),
+            (
+                "enforcer/src/observe/node.rs",
+                "pub(crate) use crate::{host, enforce};",
+                "stages-are-strangers",
+            ),
             ("enforcer/src/observe/x.rs", "use crate::{engine::Look};", "stages-are-strangers"),
             ("enforcer/src/engine.rs", "use prometheus::Registry;", "one-owner-per-dependency"),
             ("enforcer/src/engine.rs", "use prometheus;", "one-owner-per-dependency"),
