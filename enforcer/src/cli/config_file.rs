@@ -23,8 +23,8 @@ pub(super) fn tell(Configured { policy, notes }: Configured) -> Policy {
     policy
 }
 
-/// Tells on standard error what entries want that this machine does not have, and which of them match nothing.
-/// Those that name pods are left out of the latter: only a container runtime knows these names.
+/// Tells on standard error what entries want that this machine does not have, and which of them match
+/// nothing. Those that name pods are left out of the latter: only a container runtime knows these names.
 pub(super) fn tell_of_entries(policy: &Policy, machine: &Topology, entries: &[Entry]) {
     for (position, (rule, entry)) in policy.workloads.iter().zip(entries).enumerate() {
         let name = &rule.name;
