@@ -107,17 +107,17 @@ fn swept(path: &str) -> String {
 fn pages_that_no_write_moves_are_brought_by_their_processes() {
     let narrow = || {
         let scene = above(two(), "/box", "0-7", "0").workload("/box/db", "0-1", "0");
-        scene.memory("/box/db", &[(1, 8192, 0)])
+        Box::new(scene.memory("/box/db", &[(1, 8192, 0)]))
     };
-    let older = |mut scene: Scene| {
+    let older = |mut scene: Box<Scene>| {
         scene.now.settings.cpuset_moves_pages = Some(false);
         scene
     };
     let wide = |mems: &str| {
         let scene = two().workload("/other", "4-7", "1").workload("/a", "0-1", mems);
-        scene.memory("/a", &[(1, 8192, 0)])
+        Box::new(scene.memory("/a", &[(1, 8192, 0)]))
     };
-    let v1 = |mut scene: Scene| {
+    let v1 = |mut scene: Box<Scene>| {
         scene.now.cpuset_v1 = true;
         scene
     };

@@ -106,7 +106,7 @@ impl Room {
         let amount = |value: u64| match units.get(&self.resource) {
             _ if self.unknown => "unknown".to_owned(),
             Some(unit) => unit.show(value),
-            None if self.milli && value % 1000 != 0 => format!("{value}m"),
+            None if self.milli && !value.is_multiple_of(1000) => format!("{value}m"),
             None if self.milli => (value / 1000).to_string(),
             None => value.to_string(),
         };
