@@ -117,7 +117,9 @@ pub fn apply_plan_beside(plan: &Plan, actuator: &mut dyn Actuator, settled: &dyn
                 ended.insert(cgroup, "the cgroup has ended".to_owned());
             }
             Next::RollBack => {
-                let failed = Failed { index, because: format!("step {} failed", index + 1) };
+                let group = plan.groups.iter().find(|group| group.contains(cgroup));
+                let group = group.map_or_else(|| [cgroup].into(), |group| group.iter().collect());
+                let failed = Failed { index, because: format!("step {} failed", index + 1), group };
                 let undo = std::mem::take(&mut progress.undo);
                 left.extend(roll_back(undo, &failed, actuator, settled, &mut outcomes));
                 progress.failed = Some(failed.because);

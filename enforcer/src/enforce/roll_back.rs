@@ -4,7 +4,8 @@
 //! them given away already: what a file held before its step is then no place to go back to. Idea: before
 //! anything is taken back it is asked what is settled by now. A workload is *kept*, with all that was written
 //! of it, where something newer is settled of it, or where the CPUs that it had are exclusive to a workload
-//! that is not taken back with it; of one that is kept the others of the group keep away in turn.
+//! that is not taken back with it; of one that is kept the others of the group keep away in turn. What the plan
+//! was to give to one of the group that was not begun is exclusive to none.
 //!
 //! Invariant: no write is taken back onto CPUs that are exclusive to another workload. A workload that is
 //! kept has the CPUs and memory nodes that it was given, which every prefix of a plan's steps may leave it.
@@ -30,24 +31,26 @@ use super::{
 pub(super) const OVERTAKEN: &str = "a container runtime was told something newer";
 
 /// The step because of which others are taken back.
-pub(super) struct Failed {
+pub(super) struct Failed<'plan> {
     /// In the outcomes.
     pub index: usize,
     /// For the outcomes of the others.
     pub because: String,
+    /// The workload of the step and those that are carried out with it or not at all, begun or not.
+    pub group: BTreeSet<&'plan CgroupPath>,
 }
 
 /// Takes writes back, last first, but for those of workloads that are kept. Returns which of these are to be
 /// gone on with: those of which something newer is settled. The failed step keeps its own outcome.
 pub(super) fn roll_back(
     undo: Vec<(usize, Undo)>,
-    failed: &Failed,
+    failed: &Failed<'_>,
     actuator: &mut dyn Actuator,
     settled: &dyn Settled,
     outcomes: &mut [Outcome],
 ) -> BTreeSet<CgroupPath> {
     let mut overtaken = BTreeSet::new();
-    let mut kept = kept(&undo, settled);
+    let mut kept = kept(&undo, &failed.group, settled);
     for (index, undo) in undo.into_iter().rev() {
         let cgroup = &undo.key.cgroup;
         let is_failed = index == failed.index;
@@ -83,17 +86,17 @@ pub(super) fn roll_back(
     overtaken
 }
 
-/// Workloads that are not taken back, and why.
-fn kept(undo: &[(usize, Undo)], settled: &dyn Settled) -> BTreeMap<CgroupPath, String> {
-    let mut back: BTreeSet<&CgroupPath> = undo.iter().map(|(_, undo)| &undo.key.cgroup).collect();
-    let mut kept = BTreeMap::new();
-    for cgroup in std::mem::take(&mut back) {
-        if settled.is_overtaken(cgroup) {
-            kept.insert(cgroup.clone(), OVERTAKEN.to_owned());
-        } else {
-            back.insert(cgroup);
-        }
-    }
+/// Workloads that are not taken back, and why. One of the group that was not begun has what it had, whatever
+/// the allocations say.
+fn kept(
+    undo: &[(usize, Undo)],
+    group: &BTreeSet<&CgroupPath>,
+    settled: &dyn Settled,
+) -> BTreeMap<CgroupPath, String> {
+    let (overtaken, mut back): (BTreeSet<&CgroupPath>, BTreeSet<&CgroupPath>) =
+        group.iter().copied().partition(|cgroup| settled.is_overtaken(cgroup));
+    let mut kept: BTreeMap<CgroupPath, String> =
+        overtaken.into_iter().map(|cgroup| (cgroup.clone(), OVERTAKEN.to_owned())).collect();
     let cpus_before =
         |undo: &Undo| (undo.key.file == CpusetFile::Cpus).then(|| undo.before.trim().parse().ok());
     let had: Vec<(&CgroupPath, Option<CpuSet>)> = undo

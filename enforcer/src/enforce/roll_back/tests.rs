@@ -49,6 +49,8 @@ proptest! {
         // Each CPU is exclusive to one of the group, to an outsider, or to none.
         owners in prop::collection::vec(0usize..6, 8),
         before in prop::collection::vec(1u8.., 4),
+        // Of the group, those whose steps were carried out before one failed.
+        begun in 1usize..=4,
     ) {
         let owned_by = |owner: usize| -> u8 {
             (0..8).filter(|cpu| owners[*cpu] == owner).fold(0, |bits, cpu| bits | (1 << cpu))
@@ -62,13 +64,16 @@ proptest! {
         let undo: Vec<_> = paths
             .iter()
             .enumerate()
+            .take(begun)
             .map(|(at, path)| {
                 let key = EntryKey { cgroup: path.clone(), file: CpusetFile::Cpus, inode: 1 };
                 (at, Undo { key, before: cpus_of(before[at]).to_string() })
             })
             .collect();
-        let mut files = Files(given.clone());
-        let failed = Failed { index: 4, because: "step 5 failed".into() };
+        let has = |at: usize| if at < begun { given[&paths[at]].clone() } else { cpus_of(before[at]) };
+        let mut files = Files(paths.iter().enumerate().map(|(at, path)| (path.clone(), has(at))).collect());
+        let failed =
+            Failed { index: 4, because: "step 5 failed".into(), group: paths.iter().collect() };
         let mut outcomes: Vec<Outcome> = GROUP
             .iter()
             .map(|path| {
@@ -86,13 +91,16 @@ proptest! {
                 continue;
             }
             prop_assert_eq!(set_to, &cpus_of(before[at]));
+            if at >= begun {
+                continue;
+            }
             prop_assert!(set_to.is_disjoint(&cpus_of(outsider)));
             for other in (0..4).filter(|other| *other != at && is_kept(*other)) {
                 prop_assert!(set_to.is_disjoint(&given[&paths[other]]), "{:?}", outcomes);
             }
         }
         // Without the outsider the group returns as a whole.
-        if before.iter().all(|bits| bits & outsider == 0) {
+        if before.iter().take(begun).all(|bits| bits & outsider == 0) {
             prop_assert!((0..4).all(|at| !is_kept(at)), "{:?}", outcomes);
         }
     }
