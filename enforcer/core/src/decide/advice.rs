@@ -337,11 +337,13 @@ impl<'a> Asked<'a> {
             let cgroup = &self.workload.cgroup;
             format!("its cgroup {cgroup} bounds it")
         });
-        // Without the name that the reason has among pods: advice is for any workload.
-        let text = rejection.to_string();
-        let words = text.strip_prefix(rejection.reason.as_str()).and_then(|rest| rest.strip_prefix(": "));
-        let why = words.unwrap_or(&text).to_owned();
-        let parts = [Some(why), above.clone(), beside.clone(), self.earlier.cpus_in_words(), within];
+        let parts = [
+            Some(rejection.to_string()),
+            above.clone(),
+            beside.clone(),
+            self.earlier.cpus_in_words(),
+            within,
+        ];
         let reason = parts.into_iter().flatten().collect::<Vec<_>>().join("; ");
         let unbounded = CgroupRequest { bounds: None, ..request.clone() };
         let fits_nowhere = || {

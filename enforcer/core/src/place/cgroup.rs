@@ -16,12 +16,13 @@ use std::collections::BTreeMap;
 
 use super::{
     Allocations, ContainerRequest, CpuClass, Grant, Holder, Inventory, MemoryPriority, MemoryResource,
-    PodName, PodRequest, Rejection, Resources, Shortage, Trace, Wishes, admission,
+    PodName, PodRequest, Reason, Rejection, Resources, Shortage, Trace, Wishes, admission,
     hints::HintsEngine,
     memory::ZoneAccount,
     pools::{Documents, PoolsEngine},
     rejection::units_of,
     room::{Room, would_fit},
+    taken,
 };
 use crate::{
     id::NodeId,
@@ -241,10 +242,9 @@ impl CgroupRequest<'_> {
         let holder = Holder::cgroup(self.cgroup);
         let had_none = allocations.get(&holder).is_none();
         let admit = if had_none { admission::admit } else { admission::resize };
-        let own = inventory.exclusive_cpus(self.class() == Some(DeclaredClass::Isolated));
-        let free = self.open_cpus(inventory).intersection(&own).difference(&allocations.exclusive_cpus());
+        let free = self.may_be_its_own(inventory).difference(&allocations.exclusive_cpus());
         admit(inventory, &self.settings(), allocations, &pod, trace)
-            .map_err(|rejection| self.explained(inventory, rejection))?;
+            .map_err(|rejection| self.explained(inventory, allocations, rejection).outside_pods())?;
         let mut grant = allocations.get(&holder).cloned().unwrap_or_default();
         if self.is_usual() {
             // What it was given before counts more than what it has.
@@ -355,6 +355,12 @@ impl CgroupRequest<'_> {
         self.allowed_cpus(inventory).difference(&self.avoids)
     }
 
+    /// Of these, the CPUs that may be had exclusively.
+    fn may_be_its_own(&self, inventory: &Inventory) -> CpuSet {
+        let own = inventory.exclusive_cpus(self.class() == Some(DeclaredClass::Isolated));
+        self.open_cpus(inventory).intersection(&own)
+    }
+
     /// Nodes that it may use: memory nodes near which its memory could be had now, and CPU nodes without
     /// memory of their own that they are local to.
     fn allowed_nodes(&self, inventory: &Inventory) -> NodeSet {
@@ -447,7 +453,7 @@ impl CgroupRequest<'_> {
     }
 
     /// Says what the engine cannot know: which bound left no node, and where memory is short just now.
-    fn explained(&self, inventory: &Inventory, rejection: Rejection) -> Rejection {
+    fn explained(&self, inventory: &Inventory, allocations: &Allocations, rejection: Rejection) -> Rejection {
         let usable = self.usable_nodes(inventory);
         if usable.is_empty() {
             let declared = self.nodes.map(|nodes| format!("numa_nodes of its rule is {nodes}"));
@@ -474,6 +480,12 @@ impl CgroupRequest<'_> {
             Some(Shortage { resource, nodes: zone.clone(), wanted, available })
         });
         let shortages = shortages.collect::<Vec<_>>();
+        // The engine was left no node, so it has counted no CPU either.
+        let rejection = if !zones.is_empty() && shortages.len() == zones.len() {
+            self.without_memory(inventory, allocations, rejection.reason, &zones)
+        } else {
+            rejection
+        };
         let known = zones.values().filter_map(|zone| Some((zone, self.available_on(zone)?)));
         let most = known.max_by_key(|(zone, bytes)| (*bytes, std::cmp::Reverse(zone.first())));
         let room = most.filter(|_| !shortages.is_empty());
@@ -487,11 +499,38 @@ impl CgroupRequest<'_> {
         Rejection {
             shortages: shortages.into_iter().chain(rejection.shortages).collect(),
             fits: (!fits.is_empty()).then(|| fits.join("; ")),
-            container: None,
+            container: rejection.container,
             reason: rejection.reason,
             problem: rejection.problem,
             wording,
         }
+    }
+
+    /// No node has the memory that it needs: CPUs are short as far as no node that it may use has as many.
+    fn without_memory(
+        &self,
+        inventory: &Inventory,
+        allocations: &Allocations,
+        reason: Reason,
+        zones: &BTreeMap<NodeId, NodeSet>,
+    ) -> Rejection {
+        let (holder, wanted) = (Holder::cgroup(self.cgroup), u64::from(self.cpus));
+        let mut free = self.may_be_its_own(inventory);
+        for (_, grant) in allocations.iter().filter(|(other, _)| **other != holder) {
+            free = free.difference(&grant.exclusive);
+        }
+        let nodes: NodeSet = zones.keys().copied().collect();
+        let room = Room::of_cpus(&inventory.machine, &nodes, &free).on_one_node();
+        let short = room.best().filter(|(_, available)| *available < wanted);
+        let short = short.map(|(node, available)| Shortage {
+            resource: "cpu".to_owned(),
+            nodes: NodeSet::from_iter([node]),
+            wanted,
+            available,
+        });
+        let problem = "none of the nodes that it may use has the memory that it needs";
+        let rejection = Rejection::new(reason, problem).short_of(short.into_iter().collect(), &[room]);
+        taken::explained(inventory, allocations, &self.pod(inventory), rejection)
     }
 }
 

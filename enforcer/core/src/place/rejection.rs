@@ -46,6 +46,8 @@ pub(super) struct Wording {
     pub(super) rooms: Box<[Room]>,
     /// Nodes of which it is not known how much memory they have.
     pub(super) unsized_nodes: NodeSet,
+    /// Is it of a workload outside pods? The names of reasons are words of clusters, and are not told of it.
+    pub(super) is_outside_pods: bool,
 }
 
 /// Kinds of rejections.
@@ -105,6 +107,14 @@ impl Rejection {
             self.fits = Some(fits.replace(&before, &now));
         }
         self.wording.unsized_nodes = nodes;
+        self
+    }
+
+    /// The same, of a workload outside pods.
+    #[must_use]
+    pub(super) fn outside_pods(mut self) -> Self {
+        self.container = None;
+        self.wording.is_outside_pods = true;
         self
     }
 
@@ -172,7 +182,9 @@ impl Reason {
 
 impl fmt::Display for Rejection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: ", self.reason.as_str())?;
+        if !self.wording.is_outside_pods {
+            write!(f, "{}: ", self.reason.as_str())?;
+        }
         if let Some(container) = &self.container {
             write!(f, "container {}: ", crate::workload::printable(container))?;
         }

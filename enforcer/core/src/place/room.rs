@@ -77,6 +77,11 @@ impl Room {
         Self { all, ..self }
     }
 
+    /// The node that has most, and what that has.
+    pub(super) const fn best(&self) -> Option<(NodeId, u64)> {
+        self.one
+    }
+
     /// The largest amount that it tells, and of what.
     pub(super) fn largest(&self) -> (String, u64) {
         let amounts = [self.one.map(|(_, amount)| amount), self.all.as_ref().map(|(_, amount)| *amount)];

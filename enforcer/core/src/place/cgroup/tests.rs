@@ -216,6 +216,63 @@ fn memory_is_what_can_be_had_now_and_what_was_not_promised() {
 }
 
 #[test]
+fn cpus_are_counted_where_they_are_when_no_node_has_the_memory() {
+    let path = path();
+    let available_bytes = BTreeMap::from([(NodeId(0), 7 * GIB), (NodeId(1), 6 * GIB)]);
+    let of = |cpus: u32, nodes: Option<&NodeSet>, others: &[(&str, &str, u32, u64)]| {
+        let memory_bytes = Some(20 * GIB);
+        let available_bytes = available_bytes.clone();
+        let request = CgroupRequest { memory_bytes, available_bytes, nodes, ..request(&path, cpus) };
+        place(&machine(), &given(others), &request)
+    };
+    let problem = "none of the nodes that it may use has the memory that it needs";
+    let both = "7 GiB of 20 GiB memory on node 0, 6 GiB of 20 GiB memory on node 1";
+    let memory = "at most 7 GiB memory on node 0 would fit";
+    for (cpus, others, short, room) in [
+        (3, &[][..], "", "8 cpu on node 0"),
+        (8, &[], "", "8 cpu on node 0"),
+        (200, &[], ", 8 of 200 cpu on node 0", "8 cpu on node 0"),
+        (
+            8,
+            &[("/b", "0-3", 0, 0), ("/c", "4", 1, 0)],
+            ", 7 of 8 cpu on node 1 (CPU 4 exclusive to /c)",
+            "7 cpu on node 1",
+        ),
+        (
+            1,
+            &[("/b", "0-15", 0, 0)],
+            ", 0 of 1 cpu on node 0 (CPUs 0-3,8-11 exclusive to /b)",
+            "0 cpu on node 0",
+        ),
+        (4, &[("/a", "0-15", 0, 0)], "", "8 cpu on node 0"),
+    ] {
+        let said = of(cpus, None, others);
+        assert_eq!(said, format!("{problem}: {both}{short}; {memory}; at most {room} would fit"));
+    }
+    let said = of(9, Some(&"1".parse().unwrap()), &[]);
+    assert!(said.contains("8 of 9 cpu on node 1") && !said.contains("node 0"), "{said}");
+}
+
+#[test]
+fn reasons_of_pods_are_not_named_outside_pods() {
+    let path = path();
+    let nowhere: NodeSet = "7".parse().unwrap();
+    let memory_bytes = Some(20 * GIB);
+    for request in [
+        request(&path, 9),
+        request(&path, 900),
+        CgroupRequest { nodes: Some(&nowhere), ..request(&path, 1) },
+        CgroupRequest { memory_bytes, ..request(&path, 1) },
+        CgroupRequest { avoids: "0-15".parse().unwrap(), ..request(&path, 1) },
+    ] {
+        for allocations in [Allocations::default(), given(&[("/a", "0", 0, 0)])] {
+            let said = place(&machine(), &allocations, &request);
+            assert!(!said.contains("Error:") && !said.contains("container"), "{said}");
+        }
+    }
+}
+
+#[test]
 fn keep_accepts_only_what_is_valid() {
     let path = path();
     for (cpus, mems, others, kept) in [
