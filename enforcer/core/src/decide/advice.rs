@@ -10,8 +10,11 @@
 //! to another workload before ([`EarlierAdvice`]). Without advice there is an [`Obstacle`] that names what is
 //! in the way. Cost: one placement per workload that is asked for.
 
+mod pages;
+
 use std::{cell::LazyCell, fmt};
 
+pub(in crate::decide) use self::pages::movable;
 use super::{
     Decision, EarlierAdvice, Inputs, RefusalCause, above::Above, available_bytes,
     controller::without_controller, pins,
@@ -20,7 +23,6 @@ use crate::{
     id::NodeId,
     model::{WorkloadModel, nearest_effective},
     place::{Allocations, Bounds, CgroupRequest, Holder, Rejection},
-    sample::NodeBytes,
     self_placement::CpusetWrites,
     set::{CpuSet, NodeSet},
     topology::Locality,
@@ -47,6 +49,8 @@ pub struct Advice {
     pub to: NodeSet,
     /// What keeps some of its CPUs from memory near them all the same.
     pub lacks: Option<Obstacle>,
+    /// Bytes that come to these nodes from others.
+    pub comes: u64,
     /// Page cache that stays on nodes far from its CPUs, and which: it does not follow its readers.
     pub stays: (NodeSet, u64),
 }
@@ -62,6 +66,36 @@ impl Advice {
         let to = self.to.first().filter(|_| !self.swept.is_empty());
         CpusetWrites { cpus, mems, moves: to.map(|to| (self.swept.clone(), to)).into_iter().collect() }
     }
+}
+
+/// Memory nodes near these CPU nodes, for a workload that may have what the cgroups above it leave it: the one
+/// answer for findings and for advice.
+pub fn near_memory(inputs: &Inputs<'_>, workload: &Workload, cpu_nodes: &NodeSet) -> NodeSet {
+    let machine = &inputs.inventory.machine;
+    machine.near_memory_of(cpu_nodes, &allowed_memory(inputs, workload))
+}
+
+/// Ordinary memory nodes that the cgroups above a workload leave it.
+fn allowed_memory(inputs: &Inputs<'_>, workload: &Workload) -> NodeSet {
+    let ordinary = inputs.inventory.machine.ordinary_memory_nodes();
+    let above = bounds(inputs, workload).and_then(|bounds| bounds.mems);
+    above.map_or(ordinary.clone(), |above| ordinary.intersection(&above))
+}
+
+/// What the cgroups above allow; for a process its own cgroup is one of them.
+fn bounds(inputs: &Inputs<'_>, workload: &Workload) -> Option<Bounds> {
+    let cgroup = &workload.cgroup;
+    if !matches!(workload.origin, Origin::Process { .. }) {
+        return Above::of(inputs, cgroup).bounds();
+    }
+    let sample = inputs.sample;
+    let cpus = nearest_effective(sample, cgroup, |cgroup| cgroup.cpus_effective.clone());
+    let mems = nearest_effective(sample, cgroup, |cgroup| cgroup.mems_effective.clone());
+    Some(Bounds {
+        cgroup: cgroup.clone(),
+        cpus: cpus.map(|(_, cpus)| cpus),
+        mems: mems.map(|(_, mems)| mems),
+    })
 }
 
 /// Why nothing can be advised.
@@ -149,6 +183,8 @@ struct Asked<'a> {
     figures: &'a WorkloadModel,
     cpus: &'a CpuSet,
     mems: &'a NodeSet,
+    /// Ordinary memory nodes that the cgroups above leave it.
+    allowed: NodeSet,
     locality: Locality,
 }
 
@@ -175,7 +211,8 @@ impl<'a> Asked<'a> {
         let figures = inputs.model.of(workload).ok_or_else(unknown)?;
         let (cpus, mems) = figures.cpus.as_ref().zip(figures.mems.as_ref()).ok_or_else(unknown)?;
         let locality = Locality::new(&inputs.inventory.machine);
-        Ok(Self { inputs, earlier, workload, figures, cpus, mems, locality })
+        let allowed = allowed_memory(inputs, workload);
+        Ok(Self { inputs, earlier, workload, figures, cpus, mems, allowed, locality })
     }
 
     fn is_process(&self) -> bool {
@@ -195,9 +232,10 @@ impl<'a> Asked<'a> {
         let far = machine.ordinary_memory_nodes().difference(&self.near(&cpu_nodes));
         let bytes = self.figures.bytes_by_node.iter().flatten();
         let mut held_far = bytes.filter(|(node, bytes)| far.contains(**node) && movable(bytes) > 0);
+        let cache_is_near = !self.is_judged_remote(self.stays(&self.near(&cpu_nodes)).1);
         let on_one_node = self.is_pinned() && cpu_nodes.len() == 1;
         let on_gpus = self.mems.is_disjoint(&machine.ordinary_memory_nodes());
-        (on_one_node || on_gpus) && held_far.next().is_none()
+        (on_one_node || on_gpus) && held_far.next().is_none() && cache_is_near
     }
 
     /// Is it pinned beside a GPU that it has memory on? Its CPUs are right then, wherever its other memory
@@ -263,22 +301,6 @@ impl<'a> Asked<'a> {
         held.map(|reason| Obstacle::new(ObstacleKind::Elsewhere, reason)).next()
     }
 
-    /// What the cgroups above allow; for a process its own cgroup is one of them.
-    fn bounds(&self) -> Option<Bounds> {
-        let cgroup = &self.workload.cgroup;
-        if !self.is_process() {
-            return Above::of(self.inputs, cgroup).bounds();
-        }
-        let sample = self.inputs.sample;
-        let cpus = nearest_effective(sample, cgroup, |cgroup| cgroup.cpus_effective.clone());
-        let mems = nearest_effective(sample, cgroup, |cgroup| cgroup.mems_effective.clone());
-        Some(Bounds {
-            cgroup: cgroup.clone(),
-            cpus: cpus.map(|(_, cpus)| cpus),
-            mems: mems.map(|(_, mems)| mems),
-        })
-    }
-
     /// As many CPUs as it has, on one node with all of its memory; all CPUs of that node for a workload that
     /// may run everywhere.
     fn alone_on_a_node(&self, allocations: &Allocations) -> Result<Advice, Obstacle> {
@@ -294,13 +316,14 @@ impl<'a> Asked<'a> {
         let mut held = pins::of_others(inputs, &self.workload.cgroup, self.cpus);
         self.earlier.pin(&mut held, self.cpus, pinned);
         pins::hold(&mut beside, &held);
-        let bounds = self.bounds();
+        let open = self.open_to_its_cache()?;
+        let bounds = bounds(inputs, self.workload);
         let request = CgroupRequest {
             cgroup: &self.workload.cgroup,
             cpus: u32::try_from(count).unwrap_or(u32::MAX),
             memory_bytes: None,
             now: Some(self.figures),
-            nodes: None,
+            nodes: open.as_ref(),
             bounds: bounds.clone(),
             available_bytes: self.earlier.leave_of(available_bytes(inputs.sample, Some(self.figures))),
             avoids: CpuSet::new(),
@@ -311,15 +334,23 @@ impl<'a> Asked<'a> {
             pins::hold(&mut beside, &self.earlier.with_busy(held.clone()));
         }
         let placed = request.place(inputs.inventory, &mut beside);
-        let grant = placed.map_err(|rejection| self.no_node(&request, &rejection, &held))?;
+        let no_node = |rejection: Rejection| {
+            let obstacle = self.no_node(&request, &rejection, &held);
+            // Other nodes may have room, and are kept from it by its page cache.
+            if open.is_some() { self.cache_stays(Some(&obstacle)) } else { obstacle }
+        };
+        let grant = placed.map_err(no_node)?;
         let cpus = if pinned {
             grant.exclusive
         } else {
-            let all = machine.cpus_of(&grant.mems).difference(&inputs.inventory.isolated_cpus);
+            let all = machine
+                .cpus_of(&machine.nodes_of(&grant.exclusive))
+                .difference(&inputs.inventory.isolated_cpus);
             let above = bounds.and_then(|bounds| bounds.cpus);
             above.map_or(all.clone(), |above| all.intersection(&above)).difference(&taken)
         };
-        self.advice(cpus, self.completed(grant.mems)).ok_or_else(|| self.stays_as_it_is())
+        let advice = self.advice(cpus, self.completed(grant.mems)).ok_or_else(|| self.stays_as_it_is())?;
+        if self.leaves_more_remote(&advice) { Err(self.cache_stays(None)) } else { Ok(advice) }
     }
 
     fn no_node(&self, request: &CgroupRequest<'_>, rejection: &Rejection, held: &pins::Pins) -> Obstacle {
@@ -375,7 +406,8 @@ impl<'a> Asked<'a> {
             let reason = if cpu_nodes.len() == 1 { reason.replacen("have", "has", 1) } else { reason };
             return Err(Obstacle::new(ObstacleKind::Machine, reason));
         }
-        let allowed = self.bounds().and_then(|bounds| Some((bounds.cgroup, bounds.mems?)));
+        let allowed =
+            bounds(self.inputs, self.workload).and_then(|bounds| Some((bounds.cgroup, bounds.mems?)));
         let (mems, above) = match &allowed {
             Some((cgroup, mems)) => (wanted.intersection(mems), Some((cgroup, mems))),
             None => (wanted.clone(), None),
@@ -394,16 +426,11 @@ impl<'a> Asked<'a> {
         }
         let to = mems.clone();
         let mems = self.completed(mems);
-        self.has_room(&to, &mems)?;
+        self.has_room(&to)?;
         match self.advice(self.cpus.clone(), mems) {
             Some(advice) => Ok(Advice { lacks, ..advice }),
             None => Err(lacks.unwrap_or_else(|| self.stays_as_it_is())),
         }
-    }
-
-    /// Nodes with ordinary memory that is near these.
-    fn near(&self, cpu_nodes: &NodeSet) -> NodeSet {
-        self.inputs.inventory.machine.near_memory_nodes(cpu_nodes)
     }
 
     /// Memory of GPUs that it may use: it is there for the GPU, and stays allowed.
@@ -415,97 +442,24 @@ impl<'a> Asked<'a> {
     /// GPUs that it may use. Neither is room for what has to come.
     fn completed(&self, mems: NodeSet) -> NodeSet {
         let machine = &self.inputs.inventory.machine;
-        let above = self.bounds().and_then(|bounds| bounds.mems);
-        let allowed = above.unwrap_or_else(|| machine.ordinary_memory_nodes());
-        machine.with_kernel_memory(mems, &allowed).union(&self.of_gpus())
-    }
-
-    /// Could what is outside of `mems` be had on the nodes `to` of them?
-    fn has_room(&self, to: &NodeSet, mems: &NodeSet) -> Result<(), Obstacle> {
-        let to = to.intersection(&self.inputs.inventory.machine.ordinary_memory_nodes());
-        let bytes = self.figures.bytes_by_node.iter().flatten();
-        let comes = bytes
-            .filter(|(node, _)| !mems.contains(**node) && !self.locality.is_gpu(**node))
-            .map(|(_, bytes)| movable(bytes));
-        let comes = comes.fold(0u64, u64::saturating_add);
-        let known: Option<Vec<u64>> =
-            to.iter().map(|node| self.inputs.sample.nodes.get(&node)?.available_bytes()).collect();
-        // What is not known is judged by nothing.
-        let has = known.map_or(u64::MAX, |known| known.into_iter().fold(0u64, u64::saturating_add));
-        let has = has.saturating_sub(self.earlier.coming_to(&to));
-        if comes <= has {
-            return Ok(());
-        }
-        let reason = format!(
-            "{} would have to come to {}, which can give {}{}",
-            words::size(comes),
-            words::nodes(&to),
-            words::size(has),
-            self.earlier.in_words(&to).map_or_else(String::new, |earlier| format!(" beside {earlier}"))
-        );
-        Err(Obstacle::new(ObstacleKind::NoRoom, reason))
-    }
-
-    fn stays_as_it_is(&self) -> Obstacle {
-        let (nodes, bytes) = self.stays(&self.near(&self.inputs.inventory.machine.nodes_of(self.cpus)));
-        if bytes == 0 {
-            return Obstacle::new(ObstacleKind::Machine, "no better place for it is known");
-        }
-        let reason = format!(
-            "{} of page cache on {} stay there: page cache does not follow its readers, and comes anew where it is \
-             read again",
-            words::size(bytes),
-            words::nodes(&nodes)
-        );
-        Obstacle::new(ObstacleKind::Machine, reason)
-    }
-
-    /// Page cache outside of these nodes.
-    fn stays(&self, near: &NodeSet) -> (NodeSet, u64) {
-        let bytes = self.figures.bytes_by_node.iter().flatten();
-        let far = bytes.filter(|(node, bytes)| {
-            !near.contains(**node) && !self.locality.is_gpu(**node) && fixed(bytes) > 0
-        });
-        far.fold((NodeSet::new(), 0u64), |(mut nodes, total), (node, bytes)| {
-            nodes.insert(*node);
-            (nodes, total.saturating_add(fixed(bytes)))
-        })
-    }
-
-    /// How pages on the nodes `from` follow that a write of `mems` leaves behind: the kernel moves what is on
-    /// nodes that are in force before a write and not after it (`update_nodemasks_hier`,
-    /// kernel/cgroup/cpuset.c). Returns the nodes to allow first, and the nodes to sweep where allowing them
-    /// has no effect, because a cgroup above does not have them or the kernel moves no pages.
-    fn behind(&self, mems: &NodeSet, from: &NodeSet) -> (Option<NodeSet>, NodeSet) {
-        let sample = self.inputs.sample;
-        if self.is_process() || !sample.moves_pages_by_cpuset() {
-            return (None, from.clone());
-        }
-        let behind = if mems == self.mems { from.clone() } else { from.difference(self.mems) };
-        let above = Above::of(self.inputs, &self.workload.cgroup).bounds().and_then(|bounds| bounds.mems);
-        if behind.is_empty() || above.is_none_or(|above| !behind.is_subset(&above)) {
-            return (None, behind);
-        }
-        (Some(mems.union(self.mems).union(&behind)), NodeSet::new())
+        machine.with_kernel_memory(mems, &self.allowed).union(&self.of_gpus())
     }
 
     /// Advice to be there; `None` where nothing would change by it.
     fn advice(&self, cpus: CpuSet, mems: NodeSet) -> Option<Advice> {
         let near = self.near(&self.inputs.inventory.machine.nodes_of(&cpus));
-        let bytes = self.figures.bytes_by_node.iter().flatten();
-        let away = bytes.filter(|(node, bytes)| {
-            !mems.contains(**node)
-                && !near.contains(**node)
-                && !self.locality.is_gpu(**node)
-                && movable(bytes) > 0
-        });
+        let machine = &self.inputs.inventory.machine;
+        let for_kernel = machine.kernel_only(&mems, &near);
+        let to = mems.difference(&machine.gpu_memory_nodes()).difference(&for_kernel);
+        let held = self.held_outside(&to);
+        let away = held.iter().filter(|(node, _)| !near.contains(*node));
         let from: NodeSet = away.map(|(node, _)| *node).collect();
-        let (allows_first, swept) = self.behind(&mems, &from);
-        let to = mems.difference(&self.inputs.inventory.machine.gpu_memory_nodes());
+        let (allows_first, swept) = self.behind(&mems, &from, &for_kernel);
         let advice = Advice {
             cpus: Some(cpus.clone()).filter(|cpus| cpus != self.cpus),
             mems: Some(mems.clone()).filter(|mems| mems != self.mems),
             stays: self.stays(&near),
+            comes: held.iter().fold(0, |sum: u64, (_, bytes)| sum.saturating_add(*bytes)),
             to: Some(to.intersection(&near)).filter(|near| !near.is_empty()).unwrap_or(to),
             from,
             allows_first,
@@ -522,14 +476,4 @@ impl<'a> Asked<'a> {
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a float cast saturates")]
 pub(super) fn busy_cpus(figures: &WorkloadModel) -> usize {
     figures.cpus_used.map_or(1, |cpus| cpus.ceil() as usize).max(1)
-}
-
-/// Bytes that a new set of memory nodes takes along: anonymous ones and shared memory.
-pub(super) fn movable(bytes: &NodeBytes) -> u64 {
-    bytes.anon.saturating_add(bytes.shmem.unwrap_or(0))
-}
-
-/// Bytes that stay: page cache of files.
-fn fixed(bytes: &NodeBytes) -> u64 {
-    bytes.file.saturating_sub(bytes.shmem.unwrap_or(0))
 }

@@ -74,8 +74,8 @@ impl EarlierAdvice {
         let count = figures.map_or(1, busy_cpus);
         let free = cpus.iter().filter(|cpu| !self.remedies.iter().any(|one| one.busy.contains(*cpu)));
         let busy = free.take(count).collect();
-        let comes = comes(inputs, workload, &advice.place.1);
-        self.note_remedy(workload, comes, cpus, (pinned, busy));
+        let to = advice.to.intersection(&inputs.inventory.machine.ordinary_memory_nodes());
+        self.note_remedy(workload, (to, advice.comes), cpus, (pinned, busy));
     }
 
     fn note_remedy(

@@ -42,7 +42,7 @@ use self::{
 };
 pub use self::{
     above::Written,
-    advice::{Advice, Obstacle, ObstacleKind, advise},
+    advice::{Advice, Obstacle, ObstacleKind, advise, near_memory},
     advised::EarlierAdvice,
     drift::{Drift, DriftCounts, DriftFate, DriftRecordError, LastingDrift, Standing, Target},
     guarded::Widened,

@@ -2,16 +2,17 @@
 //!
 //! Disjoint: every new page is remote, critical. CPUs on nodes without allowed memory: threads there only
 //! have remote memory, a warning. Memory nodes wider than the CPUs' (often a `cpuset.mems` that was never
-//! set): pages may become remote, worth knowing. What memory is local to which CPUs is asked of the topology;
-//! memory of a GPU is neither near nor far, and where there is no other, nothing is left for the program:
-//! critical as well. A workload that may use every CPU has not been placed, and has no
-//! mismatch on account of its memory nodes alone.
+//! set): pages may become remote, worth knowing. What memory is near is asked of the one function that advice
+//! asks as well: CPUs without memory of their own have the nearest that the workload may have, and a node that
+//! is there for the kernel, beside movable memory, is no mismatch. Memory of a GPU is neither near nor far, and
+//! where there is no other, nothing is left for the program: critical as well. A workload that may use every
+//! CPU has not been placed, and has no mismatch on account of its memory nodes alone.
 
 use super::{
     Finding, Rule, Severity,
     subject::{Subject, Words},
 };
-use crate::{set::NodeSet, words};
+use crate::{decide::near_memory, words};
 
 pub(super) fn assess(subject: &Subject<'_>) -> Option<Finding> {
     let cpus = subject.figures.cpus.as_ref()?;
@@ -23,10 +24,11 @@ pub(super) fn assess(subject: &Subject<'_>) -> Option<Finding> {
     if cpu_nodes.is_empty() || ordinary.is_empty() && gpus.is_empty() {
         return None;
     }
+    let near = near_memory(subject.inputs, subject.workload, &cpu_nodes);
     let homes = subject.locality.homes(&ordinary);
     // A node that has no memory of its own cannot be asked for it.
     let without_memory = cpu_nodes.difference(&homes).intersection(&machine.ordinary_memory_nodes());
-    let far: NodeSet = ordinary.iter().filter(|node| subject.locality.is_far(*node, &cpu_nodes)).collect();
+    let far = ordinary.difference(&near).difference(&machine.kernel_only(&ordinary, &near));
 
     let (severity, impact) = if ordinary.is_empty() {
         let gpus = words::nodes(&gpus);

@@ -61,7 +61,8 @@ impl Rule {
                 title: "CPUs and memory nodes of a cpuset differ",
                 when: "The NUMA nodes of cpuset.cpus and those of cpuset.mems are compared. With none in common, or \
                        with memory of GPUs alone, it is critical; with CPUs on a node whose memory may not be used it is a warning; when a pinned \
-                       workload may also allocate where it has no CPU, a note.",
+                       workload may also allocate where it has no CPU, a note. CPUs of a node without memory have the \
+                       nearest that may be had.",
                 why: "Pages that are allocated on another node than the CPU that uses them cost a trip over the \
                       interconnect with each access that misses the caches.",
                 remedy: "Set cpuset.mems to the nodes of cpuset.cpus, or the CPUs to the nodes of the memory.",

@@ -320,7 +320,51 @@ fn a_remedy_leaves_memory_for_the_kernel() {
     for (node, normal) in scene.machine.nodes.iter_mut().zip([false, true]) {
         node.normal_memory = Some(normal);
     }
-    assert_eq!(worst(&scene, "/a").remedy, Some(mems("/a", "0-1")));
+    // Its pages stay allowed where they are, so that each process brings them.
+    assert_eq!(worst(&scene, "/a").remedy, Some(format!("{} && {}", mems("/a", "0-1"), swept("/a"))));
+    let after = carried_out(&scene, &worst(&scene, "/a"));
+    let of_a = after.findings().into_iter().filter(|finding| finding.object.as_str() == "/a");
+    assert_eq!(of_a.collect::<Vec<_>>(), [], "the node for the kernel is no mismatch");
+}
+
+#[test]
+fn cpus_without_memory_are_beside_the_nearest_that_they_may_have() {
+    // CPUs 4-7 of node 1 have no memory of their own, and that of either other node is as near.
+    for mems_now in ["0", "2", "0,2"] {
+        let scene = Scene::new(Shape::NearestIsATie.machine()).workload("/b", "5", mems_now);
+        let scene = scene.workload("/full", "0-3,8-11", "0,2").memory("/b", &[(0, 1, 0), (2, 600, 0)]);
+        let mut findings = scene.findings();
+        findings.retain(|one| one.object.as_str() == "/b");
+        assert_eq!(findings, [], "{mems_now}");
+    }
+    // Node 0 is nearer than node 2: without a cgroup above it is the remedy, and with one that has node 2 alone
+    // nothing is to be had that is nearer.
+    let nearer = || Scene::new(Shape::NearestIsNode0.machine());
+    let scene = nearer().workload("/b", "5", "2").workload("/full", "0-3,8-11", "0,2");
+    let scene = scene.memory("/b", &[(0, 600, 0)]);
+    let finding = worst(&scene, "/b");
+    assert_eq!((finding.rule, finding.remedy), (Rule::CpusetMismatch, Some(mems("/b", "0"))));
+    let scene = above(nearer(), "/box", "4-7", "2").workload("/box/b", "5", "2");
+    for finding in scene.memory("/box/b", &[(2, 600, 0)]).findings() {
+        assert!(finding.severity < Severity::Critical && finding.remedy.is_none(), "{finding:?}");
+    }
+}
+
+#[test]
+fn cpus_are_not_sent_away_from_page_cache() {
+    // CPUs of node 0 are taken, so that it has room on node 1 alone, and 2 GiB of page cache stay on node 0.
+    let scene = |cache: u64| {
+        let scene = two().workload("/other", "1-3", "0").workload("/b", "0,7", "0-1");
+        scene.memory("/b", &[(0, 1, cache), (1, 1, 0)])
+    };
+    let of_b = |scene: Scene| {
+        let mut findings = scene.findings();
+        findings.retain(|one| one.object.as_str() == "/b");
+        findings
+    };
+    assert_eq!(of_b(scene(2048)), []);
+    let [spans] = &of_b(scene(0))[..] else { panic!("with nothing that stays it is advised") };
+    assert!(spans.rule == Rule::SpansNodes && spans.remedy.as_ref().unwrap().contains("cpuset.cpus"));
 }
 
 #[test]
@@ -454,6 +498,56 @@ fn a_remedy_that_would_take_a_policy_from_a_process_says_so_instead() {
     }
 }
 
+/// Small machines on which advice has been wrong.
+#[derive(Debug, Clone, Copy)]
+enum Shape {
+    Two,
+    /// Memory of this node cannot be used by the kernel.
+    Movable(usize),
+    /// Node 1 has no memory, and that of nodes 0 and 2 is as near.
+    NearestIsATie,
+    /// Node 1 has no memory, and that of node 0 is nearer than that of node 2.
+    NearestIsNode0,
+    /// A memory-only node beside node 1.
+    Slow,
+}
+
+impl Shape {
+    const ALL: [Self; 6] = [
+        Self::Two,
+        Self::Movable(0),
+        Self::Movable(1),
+        Self::NearestIsATie,
+        Self::NearestIsNode0,
+        Self::Slow,
+    ];
+
+    fn machine(self) -> crate::topology::Topology {
+        let two = Machine::new().sockets(2).threads(1);
+        let without = |far: u32| {
+            let mut machine = Machine::new().sockets(3).threads(1).build();
+            machine.nodes[1].mem_total_bytes = Some(0);
+            machine.nodes[1].mem_free_bytes = Some(0);
+            let known = |row: [u32; 3]| row.map(Some).to_vec();
+            machine.distances = [[10, 20, 30], [20, 10, far], [30, far, 10]].map(known).to_vec();
+            machine
+        };
+        match self {
+            Self::Two => two.build(),
+            Self::Movable(movable) => {
+                let mut machine = two.build();
+                for (at, node) in machine.nodes.iter_mut().enumerate() {
+                    node.normal_memory = Some(at != movable);
+                }
+                machine
+            }
+            Self::NearestIsATie => without(20),
+            Self::NearestIsNode0 => without(30),
+            Self::Slow => two.memory_only(NodeId(2), 64, MemoryKind::Cxl, NodeId(1)).build(),
+        }
+    }
+}
+
 /// Carries a finding's advice out as a kernel would, on a copy of the host: a write of `cpuset.mems` moves
 /// pages of nodes that were in force before and are not after it.
 fn carried_out(scene: &Scene, finding: &Finding) -> Scene {
@@ -491,44 +585,73 @@ fn move_pages(scene: &mut Scene, cgroup: &CgroupPath, from: &NodeSet, to: &NodeS
 }
 
 proptest! {
-    /// Carried out, the finding is gone and no other is worse.
+    /// Carried out, the finding is gone, no other is worse, and no more of the memory is remote.
     #[test]
     fn a_remedy_that_is_carried_out_mends_its_finding(
+        shape in prop::sample::select(Shape::ALL.to_vec()),
         workloads in prop::collection::vec(
-            (0u32..8, 1u32..4, "0|1|0-1", prop::collection::vec(0u64..2000, 2), 0u64..300, 0u64..9000),
+            (
+                prop::option::weighted(0.85, (0u32..12, 1u32..5)),
+                1usize..8,
+                prop::collection::vec(0u64..2000, 3),
+                prop::collection::vec(prop::sample::select(vec![0u64, 0, 0, 100, 300, 3000]), 3),
+                0u64..9000,
+            ),
             1..4,
         ),
-        free in prop::collection::vec(0u64..8000, 2),
-        boxed in prop::option::of("0|1|0-1"),
+        free in prop::collection::vec(0u64..8000, 3),
+        boxed in prop::option::of(1usize..8),
     ) {
-        let mut scene = two();
-        for (node, mebibytes) in free.iter().enumerate() {
-            scene = with_available(scene, u32::try_from(node).unwrap(), *mebibytes);
+        let machine = shape.machine();
+        let with_memory: Vec<NodeId> = machine.memory_nodes().iter().collect();
+        // The nodes at the bits of a number; all of them where it has none.
+        let chosen = |bits: usize| {
+            let at = |(at, node): (usize, &NodeId)| (bits & (1 << at) != 0).then_some(*node);
+            let some: NodeSet = with_memory.iter().enumerate().filter_map(at).collect();
+            if some.is_empty() { with_memory.iter().copied().collect() } else { some }
+        };
+        let last_cpu = machine.online_cpus().iter().last().unwrap().0;
+        let mut scene = Scene::new(machine.clone());
+        for (node, mebibytes) in with_memory.iter().zip(&free) {
+            scene = with_available(scene, node.0, *mebibytes);
         }
-        if let Some(mems) = &boxed {
-            scene = above(scene, "/box", "0-5", mems);
+        let last_cpu = if boxed.is_some() { last_cpu - 2 } else { last_cpu };
+        if let Some(bits) = boxed {
+            scene = above(scene, "/box", &format!("0-{last_cpu}"), &chosen(bits).to_string());
         }
-        for (number, (first, count, mems, memory, cache, ms)) in workloads.iter().enumerate() {
+        for (number, (cpus, bits, memory, cache, ms)) in workloads.iter().enumerate() {
             let path = if boxed.is_some() { format!("/box/w{number}") } else { format!("/w{number}") };
-            let last = (first + count - 1).min(if boxed.is_some() { 5 } else { 7 });
+            let (first, last) = cpus.map_or((0, last_cpu), |(first, count)| {
+                let last = (first + count - 1).min(last_cpu);
+                (first.min(last), last)
+            });
             // What it asks for, as far as the cgroup above has it.
-            let asked: NodeSet = mems.parse().unwrap();
-            let has = boxed.as_ref().map_or_else(|| asked.clone(), |mems| mems.parse().unwrap());
-            let mems = Some(asked.intersection(&has)).filter(|mems| !mems.is_empty()).unwrap_or(has);
-            let first = (*first).min(last);
-            let held: Vec<_> = (0u32..).zip(memory).map(|(node, mib)| (node, *mib, *cache)).collect();
+            let has = boxed.map_or_else(|| chosen(7), &chosen);
+            let mems = Some(chosen(*bits).intersection(&has)).filter(|mems| !mems.is_empty()).unwrap_or(has);
+            let held = with_memory.iter().zip(memory).zip(cache);
+            let held: Vec<_> = held.map(|((node, mib), cache)| (node.0, *mib, *cache)).collect();
             scene = scene.workload(&path, &format!("{first}-{last}"), &mems.to_string()).memory(&path, &held);
             scene = scene.ran(&path, &[(first / 4, *ms)]);
         }
         let before = scene.findings();
         for finding in before.iter().filter(|finding| finding.remedy.is_some()) {
+            let carried_out = carried_out(&scene, finding);
+            let remote = |scene: &Scene| {
+                let model = scene.model();
+                let figures = &model.workloads[&finding.object];
+                (figures.remote_residency.unwrap_or(0.0), figures.cpu_nodes.len())
+            };
+            let (was_remote, nodes) = remote(&scene);
+            let (is_remote, _) = remote(&carried_out);
+            let is_no_more = is_remote <= was_remote || nodes > 1 && is_remote < 0.2;
+            prop_assert!(is_no_more, "{was_remote} became {is_remote} by {finding:?}");
             if finding.rule == Rule::RemoteTraffic {
                 // Run time of the interval before says nothing of the one after.
                 continue;
             }
-            let after = carried_out(&scene, finding).findings();
+            let after = carried_out.findings();
             prop_assert!(!after.iter().any(|one| one.id == finding.id), "{finding:?} became {after:?}");
-            for one in after.iter().filter(|one| one.rule != Rule::RemoteTraffic && one.object != finding.object) {
+            for one in after.iter().filter(|one| one.rule != Rule::RemoteTraffic) {
                 let was = before.iter().find(|was| was.id == one.id);
                 // A finding that had an obstacle and can be mended now may get its full severity.
                 let is_mendable_now = |was: &&Finding| was.obstacle.is_some() && one.remedy.is_some();

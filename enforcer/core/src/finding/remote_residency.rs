@@ -19,6 +19,10 @@ pub(super) fn assess(subject: &Subject<'_>) -> Option<Finding> {
     let severity =
         if share >= thresholds.remote_residency_critical { Severity::Critical } else { Severity::Warning };
     let (nodes, bytes) = subject.remote_memory();
+    if bytes == 0 {
+        // It is as near as memory that the cgroups above allow can be.
+        return None;
+    }
     let cpu_nodes = &subject.figures.cpu_nodes;
     let bound = subject.bound_away();
     let own_doing = bound.as_ref().map_or(String::new(), |bound| {

@@ -17,8 +17,7 @@ pub(super) fn assess(subject: &Subject<'_>) -> Option<Finding> {
     }
     // Where no node has room for all of it, there is nothing wrong with several.
     let advice = subject.advice().ok()?;
-    let (cpus_then, one) = &advice.place;
-    if subject.inventory.machine.nodes_of(cpus_then).len() > 1 {
+    if subject.inventory.machine.nodes_of(&advice.place.0).len() > 1 {
         return None;
     }
     let words = Words {
@@ -26,7 +25,7 @@ pub(super) fn assess(subject: &Subject<'_>) -> Option<Finding> {
         impact: format!(
             "its threads share {} across nodes; {} alone has room for all of it",
             subject.memory().map_or("its memory".into(), words::size),
-            words::nodes(one)
+            words::nodes(&advice.to)
         ),
         remedy: Ok(remedy::realign(subject, advice)),
     };

@@ -9,7 +9,7 @@ use super::{
     threads::Threads,
 };
 use crate::{
-    decide::{Advice, Decision, EarlierAdvice, Inputs, Obstacle, ObstacleKind, advise},
+    decide::{Advice, Decision, EarlierAdvice, Inputs, Obstacle, ObstacleKind, advise, near_memory},
     id::NodeId,
     model::{WorkloadModel, accessed_bytes},
     owner::{Owner, Ownership},
@@ -128,10 +128,12 @@ impl Subject<'_> {
         (bound.bytes > 0).then_some(bound)
     }
 
-    /// Bytes of its memory that are local to none of its CPUs' nodes, and the nodes they are on.
+    /// Bytes of its memory that are far from its CPUs, and the nodes they are on. CPUs without memory of their
+    /// own have the nearest that the cgroups above allow.
     pub(super) fn remote_memory(&self) -> (NodeSet, u64) {
+        let near = near_memory(self.inputs, self.workload, &self.figures.cpu_nodes);
         let away = self.figures.bytes_by_node.iter().flatten().filter(|(node, bytes)| {
-            accessed_bytes(bytes) > 0 && self.locality.is_far(**node, &self.figures.cpu_nodes)
+            accessed_bytes(bytes) > 0 && !near.contains(**node) && !self.locality.is_gpu(**node)
         });
         away.fold((NodeSet::new(), 0u64), |(mut nodes, total), (node, bytes)| {
             nodes.insert(*node);
@@ -191,7 +193,8 @@ impl Subject<'_> {
         }
         let total = self.memory().unwrap_or(0);
         let advised = self.advice().map(|advice| advice.stays.clone());
-        let bytes = advised.as_ref().map_or_else(|_| self.page_cache_far_anywhere(), |(_, bytes)| *bytes);
+        // Without advice it stays where it is far now, before a remedy and after it.
+        let bytes = advised.as_ref().map_or_else(|_| self.page_cache_far(), |(_, bytes)| *bytes);
         #[expect(clippy::cast_precision_loss, reason = "a share")]
         let stays = bytes as f64 / total.max(1) as f64;
         if stays < self.policy.thresholds.remote_residency_warning {
@@ -207,15 +210,12 @@ impl Subject<'_> {
         (severity, Err(reason))
     }
 
-    /// Bytes of its page cache that are far from the CPUs of every node, at the least, whichever it is on.
-    fn page_cache_far_anywhere(&self) -> u64 {
-        let far_from = |node: NodeId| {
-            let bytes = self.figures.bytes_by_node.iter().flatten();
-            let far = bytes.filter(|(at, _)| self.locality.is_far_from(**at, node));
-            far.map(|(_, bytes)| bytes.file.saturating_sub(bytes.shmem.unwrap_or(0)))
-                .fold(0, u64::saturating_add)
-        };
-        self.inventory.machine.cpu_nodes().iter().map(far_from).min().unwrap_or(0)
+    /// Bytes of its page cache that are far from its CPUs.
+    fn page_cache_far(&self) -> u64 {
+        let near = near_memory(self.inputs, self.workload, &self.figures.cpu_nodes);
+        let bytes = self.figures.bytes_by_node.iter().flatten();
+        let far = bytes.filter(|(at, _)| !near.contains(**at) && !self.locality.is_gpu(**at));
+        far.map(|(_, bytes)| bytes.file.saturating_sub(bytes.shmem.unwrap_or(0))).fold(0, u64::saturating_add)
     }
 
     /// Why memory that is far is there, where the daemon has placed the container and it may have memory near

@@ -145,13 +145,26 @@ impl Topology {
     /// Ordinary memory nodes that are local to one of these CPU nodes. Where there is none for a CPU node,
     /// those nearest to it, all of a tie: it has nothing nearer.
     pub fn near_memory_nodes(&self, cpu_nodes: &NodeSet) -> NodeSet {
+        self.near_memory_of(cpu_nodes, &self.ordinary_memory_nodes())
+    }
+
+    /// The same for a workload that may have memory on the nodes `allowed` alone: CPUs without memory of
+    /// their own have the nearest of these, and what is no farther. Memory is near whether allowed or not.
+    pub fn near_memory_of(&self, cpu_nodes: &NodeSet, allowed: &NodeSet) -> NodeSet {
         let ordinary = self.ordinary_memory_nodes();
         let locality = Locality::new(self);
         let mut near = NodeSet::new();
         for cpus in self.cpu_nodes().intersection(cpu_nodes).iter() {
-            let own = ordinary.iter().filter(|memory| locality.near_cpu_nodes(*memory).contains(cpus));
-            let own: NodeSet = own.collect();
-            near.extend(&if own.is_empty() { self.nearest(&ordinary, cpus).0 } else { own });
+            let Some(nearest) = locality.nearest.get(&cpus) else {
+                near.extend(&locality.local_to(cpus, &ordinary));
+                continue;
+            };
+            let (of_allowed, most) = self.nearest(&ordinary.intersection(allowed), cpus);
+            let is_as_near = |memory: &NodeId| {
+                self.either_distance(*memory, cpus).is_some_and(|distance| distance <= most)
+            };
+            let as_near: NodeSet = ordinary.iter().filter(is_as_near).collect();
+            near.extend(if of_allowed.is_empty() { nearest } else { &as_near });
         }
         near
     }
@@ -176,6 +189,13 @@ impl Topology {
         let distance = |to: NodeId| mems.iter().filter_map(|from| self.either_distance(from, to)).min();
         let nearest = normal.min_by_key(|id| (distance(*id).unwrap_or(u32::MAX), *id));
         mems.union(&nearest.into_iter().collect())
+    }
+
+    /// Of the memory nodes `mems` those that are there for the kernel alone: pages belong on `near`, and these
+    /// have movable memory only.
+    pub fn kernel_only(&self, mems: &NodeSet, near: &NodeSet) -> NodeSet {
+        let for_pages = mems.intersection(near);
+        self.with_kernel_memory(for_pages.clone(), mems).difference(&for_pages)
     }
 
     /// Distance in the direction from CPUs to memory, else the other way round.
@@ -205,6 +225,8 @@ impl Topology {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Locality {
     near: BTreeMap<NodeId, NodeSet>,
+    /// For CPU nodes that no ordinary memory is local to, the memory nearest to them.
+    nearest: BTreeMap<NodeId, NodeSet>,
     gpus: NodeSet,
 }
 
@@ -212,7 +234,22 @@ impl Locality {
     /// The locality of a machine.
     pub fn new(machine: &Topology) -> Self {
         let near = machine.nodes.iter().map(|node| (node.id, machine.near_cpu_nodes(node.id)));
-        Self { near: near.collect(), gpus: machine.gpu_memory_nodes() }
+        let local = Self { near: near.collect(), nearest: BTreeMap::new(), gpus: machine.gpu_memory_nodes() };
+        let ordinary = machine.ordinary_memory_nodes();
+        let cpu_nodes = machine.cpu_nodes();
+        let without = cpu_nodes.iter().filter(|cpus| local.local_to(*cpus, &ordinary).is_empty());
+        let nearest = without.map(|cpus| (cpus, machine.nearest(&ordinary, cpus).0)).collect();
+        Self { nearest, ..local }
+    }
+
+    /// Those of the memory nodes that are local to the CPUs of a node.
+    fn local_to(&self, cpus: NodeId, memory: &NodeSet) -> NodeSet {
+        memory.iter().filter(|memory| self.near_cpu_nodes(*memory).contains(cpus)).collect()
+    }
+
+    /// Is this memory the nearest to the CPUs of a node that no memory is local to?
+    fn is_nearest(&self, memory: NodeId, cpus: NodeId) -> bool {
+        self.nearest.get(&cpus).is_some_and(|nearest| nearest.contains(memory))
     }
 
     /// [`Topology::near_cpu_nodes`].
@@ -221,13 +258,16 @@ impl Locality {
         self.near.get(&memory).unwrap_or(&NONE)
     }
 
-    /// Is ordinary memory on this node local to one of the CPU nodes?
+    /// Is ordinary memory on this node local to one of the CPU nodes, or nearest to one that no memory is
+    /// local to? [`Topology::near_memory_nodes`] names the same nodes.
     pub fn is_near(&self, memory: NodeId, cpu_nodes: &NodeSet) -> bool {
         !self.gpus.contains(memory)
-            && (cpu_nodes.contains(memory) || !self.near_cpu_nodes(memory).is_disjoint(cpu_nodes))
+            && (cpu_nodes.contains(memory)
+                || !self.near_cpu_nodes(memory).is_disjoint(cpu_nodes)
+                || cpu_nodes.iter().any(|cpus| self.is_nearest(memory, cpus)))
     }
 
-    /// Is ordinary memory on this node local to none of the CPU nodes? Memory of a GPU is not: its pages are
+    /// Is ordinary memory on this node near to none of the CPU nodes? Memory of a GPU is not: its pages are
     /// there for the GPU.
     pub fn is_far(&self, memory: NodeId, cpu_nodes: &NodeSet) -> bool {
         !self.gpus.contains(memory) && !self.is_near(memory, cpu_nodes)
@@ -235,7 +275,10 @@ impl Locality {
 
     /// [`Self::is_far`] from the CPUs of one node.
     pub fn is_far_from(&self, memory: NodeId, cpus: NodeId) -> bool {
-        !self.gpus.contains(memory) && memory != cpus && !self.near_cpu_nodes(memory).contains(cpus)
+        !self.gpus.contains(memory)
+            && memory != cpus
+            && !self.near_cpu_nodes(memory).contains(cpus)
+            && !self.is_nearest(memory, cpus)
     }
 
     /// Is it memory of a GPU, which is neither near nor far?
