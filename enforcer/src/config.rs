@@ -25,7 +25,7 @@ use self::{
     kinds::misfit,
     place::{excerpt, position, span_of, written_span},
 };
-use crate::host::{read_bytes, written_text};
+use enforcer_host::{read_bytes, written_text};
 
 /// What may stand in a configuration.
 pub const SCHEMA: &str = include_str!("../../docs/schema/config.schema.json");

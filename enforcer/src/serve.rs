@@ -180,7 +180,8 @@ mod tests {
     };
 
     use super::*;
-    use crate::{enforce::journal::PauseRecord, host::cgroup::ControllerRoot};
+    use crate::enforce::journal::PauseRecord;
+    use enforcer_host::cgroup::ControllerRoot;
 
     fn get(address: SocketAddr, path: &str) -> String {
         get_from(address, path, "localhost")

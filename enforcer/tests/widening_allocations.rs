@@ -20,7 +20,6 @@ use std::{
 use enforcer::{
     enforce::cpuset::CpusetTree,
     engine::{BrakeParts, Demotion, Gate, ReliefSenses, Senses, Widening},
-    host::HostRoot,
     observe::{MemoryLimits, PressureTap, Rooms, Tenants},
 };
 use enforcer_core::{
@@ -31,6 +30,7 @@ use enforcer_core::{
     widening::{Guarded, spares},
     workload::CgroupPath,
 };
+use enforcer_host::HostRoot;
 
 /// Rows for thread ids; two threads of this process hardly share one.
 const ROWS: usize = 4_096;

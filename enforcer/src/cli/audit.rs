@@ -33,10 +33,10 @@ use crate::{
         cpuset::CpusetTree,
         self_placed::{self, Depth},
     },
-    host::{HostRoot, cgroup::CgroupLayout},
     serve::api,
     wall_clock,
 };
+use enforcer_host::{HostRoot, cgroup::CgroupLayout};
 use enforcer_report::{json, junit, metrics, page, rule_text, sarif, status::StatusReport, table};
 
 /// What an audit does.

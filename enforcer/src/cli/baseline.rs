@@ -8,14 +8,16 @@ use std::{fmt::Display, fs::File, io, path::Path};
 use enforcer_core::audit::Baseline;
 
 use super::UsageError;
-use crate::{file_error::failed, host};
+use enforcer_host::file_error::failed;
 
 /// An audit of 10,000 workloads is below it.
 const LIMIT: u64 = 1 << 28;
 
 /// What the audit in `path` has found.
 pub(super) fn read(path: &Path) -> anyhow::Result<Baseline> {
-    let read = || -> io::Result<String> { host::written_text(host::read_within(File::open(path)?, LIMIT)?) };
+    let read = || -> io::Result<String> {
+        enforcer_host::written_text(enforcer_host::read_within(File::open(path)?, LIMIT)?)
+    };
     let refused =
         |error: &dyn Display| UsageError(format!("{}: is no audit in JSON: {error}", path.display()));
     let text = match read() {

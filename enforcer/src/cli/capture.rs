@@ -1,7 +1,7 @@
 //! `numa-enforcer capture`: a copy of the files that the readers use, for another machine.
 //!
 //! It runs the readers of every other command and writes down what they read
-//! ([`crate::host::recording`]), so `audit --root DIR` and `topology --root DIR` say the same as they
+//! ([`enforcer_host::recording`]), so `audit --root DIR` and `topology --root DIR` say the same as they
 //! do here. Threads are added by hand: their reader does not go through `host`.
 
 use std::{
@@ -18,13 +18,13 @@ use crate::{
         host_facts, topology,
         workloads::{self, UserProcesses},
     },
-    host::{
-        HostRoot,
-        cgroup::CgroupLayout,
-        list_dir, read_optional,
-        recording::{Recording, Written},
-    },
     observe::{Sampler, SamplerOptions},
+};
+use enforcer_host::{
+    HostRoot,
+    cgroup::CgroupLayout,
+    list_dir, read_optional,
+    recording::{Recording, Written},
 };
 
 /// Threads that are copied, at most; each is two small files.

@@ -5,7 +5,8 @@ use std::io::Write;
 use enforcer_core::policy::Policy;
 
 use super::{Exit, args, config_file, terminal};
-use crate::{doctor, host::HostRoot};
+use crate::doctor;
+use enforcer_host::HostRoot;
 use enforcer_report::{checks, json};
 
 /// Reports, and succeeds whatever there is to report.

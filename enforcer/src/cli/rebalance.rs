@@ -8,7 +8,8 @@ use enforcer_core::{
 };
 
 use super::{Exit, args, config_file, root, seen::Seen, terminal, what_if};
-use crate::{discover::topology::read_topology, host::HostRoot};
+use crate::discover::topology::read_topology;
+use enforcer_host::HostRoot;
 use enforcer_report::{json, rebalance_text};
 
 /// What is watched, and for how long.

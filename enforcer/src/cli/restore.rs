@@ -27,9 +27,9 @@ use crate::{
         restore::{RestoreReport, RestoreResult, Restored, preview, restore, restore_within, retain_within},
         units::{self as properties, UnitProperties, restore::SystemdOrReason},
     },
-    host::{HostRoot, cgroup::CgroupLayout, systemd::Systemd},
     kernel::clock,
 };
+use enforcer_host::{HostRoot, cgroup::CgroupLayout, systemd::Systemd};
 use enforcer_report::{text, units};
 
 /// Puts back what can be put back; what cannot is named, stays in the journal, and is an error.

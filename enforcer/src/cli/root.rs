@@ -7,7 +7,7 @@ use std::{
 
 use anyhow::{Context, ensure};
 
-use crate::host::HostRoot;
+use enforcer_host::HostRoot;
 
 /// The running host, or the captured machine below `root`, which must look like one.
 ///

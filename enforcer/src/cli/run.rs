@@ -15,10 +15,10 @@ use super::{
 };
 use crate::{
     discover::topology::read_topology,
-    host::HostRoot,
     log_level::LogLevel,
     run::{self, Output, Overrides, RecordOptions, RunError, RunOptions},
 };
+use enforcer_host::HostRoot;
 
 /// Longest time for the last lines of a daemon that ends: nobody may read them.
 const LAST_LINES: Duration = Duration::from_millis(500);

@@ -28,9 +28,9 @@ use crate::{
         workloads::{UserProcesses, read_workloads},
     },
     enforce::units::recorded_settings,
-    host::{HostRoot, cgroup::CgroupLayout},
     observe::{Sampler, SamplerOptions},
 };
+use enforcer_host::{HostRoot, cgroup::CgroupLayout};
 
 /// What discover and observe have to say about a machine, as far as they could look.
 pub(super) struct Seen {

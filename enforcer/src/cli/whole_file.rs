@@ -21,7 +21,7 @@ use std::{
     process,
 };
 
-use crate::file_error::{FileError, failed};
+use enforcer_host::file_error::{FileError, failed};
 
 /// Who may read a new one: the exporter runs as somebody else.
 const MODE: u32 = 0o644;

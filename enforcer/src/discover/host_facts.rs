@@ -2,7 +2,7 @@
 
 use enforcer_core::audit::Host;
 
-use crate::host::{HostRoot, cgroup::CgroupLayout, read_text};
+use enforcer_host::{HostRoot, cgroup::CgroupLayout, read_text};
 
 /// Reads the facts.
 pub fn read_host(host: &HostRoot, layout: &CgroupLayout) -> Host {

@@ -8,7 +8,7 @@
 
 use enforcer_core::workload::{Origin, Workload};
 
-use crate::host::{HostRoot, cgroup::CgroupLayout, read_text};
+use enforcer_host::{HostRoot, cgroup::CgroupLayout, read_text};
 
 /// Name of the process.
 const PAUSE: &str = "pause";
@@ -46,7 +46,7 @@ mod tests {
     use enforcer_core::workload::{CgroupPath, identify};
 
     use super::*;
-    use crate::host::cgroup::{CgroupVersion, ControllerRoot};
+    use enforcer_host::cgroup::{CgroupVersion, ControllerRoot};
 
     #[test]
     fn a_pause_alone_that_holds_nothing_is_a_sandbox_and_nothing_else_is() {

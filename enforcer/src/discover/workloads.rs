@@ -25,7 +25,7 @@ use enforcer_core::{
 };
 use thiserror::Error;
 
-use crate::host::{
+use enforcer_host::{
     HostRoot, ReadError,
     cgroup::{CgroupLayout, ControllerRoot},
     cgroup_tree::{Visited, vanished, walk},

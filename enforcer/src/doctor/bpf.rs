@@ -1,6 +1,6 @@
 //! The kernel side: each hook is attached for a moment, and each iterator read.
 
-use crate::host::HostRoot;
+use enforcer_host::HostRoot;
 use enforcer_report::checks::Check;
 
 /// Without the feature there is nothing to try.
@@ -15,9 +15,9 @@ pub(super) fn checks(host: &HostRoot) -> Vec<Check> {
     use super::needs::Here;
     use crate::{
         discover::topology::read_topology,
-        host::{cgroup::CgroupLayout, lockdown},
         observe::bpf::{AttachOptions, CgroupAxis, Programs, TaskIterator, VmaError, VmaIterator},
     };
+    use enforcer_host::{cgroup::CgroupLayout, lockdown};
 
     let cgroups = match CgroupLayout::read(host) {
         Ok(layout) if !layout.cpuset.v2 => CgroupAxis::Cpuset,

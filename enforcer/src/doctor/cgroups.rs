@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use super::writable;
-use crate::host::{HostRoot, cgroup::CgroupLayout};
+use enforcer_host::{HostRoot, cgroup::CgroupLayout};
 use enforcer_report::checks::Check;
 
 pub(super) fn checks(host: &HostRoot) -> Vec<Check> {

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use crate::host::HostRoot;
+use enforcer_host::HostRoot;
 use enforcer_report::checks::Check;
 
 /// Tiers and HMAT only matter where there is more than one kind of memory.

@@ -20,7 +20,7 @@ use std::{io, path::Path};
 
 use enforcer_core::{parse::scalar, policy::KubeletSettings, sample::HostSettings};
 
-use crate::host::{HostRoot, read_text};
+use enforcer_host::{HostRoot, read_text};
 use enforcer_report::checks::{DIAGNOSIS_SCHEMA_VERSION, Diagnosis};
 
 /// Tries everything.

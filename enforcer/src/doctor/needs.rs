@@ -10,7 +10,7 @@ use std::path::Path;
 use enforcer_core::parse::scalar;
 
 use super::{privileges, read};
-use crate::host::HostRoot;
+use enforcer_host::HostRoot;
 
 /// What was looked up once, for all features.
 #[derive(Debug, Clone, Default)]

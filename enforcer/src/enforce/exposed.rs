@@ -24,9 +24,9 @@ use rustix::fs::OFlags;
 use thiserror::Error;
 
 use super::ready_socket::ReadySocket;
-use crate::{
+use enforcer_host::{
     file_error::{FileError, failed},
-    host::read_text,
+    read_text,
 };
 
 /// Below the state directory.

@@ -14,12 +14,10 @@ use super::{
     Journal, LiveActuator,
     pages::{PageBudget, PageMoveLimits, Stop},
 };
-use crate::{
-    host::{
-        HostRoot,
-        cgroup::{CgroupLayout, CgroupVersion, ControllerRoot},
-    },
-    kernel::fake::FakeKernel,
+use crate::kernel::fake::FakeKernel;
+use enforcer_host::{
+    HostRoot,
+    cgroup::{CgroupLayout, CgroupVersion, ControllerRoot},
 };
 
 /// A host with a cpuset hierarchy, and a state directory.

@@ -75,7 +75,7 @@ use self::{
     reading::Found,
 };
 use super::cpuset::CpusetFile;
-use crate::file_error::FileError;
+use enforcer_host::file_error::FileError;
 
 /// Most bytes of a container's id and cgroup, which a runtime tells; escaped, six times as many.
 const LONGEST_NAMES: usize = 64 << 10;

@@ -11,10 +11,8 @@ use super::{
     pages::{PageBudget, PageMoveLimits, Stop},
     restore::restore,
 };
-use crate::{
-    host::{HostRoot, cgroup::CgroupLayout},
-    kernel::linux::Linux,
-};
+use crate::kernel::linux::Linux;
+use enforcer_host::{HostRoot, cgroup::CgroupLayout};
 
 /// A cgroup of our own with one below it, removed at the end.
 struct Scratch {

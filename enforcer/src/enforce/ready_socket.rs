@@ -25,7 +25,7 @@ use std::{
 
 use rustix::fs::OFlags;
 
-use crate::file_error::{FileError, failed};
+use enforcer_host::file_error::{FileError, failed};
 
 /// The socket, in the directory of a container.
 const SOCKET: &str = "notify";

@@ -18,7 +18,7 @@ use std::{
 
 use enforcer_core::{id::NodeId, parse::numa_stat::parse_numa_stat_v2};
 
-use crate::host::{HostRoot, exists, read_text};
+use enforcer_host::{HostRoot, exists, read_text};
 
 /// Memory of the child.
 pub const HELD: usize = 8 << 20;

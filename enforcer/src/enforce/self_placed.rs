@@ -37,10 +37,8 @@ use super::{
     cpuset::{Cpuset, CpusetError, CpusetFile, CpusetTree},
     journal::{ThreadRoom, say_left_out},
 };
-use crate::{
-    host::{processes::start_ticks, read_text},
-    kernel::affinity,
-};
+use crate::kernel::affinity;
+use enforcer_host::{processes::start_ticks, read_text};
 
 /// Cgroups of one subtree that are looked at.
 const MAX_CGROUPS: usize = 1_024;

@@ -32,9 +32,9 @@ use crate::{
         cpuset::CpusetTree,
         self_placed::{self, Depth},
     },
-    host::{HostRoot, cgroup::CgroupLayout, read_text},
     observe::{CgroupWatch, CpusetWatch, KeptCgroups, PressureTap, Sampler, SamplerOptions, WatchLimit},
 };
+use enforcer_host::{HostRoot, cgroup::CgroupLayout, read_text};
 
 /// What one look gives: workloads, what could not be seen of them, and the sample.
 pub(super) type Seen = (Vec<Workload>, Vec<Degraded>, Sample);

@@ -26,7 +26,7 @@ use enforcer_core::{
     workload::CgroupPath,
 };
 
-use crate::host::{
+use enforcer_host::{
     cgroup::{CgroupLayout, ControllerRoot},
     cgroup_dir::CgroupDir,
     cgroup_tree::vanished,
@@ -300,7 +300,7 @@ mod tests {
     use tempfile::TempDir;
 
     use super::*;
-    use crate::host::HostRoot;
+    use enforcer_host::HostRoot;
 
     fn tree(files: &[(&str, &str)]) -> (TempDir, CgroupLayout) {
         let dir = TempDir::new().unwrap();

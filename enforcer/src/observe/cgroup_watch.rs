@@ -36,7 +36,7 @@ use rustix::{
     io::Errno,
 };
 
-use crate::host::{HostRoot, cgroup::ControllerRoot, cgroup_tree::vanished, read_dir, read_text};
+use enforcer_host::{HostRoot, cgroup::ControllerRoot, cgroup_tree::vanished, read_dir, read_text};
 
 /// Most watches in all: the kernel keeps about a kilobyte for each.
 const MOST_WATCHED: usize = 8_192;

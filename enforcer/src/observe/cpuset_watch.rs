@@ -26,7 +26,7 @@ use rustix::{
     io::Errno,
 };
 
-use crate::host::{cgroup::CgroupLayout, read_text};
+use enforcer_host::{cgroup::CgroupLayout, read_text};
 
 /// Time between two readings of a file that cannot be watched.
 const READ_EVERY: Duration = Duration::from_secs(1);
@@ -164,7 +164,7 @@ mod tests {
     use std::fs;
 
     use super::*;
-    use crate::host::cgroup::{CgroupVersion, ControllerRoot};
+    use enforcer_host::cgroup::{CgroupVersion, ControllerRoot};
 
     struct Rig {
         dir: tempfile::TempDir,
@@ -265,7 +265,7 @@ mod tests {
 
     #[test]
     fn the_kernels_own_files_are_told() {
-        let Ok(layout) = CgroupLayout::read(&crate::host::HostRoot::live()) else { return };
+        let Ok(layout) = CgroupLayout::read(&enforcer_host::HostRoot::live()) else { return };
         let name = format!("numa-enforcer-test-watch-{}", std::process::id());
         let dir = layout.cpuset.path.join(&name);
         if fs::create_dir(&dir).is_err() || !dir.join("cpuset.mems").exists() {

@@ -11,7 +11,7 @@ use enforcer_core::{
     parse::{numa_stat::hugetlb_file, scalar},
 };
 
-use crate::host::{read_dir, read_text};
+use enforcer_host::{read_dir, read_text};
 
 /// No architecture has more sizes.
 const MOST_SIZES: usize = 16;

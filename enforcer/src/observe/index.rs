@@ -16,7 +16,7 @@ use enforcer_core::{
 };
 
 use super::procfs::{MAX_TASKS, Membership};
-use crate::host::{
+use enforcer_host::{
     HostRoot,
     cgroup::{CgroupLayout, ControllerRoot},
     cgroup_tree::{vanished, walk},

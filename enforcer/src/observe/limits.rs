@@ -8,7 +8,7 @@ use std::{collections::BTreeMap, iter};
 
 use enforcer_core::workload::CgroupPath;
 
-use crate::host::{cgroup::ControllerRoot, repeated::RepeatedFile};
+use enforcer_host::{cgroup::ControllerRoot, repeated::RepeatedFile};
 
 /// Longest text of a file: a number of 64 bits and a newline.
 const LONGEST: usize = 32;

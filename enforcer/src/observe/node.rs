@@ -14,7 +14,7 @@ use enforcer_core::{
     sample::NodeSample,
 };
 
-use crate::host::{HostRoot, is_dir, read_optional};
+use enforcer_host::{HostRoot, is_dir, read_optional};
 
 const EFFECT: &str = "counters of the node are missing";
 

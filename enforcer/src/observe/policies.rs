@@ -21,7 +21,7 @@ use enforcer_core::{
 };
 
 use super::numa_maps::{LIMIT, LINE_LIMIT};
-use crate::host::HostRoot;
+use enforcer_host::HostRoot;
 
 /// Far memory from which on a process is asked, in bytes: that of a workload too small to be judged is left
 /// alone.

@@ -26,7 +26,7 @@ use enforcer_core::{
     workload::{CgroupPath, printable},
 };
 
-use crate::host::HostRoot;
+use enforcer_host::HostRoot;
 
 /// Nanoseconds of a clock tick: `USER_HZ` is 100 on every architecture that has NUMA.
 const TICK_NS: u64 = 10_000_000;

@@ -21,7 +21,7 @@ use enforcer_core::{
     widening::NodeRoom,
 };
 
-use crate::host::{HostRoot, ReadError, list_dir, read_text, repeated::RepeatedFile};
+use enforcer_host::{HostRoot, ReadError, list_dir, read_text, repeated::RepeatedFile};
 
 /// Time between two readings of the watermarks, and of which nodes there are.
 const REFRESH: Duration = Duration::from_secs(30);

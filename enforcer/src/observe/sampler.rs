@@ -21,11 +21,11 @@ use enforcer_core::{
 };
 
 #[cfg(feature = "bpf")]
-use super::kernel_side::KernelSide;
 use super::{
     cgroup::CgroupReader,
     hugepages::HugepagesInUse,
     index::Index,
+    kernel_side::KernelSide,
     node::{Watermarks, read_nodes},
     numa_maps::read_numa_maps,
     policies::{Distances, read_mappings},
@@ -33,7 +33,7 @@ use super::{
     procfs::read_tasks,
     settings::read_settings,
 };
-use crate::host::{HostRoot, cgroup::CgroupLayout, is_dir};
+use enforcer_host::{HostRoot, cgroup::CgroupLayout, is_dir};
 
 const UNCOUNTED: &str = "run time per node, placements and hinting faults are not counted";
 

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use enforcer_core::{degraded::DegradedTally, parse::scalar, sample::HostSettings};
 
-use crate::host::{HostRoot, read_optional};
+use enforcer_host::{HostRoot, read_optional};
 
 /// Reads the settings.
 pub(super) fn read_settings(host: &HostRoot, degraded: &mut DegradedTally) -> HostSettings {

@@ -9,7 +9,7 @@ use std::path::Path;
 use enforcer_core::widening::Tenant;
 
 use super::policies::each_line;
-use crate::host::{HostRoot, processes::processes_in};
+use enforcer_host::{HostRoot, processes::processes_in};
 
 /// Most processes of a cgroup that are read.
 const MOST: usize = 1_024;

@@ -21,10 +21,10 @@ use rustix::fs::FlockOperation;
 use thiserror::Error;
 
 use super::frame::{self, Found, Frames, RecordingError};
-use crate::{
+use crate::threads::{self, Role};
+use enforcer_host::{
     file_error::{FileError, failed},
     owned_file::{of_one_writer, open_ours},
-    threads::{self, Role},
 };
 
 /// Frames that wait to be written.

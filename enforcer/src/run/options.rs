@@ -9,10 +9,10 @@ use crate::{
     config::{ConfigError, Configured, read_config},
     enforce::{journal::JournalError, scratch},
     engine::SourceError,
-    host::{HostRoot, cgroup::LayoutError},
     log_level::LogLevel,
     record,
 };
+use enforcer_host::{HostRoot, cgroup::LayoutError};
 use enforcer_report::{style::Style, text, units};
 
 /// What was asked for.

@@ -30,7 +30,7 @@ use rustix::{
 };
 use thiserror::Error;
 
-use crate::file_error::{FileError, failed};
+use enforcer_host::file_error::{FileError, failed};
 
 /// Rights of the socket: its owner and its group.
 const MODE: u32 = 0o660;

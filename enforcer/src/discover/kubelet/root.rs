@@ -11,7 +11,7 @@ use std::{
 
 use enforcer_core::policy::KubeletSettings;
 
-use crate::host::read_text;
+use enforcer_host::read_text;
 
 /// Name of the process.
 const KUBELET: &str = "kubelet";

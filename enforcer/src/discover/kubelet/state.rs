@@ -12,7 +12,7 @@ use enforcer_core::{owner::Claim, set::CpuSet, workload::printable_within};
 use serde::de::DeserializeOwned;
 use thiserror::Error;
 
-use crate::host::{ReadError, present, read_bytes, written_text};
+use enforcer_host::{ReadError, present, read_bytes, written_text};
 
 /// Largest file that is read: 10000 containers take 1 MiB.
 const SIZE_LIMIT: u64 = 8 << 20;

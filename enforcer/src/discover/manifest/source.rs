@@ -12,7 +12,7 @@ use std::{
 use enforcer_core::workload::cut_at;
 use thiserror::Error;
 
-use crate::host::{read_within, written_text};
+use enforcer_host::{read_within, written_text};
 
 /// Largest file that is read.
 const SIZE_LIMIT: u64 = 4 << 20;

@@ -17,7 +17,6 @@ use enforcer_core::{
 };
 
 use super::source::{Source, Subject};
-use crate::host;
 
 const KIND: Subject = Subject { source: "memory-kind", effect: "the kind of some nodes' memory is unknown" };
 const TIERS: Subject =
@@ -79,8 +78,8 @@ fn read_dax(source: &mut Source<'_>) -> Devices {
     let mut devices = Devices::new();
     for name in source.names(&KIND, &bus.join("devices")) {
         let path = bus.join("devices").join(&name);
-        let Some(target) = host::read_link(&path) else { continue };
-        let held = host::read_link(&bus.join("drivers/kmem").join(&name)).is_some();
+        let Some(target) = enforcer_host::read_link(&path) else { continue };
+        let held = enforcer_host::read_link(&bus.join("drivers/kmem").join(&name)).is_some();
         let node = source.value(&KIND, &path.join("target_node"), scalar::signed);
         let node = node.and_then(|node| u32::try_from(node).ok()).map(NodeId);
         if let (true, Some(node), Some(origin)) = (held, node, origin(&target)) {

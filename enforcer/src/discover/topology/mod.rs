@@ -32,7 +32,7 @@ use std::path::PathBuf;
 use enforcer_core::{degraded::Degraded, topology::Topology};
 use thiserror::Error;
 
-use crate::host::HostRoot;
+use enforcer_host::HostRoot;
 use source::Source;
 
 /// Why there is no topology at all.

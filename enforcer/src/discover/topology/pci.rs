@@ -20,7 +20,6 @@ use super::{
     memory::Gpus,
     source::{Source, Subject},
 };
-use crate::host;
 
 const PCI: Subject = Subject { source: "pci", effect: "the node of some devices is not known" };
 
@@ -54,7 +53,7 @@ fn on_the_bus(source: &mut Source<'_>) -> BTreeMap<String, PathBuf> {
     let names = source.names(&PCI, &dir).into_iter().filter(|name| is_address(name));
     names
         .map(|name| (name.clone(), dir.join(name)))
-        .filter(|(_, path)| host::exists(&path.join("class")))
+        .filter(|(_, path)| enforcer_host::exists(&path.join("class")))
         .collect()
 }
 
@@ -73,7 +72,8 @@ fn below_bridges(source: &mut Source<'_>) -> BTreeMap<String, PathBuf> {
         for name in source.names(&PCI, &dir) {
             let path = dir.join(&name);
             // The bridges are a tree only without the links.
-            if is_address(&name) && host::read_link(&path).is_none() && host::is_dir(&path) {
+            if is_address(&name) && enforcer_host::read_link(&path).is_none() && enforcer_host::is_dir(&path)
+            {
                 open.push(path.clone());
                 found.insert(name, path);
             }

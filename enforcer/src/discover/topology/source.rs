@@ -7,9 +7,14 @@
 
 use std::{collections::BTreeMap, fmt, path::Path};
 
-use enforcer_core::{degraded::Degraded, id::Id, parse, parse::ParseError, set::IdSet};
+use enforcer_core::{
+    degraded::Degraded,
+    id::Id,
+    parse::{self, ParseError},
+    set::IdSet,
+};
 
-use crate::host::{self, HostRoot, ReadError};
+use enforcer_host::{HostRoot, ReadError};
 
 /// No attribute file of sysfs is longer; node and CPU lists of the largest machines are below it.
 const ATTRIBUTE_LIMIT: u64 = 1 << 18;
@@ -76,7 +81,7 @@ impl<'a> Source<'a> {
 
     /// The text of a file.
     pub(super) fn text(&mut self, subject: &Subject, path: &Path) -> Option<String> {
-        let text = host::present(host::read_text_within(path, ATTRIBUTE_LIMIT));
+        let text = enforcer_host::present(enforcer_host::read_text_within(path, ATTRIBUTE_LIMIT));
         self.ok(subject, text).flatten()
     }
 
@@ -115,7 +120,7 @@ impl<'a> Source<'a> {
 
     /// The names in a directory; none where it is absent.
     pub(super) fn names(&mut self, subject: &Subject, dir: &Path) -> Vec<String> {
-        let names = host::list_dir(dir);
+        let names = enforcer_host::list_dir(dir);
         self.ok(subject, names).flatten().unwrap_or_default()
     }
 

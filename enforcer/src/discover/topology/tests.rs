@@ -17,7 +17,7 @@ use serde::Deserialize;
 use tempfile::TempDir;
 
 use super::*;
-use crate::host::recording::Recording;
+use enforcer_host::recording::Recording;
 
 #[derive(Deserialize)]
 struct Facts {
@@ -51,7 +51,7 @@ fn unpack(archive: &Path) -> (String, TempDir) {
         entry.set_preserve_mtime(false);
         assert!(entry.unpack_in(dir.path()).unwrap(), "{archive:?} leaves its directory");
     }
-    let names = crate::host::list_dir(dir.path()).unwrap().unwrap();
+    let names = enforcer_host::list_dir(dir.path()).unwrap().unwrap();
     assert_eq!(names.len(), 1, "{archive:?}");
     (names[0].clone(), dir)
 }
@@ -77,7 +77,7 @@ const KERNEL_WINS: [(&str, &str, &str); 1] = [(
 fn all_captured_machines_agree_with_their_facts() {
     let facts = fs::read_to_string(fixtures().join("facts.json")).unwrap();
     let mut facts: BTreeMap<String, Facts> = serde_json::from_str(&facts).unwrap();
-    for name in crate::host::list_dir(&fixtures()).unwrap().unwrap() {
+    for name in enforcer_host::list_dir(&fixtures()).unwrap().unwrap() {
         if !name.ends_with(".tar.bz2") {
             continue;
         }

@@ -16,7 +16,7 @@ use enforcer_core::owner::{OwnSettings, UnitSetting};
 use rustix::fs::FileType;
 
 use super::KEYS;
-use crate::host::{read_dir, read_text_within};
+use enforcer_host::{read_dir, read_text_within};
 
 /// Where files are, those that win first.
 const DIRS: [&str; 13] = [

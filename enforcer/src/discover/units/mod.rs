@@ -16,7 +16,7 @@ use enforcer_core::{
 };
 
 use self::files::{UnitFiles, setting_in};
-use crate::host::{
+use enforcer_host::{
     HostRoot,
     systemd::{Systemd, SystemdError, UnitState},
 };

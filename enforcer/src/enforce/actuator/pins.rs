@@ -79,9 +79,9 @@ mod tests {
             fixture::Fixture,
             pages::{PageBudget, PageMoveLimits, Stop},
         },
-        host::HostRoot,
         kernel::{affinity, fake::FakeKernel},
     };
+    use enforcer_host::HostRoot;
 
     /// With a thread of this process, which is pinned, and whose pin is taken away as the kernel does.
     #[test]

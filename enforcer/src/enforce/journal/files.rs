@@ -19,7 +19,7 @@ use super::{
     reading::{self, Found},
     versioned,
 };
-use crate::owned_file::{of_one_writer, of_ours, open_ours};
+use enforcer_host::owned_file::{of_one_writer, of_ours, open_ours};
 
 /// Most bytes of a small file that are read.
 const READ_LIMIT: u64 = 256 << 20;
@@ -28,7 +28,7 @@ pub(super) fn failed<'a>(
     operation: &'static str,
     path: &'a Path,
 ) -> impl FnOnce(io::Error) -> JournalError + 'a {
-    move |cause| crate::file_error::failed(operation, path)(cause).into()
+    move |cause| enforcer_host::file_error::failed(operation, path)(cause).into()
 }
 
 /// Refuses a state directory that is a symlink, or that others may write.

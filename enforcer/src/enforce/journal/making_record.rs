@@ -34,7 +34,7 @@ use super::{
     files::{self, failed},
     is_of_another_boot, versioned,
 };
-use crate::owned_file::open_ours;
+use enforcer_host::owned_file::open_ours;
 
 /// Time within which a container whose creation was answered is there: until then runtimes do not list it
 /// (containerd with NRI before 0.12), and a link that comes up again meanwhile must not take from it what it

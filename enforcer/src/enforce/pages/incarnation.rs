@@ -12,7 +12,7 @@ use std::{
 
 use rustix::io::Errno;
 
-use crate::host::{processes::start_ticks, read_text};
+use enforcer_host::{processes::start_ticks, read_text};
 
 /// A process, told apart from a later one of its number.
 #[derive(Debug)]

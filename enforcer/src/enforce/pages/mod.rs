@@ -43,10 +43,8 @@ use self::{
     extent::{Extent, read_extents},
     incarnation::{Incarnation, is_reused},
 };
-use crate::{
-    host::processes::processes_in,
-    kernel::{Kernel, PageStatus},
-};
+use crate::kernel::{Kernel, PageStatus};
+use enforcer_host::processes::processes_in;
 
 /// One step of moving pages.
 pub struct PageMove<'a> {

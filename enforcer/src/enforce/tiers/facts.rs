@@ -9,10 +9,8 @@ use enforcer_core::{parse::numa_stat::ByNode, set::NodeSet, workload::CgroupPath
 use rustix::fs::FileType;
 
 use super::memory;
-use crate::{
-    enforce::scratch,
-    host::{HostRoot, cgroup::CgroupLayout, read_dir, read_text},
-};
+use crate::enforce::scratch;
+use enforcer_host::{HostRoot, cgroup::CgroupLayout, read_dir, read_text};
 
 /// A workload, now.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -71,7 +69,8 @@ mod tests {
     use std::fs;
 
     use super::*;
-    use crate::{enforce::fixture::Fixture, host::cgroup::ControllerRoot};
+    use crate::enforce::fixture::Fixture;
+    use enforcer_host::cgroup::ControllerRoot;
 
     fn fixture() -> Fixture {
         let mut fixture = Fixture::new(true);

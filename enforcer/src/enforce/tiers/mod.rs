@@ -26,7 +26,7 @@ use enforcer_core::{
 
 pub use self::frames::{Frames, bytes_there, frames_there};
 use super::pages::Stop;
-use crate::host::read_text;
+use enforcer_host::read_text;
 
 /// From where to where, and where it may never go.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -11,10 +11,8 @@ use std::{
 use enforcer_core::workload::{CgroupPath, UnitName};
 
 use super::UnitProperties;
-use crate::{
-    enforce::cpuset::CpusetFile,
-    host::systemd::{SystemdError, UnitState},
-};
+use crate::enforce::cpuset::CpusetFile;
+use enforcer_host::systemd::{SystemdError, UnitState};
 
 /// What it does when it is asked.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

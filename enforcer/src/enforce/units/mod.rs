@@ -35,7 +35,7 @@ use super::{
     cpuset::CpusetFile,
     journal::{Entry, EntryKey, Journal},
 };
-use crate::host::systemd::{Systemd, SystemdError, UnitState};
+use enforcer_host::systemd::{Systemd, SystemdError, UnitState};
 
 /// Time for which systemd is not asked again when it could not be.
 const PAUSE: Duration = Duration::from_mins(1);

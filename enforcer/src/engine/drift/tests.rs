@@ -16,9 +16,9 @@ use enforcer_core::{
 use crate::{
     enforce::{cpuset, fixture::Fixture, journal::DriftRecord},
     engine::{Engine, Look, Source, SourceError},
-    host::{cgroup::CgroupLayout, read_text},
     observe::{CgroupWatch, CpusetWatch, KeptCgroups, WatchLimit},
 };
+use enforcer_host::{cgroup::CgroupLayout, read_text};
 use enforcer_report::tick::TickReport;
 
 const SECOND: u64 = 1_000_000_000;

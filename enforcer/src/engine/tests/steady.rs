@@ -20,10 +20,10 @@ use crate::{
         Journal, LiveActuator,
         pages::{PageBudget, PageMoveLimits, Stop},
     },
-    host::{HostRoot, cgroup::CgroupLayout},
     kernel::fake::FakeKernel,
     observe::SamplerOptions,
 };
+use enforcer_host::{HostRoot, cgroup::CgroupLayout};
 
 const CONTAINERS: u32 = 3;
 

@@ -31,7 +31,7 @@ use super::{
     probes::{self, FunctionTracing, MultiProbe, Probe},
     programs::AttachOptions,
 };
-use crate::host::{HostRoot, lockdown, read_text};
+use enforcer_host::{HostRoot, lockdown, read_text};
 
 /// The programs of `enforcer-ebpf`, as `build.rs` built them.
 pub(super) static OBJECT: &[u8] = include_bytes_aligned!(concat!(env!("OUT_DIR"), "/programs.o"));

@@ -13,7 +13,7 @@ use std::{
 use aya::Ebpf;
 
 use super::probes::MultiProbe;
-use crate::host::read_text;
+use enforcer_host::read_text;
 
 /// Says whether the kernel counts runs and time.
 const STATS: &str = "/proc/sys/kernel/bpf_stats_enabled";

@@ -15,10 +15,8 @@ use enforcer_core::{
 use rustix::io::Errno;
 
 use super::{hook::HookError, perf_rights::PerfRights};
-use crate::{
-    host::{HostRoot, list_dir, read_text},
-    kernel::perf_event::CpuCounter,
-};
+use crate::kernel::perf_event::CpuCounter;
+use enforcer_host::{HostRoot, list_dir, read_text};
 
 /// Accesses between two overflows, a prime so that it does not beat with loops. A core that does nothing but
 /// wait for DRAM makes some 10^8 accesses a second: 1,000 overflows of about 1 us. One that makes 10^6 gives

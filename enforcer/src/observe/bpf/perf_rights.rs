@@ -12,7 +12,7 @@ use rustix::{
     thread::{CapabilitySet, capabilities},
 };
 
-use crate::host::read_text;
+use enforcer_host::read_text;
 
 const PARANOID: &str = "/proc/sys/kernel/perf_event_paranoid";
 /// From this value on some kernels want `CAP_SYS_ADMIN`.

@@ -42,7 +42,7 @@ use super::{
     slots::Slots,
     tallies::Tallies,
 };
-use crate::host::{HostRoot, lockdown};
+use enforcer_host::{HostRoot, lockdown};
 
 /// Least time between two events of one workload from one CPU.
 pub const EVENT_INTERVAL_NS: u64 = 10_000_000;

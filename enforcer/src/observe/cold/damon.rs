@@ -22,7 +22,7 @@ use std::{
 
 use enforcer_core::demotion::Region;
 
-use crate::host::{list_dir, read_text};
+use enforcer_host::{list_dir, read_text};
 
 /// Processes that are watched at a time.
 const SLOTS: usize = 16;

@@ -15,7 +15,7 @@ use std::{
 use enforcer_core::{parse::lru_gen::Generations, set::NodeSet, workload::CgroupPath};
 
 use super::page_bytes;
-use crate::host::read_text;
+use enforcer_host::read_text;
 
 /// The kernel's ages, and when it was last asked for a new generation.
 #[derive(Debug)]

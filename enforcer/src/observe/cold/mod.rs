@@ -37,7 +37,7 @@ use enforcer_core::{
 
 use self::{damon::Damon, generations::Generational, referenced::ReferencedBits};
 use super::rooms::room_of;
-use crate::host::{HostRoot, cgroup::CgroupLayout, processes::processes_in, read_text};
+use enforcer_host::{HostRoot, cgroup::CgroupLayout, processes::processes_in, read_text};
 
 /// Processes of one workload that are watched: the largest.
 const PROCESSES: usize = 8;

@@ -28,7 +28,7 @@ use super::{
     pressure_tap::PressureTap,
     sampler::SamplerOptions,
 };
-use crate::host::{HostRoot, cgroup::CgroupLayout, cgroup_tree::walk, lockdown, read_text};
+use enforcer_host::{HostRoot, cgroup::CgroupLayout, cgroup_tree::walk, lockdown, read_text};
 
 /// What could be loaded and attached.
 pub(super) struct KernelSide {

@@ -13,14 +13,12 @@ use enforcer_core::{
     workload::{CgroupPath, printable},
 };
 
-use crate::{
-    host::{HostRoot, cgroup::CgroupLayout},
-    observe::{
-        bpf::{TaskIterator, TaskRecord},
-        index::Index,
-        procfs::{Membership, read_tasks},
-    },
+use crate::observe::{
+    bpf::{TaskIterator, TaskRecord},
+    index::Index,
+    procfs::{Membership, read_tasks},
 };
+use enforcer_host::{HostRoot, cgroup::CgroupLayout};
 
 /// Threads of the workloads in ascending order of tid, and their source.
 pub(super) fn read(

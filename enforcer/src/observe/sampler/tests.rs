@@ -9,7 +9,7 @@ use enforcer_core::{
 use tempfile::TempDir;
 
 use super::*;
-use crate::host::cgroup_tree::walk;
+use enforcer_host::cgroup_tree::walk;
 
 const WITHOUT_BPF: SamplerOptions = SamplerOptions {
     bpf: false,

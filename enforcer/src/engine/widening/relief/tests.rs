@@ -3,7 +3,8 @@ use std::{fs, path::Path};
 use enforcer_core::{policy::WideningSettings, topology::synth::Machine, widening::spares};
 
 use super::*;
-use crate::{host::HostRoot, kernel::fake::FakeKernel, observe::Bell};
+use crate::{kernel::fake::FakeKernel, observe::Bell};
+use enforcer_host::HostRoot;
 
 /// Pages of each node; with less than 96 MiB free it is short, and 128 MiB are wanted.
 const NODE: usize = 100_000;

@@ -7,7 +7,7 @@
 //! nothing is in the copy that no reader asked for: no command lines, no addresses, no serials.
 //!
 //! Must never follow a link while writing, write outside of its directory, or write host name and
-//! boot id. Only reads of the calling thread through [`crate::host`] are noted.
+//! boot id. Only reads of the calling thread through [`crate`] are noted.
 //!
 //! Cost: all texts in memory, at most [`SIZE_LIMIT`].
 
@@ -197,7 +197,7 @@ fn cpuinfo_line(line: &str) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::host::{list_dir, read_link, read_text};
+    use crate::{list_dir, read_link, read_text};
 
     fn host(dir: &Path) -> HostRoot {
         HostRoot::captured(dir)

@@ -15,7 +15,7 @@ use std::{
 use rustix::{fs::OFlags, io::Errno};
 
 /// Does it belong to root or to this process's user?
-pub(crate) fn of_ours(metadata: &fs::Metadata) -> io::Result<()> {
+pub fn of_ours(metadata: &fs::Metadata) -> io::Result<()> {
     match metadata.uid() {
         0 => Ok(()),
         uid if uid == rustix::process::geteuid().as_raw() => Ok(()),
@@ -27,7 +27,7 @@ pub(crate) fn of_ours(metadata: &fs::Metadata) -> io::Result<()> {
 }
 
 /// May nobody but its owner write it?
-pub(crate) fn of_one_writer(metadata: &fs::Metadata) -> io::Result<()> {
+pub fn of_one_writer(metadata: &fs::Metadata) -> io::Result<()> {
     match metadata.mode() & 0o7777 {
         mode if mode & 0o022 != 0 => Err(io::Error::new(
             io::ErrorKind::PermissionDenied,
@@ -56,7 +56,7 @@ fn not_regular() -> io::Error {
 
 /// Opens a regular file of ours, or makes one that nobody else may read; never follows a symlink and never
 /// blocks.
-pub(crate) fn open_ours(options: &mut OpenOptions, path: &Path) -> io::Result<File> {
+pub fn open_ours(options: &mut OpenOptions, path: &Path) -> io::Result<File> {
     // The flags are small positive bits on every Linux, the cast keeps them.
     let flags = OFlags::NOFOLLOW.union(OFlags::NONBLOCK).bits().cast_signed();
     let opened = options.mode(0o600).custom_flags(flags).open(path);

@@ -246,7 +246,7 @@ mod tests {
     use tempfile::TempDir;
 
     use super::*;
-    use crate::host::{HostRoot, cgroup::CgroupLayout};
+    use crate::{HostRoot, cgroup::CgroupLayout};
 
     fn root(dir: &Path) -> ControllerRoot {
         ControllerRoot { path: PathBuf::from(dir), v2: true, mounted_cgroup: "/".into() }

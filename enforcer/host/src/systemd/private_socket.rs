@@ -246,7 +246,7 @@ mod tests {
     use std::{os::unix::net::UnixListener, thread};
 
     use super::*;
-    use crate::host::systemd::message::tests::{refusal, reply, signal};
+    use crate::systemd::message::tests::{refusal, reply, signal};
 
     /// What systemd would answer to the call with this serial, by its bytes.
     type Script = fn(u32, &[u8]) -> Vec<u8>;

@@ -94,7 +94,7 @@ mod tests {
     use std::{fs, os::unix::fs::symlink};
 
     use super::*;
-    use crate::host::{HostRoot, cgroup::CgroupLayout, recording::Recording};
+    use crate::{HostRoot, cgroup::CgroupLayout, recording::Recording};
 
     #[test]
     fn files_of_any_length_are_read_as_others_read_them() {

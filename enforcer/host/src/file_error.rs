@@ -25,9 +25,6 @@ pub struct FileError {
 }
 
 /// For `map_err`: this operation on this path.
-pub(crate) fn failed<'a>(
-    operation: &'static str,
-    path: &'a Path,
-) -> impl FnOnce(io::Error) -> FileError + use<'a> {
+pub fn failed<'a>(operation: &'static str, path: &'a Path) -> impl FnOnce(io::Error) -> FileError + use<'a> {
     move |cause| FileError { operation, path: path.to_owned(), cause }
 }

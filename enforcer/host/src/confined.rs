@@ -72,7 +72,7 @@ mod tests {
     use std::{fs, os::unix::fs::symlink};
 
     use super::*;
-    use crate::host::{HostRoot, list_dir, read_link, read_text};
+    use crate::{HostRoot, list_dir, read_link, read_text};
 
     #[test]
     fn links_of_a_captured_machine_stay_inside_of_it() {

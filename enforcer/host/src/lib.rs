@@ -7,7 +7,9 @@ pub mod cgroup;
 pub mod cgroup_dir;
 pub mod cgroup_tree;
 mod confined;
+pub mod file_error;
 pub mod lockdown;
+pub mod owned_file;
 pub mod processes;
 pub mod recording;
 pub mod repeated;
@@ -123,7 +125,7 @@ pub fn list_dir(path: &Path) -> Result<Option<Vec<String>>, ReadError> {
 }
 
 /// The entries of a directory with what they are, symlinks not followed; at most [`ENTRY_LIMIT`].
-pub(crate) fn read_dir(path: &Path) -> io::Result<Vec<(OsString, FileType)>> {
+pub fn read_dir(path: &Path) -> io::Result<Vec<(OsString, FileType)>> {
     let dir = confined::open(path, OFlags::RDONLY | OFlags::DIRECTORY)?;
     let mut entries = Vec::new();
     for entry in Dir::read_from(&dir)? {
@@ -166,7 +168,7 @@ pub fn read_link(path: &Path) -> Option<PathBuf> {
 }
 
 /// `None` where the file or directory is absent.
-pub(crate) fn present<T>(read: Result<T, ReadError>) -> Result<Option<T>, ReadError> {
+pub fn present<T>(read: Result<T, ReadError>) -> Result<Option<T>, ReadError> {
     use io::ErrorKind::{NotADirectory, NotFound};
     match read {
         Ok(value) => Ok(Some(value)),
@@ -176,7 +178,7 @@ pub(crate) fn present<T>(read: Result<T, ReadError>) -> Result<Option<T>, ReadEr
 }
 
 /// The bytes of a file of at most `limit` bytes; anything that is not a regular file is an error.
-pub(crate) fn read_bytes(path: &Path, limit: u64) -> io::Result<Vec<u8>> {
+pub fn read_bytes(path: &Path, limit: u64) -> io::Result<Vec<u8>> {
     let file = File::from(confined::open(path, OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY)?);
     if !file.metadata()?.is_file() {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file"));
@@ -185,7 +187,7 @@ pub(crate) fn read_bytes(path: &Path, limit: u64) -> io::Result<Vec<u8>> {
 }
 
 /// All that a reader has, if that is at most `limit` bytes.
-pub(crate) fn read_within(reader: impl Read, limit: u64) -> io::Result<Vec<u8>> {
+pub fn read_within(reader: impl Read, limit: u64) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::with_capacity(FIRST_READ);
     reader.take(limit.saturating_add(1)).read_to_end(&mut bytes)?;
     if bytes.len() as u64 > limit {
@@ -199,7 +201,7 @@ fn too_long(limit: u64) -> io::Error {
 }
 
 /// What a person wrote, as text; unlike the kernel's it must be UTF-8.
-pub(crate) fn written_text(bytes: Vec<u8>) -> io::Result<String> {
+pub fn written_text(bytes: Vec<u8>) -> io::Result<String> {
     String::from_utf8(bytes).map_err(|error| {
         io::Error::new(io::ErrorKind::InvalidData, format!("not UTF-8: {}", error.utf8_error()))
     })
