@@ -15,7 +15,7 @@ fn main() {
 
 #[cfg(feature = "bpf")]
 fn main() -> anyhow::Result<()> {
-    use enforcer::observe::bpf::{CgroupAxis, TaskIterator};
+    use enforcer_kernel::bpf::{CgroupAxis, TaskIterator};
 
     // cargo test runs benches too, to see that they start; it does not pass --bench.
     if !std::env::args().any(|argument| argument == "--bench") {

@@ -5,7 +5,6 @@ pub mod discover;
 pub mod doctor;
 pub mod enforce;
 pub mod engine;
-pub mod kernel;
 pub mod log_level;
 pub mod observe;
 pub mod pace;

@@ -13,7 +13,7 @@ use std::io;
 use enforcer_core::policy::Mode;
 use rustix::thread::{CapabilitySet, CapabilitySets, capabilities, set_capabilities, set_no_new_privs};
 
-use crate::kernel::linux;
+use enforcer_kernel::linux;
 
 /// What the daemon goes on doing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

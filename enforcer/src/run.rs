@@ -35,7 +35,6 @@ use crate::{
     config::Configured,
     enforce::pages::Stop,
     engine::{Engine, Gate},
-    kernel::clock,
     observe::Rest,
     pace::{LOOK, Pace, QUIET_LOOK},
     printer::Printer,
@@ -44,6 +43,7 @@ use crate::{
     supervisor::Supervisor,
     wait::{Heard, Waiting, Wake},
 };
+use enforcer_kernel::clock;
 use enforcer_report::{style::Style, table, text, tick::TickReport};
 
 mod options;

@@ -1,7 +1,7 @@
 //! What time it is for people.
 //!
 //! This clock may step, and is wrong before a host has heard of the right time: nothing is decided by it, and
-//! no two readings are subtracted where [`crate::kernel::clock`] will do.
+//! no two readings are subtracted where [`enforcer_kernel::clock`] will do.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 

@@ -1,7 +1,7 @@
 //! Building the product and the programs that test it.
 //!
 //! Everything is built for an explicit target with a static C runtime, so that the binary that passes
-//! the host's tests is byte for byte the one that runs in guests. `enforcer/build.rs` compiles the
+//! the host's tests is byte for byte the one that runs in guests. `enforcer/kernel/build.rs` compiles the
 //! kernel side; here it only gets its tools.
 
 use std::{env, path::PathBuf, process::Command};

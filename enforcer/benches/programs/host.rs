@@ -3,12 +3,12 @@
 use std::{collections::BTreeMap, fs, os::unix::fs::MetadataExt as _, path::Path};
 
 use anyhow::{Context as _, Result};
-use enforcer::observe::bpf::{AttachOptions, CgroupAxis, Programs, Watch};
 use enforcer_core::{
     degraded::Degraded,
     id::{CpuId, NodeId},
     set::CpuSet,
 };
+use enforcer_kernel::bpf::{AttachOptions, CgroupAxis, Programs, Watch};
 
 pub(super) struct Host {
     cpus: CpuSet,

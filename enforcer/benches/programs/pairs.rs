@@ -11,8 +11,8 @@
 use std::fs;
 
 use anyhow::{Context as _, Result};
-use enforcer::observe::bpf::{AttachOptions, Programs, Sizes};
 use enforcer_core::policy::RunTimeSource;
+use enforcer_kernel::bpf::{AttachOptions, Programs, Sizes};
 
 use crate::{
     bpftrace::{Bpftrace, Cost},

@@ -14,22 +14,18 @@ use enforcer_core::{
 };
 
 use super::{Exit, args, config_file, terminal, wanted_now};
-use crate::{
-    enforce::{
-        Journal,
-        actuator::read_boot_id,
-        brake::undo as brake,
-        cpuset::CpusetTree,
-        in_the_making::{LeftBehind, left_behind, renewed},
-        journal::{
-            BrakeRecord, DriftRecord, Entry, EntryKey, JournalError, LeftMaking, MakingRecord, set_aside,
-        },
-        restore::{RestoreReport, RestoreResult, Restored, preview, restore, restore_within, retain_within},
-        units::{self as properties, UnitProperties, restore::SystemdOrReason},
-    },
-    kernel::clock,
+use crate::enforce::{
+    Journal,
+    actuator::read_boot_id,
+    brake::undo as brake,
+    cpuset::CpusetTree,
+    in_the_making::{LeftBehind, left_behind, renewed},
+    journal::{BrakeRecord, DriftRecord, Entry, EntryKey, JournalError, LeftMaking, MakingRecord, set_aside},
+    restore::{RestoreReport, RestoreResult, Restored, preview, restore, restore_within, retain_within},
+    units::{self as properties, UnitProperties, restore::SystemdOrReason},
 };
 use enforcer_host::{HostRoot, cgroup::CgroupLayout, systemd::Systemd};
+use enforcer_kernel::clock;
 use enforcer_report::{text, units};
 
 /// Puts back what can be put back; what cannot is named, stays in the journal, and is an error.

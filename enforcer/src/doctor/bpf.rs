@@ -13,11 +13,9 @@ pub(super) fn checks(_host: &HostRoot) -> Vec<Check> {
 #[cfg(feature = "bpf")]
 pub(super) fn checks(host: &HostRoot) -> Vec<Check> {
     use super::needs::Here;
-    use crate::{
-        discover::topology::read_topology,
-        observe::bpf::{AttachOptions, CgroupAxis, Programs, TaskIterator, VmaError, VmaIterator},
-    };
+    use crate::discover::topology::read_topology;
     use enforcer_host::{cgroup::CgroupLayout, lockdown};
+    use enforcer_kernel::bpf::{AttachOptions, CgroupAxis, Programs, TaskIterator, VmaError, VmaIterator};
 
     let cgroups = match CgroupLayout::read(host) {
         Ok(layout) if !layout.cpuset.v2 => CgroupAxis::Cpuset,
@@ -55,8 +53,8 @@ pub(super) fn checks(host: &HostRoot) -> Vec<Check> {
 }
 
 #[cfg(feature = "bpf")]
-fn hook(state: &crate::observe::bpf::HookState, here: &super::needs::Here) -> Check {
-    use crate::observe::bpf::Hook;
+fn hook(state: &enforcer_kernel::bpf::HookState, here: &super::needs::Here) -> Check {
+    use enforcer_kernel::bpf::Hook;
 
     let name = state.hook.source();
     match &state.absent {
@@ -77,7 +75,7 @@ fn hook(state: &crate::observe::bpf::HookState, here: &super::needs::Here) -> Ch
 
 #[cfg(all(test, feature = "bpf"))]
 mod tests {
-    use crate::observe::bpf::{Hook, HookState};
+    use enforcer_kernel::bpf::{Hook, HookState};
     use enforcer_report::checks::Status;
 
     #[test]

@@ -8,8 +8,9 @@ use std::{
 use enforcer_core::parse::scalar;
 
 use super::read;
-use crate::{enforce::scratch, kernel::linux::Linux};
+use crate::enforce::scratch;
 use enforcer_host::{HostRoot, exists, list_dir, lockdown};
+use enforcer_kernel::linux::Linux;
 use enforcer_report::checks::Check;
 
 /// Oldest release that the product is meant for (docs/kernel-support.md says what was run).

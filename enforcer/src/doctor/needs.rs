@@ -72,7 +72,7 @@ impl Here {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::observe::bpf::Hook;
+    use enforcer_kernel::bpf::Hook;
 
     /// A machine that has everything.
     fn rich() -> Here {

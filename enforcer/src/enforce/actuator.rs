@@ -35,8 +35,8 @@ use super::{
     reset, self_placed,
     units::{UnitProperty, Units, own_settings},
 };
-use crate::kernel::Kernel;
 use enforcer_host::{HostRoot, cgroup::CgroupLayout, read_text};
+use enforcer_kernel::Kernel;
 
 /// How to take one write back within the same plan.
 #[derive(Debug, Clone, PartialEq, Eq)]

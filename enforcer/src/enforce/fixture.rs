@@ -14,11 +14,11 @@ use super::{
     Journal, LiveActuator,
     pages::{PageBudget, PageMoveLimits, Stop},
 };
-use crate::kernel::fake::FakeKernel;
 use enforcer_host::{
     HostRoot,
     cgroup::{CgroupLayout, CgroupVersion, ControllerRoot},
 };
+use enforcer_kernel::fake::FakeKernel;
 
 /// A host with a cpuset hierarchy, and a state directory.
 pub(crate) struct Fixture {

@@ -11,8 +11,8 @@ use super::{
     pages::{PageBudget, PageMoveLimits, Stop},
     restore::restore,
 };
-use crate::kernel::linux::Linux;
 use enforcer_host::{HostRoot, cgroup::CgroupLayout};
+use enforcer_kernel::linux::Linux;
 
 /// A cgroup of our own with one below it, removed at the end.
 struct Scratch {

@@ -4,8 +4,8 @@
 //! them given away already: what a file held before its step is then no place to go back to. Idea: before
 //! anything is taken back it is asked what is settled by now. A workload is *kept*, with all that was written
 //! of it, where something newer is settled of it, or where the CPUs that it had are exclusive to a workload
-//! that is not taken back with it; of one that is kept the others of the group keep away in turn. What the plan
-//! was to give to one of the group that was not begun is exclusive to none.
+//! that is not taken back with it; of one that is kept the others of the group keep away in turn. What the
+//! plan was to give to one of the group that was not begun is exclusive to none.
 //!
 //! Invariant: no write is taken back onto CPUs that are exclusive to another workload. A workload that is
 //! kept has the CPUs and memory nodes that it was given, which every prefix of a plan's steps may leave it.

@@ -37,8 +37,8 @@ use super::{
     cpuset::{Cpuset, CpusetError, CpusetFile, CpusetTree},
     journal::{ThreadRoom, say_left_out},
 };
-use crate::kernel::affinity;
 use enforcer_host::{processes::start_ticks, read_text};
+use enforcer_kernel::affinity;
 
 /// Cgroups of one subtree that are looked at.
 const MAX_CGROUPS: usize = 1_024;

@@ -45,10 +45,10 @@ use super::{
 };
 use crate::{
     enforce::pages::{PageBudget, PageMoveLimits, PageMoveReport, Stop, move_flow},
-    kernel::{Kernel, linux::Linux},
     observe::cold::{ColdWatch, Look, sweep},
 };
 use enforcer_host::{HostRoot, cgroup::CgroupLayout};
+use enforcer_kernel::{Kernel, linux::Linux};
 use enforcer_report::{
     decision::{DecisionRecord, DecisionState, Subject},
     demotion::{DemotionReport, LatestRound, TierMoves},

@@ -13,7 +13,7 @@ use std::{fs, io};
 use enforcer_core::{degraded::Degraded, set::CpuSet};
 use rustix::io::Errno;
 
-use crate::kernel::affinity::{affinity, set_affinity};
+use enforcer_kernel::affinity::{affinity, set_affinity};
 
 const EFFECT: &str = "the daemon runs on CPUs that a container has for itself";
 

@@ -34,13 +34,11 @@ use super::{
     source::Others,
     widening::Widening,
 };
-use crate::{
-    enforce::{
-        cpuset::CpusetTree,
-        journal::{MADE_WITHIN, Made, MakingRecord},
-    },
-    kernel::clock,
+use crate::enforce::{
+    cpuset::CpusetTree,
+    journal::{MADE_WITHIN, Made, MakingRecord},
 };
+use enforcer_kernel::clock;
 use enforcer_report::{
     decision::{DecisionRecord, DecisionState, Subject},
     runtime::{Deciding, RuntimeLink, RuntimeReport},

@@ -3,7 +3,8 @@
 use std::{process, time::Duration};
 
 use super::decisions::Decisions;
-use crate::{kernel::clock, wall_clock::unix_ms};
+use crate::wall_clock::unix_ms;
+use enforcer_kernel::clock;
 use enforcer_report::{
     status::Paused,
     tick::TickReport,

@@ -10,7 +10,7 @@ use std::{
     time::Duration,
 };
 
-use crate::kernel::readable;
+use enforcer_kernel::readable;
 
 /// Wakes one thread; clones ring the same.
 #[derive(Debug, Clone)]

@@ -5,8 +5,6 @@
 //! sources that are off until somebody asks (`cold`).
 
 mod bell;
-#[cfg(feature = "bpf")]
-pub mod bpf;
 mod cgroup;
 mod cgroup_watch;
 pub mod cold;

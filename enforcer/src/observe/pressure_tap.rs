@@ -17,9 +17,9 @@ use enforcer_core::sample::PressureEvent;
 
 use super::Bell;
 #[cfg(feature = "bpf")]
-use super::{bpf::PressureRing, kernel_side::Pressure};
+use super::kernel_side::Pressure;
 #[cfg(feature = "bpf")]
-use crate::kernel::clock;
+use enforcer_kernel::{bpf::PressureRing, clock};
 
 /// Events that wait for the thread; the first stay, because they are the earliest sign.
 const WAITING: usize = 1_024;

@@ -23,8 +23,8 @@ use enforcer_core::{
     set::CpuSet,
 };
 
-use crate::kernel::clock;
 use enforcer_host::{HostRoot, cgroup::CgroupLayout, read_text};
+use enforcer_kernel::clock;
 
 /// CPUs that are busy while nothing runs: a quarter of one, for timers and for who looks after the host, such
 /// as a kubelet and a container runtime.

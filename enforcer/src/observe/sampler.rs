@@ -21,11 +21,11 @@ use enforcer_core::{
 };
 
 #[cfg(feature = "bpf")]
+use super::kernel_side::KernelSide;
 use super::{
     cgroup::CgroupReader,
     hugepages::HugepagesInUse,
     index::Index,
-    kernel_side::KernelSide,
     node::{Watermarks, read_nodes},
     numa_maps::read_numa_maps,
     policies::{Distances, read_mappings},

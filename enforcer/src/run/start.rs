@@ -51,7 +51,6 @@ use crate::{
         BrakeParts, Engine, Exposure, Gate, LiveSource, Placed, ReliefSenses, Senses, Source as _, Widening,
         answer_calls, demote,
     },
-    kernel::{clock, heap, linux::Linux},
     observe::{MemoryLimits, Rest, Rooms, SamplerOptions, Tenants},
     privileges::{self, Duties},
     record::{self, Recorder},
@@ -61,6 +60,7 @@ use crate::{
     wall_clock,
 };
 use enforcer_host::{HostRoot, cgroup::CgroupLayout, read_text, systemd::Systemd};
+use enforcer_kernel::{clock, heap, linux::Linux};
 use enforcer_report::status::Paused;
 
 /// Calls of a runtime that wait to be decided: it asks for one at a time, and tells the rest.

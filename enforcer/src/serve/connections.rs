@@ -7,7 +7,10 @@
 //! Nothing here runs on the threads that turn the engine or answer a runtime.
 
 use std::{
-    convert::Infallible, io, os::fd::AsFd, os::unix::net::UnixListener as StdListener, sync::Arc,
+    convert::Infallible,
+    io,
+    os::{fd::AsFd, unix::net::UnixListener as StdListener},
+    sync::Arc,
     time::Duration,
 };
 
@@ -22,7 +25,7 @@ use tokio::{
     time::{sleep, timeout},
 };
 
-use crate::kernel::peer;
+use enforcer_kernel::peer;
 
 /// A connection, from its acceptance to its end.
 pub(super) const WHOLE: Duration = Duration::from_secs(10);

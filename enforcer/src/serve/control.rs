@@ -38,11 +38,11 @@ use super::{
 use crate::{
     enforce::journal::{PauseRecord, RecordedPause},
     engine::{Decisions, Gate, decisions::Remembered, top_report},
-    kernel::clock,
     log_level::LogLevel,
     wall_clock::unix_ms,
 };
 use enforcer_host::{cgroup::ControllerRoot, processes::processes_in};
+use enforcer_kernel::clock;
 use enforcer_report::{
     decision::{DecisionState, DeclaredBy, EXPLANATION_SCHEMA_VERSION, Explanation, Processes, Subject},
     status::{LatestTurn, ManagedWorkload, Paused, STATUS_SCHEMA_VERSION, StatusReport},

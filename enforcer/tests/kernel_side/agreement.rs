@@ -12,8 +12,8 @@ use std::{
     thread,
 };
 
-use enforcer::observe::bpf::{TaskIterator, TaskRecord};
 use enforcer_core::{id::CpuId, parse::task_sched::TaskSched, set::CpuSet};
+use enforcer_kernel::bpf::{TaskIterator, TaskRecord};
 
 use crate::{axis, own_cgroup, permitted, possible, possible_nodes, refused, run_on, thread_id};
 

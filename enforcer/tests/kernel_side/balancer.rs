@@ -5,11 +5,11 @@ use std::{
     time::{Duration, Instant},
 };
 
-use enforcer::observe::bpf::{Hook, Programs, Watch};
 use enforcer_core::{
     id::{CpuId, NodeId},
     sample::{BalancerSteps, HintFaults, ScanSkips},
 };
+use enforcer_kernel::bpf::{Hook, Programs, Watch};
 
 use crate::{
     OwnCgroup,

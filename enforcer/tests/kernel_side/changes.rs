@@ -3,12 +3,12 @@
 
 use std::{fs, process::Command};
 
-use enforcer::observe::bpf::{AttachOptions, FunctionTracing, Hook, KernelChange, Programs, Sizes, Watch};
 use enforcer_core::{
     id::NodeId,
     memory_policy::PolicyMode,
     sample::{Change, ChangeKind, CpusetFile, PolicyCounts, PolicyScope},
 };
+use enforcer_kernel::bpf::{AttachOptions, FunctionTracing, Hook, KernelChange, Programs, Sizes, Watch};
 
 use crate::{
     OwnCgroup, attached_by, axis,

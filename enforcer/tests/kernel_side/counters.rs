@@ -2,12 +2,12 @@
 
 use std::{collections::BTreeMap, fs, time::Duration};
 
-use enforcer::observe::bpf::{
-    AttachOptions, CgroupAxis, Hook, KernelCounters, Programs, Sizes, TICK_NS, Watch,
-};
 use enforcer_core::{
     id::{CpuId, NodeId},
     policy::RunTimeSource,
+};
+use enforcer_kernel::bpf::{
+    AttachOptions, CgroupAxis, Hook, KernelCounters, Programs, Sizes, TICK_NS, Watch,
 };
 use rustix::process::Pid;
 

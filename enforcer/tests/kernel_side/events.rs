@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use enforcer::observe::bpf::{
+use enforcer_core::{id::NodeId, sample::TaskEventKind};
+use enforcer_kernel::bpf::{
     AttachOptions, EVENT_INTERVAL_NS, Hook, KernelEvent, Programs, Sizes, Told, Watch,
 };
-use enforcer_core::{id::NodeId, sample::TaskEventKind};
 use rustix::{
     buffer::spare_capacity,
     event::{Timespec, epoll},

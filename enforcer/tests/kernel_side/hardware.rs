@@ -1,11 +1,11 @@
 //! Counters of memory accesses: software events take their way, because few machines have the others.
 
-use enforcer::observe::bpf::{AttachOptions, HardwareEvents, Hook, Programs, Watch};
 use enforcer_core::{
     hardware::{AccessEvents, Candidates, Near, PerfEvent, TYPE_SOFTWARE},
     id::{CpuId, NodeId},
     sample::HardwareAccesses,
 };
+use enforcer_kernel::bpf::{AttachOptions, HardwareEvents, Hook, Programs, Watch};
 
 use crate::{OwnCgroup, options, permitted, refused, run_anywhere, run_on, two_cpus};
 

@@ -2,11 +2,11 @@
 
 use std::fs;
 
-use enforcer::observe::bpf::{AttachOptions, CgroupAxis, FunctionTracing, Hook, Programs, Watch};
 use enforcer_core::{
     id::NodeId,
     sample::{HintFaults, PageMoveReason},
 };
+use enforcer_kernel::bpf::{AttachOptions, CgroupAxis, FunctionTracing, Hook, Programs, Watch};
 
 use crate::{
     OwnCgroup,

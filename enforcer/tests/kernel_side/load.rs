@@ -14,8 +14,8 @@ use std::{
     time::{Duration, Instant},
 };
 
-use enforcer::observe::bpf::{AttachOptions, CgroupAxis, EVENT_INTERVAL_NS, Hook, Programs, Sizes, Watch};
 use enforcer_core::id::NodeId;
+use enforcer_kernel::bpf::{AttachOptions, CgroupAxis, EVENT_INTERVAL_NS, Hook, Programs, Sizes, Watch};
 
 use crate::{OwnCgroup, axis, options, permitted, refused, run_on, two_cpus};
 

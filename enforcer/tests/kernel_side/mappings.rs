@@ -3,8 +3,8 @@
 
 use std::{fs, io, ptr};
 
-use enforcer::observe::bpf::VmaIterator;
 use enforcer_core::vma::{Vma, VmaFiles, extents};
+use enforcer_kernel::bpf::VmaIterator;
 
 use crate::{permitted, refused};
 

@@ -2,13 +2,14 @@
 
 use std::process::Command;
 
-use enforcer::{
-    kernel::{Kernel as _, PageStatus, linux::Linux},
-    observe::bpf::{AttachOptions, Hook, Programs, Watch},
-};
 use enforcer_core::{
     id::NodeId,
     sample::{OtherPageMoves, PageMoveReason, PageMovesByReason},
+};
+use enforcer_kernel::{
+    Kernel as _, PageStatus,
+    bpf::{AttachOptions, Hook, Programs, Watch},
+    linux::Linux,
 };
 
 use crate::{OwnCgroup, memory::Pages, nodes::two_nodes, options, permitted, refused, run_on};

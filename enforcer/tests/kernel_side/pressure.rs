@@ -12,11 +12,11 @@ use std::{
 };
 
 use aya::maps::{Array, Map, MapData, loaded_maps};
-use enforcer::observe::bpf::{AttachOptions, FunctionTracing, Hook, PressureRing, Programs, Watch};
 use enforcer_core::{
     id::NodeId,
     sample::{OomConstraint, PressureEvent, PressureKind},
 };
+use enforcer_kernel::bpf::{AttachOptions, FunctionTracing, Hook, PressureRing, Programs, Watch};
 use tokio::io::{Interest, unix::AsyncFd};
 
 use crate::{attached_by, leftovers::Ids, options, permitted, refused, remove_cgroup, ways};
@@ -197,7 +197,7 @@ fn a_removed_cgroup_makes_room_though_its_memory_stays() {
         println!("skipped: needs the memory controller on cgroup v2");
         return;
     };
-    if crate::axis().0 == enforcer::observe::bpf::CgroupAxis::Cpuset {
+    if crate::axis().0 == enforcer_kernel::bpf::CgroupAxis::Cpuset {
         println!("skipped: cgroups of another hierarchy are watched");
         return;
     }

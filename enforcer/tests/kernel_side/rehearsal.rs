@@ -9,12 +9,12 @@ use std::{
     time::Duration,
 };
 
-use enforcer::observe::bpf::{AttachOptions, Programs, TICK_NS, Watch};
 use enforcer_core::{
     id::{CpuId, NodeId},
     sample::RunTime,
     set::NodeSet,
 };
+use enforcer_kernel::bpf::{AttachOptions, Programs, TICK_NS, Watch};
 
 use crate::{OwnCgroup, burn, options, permitted, refused, run_on, two_cpus};
 

@@ -4,8 +4,8 @@
 //! kernel went through is recorded here; a rise of more than a tenth fails until the record is changed,
 //! which is then seen in a review. Kernels that are not recorded are held to the largest record.
 
-use enforcer::observe::bpf::{AttachOptions, CgroupAxis, ProgramCost, Programs};
 use enforcer_core::{id::NodeId, policy::RunTimeSource};
+use enforcer_kernel::bpf::{AttachOptions, CgroupAxis, ProgramCost, Programs};
 
 use crate::{axis, options, permitted, refused};
 

@@ -28,10 +28,10 @@ const IMPURE: [&str; 12] = [
 
 /// A crate, and the only places that may name it.
 const OWNERS: [(&str, &[&str]); 15] = [
-    ("aya", &["enforcer/src/observe/bpf/", "enforcer/tests/kernel_side/", "common/src/", "tests/"]),
-    ("aya_log", &["enforcer/src/observe/bpf/"]),
-    ("aya_obj", &["enforcer/src/observe/bpf/"]),
-    ("libbpf_rs", &["enforcer/src/observe/bpf/", "enforcer/build"]),
+    ("aya", &["enforcer/kernel/", "enforcer/tests/kernel_side/", "common/src/", "tests/"]),
+    ("aya_log", &["enforcer/kernel/"]),
+    ("aya_obj", &["enforcer/kernel/"]),
+    ("libbpf_rs", &["enforcer/kernel/"]),
     ("cgroups_rs", &["enforcer/src/enforce/"]),
     ("procfs", &["enforcer/src/observe/"]),
     ("maud", &["enforcer/report/"]),
@@ -51,13 +51,12 @@ const OWNERS: [(&str, &[&str]); 15] = [
             "tests/src/unsolicited.rs",
         ],
     ),
-    ("libc", &["enforcer/src/kernel/", "tests/src/", "enforcer/tests/"]),
+    ("libc", &["enforcer/kernel/", "tests/src/", "enforcer/tests/"]),
 ];
 
 /// Files that may say `unsafe`; the kernel side cannot do without.
-const UNSAFE: [&str; 7] = [
-    "enforcer/src/kernel/",
-    "enforcer/src/observe/bpf/",
+const UNSAFE: [&str; 6] = [
+    "enforcer/kernel/",
     "enforcer-ebpf/",
     "common/src/",
     "tests/",
@@ -276,14 +275,14 @@ mod tests {
             ("enforcer/src/engine.rs", "use crate::{observe::Sampler, enforce::Journal};"),
             ("enforcer/report/src/metrics.rs", "use prometheus::Registry;"),
             ("enforcer/report/src/metrics.rs", "let x = my_prometheus::Registry;"),
-            ("enforcer/src/observe/bpf/attach.rs", "use aya::Ebpf;"),
+            ("enforcer/kernel/src/bpf/attach.rs", "use aya::Ebpf;"),
             ("enforcer/src/engine.rs", "// prometheus::Registry is elsewhere"),
             ("enforcer/core/src/model.rs", "#[cfg(test)]\nmod tests { use std::fs; }"),
             ("enforcer/src/engine.rs", &format!("//! | {} |", "a ".repeat(WIDEST_COMMENT))),
             ("enforcer/core/src/model.rs", "use std::{net::SocketAddr, time::Duration};"),
             ("enforcer/src/observe/node.rs", "use crate::{host, observe::reports};"),
             ("enforcer/src/observe/node.rs", "use crate::enforced;"),
-            ("enforcer/src/kernel/linux.rs", "unsafe { libc::getpid() }"),
+            ("enforcer/kernel/src/linux.rs", "unsafe { libc::getpid() }"),
         ] {
             assert_eq!(broken(path, text), Vec::<&str>::new(), "{path}: {text}");
         }

@@ -12,7 +12,7 @@ use crate::workspace::Workspace;
 
 const LLVM: &str = "/usr/lib/llvm-22";
 
-/// `enforcer/build/programs.rs` looks for this folder.
+/// `enforcer/kernel/build/programs.rs` looks for this folder.
 const BPF_LINKER: Tool = Tool {
     name: "bpf-linker",
     version: "0.13.0",

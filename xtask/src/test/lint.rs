@@ -40,7 +40,7 @@ pub(super) fn clippy(workspace: &Workspace) -> Result<()> {
     kernel_side(workspace)
 }
 
-/// Clippy over the eBPF programs, by the compiler that builds them (`enforcer/build/compiler.rs`).
+/// Clippy over the eBPF programs, by the compiler that builds them (`enforcer/kernel/build/compiler.rs`).
 fn kernel_side(workspace: &Workspace) -> Result<()> {
     setup::lint_tools()?;
     let mut cargo = if Path::new(DEBIAN_CLIPPY).exists() {

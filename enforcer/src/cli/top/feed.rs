@@ -27,11 +27,11 @@ use crate::{
     discover::kubelet::watch::Watch,
     enforce::units::recorded_settings,
     engine::{Engine, LiveSource, Source as _, top_report},
-    kernel::clock,
     observe::SamplerOptions,
     serve::api,
 };
 use enforcer_host::{HostRoot, cgroup::CgroupLayout};
+use enforcer_kernel::clock;
 use enforcer_report::top::{Event, Feed, TopReport};
 
 /// A look may take one part of this many of the time until the next one.

@@ -72,16 +72,14 @@ mod tests {
     use std::{fs, path::Path, sync::mpsc, thread, time::Instant};
 
     use super::*;
-    use crate::{
-        enforce::{
-            Actuator as _,
-            cpuset::CpusetTree,
-            fixture::Fixture,
-            pages::{PageBudget, PageMoveLimits, Stop},
-        },
-        kernel::{affinity, fake::FakeKernel},
+    use crate::enforce::{
+        Actuator as _,
+        cpuset::CpusetTree,
+        fixture::Fixture,
+        pages::{PageBudget, PageMoveLimits, Stop},
     };
     use enforcer_host::HostRoot;
+    use enforcer_kernel::{affinity, fake::FakeKernel};
 
     /// With a thread of this process, which is pinned, and whose pin is taken away as the kernel does.
     #[test]

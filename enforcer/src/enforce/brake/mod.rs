@@ -28,7 +28,7 @@ use super::{
     held_file::{HeldFile, read_whole},
     journal::{BrakeRecord, RecordedBrake},
 };
-use crate::kernel::clock;
+use enforcer_kernel::clock;
 
 /// Longest text of a file: a number of 64 bits.
 const LONGEST: usize = 32;

@@ -34,7 +34,8 @@ use rustix::net::{
 };
 
 use super::text_of;
-use crate::{enforce::journal::released_line, kernel::readable};
+use crate::enforce::journal::released_line;
+use enforcer_kernel::readable;
 
 /// Name of the hidden command that watches.
 pub const COMMAND: &str = "watch-brake";

@@ -22,7 +22,7 @@ use super::{
     incarnation::{Incarnation, is_reused},
     is_gone,
 };
-use crate::kernel::Kernel;
+use enforcer_kernel::Kernel;
 
 /// Moves a flow within the budget, of which its own bytes are the limit. Processes that ended are done.
 pub fn move_flow(kernel: &dyn Kernel, proc: &Path, budget: &mut PageBudget, flow: &Flow) -> PageMoveReport {
@@ -94,10 +94,8 @@ mod tests {
     use std::fs;
 
     use super::*;
-    use crate::{
-        enforce::pages::{PageMoveLimits, Stop},
-        kernel::fake::FakeKernel,
-    };
+    use crate::enforce::pages::{PageMoveLimits, Stop};
+    use enforcer_kernel::fake::FakeKernel;
 
     const START: usize = 0x7f00_0000_0000;
     const PAGE: usize = 4096;

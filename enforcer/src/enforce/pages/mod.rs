@@ -43,8 +43,8 @@ use self::{
     extent::{Extent, read_extents},
     incarnation::{Incarnation, is_reused},
 };
-use crate::kernel::{Kernel, PageStatus};
 use enforcer_host::processes::processes_in;
+use enforcer_kernel::{Kernel, PageStatus};
 
 /// One step of moving pages.
 pub struct PageMove<'a> {

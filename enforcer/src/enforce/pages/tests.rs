@@ -5,10 +5,8 @@ use std::{fs, time::Duration};
 use enforcer_core::{pacing::PaceLimits, plan::OutcomeResult};
 
 use super::*;
-use crate::{
-    enforce::actuator::{Effect, Next},
-    kernel::fake::{Call, FakeKernel},
-};
+use crate::enforce::actuator::{Effect, Next};
+use enforcer_kernel::fake::{Call, FakeKernel};
 
 const START: usize = 0x7f00_0000_0000;
 
@@ -42,7 +40,7 @@ fn process(pages: usize) -> (tempfile::TempDir, FakeKernel) {
 
 /// Limits that the speed of this host does not reach.
 fn limits() -> PageMoveLimits {
-    let pace = PaceLimits { largest: 2 << 20, ..PaceLimits::default() };
+    let pace = PaceLimits { largest: 2 << 20, call: Duration::from_hours(1), ..PaceLimits::default() };
     PageMoveLimits { time: Duration::MAX, pace, ..PageMoveLimits::default() }
 }
 

@@ -19,7 +19,7 @@ use super::{
     flow::within,
     is_gone,
 };
-use crate::kernel::{Kernel, PageStatus};
+use enforcer_kernel::{Kernel, PageStatus};
 
 /// Pages of one question.
 const BATCH: usize = 4096;

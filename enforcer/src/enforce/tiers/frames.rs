@@ -14,7 +14,8 @@ use std::{fs::File, ops::Range, os::unix::fs::FileExt as _, path::Path};
 use enforcer_core::demotion::Flow;
 
 use super::Deadline;
-use crate::{enforce::pages::each_there, kernel::Kernel};
+use crate::enforce::pages::each_there;
+use enforcer_kernel::Kernel;
 
 /// Runs of frames that DAMON is told of: each is a region of its own.
 const RUNS: usize = 256;
@@ -113,7 +114,8 @@ mod tests {
     };
 
     use super::*;
-    use crate::{enforce::pages::Stop, kernel::fake::FakeKernel};
+    use crate::enforce::pages::Stop;
+    use enforcer_kernel::fake::FakeKernel;
 
     const START: usize = 0x20_0000;
     const PAGE: usize = 4096;

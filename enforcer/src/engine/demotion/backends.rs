@@ -37,10 +37,10 @@ use crate::{
             frames_there, reclaim,
         },
     },
-    kernel::Kernel,
     observe::cold::ColdWatch,
 };
 use enforcer_host::{HostRoot, cgroup::CgroupLayout};
+use enforcer_kernel::Kernel;
 use enforcer_report::units;
 
 /// Who is asked for so much and moves nothing was asked in vain; less may not show in `memory.numa_stat` for

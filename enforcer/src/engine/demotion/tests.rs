@@ -11,7 +11,8 @@ use enforcer_core::{
 };
 
 use super::*;
-use crate::{enforce::fixture::Fixture, kernel::fake::FakeKernel};
+use crate::enforce::fixture::Fixture;
+use enforcer_kernel::fake::FakeKernel;
 
 const PAGE: usize = 4096;
 const COLD_AT: usize = 0x7f00_0000_0000;

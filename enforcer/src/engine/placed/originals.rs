@@ -23,10 +23,8 @@ use super::{
     Placed, State,
     record_writer::{RecordWriter, Ticket, Waiter},
 };
-use crate::{
-    enforce::journal::{Granted, MADE_WITHIN, Made, MakingRecord},
-    kernel::clock,
-};
+use crate::enforce::journal::{Granted, MADE_WITHIN, Made, MakingRecord};
+use enforcer_kernel::clock;
 
 /// The originals that the journal does not have yet.
 #[derive(Debug, Default)]

@@ -20,10 +20,10 @@ use crate::{
         Journal, LiveActuator,
         pages::{PageBudget, PageMoveLimits, Stop},
     },
-    kernel::fake::FakeKernel,
     observe::SamplerOptions,
 };
 use enforcer_host::{HostRoot, cgroup::CgroupLayout};
+use enforcer_kernel::fake::FakeKernel;
 
 const CONTAINERS: u32 = 3;
 

@@ -33,10 +33,10 @@ use crate::{
         brake::{BrakeFile, Brakes, watchdog::Watchdog},
         journal::BrakeRecord,
     },
-    kernel::clock,
     observe::Bell,
     threads::{self, Role},
 };
+use enforcer_kernel::clock;
 use enforcer_report::widening::BrakeUse;
 
 /// Longest wait while somebody is slowed down.

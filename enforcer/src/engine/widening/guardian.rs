@@ -41,9 +41,9 @@ use crate::{
         mems_file::{MemsFiles, MemsWrite},
     },
     engine::Gate,
-    kernel::clock,
     observe::{PressureTap, free_on_all_nodes},
 };
+use enforcer_kernel::clock;
 
 /// Time between two looks while somebody is near the end.
 const ARMED: Duration = Duration::from_millis(5);

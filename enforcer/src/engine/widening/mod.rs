@@ -44,10 +44,10 @@ use self::{
 use super::{Demotion, Gate};
 use crate::{
     enforce::cpuset::CpusetTree,
-    kernel::linux::Linux,
     observe::{Bell, MemoryLimits, PressureTap, Rooms},
     threads::{self, Role},
 };
+use enforcer_kernel::linux::Linux;
 use enforcer_report::{
     decision::{DecisionRecord, Subject},
     widening::WideningReport,

@@ -40,9 +40,9 @@ use crate::{
         Demotion, Gate,
         decisions::{entry, subject},
     },
-    kernel::{Kernel, linux::Linux},
     observe::{Rooms, Tenants},
 };
+use enforcer_kernel::{Kernel, linux::Linux};
 use enforcer_report::{
     decision::{DecisionRecord, DecisionState, Subject},
     units,

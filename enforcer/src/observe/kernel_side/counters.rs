@@ -21,13 +21,10 @@ use enforcer_core::{
 };
 
 use super::with_causes;
-use crate::observe::{
-    bpf::{
-        AttachOptions, CountersError, Drops, Hook, KernelChange, KernelCounters, KernelEvent,
-        ProgramCost as LoadedProgram, Programs, Told, Watch,
-    },
-    index::Index,
-    pressure_tap::PressureTap,
+use crate::observe::{index::Index, pressure_tap::PressureTap};
+use enforcer_kernel::bpf::{
+    AttachOptions, CountersError, Drops, Hook, KernelChange, KernelCounters, KernelEvent,
+    ProgramCost as LoadedProgram, Programs, Told, Watch,
 };
 
 /// Degraded source: the programs know other CPUs than there are.
@@ -425,10 +422,8 @@ mod tests {
     };
 
     use super::*;
-    use crate::{
-        observe::bpf::CgroupAxis,
-        privileges::{Duties, reduce},
-    };
+    use crate::privileges::{Duties, reduce};
+    use enforcer_kernel::bpf::CgroupAxis;
 
     fn counted(first: u64) -> KernelCounters {
         let run_time = |samples| RunTime { ns: samples * 10, misplaced_ns: samples, samples };

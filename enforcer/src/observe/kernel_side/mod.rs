@@ -22,13 +22,9 @@ use enforcer_core::{
 
 use self::counters::Counters;
 pub(super) use self::pressure::Pressure;
-use super::{
-    bpf::{AttachOptions, CgroupAxis, IteratorError, TaskIterator, VmaIterator},
-    index::Index,
-    pressure_tap::PressureTap,
-    sampler::SamplerOptions,
-};
+use super::{index::Index, pressure_tap::PressureTap, sampler::SamplerOptions};
 use enforcer_host::{HostRoot, cgroup::CgroupLayout, cgroup_tree::walk, lockdown, read_text};
+use enforcer_kernel::bpf::{AttachOptions, CgroupAxis, IteratorError, TaskIterator, VmaIterator};
 
 /// What could be loaded and attached.
 pub(super) struct KernelSide {

@@ -9,10 +9,8 @@ use enforcer_core::{
     sample::{EventCounts, PressureDelay, PressureEvent, PressureEvents, PressureKind, PressureTotal},
 };
 
-use crate::observe::{
-    bpf::{Kept, Told},
-    index::Index,
-};
+use crate::observe::index::Index;
+use enforcer_kernel::bpf::{Kept, Told};
 
 /// What was taken from the ring so far.
 #[derive(Debug, Default)]

@@ -14,11 +14,11 @@ use enforcer_core::{
 };
 
 use crate::observe::{
-    bpf::{TaskIterator, TaskRecord},
     index::Index,
     procfs::{Membership, read_tasks},
 };
 use enforcer_host::{HostRoot, cgroup::CgroupLayout};
+use enforcer_kernel::bpf::{TaskIterator, TaskRecord};
 
 /// Threads of the workloads in ascending order of tid, and their source.
 pub(super) fn read(

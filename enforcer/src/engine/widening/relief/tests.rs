@@ -3,8 +3,9 @@ use std::{fs, path::Path};
 use enforcer_core::{policy::WideningSettings, topology::synth::Machine, widening::spares};
 
 use super::*;
-use crate::{kernel::fake::FakeKernel, observe::Bell};
+use crate::observe::Bell;
 use enforcer_host::HostRoot;
+use enforcer_kernel::fake::FakeKernel;
 
 /// Pages of each node; with less than 96 MiB free it is short, and 128 MiB are wanted.
 const NODE: usize = 100_000;

@@ -15,7 +15,7 @@ use enforcer_core::{
 use rustix::io::Errno;
 
 use super::{hook::HookError, perf_rights::PerfRights};
-use crate::kernel::perf_event::CpuCounter;
+use crate::perf_event::CpuCounter;
 use enforcer_host::{HostRoot, list_dir, read_text};
 
 /// Accesses between two overflows, a prime so that it does not beat with loops. A core that does nothing but

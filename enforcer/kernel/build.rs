@@ -1,4 +1,4 @@
-//! Builds the kernel side into `OUT_DIR`, where `observe::bpf` embeds it.
+//! Builds the kernel side into `OUT_DIR`, where `bpf` embeds it.
 //!
 //! `programs.o` comes from `enforcer-ebpf/src` (Rust, see `build/programs.rs`), `task.o` and `vma.o` from
 //! `enforcer-ebpf/bpf` (C, see `build/iterators.rs`). Without the feature `bpf` there is nothing to
@@ -23,8 +23,9 @@ fn main() -> anyhow::Result<()> {
     let out = PathBuf::from(env::var_os("OUT_DIR").context("cargo sets OUT_DIR")?);
     let workspace =
         PathBuf::from(env::var_os("CARGO_MANIFEST_DIR").context("cargo sets CARGO_MANIFEST_DIR")?)
-            .parent()
-            .context("the package is in a workspace")?
+            .ancestors()
+            .nth(2)
+            .context("the package is two folders below the workspace")?
             .to_owned();
     iterators::build(&workspace, &out)?;
     programs::build(&workspace, &out)

@@ -29,7 +29,7 @@ use super::{
     sizes::Sizes,
     tallies::Tallies,
 };
-use crate::kernel::map_batch::MapBatch;
+use crate::map_batch::MapBatch;
 
 /// Names of the maps.
 pub(super) const MANAGED: &str = "MANAGED";

@@ -64,7 +64,6 @@ mod vmas;
 
 pub use enforcer_common::settings::{TICK_HZ, TICK_NS};
 
-pub(in crate::observe) use self::kept::Kept;
 pub use self::{
     axis::CgroupAxis,
     btf::{KernelTypes, Missing},
@@ -76,7 +75,7 @@ pub use self::{
     hardware::{HARDWARE_PERIOD, HardwareEvents},
     hook::{Hook, HookState},
     iter::{IteratorError, TaskIterator},
-    kept::Told,
+    kept::{Kept, Told},
     maps::CountersError,
     pressure::PressureRing,
     probes::FunctionTracing,

@@ -5,7 +5,7 @@
 //!
 //! Idea: each program with a trampoline has a twin that takes its arguments from the registers. It costs more
 //! and counts the same. It is attached through a perf event, and where perf events are refused through a link
-//! that needs none ([`crate::kernel::probe_multi`]).
+//! that needs none ([`crate::probe_multi`]).
 //!
 //! Invariants: a twin is attached only where the kernel's types have shown that the function takes the
 //! arguments that the program understands, and a trampoline was refused all the same; never both. All probes
@@ -30,7 +30,7 @@ use super::{
     hook::{Hook, HookError},
     perf_rights::PerfRights,
 };
-use crate::kernel::probe_multi;
+use crate::probe_multi;
 
 /// How functions are traced: the first way that is tried, and those below it where it is refused.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]

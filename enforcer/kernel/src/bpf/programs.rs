@@ -232,8 +232,8 @@ impl Programs {
     }
 
     /// Nothing attached.
-    #[cfg(test)]
-    pub(in crate::observe) fn detached() -> Self {
+    #[cfg(any(test, feature = "testing"))]
+    pub fn detached() -> Self {
         Self::absent("not attached").0
     }
 

@@ -28,7 +28,7 @@ pub struct KernelCounters {
 
 impl KernelCounters {
     /// Adds what was counted for another cgroup, or at another time; what is not attached here stays out.
-    pub(in crate::observe) fn add(&mut self, more: &Self) {
+    pub fn add(&mut self, more: &Self) {
         if let (Some(sum), Some(times)) = (&mut self.run_time, &more.run_time) {
             add_each(sum, times, RunTime::add);
         }

@@ -7,7 +7,7 @@ const KEPT: usize = 4_096;
 
 /// Events of one ring.
 #[derive(Debug)]
-pub(in crate::observe) struct Kept<T> {
+pub struct Kept<T> {
     latest: VecDeque<T>,
     told: u64,
     forgotten: u64,
@@ -32,7 +32,7 @@ impl<T> Default for Kept<T> {
 
 impl<T> Kept<T> {
     /// Keeps an event, or counts one that says nothing.
-    pub(in crate::observe) fn add(&mut self, event: Option<T>) {
+    pub fn add(&mut self, event: Option<T>) {
         self.told += 1;
         let full = self.latest.len() == KEPT;
         if event.is_none() || full {
@@ -47,7 +47,7 @@ impl<T> Kept<T> {
     }
 
     /// Hands over what there is.
-    pub(in crate::observe) fn take(&mut self) -> Told<T> {
+    pub fn take(&mut self) -> Told<T> {
         let Self { latest, told, forgotten } = std::mem::take(self);
         Told { latest: latest.into(), told, forgotten }
     }

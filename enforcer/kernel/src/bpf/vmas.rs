@@ -20,7 +20,7 @@ use super::{
     iter::in_host_pid_namespace,
     stream,
 };
-use crate::kernel::bpf_iter::of_process;
+use crate::bpf_iter::of_process;
 
 /// The iterator of `enforcer-ebpf/bpf/vma.bpf.c`, as `build.rs` built it.
 static OBJECT: &[u8] = aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/vma.o"));

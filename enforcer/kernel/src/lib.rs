@@ -12,10 +12,13 @@
 
 pub mod affinity;
 #[cfg(feature = "bpf")]
+pub mod bpf;
+#[cfg(feature = "bpf")]
 pub mod bpf_iter;
+#[cfg(feature = "bpf")]
 mod bpf_link;
 pub mod clock;
-#[cfg(test)]
+#[cfg(any(test, feature = "testing"))]
 pub mod fake;
 pub mod heap;
 pub mod linux;
