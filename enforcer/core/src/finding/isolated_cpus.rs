@@ -12,6 +12,7 @@ use super::{
     subject::{Subject, Words},
 };
 use crate::{
+    decide::pins,
     id::CpuId,
     model::{ThreadsOnCpu, isolated_cpus},
     sample::TaskSample,
@@ -53,17 +54,23 @@ pub(super) fn assess(subject: &Subject<'_>) -> Option<Finding> {
         }
         Some(&(cpu, busy)) => {
             let beside = workloads_beside(subject, cpu);
+            let remedy = remedy(subject, &crowded);
             let with = if beside.is_empty() { String::new() } else { format!(" with {}", beside.join(", ")) };
             Words {
                 summary: format!("{runs}, and {busy} busy threads share CPU {cpu}{with}"),
                 impact: format!(
-                    "the kernel balances no load on isolated CPUs: these threads take turns on CPU {cpu}{}",
+                    "the kernel balances no load on isolated CPUs: these threads take turns on CPU {cpu}{}{}",
                     match idle(subject) {
                         idle if idle.is_empty() => String::new(),
                         idle => format!(" while {} idle", verb_cpus(&idle)),
+                    },
+                    if remedy.is_ok() {
+                        "; the remedy replaces the CPUs that a thread has set itself"
+                    } else {
+                        ""
                     }
                 ),
-                remedy: remedy(subject, &crowded),
+                remedy,
             }
         }
     };
@@ -105,14 +112,20 @@ fn others<'a>(subject: &'a Subject<'_>, cpu: CpuId) -> impl Iterator<Item = (&'a
     all.filter_map(move |other| Some((other, *subject.inputs.model.of(other)?.on_isolated_cpus.get(&cpu)?)))
 }
 
-/// Isolated CPUs that it may use, on which no workload is busy, and which no earlier remedy takes.
+/// Isolated CPUs that it may use, on which none of its threads is busy and no other workload has any, which no
+/// earlier remedy takes, and to which no cgroup is pinned that shares none of the CPUs that its threads are on.
 fn idle(subject: &Subject<'_>) -> CpuSet {
-    let has_busy = |cpu: CpuId| {
+    let is_used = |cpu: CpuId| {
         let own = subject.figures.on_isolated_cpus.get(&cpu).is_some_and(|here| here.busy > 0);
-        own || busy_beside(subject, cpu) > 0
+        own || others(subject, cpu).next().is_some()
     };
     let (may, _) = may_use(subject);
-    may.difference(subject.earlier.isolated()).iter().filter(|cpu| !has_busy(*cpu)).collect()
+    let pins = pins::of_others(subject.inputs, &subject.workload.cgroup, &CpuSet::new());
+    let on: CpuSet = subject.figures.on_isolated_cpus.keys().copied().collect();
+    let apart = pins.values().filter(|pin| pin.cpus.is_disjoint(&on));
+    let pinned = apart.fold(CpuSet::new(), |all, pin| all.union(&pin.cpus));
+    let free = may.difference(subject.earlier.isolated()).difference(&pinned);
+    free.iter().filter(|cpu| !is_used(*cpu)).collect()
 }
 
 /// The isolated CPUs that it may use, and the others.
@@ -143,9 +156,18 @@ fn leaving<'a>(subject: &Subject<'a>, crowded: &[(CpuId, u64)]) -> Vec<&'a TaskS
     crowded.iter().flat_map(of_cpu).collect()
 }
 
-/// Those, each with an idle isolated CPU that the workload may use.
+/// Those, each with an idle isolated CPU that the workload may use, of the node that the thread is on: the
+/// kernel would leave it on another one for good, away from its memory.
 fn moves<'a>(subject: &Subject<'a>, crowded: &[(CpuId, u64)]) -> Vec<(&'a TaskSample, CpuId)> {
-    leaving(subject, crowded).into_iter().zip(idle(subject).iter()).collect()
+    let machine = &subject.inventory.machine;
+    let mut idle = idle(subject);
+    let to_idle = |task: &'a TaskSample| {
+        let beside = machine.cpus_of(&machine.nodes_of(&CpuSet::from_iter([task.cpu?])));
+        let to = idle.intersection(&beside).first()?;
+        idle.remove(to);
+        Some((task, to))
+    };
+    leaving(subject, crowded).into_iter().filter_map(to_idle).collect()
 }
 
 /// Spreads the busy threads of crowded CPUs over idle isolated ones that the workload may use.
@@ -156,9 +178,13 @@ fn remedy(subject: &Subject<'_>, crowded: &[(CpuId, u64)]) -> Result<String, Str
         return Ok(commands.join(" && "));
     }
     let (isolated, others) = may_use(subject);
+    let far = match idle(subject) {
+        idle if idle.is_empty() => String::new(),
+        idle => format!(" on the node of these threads ({} on another)", verb_cpus(&idle)),
+    };
     let few = format!(
-        "no other isolated CPU that it may use is idle: of these it may use {}; give it more of them or CPUs that are \
-         not isolated, or run fewer busy threads",
+        "no other isolated CPU that it may use is idle{far}: of these it may use {}; give it more of them or CPUs \
+         that are not isolated, or run fewer busy threads",
         cpus(&isolated)
     );
     let leaving = leaving(subject, crowded);
@@ -225,9 +251,43 @@ mod tests {
         let [one] = one else { panic!("{one:?}") };
         assert_eq!(one.severity, Severity::Warning);
         assert_eq!(one.summary, "3 threads run on isolated CPU 2, and 2 busy threads share CPU 2");
-        assert!(one.impact.ends_with("take turns on CPU 2 while CPUs 3-5 are idle"), "{}", one.impact);
+        let turns = "take turns on CPU 2 while CPUs 3-5 are idle; the remedy replaces the CPUs that a thread has set itself";
+        assert!(one.impact.ends_with(turns), "{}", one.impact);
         assert_eq!(one.remedy.as_deref(), Some("taskset -pc 3 12"));
         assert_eq!(one.evidence[0].value, "3, 2 busy");
+    }
+
+    #[test]
+    fn threads_are_sent_to_no_other_node_and_to_no_cpu_of_another_workload() {
+        // CPU 5 is idle beside the threads, CPU 2 is on the other node.
+        let crowded = |scene: Scene| {
+            scene.workload("/dpdk", "0-7", "1").thread("/dpdk", 11, "6", 6, (0, 9000)).thread(
+                "/dpdk",
+                12,
+                "6",
+                6,
+                (0, 5000),
+            )
+        };
+        let remedy = |scene: &Scene| {
+            let all = found(scene);
+            let one = all.iter().find(|one| one.object.as_str() == "/dpdk").cloned();
+            let one = one.unwrap();
+            one.remedy.ok_or_else(|| one.obstacle.unwrap())
+        };
+        assert_eq!(remedy(&crowded(host("2,5-6"))).as_deref(), Ok("taskset -pc 5 12"));
+        let far = remedy(&crowded(host("2,6"))).unwrap_err();
+        let words = "no other isolated CPU that it may use is idle on the node of these threads (CPU 2 is on another)";
+        assert!(far.starts_with(words), "{far}");
+        // CPU 5 is that of a workload that sleeps, CPU 7 that of a thread that sleeps.
+        let taken = crowded(host("5-7")).workload("/other", "5", "1").workload("/rest", "4-7", "1").thread(
+            "/rest",
+            21,
+            "7",
+            7,
+            (0, 0),
+        );
+        assert!(remedy(&taken).unwrap_err().starts_with("no other isolated CPU that it may use is idle: "));
     }
 
     #[test]
