@@ -68,8 +68,8 @@ impl Advice {
     }
 }
 
-/// Memory nodes near these CPU nodes, for a workload that may have what the cgroups above it leave it: the one
-/// answer for findings and for advice.
+/// Memory nodes near these CPU nodes, for a workload that may have what the cgroups above it leave it: the
+/// one answer for findings and for advice.
 pub fn near_memory(inputs: &Inputs<'_>, workload: &Workload, cpu_nodes: &NodeSet) -> NodeSet {
     let machine = &inputs.inventory.machine;
     machine.near_memory_of(cpu_nodes, &allowed_memory(inputs, workload))

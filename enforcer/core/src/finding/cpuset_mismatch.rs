@@ -3,10 +3,10 @@
 //! Disjoint: every new page is remote, critical. CPUs on nodes without allowed memory: threads there only
 //! have remote memory, a warning. Memory nodes wider than the CPUs' (often a `cpuset.mems` that was never
 //! set): pages may become remote, worth knowing. What memory is near is asked of the one function that advice
-//! asks as well: CPUs without memory of their own have the nearest that the workload may have, and a node that
-//! is there for the kernel, beside movable memory, is no mismatch. Memory of a GPU is neither near nor far, and
-//! where there is no other, nothing is left for the program: critical as well. A workload that may use every
-//! CPU has not been placed, and has no mismatch on account of its memory nodes alone.
+//! asks as well: CPUs without memory of their own have the nearest that the workload may have, and a node
+//! that is there for the kernel, beside movable memory, is no mismatch. Memory of a GPU is neither near nor
+//! far, and where there is no other, nothing is left for the program: critical as well. A workload that may
+//! use every CPU has not been placed, and has no mismatch on account of its memory nodes alone.
 
 use super::{
     Finding, Rule, Severity,

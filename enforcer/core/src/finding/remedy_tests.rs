@@ -337,8 +337,8 @@ fn cpus_without_memory_are_beside_the_nearest_that_they_may_have() {
         findings.retain(|one| one.object.as_str() == "/b");
         assert_eq!(findings, [], "{mems_now}");
     }
-    // Node 0 is nearer than node 2: without a cgroup above it is the remedy, and with one that has node 2 alone
-    // nothing is to be had that is nearer.
+    // Node 0 is nearer than node 2: without a cgroup above it is the remedy, and with one that has node 2
+    // alone nothing is to be had that is nearer.
     let nearer = || Scene::new(Shape::NearestIsNode0.machine());
     let scene = nearer().workload("/b", "5", "2").workload("/full", "0-3,8-11", "0,2");
     let scene = scene.memory("/b", &[(0, 600, 0)]);

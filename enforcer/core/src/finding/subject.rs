@@ -128,8 +128,8 @@ impl Subject<'_> {
         (bound.bytes > 0).then_some(bound)
     }
 
-    /// Bytes of its memory that are far from its CPUs, and the nodes they are on. CPUs without memory of their
-    /// own have the nearest that the cgroups above allow.
+    /// Bytes of its memory that are far from its CPUs, and the nodes they are on. CPUs without memory of
+    /// their own have the nearest that the cgroups above allow.
     pub(super) fn remote_memory(&self) -> (NodeSet, u64) {
         let near = near_memory(self.inputs, self.workload, &self.figures.cpu_nodes);
         let away = self.figures.bytes_by_node.iter().flatten().filter(|(node, bytes)| {

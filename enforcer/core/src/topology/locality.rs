@@ -191,8 +191,8 @@ impl Topology {
         mems.union(&nearest.into_iter().collect())
     }
 
-    /// Of the memory nodes `mems` those that are there for the kernel alone: pages belong on `near`, and these
-    /// have movable memory only.
+    /// Of the memory nodes `mems` those that are there for the kernel alone: pages belong on `near`, and
+    /// these have movable memory only.
     pub fn kernel_only(&self, mems: &NodeSet, near: &NodeSet) -> NodeSet {
         let for_pages = mems.intersection(near);
         self.with_kernel_memory(for_pages.clone(), mems).difference(&for_pages)
