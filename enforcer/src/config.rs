@@ -97,23 +97,29 @@ pub struct Configured {
 
 /// Reads and checks a configuration file.
 pub fn read_config(path: &Path) -> Result<Configured, ConfigError> {
+    read_config_below(path, |_as_it_is| {})
+}
+
+/// The same with flags over it: what changes nothing is told of the whole.
+pub fn read_config_below(path: &Path, flags: impl FnOnce(&mut Policy)) -> Result<Configured, ConfigError> {
     let failed = |cause| ConfigError::Read { path: path.to_owned(), cause };
     // Not the size that the file says it has: devices say 0.
     let text = read_bytes(path, SIZE_LIMIT).and_then(written_text).map_err(failed)?;
-    parse(path, &text)
+    parse(path, &text, flags)
 }
 
-fn parse(path: &Path, text: &str) -> Result<Configured, ConfigError> {
+fn parse(path: &Path, text: &str, flags: impl FnOnce(&mut Policy)) -> Result<Configured, ConfigError> {
     let schema: Value = serde_json::from_str(SCHEMA).unwrap_or_default();
     if let Some(wrong) = misfit(&schema, text) {
         return Err(invalid(path, text, Some(wrong.span), &wrong.problem));
     }
-    let policy: Policy =
+    let mut policy: Policy =
         toml::from_str(text).map_err(|error| invalid(path, text, error.span(), error.message()))?;
     policy.validate().map_err(|problem| {
         let span = span_of(text, &problem.key, &problem.value, &schema);
         invalid(path, text, span, &problem.to_string())
     })?;
+    flags(&mut policy);
     let notes = notes(path, text, &policy, &schema);
     Ok(Configured { policy, notes })
 }
@@ -123,11 +129,9 @@ fn notes(path: &Path, text: &str, policy: &Policy, schema: &Value) -> Vec<String
     // One glob that is wrong must not take the namespaces beside it away, so it refuses nothing.
     let globs = Classifier::new(&policy.placement.pools).1.into_iter();
     let left_out = globs.map(|problem| format!("{}: {problem}; it is left out", path.display()));
-    let is_written = |key| written_span(text, key, schema).is_some();
     let ineffective = policy.ineffective().into_iter().filter_map(|setting| {
         let span = written_span(text, &setting.key, schema)?;
-        let is_meant = setting.unless_written.is_some_and(is_written);
-        (!is_meant).then(|| format!("{}: {setting}", at(path, text, &span)))
+        Some(format!("{}: {setting}", at(path, text, &span)))
     });
     left_out.chain(ineffective).map(|note| printable(&note)).collect()
 }
@@ -291,7 +295,7 @@ mod tests {
                 "c.toml:3:8: workload[0].unit = \"x\": a unit's name",
             ),
         ] {
-            let message = parse(Path::new("c.toml"), text).unwrap_err().to_string();
+            let message = parse(Path::new("c.toml"), text, |_| {}).unwrap_err().to_string();
             assert!(message.starts_with(expected), "{message}");
             assert!(!message.contains('\n'), "{message}");
         }
@@ -299,7 +303,7 @@ mod tests {
 
     #[test]
     fn all_keys_that_are_expected_are_told() {
-        let message = parse(Path::new("c.toml"), "colour = 1\n").unwrap_err().to_string();
+        let message = parse(Path::new("c.toml"), "colour = 1\n", |_| {}).unwrap_err().to_string();
         for key in
             toml::Table::try_from(Policy::default()).unwrap().keys().map(String::as_str).chain(["workload"])
         {
@@ -317,7 +321,7 @@ mod tests {
             format!("\"{long}, expected one of `{long}\" = 1"),
             format!("interval = \"unknown , expected one of `{long}\""),
         ] {
-            let message = parse(Path::new("c.toml"), &text).unwrap_err().to_string();
+            let message = parse(Path::new("c.toml"), &text, |_| {}).unwrap_err().to_string();
             assert!(message.len() < 1000, "{}", message.len());
         }
     }
@@ -339,18 +343,18 @@ mod tests {
             ("mode = \"observe\"\nintervall = \"5s\"\n", "2 | intervall = \"5s\"\n  | ^^^^^^^^^"),
             ("interval = \"5 parsecs\"\n", "1 | interval = \"5 parsecs\"\n  |            ^^^^^^^^^^^"),
         ] {
-            let error = parse(Path::new("c.toml"), text).unwrap_err();
+            let error = parse(Path::new("c.toml"), text, |_| {}).unwrap_err();
             let excerpt = error.excerpt().unwrap();
             assert!(excerpt.ends_with(marked), "{excerpt}");
             assert!(!excerpt.contains("parse error") && !excerpt.contains("unknown"), "{excerpt}");
         }
-        let refused = parse(Path::new("c.toml"), "interval = \"0s\"\n").unwrap_err();
+        let refused = parse(Path::new("c.toml"), "interval = \"0s\"\n", |_| {}).unwrap_err();
         assert_eq!(refused.excerpt(), Some("  |\n1 | interval = \"0s\"\n  |            ^^^^"));
     }
 
     #[test]
     fn settings_of_the_file_that_change_nothing_are_named_with_their_place() {
-        let notes = |text: &str| parse(Path::new("c.toml"), text).unwrap().notes;
+        let notes = |text: &str| parse(Path::new("c.toml"), text, |_| {}).unwrap().notes;
         for (text, expected) in [
             ("[placement.hints]\nprofile = 'kubelet'\npolicy = 'restricted'\n", vec![]),
             (
@@ -365,7 +369,19 @@ mod tests {
                 ],
             ),
             ("[memory.demotion]\nidle = '5m'\n", vec!["c.toml:2:8: memory.demotion.idle: no effect: "]),
-            ("[memory.demotion]\nenabled = false\nidle = '5m'\n", vec![]),
+            (
+                "[memory.demotion]\nenabled = false\nidle = '5m'\n",
+                vec!["c.toml:3:8: memory.demotion.idle: no effect: "],
+            ),
+            (
+                "[metrics]\nenabled = false\nlisten = '127.0.0.1:1'\nprobes = '127.0.0.1:2'\n",
+                vec!["c.toml:3:10: metrics.listen: no effect: metrics.enabled is false"],
+            ),
+            (
+                "[[workload]]\nname = 'a'\ncgroup = '/a/*'\ncpus = 1\n\
+                 [[workload]]\nname = 'b'\ncgroup = '/a/b'\ncpus = 1\n",
+                vec!["c.toml:5:1: workload[1]: no effect: workload[0] "],
+            ),
             ("interval = '10m'\n", vec![]),
             ("interval = '10m'\nidle_interval = '5m'\n", vec!["c.toml:2:17: idle_interval: no effect: "]),
             ("[placement.pools]\nreservedPoolNamespaces = ['[']\n", vec!["c.toml: ", "c.toml:2:26: "]),

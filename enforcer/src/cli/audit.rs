@@ -83,7 +83,7 @@ pub(super) fn run(options: &Options, out: &mut dyn Write) -> anyhow::Result<Exit
     seen.degraded.extend(unfit);
     let declarations = Declarations::find(policy, &seen.workloads, &seen.now.tasks, &seen.facts);
     let entries = declarations.entries(policy, &seen.workloads);
-    config_file::tell_of_entries(policy, &inventory.machine, &entries);
+    config_file::tell_of_entries(policy, &inventory, &entries);
     let owners = Owners::find(&seen.facts, &seen.workloads, &model, &declarations, |_| false);
     let (mut findings, writes) = assess_with_writes(Judged {
         inventory: &inventory,

@@ -4,7 +4,11 @@
 
 use std::path::Path;
 
-use enforcer_core::{declarations::Entry, place::Wishes, policy::Policy, topology::Topology};
+use enforcer_core::{
+    declarations::Entry,
+    place::{Inventory, never_granted, never_had},
+    policy::Policy,
+};
 
 use super::{exit::of_config, terminal};
 use crate::config::{Configured, read_config};
@@ -23,17 +27,26 @@ pub(super) fn tell(Configured { policy, notes }: Configured) -> Policy {
     policy
 }
 
-/// Tells on standard error what entries want that this machine does not have, and which of them match
-/// nothing. Those that name pods are left out of the latter: only a container runtime knows these names.
-pub(super) fn tell_of_entries(policy: &Policy, machine: &Topology, entries: &[Entry]) {
-    for (position, (rule, entry)) in policy.workloads.iter().zip(entries).enumerate() {
-        let name = &rule.name;
-        for absent in Wishes::of(rule, position, machine).1 {
-            terminal::note(&format!("[[workload]] {name:?}: {absent}"));
+/// Tells on standard error what the configuration wants that this machine can never give.
+pub(super) fn tell_of_machine(policy: &Policy, inventory: &Inventory) {
+    if let Some(never) = never_had(policy, inventory) {
+        terminal::note(&never);
+    }
+    for (position, rule) in policy.workloads.iter().enumerate() {
+        for never in never_granted(policy, position, rule, inventory) {
+            terminal::note(&format!("[[workload]] {:?}: {never}", rule.name));
         }
+    }
+}
+
+/// The same, and which entries match nothing. Those that name pods are left out of the latter: only a
+/// container runtime knows these names.
+pub(super) fn tell_of_entries(policy: &Policy, inventory: &Inventory, entries: &[Entry]) {
+    tell_of_machine(policy, inventory);
+    for (rule, entry) in policy.workloads.iter().zip(entries) {
         if entry.workloads.is_empty() && !rule.names_pods() {
             let below = entry.below.as_ref().map_or_else(String::new, |below| format!(": {below}"));
-            terminal::note(&format!("[[workload]] {name:?}: nothing that runs matches{below}"));
+            terminal::note(&format!("[[workload]] {:?}: nothing that runs matches{below}", rule.name));
         }
     }
 }

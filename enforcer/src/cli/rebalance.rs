@@ -43,7 +43,7 @@ pub(super) fn run(options: &Options, out: &mut dyn Write) -> anyhow::Result<Exit
     let model = Model::new(&inventory.machine, &seen.workloads, &seen.now, seen.before.as_ref());
     let declarations = Declarations::find(policy, &seen.workloads, &seen.now.tasks, &seen.facts);
     let entries = declarations.entries(policy, &seen.workloads);
-    config_file::tell_of_entries(policy, &inventory.machine, &entries);
+    config_file::tell_of_entries(policy, &inventory, &entries);
     let owners = Owners::find(&seen.facts, &seen.workloads, &model, &declarations, |_| false);
     let report = what_if::moves(policy, &inventory, &seen, &model, &declarations, &owners);
     match format {

@@ -63,10 +63,12 @@ pub(super) fn run(options: &Options, out: &mut dyn Write) -> anyhow::Result<Exit
         let policy = config_file::tell(options.run.configured().map_err(of_config)?);
         writeln!(out, "configuration is valid: mode {}, {}", policy.mode, run::declared(&policy))?;
         // It may be meant for another machine.
-        if let Ok((machine, _)) = read_topology(&options.run.host)
-            && let (_, Some(unfit)) = Inventory::or_whole(machine, &policy.placement)
-        {
-            writeln!(out, "on this machine: {}; {}", unfit.reason, unfit.effect)?;
+        if let Ok((machine, _)) = read_topology(&options.run.host) {
+            let (inventory, unfit) = Inventory::or_whole(machine, &policy.placement);
+            config_file::tell_of_machine(&policy, &inventory);
+            if let Some(unfit) = unfit {
+                writeln!(out, "on this machine: {}; {}", unfit.reason, unfit.effect)?;
+            }
         }
         return Ok(Exit::Ok);
     }

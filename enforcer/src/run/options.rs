@@ -6,7 +6,7 @@ use enforcer_core::policy::{Brake, Mode, Policy};
 use thiserror::Error;
 
 use crate::{
-    config::{ConfigError, Configured, read_config},
+    config::{ConfigError, Configured, read_config_below},
     enforce::{journal::JournalError, scratch},
     engine::SourceError,
     log_level::LogLevel,
@@ -110,26 +110,10 @@ pub(super) fn failed(operation: &'static str) -> impl FnOnce(io::Error) -> RunEr
     move |cause| RunError::Io { operation, cause }
 }
 
-impl RunOptions {
-    /// The configuration file with the flags over it.
-    pub fn policy(&self) -> Result<Policy, ConfigError> {
-        self.configured().map(|configured| configured.policy)
-    }
-
-    /// The same, and what of it changes nothing.
-    pub fn configured(&self) -> Result<Configured, ConfigError> {
-        let Configured { mut policy, mut notes } = match &self.config {
-            Some(path) => match read_config(path) {
-                Err(ConfigError::Read { cause, .. })
-                    if self.config_may_be_absent && cause.kind() == io::ErrorKind::NotFound =>
-                {
-                    Configured::default()
-                }
-                read => read?,
-            },
-            None => Configured::default(),
-        };
-        let Overrides { mode, interval, state_dir, metrics_listen, probes_listen, bpf_log } = &self.overrides;
+impl Overrides {
+    /// Flags win over the file.
+    fn apply(&self, policy: &mut Policy) {
+        let Self { mode, interval, state_dir, metrics_listen, probes_listen, bpf_log } = self;
         if let Some(mode) = mode {
             policy.mode = *mode;
         }
@@ -145,15 +129,38 @@ impl RunOptions {
             policy.metrics.listen = listen.unwrap_or(policy.metrics.listen);
         }
         policy.metrics.probes = probes_listen.or(policy.metrics.probes);
+        policy.sample.bpf_log |= *bpf_log;
+    }
+}
+
+impl RunOptions {
+    /// The configuration file with the flags over it.
+    pub fn policy(&self) -> Result<Policy, ConfigError> {
+        self.configured().map(|configured| configured.policy)
+    }
+
+    /// The same, and what of it changes nothing.
+    pub fn configured(&self) -> Result<Configured, ConfigError> {
+        let Configured { mut policy, mut notes } = match &self.config {
+            Some(path) => match read_config_below(path, |policy| self.overrides.apply(policy)) {
+                Err(ConfigError::Read { cause, .. })
+                    if self.config_may_be_absent && cause.kind() == io::ErrorKind::NotFound =>
+                {
+                    Configured::default()
+                }
+                read => read?,
+            },
+            None => Configured::default(),
+        };
+        self.overrides.apply(&mut policy);
         policy.metrics.validate().map_err(|error| ConfigError::Invalid {
             place: self.config.as_deref().map_or("flags".into(), |path| path.display().to_string()),
             problem: error.to_string(),
             excerpt: None,
         })?;
-        if *bpf_log && !policy.sample.bpf {
+        if self.overrides.bpf_log && !policy.sample.bpf {
             notes.push("--bpf-log: no effect: sample.bpf is false".to_owned());
         }
-        policy.sample.bpf_log |= *bpf_log;
         if policy.memory.widening.brake == Brake::High && scratch::is_on(&self.host) {
             return Err(ConfigError::NotHere {
                 place: self.config.clone().unwrap_or_default(),

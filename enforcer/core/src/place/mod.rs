@@ -35,6 +35,7 @@ mod inventory;
 mod isolated;
 mod layout;
 pub mod memory;
+mod never;
 pub mod pools;
 mod recorded;
 mod rejection;
@@ -61,6 +62,7 @@ pub use self::{
     grant_record::GrantRecord,
     inventory::{DeviceUnit, Inventory, InventoryError, NodeSupply},
     layout::{CpuLayout, CpuPlace},
+    never::{never_granted, never_had},
     rejection::{Reason, Rejection, Shortage},
     request::{
         ContainerKind, ContainerRequest, DeviceCounts, PodName, PodRequest, Resources, TopologyHint,

@@ -11,6 +11,7 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use thiserror::Error;
 
+use super::covering::{self, Effort};
 use crate::{quoted, workload::CgroupPath};
 
 /// Longest glob in bytes.
@@ -71,6 +72,17 @@ impl CgroupGlob {
         }
         let at = std::iter::once(cgroup.clone()).chain(cgroup.ancestors()).nth(deeper);
         at.is_some_and(|path| last.is_match(path.as_str()))
+    }
+
+    /// Does it match every path that the other one matches? False where that is not known.
+    pub(super) fn covers(&self, other: &Self, effort: &mut Effort) -> bool {
+        let (own, others) = (self.as_str(), other.as_str());
+        covering::covers(own, others, true, |path| self.matches(&CgroupPath::new(path)), effort)
+    }
+
+    /// Does it match its own text alone?
+    pub(super) fn is_literal(&self) -> bool {
+        !self.as_str().contains(['*', '?', '[', ']', '{', '}', '\\'])
     }
 
     /// As written.

@@ -9,7 +9,10 @@
 
 use std::fmt;
 
-use super::{Brake, Policy, RunTimeSource, WorkloadRule, placement::PlacementRule};
+use super::{
+    Brake, Mode, Policy, RunTimeSource, WorkloadRule, covering::Effort, name_glob::covers_optional,
+    placement::PlacementRule,
+};
 use crate::policy::placement::{Engine, NumaAllocationStrategy, TopologyPolicy};
 
 /// A setting that changes nothing, where the configuration has its key.
@@ -19,8 +22,6 @@ pub struct Ineffective {
     pub key: String,
     /// Why it changes nothing, or what it changes instead.
     pub reason: String,
-    /// A key whose presence in the file says that this is meant so.
-    pub unless_written: Option<&'static str>,
 }
 
 impl fmt::Display for Ineffective {
@@ -59,22 +60,109 @@ const HINTS: [&str; 13] = [
     "align_all_qos",
 ];
 
+/// Sections that `enabled = false` switches off as a whole, and their keys that count for nothing then;
+/// `memory.demotion` aside, which entries may switch on.
+const SWITCHED: [(&str, &[&str]); 5] = [
+    ("metrics", &["listen", "token_file", "workload_counters"]),
+    ("nri", &["place", "expose", "honour_marks", "socket", "index"]),
+    ("kubelet", &["root_dir", "podresources"]),
+    ("control", &["socket"]),
+    (
+        "memory.widening",
+        &[
+            "widen_percent",
+            "arm_percent",
+            "release_percent",
+            "min_headroom",
+            "lower_tiers",
+            "narrow_after",
+            "brake",
+        ],
+    ),
+];
+
 /// Keys of `memory.demotion` beside `enabled`.
 const DEMOTION: [&str; 3] = ["idle", "bytes_per_second", "backend"];
+
+/// Keys of an entry that count for nothing in one with `enforce = false`.
+const ENFORCED: [&str; 11] = [
+    "cpus",
+    "memory",
+    "numa_nodes",
+    "devices",
+    "memory_types",
+    "engine",
+    "policy",
+    "class",
+    "partition",
+    "strict_memory",
+    "lower_tiers",
+];
+
+/// Why something that writes does nothing.
+const OBSERVES: &str = "no effect: mode is observe, which never writes";
+
+/// Why an entry that names pods matches none.
+const NO_NAMES: &str = "it matches nothing: nri.enabled is false, and the container runtime alone tells \
+                        namespaces, names and labels of pods";
 
 impl Policy {
     /// Settings that change nothing as the others are, whether the file has them or not.
     pub fn ineffective(&self) -> Vec<Ineffective> {
         let mut list = List::default();
+        self.check_switched(&mut list);
+        self.check_observing(&mut list);
         self.check_daemon(&mut list);
         self.check_memory(&mut list);
         self.check_hints(&mut list);
         self.check_engines(&mut list);
-        self.check_rules(&mut list);
+        let mut effort = Effort::default();
+        self.check_rules(&mut list, &mut effort);
         for (index, rule) in self.workloads.iter().enumerate() {
-            self.check_entry(&format!("workload[{index}]"), rule, &mut list);
+            let section = format!("workload[{index}]");
+            let mut earlier = self.workloads.iter().take(index);
+            match earlier.position(|earlier| earlier.is_about_all_of(rule, &mut effort)) {
+                Some(before) => list.add(
+                    section,
+                    format!("no effect: workload[{before}] is about all that it is about and comes first"),
+                ),
+                None => self.check_entry(&section, rule, &mut list),
+            }
         }
         list.0
+    }
+
+    /// Sections that are switched off.
+    fn check_switched(&self, list: &mut List) {
+        for (section, keys) in SWITCHED {
+            let is_on = match section {
+                "metrics" => self.metrics.enabled,
+                "nri" => self.nri.enabled,
+                "kubelet" => self.kubelet.enabled,
+                "control" => self.control.enabled,
+                _ => self.memory.widening.enabled,
+            };
+            if !is_on {
+                for key in keys {
+                    list.add(format!("{section}.{key}"), format!("no effect: {section}.enabled is false"));
+                }
+            }
+        }
+    }
+
+    /// What a daemon that only observes does not do.
+    fn check_observing(&self, list: &mut List) {
+        if self.mode != Mode::Observe {
+            return;
+        }
+        let off = OBSERVES;
+        list.add_if(self.memory.demotion.enabled, "memory.demotion.enabled", off);
+        if self.memory.widening.enabled {
+            list.add_if(self.memory.widening.brake != Brake::Off, "memory.widening.brake", off);
+        }
+        if self.nri.enabled {
+            list.add_if(self.nri.place, "nri.place", off);
+        }
     }
 
     fn check_daemon(&self, list: &mut List) {
@@ -87,27 +175,25 @@ impl Policy {
             list.add_if(sample.bpf_log, "sample.bpf_log", off);
             list.add_if(sample.run_time == RunTimeSource::Switches, "sample.run_time", off);
         }
-        if !nri.enabled {
-            let off = "no effect: nri.enabled is false";
-            list.add_if(nri.place, "nri.place", off);
-            list.add_if(nri.expose, "nri.expose", off);
-        } else if !nri.place {
+        if nri.enabled && !nri.place {
             let off = "no effect: it is for containers that nri.place places, which is false";
             list.add_if(nri.expose, "nri.expose", off);
         }
     }
 
     fn check_memory(&self, list: &mut List) {
-        let widening = &self.memory.widening;
-        let off = "no effect: memory.widening.enabled is false";
-        if !widening.enabled {
-            list.add_if(widening.brake != Brake::Off, "memory.widening.brake", off);
-        }
         let demotion = &self.memory.demotion;
-        if !demotion.enabled && !self.workloads.iter().any(|rule| demotion.is_for(rule)) {
+        if self.workloads.iter().any(|rule| demotion.is_for(rule)) {
+            return;
+        }
+        if demotion.enabled && self.mode == Mode::Enforce {
+            let none =
+                "no effect: it is for declared workloads that are not left alone, and there is no such entry";
+            list.add("memory.demotion.enabled", none);
+        } else if !demotion.enabled {
             let off = "no effect: memory.demotion.enabled is false, and no entry has demotion = true";
             for key in DEMOTION {
-                list.add_unless("memory.demotion.enabled", format!("memory.demotion.{key}"), off);
+                list.add(format!("memory.demotion.{key}"), off);
             }
         }
     }
@@ -183,11 +269,12 @@ impl Policy {
         }
     }
 
-    fn check_rules(&self, list: &mut List) {
+    fn check_rules(&self, list: &mut List, effort: &mut Effort) {
         let rules = &self.placement.rules;
         for (index, rule) in rules.iter().enumerate() {
             let section = format!("placement.rule[{index}]");
-            let before = rules.iter().take(index).position(|earlier| earlier.is_about_all_of(rule));
+            let before =
+                rules.iter().take(index).position(|earlier| earlier.is_about_all_of(rule, &mut *effort));
             if self.placement.predicts_kubelet() {
                 list.add(
                     section,
@@ -208,6 +295,14 @@ impl Policy {
 
     fn check_entry(&self, section: &str, rule: &WorkloadRule, list: &mut List) {
         let Self { nri, .. } = self;
+        if self.mode == Mode::Observe && rule.demotion == Some(true) {
+            let key = format!("{section}.demotion");
+            list.add(key, OBSERVES);
+        }
+        if !rule.enforce {
+            self.check_left_alone(section, rule, list);
+            return;
+        }
         if rule.strict_memory && rule.lower_tiers == Some(true) {
             let key = format!("{section}.lower_tiers");
             list.add(key, "no effect: with strict_memory = true no memory node is added");
@@ -221,13 +316,11 @@ impl Policy {
             return;
         }
         if !nri.enabled {
-            let unknown = "it matches nothing: nri.enabled is false, and the container runtime alone tells \
-                           namespaces, names and labels of pods";
-            list.add(section, unknown);
-        } else if self.placement.predicts_kubelet() && nri.place && rule.enforce {
+            list.add(section, NO_NAMES);
+        } else if self.placement.predicts_kubelet() && nri.place {
             let kubelet = "no effect on the place of pods: no kubelet reads it, and the profile is kubelet";
             list.add(section, kubelet);
-        } else if !nri.place && rule.cpus.is_none() && rule.enforce {
+        } else if !nri.place && rule.cpus.is_none() {
             let cpus =
                 "its containers are never placed: nri.place is false, and without it an entry needs cpus";
             list.add(section, cpus);
@@ -235,12 +328,30 @@ impl Policy {
     }
 }
 
+impl Policy {
+    /// An entry for what is never placed or corrected.
+    fn check_left_alone(&self, section: &str, rule: &WorkloadRule, list: &mut List) {
+        if rule.names_pods() && !self.nri.enabled {
+            list.add(section, NO_NAMES);
+            return;
+        }
+        let off = "no effect: enforce = false leaves the workload alone";
+        for key in ENFORCED {
+            let agrees = key == "strict_memory" && !rule.strict_memory;
+            list.add_if(!agrees, format!("{section}.{key}"), off);
+        }
+        // Processes below it may be those of another entry, which takes it from here.
+        let is_heard = self.workloads.iter().any(|other| other.enforce && other.self_placement.is_none());
+        list.add_if(!is_heard, format!("{section}.self_placement"), off);
+    }
+}
+
 impl PlacementRule {
-    /// Is it about every pod that the other one is about? Of globs that differ it is not known.
-    fn is_about_all_of(&self, other: &Self) -> bool {
-        let covers = |own: &Option<_>, others: &Option<_>| own.is_none() || own == others;
-        covers(&self.namespace, &other.namespace)
-            && covers(&self.pod, &other.pod)
+    /// Is it about every pod that the other one is about?
+    fn is_about_all_of(&self, other: &Self, effort: &mut Effort) -> bool {
+        effort.take_pair()
+            && covers_optional(&self.namespace, &other.namespace, effort)
+            && covers_optional(&self.pod, &other.pod, effort)
             && self.labels.iter().all(|(key, value)| other.labels.get(key) == Some(value))
     }
 
@@ -270,18 +381,13 @@ struct List(Vec<Ineffective>);
 
 impl List {
     fn add(&mut self, key: impl Into<String>, reason: impl Into<String>) {
-        self.0.push(Ineffective { key: key.into(), reason: reason.into(), unless_written: None });
+        self.0.push(Ineffective { key: key.into(), reason: reason.into() });
     }
 
     fn add_if(&mut self, applies: bool, key: impl Into<String>, reason: &str) {
         if applies {
             self.add(key, reason);
         }
-    }
-
-    /// Where the file has the key `written`, this is meant so.
-    fn add_unless(&mut self, written: &'static str, key: String, reason: &str) {
-        self.0.push(Ineffective { key, reason: reason.into(), unless_written: Some(written) });
     }
 }
 

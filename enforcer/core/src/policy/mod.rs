@@ -4,6 +4,7 @@
 //! checked one by one are types that cannot hold a bad value; [`Policy::validate`] checks what only
 //! shows in the whole. Reading the file is the daemon's business.
 
+mod covering;
 mod duration;
 pub(crate) mod glob;
 mod ineffective;

@@ -11,7 +11,10 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use super::glob::compile;
+use super::{
+    covering::{self, Effort},
+    glob::compile,
+};
 
 /// Longest name in bytes that is looked at: the kernel, systemd and Kubernetes all have shorter ones.
 const LONGEST_NAME: usize = 1024;
@@ -35,9 +38,27 @@ impl NameGlob {
         name.len() <= LONGEST_NAME && self.0.is_match(name)
     }
 
+    /// Does it match every name that the other one matches? False where that is not known.
+    pub(super) fn covers(&self, other: &Self, effort: &mut Effort) -> bool {
+        covering::covers(self.as_str(), other.as_str(), false, |name| self.matches(name), effort)
+    }
+
     /// As written.
     pub fn as_str(&self) -> &str {
         self.0.glob().glob()
+    }
+}
+
+/// The same of matchers, of which one that is not there matches everything.
+pub(super) fn covers_optional(
+    wide: &Option<NameGlob>,
+    narrow: &Option<NameGlob>,
+    effort: &mut Effort,
+) -> bool {
+    match (wide, narrow) {
+        (None, _) => true,
+        (Some(wide), Some(narrow)) => wide.covers(narrow, effort),
+        (Some(_), None) => false,
     }
 }
 

@@ -75,6 +75,15 @@ fn what_has_no_effect_is_listed_with_its_reason() {
         ),
         ("interval = '1m'\nidle_interval = '10s'\n".into(), "idle_interval", "shorter than interval (1m)"),
         (String::new(), "memory.demotion.idle", "memory.demotion.enabled is false"),
+        ("memory.demotion.enabled = true\n".into(), "memory.demotion.enabled", "mode is observe"),
+        (
+            "mode = 'enforce'\nmemory.demotion.enabled = true\n".into(),
+            "memory.demotion.enabled",
+            "there is no such entry",
+        ),
+        (format!("{OF_CGROUP}demotion = true\n"), "workload[0].demotion", "mode is observe"),
+        ("nri.place = true\n".into(), "nri.place", "mode is observe"),
+        ("memory.widening.brake = 'freeze'\n".into(), "memory.widening.brake", "mode is observe"),
         (
             "[memory.widening]\nenabled = false\nbrake = 'freeze'\n".into(),
             "memory.widening.brake",
@@ -97,6 +106,70 @@ fn what_has_no_effect_is_listed_with_its_reason() {
 }
 
 #[test]
+fn all_other_keys_of_a_section_that_is_off_are_listed() {
+    let schema: serde_json::Value =
+        serde_json::from_str(include_str!("../../../../../docs/schema/config.schema.json")).unwrap();
+    for (section, table) in [
+        ("metrics", "MetricsSettings"),
+        ("nri", "NriSettings"),
+        ("kubelet", "KubeletSettings"),
+        ("control", "ControlSettings"),
+        ("memory.widening", "WideningSettings"),
+        ("memory.demotion", "DemotionSettings"),
+    ] {
+        let found = listed(&format!("[{section}]\nenabled = false\n"));
+        let has = |key: &str| found.iter().any(|one| one.key == format!("{section}.{key}"));
+        let keys = schema["$defs"][table]["properties"].as_object().unwrap().keys();
+        // `/live` and `/ready` have a listener of their own.
+        for key in keys.filter(|key| !["enabled", "probes"].contains(&key.as_str())) {
+            assert!(has(key), "{section}.{key} is not listed: {found:?}");
+        }
+        assert!(!has("enabled") && !has("probes"), "{section}: {found:?}");
+    }
+}
+
+#[test]
+fn entries_that_are_left_alone_say_what_of_them_counts_for_nothing() {
+    let schema: serde_json::Value =
+        serde_json::from_str(include_str!("../../../../../docs/schema/config.schema.json")).unwrap();
+    let matchers = ["name", "cgroup", "unit", "command", "namespace", "pod", "container", "labels"];
+    let heard = ["enforce", "demotion"];
+    let text = "[[workload]]\nname = 'a'\ncgroup = '/a'\nenforce = false\nstrict_memory = true\n";
+    let found = listed(text);
+    for key in schema["$defs"]["WorkloadRule"]["properties"].as_object().unwrap().keys() {
+        let is_listed = found.iter().any(|one| one.key == format!("workload[0].{key}"));
+        let counts = matchers.contains(&key.as_str()) || heard.contains(&key.as_str());
+        assert_eq!(is_listed, !counts, "{key}: {found:?}");
+    }
+    let below = format!("{text}[[workload]]\nname = 'b'\ncgroup = '/a/b'\ncpus = 1\n");
+    assert_eq!(reason(&below, "workload[0].self_placement"), None);
+    assert_eq!(reason(&text.replace("memory = true", "memory = false"), "workload[0].strict_memory"), None);
+}
+
+#[test]
+fn an_entry_behind_a_wider_one_has_no_effect() {
+    let entry = |name: &str, keys: &str| format!("[[workload]]\nname = '{name}'\ncpus = 1\n{keys}\n");
+    let wide = entry("a", "cgroup = '/a/*'");
+    let found = reason(&format!("{wide}{}", entry("b", "cgroup = '/a/b'")), "workload[1]");
+    let said = "no effect: workload[0] is about all that it is about and comes first";
+    assert_eq!(found.as_deref(), Some(said));
+    for later in ["cgroup = '/b/a'", "cgroup = '/a/b/c'", "command = 'x'"] {
+        assert_eq!(reason(&format!("{wide}{}", entry("b", later)), "workload[1]"), None, "{later}");
+    }
+    assert_eq!(reason(&format!("{}{wide}", entry("b", "cgroup = '/a/b'")), "workload[1]"), None);
+    let rules = "[[placement.rule]]\nnamespace = 'kube-*'\n[[placement.rule]]\nnamespace = 'kube-system'\n";
+    assert!(reason(rules, "placement.rule[1]").is_some());
+}
+
+#[test]
+fn many_entries_are_compared_within_bounds() {
+    let entry = |index: usize| {
+        format!("[[workload]]\nname = 'n{index}'\ncpus = 1\ncgroup = '/{index}*{}b'\n", "*a".repeat(40))
+    };
+    listed(&(0..600).map(entry).collect::<String>());
+}
+
+#[test]
 fn what_has_an_effect_is_not_listed() {
     let kubelet = "[placement.hints]\nprofile = 'kubelet'\n";
     for (text, key) in [
@@ -113,6 +186,12 @@ fn what_has_an_effect_is_not_listed() {
         ("[[placement.rule]]\nengine = 'pools'\n".into(), "placement.pools.pin_memory"),
         ("[[placement.rule]]\nnamespace = 'x'\n[[placement.rule]]\npod = 'a'\n".into(), "placement.rule[1]"),
         (format!("{OF_CGROUP}demotion = true\n"), "memory.demotion.idle"),
+        (
+            format!("mode = 'enforce'\n{OF_CGROUP}[memory.demotion]\nenabled = true\n"),
+            "memory.demotion.enabled",
+        ),
+        ("mode = 'enforce'\nnri.place = true\n".into(), "nri.place"),
+        ("metrics.enabled = false\nmetrics.probes = '127.0.0.1:1'\n".into(), "metrics.probes"),
         ("nri.place = true\nnri.expose = true\n".into(), "nri.expose"),
         ("interval = '1m'\nidle_interval = '1m'\n".into(), "idle_interval"),
     ] {

@@ -13,6 +13,7 @@ mod check;
 mod subject;
 #[cfg(test)]
 mod tests;
+mod wider;
 
 use std::{collections::BTreeMap, num::NonZeroU32};
 
