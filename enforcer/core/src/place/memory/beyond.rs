@@ -3,15 +3,17 @@
 //! Problem: a mask names 64 nodes, the kernel knows up to 1,024, and a promise on a node that no mask names
 //! would be one that nothing is counted against. Idea: the nodes beyond the 64th are in an account of their
 //! own, and those beyond its 64th in another. A claim with nodes of several accounts lies in each as it is
-//! forecast to lie there.
+//! forecast to lie there, and where that is not possible as there is room.
 //!
 //! Invariant: where the account says that promises fit, all of them can be kept at once. The opposite holds
-//! within one account: across accounts nothing is moved out of the way. Memory that stays where it was taken
+//! within one account: across accounts nothing is moved out of the way, so that room may be denied that there
+//! is. What no arrangement is found for is kept back from every other promise, so that all of them together
+//! are never more than there is. Memory that stays where it was taken
 //! may be taken from one account alone, so that it counts in full in each.
 
-use std::{cmp::Reverse, collections::BTreeMap};
+use std::{borrow::Cow, cmp::Reverse, collections::BTreeMap};
 
-use super::{Mask, MemoryClaim, MemoryResource, ZoneAccount, is_fixed};
+use super::{Mask, MemoryClaim, MemoryResource, ZoneAccount, is_fixed, promises::Promises};
 use crate::{id::NodeId, set::NodeSet};
 
 impl ZoneAccount {
@@ -19,53 +21,118 @@ impl ZoneAccount {
     pub(super) fn parts_of(&self, zone: &NodeSet) -> (Mask, Option<(&Self, NodeSet)>) {
         let mask = self.nodes.mask(zone);
         let Some(beyond) = self.beyond.as_deref() else { return (mask, None) };
-        let further = zone.difference(&self.nodes.nodes(mask));
+        let further = zone.intersection(&beyond.all);
         (mask, (!further.is_empty()).then_some((beyond, further)))
     }
 
-    /// Enters all claims.
+    /// Enters all claims. Those over several parts lie as forecast where all can be kept so, else as room is
+    /// found for each zone, narrow ones first: then the sums of the zones alone decide, so that what was
+    /// found to fit before it was given is found to fit when it is entered.
     pub(super) fn enter(&mut self, claims: Vec<&MemoryClaim>) {
-        let Some(beyond) = self.beyond.as_deref() else { return self.enter_here(claims) };
-        let (mut here, mut there, mut across) = (Vec::new(), Vec::new(), Vec::new());
+        if self.beyond.is_none() {
+            return self.enter_here(claims);
+        }
+        let (mut inside, mut across) = (Vec::new(), Vec::new());
         for claim in claims {
             match self.parts_of(&claim.zone) {
-                (_, None) => here.push(claim),
-                (0, Some(_)) => there.push(claim),
-                (mask, Some((_, further))) => across.push((claim, mask, further)),
+                (mask, Some((beyond, further))) if mask != 0 && is_fixed(claim.resource) => {
+                    let bytes = |capacity: u64| claim.bytes.min(capacity);
+                    let own = bytes(self.capacity_on(mask, claim.resource));
+                    let rest = bytes(beyond.capacity(&further, claim.resource));
+                    inside.push(Cow::Owned(part(claim, self.nodes.nodes(mask), own)));
+                    inside.push(Cow::Owned(part(claim, further, rest)));
+                }
+                (mask, Some(_)) if mask != 0 => across.push(claim),
+                _ => inside.push(Cow::Borrowed(claim)),
             }
         }
-        let (mut parts, mut open) = (Vec::new(), Vec::new());
-        for (claim, mask, further) in across {
-            if is_fixed(claim.resource) {
-                let bytes = |capacity: u64| claim.bytes.min(capacity);
-                let own = bytes(self.capacity_on(mask, claim.resource));
-                let rest = bytes(beyond.capacity(&further, claim.resource));
-                parts.push((part(claim, self.nodes.nodes(mask), own), part(claim, further, rest)));
-                continue;
-            }
-            let own = self.nodes.nodes(mask);
-            let forecast = |zone: &NodeSet| {
-                let inside = claim.by_node.iter().filter(|(node, _)| zone.contains(**node));
-                inside.fold(0u64, |all, (_, bytes)| all.saturating_add(*bytes))
-            };
-            let (own_bytes, rest) = (forecast(&own), forecast(&further));
-            if own_bytes.saturating_add(rest) == claim.bytes {
-                parts.push((part(claim, own, own_bytes), part(claim, further, rest)));
-            } else {
-                open.push(claim);
+        if across.is_empty() {
+            return self.enter_parts(&inside);
+        }
+        let mut plain = self.clone();
+        plain.enter_parts(&inside);
+        let missing = |account: &Self| -> BTreeMap<MemoryResource, u64> {
+            let kinds = account.kinds.keys().map(|kind| {
+                let more = account.unkept_in_parts(*kind).saturating_sub(plain.unkept_in_parts(*kind));
+                (*kind, more)
+            });
+            kinds.filter(|(_, bytes)| *bytes > 0).collect()
+        };
+        let mut forecast = self.clone();
+        forecast.enter_as_forecast(inside.clone(), &across);
+        let mut unkept = missing(&forecast);
+        let mut best = forecast;
+        if !unkept.is_empty() {
+            let mut found = plain.clone();
+            found.enter_as_room_is_found(&across);
+            let of_found = missing(&found);
+            let sum = |of: &BTreeMap<_, u64>| of.values().fold(0u64, |sum, bytes| sum.saturating_add(*bytes));
+            if sum(&of_found) <= sum(&unkept) {
+                (best, unkept) = (found, of_found);
             }
         }
-        here.extend(parts.iter().map(|(own, _)| own));
-        there.extend(parts.iter().map(|(_, rest)| rest));
+        best.unkept = unkept;
+        *self = best;
+    }
+
+    /// Enters claims of which each is in one part.
+    fn enter_parts(&mut self, claims: &[Cow<'_, MemoryClaim>]) {
+        let is_here = |claim: &&MemoryClaim| self.nodes.mask(&claim.zone) != 0;
+        let (here, there): (Vec<_>, Vec<_>) = claims.iter().map(AsRef::as_ref).partition(is_here);
         self.enter_here(here);
         if let Some(beyond) = self.beyond.as_deref_mut() {
             beyond.enter(there);
         }
-        // Narrow ones first, because they have the least choice.
-        open.sort_by_key(|claim| (claim.zone.len(), Reverse(claim.bytes)));
-        for claim in open {
-            self.promise(&claim.zone, claim.resource, claim.bytes);
+    }
+
+    /// Enters claims, each of `across` in every part as it is forecast to lie there.
+    fn enter_as_forecast(&mut self, mut inside: Vec<Cow<'_, MemoryClaim>>, across: &[&MemoryClaim]) {
+        let mut open = Vec::new();
+        for claim in across {
+            let (mask, further) = self.parts_of(&claim.zone);
+            let own = self.nodes.nodes(mask);
+            let further = further.map(|(_, further)| further).unwrap_or_default();
+            let forecast = |zone: &NodeSet| {
+                let lies = claim.by_node.iter().filter(|(node, _)| zone.contains(**node));
+                lies.fold(0u64, |all, (_, bytes)| all.saturating_add(*bytes))
+            };
+            let (own_bytes, rest) = (forecast(&own), forecast(&further));
+            if own_bytes.saturating_add(rest) == claim.bytes {
+                inside.push(Cow::Owned(part(claim, own, own_bytes)));
+                inside.push(Cow::Owned(part(claim, further, rest)));
+            } else {
+                open.push(*claim);
+            }
         }
+        self.enter_parts(&inside);
+        self.enter_as_room_is_found(&open);
+    }
+
+    /// Enters claims over several parts, those of a zone as one.
+    fn enter_as_room_is_found(&mut self, across: &[&MemoryClaim]) {
+        let mut sums = BTreeMap::<(&NodeSet, MemoryResource), u64>::new();
+        for claim in across {
+            let sum = sums.entry((&claim.zone, claim.resource)).or_default();
+            *sum = sum.saturating_add(claim.bytes);
+        }
+        // Narrow ones first, because they have the least choice.
+        let mut sums: Vec<_> = sums.into_iter().collect();
+        sums.sort_by_key(|((zone, _), bytes)| (zone.len(), Reverse(*bytes)));
+        for ((zone, resource), bytes) in sums {
+            self.lay(zone, resource, bytes);
+        }
+    }
+
+    /// What no arrangement was found for, of claims over several parts.
+    pub(super) fn unkept(&self, resource: MemoryResource) -> u64 {
+        self.unkept.get(&resource).copied().unwrap_or(0)
+    }
+
+    /// What the arrangements of all parts do not serve.
+    fn unkept_in_parts(&self, resource: MemoryResource) -> u64 {
+        let here = if is_fixed(resource) { 0 } else { self.of(resource).map_or(0, Promises::unkept) };
+        let there = self.beyond.as_deref().map_or(0, |beyond| beyond.unkept_in_parts(resource));
+        here.saturating_add(there)
     }
 
     /// Enters another claim; how it lies, as far as there is room.
@@ -75,10 +142,26 @@ impl ZoneAccount {
         resource: MemoryResource,
         bytes: u64,
     ) -> BTreeMap<NodeId, u64> {
+        let laid = self.lay_in_parts(zone, resource, bytes);
+        let missing = bytes.saturating_sub(laid.values().fold(0u64, |all, bytes| all.saturating_add(*bytes)));
+        let is_there = self.beyond.is_some() && !self.all.is_disjoint(zone);
+        if missing > 0 && is_there && !is_fixed(resource) {
+            let unkept = self.unkept.entry(resource).or_default();
+            *unkept = unkept.saturating_add(missing);
+        }
+        laid
+    }
+
+    fn lay_in_parts(
+        &mut self,
+        zone: &NodeSet,
+        resource: MemoryResource,
+        bytes: u64,
+    ) -> BTreeMap<NodeId, u64> {
         let (mask, further) = self.parts_of(zone);
         let Some((beyond, further)) = further else { return self.lay_here(mask, resource, bytes) };
         let (room, capacity) = (beyond.free(&further, resource), beyond.capacity(&further, resource));
-        let free = self.free_on(mask, resource);
+        let free = self.free_here(mask, resource);
         // What has room nowhere is promised here, where there is a node here.
         let own = if mask == 0 { 0 } else { free.min(bytes).max(bytes.saturating_sub(room)) };
         let (here, there) = if is_fixed(resource) && mask != 0 {

@@ -42,6 +42,10 @@ pub struct ZoneAccount {
     kinds: BTreeMap<MemoryResource, Promises>,
     /// The account of all further nodes.
     beyond: Option<Box<Self>>,
+    /// These nodes and all further ones.
+    all: NodeSet,
+    /// What of claims over several parts no arrangement was found for: nobody else is promised as much.
+    unkept: BTreeMap<MemoryResource, u64>,
 }
 
 /// A set of nodes on which more is promised than there is.
@@ -113,6 +117,7 @@ impl ZoneAccount {
     ) -> Self {
         let further: NodeSet = nodes.iter().skip(most).collect();
         let beyond = (!further.is_empty()).then(|| Box::new(Self::empty(inventory, &further, gone, most)));
+        let all = nodes.clone();
         let nodes = NodeIndex::new(&nodes.iter().take(most).collect());
         let supplies: Vec<_> = nodes.ids().iter().map(|id| inventory.node(*id)).collect();
         let resources = supplies.iter().flatten().flat_map(|node| node.allocatable.keys());
@@ -126,7 +131,7 @@ impl ZoneAccount {
             let new = Promises::new(capacity.collect());
             *promises = if is_fixed(*resource) { new.fixed() } else { new };
         }
-        Self { nodes, kinds, beyond }
+        Self { nodes, kinds, beyond, all, unkept: BTreeMap::new() }
     }
 
     /// Enters what claims have on the nodes of the masks.
@@ -148,21 +153,22 @@ impl ZoneAccount {
     /// What can be promised on a zone in addition.
     pub fn free(&self, zone: &NodeSet, resource: MemoryResource) -> u64 {
         let (mask, further) = self.parts_of(zone);
-        let here = self.free_on(mask, resource);
-        match further {
+        let here = self.free_here(mask, resource);
+        let free = match further {
             None => here,
             Some((beyond, zone)) if mask == 0 => beyond.free(&zone, resource),
             // It may be taken from the nodes of one part alone.
             Some((beyond, zone)) if is_fixed(resource) => here.min(beyond.free(&zone, resource)),
             Some((beyond, zone)) => here.saturating_add(beyond.free(&zone, resource)),
-        }
+        };
+        free.saturating_sub(self.unkept(resource))
     }
 
     /// Can this be promised on a zone in addition?
     pub fn fits(&self, zone: &NodeSet, resource: MemoryResource, bytes: u64) -> bool {
         match self.parts_of(zone) {
             (mask, None) => self.fits_on(mask, resource, bytes),
-            (0, Some((beyond, zone))) => beyond.fits(&zone, resource, bytes),
+            (0, Some((beyond, zone))) if self.unkept(resource) == 0 => beyond.fits(&zone, resource, bytes),
             _ => bytes == 0 || self.free(zone, resource) >= bytes,
         }
     }
@@ -250,11 +256,17 @@ impl ZoneAccount {
 
     /// [`Self::fits`] for a mask of this account.
     pub(super) fn fits_on(&self, zone: Mask, resource: MemoryResource, bytes: u64) -> bool {
+        let bytes = if bytes == 0 { 0 } else { bytes.saturating_add(self.unkept(resource)) };
         bytes == 0 || self.of(resource).is_some_and(|promises| promises.fits(zone, bytes))
     }
 
     /// [`Self::free`] for a mask of this account.
     pub(super) fn free_on(&self, zone: Mask, resource: MemoryResource) -> u64 {
+        self.free_here(zone, resource).saturating_sub(self.unkept(resource))
+    }
+
+    /// The same where nothing is kept back for claims that no arrangement was found for.
+    fn free_here(&self, zone: Mask, resource: MemoryResource) -> u64 {
         self.of(resource).map_or(0, |promises| promises.free(zone))
     }
 
@@ -289,7 +301,13 @@ impl ZoneAccount {
     fn clone_of(&self, resource: MemoryResource) -> Self {
         let kinds = self.of(resource).map(|promises| (resource, promises.clone()));
         let beyond = self.beyond.as_ref().map(|beyond| Box::new(beyond.clone_of(resource)));
-        Self { nodes: self.nodes.clone(), kinds: kinds.into_iter().collect(), beyond }
+        Self {
+            nodes: self.nodes.clone(),
+            kinds: kinds.into_iter().collect(),
+            beyond,
+            all: self.all.clone(),
+            unkept: self.unkept.clone(),
+        }
     }
 }
 

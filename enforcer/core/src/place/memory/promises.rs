@@ -57,6 +57,11 @@ impl Promises {
         self.zones.iter().map(|zone| (zone.nodes, zone.promised))
     }
 
+    /// What no arrangement was found for.
+    pub(super) fn unkept(&self) -> u64 {
+        self.zones.iter().fold(0, |sum, zone| sum.saturating_add(zone.unkept))
+    }
+
     /// Makes room for a zone that is not there yet; zones are [settled](Self::settle) later.
     pub(super) fn open(&mut self, nodes: Mask) -> usize {
         self.zones.push(Zone { nodes, promised: 0, unkept: 0, on: 0 });

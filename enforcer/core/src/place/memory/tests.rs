@@ -66,6 +66,30 @@ fn claim_over_several_parts_lies_in_each_as_forecast() {
     assert_eq!([0b0010, 0b0100, 0b1000].map(|zone| account.free(&nodes(zone), PAGES)), [3, 3, 8]);
 }
 
+#[test]
+fn claims_that_no_longer_lie_as_forecast_are_kept_back_from_others() {
+    let inventory = inventory(&[(8, 0); 4]);
+    let on = |node, bytes| BTreeMap::from([(NodeId(node), bytes)]);
+    // Both were forecast on node 1; there is room for the second on node 2.
+    let narrow = MemoryClaim { by_node: on(1, 8), ..claim(0b0010, 8) };
+    let wide = MemoryClaim { by_node: on(1, 6), ..claim(0b0110, 6) };
+    let account = in_parts(&inventory, &[narrow.clone(), wide.clone()], 2);
+    let free = |account: &ZoneAccount, zone| account.free(&nodes(zone), MEMORY);
+    assert_eq!([0b0001, 0b0100, 0b1000, 0b1111].map(|zone| free(&account, zone)), [8, 2, 8, 18]);
+    assert!(account.overcommitted(MEMORY).is_empty());
+    // Nowhere is room for all of it: what is missing is nowhere promised again.
+    let more = MemoryClaim { by_node: on(2, 6), ..claim(0b0100, 6) };
+    let account = in_parts(&inventory, &[narrow, wide, more], 2);
+    assert_eq!([0b0001, 0b1000, 0b1001].map(|zone| free(&account, zone)), [4, 4, 12]);
+    assert!(account.fits(&nodes(0b1000), MEMORY, 4) && !account.fits(&nodes(0b1000), MEMORY, 5));
+    assert!(account.fits(&nodes(0b0001), MEMORY, 4) && !account.fits(&nodes(0b0001), MEMORY, 5));
+    assert!(!account.overcommitted(MEMORY).is_empty());
+    // Nodes that are gone are no room.
+    let gone = MemoryClaim { by_node: BTreeMap::from([(NodeId(0), 2), (NodeId(9), 4)]), ..claim(0x201, 6) };
+    assert_eq!(free(&in_parts(&inventory, &[gone], 2), 0b0001), 2);
+    assert_eq!(free(&in_parts(&inventory, &[claim(0x200, 6)], 2), 0b1111), 32);
+}
+
 /// What is left of a set of nodes by the definition.
 fn slack(capacity: &[u64], claims: &[MemoryClaim], set: u64) -> i128 {
     let there = capacity.iter().enumerate().filter(|(node, _)| set >> node & 1 == 1);

@@ -1,5 +1,9 @@
 //! Kinds of memory, zones, and who is moved.
 
+use std::collections::BTreeMap;
+
+use proptest::prelude::*;
+
 use super::{machines::*, *};
 use crate::{
     id::NodeId,
@@ -374,6 +378,86 @@ fn memory_beyond_the_64th_node_is_promised_once() {
     node.run(within(Pod::new("c").guaranteed(1000, 13 * GIB)));
     let account = ZoneAccount::new(&node.inventory, &node.allocations, |_| false);
     assert!(account.overcommitted(MemoryResource::Memory).is_empty());
+}
+
+/// Of this promised memory, how much can be had at once, by the definition: a flow from holders to nodes.
+fn kept_at_once(promises: &[(NodeSet, u64)], mut free: BTreeMap<NodeId, u64>) -> u64 {
+    let mut lies = vec![BTreeMap::<NodeId, u64>::new(); promises.len()];
+    let mut kept = 0;
+    for (at, (zone, bytes)) in promises.iter().enumerate() {
+        let mut rest = *bytes;
+        while rest > 0 {
+            // From where each node was reached: the node before, and the promise that moves.
+            let mut from: BTreeMap<NodeId, Option<(NodeId, usize)>> =
+                zone.iter().map(|node| (node, None)).collect();
+            let mut queue: Vec<NodeId> = zone.iter().collect();
+            let mut next = 0;
+            let end = loop {
+                let Some(node) = queue.get(next).copied() else { break None };
+                if free[&node] > 0 {
+                    break Some(node);
+                }
+                for mover in (0..promises.len()).filter(|mover| lies[*mover].contains_key(&node)) {
+                    for to in promises[mover].0.iter() {
+                        if let std::collections::btree_map::Entry::Vacant(place) = from.entry(to) {
+                            place.insert(Some((node, mover)));
+                            queue.push(to);
+                        }
+                    }
+                }
+                next += 1;
+            };
+            let Some(end) = end else { break };
+            let mut path = Vec::new();
+            let mut to = end;
+            while let Some((before, mover)) = from[&to] {
+                path.push((before, mover, to));
+                to = before;
+            }
+            let movable =
+                path.iter().map(|(before, mover, _)| lies[*mover][before]).min().unwrap_or(u64::MAX);
+            let bytes = rest.min(free[&end]).min(movable);
+            for (before, mover, to) in path {
+                *lies[mover].get_mut(&before).unwrap() -= bytes;
+                lies[mover].retain(|_, bytes| *bytes > 0);
+                *lies[mover].entry(to).or_default() += bytes;
+            }
+            *lies[at].entry(to).or_default() += bytes;
+            *free.get_mut(&end).unwrap() -= bytes;
+            rest -= bytes;
+            kept += bytes;
+        }
+    }
+    kept
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 2, max_shrink_iters: 0, ..ProptestConfig::default() })]
+    #[test]
+    fn promises_of_all_sizes_over_more_than_64_nodes_can_be_kept_at_once(
+        sockets in 11u32..=12,
+        sizes in proptest::collection::vec(
+            (prop::sample::select(vec![1u64, 2, 4]), prop::sample::select(vec![100u64, 200, 300, 380, 500])),
+            15,
+        ),
+    ) {
+        const GIB: u64 = 1 << 30;
+        let machine = Machine::new().sockets(sockets).nodes_per_socket(6).cores(4).memory_gib(64).build();
+        let mut node = Node::new(machine, "");
+        let supply = node.inventory.nodes.iter();
+        let supply: BTreeMap<NodeId, u64> =
+            supply.map(|node| (node.id, node.allocatable(MemoryResource::Memory))).collect();
+        for (number, (cpus, gib)) in sizes.into_iter().enumerate() {
+            let pod = Pod::new(&format!("p{number}")).guaranteed(cpus * 1000, gib * GIB).build();
+            let _ = node.create(&pod);
+        }
+        let claims = node.allocations.iter().flat_map(|(_, grant)| &grant.memory);
+        let promises: Vec<(NodeSet, u64)> = claims.map(|claim| (claim.zone.clone(), claim.bytes)).collect();
+        let promised: u64 = promises.iter().map(|(_, bytes)| bytes).sum();
+        prop_assert!(promised <= supply.values().sum::<u64>(), "{} GiB promised", promised / GIB);
+        prop_assert!(promised > supply.values().sum::<u64>() / 2, "{} GiB promised", promised / GIB);
+        prop_assert_eq!(kept_at_once(&promises, supply), promised);
+    }
 }
 
 #[test]
