@@ -500,3 +500,21 @@ fn a_journal_that_was_set_aside_is_named_until_somebody_has_taken_it_away() {
     let ended = run(&["restore", "--state-dir", state.to_str().unwrap()]);
     assert_eq!(ended.code, Some(0), "{} {}", ended.stdout, ended.stderr);
 }
+
+#[test]
+fn check_names_what_this_machine_can_never_give_to_an_entry() {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let entry =
+        "[[workload]]\nname = 'a'\ncgroup = '/no-such-group'\ncpus = 1000000\nnuma_nodes = '0-1023'\n";
+    std::fs::write(file.path(), entry).unwrap();
+    let ended = Command::new(env!("CARGO_BIN_EXE_numa-enforcer"))
+        .args(["run", "--check", "--config"])
+        .arg(file.path())
+        .output()
+        .unwrap();
+    let notes = String::from_utf8_lossy(&ended.stderr);
+    assert_eq!(ended.status.code(), Some(0), "it may be meant for another machine: {notes}");
+    for said in ["numa_nodes is 0-1023, and the machine has NUMA nodes", "of 1000000 cpu on node"] {
+        assert!(notes.contains(said), "{said}: {notes}");
+    }
+}

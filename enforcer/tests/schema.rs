@@ -84,6 +84,9 @@ fn the_example_in_the_documentation_is_valid() {
         "{}",
         String::from_utf8_lossy(&output.stderr)
     );
-    // Nothing in it is without effect.
-    assert_eq!(String::from_utf8_lossy(&output.stderr), "");
+    // Nothing in it is without effect; what this machine lacks is another matter.
+    let notes = String::from_utf8_lossy(&output.stderr);
+    let own: Vec<&str> =
+        notes.lines().filter(|note| !note.starts_with("numa-enforcer: [[workload]] ")).collect();
+    assert_eq!(own, [""; 0]);
 }
