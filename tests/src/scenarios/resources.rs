@@ -29,8 +29,9 @@ fn story(checks: &mut Checks, node: &Node) -> Result<()> {
     nobody_exposes(checks, node)?;
 
     let daemon = exposing()?;
-    // It comes first, to a node of its own, and the last of three others takes CPUs of that node.
+    // It comes first, and has all CPUs of its node until others come.
     let (_pod_s, sharing) = node.sharing("sharing")?;
+    let before = read(&sharing, "SHARED_CPUS")?;
     let (_pod_a, a) = node.exclusive("a")?;
     let look = a.first_look()?;
     checks.equal("EXCLUSIVE_CPUS of a", look.cpus.clone(), read(&a, "EXCLUSIVE_CPUS")?);
@@ -41,7 +42,6 @@ fn story(checks: &mut Checks, node: &Node) -> Result<()> {
     checks.holds("a cannot write it", fs::write(path(&a)?, "x").is_err(), path(&a)?);
 
     checks.equal("SHARED_CPUS of who shares", cpus(&sharing)?, read(&sharing, "SHARED_CPUS")?);
-    let before = read(&sharing, "SHARED_CPUS")?;
     let (_pod_b, b) = node.exclusive("b")?;
     let (pod_c, c) = node.exclusive("c")?;
     follows(checks, "when others came", &sharing)?;
