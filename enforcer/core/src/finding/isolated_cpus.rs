@@ -112,8 +112,9 @@ fn others<'a>(subject: &'a Subject<'_>, cpu: CpuId) -> impl Iterator<Item = (&'a
     all.filter_map(move |other| Some((other, *subject.inputs.model.of(other)?.on_isolated_cpus.get(&cpu)?)))
 }
 
-/// Isolated CPUs that it may use, on which none of its threads is busy and no other workload has any, which no
-/// earlier remedy takes, and to which no cgroup is pinned that shares none of the CPUs that its threads are on.
+/// Isolated CPUs that it may use, on which none of its threads is busy and no other workload has any, which
+/// no earlier remedy takes, and to which no cgroup is pinned that shares none of the CPUs that its threads
+/// are on.
 fn idle(subject: &Subject<'_>) -> CpuSet {
     let is_used = |cpu: CpuId| {
         let own = subject.figures.on_isolated_cpus.get(&cpu).is_some_and(|here| here.busy > 0);
