@@ -92,12 +92,32 @@ impl Declarations {
                 entry.workloads.push(cgroup.clone());
             }
         }
-        for (entry, rule) in entries.iter_mut().zip(&policy.workloads) {
+        for (position, (entry, rule)) in entries.iter_mut().zip(&policy.workloads).enumerate() {
             if entry.workloads.is_empty() {
-                entry.below = below(rule, workloads);
+                entry.below =
+                    self.of_earlier(policy, position, rule, workloads).or_else(|| below(rule, workloads));
             }
         }
         entries
+    }
+
+    /// Says that an earlier entry is about what this one names, where that is so.
+    fn of_earlier(
+        &self,
+        policy: &Policy,
+        position: usize,
+        rule: &WorkloadRule,
+        workloads: &[Workload],
+    ) -> Option<String> {
+        if rule.command.is_some() || rule.names_pods() {
+            return None;
+        }
+        let named = workloads.iter().filter(|workload| rule.may_be_about(&workload.cgroup));
+        let (cgroup, earlier) = named
+            .filter_map(|workload| Some((&workload.cgroup, self.0.get(&workload.cgroup)?.position)))
+            .find(|(_, earlier)| *earlier < position)?;
+        let name = &policy.workloads.get(earlier)?.name;
+        Some(format!("{} is of the entry {name:?}, which comes first", printable(cgroup.as_str())))
     }
 
     /// Is it declared, and to be placed?

@@ -94,3 +94,16 @@ fn what_is_said_of_a_cgroup_counts_for_those_below_it() {
         assert_eq!(of("/other"), file == "respect");
     }
 }
+
+#[test]
+fn an_entry_behind_a_wider_one_says_which_entry_has_what_it_names() {
+    let scene = scene()
+        .workload("/a", "0-7", "0-1")
+        .workload("/a/w", "0-7", "0-1")
+        .declares("cgroup = '/a*'\ncpus = 1")
+        .declares("cgroup = '/a'\ncpus = 1");
+    let entries = scene.declarations().entries(&scene.policy, &scene.workloads);
+    let name = &scene.policy.workloads[0].name;
+    let said = format!("/a is of the entry {name:?}, which comes first");
+    assert_eq!(entries[1].below.as_deref(), Some(said.as_str()));
+}

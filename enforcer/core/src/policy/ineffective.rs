@@ -350,8 +350,8 @@ impl PlacementRule {
     /// Is it about every pod that the other one is about?
     fn is_about_all_of(&self, other: &Self, effort: &mut Effort) -> bool {
         effort.take_pair()
-            && covers_optional(&self.namespace, &other.namespace, effort)
-            && covers_optional(&self.pod, &other.pod, effort)
+            && covers_optional(self.namespace.as_ref(), other.namespace.as_ref(), effort)
+            && covers_optional(self.pod.as_ref(), other.pod.as_ref(), effort)
             && self.labels.iter().all(|(key, value)| other.labels.get(key) == Some(value))
     }
 

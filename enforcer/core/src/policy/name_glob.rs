@@ -51,8 +51,8 @@ impl NameGlob {
 
 /// The same of matchers, of which one that is not there matches everything.
 pub(super) fn covers_optional(
-    wide: &Option<NameGlob>,
-    narrow: &Option<NameGlob>,
+    wide: Option<&NameGlob>,
+    narrow: Option<&NameGlob>,
     effort: &mut Effort,
 ) -> bool {
     match (wide, narrow) {

@@ -222,7 +222,7 @@ fn cpus_are_counted_where_they_are_when_no_node_has_the_memory() {
     let of = |cpus: u32, nodes: Option<&NodeSet>, others: &[(&str, &str, u32, u64)]| {
         let memory_bytes = Some(20 * GIB);
         let available_bytes = available_bytes.clone();
-        let request = CgroupRequest { memory_bytes, available_bytes, nodes, ..request(&path, cpus) };
+        let request = CgroupRequest { memory_bytes, nodes, available_bytes, ..request(&path, cpus) };
         place(&machine(), &given(others), &request)
     };
     let problem = "none of the nodes that it may use has the memory that it needs";

@@ -30,8 +30,10 @@ impl WorkloadRule {
         cgroup
             && trusts
             && self.labels.iter().all(|(key, value)| other.labels.get(key) == Some(value))
-            && named.into_iter().all(|(wide, narrow)| covers_optional(wide, narrow, &mut *effort))
-            && (covers_optional(&self.unit, &other.unit, effort) || self.has_unit_of(other))
+            && named
+                .into_iter()
+                .all(|(wide, narrow)| covers_optional(wide.as_ref(), narrow.as_ref(), &mut *effort))
+            && (covers_optional(self.unit.as_ref(), other.unit.as_ref(), effort) || self.has_unit_of(other))
     }
 
     /// Is the one cgroup that the other entry names of the unit that this one names?
