@@ -1,9 +1,9 @@
 //! What happens to the pages of a workload when advice for it is carried out.
 //!
 //! Problem: a write of `cpuset.mems` moves anonymous pages of nodes that are no longer allowed, and no
-//! others: page cache stays, and so does what is on a node that stays allowed for the kernel. CPUs that are sent
-//! elsewhere without regard to that are farther from their memory than before. Idea: the pages that come and
-//! those that stay are counted here, for all advice.
+//! others: page cache stays, and so does what is on a node that stays allowed for the kernel. CPUs that are
+//! sent elsewhere without regard to that are farther from their memory than before. Idea: the pages that come
+//! and those that stay are counted here, for all advice.
 //!
 //! Invariant: CPUs go nowhere where a larger share of the memory is remote afterwards. CPUs of several nodes
 //! have nothing remote and are not together either: for these a share that is no finding is accepted.
