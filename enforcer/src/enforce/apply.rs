@@ -47,7 +47,7 @@ pub struct Applied {
 
 /// What is settled beside the plan, in answers to a container runtime too; it changes while the plan is
 /// carried out.
-pub trait Settled {
+pub trait CurrentClaims {
     /// Is something newer settled of this cgroup than the plan knew?
     fn is_overtaken(&self, cgroup: &CgroupPath) -> bool;
 
@@ -57,7 +57,7 @@ pub trait Settled {
 }
 
 /// Nothing is exclusive to any workload.
-impl<IsOvertaken: Fn(&CgroupPath) -> bool> Settled for IsOvertaken {
+impl<IsOvertaken: Fn(&CgroupPath) -> bool> CurrentClaims for IsOvertaken {
     fn is_overtaken(&self, cgroup: &CgroupPath) -> bool {
         self(cgroup)
     }
@@ -74,7 +74,7 @@ pub fn apply_plan(plan: &Plan, actuator: &mut dyn Actuator) -> Applied {
 
 /// Carries out the steps in order, but for those of workloads of which something newer is settled; that is
 /// asked before each step, and before writes are taken back.
-pub fn apply_plan_beside(plan: &Plan, actuator: &mut dyn Actuator, settled: &dyn Settled) -> Applied {
+pub fn apply_plan_beside(plan: &Plan, actuator: &mut dyn Actuator, settled: &dyn CurrentClaims) -> Applied {
     let mut unfinished = BTreeSet::new();
     let mut left = BTreeSet::new();
     let mut outcomes: Vec<Outcome> = Vec::with_capacity(plan.steps.len());

@@ -34,5 +34,5 @@ mod transaction_tests;
 pub mod units;
 
 pub use actuator::{Actuator, DryRunActuator, LiveActuator};
-pub use apply::{Applied, Settled, apply_plan, apply_plan_beside};
+pub use apply::{Applied, CurrentClaims, apply_plan, apply_plan_beside};
 pub use journal::Journal;

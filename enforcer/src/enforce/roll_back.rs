@@ -23,7 +23,7 @@ use enforcer_core::{
 
 use super::{
     actuator::{Actuator, Undo},
-    apply::Settled,
+    apply::CurrentClaims,
     cpuset::CpusetFile,
 };
 
@@ -46,7 +46,7 @@ pub(super) fn roll_back(
     undo: Vec<(usize, Undo)>,
     failed: &Failed<'_>,
     actuator: &mut dyn Actuator,
-    settled: &dyn Settled,
+    settled: &dyn CurrentClaims,
     outcomes: &mut [Outcome],
 ) -> BTreeSet<CgroupPath> {
     let mut overtaken = BTreeSet::new();
@@ -91,7 +91,7 @@ pub(super) fn roll_back(
 fn kept(
     undo: &[(usize, Undo)],
     group: &BTreeSet<&CgroupPath>,
-    settled: &dyn Settled,
+    settled: &dyn CurrentClaims,
 ) -> BTreeMap<CgroupPath, String> {
     let (overtaken, mut back): (BTreeSet<&CgroupPath>, BTreeSet<&CgroupPath>) =
         group.iter().copied().partition(|cgroup| settled.is_overtaken(cgroup));

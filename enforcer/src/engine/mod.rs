@@ -67,7 +67,7 @@ pub use self::{
 use self::{early_turns::EarlyTurns, own_cpus::OwnCpus, recording::Recording};
 use crate::{
     enforce::{
-        Actuator, Applied, DryRunActuator, apply_plan, apply_plan_beside,
+        Actuator, Applied, CurrentClaims as _, DryRunActuator, apply_plan, apply_plan_beside,
         cpuset::CpusetTree,
         journal::{DriftRecord, Made, MakingRecord},
         pages::PageMoveLimits,

@@ -45,6 +45,7 @@ use enforcer_report::{
     tick::PodNames,
 };
 
+mod current_claims;
 mod explained;
 mod leaving;
 mod making;
@@ -53,7 +54,6 @@ mod pins;
 mod record_writer;
 mod said;
 mod sandboxes;
-mod settled;
 mod told;
 
 pub(super) use originals::Noting;

@@ -13,7 +13,7 @@ const GROUP: [&str; 4] = ["/a", "/b", "/c", "/d"];
 /// CPUs that are exclusive, by workload.
 struct Exclusive(BTreeMap<CgroupPath, CpuSet>);
 
-impl Settled for Exclusive {
+impl CurrentClaims for Exclusive {
     fn is_overtaken(&self, _cgroup: &CgroupPath) -> bool {
         false
     }

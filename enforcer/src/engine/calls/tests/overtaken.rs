@@ -12,7 +12,10 @@ use super::{
     *,
 };
 use crate::{
-    enforce::actuator::{Effect, LiveActuator, Undo},
+    enforce::{
+        CurrentClaims as _,
+        actuator::{Effect, LiveActuator, Undo},
+    },
     engine::Engine,
 };
 

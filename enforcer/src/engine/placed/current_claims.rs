@@ -10,20 +10,14 @@ use std::collections::BTreeSet;
 use enforcer_core::{place::Holder, set::CpuSet, workload::CgroupPath};
 
 use super::Placed;
-use crate::enforce::Settled;
+use crate::enforce::CurrentClaims;
 
-impl Placed {
+impl CurrentClaims for Placed {
     /// Was the runtime told something of this cgroup that the latest turn did not know when it decided?
-    pub(in crate::engine) fn is_overtaken(&self, cgroup: &CgroupPath) -> bool {
+    fn is_overtaken(&self, cgroup: &CgroupPath) -> bool {
         let state = self.lock();
         let told = state.told.get(cgroup).copied();
         told.zip(state.decided).is_some_and(|(told, decided)| told >= decided)
-    }
-}
-
-impl Settled for Placed {
-    fn is_overtaken(&self, cgroup: &CgroupPath) -> bool {
-        self.is_overtaken(cgroup)
     }
 
     fn exclusive_to(&self, cpus: Option<&CpuSet>, among: &BTreeSet<&CgroupPath>) -> Option<String> {
