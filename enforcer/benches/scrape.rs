@@ -14,10 +14,8 @@ use std::{
 use anyhow::{Context as _, Result};
 use enforcer_core::{
     audit::{AUDIT_SCHEMA_VERSION, Audit, AuditedWorkload, Host, Summary, Tool, Verdict},
-    decide::Decision,
     id::NodeId,
-    model::{Activity, Traffic, TrafficSource},
-    policy::Mode,
+    model::{Traffic, TrafficSource},
     sample::{HintFaults, HostSettings, NodeBytes, NodeSample, RunTime},
     set::NodeSet,
     topology::synth::Machine,
@@ -25,8 +23,9 @@ use enforcer_core::{
 };
 use enforcer_report::{
     counters::Counters,
+    fixture,
     metrics::Metrics,
-    tick::{PodNames, TICK_SCHEMA_VERSION, TickReport, Totals},
+    tick::{PodNames, TickReport},
 };
 
 const CONTAINERS: u32 = 1_000;
@@ -91,41 +90,24 @@ fn report() -> TickReport {
     let workloads = cgroups.iter().enumerate();
     let workloads = workloads.map(|(number, cgroup)| workload(cgroup.clone(), on_two(number))).collect();
     let node = NodeSample { mem_total_bytes: Some(1 << 38), ..NodeSample::default() };
+    let audit = Audit {
+        schema_version: AUDIT_SCHEMA_VERSION,
+        tool: Tool { name: "numa-enforcer".to_owned(), version: "0.0.0".to_owned() },
+        taken_at: None,
+        host: Host::default(),
+        degraded: Vec::new(),
+        topology: Machine::new().sockets(8).build(),
+        settings: HostSettings::default(),
+        workloads,
+        traffic_map: None,
+        findings: Vec::new(),
+        summary: Summary::default(),
+    };
     TickReport {
-        schema_version: TICK_SCHEMA_VERSION,
-        mode: Mode::Enforce,
-        paused: None,
-        begun_ns: 0,
-        audit: Audit {
-            schema_version: AUDIT_SCHEMA_VERSION,
-            tool: Tool { name: "numa-enforcer".to_owned(), version: "0.0.0".to_owned() },
-            taken_at: None,
-            host: Host::default(),
-            degraded: Vec::new(),
-            topology: Machine::new().sockets(8).build(),
-            settings: HostSettings::default(),
-            workloads,
-            traffic_map: None,
-            findings: Vec::new(),
-            summary: Summary::default(),
-        },
         nodes: (0..NODES).map(|id| (NodeId(id), node.clone())).collect(),
         pods,
-        activity: Activity::default(),
-        events: None,
         counters,
-        kernel_side: None,
-        pressure: None,
-        widening: None,
-        other_page_moves: None,
-        runtime: None,
-        demotion: BTreeMap::new(),
-        changes: None,
-        entries: Vec::new(),
-        decision: Decision::default(),
-        rebalanced: None,
-        outcomes: Vec::new(),
-        totals: Totals::default(),
+        ..fixture::turn(audit)
     }
 }
 
