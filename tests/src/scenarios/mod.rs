@@ -124,20 +124,8 @@ pub const ALL: &[Scenario] = &[
         only_by_name: true,
         run: large::audit,
     },
-    Scenario {
-        name: "eyes-kernel-side",
-        topology: "2s",
-        kernel_arguments: "",
-        // Each test loads every program anew.
-        limit_seconds: 1_500,
-        needs_product: false,
-        needs_kernel_side: true,
-        needs_containerd: false,
-        needs_systemd: false,
-        needs_prometheus: false,
-        only_by_name: false,
-        run: eyes::kernel_side,
-    },
+    kernel_side("eyes-two-nodes", eyes::two_nodes),
+    Scenario { only_by_name: true, ..kernel_side("eyes-kernel-side", eyes::kernel_side) },
     Scenario { only_by_name: true, ..long("eyes-forty", "4s", BALANCING_OFF, forty::misaligned) },
     long("eyes-bound", "2s", "", bound::to_one_node),
     long("eyes-churn", "2s", "", churn::forgotten),
@@ -355,6 +343,16 @@ const fn long(
     run: fn(&mut Checks) -> Result<()>,
 ) -> Scenario {
     Scenario { limit_seconds: 900, ..product(name, topology, kernel_arguments, run) }
+}
+
+/// Tests of the kernel side; each loads every program anew.
+const fn kernel_side(name: &'static str, run: fn(&mut Checks) -> Result<()>) -> Scenario {
+    Scenario {
+        limit_seconds: 1_500,
+        needs_product: false,
+        needs_kernel_side: true,
+        ..product(name, "2s", "", run)
+    }
 }
 
 /// On a machine whose process 1 is systemd.
