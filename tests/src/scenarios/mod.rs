@@ -233,7 +233,11 @@ pub const ALL: &[Scenario] = &[
     },
     Scenario { needs_containerd: true, ..long("node-placed", pods::TOPOLOGY, "", placed::at_creation) },
     Scenario { needs_containerd: true, ..long("node-policies", "ccx", "", policies::on_two_nodes) },
-    Scenario { needs_containerd: true, ..long("node-policies-4s", "4s", "", policies::on_four_nodes) },
+    Scenario {
+        needs_containerd: true,
+        only_by_name: true,
+        ..long("node-policies-4s", "4s", "", policies::on_four_nodes)
+    },
     Scenario { needs_containerd: true, ..long("node-resized", pods::TOPOLOGY, "", resized::in_place) },
     Scenario {
         needs_containerd: true,
