@@ -21,7 +21,7 @@ use std::{
 use enforcer_core::degraded::Degraded;
 use rustix::event::{PollFd, PollFlags, poll};
 
-use crate::privileges;
+use enforcer_kernel::privileges;
 
 /// Bytes that wait to be printed: about two thousand lines of turns, or the audit of a large host.
 const ROOM: usize = 512 << 10;

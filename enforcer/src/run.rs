@@ -33,7 +33,6 @@ use self::options::failed;
 pub use self::options::{Overrides, RecordOptions, RunError, RunOptions, declared};
 use crate::{
     config::Configured,
-    enforce::pages::Stop,
     engine::{Engine, Gate},
     observe::Rest,
     pace::{LOOK, Pace, QUIET_LOOK},
@@ -43,6 +42,7 @@ use crate::{
     supervisor::Supervisor,
     wait::{Heard, Waiting, Wake},
 };
+use enforcer_act::pages::Stop;
 use enforcer_kernel::clock;
 use enforcer_report::{style::Style, table, text, tick::TickReport};
 

@@ -180,7 +180,7 @@ mod tests {
     };
 
     use super::*;
-    use crate::enforce::journal::PauseRecord;
+    use enforcer_act::journal::PauseRecord;
     use enforcer_host::cgroup::ControllerRoot;
 
     fn get(address: SocketAddr, path: &str) -> String {

@@ -18,7 +18,9 @@ use tokio::{
     time::sleep,
 };
 
-use crate::{cli::Exit, enforce::pages::Stop, printer::Printer, privileges};
+use crate::{cli::Exit, printer::Printer};
+use enforcer_act::pages::Stop;
+use enforcer_kernel::privileges;
 
 /// Longest time from the first request to end to the end: the daemon has ended within two seconds.
 pub const GRACE: Duration = Duration::from_millis(1_500);

@@ -18,7 +18,7 @@ use std::{
 
 use rustix::thread::CapabilitySet;
 
-use crate::privileges;
+use enforcer_kernel::privileges;
 
 /// What a thread is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -18,10 +18,10 @@ use std::{
 };
 
 use enforcer::{
-    enforce::cpuset::CpusetTree,
     engine::{BrakeParts, Demotion, Gate, ReliefSenses, Senses, Widening},
     observe::{MemoryLimits, PressureTap, Rooms, Tenants},
 };
+use enforcer_act::cpuset::CpusetTree;
 use enforcer_core::{
     id::NodeId,
     policy::WideningSettings,

@@ -1,4 +1,5 @@
-//! The NUMA system calls, behind a trait, batch reading of BPF maps, events of CPUs, the clock, and the heap.
+//! The NUMA system calls, behind a trait, batch reading of BPF maps, events of CPUs, the clock, the
+//! heap, and the privileges of a thread.
 //!
 //! glibc has no wrapper for `move_pages(2)` and its kin, so they are raw system calls. [`Kernel`] is what the
 //! rest of the daemon sees; [`linux::Linux`] makes the calls, [`fake::FakeKernel`] answers from memory and
@@ -27,6 +28,7 @@ pub mod map_batch;
 pub mod peer;
 #[cfg(feature = "bpf")]
 pub mod perf_event;
+pub mod privileges;
 #[cfg(feature = "bpf")]
 pub mod probe_multi;
 pub mod readable;

@@ -27,14 +27,10 @@ use super::{
     seen::Seen,
     terminal, what_if, whole_file,
 };
-use crate::{
-    discover::topology::read_topology,
-    enforce::{
-        cpuset::CpusetTree,
-        self_placed::{self, Depth},
-    },
-    serve::api,
-    wall_clock,
+use crate::{discover::topology::read_topology, serve::api, wall_clock};
+use enforcer_act::{
+    cpuset::CpusetTree,
+    self_placed::{self, Depth},
 };
 use enforcer_host::{HostRoot, cgroup::CgroupLayout};
 use enforcer_report::{json, junit, metrics, page, rule_text, sarif, status::StatusReport, table};

@@ -44,7 +44,7 @@ use std::{
 
 use self::args::{Args, Command};
 pub use self::exit::{Exit, UsageError};
-use crate::enforce::scratch::hold;
+use enforcer_act::scratch::hold;
 use enforcer_kernel::linux::outlive_the_largest_file;
 
 /// Parses the command line, runs the command and gives its exit code.

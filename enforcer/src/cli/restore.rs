@@ -14,7 +14,7 @@ use enforcer_core::{
 };
 
 use super::{Exit, args, config_file, terminal, wanted_now};
-use crate::enforce::{
+use enforcer_act::{
     Journal,
     actuator::read_boot_id,
     brake::undo as brake,
@@ -360,7 +360,7 @@ fn shown(value: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::enforce::{cpuset::CpusetFile, fixture::Fixture, journal::Made};
+    use enforcer_act::{cpuset::CpusetFile, fixture::Fixture, journal::Made};
 
     fn made(told_ns: u64) -> Made {
         let original = enforcer_core::place::Cpuset { cpus: "0-6".parse().ok(), mems: None };

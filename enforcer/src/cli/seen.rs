@@ -27,9 +27,9 @@ use crate::{
         units::{read_units, units_of},
         workloads::{UserProcesses, read_workloads},
     },
-    enforce::units::recorded_settings,
     observe::{Sampler, SamplerOptions},
 };
+use enforcer_act::units::recorded_settings;
 use enforcer_host::{HostRoot, cgroup::CgroupLayout};
 
 /// What discover and observe have to say about a machine, as far as they could look.

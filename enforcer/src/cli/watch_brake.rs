@@ -13,7 +13,9 @@ use std::{
 use anyhow::Context;
 
 use super::{Exit, terminal};
-use crate::{enforce::brake::watchdog::watch, privileges, signals::Signals};
+use crate::signals::Signals;
+use enforcer_act::brake::watchdog::watch;
+use enforcer_kernel::privileges;
 
 /// Longest time for what is said last.
 const LAST_WORDS: Duration = Duration::from_millis(500);

@@ -16,7 +16,7 @@ use enforcer_core::{
 };
 
 use super::seen::Seen;
-use crate::enforce::pages::PageMoveLimits;
+use enforcer_act::pages::PageMoveLimits;
 
 /// The moves; `model` is that of two samples.
 pub(super) fn moves(

@@ -6,8 +6,8 @@
 //! no regular file stays: nobody who names `/dev/stdout` wants a file there.
 //!
 //! Two others replace files, by other promises, so they share nothing but the rename: the journal
-//! (`enforce/journal/files.rs`), for the daemon alone, in a folder of its own, appended to from then on, and
-//! durable with its folder; and what containers read (`enforce/exposed.rs`), which nothing may wait for the
+//! (`act/src/journal/files.rs`), for the daemon alone, in a folder of its own, appended to from then on, and
+//! durable with its folder; and what containers read (`act/src/exposed.rs`), which nothing may wait for the
 //! disk for. Here the text survives a crash, or the one before does, and who may read it is up to the umask.
 
 use std::{

@@ -8,7 +8,7 @@ use std::{
 use enforcer_core::parse::scalar;
 
 use super::read;
-use crate::enforce::scratch;
+use enforcer_act::scratch;
 use enforcer_host::{HostRoot, exists, list_dir, lockdown};
 use enforcer_kernel::linux::Linux;
 use enforcer_report::checks::Check;

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use super::writable;
-use crate::enforce::journal::check_owned;
+use enforcer_act::journal::check_owned;
 use enforcer_report::checks::Check;
 
 /// May the daemon keep its journal there? A directory that does not exist yet will be made.

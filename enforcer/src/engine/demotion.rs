@@ -43,10 +43,8 @@ use super::{
     decisions::{entry, subject},
     widening::RELIEF_PACE,
 };
-use crate::{
-    enforce::pages::{PageBudget, PageMoveLimits, PageMoveReport, Stop, move_flow},
-    observe::cold::{ColdWatch, Look, sweep},
-};
+use crate::observe::cold::{ColdWatch, Look, sweep};
+use enforcer_act::pages::{PageBudget, PageMoveLimits, PageMoveReport, Stop, move_flow};
 use enforcer_host::{HostRoot, cgroup::CgroupLayout};
 use enforcer_kernel::{Kernel, linux::Linux};
 use enforcer_report::{

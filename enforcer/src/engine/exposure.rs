@@ -16,7 +16,7 @@ use std::{
 use enforcer_core::{degraded::Degraded, place::Holder};
 
 use super::placed::Placed;
-use crate::enforce::exposed::{ExposeError, Exposed};
+use enforcer_act::exposed::{ExposeError, Exposed};
 
 /// A handle to what containers read; clones refer to the same. The default exposes nothing.
 #[derive(Debug, Clone, Default)]

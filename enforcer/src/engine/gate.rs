@@ -5,7 +5,7 @@
 //! over by itself, at the first look after it.
 //!
 //! The gate itself is of this process. What somebody has asked for outlives it
-//! ([`PauseRecord`](crate::enforce::journal::PauseRecord)), and a daemon that is started again goes on with
+//! ([`PauseRecord`](enforcer_act::journal::PauseRecord)), and a daemon that is started again goes on with
 //! that; that a daemon ends is a pause as well, and is not recorded.
 
 use std::{

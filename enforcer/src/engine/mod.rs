@@ -66,16 +66,16 @@ pub use self::{
 };
 use self::{early_turns::EarlyTurns, own_cpus::OwnCpus, recording::Recording};
 use crate::{
-    enforce::{
-        Actuator, Applied, CurrentClaims as _, DryRunActuator, apply_plan, apply_plan_beside,
-        cpuset::CpusetTree,
-        journal::{DriftRecord, Made, MakingRecord},
-        pages::PageMoveLimits,
-    },
     observe::{KeptCgroups, PressureTap},
     printer::Printer,
     record::Recorder,
     wall_clock,
+};
+use enforcer_act::{
+    Actuator, Applied, CurrentClaims as _, DryRunActuator, apply_plan, apply_plan_beside,
+    cpuset::CpusetTree,
+    journal::{DriftRecord, Made, MakingRecord},
+    pages::PageMoveLimits,
 };
 use enforcer_report::{
     counters::Counters,

@@ -34,7 +34,7 @@ use super::{
     source::Others,
     widening::Widening,
 };
-use crate::enforce::{
+use enforcer_act::{
     cpuset::CpusetTree,
     journal::{MADE_WITHIN, Made, MakingRecord},
 };

@@ -31,7 +31,7 @@ use super::{
     placed::{Placed, State},
     recording::Recording,
 };
-use crate::enforce::self_placed::Depth;
+use enforcer_act::self_placed::Depth;
 
 /// Time for which an answer counts.
 const KEPT_NS: u64 = 300_000_000_000;

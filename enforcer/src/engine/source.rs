@@ -28,11 +28,11 @@ use crate::{
         units::{read_units, units_of},
         workloads::{UserProcesses, read_workloads},
     },
-    enforce::{
-        cpuset::CpusetTree,
-        self_placed::{self, Depth},
-    },
     observe::{CgroupWatch, CpusetWatch, KeptCgroups, PressureTap, Sampler, SamplerOptions, WatchLimit},
+};
+use enforcer_act::{
+    cpuset::CpusetTree,
+    self_placed::{self, Depth},
 };
 use enforcer_host::{HostRoot, cgroup::CgroupLayout, read_text};
 

@@ -16,7 +16,7 @@ use enforcer_core::{
 };
 
 use super::*;
-use crate::enforce::{fixture::Fixture, journal::fake_disk::FakeDisk};
+use enforcer_act::{fixture::Fixture, journal::fake_disk::FakeDisk};
 use enforcer_report::metrics::Metrics;
 
 const SECOND: u64 = 1_000_000_000;

@@ -7,11 +7,11 @@ use thiserror::Error;
 
 use crate::{
     config::{ConfigError, Configured, read_config_below},
-    enforce::{journal::JournalError, scratch},
     engine::SourceError,
     log_level::LogLevel,
     record,
 };
+use enforcer_act::{journal::JournalError, scratch};
 use enforcer_host::{HostRoot, cgroup::LayoutError};
 use enforcer_report::{style::Style, text, units};
 

@@ -36,31 +36,34 @@ use crate::{
         kubelet::watch::Watch,
         nri::{self, PluginName},
     },
-    enforce::{
-        Journal, LiveActuator,
-        actuator::read_boot_id,
-        brake::undo::undo,
-        cpuset::CpusetTree,
-        journal::{BrakeRecord, DriftRecord, JournalError, MakingRecord, PauseRecord},
-        pages::{PageBudget, PageMoveLimits, Stop},
-        restore::{self, RestoreResult},
-        scratch,
-        units::{Units, not_kept, recorded_settings},
-    },
     engine::{
         BrakeParts, Engine, Exposure, Gate, LiveSource, Placed, ReliefSenses, Senses, Source as _, Widening,
         answer_calls, demote,
     },
     observe::{MemoryLimits, Rest, Rooms, SamplerOptions, Tenants},
-    privileges::{self, Duties},
     record::{self, Recorder},
     serve::{Control, Endpoints},
     supervisor::Supervisor,
     threads::{self, Role},
     wall_clock,
 };
+use enforcer_act::{
+    Journal, LiveActuator,
+    actuator::read_boot_id,
+    brake::undo::undo,
+    cpuset::CpusetTree,
+    journal::{BrakeRecord, DriftRecord, JournalError, MakingRecord, PauseRecord},
+    pages::{PageBudget, PageMoveLimits, Stop},
+    restore::{self, RestoreResult},
+    scratch,
+    units::{Units, not_kept, recorded_settings},
+};
 use enforcer_host::{HostRoot, cgroup::CgroupLayout, read_text, systemd::Systemd};
-use enforcer_kernel::{clock, heap, linux::Linux};
+use enforcer_kernel::{
+    clock, heap,
+    linux::Linux,
+    privileges::{self, Duties},
+};
 use enforcer_report::status::Paused;
 
 /// Calls of a runtime that wait to be decided: it asks for one at a time, and tells the rest.

@@ -36,11 +36,11 @@ use super::{
     find::{Known, find},
 };
 use crate::{
-    enforce::journal::{PauseRecord, RecordedPause},
     engine::{Decisions, Gate, decisions::Remembered, top_report},
     log_level::LogLevel,
     wall_clock::unix_ms,
 };
+use enforcer_act::journal::{PauseRecord, RecordedPause};
 use enforcer_host::{cgroup::ControllerRoot, processes::processes_in};
 use enforcer_kernel::clock;
 use enforcer_report::{

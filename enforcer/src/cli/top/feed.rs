@@ -25,11 +25,11 @@ use rustix::time::{ClockId, clock_gettime};
 use super::super::client::{self, NoDaemon};
 use crate::{
     discover::kubelet::watch::Watch,
-    enforce::units::recorded_settings,
     engine::{Engine, LiveSource, Source as _, top_report},
     observe::SamplerOptions,
     serve::api,
 };
+use enforcer_act::units::recorded_settings;
 use enforcer_host::{HostRoot, cgroup::CgroupLayout};
 use enforcer_kernel::clock;
 use enforcer_report::top::{Event, Feed, TopReport};

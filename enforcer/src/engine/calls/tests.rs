@@ -42,9 +42,9 @@ use crate::{
             OptionalUint,
         },
     },
-    enforce::{Actuator as _, cpuset::CpusetTree, fixture::Fixture, journal::MakingRecord},
     engine::Others,
 };
+use enforcer_act::{Actuator as _, cpuset::CpusetTree, fixture::Fixture, journal::MakingRecord};
 
 fn placed(place: bool) -> Placed {
     let mut policy = Policy::default();

@@ -26,18 +26,16 @@ use enforcer_core::{
 };
 
 use super::{FLOW, LONGEST_REST, Rest, Standing, Wanted, Wish, add, moved};
-use crate::{
-    enforce::{
-        pages::{PageBudget, Stop},
-        scratch,
-        tiers::{
-            Carried, Deadline, Sides, bytes_there,
-            damos::{self, Order},
-            facts::Facts,
-            frames_there, reclaim,
-        },
+use crate::observe::cold::ColdWatch;
+use enforcer_act::{
+    pages::{PageBudget, Stop},
+    scratch,
+    tiers::{
+        Carried, Deadline, Sides, bytes_there,
+        damos::{self, Order},
+        facts::Facts,
+        frames_there, reclaim,
     },
-    observe::cold::ColdWatch,
 };
 use enforcer_host::{HostRoot, cgroup::CgroupLayout};
 use enforcer_kernel::Kernel;

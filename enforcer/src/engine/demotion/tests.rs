@@ -11,7 +11,7 @@ use enforcer_core::{
 };
 
 use super::*;
-use crate::enforce::fixture::Fixture;
+use enforcer_act::fixture::Fixture;
 use enforcer_kernel::fake::FakeKernel;
 
 const PAGE: usize = 4096;

@@ -14,10 +14,10 @@ use enforcer_core::{
 };
 
 use crate::{
-    enforce::{cpuset, fixture::Fixture, journal::DriftRecord},
     engine::{Engine, Look, Source, SourceError},
     observe::{CgroupWatch, CpusetWatch, KeptCgroups, WatchLimit},
 };
+use enforcer_act::{cpuset, fixture::Fixture, journal::DriftRecord};
 use enforcer_host::{cgroup::CgroupLayout, read_text};
 use enforcer_report::tick::TickReport;
 

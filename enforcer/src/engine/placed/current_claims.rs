@@ -10,7 +10,7 @@ use std::collections::BTreeSet;
 use enforcer_core::{place::Holder, set::CpuSet, workload::CgroupPath};
 
 use super::Placed;
-use crate::enforce::CurrentClaims;
+use enforcer_act::CurrentClaims;
 
 impl CurrentClaims for Placed {
     /// Was the runtime told something of this cgroup that the latest turn did not know when it decided?

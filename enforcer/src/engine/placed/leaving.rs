@@ -26,7 +26,7 @@ use enforcer_core::{
 };
 
 use super::{Placed, State};
-use crate::enforce::cpuset::CpusetTree;
+use enforcer_act::cpuset::CpusetTree;
 
 /// Time between two looks.
 const LOOK_EVERY: Duration = Duration::from_millis(200);

@@ -15,7 +15,7 @@ use enforcer_core::{
 };
 
 use super::State;
-use crate::enforce::journal::MADE_WITHIN;
+use enforcer_act::journal::MADE_WITHIN;
 
 /// One of them.
 #[derive(Debug)]

@@ -23,7 +23,7 @@ use super::{
     Placed, State,
     record_writer::{RecordWriter, Ticket, Waiter},
 };
-use crate::enforce::journal::{Granted, MADE_WITHIN, Made, MakingRecord};
+use enforcer_act::journal::{Granted, MADE_WITHIN, Made, MakingRecord};
 use enforcer_kernel::clock;
 
 /// The originals that the journal does not have yet.

@@ -23,7 +23,7 @@ use enforcer_core::{
 #[cfg(test)]
 use super::State;
 use super::{Placed, WRITTEN_BY};
-use crate::enforce::{Actuator, self_placed};
+use enforcer_act::{Actuator, self_placed};
 
 /// Longest look at threads before one answer. The kernel tells the affinity of one in a microsecond.
 const LONGEST_LOOK: Duration = Duration::from_millis(20);

@@ -16,10 +16,8 @@ use std::{
 
 use enforcer_core::workload::CgroupPath;
 
-use crate::{
-    enforce::journal::{JournalError, Made, MakingRecord},
-    threads::{self, Role},
-};
+use crate::threads::{self, Role};
+use enforcer_act::journal::{JournalError, Made, MakingRecord};
 
 /// Longest wait for one line: a runtime waits two seconds for an answer, and throws a plugin out that is
 /// later.

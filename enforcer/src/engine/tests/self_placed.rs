@@ -8,7 +8,7 @@ use enforcer_core::{
 };
 
 use super::*;
-use crate::enforce::self_placed::Depth;
+use enforcer_act::self_placed::Depth;
 
 /// CPUs 0-1 on node 0 and 2-3 on node 1: `/a` is on node 0 with its memory on node 1, `/b` anywhere.
 struct Pinned {

@@ -15,12 +15,10 @@ use rustix::fs::inotify::{self, CreateFlags, ReadFlags, Reader, WatchFlags};
 use tempfile::TempDir;
 
 use super::*;
-use crate::{
-    enforce::{
-        Journal, LiveActuator,
-        pages::{PageBudget, PageMoveLimits, Stop},
-    },
-    observe::SamplerOptions,
+use crate::observe::SamplerOptions;
+use enforcer_act::{
+    Journal, LiveActuator,
+    pages::{PageBudget, PageMoveLimits, Stop},
 };
 use enforcer_host::{HostRoot, cgroup::CgroupLayout};
 use enforcer_kernel::fake::FakeKernel;

@@ -29,12 +29,12 @@ use super::{
     told::{Happened, Told},
 };
 use crate::{
-    enforce::{
-        brake::{BrakeFile, Brakes, watchdog::Watchdog},
-        journal::BrakeRecord,
-    },
     observe::Bell,
     threads::{self, Role},
+};
+use enforcer_act::{
+    brake::{BrakeFile, Brakes, watchdog::Watchdog},
+    journal::BrakeRecord,
 };
 use enforcer_kernel::clock;
 use enforcer_report::widening::BrakeUse;

@@ -35,13 +35,13 @@ use super::{
     told::{Addition, Happened, Told},
 };
 use crate::{
-    enforce::{
-        brake::BrakeFiles,
-        cpuset::CpusetTree,
-        mems_file::{MemsFiles, MemsWrite},
-    },
     engine::Gate,
     observe::{PressureTap, free_on_all_nodes},
+};
+use enforcer_act::{
+    brake::BrakeFiles,
+    cpuset::CpusetTree,
+    mems_file::{MemsFiles, MemsWrite},
 };
 use enforcer_kernel::clock;
 

@@ -43,10 +43,10 @@ use self::{
 };
 use super::{Demotion, Gate};
 use crate::{
-    enforce::cpuset::CpusetTree,
     observe::{Bell, MemoryLimits, PressureTap, Rooms},
     threads::{self, Role},
 };
+use enforcer_act::cpuset::CpusetTree;
 use enforcer_kernel::linux::Linux;
 use enforcer_report::{
     decision::{DecisionRecord, Subject},

@@ -32,15 +32,15 @@ use enforcer_core::{
 
 use super::{Guards, MOST_TOLD, Widening};
 use crate::{
-    enforce::{
-        cpuset::CpusetTree,
-        pages::{PageBudget, PageMoveLimits, Stop, move_flow},
-    },
     engine::{
         Demotion, Gate,
         decisions::{entry, subject},
     },
     observe::{Rooms, Tenants},
+};
+use enforcer_act::{
+    cpuset::CpusetTree,
+    pages::{PageBudget, PageMoveLimits, Stop, move_flow},
 };
 use enforcer_kernel::{Kernel, linux::Linux};
 use enforcer_report::{

@@ -422,8 +422,10 @@ mod tests {
     };
 
     use super::*;
-    use crate::privileges::{Duties, reduce};
-    use enforcer_kernel::bpf::CgroupAxis;
+    use enforcer_kernel::{
+        bpf::CgroupAxis,
+        privileges::{Duties, reduce},
+    };
 
     fn counted(first: u64) -> KernelCounters {
         let run_time = |samples| RunTime { ns: samples * 10, misplaced_ns: samples, samples };

@@ -11,10 +11,8 @@ use super::{
     source::{Containers, cgroup_of},
     *,
 };
-use crate::{
-    enforce::{cpuset::CpusetFile, journal::MakingRecord},
-    engine::Engine,
-};
+use crate::engine::Engine;
+use enforcer_act::{cpuset::CpusetFile, journal::MakingRecord};
 
 const SECOND: u64 = 1_000_000_000;
 

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use super::*;
-use crate::enforce::journal::MakingRecord;
+use enforcer_act::journal::MakingRecord;
 
 /// `ID CPUS/MEMS` of each container that an answer is about, the one of a creation first.
 fn told(answer: &Answer) -> Vec<String> {

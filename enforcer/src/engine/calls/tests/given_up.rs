@@ -8,7 +8,8 @@ use super::{
     source::{Containers, cgroup_of},
     *,
 };
-use crate::{enforce::journal::DriftRecord, engine::Engine};
+use crate::engine::Engine;
+use enforcer_act::journal::DriftRecord;
 
 const SECOND: u64 = 1_000_000_000;
 

@@ -9,7 +9,8 @@ use super::{
     source::{Containers, cgroup_of},
     *,
 };
-use crate::{enforce::journal::MakingRecord, engine::Engine};
+use crate::engine::Engine;
+use enforcer_act::journal::MakingRecord;
 
 fn started(placed: &Placed, subject: Box<Subject>) {
     super::super::answer(placed, &Gate::default(), &Exposure::default(), Call::Started(subject));

@@ -11,12 +11,10 @@ use super::{
     source::{Containers, cgroup_of},
     *,
 };
-use crate::{
-    enforce::{
-        CurrentClaims as _,
-        actuator::{Effect, LiveActuator, Undo},
-    },
-    engine::Engine,
+use crate::engine::Engine;
+use enforcer_act::{
+    CurrentClaims as _,
+    actuator::{Effect, LiveActuator, Undo},
 };
 
 const SECOND: u64 = 1_000_000_000;
@@ -29,7 +27,7 @@ struct Interrupted {
     interrupts: bool,
 }
 
-impl crate::enforce::Actuator for Interrupted {
+impl enforcer_act::Actuator for Interrupted {
     fn begin(&mut self) {
         self.inner.begin();
         if std::mem::take(&mut self.interrupts) {

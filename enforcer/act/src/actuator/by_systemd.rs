@@ -1,0 +1,92 @@
+//! The part of a write that systemd is told, so that it keeps what was written
+//! ([`units`](super::super::units)).
+//!
+//! As with files: journal first, and what was there before can be had again. A property outlives the cgroup:
+//! when the unit is started again systemd makes another one and sets it to what we had told it, which nobody
+//! must take for its original.
+
+use enforcer_core::{
+    owner::{as_in_file, is_same_list},
+    workload::{CgroupPath, UnitName},
+};
+
+use super::{LiveActuator, Undo, text};
+use crate::{
+    cpuset::CpusetFile,
+    journal::{Entry, EntryKey},
+    units::{UnitProperty, key_of},
+};
+
+impl LiveActuator {
+    /// Sets a property to what the file of the cgroup shall be, whose original is recorded. Where systemd
+    /// does not do it and the file is written, the workload is where it should be, and the daemon says what
+    /// it lost.
+    pub(super) fn keep_by_systemd(
+        &mut self,
+        cgroup: &CgroupPath,
+        property: &UnitProperty,
+        wanted: &str,
+        undo: &mut Vec<Undo>,
+    ) -> Result<(), String> {
+        let Some(units) = &mut self.units else { return Ok(()) };
+        let key = property.key(cgroup);
+        let entry = Entry {
+            original: property.value.clone(),
+            boot_id: self.boot_id.clone(),
+            set: vec![wanted.to_owned()],
+            threads: Vec::new(),
+        };
+        self.journal.record(key.clone(), entry).map_err(text)?;
+        undo.push(Undo { key, before: property.value.clone() });
+        match units.set(&property.unit, property.property, wanted) {
+            Err(error) if !self.has_file(cgroup, property) => Err(error),
+            _ => Ok(()),
+        }
+    }
+
+    /// What a file would hold without us that holds this and has no entry yet. What we had told systemd is in
+    /// the file of a unit that was started again, since the file of its life before was recorded first
+    /// ([`Self::keep_by_systemd`]).
+    pub(super) fn without_us(&self, cgroup: &CgroupPath, file: CpusetFile, found: String) -> String {
+        let told = file.property().and_then(|property| self.journal.entries().get(&key_of(cgroup, property)));
+        let is_ours = |entry: &&Entry| {
+            entry.boot_id == self.boot_id && entry.set.iter().any(|set| is_same_list(set, found.trim()))
+        };
+        told.filter(is_ours).and_then(|entry| as_in_file(&entry.original)).unwrap_or(found)
+    }
+
+    /// Is there a file that was written?
+    fn has_file(&self, cgroup: &CgroupPath, property: &UnitProperty) -> bool {
+        self.tree.open(cgroup).is_ok_and(|cpuset| cpuset.read(property.file).is_ok())
+    }
+
+    /// Takes a property back.
+    pub(super) fn set_back(&mut self, undo: &Undo) -> Result<(), String> {
+        if let (Some(units), Some(unit)) = (&mut self.units, UnitName::of_cgroup(&undo.key.cgroup)) {
+            units.set(&unit, undo.key.file, &undo.before)?;
+        }
+        self.close_original(undo)
+    }
+
+    /// A unit that has ended shall not have, when it is started again, what was its before.
+    pub(super) fn reset_ended_units(&mut self) -> Result<(), String> {
+        let Some(units) = &mut self.units else { return Ok(()) };
+        let ended = |key: &&EntryKey| {
+            key.file.is_property() && self.tree.open(&key.cgroup).is_err_and(|error| error.is_gone())
+        };
+        let keys: Vec<EntryKey> = self.journal.entries().keys().filter(ended).cloned().collect();
+        let mut closed = Vec::new();
+        for key in keys {
+            let (Some(unit), Some(entry)) =
+                (UnitName::of_cgroup(&key.cgroup), self.journal.entries().get(&key))
+            else {
+                continue;
+            };
+            // What fails is named by `degraded`, and tried again the next time.
+            if units.reset(&unit, key.file, &entry.original).is_ok() {
+                closed.push(key);
+            }
+        }
+        self.journal.close_all(&closed).map_err(text)
+    }
+}

@@ -1,0 +1,138 @@
+//! What containers would have been set to without us, as entries of the journal.
+//!
+//! A container's cgroup is made after its runtime was told what to set it to. The entries are made when the
+//! cgroup is there: by a turn, or, where a daemon was killed before its turn, by a restore ([`left_behind`]).
+//! A restore names those that may yet come: they come with what they were told.
+//!
+//! Never: anything is written here, or an entry made of a cgroup that is not there.
+
+use std::collections::BTreeMap;
+
+use enforcer_core::{place::Cpuset as Original, workload::CgroupPath};
+
+use super::{
+    cpuset::{CpusetError, CpusetFile, CpusetTree},
+    journal::{Entry, EntryKey, LeftMaking, Made},
+};
+
+/// What the files of a cgroup would hold. A runtime leaves a file empty for which
+/// it is told nothing, which on v1 it cannot: it takes what the parent has (`cpusetEnsureParent` of runc).
+pub(super) fn originals(
+    tree: &CpusetTree,
+    boot_id: Option<&str>,
+    cgroup: &CgroupPath,
+    original: &Original,
+) -> Result<Vec<(EntryKey, Entry)>, CpusetError> {
+    let cpuset = tree.open(cgroup)?;
+    let parent = cgroup.parent().filter(|_| !cpuset.is_v2());
+    let parent = parent.map(|parent| tree.open_or_root(&parent)).transpose()?;
+    let mut files = Vec::new();
+    for (file, text) in [
+        (CpusetFile::Mems, original.mems.as_ref().map(ToString::to_string)),
+        (CpusetFile::Cpus, original.cpus.as_ref().map(ToString::to_string)),
+    ] {
+        let original = match (text, &parent) {
+            (Some(text), _) => format!("{text}\n"),
+            (None, Some(parent)) => parent.read(file)?,
+            (None, None) => "\n".to_owned(),
+        };
+        let key = EntryKey { cgroup: cgroup.clone(), file, inode: cpuset.inode() };
+        files.push((key, Entry::of_file(original, boot_id)));
+    }
+    Ok(files)
+}
+
+/// Entries of those of these cgroups that have any, with what the callers of their runtimes want by now.
+pub fn renewed(
+    entries: &BTreeMap<EntryKey, Entry>,
+    wanted: &BTreeMap<CgroupPath, Original>,
+) -> Vec<(EntryKey, Entry)> {
+    let renewed = entries.iter().filter_map(|(key, entry)| {
+        let wanted = wanted.get(&key.cgroup)?;
+        let text = match key.file {
+            CpusetFile::Cpus => wanted.cpus.as_ref()?.to_string(),
+            CpusetFile::Mems => wanted.mems.as_ref()?.to_string(),
+            _ => return None,
+        };
+        Some((key.clone(), Entry { original: format!("{text}\n"), ..entry.clone() }))
+    });
+    renewed.collect()
+}
+
+/// What a daemon knew of containers in the making when it was killed.
+#[derive(Debug, Default)]
+pub struct LeftBehind {
+    /// Of those that have come to be.
+    pub entries: BTreeMap<EntryKey, Entry>,
+    /// Of those in the journal, what their runtime was told to set since.
+    pub renewed: BTreeMap<CgroupPath, Original>,
+    /// Those that have not, and still may.
+    pub awaited: BTreeMap<CgroupPath, Made>,
+    /// Those of which it cannot be told.
+    pub unseen: BTreeMap<CgroupPath, Made>,
+    /// Lines of the record that cannot be read.
+    pub damaged: Vec<String>,
+    /// Why it cannot be told of others, or of all, whether they are there.
+    pub unusable: Vec<String>,
+}
+
+/// What became of those of this boot by `now_ns` after it.
+pub fn left_behind(tree: &CpusetTree, boot_id: Option<&str>, left: LeftMaking, now_ns: u64) -> LeftBehind {
+    let mut found = LeftBehind { damaged: left.damaged, ..LeftBehind::default() };
+    for (cgroup, made) in left.made {
+        if made.renews {
+            found.renewed.insert(cgroup, made.original);
+            continue;
+        }
+        match originals(tree, boot_id, &cgroup, &made.original) {
+            Ok(entries) => found.entries.extend(entries),
+            Err(error) if error.is_never() => {}
+            Err(error) if error.is_gone() => {
+                if made.may_come(now_ns) {
+                    found.awaited.insert(cgroup, made);
+                }
+            }
+            Err(error) => {
+                found.unusable.push(format!("{cgroup} is not put back: {error}"));
+                found.unseen.insert(cgroup, made);
+            }
+        }
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{fixture::Fixture, journal::MADE_WITHIN};
+
+    #[test]
+    fn who_has_come_to_be_has_an_entry_and_who_still_may_is_awaited() {
+        let host = Fixture::new(true);
+        host.cgroup("/there", "0-1\n", "0\n");
+        let tree = CpusetTree::new(&host.layout.cpuset.path, true);
+        let of = |told_ns| Made {
+            original: Original { cpus: "0-6".parse().ok(), mems: None },
+            granted: None,
+            renews: false,
+            boot_id: None,
+            told_ns,
+        };
+        let now_ns = 2_000_000_000 * MADE_WITHIN.as_secs();
+        let made = [("/there", 0), ("/not", now_ns), ("/never", 0)];
+        let made = made.map(|(cgroup, told_ns)| (CgroupPath::new(cgroup), of(told_ns)));
+        let left = LeftMaking { made: made.into(), damaged: vec!["making line 1: bad".into()] };
+        let LeftBehind { entries, awaited, damaged, unusable, .. } =
+            left_behind(&tree, Some("boot"), left, now_ns);
+        let of =
+            |(key, entry): (&EntryKey, &Entry)| (key.cgroup.to_string(), key.file, entry.original.clone());
+        let expected = [(CpusetFile::Mems, "\n"), (CpusetFile::Cpus, "0-6\n")]
+            .map(|(file, text)| ("/there".to_owned(), file, text.to_owned()));
+        let mut found: Vec<_> = entries.iter().map(of).collect();
+        found.sort_by_key(|(_, _, text)| text.len());
+        assert_eq!(found, expected);
+        assert_eq!(entries.values().next().unwrap().boot_id.as_deref(), Some("boot"));
+        assert_eq!(awaited.keys().map(CgroupPath::as_str).collect::<Vec<_>>(), ["/not"]);
+        assert_eq!((damaged.len(), unusable), (1, vec![]));
+    }
+}

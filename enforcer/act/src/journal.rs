@@ -1,0 +1,486 @@
+//! The write-ahead undo log: what every file held before the daemon first wrote to it.
+//!
+//! One JSON object per line, with its CRC-32, is appended and made durable before the write that it undoes.
+//! Whatever happens in between, a crash included, leaves either an entry without a write (putting back what
+//! is there changes nothing) or an entry with its write; never a write without an entry. Only the first value
+//! of a file is kept: it is the one that was there before us.
+//!
+//! Beside them is what each container was granted, for the next daemon: believed only as far as the kernel
+//! agrees ([`GrantRecord`]), so nothing waits for it, and what a crash loses of it is adopted from the
+//! cpusets alone.
+//!
+//! A container that its runtime sets on our behalf is recorded as soon as its cgroup is there
+//! ([`Journal::record_all`]), not before the runtime writes: its creation must not wait for a disk. What is
+//! known until then outlives a daemon that is killed as well ([`MakingRecord`]).
+//!
+//! A file is known by cgroup, name and inode of the cgroup's directory: a cgroup that was made again is
+//! another one. Inodes start over when the host boots, so entries carry the boot they belong to. A property
+//! of a unit outlives the cgroup, and has no inode; what it was set to is kept as well, by which it is told
+//! from what others set.
+//!
+//! What the journal says is written to the host by root. So it is read only from a directory, and
+//! from files, that belong to root or to the daemon's user and that nobody else may write, and no
+//! symlink is followed.
+//!
+//! A last line that was cut by a crash, before its write was made, is dropped with a word in the log
+//! (`reading.rs`). Any other line that cannot be read is kept out of the entries and named in
+//! [`Journal::damaged`]; the file that it was in is kept beside the new one, and is named by each restore
+//! until somebody has taken it away ([`set_aside`]).
+//!
+//! Lines of what is over are left out when the journal is opened, and when it has become long: it is written
+//! anew beside the old one, which stays in use until the new one is durable.
+
+mod brake_record;
+mod damage;
+mod drift_record;
+#[cfg(any(test, feature = "testing"))]
+#[expect(clippy::unwrap_used, clippy::missing_panics_doc, reason = "for tests, of other crates too")]
+pub mod fake_disk;
+mod files;
+mod lines;
+mod making_record;
+mod pause_record;
+mod reading;
+#[cfg(test)]
+mod tests;
+mod thread_room;
+mod versioned;
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs::{self, DirBuilder},
+    io,
+    os::unix::fs::DirBuilderExt,
+    path::{Path, PathBuf},
+};
+
+use enforcer_core::{
+    place::GrantRecord,
+    self_placement::SelfPlacedThread,
+    workload::{CgroupPath, printable},
+};
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+
+pub use self::{
+    brake_record::{BrakeRecord, RecordedBrake, RecordedBrakes, released_line},
+    drift_record::DriftRecord,
+    files::{check_owned, set_aside},
+    making_record::{Granted, LeftMaking, MADE_WITHIN, Made, MakingRecord},
+    pause_record::{PauseRecord, RecordedPause},
+    thread_room::{ThreadRoom, say_left_out},
+};
+use self::{
+    files::{Lock, Loss, Rewritten, Tail, failed},
+    lines::Record,
+    reading::Found,
+};
+use super::cpuset::CpusetFile;
+use enforcer_host::file_error::FileError;
+
+/// Most bytes of a container's id and cgroup, which a runtime tells; escaped, six times as many.
+const LONGEST_NAMES: usize = 64 << 10;
+
+/// Name of the file whose lock says that somebody uses the directory.
+const LOCK: &str = "lock";
+
+/// Room for a few lines, without which there is no use in trying.
+const A_FEW_LINES: usize = 4096;
+
+/// A journal that is no longer than this, in bytes, is not worth writing anew.
+const LONG: u64 = 1 << 20;
+
+/// Nor is one that is no longer than so many times what it has to say.
+const MOSTLY_OVER: u64 = 4;
+
+/// A file that was written, and in which life of its cgroup; or a property of the unit that the cgroup
+/// belongs to.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct EntryKey {
+    /// Its cgroup.
+    pub cgroup: CgroupPath,
+    /// Its name.
+    pub file: CpusetFile,
+    /// Inode of the cgroup's directory; 0 for a property.
+    pub inode: u64,
+}
+
+/// What a file held before us.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Entry {
+    /// The exact text, newline included.
+    pub original: String,
+    /// `/proc/sys/kernel/random/boot_id` of that time, where it could be read.
+    pub boot_id: Option<String>,
+    /// What a property was set to, the latest last, and the one before it: either may be in force after a
+    /// crash.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub set: Vec<String>,
+    /// Threads in the cgroup and below it that had set memory policies or affinities themselves, as they were
+    /// before the first write that changes them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub threads: Vec<SelfPlacedThread>,
+}
+
+impl Entry {
+    /// A file.
+    pub fn of_file(original: impl Into<String>, boot_id: Option<&str>) -> Self {
+        Self {
+            original: original.into(),
+            boot_id: boot_id.map(str::to_owned),
+            set: Vec::new(),
+            threads: Vec::new(),
+        }
+    }
+
+    /// The entry for a property that was recorded before and is to be set to something else; `None` where
+    /// nothing is new.
+    fn after(&self, first: &Self) -> Option<Self> {
+        let latest = self.set.last().filter(|latest| Some(*latest) != first.set.last());
+        let is_known = |thread: &SelfPlacedThread| first.threads.iter().any(|known| known.is(thread));
+        if latest.is_none() && self.threads.iter().all(is_known) {
+            return None;
+        }
+        let threads = self.threads_after(first);
+        let set = match latest {
+            Some(latest) => first.set.last().into_iter().chain([latest]).cloned().collect(),
+            None => first.set.clone(),
+        };
+        let news = Self { set, threads, ..first.clone() };
+        (news != *first).then_some(news)
+    }
+}
+
+/// Why the journal cannot be used. Nothing may be written to the host then.
+#[derive(Debug, Error)]
+pub enum JournalError {
+    /// A file operation failed.
+    #[error(transparent)]
+    File(#[from] FileError),
+    /// Another daemon, or a restore, is at work.
+    #[error("{path} is held by another numa-enforcer (process {holder}); stop it first", path = path.display())]
+    Held {
+        /// The lock file.
+        path: PathBuf,
+        /// Process id, as far as the lock file tells.
+        holder: String,
+    },
+}
+
+impl JournalError {
+    /// Is there no room for it, or nothing to be written there at all?
+    pub fn is_no_room(&self) -> bool {
+        use io::ErrorKind::{QuotaExceeded, ReadOnlyFilesystem, StorageFull};
+        matches!(self, Self::File(FileError { cause, .. }) if matches!(cause.kind(), StorageFull | QuotaExceeded | ReadOnlyFilesystem))
+    }
+}
+
+/// Is it recorded of another boot than this one, as far as both are known? Then its cgroup is gone, even
+/// under the same inode.
+pub(super) fn is_of_another_boot(recorded: Option<&str>, now: Option<&str>) -> bool {
+    matches!((recorded, now), (Some(then), Some(now)) if then != now)
+}
+
+/// What is written in a journal.
+#[derive(Debug, Default)]
+pub struct JournalContents {
+    /// What has to be put back.
+    pub entries: BTreeMap<EntryKey, Entry>,
+    /// What containers were granted, by id.
+    pub grants: BTreeMap<String, GrantRecord>,
+    /// Lines that could not be read, with their numbers.
+    pub damaged: Vec<String>,
+    /// The beginning of a last line that was cut, of which nothing was carried out.
+    pub torn: Option<String>,
+    /// Zeros behind that or behind the last line, in the place of what did not become durable in a crash.
+    pub zeros: usize,
+}
+
+impl JournalContents {
+    /// What is to be said of these.
+    pub fn behind_the_last_line(&self) -> Option<String> {
+        (self.zeros > 0).then(|| {
+            format!(
+                "zeros, {} of them, are behind its last line, as when a host goes down while a daemon records something \
+                 that it has not done yet; nothing is put back for them",
+                self.zeros
+            )
+        })
+    }
+}
+
+/// The journal of one state directory, held exclusively.
+#[derive(Debug)]
+pub struct Journal {
+    path: PathBuf,
+    tail: Tail,
+    entries: BTreeMap<EntryKey, Entry>,
+    grants: BTreeMap<String, GrantRecord>,
+    damaged: Vec<String>,
+    /// The damaged lines are in the file still, and are not kept elsewhere.
+    is_damaged: bool,
+    /// Where they are kept.
+    kept: Option<PathBuf>,
+    /// Length in bytes above which it is seen whether the journal should be written anew.
+    look_at: u64,
+    /// The file was put in the place of another one, and a crash could undo that.
+    is_moved: bool,
+    /// Why the latest line could not be recorded, until one could.
+    trouble: Option<String>,
+    lock: Lock,
+}
+
+impl Journal {
+    /// Opens or makes the journal in `state_dir`, and takes its lock.
+    pub fn open(state_dir: &Path) -> Result<Self, JournalError> {
+        DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(state_dir)
+            .map_err(failed("creating", state_dir))?;
+        check_owned(state_dir)?;
+        let lock = files::take_lock(&state_dir.join(LOCK))?;
+        let path = state_dir.join("journal");
+        let Found { contents, is_compact, torn_at, is_beyond } = files::read_journal(&path)?;
+        say(&path, &contents);
+        let JournalContents { entries, grants, damaged, .. } = contents;
+        let (mut is_damaged, mut kept) = (!damaged.is_empty(), None);
+        let file = if is_compact {
+            files::open(&path)?
+        } else {
+            match files::rewrite(&path, is_damaged, lines::all(&entries, &grants)) {
+                // It is as good as it was, only longer: a restore must not need space on a full disk.
+                Err(error) if error.is_no_room() && !is_beyond => files::open_whole(&path, torn_at)?,
+                rewritten => {
+                    let rewritten = rewritten?;
+                    (is_damaged, kept) = (false, rewritten.kept);
+                    rewritten.file
+                }
+            }
+        };
+        files::sync_dir_of(&path)?;
+        let tail = Tail::new(&path, Box::new(file));
+        Ok(Self {
+            path,
+            tail,
+            entries,
+            grants,
+            damaged,
+            is_damaged,
+            kept,
+            look_at: LONG,
+            is_moved: false,
+            trouble: None,
+            lock,
+        })
+    }
+
+    /// What the journal holds, without its lock and without a change; nothing when there is none.
+    pub fn peek(state_dir: &Path) -> Result<JournalContents, JournalError> {
+        match fs::symlink_metadata(state_dir) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(JournalContents::default()),
+            _ => check_owned(state_dir)?,
+        }
+        Ok(files::read_journal(&state_dir.join("journal"))?.contents)
+    }
+
+    /// Does nobody hold the journal in `state_dir`? Who does is the error.
+    pub fn check_free(state_dir: &Path) -> Result<(), JournalError> {
+        files::check_free(&state_dir.join(LOCK))
+    }
+
+    /// What has to be put back.
+    pub fn entries(&self) -> &BTreeMap<EntryKey, Entry> {
+        &self.entries
+    }
+
+    /// Is there anything of this cgroup that has to be put back?
+    pub fn has_set(&self, cgroup: &CgroupPath) -> bool {
+        // `Mems` is the first of the files.
+        let first = EntryKey { cgroup: cgroup.clone(), file: CpusetFile::Mems, inode: 0 };
+        let of_it = self.entries.range(first..).take_while(|(key, _)| key.cgroup == *cgroup);
+        of_it.map(|(key, _)| key.file).any(|file| matches!(file, CpusetFile::Mems | CpusetFile::Cpus))
+    }
+
+    /// What containers were granted, by id.
+    pub fn grants(&self) -> &BTreeMap<String, GrantRecord> {
+        &self.grants
+    }
+
+    /// Lines that could not be read, with their numbers.
+    pub fn damaged(&self) -> &[String] {
+        &self.damaged
+    }
+
+    /// Where the lines that could not be read are kept since it was opened; `None` where they are in it
+    /// still.
+    pub fn kept(&self) -> Option<&Path> {
+        self.kept.as_deref()
+    }
+
+    /// Can lines be recorded, where a restore will find them? While the latest one could be, it is only
+    /// looked whether all is there still; else it is tried. The error says why not.
+    pub fn check(&mut self) -> Result<(), String> {
+        let held = self.hold();
+        if held.is_err() || self.trouble.is_some() {
+            let tried = held.and_then(|()| self.tail.probe(A_FEW_LINES));
+            self.trouble = tried.err().map(|error| error.to_string());
+        }
+        self.trouble.clone().map_or(Ok(()), Err)
+    }
+
+    /// Records what a file holds, before it is written for the first time; later values are ignored. Of a
+    /// property it is recorded each time what it is set to.
+    pub fn record(&mut self, key: EntryKey, entry: Entry) -> Result<(), JournalError> {
+        self.record_all(vec![(key, entry)])
+    }
+
+    /// Puts other originals in the place of those that are recorded: what others want of them by now.
+    pub fn renew_all(&mut self, new: Vec<(EntryKey, Entry)>) -> Result<(), JournalError> {
+        self.append(
+            new.iter().map(|(key, entry)| Record::Before { key: key.clone(), entry: entry.clone() }),
+        )?;
+        self.entries.extend(new);
+        Ok(())
+    }
+
+    /// The same for several files, with one wait for the disk.
+    pub fn record_all(&mut self, new: Vec<(EntryKey, Entry)>) -> Result<(), JournalError> {
+        let news = |(key, entry): (EntryKey, Entry)| match self.entries.get(&key) {
+            // An entry of an earlier boot is about a cgroup that is gone, even under the same inode.
+            Some(first) if first.boot_id == entry.boot_id => entry.after(first).map(|entry| (key, entry)),
+            _ => Some((key, entry)),
+        };
+        let new: Vec<_> = new.into_iter().filter_map(news).collect();
+        self.append(
+            new.iter().map(|(key, entry)| Record::Before { key: key.clone(), entry: entry.clone() }),
+        )?;
+        self.entries.extend(new);
+        Ok(())
+    }
+
+    /// Forgets a file that holds its original again, or that is gone.
+    pub fn close(&mut self, key: &EntryKey) -> Result<(), JournalError> {
+        self.close_all(std::slice::from_ref(key))
+    }
+
+    /// The same for several files, with one wait for the disk.
+    pub fn close_all(&mut self, keys: &[EntryKey]) -> Result<(), JournalError> {
+        let open: BTreeSet<&EntryKey> = keys.iter().filter(|key| self.entries.contains_key(key)).collect();
+        self.append(open.iter().map(|key| Record::Restored { key: (*key).clone() }))?;
+        for key in open {
+            self.entries.remove(key);
+        }
+        Ok(())
+    }
+
+    /// Records what containers have been granted by now; who is not among them has nothing. Only what is
+    /// different is written.
+    pub fn note_grants(&mut self, mut now: BTreeMap<String, GrantRecord>) -> Result<(), JournalError> {
+        // One that names itself at such length is adopted from its cpuset alone: its line would not be read.
+        now.retain(|id, grant| id.len() + grant.cgroup.as_str().len() <= LONGEST_NAMES);
+        let released = self.grants.keys().filter(|id| !now.contains_key(*id));
+        let released = released.map(|id| Record::Released { id: id.clone() });
+        let changed = now.iter().filter(|(id, grant)| self.grants.get(*id) != Some(grant));
+        let changed =
+            changed.map(|(id, grant)| Record::Granted { id: id.clone(), grant: Box::new(grant.clone()) });
+        let records: Vec<Record> = released.chain(changed).collect();
+        self.append(records.into_iter())?;
+        self.grants = now;
+        Ok(())
+    }
+
+    fn append(&mut self, records: impl Iterator<Item = Record>) -> Result<(), JournalError> {
+        let lines: String = records
+            .map(|record| lines::encode(&record))
+            .collect::<Result<_, _>>()
+            .map_err(failed("encoding a line of", &self.path))?;
+        if lines.is_empty() {
+            return Ok(());
+        }
+        let appended = self.hold().and_then(|()| self.shorten()).and_then(|()| self.tail.append(&lines));
+        self.trouble = appended.as_ref().err().map(ToString::to_string);
+        appended
+    }
+
+    /// Sees to it that the lock and the journal are what others find in the state directory. Somebody may
+    /// have taken them away, as a cleaner of `/run` does: a restore would find nothing then, and another
+    /// daemon would start beside this one. What was recorded is known here, and is written anew; what is in
+    /// its place is kept beside it. The error is of a directory that is gone, or that somebody else holds by
+    /// now.
+    fn hold(&mut self) -> Result<(), JournalError> {
+        let lock = self.path.with_file_name(LOCK);
+        if !self.lock.is_at(&lock) {
+            check_owned(lock.parent().unwrap_or(&lock))?;
+            self.lock = files::take_lock(&lock)?;
+            tracing::error!("{} was taken away; it is locked anew", lock.display());
+        }
+        let Some(loss) = self.tail.loss()? else { return Ok(()) };
+        let lines = lines::all(&self.entries, &self.grants);
+        let rewritten = files::rewrite(&self.path, loss == Loss::Replaced, lines)?;
+        self.go_on_in(rewritten);
+        tracing::error!("{} was {}; it is written anew", self.path.display(), loss.words());
+        Ok(())
+    }
+
+    /// Further lines go to a file that is in the place of the one before, and holds what is known.
+    fn go_on_in(&mut self, Rewritten { file, kept }: Rewritten) {
+        self.tail = Tail::new(&self.path, Box::new(file));
+        self.kept = kept.or(self.kept.take());
+        (self.is_damaged, self.is_moved) = (false, true);
+    }
+
+    /// Leaves out what is over, once that is most of the journal. Where it cannot, the old file stays in use;
+    /// the error is of one that may come back after a crash, and to which nothing may be added before.
+    fn shorten(&mut self) -> Result<(), JournalError> {
+        let length = self.tail.length()?;
+        if length > self.look_at {
+            match self.rewrite(length) {
+                Ok(Some(rewritten)) => self.go_on_in(rewritten),
+                Ok(None) => {}
+                Err(error) => {
+                    self.look_at = length + LONG;
+                    tracing::warn!("the journal stays as long as it is: {error}");
+                }
+            }
+        }
+        if self.is_moved {
+            files::sync_dir_of(&self.path)?;
+            self.is_moved = false;
+        }
+        Ok(())
+    }
+
+    /// The new file; `None` where it would not be much shorter than the old one.
+    fn rewrite(&mut self, length: u64) -> Result<Option<Rewritten>, JournalError> {
+        let lines: Vec<String> = lines::all(&self.entries, &self.grants)
+            .collect::<Result<_, _>>()
+            .map_err(failed("encoding a line of", &self.path))?;
+        let compact: usize = lines.iter().map(String::len).sum();
+        self.look_at = LONG.max(MOSTLY_OVER * compact as u64);
+        if length <= self.look_at {
+            return Ok(None);
+        }
+        files::rewrite(&self.path, self.is_damaged, lines.into_iter().map(Ok)).map(Some)
+    }
+}
+
+/// Most lines of which each is logged.
+const LOGGED: usize = 10;
+
+/// What of it is not believed.
+fn say(path: &Path, contents: &JournalContents) {
+    for line in contents.damaged.iter().take(LOGGED) {
+        tracing::error!("journal line that cannot be read: {}", printable(line));
+    }
+    if let Some(cut) = &contents.torn {
+        let (path, cut) = (path.display(), printable(cut));
+        tracing::warn!(
+            "{path}: its last line is not whole, as when a daemon ends while it records something that it has not done \
+             yet; nothing is put back for it: {cut}"
+        );
+    }
+    if let Some(zeros) = contents.behind_the_last_line() {
+        tracing::warn!("{}: {zeros}", path.display());
+    }
+}

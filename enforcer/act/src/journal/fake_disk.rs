@@ -1,0 +1,96 @@
+//! A disk in memory that runs full, loses its power and comes back.
+
+use std::{
+    io,
+    path::Path,
+    sync::{Arc, Mutex},
+};
+
+use rustix::io::Errno;
+
+use super::{Journal, files::Medium, files::Tail};
+
+/// A handle to the disk; clones refer to the same.
+#[derive(Debug, Clone, Default)]
+pub struct FakeDisk(Arc<Mutex<Disk>>);
+
+#[derive(Debug, Default)]
+struct Disk {
+    bytes: Vec<u8>,
+    /// Bytes that fit; no bound when absent.
+    room: Option<usize>,
+    /// What is added does not become durable.
+    sync: Option<Errno>,
+    /// Nothing can be taken away.
+    cut: Option<Errno>,
+    /// How often anything was asked of it.
+    asked: usize,
+}
+
+impl FakeDisk {
+    /// As much as is there, and so much more, fits from now on.
+    pub fn leave_room(&self, more: Option<usize>) {
+        let mut disk = self.0.lock().unwrap();
+        disk.room = more.map(|more| disk.bytes.len() + more);
+    }
+
+    /// Makes syncs fail, or not.
+    pub fn fail_syncs(&self, with: Option<Errno>) {
+        self.0.lock().unwrap().sync = with;
+    }
+
+    /// Makes cuts fail, or not.
+    pub fn fail_cuts(&self, with: Option<Errno>) {
+        self.0.lock().unwrap().cut = with;
+    }
+
+    /// What a reader would find.
+    pub fn text(&self) -> String {
+        String::from_utf8(self.0.lock().unwrap().bytes.clone()).unwrap()
+    }
+
+    /// How often anything was asked of it.
+    pub fn asked(&self) -> usize {
+        self.0.lock().unwrap().asked
+    }
+}
+
+impl Journal {
+    /// The same journal, whose new lines go to this disk.
+    #[must_use]
+    pub fn appending_to(mut self, disk: &FakeDisk) -> Self {
+        self.tail = Tail::new(&self.path, Box::new(disk.clone()));
+        self
+    }
+}
+
+impl Medium for FakeDisk {
+    fn is_at(&self, _path: &Path) -> io::Result<bool> {
+        Ok(true)
+    }
+
+    fn length(&self) -> io::Result<u64> {
+        Ok(self.0.lock().unwrap().bytes.len() as u64)
+    }
+
+    fn add(&mut self, bytes: &[u8]) -> io::Result<()> {
+        let mut disk = self.0.lock().unwrap();
+        disk.asked += 1;
+        let free = disk.room.map_or(bytes.len(), |room| room.saturating_sub(disk.bytes.len()));
+        disk.bytes.extend(bytes.iter().take(free));
+        if free < bytes.len() { Err(Errno::NOSPC.into()) } else { Ok(()) }
+    }
+
+    fn sync(&mut self) -> io::Result<()> {
+        self.0.lock().unwrap().sync.map_or(Ok(()), |errno| Err(errno.into()))
+    }
+
+    fn cut(&mut self, length: u64) -> io::Result<()> {
+        let mut disk = self.0.lock().unwrap();
+        if let Some(errno) = disk.cut {
+            return Err(errno.into());
+        }
+        disk.bytes.truncate(usize::try_from(length).unwrap());
+        Ok(())
+    }
+}
