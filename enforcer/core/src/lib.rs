@@ -5,9 +5,10 @@
 //! ([`model`], [`finding`]), what should be done ([`place`], [`decide`], [`plan`]), when a workload needs
 //! more memory nodes ([`widening`]) and what people asked for ([`policy`]). Kernel text becomes values in
 //! [`parse`]; the text is read elsewhere. How fast pages are moved is in [`pacing`], how long the calls for
-//! it took in [`call_times`], what stays behind in [`residue`], which go to slower memory in [`demotion`],
-//! and how long a container stays there at first in [`cold_start`]. Which counters of a CPU tell where memory
-//! is, [`hardware`] knows. What comes of a recorded turn now, [`replay`] says.
+//! it took in [`call_times`], where a write of a cpuset brings them in `page_migration`, what stays behind in
+//! [`residue`], which go to slower memory in [`demotion`], and how long a container stays there at first in
+//! [`cold_start`]. Which counters of a CPU tell where memory is, [`hardware`] knows. What comes of a recorded
+//! turn now, [`replay`] says.
 //!
 //! This crate must never open a file or socket, read a clock, start a thread or log. Time is an
 //! argument. The same input gives the same output, byte for byte: no hash maps whose order shows.
@@ -29,6 +30,7 @@ pub mod model;
 pub mod node_room;
 pub mod owner;
 pub mod pacing;
+mod page_migration;
 pub mod parse;
 pub mod partition;
 pub mod place;

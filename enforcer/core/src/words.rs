@@ -47,6 +47,11 @@ impl SizeUnit {
         Self { name, shift }
     }
 
+    /// Is this size less than the smallest figure that is shown in this unit?
+    pub(crate) fn rounds_away(self, bytes: u64) -> bool {
+        bytes > 0 && (u128::from(bytes) * 100) >> self.shift == 0
+    }
+
     /// A size rounded down: to whole units from ten on, below to hundredths.
     pub(crate) fn show(self, bytes: u64) -> String {
         let Self { name, shift } = self;
@@ -88,6 +93,7 @@ mod tests {
             (100, 7, "7 B"),
         ] {
             assert_eq!(SizeUnit::of(largest).show(bytes), text, "{bytes} beside {largest}");
+            assert_eq!(SizeUnit::of(largest).rounds_away(bytes), text.starts_with('<'), "{text}");
         }
         for (list, text) in [("1", "node 1"), ("0-1", "nodes 0-1"), ("0,72", "nodes 0,72")] {
             assert_eq!(nodes(&list.parse().unwrap()), text);

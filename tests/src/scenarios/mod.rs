@@ -36,6 +36,7 @@ mod rebalance;
 mod recordings;
 mod refused;
 mod remedies;
+mod remedies_room;
 mod resized;
 mod resources;
 mod restarted;
@@ -139,6 +140,12 @@ pub const ALL: &[Scenario] = &[
     product("audit-misaligned", "2s", "", audit::misaligned),
     // Without the kernel's own balancing, which would move pages before a remedy does.
     product("audit-remedies", remedies::TOPOLOGY, BALANCING_OFF, remedies::are_carried_out),
+    product(
+        "audit-remedies-room",
+        remedies_room::TOPOLOGY,
+        BALANCING_OFF,
+        remedies_room::is_of_the_node_that_pages_go_to,
+    ),
     Scenario {
         needs_prometheus: true,
         ..long("alert-fires-and-resolves", "2s", BALANCING_OFF, alert::fires_and_resolves)

@@ -19,6 +19,7 @@ const UNKEPT: [(&str, &[&str]); 3] = [
         &[
             "audit-misaligned",
             "audit-remedies",
+            "audit-remedies-room",
             "degrade-balancing-off",
             "degrade-fentry-refused",
             "degrade-lockdown",

@@ -106,7 +106,8 @@ fn full_node(checks: &mut Checks, partition: &Cgroup) -> Result<()> {
     let found = full.of(&late);
     let has_remedy = found.iter().any(|one| one.remedy.is_some());
     checks.holds("no remedy names a node that is full", !found.is_empty() && !has_remedy, &found);
-    let named = found.iter().any(|one| one.obstacle.contains("partition of /part"));
+    let names = ["partition /part", "partition of /part"];
+    let named = found.iter().any(|one| names.iter().any(|name| one.obstacle.contains(name)));
     checks.holds("the partition beside its memory is named", named, &found);
 
     filler.kill()?;
@@ -223,7 +224,7 @@ fn count_huge_pages(cgroup: &Cgroup) -> Result<()> {
     Ok(())
 }
 
-fn hog(cgroup: &Cgroup, mebibytes: usize) -> Hog {
+pub(super) fn hog(cgroup: &Cgroup, mebibytes: usize) -> Hog {
     Hog { cgroup: cgroup.folder(), mebibytes, threads: 1, pause_ms: 200, mebibytes_per_second: 0 }
 }
 
@@ -232,7 +233,7 @@ fn quiet_hog(cgroup: &Cgroup, mebibytes: usize) -> Result<Running> {
 }
 
 /// What a node can give: free pages, and those of files.
-fn available_mebibytes(node: u32) -> Result<u64> {
+pub(super) fn available_mebibytes(node: u32) -> Result<u64> {
     let path = format!("/sys/devices/system/node/node{node}/meminfo");
     let text = fs::read_to_string(&path).with_context(|| format!("read {path}"))?;
     let kib = |field: &str| -> u64 {
@@ -266,14 +267,14 @@ fn carry_out_all(checks: &mut Checks) -> Result<()> {
     Ok(())
 }
 
-fn carry_out(checks: &mut Checks, remedy: &str) -> Result<()> {
+pub(super) fn carry_out(checks: &mut Checks, remedy: &str) -> Result<()> {
     let output = process::run(Command::new("sh").args(["-c", remedy]), LIMIT)?;
     checks.equal(format!("exit status of {remedy:?}"), Some(0), output.status);
     Ok(())
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Severity {
+pub(super) enum Severity {
     Info,
     Warning,
     Critical,
@@ -281,20 +282,20 @@ enum Severity {
 
 /// A finding, as an audit prints it.
 #[derive(Debug, Clone)]
-struct Finding {
-    id: String,
+pub(super) struct Finding {
+    pub(super) id: String,
     severity: Severity,
     object: String,
-    remedy: Option<String>,
+    pub(super) remedy: Option<String>,
     obstacle: String,
 }
 
 /// Those of one audit, by id. What threads accessed is not asked: a moment says nothing of the next.
 #[derive(Debug, Default)]
-struct Findings(BTreeMap<String, Finding>);
+pub(super) struct Findings(BTreeMap<String, Finding>);
 
 impl Findings {
-    fn read() -> Result<Self> {
+    pub(super) fn read() -> Result<Self> {
         let (report, _) = product::audit(&[])?;
         Self::of_report(&report)
     }
@@ -321,11 +322,11 @@ impl Findings {
         Ok(Self(findings))
     }
 
-    fn of(&self, cgroup: &Cgroup) -> Vec<&Finding> {
+    pub(super) fn of(&self, cgroup: &Cgroup) -> Vec<&Finding> {
         self.0.values().filter(|one| one.object == cgroup.path()).collect()
     }
 
-    fn worst(&self, cgroup: &Cgroup) -> Result<Finding> {
+    pub(super) fn worst(&self, cgroup: &Cgroup) -> Result<Finding> {
         let worst = self.of(cgroup).into_iter().max_by_key(|one| one.severity).cloned();
         worst.with_context(|| format!("nothing is found about {}", cgroup.path()))
     }

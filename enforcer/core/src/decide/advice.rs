@@ -10,19 +10,20 @@
 //! to another workload before ([`EarlierAdvice`]). Without advice there is an [`Obstacle`] that names what is
 //! in the way. Cost: one placement per workload that is asked for.
 
+mod no_place;
 mod pages;
+mod route;
 
-use std::{cell::LazyCell, fmt};
+use std::{cell::LazyCell, collections::BTreeMap, fmt};
 
-pub(in crate::decide) use self::pages::movable;
 use super::{
     Decision, EarlierAdvice, Inputs, RefusalCause, above::Above, available_bytes,
     controller::without_controller, pins,
 };
 use crate::{
     id::NodeId,
-    model::{WorkloadModel, nearest_effective},
-    place::{Allocations, Bounds, CgroupRequest, Holder, Rejection},
+    model::{WorkloadModel, movable_bytes, nearest_effective},
+    place::{Allocations, Bounds, CgroupRequest, Holder},
     self_placement::CpusetWrites,
     set::{CpuSet, NodeSet},
     topology::Locality,
@@ -39,18 +40,22 @@ pub struct Advice {
     pub mems: Option<NodeSet>,
     /// Nodes far from its CPUs that it has pages on and may use no more, or may not have been able to leave.
     pub from: NodeSet,
-    /// Memory nodes to allow first, because a write moves pages of those nodes alone that it takes away.
-    pub allows_first: Option<NodeSet>,
-    /// Nodes whose pages no write moves: each process has to be told.
-    pub swept: NodeSet,
+    /// Memory nodes to write, one set after the other: a write moves pages of those nodes alone that it takes
+    /// away, each to the one node that its position gives it.
+    pub mem_writes: Vec<NodeSet>,
+    /// Pages that each process has to be told to bring before the last of these writes, which would move them
+    /// to where they have no room.
+    pub swept_first: Vec<(NodeSet, NodeId)>,
+    /// Pages that no write moves, which each process has to be told to bring afterwards.
+    pub swept: Vec<(NodeSet, NodeId)>,
     /// The CPUs and memory nodes that it has then.
     pub place: (CpuSet, NodeSet),
     /// The nodes of these that pages come to, without memory of GPUs and what is there for the kernel alone.
     pub to: NodeSet,
     /// What keeps some of its CPUs from memory near them all the same.
     pub lacks: Option<Obstacle>,
-    /// Bytes that come to these nodes from others.
-    pub comes: u64,
+    /// Bytes that come to each of these nodes from others.
+    pub comes: BTreeMap<NodeId, u64>,
     /// Page cache that stays on nodes far from its CPUs, and which: it does not follow its readers.
     pub stays: (NodeSet, u64),
 }
@@ -58,13 +63,8 @@ pub struct Advice {
 impl Advice {
     /// What carrying it out changes, in order.
     pub fn writes(&self) -> CpusetWrites {
-        let cpus = self.cpus.iter().cloned().collect();
-        let mems = match &self.allows_first {
-            Some(first) => vec![first.clone(), self.place.1.clone()],
-            None => self.mems.iter().cloned().collect(),
-        };
-        let to = self.to.first().filter(|_| !self.swept.is_empty());
-        CpusetWrites { cpus, mems, moves: to.map(|to| (self.swept.clone(), to)).into_iter().collect() }
+        let moves = self.swept_first.iter().chain(&self.swept).cloned().collect();
+        CpusetWrites { cpus: self.cpus.iter().cloned().collect(), mems: self.mem_writes.clone(), moves }
     }
 }
 
@@ -151,7 +151,10 @@ pub fn advise(
         let cpus = target.cpuset.cpus.clone().unwrap_or_else(|| has().0);
         let mems = target.cpuset.mems.clone().unwrap_or_else(|| has().1);
         let intended = || Obstacle::new(ObstacleKind::Intended, "it is where its declaration puts it");
-        return asked.advice(cpus, mems).ok_or_else(intended);
+        let in_parts = |obstacle: Obstacle| {
+            Obstacle::new(obstacle.kind, format!("{obstacle}; numa-enforcer brings them in parts"))
+        };
+        return asked.advice(cpus, mems).map_err(in_parts)?.ok_or_else(intended);
     }
     if let Some(reason) = earlier.comes_first(workload) {
         return Err(Obstacle::new(ObstacleKind::Elsewhere, reason));
@@ -231,7 +234,7 @@ impl<'a> Asked<'a> {
         let cpu_nodes = machine.nodes_of(self.cpus);
         let far = machine.ordinary_memory_nodes().difference(&self.near(&cpu_nodes));
         let bytes = self.figures.bytes_by_node.iter().flatten();
-        let mut held_far = bytes.filter(|(node, bytes)| far.contains(**node) && movable(bytes) > 0);
+        let mut held_far = bytes.filter(|(node, bytes)| far.contains(**node) && movable_bytes(bytes) > 0);
         let cache_is_near = !self.is_judged_remote(self.stays(&self.near(&cpu_nodes)).1);
         let on_one_node = self.is_pinned() && cpu_nodes.len() == 1;
         let on_gpus = self.mems.is_disjoint(&machine.ordinary_memory_nodes());
@@ -244,7 +247,7 @@ impl<'a> Asked<'a> {
         let machine = &self.inputs.inventory.machine;
         let cpu_nodes = machine.nodes_of(self.cpus);
         let bytes = self.figures.bytes_by_node.iter().flatten();
-        let mut gpus = bytes.filter(|(node, bytes)| movable(bytes) > 0 && self.locality.is_gpu(**node));
+        let mut gpus = bytes.filter(|(node, bytes)| movable_bytes(bytes) > 0 && self.locality.is_gpu(**node));
         let is_beside = |node: &NodeId| !self.locality.near_cpu_nodes(*node).is_disjoint(&cpu_nodes);
         self.is_pinned() && gpus.any(|(node, _)| is_beside(node))
     }
@@ -302,8 +305,54 @@ impl<'a> Asked<'a> {
     }
 
     /// As many CPUs as it has, on one node with all of its memory; all CPUs of that node for a workload that
-    /// may run everywhere.
+    /// may run everywhere. Of nodes to which its pages cannot come the next one is tried.
     fn alone_on_a_node(&self, allocations: &Allocations) -> Result<Advice, Obstacle> {
+        let all: NodeSet = self.inputs.inventory.nodes.iter().map(|node| node.id).collect();
+        let open = self.open_to_its_cache()?;
+        let mut left = open.clone();
+        let mut first = None;
+        loop {
+            let (cpus, mems) = match self.placed_on(allocations, left.as_ref()) {
+                Ok(place) => place,
+                // Other nodes may have room, and are kept from it by its page cache.
+                Err(obstacle) if open.is_some() => {
+                    return Err(first.unwrap_or_else(|| self.cache_stays(Some(&obstacle))));
+                }
+                Err(obstacle) => return Err(first.unwrap_or(obstacle)),
+            };
+            let nodes = self.inputs.inventory.machine.nodes_of(&cpus);
+            // Of nodes that have room together none may have room for the pages of one node: another one may.
+            let all_near = self.near(&nodes).intersection(left.as_ref().unwrap_or(&all));
+            let advice = self.advice(cpus.clone(), self.completed(mems));
+            let advice = match advice {
+                Err(_) if !all_near.is_empty() => self.advice(cpus, self.completed(all_near)),
+                advice => advice,
+            };
+            match advice {
+                Ok(advice) => {
+                    let advice = advice.ok_or_else(|| self.stays_as_it_is())?;
+                    return if self.leaves_more_remote(&advice) {
+                        Err(self.cache_stays(None))
+                    } else {
+                        Ok(advice)
+                    };
+                }
+                Err(obstacle) => _ = first.get_or_insert(obstacle),
+            }
+            let others = left.as_ref().unwrap_or(&all).difference(&nodes);
+            if nodes.is_empty() || others.is_disjoint(&self.inputs.inventory.cpu_nodes()) {
+                return Err(first.unwrap_or_else(|| self.stays_as_it_is()));
+            }
+            left = Some(others);
+        }
+    }
+
+    /// CPUs and memory nodes of one of the nodes `open`, of any when absent.
+    fn placed_on(
+        &self,
+        allocations: &Allocations,
+        open: Option<&NodeSet>,
+    ) -> Result<(CpuSet, NodeSet), Obstacle> {
         let inputs = self.inputs;
         let machine = &inputs.inventory.machine;
         let pinned = self.is_pinned();
@@ -316,14 +365,13 @@ impl<'a> Asked<'a> {
         let mut held = pins::of_others(inputs, &self.workload.cgroup, self.cpus);
         self.earlier.pin(&mut held, self.cpus, pinned);
         pins::hold(&mut beside, &held);
-        let open = self.open_to_its_cache()?;
         let bounds = bounds(inputs, self.workload);
         let request = CgroupRequest {
             cgroup: &self.workload.cgroup,
             cpus: u32::try_from(count).unwrap_or(u32::MAX),
             memory_bytes: None,
             now: Some(self.figures),
-            nodes: open.as_ref(),
+            nodes: open,
             bounds: bounds.clone(),
             available_bytes: self.earlier.leave_of(available_bytes(inputs.sample, Some(self.figures))),
             avoids: CpuSet::new(),
@@ -334,62 +382,15 @@ impl<'a> Asked<'a> {
             pins::hold(&mut beside, &self.earlier.with_busy(held.clone()));
         }
         let placed = request.place(inputs.inventory, &mut beside);
-        let no_node = |rejection: Rejection| {
-            let obstacle = self.no_node(&request, &rejection, &held);
-            // Other nodes may have room, and are kept from it by its page cache.
-            if open.is_some() { self.cache_stays(Some(&obstacle)) } else { obstacle }
-        };
-        let grant = placed.map_err(no_node)?;
-        let cpus = if pinned {
-            grant.exclusive
-        } else {
-            let all = machine
-                .cpus_of(&machine.nodes_of(&grant.exclusive))
-                .difference(&inputs.inventory.isolated_cpus);
-            let above = bounds.and_then(|bounds| bounds.cpus);
-            above.map_or(all.clone(), |above| all.intersection(&above)).difference(&taken)
-        };
-        let advice = self.advice(cpus, self.completed(grant.mems)).ok_or_else(|| self.stays_as_it_is())?;
-        if self.leaves_more_remote(&advice) { Err(self.cache_stays(None)) } else { Ok(advice) }
-    }
-
-    fn no_node(&self, request: &CgroupRequest<'_>, rejection: &Rejection, held: &pins::Pins) -> Obstacle {
-        let machine = &self.inputs.inventory.machine;
-        let empty = request.place(self.inputs.inventory, &mut Allocations::default()).is_ok();
-        let above = Above::of(self.inputs, &self.workload.cgroup).narrows(self.inputs);
-        // A partition is never shared; other pins matter where they alone are in the way.
-        let in_the_way = held
-            .iter()
-            .filter(|(_, pin)| (pin.partition || empty) && !machine.nodes_of(&pin.cpus).is_empty());
-        let named: Vec<String> = in_the_way.clone().map(|(cgroup, pin)| pin.in_words(cgroup)).collect();
-        let beside = (!named.is_empty()).then(|| named.join(", "));
-        let partition = in_the_way.clone().any(|(_, pin)| pin.partition);
-        let within = self.is_process().then(|| {
-            let cgroup = &self.workload.cgroup;
-            format!("its cgroup {cgroup} bounds it")
-        });
-        let parts = [
-            Some(rejection.to_string()),
-            above.clone(),
-            beside.clone(),
-            self.earlier.cpus_in_words(),
-            within,
-        ];
-        let reason = parts.into_iter().flatten().collect::<Vec<_>>().join("; ");
-        let unbounded = CgroupRequest { bounds: None, ..request.clone() };
-        let fits_nowhere = || {
-            let anywhere =
-                CgroupRequest { available_bytes: std::collections::BTreeMap::new(), ..unbounded.clone() };
-            anywhere.place(self.inputs.inventory, &mut Allocations::default()).is_err()
-        };
-        let kind = if fits_nowhere() {
-            ObstacleKind::Machine
-        } else if above.is_some() || partition {
-            ObstacleKind::Elsewhere
-        } else {
-            ObstacleKind::NoRoom
-        };
-        Obstacle::new(kind, reason)
+        let grant = placed.map_err(|rejection| self.no_node(&request, &rejection, &held))?;
+        if pinned {
+            return Ok((grant.exclusive, grant.mems));
+        }
+        let all =
+            machine.cpus_of(&machine.nodes_of(&grant.exclusive)).difference(&inputs.inventory.isolated_cpus);
+        let above = bounds.and_then(|bounds| bounds.cpus);
+        let cpus = above.map_or(all.clone(), |above| all.intersection(&above)).difference(&taken);
+        Ok((cpus, grant.mems))
     }
 
     /// Its memory comes to the nodes of the CPUs that it has.
@@ -397,7 +398,7 @@ impl<'a> Asked<'a> {
         let machine = &self.inputs.inventory.machine;
         let cpu_nodes = machine.nodes_of(self.cpus);
         let near = self.near(&cpu_nodes);
-        let held = self.figures.bytes_by_node.iter().flatten().filter(|(_, bytes)| movable(bytes) > 0);
+        let held = self.figures.bytes_by_node.iter().flatten().filter(|(_, bytes)| movable_bytes(bytes) > 0);
         let held: NodeSet = held.map(|(node, _)| *node).collect();
         let wanted = cpu_nodes.intersection(&near).union(&near.intersection(self.mems).intersection(&held));
         let wanted = if wanted.is_empty() { near } else { wanted };
@@ -424,10 +425,7 @@ impl<'a> Asked<'a> {
         if let Some(lacks) = lacks.as_ref().filter(|_| mems.is_empty()) {
             return Err(lacks.clone());
         }
-        let to = mems.clone();
-        let mems = self.completed(mems);
-        self.has_room(&to)?;
-        match self.advice(self.cpus.clone(), mems) {
+        match self.advice(self.cpus.clone(), self.completed(mems))? {
             Some(advice) => Ok(Advice { lacks, ..advice }),
             None => Err(lacks.unwrap_or_else(|| self.stays_as_it_is())),
         }
@@ -445,30 +443,31 @@ impl<'a> Asked<'a> {
         machine.with_kernel_memory(mems, &self.allowed).union(&self.of_gpus())
     }
 
-    /// Advice to be there; `None` where nothing would change by it.
-    fn advice(&self, cpus: CpuSet, mems: NodeSet) -> Option<Advice> {
+    /// Advice to be there; `None` where nothing would change by it. What cannot come is an obstacle.
+    fn advice(&self, cpus: CpuSet, mems: NodeSet) -> Result<Option<Advice>, Obstacle> {
         let near = self.near(&self.inputs.inventory.machine.nodes_of(&cpus));
         let machine = &self.inputs.inventory.machine;
         let for_kernel = machine.kernel_only(&mems, &near);
         let to = mems.difference(&machine.gpu_memory_nodes()).difference(&for_kernel);
-        let held = self.held_outside(&to);
-        let away = held.iter().filter(|(node, _)| !near.contains(*node));
-        let from: NodeSet = away.map(|(node, _)| *node).collect();
-        let (allows_first, swept) = self.behind(&mems, &from, &for_kernel);
+        let from = self.held_outside(&to).difference(&near);
+        let best = Some(to.intersection(&near)).filter(|near| !near.is_empty()).unwrap_or_else(|| to.clone());
+        let way = route::Way { mems: &mems, to: &to, best: &best, near: &near, for_kernel: &for_kernel };
+        let route = self.route(&way)?;
         let advice = Advice {
             cpus: Some(cpus.clone()).filter(|cpus| cpus != self.cpus),
             mems: Some(mems.clone()).filter(|mems| mems != self.mems),
             stays: self.stays(&near),
-            comes: held.iter().fold(0, |sum: u64, (_, bytes)| sum.saturating_add(*bytes)),
-            to: Some(to.intersection(&near)).filter(|near| !near.is_empty()).unwrap_or(to),
+            to: best,
             from,
-            allows_first,
-            swept,
+            comes: route.comes,
+            mem_writes: route.writes,
+            swept_first: route.swept_first,
+            swept: route.swept,
             lacks: None,
             place: (cpus, mems),
         };
-        let nothing = advice.cpus.is_none() && advice.mems.is_none() && advice.from.is_empty();
-        (!nothing).then_some(advice)
+        let nothing = advice.cpus.is_none() && advice.mems.is_none() && advice.comes.is_empty();
+        Ok((!nothing).then_some(advice))
     }
 }
 

@@ -6,19 +6,20 @@
 //! reckons with it, as if it had been carried out.
 //!
 //! Invariants: CPUs and memory that a remedy would free are promised to no later one, so that the remedies
-//! may be carried out in any order, or in part. Memory that comes to several nodes counts on each of them,
-//! because the kernel chooses. Of two cgroups of which one is in the other, at most one has a remedy.
+//! may be carried out in any order, or in part. What the daemon would bring to several nodes counts on each of
+//! them, because it goes by the room of that moment. Of two cgroups of which one is in the other, at most one has a remedy.
 //! Cost: each workload walks the remedies before it.
 
 use std::collections::BTreeMap;
 
 use super::{
     Advice, Decision, Inputs,
-    advice::{busy_cpus, movable},
+    advice::busy_cpus,
     pins::{Pin, Pins},
 };
 use crate::{
     id::NodeId,
+    model::{WorkloadModel, movable_bytes},
     set::{CpuSet, NodeSet},
     words,
     workload::{CgroupPath, Origin, Workload},
@@ -44,8 +45,8 @@ struct Remedy {
     cpus: CpuSet,
     /// Of these, as many as it keeps busy.
     busy: CpuSet,
-    /// Ordinary memory nodes that pages come to, and how many bytes.
-    comes: (NodeSet, u64),
+    /// Bytes that come to each ordinary memory node at most.
+    comes: BTreeMap<NodeId, u64>,
 }
 
 impl EarlierAdvice {
@@ -74,14 +75,13 @@ impl EarlierAdvice {
         let count = figures.map_or(1, busy_cpus);
         let free = cpus.iter().filter(|cpu| !self.remedies.iter().any(|one| one.busy.contains(*cpu)));
         let busy = free.take(count).collect();
-        let to = advice.to.intersection(&inputs.inventory.machine.ordinary_memory_nodes());
-        self.note_remedy(workload, (to, advice.comes), cpus, (pinned, busy));
+        self.note_remedy(workload, advice.comes.clone(), cpus, (pinned, busy));
     }
 
     fn note_remedy(
         &mut self,
         workload: &Workload,
-        comes: (NodeSet, u64),
+        comes: BTreeMap<NodeId, u64>,
         cpus: CpuSet,
         (pinned, busy): (bool, CpuSet),
     ) {
@@ -139,25 +139,25 @@ impl EarlierAdvice {
         Some(format!("remedies before this one take CPUs {cpus}, the first for {}", first.cgroup))
     }
 
-    /// Bytes that come to any of these nodes.
-    pub(super) fn coming_to(&self, nodes: &NodeSet) -> u64 {
-        let there = self.remedies.iter().filter(|one| !one.comes.0.is_disjoint(nodes));
-        there.map(|one| one.comes.1).fold(0, u64::saturating_add)
+    /// Bytes that come to this node.
+    pub(super) fn coming_to(&self, node: NodeId) -> u64 {
+        self.remedies
+            .iter()
+            .filter_map(|one| one.comes.get(&node))
+            .fold(0, |sum, bytes| sum.saturating_add(*bytes))
     }
 
     /// What is available on each node without that.
     pub(super) fn leave_of(&self, available: BTreeMap<NodeId, u64>) -> BTreeMap<NodeId, u64> {
-        let left = |(node, bytes): (NodeId, u64)| {
-            (node, bytes.saturating_sub(self.coming_to(&NodeSet::from_iter([node]))))
-        };
+        let left = |(node, bytes): (NodeId, u64)| (node, bytes.saturating_sub(self.coming_to(node)));
         available.into_iter().map(left).collect()
     }
 
-    /// What earlier remedies bring to these nodes, in words; none where that is nothing.
-    pub(super) fn in_words(&self, nodes: &NodeSet) -> Option<String> {
-        let bytes = self.coming_to(nodes);
-        let first = self.remedies.iter().find(|one| one.comes.1 > 0 && !one.comes.0.is_disjoint(nodes))?;
-        let bytes = words::size(bytes);
+    /// What earlier remedies bring to this node, in words; none where that is nothing.
+    pub(super) fn in_words(&self, node: NodeId) -> Option<String> {
+        let comes = |one: &&Remedy| one.comes.get(&node).is_some_and(|bytes| *bytes > 0);
+        let first = self.remedies.iter().find(comes)?;
+        let bytes = words::size(self.coming_to(node));
         Some(format!("{bytes} of it for remedies before this one, the first for {}", first.cgroup))
     }
 }
@@ -169,13 +169,10 @@ fn add(pins: &mut Pins, cgroup: &CgroupPath, cpus: &CpuSet) {
     }
 }
 
-/// Bytes of a workload that have to come to these nodes, and the nodes of them that they may come to.
-fn comes(inputs: &Inputs<'_>, workload: &Workload, mems: &NodeSet) -> (NodeSet, u64) {
+/// Bytes of a workload that have to come to these nodes, on each that they may come to.
+fn comes(inputs: &Inputs<'_>, workload: &Workload, mems: &NodeSet) -> BTreeMap<NodeId, u64> {
     let machine = &inputs.inventory.machine;
-    let to = mems.intersection(&machine.ordinary_memory_nodes());
-    let bytes = inputs.model.of(workload).and_then(|figures| figures.bytes_by_node.as_ref());
-    let gpus = machine.gpu_memory_nodes();
-    let away = bytes.into_iter().flatten();
-    let away = away.filter(|(node, _)| !mems.contains(**node) && !gpus.contains(**node));
-    (to, away.map(|(_, bytes)| movable(bytes)).fold(0, u64::saturating_add))
+    let away = |figures: &WorkloadModel| figures.ordinary_bytes_outside(machine, mems, movable_bytes).1;
+    let bytes = inputs.model.of(workload).map_or(0, away);
+    mems.intersection(&machine.ordinary_memory_nodes()).iter().map(|node| (node, bytes)).collect()
 }

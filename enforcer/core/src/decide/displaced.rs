@@ -18,11 +18,11 @@ use std::{
     collections::{BTreeMap, BTreeSet},
 };
 
-use super::{advice::movable, order::Gathering};
+use super::order::Gathering;
 use crate::{
     decide::Inputs,
     id::NodeId,
-    model::WorkloadModel,
+    model::{WorkloadModel, movable_bytes},
     place::{Allocations, Grant, Holder, MemoryClaim, MemoryResource, ZoneAccount},
     sample::NodeSample,
     set::{CpuSet, NodeSet},
@@ -113,7 +113,7 @@ fn room(inputs: &Inputs<'_>, allocations: &Allocations) -> BTreeMap<NodeId, u64>
     for (holder, grant) in allocations.iter().filter(|(holder, _)| !holder.is_apart()) {
         let held: BTreeMap<NodeId, u64> = figures.get(holder).map_or_else(BTreeMap::new, |figures| {
             let bytes = figures.bytes_by_node.iter().flatten();
-            bytes.map(|(node, bytes)| (*node, movable(bytes))).collect()
+            bytes.map(|(node, bytes)| (*node, movable_bytes(bytes))).collect()
         });
         let ordinary = |claim: &&MemoryClaim| claim.resource == MemoryResource::Memory;
         let mut promised_on = BTreeSet::new();

@@ -5,6 +5,9 @@
 //! allowed. Idea: widen the memory nodes to old and new (moves nothing), move the CPUs, move the
 //! pages in small batches, then narrow the nodes (the kernel sweeps up the rest).
 //!
+//! The kernel moves all pages of a node to one node, with room there or not ([`crate::page_migration`]); the
+//! moves before that go in parts, to as many nodes as it takes.
+//!
 //! Never: an empty set, a narrowing before its widening, a write that changes nothing, a page out of a GPU's
 //! memory. The kernel's side of it: `cpuset_migrate_mm` in kernel/cgroup/cpuset.c,
 //! Documentation/admin-guide/cgroup-v2.rst.
@@ -21,6 +24,9 @@ use crate::{
     words,
     workload::CgroupPath,
 };
+
+/// A part of a node's pages that is smaller than this is not worth a step of its own.
+const LEAST_PART: u64 = 1 << 20;
 
 /// Where one workload is, and where it shall be.
 #[derive(Debug, Clone)]
@@ -98,10 +104,11 @@ impl Change<'_> {
         self.goal.cpuset.mems.as_ref().unwrap_or(self.mems)
     }
 
-    /// Which of these nodes, with so many bytes on each, go where: the largest first, each to the node of the
-    /// goal with most room left. A move ends with the budget of its turn, and the next turn looks at the room
-    /// anew: so pages of one node spread over several as well.
-    fn spread(&self, from: &BTreeMap<NodeId, u64>) -> BTreeMap<NodeId, BTreeMap<NodeId, u64>> {
+    /// Where the pages of these nodes go, with so many bytes on each: the largest amount first, each to the node
+    /// of the goal with most room left, and as much of it as that node has room for. What is left goes to the
+    /// next one. What has no room on any of them goes to the roomiest one all the same, because the kernel
+    /// moves it with the last write in any case, and its choice knows nothing of room.
+    fn spread(&self, from: &BTreeMap<NodeId, u64>) -> Vec<Spread> {
         let goal = self.goal_mems().difference(&self.goal.gpus);
         let own = goal.difference(&self.goal.added);
         let mut room: BTreeMap<NodeId, u64> = (if own.is_empty() { &goal } else { &own })
@@ -110,17 +117,32 @@ impl Change<'_> {
             .collect();
         let mut sources: Vec<(NodeId, u64)> = from.iter().map(|(node, bytes)| (*node, *bytes)).collect();
         sources.sort_by_key(|(node, bytes)| (Reverse(*bytes), *node));
-        let mut spread = BTreeMap::<NodeId, BTreeMap<NodeId, u64>>::new();
-        for (node, bytes) in sources {
-            let Some((to, left)) = room.iter_mut().max_by_key(|(node, left)| (**left, Reverse(**node)))
-            else {
-                continue;
-            };
-            *left = left.saturating_sub(bytes);
-            spread.entry(*to).or_default().insert(node, bytes);
+        let (mut parts, mut whole) = (Vec::new(), BTreeMap::<NodeId, BTreeMap<NodeId, u64>>::new());
+        for (node, mut bytes) in sources {
+            while let Some((to, left)) = room.iter_mut().max_by_key(|(node, left)| (**left, Reverse(**node)))
+            {
+                let part = (*left).min(bytes);
+                *left -= part;
+                if part == bytes || part < LEAST_PART {
+                    whole.entry(*to).or_default().insert(node, bytes);
+                    break;
+                }
+                bytes -= part;
+                parts.push(Spread { to: *to, from: [(node, part)].into(), most_bytes: Some(part) });
+            }
         }
-        spread
+        let whole = whole.into_iter().map(|(to, from)| Spread { to, from, most_bytes: None });
+        parts.into_iter().chain(whole).collect()
     }
+}
+
+/// Pages that one step brings to one node.
+struct Spread {
+    to: NodeId,
+    /// The nodes that they are on, with their bytes.
+    from: BTreeMap<NodeId, u64>,
+    /// So many bytes at most, where that node has no room for all.
+    most_bytes: Option<u64>,
 }
 
 /// The steps in order; none when the workload is in place or the goal is empty.
@@ -164,11 +186,11 @@ fn move_pages(change: &Change<'_>) -> Vec<Step> {
     let Some(bytes) = change.bytes_by_node else {
         let from = change.mems.difference(change.goal_mems()).difference(&change.goal.gpus);
         let unknown = change.spread(&from.iter().map(|node| (node, 0)).collect());
-        let step = |(to, from): (NodeId, BTreeMap<NodeId, u64>)| {
+        let step = |Spread { to, from, most_bytes }: Spread| {
             let from: NodeSet = from.into_keys().collect();
             let reason =
                 format!("memory on {}, of an amount not known, goes to node {to}", words::nodes(&from));
-            page_move(change, from, to, reason)
+            page_move(change, from, (to, most_bytes), reason)
         };
         return unknown.into_iter().map(step).collect();
     };
@@ -189,7 +211,7 @@ fn left_behind(change: &Change<'_>) -> Vec<Step> {
 
 /// Moves to the nodes that take these pages.
 fn page_moves(change: &Change<'_>, away: &BTreeMap<NodeId, u64>, stayed: &str) -> Vec<Step> {
-    let step = |(to, from): (NodeId, BTreeMap<NodeId, u64>)| {
+    let step = |Spread { to, from, most_bytes }: Spread| {
         let size = words::size(sum(&from));
         let from: NodeSet = from.into_keys().collect();
         let reason = if stayed.is_empty() {
@@ -197,7 +219,7 @@ fn page_moves(change: &Change<'_>, away: &BTreeMap<NodeId, u64>, stayed: &str) -
         } else {
             format!("{size} {stayed}{} and go to node {to}", words::nodes(&from))
         };
-        page_move(change, from, to, reason)
+        page_move(change, from, (to, most_bytes), reason)
     };
     change.spread(away).into_iter().map(step).collect()
 }
@@ -245,8 +267,13 @@ fn away(
     counted.filter(|(node, bytes)| !stay.contains(*node) && *bytes > 0).collect()
 }
 
-fn page_move(change: &Change<'_>, from: NodeSet, to: NodeId, reason: String) -> Step {
-    Step { action: Action::MovePages { cgroup: change.cgroup.clone(), from, to, most_bytes: None }, reason }
+fn page_move(
+    change: &Change<'_>,
+    from: NodeSet,
+    (to, most_bytes): (NodeId, Option<u64>),
+    reason: String,
+) -> Step {
+    Step { action: Action::MovePages { cgroup: change.cgroup.clone(), from, to, most_bytes }, reason }
 }
 
 #[cfg(test)]
@@ -271,7 +298,10 @@ mod tests {
             goal: Goal { cpuset, added: added.parse().unwrap(), ..Goal::default() },
         };
         let moved = |step: Step| match step.action {
-            Action::MovePages { from, to, .. } => Some(format!("{from}>{to}")),
+            Action::MovePages { from, to, most_bytes, .. } => {
+                let part = most_bytes.map_or_else(String::new, |most| format!(" {}", most >> 30));
+                Some(format!("{from}>{to}{part}"))
+            }
             _ => None,
         };
         steps(&change).into_iter().filter_map(moved).collect()
@@ -281,7 +311,11 @@ mod tests {
     fn pages_spread_over_the_nodes_of_the_goal_by_room_and_never_to_an_added_one() {
         for (goal, added, held, room, expected) in [
             ("0-1", "", &[(2, 10), (3, 10)][..], [50, 50, 0, 0], vec!["2>0", "3>1"]),
-            ("0-1", "", &[(2, 100)], [5, 90, 0, 0], vec!["2>1"]),
+            ("0-1", "", &[(2, 100)], [15, 90, 0, 0], vec!["2>1 90", "2>0"]),
+            ("0-1", "", &[(2, 12), (3, 4)], [3, 60, 0, 0], vec!["2-3>1"]),
+            ("0-1", "", &[(2, 10), (3, 8)], [9, 9, 0, 0], vec!["2>0 9", "2-3>1"]),
+            // Without room for all, what is left goes where the most could be had.
+            ("0-1", "", &[(2, 100)], [5, 90, 0, 0], vec!["2>1 90", "2>0 5", "2>0"]),
             ("0-1", "", &[(2, 20), (3, 5)], [100, 60, 0, 0], vec!["2-3>0"]),
             ("0-1", "0", &[(2, 20), (3, 5)], [100, 60, 0, 0], vec!["2-3>1"]),
             ("1", "", &[(0, 1)], [9, 0, 9, 9], vec!["0>1"]),

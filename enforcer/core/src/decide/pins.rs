@@ -37,8 +37,14 @@ pub(crate) type Pins = BTreeMap<CgroupPath, Pin>;
 
 impl Pin {
     pub(crate) fn in_words(&self, cgroup: &CgroupPath) -> String {
-        let how = if self.partition { "belong to the partition of" } else { "are those of" };
-        format!("CPUs {} {how} {cgroup}", self.cpus)
+        let how = match (self.partition, self.cpus.len()) {
+            (true, 1) => "belongs to the partition of",
+            (true, _) => "belong to the partition of",
+            (false, 1) => "is that of",
+            (false, _) => "are those of",
+        };
+        let word = if self.cpus.len() == 1 { "CPU" } else { "CPUs" };
+        format!("{word} {} {how} {cgroup}", self.cpus)
     }
 }
 

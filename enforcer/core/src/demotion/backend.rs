@@ -19,8 +19,8 @@ use super::{
     target::{below, rank},
 };
 use crate::{
-    id::NodeId, parse::numa_stat::ByNode, policy::DemotionBackend, sample::NodeBytes, set::NodeSet,
-    topology::Topology,
+    id::NodeId, model::page_cache_bytes, parse::numa_stat::ByNode, policy::DemotionBackend,
+    sample::NodeBytes, set::NodeSet, topology::Topology,
 };
 
 /// Of what reclaim is asked for, one part in so many may be files that it can only drop.
@@ -173,8 +173,7 @@ pub fn slower(topology: &Topology, nodes: &NodeSet) -> NodeSet {
 /// Files on nodes below which nothing is allowed: reclaim has nowhere to take these. tmpfs is not dropped.
 fn files_at_stake(of: &Footing<'_>) -> u64 {
     let there = of.memory.iter().filter(|(node, _)| below(of.topology, **node, of.allowed).is_none());
-    let dropped = |bytes: &NodeBytes| bytes.file.saturating_sub(bytes.shmem.unwrap_or(0));
-    there.fold(0, |sum, (_, bytes)| sum.saturating_add(dropped(bytes)))
+    there.fold(0, |sum, (_, bytes)| sum.saturating_add(page_cache_bytes(bytes)))
 }
 
 /// How the memory of a workload shifted between two looks at `memory.numa_stat`.

@@ -249,6 +249,8 @@ pub fn without_hindered(findings: &mut [Finding], hindrances: &BTreeMap<CgroupPa
 }
 
 #[cfg(test)]
+mod remedy_room_tests;
+#[cfg(test)]
 mod remedy_tests;
 #[cfg(test)]
 mod tests;

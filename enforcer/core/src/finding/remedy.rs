@@ -8,20 +8,21 @@ use std::fmt::{self, Write as _};
 use super::{files::CgroupFiles, subject::Subject};
 use crate::{
     decide::Advice,
+    id::NodeId,
     set::{CpuSet, NodeSet},
     workload::{CgroupPath, Origin},
 };
 
 /// Carries out what is advised. CPUs move at once; the kernel moves the pages that a new `cpuset.mems` leaves
 /// outside (v1 has to be asked). Pages that stayed behind on other nodes follow where these are allowed once
-/// more and taken away again, because only a change moves pages; where that changes nothing, each process is
-/// told by migratepages(8).
+/// more and taken away again, because only a change moves pages; where that changes nothing, or would bring
+/// them to a node without room, each process is told by migratepages(8).
 pub(super) fn realign(subject: &Subject<'_>, advice: &Advice) -> String {
-    let (cpus, mems) = (advice.cpus.as_ref(), &advice.place.1);
+    let cpus = advice.cpus.as_ref();
     if let Origin::Process { pid, .. } = subject.workload.origin {
         let cpus = cpus.map(|cpus| format!("taskset -apc {cpus} {pid}"));
-        let swept = &advice.swept;
-        let moves = (!swept.is_empty()).then(|| format!("migratepages {pid} {swept} {}", advice.to));
+        let swept = advice.swept_first.iter().chain(&advice.swept);
+        let moves = swept.map(|(from, to)| format!("migratepages {pid} {from} {to}"));
         return cpus.into_iter().chain(moves).collect::<Vec<_>>().join(" && ");
     }
     let cgroup = &subject.workload.cgroup;
@@ -36,14 +37,15 @@ pub(super) fn realign(subject: &Subject<'_>, advice: &Advice) -> String {
         }
         _ => Some(set_cpuset(files, cgroup, cpus, mems)),
     };
-    let first = set(None, advice.allows_first.as_ref());
-    let then = set(cpus, advice.allows_first.as_ref().map(|_| mems).or(advice.mems.as_ref()));
-    let swept = (!advice.swept.is_empty()).then(|| sweep(files, cgroup, &advice.swept, &advice.to));
-    first.into_iter().chain(then).chain(swept).collect::<Vec<_>>().join(" && ")
+    let sweep = |(from, to): &(NodeSet, NodeId)| sweep(files, cgroup, from, *to);
+    let (last, first) = advice.mem_writes.split_last().unzip();
+    let first = first.into_iter().flatten().filter_map(|mems| set(None, Some(mems)));
+    let before = first.chain(advice.swept_first.iter().map(sweep));
+    before.chain(set(cpus, last)).chain(advice.swept.iter().map(sweep)).collect::<Vec<_>>().join(" && ")
 }
 
-/// Has each process of a cgroup and of those below it bring its pages from some nodes to others.
-fn sweep(files: CgroupFiles<'_>, cgroup: &CgroupPath, from: &NodeSet, to: &NodeSet) -> String {
+/// Has each process of a cgroup and of those below it bring its pages from some nodes to another one.
+fn sweep(files: CgroupFiles<'_>, cgroup: &CgroupPath, from: &NodeSet, to: NodeId) -> String {
     let folder = quote(&files.folder(cgroup));
     format!("find {folder} -name cgroup.procs -exec cat {{}} + | xargs -rI{{}} migratepages {{}} {from} {to}")
 }

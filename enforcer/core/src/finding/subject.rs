@@ -11,11 +11,11 @@ use super::{
 use crate::{
     decide::{Advice, Decision, EarlierAdvice, Inputs, Obstacle, ObstacleKind, advise, near_memory},
     id::NodeId,
-    model::{WorkloadModel, accessed_bytes},
+    model::{WorkloadModel, accessed_bytes, page_cache_bytes},
     owner::{Owner, Ownership},
     place::{Allocations, Inventory},
     policy::Policy,
-    sample::{PolicyExtent, Sample},
+    sample::{NodeBytes, PolicyExtent, Sample},
     set::NodeSet,
     topology::Locality,
     words::{self, count, size},
@@ -131,14 +131,13 @@ impl Subject<'_> {
     /// Bytes of its memory that are far from its CPUs, and the nodes they are on. CPUs without memory of
     /// their own have the nearest that the cgroups above allow.
     pub(super) fn remote_memory(&self) -> (NodeSet, u64) {
+        self.far(accessed_bytes)
+    }
+
+    /// The nodes far from its CPUs on which `count` sees any of its bytes, and how many.
+    fn far(&self, count: impl Fn(&NodeBytes) -> u64) -> (NodeSet, u64) {
         let near = near_memory(self.inputs, self.workload, &self.figures.cpu_nodes);
-        let away = self.figures.bytes_by_node.iter().flatten().filter(|(node, bytes)| {
-            accessed_bytes(bytes) > 0 && !near.contains(**node) && !self.locality.is_gpu(**node)
-        });
-        away.fold((NodeSet::new(), 0u64), |(mut nodes, total), (node, bytes)| {
-            nodes.insert(*node);
-            (nodes, total.saturating_add(accessed_bytes(bytes)))
-        })
+        self.figures.ordinary_bytes_outside(&self.inventory.machine, &near, count)
     }
 
     /// Its ordinary memory in bytes, without that on GPUs; none where it is not known.
@@ -194,7 +193,7 @@ impl Subject<'_> {
         let total = self.memory().unwrap_or(0);
         let advised = self.advice().map(|advice| advice.stays.clone());
         // Without advice it stays where it is far now, before a remedy and after it.
-        let bytes = advised.as_ref().map_or_else(|_| self.page_cache_far(), |(_, bytes)| *bytes);
+        let bytes = advised.as_ref().map_or_else(|_| self.far(page_cache_bytes).1, |(_, bytes)| *bytes);
         #[expect(clippy::cast_precision_loss, reason = "a share")]
         let stays = bytes as f64 / total.max(1) as f64;
         if stays < self.policy.thresholds.remote_residency_warning {
@@ -208,14 +207,6 @@ impl Subject<'_> {
             words::nodes(&nodes)
         );
         (severity, Err(reason))
-    }
-
-    /// Bytes of its page cache that are far from its CPUs.
-    fn page_cache_far(&self) -> u64 {
-        let near = near_memory(self.inputs, self.workload, &self.figures.cpu_nodes);
-        let bytes = self.figures.bytes_by_node.iter().flatten();
-        let far = bytes.filter(|(at, _)| !near.contains(**at) && !self.locality.is_gpu(**at));
-        far.map(|(_, bytes)| bytes.file.saturating_sub(bytes.shmem.unwrap_or(0))).fold(0, u64::saturating_add)
     }
 
     /// Why memory that is far is there, where the daemon has placed the container and it may have memory near

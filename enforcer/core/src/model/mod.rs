@@ -30,7 +30,7 @@ pub use self::{
     activity::{Activity, Rates},
     cpuset::nearest_effective,
     isolated::ThreadsOnCpu,
-    residency::accessed_bytes,
+    residency::{accessed_bytes, movable_bytes, page_cache_bytes},
 };
 use crate::{
     id::{CpuId, NodeId},
@@ -183,9 +183,25 @@ impl WorkloadModel {
 
     /// The same without what is on GPUs: for that no room is needed anywhere else.
     pub fn ordinary_bytes(&self, machine: &Topology) -> Option<u64> {
-        let gpus = machine.gpu_memory_nodes();
-        let ordinary = self.bytes_by_node.as_ref()?.iter().filter(|(node, _)| !gpus.contains(**node));
-        Some(ordinary.fold(0, |sum, (_, bytes)| sum.saturating_add(accessed_bytes(bytes))))
+        self.bytes_by_node.as_ref()?;
+        Some(self.ordinary_bytes_outside(machine, &NodeSet::new(), accessed_bytes).1)
+    }
+
+    /// Its memory on nodes outside of these, without what is on GPUs: the nodes, and the bytes that `count`
+    /// sees on them.
+    pub fn ordinary_bytes_outside(
+        &self,
+        machine: &Topology,
+        nodes: &NodeSet,
+        count: impl Fn(&NodeBytes) -> u64,
+    ) -> (NodeSet, u64) {
+        let stays = nodes.union(&machine.gpu_memory_nodes());
+        let bytes = self.bytes_by_node.iter().flatten().map(|(node, bytes)| (*node, count(bytes)));
+        let outside = bytes.filter(|(node, bytes)| !stays.contains(*node) && *bytes > 0);
+        outside.fold((NodeSet::new(), 0u64), |(mut nodes, sum), (node, bytes)| {
+            nodes.insert(node);
+            (nodes, sum.saturating_add(bytes))
+        })
     }
 }
 

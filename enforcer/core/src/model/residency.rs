@@ -14,7 +14,18 @@ pub fn accessed_bytes(bytes: &NodeBytes) -> u64 {
     bytes.anon.saturating_add(bytes.file)
 }
 
-/// The same over all nodes.
+/// Of these the bytes that a new set of memory nodes takes along: anonymous ones and shared memory.
+pub fn movable_bytes(bytes: &NodeBytes) -> u64 {
+    bytes.anon.saturating_add(bytes.shmem.unwrap_or(0))
+}
+
+/// Of these the bytes that do not follow, because they come anew where they are read again: page cache of
+/// files. Shared memory that is not told apart counts with it.
+pub fn page_cache_bytes(bytes: &NodeBytes) -> u64 {
+    bytes.file.saturating_sub(bytes.shmem.unwrap_or(0))
+}
+
+/// What it can access, over all nodes.
 pub(super) fn total(bytes: &BTreeMap<NodeId, NodeBytes>) -> u64 {
     bytes.values().fold(0, |sum, bytes| sum.saturating_add(accessed_bytes(bytes)))
 }

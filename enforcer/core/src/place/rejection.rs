@@ -129,7 +129,10 @@ impl Rejection {
 impl Shortage {
     /// `14 of 16 cpu on nodes 0-1`.
     pub(super) fn text(&self, units: &Units, unsized_nodes: &NodeSet) -> String {
-        let unit = units.get(&self.resource);
+        // An amount too small for the unit of the largest is told in its own.
+        let own =
+            |unit: SizeUnit| if unit.rounds_away(self.wanted) { SizeUnit::of(self.wanted) } else { unit };
+        let unit = units.get(&self.resource).map(own);
         let amount = |value: u64| unit.map_or_else(|| value.to_string(), |unit| unit.show(value));
         let (wanted, mut available) = (amount(self.wanted), amount(self.available));
         let memory = self.resource == MemoryResource::Memory.to_string();

@@ -28,6 +28,7 @@ use serde::{Deserialize, Serialize};
 use crate::{
     id::{Id, NodeId},
     memory_policy::{MemoryPolicy, PolicyMode},
+    page_migration::remapped,
     set::{CpuSet, IdSet, NodeSet},
     words,
     workload::CgroupPath,
@@ -93,7 +94,8 @@ impl OwnPolicy {
                 let left = self.policy.nodes.intersection(to);
                 if left.is_empty() { to.clone() } else { left }
             }
-            _ => remapped(nodes, from, to),
+            // By position (`bitmap_remap`, lib/bitmap.c).
+            _ => nodes.iter().map(|node| remapped(node, from, to)).collect(),
         }
     }
 
@@ -126,19 +128,6 @@ impl fmt::Display for OwnPolicy {
         };
         write!(f, "{mode}{flag}:{nodes}")
     }
-}
-
-/// Moves each node from its position in `from` to the same position in `to` (`bitmap_remap`, lib/bitmap.c).
-fn remapped(nodes: &NodeSet, from: &NodeSet, to: &NodeSet) -> NodeSet {
-    let (from, to): (Vec<_>, Vec<_>) = (from.iter().collect(), to.iter().collect());
-    nodes
-        .iter()
-        .map(|node| {
-            let position = from.iter().position(|other| *other == node);
-            let moved = position.and_then(|at| to.get(at.checked_rem(to.len())?));
-            moved.copied().unwrap_or(node)
-        })
-        .collect()
 }
 
 /// A thread, by what it has set itself. Of a process the policies are with its first thread.

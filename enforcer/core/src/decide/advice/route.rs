@@ -1,0 +1,206 @@
+//! The way that pages take when advice is carried out, command by command.
+//!
+//! Problem: a write of `cpuset.mems` moves pages of those nodes alone that it takes away, and all pages of
+//! such a node to one other node that its position in the set chooses ([`crate::page_migration`]): a node
+//! without room, memory of a GPU, or a node that is there for the kernel. Idea: several sequences of commands
+//! come to the same cpuset. Each is carried out on the figures, and the first that brings every page to a node
+//! near the CPUs with room for it is advised: the write alone, a larger set before it, or each process told to
+//! bring its pages from one node to one other node (migratepages(8)), and the write afterwards.
+//!
+//! Invariants: no node is sent more than it can give, nothing comes to memory of a GPU or leaves it, and what
+//! stays far from the CPUs is too little for a finding. Pages of one node are never split: a command cannot.
+//! Cost: at most four sequences for each place that is advised.
+
+use std::{cmp::Reverse, collections::BTreeMap};
+
+use super::{Asked, Obstacle, ObstacleKind, bounds};
+use crate::{id::NodeId, model::movable_bytes, page_migration::Pages, set::NodeSet, words};
+
+/// Pages that each process is told to bring from some nodes to another one.
+type Sweep = (NodeSet, NodeId);
+
+/// Where pages are to come.
+pub(super) struct Way<'a> {
+    /// Memory nodes in the end.
+    pub(super) mems: &'a NodeSet,
+    /// The nodes of these that are there for pages.
+    pub(super) to: &'a NodeSet,
+    /// The nodes of these that pages are best sent to.
+    pub(super) best: &'a NodeSet,
+    /// Nodes near the CPUs in the end: pages there are right.
+    pub(super) near: &'a NodeSet,
+    /// Memory nodes that are there for the kernel alone.
+    pub(super) for_kernel: &'a NodeSet,
+}
+
+/// What is done, in this order but for the last write, which comes after the first sweeps.
+#[derive(Debug, Default)]
+pub(super) struct Route {
+    /// Memory nodes to write.
+    pub(super) writes: Vec<NodeSet>,
+    /// Sweeps before the last write.
+    pub(super) swept_first: Vec<Sweep>,
+    /// Sweeps after it.
+    pub(super) swept: Vec<Sweep>,
+    /// Bytes that come to each node.
+    pub(super) comes: BTreeMap<NodeId, u64>,
+}
+
+/// Writes, and the nodes to sweep before the last of them and after it.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Sequence {
+    writes: Vec<NodeSet>,
+    before: NodeSet,
+    after: NodeSet,
+}
+
+impl Asked<'_> {
+    /// What brings its pages there.
+    pub(super) fn route(&self, way: &Way<'_>) -> Result<Route, Obstacle> {
+        let begins = self.pages();
+        let routes =
+            self.sequences(way).into_iter().map(|sequence| self.carried_out(&begins, way, &sequence));
+        let mut found = routes.filter(|(_, ends)| self.is_right(&begins, ends, way));
+        found.next().map(|(route, _)| route).ok_or_else(|| self.no_room(&begins, way))
+    }
+
+    /// Its pages, and what each node can give beside remedies before this one.
+    fn pages(&self) -> Pages {
+        let bytes = self.figures.bytes_by_node.iter().flatten();
+        let held = bytes.map(|(node, bytes)| (*node, movable_bytes(bytes))).collect();
+        let available = |node: NodeId| self.inputs.sample.nodes.get(&node)?.available_bytes();
+        let left = |node: NodeId| Some((node, available(node)?.saturating_sub(self.earlier.coming_to(node))));
+        let nodes = self.inputs.inventory.machine.ordinary_memory_nodes();
+        Pages { held, room: nodes.iter().filter_map(left).collect(), came: BTreeMap::new() }
+    }
+
+    /// The sequences that end with these memory nodes, the simplest first.
+    fn sequences(&self, way: &Way<'_>) -> Vec<Sequence> {
+        let from = self.held_outside(way.to);
+        let far = from.difference(way.near);
+        let changed = way.mems != self.mems;
+        let last = || if changed { vec![way.mems.clone()] } else { Vec::new() };
+        if self.is_process() {
+            return vec![Sequence { after: far, ..Sequence::default() }];
+        }
+        if !self.inputs.sample.moves_pages_by_cpuset() {
+            return vec![Sequence { writes: last(), after: far, ..Sequence::default() }];
+        }
+        // The kernel moves what is on nodes that are in force before a write and not after it
+        // (`update_nodemasks_hier`, kernel/cgroup/cpuset.c): what else is far has to be allowed first.
+        let behind = if changed { far.difference(self.mems) } else { far };
+        let behind = behind.difference(way.mems);
+        let above = bounds(self.inputs, self.workload).and_then(|bounds| bounds.mems);
+        let may_be_allowed = above.is_some_and(|above| behind.is_subset(&above));
+        // Pages on nodes that are there for the kernel stay allowed, and a write may bring others there.
+        let kept = || if from.is_empty() { NodeSet::new() } else { way.for_kernel.clone() };
+        let (allowed, after) =
+            if may_be_allowed { (behind.clone(), kept()) } else { (NodeSet::new(), behind.union(&kept())) };
+        let wider = way.mems.union(self.mems).union(&allowed);
+        let by_way_of = |wider: NodeSet| {
+            if wider == *self.mems || wider == *way.mems { last() } else { vec![wider, way.mems.clone()] }
+        };
+        let direct = if allowed.is_empty() { last() } else { by_way_of(wider.clone()) };
+        let mut sequences = vec![
+            Sequence { writes: direct, after: after.clone(), ..Sequence::default() },
+            Sequence { writes: by_way_of(wider), after, ..Sequence::default() },
+            Sequence { writes: last(), before: from.clone(), ..Sequence::default() },
+            Sequence { writes: by_way_of(way.mems.union(self.mems)), before: from, ..Sequence::default() },
+        ];
+        sequences.dedup();
+        sequences
+    }
+
+    /// What a sequence does, and where the pages are in the end.
+    fn carried_out(&self, begins: &Pages, way: &Way<'_>, sequence: &Sequence) -> (Route, Pages) {
+        let mut pages = begins.clone();
+        let moves = self.inputs.sample.moves_pages_by_cpuset();
+        let mut has = self.mems;
+        let (last, first) = sequence.writes.split_last().unzip();
+        for mems in first.into_iter().flatten() {
+            if moves {
+                pages.migrate(has, mems);
+            }
+            has = mems;
+        }
+        let swept_first = swept(&mut pages, &sequence.before, way.best);
+        if let Some(mems) = last.filter(|_| moves) {
+            pages.migrate(has, mems);
+        }
+        let swept = swept(&mut pages, &sequence.after, way.best);
+        let comes = pages.came.iter().filter(|(node, _)| way.mems.contains(**node));
+        let comes = comes.map(|(node, bytes)| (*node, *bytes)).collect();
+        (Route { writes: sequence.writes.clone(), swept_first, swept, comes }, pages)
+    }
+
+    /// Are its pages near its CPUs, but for what is no finding, and those of GPUs where they were?
+    fn is_right(&self, begins: &Pages, ends: &Pages, way: &Way<'_>) -> bool {
+        let gpus = self.inputs.inventory.machine.gpu_memory_nodes();
+        let held = |pages: &Pages, node: NodeId| pages.held.get(&node).copied().unwrap_or(0);
+        let right = way.near.union(way.best).union(&gpus);
+        let far = ends.held.iter().filter(|(node, _)| !right.contains(**node));
+        let far = far.fold(0u64, |sum, (_, bytes)| sum.saturating_add(*bytes));
+        self.is_negligible(far) && gpus.iter().all(|node| held(begins, node) == held(ends, node))
+    }
+
+    /// Says which nodes would have to have room.
+    fn no_room(&self, begins: &Pages, way: &Way<'_>) -> Obstacle {
+        let from = self.held_outside(way.to);
+        let held: BTreeMap<NodeId, u64> = begins
+            .held
+            .iter()
+            .filter(|(node, _)| from.contains(**node))
+            .map(|(node, bytes)| (*node, *bytes))
+            .collect();
+        let comes = held.values().fold(0u64, |sum, bytes| sum.saturating_add(*bytes));
+        let give = |node: NodeId| {
+            let has = begins
+                .room
+                .get(&node)
+                .map_or_else(|| "an unknown amount".to_owned(), |has| words::size(*has));
+            let earlier =
+                self.earlier.in_words(node).map_or_else(String::new, |earlier| format!(" beside {earlier}"));
+            format!("{has}{earlier}")
+        };
+        let reason = match way.best.first().filter(|_| way.best.len() == 1) {
+            Some(node) => {
+                format!(
+                    "{} would have to come to node {node}, which can give {}",
+                    words::size(comes),
+                    give(node)
+                )
+            }
+            None => {
+                let gives = way.best.iter().map(|node| format!("node {node} can give {}", give(node)));
+                format!(
+                    "{} on {} would have to come to {}, and the pages of a node go to one other node: {}",
+                    words::size(comes),
+                    words::nodes(&from),
+                    words::nodes(way.best),
+                    gives.collect::<Vec<_>>().join(", ")
+                )
+            }
+        };
+        Obstacle::new(ObstacleKind::NoRoom, reason)
+    }
+}
+
+/// Brings the pages of these nodes to the best ones, the largest amount first and each amount to the node with
+/// most room; an amount without room on any of them stays.
+fn swept(pages: &mut Pages, from: &NodeSet, best: &NodeSet) -> Vec<Sweep> {
+    let held = |pages: &Pages, node: NodeId| pages.held.get(&node).copied().unwrap_or(0);
+    let mut sources: Vec<(u64, NodeId)> =
+        from.iter().filter(|node| !best.contains(*node)).map(|node| (held(pages, node), node)).collect();
+    sources.retain(|(bytes, _)| *bytes > 0);
+    sources.sort_by_key(|(bytes, node)| (Reverse(*bytes), *node));
+    let mut sweeps = BTreeMap::<NodeId, NodeSet>::new();
+    for (bytes, node) in sources {
+        let room = |target: &NodeId| pages.room.get(target).copied().unwrap_or(u64::MAX);
+        let roomiest = best.iter().max_by_key(|target| (room(target), Reverse(*target)));
+        if let Some(target) = roomiest.filter(|target| room(target) >= bytes) {
+            pages.migrate(&NodeSet::from_iter([node]), &NodeSet::from_iter([target]));
+            sweeps.entry(target).or_default().insert(node);
+        }
+    }
+    sweeps.into_iter().map(|(target, from)| (from, target)).collect()
+}

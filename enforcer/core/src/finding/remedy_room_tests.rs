@@ -1,0 +1,121 @@
+//! Advice whose pages come to several nodes: each goes to one that has room, because the kernel gives the pages
+//! of a node one target and asks for no other one.
+
+use super::{
+    remedy_tests::{carried_out, mems, with_available, worst},
+    *,
+};
+use crate::{
+    id::NodeId,
+    scene::Scene,
+    topology::{MemoryKind, synth::Machine},
+};
+
+/// CPUs 0-3 on node 0 and 4-7 on node 1; memory-only nodes 2 and 3 are beside node 0. Nodes 0, 2 and 3 can give
+/// so many MiB, node 1 nothing. CPUs 4-7 are those of /other.
+fn beside(free: [u64; 3]) -> Scene {
+    let slow = |machine: Machine, node| machine.memory_only(NodeId(node), 64, MemoryKind::Cxl, NodeId(0));
+    let machine = slow(slow(Machine::new().sockets(2).threads(1), 2), 3).build();
+    let scene = [(0, free[0]), (1, 0), (2, free[1]), (3, free[2])]
+        .into_iter()
+        .fold(Scene::new(machine), |scene, (node, mebibytes)| with_available(scene, node, mebibytes));
+    scene.workload("/other", "4-7", "1")
+}
+
+/// What has each process of a cgroup bring its pages.
+fn swept(path: &str, from: &str, to: &str) -> String {
+    format!(
+        "find /sys/fs/cgroup{path} -name cgroup.procs -exec cat {{}} + | xargs -rI{{}} migratepages {{}} {from} {to}"
+    )
+}
+
+#[test]
+fn pages_are_sent_to_the_node_beside_the_cpus_that_has_room_for_them() {
+    let on = |free, now: &str, held: &[(u32, u64, u64)]| {
+        beside(free).workload("/db", "0-3", now).memory("/db", held)
+    };
+    let far = &[(1, 12_000, 0)][..];
+    for (scene, expected) in [
+        // By its position the kernel sends node 1 to node 0, which has no room; a larger set before it sends it
+        // to node 2, whose room is enough.
+        (on([3000, 20_000, 0], "1", far), vec![mems("/db", "0-2"), mems("/db", "0,2")]),
+        // Node 0 has room: the write alone.
+        (on([20_000, 3000, 3000], "1", far), vec![mems("/db", "0")]),
+        // No set sends it to node 3.
+        (on([3000, 3000, 20_000], "1", far), vec![swept("/db", "1", "3"), mems("/db", "0,2-3")]),
+        // Two of the nodes have room for all of it together, and none of these for what one node holds.
+        (on([7000, 7000, 13_000], "1", far), vec![]),
+        // Its memory nodes are right, and its pages stayed behind.
+        (on([3000, 3000, 20_000], "0,2-3", far), vec![]),
+        (on([3000, 12_000, 3000], "0,2-3", far), vec![]),
+    ] {
+        let finding = worst(&scene, "/db");
+        if !expected.is_empty() {
+            assert_eq!(finding.remedy, Some(expected.join(" && ")));
+        }
+        let after = carried_out(&scene, &finding);
+        let left = after.findings().into_iter().filter(|one| one.object.as_str() == "/db");
+        assert_eq!(left.collect::<Vec<_>>(), [], "{finding:?}");
+    }
+}
+
+#[test]
+fn pages_that_no_write_sends_to_the_node_with_room_are_brought_by_their_processes() {
+    // CPUs 4-7 are on node 1, which is nearly full, and node 2 beside it has room. Whatever is written before,
+    // the kernel sends node 0 to node 1.
+    let machine = Machine::new().sockets(2).threads(1).memory_only(NodeId(2), 64, MemoryKind::Cxl, NodeId(1));
+    let scene = with_available(with_available(Scene::new(machine.build()), 0, 0), 1, 3000);
+    let scene = with_available(scene, 2, 20_000).workload("/other", "0-3", "0");
+    let scene = scene.workload("/db", "4-7", "0").memory("/db", &[(0, 12_000, 0)]);
+    let finding = worst(&scene, "/db");
+    assert_eq!(finding.remedy, Some(format!("{} && {}", swept("/db", "0", "2"), mems("/db", "1-2"))));
+    let after = carried_out(&scene, &finding);
+    assert!(after.findings().iter().all(|one| one.object.as_str() != "/db"));
+    let (_, writes) = scene.findings_and_writes();
+    assert_eq!(writes[&CgroupPath::new("/db")].moves, [("0".parse().unwrap(), NodeId(2))]);
+}
+
+#[test]
+fn pages_that_no_node_beside_the_cpus_can_take_whole_are_an_obstacle_that_names_the_nodes() {
+    // 12 GiB would fit on the nodes together, and on none of them.
+    let scene = beside([5000, 8000, 4000]).workload("/db", "0-3", "1").memory("/db", &[(1, 12_000, 0)]);
+    let finding = worst(&scene, "/db");
+    assert_eq!(finding.remedy, None, "{finding:?}");
+    let obstacle = finding.obstacle.unwrap();
+    for part in ["nodes 0,2-3", "the pages of a node go to one other node", "node 2 can give 8000 MiB"] {
+        assert!(obstacle.contains(part), "{part}: {obstacle}");
+    }
+    // What comes from several nodes goes to several.
+    let scene = beside([2000, 8000, 4000]).workload("/db", "0-3", "0-3");
+    let scene = with_available(scene, 1, 0).memory("/db", &[(1, 7000, 0), (0, 500, 0)]);
+    let finding = worst(&scene, "/db");
+    let after = carried_out(&scene, &finding);
+    assert!(after.findings().iter().all(|one| one.object.as_str() != "/db"), "{finding:?}");
+}
+
+#[test]
+fn a_later_remedy_reckons_with_the_one_node_that_pages_of_an_earlier_one_go_to() {
+    // Each needs one of nodes 2 and 3 for itself.
+    let scene = beside([100, 10_000, 10_000]).workload("/a", "0-1", "1").workload("/b", "2-3", "1");
+    let scene = scene.memory("/a", &[(1, 9000, 0)]).memory("/b", &[(1, 9000, 0)]);
+    let after =
+        ["/a", "/b"].iter().fold(scene.clone(), |after, path| carried_out(&after, &worst(&scene, path)));
+    let far =
+        |path: &str| after.now.cgroups[&CgroupPath::new(path)].memory_by_node.as_ref().unwrap()[&NodeId(1)];
+    assert_eq!((far("/a").anon, far("/b").anon), (0, 0), "{:?}", scene.findings());
+}
+
+#[test]
+fn too_little_for_a_finding_keeps_no_remedy_away() {
+    // Node 1 is full, and what /a has of node 0 is less than is judged: that it may use node 1 costs nothing.
+    let scene = with_available(Scene::new(Machine::new().sockets(2).threads(1).build()), 1, 0);
+    let scene = scene.workload("/pinned", "6", "1").workload("/other", "0-3", "0");
+    let scene = scene.workload("/a", "4-5", "0").memory("/a", &[(0, 1, 0)]);
+    assert_eq!(worst(&scene, "/a").remedy, Some(mems("/a", "1")));
+    // The control: with more there is no room for it.
+    let full = worst(&scene.memory("/a", &[(0, 600, 0)]), "/a");
+    assert_eq!(full.remedy, None);
+    let obstacle = full.obstacle.unwrap();
+    assert!(!obstacle.contains("/pinned"), "its CPU is in the way of nothing: {obstacle}");
+    assert_eq!(obstacle.matches("/other").count(), 1, "{obstacle}");
+}
