@@ -1,8 +1,9 @@
-//! Advice knows where the kernel brings pages: a write of `cpuset.mems` sends all pages of a node to one other
-//! node by its position, and asks neither whether there is room nor whether another allowed node has it.
+//! Advice knows where the kernel brings pages: a write of `cpuset.mems` sends all pages of a node to one
+//! other node by its position, and asks neither whether there is room nor whether another allowed node
+//! has it.
 //!
-//! A workload has its CPUs on a node that is nearly full, slow memory with much room beside them, and its pages
-//! on the other socket. The control is its twin, to which the kernel's own choice happens.
+//! A workload has its CPUs on a node that is nearly full, slow memory with much room beside them, and its
+//! pages on the other socket. The control is its twin, to which the kernel's own choice happens.
 
 use std::time::Duration;
 

@@ -5,10 +5,10 @@
 //! audit is a sequence. What a workload is advised to take is noted, and the advice for each later workload
 //! reckons with it, as if it had been carried out.
 //!
-//! Invariants: CPUs and memory that a remedy would free are promised to no later one, so that the remedies
-//! may be carried out in any order, or in part. What the daemon would bring to several nodes counts on each of
-//! them, because it goes by the room of that moment. Of two cgroups of which one is in the other, at most one has a remedy.
-//! Cost: each workload walks the remedies before it.
+//! Invariants: CPUs and memory that a remedy would free are promised to no later one, so that the
+//! remedies may be carried out in any order, or in part. What the daemon would bring to several nodes
+//! counts on each of them, because it goes by the room of that moment. Of two cgroups of which one is in
+//! the other, at most one has a remedy. Cost: each workload walks the remedies before it.
 
 use std::collections::BTreeMap;
 

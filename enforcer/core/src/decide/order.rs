@@ -104,10 +104,10 @@ impl Change<'_> {
         self.goal.cpuset.mems.as_ref().unwrap_or(self.mems)
     }
 
-    /// Where the pages of these nodes go, with so many bytes on each: the largest amount first, each to the node
-    /// of the goal with most room left, and as much of it as that node has room for. What is left goes to the
-    /// next one. What has no room on any of them goes to the roomiest one all the same, because the kernel
-    /// moves it with the last write in any case, and its choice knows nothing of room.
+    /// Where the pages of these nodes go, with so many bytes on each: the largest amount first, each to
+    /// the node of the goal with most room left, and as much of it as that node has room for. What is
+    /// left goes to the next one. What has no room on any of them goes to the roomiest one all the same,
+    /// because the kernel moves it with the last write in any case, and its choice knows nothing of room.
     fn spread(&self, from: &BTreeMap<NodeId, u64>) -> Vec<Spread> {
         let goal = self.goal_mems().difference(&self.goal.gpus);
         let own = goal.difference(&self.goal.added);

@@ -1,5 +1,5 @@
-//! Advice whose pages come to several nodes: each goes to one that has room, because the kernel gives the pages
-//! of a node one target and asks for no other one.
+//! Advice whose pages come to several nodes: each goes to one that has room, because the kernel gives the
+//! pages of a node one target and asks for no other one.
 
 use super::{
     remedy_tests::{carried_out, mems, with_available, worst},
@@ -11,8 +11,8 @@ use crate::{
     topology::{MemoryKind, synth::Machine},
 };
 
-/// CPUs 0-3 on node 0 and 4-7 on node 1; memory-only nodes 2 and 3 are beside node 0. Nodes 0, 2 and 3 can give
-/// so many MiB, node 1 nothing. CPUs 4-7 are those of /other.
+/// CPUs 0-3 on node 0 and 4-7 on node 1; memory-only nodes 2 and 3 are beside node 0. Nodes 0, 2 and 3
+/// can give so many MiB, node 1 nothing. CPUs 4-7 are those of /other.
 fn beside(free: [u64; 3]) -> Scene {
     let slow = |machine: Machine, node| machine.memory_only(NodeId(node), 64, MemoryKind::Cxl, NodeId(0));
     let machine = slow(slow(Machine::new().sockets(2).threads(1), 2), 3).build();
@@ -36,8 +36,8 @@ fn pages_are_sent_to_the_node_beside_the_cpus_that_has_room_for_them() {
     };
     let far = &[(1, 12_000, 0)][..];
     for (scene, expected) in [
-        // By its position the kernel sends node 1 to node 0, which has no room; a larger set before it sends it
-        // to node 2, whose room is enough.
+        // By its position the kernel sends node 1 to node 0, which has no room; a larger set before it
+        // sends it to node 2, whose room is enough.
         (on([3000, 20_000, 0], "1", far), vec![mems("/db", "0-2"), mems("/db", "0,2")]),
         // Node 0 has room: the write alone.
         (on([20_000, 3000, 3000], "1", far), vec![mems("/db", "0")]),
@@ -61,8 +61,8 @@ fn pages_are_sent_to_the_node_beside_the_cpus_that_has_room_for_them() {
 
 #[test]
 fn pages_that_no_write_sends_to_the_node_with_room_are_brought_by_their_processes() {
-    // CPUs 4-7 are on node 1, which is nearly full, and node 2 beside it has room. Whatever is written before,
-    // the kernel sends node 0 to node 1.
+    // CPUs 4-7 are on node 1, which is nearly full, and node 2 beside it has room. Whatever is written
+    // before, the kernel sends node 0 to node 1.
     let machine = Machine::new().sockets(2).threads(1).memory_only(NodeId(2), 64, MemoryKind::Cxl, NodeId(1));
     let scene = with_available(with_available(Scene::new(machine.build()), 0, 0), 1, 3000);
     let scene = with_available(scene, 2, 20_000).workload("/other", "0-3", "0");

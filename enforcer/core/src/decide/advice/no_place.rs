@@ -1,11 +1,11 @@
 //! What is in the way where no node has a place for a workload, in words.
 //!
-//! Problem: the refusal of a placement says what was short and what took it; the cgroups above, pins of other
-//! cgroups and earlier remedies may be the reason as well, and may be none. Idea: what would hold the workload
-//! if no CPU were taken says whose CPUs are in the way.
+//! Problem: the refusal of a placement says what was short and what took it; the cgroups above, pins of
+//! other cgroups and earlier remedies may be the reason as well, and may be none. Idea: what would hold
+//! the workload if no CPU were taken says whose CPUs are in the way.
 //!
-//! Invariants: a cgroup is named once, and one whose CPUs would be of no use is not named. Cost: one placement
-//! for each node with CPUs, and only where there is no place.
+//! Invariants: a cgroup is named once, and one whose CPUs would be of no use is not named. Cost: one
+//! placement for each node with CPUs, and only where there is no place.
 
 use std::collections::BTreeMap;
 

@@ -1,11 +1,12 @@
 //! The way that pages take when advice is carried out, command by command.
 //!
-//! Problem: a write of `cpuset.mems` moves pages of those nodes alone that it takes away, and all pages of
-//! such a node to one other node that its position in the set chooses ([`crate::page_migration`]): a node
-//! without room, memory of a GPU, or a node that is there for the kernel. Idea: several sequences of commands
-//! come to the same cpuset. Each is carried out on the figures, and the first that brings every page to a node
-//! near the CPUs with room for it is advised: the write alone, a larger set before it, or each process told to
-//! bring its pages from one node to one other node (migratepages(8)), and the write afterwards.
+//! Problem: a write of `cpuset.mems` moves pages of those nodes alone that it takes away, and all pages
+//! of such a node to one other node that its position in the set chooses ([`crate::page_migration`]): a
+//! node without room, memory of a GPU, or a node that is there for the kernel. Idea: several sequences of
+//! commands come to the same cpuset. Each is carried out on the figures, and the first that brings every
+//! page to a node near the CPUs with room for it is advised: the write alone, a larger set before it, or
+//! each process told to bring its pages from one node to one other node (migratepages(8)), and the write
+//! afterwards.
 //!
 //! Invariants: no node is sent more than it can give, nothing comes to memory of a GPU or leaves it, and what
 //! stays far from the CPUs is too little for a finding. Pages of one node are never split: a command cannot.
@@ -185,8 +186,8 @@ impl Asked<'_> {
     }
 }
 
-/// Brings the pages of these nodes to the best ones, the largest amount first and each amount to the node with
-/// most room; an amount without room on any of them stays.
+/// Brings the pages of these nodes to the best ones, the largest amount first and each amount to the node
+/// with most room; an amount without room on any of them stays.
 fn swept(pages: &mut Pages, from: &NodeSet, best: &NodeSet) -> Vec<Sweep> {
     let held = |pages: &Pages, node: NodeId| pages.held.get(&node).copied().unwrap_or(0);
     let mut sources: Vec<(u64, NodeId)> =
