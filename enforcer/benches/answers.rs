@@ -13,20 +13,18 @@ use std::{
 };
 
 use anyhow::{Context as _, Result, ensure};
-use enforcer::{
-    discover::nri::{
-        Answer, Call, Reply, RuntimeVersion, Subject,
-        api::{
-            Container, LinuxContainer, LinuxCpu, LinuxMemory, LinuxPodSandbox, LinuxResources, OptionalInt,
-            OptionalUint, PodSandbox,
-        },
-    },
-    engine::{Exposure, Gate, Placed, answer_calls},
-};
+use enforcer::engine::{Exposure, Gate, Placed, answer_calls};
 use enforcer_core::{
     place::Inventory,
     policy::{Policy, placement::PlacementSettings},
     topology::synth::Machine,
+};
+use enforcer_runtime::nri::{
+    Answer, Call, Reply, RuntimeVersion, Subject,
+    api::{
+        Container, LinuxContainer, LinuxCpu, LinuxMemory, LinuxPodSandbox, LinuxResources, OptionalInt,
+        OptionalUint, PodSandbox,
+    },
 };
 use tokio::sync::mpsc;
 

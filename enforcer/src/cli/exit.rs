@@ -14,8 +14,9 @@ use clap::error::ErrorKind;
 use thiserror::Error;
 
 use super::client::NoDaemon;
-use crate::{config::ConfigError, discover::manifest::source::InputError};
+use crate::config::ConfigError;
 use enforcer_report::text;
+use enforcer_runtime::manifest::source::InputError;
 
 /// How a command ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -16,8 +16,8 @@ use enforcer_core::{
 };
 
 use super::{Exit, UsageError, args, config_file, exit::of_input, machine, terminal};
-use crate::discover::manifest::{Steps, read_devices, read_steps};
 use enforcer_report::{json, plan_table};
+use enforcer_runtime::manifest::{Steps, read_devices, read_steps};
 
 /// What is tried, and where.
 pub(super) struct Options {

@@ -22,7 +22,6 @@ use super::progress;
 use crate::{
     discover::{
         host_facts::{read_host, read_host_without_cgroups},
-        kubelet,
         sandboxes::take_sandboxes,
         units::{read_units, units_of},
         workloads::{UserProcesses, read_workloads},
@@ -31,6 +30,7 @@ use crate::{
 };
 use enforcer_act::units::recorded_settings;
 use enforcer_host::{HostRoot, cgroup::CgroupLayout};
+use enforcer_runtime::kubelet;
 
 /// What discover and observe have to say about a machine, as far as they could look.
 pub(super) struct Seen {

@@ -9,13 +9,13 @@ use enforcer_core::{
     workload::{CgroupPath, Origin, identify},
 };
 
-use crate::discover::kubelet;
 use enforcer_act::{
     Journal,
     cpuset::CpusetFile,
     journal::{Entry, EntryKey, JournalError},
     restore::RestoreReport,
 };
+use enforcer_runtime::kubelet;
 
 /// Asks the kubelet, where there is anything of its containers to put back. Its state that cannot be read
 /// is named.

@@ -4,10 +4,6 @@
 //! stages exchange. They must never write, and never import another stage.
 
 pub mod host_facts;
-pub mod kubelet;
-pub mod manifest;
-pub mod nri;
-mod protobuf;
 pub mod sandboxes;
 pub mod topology;
 pub mod units;

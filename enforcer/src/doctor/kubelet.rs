@@ -2,8 +2,8 @@
 
 use enforcer_core::policy::KubeletSettings;
 
-use crate::discover::kubelet::{Seen, look};
 use enforcer_report::checks::Check;
+use enforcer_runtime::kubelet::{Seen, look};
 
 /// Where there is no kubelet, one line says so.
 pub(super) fn checks(settings: &KubeletSettings) -> Vec<Check> {

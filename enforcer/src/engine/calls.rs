@@ -33,12 +33,12 @@ use super::{
     gate::Gate,
     placed::{Noting, Placed, State},
 };
-use crate::discover::nri::{
+use enforcer_report::runtime::RuntimeLink;
+use enforcer_runtime::nri::{
     Answer, Call, Reply, RuntimeVersion, Subject,
     api::{Container, LinuxResources, Mount, PodSandbox},
     marks::known,
 };
-use enforcer_report::runtime::RuntimeLink;
 
 mod messages;
 mod running;

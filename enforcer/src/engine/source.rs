@@ -23,7 +23,6 @@ use thiserror::Error;
 use crate::{
     discover::{
         host_facts::read_host,
-        kubelet::watch::Watch,
         topology::read_topology,
         units::{read_units, units_of},
         workloads::{UserProcesses, read_workloads},
@@ -35,6 +34,7 @@ use enforcer_act::{
     self_placed::{self, Depth},
 };
 use enforcer_host::{HostRoot, cgroup::CgroupLayout, read_text};
+use enforcer_runtime::kubelet::watch::Watch;
 
 /// What one look gives: workloads, what could not be seen of them, and the sample.
 pub(super) type Seen = (Vec<Workload>, Vec<Degraded>, Sample);

@@ -32,10 +32,6 @@ use super::{
 };
 use crate::{
     config::Configured,
-    discover::{
-        kubelet::watch::Watch,
-        nri::{self, PluginName},
-    },
     engine::{
         BrakeParts, Engine, Exposure, Gate, LiveSource, Placed, ReliefSenses, Senses, Source as _, Widening,
         answer_calls, demote,
@@ -65,6 +61,10 @@ use enforcer_kernel::{
     privileges::{self, Duties},
 };
 use enforcer_report::status::Paused;
+use enforcer_runtime::{
+    kubelet::watch::Watch,
+    nri::{self, PluginName},
+};
 
 /// Calls of a runtime that wait to be decided: it asks for one at a time, and tells the rest.
 const CALLS: usize = 256;
@@ -122,7 +122,8 @@ impl Daemon {
             engine.add_degraded(one);
         }
         if !options.once {
-            kubelet.keep_up(policy.kubelet.clone()).map_err(failed("watching the kubelet"))?;
+            let kept = kubelet.keep_up(policy.kubelet.clone());
+            threads::spawn(Role::Kubelet, kept).map_err(failed("watching the kubelet"))?;
         }
         if policy.mode == Mode::Enforce && !options.once {
             widen_memory(&mut engine, host, &layout, &policy.state_dir);

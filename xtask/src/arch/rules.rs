@@ -39,18 +39,9 @@ const OWNERS: [(&str, &[&str]); 15] = [
     ("axum", &["enforcer/src/serve"]),
     ("ratatui", &["enforcer/report/", "enforcer/src/cli/top/"]),
     ("miniz_oxide", &["enforcer/src/record/"]),
-    ("serde_saphyr", &["enforcer/src/discover/manifest/", "enforcer/tests/"]),
-    ("tonic", &["enforcer/src/discover/kubelet/", "tests/src/cri/"]),
-    (
-        "prost",
-        &[
-            "enforcer/src/discover/kubelet/",
-            "enforcer/src/discover/nri/",
-            "enforcer/src/discover/protobuf.rs",
-            "tests/src/cri/",
-            "tests/src/unsolicited.rs",
-        ],
-    ),
+    ("serde_saphyr", &["enforcer/runtime/src/manifest/", "enforcer/tests/"]),
+    ("tonic", &["enforcer/runtime/src/kubelet/", "tests/src/cri/"]),
+    ("prost", &["enforcer/runtime/", "tests/src/cri/", "tests/src/unsolicited.rs"]),
     ("libc", &["enforcer/kernel/", "tests/src/", "enforcer/tests/"]),
 ];
 
@@ -227,11 +218,11 @@ mod tests {
     #[test]
     fn each_rule_finds_its_violation() {
         for (path, text, rule) in [
-            ("enforcer/src/observe/node.rs", "use crate::discover::nri;", "stages-are-strangers"),
+            ("enforcer/src/observe/node.rs", "use crate::discover::topology;", "stages-are-strangers"),
             ("enforcer/src/discover/table.rs", "fn f() { crate::cli::run() }", "stages-are-strangers"),
             (
                 "enforcer/src/observe/node.rs",
-                "use crate::{\n    host,\n    discover::{\n        nri,\n    },\n};",
+                "use crate::{\n    host,\n    discover::{\n        topology,\n    },\n};",
                 "stages-are-strangers",
             ),
             (
@@ -272,7 +263,7 @@ mod tests {
     #[test]
     fn what_is_allowed_is_not_reported() {
         for (path, text) in [
-            ("enforcer/src/engine.rs", "use crate::{observe::Sampler, discover::nri};"),
+            ("enforcer/src/engine.rs", "use crate::{observe::Sampler, discover::topology};"),
             ("enforcer/report/src/metrics.rs", "use prometheus::Registry;"),
             ("enforcer/report/src/metrics.rs", "let x = my_prometheus::Registry;"),
             ("enforcer/kernel/src/bpf/attach.rs", "use aya::Ebpf;"),

@@ -24,7 +24,6 @@ use rustix::time::{ClockId, clock_gettime};
 
 use super::super::client::{self, NoDaemon};
 use crate::{
-    discover::kubelet::watch::Watch,
     engine::{Engine, LiveSource, Source as _, top_report},
     observe::SamplerOptions,
     serve::api,
@@ -33,6 +32,7 @@ use enforcer_act::units::recorded_settings;
 use enforcer_host::{HostRoot, cgroup::CgroupLayout};
 use enforcer_kernel::clock;
 use enforcer_report::top::{Event, Feed, TopReport};
+use enforcer_runtime::kubelet::watch::Watch;
 
 /// A look may take one part of this many of the time until the next one.
 const PARTS: u32 = 50;

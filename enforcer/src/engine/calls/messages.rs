@@ -10,7 +10,7 @@ use enforcer_core::{
     place::{Announced, Cpuset},
 };
 
-use crate::discover::nri::{
+use enforcer_runtime::nri::{
     api::{
         Container, ContainerUpdate, LinuxCpu, LinuxResources, LinuxUpdate, Mount, OptionalUint, PodSandbox,
     },

@@ -34,17 +34,14 @@ mod source;
 mod wishes;
 
 use super::{messages::STOPPED, *};
-use crate::{
-    discover::nri::{
-        RuntimeVersion,
-        api::{
-            ContainerUpdate, LinuxContainer, LinuxCpu, LinuxMemory, LinuxPodSandbox, OptionalInt,
-            OptionalUint,
-        },
-    },
-    engine::Others,
-};
+use crate::engine::Others;
 use enforcer_act::{Actuator as _, cpuset::CpusetTree, fixture::Fixture, journal::MakingRecord};
+use enforcer_runtime::nri::{
+    RuntimeVersion,
+    api::{
+        ContainerUpdate, LinuxContainer, LinuxCpu, LinuxMemory, LinuxPodSandbox, OptionalInt, OptionalUint,
+    },
+};
 
 fn placed(place: bool) -> Placed {
     let mut policy = Policy::default();

@@ -9,7 +9,7 @@
 use enforcer_core::workload::{CgroupPath, Origin, Workload, printable};
 
 use super::{NAME_LIMIT, Placed, State};
-use crate::discover::nri::api::PodSandbox;
+use enforcer_runtime::nri::api::PodSandbox;
 
 impl State {
     /// A runtime tells of a pod.

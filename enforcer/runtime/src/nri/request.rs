@@ -19,7 +19,7 @@ use super::{
     api::{Container, LinuxResources, PodSandbox},
     marks::labels,
 };
-use crate::discover::manifest::annotation_documents;
+use crate::manifest::annotation_documents;
 
 /// Sizes of huge pages that a container is asked about; architectures have no more than half as many.
 const MOST_PAGE_SIZES: usize = 16;
@@ -193,7 +193,7 @@ mod tests {
     use enforcer_core::place::foreign::MOST_ANNOTATIONS;
 
     use super::*;
-    use crate::discover::nri::api::{
+    use crate::nri::api::{
         HugepageLimit, LinuxContainer, LinuxCpu, LinuxMemory, LinuxPodSandbox, OptionalInt, OptionalUint,
     };
 

@@ -4,7 +4,7 @@ use prost::Message as _;
 use tokio::{io::DuplexStream, sync::mpsc::Receiver, task::JoinHandle};
 
 use super::*;
-use crate::discover::nri::{
+use crate::nri::{
     TooLate,
     api::{ContainerUpdate, LinuxCpu, LinuxResources, LinuxUpdate},
 };

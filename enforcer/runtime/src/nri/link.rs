@@ -33,7 +33,7 @@ use super::{
     },
     wire::{Connection, Decoder, Kind, Message, WireError},
 };
-use crate::discover::protobuf::occurrences;
+use crate::protobuf::occurrences;
 
 /// How long runtimes wait for the answer to a call if they do not say: that is their default
 /// (`DefaultPluginRequestTimeout` of NRI). Then they throw the plugin out.

@@ -33,7 +33,7 @@ use tonic::{
 };
 
 use super::{memory_state::MOST_NODES, state::MOST_CLAIMS};
-use crate::discover::protobuf::{Malformed, numbers, occurrences};
+use crate::protobuf::{Malformed, numbers, occurrences};
 
 /// Longest time of a look: a kubelet answers from memory.
 const WITHIN: Duration = Duration::from_secs(3);

@@ -5,7 +5,6 @@
 //! a kubelet at least every [`ASK`]. Whoever wants to know takes the latest look and waits for nothing.
 
 use std::{
-    io,
     os::unix::fs::MetadataExt,
     path::Path,
     sync::{Arc, Mutex, PoisonError, Weak},
@@ -16,7 +15,6 @@ use std::{
 use enforcer_core::policy::KubeletSettings;
 
 use super::{CPU_STATE, MEMORY_STATE, PROC, Seen, look, root};
-use crate::threads::{self, Role};
 
 /// Time between two looks at whether the files have changed: one `stat` each.
 const LOOK: Duration = Duration::from_millis(500);
@@ -37,14 +35,15 @@ impl Watch {
         Self(Arc::new(Mutex::new(Arc::new(look(settings)))))
     }
 
-    /// Goes on looking on a thread, until nobody can ask for the latest any longer.
-    pub fn keep_up(&self, settings: KubeletSettings) -> io::Result<()> {
-        if !settings.enabled {
-            return Ok(());
-        }
+    /// Goes on looking until the last clone of the watch is gone: work for a thread of its own. It ends at
+    /// once where the settings say so.
+    pub fn keep_up(&self, settings: KubeletSettings) -> impl FnOnce() + Send + 'static {
         let latest = Arc::downgrade(&self.0);
-        threads::spawn(Role::Kubelet, move || follow(&latest, &settings))?;
-        Ok(())
+        move || {
+            if settings.enabled {
+                follow(&latest, &settings);
+            }
+        }
     }
 
     /// What was seen last.

@@ -214,7 +214,7 @@ impl Reply {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::discover::nri::api::{LinuxContainer, LinuxPodSandbox};
+    use crate::nri::api::{LinuxContainer, LinuxPodSandbox};
 
     #[test]
     fn names_are_cut_that_nobody_could_have_given() {
