@@ -71,6 +71,17 @@ pub struct Effect {
     pub next: Next,
 }
 
+/// What was found of a cgroup whose threads were pinned.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct SeenPins {
+    /// What `cpuset.cpus` holds; nothing where it has what the cgroup above it has.
+    pub cpus: CpuSet,
+    /// Threads that had all that they had pinned themselves to when they were looked at.
+    pub whole: Vec<CgroupThreads>,
+    /// Threads that have not, because their cgroup does not have these CPUs: one phrase each.
+    pub unkept: Vec<String>,
+}
+
 /// Carries out steps.
 pub trait Actuator {
     /// A plan begins: what may be spent on one is to be had again.
@@ -99,16 +110,16 @@ pub trait Actuator {
         Ok(())
     }
 
-    /// Records where threads were pinned `before` a runtime writes these CPUs of a cgroup on our behalf, and
-    /// gives that back once it has written. Returns whether nothing is left to do. The error is that nothing
-    /// can be recorded; it names operation, path and cause.
+    /// Records where threads were pinned `before` a runtime writes CPUs of a cgroup on our behalf, and gives
+    /// that back where the kernel has taken it away, unless the file holds `unwritten`. `None` of a cgroup
+    /// that has ended. The error is that nothing can be recorded or read; it names operation, path and cause.
     fn keep_pins(
         &mut self,
         _cgroup: &CgroupPath,
         _before: &[CgroupThreads],
-        _told: &CpuSet,
-    ) -> Result<bool, String> {
-        Ok(true)
+        _unwritten: Option<&CpuSet>,
+    ) -> Result<Option<SeenPins>, String> {
+        Ok(None)
     }
 
     /// Records what memory nodes cgroups are set to now, so that they may be widened without a wait. Those
@@ -403,9 +414,9 @@ impl Actuator for LiveActuator {
         &mut self,
         cgroup: &CgroupPath,
         before: &[CgroupThreads],
-        told: &CpuSet,
-    ) -> Result<bool, String> {
-        self.keep_pins_of(cgroup, before, told)
+        unwritten: Option<&CpuSet>,
+    ) -> Result<Option<SeenPins>, String> {
+        self.keep_pins_of(cgroup, before, unwritten)
     }
 
     fn record_mems(&mut self, cgroups: &[&CgroupPath]) -> Result<(), String> {

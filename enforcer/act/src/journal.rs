@@ -40,6 +40,7 @@ mod files;
 mod lines;
 mod making_record;
 mod pause_record;
+mod pins_record;
 mod reading;
 #[cfg(test)]
 mod tests;
@@ -68,6 +69,7 @@ pub use self::{
     files::{check_owned, set_aside},
     making_record::{Granted, LeftMaking, MADE_WITHIN, Made, MakingRecord},
     pause_record::{PauseRecord, RecordedPause},
+    pins_record::{LeftPins, NotedPins, PinsRecord},
     thread_room::{ThreadRoom, say_left_out},
 };
 use self::{

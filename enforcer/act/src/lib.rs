@@ -23,6 +23,7 @@ pub mod journal;
 mod live_tests;
 pub mod mems_file;
 pub mod pages;
+pub mod pins;
 mod ready_socket;
 mod reset;
 pub mod restore;

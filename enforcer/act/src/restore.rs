@@ -31,7 +31,7 @@ use enforcer_core::{
 use super::{
     cpuset::{Cpuset, CpusetFile, CpusetTree},
     journal::{Entry, EntryKey, Journal, JournalContents, is_of_another_boot},
-    reset,
+    pins, reset,
     self_placed::{self, Depth},
 };
 
@@ -267,7 +267,7 @@ impl SelfPlacedBefore {
 
     /// Puts pins back, and says what is lost.
     fn give_back(&self, tree: &CpusetTree) -> Vec<String> {
-        let mut lost = self_placed::give_pins_back(tree, &self.before, &self.recorded);
+        let mut lost = pins::look(tree, &self.before, &self.recorded, true).failed;
         lost.extend(self_placed::not_given_back(tree, &self.before, &self.recorded, &self.tops));
         lost
     }

@@ -1,7 +1,7 @@
-//! What processes of a cgroup have set themselves, read before a write and given back after it.
+//! What processes of a cgroup have set themselves, read before a write.
 //!
-//! What a write changes of it is computed in the core ([`hindrance`]); here it is read from `/proc`, and pins
-//! are put back where the kernel has taken them away. A memory policy can only be set by the process itself,
+//! What a write changes of it is computed in the core ([`hindrance`]); here it is read from `/proc`. Pins are
+//! put back where the kernel has taken them away ([`super::pins`]). A memory policy can only be set by the process itself,
 //! so that one that was rewritten is named and not given back ([`lost`]).
 //!
 //! Limits. Threads of at most [`MAX_CGROUPS`] cgroups are looked at, [`MAX_THREADS`] of them, and the
@@ -27,10 +27,10 @@ use enforcer_core::{
     decide::{SelfPlaced, SelfPlacedWorkloads},
     degraded::Degraded,
     self_placement::{
-        CgroupThreads, CpusetWrites, OwnPolicy, SelfPlacedThread, hindrance, kept_pin, lost, pinned_cpus,
+        CgroupThreads, CpusetWrites, OwnPolicy, SelfPlacedThread, hindrance, lost, pinned_cpus,
     },
     set::CpuSet,
-    workload::CgroupPath,
+    workload::{CgroupPath, printable},
 };
 
 use super::{
@@ -87,7 +87,16 @@ pub fn pinned<'a>(
             left_out += 1;
             continue;
         }
-        let Ok(mut found) = reader.subtree(tree, cgroup) else { continue };
+        let mut found = match reader.subtree(tree, cgroup) {
+            Ok(found) => found,
+            // One that has ended has nothing to lose.
+            Err(error) if error.is_gone() => continue,
+            Err(error) => {
+                tracing::warn!("{}", printable(&error.to_string()));
+                left_out += 1;
+                continue;
+            }
+        };
         for one in &mut found {
             left_out += one.left_out;
             one.threads.retain(|thread| thread.pinned(&one.cpus).is_some());
@@ -258,7 +267,7 @@ fn unopened(error: &std::io::Error) -> Looked {
 }
 
 /// Name, process, affinity and start of a thread; `None` of one that has ended.
-fn read_thread(proc: &Path, tid: u32) -> Option<SelfPlacedThread> {
+pub(super) fn read_thread(proc: &Path, tid: u32) -> Option<SelfPlacedThread> {
     let status = read_text(&proc.join(format!("{tid}/status"))).ok()?;
     let value = |name: &str| {
         let line = status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
@@ -337,40 +346,6 @@ pub(super) fn to_record(before: &[CgroupThreads]) -> Vec<SelfPlacedThread> {
         say_left_out(left_out.len());
     }
     kept.into_iter().cloned().collect()
-}
-
-/// Gives threads the CPUs that they had pinned themselves to before a write, as far as it left them. The
-/// errors name thread, CPUs and cause.
-pub(super) fn give_pins_back(
-    tree: &CpusetTree,
-    before: &[CgroupThreads],
-    recorded: &[SelfPlacedThread],
-) -> Vec<String> {
-    let Some(proc) = tree.proc() else { return Vec::new() };
-    let mut failed = Vec::new();
-    for one in before {
-        let effective = tree.read_effective(&one.cgroup, CpusetFile::Cpus);
-        let Some(to) = effective.ok().flatten().and_then(|text| text.trim().parse::<CpuSet>().ok()) else {
-            continue;
-        };
-        for thread in &one.threads {
-            let original = recorded.iter().find(|recorded| recorded.is(thread));
-            let Some(cpus) = kept_pin(thread, original, &one.cpus, &to) else { continue };
-            let now = read_thread(proc, thread.tid).filter(|now| now.is(thread));
-            if now.is_some_and(|now| now.cpus.as_ref() != Some(&cpus))
-                && let Ok(tid) = i32::try_from(thread.tid)
-                && let Err(error) = affinity::set_affinity(tid, &cpus)
-                && error.raw_os_error() != Some(libc_esrch())
-            {
-                failed.push(format!("{}: setting its affinity to {cpus}: {error}", thread.name()));
-            }
-        }
-    }
-    failed
-}
-
-fn libc_esrch() -> i32 {
-    rustix::io::Errno::SRCH.raw_os_error()
 }
 
 /// What a restore cannot give back: policies that were recorded before the first write, or were there before

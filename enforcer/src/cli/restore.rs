@@ -18,9 +18,13 @@ use enforcer_act::{
     Journal,
     actuator::read_boot_id,
     brake::undo as brake,
-    cpuset::CpusetTree,
+    cpuset::{CpusetFile, CpusetTree},
     in_the_making::{LeftBehind, left_behind, renewed},
-    journal::{BrakeRecord, DriftRecord, Entry, EntryKey, JournalError, LeftMaking, MakingRecord, set_aside},
+    journal::{
+        BrakeRecord, DriftRecord, Entry, EntryKey, JournalError, LeftMaking, LeftPins, MakingRecord,
+        PinsRecord, set_aside,
+    },
+    pins,
     restore::{RestoreReport, RestoreResult, Restored, preview, restore, restore_within, retain_within},
     units::{self as properties, UnitProperties, restore::SystemdOrReason},
 };
@@ -88,6 +92,7 @@ pub(super) fn run(args: &args::Restore, out: &mut dyn Write) -> anyhow::Result<E
     } else {
         let mut journal = Journal::open(state_dir)?;
         let begun = begin(&mut journal, &left, boot_id, state_dir);
+        let begun = begun.and(take_pins(&tree, &mut journal, boot_id, state_dir, top.as_ref()));
         let slowed = usable(brake::undo(&tree, boot_id, state_dir, top.as_ref()));
         said.and(begun).and(slowed).and(put_back(&host, &tree, &mut journal, top.as_ref(), &kubelet_settings))
     };
@@ -169,6 +174,29 @@ fn take_over(
     record.keep(left.awaited.iter().chain(&left.unseen))
 }
 
+/// Has the journal hold where threads were pinned when a daemon was killed after its answer, of those cgroups
+/// of which it holds anything. Of `top` alone the others wait on in the record.
+fn take_pins(
+    tree: &CpusetTree,
+    journal: &mut Journal,
+    boot_id: Option<&str>,
+    state_dir: &Path,
+    top: Option<&CgroupPath>,
+) -> RestoreReport {
+    let LeftPins { pins, unread } = PinsRecord::left(state_dir, boot_id);
+    let mut report = RestoreReport { unusable: unread, ..RestoreReport::default() };
+    for (cgroup, noted) in &pins {
+        let Ok(cpuset) = tree.open(cgroup) else { continue };
+        let key = EntryKey { cgroup: cgroup.clone(), file: CpusetFile::Cpus, inode: cpuset.inode() };
+        let taken = pins::record(journal, &key, &noted.before);
+        report.unusable.extend(taken.err().map(|error| format!("pins of {cgroup}: {error}")));
+    }
+    if top.is_none() && report.is_complete() {
+        report.unusable.extend(PinsRecord::remove(state_dir).err().map(|error| error.to_string()));
+    }
+    report
+}
+
 /// Says whether a daemon goes on to set what it likes. Where there is something to put back and not only to
 /// say, it is an error.
 fn beside(state_dir: &Path, out: &mut dyn Write) -> anyhow::Result<()> {
@@ -245,6 +273,7 @@ fn everything_in(
     let mut journal = Journal::open(state_dir)?;
     let left = of_making(tree, boot_id, MakingRecord::left(state_dir, boot_id));
     let begun = begin(&mut journal, &left, boot_id, state_dir);
+    let begun = begun.and(take_pins(tree, &mut journal, boot_id, state_dir, None));
     let report = of_left(&left, None).and(begun).and(put_back(host, tree, &mut journal, None, kubelet));
     end(&report, false, state_dir, out)
 }

@@ -74,7 +74,7 @@ use crate::{
 use enforcer_act::{
     Actuator, Applied, CurrentClaims as _, DryRunActuator, apply_plan, apply_plan_beside,
     cpuset::CpusetTree,
-    journal::{DriftRecord, Made, MakingRecord},
+    journal::{DriftRecord, LeftPins, Made, MakingRecord},
     pages::PageMoveLimits,
 };
 use enforcer_report::{
@@ -228,6 +228,11 @@ impl Engine {
     /// before this one `left`.
     pub fn remember(&mut self, record: MakingRecord, left: BTreeMap<CgroupPath, Made>) {
         self.placed.remember(record, left);
+    }
+
+    /// Goes on with the pins of threads that a daemon before this one had not given back.
+    pub fn remember_pins(&mut self, left: LeftPins) {
+        self.placed.remember_pins(left);
     }
 
     /// Goes on counting how often who was put back, from what a daemon before this one `left` at `now_ns`.

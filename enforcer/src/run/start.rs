@@ -48,7 +48,7 @@ use enforcer_act::{
     actuator::read_boot_id,
     brake::undo::undo,
     cpuset::CpusetTree,
-    journal::{BrakeRecord, DriftRecord, JournalError, MakingRecord, PauseRecord},
+    journal::{BrakeRecord, DriftRecord, JournalError, MakingRecord, PauseRecord, PinsRecord},
     pages::{PageBudget, PageMoveLimits, Stop},
     restore::{self, RestoreResult},
     scratch,
@@ -282,6 +282,7 @@ fn may_write(
         left.made.values_mut().for_each(|made| made.granted = None);
     }
     engine.remember(making, left.made);
+    engine.remember_pins(PinsRecord::left(&policy.state_dir, boot_id.as_deref()));
     // Times of a boot that cannot be told from another one are of no use.
     if let Some(boot_id) = boot_id {
         let now_ns = clock::now_ns();

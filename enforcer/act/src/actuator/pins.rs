@@ -8,10 +8,11 @@ use enforcer_core::{
     workload::{CgroupPath, printable},
 };
 
-use super::{LiveActuator, text};
+use super::{LiveActuator, SeenPins, text};
 use crate::{
     cpuset::{Cpuset, CpusetFile},
-    journal::{Entry, EntryKey},
+    journal::EntryKey,
+    pins::{self, PinsNow},
     self_placed::{self, Depth},
 };
 
@@ -38,32 +39,44 @@ impl LiveActuator {
     /// Linux 6.1 and older forget where threads were pinned when their cpuset is written.
     pub(super) fn give_pins_back(&self, cpuset: &Cpuset, cgroup: &CgroupPath, before: &[CgroupThreads]) {
         let key = EntryKey { cgroup: cgroup.clone(), file: CpusetFile::Cpus, inode: cpuset.inode() };
-        let recorded = self.journal.entries().get(&key).map(|entry| entry.threads.as_slice());
-        for error in self_placed::give_pins_back(&self.tree, before, recorded.unwrap_or_default()) {
-            tracing::warn!("{}", printable(&error));
-        }
+        say(&self.look_at_pins(&key, before, true).failed);
     }
 
-    /// Adds pins to what is recorded of a container, which its runtime sets, and gives them back when it has.
+    fn look_at_pins(&self, key: &EntryKey, before: &[CgroupThreads], gives: bool) -> PinsNow {
+        let recorded = self.journal.entries().get(key).map(|entry| entry.threads.as_slice());
+        pins::look(&self.tree, before, recorded.unwrap_or_default(), gives)
+    }
+
+    /// Adds pins to what is recorded of a container, which its runtime sets, and gives them back unless its
+    /// file holds what it held before that.
     pub(super) fn keep_pins_of(
         &mut self,
         cgroup: &CgroupPath,
         before: &[CgroupThreads],
-        told: &CpuSet,
-    ) -> Result<bool, String> {
+        unwritten: Option<&CpuSet>,
+    ) -> Result<Option<SeenPins>, String> {
         // One that has ended has nothing to lose.
-        let Ok(cpuset) = self.tree.open(cgroup) else { return Ok(true) };
+        let cpuset = match self.tree.open(cgroup) {
+            Err(error) if error.is_gone() || error.is_never() => return Ok(None),
+            opened => opened.map_err(text)?,
+        };
         let key = EntryKey { cgroup: cgroup.clone(), file: CpusetFile::Cpus, inode: cpuset.inode() };
-        if let Some(first) = self.journal.entries().get(&key) {
-            let entry = Entry { threads: self_placed::to_record(before), ..first.clone() };
-            self.journal.record(key, entry).map_err(text)?;
-        }
-        let now = cpuset.read(CpusetFile::Cpus).map_err(text)?;
-        let is_written = now.trim().parse::<CpuSet>().is_ok_and(|now| now == *told);
-        if is_written {
-            self.give_pins_back(&cpuset, cgroup, before);
-        }
-        Ok(is_written)
+        pins::record(&mut self.journal, &key, before).map_err(text)?;
+        let now = match cpuset.read(CpusetFile::Cpus) {
+            Err(error) if error.is_gone() => return Ok(None),
+            read => read.map_err(text)?,
+        };
+        let unread = |error| format!("{cgroup}: reading cpuset.cpus, {:?}: {error}", now.trim());
+        let cpus: CpuSet = now.trim().parse().map_err(unread)?;
+        let PinsNow { whole, unkept, failed } = self.look_at_pins(&key, before, unwritten != Some(&cpus));
+        say(&failed);
+        Ok(Some(SeenPins { cpus, whole, unkept }))
+    }
+}
+
+fn say(failed: &[String]) {
+    for error in failed {
+        tracing::warn!("{}", printable(error));
     }
 }
 
@@ -121,13 +134,29 @@ mod tests {
         let budget = PageBudget::new(PageMoveLimits::default(), Stop::default());
         let mut actuator =
             LiveActuator::new(&root, &host.layout, host.journal(), Box::new(FakeKernel::default()), budget);
-        assert_eq!(actuator.keep_pins(&cgroup, &threads, &all), Ok(false), "it has not written yet");
+        let was: CpuSet = before.parse().unwrap();
+        let mut look =
+            |cgroup: &CgroupPath, unwritten| actuator.keep_pins(cgroup, &threads, unwritten).unwrap();
+        let seen = look(&cgroup, Some(&was)).unwrap();
+        assert_eq!((&seen.cpus, seen.whole.len()), (&was, 1), "its runtime has not written yet");
         affinity::set_affinity(tid, &all).unwrap();
         set(&all.to_string());
-        assert_eq!(actuator.keep_pins(&cgroup, &threads, &all), Ok(true));
-        assert_eq!(affinity::affinity(tid).unwrap(), pin);
+        look(&cgroup, Some(&all));
+        assert_eq!(affinity::affinity(tid).unwrap(), all, "what it has set itself while nothing was written");
+        // By a turn of ours, an administrator or the runtime: whose write it was does not matter.
+        for unwritten in [Some(&was), None] {
+            affinity::set_affinity(tid, &all).unwrap();
+            assert_eq!(look(&cgroup, unwritten).unwrap().unkept, [""; 0]);
+            assert_eq!(affinity::affinity(tid).unwrap(), pin);
+        }
+        let others = all.difference(&pin);
+        set(&others.to_string());
+        affinity::set_affinity(tid, &others).unwrap();
+        let [unkept] = &look(&cgroup, Some(&was)).unwrap().unkept[..] else { panic!("it is said") };
+        assert!(unkept.contains(&tid.to_string()), "{unkept}");
+        assert!(unkept.ends_with(&format!("to {pin} (runs on all of them)")), "{unkept}");
         drop(end);
         pinned.join().unwrap();
-        assert_eq!(actuator.keep_pins(&CgroupPath::new("/gone"), &threads, &all), Ok(true));
+        assert_eq!(look(&CgroupPath::new("/gone"), None), None);
     }
 }

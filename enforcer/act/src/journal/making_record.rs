@@ -29,7 +29,7 @@ use enforcer_core::{
 use serde::{Deserialize, Serialize};
 
 use super::{
-    JournalError, LONGEST_NAMES,
+    JournalError, LONGEST_NAMES, PinsRecord,
     damage::Damage,
     files::{self, failed},
     is_of_another_boot, versioned,
@@ -190,6 +190,11 @@ impl MakingRecord {
     /// The boot in which it is written, where that is known.
     pub fn boot_id(&self) -> Option<&str> {
         self.boot_id.as_deref()
+    }
+
+    /// The record of pins beside it.
+    pub fn of_pins(&self) -> PinsRecord {
+        PinsRecord::new(self.path.parent().unwrap_or(&self.path), self.boot_id())
     }
 
     /// Is it so long that it should be written anew with no more than `containers` in it?

@@ -171,13 +171,15 @@ impl SelfPlacedThread {
 }
 
 /// The threads of one cgroup.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CgroupThreads {
     /// Which.
     pub cgroup: CgroupPath,
     /// What its files say; `None` where it has what the cgroup above it has.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub own_cpus: Option<CpuSet>,
     /// The same of memory nodes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub own_mems: Option<NodeSet>,
     /// CPUs in effect.
     pub cpus: CpuSet,
@@ -186,8 +188,10 @@ pub struct CgroupThreads {
     /// Its threads, as far as they were looked at.
     pub threads: Vec<SelfPlacedThread>,
     /// Threads that were not looked at, because there are too many.
+    #[serde(default)]
     pub left_out: usize,
     /// Threads whose memory policies may not be read.
+    #[serde(default)]
     pub unreadable: usize,
 }
 

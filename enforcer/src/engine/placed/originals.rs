@@ -23,7 +23,7 @@ use super::{
     Placed, State,
     record_writer::{RecordWriter, Ticket, Waiter},
 };
-use enforcer_act::journal::{Granted, MADE_WITHIN, Made, MakingRecord};
+use enforcer_act::journal::{Granted, MADE_WITHIN, Made, MakingRecord, NotedPins};
 use enforcer_kernel::clock;
 
 /// The originals that the journal does not have yet.
@@ -60,6 +60,11 @@ impl Originals {
     /// What tells whether anything can be noted; none where nobody writes.
     pub(super) fn waiter(&self) -> Option<Waiter> {
         self.record.as_ref().map(RecordWriter::waiter)
+    }
+
+    /// Has these pins written for the next daemon, in the place of those before.
+    pub(super) fn keep_pins(&self, all: BTreeMap<CgroupPath, NotedPins>) -> Option<Ticket> {
+        self.record.as_ref().map(|record| record.pins(all))
     }
 
     /// What a cgroup would be set to, for the journal, and for the next daemon; with what a new container was

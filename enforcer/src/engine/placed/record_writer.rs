@@ -1,4 +1,4 @@
-//! Writes the record of containers in the making, on a thread of its own.
+//! Writes the records of containers in the making and of pins, on a thread of its own.
 //!
 //! Problem: a line must be in the record before its runtime has the answer, and a disk that does not answer
 //! keeps a write for as long as it likes. Under the lock of what is given away that would stop every
@@ -17,7 +17,7 @@ use std::{
 use enforcer_core::workload::CgroupPath;
 
 use crate::threads::{self, Role};
-use enforcer_act::journal::{JournalError, Made, MakingRecord};
+use enforcer_act::journal::{JournalError, Made, MakingRecord, NotedPins, PinsRecord};
 
 /// Longest wait for one line: a runtime waits two seconds for an answer, and throws a plugin out that is
 /// later.
@@ -34,6 +34,7 @@ pub(super) type Ticket = u64;
 enum Order {
     Made(CgroupPath, Box<Made>),
     Over(Vec<CgroupPath>),
+    Pins(BTreeMap<CgroupPath, NotedPins>),
     Check,
 }
 
@@ -94,6 +95,11 @@ impl RecordWriter {
     /// These are in the journal, or have ended.
     pub(super) fn over(&self, cgroups: Vec<CgroupPath>) {
         self.shared.give(Order::Over(cgroups));
+    }
+
+    /// The pins of these, and of no other containers, wait to be given back.
+    pub(super) fn pins(&self, all: BTreeMap<CgroupPath, NotedPins>) -> Ticket {
+        self.shared.give(Order::Pins(all))
     }
 
     /// A handle to wait by, without the lock that this one is behind.
@@ -196,6 +202,7 @@ impl Shared {
 
     /// Until the last handle is gone and everything is written.
     fn carry_out(&self, mut record: MakingRecord, mut known: BTreeMap<CgroupPath, Made>) {
+        let pins = record.of_pins();
         let mut queue = self.lock();
         loop {
             let Some(order) = queue.orders.pop_front() else {
@@ -207,7 +214,7 @@ impl Shared {
             };
             queue.begun = Some(Instant::now());
             drop(queue);
-            let written = write(&mut record, &mut known, order);
+            let written = write(&mut record, &pins, &mut known, order);
             queue = self.lock();
             queue.begun = None;
             queue.done += 1;
@@ -230,6 +237,7 @@ impl Shared {
 /// Carries one order out. `None` where its failure keeps nothing from being told.
 fn write(
     record: &mut MakingRecord,
+    pins: &PinsRecord,
     known: &mut BTreeMap<CgroupPath, Made>,
     order: Order,
 ) -> Option<Result<(), String>> {
@@ -257,6 +265,14 @@ fn write(
             };
             if let Err(error) = noted {
                 tracing::warn!("{error}");
+            }
+            None
+        }
+        Order::Pins(all) => {
+            if let Err(error) = pins.keep(&all) {
+                tracing::warn!(
+                    "where threads have pinned themselves is lost if this daemon ends now: {error}"
+                );
             }
             None
         }

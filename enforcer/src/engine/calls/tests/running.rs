@@ -1,6 +1,6 @@
 //! CPUs of containers that run, in answers, and the pins of their threads.
 
-use std::{cell::RefCell, fs, rc::Rc};
+use std::{cell::RefCell, fs, rc::Rc, thread, time::Duration};
 
 use enforcer_core::{plan::OutcomeResult, policy::Mode};
 
@@ -9,6 +9,7 @@ use super::{
     *,
 };
 use crate::engine::Engine;
+use enforcer_act::journal::PinsRecord;
 
 const SECOND: u64 = 1_000_000_000;
 
@@ -87,6 +88,63 @@ fn pins_are_recorded_before_a_runtime_takes_cpus_and_kept_until_it_has_written()
     placed.lock().hold(false);
     create(&placed, "held", 1);
     assert_eq!(waiting(&placed), 1, "and nothing while nothing is told");
+}
+
+/// Up to Linux 6.1 the runtime's write takes them away for good, whatever the file holds afterwards.
+#[test]
+fn pins_are_over_whatever_was_written_and_wait_for_a_runtime_that_has_not_written() {
+    for (written, waits) in [("0-3", 1), ("2-3", 0), ("1-3", 0)] {
+        let (host, placed) = sharing();
+        let cgroup = cgroup_of("shared", "/besteffort");
+        host.cgroup(&cgroup, "0-3\n", "0\n");
+        fs::write(host.path(&cgroup).join("cpuset.cpus.effective"), "0-3\n").unwrap();
+        host.process(&cgroup, PID, "2", "");
+        let mut actuator = host.actuator();
+        create(&placed, "one", 2);
+        placed.lock().pins_told_long_ago();
+        host.cgroup(&cgroup, &format!("{written}\n"), "0\n");
+        placed.give_pins_back(&mut actuator).unwrap();
+        assert_eq!(placed.lock().pinned(), waits, "{written}");
+    }
+}
+
+#[test]
+fn pins_that_a_killed_daemon_had_noted_are_recorded_and_given_back_by_the_next_one() {
+    let (host, placed) = sharing();
+    let cgroup = cgroup_of("shared", "/besteffort");
+    host.process(&cgroup, PID, "2", "");
+    let boot_id = Some("boot-1");
+    let mut actuator = host.actuator();
+    let (record, left) = MakingRecord::open(&host.state_dir(), boot_id).unwrap();
+    placed.remember(record, left.made);
+    placed.recorded(&actuator.record(&placed.unrecorded()).unwrap());
+    create(&placed, "one", 2);
+    let noted = || PinsRecord::left(&host.state_dir(), boot_id);
+    assert_eq!(noted().pins.len(), 1, "it is written before the answer");
+    drop((placed, actuator));
+
+    let next = Placed::default();
+    let (record, left) = MakingRecord::open(&host.state_dir(), boot_id).unwrap();
+    next.remember(record, left.made);
+    next.remember_pins(noted());
+    let mut actuator = host.actuator();
+    for (written, waits) in [("0-3\n", 1), ("2-3\n", 0)] {
+        host.cgroup(&cgroup, written, "0\n");
+        next.give_pins_back(&mut actuator).unwrap();
+        assert_eq!(next.lock().pinned(), waits);
+    }
+    let entries = actuator.journal().entries().values();
+    let threads: Vec<u32> = entries.flat_map(|entry| entry.threads.iter().map(|one| one.tid)).collect();
+    assert_eq!(threads, [PID], "for restore");
+    // It is written by a thread of its own.
+    let is_gone = || noted().pins.is_empty();
+    let gone = (0..1_000).any(|_| {
+        is_gone() || {
+            thread::sleep(Duration::from_millis(10));
+            false
+        }
+    });
+    assert!(gone, "the record is empty again");
 }
 
 /// A runtime has set it to something else since it was corrected: to bring it back is no repetition.

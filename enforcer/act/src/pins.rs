@@ -1,0 +1,103 @@
+//! Where threads had pinned themselves, looked at after a write of their cpuset and given back.
+//!
+//! Problem: up to Linux 6.1 a write of `cpuset.cpus` sets the affinity of each thread to all CPUs of its
+//! cgroup, and forgets what the thread had set (`update_tasks_cpumask`, kernel/cgroup/cpuset.c; remembered
+//! since 8f9ea86fdf99 in 6.2). Idea: what was read before the write is compared with what each thread has
+//! now. An affinity that is all CPUs of the cgroup is what the kernel leaves; any other one the thread has
+//! set since, and it stays.
+//!
+//! Invariants: a thread is told by number and time of its start; none gets CPUs that its cgroup does not
+//! have, or that it has not asked for. Cost: two files of each thread that was pinned.
+
+use std::path::Path;
+
+use enforcer_core::{
+    self_placement::{CgroupThreads, SelfPlacedThread, kept_pin},
+    set::CpuSet,
+    workload::printable,
+};
+
+use super::{
+    cpuset::{CpusetFile, CpusetTree},
+    journal::{Entry, EntryKey, Journal, JournalError},
+    self_placed::{read_thread, to_record},
+};
+use enforcer_kernel::affinity;
+
+/// What became of the pins of some threads.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct PinsNow {
+    /// Threads that had all that they had pinned themselves to when they were looked at.
+    pub whole: Vec<CgroupThreads>,
+    /// Threads that have not, because their cgroup does not have these CPUs: one phrase each.
+    pub unkept: Vec<String>,
+    /// Affinities that could not be set: thread, CPUs and cause.
+    pub failed: Vec<String>,
+}
+
+/// Looks at threads that were pinned `before` a write, and gives them the CPUs that they had pinned
+/// themselves to, as far as it left them, where `gives` says so.
+pub(super) fn look(
+    tree: &CpusetTree,
+    before: &[CgroupThreads],
+    recorded: &[SelfPlacedThread],
+    gives: bool,
+) -> PinsNow {
+    let mut now = PinsNow::default();
+    let Some(proc) = tree.proc() else { return now };
+    for one in before {
+        let effective = tree.read_effective(&one.cgroup, CpusetFile::Cpus);
+        let Some(to) = effective.ok().flatten().and_then(|text| text.trim().parse::<CpuSet>().ok()) else {
+            continue;
+        };
+        let mut whole = Vec::new();
+        for thread in &one.threads {
+            let original = recorded.iter().find(|recorded| recorded.is(thread));
+            if now.had_whole(proc, (thread, original), &one.cpus, &to, gives) {
+                whole.push(thread.clone());
+            }
+        }
+        if !whole.is_empty() {
+            now.whole.push(CgroupThreads { threads: whole, ..one.clone() });
+        }
+    }
+    now
+}
+
+/// Adds pins to what is recorded of a cgroup; nothing where nothing of it is.
+pub fn record(journal: &mut Journal, key: &EntryKey, before: &[CgroupThreads]) -> Result<(), JournalError> {
+    let Some(first) = journal.entries().get(key) else { return Ok(()) };
+    let entry = Entry { threads: to_record(before), ..first.clone() };
+    journal.record(key.clone(), entry)
+}
+
+impl PinsNow {
+    /// Did a thread have all that it had pinned itself to `before`, in a cgroup that had CPUs `from` and has
+    /// `to`?
+    fn had_whole(
+        &mut self,
+        proc: &Path,
+        (before, original): (&SelfPlacedThread, Option<&SelfPlacedThread>),
+        from: &CpuSet,
+        to: &CpuSet,
+        gives: bool,
+    ) -> bool {
+        let Some(now) = read_thread(proc, before.tid).filter(|now| now.is(before)) else { return false };
+        let kept = kept_pin(before, original, from, to);
+        // What else it may run on it has set itself since.
+        let is_rewritten = now.cpus.as_ref() == Some(to);
+        if let Some(cpus) = kept.as_ref().filter(|_| gives && is_rewritten)
+            && let Ok(tid) = i32::try_from(before.tid)
+            && let Err(error) = affinity::set_affinity(tid, cpus)
+            && error.raw_os_error() != Some(rustix::io::Errno::SRCH.raw_os_error())
+        {
+            self.failed.push(format!("{}: setting its affinity to {cpus}: {error}", before.name()));
+        }
+        let Some(pin) = before.pinned(from) else { return false };
+        if !pin.is_subset(to) && (is_rewritten || now.cpus == kept) {
+            let keeps = kept.map_or_else(|| "runs on all of them".to_owned(), |kept| format!("keeps {kept}"));
+            self.unkept.push(format!("{} to {pin} ({keeps})", printable(&before.name())));
+        }
+        now.cpus.as_ref() == Some(pin)
+    }
+}
