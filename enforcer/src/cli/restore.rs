@@ -389,7 +389,10 @@ fn shown(value: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use enforcer_act::{cpuset::CpusetFile, fixture::Fixture, journal::Made};
+    use enforcer_act::{
+        fixture::Fixture,
+        journal::{Made, NotedPins},
+    };
 
     fn made(told_ns: u64) -> Made {
         let original = enforcer_core::place::Cpuset { cpus: "0-6".parse().ok(), mems: None };
@@ -446,6 +449,37 @@ mod tests {
         assert!(matches!(exit, Exit::Ok) && out.contains("/a cpuset.cpus: `4` -> `0-6`"), "{out}");
         assert_eq!((host.read("/a", "cpuset.mems").trim(), host.journal().entries().len()), ("0-1", 0));
         assert!(MakingRecord::left(&host.state_dir(), None).unwrap().is_empty());
+    }
+
+    #[test]
+    fn pins_that_a_killed_daemon_had_noted_are_taken_over_and_what_cannot_be_read_is_named() {
+        let host = Fixture::new(true);
+        host.cgroup("/a", "4\n", "0\n");
+        let tree = CpusetTree::new(&host.layout.cpuset.path, true);
+        let inode = tree.open(&CgroupPath::new("/a")).unwrap().inode();
+        let key = EntryKey { cgroup: CgroupPath::new("/a"), file: CpusetFile::Cpus, inode };
+        let mut journal = host.journal();
+        journal.record(key.clone(), Entry::of_file("0-6\n", None)).unwrap();
+        let thread = serde_json::json!({"pid": 9, "tid": 9, "start_ticks": 7, "command": "db", "cpus": "2"});
+        let noted: NotedPins = serde_json::from_value(serde_json::json!({
+            "was": "0-6", "told": "4-6",
+            "before": [{"cgroup": "/a", "cpus": "0-6", "mems": "0", "threads": [thread]}],
+        }))
+        .unwrap();
+        let all = ["/a", "/ended"].map(|cgroup| (CgroupPath::new(cgroup), noted.clone()));
+        PinsRecord::new(&host.state_dir(), None).keep(&all.into()).unwrap();
+        let path = host.state_dir().join("pins");
+        let mut take = |top: Option<&str>| {
+            let top = top.map(CgroupPath::new);
+            take_pins(&tree, &mut journal, None, &host.state_dir(), top.as_ref())
+        };
+        assert!(take(Some("/other")).is_complete() && path.exists(), "the others wait on");
+        assert!(take(None).is_complete() && !path.exists());
+        assert_eq!(journal.entries()[&key].threads[0].tid, 9);
+        drop(journal);
+        fs::write(&path, "nonsense\n").unwrap();
+        let (exit, out) = restored(&host);
+        assert!(matches!(exit, Exit::Undetermined) && out.contains("pins line 1: it has no"), "{out}");
     }
 
     #[test]
