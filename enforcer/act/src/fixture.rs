@@ -38,7 +38,8 @@ impl Fixture {
         fs::write(boot.join("boot_id"), "boot-1\n").unwrap();
         let cpuset = ControllerRoot { path: root, v2, mounted_cgroup: "/".into() };
         let version = if v2 { CgroupVersion::V2 } else { CgroupVersion::V1 };
-        let layout = CgroupLayout { version, cpuset, memory: None, systemd: None, unified: None };
+        let (memory, hugetlb, systemd, unified) = (None, None, None, None);
+        let layout = CgroupLayout { version, cpuset, memory, hugetlb, systemd, unified };
         Self { dir, layout }
     }
 

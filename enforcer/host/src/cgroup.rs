@@ -63,6 +63,8 @@ pub struct CgroupLayout {
     pub cpuset: ControllerRoot,
     /// The hierarchy with the memory controller.
     pub memory: Option<ControllerRoot>,
+    /// The hierarchy with the hugetlb controller.
+    pub hugetlb: Option<ControllerRoot>,
     /// systemd's own v1 hierarchy (`name=systemd`), which has no controller but every unit.
     pub systemd: Option<ControllerRoot>,
     /// Mount point of the unified hierarchy.
@@ -195,6 +197,7 @@ impl CgroupLayout {
             version,
             cpuset: v1("cpuset").or(unified).map(ControllerRoot::of_mount)?,
             memory: v1("memory").or(unified).map(ControllerRoot::of_mount),
+            hugetlb: v1("hugetlb").or(unified).map(ControllerRoot::of_mount),
             systemd: v1("name=systemd").map(ControllerRoot::of_mount),
             unified: unified.map(|mount| mount.mount_point.clone().into()),
         })

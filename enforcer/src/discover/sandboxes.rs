@@ -56,6 +56,7 @@ mod tests {
         let layout = CgroupLayout {
             version: CgroupVersion::V2,
             memory: Some(cpuset.clone()),
+            hugetlb: None,
             cpuset,
             systemd: None,
             unified: None,

@@ -33,10 +33,20 @@ use enforcer_host::{
     is_dir,
 };
 
-/// Beside the file that says where a cgroup has huge pages, the one that says how many it uses or has
-/// reserved (`hugetlb.2MB.rsvd.current`, since Linux 5.7).
-fn reserved_file(numa_stat: &str) -> String {
-    format!("{}.rsvd.current", numa_stat.trim_end_matches(".numa_stat"))
+/// Beside the file that says where a cgroup has huge pages, those that say how many it uses, and how many it
+/// uses or has reserved (since Linux 5.7).
+struct HugepageSums {
+    used: String,
+    reserved: String,
+}
+
+impl HugepageSums {
+    /// `hugetlb.2MB.rsvd.current`, `hugetlb.2MB.rsvd.usage_in_bytes` (mm/hugetlb_cgroup.c).
+    fn beside(numa_stat: &str, v2: bool) -> Self {
+        let size = numa_stat.trim_end_matches(".numa_stat");
+        let sum = if v2 { "current" } else { "usage_in_bytes" };
+        Self { used: format!("{size}.{sum}"), reserved: format!("{size}.rsvd.{sum}") }
+    }
 }
 
 const EFFECT: &str = "values of the cgroup are missing";
@@ -132,6 +142,9 @@ impl<'a> CgroupReader<'a> {
         if let Some(memory) = self.layout.memory.as_ref().filter(|_| !path.is_root()) {
             self.memory(&mut files.beside(memory), below, &mut sample);
         }
+        if let Some(hugetlb) = self.layout.hugetlb.as_ref().filter(|_| !path.is_root()) {
+            self.hugetlb(&mut files.beside(hugetlb), below, &mut sample);
+        }
         (sample.cpus.is_some() || sample.memory_current_bytes.is_some() || self.exists(path))
             .then_some(sample)
     }
@@ -181,24 +194,39 @@ impl<'a> CgroupReader<'a> {
             self.garbled.insert(files.path.clone());
         }
         sample.memory_by_node = by_node.unwrap_or_default();
-        for file in &self.hugepages {
-            let Some(bytes) = files.value(file, parse_hugetlb_numa_stat) else { continue };
-            self.told_of_hugepages = true;
-            // Of a sum that is not known a part is no sum.
-            let Some(by_node) = &mut sample.memory_by_node else { continue };
-            sample.hugetlb_by_file.insert(file.clone(), bytes.clone());
-            let used = bytes.values().fold(0u64, |sum, bytes| sum.saturating_add(*bytes));
-            let reserved = files.value(&reserved_file(file), scalar::unsigned);
-            if let Some(all) = reserved {
-                sample.hugetlb_reserved.insert(file.clone(), all.saturating_sub(used));
-            }
-            for (node, bytes) in bytes {
-                let there = by_node.entry(node).or_default();
-                there.anon = there.anon.saturating_add(bytes);
-            }
-        }
         sample.memory_events = names.memory_events.and_then(|file| files.value(file, parse_keyed));
         sample.memory_pressure = names.memory_pressure.and_then(|file| files.value(file, parse_pressure));
+    }
+
+    /// Adds huge pages, whether it is known what else the cgroup has or not.
+    fn hugetlb(&mut self, files: &mut Files<'_>, below: bool, sample: &mut CgroupSample) {
+        let v2 = files.root.v2;
+        for file in &self.hugepages {
+            let sums = HugepageSums::beside(file, v2);
+            let by_node = files.value(file, |text| {
+                // v1 tells the cgroup alone first (`hugetlb_cgroup_read_numa_stat`).
+                let with_below = text.lines().find_map(|line| line.strip_prefix("hierarchical_"));
+                parse_hugetlb_numa_stat(with_below.filter(|_| below).unwrap_or(text))
+            });
+            let sum =
+                |bytes: &BTreeMap<_, u64>| bytes.values().fold(0u64, |sum, bytes| sum.saturating_add(*bytes));
+            // Like what is reserved it has everything below the cgroup.
+            let used = files.value(&sums.used, scalar::unsigned).or_else(|| by_node.as_ref().map(sum));
+            let all = files.value(&sums.reserved, scalar::unsigned);
+            if let Some((all, used)) = all.zip(used) {
+                sample.hugetlb_reserved.insert(file.clone(), all.saturating_sub(used));
+            }
+            let Some(bytes) = by_node else { continue };
+            self.told_of_hugepages = true;
+            // Of a sum that is not known a part is no sum.
+            if let Some(by_node) = &mut sample.memory_by_node {
+                for (node, bytes) in &bytes {
+                    let there = by_node.entry(*node).or_default();
+                    there.anon = there.anon.saturating_add(*bytes);
+                }
+            }
+            sample.hugetlb_by_file.insert(file.clone(), bytes);
+        }
     }
 
     /// What is in force in the cgroup of these files: they tell, or those of the nearest cgroup above.

@@ -179,6 +179,7 @@ mod tests {
                 version: CgroupVersion::V2,
                 cpuset,
                 memory: None,
+                hugetlb: None,
                 systemd: None,
                 unified: None,
             };

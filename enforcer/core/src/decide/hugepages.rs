@@ -3,8 +3,12 @@
 //! Problem: a process that maps huge pages reserves them (`hugetlb_reserve_pages`, mm/hugetlb.c), and they
 //! are free until it touches them. The next container would be promised them, and its mapping fails. The
 //! kernel counts reserved pages of the whole host alone (`resv_hugepages`): from which node each comes is
-//! decided when it is touched. Idea: each node is reckoned as if all of them came from there. Where there is
-//! one node that is exact; where there are several, less is promised than there is, and never more.
+//! decided when it is touched. Idea: what is in use is taken of its node, and what is reserved of all nodes
+//! together. A node may be promised all that is free there, and all nodes together what is free less what is
+//! reserved: the kernel grants a mapping by that sum.
+//!
+//! Limit: a process that has reserved pages may touch them on the node of a promise first. The kernel warrants
+//! neither of both a node (`hugetlb_acct_memory`).
 //!
 //! What a container uses or has reserved of its own promise is not counted twice: as much as its cgroup tells
 //! (`hugetlb.SIZE.numa_stat`, `hugetlb.SIZE.rsvd.current`). Where a cgroup does not tell, as many as it was
@@ -18,6 +22,7 @@ use crate::{
     parse::numa_stat::hugetlb_file,
     place::{Allocations, Apart, Grant, Holder, MemoryResource},
     sample::CgroupSample,
+    set::NodeSet,
     topology::Hugepages,
     workload::CgroupPath,
 };
@@ -31,13 +36,13 @@ struct Own {
     reserved: u64,
 }
 
-/// By node, what is in use there beyond promises, and what is reserved beyond them as far as the node has it
-/// free.
+/// By node, what is in use there beyond promises; and what is reserved beyond them, as far as it is free.
 pub(super) fn held(inputs: &Inputs<'_>, allocations: &Allocations) -> Apart {
     let sample = inputs.sample;
     let used_sizes = sample.nodes.values().flat_map(|seen| seen.hugepages_used.keys());
     let sizes: BTreeSet<u64> = used_sizes.chain(sample.hugepages_reserved.keys()).copied().collect();
     let mut beyond: BTreeMap<NodeId, BTreeMap<MemoryResource, u64>> = BTreeMap::new();
+    let (mut reserved_beyond, mut reserved_on) = (BTreeMap::new(), NodeSet::new());
     for size in sizes {
         let own = own(inputs, allocations, size);
         let used = |node: &NodeId| {
@@ -49,21 +54,35 @@ pub(super) fn held(inputs: &Inputs<'_>, allocations: &Allocations) -> Apart {
         let untold = own.used.iter().map(|(node, own)| own.saturating_sub(used(node)));
         let covered = untold.fold(own.reserved, u64::saturating_add);
         let reserved = sample.hugepages_reserved.get(&size).copied().unwrap_or(0).saturating_sub(covered);
+        let (mut free, mut nodes) = (0u64, NodeSet::new());
         for node in &inputs.inventory.machine.nodes {
             let of_size = node.hugepages.iter().filter(|pages| pages.size_bytes == size);
             let total = of_size.map(bytes).fold(0, u64::saturating_add);
             let used = used(&node.id);
-            let free = total.saturating_sub(used);
-            let taken = used.saturating_sub(own_used(&node.id)).saturating_add(reserved.min(free));
+            if total > 0 {
+                nodes.insert(node.id);
+                free = free.saturating_add(total.saturating_sub(used));
+            }
+            let taken = used.saturating_sub(own_used(&node.id));
             if taken > 0 {
                 beyond.entry(node.id).or_default().insert(MemoryResource::Hugepages(size), taken);
             }
+        }
+        let reserved = reserved.min(free);
+        if reserved > 0 {
+            reserved_beyond.insert(MemoryResource::Hugepages(size), reserved);
+            reserved_on.extend(&nodes);
         }
     }
     let held = |(node, beyond): (NodeId, BTreeMap<MemoryResource, u64>)| {
         (Holder::hugepages(node), Grant::used_by_others(node, &beyond))
     };
-    beyond.into_iter().map(held).collect()
+    let mut apart: Apart = beyond.into_iter().map(held).collect();
+    if !reserved_beyond.is_empty() {
+        let grant = Grant::reserved_by_others(&reserved_on, &reserved_beyond);
+        apart.insert(Holder::reserved_hugepages(), grant);
+    }
+    apart
 }
 
 fn bytes(pages: &Hugepages) -> u64 {

@@ -35,6 +35,8 @@ const PINNED: &str = "-pinned";
 const SELF_PLACED: &str = "-self-placed";
 /// Namespace of nodes whose huge pages processes use that nothing was promised to.
 const HUGEPAGES: &str = "-hugepages";
+/// Name of what is reserved of them.
+const RESERVED: &str = "reserved";
 
 impl Grant {
     /// CPUs that others took for themselves.
@@ -52,6 +54,21 @@ impl Grant {
             by_node: BTreeMap::from([(node, *bytes)]),
         });
         let reason = "in use, and promised to no container".to_owned();
+        Self { memory: claims.collect(), ..Self::taken_by_others(CpuSet::new(), reason) }
+    }
+}
+
+impl Grant {
+    /// Memory that processes have reserved on all of these nodes together; from which of them it will come is
+    /// not known.
+    pub(crate) fn reserved_by_others(nodes: &NodeSet, reserved: &BTreeMap<MemoryResource, u64>) -> Self {
+        let claims = reserved.iter().map(|(resource, bytes)| MemoryClaim {
+            resource: *resource,
+            zone: nodes.clone(),
+            bytes: *bytes,
+            by_node: BTreeMap::new(),
+        });
+        let reason = "reserved, and promised to no container".to_owned();
         Self { memory: claims.collect(), ..Self::taken_by_others(CpuSet::new(), reason) }
     }
 }
@@ -92,9 +109,17 @@ impl Holder {
         Self::new(PodName::new(HUGEPAGES, format!("node {node}")), String::new())
     }
 
+    /// Whatever has reserved huge pages without a promise.
+    pub(crate) fn reserved_hugepages() -> Self {
+        Self::new(PodName::new(HUGEPAGES, RESERVED), String::new())
+    }
+
     /// Its name for what it has of memory or devices.
     pub(super) fn of_memory_in_words(&self) -> String {
         match self.pod().namespace.as_str() {
+            HUGEPAGES if self.pod().name == RESERVED => {
+                "processes that have them reserved, and the kernel does not say where".to_owned()
+            }
             HUGEPAGES => format!("processes on {} without a promise", self.pod().name),
             _ => self.to_string(),
         }

@@ -133,6 +133,59 @@ fn huge_pages_that_are_reserved_are_told_of_the_host_and_of_each_cgroup() {
 }
 
 #[test]
+fn huge_pages_of_a_cgroup_are_told_without_its_other_memory_and_on_v1() {
+    let on_host = |tree: Tree| {
+        tree.file("sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages", "8\n")
+            .file("sys/kernel/mm/hugepages/hugepages-2048kB/free_hugepages", "7\n")
+            .file("sys/kernel/mm/hugepages/hugepages-2048kB/resv_hugepages", "3\n")
+    };
+    let v2 = || on_host(Tree::v2().cgroup("/vm", 10));
+    let at_v2 = "sys/fs/cgroup/vm/hugetlb.2MB";
+    let v1 = || {
+        let top = on_host(Tree(TempDir::new().unwrap()));
+        top.file("sys/fs/cgroup/cpuset/vm/cpuset.cpus", "0-3\n").file("sys/fs/cgroup/cpuset/vm/tasks", "10\n")
+    };
+    let at_v1 = "sys/fs/cgroup/hugetlb/vm/hugetlb.2MB";
+    let used = "total=2097152 N0=0 N1=2097152\n";
+    let of_v1 = format!("{used}hierarchical_total=4194304 N0=2097152 N1=2097152\n");
+    for (case, tree, told) in [
+        (
+            "the memory controller is off",
+            v2().file(&format!("{at_v2}.numa_stat"), used)
+                .file(&format!("{at_v2}.rsvd.current"), "6291456\n"),
+            true,
+        ),
+        (
+            "before Linux 5.17",
+            v2().file(&format!("{at_v2}.current"), "2097152\n")
+                .file(&format!("{at_v2}.rsvd.current"), "6291456\n"),
+            false,
+        ),
+        (
+            "v1",
+            v1().file(&format!("{at_v1}.numa_stat"), &of_v1)
+                .file(&format!("{at_v1}.rsvd.usage_in_bytes"), "8388608\n")
+                .file(&format!("{at_v1}.usage_in_bytes"), "4194304\n"),
+            true,
+        ),
+        (
+            "v1 before Linux 5.17",
+            v1().file(&format!("{at_v1}.usage_in_bytes"), "2097152\n")
+                .file(&format!("{at_v1}.rsvd.usage_in_bytes"), "6291456\n"),
+            false,
+        ),
+    ] {
+        let sample = tree.sample_of(&[workload("/vm")], WITHOUT_BPF);
+        let file = || "hugetlb.2MB.numa_stat".to_owned();
+        let vm = &sample.cgroups[&CgroupPath::new("/vm")];
+        assert_eq!(vm.hugetlb_reserved, [(file(), 4 << 20)].into(), "{case}");
+        let by_node = [(NodeId(0), 0), (NodeId(1), 2 << 20)].into();
+        let by_file: BTreeMap<_, _> = told.then(|| (file(), by_node)).into_iter().collect();
+        assert_eq!(vm.hugetlb_by_file, by_file, "{case}");
+    }
+}
+
+#[test]
 fn a_file_that_is_of_no_use_is_not_said_to_be_missing_as_well() {
     let tree = Tree::v2()
         .cgroup("/vm", 10)

@@ -48,6 +48,12 @@ impl Table {
         Self(by_set)
     }
 
+    /// No amount is more than `most`.
+    pub(in crate::place) fn at_most(mut self, most: u64) -> Self {
+        self.0.iter_mut().for_each(|amount| *amount = (*amount).min(most));
+        self
+    }
+
     /// That of a set; 0 for one that the table does not have.
     pub(in crate::place) fn at(&self, mask: Mask) -> u64 {
         usize::try_from(mask).ok().and_then(|set| self.0.get(set)).copied().unwrap_or(0)

@@ -7,7 +7,9 @@
 //! of nodes one by one. Both engines give from this account.
 //!
 //! Huge pages stay where they were taken, so of these a promise fits only if it can be kept in whatever order
-//! containers take theirs ([`fixed`]).
+//! containers take theirs ([`fixed`]). What processes have reserved of them the kernel takes from nodes that
+//! nobody knows before: a node may be promised all that it has, and all promises together leave as much as is
+//! reserved.
 //!
 //! Terminology: a *claim* is a promise of one kind of memory on one zone. The *usage* of a zone is
 //! what is claimed on zones inside it, its *capacity* what its nodes may hand out. A *forecast* says
@@ -46,6 +48,9 @@ pub struct ZoneAccount {
     all: NodeSet,
     /// What of claims over several parts no arrangement was found for: nobody else is promised as much.
     unkept: BTreeMap<MemoryResource, u64>,
+    /// What will be taken of all nodes together, from which of them is not known: all promises together are
+    /// less by as much.
+    anywhere: BTreeMap<MemoryResource, u64>,
 }
 
 /// A set of nodes on which more is promised than there is.
@@ -70,14 +75,19 @@ impl ZoneAccount {
         // What is in use already is taken by no promise.
         let used = kept().filter(|(holder, _)| holder.is_apart()).flat_map(|(_, grant)| &grant.memory);
         let mut gone = BTreeMap::<(MemoryResource, NodeId), u64>::new();
+        let mut anywhere = BTreeMap::<MemoryResource, u64>::new();
         for claim in used {
+            if claim.by_node.is_empty() && claim.bytes > 0 {
+                let anywhere = anywhere.entry(claim.resource).or_default();
+                *anywhere = anywhere.saturating_add(claim.bytes);
+            }
             for (node, bytes) in &claim.by_node {
                 let gone = gone.entry((claim.resource, *node)).or_default();
                 *gone = gone.saturating_add(*bytes);
             }
         }
         let promised = kept().filter(|(holder, _)| !holder.is_apart()).flat_map(|(_, grant)| &grant.memory);
-        Self::beside(inventory, promised, &gone)
+        Self { anywhere, ..Self::beside(inventory, promised, &gone) }
     }
 
     /// The account as the container at this place of the pod's list finds it: what init containers
@@ -94,6 +104,21 @@ impl ZoneAccount {
     /// The account of these claims.
     pub fn of_claims<'a>(inventory: &Inventory, claims: impl IntoIterator<Item = &'a MemoryClaim>) -> Self {
         Self::beside(inventory, claims, &BTreeMap::new())
+    }
+
+    /// The account of claims where each node has so many bytes of ordinary memory left, and no more than it
+    /// may hand out.
+    pub fn of_what_is_left<'a>(
+        inventory: &Inventory,
+        claims: impl IntoIterator<Item = &'a MemoryClaim>,
+        left: impl Fn(NodeId) -> u64,
+    ) -> Self {
+        let memory = MemoryResource::Memory;
+        let gone = inventory.nodes.iter().map(|node| {
+            let gone = node.allocatable(memory).saturating_sub(left(node.id));
+            ((memory, node.id), gone)
+        });
+        Self::beside(inventory, claims, &gone.collect())
     }
 
     /// The same where some of what the nodes have is gone, whatever is promised.
@@ -131,7 +156,7 @@ impl ZoneAccount {
             let new = Promises::new(capacity.collect());
             *promises = if is_fixed(*resource) { new.fixed() } else { new };
         }
-        Self { nodes, kinds, beyond, all, unkept: BTreeMap::new() }
+        Self { nodes, kinds, beyond, all, unkept: BTreeMap::new(), anywhere: BTreeMap::new() }
     }
 
     /// Enters what claims have on the nodes of the masks.
@@ -161,12 +186,20 @@ impl ZoneAccount {
             Some((beyond, zone)) if is_fixed(resource) => here.min(beyond.free(&zone, resource)),
             Some((beyond, zone)) => here.saturating_add(beyond.free(&zone, resource)),
         };
-        free.saturating_sub(self.unkept(resource))
+        free.saturating_sub(self.unkept(resource)).min(self.free_at_all(resource))
+    }
+
+    /// The most that can be promised in addition, wherever.
+    fn free_at_all(&self, resource: MemoryResource) -> u64 {
+        let Some(anywhere) = self.anywhere.get(&resource) else { return u64::MAX };
+        let promised = self.usage(&self.all, resource).saturating_add(*anywhere);
+        self.capacity(&self.all, resource).saturating_sub(promised)
     }
 
     /// Can this be promised on a zone in addition?
     pub fn fits(&self, zone: &NodeSet, resource: MemoryResource, bytes: u64) -> bool {
         match self.parts_of(zone) {
+            _ if bytes > self.free_at_all(resource) => false,
             (mask, None) => self.fits_on(mask, resource, bytes),
             (0, Some((beyond, zone))) if self.unkept(resource) == 0 => beyond.fits(&zone, resource, bytes),
             _ => bytes == 0 || self.free(zone, resource) >= bytes,
@@ -187,12 +220,12 @@ impl ZoneAccount {
         self.of(resource).map_or(0, |promises| promises.usage(mask)).saturating_add(there)
     }
 
-    /// What one arrangement of all claims leaves on a zone: adds up over nodes, and is never more than what
-    /// is free.
+    /// What one arrangement of all claims leaves on a zone: adds up over nodes, up to what is free at all, and
+    /// is never more than what is free.
     pub fn left(&self, zone: &NodeSet, resource: MemoryResource) -> u64 {
         let (mask, further) = self.parts_of(zone);
         let there = further.map_or(0, |(beyond, zone)| beyond.left(&zone, resource));
-        self.left_on(mask, resource).saturating_add(there)
+        self.left_on(mask, resource).saturating_add(there).min(self.free_at_all(resource))
     }
 
     /// How a claim would lie on the nodes of a zone: on the lowest first, as far as others leave room.
@@ -257,12 +290,14 @@ impl ZoneAccount {
     /// [`Self::fits`] for a mask of this account.
     pub(super) fn fits_on(&self, zone: Mask, resource: MemoryResource, bytes: u64) -> bool {
         let bytes = if bytes == 0 { 0 } else { bytes.saturating_add(self.unkept(resource)) };
-        bytes == 0 || self.of(resource).is_some_and(|promises| promises.fits(zone, bytes))
+        bytes == 0
+            || bytes <= self.free_at_all(resource)
+                && self.of(resource).is_some_and(|promises| promises.fits(zone, bytes))
     }
 
     /// [`Self::free`] for a mask of this account.
     pub(super) fn free_on(&self, zone: Mask, resource: MemoryResource) -> u64 {
-        self.free_here(zone, resource).saturating_sub(self.unkept(resource))
+        self.free_here(zone, resource).saturating_sub(self.unkept(resource)).min(self.free_at_all(resource))
     }
 
     /// The same where nothing is kept back for claims that no arrangement was found for.
@@ -278,14 +313,17 @@ impl ZoneAccount {
     /// What one arrangement of all claims leaves: adds up over nodes, and is never more than what is
     /// free.
     pub(super) fn left_on(&self, zone: Mask, resource: MemoryResource) -> u64 {
-        self.of(resource).map_or(0, |promises| promises.left(zone))
+        let left = self.of(resource).map_or(0, |promises| promises.left(zone));
+        left.min(self.free_at_all(resource))
     }
 
     /// What is [free](Self::free) on every set of these nodes, each a mask of this account with one node
     /// or none, at most [`LISTED`](super::hints::LISTED) of them. Where that would be too large a table,
     /// what one arrangement of all claims leaves.
     pub(super) fn free_on_sets(&self, nodes: &[Mask], resource: MemoryResource) -> Table {
-        self.of(resource).map_or_else(|| Table::of_sums(&[]), |promises| promises.free_on_sets(nodes))
+        let free =
+            self.of(resource).map_or_else(|| Table::of_sums(&[]), |promises| promises.free_on_sets(nodes));
+        free.at_most(self.free_at_all(resource))
     }
 
     /// Zones with claims of any kind, each at least once.
@@ -307,6 +345,7 @@ impl ZoneAccount {
             beyond,
             all: self.all.clone(),
             unkept: self.unkept.clone(),
+            anywhere: self.anywhere.clone(),
         }
     }
 }
