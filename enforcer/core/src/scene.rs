@@ -283,10 +283,18 @@ impl Scene {
                         (held.anon, held.file, left) =
                             (held.anon - anon, held.file - file, left - anon - file);
                         (moved.anon, moved.file) = (moved.anon + anon, moved.file + file);
+                        if let Some(shared) = held.shmem {
+                            let shared_moved = shared.min(file);
+                            held.shmem = Some(shared - shared_moved);
+                            moved.shmem = Some(moved.shmem.unwrap_or(0) + shared_moved);
+                        }
                     }
-                    bytes.retain(|_, held| *held != NodeBytes::default());
+                    bytes.retain(|_, held| held.anon + held.file > 0);
                     let there = bytes.entry(*to).or_default();
                     (there.anon, there.file) = (there.anon + moved.anon, there.file + moved.file);
+                    if let Some(shared) = moved.shmem {
+                        there.shmem = Some(there.shmem.unwrap_or(0) + shared);
+                    }
                 }
             }
         }

@@ -35,6 +35,10 @@ pub struct FakeKernel {
     pub pages: RefCell<BTreeMap<(u32, usize), NodeId>>,
     /// Pages that answer `EBUSY` when they are to be moved.
     pub stuck: Vec<(u32, usize)>,
+    /// Pages that other processes map: `EACCES` when they are to be moved as a process's own.
+    pub shared: Vec<(u32, usize)>,
+    /// May those be moved? Fails with `EPERM` otherwise.
+    pub moves_shared: bool,
     /// Pages of 4 KiB that are parts of one huge page: what moves one of them moves all.
     pub huge: Vec<(u32, Range<usize>)>,
     /// Processes for which every call fails with this error number.
@@ -79,15 +83,31 @@ impl Kernel for FakeKernel {
     fn move_pages(&self, pid: u32, pages: &[usize], to: NodeId) -> io::Result<Vec<PageStatus>> {
         self.calls.borrow_mut().push(Call::Move { pid, pages: pages.len(), to });
         self.check(pid)?;
+        Ok(self.moved(pid, pages, to, &self.shared))
+    }
+
+    fn move_shared_pages(&self, pid: u32, pages: &[usize], to: NodeId) -> io::Result<Vec<PageStatus>> {
+        self.calls.borrow_mut().push(Call::Move { pid, pages: pages.len(), to });
+        self.check(pid)?;
+        if !self.moves_shared {
+            return Err(io::Error::from_raw_os_error(Errno::PERM.raw_os_error()));
+        }
+        Ok(self.moved(pid, pages, to, &[]))
+    }
+}
+
+impl FakeKernel {
+    fn moved(&self, pid: u32, pages: &[usize], to: NodeId, barred: &[(u32, usize)]) -> Vec<PageStatus> {
         let mut map = self.pages.borrow_mut();
         let busy = PageStatus::Errno(Errno::BUSY.raw_os_error());
         // As the kernel answers for those that another one of the same call took along.
         let mut taken: Vec<Range<usize>> = Vec::new();
-        Ok(pages
+        pages
             .iter()
             .map(|page| match map.get(&(pid, *page)) {
                 None => PageStatus::Errno(Errno::NOENT.raw_os_error()),
                 Some(_) if taken.iter().any(|whole| whole.contains(page)) => busy,
+                Some(_) if barred.contains(&(pid, *page)) => PageStatus::Errno(Errno::ACCESS.raw_os_error()),
                 Some(_) if self.stuck.contains(&(pid, *page)) => busy,
                 Some(_) => {
                     let huge = self.huge.iter().find(|(owner, whole)| *owner == pid && whole.contains(page));
@@ -97,6 +117,6 @@ impl Kernel for FakeKernel {
                     PageStatus::On(to)
                 }
             })
-            .collect())
+            .collect()
     }
 }

@@ -58,4 +58,7 @@ pub trait Kernel {
     ///
     /// The node must be in the process's own `cpuset.mems` (`EACCES` otherwise).
     fn move_pages(&self, pid: u32, pages: &[usize], to: NodeId) -> io::Result<Vec<PageStatus>>;
+
+    /// The same, and those too that other processes map, which takes `CAP_SYS_NICE` (`EPERM` otherwise).
+    fn move_shared_pages(&self, pid: u32, pages: &[usize], to: NodeId) -> io::Result<Vec<PageStatus>>;
 }

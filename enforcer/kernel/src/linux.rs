@@ -32,18 +32,24 @@ impl Kernel for Linux {
     }
 
     fn move_pages(&self, pid: u32, pages: &[usize], to: NodeId) -> io::Result<Vec<PageStatus>> {
-        call(pid, pages, Some(to))
+        call(pid, pages, Some((to, MPOL_MF_MOVE)))
+    }
+
+    fn move_shared_pages(&self, pid: u32, pages: &[usize], to: NodeId) -> io::Result<Vec<PageStatus>> {
+        call(pid, pages, Some((to, MPOL_MF_MOVE_ALL)))
     }
 }
 
 /// `MPOL_MF_MOVE` (include/uapi/linux/mempolicy.h): only pages that no other process maps.
 const MPOL_MF_MOVE: libc::c_int = 2;
+/// `MPOL_MF_MOVE_ALL`: those too that others map.
+const MPOL_MF_MOVE_ALL: libc::c_int = 4;
 
-/// `move_pages(2)`; without `to` it only asks.
-fn call(pid: u32, pages: &[usize], to: Option<NodeId>) -> io::Result<Vec<PageStatus>> {
+/// `move_pages(2)`, with these flags; without `to` it only asks.
+fn call(pid: u32, pages: &[usize], to: Option<(NodeId, libc::c_int)>) -> io::Result<Vec<PageStatus>> {
     let pid = libc::pid_t::try_from(pid).map_err(|_overflow| io::Error::from_raw_os_error(libc::ESRCH))?;
     let nodes = to
-        .map(|node| libc::c_int::try_from(node.0).map(|number| vec![number; pages.len()]))
+        .map(|(node, _)| libc::c_int::try_from(node.0).map(|number| vec![number; pages.len()]))
         .transpose()
         .map_err(|_overflow| io::Error::from_raw_os_error(libc::ENODEV))?;
     // The kernel leaves the status of a page that it did not reach as it was.
@@ -59,7 +65,7 @@ fn call(pid: u32, pages: &[usize], to: Option<NodeId>) -> io::Result<Vec<PageSta
             pages.as_ptr(),
             nodes.as_ref().map_or(ptr::null(), Vec::as_ptr),
             status.as_mut_ptr(),
-            if nodes.is_some() { MPOL_MF_MOVE } else { 0 },
+            to.map_or(0, |(_, flags)| flags),
         )
     };
     if result < 0 {

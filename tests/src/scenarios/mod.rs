@@ -3,6 +3,7 @@
 //! The part of a name before the first `-` is its group: `cargo xtask test correct-` runs one group.
 
 mod alert;
+mod answered_pins;
 mod audit;
 mod bound;
 mod churn;
@@ -226,6 +227,11 @@ pub const ALL: &[Scenario] = &[
     product("degrade-no-fentry", "2s", "", refused::no_fentry),
     product("degrade-fentry-refused", "2s", "", probed::trampolines_refused),
     Scenario { only_by_name: true, ..product("degrade-others-pins", "2s", "", others_pins::survive) },
+    Scenario {
+        needs_containerd: true,
+        only_by_name: true,
+        ..long("degrade-answered-pins", pods::TOPOLOGY, "", answered_pins::outlive_answers)
+    },
     product("degrade-lockdown", "2s", "lockdown=confidentiality", refused::lockdown_confidentiality),
     Scenario {
         only_by_name: true,

@@ -76,7 +76,8 @@ fn placed(checks: &mut Checks, name: &str, granted: &[&str]) -> Result<Ids> {
     Ok(cpus)
 }
 
-fn is_before_6_2(release: &str) -> bool {
+/// Does such a kernel forget pins when a cpuset is written?
+pub(super) fn is_before_6_2(release: &str) -> bool {
     let mut numbers =
         release.split(|other: char| !other.is_ascii_digit()).filter_map(|text| text.parse().ok());
     (numbers.next().unwrap_or(0u32), numbers.next().unwrap_or(0u32)) < (6, 2)

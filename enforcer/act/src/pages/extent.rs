@@ -24,6 +24,8 @@ pub(super) struct Extent {
     pub(super) page_bytes: usize,
     /// Pages on the nodes, as `numa_maps` counts them.
     pub(super) pages: u64,
+    /// Most processes that map one of its pages, where that is shared memory; 1 of other mappings.
+    pub(super) sharers: u64,
 }
 
 /// The mappings of a process (its directory below `/proc`) with pages on these nodes, in order.
@@ -50,7 +52,8 @@ fn extent_of(line: &str, nodes: &NodeSet) -> Option<Extent> {
     let start = usize::try_from(mapping.start).ok()?;
     let page_bytes = usize::try_from(mapping.page_bytes).ok().filter(|bytes| *bytes > 0)?;
     let pages = mapping.pages_on(nodes);
-    (pages > 0).then_some(Extent { start, end: start, page_bytes, pages })
+    let sharers = if mapping.is_shmem() && !mapping.is_hugetlb() { mapping.sharers } else { 1 };
+    (pages > 0).then_some(Extent { start, end: start, page_bytes, pages, sharers })
 }
 
 /// `start-end perms offset dev inode path` (`/proc/PID/maps`, Documentation/filesystems/proc.rst).

@@ -14,9 +14,11 @@
 //! [`PageBudget`] of the plan. Memory is bounded by the batch.
 //!
 //! Processes come and go while this runs: one that is gone is done, and so is one whose number belongs to
-//! another process by then ([`incarnation`]). Pages that several processes map, and
-//! page cache that nobody maps, cannot be moved in this way, and are said to be left: when it is through, it
-//! looks where everything is ([`verify`]).
+//! another process by then ([`incarnation`]). Shared memory moves whoever of the cgroup maps it, as long as no
+//! more processes map one of its pages than the cgroup has: what processes of others map as well is theirs,
+//! too. Other pages that several processes map, as libraries, and files that no process maps, tmpfs among them,
+//! cannot be moved in this way, and are said to be left: when it is through, it looks where everything is
+//! ([`verify`]).
 
 mod budget;
 mod extent;
@@ -54,12 +56,14 @@ pub struct PageMove<'a> {
     report: PageMoveReport,
     /// Announced by `numa_maps` and not reached before the budget ended.
     unreached_bytes: u64,
+    /// Processes whose shared memory is theirs alone: those of the cgroup.
+    own_processes: u64,
 }
 
 impl<'a> PageMove<'a> {
     /// Moves with `kernel` within `budget`, and reads processes below `proc`.
     pub fn new(kernel: &'a dyn Kernel, proc: &'a Path, budget: &'a mut PageBudget) -> Self {
-        Self { kernel, proc, budget, report: PageMoveReport::default(), unreached_bytes: 0 }
+        Self { kernel, proc, budget, report: PageMoveReport::default(), unreached_bytes: 0, own_processes: 0 }
     }
 
     /// The same, of so many bytes at most.
@@ -77,6 +81,7 @@ impl<'a> PageMove<'a> {
             Ok(processes) => processes,
             Err(error) => return PageMoveReport { error: Some(error), ..self.report },
         };
+        self.own_processes = processes.len() as u64;
         for (index, &pid) in processes.iter().enumerate() {
             match self.move_process(pid, &from, to) {
                 Ok(()) => self.report.processes += 1,
@@ -148,7 +153,7 @@ impl<'a> PageMove<'a> {
                 && let Some(pages) = self.budget.next_call(extent.page_bytes)
             {
                 let (pages, more) = left.split_at(pages.min(left.len()));
-                self.move_batch(process, pages, extent.page_bytes, from, to)?;
+                self.move_batch(process, pages, &extent, from, to)?;
                 expected = expected.saturating_sub(pages.len() as u64);
                 left = more;
             }
@@ -183,14 +188,20 @@ impl<'a> PageMove<'a> {
         &mut self,
         process: &Incarnation,
         pages: &[usize],
-        page_bytes: usize,
+        extent: &Extent,
         from: &NodeSet,
         to: NodeId,
     ) -> io::Result<()> {
-        let pid = process.pid;
+        let (pid, page_bytes) = (process.pid, extent.page_bytes);
         process.check()?;
         let begun = Instant::now();
-        let answers = self.kernel.move_pages(pid, pages, to);
+        let is_shared = extent.sharers > 1 && extent.sharers <= self.own_processes;
+        let shared = is_shared.then(|| self.kernel.move_shared_pages(pid, pages, to));
+        // Not without CAP_SYS_NICE.
+        let answers = match shared {
+            Some(answers) if !answers.as_ref().is_err_and(is_forbidden) => answers,
+            _ => self.kernel.move_pages(pid, pages, to),
+        };
         self.budget.moved(pages.len() as u64 * page_bytes as u64, begun.elapsed());
         let answers = answers?;
         let now = self.kernel.locate_pages(pid, pages)?;
@@ -214,6 +225,10 @@ impl<'a> PageMove<'a> {
         }
         Ok(())
     }
+}
+
+fn is_forbidden(error: &io::Error) -> bool {
+    matches!(Errno::from_io_error(error), Some(Errno::PERM))
 }
 
 /// Did the process end?

@@ -228,6 +228,10 @@ impl Kernel for Reusing<'_> {
         }
         answers
     }
+
+    fn move_shared_pages(&self, pid: u32, pages: &[usize], to: NodeId) -> io::Result<Vec<PageStatus>> {
+        self.kernel.move_shared_pages(pid, pages, to)
+    }
 }
 
 fn started(stat: &Path, ticks: u64) {
@@ -258,4 +262,27 @@ fn a_number_that_was_given_to_another_process_is_named_and_nothing_of_it_is_coun
     let (dir, kernel) = process(1300);
     started(&dir.path().join("42/stat"), 700);
     assert!(matches!(carry_out(dir.path(), &kernel, limits()).result, OutcomeResult::Applied { .. }));
+}
+
+/// As of a database: what its processes share is by far the most of its memory.
+#[test]
+fn shared_memory_of_the_cgroup_alone_moves_though_several_of_its_processes_map_it() {
+    for (file, sharers, moves_shared, moved) in [
+        ("/dev/zero\\040(deleted)", 2, true, 100),
+        // A process of another cgroup maps it, too.
+        ("/dev/zero\\040(deleted)", 9, true, 0),
+        // Without CAP_SYS_NICE.
+        ("/dev/zero\\040(deleted)", 2, false, 0),
+        // A library is no memory of the workload's own.
+        ("/lib/libc.so.6", 2, true, 0),
+    ] {
+        let (dir, mut kernel) = process(100);
+        let line =
+            format!("{START:x} default file={file} dirty=100 mapmax={sharers} N0=100 kernelpagesize_kB=4\n");
+        fs::write(dir.path().join("42/numa_maps"), line).unwrap();
+        kernel.shared = (0..100).map(|page| (42, START + page * 4096)).collect();
+        kernel.moves_shared = moves_shared;
+        carry_out(dir.path(), &kernel, limits());
+        assert_eq!(kernel.count_on(1), moved, "{file} of {sharers}");
+    }
 }

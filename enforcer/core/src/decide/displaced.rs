@@ -5,12 +5,18 @@
 //! Idea: they follow as far as the nodes near its CPUs have room, those of the farthest nodes first; when it
 //! returns its memory nodes are those of its home again, and the pages with them.
 //!
-//! Terminology: the *room* of a node is what is available there, less what is promised there and not in use
-//! yet. What containers that are away have there is no promise, and takes as much of what could be promised.
+//! What follows is anonymous and shared memory ([`movable_bytes`]). Page cache of files stays, and is nobody's want
+//! of room: it does not follow its readers.
+//!
+//! Terminology: a promise is *open* as far as its memory is not in use yet. The *room* of a node is what may
+//! be taken there so that all open promises can still be kept at once, from what is available now and from
+//! what can be promised at all. What containers that are away have beside their promises takes as much of
+//! what could be promised.
 //!
 //! Invariants: no node is sent more than its room, by all containers of a decision together; while a node has
 //! room for [`LEAST_PART`], no pages stay away for want of it, in parts and on several nodes if need be.
-//! Cost: the account of memory once for each decision in which a container is away with pages at home.
+//! Cost: two accounts of memory for each decision in which a container is away with pages at home, and a look
+//! at both for each part.
 
 use std::{
     cell::OnceCell,
@@ -37,7 +43,7 @@ pub(super) struct RoomAway<'a> {
     inputs: &'a Inputs<'a>,
     allocations: &'a Allocations,
     taken: &'a CpuSet,
-    room: OnceCell<BTreeMap<NodeId, u64>>,
+    room: OnceCell<Room>,
 }
 
 impl<'a> RoomAway<'a> {
@@ -50,20 +56,20 @@ impl<'a> RoomAway<'a> {
     pub(super) fn follows(&mut self, grant: &Grant, figures: Option<&WorkloadModel>) -> Vec<Gathering> {
         let Some((away, near)) = self.away(grant, figures) else { return Vec::new() };
         let (inputs, allocations) = (self.inputs, self.allocations);
-        self.room.get_or_init(|| room(inputs, allocations));
+        self.room.get_or_init(|| Room::of(inputs, allocations));
         let Some(room) = self.room.get_mut() else { return Vec::new() };
         let mut parts = Vec::new();
         let mut whole = BTreeMap::<NodeId, NodeSet>::new();
         for (from, mut left) in away {
-            let roomiest = |room: &BTreeMap<NodeId, u64>| {
-                let near = near.iter().filter_map(|node| Some((node, *room.get(&node)?)));
+            let roomiest = |room: &Room| {
+                let near = near.iter().map(|node| (node, room.on(node)));
                 near.max_by_key(|(node, room)| (*room, Reverse(*node)))
             };
             while left > 0
                 && let Some((to, has)) = roomiest(room).filter(|(_, has)| *has >= left.min(LEAST_PART))
             {
                 let part = left.min(has);
-                room.insert(to, has - part);
+                room.take(to, part);
                 left -= part;
                 if left == 0 {
                     whole.entry(to).or_default().insert(from);
@@ -86,8 +92,8 @@ impl<'a> RoomAway<'a> {
         let cpu_nodes = machine.nodes_of(&grant.cpus(self.taken));
         let near = machine.near_memory_nodes(&cpu_nodes).intersection(&mems);
         let far = mems.difference(&near).difference(&machine.gpu_memory_nodes());
-        let held = bytes.iter().filter(|(node, bytes)| far.contains(**node) && bytes.anon > 0);
-        let mut away: Vec<(NodeId, u64)> = held.map(|(node, bytes)| (*node, bytes.anon)).collect();
+        let held = bytes.iter().filter(|(node, bytes)| far.contains(**node) && movable_bytes(bytes) > 0);
+        let mut away: Vec<(NodeId, u64)> = held.map(|(node, bytes)| (*node, movable_bytes(bytes))).collect();
         let all = away.iter().fold(0u64, |all, (_, bytes)| all.saturating_add(*bytes));
         if away.is_empty() || all < self.inputs.policy.thresholds.min_memory.0 {
             return None;
@@ -101,47 +107,71 @@ impl<'a> RoomAway<'a> {
     }
 }
 
-/// The room of each node.
-fn room(inputs: &Inputs<'_>, allocations: &Allocations) -> BTreeMap<NodeId, u64> {
-    let available = |node: NodeId| inputs.sample.nodes.get(&node).and_then(NodeSample::available_bytes);
-    let figures = figures(inputs);
-    let (mut unused, mut guests) = (BTreeMap::<NodeId, u64>::new(), BTreeMap::<NodeId, u64>::new());
-    let add = |sums: &mut BTreeMap<NodeId, u64>, node: NodeId, bytes: u64| {
-        let sum = sums.entry(node).or_default();
-        *sum = sum.saturating_add(bytes);
-    };
-    for (holder, grant) in allocations.iter().filter(|(holder, _)| !holder.is_apart()) {
-        let held: BTreeMap<NodeId, u64> = figures.get(holder).map_or_else(BTreeMap::new, |figures| {
-            let bytes = figures.bytes_by_node.iter().flatten();
-            bytes.map(|(node, bytes)| (*node, movable_bytes(bytes))).collect()
-        });
-        let ordinary = |claim: &&MemoryClaim| claim.resource == MemoryResource::Memory;
-        let mut promised_on = BTreeSet::new();
-        for claim in grant.memory.iter().filter(ordinary) {
-            promised_on.extend(claim.zone.iter());
-            let uses =
-                claim.zone.iter().filter_map(|node| held.get(&node)).fold(0u64, |a, b| a.saturating_add(*b));
-            let open = claim.bytes.saturating_sub(uses);
-            for node in claim.zone.iter() {
-                // What the other nodes of the zone can give for it need not come from this one.
-                let others = claim.zone.iter().filter(|other| *other != node).filter_map(available);
-                let others = others.fold(0u64, u64::saturating_add);
-                add(&mut unused, node, open.saturating_sub(others));
+/// What may be taken of each node.
+struct Room {
+    /// Open promises, beside what is available.
+    now: ZoneAccount,
+    /// All promises, beside what may be promised at all.
+    promised: ZoneAccount,
+}
+
+impl Room {
+    fn of(inputs: &Inputs<'_>, allocations: &Allocations) -> Self {
+        let figures = figures(inputs);
+        let mut promised = ZoneAccount::new(inputs.inventory, allocations, |_| false);
+        let mut open = Vec::new();
+        for (holder, grant) in allocations.iter().filter(|(holder, _)| !holder.is_apart()) {
+            let mut held: BTreeMap<NodeId, u64> = figures.get(holder).map_or_else(BTreeMap::new, |figures| {
+                let bytes = figures.bytes_by_node.iter().flatten();
+                bytes.map(|(node, bytes)| (*node, movable_bytes(bytes))).collect()
+            });
+            let ordinary = |claim: &&MemoryClaim| claim.resource == MemoryResource::Memory;
+            let claims: Vec<&MemoryClaim> = grant.memory.iter().filter(ordinary).collect();
+            if grant.shared.as_ref().is_some_and(|shared| shared.refuge.is_some()) {
+                let promised_on: BTreeSet<NodeId> =
+                    claims.iter().flat_map(|claim| claim.zone.iter()).collect();
+                for (node, bytes) in held.iter().filter(|(node, _)| !promised_on.contains(*node)) {
+                    take(&mut promised, *node, *bytes);
+                }
+            }
+            open.extend(still_open(claims, &mut held));
+        }
+        let available = |node: NodeId| inputs.sample.nodes.get(&node).and_then(NodeSample::available_bytes);
+        let left = |node: NodeId| available(node).unwrap_or(0);
+        Self { now: ZoneAccount::of_what_is_left(inputs.inventory, &open, left), promised }
+    }
+
+    fn on(&self, node: NodeId) -> u64 {
+        let node = NodeSet::from_iter([node]);
+        let free = |account: &ZoneAccount| account.free(&node, MemoryResource::Memory);
+        free(&self.now).min(free(&self.promised))
+    }
+
+    fn take(&mut self, node: NodeId, bytes: u64) {
+        take(&mut self.now, node, bytes);
+        take(&mut self.promised, node, bytes);
+    }
+}
+
+fn take(account: &mut ZoneAccount, node: NodeId, bytes: u64) {
+    let _claim = account.promise(&NodeSet::from_iter([node]), MemoryResource::Memory, bytes);
+}
+
+/// What of the promises of one container is not in use yet. What it holds is of its narrowest promises first,
+/// and of one alone.
+fn still_open(mut claims: Vec<&MemoryClaim>, held: &mut BTreeMap<NodeId, u64>) -> Vec<MemoryClaim> {
+    claims.sort_by_key(|claim| claim.zone.len());
+    let open = claims.into_iter().map(|claim| {
+        let mut bytes = claim.bytes;
+        for node in claim.zone.iter() {
+            if let Some(held) = held.get_mut(&node) {
+                let used = bytes.min(*held);
+                (bytes, *held) = (bytes - used, *held - used);
             }
         }
-        if grant.shared.as_ref().is_some_and(|shared| shared.refuge.is_some()) {
-            let beside = held.iter().filter(|(node, _)| !promised_on.contains(*node));
-            beside.for_each(|(node, bytes)| add(&mut guests, *node, *bytes));
-        }
-    }
-    let account = ZoneAccount::new(inputs.inventory, allocations, |_| false);
-    let of = |sums: &BTreeMap<NodeId, u64>, node: NodeId| sums.get(&node).copied().unwrap_or(0);
-    let room = |node: NodeId| {
-        let promised_to_none = account.free(&NodeSet::from_iter([node]), MemoryResource::Memory);
-        let now = available(node).unwrap_or(0).saturating_sub(of(&unused, node));
-        (node, now.min(promised_to_none.saturating_sub(of(&guests, node))))
-    };
-    inputs.inventory.nodes.iter().map(|node| room(node.id)).collect()
+        MemoryClaim { bytes, by_node: BTreeMap::new(), ..claim.clone() }
+    });
+    open.collect()
 }
 
 /// Figures of those who hold something, as far as they were seen.

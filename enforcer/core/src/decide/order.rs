@@ -16,7 +16,7 @@ use std::{cmp::Reverse, collections::BTreeMap};
 
 use crate::{
     id::NodeId,
-    model::accessed_bytes,
+    model::{accessed_bytes, movable_bytes},
     place::{Cpuset, Grant},
     plan::{Action, Step},
     sample::NodeBytes,
@@ -235,7 +235,7 @@ fn gather<'a>(change: &'a Change<'_>) -> impl Iterator<Item = Step> + 'a {
             .bytes_by_node?
             .iter()
             .filter(|(node, _)| from.contains(**node) && *node != to && !change.goal.gpus.contains(**node));
-        let total = held.fold(0u64, |sum, (_, bytes)| sum.saturating_add(bytes.anon));
+        let total = held.fold(0u64, |sum, (_, bytes)| sum.saturating_add(movable_bytes(bytes)));
         let size = most_bytes.filter(|most| *most < total).map_or_else(
             || words::size(total),
             |most| format!("{} of {}", words::size(most), words::size(total)),

@@ -9,6 +9,7 @@ use crate::{
     decide::History,
     finding::Severity,
     place::{Announced, ContainerRequest, Containers, Cpuset, Node, PodName, PodRequest, Resources},
+    sample::NodeBytes,
     scene::Scene,
     topology::synth::Machine,
     workload::{CgroupPath, QosClass},
@@ -242,6 +243,97 @@ fn pages_follow_in_parts_and_to_several_nodes_within_the_room_of_each() {
         host.end("db");
         host.turns();
         assert_eq!(host.bytes("web"), "0:10240", "at home again");
+    }
+}
+
+/// As of a database: hardly anything is anonymous, and what its processes share is by far the most.
+#[test]
+fn shared_memory_follows_a_displaced_container_and_page_cache_does_not() {
+    for (shared, node) in [(true, 1), (false, 0)] {
+        let mut host = Host::of_nodes(2);
+        host.create("web", 500, false, 10 * 1024);
+        host.create("far", 600, true, 1024);
+        let web = CgroupPath::new("/kubepods/web");
+        let file = 8 * 1024 * MIB;
+        let bytes =
+            NodeBytes { anon: 10 * MIB, file, shmem: Some(if shared { file } else { 0 }), kernel: None };
+        host.scene.now.cgroups.get_mut(&web).unwrap().memory_by_node = Some([(NodeId(0), bytes)].into());
+        host.create("db", 4000, true, 1024);
+        host.turns();
+        let held = host.scene.now.cgroups[&web].memory_by_node.clone().unwrap();
+        let most = held.iter().max_by_key(|(_, bytes)| bytes.file).unwrap();
+        assert_eq!((most.0.0, most.1.file), (node, file), "shared: {shared}");
+        let worst = host.worst();
+        assert!(!shared || worst.as_ref().is_none_or(|(worst, _)| *worst < Severity::Warning), "{worst:?}");
+    }
+}
+
+/// Two nodes can keep two promises together, and neither of them alone.
+#[test]
+fn what_several_promises_may_take_of_a_node_is_no_room() {
+    for (promises, room) in [
+        (&[][..], [10, 10]),
+        (&[("0-1", 10)], [10, 10]),
+        (&[("0-1", 10), ("0-1", 10)], [0, 0]),
+        (&[("0-1", 10), ("0-1", 5)], [5, 5]),
+        (&[("0", 4), ("0-1", 10)], [6, 6]),
+    ] {
+        let claims = promises.iter().map(|(zone, gib)| claim(zone.parse().unwrap(), *gib));
+        let found = room_beside(&claims.collect::<Vec<_>>(), &[10, 10]);
+        assert_eq!([0, 1].map(|node| found.on(NodeId(node)) >> 30), room, "{promises:?}");
+    }
+}
+
+fn claim(zone: NodeSet, gib: u64) -> MemoryClaim {
+    MemoryClaim { resource: MemoryResource::Memory, zone, bytes: gib << 30, by_node: BTreeMap::new() }
+}
+
+/// Beside open promises on nodes that have so many GiB left, where nothing else keeps anything from being
+/// promised.
+fn room_beside(open: &[MemoryClaim], gib: &[u64]) -> Room {
+    let nodes = u32::try_from(gib.len()).unwrap();
+    let inventory = Scene::new(Machine::new().sockets(nodes).threads(1).build()).inventory();
+    let left = |node: NodeId| gib[node.0 as usize] << 30;
+    Room {
+        now: ZoneAccount::of_what_is_left(&inventory, open, left),
+        promised: ZoneAccount::of_claims(&inventory, []),
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(256))]
+
+    /// By brute force: what is promised inside of each set of nodes must fit there.
+    #[test]
+    fn all_open_promises_can_be_kept_at_once_after_guests_took_their_room(
+        gib in proptest::collection::vec(0u64..13, 1..4),
+        promises in proptest::collection::vec((1u32..8, 0u64..9), 0..5),
+        takes in proptest::collection::vec((0u32..3, 0u64..13), 1..6),
+    ) {
+        let nodes = u32::try_from(gib.len()).unwrap();
+        let zone = |mask: u32| (0..nodes).filter(|node| mask >> node & 1 == 1).map(NodeId).collect::<NodeSet>();
+        let all = (1 << nodes) - 1;
+        let promises: Vec<_> =
+            promises.into_iter().map(|(mask, gib)| (mask & all, gib)).filter(|(mask, _)| *mask > 0).collect();
+        let mut left = gib.clone();
+        // What a set of nodes has beside the promises that no other node can keep.
+        let slack = |left: &[u64], set: u32| {
+            let has: u64 = (0..nodes).filter(|node| set >> node & 1 == 1).map(|node| left[node as usize]).sum();
+            let promised: u64 = promises.iter().filter(|(mask, _)| mask & !set == 0).map(|(_, gib)| gib).sum();
+            has.checked_sub(promised)
+        };
+        prop_assume!((1..=all).all(|set| slack(&left, set).is_some()));
+        let claims: Vec<_> = promises.iter().map(|(mask, gib)| claim(zone(*mask), *gib)).collect();
+        let mut room = room_beside(&claims, &gib);
+        for (node, most) in takes {
+            let node = node % nodes;
+            let expected = (1..=all).filter(|set| set >> node & 1 == 1).filter_map(|set| slack(&left, set)).min();
+            prop_assert_eq!(Some(room.on(NodeId(node)) >> 30), expected);
+            let takes = most.min(expected.unwrap_or(0));
+            room.take(NodeId(node), takes << 30);
+            left[node as usize] -= takes;
+            prop_assert!((1..=all).all(|set| slack(&left, set).is_some()), "a promise cannot be kept");
+        }
     }
 }
 
