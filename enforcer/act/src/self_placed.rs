@@ -1,8 +1,8 @@
 //! What processes of a cgroup have set themselves, read before a write.
 //!
 //! What a write changes of it is computed in the core ([`hindrance`]); here it is read from `/proc`. Pins are
-//! put back where the kernel has taken them away ([`super::pins`]). A memory policy can only be set by the process itself,
-//! so that one that was rewritten is named and not given back ([`lost`]).
+//! put back where the kernel has taken them away ([`super::pins`]). A memory policy can only be set by the
+//! process itself, so that one that was rewritten is named and not given back ([`lost`]).
 //!
 //! Limits. Threads of at most [`MAX_CGROUPS`] cgroups are looked at, [`MAX_THREADS`] of them, and the
 //! mappings of [`MAX_PROCESSES`] processes within [`LONGEST`] bytes; what is left out is counted.

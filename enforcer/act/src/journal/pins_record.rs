@@ -1,9 +1,9 @@
 //! Where threads were pinned of containers whose CPUs a runtime was told to change, for the next daemon.
 //!
-//! Problem: Linux 6.1 and older forget these pins when the runtime writes, and a daemon that is killed between
-//! its answer and the next turn takes with it what it had read. Idea: all of it is written before the answer,
-//! one line for each container, in the place of what was there ([`super::versioned`]). A turn has the journal
-//! record the same for `restore`; this record knows which pins wait to be given back, and to what.
+//! Problem: Linux 6.1 and older forget these pins when the runtime writes, and a daemon that is killed
+//! between its answer and the next turn takes with it what it had read. Idea: all of it is written before the
+//! answer, one line for each container, in the place of what was there ([`super::versioned`]). A turn has the
+//! journal record the same for `restore`; this record knows which pins wait to be given back, and to what.
 //!
 //! Nothing here waits for a disk: what was written outlives the process, and a host that loses power loses
 //! the threads as well.
@@ -124,7 +124,7 @@ impl PinsRecord {
         Err(failed("writing", &self.path)(io::Error::new(io::ErrorKind::FileTooLarge, cause)))
     }
 
-    /// All of them were given back, or are the business of the journal. The journal of this directory is open.
+    /// All of them were given back, or are the business of the journal, which is open.
     pub fn remove(state_dir: &Path) -> Result<(), JournalError> {
         forget(&state_dir.join(NAME))
     }

@@ -14,11 +14,11 @@
 //! [`PageBudget`] of the plan. Memory is bounded by the batch.
 //!
 //! Processes come and go while this runs: one that is gone is done, and so is one whose number belongs to
-//! another process by then ([`incarnation`]). Shared memory moves whoever of the cgroup maps it, as long as no
-//! more processes map one of its pages than the cgroup has: what processes of others map as well is theirs,
-//! too. Other pages that several processes map, as libraries, and files that no process maps, tmpfs among them,
-//! cannot be moved in this way, and are said to be left: when it is through, it looks where everything is
-//! ([`verify`]).
+//! another process by then ([`incarnation`]). Shared memory that several processes of the cgroup map moves as
+//! well, as long as none of its pages has more processes than the cgroup: what processes of other cgroups map
+//! is theirs, too. Other pages that several processes map, as those of libraries, and files that no process
+//! maps, tmpfs among them, cannot be moved in this way, and are said to be left: when it is through, it looks
+//! where everything is ([`verify`]).
 
 mod budget;
 mod extent;

@@ -7,8 +7,8 @@
 //! together. A node may be promised all that is free there, and all nodes together what is free less what is
 //! reserved: the kernel grants a mapping by that sum.
 //!
-//! Limit: a process that has reserved pages may touch them on the node of a promise first. The kernel warrants
-//! neither of both a node (`hugetlb_acct_memory`).
+//! Limit: a process that has reserved pages may touch them on the node of a promise first. The kernel
+//! warrants neither of both a node (`hugetlb_acct_memory`).
 //!
 //! What a container uses or has reserved of its own promise is not counted twice: as much as its cgroup tells
 //! (`hugetlb.SIZE.numa_stat`, `hugetlb.SIZE.rsvd.current`). Where a cgroup does not tell, as many as it was

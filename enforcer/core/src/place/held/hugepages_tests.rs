@@ -156,8 +156,8 @@ fn huge_pages_that_are_reserved_are_not_promised() {
     }
 }
 
-/// One process that reserves half of all leaves the other half, on whichever node; the next pod is told why it
-/// has none.
+/// One process that reserves half of all leaves the other half, on any node; the next pod is told why it has
+/// none.
 #[test]
 fn half_of_all_that_is_reserved_keeps_no_node_from_being_promised_the_other_half() {
     let mut scene = Scene::new(Machine::new().sockets(2).threads(1).hugepages(2 * MIB, 100).build());

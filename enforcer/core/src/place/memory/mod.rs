@@ -7,8 +7,8 @@
 //! of nodes one by one. Both engines give from this account.
 //!
 //! Huge pages stay where they were taken, so of these a promise fits only if it can be kept in whatever order
-//! containers take theirs ([`fixed`]). What processes have reserved of them the kernel takes from nodes that
-//! nobody knows before: a node may be promised all that it has, and all promises together leave as much as is
+//! containers take theirs ([`fixed`]). What processes have reserved of them comes from nodes that are not
+//! known before: a node may be promised all that it has, and all promises together leave as much as is
 //! reserved.
 //!
 //! Terminology: a *claim* is a promise of one kind of memory on one zone. The *usage* of a zone is
@@ -220,8 +220,8 @@ impl ZoneAccount {
         self.of(resource).map_or(0, |promises| promises.usage(mask)).saturating_add(there)
     }
 
-    /// What one arrangement of all claims leaves on a zone: adds up over nodes, up to what is free at all, and
-    /// is never more than what is free.
+    /// What one arrangement of all claims leaves on a zone: adds up over nodes, up to what is free at all,
+    /// and is never more than what is free.
     pub fn left(&self, zone: &NodeSet, resource: MemoryResource) -> u64 {
         let (mask, further) = self.parts_of(zone);
         let there = further.map_or(0, |(beyond, zone)| beyond.left(&zone, resource));
