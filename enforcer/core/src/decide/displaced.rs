@@ -5,8 +5,8 @@
 //! Idea: they follow as far as the nodes near its CPUs have room, those of the farthest nodes first; when it
 //! returns its memory nodes are those of its home again, and the pages with them.
 //!
-//! What follows is anonymous and shared memory ([`movable_bytes`]). Page cache of files stays, and is nobody's want
-//! of room: it does not follow its readers.
+//! What follows is anonymous and shared memory ([`movable_bytes`]). Page cache of files stays: it comes anew
+//! where it is read again.
 //!
 //! Terminology: a promise is *open* as far as its memory is not in use yet. The *room* of a node is what may
 //! be taken there so that all open promises can still be kept at once, from what is available now and from
