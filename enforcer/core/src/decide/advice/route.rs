@@ -163,24 +163,18 @@ impl Asked<'_> {
                 self.earlier.in_words(node).map_or_else(String::new, |earlier| format!(" beside {earlier}"));
             format!("{has}{earlier}")
         };
-        let reason = match way.best.first().filter(|_| way.best.len() == 1) {
-            Some(node) => {
-                format!(
-                    "{} would have to come to node {node}, which can give {}",
-                    words::size(comes),
-                    give(node)
-                )
-            }
-            None => {
-                let gives = way.best.iter().map(|node| format!("node {node} can give {}", give(node)));
-                format!(
-                    "{} on {} would have to come to {}, and the pages of a node go to one other node: {}",
-                    words::size(comes),
-                    words::nodes(&from),
-                    words::nodes(way.best),
-                    gives.collect::<Vec<_>>().join(", ")
-                )
-            }
+        let reason = if let Some(node) = way.best.first().filter(|_| way.best.len() == 1) {
+            let gives = give(node);
+            format!("{} would have to come to node {node}, which can give {gives}", words::size(comes))
+        } else {
+            let gives = way.best.iter().map(|node| format!("node {node} can give {}", give(node)));
+            format!(
+                "{} on {} would have to come to {}, and the pages of a node go to one other node: {}",
+                words::size(comes),
+                words::nodes(&from),
+                words::nodes(way.best),
+                gives.collect::<Vec<_>>().join(", ")
+            )
         };
         Obstacle::new(ObstacleKind::NoRoom, reason)
     }
