@@ -21,7 +21,8 @@ Exit codes: 0 all admitted (--rebalance: the host was seen), 1 some rejected,
 
 Examples:
   numa-enforcer plan web.yaml --synthetic 'sockets:2 cores:8 memory:64GiB'
-  kubectl get pods -o yaml | numa-enforcer plan - --root ./captured-host
+  kubectl get pods -A --field-selector spec.nodeName=NODE -o yaml |
+    numa-enforcer plan - --root ./captured-host
   numa-enforcer plan --rebalance --sample 30s --config /etc/numa-enforcer.toml
   numa-enforcer plan --steps day.yaml -o json | jq '.steps[].reason'";
 

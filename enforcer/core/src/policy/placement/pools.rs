@@ -19,7 +19,8 @@ pub struct PoolsSettings {
     /// Memory nodes are pinned.
     #[serde(alias = "pinMemory", alias = "PinMemory")]
     pub pin_memory: bool,
-    /// Exclusive CPUs of containers with one CPU come from the isolated ones, where there are any.
+    /// The exclusive CPU of a container with one up to two, and those beside a shared fraction, come from the
+    /// isolated ones, where there are any.
     #[serde(alias = "preferIsolatedCPUs", alias = "PreferIsolatedCPUs")]
     pub prefer_isolated_cpus: bool,
     /// Containers that would get exclusive CPUs get shared ones.
