@@ -14,7 +14,7 @@ mod answers;
 pub mod api;
 mod connections;
 mod control;
-mod find;
+pub(crate) mod find;
 mod host_header;
 mod places;
 mod port;

@@ -438,6 +438,26 @@ fn restore_without_a_journal_has_nothing_to_do() {
     let ended = run(&["restore", "/of-no-such-name", "--state-dir", state.to_str().unwrap()]);
     assert_eq!((ended.code, ended.stdout.as_str()), (Some(2), ""), "{}", ended.stderr);
     assert!(ended.stderr.contains("of-no-such-name: there is no such cgroup"), "{}", ended.stderr);
+    let ended = run(&["restore", "of-no-such-name", "--state-dir", state.to_str().unwrap()]);
+    assert_eq!((ended.code, ended.stdout.as_str()), (Some(2), ""), "{}", ended.stderr);
+    let named =
+        "numa-enforcer: restore of-no-such-name: no workload of the journal and no cgroup has this name";
+    assert!(ended.stderr.starts_with(named), "{}", ended.stderr);
+}
+
+#[test]
+fn restore_by_a_configuration_needs_no_daemon_that_ever_ran() {
+    let directory = tempfile::tempdir().unwrap();
+    let (state, config) = (directory.path().join("not-yet"), directory.path().join("c.toml"));
+    let entry = "[[workload]]\nname = 'database'\ncgroup = '/nowhere'\ncpus = 1\n";
+    fs::write(&config, format!("state_dir = {state:?}\n{entry}")).unwrap();
+    for (workload, of) in [(None, ""), (Some("database"), " of database")] {
+        let arguments = ["restore", "--config", config.to_str().unwrap()].into_iter().chain(workload);
+        let ended = run(&arguments.collect::<Vec<_>>());
+        let expected = format!("nothing to put back{of} in {}\n", state.display());
+        assert_eq!((ended.code, ended.stdout), (Some(0), expected), "{}", ended.stderr);
+        assert!(!state.exists());
+    }
 }
 
 #[test]

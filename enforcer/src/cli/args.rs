@@ -173,8 +173,8 @@ pub enum Command {
     /// Put back every original value that the daemon has overwritten.
     ///
     /// Reads the journal and puts back each original value, in an order that the kernel accepts: wider first,
-    /// then exact. Works after the daemon was killed. Can be run again at once. A daemon must not run
-    /// meanwhile.
+    /// then exact. Works after the daemon was killed. Can be run again at once. A daemon in enforce mode must
+    /// be stopped first; one in observe mode may run.
     Restore(Restore),
     /// Show how the running daemon fares.
     ///
@@ -403,8 +403,9 @@ Examples:
   numa-enforcer restore orders-db.service
   numa-enforcer restore /shop/orders-db")]
 pub struct Restore {
-    /// Only this cgroup, by its path or its name in reports, and
-    /// what is below it [default: all]
+    /// Only this cgroup and what is below it, by its path or a name
+    /// that `explain` takes; with --config also the name of a
+    /// [[workload]] entry [default: all]
     // An empty one is the variable of a script that was not set, and not all.
     #[arg(value_name = "WORKLOAD", value_parser = NonEmptyStringValueParser::new())]
     pub workload: Option<String>,

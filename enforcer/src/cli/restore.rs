@@ -1,5 +1,7 @@
 //! `numa-enforcer restore`: puts back every original value that the journal holds.
 
+mod named;
+
 use std::{
     collections::{BTreeMap, BTreeSet},
     fs,
@@ -10,9 +12,10 @@ use std::{
 use anyhow::{Context, bail};
 use enforcer_core::{
     policy::{KubeletSettings, Policy},
-    workload::{CgroupPath, identify},
+    workload::CgroupPath,
 };
 
+use self::named::{Named, named};
 use super::{Exit, args, config_file, terminal, wanted_now};
 use enforcer_act::{
     Journal,
@@ -34,11 +37,11 @@ use enforcer_report::{text, units};
 
 /// Puts back what can be put back; what cannot is named, stays in the journal, and is an error.
 pub(super) fn run(args: &args::Restore, out: &mut dyn Write) -> anyhow::Result<Exit> {
-    let Policy { state_dir: configured, kubelet: kubelet_settings, .. } =
-        config_file::read(args.config.as_deref())?.unwrap_or_default();
-    let state_dir = args.state_dir.as_ref().unwrap_or(&configured);
+    let policy = config_file::read(args.config.as_deref())?.unwrap_or_default();
+    let Policy { state_dir: configured, kubelet: kubelet_settings, .. } = &policy;
+    let state_dir = args.state_dir.as_ref().unwrap_or(configured);
     terminal::warn_on_stderr();
-    check_state_dir(state_dir)?;
+    check_state_dir(state_dir, args.state_dir.is_some())?;
     let mut contents = Journal::peek(state_dir)?;
     let host = HostRoot::live();
     // Before anything that may take long.
@@ -52,8 +55,28 @@ pub(super) fn run(args: &args::Restore, out: &mut dyn Write) -> anyhow::Result<E
         contents.entries.entry(key.clone()).or_insert_with(|| entry.clone());
     }
     contents.entries.extend(renewed(&contents.entries, &left.renewed));
-    let cgroups = || contents.entries.keys().map(|key| &key.cgroup).chain(left.awaited.keys());
-    let top = args.workload.as_deref().map(|workload| cgroup_of(workload, cgroups())).transpose()?;
+    let cgroups: BTreeSet<&CgroupPath> =
+        contents.entries.keys().map(|key| &key.cgroup).chain(left.awaited.keys()).collect();
+    let cgroups: Vec<&CgroupPath> = cgroups.into_iter().collect();
+    let exists = |cgroup: &CgroupPath| check_cgroup(cgroup).is_ok();
+    let workload = args.workload.as_deref();
+    let top = match workload.map(|typed| named(typed, &cgroups, &policy, exists)).transpose()? {
+        None => None,
+        Some(Named::Cgroup(top)) => Some(top),
+        Some(Named::Path(top)) => {
+            check_cgroup(&top)?;
+            Some(top)
+        }
+        Some(Named::Unset) if contents.damaged.is_empty() && of_left(&left, None).is_complete() => {
+            return nothing_to_put_back(args, state_dir, out);
+        }
+        Some(Named::Unset) => bail!(
+            "restore {}: the journal in {} has nothing of it, and lines that cannot be read: restore without a \
+             name shows them",
+            workload.unwrap_or_default(),
+            state_dir.display()
+        ),
+    };
     if let Some(top) = &top {
         retain_within(&mut contents.entries, top);
     }
@@ -71,18 +94,12 @@ pub(super) fn run(args: &args::Restore, out: &mut dyn Write) -> anyhow::Result<E
         && said == RestoreReport::default()
         && nobody_is_slowed
     {
-        if let Some(top) = &top {
-            check_cgroup(top)?;
-        }
-        let kept = kept(state_dir, out)?;
-        beside(state_dir, out)?;
-        writeln!(out, "nothing to put back in {}", state_dir.display())?;
-        return Ok(if kept { Exit::Undetermined } else { Exit::Ok });
+        return nothing_to_put_back(args, state_dir, out);
     }
     let tree = tree(&host)?;
     let report = if args.dry_run {
         beside(state_dir, out)?;
-        let (kubelet, unread) = wanted_now::ask_kubelet(contents.entries.keys(), &kubelet_settings);
+        let (kubelet, unread) = wanted_now::ask_kubelet(contents.entries.keys(), kubelet_settings);
         let now = wanted_now::changed(&contents.entries, &kubelet);
         contents.entries.extend(now);
         let of_units =
@@ -94,32 +111,19 @@ pub(super) fn run(args: &args::Restore, out: &mut dyn Write) -> anyhow::Result<E
         let begun = begin(&mut journal, &left, boot_id, state_dir);
         let begun = begun.and(take_pins(&tree, &mut journal, boot_id, state_dir, top.as_ref()));
         let slowed = usable(brake::undo(&tree, boot_id, state_dir, top.as_ref()));
-        said.and(begun).and(slowed).and(put_back(&host, &tree, &mut journal, top.as_ref(), &kubelet_settings))
+        said.and(begun).and(slowed).and(put_back(&host, &tree, &mut journal, top.as_ref(), kubelet_settings))
     };
     end(&report, args.dry_run, state_dir, out)
 }
 
-/// A cgroup by its path, or by what reports call it.
-fn cgroup_of<'a>(
-    workload: &str,
-    cgroups: impl Iterator<Item = &'a CgroupPath>,
-) -> anyhow::Result<CgroupPath> {
-    let path = CgroupPath::new(workload);
-    if workload.starts_with('/') {
-        return Ok(path);
-    }
-    let called = |cgroup: &&CgroupPath| {
-        identify(cgroup).name == workload || cgroup.as_str().rsplit('/').next() == Some(workload)
-    };
-    let found: BTreeSet<&CgroupPath> = cgroups.filter(called).collect();
-    let mut paths = found.iter().map(|path| path.as_str());
-    match (paths.next(), paths.next()) {
-        (Some(one), None) => Ok(CgroupPath::new(one)),
-        (Some(one), Some(other)) => {
-            bail!("{workload}: {one} and {other} are both called so: name one by its path")
-        }
-        (None, _) => Ok(path),
-    }
+/// Ends a restore that has nothing to put back. It has not done what it was asked where a daemon may write in
+/// the next moment.
+fn nothing_to_put_back(args: &args::Restore, state_dir: &Path, out: &mut dyn Write) -> anyhow::Result<Exit> {
+    let kept = kept(state_dir, out)?;
+    let held = beside(state_dir, out)?;
+    let of = args.workload.as_ref().map_or_else(String::new, |workload| format!(" of {workload}"));
+    writeln!(out, "nothing to put back{} in {}", text::escape(&of), state_dir.display())?;
+    Ok(if kept || (held && !args.dry_run) { Exit::Undetermined } else { Exit::Ok })
 }
 
 /// Of containers whose runtime had its answer from a daemon that was killed before it could journal them.
@@ -197,16 +201,15 @@ fn take_pins(
     report
 }
 
-/// Says whether a daemon goes on to set what it likes. Where there is something to put back and not only to
-/// say, it is an error.
-fn beside(state_dir: &Path, out: &mut dyn Write) -> anyhow::Result<()> {
+/// Reports whether a daemon holds the journal, and prints that what it sets is not put back.
+fn beside(state_dir: &Path, out: &mut dyn Write) -> anyhow::Result<bool> {
     match Journal::check_free(state_dir) {
         Err(held @ JournalError::Held { .. }) => {
             let held = held.to_string();
             writeln!(out, "{}: what it sets while it runs is not put back", text::escape(&held))?;
-            Ok(())
+            Ok(true)
         }
-        free => Ok(free?),
+        free => Ok(free.map(|()| false)?),
     }
 }
 
@@ -231,12 +234,17 @@ fn end(report: &RestoreReport, dry_run: bool, state_dir: &Path, out: &mut dyn Wr
     Ok(if report.is_complete() && !kept { Exit::Ok } else { Exit::Undetermined })
 }
 
-/// Where no daemon ever ran there is no directory, and nothing to put back. One that somebody names is there,
-/// or it is another.
-fn check_state_dir(path: &Path) -> anyhow::Result<()> {
+/// Where no daemon ever ran there is no directory, and nothing to put back. One that is named with
+/// `--state-dir` exists, or the name is wrong.
+fn check_state_dir(path: &Path, is_typed: bool) -> anyhow::Result<()> {
     match fs::metadata(path) {
         Ok(found) if !found.is_dir() => bail!("{}: not a directory", path.display()),
-        Err(error) if error.kind() == io::ErrorKind::NotFound && path == args::default_state_dir() => Ok(()),
+        Err(error)
+            if error.kind() == io::ErrorKind::NotFound
+                && (!is_typed || path == args::default_state_dir()) =>
+        {
+            Ok(())
+        }
         Err(error) => Err(error).with_context(|| format!("reading {}", path.display())),
         Ok(_) => Ok(()),
     }
@@ -501,16 +509,19 @@ mod tests {
         let held = host.journal();
         let restored = |dry_run| {
             let (mut out, state_dir) = (Vec::new(), Some(host.state_dir()));
-            run(&args::Restore { workload: None, state_dir, config: None, dry_run }, &mut out).unwrap();
-            String::from_utf8(out).unwrap()
+            let args = args::Restore { workload: None, state_dir, config: None, dry_run };
+            let exit = run(&args, &mut out).unwrap();
+            (exit, String::from_utf8(out).unwrap())
         };
-        for dry_run in [false, true] {
-            let out = restored(dry_run);
+        for (dry_run, expected) in [(false, Exit::Undetermined), (true, Exit::Ok)] {
+            let (exit, out) = restored(dry_run);
+            assert_eq!(exit, expected, "{out}");
             let named = format!("lock is held by another numa-enforcer (process {})", std::process::id());
             assert!(out.contains(&named) && out.contains("nothing to put back in"), "{out}");
         }
         drop(held);
-        assert!(!restored(false).contains("is held by"));
+        let (exit, out) = restored(false);
+        assert!(exit == Exit::Ok && !out.contains("is held by"), "{out}");
         drop(host.journal());
     }
 
@@ -641,21 +652,5 @@ mod tests {
         let (exit, out) = restored();
         assert!(matches!(exit, Exit::Ok), "{out}");
         assert_eq!(host.read("/top/odd", "cpuset.cpus").trim(), "0-6");
-    }
-
-    #[test]
-    fn a_workload_is_named_by_its_path_or_as_reports_do() {
-        let there = ["/system.slice/db.service", "/jobs/a", "/other/a", "/jobs/b"].map(CgroupPath::new);
-        for (workload, expected) in [
-            ("/jobs/a", Ok("/jobs/a")),
-            ("db.service", Ok("/system.slice/db.service")),
-            ("b", Ok("/jobs/b")),
-            ("jobs/b", Ok("/jobs/b")),
-            ("gone", Ok("/gone")),
-            ("a", Err("a: /jobs/a and /other/a are both called so: name one by its path")),
-        ] {
-            let found = cgroup_of(workload, there.iter()).map_err(|error| error.to_string());
-            assert_eq!(found, expected.map(CgroupPath::new).map_err(str::to_owned));
-        }
     }
 }

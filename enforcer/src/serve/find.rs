@@ -17,16 +17,16 @@ const QUOTED: usize = 200;
 
 /// A workload that may be meant.
 #[derive(Debug, Clone)]
-pub(super) struct Known {
-    pub(super) subject: Subject,
+pub(crate) struct Known {
+    pub(crate) subject: Subject,
     /// Name of the rule that declares it.
-    pub(super) rule: Option<String>,
+    pub(crate) rule: Option<String>,
     /// A single process of its cgroup, and what findings call that: `/#77`.
-    pub(super) process: Option<(u32, String)>,
+    pub(crate) process: Option<(u32, String)>,
 }
 
 /// Place in `known` of the one that is meant.
-pub(super) fn find(wanted: &str, known: &[Known]) -> Result<usize, Problem> {
+pub(crate) fn find(wanted: &str, known: &[Known]) -> Result<usize, Problem> {
     let ways: [fn(&str, &Known) -> bool; 3] = [is_named, is_declared_as, is_named_in_part];
     let found = ways.iter().map(|fits| those(known, |one| fits(wanted, one))).find(|found| !found.is_empty());
     let Some(mut found) = found.filter(|_| !wanted.is_empty()) else { return Err(unknown(wanted, known)) };
