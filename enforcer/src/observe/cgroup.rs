@@ -41,7 +41,7 @@ struct HugepageSums {
 }
 
 impl HugepageSums {
-    /// `hugetlb.2MB.rsvd.current`, `hugetlb.2MB.rsvd.usage_in_bytes` (mm/hugetlb_cgroup.c).
+    /// `hugetlb.2MB.rsvd.current`, `hugetlb.2MB.rsvd.usage_in_bytes` (`mm/hugetlb_cgroup.c`).
     fn beside(numa_stat: &str, v2: bool) -> Self {
         let size = numa_stat.trim_end_matches(".numa_stat");
         let sum = if v2 { "current" } else { "usage_in_bytes" };
