@@ -8,6 +8,7 @@ use enforcer_core::{
     audit::{Audit, AuditedWorkload, Verdict},
     finding::Severity,
     id::NodeId,
+    model::accessed_bytes,
     owner::Owner,
     sample::{HostSettings, NodeBytes},
     topology::DeviceClass,
@@ -81,8 +82,8 @@ pub(super) fn most_first(by_node: &BTreeMap<NodeId, NodeBytes>) -> Vec<(u64, Nod
 }
 
 /// Bytes on one node; `shmem` is part of `file` and must not be counted twice.
-fn bytes(bytes: &NodeBytes) -> u64 {
-    bytes.anon.saturating_add(bytes.file).saturating_add(bytes.kernel.unwrap_or(0))
+pub(super) fn bytes(bytes: &NodeBytes) -> u64 {
+    accessed_bytes(bytes).saturating_add(bytes.kernel.unwrap_or(0))
 }
 
 /// Settings that change what the figures mean; those that could not be read are left out.

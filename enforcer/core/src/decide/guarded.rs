@@ -13,8 +13,7 @@ use std::collections::BTreeMap;
 use super::{Decision, Inputs, Standing, Target, above::Above, order::Goal};
 use crate::{
     id::NodeId,
-    model::WorkloadModel,
-    sample::NodeBytes,
+    model::{WorkloadModel, accessed_bytes},
     set::NodeSet,
     widening::{Guarded, spares},
     words,
@@ -105,8 +104,7 @@ pub(super) fn of(inputs: &Inputs<'_>, decision: &Decision) -> Vec<Guarded> {
 fn bytes(inputs: &Inputs<'_>, cgroup: &CgroupPath) -> BTreeMap<NodeId, u64> {
     let workload = inputs.workloads.iter().find(|one| one.cgroup == *cgroup);
     let by_node = workload.and_then(|one| inputs.model.of(one)?.bytes_by_node.as_ref());
-    let of_node = |(node, bytes): (&NodeId, &NodeBytes)| (*node, bytes.anon.saturating_add(bytes.file));
-    by_node.into_iter().flatten().map(of_node).collect()
+    by_node.into_iter().flatten().map(|(node, bytes)| (*node, accessed_bytes(bytes))).collect()
 }
 
 #[cfg(test)]

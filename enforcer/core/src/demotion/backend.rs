@@ -19,8 +19,12 @@ use super::{
     target::{below, rank},
 };
 use crate::{
-    id::NodeId, model::page_cache_bytes, parse::numa_stat::ByNode, policy::DemotionBackend,
-    sample::NodeBytes, set::NodeSet, topology::Topology,
+    id::NodeId,
+    model::{accessed_bytes, page_cache_bytes},
+    parse::numa_stat::ByNode,
+    policy::DemotionBackend,
+    set::NodeSet,
+    topology::Topology,
 };
 
 /// Of what reclaim is asked for, one part in so many may be files that it can only drop.
@@ -197,8 +201,7 @@ impl Shift {
         lower: &NodeSet,
         allowed: &NodeSet,
     ) -> Self {
-        let sum = |bytes: NodeBytes| bytes.anon.saturating_add(bytes.file);
-        let on = |of: &ByNode, node: NodeId| of.get(&node).copied().map_or(0, sum);
+        let on = |of: &ByNode, node: NodeId| of.get(&node).map_or(0, accessed_bytes);
         let gained = |node: NodeId| on(after, node).saturating_sub(on(before, node));
         let lost = |node: NodeId| on(before, node).saturating_sub(on(after, node));
         let all = |nodes: &mut dyn Iterator<Item = u64>| nodes.fold(0, u64::saturating_add);

@@ -17,7 +17,12 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    model::WorkloadModel, policy::WideningSettings, sample::Sample, set::NodeSet, topology::Topology, words,
+    model::{WorkloadModel, accessed_bytes},
+    policy::WideningSettings,
+    sample::Sample,
+    set::NodeSet,
+    topology::Topology,
+    words,
     workload::CgroupPath,
 };
 
@@ -86,7 +91,7 @@ impl Calmness {
         };
         let away = || {
             let bytes = figures?.bytes_by_node.as_ref()?;
-            let on = |node| bytes.get(&node).map_or(0, |bytes| bytes.anon.saturating_add(bytes.file));
+            let on = |node| bytes.get(&node).map_or(0, accessed_bytes);
             Some(extra.iter().map(on).sum())
         };
         let pressure = || Some(now.cgroups.get(cgroup)?.memory_pressure.as_ref()?.some.avg10);

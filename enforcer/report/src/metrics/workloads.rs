@@ -110,7 +110,7 @@ fn shown_of<'a>(audit: &'a Audit, scrape: &mut Scrape) -> Vec<&'a AuditedWorkloa
 /// What one look at a workload tells.
 fn seen(label: &str, workload: &AuditedWorkload, scrape: &mut Scrape) {
     for (node, bytes) in workload.bytes_by_numa.iter().flatten() {
-        let total = bytes.anon.saturating_add(bytes.file).saturating_add(bytes.kernel.unwrap_or(0));
+        let total = crate::words::bytes(bytes);
         // On a machine of 64 nodes these would be most of an answer.
         let total = Some(total).filter(|total| *total > 0);
         scrape.put(&WORKLOAD_MEMORY, &[label, &node.to_string()], total.map(to_f64));

@@ -3,7 +3,10 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::topology::{MemoryKind, synth::Machine};
+use crate::{
+    sample::NodeBytes,
+    topology::{MemoryKind, synth::Machine},
+};
 
 const MIB: u64 = 1 << 20;
 const ALL: [DemotionBackend; 3] =
