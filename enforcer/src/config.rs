@@ -15,7 +15,7 @@ use std::{
 
 use enforcer_core::{
     place::pools::Classifier,
-    policy::Policy,
+    policy::{Ineffective, Policy},
     workload::{cut_at, printable},
 };
 use serde_json::Value;
@@ -93,22 +93,42 @@ pub struct Configured {
     pub policy: Policy,
     /// What of the file changes nothing or is left out, each as a line that begins with its place.
     pub notes: Vec<String>,
+    /// The file that was read.
+    pub file: Option<PathBuf>,
+}
+
+/// Flags of the command line, which win over the file.
+pub trait Flags {
+    /// Sets what they say.
+    fn apply(&self, policy: &mut Policy);
+
+    /// The flag that sets this key, with its value as it may be typed.
+    fn flag(&self, key: &str) -> Option<String>;
+}
+
+/// None.
+impl Flags for () {
+    fn apply(&self, _: &mut Policy) {}
+
+    fn flag(&self, _: &str) -> Option<String> {
+        None
+    }
 }
 
 /// Reads and checks a configuration file.
 pub fn read_config(path: &Path) -> Result<Configured, ConfigError> {
-    read_config_below(path, |_as_it_is| {})
+    read_config_below(path, &())
 }
 
 /// The same with flags over it: what changes nothing is told of the whole.
-pub fn read_config_below(path: &Path, flags: impl FnOnce(&mut Policy)) -> Result<Configured, ConfigError> {
+pub fn read_config_below(path: &Path, flags: &impl Flags) -> Result<Configured, ConfigError> {
     let failed = |cause| ConfigError::Read { path: path.to_owned(), cause };
     // Not the size that the file says it has: devices say 0.
     let text = read_bytes(path, SIZE_LIMIT).and_then(written_text).map_err(failed)?;
     parse(path, &text, flags)
 }
 
-fn parse(path: &Path, text: &str, flags: impl FnOnce(&mut Policy)) -> Result<Configured, ConfigError> {
+fn parse(path: &Path, text: &str, flags: &impl Flags) -> Result<Configured, ConfigError> {
     let schema: Value = serde_json::from_str(SCHEMA).unwrap_or_default();
     if let Some(wrong) = misfit(&schema, text) {
         return Err(invalid(path, text, Some(wrong.span), &wrong.problem));
@@ -116,24 +136,38 @@ fn parse(path: &Path, text: &str, flags: impl FnOnce(&mut Policy)) -> Result<Con
     let mut policy: Policy =
         toml::from_str(text).map_err(|error| invalid(path, text, error.span(), error.message()))?;
     policy.validate().map_err(|problem| {
+        let problem = problem.seen_from(|key| written_span(text, key, &schema).is_some());
         let span = span_of(text, &problem.key, &problem.value, &schema);
         invalid(path, text, span, &problem.to_string())
     })?;
-    flags(&mut policy);
-    let notes = notes(path, text, &policy, &schema);
-    Ok(Configured { policy, notes })
+    flags.apply(&mut policy);
+    let notes = notes(path, text, &policy, flags, &schema);
+    Ok(Configured { policy, notes, file: Some(path.to_owned()) })
 }
 
 /// What of the file changes nothing or is left out.
-fn notes(path: &Path, text: &str, policy: &Policy, schema: &Value) -> Vec<String> {
+fn notes(path: &Path, text: &str, policy: &Policy, flags: &impl Flags, schema: &Value) -> Vec<String> {
     // One glob that is wrong must not take the namespaces beside it away, so it refuses nothing.
     let globs = Classifier::new(&policy.placement.pools).1.into_iter();
     let left_out = globs.map(|problem| format!("{}: {problem}; it is left out", path.display()));
     let ineffective = policy.ineffective().into_iter().filter_map(|setting| {
-        let span = written_span(text, &setting.key, schema)?;
-        Some(format!("{}: {setting}", at(path, text, &span)))
+        // What a flag says wins over what is written.
+        let written = || written_span(text, &setting.key, schema);
+        let span = if flags.flag(&setting.key).is_some() { None } else { written() }?;
+        let reason = setting.reason_with(|key| flags.flag(key));
+        Some(format!("{}: {}: {reason}", at(path, text, &span), setting.key))
     });
-    left_out.chain(ineffective).map(|note| printable(&note)).collect()
+    let left_out = left_out.chain(ineffective).map(|note| printable(&note));
+    left_out.chain(notes_of_flags(policy, flags)).collect()
+}
+
+/// What flags say that changes nothing, as the rest of the configuration is.
+pub fn notes_of_flags(policy: &Policy, flags: &impl Flags) -> Vec<String> {
+    let note = |setting: Ineffective| {
+        let flag = flags.flag(&setting.key)?;
+        Some(printable(&format!("{flag}: {}", setting.reason_with(|key| flags.flag(key)))))
+    };
+    policy.ineffective().into_iter().filter_map(note).collect()
 }
 
 /// `FILE:LINE:COLUMN` of where something begins, or the file alone.
@@ -256,7 +290,55 @@ mod tests {
             (
                 "[placement.hints]\nalign_by_socket = false\nfull-pcpus-only = true\n\
                  distribute-cpus-across-cores = true\n",
-                "c.toml:3:19: placement.hints.full_pcpus_only = true",
+                "c.toml:3:19: placement.hints.full_pcpus_only = true: it cannot be used with \
+                 placement.hints.distribute_cpus_across_cores, which is true",
+            ),
+            (
+                "[memory.widening]\nwiden_percent = 50\n",
+                "c.toml:2:17: memory.widening.widen_percent = 50: it must be below memory.widening.arm_percent, \
+                 which is 8 by default",
+            ),
+            (
+                "[memory.widening]\nrelease_percent = 5\n",
+                "c.toml:2:19: memory.widening.release_percent = 5: it must be above \
+                 memory.widening.arm_percent, which is 8 by default",
+            ),
+            (
+                "[thresholds]\nremote_residency_warning = 0.9\n",
+                "c.toml:2:28: thresholds.remote_residency_warning = 0.9: it must not be above \
+                 thresholds.remote_residency_critical, which is 0.5 by default",
+            ),
+            (
+                "[rebalance]\nshort_below = 0.2\n",
+                "c.toml:2:15: rebalance.short_below = 0.2: it must be below rebalance.enough_above, which is \
+                 0.1 by default",
+            ),
+            (
+                "[rebalance]\nshort_below = 0.2\nenough_above = 0.1\n",
+                "c.toml:3:16: rebalance.enough_above = 0.1: it must be above rebalance.short_below, which is 0.2",
+            ),
+            (
+                "[metrics]\nprobes = '127.0.0.1:9477'\n",
+                "c.toml:2:10: metrics.probes = \"127.0.0.1:9477\": it cannot be used with metrics.listen, which \
+                 is \"127.0.0.1:9477\" by default: both",
+            ),
+            (
+                "[placement.hints]\nalign_by_socket = true\n[[placement.rule]]\nnamespace = 'a'\n\
+                 policy = 'single-numa-node'\n",
+                "c.toml:2:19: placement.hints.align_by_socket = true: it cannot be used with \
+                 placement.rule[0].policy, which is \"single-numa-node\"",
+            ),
+            (
+                "[placement.hints]\nalign_by_socket = true\n[[workload]]\nname = 'a'\nnamespace = 'a'\n\
+                 policy = 'single-numa-node'\n",
+                "c.toml:6:10: workload[0].policy = \"single-numa-node\": it cannot be used with \
+                 placement.hints.align_by_socket, which is true: a socket",
+            ),
+            (
+                "[memory.widening]\nbrake = 'high'\n[[workload]]\nname = 'a'\ncgroup = '/a'\ncpus = 1\n\
+                 demotion = true\n",
+                "c.toml:2:9: memory.widening.brake = \"high\": it cannot be used with workload[0].demotion, \
+                 which is true: while demotion is on",
             ),
             ("control.enabled.a = 1\n", "c.toml:1:9: a table, expected a boolean"),
             (
@@ -295,7 +377,7 @@ mod tests {
                 "c.toml:3:8: workload[0].unit = \"x\": a unit's name",
             ),
         ] {
-            let message = parse(Path::new("c.toml"), text, |_| {}).unwrap_err().to_string();
+            let message = parse(Path::new("c.toml"), text, &()).unwrap_err().to_string();
             assert!(message.starts_with(expected), "{message}");
             assert!(!message.contains('\n'), "{message}");
         }
@@ -303,7 +385,7 @@ mod tests {
 
     #[test]
     fn all_keys_that_are_expected_are_told() {
-        let message = parse(Path::new("c.toml"), "colour = 1\n", |_| {}).unwrap_err().to_string();
+        let message = parse(Path::new("c.toml"), "colour = 1\n", &()).unwrap_err().to_string();
         for key in
             toml::Table::try_from(Policy::default()).unwrap().keys().map(String::as_str).chain(["workload"])
         {
@@ -321,7 +403,7 @@ mod tests {
             format!("\"{long}, expected one of `{long}\" = 1"),
             format!("interval = \"unknown , expected one of `{long}\""),
         ] {
-            let message = parse(Path::new("c.toml"), &text, |_| {}).unwrap_err().to_string();
+            let message = parse(Path::new("c.toml"), &text, &()).unwrap_err().to_string();
             assert!(message.len() < 1000, "{}", message.len());
         }
     }
@@ -343,18 +425,18 @@ mod tests {
             ("mode = \"observe\"\nintervall = \"5s\"\n", "2 | intervall = \"5s\"\n  | ^^^^^^^^^"),
             ("interval = \"5 parsecs\"\n", "1 | interval = \"5 parsecs\"\n  |            ^^^^^^^^^^^"),
         ] {
-            let error = parse(Path::new("c.toml"), text, |_| {}).unwrap_err();
+            let error = parse(Path::new("c.toml"), text, &()).unwrap_err();
             let excerpt = error.excerpt().unwrap();
             assert!(excerpt.ends_with(marked), "{excerpt}");
             assert!(!excerpt.contains("parse error") && !excerpt.contains("unknown"), "{excerpt}");
         }
-        let refused = parse(Path::new("c.toml"), "interval = \"0s\"\n", |_| {}).unwrap_err();
+        let refused = parse(Path::new("c.toml"), "interval = \"0s\"\n", &()).unwrap_err();
         assert_eq!(refused.excerpt(), Some("  |\n1 | interval = \"0s\"\n  |            ^^^^"));
     }
 
     #[test]
     fn settings_of_the_file_that_change_nothing_are_named_with_their_place() {
-        let notes = |text: &str| parse(Path::new("c.toml"), text, |_| {}).unwrap().notes;
+        let notes = |text: &str| parse(Path::new("c.toml"), text, &()).unwrap().notes;
         for (text, expected) in [
             ("[placement.hints]\nprofile = 'kubelet'\npolicy = 'restricted'\n", vec![]),
             (
@@ -380,7 +462,7 @@ mod tests {
             (
                 "[[workload]]\nname = 'a'\ncgroup = '/a/*'\ncpus = 1\n\
                  [[workload]]\nname = 'b'\ncgroup = '/a/b'\ncpus = 1\n",
-                vec!["c.toml:5:1: workload[1]: no effect: workload[0] "],
+                vec!["c.toml:5:1: workload[1]: no effect: [[workload]] \"a\" comes first"],
             ),
             ("interval = '10m'\n", vec![]),
             ("interval = '10m'\nidle_interval = '5m'\n", vec!["c.toml:2:17: idle_interval: no effect: "]),

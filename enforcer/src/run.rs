@@ -38,7 +38,7 @@ use crate::{
     pace::{LOOK, Pace, QUIET_LOOK},
     printer::Printer,
     serve::{CONTROL_EFFECT, socket::ControlSocket},
-    signals::{GRACE, Order, Signals},
+    signals::{EndedBy, GRACE, Order, Signals},
     supervisor::Supervisor,
     wait::{Heard, Waiting, Wake},
 };
@@ -75,6 +75,7 @@ pub struct Ended {
     pub result: Result<(), RunError>,
     daemon: Daemon,
     stop: Stop,
+    ended_by: EndedBy,
     /// As long as somebody receives orders, another one to end is carried out on the spot.
     _orders: UnboundedReceiver<Order>,
 }
@@ -83,6 +84,11 @@ impl Ended {
     /// Has somebody asked it to end, before or since?
     pub fn is_told_to_end(&self) -> bool {
         self.stop.is_requested()
+    }
+
+    /// The signal that ended it.
+    pub fn signal(&self) -> Option<&'static str> {
+        self.ended_by.get().copied()
     }
 
     /// Lets go of the journal, so that it can be restored from.
@@ -97,6 +103,7 @@ pub fn run(options: &RunOptions, output: Output<'_>) -> Result<Ended, RunError> 
     // Before anything takes long: an early interrupt must not be lost.
     let signals = Signals::catch().map_err(failed("listening for signals"))?;
     let stop = Stop::default();
+    let ended_by = signals.ended_by();
     let grace = (!options.restore_on_exit).then_some(GRACE);
     let mut orders =
         signals.listen(stop.clone(), grace, output.log.clone()).map_err(failed("listening for signals"))?;
@@ -107,7 +114,7 @@ pub fn run(options: &RunOptions, output: Output<'_>) -> Result<Ended, RunError> 
     daemon.supervisor.ready("the first turn begins");
     let result = daemon.run_turns(options, &mut orders, output.turns);
     daemon.end(options.restore_on_exit, &stop);
-    Ok(Ended { result, daemon, stop, _orders: orders })
+    Ok(Ended { result, daemon, stop, ended_by, _orders: orders })
 }
 
 /// Waits, but not for ever, until nobody writes any longer what is to be put back: what is under way here,
@@ -311,7 +318,7 @@ impl Daemon {
     }
 
     fn try_reload(&mut self, options: &RunOptions) -> Result<(), RunError> {
-        let Configured { mut policy, notes } = options.configured()?;
+        let Configured { mut policy, notes, .. } = options.configured()?;
         for note in notes {
             tracing::warn!("{note}");
         }

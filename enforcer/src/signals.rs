@@ -9,7 +9,12 @@
 //! may, on a kubelet that does not answer. A thread takes the privileges of its parent, and this one needs
 //! none, so it gives all of them up.
 
-use std::{io, process, thread, time::Duration};
+use std::{
+    io, process,
+    sync::{Arc, OnceLock},
+    thread,
+    time::Duration,
+};
 
 use tokio::{
     runtime::{Builder, Runtime},
@@ -26,6 +31,9 @@ use enforcer_kernel::privileges;
 pub const GRACE: Duration = Duration::from_millis(1_500);
 /// Longest time for the last line of the log: nobody may read it.
 const LAST_WORDS: Duration = Duration::from_millis(100);
+
+/// Name of the signal that ended the daemon, once there was one.
+pub type EndedBy = Arc<OnceLock<&'static str>>;
 
 /// What a signal asks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -46,6 +54,7 @@ struct Caught {
     interrupt: Signal,
     terminate: Signal,
     hangup: Signal,
+    ended_by: EndedBy,
 }
 
 impl Signals {
@@ -57,9 +66,15 @@ impl Signals {
             interrupt: signal(SignalKind::interrupt())?,
             terminate: signal(SignalKind::terminate())?,
             hangup: signal(SignalKind::hangup())?,
+            ended_by: EndedBy::default(),
         };
         drop(context);
         Ok(Self { runtime, caught })
+    }
+
+    /// Where the name of the signal that ends the daemon will be.
+    pub fn ended_by(&self) -> EndedBy {
+        Arc::clone(&self.caught.ended_by)
     }
 
     /// Starts the thread that gives the orders, those of signals that came meanwhile included.
@@ -104,10 +119,16 @@ impl Caught {
     async fn next(&mut self) -> Order {
         tokio::select! {
             biased;
-            _ = self.interrupt.recv() => Order::Stop,
-            _ = self.terminate.recv() => Order::Stop,
+            _ = self.interrupt.recv() => self.stop("SIGINT"),
+            _ = self.terminate.recv() => self.stop("SIGTERM"),
             _ = self.hangup.recv() => Order::Reload,
         }
+    }
+
+    fn stop(&self, signal: &'static str) -> Order {
+        // The first one counts.
+        let _ = self.ended_by.set(signal);
+        Order::Stop
     }
 
     /// Ends the process, unless the loop that gets the orders ends in time.

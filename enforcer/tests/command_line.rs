@@ -197,7 +197,8 @@ fn wrong_usage_is_64_and_names_the_value_and_the_cause() {
         (&["run", "--probes-listen", "127.0.0.1"], "not an address and a port, as in `127.0.0.1:9477`"),
         (
             &["run", "--check", "--probes-listen", "127.0.0.1:9477"],
-            "metrics.probes = \"127.0.0.1:9477\" with metrics.listen = \"127.0.0.1:9477\": both would listen",
+            "--probes-listen = \"127.0.0.1:9477\": it cannot be used with metrics.listen, which is \
+             \"127.0.0.1:9477\": both would listen",
         ),
         (&["run", "--check", "--state-dir", "state"], "an absolute path is expected"),
         (&["run", "--check", "--state-dir", "/"], "a directory of its own is expected"),
@@ -443,6 +444,28 @@ fn restore_without_a_journal_has_nothing_to_do() {
     let named =
         "numa-enforcer: restore of-no-such-name: no workload of the journal and no cgroup has this name";
     assert!(ended.stderr.starts_with(named), "{}", ended.stderr);
+}
+
+#[test]
+fn a_note_names_the_flag_that_makes_a_setting_change_nothing() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("c.toml");
+    fs::write(&file, "[metrics]\nlisten = '127.0.0.1:1'\n[nri]\nplace = true\n").unwrap();
+    let check = ["run", "--check", "--config", file.to_str().unwrap()];
+    for (flags, expected) in [
+        (
+            &["--metrics-listen", "off", "--mode", "enforce"][..],
+            "c.toml:2:10: metrics.listen: no effect: --metrics-listen off",
+        ),
+        (&["--mode", "observe"], "c.toml:4:9: nri.place: no effect: --mode observe"),
+    ] {
+        let ended = run(&[&check[..], flags].concat());
+        assert_eq!(ended.code, Some(0), "{ended:?}");
+        assert!(ended.stderr.trim_end().ends_with(expected), "{}", ended.stderr);
+    }
+    let ended = run(&["run", "--check", "--mode", "enforce"]);
+    let expected = "--mode enforce: no effect: there is no [[workload]] entry and nri.place is false";
+    assert!(ended.code == Some(0) && ended.stderr.contains(expected), "{ended:?}");
 }
 
 #[test]

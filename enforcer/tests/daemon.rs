@@ -134,6 +134,35 @@ impl Daemon {
 }
 
 #[test]
+fn the_log_begins_with_what_runs_and_ends_with_why() {
+    let daemon = Daemon::start("observe");
+    let (file, state) = (daemon.config.path().join("config.toml"), daemon.config.path().join("state"));
+    let mut command = program(&["run", "--metrics-listen", "off", "--config"]);
+    command.arg(&file).arg("--state-dir").arg(&state);
+    let mut child = command.spawn().unwrap();
+    let (stdout, stderr) = (lines(child.stdout.take().unwrap()), lines(child.stderr.take().unwrap()));
+    let address = ([127, 0, 0, 1], 0).into();
+    let config = tempfile::tempdir().unwrap();
+    let mut second = Daemon { child, stdout, stderr, address, config };
+    let begins = second.stderr.recv_timeout(PATIENCE).unwrap();
+    let expected = format!(
+        " INFO numa-enforcer {} starts: mode observe, configuration {}, state directory {}",
+        env!("CARGO_PKG_VERSION"),
+        file.display(),
+        state.display()
+    );
+    assert_eq!(begins, expected);
+    second.printed("turn 1: ");
+    let stderr = std::mem::replace(&mut second.stderr, mpsc::channel().1);
+    assert_eq!(second.end(Signal::TERM), Some(0));
+    assert_eq!(
+        stderr.iter().last().unwrap(),
+        " INFO numa-enforcer ends on SIGTERM; cpusets stay as they are"
+    );
+    assert_eq!(daemon.end(Signal::TERM), Some(0));
+}
+
+#[test]
 fn everything_but_probes_takes_the_token() {
     let file = tempfile::NamedTempFile::new().unwrap();
     fs::write(file.path(), "0123456789abcdef\n").unwrap();

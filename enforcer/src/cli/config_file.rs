@@ -20,7 +20,7 @@ pub(super) fn read(path: Option<&Path>) -> anyhow::Result<Option<Policy>> {
 }
 
 /// The policy; the notes beside it go to standard error.
-pub(super) fn tell(Configured { policy, notes }: Configured) -> Policy {
+pub(super) fn tell(Configured { policy, notes, .. }: Configured) -> Policy {
     for note in &notes {
         terminal::note(note);
     }

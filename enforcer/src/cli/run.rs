@@ -102,6 +102,14 @@ fn run_and_restore(run: &RunOptions, output: Output<'_>) -> anyhow::Result<Exit>
         }
         _ => None,
     };
+    if let Some(signal) = ended.signal().filter(|_| !run.once) {
+        let cpusets = match &restored {
+            None => "cpusets stay as they are",
+            Some(Ok(Exit::Ok)) => "cpusets were put back",
+            Some(_) => "not all cpusets were put back; see numa-enforcer restore",
+        };
+        tracing::info!("numa-enforcer ends on {signal}; {cpusets}");
+    }
     // Who asked for one turn wants to read of it, until told to end. A daemon has ended, whether or not
     // somebody reads.
     let is_awaited = || run.once && !ended.is_told_to_end();

@@ -253,7 +253,7 @@ mod tests {
         let schema: Value = serde_json::from_str(SCHEMA).unwrap();
         let mut texts = 0;
         visit(&Kinds { schema: &schema }, &schema, "", "", &mut |text, names| {
-            let problem = parse(Path::new("c.toml"), &text, |_| {}).unwrap_err().to_string();
+            let problem = parse(Path::new("c.toml"), &text, &()).unwrap_err().to_string();
             let expected =
                 problem.rsplit_once("`zzz`, expected ").unwrap_or_else(|| panic!("{text}: {problem}")).1;
             assert_eq!(names, expected.split('`').skip(1).step_by(2).collect(), "{text}: {problem}");

@@ -2,11 +2,11 @@
 
 use std::{io, net::SocketAddr, path::PathBuf, time::Duration};
 
-use enforcer_core::policy::{Brake, Mode, Policy};
+use enforcer_core::policy::{Brake, HumanDuration, Mode, Policy};
 use thiserror::Error;
 
 use crate::{
-    config::{ConfigError, Configured, read_config_below},
+    config::{ConfigError, Configured, Flags, notes_of_flags, read_config_below},
     engine::SourceError,
     log_level::LogLevel,
     record,
@@ -110,8 +110,7 @@ pub(super) fn failed(operation: &'static str) -> impl FnOnce(io::Error) -> RunEr
     move |cause| RunError::Io { operation, cause }
 }
 
-impl Overrides {
-    /// Flags win over the file.
+impl Flags for Overrides {
     fn apply(&self, policy: &mut Policy) {
         let Self { mode, interval, state_dir, metrics_listen, probes_listen, bpf_log } = self;
         if let Some(mode) = mode {
@@ -131,6 +130,24 @@ impl Overrides {
         policy.metrics.probes = probes_listen.or(policy.metrics.probes);
         policy.sample.bpf_log |= *bpf_log;
     }
+
+    fn flag(&self, key: &str) -> Option<String> {
+        let Self { mode, interval, state_dir, metrics_listen, probes_listen, bpf_log } = self;
+        match key {
+            "mode" => mode.map(|mode| format!("--mode {mode}")),
+            "interval" | "idle_interval" => {
+                interval.map(|interval| format!("--interval {}", HumanDuration::from(interval)))
+            }
+            "state_dir" => state_dir.as_ref().map(|dir| format!("--state-dir {}", dir.display())),
+            "metrics.enabled" => {
+                metrics_listen.is_some_and(|listen| listen.is_none()).then(|| "--metrics-listen off".into())
+            }
+            "metrics.listen" => metrics_listen.flatten().map(|listen| format!("--metrics-listen {listen}")),
+            "metrics.probes" => probes_listen.map(|listen| format!("--probes-listen {listen}")),
+            "sample.bpf_log" => bpf_log.then(|| "--bpf-log".into()),
+            _ => None,
+        }
+    }
 }
 
 impl RunOptions {
@@ -141,26 +158,29 @@ impl RunOptions {
 
     /// The same, and what of it changes nothing.
     pub fn configured(&self) -> Result<Configured, ConfigError> {
-        let Configured { mut policy, mut notes } = match &self.config {
-            Some(path) => match read_config_below(path, |policy| self.overrides.apply(policy)) {
+        let read = match &self.config {
+            Some(path) => match read_config_below(path, &self.overrides) {
                 Err(ConfigError::Read { cause, .. })
                     if self.config_may_be_absent && cause.kind() == io::ErrorKind::NotFound =>
                 {
-                    Configured::default()
+                    None
                 }
-                read => read?,
+                read => Some(read?),
             },
-            None => Configured::default(),
+            None => None,
         };
-        self.overrides.apply(&mut policy);
+        let Configured { policy, notes, file } = read.unwrap_or_else(|| {
+            let mut policy = Policy::default();
+            self.overrides.apply(&mut policy);
+            let notes = notes_of_flags(&policy, &self.overrides);
+            Configured { policy, notes, file: None }
+        });
+        let flag = |key: &str| Some(self.overrides.flag(key)?.split(' ').next()?.to_owned());
         policy.metrics.validate().map_err(|error| ConfigError::Invalid {
             place: self.config.as_deref().map_or("flags".into(), |path| path.display().to_string()),
-            problem: error.to_string(),
+            problem: error.renamed(flag).to_string(),
             excerpt: None,
         })?;
-        if self.overrides.bpf_log && !policy.sample.bpf {
-            notes.push("--bpf-log: no effect: sample.bpf is false".to_owned());
-        }
         if policy.memory.widening.brake == Brake::High && scratch::is_on(&self.host) {
             return Err(ConfigError::NotHere {
                 place: self.config.clone().unwrap_or_default(),
@@ -169,7 +189,7 @@ impl RunOptions {
                 seen: scratch::switch(&self.host),
             });
         }
-        Ok(Configured { policy, notes })
+        Ok(Configured { policy, notes, file })
     }
 }
 

@@ -60,7 +60,7 @@ use enforcer_kernel::{
     linux::Linux,
     privileges::{self, Duties},
 };
-use enforcer_report::status::Paused;
+use enforcer_report::{status::Paused, text};
 use enforcer_runtime::{
     kubelet::watch::Watch,
     nri::{self, PluginName},
@@ -73,7 +73,10 @@ impl Daemon {
     /// Opens and attaches everything, and gives up the privileges for it.
     pub(super) fn start(options: &RunOptions, stop: &Stop) -> Result<Self, RunError> {
         heap::give_back_what_is_freed();
-        let Configured { policy, notes } = options.configured()?;
+        let Configured { policy, notes, file } = options.configured()?;
+        if !options.once {
+            tracing::info!("{}", begins(&policy, file.as_deref(), options));
+        }
         for note in notes {
             tracing::warn!("{note}");
         }
@@ -158,6 +161,22 @@ impl Daemon {
             socket,
         })
     }
+}
+
+/// The first line of the log: what runs, and by which settings.
+fn begins(policy: &Policy, file: Option<&Path>, options: &RunOptions) -> String {
+    let configuration = match (file, &options.config) {
+        (Some(file), _) => file.display().to_string(),
+        (None, Some(absent)) => format!("built in ({} does not exist)", absent.display()),
+        (None, None) => "built in".to_owned(),
+    };
+    let line = format!(
+        "numa-enforcer {} starts: mode {}, configuration {configuration}, state directory {}",
+        env!("CARGO_PKG_VERSION"),
+        policy.mode,
+        policy.state_dir.display()
+    );
+    text::escape(&line).into_owned()
 }
 
 /// Starts the thread that keeps the link to the container runtime up, and the one that decides what it asks.

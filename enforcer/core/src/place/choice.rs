@@ -376,7 +376,7 @@ mod tests {
             (
                 "options.numa-enforcer.io/container.a",
                 "full-pcpus-only,distribute-cpus-across-cores",
-                "exclude each other",
+                "cannot be used with",
             ),
         ] {
             let (choice, warnings) = chosen("x", &[(key, value)]);
@@ -420,7 +420,7 @@ mod tests {
             ),
             (
                 "[placement.hints]\nalign_by_socket = true\n[[placement.rule]]\npolicy = 'single-numa-node'",
-                "placement.rule[0].align_by_socket",
+                "placement.hints.align_by_socket = true: it cannot be used with placement.rule[0].policy",
             ),
             ("[placement.reserved.memory.x]\nmemory = '1G'", "placement.reserved.memory"),
             ("[placement.reserved.memory.0]\nhugepages-2Mo = '1G'", "placement.reserved.memory.0"),

@@ -22,6 +22,16 @@ pub struct Ineffective {
     pub key: String,
     /// Why it changes nothing, or what it changes instead.
     pub reason: String,
+    /// Key of the setting that makes it so, where a flag may have set that one.
+    pub decided_by: Option<String>,
+}
+
+impl Ineffective {
+    /// Why it changes nothing, by the flag that makes it so where there is one; `flag` names it by its key.
+    pub fn reason_with(&self, flag: impl Fn(&str) -> Option<String>) -> String {
+        let flag = self.decided_by.as_deref().and_then(flag);
+        flag.map_or_else(|| self.reason.clone(), |flag| format!("no effect: {flag}"))
+    }
 }
 
 impl fmt::Display for Ineffective {
@@ -112,6 +122,7 @@ impl Policy {
         let mut list = List::default();
         self.check_switched(&mut list);
         self.check_observing(&mut list);
+        self.check_enforcing(&mut list);
         self.check_daemon(&mut list);
         self.check_memory(&mut list);
         self.check_hints(&mut list);
@@ -122,10 +133,14 @@ impl Policy {
             let section = format!("workload[{index}]");
             let mut earlier = self.workloads.iter().take(index);
             match earlier.position(|earlier| earlier.is_about_all_of(rule, &mut effort)) {
-                Some(before) => list.add(
-                    section,
-                    format!("no effect: workload[{before}] is about all that it is about and comes first"),
-                ),
+                Some(before) => {
+                    let before = self.workloads.get(before).map_or("", |before| &before.name);
+                    let reason = format!(
+                        "no effect: [[workload]] {before:?} comes first and matches everything that {:?} matches",
+                        rule.name
+                    );
+                    list.add(section, reason);
+                }
                 None => self.check_entry(&section, rule, &mut list),
             }
         }
@@ -144,7 +159,8 @@ impl Policy {
             };
             if !is_on {
                 for key in keys {
-                    list.add(format!("{section}.{key}"), format!("no effect: {section}.enabled is false"));
+                    let off = format!("no effect: {section}.enabled is false");
+                    list.add_because(format!("{section}.enabled"), format!("{section}.{key}"), off);
                 }
             }
         }
@@ -155,14 +171,32 @@ impl Policy {
         if self.mode != Mode::Observe {
             return;
         }
-        let off = OBSERVES;
-        list.add_if(self.memory.demotion.enabled, "memory.demotion.enabled", off);
-        if self.memory.widening.enabled {
-            list.add_if(self.memory.widening.brake != Brake::Off, "memory.widening.brake", off);
+        let Self { memory, nri, .. } = self;
+        for (is_on, key) in [
+            (memory.demotion.enabled, "memory.demotion.enabled"),
+            (memory.widening.enabled && memory.widening.brake != Brake::Off, "memory.widening.brake"),
+            (nri.enabled && nri.place, "nri.place"),
+        ] {
+            if is_on {
+                list.add_because("mode", key, OBSERVES);
+            }
         }
-        if self.nri.enabled {
-            list.add_if(self.nri.place, "nri.place", off);
+    }
+
+    /// What a daemon that may write has nothing to write for.
+    fn check_enforcing(&self, list: &mut List) {
+        let Self { mode, nri, workloads, .. } = self;
+        let is_declared = workloads.iter().any(|rule| rule.enforce || rule.demotion == Some(true));
+        if *mode != Mode::Enforce || is_declared || (nri.enabled && nri.place) {
+            return;
         }
+        let entries = if workloads.is_empty() {
+            "there is no [[workload]] entry"
+        } else {
+            "every [[workload]] entry has enforce = false"
+        };
+        let switch = if nri.enabled { "nri.place" } else { "nri.enabled" };
+        list.add("mode", format!("no effect: {entries} and {switch} is false, so nothing is written"));
     }
 
     fn check_daemon(&self, list: &mut List) {
@@ -296,8 +330,7 @@ impl Policy {
     fn check_entry(&self, section: &str, rule: &WorkloadRule, list: &mut List) {
         let Self { nri, .. } = self;
         if self.mode == Mode::Observe && rule.demotion == Some(true) {
-            let key = format!("{section}.demotion");
-            list.add(key, OBSERVES);
+            list.add_because("mode", format!("{section}.demotion"), OBSERVES);
         }
         if !rule.enforce {
             self.check_left_alone(section, rule, list);
@@ -356,7 +389,7 @@ impl PlacementRule {
     }
 
     /// Its keys that the engine `hints` reads, of those that it has.
-    fn keys_of_hints(&self) -> impl Iterator<Item = &'static str> {
+    pub(super) fn keys_of_hints(&self) -> impl Iterator<Item = &'static str> {
         let written = [
             self.policy.is_some(),
             self.scope.is_some(),
@@ -381,7 +414,18 @@ struct List(Vec<Ineffective>);
 
 impl List {
     fn add(&mut self, key: impl Into<String>, reason: impl Into<String>) {
-        self.0.push(Ineffective { key: key.into(), reason: reason.into() });
+        self.0.push(Ineffective { key: key.into(), reason: reason.into(), decided_by: None });
+    }
+
+    /// The same, because of another setting that flags have, too.
+    fn add_because(
+        &mut self,
+        decided_by: impl Into<String>,
+        key: impl Into<String>,
+        reason: impl Into<String>,
+    ) {
+        let decided_by = Some(decided_by.into());
+        self.0.push(Ineffective { key: key.into(), reason: reason.into(), decided_by });
     }
 
     fn add_if(&mut self, applies: bool, key: impl Into<String>, reason: &str) {

@@ -6,7 +6,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 pub use self::widening::{Brake, WideningSettings};
-use super::{ByteSize, HumanDuration, PolicyError, WorkloadRule, quoted, refused};
+use super::{ByteSize, HumanDuration, PolicyError, Relation, WorkloadRule, at_odds, quoted, refused};
 use crate::pacing::PaceLimits;
 
 /// Shortest time after which a page may be taken for cold.
@@ -83,10 +83,15 @@ impl MemorySettings {
     pub(super) fn validate(&self, rules: &[WorkloadRule]) -> Result<(), PolicyError> {
         let Self { moves, demotion, widening } = self;
         widening.validate()?;
-        let demotes = demotion.enabled || rules.iter().any(|rule| rule.demotion == Some(true));
-        if widening.brake == Brake::High && demotes {
-            let value = quoted(widening.brake.name());
-            return Err(refused("memory.widening.brake", value, Brake::NOT_BESIDE_DEMOTION));
+        let of_entry = || {
+            let at = rules.iter().position(|rule| rule.demotion == Some(true))?;
+            Some(format!("workload[{at}].demotion"))
+        };
+        let demotes = demotion.enabled.then(|| "memory.demotion.enabled".to_owned()).or_else(of_entry);
+        if let Some(demotes) = demotes.filter(|_| widening.brake == Brake::High) {
+            let brake = ("memory.widening.brake", quoted(widening.brake.name()));
+            let relation = Relation::excludes(Brake::NOT_BESIDE_DEMOTION);
+            return Err(at_odds(brake, relation, (demotes, true)));
         }
         for (key, rate) in [
             ("memory.moves.bytes_per_second", moves.bytes_per_second),

@@ -12,6 +12,7 @@ mod memory;
 mod name_glob;
 pub mod placement;
 mod rebalance;
+mod refusal;
 mod size;
 mod whole;
 mod workload;
@@ -25,8 +26,8 @@ use std::{
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize, de};
-use thiserror::Error;
 
+use self::refusal::{Relation, at_odds, refused};
 pub use self::{
     duration::{DurationError, HumanDuration},
     glob::{CgroupGlob, GlobError},
@@ -34,6 +35,7 @@ pub use self::{
     memory::{Brake, DemotionBackend, DemotionSettings, MemorySettings, MoveSettings, WideningSettings},
     name_glob::{NameGlob, NameGlobError},
     rebalance::RebalanceSettings,
+    refusal::{OtherSetting, PolicyError},
     size::{ByteSize, SizeError},
     workload::{DeclaredClass, PodNames, Standing, Subject, WorkloadRule},
 };
@@ -237,18 +239,6 @@ pub struct Thresholds {
     pub min_samples: u64,
 }
 
-/// A value of the configuration that cannot be.
-#[derive(Debug, Clone, PartialEq, Eq, Error)]
-#[error("{key} = {value}: {problem}")]
-pub struct PolicyError {
-    /// Key, as in the file; `[N]` behind the name of a list is its N-th entry, from 0.
-    pub key: String,
-    /// Value, as in the file.
-    pub value: String,
-    /// What is wrong with it.
-    pub problem: &'static str,
-}
-
 impl Policy {
     /// Checks what the types cannot: that the interval is sensible, the state directory absolute, ratios are
     /// ratios and in order, placement is consistent, and entries for workloads can be about something and can
@@ -346,10 +336,11 @@ impl MetricsSettings {
         }
         match self.probes.filter(|probes| self.enabled && exclude_each_other(*probes, self.listen)) {
             Some(probes) => {
-                let value = format!("\"{probes}\" with metrics.listen = \"{}\"", self.listen);
-                let problem =
-                    "both would listen on the same port of the same address: another port is expected";
-                Err(refused("metrics.probes", value, problem))
+                let relation = Relation::excludes(
+                    "both would listen on the same port of the same address: another port is expected",
+                );
+                let [probes, listen] = [probes, self.listen].map(|address| quoted(&address.to_string()));
+                Err(at_odds(("metrics.probes", probes), relation, ("metrics.listen", listen)))
             }
             None => Ok(()),
         }
@@ -396,8 +387,9 @@ impl Thresholds {
                 }
             }
             if critical < warning {
-                let key = format!("thresholds.{name}_critical");
-                return Err(refused(key, critical, "it must not be below the ratio for a warning"));
+                let [critical, warning] = [("critical", critical), ("warning", warning)]
+                    .map(|(level, value)| (format!("thresholds.{name}_{level}"), value));
+                return Err(at_odds(critical, Relation::AT_LEAST, warning));
             }
         }
         Ok(())
@@ -412,10 +404,6 @@ fn can_be_opened(path: &Path) -> Result<(), &'static str> {
         return Err("no path has a NUL in it");
     }
     Ok(())
-}
-
-fn refused(key: impl Into<String>, value: impl fmt::Display, problem: &'static str) -> PolicyError {
-    PolicyError { key: key.into(), value: format!("{value}"), problem }
 }
 
 fn quoted(text: &str) -> String {

@@ -9,7 +9,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{ByteSize, HumanDuration, PolicyError, refused, whole};
+use super::{ByteSize, HumanDuration, PolicyError, Relation, at_odds, refused, whole};
 
 /// When a workload that runs is given a better place.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -68,15 +68,9 @@ impl Default for RebalanceSettings {
 
 impl RebalanceSettings {
     pub(super) fn validate(&self) -> Result<(), PolicyError> {
-        for (key, low, low_value, high_value, too_low) in [
-            ("start_above", "stop_below", self.stop_below, self.start_above, "it must be above `stop_below`"),
-            (
-                "enough_above",
-                "short_below",
-                self.short_below,
-                self.enough_above,
-                "it must be above `short_below`",
-            ),
+        for (key, low, low_value, high_value) in [
+            ("start_above", "stop_below", self.stop_below, self.start_above),
+            ("enough_above", "short_below", self.short_below, self.enough_above),
         ] {
             // Written so that NaN, which TOML can spell, is refused as well.
             for (key, value) in [(low, low_value), (key, high_value)] {
@@ -86,7 +80,9 @@ impl RebalanceSettings {
                 }
             }
             if high_value <= low_value {
-                return Err(refused(format!("rebalance.{key}"), high_value, too_low));
+                let [high, low] = [(key, high_value), (low, low_value)]
+                    .map(|(key, value)| (format!("rebalance.{key}"), value));
+                return Err(at_odds(high, Relation::ABOVE, low));
             }
         }
         if self.horizon.is_zero() {

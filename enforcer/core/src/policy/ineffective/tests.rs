@@ -45,6 +45,17 @@ fn what_has_no_effect_is_listed_with_its_reason() {
         ),
         (format!("nri.place = true\n{kubelet}{OF_PODS}"), "workload[0]", "no kubelet reads it"),
         (kubelet.to_owned(), "placement.pools.pin_cpu", "places no pod"),
+        ("mode = 'enforce'\n".into(), "mode", "no [[workload]] entry and nri.place is false, so nothing"),
+        (
+            "mode = 'enforce'\nnri.enabled = false\nnri.place = true\n".into(),
+            "mode",
+            "no [[workload]] entry and nri.enabled is false, so nothing is written",
+        ),
+        (
+            format!("mode = 'enforce'\n{OF_CGROUP}enforce = false\n"),
+            "mode",
+            "every [[workload]] entry has enforce = false and nri.place is false",
+        ),
         (String::new(), "placement.hints.kubelet_device_hints", "the profile kubelet alone"),
         (String::new(), "placement.hints.max_allowable_numa_nodes", "no limit"),
         (String::new(), "placement.pools.pin_memory", "engine.numa-enforcer.io: pools alone"),
@@ -151,7 +162,7 @@ fn an_entry_behind_a_wider_one_has_no_effect() {
     let entry = |name: &str, keys: &str| format!("[[workload]]\nname = '{name}'\ncpus = 1\n{keys}\n");
     let wide = entry("a", "cgroup = '/a/*'");
     let found = reason(&format!("{wide}{}", entry("b", "cgroup = '/a/b'")), "workload[1]");
-    let said = "no effect: workload[0] is about all that it is about and comes first";
+    let said = "no effect: [[workload]] \"a\" comes first and matches everything that \"b\" matches";
     assert_eq!(found.as_deref(), Some(said));
     for later in ["cgroup = '/b/a'", "cgroup = '/a/b/c'", "command = 'x'"] {
         assert_eq!(reason(&format!("{wide}{}", entry("b", later)), "workload[1]"), None, "{later}");
@@ -229,4 +240,25 @@ fn a_kubelet_has_no_pools() {
     let error = policy.validate().unwrap_err();
     assert_eq!(error.key, "placement.hints.profile");
     assert!(error.to_string().contains("no kubelet has the engine pools"), "{error}");
+}
+
+#[test]
+fn enforce_mode_with_something_to_enforce_has_an_effect() {
+    for text in [
+        String::new(),
+        "mode = 'enforce'\nnri.place = true\n".to_owned(),
+        format!("mode = 'enforce'\n{OF_CGROUP}"),
+        format!("mode = 'enforce'\n{OF_CGROUP}enforce = false\ndemotion = true\n"),
+    ] {
+        assert_eq!(reason(&text, "mode"), None, "{text}");
+    }
+}
+
+#[test]
+fn a_flag_is_named_instead_of_the_setting_that_it_has_changed() {
+    let off =
+        listed("metrics.enabled = false\n").into_iter().find(|one| one.key == "metrics.listen").unwrap();
+    let flag = |key: &str| (key == "metrics.enabled").then(|| "--metrics-listen off".to_owned());
+    assert_eq!(off.reason_with(flag), "no effect: --metrics-listen off");
+    assert_eq!(off.reason_with(|_| None), "no effect: metrics.enabled is false");
 }

@@ -7,7 +7,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::policy::{ByteSize, HumanDuration, PolicyError, refused, whole};
+use crate::policy::{ByteSize, HumanDuration, PolicyError, Relation, at_odds, refused, whole};
 
 /// Longest time for which a widened workload must be calm before it is narrowed again.
 const LONGEST_NARROW_AFTER: HumanDuration = HumanDuration::from_secs(24 * 3_600);
@@ -98,10 +98,9 @@ impl WideningSettings {
                 return Err(refused(key_of(key), percent, "1 to 90 is expected"));
             }
         }
-        for [(_, low), (key, high)] in [[marks[0], marks[1]], [marks[1], marks[2]]] {
+        for [(low_key, low), (key, high)] in [[marks[0], marks[1]], [marks[1], marks[2]]] {
             if high <= low {
-                let problem = "widen_percent, arm_percent and release_percent must ascend";
-                return Err(refused(key_of(key), high, problem));
+                return Err(at_odds((key_of(key), high), Relation::ABOVE, (key_of(low_key), low)));
             }
         }
         if self.narrow_after > LONGEST_NARROW_AFTER {

@@ -7,7 +7,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::aliases;
-use crate::policy::{PolicyError, whole};
+use crate::policy::{PolicyError, Relation, at_odds, quoted, refused, whole};
 
 /// Options that cannot be on together.
 const EXCLUSIVE: [(&str, &str); 4] = [
@@ -251,20 +251,20 @@ impl HintsSettings {
 
     /// Checks that the options can be on together; `section` is where the keys are in the file.
     pub fn validate(&self, section: &str) -> Result<(), PolicyError> {
-        let refused = |key: &str, value: String, problem| {
-            Err(PolicyError { key: format!("{section}.{key}"), value, problem })
-        };
+        let key_of = |key: &str| format!("{section}.{key}");
         if let Some(limit) = self.max_allowable_numa_nodes.filter(|limit| *limit < 8) {
-            return refused("max_allowable_numa_nodes", limit.to_string(), "it must not be less than 8");
+            return Err(refused(key_of("max_allowable_numa_nodes"), limit, "it must not be less than 8"));
         }
         let mut own = self.clone();
         let mut is_on = |name: &str| own.switch(name).is_some_and(|switch| *switch);
         if let Some((one, other)) = EXCLUSIVE.into_iter().find(|(one, other)| is_on(one) && is_on(other)) {
-            return refused(one, format!("true with {other} = true"), "they exclude each other");
+            let relation = Relation::excludes("");
+            return Err(at_odds((key_of(one), true), relation, (key_of(other), true)));
         }
         if self.align_by_socket && self.policy == TopologyPolicy::SingleNumaNode {
-            let value = "true with policy = \"single-numa-node\"".to_owned();
-            return refused("align_by_socket", value, "a socket is not always one node");
+            let policy = (key_of("policy"), quoted(self.policy.as_str()));
+            let relation = Relation::excludes("a socket is not always one node");
+            return Err(at_odds((key_of("align_by_socket"), true), relation, policy));
         }
         Ok(())
     }
@@ -296,8 +296,8 @@ mod tests {
         let pairs: Vec<bool> = EXCLUSIVE
             .iter()
             .map(|(one, other)| {
-                let said = format!("true with {other} = true");
-                refused.iter().any(|error| error.contains(one) && error.contains(&said))
+                let said = format!("{one} = true: it cannot be used with s.{other}, which is true");
+                refused.iter().any(|error| error.contains(&said))
             })
             .collect();
         assert_eq!(pairs, [true; 4], "{refused:?}");

@@ -26,7 +26,7 @@ pub use self::{
     pools::{CpuPriority, PoolLevel, PoolsSettings},
     rule::PlacementRule,
 };
-use crate::policy::{ByteSize, PolicyError};
+use crate::policy::{ByteSize, PolicyError, Relation, at_odds, quoted, refused};
 
 /// Placement of pods.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -104,38 +104,35 @@ impl PlacementSettings {
     pub fn validate(&self) -> Result<(), PolicyError> {
         self.hints.validate("placement.hints")?;
         if self.hints.is_kubelet() && self.engine != Engine::Hints {
-            return Err(PolicyError {
-                key: "placement.hints.profile".into(),
-                value: "\"kubelet\"".into(),
-                problem: "no kubelet has the engine pools: placement.engine = \"hints\" is expected beside it",
-            });
+            let relation = Relation::excludes("no kubelet has the engine pools");
+            let profile = ("placement.hints.profile", quoted("kubelet"));
+            return Err(at_odds(profile, relation, ("placement.engine", quoted("pools"))));
         }
         for (index, rule) in self.rules.iter().enumerate() {
-            rule.hints(&self.hints).validate(&format!("placement.rule[{index}]"))?;
+            let section = format!("placement.rule[{index}]");
+            // What the rule does not have itself is written in `placement.hints`, if at all.
+            let written = |key: &str| {
+                let name = key.strip_prefix(section.as_str())?.strip_prefix('.')?;
+                let is_own = rule.keys_of_hints().any(|own| own == name);
+                (!is_own).then(|| format!("placement.hints.{name}"))
+            };
+            rule.hints(&self.hints).validate(&section).map_err(|error| error.renamed(written))?;
         }
         let available = self.available.as_ref().and_then(|available| available.cpus.as_ref());
         if let Some(none @ CpuChoice::Only(cpus)) = available
             && cpus.is_empty()
         {
-            return Err(PolicyError {
-                key: "placement.available.cpus".into(),
-                value: format!("\"{none}\""),
-                problem: "no CPU is left",
-            });
+            return Err(refused("placement.available.cpus", format!("\"{none}\""), "no CPU is left"));
         }
         if self.reserved.cpus == Some(CpuAmount::Milli(0)) {
-            return Err(PolicyError {
-                key: "placement.reserved.cpus".into(),
-                value: "\"0\"".into(),
-                problem: "a bare number is an amount, and none is set aside without the key; CPU 0 is `cpuset:0`",
-            });
+            let problem =
+                "a bare number is an amount, and none is set aside without the key; CPU 0 is `cpuset:0`";
+            return Err(refused("placement.reserved.cpus", quoted("0"), problem));
         }
         for (node, amounts) in &self.reserved.memory {
-            let refused = |key: String, value: &str, problem| {
-                Err(PolicyError { key, value: format!("{value:?}"), problem })
-            };
             if node.parse::<u32>().map_or(true, |id| id.to_string() != *node) {
-                return refused("placement.reserved.memory".into(), node, "the id of a node is expected");
+                let problem = "the id of a node is expected";
+                return Err(refused("placement.reserved.memory", quoted(node), problem));
             }
             let unknown = |name: &&String| {
                 let size = name.strip_prefix("hugepages-").map(crate::parse::quantity::whole);
@@ -143,7 +140,8 @@ impl PlacementSettings {
             };
             if let Some(name) = amounts.keys().find(unknown) {
                 let key = format!("placement.reserved.memory.{node}");
-                return refused(key, name, "memory or hugepages-SIZE is expected, as in hugepages-2Mi");
+                let problem = "memory or hugepages-SIZE is expected, as in hugepages-2Mi";
+                return Err(refused(key, quoted(name), problem));
             }
         }
         Ok(())

@@ -7,7 +7,7 @@ use super::{DeclaredClass, WorkloadRule};
 use crate::{
     partition::Partition,
     policy::{
-        NameGlob, PolicyError,
+        NameGlob, PolicyError, Relation, at_odds,
         placement::{Engine, HintsSettings, PlacementSettings},
         quoted, refused,
     },
@@ -60,7 +60,15 @@ impl Entry<'_> {
         value: impl fmt::Display,
         problem: &'static str,
     ) -> Result<T, PolicyError> {
-        Err(refused(format!("{}.{key}", self.section), value, problem))
+        Err(refused(self.key(key), value, problem))
+    }
+
+    fn key(&self, name: &str) -> String {
+        format!("{}.{name}", self.section)
+    }
+
+    fn of(&self, name: &str, value: String) -> (String, String) {
+        (self.key(name), value)
     }
 
     /// About the entry as a whole, which is called by its name.
@@ -146,18 +154,24 @@ impl Entry<'_> {
             Some(DeclaredClass::Shared | DeclaredClass::Reserved),
         ) = (partition, class)
         {
-            let problem =
-                "only CPUs that are the workload's own can be one: class = \"exclusive\" is expected";
-            return self.refused("partition", quoted(partition.unwrap_or_default().name()), problem);
+            let relation = Relation::excludes(
+                "only CPUs that are the workload's own can be one: class = \"exclusive\" is expected",
+            );
+            let class = class.map(|class| format!("{class:?}").to_lowercase()).unwrap_or_default();
+            let partition = quoted(partition.unwrap_or_default().name());
+            return Err(at_odds(self.of("partition", partition), relation, self.of("class", quoted(&class))));
         }
         if let Some(policy) = policy {
             if pools {
-                return self.refused("policy", quoted(policy.as_str()), "the engine pools has no policies");
+                let relation = Relation::excludes("the engine pools has no policies");
+                let policy = self.of("policy", quoted(policy.as_str()));
+                return Err(at_odds(policy, relation, self.of("engine", quoted("pools"))));
             }
             let hints = HintsSettings { policy: *policy, ..placement.hints.clone() };
-            if self.rule.names_pods() && hints.validate("").is_err() {
-                let problem = "it does not go with the options of placement.hints";
-                return self.refused("policy", quoted(policy.as_str()), problem);
+            if self.rule.names_pods() {
+                let (own, hosts) = (self.key("policy"), "placement.hints.policy");
+                let renamed = |key: &str| (key == hosts).then(|| own.clone());
+                hints.validate("placement.hints").map_err(|error| error.renamed(renamed).about(&own))?;
             }
         }
         Ok(())

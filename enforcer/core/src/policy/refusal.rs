@@ -1,0 +1,164 @@
+//! Why a value of the configuration is refused.
+//!
+//! Problem: a check over two settings fails although the file has only one of them; a message about the other
+//! one, which has its default, names a key that its reader never wrote. Idea: such a refusal names both
+//! settings and how each stands to the other. The reader of the file, which alone knows what was written,
+//! turns it to the setting that the file has.
+//!
+//! Invariant: every check over two settings is made by [`at_odds`].
+
+use std::fmt;
+
+use thiserror::Error;
+
+/// A value of the configuration that cannot be.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub struct PolicyError {
+    /// Key, as in the file; `[N]` behind the name of a list is its N-th entry, from 0.
+    pub key: String,
+    /// Value, as in the file.
+    pub value: String,
+    /// What is wrong with it; how it must stand to `other` where there is one.
+    pub problem: &'static str,
+    /// The setting that it does not go together with.
+    pub other: Option<Box<OtherSetting>>,
+}
+
+/// A setting that another one does not go together with.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OtherSetting {
+    key: String,
+    value: String,
+    /// How it must stand to the refused one.
+    problem: &'static str,
+    /// Why both do not go together; empty where `problem` says all.
+    reason: &'static str,
+    /// The file does not have it.
+    is_default: bool,
+}
+
+/// How one setting must stand to another, and the other to it.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Relation {
+    own: &'static str,
+    inverse: &'static str,
+    reason: &'static str,
+}
+
+impl Relation {
+    /// More than the other.
+    pub(super) const ABOVE: Self = Self { own: "it must be above", inverse: "it must be below", reason: "" };
+    /// As much as the other or more.
+    pub(super) const AT_LEAST: Self =
+        Self { own: "it must not be below", inverse: "it must not be above", reason: "" };
+
+    /// Either of both values, but not both.
+    pub(super) const fn excludes(reason: &'static str) -> Self {
+        Self { own: "it cannot be used with", inverse: "it cannot be used with", reason }
+    }
+}
+
+/// A value that is wrong whatever the others are.
+pub(super) fn refused(
+    key: impl Into<String>,
+    value: impl fmt::Display,
+    problem: &'static str,
+) -> PolicyError {
+    PolicyError { key: key.into(), value: value.to_string(), problem, other: None }
+}
+
+/// Two settings, key and value each, of which the first does not stand to the other as it must.
+pub(super) fn at_odds(
+    (key, value): (impl Into<String>, impl fmt::Display),
+    Relation { own, inverse, reason }: Relation,
+    (other, other_value): (impl Into<String>, impl fmt::Display),
+) -> PolicyError {
+    let (other, value_of_other) = (other.into(), other_value.to_string());
+    let other =
+        OtherSetting { key: other, value: value_of_other, problem: inverse, reason, is_default: false };
+    PolicyError { other: Some(Box::new(other)), ..refused(key, value, own) }
+}
+
+impl PolicyError {
+    /// Turned to the setting that is written, where one of two is. The other one has its default then.
+    #[must_use]
+    pub fn seen_from(self, is_written: impl Fn(&str) -> bool) -> Self {
+        let Some(other) = &self.other else { return self };
+        let mut seen = match (is_written(&self.key), is_written(&other.key)) {
+            (true, true) | (false, false) => return self,
+            (true, false) => self,
+            (false, true) => self.turned(),
+        };
+        if let Some(other) = &mut seen.other {
+            other.is_default = true;
+        }
+        seen
+    }
+
+    /// With the setting of this key first, where it is one of two.
+    #[must_use]
+    pub(super) fn about(self, key: &str) -> Self {
+        if self.other.as_ref().is_some_and(|other| other.key == key) { self.turned() } else { self }
+    }
+
+    /// With other names for its keys, as where these stand in the file.
+    #[must_use]
+    pub fn renamed(mut self, name: impl Fn(&str) -> Option<String>) -> Self {
+        let keys = [Some(&mut self.key), self.other.as_mut().map(|other| &mut other.key)];
+        for key in keys.into_iter().flatten() {
+            if let Some(name) = name(key) {
+                *key = name;
+            }
+        }
+        self
+    }
+
+    fn turned(self) -> Self {
+        let Self { key, value, problem, other } = self;
+        let other = other.map(|other| {
+            let OtherSetting { key: first, value: its_value, problem: its_problem, reason, is_default } =
+                *other;
+            let second = OtherSetting { key: key.clone(), value: value.clone(), problem, reason, is_default };
+            (first, its_value, its_problem, second)
+        });
+        match other {
+            Some((key, value, problem, other)) => Self { key, value, problem, other: Some(Box::new(other)) },
+            None => Self { key, value, problem, other: None },
+        }
+    }
+}
+
+impl fmt::Display for PolicyError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { key, value, problem, other } = self;
+        write!(f, "{key} = {value}: {problem}")?;
+        let Some(OtherSetting { key, value, reason, is_default, .. }) = other.as_deref() else {
+            return Ok(());
+        };
+        let by_default = if *is_default { " by default" } else { "" };
+        write!(f, " {key}, which is {value}{by_default}")?;
+        if reason.is_empty() { Ok(()) } else { write!(f, ": {reason}") }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn refusal_names_the_written_setting_first() {
+        let refused = || at_odds(("a.high", 8), Relation::ABOVE, ("a.low", 50));
+        for (written, expected) in [
+            (vec!["a.low"], "a.low = 50: it must be below a.high, which is 8 by default"),
+            (vec!["a.high"], "a.high = 8: it must be above a.low, which is 50 by default"),
+            (vec!["a.low", "a.high"], "a.high = 8: it must be above a.low, which is 50"),
+            (vec![], "a.high = 8: it must be above a.low, which is 50"),
+        ] {
+            assert_eq!(refused().seen_from(|key| written.contains(&key)).to_string(), expected);
+        }
+        let alone = super::refused("a", 1, "no").seen_from(|_| false).renamed(|_| Some("--a".into()));
+        assert_eq!(alone.to_string(), "--a = 1: no");
+        let excludes = at_odds(("a", true), Relation::excludes("why"), ("b", true));
+        assert_eq!(excludes.about("b").to_string(), "b = true: it cannot be used with a, which is true: why");
+    }
+}
