@@ -295,8 +295,8 @@ mod tests {
             ),
             (
                 "[memory.widening]\nwiden_percent = 50\n",
-                "c.toml:2:17: memory.widening.widen_percent = 50: it must be below memory.widening.arm_percent, \
-                 which is 8 by default",
+                "c.toml:2:17: memory.widening.widen_percent = 50: it must be below \
+                 memory.widening.arm_percent, which is 8 by default",
             ),
             (
                 "[memory.widening]\nrelease_percent = 5\n",
@@ -315,12 +315,13 @@ mod tests {
             ),
             (
                 "[rebalance]\nshort_below = 0.2\nenough_above = 0.1\n",
-                "c.toml:3:16: rebalance.enough_above = 0.1: it must be above rebalance.short_below, which is 0.2",
+                "c.toml:3:16: rebalance.enough_above = 0.1: it must be above rebalance.short_below, \
+                 which is 0.2",
             ),
             (
                 "[metrics]\nprobes = '127.0.0.1:9477'\n",
-                "c.toml:2:10: metrics.probes = \"127.0.0.1:9477\": it cannot be used with metrics.listen, which \
-                 is \"127.0.0.1:9477\" by default: both",
+                "c.toml:2:10: metrics.probes = \"127.0.0.1:9477\": it cannot be used with metrics.listen, \
+                 which is \"127.0.0.1:9477\" by default: both",
             ),
             (
                 "[placement.hints]\nalign_by_socket = true\n[[placement.rule]]\nnamespace = 'a'\n\

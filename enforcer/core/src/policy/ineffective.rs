@@ -136,7 +136,8 @@ impl Policy {
                 Some(before) => {
                     let before = self.workloads.get(before).map_or("", |before| &before.name);
                     let reason = format!(
-                        "no effect: [[workload]] {before:?} comes first and matches everything that {:?} matches",
+                        "no effect: [[workload]] {before:?} comes first and matches everything that \
+                         {:?} matches",
                         rule.name
                     );
                     list.add(section, reason);
