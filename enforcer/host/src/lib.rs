@@ -1,8 +1,8 @@
 //! Where the host's files are, and how they are read.
 //!
 //! A [`HostRoot`] is a value that is handed in, so that every reader works on the running host, on a
-//! captured tree (`--root DIR`) and on a fixture alike. Beside it, procfs reads tasks and `numa_maps` for samples.
-//! Nothing is written here, but [`systemd`] asks for properties of units.
+//! captured tree (`--root DIR`) and on a fixture alike. Beside it, procfs reads tasks and `numa_maps` for
+//! samples. Nothing is written here, but [`systemd`] asks for properties of units.
 
 pub mod cgroup;
 pub mod cgroup_dir;

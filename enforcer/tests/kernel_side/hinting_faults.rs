@@ -63,8 +63,8 @@ fn resident_pages() -> u64 {
     statm.split(' ').nth(1).unwrap().parse().unwrap()
 }
 
-/// Memory that was touched on one node and is then used from another: each of its pages faults once as
-/// remote, moves, and is local from then on.
+/// Memory that was touched on one node and is then used from another: each of its pages faults as
+/// remote, moves once, and is local from then on.
 #[test]
 fn hinting_faults_are_local_or_remote() {
     faults_are_local_or_remote(FunctionTracing::Trampolines);
@@ -134,9 +134,9 @@ fn faults_are_local_or_remote(functions: FunctionTracing) {
             // The harness's own threads are in the cgroup too, and run where they like: one of their huge
             // pages is 512.
             assert!(elsewhere <= pages as u64 / 10, "{elsewhere} on the node of the memory");
-            // No page moves twice: not those, nor what tests before this one left in the process. Once a task
-            // has been scanned a few times, a page faults once more before it moves: then the kernel knows that
-            // the same task came again (`should_numa_migrate_memory`, kernel/sched/fair.c).
+            // No page moves twice: not those, nor what tests before this one left in the process. Once a
+            // task has been scanned a few times, a page faults once more before it moves: then the kernel
+            // knows that the same task came again (`should_numa_migrate_memory`, kernel/sched/fair.c).
             let most = resident_pages() * 11 / 10;
             assert!((enough..=most).contains(&faults.migrated), "{faults:?}, at most {most} pages");
             assert!(

@@ -25,7 +25,7 @@ const DEGRADED: Family = Family::gauge("degraded", &["feature"], "Sources that a
 const EVENTS: Family = Family::counter(
     "kernel_events_total",
     &["result"],
-    "Tasks that came to a wrong NUMA node: told one by one, or why not. The counters have all of them.",
+    "Misplacement events by outcome: reported, or the reason it was not. The counters have all of them.",
 )
 .of(&[values::RING]);
 

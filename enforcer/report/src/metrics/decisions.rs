@@ -19,7 +19,7 @@ const FINDINGS: Family =
 const OWNERS: Family = Family::gauge(
     "workloads_by_owner",
     &["owner"],
-    "Workloads by whose word counts for their cpuset; those of others are never corrected.",
+    "Workloads by owner of their cpuset. Workloads that another controller owns are never changed.",
 )
 .of(&[values::OWNER]);
 const REFUSED: Family = Family::gauge(
@@ -32,7 +32,7 @@ const ACTIONS: Family = Family::counter("actions_total", &["action", "result"], 
     .of(&[values::ACTION, values::STEP_RESULT]);
 const PAGE_MOVE_CALLS: Family = Family::histogram(
     "page_move_call_duration_seconds",
-    "What the calls took that moved pages of workloads to other NUMA nodes; those for tiers of memory are not among them.",
+    "Duration of move_pages calls in seconds, without moves between memory tiers.",
 );
 const DRIFT: Family = Family::counter(
     "cpuset_drift_total",

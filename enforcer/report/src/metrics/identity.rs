@@ -19,7 +19,7 @@ use crate::tick::{PodNames, TickReport};
 pub(super) const INFO: Family = Family::gauge(
     "workload_info",
     &["workload", "cgroup", "namespace", "pod", "container", "qos", "owner", "policy"],
-    "1 for each workload, with whose it is and by which policy it has its place.",
+    "Always 1; the labels have the pod, the owner of the cpuset and the policy of a workload.",
 )
 .of(&[values::QOS, values::OWNER]);
 

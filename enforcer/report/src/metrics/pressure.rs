@@ -20,13 +20,13 @@ const EVENTS: Family = Family::counter(
 const RESULTS: Family = Family::counter(
     "memory_pressure_kernel_events_total",
     &["result"],
-    "What became of the events of memory pressure: told one by one, or why not.",
+    "Memory pressure events by outcome: reported, or the reason it was not.",
 )
 .of(&[values::RING]);
 const DELAY: Family = Family::counter(
     "memory_pressure_delay_seconds_total",
     &[],
-    "Time from the kernel's sign of memory pressure to the daemon, summed over all that were told.",
+    "Total time from the kernel's sign of memory pressure to the daemon, over all reported events.",
 );
 const LONGEST: Family = Family::gauge(
     "memory_pressure_delay_longest_seconds",

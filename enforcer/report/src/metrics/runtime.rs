@@ -13,7 +13,7 @@ const CONTAINERS: Family =
 const UNPLACED: Family = Family::gauge(
     "nri_containers_unplaced",
     &[],
-    "Of these, containers whose wish has no place: they run on CPUs that are exclusive to no container, or on what \
+    "Of these, containers that have no place: they run on CPUs that are exclusive to no container, or on what \
      they had before they asked for more.",
 );
 const CALLS: Family =
