@@ -239,7 +239,7 @@ impl CpusetTree {
     }
 
     fn open_any(&self, cgroup: &CgroupPath, relative: &str) -> Result<Cpuset, CpusetError> {
-        #[cfg(test)]
+        #[cfg(any(test, feature = "testing"))]
         OPENED.set(OPENED.get() + 1);
         let path = self.path_of(cgroup);
         let failed = |cause: Errno| CpusetError::Open { path: path.clone(), cause: cause.into() };
