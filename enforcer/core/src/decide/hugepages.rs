@@ -12,7 +12,7 @@
 //!
 //! What a container uses or has reserved of its own promise is not counted twice: as much as its cgroup tells
 //! (`hugetlb.SIZE.numa_stat`, `hugetlb.SIZE.rsvd.current`). Where a cgroup does not tell, as many as it was
-//! promised count as its own.
+//! promised count as its own, over all nodes of the promise together.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -30,9 +30,9 @@ use crate::{
 /// Bytes of one size by what they are, for promises that count.
 #[derive(Default)]
 struct Own {
-    /// Used of what was promised, or all of that where a cgroup does not tell.
+    /// Used of what was promised; where a cgroup does not tell, all that may be so.
     used: BTreeMap<NodeId, u64>,
-    /// Reserved of what was promised and is not used, as far as that is told.
+    /// Reserved of what was promised and is not used; where a cgroup does not tell, all of that.
     reserved: u64,
 }
 
@@ -44,26 +44,24 @@ pub(super) fn held(inputs: &Inputs<'_>, allocations: &Allocations) -> Apart {
     let mut beyond: BTreeMap<NodeId, BTreeMap<MemoryResource, u64>> = BTreeMap::new();
     let (mut reserved_beyond, mut reserved_on) = (BTreeMap::new(), NodeSet::new());
     for size in sizes {
-        let own = own(inputs, allocations, size);
-        let used = |node: &NodeId| {
-            let seen = sample.nodes.get(node);
+        let used = |node: NodeId| {
+            let seen = sample.nodes.get(&node);
             seen.and_then(|seen| seen.hugepages_used.get(&size)).copied().unwrap_or(0)
         };
-        let own_used = |node: &NodeId| own.used.get(node).copied().unwrap_or(0);
-        // A promise of which no use is seen may be what is reserved.
-        let untold = own.used.iter().map(|(node, own)| own.saturating_sub(used(node)));
-        let covered = untold.fold(own.reserved, u64::saturating_add);
-        let reserved = sample.hugepages_reserved.get(&size).copied().unwrap_or(0).saturating_sub(covered);
+        let own = own(inputs, allocations, size, used);
+        let own_used = |node: NodeId| own.used.get(&node).copied().unwrap_or(0);
+        let reserved =
+            sample.hugepages_reserved.get(&size).copied().unwrap_or(0).saturating_sub(own.reserved);
         let (mut free, mut nodes) = (0u64, NodeSet::new());
         for node in &inputs.inventory.machine.nodes {
             let of_size = node.hugepages.iter().filter(|pages| pages.size_bytes == size);
             let total = of_size.map(bytes).fold(0, u64::saturating_add);
-            let used = used(&node.id);
+            let used = used(node.id);
             if total > 0 {
                 nodes.insert(node.id);
                 free = free.saturating_add(total.saturating_sub(used));
             }
-            let taken = used.saturating_sub(own_used(&node.id));
+            let taken = used.saturating_sub(own_used(node.id));
             if taken > 0 {
                 beyond.entry(node.id).or_default().insert(MemoryResource::Hugepages(size), taken);
             }
@@ -89,23 +87,30 @@ fn bytes(pages: &Hugepages) -> u64 {
     pages.total.saturating_mul(pages.size_bytes)
 }
 
-fn own(inputs: &Inputs<'_>, allocations: &Allocations, size: u64) -> Own {
+/// What of the pages in use and reserved is that of promises. `used` is what is in use on a node.
+fn own(inputs: &Inputs<'_>, allocations: &Allocations, size: u64, used: impl Fn(NodeId) -> u64) -> Own {
     let (kind, file) = (MemoryResource::Hugepages(size), hugetlb_file(size));
     let mut own = Own::default();
-    for (holder, grant) in allocations.iter().filter(|(holder, _)| !holder.is_apart()) {
+    let holders = allocations.iter().filter(|(holder, _)| !holder.is_apart()).map(|(holder, grant)| {
         let seen = cgroup_of(inputs, holder).and_then(|cgroup| inputs.sample.cgroups.get(&cgroup));
-        let told = seen.and_then(|seen| seen.hugetlb_by_file.get(&file));
+        (grant, seen, seen.and_then(|seen| seen.hugetlb_by_file.get(&file)))
+    });
+    let (telling, silent): (Vec<_>, Vec<_>) = holders.partition(|(_, _, told)| told.is_some());
+    // What no cgroup tells may be that of a promise, once: after what the others have told.
+    for (grant, seen, told) in telling.into_iter().chain(silent) {
         let mut unused = 0u64;
         for claim in grant.memory.iter().filter(|claim| claim.resource == kind) {
-            let on_node = |node: &NodeId| told.map(|told| told.get(node).copied().unwrap_or(0));
-            let mut used_here = 0u64;
+            let mut left = claim.bytes;
             for node in claim.zone.iter() {
-                let used = on_node(&node).map_or(claim.bytes, |used| used.min(claim.bytes));
                 let all = own.used.entry(node).or_default();
-                *all = all.saturating_add(used);
-                used_here = used_here.saturating_add(used);
+                let used_here = told.map_or_else(
+                    || used(node).saturating_sub(*all),
+                    |told| told.get(&node).copied().unwrap_or(0),
+                );
+                let of_claim = used_here.min(left);
+                (*all, left) = (all.saturating_add(of_claim), left - of_claim);
             }
-            unused = unused.saturating_add(claim.bytes.saturating_sub(used_here));
+            unused = unused.saturating_add(left);
         }
         own.reserved =
             own.reserved.saturating_add(reserved(seen, &file).map_or(unused, |told| told.min(unused)));

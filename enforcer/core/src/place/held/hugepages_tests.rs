@@ -143,6 +143,10 @@ fn huge_pages_that_are_reserved_are_not_promised() {
         (given(&[0, 0], 200, None), 200),
         (given(&[0, 0], 400, None), 0),
         (given(&[200, 0], 50, None), 150),
+        // A promise on several nodes whose cgroup does not tell counts once.
+        (given(&[0, 0], 400, Some((300, None))), 0),
+        (given(&[200, 200], 0, Some((300, None))), 0),
+        (given(&[200, 0], 0, Some((300, None))), 100),
     ] {
         for mib in [most, most + 2] {
             assert_eq!(
