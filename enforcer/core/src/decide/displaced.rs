@@ -32,7 +32,7 @@ use crate::{
     place::{Allocations, Grant, Holder, MemoryClaim, MemoryResource, ZoneAccount},
     sample::NodeSample,
     set::{CpuSet, NodeSet},
-    workload::Workload,
+    workload::{CgroupPath, Workload},
 };
 
 /// Less than this is not worth a step of its own.
@@ -121,9 +121,10 @@ impl Room {
         let mut promised = ZoneAccount::new(inputs.inventory, allocations, |_| false);
         let mut open = Vec::new();
         for (holder, grant) in allocations.iter().filter(|(holder, _)| !holder.is_apart()) {
-            let mut held: BTreeMap<NodeId, u64> = figures.get(holder).map_or_else(BTreeMap::new, |figures| {
+            let mut held = figures.get(holder).map_or_else(BTreeMap::new, |(cgroup, figures)| {
+                let huge = |node: &NodeId| huge_bytes(inputs, cgroup, *node);
                 let bytes = figures.bytes_by_node.iter().flatten();
-                bytes.map(|(node, bytes)| (*node, movable_bytes(bytes))).collect()
+                bytes.map(|(node, bytes)| (*node, movable_bytes(bytes).saturating_sub(huge(node)))).collect()
             });
             let ordinary = |claim: &&MemoryClaim| claim.resource == MemoryResource::Memory;
             let claims: Vec<&MemoryClaim> = grant.memory.iter().filter(ordinary).collect();
@@ -174,14 +175,21 @@ fn still_open(mut claims: Vec<&MemoryClaim>, held: &mut BTreeMap<NodeId, u64>) -
     open.collect()
 }
 
-/// Figures of those who hold something, as far as they were seen.
-fn figures<'a>(inputs: &Inputs<'a>) -> BTreeMap<Holder, &'a WorkloadModel> {
+/// Bytes of huge pages that a cgroup uses of a node: they keep no promise of ordinary memory.
+fn huge_bytes(inputs: &Inputs<'_>, cgroup: &CgroupPath, node: NodeId) -> u64 {
+    let seen = inputs.sample.cgroups.get(cgroup);
+    let by_size = seen.into_iter().flat_map(|seen| seen.hugetlb_by_file.values());
+    by_size.filter_map(|by_node| by_node.get(&node)).fold(0, |sum, bytes| sum.saturating_add(*bytes))
+}
+
+/// Cgroups and figures of what holds something, as far as they were seen.
+fn figures<'a>(inputs: &Inputs<'a>) -> BTreeMap<Holder, (&'a CgroupPath, &'a WorkloadModel)> {
     let containers: BTreeMap<_, _> = inputs.containers.cgroups().collect();
     let of = |workload: &'a Workload| {
         let cgroup = &workload.cgroup;
         let holder =
             containers.get(cgroup).map_or_else(|| Holder::cgroup(cgroup), |holder| (*holder).clone());
-        Some((holder, inputs.model.of(workload)?))
+        Some((holder, (cgroup, inputs.model.of(workload)?)))
     };
     inputs.workloads.iter().filter_map(of).collect()
 }

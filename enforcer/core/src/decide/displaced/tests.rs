@@ -268,6 +268,25 @@ fn shared_memory_follows_a_displaced_container_and_page_cache_does_not() {
     }
 }
 
+#[test]
+fn huge_pages_in_use_keep_no_promise_of_ordinary_memory() {
+    for (huge, away) in [(false, "1:6144"), (true, "0:5120 1:1024")] {
+        let mut host = Host::of_nodes(2);
+        host.create("web", 500, false, 6 * 1024);
+        host.create("far", 600, true, 10 * 1024);
+        // What it uses is all that it was promised, or huge pages beside that.
+        host.uses("far", 10 * 1024);
+        if huge {
+            let file = "hugetlb.2MB.numa_stat".to_owned();
+            let seen = host.scene.now.cgroups.get_mut(&CgroupPath::new("/kubepods/far")).unwrap();
+            seen.hugetlb_by_file = [(file, [(NodeId(1), 5 * 1024 * MIB)].into())].into();
+        }
+        host.create("db", 4000, true, 1024);
+        host.turns();
+        assert_eq!(host.bytes("web"), away, "huge: {huge}");
+    }
+}
+
 /// Two nodes can keep two promises together, and neither of them alone.
 #[test]
 fn what_several_promises_may_take_of_a_node_is_no_room() {
