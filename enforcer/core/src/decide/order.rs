@@ -201,7 +201,7 @@ fn move_pages(change: &Change<'_>) -> Vec<Step> {
 /// Page cache is left: it does not follow its readers.
 fn left_behind(change: &Change<'_>) -> Vec<Step> {
     let Some(bytes) = change.bytes_by_node else { return Vec::new() };
-    let away = away(change, bytes, |bytes| bytes.anon);
+    let away = away(change, bytes, movable_bytes);
     let total = sum(&away);
     if total == 0 || total < change.negligible_bytes {
         return Vec::new();

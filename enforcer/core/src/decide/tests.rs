@@ -96,6 +96,11 @@ fn pages_left_behind_follow_but_page_cache_does_not() {
         let scene = host().workload("/a", "6-7", "1").memory("/a", &memory).declared("/a", 2, Some("1G"));
         assert_eq!(short(&scene.decide()), steps, "{memory:?}");
     }
+    // Shared memory is in files of tmpfs.
+    let mut scene = host().workload("/a", "6-7", "1").memory("/a", &[(0, 0, 900), (1, 300, 0)]);
+    let bytes = scene.now_mut("/a").memory_by_node.as_mut().unwrap();
+    bytes.get_mut(&NodeId(0)).unwrap().shmem = Some(900 << 20);
+    assert_eq!(short(&scene.declared("/a", 2, Some("1G")).decide()), ["move 0>1"]);
 }
 
 #[test]
