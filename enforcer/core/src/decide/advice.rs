@@ -24,6 +24,7 @@ use crate::{
     id::NodeId,
     model::{WorkloadModel, movable_bytes, nearest_effective},
     place::{Allocations, Bounds, CgroupRequest, Holder},
+    sample::CgroupSample,
     self_placement::CpusetWrites,
     set::{CpuSet, NodeSet},
     topology::Locality,
@@ -284,14 +285,29 @@ impl<'a> Asked<'a> {
         })
     }
 
-    /// The cgroup below that has more than is advised, on v1: there a cgroup keeps what those below it have
-    /// (`validate_change`, kernel/cgroup/cpuset.c).
+    /// The cgroup below that keeps advice from what it is for. On v1 a cgroup keeps what those below it have
+    /// (`validate_change`, kernel/cgroup/cpuset.c). On v2 the kernel moves pages of a cgroup with memory
+    /// nodes of its own by these and not by those of the one above (`update_nodemasks_hier`).
     fn held_below(&self, advice: &Advice) -> Option<Obstacle> {
         let (sample, own) = (self.inputs.sample, &self.workload.cgroup);
-        if !sample.cpuset_v1 || self.is_process() {
+        if self.is_process() {
             return None;
         }
-        let below = sample.cgroups.iter().filter(|(path, _)| *path != own && path.is_within(own));
+        let mut below = sample.cgroups.iter().filter(|(path, _)| *path != own && path.is_within(own));
+        if !sample.cpuset_v1 {
+            let to = &advice.place.1;
+            let moves_otherwise = |seen: &CgroupSample| {
+                let has =
+                    seen.mems_effective.as_ref().filter(|has| !has.is_subset(to) && *has != self.mems)?;
+                seen.mems.as_ref().filter(|own| !own.is_empty()).map(|_| has.clone())
+            };
+            let (path, has) = below.find_map(|(path, seen)| Some((path, moves_otherwise(seen)?)))?;
+            let reason = format!(
+                "{path} below it has memory nodes {has} of its own in cpuset.mems, by which the kernel moves its \
+                 pages: change that first"
+            );
+            return Some(Obstacle::new(ObstacleKind::Elsewhere, reason));
+        }
         let held = below.filter_map(|(path, seen)| {
             let cpus = advice.cpus.as_ref().zip(seen.cpus_effective.as_ref());
             let cpus = cpus.filter(|(to, has)| !has.is_subset(to));
@@ -455,7 +471,8 @@ impl<'a> Asked<'a> {
         let route = self.route(&way)?;
         let advice = Advice {
             cpus: Some(cpus.clone()).filter(|cpus| cpus != self.cpus),
-            mems: Some(mems.clone()).filter(|mems| mems != self.mems),
+            // A process has none of its own.
+            mems: Some(mems.clone()).filter(|mems| mems != self.mems && !self.is_process()),
             stays: self.stays(&near),
             to: best,
             from,

@@ -7,8 +7,10 @@ use super::{
 };
 use crate::{
     id::NodeId,
+    sample::{CgroupSample, NodeBytes},
     scene::Scene,
     topology::{MemoryKind, synth::Machine},
+    workload::{Origin, Workload},
 };
 
 /// CPUs 0-3 on node 0 and 4-7 on node 1; memory-only nodes 2 and 3 are beside node 0. Nodes 0, 2 and 3
@@ -118,4 +120,53 @@ fn too_little_for_a_finding_keeps_no_remedy_away() {
     let obstacle = full.obstacle.unwrap();
     assert!(!obstacle.contains("/pinned"), "its CPU is in the way of nothing: {obstacle}");
     assert_eq!(obstacle.matches("/other").count(), 1, "{obstacle}");
+}
+
+#[test]
+fn cgroup_below_with_memory_nodes_of_its_own_is_named() {
+    // By its own position the kernel sends pages of /db/w to node 0, which has no room; those of /db go to 2.
+    let scene = beside([3000, 20_000, 0]).workload("/db", "0-3", "0-1").memory("/db", &[(1, 12_000, 0)]);
+    let below = |own: &str, in_force: &str| {
+        let mut scene = scene.clone();
+        let seen = CgroupSample {
+            mems: own.parse().ok(),
+            mems_effective: in_force.parse().ok(),
+            ..CgroupSample::default()
+        };
+        scene.now.cgroups.insert(CgroupPath::new("/db/w"), seen);
+        worst(&scene, "/db")
+    };
+    let finding = below("1", "1");
+    assert_eq!(finding.remedy, None);
+    let obstacle = finding.obstacle.unwrap();
+    assert!(obstacle.contains("/db/w below it has memory nodes 1 of its own"), "{obstacle}");
+    // The controls: it has those of /db, or keeps what it has.
+    assert_eq!(below("", "0-1").remedy, Some(mems("/db", "0,2")));
+    assert_eq!(below("0", "0").remedy, Some(mems("/db", "0,2")));
+}
+
+#[test]
+fn process_that_is_beside_its_memory_has_nothing_to_carry_out() {
+    for (held, has_remedy) in [(0, false), (1, true)] {
+        let mut scene = Scene::new(Machine::new().sockets(2).threads(1).build());
+        let cgroup = CgroupSample {
+            cpus_effective: "0-3".parse().ok(),
+            mems_effective: "0-1".parse().ok(),
+            ..CgroupSample::default()
+        };
+        scene.now.cgroups.insert(CgroupPath::new("/x"), cgroup.clone());
+        scene.before.cgroups.insert(CgroupPath::new("/x"), cgroup);
+        scene = scene.thread("/x", 77, "0-3", 1, (0, 9000));
+        scene.workloads.push(Workload {
+            cgroup: CgroupPath::new("/x"),
+            cgroup_id: None,
+            name: "worker".into(),
+            origin: Origin::Process { pid: 77, command: "worker".into() },
+        });
+        let bytes = NodeBytes { anon: 1 << 30, ..NodeBytes::default() };
+        scene.now.memory_by_process.entry(77).or_default().insert(NodeId(held), bytes);
+        let remedies: Vec<_> = scene.findings().into_iter().filter_map(|one| one.remedy).collect();
+        assert!(remedies.iter().all(|remedy| !remedy.is_empty()), "{remedies:?}");
+        assert_eq!(!remedies.is_empty(), has_remedy, "on node {held}: {remedies:?}");
+    }
 }
