@@ -9,6 +9,11 @@ use std::{
 };
 
 use common::{finish, program, run, unprivileged};
+use enforcer_act::{
+    cpuset::CpusetFile,
+    journal::{BrakeRecord, RecordedBrake},
+};
+use enforcer_core::workload::CgroupPath;
 
 #[test]
 fn help_and_version_are_a_success() {
@@ -444,6 +449,28 @@ fn restore_without_a_journal_has_nothing_to_do() {
     let named =
         "numa-enforcer: restore of-no-such-name: no workload of the journal and no cgroup has this name";
     assert!(ended.stderr.starts_with(named), "{}", ended.stderr);
+}
+
+/// Its files are as they were, and it is slowed down still.
+#[test]
+fn restore_finds_a_workload_by_its_name_that_only_the_record_of_the_brake_has() {
+    let directory = tempfile::tempdir().unwrap();
+    let state = directory.path().join("state");
+    fs::create_dir(&state).unwrap();
+    let brake = RecordedBrake {
+        id: 1,
+        cgroup: CgroupPath::new("/nowhere/frozen"),
+        inode: 1,
+        file: CpusetFile::Freeze,
+        set: "1".into(),
+        original: "0\n".into(),
+        boot_id: None,
+    };
+    BrakeRecord::open(&state).unwrap().slowed(&brake).unwrap();
+    for (name, found) in [("frozen", true), ("another", false)] {
+        let ended = run(&["restore", name, "--dry-run", "--state-dir", state.to_str().unwrap()]);
+        assert_eq!(ended.stdout.contains("/nowhere/frozen"), found, "{name}: {ended:?}");
+    }
 }
 
 #[test]

@@ -55,8 +55,12 @@ pub(super) fn run(args: &args::Restore, out: &mut dyn Write) -> anyhow::Result<E
         contents.entries.entry(key.clone()).or_insert_with(|| entry.clone());
     }
     contents.entries.extend(renewed(&contents.entries, &left.renewed));
+    let brakes = BrakeRecord::read(state_dir);
+    let slowed = brakes.iter().flat_map(|brakes| brakes.slowed.iter()).map(|brake| &brake.cgroup);
+    let noted = PinsRecord::left(state_dir, boot_id).pins;
+    let of_journal = contents.entries.keys().map(|key| &key.cgroup);
     let cgroups: BTreeSet<&CgroupPath> =
-        contents.entries.keys().map(|key| &key.cgroup).chain(left.awaited.keys()).collect();
+        of_journal.chain(left.awaited.keys()).chain(slowed).chain(noted.keys()).collect();
     let cgroups: Vec<&CgroupPath> = cgroups.into_iter().collect();
     let exists = |cgroup: &CgroupPath| check_cgroup(cgroup).is_ok();
     let workload = args.workload.as_deref();
@@ -87,12 +91,12 @@ pub(super) fn run(args: &args::Restore, out: &mut dyn Write) -> anyhow::Result<E
     if let Some(zeros) = contents.behind_the_last_line() {
         writeln!(out, "{}: {zeros}", state_dir.join("journal").display())?;
     }
-    let nobody_is_slowed = BrakeRecord::read(state_dir).is_ok_and(|brakes| brakes.is_empty());
+    let none_is_slowed = brakes.is_ok_and(|brakes| brakes.is_empty());
     let said = of_left(&left, top.as_ref());
     if contents.entries.is_empty()
         && contents.damaged.is_empty()
         && said == RestoreReport::default()
-        && nobody_is_slowed
+        && none_is_slowed
     {
         return nothing_to_put_back(args, state_dir, out);
     }
