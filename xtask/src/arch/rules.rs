@@ -89,6 +89,7 @@ fn stages(file: &SourceFile) -> Vec<Violation> {
         .filter(|stage| *stage != own)
         .chain(&["engine", "cli"])
         .map(|module| format!("crate::{module}"))
+        .chain(["enforcer_act".to_owned(), "enforcer_runtime".to_owned()])
         .collect();
     let Code { imports, rest } = Code::of(file.code());
     let imported = imports.iter().filter(|(_, path)| foreign.iter().any(|module| is_within(path, module)));
@@ -231,6 +232,7 @@ mod tests {
                 "stages-are-strangers",
             ),
             ("enforcer/src/observe/x.rs", "use crate::{engine::Look};", "stages-are-strangers"),
+            ("enforcer/src/observe/x.rs", "use enforcer_act::Journal;", "stages-are-strangers"),
             ("enforcer/src/engine.rs", "use prometheus::Registry;", "one-owner-per-dependency"),
             ("enforcer/src/engine.rs", "use prometheus;", "one-owner-per-dependency"),
             (
