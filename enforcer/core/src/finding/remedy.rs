@@ -47,7 +47,9 @@ pub(super) fn realign(subject: &Subject<'_>, advice: &Advice) -> String {
 /// Has each process of a cgroup and of those below it bring its pages from some nodes to another one.
 fn sweep(files: CgroupFiles<'_>, cgroup: &CgroupPath, from: &NodeSet, to: NodeId) -> String {
     let folder = quote(&files.folder(cgroup));
-    format!("find {folder} -name cgroup.procs -exec cat {{}} + | xargs -rI{{}} migratepages {{}} {from} {to}")
+    // A process that has ended meanwhile must not keep the commands after this one from being run.
+    let each = format!("migratepages {{}} {from} {to} || true");
+    format!("find {folder} -name cgroup.procs -exec cat {{}} + | xargs -rI{{}} sh -c '{each}'")
 }
 
 /// Has systemd put a unit where it is given, until the next start of the machine.

@@ -102,7 +102,7 @@ fn a_remedy_stays_within_the_cgroups_above() {
 /// What has each process of a cgroup bring its pages from node 1 to node 0.
 fn swept(path: &str) -> String {
     format!(
-        "find /sys/fs/cgroup{path} -name cgroup.procs -exec cat {{}} + | xargs -rI{{}} migratepages {{}} 1 0"
+        "find /sys/fs/cgroup{path} -name cgroup.procs -exec cat {{}} + | xargs -rI{{}} sh -c 'migratepages {{}} 1 0 || true'"
     )
 }
 
@@ -573,8 +573,9 @@ impl Shape {
 pub(super) fn carried_out(scene: &Scene, finding: &Finding) -> Scene {
     let mut after = scene.clone();
     for command in finding.remedy.as_deref().unwrap_or_default().split(" && ") {
-        if let Some((_, nodes)) = command.split_once(" migratepages {} ") {
-            let (from, to) = nodes.split_once(' ').unwrap();
+        if let Some((_, nodes)) = command.split_once("'migratepages {} ") {
+            let mut nodes = nodes.split(' ');
+            let (from, to) = (nodes.next().unwrap(), nodes.next().unwrap());
             migrate(&mut after, &finding.object, &from.parse().unwrap(), &to.parse().unwrap());
         }
         let Some((value, file)) = command.strip_prefix("echo ").and_then(|rest| rest.split_once(" > "))
