@@ -170,3 +170,17 @@ fn process_that_is_beside_its_memory_has_nothing_to_carry_out() {
         assert_eq!(!remedies.is_empty(), has_remedy, "on node {held}: {remedies:?}");
     }
 }
+
+#[test]
+fn pages_that_are_right_already_stay() {
+    // Sets of one size that overlap: the kernel sends node 1 to node 2, and node 0 to node 1.
+    let machine = Machine::new().sockets(2).threads(1).memory_only(NodeId(2), 64, MemoryKind::Cxl, NodeId(1));
+    let scene = with_available(with_available(Scene::new(machine.build()), 0, 0), 1, 3000);
+    let scene = with_available(scene, 2, 12_000).workload("/other", "0-3", "0");
+    let scene = scene.workload("/db", "4-7", "0-1").memory("/db", &[(0, 5000, 0), (1, 5000, 0)]);
+    let finding = worst(&scene, "/db");
+    let after = carried_out(&scene, &finding);
+    let held = after.now.cgroups[&CgroupPath::new("/db")].memory_by_node.as_ref().unwrap();
+    let held = [0, 1, 2].map(|node| held.get(&NodeId(node)).map_or(0, |bytes| bytes.anon >> 20));
+    assert_eq!(held, [0, 5000, 5000], "{finding:?}");
+}

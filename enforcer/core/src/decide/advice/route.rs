@@ -134,14 +134,21 @@ impl Asked<'_> {
         (Route { writes: sequence.writes.clone(), swept_first, swept, comes }, pages)
     }
 
-    /// Are its pages near its CPUs, but for what is no finding, and those of GPUs where they were?
+    /// Are its pages near its CPUs, but for what is no finding, and those of GPUs where they were? Pages that are
+    /// right already stay: between sets of one size the kernel moves those too, once for each thread.
     fn is_right(&self, begins: &Pages, ends: &Pages, way: &Way<'_>) -> bool {
         let gpus = self.inputs.inventory.machine.gpu_memory_nodes();
         let held = |pages: &Pages, node: NodeId| pages.held.get(&node).copied().unwrap_or(0);
         let right = way.near.union(way.best).union(&gpus);
         let far = ends.held.iter().filter(|(node, _)| !right.contains(**node));
         let far = far.fold(0u64, |sum, (_, bytes)| sum.saturating_add(*bytes));
-        self.is_negligible(far) && gpus.iter().all(|node| held(begins, node) == held(ends, node))
+        let outside = self.held_outside(way.to);
+        let far_before = outside.iter().map(|node| held(begins, node));
+        let moved = ends.came.values().copied();
+        let none_is_shifted = moved.fold(0, u64::saturating_add) <= far_before.fold(0, u64::saturating_add);
+        none_is_shifted
+            && self.is_negligible(far)
+            && gpus.iter().all(|node| held(begins, node) == held(ends, node))
     }
 
     /// Says which nodes would have to have room.
