@@ -75,7 +75,7 @@ pub struct Ended {
     pub result: Result<(), RunError>,
     daemon: Daemon,
     stop: Stop,
-    ended_by: EndedBy,
+    signal: EndedBy,
     /// As long as somebody receives orders, another one to end is carried out on the spot.
     _orders: UnboundedReceiver<Order>,
 }
@@ -88,7 +88,7 @@ impl Ended {
 
     /// The signal that ended it.
     pub fn signal(&self) -> Option<&'static str> {
-        self.ended_by.get().copied()
+        self.signal.get().copied()
     }
 
     /// Lets go of the journal, so that it can be restored from.
@@ -114,7 +114,7 @@ pub fn run(options: &RunOptions, output: Output<'_>) -> Result<Ended, RunError> 
     daemon.supervisor.ready("the first turn begins");
     let result = daemon.run_turns(options, &mut orders, output.turns);
     daemon.end(options.restore_on_exit, &stop);
-    Ok(Ended { result, daemon, stop, ended_by, _orders: orders })
+    Ok(Ended { result, daemon, stop, signal: ended_by, _orders: orders })
 }
 
 /// Waits, but not for ever, until nobody writes any longer what is to be put back: what is under way here,

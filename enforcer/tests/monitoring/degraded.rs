@@ -59,8 +59,9 @@ fn feature(text: &str) -> Option<&str> {
 fn in_the_program() -> BTreeMap<String, PathBuf> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let mut files = Vec::new();
-    sources(&root.join("src"), &mut files);
-    sources(&root.join("core/src"), &mut files);
+    for part in [".", "act", "core", "host", "kernel", "report", "runtime"] {
+        sources(&root.join(part).join("src"), &mut files);
+    }
     let mut found = BTreeMap::new();
     for path in files {
         let text = program(&path);

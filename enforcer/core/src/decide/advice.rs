@@ -72,8 +72,8 @@ impl Advice {
 /// Memory nodes near these CPU nodes, for a workload that may have what the cgroups above it leave it: the
 /// one answer for findings and for advice.
 pub fn near_memory(inputs: &Inputs<'_>, workload: &Workload, cpu_nodes: &NodeSet) -> NodeSet {
-    let machine = &inputs.inventory.machine;
-    machine.near_memory_of(cpu_nodes, &allowed_memory(inputs, workload))
+    let inventory = inputs.inventory;
+    inventory.locality.near_memory_of(&inventory.machine, cpu_nodes, &allowed_memory(inputs, workload))
 }
 
 /// Ordinary memory nodes that the cgroups above a workload leave it.
@@ -189,7 +189,7 @@ struct Asked<'a> {
     mems: &'a NodeSet,
     /// Ordinary memory nodes that the cgroups above leave it.
     allowed: NodeSet,
-    locality: Locality,
+    locality: &'a Locality,
 }
 
 impl<'a> Asked<'a> {
@@ -214,7 +214,7 @@ impl<'a> Asked<'a> {
         let unknown = || Obstacle::new(ObstacleKind::Machine, "its CPUs and memory nodes are not known");
         let figures = inputs.model.of(workload).ok_or_else(unknown)?;
         let (cpus, mems) = figures.cpus.as_ref().zip(figures.mems.as_ref()).ok_or_else(unknown)?;
-        let locality = Locality::new(&inputs.inventory.machine);
+        let locality = &inputs.inventory.locality;
         let allowed = allowed_memory(inputs, workload);
         Ok(Self { inputs, earlier, workload, figures, cpus, mems, allowed, locality })
     }

@@ -90,7 +90,8 @@ impl<'a> RoomAway<'a> {
         let mems = grant.mems(self.taken);
         let machine = &self.inputs.inventory.machine;
         let cpu_nodes = machine.nodes_of(&grant.cpus(self.taken));
-        let near = machine.near_memory_nodes(&cpu_nodes).intersection(&mems);
+        let locality = &self.inputs.inventory.locality;
+        let near = locality.near_memory_nodes(machine, &cpu_nodes).intersection(&mems);
         let far = mems.difference(&near).difference(&machine.gpu_memory_nodes());
         let held = bytes.iter().filter(|(node, bytes)| far.contains(**node) && movable_bytes(bytes) > 0);
         let mut away: Vec<(NodeId, u64)> = held.map(|(node, bytes)| (*node, movable_bytes(bytes))).collect();

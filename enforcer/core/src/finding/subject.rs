@@ -215,7 +215,8 @@ impl Subject<'_> {
         let ours = self.owner.is_some_and(|owner| owner.owner == Owner::NumaEnforcer);
         let declared = self.inputs.declarations.rule(self.policy, &self.workload.cgroup).is_some();
         let mems = self.figures.mems.as_ref().filter(|_| ours && !declared)?;
-        let near = self.inventory.machine.near_memory_nodes(&self.figures.cpu_nodes);
+        let inventory = self.inventory;
+        let near = inventory.locality.near_memory_nodes(&inventory.machine, &self.figures.cpu_nodes);
         (!near.is_empty() && near.is_subset(mems)).then(|| {
             format!(
                 "numa-enforcer placed it, and it may use {}: its pages follow as far as there is memory that is \

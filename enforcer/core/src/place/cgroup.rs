@@ -32,7 +32,6 @@ use crate::{
         placement::{Engine, HintsSettings, PlacementSettings, PoolsSettings, TopologyPolicy},
     },
     set::{CpuSet, NodeSet},
-    topology::Locality,
     words,
     workload::{CgroupPath, QosClass},
 };
@@ -398,7 +397,7 @@ impl CgroupRequest<'_> {
     /// without any. A rule that names a CPU node without memory means the memory local to that.
     fn zones(&self, inventory: &Inventory) -> BTreeMap<NodeId, NodeSet> {
         let machine = &inventory.machine;
-        let (locality, ordinary) = (Locality::new(machine), machine.ordinary_memory_nodes());
+        let (locality, ordinary) = (&inventory.locality, machine.ordinary_memory_nodes());
         let above = self.bounds.as_ref().and_then(|bounds| bounds.mems.as_ref());
         let open = above.map_or_else(|| ordinary.clone(), |above| ordinary.intersection(above));
         let named = self.nodes.map(|nodes| inventory.cpu_nodes().intersection(nodes));

@@ -25,7 +25,7 @@ use std::{borrow::Cow, collections::BTreeMap};
 use super::{Allocations, Grant, Holder, SharedCpus};
 use crate::{
     set::{CpuSet, NodeSet},
-    topology::Topology,
+    topology::{Locality, Topology},
 };
 
 /// A holder of shared CPUs.
@@ -135,8 +135,9 @@ fn moved_to(grant: &Grant, refuge: Option<CpuSet>, refuge_memory: Vec<(CpuSet, N
 fn memory_near(machine: &Topology, cpus: &CpuSet) -> Vec<(CpuSet, NodeSet)> {
     let nodes = machine.nodes.iter().filter(|node| !node.cpus.is_disjoint(cpus));
     let everywhere = machine.ordinary_memory_nodes();
+    let locality = Locality::new(machine);
     let near = |node| {
-        let near = machine.near_memory_nodes(&std::iter::once(node).collect());
+        let near = locality.near_memory_nodes(machine, &std::iter::once(node).collect());
         machine.with_kernel_memory(near, &everywhere)
     };
     nodes.map(|node| (node.cpus.intersection(cpus), near(node.id))).collect()

@@ -20,7 +20,7 @@ use crate::{
     id::NodeId,
     policy::placement::{CpuAmount, CpuChoice, PlacementSettings},
     set::{CpuSet, NodeSet},
-    topology::{Hugepages, MemoryKind, Node, Topology},
+    topology::{Hugepages, Locality, MemoryKind, Node, Topology},
     words,
 };
 
@@ -29,6 +29,8 @@ use crate::{
 pub struct Inventory {
     /// The machine itself.
     pub machine: Topology,
+    /// Which memory is near which of its CPUs.
+    pub locality: Locality,
     /// Where each CPU is.
     pub layout: CpuLayout,
     /// Online CPUs that may be given to workloads at all.
@@ -188,6 +190,7 @@ impl Inventory {
             machine.isolated_cpus.intersection(&allowed_cpus)
         };
         Self {
+            locality: Locality::new(&machine),
             layout,
             allowed_cpus,
             reserved_cpus,

@@ -145,28 +145,7 @@ impl Topology {
     /// Ordinary memory nodes that are local to one of these CPU nodes. Where there is none for a CPU node,
     /// those nearest to it, all of a tie: it has nothing nearer.
     pub fn near_memory_nodes(&self, cpu_nodes: &NodeSet) -> NodeSet {
-        self.near_memory_of(cpu_nodes, &self.ordinary_memory_nodes())
-    }
-
-    /// The same for a workload that may have memory on the nodes `allowed` alone: CPUs without memory of
-    /// their own have the nearest of these, and what is no farther. Memory is near whether allowed or not.
-    pub fn near_memory_of(&self, cpu_nodes: &NodeSet, allowed: &NodeSet) -> NodeSet {
-        let ordinary = self.ordinary_memory_nodes();
-        let locality = Locality::new(self);
-        let mut near = NodeSet::new();
-        for cpus in self.cpu_nodes().intersection(cpu_nodes).iter() {
-            let Some(nearest) = locality.nearest.get(&cpus) else {
-                near.extend(&locality.local_to(cpus, &ordinary));
-                continue;
-            };
-            let (of_allowed, most) = self.nearest(&ordinary.intersection(allowed), cpus);
-            let is_as_near = |memory: &NodeId| {
-                self.either_distance(*memory, cpus).is_some_and(|distance| distance <= most)
-            };
-            let as_near: NodeSet = ordinary.iter().filter(is_as_near).collect();
-            near.extend(if of_allowed.is_empty() { nearest } else { &as_near });
-        }
-        near
+        Locality::new(self).near_memory_nodes(self, cpu_nodes)
     }
 
     /// CPU nodes that are meant where a workload may use these nodes: those of them that have CPUs; where
@@ -240,6 +219,31 @@ impl Locality {
         let without = cpu_nodes.iter().filter(|cpus| local.local_to(*cpus, &ordinary).is_empty());
         let nearest = without.map(|cpus| (cpus, machine.nearest(&ordinary, cpus).0)).collect();
         Self { nearest, ..local }
+    }
+
+    /// [`Topology::near_memory_nodes`] of the machine that this is the locality of.
+    pub fn near_memory_nodes(&self, machine: &Topology, cpu_nodes: &NodeSet) -> NodeSet {
+        self.near_memory_of(machine, cpu_nodes, &machine.ordinary_memory_nodes())
+    }
+
+    /// The same for a workload that may have memory on the nodes `allowed` alone: CPUs without memory of
+    /// their own have the nearest of these, and what is no farther. Memory is near whether allowed or not.
+    pub fn near_memory_of(&self, machine: &Topology, cpu_nodes: &NodeSet, allowed: &NodeSet) -> NodeSet {
+        let ordinary = machine.ordinary_memory_nodes();
+        let mut near = NodeSet::new();
+        for cpus in machine.cpu_nodes().intersection(cpu_nodes).iter() {
+            let Some(nearest) = self.nearest.get(&cpus) else {
+                near.extend(&self.local_to(cpus, &ordinary));
+                continue;
+            };
+            let (of_allowed, most) = machine.nearest(&ordinary.intersection(allowed), cpus);
+            let is_as_near = |memory: &NodeId| {
+                machine.either_distance(*memory, cpus).is_some_and(|distance| distance <= most)
+            };
+            let as_near: NodeSet = ordinary.iter().filter(is_as_near).collect();
+            near.extend(if of_allowed.is_empty() { nearest } else { &as_near });
+        }
+        near
     }
 
     /// Those of the memory nodes that are local to the CPUs of a node.

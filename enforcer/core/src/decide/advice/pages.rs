@@ -19,7 +19,7 @@ use crate::{
 impl Asked<'_> {
     /// Nodes with ordinary memory that is near these, of what it may have.
     pub(super) fn near(&self, cpu_nodes: &NodeSet) -> NodeSet {
-        self.inputs.inventory.machine.near_memory_of(cpu_nodes, &self.allowed)
+        self.locality.near_memory_of(&self.inputs.inventory.machine, cpu_nodes, &self.allowed)
     }
 
     /// Nodes outside of these with pages that can move, without GPUs.

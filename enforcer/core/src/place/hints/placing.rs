@@ -31,7 +31,6 @@ use crate::{
     },
     policy::placement::{HintsSettings, MemoryManagerPolicy, TopologyPolicy},
     set::{CpuSet, NodeSet},
-    topology::Locality,
     workload::QosClass,
 };
 
@@ -318,7 +317,7 @@ impl<'a> Placing<'a> {
             return Vec::new();
         }
         // Memory on a memory-only node speaks for the CPU nodes that it is local to.
-        let locality = Locality::new(&self.inventory.machine);
+        let locality = &self.inventory.locality;
         let near = |node: &NodeId| {
             let near = bytes.iter().filter(|(at, _)| locality.is_near(**at, &NodeSet::from_iter([*node])));
             near.map(|(_, bytes)| *bytes).fold(0, u64::saturating_add)

@@ -85,6 +85,7 @@ fn restricted(inventory: &Inventory, nodes: &NodeSet) -> Inventory {
     };
     machine.distances = rows.map(|(_, of_node)| row(of_node)).collect();
     Inventory {
+        locality: Locality::new(&machine),
         machine,
         allowed_cpus: inventory.allowed_cpus.intersection(&cpus),
         reserved_cpus: inventory.reserved_cpus.intersection(&cpus),
