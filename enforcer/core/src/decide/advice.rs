@@ -8,7 +8,7 @@
 //! Invariants: advice never leaves what the cgroups above allow, never names a node without room, never
 //! writes what is there already, never touches a cpuset of another owner, and never promises what was advised
 //! to another workload before ([`EarlierAdvice`]). Without advice there is an [`Obstacle`] that names what is
-//! in the way. Cost: one placement per workload that is asked for.
+//! in the way. Cost: at most four placements per workload that is asked for.
 
 mod no_place;
 mod pages;
@@ -98,6 +98,9 @@ fn bounds(inputs: &Inputs<'_>, workload: &Workload) -> Option<Bounds> {
         mems: mems.map(|(_, mems)| mems),
     })
 }
+
+/// Places that are tried for one workload: each costs a placement.
+const MOST_PLACES: usize = 4;
 
 /// Why nothing can be advised.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -321,13 +324,13 @@ impl<'a> Asked<'a> {
     }
 
     /// As many CPUs as it has, on one node with all of its memory; all CPUs of that node for a workload that
-    /// may run everywhere. Of nodes to which its pages cannot come the next one is tried.
+    /// may run everywhere. Of nodes to which its pages cannot come the next one is tried, [`MOST_PLACES`] in all.
     fn alone_on_a_node(&self, allocations: &Allocations) -> Result<Advice, Obstacle> {
         let all: NodeSet = self.inputs.inventory.nodes.iter().map(|node| node.id).collect();
         let open = self.open_to_its_cache()?;
         let mut left = open.clone();
         let mut first = None;
-        loop {
+        for _ in 0..MOST_PLACES {
             let (cpus, mems) = match self.placed_on(allocations, left.as_ref()) {
                 Ok(place) => place,
                 // Other nodes may have room, and are kept from it by its page cache.
@@ -357,10 +360,11 @@ impl<'a> Asked<'a> {
             }
             let others = left.as_ref().unwrap_or(&all).difference(&nodes);
             if nodes.is_empty() || others.is_disjoint(&self.inputs.inventory.cpu_nodes()) {
-                return Err(first.unwrap_or_else(|| self.stays_as_it_is()));
+                break;
             }
             left = Some(others);
         }
+        Err(first.unwrap_or_else(|| self.stays_as_it_is()))
     }
 
     /// CPUs and memory nodes of one of the nodes `open`, of any when absent.

@@ -4,8 +4,8 @@
 //! other cgroups and earlier remedies may be the reason as well, and may be none. Idea: what would hold
 //! the workload if no CPU were taken says whose CPUs are in the way.
 //!
-//! Invariants: a cgroup is named once, and one whose CPUs would be of no use is not named. Cost: one
-//! placement for each node with CPUs, and only where there is no place.
+//! Invariants: a cgroup is named once, and one whose CPUs would be of no use is not named. Cost: a
+//! look at each node with CPUs and one placement, and only where there is no place.
 
 use std::collections::BTreeMap;
 
@@ -13,6 +13,7 @@ use super::{Asked, Obstacle, ObstacleKind};
 use crate::{
     decide::{above::Above, pins},
     id::NodeId,
+    model::movable_bytes,
     place::{Allocations, CgroupRequest, Rejection},
     set::NodeSet,
     workload::CgroupPath,
@@ -29,17 +30,7 @@ impl Asked<'_> {
         let machine = &self.inputs.inventory.machine;
         let above = Above::of(self.inputs, &self.workload.cgroup).narrows(self.inputs);
         let unbounded = CgroupRequest { bounds: None, ..request.clone() };
-        // Nodes that would hold it if no CPU were taken: pins elsewhere are in the way of nothing.
-        let would_hold = |request: &CgroupRequest<'_>| -> NodeSet {
-            let fits = |node: &NodeId| {
-                let nodes = self.near(&NodeSet::from_iter([*node])).union(&NodeSet::from_iter([*node]));
-                let is_open = request.nodes.is_none_or(|open| open.contains(*node));
-                let alone = CgroupRequest { nodes: Some(&nodes), ..request.clone() };
-                is_open && alone.place(self.inputs.inventory, &mut Allocations::default()).is_ok()
-            };
-            self.inputs.inventory.cpu_nodes().iter().filter(fits).collect()
-        };
-        let (within_bounds, anywhere) = (would_hold(request), would_hold(&unbounded));
+        let (within_bounds, anywhere) = (self.would_hold(request), self.would_hold(&unbounded));
         let in_the_way = held.iter().filter(|(_, pin)| {
             // What a partition has taken, the cgroups above do not have.
             let nodes = if pin.partition { &anywhere } else { &within_bounds };
@@ -71,6 +62,35 @@ impl Asked<'_> {
             ObstacleKind::NoRoom
         };
         Obstacle::new(kind, reason)
+    }
+
+    /// Nodes with as many CPUs and as much memory beside them as it wants, if no CPU were taken: pins
+    /// elsewhere are in the way of nothing.
+    fn would_hold(&self, request: &CgroupRequest<'_>) -> NodeSet {
+        let inventory = self.inputs.inventory;
+        let usable = inventory.allowed_cpus.difference(&inventory.reserved_cpus);
+        let usable = usable.difference(&inventory.isolated_cpus);
+        let above = request.bounds.as_ref();
+        let (cpus, mems) =
+            (above.and_then(|above| above.cpus.as_ref()), above.and_then(|above| above.mems.as_ref()));
+        let sum = |sum: u64, bytes: u64| sum.saturating_add(bytes);
+        let held =
+            self.figures.bytes_by_node.iter().flatten().filter(|(node, _)| !self.locality.is_gpu(**node));
+        let held = held.map(|(_, bytes)| movable_bytes(bytes)).fold(0, sum);
+        let fits = |node: &NodeId| {
+            let one = NodeSet::from_iter([*node]);
+            let own = usable.intersection(&inventory.machine.cpus_of(&one));
+            let own = cpus.map_or(own.clone(), |above| own.intersection(above));
+            let near = self.near(&one);
+            let near = mems.map_or(near.clone(), |above| near.intersection(above));
+            // Of a node of which nothing is known there may be enough.
+            let room = |node: NodeId| request.available_bytes.get(&node).copied().unwrap_or(u64::MAX);
+            request.nodes.is_none_or(|open| open.contains(*node))
+                && own.len() >= request.cpus as usize
+                && !near.is_empty()
+                && near.iter().map(room).fold(0, sum) >= held
+        };
+        inventory.cpu_nodes().iter().filter(fits).collect()
     }
 }
 

@@ -12,8 +12,9 @@
 use super::{Mask, NodeIndex, masks::positions};
 use crate::{
     id::NodeId,
+    place::Inventory,
     set::NodeSet,
-    topology::{Locality, MemoryClass, Topology},
+    topology::{MemoryClass, Topology},
 };
 
 /// Memory nodes by CPU node and level.
@@ -27,9 +28,9 @@ pub(super) struct LocalMemory {
 
 impl LocalMemory {
     /// Of these CPU nodes, where memory may be on `everywhere`.
-    pub(super) fn new(machine: &Topology, nodes: &NodeIndex, everywhere: NodeSet) -> Self {
+    pub(super) fn new(inventory: &Inventory, nodes: &NodeIndex, everywhere: NodeSet) -> Self {
         let mut levels: Vec<Vec<NodeSet>> = Vec::new();
-        let locality = Locality::new(machine);
+        let (machine, locality) = (&inventory.machine, &inventory.locality);
         let near: Vec<(NodeId, usize, &NodeSet)> = everywhere
             .iter()
             .map(|memory| (memory, order(machine, memory), locality.near_cpu_nodes(memory)))

@@ -188,7 +188,7 @@ impl<'a> Placing<'a> {
         if asker.settings.is_kubelet() {
             return LocalMemory::of_each_node(asker.nodes, everywhere);
         }
-        LocalMemory::new(&self.inventory.machine, asker.nodes, everywhere)
+        LocalMemory::new(self.inventory, asker.nodes, everywhere)
     }
 
     /// Nodes on which the memory of the asker may be.
