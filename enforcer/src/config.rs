@@ -242,6 +242,7 @@ mod tests {
     use super::*;
 
     #[test]
+    #[expect(clippy::too_many_lines, reason = "a table of messages")]
     fn messages_name_file_line_column_and_text() {
         for (text, expected) in [
             ("mode = \"observe\"\nintervall = \"5s\"\n", "c.toml:2:1: unknown field `intervall`"),

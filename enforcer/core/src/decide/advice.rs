@@ -324,7 +324,8 @@ impl<'a> Asked<'a> {
     }
 
     /// As many CPUs as it has, on one node with all of its memory; all CPUs of that node for a workload that
-    /// may run everywhere. Of nodes to which its pages cannot come the next one is tried, [`MOST_PLACES`] in all.
+    /// may run everywhere. Of nodes to which its pages cannot come the next one is tried, [`MOST_PLACES`] in
+    /// all.
     fn alone_on_a_node(&self, allocations: &Allocations) -> Result<Advice, Obstacle> {
         let all: NodeSet = self.inputs.inventory.nodes.iter().map(|node| node.id).collect();
         let open = self.open_to_its_cache()?;

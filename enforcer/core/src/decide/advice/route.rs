@@ -134,8 +134,8 @@ impl Asked<'_> {
         (Route { writes: sequence.writes.clone(), swept_first, swept, comes }, pages)
     }
 
-    /// Are its pages near its CPUs, but for what is no finding, and those of GPUs where they were? Pages that are
-    /// right already stay: between sets of one size the kernel moves those too, once for each thread.
+    /// Are its pages near its CPUs, but for what is no finding, and those of GPUs where they were? Pages that
+    /// are right already stay: between sets of one size the kernel moves those too, once for each thread.
     fn is_right(&self, begins: &Pages, ends: &Pages, way: &Way<'_>) -> bool {
         let gpus = self.inputs.inventory.machine.gpu_memory_nodes();
         let held = |pages: &Pages, node: NodeId| pages.held.get(&node).copied().unwrap_or(0);
