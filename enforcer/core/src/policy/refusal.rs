@@ -7,7 +7,7 @@
 //!
 //! Invariant: every check over two settings is made by [`at_odds`].
 
-use std::fmt;
+use std::{fmt, mem};
 
 use thiserror::Error;
 
@@ -113,18 +113,13 @@ impl PolicyError {
         self
     }
 
-    fn turned(self) -> Self {
-        let Self { key, value, problem, other } = self;
-        let other = other.map(|other| {
-            let OtherSetting { key: first, value: its_value, problem: its_problem, reason, is_default } =
-                *other;
-            let second = OtherSetting { key: key.clone(), value: value.clone(), problem, reason, is_default };
-            (first, its_value, its_problem, second)
-        });
-        match other {
-            Some((key, value, problem, other)) => Self { key, value, problem, other: Some(Box::new(other)) },
-            None => Self { key, value, problem, other: None },
+    fn turned(mut self) -> Self {
+        if let Some(other) = &mut self.other {
+            mem::swap(&mut self.key, &mut other.key);
+            mem::swap(&mut self.value, &mut other.value);
+            mem::swap(&mut self.problem, &mut other.problem);
         }
+        self
     }
 }
 
