@@ -124,9 +124,10 @@ impl Daemon {
         for one in missing {
             engine.add_degraded(one);
         }
-        if !options.once {
-            let kept = kubelet.keep_up(policy.kubelet.clone());
-            threads::spawn(Role::Kubelet, kept).map_err(failed("watching the kubelet"))?;
+        if !options.once
+            && let Some(looking) = kubelet.keep_up(policy.kubelet.clone())
+        {
+            threads::spawn(Role::Kubelet, looking).map_err(failed("watching the kubelet"))?;
         }
         if policy.mode == Mode::Enforce && !options.once {
             widen_memory(&mut engine, host, &layout, &policy.state_dir);

@@ -449,7 +449,7 @@ fn a_socket_that_comes_and_a_file_that_changes_are_seen_by_themselves() {
     dir.write(CPU_STATE, NONE);
     let watch = watch::Watch::first(&dir.settings());
     assert_eq!(sources(&watch.latest()), ["kubelet:podresources"]);
-    thread::spawn(watch.keep_up(dir.settings()));
+    thread::spawn(watch.keep_up(dir.settings()).unwrap());
     let one = ContainerResources { name: "c".into(), cpu_ids: vec![1], ..ContainerResources::default() };
     Kubelet::of(vec![pod("web", vec![one])]).listen(dir.settings().podresources);
     let temporary = dir.path().join("new");

@@ -35,15 +35,11 @@ impl Watch {
         Self(Arc::new(Mutex::new(Arc::new(look(settings)))))
     }
 
-    /// Goes on looking until the last clone of the watch is gone: work for a thread of its own. It ends at
-    /// once where the settings say so.
-    pub fn keep_up(&self, settings: KubeletSettings) -> impl FnOnce() + Send + 'static {
+    /// Goes on looking until the last clone of the watch is gone: work for a thread of its own. `None` where
+    /// the settings want no look.
+    pub fn keep_up(&self, settings: KubeletSettings) -> Option<impl FnOnce() + Send + 'static> {
         let latest = Arc::downgrade(&self.0);
-        move || {
-            if settings.enabled {
-                follow(&latest, &settings);
-            }
-        }
+        settings.enabled.then_some(move || follow(&latest, &settings))
     }
 
     /// What was seen last.
