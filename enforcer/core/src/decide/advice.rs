@@ -195,6 +195,16 @@ struct Asked<'a> {
     locality: &'a Locality,
 }
 
+/// What a workload asks for, and what others have beside it: the same for each place that is tried.
+struct Beside<'a> {
+    request: CgroupRequest<'a>,
+    allocations: Allocations,
+    /// Pins of others.
+    held: pins::Pins,
+    /// CPUs that others have for themselves, without those that earlier remedies keep busy.
+    taken: CpuSet,
+}
+
 impl<'a> Asked<'a> {
     fn of(
         inputs: &'a Inputs<'_>,
@@ -329,10 +339,11 @@ impl<'a> Asked<'a> {
     fn alone_on_a_node(&self, allocations: &Allocations) -> Result<Advice, Obstacle> {
         let all: NodeSet = self.inputs.inventory.nodes.iter().map(|node| node.id).collect();
         let open = self.open_to_its_cache()?;
+        let beside = self.beside(allocations);
         let mut left = open.clone();
         let mut first = None;
         for _ in 0..MOST_PLACES {
-            let (cpus, mems) = match self.placed_on(allocations, left.as_ref()) {
+            let (cpus, mems) = match self.placed_on(&beside, left.as_ref()) {
                 Ok(place) => place,
                 // Other nodes may have room, and are kept from it by its page cache.
                 Err(obstacle) if open.is_some() => {
@@ -368,49 +379,50 @@ impl<'a> Asked<'a> {
         Err(first.unwrap_or_else(|| self.stays_as_it_is()))
     }
 
-    /// CPUs and memory nodes of one of the nodes `open`, of any when absent.
-    fn placed_on(
-        &self,
-        allocations: &Allocations,
-        open: Option<&NodeSet>,
-    ) -> Result<(CpuSet, NodeSet), Obstacle> {
+    /// What it asks for on any node, and what others have beside it.
+    fn beside(&self, allocations: &Allocations) -> Beside<'_> {
         let inputs = self.inputs;
-        let machine = &inputs.inventory.machine;
         let pinned = self.is_pinned();
         let count = if pinned { self.cpus.len() } else { busy_cpus(self.figures) };
-        let mut beside = allocations.clone();
+        let mut allocations = allocations.clone();
         for cgroup in self.workload.cgroup.ancestors().chain([self.workload.cgroup.clone()]) {
             // What is inside a partition may have its CPUs.
-            beside.release(&Holder::partition(&cgroup));
+            allocations.release(&Holder::partition(&cgroup));
         }
         let mut held = pins::of_others(inputs, &self.workload.cgroup, self.cpus);
         self.earlier.pin(&mut held, self.cpus, pinned);
-        pins::hold(&mut beside, &held);
-        let bounds = bounds(inputs, self.workload);
+        pins::hold(&mut allocations, &held);
         let request = CgroupRequest {
             cgroup: &self.workload.cgroup,
             cpus: u32::try_from(count).unwrap_or(u32::MAX),
             memory_bytes: None,
             now: Some(self.figures),
-            nodes: open,
-            bounds: bounds.clone(),
+            nodes: None,
+            bounds: bounds(inputs, self.workload),
             available_bytes: self.earlier.leave_of(available_bytes(inputs.sample, Some(self.figures))),
             avoids: CpuSet::new(),
             wished: None,
         };
-        let taken = beside.exclusive_cpus();
+        let taken = allocations.exclusive_cpus();
         if !pinned {
-            pins::hold(&mut beside, &self.earlier.with_busy(held.clone()));
+            pins::hold(&mut allocations, &self.earlier.with_busy(held.clone()));
         }
-        let placed = request.place(inputs.inventory, &mut beside);
-        let grant = placed.map_err(|rejection| self.no_node(&request, &rejection, &held))?;
-        if pinned {
+        Beside { request, allocations, held, taken }
+    }
+
+    /// CPUs and memory nodes of one of the nodes `open`, of any when absent.
+    fn placed_on(&self, beside: &Beside<'_>, open: Option<&NodeSet>) -> Result<(CpuSet, NodeSet), Obstacle> {
+        let inventory = self.inputs.inventory;
+        let request = CgroupRequest { nodes: open, ..beside.request.clone() };
+        let placed = request.place(inventory, &mut beside.allocations.clone());
+        let grant = placed.map_err(|rejection| self.no_node(&request, &rejection, &beside.held))?;
+        if self.is_pinned() {
             return Ok((grant.exclusive, grant.mems));
         }
-        let all =
-            machine.cpus_of(&machine.nodes_of(&grant.exclusive)).difference(&inputs.inventory.isolated_cpus);
-        let above = bounds.and_then(|bounds| bounds.cpus);
-        let cpus = above.map_or(all.clone(), |above| all.intersection(&above)).difference(&taken);
+        let machine = &inventory.machine;
+        let all = machine.cpus_of(&machine.nodes_of(&grant.exclusive)).difference(&inventory.isolated_cpus);
+        let above = request.bounds.and_then(|bounds| bounds.cpus);
+        let cpus = above.map_or(all.clone(), |above| all.intersection(&above)).difference(&beside.taken);
         Ok((cpus, grant.mems))
     }
 
@@ -470,9 +482,10 @@ impl<'a> Asked<'a> {
         let machine = &self.inputs.inventory.machine;
         let for_kernel = machine.kernel_only(&mems, &near);
         let to = mems.difference(&machine.gpu_memory_nodes()).difference(&for_kernel);
-        let from = self.held_outside(&to).difference(&near);
+        let outside = self.held_outside(&to);
+        let from = outside.0.difference(&near);
         let best = Some(to.intersection(&near)).filter(|near| !near.is_empty()).unwrap_or_else(|| to.clone());
-        let way = route::Way { mems: &mems, to: &to, best: &best, near: &near, for_kernel: &for_kernel };
+        let way = route::Way { mems: &mems, outside, best: &best, near: &near, for_kernel: &for_kernel };
         let route = self.route(&way)?;
         let advice = Advice {
             cpus: Some(cpus.clone()).filter(|cpus| cpus != self.cpus),

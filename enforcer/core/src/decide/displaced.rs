@@ -24,7 +24,7 @@ use std::{
     collections::{BTreeMap, BTreeSet},
 };
 
-use super::order::Gathering;
+use super::order::{Gathering, LEAST_PART};
 use crate::{
     decide::Inputs,
     id::NodeId,
@@ -34,9 +34,6 @@ use crate::{
     set::{CpuSet, NodeSet},
     workload::{CgroupPath, Workload},
 };
-
-/// Less than this is not worth a step of its own.
-const LEAST_PART: u64 = 1 << 20;
 
 /// What is left of the room of each node while one container after the other takes of it.
 pub(super) struct RoomAway<'a> {

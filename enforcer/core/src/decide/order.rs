@@ -26,7 +26,7 @@ use crate::{
 };
 
 /// A part of a node's pages that is smaller than this is not worth a step of its own.
-const LEAST_PART: u64 = 1 << 20;
+pub(super) const LEAST_PART: u64 = 1 << 20;
 
 /// Where one workload is, and where it shall be.
 #[derive(Debug, Clone)]

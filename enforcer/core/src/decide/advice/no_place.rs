@@ -13,7 +13,6 @@ use super::{Asked, Obstacle, ObstacleKind};
 use crate::{
     decide::{above::Above, pins},
     id::NodeId,
-    model::movable_bytes,
     place::{Allocations, CgroupRequest, Rejection},
     set::NodeSet,
     workload::CgroupPath,
@@ -68,15 +67,11 @@ impl Asked<'_> {
     /// elsewhere are in the way of nothing.
     fn would_hold(&self, request: &CgroupRequest<'_>) -> NodeSet {
         let inventory = self.inputs.inventory;
-        let usable = inventory.allowed_cpus.difference(&inventory.reserved_cpus);
-        let usable = usable.difference(&inventory.isolated_cpus);
+        let usable = inventory.shareable_cpus().difference(&inventory.reserved_cpus);
         let above = request.bounds.as_ref();
         let (cpus, mems) =
             (above.and_then(|above| above.cpus.as_ref()), above.and_then(|above| above.mems.as_ref()));
-        let sum = |sum: u64, bytes: u64| sum.saturating_add(bytes);
-        let held =
-            self.figures.bytes_by_node.iter().flatten().filter(|(node, _)| !self.locality.is_gpu(**node));
-        let held = held.map(|(_, bytes)| movable_bytes(bytes)).fold(0, sum);
+        let (_, held) = self.held_outside(&NodeSet::new());
         let fits = |node: &NodeId| {
             let one = NodeSet::from_iter([*node]);
             let own = usable.intersection(&inventory.machine.cpus_of(&one));
@@ -88,7 +83,7 @@ impl Asked<'_> {
             request.nodes.is_none_or(|open| open.contains(*node))
                 && own.len() >= request.cpus as usize
                 && !near.is_empty()
-                && near.iter().map(room).fold(0, sum) >= held
+                && near.iter().map(room).fold(0, u64::saturating_add) >= held
         };
         inventory.cpu_nodes().iter().filter(fits).collect()
     }

@@ -22,9 +22,9 @@ impl Asked<'_> {
         self.locality.near_memory_of(&self.inputs.inventory.machine, cpu_nodes, &self.allowed)
     }
 
-    /// Nodes outside of these with pages that can move, without GPUs.
-    pub(super) fn held_outside(&self, to: &NodeSet) -> NodeSet {
-        self.figures.ordinary_bytes_outside(&self.inputs.inventory.machine, to, movable_bytes).0
+    /// Nodes outside of these with pages that can move, without GPUs, and how many bytes.
+    pub(super) fn held_outside(&self, to: &NodeSet) -> (NodeSet, u64) {
+        self.figures.ordinary_bytes_outside(&self.inputs.inventory.machine, to, movable_bytes)
     }
 
     pub(super) fn stays_as_it_is(&self) -> Obstacle {

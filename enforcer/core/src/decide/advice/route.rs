@@ -24,8 +24,8 @@ type Sweep = (NodeSet, NodeId);
 pub(super) struct Way<'a> {
     /// Memory nodes in the end.
     pub(super) mems: &'a NodeSet,
-    /// The nodes of these that are there for pages.
-    pub(super) to: &'a NodeSet,
+    /// Nodes with pages that can move and that are not meant to have any in the end, and how many bytes.
+    pub(super) outside: (NodeSet, u64),
     /// The nodes of these that pages are best sent to.
     pub(super) best: &'a NodeSet,
     /// Nodes near the CPUs in the end: pages there are right.
@@ -77,7 +77,7 @@ impl Asked<'_> {
 
     /// The sequences that end with these memory nodes, the simplest first.
     fn sequences(&self, way: &Way<'_>) -> Vec<Sequence> {
-        let from = self.held_outside(way.to);
+        let from = way.outside.0.clone();
         let far = from.difference(way.near);
         let changed = way.mems != self.mems;
         let last = || if changed { vec![way.mems.clone()] } else { Vec::new() };
@@ -142,10 +142,8 @@ impl Asked<'_> {
         let right = way.near.union(way.best).union(&gpus);
         let far = ends.held.iter().filter(|(node, _)| !right.contains(**node));
         let far = far.fold(0u64, |sum, (_, bytes)| sum.saturating_add(*bytes));
-        let outside = self.held_outside(way.to);
-        let far_before = outside.iter().map(|node| held(begins, node));
-        let moved = ends.came.values().copied();
-        let none_is_shifted = moved.fold(0, u64::saturating_add) <= far_before.fold(0, u64::saturating_add);
+        let moved = ends.came.values().fold(0u64, |sum, bytes| sum.saturating_add(*bytes));
+        let none_is_shifted = moved <= way.outside.1;
         none_is_shifted
             && self.is_negligible(far)
             && gpus.iter().all(|node| held(begins, node) == held(ends, node))
@@ -153,14 +151,7 @@ impl Asked<'_> {
 
     /// Says which nodes would have to have room.
     fn no_room(&self, begins: &Pages, way: &Way<'_>) -> Obstacle {
-        let from = self.held_outside(way.to);
-        let held: BTreeMap<NodeId, u64> = begins
-            .held
-            .iter()
-            .filter(|(node, _)| from.contains(**node))
-            .map(|(node, bytes)| (*node, *bytes))
-            .collect();
-        let comes = held.values().fold(0u64, |sum, bytes| sum.saturating_add(*bytes));
+        let (from, comes) = &way.outside;
         let give = |node: NodeId| {
             let has = begins
                 .room
@@ -172,13 +163,13 @@ impl Asked<'_> {
         };
         let reason = if let Some(node) = way.best.first().filter(|_| way.best.len() == 1) {
             let gives = give(node);
-            format!("{} would have to come to node {node}, which can give {gives}", words::size(comes))
+            format!("{} would have to come to node {node}, which can give {gives}", words::size(*comes))
         } else {
             let gives = way.best.iter().map(|node| format!("node {node} can give {}", give(node)));
             format!(
                 "{} on {} would have to come to {}, and the pages of a node go to one other node: {}",
-                words::size(comes),
-                words::nodes(&from),
+                words::size(*comes),
+                words::nodes(from),
                 words::nodes(way.best),
                 gives.collect::<Vec<_>>().join(", ")
             )

@@ -18,7 +18,7 @@ use crate::{
     id::NodeId,
     place::{Inventory, pools::MachinePools},
     set::{CpuSet, NodeSet},
-    topology::{Locality, Topology},
+    topology::Locality,
 };
 
 /// The windows of an inventory, computed when the first pod asks. Nothing is in them that is not in the
@@ -44,7 +44,7 @@ fn cut(inventory: &Inventory) -> Option<Vec<Inventory>> {
     if inventory.nodes.len() <= NodeIndex::LARGEST {
         return None;
     }
-    let groups = groups(&inventory.machine);
+    let groups = groups(inventory);
     let mut windows: Vec<NodeSet> = Vec::new();
     for group in groups {
         match windows.last_mut().filter(|last| last.len() + group.len() <= NodeIndex::LARGEST) {
@@ -57,8 +57,8 @@ fn cut(inventory: &Inventory) -> Option<Vec<Inventory>> {
 
 /// Each CPU node with the memory-only nodes that are local to it, of several the first; then the nodes that
 /// are local to none, with the last.
-fn groups(machine: &Topology) -> Vec<NodeSet> {
-    let locality = Locality::new(machine);
+fn groups(inventory: &Inventory) -> Vec<NodeSet> {
+    let (machine, locality) = (&inventory.machine, &inventory.locality);
     let mut groups: Vec<(NodeId, NodeSet)> =
         machine.cpu_nodes().iter().map(|id| (id, std::iter::once(id).collect())).collect();
     for node in machine.nodes.iter().filter(|node| node.cpus.is_empty()) {
