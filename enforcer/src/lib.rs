@@ -16,4 +16,5 @@ pub mod signals;
 pub mod supervisor;
 pub mod threads;
 pub mod wait;
+pub mod waker;
 mod wall_clock;

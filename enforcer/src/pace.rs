@@ -6,7 +6,7 @@
 //! itself, each [`QUIET_LOOK`], or with a turn that is due shortly before, which is one waking less; and when
 //! something is told, but no two within [`LOOKS_APART`].
 //!
-//! Never: it reads a clock, waits, or looks itself. [`Waiting`](crate::wait::Waiting) waits, the daemon
+//! Never: it reads a clock, waits, or looks itself. [`wait::next`](crate::wait::next) waits, the daemon
 //! looks.
 
 use std::time::{Duration, Instant};

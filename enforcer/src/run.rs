@@ -24,10 +24,7 @@ use enforcer_core::{
     degraded::Degraded,
     policy::{DemotionBackend, Mode, NriSettings, Policy},
 };
-use tokio::{
-    runtime::Builder,
-    sync::{mpsc::UnboundedReceiver, watch},
-};
+use tokio::{runtime::Builder, sync::watch};
 
 use self::options::failed;
 pub use self::options::{Overrides, RecordOptions, RunError, RunOptions, declared};
@@ -38,9 +35,10 @@ use crate::{
     pace::{LOOK, Pace, QUIET_LOOK},
     printer::Printer,
     serve::{CONTROL_EFFECT, socket::ControlSocket},
-    signals::{EndedBy, GRACE, Order, Signals},
+    signals::{EndedBy, GRACE, Order, Orders, Signals},
     supervisor::Supervisor,
-    wait::{Heard, Waiting, Wake},
+    wait::{self, Heard, Wake},
+    waker::Waker,
 };
 use enforcer_act::pages::Stop;
 use enforcer_kernel::clock;
@@ -77,7 +75,7 @@ pub struct Ended {
     stop: Stop,
     signal: EndedBy,
     /// As long as somebody receives orders, another one to end is carried out on the spot.
-    _orders: UnboundedReceiver<Order>,
+    _orders: Orders,
 }
 
 impl Ended {
@@ -170,10 +168,10 @@ impl Daemon {
     fn run_turns(
         &mut self,
         options: &RunOptions,
-        orders: &mut UnboundedReceiver<Order>,
+        orders: &mut Orders,
         out: &Printer,
     ) -> Result<(), RunError> {
-        let waiting = Waiting::new().map_err(failed("waiting"))?;
+        let starts = Waker::new().map_err(failed("waiting"))?;
         // The audit of the first turn has the names that the runtime tells.
         if self.engine.policy().nri.enabled && !options.once {
             self.engine.placed().wait_for_runtime(ANNOUNCED_WITHIN);
@@ -183,7 +181,7 @@ impl Daemon {
         let quiet_look =
             self.supervisor.patience().map_or(QUIET_LOOK, |patience| patience.clamp(LOOK, QUIET_LOOK));
         let mut pace = Pace::begin(Instant::now(), quiet_look);
-        let starts = self.engine.placed().starts();
+        self.engine.placed().listen(starts.clone());
         // What the first turn sees is no news, and what comes meanwhile is.
         self.engine.look();
         let mut owes_turn = false;
@@ -193,13 +191,13 @@ impl Daemon {
                 filling: self.engine.filling_fd().filter(|_| wakes && pace.hears_events()),
                 came: self.engine.came_fd().filter(|_| wakes && pace.hears()),
                 written: self.engine.writes_fd().filter(|_| wakes && pace.hears_writes()),
-                started: pace.hears().then_some(&*starts),
+                started: pace.hears().then_some(&starts),
             };
             // After a configuration comes the turn with it, however many are read in a row.
             let wake = if std::mem::take(&mut owes_turn) {
                 Wake::Turn
             } else {
-                waiting.next(orders, pace.due(), heard).unwrap_or_else(|error| {
+                wait::next(orders, pace.due(), heard).unwrap_or_else(|error| {
                     wakes = false;
                     self.engine.add_degraded(deaf(&error));
                     Wake::Look
@@ -209,7 +207,7 @@ impl Daemon {
                 Wake::Order(Order::Stop) => return Ok(()),
                 Wake::Order(Order::Reload) => {
                     // To read it once is as good as a hundred times; who is to end does not read it at all.
-                    let mut further = std::iter::from_fn(|| orders.try_recv().ok());
+                    let mut further = std::iter::from_fn(|| orders.next());
                     if further.any(|order| order == Order::Stop) {
                         return Ok(());
                     }

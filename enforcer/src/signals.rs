@@ -10,7 +10,9 @@
 //! none, so it gives all of them up.
 
 use std::{
-    io, process,
+    io,
+    os::fd::{AsFd, BorrowedFd},
+    process,
     sync::{Arc, OnceLock},
     thread,
     time::Duration,
@@ -19,11 +21,11 @@ use std::{
 use tokio::{
     runtime::{Builder, Runtime},
     signal::unix::{Signal, SignalKind, signal},
-    sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel},
+    sync::mpsc::{UnboundedReceiver, UnboundedSender, error::TryRecvError, unbounded_channel},
     time::sleep,
 };
 
-use crate::{cli::Exit, printer::Printer};
+use crate::{cli::Exit, printer::Printer, waker::Waker};
 use enforcer_act::pages::Stop;
 use enforcer_kernel::privileges;
 
@@ -42,6 +44,61 @@ pub enum Order {
     Stop,
     /// Read the configuration again.
     Reload,
+}
+
+/// The orders, for the thread that carries them out. It waits for them by [`AsFd`].
+pub struct Orders {
+    receiver: UnboundedReceiver<Order>,
+    waker: Waker,
+}
+
+impl Orders {
+    /// What is sent wakes, and so does the end of the sender.
+    pub(crate) fn channel() -> io::Result<(OrderSender, Self)> {
+        let waker = Waker::new()?;
+        let (sender, receiver) = unbounded_channel();
+        Ok((OrderSender { sender, wake: WakeAtEnd(waker.clone()) }, Self { receiver, waker }))
+    }
+
+    /// The next order that is there: one to end where no further one can come.
+    pub fn next(&mut self) -> Option<Order> {
+        // Taken first: what is sent afterwards wakes again.
+        self.waker.take();
+        match self.receiver.try_recv() {
+            Ok(order) => Some(order),
+            Err(TryRecvError::Disconnected) => Some(Order::Stop),
+            Err(TryRecvError::Empty) => None,
+        }
+    }
+}
+
+impl AsFd for Orders {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.waker.as_fd()
+    }
+}
+
+/// The other end. Its fields are dropped in this order, so that the receiver that wakes finds the end.
+pub(crate) struct OrderSender {
+    sender: UnboundedSender<Order>,
+    wake: WakeAtEnd,
+}
+
+impl OrderSender {
+    /// False where no order is received any more.
+    pub(crate) fn send(&self, order: Order) -> bool {
+        let sent = self.sender.send(order).is_ok();
+        self.wake.0.wake();
+        sent
+    }
+}
+
+struct WakeAtEnd(Waker);
+
+impl Drop for WakeAtEnd {
+    fn drop(&mut self) {
+        self.0.wake();
+    }
 }
 
 /// The signals, caught from now on.
@@ -81,14 +138,9 @@ impl Signals {
     ///
     /// After an order to end and `grace` the process ends, if somebody receives orders then; `None` for no
     /// such bound.
-    pub fn listen(
-        self,
-        stop: Stop,
-        grace: Option<Duration>,
-        log: Printer,
-    ) -> io::Result<UnboundedReceiver<Order>> {
+    pub fn listen(self, stop: Stop, grace: Option<Duration>, log: Printer) -> io::Result<Orders> {
         let Self { runtime, mut caught } = self;
-        let (orders, receiver) = unbounded_channel();
+        let (orders, receiver) = Orders::channel()?;
         let listen = async move {
             loop {
                 let order = caught.next().await;
@@ -96,7 +148,7 @@ impl Signals {
                     stop.request();
                 }
                 // Nobody receives any more when the loop is over.
-                if orders.send(order).is_err() {
+                if !orders.send(order) {
                     return;
                 }
                 if order == Order::Stop {
@@ -132,10 +184,10 @@ impl Caught {
     }
 
     /// Ends the process, unless the loop that gets the orders ends in time.
-    async fn end(mut self, orders: &UnboundedSender<Order>, grace: Option<Duration>, log: &Printer) {
+    async fn end(mut self, orders: &OrderSender, grace: Option<Duration>, log: &Printer) {
         let again = async { while self.next().await != Order::Stop {} };
         let because = tokio::select! {
-            () = orders.closed() => return,
+            () = orders.sender.closed() => return,
             () = again => "asked twice".to_owned(),
             () = sleep(grace.unwrap_or_default()), if grace.is_some() => {
                 format!("what it was at did not end within {GRACE:?}")

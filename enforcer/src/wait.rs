@@ -1,26 +1,21 @@
 //! What the daemon waits for between two turns: a signal, the next turn, the next look at what the kernel
-//! side told, and what is so urgent that it wakes whoever waits.
+//! side told, and memory pressure, which cannot wait for that look.
 //!
-//! What is due goes first, so nothing that is always ready keeps a turn from its time.
+//! What is due goes first, so nothing that is always ready keeps a turn from its time. Cost: one poll(2) for
+//! each wait; nothing stays registered.
 
 use std::{
-    future::pending,
     io,
-    os::fd::BorrowedFd,
+    os::fd::{AsFd, BorrowedFd},
     time::{Duration, Instant},
 };
 
-use tokio::{
-    io::{Interest, unix::AsyncFd},
-    runtime::{Builder, Runtime},
-    sync::{
-        Notify,
-        mpsc::{UnboundedReceiver, error::TryRecvError},
-    },
-    time::sleep,
-};
+use enforcer_kernel::readable;
 
-use crate::signals::Order;
+use crate::{
+    signals::{Order, Orders},
+    waker::Waker,
+};
 
 /// Why the daemon goes on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -33,12 +28,11 @@ pub enum Wake {
     Look,
     /// The memory-pressure ring became readable; take what is in it.
     Urgent,
-    /// Another source became readable or was notified; look at it.
+    /// Another source became readable or was woken; look at it.
     Told,
 }
 
-/// What wakes whoever waits, besides orders and what is due: descriptors that become readable, and another
-/// thread.
+/// What ends the wait besides orders and what is due: descriptors that become readable, and another thread.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Heard<'a> {
     /// Memory-pressure ring.
@@ -49,8 +43,8 @@ pub struct Heard<'a> {
     pub came: Option<BorrowedFd<'a>>,
     /// inotify of cpuset files that are ours to keep.
     pub written: Option<BorrowedFd<'a>>,
-    /// Notified when a container has started whose original cpuset is to be journalled.
-    pub started: Option<&'a Notify>,
+    /// Woken when a container has started whose original cpuset is to be journalled.
+    pub started: Option<&'a Waker>,
 }
 
 /// Deadlines of the next turn and of the next look.
@@ -72,74 +66,44 @@ impl Due {
     }
 }
 
-/// Waits on the thread that turns the engine.
-pub struct Waiting(Runtime);
-
-impl Waiting {
-    /// Takes no privilege, and no other thread.
-    pub fn new() -> io::Result<Self> {
-        Builder::new_current_thread().enable_all().build().map(Self)
-    }
-
-    /// Until something happens. An error says that a file descriptor cannot be waited for.
-    ///
-    /// They are registered anew each time, because they are others when programs are attached again; where
-    /// there is something to read already, that is seen at once.
-    pub fn next(
-        &self,
-        orders: &mut UnboundedReceiver<Order>,
-        due: Due,
-        heard: Heard<'_>,
-    ) -> io::Result<Wake> {
-        match orders.try_recv() {
-            Ok(order) => return Ok(Wake::Order(order)),
-            Err(TryRecvError::Disconnected) => return Ok(Wake::Order(Order::Stop)),
-            Err(TryRecvError::Empty) => {}
+/// Waits until something happens. An error says that a file descriptor cannot be waited for.
+///
+/// Descriptors are named anew each time, because they are others when programs are attached again; where
+/// there is something to read already, the wait ends at once.
+pub fn next(orders: &mut Orders, due: Due, heard: Heard<'_>) -> io::Result<Wake> {
+    loop {
+        if let Some(order) = orders.next() {
+            return Ok(Wake::Order(order));
         }
         let now = Instant::now();
         if let Some(wake) = due.wake(now) {
             return Ok(wake);
         }
-        self.0.block_on(async {
-            tokio::select! {
-                biased;
-                order = orders.recv() => Ok(Wake::Order(order.unwrap_or(Order::Stop))),
-                () = sleep(due.wait(now)) => Ok(due.wake(Instant::now()).unwrap_or(Wake::Look)),
-                ready = readable(heard.urgent) => ready.map(|()| Wake::Urgent),
-                ready = readable(heard.filling) => ready.map(|()| Wake::Told),
-                ready = readable(heard.came) => ready.map(|()| Wake::Told),
-                ready = readable(heard.written) => ready.map(|()| Wake::Told),
-                () = told(heard.started) => Ok(Wake::Told),
-            }
-        })
-    }
-}
-
-async fn readable(fd: Option<BorrowedFd<'_>>) -> io::Result<()> {
-    let Some(fd) = fd else { return pending().await };
-    #[expect(
-        deprecated,
-        reason = "its successor is unsafe; whoever lends the descriptor keeps it open meanwhile"
-    )]
-    let fd = AsyncFd::with_interest(fd, Interest::READABLE)?;
-    // What makes it readable is taken by the caller.
-    let _guard = fd.readable().await?;
-    Ok(())
-}
-
-async fn told(by: Option<&Notify>) {
-    match by {
-        Some(by) => by.notified().await,
-        None => pending().await,
+        let started = heard.started.map(Waker::as_fd);
+        let fds = [Some(orders.as_fd()), heard.urgent, heard.filling, heard.came, heard.written, started];
+        let [order, urgent, filling, came, written, started] = readable::wait(fds, due.wait(now))?;
+        // Orders, and what has become due meanwhile, go first.
+        if order || due.wake(Instant::now()).is_some() {
+            continue;
+        }
+        if urgent {
+            return Ok(Wake::Urgent);
+        }
+        // What makes a descriptor readable is taken by the caller, a waker is taken here.
+        if filling || came || written || (started && heard.started.is_some_and(Waker::take)) {
+            return Ok(Wake::Told);
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::{fs::File, io::Write as _, os::fd::AsFd};
+    use std::{fs::File, io::Write as _};
 
-    use rustix::pipe::pipe;
-    use tokio::sync::mpsc::unbounded_channel;
+    use rustix::{
+        fs::{Mode, OFlags},
+        pipe::pipe,
+    };
 
     use super::*;
 
@@ -158,39 +122,37 @@ mod tests {
 
     #[test]
     fn what_is_urgent_wakes_without_a_look() {
-        let waiting = Waiting::new().unwrap();
-        let (_sender, mut orders) = unbounded_channel();
+        let (_sender, mut orders) = Orders::channel().unwrap();
         let (reader, writer) = pipe().unwrap();
-        assert_eq!(waiting.next(&mut orders, due(NEVER, SOON), urgent(&reader)).unwrap(), Wake::Look);
+        assert_eq!(next(&mut orders, due(NEVER, SOON), urgent(&reader)).unwrap(), Wake::Look);
         let writing = std::thread::spawn(move || {
             std::thread::sleep(SOON);
             File::from(writer).write_all(b"x").unwrap();
         });
         // Nothing else could wake it for an hour.
-        assert_eq!(waiting.next(&mut orders, due(NEVER, NEVER), urgent(&reader)).unwrap(), Wake::Urgent);
+        assert_eq!(next(&mut orders, due(NEVER, NEVER), urgent(&reader)).unwrap(), Wake::Urgent);
         writing.join().unwrap();
         // It was not taken, and the writer is gone: still readable.
-        assert_eq!(waiting.next(&mut orders, due(NEVER, NEVER), urgent(&reader)).unwrap(), Wake::Urgent);
+        assert_eq!(next(&mut orders, due(NEVER, NEVER), urgent(&reader)).unwrap(), Wake::Urgent);
         let fd = Some(reader.as_fd());
         for told in [
             Heard { filling: fd, ..Heard::default() },
             Heard { came: fd, ..Heard::default() },
             Heard { written: fd, ..Heard::default() },
         ] {
-            assert_eq!(waiting.next(&mut orders, due(NEVER, NEVER), told).unwrap(), Wake::Told);
+            assert_eq!(next(&mut orders, due(NEVER, NEVER), told).unwrap(), Wake::Told);
         }
         // Told while nobody waited.
-        let starts = Notify::new();
-        starts.notify_one();
+        let starts = Waker::new().unwrap();
+        starts.wake();
         let started = Heard { started: Some(&starts), ..Heard::default() };
-        assert_eq!(waiting.next(&mut orders, due(NEVER, NEVER), started).unwrap(), Wake::Told);
-        assert_eq!(waiting.next(&mut orders, due(NEVER, SOON), started).unwrap(), Wake::Look, "it was taken");
+        assert_eq!(next(&mut orders, due(NEVER, NEVER), started).unwrap(), Wake::Told);
+        assert_eq!(next(&mut orders, due(NEVER, SOON), started).unwrap(), Wake::Look, "it was taken");
     }
 
     #[test]
     fn a_storm_keeps_neither_turns_nor_looks_nor_orders_waiting() {
-        let waiting = Waiting::new().unwrap();
-        let (sender, mut orders) = unbounded_channel();
+        let (sender, mut orders) = Orders::channel().unwrap();
         let (reader, writer) = pipe().unwrap();
         File::from(writer).write_all(b"always readable").unwrap();
         for expected in [Wake::Turn, Wake::Look] {
@@ -201,7 +163,7 @@ mod tests {
             let mut times = 0u64;
             let begun = Instant::now();
             loop {
-                match waiting.next(&mut orders, due, urgent(&reader)).unwrap() {
+                match next(&mut orders, due, urgent(&reader)).unwrap() {
                     Wake::Urgent => times += 1,
                     other => break assert_eq!(other, expected),
                 }
@@ -209,12 +171,27 @@ mod tests {
             }
             assert!(times > 0, "there was no storm");
         }
-        sender.send(Order::Reload).unwrap();
-        let order = waiting.next(&mut orders, due(NEVER, NEVER), urgent(&reader)).unwrap();
+        assert!(sender.send(Order::Reload));
+        let order = next(&mut orders, due(NEVER, NEVER), urgent(&reader)).unwrap();
         assert_eq!(order, Wake::Order(Order::Reload));
         drop(sender);
-        let order = waiting.next(&mut orders, due(NEVER, NEVER), urgent(&reader)).unwrap();
+        let order = next(&mut orders, due(NEVER, NEVER), urgent(&reader)).unwrap();
         assert_eq!(order, Wake::Order(Order::Stop), "nobody is left who could order anything");
+    }
+
+    #[test]
+    fn orders_and_their_end_wake_a_wait_that_has_begun() {
+        for order in [Some(Order::Reload), None] {
+            let (sender, mut orders) = Orders::channel().unwrap();
+            let sending = std::thread::spawn(move || {
+                std::thread::sleep(SOON);
+                // Without an order the sender is dropped.
+                order.map(|order| sender.send(order))
+            });
+            let wake = next(&mut orders, due(NEVER, NEVER), Heard::default()).unwrap();
+            assert_eq!(wake, Wake::Order(order.unwrap_or(Order::Stop)));
+            assert_ne!(sending.join().unwrap(), Some(false));
+        }
     }
 
     #[test]
@@ -227,10 +204,9 @@ mod tests {
 
     #[test]
     fn what_cannot_be_waited_for_is_an_error() {
-        let waiting = Waiting::new().unwrap();
-        let (_sender, mut orders) = unbounded_channel();
-        // epoll(7) does not take regular files.
-        let file = tempfile::tempfile().unwrap();
-        assert!(waiting.next(&mut orders, due(NEVER, NEVER), urgent(&file)).is_err());
+        let (_sender, mut orders) = Orders::channel().unwrap();
+        // Opened for its path alone.
+        let file = rustix::fs::open("/", OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).unwrap();
+        assert!(next(&mut orders, due(NEVER, NEVER), urgent(&file)).is_err());
     }
 }

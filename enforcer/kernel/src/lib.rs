@@ -6,7 +6,7 @@
 //! records what was asked.
 //!
 //! `unsafe` is in [`affinity`], [`bpf_iter`], [`bpf_link`], [`heap`], [`linux`], [`map_batch`], [`peer`],
-//! [`perf_event`], [`probe_multi`] and [`readable`] alone.
+//! [`perf_event`] and [`probe_multi`] alone.
 //!
 //! A call is bounded by the number of pages that is handed in: the caller chooses batches that are
 //! small enough not to stall the process whose pages move.

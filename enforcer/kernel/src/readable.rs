@@ -1,29 +1,36 @@
-//! Waits until one of two file descriptors is readable: poll(2), for a thread that has no runtime.
+//! Waits until one of several file descriptors is readable: poll(2), for a thread without a runtime.
 //!
-//! Nothing is registered and nothing allocated, so it can be waited for another descriptor each time.
-#![expect(unsafe_code, reason = "std does not poll, and tokio registers what it waits for")]
+//! Nothing is registered and nothing allocated, so each call may name other descriptors.
 
-use std::{
-    io,
-    os::fd::{AsRawFd, BorrowedFd},
-    time::Duration,
+use std::{array, io, os::fd::BorrowedFd, time::Duration};
+
+use rustix::{
+    event::{PollFd, PollFlags, poll},
+    io::Errno,
+    time::Timespec,
 };
 
-/// Waits so long at most; says which of the two are readable. An interruption is a wait that is over.
-pub fn wait(
-    first: BorrowedFd<'_>,
-    second: Option<BorrowedFd<'_>>,
-    longest: Duration,
-) -> io::Result<[bool; 2]> {
-    let poll = |fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
-    // A negative descriptor is left out.
-    let mut fds = [poll(first.as_raw_fd()), poll(second.map_or(-1, |fd| fd.as_raw_fd()))];
-    let timeout = i32::try_from(longest.as_millis()).unwrap_or(i32::MAX);
-    // SAFETY: the array is ours and has two entries; the kernel writes `revents` of these alone.
-    let ready = unsafe { libc::poll(fds.as_mut_ptr(), 2, timeout) };
-    if ready < 0 {
-        let error = io::Error::last_os_error();
-        return if error.kind() == io::ErrorKind::Interrupted { Ok([false; 2]) } else { Err(error) };
+/// Waits at most `longest`; says which descriptors have something to read, an end or an error included. An
+/// interruption ends the wait early. At least one descriptor must be there.
+pub fn wait<const N: usize>(fds: [Option<BorrowedFd<'_>>; N], longest: Duration) -> io::Result<[bool; N]> {
+    let mut there = fds.iter().flatten().copied();
+    let Some(first) = there.next() else { return Err(io::ErrorKind::InvalidInput.into()) };
+    // Those that are there come first, in their order; what is behind them is left out.
+    let mut polled: [PollFd<'_>; N] =
+        array::from_fn(|at| if at == 0 { Some(first) } else { there.next() }.unwrap_or(first))
+            .map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN));
+    let count = fds.iter().flatten().count();
+    // What is too long to be told is for ever.
+    let timeout = Timespec::try_from(longest).ok();
+    match poll(&mut polled[..count], timeout.as_ref()) {
+        Ok(_) => {}
+        Err(Errno::INTR) => return Ok([false; N]),
+        Err(errno) => return Err(errno.into()),
     }
-    Ok(fds.map(|fd| fd.revents & libc::POLLIN != 0))
+    let mut ready = polled.iter().map(PollFd::revents);
+    let ready = fds.map(|fd| fd.and_then(|_| ready.next()).unwrap_or(PollFlags::empty()));
+    if ready.iter().any(|ready| ready.contains(PollFlags::NVAL)) {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "a descriptor that cannot be waited for"));
+    }
+    Ok(ready.map(|ready| !ready.is_empty()))
 }

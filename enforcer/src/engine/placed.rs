@@ -34,6 +34,7 @@ use super::{
     source::Others,
     widening::Widening,
 };
+use crate::waker::Waker;
 use enforcer_act::{
     cpuset::CpusetTree,
     journal::{MADE_WITHIN, Made, MakingRecord},
@@ -171,9 +172,9 @@ impl Placed {
         }
     }
 
-    /// Told when [`has_started`](Self::has_started) should be asked.
-    pub fn starts(&self) -> Arc<Notify> {
-        self.lock().originals.starts()
+    /// Wakes this from now on when [`has_started`](Self::has_started) should be asked.
+    pub fn listen(&self, waker: Waker) {
+        self.lock().originals.listen(waker);
     }
 
     /// Goes on where the daemon before this one stopped, as far as `tree` still shows what it had granted.

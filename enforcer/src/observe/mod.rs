@@ -4,7 +4,6 @@
 //! tell the rest. Nothing here interprets what it reads, and nothing here writes, but for the switches of
 //! sources that are off until somebody asks (`cold`).
 
-mod bell;
 mod cgroup;
 mod cgroup_watch;
 pub mod cold;
@@ -25,7 +24,6 @@ mod sampler;
 mod settings;
 mod tenants;
 
-pub use bell::Bell;
 pub use cgroup_watch::{CgroupWatch, WatchLimit};
 pub use cpuset_watch::{CpusetWatch, KeptCgroups};
 pub use limits::MemoryLimits;

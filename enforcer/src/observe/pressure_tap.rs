@@ -15,9 +15,9 @@ use std::{
 
 use enforcer_core::sample::PressureEvent;
 
-use super::Bell;
 #[cfg(feature = "bpf")]
 use super::kernel_side::Pressure;
+use crate::waker::Waker;
 #[cfg(feature = "bpf")]
 use enforcer_kernel::{bpf::PressureRing, clock};
 
@@ -37,7 +37,7 @@ struct Tapped {
     /// For the thread.
     waiting: Vec<PressureEvent>,
     /// Wakes it; none where no thread listens.
-    bell: Option<Bell>,
+    waker: Option<Waker>,
 }
 
 impl PressureTap {
@@ -46,20 +46,20 @@ impl PressureTap {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A thread listens from now on: it is woken by `bell` when somebody else took events out, or another
+    /// A thread listens from now on: it is woken by `waker` when somebody else took events out, or another
     /// ring is there.
-    pub fn listen(&self, bell: Bell) {
+    pub fn listen(&self, waker: Waker) {
         let mut tapped = self.lock();
         tapped.waiting.reserve(WAITING);
-        tapped.bell = Some(bell);
+        tapped.waker = Some(waker);
     }
 
     /// Does a thread listen?
     pub fn is_listened_to(&self) -> bool {
-        self.lock().bell.is_some()
+        self.lock().waker.is_some()
     }
 
-    /// For the thread: what the ring is to be waited for with. Another one after the bell rang.
+    /// For the thread: what the ring is to be waited for with. Another one after it was woken.
     pub fn descriptor(&self) -> Option<OwnedFd> {
         #[cfg(feature = "bpf")]
         return self.lock().ring.as_ref().and_then(|ring| ring.as_fd().try_clone_to_owned().ok());
@@ -67,9 +67,9 @@ impl PressureTap {
         None
     }
 
-    /// For the thread: waits for events, the bell or so long.
-    pub fn wait(bell: &Bell, ring: Option<&OwnedFd>, longest: Duration) -> io::Result<(bool, bool)> {
-        bell.wait(ring.map(AsFd::as_fd), longest)
+    /// For the thread: waits for events, the waker or so long.
+    pub fn wait(waker: &Waker, ring: Option<&OwnedFd>, longest: Duration) -> io::Result<(bool, bool)> {
+        waker.wait(ring.map(AsFd::as_fd), longest)
     }
 
     /// For the thread: hands all that was told since the last time to `take`.
@@ -114,8 +114,8 @@ impl PressureTap {
 impl Tapped {
     #[cfg(feature = "bpf")]
     fn wake(&self) {
-        if let Some(bell) = &self.bell {
-            bell.ring();
+        if let Some(waker) = &self.waker {
+            waker.wake();
         }
     }
 
@@ -126,11 +126,11 @@ impl Tapped {
 
     #[cfg(feature = "bpf")]
     fn read(&mut self) {
-        let Self { ring, told, waiting, bell } = self;
+        let Self { ring, told, waiting, waker } = self;
         let Some(ring) = ring else { return };
         let now_ns = clock::now_ns();
         ring.read(|event| {
-            if let Some(event) = event.as_ref().filter(|_| bell.is_some() && waiting.len() < WAITING) {
+            if let Some(event) = event.as_ref().filter(|_| waker.is_some() && waiting.len() < WAITING) {
                 waiting.push(event.clone());
             }
             told.take(event, now_ns);

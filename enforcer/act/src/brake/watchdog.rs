@@ -97,7 +97,7 @@ impl Watchdog {
     /// Why it watches no longer.
     pub fn lost(&mut self) -> Option<&str> {
         let socket = self.socket.as_fd();
-        let is_readable = || readable::wait(socket, None, Duration::ZERO).is_ok_and(|[it, _]| it);
+        let is_readable = || readable::wait([Some(socket)], Duration::ZERO).is_ok_and(|[it]| it);
         while self.lost.is_none() && is_readable() {
             // What it says unasked is an answer that came too late.
             self.lost = match receive(socket) {
@@ -139,8 +139,8 @@ impl Watchdog {
         let end = Instant::now() + longest;
         loop {
             let left = end.saturating_duration_since(Instant::now());
-            let [readable, _] =
-                readable::wait(self.socket.as_fd(), None, left).map_err(|error| error.to_string())?;
+            let [readable] =
+                readable::wait([Some(self.socket.as_fd())], left).map_err(|error| error.to_string())?;
             if readable {
                 match receive(self.socket.as_fd()) {
                     Ok(Some((said, _))) if said == answer => return Ok(()),
@@ -221,7 +221,7 @@ pub fn watch(socket: BorrowedFd<'_>, told: &mut dyn Write, complain: &dyn Fn(&st
         let left = |one: &Held| LONGEST.saturating_sub(one.since.elapsed());
         let longest = held.iter().map(left).min().unwrap_or(FOR_EVER);
         // Half a millisecond is not none.
-        let [readable, _] = readable::wait(socket, None, longest + Duration::from_millis(1))?;
+        let [readable] = readable::wait([Some(socket)], longest + Duration::from_millis(1))?;
         let ended = readable && !take(socket, &mut held);
         let over = |one: &Held| ended || one.since.elapsed() >= LONGEST;
         for one in held.extract_if(.., |one| over(one)) {

@@ -1,11 +1,6 @@
 //! Calls as a runtime makes them, on a machine of two nodes of four CPUs.
 
-use std::{
-    collections::BTreeMap,
-    pin::pin,
-    sync::Arc,
-    task::{Context, Waker},
-};
+use std::{collections::BTreeMap, sync::Arc};
 
 use enforcer_core::{
     model::Model,
@@ -34,7 +29,7 @@ mod source;
 mod wishes;
 
 use super::{messages::STOPPED, *};
-use crate::engine::Others;
+use crate::{engine::Others, waker::Waker};
 use enforcer_act::{Actuator as _, cpuset::CpusetTree, fixture::Fixture, journal::MakingRecord};
 use enforcer_runtime::nri::{
     RuntimeVersion,
@@ -172,8 +167,9 @@ fn what_a_container_would_have_is_kept_until_it_is_recorded() {
     let mut asked = amounts(2);
     asked.cpu.as_mut().unwrap().cpus = "0,1,2".into();
     ask(&placed, |reply| Call::Create { subject: subject("one", "", Some(asked)), reply });
-    let starts = placed.starts();
-    let is_told = || pin!(starts.notified()).poll(&mut Context::from_waker(Waker::noop())).is_ready();
+    let starts = Waker::new().unwrap();
+    placed.listen(starts.clone());
+    let is_told = || starts.take();
     assert!(!placed.has_started() && !is_told());
     let cgroup = CgroupPath::new("/kubepods/podone/id-one");
     assert_eq!(placed.unrecorded()[&cgroup].cpus.as_ref().unwrap().to_string(), "0-2");

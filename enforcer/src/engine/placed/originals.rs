@@ -9,7 +9,6 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    sync::Arc,
     time::Instant,
 };
 
@@ -17,12 +16,12 @@ use enforcer_core::{
     place::{Announced, Cpuset},
     workload::CgroupPath,
 };
-use tokio::sync::Notify;
 
 use super::{
     Placed, State,
     record_writer::{RecordWriter, Ticket, Waiter},
 };
+use crate::waker::Waker;
 use enforcer_act::journal::{Granted, MADE_WITHIN, Made, MakingRecord, NotedPins};
 use enforcer_kernel::clock;
 
@@ -42,8 +41,8 @@ pub(in crate::engine) struct Originals {
     left: Option<(Instant, BTreeSet<CgroupPath>)>,
     /// A container has started since this was last asked about which a turn has something to do.
     started: bool,
-    /// Told when one has.
-    starts: Arc<Notify>,
+    /// Woken when one has.
+    waker: Option<Waker>,
 }
 
 impl Originals {
@@ -197,7 +196,9 @@ impl Originals {
     /// There is something for a turn to do that should not wait.
     pub(in crate::engine) fn want_turn(&mut self) {
         self.started = true;
-        self.starts.notify_one();
+        if let Some(waker) = &self.waker {
+            waker.wake();
+        }
     }
 
     /// Is there, since this was last asked?
@@ -205,9 +206,9 @@ impl Originals {
         std::mem::take(&mut self.started)
     }
 
-    /// Told when there is.
-    pub(in crate::engine) fn starts(&self) -> Arc<Notify> {
-        Arc::clone(&self.starts)
+    /// Wakes this from now on when there is.
+    pub(in crate::engine) fn listen(&mut self, waker: Waker) {
+        self.waker = Some(waker);
     }
 }
 

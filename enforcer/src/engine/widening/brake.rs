@@ -29,8 +29,8 @@ use super::{
     told::{Happened, Told},
 };
 use crate::{
-    observe::Bell,
     threads::{self, Role},
+    waker::Waker,
 };
 use enforcer_act::{
     brake::{BrakeFile, Brakes, watchdog::Watchdog},
@@ -73,7 +73,7 @@ enum Order {
 /// The guardian's end.
 pub(super) struct Lever {
     orders: Sender<Order>,
-    bell: Bell,
+    waker: Waker,
     watched: Arc<AtomicBool>,
     demotes: Box<dyn Fn() -> bool + Send>,
 }
@@ -83,14 +83,14 @@ impl Lever {
     pub(super) fn start(widening: Widening, parts: BrakeParts) -> std::io::Result<Self> {
         let BrakeParts { record, boot_id, demotes } = parts;
         let (orders, receiver) = channel();
-        let (bell, watched) = (Bell::new()?, Arc::new(AtomicBool::new(false)));
-        let (hears, watches) = (bell.clone(), Arc::clone(&watched));
+        let (waker, watched) = (Waker::new()?, Arc::new(AtomicBool::new(false)));
+        let (hears, watches) = (waker.clone(), Arc::clone(&watched));
         let slowing = move || {
-            Slowing { widening, orders: receiver, bell: hears, watched: watches, brakes: None }
+            Slowing { widening, orders: receiver, waker: hears, watched: watches, brakes: None }
                 .run(record, boot_id);
         };
         threads::spawn(Role::Brake, slowing)?;
-        Ok(Self { orders, bell, watched, demotes })
+        Ok(Self { orders, waker, watched, demotes })
     }
 
     /// How somebody may be slowed down just now.
@@ -122,14 +122,14 @@ impl Lever {
     fn tell(&self, order: Order) {
         // It listens as long as the daemon runs.
         let _ = self.orders.send(order);
-        self.bell.ring();
+        self.waker.wake();
     }
 }
 
 struct Slowing {
     widening: Widening,
     orders: Receiver<Order>,
-    bell: Bell,
+    waker: Waker,
     watched: Arc<AtomicBool>,
     brakes: Option<Brakes>,
 }
@@ -143,7 +143,7 @@ impl Slowing {
             let longest = if busy { SLOWED } else { CALM };
             let socket: Option<BorrowedFd<'_>> =
                 self.brakes.as_ref().map(|brakes| brakes.watchdog().socket());
-            if self.bell.wait(socket, longest).is_err() {
+            if self.waker.wait(socket, longest).is_err() {
                 std::thread::sleep(SLOWED);
             }
             loop {

@@ -49,7 +49,7 @@ use enforcer_kernel::clock;
 const ARMED: Duration = Duration::from_millis(5);
 /// The same while nobody is guarded.
 const IDLE: Duration = Duration::from_secs(10);
-/// Most results of writes that are taken at once: every one of them rang the bell.
+/// Most results of writes that are taken at once: every one of them woke it.
 const MOST_RESULTS: usize = 64;
 
 /// What the thread has.
@@ -119,7 +119,7 @@ impl Guardian {
                 _ => self.watch.rest(ring.is_some()),
             };
             let mut by_itself = false;
-            match PressureTap::wait(&self.widening.bell, ring.as_ref(), longest) {
+            match PressureTap::wait(&self.widening.waker, ring.as_ref(), longest) {
                 Ok((true, _)) => {
                     ring = self.senses.tap.descriptor();
                     self.take_results();
@@ -235,7 +235,7 @@ impl Guardian {
         for step in steps {
             self.carry_out(step, trigger_ns);
         }
-        self.widening.crowded.ring();
+        self.widening.relief_waker.wake();
     }
 
     fn carry_out(&mut self, Step { guard, stage, sight, what }: Step, trigger_ns: u64) {
@@ -280,7 +280,7 @@ impl Guardian {
             before
         };
         let begun = clock::now_ns();
-        let (sender, bell) = (self.results.0.clone(), self.widening.bell.clone());
+        let (sender, waker) = (self.results.0.clone(), self.widening.waker.clone());
         let done = move |cgroup: CgroupPath, result| {
             let now = clock::now_ns();
             let since = |then: u64| now.saturating_sub(then);
@@ -288,7 +288,7 @@ impl Guardian {
             let addition = Addition { stage, sight, before, mems, above, result };
             // Nobody listens when the daemon ends.
             let _ = sender.send(Done { cgroup, addition, since_trigger, took });
-            bell.ring();
+            waker.wake();
             drop(inside);
         };
         match files {

@@ -43,8 +43,9 @@ use self::{
 };
 use super::{Demotion, Gate};
 use crate::{
-    observe::{Bell, MemoryLimits, PressureTap, Rooms},
+    observe::{MemoryLimits, PressureTap, Rooms},
     threads::{self, Role},
+    waker::Waker,
 };
 use enforcer_act::cpuset::CpusetTree;
 use enforcer_kernel::linux::Linux;
@@ -70,9 +71,9 @@ pub struct Senses {
 #[derive(Debug, Clone)]
 pub struct Widening {
     state: Arc<Mutex<State>>,
-    bell: Bell,
-    /// Wakes who makes room on full nodes.
-    crowded: Bell,
+    waker: Waker,
+    /// Wakes the thread that makes room on full nodes.
+    relief_waker: Waker,
 }
 
 /// Who is guarded, and by which figures.
@@ -117,8 +118,8 @@ impl Widening {
         gate: Gate,
         demotion: Demotion,
     ) -> io::Result<Self> {
-        let widening = Self { state: Arc::default(), bell: Bell::new()?, crowded: Bell::new()? };
-        senses.tap.listen(widening.bell.clone());
+        let widening = Self { state: Arc::default(), waker: Waker::new()?, relief_waker: Waker::new()? };
+        senses.tap.listen(widening.waker.clone());
         let relief = Relief::new(Linux, widening.clone(), relief, tree.clone(), gate.clone(), demotion);
         threads::spawn(Role::Relief, move || relief.run())?;
         let lever = Lever::start(widening.clone(), brake)?;
@@ -153,7 +154,7 @@ impl Widening {
     pub(super) fn adopt(&self, cgroup: &CgroupPath, added: NodeSet) {
         tracing::info!("{cgroup}: nodes {added} were added before the daemon was started again");
         self.lock().added.insert(cgroup.clone(), added);
-        self.crowded.ring();
+        self.relief_waker.wake();
     }
 
     /// Whoever is not among these has ended.
@@ -183,9 +184,9 @@ impl Widening {
         state.guards = guards;
         state.anew = true;
         drop(state);
-        self.bell.ring();
+        self.waker.wake();
         if wakes {
-            self.crowded.ring();
+            self.relief_waker.wake();
         }
     }
 
@@ -291,8 +292,11 @@ mod tests {
         let a = CgroupPath::new("/a");
         let workloads =
             [Workload { cgroup: a.clone(), cgroup_id: None, name: "a".into(), origin: Origin::Cgroup }];
-        let widening =
-            Widening { state: Arc::default(), bell: Bell::new().unwrap(), crowded: Bell::new().unwrap() };
+        let widening = Widening {
+            state: Arc::default(),
+            waker: Waker::new().unwrap(),
+            relief_waker: Waker::new().unwrap(),
+        };
         widening.adopt(&a, "1".parse().unwrap());
         let mut narrowing = Narrowing::default();
         let mut asked = Vec::new();

@@ -132,7 +132,7 @@ impl<K: Kernel> Relief<K> {
     pub(super) fn run(mut self) {
         let mut longest = IDLE;
         loop {
-            match self.widening.crowded.wait(None, longest) {
+            match self.widening.relief_waker.wait(None, longest) {
                 // Whoever had nothing to give may have by now.
                 Ok((true, _)) => self.rests.clear(),
                 Ok((false, _)) => {}

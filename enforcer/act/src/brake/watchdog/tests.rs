@@ -94,7 +94,7 @@ fn who_has_ended_or_answers_late_is_not_counted_on() {
     watchdog.patience = LIMIT;
     let answers = thread::spawn(move || {
         send(far.as_fd(), "held 1", None).unwrap();
-        readable::wait(far.as_fd(), None, LIMIT).unwrap();
+        readable::wait([Some(far.as_fd())], LIMIT).unwrap();
         for answer in ["held 1", "held 2"] {
             send(far.as_fd(), answer, None).unwrap();
         }

@@ -3,7 +3,7 @@ use std::{fs, path::Path};
 use enforcer_core::{policy::WideningSettings, topology::synth::Machine, widening::spares};
 
 use super::*;
-use crate::observe::Bell;
+use crate::waker::Waker;
 use enforcer_host::HostRoot;
 use enforcer_kernel::fake::FakeKernel;
 
@@ -36,8 +36,11 @@ impl Host {
             put(dir.path(), &path, &format!("Node {node} MemFree: {} kB\n", free * 4));
         }
         let host = HostRoot::captured(dir.path());
-        let widening =
-            Widening { state: Arc::default(), bell: Bell::new().unwrap(), crowded: Bell::new().unwrap() };
+        let widening = Widening {
+            state: Arc::default(),
+            waker: Waker::new().unwrap(),
+            relief_waker: Waker::new().unwrap(),
+        };
         let senses = ReliefSenses { rooms: Rooms::new(&host, 4096), tenants: Tenants::new(&host) };
         let tree = CpusetTree::new(dir.path().join("cgroup"), true);
         let mut relief =
@@ -128,7 +131,7 @@ fn who_was_not_widened_has_room_or_is_not_bound_is_left_alone_and_rests() {
 #[test]
 fn whoever_may_need_room_from_now_on_has_the_thread_woken() {
     let mut host = Host::new([90_000, 90_000]);
-    let woken = |host: &Host| host.relief.widening.crowded.wait(None, Duration::ZERO).unwrap().0;
+    let woken = |host: &Host| host.relief.widening.relief_waker.wait(None, Duration::ZERO).unwrap().0;
     host.guard(&[("/a", false, false)]);
     assert!(!woken(&host), "nobody needs it");
     assert_eq!(host.relief.look(), IDLE);
