@@ -1,10 +1,10 @@
-//! How long a pod's admission takes: `cargo bench -p enforcer-core --bench admission`.
+//! Time to admit a pod: `cargo bench -p enforcer-core --bench admission`.
 //!
-//! A machine of 8 nodes and 512 CPUs runs 1,000 containers, a tenth of them with CPUs of their own. A
-//! pod comes that wants CPUs, memory and a device on one node, one that shares, and one of ten
-//! containers. What is timed is the whole way in, with the updates to others. The same on 9 to 128
-//! nodes: with a set of nodes that all resources prefer, without one, and for a pod that shares.
-//! As a test (`--test`), a twentieth of the containers runs.
+//! A machine of 8 nodes and 512 CPUs runs 1,000 containers, a tenth of them with exclusive CPUs. The admitted
+//! pod wants CPUs, memory and a device on one node; or it shares; or it has ten containers. The time covers
+//! the whole admission including updates for other pods. The same runs on 9 to 128 nodes: with a set of nodes
+//! that all resources prefer, without one, and for a pod that shares. As a test (`--test`), a twentieth of
+//! the containers runs.
 
 use std::collections::BTreeMap;
 
@@ -135,7 +135,7 @@ fn ten_containers(bencher: Bencher<'_, '_>, name: &str) {
 
 const NODES: [u32; 7] = [9, 12, 16, 24, 32, 64, 128];
 
-/// Two devices are on two nodes, where CPUs and memory would have one: refused.
+/// Two devices on two nodes, while CPUs and memory prefer one: refused.
 fn with_devices(count: u64) -> PodRequest {
     let mut request = container("c".into(), 8000, 4096 * MIB, true);
     request.devices.insert("vendor.com/gpu".into(), count);

@@ -1,8 +1,8 @@
-//! How long CPUs take for one container: `cargo bench -p enforcer-core --bench cpu`.
+//! Time to give one container its CPUs: `cargo bench -p enforcer-core --bench cpu`.
 //!
-//! The offer and the assignment on machines of 64 CPUs per node, two nodes to a socket, eight cores to
-//! a cache. Of each core's CPUs some are in use, so that no group but cores is wholly free, which is the
-//! case with the most steps.
+//! Offer and assignment on machines of 64 CPUs per node, two nodes per socket, eight cores per cache. Some
+//! CPUs of each core are in use, so that no group larger than a core is entirely free: the case with the most
+//! steps.
 
 use divan::{Bencher, black_box};
 use enforcer_core::{
@@ -52,7 +52,7 @@ const PACKED: CpuOptions = CpuOptions {
     align_by_uncore_cache: false,
 };
 
-/// Offer, and assignment near one node: what one container costs.
+/// Offer, and assignment near one node: the cost of one container.
 #[divan::bench(args = [2, 8, 9, 12, 16, 32, 64])]
 fn one_container(bencher: Bencher<'_, '_>, count: u32) {
     let layout = machine(count);

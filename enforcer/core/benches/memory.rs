@@ -1,7 +1,7 @@
-//! How long memory takes: `cargo bench -p enforcer-core --bench memory`.
+//! Time to account, offer and claim memory: `cargo bench -p enforcer-core --bench memory`.
 //!
-//! A thousand containers have memory and huge pages: most of them on one node, every eighth on a pair
-//! and every sixteenth anywhere. Three quarters of the machine are promised.
+//! A thousand containers have memory and huge pages: most of them on one node, every eighth on a pair of
+//! nodes, every sixteenth on any node. Three quarters of the machine are promised.
 
 use std::collections::BTreeMap;
 
@@ -84,7 +84,7 @@ fn account(bencher: Bencher<'_, '_>, nodes: u32) {
     bencher.bench_local(|| black_box(&host).account());
 }
 
-/// A promise for which there is room anyway.
+/// A promise that fits without moving others.
 #[divan::bench(args = [8, 64])]
 fn fits(bencher: Bencher<'_, '_>, nodes: u32) {
     let account = Host::new(nodes).account();
@@ -92,7 +92,7 @@ fn fits(bencher: Bencher<'_, '_>, nodes: u32) {
     bencher.bench_local(|| black_box(&account).fits(&zone, MemoryResource::Memory, GIB));
 }
 
-/// A promise for which others have to be moved aside, and one byte more.
+/// A promise that fits only after moving others, and one byte more.
 #[divan::bench(args = [8, 64])]
 fn fits_after_moving_others(bencher: Bencher<'_, '_>, nodes: u32) {
     let account = Host::new(nodes).account();
@@ -104,7 +104,7 @@ fn fits_after_moving_others(bencher: Bencher<'_, '_>, nodes: u32) {
     });
 }
 
-/// What memory and huge pages offer to a container.
+/// Offers of memory and huge pages for a container.
 #[divan::bench(args = [8, 16, 64])]
 fn offers(bencher: Bencher<'_, '_>, nodes: u32) {
     let host = Host::new(nodes);

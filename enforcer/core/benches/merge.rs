@@ -1,8 +1,8 @@
-//! How long the merge takes: `cargo bench -p enforcer-core --bench merge`.
+//! Time of a merge: `cargo bench -p enforcer-core --bench merge`.
 //!
-//! Four resources offer every set of nodes; once all of them prefer single nodes, and once the first
-//! prefers single nodes and the others pairs, so that no set is preferred by all. On 64 nodes the same
-//! four state amounts; how full the machine is decides whether a set is preferred by all.
+//! Four resources offer every set of nodes. In one case all prefer single nodes; in the other the first
+//! prefers single nodes and the others prefer pairs, so that no set is preferred by all. On 64 nodes the same
+//! four resources state amounts: whether a set is preferred by all depends on how full the machine is.
 
 use divan::Bencher;
 use enforcer_core::{
@@ -56,13 +56,13 @@ fn not_preferred<const CLOSEST: bool>(bencher: Bencher<'_, '_>, nodes: u32) {
     bencher.bench_local(|| merge(&machine, divan::black_box(&offers), options(CLOSEST)));
 }
 
-/// What is asked of a machine too large for lists of masks.
+/// Load of a machine that is too large for lists of masks.
 #[derive(Debug, Clone, Copy)]
 struct Load {
     name: &'static str,
-    /// Nodes that would do on an empty machine.
+    /// Number of nodes that would suffice on an empty machine.
     width: u32,
-    /// Of 100, how much of each node is in use on average.
+    /// Average use of each node in percent.
     used: u64,
 }
 

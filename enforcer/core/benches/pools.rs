@@ -1,10 +1,9 @@
-//! How long the engine `pools` takes for one whole pod on a full host: `cargo bench -p enforcer-core
-//! --bench pools`.
+//! Time of the engine `pools` for one pod on a full host: `cargo bench -p enforcer-core --bench pools`.
 //!
-//! Eight nodes with 512 CPUs or 128 nodes with 8,192, and 1,000 containers that run there: some have CPUs of
-//! their own, most share. A pod of one container comes, asking for exclusive CPUs or for shared ones. Then
-//! Burstable pods without a limit of memory fill a machine, one after the other; what is counted beside the
-//! time is what the engine tells of others. As a test (`--test`), a twentieth of the containers runs.
+//! Eight nodes with 512 CPUs or 128 nodes with 8,192, and 1,000 running containers: some with exclusive CPUs,
+//! most of them sharing. A pod with one container arrives and requests exclusive or shared CPUs. Another
+//! bench fills a machine with Burstable pods without a memory limit and also counts the updates for other
+//! pods. As a test (`--test`), a twentieth of the containers runs.
 
 use std::collections::BTreeMap;
 
@@ -23,7 +22,7 @@ fn main() {
 
 const CONTAINERS: usize = 1000;
 
-/// So many, or a twentieth of them as a test.
+/// `count`, or a twentieth of it as a test.
 #[expect(clippy::disallowed_methods, reason = "the bench program is told by an argument that it is a test")]
 fn scaled(count: usize) -> usize {
     if std::env::args().any(|argument| argument == "--test") { count / 20 } else { count }

@@ -1,11 +1,10 @@
-//! What one decision about one workload was made from: what it asked for, what was seen of it, every place
-//! that was considered with the comparison that decided, and what it was given.
+//! Inputs of one decision about one workload: its request, its measured state, every place that was
+//! considered with the comparison that decided, and the result.
 //!
-//! The places are the [`Candidate`]s of placement and what was given is the row of a plan: a decision of the
-//! daemon is explained in the words of `plan --explain`, and in no others. Nothing here decides.
+//! The places are the [`Candidate`]s of placement and the result is the row of a plan: decisions of the
+//! daemon read the same as `plan --explain`. Nothing here decides.
 //!
-//! Bounded: of the places the first [`PLACES`] are kept, the one that was taken among them, and the rest are
-//! counted.
+//! Bounded: the first [`PLACES`] places are kept, including the chosen one; the rest are counted.
 
 use std::collections::BTreeMap;
 
@@ -21,42 +20,42 @@ use crate::{
     workload::QosClass,
 };
 
-/// Places that are kept of one decision.
+/// Maximum number of places kept of one decision.
 pub const PLACES: usize = 32;
 
-/// What a decision was made from.
+/// Inputs and result of a decision.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Considered {
-    /// What was asked for.
+    /// The request.
     pub asked: Asked,
-    /// What was seen of it.
+    /// The measured state.
     pub seen: Seen,
-    /// What it has; `null` when it was given nothing.
+    /// Its placement; `null` if it got none.
     pub placement: Option<ContainerReport>,
-    /// Places that were considered, the one that was taken first; none when it kept its place.
+    /// Places considered, the chosen one first; empty if it kept its place.
     pub candidates: Vec<Candidate>,
-    /// Further places, which are not kept.
+    /// Number of further places that are not listed.
     pub more_candidates: usize,
 }
 
-/// What a workload asks for.
+/// Request of a workload.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Asked {
-    /// Name of the entry that declares it; of a declared workload.
+    /// Name of the entry that declares it; only for a declared workload.
     pub rule: Option<String>,
-    /// `QoS` class of its pod; of a container.
+    /// `QoS` class of its pod; only for a container of a pod.
     pub qos: Option<QosClass>,
     /// CPU time in thousandths of a CPU.
     pub milli_cpus: Option<u64>,
     /// Bytes of memory.
     pub memory_bytes: Option<u64>,
-    /// Nodes that its rule leaves it.
+    /// Nodes that its rule allows.
     pub numa_nodes: Option<NodeSet>,
 }
 
-/// What was seen of a workload; `null` is what could not be.
+/// Measured state of a workload; `null` for unknown values.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Seen {
@@ -64,15 +63,15 @@ pub struct Seen {
     pub cpus: Option<CpuSet>,
     /// Nodes that it could allocate on.
     pub mems: Option<NodeSet>,
-    /// Bytes that it had on each node.
+    /// Bytes that it had, by node.
     pub memory_by_node: Option<BTreeMap<NodeId, u64>>,
-    /// Bytes that it could have had on each node.
+    /// Bytes that were available to it, by node.
     pub available_by_node: Option<BTreeMap<NodeId, u64>>,
 }
 
 impl Considered {
-    /// Of a container that a runtime tells of, whose grant is `given` while `taken` are the exclusive CPUs of
-    /// all.
+    /// For a container that the runtime reports. `given` is its grant, `taken` are the exclusive CPUs of all
+    /// containers.
     pub fn of_container(weighed: Weighed, given: Option<&Grant>, taken: &CpuSet) -> Self {
         let Weighed { asked, qos, candidates } = weighed;
         let placement = given.map(|grant| ContainerReport::new(&asked, grant, taken));
@@ -80,11 +79,11 @@ impl Considered {
         Self { asked, placement, ..Self::default() }.with(candidates)
     }
 
-    /// With the places that were considered.
+    /// Adds the places that were considered.
     #[must_use]
     pub fn with(mut self, mut candidates: Vec<Candidate>) -> Self {
         self.more_candidates = candidates.len().saturating_sub(PLACES);
-        // The one that was taken is told first, but that is the engines' business.
+        // The engines list the chosen place first, but nothing enforces it.
         if let Some(at) = candidates.iter().position(|one| one.chosen).filter(|at| *at >= PLACES) {
             candidates.swap(0, at);
         }
@@ -95,7 +94,7 @@ impl Considered {
 }
 
 impl Asked {
-    /// The amounts of a request.
+    /// The amounts in a request.
     pub fn of(request: &ContainerRequest) -> Self {
         let (milli_cpus, memory_bytes) = (request.requests.milli_cpus, request.requests.memory_bytes);
         Self { rule: request.wishes.rule.clone(), milli_cpus, memory_bytes, ..Self::default() }
@@ -103,7 +102,7 @@ impl Asked {
 }
 
 impl Seen {
-    /// Of a workload's figures.
+    /// The figures of a workload.
     pub fn of(figures: Option<&WorkloadModel>) -> Self {
         let Some(figures) = figures else { return Self::default() };
         let bytes = figures.bytes_by_node.as_ref();

@@ -1,7 +1,7 @@
 //! Typed ids, as the kernel numbers things.
 //!
-//! Ids may be sparse (nodes 0, 33, 72) and above 63; a CPU number is never a node number. Nothing
-//! here may assume that ids are contiguous or start at 0.
+//! Ids may be sparse (nodes 0, 33, 72) and above 63; a CPU number is never a node number. No code may assume
+//! that ids are contiguous or start at 0.
 
 use std::fmt;
 
@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 /// A number that can be a member of an [`crate::set::IdSet`].
 pub trait Id: Copy + Ord + fmt::Debug {
-    /// The greatest one that any kernel has; one above it is refused where it is read.
+    /// The greatest id that any kernel has; parsers refuse greater ones.
     const GREATEST: u32;
     /// The id with this kernel number.
     fn from_number(number: u32) -> Self;

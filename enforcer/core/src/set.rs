@@ -4,9 +4,9 @@
 //! inclusive ranges separated by commas, `0-3,8,10-11`; the empty set is the empty string. A set
 //! grows with its greatest member, there is no global width.
 //!
-//! Must never allocate in proportion to a number that came from outside: ids above [`Id::GREATEST`] are
-//! refused before anything is allocated. That is a kilobyte for a set of CPUs and 128 bytes for one of nodes,
-//! whatever its text; who reads many sets from outside bounds how many.
+//! Invariant: memory is never allocated in proportion to a number from outside: ids above [`Id::GREATEST`]
+//! are refused before any allocation. A set takes at most a kilobyte for CPUs and 128 bytes for nodes,
+//! whatever its text. Callers that read many sets from outside bound their number.
 
 use std::{fmt, marker::PhantomData, str::FromStr};
 
@@ -19,7 +19,7 @@ use crate::{
     quoted,
 };
 
-/// The greatest id of any kind that is accepted.
+/// The greatest accepted id of any kind.
 pub const MAX_ID: u32 = CpuId::GREATEST;
 
 /// A set of CPUs.
@@ -40,7 +40,7 @@ pub enum ListError {
     /// An element is neither a number nor a range.
     #[error("`{0}` is not an id or a range of ids")]
     NotANumber(String),
-    /// A range whose end is below its start.
+    /// A range that ends below its start.
     #[error("range `{0}` ends before it starts")]
     Reversed(String),
     /// An id above [`Id::GREATEST`].
@@ -59,7 +59,7 @@ impl<T: Id> IdSet<T> {
         Self { words: Vec::new(), of: PhantomData }
     }
 
-    /// The set whose member n is bit n % 64 of word n / 64; words above [`Id::GREATEST`] are left out.
+    /// The set with member n if bit n % 64 of word n / 64 is set; words above [`Id::GREATEST`] are left out.
     pub fn from_words(words: &[u64]) -> Self {
         Self::of_words(words.iter().copied().take(T::GREATEST as usize / 64 + 1).collect())
     }
@@ -100,12 +100,12 @@ impl<T: Id> IdSet<T> {
         self.words.iter().map(|word| ones(*word)).sum()
     }
 
-    /// Members below 64: member n is bit n.
+    /// Members below 64 as bits: bit n is member n.
     pub fn low_word(&self) -> u64 {
         self.word(0)
     }
 
-    /// Has it no member?
+    /// Is it empty?
     pub fn is_empty(&self) -> bool {
         self.words.is_empty()
     }
@@ -164,7 +164,7 @@ impl<T: Id> IdSet<T> {
 
     /// Is every member of this set in the other?
     pub fn is_subset(&self, other: &Self) -> bool {
-        // From the end, where neither has a word of zeros: of sets in different places that tells at once.
+        // From the end, where neither has zero words: for distant sets the first comparison decides.
         self.words.len() <= other.words.len()
             && self.words.iter().zip(&other.words).rev().all(|(own, other)| own & !other == 0)
     }
@@ -208,8 +208,8 @@ impl<T: Id> IdSet<T> {
     }
 }
 
-/// Number of bits. Most words of most sets have none, and counting takes a dozen steps where the processor is
-/// not known to have an instruction for it.
+/// Number of bits. Most words of most sets are zero, and counting takes a dozen steps if the target processor
+/// is not known to have an instruction for it.
 #[inline]
 fn ones(word: u64) -> usize {
     if word == 0 { 0 } else { word.count_ones() as usize }
@@ -256,7 +256,7 @@ fn number<T: Id>(digits: &str, element: &str) -> Result<u32, ListError> {
     if digits.is_empty() || !digits.bytes().all(|b| b.is_ascii_digit()) {
         return Err(ListError::NotANumber(element.to_owned()));
     }
-    // Digits alone, so it can only be too large.
+    // Only digits, so the number can only be too large.
     let id = digits.parse().unwrap_or(u64::MAX);
     let known = u32::try_from(id).ok().filter(|id| *id <= T::GREATEST);
     known.ok_or(ListError::TooLarge { id, greatest: T::GREATEST })

@@ -1,4 +1,4 @@
-//! Vectors of CPUs: which hints are given, which CPUs are assigned.
+//! Vectors of CPUs: expected hints and expected assignments.
 
 use std::fmt;
 
@@ -87,7 +87,7 @@ enum Assigned {
     Error(String),
 }
 
-/// What came of an assignment; of an error only its class.
+/// Outcome of an assignment; of an error only its class.
 #[derive(Debug, PartialEq, Eq)]
 enum Outcome {
     Cpus(CpuSet),

@@ -6,14 +6,14 @@ use serde_json::Value;
 
 use crate::{run, vector};
 
-/// What came of one file.
+/// Result of one file.
 #[derive(Debug)]
 pub(crate) struct File {
-    /// Its name, or what could not be read.
+    /// File name, or the path that could not be read.
     pub(crate) name: String,
     /// Vectors that passed.
     pub(crate) passed: usize,
-    /// What failed: the vector's name, then what is wrong.
+    /// Failed vectors: name and cause.
     pub(crate) failures: Vec<String>,
 }
 
@@ -80,7 +80,7 @@ mod tests {
 
     use super::*;
 
-    /// What came of a folder with these files.
+    /// Results of a folder with these files.
     fn of(test: &str, files: &[(&str, &str)]) -> Vec<File> {
         let folder = env::temp_dir().join(format!("conformance-{test}-{}", std::process::id()));
         fs::create_dir_all(&folder).unwrap();

@@ -1,4 +1,4 @@
-//! What vectors say about machines and sets of nodes, and its translation.
+//! Machines and node sets of vectors, translated to the core's types.
 
 use std::fmt;
 
@@ -23,13 +23,13 @@ pub(crate) struct Cpu {
     l3: u32,
 }
 
-/// A list of CPUs, in which every id has to be one of the machine.
+/// A list of CPUs that must all be CPUs of the machine.
 pub(crate) fn known(cpus: &CpuSet, layout: &CpuLayout) -> Result<CpuSet, String> {
     let strange = cpus.difference(&layout.all());
     if strange.is_empty() { Ok(cpus.clone()) } else { Err(format!("CPUs {strange} are not on the machine")) }
 }
 
-/// Where each CPU is.
+/// Location of each CPU.
 pub(crate) fn layout(cpus: &[Cpu]) -> CpuLayout {
     let place = |cpu: &Cpu| CpuPlace {
         id: CpuId(cpu.id),

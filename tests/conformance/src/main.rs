@@ -1,11 +1,11 @@
 //! Conformance: the placement engines against vectors computed with the reference implementations.
 //!
-//! A vector is an input and the outcome that it must have (vectors/README.md). Every `*.json` of the
-//! project's own folder is run, and of a further one that `CONFORMANCE_DIR` names. What a file holds
-//! is told from the keys of each vector, never from the file's name.
+//! A vector is an input and its required outcome (vectors/README.md). The program runs every `*.json` of the
+//! project's own folder, and of another folder that `CONFORMANCE_DIR` names. The keys of each vector
+//! determine its kind, not the file name.
 //!
-//! It must never call something a success that did not run: a folder without vectors, a vector of an
-//! unknown shape, a panic and an answer that does not come each count as a failure with its reason.
+//! Invariant: only a vector that ran counts as passed. A folder without vectors, a vector of unknown shape, a
+//! panic and a timeout each count as a failure with its cause.
 #![expect(clippy::print_stdout, reason = "a command-line program")]
 
 mod cpu;
@@ -21,7 +21,7 @@ use std::{
     process::ExitCode,
 };
 
-/// Names a further folder of vectors.
+/// Environment variable that names another folder of vectors.
 const FURTHER: &str = "CONFORMANCE_DIR";
 
 /// The project's own vectors.
@@ -31,7 +31,7 @@ fn own() -> PathBuf {
 
 fn main() -> ExitCode {
     let further = env::var_os(FURTHER).filter(|folder| !folder.is_empty()).map(PathBuf::from);
-    // A panic is told as the failure of its vector.
+    // A panic is reported as the failure of its vector.
     panic::set_hook(Box::new(|_| ()));
     let (mut passed, mut failed) = (0, 0);
     for folder in [own()].into_iter().chain(further) {

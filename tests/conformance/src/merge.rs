@@ -16,7 +16,7 @@ use crate::{
     vector::same,
 };
 
-/// What a provider says by resource; a resource without a list has no preference.
+/// Hints of a provider by resource; a resource without a list has no preference.
 type Provider = BTreeMap<String, Option<Vec<Hint>>>;
 
 #[derive(Debug, Deserialize)]
@@ -37,7 +37,7 @@ struct Expected {
     admit: bool,
 }
 
-/// Merges what the providers say.
+/// Merges the hints of the providers.
 pub(crate) fn check(vector: &Vector) -> Result<(), String> {
     let mut index = NodeIndex::new(&vector.numa_nodes.set()).with_lists();
     if let Some(distances) = &vector.distances {
@@ -60,7 +60,7 @@ pub(crate) fn check(vector: &Vector) -> Result<(), String> {
     same(&shown(&expected, *admit), &shown(&actual, admitted))
 }
 
-/// The policies of vectors: all but `best-effort` want a preferred hint.
+/// Policies of vectors: all but `best-effort` require a preferred hint.
 fn admits(policy: TopologyPolicy, preferred: bool) -> Result<bool, String> {
     match policy {
         TopologyPolicy::BestEffort => Ok(true),
@@ -69,7 +69,7 @@ fn admits(policy: TopologyPolicy, preferred: bool) -> Result<bool, String> {
     }
 }
 
-/// One offer per resource; a provider that names none has no preference.
+/// One offer per resource; a provider without resources has no preference.
 fn offers(providers: &[Option<Provider>], masks: &mut HintMasks<'_>) -> Result<Vec<Offer>, String> {
     let mut offers = Vec::new();
     for provider in providers {

@@ -1,18 +1,17 @@
-//! Running one vector so that nothing it does ends the run.
+//! Runs one vector in isolation, so that it cannot end the whole run.
 //!
-//! A vector has a thread of its own: a panic ends that thread, and an answer that does not come is
-//! waited for only so long.
+//! Each vector has its own thread: a panic ends only that thread, and the wait for a result is bounded.
 
 use std::{any::Any, sync::mpsc, thread, time::Duration};
 
-/// Far above what any vector takes; what is not there by then does not come.
+/// Timeout of one vector, far above the time that any vector takes.
 const PATIENCE: Duration = Duration::from_mins(2);
 
 /// The outcome of the check; a panic and a hang are failures.
 pub(crate) fn guarded(check: impl FnOnce() -> Result<(), String> + Send + 'static) -> Result<(), String> {
     let (send, receive) = mpsc::channel();
     let worker = thread::spawn(move || {
-        // Fails only if nobody waits any more.
+        // Fails only if the receiver has timed out.
         let _ = send.send(check());
     });
     match receive.recv_timeout(PATIENCE) {
@@ -25,7 +24,7 @@ pub(crate) fn guarded(check: impl FnOnce() -> Result<(), String> + Send + 'stati
     }
 }
 
-/// What a panic said.
+/// Message of a panic.
 fn text(payload: &(dyn Any + Send)) -> &str {
     let literal = payload.downcast_ref::<&str>().copied();
     literal.or_else(|| payload.downcast_ref::<String>().map(String::as_str)).unwrap_or("without a text")

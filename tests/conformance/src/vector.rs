@@ -1,4 +1,4 @@
-//! Which kind a vector is of, and the comparison that all kinds share.
+//! Determines the kind of a vector, and compares results for all kinds.
 
 use std::fmt::Display;
 
@@ -10,7 +10,7 @@ use crate::{cpu, merge};
 /// Runs a vector of any kind.
 pub(crate) fn check(vector: Value) -> Result<(), String> {
     let has = |key: &str| vector.get(key).is_some();
-    // From the key that only one kind has to what is left.
+    // Checks for keys that only one kind has; the last kind is the default.
     if has("providers") {
         read("merge", vector).and_then(|vector| merge::check(&vector))
     } else if has("request") {
@@ -28,7 +28,7 @@ fn read<T: DeserializeOwned>(kind: &str, vector: Value) -> Result<T, String> {
     serde_json::from_value(vector).map_err(|error| format!("{kind}: {error}"))
 }
 
-/// Both must be the same text.
+/// Compares both as text.
 pub(crate) fn same(expected: &impl Display, actual: &impl Display) -> Result<(), String> {
     let (expected, actual) = (expected.to_string(), actual.to_string());
     if expected == actual { Ok(()) } else { Err(format!("expected {expected}, actual {actual}")) }

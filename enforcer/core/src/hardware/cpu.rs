@@ -1,15 +1,15 @@
-//! Which CPU this is, from the text of `/proc/cpuinfo`.
+//! Identifies the CPU from the text of `/proc/cpuinfo`.
 //!
-//! The first processor's block decides: machines that mix generations have no common events anyhow.
+//! The first processor's block decides: machines that mix generations have no common events anyway.
 
 use std::fmt;
 
 use thiserror::Error;
 
-/// Longest word of the text that is repeated in a message.
+/// Maximum length of quoted text in a message.
 const WORD: usize = 40;
 
-/// Who made an x86 CPU.
+/// Maker of an x86 CPU.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Maker {
     /// `GenuineIntel`
@@ -18,7 +18,7 @@ pub enum Maker {
     Amd,
 }
 
-/// A CPU, as far as its counters depend on it.
+/// A CPU by the properties that determine its counters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Cpu {
     /// x86, by CPUID.
@@ -30,23 +30,23 @@ pub enum Cpu {
         /// `model`, with the extended model.
         model: u32,
     },
-    /// Arm: its events are architectural, and those that are optional are listed by its PMU.
+    /// Arm: its events are architectural, and its PMU lists the optional ones.
     Arm,
 }
 
-/// The text names no CPU whose events are known.
+/// Why no events are known for the CPU of a text.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum UnknownCpu {
     /// The maker is not in the table.
     #[error("/proc/cpuinfo: vendor_id `{0}` is not in the table of CPUs")]
     Maker(String),
-    /// A line that is needed is not there, or no number.
+    /// A required line is missing or not a number.
     #[error("/proc/cpuinfo: no `{0}` that is understood, so the CPU is not known")]
     NoLine(&'static str),
 }
 
 impl Cpu {
-    /// The CPU of a text.
+    /// Identifies the CPU of a `/proc/cpuinfo` text.
     pub fn identify(cpuinfo: &str) -> Result<Self, UnknownCpu> {
         let Some(vendor) = value(cpuinfo, "vendor_id") else {
             return match value(cpuinfo, "CPU implementer") {

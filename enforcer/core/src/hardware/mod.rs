@@ -1,16 +1,15 @@
-//! Counters of the CPU that tell memory of its own node from memory of another.
+//! CPU counters that separate local from remote memory accesses.
 //!
-//! Problem: which event counts loads that were served from local and from remote DRAM differs between
-//! makers and generations, and no name of the kernel stands for it. Idea: a table from what the CPU says
-//! of itself to pairs of events, the better one first; the kernel's own generic pair, which it maps only
-//! on some CPUs, is the last resort. Whether a counter is really there is known only when it is opened:
-//! virtual machines have the CPU and mostly not its counters.
+//! Problem: the event that counts loads served from local or remote DRAM differs between makers and
+//! generations, and no kernel name stands for it. Idea: a table from CPU model to pairs of events, the better
+//! one first. The kernel's own generic pair, which it maps only on some CPUs, is the last resort. Only
+//! opening a counter shows whether it exists: virtual machines report the CPU and mostly lack its counters.
 //!
 //! Terminology. *remote* is served from another node's DRAM; *near* is the other event of a pair: local
 //! DRAM, or, where a CPU has no such event, all of DRAM. Both count loads, or fills of a core's caches;
 //! write-backs are in neither.
 //!
-//! Pure: texts in, events out; the texts are read, and the events opened, elsewhere.
+//! Pure: texts in, events out. The caller reads the texts and opens the events.
 
 mod cpu;
 mod table;
@@ -46,14 +45,14 @@ pub enum Near {
     All,
 }
 
-/// Two events that together tell local from remote accesses.
+/// Two events that together separate local from remote accesses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AccessEvents {
     /// Name of the pair, for people.
     pub name: &'static str,
     /// The event beside the remote one.
     pub near: PerfEvent,
-    /// What it counts.
+    /// Accesses that `near` counts.
     pub counts: Near,
     /// Accesses to other nodes.
     pub remote: PerfEvent,
@@ -66,24 +65,24 @@ pub struct Pmu {
     pub name: String,
     /// Its file `type`.
     pub kind: u32,
-    /// Its files `events/NAME`, as far as they were asked for.
+    /// Contents of the files `events/NAME` that were requested.
     pub events: BTreeMap<String, String>,
 }
 
-/// Events of a PMU that [`Candidates::new`] looks at: the files below `events` that are worth reading.
+/// Events of a PMU that [`Candidates::new`] uses: the files below `events` that are worth reading.
 pub const PMU_EVENTS: [&str; 2] = [table::ARM_REMOTE, table::ARM_ALL];
 
-/// What to try on a CPU, the best first, and why there is no better.
+/// Events to try on a CPU, best first, and the reason if only generic ones remain.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Candidates {
     /// Never empty.
     pub events: Vec<AccessEvents>,
-    /// Why only the kernel's generic events are left.
+    /// Why only the kernel's generic events remain.
     pub only_generic: Option<String>,
 }
 
 impl Candidates {
-    /// What to try on the CPU that this `/proc/cpuinfo` describes, with these PMUs.
+    /// Events to try on the CPU that this `/proc/cpuinfo` describes, with these PMUs.
     pub fn new(cpuinfo: &str, pmus: &[Pmu]) -> Self {
         let cpu = Cpu::identify(cpuinfo);
         let (mut events, only_generic) = match cpu.as_ref().map_err(ToString::to_string) {

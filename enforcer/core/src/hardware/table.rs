@@ -1,12 +1,12 @@
 //! The table: CPU to events.
 //!
-//! Raw codes are `umask << 8 | event`, as the makers' manuals and their event lists have them.
+//! Raw codes are `umask << 8 | event`, from the makers' manuals and event lists.
 
 use super::{AccessEvents, Cpu, Maker, Near, PerfEvent, Pmu, TYPE_HW_CACHE, TYPE_RAW};
 
 /// Arm's optional architectural event 0x31: accesses to another chip.
 pub(super) const ARM_REMOTE: &str = "remote_access";
-/// Arm's event 0x37: reads that miss the last level of cache, wherever they go then.
+/// Arm's event 0x37: reads that miss the last level of cache, wherever they are served from.
 pub(super) const ARM_ALL: &str = "ll_cache_miss_rd";
 
 /// `PERF_COUNT_HW_CACHE_NODE`, read, access; and its misses.
@@ -14,7 +14,7 @@ const NODE_READS: u64 = 6;
 const NODE_READ_MISSES: u64 = 6 | 1 << 16;
 
 const INTEL: u32 = 6;
-/// Models of Intel's family 6 before Haswell that have generic events for nodes come below it, but for one.
+/// Family 6 models of Intel before Haswell that have generic node events are below it, with one exception.
 const HASWELL: u32 = 0x3c;
 const IVY_BRIDGE_EP: u32 = 0x3e;
 
@@ -32,7 +32,7 @@ const fn pair(name: &'static str, near: PerfEvent, remote: PerfEvent) -> AccessE
 
 /// `MEM_LOAD_L3_MISS_RETIRED.LOCAL_DRAM` and `.REMOTE_DRAM`.
 const RETIRED_LOADS: AccessEvents = pair("mem_load_l3_miss_retired", raw(0x01d3), raw(0x02d3));
-/// Demand reads by where the answer came from, which the second register of an offcore event chooses.
+/// Demand reads by the source of the data, which the second register of an offcore event selects.
 const OFFCORE_SKX: AccessEvents =
     pair("offcore_response", offcore(0x01bb, 0x1f_8400_0001), offcore(0x01b7, 0x6_3800_0001));
 const OFFCORE_ICX: AccessEvents =
@@ -47,7 +47,7 @@ const ZEN_1: AccessEvents = pair("ls_refills_from_sys", raw(0x0843), raw(0x4043)
 /// All fills of the data cache, prefetches included.
 const ZEN_3: AccessEvents = pair("ls_any_fills_from_sys", raw(0x0844), raw(0x4044));
 
-/// Maker, family, first and last model, and what to try. Models as in `asm/intel-family.h`.
+/// Maker, family, first and last model, and events. Models as in `asm/intel-family.h`.
 const X86: [(Maker, u32, [u32; 2], &[AccessEvents]); 10] = [
     // Skylake, Cascade Lake, Cooper Lake
     (Maker::Intel, INTEL, [0x55, 0x55], &[RETIRED_LOADS, OFFCORE_SKX]),
@@ -68,7 +68,7 @@ const X86: [(Maker, u32, [u32; 2], &[AccessEvents]); 10] = [
     (Maker::Amd, 0x1a, [0, u32::MAX], &[ZEN_3]),
 ];
 
-/// The events of a CPU, the better ones first; else why there are none.
+/// The events of a CPU, best first, or the reason why there are none.
 pub(super) fn of(cpu: &Cpu, pmus: &[Pmu]) -> Result<Vec<AccessEvents>, String> {
     let Cpu::X86 { maker, family, model } = cpu else { return arm(pmus).map(|events| vec![events]) };
     X86.iter()
@@ -79,7 +79,7 @@ pub(super) fn of(cpu: &Cpu, pmus: &[Pmu]) -> Result<Vec<AccessEvents>, String> {
         .ok_or_else(|| format!("{cpu} is not in the table of CPUs"))
 }
 
-/// The events that a PMU of an Arm CPU lists: which ones it has is not in the CPU's name.
+/// The events that a PMU of an Arm CPU lists: the CPU's name does not determine them.
 fn arm(pmus: &[Pmu]) -> Result<AccessEvents, String> {
     let listed = |pmu: &Pmu| {
         let event =
@@ -92,13 +92,13 @@ fn arm(pmus: &[Pmu]) -> Result<AccessEvents, String> {
     Ok(AccessEvents { name: ARM_REMOTE, near, counts: Near::All, remote })
 }
 
-/// The number of `event=0x31`; a text that sets more than that is not understood.
+/// The number of `event=0x31`; a text with more fields is an error.
 fn code(text: &str) -> Option<u64> {
     u64::from_str_radix(text.trim().strip_prefix("event=0x")?, 16).ok()
 }
 
-/// The kernel's events for nodes. What `access` is differs: by its name all accesses, and so on most CPUs;
-/// on Intel's from Haswell on the local ones (`hsw_hw_cache_extra_regs` of the kernel).
+/// The kernel's events for nodes. The meaning of `access` differs: all accesses on most CPUs, local accesses
+/// on Intel's from Haswell on (`hsw_hw_cache_extra_regs` of the kernel).
 pub(super) fn generic(cpu: Option<&Cpu>) -> AccessEvents {
     let local = matches!(
         cpu,

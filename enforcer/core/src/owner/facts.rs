@@ -1,4 +1,5 @@
-//! What can be seen of those who write cpusets.
+//! Facts from which cpuset owners are determined: the kubelet's state, containers by their runtime, systemd
+//! units.
 
 use std::collections::BTreeMap;
 
@@ -10,21 +11,21 @@ use crate::{
     workload::{CgroupPath, Origin, Workload, identify},
 };
 
-/// All of it.
+/// Everything that the ownership table reads.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Facts {
-    /// The kubelet.
+    /// State of the kubelet's static managers.
     pub kubelet: Kubelet,
-    /// Containers that a runtime told of, by id.
+    /// Containers that the runtime reported, by container id.
     pub containers: BTreeMap<String, KnownContainer>,
-    /// Units of systemd whose files name CPUs or memory nodes, by name.
+    /// Units of systemd with CPUs or memory nodes in their files, by name.
     pub units: BTreeMap<String, UnitSetting>,
-    /// Cgroup that the daemon itself runs in; `None` where it is not known.
+    /// Cgroup that the daemon itself runs in; `None` if unknown.
     #[serde(default)]
     pub own_cgroup: Option<CgroupPath>,
 }
 
-/// A container by its names. They are written by whoever makes pods.
+/// A container and its pod by their names. The author of the pod chose these names.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KnownContainer {
     /// Uid of its pod.
@@ -38,44 +39,44 @@ pub struct KnownContainer {
     /// Labels of its pod, as far as Kubernetes allows them.
     #[serde(default)]
     pub labels: BTreeMap<String, String>,
-    /// Thousandths of a CPU that it asks for.
+    /// CPU request in thousandths of a CPU.
     #[serde(default)]
     pub milli_cpus: Option<u64>,
-    /// The same of its pod as a whole, where the runtime tells.
+    /// CPU request of the whole pod in thousandths, if the runtime reports it.
     #[serde(default)]
     pub pod_milli_cpus: Option<u64>,
-    /// What the pod says of its owner.
+    /// Owner that the pod's annotations or variables name.
     pub claim: Option<PodClaim>,
 }
 
-/// Another controller's mark on a pod.
+/// Mark of another controller on a pod.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PodClaim {
-    /// Whose mark.
+    /// Controller that the mark names.
     pub owner: Owner,
-    /// Annotation or variable, and its value.
+    /// Annotation or variable with its value.
     pub evidence: String,
-    /// CPUs that it names.
+    /// CPUs in the mark.
     pub cpus: Option<CpuSet>,
-    /// Memory nodes that it names.
+    /// Memory nodes in the mark.
     pub mems: Option<NodeSet>,
-    /// They are those of the pod, which its containers have together.
+    /// Whether `cpus` and `mems` belong to the pod as a whole and its containers share them.
     #[serde(default)]
     pub of_pod: bool,
 }
 
-/// CPUs or memory nodes in a unit's file.
+/// CPUs or memory nodes that a unit file sets.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UnitSetting {
-    /// Which file.
+    /// Path of the unit file.
     pub file: String,
-    /// Its line: `AllowedCPUs=0-3`.
+    /// The line in the file: `AllowedCPUs=0-3`.
     pub line: String,
 }
 
 impl Facts {
-    /// Is this a container of the daemon's own pod, or the daemon's own container? A unit of systemd in which
-    /// the daemon runs is none.
+    /// Is the workload the daemon's own container, or a container of its pod? False for a systemd unit in
+    /// which the daemon runs.
     pub(super) fn is_daemons(&self, workload: &Workload) -> bool {
         let Some(own) = &self.own_cgroup else { return false };
         match &workload.origin {
@@ -89,7 +90,7 @@ impl Facts {
         }
     }
 
-    /// What the mark on a container or its pod says, as far as it counts.
+    /// Owner by the mark on a container or its pod, as far as the mark is plausible.
     pub(super) fn marked(&self, known: &KnownContainer) -> Option<Ownership> {
         let PodClaim { owner, evidence, cpus, mems, .. } = known.claim.clone()?;
         if self.excess(known).is_none() {
@@ -99,9 +100,9 @@ impl Facts {
         Some(Ownership { owner, evidence, cpus: None, mems })
     }
 
-    /// CPUs of a mark that do not count. Nobody is given more CPUs for itself than the whole ones that it
-    /// asks for: a mark that names more names none. A pod asks for what its containers ask for, of which not
-    /// all need be known yet.
+    /// CPUs of a mark that are ignored. A controller gives a container at most the whole CPUs that it
+    /// requests, so a mark with more CPUs counts as naming none. The request of a pod is the sum over its
+    /// known containers; some containers may not be known yet.
     pub fn excess<'a>(&self, known: &'a KnownContainer) -> Option<&'a CpuSet> {
         let claim = known.claim.as_ref()?;
         let own = known.milli_cpus.unwrap_or(0);
@@ -118,7 +119,7 @@ impl Facts {
         claim.cpus.as_ref().filter(|cpus| cpus.len() as u64 > asked / 1000)
     }
 
-    /// The setting of a unit.
+    /// CPUs or memory nodes that the files of a unit set.
     pub(super) fn unit(&self, name: &str) -> Option<&UnitSetting> {
         self.units.get(name)
     }

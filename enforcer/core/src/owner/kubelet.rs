@@ -1,8 +1,8 @@
 //! What the kubelet's static managers gave away, as its state files and its podresources socket say.
 //!
-//! A state file names pods by uid and containers by name, the socket names pods by namespace and name; a
-//! container may be in both. Both list a container only if it has CPUs or memory for itself: everybody else
-//! shares what is left.
+//! A state file names pods by uid and containers by name; the socket names pods by namespace and name. A
+//! container may be in both. Both list only containers with CPUs or memory of their own; all other containers
+//! share the rest.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,35 +11,35 @@ use serde::{Deserialize, Serialize};
 use super::KnownContainer;
 use crate::set::{CpuSet, NodeSet};
 
-/// A kubelet as it is seen from outside.
+/// State of a kubelet, read from its files and its podresources socket.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Kubelet {
-    /// Policy of the CPU manager; `None` where nothing says.
+    /// Policy of the CPU manager; `None` if unknown.
     pub cpu_policy: Option<String>,
-    /// Policy of the memory manager, likewise.
+    /// Policy of the memory manager; `None` if unknown.
     pub memory_policy: Option<String>,
-    /// CPUs that nobody has for itself, of a static CPU manager.
+    /// The shared pool of a static CPU manager: CPUs that no container has exclusively.
     pub shared_cpus: Option<CpuSet>,
-    /// What is given away.
+    /// CPUs, memory and devices given to containers.
     pub claims: Vec<Claim>,
-    /// Why it is not known what the CPU manager does, where its state file is there and cannot be used.
+    /// Why the state file of the CPU manager cannot be used, if it exists and cannot.
     pub unread: Option<String>,
 }
 
-/// CPUs and memory of one container.
+/// CPUs, memory and devices of one container or pod.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Claim {
-    /// Whose pod.
+    /// The pod.
     pub pod: ClaimedPod,
-    /// Which container; `None` for what the pod has as a whole.
+    /// The container; `None` for what the pod has as a whole.
     pub container: Option<String>,
-    /// Exclusive CPUs; empty where it has none.
+    /// Exclusive CPUs; empty if it has none.
     pub cpus: CpuSet,
-    /// Memory, where the memory manager gave it any.
+    /// Memory that the memory manager gave; empty if it gave none.
     pub memory: Vec<MemoryBlock>,
-    /// Devices near nodes: how many of each resource.
+    /// Number of devices with a NUMA node, by resource.
     pub devices: BTreeMap<String, usize>,
-    /// File or socket that says so.
+    /// File or socket that this was read from.
     pub source: String,
 }
 
@@ -68,9 +68,9 @@ impl Default for ClaimedPod {
 pub struct MemoryBlock {
     /// `memory`, `hugepages-2Mi`.
     pub kind: String,
-    /// Where; more than one node where none had all.
+    /// NUMA nodes; more than one if no single node had enough.
     pub nodes: NodeSet,
-    /// How much.
+    /// Size in bytes.
     pub bytes: u64,
 }
 
@@ -78,23 +78,23 @@ impl Kubelet {
     /// Name of the policy that hands out exclusive CPUs (`PolicyStatic` of the kubelet's cpumanager).
     pub const STATIC_CPUS: &str = "static";
 
-    /// Does its CPU manager write the cpuset of every container?
+    /// Does the CPU manager write the cpuset of every container?
     pub fn is_static(&self) -> bool {
         self.cpu_policy.as_deref() == Some(Self::STATIC_CPUS)
     }
 
-    /// What files and sockets told before that tell nothing now still counts as given away.
+    /// Keeps the claims of the previous read for sources that could not be read this time.
     pub fn keep_untold(&mut self, before: Self) {
         let told: BTreeSet<String> = self.claims.iter().map(|claim| claim.source.clone()).collect();
         self.claims.extend(before.claims.into_iter().filter(|claim| !told.contains(&claim.source)));
     }
 
-    /// What a pod has, all its containers together.
+    /// Claims of a pod and of all its containers.
     pub(super) fn of_pod<'a>(&'a self, uid: &'a str) -> impl Iterator<Item = &'a Claim> {
         self.claims.iter().filter(move |claim| matches!(&claim.pod, ClaimedPod::Uid(of) if of == uid))
     }
 
-    /// What a container has. Of what the pod has as a whole each container is a part.
+    /// Claims of a container. Each container is part of what its pod has as a whole.
     pub(super) fn of_container<'a>(&'a self, known: &'a KnownContainer) -> impl Iterator<Item = &'a Claim> {
         self.claims.iter().filter(|claim| {
             let same_pod = match &claim.pod {
@@ -107,7 +107,7 @@ impl Kubelet {
 }
 
 impl Claim {
-    /// Nodes of its memory.
+    /// NUMA nodes of its memory.
     pub fn mems(&self) -> NodeSet {
         self.memory.iter().fold(NodeSet::new(), |nodes, block| nodes.union(&block.nodes))
     }

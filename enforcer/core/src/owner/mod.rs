@@ -1,13 +1,13 @@
-//! Who decides on which CPUs and memory nodes a workload may run.
+//! Which controller owns the cpuset of a workload: its CPUs and memory nodes.
 //!
-//! Problem: a cpuset that two write is nobody's. The kubelet's static managers, koordlet, katalyst, a DRA
-//! driver, systemd and libvirt each think that theirs is the last word. Idea: what can be seen of them on
-//! this node becomes [`Facts`]; [`table`] says from these for each workload whose its cpuset is, by what
-//! evidence, and where known what it ought to be. We write what is nobody's or ours, and nothing else.
+//! Problem: two controllers that write one cpuset undo each other's writes for as long as both run. The
+//! kubelet's static managers, koordlet, katalyst, a DRA driver, systemd and libvirt each assume that they are
+//! the only writer. Idea: [`Facts`] holds what this node shows of them; [`table`] derives from it the owner
+//! of each workload, the evidence, and the expected CPUs where known. The daemon writes only cpusets that are
+//! its own or have no owner.
 //!
-//! Never a guess: where something that would tell cannot be read, the owner is [`Owner::Unknown`], which is
-//! not ours. What pods say of themselves (annotations) can only take them away from us, never give us what is
-//! not.
+//! Invariants: the owner is never guessed. If a source cannot be read, the owner is [`Owner::Unknown`], which
+//! counts as foreign. Annotations of a pod can only take a workload away from the daemon, never give it one.
 
 mod facts;
 mod kubelet;
@@ -32,33 +32,33 @@ use crate::{
     workload::{CgroupPath, Workload},
 };
 
-/// Whose word counts for a cpuset.
+/// Controller that owns a cpuset.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Owner {
-    /// This daemon: placed when it was created, or declared.
+    /// This daemon: it placed the workload at creation, or the configuration declares the workload.
     NumaEnforcer,
     /// The kubelet's static CPU manager gave it exclusive CPUs.
     KubeletCpuManager,
     /// The kubelet's static memory manager gave it memory nodes.
     KubeletMemoryManager,
-    /// The kubelet's static CPU manager keeps it on the CPUs that nobody has for itself.
+    /// The kubelet's static CPU manager keeps it on the shared pool: CPUs that no container has exclusively.
     KubeletSharedPool,
     /// Koordinator's node agent.
     Koordlet,
     /// Katalyst's node agent.
     Katalyst,
-    /// A driver for dynamic resources that gave it CPUs.
+    /// A dynamic resource allocation driver that gave it CPUs.
     DraDriver,
     /// systemd, by `AllowedCPUs=` or `AllowedMemoryNodes=` of its unit.
     Systemd,
     /// libvirt, which writes below `machine.slice`.
     Libvirt,
-    /// This daemon's own container or pod, which it does not write.
+    /// The daemon's own container or pod, which the daemon does not write.
     DaemonItself,
-    /// What would tell cannot be read.
+    /// Unknown: a source that would tell cannot be read.
     Unknown,
-    /// Nobody.
+    /// No controller.
     Nobody,
 }
 
@@ -79,7 +79,7 @@ impl Owner {
         Self::Nobody,
     ];
 
-    /// As in JSON and labels.
+    /// Name in JSON and labels.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::NumaEnforcer => "numa-enforcer",
@@ -97,12 +97,12 @@ impl Owner {
         }
     }
 
-    /// Is it somebody else, so that nothing may be written?
+    /// Does another controller own it, so that the daemon must not write it?
     pub const fn is_foreign(self) -> bool {
         !matches!(self, Self::NumaEnforcer | Self::Nobody)
     }
 
-    /// In a sentence: `the kubelet's static CPU manager`.
+    /// Name for a sentence: `the kubelet's static CPU manager`.
     pub const fn in_words(self) -> &'static str {
         match self {
             Self::NumaEnforcer => "numa-enforcer",
@@ -127,35 +127,35 @@ impl fmt::Display for Owner {
     }
 }
 
-/// Whose a cpuset is, and how we know.
+/// Owner of a cpuset, and the evidence.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Ownership {
-    /// Whose.
+    /// The owner.
     pub owner: Owner,
-    /// What says so: file, socket or annotation, and its value; empty for nobody.
+    /// Evidence: file, socket or annotation with its value; empty if there is no owner.
     pub evidence: String,
-    /// CPUs that the owner gave it, where that is known.
+    /// CPUs that the owner gave it, if known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cpus: Option<CpuSet>,
-    /// Memory nodes that the owner gave it, where that is known.
+    /// Memory nodes that the owner gave it, if known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mems: Option<NodeSet>,
 }
 
 impl Ownership {
-    /// An owner of whom it is not known what it wants.
+    /// An owner with unknown CPUs and memory nodes.
     pub fn of(owner: Owner, evidence: impl Into<String>) -> Self {
         Self { owner, evidence: evidence.into(), cpus: None, mems: None }
     }
 
-    /// Why nothing is written: `its cpuset belongs to OWNER: EVIDENCE`.
+    /// Why the daemon writes nothing: `its cpuset belongs to OWNER: EVIDENCE`.
     pub fn refusal(&self) -> String {
         format!("its cpuset belongs to {}: {}", self.owner.in_words(), self.evidence)
     }
 }
 
-/// The owners of all workloads.
+/// Owners of all workloads.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Owners {
     by_object: BTreeMap<String, Ownership>,
@@ -163,7 +163,8 @@ pub struct Owners {
 }
 
 impl Owners {
-    /// From what was seen. `placed` says of a cgroup whether we placed it when it was created.
+    /// Determines the owners from `facts`. `placed` returns whether the daemon placed a cgroup at its
+    /// creation.
     pub fn find(
         facts: &Facts,
         workloads: &[Workload],
@@ -180,17 +181,17 @@ impl Owners {
         Self { by_object: workloads.iter().map(owned).collect(), claims: facts.kubelet.claims.clone() }
     }
 
-    /// Whose a workload's cpuset is.
+    /// Owner of a workload's cpuset.
     pub fn of(&self, workload: &Workload) -> Option<&Ownership> {
         self.by_object.get(&workload.object())
     }
 
-    /// The same, if it is somebody else's.
+    /// Owner of a workload's cpuset, if it is another controller.
     pub fn foreign(&self, workload: &Workload) -> Option<&Ownership> {
         self.of(workload).filter(|ownership| ownership.owner.is_foreign())
     }
 
-    /// What the kubelet gave away, for workloads that are seen and for those that are not.
+    /// What the kubelet gave away, including to workloads that are not visible.
     pub fn claims(&self) -> &[Claim] {
         &self.claims
     }

@@ -1,41 +1,42 @@
-//! What we have set of systemd's units ourselves, so that it is not taken for an administrator's.
+//! Properties of systemd units that the daemon set itself, to tell them from an administrator's.
 //!
-//! Both are files in the same folders. Ours are told apart by unit, property and value: somebody who sets the
-//! same property to something else has made it theirs.
+//! The daemon's drop-ins and an administrator's are files in the same folders. They are told apart by unit,
+//! property and value: a property with a different value is the administrator's.
 
 use std::collections::BTreeMap;
 
 use crate::set::CpuSet;
 
-/// Values by unit and property. There are two of one while it is not known which of them is in force: a crash
-/// may have come between the record of the later one and the setting.
+/// Values by unit and property. A property has two values after a crash between recording the later value and
+/// setting it: either may be in force.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct OwnSettings(BTreeMap<(String, String), Vec<String>>);
 
 impl OwnSettings {
-    /// Adds a value.
+    /// Records a value.
     pub fn add(&mut self, unit: &str, property: &str, value: &str) {
         self.0.entry((unit.to_owned(), property.to_owned())).or_default().push(value.to_owned());
     }
 
-    /// Have we set the property of the unit to this?
+    /// Did the daemon set the property of the unit to this value?
     pub fn has(&self, unit: &str, property: &str, value: &str) -> bool {
         let ours = self.0.get(&(unit.to_owned(), property.to_owned()));
         ours.is_some_and(|ours| ours.iter().any(|ours| is_same_list(ours, value)))
     }
 }
 
-/// Are both lists of the same CPUs or nodes, the one as the kernel and the other as systemd writes them?
+/// Do both lists hold the same CPUs or nodes, one as the kernel writes it and the other as systemd does?
 pub fn is_same_list(one: &str, other: &str) -> bool {
     one == other || list(one).is_some_and(|one| list(other) == Some(one))
 }
 
-/// A list as the kernel writes it in a file, however systemd or people do; `None` where it is no list.
+/// The list in the kernel's format; `None` if it is not a list.
 pub fn as_in_file(text: &str) -> Option<String> {
     list(text).map(|list| format!("{list}\n"))
 }
 
-/// systemd separates by commas or by white space and writes the latter. Ids of nodes have the same form.
+/// Parses a list of systemd: it accepts commas or white space and writes the latter. Node lists have the same
+/// form.
 fn list(text: &str) -> Option<CpuSet> {
     let separated: Vec<&str> = text.split([',', ' ', '\t']).filter(|part| !part.is_empty()).collect();
     separated.join(",").parse().ok()

@@ -4,15 +4,15 @@
 //! |---|---|---|
 //! | 1 | the kubelet gave the container exclusive CPUs | its CPU manager |
 //! | 2 | the kubelet gave it memory nodes | its memory manager |
-//! | 3 | its pod carries the mark of another controller | that one |
+//! | 3 | its pod carries the mark of another controller | that controller |
 //! | 4 | a virtual machine of libvirt | libvirt |
 //! | 5 | its unit's files name CPUs or memory nodes | systemd |
-//! | 6 | a pod, and the kubelet's state cannot be used | not known |
+//! | 6 | a pod, and the kubelet's state cannot be used | unknown |
 //! | 7 | the daemon's own container, or one of its pod | the daemon itself, which does not write it |
-//! | 8 | placed by us when it was created | we |
+//! | 8 | the daemon placed it at creation | this daemon |
 //! | 9 | a pod under a static CPU manager | its shared pool |
-//! | 10 | declared | we |
-//! | 11 | else | nobody |
+//! | 10 | the configuration declares it | this daemon |
+//! | 11 | everything else | none |
 
 use super::{Claim, Facts, KnownContainer, Kubelet, Owner, Ownership};
 use crate::{
@@ -20,21 +20,21 @@ use crate::{
     workload::{Origin, Workload, printable_within},
 };
 
-/// Longest evidence in characters: names and annotations are others' choice.
+/// Maximum length of evidence in characters: the authors of pods choose names and annotations.
 const EVIDENCE_LIMIT: usize = 300;
 
-/// What is to be judged.
+/// Workload that the table is applied to.
 pub(super) struct Subject<'a> {
     pub(super) workload: &'a Workload,
-    /// CPUs that it may use now.
+    /// CPUs in its cpuset now.
     pub(super) cpus: Option<&'a CpuSet>,
-    /// Did we place it when it was created?
+    /// Did the daemon place it at creation?
     pub(super) placed: bool,
-    /// Does a rule ask us to correct it?
+    /// Does a rule of the configuration select it for correction?
     pub(super) declared: bool,
 }
 
-/// Whose it is.
+/// The first matching row of the table.
 pub(super) fn owner_of(subject: &Subject<'_>, facts: &Facts) -> Ownership {
     let Subject { workload, cpus, placed, declared } = subject;
     let found = match &workload.origin {
@@ -52,7 +52,7 @@ pub(super) fn owner_of(subject: &Subject<'_>, facts: &Facts) -> Ownership {
     };
     let mut ownership = found.unwrap_or_else(|| {
         if facts.is_daemons(workload) {
-            // A private cgroup namespace does not let it write its own root (`nsdelegate`).
+            // In a private cgroup namespace the daemon cannot write its own root cgroup (`nsdelegate`).
             Ownership::of(Owner::DaemonItself, "the daemon runs in this container or in its pod")
         } else if *placed {
             Ownership::of(Owner::NumaEnforcer, "placed when it was created")
@@ -76,7 +76,7 @@ fn of_pod(
     let kubelet = &facts.kubelet;
     let given = match known {
         Some(known) => of_claims(kubelet.of_container(known)),
-        // Its containers were told of and this is none of them: what holds the pod's namespaces.
+        // The runtime reported the pod's containers and this is none of them: it is the sandbox.
         None if facts.containers.values().any(|known| known.pod_uid == pod_uid) => None,
         None => of_nameless(kubelet, pod_uid, cpus),
     };
@@ -97,7 +97,7 @@ fn of_pod(
     Some(Ownership::of(Owner::KubeletSharedPool, format!("policy of the CPU manager: static{shared}")))
 }
 
-/// The first that says something of CPUs counts for them, and the same for memory nodes.
+/// Owner by the first claim that has CPUs; memory nodes come from the first claim that has memory.
 fn of_claims<'a>(claims: impl Iterator<Item = &'a Claim>) -> Option<Ownership> {
     let mut first: (Option<&Claim>, Option<&Claim>) = (None, None);
     for claim in claims {
@@ -113,14 +113,14 @@ fn of_claims<'a>(claims: impl Iterator<Item = &'a Claim>) -> Option<Ownership> {
         }
         _ => return None,
     };
-    let whom =
+    let target =
         claim.container.as_ref().map_or_else(|| "its pod".to_owned(), |name| format!("container {name}"));
-    let evidence = format!("{}: {what} for {whom}", claim.source);
+    let evidence = format!("{}: {what} for {target}", claim.source);
     Some(Ownership { owner, evidence, cpus, mems })
 }
 
-/// A container whose name nobody told: it is the one whose CPUs it has, and else one of its pod, of which it
-/// is not known which.
+/// Owner of a container that the runtime has not reported by name: the claim of its pod with the same CPUs,
+/// else any claim of its pod.
 fn of_nameless(kubelet: &Kubelet, pod_uid: &str, cpus: Option<&CpuSet>) -> Option<Ownership> {
     let mut claims = kubelet.of_pod(pod_uid).peekable();
     claims.peek()?;
@@ -130,18 +130,19 @@ fn of_nameless(kubelet: &Kubelet, pod_uid: &str, cpus: Option<&CpuSet>) -> Optio
         return of_claims(kubelet.of_pod(pod_uid).filter(|claim| claim.container.as_ref() == name));
     }
     let one = of_claims(claims)?;
-    let evidence = format!("{}; which container of its pod this is, nothing tells", one.evidence);
+    let evidence = format!("{}; which container of its pod this is, is not known", one.evidence);
     Some(Ownership::of(one.owner, evidence))
 }
 
-/// Is the cpuset of a container that is about to be made another's? `asked` are the CPUs that come with the
-/// request, `whole` the exclusive CPUs that it would be given by its request.
+/// Owner of a container that is about to be created, if it is another controller. `asked` are the CPUs in the
+/// creation request, `whole` the number of exclusive CPUs that its resource request amounts to.
 ///
-/// A kubelet with a static CPU manager sends CPUs with every container, the shared ones too; a container has
-/// exclusive ones if it asks for whole CPUs and comes with as many. It is decided from the request, because
-/// what was last read of the kubelet's state is older than the container.
+/// A kubelet with a static CPU manager sends CPUs with every container, also those of the shared pool. A
+/// container has exclusive CPUs if it requests whole CPUs and comes with exactly as many. The request
+/// decides, because the last read of the kubelet's state is older than the container.
 ///
-/// Where that state cannot be used it is nobody's, and CPUs that look like exclusive ones count as its own.
+/// If that state cannot be used, the owner is unknown, and CPUs that look exclusive count as the container's
+/// own.
 pub fn given_at_creation(
     facts: &Facts,
     known: &KnownContainer,

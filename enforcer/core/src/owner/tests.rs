@@ -1,4 +1,4 @@
-//! A row of the table each, what decides between rows, and what a foreign owner changes for the rest.
+//! Each row of the table, the order between rows, and the effect of a foreign owner on other workloads.
 
 use proptest::prelude::*;
 
@@ -73,7 +73,7 @@ fn unit(name: &str) -> Origin {
     Origin::Unit { unit: name.into() }
 }
 
-/// Owner of a workload on CPUs 2-3, and what it was given.
+/// Owner of a workload on CPUs 2-3, and the CPUs and memory nodes that the owner gave it.
 fn judged(origin: Origin, facts: &Facts, placed: bool, declared: bool) -> (Owner, String) {
     let cpus = "2-3".parse().unwrap();
     let workload = workload(origin);
@@ -160,7 +160,7 @@ fn every_row_of_the_table() {
             (NumaEnforcer, "-/-"),
         ),
         (
-            "a name nobody told, its CPUs",
+            "an unreported name, its CPUs",
             container(),
             facts(exclusive(), None),
             false,
@@ -168,7 +168,7 @@ fn every_row_of_the_table() {
             (KubeletCpuManager, "2-3/-"),
         ),
         (
-            "a name nobody told, other CPUs",
+            "an unreported name, other CPUs",
             container(),
             facts(vec![claim("main", "4-5", "")], None),
             false,
@@ -218,7 +218,7 @@ fn every_row_of_the_table() {
             true,
             (NumaEnforcer, "-/-"),
         ),
-        ("a cgroup of nobody", Origin::Cgroup, nothing, false, false, (Nobody, "-/-")),
+        ("a plain cgroup", Origin::Cgroup, nothing, false, false, (Nobody, "-/-")),
     ] {
         let (owner, given) = judged(origin, &facts, placed, declared);
         assert_eq!((owner, given.as_str()), expected, "{what}");
@@ -236,22 +236,22 @@ fn the_socket_names_pods_by_name() {
 #[test]
 fn what_comes_with_a_container_tells_before_the_list_does() {
     let cpus = |text: &str| Some(text.parse::<CpuSet>().unwrap());
-    let whose = |facts: &Facts, known: &KnownContainer, asked: Option<CpuSet>, whole| {
+    let owner = |facts: &Facts, known: &KnownContainer, asked: Option<CpuSet>, whole| {
         given_at_creation(facts, known, asked.as_ref(), whole).map(|found| found.owner)
     };
     let empty = facts(Vec::new(), None);
-    assert_eq!(whose(&empty, &known("main"), cpus("2-3"), Some(2)), Some(Owner::KubeletCpuManager));
+    assert_eq!(owner(&empty, &known("main"), cpus("2-3"), Some(2)), Some(Owner::KubeletCpuManager));
     assert_eq!(
-        whose(&empty, &known("main"), cpus("0-1,4"), Some(2)),
+        owner(&empty, &known("main"), cpus("0-1,4"), Some(2)),
         None,
         "the shared CPUs of one with two"
     );
-    assert_eq!(whose(&empty, &known("main"), cpus("0-1"), None), None, "shared CPUs");
-    assert_eq!(whose(&empty, &known("main"), None, Some(2)), None);
+    assert_eq!(owner(&empty, &known("main"), cpus("0-1"), None), None, "shared CPUs");
+    assert_eq!(owner(&empty, &known("main"), None, Some(2)), None);
     let listed = facts(vec![claim("main", "2-3", "")], None);
-    assert_eq!(whose(&listed, &known("main"), None, None), Some(Owner::KubeletCpuManager));
-    assert_eq!(whose(&policy_none(None), &known("main"), cpus("2-3"), Some(2)), None);
-    assert_eq!(whose(&policy_none(None), &marked(Owner::Koordlet, None), None, None), Some(Owner::Koordlet));
+    assert_eq!(owner(&listed, &known("main"), None, None), Some(Owner::KubeletCpuManager));
+    assert_eq!(owner(&policy_none(None), &known("main"), cpus("2-3"), Some(2)), None);
+    assert_eq!(owner(&policy_none(None), &marked(Owner::Koordlet, None), None, None), Some(Owner::Koordlet));
 }
 
 #[test]
@@ -281,12 +281,12 @@ fn the_mark_of_a_pod_is_held_against_what_all_its_containers_ask_for() {
     let (main, sidecar) = (of_pod("main", 2000, None), of_pod("sidecar", 1000, None));
     let alone = policy_none(Some(main.clone()));
     assert!(alone.excess(&main).is_some(), "as far as is known, it asks for two");
-    // It is not its own neighbour, whatever is known of it already.
+    // A container is not its own neighbour, even if the facts already list it.
     assert!(alone.excess(&of_pod("main", 2000, None)).is_some());
     let both = policy_none(Some(main.clone()));
     assert_eq!((both.excess(&sidecar), both.marked(&sidecar).unwrap().cpus.is_some()), (None, true));
     let stranger = KnownContainer { pod_uid: "another".into(), ..sidecar.clone() };
-    assert!(both.excess(&stranger).is_some(), "nobody counts what other pods ask for");
+    assert!(both.excess(&stranger).is_some(), "requests of other pods do not count");
     let nameless = KnownContainer { pod_uid: String::new(), ..sidecar };
     assert!(policy_none(Some(KnownContainer { pod_uid: String::new(), ..main })).excess(&nameless).is_some());
     let told = policy_none(None);
@@ -301,7 +301,7 @@ fn the_mark_of_a_pod_is_held_against_what_all_its_containers_ask_for() {
 }
 
 #[test]
-fn a_container_that_comes_while_the_state_cannot_be_used_is_nobodys_and_has_what_it_came_with() {
+fn new_container_has_unknown_owner_and_keeps_its_cpus_while_the_kubelet_state_is_unusable() {
     for mut facts in [policy_none(None), Facts::default()] {
         facts.kubelet.unread = Some("checksum of memory_manager_state".into());
         let given = |asked: &str, whole| {
@@ -318,7 +318,7 @@ fn a_container_that_comes_while_the_state_cannot_be_used_is_nobodys_and_has_what
 
 const PATH: &str = "/kubepods/pod0b5a6f8e-1111-2222-3333-444455556666/abc";
 
-/// A declared container of a pod on CPUs 4-5, whose memory is on node 0.
+/// A declared container of a pod on CPUs 4-5, with its memory on node 0.
 fn scene(facts: Facts) -> Scene {
     let machine = Machine::new().sockets(2).threads(1).build();
     let mut scene = Scene::new(machine)
@@ -343,7 +343,7 @@ fn another_owner_is_refused_with_evidence_and_its_cpus_are_not_handed_out() {
     assert!(decision.plan.steps.iter().all(|step| step.action.cgroup().as_str() == "/free"), "{decision:?}");
     assert_eq!(decision.aims[&CgroupPath::new("/free")].to_string(), "1", "node 0 has one CPU left");
 
-    // The control: nobody else's, so it is brought to its memory.
+    // The control: no other controller owns it, so the plan brings it to its memory.
     let decision = scene(policy_none(Some(known("main")))).decide();
     assert_eq!(decision.refused, []);
     assert!(decision.plan.steps.iter().any(|step| step.action.cgroup().as_str() == PATH), "{decision:?}");
@@ -361,7 +361,7 @@ fn an_owner_that_comes_later_takes_back_what_was_given() {
 }
 
 #[test]
-fn not_knowing_whose_it_is_takes_nothing_back() {
+fn unknown_owner_takes_nothing_back() {
     let mut allocations = Allocations::default();
     scene(Facts::default()).decide_with(&History::default(), &mut allocations);
     let before = allocations.exclusive_cpus();
@@ -420,10 +420,10 @@ fn any_facts() -> impl Strategy<Value = Facts> {
 }
 
 proptest! {
-    /// Whatever was seen: what the kubelet claims for a container is never ours, no step is made for what is
-    /// foreign, nobody is given a claimed CPU, and evidence is short and printable.
+    /// For any facts: a claim of the kubelet is never the daemon's, no step changes a foreign workload, no
+    /// other workload gets a claimed CPU, and evidence is short and printable.
     #[test]
-    fn nothing_foreign_is_ever_touched(facts in any_facts()) {
+    fn foreign_cpusets_are_never_written(facts in any_facts()) {
         let scene = scene(facts.clone());
         let owners = scene.owners(&Containers::default());
         let mut allocations = Allocations::default();

@@ -1,14 +1,14 @@
-//! What a kubelet wants a container to run on now.
+//! CPUs and memory nodes that the kubelet wants a container to have now.
 //!
-//! Problem: what a container had when it was made is not what it should get back. The kubelet's shared CPUs
-//! shrink with each container that gets CPUs for itself, and a container that is given back what it once had
-//! runs on these. Idea: the state of the static CPU manager says for each container what the kubelet has told
-//! its runtime last.
+//! Problem: undoing a change must not restore the CPUs that a container had originally. The kubelet's shared
+//! pool shrinks with each container that gets exclusive CPUs, so the original CPUs may belong to another
+//! container by now. Idea: the state of the static CPU manager holds the CPUs that the kubelet last sent to
+//! its runtime for each container.
 //!
-//! Containers are known by the uid of their pod: of several in one pod the one whose CPUs have most in common
-//! with what is recorded is meant. Where none has anything in common, as after the kubelet made its state
-//! anew, those are meant that have as many CPUs as are recorded, else those that have more: CPUs of the
-//! container's own pod, and never of another. Nothing is said where the state is not there or cannot be used.
+//! A cgroup names only the uid of the pod. Of several containers in a pod, the match is the one with the
+//! largest overlap between its CPUs and the recorded ones. Without any overlap (the kubelet rebuilt its
+//! state), it is one with as many CPUs as recorded, else one with more. The result is always CPUs of the
+//! container's own pod. Without a usable state the result is `None`.
 
 use super::{Claim, ClaimedPod, Kubelet};
 use crate::{
@@ -16,12 +16,12 @@ use crate::{
     workload::{CgroupPath, Origin, QosClass, identify},
 };
 
-/// Policy of the memory manager that gives containers nodes of their own.
+/// Policy of the memory manager that gives containers memory nodes of their own.
 const STATIC_MEMORY: &str = "Static";
 
 impl Kubelet {
-    /// CPUs of a container of a pod by the static CPU manager; `None` where the kubelet does not say. `had`
-    /// is what is recorded of it.
+    /// CPUs of a container of a pod by the static CPU manager; `None` if the state does not say. `had` are
+    /// its recorded CPUs.
     pub fn wants_now(&self, cgroup: &CgroupPath, had: &CpuSet) -> Option<CpuSet> {
         let Origin::Pod { pod_uid, qos, container_id: Some(_), .. } = identify(cgroup).origin else {
             return None;
@@ -37,7 +37,7 @@ impl Kubelet {
             own.filter(|claim| claim.container.is_some()).map(|claim| &claim.cpus).collect();
         let nearest = own.iter().max_by_key(|cpus| cpus.common(had)).filter(|cpus| cpus.common(had) > 0);
         let exclusive = match nearest {
-            // What runs on shared CPUs had more than its pod has for itself.
+            // A container on the shared pool had more CPUs than its pod has exclusively.
             Some(cpus) => Some((*cpus).clone()).filter(|cpus| had.is_subset(cpus) || had.is_disjoint(shared)),
             None if qos == QosClass::Guaranteed && !had.is_empty() => made_anew(&own, had),
             None => None,
@@ -45,8 +45,8 @@ impl Kubelet {
         Some(exclusive.unwrap_or_else(|| shared.clone()))
     }
 
-    /// Memory nodes of a container of a pod by the static memory manager; `None` where the kubelet does not
-    /// say, as of a container that it gave no memory. `had` is what is recorded of it.
+    /// Memory nodes of a container of a pod by the static memory manager; `None` if the state does not say,
+    /// as for a container without memory of its own. `had` are its recorded nodes.
     pub fn wants_memory_now(&self, cgroup: &CgroupPath, had: &NodeSet) -> Option<NodeSet> {
         let Origin::Pod { pod_uid, container_id: Some(_), .. } = identify(cgroup).origin else { return None };
         if had.is_empty() || self.memory_policy.as_deref() != Some(STATIC_MEMORY) {
@@ -57,8 +57,8 @@ impl Kubelet {
     }
 }
 
-/// CPUs of a container that has nothing of what it `had`: the state does not say which of the pod's
-/// containers it is. One that shares had more than any of them has for itself.
+/// CPUs of a container without overlap to `had`, so that the state does not say which of the pod's containers
+/// it is. A container on the shared pool had more CPUs than any of them has exclusively.
 fn made_anew(own: &[&CpuSet], had: &CpuSet) -> Option<CpuSet> {
     let all = |fits: &dyn Fn(&CpuSet) -> bool| {
         let fitting = own.iter().filter(|cpus| fits(cpus));
@@ -100,14 +100,14 @@ mod tests {
             (path("-besteffort", web), "", Some("0,3,6-7")),
             (path("", db), "1-2", Some("1-2")),
             (path("", db), "4", Some("4-5")),
-            // A container of the pod that shares.
+            // A container of the pod that runs on the shared pool.
             (path("", db), "0-7", Some("0,3,6-7")),
             (CgroupPath::new("/system.slice/a.service"), "0-7", None),
         ] {
             let found = kubelet.wants_now(&cgroup, &had.parse().unwrap());
             assert_eq!(found, wants.map(|cpus| cpus.parse().unwrap()), "{cgroup} {had}");
         }
-        // The kubelet has made its state anew: nothing is where it was.
+        // The kubelet rebuilt its state: no CPUs overlap.
         let anew = Kubelet { shared_cpus: Some("0-1,3".parse().unwrap()), ..kubelet.clone() };
         let one = |cpus: &str| Kubelet { claims: vec![claim(db, "db", cpus)], ..anew.clone() };
         let two = |a: &str, b: &str| Kubelet {
@@ -121,7 +121,7 @@ mod tests {
             (one("4-5"), "-burstable", "1-2", "0-1,3"),
             (two("4-6", "7"), "", "0-2", "4-6"),
             (two("4-6", "7"), "", "0", "7"),
-            // Which of the two it is is not told: both are its pod's.
+            // It could be either container; both have CPUs of its pod.
             (two("4-5", "6-7"), "", "1-2", "4-7"),
             (two("4-5", "6-7"), "", "2-3,5", "0-1,3"),
         ] {
@@ -141,7 +141,7 @@ mod tests {
             (path("", db), "1", Some("1")),
             (path("", db), "0-1", Some("1")),
             (path("", db), "3", Some("2-3")),
-            // It was told no nodes, or the kubelet gave it none.
+            // The record has no nodes, or the kubelet gave it none.
             (path("", db), "", None),
             (path("", web), "0", None),
         ] {

@@ -1,5 +1,5 @@
 //! CPU lists on the kernel command line: `isolcpus=` and `nohz_full=`
-//! (Documentation/admin-guide/kernel-parameters.txt), for kernels whose sysfs does not show them.
+//! (Documentation/admin-guide/kernel-parameters.txt), for kernels that do not show them in sysfs.
 //!
 //! The list format is wider than that of sysfs: `N` is the last CPU, `all` every one, and
 //! `0-31:2/4` takes the first 2 of every 4.
@@ -15,9 +15,9 @@ pub fn tickless_cpus(cmdline: &str, present: &CpuSet) -> Result<Option<CpuSet>, 
     Ok(Some(Isolated::of(cmdline, present)?.nohz.unwrap_or_default()))
 }
 
-/// CPUs of `isolcpus=` that are in `present` and taken from the scheduler's balancing; `None` without the
-/// option. Flags other than `domain` alone do not take them: `managed_irq` keeps interrupts away, `nohz` the
-/// tick (`kernel/sched/isolation.c`).
+/// CPUs of `isolcpus=` that are in `present` and excluded from the scheduler's balancing; `None` without the
+/// option. Only the flag `domain` excludes them: `managed_irq` keeps interrupts away, `nohz` the tick
+/// (`kernel/sched/isolation.c`).
 pub fn isolated_cpus(cmdline: &str, present: &CpuSet) -> Result<Option<CpuSet>, ParseError> {
     if values(cmdline).all(|(name, _)| name != ISOLCPUS) {
         return Ok(None);
@@ -28,7 +28,7 @@ pub fn isolated_cpus(cmdline: &str, present: &CpuSet) -> Result<Option<CpuSet>, 
 const ISOLCPUS: &str = "isolcpus";
 const NOHZ_FULL: &str = "nohz_full";
 
-/// What the kernel keeps from which CPUs, after all options.
+/// CPUs by kind of isolation, after all options.
 #[derive(Debug, Default)]
 struct Isolated {
     domain: Option<CpuSet>,
@@ -37,8 +37,8 @@ struct Isolated {
 }
 
 impl Isolated {
-    /// Like the kernel, in the order of the options: one that names other CPUs for what an earlier one has
-    /// named is refused as a whole (`housekeeping_setup`).
+    /// Applies the options in order, like the kernel: an option with other CPUs than an earlier option for
+    /// the same isolation is refused as a whole (`housekeeping_setup`).
     fn of(cmdline: &str, present: &CpuSet) -> Result<Self, ParseError> {
         let mut isolated = Self::default();
         for option in options(cmdline) {
@@ -62,7 +62,7 @@ impl Isolated {
     }
 }
 
-/// What one `isolcpus=` or `nohz_full=` says.
+/// One `isolcpus=` or `nohz_full=` option.
 struct Isolation<'a> {
     domain: bool,
     nohz: bool,
@@ -71,8 +71,8 @@ struct Isolation<'a> {
 }
 
 impl<'a> Isolation<'a> {
-    /// Of an `isolcpus=`. Like the kernel, words before the list that begin with a letter are flags: unknown
-    /// ones of letters and `_` are skipped, and with any other the whole option is refused.
+    /// Parses an `isolcpus=`. Like the kernel, words before the list that begin with a letter are flags.
+    /// Unknown flags of letters and `_` are skipped; any other character refuses the whole option.
     fn of_isolcpus(mut list: &'a str) -> Option<Self> {
         let (mut domain, mut nohz, mut managed_irq) = (false, false, false);
         while list.starts_with(|first: char| first.is_ascii_alphabetic()) {
@@ -90,7 +90,7 @@ impl<'a> Isolation<'a> {
     }
 }
 
-/// Every such option that the kernel takes, in its order.
+/// Every such option that the kernel reads, in its order.
 fn options(cmdline: &str) -> impl Iterator<Item = Isolation<'_>> {
     values(cmdline).filter_map(|(name, value)| match name {
         ISOLCPUS => Isolation::of_isolcpus(value),
@@ -99,7 +99,7 @@ fn options(cmdline: &str) -> impl Iterator<Item = Isolation<'_>> {
     })
 }
 
-/// Names and values before what is for the first process, without the quotes that the kernel takes off.
+/// Names and values before those for the first process, without the quotes that the kernel removes.
 fn values(cmdline: &str) -> impl Iterator<Item = (&str, &str)> {
     let words = cmdline.split_ascii_whitespace().take_while(|word| *word != "--");
     let pairs = words.filter_map(|word| word.trim_matches('"').split_once('='));
@@ -183,21 +183,21 @@ mod tests {
             ("nohz,2-15", "", Some("2-15")),
             ("nohz,managed_irq,2-15", "", Some("2-15")),
             ("managed_irq,domain,2-15", "2-15", None),
-            // Unknown flags are skipped, and say nothing of domains.
+            // Unknown flags are skipped and say nothing about domains.
             ("io_queue,2-3", "2-3", None),
             ("io_queue,nohz,2-3", "", Some("2-3")),
             ("x", "", None),
             ("nohz", "", Some("")),
-            // This is no flag, and the kernel takes nothing of it.
+            // This is not a flag, so the kernel ignores the option.
             ("a1,2-3", "", None),
             ("1 isolcpus=managed_irq,2", "1", None),
             ("managed_irq,2 isolcpus=1", "1", None),
-            // What names other CPUs than an earlier option is refused as a whole.
+            // An option with other CPUs than an earlier one is refused as a whole.
             ("1-2 isolcpus=3", "1-2", None),
             ("1-2 isolcpus=1,2", "1-2", None),
             ("1-2 isolcpus=nohz,domain,3", "1-2", Some("")),
             ("\"1-2\"", "1-2", None),
-            // The kernel takes it for a flag.
+            // The kernel reads it as a flag.
             ("all", "", None),
         ] {
             let cmdline = format!("ro isolcpus={value} quiet");

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use super::{ParseError, scalar};
 
-/// Most lines that are kept; vmstat has about 200.
+/// Maximum number of lines kept; vmstat has about 200.
 const LIMIT: usize = 4_096;
 
 /// Every line, by name.

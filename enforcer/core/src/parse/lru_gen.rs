@@ -1,9 +1,9 @@
-//! `lru_gen` of debugfs: how many pages of each cgroup and node were last seen in use how long ago
+//! `lru_gen` of debugfs: number of pages of each cgroup and node by the time of their last use
 //! (Documentation/admin-guide/mm/multigen_lru.rst).
 //!
-//! A generation is as old as its time of birth says; its pages were in use at that time, not since. It tells
-//! how many pages are cold, not which. How far it is true depends on when page tables were last looked at: a
-//! generation is born by that.
+//! The age of a generation is the time since its birth; its pages were in use then and not since. The file
+//! shows how many pages are cold, not which. A scan of the page tables creates a generation, so the figures
+//! are only as recent as the last scan.
 
 use std::time::Duration;
 
@@ -12,11 +12,11 @@ use crate::{id::NodeId, workload::CgroupPath};
 /// Pages of one generation of one cgroup on one node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Generation {
-    /// On this node.
+    /// The node.
     pub node: NodeId,
     /// Number of the generation; grows.
     pub number: u64,
-    /// Since its birth.
+    /// Time since its birth.
     pub age: Duration,
     /// Anonymous pages.
     pub anon: u64,
@@ -27,18 +27,18 @@ pub struct Generation {
 /// A cgroup with its generations.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Generations {
-    /// The kernel's number of the memory cgroup, by which it is told to age.
+    /// The kernel's number of the memory cgroup, for commands to age it.
     pub memcg: u64,
-    /// In the order of the file.
+    /// Generations in the order of the file.
     pub all: Vec<Generation>,
 }
 
-/// Most generations of one cgroup that are kept: four on each of the kernel's 1,024 nodes.
+/// Maximum number of generations kept of one cgroup: four on each of the kernel's 1,024 nodes.
 const LIMIT: usize = 4 * 1024;
 
 impl Generations {
-    /// Those of a cgroup and of what is below it; none when the text does not have them. Lines that make no
-    /// sense are passed over.
+    /// Generations of a cgroup and its descendants; empty if the text does not have them. Malformed lines are
+    /// skipped.
     pub fn within(text: &str, cgroup: &CgroupPath) -> Vec<Self> {
         let mut found: Vec<Self> = Vec::new();
         let (mut inside, mut node) = (false, None);
@@ -47,7 +47,7 @@ impl Generations {
             match words.next() {
                 Some("memcg") => {
                     let memcg = words.next().and_then(|word| word.parse().ok());
-                    // A path may have spaces in it; it is the rest of the line.
+                    // The path is the rest of the line: it may contain spaces.
                     let path = line.find('/').and_then(|at| line.get(at..)).map(CgroupPath::new);
                     let memcg = memcg.filter(|_| path.is_some_and(|path| path.is_within(cgroup)));
                     (inside, node) = (memcg.is_some(), None);
@@ -68,19 +68,19 @@ impl Generations {
         found
     }
 
-    /// Pages on a node that were last seen in use at least so long ago.
+    /// Pages on a node that were last in use at least `idle` ago.
     pub fn cold_pages(&self, node: NodeId, idle: Duration) -> u64 {
         let cold = self.all.iter().filter(|one| one.node == node && one.age >= idle);
         cold.fold(0, |sum, one| sum.saturating_add(one.anon).saturating_add(one.file))
     }
 
-    /// The youngest generation of a node: what it is told to age from.
+    /// The youngest generation of a node, from which the kernel can be asked to age.
     pub fn youngest(&self, node: NodeId) -> Option<Generation> {
         self.all.iter().filter(|one| one.node == node).max_by_key(|one| one.number).copied()
     }
 }
 
-/// `seq age_in_ms anon file`; a negative count is one that several CPUs have not settled yet.
+/// `seq age_in_ms anon file`; a count can be negative for a moment, until several CPUs have merged theirs.
 fn generation<'a>(
     number: &str,
     mut words: impl Iterator<Item = &'a str>,

@@ -9,7 +9,7 @@ use crate::{id::Id, set::IdSet};
 
 const WORD_BITS: u32 = 32;
 
-/// The ids whose bits are set. A set bit above [`Id::GREATEST`] is an error.
+/// Parses a mask. A set bit above [`Id::GREATEST`] is an error.
 pub fn mask<T: Id>(text: &str) -> Result<IdSet<T>, ParseError> {
     let text = bare(text);
     let mut ids = IdSet::new();

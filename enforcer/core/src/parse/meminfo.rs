@@ -3,7 +3,7 @@
 
 use super::{ParseError, scalar::unsigned};
 
-/// The sizes that are used, in bytes; `None` for a field that is not there.
+/// The sizes in use, in bytes; `None` for a missing field.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Meminfo {
     /// `MemTotal`.
@@ -14,14 +14,14 @@ pub struct Meminfo {
     pub file_bytes: Option<u64>,
     /// `AnonPages`.
     pub anon_bytes: Option<u64>,
-    /// `Active(file)` and `Inactive(file)`: page cache that reclaim goes through.
+    /// `Active(file)` and `Inactive(file)`: page cache that reclaim scans.
     pub lru_file_bytes: Option<u64>,
     /// `SReclaimable`.
     pub slab_reclaimable_bytes: Option<u64>,
 }
 
-/// Reads both forms. A field with nonsense in it is an error, an unknown line is not. Nothing is allocated
-/// for a text that is understood: it is read up to 200 times a second.
+/// Parses both forms. A malformed value is an error, an unknown line is not. Valid text causes no allocation:
+/// the daemon reads it up to 200 times a second.
 pub fn meminfo(text: &str) -> Result<Meminfo, ParseError> {
     let mut sizes = Meminfo::default();
     for line in text.lines() {

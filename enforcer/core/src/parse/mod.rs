@@ -1,7 +1,7 @@
 //! Kernel text to values, one file format per module.
 //!
-//! Every parser takes text and returns a value or a [`ParseError`] that names the line; none of them
-//! may panic or allocate without bound, whatever the text is.
+//! Every parser takes text and returns a value or a [`ParseError`] that names the line. No parser may panic
+//! or allocate without bound, whatever the text is.
 
 pub mod cmdline;
 pub mod keyed;
@@ -23,18 +23,18 @@ pub mod zoneinfo;
 
 use thiserror::Error;
 
-/// A text that is not what the kernel writes.
+/// A text that the kernel would not write.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error("{what} expected, found `{found}`")]
 pub struct ParseError {
-    /// What should be there.
+    /// The expected syntax.
     pub what: &'static str,
-    /// What is there, cut to 80 characters.
+    /// The actual text, cut to 80 characters.
     pub found: String,
 }
 
 impl ParseError {
-    /// `what` was expected where `found` is.
+    /// Error: `what` was expected, `found` is there.
     pub fn new(what: &'static str, found: &str) -> Self {
         Self { what, found: found.chars().take(80).collect() }
     }

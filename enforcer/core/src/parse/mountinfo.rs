@@ -6,12 +6,12 @@ use super::ParseError;
 /// A mounted cgroup hierarchy.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CgroupMount {
-    /// Where it is mounted, unescaped.
+    /// Mount point, unescaped.
     pub mount_point: String,
-    /// Which cgroup of the hierarchy the mount point shows, as the reader's cgroup namespace names
-    /// it: `/` as a rule, `/docker/ID` without a namespace, `/../..` for a mount made outside of it.
+    /// Cgroup at the mount point, as the reader's cgroup namespace names it: usually `/`; `/docker/ID`
+    /// without a namespace; `/../..` for a mount made outside of it.
     pub root: String,
-    /// Which hierarchy.
+    /// The hierarchy.
     pub hierarchy: Hierarchy,
 }
 
@@ -24,7 +24,7 @@ pub enum Hierarchy {
     V1(Vec<String>),
 }
 
-/// The cgroup mounts of a mountinfo text, in its order; a later mount may hide an earlier one.
+/// The cgroup mounts of a mountinfo text, in order; a later mount may hide an earlier one.
 pub fn parse_cgroup_mounts(text: &str) -> Result<Vec<CgroupMount>, ParseError> {
     text.lines().filter(|line| !line.is_empty()).filter_map(|line| cgroup_mount(line).transpose()).collect()
 }
@@ -46,7 +46,7 @@ fn cgroup_mount(line: &str) -> Result<Option<CgroupMount>, ParseError> {
     Ok(Some(CgroupMount { mount_point, root, hierarchy }))
 }
 
-/// Controllers and names among the super block's options.
+/// Controllers and names among the options of the super block.
 fn options(text: &str) -> Vec<String> {
     text.split(',')
         .filter(|option| !matches!(*option, "rw" | "ro" | "xattr" | "noprefix" | "clone_children"))

@@ -1,41 +1,40 @@
-//! `/proc/PID/numa_maps`: where each mapping of a process has its pages
-//! (Documentation/filesystems/proc.rst; `show_numa_map` of `fs/proc/task_mmu.c`).
+//! `/proc/PID/numa_maps`: pages of each mapping of a process by node (Documentation/filesystems/proc.rst;
+//! `show_numa_map` of `fs/proc/task_mmu.c`).
 //!
-//! The file of a large process has hundreds of thousands of lines, so it is read line by line: each is
-//! a [`Mapping`], and [`NumaMaps`] adds them up.
-//! A mapping says how many of its pages are anonymous, but not on which node these are: a private file
-//! mapping counts as anonymous only when all of its pages are.
+//! The file of a large process has hundreds of thousands of lines, so it is read line by line: each line is a
+//! [`Mapping`], and [`NumaMaps`] adds them up. A line has the number of anonymous pages but not their nodes:
+//! a private file mapping counts as anonymous only if all of its pages are.
 
 use std::collections::BTreeMap;
 
 use super::{ParseError, numa_stat::node_count};
 use crate::{id::NodeId, sample::NodeBytes, set::NodeSet};
 
-/// Page size of mappings that do not say theirs (kernels before 3.13).
+/// Page size of mappings without a stated size (kernels before 3.13).
 const SMALL_PAGE_BYTES: u64 = 4_096;
 
-/// Paths of files that are shared memory.
+/// Path prefixes of shared memory.
 const SHMEM: [&str; 4] = ["/dev/shm/", "/dev/zero", "/memfd:", "/SYSV"];
 
 /// One mapping of a process.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Mapping {
-    /// Address of its first byte; where it ends is not in this file.
+    /// Address of its first byte. The file does not have the end.
     pub start: u64,
     /// Size of its pages.
     pub page_bytes: u64,
     /// Pages on each node, in the order of the line.
     pub pages: Vec<(NodeId, u64)>,
-    /// Most processes that map one of its pages; 1 where the line does not say.
+    /// Maximum number of processes that map one of its pages; 1 if the line does not say.
     pub sharers: u64,
-    /// It has a memory policy that names nodes.
+    /// Whether it has a memory policy that names nodes.
     pub names_nodes: bool,
     anon_pages: u64,
     hugetlb: bool,
     file: Option<File>,
 }
 
-/// What is behind a mapping that is of a file.
+/// File type of a file mapping.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum File {
     /// Shared memory.
@@ -45,7 +44,7 @@ enum File {
 }
 
 impl Mapping {
-    /// Takes a line apart: `ADDRESS POLICY [file=PATH|heap|stack|huge] [anon=N] .. N0=5 kernelpagesize_kB=4`.
+    /// Parses a line: `ADDRESS POLICY [file=PATH|heap|stack|huge] [anon=N] .. N0=5 kernelpagesize_kB=4`.
     pub fn parse(line: &str) -> Result<Self, ParseError> {
         let mut words = line.split_ascii_whitespace();
         let (Some(address), Some(policy)) = (words.next(), words.next()) else {
@@ -59,7 +58,7 @@ impl Mapping {
             page_bytes: SMALL_PAGE_BYTES,
             pages: Vec::new(),
             sharers: 1,
-            // `bind:0-1`, `prefer=static:1`; `default` and `local` name none.
+            // `bind:0-1`, `prefer=static:1`; `default` and `local` name no node.
             names_nodes: policy.contains(':'),
             anon_pages: 0,
             hugetlb: false,
@@ -93,12 +92,12 @@ impl Mapping {
         on.fold(0, |sum, (_, pages)| sum.saturating_add(*pages))
     }
 
-    /// Is it of shared memory, or of a file of tmpfs that is known as one by its path?
+    /// Is it shared memory, or a tmpfs file that its path identifies as one?
     pub fn is_shmem(&self) -> bool {
         self.file == Some(File::Shmem)
     }
 
-    /// Is it of huge pages of hugetlbfs?
+    /// Does it use huge pages of hugetlbfs?
     pub fn is_hugetlb(&self) -> bool {
         self.hugetlb
     }

@@ -1,10 +1,10 @@
-//! `memory.numa_stat`: where the memory of a cgroup is.
+//! `memory.numa_stat`: memory of a cgroup by node.
 //!
-//! v2 counts bytes, for the cgroup and everything below it (Documentation/admin-guide/cgroup-v2.rst).
-//! v1 counts pages of the LRU lists, for the cgroup alone or, in the `hierarchical_` lines, with
-//! everything below it (Documentation/admin-guide/cgroup-v1/memory.rst, section 5.6). Its lists keep
-//! tmpfs with anonymous memory and mlocked pages of either kind apart; both are counted as anonymous
-//! here, and kernel memory is not counted per node at all.
+//! v2 counts bytes of the cgroup and its descendants (Documentation/admin-guide/cgroup-v2.rst). v1 counts
+//! pages of the LRU lists, of the cgroup alone or, in the `hierarchical_` lines, with its descendants
+//! (Documentation/admin-guide/cgroup-v1/memory.rst, section 5.6). The v1 lists keep tmpfs with anonymous
+//! memory and have an own list for mlocked pages of either kind; both count as anonymous here. v1 does not
+//! count kernel memory per node.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +14,7 @@ use crate::{id::NodeId, sample::NodeBytes};
 /// Memory on each node.
 pub type ByNode = BTreeMap<NodeId, NodeBytes>;
 
-/// Reads the v2 form.
+/// Parses the v2 form.
 pub fn parse_numa_stat_v2(text: &str) -> Result<ByNode, ParseError> {
     let mut by_node = ByNode::new();
     for line in text.lines() {
@@ -36,7 +36,8 @@ pub fn parse_numa_stat_v2(text: &str) -> Result<ByNode, ParseError> {
     Ok(by_node)
 }
 
-/// Reads the v1 form: of the cgroup alone, or of everything `below` it too (where the kernel says so).
+/// Parses the v1 form: of the cgroup alone, or with `below` also of its descendants (if the kernel has those
+/// lines).
 pub fn parse_numa_stat_v1(text: &str, page_bytes: u64, below: bool) -> Result<ByNode, ParseError> {
     let hierarchical = below && text.lines().any(|line| line.starts_with("hierarchical_"));
     let mut by_node = ByNode::new();
@@ -62,8 +63,8 @@ pub fn parse_numa_stat_v1(text: &str, page_bytes: u64, below: bool) -> Result<By
     Ok(by_node)
 }
 
-/// Name of the file that says where a cgroup has huge pages of this size in bytes
-/// (`hugetlb_cgroup_file_pre_init`, with `mem_fmt`).
+/// Name of the file with a cgroup's huge pages of this size in bytes by node (`hugetlb_cgroup_file_pre_init`,
+/// with `mem_fmt`).
 pub fn hugetlb_file(size_bytes: u64) -> String {
     match size_bytes >> 10 {
         kib @ ..1_024 => format!("hugetlb.{kib}KB.numa_stat"),
@@ -72,8 +73,8 @@ pub fn hugetlb_file(size_bytes: u64) -> String {
     }
 }
 
-/// Reads `hugetlb.SIZE.numa_stat` of v2, since Linux 5.17: bytes of huge pages that are in use, by node, of
-/// the cgroup and everything below it (`hugetlb_cgroup_read_numa_stat`). `memory.numa_stat` has none of them.
+/// Parses `hugetlb.SIZE.numa_stat` of v2 (Linux 5.17 and later): bytes of huge pages in use by node, of the
+/// cgroup and its descendants (`hugetlb_cgroup_read_numa_stat`). `memory.numa_stat` does not include them.
 pub fn parse_hugetlb_numa_stat(text: &str) -> Result<BTreeMap<NodeId, u64>, ParseError> {
     let mut by_node = BTreeMap::new();
     let mut words =

@@ -1,5 +1,5 @@
-//! The online CPUs as `/proc/stat` and `/proc/cpuinfo` name them, for hosts whose sysfs has none, and which
-//! core design each CPU of an Arm machine is of.
+//! Online CPUs from `/proc/stat` and `/proc/cpuinfo`, for hosts without CPUs in sysfs, and the core design of
+//! each CPU of an Arm machine.
 
 use std::collections::BTreeMap;
 

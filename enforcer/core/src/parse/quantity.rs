@@ -1,9 +1,9 @@
-//! Amounts as Kubernetes manifests write them.
+//! Amounts in the notation of Kubernetes manifests.
 //!
-//! A decimal number and a suffix: `m` for thousandths, `k M G T P E` for powers of 1000, `Ki Mi Gi
-//! Ti Pi Ei` for powers of 1024, or an exponent (`1e3`); see
+//! A decimal number and a suffix: `m` for thousandths, `k M G T P E` for powers of 1000, `Ki Mi Gi Ti Pi Ei`
+//! for powers of 1024, or an exponent (`1e3`); see
 //! staging/src/k8s.io/apimachinery/pkg/api/resource/quantity.go. Fractions are rounded up, as there.
-//! Must never overflow or lose precision: everything is computed in integers.
+//! Invariant: integer arithmetic only, without overflow or loss of precision.
 
 /// Thousandths of a CPU: `250m`, `1`, `1.5`.
 pub fn milli_cpus(text: &str) -> Option<u64> {
@@ -21,7 +21,7 @@ fn scaled(text: &str, scale: u128) -> Option<u64> {
     let end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
     let (number, suffix) = text.split_at(end);
     let (integer, fraction) = number.split_once('.').unwrap_or((number, ""));
-    // Nobody means more digits than these, and the powers below stay in range.
+    // More digits than any real quantity has; the powers below stay in range.
     if (integer.is_empty() && fraction.is_empty())
         || integer.len() > 20
         || fraction.len() > 12

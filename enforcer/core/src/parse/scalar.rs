@@ -1,7 +1,7 @@
 //! Files that hold one value: a number, an id, a size.
 //!
-//! White space and NUL bytes around the value are not part of it: kernels end a value with a line
-//! feed, and copies of sysfs made by hand hold a stray NUL now and then.
+//! White space and NUL bytes around the value are ignored: kernels end a value with a line feed, and manual
+//! copies of sysfs sometimes contain a stray NUL.
 
 use super::ParseError;
 use crate::set::IdSet;
@@ -57,7 +57,7 @@ pub fn spaced<T: crate::id::Id>(text: &str) -> Result<IdSet<T>, ParseError> {
     Ok(ids)
 }
 
-/// The word in brackets of `always [madvise] never`.
+/// The word in brackets in `always [madvise] never`.
 pub fn chosen(words: &str) -> Option<String> {
     let (_, rest) = words.split_once('[')?;
     let (word, _) = rest.split_once(']')?;

@@ -1,23 +1,23 @@
-//! `/proc/PID/smaps`: how much of each mapping is there, and how much of it was referenced since the marks
-//! were cleared (Documentation/filesystems/proc.rst; `show_smap` of `fs/proc/task_mmu.c`).
+//! `/proc/PID/smaps`: resident bytes of each mapping, and bytes referenced since the marks were cleared
+//! (Documentation/filesystems/proc.rst; `show_smap` of `fs/proc/task_mmu.c`).
 //!
-//! The file of a large process has millions of lines, so it is read line by line. A line that makes no sense
-//! is passed over: the process is alive and changes the file all the time.
+//! The file of a large process has millions of lines, so it is read line by line. Malformed lines are
+//! skipped: the running process changes the file while it is read.
 
-/// What was seen of a mapping.
+/// Resident and referenced bytes of a mapping.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Referenced {
     /// Address of its first byte.
     pub start: u64,
-    /// Address behind its last byte.
+    /// Address after its last byte.
     pub end: u64,
-    /// Bytes that are there.
+    /// Resident bytes.
     pub resident: u64,
-    /// Bytes of pages that were touched since the marks were cleared (`clear_refs`).
+    /// Bytes of pages accessed since the marks were cleared (`clear_refs`).
     pub referenced: u64,
 }
 
-/// Mappings with something in memory, from the lines of the file.
+/// Mappings with resident pages, from the lines of the file.
 #[derive(Debug, Clone, Default)]
 pub struct Smaps {
     found: Vec<Referenced>,
@@ -25,10 +25,10 @@ pub struct Smaps {
 }
 
 impl Smaps {
-    /// Most mappings that are kept (`vm.max_map_count` is 65,530).
+    /// Maximum number of mappings kept (`vm.max_map_count` is 65,530).
     const LIMIT: usize = 1 << 16;
 
-    /// Takes one line.
+    /// Parses one line.
     pub fn add_line(&mut self, line: &str) {
         let mut words = line.split_ascii_whitespace();
         let Some(first) = words.next() else { return };
@@ -46,7 +46,7 @@ impl Smaps {
         }
     }
 
-    /// All mappings that have something in memory, in the order of the file.
+    /// All mappings with resident pages, in the order of the file.
     pub fn into_mappings(mut self) -> Vec<Referenced> {
         self.close();
         self.found

@@ -1,29 +1,29 @@
-//! `/proc/PID/task/TID/sched`, as far as the kernel's NUMA balancer writes it (`proc_sched_show_task` in
-//! `kernel/sched/debug.c`; a kernel without `CONFIG_SCHED_DEBUG` has no such file).
+//! NUMA balancing fields of `/proc/PID/task/TID/sched` (`proc_sched_show_task` in `kernel/sched/debug.c`; a
+//! kernel without `CONFIG_SCHED_DEBUG` has no such file).
 //!
-//! The file is for people and has changed often: a line that is not known is passed over.
+//! The file is meant for people and has changed often, so unknown lines are skipped.
 
 use std::collections::BTreeMap;
 
 use super::{ParseError, scalar};
 use crate::{id::NodeId, set::NodeSet};
 
-/// Lines of nodes that are taken: no kernel has more nodes.
+/// Maximum number of node lines kept: no kernel has more nodes.
 const NODES: usize = 1_024;
 
-/// What the balancer knows of a thread; `None` on a kernel without NUMA balancing.
+/// NUMA balancing state of a thread; `None` on a kernel without NUMA balancing.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct TaskSched {
-    /// `numa_preferred_nid`: node that it prefers; -1 is `Some(None)`.
+    /// `numa_preferred_nid`: the preferred node; -1 is `Some(None)`.
     pub preferred_node: Option<Option<NodeId>>,
     /// `total_numa_faults`.
     pub faults: Option<u64>,
-    /// `numa_faults node=N task_private=A task_shared=B`: the sum of both. Nodes without any are left out.
+    /// `numa_faults node=N task_private=A task_shared=B`: the sum of both. Nodes without faults are left out.
     pub faults_by_node: Option<BTreeMap<NodeId, u64>>,
 }
 
 impl TaskSched {
-    /// Takes a line that says something of use, and leaves the others.
+    /// Parses a known line and skips others.
     pub fn add_line(&mut self, line: &str) -> Result<(), ParseError> {
         if let Some(faults) = line.strip_prefix("numa_faults node=") {
             return self.add_node(faults);

@@ -1,7 +1,7 @@
 //! `/proc/PID/stat` and `/proc/PID/task/TID/stat` (Documentation/filesystems/proc.rst, table 1-4).
 //!
-//! The second field is the task's own choice: it may hold spaces, parentheses and newlines, so the
-//! fields behind it are counted from the last `)`.
+//! The task chooses the second field: it may contain spaces, parentheses and newlines, so the fields after it
+//! are counted from the last `)`.
 
 use super::ParseError;
 
@@ -17,11 +17,11 @@ pub struct TaskStat {
     pub command: String,
     /// Is it a kernel thread?
     pub kernel_thread: bool,
-    /// User time in clock ticks (`USER_HZ`, 100 per second on every architecture that matters).
+    /// User time in clock ticks (`USER_HZ`, 100 per second on every supported architecture).
     pub user_ticks: u64,
     /// System time in clock ticks.
     pub system_ticks: u64,
-    /// CPU it last ran on; kernels before 2.2.8 do not say.
+    /// CPU it last ran on; kernels before 2.2.8 do not report it.
     pub cpu: Option<u32>,
 }
 

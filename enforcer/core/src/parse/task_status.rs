@@ -1,9 +1,9 @@
-//! `/proc/PID/status`, as far as placement is concerned (Documentation/filesystems/proc.rst).
+//! Placement fields of `/proc/PID/status` (Documentation/filesystems/proc.rst).
 
 use super::{ParseError, scalar};
 use crate::set::{CpuSet, NodeSet};
 
-/// The lines that are used; a kernel without cpusets or NUMA leaves some out.
+/// The lines in use; a kernel without cpusets or NUMA leaves some out.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct TaskStatus {
     /// `Tgid`: process id.
@@ -15,7 +15,7 @@ pub struct TaskStatus {
 }
 
 impl TaskStatus {
-    /// Takes a line that says something of use, and leaves the others.
+    /// Parses a known line and skips others.
     pub fn add_line(&mut self, line: &str) -> Result<(), ParseError> {
         match line.split_once(':') {
             Some(("Tgid", id)) => {

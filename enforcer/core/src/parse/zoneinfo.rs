@@ -6,19 +6,19 @@ use std::collections::BTreeMap;
 use super::{ParseError, scalar::unsigned};
 use crate::id::NodeId;
 
-/// Most zones that are looked at; a node has five at most.
+/// Maximum number of zones read; a node has five at most.
 const MOST_ZONES: usize = 8 * 1024;
 
-/// What changes with a setting, or when memory comes or goes.
+/// Pages that change only with a setting, or when memory is added or removed.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ZonePages {
     /// Low watermarks of all zones of the node.
     pub low: u64,
-    /// Pages that the kernel manages in them.
+    /// Pages that the kernel manages in all zones of the node.
     pub managed: u64,
 }
 
-/// Reads the watermarks of all nodes.
+/// Parses the watermarks of all nodes.
 pub fn zone_pages(text: &str) -> Result<BTreeMap<NodeId, ZonePages>, ParseError> {
     let mut nodes: BTreeMap<NodeId, ZonePages> = BTreeMap::new();
     let (mut node, mut zones) = (None, 0);
@@ -35,7 +35,7 @@ pub fn zone_pages(text: &str) -> Result<BTreeMap<NodeId, ZonePages>, ParseError>
                 node = Some(NodeId(id));
             }
             (Some(name @ ("low" | "managed")), Some(value)) => {
-                // Counters of its own are below it, and `low` is nowhere else.
+                // Per-CPU counters follow; none of them is named `low`.
                 let Some(node) = node else { continue };
                 let value = unsigned(value).map_err(|_error| ParseError::new("a number of pages", line))?;
                 let pages = nodes.entry(node).or_default();

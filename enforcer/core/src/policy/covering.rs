@@ -1,23 +1,23 @@
-//! Whether one glob matches everything that another one matches.
+//! Decides whether one glob matches everything that another one matches.
 //!
-//! Problem: of several entries the first counts, so an entry behind a wider one never does, and its author
-//! believes that it does. Idea: both globs are read as automata, and every way through the narrower one is
-//! followed in the wider one at the same time. Characters that neither glob names are all alike, so that one
-//! stands for all of them.
+//! Problem: the first matching entry counts, so an entry after a wider one never does, and its author
+//! believes that it does. Idea: both globs are automata, and every path through the narrower one is followed
+//! in the wider one at the same time. All characters that neither glob names are equivalent, so one symbol
+//! stands for them.
 //!
-//! Invariant: a glob is never said to cover what it does not match; of globs with classes or alternatives
-//! beside wildcards, and where the search is too long, nothing is said.
+//! Invariant: a positive answer is always right. For globs with classes or alternatives beside wildcards, and
+//! if the search is too long, the answer is negative.
 //! Cost: bounded by an [`Effort`], which all comparisons of one configuration share.
 
 use std::collections::BTreeSet;
 
-/// Steps that are left for comparisons.
+/// Remaining steps for comparisons.
 #[derive(Debug, Clone)]
 pub(super) struct Effort(u64);
 
-/// Steps of a configuration as a whole: a fraction of a second.
+/// Steps for a whole configuration: a fraction of a second.
 const STEPS: u64 = 4_000_000;
-/// What the first look at two entries costs.
+/// Steps for the first check of two entries.
 const PAIR: u64 = 20;
 
 impl Default for Effort {
@@ -27,14 +27,14 @@ impl Default for Effort {
 }
 
 impl Effort {
-    /// Is there enough for so many steps? They are used up then.
+    /// Uses up `steps`; false if fewer are left.
     fn take(&mut self, steps: usize) -> bool {
         let left = self.0.checked_sub(u64::try_from(steps).unwrap_or(u64::MAX));
         self.0 = left.unwrap_or(0);
         left.is_some()
     }
 
-    /// The same for the first look at two entries.
+    /// Uses up the steps for the first check of two entries.
     pub(super) fn take_pair(&mut self) -> bool {
         let left = self.0.checked_sub(PAIR);
         self.0 = left.unwrap_or(0);
@@ -42,17 +42,17 @@ impl Effort {
     }
 }
 
-/// What a character of a text is compared with.
+/// Part of a glob that a character is compared with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Step {
     Char(char),
-    /// Any character, `/` only where names are not apart.
+    /// Any character; `/` only if `apart` is false.
     One,
-    /// So many of them as there are.
+    /// Any number of such characters.
     Many,
     /// Any text.
     All,
-    /// What comes next may be left out, up to so many steps behind.
+    /// The next part is optional, up to this many steps ahead.
     Skip(usize),
 }
 
@@ -76,7 +76,7 @@ pub(super) fn covers(
     includes(&outer, &inner, apart, effort)
 }
 
-/// The glob as steps; none of one with classes, alternatives or escapes.
+/// Steps of a glob; none for a glob with classes, alternatives or escapes.
 fn steps(glob: &str, apart: bool) -> Option<Vec<Step>> {
     if glob.contains(['[', ']', '{', '}', '\\']) || !apart && glob.contains('/') {
         return None;
@@ -85,7 +85,7 @@ fn steps(glob: &str, apart: bool) -> Option<Vec<Step>> {
     let names: Vec<&str> = if apart { glob.split('/').collect() } else { vec![glob] };
     let mut is_open = false;
     for (index, name) in names.iter().enumerate() {
-        // The slash behind `/**/` is one of its own steps.
+        // The slash after `/**/` is its own step.
         if index > 0 && !is_open {
             found.push(Step::Char('/'));
         }
@@ -146,7 +146,7 @@ fn includes(outer: &[Step], inner: &[Step], apart: bool, effort: &mut Effort) ->
     true
 }
 
-/// Positions behind a symbol.
+/// Positions after a symbol.
 fn after(steps: &[Step], at: usize, symbol: Symbol, apart: bool) -> BTreeSet<usize> {
     let is_any = !apart || symbol != Some('/');
     match steps.get(at) {
@@ -158,7 +158,7 @@ fn after(steps: &[Step], at: usize, symbol: Symbol, apart: bool) -> BTreeSet<usi
     }
 }
 
-/// These positions, and those that are reached from them by no symbol.
+/// These positions, and those reachable from them without a symbol.
 fn closure(steps: &[Step], mut positions: BTreeSet<usize>) -> BTreeSet<usize> {
     let mut waiting: Vec<usize> = positions.iter().copied().collect();
     while let Some(at) = waiting.pop() {

@@ -1,6 +1,6 @@
-//! Lengths of time as people write them: `500ms`, `10s`, `5m`, `1h`.
+//! Durations as people write them: `500ms`, `10s`, `5m`, `1h`.
 //!
-//! One whole number and one unit. A number without a unit is refused: nobody should have to guess
+//! One whole number and one unit. A number without a unit is refused: readers should not have to guess
 //! whether `interval = 10` means seconds.
 
 use std::{borrow::Cow, fmt, str::FromStr, time::Duration};
@@ -14,17 +14,17 @@ use crate::quoted;
 /// Units, longest first, in milliseconds.
 const UNITS: [(&str, u64); 4] = [("h", 3_600_000), ("m", 60_000), ("s", 1_000), ("ms", 1)];
 
-/// A length of time of the configuration file, in whole milliseconds.
+/// A duration of the configuration file, in whole milliseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct HumanDuration(u64);
 
-/// A text that is not a length of time.
+/// A text that is not a duration.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error("`{0}` is not a length of time: a whole number and one of ms, s, m, h expected, as in 10s")]
 pub struct DurationError(String);
 
 impl HumanDuration {
-    /// So many seconds; saturates.
+    /// A duration in seconds; saturates.
     pub const fn from_secs(seconds: u64) -> Self {
         Self(seconds.saturating_mul(1_000))
     }
@@ -39,14 +39,14 @@ impl HumanDuration {
         self.0.saturating_mul(1_000_000)
     }
 
-    /// Is it no time at all?
+    /// Is it zero?
     pub const fn is_zero(self) -> bool {
         self.0 == 0
     }
 }
 
 impl From<Duration> for HumanDuration {
-    /// Rounds up to whole milliseconds, so that what is not zero stays so; saturates.
+    /// Rounds up to whole milliseconds, so that a nonzero duration stays nonzero; saturates.
     fn from(duration: Duration) -> Self {
         Self(u64::try_from(duration.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX))
     }

@@ -1,8 +1,8 @@
 //! Globs over cgroup paths.
 //!
-//! `*` and `?` stay within one path element, `**` crosses elements: `/kubepods.slice/**` is
-//! everything below that slice. A glob is compiled when the configuration is read, so a bad one is
-//! refused there and matching cannot fail later. Matching takes time linear in the path.
+//! `*` and `?` stay within one path element, `**` crosses elements: `/kubepods.slice/**` is everything below
+//! that slice. A glob is compiled when the configuration is read, so an invalid one is refused there and
+//! matching cannot fail later. Matching takes time linear in the path.
 
 use std::{borrow::Cow, fmt, str::FromStr};
 
@@ -14,12 +14,12 @@ use thiserror::Error;
 use super::covering::{self, Effort};
 use crate::{quoted, workload::CgroupPath};
 
-/// Longest glob in bytes.
+/// Maximum length of a glob in bytes.
 const LONGEST: usize = 1024;
 
-/// Compiles a glob, which may come from anybody. What is longer than others, or cannot be compiled, is an
-/// error with the reason: [`globset::Glob::compile_matcher`] panics where the regular expression behind a
-/// glob is none, as with alternatives in alternatives hundreds deep.
+/// Compiles an untrusted glob. A glob that is too long or does not compile is an error with the cause:
+/// [`globset::Glob::compile_matcher`] panics if the regular expression behind a glob does not compile, as
+/// with alternatives nested hundreds deep.
 pub(crate) fn compile(text: &str, settings: impl Fn(&mut GlobBuilder<'_>)) -> Result<GlobMatcher, String> {
     if text.len() > LONGEST {
         return Err(format!("it must not be longer than {LONGEST} bytes"));
@@ -27,21 +27,21 @@ pub(crate) fn compile(text: &str, settings: impl Fn(&mut GlobBuilder<'_>)) -> Re
     let mut builder = GlobBuilder::new(text);
     settings(&mut builder);
     let glob = builder.build().map_err(|error| error.kind().to_string())?;
-    // Compiles the same expression, and says so when that fails.
+    // Compiles the same expression and reports a failure.
     let mut trial = GlobSetBuilder::new();
     trial.add(glob.clone());
     trial.build().map_err(|_unreadable| "it is too complicated".to_owned())?;
     Ok(glob.compile_matcher())
 }
 
-/// Where people see the tree.
+/// Usual mount point of the tree.
 const MOUNTED: &str = "/sys/fs/cgroup";
 
 /// A compiled glob; two are equal when their texts are.
 #[derive(Clone)]
 pub struct CgroupGlob {
     matcher: GlobMatcher,
-    /// For each depth from 1 on, what matches the cgroups there that may have matching ones below.
+    /// For each depth from 1 on, matches cgroups at that depth that may have matching descendants.
     above: Vec<GlobMatcher>,
     /// May a match be at any depth below the last of these?
     open: bool,
@@ -74,13 +74,13 @@ impl CgroupGlob {
         at.is_some_and(|path| last.is_match(path.as_str()))
     }
 
-    /// Does it match every path that the other one matches? False where that is not known.
+    /// Does it match every path that the other one matches? False if unknown.
     pub(super) fn covers(&self, other: &Self, effort: &mut Effort) -> bool {
         let (own, others) = (self.as_str(), other.as_str());
         covering::covers(own, others, true, |path| self.matches(&CgroupPath::new(path)), effort)
     }
 
-    /// Does it match its own text alone?
+    /// Does it match only its own text?
     pub(super) fn is_literal(&self) -> bool {
         !self.as_str().contains(['*', '?', '[', ']', '{', '}', '\\'])
     }
@@ -99,7 +99,7 @@ impl FromStr for CgroupGlob {
         if !text.starts_with('/') {
             return Err(refused("it must start with `/`, the root of the cgroup tree".into()));
         }
-        // systemd and the kernel keep no cgroup of that name there.
+        // No cgroup of systemd or the kernel has that path.
         if text.strip_prefix(MOUNTED).is_some_and(|rest| rest.is_empty() || rest.starts_with('/')) {
             return Err(refused(format!("`/` is the root of the cgroup tree, so leave `{MOUNTED}` out")));
         }
@@ -128,7 +128,7 @@ impl FromStr for CgroupGlob {
     }
 }
 
-/// What is between the slashes, behind the first one; alternatives (`{a/b,c}`) are part of one name.
+/// Names between the slashes, after the first one; alternatives (`{a/b,c}`) are part of one name.
 fn names(glob: &str) -> impl Iterator<Item = &str> {
     let mut depth = 0_usize;
     let apart = move |c| {

@@ -1,11 +1,11 @@
-//! Settings that are valid and change nothing, as the rest of the configuration is set.
+//! Valid settings that have no effect because of other settings.
 //!
-//! Problem: a setting that is accepted and changes nothing is one that its author believes to work. Idea: one
-//! list of such settings, each with the condition under which it has no effect. Which keys the file has is
-//! not known here: its reader looks the listed keys up there and names those that it finds.
+//! Problem: the author of an accepted setting without effect believes that it works. Idea: one list of such
+//! settings, each with the condition under which it has no effect. The core does not know which keys the file
+//! has: the reader of the file looks up the listed keys and reports those that it finds.
 //!
-//! Invariants: every listed key is one of the configuration's; a setting that agrees with what happens anyway
-//! is not listed; nothing is refused here.
+//! Invariants: every listed key is a key of the configuration; a setting that equals the actual behaviour is
+//! not listed; nothing is refused here.
 
 use std::fmt;
 
@@ -15,19 +15,19 @@ use super::{
 };
 use crate::policy::placement::{Engine, NumaAllocationStrategy, TopologyPolicy};
 
-/// A setting that changes nothing, where the configuration has its key.
+/// A setting that has no effect if the configuration has its key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Ineffective {
-    /// Key, as in the file; `[N]` behind the name of a list is its N-th entry, from 0.
+    /// Key, as in the file; `[N]` after the name of a list is its N-th entry, from 0.
     pub key: String,
-    /// Why it changes nothing, or what it changes instead.
+    /// Why it has no effect, or what it does instead.
     pub reason: String,
-    /// Key of the setting that makes it so, where a flag may have set that one.
+    /// Key of the setting that causes this, if a flag may have set that one.
     pub decided_by: Option<String>,
 }
 
 impl Ineffective {
-    /// Why it changes nothing, by the flag that makes it so where there is one; `flag` names it by its key.
+    /// Why it has no effect, by the flag that causes it if there is one; `flag` returns the flag of a key.
     pub fn reason_with(&self, flag: impl Fn(&str) -> Option<String>) -> String {
         let flag = self.decided_by.as_deref().and_then(flag);
         flag.map_or_else(|| self.reason.clone(), |flag| format!("no effect: {flag}"))
@@ -53,7 +53,7 @@ const POOLS: [&str; 9] = [
     "default_cpu_priority",
 ];
 
-/// Keys of `placement.hints` that a rule may have, too.
+/// Keys of `placement.hints` that a rule may also have.
 const HINTS: [&str; 13] = [
     "policy",
     "scope",
@@ -70,8 +70,8 @@ const HINTS: [&str; 13] = [
     "align_all_qos",
 ];
 
-/// Sections that `enabled = false` switches off as a whole, and their keys that count for nothing then;
-/// `memory.demotion` aside, which entries may switch on.
+/// Sections that `enabled = false` turns off as a whole, and their keys without effect then.
+/// `memory.demotion` is not among them: entries may turn it on.
 const SWITCHED: [(&str, &[&str]); 5] = [
     ("metrics", &["listen", "token_file", "workload_counters"]),
     ("nri", &["place", "expose", "honour_marks", "socket", "index"]),
@@ -94,7 +94,7 @@ const SWITCHED: [(&str, &[&str]); 5] = [
 /// Keys of `memory.demotion` beside `enabled`.
 const DEMOTION: [&str; 3] = ["idle", "bytes_per_second", "backend"];
 
-/// Keys of an entry that count for nothing in one with `enforce = false`.
+/// Keys without effect in an entry with `enforce = false`.
 const ENFORCED: [&str; 11] = [
     "cpus",
     "memory",
@@ -109,7 +109,7 @@ const ENFORCED: [&str; 11] = [
     "lower_tiers",
 ];
 
-/// Why something that writes does nothing.
+/// Why a setting about writes has no effect.
 const OBSERVES: &str = "no effect: mode is observe, which never writes";
 
 /// Why an entry that names pods matches none.
@@ -117,7 +117,7 @@ const NO_NAMES: &str = "it matches nothing: nri.enabled is false, and the contai
                         namespaces, names and labels of pods";
 
 impl Policy {
-    /// Settings that change nothing as the others are, whether the file has them or not.
+    /// Settings without effect, whether the file has them or not.
     pub fn ineffective(&self) -> Vec<Ineffective> {
         let mut list = List::default();
         self.check_switched(&mut list);
@@ -148,7 +148,7 @@ impl Policy {
         list.0
     }
 
-    /// Sections that are switched off.
+    /// Sections that are turned off.
     fn check_switched(&self, list: &mut List) {
         for (section, keys) in SWITCHED {
             let is_on = match section {
@@ -167,7 +167,7 @@ impl Policy {
         }
     }
 
-    /// What a daemon that only observes does not do.
+    /// Settings without effect in observe mode.
     fn check_observing(&self, list: &mut List) {
         if self.mode != Mode::Observe {
             return;
@@ -184,7 +184,7 @@ impl Policy {
         }
     }
 
-    /// What a daemon that may write has nothing to write for.
+    /// Enforce mode without anything to enforce.
     fn check_enforcing(&self, list: &mut List) {
         let Self { mode, nri, workloads, .. } = self;
         let is_declared = workloads.iter().any(|rule| rule.enforce || rule.demotion == Some(true));
@@ -271,7 +271,7 @@ impl Policy {
         }
     }
 
-    /// Settings of an engine that the file lets place nothing.
+    /// Settings of an engine that places no pod.
     fn check_engines(&self, list: &mut List) {
         let placement = &self.placement;
         let wanted = |engine: Engine| {
@@ -363,7 +363,7 @@ impl Policy {
 }
 
 impl Policy {
-    /// An entry for what is never placed or corrected.
+    /// An entry that leaves its workloads alone.
     fn check_left_alone(&self, section: &str, rule: &WorkloadRule, list: &mut List) {
         if rule.names_pods() && !self.nri.enabled {
             list.add(section, NO_NAMES);
@@ -374,14 +374,14 @@ impl Policy {
             let agrees = key == "strict_memory" && !rule.strict_memory;
             list.add_if(!agrees, format!("{section}.{key}"), off);
         }
-        // Processes below it may be those of another entry, which takes it from here.
+        // Another entry may select processes below it.
         let is_heard = self.workloads.iter().any(|other| other.enforce && other.self_placement.is_none());
         list.add_if(!is_heard, format!("{section}.self_placement"), off);
     }
 }
 
 impl PlacementRule {
-    /// Is it about every pod that the other one is about?
+    /// Does it match every pod that the other one matches?
     fn is_about_all_of(&self, other: &Self, effort: &mut Effort) -> bool {
         effort.take_pair()
             && covers_optional(self.namespace.as_ref(), other.namespace.as_ref(), effort)
@@ -389,7 +389,7 @@ impl PlacementRule {
             && self.labels.iter().all(|(key, value)| other.labels.get(key) == Some(value))
     }
 
-    /// Its keys that the engine `hints` reads, of those that it has.
+    /// The keys of this rule that the engine `hints` reads.
     pub(super) fn keys_of_hints(&self) -> impl Iterator<Item = &'static str> {
         let written = [
             self.policy.is_some(),
@@ -418,7 +418,7 @@ impl List {
         self.0.push(Ineffective { key: key.into(), reason: reason.into(), decided_by: None });
     }
 
-    /// The same, because of another setting that flags have, too.
+    /// The same, because of another setting that flags can also set.
     fn add_because(
         &mut self,
         decided_by: impl Into<String>,

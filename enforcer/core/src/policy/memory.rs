@@ -1,4 +1,5 @@
-//! `[memory]`: how pages are moved, what goes to slower memory, and more nodes for whoever runs short.
+//! `[memory]`: page migration, demotion to slower memory, and more nodes for workloads that run out of
+//! memory.
 
 mod widening;
 
@@ -9,67 +10,66 @@ pub use self::widening::{Brake, WideningSettings};
 use super::{ByteSize, HumanDuration, PolicyError, Relation, WorkloadRule, at_odds, quoted, refused};
 use crate::pacing::PaceLimits;
 
-/// Shortest time after which a page may be taken for cold.
+/// Minimum idle time of a cold page.
 const SHORTEST_IDLE: HumanDuration = HumanDuration::from_secs(1);
-/// Longest one.
+/// Maximum idle time of a cold page.
 const LONGEST_IDLE: HumanDuration = HumanDuration::from_secs(24 * 3600);
-/// Longest call that moves pages.
+/// Maximum time of a call that moves pages.
 const LONGEST_CALL: HumanDuration = HumanDuration::from_secs(1);
 
-/// Everything about where pages are.
+/// Settings of page placement.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct MemorySettings {
-    /// How pages follow their workload.
+    /// Moving pages to a workload's nodes.
     pub moves: MoveSettings,
-    /// Cold pages to slower memory.
+    /// Moving cold pages to slower memory.
     pub demotion: DemotionSettings,
-    /// More memory nodes for a workload whose own ones are nearly full.
+    /// More memory nodes for a workload with nearly full nodes.
     pub widening: WideningSettings,
 }
 
-/// How pages are moved after a workload was placed anew.
+/// How pages are moved after a workload got a new place.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct MoveSettings {
-    /// Most bytes in a second; no bound when absent.
+    /// Maximum bytes per second; no bound when absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub bytes_per_second: Option<ByteSize>,
-    /// How long one call to the kernel should take; its size follows what calls really take.
+    /// Target time of one call to the kernel; its size is adjusted to the measured time.
     pub call_time: HumanDuration,
 }
 
-/// Pages that nobody touches go to slower memory, and those that are touched there come back.
+/// Pages without accesses go to slower memory and come back when accessed there.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct DemotionSettings {
-    /// For every declared workload that does not say otherwise and is not left alone.
+    /// Default for all declared workloads with `enforce = true`; an entry can override it.
     pub enabled: bool,
-    /// Pages that nobody touched for so long are cold.
+    /// Pages without an access for this long are cold.
     pub idle: HumanDuration,
-    /// Most bytes in a second, of all workloads together.
+    /// Maximum bytes per second, of all workloads together.
     pub bytes_per_second: ByteSize,
-    /// By whom they go down; where that one is not safe, by `move-pages`.
+    /// Mechanism that moves cold pages; `move-pages` if this one is not safe.
     pub backend: DemotionBackend,
 }
 
-/// Who carries out that pages go to slower memory.
+/// Mechanism that moves pages to slower memory.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum DemotionBackend {
-    /// This daemon, page by page with `move_pages(2)`: the kernel refuses nodes that the cpuset does not
-    /// allow.
+    /// This daemon, page by page with `move_pages(2)`: the kernel refuses nodes outside the cpuset.
     #[default]
     MovePages,
-    /// A thread of DAMON's (`migrate_cold`), which looks once more whether they are cold.
+    /// A DAMON thread (`migrate_cold`), which checks again whether they are cold.
     Damos,
-    /// The kernel's reclaim (`memory.reclaim`), which picks them by its own lists. Only where somebody has
-    /// switched its demotion on.
+    /// The kernel's reclaim (`memory.reclaim`), which selects pages by its own lists. Only where an
+    /// administrator has turned the kernel's demotion on.
     Reclaim,
 }
 
 impl DemotionBackend {
-    /// As in the configuration.
+    /// Name in the configuration.
     pub const fn name(self) -> &'static str {
         match self {
             Self::MovePages => "move-pages",
@@ -112,7 +112,7 @@ impl MemorySettings {
 }
 
 impl MoveSettings {
-    /// As the bounds of a pace.
+    /// Settings as limits of a pace.
     pub fn pace(&self) -> PaceLimits {
         let bytes_per_second = self.bytes_per_second.map(|size| size.0);
         PaceLimits { bytes_per_second, call: self.call_time.get(), ..PaceLimits::default() }
@@ -120,7 +120,7 @@ impl MoveSettings {
 }
 
 impl DemotionSettings {
-    /// Is it for the workloads of this entry?
+    /// Does it apply to the workloads of this entry?
     pub fn is_for(&self, rule: &WorkloadRule) -> bool {
         rule.demotion.unwrap_or(self.enabled && rule.enforce)
     }
@@ -207,7 +207,7 @@ mod tests {
             ("enabled = true", "", true),
             ("enabled = true", "demotion = false", false),
             ("enabled = true", "enforce = false", false),
-            // Where its pages are is another thing than where it is placed.
+            // The place of its pages does not depend on where it is placed.
             ("enabled = true", "enforce = false\ndemotion = true", true),
         ] {
             let text = format!(

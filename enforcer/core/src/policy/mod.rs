@@ -1,8 +1,8 @@
-//! What people asked for: the daemon's settings and the workloads they declare.
+//! The configuration: settings of the daemon and declared workloads.
 //!
-//! This is the schema of the configuration file; unknown keys are refused. Values that can be
-//! checked one by one are types that cannot hold a bad value; [`Policy::validate`] checks what only
-//! shows in the whole. Reading the file is the daemon's business.
+//! This is the schema of the configuration file; unknown keys are refused. Values that can be checked one by
+//! one have types that cannot hold an invalid value; [`Policy::validate`] checks relations between values.
+//! The daemon reads the file.
 
 mod covering;
 mod duration;
@@ -45,46 +45,45 @@ use crate::{
     workload::{CgroupPath, Origin, identify},
 };
 
-/// Longest time between two samples.
+/// Maximum time between two samples.
 const LONGEST_INTERVAL: Duration = Duration::from_hours(24);
 
 /// The configuration file.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Policy {
-    /// `observe` never writes.
+    /// Whether the daemon may write: `observe` never writes.
     pub mode: Mode,
     /// Time between two samples.
     pub interval: HumanDuration,
-    /// Longest time between two samples while next to nothing runs on the host; `interval` where that is
-    /// longer.
+    /// Maximum time between two samples while the host is nearly idle; `interval` if that is longer.
     pub idle_interval: HumanDuration,
-    /// Time for which a workload is not brought to the same place again after it was corrected.
+    /// Time after a correction for which a workload is not moved to the same place again.
     pub cool_down: HumanDuration,
-    /// What is done about processes that have set memory policies or CPU affinities themselves, which a write
-    /// of their cpuset would change.
+    /// Treatment of processes that have set memory policies or CPU affinities themselves, which a write to
+    /// their cpuset would change.
     pub self_placement: SelfPlacement,
-    /// Where the journal is kept.
+    /// Directory of the journal.
     pub state_dir: PathBuf,
-    /// What is sampled.
+    /// Sources of samples.
     pub sample: SampleSettings,
     /// The metrics endpoint.
     pub metrics: MetricsSettings,
-    /// The link to the container runtime.
+    /// Connection to the container runtime.
     pub nri: NriSettings,
-    /// What the kubelet tells of what it gave away.
+    /// Reading the kubelet's assignments.
     pub kubelet: KubeletSettings,
-    /// The socket over which the daemon is asked and told.
+    /// Control socket of the daemon.
     pub control: ControlSettings,
-    /// When a figure becomes a finding.
+    /// Values from which a measurement is a finding.
     pub thresholds: Thresholds,
-    /// How pods are placed.
+    /// Placement of pods.
     pub placement: placement::PlacementSettings,
-    /// Where pages are, and what is done about memory that runs out.
+    /// Page placement, and actions when memory runs out.
     pub memory: MemorySettings,
-    /// When a workload that runs is given a better place.
+    /// Moving running workloads to a better place.
     pub rebalance: RebalanceSettings,
-    /// Declared workloads; the first that matches counts.
+    /// Declared workloads; the first matching entry applies.
     #[serde(rename = "workload", skip_serializing_if = "Vec::is_empty")]
     pub workloads: Vec<WorkloadRule>,
 }
@@ -93,10 +92,10 @@ pub struct Policy {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Mode {
-    /// Never writes.
+    /// The daemon never writes.
     #[default]
     Observe,
-    /// Corrects declared workloads.
+    /// The daemon corrects declared workloads.
     Enforce,
 }
 
@@ -109,28 +108,28 @@ impl fmt::Display for Mode {
     }
 }
 
-/// Which sources a sample may use.
+/// Sources that a sample may use.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct SampleSettings {
     /// Load the eBPF programs.
     pub bpf: bool,
-    /// Have the eBPF programs log what they do.
+    /// Let the eBPF programs log their actions.
     pub bpf_log: bool,
-    /// Who measures run time per node.
+    /// Source of run time per node.
     pub run_time: RunTimeSource,
     /// Read `/proc/PID/numa_maps`, which takes locks of the process.
     pub numa_maps: bool,
 }
 
-/// Who measures run time per node.
+/// Source of run time per node.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum RunTimeSource {
-    /// A clock on each CPU, 99 times a second: costs next to nothing.
+    /// A clock on each CPU, 99 times a second: negligible cost.
     #[default]
     Clock,
-    /// Every context switch: exact, and paid for at each of them.
+    /// Every context switch: exact, with a cost at each switch.
     Switches,
 }
 
@@ -138,20 +137,20 @@ pub enum RunTimeSource {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct MetricsSettings {
-    /// Serve metrics at all.
+    /// Serve metrics.
     pub enabled: bool,
-    /// Address and port. Beyond loopback, without `token_file`, `/report.json` and `/report.html` are
-    /// refused.
+    /// Address and port. On addresses other than loopback, `/report.json` and `/report.html` are refused
+    /// without `token_file`.
     #[serde(deserialize_with = "address_and_port")]
     pub listen: SocketAddr,
-    /// Address and port on which `/live` and `/ready` are served besides, whatever happens to `listen`.
+    /// Address and port on which `/live` and `/ready` are also served, independent of `listen`.
     #[serde(deserialize_with = "optional_address_and_port", skip_serializing_if = "Option::is_none")]
     pub probes: Option<SocketAddr>,
-    /// File with the token that a request must carry (`Authorization: Bearer TOKEN`), but for `/live` and
+    /// File with the token that requests must carry (`Authorization: Bearer TOKEN`), except for `/live` and
     /// `/ready`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub token_file: Option<PathBuf>,
-    /// Tell what the kernel side counted of each workload, and not only of all together.
+    /// Export the kernel-side counters of each workload, not only the totals.
     pub workload_counters: bool,
 }
 
@@ -171,56 +170,55 @@ fn optional_address_and_port<'de, D: Deserializer<'de>>(
     Ok(Option::<Address>::deserialize(deserializer)?.map(|Address(address)| address))
 }
 
-/// The link to the container runtime, over which containers are placed before they start.
+/// Connection to the container runtime, for placing containers before they start.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a key of its own")]
 pub struct NriSettings {
-    /// Connect to the runtime whenever it is there: containers get the names of their pods.
+    /// Connect to the runtime whenever it is available: containers get the names of their pods.
     pub enabled: bool,
-    /// Place containers when they are created, in enforce mode. What the kubelet's static managers gave
-    /// exclusive CPUs or memory nodes is left alone; other plugins that set cpusets must be off.
+    /// Place containers when they are created, in enforce mode. Exclusive CPUs and memory nodes from the
+    /// kubelet's static managers are never changed. Other plugins that set cpusets must be off.
     pub place: bool,
-    /// Containers that are placed when they are created can read what they were given, in a file below
-    /// `/.numa-enforcer`.
+    /// Let containers that are placed at creation read their placement in a file below `/.numa-enforcer`.
     pub expose: bool,
-    /// Leave alone what carries the mark of another controller (Koordinator, Katalyst, a DRA driver). Whoever
-    /// may make a pod can write such a mark: false where none of these runs.
+    /// Do not change pods with the mark of another controller (Koordinator, Katalyst, a DRA driver). Every
+    /// user that may create pods can write such a mark: set this to false if none of these controllers runs.
     pub honour_marks: bool,
-    /// Its socket for plugins.
+    /// Path of the runtime's plugin socket.
     pub socket: PathBuf,
-    /// Place among the plugins, 0 to 99: those with lower numbers are asked first.
+    /// Position among the plugins, 0 to 99: lower numbers are called first.
     #[serde(deserialize_with = "whole::within::<_, _, 0, 99>")]
     #[schemars(range(max = 99))]
     pub index: u8,
 }
 
-/// What the kubelet tells of what its static managers gave away.
+/// Reading the assignments of the kubelet's static managers.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct KubeletSettings {
-    /// Look at all. Without it nothing that a kubelet owns is known.
+    /// Read them. Without it, the daemon does not know what a kubelet owns.
     pub enabled: bool,
-    /// Its directory, with the state files of its CPU and memory managers.
+    /// The kubelet's directory, with the state files of its CPU and memory managers.
     pub root_dir: PathBuf,
-    /// Its podresources socket.
+    /// Path of its podresources socket.
     pub podresources: PathBuf,
 }
 
-/// The socket over which `status`, `explain`, `pause`, `resume` and `log-level` reach the daemon.
+/// The socket through which `status`, `explain`, `pause`, `resume` and `log-level` reach the daemon.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct ControlSettings {
-    /// Listen there.
+    /// Listen on the socket.
     pub enabled: bool,
-    /// Where; in a directory that nobody else may write.
+    /// Path of the socket, in a directory that only its owner may write.
     pub socket: PathBuf,
 }
 
-/// From which figure on something is a finding. Ratios are from 0 to 1.
+/// Values from which a measurement is a finding. Ratios are from 0 to 1.
 ///
-/// The ratios are those of the usual alert rules for cross-node memory access: watch from a fifth,
-/// act from a half.
+/// The ratios are those of the usual alert rules for cross-node memory access: warn from a fifth, act from a
+/// half.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Thresholds {
@@ -232,17 +230,17 @@ pub struct Thresholds {
     pub remote_traffic_warning: f64,
     /// Share of remote accesses that is critical.
     pub remote_traffic_critical: f64,
-    /// Workloads with less memory than this are not judged by where it is.
+    /// Workloads with less memory than this get no finding about its location.
     pub min_memory: ByteSize,
-    /// Observations below which a traffic figure is not judged.
+    /// Minimum number of observations for a finding about traffic.
     #[serde(deserialize_with = "whole::within::<_, _, 0, { whole::MOST }>")]
     pub min_samples: u64,
 }
 
 impl Policy {
-    /// Checks what the types cannot: that the interval is sensible, the state directory absolute, ratios are
-    /// ratios and in order, placement is consistent, and entries for workloads can be about something and can
-    /// be granted.
+    /// Checks relations that types cannot express: the interval is in range, the state directory is absolute,
+    /// ratios are in order, placement is consistent, and each workload entry can match something and can be
+    /// granted.
     pub fn validate(&self) -> Result<(), PolicyError> {
         if self.interval.is_zero() {
             return Err(refused("interval", self.interval, "it must be longer than zero"));
@@ -275,7 +273,7 @@ impl Policy {
         workload::validate(&self.workloads, &self.placement)
     }
 
-    /// May the daemon keep its journal there? The error says what is wrong with it.
+    /// Can the daemon keep its journal in `path`? The error is the reason why not.
     pub fn check_state_dir(path: &Path) -> Result<(), &'static str> {
         // A relative one would be another directory for a restore that is started elsewhere.
         can_be_opened(path)?;
@@ -286,26 +284,26 @@ impl Policy {
         Ok(())
     }
 
-    /// The entry of a workload and its position: the first in the file that is about it.
+    /// The entry of a workload and its position: the first matching one in the file.
     pub fn rule(&self, subject: &Subject<'_>) -> Option<(usize, &WorkloadRule)> {
         self.workloads.iter().enumerate().find(|(_, rule)| rule.is_about(subject))
     }
 }
 
 impl Policy {
-    /// Is anybody to be the root of a partition?
+    /// Does any entry declare a partition?
     pub fn wants_partitions(&self) -> bool {
         let mut rules = self.workloads.iter().filter(|rule| rule.enforce);
         rules.any(|rule| rule.partition.is_some_and(|kind| kind != Partition::Member))
     }
 
-    /// May a cgroup of which only the path is known yet be one that is to be placed by a turn? Containers
-    /// that are placed when they are created are not.
+    /// May a turn have to place this cgroup? Only its path is known yet. False for containers that are placed
+    /// at creation.
     pub fn may_place(&self, cgroup: &CgroupPath) -> bool {
         self.interest(cgroup).itself
     }
 
-    /// The same, and whether a cgroup below it may be one.
+    /// Whether a turn may have to place the cgroup, or a descendant of it.
     pub fn interest(&self, cgroup: &CgroupPath) -> Interest {
         let rules = || self.workloads.iter().filter(|rule| rule.enforce);
         let itself = rules().any(|rule| rule.may_be_about(cgroup));
@@ -317,18 +315,18 @@ impl Policy {
     }
 }
 
-/// Which cgroups may be placed by a turn.
+/// Which cgroups a turn may have to place.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Interest {
     /// The cgroup itself.
     pub itself: bool,
-    /// One below it.
+    /// A descendant.
     pub below: bool,
 }
 
 impl MetricsSettings {
-    /// Checks that the two addresses can be had at the same time, and that the token's file has a path that
-    /// can be opened. Flags may change the addresses after the file was read.
+    /// Checks that both addresses can be used at the same time, and that the path of the token file can be
+    /// opened. Flags may change the addresses after the file was read.
     pub fn validate(&self) -> Result<(), PolicyError> {
         if let Some(path) = &self.token_file {
             let path_of = || quoted(&path.to_string_lossy());
@@ -347,8 +345,8 @@ impl MetricsSettings {
     }
 }
 
-/// Does listening on one address keep another listener off the other? Port 0 is any free one. `::` is all
-/// addresses of IPv4 too (`IPV6_V6ONLY` of ipv6(7) is off unless asked for).
+/// Does listening on one address prevent listening on the other? Port 0 is any free port. `::` includes all
+/// IPv4 addresses (`IPV6_V6ONLY` of ipv6(7) is off by default).
 fn exclude_each_other(one: SocketAddr, other: SocketAddr) -> bool {
     let [one_ip, other_ip] = [one, other].map(|address| address.ip().to_canonical());
     let covers = |all: IpAddr, ip: IpAddr| all.is_unspecified() && (all.is_ipv6() || ip.is_ipv4());
@@ -358,7 +356,8 @@ fn exclude_each_other(one: SocketAddr, other: SocketAddr) -> bool {
 }
 
 impl ControlSettings {
-    /// Longest path of a socket in bytes: `sun_path` of unix(7) holds 108, the terminating 0 among them.
+    /// Maximum length of a socket path in bytes: `sun_path` of unix(7) holds 108, including the terminating
+    /// 0.
     pub const LONGEST: usize = 107;
 
     fn validate(&self) -> Result<(), PolicyError> {

@@ -1,8 +1,8 @@
 //! Globs over names: of namespaces, pods, containers, units, commands.
 //!
-//! Compiled when the configuration is read, so a bad one is refused there with its text. Names have no
-//! separators: `*` is any number of characters, `{a,b}` either. Names come from outside: those that are
-//! longer than any that is given to something match nothing.
+//! A glob is compiled when the configuration is read, so an invalid one is refused there with its text. Names
+//! have no separators: `*` is any number of characters, `{a,b}` is either. Names are untrusted: a name longer
+//! than any real one matches nothing.
 
 use std::{borrow::Cow, fmt, str::FromStr};
 
@@ -16,7 +16,7 @@ use super::{
     glob::compile,
 };
 
-/// Longest name in bytes that is looked at: the kernel, systemd and Kubernetes all have shorter ones.
+/// Maximum length of a matched name in bytes: the kernel, systemd and Kubernetes all have shorter limits.
 const LONGEST_NAME: usize = 1024;
 
 /// A compiled glob; two are equal when their texts are.
@@ -38,7 +38,7 @@ impl NameGlob {
         name.len() <= LONGEST_NAME && self.0.is_match(name)
     }
 
-    /// Does it match every name that the other one matches? False where that is not known.
+    /// Does it match every name that the other one matches? False if unknown.
     pub(super) fn covers(&self, other: &Self, effort: &mut Effort) -> bool {
         covering::covers(self.as_str(), other.as_str(), false, |name| self.matches(name), effort)
     }
@@ -49,7 +49,7 @@ impl NameGlob {
     }
 }
 
-/// The same of matchers, of which one that is not there matches everything.
+/// [`NameGlob::covers`] for optional globs: an absent one matches everything.
 pub(super) fn covers_optional(
     wide: Option<&NameGlob>,
     narrow: Option<&NameGlob>,

@@ -1,51 +1,52 @@
-//! `[rebalance]`: when a workload that runs is given a better place.
+//! `[rebalance]`: moving running workloads to a better place.
 //!
-//! Ratios come in pairs: one from which something is done, and one at which it is done with. Between the two
-//! nothing begins and nothing is given up, so that a figure that wavers moves nobody to and fro.
+//! Ratios come in pairs: one starts an action, the other ends it. Between the two nothing starts or ends, so
+//! that a fluctuating figure does not move a workload back and forth.
 //!
-//! What is not here is not a matter of taste: what an access to a far node costs and what a moved byte costs
-//! are constants of `rebalance::worth`, where they are explained.
+//! The cost of a remote access and the cost of a moved byte are not settings: they are constants of
+//! `rebalance::worth`, which explains them.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{ByteSize, HumanDuration, PolicyError, Relation, at_odds, refused, whole};
 
-/// When a workload that runs is given a better place.
+/// Moving running workloads to a better place.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct RebalanceSettings {
-    /// Move them, in enforce mode; in observe mode only show who would be. `plan --rebalance` shows it in any
-    /// case.
+    /// Move them, in enforce mode; in observe mode only report them. `plan --rebalance` reports them in
+    /// either mode.
     pub enabled: bool,
-    /// Share of remote accesses from which a workload is to be moved.
+    /// Share of remote accesses above which a workload should move.
     pub start_above: f64,
-    /// Share of remote accesses at which it is where it should be.
+    /// Share of remote accesses below which its place is good.
     pub stop_below: f64,
-    /// Share of a node's memory that can be had, below which the node is short of it.
+    /// Share of available memory below which a node is short of memory.
     pub short_below: f64,
-    /// Share of a node's memory that can be had, at which it is no longer short; a node that gets a workload
+    /// Share of available memory above which a node is no longer short. A node that receives a workload keeps
+    /// this share.
     /// keeps it.
     pub enough_above: f64,
-    /// Observations that always suffice to believe a traffic figure; a clear one is believed from fewer.
+    /// Number of observations that always suffices for a traffic figure; a clear figure needs fewer.
     #[serde(deserialize_with = "whole::within::<_, _, 0, { whole::MOST }>")]
     pub min_samples: u64,
-    /// Time for which a workload is expected to go on as it does: what a better place saves within it must be
-    /// more than what moving costs.
+    /// Time for which a workload is expected to continue as now: the savings of a better place within this
+    /// time must exceed the cost of moving.
     pub horizon: HumanDuration,
-    /// Time for which a workload that was moved is not moved again.
+    /// Time after a move for which a workload is not moved again.
     pub cool_down: HumanDuration,
     /// Time for which a workload does not return to a node that it was moved away from.
     pub no_return: HumanDuration,
-    /// Most memory that is moved within `no_return`, of all workloads together.
+    /// Maximum bytes moved within `no_return`, of all workloads together.
     pub max_bytes: ByteSize,
-    /// Most workloads that one plan moves.
+    /// Maximum number of workloads that one plan moves.
     #[serde(deserialize_with = "whole::within::<_, _, 1, 64>")]
     #[schemars(range(min = 1, max = 64))]
     pub max_moves: u32,
 }
 
-/// Most that `max_moves` may be: each move is weighed against all others.
+/// Upper limit of `max_moves`: each move is compared with all others.
 const MOST_MOVES: u32 = 64;
 
 impl Default for RebalanceSettings {

@@ -1,43 +1,43 @@
 //! Why a value of the configuration is refused.
 //!
-//! Problem: a check over two settings fails although the file has only one of them; a message about the other
-//! one, which has its default, names a key that its reader never wrote. Idea: such a refusal names both
-//! settings and how each stands to the other. The reader of the file, which alone knows what was written,
-//! turns it to the setting that the file has.
+//! Problem: a check of two settings can fail although the file has only one of them. A message about the
+//! other one, which has its default, names a key that the reader never wrote. Idea: such a refusal names both
+//! settings and their relation. The reader of the file, which knows what was written, reports it about the
+//! setting in the file.
 //!
-//! Invariant: every check over two settings is made by [`at_odds`].
+//! Invariant: every check of two settings is made by [`at_odds`].
 
 use std::{fmt, mem};
 
 use thiserror::Error;
 
-/// A value of the configuration that cannot be.
+/// An invalid value of the configuration.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub struct PolicyError {
-    /// Key, as in the file; `[N]` behind the name of a list is its N-th entry, from 0.
+    /// Key, as in the file; `[N]` after the name of a list is its N-th entry, from 0.
     pub key: String,
     /// Value, as in the file.
     pub value: String,
-    /// What is wrong with it; how it must stand to `other` where there is one.
+    /// What is wrong with it; its required relation to `other`, if there is one.
     pub problem: &'static str,
-    /// The setting that it does not go together with.
+    /// The setting that it conflicts with.
     pub other: Option<Box<OtherSetting>>,
 }
 
-/// A setting that another one does not go together with.
+/// A setting that conflicts with another one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OtherSetting {
     key: String,
     value: String,
-    /// How it must stand to the refused one.
+    /// Its required relation to the refused setting.
     problem: &'static str,
-    /// Why both do not go together; empty where `problem` says all.
+    /// Why both conflict; empty if `problem` says everything.
     reason: &'static str,
-    /// The file does not have it.
+    /// Whether the file lacks it, so that the value is the default.
     is_default: bool,
 }
 
-/// How one setting must stand to another, and the other to it.
+/// Required relation between two settings, in both directions.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Relation {
     own: &'static str,
@@ -46,19 +46,19 @@ pub(super) struct Relation {
 }
 
 impl Relation {
-    /// More than the other.
+    /// The first is greater than the second.
     pub(super) const ABOVE: Self = Self { own: "it must be above", inverse: "it must be below", reason: "" };
-    /// As much as the other or more.
+    /// The first is at least the second.
     pub(super) const AT_LEAST: Self =
         Self { own: "it must not be below", inverse: "it must not be above", reason: "" };
 
-    /// Either of both values, but not both.
+    /// Only one of both values is allowed.
     pub(super) const fn excludes(reason: &'static str) -> Self {
         Self { own: "it cannot be used with", inverse: "it cannot be used with", reason }
     }
 }
 
-/// A value that is wrong whatever the others are.
+/// A value that is wrong regardless of other settings.
 pub(super) fn refused(
     key: impl Into<String>,
     value: impl fmt::Display,
@@ -67,7 +67,7 @@ pub(super) fn refused(
     PolicyError { key: key.into(), value: value.to_string(), problem, other: None }
 }
 
-/// Two settings, key and value each, of which the first does not stand to the other as it must.
+/// Error for two settings, each with key and value, that do not have the required relation.
 pub(super) fn at_odds(
     (key, value): (impl Into<String>, impl fmt::Display),
     Relation { own, inverse, reason }: Relation,
@@ -80,7 +80,8 @@ pub(super) fn at_odds(
 }
 
 impl PolicyError {
-    /// Turned to the setting that is written, where one of two is. The other one has its default then.
+    /// Reports the error about the setting that the file has, if it has only one. The other one has its
+    /// default then.
     #[must_use]
     pub fn seen_from(self, is_written: impl Fn(&str) -> bool) -> Self {
         let Some(other) = &self.other else { return self };
@@ -95,13 +96,13 @@ impl PolicyError {
         seen
     }
 
-    /// With the setting of this key first, where it is one of two.
+    /// Puts the setting with this key first, if it is one of the two.
     #[must_use]
     pub(super) fn about(self, key: &str) -> Self {
         if self.other.as_ref().is_some_and(|other| other.key == key) { self.turned() } else { self }
     }
 
-    /// With other names for its keys, as where these stand in the file.
+    /// Replaces keys by their names at their place in the file.
     #[must_use]
     pub fn renamed(mut self, name: impl Fn(&str) -> Option<String>) -> Self {
         let keys = [Some(&mut self.key), self.other.as_mut().map(|other| &mut other.key)];

@@ -1,4 +1,4 @@
-//! Amounts of memory as people write them: `512MiB`, `2G`, `1073741824`.
+//! Amounts of memory in the notation of people: `512MiB`, `2G`, `1073741824`.
 //!
 //! K, M, G, T and P are powers of 1024, with or without `i` or `iB`, as the kernel (`memparse` in
 //! `lib/cmdline.c`) and systemd read them; `KB`, `MB`, `GB`, `TB` and `PB` are powers of 1000.

@@ -1,6 +1,6 @@
 //! Whole numbers within a range.
 //!
-//! Whoever writes another value is told which ones are accepted, and not what type the program keeps it in.
+//! Error messages state the accepted range, not the type that the program uses.
 
 use std::{fmt, marker::PhantomData, num::NonZeroU32};
 
@@ -9,13 +9,13 @@ use serde::{
     de::{self, Unexpected, Visitor},
 };
 
-/// What TOML can spell.
+/// Maximum that TOML can represent.
 pub(super) const MOST: u64 = i64::MAX.unsigned_abs();
 
-/// Most of 32 bits.
+/// Maximum of 32 bits.
 pub(super) const MOST_32: u64 = 0xffff_ffff;
 
-/// Reads one from `MIN` to `MAX`.
+/// Deserializes a number from `MIN` to `MAX`.
 pub(super) fn within<'de, D, T, const MIN: u64, const MAX: u64>(deserializer: D) -> Result<T, D::Error>
 where
     D: Deserializer<'de>,
@@ -24,7 +24,7 @@ where
     deserializer.deserialize_u64(Within::<T, MIN, MAX>(PhantomData))
 }
 
-/// The same of one that may be left out.
+/// Deserializes an optional number from `MIN` to `MAX`.
 pub(super) fn optional<'de, D, T, const MIN: u64, const MAX: u64>(
     deserializer: D,
 ) -> Result<Option<T>, D::Error>
@@ -43,7 +43,7 @@ where
     Ok(Option::<Read<T, MIN, MAX>>::deserialize(deserializer)?.map(|Read(number)| number))
 }
 
-/// A number of CPUs, above zero, that may be left out. A list of CPUs is a mistake that is often made.
+/// Deserializes an optional number of CPUs, at least 1. Giving a list of CPUs instead is a common mistake.
 pub(super) fn cpus<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<NonZeroU32>, D::Error> {
     struct Cpus;
 
@@ -114,7 +114,7 @@ mod tests {
     use crate::policy::Policy;
 
     #[test]
-    fn whoever_writes_another_number_is_told_which_ones_are_accepted() {
+    fn error_for_an_invalid_number_names_the_accepted_range() {
         let cpus = |cpus: &str| format!("[[workload]]\nname = \"a\"\ncgroup = \"/a\"\ncpus = {cpus}\n");
         let huge = "99999999999999999999";
         for (text, range) in [

@@ -1,8 +1,8 @@
-//! Is a machine that somebody else wrote down one that could be?
+//! Checks that a machine from a file is consistent.
 //!
-//! A topology that was read from a host fits together by construction; one from a file may say
-//! anything. What is checked is what the rest relies on: ids that are ordered and in range, CPUs that
-//! are where two lists say they are, a matrix of distances that has a row per node.
+//! A topology read from a host is consistent by construction; one from a file may contain anything. The
+//! checks cover what other code relies on: ids are ordered and in range, two lists agree on the node of each
+//! CPU, and the distance matrix has a row per node.
 
 use thiserror::Error;
 
@@ -12,13 +12,13 @@ use crate::{
     set::{CpuSet, NodeSet},
 };
 
-/// Something of a machine that cannot be.
+/// An inconsistency in the description of a machine.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error("{0}")]
 pub struct Inconsistency(String);
 
 impl Topology {
-    /// Checks that its parts fit together.
+    /// Checks that all parts are consistent.
     pub fn check(&self) -> Result<(), Inconsistency> {
         let refused = |problem: String| Err(Inconsistency(problem));
         if self.nodes.is_empty() || self.cpus.is_empty() {
@@ -35,7 +35,7 @@ impl Topology {
         }
         for cpu in &self.cpus {
             let mut listing = self.nodes.iter().filter(|node| node.cpus.contains(cpu.id));
-            // Firmware exists that lists a CPU with two nodes.
+            // Some firmware lists a CPU with two nodes.
             let agrees = match cpu.node {
                 Some(own) => listing.any(|node| node.id == own),
                 None => listing.next().is_none(),
@@ -66,7 +66,7 @@ impl Topology {
         Ok(())
     }
 
-    /// Do all lists of CPUs and nodes name what there is?
+    /// Do all lists contain only existing CPUs and nodes?
     fn check_lists(&self, online: &CpuSet) -> Result<(), Inconsistency> {
         let nodes: NodeSet = self.nodes.iter().map(|node| node.id).collect();
         let siblings = self.cpus.iter().map(|cpu| (format!("siblings of CPU {}", cpu.id), &cpu.siblings));

@@ -1,11 +1,11 @@
-//! What sets the CPUs of one machine apart in speed.
+//! Speed differences between the CPUs of one machine.
 //!
-//! Kernels say it in different places, and mostly not at all: lists of performance and efficiency cores
-//! (hybrid x86), a relative capacity (Arm, RISC-V), a guaranteed frequency per CPU (cpufreq), a preference
-//! between performance and power that somebody has set. All of it is kept as the kernel says it; what
-//! follows for a placement is decided there.
+//! Kernels report them in different places, and often not at all: lists of performance and efficiency cores
+//! (hybrid x86), a relative capacity (Arm, RISC-V), a guaranteed frequency per CPU (cpufreq), a configured
+//! preference between performance and power. All values are kept as the kernel reports them; placement
+//! interprets them.
 //!
-//! Must never name a type of core for its frequency alone: cores of one type are binned too.
+//! Invariant: the frequency alone never determines a core type: cores of one type are binned too.
 
 use std::fmt;
 
@@ -14,19 +14,19 @@ use serde::{Deserialize, Serialize};
 
 use crate::{parse::ParseError, parse::scalar, set::CpuSet};
 
-/// CPUs of which the same is known.
+/// CPUs with the same known properties.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct CpuKind {
     /// The CPUs.
     pub cpus: CpuSet,
-    /// Type of their cores, where the machine has several and says which is which.
+    /// Core type, if the machine has several and reports them.
     #[serde(default)]
     pub core_type: Option<CoreType>,
     /// `cpu_capacity`: relative to 1024, that of the strongest CPU.
     #[serde(default)]
     pub capacity: Option<u32>,
-    /// `cpufreq/base_frequency`: what the CPUs hold under full load.
+    /// `cpufreq/base_frequency`: frequency that the CPUs sustain under full load.
     #[serde(default)]
     pub base_frequency_khz: Option<u64>,
     /// `cpufreq/cpuinfo_max_freq`.
@@ -38,7 +38,7 @@ pub struct CpuKind {
 }
 
 impl CpuKind {
-    /// Is there anything but the CPUs?
+    /// Is any property known?
     pub fn is_known(&self) -> bool {
         *self != Self { cpus: self.cpus.clone(), ..Self::default() }
     }
@@ -48,24 +48,24 @@ impl CpuKind {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum CoreType {
-    /// Made for speed: P-core, big.
+    /// Built for speed: P-core, big.
     Performance,
-    /// Made for low power: E-core, little.
+    /// Built for low power: E-core, little.
     Efficiency,
 }
 
-/// What a CPU is to prefer, from 0, performance, to 255, low power (the field of `IA32_HWP_REQUEST`).
+/// Energy preference of a CPU, from 0 (performance) to 255 (low power), the field of `IA32_HWP_REQUEST`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(transparent)]
 pub struct EnergyPreference(pub u8);
 
-/// The words of `energy_performance_preference` (Documentation/admin-guide/pm/intel_pstate.rst) and what
-/// the drivers mean by them.
+/// Words of `energy_performance_preference` (Documentation/admin-guide/pm/intel_pstate.rst) and their values
+/// in the drivers.
 const WORDS: [(&str, u8); 4] =
     [("performance", 0), ("balance_performance", 0x80), ("balance_power", 0xc0), ("power", 0xff)];
 
 impl EnergyPreference {
-    /// A word or a number of the kernel; `default` says nothing.
+    /// Parses a word or number of the kernel; `default` is `None`.
     pub fn parse(text: &str) -> Result<Option<Self>, ParseError> {
         let word = scalar::bare(text);
         if word == "default" {

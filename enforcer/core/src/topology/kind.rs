@@ -1,27 +1,26 @@
-//! What a node's memory is made of, and what speaks for it.
+//! Determines the kind of a node's memory, with the evidence.
 //!
-//! Problem: the kernel has no file that says "this node is CXL". Idea: ask the sources from the most
-//! to the least certain and keep what each said: the driver that brought the memory online (a DAX
-//! device below an NVDIMM bus, below a CXL region; a GPU driver), then how it performs against
-//! ordinary memory (HMAT), then the kernel's own ranking (memory tier), then whether it has CPUs.
+//! Problem: no kernel file says "this node is CXL". Idea: ask the sources from the most to the least certain
+//! and keep each answer: the driver that brought the memory online (a DAX device below an NVDIMM bus, below a
+//! CXL region; a GPU driver), its performance relative to ordinary memory (HMAT), the kernel's own ranking
+//! (memory tier), and whether it has CPUs.
 //!
-//! Must never turn a guess into a name: a slow node without a known device is `Unknown`, with the
-//! figures as evidence. Size says nothing. In particular a node without CPUs is not PMEM for that
-//! alone, and a common tier is no proof of equal memory: a hot-plugged node without HMAT lands in
-//! the tier of DRAM.
+//! Invariant: a guess is never reported as a kind. A slow node without a known device is `Unknown`, with the
+//! figures as evidence. Size is no evidence. A node without CPUs is not PMEM for that reason alone. A common
+//! tier does not prove equal memory: a hot-plugged node without HMAT is in the tier of DRAM.
 
 use super::{Hmat, MemoryKind};
 
 /// The device that a node's memory came from.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MemoryDevice {
-    /// What it is.
+    /// Origin of the memory.
     pub origin: MemoryOrigin,
-    /// Where that is written: `path: value`.
+    /// Where that is reported: `path: value`.
     pub evidence: String,
 }
 
-/// What brought memory online.
+/// Driver or device that brought memory online.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum MemoryOrigin {
     /// The driver of a GPU.
@@ -30,22 +29,22 @@ pub enum MemoryOrigin {
     Nvdimm,
     /// DAX below a CXL region.
     CxlRegion,
-    /// DAX of memory that firmware set aside as special purpose: HBM and CXL memory alike.
+    /// DAX of memory that firmware reserved as special purpose: HBM or CXL memory.
     SpecialPurpose,
 }
 
-/// What is known about one node.
+/// Known facts about one node.
 #[derive(Debug, Clone, Copy)]
 pub struct KindFacts<'a> {
     /// `MemTotal`.
     pub mem_total_bytes: Option<u64>,
     /// Has an online CPU.
     pub has_cpus: bool,
-    /// Devices whose memory it holds.
+    /// Devices that provide its memory.
     pub devices: &'a [MemoryDevice],
     /// Its own performance.
     pub hmat: Option<&'a Hmat>,
-    /// Performance of the ordinary memory beside its initiators.
+    /// Performance of the ordinary memory at its initiators.
     pub ordinary: Option<&'a Hmat>,
     /// Its memory tier, and that of ordinary memory.
     pub tiers: Option<(u32, u32)>,
@@ -87,8 +86,8 @@ struct Comparison {
     evidence: Vec<String>,
 }
 
-/// More than twice the bandwidth is another technology, and so is 1.5 times the latency; smaller
-/// differences are those between ordinary DIMMs.
+/// Twice the bandwidth or 1.5 times the latency indicates another technology; smaller differences occur
+/// between ordinary DIMMs.
 fn compare(own: &Hmat, ordinary: &Hmat) -> Comparison {
     let bandwidth = own.read_bandwidth_mbps.zip(ordinary.read_bandwidth_mbps);
     let latency = own.read_latency_ns.zip(ordinary.read_latency_ns);

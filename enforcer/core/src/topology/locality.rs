@@ -1,33 +1,32 @@
-//! May ordinary memory of a workload be on a node, and which CPUs is it local to?
+//! Whether a node may hold ordinary memory of workloads, and which CPUs its memory is local to.
 //!
-//! Problem: memory of a GPU looks like any other node, a memory-only node has no CPUs that say where it
-//! belongs, and several CPU nodes may be equally near to it. Each path that answers on its own answers
-//! differently. Idea: one answer, from what firmware and kernel say, and every path asks for it.
+//! Problem: GPU memory looks like any other node, a memory-only node has no CPUs that show its location, and
+//! several CPU nodes may be equally near to it. Code paths that answer separately answer differently. Idea:
+//! one answer, from the reports of firmware and kernel, for all paths.
 //!
 //! Which CPU nodes the memory of a node is local to:
 //! 1. The node itself, if it has CPUs.
-//! 2. GPU memory: the node of the GPU's PCI device where that is known. This is for placing the GPU: its
-//!    pages are neither near nor far.
-//! 3. The only CPU node, if there is one only.
-//! 4. The best initiators by HMAT that have CPUs, else the CPU nodes at the least distance; all of a tie.
-//!    Where no HMAT names an initiator and nothing says that the memory is of a slower or faster kind, it is
-//!    memory of a socket like any other, for example of one whose CPUs are offline. At a distance that
-//!    is not below that to another CPU node with memory, it is as remote as that node's memory: local to
-//!    none.
+//! 2. GPU memory: the node of the GPU's PCI device if known. This is for placing the GPU: its pages are
+//!    neither near nor far.
+//! 3. The only CPU node, if there is just one.
+//! 4. The best initiators by HMAT that have CPUs, else the CPU nodes at the least distance; all of them in a
+//!    tie. Without HMAT initiators and without evidence for slower or faster memory, it is the memory of a
+//!    socket, for example of one with offline CPUs. If its distance is not below that to another CPU node
+//!    with memory, it is as remote as that node's memory: local to none.
 //!
-//! A node without CPUs is never near for having the lowest id of several.
+//! Among several candidate nodes, a lower id is never a reason.
 //!
-//! Invariants: only CPU nodes are named; nodes without CPUs that are alike in kind, distances and HMAT get
-//! the same answer. A distance that is not known makes nothing near.
-//! Cost: some passes over the distances for each memory-only node; [`Locality`] keeps the answers.
+//! Invariants: the answer contains only CPU nodes; memory-only nodes with the same kind, distances and HMAT
+//! get the same answer. An unknown distance never makes a node near.
+//! Cost: some passes over the distances for each memory-only node; [`Locality`] caches the answers.
 
 use std::collections::BTreeMap;
 
 use super::{MemoryKind, Node, Topology};
 use crate::{id::NodeId, set::NodeSet};
 
-/// Place of a node's memory in the order of speed, fastest first: position of its memory tier, 0 where the
-/// kernel has none or one only, and its class.
+/// Position of a node's memory in the order of speed, fastest first: position of its memory tier (0 if the
+/// kernel has at most one tier), then its class.
 pub type MemoryRank = (usize, MemoryClass);
 
 /// Speed class of ordinary memory, fastest first.
@@ -37,29 +36,29 @@ pub enum MemoryClass {
     HighBandwidth,
     /// Ordinary memory on a memory controller.
     Dram,
-    /// PMEM, CXL, and memory-only nodes of which nothing is known.
+    /// PMEM, CXL, and memory-only nodes of unknown kind.
     Slow,
 }
 
 impl MemoryKind {
-    /// May ordinary memory of a workload be here? Memory of a GPU is its driver's to give.
+    /// May workloads have ordinary memory of this kind? Not of a GPU: its driver manages that memory.
     pub const fn takes_ordinary_memory(self) -> bool {
         !matches!(self, Self::Gpu | Self::None)
     }
 }
 
 impl Node {
-    /// May ordinary memory of a workload be here? A node of unknown size may hold some.
+    /// May workloads have ordinary memory on this node? A node of unknown size may hold some.
     pub fn takes_ordinary_memory(&self) -> bool {
         self.mem_total_bytes != Some(0) && self.kind.takes_ordinary_memory()
     }
 
-    /// Has it no memory that the kernel can use for itself? False where that is not known.
+    /// Does it lack memory that the kernel can use for itself? False if unknown.
     pub fn is_movable_only(&self) -> bool {
         self.normal_memory == Some(false)
     }
 
-    /// Speed class of its ordinary memory. A node with CPUs has DRAM, whatever else is said of it.
+    /// Speed class of its ordinary memory. A node with CPUs has DRAM, regardless of other evidence.
     pub fn memory_class(&self) -> Option<MemoryClass> {
         let class = match self.kind {
             MemoryKind::Hbm if self.cpus.is_empty() => MemoryClass::HighBandwidth,
@@ -73,35 +72,35 @@ impl Node {
 }
 
 impl Topology {
-    /// Nodes that ordinary memory of a workload may be on.
+    /// Nodes that may hold ordinary memory of workloads.
     pub fn ordinary_memory_nodes(&self) -> NodeSet {
         self.nodes.iter().filter(|node| node.takes_ordinary_memory()).map(|node| node.id).collect()
     }
 
-    /// Nodes whose memory is a GPU's.
+    /// Nodes with GPU memory.
     pub fn gpu_memory_nodes(&self) -> NodeSet {
         self.nodes.iter().filter(|node| node.kind == MemoryKind::Gpu).map(|node| node.id).collect()
     }
 
-    /// How fast the node's memory is; none where it takes no ordinary memory.
+    /// Rank of the node's memory; none if it holds no ordinary memory.
     pub fn memory_rank(&self, id: NodeId) -> Option<MemoryRank> {
         Some((self.memory_tier(id).unwrap_or(0), self.node(id)?.memory_class()?))
     }
 
-    /// Position of the node's memory tier, where the kernel has several.
+    /// Position of the node's memory tier, if the kernel has several.
     pub fn memory_tier(&self, id: NodeId) -> Option<usize> {
         let several = self.memory_tiers.len() > 1;
         self.memory_tiers.iter().position(|tier| several && tier.nodes.contains(id))
     }
 
-    /// These nodes by [`Self::memory_rank`], then by id, without those that take no ordinary memory.
+    /// These nodes by [`Self::memory_rank`], then by id, without those that hold no ordinary memory.
     pub fn fastest_first(&self, nodes: &NodeSet) -> Vec<NodeId> {
         let mut ranked: Vec<_> = nodes.iter().filter_map(|id| Some((self.memory_rank(id)?, id))).collect();
         ranked.sort_unstable();
         ranked.into_iter().map(|(_, id)| id).collect()
     }
 
-    /// CPU nodes that the node's memory is local to; empty for memory that is near to none.
+    /// CPU nodes that the node's memory is local to; empty for memory that is local to none.
     pub fn near_cpu_nodes(&self, memory: NodeId) -> NodeSet {
         let Some(node) = self.node(memory) else { return NodeSet::new() };
         if !node.cpus.is_empty() {
@@ -129,8 +128,8 @@ impl Topology {
         near
     }
 
-    /// Notes for each node without CPUs the one CPU node that its memory is local to, where it is exactly
-    /// one. What is noted for memory of a GPU already stays: only its device says it.
+    /// Sets `closest_cpu_node` of each memory-only node with memory local to exactly one CPU node. An
+    /// existing value for GPU memory stays: only its device determines it.
     pub fn note_closest_cpu_nodes(&mut self) {
         let near = |node: &Node| {
             let near = self.near_cpu_nodes(node.id);
@@ -142,22 +141,22 @@ impl Topology {
         }
     }
 
-    /// Ordinary memory nodes that are local to one of these CPU nodes. Where there is none for a CPU node,
-    /// those nearest to it, all of a tie: it has nothing nearer.
+    /// Ordinary memory nodes that are local to one of these CPU nodes. A CPU node without local memory has
+    /// the nearest memory nodes, all of them in a tie.
     pub fn near_memory_nodes(&self, cpu_nodes: &NodeSet) -> NodeSet {
         Locality::new(self).near_memory_nodes(self, cpu_nodes)
     }
 
-    /// CPU nodes that are meant where a workload may use these nodes: those of them that have CPUs; where
-    /// none has, those that their memory is local to.
+    /// CPU nodes for a workload that may use the nodes `allowed`: those with CPUs among them, else the CPU
+    /// nodes that their memory is local to.
     pub fn cpu_nodes_of(&self, allowed: &NodeSet) -> NodeSet {
         let named = self.cpu_nodes().intersection(allowed);
         if named.is_empty() { Locality::new(self).homes(allowed) } else { named }
     }
 
-    /// These memory nodes, and where all of them have movable memory only, the nearest of `allowed` that has
-    /// memory for the kernel itself: without it fork(2) and pipe(2) fail (`cpusets_insane_config` of
-    /// `mm/page_alloc.c`). Unchanged where there is no such node.
+    /// These memory nodes. If all of them have only movable memory, also the nearest of `allowed` with memory
+    /// for the kernel itself: without it fork(2) and pipe(2) fail (`cpusets_insane_config` of
+    /// `mm/page_alloc.c`). Unchanged if there is no such node.
     pub fn with_kernel_memory(&self, mems: NodeSet, allowed: &NodeSet) -> NodeSet {
         let is_movable = |id: &NodeId| self.node(*id).is_some_and(Node::is_movable_only);
         if mems.is_empty() || !mems.iter().all(|id| is_movable(&id)) {
@@ -170,19 +169,19 @@ impl Topology {
         mems.union(&nearest.into_iter().collect())
     }
 
-    /// Of the memory nodes `mems` those that are there for the kernel alone: pages belong on `near`, and
-    /// these have movable memory only.
+    /// The nodes of `mems` that are there only for the kernel: pages belong on `near`, and these nodes have
+    /// only movable memory.
     pub fn kernel_only(&self, mems: &NodeSet, near: &NodeSet) -> NodeSet {
         let for_pages = mems.intersection(near);
         self.with_kernel_memory(for_pages.clone(), mems).difference(&for_pages)
     }
 
-    /// Distance in the direction from CPUs to memory, else the other way round.
+    /// Distance from CPUs to memory, else in the other direction.
     fn either_distance(&self, from: NodeId, to: NodeId) -> Option<u32> {
         self.distance(from, to).or_else(|| self.distance(to, from))
     }
 
-    /// Those of the nodes at the least known distance, and that distance.
+    /// The nodes at the least known distance, and that distance.
     fn nearest(&self, nodes: &NodeSet, memory: NodeId) -> (NodeSet, u32) {
         let known = nodes.iter().filter_map(|id| Some((id, self.either_distance(id, memory)?)));
         let known: Vec<(NodeId, u32)> = known.collect();
@@ -204,13 +203,13 @@ impl Topology {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Locality {
     near: BTreeMap<NodeId, NodeSet>,
-    /// For CPU nodes that no ordinary memory is local to, the memory nearest to them.
+    /// For CPU nodes without local ordinary memory, the nearest memory nodes.
     nearest: BTreeMap<NodeId, NodeSet>,
     gpus: NodeSet,
 }
 
 impl Locality {
-    /// The locality of a machine.
+    /// Computes the locality of a machine.
     pub fn new(machine: &Topology) -> Self {
         let near = machine.nodes.iter().map(|node| (node.id, machine.near_cpu_nodes(node.id)));
         let local = Self { near: near.collect(), nearest: BTreeMap::new(), gpus: machine.gpu_memory_nodes() };
@@ -221,13 +220,14 @@ impl Locality {
         Self { nearest, ..local }
     }
 
-    /// [`Topology::near_memory_nodes`] of the machine that this is the locality of.
+    /// [`Topology::near_memory_nodes`] from the cached answers; `machine` is the machine given to
+    /// [`Self::new`].
     pub fn near_memory_nodes(&self, machine: &Topology, cpu_nodes: &NodeSet) -> NodeSet {
         self.near_memory_of(machine, cpu_nodes, &machine.ordinary_memory_nodes())
     }
 
-    /// The same for a workload that may have memory on the nodes `allowed` alone: CPUs without memory of
-    /// their own have the nearest of these, and what is no farther. Memory is near whether allowed or not.
+    /// The same for a workload that may have memory only on the nodes `allowed`: CPUs without local memory
+    /// have the nearest of these nodes, and equally near ones. Local memory is near whether allowed or not.
     pub fn near_memory_of(&self, machine: &Topology, cpu_nodes: &NodeSet, allowed: &NodeSet) -> NodeSet {
         let ordinary = machine.ordinary_memory_nodes();
         let mut near = NodeSet::new();
@@ -246,12 +246,12 @@ impl Locality {
         near
     }
 
-    /// Those of the memory nodes that are local to the CPUs of a node.
+    /// The memory nodes that are local to the CPUs of a node.
     fn local_to(&self, cpus: NodeId, memory: &NodeSet) -> NodeSet {
         memory.iter().filter(|memory| self.near_cpu_nodes(*memory).contains(cpus)).collect()
     }
 
-    /// Is this memory the nearest to the CPUs of a node that no memory is local to?
+    /// Is this memory the nearest to the CPUs of a node without local memory?
     fn is_nearest(&self, memory: NodeId, cpus: NodeId) -> bool {
         self.nearest.get(&cpus).is_some_and(|nearest| nearest.contains(memory))
     }
@@ -262,8 +262,8 @@ impl Locality {
         self.near.get(&memory).unwrap_or(&NONE)
     }
 
-    /// Is ordinary memory on this node local to one of the CPU nodes, or nearest to one that no memory is
-    /// local to? [`Topology::near_memory_nodes`] names the same nodes.
+    /// Is ordinary memory on this node local to one of the CPU nodes, or the nearest to one without local
+    /// memory? [`Topology::near_memory_nodes`] returns the same nodes.
     pub fn is_near(&self, memory: NodeId, cpu_nodes: &NodeSet) -> bool {
         !self.gpus.contains(memory)
             && (cpu_nodes.contains(memory)
@@ -271,7 +271,7 @@ impl Locality {
                 || cpu_nodes.iter().any(|cpus| self.is_nearest(memory, cpus)))
     }
 
-    /// Is ordinary memory on this node near to none of the CPU nodes? Memory of a GPU is not: its pages are
+    /// Is ordinary memory on this node near to none of the CPU nodes? False for GPU memory: its pages are
     /// there for the GPU.
     pub fn is_far(&self, memory: NodeId, cpu_nodes: &NodeSet) -> bool {
         !self.gpus.contains(memory) && !self.is_near(memory, cpu_nodes)
@@ -285,7 +285,7 @@ impl Locality {
             && !self.is_nearest(memory, cpus)
     }
 
-    /// Is it memory of a GPU, which is neither near nor far?
+    /// Is it GPU memory, which is neither near nor far?
     pub fn is_gpu(&self, memory: NodeId) -> bool {
         self.gpus.contains(memory)
     }

@@ -1,11 +1,10 @@
-//! What the machine is: CPUs, caches, NUMA nodes, memory, distances, devices.
+//! The machine: CPUs, caches, NUMA nodes, memory, distances, devices.
 //!
-//! A [`Topology`] is a value, read once and replaced when the machine changes; nothing edits it in
-//! place. Its serde form is the `topology` object of the audit's JSON: node ids and CPU lists are
-//! the kernel's own, sizes are bytes, and what is not known is `null`.
+//! A [`Topology`] is a value, read once and replaced when the machine changes; it is never modified in place.
+//! Its serde form is the `topology` object of the audit's JSON: node ids and CPU lists are the kernel's own,
+//! sizes are bytes, and unknown values are `null`.
 //!
-//! It must never be filled with assumptions: a memory size that could not be read is `None`, a
-//! device without a node has none.
+//! Invariant: no assumptions: an unreadable memory size is `None`, a device without a node has none.
 
 mod check;
 mod cpu_kind;
@@ -33,8 +32,8 @@ use crate::{
 pub struct Topology {
     /// NUMA nodes in ascending order of id. Never empty: a kernel without NUMA gets one node 0.
     pub nodes: Vec<Node>,
-    /// SLIT distances: row and column i belong to `nodes[i]`; `null` where the kernel gives none.
-    /// Asymmetric values are kept as they are.
+    /// SLIT distances: row and column i belong to `nodes[i]`; `null` where the kernel has none. Asymmetric
+    /// values are kept.
     pub distances: Vec<Vec<Option<u32>>>,
     /// Physical packages (sockets).
     pub packages: Vec<Package>,
@@ -42,11 +41,11 @@ pub struct Topology {
     pub cpus: Vec<Cpu>,
     /// Groups of CPUs behind one last-level cache.
     pub llcs: Vec<Llc>,
-    /// CPUs that are alike in speed, in ascending order of their first CPU; those of which nothing is
-    /// known are in none.
+    /// CPUs with the same speed properties, in ascending order of their first CPU; CPUs without known
+    /// properties are in none.
     #[serde(default)]
     pub cpu_kinds: Vec<CpuKind>,
-    /// Memory tiers from fastest to slowest; empty where the kernel has none.
+    /// Memory tiers from fastest to slowest; empty if the kernel has none.
     pub memory_tiers: Vec<MemoryTier>,
     /// CPUs that are present but offline.
     pub offline_cpus: CpuSet,
@@ -62,7 +61,7 @@ pub struct Topology {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Package {
-    /// `physical_package_id`; -1 where the platform does not say.
+    /// `physical_package_id`; -1 if the platform does not report one.
     pub id: i32,
     /// Its online CPUs.
     pub cpus: CpuSet,
@@ -82,7 +81,7 @@ pub struct Cpu {
     pub package: Option<i32>,
     /// `topology/die_id`.
     pub die: Option<i32>,
-    /// `topology/cluster_id`, where it says more than the core and the package.
+    /// `topology/cluster_id`, if it differs from the core and the package.
     pub cluster: Option<i32>,
     /// `topology/core_id`: unique within a package (and die), not within the machine.
     pub core: Option<i32>,
@@ -116,17 +115,17 @@ pub struct Node {
     pub mem_free_bytes: Option<u64>,
     /// Huge pages per size.
     pub hugepages: Vec<Hugepages>,
-    /// What its memory is made of.
+    /// Kind of its memory.
     pub kind: MemoryKind,
-    /// What speaks for `kind`, strongest first: `path: value`.
+    /// Evidence for `kind`, strongest first: `path: value`.
     pub kind_evidence: Vec<String>,
     /// Has memory that the kernel itself can use; false for a movable-only node.
     pub normal_memory: Option<bool>,
-    /// Performance from its best initiator, where firmware gives an HMAT.
+    /// Performance from its best initiator, if firmware has an HMAT.
     pub hmat: Option<Hmat>,
-    /// For a node without CPUs, the CPU node that its memory is local to: the best HMAT initiator where
-    /// there is one, else by SLIT distance; for memory of a GPU the node of its PCI device. `null` where
-    /// several are equally near, and where it is as far as the memory of another socket.
+    /// For a memory-only node: the CPU node that its memory is local to. The best HMAT initiator if there is
+    /// one, else by SLIT distance; for GPU memory the node of its PCI device. `null` if several are equally
+    /// near, or if it is as far as the memory of another socket.
     pub closest_cpu_node: Option<NodeId>,
 }
 
@@ -142,7 +141,7 @@ pub struct Hugepages {
     pub free: u64,
 }
 
-/// What a node's memory is made of.
+/// Kind of a node's memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum MemoryKind {
@@ -158,7 +157,7 @@ pub enum MemoryKind {
     Gpu,
     /// The node has no memory.
     None,
-    /// Nothing says what it is.
+    /// Unknown.
     Unknown,
 }
 
@@ -167,7 +166,7 @@ pub enum MemoryKind {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Hmat {
-    /// 1 or 0: which access class the figures are from.
+    /// Access class of the figures: 1 or 0.
     pub access_class: u8,
     /// Best initiator nodes.
     pub initiators: NodeSet,
@@ -191,21 +190,21 @@ pub struct MemoryTier {
     pub nodes: NodeSet,
 }
 
-/// A device whose place matters.
+/// A device with a NUMA location that matters.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Device {
     /// Bus address, `0000:3b:00.0`.
     pub address: String,
-    /// What it is for.
+    /// Purpose of the device.
     pub class: DeviceClass,
-    /// Names user space knows it by: `eth0`, `nvme0`, `card1`.
+    /// Names in user space: `eth0`, `nvme0`, `card1`.
     pub names: Vec<String>,
-    /// `numa_node`; `None` where the kernel says -1 or nothing.
+    /// `numa_node`; `None` if the kernel reports -1 or nothing.
     pub node: Option<NodeId>,
 }
 
-/// What a device is for, from its PCI class code.
+/// Purpose of a device, by its PCI class code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum DeviceClass {
@@ -219,6 +218,6 @@ pub enum DeviceClass {
     Gpu,
     /// 0x0b40, 0x12: accelerators that are not GPUs.
     Accelerator,
-    /// Anything else that is kept because it names a node.
+    /// Any other device that names a node.
     Other,
 }

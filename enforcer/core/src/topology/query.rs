@@ -1,8 +1,8 @@
-//! Questions to a [`Topology`].
+//! Queries on a [`Topology`].
 //!
-//! Everything here is a plain scan: a machine has at most some hundred nodes and some thousand CPUs,
-//! and these run per workload and tick, not per page. Nothing here may guess: a distance that the
-//! kernel does not give is `None`, and sorts behind every known one.
+//! All are linear scans: a machine has at most some hundred nodes and some thousand CPUs, and queries run per
+//! workload and turn, not per page. Nothing is guessed: a distance that the kernel does not report is `None`,
+//! and sorts after every known one.
 
 use std::collections::BTreeMap;
 
@@ -18,7 +18,7 @@ impl Topology {
         self.nodes.get(self.position(id)?)
     }
 
-    /// Where a node is in the list: at its id on almost every machine.
+    /// Position of a node in the list: equal to its id on almost every machine.
     fn position(&self, id: NodeId) -> Option<usize> {
         let is_at = |at: &usize| self.nodes.get(*at).is_some_and(|node| node.id == id);
         let at = usize::try_from(id.0).ok().filter(is_at);
@@ -41,7 +41,7 @@ impl Topology {
         self.nodes.iter().filter(|node| !node.cpus.is_empty()).map(|node| node.id).collect()
     }
 
-    /// All nodes with memory; a node whose size is not known counts as one.
+    /// All nodes with memory; a node of unknown size counts as one.
     pub fn memory_nodes(&self) -> NodeSet {
         self.nodes.iter().filter(|node| node.mem_total_bytes != Some(0)).map(|node| node.id).collect()
     }

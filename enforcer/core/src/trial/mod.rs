@@ -1,15 +1,14 @@
-//! A trial: pods come, change and go on a machine that is only thought of, and what each would get is
-//! written down.
+//! Trial run: plays pod events on a simulated machine and reports what each pod would get.
 //!
-//! Problem: before a policy is used, people want to see what it does, step by step, with everything
-//! that changes for others. Idea: play the steps on one [`Allocations`] with the very functions that
-//! the daemon uses, and report after each. Nothing is placed here.
+//! Problem: before people use a policy, they want to see its effect step by step, with every change for other
+//! pods. Idea: play the steps on one [`Allocations`] with the functions that the daemon uses, and report
+//! after each step. Nothing is placed here.
 //!
-//! Terminology. A *step* creates, resizes or deletes one pod, or ends its cold start. After a step its pod
-//! has started: what init containers had is given back, so their rows of the report say what they had while
-//! they ran. A rejected pod leaves no trace, and the steps after it go on.
+//! Terminology: a *step* creates, resizes or deletes one pod, or ends its cold start. After a step its pod
+//! has started: the resources of its init containers are released, so their rows in the report show what they
+//! had while they ran. A rejected pod leaves no trace, and the next steps follow.
 //!
-//! Cost: that of placing; for a pod with init containers also a look at every holder.
+//! Cost: that of placing; for a pod with init containers also a pass over every holder.
 
 mod report;
 
@@ -28,33 +27,33 @@ use crate::{
     workload::{QosClass, printable},
 };
 
-/// Rejected pods for which it is tried who would have to move: each takes as long as hundreds of
-/// placements.
+/// Maximum number of rejected pods for which the trial searches moves of other containers that would make
+/// room. One search costs as much as hundreds of placements.
 const WHAT_IF_LIMIT: u32 = 32;
 
-/// One step.
+/// One step of a trial.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Step {
-    /// What happens.
+    /// The action.
     pub action: Action,
-    /// What was noticed when it was read: fields of a manifest that do not count here.
+    /// Warnings from reading the step, such as fields of a manifest that are ignored here.
     pub warnings: Vec<String>,
 }
 
-/// What happens in a step.
+/// Action of a step.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Action {
-    /// A pod comes.
+    /// Creates a pod.
     Create(PodRequest),
-    /// A pod that is there wants other amounts.
+    /// Changes the amounts that a running pod requests.
     Resize(PodRequest),
-    /// A pod goes.
+    /// Deletes a pod.
     Delete(PodName),
-    /// The time is up for containers of a pod that began on slow memory.
+    /// Ends the cold start of a pod's containers on slow memory.
     Warm(PodName),
 }
 
-/// A machine, a policy, and what is given away so far.
+/// A machine, a policy, and the allocations so far.
 #[derive(Debug)]
 pub struct Trial<'a> {
     inventory: &'a Inventory,
@@ -63,9 +62,9 @@ pub struct Trial<'a> {
     explain: bool,
     done: u32,
     rejected: u32,
-    /// Class and containers of each pod that is there, which no resize changes.
+    /// QoS class and container names of each running pod, which no resize may change.
     running: BTreeMap<PodName, (QosClass, BTreeSet<String>)>,
-    /// What is wrong with the settings, as far as it was said.
+    /// Warnings about the settings that have been reported already.
     said: BTreeSet<String>,
 }
 
@@ -77,14 +76,14 @@ pub fn run(inventory: &Inventory, settings: &PlacementSettings, steps: &[Step], 
 }
 
 impl<'a> Trial<'a> {
-    /// Nobody is there yet; `explain` asks for candidates.
+    /// A trial on an empty machine; `explain` adds the candidates to the report.
     pub fn new(inventory: &'a Inventory, settings: &'a PlacementSettings, explain: bool) -> Self {
         let (allocations, said) = (Allocations::default(), BTreeSet::new());
         let running = BTreeMap::new();
         Self { inventory, settings, allocations, explain, done: 0, rejected: 0, running, said }
     }
 
-    /// What is given away now.
+    /// Current allocations.
     pub const fn allocations(&self) -> &Allocations {
         &self.allocations
     }
@@ -104,7 +103,7 @@ impl<'a> Trial<'a> {
                 self.report(Act::Create, pod, before, outcome, trace)
             }
             Action::Resize(whole) => {
-                // They have ended, and amounts of a container that has ended count no more.
+                // The init containers have ended, so their amounts no longer count.
                 let mut pod = whole.clone();
                 pod.containers.retain(|container| container.kind != ContainerKind::Init);
                 if let Some(problem) = self.running.get(&pod.name).and_then(|had| may_not_change(had, whole))
@@ -141,7 +140,7 @@ impl<'a> Trial<'a> {
         self.done_to(Act::Delete, name, &updates, trace)
     }
 
-    /// A step that gives nothing to anybody new, and is never refused.
+    /// Report of a step that places no new pod and is never refused.
     fn done_to(&self, action: Act, name: &PodName, updates: &[Update], trace: Trace) -> StepReport {
         let (candidates, warnings) = trace.into_parts();
         StepReport {
@@ -192,7 +191,7 @@ impl<'a> Trial<'a> {
         }
     }
 
-    /// Who would have to move for a pod that was rejected.
+    /// Moves of other containers that would make room for a rejected pod.
     fn moves_for(&mut self, pod: &PodRequest) -> Option<Vec<MoveReport>> {
         self.rejected = self.rejected.saturating_add(1);
         if self.rejected > WHAT_IF_LIMIT {
@@ -202,7 +201,7 @@ impl<'a> Trial<'a> {
         Some(moves.iter().map(MoveReport::from).collect())
     }
 
-    /// Lets the init containers end, and tells what everybody has then.
+    /// Ends the init containers and reports the final state of all containers.
     fn settle(
         &mut self,
         pod: &PodRequest,
@@ -220,7 +219,7 @@ impl<'a> Trial<'a> {
             bring_home(&mut self.allocations);
         }
         let running = self.allocations.exclusive_cpus();
-        // An init container ran beside others, and beside what of its pod was there before it.
+        // An init container ran beside others, and beside the containers that its pod had before.
         let own = |holder: &Holder| *holder.pod() == pod.name;
         let others = self.allocations.iter().filter(|(holder, _)| !own(holder));
         let mut beside = CpuSet::new();
@@ -245,14 +244,14 @@ impl<'a> Trial<'a> {
     }
 }
 
-/// What of a pod stays as it is from its start to its end.
+/// QoS class and container names of a pod, which stay the same for its life.
 fn lasting(pod: &PodRequest) -> (QosClass, BTreeSet<String>) {
-    // Init containers have ended when a pod is resized, and its manifest may leave them out.
+    // Init containers have ended when a pod is resized, and its manifest may omit them.
     let lasting = pod.containers.iter().filter(|container| container.kind != ContainerKind::Init);
     (pod.qos, lasting.map(|container| container.name.clone()).collect())
 }
 
-/// What of a pod a resize would change and a cluster refuses to.
+/// Why a cluster would refuse this resize: it changes the QoS class or the containers.
 fn may_not_change((qos, had): &(QosClass, BTreeSet<String>), pod: &PodRequest) -> Option<String> {
     let (class, names) = lasting(pod);
     if class != *qos {
@@ -271,7 +270,7 @@ fn has_init(pod: &PodRequest) -> bool {
     pod.containers.iter().any(|container| container.kind == ContainerKind::Init)
 }
 
-/// What the holders outside a pod are pinned to.
+/// CPUs and memory nodes that the holders outside a pod are pinned to.
 #[derive(Debug)]
 struct Effective(BTreeMap<Holder, (Option<CpuSet>, Option<NodeSet>)>);
 
@@ -286,7 +285,7 @@ impl Effective {
         Self(pinned.collect())
     }
 
-    /// Where `now` differs.
+    /// Holders that are pinned differently in `now`.
     fn changes(&self, now: &Self) -> Vec<Update> {
         let changed = now.0.iter().filter_map(|(holder, (cpus, mems))| {
             let (had_cpus, had_mems) = self.0.get(holder)?;

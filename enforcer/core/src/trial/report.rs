@@ -1,7 +1,7 @@
-//! What a trial found, as `plan -o json` prints it.
+//! Result of a trial, as `plan -o json` prints it.
 //!
-//! Keys are a contract (docs/schema/plan.schema.json). Ids are in the kernel's list format, sizes are
-//! bytes; what does not apply is `null`, an empty set of CPUs is the empty text.
+//! Keys are a contract (docs/schema/plan.schema.json). Ids are in the kernel's list format, sizes are bytes.
+//! A value that does not apply is `null`; an empty set of CPUs is the empty string.
 
 use std::collections::BTreeMap;
 
@@ -17,7 +17,7 @@ use crate::{
     set::{CpuSet, NodeSet},
 };
 
-/// Version of [`PlanReport`]: raised when a key goes away or changes its meaning.
+/// Version of [`PlanReport`]: raised when a key is removed or changes its meaning.
 pub const PLAN_SCHEMA_VERSION: u32 = 2;
 
 /// The steps of a trial, in order.
@@ -26,51 +26,51 @@ pub const PLAN_SCHEMA_VERSION: u32 = 2;
 pub struct PlanReport {
     /// Version of this format.
     pub schema_version: u32,
-    /// One per step.
+    /// One entry per step.
     pub steps: Vec<StepReport>,
 }
 
-/// What a step did.
+/// Result of one step.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct StepReport {
     /// Number of the step, from 1.
     pub step: u32,
-    /// What happened.
+    /// The action.
     pub action: Act,
-    /// To which pod: `namespace/name`.
+    /// The pod: `namespace/name`.
     pub pod: String,
-    /// Was it done? A pod that was not admitted leaves no trace; one that was not resized keeps what it
-    /// had.
+    /// Whether the step succeeded. A pod that was not admitted leaves no trace; a pod that was not resized
+    /// keeps what it had.
     pub admitted: bool,
-    /// Why not, beginning with the name of the error.
+    /// Why it failed, beginning with the name of the error.
     pub reason: Option<String>,
-    /// What the pod's containers got, in the order of the manifest; of an init container, what it had
-    /// while it ran.
+    /// What the pod's containers got, in the order of the manifest. For an init container: what it had while
+    /// it ran.
     pub containers: Vec<ContainerReport>,
-    /// What is different for others than before the step; of a cold start that ends, for the pod itself.
+    /// Changes for containers of other pods; at the end of a cold start, changes for the pod itself.
     pub updates: Vec<UpdateReport>,
-    /// What was asked for and ignored.
+    /// Settings that were ignored.
     pub warnings: Vec<String>,
-    /// Of a pod that was not admitted: the smallest set of moves of others that would let it fit aligned;
-    /// `null` when none was found, or not looked for.
+    /// For a pod that was not admitted: the smallest set of moves of other containers that would let it fit
+    /// aligned; `null` if none was found or searched.
     pub what_if: Option<Vec<MoveReport>>,
-    /// What was considered, where that was asked for.
+    /// Candidates considered, if requested.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub candidates: Option<Vec<Candidate>>,
 }
 
-/// Kinds of steps.
+/// Kind of a step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Act {
-    /// A pod comes.
+    /// Create a pod.
     Create,
-    /// A pod wants other amounts.
+    /// Change the amounts of a pod.
     Resize,
-    /// A pod goes.
+    /// Delete a pod.
     Delete,
-    /// The cold start of a pod ends.
+    /// End the cold start of a pod.
     Warm,
 }
 
@@ -80,7 +80,7 @@ pub enum Act {
 pub struct ContainerReport {
     /// Its name.
     pub name: String,
-    /// When it runs.
+    /// When it runs: init, sidecar or app.
     pub kind: ContainerKind,
     /// Engine that placed it.
     pub engine: String,
@@ -88,59 +88,59 @@ pub struct ContainerReport {
     pub policy: String,
     /// How its CPUs are used.
     pub class: CpuClass,
-    /// CPUs that it runs on: the two below together.
+    /// CPUs that it runs on: `exclusive_cpus` and `shared_cpus` together.
     pub cpus: CpuSet,
-    /// Is it kept on its CPUs? If not, they are what is accounted for it, and it may run on others.
+    /// Whether it is kept on its CPUs. If not, they are only accounted to it, and it may run on others.
     pub pinned_cpus: bool,
-    /// CPUs that nobody else has.
+    /// CPUs that no other container has.
     pub exclusive_cpus: CpuSet,
-    /// CPUs that it has together with others, without those that somebody has exclusively.
+    /// CPUs that it shares with others, without the exclusive CPUs of any container.
     pub shared_cpus: CpuSet,
     /// Its memory nodes.
     pub mems: NodeSet,
-    /// Is its memory kept on its nodes? If not, they are what is accounted for it.
+    /// Whether its memory is kept on its nodes. If not, they are only accounted to it.
     pub pinned_mems: bool,
-    /// Bytes of ordinary memory by node, as forecast.
+    /// Forecast of ordinary memory in bytes, by node.
     pub memory_by_node: BTreeMap<NodeId, u64>,
-    /// Bytes of huge pages by resource (`hugepages-2Mi`) and node, as forecast; on the nodes of `mems`
-    /// together they are promised.
+    /// Forecast of huge pages in bytes, by resource (`hugepages-2Mi`) and node. They are promised on the
+    /// nodes of `mems` together.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub hugepages_by_node: BTreeMap<String, BTreeMap<NodeId, u64>>,
     /// Ids of devices by resource.
     pub devices: BTreeMap<String, Vec<String>>,
-    /// The hint that won; of the engine `hints`.
+    /// The winning hint; only for the engine `hints`.
     pub hint: Option<Hint>,
-    /// Name of its pool; of the engine `pools`.
+    /// Name of its pool; only for the engine `pools`.
     pub pool: Option<String>,
-    /// Why there, in one sentence.
+    /// Why it was placed there, in one sentence.
     pub reason: String,
-    /// What says how much memory it asks for; `null` when nothing does.
+    /// Where its memory request comes from; `null` if it has none.
     pub memory_source: Option<MemorySource>,
 }
 
-/// What is different for somebody outside the pod.
+/// Change for a container of another pod.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct UpdateReport {
-    /// Who: `namespace/name/container`.
+    /// The container: `namespace/name/container`.
     pub who: String,
-    /// Its CPUs now; `null` when they are as before.
+    /// Its CPUs now; `null` if unchanged.
     pub cpus: Option<CpuSet>,
-    /// Its memory nodes now; `null` when they are as before.
+    /// Its memory nodes now; `null` if unchanged.
     pub mems: Option<NodeSet>,
 }
 
-/// Another place for somebody outside the pod.
+/// A move of a container of another pod.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct MoveReport {
-    /// Who: `namespace/name/container`.
+    /// The container: `namespace/name/container`.
     pub who: String,
-    /// Where it is.
+    /// Current placement.
     pub from: SeatReport,
-    /// Where it would be.
+    /// Placement after the move.
     pub to: SeatReport,
-    /// Bytes that it was promised, which would have to move.
+    /// Promised bytes that would have to move.
     pub bytes: u64,
 }
 
@@ -155,14 +155,14 @@ pub struct SeatReport {
 }
 
 impl PlanReport {
-    /// Was every step done?
+    /// Did every step succeed?
     pub fn all_admitted(&self) -> bool {
         self.steps.iter().all(|step| step.admitted)
     }
 }
 
 impl ContainerReport {
-    /// What `grant` means while `taken` are the exclusive CPUs of all.
+    /// Report of `grant`, where `taken` are the exclusive CPUs of all containers.
     pub fn new(container: &ContainerRequest, grant: &Grant, taken: &CpuSet) -> Self {
         let shared = grant.shared.as_ref().map(|shared| shared.reach().difference(taken)).unwrap_or_default();
         let cpus = grant.cpus(taken);

@@ -1,5 +1,4 @@
-//! What the steps report, on allocations that are given by hand where an engine's choice is not the
-//! question.
+//! Reports of the steps. Allocations are given by hand where an engine's choice does not matter.
 
 use std::time::Duration;
 
@@ -83,14 +82,18 @@ fn a_cold_start_ends_in_a_step_and_changes_its_own_pod() {
     let report = trial.step(&warm);
     let told: Vec<_> =
         report.updates.iter().map(|update| (update.who.as_str(), update.mems.clone())).collect();
-    assert_eq!(told, [("default/p/cold", Some("0-1".parse().unwrap()))], "who is not pinned is not told");
+    assert_eq!(
+        told,
+        [("default/p/cold", Some("0-1".parse().unwrap()))],
+        "only pinned containers are updated"
+    );
     assert_eq!((report.action, report.admitted, report.warnings.len()), (Act::Warm, true, 0));
     let again = trial.step(&warm);
     assert_eq!((again.updates.len(), again.warnings.len()), (0, 1), "{again:?}");
 }
 
 #[test]
-fn deleting_gives_the_cpus_back_to_those_who_share() {
+fn deleting_gives_the_cpus_back_to_sharing_containers() {
     let (inventory, settings) = (two_nodes(), PlacementSettings::default());
     let mut trial = Trial::new(&inventory, &settings, false);
     trial.allocations.give(Holder::new(name("a"), "c".into()), exclusive("0-1"));
@@ -103,7 +106,7 @@ fn deleting_gives_the_cpus_back_to_those_who_share() {
 }
 
 #[test]
-fn deleting_nobody_is_said_and_harms_nobody() {
+fn deleting_an_unknown_pod_is_reported_and_changes_nothing() {
     let (inventory, settings) = (two_nodes(), PlacementSettings::default());
     let report = Trial::new(&inventory, &settings, false).step(&step(Action::Delete(name("ghost"))));
     assert!(report.admitted);
@@ -188,7 +191,7 @@ fn a_resize_keeps_the_class_and_the_containers_of_a_pod() {
 }
 
 #[test]
-fn a_rejected_pod_is_told_who_would_have_to_move() {
+fn rejected_pod_report_names_containers_that_would_have_to_move() {
     let (inventory, mut settings) = (two_nodes(), PlacementSettings::default());
     settings.hints.policy = TopologyPolicy::SingleNumaNode;
     let wants =
@@ -205,13 +208,13 @@ fn a_rejected_pod_is_told_who_would_have_to_move() {
 
 /// A step of one of a few pods: create twice as often as the others.
 fn any_step() -> impl Strategy<Value = Step> {
-    (0..4u8, 0..6u8, 1..10u64, 0..4u64, any::<bool>()).prop_map(|(what, who, halves, gib, init)| {
+    (0..4u8, 0..6u8, 1..10u64, 0..4u64, any::<bool>()).prop_map(|(what, number, halves, gib, init)| {
         let mut main = container("c", ContainerKind::App, 1, gib);
         for amounts in [&mut main.requests, &mut main.limits] {
             amounts.milli_cpus = Some(halves * 500);
         }
         let init = init.then(|| container("i", ContainerKind::Init, 2, 1));
-        let pod = pod(&format!("p{who}"), init.into_iter().chain([main]).collect());
+        let pod = pod(&format!("p{number}"), init.into_iter().chain([main]).collect());
         step(match what {
             0 => Action::Delete(pod.name),
             1 => Action::Resize(pod),

@@ -1,8 +1,8 @@
-//! What runs on the machine, and who it belongs to.
+//! Workloads on the machine, and the origin of each.
 //!
-//! A [`Workload`] is one cgroup that holds processes, or one process that no cgroup sets apart.
-//! Names, pod uids and container ids come from cgroup paths that containers can influence: they are
-//! shown and compared, never run or used as paths.
+//! A [`Workload`] is one cgroup that holds processes, or one process outside of any workload's cgroup.
+//! Containers can influence names, pod uids and container ids in cgroup paths: the daemon shows and compares
+//! them and never runs them or uses them as paths.
 
 mod naming;
 mod shown;
@@ -18,14 +18,14 @@ pub use shown::{cut_at, is_unfit, printable, printable_within};
 pub use unit::UnitName;
 
 /// Path of a cgroup from the root of its hierarchy: `/`, `/system.slice/cron.service`.
-// A clone shares the text: samples have one for each thread, and a container may have 100,000 of them.
+// Clones share the text: samples have one path for each thread, and a container may have 100,000 threads.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, JsonSchema)]
 #[serde(transparent)]
 pub struct CgroupPath(#[schemars(with = "String")] Arc<str>);
 
 impl CgroupPath {
-    /// The path, with one `/` in front of each name and none behind. `.` and `..` are left out: no
-    /// cgroup is called that, and a path must not lead out of its hierarchy.
+    /// Normalizes a path: one `/` before each name and none at the end. `.` and `..` are dropped: no cgroup
+    /// has such a name, and a path must not leave its hierarchy.
     pub fn new(path: &str) -> Self {
         let mut joined = String::with_capacity(path.len() + 1);
         for name in path.split('/').filter(|name| !matches!(*name, "" | "." | "..")) {
@@ -55,30 +55,30 @@ impl CgroupPath {
         &*self.0 == "/"
     }
 
-    /// The cgroup of that name below it.
+    /// Path of the child cgroup `name`.
     #[must_use]
     pub fn child(&self, name: &str) -> Self {
         Self::new(&format!("{}/{name}", self.0))
     }
 
-    /// Is it that cgroup, or anywhere below it?
+    /// Is it `top`, or a descendant of it?
     pub fn is_within(&self, top: &Self) -> bool {
         let below = self.0.strip_prefix(top.0.trim_end_matches('/'));
         below.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
     }
 
-    /// The cgroup above it.
+    /// Path of the parent cgroup.
     pub fn parent(&self) -> Option<Self> {
         let (parent, _) = self.0.rsplit_once('/')?;
         (&*self.0 != "/").then(|| Self::new(parent))
     }
 
-    /// The cgroups above it, the nearest first and the root last.
+    /// Paths of all ancestors, from the parent to the root.
     pub fn ancestors(&self) -> impl Iterator<Item = Self> + use<> {
         iter::successors(self.parent(), Self::parent)
     }
 
-    /// How many cgroups are above it: none for the root.
+    /// Number of ancestors: 0 for the root.
     pub fn depth(&self) -> usize {
         self.relative().split_terminator('/').count()
     }
@@ -91,48 +91,48 @@ impl Serialize for CgroupPath {
 }
 
 impl<'de> Deserialize<'de> for CgroupPath {
-    /// As [`CgroupPath::new`] makes it: what somebody wrote into a file leads out of no hierarchy either.
+    /// Normalizes as [`CgroupPath::new`] does: a path in a file cannot leave its hierarchy either.
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         String::deserialize(deserializer).map(|path| Self::new(&path))
     }
 }
 
 impl fmt::Display for CgroupPath {
-    /// For people: what would disturb a terminal or a line of text is escaped.
+    /// Escapes characters that would disturb a terminal or a line of text.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&printable(&self.0))
     }
 }
 
-/// Something whose placement can be judged.
+/// A cgroup or process that findings are made about.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Workload {
-    /// Where its processes are.
+    /// Cgroup of its processes.
     pub cgroup: CgroupPath,
-    /// Inode of the cgroup's directory in the hierarchy with the cpuset controller, which is its id in
-    /// the kernel (`kernfs_node.id` on 64-bit). `None` when that hierarchy does not set it apart.
+    /// Inode of the cgroup's directory in the hierarchy with the cpuset controller, which is its id in the
+    /// kernel (`kernfs_node.id` on 64-bit). `None` if that hierarchy has no own cgroup for it.
     pub cgroup_id: Option<u64>,
-    /// What people call it: unit, container or machine name.
+    /// Display name: unit, container or machine name.
     pub name: String,
-    /// What it is.
+    /// Origin by its cgroup path.
     pub origin: Origin,
 }
 
 impl Workload {
-    /// Do the cgroups below it belong to it too? So do a virtual machine's emulator and vCPUs.
+    /// Do the cgroups below it belong to it too? True for a virtual machine: its emulator and vCPUs have
+    /// their own.
     pub fn spans_subtree(&self) -> bool {
         matches!(self.origin, Origin::VirtualMachine { .. })
     }
 
-    /// Names it among all workloads of a host: its cgroup, and `#PID` behind it where it is one
-    /// process.
+    /// Unique name among all workloads of a host: its cgroup, followed by `#PID` if it is one process.
     pub fn object(&self) -> String {
         self.origin.object(&self.cgroup)
     }
 }
 
-/// What a workload is, as far as its cgroup path says.
+/// Origin of a workload, as far as its cgroup path shows.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "type", rename_all = "kebab-case", rename_all_fields = "camelCase")]
 pub enum Origin {
@@ -144,14 +144,14 @@ pub enum Origin {
         qos: QosClass,
         /// Container id, `None` for the pod's own cgroup.
         container_id: Option<String>,
-        /// Runtime, where the path tells.
+        /// Container runtime, if the path shows it.
         runtime: Option<Runtime>,
     },
     /// A container outside Kubernetes.
     Container {
         /// Container id.
         id: String,
-        /// Who runs it.
+        /// Container runtime.
         runtime: Runtime,
     },
     /// A systemd unit.
@@ -164,9 +164,9 @@ pub enum Origin {
         /// Domain name, unescaped.
         domain: String,
     },
-    /// A cgroup that nobody known has made.
+    /// A cgroup of unknown origin.
     Cgroup,
-    /// A process in a cgroup that sets nothing apart (the root).
+    /// A process in a cgroup that is no workload of its own (the root).
     Process {
         /// Process id.
         pid: u32,
@@ -176,7 +176,7 @@ pub enum Origin {
 }
 
 impl Origin {
-    /// What a workload of this origin in that cgroup is named by ([`Workload::object`]).
+    /// Unique name of a workload of this origin in that cgroup ([`Workload::object`]).
     pub fn object(&self, cgroup: &CgroupPath) -> String {
         match self {
             Self::Process { pid, .. } => format!("{cgroup}#{pid}"),

@@ -1,30 +1,30 @@
-//! What a cgroup path says about who made it.
+//! Identifies a workload by its cgroup path.
 //!
-//! Container runtimes, the kubelet, systemd and libvirt each have a way to name cgroups, and with
-//! either cgroup driver (cgroupfs or systemd) another one. Nothing but the path is asked: no runtime
-//! socket, no label. The innermost pod wins over everything around it (kind runs pods inside a docker
-//! container); without a pod a virtual machine, then the innermost container, then the innermost unit.
+//! Container runtimes, the kubelet, systemd and libvirt each name cgroups in their own way, and differently
+//! for each cgroup driver (cgroupfs or systemd). Only the path is used: no runtime socket, no label. The
+//! innermost pod takes precedence over everything around it (kind runs pods inside a docker container).
+//! Without a pod: a virtual machine, then the innermost container, then the innermost unit.
 //!
-//! Names come from people and containers: whatever they hold, the result is printable and bounded.
+//! Names come from people and containers: the result is always printable and bounded.
 
 use super::{CgroupPath, Origin, QosClass, Runtime, printable_within};
 
-/// Greatest length of a displayed name in characters.
+/// Maximum length of a displayed name in characters.
 const NAME_LIMIT: usize = 120;
 
-/// What a cgroup path says.
+/// Identity of a workload by its cgroup path.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Identity {
-    /// The cgroup of the workload: the path itself, or one above it when that is one thing with all
-    /// its children (a virtual machine).
+    /// The cgroup of the workload: the path itself, or an ancestor if that ancestor with all its descendants
+    /// is one workload (a virtual machine).
     pub cgroup: CgroupPath,
-    /// What people call it.
+    /// Display name.
     pub name: String,
-    /// What it is.
+    /// Origin.
     pub origin: Origin,
 }
 
-/// What the path says.
+/// Identifies the workload of a cgroup path.
 pub fn identify(path: &CgroupPath) -> Identity {
     let parts: Vec<&str> = path.relative().split('/').collect();
     let found = pod(&parts).or_else(|| virtual_machine(&parts)).or_else(|| container(&parts));
@@ -41,9 +41,9 @@ pub fn identify(path: &CgroupPath) -> Identity {
     Identity { cgroup: path.clone(), name: bounded(&name), origin }
 }
 
-/// The unit of the system's own manager that a cgroup belongs to. Only that one makes slices at the root, so
-/// it is the first name of the path that is no slice; what is below is named by whoever the unit was handed
-/// to: a user's own manager, a container.
+/// Unit of the system's own service manager that a cgroup belongs to. Only this manager makes slices at the
+/// root, so the unit is the first name in the path that is not a slice. Names below it come from the unit's
+/// processes: a user's service manager, a container.
 pub fn system_unit(path: &CgroupPath) -> Option<&str> {
     let name = path.relative().split('/').find(|name| !name.ends_with(SLICE_SUFFIX))?;
     let is_unit = UNIT_SUFFIXES.iter().any(|suffix| name.len() > suffix.len() && name.ends_with(suffix));
@@ -54,7 +54,7 @@ fn bounded(text: &str) -> String {
     printable_within(text, NAME_LIMIT)
 }
 
-/// Something recognised in the first `depth` names of a path.
+/// A workload recognised in the first `depth` names of a path.
 struct Found {
     origin: Origin,
     label: String,
@@ -88,7 +88,7 @@ fn pod(parts: &[&str]) -> Option<Found> {
     Some(Found { origin: Origin::Pod { pod_uid, qos, container_id, runtime }, label, depth })
 }
 
-/// Uid and class of the pod whose own cgroup is `parts[at]`.
+/// Uid and class of the pod that has `parts[at]` as its own cgroup.
 fn pod_at(parts: &[&str], at: usize) -> Option<(String, QosClass)> {
     let name = parts[at].split(':').next()?;
     if let Some(stem) = name.strip_suffix(".slice") {
@@ -115,7 +115,7 @@ fn qos(class: &str) -> Option<QosClass> {
     }
 }
 
-/// A uid as the API server or the kubelet (static pods: a hash) makes it.
+/// Checks a pod uid as the API server or the kubelet (static pods: a hash) makes it.
 fn pod_uid(text: &str) -> Option<&str> {
     let known = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_');
     (!text.is_empty() && text.bytes().all(known)).then_some(text)
@@ -123,7 +123,7 @@ fn pod_uid(text: &str) -> Option<&str> {
 
 // ---- Containers
 
-/// Prefix of a scope's or a directory's name, and who uses it.
+/// Prefixes of scope and directory names by container runtime.
 const PREFIXES: [(&str, Runtime); 7] = [
     ("cri-containerd-", Runtime::Containerd),
     ("nerdctl-", Runtime::Containerd),
@@ -134,8 +134,8 @@ const PREFIXES: [(&str, Runtime); 7] = [
     ("lxc.payload.", Runtime::Lxc),
 ];
 
-/// Directories that hold one cgroup per container, and who makes them. `default` is containerd's
-/// namespace of that name, and anyone's: only a full container id counts there.
+/// Directories that hold one cgroup per container, by container runtime. `default` is containerd's default
+/// namespace and also a common name: below it only a full container id counts.
 const PARENTS: [(&str, Runtime); 10] = [
     ("docker", Runtime::Docker),
     ("buildkit", Runtime::Docker),
@@ -155,7 +155,7 @@ fn container(parts: &[&str]) -> Option<Found> {
         let (id, runtime) =
             scoped(name).or_else(|| machine(name)).or_else(|| directory(&parts[..at], name))?;
         let mut depth = at + 1;
-        // Podman with crun puts the processes into a child of that name.
+        // Podman with crun puts the processes into a child cgroup of that name.
         if runtime == Runtime::Podman && parts.get(depth) == Some(&"container") {
             depth += 1;
         }
@@ -164,7 +164,7 @@ fn container(parts: &[&str]) -> Option<Found> {
     })
 }
 
-/// A name that says itself which runtime's container it is: `docker-ID.scope`, `libpod-ID`.
+/// Container with its runtime in the name: `docker-ID.scope`, `libpod-ID`.
 fn scoped(name: &str) -> Option<(String, Runtime)> {
     if is_monitor(name) || [".service", ".slice", ".socket", ".mount"].iter().any(|kind| name.ends_with(kind))
     {
@@ -175,7 +175,7 @@ fn scoped(name: &str) -> Option<(String, Runtime)> {
     (!id.is_empty()).then(|| (id.to_owned(), runtime))
 }
 
-/// A directory called by the container's id alone.
+/// Container with only its id as directory name.
 fn directory(above: &[&str], name: &str) -> Option<(String, Runtime)> {
     let parent = *above.last()?;
     // ECS: /ecs/TASK/ID.
@@ -188,7 +188,7 @@ fn directory(above: &[&str], name: &str) -> Option<(String, Runtime)> {
     certain.then(|| (name.to_owned(), runtime))
 }
 
-/// Processes that watch over a container, outside of it.
+/// Is it the cgroup of a process that monitors a container from outside?
 fn is_monitor(name: &str) -> bool {
     ["crio-conmon-", "libpod-conmon-", "lxc.monitor."].iter().any(|prefix| name.starts_with(prefix))
 }
@@ -218,7 +218,7 @@ fn virtual_machine(parts: &[&str]) -> Option<Found> {
     })
 }
 
-/// A container that is registered with systemd-machined, or one of systemd-nspawn's own unit.
+/// A container registered with systemd-machined, or in systemd-nspawn's own unit.
 fn machine(name: &str) -> Option<(String, Runtime)> {
     if let Some(instance) =
         name.strip_prefix("systemd-nspawn@").and_then(|rest| rest.strip_suffix(".service"))
@@ -240,13 +240,13 @@ fn numbered<'a>(machine: &'a str, kind: &str) -> Option<&'a str> {
 
 // ---- systemd
 
-/// What names of units end with, of those in which processes run.
+/// Suffixes of units that contain processes.
 pub const UNIT_SUFFIXES: [&str; 5] = [".service", ".scope", ".mount", ".socket", ".swap"];
 
-/// What names of slices end with.
+/// Suffix of slices.
 pub const SLICE_SUFFIX: &str = ".slice";
 
-/// `cg_escape` of systemd: a name that could be a kernel file's gets a `_` in front.
+/// Undoes `cg_escape` of systemd, which prefixes a name that could be a kernel file's with `_`.
 fn unescaped_file_name(name: &str) -> &str {
     name.strip_prefix('_').unwrap_or(name)
 }

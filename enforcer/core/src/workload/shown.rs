@@ -1,21 +1,21 @@
-//! Text of others as it can be shown: in one line, without deceit, and as long as there is room.
+//! Makes untrusted text safe to display: one line, no deceptive characters, bounded length.
 //!
-//! Names, annotations and messages come from people, containers and runtimes. What is cut ends with one mark,
-//! and is cut between characters: an escape that is cut in two would read as something else.
+//! Names, annotations and messages come from people, containers and runtimes. Cut text ends with one mark and
+//! is cut between characters: half an escape would read as something else.
 
 use std::borrow::Cow;
 
-/// Stands for what was cut off.
+/// Mark at the end of cut text.
 const CUT: char = '…';
 
-/// The text with every character escaped that could move a cursor, break a line or reverse text.
+/// Escapes every character that could move a cursor, break a line or reverse text.
 pub fn printable(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
     text.chars().for_each(|c| show(c, &mut shown));
     shown
 }
 
-/// The same, cut where more than `most` characters would be shown; no more of the text is read.
+/// [`printable`], cut at `most` displayed characters. Reads no more of the text than it shows.
 pub fn printable_within(text: &str, most: usize) -> String {
     let mut shown = String::new();
     let mut room = most;
@@ -30,7 +30,7 @@ pub fn printable_within(text: &str, most: usize) -> String {
     shown
 }
 
-/// At most `most` characters of a text, as they are: for what is escaped already, or later.
+/// At most `most` characters of a text, unescaped: for text that is escaped already or later.
 pub fn cut_at(text: &str, most: usize) -> Cow<'_, str> {
     match text.char_indices().nth(most) {
         Some((end, _)) => Cow::Owned(format!("{}{CUT}", &text[..end])),
@@ -99,7 +99,7 @@ mod tests {
             if whole.chars().count() <= most {
                 prop_assert_eq!(shown, whole);
             } else {
-                // Of whole characters: one more would be too long.
+                // Whole characters fill the limit: one more would be too long.
                 let kept = shown.strip_suffix(CUT).unwrap();
                 let mut beginnings = text.char_indices().map(|(end, c)| (&text[..end], end + c.len_utf8()));
                 let longest = beginnings.rfind(|(begun, _)| printable(begun).chars().count() <= most);

@@ -1,18 +1,18 @@
-//! Which unit of systemd a cgroup belongs to, by its path.
+//! Systemd unit that a cgroup belongs to, by its path.
 //!
-//! systemd makes a cgroup for each unit, below those of its slices. What is below a service or a scope was
-//! made by its processes, or by a second systemd in it (`user@1000.service`), and is not the first one's to
-//! set. A path is somebody's choice: what it says is to be confirmed by systemd, which is asked by a name
-//! that can be nothing but the name of a unit.
+//! systemd makes a cgroup for each unit, below those of its slices. Cgroups below a service or a scope are
+//! made by its processes, or by a second systemd in it (`user@1000.service`), and the system's systemd does
+//! not manage them. Other processes can choose cgroup paths, so the caller has systemd confirm the result.
+//! The query contains only characters that are valid in a unit name.
 
 use std::fmt;
 
 use super::CgroupPath;
 
-/// Kinds of units that workloads run in.
+/// Unit types that workloads run in.
 const KINDS: [&str; 3] = [".service", ".scope", ".slice"];
 
-/// Longest name (`UNIT_NAME_MAX`).
+/// Maximum length of a name (`UNIT_NAME_MAX`).
 const LONGEST: usize = 255;
 
 /// Name of a unit with its suffix: letters, digits and `:-_.\@` (systemd.unit(5)).
@@ -20,7 +20,7 @@ const LONGEST: usize = 255;
 pub struct UnitName(String);
 
 impl UnitName {
-    /// The name, if it can be one of a service, a scope or a slice.
+    /// The name, if it is valid for a service, a scope or a slice.
     pub fn new(name: &str) -> Option<Self> {
         let stem = KINDS.iter().find_map(|kind| name.strip_suffix(kind))?;
         let known = |c: char| c.is_ascii_alphanumeric() || ":-_.\\@".contains(c);
@@ -28,7 +28,7 @@ impl UnitName {
         fits.then(|| Self(name.to_owned()))
     }
 
-    /// The unit whose own cgroup this is: everything above it is a slice.
+    /// Unit that has this cgroup as its own: all its ancestors are slices.
     pub fn of_cgroup(cgroup: &CgroupPath) -> Option<Self> {
         let (above, own) = cgroup.relative().rsplit_once('/').unwrap_or(("", cgroup.relative()));
         let slices =
@@ -48,7 +48,7 @@ impl fmt::Display for UnitName {
     }
 }
 
-/// systemd puts a `_` in front of names that the kernel has a use for (`cg_escape` in its cgroup-util.c).
+/// systemd prefixes names that the kernel uses with `_` (`cg_escape` in its cgroup-util.c).
 fn unescaped(name: &str) -> &str {
     name.strip_prefix('_').unwrap_or(name)
 }

@@ -1,4 +1,4 @@
-//! Settings without effect, by what the file says beside them.
+//! Settings without effect, by the other settings in the file.
 
 use std::collections::BTreeSet;
 
@@ -131,7 +131,7 @@ fn all_other_keys_of_a_section_that_is_off_are_listed() {
         let found = listed(&format!("[{section}]\nenabled = false\n"));
         let has = |key: &str| found.iter().any(|one| one.key == format!("{section}.{key}"));
         let keys = schema["$defs"][table]["properties"].as_object().unwrap().keys();
-        // `/live` and `/ready` have a listener of their own.
+        // `/live` and `/ready` have their own listener.
         for key in keys.filter(|key| !["enabled", "probes"].contains(&key.as_str())) {
             assert!(has(key), "{section}.{key} is not listed: {found:?}");
         }

@@ -1,64 +1,64 @@
-//! `[memory.widening]`: what the daemon may do about memory that runs out.
+//! `[memory.widening]`: actions of the daemon when memory runs out.
 //!
 //! The figures are those of docs/widening.md. They are shares of the memory nodes that a workload may use,
-//! and never amounts alone, because a host may have nodes of 16 GiB and of 2 TiB; the least amount keeps
-//! small nodes from being noticed too late.
+//! because a host may have nodes of 16 GiB or of 2 TiB. The minimum amount ensures that small nodes are
+//! noticed in time.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::policy::{ByteSize, HumanDuration, PolicyError, Relation, at_odds, refused, whole};
 
-/// Longest time for which a widened workload must be calm before it is narrowed again.
+/// Maximum of `narrow_after`.
 const LONGEST_NARROW_AFTER: HumanDuration = HumanDuration::from_secs(24 * 3_600);
 
-/// More memory nodes for a workload whose own ones are nearly full, before the OOM killer acts. Only of
-/// workloads that the daemon has placed.
+/// Adds memory nodes to a workload with nearly full nodes, before the OOM killer acts. Only for workloads
+/// that the daemon has placed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct WideningSettings {
-    /// Do it at all, in enforce mode.
+    /// Whether nodes are added, in enforce mode.
     pub enabled: bool,
-    /// Percent of a workload's nodes that is left when one is added.
+    /// Percentage of available memory on a workload's nodes below which a node is added.
     #[serde(deserialize_with = "whole::within::<_, _, 1, 90>")]
     #[schemars(range(min = 1, max = 90))]
     pub widen_percent: u8,
-    /// Percent that is left when they are looked at every 5 ms instead of a few times a second.
+    /// Percentage of available memory below which it is checked every 5 ms instead of a few times per second.
     #[serde(deserialize_with = "whole::within::<_, _, 1, 90>")]
     #[schemars(range(min = 1, max = 90))]
     pub arm_percent: u8,
-    /// Percent above which that ends.
+    /// Percentage of available memory above which the frequent checks end.
     #[serde(deserialize_with = "whole::within::<_, _, 1, 90>")]
     #[schemars(range(min = 1, max = 90))]
     pub release_percent: u8,
-    /// With less than this left a node is added, whatever the percentage.
+    /// Available memory below which a node is added, whatever the percentage.
     pub min_headroom: ByteSize,
-    /// May slower memory be added when no node of the same kind has room?
+    /// Whether slower memory may be added when no node of the same kind has room.
     pub lower_tiers: bool,
-    /// Time for which there must be room on its own nodes before they are narrowed to these again. It
-    /// doubles, up to half an hour, when they had to be widened soon after.
+    /// Time for which its own nodes must have room before the added ones are removed. It doubles, up to half
+    /// an hour, when the workload had to be widened again soon after.
     pub narrow_after: HumanDuration,
-    /// What slows a workload down that would have filled its nodes before one is added: for half a second at
-    /// most, and only while another process sees to it that it ends.
+    /// How to slow down a workload that would fill its nodes before one is added: for at most half a second,
+    /// and only while another process ensures that it ends.
     pub brake: Brake,
 }
 
-/// What slows a workload down for a moment.
+/// How a workload is slowed down for a moment.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Brake {
-    /// Nothing.
+    /// Not at all.
     #[default]
     Off,
-    /// Its tasks stand still (`cgroup.freeze`).
+    /// Its tasks stop (`cgroup.freeze`).
     Freeze,
-    /// It gets next to nothing more (`memory.high`). Not where demotion is on: what is above the mark would
+    /// Its allocations are throttled (`memory.high`). Not while demotion is on: memory above the limit would
     /// go to slower memory, hot pages too.
     High,
 }
 
 impl Brake {
-    /// As in the configuration.
+    /// Name in the configuration.
     pub fn name(self) -> &'static str {
         match self {
             Self::Off => "off",
@@ -67,7 +67,7 @@ impl Brake {
         }
     }
 
-    /// Why `high` must not be used beside demotion, for a message.
+    /// Why `high` must not be used while demotion is on, for a message.
     pub const NOT_BESIDE_DEMOTION: &'static str = "while demotion is on, memory.high sends pages of the workload to slower memory, hot ones too; `freeze` does not";
 }
 

@@ -1,15 +1,15 @@
-//! The names that people know from the kubelet and the topology-aware policy, in the published schema.
+//! Key and value names of the kubelet and the topology-aware policy, in the published schema.
 //!
-//! A derived schema has no `alias` of serde, so an editor that checks a file against it would refuse what the
-//! program reads. Here each such name is given the schema of the key or value that it is another name of,
-//! with `x-same-as` for who lists them.
+//! A derived schema does not contain serde aliases, so an editor that validates a file against it would
+//! refuse names that the program accepts. This module gives each alias the schema of the key or value that it
+//! stands for, and marks it with `x-same-as` for tools that list aliases.
 //!
-//! Never: decides what is read. That is said at the fields; a test of the configuration
-//! (`enforcer/src/config/kinds.rs`) holds both together.
+//! The parser does not use this module: aliases that it accepts are at the fields. A test of the
+//! configuration (`enforcer/src/config/kinds.rs`) keeps both consistent.
 
 use schemars::Schema;
 
-/// Another name, and the one in the schema.
+/// An alias, and its name in the schema.
 type Alias = (&'static str, &'static str);
 
 const OPTIONS: &[Alias] = &[

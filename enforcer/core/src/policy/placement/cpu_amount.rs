@@ -11,37 +11,37 @@ use thiserror::Error;
 
 use crate::{parse::quantity::milli_cpus, quoted, set::CpuSet};
 
-/// CPUs by their ids.
+/// A set of CPUs: these, or all but these.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum CpuChoice {
-    /// These.
+    /// Exactly these CPUs.
     Only(CpuSet),
-    /// All but these.
+    /// All CPUs except these.
     AllBut(CpuSet),
 }
 
-/// CPUs by their ids, or as many.
+/// A set of CPUs, or a number of CPUs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum CpuAmount {
-    /// These.
+    /// A set of CPUs.
     Named(CpuChoice),
-    /// As many, in thousandths.
+    /// An amount, in thousandths of a CPU.
     Milli(u64),
 }
 
-/// A text that is none of these.
+/// Why a text is neither a set of CPUs nor an amount.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum CpuAmountError {
     /// Neither CPUs nor an amount.
     #[error("`{0}` is neither CPUs (cpuset:0-3, exclude-cpuset:0-1, 0-3) nor an amount (750m, 2)")]
     Unknown(String),
-    /// An amount where only CPUs will do.
+    /// An amount, where only a set of CPUs is allowed.
     #[error("`{0}` is an amount, where CPUs are to be named (cpuset:0-3, exclude-cpuset:0-1, 0-3)")]
     NotNamed(String),
 }
 
 impl CpuChoice {
-    /// Which of these are meant.
+    /// The CPUs of `cpus` that it selects.
     #[must_use]
     pub fn of(&self, cpus: &CpuSet) -> CpuSet {
         match self {
@@ -134,7 +134,7 @@ impl JsonSchema for CpuChoice {
     fn json_schema(_: &mut SchemaGenerator) -> Schema {
         json_schema!({
             "type": "string",
-            // With a word before it, or with what an amount has not.
+            // With a prefix, or with a character that an amount cannot have.
             "pattern": "cpuset:|[-,]",
             "description": "CPUs (cpuset:0-3, exclude-cpuset:0-1, 0-3)"
         })

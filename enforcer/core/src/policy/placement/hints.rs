@@ -1,7 +1,7 @@
 //! Settings of the engine `hints`.
 //!
-//! Keys are the kubelet's words in one style; its own spelling (`prefer-closest-numa-nodes`) is an
-//! alias. Which options exclude one another is checked when the configuration is read.
+//! Keys are the kubelet's options in snake case; the kubelet's own spelling (`prefer-closest-numa-nodes`) is
+//! an alias. Conflicts between options are found when the configuration is read.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use super::aliases;
 use crate::policy::{PolicyError, Relation, at_odds, quoted, refused, whole};
 
-/// Options that cannot be on together.
+/// Options that cannot be combined.
 const EXCLUSIVE: [(&str, &str); 4] = [
     ("full_pcpus_only", "distribute_cpus_across_cores"),
     ("distribute_cpus_across_numa", "distribute_cpus_across_cores"),
@@ -23,15 +23,15 @@ const EXCLUSIVE: [(&str, &str); 4] = [
 #[schemars(transform = aliases::of_hints)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a switch of its own, with the name people know")]
 pub struct HintsSettings {
-    /// By which rules sets of nodes are offered, compared and given.
+    /// Rules by which sets of nodes are offered, compared and given.
     pub profile: Profile,
-    /// When a pod is admitted.
+    /// Condition for admitting a pod.
     #[serde(alias = "topologyManagerPolicy")]
     pub policy: TopologyPolicy,
-    /// What is aligned together.
+    /// Unit of alignment.
     #[serde(alias = "topologyManagerScope")]
     pub scope: Scope,
-    /// Does memory take part in the choice of nodes? `none`: CPUs and devices choose, as with the kubelet's
+    /// Whether memory affects the choice of nodes. `none`: only CPUs and devices do, as with the kubelet's
     /// `memoryManagerPolicy: None`.
     #[serde(alias = "memoryManagerPolicy")]
     pub memory_manager_policy: MemoryManagerPolicy,
@@ -39,9 +39,9 @@ pub struct HintsSettings {
     /// false under the profile `kubelet`.
     #[serde(alias = "prefer-closest-numa-nodes", skip_serializing_if = "Option::is_none")]
     pub prefer_closest_numa_nodes: Option<bool>,
-    /// Of which nodes device hints are made under the profile `kubelet`; it differs by version.
+    /// Nodes that device hints include under the profile `kubelet`; it differs by kubelet version.
     pub kubelet_device_hints: KubeletDeviceHints,
-    /// Accepted for compatibility, at least 8; there is no limit that it could lift.
+    /// Accepted for compatibility, at least 8; there is no limit.
     #[serde(
         alias = "max-allowable-numa-nodes",
         skip_serializing_if = "Option::is_none",
@@ -49,7 +49,7 @@ pub struct HintsSettings {
     )]
     #[schemars(range(min = 8))]
     pub max_allowable_numa_nodes: Option<u32>,
-    /// Which of several equally fit sets of nodes is taken.
+    /// Tie-break between equally suitable sets of nodes.
     #[serde(alias = "numa-allocation-strategy")]
     pub numa_allocation_strategy: NumaAllocationStrategy,
     /// Exclusive CPUs are whole cores.
@@ -67,72 +67,73 @@ pub struct HintsSettings {
     /// Exclusive CPUs come from as few last-level caches as possible.
     #[serde(alias = "prefer-align-cpus-by-uncorecache", alias = "prefer_align_cpus_by_uncorecache")]
     pub prefer_align_cpus_by_uncore_cache: bool,
-    /// Nobody runs on reserved CPUs, not even in the shared pool.
+    /// No container runs on reserved CPUs, not even in the shared pool.
     #[serde(alias = "strict-cpu-reservation")]
     pub strict_cpu_reservation: bool,
-    /// A node is used for memory of single nodes or of groups of nodes, never for both: the kubelet's
-    /// rule. Off: any set of nodes that has room.
+    /// A node holds memory either of single nodes or of groups of nodes, never both: the kubelet's rule. Off:
+    /// any set of nodes with enough room.
     pub strict_memory_groups: bool,
-    /// Pods of other `QoS` classes than Guaranteed get the shared CPUs and the memory of as few nodes as
-    /// hold them, too. Off: the whole shared pool, as with the kubelet.
+    /// Pods of other `QoS` classes than Guaranteed also get the shared CPUs and the memory of as few nodes as
+    /// possible. Off: the whole shared pool, as with the kubelet.
     pub align_all_qos: bool,
 }
 
-/// By which rules the engine `hints` works.
+/// Rules of the engine `hints`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Profile {
-    /// Ours: memory nodes include those of the CPUs, memory-only nodes belong to the nearest CPU nodes.
+    /// Rules of this project: memory nodes include those of the CPUs, memory-only nodes belong to the nearest
+    /// CPU nodes.
     #[default]
     Enforcer,
-    /// Those of the kubelet's managers, defects included, so that it says what a kubelet does. Rules,
-    /// annotations and what is declared for pods change nothing then.
+    /// Rules of the kubelet's managers including their defects, to predict what a kubelet does. Rules,
+    /// annotations and entries for pods have no effect.
     Kubelet,
 }
 
-/// Does memory take part in the choice of nodes?
+/// Whether memory affects the choice of nodes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 #[schemars(transform = aliases::of_memory_manager)]
 pub enum MemoryManagerPolicy {
-    /// No. The profile `kubelet` sets no memory nodes then.
+    /// It does not. The profile `kubelet` then sets no memory nodes.
     #[serde(alias = "None")]
     None,
-    /// Yes.
+    /// It does.
     #[default]
     #[serde(alias = "Static")]
     Static,
 }
 
-/// Of which nodes the kubelet makes the hints of a device resource.
+/// Nodes that the kubelet's device hints include.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum KubeletDeviceHints {
-    /// Of those that have a device of the resource, free or not: since 1.36.
+    /// Nodes with a device of the resource, free or not: since 1.36.
     #[default]
     DeviceNodes,
     /// Of all nodes of the machine: before 1.36.
     AllNodes,
 }
 
-/// When a pod is admitted.
+/// Condition for admitting a pod.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum TopologyPolicy {
     /// Always; nothing is aligned.
     None,
-    /// Always; aligned as well as possible.
+    /// Always; aligned as far as possible.
     #[default]
     BestEffort,
-    /// When it is as well aligned as on an empty machine.
+    /// If it is aligned as well as on an empty machine.
     Restricted,
-    /// When everything is on one node.
+    /// If everything is on one node.
     #[serde(rename = "single-numa-node")]
     SingleNumaNode,
-    /// The older NUMA Manager: the first common set of nodes in order of width; without one a
-    /// Guaranteed pod is rejected, others run anyway.
+    /// The older NUMA Manager: the first common set of nodes in order of width. Without one, a Guaranteed pod
+    /// is rejected and others run unaligned.
     NumaManager,
-    /// The same; without a common set every pod runs anyway.
+    /// As `numa-manager`, but without a common set every pod runs unaligned.
     NumaManagerBestEffort,
 }
 
@@ -147,7 +148,7 @@ impl TopologyPolicy {
         Self::NumaManagerBestEffort,
     ];
 
-    /// As in the configuration.
+    /// Name in the configuration.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::None => "none",
@@ -160,27 +161,27 @@ impl TopologyPolicy {
     }
 }
 
-/// What is aligned together.
+/// Unit of alignment.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Scope {
-    /// Each container for itself.
+    /// Each container separately.
     #[default]
     Container,
-    /// All containers of a pod.
+    /// All containers of a pod together.
     Pod,
 }
 
-/// Which of several equally fit sets of nodes is taken.
+/// Tie-break between equally suitable sets of nodes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum NumaAllocationStrategy {
-    /// The one with the lowest ids.
+    /// The set with the lowest ids.
     #[default]
     None,
-    /// The fullest, so that other nodes stay empty.
+    /// The fullest set, so that other nodes stay empty.
     MostAllocated,
-    /// The emptiest, so that all are used alike.
+    /// The emptiest set, so that all nodes are used evenly.
     LeastAllocated,
 }
 
@@ -208,7 +209,7 @@ impl Default for HintsSettings {
 }
 
 impl HintsSettings {
-    /// Is the kubelet reproduced?
+    /// Is it the profile `kubelet`?
     pub const fn is_kubelet(&self) -> bool {
         matches!(self.profile, Profile::Kubelet)
     }
@@ -218,7 +219,7 @@ impl HintsSettings {
         self.prefer_closest_numa_nodes.unwrap_or(!self.is_kubelet())
     }
 
-    /// What the profile prescribes, whatever else is set.
+    /// The settings that the profile prescribes, regardless of other settings.
     #[must_use]
     pub fn under_profile(self) -> Self {
         if !self.is_kubelet() {
@@ -228,7 +229,7 @@ impl HintsSettings {
         Self { numa_allocation_strategy, strict_memory_groups: true, align_all_qos: false, ..self }
     }
 
-    /// A switch by its name: ours, or the kubelet's spelling of it.
+    /// A switch by its name in this project or in the kubelet.
     pub fn switch(&mut self, name: &str) -> Option<&mut bool> {
         match name.replace('-', "_").as_str() {
             "prefer_closest_numa_nodes" => {
@@ -249,7 +250,7 @@ impl HintsSettings {
         }
     }
 
-    /// Checks that the options can be on together; `section` is where the keys are in the file.
+    /// Checks that the options can be combined; `section` is the section of the keys in the file.
     pub fn validate(&self, section: &str) -> Result<(), PolicyError> {
         let key_of = |key: &str| format!("{section}.{key}");
         if let Some(limit) = self.max_allowable_numa_nodes.filter(|limit| *limit < 8) {

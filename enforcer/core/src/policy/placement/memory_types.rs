@@ -1,4 +1,4 @@
-//! Kinds of memory, as people ask for them: `["dram", "pmem"]`.
+//! Kinds of memory in requests: `["dram", "pmem"]`.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -6,22 +6,21 @@ use thiserror::Error;
 
 use crate::topology::MemoryClass;
 
-/// Kinds of memory; of a configuration one at least.
+/// A set of memory kinds; at least one in a configuration.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(try_from = "Vec<MemoryType>", into = "Vec<MemoryType>")]
 #[schemars(with = "Vec<MemoryType>", extend("minItems" = 1))]
 pub struct MemoryTypes {
     /// Ordinary memory.
     pub dram: bool,
-    /// Persistent memory, memory behind CXL, and whatever is there without CPUs and is not known to be
-    /// fast.
+    /// Persistent memory, CXL memory, and memory-only nodes that are not known to be fast.
     pub pmem: bool,
     /// High-bandwidth memory.
     pub hbm: bool,
 }
 
 impl MemoryTypes {
-    /// The kind that memory of this class counts as.
+    /// The kind that memory of this class belongs to.
     pub const fn of_class(class: MemoryClass) -> Self {
         Self {
             dram: matches!(class, MemoryClass::Dram),
@@ -37,13 +36,13 @@ impl MemoryTypes {
 pub enum MemoryType {
     /// Ordinary memory.
     Dram,
-    /// Persistent memory, memory behind CXL, and whatever is there without CPUs and is not known to be fast.
+    /// Persistent memory, CXL memory, and memory-only nodes that are not known to be fast.
     Pmem,
     /// High-bandwidth memory.
     Hbm,
 }
 
-/// A list without any kind.
+/// An empty list of memory kinds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 #[error("one of dram, pmem and hbm is expected at least")]
 pub struct NoMemoryType;

@@ -1,8 +1,8 @@
 //! How pods are placed: the `[placement]` part of the configuration.
 //!
-//! One style of names for all (snake case keys, kebab case values); the names that people know from
-//! the kubelet and from the topology-aware policy are accepted as aliases. What can be set for the
-//! host can be set per workload by a `[[placement.rule]]` and by annotations; the annotation wins.
+//! All keys are in snake case and all values in kebab case; names of the kubelet and of the topology-aware
+//! policy are aliases. A `[[placement.rule]]` and annotations override settings of the host for some pods;
+//! annotations take precedence.
 
 mod aliases;
 mod cpu_amount;
@@ -33,24 +33,23 @@ use crate::policy::{ByteSize, PolicyError, Relation, at_odds, quoted, refused};
 #[serde(deny_unknown_fields, default)]
 #[schemars(transform = aliases::of_placement)]
 pub struct PlacementSettings {
-    /// Engine for every pod that no rule or annotation gives another.
+    /// Engine for pods without another one from a rule or annotation.
     pub engine: Engine,
-    /// CPUs that may be given to workloads: `cpuset:0-3`, `exclude-cpuset:0-1`, or a plain list;
-    /// all when absent.
+    /// CPUs that workloads may get: `cpuset:0-3`, `exclude-cpuset:0-1`, or a plain list; all when absent.
     #[serde(
         alias = "AvailableResources",
         alias = "availableResources",
         skip_serializing_if = "Option::is_none"
     )]
     pub available: Option<AvailableResources>,
-    /// What is set aside for the system.
+    /// Resources reserved for the system.
     #[serde(alias = "ReservedResources", alias = "reservedResources")]
     pub reserved: ReservedResources,
     /// Settings of the engine `hints`.
     pub hints: HintsSettings,
     /// Settings of the engine `pools`.
     pub pools: PoolsSettings,
-    /// Other settings for some pods; the first rule that matches counts.
+    /// Other settings for some pods; the first matching rule applies.
     #[serde(rename = "rule", skip_serializing_if = "Vec::is_empty")]
     pub rules: Vec<PlacementRule>,
 }
@@ -60,15 +59,15 @@ pub struct PlacementSettings {
 #[serde(rename_all = "kebab-case")]
 #[schemars(transform = aliases::of_engines)]
 pub enum Engine {
-    /// Hints of every resource, merged: as the kubelet's managers.
+    /// Merged hints of all resources, as in the kubelet's managers.
     #[default]
     Hints,
-    /// A tree of pools: as the topology-aware policy.
+    /// A tree of pools, as in the topology-aware policy.
     #[serde(alias = "topology-aware")]
     Pools,
 }
 
-/// What may be handed out.
+/// Resources that workloads may get.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 #[schemars(transform = aliases::of_resources)]
@@ -78,7 +77,7 @@ pub struct AvailableResources {
     pub cpus: Option<CpuChoice>,
 }
 
-/// What is set aside for the system.
+/// Resources reserved for the system.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 #[schemars(transform = aliases::of_resources)]
@@ -94,13 +93,13 @@ pub struct ReservedResources {
 }
 
 impl PlacementSettings {
-    /// Are pods placed as a kubelet would place them, whatever rules, annotations and entries say?
+    /// Are pods placed as a kubelet would place them, regardless of rules, annotations and entries?
     pub fn predicts_kubelet(&self) -> bool {
         self.engine == Engine::Hints && self.hints.is_kubelet()
     }
 
-    /// Checks what the types cannot: that the options can be on together, for the host and under each
-    /// rule, and that memory is set aside of nodes and resources that have a name.
+    /// Checks relations that types cannot express: the options can be combined, for the host and under each
+    /// rule, and reserved memory names valid nodes and resources.
     pub fn validate(&self) -> Result<(), PolicyError> {
         self.hints.validate("placement.hints")?;
         if self.hints.is_kubelet() && self.engine != Engine::Hints {
@@ -110,7 +109,7 @@ impl PlacementSettings {
         }
         for (index, rule) in self.rules.iter().enumerate() {
             let section = format!("placement.rule[{index}]");
-            // What the rule does not have itself is written in `placement.hints`, if at all.
+            // Settings that the rule does not have come from `placement.hints`.
             let written = |key: &str| {
                 let name = key.strip_prefix(section.as_str())?.strip_prefix('.')?;
                 let is_own = rule.keys_of_hints().any(|own| own == name);

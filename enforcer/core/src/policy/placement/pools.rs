@@ -1,13 +1,13 @@
 //! Settings of the engine `pools`.
 //!
-//! The topology-aware policy's own spelling (`pinCPU`, `PinCPU`) is an alias of each key.
+//! The topology-aware policy's spelling of each key (`pinCPU`, `PinCPU`) is an alias.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::aliases;
 
-/// Settings of the engine `pools`, with the defaults that the topology-aware policy documents.
+/// Settings of the engine `pools`, with the defaults in the documentation of the topology-aware policy.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 #[schemars(transform = aliases::of_pools)]
@@ -19,14 +19,14 @@ pub struct PoolsSettings {
     /// Memory nodes are pinned.
     #[serde(alias = "pinMemory", alias = "PinMemory")]
     pub pin_memory: bool,
-    /// The exclusive CPU of a container with one up to two, and those beside a shared fraction, come from the
-    /// isolated ones, where there are any.
+    /// The exclusive CPU of a container with a request from one to below two CPUs, and exclusive CPUs beside
+    /// a shared fraction, are isolated CPUs if there are any.
     #[serde(alias = "preferIsolatedCPUs", alias = "PreferIsolatedCPUs")]
     pub prefer_isolated_cpus: bool,
     /// Containers that would get exclusive CPUs get shared ones.
     #[serde(alias = "preferSharedCPUs", alias = "PreferSharedCPUs")]
     pub prefer_shared_cpus: bool,
-    /// Namespaces, as globs, whose containers run on the reserved CPUs; `kube-system` always does.
+    /// Globs of namespaces with all containers on the reserved CPUs; `kube-system` is always one of them.
     #[serde(alias = "reservedPoolNamespaces", alias = "ReservedPoolNamespaces")]
     pub reserved_pool_namespaces: Vec<String>,
     /// Containers of a pod are kept together.
@@ -38,7 +38,7 @@ pub struct PoolsSettings {
     /// Level of the pools that Burstable containers without a CPU limit are spread over.
     #[serde(alias = "unlimitedBurstable", alias = "UnlimitedBurstable")]
     pub unlimited_burstable: PoolLevel,
-    /// Priority of the CPUs of containers that say none.
+    /// CPU priority of containers that do not request one.
     #[serde(alias = "defaultCPUPriority", alias = "DefaultCPUPriority")]
     pub default_cpu_priority: CpuPriority,
 }
@@ -63,17 +63,17 @@ pub enum PoolLevel {
     L3Cache,
 }
 
-/// Which CPUs are taken first.
+/// Preference between fast and slow CPUs.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum CpuPriority {
-    /// The fastest.
+    /// The fastest CPUs.
     High,
-    /// Those in between.
+    /// CPUs in between.
     Normal,
-    /// The slowest.
+    /// The slowest CPUs.
     Low,
-    /// It does not matter.
+    /// No preference.
     #[default]
     None,
 }

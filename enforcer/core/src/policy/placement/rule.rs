@@ -1,7 +1,7 @@
 //! `[[placement.rule]]`: other settings for some pods.
 //!
-//! A rule says which pods it is about, and only what is different for them. Globs are compiled when
-//! the configuration is read, so matching costs little and cannot fail.
+//! A rule has matchers for pods and the settings that differ for them. Globs are compiled when the
+//! configuration is read, so matching is cheap and cannot fail.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ use super::{
 };
 use crate::policy::NameGlob;
 
-/// Settings for the pods that it matches; what it leaves out is as for all.
+/// Settings for the pods that it matches; absent ones are those of the host.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 #[schemars(transform = aliases::of_rule)]
@@ -76,7 +76,7 @@ pub struct PlacementRule {
 }
 
 impl PlacementRule {
-    /// Is it about the pod of this name with these labels?
+    /// Does it match the pod of this name with these labels?
     pub fn matches(&self, namespace: &str, pod: &str, labels: &BTreeMap<String, String>) -> bool {
         let named = |glob: &Option<NameGlob>, name: &str| glob.as_ref().is_none_or(|glob| glob.matches(name));
         named(&self.namespace, namespace)
@@ -84,7 +84,7 @@ impl PlacementRule {
             && self.labels.iter().all(|(key, value)| labels.get(key) == Some(value))
     }
 
-    /// The settings of the engine `hints` for the pods that it is about.
+    /// The settings of the engine `hints` for the pods that it matches.
     #[must_use]
     pub fn hints(&self, host: &HintsSettings) -> HintsSettings {
         let or = |own: Option<bool>, host: bool| own.unwrap_or(host);

@@ -1,5 +1,5 @@
-//! What is wrong with an entry, beyond what its types refuse: matchers that can never hold together, and
-//! wishes that nobody can grant.
+//! Errors in an entry beyond what its types refuse: matchers that can never match together, and requests that
+//! cannot be granted.
 
 use std::{collections::BTreeSet, fmt};
 
@@ -15,17 +15,17 @@ use crate::{
     workload::{SLICE_SUFFIX, UNIT_SUFFIXES},
 };
 
-/// Bytes of a command that the kernel keeps (`TASK_COMM_LEN` without its end).
+/// Maximum length of a command in the kernel in bytes (`TASK_COMM_LEN` without the terminating NUL).
 const LONGEST_COMMAND: usize = 15;
-/// Bytes of the key of a label with its prefix, and of its value, as Kubernetes allows them.
+/// Maximum length of a label's key with its prefix and of its value in bytes, in Kubernetes.
 const LONGEST_LABEL: (usize, usize) = (317, 63);
-/// Bytes of a device's name: more than the kernel gives any.
+/// Maximum length of a device name in bytes: more than the kernel uses.
 const LONGEST_DEVICE: usize = 64;
-/// Most devices of an entry.
+/// Maximum number of devices of an entry.
 const MOST_DEVICES: usize = 16;
 
-/// Checks all entries: that each can be about something, that none is about just what an earlier one is, and
-/// that each can be granted.
+/// Checks all entries: each can match something, none has the matchers of an earlier one, and each can be
+/// granted.
 pub(in crate::policy) fn validate(
     rules: &[WorkloadRule],
     placement: &PlacementSettings,
@@ -71,7 +71,7 @@ impl Entry<'_> {
         (self.key(name), value)
     }
 
-    /// About the entry as a whole, which is called by its name.
+    /// An error about the entry as a whole, identified by its name.
     fn whole<T>(&self, problem: &'static str) -> Result<T, PolicyError> {
         Err(refused(self.section.clone(), quoted(&self.rule.name), problem))
     }

@@ -1,13 +1,13 @@
-//! `[[workload]]`: whom an entry of the configuration is about, and what it declares for them.
+//! `[[workload]]`: an entry of the configuration, with the workloads it selects and the settings it declares
+//! for them.
 //!
-//! An entry is about whatever all of its matchers hold for, and of several entries the first in the file
-//! counts. What it declares are defaults: the annotations of a pod win where they could say the same without
-//! it.
+//! An entry selects the workloads that all of its matchers match; of several matching entries the first in
+//! the file applies. Declared settings are defaults: annotations of a pod take precedence if they would also
+//! be valid without the entry.
 //!
-//! Terminology. A *matcher* is one of the keys that say whom an entry is about; all others say what is
-//! declared.
+//! Terminology: a *matcher* is a key that selects workloads; all other keys declare settings.
 //!
-//! Must never let a name that a container chose for itself do more than match: see [`Subject`].
+//! Invariant: a name that a container chose for itself can only match, see [`Subject`].
 
 mod check;
 mod subject;
@@ -34,11 +34,11 @@ use crate::{
     workload::{CgroupPath, identify, system_unit},
 };
 
-/// A `[[workload]]` of the configuration. It needs one matcher at least.
+/// An entry of the configuration for workloads. It needs at least one matcher.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct WorkloadRule {
-    /// What people call it.
+    /// Display name.
     pub name: String,
     /// Matcher: glob over cgroup paths.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -46,11 +46,11 @@ pub struct WorkloadRule {
     /// Matcher: glob over names of systemd's units, as in `redis*.service`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unit: Option<NameGlob>,
-    /// Matcher: glob over the names (`comm`, at most 15 bytes) of the processes in it, of which one must
-    /// match. Not of pods; of other containers only where `cgroup` or `unit` is there, too.
+    /// Matcher: glob over the names (`comm`, at most 15 bytes) of its processes, of which one must match.
+    /// Never matches pods; matches other containers only together with `cgroup` or `unit`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub command: Option<NameGlob>,
-    /// Matcher: glob over namespaces of pods, as the runtime tells them.
+    /// Matcher: glob over namespaces of pods, as the runtime reports them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub namespace: Option<NameGlob>,
     /// Matcher: glob over names of pods.
@@ -62,50 +62,50 @@ pub struct WorkloadRule {
     /// Matcher: labels that the pod must have.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub labels: BTreeMap<String, String>,
-    /// CPUs that each of them needs; of a container of a pod what it asks for when absent.
+    /// Number of CPUs that each workload needs; for a container of a pod its own request when absent.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "whole::cpus")]
     pub cpus: Option<NonZeroU32>,
-    /// Memory that each of them needs.
+    /// Memory that each workload needs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory: Option<ByteSize>,
-    /// Nodes that may be chosen; all of them when absent.
+    /// Nodes that it may use; all when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub numa_nodes: Option<NodeSet>,
-    /// Devices, by bus address (`0000:3b:00.0`) or name (`eth0`), whose nodes are preferred.
+    /// Devices, by bus address (`0000:3b:00.0`) or name (`eth0`), with preferred nodes.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub devices: Vec<String>,
-    /// Kinds of memory; of the engine `pools`.
+    /// Kinds of memory; only for the engine `pools`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory_types: Option<MemoryTypes>,
-    /// Engine; `hints` for cgroups, and for pods as `placement` has it, when absent.
+    /// Engine. When absent: `hints` for cgroups, that of `placement` for pods.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub engine: Option<Engine>,
-    /// Policy of the engine `hints`; `single-numa-node` for cgroups, and for pods as `placement` has it, when
-    /// absent.
+    /// Policy of the engine `hints`. When absent: `single-numa-node` for cgroups, that of `placement` for
+    /// pods.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub policy: Option<TopologyPolicy>,
-    /// How its CPUs are used; exclusively for cgroups, and for pods by their `QoS` class, when absent.
+    /// Use of its CPUs. When absent: exclusive for cgroups, by `QoS` class for pods.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub class: Option<DeclaredClass>,
-    /// Partition of the kernel for those of its CPUs that are its own: `root` or `isolated` keeps everything
-    /// else of the host off them too. cgroup v2, Linux 6.7.
+    /// Cpuset partition for its exclusive CPUs: `root` or `isolated` keeps all other processes of the host
+    /// off them. Requires cgroup v2 and Linux 6.7.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub partition: Option<Partition>,
-    /// `true` keeps it on its memory nodes when these are nearly full, instead of adding one.
+    /// `true` keeps it on its memory nodes even if they are nearly full, instead of adding one.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub strict_memory: bool,
-    /// May slower memory be added when its memory nodes are nearly full? As `memory.widening` has it when
-    /// absent.
+    /// Whether slower memory may be added when its memory nodes are nearly full; that of `memory.widening`
+    /// when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lower_tiers: Option<bool>,
-    /// `false` leaves the workload alone: it is judged, but never placed or corrected.
+    /// `false` leaves the workload alone: it gets findings, but is never placed or corrected.
     #[serde(default = "yes")]
     pub enforce: bool,
-    /// What is done about processes in it that have set memory policies or CPU affinities themselves; as
-    /// `self_placement` of the whole file has it when absent.
+    /// Treatment of its processes that have set memory policies or CPU affinities themselves; the top-level
+    /// `self_placement` when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub self_placement: Option<SelfPlacement>,
-    /// Its cold pages go to slower memory; as `memory.demotion.enabled` has it when absent.
+    /// Whether its cold pages go to slower memory; `memory.demotion.enabled` when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub demotion: Option<bool>,
 }
@@ -114,22 +114,22 @@ fn yes() -> bool {
     true
 }
 
-/// How CPUs are used, as people declare it.
+/// Declared use of CPUs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum DeclaredClass {
-    /// Alone.
+    /// CPUs of its own.
     Exclusive,
-    /// Together with others.
+    /// CPUs shared with others.
     Shared,
-    /// Alone, on CPUs of `isolcpus=` where there are enough; of the engine `pools`.
+    /// CPUs of its own, from `isolcpus=` if there are enough; only for the engine `pools`.
     Isolated,
-    /// On those set aside for the system; of the engine `pools`.
+    /// CPUs reserved for the system; only for the engine `pools`.
     Reserved,
 }
 
 impl WorkloadRule {
-    /// Is it about this?
+    /// Does the entry select this workload?
     pub fn is_about(&self, subject: &Subject<'_>) -> bool {
         let cgroup = self.cgroup.as_ref();
         cgroup.is_none_or(|glob| subject.cgroup.is_some_and(|path| glob.matches(path)))
@@ -138,7 +138,7 @@ impl WorkloadRule {
             && (!self.names_pods() || subject.pod.as_ref().is_some_and(|names| self.is_about_pod(names)))
     }
 
-    /// May it be about a cgroup of which only the path is known yet?
+    /// Could the entry select this cgroup? Only its path is known yet.
     pub fn may_be_about(&self, cgroup: &CgroupPath) -> bool {
         let standing = Standing::from(&identify(cgroup).origin);
         let subject = Subject { cgroup: Some(cgroup), standing, pod: None, commands: &[] };
@@ -148,9 +148,9 @@ impl WorkloadRule {
             && (self.command.is_none() || standing != Standing::Pod)
     }
 
-    /// May it be about a cgroup below this one?
+    /// Could the entry select a descendant of this cgroup?
     pub fn may_be_about_one_below(&self, cgroup: &CgroupPath) -> bool {
-        // Below a unit everything belongs to it; units are below slices alone.
+        // All cgroups below a unit belong to the unit; units are only below slices.
         let is_unit = |glob: &NameGlob| match system_unit(cgroup) {
             Some(unit) => glob.matches(unit),
             None => cgroup
@@ -162,12 +162,12 @@ impl WorkloadRule {
             && self.unit.as_ref().is_none_or(is_unit)
     }
 
-    /// Does it name pods, or containers of pods?
+    /// Does it match only pods or containers of pods?
     pub fn names_pods(&self) -> bool {
         self.namespace.is_some() || self.pod.is_some() || self.container.is_some() || !self.labels.is_empty()
     }
 
-    /// Whoever writes the image of a container chooses what its processes are called.
+    /// The author of a container image chooses the names of its processes.
     fn is_about_command(&self, glob: &NameGlob, subject: &Subject<'_>) -> bool {
         let trusted = match subject.standing {
             Standing::Pod => false,
@@ -185,7 +185,7 @@ impl WorkloadRule {
             && self.labels.iter().all(|(key, value)| names.labels.get(key) == Some(value))
     }
 
-    /// Its matchers as written: two entries with the same are about the same.
+    /// Its matchers as written: entries with equal matchers select the same workloads.
     fn matchers(&self) -> Matchers<'_> {
         let names = [&self.unit, &self.command, &self.namespace, &self.pod, &self.container];
         let names = names.map(|glob| glob.as_ref().map(NameGlob::as_str));

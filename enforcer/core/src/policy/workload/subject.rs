@@ -1,36 +1,37 @@
-//! What an entry of the configuration may be about, as far as it is known.
+//! A workload that entries are matched against, as far as it is known.
 //!
-//! Problem: names are what people match by, and most of them are chosen by those who are matched: a container
-//! calls its processes and cgroups as it likes, a user's own service manager has a `redis.service`, too.
-//! Idea: a name counts only where whoever gives it is trusted with it. A unit is one of the system's own
-//! manager, which alone makes slices; a command is none of a container's; names and labels of pods are those
+//! Problem: people match by names, and workloads choose most of these names themselves: a container names its
+//! processes and cgroups freely, and a user's service manager can also have a `redis.service`. Idea: a name
+//! counts only if its source is trusted. A unit must belong to the system's service manager, which alone
+//! makes slices; commands of containers do not count; names and labels of pods are those that the container
+//! runtime reports.
 //! that the container runtime tells.
 
 use std::collections::BTreeMap;
 
 use crate::workload::{CgroupPath, Origin, system_unit};
 
-/// A workload, or a container that is about to be one.
+/// A workload, or a container that is about to be created.
 #[derive(Debug, Clone, Copy)]
 pub struct Subject<'a> {
-    /// Its cgroup, where known.
+    /// Its cgroup, if known.
     pub cgroup: Option<&'a CgroupPath>,
-    /// What it is.
+    /// Its kind, which determines the trusted names.
     pub standing: Standing,
-    /// Its names, of a container of a pod of which a runtime has told.
+    /// Names of its pod, for a container that the runtime has reported.
     pub pod: Option<PodNames<'a>>,
-    /// Names of its processes, as far as they were seen.
+    /// Names of its processes, as far as they were sampled.
     pub commands: &'a [&'a str],
 }
 
-/// How far names that something gives itself are trusted.
+/// Kind of workload, by the trust in names that it gives itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Standing {
     /// A pod, or a container of one.
     Pod,
-    /// Another container.
+    /// A container outside Kubernetes.
     Container,
-    /// Neither.
+    /// Neither a pod nor a container.
     Other,
 }
 
@@ -48,7 +49,7 @@ pub struct PodNames<'a> {
 }
 
 impl Subject<'_> {
-    /// The unit of the system's manager that it belongs to; a pod is no unit.
+    /// The system manager's unit that it belongs to; none for a pod.
     pub(super) fn unit(&self) -> Option<&str> {
         self.cgroup.filter(|_| self.standing != Standing::Pod).and_then(system_unit)
     }

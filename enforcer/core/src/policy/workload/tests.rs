@@ -12,7 +12,7 @@ fn policy(text: &str) -> Policy {
     policy
 }
 
-/// The name of the entry that is about a cgroup with these processes.
+/// The name of the entry that selects a cgroup with these processes.
 fn entry(policy: &Policy, path: &str, commands: &[&str]) -> String {
     let identity = identify(&CgroupPath::new(path));
     let standing = Standing::from(&identity.origin);
@@ -53,8 +53,8 @@ fn a_unit_is_one_of_the_systems_own_manager() {
         ("/system.slice/redis.service/worker", true),
         ("/_redis.service", true),
         ("/system.slice/my-redis.service", false),
-        // Units of a user's own manager, of a manager in a container, and a directory that is called like
-        // one.
+        // Units of a user's service manager, of a manager in a container, and a directory with the name of a
+        // unit.
         ("/user.slice/user-1000.slice/user@1000.service/app.slice/redis.service", false),
         ("/lxc.payload.web/system.slice/redis.service", false),
         (&format!("/system.slice/docker-{ID}.scope/system.slice/redis.service"), false),
@@ -108,7 +108,7 @@ fn containers_of_pods_match_by_what_the_runtime_tells() {
         let found = policy.rule(&subject).map(|(_, rule)| rule.name.as_str());
         assert_eq!(found.unwrap_or_default(), name, "{namespace} {container}");
         let untold = Subject { pod: None, ..subject };
-        assert!(policy.rule(&untold).is_none(), "without the runtime's word nobody is a pod's container");
+        assert!(policy.rule(&untold).is_none(), "only the runtime's report makes a container one of a pod");
     }
 }
 

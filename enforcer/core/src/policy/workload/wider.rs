@@ -1,6 +1,7 @@
-//! Whether an entry is about everything that another one is about.
+//! Decides whether an entry selects everything that another entry selects.
 //!
-//! Invariant: only what holds whatever runs is said; of matchers that differ in kind it is not known.
+//! Invariant: a positive answer holds for all workloads; for matchers of different kinds the answer is
+//! negative.
 
 use super::{Standing, Subject, WorkloadRule};
 use crate::{
@@ -9,7 +10,7 @@ use crate::{
 };
 
 impl WorkloadRule {
-    /// Does every matcher of this one hold wherever those of the other one hold?
+    /// Does every matcher of this entry match wherever those of the other match?
     pub(in crate::policy) fn is_about_all_of(&self, other: &Self, effort: &mut Effort) -> bool {
         if !effort.take_pair() {
             return false;
@@ -18,7 +19,7 @@ impl WorkloadRule {
             .cgroup
             .as_ref()
             .is_none_or(|wide| other.cgroup.as_ref().is_some_and(|narrow| wide.covers(narrow, &mut *effort)));
-        // Commands of containers are trusted beside these matchers alone.
+        // Commands of containers count only beside these matchers.
         let is_bounded = |rule: &Self| rule.cgroup.is_some() || rule.unit.is_some();
         let trusts = self.command.is_none() || is_bounded(self) || !is_bounded(other);
         let named = [
@@ -36,7 +37,7 @@ impl WorkloadRule {
             && (covers_optional(self.unit.as_ref(), other.unit.as_ref(), effort) || self.has_unit_of(other))
     }
 
-    /// Is the one cgroup that the other entry names of the unit that this one names?
+    /// Is the other entry's cgroup the one of the unit that this entry names?
     fn has_unit_of(&self, other: &Self) -> bool {
         let (Some(unit), Some(glob)) = (&self.unit, &other.cgroup) else { return false };
         if !glob.is_literal() {

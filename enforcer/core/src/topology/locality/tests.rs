@@ -1,4 +1,4 @@
-//! Tables of machines from the field, and what holds for any machine.
+//! Tables of real machines, and properties of any machine.
 
 use proptest::prelude::*;
 
@@ -9,8 +9,8 @@ fn set(text: &str) -> NodeSet {
     text.parse().unwrap()
 }
 
-/// A machine of `rows.len()` nodes with these distances, CPUs on `cpus` only, all memory of unknown kind
-/// where there are no CPUs.
+/// A machine of `rows.len()` nodes with these distances, CPUs only on `cpus`, and memory of unknown kind on
+/// all other nodes.
 fn machine(rows: &[&[u32]], cpus: &str) -> Topology {
     let mut machine = Machine::new().sockets(u32::try_from(rows.len()).unwrap()).cores(1).threads(1).build();
     machine.distances = rows.iter().map(|row| row.iter().copied().map(Some).collect()).collect();
@@ -37,7 +37,7 @@ fn memory_of_a_socket_without_cpus_is_local_to_none() {
         // Nearer than the other socket: the second node of a socket, and one between two sockets.
         (&[&[10, 21, 12], &[21, 10, 21], &[12, 21, 10]], "0-1", "0"),
         (&[&[10, 21, 17], &[21, 10, 17], &[17, 17, 10]], "0-1", "0-1"),
-        // There is no other CPU node, at whatever distance.
+        // There is no other CPU node at any distance.
         (&ALIKE, "0", "0"),
         (&ALIKE, "0-2", "2"),
     ] {
@@ -78,7 +78,7 @@ fn initiators_go_before_distances_and_distances_choose_among_them() {
     assert_eq!(with(&ALIKE, "0-1"), "0-1");
     assert_eq!(with(&nearer_to_1, "0"), "0");
     assert_eq!(with(&nearer_to_1, "0-1"), "1");
-    assert_eq!(with(&ALIKE, "2"), "", "an initiator whose CPUs are offline names nothing");
+    assert_eq!(with(&ALIKE, "2"), "", "an initiator with offline CPUs does not count");
 }
 
 #[test]
@@ -101,7 +101,7 @@ fn memory_of_a_gpu_is_neither_near_nor_far() {
 
 #[test]
 fn cpus_without_memory_have_the_nearest_memory() {
-    // An LPAR: all memory is on nodes without CPUs.
+    // An LPAR: all memory is on memory-only nodes.
     let rows: [&[u32]; 4] = [&[10, 20, 40, 40], &[20, 10, 40, 40], &[40, 40, 10, 20], &[40, 40, 20, 10]];
     let mut lpar = machine(&rows, "0,3");
     for node in [0, 3] {
@@ -111,7 +111,7 @@ fn cpus_without_memory_have_the_nearest_memory() {
     let near = |cpus: &str| lpar.near_memory_nodes(&set(cpus)).to_string();
     assert_eq!([near("0"), near("3"), near("0,3"), near("1"), near("")], ["1", "2", "1-2", "", ""]);
 
-    // CPUs beside memory of another socket, which stays that socket's own.
+    // CPUs beside the memory of another socket, which stays local to that socket.
     let mut machine = machine(&ALIKE, "0-2");
     machine.nodes[0].mem_total_bytes = Some(0);
     assert_eq!(machine.near_memory_nodes(&set("0")), set("1-2"));
@@ -147,7 +147,7 @@ fn kinds() -> impl Strategy<Value = MemoryKind> {
 }
 
 proptest! {
-    /// Renaming the nodes renames the answer: no node is near for its number.
+    /// Renaming the nodes renames the answer: ids never decide.
     #[test]
     fn near_cpu_nodes_do_not_depend_on_ids(
         distances in proptest::collection::vec(prop_oneof![Just(17u32), Just(21), Just(28)], 25),

@@ -9,15 +9,14 @@
 //! | `cores:N` | cores of each node | 1 |
 //! | `threads:N` | threads of each core | 1 |
 //! | `memory:SIZE` | memory of each node | 16GiB |
-//! | `pmem:SIZE`, `cxl:SIZE`, `hbm:SIZE` | a memory-only node of this kind beside each node | none |
+//! | `pmem:SIZE`, `cxl:SIZE`, `hbm:SIZE` | a memory-only node of this kind for each node | none |
 //! | `hugepages-SIZE:N` | huge pages of this size on each node, out of its memory | none |
 //! | `isolated:LIST` | CPUs of `isolcpus=` | none |
 //! | `e-cores:LIST` | CPUs of efficiency cores; the others are of performance cores | none |
 //! | `fast:LIST` | CPUs with a higher base frequency than the others | none |
 //!
-//! Words are separated by blanks, in any order, each at most once. The text is a person's: every bad
-//! word is named with what was expected, and nothing is built that is larger than a kernel can be
-//! configured for.
+//! Words are separated by blanks, in any order, each at most once. A person wrote the text: an error names
+//! the invalid word and the expected syntax, and no machine is built that exceeds the kernel's limits.
 
 use std::{collections::BTreeMap, str::FromStr};
 
@@ -26,11 +25,11 @@ use thiserror::Error;
 use super::Machine;
 use crate::{parse::quantity, policy::ByteSize, set::CpuSet, topology::MemoryKind};
 
-/// `NR_CPUS` of x86 at its greatest.
+/// Maximum `NR_CPUS` of x86.
 const CPUS_LIMIT: u64 = 8_192;
 /// Nodes at `NODES_SHIFT` 10.
 const NODES_LIMIT: u64 = 1_024;
-/// A number that multiplies: what it comes to is looked at with the others.
+/// Maximum of a factor; the product is checked together with the others.
 const MOST: u32 = 65_535;
 /// Memory of one node; a machine full of them still fits the address arithmetic of 64 bits.
 const NODE_MEMORY_LIMIT: u64 = 1 << 50;
@@ -57,7 +56,7 @@ pub enum LineError {
         /// What is expected of it.
         problem: String,
     },
-    /// Words that are all right alone.
+    /// Words that are valid only separately.
     #[error("{0}")]
     Together(String),
 }
@@ -118,7 +117,7 @@ impl FromStr for Machine {
 }
 
 fn check(machine: &Machine, llcs: u32, cores: u32) -> Result<(), LineError> {
-    // Asked first: it bounds the factors, and with them everything that is computed from them.
+    // Checked first: it bounds the factors, and with them everything that is computed from them.
     let cpus = machine.cpu_count();
     if cpus > CPUS_LIMIT {
         return Err(LineError::Together(format!("{cpus} CPUs are more than {CPUS_LIMIT}")));
@@ -142,7 +141,7 @@ impl<'a> Words<'a> {
         if words.by_key.is_empty() { Err(LineError::Empty) } else { Ok(words) }
     }
 
-    /// A number that multiplies; 1 when it is left out.
+    /// A factor; 1 by default.
     fn count(&mut self, key: &str) -> Result<u32, LineError> {
         let Some(value) = self.by_key.remove(key) else { return Ok(1) };
         let number = value.parse::<u32>().ok().filter(|number| (1..=MOST).contains(number));
@@ -161,7 +160,7 @@ impl<'a> Words<'a> {
         Ok(Some(size.0))
     }
 
-    /// CPUs that are there; none when it is left out.
+    /// CPUs that exist; none by default.
     fn cpus(&mut self, key: &str, count: u64) -> Result<CpuSet, LineError> {
         let Some(value) = self.by_key.remove(key) else { return Ok(CpuSet::new()) };
         let cpus = value
@@ -173,7 +172,7 @@ impl<'a> Words<'a> {
         Ok(cpus)
     }
 
-    /// Size and number of each kind of huge pages, by ascending size.
+    /// Size and number of huge pages of each kind, by ascending size.
     fn hugepages(&mut self) -> Result<BTreeMap<u64, u64>, LineError> {
         let mut found = BTreeMap::new();
         let keys: Vec<&str> =
@@ -195,7 +194,7 @@ impl<'a> Words<'a> {
         Ok(found)
     }
 
-    /// Nothing may be left.
+    /// Checks that no word is left.
     fn end(self) -> Result<(), LineError> {
         match self.by_key.into_iter().next() {
             Some((key, value)) => Err(LineError::Unknown(shown(&format!("{key}:{value}")))),
@@ -208,7 +207,7 @@ fn refused(key: &str, value: &str, problem: String) -> LineError {
     LineError::Value { word: shown(&format!("{key}:{value}")), problem }
 }
 
-/// A word may be as long as a command line.
+/// Cuts a word: it may be as long as a command line.
 fn shown(word: &str) -> String {
     word.chars().take(60).collect()
 }

@@ -1,8 +1,7 @@
-//! Machines that nobody owns: [`Topology`] values made from a few numbers.
+//! Synthetic machines: [`Topology`] values made from a few numbers.
 //!
-//! For `plan --synthetic`, which tries a placement on a machine that is not there ([`Machine`] reads
-//! such a [line]), and for tests: each says what matters to it and gets the rest in the way of an
-//! ordinary server.
+//! For `plan --synthetic`, which tries a placement on a machine that does not exist ([`Machine`] parses such
+//! a [line]), and for tests: a test states what matters and gets the rest of an ordinary server.
 //!
 //! ```
 //! use enforcer_core::{id::NodeId, topology::{MemoryKind, synth::Machine}};
@@ -13,8 +12,8 @@
 //! assert_eq!(machine.node(NodeId(1)).unwrap().cpus.to_string(), "4-7,12-15");
 //! ```
 //!
-//! CPUs are numbered as most firmware numbers them: the first thread of every core of the whole
-//! machine first, then all second threads. It must never describe a real host.
+//! CPUs are numbered as most firmware does: the first thread of every core of the machine, then all second
+//! threads. Synthetic machines never describe a real host.
 
 pub mod line;
 
@@ -56,7 +55,7 @@ struct MemoryOnly {
     beside: NodeId,
 }
 
-/// Where a node is, as far as its distances depend on it.
+/// Location of a node, as far as its distances depend on it.
 #[derive(Clone, Copy)]
 enum Place {
     Die { socket: u32, die: u32 },
@@ -98,7 +97,7 @@ impl Machine {
         self
     }
 
-    /// Dies of each package, among which its nodes are divided.
+    /// Dies of each package; its nodes are divided among them.
     #[must_use]
     pub fn dies(mut self, dies: u32) -> Self {
         self.dies = dies;
@@ -112,7 +111,7 @@ impl Machine {
         self
     }
 
-    /// Last-level caches of each node, among which its cores are divided.
+    /// Last-level caches of each node; its cores are divided among them.
     #[must_use]
     pub fn llcs(mut self, caches: u32) -> Self {
         self.llcs = caches;
@@ -153,22 +152,22 @@ impl Machine {
         self
     }
 
-    /// Ids of the nodes with CPUs, ascending; 0, 1, 2... without this. Missing ids are left out of
-    /// the machine, so give one per node.
+    /// Ids of the nodes with CPUs, ascending; 0, 1, 2... by default. The machine has as many CPU nodes as
+    /// there are ids, so give one per node.
     #[must_use]
     pub fn node_ids(mut self, ids: &[u32]) -> Self {
         self.ids = Some(ids.iter().copied().map(NodeId).collect());
         self
     }
 
-    /// A node without CPUs; `beside` is the CPU node it is nearest to (distance 17, 28 to the rest).
+    /// Adds a memory-only node; `beside` is its nearest CPU node (distance 17, 28 to the rest).
     #[must_use]
     pub fn memory_only(mut self, id: NodeId, gib: u64, kind: MemoryKind, beside: NodeId) -> Self {
         self.memory_only.push(MemoryOnly { id, bytes: gib.saturating_mul(GIB), kind, beside });
         self
     }
 
-    /// A node without CPUs beside every node with CPUs, numbered after all that are there.
+    /// Adds a memory-only node for every CPU node, numbered after all existing nodes.
     #[must_use]
     pub fn memory_beside_each(mut self, bytes: u64, kind: MemoryKind) -> Self {
         let ids = self.cpu_node_ids();
@@ -184,8 +183,8 @@ impl Machine {
         self
     }
 
-    /// One direction of one distance; otherwise 10 local, 11 in a die where packages have several, 12
-    /// in a package, 21 between packages.
+    /// Sets the distance in one direction. Defaults: 10 local, 11 in a die of a multi-die package, 12 in a
+    /// package, 21 between packages.
     #[must_use]
     pub fn distance(mut self, from: u32, to: u32, distance: u32) -> Self {
         self.distances.insert((NodeId(from), NodeId(to)), distance);
@@ -206,27 +205,27 @@ impl Machine {
         self
     }
 
-    /// CPUs of efficiency cores; where there are any, the others are of performance cores.
+    /// CPUs of efficiency cores; if there are any, the others are performance cores.
     #[must_use]
     pub fn efficiency_cpus(mut self, cpus: CpuSet) -> Self {
         self.efficiency = cpus;
         self
     }
 
-    /// CPUs with a base frequency of 3 GHz; where there are any, the others have 2 GHz.
+    /// CPUs with a base frequency of 3 GHz; if there are any, the others have 2 GHz.
     #[must_use]
     pub fn fast_cpus(mut self, cpus: CpuSet) -> Self {
         self.fast = cpus;
         self
     }
 
-    /// CPUs that the machine would have if all were online.
+    /// Number of CPUs if all were online.
     pub fn cpu_count(&self) -> u64 {
         let of_node = u64::from(self.cores).saturating_mul(u64::from(self.threads));
         u64::from(self.cpu_node_count()).saturating_mul(of_node)
     }
 
-    /// Its nodes, with and without CPUs.
+    /// Number of its nodes, with and without CPUs.
     pub fn node_count(&self) -> u64 {
         u64::from(self.cpu_node_count()).saturating_add(self.memory_only.len() as u64)
     }
@@ -239,7 +238,7 @@ impl Machine {
         self.ids.clone().unwrap_or_else(|| (0..self.cpu_node_count()).map(NodeId).collect())
     }
 
-    /// The machine.
+    /// Builds the machine.
     pub fn build(self) -> Topology {
         let ids = self.cpu_node_ids();
         let cpus = self.cpus(&ids);
@@ -301,14 +300,14 @@ impl Machine {
             .collect()
     }
 
-    /// The die of a node, by its position on the machine, counted in its package.
+    /// Die of a node within its package, by the node's position on the machine.
     fn die(&self, node: u32) -> u32 {
         let in_socket = u64::from(node % self.nodes_per_socket);
         let die = in_socket * u64::from(self.dies) / u64::from(self.nodes_per_socket);
         u32::try_from(die).unwrap_or(0)
     }
 
-    /// Consecutive cores of a node are behind the same cache.
+    /// Consecutive cores of a node share a cache.
     fn caches(&self, cpus: &[Cpu]) -> Vec<Llc> {
         let mut groups = BTreeMap::<u64, CpuSet>::new();
         for cpu in cpus {
