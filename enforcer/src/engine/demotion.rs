@@ -403,7 +403,7 @@ impl<K: Kernel> Rounds<K> {
             for flow in &round.down {
                 let flows = std::slice::from_ref(flow);
                 let bytes = moved(&self.kernel, flows, &self.proc, &mut self.relief, &mut lines);
-                let told = pressed.whom(flow.from).zip(lines.last_mut().filter(|_| bytes > 0));
+                let told = pressed.beneficiary(flow.from).zip(lines.last_mut().filter(|_| bytes > 0));
                 if let Some((whom, line)) = told {
                     // Writing into a text cannot fail.
                     let _ = write!(line, ", so that {whom}, which is declared to stay, has room");

@@ -1,14 +1,14 @@
-//! What the cgroups above a workload leave it, and which of them may be widened for it.
+//! Limits that the cgroups above a workload set, and which of them may be widened for it.
 //!
 //! Problem: a cgroup has at most what those above it have. A cpuset that asks for more is refused (v1) or cut
-//! (v2), and the workload is not where it should be. Idea: look before anything is written. Where one above
-//! it that the daemon has set itself is too narrow, that is widened first, from the top down; where it is
-//! somebody else's, nothing is tried, and the refusal names it and what it allows.
+//! (v2), and the workload is not where it should be. Idea: check before anything is written. A cgroup above
+//! that the daemon has set itself and is too narrow is widened first, from the top down. If it has another
+//! owner nothing is tried, and the refusal names it and its set.
 //!
-//! Never: a cgroup is widened that nobody but others has set, or that has a place of its own to be in.
+//! Invariant: a cgroup is widened only if the daemon has set it and it has no place of its own.
 //!
-//! A cgroup that has all that the one above it has is taken to inherit. If it is set to exactly that, the
-//! write is cut, and taken back with its reason.
+//! A cgroup with all that the one above it has is taken to inherit. If it is set to exactly that, the write
+//! is cut, and taken back with its reason.
 //!
 //! Cost: one look at each cgroup above, and only for workloads that are not in place or are declared.
 
@@ -24,12 +24,12 @@ use crate::{
     workload::CgroupPath,
 };
 
-/// Tells whether the daemon has set a cgroup, at any time, and has not put it back.
+/// Returns whether the daemon has set a cgroup, at any time, and has not put it back.
 #[derive(Clone, Copy)]
 pub struct Written<'a>(pub &'a dyn Fn(&CgroupPath) -> bool);
 
 impl Written<'_> {
-    /// Nothing was ever written.
+    /// No cgroup was ever written.
     pub const NOTHING: Self = Written(&|_| false);
 }
 
@@ -39,14 +39,14 @@ impl fmt::Debug for Written<'_> {
     }
 }
 
-/// What a cgroup above a workload is to be widened to.
+/// Sets that a cgroup above a workload must be widened to.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Widening {
     pub(super) cpus: Option<Wider<CpuId>>,
     pub(super) mems: Option<Wider<NodeId>>,
 }
 
-/// From what to what.
+/// Old and new set.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Wider<T: Id> {
     from: IdSet<T>,
@@ -69,7 +69,7 @@ impl<T: Id> Wider<T> {
 }
 
 impl Widening {
-    /// So that there is room for the other's workload too.
+    /// Adds room for the other's workload.
     pub(super) fn add(&mut self, other: Self) {
         Wider::add(&mut self.cpus, other.cpus);
         Wider::add(&mut self.mems, other.mems);
@@ -90,22 +90,22 @@ impl Widening {
     }
 }
 
-/// What one resource is limited to, and by whom.
+/// The limit of one resource, and the cgroup that causes it.
 #[derive(Debug)]
 struct Limit<T: Id> {
-    /// The cgroup that is the reason, and what it allows; nothing is known when absent.
+    /// The cgroup that causes the limit, and its set; absent if unknown.
     most: Option<(CgroupPath, IdSet<T>)>,
-    /// What the cgroup that was looked at last has.
+    /// Set of the last cgroup on the way down.
     passed_on: Option<IdSet<T>>,
 }
 
 impl<T: Id> Limit<T> {
     const NONE: Self = Self { most: None, passed_on: None };
 
-    /// The next cgroup, on the way down, has this.
+    /// Adds the next cgroup on the way down, with its set.
     fn below(&mut self, cgroup: &CgroupPath, has: Option<&IdSet<T>>, can_be_widened: bool) {
         let Some(has) = has.filter(|has| !has.is_empty()) else { return };
-        // The root of a partition has what the cgroup above no longer has.
+        // A partition root has CPUs that the cgroup above no longer has.
         if self.passed_on.as_ref().is_some_and(|above| !has.is_subset(above)) {
             self.most = None;
         }
@@ -119,7 +119,7 @@ impl<T: Id> Limit<T> {
         self.passed_on = Some(has.clone());
     }
 
-    /// Says who does not have all of this.
+    /// Names the cgroup that lacks some of `wanted`.
     fn lacks(&self, what: &str, wanted: Option<&IdSet<T>>) -> Option<String> {
         let (cgroup, most) = self.most.as_ref()?;
         let wanted = wanted.filter(|wanted| !wanted.is_subset(most))?;
@@ -127,21 +127,21 @@ impl<T: Id> Limit<T> {
     }
 }
 
-/// Memory nodes that a workload may have at most.
+/// The most memory nodes that a workload may have.
 #[derive(Debug)]
 pub(super) struct MemsAbove {
-    /// The cgroup that is the reason, and what it allows; everything when absent.
+    /// The cgroup that causes the limit, and its set; absent without a limit.
     pub(super) most: Option<(CgroupPath, NodeSet)>,
-    /// Cgroups that may be widened, and what they have, from the top down.
+    /// Cgroups that may be widened, with their nodes, from the top down.
     pub(super) ours: Vec<(CgroupPath, NodeSet)>,
 }
 
-/// What is above a workload.
+/// Limits of the cgroups above a workload.
 #[derive(Debug)]
 pub(super) struct Above {
     cpus: Limit<CpuId>,
     mems: Limit<NodeId>,
-    /// Cgroups that may be widened, and what they have, from the top down.
+    /// Cgroups that may be widened, with their sets, from the top down.
     ours: Vec<(CgroupPath, Cpuset)>,
 }
 
@@ -155,7 +155,7 @@ impl Above {
                 continue;
             };
             let ours = (inputs.written.0)(&path) && !has_own_place(inputs, &path);
-            // What partitions of ours have taken from it is still its own to give.
+            // CPUs that the daemon's partitions took from a cgroup are still its own to give.
             let cpus_effective =
                 cpus_effective.as_ref().map(|cpus| cpus.union(&partition::taken_from(inputs, &path)));
             above.cpus.below(&path, cpus_effective.as_ref(), ours);
@@ -168,7 +168,7 @@ impl Above {
         above
     }
 
-    /// What it can have at most.
+    /// The most that the workload can have.
     pub(super) fn bounds(&self) -> Option<Bounds> {
         let (cpus, mems) = (self.cpus.most.as_ref(), self.mems.most.as_ref());
         let named = mems.map(|(path, _)| path).or(cpus.map(|(path, _)| path))?.clone();
@@ -179,13 +179,13 @@ impl Above {
         })
     }
 
-    /// What it can have of memory nodes at most, and which cgroups above it may be widened for that.
+    /// The most memory nodes that it can have, and the cgroups above that may be widened for them.
     pub(super) fn mems(self) -> MemsAbove {
         let ours = self.ours.into_iter().filter_map(|(path, has)| Some((path, has.mems?)));
         MemsAbove { most: self.mems.most, ours: ours.collect() }
     }
 
-    /// Who is to be widened so that a workload can be set to this, or who is too narrow for it.
+    /// The cgroups to widen before the workload can be set to this goal, or the cgroup that is too narrow.
     pub(super) fn make_room(self, goal: &Cpuset) -> Result<BTreeMap<CgroupPath, Widening>, String> {
         let lacking = [
             self.cpus.lacks("CPUs", goal.cpus.as_ref()),
@@ -205,7 +205,7 @@ impl Above {
         Ok(widened.filter(|(_, widening)| *widening != Widening::default()).collect())
     }
 
-    /// What is above it leaves it less than the machine has: who, and what.
+    /// Names the cgroup above that leaves the workload less than the machine has, and its set.
     pub(super) fn narrows(&self, inputs: &Inputs<'_>) -> Option<String> {
         let machine = &inputs.inventory.machine;
         let all = (machine.online_cpus(), machine.memory_nodes());
@@ -218,7 +218,7 @@ impl Above {
     }
 }
 
-/// Is it to be somewhere itself?
+/// Does the cgroup have a place of its own?
 fn has_own_place(inputs: &Inputs<'_>, cgroup: &CgroupPath) -> bool {
     inputs.declarations.asks_for(cgroup) || inputs.containers.cgroups().any(|(path, _)| path == cgroup)
 }

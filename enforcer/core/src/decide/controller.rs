@@ -1,13 +1,13 @@
 //! Cgroups without cpuset files of their own.
 //!
-//! Problem: where `cpuset` is not in `cgroup.subtree_control` of a cgroup above, there is nothing to write,
-//! and a write that fails each minute is no passing fault. Idea: the sample says which cgroup the sets in
-//! force were read from; where that is another one, the workload is refused with the file that has to change.
-//! It is a lasting state: nothing is promised, and nothing is tried.
+//! Problem: if `cpuset` is not in `cgroup.subtree_control` of a cgroup above, there is no file to write, and
+//! a write that fails each minute is no passing fault. Idea: the sample records the cgroup that the effective
+//! sets were read from. If that is another one, the workload is refused with the file that must change. The
+//! state lasts: nothing is granted, and nothing is tried.
 
 use crate::{sample::Sample, workload::CgroupPath};
 
-/// Why the cpuset of a cgroup cannot be set, where it has no files for it.
+/// Reason why the cpuset of a cgroup without such files cannot be set.
 pub(crate) fn without_controller(sample: &Sample, cgroup: &CgroupPath) -> Option<String> {
     let from = sample.cgroups.get(cgroup)?.effective_from.as_ref()?;
     if sample.cpuset_v1 {
@@ -18,7 +18,7 @@ pub(crate) fn without_controller(sample: &Sample, cgroup: &CgroupPath) -> Option
     Some(format!("cpuset is not in cgroup.subtree_control of {from}{delegate}"))
 }
 
-/// Is it the slice in which systemd keeps the managers of users, or in that? These have what is delegated to
+/// Is it the slice of systemd's user managers, or a cgroup in it? These have what is delegated to
 /// `user@.service`.
 fn is_of_users(cgroup: &CgroupPath) -> bool {
     cgroup.relative().split('/').next() == Some("user.slice")
@@ -34,7 +34,7 @@ mod tests {
         topology::synth::Machine,
     };
 
-    /// A declared workload whose sets were read from another cgroup.
+    /// A declared workload with sets that were read from another cgroup.
     fn scene(from: &str) -> Scene {
         let machine = Machine::new().sockets(2).threads(1).build();
         let mut scene = Scene::new(machine)

@@ -1,15 +1,15 @@
-//! Somebody else rewrites what was set: put back at once, but not for ever.
+//! Drift: another program rewrites a cpuset that the daemon keeps. It is put back at once, up to a limit.
 //!
-//! Problem: a kubelet that restarts, a daemon-reload or a person writes a cpuset that is ours to keep. It
-//! should be as it was within a second; but who writes it again and again means it, and to go on against that
-//! is a fight that nobody wins. Idea: remember what each workload was last seen or made to be. If that is
-//! still its goal and it is elsewhere, it has drifted. It is put back without a cool-down, at most
-//! [`REPAIRS`] times within [`WINDOW_NS`], and then left alone until the first of these is that long ago, or
-//! until somebody reads the configuration again.
+//! Problem: a restarted kubelet, a daemon-reload or an administrator writes a cpuset that the daemon keeps.
+//! It should be restored within a second. A program that writes it again and again does so on purpose, and an
+//! endless fight helps neither side. Idea: remember the last known set of each workload. If that is still its
+//! goal and the workload has another set, it has drifted. It is put back without a cool-down, at most
+//! [`REPAIRS`] times within [`WINDOW_NS`], and then left alone until the first of these repairs is that old,
+//! or until the configuration is read again.
 //!
-//! Never: our own writes, or those of a runtime on our behalf ([`Drift::expect`]), taken for somebody else's.
-//! A goal that has changed, and a cgroup that was made again, is a correction like any other. And a daemon
-//! that is started again does not count anew ([`Drift::to_record`]).
+//! Invariants: writes of the daemon, and of a runtime on its behalf ([`Drift::expect`]), are no drift. A
+//! changed goal or a recreated cgroup is an ordinary correction. A restarted daemon continues the count
+//! ([`Drift::to_record`]).
 
 mod record;
 
@@ -27,38 +27,38 @@ use crate::{
     workload::CgroupPath,
 };
 
-/// Times that a workload is put back within [`WINDOW_NS`].
+/// How often a workload is put back within [`WINDOW_NS`].
 pub(super) const REPAIRS: usize = 3;
 /// An hour in nanoseconds.
 pub(super) const WINDOW_NS: u64 = 3_600 * 1_000_000_000;
 
-/// What a workload shall be set to, and how far it is.
+/// Target cpuset of a workload, and how far the workload is from it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Target {
-    /// The kernel's id of its cgroup, which one that is made again does not have.
+    /// Kernel id of its cgroup; a recreated cgroup has another one.
     pub cgroup_id: Option<u64>,
     /// CPUs and memory nodes.
     pub cpuset: Cpuset,
-    /// How far it is.
+    /// Distance to the target.
     pub standing: Standing,
 }
 
-/// How far a workload is from what it shall be set to.
+/// State of a workload's cpuset against its target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Standing {
-    /// Its cpuset is what it shall be.
+    /// The cpuset is the target.
     InPlace,
-    /// It has not been there yet.
+    /// The target was not reached yet.
     OnItsWay,
-    /// It was there, and somebody else has written its cpuset.
+    /// It was reached, and another program has written the cpuset since.
     Drifted,
-    /// The same, once more than it is put back.
+    /// As `Drifted`, after the last repair that is allowed for now.
     LeftAlone,
 }
 
-/// What became of the drift of a workload.
+/// Outcome of the drift of a workload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DriftFate {
     /// It was put back.
@@ -69,20 +69,20 @@ pub enum DriftFate {
     LeftAlone,
 }
 
-/// How often what became of drift.
+/// Numbers of drifts by outcome.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct DriftCounts {
-    /// Put back.
+    /// Drifts that were put back.
     pub repaired: u64,
-    /// Could not be put back.
+    /// Drifts that could not be put back.
     pub failed: u64,
-    /// Left alone from then on.
+    /// Drifts after which the workload was left alone.
     pub left_alone: u64,
 }
 
 impl DriftCounts {
-    /// Counts what happened later.
+    /// Adds one outcome.
     pub fn count(&mut self, fate: DriftFate) {
         let counted = match fate {
             DriftFate::Repaired => &mut self.repaired,
@@ -93,7 +93,7 @@ impl DriftCounts {
     }
 }
 
-/// What each workload was last seen or made to be, and how often it was put back.
+/// Last known target of each workload, and its repairs.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Drift(BTreeMap<CgroupPath, Kept>);
@@ -103,26 +103,25 @@ struct Kept {
     cgroup_id: Option<u64>,
     goal: Cpuset,
     reached: Reached,
-    /// When it was put back, the latest last; at most [`REPAIRS`].
+    /// Times of its repairs, the latest last; at most [`REPAIRS`].
     repairs: Vec<u64>,
     left_alone: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 enum Reached {
-    /// It was seen there, or put back.
+    /// It was seen there, or was put back.
     Yes,
     /// It was written, and not looked at since.
     Written,
-    /// Not all is done, or somebody writes on our behalf.
+    /// Steps are left, or a runtime writes on the daemon's behalf.
     NotYet,
-    /// It was tried.
+    /// The write failed.
     Failed,
 }
 
 impl Kept {
-    /// Times that it was put back within the hour. A time in the future, as after a restart of the clock, is
-    /// long ago.
+    /// Repairs within the hour. A time in the future, as after a clock restart, counts as long ago.
     fn repairs(&self, now_ns: u64) -> usize {
         self.repairs.iter().filter(|at| is_recent(**at, now_ns)).count()
     }
@@ -133,12 +132,12 @@ fn is_recent(at_ns: u64, now_ns: u64) -> bool {
 }
 
 impl Drift {
-    /// What is remembered of this life of a cgroup.
+    /// The record of this life of a cgroup.
     fn of(&self, cgroup: &CgroupPath, cgroup_id: Option<u64>) -> Option<&Kept> {
         self.0.get(cgroup).filter(|kept| kept.cgroup_id == cgroup_id)
     }
 
-    /// Where a workload stands that is, or is not, what it shall be.
+    /// The state of a workload that has, or does not have, its target.
     pub fn standing(
         &self,
         cgroup: &CgroupPath,
@@ -158,24 +157,23 @@ impl Drift {
             Reached::NotYet => Standing::OnItsWay,
             _ if enough => Standing::LeftAlone,
             Reached::Yes => Standing::Drifted,
-            // It may be that nothing comes of writing it, whoever undoes it: not at once, and not without
-            // end.
+            // A write may have no effect, whatever undoes it, so it is not repeated at once or without end.
             Reached::Written | Reached::Failed => Standing::OnItsWay,
         }
     }
 
-    /// What a workload was set to, as far as it got there.
+    /// The last target of a workload, if it was reached.
     pub fn set_to(&self, cgroup: &CgroupPath, cgroup_id: Option<u64>) -> Option<&Cpuset> {
         let kept = self.of(cgroup, cgroup_id).filter(|kept| kept.reached != Reached::Failed);
         kept.map(|kept| &kept.goal)
     }
 
-    /// Could it not be brought to its goal when that was last tried?
+    /// Did the last attempt to reach the goal fail?
     pub fn has_failed(&self, cgroup: &CgroupPath, cgroup_id: Option<u64>) -> bool {
         self.of(cgroup, cgroup_id).is_some_and(|kept| kept.reached == Reached::Failed)
     }
 
-    /// Was it put somewhere else than where it is now? Then what it has is somebody else's choice, however
+    /// Is its cpuset another one than the daemon set? Then that is the choice of another program, however
     /// good.
     pub fn is_away(&self, cgroup: &CgroupPath, cgroup_id: Option<u64>, now: (&CpuSet, &NodeSet)) -> bool {
         let kept = self.of(cgroup, cgroup_id).filter(|kept| kept.reached == Reached::Yes);
@@ -191,7 +189,8 @@ impl Drift {
         first.map_or(0, |first| first.saturating_add(WINDOW_NS).saturating_sub(now_ns))
     }
 
-    /// Somebody writes these on our behalf, now or in a moment: what they are meanwhile is no drift.
+    /// Marks cgroups that a runtime writes on the daemon's behalf, now or in a moment: their sets are no
+    /// drift meanwhile.
     pub fn expect<'a>(&mut self, cgroups: impl IntoIterator<Item = &'a CgroupPath>) {
         for cgroup in cgroups {
             if let Some(kept) = self.0.get_mut(cgroup) {
@@ -200,15 +199,15 @@ impl Drift {
         }
     }
 
-    /// Begins anew, because somebody has read the configuration again: what was left alone is put back.
+    /// Forgets repairs after the configuration was read again: workloads that were left alone are put back.
     pub fn forgive(&mut self) {
         for kept in self.0.values_mut() {
             kept.repairs.clear();
         }
     }
 
-    /// Notes a decision that was carried out, and what became of its steps. `unfinished` are workloads with
-    /// more to do than one plan may. Returns what became of whose drift.
+    /// Records a decision that was carried out, and the outcomes of its steps. `unfinished` are workloads
+    /// with more steps than one plan allows. Returns the outcome of each drift.
     pub fn note(
         &mut self,
         decision: &Decision,
@@ -216,7 +215,7 @@ impl Drift {
         unfinished: &BTreeSet<CgroupPath>,
         now_ns: u64,
     ) -> Vec<(CgroupPath, DriftFate)> {
-        // Who is not seen for a moment does not begin anew.
+        // A workload that is missing from one sample keeps its record.
         self.0.retain(|cgroup, kept| decision.targets.contains_key(cgroup) || kept.repairs(now_ns) > 0);
         let mut written = written(outcomes);
         let mut fates = Vec::new();
@@ -232,7 +231,7 @@ impl Drift {
             if kept.cgroup_id != target.cgroup_id {
                 *kept = fresh();
             } else if kept.goal != target.cpuset {
-                // Another goal, but the same who fights for this cpuset.
+                // Another goal, but the same program fights for this cpuset.
                 (kept.goal, kept.reached) = (target.cpuset.clone(), Reached::NotYet);
             }
             let is_repair = target.standing == Standing::Drifted
@@ -262,7 +261,7 @@ impl Drift {
     }
 }
 
-/// Workloads whose cpuset was to be written, and whether all of that was done.
+/// Workloads with a cpuset to be written, and whether all of it was done.
 fn written(outcomes: &[Outcome]) -> BTreeMap<&CgroupPath, bool> {
     let mut written = BTreeMap::new();
     for Outcome { step, result } in outcomes {

@@ -1,12 +1,12 @@
-//! Whose memory nodes are guarded, and what was added to them.
+//! Workloads with guarded memory nodes, and the nodes that were added to them.
 //!
 //! Problem: between two turns another thread may add a memory node to a workload that is about to be killed
-//! ([`crate::widening`]). The turns must neither take that for drift nor put the workload back to what it was
-//! granted. Idea: what was added is part of the goal until narrowing is due; then it is not, and the usual
-//! steps lead back: pages first, the mask last.
+//! ([`crate::widening`]). A turn must neither take that for drift nor put the workload back to its grant.
+//! Idea: added nodes are part of the goal until narrowing is due; then they are not, and the usual steps lead
+//! back: pages first, the mask last.
 //!
-//! Guarded is who has a place with memory nodes that are pinned, on a cpuset that is ours; whose place
-//! somebody else fights for is not.
+//! Guarded workloads have a place with pinned memory nodes, on a cpuset that the daemon owns and no other
+//! program fights for.
 
 use std::collections::BTreeMap;
 
@@ -20,10 +20,10 @@ use crate::{
     workload::CgroupPath,
 };
 
-/// Memory nodes that were added to workloads and are not to be taken away yet.
+/// Memory nodes that were added to workloads and must stay for now.
 pub type Widened = BTreeMap<CgroupPath, NodeSet>;
 
-/// A goal with what was added.
+/// A goal with the added nodes.
 pub(super) fn widened(inputs: &Inputs<'_>, cgroup: &CgroupPath, mut goal: Goal) -> Goal {
     if let (Some(added), Some(mems)) = (inputs.widened.get(cgroup), &mut goal.cpuset.mems)
         && !added.is_subset(mems)
@@ -36,8 +36,8 @@ pub(super) fn widened(inputs: &Inputs<'_>, cgroup: &CgroupPath, mut goal: Goal) 
     goal
 }
 
-/// What a workload looks like without what was added and without memory of GPUs, for those who judge its
-/// place; `None` where it has neither.
+/// Figures of a workload without added nodes and without memory of GPUs, to judge its place; `None` if it has
+/// neither.
 pub(super) fn without(
     inputs: &Inputs<'_>,
     cgroup: &CgroupPath,
@@ -49,7 +49,7 @@ pub(super) fn without(
     (!left.is_empty() && left != *has).then(|| WorkloadModel { mems: Some(left), ..now.clone() })
 }
 
-/// Everybody who has a place with memory nodes of its own, in ascending order of their cgroups.
+/// All guarded workloads, in ascending order of their cgroups.
 pub(super) fn of(inputs: &Inputs<'_>, decision: &Decision) -> Vec<Guarded> {
     let machine = &inputs.inventory.machine;
     let gpus = machine.gpu_memory_nodes();
@@ -64,7 +64,7 @@ pub(super) fn of(inputs: &Inputs<'_>, decision: &Decision) -> Vec<Guarded> {
             return None;
         }
         let seen = inputs.sample.cgroups.get(cgroup).and_then(|seen| seen.mems_effective.as_ref());
-        // What it has beside its goal goes in a moment: it is not counted on.
+        // Nodes outside of its goal go in a moment and do not count.
         let now = seen.filter(|now| !goal.is_subset(now)).map_or_else(|| goal.clone(), |now| goal.union(now));
         let rule = inputs.declarations.rule(inputs.policy, cgroup).map(|(_, rule)| rule);
         let lower_tiers = rule.and_then(|rule| rule.lower_tiers);
@@ -100,7 +100,7 @@ pub(super) fn of(inputs: &Inputs<'_>, decision: &Decision) -> Vec<Guarded> {
     decision.targets.iter().filter_map(guarded).collect()
 }
 
-/// What it has on each node, as far as that is known.
+/// Known bytes on each node.
 fn bytes(inputs: &Inputs<'_>, cgroup: &CgroupPath) -> BTreeMap<NodeId, u64> {
     let workload = inputs.workloads.iter().find(|one| one.cgroup == *cgroup);
     let by_node = workload.and_then(|one| inputs.model.of(one)?.bytes_by_node.as_ref());
@@ -144,7 +144,7 @@ mod tests {
         decision.plan.steps.iter().map(|one| step(&one.action)).collect()
     }
 
-    /// `home, mems, spares` of each that is guarded.
+    /// `home, mems, spares` of each guarded workload.
     fn guards(decision: &Decision) -> Vec<String> {
         let spares = |one: &Guarded| one.spares.iter().map(Spare::node).collect::<NodeSet>();
         decision.guarded.iter().map(|one| format!("{} {} {}", one.home, one.mems, spares(one))).collect()
@@ -178,7 +178,7 @@ mod tests {
         assert_eq!(turn(host("0").memory("/a", &[(0, 300, 0)]), 200), [""; 0]);
         assert_eq!(turn(added(host("0-1"), "1"), 210), [""; 0]);
         assert_eq!(turn(added(host("0-1"), "1"), 220), [""; 0]);
-        assert_eq!(turn(added(host("0"), "1"), 230), ["mems 0-1"], "somebody else took it away");
+        assert_eq!(turn(added(host("0"), "1"), 230), ["mems 0-1"], "another program took it away");
         assert_eq!(turn(host("0-1"), 240), ["move 1>0", "mems 0"]);
     }
 
@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_strict_is_marked_and_who_is_not_ours_is_not_guarded() {
+    fn strict_workload_is_marked_and_one_of_another_owner_is_not_guarded() {
         let mut strict = host("0");
         strict.policy.workloads[0].strict_memory = true;
         assert!(strict.decide().guarded[0].strict);

@@ -1,10 +1,10 @@
-//! When a workload was last corrected, and what it was made to be.
+//! Times and goals of corrections.
 //!
-//! A correction that did not take (something else writes the same files, pages that cannot move)
-//! must not be repeated at every tick: a workload is not brought to the same goal again for the policy's
-//! cool-down after each one. Another goal is another correction: who has been given CPUs that it has must not
-//! share them for a minute. Who is only wished a better place is left alone whatever the goal was. What
-//! somebody else undid has a rule of its own ([`Drift`]).
+//! A correction without effect (another program writes the same files, pages that cannot move) must not be
+//! repeated in every turn: a workload is not brought to the same goal again within the policy's cool-down.
+//! Another goal is another correction: a workload that gets exclusive CPUs must not wait a minute for them. A
+//! mere improvement waits for the cool-down whatever the goal was. Changes by other programs have their own
+//! rule ([`Drift`]).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -22,31 +22,31 @@ use crate::{
     workload::CgroupPath,
 };
 
-/// What was done to each workload.
+/// Past corrections of each workload.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct History {
     /// Monotonic time of the last correction, in nanoseconds.
     corrected: BTreeMap<CgroupPath, u64>,
-    /// Kernel ids of those cgroups: one that is made again at the same path is another workload.
+    /// Kernel ids of those cgroups: a recreated cgroup at the same path is another workload.
     #[serde(default)]
     ids: BTreeMap<CgroupPath, u64>,
-    /// What they were corrected to; unknown of those whose correction was recorded by an earlier version.
+    /// Goals of the corrections; absent for a correction that an earlier version recorded.
     #[serde(default)]
     goals: BTreeMap<CgroupPath, Cpuset>,
-    /// What they were made to be, and how often that was put back.
+    /// Known targets, and how often they were restored.
     pub drift: Drift,
-    /// Partitions that were begun, and what came of it.
+    /// Partitions that were begun, with their outcomes.
     #[serde(default)]
     pub partitions: Tried,
-    /// Workloads that were given a better place.
+    /// Workloads that were moved to a better place.
     #[serde(default)]
     pub rebalance: Past,
 }
 
 impl History {
-    /// Notes that the plan was carried out, or tried, to bring cgroups to these targets.
+    /// Records that the plan was carried out, or tried, to bring cgroups to these targets.
     pub fn note(&mut self, plan: &Plan, targets: &BTreeMap<CgroupPath, Target>, now_ns: u64) {
-        // One that has a partition now is as free to be corrected as before.
+        // A new partition does not start a cool-down.
         let partition =
             |action: &Action| matches!(action, Action::SetPartition { .. } | Action::SetExclusive { .. });
         for step in plan.steps.iter().filter(|step| !partition(&step.action)) {
@@ -65,22 +65,21 @@ impl History {
         }
     }
 
-    /// Forgets what these were corrected to: somebody else has set them on our behalf since.
+    /// Forgets the goals of these cgroups: a runtime has set them on the daemon's behalf since.
     pub fn forget(&mut self, cgroups: &BTreeSet<CgroupPath>) {
         self.corrected.retain(|cgroup, _| !cgroups.contains(cgroup));
         self.ids.retain(|cgroup, _| !cgroups.contains(cgroup));
         self.goals.retain(|cgroup, _| !cgroups.contains(cgroup));
     }
 
-    /// Forgets corrections that no longer hold anything back.
+    /// Forgets corrections that no longer delay anything.
     pub fn prune(&mut self, policy: &Policy, now_ns: u64) {
         self.corrected.retain(|_, at| remaining(*at, policy, now_ns).is_some());
         self.ids.retain(|cgroup, _| self.corrected.contains_key(cgroup));
         self.goals.retain(|cgroup, _| self.corrected.contains_key(cgroup));
     }
 
-    /// Why the workload in the cgroup with this kernel id is not to be brought to this goal now, if that is
-    /// so.
+    /// Reason why the workload in the cgroup with this kernel id may not be brought to this goal now.
     pub fn cooling_towards(
         &self,
         workload: &CgroupPath,
@@ -93,8 +92,8 @@ impl History {
         self.cooling(workload, id, policy, now_ns).filter(|_| is_same)
     }
 
-    /// Why the workload in the cgroup with this kernel id is to be left alone now by who would only better
-    /// its place, if it is: it was corrected, to whatever.
+    /// Reason why the workload in the cgroup with this kernel id may not be moved to a better place now: it
+    /// was corrected, to any goal.
     pub fn cooling(
         &self,
         workload: &CgroupPath,
@@ -114,8 +113,7 @@ impl History {
     }
 }
 
-/// Nanoseconds of cool-down that are left. A time in the future, as after a restart of the clock,
-/// holds nothing back.
+/// Nanoseconds left of the cool-down. A time in the future, as after a clock restart, delays nothing.
 fn remaining(at_ns: u64, policy: &Policy, now_ns: u64) -> Option<u64> {
     let passed = now_ns.checked_sub(at_ns)?;
     policy.cool_down.as_nanos().checked_sub(passed).filter(|left| *left > 0)
@@ -146,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn another_goal_is_another_correction_but_not_for_who_would_only_better_a_place() {
+    fn another_goal_is_another_correction_but_an_improvement_waits() {
         let policy = Policy { cool_down: HumanDuration::from_secs(60), ..Policy::default() };
         let path = CgroupPath::new("/a");
         let mut history = History::default();
@@ -168,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn who_could_not_be_corrected_is_not_said_to_have_been() {
+    fn failed_correction_is_reported_as_failed() {
         let policy = Policy { cool_down: HumanDuration::from_secs(60), ..Policy::default() };
         let path = CgroupPath::new("/a");
         for (result, said) in [
@@ -218,7 +216,7 @@ mod tests {
         assert_ne!(history, History::default());
         history.prune(&policy, 200 * SECOND);
         assert_eq!(history, History::default());
-        // Whose id is not known cools as its path does.
+        // An unknown kernel id cools as its path does.
         history.note(&plan, &correction("0", None).1, 300 * SECOND);
         assert!(history.cooling(&path, Some(8), &policy, 300 * SECOND).is_some());
     }

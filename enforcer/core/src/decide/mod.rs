@@ -1,18 +1,18 @@
-//! From figures and wishes to a plan.
+//! Turns figures and declarations into a plan.
 //!
-//! Problem: bring every declared workload to the CPUs and memory that placement names for it,
-//! disturbing as little as possible. Idea: first let everything that is validly placed keep its
-//! place, then place the rest in the order of the configuration, then write down the steps that
-//! lead from what is to what shall be ([`order`] says in which order).
+//! Problem: bring every declared workload to the CPUs and memory that placement chooses for it, with as
+//! little disturbance as possible. Idea: first every validly placed workload keeps its place, then the others
+//! are placed in the order of the configuration, then the steps from the present to the chosen state are
+//! listed ([`order`] sorts them).
 //!
-//! Terminology. A workload is *declared* when an entry of the policy is about it ([`Declarations`]). It is
-//! *in place* when its effective cpuset equals its assignment and its pages are there. A *refusal* is a
-//! declared workload that gets no steps although it is not in place, with the reason. Whose cpuset is
-//! somebody else's ([`Owners`]) is refused whether or not it is in place, and what others gave away is taken.
+//! Terminology. A workload is *declared* when an entry of the policy matches it ([`Declarations`]). It is *in
+//! place* when its effective cpuset equals its assignment and its pages are there. A *refusal* is a declared
+//! workload that gets no steps although it is not in place, with the reason. A workload with a cpuset of
+//! another owner ([`Owners`]) is refused in place or not, and CPUs that other owners gave away are taken.
 //!
-//! The decision does not depend on the policy's mode: in `observe` it is shown, in `enforce` carried out. A
-//! machine with fewer than two CPU nodes has nothing to decide for who is declared; containers that a runtime
-//! announced keep what they were given there as everywhere. Cost: one placement per declared workload.
+//! The decision does not depend on the policy's mode: `observe` shows it, `enforce` carries it out. A machine
+//! with fewer than two CPU nodes offers declared workloads no choice; containers that a runtime announced
+//! keep their grants there as everywhere. Cost: one placement per declared workload.
 
 mod above;
 mod advice;
@@ -71,73 +71,73 @@ use crate::{
     workload::{CgroupPath, Origin, Workload},
 };
 
-/// What a decision is made from.
+/// Input of a decision.
 #[derive(Debug, Clone, Copy)]
 pub struct Inputs<'a> {
     /// The machine.
     pub inventory: &'a Inventory,
-    /// What runs on it.
+    /// The workloads that run on it.
     pub workloads: &'a [Workload],
     /// The latest sample: free memory, and the cpusets of cgroups above the workloads.
     pub sample: &'a Sample,
     /// Figures of the workloads.
     pub model: &'a Model,
-    /// What people declared.
+    /// Configured policy.
     pub policy: &'a Policy,
-    /// Whom that is about.
+    /// Workloads that the policy's entries match.
     pub declarations: &'a Declarations,
-    /// Containers that a runtime announced, and which have their place.
+    /// Containers that a runtime announced, with their places.
     pub containers: &'a Containers,
-    /// Whose each cpuset is.
+    /// Owners of the cpusets.
     pub owners: &'a Owners,
     /// Earlier corrections.
     pub history: &'a History,
-    /// Memory nodes that were added to workloads that ran short, and are not to be taken away yet.
+    /// Memory nodes that were added to workloads that ran short, and must stay for now.
     pub widened: &'a Widened,
-    /// What was ever written.
+    /// Cgroups that the daemon has ever written.
     pub written: Written<'a>,
-    /// What was ever set of partitions.
+    /// Partitions that the daemon has ever set.
     pub partitioned: &'a Partitioned,
-    /// Workloads that are left where they are because of what their processes have set themselves.
+    /// Workloads that stay where they are because of settings of their own processes.
     pub self_placed: &'a SelfPlacedWorkloads,
-    /// Monotonic time in nanoseconds, of the same clock as the history's.
+    /// Monotonic time in nanoseconds, of the clock of the history.
     pub now_ns: u64,
 }
 
-/// What shall be done, and what cannot be.
+/// Planned steps, and declared workloads without steps.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Decision {
     /// Steps, workload by workload.
     pub plan: Plan,
-    /// Declared workloads that are where they should be.
+    /// Declared workloads that are in place.
     pub in_place: Vec<CgroupPath>,
     /// Declared workloads that are not in place and get no steps.
     pub refused: Vec<Refusal>,
-    /// Nodes on whose CPUs each declared workload that has a place should run, in place or not.
+    /// CPU nodes on which each placed declared workload should run, in place or not.
     #[serde(default)]
     pub aims: BTreeMap<CgroupPath, NodeSet>,
-    /// What everybody who has a place shall be set to, and how far it is.
+    /// Target cpuset of each placed workload, and how far the workload is.
     #[serde(default)]
     pub targets: BTreeMap<CgroupPath, Target>,
-    /// Who is to be the root of a partition.
+    /// Workloads that should have a partition.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub partitions: BTreeMap<CgroupPath, WantedPartition>,
-    /// Who of these has none, and why.
+    /// Of these, workloads without one, with the reason.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub without_partition: BTreeMap<CgroupPath, String>,
-    /// For whom cgroups above partitions are set to more; to tell whom a refusal is about.
+    /// The partition that each addition to a cgroup above is for; tells which workload a refusal is about.
     #[serde(skip)]
     pub added_above: AddedAbove,
-    /// What was considered for each declared workload and each container; told by `explain`, not here.
+    /// Input of the decision about each declared workload and each container; shown by `explain`.
     #[serde(skip)]
     pub considered: BTreeMap<CgroupPath, Considered>,
-    /// Whose memory nodes are guarded; for nobody to read.
+    /// Workloads with guarded memory nodes; internal.
     #[serde(skip)]
     pub guarded: Vec<Guarded>,
 }
 
-/// Why a declared workload is left where it is.
+/// Reason why a declared workload is left where it is.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Refusal {
@@ -145,31 +145,31 @@ pub struct Refusal {
     pub workload: CgroupPath,
     /// Kind of reason.
     pub cause: RefusalCause,
-    /// In one sentence with figures.
+    /// The reason in one sentence with figures.
     pub reason: String,
 }
 
-/// Kinds of reasons for a refusal.
+/// Kind of the reason for a refusal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum RefusalCause {
-    /// All CPUs are on one NUMA node, so that there is nothing to choose from.
+    /// All CPUs are on one NUMA node, so there is no choice.
     OneNode,
     /// No node has room.
     NoPlace,
     /// Its cpuset could not be read.
     NotSeen,
-    /// It was brought to the same goal too short a time ago.
+    /// It was brought to the same goal within the cool-down.
     CoolDown,
-    /// Somebody else writes its cpuset again and again.
+    /// Another program writes its cpuset again and again.
     Drift,
-    /// Its cpuset is somebody else's.
+    /// Its cpuset has another owner.
     OtherOwner,
-    /// A cgroup above it, which is not ours to widen, does not have what it was given.
+    /// A cgroup above it, which the daemon may not widen, lacks some of its grant.
     AboveTooNarrow,
     /// Its cgroup has no cpuset files, because the controller is not enabled above it.
     NoController,
-    /// It runs on isolated CPUs alone, which it was not given by us and does not ask for.
+    /// It runs only on isolated CPUs, which the daemon did not grant and its entry does not ask for.
     PinnedToIsolated,
     /// A process in it has set a memory policy or a CPU affinity itself, which a write would change.
     SelfPlacement,
@@ -190,7 +190,7 @@ impl RefusalCause {
         Self::SelfPlacement,
     ];
 
-    /// As in JSON and labels.
+    /// Name in JSON and labels.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::OneNode => "one-node",
@@ -207,8 +207,8 @@ impl RefusalCause {
     }
 }
 
-/// Decides what to do. `allocations` are those of the decision before, and become those of this
-/// one: workloads that are gone or no longer declared lose theirs.
+/// Decides what to do. `allocations` are those of the last decision, and become those of this one: workloads
+/// that are gone or no longer declared lose theirs.
 pub fn decide(inputs: &Inputs<'_>, allocations: &mut Allocations) -> Decision {
     let mut decision = Decision {
         plan: Plan { schema_version: PLAN_SCHEMA_VERSION, ..Plan::default() },
@@ -216,7 +216,7 @@ pub fn decide(inputs: &Inputs<'_>, allocations: &mut Allocations) -> Decision {
     };
     let (others, declared): (Vec<_>, Vec<_>) =
         declared(inputs).into_iter().partition(|one| one.foreign.is_some());
-    // Without files to write nothing can be promised.
+    // Without files to write there is nothing to grant.
     let (unwritable, declared): (Vec<_>, Vec<_>) = declared
         .into_iter()
         .map(|one| (without_controller(inputs.sample, one.cgroup), one))
@@ -229,7 +229,7 @@ pub fn decide(inputs: &Inputs<'_>, allocations: &mut Allocations) -> Decision {
     let (left, declared): (Vec<_>, Vec<_>) =
         declared.into_iter().partition(|one| self_placed::refusal(inputs, one.cgroup).is_some());
     decision.refused.extend(left.iter().filter_map(|one| self_placed::refusal(inputs, one.cgroup)));
-    // Of whom it is not known whose they are, nobody has taken anything yet.
+    // A workload of unknown owner holds no CPUs that its owner gave away.
     let unknown = others.iter().filter(|one| one.foreign.is_some_and(|it| it.owner == Owner::Unknown));
     let holders: BTreeSet<Holder> =
         declared.iter().chain(unknown).map(|one| Holder::cgroup(one.cgroup)).collect();
@@ -237,7 +237,7 @@ pub fn decide(inputs: &Inputs<'_>, allocations: &mut Allocations) -> Decision {
     pins::hold_of_others(inputs, allocations);
     decision.refused.extend(others.iter().filter_map(|one| Some(of_other(one.cgroup, one.foreign?))));
     let mut parts = Vec::new();
-    // Containers were given CPUs of one node, too.
+    // The CPUs of containers are of one node as well.
     let (pinned, declared): (Vec<_>, Vec<_>) =
         declared.into_iter().partition(|one| pinned_to_isolated(inputs, one).is_some());
     for one in pinned {
@@ -252,7 +252,7 @@ pub fn decide(inputs: &Inputs<'_>, allocations: &mut Allocations) -> Decision {
         reason: one_node(&inputs.inventory.machine),
     }));
     let kept = keep_valid(inputs, allocations, &placed);
-    // Of workloads that keep their place nothing else is asked.
+    // Pins matter only for workloads that do not keep their place.
     let pins = if kept.len() < placed.len() { pins::all(inputs) } else { pins::Pins::new() };
     let granted: Vec<_> = placed
         .iter()
@@ -261,7 +261,7 @@ pub fn decide(inputs: &Inputs<'_>, allocations: &mut Allocations) -> Decision {
             (one, grant(inputs, allocations, one, (&kept, &pins), &mut trace), trace)
         })
         .collect();
-    // Who shares leaves also what is given to somebody whose entry comes later.
+    // Sharing workloads also leave the CPUs that a later entry's workload gets exclusively.
     let taken = allocations.exclusive_cpus();
     for (one, granted, trace) in granted {
         match granted.and_then(|grant| change_to(inputs, one.cgroup, one.figures, &grant, &taken)) {
@@ -278,13 +278,13 @@ pub fn decide(inputs: &Inputs<'_>, allocations: &mut Allocations) -> Decision {
 }
 
 impl Decision {
-    /// Cgroups of which it matters what is said of partitions, where this was set before.
+    /// Cgroups for which a changed wish about partitions matters, if the daemon set one before.
     pub fn about_partitions(&self, set: &Partitioned) -> BTreeSet<CgroupPath> {
         let wanted = self.partitions.keys().flat_map(|path| partition::ancestors(path).chain([path.clone()]));
         wanted.chain(set.all()).collect()
     }
 
-    /// Notes where one workload stands; returns its steps.
+    /// Records the state of one workload; returns its steps.
     fn follow(&mut self, inputs: &Inputs<'_>, change: &Change<'_>) -> Option<Part> {
         let cgroup = change.cgroup;
         if let Some(cpus) = &change.goal.cpuset.cpus {
@@ -315,7 +315,7 @@ impl Decision {
                 own_policy.map(|one| (RefusalCause::SelfPlacement, one.reason.clone()))
             }
             Standing::LeftAlone => Some((RefusalCause::Drift, left_alone(inputs, cgroup))),
-            // What somebody else did is put back at once.
+            // A change by another program is put back at once.
             Standing::Drifted => None,
             _ if steps.is_empty() => {
                 self.in_place.push(cgroup.clone());
@@ -358,7 +358,7 @@ impl Decision {
     }
 }
 
-/// Why a workload that somebody else has written again is not put back.
+/// Reason why a workload that another program has written again is not put back.
 fn left_alone(inputs: &Inputs<'_>, cgroup: &CgroupPath) -> String {
     let minutes = inputs.history.drift.left_alone_for(cgroup, inputs.now_ns).div_ceil(60 * 1_000_000_000);
     format!(
@@ -369,19 +369,19 @@ fn left_alone(inputs: &Inputs<'_>, cgroup: &CgroupPath) -> String {
     )
 }
 
-/// Who wrote its cpuset since the sample before, as far as the kernel side tells. A command is whatever its
-/// process calls itself, so it is quoted.
+/// The writer of the cpuset since the last sample, as far as the kernel side reports it. A process chooses
+/// its command name itself, so the name is quoted.
 fn writer(sample: &Sample, cgroup: &CgroupPath) -> String {
     let changes = sample.changes.iter().flat_map(|changes| &changes.latest);
     let mut written = changes.filter(|change| {
         change.workload.as_ref() == Some(cgroup) && matches!(change.what, ChangeKind::CpusetWritten { .. })
     });
     let last = written.next_back().map(|change| format!("{:?} (process {})", change.command, change.pid));
-    last.unwrap_or_else(|| "somebody else".into())
+    last.unwrap_or_else(|| "another program".into())
 }
 
-/// Containers that a runtime announced have had their place since they were created, and those that it is
-/// expected to announce since the daemon before: here it is only seen to that they stay there.
+/// Checks that containers stay in their places: those that a runtime announced at creation, and those of the
+/// last daemon that it will announce.
 fn announced(inputs: &Inputs<'_>, allocations: &Allocations, decision: &mut Decision) -> Vec<Part> {
     let mut parts = Vec::new();
     let taken = allocations.exclusive_cpus();
@@ -426,7 +426,7 @@ fn of_other(cgroup: &CgroupPath, ownership: &Ownership) -> Refusal {
     Refusal { workload: cgroup.clone(), cause: RefusalCause::OtherOwner, reason: ownership.refusal() }
 }
 
-/// From where a workload is to what a grant pins, when `taken` are the exclusive CPUs of all.
+/// The change of a workload from its present state to a grant; `taken` are the exclusive CPUs of all.
 fn change_to<'a>(
     inputs: &Inputs<'a>,
     cgroup: &'a CgroupPath,
@@ -446,7 +446,7 @@ fn change_to<'a>(
     Ok(Change { cgroup, cpus, mems, bytes_by_node, room, negligible_bytes, goal })
 }
 
-/// Figures of a workload with the CPUs and memory nodes that it may use now.
+/// Figures of a workload with its effective CPUs and memory nodes.
 fn seen<'a>(
     cgroup: &CgroupPath,
     figures: Option<&'a WorkloadModel>,
@@ -458,22 +458,22 @@ fn seen<'a>(
     })
 }
 
-/// A workload that a rule asks to be corrected.
+/// A workload that an entry asks to correct.
 struct Declared<'a> {
     cgroup: &'a CgroupPath,
     rule: &'a WorkloadRule,
-    /// What its rule wishes beside amounts, and what of that cannot be had on this machine.
+    /// Wishes of its entry besides amounts, and those that this machine cannot fulfil.
     wishes: (Wishes, Vec<String>),
     figures: Option<&'a WorkloadModel>,
-    /// The same without memory nodes that were added because it ran short.
+    /// Its figures without memory nodes that were added because it ran short.
     at_home: Option<WorkloadModel>,
-    /// Whose its cpuset is, where that is not us.
+    /// Owner of its cpuset, if that is not the daemon.
     foreign: Option<&'a Ownership>,
 }
 
-/// Declared workloads by position of their rule in the file, then by cgroup.
+/// Declared workloads by position of their entry in the file, then by cgroup.
 fn declared<'a>(inputs: &Inputs<'a>) -> Vec<Declared<'a>> {
-    // Who was placed by its runtime is not placed again.
+    // A workload that its runtime placed is not placed again.
     let placed = inputs.containers.cgroups().filter(|(_, holder)| !holder.is_given());
     let announced: BTreeSet<&CgroupPath> = placed.map(|(cgroup, _)| cgroup).collect();
     let mut by_order = BTreeMap::new();
@@ -496,8 +496,8 @@ fn declared<'a>(inputs: &Inputs<'a>) -> Vec<Declared<'a>> {
     by_order.into_values().collect()
 }
 
-/// Why a workload is left alone that runs on isolated CPUs without asking for them: somebody has put it there
-/// on purpose, and nothing of ours.
+/// Refusal of a workload that runs on isolated CPUs and does not ask for them: another program has put it
+/// there on purpose.
 fn pinned_to_isolated(inputs: &Inputs<'_>, one: &Declared<'_>) -> Option<Refusal> {
     let figures = one.figures?;
     let used = || figures.on_isolated_cpus.keys().copied();
@@ -516,15 +516,15 @@ fn pinned_to_isolated(inputs: &Inputs<'_>, one: &Declared<'_>) -> Option<Refusal
     })
 }
 
-/// First everything that is validly placed keeps its place, so that none of it makes room for a
-/// workload that comes earlier in the file.
+/// Lets every validly placed workload keep its place first, so that none makes room for a workload of an
+/// earlier entry.
 fn keep_valid(
     inputs: &Inputs<'_>,
     allocations: &mut Allocations,
     declared: &[Declared<'_>],
 ) -> BTreeMap<CgroupPath, Grant> {
     let mut kept = BTreeMap::new();
-    // Who is on its way somewhere is not kept where it was.
+    // A workload that is being moved does not keep its old place.
     let aims =
         declared.iter().filter_map(|one| Some((one.cgroup, inputs.history.rebalance.aim(one.cgroup)?)));
     for (cgroup, grant) in aims {
@@ -548,7 +548,7 @@ fn keep_valid(
     kept
 }
 
-/// Is what a workload aims at still there for it? CPUs go offline, others are given them, cgroups above
+/// Is the aim of a workload still available? CPUs go offline, are granted to others, and cgroups above
 /// narrow.
 fn can_be_had(inputs: &Inputs<'_>, allocations: &Allocations, cgroup: &CgroupPath, aim: &Grant) -> bool {
     let bounds = bounds(inputs, cgroup);
@@ -563,18 +563,18 @@ fn can_be_had(inputs: &Inputs<'_>, allocations: &Allocations, cgroup: &CgroupPat
         && others.all(|(_, grant)| grant.exclusive.is_disjoint(&aim.exclusive))
 }
 
-/// Has somebody else put it where it is?
+/// Has another program moved it away from its goal?
 fn is_away(inputs: &Inputs<'_>, one: &Declared<'_>) -> bool {
     let cgroup_id = inputs.sample.cgroup_id(one.cgroup);
     let away = |figures: &WorkloadModel| {
         let now = figures.cpus.as_ref().zip(figures.mems.as_ref());
         now.is_some_and(|now| inputs.history.drift.is_away(one.cgroup, cgroup_id, now))
     };
-    // The goal before may be from before a node was added.
+    // The last goal may be older than an added node.
     one.figures.is_some_and(away) && one.at_home.as_ref().is_none_or(away)
 }
 
-/// What a declared workload keeps, or is given.
+/// The grant that a declared workload keeps or gets.
 fn grant(
     inputs: &Inputs<'_>,
     allocations: &mut Allocations,
@@ -582,7 +582,7 @@ fn grant(
     (kept, pins): (&BTreeMap<CgroupPath, Grant>, &pins::Pins),
     trace: &mut Trace,
 ) -> Result<Grant, Refusal> {
-    // Before it is placed: where something is that is not seen, nobody knows.
+    // Before placement: the place of a workload without figures is unknown.
     seen(one.cgroup, one.figures)?;
     let no_place = |reason| Refusal { workload: one.cgroup.clone(), cause: RefusalCause::NoPlace, reason };
     match (kept.get(one.cgroup), request(inputs, one)) {
@@ -599,9 +599,9 @@ fn grant(
     }
 }
 
-/// A place apart from the CPUs that others are pinned to, where that moves no more of its memory: on the node
-/// where it would be without them, or on any where it has no memory to speak of. Where there is none it
-/// shares them, because its declaration says more than a pin that nobody has declared.
+/// A place without CPUs that others are pinned to, if that moves no more of its memory: on the node of its
+/// place without pins, or on any node if it has next to no memory there. Without one it shares pinned CPUs,
+/// because its declaration outweighs a pin that was not declared.
 fn beside_pins(
     inputs: &Inputs<'_>,
     allocations: &mut Allocations,
@@ -611,10 +611,10 @@ fn beside_pins(
     trace: &mut Trace,
 ) -> Result<Grant, Rejection> {
     let own = one.figures.and_then(|figures| figures.cpus.clone()).unwrap_or_default();
-    // What it may use as a whole says nothing of where it is.
+    // An affinity to all CPUs says nothing about its place.
     let own = if inputs.inventory.machine.online_cpus().is_subset(&own) { CpuSet::new() } else { own };
     let mut pins = pins::beside(pins, one.cgroup, &own);
-    // Those of partitions are held.
+    // CPUs of partitions are held already.
     pins.retain(|_, pin| !pin.partition);
     if pins.is_empty() {
         return request.place_traced(inputs.inventory, allocations, trace);
@@ -641,7 +641,7 @@ fn beside_pins(
     Ok(grant)
 }
 
-/// What the decision about a declared workload was made from.
+/// Input of the decision about a declared workload.
 fn considered(
     inputs: &Inputs<'_>,
     allocations: &Allocations,
@@ -660,7 +660,7 @@ fn considered(
     Considered { asked, seen, placement, ..Considered::default() }.with(trace.into_parts().0)
 }
 
-/// What it asks for; nothing where nobody says how many CPUs.
+/// The request of a workload; `None` if neither its entry nor its container names an amount of CPUs.
 fn request<'a>(inputs: &Inputs<'a>, one: &'a Declared<'a>) -> Option<CgroupRequest<'a>> {
     Some(CgroupRequest {
         cgroup: one.cgroup,
@@ -679,12 +679,12 @@ fn request<'a>(inputs: &Inputs<'a>, one: &'a Declared<'a>) -> Option<CgroupReque
     })
 }
 
-/// What the cgroups above one leave it at most; none where nothing is known of them.
+/// The most that the cgroups above leave a cgroup; `None` if they are unknown.
 pub(crate) fn bounds(inputs: &Inputs<'_>, cgroup: &CgroupPath) -> Option<Bounds> {
     Above::of(inputs, cgroup).bounds()
 }
 
-/// Why nothing is done about a workload where it cannot be anywhere else.
+/// Reason why a workload is left alone on a machine without another place.
 fn one_node(machine: &Topology) -> String {
     if machine.nodes.len() < 2 {
         return "one NUMA node: nothing to align".to_owned();
@@ -697,15 +697,15 @@ fn one_node(machine: &Topology) -> String {
     )
 }
 
-/// Why a container that was not placed when it was created is left where it is.
+/// Reason why a container that was not placed at creation is left where it is.
 const NO_CPUS: &str =
     "its declaration names no CPUs, so that it can only be placed when it is created (nri.place)";
 
-/// What is available on each node, and what the workload itself holds there.
+/// Available bytes of each node, and the workload's own bytes there.
 fn available_bytes(sample: &Sample, figures: Option<&WorkloadModel>) -> BTreeMap<NodeId, u64> {
     let held = figures.and_then(|figures| figures.bytes_by_node.as_ref());
-    // Page cache of files is available already. Where shared memory is not told apart from it, all of it
-    // counts as held: what is there needs no room.
+    // Page cache of files counts as available already. If shared memory is not reported apart from it, all of
+    // it counts as held: memory that is there needs no room.
     let has = |bytes: &NodeBytes| bytes.anon.saturating_add(bytes.shmem.unwrap_or(bytes.file));
     let of_node = |(node, now): (&NodeId, &NodeSample)| {
         let free = now.available_bytes()?;

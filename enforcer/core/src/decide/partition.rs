@@ -1,19 +1,19 @@
-//! Partitions of cpusets for those whose exclusive CPUs are to be nobody else's at all.
+//! Cpuset partitions for workloads with CPUs that no other cgroup of the host may use.
 //!
-//! Problem: a partition needs its CPUs in `cpuset.cpus.exclusive` of every cgroup above it, no two cgroups
-//! side by side may name the same CPU there, and all of it must follow the workloads as they come, change and
-//! end. Idea: from all who are to have one and all that live, the exact set of each cgroup above follows;
-//! what is too much is taken away from the bottom up, then what is missing is added from the top down. A
-//! partition begins when a sample shows all of that; one whose CPUs change is ended before, and begins again
-//! later. The kernel takes or refuses what is written as a whole and does not say because of which CPU, so
-//! each step adds what one partition needs: a refusal is of that one.
+//! Problem: a partition needs its CPUs in `cpuset.cpus.exclusive` of every cgroup above it, siblings may not
+//! name the same CPU there, and all of it must follow workloads that come, change and end. Idea: the wanted
+//! and the live partitions determine the exact set of each cgroup above. Surplus CPUs are removed from the
+//! bottom up, then missing ones are added from the top down. A partition begins when a sample shows the
+//! complete sets; a partition with changing CPUs ends first and begins again later. The kernel takes or
+//! refuses a write as a whole and does not name the CPU, so each step adds what one partition needs: a
+//! refusal belongs to that partition.
 //!
-//! Never: CPUs are taken away above a partition that lives (6.12 loses them for the whole host when it then
-//! ends), a set that somebody else wrote above is changed, a partition begins before its cpuset is as it
-//! should be, or once more after the kernel has refused just that ([`Tried`]). Without one the workload keeps
-//! its exclusive CPUs as a plain cpuset, which is what it has where there are no partitions.
+//! Invariants: no CPUs are removed above a live partition (6.12 loses them for the whole host when it then
+//! ends); a set above that another program wrote is not changed; a partition begins only after its cpuset is
+//! as it should be, and not again after the kernel has refused just that ([`Tried`]). Without a partition the
+//! workload keeps its exclusive CPUs as a plain cpuset.
 //!
-//! Cost: a look at each cgroup above one that has a partition. Nothing where nobody wants one.
+//! Cost: a look at each cgroup above a partition; nothing without partitions.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -29,41 +29,41 @@ use crate::{
     workload::CgroupPath,
 };
 
-/// How often one is begun before it is left alone: somebody else ends it each time.
+/// How often a partition that another program ends is begun before it is left alone.
 const BEGINNINGS: u32 = 3;
 
-/// What the daemon has set of partitions, at any time, and not put back.
+/// Partition settings that the daemon has written at any time, and not put back.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Partitioned {
-    /// Cgroups that it made the root of one.
+    /// Cgroups that it made partition roots.
     pub begun: BTreeSet<CgroupPath>,
-    /// Cgroups whose `cpuset.cpus.exclusive` it set.
+    /// Cgroups with a `cpuset.cpus.exclusive` that it set.
     pub exclusive: BTreeSet<CgroupPath>,
 }
 
 impl Partitioned {
-    /// All of them.
+    /// All cgroups with such a setting.
     pub fn all(&self) -> BTreeSet<CgroupPath> {
         self.begun.union(&self.exclusive).cloned().collect()
     }
 }
 
-/// A partition that a workload is to be the root of.
+/// The partition that a workload should have.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct WantedPartition {
-    /// The kernel's id of the cgroup, where it is known.
+    /// Kernel id of the cgroup, if known.
     pub cgroup_id: Option<u64>,
-    /// Its CPUs: all that the workload has.
+    /// CPUs of the partition: all CPUs of the workload.
     pub cpus: CpuSet,
-    /// Which kind.
+    /// Kind of partition.
     pub kind: Partition,
 }
 
-/// For which partition a cgroup above is set to more, by that cgroup and what it is set to.
+/// The partition that each addition is for, by the cgroup above and its new set.
 pub type AddedAbove = BTreeMap<(CgroupPath, CpuSet), CgroupPath>;
 
-/// Partitions that were begun, and what came of it.
+/// Attempts to begin partitions, and their outcomes.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Tried(BTreeMap<CgroupPath, Attempt>);
 
@@ -75,7 +75,7 @@ struct Attempt {
 }
 
 impl Tried {
-    /// Notes what became of a plan.
+    /// Records the outcome of a plan.
     pub fn note(&mut self, decision: &Decision, outcomes: &[Outcome]) {
         self.0.retain(|cgroup, attempt| decision.partitions.get(cgroup) == Some(&attempt.wanted));
         for Outcome { step, result } in outcomes {
@@ -93,11 +93,11 @@ impl Tried {
                         attempt.refused = refused.cloned();
                     }
                 }
-                // Somebody beside that has these CPUs: who needs them cannot begin.
+                // A sibling has these CPUs: the partition that needs them cannot begin.
                 Action::SetExclusive { cgroup: above, cpus } if refused.is_some() => {
-                    let whose = decision.added_above.get(&(above.clone(), cpus.clone()));
-                    let whose = whose.and_then(|cgroup| Some((cgroup, decision.partitions.get(cgroup)?)));
-                    if let Some((cgroup, wanted)) = whose {
+                    let found = decision.added_above.get(&(above.clone(), cpus.clone()));
+                    let found = found.and_then(|cgroup| Some((cgroup, decision.partitions.get(cgroup)?)));
+                    if let Some((cgroup, wanted)) = found {
                         self.attempt(cgroup, wanted).refused = refused.cloned();
                     }
                 }
@@ -111,12 +111,12 @@ impl Tried {
         self.0.entry(cgroup.clone()).or_insert_with(first)
     }
 
-    /// Everything may be tried again.
+    /// Allows every partition to be tried again.
     pub fn forgive(&mut self) {
         self.0.clear();
     }
 
-    /// Why this one is not begun (again).
+    /// Reason why a partition is not begun again.
     fn refusal(&self, cgroup: &CgroupPath) -> Option<String> {
         let attempt = self.0.get(cgroup)?;
         let ended = (attempt.beginnings >= BEGINNINGS)
@@ -125,7 +125,7 @@ impl Tried {
     }
 }
 
-/// What this workload is to be, when these are its CPUs; nothing where nobody has declared anything.
+/// The partition that this workload should have with these CPUs; `None` if its entry asks for none.
 pub(super) fn wanted(
     inputs: &Inputs<'_>,
     cgroup: &CgroupPath,
@@ -134,18 +134,18 @@ pub(super) fn wanted(
 ) -> Option<WantedPartition> {
     let (_, rule) = inputs.declarations.rule(inputs.policy, cgroup)?;
     let kind = rule.partition.filter(|kind| *kind != Partition::Member)?;
-    // Of one that shares some, not all are its own.
+    // Shared CPUs are not its own.
     let cpus = cpus.filter(|cpus| *cpus == exclusive && !cpus.is_empty())?.clone();
     let cgroup_id = inputs.sample.cgroup_id(cgroup);
     Some(WantedPartition { cgroup_id, cpus, kind })
 }
 
-/// Ends the partition of a cgroup whose CPUs are about to change.
+/// Ends the partition of a cgroup before its CPUs change.
 pub(super) fn end_before(inputs: &Inputs<'_>, cgroup: &CgroupPath) -> Option<Step> {
     lives(inputs, cgroup).then(|| end(cgroup, "its CPUs change; it begins again when they are set"))
 }
 
-/// Puts the steps of partitions around those of workloads, and notes who is to have one and has none.
+/// Adds the steps of partitions around those of workloads, and records wanted partitions that do not exist.
 pub(super) fn frame(inputs: &Inputs<'_>, decision: &mut Decision) {
     if decision.partitions.is_empty() && *inputs.partitioned == Partitioned::default() {
         return;
@@ -168,7 +168,7 @@ pub(super) fn frame(inputs: &Inputs<'_>, decision: &mut Decision) {
     let (mut narrow, mut begin) = (Vec::new(), Vec::new());
     for (cgroup, wanted) in &decision.partitions {
         let refusal = || inputs.history.partitions.refusal(cgroup);
-        // Whatever was refused above: one that lives, lives.
+        // A refusal above does not matter for a live partition.
         let reason = (!lives(inputs, cgroup)).then(refusal).flatten();
         if let Some(reason) = reason.or_else(|| taken_above(inputs, cgroup, wanted)) {
             decision.without_partition.insert(cgroup.clone(), reason);
@@ -202,8 +202,8 @@ pub(super) fn frame(inputs: &Inputs<'_>, decision: &mut Decision) {
     decision.plan.steps = steps;
 }
 
-/// Its cpuset names CPUs that are another partition's for now, which is how the rest came to be just what it
-/// is to have: a partition would name them too.
+/// A step that narrows the cpuset to the wanted CPUs. It may name CPUs that another partition has now, so
+/// that only the effective set was exact; a partition would name them too.
 fn narrowed(
     inputs: &Inputs<'_>,
     cgroup: &CgroupPath,
@@ -214,22 +214,22 @@ fn narrowed(
     end_before(inputs, cgroup).into_iter().chain([Step { action, reason }])
 }
 
-/// What each cgroup above must have for which partitions below it.
+/// CPUs that each cgroup above needs, by the partition below that needs them.
 type Needed = BTreeMap<CgroupPath, BTreeMap<CgroupPath, CpuSet>>;
 
-/// What the cgroups above are set to: first less, from the bottom up, then more, from the top down; and for
-/// which partition each of the latter is.
+/// New sets of the cgroups above: removals from the bottom up, then additions from the top down, with the
+/// partition that each addition is for.
 fn exclusive_above(inputs: &Inputs<'_>, needed: &Needed) -> (Vec<Step>, AddedAbove) {
     let (mut less, mut more) = (Vec::new(), Vec::new());
     let mut added = AddedAbove::new();
     let needed_in = |cgroup: &CgroupPath| needed.get(cgroup).into_iter().flatten();
     let now = |cgroup: &CgroupPath| inputs.sample.cgroups.get(cgroup)?.cpus_exclusive.as_ref();
     let all: BTreeSet<&CgroupPath> = needed.keys().chain(&inputs.partitioned.exclusive).collect();
-    // What each keeps; who is beside it may have that later.
+    // CPUs that each cgroup keeps; a sibling may get the others later.
     let mut kept = BTreeMap::<&CgroupPath, CpuSet>::new();
     for cgroup in all {
         let Some(now) = now(cgroup) else { continue };
-        // What it has of others' making is enough, or `taken_above` has said no.
+        // The set of another program suffices, or `taken_above` has refused.
         if !inputs.partitioned.exclusive.contains(cgroup) && !now.is_empty() {
             continue;
         }
@@ -245,8 +245,7 @@ fn exclusive_above(inputs: &Inputs<'_>, needed: &Needed) -> (Vec<Step>, AddedAbo
         let beside = kept.iter().filter(|(other, _)| other != &cgroup && other.parent() == cgroup.parent());
         let taken = beside.fold(CpuSet::new(), |taken, (_, theirs)| taken.union(theirs));
         let mut has = stays.clone();
-        // A refusal keeps those behind it from being tried, so who was refused before and is needed all the
-        // same is last.
+        // A refusal stops the steps after it, so partitions that were refused before come last.
         let mut in_turn: Vec<_> = needed_in(cgroup).collect();
         in_turn.sort_by_key(|(partition, _)| inputs.history.partitions.refusal(partition).is_some());
         for (partition, cpus) in in_turn {
@@ -269,7 +268,7 @@ fn set(cgroup: &CgroupPath, cpus: &CpuSet, reason: String) -> Step {
     Step { reason, action: Action::SetExclusive { cgroup: cgroup.clone(), cpus: cpus.clone() } }
 }
 
-/// Has somebody else set a cgroup above to CPUs that are not enough?
+/// The reason if another program has set a cgroup above to fewer CPUs than needed.
 fn taken_above(inputs: &Inputs<'_>, cgroup: &CgroupPath, wanted: &WantedPartition) -> Option<String> {
     ancestors(cgroup).find_map(|ancestor| {
         let set = inputs.sample.cgroups.get(&ancestor)?.cpus_exclusive.as_ref()?;
@@ -283,7 +282,7 @@ fn taken_above(inputs: &Inputs<'_>, cgroup: &CgroupPath, wanted: &WantedPartitio
     })
 }
 
-/// Do all above it allow the partition to begin, as far as was seen?
+/// Do the cgroups above allow the partition to begin, by the last sample?
 fn allowed_above(inputs: &Inputs<'_>, cgroup: &CgroupPath, wanted: &WantedPartition) -> bool {
     ancestors(cgroup).all(|ancestor| {
         let seen = inputs.sample.cgroups.get(&ancestor);
@@ -291,14 +290,14 @@ fn allowed_above(inputs: &Inputs<'_>, cgroup: &CgroupPath, wanted: &WantedPartit
     })
 }
 
-/// CPUs that partitions which we began have taken from a cgroup above them.
+/// CPUs that the daemon's partitions have taken from a cgroup above them.
 pub(super) fn taken_from(inputs: &Inputs<'_>, above: &CgroupPath) -> CpuSet {
     let below = living(inputs).filter(|(cgroup, _)| cgroup.is_within(above));
     below.fold(CpuSet::new(), |taken, (_, cpus)| taken.union(&cpus))
 }
 
-/// Partitions that we began and that have not ended, with all CPUs that they may have: also one that is not
-/// in effect may come to be.
+/// Live partitions that the daemon began, with all CPUs that they may have: an invalid one may become valid
+/// again.
 fn living<'a>(inputs: &Inputs<'a>) -> impl Iterator<Item = (&'a CgroupPath, CpuSet)> + use<'a> {
     let sample = inputs.sample;
     inputs.partitioned.begun.iter().filter_map(move |cgroup| {
@@ -308,7 +307,7 @@ fn living<'a>(inputs: &Inputs<'a>) -> impl Iterator<Item = (&'a CgroupPath, CpuS
     })
 }
 
-/// Is it one of them?
+/// Is the cgroup a live partition of the daemon?
 fn lives(inputs: &Inputs<'_>, cgroup: &CgroupPath) -> bool {
     let begun = inputs.partitioned.begun.contains(cgroup);
     begun && inputs.sample.cgroups.get(cgroup).is_some_and(is_root_of_one)
@@ -325,7 +324,7 @@ fn end(cgroup: &CgroupPath, why: &str) -> Step {
     }
 }
 
-/// The cgroups above one, without the root, which has no such files.
+/// The cgroups above a cgroup, without the root, which has no such files.
 pub(super) fn ancestors(cgroup: &CgroupPath) -> impl Iterator<Item = CgroupPath> + use<> {
     cgroup.ancestors().filter(|path| !path.is_root())
 }

@@ -1,15 +1,14 @@
-//! Workloads that are left alone because of what their processes have set themselves.
+//! Workloads that are left alone because of settings of their own processes.
 //!
-//! Problem: what that is takes a look at each thread, so it is asked only of cgroups of a plan, when there is
-//! one ([`cpuset_writes`]); but a workload that stays where it is has CPUs that the plan may have given to
-//! others, and is promised CPUs that nobody uses. Idea: it is an input of the decision. Whoever finds that a
-//! plan would change something decides again, with these workloads as ones that stay
-//! ([`Decision::left_because`]), until the plan changes nothing of the kind.
+//! Problem: these settings take a look at each thread, so only cgroups of a plan are checked
+//! ([`cpuset_writes`]). A workload that then stays has CPUs that the plan may have given to others, and keeps
+//! a grant of CPUs that stay unused. Idea: such workloads are an input of the decision. A caller that finds a
+//! setting that the plan would change decides again with these workloads as ones that stay
+//! ([`Decision::left_because`]), until the plan changes no such setting.
 //!
-//! Invariants: a workload that is left alone is promised nothing, aims at nothing, and the CPUs that it has
-//! are held: those of its own cpuset, or else those that its threads have pinned themselves to. Containers
-//! keep their grants, which their runtime was told. One whose pages alone would be moved against a policy
-//! stays in its place with all that it has.
+//! Invariants: a workload that is left alone has no grant and no aim, and its CPUs are held: those of its
+//! cpuset, or else those that its threads are pinned to. Containers keep their grants, because their runtime
+//! knows them. A workload for which only a move of pages would break a policy keeps its place and its grant.
 
 use std::collections::BTreeMap;
 
@@ -28,20 +27,20 @@ use crate::{
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct SelfPlaced {
-    /// What a write would change.
+    /// The setting that a write would change.
     pub reason: String,
     /// CPUs that its threads are pinned to.
     #[serde(default)]
     pub pinned: CpuSet,
-    /// It is in its place, and only a move of its pages, or to a better place, is left out.
+    /// True if it is in its place, and only a move of its pages, or to a better place, is left out.
     #[serde(default)]
     pub keeps_place: bool,
 }
 
-/// By cgroup.
+/// Workloads that are left alone, by cgroup.
 pub type SelfPlacedWorkloads = BTreeMap<CgroupPath, SelfPlaced>;
 
-/// What a plan changes, by cgroup.
+/// Writes of a plan, by cgroup.
 pub fn cpuset_writes(plan: &Plan) -> BTreeMap<CgroupPath, CpusetWrites> {
     let mut writes: BTreeMap<CgroupPath, CpusetWrites> = BTreeMap::new();
     for step in &plan.steps {
@@ -61,30 +60,30 @@ pub fn cpuset_writes(plan: &Plan) -> BTreeMap<CgroupPath, CpusetWrites> {
     writes
 }
 
-/// Why a workload stays where it is, if it does.
+/// Reason why a workload stays where it is.
 pub(super) fn refusal(inputs: &Inputs<'_>, cgroup: &CgroupPath) -> Option<Refusal> {
     let one = inputs.self_placed.get(cgroup).filter(|one| !one.keeps_place)?;
     let (workload, cause) = (cgroup.clone(), RefusalCause::SelfPlacement);
     Some(Refusal { workload, cause, reason: one.reason.clone() })
 }
 
-/// The CPUs of those who stay, for nobody else.
+/// CPUs of the workloads that stay, withheld from all others.
 pub(super) fn held(inputs: &Inputs<'_>, allocations: &Allocations) -> Apart {
     let of_container: BTreeMap<&CgroupPath, &Holder> = inputs.containers.cgroups().collect();
     let held = inputs.self_placed.iter().filter(|(_, one)| !one.keeps_place).filter_map(|(cgroup, one)| {
         let rule = inputs.declarations.rule(inputs.policy, cgroup).filter(|(_, rule)| rule.enforce);
         let own = match of_container.get(cgroup) {
-            // Who shares has no CPUs of its own.
+            // A sharing container has no CPUs of its own.
             Some(holder) => {
                 allocations.get(holder).filter(|grant| !grant.exclusive.is_empty()).map(|_| *holder)?
             }
             None => &Holder::cgroup(cgroup),
         };
         let asked = rule.and_then(|(_, rule)| rule.cpus).map_or(0, |cpus| cpus.get() as usize);
-        // Threads that may run on more than it asks for are spread, and have none of these for themselves.
+        // Threads that may use more CPUs than the workload asks for are spread, and hold none of them.
         let pinned = || Some(&one.pinned).filter(|cpus| cpus.len() <= asked).cloned();
         let cpus = pins::pin(inputs.sample, cgroup).map(|pin| pin.cpus).or_else(pinned)?;
-        // What a declared workload was promised of these it does not get; what others were given is theirs.
+        // Its own grant of these CPUs ends; CPUs that others were granted stay theirs.
         let others = allocations.iter().filter(|(holder, _)| {
             !holder.is_cgroup() && *holder != own && **holder != Holder::self_placed(cgroup)
         });
@@ -97,8 +96,8 @@ pub(super) fn held(inputs: &Inputs<'_>, allocations: &Allocations) -> Apart {
 }
 
 impl Decision {
-    /// Who is to stay because `found` would be changed by what this one writes. A cgroup above workloads
-    /// has no place of its own: those stay for which it would be written.
+    /// Workloads that must stay because the plan would change a setting in `found`. A cgroup above workloads
+    /// has no place of its own: the workloads stay for which it would be written.
     pub fn left_because(
         &self,
         found: &SelfPlacedWorkloads,
@@ -124,8 +123,8 @@ impl Decision {
         left
     }
 
-    /// Takes these cgroups, and what is of one group with them, out of the plan: for those that deciding
-    /// again does not keep out.
+    /// Removes these cgroups, and the members of their groups, from the plan: for cgroups that another
+    /// decision does not keep out.
     pub fn leave_self_placed(&mut self, hindrances: &SelfPlacedWorkloads) {
         let mut left: BTreeMap<CgroupPath, String> =
             hindrances.iter().map(|(cgroup, one)| (cgroup.clone(), respected(&one.reason))).collect();
@@ -179,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn a_workload_that_is_left_alone_takes_its_group_along_and_nobody_else() {
+    fn workload_that_is_left_alone_takes_its_group_along_and_no_other() {
         let mut decision = Decision::default();
         decision.plan.steps =
             [("/top", "0-1"), ("/top/a", "0-1"), ("/top/a", "1"), ("/b", "0"), ("/top/c", "1")]

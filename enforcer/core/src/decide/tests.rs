@@ -140,7 +140,7 @@ fn on_one_numa_node_a_declared_workload_is_refused_and_told_why() {
 }
 
 #[test]
-fn what_nobody_declared_or_somebody_opted_out_is_left_alone() {
+fn undeclared_and_opted_out_workloads_are_left_alone() {
     let scene = host().workload("/a", "0-7", "0-1").workload("/b", "0-7", "0-1").declared("/b", 2, None);
     let mut opted_out = scene.clone();
     opted_out.policy.workloads[0].enforce = false;
@@ -173,7 +173,7 @@ fn memory_of_a_gpu_stays_allowed_and_where_it_is() {
         ("0-7", "0-2", vec![(0, 300, 10), (2, 20_000, 0)], vec!["cpus 0-1", "mems 0,2"]),
         ("0-1", "0,2", vec![(0, 300, 10), (2, 20_000, 0)], vec![]),
         ("0-1", "0-2", vec![(1, 300, 10), (2, 20_000, 0)], vec!["move 1>0", "mems 0,2"]),
-        // Nobody gave it that node: its pages there are not taken away either.
+        // That node was not granted: its pages there are not taken away either.
         ("0-1", "0", vec![(0, 300, 10), (2, 20_000, 0)], vec![]),
         ("4-5", "1", vec![(1, 300, 10), (2, 20_000, 0)], vec!["mems 0-1", "cpus 0-1", "move 1>0", "mems 0"]),
     ] {
@@ -318,7 +318,7 @@ fn turn(scene: &mut Scene, history: &mut History, allocations: &mut Allocations)
 const SHARES: &str = "cgroup = '/s'\ncpus = 1\nclass = 'shared'\nnuma_nodes = '0'";
 
 #[test]
-fn who_shares_leaves_what_is_given_by_a_later_entry_in_the_same_turn() {
+fn sharing_workload_leaves_cpus_of_a_later_entry_in_the_same_turn() {
     let later = "cgroup = '/a'\ncpus = 2\nnuma_nodes = '0'";
     for entries in [[SHARES, later], [later, SHARES]] {
         let scene = host().workload("/s", "0-7", "0-1").workload("/a", "0-7", "0-1");
@@ -329,7 +329,7 @@ fn who_shares_leaves_what_is_given_by_a_later_entry_in_the_same_turn() {
 }
 
 #[test]
-fn who_shares_leaves_the_cpus_that_another_gets_for_itself_also_shortly_after_it_left_others() {
+fn sharing_workload_leaves_newly_exclusive_cpus_also_shortly_after_it_left_others() {
     let mut scene = host().workload("/s", "0-7", "0-1").declares(SHARES);
     let (mut history, mut allocations) = (History::default(), Allocations::default());
     let cpus =
@@ -342,7 +342,7 @@ fn who_shares_leaves_the_cpus_that_another_gets_for_itself_also_shortly_after_it
             .declares(&format!("cgroup = '{path}'\ncpus = 1\nnuma_nodes = '0'"));
         let decision = turn(&mut scene, &mut history, &mut allocations);
         assert_eq!(decision.refused, [], "{path}");
-        assert_eq!(decision.plan.groups.len(), 1, "{path}: who gives and who gets hang together");
+        assert_eq!(decision.plan.groups.len(), 1, "{path}: giver and receiver form one group");
         assert!(cpus(&scene, "/s").is_disjoint(&cpus(&scene, path)), "{path}");
         assert_eq!(cpus(&scene, "/s").to_string(), expected);
     }
@@ -359,7 +359,7 @@ fn what_is_written_over_what_a_runtime_was_told_does_not_wait_for_a_correction_b
     scene.now_mut("/s").cpus_effective = "2-3".parse().ok();
     history.drift.expect([&shares]);
     assert_eq!(short(&turn(&mut scene, &mut history, &mut allocations)), [""; 0]);
-    // Somebody else writes before it is over that the runtime may have written.
+    // Another program writes before the runtime's possible write is over.
     scene.now_mut("/s").cpus_effective = "0-3".parse().ok();
     history.drift.expect([&shares]);
     assert_eq!(short(&turn(&mut scene, &mut history, &mut allocations)), ["cpus 2-3"]);
@@ -371,7 +371,7 @@ fn an_assignment_does_not_wander_and_drift_goes_back_to_it() {
     let mut allocations = Allocations::default();
     let first = scene.decide_with(&History::default(), &mut allocations);
     assert_eq!(short(&first), ["cpus 4-5", "mems 1"]);
-    // Its memory is elsewhere for a moment, and somebody reset its cpuset.
+    // Its memory is elsewhere for a moment, and another program reset its cpuset.
     scene = scene.memory("/a", &[(0, 90, 0), (1, 80, 0)]);
     let again = scene.decide_with(&History::default(), &mut allocations);
     assert_eq!(short(&again), ["cpus 4-5", "move 0>1", "mems 1"]);
@@ -382,13 +382,13 @@ fn an_assignment_does_not_wander_and_drift_goes_back_to_it() {
 }
 
 #[test]
-fn what_somebody_else_chose_is_not_kept_though_it_would_do() {
+fn choice_of_another_program_is_not_kept_although_it_would_suffice() {
     let mut scene = host().workload("/a", "4-5", "1").memory("/a", &[(1, 90, 0)]).declared("/a", 2, None);
     let (mut allocations, mut history) = (Allocations::default(), History::default());
     let placed = scene.decide_with(&history, &mut allocations);
     assert_eq!(placed.in_place.len(), 1);
     history.drift.note(&placed, &[], &BTreeSet::new(), 0);
-    // Two CPUs of the same node are as good, and were kept if nobody had chosen before.
+    // Two CPUs of the same node are as good, and are kept unless another program chose them.
     scene.now_mut("/a").cpus_effective = Some("6-7".parse().unwrap());
     let decision = scene.decide_with(&history, &mut allocations);
     assert_eq!(short(&decision), ["cpus 4-5"]);
@@ -478,7 +478,7 @@ proptest! {
                     prop_assert!(scene.machine.nodes_of(&cpus).is_subset(allowed), "CPUs before their memory");
                 }
                 Action::SetExclusive { .. } | Action::SetPartition { .. } => {
-                    prop_assert!(false, "nobody declared a partition");
+                    prop_assert!(false, "no partition was declared");
                 }
                 Action::MovePages { from, to, .. } => {
                     prop_assert!(!from.is_empty() && !from.contains(to));
@@ -574,7 +574,7 @@ fn placed(scene: &Scene, cgroup: &str) -> (Containers, Allocations) {
 #[test]
 fn a_container_that_its_runtime_announced_is_brought_back_to_its_grant() {
     let path = "/kubepods/podweb/id";
-    // Somebody has set it to CPUs of the other node; a rule for it would give it others.
+    // Another program has set it to CPUs of the other node; a rule for it would give it others.
     let mut scene = host().workload(path, "4-7", "0").memory(path, &[(0, 300, 0)]).declared(path, 4, None);
     let (containers, mut allocations) = placed(&scene, path);
     let before = allocations.clone();
@@ -597,7 +597,7 @@ fn a_container_is_kept_where_it_was_placed_on_a_machine_of_one_node_too() {
     let decision = scene.decide_beside(&containers, &History::default(), &mut allocations);
     assert_eq!(short(&decision), ["cpus 0-1"]);
     let refused: Vec<_> = decision.refused.iter().map(|one| (one.workload.as_str(), one.cause)).collect();
-    assert_eq!(refused, [("/a", RefusalCause::OneNode)], "for whom there is nothing to choose");
+    assert_eq!(refused, [("/a", RefusalCause::OneNode)], "a declared workload has no choice");
 }
 
 #[test]

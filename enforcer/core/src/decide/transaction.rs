@@ -1,16 +1,16 @@
-//! Which workloads' steps hang together.
+//! Groups of workloads with steps that must be done together.
 //!
-//! Problem: one gets CPUs for itself, and others that share must leave them. If one of these cannot leave, or
-//! the one cannot come, half of it is worse than nothing. Idea: whoever gives a CPU up and whoever gets it
-//! for itself are one group; what was done for a group is taken back when any of its steps fails. Within a
-//! group, givers come first.
+//! Problem: one workload gets exclusive CPUs, and the workloads that share them must leave. If one cannot
+//! leave, or the new one cannot come, a half-applied change is worse than none. Idea: workloads that give a
+//! CPU up and the workload that gets it exclusively form one group. If any step of a group fails, the done
+//! steps of the group are taken back. Within a group, givers come first.
 //!
-//! A workload gives what it was set to before and shall no longer have. One that was never placed gives
-//! nothing, as little as everything else on the host that nobody declared: or else one that cannot be placed
-//! would keep all others from their places.
+//! A workload gives up CPUs of its old target that its new one lacks. A workload that was never placed gives
+//! nothing, like all undeclared workloads of the host: otherwise one that cannot be placed would keep all
+//! others from their places.
 //!
-//! Whoever needs the same cgroup above to be widened is of one group too: it is widened once, for all of them
-//! and before any of them.
+//! Workloads that need the same cgroup above to be widened form one group too: it is widened once, before all
+//! of them.
 //!
 //! Cost: one look at each CPU that changes hands.
 
@@ -28,16 +28,16 @@ use crate::{
 #[derive(Debug, Clone)]
 pub(super) struct Part {
     pub(super) cgroup: CgroupPath,
-    /// Cgroups above it that are to be widened before.
+    /// Cgroups above it to widen first.
     pub(super) above: BTreeMap<CgroupPath, Widening>,
     pub(super) steps: Vec<Step>,
-    /// CPUs that it was set to and shall leave.
+    /// CPUs of its old target that it must leave.
     pub(super) gives: CpuSet,
-    /// CPUs that it shall have for itself.
+    /// CPUs that it gets exclusively.
     pub(super) takes: CpuSet,
 }
 
-/// All parts in their order, but groups together and givers first.
+/// All parts in their order, but with groups together and givers first.
 pub(super) fn plan(parts: Vec<Part>) -> Plan {
     let mut plan = Plan { schema_version: PLAN_SCHEMA_VERSION, ..Plan::default() };
     let leaders = leaders(&parts);
@@ -52,7 +52,7 @@ pub(super) fn plan(parts: Vec<Part>) -> Plan {
         for (cgroup, widening) in group.iter_mut().flat_map(|part| std::mem::take(&mut part.above)) {
             above.entry(cgroup).or_default().add(widening);
         }
-        // In the order of their names: whatever is above comes before what is below it.
+        // In the order of their names: a cgroup comes before those below it.
         for (cgroup, widening) in above {
             plan.steps.extend(widening.steps(&cgroup));
             members.insert(cgroup);
@@ -65,7 +65,7 @@ pub(super) fn plan(parts: Vec<Part>) -> Plan {
     plan
 }
 
-/// For each part the first one of its group.
+/// The first part of the group of each part.
 fn leaders(parts: &[Part]) -> Vec<usize> {
     let mut hands: BTreeMap<CpuId, (Vec<usize>, Vec<usize>)> = BTreeMap::new();
     for (index, part) in parts.iter().enumerate() {
@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_gives_comes_before_whoever_gets_it_and_is_of_the_same_group() {
+    fn giver_comes_before_receiver_in_the_same_group() {
         for (parts, order, groups) in [
             (vec![("/a", "", "0-1"), ("/b", "", "2-3")], "/a /b", ""),
             (vec![("/a", "", "0-1"), ("/b", "1-3", "")], "/b /a", "/a+/b"),

@@ -1,14 +1,14 @@
-//! Moves that are under way: what a workload is to become, whether it got there, and whether it was worth it.
+//! Moves in progress: the target of a workload, whether it got there, and whether the move was worth it.
 //!
-//! A move outlives the turn that planned it: pages are moved within a budget, figures need an interval to
-//! show anything. Meanwhile the workload *aims* at its new grant, which counts for the decision instead of
-//! what it had. When it is there it is watched: if after [`WATCHED_NS`] its remote share has not fallen by
-//! half of what it was to fall by it goes back, with everybody of its group, to the grant it had; its
-//! cool-down is doubled. Where the way back is taken by somebody else it stays.
+//! A move outlives the turn that planned it: pages move within a budget, and figures need an interval.
+//! Meanwhile the workload *aims* at its new grant, which counts for decisions instead of the old one. Once
+//! there it is watched: if after [`WATCHED_NS`] its remote share has not fallen by half of the expected
+//! amount, it goes back with its whole group to the old grant, and its cool-down is doubled. If another
+//! workload has taken the old place, it stays.
 //!
-//! Must never hold on to an aim that cannot be reached: after [`LONGEST_NS`], or once the decision finds it
-//! no longer to be had, it is given up, and the ordinary decision places the workload as it finds it. A move
-//! that was reached by a workload that then falls idle ends after the same time.
+//! Invariant: an unreachable aim ends. After [`LONGEST_NS`], or when the decision finds that the aim is no
+//! longer available, the aim is given up, and the ordinary decision places the workload from where it is. A
+//! reached move of a workload that then falls idle ends after the same time.
 
 use std::collections::BTreeMap;
 
@@ -33,32 +33,32 @@ use crate::{
 const WATCHED_NS: u64 = 30_000_000_000;
 /// Time within which a workload must have reached its place.
 const LONGEST_NS: u64 = 300_000_000_000;
-/// Remote share above what was expected, from which on a move was no good though it was for another reason.
+/// Excess over the expected remote share that makes a move a failure, if it had another reason.
 const TOLERANCE: f64 = 0.1;
-/// Part of the fall of the remote share that was expected, which must have come.
+/// Part of the expected fall of the remote share that must have come.
 const LEAST_SAVED: f64 = 0.5;
 
-/// One workload on its way.
+/// A move in progress of one workload.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(super) struct Underway {
     pub(super) holder: Holder,
-    /// What it aims at, and what it had.
+    /// The new grant and the old one.
     pub(super) grant: Grant,
     had: Grant,
-    /// Where its memory goes, where its memory nodes alone do not say so.
+    /// Source nodes and target of its pages, if its memory nodes alone do not say so.
     pub(super) gathers: Option<(NodeSet, NodeId)>,
-    /// Those who are moved together with it, itself among them.
+    /// Members of the group, including this workload.
     group: Vec<CgroupPath>,
     began_ns: u64,
     reached_ns: Option<u64>,
-    /// The way back is not judged.
+    /// True for a way back, which is not judged.
     returns: bool,
     plan: Move,
 }
 
 impl Underway {
-    /// With this share of remote accesses. A workload that was moved for another reason was not to fare
-    /// better by that, but no worse than expected either.
+    /// Judges the move by the present remote share. A move for another reason is not expected to lower the
+    /// share, but it must not exceed the expectation either.
     fn judge(&self, remote: f64) -> Verdict {
         let (before, expected) = (self.plan.now.remote_ratio, self.plan.then.remote_ratio);
         let came = before.zip(expected).is_none_or(|(before, expected)| {
@@ -72,51 +72,51 @@ impl Underway {
     }
 }
 
-/// What became of a move.
+/// Outcome of a move.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Verdict {
-    /// It fares as much better as it was to.
+    /// The expected improvement came.
     Held,
-    /// It does not, and goes back.
+    /// The improvement did not come: the workload goes back.
     Reverted,
-    /// It does not, and the way back is taken.
+    /// The improvement did not come, and the old place is taken.
     Stays,
-    /// It could not be brought there in time, or what it aimed at is no longer to be had.
+    /// The place was not reached in time, or the aim is no longer available.
     GivenUp,
-    /// It is there, and has run too little since to tell.
+    /// The place was reached, but the workload has run too little to tell.
     Idle,
 }
 
 impl Past {
-    /// What a workload aims at.
+    /// The grant that a workload aims at.
     pub fn aim(&self, cgroup: &CgroupPath) -> Option<&Grant> {
         self.underway.get(cgroup).map(|one| &one.grant)
     }
 
-    /// Nodes whose pages a workload is to gather on another.
+    /// Nodes from which the pages of a workload are gathered, and the node they go to.
     pub fn gathers(&self, cgroup: &CgroupPath) -> Option<(NodeSet, NodeId)> {
         self.underway.get(cgroup)?.gathers.clone()
     }
 
-    /// Why it was moved last, for as long as that is watched.
+    /// Is the workload being moved, or watched after a move?
     pub fn is_underway(&self, cgroup: &CgroupPath) -> bool {
         self.underway.contains_key(cgroup)
     }
 
-    /// Forgets all aims, because what was declared has changed.
+    /// Forgets all aims, after a change of the declarations.
     pub fn forget_aims(&mut self) {
         self.underway.clear();
     }
 
-    /// All steps of a workload were carried out: its pages are where they could be brought.
+    /// Records that all steps of a workload were carried out: its pages are where they could be brought.
     pub(crate) fn carried(&mut self, cgroup: &CgroupPath) {
         if let Some(one) = self.underway.get_mut(cgroup) {
             one.gathers = None;
         }
     }
 
-    /// Begins the moves of a plan. The allocations have the new grants from then on.
+    /// Begins the moves of a plan. From then on the allocations contain the new grants.
     pub fn begin(&mut self, inputs: &Inputs<'_>, allocations: &mut Allocations, moves: &[Move]) {
         let containers: BTreeMap<&CgroupPath, &Holder> = inputs.containers.cgroups().collect();
         let holder = |cgroup: &CgroupPath| {
@@ -143,7 +143,7 @@ impl Past {
         }
     }
 
-    /// Looks after what is under way; returns what became of it.
+    /// Checks the moves in progress; returns their outcomes.
     pub fn follow(
         &mut self,
         inputs: &Inputs<'_>,
@@ -181,12 +181,13 @@ impl Past {
             }
             verdicts.extend(group.into_iter().map(|member| (member, Verdict::Reverted)));
         }
-        // Who goes back has begun just now.
+        // The way back of these workloads has begun just now.
         self.underway.retain(|cgroup, one| !verdicts.contains_key(cgroup) || one.began_ns == now_ns);
         verdicts
     }
 
-    /// Sends a workload and its group back to what they had, if that is still free. Returns who goes back.
+    /// Sends a workload and its group back to their old grants if those are free. Returns the workloads that
+    /// go back.
     fn revert(
         &mut self,
         inputs: &Inputs<'_>,
@@ -197,7 +198,7 @@ impl Past {
         let Some(one) = self.underway.get(cgroup) else { return Vec::new() };
         let group = one.group.clone();
         if one.returns {
-            // With another of its group, since a moment.
+            // Already sent back with another member of its group.
             return group;
         }
         let count = self.reverts.entry(cgroup.clone()).or_default();
@@ -251,15 +252,15 @@ impl Past {
     }
 }
 
-/// Has it still what it aims at? The decision looks at each aim anew, and places elsewhere what cannot be
-/// had.
+/// Is the aim still granted? The decision checks each aim anew, and places the workload elsewhere if it is
+/// not available.
 fn is_given(allocations: &Allocations, one: &Underway) -> bool {
     allocations
         .get(&one.holder)
         .is_some_and(|has| has.exclusive == one.grant.exclusive && has.mems == one.grant.mems)
 }
 
-/// The move the other way round, for the account of bytes and nodes.
+/// The reverse move, for the account of bytes and nodes.
 fn back(one: &Move, mover: Option<&Mover>, gathered: &Gathered<'_>) -> Move {
     let now = mover.map_or(one.then, |mover| {
         let standing = Standing::of(mover);
@@ -279,8 +280,7 @@ fn back(one: &Move, mover: Option<&Mover>, gathered: &Gathered<'_>) -> Move {
     }
 }
 
-/// What it had, on the node on which it settles. Of several memory nodes it keeps all, if that one is among
-/// them.
+/// The old grant, on the node of the move. Several memory nodes are all kept if that node is among them.
 fn granted(inventory: &Inventory, had: &Grant, one: &Move) -> Grant {
     let to = NodeSet::from_iter([one.to]);
     let mut grant = Grant { reason: one.reason.clone(), ..had.clone() };
@@ -310,7 +310,7 @@ fn keeps_nodes(had: &Grant, one: &Move) -> bool {
     had.mems.len() > 1 && had.mems.contains(one.to)
 }
 
-/// Pages that its memory nodes alone leave where they are.
+/// Pages that a change of the memory nodes alone does not move.
 fn gathered(had: &Grant, one: &Move) -> Option<(NodeSet, NodeId)> {
     let from: NodeSet = one.bytes_from.keys().copied().collect();
     (one.bytes > 0 && keeps_nodes(had, one)).then_some((from, one.to))

@@ -1,10 +1,10 @@
 //! When a measured share of remote accesses is good enough to act on.
 //!
-//! Problem: a fixed number of observations is too many where the share is near 1, as of a workload whose CPUs
-//! and memory are on different nodes, and waiting for them costs turns. Idea: Wald's sequential probability
+//! Problem: a fixed number of observations is too many when the share is near 1, as for a workload with
+//! CPUs and memory on different nodes, and waiting for them costs turns. Idea: Wald's sequential probability
 //! ratio test between "as local as it should be" (`stop_below`) and "to be moved" (`start_above`). Each
 //! observation adds its log-likelihood ratio; the test ends as soon as the sum passes a bound. With the
-//! defaults seven observations decide where all are remote: 70 ms of run time.
+//! defaults seven observations decide if all are remote: 70 ms of run time.
 //!
 //! Invariants: `min_samples` observations always suffice, whatever the test says, so a share between both
 //! thresholds is decided as well. The test never decides against its share: what it calls remote is above
@@ -18,7 +18,7 @@ use crate::{model::Traffic, policy::RebalanceSettings};
 /// ln((1 - e) / e) for an error probability e of 1/1000 in either direction.
 const DECIDED: f64 = 6.906_754_778_648_554;
 
-/// The measured share of remote accesses, 0 to 1, if it is good enough to act on.
+/// The measured share of remote accesses, 0 to 1, if the evidence suffices to act on it.
 pub(super) fn believed(traffic: Option<&Traffic>, settings: &RebalanceSettings) -> Option<f64> {
     let traffic = traffic?;
     let is_believed = traffic.samples >= settings.min_samples || is_decided(traffic, settings);

@@ -1,13 +1,12 @@
-//! Who may be moved and what bounds it, from what a decision is made from.
+//! Builds the planner's input: the workloads that may move, and the bounds of each move.
 //!
-//! Ours to move are workloads that are declared with `enforce`, and containers that we placed when they were
-//! created; not those whose cpuset is somebody else's, not those that are declared to be left alone. Of these
-//! only whose CPUs can be moved as they are: a set that is theirs alone, or a share of what nobody has alone.
-//! A container that the engine `pools` placed stays in its pool.
+//! The planner moves workloads that are declared with `enforce`, and containers that the daemon placed at
+//! creation. It leaves workloads with a cpuset of another owner and workloads that are declared to be left
+//! alone. A workload moves only if its CPUs can: an exclusive set, or a share of CPUs that no workload has
+//! exclusively. A container that the engine `pools` placed stays in its pool.
 //!
-//! Where a workload stands is what the kernel shows ([`crate::model`]), not what it was given: so that the
-//! same code tells a daemon and somebody who asks once. Whatever is not known makes that nobody is moved by
-//! it, and is said.
+//! A workload's place is what the kernel shows ([`crate::model`]), not its grant, so the same code serves the
+//! daemon and a one-shot command. An unknown figure keeps the workload where it is and is reported.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -28,25 +27,25 @@ use crate::{
     workload::{CgroupPath, Origin, QosClass, Workload},
 };
 
-/// What a plan is made from, and who is no part of it.
+/// Input of a plan, and the workloads that are no part of it.
 #[derive(Debug, Clone)]
 pub struct Gathered<'a> {
     /// The host.
     pub host: Host<'a>,
-    /// Those who may be moved.
+    /// Workloads that may be moved.
     pub movers: Vec<Mover>,
-    /// Those who may not, although their memory is far, and why.
+    /// Workloads with far memory that may not be moved, with the reason.
     pub left: Vec<LeftAs>,
-    /// Workloads that may be moved just now, and of which a further sample soon would tell whether to.
+    /// Movable workloads for which one more sample would decide.
     pub undecided: BTreeSet<CgroupPath>,
 }
 
-/// What is known of a workload that is ours to move.
+/// A workload that the daemon may move.
 struct Ours<'a> {
     workload: &'a Workload,
     figures: &'a WorkloadModel,
     grant: Option<&'a Grant>,
-    /// CPUs that were declared, where it is to have them for itself.
+    /// Declared number of exclusive CPUs; absent if it shares CPUs.
     alone: Option<usize>,
     qos: QosClass,
     declared_bytes: Option<u64>,
@@ -54,7 +53,7 @@ struct Ours<'a> {
     devices: NodeSet,
 }
 
-/// Gathers. `busy` says why a workload is not to be moved just now, if that is so.
+/// Gathers the input. `busy` returns the reason why a workload may not move just now.
 pub fn gather<'a>(
     inputs: &Inputs<'a>,
     allocations: &Allocations,
@@ -91,7 +90,7 @@ pub fn gather<'a>(
     Gathered { host, movers, left, undecided }
 }
 
-/// Is it ours to move? If not, why.
+/// The workload if the daemon may move it, else the reason.
 fn ours<'a>(
     inputs: &Inputs<'a>,
     allocations: &'a Allocations,
@@ -171,7 +170,7 @@ fn mover(inputs: &Inputs<'_>, past: &Past, ours: &Ours<'_>) -> Result<Mover, Str
     let stands_on = cpus.nodes(&inputs.inventory.machine);
     let run = match (&figures.run_share, stands_on.first()) {
         (Some(run), _) => run.clone(),
-        // One that did not run at all would run where its CPUs are.
+        // A workload that has not run at all would run where its CPUs are.
         (None, Some(node)) if stands_on.len() == 1 => BTreeMap::from([(node, 1.0)]),
         (None, _) => return Err("on which nodes it runs is not known".into()),
     };
@@ -203,7 +202,7 @@ fn mover(inputs: &Inputs<'_>, past: &Past, ours: &Ours<'_>) -> Result<Mover, Str
     })
 }
 
-/// How it has its CPUs, as the kernel shows it.
+/// How it has its CPUs, as the kernel shows.
 fn held_cpus(inputs: &Inputs<'_>, ours: &Ours<'_>, used: f64) -> Result<CpusHeld, String> {
     let now = ours.figures.cpus.as_ref().filter(|cpus| !cpus.is_empty());
     let now = now.ok_or("its effective CPUs are not known")?;
@@ -226,7 +225,8 @@ fn held_cpus(inputs: &Inputs<'_>, ours: &Ours<'_>, used: f64) -> Result<CpusHeld
     Ok(CpusHeld::Together { nodes: machine.nodes_of(now), milli: promised.max(uses) })
 }
 
-/// Nodes with CPUs and memory that it may have as a whole; of those that it left lately only where it stands.
+/// Nodes with CPUs and memory of which it may have the whole. Of nodes that it left lately, only its present
+/// one.
 fn may_settle(inputs: &Inputs<'_>, past: &Past, ours: &Ours<'_>, stands_on: &NodeSet) -> NodeSet {
     let machine = &inputs.inventory.machine;
     let mut nodes = machine.ordinary_memory_nodes().intersection(&inputs.inventory.cpu_nodes());
@@ -245,8 +245,8 @@ fn may_settle(inputs: &Inputs<'_>, past: &Past, ours: &Ours<'_>, stands_on: &Nod
     nodes.difference(&left.difference(stands_on))
 }
 
-/// Is its memory far from its CPUs, and nothing that was measured suffices to say what that costs? A further
-/// sample soon would tell.
+/// Returns true if its memory is far from its CPUs and the measurements do not suffice to say what that
+/// costs. One more sample would decide.
 fn is_open(inputs: &Inputs<'_>, past: &Past, ours: &Ours<'_>) -> bool {
     let (settings, figures) = (&inputs.policy.rebalance, ours.figures);
     figures.remote_residency.is_some_and(|share| share >= settings.start_above)
@@ -268,8 +268,8 @@ fn is_remote(inputs: &Inputs<'_>, past: &Past, workload: &Workload) -> bool {
         && remote.is_some_and(|remote| past.is_ailing(&workload.cgroup, remote, settings))
 }
 
-/// What the nodes have. CPUs that a mover has alone are not free, whoever else is not counted is in the
-/// allocations.
+/// Free resources of the nodes. A mover's exclusive CPUs are not free; the allocations have all other
+/// workloads.
 fn rooms(
     inputs: &Inputs<'_>,
     allocations: &Allocations,
@@ -303,7 +303,7 @@ fn rooms(
             }
         }
     }
-    // Also what a mover was given and is not on: it may be on its way there.
+    // The grant of a mover counts too when it is not there: the move may be in progress.
     taken.extend(&exclusive);
     let pinned = pins::cpus(&pins::all(inputs));
     let room = |node: &crate::place::NodeSupply| {

@@ -1,30 +1,29 @@
 //! A better place for workloads that run.
 //!
-//! Problem: a place that was right when it was given is not right for ever. Memory that was allocated
-//! elsewhere stays there, a node fills up while another is empty, a device is beside other CPUs. Moving
-//! costs: every byte is copied, caches are cold, and a plan that is wrong is undone at the same price. Idea:
-//! find a few moves that together fix the host, each of them only if what it saves is more than it costs, on
-//! figures that are good enough to believe.
+//! Problem: a place that was right when it was given does not stay right. Memory that was allocated elsewhere
+//! stays there, a node fills up while another is empty, a device is near other CPUs. Moving costs: every byte
+//! is copied, caches are cold, and undoing a wrong plan costs the same again. Idea: find a few moves that
+//! together fix the host. Each of them saves more than it costs, by figures with enough evidence.
 //!
 //! Terminology. A workload *settles* on a node when its CPUs and its memory are there: the CPUs may go to the
-//! memory, the memory to the CPUs, or both elsewhere. A *group* is what has to be done together: one workload
-//! that settles, or two that *exchange* their CPUs as whole sets. A workload is *ailing* when its remote
-//! traffic is above the upper threshold, and from then on until it is below the lower one; or when its
-//! devices are beside none of its CPUs. A node is *short* of memory, or of CPU time, likewise.
+//! memory, the memory to the CPUs, or both elsewhere. A *group* is done as a whole: one workload that
+//! settles, or two that *exchange* their CPUs as whole sets. A workload is *ailing* from the time its remote
+//! traffic rises above the upper threshold until it falls below the lower one, or while its devices are near
+//! none of its CPUs. A node is *short* of memory or CPU time by the same hysteresis.
 //!
-//! The currency is the CPU second ([`worth`]): what a place costs is the CPU time that is lost there within
-//! the horizon, waiting for far memory and for devices, for memory that has to come back because a node was
-//! short of it, or for a CPU that others use. What a move costs is the CPU time that copying, cold caches and
-//! the writes take. A group is worth it when it saves more than twice what it costs.
+//! The currency is the CPU second ([`worth`]). A place costs the CPU time that is lost there within the
+//! horizon: waiting for far memory or devices, for memory that returns from disk because a node was short of
+//! it, or for a CPU that other workloads use. A move costs the CPU time of copying, cold caches and writes. A
+//! group is worth it when it saves more than twice its cost.
 //!
-//! The search ([`search`]) is greedy: the best group of each ailing workload, and of these the one with the
-//! lowest `QoS` class and the fewest bytes; then again on the host as it will be. No workload moves twice in
-//! a plan, none moves that was moved within the cool-down, and none returns within the guard to a node that
-//! it left ([`past`]): so that a plan that was carried out leaves nothing to be planned.
+//! The search ([`search`]) is greedy. It takes the best group of each ailing workload, and of these the one
+//! with the lowest `QoS` class and the fewest bytes; then it continues on the host after that group. No
+//! workload moves twice in a plan, none moves within its cool-down, and none returns within the guard to a
+//! node that it left ([`past`]). After a plan was carried out there is nothing left to plan.
 //!
-//! Must never: move what is not ours, break up an exclusive set, exceed at any point of the plan what a node
-//! has of CPUs or memory, leave a node short that was not, or move a byte above the budget. Cost: (ailing, at
-//! most 32) x nodes x (workloads of a node) groups to weigh, as often as there are moves.
+//! Invariants: a plan moves only workloads that the daemon places, keeps exclusive sets whole, at no point
+//! exceeds the CPUs or memory of a node, makes no node short, and stays within the byte budget. Cost:
+//! (ailing, at most 32) x nodes x (workloads of a node) groups to weigh for each move.
 
 mod course;
 mod evidence;
@@ -55,8 +54,8 @@ use crate::{
     workload::CgroupPath,
 };
 
-/// A plan for a host that nobody has looked at before. `bytes_per_turn` is what the daemon would move at
-/// once.
+/// A plan for a host without earlier measurements. `bytes_per_turn` is the most that one turn of the daemon
+/// moves.
 pub fn once(inputs: &Inputs<'_>, allocations: &mut Allocations, bytes_per_turn: u64) -> RebalanceReport {
     pins::hold_of_others(inputs, allocations);
     let past = Past::default();
@@ -70,29 +69,29 @@ pub fn once(inputs: &Inputs<'_>, allocations: &mut Allocations, bytes_per_turn: 
     report
 }
 
-/// What one turn of the daemon did about it.
+/// What one turn of the daemon planned, began and judged.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Turn {
-    /// What is planned.
+    /// The plan.
     pub report: RebalanceReport,
-    /// Its moves have begun.
+    /// True if its moves have begun.
     pub begun: bool,
-    /// What became of moves that were under way.
+    /// Outcomes of moves that were in progress.
     pub verdicts: BTreeMap<CgroupPath, Verdict>,
 }
 
-/// When the turn after one should come, as far as moves ask for it.
+/// When the next turn should come, as far as moves ask for it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct NextTurn {
-    /// Moves have begun, which the next decision carries out.
+    /// True if moves have begun; the next decision carries them out.
     pub carries_out: bool,
-    /// Workloads of which a further sample would tell whether they are to be moved.
+    /// Workloads for which one more sample would decide whether to move them.
     pub undecided: BTreeSet<CgroupPath>,
 }
 
-/// Looks after moves that are under way, and plans further ones, which begin if they may: the next decision
-/// then carries them out. Whoever this decision does something about, or refuses, is not moved.
+/// Judges moves in progress and plans further ones, which begin if they may; the next decision carries them
+/// out. Workloads that this decision changes or refuses are not moved.
 pub fn turn(
     inputs: &Inputs<'_>,
     allocations: &mut Allocations,
@@ -128,7 +127,7 @@ pub fn turn(
     let pace = Pace::usual(bytes_per_turn, inputs.policy.interval);
     let budget = past.budget(settings, inputs.now_ns);
     let mut report = plan(&gathered.host, &gathered.movers, settings, budget, pace);
-    // What is to go back is free only when it has gone.
+    // CPUs of a workload that is to go back are free only after it has gone.
     let goes_back = verdicts.values().any(|verdict| *verdict == Verdict::Reverted);
     let begun = may_begin && !goes_back;
     if begun {

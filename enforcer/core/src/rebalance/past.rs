@@ -1,13 +1,13 @@
-//! What was moved before, and what was over a threshold: that nobody goes to and fro.
+//! Past moves and thresholds that were crossed, so that workloads do not move to and fro.
 //!
-//! Three rules, each of which alone ends a kind of ping-pong. Hysteresis: who is ailing stays so until its
-//! figure is below the lower threshold, who is not becomes so above the upper one. Cool-down: who was moved
-//! is not moved again for a while, whatever its figures; after a move that had to be taken back the while is
-//! twice as long, and twice again. No return: even after that nobody goes back to a node that it left within
-//! the last quarter of an hour.
+//! Three rules, each of which alone ends a kind of ping-pong. Hysteresis: an ailing workload stays ailing
+//! until its figure is below the lower threshold, another becomes ailing above the upper one. Cool-down: a
+//! moved workload is not moved again for a while, whatever its figures; each move in a row that was taken
+//! back doubles the while. No return: no workload goes back to a node that it left within the last quarter of
+//! an hour.
 //!
-//! Bytes that were moved within that time count against the budget. A time in the future, as after a restart
-//! of the clock, holds nothing back. Bounded by the workloads that are there ([`Past::prune`]).
+//! Bytes that were moved within that time count against the budget. A time in the future, as after a clock
+//! restart, delays nothing. Size: bounded by the present workloads ([`Past::prune`]).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,20 +16,20 @@ use serde::{Deserialize, Serialize};
 use super::{course::Underway, gather::Gathered, report::Move, state::short, view::Ailment};
 use crate::{policy::RebalanceSettings, set::NodeSet, workload::CgroupPath};
 
-/// Most times that the cool-down is doubled: 5 min become 5 h 20 min.
+/// Limit of the doublings of the cool-down: 5 min become 5 h 20 min.
 const MOST_DOUBLINGS: u32 = 6;
 
-/// What was moved, and what ails.
+/// Past moves, and workloads and nodes over a threshold.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Past {
     moves: BTreeMap<CgroupPath, Vec<Moved>>,
-    /// How often in a row a workload had to be moved back.
+    /// How often in a row a workload was moved back.
     pub(super) reverts: BTreeMap<CgroupPath, u32>,
     /// Workloads with too many remote accesses.
     ailing: BTreeSet<CgroupPath>,
     /// Nodes that are short of memory.
     short: NodeSet,
-    /// Moves that are not over yet.
+    /// Moves in progress.
     #[serde(default)]
     pub(super) underway: BTreeMap<CgroupPath, Underway>,
 }
@@ -44,7 +44,7 @@ struct Moved {
 }
 
 impl Past {
-    /// Notes that a move begins.
+    /// Records that a move begins.
     pub fn note(&mut self, one: &Move, now_ns: u64) {
         let left = one.cpus_from.nodes.union(&one.bytes_from.keys().copied().collect());
         let left = left.difference(&NodeSet::from_iter([one.to]));
@@ -55,7 +55,7 @@ impl Past {
         });
     }
 
-    /// Why the workload is not to be moved now, if that is so.
+    /// Reason why the workload may not be moved now.
     pub fn cooling(
         &self,
         workload: &CgroupPath,
@@ -70,7 +70,7 @@ impl Past {
         Some(format!("it was moved already{after}; the cool-down ends in {left} s"))
     }
 
-    /// Nodes to which it does not return yet.
+    /// Nodes to which the workload may not return yet.
     pub fn left(&self, workload: &CgroupPath, settings: &RebalanceSettings, now_ns: u64) -> NodeSet {
         let moves = self.moves.get(workload).into_iter().flatten();
         let lately = moves.filter(|moved| is_within(moved, settings, now_ns));
@@ -84,7 +84,7 @@ impl Past {
         settings.max_bytes.0.saturating_sub(spent)
     }
 
-    /// Is the share of remote accesses too large, as it is now and as it was?
+    /// Is the share of remote accesses too large, by its present value and its history?
     pub fn is_ailing(&self, workload: &CgroupPath, remote: f64, settings: &RebalanceSettings) -> bool {
         if self.ailing.contains(workload) {
             remote > settings.stop_below
@@ -93,19 +93,19 @@ impl Past {
         }
     }
 
-    /// Nodes that were short of memory when a plan was made last.
+    /// Nodes that were short of memory at the last plan.
     pub const fn short(&self) -> &NodeSet {
         &self.short
     }
 
-    /// Notes how it is now: who ails, and which nodes are short.
+    /// Records which workloads are ailing and which nodes are short.
     pub fn see(&mut self, gathered: &Gathered<'_>, settings: &RebalanceSettings) {
         let ailing = gathered.movers.iter().filter(|mover| mover.ails.contains(&Ailment::Remote));
         self.ailing = ailing.map(|mover| mover.cgroup.clone()).collect();
         self.short = short(&gathered.host, settings);
     }
 
-    /// Forgets workloads that are gone, and moves that hold nothing back any more.
+    /// Forgets workloads that are gone, and moves that no longer hold anything back.
     pub fn prune(
         &mut self,
         settings: &RebalanceSettings,
@@ -121,19 +121,19 @@ impl Past {
             let cool_down = settings.cool_down.as_nanos().saturating_mul(1 << doubled);
             let longest = cool_down.max(settings.no_return.as_nanos());
             moves.retain(|moved| left_of(longest, moved.at_ns, now_ns).is_some());
-            // Bytes of those that are gone were moved all the same.
+            // Bytes of workloads that are gone were moved as well.
             !moves.is_empty()
         });
         self.reverts = reverts;
     }
 }
 
-/// Is the move one of those that count for the guard and the budget?
+/// Does the move count for the guard and the budget?
 fn is_within(moved: &Moved, settings: &RebalanceSettings, now_ns: u64) -> bool {
     left_of(settings.no_return.as_nanos(), moved.at_ns, now_ns).is_some()
 }
 
-/// Nanoseconds that are left of a length of time that began then.
+/// Nanoseconds left of a period of `length_ns` that began at `began_ns`.
 fn left_of(length_ns: u64, began_ns: u64, now_ns: u64) -> Option<u64> {
     length_ns.checked_sub(now_ns.checked_sub(began_ns)?).filter(|left| *left > 0)
 }

@@ -1,4 +1,4 @@
-//! A plan of moves as it is shown and written: who goes where, what that costs and what it is good for.
+//! A plan of moves as it is printed: which workload goes where, its cost and its gain.
 //!
 //! Keys are a contract (docs/schema/rebalance.schema.json). Ids are in the kernel's list format, sizes are
 //! bytes, times seconds, ratios from 0 to 1.
@@ -18,7 +18,7 @@ use crate::{
 /// Version of [`RebalanceReport`]: raised when a key goes away or changes its meaning.
 pub const REBALANCE_SCHEMA_VERSION: u32 = 2;
 
-/// Moves that give the host better places, in the order in which they are to be made.
+/// Moves that give workloads better places, in the order in which they are made.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct RebalanceReport {
@@ -26,11 +26,11 @@ pub struct RebalanceReport {
     pub schema_version: u32,
     /// The moves. Those with the same `group` are made together.
     pub moves: Vec<Move>,
-    /// Who is not moved although something is wrong, or could be, and why.
+    /// Workloads that are not moved although their place has a fault or could have one, with the reason.
     pub left: Vec<LeftAs>,
     /// Bytes of all moves together.
     pub bytes: u64,
-    /// Bytes that could have been moved: the budget.
+    /// Bytes that may be moved: the budget.
     pub budget_bytes: u64,
     /// Seconds that all moves together are expected to take.
     pub seconds: f64,
@@ -38,7 +38,7 @@ pub struct RebalanceReport {
     pub gain: f64,
     /// CPU seconds that they cost.
     pub cost: f64,
-    /// What could not be seen.
+    /// Missing sources and their consequence.
     #[serde(default)]
     pub degraded: Vec<Degraded>,
 }
@@ -49,7 +49,7 @@ pub struct RebalanceReport {
 pub struct Move {
     /// Number of the group, from 1; moves of one group are made together or not at all.
     pub group: u32,
-    /// Who.
+    /// Cgroup of the workload.
     pub workload: CgroupPath,
     /// Its `QoS` class.
     pub qos: QosClass,
@@ -57,23 +57,23 @@ pub struct Move {
     pub to: NodeId,
     /// Its CPUs now.
     pub cpus_from: Cpus,
-    /// Its CPUs then; `null` where they stay.
+    /// Its CPUs after the move; `null` if they stay.
     pub cpus_to: Option<Cpus>,
-    /// Bytes to move, by the node that they are on now.
+    /// Bytes to move, by their present node.
     pub bytes_from: BTreeMap<NodeId, u64>,
     /// Bytes to move.
     pub bytes: u64,
     /// Seconds that this is expected to take.
     pub seconds: f64,
-    /// Figures now.
+    /// Figures before the move.
     pub now: Figures,
-    /// Figures as expected then.
+    /// Expected figures after the move.
     pub then: Figures,
-    /// CPU seconds that the group saves within the horizon, without what it costs.
+    /// CPU seconds that the group saves within the horizon, before its cost.
     pub gain: f64,
     /// CPU seconds that the group costs.
     pub cost: f64,
-    /// Why, in one sentence with the figures that decided.
+    /// The reason in one sentence, with the figures that decided.
     pub reason: String,
 }
 
@@ -81,29 +81,29 @@ pub struct Move {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Cpus {
-    /// Those that it has for itself; empty where it shares them.
+    /// Exclusive CPUs; empty if it shares its CPUs.
     pub exclusive: CpuSet,
-    /// Their nodes, or those on which it shares.
+    /// Nodes of the exclusive CPUs, or of the shared ones.
     pub nodes: NodeSet,
 }
 
-/// How a workload fares.
+/// Locality figures of a workload.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Figures {
-    /// Share of accesses that are remote; `null` where too little was seen.
+    /// Share of accesses that are remote; `null` with too few observations.
     pub remote_ratio: Option<f64>,
     /// CPU seconds lost per second.
     pub lost: f64,
 }
 
-/// Somebody who stays.
+/// A workload that is not moved.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct LeftAs {
-    /// Who.
+    /// Cgroup of the workload.
     pub workload: CgroupPath,
-    /// Is something wrong with it that a move could mend?
+    /// True if its place has a fault that a move could fix.
     pub ailing: bool,
     /// Why it is not moved.
     pub reason: String,

@@ -1,12 +1,12 @@
 //! The search for the groups of a plan.
 //!
-//! In each round every workload that should move is asked for its best group, the one with the greatest
-//! difference of what it saves and what it costs; of these the one of the lowest `QoS` class with the fewest
-//! bytes is taken, and the next round begins on the host as it will be then. It ends when nobody has a group
-//! that is worth it, or enough has been moved.
+//! Each round asks every workload that should move for its best group: the one with the greatest difference
+//! between what it saves and what it costs. Of these the round takes the group of the lowest `QoS` class with
+//! the fewest bytes, and the next round starts from the host after that group. The search ends when no
+//! workload has a group that is worth its cost, or when the limits of a plan are reached.
 //!
-//! Who should move: those that ail, and those with memory on a node that is short of it or with a share in
-//! CPUs that are too few. At most [`MOST_ASKED`] of them are asked in a round, those first that lose most.
+//! Workloads that should move are ailing, or have memory on a node that is short of it, or share CPUs of a
+//! node that has too few. A round asks at most [`MOST_ASKED`] of them, those with the greatest loss first.
 
 use std::cmp::{Ordering, Reverse};
 
@@ -24,24 +24,24 @@ use crate::{
     workload::{CgroupPath, QosClass},
 };
 
-/// Workloads that are asked in one round.
+/// Workloads that one round asks.
 const MOST_ASKED: usize = 32;
-/// Workloads with which one may exchange its CPUs on one node.
+/// Possible exchange partners of a workload on one node.
 const MOST_PARTNERS: usize = 64;
 
-/// How fast pages are moved, for the estimate of the time.
+/// Speed of page moves, to estimate the time of a plan.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Pace {
-    /// Bytes that are moved in a second.
+    /// Bytes moved per second.
     pub bytes_per_second: u64,
-    /// Bytes that one turn of the daemon moves.
+    /// Bytes that one turn of the daemon moves at most.
     pub bytes_per_turn: u64,
     /// Seconds between two turns.
     pub turn_seconds: f64,
 }
 
 impl Pace {
-    /// Of a kernel that copies a GiB in a second, which most do.
+    /// Pace with 1 GiB per second, which most kernels reach.
     pub fn usual(bytes_per_turn: u64, interval: HumanDuration) -> Self {
         Self { bytes_per_second: 1 << 30, bytes_per_turn, turn_seconds: interval.get().as_secs_f64() }
     }
@@ -52,7 +52,7 @@ impl Pace {
     }
 }
 
-/// A few moves that together fix the host, of at most `budget` bytes.
+/// Plans a few moves that together fix the host, of at most `budget` bytes.
 pub fn plan(
     host: &Host<'_>,
     movers: &[Mover],
@@ -83,33 +83,33 @@ pub fn plan(
     report
 }
 
-/// The group to be done next.
+/// The next group of the plan.
 fn next<'a>(state: &State<'a>, moves: usize) -> Option<Weighed<'a>> {
     let most = usize::try_from(state.settings.max_moves).unwrap_or(usize::MAX).saturating_sub(moves);
     let asked = asked(state);
-    let best = asked.into_iter().filter_map(|who| best_of(state, who).ok());
+    let best = asked.into_iter().filter_map(|index| best_of(state, index).ok());
     best.filter(|weighed| weighed.steps.len() <= most).min_by(Weighed::compare)
 }
 
-/// Those who should move, by what is lost most.
+/// Workloads that should move, those with the greatest loss first.
 fn asked(state: &State<'_>) -> Vec<usize> {
     let mut asked: Vec<usize> =
-        (0..state.movers.len()).filter(|who| should_move(state, *who).is_some()).collect();
-    let lost = |who: usize| state.lost_per_second(who);
-    asked.retain(|who| !state.moved[*who] && state.movers[*who].held_back.is_none());
+        (0..state.movers.len()).filter(|index| should_move(state, *index).is_some()).collect();
+    let lost = |index: usize| state.lost_per_second(index);
+    asked.retain(|index| !state.moved[*index] && state.movers[*index].held_back.is_none());
     asked.sort_by(|one, other| lost(*other).total_cmp(&lost(*one)).then(one.cmp(other)));
     asked.truncate(MOST_ASKED);
     asked
 }
 
-/// What is wrong, in a few words; none where nothing is.
-fn should_move(state: &State<'_>, who: usize) -> Option<String> {
-    let mover = state.movers[who];
-    if state.moved[who] {
+/// The reason why a workload should move, in a few words; `None` if there is none.
+fn should_move(state: &State<'_>, index: usize) -> Option<String> {
+    let mover = state.movers[index];
+    if state.moved[index] {
         return None;
     }
     if mover.ails.contains(&Ailment::Remote) {
-        let remote = remote_ratio(mover, &state.standing[who], state.host);
+        let remote = remote_ratio(mover, &state.standing[index], state.host);
         return Some(format!("{} of its accesses are remote", words::percent(remote)));
     }
     if mover.ails.contains(&Ailment::FarFromDevices) {
@@ -122,12 +122,12 @@ fn should_move(state: &State<'_>, who: usize) -> Option<String> {
         return Some(format!("node {node} is short of memory, of which {share} can be had"));
     }
     let shares = matches!(mover.cpus, CpusHeld::Together { .. });
-    let crowded = state.crowded().intersection(&state.nodes(who));
+    let crowded = state.crowded().intersection(&state.nodes(index));
     let node = crowded.first().filter(|_| shares)?;
     Some(format!("containers that share CPUs on node {node} want more CPU time than there is"))
 }
 
-/// A group that is worth it.
+/// A group that is worth its cost.
 struct Weighed<'a> {
     after: State<'a>,
     steps: Vec<Step>,
@@ -135,12 +135,12 @@ struct Weighed<'a> {
     cost: f64,
     bytes: u64,
     qos: QosClass,
-    /// For whom it is.
+    /// Index of the workload that the group is for.
     first: usize,
 }
 
 impl Weighed<'_> {
-    /// Which one is done first: the lowest class, the fewest bytes, what saves most.
+    /// Order of groups: lowest class, then fewest bytes, then greatest saving.
     fn compare(&self, other: &Self) -> Ordering {
         Reverse(self.qos)
             .cmp(&Reverse(other.qos))
@@ -152,27 +152,27 @@ impl Weighed<'_> {
     fn moves(&self, before: &State<'_>, group: u32, pace: Pace) -> Vec<Move> {
         let together = self.steps.len() > 1;
         let of = |step: &Step| {
-            let (who, to) = (step.settle.who, step.settle.to);
-            let mover = before.movers[who];
-            let partner = self.steps.iter().find(|other| together && other.settle.who != who);
+            let (index, to) = (step.settle.index, step.settle.to);
+            let mover = before.movers[index];
+            let partner = self.steps.iter().find(|other| together && other.settle.index != index);
             Move {
                 group,
                 workload: mover.cgroup.clone(),
                 qos: mover.qos,
                 to,
-                cpus_from: cpus(&before.cpus[who], before.nodes(who)),
+                cpus_from: cpus(&before.cpus[index], before.nodes(index)),
                 cpus_to: step.settle.cpus.as_ref().map(|new| cpus(new, NodeSet::from_iter([to]))),
                 bytes_from: step.from.clone(),
                 bytes: step.bytes,
                 seconds: pace.seconds(step.bytes),
-                now: figures(before, who),
-                then: figures(&self.after, who),
+                now: figures(before, index),
+                then: figures(&self.after, index),
                 gain: self.gain,
                 cost: self.cost,
                 reason: self.reason(
                     before,
                     step,
-                    partner.map(|other| &before.movers[other.settle.who].cgroup),
+                    partner.map(|other| &before.movers[other.settle.index].cgroup),
                 ),
             }
         };
@@ -180,8 +180,8 @@ impl Weighed<'_> {
     }
 
     fn reason(&self, before: &State<'_>, step: &Step, partner: Option<&CgroupPath>) -> String {
-        let who = step.settle.who;
-        let nodes = before.nodes(who);
+        let index = step.settle.index;
+        let nodes = before.nodes(index);
         let mut does = Vec::new();
         if step.settle.cpus.is_some() {
             let exchange = partner.map(|other| format!(" in exchange with {other}")).unwrap_or_default();
@@ -196,7 +196,7 @@ impl Weighed<'_> {
             let size = words::size(step.bytes);
             does.push(format!("{size} on {} go to node {}", words::nodes(&from), step.settle.to));
         }
-        let why = should_move(before, who)
+        let why = should_move(before, index)
             .or_else(|| Some(format!("it makes room for {}", partner?)))
             .unwrap_or_default();
         format!(
@@ -216,18 +216,18 @@ fn cpus(held: &CpusHeld, nodes: NodeSet) -> Cpus {
     }
 }
 
-fn figures(state: &State<'_>, who: usize) -> Figures {
-    let mover = state.movers[who];
-    let ratio = remote_ratio(mover, &state.standing[who], state.host);
-    Figures { remote_ratio: mover.remote.map(|_| ratio), lost: state.lost_per_second(who) }
+fn figures(state: &State<'_>, index: usize) -> Figures {
+    let mover = state.movers[index];
+    let ratio = remote_ratio(mover, &state.standing[index], state.host);
+    Figures { remote_ratio: mover.remote.map(|_| ratio), lost: state.lost_per_second(index) }
 }
 
-/// The best group of a workload, or what is in the way of the one that comes closest.
-fn best_of<'a>(state: &State<'a>, who: usize) -> Result<Weighed<'a>, Bound> {
+/// The best group of a workload, or the bound that refuses the group that comes closest.
+fn best_of<'a>(state: &State<'a>, index: usize) -> Result<Weighed<'a>, Bound> {
     let mut best: Option<Weighed<'a>> = None;
     let mut bound = Bound::NoNode;
-    for group in groups(state, who) {
-        let weighed = match group.and_then(|group| weigh(state, who, &group)) {
+    for group in groups(state, index) {
+        let weighed = match group.and_then(|group| weigh(state, index, &group)) {
             Ok(weighed) => weighed,
             Err(refused) => {
                 bound = bound.max(refused);
@@ -257,26 +257,26 @@ fn weigh<'a>(state: &State<'a>, first: usize, group: &[Settle]) -> Result<Weighe
         )));
     }
     let bytes = steps.iter().fold(0u64, |sum, step| sum.saturating_add(step.bytes));
-    let qos = steps.iter().map(|step| state.movers[step.settle.who].qos).min();
+    let qos = steps.iter().map(|step| state.movers[step.settle.index].qos).min();
     let qos = qos.unwrap_or(QosClass::Guaranteed);
     Ok(Weighed { after, steps, gain, cost, bytes, qos, first })
 }
 
 /// All groups in which a workload settles somewhere.
-fn groups(state: &State<'_>, who: usize) -> Vec<Result<Vec<Settle>, Bound>> {
-    let mover = state.movers[who];
+fn groups(state: &State<'_>, index: usize) -> Vec<Result<Vec<Settle>, Bound>> {
+    let mover = state.movers[index];
     let to_node = |to: NodeId| {
-        let here = state.nodes(who);
+        let here = state.nodes(index);
         let on_it = here == NodeSet::from_iter([to]);
         if on_it && mover.away(state.host, to).is_empty() {
             return Vec::new();
         }
         if on_it {
-            return vec![Ok(vec![Settle { who, to, cpus: None }])];
+            return vec![Ok(vec![Settle { index, to, cpus: None }])];
         }
-        let mut groups = vec![alone(state, who, to)];
+        let mut groups = vec![alone(state, index, to)];
         if let Some(from) = here.first().filter(|_| here.len() == 1) {
-            groups.extend(partners(state, who, from, to).into_iter().map(Ok));
+            groups.extend(partners(state, index, from, to).into_iter().map(Ok));
         }
         groups
     };
@@ -284,8 +284,8 @@ fn groups(state: &State<'_>, who: usize) -> Vec<Result<Vec<Settle>, Bound>> {
 }
 
 /// A workload settles on a node where there is room for it.
-fn alone(state: &State<'_>, who: usize, to: NodeId) -> Result<Vec<Settle>, Bound> {
-    let cpus = match &state.cpus[who] {
+fn alone(state: &State<'_>, index: usize, to: NodeId) -> Result<Vec<Settle>, Bound> {
+    let cpus = match &state.cpus[index] {
         CpusHeld::Alone(cpus) => CpusHeld::Alone(state.take(to, cpus.len()).ok_or_else(|| {
             Bound::Cpus(format!("node {to} has fewer than {} free", words::count(cpus.len(), "CPU")))
         })?),
@@ -293,21 +293,21 @@ fn alone(state: &State<'_>, who: usize, to: NodeId) -> Result<Vec<Settle>, Bound
             CpusHeld::Together { nodes: NodeSet::from_iter([to]), milli: *milli }
         }
     };
-    Ok(vec![Settle { who, to, cpus: Some(cpus) }])
+    Ok(vec![Settle { index, to, cpus: Some(cpus) }])
 }
 
-/// A workload changes places with one that is where it goes.
-fn partners(state: &State<'_>, who: usize, from: NodeId, to: NodeId) -> Vec<Vec<Settle>> {
+/// Groups in which a workload exchanges its CPUs with a workload on the target node.
+fn partners(state: &State<'_>, index: usize, from: NodeId, to: NodeId) -> Vec<Vec<Settle>> {
     let target = NodeSet::from_iter([to]);
     let stands_there = |other: &usize| {
-        *other != who
+        *other != index
             && !state.moved[*other]
             && state.movers[*other].held_back.is_none()
             && state.movers[*other].may_settle.contains(from)
             && state.nodes(*other) == target
     };
     let exchange = |other: usize| {
-        let (mine, theirs) = match (&state.cpus[who], &state.cpus[other]) {
+        let (mine, theirs) = match (&state.cpus[index], &state.cpus[other]) {
             (CpusHeld::Alone(mine), CpusHeld::Alone(theirs)) if mine.len() == theirs.len() => {
                 (CpusHeld::Alone(theirs.clone()), CpusHeld::Alone(mine.clone()))
             }
@@ -320,17 +320,20 @@ fn partners(state: &State<'_>, who: usize, from: NodeId, to: NodeId) -> Vec<Vec<
             }
             _ => return None,
         };
-        Some(vec![Settle { who, to, cpus: Some(mine) }, Settle { who: other, to: from, cpus: Some(theirs) }])
+        Some(vec![
+            Settle { index, to, cpus: Some(mine) },
+            Settle { index: other, to: from, cpus: Some(theirs) },
+        ])
     };
     (0..state.movers.len()).filter(stands_there).take(MOST_PARTNERS).filter_map(exchange).collect()
 }
 
-/// Those with whom something is wrong and who stay.
+/// Workloads that should move and stay, with the reason.
 fn left(state: &State<'_>, full: bool) -> Vec<LeftAs> {
     let mut left = Vec::new();
-    for (who, mover) in state.movers.iter().enumerate() {
-        let Some(ails) = should_move(state, who) else { continue };
-        let why = match (&mover.held_back, best_of(state, who)) {
+    for (index, mover) in state.movers.iter().enumerate() {
+        let Some(ails) = should_move(state, index) else { continue };
+        let why = match (&mover.held_back, best_of(state, index)) {
             (Some(held_back), _) => held_back.clone(),
             (None, Ok(_)) if full => "as many as one plan moves come before it (rebalance.max_moves)".into(),
             (None, Ok(_)) => "others come before it".into(),

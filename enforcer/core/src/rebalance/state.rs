@@ -1,12 +1,12 @@
 //! The host while a plan is made: what is free where, after the groups that were chosen so far.
 //!
-//! A group is tried by [`State::after`]: either every bound holds with it, at each of its moves, and there is
-//! the state behind it, or it is refused with the bound that does not. Nothing is tried out on the state
-//! itself.
+//! [`State::after`] tries a group. It returns the state after the group if every bound holds at each move of
+//! the group, else the bound that does not hold. The state itself is never changed by a trial.
 //!
-//! What is counted. CPUs that somebody has alone are in nobody's free ones, and those who share must have as
-//! many left as they want, or no fewer than before. Memory: bytes that arrive must be available and leave the
-//! node with enough; in an exchange one of them goes first, so there must be room for that one. Promises are
+//! CPUs: exclusive CPUs of a workload are not free. Workloads that share CPUs keep as many as they want, or
+//! no fewer than before. Memory: arriving bytes must be available, and the node keeps enough after them; one
+//! side of an exchange moves first, so the other node needs room for it. Promises are compared at the end of
+//! a group.
 //! compared at the end of a group.
 
 use std::collections::BTreeMap;
@@ -34,17 +34,17 @@ pub(super) fn short(host: &Host<'_>, settings: &RebalanceSettings) -> NodeSet {
     host.rooms.iter().filter_map(is_short).collect()
 }
 
-/// One workload that settles.
+/// One workload that settles on a node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Settle {
     /// Index of the mover.
-    pub(super) who: usize,
+    pub(super) index: usize,
     pub(super) to: NodeId,
-    /// Its CPUs then; absent where they stay.
+    /// Its CPUs after the move; absent if they stay.
     pub(super) cpus: Option<CpusHeld>,
 }
 
-/// Settling, with what that moves.
+/// A workload that settles, with the bytes that this moves.
 #[derive(Debug, Clone)]
 pub(super) struct Step {
     pub(super) settle: Settle,
@@ -52,7 +52,7 @@ pub(super) struct Step {
     pub(super) bytes: u64,
 }
 
-/// Why a group cannot be, the one that is closest to being possible last.
+/// Why a group is not possible. The variant closest to being possible comes last.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Bound {
     NoNode,
@@ -83,7 +83,7 @@ pub(super) struct State<'a> {
     free: BTreeMap<NodeId, CpuSet>,
     available: BTreeMap<NodeId, Option<u64>>,
     unpromised: BTreeMap<NodeId, Option<u64>>,
-    /// Nodes that are short of memory, or were and have not enough yet.
+    /// Nodes that are short of memory, or were short and are still below the upper threshold.
     short: NodeSet,
 }
 
@@ -117,23 +117,23 @@ impl<'a> State<'a> {
         self.short.iter().filter(|node| self.missing(*node) > 0).collect()
     }
 
-    /// Nodes on which those who share want more CPU time than there is.
+    /// Nodes on which sharing workloads want more CPU time than there is.
     pub(super) fn crowded(&self) -> NodeSet {
         self.host.rooms.keys().copied().filter(|node| self.excess_milli(*node) > 0).collect()
     }
 
-    /// Share of a node's memory that can be had.
+    /// Available share of a node's memory.
     pub(super) fn share(&self, node: NodeId) -> Option<f64> {
         let total = self.host.rooms.get(&node)?.total_bytes.filter(|total| *total > 0)?;
         Some(to_f64((*self.available.get(&node)?)?) / to_f64(total))
     }
 
     /// The nodes of a workload's CPUs.
-    pub(super) fn nodes(&self, who: usize) -> NodeSet {
-        self.cpus[who].nodes(self.host.machine)
+    pub(super) fn nodes(&self, index: usize) -> NodeSet {
+        self.cpus[index].nodes(self.host.machine)
     }
 
-    /// So many free CPUs of a node: those of free cores before those of cores of which a sibling is taken.
+    /// Picks `count` free CPUs of a node: those of free cores before those with a busy sibling.
     pub(super) fn take(&self, node: NodeId, count: usize) -> Option<CpuSet> {
         let pinned = self.host.rooms.get(&node).map(|room| &room.pinned);
         let free = &pinned.map_or_else(
@@ -154,7 +154,7 @@ impl<'a> State<'a> {
         (cpus.len() >= count).then(|| cpus.into_iter().take(count).map(|(_, _, id)| id).collect())
     }
 
-    /// The state when the group is done, and its steps in their order; or which bound is in the way.
+    /// The state after the group with its steps in order, or the bound that refuses the group.
     pub(super) fn after(&self, group: &[Settle]) -> Result<(Self, Vec<Step>), Bound> {
         let mut next = self.clone();
         let mut steps: Vec<Step> = group.iter().map(|settle| self.step(settle)).collect();
@@ -162,7 +162,7 @@ impl<'a> State<'a> {
         next.move_cpus(&steps);
         self.check_cpus(&next)?;
         if let Err(bound) = next.move_memory(&steps) {
-            // In an exchange the other one may go first.
+            // In an exchange the other workload may move first.
             steps.reverse();
             next.available.clone_from(&self.available);
             if steps.len() < 2 || next.move_memory(&steps).is_err() {
@@ -178,33 +178,33 @@ impl<'a> State<'a> {
             ))
         })?;
         for step in &steps {
-            let Settle { who, to, .. } = step.settle;
-            next.standing[who] = Standing::settled(self.movers[who], self.host, to);
-            next.moved[who] = true;
+            let Settle { index, to, .. } = step.settle;
+            next.standing[index] = Standing::settled(self.movers[index], self.host, to);
+            next.moved[index] = true;
         }
         Ok((next, steps))
     }
 
     fn step(&self, settle: &Settle) -> Step {
-        let from = self.movers[settle.who].away(self.host, settle.to);
+        let from = self.movers[settle.index].away(self.host, settle.to);
         let bytes = from.values().fold(0u64, |sum, bytes| sum.saturating_add(*bytes));
         Step { settle: settle.clone(), from, bytes }
     }
 
     fn move_cpus(&mut self, steps: &[Step]) {
         for step in steps {
-            let who = step.settle.who;
+            let index = step.settle.index;
             let Some(new) = &step.settle.cpus else { continue };
-            if let CpusHeld::Alone(had) = &self.cpus[who] {
+            if let CpusHeld::Alone(had) = &self.cpus[index] {
                 for (node, free) in &mut self.free {
                     if let Some(there) = self.host.machine.node(*node) {
                         free.extend(&there.cpus.intersection(had));
                     }
                 }
             }
-            self.cpus[who] = new.clone();
+            self.cpus[index] = new.clone();
         }
-        // Only then: in an exchange each takes what the other has given.
+        // After all removals: in an exchange each workload takes CPUs that the other has given up.
         for step in steps {
             if let Some(CpusHeld::Alone(new)) = &step.settle.cpus {
                 for free in self.free.values_mut() {
@@ -214,7 +214,7 @@ impl<'a> State<'a> {
         }
     }
 
-    /// Nobody who shares has less than he wants and than he had.
+    /// Checks that no node lacks more shared CPU time than before, if it lacks any.
     fn check_cpus(&self, next: &Self) -> Result<(), Bound> {
         for node in self.host.rooms.keys() {
             let excess = next.excess_milli(*node);
@@ -227,7 +227,7 @@ impl<'a> State<'a> {
         Ok(())
     }
 
-    /// Thousandths of a CPU that those who share want beyond those that they have.
+    /// Thousandths of a CPU that sharing workloads want beyond the shared CPUs of the node.
     fn excess_milli(&self, node: NodeId) -> u64 {
         let others = self.host.rooms.get(&node).map_or(0, |room| room.others_milli);
         let wanted = self.cpus.iter().fold(others, |sum, cpus| match cpus {
@@ -240,7 +240,7 @@ impl<'a> State<'a> {
         wanted.saturating_sub(u64::try_from(has).unwrap_or(u64::MAX).saturating_mul(1000))
     }
 
-    /// Each in turn: what arrives must leave the node with enough.
+    /// Moves the memory step by step: each arrival must leave its node with enough.
     fn move_memory(&mut self, steps: &[Step]) -> Result<(), Bound> {
         for step in steps.iter().filter(|step| step.bytes > 0) {
             let to = step.settle.to;
@@ -269,14 +269,14 @@ impl<'a> State<'a> {
 
     fn move_promises(&mut self, steps: &[Step]) -> Result<(), Bound> {
         for step in steps {
-            for (node, bytes) in &self.movers[step.settle.who].promised {
+            for (node, bytes) in &self.movers[step.settle.index].promised {
                 if let Some(Some(left)) = self.unpromised.get_mut(node) {
                     *left = left.saturating_add(*bytes);
                 }
             }
         }
         for step in steps {
-            let all = self.movers[step.settle.who].promised.values();
+            let all = self.movers[step.settle.index].promised.values();
             let bytes = all.fold(0u64, |sum, bytes| sum.saturating_add(*bytes));
             let to = step.settle.to;
             if let Some(Some(left)) = self.unpromised.get_mut(&to) {
@@ -304,33 +304,34 @@ impl<'a> State<'a> {
         Some(enough)
     }
 
-    /// Bytes that a short node is short of.
+    /// Bytes that a short node lacks.
     fn missing(&self, node: NodeId) -> u64 {
         let has = self.available.get(&node).copied().flatten();
         let missing = || Some(self.enough(node)?.saturating_sub(has?));
         if self.short.contains(node) { missing().unwrap_or(0) } else { 0 }
     }
 
-    /// CPU seconds that the host as it is costs within the horizon, of these workloads and all nodes.
-    pub(super) fn lost(&self, who: &[Settle]) -> f64 {
+    /// CPU seconds that the host in this state costs within the horizon: the workloads of the group, and all
+    /// nodes.
+    pub(super) fn lost(&self, group: &[Settle]) -> f64 {
         let horizon = self.settings.horizon.get().as_secs_f64();
-        let workloads = who.iter().map(|one| self.lost_per_second(one.who)).sum::<f64>() * horizon;
+        let workloads = group.iter().map(|one| self.lost_per_second(one.index)).sum::<f64>() * horizon;
         let nodes = self.host.rooms.keys().map(|node| {
             of_shortage(self.missing(*node)) + to_f64(self.excess_milli(*node)) / 1000.0 * horizon
         });
         workloads + nodes.sum::<f64>()
     }
 
-    /// CPU seconds that a workload loses in each second.
-    pub(super) fn lost_per_second(&self, who: usize) -> f64 {
-        lost_per_second(self.movers[who], &self.standing[who], self.host)
+    /// CPU seconds that a workload loses per second.
+    pub(super) fn lost_per_second(&self, index: usize) -> f64 {
+        lost_per_second(self.movers[index], &self.standing[index], self.host)
     }
 
-    /// CPU seconds that steps cost.
+    /// CPU seconds that the steps cost.
     pub(super) fn cost(&self, steps: &[Step]) -> f64 {
         let of = |step: &Step| {
             let cache = self.host.rooms.get(&step.settle.to).and_then(|room| room.cache_bytes);
-            of_move(self.movers[step.settle.who], step.bytes, step.settle.cpus.is_some(), cache)
+            of_move(self.movers[step.settle.index], step.bytes, step.settle.cpus.is_some(), cache)
         };
         steps.iter().map(of).sum()
     }

@@ -20,7 +20,7 @@ fn machine(nodes: u32, cores: u32) -> Topology {
     format!("sockets:{nodes} cores:{cores} memory:8GiB").parse::<Machine>().unwrap().build()
 }
 
-/// A host on which these have their places and of which all other memory can be had.
+/// A host with these movers, on which all other memory is available.
 fn host<'a>(machine: &'a Topology, movers: &[Mover]) -> Host<'a> {
     let mut rooms: BTreeMap<NodeId, Room> = machine
         .nodes
@@ -51,8 +51,8 @@ fn host<'a>(machine: &'a Topology, movers: &[Mover]) -> Host<'a> {
     Host { machine, locality: Locality::new(machine), rooms, short: NodeSet::new() }
 }
 
-/// `name`, its own CPUs, MiB by node; it uses all its CPUs, and the remote share is what that lets one
-/// expect.
+/// A workload with a name, exclusive CPUs, and MiB by node; it uses all its CPUs, and its remote share is the
+/// estimate.
 fn alone(machine: &Topology, name: &str, cpus: &str, mebibytes: &[(u32, u64)]) -> Mover {
     let cpus: CpuSet = cpus.parse().unwrap();
     let bytes: BTreeMap<NodeId, Held> = mebibytes
@@ -89,7 +89,7 @@ fn alone(machine: &Topology, name: &str, cpus: &str, mebibytes: &[(u32, u64)]) -
     }
 }
 
-/// One that shares the CPUs of a node, as many as it uses.
+/// A workload that shares the CPUs of a node, as many as it uses.
 fn together(machine: &Topology, name: &str, node: u32, milli: u64, mebibytes: &[(u32, u64)]) -> Mover {
     let first = machine.node(NodeId(node)).unwrap().cpus.first().unwrap();
     let nodes = NodeSet::from_iter([NodeId(node)]);
@@ -130,11 +130,11 @@ fn memory_and_cpus_come_together_where_that_costs_least() {
         (&two, vec![a("0", &[(1, 4096)])], "/a to 1 on 2 0"),
         // Most is here already, the rest comes.
         (&two, vec![a("0", &[(0, 128), (1, 128)])], "/a to 0 128"),
-        // No CPU is free there, but whoever has one can use this one as well.
+        // No CPU is free there, but its present holder can use this one as well.
         (&two, vec![a("0-1", &[(1, 64)]), b("2-3", &[(0, 64)])], "/a to 1 on 2-3 0, /b to 0 on 0-1 0"),
         // Sets of different sizes are not exchanged: the memory comes.
         (&two, vec![a("0-1", &[(1, 64)]), b("2", &[(1, 64)])], "/a to 0 64"),
-        // The other one is well where it is: nobody is moved away from its memory.
+        // The other workload is well placed: none is moved away from its memory.
         (
             &small,
             vec![alone(&small, "/a", "0", &[(1, 64)]), alone(&small, "/b", "1", &[(1, 4096)])],
@@ -167,7 +167,7 @@ fn four_that_sit_the_wrong_way_round_are_exchanged_and_nothing_is_copied() {
 }
 
 #[test]
-fn who_stays_is_told_why() {
+fn report_gives_the_reason_for_each_workload_that_stays() {
     let machine = machine(2, 1);
     let a = |used, bytes: &[(u32, u64)]| Mover { used, ..alone(&machine, "/a", "0", bytes) };
     let only_here = |mover: Mover| Mover { may_settle: NodeSet::from_iter([NodeId(0)]), ..mover };
@@ -221,7 +221,7 @@ fn a_node_that_is_short_gives_its_least_and_smallest_away_until_it_has_enough() 
     assert_eq!(said(&plan(&host, &movers, &settings, 4 * GIB, PACE)), "");
     host.short = NodeSet::from_iter([NodeId(0)]);
     assert_eq!(said(&plan(&host, &movers, &settings, 4 * GIB, PACE)), "/best to 1 on  400");
-    // Nobody is sent where it would be short then.
+    // No workload is sent to a node that would be short then.
     host.rooms.get_mut(&NodeId(1)).unwrap().available_bytes = Some(900 * MIB);
     assert_eq!(said(&plan(&host, &movers, &settings, 4 * GIB, PACE)), "");
 }
@@ -294,7 +294,6 @@ fn apply<'a>(host: &Host<'a>, movers: &[Mover], moves: &[Move]) -> (Host<'a>, Ve
     (host, movers)
 }
 
-/// A host of two to four nodes on which everybody is somewhere.
 #[test]
 fn a_partner_with_page_cache_is_not_moved_for_nothing() {
     let machine = machine(2, 2);
@@ -319,6 +318,7 @@ fn a_partner_with_page_cache_is_not_moved_for_nothing() {
     }
 }
 
+/// A host of two to four nodes on which every workload has some place.
 fn any_host() -> impl Strategy<Value = (Topology, Vec<Mover>)> {
     let one = (0..6u32, 0..1000u64, 0..4u32, 1..3usize, 0..3usize, prop::bool::ANY, 0..4u32);
     // Page cache, and what was measured, which need not be what that lets one expect.
@@ -380,7 +380,7 @@ proptest! {
         prop_assert_eq!(report.bytes, report.moves.iter().map(|one| one.bytes).sum::<u64>());
         prop_assert!(report.moves.len() <= most as usize);
         let names: BTreeSet<&CgroupPath> = report.moves.iter().map(|one| &one.workload).collect();
-        prop_assert_eq!(names.len(), report.moves.len(), "nobody moves twice");
+        prop_assert_eq!(names.len(), report.moves.len(), "no workload moves twice");
         let (mut host, mut movers) = (start, movers);
         let groups: BTreeSet<u32> = report.moves.iter().map(|one| one.group).collect();
         for group in groups {
@@ -436,7 +436,7 @@ proptest! {
 }
 
 #[test]
-fn nobody_is_moved_again_within_the_cool_down_or_returns_within_the_guard() {
+fn workload_stays_within_the_cool_down_and_does_not_return_within_the_guard() {
     const SECOND: u64 = 1_000_000_000;
     let machine = machine(2, 2);
     let report = plan_of(&machine, &[alone(&machine, "/a", "0", &[(1, 64)])]);

@@ -43,7 +43,7 @@ impl Host {
         }
         let mut scene = scene.declares(&format!("cgroup = '/*'\n{keys}"));
         scene.policy.rebalance.enabled = true;
-        // As they were placed once: who is adopted under the policy `none` gets memory of the first node.
+        // As they were placed once: a workload adopted under the policy `none` gets memory of the first node.
         let mut allocations = Allocations::default();
         for (name, cpus, memory) in workloads {
             let grant = Grant {
@@ -63,7 +63,7 @@ impl Host {
         host
     }
 
-    /// Ten seconds in which everybody runs on all its CPUs.
+    /// Ten seconds in which every workload runs on all its CPUs.
     fn pass(&mut self) {
         let scene = &mut self.scene;
         scene.before = scene.now.clone();
@@ -197,7 +197,7 @@ fn a_move_that_does_not_help_is_taken_back_and_not_tried_again_soon() {
 }
 
 #[test]
-fn nothing_begins_in_observe_mode_and_nobody_is_moved_that_is_not_ours() {
+fn nothing_begins_in_observe_mode_and_other_workloads_are_not_moved() {
     let host = Host::new(&FOUR, "cpus = 1\npolicy = 'none'\nenforce = false");
     let mut past = super::Past::default();
     let mut allocations = Allocations::default();

@@ -1,9 +1,10 @@
-//! What a plan is made from: rooms and those who may move between them.
+//! Input of the planner: the nodes' room and the workloads that may move.
 //!
-//! The planner knows no cgroups, grants or samples, only these; whoever asks it has turned the one into the
-//! other (`crate::rebalance::gather`). Everything that bounds a move is here as an amount.
+//! The planner knows no cgroups, grants or samples, only these types; `crate::rebalance::gather` fills them.
+//! Everything that bounds a move is an amount here.
 //!
-//! Must never count what is not known as there: a node whose free memory is not known takes nobody in.
+//! Invariant: an unknown amount never counts as available. No workload moves to a node of unknown free
+//! memory.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -21,37 +22,37 @@ pub struct Host<'a> {
     pub machine: &'a Topology,
     /// Which memory is local to which CPUs.
     pub locality: Locality,
-    /// By node, memory-only ones included.
+    /// Room by node, memory-only nodes included.
     pub rooms: BTreeMap<NodeId, Room>,
-    /// Nodes that were short of memory when they were looked at before.
+    /// Nodes that were short of memory at the last plan.
     pub short: NodeSet,
 }
 
-/// What one node has.
+/// Free resources of one node.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Room {
-    /// CPUs that may be handed out and that nobody has for itself.
+    /// CPUs that may be handed out and that no workload has exclusively.
     pub free: CpuSet,
-    /// CPUs that cgroups are pinned to which are not placed by the daemon: never given to a workload alone.
+    /// CPUs that cgroups are pinned to which the daemon does not place; never given out exclusively.
     pub pinned: CpuSet,
-    /// Thousandths of a CPU that those who share use there, who are not movers.
+    /// Thousandths of a CPU that sharing workloads use there, without the movers.
     pub others_milli: u64,
-    /// Bytes of memory.
+    /// Memory of the node in bytes.
     pub total_bytes: Option<u64>,
-    /// Bytes that could be had: free ones, and page cache that the kernel drops when asked.
+    /// Available bytes: free memory, and page cache that the kernel can drop.
     pub available_bytes: Option<u64>,
-    /// Bytes that are promised to nobody; no promises are counted where it is absent.
+    /// Bytes that are not promised to a workload; absent if promises are not counted.
     pub unpromised_bytes: Option<u64>,
     /// Bytes of last-level cache of one CPU's complex.
     pub cache_bytes: Option<u64>,
 }
 
-/// Somebody who may be moved, or stands in the way of those who may.
+/// A workload that may be moved, or occupies the place of one.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Mover {
-    /// Who.
+    /// Cgroup of the workload.
     pub cgroup: CgroupPath,
-    /// `QoS` class; that of a declared workload is the highest.
+    /// `QoS` class; a declared workload has the highest.
     pub qos: QosClass,
     /// Its CPUs.
     pub cpus: CpusHeld,
@@ -63,31 +64,31 @@ pub struct Mover {
     pub bytes: BTreeMap<NodeId, Held>,
     /// Bytes that it was promised, by node.
     pub promised: BTreeMap<NodeId, u64>,
-    /// Measured share of remote accesses, where there are enough observations to believe it.
+    /// Measured share of remote accesses; absent with too few observations.
     pub remote: Option<f64>,
-    /// Nodes beside its devices; none where it has none.
+    /// Nodes near its devices; empty without devices.
     pub devices: NodeSet,
-    /// Nodes on which it may settle.
+    /// Nodes on which the workload may settle.
     pub may_settle: NodeSet,
-    /// What is wrong with it, judged with hysteresis.
+    /// Faults of its place, judged with hysteresis.
     pub ails: BTreeSet<Ailment>,
-    /// Why it may not be moved now, if that is so.
+    /// Reason why it may not be moved now.
     pub held_back: Option<String>,
 }
 
-/// What is wrong with a workload itself; what is wrong with a node is seen from the rooms.
+/// A fault of a workload's place. Faults of a node are visible in its room.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Ailment {
     /// Too many of its accesses are remote.
     Remote,
-    /// None of its devices is beside its CPUs.
+    /// None of its devices is near its CPUs.
     FarFromDevices,
 }
 
 /// Memory of one workload on one node.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Held {
-    /// Bytes that can be moved: anonymous ones.
+    /// Bytes that can be moved: anonymous memory.
     pub movable: u64,
     /// Bytes that stay: page cache does not follow its readers.
     pub fixed: u64,
@@ -96,13 +97,13 @@ pub struct Held {
 /// How a workload has its CPUs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum CpusHeld {
-    /// For itself: as a whole or not at all.
+    /// Exclusively: they move as a whole or not at all.
     Alone(CpuSet),
-    /// Together with others, on these nodes, in thousandths of a CPU.
+    /// Shared with other workloads.
     Together {
-        /// Where.
+        /// Nodes of the shared CPUs.
         nodes: NodeSet,
-        /// How much: what was promised or what it uses, whichever is more.
+        /// Thousandths of a CPU: the larger of its promise and its use.
         milli: u64,
     },
 }
@@ -118,7 +119,7 @@ impl CpusHeld {
 }
 
 impl Mover {
-    /// Its bytes on nodes that are not local to one; those that can be moved from there.
+    /// Its movable bytes by node, on nodes that are not local to `node`.
     pub(super) fn away(&self, host: &Host<'_>, node: NodeId) -> BTreeMap<NodeId, u64> {
         let far =
             self.bytes.iter().filter(|(at, held)| held.movable > 0 && host.locality.is_far_from(**at, node));
@@ -127,17 +128,17 @@ impl Mover {
 }
 
 impl Host<'_> {
-    /// Is memory on a node local to the CPUs of another, or a GPU's?
+    /// Returns true if the memory of a node is local to the CPUs of another, or is memory of a GPU.
     pub(super) fn is_local(&self, memory: NodeId, cpus: NodeId) -> bool {
         !self.locality.is_far_from(memory, cpus)
     }
 
-    /// What an access from one node to another's memory takes beyond a local one, in local ones.
+    /// Extra cost of an access to another node's memory, in local accesses.
     pub(super) fn penalty(&self, cpus: NodeId, memory: NodeId) -> f64 {
         if self.is_local(memory, cpus) {
             return 0.0;
         }
-        // A distance that is not told is that of the next socket on most machines.
+        // A distance that the firmware does not report is taken as that of the next socket on most machines.
         let distance = self.machine.distance(cpus, memory).unwrap_or(20);
         f64::from(distance.saturating_sub(10).max(1)) / 10.0
     }

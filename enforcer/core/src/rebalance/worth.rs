@@ -1,7 +1,7 @@
 //! What a place costs, and what a move costs, in CPU seconds.
 //!
-//! Why one currency: bytes, remote ratios, distances and free memory cannot be compared with one another.
-//! Every one of them ends in CPU time that is lost, so that is what is counted, over the horizon.
+//! One currency: bytes, remote ratios, distances and free memory cannot be compared with one another. Each of
+//! them ends in lost CPU time, so the planner counts lost CPU time over the horizon.
 //!
 //! A place costs:
 //!
@@ -16,16 +16,15 @@
 //!
 //! A move costs:
 //!
-//! - [`COPY_SECONDS_PER_BYTE`] for each byte: it is read and written, and mapped anew, while somebody waits
+//! - [`COPY_SECONDS_PER_BYTE`] for each byte: the kernel reads, writes and maps it anew, while a task waits
 //!   for it;
 //! - where CPUs change, their caches once from memory: at most the last-level cache, at most what the
 //!   workload has;
 //! - [`DISTURBANCE_SECONDS`] for each workload: the writes, the stop of its threads, the shoot-down of
 //!   mappings.
 //!
-//! The constants are orders of magnitude on purpose, and each is on the side of not moving. Measured ratios
-//! of real machines may replace them; the factor [`MARGIN`] between gain and cost covers what they are wrong
-//! by.
+//! The constants are orders of magnitude on purpose, and each errs on the side of not moving. Measured ratios
+//! of real machines may replace them. The factor [`MARGIN`] between gain and cost covers their error.
 
 use std::collections::BTreeMap;
 
@@ -38,25 +37,25 @@ const MEMORY_BOUND: f64 = 0.3;
 const DEVICE_BOUND: f64 = 0.05;
 /// One page of 4 KiB from a disk in 100 microseconds.
 const REFAULT_SECONDS_PER_BYTE: f64 = 100e-6 / 4096.0;
-/// One GiB in two seconds of CPU: the kernel copies at some GiB/s, and whoever touches the page waits.
+/// One GiB in two seconds of CPU: the kernel copies some GiB/s, and a task that touches the page waits.
 const COPY_SECONDS_PER_BYTE: f64 = 2.0 / 1_073_741_824.0;
 /// A last-level cache fills with some 4 GiB/s for each CPU.
 const REFILL_SECONDS_PER_BYTE: f64 = 0.25 / 1_073_741_824.0;
-/// Caches of which the size is not known.
+/// Bytes of a cache of unknown size.
 const USUAL_CACHE: u64 = 32 << 20;
-/// What one move takes however small it is.
+/// CPU seconds of one move, however small.
 const DISTURBANCE_SECONDS: f64 = 0.05;
-/// A move must save this many times what it costs.
+/// A move must save this many times its cost.
 pub(super) const MARGIN: f64 = 2.0;
-/// And at least one hundredth of a CPU over the horizon: below that figures are noise.
+/// A move must also save one hundredth of a CPU over the horizon: smaller figures are noise.
 pub(super) const LEAST_SHARE: f64 = 0.01;
 
-/// Where a workload runs and where its memory is, now or after a move.
+/// Where a workload runs and where its memory is, before or after a move.
 #[derive(Debug, Clone)]
 pub(super) struct Standing {
     pub(super) run: BTreeMap<NodeId, f64>,
     pub(super) bytes: BTreeMap<NodeId, Held>,
-    /// It is there only after a move.
+    /// True if it is there only after a move.
     pub(super) settled: bool,
 }
 
@@ -65,7 +64,7 @@ impl Standing {
         Self { run: mover.run.clone(), bytes: mover.bytes.clone(), settled: false }
     }
 
-    /// With its CPUs on a node and all that can be moved brought there.
+    /// The workload with its CPUs on a node and all movable memory brought there.
     pub(super) fn settled(mover: &Mover, host: &Host<'_>, node: NodeId) -> Self {
         let mut bytes = mover.bytes.clone();
         let mut moved = 0u64;
@@ -80,8 +79,8 @@ impl Standing {
         Self { run: BTreeMap::from([(node, 1.0)]), bytes, settled: true }
     }
 
-    /// Estimate from run time and residency: the share of remote accesses, and what they take on top of local
-    /// ones.
+    /// Estimate from run time and residency: the share of remote accesses, and their extra cost in local
+    /// accesses.
     fn estimate(&self, host: &Host<'_>) -> (f64, f64) {
         let weight = |held: &Held| to_f64(held.movable.saturating_add(held.fixed));
         let total: f64 = self.bytes.values().map(weight).sum();
@@ -101,13 +100,13 @@ impl Standing {
     }
 }
 
-/// Share of its accesses that is remote where it stands, as measured or as that predicts.
+/// Share of remote accesses at this place: measured, or predicted from the measured one.
 pub(super) fn remote_ratio(mover: &Mover, standing: &Standing, host: &Host<'_>) -> f64 {
     let (remote, _) = standing.estimate(host);
     (remote * trust(mover, standing, host)).clamp(0.0, 1.0)
 }
 
-/// CPU seconds that are lost in each second where it stands.
+/// CPU seconds lost per second at this place.
 pub(super) fn lost_per_second(mover: &Mover, standing: &Standing, host: &Host<'_>) -> f64 {
     let (_, extra) = standing.estimate(host);
     let nearest = |cpus: &NodeId| {
@@ -118,10 +117,10 @@ pub(super) fn lost_per_second(mover: &Mover, standing: &Standing, host: &Host<'_
     mover.used * (MEMORY_BOUND * extra * trust(mover, standing, host) + DEVICE_BOUND * devices)
 }
 
-/// How many times more of its accesses are remote than where it runs and where its memory is let one expect.
+/// Factor between the measured share of remote accesses and the estimate from run time and residency.
 ///
-/// That fewer are says something of the place where it was measured, and nothing of another: it may access
-/// there just what is far. So a place that it would only come to is never taken for better than it looks.
+/// A factor below 1 holds only for the place where it was measured: elsewhere the workload may access exactly
+/// the memory that is far. A place after a move therefore never looks better than its estimate.
 fn trust(mover: &Mover, standing: &Standing, host: &Host<'_>) -> f64 {
     let (expected, _) = Standing::of(mover).estimate(host);
     let factor = match mover.remote {
@@ -131,19 +130,19 @@ fn trust(mover: &Mover, standing: &Standing, host: &Host<'_>) -> f64 {
     if standing.settled { factor.max(1.0) } else { factor }
 }
 
-/// CPU seconds that it costs that bytes of memory are missing on a node.
+/// CPU seconds that missing bytes of memory cost a node.
 pub(super) fn of_shortage(bytes: u64) -> f64 {
     to_f64(bytes) * REFAULT_SECONDS_PER_BYTE
 }
 
-/// CPU seconds of a move of so many bytes, with other CPUs or the same ones.
+/// CPU seconds of a move of `bytes`, with other CPUs or the same ones.
 pub(super) fn of_move(mover: &Mover, bytes: u64, changes_cpus: bool, cache: Option<u64>) -> f64 {
     let has = mover.bytes.values().fold(0u64, |sum, held| sum.saturating_add(held.movable));
     let refill = if changes_cpus { to_f64(cache.unwrap_or(USUAL_CACHE).min(has)) } else { 0.0 };
     to_f64(bytes) * COPY_SECONDS_PER_BYTE + refill * REFILL_SECONDS_PER_BYTE + DISTURBANCE_SECONDS
 }
 
-/// As exact as a ratio needs it.
+/// Exact enough for a ratio.
 #[expect(clippy::cast_precision_loss, reason = "2^53 bytes are 8 PiB")]
 pub(super) fn to_f64(amount: u64) -> f64 {
     amount as f64

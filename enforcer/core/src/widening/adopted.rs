@@ -1,13 +1,13 @@
-//! Memory nodes that a daemon before this one had added.
+//! Memory nodes that an earlier daemon process had added.
 //!
-//! Nobody wrote down what was home and what was added: a widening waits for no disk. It is told from where
-//! the CPUs of a workload are. What the engine `pools` gives may be on several kinds of memory from the
-//! beginning, and is not taken for added.
+//! No record says which nodes are home and which were added: a widening does not wait for a disk. The nodes
+//! of a workload's CPUs tell instead. The engine `pools` may grant several kinds of memory from the
+//! beginning, so its grants are not taken for added.
 
 use crate::{model::WorkloadModel, policy::placement::Engine, set::NodeSet, topology::Topology};
 
-/// The nodes of a workload that is placed by `engine` which its CPUs are not on, where it has all those that
-/// they are on.
+/// Nodes that were added to a workload placed by `engine`: those without its CPUs, if it has all nodes of its
+/// CPUs.
 pub fn added_before(machine: &Topology, engine: Engine, figures: &WorkloadModel) -> Option<NodeSet> {
     if engine == Engine::Pools {
         return None;

@@ -1,19 +1,20 @@
-//! Whether a workload is slowed down until a node that was asked for counts.
+//! Slows a workload down until a node that was added to its cpuset takes effect.
 //!
-//! Problem: a write of a cpuset takes 10 ms as a rule, and a second where its tasks fault all the time or
-//! pages of others are being moved; a workload that fills its nodes before that is killed with the write
-//! under way. Idea: where the time that is left is shorter than a write takes, it stands still, or gets next
-//! to nothing more, until the write has returned.
+//! Problem: a write of a cpuset usually takes 10 ms, but a second if its tasks fault all the time or the
+//! kernel is moving pages of other cgroups. A workload that fills its nodes before that is killed while the
+//! write is in progress. Idea: if the time left is shorter than a write takes, the workload is frozen, or its
+//! memory is limited, until the write has returned.
 //!
-//! A workload that stands still serves nobody. So the brake is the last resort and short: half a second at
-//! most, once for a write, and not again within two seconds. Whoever carries it out has a process beside it
-//! that releases what is not released in time.
+//! A frozen workload serves no requests. So the brake is the last resort and short: half a second at most,
+//! once for a write, and not again within two seconds. The process that applies it has a second process that
+//! releases the workload if the first does not in time.
 //!
-//! Never: anybody is slowed down for whom no write is under way, which leaves out who is strict, who reaches
-//! its own limit and who makes room for others; anything while nobody watches, or while enforcement is
-//! paused; `memory.high` while the kernel demotes.
+//! Invariants: only a workload with a write in progress for its own shortage is slowed down; that excludes
+//! strict workloads, workloads that reach their own limit, and those that make room for others. None is
+//! slowed down without the second process, or while enforcement is paused, or by `memory.high` while the
+//! kernel demotes.
 //!
-//! Cost: a turn is one pass over who waits; it allocates only for an order.
+//! Cost: a turn is one pass over the waiting workloads; it allocates only for an order.
 
 use crate::{policy::Brake, workload::CgroupPath};
 
@@ -21,27 +22,27 @@ use crate::{policy::Brake, workload::CgroupPath};
 const MS: u64 = 1_000_000;
 /// Longest time for which a workload is slowed down, in ns.
 pub const LONGEST_BRAKE_NS: u64 = 500 * MS;
-/// Least time between the end of one and the begin of the next.
+/// Least time between the end of a brake and the next one, in ns.
 const REST: u64 = 2_000 * MS;
-/// What a write takes while nobody knows: four processes that all faulted took up to 330 ms in an emulated
-/// machine.
+/// Duration of a write before one was measured: four processes that all faulted took up to 330 ms in an
+/// emulated machine.
 const UNKNOWN_WRITE: u64 = 300 * MS;
-/// Nor is it counted on to take less than this.
+/// Lower limit of the duration that a write is assumed to take.
 const LEAST_WRITE: u64 = 50 * MS;
 /// Bytes of a MiB.
 const MIB: u64 = 1 << 20;
 
-/// How a workload is slowed down.
+/// Method to slow a workload down.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum BrakeKind {
-    /// Its tasks stand still.
+    /// Freezes its tasks.
     Freeze,
-    /// Its `memory.high` is a little above what it has.
+    /// Sets `memory.high` a little above its memory.
     High,
 }
 
 impl BrakeKind {
-    /// As in the configuration and in metrics.
+    /// Name in the configuration and in metrics.
     pub fn name(self) -> &'static str {
         match self {
             Self::Freeze => "freeze",
@@ -50,21 +51,21 @@ impl BrakeKind {
     }
 }
 
-/// What is wanted, and what is so just now.
+/// Configured brake, and the conditions that hold just now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BrakeMeans {
-    /// What the configuration says.
+    /// Brake of the configuration.
     pub wanted: Brake,
-    /// Another process releases what is not released in time.
+    /// A second process releases what is not released in time.
     pub watched: bool,
-    /// Nothing may be written.
+    /// Writes are not allowed.
     pub paused: bool,
-    /// The kernel takes pages that are reclaimed to slower memory.
+    /// The kernel demotes reclaimed pages to slower memory.
     pub demotes: bool,
 }
 
 impl BrakeMeans {
-    /// How somebody may be slowed down now, if at all.
+    /// The method that may be used now, if any.
     pub fn kind(self) -> Option<BrakeKind> {
         if !self.watched || self.paused {
             return None;
@@ -78,19 +79,19 @@ impl BrakeMeans {
     }
 }
 
-/// Why somebody is no longer slowed down.
+/// Reason why a workload is no longer slowed down.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Released {
-    /// The write has returned, or nobody waits for it any longer.
+    /// The write has returned, or the workload no longer waits for it.
     Written,
-    /// It took too long.
+    /// The brake has reached its longest time.
     TimeIsUp,
-    /// It may not be done any longer in this way.
+    /// The method is no longer allowed.
     NotAllowed,
 }
 
 impl Released {
-    /// In words that go on from "for 5 ms, until".
+    /// The reason in words that continue "for 5 ms, until".
     pub fn words(self) -> &'static str {
         match self {
             Self::Written => "its memory nodes were written",
@@ -100,40 +101,40 @@ impl Released {
     }
 }
 
-/// What is to be done.
+/// An order to the process that applies brakes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum BrakeOrder {
     /// Slows a workload down.
     Slow {
-        /// Which.
+        /// Cgroup of the workload.
         cgroup: CgroupPath,
-        /// How.
+        /// Method.
         kind: BrakeKind,
         /// Bytes per second by which its nodes fill up.
         rate: u64,
-        /// When it has to be over, by the clock of the looks, in ns.
+        /// End of the brake by the clock of the looks, in ns.
         until_ns: u64,
     },
-    /// Lets it go on.
+    /// Releases a workload.
     Release {
-        /// Which.
+        /// Cgroup of the workload.
         cgroup: CgroupPath,
-        /// Why.
+        /// Reason of the release.
         why: Released,
     },
 }
 
-/// A workload that waits for a write because it is short itself.
+/// A workload that waits for a write because of its own shortage.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Waiting<'a> {
     pub(super) cgroup: &'a CgroupPath,
     pub(super) is_emergency: bool,
-    /// Until the nodes that it has are full.
+    /// Time until its present nodes are full; absent while they do not fill up.
     pub(super) time_left_ns: Option<u64>,
     pub(super) rate: u64,
 }
 
-/// Who is slowed down, or was lately.
+/// Workloads that are slowed down, or were lately.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Brakes {
     of: Vec<Braked>,
@@ -146,25 +147,24 @@ struct Braked {
     kind: BrakeKind,
     until_ns: u64,
     released_ns: Option<u64>,
-    /// The write is still under way for which it was slowed down. That is done once: what a write changes
-    /// takes effect long before it returns.
+    /// True while the write of this brake is still in progress. A write brakes once: its change takes effect
+    /// long before it returns.
     same_write: bool,
 }
 
 impl Brakes {
-    /// Makes room for so many.
+    /// Reserves memory for `count` brakes.
     pub(super) fn reserve(&mut self, count: usize) {
         self.of.reserve(count);
         self.orders.reserve(2 * count);
     }
 
-    /// Is anybody slowed down?
+    /// Is any workload slowed down?
     pub(super) fn is_any(&self) -> bool {
         self.of.iter().any(|one| one.released_ns.is_none())
     }
 
-    /// What is to be done now, releases first. `write_ns` is how long a write takes at worst, 0 where that is
-    /// not known.
+    /// Orders due now, releases first. `write_ns` is the longest duration of a write, 0 if unknown.
     pub(super) fn turn<'a>(
         &mut self,
         now_ns: u64,
@@ -206,8 +206,8 @@ impl Brakes {
     }
 }
 
-/// What `memory.high` is set to for who has `current` bytes and grows by `rate` bytes per second: room for 10
-/// ms, which pass until it is written, and a MiB at least. Whole MiB, because the kernel counts in pages.
+/// The `memory.high` for a cgroup that has `current` bytes and grows by `rate` bytes per second: room for the
+/// 10 ms until it is written, and at least a MiB. Whole MiB, because the kernel counts in pages.
 pub fn high_mark(current: u64, rate: u64) -> u64 {
     let room = (rate / 100).max(MIB);
     current.saturating_add(room).div_ceil(MIB).saturating_mul(MIB)

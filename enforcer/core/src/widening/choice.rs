@@ -1,13 +1,13 @@
-//! Which memory node is added.
+//! Choice of the memory node to add.
 //!
 //! Problem: the kernel falls back by distance and knows no policy. Given DRAM and PMEM at once it fills the
-//! PMEM beside the CPUs before the DRAM of the other socket. Idea: groups of nodes, of which one step takes
-//! from one only. First the tier that the workload has, then faster ones, then slower ones, and those only
-//! where that is allowed. Within a group the node that will have room for what comes within 2 s, then the
-//! nearest, then the one with most memory available.
+//! PMEM near the CPUs before the DRAM of the other socket. Idea: groups of nodes, of which one step takes
+//! from one only. First the tier that the workload has, then faster ones, then slower ones if they are
+//! allowed. Within a group the node with room for the growth of 2 s comes first, then the nearest, then the
+//! one with most memory available.
 //!
-//! Never: two tiers in one step; a node that is not allowed; one with a tenth of its memory left or less;
-//! memory of GPUs; a movable-only node beside others of that sort alone (`pipe(2)` fails there).
+//! Invariants: a step adds one tier; an added node is allowed, has more than a tenth of its memory left, and
+//! is no memory of GPUs; a movable-only node is never the only kind of memory (`pipe(2)` fails there).
 //!
 //! Cost: the groups are made once; a choice looks at each option once and allocates nothing.
 
@@ -29,7 +29,7 @@ const PARTS: u64 = 10;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Spare {
     node: NodeId,
-    /// 0 is the workload's own tier; higher ones come later.
+    /// 0 is the workload's own tier; groups with higher numbers come later.
     group: u32,
     distance: u32,
 }
@@ -41,8 +41,8 @@ impl Spare {
     }
 }
 
-/// Nodes that may be added to `home` for who runs on CPUs of `cpu_nodes`, by group, then distance, then id.
-/// Only those of `allowed`; slower ones only if `lower_tiers`.
+/// Nodes that may be added to `home` for a workload on CPUs of `cpu_nodes`, by group, then distance, then id.
+/// Only nodes of `allowed`; slower ones only if `lower_tiers`.
 pub fn spares(
     machine: &Topology,
     home: &NodeSet,
@@ -51,7 +51,7 @@ pub fn spares(
     lower_tiers: bool,
 ) -> Vec<Spare> {
     let of_home = || machine.nodes.iter().filter(|node| home.contains(node.id));
-    // The slowest it has: what is beside that is no step down.
+    // The slowest tier that it has: another node of that tier is no step down.
     let Some(own) = of_home().filter_map(|node| machine.memory_rank(node.id)).max() else {
         return Vec::new();
     };
@@ -74,7 +74,7 @@ pub fn spares(
             (rank, Spare { node: node.id, group: 0, distance: far.unwrap_or(u32::MAX) })
         })
         .collect();
-    // Its own, then faster ones from the nearest on, then slower ones from the nearest on.
+    // Its own tier, then faster ones from the nearest on, then slower ones from the nearest on.
     ranked.sort_by_key(|(rank, spare)| {
         let step = match rank.cmp(&own) {
             Ordering::Equal => (0, None, None),
@@ -93,19 +93,19 @@ pub fn spares(
 }
 
 impl Spare {
-    /// Which node it is.
+    /// Id of the node.
     pub fn node(&self) -> NodeId {
         self.node
     }
 }
 
-/// May anything be added there?
+/// Has the node room for further pages?
 pub(super) fn has_room(room: &NodeRoom) -> bool {
     room.available() > room.managed / PARTS
 }
 
-/// What `mems` becomes with what is to be added, while it fills up by `rate` bytes per second: one node, or
-/// with `all` every one of a tier that has room. `None` where there is none.
+/// `mems` with the added nodes, while it fills up by `rate` bytes per second: one node, or with `all` every
+/// node of a tier that has room. `None` if no node can be added.
 pub(super) fn added(
     mems: &NodeSet,
     spares: &[Spare],
@@ -114,7 +114,7 @@ pub(super) fn added(
     room: &dyn Fn(NodeId) -> Option<NodeRoom>,
 ) -> Option<NodeSet> {
     let growth = rate.saturating_mul(AHEAD);
-    // Will it last, and what is there?
+    // Order: does the room suffice for the growth, and how much is available.
     let fit = |spare: &Spare| {
         let room = room(spare.node).filter(|_| !mems.contains(spare.node))?;
         let (least, available) = (room.managed / PARTS, room.available());
@@ -186,7 +186,7 @@ mod tests {
             ("0", "0-3", false, [0, 10, 50, 50], 0, false, "0"),
             ("0", "0-1", true, [0, 10, 50, 50], 0, false, "0"),
             ("0", "0,3", true, [0, 50, 50, 50], 0, false, "0,3"),
-            // What comes within two seconds has no room on node 1: it is the best there is all the same.
+            // Node 1 has no room for the growth of two seconds, but is the best there is.
             ("0", "0-3", true, [0, 50, 90, 90], 30, false, "0-1"),
             ("0", "0-3", true, [0, 50, 50, 50], 0, true, "0-1"),
             ("0", "0-3", true, [0, 10, 50, 50], 0, true, "0,2-3"),
@@ -211,7 +211,7 @@ mod tests {
         assert_eq!(of(&machine, "0").to_string(), "1,3");
         machine.nodes[1].normal_memory = Some(false);
         assert_eq!(of(&machine, "3").to_string(), "0");
-        assert!(of(&machine, "9").is_empty(), "nobody knows what it has");
+        assert!(of(&machine, "9").is_empty(), "its memory is unknown");
     }
 
     proptest! {

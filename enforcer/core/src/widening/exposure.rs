@@ -1,14 +1,14 @@
-//! Which processes the OOM killer may choose because somebody was widened.
+//! Processes that a widening puts in reach of the OOM killer.
 //!
 //! When the nodes of an allocation are full the kernel chooses among all processes that may use any of these
-//! nodes, by what they have in all, wherever that is (`oom_evaluate_task` asks
-//! `cpuset_mems_allowed_intersects`, `mm/oom_kill.c`). So a widening puts two sorts of processes in reach:
-//! those of the widened workload, when a node that was added is full for somebody else; and those that are on
-//! such a node and not on its own ones, when all nodes of the widened workload are full.
+//! nodes, by their total memory on any node (`oom_evaluate_task` asks `cpuset_mems_allowed_intersects`,
+//! `mm/oom_kill.c`). A widening therefore exposes two sorts of processes: those of the widened workload, when
+//! an added node is full for another workload; and those that may use an added node and no node of the
+//! widened workload before, when all nodes of that workload are full.
 //!
-//! Never: somebody is called exposed whose memory nodes are not known, or who was in reach before.
+//! Invariant: a workload with unknown memory nodes, or one that was in reach before, is not reported.
 //!
-//! Cost: one pass over the workloads for each widened one, and one over the tasks if there is any.
+//! Cost: one pass over the workloads for each widened one, and one over the tasks if any is exposed.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -22,44 +22,44 @@ use crate::{
     workload::{CgroupPath, Workload},
 };
 
-/// Processes of a workload that are named.
+/// Limit of the processes listed for a workload.
 const NAMED: usize = 8;
 
-/// A workload whose processes the OOM killer may choose because of a widening.
+/// A workload with processes that the OOM killer may choose because of a widening.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Exposed {
-    /// Whose processes.
+    /// Cgroup of the exposed processes.
     pub cgroup: CgroupPath,
-    /// Who was widened; itself, or a neighbour.
+    /// The widened workload: the same cgroup or a neighbour.
     pub because_of: CgroupPath,
-    /// The nodes that were added to that one.
+    /// Nodes that were added to the widened workload.
     pub nodes: NodeSet,
-    /// How many processes it has.
+    /// Number of exposed processes.
     pub processes: usize,
-    /// The first of them.
+    /// Pids of the first of them.
     pub pids: Vec<u32>,
 }
 
 impl Exposed {
-    /// In one sentence.
+    /// The exposure as one sentence.
     pub fn sentence(&self) -> String {
         let Self { cgroup, because_of, nodes, processes, .. } = self;
-        let who = if *processes == 1 { "1 process".to_owned() } else { format!("{processes} processes") };
+        let count = if *processes == 1 { "1 process".to_owned() } else { format!("{processes} processes") };
         let nodes = words::nodes(nodes);
         if cgroup == because_of {
             format!(
-                "with {nodes} added {who} of it can be chosen by the OOM killer when {nodes} ran full for others"
+                "with {nodes} added {count} of it can be chosen by the OOM killer when {nodes} ran full for others"
             )
         } else {
             format!(
-                "with {nodes} added to {because_of}, {who} of it can be chosen by the OOM killer when all nodes of {because_of} are full"
+                "with {nodes} added to {because_of}, {count} of it can be chosen by the OOM killer when all nodes of {because_of} are full"
             )
         }
     }
 }
 
-/// Everybody who is exposed by what was added and is there, in ascending order of who was widened.
+/// All workloads that the added nodes expose, in ascending order of the widened workload.
 pub fn exposed(widened: &Widened, workloads: &[Workload], sample: &Sample) -> Vec<Exposed> {
     let mems = |cgroup: &CgroupPath| sample.cgroups.get(cgroup)?.mems_effective.as_ref();
     let mut found = Vec::new();
@@ -73,7 +73,7 @@ pub fn exposed(widened: &Widened, workloads: &[Workload], sample: &Sample) -> Ve
             cgroup == because_of
                 || mems(cgroup).is_some_and(|mems| !mems.is_disjoint(&nodes) && mems.is_disjoint(&home))
         };
-        // Whatever is on all nodes was in reach before.
+        // A workload that may use all nodes was in reach before.
         for workload in workloads.iter().filter(|one| !one.cgroup.is_root() && in_reach(&one.cgroup)) {
             found.push(Exposed {
                 cgroup: workload.cgroup.clone(),
@@ -113,7 +113,7 @@ mod tests {
     use super::*;
     use crate::{scene::Scene, set::NodeSet, topology::synth::Machine};
 
-    /// `whose because-of nodes: pids` of each.
+    /// `cgroup because-of nodes: pids` of each.
     fn said(scene: &Scene, widened: &[(&str, &str)]) -> Vec<String> {
         let added = |(path, nodes): &(&str, &str)| (CgroupPath::new(path), nodes.parse().unwrap());
         let widened = widened.iter().map(added).collect();
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn itself_and_who_is_on_the_added_node_and_not_at_home() {
+    fn widened_workload_and_workloads_on_the_added_node_alone_are_exposed() {
         let scene = host();
         assert_eq!(said(&scene, &[("/a", "1")]), ["/a /a 1: [10, 11]", "/beside /a 1: [20]"]);
         assert_eq!(said(&scene, &[]), [""; 0]);
@@ -155,7 +155,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn nobody_is_exposed_who_is_not_on_an_added_node(added in 1u32..16) {
+        fn workloads_that_are_on_no_added_node_are_not_exposed(added in 1u32..16) {
             let of = |bits: u32| (0..4).filter(|id| bits & (1 << id) != 0).map(crate::id::NodeId).collect::<NodeSet>();
             let (scene, added) = (host(), of(added));
             let widened = [(CgroupPath::new("/a"), added.clone())].into();

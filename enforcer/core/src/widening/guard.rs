@@ -1,8 +1,8 @@
-//! One workload that is guarded: where it may allocate, how near it is, and what was done about it.
+//! One guarded workload: its nodes, its stage, and the steps already taken.
 //!
-//! A guard knows what its cpuset is about to be: a node counts as there from the moment it is asked for,
-//! because the write takes effect long before it returns, and what has been asked for must not be asked for
-//! again. A write that fails takes it back.
+//! A guard knows the future cpuset: a node counts from the moment it is requested, because the write takes
+//! effect long before it returns, and the same node must not be requested twice. A failed write takes it
+//! back.
 
 use std::collections::BTreeMap;
 
@@ -12,48 +12,47 @@ use super::{
 };
 use crate::{id::NodeId, set::NodeSet, workload::CgroupPath};
 
-/// A workload whose memory nodes are looked after.
+/// A workload with memory nodes that the daemon guards.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Guarded {
     /// Its cgroup.
     pub cgroup: CgroupPath,
-    /// The kernel's id of it: a cgroup that is made again is another one.
+    /// Kernel id of the cgroup: a recreated cgroup has another one.
     pub cgroup_id: Option<u64>,
     /// Nodes that it was granted.
     pub home: NodeSet,
-    /// What its cpuset has of ordinary memory, or will have in a moment: what it may allocate on, and what
-    /// is written beside what is added.
+    /// Ordinary memory nodes of its cpuset, including requested ones. It may allocate on them, and they are
+    /// written together with added ones.
     pub mems: NodeSet,
-    /// Nodes of GPU memory that its cpuset has: they are written beside the others, and are no room for it.
+    /// Nodes of GPU memory in its cpuset: written with the others, but no room for it.
     pub kept: NodeSet,
     /// Nodes of the CPUs that it runs on.
     pub cpu_nodes: NodeSet,
-    /// What may be added, in order.
+    /// Nodes that may be added, in order of preference.
     pub spares: Vec<Spare>,
-    /// It is never widened.
+    /// True if it is never widened.
     pub strict: bool,
-    /// Cgroups above it that are the daemon's to widen, from the top down, and what they have.
+    /// Ancestor cgroups that the daemon may widen, from the top down, with their nodes.
     pub above: Vec<(CgroupPath, NodeSet)>,
-    /// What keeps nodes from it, in words; none where nothing does.
+    /// Reason in words why it cannot have further nodes; absent without one.
     pub bound: Option<String>,
-    /// Bytes that it had on each node when that was last looked at; nothing of nodes of which it is not
-    /// known.
+    /// Bytes on each node at the last measurement; a node with an unknown amount is absent.
     pub bytes: BTreeMap<NodeId, u64>,
 }
 
-/// Why a workload that is short of memory gets no node.
+/// Reason why a workload that is short of memory gets no node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Refusal {
-    /// It is declared to stay where it is.
+    /// It is declared to stay on its nodes.
     Strict,
-    /// Its own limit ends its growth before its nodes do: more nodes would not help.
+    /// Its own memory limit ends its growth before its nodes do: more nodes would not help.
     MemoryLimit,
-    /// No node that it may have has room.
+    /// No allowed node has room.
     NoNode,
 }
 
 impl Refusal {
-    /// As in metrics and logs.
+    /// Name in metrics and logs.
     pub fn name(self) -> &'static str {
         match self {
             Self::Strict => "strict",
@@ -68,19 +67,19 @@ impl Refusal {
 pub struct Guard {
     pub(super) of: Guarded,
     pub(super) stage: Stage,
-    /// The worst since the look before.
+    /// Worst event of the kernel since the look before.
     pub(super) sign: Option<Sign>,
-    /// When a node was asked for last, in ns.
+    /// Time of the last requested node, in ns.
     pub(super) stepped_ns: Option<u64>,
-    /// What the cpuset had before a write that has not returned.
+    /// Nodes of the cpuset before a write that has not returned.
     pub(super) pending: Option<NodeSet>,
-    /// That write is because it is short itself, and not to make room for another one.
+    /// True if that write is for its own shortage, and not to make room for another workload.
     pub(super) for_itself: bool,
-    /// What the kernel told before the latest look.
+    /// Event of the kernel before the latest look.
     pub(super) told: Option<Sign>,
-    /// What was told last, so that it is told once.
+    /// Last reported refusal, so that it is reported once.
     pub(super) refused: Option<Refusal>,
-    /// How often its marks were raised, because it was killed all the same.
+    /// How often its marks were raised because it was killed although it was widened.
     pub(super) raised: u8,
 }
 
@@ -99,18 +98,17 @@ impl Guard {
         }
     }
 
-    /// Which workload it is, and what it has.
+    /// The workload and its nodes.
     pub fn guarded(&self) -> &Guarded {
         &self.of
     }
 
-    /// How near it is.
+    /// The present stage.
     pub fn stage(&self) -> Stage {
         self.stage
     }
 
-    /// Goes on with what is known now of the same workload. What was asked for and is not written yet stays
-    /// asked for.
+    /// Takes over new facts of the same workload. Requested nodes that are not written yet stay requested.
     pub(super) fn follow(&mut self, mut now: Guarded) {
         if self.pending.is_some() {
             now.mems.extend(&self.of.mems);
@@ -118,19 +116,19 @@ impl Guard {
         self.of = now;
     }
 
-    /// Its cpuset is asked to have these, because it is short itself or to make room for another one.
+    /// Records a request for these nodes, for its own shortage or to make room for another workload.
     pub(super) fn ask(&mut self, wider: &NodeSet, for_itself: bool, now_ns: u64) {
         self.for_itself = for_itself;
         self.pending = Some(std::mem::replace(&mut self.of.mems, wider.clone()));
         self.stepped_ns = Some(now_ns);
     }
 
-    /// What it may allocate on until the write returns that it needs; none while it waits for none.
+    /// Nodes that it may use until the write that it needs returns; `None` if it waits for none.
     pub(super) fn waits_on(&self) -> Option<&NodeSet> {
         self.pending.as_ref().filter(|_| self.for_itself && !self.of.strict)
     }
 
-    /// Notes what the kernel told.
+    /// Records an event of the kernel.
     pub(super) fn sign(&mut self, sign: Sign) {
         self.sign = self.sign.max(Some(sign));
     }

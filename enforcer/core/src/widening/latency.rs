@@ -1,9 +1,9 @@
-//! How long something takes, as quantiles: in buckets of a quarter of an octave, without an allocation.
+//! Durations as quantiles: in buckets of a quarter of an octave, without an allocation.
 
-/// Buckets for every time of 64 bits.
+/// Number of buckets: enough for every time of 64 bits.
 const BUCKETS: usize = 256;
 
-/// Times that were measured.
+/// Measured durations.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Latencies {
     buckets: [u64; BUCKETS],
@@ -17,7 +17,7 @@ impl Default for Latencies {
 }
 
 impl Latencies {
-    /// Notes a time in ns.
+    /// Records a duration in ns.
     pub fn note(&mut self, ns: u64) {
         if let Some(bucket) = self.buckets.get_mut(bucket(ns)) {
             *bucket = bucket.saturating_add(1);
@@ -25,13 +25,13 @@ impl Latencies {
         }
     }
 
-    /// How many were noted.
+    /// Number of recorded durations.
     pub fn count(&self) -> u64 {
         self.count
     }
 
-    /// The time that so many percent do not exceed, in ns, up to a fifth too high; `None` where nothing was
-    /// noted.
+    /// The duration that `percent` of the recorded ones do not exceed, in ns, up to a fifth too high; `None`
+    /// without one.
     pub fn quantile(&self, percent: u64) -> Option<u64> {
         let wanted = (u128::from(self.count) * u128::from(percent)).div_ceil(100).max(1);
         let mut seen = 0u128;

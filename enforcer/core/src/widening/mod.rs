@@ -1,19 +1,19 @@
 //! More memory nodes for a workload before the OOM killer acts, and fewer again when there is room.
 //!
-//! Problem: a workload that is confined to a node is killed when that node is full, with half of the machine
-//! empty beside it. The kernel gives little warning: between the first sign and the kill there may be 3 ms.
-//! Idea: know for each node how much it has left ([`NodeRoom`]) and how fast that goes away ([`Rate`]); from
-//! both, and from what the kernel tells at once, say how near each workload is to the end ([`Stage`]); and
-//! add the best node that it may have ([`spares`]) while there is still time for the write. Who would be
-//! through before the write returns can be slowed down until then ([`BrakeOrder`]). [`Watch`] does that for
-//! all of them, look by look. What was added is given back when the own nodes have had room for long enough
-//! ([`Narrowing`]).
+//! Problem: a workload that is confined to a node is killed when that node is full, while half of the machine
+//! is empty. The kernel gives little warning: between the first sign and the kill there may be 3 ms. Idea:
+//! know for each node how much is left ([`NodeRoom`]) and how fast that goes away ([`Rate`]); derive from
+//! both, and from the kernel's events, how near each workload is to the end ([`Stage`]); and add the best
+//! allowed node ([`spares`]) while there is still time for the write. A workload that would fill its nodes
+//! before the write returns can be slowed down until then ([`BrakeOrder`]). [`Watch`] does that for all of
+//! them, look by look. An added node is given back when home has had room for long enough ([`Narrowing`]).
 //!
-//! Terminology. *Widening* is adding a node to `cpuset.mems`; it moves no page. *Narrowing* is taking it
-//! away, and moves pages first. A workload's *home* is what placement granted it. *Spares* are the nodes that
-//! may be added. *Guarded* is who has been placed by the daemon, on a cpuset that is the daemon's.
+//! Terminology. *Widening* adds a node to `cpuset.mems`; it moves no page. *Narrowing* takes it away, and
+//! moves pages first. A workload's *home* is what placement granted it. *Spares* are the nodes that may be
+//! added. A *guarded* workload was placed by the daemon, on a cpuset that the daemon owns.
 //!
-//! Never: a strict workload is widened, nor one whose own memory limit ends its growth first; a node is added
+//! Invariants: a strict workload is not widened, nor one with a memory limit that ends its growth first; an
+//! added node is allowed by the cgroups above and by the declaration; one step adds nodes of one memory tier.
 //! that the cgroups above or the declaration do not allow; two memory tiers are added in one step.
 //!
 //! Cost: see [`Watch`]; a look allocates nothing while nothing is to be done.

@@ -1,14 +1,14 @@
 //! When a widened workload may be narrowed to its own nodes again.
 //!
-//! Problem: the pages that it has elsewhere must find room at home, and what filled its home may come back. A
-//! narrowing too early is followed by a widening, and each of the two costs more than waiting. Idea: its home
-//! must have room for all of that and a sixth of its size beside, not be filling up, and its tasks must not
-//! be waiting for memory, all of it for a minute without a break. Whoever had to be widened again soon after
-//! waits twice as long the next time, up to half an hour.
+//! Problem: the pages that it has elsewhere must find room at home, and home may fill up again. A narrowing
+//! too early is followed by a widening, and each of the two costs more than waiting. Idea: for a minute
+//! without a break home must have room for all those pages and a sixth of its size, not be filling up, and
+//! its tasks must not wait for memory. A workload that had to be widened again soon after waits twice as long
+//! the next time, up to half an hour.
 //!
-//! Never: while a widening is under way anywhere (the kernel moves pages of all cgroups one after the other,
-//! and the widening would wait); on figures that are missing; without room; where a memory policy that its
-//! processes have set would be changed.
+//! Invariants: no narrowing while any widening is in progress (the kernel moves pages of all cgroups one
+//! after the other, and the widening would wait), with missing figures, without room, or if it would change a
+//! memory policy that its processes have set.
 //!
 //! Cost: one comparison for each widened workload in each turn.
 
@@ -26,48 +26,49 @@ use crate::{
     workload::CgroupPath,
 };
 
-/// Longest time that must be calm, in ns.
+/// Longest calm time that a workload waits for, in ns.
 const LONGEST: u64 = 1_800 * 1_000_000_000;
-/// Percent of its size that the home must have left beside the pages that come.
+/// Percent of its size that home keeps free after the pages return.
 const HOME_PERCENT: u64 = 16;
-/// Share of the home that may fill up in a second, one part in so many.
+/// Fastest growth at home, per second, as one part in so many of its size.
 const RATE_PARTS: u64 = 100;
-/// Percent of the time in which some of its tasks may wait for memory (`some avg10` of `memory.pressure`).
+/// Highest percent of the time in which some of its tasks wait for memory (`some avg10` of
+/// `memory.pressure`).
 const PRESSURE_PERCENT: f64 = 1.0;
 
-/// What is known of a widened workload at one moment.
+/// Figures of a widened workload at one moment.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Calmness {
-    /// Bytes that its home has available.
+    /// Available bytes of its home nodes.
     pub home_free: Option<u64>,
-    /// Bytes that its home has at all.
+    /// Size of its home nodes in bytes.
     pub home_size: Option<u64>,
-    /// Bytes that it has on the nodes that were added.
+    /// Bytes that it has on the added nodes.
     pub away: Option<u64>,
     /// Bytes per second by which its home fills up; 0 when it does not.
     pub rate: Option<u64>,
-    /// Percent of the time in which some of its tasks wait for memory; `None` where nothing measures it.
+    /// Percent of the time in which some of its tasks wait for memory; `None` if it is not measured.
     pub pressure: Option<f64>,
 }
 
-/// Widened workloads, and how long each has been calm.
+/// Widened workloads with the time since which each is calm.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Narrowing(BTreeMap<CgroupPath, Kept>);
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 struct Kept {
-    /// Since when there is room for it at home.
+    /// Start of the calm time; absent while home lacks room.
     calm_since: Option<u64>,
-    /// When it was narrowed last.
+    /// Time of the last narrowing.
     narrowed: Option<u64>,
-    /// Time that it must be calm, in ns; of the configuration when absent.
+    /// Calm time that it must reach, in ns; absent for that of the configuration.
     wait: Option<u64>,
 }
 
 impl Calmness {
-    /// By the samples of two turns, of a workload to which `extra` nodes were added; `None` for what they do
-    /// not tell.
+    /// Figures from the samples of two turns, of a workload to which `extra` nodes were added; `None` for
+    /// missing ones.
     pub fn of(
         machine: &Topology,
         (before, now): (Option<&Sample>, &Sample),
@@ -98,7 +99,7 @@ impl Calmness {
         Self { home_free: free(now), home_size: size(), away: away(), rate: rate(), pressure: pressure() }
     }
 
-    /// Why it is to stay wide for now; nothing when there is room for it at home.
+    /// Reason why it must stay wide; `None` if home has room for it.
     fn unfit(&self) -> Option<String> {
         let known = self.home_free.zip(self.home_size).zip(self.away).zip(self.rate);
         let Some((((free, size), away), rate)) = known else {
@@ -121,8 +122,9 @@ impl Calmness {
 }
 
 impl Narrowing {
-    /// May it be narrowed now? The error says why not. `busy` is whether a widening is under way anywhere.
-    /// What `hindered` says that it would change of what processes have set is asked last.
+    /// Checks whether the workload may be narrowed now; the error is the reason why not. `busy` is true while
+    /// any widening is in progress. `hindered` returns the setting of its processes that a narrowing would
+    /// change; it is called last.
     pub fn review(
         &mut self,
         cgroup: &CgroupPath,
@@ -133,7 +135,7 @@ impl Narrowing {
         hindered: impl FnOnce() -> Option<String>,
     ) -> Result<(), String> {
         let kept = self.0.entry(cgroup.clone()).or_default();
-        // It had to be widened again while what was waited for then would have lasted.
+        // It was widened again within the time that it had waited before.
         if let Some(narrowed) = kept.narrowed.take() {
             let usual = settings.narrow_after.as_nanos();
             let waited = kept.wait.unwrap_or(usual);
@@ -144,7 +146,7 @@ impl Narrowing {
             kept.calm_since = None;
             return Err(reason);
         }
-        // A time in the future, as after a restart of the clock, is now.
+        // A time in the future, as after a clock restart, counts as now.
         let since = (*kept.calm_since.get_or_insert(now_ns)).min(now_ns);
         kept.calm_since = Some(since);
         let wait = kept.wait.unwrap_or(settings.narrow_after.as_nanos());
@@ -164,7 +166,7 @@ impl Narrowing {
         Ok(())
     }
 
-    /// Forgets those that are gone.
+    /// Forgets workloads that are gone.
     pub fn retain(&mut self, is_there: impl Fn(&CgroupPath) -> bool) {
         self.0.retain(|cgroup, _| is_there(cgroup));
     }

@@ -1,25 +1,26 @@
-//! Which neighbours are given another node so that one that is declared to stay has room.
+//! Neighbours that are given another node so that a strict workload has room.
 //!
-//! Problem: a strict workload runs short, and the node that it stays on is full of others' pages. Idea: those
-//! others, who may be elsewhere, are widened; then what they have on the short node is moved
-//! ([`super::relief`]), as much as is missing. The largest first, so that few are disturbed, and no more of
-//! them than have what is missing together.
+//! Problem: a strict workload runs short, and its node is full of pages of other workloads. Idea: widen
+//! neighbours that may be elsewhere, then move what is missing of their pages off the short node
+//! ([`super::relief`]). The largest neighbour comes first, so that few are disturbed, and only as many as
+//! have the missing bytes together.
 //!
-//! Never: a strict one; one with next to nothing there; a node of the strict one's own.
+//! Invariants: no strict neighbour is widened, none with next to nothing on the short node, and none to a
+//! node of the strict workload.
 //!
-//! Cost: one pass over the guards and a sort, only while a strict one is short.
+//! Cost: one pass over the guards and a sort, only while a strict workload is short.
 
 use std::cmp::Reverse;
 
 use super::{NodeRoom, choice, guard::Guard};
 use crate::{id::NodeId, set::NodeSet};
 
-/// Below so many bytes on the short nodes nobody is disturbed.
+/// Least bytes on the short nodes for which a neighbour is disturbed.
 const LEAST: u64 = 16 << 20;
 
-/// Who of `guards` is to be widened for the one at `strict`, to what. `missing` is what it needs, `may_step`
-/// says whether one may be widened now. Those that can go elsewhere as they are count, and are not in the
-/// list.
+/// The guards to widen for the one at `strict`, with their wider sets. `missing` is what it needs; `may_step`
+/// returns whether a guard may be widened now. Neighbours that can go elsewhere already count, and are not in
+/// the list.
 pub(super) fn widened(
     guards: &[Guard],
     strict: usize,

@@ -1,22 +1,21 @@
-//! What is still missing on the nodes of workloads that are declared to stay, when neighbours have nothing
-//! left that could go to another node as good.
+//! Room that strict workloads still lack after neighbours have moved all they can to nodes of the same tier.
 //!
 //! Problem: neighbours may be bound to the full node by their cpusets, or no other node of its tier has room.
-//! Idea: what they do not touch may be on slower memory, where they are declared for that
-//! (`memory.demotion`), and it need not wait for its turn there. This says on which nodes and how much; which
-//! pages are cold is for [`crate::demotion`] to say.
+//! Idea: neighbours that are declared for demotion (`memory.demotion`) may have their idle pages on slower
+//! memory, ahead of their turn. This module computes the nodes and amounts; [`crate::demotion`] finds the
+//! idle pages.
 //!
-//! Never: a node from which pages still go elsewhere, or on which that was not tried twice; anything of a
-//! workload that is declared to stay; more than is missing; a target that is short itself.
+//! Invariants: a node is pressed only after two looks in which no page went elsewhere; strict workloads give
+//! nothing; no more is requested than is missing; a short node is no target.
 //!
-//! Cost: one pass over the guarded for each short node.
+//! Cost: one pass over the guarded workloads for each short node.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{Crowd, Guarded, stage::Marks};
 use crate::{id::NodeId, set::NodeSet, workload::CgroupPath};
 
-/// Who is pressed, and by how much.
+/// Nodes that must be relieved, with the missing bytes and the strict workload that needs them.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Pressed {
     missing: BTreeMap<NodeId, (u64, CgroupPath)>,
@@ -24,20 +23,20 @@ pub struct Pressed {
     strict: BTreeSet<CgroupPath>,
 }
 
-/// What lasts between two looks.
+/// Nodes that were short at the look before.
 #[derive(Debug, Clone, Default)]
 pub struct Pressing(NodeSet);
 
 impl Pressing {
-    /// Looks at those who are declared to stay. `off` are the nodes from which pages went elsewhere since the
-    /// look before.
+    /// Looks at the strict workloads. `off` are the nodes from which pages went elsewhere since the look
+    /// before.
     pub fn look(&mut self, guarded: &[Guarded], off: &NodeSet, crowd: &Crowd<'_>) -> Pressed {
         let strict = || guarded.iter().filter(|one| one.strict);
         let missing = |node: NodeId| {
-            let whom = strict().find(|one| one.mems.contains(node))?;
+            let needy = strict().find(|one| one.mems.contains(node))?;
             let (_, room) = crowd.rooms.iter().find(|(id, _)| *id == node)?;
             let bytes = Marks::of(crowd.settings, room.managed).missing(room.available());
-            (bytes > 0).then(|| (node, (bytes, whom.cgroup.clone())))
+            (bytes > 0).then(|| (node, (bytes, needy.cgroup.clone())))
         };
         let now: BTreeMap<_, _> =
             crowd.short.iter().filter(|node| !off.contains(*node)).filter_map(missing).collect();
@@ -51,7 +50,7 @@ impl Pressing {
 }
 
 impl Pressed {
-    /// Bytes that are missing on each node; nothing where this workload is to be left alone.
+    /// Missing bytes of each node; empty if the workload itself is strict.
     pub fn of(&self, cgroup: &CgroupPath) -> BTreeMap<NodeId, u64> {
         if self.strict.contains(cgroup) {
             return BTreeMap::new();
@@ -59,17 +58,17 @@ impl Pressed {
         self.missing.iter().map(|(node, (bytes, _))| (*node, *bytes)).collect()
     }
 
-    /// Nodes that take nothing.
+    /// Nodes that are short, and so no targets.
     pub fn short(&self) -> &NodeSet {
         &self.short
     }
 
-    /// For whom a node is relieved.
-    pub fn whom(&self, node: NodeId) -> Option<&CgroupPath> {
-        self.missing.get(&node).map(|(_, whom)| whom)
+    /// The strict workload that a node is relieved for.
+    pub fn beneficiary(&self, node: NodeId) -> Option<&CgroupPath> {
+        self.missing.get(&node).map(|(_, cgroup)| cgroup)
     }
 
-    /// So much has gone from a node.
+    /// Records bytes that have left a node.
     pub fn note(&mut self, node: NodeId, bytes: u64) {
         if let Some((missing, _)) = self.missing.get_mut(&node) {
             *missing = missing.saturating_sub(bytes);
@@ -105,7 +104,7 @@ mod tests {
         }
     }
 
-    /// `node: GiB for whom` after looks in which pages went off these nodes. Nodes 0 and 1 have 4 and 5 of
+    /// `node: GiB for beneficiary` after looks in which pages left these nodes. Nodes 0 and 1 have 4 and 5 of
     /// 100 GiB left.
     fn looks(all: &[Guarded], off: &[&str]) -> Vec<String> {
         let room = |gib: u64| NodeRoom { free: gib * GIB, managed: 100 * GIB, ..NodeRoom::default() };
@@ -118,7 +117,9 @@ mod tests {
         }
         let said = pressed.of(&CgroupPath::new("/other"));
         said.iter()
-            .map(|(node, bytes)| format!("{node}: {} for {}", bytes / GIB, pressed.whom(*node).unwrap()))
+            .map(|(node, bytes)| {
+                format!("{node}: {} for {}", bytes / GIB, pressed.beneficiary(*node).unwrap())
+            })
             .collect()
     }
 
@@ -135,11 +136,11 @@ mod tests {
         ] {
             assert_eq!(looks(&all, off), expected, "{off:?}");
         }
-        assert_eq!(looks(&[guarded("/a", "0-1", false)], &["", ""]), [""; 0], "nobody is declared to stay");
+        assert_eq!(looks(&[guarded("/a", "0-1", false)], &["", ""]), [""; 0], "no workload is strict");
     }
 
     #[test]
-    fn who_is_declared_to_stay_gives_nothing_and_no_more_than_is_missing_is_asked_for() {
+    fn strict_workload_gives_nothing_and_no_more_than_is_missing_is_requested() {
         let all = [guarded("/s", "0", true)];
         let room = NodeRoom { free: 4 * GIB, managed: 100 * GIB, ..NodeRoom::default() };
         let (rooms, short, settings) = ([(NodeId(0), room)], set("0"), WideningSettings::default());
@@ -152,6 +153,6 @@ mod tests {
         pressed.note(NodeId(0), 5 * GIB);
         assert_eq!(pressed.of(&other), BTreeMap::from([(NodeId(0), 7 * GIB)]));
         pressed.note(NodeId(0), 8 * GIB);
-        assert_eq!((pressed.of(&other), pressed.whom(NodeId(0))), (BTreeMap::new(), None));
+        assert_eq!((pressed.of(&other), pressed.beneficiary(NodeId(0))), (BTreeMap::new(), None));
     }
 }

@@ -1,8 +1,8 @@
 //! How fast a node fills up.
 //!
 //! Problem: one difference of two looks is noise, and an average over a second is too slow for a process that
-//! fills a node within one. Idea: two averages that forget exponentially, over 100 ms and over 1 s; whoever
-//! asks takes the larger one, so that a burst counts at once and a pause within it is not taken for its end.
+//! fills a node within one. Idea: two averages that forget exponentially, over 100 ms and over 1 s. The
+//! caller takes the larger one, so a burst counts at once, and a pause within it does not look like its end.
 //!
 //! Terminology. The *rate* is that at which room ([`super::NodeRoom::available`]) goes away, in bytes per
 //! second; it is negative while a node empties. Whole numbers throughout: the same looks give the same rates
@@ -10,11 +10,11 @@
 
 /// Nanoseconds of a second.
 const SECOND: i128 = 1_000_000_000;
-/// After which the two averages have forgotten most, in ns.
+/// Times after which the two averages have forgotten most, in ns.
 const QUICK: i128 = SECOND / 10;
 const SLOW: i128 = SECOND;
 
-/// What is known of a node's rate.
+/// Rate of a node.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Rate {
     before: Option<(u64, u64)>,
@@ -23,7 +23,7 @@ pub struct Rate {
 }
 
 impl Rate {
-    /// Notes the room at this time, in ns. A time that is not after the one before is left out.
+    /// Records the room at this time, in ns. A time that is not after the last one is ignored.
     pub fn note(&mut self, now_ns: u64, room: u64) {
         let before = self.before.filter(|(at, _)| *at < now_ns);
         if before.is_none() && self.before.is_some() {

@@ -1,18 +1,16 @@
-//! What moves away from a memory node that is nearly full, for those who cannot go elsewhere.
+//! Pages that leave a nearly full memory node, for processes that cannot use another node.
 //!
-//! Problem: two sorts of processes are not helped by another node. One has bound its memory to the full node
-//! itself (`MPOL_BIND`): its cpuset was widened, and it is killed all the same, because its policy allows the
-//! kernel no other node. The other is of a workload that is declared to stay. Idea: room on the full node
-//! itself. Of the bound process its own pages go to the node that was added, where they may be although its
-//! policy would not have put them there (`move_pages(2)` asks the cpuset and not the policy), and it goes on
-//! filling the room that they leave. For the one that stays it is pages of neighbours that may be elsewhere.
+//! Problem: another node does not help two sorts of processes. One has bound its memory to the full node
+//! (`MPOL_BIND`): its policy allows the kernel no other node, so it is killed although its cpuset was
+//! widened. The other belongs to a strict workload. Idea: make room on the full node. Pages of the bound
+//! process go to the added node (`move_pages(2)` checks the cpuset and not the policy), and the process fills
+//! the room that they leave. A strict workload gets the room of neighbours that may be elsewhere.
 //!
-//! Terminology. A node is *short* below the mark at which a workload is armed; what is *wanted* is the room
-//! up to the mark at which it is released. *Tenants* are the processes whose pages may go.
+//! Terminology. A node is *short* below the mark at which a workload is armed; the *wanted* room reaches up
+//! to the mark at which it is released. *Tenants* are the processes with pages that may go.
 //!
-//! Never: pages go to a node that is short itself, or below a tenth of what that has; more than is wanted;
-//! pages of a neighbour that it has bound to the node itself; anything of a workload that is declared to
-//! stay.
+//! Invariants: no page goes to a short node, or leaves the target less than a tenth of its memory; no more
+//! goes than is wanted; pages that a neighbour has bound to the node stay; pages of strict workloads stay.
 //!
 //! Cost: one pass over the mappings of the tenants and a sort of them for each short node.
 
@@ -27,19 +25,19 @@ use crate::{
 /// A node keeps more than one part in so many of its memory.
 const PARTS: u64 = 10;
 
-/// Whose pages go.
+/// Source of the pages that leave.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Relieved {
-    /// Those of processes that are bound to the node: for themselves.
+    /// Processes bound to the node, for their own growth.
     Bound,
-    /// Those that are not: for a neighbour that is declared to stay.
+    /// Unbound pages of a neighbour, for a strict workload.
     Neighbour,
-    /// Those that a neighbour does not touch, to slower memory: for the same.
+    /// Idle pages of a neighbour, to slower memory, for a strict workload.
     Cold,
 }
 
 impl Relieved {
-    /// As in metrics.
+    /// Name in metrics.
     pub fn name(self) -> &'static str {
         match self {
             Self::Bound => "bound",
@@ -49,28 +47,28 @@ impl Relieved {
     }
 }
 
-/// What there is on the machine while nodes are short.
+/// State of the machine's nodes while some are short.
 #[derive(Debug, Clone, Copy)]
 pub struct Crowd<'a> {
-    /// All that each node has.
+    /// Room of each node.
     pub rooms: &'a [(NodeId, NodeRoom)],
-    /// Those that are short.
+    /// Nodes that are short.
     pub short: &'a NodeSet,
-    /// What short is.
+    /// Settings that say what short is.
     pub settings: &'a WideningSettings,
 }
 
-/// Of these the nodes that are nearly full.
+/// The nodes of `nodes` that are nearly full.
 pub fn short(nodes: &NodeSet, rooms: &[(NodeId, NodeRoom)], settings: &WideningSettings) -> NodeSet {
     let is_short = |room: &NodeRoom| Marks::of(settings, room.managed).is_short(room.available());
     let of = rooms.iter().filter(|(node, room)| nodes.contains(*node) && is_short(room));
     of.map(|(node, _)| *node).collect()
 }
 
-/// What goes away from the short ones of `from`, of tenants that may use `mems`. `order` is the order in
-/// which nodes take pages; others of `mems` come after these.
+/// Flows of pages off the short nodes of `from`, of tenants that may use `mems`. Nodes of `order` take pages
+/// first, in that order; other nodes of `mems` follow.
 pub fn relief(
-    whose: Relieved,
+    source: Relieved,
     tenants: &[Tenant],
     from: &NodeSet,
     mems: &NodeSet,
@@ -91,7 +89,7 @@ pub fn relief(
     let mut flows = Vec::new();
     for from in short.intersection(from).intersection(mems).iter() {
         let Some(room) = known(from) else { continue };
-        let (pieces, mut there) = pieces(whose, tenants, from, short);
+        let (pieces, mut there) = pieces(source, tenants, from, short);
         let mut wanted = Marks::of(settings, room.managed).missing(room.available());
         for (to, left) in &mut takers {
             let bytes = wanted.min(there).min(*left);
@@ -105,13 +103,13 @@ pub fn relief(
     flows
 }
 
-/// What may go from a node, the largest mappings first, and how much that is.
-fn pieces(whose: Relieved, tenants: &[Tenant], from: NodeId, short: &NodeSet) -> (Vec<Piece>, u64) {
-    let may = |bound: Option<&NodeSet>| match whose {
-        // Where one of its nodes has room the kernel finds that.
+/// Pieces that may leave a node, the largest mappings first, and their total.
+fn pieces(source: Relieved, tenants: &[Tenant], from: NodeId, short: &NodeSet) -> (Vec<Piece>, u64) {
+    let may = |bound: Option<&NodeSet>| match source {
+        // If one of its nodes has room the kernel finds that.
         Relieved::Bound => bound.is_some_and(|nodes| nodes.is_subset(short)),
         Relieved::Neighbour => bound.is_none(),
-        // Which these are is not to be seen here.
+        // `numa_maps` does not show which pages are idle.
         Relieved::Cold => false,
     };
     let mut found: Vec<(u64, Piece)> = Vec::new();
@@ -140,7 +138,7 @@ mod tests {
         text.parse().unwrap()
     }
 
-    /// Nodes of 100 GiB with so much left: short below 8, wanted up to 16.
+    /// Nodes of 100 GiB with this much left: short below 8, wanted up to 16.
     fn rooms(gib: &[u64]) -> Vec<(NodeId, NodeRoom)> {
         let room = |gib: &u64| NodeRoom { free: gib * GIB, managed: 100 * GIB, ..NodeRoom::default() };
         (0..).map(NodeId).zip(gib.iter().map(room)).collect()
@@ -158,12 +156,12 @@ mod tests {
     }
 
     /// `from>to GiB: pid@mapping ..` of each flow.
-    fn said(whose: Relieved, tenants: &[Tenant], mems: &str, gib: &[u64]) -> Vec<String> {
+    fn said(source: Relieved, tenants: &[Tenant], mems: &str, gib: &[u64]) -> Vec<String> {
         let (mems, rooms, settings) = (set(mems), rooms(gib), WideningSettings::default());
         let all = (0..8).map(NodeId).collect();
         let short = short(&all, &rooms, &settings);
         let crowd = Crowd { rooms: &rooms, short: &short, settings: &settings };
-        let flows = relief(whose, tenants, &all, &mems, &[NodeId(2), NodeId(1)], &crowd);
+        let flows = relief(source, tenants, &all, &mems, &[NodeId(2), NodeId(1)], &crowd);
         let piece = |piece: &Piece| format!("{}@{:x}", piece.pid, piece.range.start >> 12);
         let flow = |flow: &Flow| {
             let pieces: Vec<_> = flow.pieces.iter().map(piece).collect();
@@ -173,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn pages_of_who_is_bound_go_where_there_is_room() {
+    fn pages_of_a_bound_process_go_where_there_is_room() {
         let bound = [tenant(7, &[("bind:0", 20, 0), ("default", 30, 0), ("bind:0", 40, 5)])];
         for (mems, gib, expected) in [
             ("0-1", [4, 50, 50], vec!["0>1 12: 7@3 7@1"]),
@@ -190,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_bound_to_a_node_with_room_needs_no_help() {
+    fn process_bound_to_a_node_with_room_is_left_alone() {
         let two = [tenant(7, &[("bind:0-1", 20, 20), ("prefer:0", 20, 0), ("interleave:0", 9, 0)])];
         assert_eq!(said(Relieved::Bound, &two, "0-2", &[4, 50, 50]), [""; 0]);
         assert_eq!(said(Relieved::Bound, &two, "0-2", &[4, 4, 50]), ["0>2 12: 7@1", "1>2 12: 7@1"]);
@@ -215,9 +213,9 @@ mod tests {
             let (tenants, rooms) = ([tenant(3, &mappings)], rooms(&gib));
             let (mems, settings) = (of(mems), WideningSettings::default());
             let short = short(&of(15), &rooms, &settings);
-            let whose = if neighbour { Relieved::Neighbour } else { Relieved::Bound };
+            let source = if neighbour { Relieved::Neighbour } else { Relieved::Bound };
             let crowd = Crowd { rooms: &rooms, short: &short, settings: &settings };
-            let flows = relief(whose, &tenants, &of(from), &mems, &[NodeId(3)], &crowd);
+            let flows = relief(source, &tenants, &of(from), &mems, &[NodeId(3)], &crowd);
             for node in 0..4u32 {
                 let out: u64 = flows.iter().filter(|flow| flow.from == NodeId(node)).map(|flow| flow.bytes).sum();
                 let into: u64 = flows.iter().filter(|flow| flow.to == NodeId(node)).map(|flow| flow.bytes).sum();

@@ -1,15 +1,15 @@
 //! How near a workload is to the OOM killer.
 //!
-//! Problem: from the first sign to the kill there may be a single attempt to reclaim, 3 ms; whoever waits for
-//! certainty comes too late, and whoever acts on every dip scatters memory over the machine. Idea: stages.
-//! *Calm* looks seldom. *Armed*, 2 s before the room is gone at the present rate or with 8 % left, looks
-//! every 5 ms and changes nothing. *Widen*, half a second before or with 4 % left, adds a node. *Emergency*,
-//! when a task of the workload reclaims memory itself, adds all nodes of a tier at once.
+//! Problem: between the first sign and the kill there may be a single attempt to reclaim, 3 ms. Waiting for
+//! certainty is too late, and acting on every dip scatters memory over the machine. Idea: stages. *Calm*
+//! looks seldom. *Armed*, 2 s before the room is gone at the present rate or with 8 % left, looks every 5 ms
+//! and changes nothing. *Widen*, half a second before or with 4 % left, adds a node. *Emergency*, when a task
+//! of the workload reclaims memory itself, adds all nodes of a tier at once.
 //!
-//! Never: a sign of the kernel alone widens. A node full of page cache wakes its kswapd all day; a sign
-//! counts where there is little room ([`super::NodeRoom::available`]) as well. A reclaim that is tried again
-//! is the kernel's last step before the kill (`should_reclaim_retry`, `mm/page_alloc.c`): then it counts
-//! where little is free, whatever reclaim might find.
+//! Invariant: a sign of the kernel alone does not widen. A node full of page cache wakes its kswapd all day,
+//! so a sign counts only together with little room ([`super::NodeRoom::available`]). A repeated reclaim is
+//! the kernel's last step before the kill (`should_reclaim_retry`, `mm/page_alloc.c`): it counts together
+//! with little free memory, whatever reclaim might find.
 
 use std::fmt;
 
@@ -20,27 +20,27 @@ const SECOND: u64 = 1_000_000_000;
 /// Time before the end at which a workload is armed, and at which a node is added at the latest.
 const ARM_BEFORE: u64 = 2 * SECOND;
 const WIDEN_BEFORE: u64 = SECOND / 2;
-/// So often the marks of a workload are raised: to a little more than three times.
+/// Limit of how often the marks of a workload are raised: to a little more than three times.
 const MOST_RAISES: u8 = 3;
-/// So many times as long as its own writes take at worst, a node is added before the end.
+/// A node is added this many times the longest duration of its writes before the end.
 const WRITES: u64 = 10;
 
-/// How near it is.
+/// How near a workload is to the end of its room.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Stage {
-    /// Far.
+    /// Far; looks are seldom.
     #[default]
     Calm,
-    /// Looked at closely.
+    /// Near; looks are frequent.
     Armed,
-    /// A node is added.
+    /// One node is added.
     Widen,
-    /// All that may be added at once is.
+    /// All nodes of a tier are added at once.
     Emergency,
 }
 
 impl Stage {
-    /// As in metrics and logs.
+    /// Name in metrics and logs.
     pub fn name(self) -> &'static str {
         match self {
             Self::Calm => "calm",
@@ -51,25 +51,25 @@ impl Stage {
     }
 }
 
-/// What the kernel told since the look before, the worst of it.
+/// The worst event that the kernel reported since the look before.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Sign {
     /// The kswapd of one of its nodes was woken.
     KswapdWoken,
-    /// One of its tasks frees memory before getting some.
+    /// One of its tasks reclaims memory before it gets some.
     DirectReclaim,
-    /// That freed too little, and is tried again.
+    /// That reclaim freed too little and is repeated.
     ReclaimRetry,
 }
 
 /// All memory nodes of a workload together, in bytes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Sight {
-    /// What can be had without reclaim.
+    /// Free without reclaim.
     pub headroom: u64,
-    /// That, and what reclaim can be expected to find.
+    /// Free memory, and memory that reclaim is expected to find.
     pub room: u64,
-    /// What the kernel manages there.
+    /// Memory that the kernel manages there.
     pub capacity: u64,
     /// Bytes per second by which the room shrinks; 0 when it does not.
     pub rate: u64,
@@ -108,8 +108,8 @@ pub(super) struct Marks {
 }
 
 impl Marks {
-    /// Shares of the capacity. Where the least amount raises the first of them, the others stay above it: by
-    /// a half and by as much again.
+    /// Marks as shares of the capacity. If the least amount raises the first mark, the others stay above it
+    /// by half and by as much again.
     pub(super) fn of(settings: &WideningSettings, capacity: u64) -> Self {
         let share =
             |percent: u8| u64::try_from(u128::from(capacity) * u128::from(percent) / 100).unwrap_or(u64::MAX);
@@ -119,7 +119,8 @@ impl Marks {
         Self { widen, arm, release, widen_before: WIDEN_BEFORE, arm_before: ARM_BEFORE }
     }
 
-    /// Half as much again, so many times: of who was killed all the same. No more than half of the capacity.
+    /// Marks raised by half, `times` times, for a workload that was killed although it was widened; at most
+    /// half of the capacity.
     pub(super) fn raised(self, times: u8, capacity: u64) -> Self {
         let up = |mark: u64| mark.saturating_add(mark / 2);
         let most = capacity / 2;
@@ -133,23 +134,23 @@ impl Marks {
         })
     }
 
-    /// What may still go before it is looked at closely.
+    /// Bytes that may still go before the stage is armed.
     pub(super) fn spare(self, room: u64) -> u64 {
         room.saturating_sub(self.arm)
     }
 
-    /// Is so little left that it is to be looked at closely?
+    /// Is the room below the mark of the stage armed?
     pub(super) fn is_short(self, room: u64) -> bool {
         room < self.arm
     }
 
-    /// What is missing until all is calm again.
+    /// Bytes that are missing until the stage is calm again.
     pub(super) fn missing(self, room: u64) -> u64 {
         self.release.saturating_sub(room)
     }
 }
 
-/// The stage after `before`. `write_ns` is how long its writes take at worst (p99).
+/// The stage after `before`. `write_ns` is the longest duration of its writes (p99).
 pub(super) fn stage(before: Stage, sight: &Sight, marks: Marks, write_ns: u64, sign: Option<Sign>) -> Stage {
     let left = sight.time_left_ns();
     let within = |ns: u64| left.is_some_and(|left| left < ns);

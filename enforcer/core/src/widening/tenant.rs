@@ -1,30 +1,30 @@
-//! What a process has on which memory node, and what of it is bound there.
+//! Memory of a process by node and mapping, and the nodes that a mapping is bound to.
 //!
-//! From `/proc/PID/numa_maps` (`show_numa_map`, `fs/proc/task_mmu.c`), line by line. A line says where a
-//! mapping begins and not where it ends; the next one begins behind it, so a range reaches as far as that,
-//! and holds the pages of one mapping alone.
+//! From `/proc/PID/numa_maps` (`show_numa_map`, `fs/proc/task_mmu.c`), line by line. A line has the start of
+//! a mapping and not its end. A range therefore reaches to the start of the next mapping, and holds the pages
+//! of one mapping alone.
 //!
-//! Left out is what `move_pages(2)` does not move for somebody else: pages of hugetlbfs, and mappings of
-//! which a page is mapped by several processes. A line that makes no sense is no mapping: the process is
+//! Pages that `move_pages(2)` does not move for another process are left out: pages of hugetlbfs, and
+//! mappings with a page that several processes map. A line that does not parse is no mapping: the process is
 //! alive and changes the file all the time.
 //!
-//! Cost: memory for [`MOST`] mappings; those behind them are left out, too.
+//! Cost: memory for [`MOST`] mappings; further ones are left out.
 
 use crate::{
     demotion::Range, id::NodeId, memory_policy::MemoryPolicy, parse::numa_maps::Mapping, set::NodeSet,
 };
 
-/// Most mappings that are kept of a process: the kernel's own bound (`vm.max_map_count`).
+/// Limit of the mappings of a process: the kernel's own default (`vm.max_map_count`).
 const MOST: usize = 65_536;
 
 /// A process and its memory.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Tenant {
-    /// Which.
+    /// Process id.
     pub pid: u32,
-    /// In the order of their addresses.
+    /// Mappings in the order of their addresses.
     pub(super) mappings: Vec<Held>,
-    /// The end of the latest mapping is not known yet.
+    /// True while the end of the latest mapping is unknown.
     open: bool,
 }
 
@@ -34,17 +34,17 @@ pub(super) struct Held {
     pub(super) range: Range,
     /// Bytes on each node.
     pub(super) bytes: Vec<(NodeId, u64)>,
-    /// The only nodes that it gets pages from (`MPOL_BIND`).
+    /// The only nodes that its pages may come from (`MPOL_BIND`).
     pub(super) bound: Option<NodeSet>,
 }
 
 impl Tenant {
-    /// One of which nothing is known yet.
+    /// A process without any known mapping.
     pub fn new(pid: u32) -> Self {
         Self { pid, ..Self::default() }
     }
 
-    /// Takes a line of its `numa_maps`. They come in the order of their addresses.
+    /// Adds a line of its `numa_maps`. Lines come in the order of addresses.
     pub fn add_line(&mut self, line: &str) {
         let Ok(mapping) = Mapping::parse(line) else { return };
         if let Some(last) = self.mappings.last_mut().filter(|_| self.open) {
@@ -68,7 +68,7 @@ impl Tenant {
         self.open = true;
     }
 
-    /// Bytes of it that are bound to nodes.
+    /// Bytes that are bound to nodes.
     pub fn bound_bytes(&self) -> u64 {
         let bound = self.mappings.iter().filter(|held| held.bound.is_some());
         bound.flat_map(|held| &held.bytes).fold(0, |sum, (_, bytes)| sum.saturating_add(*bytes))

@@ -1,15 +1,15 @@
-//! What sets of nodes have together, worked out once for all workloads that may allocate on the same, and how
-//! long that can be relied on.
+//! Room of node sets, computed once for all workloads that may allocate on the same set, and the time for
+//! which it is reliable.
 //!
-//! Problem: of hundreds of workloads most share a handful of node sets, and a look each 100 ms at a host on
-//! which nothing happens costs more than everything else that the daemon does there. Idea: a set is seen once
-//! per look; and a node on which much is free needs no look until a good part of that could be gone.
+//! Problem: of hundreds of workloads most share a handful of node sets, and a look each 100 ms at an idle
+//! host costs more than the rest of the daemon. Idea: a set is computed once per look; and a node with much
+//! free memory needs no look until a good part of that could be gone.
 //!
-//! Terminology. A *view* is a set of nodes, what it has, and the marks that apply. The *rest* is the time to
-//! the next look. A node is assumed not to be filled in less than some time ([`Pace`]), however large it is:
-//! its bandwidth grows with it. Where that is wrong the kernel still tells ([`super::Sign`]), and where the
-//! kernel tells nothing, less is assumed. What is free on all nodes together is told for a tenth of what it
-//! takes to ask each of them: as long as that shrinks by next to nothing, nobody fills one.
+//! Terminology. A *view* is a set of nodes, its room, and its marks. The *rest* is the time to the next look.
+//! A node is assumed to take some time to fill ([`Pace`]), however large it is: its bandwidth grows with it.
+//! If that is wrong the kernel still reports ([`super::Sign`]); without the kernel's reports a shorter time
+//! is assumed. The sum of free memory costs a tenth of reading each node: while that hardly shrinks, no
+//! workload fills a node.
 //!
 //! Cost: one comparison of sets for each workload and view; no allocation in a look.
 
@@ -21,20 +21,20 @@ use super::{
 };
 use crate::{policy::WideningSettings, set::NodeSet};
 
-/// How fast a node may be filled of which everything was free.
+/// Assumed speed at which an empty node can be filled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Pace {
-    /// The kernel does not tell when memory gets short.
+    /// The kernel does not report that memory gets short.
     Untold,
-    /// It does.
+    /// The kernel reports it.
     Told,
-    /// It does, and nothing has gone for many looks: mostly nobody begins, and who fills a node faster is
-    /// told of by the kernel.
+    /// The kernel reports it, and nothing has gone for many looks: a sudden start is rare, and the kernel
+    /// reports a workload that fills a node faster than assumed.
     Still,
 }
 
 impl Pace {
-    /// Least time in which it is filled.
+    /// Least time in which the node is filled.
     const fn filled(self) -> Duration {
         match self {
             Self::Untold => Duration::from_millis(500),
@@ -44,32 +44,31 @@ impl Pace {
     }
 }
 
-/// Shortest rest: what is nearer is armed, and looked at without one.
+/// Shortest rest: with less time left a workload is armed and looked at without a rest.
 const SHORTEST: Duration = Duration::from_millis(100);
-/// Part of what may go until somebody is armed that may have gone while nobody looks at the nodes one by one.
+/// Part of the spare room until a workload is armed that may go before the nodes are looked at one by one.
 const PARTS_OF_SPARE: u64 = 8;
-/// Time before the end at which a look is due at the latest, as parts of it: by then it may have become twice
-/// as fast.
+/// A look is due after this part of the time to the end: until then the rate may have doubled.
 const PARTS_OF_TIME_LEFT: u64 = 4;
 
 /// The views of the latest look.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Views {
     views: Vec<View>,
-    /// Which of them is that of each guard.
+    /// Index of the view of each guard.
     of: Vec<usize>,
 }
 
 #[derive(Debug, Clone, Copy)]
 struct View {
-    /// The first guard that has it.
+    /// The first guard with this view.
     first: usize,
     sight: Sight,
     marks: Marks,
 }
 
 impl Views {
-    /// Makes room for so many guards.
+    /// Reserves memory for so many guards.
     pub(super) fn reserve(&mut self, guards: usize) {
         self.views.clear();
         self.of.clear();
@@ -77,7 +76,7 @@ impl Views {
         self.of.reserve(guards);
     }
 
-    /// Sees what each of these has.
+    /// Computes the views of these guards.
     pub(super) fn take(
         &mut self,
         settings: &WideningSettings,
@@ -102,24 +101,24 @@ impl Views {
         }
     }
 
-    /// What the guard of this number has.
+    /// Room and marks of the guard with this index.
     pub(super) fn get(&self, guard: usize) -> Option<(Sight, Marks)> {
         self.views.get(*self.of.get(guard)?).map(|view| (view.sight, view.marks))
     }
 
-    /// Time to the next look while nobody is armed.
+    /// Time to the next look while no workload is armed.
     pub(super) fn rest(&self, pace: Pace) -> Duration {
         let filled = pace.filled();
         self.views.iter().map(|view| view.rest(filled)).min().unwrap_or(filled).max(SHORTEST)
     }
 
-    /// May so much be gone from any of these, which are those of so many guards, without anybody being near?
+    /// Returns true if `gone` bytes less in any view leave every workload calm; `guards` is their number.
     pub(super) fn can_spare(&self, guards: usize, gone: u64) -> bool {
         let spares = |view: &View| gone <= view.marks.spare(view.sight.room) / PARTS_OF_SPARE;
         self.of.len() == guards && self.views.iter().all(spares)
     }
 
-    /// [`Self::rest`] of which so much is gone at most.
+    /// [`Self::rest`] after at most a part of the spare room has gone.
     pub(super) fn shorter_rest(&self, pace: Pace) -> Duration {
         let rest = self.rest(pace);
         let part = rest / u32::try_from(PARTS_OF_SPARE).unwrap_or(u32::MAX);
@@ -131,7 +130,7 @@ impl View {
     fn rest(&self, filled: Duration) -> Duration {
         let Self { sight, marks, .. } = self;
         if sight.capacity == 0 {
-            // Nothing is known of its nodes, and nothing is concluded.
+            // The room of its nodes is unknown, so it shortens nothing.
             return filled;
         }
         let spare = u128::from(marks.spare(sight.room).min(sight.capacity));
@@ -183,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn a_set_is_seen_once_and_everybody_gets_what_is_theirs() {
+    fn a_set_is_seen_once_and_each_guard_gets_its_view() {
         let guards = [guard("0", 0), guard("1", 0), guard("0", 0), guard("0", 1), guard("0-1", 0)];
         let seen = std::cell::Cell::new(0);
         let views = views(&guards, |mems| {
@@ -218,7 +217,7 @@ mod tests {
             let rest = one(room, gib_per_s * GIB).rest(pace);
             assert_eq!(rest.as_millis(), expected_ms, "{} GiB, {gib_per_s} GiB/s, {pace:?}", room / GIB);
         }
-        assert_eq!(Views::default().rest(Pace::Told), Pace::Told.filled(), "nobody is guarded");
+        assert_eq!(Views::default().rest(Pace::Told), Pace::Told.filled(), "no workload is guarded");
     }
 
     #[test]
@@ -234,13 +233,13 @@ mod tests {
         assert!(!views.can_spare(3, 0), "of one of them nothing is known");
         assert_eq!(views.rest(Pace::Told).as_millis(), 160);
         assert_eq!(views.shorter_rest(Pace::Told).as_millis(), 140);
-        assert!(!one(7 * GIB, 0).can_spare(1, 1), "somebody is near already");
+        assert!(!one(7 * GIB, 0).can_spare(1, 1), "a workload is near already");
     }
 
     proptest! {
-        /// Whoever fills a node in no less than is assumed is seen before it would be looked at closely.
+        /// A workload that fills a node no faster than assumed is seen before it falls below the mark.
         #[test]
-        fn nobody_gets_from_calm_below_the_mark_unseen(
+        fn no_workload_falls_from_calm_below_the_mark_between_two_looks(
             room in 0..=CAPACITY,
             rate in 0..=CAPACITY,
             pace in prop_oneof![Just(Pace::Untold), Just(Pace::Told), Just(Pace::Still)],
@@ -253,9 +252,9 @@ mod tests {
             prop_assert!(gone <= spare || rest == SHORTEST, "{gone} of {spare} in {rest:?}");
         }
 
-        /// The same after a look that was left out.
+        /// The same holds after a look that was left out.
         #[test]
-        fn nor_does_who_was_passed_over(
+        fn no_workload_falls_below_the_mark_after_a_look_that_was_left_out(
             room in 0..=CAPACITY,
             rate in 0..=CAPACITY,
             gone in 0..=CAPACITY / 8,

@@ -1,17 +1,16 @@
 //! All guarded workloads, look by look.
 //!
-//! Whoever looks hands in what each node has and gets the steps that are due, in the order of need. It keeps
-//! the rates of the nodes and the stages of the workloads, and reads no clock and no file.
+//! The caller passes what each node has and gets the steps that are due, in the order of need. [`Watch`]
+//! keeps the rates of the nodes and the stages of the workloads; it reads no clock and no file.
 //!
-//! A strict workload that is short gets no node: neighbours that may be elsewhere do, so that their pages can
-//! go ([`super::relief`]).
+//! A strict workload that is short gets no node. Neighbours that may be elsewhere get one, so that their
+//! pages can go ([`super::relief`]).
 //!
-//! Never: a strict workload gets a node; two steps of one workload within 2 s unless it is an emergency, and
-//! then within 100 ms; a step for whom a write is under way; the same refusal twice for one shortage.
+//! Invariants: two steps of one workload are 2 s apart, in an emergency 100 ms; a workload with a write in
+//! progress gets no step; a refusal is reported once for each shortage.
 //!
-//! Cost: a look is one pass over the nodes for each set of them that somebody has, and one over the
-//! workloads. It allocates nothing while no step is due: the places for steps are made when the workloads
-//! are.
+//! Cost: a look is one pass over the nodes for each distinct set of them, and one over the workloads. It
+//! allocates nothing while no step is due: memory for steps is reserved when workloads are added.
 
 use std::time::Duration;
 
@@ -31,36 +30,36 @@ use crate::{id::NodeId, policy::WideningSettings, set::NodeSet, workload::Cgroup
 const MS: u64 = 1_000_000;
 /// Least time between two steps of one workload.
 const APART: u64 = 2_000 * MS;
-/// The same in an emergency, and between two tries of a write that failed.
+/// The same in an emergency, and between two tries of a failed write.
 const APART_IN_EMERGENCY: u64 = 100 * MS;
 
-/// Most looks in a row that are left out.
+/// Most looks left out in a row.
 const MOST_PASSED: u8 = 3;
-/// The same of looks that are far apart.
+/// The same for looks that are far apart.
 const MOST_PASSED_STILL: u8 = 1;
-/// Looks in a row, those that were left out included, before which next to nothing went, until that is likely
-/// to go on: some ten seconds.
+/// Looks in a row without a loss of free memory, left-out ones included, after which that is likely to last:
+/// some ten seconds.
 const STILL: u8 = 16;
 
-/// Something to do about a workload.
+/// A step for a guarded workload.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Step {
-    /// Which of [`Watch::guards`].
+    /// Index in [`Watch::guards`].
     pub guard: usize,
-    /// How near it was.
+    /// Its stage.
     pub stage: Stage,
-    /// What its nodes had together.
+    /// Its nodes together.
     pub sight: Sight,
-    /// What is to be done.
+    /// What to do.
     pub what: What,
 }
 
-/// What is to be done.
+/// What to do about a workload.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum What {
-    /// Its cpuset is to have these memory nodes.
+    /// Write these memory nodes to its cpuset.
     Widen(NodeSet),
-    /// It gets none.
+    /// Add no node, for this reason.
     Refuse(Refusal),
 }
 
@@ -73,13 +72,13 @@ pub struct Watch {
     views: Views,
     steps: Vec<Step>,
     brakes: Brakes,
-    /// Looks that were left out since the latest one.
+    /// Looks left out since the latest one.
     passed: u8,
-    /// Looks since something went.
+    /// Looks since free memory last shrank.
     still: u8,
 }
 
-/// What is known of one node.
+/// Latest room and rate of one node.
 #[derive(Debug, Clone, Copy)]
 struct Known {
     id: NodeId,
@@ -88,8 +87,8 @@ struct Known {
 }
 
 impl Watch {
-    /// Guards these from now on, and nobody else. State is kept of who was guarded before, in the same life
-    /// of its cgroup.
+    /// Guards exactly these workloads from now on. State is kept of workloads that were guarded before, in
+    /// the same life of their cgroup.
     pub fn follow(&mut self, settings: &WideningSettings, guarded: Vec<Guarded>) {
         self.settings.clone_from(settings);
         let mut before = std::mem::take(&mut self.guards);
@@ -100,9 +99,9 @@ impl Watch {
                 guard.follow(now);
                 guard
             } else {
-                // Another life of the same cgroup fares no better.
+                // A new life of the same cgroup would be killed as the last one was.
                 let raised = before.iter().find(|one| one.of.cgroup == now.cgroup).map(|one| one.raised);
-                // Who is new is just about to begin.
+                // A new workload is about to allocate.
                 self.still = 0;
                 Guard { raised: raised.unwrap_or(0), ..Guard::new(now) }
             };
@@ -114,18 +113,18 @@ impl Watch {
         self.brakes.reserve(self.guards.len());
     }
 
-    /// Those that are guarded.
+    /// The guarded workloads.
     pub fn guards(&self) -> &[Guard] {
         &self.guards
     }
 
-    /// Is anybody nearer than calm, or slowed down?
+    /// Is any workload above the stage calm, or slowed down?
     pub fn is_armed(&self) -> bool {
         self.guards.iter().any(|guard| guard.stage > Stage::Calm) || self.brakes.is_any()
     }
 
-    /// How long the next look may wait while all is calm, by the latest one. `told` is whether the kernel
-    /// tells of memory that gets short.
+    /// Time that the next look may wait while all is calm, by the latest look. `told` is whether the kernel
+    /// reports that memory gets short.
     pub fn rest(&self, told: bool) -> Duration {
         let pace = match (told, self.still >= STILL) {
             (false, _) => Pace::Untold,
@@ -135,10 +134,9 @@ impl Watch {
         if self.passed > 0 { self.views.shorter_rest(pace) } else { self.views.rest(pace) }
     }
 
-    /// Leaves out a look where `gone` bytes less are free on all nodes together than at the latest one, and
-    /// that is next to nothing; says whether it did. Only for whom the kernel tells of memory that gets
-    /// short: what goes from one node to another changes nothing together, and is seen by one look of four,
-    /// or of two that are far apart.
+    /// Leaves out a look if `gone`, the loss of free bytes on all nodes together since the latest look, is
+    /// next to nothing; returns whether it did. Only valid with the kernel's reports: pages that go from one
+    /// node to another do not change the sum, and are seen by one look of four, or of two that are far apart.
     pub fn pass(&mut self, gone: u64) -> bool {
         let calm =
             |guard: &Guard| guard.stage == Stage::Calm && guard.sign.is_none() && guard.pending.is_none();
@@ -152,13 +150,13 @@ impl Watch {
         passes
     }
 
-    /// Is there anybody for whom [`Self::brake`] may have an answer?
+    /// Can [`Self::brake`] return an order?
     pub fn may_brake(&self) -> bool {
         self.brakes.is_any() || self.guards.iter().any(|guard| guard.waits_on().is_some())
     }
 
-    /// Who is to be slowed down until a write returns, and who no longer, after a look at the same time.
-    /// `kind` is how that may be done now.
+    /// Orders to slow workloads down until their writes return, and to release them, after a look at the same
+    /// time. `kind` is the method that is allowed now.
     pub fn brake(&mut self, now_ns: u64, write_ns: u64, kind: Option<BrakeKind>) -> &[BrakeOrder] {
         let Self { settings, nodes, guards, brakes, .. } = self;
         let (settings, nodes) = (&*settings, &*nodes);
@@ -173,8 +171,8 @@ impl Watch {
         brakes.turn(now_ns, write_ns, kind, waiting)
     }
 
-    /// Notes what the kernel told of a node, or of a thread of a cgroup that ran there. Direct reclaim is
-    /// told without a node: it is about the cgroup, or where that is none of these, about those that run on
+    /// Records an event of the kernel about a node, or about a thread of a cgroup that ran there. A direct
+    /// reclaim has no node: it counts for its cgroup, or if that is not guarded, for workloads that run on
     /// the node's CPUs.
     pub fn note_sign(&mut self, sign: Sign, node: NodeId, cgroup_id: u64) {
         self.still = 0;
@@ -196,10 +194,10 @@ impl Watch {
         }
     }
 
-    /// A look at `now_ns`. `limit` says how many bytes a workload may still grow by its own limits
-    /// (`memory.max` of it and of those above), `None` where there is none; it is asked only of those that
-    /// are about to be widened. `write_ns` is how long a write takes at worst. The steps are in the order of
-    /// need.
+    /// Looks at the nodes at `now_ns`. `limit` returns how many bytes a workload may still grow by its own
+    /// limits (`memory.max` of it and of its ancestors), `None` without one; it is called only for workloads
+    /// that are about to be widened. `write_ns` is the longest duration of a write. The steps come in the
+    /// order of need.
     pub fn look(
         &mut self,
         now_ns: u64,
@@ -217,7 +215,7 @@ impl Watch {
             let sign = guard.sign.take();
             guard.told = sign;
             guard.stage = if sight.capacity == 0 {
-                // Nothing is known of its nodes.
+                // The room of its nodes is unknown.
                 Stage::Calm
             } else {
                 stage(guard.stage, &sight, marks, write_ns, sign)
@@ -237,14 +235,15 @@ impl Watch {
         &self.steps
     }
 
-    /// One of its processes was killed because its nodes were full: from now on it is widened earlier.
+    /// Records that one of its processes was killed because its nodes were full: from now on it is widened
+    /// earlier.
     pub fn killed(&mut self, cgroup: &CgroupPath) {
         for guard in self.guards.iter_mut().filter(|guard| guard.of.cgroup == *cgroup) {
             guard.raised = guard.raised.saturating_add(1);
         }
     }
 
-    /// A write has returned: the cpuset is as was asked for, or it is as before.
+    /// Records that a write has returned: done, or failed and the cpuset is as before.
     pub fn written(&mut self, cgroup: &CgroupPath, done: bool) {
         for guard in self.guards.iter_mut().filter(|guard| guard.of.cgroup == *cgroup) {
             if let Some(before) = guard.pending.take()
@@ -286,7 +285,7 @@ fn sight(nodes: &[Known], mems: &NodeSet) -> Sight {
     sight
 }
 
-/// Has neighbours of strict ones that are short widened, so that their pages can go.
+/// Widens neighbours of strict workloads that are short, so that their pages can go.
 fn relieve_strict(
     settings: &WideningSettings,
     nodes: &[Known],
@@ -296,7 +295,7 @@ fn relieve_strict(
 ) {
     let room = |id: NodeId| nodes.iter().find(|known| known.id == id).map(|known| known.room);
     let apart = |guard: &Guard| guard.stepped_ns.is_none_or(|at| now_ns.saturating_sub(at) >= APART);
-    // Pages take longer to move than a cpuset takes to write: it begins as soon as it is looked at closely.
+    // Pages take longer to move than a cpuset takes to write, so this begins in the stage armed.
     let short = |guard: &Guard| guard.of.strict && guard.stage >= Stage::Armed;
     let strict: Vec<usize> =
         guards.iter().enumerate().filter(|(_, one)| short(one)).map(|(at, _)| at).collect();
@@ -313,7 +312,7 @@ fn relieve_strict(
     }
 }
 
-/// What is to be done about a workload that is short; nothing while that was done or told already.
+/// The step that is due for a workload that is short; `None` if it was taken or reported already.
 fn due(
     guard: &mut Guard,
     nodes: &[Known],
@@ -328,7 +327,7 @@ fn due(
         return None;
     }
     let room = |id: NodeId| nodes.iter().find(|known| known.id == id).map(|known| known.room);
-    // In an emergency nobody counts on reclaim.
+    // An emergency does not count on reclaim.
     let enough = if emergency { sight.headroom } else { sight.room };
     let refusal = if guard.of.strict {
         Refusal::Strict

@@ -37,7 +37,7 @@ fn steps(decision: &Decision) -> Vec<String> {
 }
 
 #[test]
-fn who_is_set_by_others_is_named_and_nothing_is_tried() {
+fn foreign_cgroup_above_is_named_and_nothing_is_tried() {
     let scene = host(&[("/s", "0"), ("/s/t", "0")])
         .workload("/s/t/a", "0", "0")
         .memory("/s/t/a", &[(0, 300, 0)])
@@ -51,7 +51,7 @@ fn who_is_set_by_others_is_named_and_nothing_is_tried() {
 }
 
 #[test]
-fn who_is_ours_is_widened_first_and_from_the_top_down() {
+fn own_cgroups_above_are_widened_first_and_from_the_top_down() {
     let scene = host(&[("/s", "0"), ("/s/t", "0"), ("/s/t/u", "0")])
         .workload("/s/t/u/a", "0", "0")
         .memory("/s/t/u/a", &[(0, 300, 0)])
@@ -86,7 +86,7 @@ fn two_below_one_of_ours_find_room_for_both() {
 }
 
 #[test]
-fn who_has_a_place_of_its_own_is_not_widened_for_others() {
+fn cgroup_with_its_own_place_is_not_widened_for_others() {
     let mut scene = host(&[])
         .workload("/s", "0-1", "0")
         .workload("/s/a", "0-1", "0")

@@ -1,14 +1,12 @@
-//! How often who was put back, for the next daemon.
+//! Record of repairs for the next daemon process.
 //!
-//! A daemon that is started again would else go on with a fight that the one before it had given up: three
-//! times more for each start. So what is known of each workload that was put back within the hour is written
-//! down as it is, and the next daemon decides as this one would have. Of the others nothing is: they begin as
-//! they always did.
+//! A restarted daemon would otherwise resume a fight that it had given up: three repairs for each start. The
+//! state of each workload that was put back within the hour is recorded in full, and the next daemon decides
+//! as this one would have. Other workloads are not recorded and begin anew.
 //!
-//! Times are of a clock that begins when the host is booted, as the ids of cgroups do, so a record says which
-//! boot it is of.
+//! Times and cgroup ids begin at boot, so a record contains its boot id.
 //!
-//! Never: anything is believed of a record in part; more than so many workloads are written.
+//! Invariants: a record is used whole or not at all; it holds a bounded number of workloads.
 
 use std::cmp::Reverse;
 
@@ -18,12 +16,12 @@ use thiserror::Error;
 use super::{Drift, REPAIRS, is_recent};
 use crate::{place::Cpuset, workload::CgroupPath};
 
-/// Version of what is written; another one whenever [`Kept`](super::Kept) changes.
+/// Version of the record; raised whenever [`Kept`](super::Kept) changes.
 const VERSION: u32 = 1;
-/// Most workloads: those that were put back last.
+/// Limit of recorded workloads: those with the latest repairs.
 const MOST: usize = 1_000;
 
-/// What lasts of [`Drift`], to be written.
+/// The part of [`Drift`] that is recorded.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct LastingDrift {
@@ -33,7 +31,7 @@ pub struct LastingDrift {
 }
 
 impl LastingDrift {
-    /// Leaves out half of the workloads: it was too long.
+    /// Drops half of the workloads, because the record is too long.
     pub fn halve(&mut self) {
         let Drift(workloads) = &mut self.workloads;
         let half = workloads.len() / 2;
@@ -41,19 +39,19 @@ impl LastingDrift {
     }
 }
 
-/// Why nothing is believed of what was written.
+/// Reason why a record is not used.
 #[derive(Debug, Error)]
 pub enum DriftRecordError {
-    /// It is of another program.
+    /// Another version wrote it.
     #[error("version {0} is not known")]
     Version(u32),
-    /// It says more than is ever written.
+    /// It has more entries than are ever written.
     #[error("it has more in it than is ever written")]
     TooMuch,
 }
 
 impl Drift {
-    /// What of this a later daemon has to know.
+    /// The part that a later daemon needs.
     #[must_use]
     pub fn lasting(&self, now_ns: u64) -> Self {
         let mut lasting: Vec<_> = self.0.iter().filter(|(_, kept)| kept.repairs(now_ns) > 0).collect();
@@ -66,23 +64,23 @@ impl Drift {
         Self(lasting.collect())
     }
 
-    /// Is there nobody of whom anything is known?
+    /// Is the record empty?
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Who is left alone, and what it was set to.
+    /// Workloads that are left alone, with their targets.
     pub fn given_up(&self, now_ns: u64) -> impl Iterator<Item = (&CgroupPath, &Cpuset)> {
         let given_up = move |kept: &&super::Kept| kept.left_alone && kept.repairs(now_ns) >= REPAIRS;
         self.0.iter().filter_map(move |(cgroup, kept)| Some((cgroup, &Some(kept).filter(given_up)?.goal)))
     }
 
-    /// This, of the host as it was booted now.
+    /// This record, for the present boot.
     pub fn to_record(&self, boot_id: &str) -> LastingDrift {
         LastingDrift { version: VERSION, boot_id: boot_id.to_owned(), workloads: self.clone() }
     }
 
-    /// What was written; nothing where it is of another boot.
+    /// The recorded drift; empty if it is of another boot.
     pub fn of_record(record: LastingDrift, boot_id: &str, now_ns: u64) -> Result<Self, DriftRecordError> {
         let LastingDrift { version, boot_id: of_boot, workloads } = record;
         if version != VERSION {

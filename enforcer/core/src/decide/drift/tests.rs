@@ -17,7 +17,7 @@ fn path() -> CgroupPath {
     CgroupPath::new("/db")
 }
 
-/// What becomes of the writes of a turn.
+/// Outcome of the writes of a turn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Fate {
     Done,
@@ -25,27 +25,21 @@ enum Fate {
     Unfinished,
 }
 
-/// One cgroup, and a daemon that does what the standing says.
+/// One cgroup, and a daemon that acts by the standing.
 struct Rig {
     drift: Drift,
     goal: &'static str,
     id: u64,
-    /// What its cpuset is.
+    /// Present cpuset.
     is: &'static str,
     counts: DriftCounts,
 }
 
-const SOMEBODY_ELSES: &str = "0-7";
+const FOREIGN: &str = "0-7";
 
 impl Rig {
     fn new() -> Self {
-        Self {
-            drift: Drift::default(),
-            goal: "0-1",
-            id: 1,
-            is: SOMEBODY_ELSES,
-            counts: DriftCounts::default(),
-        }
+        Self { drift: Drift::default(), goal: "0-1", id: 1, is: FOREIGN, counts: DriftCounts::default() }
     }
 
     fn turn(&mut self, now_ns: u64, fate: Fate) -> Standing {
@@ -67,8 +61,8 @@ impl Rig {
         if writes && fate == Fate::Done {
             self.is = self.goal;
         }
-        for (whose, fate) in self.drift.note(&decision, &outcomes, &unfinished, now_ns) {
-            assert_eq!(whose, path());
+        for (cgroup, fate) in self.drift.note(&decision, &outcomes, &unfinished, now_ns) {
+            assert_eq!(cgroup, path());
             self.counts.count(fate);
         }
         standing
@@ -80,8 +74,8 @@ impl Rig {
         assert_eq!(self.turn(0, Fate::Done), Standing::InPlace);
     }
 
-    fn somebody_writes(&mut self) {
-        self.is = SOMEBODY_ELSES;
+    fn foreign_write(&mut self) {
+        self.is = FOREIGN;
     }
 }
 
@@ -101,7 +95,7 @@ fn it_is_put_back_three_times_in_an_hour_and_then_left_alone() {
         (62, Standing::Drifted),
         (89, Standing::LeftAlone),
     ] {
-        rig.somebody_writes();
+        rig.foreign_write();
         assert_eq!(rig.turn(minute * 60 * SECOND, Fate::Done), standing, "minute {minute}");
     }
     assert_eq!(rig.counts, DriftCounts { repaired: 5, failed: 0, left_alone: 3 });
@@ -114,7 +108,7 @@ fn it_is_put_back_three_times_in_an_hour_and_then_left_alone() {
 fn a_new_goal_and_a_cgroup_that_was_made_again_are_no_drift() {
     let mut rig = Rig::new();
     for (goal, id) in [("0-1", 1), ("0", 1), ("0", 2)] {
-        (rig.goal, rig.id, rig.is) = (goal, id, SOMEBODY_ELSES);
+        (rig.goal, rig.id, rig.is) = (goal, id, FOREIGN);
         assert_eq!(rig.turn(SECOND, Fate::Done), Standing::OnItsWay, "{goal} {id}");
         assert_eq!(rig.turn(SECOND, Fate::Done), Standing::InPlace, "{goal} {id}");
     }
@@ -126,12 +120,12 @@ fn what_is_left_alone_follows_a_new_goal_but_is_not_fought_for() {
     let mut rig = Rig::new();
     rig.is_placed();
     for _ in 0..3 {
-        rig.somebody_writes();
+        rig.foreign_write();
         rig.turn(SECOND, Fate::Done);
     }
     rig.goal = "0";
     assert_eq!(rig.turn(2 * SECOND, Fate::Done), Standing::OnItsWay);
-    rig.somebody_writes();
+    rig.foreign_write();
     assert_eq!(rig.turn(3 * SECOND, Fate::Done), Standing::LeftAlone);
 }
 
@@ -139,16 +133,16 @@ fn what_is_left_alone_follows_a_new_goal_but_is_not_fought_for() {
 fn what_a_runtime_writes_for_us_is_no_drift() {
     let mut rig = Rig::new();
     rig.is_placed();
-    rig.somebody_writes();
+    rig.foreign_write();
     rig.drift.expect([&path()]);
     assert_eq!(rig.turn(SECOND, Fate::Done), Standing::OnItsWay);
     assert_eq!(rig.turn(SECOND, Fate::Done), Standing::InPlace);
-    rig.somebody_writes();
+    rig.foreign_write();
     assert_eq!(rig.turn(2 * SECOND, Fate::Done), Standing::Drifted);
 }
 
 #[test]
-fn who_undoes_it_before_anybody_looks_is_not_fought_without_end() {
+fn program_that_undoes_it_before_the_next_look_is_not_fought_without_end() {
     let mut rig = Rig::new();
     for (time, standing) in [
         (0, Standing::OnItsWay),
@@ -158,7 +152,7 @@ fn who_undoes_it_before_anybody_looks_is_not_fought_without_end() {
         (3, Standing::Drifted),
         (4, Standing::LeftAlone),
     ] {
-        rig.somebody_writes();
+        rig.foreign_write();
         assert_eq!(rig.turn(time * SECOND, Fate::Done), standing, "time {time}");
     }
     assert_eq!(rig.counts, DriftCounts { repaired: 3, failed: 0, left_alone: 1 });
@@ -168,11 +162,11 @@ fn who_undoes_it_before_anybody_looks_is_not_fought_without_end() {
 fn what_cannot_be_put_back_waits_for_its_cool_down_and_what_is_not_finished_goes_on() {
     let mut rig = Rig::new();
     rig.is_placed();
-    rig.somebody_writes();
+    rig.foreign_write();
     assert_eq!(rig.turn(SECOND, Fate::Fails), Standing::Drifted);
     assert_eq!(rig.turn(SECOND, Fate::Done), Standing::OnItsWay);
     for fate in [Fate::Unfinished, Fate::Done] {
-        rig.somebody_writes();
+        rig.foreign_write();
         rig.turn(SECOND, fate);
         assert_eq!(rig.turn(SECOND, Fate::Done) == Standing::InPlace, fate == Fate::Done);
     }
@@ -180,22 +174,22 @@ fn what_cannot_be_put_back_waits_for_its_cool_down_and_what_is_not_finished_goes
 }
 
 #[test]
-fn who_is_not_seen_for_a_moment_does_not_begin_anew() {
+fn workload_missing_from_one_sample_keeps_its_record() {
     let mut rig = Rig::new();
     rig.is_placed();
     for _ in 0..3 {
-        rig.somebody_writes();
+        rig.foreign_write();
         rig.turn(SECOND, Fate::Done);
     }
-    let nobody = Decision::default();
-    rig.drift.note(&nobody, &[], &BTreeSet::new(), 2 * SECOND);
-    rig.somebody_writes();
+    let empty = Decision::default();
+    rig.drift.note(&empty, &[], &BTreeSet::new(), 2 * SECOND);
+    rig.foreign_write();
     assert_eq!(rig.turn(3 * SECOND, Fate::Done), Standing::LeftAlone);
-    rig.drift.note(&nobody, &[], &BTreeSet::new(), 2 * HOUR);
+    rig.drift.note(&empty, &[], &BTreeSet::new(), 2 * HOUR);
     assert_eq!(rig.drift, Drift::default());
 }
 
-/// What a daemon knows that is started again.
+/// State of a restarted daemon.
 fn started_again(drift: &Drift, now_ns: u64) -> Drift {
     let text = serde_json::to_string(&drift.lasting(now_ns).to_record("boot")).unwrap();
     Drift::of_record(serde_json::from_str(&text).unwrap(), "boot", now_ns).unwrap()
@@ -205,12 +199,12 @@ fn started_again(drift: &Drift, now_ns: u64) -> Drift {
 enum Event {
     Turn(Fate),
     Wait(u64),
-    SomebodyWrites,
+    ForeignWrite,
     NewGoal {
         told: bool,
     },
     MadeAgain,
-    /// The daemon is started again, on the same host.
+    /// The daemon is restarted on the same host.
     Restart,
 }
 
@@ -219,7 +213,7 @@ fn event() -> impl Strategy<Value = Event> {
     prop_oneof![
         6 => fate.prop_map(Event::Turn),
         3 => (0..HOUR / 2).prop_map(Event::Wait),
-        4 => Just(Event::SomebodyWrites),
+        4 => Just(Event::ForeignWrite),
         2 => any::<bool>().prop_map(|told| Event::NewGoal { told }),
         1 => Just(Event::MadeAgain),
         2 => Just(Event::Restart),
@@ -228,7 +222,7 @@ fn event() -> impl Strategy<Value = Event> {
 
 proptest! {
     #[test]
-    fn nobody_is_fought_more_than_three_times_in_any_hour(events in prop::collection::vec(event(), 0..80)) {
+    fn no_program_is_fought_more_than_three_times_in_any_hour(events in prop::collection::vec(event(), 0..80)) {
         let mut rig = Rig::new();
         let (mut now, mut repairs, mut foreign) = (HOUR, Vec::<u64>::new(), false);
         for event in events {
@@ -237,14 +231,14 @@ proptest! {
                     let before = rig.counts;
                     let standing = rig.turn(now, fate);
                     let told = (rig.counts.repaired + rig.counts.failed) - (before.repaired + before.failed);
-                    prop_assert!(told == 0 || foreign, "nobody else has written");
+                    prop_assert!(told == 0 || foreign, "no other program has written");
                     prop_assert!(standing != Standing::Drifted || told == 1);
                     repairs.extend((told > 0).then_some(now));
                     foreign &= rig.is != rig.goal;
                 }
                 Event::Wait(time) => now += time,
-                Event::SomebodyWrites => (rig.is, foreign) = (SOMEBODY_ELSES, true),
-                // The goal changes, and whoever was told so writes it in a moment.
+                Event::ForeignWrite => (rig.is, foreign) = (FOREIGN, true),
+                // The goal changes, and a runtime that was told so writes it in a moment.
                 Event::NewGoal { told } => {
                     rig.goal = if rig.goal == "0" { "0-1" } else { "0" };
                     if told {
@@ -264,9 +258,9 @@ proptest! {
         }
     }
 
-    /// Where nobody was put back within the hour, a start is a start.
+    /// Without a repair within the hour a start is an ordinary start.
     #[test]
-    fn who_is_started_again_decides_as_who_was_not(events in prop::collection::vec(event(), 0..80)) {
+    fn restarted_daemon_decides_as_one_that_was_not_restarted(events in prop::collection::vec(event(), 0..80)) {
         let (mut one, mut other, mut now) = (Rig::new(), Rig::new(), HOUR);
         for event in events {
             if let Event::Wait(time) = event {
@@ -277,7 +271,7 @@ proptest! {
             }
             for rig in [&mut one, &mut other] {
                 match event {
-                    Event::SomebodyWrites => rig.somebody_writes(),
+                    Event::ForeignWrite => rig.foreign_write(),
                     Event::NewGoal { told } => {
                         rig.goal = if rig.goal == "0" { "0-1" } else { "0" };
                         if told {

@@ -43,10 +43,10 @@ fn short(plan: &Plan) -> Vec<String> {
     plan.steps.iter().map(step).collect()
 }
 
-/// A kernel that takes the CPUs of partitions from everybody else, and what the daemon remembers.
+/// A kernel that takes the CPUs of partitions from all other cgroups, and the daemon's record.
 struct Host {
     scene: Scene,
-    /// What everybody would have without partitions.
+    /// Cpusets without partitions.
     set: BTreeMap<CgroupPath, CpuSet>,
 }
 
@@ -132,7 +132,7 @@ fn it_begins_when_the_cpus_are_set_and_those_above_allow_it() {
 }
 
 #[test]
-fn nothing_is_begun_where_nobody_has_looked_or_nobody_asks() {
+fn nothing_begins_without_a_sample_or_without_a_wish() {
     let mut scene = host(&[("/pods/a", "0-1", 2)]);
     for seen in scene.now.cgroups.values_mut() {
         (seen.partition, seen.cpus_exclusive) = (None, None);
@@ -157,7 +157,7 @@ fn one_whose_cpus_change_ends_before_and_begins_again_after() {
 }
 
 #[test]
-fn it_ends_when_nobody_wants_it_and_those_above_are_as_before() {
+fn partition_ends_with_its_wish_and_the_cgroups_above_are_as_before() {
     let mut host = Host::new(host(&[("/pods/a", "0-1", 2), ("/pods/q/b", "2-3", 2)]));
     let mut allocations = Allocations::default();
     while !host.turn(&mut allocations).is_empty() {}
@@ -170,7 +170,7 @@ fn it_ends_when_nobody_wants_it_and_those_above_are_as_before() {
 }
 
 #[test]
-fn what_somebody_else_has_set_above_is_named_and_left() {
+fn foreign_setting_above_is_named_and_left() {
     let mut scene = host(&[("/pods/a", "0-1", 2)]);
     scene.now.cgroups.get_mut(&CgroupPath::new("/pods")).unwrap().cpus_exclusive = "1-2".parse().ok();
     let decision = scene.decide();
@@ -183,7 +183,7 @@ fn what_somebody_else_has_set_above_is_named_and_left() {
 }
 
 #[test]
-fn what_somebody_else_has_set_of_the_workload_itself_is_left() {
+fn foreign_setting_of_the_workload_is_left() {
     let mut host = Host::new(host(&[("/pods/a", "0-1", 2)]));
     let own = CgroupPath::new("/pods/a");
     host.scene.now.cgroups.get_mut(&own).unwrap().cpus_exclusive = "0-1".parse().ok();
@@ -282,7 +282,7 @@ fn a_refusal_is_of_the_one_that_needs_what_was_refused() {
 }
 
 #[test]
-fn one_that_somebody_ends_again_and_again_is_left_alone() {
+fn partition_that_another_program_ends_repeatedly_is_left_alone() {
     let mut host = Host::new(host(&[("/pods/a", "0-1", 2)]));
     let mut history = History::default();
     let mut begun = 0;

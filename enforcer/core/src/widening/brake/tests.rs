@@ -18,7 +18,7 @@ fn said(orders: &[BrakeOrder]) -> Vec<String> {
 }
 
 #[test]
-fn only_what_is_watched_and_not_paused_and_never_high_where_the_kernel_demotes() {
+fn brake_needs_the_second_process_and_no_pause_and_is_never_high_where_the_kernel_demotes() {
     use Brake::{Freeze, High, Off};
     for (wanted, watched, paused, demotes, expected) in [
         (Off, true, false, false, None),
@@ -36,15 +36,19 @@ fn only_what_is_watched_and_not_paused_and_never_high_where_the_kernel_demotes()
 }
 
 #[test]
-fn who_would_be_through_before_the_write_is_slowed_down_until_it_returns() {
+fn workload_that_fills_its_nodes_before_the_write_is_slowed_down_until_it_returns() {
     let (a, freeze) = (CgroupPath::new("/a"), Some(BrakeKind::Freeze));
     let mut brakes = Brakes::default();
     let mut at = |ms: u64, write_ms: u64, kind, left: Option<u64>| {
         let waiting = left.map(|left| waiting(&a, left)).into_iter();
         said(brakes.turn(ms * MS, write_ms * MS, kind, waiting))
     };
-    assert_eq!(at(0, 0, freeze, Some(301)), [""; 0], "nobody knows what it takes, and that would do");
-    assert_eq!(at(5, 0, None, Some(10)), [""; 0], "nobody watches");
+    assert_eq!(
+        at(0, 0, freeze, Some(301)),
+        [""; 0],
+        "the write's duration is unknown, and the time left exceeds the assumed one"
+    );
+    assert_eq!(at(5, 0, None, Some(10)), [""; 0], "no second process");
     assert_eq!(at(10, 10, freeze, Some(50)), [""; 0]);
     assert_eq!(at(15, 10, freeze, Some(49)), ["slow /a freeze"]);
     assert_eq!(at(20, 10, freeze, Some(1)), [""; 0], "once");
@@ -60,7 +64,7 @@ fn who_would_be_through_before_the_write_is_slowed_down_until_it_returns() {
 }
 
 #[test]
-fn in_an_emergency_nobody_waits_for_figures() {
+fn emergency_brakes_without_figures() {
     let a = CgroupPath::new("/a");
     let one = Waiting { is_emergency: true, time_left_ns: None, ..waiting(&a, 0) };
     let orders = Brakes::default().turn(3, 1, Some(BrakeKind::High), [one].into_iter()).to_vec();
@@ -77,8 +81,8 @@ fn the_mark_is_a_little_above_what_it_has() {
 }
 
 proptest! {
-    /// Whatever happens in whatever order: nobody is slowed down unwatched, for longer than the bound, again
-    /// at once, or without being released.
+    /// In any order of events, no workload is slowed down without the second process, for longer than the
+    /// bound, again at once, or without a release.
     #[test]
     fn a_brake_is_watched_short_and_always_released(
         turns in proptest::collection::vec(
@@ -88,17 +92,17 @@ proptest! {
     ) {
         let names = ["/a", "/b", "/c"].map(CgroupPath::new);
         let mut brakes = Brakes::default();
-        // What is slowed down how, until when; and when it was released.
+        // Present brakes with their method and end, and the times of releases.
         let mut slow: BTreeMap<CgroupPath, (BrakeKind, u64)> = BTreeMap::new();
         let mut released: BTreeMap<CgroupPath, u64> = BTreeMap::new();
         let mut at = 0;
-        for (passed, write_ms, watched, who) in turns {
+        for (passed, write_ms, watched, waits) in turns {
             at += passed * MS;
             let kind = [None, Some(BrakeKind::Freeze), Some(BrakeKind::High)].get(watched as usize).copied();
             let kind = kind.unwrap_or(Some(BrakeKind::Freeze));
             let waits: Vec<Waiting<'_>> = names
                 .iter()
-                .zip(who)
+                .zip(waits)
                 .filter(|(_, (waits, ..))| *waits)
                 .map(|(name, (_, is_emergency, left))| Waiting { is_emergency, ..waiting(name, left) })
                 .collect();
@@ -125,6 +129,6 @@ proptest! {
             prop_assert_eq!(brakes.is_any(), !slow.is_empty());
         }
         brakes.turn(at, 0, None, std::iter::empty());
-        prop_assert!(!brakes.is_any(), "who carries it out may not be able to any longer");
+        prop_assert!(!brakes.is_any(), "the applying process may be unable to any longer");
     }
 }

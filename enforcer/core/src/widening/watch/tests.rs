@@ -71,7 +71,7 @@ fn looked_with(watch: &mut Watch, at_ms: u64, gib: [u64; 4], limit: Option<u64>)
 fn a_calm_look_is_left_out_three_times_while_next_to_nothing_goes() {
     let passes = |watch: &mut Watch, gone: u64| (0..6).map(|_| watch.pass(gone)).collect::<Vec<_>>();
     let mut calm = watch(vec![guarded("a", "0", "0-1")]);
-    assert!(!calm.pass(0), "nobody has looked yet");
+    assert!(!calm.pass(0), "there was no look yet");
     // Armed with 8 GiB left: 72 may go, and 9 of these unseen.
     looked(&mut calm, 0, [80, 80, 80, 80]);
     assert_eq!(passes(&mut calm, 9 * GIB), [true, true, true, false, true, true]);
@@ -80,14 +80,14 @@ fn a_calm_look_is_left_out_three_times_while_next_to_nothing_goes() {
     calm.note_sign(Sign::KswapdWoken, NodeId(0), 7);
     assert!(!calm.pass(0), "the kernel told");
     looked(&mut calm, 200, [80, 80, 80, 80]);
-    assert!(!calm.pass(0), "what it told is looked into");
+    assert!(!calm.pass(0), "a report of the kernel is looked into");
     looked(&mut calm, 300, [80, 80, 80, 80]);
     assert!(calm.pass(0));
     calm.follow(&WideningSettings::default(), vec![guarded("a", "0", "0-1"), guarded("b", "1", "0-1")]);
-    assert!(!calm.pass(0), "somebody is new");
+    assert!(!calm.pass(0), "a workload is new");
     let mut armed = watch(vec![guarded("a", "0", "0-1")]);
     looked(&mut armed, 0, [7, 80, 80, 80]);
-    assert!(!armed.pass(0), "somebody is near");
+    assert!(!armed.pass(0), "a workload is near");
 }
 
 #[test]
@@ -135,7 +135,7 @@ fn where_nothing_went_for_long_the_next_look_waits_for_longer_until_something_go
     calm.follow(&WideningSettings::default(), vec![guarded("a", "0", "0-1"), guarded("b", "0", "0-1")]);
     for watch in [&mut told, &mut calm] {
         looked(watch, 200, [88, 80, 80, 80]);
-        assert_eq!(watch.rest(true).as_millis(), 800, "the kernel told, or somebody is new");
+        assert_eq!(watch.rest(true).as_millis(), 800, "the kernel reported, or a workload is new");
     }
 }
 
@@ -193,7 +193,7 @@ fn a_refusal_is_told_once_for_each_shortage() {
 }
 
 #[test]
-fn whoever_reaches_its_own_limit_first_is_left_alone() {
+fn workload_that_reaches_its_own_limit_first_is_left_alone() {
     let mut watch = watch(vec![guarded("/a", "0", "0-3")]);
     assert_eq!(looked_with(&mut watch, 0, [3, 90, 90, 90], Some(3 * GIB)), ["/a: memory-limit"]);
     assert_eq!(looked_with(&mut watch, 5, [3, 90, 90, 90], Some(4 * GIB)), ["/a: 0-1"]);
@@ -234,12 +234,12 @@ fn neighbours_of_a_strict_one_are_widened_the_largest_first_until_that_will_do()
     );
     // One that has a node with room already counts, and needs no other.
     assert_eq!(alone(vec![both("/wide", 20), here("/big", 10)], [3, 90, 90, 90]), ["/strict: strict"]);
-    // Nobody has room anywhere.
+    // No node has room.
     assert_eq!(alone(vec![here("/big", 10)], [3, 9, 9, 9]), ["/strict: strict"]);
 }
 
 #[test]
-fn direct_reclaim_is_about_the_cgroup_or_about_who_runs_there() {
+fn direct_reclaim_counts_for_its_cgroup_or_for_workloads_that_run_there() {
     let mut watch =
         watch(vec![guarded("/a", "0", "0-3"), guarded("/bb", "0", "0-3"), guarded("/ccc", "1", "0-3")]);
     let at = |watch: &mut Watch, at: u64, id| {
@@ -251,7 +251,7 @@ fn direct_reclaim_is_about_the_cgroup_or_about_who_runs_there() {
 }
 
 #[test]
-fn who_was_killed_is_widened_earlier_also_in_its_next_life() {
+fn killed_workload_is_widened_earlier_also_in_its_next_life() {
     let mut watch = watch(vec![guarded("/a", "0", "0-3"), guarded("/b", "0", "0-3")]);
     watch.killed(&CgroupPath::new("/a"));
     assert_eq!(looked(&mut watch, 0, [5, 90, 90, 90]), ["/a: 0-1"]);
@@ -280,7 +280,7 @@ fn the_nearest_to_the_end_comes_first() {
 }
 
 proptest! {
-    /// Whatever nodes and the kernel do, what is asked for is allowed, for whom it may be, and not too often.
+    /// Whatever the nodes and the kernel do, each step is allowed for its workload and not too frequent.
     #[test]
     fn steps_keep_to_the_rules(
         homes in proptest::collection::vec((0u32..4, 0u32..16, any::<bool>()), 1..5),
@@ -329,7 +329,7 @@ proptest! {
     }
 }
 
-/// Who is slowed down after a look in which nodes have so much, and every write is still under way.
+/// Workloads slowed down after a look at nodes with this room, with all writes in progress.
 fn slowed(watch: &mut Watch, at_ms: u64, gib: [u64; 4], limit: Option<u64>) -> Vec<String> {
     looked_with(watch, at_ms, gib, limit);
     let orders = watch.brake(at_ms * MS, 0, Some(BrakeKind::Freeze)).to_vec();
@@ -341,7 +341,7 @@ fn slowed(watch: &mut Watch, at_ms: u64, gib: [u64; 4], limit: Option<u64>) -> V
 }
 
 #[test]
-fn who_fills_its_nodes_while_the_write_is_under_way_is_slowed_down() {
+fn workload_that_fills_its_nodes_during_the_write_is_slowed_down() {
     let mut watch = watch(vec![guarded("/a", "0", "0-3")]);
     assert_eq!(slowed(&mut watch, 0, [60, 90, 90, 90], None), [""; 0]);
     assert!(!watch.may_brake());
@@ -365,7 +365,7 @@ fn a_reclaim_of_its_own_slows_it_down_until_the_write_returns() {
 }
 
 #[test]
-fn who_is_widened_to_make_room_is_not_slowed_down() {
+fn workload_widened_to_make_room_is_not_slowed_down() {
     let strict = Guarded { strict: true, ..guarded("/strict", "0", "0-3") };
     let big = Guarded { bytes: [(NodeId(0), 10 * GIB)].into(), ..guarded("/big", "0", "0-3") };
     let low = WideningSettings { widen_percent: 1, arm_percent: 2, ..Default::default() };
@@ -381,7 +381,7 @@ fn who_is_widened_to_make_room_is_not_slowed_down() {
 proptest! {
     /// Strict ones and those that reach their own limit go on as they were.
     #[test]
-    fn nobody_is_slowed_down_who_is_not_widened_for_itself(
+    fn only_workloads_widened_for_themselves_are_slowed_down(
         looks in proptest::collection::vec((1u64..300, 0u64..30, any::<bool>()), 1..40), limited: bool,
     ) {
         let strict = Guarded { strict: true, ..guarded("/strict", "0", "0-3") };
@@ -393,8 +393,8 @@ proptest! {
                 watch.note_sign(Sign::DirectReclaim, NodeId(0), "/own".len() as u64);
             }
             let limit = limited.then_some(0);
-            for who in slowed(&mut watch, at, [left, 90, 90, 90], limit) {
-                prop_assert_eq!(who.as_str(), "/own");
+            for name in slowed(&mut watch, at, [left, 90, 90, 90], limit) {
+                prop_assert_eq!(name.as_str(), "/own");
                 prop_assert!(!limited, "its own limit ends its growth");
             }
         }
