@@ -5,7 +5,7 @@
 //! read back afterwards: that the kernel keeps, or makes in effect, something else than was written is a
 //! result of its own.
 //!
-//! An actuator must never write an empty set, and never a file of the root cgroup.
+//! Invariants: an actuator writes no empty set, and no file of the root cgroup.
 
 mod by_systemd;
 mod partitions;
@@ -71,7 +71,7 @@ pub struct Effect {
     pub next: Next,
 }
 
-/// What was found of a cgroup whose threads were pinned.
+/// Cpuset of a cgroup when its pinned threads were read.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct SeenPins {
     /// What `cpuset.cpus` holds; nothing where it has what the cgroup above it has.
@@ -97,9 +97,9 @@ pub trait Actuator {
         false
     }
 
-    /// Records what cgroups would hold, had somebody not set them on our behalf. Returns those that are
-    /// recorded, or whose time is over; others are not there yet, or cannot be looked at, which is degraded.
-    /// The error is that nothing can be recorded; it names operation, path and cause.
+    /// Records the originals of cgroups that a runtime sets on our behalf. Returns the cgroups that are
+    /// recorded or have expired. The rest do not exist yet, or cannot be read, which is degraded. The error
+    /// means that nothing can be recorded; it names operation, path and cause.
     fn record(&mut self, originals: &BTreeMap<CgroupPath, Original>) -> Result<Vec<CgroupPath>, String> {
         Ok(originals.keys().cloned().collect())
     }
@@ -473,7 +473,7 @@ impl Actuator for LiveActuator {
                     Some(cpuset.inode())
                 }
                 Err(error) if error.is_gone() => None,
-                // Nobody knows: it stays.
+                // Unknown whether the cgroup still exists: keep its entries.
                 Err(_) => continue,
             };
             ended.extend(of_it.into_iter().filter(|key| Some(key.inode) != inode).cloned());
@@ -552,7 +552,8 @@ impl LiveActuator {
         Effect { result, undo, next }
     }
 
-    /// What holds its original again is nobody's to restore; an earlier plan's original stays.
+    /// Drops the journal entry of a file that holds its original again. The original of an earlier plan
+    /// stays.
     fn close_original(&mut self, undo: &Undo) -> Result<(), String> {
         let original =
             self.journal.entries().get(&undo.key).is_some_and(|entry| entry.original == undo.before);

@@ -1,13 +1,12 @@
 //! Carries out a plan: in order, and per workload, or per group of them, all or nothing.
 //!
-//! When a step fails, or the kernel makes something else of it, the writes of earlier steps of the same
-//! workload and of its group in this plan are taken back in reverse order, and their later ones are not
-//! tried. Other workloads go on. Pages that were moved stay where they are. A workload that ends meanwhile
-//! fails nobody.
+//! When a step fails, or the kernel does something else, the earlier writes of the same workload and its
+//! group in this plan are undone in reverse order, and their later steps are not tried. Other workloads go
+//! on. Moved pages stay where they are. A workload that ends meanwhile fails no other workload.
 //!
-//! When the daemon is told to end, the steps that are left are not tried, and nothing is taken back: every
-//! prefix of the steps leaves each workload with CPUs and memory that it may use, and whoever gives a CPU up
-//! comes before whoever gets it for itself.
+//! When the daemon is told to end, the remaining steps are not tried and nothing is undone. Every prefix of
+//! the steps leaves each workload with CPUs and memory that it may use: steps that free a CPU come before
+//! steps that give it out exclusively.
 //!
 //! A plan is decided once and takes as long as the kernel lets it. What was settled of a workload meanwhile,
 //! in the answer to a container runtime, is newer than its steps: those that are left are not tried, and what
@@ -126,7 +125,7 @@ pub fn apply_plan_beside(plan: &Plan, actuator: &mut dyn Actuator, settled: &dyn
             }
         }
     }
-    // Who was taken back with its group goes on with nothing.
+    // A workload that was undone with its group has no unfinished steps.
     unfinished.retain(|cgroup| {
         let progress = groups.get(group_of.get(cgroup).copied().unwrap_or(cgroup));
         progress.is_none_or(|progress| progress.failed.is_none())
@@ -370,7 +369,8 @@ mod tests {
         let steps = [set_cpus("/s", "2-7"), set_cpus("/t", "2-7"), set_cpus("/a", "0-1")];
         let group = ["/s", "/t", "/a"].map(CgroupPath::new).into();
         let wanted = Plan { groups: vec![group], ..plan(steps) };
-        // Before the last step an answer gives somebody 2-3, and the runtime writes what it is told of /s.
+        // Before the last step an answer gives 2-3 to another container, and the runtime writes /s as it was
+        // told.
         let told = Cell::new(false);
         let settled = |cgroup: &CgroupPath| {
             if cgroup.as_str() == "/a" && !told.replace(true) {

@@ -7,7 +7,7 @@
 //! and a cgroup that is removed and made again in between is not touched. It reads the effective
 //! files by their v1 names only, so reading is done here.
 //!
-//! `Cgroup::new` of that crate must never be used: it enables controllers in every ancestor.
+//! Do not use `Cgroup::new` of that crate: it enables controllers in every ancestor.
 //!
 //! Texts are kept exactly as the kernel gives them, with the newline: writing one back gives the
 //! same file again, an empty set (`"\n"`) included.

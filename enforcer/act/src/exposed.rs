@@ -1,16 +1,16 @@
 //! The files in which containers read what they were given: a directory for each, which the runtime mounts
 //! into it.
 //!
-//! The directory is mounted, not the file: a file that is replaced would stay the old one for whoever has it
-//! mounted. Each text replaces the one before by a rename, so that whoever reads, or waits with inotify(7)
-//! for the directory, has a whole one.
+//! The directory is mounted, not the file: a container that had the file mounted would keep the old one after
+//! it is replaced. Each text replaces the one before by a rename. So a program that reads the file, or waits
+//! with inotify(7) for the directory, sees a whole one.
 //!
-//! Nothing in here is needed by anybody but those containers: a write that fails is reported and tried again
-//! with the next change, and a container whose directory cannot be made starts without. Ids come from the
-//! runtime and are checked before they become names of files. The files are as durable as the cpusets that
-//! they tell of: not at all. So no answer to a runtime waits for the disk here, as it would in
-//! `cli/whole_file.rs` or in the journal's `files.rs`, which replace files too; and the mode is set, whatever
-//! the umask, because somebody else has to read them.
+//! Only those containers need these files: a write that fails is reported and repeated with the next change,
+//! and a container starts without its directory if that cannot be created. Ids come from the runtime and are
+//! checked before they become file names. The files are as durable as the cpusets that they describe: not at
+//! all. So no answer to a runtime waits for the disk here, as it would in `cli/whole_file.rs` or in the
+//! journal's `files.rs`, which replace files too. The mode is set whatever the umask, because other users
+//! read them.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -111,8 +111,8 @@ impl Exposed {
         Ok(())
     }
 
-    /// Those of these containers that have said that they are ready; nobody else is listened to any longer.
-    /// All are heard, whatever fails.
+    /// Returns those of the starting containers that have reported ready. Sockets of other containers are
+    /// closed. An error of one container does not stop the others.
     pub fn hear(&mut self, starting: &BTreeSet<String>) -> (BTreeSet<String>, Result<(), ExposeError>) {
         self.ready.retain(|id, _| starting.contains(id));
         let (mut ready, mut outcome) = (BTreeSet::new(), Ok(()));
@@ -143,7 +143,7 @@ impl Exposed {
         gone.iter().map(|id| self.end(id)).fold(Ok(()), Result::and)
     }
 
-    /// Who has a directory.
+    /// Ids of the containers that have a directory.
     pub fn ids(&self) -> impl Iterator<Item = &str> {
         self.texts.keys().map(String::as_str)
     }
@@ -154,7 +154,7 @@ fn is_id(id: &str) -> bool {
     (1..=LONGEST_ID).contains(&id.len()) && !id.starts_with('.') && id.bytes().all(known)
 }
 
-/// Whoever runs in a container may read it, whatever the daemon's umask.
+/// Readable by every user in the container, whatever the daemon's umask.
 fn make_dir(dir: &Path) -> Result<(), FileError> {
     let made = DirBuilder::new().mode(0o755).create(dir);
     let made = made.or_else(|error| match error.kind() {
@@ -216,7 +216,7 @@ mod tests {
         assert_eq!(fs::metadata(&dir).unwrap().mode() & 0o777, 0o755);
         assert_eq!(fs::metadata(dir.join(FILE)).unwrap().mode() & 0o777, 0o644);
         exposed.refresh("b", "one\n").unwrap();
-        assert_eq!(read(state.path(), "b"), "", "nobody has that mounted");
+        assert_eq!(read(state.path(), "b"), "", "no container has that mounted");
         exposed.end("a").unwrap();
         exposed.end("a").unwrap();
         assert!(!dir.exists());

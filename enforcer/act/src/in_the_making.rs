@@ -4,7 +4,7 @@
 //! cgroup is there: by a turn, or, where a daemon was killed before its turn, by a restore ([`left_behind`]).
 //! A restore names those that may yet come: they come with what they were told.
 //!
-//! Never: anything is written here, or an entry made of a cgroup that is not there.
+//! Invariants: nothing is written here, and a cgroup that does not exist gets no entry.
 
 use std::collections::BTreeMap;
 
@@ -107,7 +107,7 @@ mod tests {
     use crate::{fixture::Fixture, journal::MADE_WITHIN};
 
     #[test]
-    fn who_has_come_to_be_has_an_entry_and_who_still_may_is_awaited() {
+    fn created_container_has_an_entry_and_pending_one_is_awaited() {
         let host = Fixture::new(true);
         host.cgroup("/there", "0-1\n", "0\n");
         let tree = CpusetTree::new(&host.layout.cpuset.path, true);

@@ -18,14 +18,12 @@
 //! of a unit outlives the cgroup, and has no inode; what it was set to is kept as well, by which it is told
 //! from what others set.
 //!
-//! What the journal says is written to the host by root. So it is read only from a directory, and
-//! from files, that belong to root or to the daemon's user and that nobody else may write, and no
-//! symlink is followed.
+//! Root writes the journal's values to the host. So the journal is read only from a directory and files that
+//! belong to root or to the daemon's user and that no other user may write, and no symlink is followed.
 //!
-//! A last line that was cut by a crash, before its write was made, is dropped with a word in the log
-//! (`reading.rs`). Any other line that cannot be read is kept out of the entries and named in
-//! [`Journal::damaged`]; the file that it was in is kept beside the new one, and is named by each restore
-//! until somebody has taken it away ([`set_aside`]).
+//! A last line that a crash cut off is dropped with a warning (`reading.rs`): its write was not made. Any
+//! other unreadable line is no entry and is named in [`Journal::damaged`]. Its file is kept beside the new
+//! one, and each restore names it until an administrator removes it ([`set_aside`]).
 //!
 //! Lines of what is over are left out when the journal is opened, and when it has become long: it is written
 //! anew beside the old one, which stays in use until the new one is durable.
@@ -83,7 +81,7 @@ use enforcer_host::file_error::FileError;
 /// Most bytes of a container's id and cgroup, which a runtime tells; escaped, six times as many.
 const LONGEST_NAMES: usize = 64 << 10;
 
-/// Name of the file whose lock says that somebody uses the directory.
+/// Name of the lock file of the directory.
 const LOCK: &str = "lock";
 
 /// Room for a few lines, without which there is no use in trying.
@@ -286,7 +284,7 @@ impl Journal {
         Ok(files::read_journal(&state_dir.join("journal"))?.contents)
     }
 
-    /// Does nobody hold the journal in `state_dir`? Who does is the error.
+    /// Checks that no process holds the journal in `state_dir`. The error names the holder.
     pub fn check_free(state_dir: &Path) -> Result<(), JournalError> {
         files::check_free(&state_dir.join(LOCK))
     }
@@ -376,8 +374,8 @@ impl Journal {
         Ok(())
     }
 
-    /// Records what containers have been granted by now; who is not among them has nothing. Only what is
-    /// different is written.
+    /// Records the present grants of containers. A container that is not in `now` has none. Writes only what
+    /// is different.
     pub fn note_grants(&mut self, mut now: BTreeMap<String, GrantRecord>) -> Result<(), JournalError> {
         // One that names itself at such length is adopted from its cpuset alone: its line would not be read.
         now.retain(|id, grant| id.len() + grant.cgroup.as_str().len() <= LONGEST_NAMES);
@@ -405,11 +403,10 @@ impl Journal {
         appended
     }
 
-    /// Sees to it that the lock and the journal are what others find in the state directory. Somebody may
-    /// have taken them away, as a cleaner of `/run` does: a restore would find nothing then, and another
-    /// daemon would start beside this one. What was recorded is known here, and is written anew; what is in
-    /// its place is kept beside it. The error is of a directory that is gone, or that somebody else holds by
-    /// now.
+    /// Makes sure that the lock and the journal in the state directory are ours. A cleaner of `/run` may have
+    /// removed them: then a restore would find nothing, and a second daemon would start. All entries are in
+    /// memory and are written anew; a foreign file in their place is kept beside the new one. Fails if the
+    /// directory is gone, or another process holds the lock.
     fn hold(&mut self) -> Result<(), JournalError> {
         let lock = self.path.with_file_name(LOCK);
         if !self.lock.is_at(&lock) {

@@ -2,17 +2,17 @@
 //! thread of its own for each write.
 //!
 //! A write of `cpuset.mems` takes effect early and returns late: it waits for page faults of each task in
-//! turn, and for pages of other cgroups that are being moved (kernel/cgroup/cpuset.c, `cpuset_write_resmask`
-//! flushes one workqueue of all). So nobody waits for a write before the next one, not even for that of a
-//! cgroup above ([`top_down`]).
+//! turn, and for page moves of other cgroups (kernel/cgroup/cpuset.c, `cpuset_write_resmask` flushes one
+//! workqueue of all). So no write waits for an earlier one to return, not even for that of a cgroup above
+//! ([`top_down`]).
 //!
 //! A file ([`HeldFile`]) stays open as long as a cgroup with the same id of the kernel is at its path, or
 //! below it: none above that can have been made again meanwhile. Where the cpuset controller was switched off
 //! and on again the files are others all the same, and a write fails; then they are opened anew
 //! ([`MemsFiles::forget`]).
 //!
-//! Never: an empty set; a write for which no original is in the journal, which whoever hands in a file sees
-//! to.
+//! Invariants: no empty set is written, and no file without an original in the journal, which the caller
+//! ensures before it hands a file in.
 
 mod top_down;
 
@@ -39,7 +39,7 @@ const LONGEST: usize = 2_560;
 #[derive(Debug)]
 pub struct MemsFile {
     file: HeldFile,
-    /// The same for reading: the kernel lets nobody read by a descriptor while somebody writes by it.
+    /// The same file for reading: the kernel blocks reads by a descriptor while a write by it is in progress.
     read: HeldFile,
 }
 
@@ -74,7 +74,7 @@ impl Mems for MemsFile {
 pub struct MemsFiles {
     tree: CpusetTree,
     files: BTreeMap<CgroupPath, Arc<MemsFile>>,
-    /// For whom they were opened, with the kernel's ids.
+    /// Cgroups with open files, by path, with the kernel's ids.
     ids: BTreeMap<CgroupPath, u64>,
     /// Which could not be, and why, as it was said.
     unusable: BTreeMap<CgroupPath, String>,
@@ -209,9 +209,9 @@ mod tests {
             write.start(move |cgroup, result| sender.send((cgroup, result)).unwrap());
             results.recv().unwrap()
         };
-        let (whose, result) =
+        let (written, result) =
             start(vec![(Arc::clone(&above), wide.clone()), (Arc::clone(&leaf), wide.clone())]);
-        assert_eq!((whose, result), (cgroup.clone(), Ok(())));
+        assert_eq!((written, result), (cgroup.clone(), Ok(())));
         for path in ["/pod", "/pod/leaf"] {
             assert!(fixture.read(path, "cpuset.mems").starts_with("0-1"), "{path}");
         }
@@ -263,7 +263,7 @@ mod tests {
         assert_eq!(opened(&mut files, &first), ["/alone"], "it may be another one each time");
         assert_eq!(opened(&mut files, &[one.clone(), guarded("/pod/two", Some(3))]), ["/pod/two"]);
         assert_eq!(opened(&mut files, &[guarded("/pod/one", Some(4))]), ["/pod", "/pod/one"]);
-        assert_eq!(files.files.len(), 2, "of nobody else");
+        assert_eq!(files.files.len(), 2, "of no other cgroup");
         files.forget(&CgroupPath::new("/pod/one"));
         assert!(files.get(&CgroupPath::new("/pod")).is_none());
         assert_eq!(opened(&mut files, &[guarded("/pod/one", Some(4))]), ["/pod", "/pod/one"]);

@@ -1,17 +1,17 @@
 //! A socket in the directory that a container has mounted, over which it says that it is ready.
 //!
-//! Problem: only a program itself knows when it has loaded what it seldom needs. Idea: what `sd_notify(3)`
-//! sends, and many servers send already, a datagram with the line `READY=1`. Each container has a socket of
-//! its own, so nothing has to be proved: whoever can send has that directory mounted. The mount is read-only,
-//! which keeps nobody from sending.
+//! Problem: only a program itself knows when it has loaded the memory that it seldom needs. Idea: a datagram
+//! with the line `READY=1`, as `sd_notify(3)` sends it and many servers do already. Each container has a
+//! socket of its own, so a message needs no proof of its sender: only that container has the directory
+//! mounted. The mount is read-only, which does not prevent sending.
 //!
-//! What was heard is a file beside the socket, so that a daemon that is started again knows it, and whoever
-//! said it sees that it was.
+//! A received message becomes a file beside the socket. A restarted daemon finds it there, and the sender
+//! sees that its message arrived.
 //!
-//! Senders are hostile. Never: more is taken from a message than that it was said; more than a few messages,
-//! or more than the beginning of one, are read at a time; anybody waits for a sender, or a sender for long,
-//! because what comes is taken in every turn. Descriptors that come along are closed by the kernel, which is
-//! given no room for them.
+//! Senders are hostile. Invariants: a message says that the sender is ready and nothing else; at most a few
+//! messages, and the beginning of each, are read at a time; the daemon does not wait for a sender, and a
+//! sender waits for one turn at most. The kernel closes descriptors that are sent along, as the daemon gives
+//! it no room for them.
 
 use std::{
     fs::{self, OpenOptions, Permissions},
@@ -57,7 +57,8 @@ impl ReadySocket {
         remove(&next).map_err(failed("removing", &next))?;
         let socket = UnixDatagram::bind(&next).map_err(failed("binding to", &next))?;
         socket.set_nonblocking(true).map_err(failed("opening", &next))?;
-        // Whoever runs in a container may send, whatever the daemon's umask; nobody else gets through to it.
+        // Every user in the container may send, whatever the daemon's umask. No other process reaches the
+        // socket.
         fs::set_permissions(&next, Permissions::from_mode(0o666)).map_err(failed("making", &next))?;
         let place = dir.join(SOCKET);
         fs::rename(&next, &place).map_err(failed("renaming to", &place))?;
@@ -95,7 +96,7 @@ impl ReadySocket {
 
 impl Drop for ReadySocket {
     fn drop(&mut self) {
-        // Whoever sends is told that nobody listens, also where it stays.
+        // Senders get an error from now on, even if the file cannot be removed.
         let _ = remove(&self.dir.join(SOCKET));
     }
 }
@@ -157,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn it_stays_said_when_the_daemon_is_another_and_nobody_listens_in_between() {
+    fn readiness_outlives_a_restart_of_the_daemon() {
         let all = tempfile::tempdir().unwrap();
         let (a, b) = (container(all.path(), "a"), container(all.path(), "b"));
         let mut socket = ReadySocket::bind(all.path(), "a").unwrap();

@@ -7,10 +7,10 @@
 //! those that shall have one are written again. The tasks' own CPUs do not follow that, so what is to be
 //! empty is set to all that the parent has before.
 //!
-//! For some milliseconds the siblings are as wide as their parent, and no pages move because of it.
-//! What they hold is journalled first, and that the controller is taken away, so that a crash in between
-//! is undone by the next restore, which starts with [`resume`]. Must
-//! never be done beside a partition or an exclusive set, which would be lost: that is refused.
+//! For some milliseconds the siblings are as wide as their parent; no pages move because of it. Their values
+//! and the removal of the controller are journalled first, so that the next restore undoes a crash in
+//! between; it starts with [`resume`]. A partition or an exclusive set among the siblings would be lost: then
+//! the reset is refused.
 
 use std::fs;
 

@@ -157,7 +157,7 @@ pub fn retain_within(entries: &mut BTreeMap<EntryKey, Entry>, top: &CgroupPath) 
 /// Undoes a crash in the middle of emptying cpusets ([`reset`]), and nothing else: the controller is given
 /// back, and the cgroups that had lost their cpusets with it get what the journal has of them.
 ///
-/// For a daemon that starts: it must not leave neighbours unconfined until somebody calls for a restore.
+/// Runs when a daemon starts, so that neighbours are not unconfined until the next restore.
 pub fn recover(tree: &CpusetTree, boot_id: Option<&str>, journal: &mut Journal) -> RestoreReport {
     let mut entries = journal.entries().clone();
     let parents = taken_controllers(&entries);
@@ -165,7 +165,7 @@ pub fn recover(tree: &CpusetTree, boot_id: Option<&str>, journal: &mut Journal) 
     restore_entries(tree, boot_id, journal, &entries)
 }
 
-/// Cgroups whose children a crash may have left without the cpuset controller.
+/// Cgroups with children that a crash may have left without the cpuset controller.
 fn taken_controllers(entries: &BTreeMap<EntryKey, Entry>) -> BTreeSet<CgroupPath> {
     entries.keys().filter(|key| is_controller(key)).map(|key| key.cgroup.clone()).collect()
 }

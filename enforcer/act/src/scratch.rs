@@ -5,7 +5,7 @@
 //! some memory, and a request to reclaim half of it. What is on another node then answers the question.
 //!
 //! Only where demotion is on already: nothing here switches it on. The cgroup and the child are gone
-//! afterwards, whatever happens. No cgroup of anybody else is touched.
+//! afterwards, whatever happens. No other cgroup is touched.
 
 use std::{
     fs,

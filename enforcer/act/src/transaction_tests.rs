@@ -133,7 +133,7 @@ proptest! {
 }
 
 #[test]
-fn who_is_not_finished_fails_nobody_and_is_taken_back_with_its_group() {
+fn unfinished_workload_fails_no_other_and_is_undone_with_its_group() {
     let group = || vec![["/a", "/b"].map(CgroupPath::new).into()];
     for (fates, unfinished, mems) in [
         (vec![(0, Fate::Unfinished)], 1, ["1", "1"]),
@@ -187,5 +187,5 @@ fn what_one_of_a_group_cannot_have_is_taken_back_from_all() {
         (host.read("/gives", "cpuset.cpus"), host.read("/else", "cpuset.cpus")),
         ("0-3\n".into(), "3".into())
     );
-    assert_eq!(actuator.journal().entries().len(), 1, "what holds its original again is nobody's to restore");
+    assert_eq!(actuator.journal().entries().len(), 1, "a file that holds its original again has no entry");
 }

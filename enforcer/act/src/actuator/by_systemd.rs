@@ -1,9 +1,9 @@
 //! The part of a write that systemd is told, so that it keeps what was written
 //! ([`units`](super::super::units)).
 //!
-//! As with files: journal first, and what was there before can be had again. A property outlives the cgroup:
-//! when the unit is started again systemd makes another one and sets it to what we had told it, which nobody
-//! must take for its original.
+//! As with files, the journal is written first and the previous value can be restored. A property outlives
+//! the cgroup: when the unit starts again, systemd creates a new cgroup and sets it to our value. That value
+//! must not be recorded as the original.
 
 use enforcer_core::{
     owner::{as_in_file, is_same_list},
@@ -18,9 +18,9 @@ use crate::{
 };
 
 impl LiveActuator {
-    /// Sets a property to what the file of the cgroup shall be, whose original is recorded. Where systemd
-    /// does not do it and the file is written, the workload is where it should be, and the daemon says what
-    /// it lost.
+    /// Sets a property to the new value of the cgroup's file. The file's original is recorded already. If
+    /// systemd refuses but the file is written, the workload has its place and the daemon reports what it
+    /// lost.
     pub(super) fn keep_by_systemd(
         &mut self,
         cgroup: &CgroupPath,

@@ -1,8 +1,8 @@
 //! The files of partitions: what those below may have, and whether a cgroup is the root of one.
 //!
-//! As with cpusets: journal first, and read back. A partition that the kernel does not grant is ended again
-//! at once, so that none is left that comes to life when somebody else changes something above. It fails
-//! nothing else of the workload: exclusive CPUs are worth having without one.
+//! As with cpusets, the journal is written first and the file is read back. A partition that the kernel does
+//! not grant is ended at once. Otherwise it could become valid later, when another program changes a cgroup
+//! above it. A refused partition fails no other step of the workload: exclusive CPUs are useful without one.
 
 use enforcer_core::{
     decide::Partitioned,
@@ -87,7 +87,7 @@ impl LiveActuator {
         Partitioned { begun: with(CpusetFile::Partition), exclusive: with(CpusetFile::Exclusive) }
     }
 
-    /// Is this file of a cgroup as it was before anybody wanted a partition?
+    /// Does this file hold its value from before the partition?
     pub(super) fn is_as_before(&self, key: &EntryKey, cpuset: &Cpuset) -> bool {
         let original = self.journal.entries().get(key).map(|entry| entry.original.trim());
         is_of_partitions(key.file)

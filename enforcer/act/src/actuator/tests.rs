@@ -115,7 +115,7 @@ fn what_can_never_be_is_left_out_of_those_that_may_be_widened_too() {
 }
 
 #[test]
-fn who_has_ended_is_released() {
+fn ended_workload_is_released() {
     let host = Fixture::new(true);
     for path in ["/ends", "/again", "/stays"] {
         host.cgroup(path, "0-3\n", "0\n");
@@ -133,7 +133,7 @@ fn who_has_ended_is_released() {
 }
 
 #[test]
-fn who_was_made_again_and_set_again_leaves_nothing_of_its_first_life() {
+fn recreated_cgroup_leaves_no_entry_of_its_first_life() {
     let host = Fixture::new(true);
     host.cgroup("/again", "0-3\n", "0\n");
     host.cgroup("/kept", "0-3\n", "0\n");
@@ -167,7 +167,7 @@ fn to_tidy_up_opens_nothing_that_was_seen() {
     assert_eq!(actuator.journal().entries().len(), CGROUPS);
     assert_eq!(opened(&mut actuator, &|cgroup| cgroup.as_str() != "/pods/7"), 1);
     assert_eq!(actuator.journal().entries().len(), CGROUPS - 1);
-    // The control: whoever sees nothing has to look at everything.
+    // The control: an actuator that knows of no cgroup looks at all of them.
     assert_eq!(opened(&mut actuator, &|_| false), CGROUPS - 1);
 }
 

@@ -1,15 +1,15 @@
 //! Slows a workload down for a moment, and lets it go on: `cgroup.freeze` or `memory.high`.
 //!
 //! The files are opened when the workload is handed in ([`HeldFile`]), like those of its cpuset
-//! ([`super::mems_file`]). Before one is written, another process ([`watchdog`]) has its descriptor and its
-//! original, and has said so; and it is recorded for the next daemon ([`BrakeRecord`]). So whoever is killed,
-//! and in whatever order, somebody releases it.
+//! ([`super::mems_file`]). Before a file is written, the watching process ([`watchdog`]) confirms that it has
+//! the descriptor and the original, and the brake is recorded for the next daemon ([`BrakeRecord`]). So the
+//! brake is released whichever process is killed, and in whatever order.
 //!
-//! A write of `cgroup.freeze` takes `cgroup_mutex`, for which it may have to wait: whoever may not wait has
-//! this done by a thread of its own.
+//! A write of `cgroup.freeze` takes `cgroup_mutex` and may wait for it. A caller that may not wait does this
+//! on a thread of its own.
 //!
-//! Never: a brake for which nobody has confirmed to watch; one of who stands still already, or has a lower
-//! `memory.high`; a release of what somebody else has set since.
+//! Invariants: no brake without a confirmation of the watching process; no brake of a workload that is frozen
+//! already or has a lower `memory.high`; no release of a file that another program has set since.
 
 pub mod undo;
 pub mod watchdog;
@@ -77,7 +77,7 @@ impl BrakeFile {
         })
     }
 
-    /// Whose they are.
+    /// Cgroup that the files belong to.
     pub fn cgroup(&self) -> &CgroupPath {
         &self.cgroup
     }
@@ -147,7 +147,7 @@ impl BrakeFiles {
     }
 }
 
-/// Somebody who is slowed down.
+/// A workload that is slowed down.
 #[derive(Debug)]
 pub struct Slowed {
     id: u64,
@@ -176,14 +176,14 @@ impl Slowed {
     }
 }
 
-/// Who slows down and lets go, with the process that watches.
+/// Slows workloads down and releases them, together with the watching process.
 #[derive(Debug)]
 pub struct Brakes {
     record: BrakeRecord,
     boot_id: Option<String>,
     watchdog: Watchdog,
     slowed: Vec<Slowed>,
-    /// Somebody could not be released by this process.
+    /// This process failed to release a workload.
     stuck: bool,
 }
 
@@ -193,12 +193,12 @@ impl Brakes {
         Self { record, boot_id, watchdog, slowed: Vec::new(), stuck: false }
     }
 
-    /// Who watches.
+    /// The watching process.
     pub fn watchdog(&self) -> &Watchdog {
         &self.watchdog
     }
 
-    /// Why nobody watches any longer.
+    /// Why the watching process is gone; `None` while it runs.
     pub fn lost(&mut self) -> Option<&str> {
         self.watchdog.lost()
     }
@@ -246,13 +246,13 @@ impl Brakes {
         Ok(())
     }
 
-    /// Lets it go on; `None` where it is not slowed down. The error says why it could not be: whoever watches
-    /// tries again.
+    /// Releases the workload; `None` where it is not slowed down. The error says why the release failed; the
+    /// watching process tries again.
     pub fn release(&mut self, cgroup: &CgroupPath) -> Option<(Slowed, Result<(), String>)> {
         let index = self.slowed.iter().position(|one| one.cgroup() == cgroup)?;
         let one = self.slowed.swap_remove(index);
         let released = one.file.of(one.kind).and_then(|open| {
-            // Another value is somebody else's, or it has been released already.
+            // Another value is from another program, or the file has been released already.
             if held_text(open)?.trim() == one.set { open.write(&one.original) } else { Ok(()) }
         });
         if released.is_ok() {
@@ -262,7 +262,7 @@ impl Brakes {
         Some((one, released))
     }
 
-    /// Those whose time is up, at a time of the kernel's clock, after so many ns.
+    /// Workloads slowed down for at least `longest_ns`; `now_ns` is a time of the kernel's clock.
     pub fn overdue(&self, now_ns: u64, longest_ns: u64) -> Vec<CgroupPath> {
         let late = |one: &&Slowed| now_ns.saturating_sub(one.since_ns) >= longest_ns;
         self.slowed.iter().filter(late).map(|one| one.cgroup().clone()).collect()

@@ -35,7 +35,7 @@ fn guarded(cgroup: &CgroupPath, strict: bool) -> Guarded {
     }
 }
 
-/// Brakes whose watching process is a thread, and the other end of it.
+/// Brakes with a thread as the watching process, and the other end of its socket.
 fn brakes(fixture: &Fixture) -> Brakes {
     drop(fixture.journal());
     let (near, far): (OwnedFd, OwnedFd) = pair().unwrap();
@@ -73,7 +73,7 @@ fn it_is_recorded_while_it_lasts_and_the_original_comes_back() {
 }
 
 #[test]
-fn who_is_slow_already_or_late_is_left_alone_and_so_is_what_others_set() {
+fn slow_or_late_workloads_and_foreign_values_are_left_alone() {
     let fixture = Fixture::new(true);
     let tree = CpusetTree::new(&fixture.layout.cpuset.path, true);
     let mut brakes = brakes(&fixture);
@@ -94,7 +94,7 @@ fn who_is_slow_already_or_late_is_left_alone_and_so_is_what_others_set() {
 }
 
 #[test]
-fn nothing_is_written_while_nobody_watches() {
+fn no_file_is_written_without_a_watching_process() {
     let fixture = Fixture::new(true);
     let tree = CpusetTree::new(&fixture.layout.cpuset.path, true);
     drop(fixture.journal());

@@ -1,8 +1,8 @@
-//! Releases who was left slowed down, because the daemon and the process that watches it were both killed.
+//! Releases workloads that stayed slowed down because the daemon and its watching process were both killed.
 //!
-//! By the record alone ([`BrakeRecord`]): a file is put back where its cgroup is the same one, in the same
-//! boot, and the file still holds what was set. Anything else is somebody else's. What the record says in a
-//! line that cannot be read nobody knows: it is told, and set aside for somebody to see to it.
+//! It uses the record alone ([`BrakeRecord`]): a file is restored if its cgroup is the same one, the boot is
+//! the same, and the file still holds what the brake set. Any other value is from another program. A line
+//! that cannot be read is reported and set aside for an administrator.
 
 use std::path::Path;
 
@@ -14,8 +14,8 @@ use crate::{
     restore::{Life, RestoreReport, RestoreResult, Restored, skipped},
 };
 
-/// Releases them, those of one cgroup and below where it is named, and forgets whom it could. The journal's
-/// lock is held.
+/// Releases the recorded workloads, or only those of one cgroup and below, and drops the released ones from
+/// the record. The caller holds the journal's lock.
 pub fn undo(
     tree: &CpusetTree,
     boot_id: Option<&str>,

@@ -14,7 +14,7 @@
 //! Messages are one packet each (`SOCK_SEQPACKET`): `hold ID SET ORIGINAL` with a descriptor, `gone ID`;
 //! answers: `ready`, `held ID`.
 //!
-//! Never: a file is written that does not hold what the daemon has set.
+//! Invariant: the process writes only files that still hold what the daemon has set.
 
 use std::{
     fs::File,
@@ -43,7 +43,7 @@ pub const COMMAND: &str = "watch-brake";
 const LONGEST: Duration = Duration::from_millis(1_500);
 /// Longest time for its program to start, on a machine that is busy.
 const STARTS_WITHIN: Duration = Duration::from_secs(30);
-/// Longest time until it has said that it has a descriptor: whoever waits longer had better not brake.
+/// Longest wait for its confirmation of a descriptor. After that a brake is no longer worth it.
 const ANSWERS_WITHIN: Duration = Duration::from_millis(200);
 /// Longest message: two numbers of 64 bits, and words.
 const MESSAGE: usize = 128;
@@ -131,7 +131,7 @@ impl Watchdog {
 
     /// A file is as it was.
     pub(super) fn let_go(&mut self, id: u64) {
-        // Where nobody is there any more nobody has to be told.
+        // A process that is gone needs no message.
         let _ = send(self.socket.as_fd(), &format!("gone {id}"), None);
     }
 
@@ -202,7 +202,7 @@ struct Held {
 }
 
 impl Held {
-    /// Puts the original back, unless somebody has set something else.
+    /// Restores the original, unless another program has changed the file.
     fn undo(&self) -> io::Result<bool> {
         if text_of(&self.file)?.trim() != self.set {
             return Ok(false);
@@ -212,8 +212,8 @@ impl Held {
     }
 }
 
-/// Watches until the other end of the socket is gone; says in `told` what it released, and to people why.
-/// `complain` must not wait for whoever reads it: there may be others to release.
+/// Watches until the other end of the socket is gone. Writes to `told` what it released, and logs the reason
+/// by `complain`, which must not block: more workloads may have to be released.
 pub fn watch(socket: BorrowedFd<'_>, told: &mut dyn Write, complain: &dyn Fn(&str)) -> io::Result<()> {
     let mut held: Vec<Held> = Vec::new();
     send(socket, "ready", None)?;

@@ -1,17 +1,17 @@
-//! Who is slowed down just now, recorded beside the journal, so that it can be undone by the next daemon or
-//! by `restore` where both the daemon and the process that watches it were killed.
+//! Record of the workloads that are slowed down, beside the journal. If the daemon and its watching process
+//! are both killed, the next daemon or `restore` releases them by it.
 //!
-//! The journal has originals from before the first write, and what somebody else set meanwhile must not be
-//! overwritten with them. A brake lasts half a second: its original is read at its begin, and only a file
-//! that still holds what was set is put back. Nothing of it outlives the host, so no line waits for a disk.
+//! The journal has originals from before the first write. They must not overwrite what another program set
+//! meanwhile. A brake lasts half a second: its original is read when it begins, and only a file that still
+//! holds the brake's value is restored. Nothing of it outlives a boot, so no line waits for a disk.
 //!
-//! Lines are added by one write each: a brake before it takes hold, its release after it, the latter by the
-//! watching process as well. When nobody is slowed down the file is emptied. A brake was not on yet whose
-//! line was cut ([`super::versioned`]). Of a damaged one who reads it is told that a workload may stand still
-//! of which nobody knows.
+//! Each line is added by one write: a brake before it takes hold, its release after it. The watching process
+//! writes releases too. The file is emptied when no workload is slowed down. A brake with a cut line was not
+//! yet on ([`super::versioned`]). A damaged line is reported to the reader: an unknown workload may be
+//! frozen.
 //!
-//! Never: a line is written by anybody else but the two processes of one daemon; a damaged one is forgotten
-//! unsaid; a file is put back that no brake sets.
+//! Invariants: only the two processes of one daemon write lines; a damaged line is reported; only files that
+//! a brake sets are restored.
 
 use std::{
     fs::{self, File},
@@ -34,7 +34,7 @@ const NAME: &str = "brakes";
 /// Version of a line.
 const VERSION: u32 = 1;
 
-/// Somebody who is slowed down.
+/// Record of one workload that is slowed down.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct RecordedBrake {
@@ -57,14 +57,14 @@ pub struct RecordedBrake {
 /// What is recorded.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct RecordedBrakes {
-    /// Who is slowed down.
+    /// Workloads that are slowed down.
     pub slowed: Vec<RecordedBrake>,
     /// Lines that cannot be read, with their numbers.
     pub damaged: Vec<String>,
 }
 
 impl RecordedBrakes {
-    /// Is there nobody, as far as anybody knows?
+    /// Is no workload slowed down, and no line damaged?
     pub fn is_empty(&self) -> bool {
         self.slowed.is_empty() && self.damaged.is_empty()
     }
@@ -109,7 +109,7 @@ impl BrakeRecord {
         Ok(Self { file: files::rewrite_at_once(&path, true, lines)?, path })
     }
 
-    /// Who is slowed down by what is recorded; nobody where nothing is.
+    /// Reads the record; empty where there is none.
     pub fn read(state_dir: &Path) -> Result<RecordedBrakes, JournalError> {
         let path = state_dir.join(NAME);
         let mut found = RecordedBrakes::default();
@@ -140,7 +140,7 @@ impl BrakeRecord {
         self.file.try_clone()
     }
 
-    /// Somebody is about to be slowed down.
+    /// Records a brake that is about to begin.
     pub fn slowed(&mut self, brake: &RecordedBrake) -> Result<(), JournalError> {
         self.append(versioned::encode(VERSION, Event::Slowed(brake.clone())))
     }
@@ -150,7 +150,7 @@ impl BrakeRecord {
         self.append(released_line(id))
     }
 
-    /// Nobody is slowed down.
+    /// Records that no workload is slowed down.
     pub fn clear(&mut self) -> Result<(), JournalError> {
         self.file.set_len(0).map_err(failed("emptying", &self.path))
     }

@@ -1,12 +1,12 @@
-//! How often who was put back, recorded beside the journal, so that a daemon that is started again does not
-//! begin a fight anew.
+//! Record of repairs per workload, beside the journal. With it, a restarted daemon does not begin a fight
+//! with another writer anew.
 //!
 //! What is written, and what is believed of it, is the core's ([`Drift::to_record`]). One line with its sum,
 //! replaced as a whole when something of it has changed. It is of no use after the host has gone down, so
 //! nothing waits for the directory.
 //!
-//! Never: the daemon does not start, or does not repair, because of this record. What cannot be read counts
-//! as none; what cannot be written is tried again at the next turn. Either is said once.
+//! Invariant: this record neither keeps the daemon from starting nor from repairing. A record that cannot be
+//! read counts as none; a write that fails is repeated in the next turn. Each is logged once.
 
 use std::{
     fs, io,

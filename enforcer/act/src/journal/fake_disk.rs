@@ -56,7 +56,7 @@ impl FakeDisk {
 }
 
 impl Journal {
-    /// The same journal, whose new lines go to this disk.
+    /// The same journal, with new lines written to this disk.
     #[must_use]
     pub fn appending_to(mut self, disk: &FakeDisk) -> Self {
         self.tail = Tail::new(&self.path, Box::new(disk.clone()));

@@ -1,5 +1,5 @@
-//! The files of the journal: opened so that nobody can turn them against us, appended to so that a full disk
-//! does no harm, and replaced as a whole.
+//! Files of the journal: opened only where no other user may write them, appended to so that a full disk does
+//! no harm, and replaced as a whole.
 
 use std::{
     ffi::OsStr,
@@ -63,7 +63,8 @@ impl Drop for Lock {
     }
 }
 
-/// Times that a lock is tried again: who only asks whether it is free ([`check_free`]) has it for a moment.
+/// Attempts to take the lock: a process that checks whether it is free ([`check_free`]) holds it for a
+/// moment.
 const LOOKS: u32 = 10;
 
 /// Time between two of these.
@@ -88,7 +89,7 @@ pub(super) fn take_lock(path: &Path) -> Result<Lock, JournalError> {
     Ok(Lock(lock))
 }
 
-/// Is nobody holding it? It is held for a moment to know.
+/// Checks that no process holds the lock. Takes it for a moment to know.
 pub(super) fn check_free(path: &Path) -> Result<(), JournalError> {
     let lock = match open_ours(OpenOptions::new().read(true), path) {
         Ok(lock) => lock,
@@ -111,7 +112,7 @@ fn not_taken(path: &Path, lock: File, errno: rustix::io::Errno) -> JournalError 
     let mut holder = String::new();
     // Only for the message; an unreadable lock file is still a held one.
     let read = lock.take(32).read_to_string(&mut holder);
-    // It says who holds it only after it is held.
+    // The holder writes its name after it has the lock.
     let holder = if read.is_ok() && !holder.trim().is_empty() { holder.trim() } else { "unknown" };
     JournalError::Held { path: path.to_owned(), holder: holder.into() }
 }
@@ -168,8 +169,7 @@ fn reader(path: &Path) -> Result<Option<File>, JournalError> {
     }
 }
 
-/// What others may write is not believed, unless nobody else comes into its directory: then nobody has
-/// written it.
+/// Refuses a file that other users may write, unless no other user can enter its directory.
 fn of_one_hand(path: &Path, file: &File) -> io::Result<()> {
     of_one_writer(&file.metadata()?).or_else(|error| {
         let dir = fs::symlink_metadata(path.parent().unwrap_or(path))?;
@@ -333,7 +333,7 @@ pub(super) fn rewrite(
     Ok(Rewritten { file: replace(path, lines, File::sync_all)?, kept })
 }
 
-/// The same of a file that need not outlive the host: nobody waits for a disk.
+/// The same for a file that need not outlive a boot: it does not wait for the disk.
 pub(super) fn rewrite_at_once(
     path: &Path,
     is_damaged: bool,
@@ -352,8 +352,7 @@ pub(super) fn sync_dir_of(path: &Path) -> Result<(), JournalError> {
 /// Copies of damaged journals that are kept: the first one may hold what the later ones have lost.
 const MOST_DAMAGED: usize = 8;
 
-/// Damaged journals, and records beside them, that were set aside in this directory and that nobody has taken
-/// away.
+/// Damaged journals and records that were set aside in this directory and are still there.
 pub fn set_aside(state_dir: &Path) -> Result<Vec<PathBuf>, JournalError> {
     let listed = fs::read_dir(state_dir)
         .and_then(|entries| entries.map(|entry| entry.map(|entry| entry.path())).collect());
@@ -372,8 +371,8 @@ pub fn set_aside(state_dir: &Path) -> Result<Vec<PathBuf>, JournalError> {
     Ok(kept)
 }
 
-/// A damaged journal may hold what nobody else knows. Once there are many the latest makes room. Returns
-/// where it is.
+/// Keeps a damaged journal, as it may hold the only copy of an original, and returns its new path. If there
+/// are many already, it replaces the latest.
 fn keep_damaged(path: &Path) -> Result<PathBuf, JournalError> {
     let first = std::iter::once(path.with_extension("damaged"));
     let names: Vec<_> =
@@ -417,7 +416,7 @@ fn replace(
         .and_then(|()| lines.try_for_each(|line| file.write_all(line?.as_bytes())))
         .and_then(|()| sync(&file));
     if let Err(cause) = written {
-        // Half of it is of no use to anybody, and takes the room that there is.
+        // Half a file is useless and takes space.
         let _ = fs::remove_file(&fresh);
         return Err(failed("writing", &fresh)(cause));
     }

@@ -1,7 +1,6 @@
 //! What one line of the journal says, and how.
 //!
-//! `{...} 0123abcd` and a newline: a JSON object and its CRC-32. Nothing of a line whose sum is wrong is
-//! believed.
+//! `{...} 0123abcd` and a newline: a JSON object and its CRC-32. A line with a wrong sum is not used at all.
 
 use std::{collections::BTreeMap, io};
 

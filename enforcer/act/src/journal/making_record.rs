@@ -1,18 +1,17 @@
 //! What containers would have been set to without us, and what they were granted, from the answer to their
 //! runtime on until the journal has it.
 //!
-//! The journal knows a file by the inode of its cgroup, and the cgroup of a container is made after its
-//! runtime was told what to set it to. A daemon that was killed in between would leave a container of which
-//! nobody knows any longer what it was to have, and whose CPUs the next daemon would give to another one. So
-//! a line is written here before the answer, by the cgroup's path; the next daemon has the journal take it
-//! over as its own would have.
+//! The journal knows a file by the inode of its cgroup, but the cgroup of a container is created after the
+//! runtime was told its cpuset. If the daemon were killed in between, the next one would not know what the
+//! container has, and would give its CPUs to another container. So a line with the cgroup's path is written
+//! here before the answer; the next daemon takes it over into its journal.
 //!
 //! Nothing here waits for a disk: what was written outlives the process, and a host that loses power loses
 //! the cgroups as well. A line that was cut is one of which no runtime was told ([`super::versioned`]); what
 //! is damaged is set aside and named, as of the journal.
 //!
-//! Never: a file that somebody else may write is read, a symlink is followed, or a line believed in another
-//! boot.
+//! Invariants: no file that another user may write is read, no symlink is followed, and no line of another
+//! boot is used.
 
 use std::{
     collections::BTreeMap,
@@ -36,9 +35,8 @@ use super::{
 };
 use enforcer_host::owned_file::open_ours;
 
-/// Time within which a container whose creation was answered is there: until then runtimes do not list it
-/// (containerd with NRI before 0.12), and a link that comes up again meanwhile must not take from it what it
-/// was given.
+/// Longest time from the answer to the creation of a container. Until then some runtimes do not list it
+/// (containerd with NRI before 0.12), and a reconnect must not release its CPUs.
 pub const MADE_WITHIN: Duration = Duration::from_mins(2);
 
 /// Version of a line that is written.
@@ -133,7 +131,7 @@ pub struct LeftMaking {
 }
 
 impl LeftMaking {
-    /// Is there nothing, as far as anybody knows?
+    /// Is no container pending, and no line damaged?
     pub fn is_empty(&self) -> bool {
         self.made.is_empty() && self.damaged.is_empty()
     }
@@ -241,7 +239,7 @@ impl MakingRecord {
         self.trouble.clone().map_or(Ok(()), Err)
     }
 
-    /// These are in the making, and nobody else: all of them are written, or the file stays as it was.
+    /// Replaces the record by these pending containers: all of them are written, or the file stays as it was.
     pub fn keep<'a>(
         &mut self,
         all: impl Iterator<Item = (&'a CgroupPath, &'a Made)>,
@@ -325,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_over_is_not_there_for_the_next_daemon() {
+    fn finished_container_is_not_pending_for_the_next_daemon() {
         let dir = tempfile::tempdir().unwrap();
         let mut record = open(dir.path());
         let [a, b] = ["/a", "/b"].map(CgroupPath::new);
@@ -356,7 +354,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_left_out_goes_at_once_with_the_others_or_not_at_all() {
+    fn omitted_containers_are_dropped_all_at_once_or_not_at_all() {
         let dir = tempfile::tempdir().unwrap();
         let mut record = open(dir.path());
         let [a, b, c] = ["/a", "/b", "/c"].map(CgroupPath::new);
@@ -484,7 +482,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_of_another_boot_is_in_the_making() {
+    fn container_of_another_boot_is_not_pending() {
         let dir = tempfile::tempdir().unwrap();
         open(dir.path()).add(&CgroupPath::new("/a"), &made("0")).unwrap();
         for (boot, there) in [(BOOT, 1), (None, 1), (Some("boot-2"), 0)] {
@@ -511,7 +509,7 @@ mod tests {
     }
 
     #[test]
-    fn who_was_told_long_ago_does_not_come() {
+    fn container_answered_long_ago_is_dropped() {
         let within = MADE_WITHIN.as_secs() * 1_000_000_000;
         assert!(made("").may_come(within + 6) && !made("").may_come(within + 7));
     }

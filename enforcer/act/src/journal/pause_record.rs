@@ -1,14 +1,14 @@
 //! A pause of enforcement, recorded beside the journal, so that a daemon that is started again is still
 //! paused.
 //!
-//! Whoever pauses has a reason that does not end with a crash, an upgrade or a restart by the supervisor.
-//! What is recorded goes when enforcement is resumed; a pause with an end is over at that time, whether a
-//! daemon runs or not. Times are of the host's clock, which alone outlives both.
+//! The reason for a pause does not end with a crash, an upgrade or a restart by the supervisor. So the pause
+//! is recorded until enforcement is resumed. A pause with an end expires at that time, whether a daemon runs
+//! or not. Times are of the host's wall clock, which alone outlives daemon and boot.
 //!
-//! One file with one JSON object, replaced as a whole, in a directory that nobody else may write.
+//! One file with one JSON object, replaced as a whole, in a directory that no other user may write.
 //!
-//! Never: a record that is there and cannot be understood counts as none. That is an error, and who may write
-//! takes it for a pause without an end.
+//! Invariant: a record that cannot be read is an error, and the daemon takes it for a pause without an end.
+//! It never counts as none.
 
 use std::{
     fs::{self, DirBuilder},
@@ -89,8 +89,8 @@ impl PauseRecord {
         }
     }
 
-    /// Records what is so now, which is asked for when nobody else records anything; nothing for no pause. It
-    /// is durable afterwards.
+    /// Records the pause that `now` returns, or its absence, durably. Calls `now` under the lock, so that the
+    /// latest state is recorded last.
     pub fn keep(&self, now: impl FnOnce() -> Option<RecordedPause>) -> Result<(), JournalError> {
         let path = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let dir = path.parent().unwrap_or(&path);
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn it_lasts_as_long_as_it_was_to_whoever_runs_meanwhile() {
+    fn pause_lasts_for_its_time_across_daemons() {
         let (second, now) = (Duration::from_secs(1), 1_000_000);
         let pause = RecordedPause::new(now, 5, Some(600));
         assert_eq!(pause.lasted(now + 2_000), 7 * second);

@@ -1,4 +1,4 @@
-//! Where threads were pinned of containers whose CPUs a runtime was told to change, for the next daemon.
+//! Record of pinned threads, for the next daemon: of containers for which a runtime was told other CPUs.
 //!
 //! Problem: Linux 6.1 and older forget these pins when the runtime writes, and a daemon that is killed
 //! between its answer and the next turn takes with it what it had read. Idea: all of it is written before the

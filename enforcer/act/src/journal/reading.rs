@@ -1,23 +1,21 @@
 //! Reads a journal line by line, within bounds: whatever its length, what can be read of it is, and the rest
 //! is damage.
 //!
-//! How it ends. Lines are added by one write, and nothing of what they say is carried out before that is
-//! durable ([`super::files::Tail`]). So what a crash leaves behind the last newline is room that was tried, a
-//! line that lacks only its newline, or the beginning of one of which nothing was carried out. The line is
-//! read, like any other. The beginning is no damage: there is nothing to put back for it, and nobody has to
-//! act. A file that somebody has cut looks the same, so what is dropped is shown ([`JournalContents::torn`]).
-//! Any other end is damage.
+//! How it ends. Each line is added by one write, and its action begins only when the line is durable
+//! ([`super::files::Tail`]). So a crash leaves one of three ends: reserved space, a line that lacks only its
+//! newline, or the beginning of a line. A line without newline is read like any other. The beginning of a
+//! line is no damage: its action had not begun, so nothing has to be restored. A file that was cut by hand
+//! looks the same, so what is dropped is reported ([`JournalContents::torn`]). Any other end is damage.
 //!
-//! Zeros. A file system may make a file longer before what was added is on the disk; a crash in between
-//! leaves zeros up to the end, behind the last newline or behind what is there of a line (ext4 without
-//! `data=ordered`, a disk that lost its cache). Nothing of what they stand for was carried out, so they are
-//! no damage. How many there are tells nothing: they may be of room that was tried, or of one write with many
-//! lines. But whole lines at the end that became zeros later look the same, so they are shown, however many
-//! ([`JournalContents::zeros`]). Zeros with anything but room behind them are damage, and so is a file of
-//! nothing else: whoever lost the first line of all in a crash is told once too often, and whoever lost the
-//! journal is told.
+//! Zeros. A file system may extend a file before the added data is on the disk. A crash in between leaves
+//! zeros at the end of the file, after the last newline or after part of a line (ext4 without `data=ordered`,
+//! a disk that lost its cache). Their actions had not begun, so zeros are no damage. Their number tells
+//! nothing: they may be reserved space, or one write with many lines. Whole lines that became zeros later
+//! look the same, so zeros are always reported ([`JournalContents::zeros`]). Zeros followed by anything but
+//! reserved space are damage, and so is a file of nothing else. That warns once too often where a crash lost
+//! the very first line, but never misses a lost journal.
 //!
-//! Never: a line keeps others from being read, or takes memory as it likes.
+//! Invariants: no line keeps others from being read, and the memory for a line is bounded.
 
 use std::{
     collections::BTreeMap,

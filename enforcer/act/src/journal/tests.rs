@@ -94,7 +94,7 @@ fn every_cut_of_the_last_line_leaves_the_lines_before_it() {
             assert_eq!(found, [whole, &[3]].concat(), "cut at {cut}");
         }
     }
-    assert!(!dir.path().join("journal.damaged").exists(), "nobody has to look at it");
+    assert!(!dir.path().join("journal.damaged").exists(), "no file for an administrator to look at");
 }
 
 #[test]
@@ -251,7 +251,7 @@ fn a_line_of_a_newer_version_is_named_with_it_and_kept() {
 }
 
 #[test]
-fn a_journal_that_others_may_write_is_believed_where_nobody_else_comes_in_and_closed_to_them() {
+fn writable_journal_is_read_in_a_private_directory_and_made_private() {
     let dir = tempfile::tempdir().unwrap();
     let state = dir.path().join("state");
     let file = state.join("journal");
@@ -267,7 +267,7 @@ fn a_journal_that_others_may_write_is_believed_where_nobody_else_comes_in_and_cl
     }
     set(&state, 0o700);
     assert_eq!(Journal::peek(&state).unwrap().entries.len(), 1);
-    assert_eq!(mode(), 0o666, "whoever looks changes nothing");
+    assert_eq!(mode(), 0o666, "reading changes nothing");
     assert_eq!(Journal::open(&state).unwrap().entries().len(), 1);
     assert_eq!(mode(), 0o600);
 }
@@ -495,7 +495,7 @@ fn a_full_disk_takes_no_line_in_part_and_has_an_end() {
 }
 
 #[test]
-fn what_somebody_takes_away_meanwhile_is_there_again_before_the_next_line() {
+fn removed_journal_is_there_again_before_the_next_line() {
     type Harm = fn(&Path);
     let harms: [(&str, Harm); 5] = [
         ("taken away", |file| fs::remove_file(file).unwrap()),
@@ -708,7 +708,7 @@ fn each_damaged_journal_is_kept_until_there_are_many() {
 }
 
 #[test]
-fn who_only_asks_whether_the_lock_is_free_keeps_nobody_from_it() {
+fn check_of_the_lock_does_not_keep_a_daemon_from_it() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("lock");
     drop(files::take_lock(&path).unwrap());

@@ -10,7 +10,7 @@
 //! ([`without_zeros`]). Zeros with anything behind them are damage, and so are those with no line before
 //! them, as in the journal (`reading.rs`).
 //!
-//! Never: a damaged line is believed, or left out unsaid.
+//! Invariants: a damaged line is not used, and is always reported.
 
 use std::{io, ops::RangeInclusive, path::Path};
 

@@ -5,7 +5,8 @@
 //! by a thread of its own, and what its file holds says when it counts: the kernel changes that before it
 //! waits for anything.
 //!
-//! Never: a cgroup is written before what is above it allows that, or after the write above it has failed.
+//! Invariant: a cgroup is written only after the cgroup above allows it, and not if the write above has
+//! failed.
 
 use std::{
     io,
@@ -52,7 +53,7 @@ fn begin<M: Mems>(file: &Arc<M>, mems: &NodeSet) -> Result<Option<Receiver<Resul
     let (sender, result) = channel();
     let (to_write, text) = (Arc::clone(file), mems.to_string());
     let job = move || {
-        // Whoever waits for it is gone when one above has failed.
+        // The receiver is gone when a write above has failed.
         let _ = sender.send(to_write.write(&text));
     };
     let here = job.clone();
@@ -137,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_below_does_not_wait_until_the_write_above_returns() {
+    fn child_does_not_wait_until_the_write_above_returns() {
         let all = "slice pod leaf".to_owned();
         assert_eq!(written(&[SLICE, POD, LEAF]), (Ok(()), all.clone()));
         // Where what counts cannot be read, its return is waited for.
@@ -147,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_is_written_below_a_failure_and_one_that_comes_late_is_told() {
+    fn child_of_a_failed_write_is_not_written_and_a_late_failure_is_reported() {
         let fails = |file| Slow { fails: true, ..file };
         let failed = |name: &str, written: &str| (Err(format!("{name} fails")), written.to_owned());
         let at_once = Slow { until: None, counts: false, ..SLICE };

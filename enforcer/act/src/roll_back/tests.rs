@@ -49,7 +49,7 @@ proptest! {
         // Each CPU is exclusive to one of the group, to an outsider, or to none.
         owners in prop::collection::vec(0usize..6, 8),
         before in prop::collection::vec(1u8.., 4),
-        // Of the group, those whose steps were carried out before one failed.
+        // Number of workloads of the group with steps applied before one failed.
         begun in 1usize..=4,
     ) {
         let owned_by = |owner: usize| -> u8 {

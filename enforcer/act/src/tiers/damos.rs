@@ -1,11 +1,10 @@
 //! Has DAMON move frames to another node (Documentation/admin-guide/mm/damon/usage.rst): a scheme of the
 //! action `migrate_cold`.
 //!
-//! One kdamond with a context of physical memory (`paddr`) is told of the frames of pages that were found
-//! cold, looks for some intervals whether they still are, and moves those that are and that belong to the
-//! cgroup. DAMON asks no cpuset, so the caller has. It is bounded by a quota for an hour, of which the first
-//! window is all that it gets: who is killed meanwhile leaves a kdamond that moves no more than the round was
-//! to. A quota counts what was tried.
+//! One kdamond with a context of physical memory (`paddr`) gets the frames of cold pages, checks for some
+//! intervals that they are still cold, and moves those that are and that belong to the cgroup. DAMON checks
+//! no cpuset, so the caller has. A quota for one hour bounds it, and it gets one window only: if the daemon
+//! is killed meanwhile, the kdamond moves no more than this round was to. A quota counts attempted bytes.
 //!
 //! It is switched off, and what it was told is taken away, when the call returns.
 
@@ -118,7 +117,7 @@ impl Context {
 
 impl Drop for Context {
     fn drop(&mut self) {
-        // Who was never on refuses to be switched off.
+        // A kdamond that was never on refuses to be switched off.
         let _off = self.put("state", "off");
         if let Err(error) = self.put("contexts/nr_contexts", "0") {
             tracing::warn!("{error}");
@@ -198,7 +197,7 @@ mod tests {
 
     fn stat(cgroup: &Path, upper: u64, lower: u64) {
         let text = format!("anon N0={} N2={}\nfile N0=0 N2=0\n", upper * MIB, lower * MIB);
-        // As the kernel does: whoever reads sees all of it.
+        // Replaced as a whole, like a read from the kernel.
         fs::write(cgroup.join("new"), text).unwrap();
         fs::rename(cgroup.join("new"), cgroup.join("memory.numa_stat")).unwrap();
     }

@@ -54,7 +54,7 @@ impl Facts {
     }
 }
 
-/// Where nobody says, there is some.
+/// True where that is not known.
 fn has_swap(host: &HostRoot) -> bool {
     // The first line names the columns.
     read_text(&host.proc.join("swaps")).map_or(true, |text| text.lines().nth(1).is_some())

@@ -19,7 +19,7 @@ use enforcer_kernel::Kernel;
 
 /// Runs of frames that DAMON is told of: each is a region of its own.
 const RUNS: usize = 256;
-/// Bits of an entry: there is a page, nobody else maps it, and its frame.
+/// Bits of an entry: page present, mapped exclusively by this process, frame number.
 const PRESENT: u64 = 1 << 63;
 const OURS_ALONE: u64 = 1 << 56;
 const FRAME: u64 = (1 << 55) - 1;
@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn frames_are_those_of_pages_on_the_node_that_nobody_else_maps() {
+    fn frames_are_of_exclusively_mapped_pages_on_the_node() {
         let (dir, kernel) = process();
         // In the order of their addresses; the first four are shared.
         pagemap(dir.path(), |page| PRESENT | if page < 4 { 0 } else { OURS_ALONE } | (1000 + page));

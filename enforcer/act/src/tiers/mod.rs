@@ -63,7 +63,7 @@ impl Deadline {
 pub struct Carried {
     /// By where memory was before and is now.
     pub shift: Shift,
-    /// Why it did less than it was asked for, where somebody said so.
+    /// Why the backend did less than asked; `None` where it gave no reason.
     pub less: Option<String>,
 }
 

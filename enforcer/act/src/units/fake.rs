@@ -41,7 +41,7 @@ pub(crate) struct FakeSystemd {
 }
 
 impl FakeSystemd {
-    /// One whose cgroups are below `root`.
+    /// A systemd with its cgroups below `root`.
     pub(crate) fn new(root: &Path) -> Self {
         Self { root: root.to_owned(), inside: Arc::default() }
     }

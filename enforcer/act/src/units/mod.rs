@@ -1,17 +1,17 @@
 //! CPUs and memory nodes as properties of systemd's units, for this boot only.
 //!
-//! Problem: the cgroup of a unit is systemd's. What is written there behind its back is gone at the next
-//! daemon-reload (of systemd 262, not yet of 257), or when it next sets anything of the unit; and a unit that
-//! nobody has confined has no cpuset files at all, because systemd switches the controller on only where a
-//! unit needs it. Idea: besides the file, set `AllowedCPUs=` and `AllowedMemoryNodes=` of the unit to the
-//! same value. systemd then writes what is there already.
+//! Problem: systemd owns the cgroup of a unit. A value written there without it is lost at the next
+//! daemon-reload (systemd 262, not 257), or when systemd next sets a property of the unit. A unit without CPU
+//! or memory limits has no cpuset files at all, because systemd enables the controller only where a unit
+//! needs it. Idea: besides the file, set `AllowedCPUs=` and `AllowedMemoryNodes=` of the unit to the same
+//! value. Then systemd writes what is there already.
 //!
 //! The file comes first where there is one: moving the pages of a workload may take the kernel seconds, and
 //! process 1 must not be the one that waits for it. Where systemd cannot be asked, the file is all there is,
 //! and that is named ([`Units::degraded`]).
 //!
-//! Must never set anything of a unit whose cgroup is another one than that of the workload, and never for
-//! longer than until the next boot.
+//! Invariants: a property is set only if the unit's cgroup is that of the workload, and only until the next
+//! boot.
 
 #[cfg(test)]
 pub(crate) mod fake;
@@ -146,7 +146,7 @@ impl Units {
         Some(not_kept(silent.or_else(|| self.refused.values().next())?))
     }
 
-    /// Whoever does not answer is not asked again for a while: a plan has many steps.
+    /// A systemd that does not answer is not asked again for a while: a plan has many steps.
     fn ask<T>(
         &mut self,
         unit: &UnitName,

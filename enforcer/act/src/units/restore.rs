@@ -88,7 +88,7 @@ impl Due {
     }
 }
 
-/// All of them, for who puts them back and for who only says so.
+/// All properties to restore; for a restore and for a dry run.
 fn due(entries: &BTreeMap<EntryKey, Entry>) -> impl Iterator<Item = Due> {
     let recorded = entries.iter().filter(|(key, _)| key.file.is_property() && !is_said_by_file(entries, key));
     let recorded =

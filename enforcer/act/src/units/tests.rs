@@ -23,7 +23,7 @@ const CGROUP: &str = "/system.slice/a.service";
 const UNIT: &str = "a.service";
 const BOOT: Option<&str> = Some("boot-1");
 
-/// A host with one service, whose cpuset files are there or not, and its systemd.
+/// A host with one service, with or without cpuset files, and its systemd.
 fn host(files: bool) -> (Fixture, FakeSystemd) {
     let host = Fixture::new(true);
     if files {
@@ -102,7 +102,7 @@ fn the_second_of_two_steps_that_fails_takes_the_first_ones_property_back() {
     assert_eq!(systemd.values(UNIT).0, "0-3");
     let originals: Vec<_> =
         actuator.journal().entries().values().map(|entry| entry.original.trim()).collect();
-    assert_eq!(originals, ["", ""], "of the earlier plan, whose values are there");
+    assert_eq!(originals, ["", ""], "originals of the earlier plan, which is still applied");
 }
 
 #[test]
@@ -126,7 +126,7 @@ fn what_is_set_already_is_not_set_again() {
     let mut actuator = actuator(&host, &systemd);
     enforce(&mut actuator, [set_cpus(CGROUP, "0,2-3")]);
     systemd.asked();
-    // Somebody else writes the file, and it is put back.
+    // Another program writes the file, and our value is restored.
     fs::write(host.path(CGROUP).join("cpuset.cpus"), "0-7\n").unwrap();
     assert_eq!(enforce(&mut actuator, [set_cpus(CGROUP, "0,2-3")]), [applied("0,2-3")]);
     assert_eq!(systemd.asked(), ["show a.service"]);
@@ -146,7 +146,7 @@ fn where_systemd_does_not_do_it_the_file_is_written_and_that_is_named() {
         systemd.asked();
         enforce(&mut actuator, [set_cpus(CGROUP, "1"), set_mems(CGROUP, "1")]);
         let asked_again = mood == Mood::Refusing;
-        assert_eq!(!systemd.asked().is_empty(), asked_again, "whoever is silent is not asked at every step");
+        assert_eq!(!systemd.asked().is_empty(), asked_again, "a silent systemd is not asked at every step");
         systemd.be(Mood::Obliging);
         drop(actuator);
         assert!(restore_all(&host, &systemd).is_complete(), "{mood:?}");
@@ -245,7 +245,7 @@ fn after_a_restart_of_the_service_what_we_told_systemd_is_not_its_original() {
 }
 
 #[test]
-fn what_somebody_else_has_set_is_the_original_though_it_is_what_we_tell_systemd() {
+fn foreign_value_is_the_original_even_if_it_equals_ours() {
     let cgroup = CgroupPath::new(CGROUP);
     let (host, systemd) = host(true);
     let original = |actuator: &LiveActuator| {

@@ -71,7 +71,7 @@ fn what_is_not_released_in_time_is_put_back_while_the_daemon_hangs() {
 }
 
 #[test]
-fn who_has_ended_or_answers_late_is_not_counted_on() {
+fn ended_or_late_watchdog_is_not_relied_on() {
     let dir = tempfile::tempdir().unwrap();
     let file = holding(dir.path(), "frozen", "0\n");
     let (near, far) = pair().unwrap();
