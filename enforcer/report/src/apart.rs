@@ -1,10 +1,9 @@
 //! Names that several workloads have, told apart.
 //!
-//! Problem: names are made of cgroup paths and by container runtimes, and nothing keeps two workloads from
-//! having the same one; in a list they look alike then. Idea: behind a name that is there more than once
-//! stands what differs: the process id, the beginning of the container's id, or the part of the cgroup's path
-//! that the others do not have. A name that is there once stays as it is. Pure; the texts are as others wrote
-//! them, so whoever shows them escapes and cuts them.
+//! Problem: names come from cgroup paths and container runtimes, so two workloads may have the same one and
+//! look alike in a list. Idea: a name that occurs more than once is followed by what differs: the process id,
+//! the beginning of the container's id, or the part of the cgroup's path that the others do not have. A
+//! unique name stays as it is. The module is pure. Its texts are unescaped: the caller escapes and cuts them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -25,7 +24,7 @@ pub(super) struct Named<'a> {
 }
 
 impl<'a> Named<'a> {
-    /// Who runs it calls it so.
+    /// Id that the container runtime uses.
     fn id(&self) -> Option<&'a str> {
         match self.origin {
             Origin::Pod { container_id, .. } => container_id.as_deref(),

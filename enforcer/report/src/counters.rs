@@ -1,8 +1,8 @@
 //! What the kernel side counted: of each workload, and of all of them since the daemon started.
 //!
-//! The counters of a workload end with it. Who wants to know what goes on on the host must not lose what was
-//! counted in those that are gone, nor take a cgroup that is made again at the same path for one that counts
-//! backwards, so the sum over all is kept here, grown by each turn.
+//! The counters of a workload end with it. A host-wide rate must not lose what ended workloads counted, nor
+//! see a recreated cgroup at the same path as a counter that runs backwards. So the sum over all workloads is
+//! kept here, and each turn adds to it.
 
 use std::collections::BTreeMap;
 

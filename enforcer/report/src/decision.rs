@@ -48,7 +48,7 @@ pub struct Explanation {
     /// The entry of the configuration that is about it; `null` where none is, or it has ended.
     #[serde(default)]
     pub declared: Option<DeclaredBy>,
-    /// Whose its cpuset is; `null` where no turn has looked at it.
+    /// Owner of its cpuset; `null` where no turn has looked at it.
     #[serde(default)]
     pub owner: Option<Ownership>,
     /// Oldest first.
@@ -150,7 +150,7 @@ pub struct DecisionRecord {
 pub enum DecisionState {
     /// A container got its place in the answer to its runtime.
     Placed,
-    /// It could not get one, and runs on what nobody has for itself.
+    /// It got no place and runs on all CPUs that no container has exclusively.
     Unplaced,
     /// What it may use changed because of another container.
     Changed,

@@ -5,19 +5,19 @@ use std::collections::BTreeMap;
 use enforcer_core::{demotion::Bound, workload::CgroupPath};
 use serde::Serialize;
 
-/// Workloads whose cold pages are moved.
+/// Moves of cold pages, by workload.
 pub type DemotionReport = BTreeMap<CgroupPath, TierMoves>;
 
 /// Of one workload, since the daemon started.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct TierMoves {
-    /// Bytes that went down, by who had seen that they were cold.
+    /// Bytes moved to slower memory, by the detector that found them cold.
     pub down_bytes: BTreeMap<&'static str, u64>,
-    /// Bytes that came back, by who had seen that they were touched; `kernel` for those that it promoted
-    /// itself.
+    /// Bytes moved back to faster memory, by the detector that found them in use; `kernel` for pages that the
+    /// kernel promoted.
     pub up_bytes: BTreeMap<&'static str, u64>,
-    /// Bytes that went down, by who carried it out.
+    /// Bytes moved to slower memory, by the backend that moved them.
     pub by_backend: BTreeMap<&'static str, u64>,
     /// What the latest round saw; `None` before the first.
     pub latest: Option<LatestRound>,
@@ -27,7 +27,7 @@ pub struct TierMoves {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct LatestRound {
-    /// Who looked.
+    /// Detector of idle pages.
     pub source: &'static str,
     /// Bytes of ranges that were cold, whatever tier they are on and whether or not pages are in all of them.
     pub cold_bytes: u64,
@@ -37,9 +37,9 @@ pub struct LatestRound {
     pub estimate_bytes: Option<u64>,
     /// What decided how much went down; `None` where the cpuset allows no slower node.
     pub bound: Option<Bound>,
-    /// Who carries out what goes down.
+    /// Backend that moves pages to slower memory.
     pub backend: &'static str,
-    /// Why that is not who the configuration asks for, where it is not.
+    /// Why it is another backend than the configured one; `null` where it is that one.
     pub backend_refused: Option<String>,
     /// How often the amount is halved because pages were wanted back.
     pub halvings: u32,

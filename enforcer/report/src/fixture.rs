@@ -172,7 +172,7 @@ pub fn small() -> Audit {
     Audit { traffic_map, ..audit(machine, vec![spread, good, bad, blind], vec![critical, note]) }
 }
 
-/// One move, and one who stays.
+/// One move, and one workload that stays.
 pub fn moves() -> RebalanceReport {
     let figures = |remote, lost| Figures { remote_ratio: Some(remote), lost };
     let on =
@@ -242,7 +242,7 @@ pub fn large() -> Audit {
     Audit { traffic_map, ..audit(machine, workloads, findings) }
 }
 
-/// Names as somebody would choose them who wants to do harm.
+/// Hostile names of workloads.
 pub const HOSTILE: [&str; 12] = [
     "<script>alert(1)</script>",
     "\"><img src=x onerror=alert(1)>",

@@ -5,8 +5,8 @@
 //! Findings below are its output. What could not be seen is the output of the suite. There is no schema of
 //! the format's own; this is the part that Jenkins, `GitLab` and others read.
 //!
-//! Written with maud, whose escaping is that of XML, too; names that XML has no way to say are escaped
-//! before.
+//! Written with maud: its HTML escaping is valid for XML. Characters that XML does not allow in names are
+//! escaped before.
 
 use std::collections::BTreeMap;
 

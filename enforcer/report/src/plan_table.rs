@@ -1,4 +1,5 @@
-//! A plan for people: step by step who got what, what changed for others, and why not.
+//! A plan as text: for each step the placed containers, changes for other containers, and reasons of
+//! refusals.
 //!
 //! Nothing is folded away: a plan is as long as its steps. It is written step by step, so that `| head`
 //! ends it early.
@@ -133,7 +134,7 @@ fn cpus(container: &ContainerReport) -> String {
     pinned(lists(container), container.pinned_cpus)
 }
 
-/// What is only accounted for, and keeps nobody anywhere, says so.
+/// Marks CPUs that are accounted for but not written to a cpuset.
 fn pinned(list: String, pinned: bool) -> String {
     if pinned { list } else { format!("{list}\nnot pinned") }
 }

@@ -1,5 +1,4 @@
-//! Moves for people: who goes where, what that costs, what it is good for; and who stays although something
-//! is wrong.
+//! Moves as text: each move with its cost and gain, and each misplaced workload that stays.
 
 use std::fmt::Write;
 

@@ -1,4 +1,4 @@
-//! The audit as SARIF 2.1.0 (OASIS, static analysis results interchange format), for those who collect
+//! The audit as SARIF 2.1.0 (OASIS, static analysis results interchange format), for tools that collect
 //! results of checks.
 //!
 //! A finding is a result of its rule. It is about a cgroup and not about a line of a file, so its place is a

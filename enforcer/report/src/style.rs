@@ -9,7 +9,7 @@ use enforcer_core::{audit::Verdict, finding::Severity};
 pub struct Style {
     /// Columns.
     pub width: usize,
-    /// ANSI colours, only for a terminal whose owner has not set `NO_COLOR`.
+    /// ANSI colours; only on a terminal, and not with `NO_COLOR`.
     pub colour: bool,
 }
 

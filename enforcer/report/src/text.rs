@@ -1,8 +1,8 @@
 //! Text that came from outside, made safe to show on a terminal.
 //!
-//! Whoever starts a container chooses its cgroup's name, and a name may hold escape sequences that
-//! recolour or rewrite the screen, newlines that fake a row, or bidirectional marks that reorder
-//! what is read. All of these are shown as escapes instead.
+//! The user that starts a container may choose its cgroup's name. A name may hold escape sequences that
+//! recolour or rewrite the screen, newlines that fake a row, or bidirectional marks that reorder the text.
+//! All of these are shown as escapes instead.
 
 use std::borrow::Cow;
 

@@ -70,8 +70,7 @@ pub struct TickReport {
     pub kernel_side: Option<KernelSide>,
     /// Memory that got short since the turn before; `None` where nothing tells.
     pub pressure: Option<PressureEvents>,
-    /// Memory nodes that were added because those of a workload were nearly full; `None` where nobody adds
-    /// any.
+    /// Memory nodes added to workloads on nearly full nodes; `None` where widening is off.
     pub widening: Option<WideningReport>,
     /// Pages that no workload moved; `None` where nothing counts them.
     pub other_page_moves: Option<OtherPageMoves>,
@@ -82,11 +81,11 @@ pub struct TickReport {
     /// Cpusets that others wrote and memory policies that were set since the turn before; `None` where
     /// nothing tells.
     pub changes: Option<Changes>,
-    /// The entries of the configuration, and whom they are about.
+    /// The `[[workload]]` entries and the workloads that they match.
     pub entries: Vec<Entry>,
     /// What shall be done.
     pub decision: Decision,
-    /// Better places for workloads that run; `None` where nobody has asked for that.
+    /// Better places for running workloads; `None` where that was not asked for.
     pub rebalanced: Option<Rebalanced>,
     /// What became of it; dry runs in observe mode.
     pub outcomes: Vec<Outcome>,
@@ -108,7 +107,7 @@ impl TickReport {
     }
 }
 
-/// What Kubernetes calls a container. Whoever makes pods has chosen it.
+/// Kubernetes' names of a container; untrusted text, chosen by the author of the pod.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PodNames {
@@ -161,7 +160,7 @@ pub struct Rebalanced {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct RebalanceTotals {
-    /// Workloads whose move was begun.
+    /// Moves begun, in workloads.
     pub begun: u64,
     /// Of these: it fares better.
     pub held: u64,
@@ -221,7 +220,7 @@ impl TickReport {
         self.outcomes.iter().filter(|outcome| is_remainder(outcome)).filter_map(complaint).collect()
     }
 
-    /// One line for each cpuset that somebody else wrote, with who it was.
+    /// One line for each cpuset write of another program, with its process.
     pub fn foreign_writes(&self) -> Vec<String> {
         self.changes.iter().flat_map(|changes| &changes.latest).filter_map(foreign_write).collect()
     }
@@ -239,7 +238,7 @@ impl TickReport {
 fn foreign_write(change: &Change) -> Option<String> {
     let ChangeKind::CpusetWritten { file } = change.what else { return None };
     let Change { workload, cgroup_id, tid, pid, command, .. } = change;
-    let whose = workload
+    let target = workload
         .as_ref()
         .map_or_else(|| format!("the cgroup with id {cgroup_id}"), |path| path.as_str().to_owned());
     let file = match file {
@@ -247,7 +246,7 @@ fn foreign_write(change: &Change) -> Option<String> {
         CpusetFile::Mems => "cpuset.mems",
         CpusetFile::Other => "a file of the cpuset",
     };
-    Some(format!("{whose}: {command:?} wrote {file} (process {pid}, thread {tid})"))
+    Some(format!("{target}: {command:?} wrote {file} (process {pid}, thread {tid})"))
 }
 
 /// `misaligned: a, b and 3 more`.
@@ -322,7 +321,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_write_to_a_cpuset_is_told_with_who_it_was_and_a_memory_policy_is_not() {
+    fn foreign_cpuset_write_names_its_process_and_memory_policy_is_left_out() {
         let written = ChangeKind::CpusetWritten { file: CpusetFile::Mems };
         let (tid, pid, command) = (12, 11, "sh\n\u{1b}".to_owned());
         let change = Change { time_ns: 5, workload: None, cgroup_id: 77, tid, pid, command, what: written };

@@ -405,7 +405,7 @@ pub(super) fn distance_group(machine: &Topology, from: NodeId) -> Option<String>
     (!groups.is_empty()).then(|| groups.join("; "))
 }
 
-/// One line per kind; a machine whose CPUs all differ a little does not bury the rest.
+/// One line for each kind; bounded, as each CPU of a machine may be of a kind of its own.
 fn kinds(machine: &Topology) -> Vec<String> {
     let mut lines: Vec<String> = machine.cpu_kinds.iter().take(KINDS_SHOWN).map(cpu_kind).collect();
     if machine.cpu_kinds.len() > KINDS_SHOWN {

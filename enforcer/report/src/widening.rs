@@ -17,7 +17,7 @@ use super::status::WidenedWorkload;
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct WideningReport {
-    /// What was added to whom and is not given back yet.
+    /// Memory nodes that are added at present, by workload.
     pub widened: Widened,
     /// Why they keep it.
     pub waiting: BTreeMap<CgroupPath, String>,
@@ -29,11 +29,11 @@ pub struct WideningReport {
     pub refused: BTreeMap<&'static str, u64>,
     /// OOM kills because of full memory nodes, and because of a limit.
     pub kills: BTreeMap<&'static str, u64>,
-    /// Bytes that were moved off full nodes, by whose they were.
+    /// Bytes moved off full nodes, by kind of their owner.
     pub relieved: BTreeMap<&'static str, u64>,
-    /// Who can be chosen by the OOM killer because of what was added.
+    /// Workloads that the OOM killer can choose because of added nodes.
     pub exposed: Vec<Exposed>,
-    /// Who was slowed down; none where the configuration never asked for that.
+    /// Use of the brake; `null` where it was never configured.
     pub brake: Option<BrakeUse>,
     /// From what made a widening necessary until it was written.
     pub latency: Option<Quantiles>,
@@ -48,11 +48,12 @@ pub struct WideningReport {
 pub struct BrakeUse {
     /// What the configuration says: `off`, `freeze` or `high`.
     pub wanted: String,
-    /// Process that releases what the daemon does not; `null` where none does, and nobody is slowed down.
+    /// Id of the process that releases a workload if the daemon does not; `null` without one: then no
+    /// workload is slowed down.
     pub watchdog: Option<u32>,
-    /// Times that somebody was slowed down.
+    /// Brakes applied.
     pub applied: u64,
-    /// Times that somebody should have been and was not.
+    /// Brakes that failed.
     pub failed: u64,
     /// How long that was together, in ns.
     pub slowed_ns: u64,
@@ -82,19 +83,19 @@ impl WideningReport {
         self.latency = both.map(|(p50_ns, p99_ns)| Quantiles { p50_ns, p99_ns });
     }
 
-    /// Somebody got no node.
+    /// Counts a workload that got no node.
     pub fn refused(&mut self, refusal: Refusal) {
         *self.refused.entry(refusal.name()).or_default() += 1;
     }
 
-    /// Somebody was killed.
+    /// Counts a kill by the OOM killer.
     pub fn killed(&mut self, by_limit: bool) {
         *self.kills.entry(if by_limit { "memory-limit" } else { "memory-nodes" }).or_default() += 1;
     }
 
     /// Pages went elsewhere.
-    pub fn relieved(&mut self, whose: Relieved, bytes: u64) {
-        let sum = self.relieved.entry(whose.name()).or_default();
+    pub fn relieved(&mut self, owner: Relieved, bytes: u64) {
+        let sum = self.relieved.entry(owner.name()).or_default();
         *sum = sum.saturating_add(bytes);
     }
 
@@ -104,7 +105,7 @@ impl WideningReport {
         by_cgroup.values().sum()
     }
 
-    /// Who has what beside its own nodes, and why it keeps that.
+    /// Workloads with added nodes, and why they keep them.
     pub fn workloads(&self) -> Vec<WidenedWorkload> {
         let one = |(cgroup, nodes): (&CgroupPath, &NodeSet)| WidenedWorkload {
             cgroup: cgroup.clone(),

@@ -68,7 +68,7 @@ pub(super) const fn device_class(class: DeviceClass) -> &'static str {
     }
 }
 
-/// Whose its cpuset is.
+/// Name of the owner of its cpuset.
 pub(super) fn owner(workload: &AuditedWorkload) -> &'static str {
     workload.owner.as_ref().map_or(Owner::Nobody, |ownership| ownership.owner).as_str()
 }

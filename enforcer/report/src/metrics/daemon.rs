@@ -58,7 +58,7 @@ pub(super) fn put(report: &TickReport, scrape: &mut Scrape) {
     scrape.put(&CONFIG_GOOD, &[], Some(truth(totals.config_good)));
 }
 
-/// Who looked, and what it could not see.
+/// The daemon itself, and its degraded parts.
 pub(super) fn looked(audit: &Audit, scrape: &mut Scrape) {
     let mut degraded: BTreeMap<&str, usize> = BTreeMap::new();
     for entry in &audit.degraded {

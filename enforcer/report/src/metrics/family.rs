@@ -17,7 +17,7 @@ pub(super) struct Family {
     pub(super) name: &'static str,
     pub(super) help: &'static str,
     pub(super) labels: &'static [&'static str],
-    /// Of labels whose values are the program's own.
+    /// Values of labels with a fixed set of values.
     pub(super) values: &'static [Values],
     pub(super) kind: Kind,
 }
@@ -109,12 +109,12 @@ impl Counted {
     }
 }
 
-/// Whose counters are put.
+/// Which workloads the counters are of.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Whose<'a> {
-    /// Of the workload that is labelled so.
+pub(super) enum CounterScope<'a> {
+    /// The workload with this label.
     One(&'a str),
-    /// Of all, those that are gone included.
+    /// All workloads, including ended ones.
     All,
 }
 
@@ -194,13 +194,13 @@ impl Scrape {
     pub(super) fn put_counted<const N: usize>(
         &mut self,
         counted: &'static Counted,
-        whose: Whose<'_>,
+        scope: CounterScope<'_>,
         labels: [&str; N],
         value: Option<f64>,
     ) {
-        match whose {
-            Whose::All => self.put(&counted.all, &labels, value),
-            Whose::One(workload) => {
+        match scope {
+            CounterScope::All => self.put(&counted.all, &labels, value),
+            CounterScope::One(workload) => {
                 self.of_workloads += usize::from(value.is_some());
                 let mut with_workload = Vec::with_capacity(N + 1);
                 with_workload.push(workload);

@@ -31,7 +31,7 @@ pub(super) fn put(label: &str, workload: &AuditedWorkload, report: &TickReport, 
     write(label, workload, (report.pods.get(&workload.cgroup), policy), scrape);
 }
 
-/// The same of a single look, which hears of no pods and gives nobody a place.
+/// The same for a single audit, which knows no pods and places no workload.
 pub(super) fn of_one_look(label: &str, workload: &AuditedWorkload, scrape: &mut Scrape) {
     write(label, workload, (None, ""), scrape);
 }

@@ -1,13 +1,13 @@
 //! What the kernel side counted: counters since a workload is watched, as the kernel side keeps them.
 //!
-//! Of all workloads always, and of each where the configuration asks for it. Shares are left to whoever asks:
-//! a ratio of two counters over a time of one's own choice says more than one that was computed for a turn. A
-//! counter starts from 0 again when a cgroup is made again.
+//! Counters of all workloads together always, of each workload where the configuration asks for it. Ratios
+//! are left to the query: one over a chosen time says more than one over a turn. A counter restarts from 0
+//! when its cgroup is created again.
 
 use enforcer_core::sample::{KernelSide, Placements};
 
 use super::{
-    family::{Counted, Family, Scrape, Whose},
+    family::{Counted, CounterScope, Family, Scrape},
     moves,
     number::to_f64,
     values,
@@ -110,11 +110,11 @@ pub(super) const STATE: &[&Family] =
     &[&LOST, &WATCHED, &ROOM, &ROWS, &ROWS_ROOM, &RUNS, &PROGRAM_TIME, &VERIFIED];
 
 /// The counters of a workload, or of all.
-pub(super) fn counted(whose: Whose<'_>, counters: &Counters, scrape: &mut Scrape) {
+pub(super) fn counted(scope: CounterScope<'_>, counters: &Counters, scrape: &mut Scrape) {
     for one in counters.placements.iter().flatten() {
         let (src, dst) = (one.src_numa.to_string(), one.dst_numa.to_string());
         let mut put = |family, count: fn(&Placements) -> u64| {
-            scrape.put_counted(family, whose, [&src, &dst], Some(to_f64(count(one))));
+            scrape.put_counted(family, scope, [&src, &dst], Some(to_f64(count(one))));
         };
         if src != dst {
             put(&MOVES, |one| one.migrated);
@@ -124,26 +124,26 @@ pub(super) fn counted(whose: Whose<'_>, counters: &Counters, scrape: &mut Scrape
     }
     for (node, time) in counters.run_time.iter().flatten() {
         let node = node.to_string();
-        scrape.put_counted(&RUN_TIME, whose, [&node], Some(to_f64(time.ns) / SECOND));
-        scrape.put_counted(&MISPLACED_TIME, whose, [&node], Some(to_f64(time.misplaced_ns) / SECOND));
+        scrape.put_counted(&RUN_TIME, scope, [&node], Some(to_f64(time.ns) / SECOND));
+        scrape.put_counted(&MISPLACED_TIME, scope, [&node], Some(to_f64(time.misplaced_ns) / SECOND));
     }
     for (node, faults) in counters.hint_faults.iter().flatten() {
         let node = node.to_string();
         for (memory, pages) in [("local", faults.local), ("remote", faults.remote)] {
-            scrape.put_counted(&HINT_FAULTS, whose, [&node, memory], Some(to_f64(pages)));
+            scrape.put_counted(&HINT_FAULTS, scope, [&node, memory], Some(to_f64(pages)));
         }
     }
-    accesses(whose, counters, scrape);
-    moves::counted(whose, counters, scrape);
+    accesses(scope, counters, scrape);
+    moves::counted(scope, counters, scrape);
 }
 
-fn accesses(whose: Whose<'_>, counters: &Counters, scrape: &mut Scrape) {
+fn accesses(scope: CounterScope<'_>, counters: &Counters, scrape: &mut Scrape) {
     for (node, accesses) in counters.hardware.iter().flatten() {
         let node = node.to_string();
         for (memory, count) in [("local", accesses.local), ("remote", accesses.remote)] {
-            scrape.put_counted(&ACCESSES, whose, [&node, memory], Some(to_f64(count)));
+            scrape.put_counted(&ACCESSES, scope, [&node, memory], Some(to_f64(count)));
         }
-        scrape.put_counted(&ACCESS_SAMPLES, whose, [&node], Some(to_f64(accesses.samples)));
+        scrape.put_counted(&ACCESS_SAMPLES, scope, [&node], Some(to_f64(accesses.samples)));
     }
 }
 

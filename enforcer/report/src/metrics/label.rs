@@ -1,12 +1,11 @@
 //! Values of labels that others choose: of bounded length, and still different where they were.
 //!
-//! Whoever may make cgroups may make paths of 4,096 bytes, some of them in each of thousands of series. What
-//! quotes and newlines would do is the encoder's business.
+//! A user that may create cgroups may create paths of 4,096 bytes, and each would be in thousands of series.
+//! So labels are cut. The encoder escapes quotes and newlines.
 //!
-//! A workload has one label on all of its series, its name. Names are made of cgroup paths, and whoever may
-//! make cgroups may make one that is named as another: each of them then has a hash of its path behind its
-//! name, so that nobody's series are hidden behind those of somebody else. So has one whose name looks as if
-//! it had such a hash already.
+//! All series of a workload have one label, its name. Names come from cgroup paths, so a user that may create
+//! cgroups can give two workloads the same name. Then each name is followed by a hash of its path, so that no
+//! workload hides the series of another. A name that looks as if it had such a hash gets one too.
 
 use std::{
     borrow::Cow,

@@ -3,7 +3,7 @@
 use enforcer_core::sample::{OtherPageMoves, PageMovesByReason};
 
 use super::{
-    family::{Counted, Family, Scrape, Whose},
+    family::{Counted, CounterScope, Family, Scrape},
     number::to_f64,
     values,
 };
@@ -59,28 +59,28 @@ pub(super) const COUNTED: [&Counted; 5] = [&PAGE_MOVES, &BALANCER, &SCAN_SKIPS, 
 pub(super) const OTHERS: &[&Family] = &[&OTHER_PAGE_MOVES];
 
 /// The counters of a workload, or of all.
-pub(super) fn counted(whose: Whose<'_>, counters: &Counters, scrape: &mut Scrape) {
+pub(super) fn counted(scope: CounterScope<'_>, counters: &Counters, scrape: &mut Scrape) {
     for (cause, result, pages) in counters.page_moves.iter().flat_map(each) {
-        scrape.put_counted(&PAGE_MOVES, whose, [cause, result], Some(pages));
+        scrape.put_counted(&PAGE_MOVES, scope, [cause, result], Some(pages));
     }
     if let Some(steps) = counters.balancer {
         for (step, tasks) in [("moved", steps.moved), ("swapped", steps.swapped), ("stuck", steps.stuck)] {
-            scrape.put_counted(&BALANCER, whose, [step], Some(to_f64(tasks)));
+            scrape.put_counted(&BALANCER, scope, [step], Some(to_f64(tasks)));
         }
     }
     for (file, writes) in counters.cpuset_writes.iter().flatten() {
-        scrape.put_counted(&CPUSET_WRITES, whose, [file.name()], Some(to_f64(*writes)));
+        scrape.put_counted(&CPUSET_WRITES, scope, [file.name()], Some(to_f64(*writes)));
     }
     for (mode, counts) in counters.policies.iter().flatten() {
         for (scope, policies) in [("task", counts.tasks), ("range", counts.ranges)] {
-            scrape.put_counted(&POLICIES, whose, [scope, mode.name()], Some(to_f64(policies)));
+            scrape.put_counted(&POLICIES, scope, [scope, mode.name()], Some(to_f64(policies)));
         }
     }
     let skips = counters.scan_skips.unwrap_or_default();
     for (cause, scans) in
         [("one-node", skips.one_node), ("unsuitable", skips.unsuitable), ("passed", skips.passed)]
     {
-        scrape.put_counted(&SCAN_SKIPS, whose, [cause], scans.map(to_f64));
+        scrape.put_counted(&SCAN_SKIPS, scope, [cause], scans.map(to_f64));
     }
 }
 

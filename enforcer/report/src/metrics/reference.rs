@@ -78,7 +78,7 @@ const OWN_LABELS: [(&str, &str, &str); 2] = [
     ("version", "version of the program", "1"),
 ];
 
-/// Labels whose values are listed, and what they say.
+/// Labels with listed values, and their meaning.
 const LISTED: [(&str, &str); 21] = [
     ("qos", "of pods"),
     ("memory", "as the CPU sees it"),

@@ -38,7 +38,7 @@ pub(super) fn sections() -> [Section; 13] {
         Section {
             title: "All workloads together, counted in the kernel",
             source: "eBPF programs: in all workloads since the daemon started, those that are gone included. Absent where their \
-                 hook is not attached (`degraded`). Pages count for the workload whose thread moves them, which is not \
+                 hook is not attached (`degraded`). Pages count for the workload of the thread that moves them, which is not \
                  always the workload that they belong to.",
             families: of_all,
         },
@@ -67,7 +67,7 @@ pub(super) fn sections() -> [Section; 13] {
         },
         Section {
             title: "Memory nodes that are added",
-            source: "The thread that adds memory nodes to workloads whose own ones are nearly full. Absent in observe mode.",
+            source: "The thread that adds memory nodes to workloads on nearly full nodes. Absent in observe mode.",
             families: widening::ALL.to_vec(),
         },
         Section {

@@ -7,14 +7,14 @@ use prometheus::proto::MetricFamily;
 
 use super::{
     daemon, decisions, demotion,
-    family::{Scrape, Whose},
+    family::{CounterScope, Scrape},
     kernel_side,
     label::Labels,
     machine, moves, pressure, rebalance, runtime, widening, workloads,
 };
 use crate::tick::TickReport;
 
-/// The values of a single look, by nobody who runs on.
+/// Series of a single audit, without a daemon.
 pub(super) fn of_audit(audit: &Audit, nodes: &BTreeMap<NodeId, NodeSample>) -> Vec<MetricFamily> {
     let mut scrape = Scrape::default();
     machine::put(audit, nodes, &mut scrape);
@@ -30,7 +30,7 @@ pub(super) fn collect(report: &TickReport, workload_counters: bool) -> Vec<Metri
     let labels = Labels::new(&report.audit.workloads);
     machine::put(&report.audit, &report.nodes, &mut scrape);
     workloads::put(report, &labels, workload_counters, &mut scrape);
-    kernel_side::counted(Whose::All, &report.totals.counters, &mut scrape);
+    kernel_side::counted(CounterScope::All, &report.totals.counters, &mut scrape);
     decisions::put(report, &mut scrape);
     daemon::put(report, &mut scrape);
     kernel_side::state(report.kernel_side.as_ref(), &mut scrape);

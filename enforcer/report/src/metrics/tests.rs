@@ -188,7 +188,11 @@ fn what_the_kernel_side_counted_is_told_by_workload_and_node() {
     let unasked = Metrics::of(move || Some(Arc::clone(&report)), false).unwrap().render().unwrap();
     let counters =
         series(&unasked).into_iter().filter(|line| line.contains("workload=") && line.contains("_total{"));
-    assert_eq!(counters.collect::<Vec<_>>(), <[&str; 0]>::default(), "nobody asked for those of each");
+    assert_eq!(
+        counters.collect::<Vec<_>>(),
+        <[&str; 0]>::default(),
+        "counters of each workload are not configured"
+    );
     assert!(unasked.contains("numa_enforcer_task_moves_total{"), "{unasked}");
     assert!(text.contains("numa_enforcer_kernel_side_lost_total{reason=\"map-full\"} 4\n"), "{text}");
     assert!(text.contains("numa_enforcer_kernel_side_cgroups_watched 2\n"), "{text}");
@@ -422,7 +426,7 @@ fn what_was_done_about_memory_that_ran_out_is_told_by_stage_and_result() {
     ] {
         assert!(text.contains(&format!("\nnuma_enforcer_memory_{line}\n")), "{line} in {text}");
     }
-    assert!(!render(report(Vec::new())).contains("widen"), "nobody widens");
+    assert!(!render(report(Vec::new())).contains("widen"), "widening is off");
 }
 
 /// A report in which there is something of everything.

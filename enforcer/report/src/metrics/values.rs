@@ -113,7 +113,7 @@ mod tests {
 
     use super::{super::sections, *};
 
-    /// Labels whose values come from outside, or are named by what the host has.
+    /// Labels with values from outside, or from what the host has.
     const OPEN: [&str; 12] = [
         "workload",
         "cgroup",

@@ -13,7 +13,7 @@ use crate::widening::WideningReport;
 const STEPS: Family = Family::counter(
     "memory_widenings_total",
     &["stage", "result"],
-    "Memory nodes that were added to workloads whose own ones were nearly full: in time (widen) or late (emergency).",
+    "Memory nodes added to workloads on nearly full nodes: in time (widen) or late (emergency).",
 )
 .of(&[values::STAGE, values::APPLIED]);
 const REFUSALS: Family = Family::counter(
@@ -71,7 +71,7 @@ const WATCHED: Family = Family::gauge(
 pub(super) const ALL: &[&Family] =
     &[&STEPS, &REFUSALS, &KILLS, &WIDENED, &RELIEVED, &EXPOSED, &LATENCY, &BRAKES, &SLOWED, &WATCHED];
 
-/// Absent where nobody is guarded.
+/// Absent where no workload is watched.
 pub(super) fn put(report: Option<&WideningReport>, scrape: &mut Scrape) {
     let Some(report) = report else { return };
     for stage in [Stage::Widen, Stage::Emergency].map(Stage::name) {

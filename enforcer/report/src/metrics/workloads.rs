@@ -1,7 +1,6 @@
 //! Workloads, each by its label: where its memory is and what it accesses.
 //!
-//! There are as many series as whoever makes cgroups likes, so their number has a bound, and the worst
-//! workloads come first.
+//! Any user that creates cgroups adds series, so their number is bounded, and the worst workloads come first.
 
 use std::collections::BTreeSet;
 
@@ -12,7 +11,7 @@ use enforcer_core::{
 };
 
 use super::{
-    family::{Family, Scrape, Whose},
+    family::{CounterScope, Family, Scrape},
     identity, kernel_side,
     label::Labels,
     number::{count, to_f64},
@@ -61,7 +60,7 @@ const OMITTED: Family = Family::gauge(
 pub(super) const COUNTERS_OMITTED: Family = Family::gauge(
     "workload_counters_omitted",
     &[],
-    "Workloads with series whose counters have none, because those of others are as many as there may be.",
+    "Workloads without per-workload counters, because the limit of such series is reached.",
 );
 
 /// Every metric of this file that one look tells.
@@ -83,7 +82,7 @@ pub(super) fn put(report: &TickReport, labels: &Labels<'_>, counters: bool, scra
     for workload in shown {
         let Some(counters) = report.counters.get(&workload.cgroup) else { continue };
         if scrape.counters_of_workloads() < MAX_COUNTERS {
-            kernel_side::counted(Whose::One(&labels.of(&workload.cgroup)), counters, scrape);
+            kernel_side::counted(CounterScope::One(&labels.of(&workload.cgroup)), counters, scrape);
         } else {
             omitted += 1;
         }

@@ -1,7 +1,7 @@
 //! What is wrong, how we know, what it costs, what to do: by workload, worst first.
 //!
-//! The first [`FULL`] workloads have everything; those beyond have a row with their rules, because nobody
-//! reads more, and a page of thousands would be too large to open. `audit -o json` has all of it.
+//! The first [`FULL`] workloads are shown in full. Each further one has a row with its rules, because a page
+//! with thousands would be too large to open. `audit -o json` has all of it.
 //!
 //! A command is there to be copied: it is shown whole or not at all, never cut.
 
@@ -20,7 +20,7 @@ use crate::{
     text, units, words,
 };
 
-/// Workloads whose findings are spelled out.
+/// Workloads shown with full findings.
 const FULL: usize = 200;
 /// Evidence of one workload that is listed.
 const EVIDENCE: usize = 12;

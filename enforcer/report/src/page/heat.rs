@@ -7,7 +7,7 @@
 use enforcer_core::id::NodeId;
 use maud::{Markup, html};
 
-/// A matrix of more nodes is larger than anybody can look at.
+/// Largest matrix that is drawn, in nodes.
 pub(super) const MOST_NODES: usize = 64;
 
 /// Cells of more nodes are small.

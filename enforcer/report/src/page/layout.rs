@@ -58,13 +58,13 @@ pub(super) const NODELESS: usize = 12;
 /// What a frame stands for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Holder<'a> {
-    /// A package, or several whose CPUs are of the same node.
+    /// A package, or several that share a NUMA node.
     Packages(Vec<&'a Package>),
     /// CPUs of which no package is known.
     Packageless,
     /// No CPUs: memory only.
     Memory,
-    /// No node: devices whose node is not known.
+    /// Devices with an unknown node.
     Nodeless,
 }
 
@@ -165,7 +165,7 @@ fn holders(machine: &Topology) -> Vec<(Holder<'_>, Vec<&Node>)> {
             None => memory.push(node),
         }
     }
-    // Who has no node of its own is part of one that another package has.
+    // A package without a node of its own shares the node of another package.
     let mut frames: Vec<(Vec<&Package>, Vec<&Node>)> = Vec::new();
     let (with, without): (Vec<_>, Vec<_>) =
         packages.into_iter().zip(held).partition(|(_, nodes)| !nodes.is_empty());

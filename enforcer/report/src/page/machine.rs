@@ -1,8 +1,8 @@
 //! The machine as a picture: packages, nodes with their memory, what is near, devices.
 //!
-//! The same drawing is part of the page and, with its own style, what `topology -o svg` writes. What does not
-//! fit a box is cut there and whole in its tooltip; whoever cannot see the picture finds the same in the
-//! page's tables.
+//! The same drawing is part of the page and, with its own style, what `topology -o svg` writes. A text that
+//! does not fit its box is cut; its tooltip has all of it. The page's tables have the same facts for readers
+//! that cannot see the picture.
 //!
 //! Names of devices come from outside: escaped, cut, never anything but text.
 
@@ -69,7 +69,7 @@ fn frames(machine: &Topology, layout: &Layout<'_>) -> Markup {
     }
 }
 
-/// Whose it is; how many packages, where their ids are too long.
+/// The packages of a frame; their number, where their ids are too long.
 fn frame_title(frame: &Frame<'_>, columns: usize) -> String {
     match &frame.holder {
         Holder::Packages(packages) => {

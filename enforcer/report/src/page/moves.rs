@@ -1,5 +1,5 @@
-//! What `plan --rebalance` would do now: who goes where, what that costs and saves; and who stays although
-//! something is wrong.
+//! What `plan --rebalance` would do now: each move with its cost and gain, and each misplaced workload that
+//! stays.
 //!
 //! Nothing was moved for this page. Without a sample there is nothing to weigh.
 
@@ -12,7 +12,7 @@ use crate::{
     units,
 };
 
-/// Who stays with a reason of their own; the others are named together.
+/// Workloads that stay, listed with a reason each; further ones are named together.
 const REASONS: usize = 200;
 /// Moves with a row.
 const ROWS: usize = 500;

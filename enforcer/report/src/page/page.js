@@ -1,7 +1,7 @@
 "use strict";
 // Sorts and filters the table of workloads. Text of the page is read as text and never made into markup.
 //
-// What is out of sight is styled and laid out when there is time (`lazy` in the style): nobody waits for it. But it must not stay
+// What is out of sight is styled and laid out when there is time (`lazy` in the style): nothing waits for it. But it must not stay
 // so, because a browser keeps what it has not laid out from screen readers.
 document.documentElement.classList.add("lazy");
 document.addEventListener("DOMContentLoaded", () => {
@@ -28,7 +28,7 @@ document.addEventListener("DOMContentLoaded", () => {
   const heads = [...table.tHead.rows[0].cells];
   const groups = [...table.tBodies].map((body) => ({ body, rows: [...body.rows].slice(1) }));
   const rows = groups.flatMap((group) => group.rows);
-  // Of each row, made when somebody filters for the first time.
+  // Of each row, built at the first filtering.
   let words;
   const flat = document.createElement("tbody");
   flat.setAttribute("role", "rowgroup");

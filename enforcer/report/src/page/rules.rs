@@ -1,4 +1,4 @@
-//! What the rules mean that were broken, for those who do not know them: each finding leads here.
+//! Explanations of the broken rules; each finding links here.
 
 use std::collections::BTreeSet;
 

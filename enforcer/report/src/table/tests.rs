@@ -70,7 +70,7 @@ fn workload(name: &str, cpus: &str, nodes: &str, verdict: Verdict) -> AuditedWor
 }
 
 #[test]
-fn a_wide_table_says_whose_cpusets_are_where_somebody_owns_one() {
+fn wide_table_has_owners_if_a_cpuset_has_one() {
     let plain = workload("cron.service", "0-7", "0-1", Verdict::Aligned);
     let owner =
         Some(Ownership::of(Owner::KubeletCpuManager, "cpu_manager_state: CPUs 0-3 for container main"));
@@ -219,7 +219,7 @@ fn colour_is_only_added() {
 }
 
 #[test]
-fn of_a_captured_machine_no_sample_is_advised_and_nobody_takes_it_for_this_one() {
+fn captured_machine_is_named_as_one_and_no_sample_is_advised() {
     let live = audit(Machine::new().sockets(2).build(), Vec::new(), Vec::new());
     let live = Audit { summary: Summary { unsampled: 1, ..live.summary.clone() }, ..live };
     let captured = Audit { taken_at: None, ..live.clone() };

@@ -39,7 +39,7 @@ pub(super) fn render(out: &mut String, workloads: &[AuditedWorkload], style: Sty
     let shown = sorted.len().min(misaligned + ROWS);
 
     let wide = style.width >= WIDE;
-    // Where nobody owns anything a column says nothing.
+    // No column where no cpuset has an owner.
     let owners = wide && sorted.iter().any(|(workload, _)| words::owner(workload) != Owner::Nobody.as_str());
     let mut header = vec!["workload"];
     if wide {

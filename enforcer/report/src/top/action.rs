@@ -88,7 +88,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_newest_come_first_and_who_is_in_place_does_not_come() {
+    fn newest_come_first_and_workloads_in_place_are_left_out() {
         let about = |name: &str, at, state, reason: String| {
             let subject = Subject { name: name.into(), cgroup: None, container_id: None, ended: false };
             let record = DecisionRecord {

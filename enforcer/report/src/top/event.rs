@@ -13,9 +13,9 @@ pub enum Event {
     Resized(u16, u16),
     /// A second went by.
     Second,
-    /// Somebody told something.
+    /// A report came, from this source.
     Told(Feed, Box<TopReport>),
-    /// Nobody did, and why.
+    /// No report came, and why.
     Silent(String),
     /// It is time to end.
     End,
@@ -48,7 +48,7 @@ pub enum Key {
     Interrupt,
 }
 
-/// Who tells.
+/// Source of the reports.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Feed {
     /// A running daemon, over its control socket.

@@ -1,7 +1,7 @@
 //! What workloads were like over the latest turns, for the details of one of them.
 //!
-//! Bounded: [`TURNS`] points of a workload, and of no more workloads than a report has; who is not in the
-//! latest report is forgotten. A turn that is told twice is one point.
+//! Bounded: [`TURNS`] points of a workload, and only of the workloads in the latest report. A turn that is
+//! reported twice is one point.
 
 use std::collections::{BTreeMap, VecDeque};
 

@@ -16,7 +16,7 @@ pub(super) struct Rows {
 /// Rows of the main view; those of a table include its heading.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Layout {
-    /// Who tells, and how things are.
+    /// Source of the reports, and the state of the host.
     pub(super) head: Rows,
     /// NUMA nodes.
     pub(super) nodes: Rows,

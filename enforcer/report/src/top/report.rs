@@ -42,7 +42,7 @@ const LINES: usize = 64;
 pub struct TopReport {
     /// [`TOP_SCHEMA_VERSION`].
     pub schema_version: u32,
-    /// Version of who looks.
+    /// Version of the program that made the report.
     pub version: String,
     /// Its process.
     pub pid: u32,
@@ -52,7 +52,7 @@ pub struct TopReport {
     pub paused: Option<Paused>,
     /// The latest turn; `null` before the first one is over.
     pub turn: Option<Turn>,
-    /// What was decided lately, newest first; who is in place is left out.
+    /// Latest decisions, newest first, without workloads that are in place.
     pub actions: Vec<Action>,
 }
 
@@ -65,7 +65,7 @@ pub struct Turn {
     pub number: u64,
     /// Seconds since it began.
     pub age_seconds: u64,
-    /// May whoever looks write, if it is not paused?
+    /// Mode of the program: may it write, if it is not paused?
     pub mode: Mode,
     /// Host name.
     pub hostname: Option<String>,
@@ -124,7 +124,7 @@ pub struct Workload {
     pub cgroup: CgroupPath,
     /// What it is.
     pub origin: Origin,
-    /// Whose its cpuset is: `numa-enforcer`, `nobody` and so on, as in the audit.
+    /// Owner of its cpuset: `numa-enforcer`, `nobody` and so on, as in the audit.
     pub owner: String,
     /// In one word.
     pub verdict: Verdict,
@@ -171,7 +171,7 @@ impl Workload {
         (self.cgroup.clone(), pid)
     }
 
-    /// Busy CPUs whose accesses are remote: how much remote traffic it makes.
+    /// Busy CPUs times the remote ratio: its remote traffic, in CPUs.
     pub fn remote_cpus(&self) -> Option<f64> {
         Some(self.remote_traffic? * self.cpus_used?)
     }

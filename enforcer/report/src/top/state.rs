@@ -1,8 +1,8 @@
 //! What is shown, and how it changes: one event after another, nothing else.
 //!
-//! The selection is a workload and not a row: it stays with it when the order changes, and goes to the row's
-//! next one when it has ended. On the first row it is whoever is worst. Bounded: one report, one history
-//! ([`Histories`]), a filter of some characters.
+//! The selection is a workload and not a row: it stays on its workload when the order changes, and goes to
+//! the next one when that workload ends. On the first row it stays on that row, the worst workload. Bounded:
+//! one report, one history ([`Histories`]), a filter of some characters.
 
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ use crate::apart::{Named, apart};
 
 /// Characters of a filter.
 const LONGEST_FILTER: usize = 64;
-/// How long it is said that somebody answers again.
+/// Time for which the return of an answer is shown.
 const NEWS: Duration = Duration::from_secs(10);
 
 /// What fills the screen below the head.
@@ -51,7 +51,7 @@ pub struct State {
     pub(super) typing: bool,
     pub(super) report: Option<TopReport>,
     pub(super) feed: Option<Feed>,
-    /// Since when nobody tells anything, and why.
+    /// Since when no report comes, and why.
     pub(super) silent: Option<(Duration, String)>,
     /// What stands behind the names of the workloads that others have, too.
     behind: Vec<Option<String>>,
@@ -65,7 +65,7 @@ pub struct State {
     /// First line of a page.
     pub(super) scroll: usize,
     pub(super) histories: Histories,
-    /// When the report came, and what is news about who tells it.
+    /// When the report came, and news about its source.
     told: Duration,
     news: Option<(Duration, String)>,
     now: Duration,
@@ -147,19 +147,19 @@ impl State {
         Some(self.turn()?.age_seconds.saturating_add(since))
     }
 
-    /// The clock of who tells, in milliseconds since 1970.
+    /// Wall clock of the report's source, in milliseconds since 1970.
     pub(super) fn unix_ms(&self) -> u64 {
         let since = u64::try_from(self.now.saturating_sub(self.told).as_millis()).unwrap_or(u64::MAX);
         self.report.as_ref().map_or(0, |report| report.now_unix_ms.saturating_add(since))
     }
 
-    /// For how many seconds nobody told anything, and why.
+    /// Seconds without a report, and why.
     pub(super) fn silence(&self) -> Option<(u64, &str)> {
         let (since, reason) = self.silent.as_ref()?;
         Some((self.now.saturating_sub(*since).as_secs(), reason))
     }
 
-    /// What is new about who tells.
+    /// News about the source of reports.
     pub(super) fn news(&self) -> Option<&str> {
         let (at, news) = self.news.as_ref()?;
         (self.now.saturating_sub(*at) < NEWS).then_some(news)
@@ -175,7 +175,7 @@ impl State {
         })
     }
 
-    /// What the workload of an action is called; one that is gone or that nobody told of has its name alone.
+    /// Name of an action's workload. One that is not in the report has its bare name.
     pub(super) fn called(&self, action: &Action) -> String {
         let workloads = self.turn().map_or(&[][..], |turn| &turn.workloads);
         let mut several =

@@ -136,7 +136,7 @@ fn host() -> TopReport {
     let workloads = vec![
         busy("/shop/orders-db", Verdict::Misaligned, 0.58, 2, 0.5),
         busy("/shop/web", Verdict::Aligned, 0.01, 0, 12.0),
-        plain("/system.slice/a-very-long-name-of-a-unit-that-nobody-can-read-as-a-whole.service"),
+        plain("/system.slice/a-very-long-name-of-a-unit-that-is-too-long-to-read-as-a-whole.service"),
         Workload {
             cgroup: CgroupPath::new("/shop/日本"),
             ..busy("日本語の名前です、とても長い名前", Verdict::Partial, 0.2, 1, 0.0)
@@ -298,7 +298,7 @@ fn workloads_are_sorted_and_filtered_and_the_selection_stays_with_its_own() {
 }
 
 #[test]
-fn who_is_selected_is_on_the_screen() {
+fn selected_workload_is_on_the_screen() {
     let workloads = (0..100).map(|n| busy(&format!("/w{n:02}"), Verdict::Aligned, 0.5, 0, 0.0)).collect();
     let mut state = state((80, 24), [told(report(Some(turn(1, workloads))))]);
     for keys in ["jjjjjjjjjjjjjjjjjjjjjjjjj", "kkk", "G", " ", "g", "   "] {
@@ -347,7 +347,7 @@ fn a_pause_is_in_the_first_line() {
 }
 
 #[test]
-fn who_has_ended_is_not_shown_as_somebody_else() {
+fn ended_workload_is_not_shown_as_another() {
     let mut later = host();
     later.turn.as_mut().unwrap().workloads.remove(0);
     let gone = seen((80, 24), [told(host()), Event::Key(Key::Enter), told(later)]);

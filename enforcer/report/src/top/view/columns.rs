@@ -1,4 +1,4 @@
-//! Tables whose columns come and go with the width of the screen.
+//! Tables with columns that come and go with the width of the screen.
 //!
 //! The first column takes what the others leave. The others are there in the order of their importance, as
 //! long as the first one keeps its least width; they are shown in the order of the table.

@@ -1,4 +1,4 @@
-//! Who tells and how things are, above; which keys there are, below.
+//! Head (source of the reports, state of the host) and foot (keys) of the screen.
 
 use std::fmt::Write as _;
 
@@ -15,13 +15,13 @@ const KEYS: &str = "q end  enter details  s sort  / filter  n nodes  a actions  
 const KEYS_OF_PAGE: &str = "q back  up, down, PgUp, PgDn scroll  ? help";
 
 pub(super) fn draw(state: &State, canvas: &mut Canvas<'_>) {
-    canvas.put(0, 0, &text::escape(&who(state)), Some(Tone::Heading));
+    canvas.put(0, 0, &text::escape(&source_line(state)), Some(Tone::Heading));
     let (line, tone) = how(state);
     canvas.put(0, 1, &text::escape(&line), tone);
 }
 
 /// `daemon 0.1.0, enforce, turn 12, 3s ago; HOST`, the source first, since what does not fit is cut.
-fn who(state: &State) -> String {
+fn source_line(state: &State) -> String {
     let (Some(feed), Some(report)) = (&state.feed, state.report()) else {
         return "numa-enforcer top: looking for a daemon".to_owned();
     };
