@@ -1,18 +1,18 @@
-//! How long calls took, as a histogram that only grows.
+//! Durations of calls, as a histogram that only grows.
 //!
-//! Problem: the mean of a thousand quick calls hides the ten that a workload had to wait for, and the longest
-//! of all is told once and never forgotten. Idea: calls are counted by length, in classes that are fixed, so
-//! that whoever reads the counts at two times knows the share of slow ones between these.
+//! Problem: the mean of a thousand quick calls hides the ten that a workload had to wait for, and a maximum
+//! never goes down. Idea: calls are counted by duration in fixed classes, so two readings of the counts give
+//! the share of slow calls between them.
 //!
-//! Terminology. A *class* holds what took at most its bound and more than that of the class before; what took
-//! longer than every bound is in none and still counted. Cost: one comparison for each class.
+//! Terminology. A *class* holds durations up to its bound and above that of the class before; a call above
+//! every bound is in no class and still counted. Cost: one comparison for each class.
 
 use std::time::Duration;
 
 use serde::Serialize;
 
-/// Bounds of the classes: from what one small call of `move_pages(2)` takes to what stalls a workload. An
-/// answer to a container runtime is meant to take less than one of them.
+/// Bounds of the classes: from a small call of `move_pages(2)` to one that stalls a workload. An answer to a
+/// container runtime should take less than one of them.
 pub const BOUNDS: [Duration; 9] = [
     Duration::from_micros(500),
     Duration::from_millis(1),
@@ -25,15 +25,15 @@ pub const BOUNDS: [Duration; 9] = [
     Duration::from_millis(500),
 ];
 
-/// Calls by length.
+/// Calls by duration.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct CallTimes {
     /// Calls of each class, in the order of [`BOUNDS`].
     classes: [u64; BOUNDS.len()],
-    /// All calls.
+    /// Number of all calls.
     calls: u64,
-    /// What all of them took together.
+    /// Total duration of all calls.
     total: Duration,
 }
 
@@ -48,17 +48,17 @@ impl CallTimes {
         self.total = self.total.saturating_add(took);
     }
 
-    /// All calls.
+    /// Number of all calls.
     pub const fn calls(&self) -> u64 {
         self.calls
     }
 
-    /// What all of them took together.
+    /// Total duration of all calls.
     pub const fn total(&self) -> Duration {
         self.total
     }
 
-    /// For each bound, how many calls took no longer.
+    /// For each bound, the number of calls that took no longer.
     pub fn within(&self) -> impl Iterator<Item = (Duration, u64)> {
         let sums = self.classes.iter().scan(0_u64, |sum, calls| {
             *sum = sum.saturating_add(*calls);

@@ -1,48 +1,49 @@
-//! When a start on slow memory is over.
+//! End of a start on slow memory.
 //!
-//! Problem: a container that began on slow memory is to get the fast one when what it seldom needs is written
-//! and lies where it may stay. A time alone is a guess: a start that is quicker pays for slow memory until it
-//! is up, and one that needs more than slow memory has ends with the OOM killer.
+//! Problem: a container that starts on slow memory should get fast memory once its seldom used pages are
+//! written and lie on the slow node. A fixed time is a guess: a quicker start pays for slow memory until it
+//! is up, and one that needs more than the slow memory ends with the OOM killer.
 //!
-//! Idea: the first of several signs ends it. The time that was asked for is up; it says itself that it is
-//! ready; its memory has stopped growing; it keeps reading pages that the kernel would bring to faster memory
-//! if it might; or little is left of the slow memory itself. The end is [`warm`]: nodes are added and none is
-//! taken away, so no page moves.
+//! Idea: the first of several signs ends the start: its time is up; the container reports that it is ready;
+//! its memory has stopped growing; hinting faults show that it keeps reading pages on slow memory; or the
+//! slow memory runs short. The end is [`warm`]: nodes are added and none is taken away, so no page moves.
 //!
-//! Terminology. A *cold start* is what the grant says of it ([`crate::place::ColdStart`]): until when, and
-//! which nodes then. It is *wanted* on fast memory when hinting faults cover a tenth of it in a second, twice
-//! in succession: while a program fills its memory it touches every page once, and that is no sign. What a
-//! runtime runs in a container before the program takes its place may have been larger than the program is
-//! for a while, so that growth counts from where memory has fallen to less than half.
+//! Terminology. A *cold start* is described by the grant ([`crate::place::ColdStart`]): its end, and the
+//! nodes after it. Fast memory is *wanted* when hinting faults cover a tenth of the container's memory in a
+//! second, twice in succession: a program that fills its memory touches every page once, and that is no sign.
+//! A runtime's own process in the container may have been larger than the program is for a while, so growth
+//! counts from where memory has fallen to less than half.
 //!
-//! Must never end because something is not known. The beginning is in the grant, which outlives the daemon;
-//! what is remembered here does not, and costs a few turns. Cost: constant for each that is starting.
+//! Invariant: an unknown figure does not end a start. The begin time is in the grant, which outlives the
+//! daemon; the observations here do not, and losing them costs a few turns. Cost: constant for each container
+//! that is starting.
 
 use std::{collections::BTreeMap, fmt, time::Duration};
 
 use crate::place::{Allocations, Grant, Holder, Update, warm};
 
-/// Time over which memory that grows by less than a hundredth has stopped growing, in ns.
+/// Time in ns within which memory must grow by a hundredth to count as growing.
 const STILL_NS: u64 = 5_000_000_000;
-/// Before that nothing is said about growth: a program that waits for its first request has none either.
+/// Time in ns before which growth is not judged: a program that waits for its first request does not grow
+/// either.
 const EARLIEST_NS: u64 = 10_000_000_000;
-/// The slow memory is short when less than one byte in so many is free: 8 %.
+/// Slow memory is short when less than one byte in so many is free: 8 %.
 const SHORT: (u64, u64) = (8, 100);
-/// Of what it has, this part is touched in a second by one that wants fast memory: a tenth.
+/// Part of its memory that hinting faults must cover in a second: a tenth.
 const WANTED: u64 = 10;
-/// Looks in succession at which it is wanted.
+/// Successive looks that must show it.
 const WANTED_LOOKS: u32 = 2;
 
-/// Why a cold start is over.
+/// Reason for the end of a cold start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Over {
-    /// The time that was asked for is up.
+    /// Its time is up.
     Time,
-    /// It has said so itself.
+    /// It has reported that it is ready.
     Ready,
     /// Its memory has stopped growing.
     Still,
-    /// It keeps touching what it has.
+    /// It keeps touching its memory.
     Wanted,
     /// The slow memory runs short.
     Short,
@@ -60,27 +61,26 @@ impl fmt::Display for Over {
     }
 }
 
-/// What was seen of one that is starting; absent where it is not known.
+/// Figures of a starting container; absent ones are unknown.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Look {
-    /// It has said that it is ready.
+    /// It has reported that it is ready.
     pub is_ready: bool,
-    /// Its memory, in bytes.
+    /// Its memory in bytes.
     pub resident_bytes: Option<u64>,
-    /// Bytes of it that hinting faults covered in the latest second.
+    /// Bytes that hinting faults covered in the latest second.
     pub touched_bytes_per_second: Option<u64>,
-    /// Free and all bytes of the nodes that it has so far.
+    /// Free and total bytes of its present nodes.
     pub slow: Option<(u64, u64)>,
 }
 
-/// What is remembered of all that are starting.
+/// Observations of all starting containers.
 #[derive(Debug, Clone, Default)]
 pub struct ColdStarts(BTreeMap<Holder, Course>);
 
 #[derive(Debug, Clone, Default)]
 struct Course {
-    /// When its memory was last seen to have grown, or to have fallen to less than half, and how much it was
-    /// then.
+    /// Last time at which its memory had grown, or had fallen to less than half, and its size then.
     grown: Option<(u64, u64)>,
     wanted: u32,
 }
@@ -88,20 +88,20 @@ struct Course {
 /// A cold start that has ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Ended {
-    /// Whose.
+    /// Holder of the grant.
     pub update: Update,
-    /// Why.
+    /// Reason of the end.
     pub why: Over,
 }
 
 impl ColdStarts {
-    /// Was nobody starting at the latest look?
+    /// Was no container starting at the latest look?
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Looks at everybody who is starting, at `now_ns` of a clock that does not begin anew with the daemon.
-    /// Returns whose start is over; and whether grants have changed, be it that a beginning was noted.
+    /// Looks at all starting containers, at `now_ns` of a clock that continues over daemon restarts. Returns
+    /// the starts that are over; and true if grants have changed, including a recorded begin.
     pub fn turn(
         &mut self,
         allocations: &mut Allocations,
@@ -207,7 +207,7 @@ mod tests {
         allocations
     }
 
-    /// The second at which it ended and why, of looks a second apart.
+    /// Second and reason of the end, with looks a second apart.
     fn course(after: u64, looks: impl Iterator<Item = Look>) -> Option<(u64, Over)> {
         let (mut allocations, mut starts) = (starting(after), ColdStarts::default());
         looks.zip(100u64..).find_map(|(look, second)| {
@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn the_beginning_outlives_who_watches() {
+    fn beginning_outlives_its_watcher() {
         let mut allocations = starting(60);
         let nothing = |_: &Holder, _: &Grant| Look::default();
         let turn = |allocations: &mut Allocations, second: u64| {
@@ -283,7 +283,7 @@ mod tests {
         assert_eq!(turn(&mut allocations, 159), (Vec::new(), false));
         let (ended, changed) = turn(&mut allocations, 160);
         assert_eq!((ended.len(), changed), (1, true));
-        // A clock that has begun anew since: so does the time.
+        // The clock has begun anew since: so does the time.
         let mut allocations = starting(60);
         turn(&mut allocations, 100);
         assert_eq!(turn(&mut allocations, 5), (Vec::new(), true));
@@ -291,7 +291,7 @@ mod tests {
     }
 
     proptest! {
-        /// It ends, at the latest when its time is up, and never before there is a sign.
+        /// Every start ends, at the latest when its time is up, and never without a sign.
         #[test]
         fn it_ends_once_and_in_time(
             after in 1u64..100,

@@ -1,10 +1,9 @@
-//! Which entry of the configuration each workload belongs to, found once for a turn.
+//! The configuration entry of each workload, found once for a turn.
 //!
-//! Whom an entry is about depends on what is known of a workload at the moment: the names that a runtime
-//! told, the processes that were seen. All who ask within one turn (owners, findings, the decision) must hear
-//! the same.
+//! The match of an entry depends on present facts about a workload: the names that a runtime reported, and
+//! its processes. All callers within one turn (owners, findings, the decision) must get the same match.
 //!
-//! Cost: one look at the entries per workload, and one at the processes where an entry names commands.
+//! Cost: one look at the entries per workload, and one at the processes for entries that name commands.
 
 use std::collections::BTreeMap;
 
@@ -19,7 +18,7 @@ use crate::{
     workload::{CgroupPath, Origin, Workload, printable},
 };
 
-/// The entries of all workloads, by their positions.
+/// Entries of all workloads, by position.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Declarations(BTreeMap<CgroupPath, Declared>);
 
@@ -29,25 +28,25 @@ struct Declared {
     enforce: bool,
 }
 
-/// An entry of the policy, and whom it is about.
+/// An entry of the policy with the workloads that it matches.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Entry {
-    /// What people call it.
+    /// Name for people.
     pub name: String,
-    /// Are those placed? Else they are left alone.
+    /// True if its workloads are placed; else they are left alone.
     pub enforce: bool,
-    /// Whom it is about; nobody where nothing of it runs.
+    /// Matching workloads; empty if none runs.
     pub workloads: Vec<CgroupPath>,
-    /// Where it matches nothing because the processes are in cgroups below the one that it names: that, and
-    /// the pattern that matches.
+    /// For an entry without a match because the processes are in cgroups below the one that it names: the
+    /// reason, and the pattern that would match.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub below: Option<String>,
 }
 
 impl Declarations {
-    /// Of workloads whose threads are `tasks`. A process that no cgroup sets apart has nothing that could be
-    /// set.
+    /// Declarations of workloads with the threads `tasks`. A process without a cgroup of its own has nothing
+    /// that could be set.
     pub fn find(policy: &Policy, workloads: &[Workload], tasks: &[TaskSample], facts: &Facts) -> Self {
         let commands = commands(policy, tasks);
         let own = workloads.iter().filter(|one| !matches!(one.origin, Origin::Process { .. }));
@@ -64,21 +63,21 @@ impl Declarations {
         Self(declared.collect())
     }
 
-    /// The entry of a workload and its position, of the policy in which it was found.
+    /// The entry of a workload and its position, in the policy that it was found in.
     pub fn rule<'p>(&self, policy: &'p Policy, cgroup: &CgroupPath) -> Option<(usize, &'p WorkloadRule)> {
         let position = self.0.get(cgroup)?.position;
         Some((position, policy.workloads.get(position)?))
     }
 
-    /// Is what processes of a cgroup have set themselves to be left as it is? The nearest cgroup counts whose
-    /// entry says it, the one itself or one above it: a write of that one changes what is below as well.
+    /// Must settings of the cgroup's own processes be respected? The entry of the cgroup itself or of the
+    /// nearest one above decides: a write to that one changes the cgroups below as well.
     pub fn respects_self_placement(&self, policy: &Policy, cgroup: &CgroupPath) -> bool {
         let said = |cgroup: &CgroupPath| self.rule(policy, cgroup).and_then(|(_, rule)| rule.self_placement);
         let nearest = said(cgroup).or_else(|| cgroup.ancestors().find_map(|above| said(&above)));
         nearest.unwrap_or(policy.self_placement) == SelfPlacement::Respect
     }
 
-    /// All entries of that policy, in its order; `workloads` are all that were seen.
+    /// All entries of that policy, in its order; `workloads` are all present ones.
     pub fn entries(&self, policy: &Policy, workloads: &[Workload]) -> Vec<Entry> {
         let entry = |rule: &WorkloadRule| Entry {
             name: rule.name.clone(),
@@ -101,7 +100,7 @@ impl Declarations {
         entries
     }
 
-    /// Says that an earlier entry is about what this one names, where that is so.
+    /// The reason if an earlier entry matches the workloads that this one names.
     fn of_earlier(
         &self,
         policy: &Policy,
@@ -131,7 +130,7 @@ impl Declarations {
     }
 }
 
-/// Says that the processes are in cgroups below the one that an entry names, where that is so.
+/// The reason if the processes are in cgroups below the one that an entry names.
 fn below(rule: &WorkloadRule, workloads: &[Workload]) -> Option<String> {
     let glob = rule.cgroup.as_ref()?;
     let named = |workload: &Workload| {
@@ -150,7 +149,7 @@ fn below(rule: &WorkloadRule, workloads: &[Workload]) -> Option<String> {
     ))
 }
 
-/// The names of a container that a runtime told of.
+/// Names of a container that a runtime reported.
 pub fn names_of(known: &KnownContainer) -> PodNames<'_> {
     PodNames {
         namespace: &known.namespace,
@@ -167,7 +166,7 @@ fn known<'a>(workload: &Workload, facts: &'a Facts) -> Option<&'a KnownContainer
     }
 }
 
-/// What processes are called, by cgroup; threads call themselves as they like.
+/// Command names of processes, by cgroup; a thread can choose its own name.
 fn commands<'a>(policy: &Policy, tasks: &'a [TaskSample]) -> BTreeMap<&'a CgroupPath, Vec<&'a str>> {
     let mut commands = BTreeMap::<_, Vec<_>>::new();
     if policy.workloads.iter().any(|rule| rule.command.is_some()) {

@@ -1,13 +1,13 @@
-//! What could not be seen or done, by name.
+//! Missing sources and failed readings, by name.
 //!
-//! A source that is missing is never a silent pass: it becomes one of these, and the reports show it.
+//! A missing source is never a silent pass: it becomes a degraded entry, and the reports show it.
 
 use std::{collections::BTreeMap, fmt};
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// Names of sources whose absence explains a figure.
+/// Names of sources that explain a missing figure.
 pub mod source {
     /// The kernel side as a whole.
     pub const BPF: &str = "bpf";
@@ -17,7 +17,7 @@ pub mod source {
     pub const HINT_FAULTS: &str = "bpf:hint-faults";
 }
 
-/// A source that is not available, and what that costs.
+/// A missing source and its consequence.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Degraded {
@@ -25,18 +25,18 @@ pub struct Degraded {
     pub source: String,
     /// Why it is missing, with path, value and cause.
     pub reason: String,
-    /// What the reader of the report does not get because of it.
+    /// What the report lacks because of it.
     pub effect: String,
 }
 
 impl Degraded {
-    /// A degraded source, what broke it, and what is lost.
+    /// A degraded source, the cause, and the consequence.
     pub fn new(source: impl Into<String>, reason: impl Into<String>, effect: impl Into<String>) -> Self {
         Self { source: source.into(), reason: reason.into(), effect: effect.into() }
     }
 }
 
-/// How many like objects are listed one by one.
+/// Limit of like objects that are listed one by one.
 const LISTED: usize = 5;
 
 /// Degraded entries of many like objects (a thousand cgroups, ten thousand threads): the first few
@@ -63,12 +63,12 @@ impl DegradedTally {
         }
     }
 
-    /// Adds an entry that stands for itself.
+    /// Adds a single entry.
     pub fn push(&mut self, entry: Degraded) {
         self.entries.push(entry);
     }
 
-    /// All entries; of each kind with more than a few, one says how many more there are.
+    /// All entries; a kind with more than a few has one entry with the number of the others.
     pub fn into_entries(self) -> Vec<Degraded> {
         let mut entries = self.entries;
         for ((kind, effect), count) in self.counts {

@@ -1,17 +1,17 @@
-//! The pure core of numa-enforcer: everything that thinks, and nothing that touches the host.
+//! The pure core of numa-enforcer: it decides, and does not touch the host.
 //!
-//! It knows what a machine looks like ([`topology`]), what runs on it ([`workload`]), what was seen
-//! ([`sample`]), who is declared ([`declarations`]), who decides on its cpuset ([`owner`]), what that means
-//! ([`model`], [`finding`]), what should be done ([`place`], [`decide`], [`plan`]), when a workload needs
-//! more memory nodes ([`widening`]) and what people asked for ([`policy`]). Kernel text becomes values in
-//! [`parse`]; the text is read elsewhere. How fast pages are moved is in [`pacing`], how long the calls for
-//! it took in [`call_times`], where a write of a cpuset brings them in `page_migration`, what stays behind in
-//! [`residue`], which go to slower memory in [`demotion`], and how long a container stays there at first in
-//! [`cold_start`]. Which counters of a CPU tell where memory is, [`hardware`] knows. What comes of a recorded
-//! turn now, [`replay`] says.
+//! It contains the machine ([`topology`]), its workloads ([`workload`]), readings of one moment ([`sample`]),
+//! the workloads that the configuration declares ([`declarations`]), the owners of cpusets ([`owner`]),
+//! figures and findings ([`model`], [`finding`]), decisions and plans ([`place`], [`decide`], [`plan`]),
+//! additional memory nodes ([`widening`]) and the configuration itself ([`policy`]). [`parse`] turns kernel
+//! text into values; the text is read elsewhere. [`pacing`] limits the speed of page moves, [`call_times`]
+//! holds the durations of the calls, `page_migration` computes the targets of pages after a cpuset write,
+//! [`residue`] the pages that stay behind, [`demotion`] those that go to slower memory, and [`cold_start`]
+//! the end of a start on slow memory. [`hardware`] knows the CPU counters of memory accesses. [`replay`]
+//! decides a recorded turn again.
 //!
-//! This crate must never open a file or socket, read a clock, start a thread or log. Time is an
-//! argument. The same input gives the same output, byte for byte: no hash maps whose order shows.
+//! This crate opens no file or socket, reads no clock, starts no thread and does not log. Time is an
+//! argument. The same input gives the same output, byte for byte: no hash maps with a visible order.
 #![forbid(unsafe_code)]
 
 pub mod audit;

@@ -1,9 +1,9 @@
-//! A memory policy (`set_mempolicy(2)`, `mbind(2)`): on which nodes the kernel may take pages for a task or a
-//! mapping.
+//! A memory policy (`set_mempolicy(2)`, `mbind(2)`): nodes from which the kernel may take pages for a task or
+//! a mapping.
 //!
-//! Read from the kernel's numbers or from the words of `numa_maps` (`mpol_to_str` in mm/mempolicy.c), and
-//! shown in these words. Flags (`static`, `relative`, `balancing`) are left out: they say how the nodes
-//! change with the cpuset, not which they are now.
+//! Parsed from the kernel's numbers or from the words of `numa_maps` (`mpol_to_str` in mm/mempolicy.c), and
+//! printed in these words. Flags (`static`, `relative`, `balancing`) are left out: they say how the nodes
+//! change with the cpuset, not what they are now.
 
 use std::fmt;
 
@@ -19,31 +19,31 @@ use crate::{
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum PolicyMode {
-    /// None is set: the node of the CPU that touches a page first.
+    /// No policy: the node of the CPU that touches a page first.
     Default,
-    /// One node first.
+    /// One node first, then others.
     Preferred,
     /// These nodes and no others.
     Bind,
-    /// Turn by turn.
+    /// Round robin over these nodes.
     Interleave,
-    /// The node of the CPU that touches a page first, said so.
+    /// The node of the CPU that touches a page first, set explicitly.
     Local,
     /// Any of these nodes first (5.15).
     PreferredMany,
-    /// Turn by turn, some more often (6.9).
+    /// Round robin with weights (6.9).
     WeightedInterleave,
-    /// One that is newer than this program.
+    /// A mode that is newer than this program.
     Unknown,
 }
 
 impl PolicyMode {
-    /// From the kernel's number.
+    /// The mode with the kernel's number.
     pub fn from_number(mode: u16) -> Self {
         MODES.get(usize::from(mode)).map_or(Self::Unknown, |(mode, _)| *mode)
     }
 
-    /// As in JSON.
+    /// Name in JSON.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Default => "default",
@@ -74,14 +74,14 @@ const MODES: [(PolicyMode, &str); 7] = [
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct MemoryPolicy {
-    /// How they are used.
+    /// The mode.
     pub mode: PolicyMode,
-    /// The nodes; none for modes that have none.
+    /// The nodes; empty for modes without nodes.
     pub nodes: NodeSet,
 }
 
 impl MemoryPolicy {
-    /// No policy of its own.
+    /// The default policy.
     pub fn none() -> Self {
         Self { mode: PolicyMode::Default, nodes: NodeSet::new() }
     }
@@ -91,7 +91,7 @@ impl MemoryPolicy {
         matches!(self.mode, PolicyMode::Interleave | PolicyMode::WeightedInterleave) && self.nodes.len() > 1
     }
 
-    /// From the kernel's number; `None` for a mode that is newer than this program.
+    /// The policy with the kernel's number; `None` for a mode that is newer than this program.
     pub fn from_number(mode: u16, nodes: NodeSet) -> Option<Self> {
         let mode = PolicyMode::from_number(mode);
         let nodes =
@@ -99,7 +99,7 @@ impl MemoryPolicy {
         (mode != PolicyMode::Unknown).then_some(Self { mode, nodes })
     }
 
-    /// From the beginning of a text, as `numa_maps` has it behind the address.
+    /// Parses the beginning of a text, as `numa_maps` has it behind the address.
     pub fn parse_start(text: &str) -> Result<Self, ParseError> {
         let unknown = || ParseError::new("a memory policy", text);
         // The longest first: `prefer (many)` begins like `prefer`.
@@ -115,7 +115,7 @@ impl MemoryPolicy {
         Ok(Self { mode, nodes })
     }
 
-    /// The only nodes that new pages may come from; `None` where others do as well when these are full.
+    /// The only nodes that new pages may come from; `None` if other nodes are used when these are full.
     pub fn bound_to(&self) -> Option<&NodeSet> {
         (self.mode == PolicyMode::Bind && !self.nodes.is_empty()).then_some(&self.nodes)
     }

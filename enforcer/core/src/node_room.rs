@@ -1,14 +1,14 @@
-//! How much memory a NUMA node can still give: the one formula.
+//! Available memory of a NUMA node, by a single formula.
 //!
 //! Problem: "free memory on a node" had four meanings, and advice named nodes that the daemon itself would
 //! refuse. Free memory alone says little: below the low watermark of its zones the kernel does not hand it
 //! out without reclaim (`get_page_from_freelist`, `mm/page_alloc.c`), and a node that is full of page cache
 //! has next to none free but is not short. Idea: the kernel's own `MemAvailable` (`si_mem_available` in
-//! `mm/show_mem.c`), node by node. *Headroom* is what is free above the low watermarks; *available* is that
-//! and what reclaim finds in files and slabs, of which half, at most the watermark, is taken to stay.
+//! `mm/show_mem.c`), node by node. *Headroom* is free memory above the low watermarks; *available* adds what
+//! reclaim finds in files and slabs, of which half, at most the watermark, is taken to stay.
 //!
 //! Invariant: shared memory and tmpfs are on the anonymous lists of the kernel, have to be swapped out, and
-//! are in neither figure. Placement, remedies, rebalance, widening, relief and demotion all ask here.
+//! are in neither figure. Placement, remedies, rebalance, widening, relief and demotion all use this formula.
 
 /// One node at one moment, in bytes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -26,12 +26,12 @@ pub struct NodeRoom {
 }
 
 impl NodeRoom {
-    /// Free memory that can be had without reclaim.
+    /// Free memory without reclaim.
     pub fn headroom(&self) -> u64 {
         self.free.saturating_sub(self.low)
     }
 
-    /// Memory that can be had, with reclaim of page cache and slabs.
+    /// Available memory, with reclaim of page cache and slabs.
     pub fn available(&self) -> u64 {
         let found = |bytes: u64| bytes - (bytes / 2).min(self.low);
         self.headroom().saturating_add(found(self.file)).saturating_add(found(self.slab))

@@ -1,21 +1,21 @@
-//! How much one call that moves pages may take on, and when the next one may be made.
+//! Size of page-move calls, and the time of the next one.
 //!
-//! Problem: a call of `move_pages(2)` holds locks of the process for as long as it takes, and how long that
-//! is for so many bytes depends on the machine, the pages and the load, by a factor of a hundred. And the
-//! copying of all calls together takes bandwidth from everybody.
+//! Problem: a call of `move_pages(2)` holds locks of the process while it runs, and its duration for a number
+//! of bytes depends on the machine, the pages and the load, by a factor of a hundred. Also, the copying of
+//! all calls together takes memory bandwidth from all workloads.
 //!
-//! Idea: the size of a call follows what calls really took (down at once and in proportion, up by doubling,
-//! and only when twice as much would still be in time), and a bucket of credit bounds the bytes of all calls.
-//! But a part of each call has nothing to do with its size: before the process is locked the kernel has every
-//! CPU put its batches of pages back (`lru_add_drain_all`, called by `do_pages_move` of mm/migrate.c), and
-//! waits for those that are busy. Smaller calls would only have more of that. So what counts is how much
-//! longer a call takes than smaller ones did.
+//! Idea: the size of a call follows measured durations (down at once and in proportion, up by doubling, and
+//! only if twice as much would still be in time), and a bucket of credit bounds the bytes of all calls. A
+//! part of each call does not depend on its size: before the process is locked the kernel has every CPU put
+//! its batches of pages back (`lru_add_drain_all`, called by `do_pages_move` of mm/migrate.c), and waits for
+//! busy CPUs. Smaller calls would only repeat that part. So the controller compares a call with smaller ones,
+//! and counts the difference.
 //!
 //! Terminology. The *credit* is what may be moved now; it grows with time up to the *burst*, a tenth of a
-//! second's worth. A caller that has to take on more than it was allowed (a huge page is moved as a whole)
-//! owes the rest.
+//! second's worth. A caller that moves more than it was allowed (a huge page is moved as a whole) owes the
+//! rest.
 //!
-//! Cost: constant. Must never allow nothing for ever, whatever the calls took.
+//! Invariant: whatever the calls took, some call is allowed after a finite time. Cost: constant.
 
 use std::time::Duration;
 
@@ -26,13 +26,13 @@ const NS_PER_SECOND: u128 = 1_000_000_000;
 /// Bounds of a [`Pace`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PaceLimits {
-    /// Bytes that all calls together move in a second; no bound when absent.
+    /// Most bytes per second of all calls together; unlimited if absent.
     pub bytes_per_second: Option<u64>,
-    /// How long one call should take at most, but for what does not depend on its size.
+    /// Longest duration of one call, without the part that does not depend on its size.
     pub call: Duration,
-    /// Bytes of a call below which it is not made smaller, however long it took.
+    /// Smallest size of a call in bytes, however long it takes.
     pub smallest: u64,
-    /// Bytes of a call above which it is not made larger.
+    /// Largest size of a call in bytes.
     pub largest: u64,
 }
 
@@ -50,34 +50,33 @@ impl Default for PaceLimits {
 /// What may be done now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Allowance {
-    /// One call of so many bytes.
+    /// Make one call of so many bytes.
     Move(u64),
-    /// Nothing for so long.
+    /// Wait for this long.
     Wait(Duration),
 }
 
-/// The size of calls, and the credit of all of them.
+/// Size of calls, and the credit of all of them.
 #[derive(Debug, Clone)]
 pub struct Pace {
     limits: PaceLimits,
     call_bytes: u64,
-    /// What calls of each order of magnitude took; the base 2 logarithm of the bytes is the index.
+    /// Durations of calls by order of magnitude; the index is the base 2 logarithm of the bytes.
     took: [Took; 64],
-    /// Negative after a call that took on more than it was allowed.
+    /// Negative after a call that moved more than it was allowed.
     credit: i128,
     at_ns: u64,
 }
 
 /// First size of a call: some milliseconds on a slow machine.
 const FIRST: u64 = 2 << 20;
-/// Calls of a size that must have been seen before larger ones are held against them: one alone may have been
-/// unlucky.
+/// Calls of a size that must be seen before larger ones are compared with them: a single one may have been an
+/// outlier.
 const LEAST_SEEN: u32 = 2;
-/// After so many calls of other sizes nothing is left of what was learned of one: what is no longer so is
-/// found out.
+/// After so many calls of other sizes the figures of a size are forgotten, so that a change is noticed.
 const FADES: u64 = 256;
 
-/// What calls of about one size took.
+/// Durations of calls of about one size.
 #[derive(Debug, Clone, Copy, Default)]
 struct Took {
     bytes: u64,
@@ -88,14 +87,14 @@ struct Took {
 }
 
 impl Took {
-    /// Down at once, up by a quarter.
+    /// Lowers the estimate at once, raises it by a quarter.
     fn note(&mut self, bytes: u64, ns: u64) {
         let most = self.ns.saturating_add(self.ns / 4).saturating_add(1);
         let ns = if self.seen == 0 { ns } else { ns.min(most) };
         *self = Self { bytes, ns, seen: self.seen.saturating_add(1), age: 0 };
     }
 
-    /// What a call is still believed to take.
+    /// The present estimate of a call.
     fn believed_ns(&self) -> u64 {
         self.ns - self.ns / FADES * self.age.min(FADES)
     }
@@ -111,7 +110,7 @@ impl Pace {
         pace
     }
 
-    /// Bytes of a call, as far as calls have told.
+    /// Bytes of a call, by the durations so far.
     pub fn call_bytes(&self) -> u64 {
         self.call_bytes
     }
@@ -122,7 +121,7 @@ impl Pace {
         let elapsed = u128::from(now_ns.saturating_sub(self.at_ns));
         let earned = elapsed.saturating_mul(u128::from(rate)) / NS_PER_SECOND;
         if earned > 0 {
-            // What is not enough for a byte stays in the clock.
+            // A remainder of less than a byte stays in the clock.
             self.at_ns = now_ns;
             let burst = i128::from(self.burst());
             self.credit = self.credit.saturating_add(i128::try_from(earned).unwrap_or(burst)).min(burst);
@@ -136,12 +135,12 @@ impl Pace {
         Allowance::Wait(Duration::from_nanos(u64::try_from(wait).unwrap_or(u64::MAX)))
     }
 
-    /// `bytes` have moved that no call was asked for: a huge page is moved as a whole.
+    /// Records `bytes` that moved beyond the request: a huge page is moved as a whole.
     pub fn owe(&mut self, bytes: u64) {
         self.credit = self.credit.saturating_sub(i128::from(bytes));
     }
 
-    /// A call took on `bytes` and took so long.
+    /// Records a call of `bytes` and its duration.
     pub fn note(&mut self, bytes: u64, took: Duration) {
         self.owe(bytes);
         if bytes == 0 {
@@ -163,8 +162,8 @@ impl Pace {
         }
     }
 
-    /// Of the time that a call took, in nanoseconds, what it took because of its size: all of it, as long as
-    /// nothing is known of calls that were half as large or less.
+    /// The part of a call's duration in nanoseconds that its size caused: all of it, without figures of calls
+    /// that were half as large or less.
     fn by_size(&self, bytes: u64, took: u64) -> u64 {
         let smaller = self.took.iter().find(|took| took.seen >= LEAST_SEEN);
         let Some(smaller) = smaller.filter(|smaller| smaller.bytes <= bytes / 2) else { return took };
@@ -173,8 +172,8 @@ impl Pace {
         u64::try_from(by_size).unwrap_or(u64::MAX).min(took)
     }
 
-    /// Can calls not become smaller, and would twice as large ones not take much longer? As far as larger
-    /// ones were seen.
+    /// Are calls at their smallest size, and would twice as large ones not take much longer, by the figures
+    /// so far?
     fn is_smallest_and_wrongly_so(&self, bytes: u64, took: u64, call: u64) -> bool {
         let smallest = self.limits.smallest;
         let known = self.took.get(smallest.ilog2() as usize).is_some_and(|took| took.seen >= LEAST_SEEN);
@@ -228,7 +227,7 @@ mod tests {
         assert_eq!(pace.call_bytes(), MIB / 4);
         pace.note(MIB / 4, Duration::from_millis(5));
         assert_eq!(pace.call_bytes(), MIB / 2);
-        // The rest of a range tells nothing about larger calls.
+        // The rest of a range says nothing about larger calls.
         pace.note(4096, Duration::from_micros(1));
         assert_eq!(pace.call_bytes(), MIB / 2);
     }
@@ -249,7 +248,7 @@ mod tests {
         let mean = sizes[20..].iter().sum::<u64>() / 180;
         assert!(mean > MIB / 2, "{mean} of {sizes:?}");
         assert!(sizes[20..].iter().all(|size| *size < 3 * MIB), "{sizes:?}");
-        // The CPUs are idle again, and so it is found out that smaller calls are quicker.
+        // The CPUs are idle again, and the controller finds that smaller calls are quicker.
         let quick = |bytes: u64| Duration::from_micros(bytes / 131);
         for _ in 0..1000 {
             let bytes = pace.call_bytes();
@@ -269,7 +268,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever the calls took: a size within its bounds, and never a wait without an end.
+        /// For any durations the size stays within its bounds, and no wait is endless.
         #[test]
         fn the_size_stays_within_its_bounds(
             rate in prop::option::of(1u64..1 << 40),
@@ -293,8 +292,7 @@ mod tests {
             }
         }
 
-        /// However calls are asked for, what was allowed is no more than the burst and the rate over the
-        /// time.
+        /// For any sequence of requests, the allowed bytes are at most the burst and the rate over the time.
         #[test]
         fn the_rate_is_kept(rate in 1u64..1 << 36, waits in prop::collection::vec(0u64..300_000_000, 1..60)) {
             let mut pace = Pace::new(limits(Some(rate)), 0);
@@ -310,8 +308,8 @@ mod tests {
             }
         }
 
-        /// Whatever each call takes beside its bytes, the bytes are in time after a few calls, or as few as
-        /// may be.
+        /// For any constant part of the durations, the part of the bytes is in time after a few calls, or the
+        /// size is the smallest.
         #[test]
         fn what_the_bytes_take_is_in_time(ns_per_page in 1u64..2_000_000, fixed in 0u64..200_000_000) {
             let bounds = limits(None);
@@ -320,13 +318,13 @@ mod tests {
             for step in 0..300 {
                 let bytes = pace.call_bytes();
                 let most = bounds.call * 2;
-                // Twice the smallest is tried again now and then.
+                // Twice the smallest size is tried again now and then.
                 prop_assert!(step < 30 || copied(bytes) <= most || bytes <= bounds.smallest * 2, "{bytes}");
                 pace.note(bytes, copied(bytes) + Duration::from_nanos(fixed));
             }
         }
 
-        /// On a machine where each byte takes as long as the one before, calls are in time after a few.
+        /// On a machine with a constant time per byte, calls are in time after a few.
         #[test]
         fn a_steady_machine_is_learned(ns_per_page in 1u64..2_000_000, steps in 20usize..30) {
             let bounds = limits(None);

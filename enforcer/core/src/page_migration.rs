@@ -1,29 +1,29 @@
-//! Where the kernel brings pages when a process may use other memory nodes than before.
+//! Targets of pages when the allowed memory nodes of a process change.
 //!
-//! Problem: a write of `cpuset.mems`, and `migratepages(8)`, name a set of nodes to leave and a set to come
-//! to, and read as if the pages had room wherever the second set has any. They have not: each node that is
-//! left has one target, by its position, and the kernel allocates on that target alone. Pages without room
-//! there stay behind, and so do those of the nodes that come after. Idea: this is the kernel's own rule
-//! (`do_migrate_pages`, mm/mempolicy.c, with `bitmap_bit_remap`, lib/bitmap.c), so that advice and tests ask
-//! before a command is run what it would move.
+//! Problem: a write of `cpuset.mems`, and `migratepages(8)`, name nodes to leave and nodes to go to, and read
+//! as if pages could use room anywhere in the second set. They cannot: each left node has one target, by its
+//! position, and the kernel allocates on that target alone. Pages without room there stay behind, and so do
+//! those of the nodes that come after. Idea: compute the kernel's own rule (`do_migrate_pages`,
+//! mm/mempolicy.c, with `bitmap_bit_remap`, lib/bitmap.c), so that advice and tests know the moves before a
+//! command runs.
 //!
-//! Invariants: a pair is named once for each node that is left, in the order in which the kernel moves them.
-//! Cost: the square of the number of nodes at worst.
+//! Invariants: each left node has one pair, in the order in which the kernel moves them. Cost: the square of
+//! the number of nodes at worst.
 
 use std::collections::BTreeMap;
 
 use crate::{id::NodeId, set::NodeSet};
 
-/// The node that has the position in `to` that a node has in `from`; a node outside of `from` stays itself.
-/// Positions begin anew where `to` has fewer.
+/// The node with the position in `to` that `node` has in `from`; a node outside of `from` stays. Positions
+/// wrap around if `to` has fewer nodes.
 pub(crate) fn remapped(node: NodeId, from: &NodeSet, to: &NodeSet) -> NodeId {
     let position = from.iter().take_while(|other| *other < node).count();
     let place = position.checked_rem(to.len()).filter(|_| from.contains(node));
     place.and_then(|place| to.iter().nth(place)).unwrap_or(node)
 }
 
-/// Nodes whose pages move when the allowed memory nodes `from` become `to`, each with the one node that they
-/// move to, in the kernel's order: first what goes to a node that no pages have yet to leave.
+/// Nodes that pages leave when the allowed memory nodes `from` become `to`, each with its one target, in the
+/// kernel's order: pages first go to nodes that no pages have yet to leave.
 ///
 /// A node in both sets keeps its pages, unless the sets are of one size: then all positions move.
 pub(crate) fn moves(from: &NodeSet, to: &NodeSet) -> Vec<(NodeId, NodeId)> {
@@ -52,20 +52,20 @@ pub(crate) fn moves(from: &NodeSet, to: &NodeSet) -> Vec<(NodeId, NodeId)> {
     }
 }
 
-/// Pages on each node, and what each node could give: what becomes of them while commands are carried out.
+/// Pages and room of each node while commands are carried out.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Pages {
     /// Bytes by node that a migration moves.
     pub(crate) held: BTreeMap<NodeId, u64>,
-    /// Bytes that each node can give; of a node that is missing this is not known, and judged by nothing.
+    /// Available bytes of each node; a missing node has unknown room, which limits nothing.
     pub(crate) room: BTreeMap<NodeId, u64>,
     /// Bytes that came to each node.
     pub(crate) came: BTreeMap<NodeId, u64>,
 }
 
 impl Pages {
-    /// Carries out what the kernel does when the nodes `from` become `to`. Ends like the kernel at the first
-    /// node whose pages have no room where they go: as many as fit are moved.
+    /// Applies the kernel's moves for a change of the nodes `from` to `to`. Ends like the kernel at the first
+    /// node without enough room on its target: as many pages as fit are moved.
     pub(crate) fn migrate(&mut self, from: &NodeSet, to: &NodeSet) {
         for (node, target) in moves(from, to) {
             if !self.bring(node, target) {
@@ -74,7 +74,7 @@ impl Pages {
         }
     }
 
-    /// Moves the pages of one node to another one, as far as that has room; whether all of them went.
+    /// Moves the pages of one node to another one as far as that has room; returns true if all of them went.
     fn bring(&mut self, node: NodeId, target: NodeId) -> bool {
         let held = self.held.get(&node).copied().unwrap_or(0);
         let part = self.room.get(&target).map_or(held, |room| held.min(*room));
@@ -107,7 +107,7 @@ mod tests {
     fn each_node_has_the_target_that_the_kernel_gives_it() {
         for (from, to, expected) in [
             ("0", "1", "0>1"),
-            // Taken away are nodes by their position in the old set, modulo the size of the new one.
+            // The removed nodes, by their position in the old set, modulo the size of the new one.
             ("1", "0,2", "1>0"),
             ("0-2", "0,2", "1>2"),
             ("0-3", "0,2", "3>2 1>2"),
@@ -149,7 +149,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever is left goes to a node of the new set, once; and one more allowed node moves nothing.
+        /// Every left node goes to one node of the new set; one more allowed node moves nothing.
         #[test]
         fn what_is_left_goes_to_the_new_set(from in sets(), to in sets()) {
             let moves = moves(&from, &to);

@@ -1,14 +1,14 @@
-//! Partitions of cpusets: CPUs that the kernel gives to one cgroup and takes from everybody else.
+//! Cpuset partitions: CPUs that the kernel gives to one cgroup and takes from all others.
 //!
-//! A cpuset alone keeps those away that are confined themselves. Whatever is not confined, the rest of the
-//! system included, may still run on the same CPUs. A cgroup that is the root of a partition has its CPUs for
-//! itself: they leave the effective cpusets of all others.
+//! A cpuset alone keeps away only workloads that are confined themselves. Unconfined tasks, the rest of the
+//! system included, may still run on the same CPUs. A partition root has its CPUs exclusively: they leave the
+//! effective cpusets of all other cgroups.
 //!
 //! Facts (Documentation/admin-guide/cgroup-v2.rst, and tried on 6.12): since 6.7 a partition may be anywhere
 //! in the tree if every cgroup above it has these CPUs in `cpuset.cpus.exclusive`; its own file may be empty
-//! and is then its `cpuset.cpus`. What the kernel cannot grant is accepted by the write and read back as
-//! `isolated invalid (reason)`. Changing `cpuset.cpus` of a partition that lives does not always change what
-//! is in effect, so it is ended first. v1 has none.
+//! and is then its `cpuset.cpus`. A write of an impossible partition is accepted and reads back as `isolated
+//! invalid (reason)`. Changing `cpuset.cpus` of a live partition does not always change the effective set, so
+//! it is ended first. v1 has none.
 
 use std::{fmt, str::FromStr};
 
@@ -23,17 +23,17 @@ use crate::parse::ParseError;
 )]
 #[serde(rename_all = "kebab-case")]
 pub enum Partition {
-    /// None: the cgroup is in the partition of the one above it.
+    /// No partition: the cgroup is in that of the one above it.
     #[default]
     Member,
-    /// CPUs of its own, among which the scheduler balances.
+    /// Exclusive CPUs with load balancing among them.
     Root,
-    /// CPUs of its own, among which nothing is balanced: what runs there stays where it was put.
+    /// Exclusive CPUs without load balancing: a task stays where it was put.
     Isolated,
 }
 
 impl Partition {
-    /// As the kernel writes it.
+    /// The kernel's name.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Member => "member",
@@ -49,18 +49,18 @@ impl fmt::Display for Partition {
     }
 }
 
-/// What `cpuset.cpus.partition` says.
+/// Content of `cpuset.cpus.partition`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct PartitionState {
-    /// What was asked for.
+    /// Requested kind.
     pub kind: Partition,
-    /// Why it is not in effect, in the kernel's words; `None` where it is.
+    /// Reason why it is not in effect, in the kernel's words; `None` if it is.
     pub invalid: Option<String>,
 }
 
 impl PartitionState {
-    /// Is this in effect?
+    /// Is this kind in effect?
     pub fn is(&self, kind: Partition) -> bool {
         self.kind == kind && self.invalid.is_none()
     }

@@ -1,11 +1,11 @@
-//! Plans and outcomes: what shall be done, why, how to undo it, and what became of it.
+//! Plans and outcomes: the actions, their reasons, their inverses, and their results.
 //!
-//! A plan is ordered; an action must be carried out after those before it. Each action says why it
-//! is there. What a plan changes can be journalled before it is carried out.
+//! A plan is ordered; an action must be carried out after those before it. Each action has a reason. The
+//! changes of a plan can be journalled before it is carried out.
 //!
-//! Inverses. A write is undone by writing the text that the file had before, byte for byte, which
-//! the journal keeps; an empty text means that the cgroup inherited its set. Undoing restores what
-//! is allowed, not where things are: threads move back when they next run, pages do not move back.
+//! Inverses. A write is undone by writing the file's old text, byte for byte, which the journal keeps; an
+//! empty text means that the cgroup inherited its set. Undoing restores the allowed sets, not the places:
+//! threads move back when they next run, pages do not move back.
 
 use std::collections::BTreeSet;
 
@@ -30,8 +30,8 @@ pub struct Plan {
     pub schema_version: u32,
     /// In the order in which they must be carried out.
     pub steps: Vec<Step>,
-    /// Workloads whose steps hang together: what was done for all of them is taken back when a step of one
-    /// fails. A workload that is in none stands for itself.
+    /// Groups of workloads with steps that must be done together: if a step of one fails, the done steps of
+    /// the group are taken back. A workload in no group stands for itself.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub groups: Vec<BTreeSet<CgroupPath>>,
 }
@@ -40,62 +40,62 @@ pub struct Plan {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Step {
-    /// What to do.
+    /// The action.
     pub action: Action,
-    /// Why, in one sentence with the figures that decided.
+    /// The reason in one sentence with the figures that decided.
     pub reason: String,
 }
 
-/// Something that changes the host.
+/// A change of the host.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "type", rename_all = "kebab-case", rename_all_fields = "camelCase")]
 pub enum Action {
     /// Write `cpuset.cpus`. Undone by writing the original text back.
     SetCpus {
-        /// Where.
+        /// Cgroup to write.
         cgroup: CgroupPath,
         /// New value, never empty.
         cpus: CpuSet,
     },
-    /// Write `cpuset.mems`. Undone by writing the original text back; pages that the kernel moved
-    /// because of it stay where they are.
+    /// Write `cpuset.mems`. Undone by writing the original text back; pages that the kernel moved because of
+    /// it stay.
     SetMems {
-        /// Where.
+        /// Cgroup to write.
         cgroup: CgroupPath,
         /// New value, never empty.
         mems: NodeSet,
     },
-    /// Write `cpuset.cpus.exclusive`, which says what partitions below may have. Undone by writing the
-    /// original text back.
+    /// Write `cpuset.cpus.exclusive`, the CPUs that partitions below may have. Undone by writing the original
+    /// text back.
     SetExclusive {
-        /// Where.
+        /// Cgroup to write.
         cgroup: CgroupPath,
-        /// New value; empty where there is no partition below any longer.
+        /// New value; empty without a partition below.
         cpus: CpuSet,
     },
     /// Write `cpuset.cpus.partition`. Undone by writing the original back.
     SetPartition {
-        /// Where.
+        /// Cgroup to write.
         cgroup: CgroupPath,
         /// New kind.
         kind: Partition,
     },
     /// Move pages of the cgroup's processes in small batches. Has no inverse.
     MovePages {
-        /// Whose.
+        /// Cgroup of the processes.
         cgroup: CgroupPath,
-        /// From these nodes.
+        /// Source nodes.
         from: NodeSet,
-        /// To this node.
+        /// Target node.
         to: NodeId,
-        /// So many bytes at most; all where absent.
+        /// Most bytes to move; all if absent.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         most_bytes: Option<u64>,
     },
 }
 
 impl Action {
-    /// The cgroup that it is about.
+    /// Cgroup of the action.
     pub fn cgroup(&self) -> &CgroupPath {
         match self {
             Self::SetCpus { cgroup, .. }
@@ -106,69 +106,69 @@ impl Action {
         }
     }
 
-    /// Does it say what the cgroup may use?
+    /// Does it set CPUs or memory nodes that the cgroup may use?
     pub fn sets_cpuset(&self) -> bool {
         matches!(self, Self::SetCpus { .. } | Self::SetMems { .. })
     }
 }
 
-/// What became of one step.
+/// Outcome of one step.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Outcome {
     /// The step.
     pub step: Step,
-    /// What happened.
+    /// The result.
     pub result: OutcomeResult,
 }
 
-/// What happened to an action.
+/// Result of an action.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "result", rename_all = "kebab-case", rename_all_fields = "camelCase")]
 pub enum OutcomeResult {
     /// Done, and read back as wanted.
     Applied {
-        /// What the kernel says now.
+        /// Value that the kernel reports now.
         read_back: String,
     },
-    /// Done, but the kernel says something else than was written.
+    /// Done, but the kernel reports another value than was written.
     Differs {
-        /// What was written.
+        /// Written value.
         wanted: String,
-        /// What the kernel says now.
+        /// Value that the kernel reports now.
         read_back: String,
     },
-    /// Begun, and going on with the next turn: the budget of this one has ended.
+    /// In progress: the budget of this turn is used up, and the next turn continues.
     Unfinished {
         /// What is done so far.
         read_back: String,
     },
-    /// The cgroup has ended meanwhile, which is no error.
+    /// The cgroup has ended since, which is no error.
     Gone,
-    /// Could not be done.
+    /// The action failed.
     Failed {
         /// Operation, path, value and cause.
         error: String,
     },
     /// Would have been done.
     DryRun,
-    /// Was done, and taken back because a later step of the same workload, or of its group, failed.
+    /// Done, and taken back because a later step of the same workload, or of its group, failed.
     RolledBack {
-        /// Which step failed.
+        /// The step that failed.
         because: String,
-        /// Why taking it back failed, if it did.
+        /// Error of taking it back, if that failed.
         error: Option<String>,
     },
     /// Not tried, because an earlier step of the same workload failed or is not finished; or left as it is
-    /// because what was settled since counts.
+    /// because a newer decision applies.
     Skipped {
-        /// Which step, and what about it.
+        /// The step, and its state.
         because: String,
     },
 }
 
 impl OutcomeResult {
-    /// `applied`, as in its JSON.
+    /// Name in JSON, such as `applied`.
     pub const fn as_str(&self) -> &'static str {
         match self {
             Self::Applied { .. } => "applied",

@@ -1,6 +1,6 @@
 //! Values that are written as text in quotes, as `"5s"`.
 //!
-//! Whoever writes a bare number there is told what is expected instead, not only that it is a string.
+//! The error for a bare number says what is expected instead, and not only that the value is a string.
 
 use std::{fmt, marker::PhantomData, str::FromStr};
 
@@ -9,7 +9,7 @@ use serde::{
     de::{self, Visitor},
 };
 
-/// Reads such a value; `expected` says what it is, with an example.
+/// Reads such a value; `expected` describes it, with an example.
 pub(crate) fn read<'de, D, T>(deserializer: D, expected: &'static str) -> Result<T, D::Error>
 where
     D: Deserializer<'de>,
@@ -18,7 +18,7 @@ where
     deserializer.deserialize_str(Quoted { expected, of: PhantomData })
 }
 
-/// As much of such a text as an error repeats.
+/// Longest part of such a text that an error repeats.
 pub(crate) fn beginning(text: &str) -> String {
     text.chars().take(40).collect()
 }

@@ -1,41 +1,40 @@
-//! What is still on the nodes that pages were moved away from, and why.
+//! Pages that stayed on the nodes that pages were moved away from, with the reason.
 //!
-//! That nobody faults on far pages does not say that there are none: a workload that is bound to one node is
-//! not scanned for such faults any more. So whether a move succeeded is read from where the pages are:
-//! mapping by mapping (`numa_maps`), and for what nobody maps from the account of the cgroup
-//! (`memory.numa_stat`).
+//! A lack of faults on far pages does not show that there are none: the kernel does not scan a workload that
+//! is bound to one node. So the success of a move is read from the places of the pages: mapping by mapping
+//! (`numa_maps`), and for unmapped pages from the account of the cgroup (`memory.numa_stat`).
 //!
-//! The reason is the first of a mapping's properties, in the order of [`Reason`], that keeps pages where they
-//! are. A charge does not follow a process that changes its cgroup, so what is unmapped is what the account
-//! has beyond the mappings that were seen, and never less than nothing.
+//! The reason is the first property of a mapping, in the order of [`Reason`], that keeps pages in place. A
+//! charge does not follow a process that changes its cgroup, so unmapped bytes are those of the account
+//! beyond the mappings that were seen, and at least 0.
 
 use std::collections::BTreeMap;
 
 use crate::{id::NodeId, parse::numa_maps::Mapping, sample::NodeBytes, set::NodeSet};
 
-/// Why pages stay.
+/// Reason why pages stay.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Reason {
     /// Huge pages of hugetlbfs, which need a free one on the other node.
     Hugetlb,
     /// Mapped by several processes, of which none may move them.
     Shared,
-    /// The same of a file on a disk, as programs and libraries are: it is nobody's own memory.
+    /// Mapped by several processes from a file on a disk, as programs and libraries are: shared by nature.
     SharedFile,
-    /// Of tmpfs, or shared memory.
+    /// Pages of tmpfs or shared memory.
     Tmpfs,
-    /// Of a file.
+    /// Pages of a file.
     PageCache,
     /// Under a memory policy that names nodes.
     Policy,
-    /// Anonymous, and busy, pinned for a device, or come after the move.
+    /// Anonymous pages that are busy, pinned for a device, or came after the move.
     Anonymous,
-    /// In files that no process maps, tmpfs among them.
+    /// Pages of files that no process maps, tmpfs among them.
     Unmapped,
 }
 
 impl Reason {
-    /// For people.
+    /// Text for people.
     pub const fn words(self) -> &'static str {
         match self {
             Self::Hugetlb => "huge pages",
@@ -66,12 +65,12 @@ impl Reason {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Residue {
     by_reason: BTreeMap<Reason, u64>,
-    /// Of files, as far as mapped.
+    /// Mapped bytes of files.
     mapped: u64,
 }
 
 impl Residue {
-    /// Adds a mapping of a process: what of it is on these nodes.
+    /// Adds a mapping of a process: its bytes on these nodes.
     pub fn add(&mut self, mapping: &Mapping, from: &NodeSet) {
         let bytes = mapping.pages_on(from).saturating_mul(mapping.page_bytes);
         if bytes == 0 {
@@ -85,7 +84,8 @@ impl Residue {
         }
     }
 
-    /// Adds what the cgroup's account has on these nodes and no mapping showed; comes after all mappings.
+    /// Adds the bytes of the cgroup's account on these nodes that no mapping showed; call it after all
+    /// mappings.
     pub fn add_account(&mut self, account: &BTreeMap<NodeId, NodeBytes>, from: &NodeSet) {
         let files = account.iter().filter(|(node, _)| from.contains(**node));
         let files = files.fold(0u64, |sum, (_, bytes)| sum.saturating_add(bytes.file));
@@ -95,12 +95,12 @@ impl Residue {
         }
     }
 
-    /// Is all that several processes map of files on disks, and is there any?
+    /// Are there shared mappings, and are all of them of files on disks?
     pub fn shares_files_alone(&self) -> bool {
         self.by_reason.contains_key(&Reason::SharedFile) && !self.by_reason.contains_key(&Reason::Shared)
     }
 
-    /// By reason, in order; none with nothing.
+    /// By reason, in order, without empty ones.
     pub fn by_reason(&self) -> impl Iterator<Item = (Reason, u64)> + '_ {
         self.by_reason.iter().map(|(reason, bytes)| (*reason, *bytes))
     }
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_maps_is_what_the_account_has_beyond_the_mappings() {
+    fn unmapped_bytes_are_those_of_the_account_beyond_the_mappings() {
         let mut residue = residue(
             "1000 default anon=3 N0=3 kernelpagesize_kB=4\n2000 default file=/x N0=10 kernelpagesize_kB=4\n",
         );

@@ -1,8 +1,8 @@
-//! What was seen at one moment: raw kernel values, nothing derived.
+//! Raw kernel values of one moment; nothing is derived.
 //!
-//! Every field may be missing, and a missing value is `None`, never 0. Counters are as the kernel
-//! keeps them, cumulative; rates are the business of [`crate::model`]. A sample can be written to a
-//! file and read back: the stage behind it cannot tell the difference.
+//! Every field may be missing, and a missing value is `None`, never 0. Counters are cumulative, as the kernel
+//! keeps them; [`crate::model`] computes rates. A sample can be written to a file and read back without a
+//! difference for later stages.
 
 mod balancer;
 mod change;
@@ -43,104 +43,103 @@ pub struct Sample {
     pub schema_version: u32,
     /// Monotonic time of the sample in nanoseconds; only differences mean anything.
     pub monotonic_ns: u64,
-    /// Host-wide settings that change how the rest is read.
+    /// Host-wide settings that change the meaning of other values.
     pub settings: HostSettings,
-    /// Is the cpuset controller in a hierarchy of cgroup v1, where its files have other names?
+    /// True if the cpuset controller is in a hierarchy of cgroup v1, with other file names.
     #[serde(default)]
     pub cpuset_v1: bool,
-    /// Where its cgroup files are, so that what is said about them can be looked up.
+    /// Mount points of the cgroup hierarchies, to name files in messages.
     #[serde(default)]
     pub cgroup_mounts: CgroupMounts,
-    /// Per NUMA node.
+    /// By NUMA node.
     pub nodes: BTreeMap<NodeId, NodeSample>,
-    /// Per cgroup.
+    /// By cgroup.
     pub cgroups: BTreeMap<CgroupPath, CgroupSample>,
-    /// Per thread, in ascending order of tid.
+    /// Threads, in ascending order of tid.
     pub tasks: Vec<TaskSample>,
-    /// Where the memory of processes that are workloads of their own is, from `numa_maps`; empty unless it
-    /// was asked for.
+    /// Memory by node of processes that are workloads of their own, from `numa_maps`; empty unless requested.
     #[serde(default)]
     pub memory_by_process: BTreeMap<u32, BTreeMap<NodeId, NodeBytes>>,
-    /// Memory policies of processes whose memory is far from their CPUs, as much of them as is under each;
-    /// what is under none is left out. Processes that were not asked are not in it.
+    /// Memory policies of processes with memory far from their CPUs, and the amount under each policy; memory
+    /// under no policy is left out. Processes that were not read are absent.
     #[serde(default)]
     pub policies_by_process: BTreeMap<u32, Vec<PolicyExtent>>,
-    /// What the kernel side told one by one; `None` where it tells nothing.
+    /// Single events of the kernel side; `None` if it sends none.
     #[serde(default)]
     pub events: Option<Events>,
-    /// How the kernel side itself fares; none where nothing is attached.
+    /// State of the kernel side itself; `None` if nothing is attached.
     #[serde(default)]
     pub kernel_side: Option<KernelSide>,
-    /// Memory that got short, as the kernel side told it; `None` where it tells nothing.
+    /// Memory shortages that the kernel side reported; `None` if it reports none.
     #[serde(default)]
     pub pressure_events: Option<PressureEvents>,
-    /// Pages that no workload moved; `None` where nothing counts them.
+    /// Pages that no workload moved; `None` if they are not counted.
     #[serde(default)]
     pub other_page_moves: Option<OtherPageMoves>,
-    /// Cpusets that others wrote and memory policies that were set; `None` where nothing tells.
+    /// Cpusets that other programs wrote and memory policies that were set; `None` if they are not reported.
     #[serde(default)]
     pub changes: Option<Changes>,
-    /// Bytes of huge pages that are reserved and not in use yet, by the size of a page in bytes
-    /// (`resv_hugepages`): from which nodes they come is not decided.
+    /// Bytes of huge pages that are reserved and not yet in use, by page size in bytes (`resv_hugepages`):
+    /// their nodes are not decided.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub hugepages_reserved: BTreeMap<u64, u64>,
-    /// Which source each kind of value came from, for people: `tasks: bpf iterator`.
+    /// Source of each kind of value, for display: `tasks: bpf iterator`.
     pub sources: BTreeMap<String, String>,
-    /// What could not be read.
+    /// Values that could not be read.
     pub degraded: Vec<Degraded>,
 }
 
 impl Sample {
-    /// Does a write of `cpuset.mems` take pages along? On v1 it does where the cgroup is asked to; where that
-    /// is not known, it is taken to.
+    /// Does a write of `cpuset.mems` move pages? On v1 it does if the cgroup is asked to; if unknown, it is
+    /// assumed.
     pub fn moves_pages_by_cpuset(&self) -> bool {
         self.cpuset_v1 || self.settings.cpuset_moves_pages != Some(false)
     }
 
-    /// Kernel id of a cgroup; absent where it was not seen.
+    /// Kernel id of a cgroup; absent if it was not seen.
     pub fn cgroup_id(&self, cgroup: &CgroupPath) -> Option<u64> {
         self.cgroups.get(cgroup)?.id
     }
 }
 
-/// What the kernel side could not count, and how full it is.
+/// Losses and capacity of the kernel side.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct KernelSide {
-    /// What is in no counter, by reason (`map-full`); cumulative since the programs are attached.
+    /// Events in no counter, by reason (`map-full`); cumulative since the programs were attached.
     pub lost: BTreeMap<String, u64>,
-    /// Cgroups that it watches, with those that inherited it.
+    /// Watched cgroups, including those that inherited it.
     pub cgroups_watched: u64,
-    /// Cgroups that it has room for.
+    /// Limit of watched cgroups.
     pub cgroups_room: u64,
-    /// Workloads that have a row in its counters.
+    /// Workloads with a row in the counters.
     #[serde(default)]
     pub workloads_watched: u64,
-    /// Workloads that there are rows for.
+    /// Limit of workloads.
     #[serde(default)]
     pub workloads_room: u64,
-    /// What each program costs, by its name.
+    /// Cost of each program, by name.
     #[serde(default)]
     pub programs: BTreeMap<String, ProgramCost>,
-    /// Why nobody knows how long the programs run, where that is so.
+    /// Reason why the run time of the programs is unknown.
     #[serde(default)]
     pub run_time_silent: Option<String>,
 }
 
-/// What a program of the kernel side costs, since it was loaded.
+/// Cost of a program of the kernel side, since it was loaded.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ProgramCost {
-    /// Times that it ran; none where the kernel does not count them.
+    /// Number of runs; `None` if the kernel does not count them.
     pub runs: Option<u64>,
-    /// Nanoseconds that these took; none where the kernel does not measure them.
+    /// Total run time in nanoseconds; `None` if the kernel does not measure it.
     pub run_ns: Option<u64>,
-    /// Instructions that the verifier went through; none before Linux 5.16.
+    /// Instructions that the verifier processed; `None` before Linux 5.16.
     pub verified_instructions: Option<u64>,
 }
 
-/// Mount points of the cgroup hierarchies, as the machine itself names them: a captured machine has
-/// its own, not those of the copy.
+/// Mount points of the cgroup hierarchies, as the machine names them: those of a captured machine are its
+/// own, not those of the copy.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct CgroupMounts {
@@ -151,47 +150,47 @@ pub struct CgroupMounts {
 }
 
 impl Default for CgroupMounts {
-    /// The unified hierarchy where it usually is.
+    /// The unified hierarchy at its usual place.
     fn default() -> Self {
         Self { cpuset: "/sys/fs/cgroup".into(), memory: "/sys/fs/cgroup".into() }
     }
 }
 
-/// Settings of the host.
+/// Host-wide settings.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct HostSettings {
     /// `/proc/sys/kernel/numa_balancing`: 0 off, bit 0 balancing, bit 1 tiering.
     pub numa_balancing: Option<u32>,
-    /// Chosen word of `/sys/kernel/mm/transparent_hugepage/enabled`.
+    /// Selected word of `/sys/kernel/mm/transparent_hugepage/enabled`.
     pub transparent_hugepage: Option<String>,
     /// `/proc/sys/vm/zone_reclaim_mode`.
     pub zone_reclaim_mode: Option<u32>,
     /// `/sys/kernel/mm/numa/demotion_enabled`.
     pub demotion_enabled: Option<bool>,
-    /// Does a write of `cpuset.mems` move pages on cgroup v2 (since 5.15)? `None` where the release of the
-    /// kernel is not known.
+    /// Does a write of `cpuset.mems` move pages on cgroup v2 (since 5.15)? `None` if the kernel's release is
+    /// unknown.
     #[serde(default)]
     pub cpuset_moves_pages: Option<bool>,
 }
 
-/// Bit of `kernel.numa_balancing` that has the kernel take hinting faults between ordinary nodes.
+/// Bit of `kernel.numa_balancing`: hinting faults between ordinary nodes.
 const BALANCING_NORMAL: u32 = 1;
-/// Bit that has it promote from slower memory by itself (tiering).
+/// Bit of `kernel.numa_balancing`: promotion from slower memory (tiering).
 const BALANCING_TIERING: u32 = 2;
 
 impl HostSettings {
-    /// May the kernel take NUMA hinting faults? `None` where the setting is not known.
+    /// May the kernel take NUMA hinting faults? `None` if the setting is unknown.
     pub fn takes_hinting_faults(&self) -> Option<bool> {
         self.numa_balancing.map(|mode| mode & BALANCING_NORMAL != 0)
     }
 
-    /// Does the kernel promote hot pages from slower memory? `None` where the setting is not known.
+    /// Does the kernel promote hot pages from slower memory? `None` if the setting is unknown.
     pub fn promotes(&self) -> Option<bool> {
         self.numa_balancing.map(|mode| mode & BALANCING_TIERING != 0)
     }
 
-    /// Says that hinting faults are silent, where they are: silence is not "all accesses are local".
+    /// The degraded entry if hinting faults are off: silence is not "all accesses are local".
     pub fn silent_faults(&self) -> Option<Degraded> {
         const FILE: &str = "/proc/sys/kernel/numa_balancing";
         let reason = match (self.takes_hinting_faults(), self.numa_balancing) {
@@ -216,7 +215,7 @@ pub struct NodeSample {
     pub file_bytes: Option<u64>,
     /// `AnonPages` in bytes.
     pub anon_bytes: Option<u64>,
-    /// `Active(file)` and `Inactive(file)` in bytes: page cache that reclaim goes through, without tmpfs.
+    /// `Active(file)` and `Inactive(file)` in bytes: page cache that reclaim scans, without tmpfs.
     #[serde(default)]
     pub lru_file_bytes: Option<u64>,
     /// `SReclaimable` in bytes.
@@ -225,17 +224,17 @@ pub struct NodeSample {
     /// Low watermarks of the node's zones in bytes, from `/proc/zoneinfo`.
     #[serde(default)]
     pub low_watermark_bytes: Option<u64>,
-    /// Bytes of huge pages of hugetlbfs that are in use, by the size of a page in bytes: `nr_hugepages` less
-    /// `free_hugepages`. Sizes of which none is in use on the whole host are left out.
+    /// Bytes of used hugetlbfs pages, by page size in bytes: `nr_hugepages` less `free_hugepages`. Sizes
+    /// without a used page on the whole host are left out.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub hugepages_used: BTreeMap<u64, u64>,
-    /// `numastat` and `vmstat` of the node, by the kernel's own names.
+    /// `numastat` and `vmstat` of the node, with the kernel's names.
     pub counters: BTreeMap<String, u64>,
 }
 
 impl NodeSample {
-    /// What the node can give; `None` where free memory or page cache is not known. Watermarks and slabs that
-    /// are not known are left out.
+    /// The node's room; `None` if free memory or page cache is unknown. Unknown watermarks and slabs are left
+    /// out.
     pub fn room(&self) -> Option<NodeRoom> {
         Some(NodeRoom {
             free: self.mem_free_bytes?,
@@ -246,7 +245,7 @@ impl NodeSample {
         })
     }
 
-    /// Bytes that can be had here; see [`NodeRoom::available`].
+    /// Available bytes; see [`NodeRoom::available`].
     pub fn available_bytes(&self) -> Option<u64> {
         Some(self.room()?.available())
     }
@@ -256,27 +255,25 @@ impl NodeSample {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct CgroupSample {
-    /// The kernel's id of it, which a cgroup that is made again at the same path does not have.
+    /// Kernel id; a recreated cgroup at the same path has another one.
     #[serde(default)]
     pub id: Option<u64>,
     /// `cpuset.cpus` as configured; empty means inherited.
     pub cpus: Option<CpuSet>,
-    /// Cgroup above whose files say which CPUs and memory nodes are in force here, where the cgroup has no
-    /// such files of its own; `None` where they are its own.
+    /// Cgroup above that the effective CPUs and memory nodes were read from, if the cgroup has no such files
+    /// of its own; `None` if they are its own.
     #[serde(default)]
     pub effective_from: Option<CgroupPath>,
-    /// A file that says what is in force is there and is of no use: what it lacks is not what the cgroup
-    /// above has.
+    /// True if an effective file exists and is unusable: its value is not that of the cgroup above.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub effective_garbled: bool,
-    /// `cpuset.cpus.effective` (v2) or `cpuset.effective_cpus` (v1), of [`Self::effective_from`] where that
-    /// is set.
+    /// `cpuset.cpus.effective` (v2) or `cpuset.effective_cpus` (v1), of [`Self::effective_from`] if set.
     pub cpus_effective: Option<CpuSet>,
-    /// `cpuset.cpus.exclusive`: what partitions below may have. Looked at only where one is to be or was
-    /// begun.
+    /// `cpuset.cpus.exclusive`: CPUs that partitions below may have. Read only for wanted or begun
+    /// partitions.
     #[serde(default)]
     pub cpus_exclusive: Option<CpuSet>,
-    /// `cpuset.cpus.partition`, looked at like that.
+    /// `cpuset.cpus.partition`, read under the same condition.
     #[serde(default)]
     pub partition: Option<PartitionState>,
     /// `cpuset.mems` as configured; empty means inherited.
@@ -285,43 +282,43 @@ pub struct CgroupSample {
     pub mems_effective: Option<NodeSet>,
     /// `memory.current` (v2) or `memory.usage_in_bytes` (v1).
     pub memory_current_bytes: Option<u64>,
-    /// `memory.numa_stat`: where its memory is.
+    /// `memory.numa_stat`: its memory by node.
     pub memory_by_node: Option<BTreeMap<NodeId, NodeBytes>>,
-    /// Bytes of huge pages per node by file (`hugetlb.2MB.numa_stat`); counted in `memory_by_node` as well.
+    /// Bytes of huge pages per node by file (`hugetlb.2MB.numa_stat`); part of `memory_by_node`.
     #[serde(default)]
     pub hugetlb_by_file: BTreeMap<String, BTreeMap<NodeId, u64>>,
-    /// Bytes of huge pages that it has reserved and does not use yet, by the name of the same file.
+    /// Bytes of huge pages that it has reserved and not yet used, by the same file name.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub hugetlb_reserved: BTreeMap<String, u64>,
-    /// `memory.events`, by the kernel's own names.
+    /// `memory.events`, with the kernel's names.
     pub memory_events: Option<BTreeMap<String, u64>>,
     /// `memory.pressure`.
     pub memory_pressure: Option<Pressure>,
     /// Threads counted in it by the task source.
     pub tasks: Option<u64>,
-    /// Time on CPUs of each node, from the cpu-clock or the context-switch program; cumulative since it is
-    /// watched.
+    /// Run time on CPUs of each node, from the cpu-clock or the context-switch program; cumulative since the
+    /// cgroup is watched.
     pub run_time: Option<BTreeMap<NodeId, RunTime>>,
-    /// Tasks put on a CPU: moved to another node, or started on any; cumulative since it is watched.
+    /// Tasks put on a CPU: moved to another node, or started on any; cumulative like `run_time`.
     pub placements: Option<Vec<Placements>>,
-    /// NUMA hinting faults taken on CPUs of each node; cumulative since it is watched.
+    /// NUMA hinting faults on CPUs of each node; cumulative like `run_time`.
     pub hint_faults: Option<BTreeMap<NodeId, HintFaults>>,
-    /// Accesses to DRAM from CPUs of each node, from hardware counters; cumulative since it is watched.
+    /// Accesses to DRAM from CPUs of each node, from hardware counters; cumulative like `run_time`.
     #[serde(default)]
     pub hardware: Option<BTreeMap<NodeId, HardwareAccesses>>,
-    /// Pages that its threads moved, by reason; cumulative since it is watched.
+    /// Pages that its threads moved, by reason; cumulative like `run_time`.
     #[serde(default)]
     pub page_moves: Option<PageMovesByReason>,
-    /// What the kernel's balancer did with its tasks; cumulative since it is watched.
+    /// Actions of the kernel's balancer on its tasks; cumulative like `run_time`.
     #[serde(default)]
     pub balancer: Option<BalancerSteps>,
-    /// Where the kernel's balancer did not look; cumulative since it is watched.
+    /// Scans that the kernel's balancer skipped; cumulative like `run_time`.
     #[serde(default)]
     pub scan_skips: Option<ScanSkips>,
-    /// Writes of others to its cpuset; cumulative since it is watched.
+    /// Writes of other programs to its cpuset; cumulative like `run_time`.
     #[serde(default)]
     pub cpuset_writes: Option<CpusetWrites>,
-    /// Memory policies that its threads set; cumulative since it is watched.
+    /// Memory policies that its threads set; cumulative like `run_time`.
     #[serde(default)]
     pub policies: Option<Policies>,
 }
@@ -334,25 +331,25 @@ pub struct NodeBytes {
     pub anon: u64,
     /// Page cache, tmpfs included.
     pub file: u64,
-    /// tmpfs and shared memory, as far as told apart (part of `file`).
+    /// tmpfs and shared memory, if reported apart (part of `file`).
     pub shmem: Option<u64>,
     /// Everything else: slab, page tables, stacks.
     pub kernel: Option<u64>,
 }
 
-/// The part of a process's address space that is under one memory policy. Not all of it need be in memory.
+/// Part of a process's address space under one memory policy. Not all of it need be in memory.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct PolicyExtent {
     /// The policy.
     pub policy: MemoryPolicy,
-    /// Mappings under it.
+    /// Number of mappings under it.
     pub mappings: u64,
-    /// Their size.
+    /// Their total size in bytes.
     pub bytes: u64,
-    /// Those of them that others may share.
+    /// Bytes of mappings that other processes may share.
     pub shared_bytes: u64,
-    /// Those of them that are of huge pages (hugetlbfs).
+    /// Bytes of mappings of huge pages (hugetlbfs).
     pub huge_bytes: u64,
 }
 
@@ -386,7 +383,7 @@ pub struct PressureLine {
 pub struct RunTime {
     /// Nanoseconds.
     pub ns: u64,
-    /// Those of them that were spent where the workload should not be.
+    /// Part of it on nodes that the workload should not use.
     #[serde(default)]
     pub misplaced_ns: u64,
     /// Observations behind it: clock ticks or context switches.
@@ -394,14 +391,14 @@ pub struct RunTime {
 }
 
 impl RunTime {
-    /// Adds what was counted elsewhere.
+    /// Adds another count.
     pub fn add(&mut self, more: Self) {
         self.ns = self.ns.saturating_add(more.ns);
         self.misplaced_ns = self.misplaced_ns.saturating_add(more.misplaced_ns);
         self.samples = self.samples.saturating_add(more.samples);
     }
 
-    /// What was counted after an earlier reading.
+    /// Counts since an earlier reading.
     #[must_use]
     pub fn minus(self, earlier: Self) -> Self {
         Self {
@@ -412,19 +409,19 @@ impl RunTime {
     }
 }
 
-/// Tasks that came from a CPU of one node to a CPU of another, or of the same when they started there.
+/// Tasks that moved between CPUs of two nodes, or started on a CPU.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Placements {
-    /// Node it came from; of its parent for a new one.
+    /// Source node; the parent's node for a new task.
     pub src_numa: NodeId,
-    /// Node it was put on.
+    /// Target node.
     pub dst_numa: NodeId,
     /// Tasks that moved.
     pub migrated: u64,
     /// Tasks that started.
     pub started: u64,
-    /// Those of both that came to where the workload should not be.
+    /// Of both, tasks that came to nodes which the workload should not use.
     pub misplaced: u64,
 }
 
@@ -434,14 +431,14 @@ impl Placements {
         self.migrated.saturating_add(self.started)
     }
 
-    /// Adds what was counted elsewhere for the same pair of nodes.
+    /// Adds another count of the same pair of nodes.
     pub fn add(&mut self, more: Self) {
         self.migrated = self.migrated.saturating_add(more.migrated);
         self.started = self.started.saturating_add(more.started);
         self.misplaced = self.misplaced.saturating_add(more.misplaced);
     }
 
-    /// What was counted for the same pair of nodes after an earlier reading.
+    /// Counts of the same pair of nodes since an earlier reading.
     #[must_use]
     pub fn minus(self, earlier: Self) -> Self {
         Self {
@@ -468,7 +465,7 @@ pub struct HintFaults {
 }
 
 impl HintFaults {
-    /// Adds what was counted elsewhere.
+    /// Adds another count.
     pub fn add(&mut self, more: Self) {
         self.local = self.local.saturating_add(more.local);
         self.remote = self.remote.saturating_add(more.remote);
@@ -476,7 +473,7 @@ impl HintFaults {
         self.migrate_failed = self.migrate_failed.saturating_add(more.migrate_failed);
     }
 
-    /// What was counted after an earlier reading.
+    /// Counts since an earlier reading.
     #[must_use]
     pub fn minus(self, earlier: Self) -> Self {
         Self {
@@ -488,28 +485,28 @@ impl HintFaults {
     }
 }
 
-/// Accesses to DRAM as the CPU's counters tell them: a counter that overflows stands for a whole period.
+/// Accesses to DRAM by the CPU's counters: each overflow stands for a whole period.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct HardwareAccesses {
-    /// To memory of the CPU's own node.
+    /// Accesses to memory of the CPU's own node.
     pub local: u64,
-    /// To memory of other nodes.
+    /// Accesses to memory of other nodes.
     pub remote: u64,
     /// Overflows behind both.
     pub samples: u64,
 }
 
 impl HardwareAccesses {
-    /// Adds what was counted elsewhere.
+    /// Adds another count.
     pub fn add(&mut self, more: Self) {
         self.local = self.local.saturating_add(more.local);
         self.remote = self.remote.saturating_add(more.remote);
         self.samples = self.samples.saturating_add(more.samples);
     }
 
-    /// What was counted after an earlier reading. Local may be all minus remote, counted by two counters,
-    /// and so go back by a period.
+    /// Counts since an earlier reading. Local accesses may be the difference of two counters, and so go back
+    /// by a period.
     #[must_use]
     pub fn minus(self, earlier: Self) -> Self {
         Self {
@@ -530,7 +527,7 @@ pub struct TaskSample {
     pub pid: u32,
     /// `comm`.
     pub command: String,
-    /// Its cgroup, where known.
+    /// Its cgroup, if known.
     pub cgroup: Option<CgroupPath>,
     /// CPU it last ran on.
     pub cpu: Option<CpuId>,
@@ -540,7 +537,7 @@ pub struct TaskSample {
     pub cpu_time_ns: Option<u64>,
     /// Node the kernel's balancer prefers for it.
     pub preferred_node: Option<NodeId>,
-    /// Pages that its NUMA hinting faults found on each node, as the kernel's balancer remembers them: halved
+    /// Pages that its NUMA hinting faults found on each node, as the kernel's balancer keeps them: halved
     /// with each scan, so recent ones count most. Nodes without any are left out.
     #[serde(default)]
     pub faults_by_node: Option<BTreeMap<NodeId, u64>>,

@@ -1,6 +1,6 @@
 //! A host in a test: a machine, workloads on it, and two samples ten seconds apart.
 //!
-//! A test says what matters to it; the rest is an idle host whose root cgroup passes everything on.
+//! A test states what matters to it; the rest is an idle host with a root cgroup that passes everything on.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -36,11 +36,11 @@ pub(crate) struct Scene {
     pub(crate) facts: Facts,
     /// Cgroups that the daemon has set.
     pub(crate) written: BTreeSet<CgroupPath>,
-    /// Cgroups whose partition it has set.
+    /// Cgroups with a partition that the daemon has set.
     pub(crate) partitioned: Partitioned,
     /// Memory nodes that were added because a workload ran short.
     pub(crate) widened: Widened,
-    /// Workloads whose processes have placed themselves.
+    /// Workloads that stay because of settings of their own processes.
     pub(crate) self_placed: SelfPlacedWorkloads,
 }
 
@@ -99,7 +99,7 @@ impl Scene {
         self
     }
 
-    /// Its anonymous memory and page cache on each node, in MiB.
+    /// Adds anonymous memory and page cache on each node, in MiB.
     pub(crate) fn memory(mut self, path: &str, mebibytes: &[(u32, u64, u64)]) -> Self {
         let bytes = mebibytes.iter().map(|(node, anon, file)| {
             (NodeId(*node), NodeBytes { anon: anon * MIB, file: file * MIB, ..NodeBytes::default() })
@@ -108,7 +108,7 @@ impl Scene {
         self
     }
 
-    /// Milliseconds it ran on each node between the samples.
+    /// Adds milliseconds of run time on each node between the samples.
     pub(crate) fn ran(mut self, path: &str, milliseconds: &[(u32, u64)]) -> Self {
         let run_time = milliseconds.iter().map(|(node, ms)| {
             let ns = ms * 1_000_000;
@@ -118,7 +118,7 @@ impl Scene {
         self
     }
 
-    /// Pages faulted between the samples: node of the CPU, local, remote.
+    /// Adds pages faulted between the samples: node of the CPU, local, remote.
     pub(crate) fn faults(mut self, path: &str, pages: &[(u32, u64, u64)]) -> Self {
         let faults = pages.iter().map(|(node, local, remote)| {
             (NodeId(*node), HintFaults { local: *local, remote: *remote, ..HintFaults::default() })
@@ -128,7 +128,7 @@ impl Scene {
         self
     }
 
-    /// Accesses counted between the samples: node of the CPU, local, remote, overflows.
+    /// Adds accesses counted between the samples: node of the CPU, local, remote, overflows.
     pub(crate) fn accesses(mut self, path: &str, accesses: &[(u32, u64, u64, u64)]) -> Self {
         let accesses = accesses.iter().map(|(node, local, remote, samples)| {
             (NodeId(*node), HardwareAccesses { local: *local, remote: *remote, samples: *samples })
@@ -138,8 +138,8 @@ impl Scene {
         self
     }
 
-    /// A thread: its id, its affinity, the CPU it was last seen on, and its CPU time before and now
-    /// in milliseconds.
+    /// Adds a thread: its id, its affinity, the CPU it was last seen on, and its CPU time before and now in
+    /// milliseconds.
     pub(crate) fn thread(mut self, path: &str, tid: u32, affinity: &str, cpu: u32, ms: (u64, u64)) -> Self {
         let task = |ms: u64| TaskSample {
             tid,
@@ -157,7 +157,7 @@ impl Scene {
         self
     }
 
-    /// Declares what the glob matches.
+    /// Declares the workloads that the glob matches.
     pub(crate) fn declared(self, glob: &str, cpus: u32, memory: Option<&str>) -> Self {
         let memory = memory.map_or(String::new(), |memory| format!("memory = '{memory}'"));
         self.declares(&format!("cgroup = '{glob}'\ncpus = {cpus}\n{memory}"))
@@ -170,7 +170,7 @@ impl Scene {
         self
     }
 
-    /// CPUs that are declared for a cgroup.
+    /// Declares CPUs for a cgroup.
     pub(crate) fn cpus_of(&self, path: &CgroupPath) -> usize {
         let declarations = self.declarations();
         let (_, rule) = declarations.rule(&self.policy, path).unwrap();
@@ -236,7 +236,7 @@ impl Scene {
         self.with_inputs(containers, history, |inputs| decide(inputs, allocations))
     }
 
-    /// What a decision is made from, for whoever makes one.
+    /// Input of a decision.
     pub(crate) fn with_inputs<T>(
         &self,
         containers: &Containers,
@@ -262,7 +262,7 @@ impl Scene {
         then(&inputs)
     }
 
-    /// Carries the plan out as a kernel would that does everything it is asked.
+    /// Carries the plan out like a kernel that does everything it is asked.
     pub(crate) fn carry_out(&mut self, plan: &Plan) {
         for step in &plan.steps {
             let cgroup = self.now.cgroups.get_mut(step.action.cgroup()).unwrap();

@@ -1,37 +1,37 @@
-//! The mappings of a process (`struct vm_area_struct`), as far as placement is concerned.
+//! The mappings of a process (`struct vm_area_struct`), as far as placement needs them.
 //!
 //! From a BPF iterator, or from `/proc/PID/maps` and `/proc/PID/numa_maps`, which have the same between them.
-//! A line that makes no sense is no mapping: the process is alive and changes both files all the time.
+//! A line that does not parse is no mapping: the process is alive and changes both files all the time.
 
 use std::collections::BTreeMap;
 
 use crate::{memory_policy::MemoryPolicy, sample::PolicyExtent};
 
-/// One mapping; what its source does not say is `None`.
+/// One mapping; a value that its source lacks is `None`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Vma {
     /// Address of its first byte.
     pub start: u64,
-    /// Address behind its last byte.
+    /// End address, exclusive.
     pub end: u64,
-    /// Is it of a file, shared memory included?
+    /// True for a mapping of a file, shared memory included.
     pub file: bool,
-    /// Does a write reach others?
+    /// True if writes are shared with other processes.
     pub shared: Option<bool>,
-    /// Is it of huge pages that are set aside (hugetlbfs)?
+    /// True for huge pages of hugetlbfs.
     pub huge: Option<bool>,
-    /// The policy that holds for it: its own, else that of the process's first thread.
+    /// Its effective policy: its own, else that of the process's first thread.
     pub policy: Option<MemoryPolicy>,
 }
 
-/// Mappings from the lines of both files.
+/// Collects mappings from the lines of both files.
 #[derive(Debug, Default)]
 pub struct VmaFiles {
     mappings: BTreeMap<u64, Vma>,
 }
 
 impl VmaFiles {
-    /// Takes a line of `maps`: `START-END PERMS OFFSET DEVICE INODE [PATH]`. These come first.
+    /// Adds a line of `maps`: `START-END PERMS OFFSET DEVICE INODE [PATH]`. These come first.
     pub fn add_map(&mut self, line: &str) {
         let mut words = line.split_ascii_whitespace();
         let range = words.next().and_then(|range| range.split_once('-'));
@@ -42,7 +42,7 @@ impl VmaFiles {
         self.mappings.insert(start, Vma { start, end, file: false, shared, huge: None, policy: None });
     }
 
-    /// Takes a line of `numa_maps`: `START POLICY [file=PATH] [huge] ..`.
+    /// Adds a line of `numa_maps`: `START POLICY [file=PATH] [huge] ..`.
     pub fn add_numa_map(&mut self, line: &str) {
         let Some((start, rest)) = line.split_once(' ') else { return };
         let Some(vma) = address(start).and_then(|start| self.mappings.get_mut(&start)) else { return };
@@ -52,8 +52,7 @@ impl VmaFiles {
         vma.huge = Some(rest.split_ascii_whitespace().any(|word| word == "huge"));
     }
 
-    /// Those that both files have, in the order of their addresses: `maps` also lists what is no mapping of
-    /// memory.
+    /// Mappings in both files, in the order of their addresses: `maps` also lists mappings without memory.
     pub fn into_mappings(self) -> Vec<Vma> {
         self.mappings.into_values().filter(|vma| vma.policy.is_some()).collect()
     }
@@ -63,7 +62,7 @@ fn address(text: &str) -> Option<u64> {
     u64::from_str_radix(text, 16).ok()
 }
 
-/// How much of a process is under which policy; what is under none is left out.
+/// Memory of a process by policy; memory under no policy is left out.
 pub fn extents(mappings: &[Vma]) -> Vec<PolicyExtent> {
     let mut extents: BTreeMap<&MemoryPolicy, PolicyExtent> = BTreeMap::new();
     let none = MemoryPolicy::none();

@@ -25,13 +25,13 @@ pub(crate) fn percent(ratio: f64) -> String {
     format!("{rounded:.0}%")
 }
 
-/// Bytes in the largest unit that leaves at least two digits, rounded down: what is promised is
+/// Bytes in the largest unit that leaves at least two digits, rounded down: at least the printed amount is
 /// there.
 pub(crate) fn size(bytes: u64) -> String {
     SizeUnit::of(bytes).show(bytes)
 }
 
-/// In what sizes are told. What is compared in one sentence is told in one unit.
+/// Unit of printed sizes. Sizes that a sentence compares use one unit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct SizeUnit {
     name: &'static str,
@@ -39,7 +39,7 @@ pub(crate) struct SizeUnit {
 }
 
 impl SizeUnit {
-    /// The largest that leaves at least two digits of this size.
+    /// The largest unit that leaves at least two digits of this size.
     pub(crate) fn of(bytes: u64) -> Self {
         let units = [("GiB", 30), ("MiB", 20), ("KiB", 10)];
         let largest = units.into_iter().find(|(_, shift)| bytes >> shift >= 10);
@@ -47,7 +47,7 @@ impl SizeUnit {
         Self { name, shift }
     }
 
-    /// Is this size less than the smallest figure that is shown in this unit?
+    /// Is this size less than the smallest figure in this unit?
     pub(crate) fn rounds_away(self, bytes: u64) -> bool {
         bytes > 0 && (u128::from(bytes) * 100) >> self.shift == 0
     }

@@ -1,11 +1,10 @@
-//! What an earlier audit has found, so that a later one tells only what is new.
+//! Findings of an earlier audit, to report only new ones.
 //!
-//! A finding is known when the earlier audit had one of the same id that was at least as severe: what got
-//! worse is new. Verdicts of workloads are not touched by it, because a workload that was misaligned before
-//! still is.
+//! A finding is known if the earlier audit had one of the same id that was at least as severe: one that got
+//! worse is new. Verdicts of workloads do not change: a workload that was misaligned before still is.
 //!
-//! Read from the JSON of an audit, or of a daemon's turn with the audit in it, of which nothing but the
-//! findings matters: one of another version of the program may have other fields.
+//! Read from the JSON of an audit, or of a daemon's turn that contains one. Only the findings are read:
+//! another version of the program may write other fields.
 
 use std::collections::BTreeMap;
 
@@ -21,7 +20,7 @@ pub struct Baseline {
 }
 
 impl Baseline {
-    /// Was it found before, as bad or worse?
+    /// Did the earlier audit have this finding, as severe or more?
     pub fn knows(&self, finding: &Finding) -> bool {
         self.severity_by_id.get(&finding.id).is_some_and(|before| *before >= finding.severity)
     }
@@ -38,7 +37,7 @@ impl FromIterator<(String, Severity)> for Baseline {
     }
 }
 
-/// An audit, or what has one in it.
+/// An audit, or a document that contains one.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Written {

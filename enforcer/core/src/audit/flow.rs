@@ -1,14 +1,15 @@
-//! Which nodes' CPUs access which nodes' memory, all workloads together.
+//! Estimated traffic between nodes: CPUs of one node that access memory of another, for all workloads
+//! together.
 //!
-//! Problem: a share of remote accesses says that something crosses the machine, not from where to where.
-//! Idea: a thread touches its workload's memory in proportion to where that is, so what goes from node s to
-//! node d is the sum over workloads of `cpus_used * run_share[s] * share of memory on d`. Its unit is CPUs:
-//! CPU time per time that is spent with memory of d on CPUs of s. It is an estimate, of the same kind as
-//! [`crate::model::TrafficSource::Placement`], also where a workload's own ratio was measured: what is
-//! measured has no destination.
+//! Problem: a share of remote accesses shows that traffic crosses the machine, but not its source and
+//! destination. Idea: a thread touches its workload's memory in proportion to its place, so the traffic from
+//! node s to node d is the sum over workloads of `cpus_used * run_share[s] * share of memory on d`. Its unit
+//! is CPUs: CPU time per time that CPUs of s spend with memory of d. It is an estimate like
+//! [`crate::model::TrafficSource::Placement`], even for workloads with a measured ratio: measurements have no
+//! destination.
 //!
-//! A workload of which one of the three is not known is left out, and counted. Cost: workloads x nodes that
-//! each uses, squared.
+//! A workload with an unknown factor is left out, and counted. Cost: workloads x nodes that each uses,
+//! squared.
 
 use std::collections::BTreeMap;
 
@@ -24,15 +25,15 @@ use crate::{
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct TrafficMap {
-    /// Pairs of nodes with any, in ascending order of source, then destination.
+    /// Pairs of nodes with traffic, in ascending order of source, then destination.
     pub flows: Vec<Flow>,
-    /// Workloads that are in it.
+    /// Workloads that are included.
     pub workloads: usize,
-    /// Workloads that ran, or may have, and are not in it: where they ran, or their memory is, is not known.
+    /// Workloads that ran, or may have, but have unknown run time or memory by node.
     pub left_out: usize,
 }
 
-/// What goes from the CPUs of one node to the memory of one.
+/// Traffic from the CPUs of one node to the memory of one node.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Flow {
@@ -45,7 +46,7 @@ pub struct Flow {
 }
 
 impl TrafficMap {
-    /// The traffic of all workloads; none where only one sample was taken.
+    /// The traffic of all workloads; `None` with only one sample.
     pub(super) fn of(model: &Model) -> Option<Self> {
         model.interval_ns?;
         let mut between: BTreeMap<(NodeId, NodeId), f64> = BTreeMap::new();
@@ -67,7 +68,7 @@ impl TrafficMap {
     }
 }
 
-/// What one workload adds; nothing from one that did not run.
+/// Contribution of one workload; empty if it did not run.
 #[expect(clippy::cast_precision_loss, reason = "a share of bytes")]
 fn parts(figures: &WorkloadModel) -> Option<Vec<((NodeId, NodeId), f64)>> {
     let used = figures.cpus_used?;

@@ -1,7 +1,7 @@
-//! The audit: one host, what runs on it, what is wrong with it. Its serde form is the JSON of
-//! `numa-enforcer audit -o json`.
+//! The audit report: one host, its workloads and its findings. Its serde form is the JSON of `numa-enforcer
+//! audit -o json`.
 //!
-//! Equal input gives equal bytes: everything is sorted, and nothing here knows the time.
+//! Equal input gives equal bytes: everything is sorted, and nothing here reads the time.
 
 mod baseline;
 mod flow;
@@ -40,27 +40,27 @@ pub use self::{
 pub struct Audit {
     /// [`AUDIT_SCHEMA_VERSION`].
     pub schema_version: u32,
-    /// Who wrote it.
+    /// Program that wrote the report.
     pub tool: Tool,
-    /// When it looked, by RFC 3339 in UTC; absent for a captured tree, which does not say of when it is.
+    /// Time of the sample, by RFC 3339 in UTC; absent for a captured tree, which does not record its time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub taken_at: Option<String>,
-    /// Where.
+    /// Host of the report.
     pub host: Host,
-    /// What could not be seen.
+    /// Missing sources and their consequence.
     pub degraded: Vec<Degraded>,
     /// The machine.
     pub topology: Topology,
-    /// Its settings.
+    /// Host-wide settings.
     pub settings: HostSettings,
-    /// What runs on it.
+    /// Audited workloads.
     pub workloads: Vec<AuditedWorkload>,
-    /// Which nodes' CPUs access which nodes' memory; absent without `--sample`.
+    /// Traffic between nodes; absent without `--sample`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub traffic_map: Option<TrafficMap>,
-    /// What is wrong, worst first.
+    /// Findings, worst first.
     pub findings: Vec<Finding>,
-    /// In numbers.
+    /// The report in numbers.
     pub summary: Summary,
 }
 
@@ -94,13 +94,13 @@ pub struct Host {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct AuditedWorkload {
-    /// Where it is.
+    /// Cgroup of the workload.
     pub cgroup: CgroupPath,
-    /// What people call it.
+    /// Name for people.
     pub name: String,
-    /// What it is.
+    /// Kind of workload and the names behind it.
     pub origin: Origin,
-    /// Whose its cpuset is.
+    /// Owner of its cpuset.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub owner: Option<Ownership>,
     /// CPUs it may use.
@@ -111,29 +111,29 @@ pub struct AuditedWorkload {
     pub numa_nodes: NodeSet,
     /// Threads.
     pub tasks: Option<u64>,
-    /// Where its memory is.
+    /// Its memory by node.
     pub bytes_by_numa: Option<BTreeMap<NodeId, NodeBytes>>,
     /// Share of its memory away from its CPUs, 0 to 1.
     pub remote_residency: Option<f64>,
     /// Share of its accesses that are remote; `null` without `--sample`.
     pub traffic: Option<Traffic>,
-    /// In one word.
+    /// Verdict in one word.
     pub verdict: Verdict,
     /// Ids of its findings.
     pub findings: Vec<String>,
 }
 
-/// Is a workload where it should be?
+/// Alignment of a workload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Verdict {
     /// CPUs and memory are on the same nodes.
     Aligned,
-    /// Mostly.
+    /// CPUs and memory are mostly on the same nodes.
     Partial,
-    /// No.
+    /// CPUs and memory are on different nodes.
     Misaligned,
-    /// Too little was seen.
+    /// There are too few measurements.
     Unknown,
 }
 
@@ -141,23 +141,24 @@ pub enum Verdict {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Summary {
-    /// Workloads.
+    /// All workloads.
     pub total: usize,
-    /// Of these aligned.
+    /// Aligned workloads.
     pub aligned: usize,
-    /// Partly.
+    /// Partly aligned workloads.
     pub partial: usize,
-    /// Not.
+    /// Misaligned workloads.
     pub misaligned: usize,
-    /// Not known.
+    /// Workloads with an unknown verdict.
     pub unknown: usize,
-    /// Of these unknown only because they may run on several nodes and their traffic was not sampled.
+    /// Of these, workloads that are unknown only because they may run on several nodes and their traffic was
+    /// not sampled.
     #[serde(default)]
     pub unsampled: usize,
-    /// Findings that are left out because an earlier audit has them.
+    /// Findings left out because an earlier audit has them.
     #[serde(default, skip_serializing_if = "is_none_known")]
     pub known: usize,
-    /// Worst finding.
+    /// Severity of the worst finding.
     pub worst: Option<Severity>,
     /// Exit code of the command.
     pub exit_code: u8,

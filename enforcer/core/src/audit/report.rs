@@ -1,4 +1,4 @@
-//! Putting the report together.
+//! Assembles the report.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -23,32 +23,32 @@ const EXIT_FINDINGS: u8 = 1;
 /// Exit code of an audit that could judge nothing.
 const EXIT_UNKNOWN: u8 = 2;
 
-/// What a report is made from.
+/// Input of a report.
 #[derive(Debug, Clone)]
 pub struct AuditInputs<'a> {
-    /// Who writes it.
+    /// Program that writes the report.
     pub tool: Tool,
-    /// When this was looked at, by RFC 3339 in UTC, where that is known.
+    /// Time of the sample, by RFC 3339 in UTC, if known.
     pub taken_at: Option<String>,
-    /// Where.
+    /// Host of the report.
     pub host: Host,
     /// The machine.
     pub topology: Topology,
-    /// What runs on it.
+    /// Audited workloads.
     pub workloads: &'a [Workload],
     /// The latest sample; its degraded entries are part of the report.
     pub sample: &'a Sample,
     /// Figures of the workloads.
     pub model: &'a Model,
-    /// Whose each cpuset is.
+    /// Owners of the cpusets.
     pub owners: &'a Owners,
-    /// What is wrong.
+    /// Findings.
     pub findings: Vec<Finding>,
-    /// What else could not be seen.
+    /// Further missing sources.
     pub degraded: Vec<Degraded>,
-    /// What the findings were judged by.
+    /// Thresholds of the findings.
     pub thresholds: &'a Thresholds,
-    /// Severity from which on findings make the exit code 1; `warning` unless asked otherwise.
+    /// Least severity of findings that make the exit code 1; `warning` by default.
     pub fail_on: Severity,
     /// Leave out workloads that are aligned or unknown; the summary still counts them.
     pub only_misaligned: bool,
@@ -60,7 +60,7 @@ impl Audit {
         Self::since(&Baseline::default(), inputs)
     }
 
-    /// The report without what an earlier audit has found, though that still makes verdicts.
+    /// The report without findings of an earlier audit; verdicts still count them.
     pub fn since(baseline: &Baseline, inputs: AuditInputs<'_>) -> Self {
         let AuditInputs {
             tool,
@@ -166,7 +166,7 @@ fn audited(
     }
 }
 
-/// Would a traffic figure have told what it is?
+/// Is its verdict unknown only because its traffic was not measured?
 fn lacks_only_traffic(workload: &AuditedWorkload) -> bool {
     workload.verdict == Verdict::Unknown && workload.numa_nodes.len() > 1 && workload.traffic.is_none()
 }

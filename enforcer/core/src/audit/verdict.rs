@@ -1,18 +1,18 @@
 //! One word per workload.
 //!
-//! The worst of its findings decides: critical is *misaligned*, a warning is *partial*, and notes of
-//! severity info do not count. Without one it is *aligned*, if enough was seen:
+//! The worst of its findings decides: critical is *misaligned*, a warning is *partial*, and notes of severity
+//! info do not count. Without findings it is *aligned*, given enough measurements:
 //! - on a machine with fewer than two CPU nodes nothing can be remote;
-//! - otherwise its CPUs must be known, and either where its memory is, or which nodes it may use;
-//! - a workload whose CPUs span nodes may be remote although all its memory is on nodes of its CPUs:
-//!   only a traffic figure can tell, unless it has too little memory to matter or did not run.
+//! - otherwise its CPUs must be known, and either its memory by node or the nodes that it may use;
+//! - a workload with CPUs on several nodes may be remote although all its memory is on these nodes: only a
+//!   traffic figure can tell, unless it has too little memory to matter or did not run.
 //!
 //! Everything else is *unknown*.
 
 use super::Verdict;
 use crate::{finding::Severity, model::WorkloadModel, policy::Thresholds};
 
-/// The verdict on a workload whose worst finding is `worst`.
+/// The verdict on a workload with `worst` as its worst finding.
 pub(super) fn judge(
     cpu_nodes_of_machine: usize,
     figures: Option<&WorkloadModel>,

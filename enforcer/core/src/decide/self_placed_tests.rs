@@ -83,7 +83,7 @@ fn pages_that_a_policy_keeps_stay_and_so_does_the_place() {
 
 proptest! {
     #[test]
-    fn nobody_gets_a_cpu_of_a_workload_that_stays(
+    fn no_workload_gets_a_cpu_of_one_that_stays(
         at in prop::collection::vec((0u32..4, 0u32..2), 2..5),
         stay in 0usize..5,
     ) {

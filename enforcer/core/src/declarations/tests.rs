@@ -28,7 +28,7 @@ fn a_process_counts_by_its_name_and_a_thread_does_not() {
 }
 
 #[test]
-fn an_entry_that_is_about_nobody_is_an_entry_too() {
+fn entry_without_a_match_is_listed() {
     let scene = scene()
         .workload("/a", "0-7", "0-1")
         .workload("/b", "0-7", "0-1")
@@ -55,7 +55,7 @@ fn a_container_has_the_names_that_its_runtime_told() {
 }
 
 #[test]
-fn an_entry_whose_processes_are_below_says_so_and_which_pattern_matches() {
+fn entry_with_processes_in_cgroups_below_names_the_matching_pattern() {
     let machine = Machine::new().sockets(2).build();
     let scene = Scene::new(machine)
         .workload("/box/db", "0-1", "0")

@@ -1,19 +1,18 @@
 //! How much one round moves down.
 //!
-//! Problem: whoever asks the kernel for more than is cold gets the hot set too, and a round that was wrong
-//! costs twice: the pages come back, and were slow meanwhile.
+//! Problem: a request for more than the cold bytes takes the hot set too, and a wrong round costs twice: the
+//! pages come back, and were slow meanwhile.
 //!
-//! Idea: the least of what is cold, of what the lower tier can take, and of the rate; halved when what was
-//! moved lately is wanted back, with a rest that doubles, and one step back up after some rounds that were
-//! right.
+//! Idea: the least of the cold bytes, of what the lower tier can take, and of the rate. The amount is halved
+//! when recently moved bytes return, with a rest that doubles; some right rounds undo one halving.
 //!
-//! Terminology. Bytes are *returned* when they were moved down and are wanted back: hot there, or promoted by
-//! the kernel. *Lately* is what was moved down, worth a sixteenth less with each round: pages come back some
-//! rounds after they left. A process that wakes up once touches a few pages that were rightly taken for cold;
-//! these are held against all that is below as well, or else a calm time, in which nothing goes down, would
-//! make every one of them a mistake.
+//! Terminology. *Returned* bytes were moved down and are wanted back: hot there, or promoted by the kernel.
+//! *Lately* moved bytes count a sixteenth less with each round: pages come back some rounds after they left.
+//! A process that wakes up once touches a few pages that were rightly taken for cold. These are weighed
+//! against all bytes below as well, because otherwise each would be a mistake in a calm time in which nothing
+//! goes down.
 //!
-//! Must never give more than what is cold. Time is an argument.
+//! Invariant: the amount is never more than the cold bytes. Time is an argument.
 
 use std::time::Duration;
 
@@ -21,49 +20,49 @@ use serde::{Deserialize, Serialize};
 
 /// Part of the target's memory that stays free: a tenth.
 const KEPT_FREE: u64 = 10;
-/// One returned byte in so many, of what was moved lately, is wrong.
+/// A round is wrong if one of so many recently moved bytes has returned.
 const WRONG: u64 = 20;
-/// Of all that is below, the part that counts as if it was moved lately.
+/// Part of all bytes below that counts as moved lately.
 const SETTLED: u64 = 16;
-/// With each round, what was moved lately is worth so much less.
+/// Recently moved bytes count this part less with each round.
 const FADES: u64 = 16;
-/// Most halvings.
+/// Limit of the halvings.
 const MOST: u32 = 6;
-/// Rounds that have to be right for one step back.
+/// Right rounds that undo one halving.
 const RIGHT: u32 = 3;
 
 /// Memory of a node.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Room {
-    /// Bytes of it.
+    /// Total bytes.
     pub total: u64,
     /// Bytes that are available ([`crate::node_room::NodeRoom::available`]).
     pub available: u64,
 }
 
-/// What of a node may be taken.
+/// Bytes that a node can take.
 pub(super) fn headroom(room: &Room) -> u64 {
     room.available.saturating_sub(room.total / KEPT_FREE)
 }
 
-/// What decided how much.
+/// The bound that decided the amount.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Bound {
-    /// There is no more that is cold.
+    /// All cold bytes are moved.
     Cold,
-    /// A second source holds less for cold.
+    /// A second source has found fewer cold bytes.
     Estimate,
     /// A tenth of the lower tier stays free.
     Headroom,
-    /// Bytes per second.
+    /// The rate in bytes per second.
     Rate,
-    /// Pages of earlier rounds were wanted back.
+    /// Pages of earlier rounds have returned.
     BackOff,
 }
 
 impl Bound {
-    /// As in JSON, and in sentences.
+    /// Name in JSON and in sentences.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Cold => "cold",
@@ -75,20 +74,20 @@ impl Bound {
     }
 }
 
-/// What a round may be made of.
+/// Limits of a round.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Supply {
-    /// Bytes that are cold.
+    /// Cold bytes.
     pub cold: u64,
-    /// Bytes that another source holds for cold, where there is one.
+    /// Cold bytes by a second source; absent without one.
     pub estimate: Option<u64>,
-    /// The target.
+    /// Room of the target node.
     pub room: Room,
-    /// Bytes that the rate allows since the round before.
+    /// Bytes that the rate allows since the last round.
     pub rate: u64,
 }
 
-/// How far rounds are trusted.
+/// Backoff after wrong rounds.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Trust {
     halvings: u32,
@@ -98,12 +97,12 @@ pub struct Trust {
 }
 
 impl Trust {
-    /// How often the amount is halved.
+    /// Number of halvings.
     pub fn halvings(&self) -> u32 {
         self.halvings
     }
 
-    /// Bytes of a round at `now_ns`, and what decided.
+    /// Bytes of a round at `now_ns`, and the bound that decided.
     pub fn amount(&self, supply: &Supply, now_ns: u64) -> (u64, Bound) {
         if now_ns < self.rest_until_ns {
             return (0, Bound::BackOff);
@@ -122,15 +121,15 @@ impl Trust {
         }
     }
 
-    /// A round moved so much down; of the bytes that were `below` before it, so many were wanted back. Pages
-    /// are cold after `idle`.
+    /// Records a round that moved `down` bytes; `returned` of the `below` bytes before it were wanted back.
+    /// Pages are cold after `idle`.
     pub fn note(&mut self, down: u64, below: u64, returned: u64, idle: Duration, now_ns: u64) {
         let trusted = self.lately.max(below / SETTLED);
         self.lately = (self.lately - self.lately / FADES).saturating_add(down);
         if returned > 0 && returned.saturating_mul(WRONG) >= trusted {
             self.right = 0;
             if now_ns < self.rest_until_ns {
-                // The rest of what was wanted back already.
+                // The rest of an earlier return.
                 return;
             }
             let rest = idle.saturating_mul(1 << self.halvings);
@@ -235,7 +234,7 @@ mod tests {
             prop_assert!(bytes == 0 || free - bytes >= total / KEPT_FREE);
         }
 
-        /// However wrong rounds were: after a time without any, it is trusted in full again.
+        /// After any number of wrong rounds, a time without any restores the full amount.
         #[test]
         fn trust_comes_back(wrong in 1usize..20) {
             let mut trust = Trust::default();

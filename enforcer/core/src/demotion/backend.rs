@@ -1,15 +1,15 @@
-//! Who may carry a round down, and how much is asked of whom.
+//! Method that carries a round down, and the amount that it is asked for.
 //!
-//! Problem: `move_pages(2)` asks the cpuset for each page. The kernel's other ways do not, or not on every
-//! kernel: DAMON moves wherever it is told to, reclaim wherever its own order of nodes says, and what reclaim
-//! takes is what its lists say and not what was found cold.
+//! Problem: `move_pages(2)` asks the cpuset for each page. The kernel's other methods do not, or not on every
+//! kernel: DAMON moves to any node it is given, reclaim chooses by its own order of nodes, and reclaim takes
+//! pages by its own lists and not those that were found cold.
 //!
-//! Idea: another backend is used for a round of a workload only where nothing that it does not ask for can go
-//! wrong, by facts that are read for this round ([`obstacle`]); else `move_pages` does it. It is asked for no
-//! more than what was found cold and is there ([`ask`]), and what came of it is told by where memory is
-//! before and after ([`Shift`]), never by what the call returned.
+//! Idea: another backend is used for a round of a workload only if facts that are read for this round rule
+//! out every side effect ([`obstacle`]); else `move_pages` does it. The request is limited to what was found
+//! cold and is there ([`ask`]). The result is measured by the place of memory before and after ([`Shift`]),
+//! never by the call's return value.
 //!
-//! Cost: one pass over the nodes. Must never name a node that the cpuset does not allow.
+//! Cost: one pass over the nodes. Invariant: no request names a node that the cpuset does not allow.
 
 use std::collections::BTreeMap;
 
@@ -27,66 +27,66 @@ use crate::{
     topology::Topology,
 };
 
-/// Of what reclaim is asked for, one part in so many may be files that it can only drop.
+/// Of a reclaim request, one part in so many may be files that the kernel can only drop.
 const FILES: u64 = 16;
-/// Rounds in vain after which a backend is left alone.
+/// Rounds without effect after which a backend is not used.
 const IN_VAIN: u32 = 3;
 
-/// What trying a backend came to.
+/// Result of a trial of a backend.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Probe {
-    /// It can be used.
+    /// It works.
     Sound,
-    /// It took so many bytes of a scratch cgroup to nodes that its cpuset does not allow.
+    /// It moved so many bytes of a scratch cgroup to nodes that its cpuset does not allow.
     PastCpusets(u64),
-    /// It cannot be used, and why not.
+    /// It does not work, for this reason.
     Unusable(String),
 }
 
-/// A workload when a round begins.
+/// State of a workload at the beginning of a round, as far as a backend needs it.
 #[derive(Debug, Clone, Copy)]
 pub struct Footing<'a> {
     /// The machine.
     pub topology: &'a Topology,
     /// Nodes that its cpuset allows now.
     pub allowed: &'a NodeSet,
-    /// What trying the backend came to.
+    /// Result of the backend's trial.
     pub probe: &'a Probe,
     /// The kernel's own demotion is on.
     pub kernel_demotes: bool,
-    /// Cgroups below its own.
+    /// Number of cgroups below its own.
     pub cgroups_below: usize,
     /// There is swap, and its cgroup may use it.
     pub may_swap: bool,
-    /// Rounds in succession in which the backend was asked for much and nothing went down.
+    /// Successive rounds in which much was requested and nothing went down.
     pub in_vain: u32,
-    /// Where its memory is.
+    /// Its memory by node.
     pub memory: &'a ByNode,
 }
 
-/// Why a backend is not used.
+/// Reason why a backend is not used.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Obstacle {
-    /// It cannot be used on this host.
+    /// It does not work on this host.
     Unusable(String),
-    /// What it is allowed by could not be read, or it could not be asked, for this workload.
+    /// Its preconditions could not be read, or it could not be called, for this workload.
     Unknown(String),
-    /// Reclaim moves nothing, and drops files, while the kernel's demotion is off.
+    /// The kernel's demotion is off: reclaim moves nothing, and drops files.
     DemotionOff,
-    /// The cpuset does not allow these nodes, and nobody would ask.
+    /// The backend does not check the cpuset, which does not allow these nodes.
     Forbidden(NodeSet),
-    /// Cgroups below the workload's own would not be asked, or not be moved.
+    /// The backend does not reach this number of cgroups below the workload's own.
     CgroupsBelow(usize),
-    /// What is on slow memory already would be swapped out.
+    /// Reclaim would swap out pages that are on slow memory already.
     Swap,
-    /// So many bytes of files are where nothing slower is allowed, and would be dropped.
+    /// Reclaim would drop so many bytes of files, which have no slower node to go to.
     Files(u64),
-    /// It was asked for much, again and again, and nothing went down.
+    /// Much was requested in several rounds, and nothing went down.
     InVain,
 }
 
 impl Obstacle {
-    /// As part of a sentence.
+    /// The reason as part of a sentence.
     pub fn words(&self) -> String {
         match self {
             Self::Unusable(reason) | Self::Unknown(reason) => reason.clone(),
@@ -105,13 +105,13 @@ impl Obstacle {
         }
     }
 
-    /// Is it so for every workload of this host?
+    /// Does it hold for every workload of this host?
     pub fn is_of_the_host(&self) -> bool {
         matches!(self, Self::Unusable(_) | Self::DemotionOff)
     }
 }
 
-/// What stands in the way of a backend that is to move `bytes` of these flows.
+/// The obstacle for a backend that must move `bytes` of these flows.
 pub fn obstacle(backend: DemotionBackend, of: &Footing<'_>, flows: &[Flow], bytes: u64) -> Option<Obstacle> {
     if backend == DemotionBackend::MovePages {
         return None;
@@ -129,8 +129,7 @@ pub fn obstacle(backend: DemotionBackend, of: &Footing<'_>, flows: &[Flow], byte
     if of.cgroups_below > 0 {
         return Some(Obstacle::CgroupsBelow(of.cgroups_below));
     }
-    // Reclaim picks the node itself; on a kernel that was seen to keep to cpusets among those that are
-    // allowed.
+    // Reclaim picks the node itself; on a kernel that was seen to respect cpusets, among the allowed nodes.
     let picked = match of.probe {
         Probe::PastCpusets(_) if reclaims => slower(of.topology, of.allowed),
         _ => NodeSet::new(),
@@ -147,8 +146,8 @@ pub fn obstacle(backend: DemotionBackend, of: &Footing<'_>, flows: &[Flow], byte
     (reclaims && files > bytes / FILES).then_some(Obstacle::Files(files))
 }
 
-/// Bytes that reclaim is asked for: no more of each flow than is `there` of it, and no more in all than every
-/// node that it may choose has room for, because nobody knows which it takes.
+/// Bytes to request from reclaim: of each flow no more than is `there`, and in total no more than every node
+/// that reclaim may choose has room for, because its choice is unknown.
 pub fn ask(
     of: &Footing<'_>,
     flows: &[Flow],
@@ -165,8 +164,7 @@ pub fn ask(
     cold.min(room.min().unwrap_or(0))
 }
 
-/// Nodes of the machine that are slower than the fastest of these: where the kernel's demotion may take pages
-/// from them.
+/// Nodes that are slower than the fastest of these: possible targets of the kernel's demotion.
 pub fn slower(topology: &Topology, nodes: &NodeSet) -> NodeSet {
     let rank = |node| rank(topology, node);
     let Some(fastest) = nodes.iter().filter_map(rank).min() else { return NodeSet::new() };
@@ -174,26 +172,26 @@ pub fn slower(topology: &Topology, nodes: &NodeSet) -> NodeSet {
     all.filter(|node| rank(*node).is_some_and(|rank| rank > fastest)).collect()
 }
 
-/// Files on nodes below which nothing is allowed: reclaim has nowhere to take these. tmpfs is not dropped.
+/// Bytes of files on nodes without an allowed slower node: reclaim would drop them. tmpfs is not dropped.
 fn files_at_stake(of: &Footing<'_>) -> u64 {
     let there = of.memory.iter().filter(|(node, _)| below(of.topology, **node, of.allowed).is_none());
     there.fold(0, |sum, (_, bytes)| sum.saturating_add(page_cache_bytes(bytes)))
 }
 
-/// How the memory of a workload shifted between two looks at `memory.numa_stat`.
+/// Shift of a workload's memory between two readings of `memory.numa_stat`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Shift {
-    /// Bytes that went from the upper nodes to the lower ones: what the latter gained, and no more than the
-    /// former lost.
+    /// Bytes that went from the upper nodes to the lower ones: the gain of the latter, at most the loss of
+    /// the former.
     pub down: u64,
-    /// Bytes that nodes gained which the cpuset does not allow.
+    /// Bytes gained by nodes that the cpuset does not allow.
     pub outside: u64,
-    /// Bytes of files that are nowhere any more.
+    /// Bytes of files that are on no node any more.
     pub dropped: u64,
 }
 
 impl Shift {
-    /// Of memory that was to go from the `upper` to the `lower` nodes.
+    /// Shift of memory that was to go from the `upper` to the `lower` nodes.
     pub fn between(
         before: &ByNode,
         after: &ByNode,

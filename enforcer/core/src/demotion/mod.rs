@@ -1,18 +1,18 @@
-//! Which pages go to a slower tier of memory and which come back, and how many in one round.
+//! Pages that go to a slower memory tier or come back, and their amount in one round.
 //!
-//! Problem: memory that nobody touches fills the fast nodes, and the kernel's own demotion asks neither
-//! whether the cpuset allows the target (Linux 6.12 does not look) nor whether what it takes is cold.
+//! Problem: idle memory fills the fast nodes, and the kernel's own demotion checks neither whether the cpuset
+//! allows the target (Linux 6.12 does not look) nor whether the pages are cold.
 //!
-//! Idea: in each round, of each workload that is declared for it, the ranges that nobody touched for the idle
-//! time ([`ranges`]) go from each fast node to the nearest slower one that its cpuset allows ([`target`]), as
-//! many bytes as [`amount`] says, carried by whom [`backend`] says; what is touched on a slow node goes back
-//! up, where the kernel does not see to that.
+//! Idea: in each round, for each workload that is declared for it, ranges that were not touched for the idle
+//! time ([`ranges`]) go from each fast node to the nearest slower node that its cpuset allows ([`target`]).
+//! [`amount`] limits the bytes, and [`backend`] chooses the method. Hot pages on a slow node go back up,
+//! unless the kernel promotes them.
 //!
-//! Terminology. A *flow* is what goes from one node to another in one round: ranges, and a budget of bytes.
-//! Of the ranges only the pages that are on the node it comes from are meant.
+//! Terminology. A *flow* goes from one node to another in one round: ranges, and a budget of bytes. It covers
+//! only the pages of the ranges that are on its source node.
 //!
-//! Cost: one sort of the regions per workload and round. Whether a round was right is only known afterwards,
-//! so [`Trust`] is kept between rounds by the caller. Must never plan more bytes down than are cold.
+//! Cost: one sort of the regions per workload and round. Only later rounds show whether a round was right, so
+//! the caller keeps [`Trust`] between rounds. Invariant: no more bytes are planned down than are cold.
 
 pub mod amount;
 pub mod backend;
@@ -27,22 +27,22 @@ pub use self::{
 };
 use crate::{id::NodeId, set::NodeSet, topology::Topology};
 
-/// Looks that must have found a region touched before it is taken for hot, in percent: one of five. A look is
-/// at one page of the region for a tenth of the interval, so that it finds it touched at all says that most
-/// pages are, all the time; and a processor that keeps a translation does not mark a page again, so many
-/// touches are not seen.
+/// Percent of the observations that must have found a hot region touched: one of five. An observation looks
+/// at one page of the region for a tenth of the interval, so a single touch means that most pages are touched
+/// all the time. A processor that keeps a translation does not mark a page again, so many touches stay
+/// unseen.
 const HOT_PERCENT: u8 = 20;
 
-/// What was seen of a process.
+/// Observations of a process.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Watched {
-    /// Which.
+    /// Process id.
     pub pid: u32,
-    /// What its regions did.
+    /// Its regions.
     pub regions: Vec<Region>,
 }
 
-/// What a round is decided from.
+/// Input of a round.
 #[derive(Debug, Clone, Copy)]
 pub struct Situation<'a> {
     /// The machine.
@@ -51,56 +51,56 @@ pub struct Situation<'a> {
     pub allowed: &'a NodeSet,
     /// Nodes of its CPUs.
     pub home: &'a NodeSet,
-    /// Memory of nodes; one that is not here takes nothing.
+    /// Memory of nodes; a missing node takes no pages.
     pub rooms: &'a BTreeMap<NodeId, Room>,
-    /// Its processes.
+    /// Processes of the workload.
     pub watched: &'a [Watched],
-    /// Bytes that another source holds for cold.
+    /// Cold bytes by a second source; absent without one.
     pub estimate: Option<u64>,
-    /// Pages are cold after this time.
+    /// Idle time after which pages are cold.
     pub idle: Duration,
-    /// Bytes that may be moved since the round before.
+    /// Bytes that may be moved since the last round.
     pub rate: u64,
-    /// The kernel promotes by itself.
+    /// True if the kernel promotes hot pages.
     pub kernel_promotes: bool,
-    /// Now, of a monotonic clock.
+    /// Monotonic time in ns.
     pub now_ns: u64,
 }
 
 /// A range of a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Piece {
-    /// Process.
+    /// Process id.
     pub pid: u32,
-    /// Addresses in it.
+    /// Range of its addresses.
     pub range: Range,
 }
 
-/// What goes from one node to another.
+/// Pages that go from one node to another.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Flow {
-    /// Pages on this node.
+    /// Source node.
     pub from: NodeId,
-    /// Go to this one.
+    /// Target node.
     pub to: NodeId,
-    /// As far as they are in these ranges, first those that come first.
+    /// Ranges with the pages, in order of preference.
     pub pieces: Vec<Piece>,
-    /// At most so many bytes.
+    /// Most bytes to move.
     pub bytes: u64,
 }
 
 /// One round of one workload.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Round {
-    /// To slower tiers.
+    /// Flows to slower tiers.
     pub down: Vec<Flow>,
-    /// To faster ones.
+    /// Flows to faster tiers.
     pub up: Vec<Flow>,
-    /// Bytes of the ranges that are cold, whatever tier they are on.
+    /// Bytes of all cold ranges, on any tier.
     pub cold: u64,
-    /// Bytes of the ranges that are hot, whatever tier they are on.
+    /// Bytes of all hot ranges, on any tier.
     pub hot: u64,
-    /// What decided about the amount; `None` where nothing could go down.
+    /// The bound that decided the amount; `None` if nothing could go down.
     pub bound: Option<Bound>,
 }
 
@@ -130,7 +130,7 @@ pub fn decide(of: &Situation<'_>, trust: &Trust) -> Round {
             }
         }
     }
-    // What is taken up is not always found there, so it does not lessen what goes down.
+    // Pages of the way up are not always on the slow node, so they do not use up the rate of the way down.
     rate = of.rate;
     for from in of.allowed.iter() {
         let Some(to) = target::below(of.topology, from, of.allowed) else { continue };
@@ -146,8 +146,8 @@ pub fn decide(of: &Situation<'_>, trust: &Trust) -> Round {
     round
 }
 
-/// Decides what goes down at once from nodes on which so many bytes are missing for somebody else. What is
-/// missing takes the place of the rate; nothing comes up.
+/// Decides what goes down at once from nodes on which another workload lacks bytes. The missing bytes replace
+/// the rate; nothing comes up.
 pub fn relieve(of: &Situation<'_>, trust: &Trust, missing: &BTreeMap<NodeId, u64>) -> Round {
     let cold = coldest_first(of);
     let mut round = Round { cold: bytes_of(&cold), ..Round::default() };

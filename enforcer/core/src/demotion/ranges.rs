@@ -1,59 +1,59 @@
-//! Which address ranges of a process are cold, and which are hot, by what was seen of its regions.
+//! Cold and hot address ranges of a process, from observations of its regions.
 //!
-//! Problem: whoever watches a process samples. A region is told as a whole, its edges are not better known
-//! than it is large, and a huge page that lies across an edge moves as a whole.
+//! Problem: observations are samples. A region is reported as a whole, its edges are no better known than its
+//! size, and a huge page across an edge moves as a whole.
 //!
-//! Idea: only what nobody touched for the whole idle time is cold; of that, a region beside one that is not
-//! cold is left out, because the edge between the two may be anywhere in it; and what is left is cut inwards
-//! to huge pages.
+//! Idea: a region is cold only if it was not touched for the whole idle time. A cold region next to one that
+//! is not cold is left out, because the true edge may be anywhere in it. The rest is cut inwards to huge
+//! pages.
 //!
-//! Cost: one sort of the regions. Must never call a byte cold that lies in a region that was touched.
+//! Cost: one sort of the regions. Invariant: no byte of a touched region is called cold.
 
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-/// Sizes of huge pages that ranges are cut to: what is moved is moved whole.
+/// Size of huge pages that ranges are cut to: a huge page moves as a whole.
 pub const HUGE: u64 = 2 << 20;
 
-/// A stretch of an address space, as a source tells of it. Regions of one process do not overlap.
+/// An observed region of an address space. Regions of one process do not overlap.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Region {
     /// Its first byte.
     pub start: u64,
-    /// The byte behind it.
+    /// End of the range, exclusive.
     pub end: u64,
-    /// Share of the looks at it that found it touched, in percent.
+    /// Percent of the observations that found it touched.
     pub touched_percent: u8,
-    /// How long it has been as it is now.
+    /// Time since it last changed its state.
     pub unchanged: Duration,
-    /// Its edges are those of a mapping, not of a guess.
+    /// True if its edges are those of a mapping, and not estimates.
     pub exact: bool,
 }
 
-/// Bytes of an address space.
+/// Range of addresses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Range {
-    /// The first.
+    /// Its first byte.
     pub start: u64,
-    /// The one behind the last.
+    /// End of the range, exclusive.
     pub end: u64,
 }
 
 impl Range {
-    /// How many.
+    /// Size in bytes.
     pub fn bytes(self) -> u64 {
         self.end.saturating_sub(self.start)
     }
 }
 
-/// A cold range and how long it has been cold at least.
+/// A cold range with its idle time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Cold {
-    /// Which.
+    /// The range.
     pub range: Range,
-    /// How long nobody touched it.
+    /// Least time since its last touch.
     pub idle: Duration,
 }
 
@@ -63,7 +63,7 @@ impl Region {
     }
 }
 
-/// Ranges that nobody touched for `idle`, coldest first.
+/// Ranges that were not touched for `idle`, coldest first.
 pub fn cold(regions: &[Region], idle: Duration) -> Vec<Cold> {
     let mut regions: Vec<&Region> = regions.iter().filter(|region| region.start < region.end).collect();
     regions.sort_unstable_by_key(|region| region.start);
@@ -93,7 +93,7 @@ pub fn cold(regions: &[Region], idle: Duration) -> Vec<Cold> {
     found
 }
 
-/// Ranges that `percent` of the looks, at least, found touched; in order.
+/// Ranges that at least `percent` of the observations found touched, in order.
 pub fn hot(regions: &[Region], percent: u8) -> Vec<Range> {
     let mut found: Vec<Range> = regions
         .iter()
@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_touched_for_long_is_cold_but_for_its_edges() {
+    fn untouched_regions_are_cold_except_at_their_edges() {
         for (regions, expected) in [
             (vec![region(0, 10, 0, 5)], vec![(0, 10)]),
             (vec![region(0, 10, 0, 4)], vec![]),
@@ -179,7 +179,7 @@ mod tests {
     fn hot_ranges_are_joined() {
         let regions = [region(4, 6, 60, 1), region(0, 2, 40, 1), region(2, 4, 100, 1), region(8, 9, 39, 1)];
         assert_eq!(hot(&regions, 40), [Range { start: 0, end: 6 * HUGE }]);
-        assert!(hot(&[region(0, 1, 0, 1)], 0).is_empty(), "what nobody touches is not hot");
+        assert!(hot(&[region(0, 1, 0, 1)], 0).is_empty(), "an untouched region is not hot");
     }
 
     fn regions() -> impl Strategy<Value = Vec<Region>> {

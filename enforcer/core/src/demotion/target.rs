@@ -1,7 +1,7 @@
-//! From where to where pages go: the nearest node of a slower tier down, the nearest of a faster one up.
+//! Targets of flows: down to the nearest node of a slower tier, up to the nearest of a faster one.
 //!
-//! The tiers are the kernel's (`memory_tiering`); where it has none, or all memory is in one, the kind of
-//! memory says what is slow. Nobody is sent to a node that the workload's cpuset does not allow.
+//! The tiers are the kernel's (`memory_tiering`). If it has none, or one for all memory, the kind of memory
+//! decides what is slow. No target lies outside of the workload's cpuset.
 
 use crate::{
     id::NodeId,
@@ -9,8 +9,8 @@ use crate::{
     topology::{MemoryKind, Topology},
 };
 
-/// How slow a node's memory is: 0 is the fastest; `None` for a node that takes no ordinary memory: nothing is
-/// moved out of a GPU or into it.
+/// Rank of a node's memory: 0 is the fastest. `None` for a node without ordinary memory: nothing moves out of
+/// a GPU or into it.
 pub fn rank(topology: &Topology, id: NodeId) -> Option<usize> {
     let node = topology.node(id).filter(|node| node.takes_ordinary_memory())?;
     if topology.memory_tiers.len() > 1 {
@@ -19,7 +19,7 @@ pub fn rank(topology: &Topology, id: NodeId) -> Option<usize> {
     match node.kind {
         MemoryKind::Cxl => Some(1),
         MemoryKind::Pmem => Some(2),
-        // Of an unknown kind nothing says that it is slow.
+        // Memory of an unknown kind is not taken for slow.
         _ => Some(0),
     }
 }

@@ -29,7 +29,7 @@ fn region(start_mib: u64, end_mib: u64, touched_percent: u8, seconds: u64) -> Re
     Region { start: start_mib * MIB, end: end_mib * MIB, touched_percent, unchanged, exact: false }
 }
 
-/// 40 MiB that are hot, 20 MiB whose edge is not known, 100 MiB that are cold.
+/// 40 MiB hot, 20 MiB with an unknown edge, 100 MiB cold.
 fn watched() -> Vec<Watched> {
     let regions = vec![region(0, 40, 100, 9), region(40, 60, 0, 9), region(60, 160, 0, 9)];
     vec![Watched { pid: 7, regions }]
@@ -114,7 +114,7 @@ fn a_wrong_round_halves_the_next() {
 }
 
 #[test]
-fn who_is_short_is_relieved_of_what_is_cold_on_its_node_and_of_no_more_than_is_missing() {
+fn short_node_loses_its_cold_pages_and_no_more_than_is_missing() {
     let relieved = |case: &Case, trust: &Trust, missing: &[(u32, u64)]| {
         let missing = missing.iter().map(|(node, mib)| (NodeId(*node), mib * MIB)).collect();
         flows(&with(case, |situation| relieve(situation, trust, &missing)).down)

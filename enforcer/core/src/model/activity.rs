@@ -1,14 +1,12 @@
-//! What of a model is worth keeping when the turn is over, beside what an audit says: rates of workloads, and
-//! the remote traffic of each node.
+//! Figures of a turn that are kept beside the audit: rates of workloads, and the remote traffic of each node.
 //!
-//! Problem: the sources of traffic speak of workloads, and people ask of nodes. Idea: the accesses of a
-//! node's CPUs are those of the workloads that ran there, so its remote ratio is the mean of theirs, weighed
-//! by the CPU time that each had there.
+//! Problem: sources measure traffic by workload, and administrators ask by node. Idea: the accesses of a
+//! node's CPUs are those of the workloads that ran there, so its remote ratio is the mean of theirs, weighted
+//! by the CPU time of each on the node.
 //!
-//! Where a workload's figure is the estimate from placement, its part is computed for this node alone; where
-//! it was measured, for all its nodes together, since a few faults or samples do not tell nodes apart.
-//! Workloads whose traffic is not known are in neither side of the ratio. Cost: linear in workloads and
-//! nodes.
+//! An estimate from placement is computed for this node alone. A measured figure counts for all nodes of the
+//! workload together, since a few faults or samples do not tell nodes apart. Workloads with unknown traffic
+//! are in neither side of the ratio. Cost: linear in workloads and nodes.
 
 use std::collections::BTreeMap;
 
@@ -22,13 +20,13 @@ use crate::{
     workload::{CgroupPath, Origin},
 };
 
-/// Rates between two samples; nothing of the first one.
+/// Rates between two samples; empty for the first one.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Activity {
-    /// By cgroup; without those of whom no rate is known.
+    /// By cgroup, without workloads that have no known rate.
     pub workloads: BTreeMap<CgroupPath, Rates>,
-    /// By process id, of workloads that are one process.
+    /// By process id, for workloads that are one process.
     pub processes: BTreeMap<u32, Rates>,
     /// Share of the memory accesses of each node's CPUs that go to another node, 0 to 1.
     pub remote_by_node: BTreeMap<NodeId, f64>,
@@ -38,16 +36,16 @@ pub struct Activity {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Rates {
-    /// Placements of its tasks on another node, per second.
+    /// Moves of its tasks to another node, per second.
     pub migrations_per_second: Option<f64>,
     /// CPU time per second, in CPUs.
     pub cpus_used: Option<f64>,
-    /// Share of its run time on nodes where it should not be, 0 to 1.
+    /// Share of its run time on nodes that it should not use, 0 to 1.
     pub misplaced_time: Option<f64>,
 }
 
 impl Activity {
-    /// What a model says of them.
+    /// The rates of a model.
     pub fn new(machine: &Topology, model: &Model) -> Self {
         let workloads =
             model.workloads.iter().filter_map(|(path, figures)| Some((path.clone(), rates(figures)?)));
@@ -98,7 +96,7 @@ fn remote_by_node(machine: &Topology, model: &Model) -> BTreeMap<NodeId, f64> {
     known.map(|(node, (remote, all))| (node, (remote / all).clamp(0.0, 1.0))).collect()
 }
 
-/// Share of its memory that is not local to CPUs of that node.
+/// Share of its memory that is not local to CPUs of the node.
 fn away_from(node: NodeId, locality: &Locality, figures: &WorkloadModel) -> Option<f64> {
     residency::remote_share(locality, figures.bytes_by_node.as_ref()?, &NodeSet::from_iter([node]))
 }
@@ -110,7 +108,7 @@ mod tests {
 
     const MIB: u64 = 1 << 20;
 
-    /// A workload that is busy on these nodes, with MiB of memory on these.
+    /// A workload with CPU time on these nodes and MiB of memory on those.
     fn busy(source: TrafficSource, ratio: f64, ran: &[(u32, f64)], memory: &[(u32, u64)]) -> WorkloadModel {
         let bytes = |mib: u64| NodeBytes { anon: mib * MIB, ..NodeBytes::default() };
         WorkloadModel {
@@ -140,16 +138,16 @@ mod tests {
     #[test]
     fn a_node_is_as_remote_as_those_that_run_there() {
         let placement = TrafficSource::Placement;
-        // All memory on node 0: who runs there is local, who runs on node 1 is not.
+        // All memory on node 0: a thread there is local, one on node 1 is not.
         let spread = busy(placement, 0.5, &[(0, 1.0), (1, 1.0)], &[(0, 64)]);
         assert_eq!(percent(&activity(vec![spread.clone()])), [(0, "0".into()), (1, "100".into())]);
         // Three CPUs that are all local beside one that is not.
         let local = busy(placement, 0.0, &[(1, 3.0)], &[(1, 64)]);
         assert_eq!(percent(&activity(vec![spread.clone(), local])), [(0, "0".into()), (1, "25".into())]);
-        // What was measured is told of the whole workload.
+        // A measured ratio is reported for the whole workload.
         let measured = busy(TrafficSource::HintFaults, 0.5, &[(0, 1.0), (1, 1.0)], &[(0, 64)]);
         assert_eq!(percent(&activity(vec![measured])), [(0, "50".into()), (1, "50".into())]);
-        // Not known, or idle: it says nothing.
+        // An unknown or idle workload contributes nothing.
         let unknown = WorkloadModel { traffic: None, ..spread.clone() };
         let idle = WorkloadModel { cpus_used: Some(0.0), ..spread };
         assert_eq!(percent(&activity(vec![unknown, idle])), []);

@@ -13,8 +13,8 @@ use crate::{
     workload::CgroupPath,
 };
 
-/// The cgroup itself or the nearest one above it for which `pick` finds a value that is not empty; `None`
-/// where the file of one of them that would say so is of no use.
+/// The cgroup or the nearest one above it with a value that `pick` finds, and the value; `None` if one of
+/// their files is unusable.
 pub fn nearest_effective<'a, T>(
     sample: &'a Sample,
     cgroup: &CgroupPath,
@@ -42,13 +42,13 @@ pub(super) fn mems(sample: &Sample, cgroup: &CgroupPath) -> Option<NodeSet> {
     nearest_effective(sample, cgroup, effective_mems).map(|(_, mems)| mems.clone())
 }
 
-/// `cpuset.cpus.effective`, else what is configured.
+/// `cpuset.cpus.effective`, else the configured set.
 fn effective_cpus(cgroup: &CgroupSample) -> Option<&CpuSet> {
     let filled = |set: &&CpuSet| !set.is_empty();
     cgroup.cpus_effective.as_ref().filter(filled).or_else(|| cgroup.cpus.as_ref().filter(filled))
 }
 
-/// `cpuset.mems.effective`, else what is configured.
+/// `cpuset.mems.effective`, else the configured set.
 fn effective_mems(cgroup: &CgroupSample) -> Option<&NodeSet> {
     let filled = |set: &&NodeSet| !set.is_empty();
     cgroup.mems_effective.as_ref().filter(filled).or_else(|| cgroup.mems.as_ref().filter(filled))
@@ -63,7 +63,7 @@ pub(super) fn cpu_nodes(machine: &Topology, cpus: Option<&CpuSet>, tasks: &[&Tas
     machine.nodes_of(&narrowed)
 }
 
-/// Union of the threads' affinities; none when that of any thread is not known.
+/// Union of the threads' affinities; `None` if that of any thread is unknown.
 fn affinity(tasks: &[&TaskSample]) -> Option<CpuSet> {
     let mut union = CpuSet::new();
     for task in tasks {

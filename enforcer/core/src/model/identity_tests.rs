@@ -1,4 +1,4 @@
-//! Who a counter belongs to: threads that fork, exit and change cgroups, cgroups that are made again.
+//! Assignment of counters: threads that fork, exit and change cgroups, and recreated cgroups.
 
 use proptest::prelude::*;
 
@@ -33,7 +33,7 @@ fn counted(cgroup: &mut CgroupSample, factor: u64) {
     cgroup.hardware = Some([(NodeId(1), accesses)].into());
 }
 
-/// One workload whose counters stood at `before` with the one id and stand at `now` with the other.
+/// One workload with counters of `before` under one id and of `now` under the other.
 fn with_ids(before: (Option<u64>, u64), now: (Option<u64>, u64)) -> WorkloadModel {
     let mut scene = Scene::new(two_nodes()).workload(A, "0-7", "0-1").memory(A, &[(0, 100, 0)]);
     for (sample, (id, factor)) in [(&mut scene.before, before), (&mut scene.now, now)] {
@@ -115,7 +115,7 @@ fn by_threads() -> Scene {
     for path in [A, "/b"] {
         scene.now_mut(path).run_time = None;
     }
-    // Somebody was seen before, or nothing could be told at all.
+    // There was an earlier thread, or else no figure could be known at all.
     scene.thread("/b", 900, "0-7", 0, (1_000, 1_000))
 }
 
@@ -162,8 +162,8 @@ fn a_thread_that_changes_workloads_counts_once() {
 type Seen = (u32, Option<bool>, u64);
 
 proptest! {
-    /// However threads fork, exit, change cgroups and take over ids, and however the clock is set: nothing is
-    /// attributed twice, nothing below 0, and nothing that was not run in the interval.
+    /// In any order of forks, exits, changes of cgroups and reuse of ids, and with any clock, run time is
+    /// attributed once, is not below 0, and was run in the interval.
     #[test]
     fn time_is_attributed_at_most_once(
         before in prop::collection::vec((0u32..6, any::<Option<bool>>(), 0..40 * SECOND), 0..8),

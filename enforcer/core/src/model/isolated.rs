@@ -1,14 +1,13 @@
 //! Threads on isolated CPUs: how many run on each.
 //!
-//! Problem: the kernel balances no load between isolated CPUs, so that threads pile up on one while others
-//! idle. How many there are of a workload says nothing: most threads sleep. Idea: a thread *is busy* when it
-//! used at least a hundredth of the time between two samples. One sample alone has only CPU times since the
-//! threads began: from a second on a thread has worked, which is a hint.
+//! Problem: the kernel balances no load between isolated CPUs, so threads pile up on one while others idle.
+//! The number of a workload's threads says little: most threads sleep. Idea: a thread *is busy* when it used
+//! at least a hundredth of the time between two samples. A single sample has only the CPU times since the
+//! threads began: a thread with at least a second counts as busy, which is a hint.
 //!
-//! Isolated are CPUs of `isolcpus=` and those of a partition of the kind `isolated`.
+//! Isolated CPUs are those of `isolcpus=` and of a partition of the kind `isolated`.
 //!
-//! Invariant: a thread whose CPU is not known is not counted. Cost: a look at each thread, where any CPU is
-//! isolated.
+//! Invariant: a thread on an unknown CPU is not counted. Cost: a look at each thread, if any CPU is isolated.
 
 use std::collections::BTreeMap;
 
@@ -24,21 +23,21 @@ use crate::{
     topology::Topology,
 };
 
-/// CPU time of a thread that has worked, in nanoseconds since it began.
+/// CPU time since its begin from which a thread counts as busy in a single sample, in nanoseconds.
 const WORKED_NS: u64 = 1_000_000_000;
 
 /// Threads of one workload on one CPU.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ThreadsOnCpu {
-    /// Threads that were last seen on this CPU.
+    /// Threads last seen on this CPU.
     pub threads: u64,
     /// Of these, threads that used at least 1 % of the time between two samples; of a single sample, threads
     /// with at least a second of CPU time.
     pub busy: u64,
 }
 
-/// The CPUs among which the kernel balances nothing.
+/// CPUs among which the kernel does not balance load.
 pub(crate) fn cpus(machine: &Topology, now: &Sample) -> CpuSet {
     let partitions = now.cgroups.values().filter(|cgroup| {
         cgroup.partition.as_ref().is_some_and(|partition| partition.is(Partition::Isolated))
@@ -48,7 +47,7 @@ pub(crate) fn cpus(machine: &Topology, now: &Sample) -> CpuSet {
     cpus
 }
 
-/// Threads on isolated CPUs, counted by CPU, and of the busy ones each with the CPU time that it is busy by.
+/// Threads on isolated CPUs, counted by CPU, and the CPU time of each busy thread.
 pub(super) type OnIsolated = (BTreeMap<CpuId, ThreadsOnCpu>, BTreeMap<u32, u64>);
 
 /// These threads by isolated CPU.

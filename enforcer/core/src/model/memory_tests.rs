@@ -54,7 +54,7 @@ fn hinting_faults_are_not_asked_about_memory_without_cpus() {
     assert_eq!(traffic(&cxl), (0.0, TrafficSource::Placement));
     let silent = figures(&cxl).traffic.unwrap().silent;
     assert!(silent[1].reason.contains("90 % of its memory is on nodes without CPUs"), "{silent:?}");
-    // Controls: memory on nodes with CPUs only, a little of the other, and nobody knows where it is.
+    // Controls: memory only on nodes with CPUs, little memory on others, and unknown memory.
     for memory in [&[(0, 90, 0), (1, 10, 0)][..], &[(0, 80, 0), (1, 16, 0), (2, 4, 0)]] {
         assert_eq!(traffic(&scene(memory)), (0.9, TrafficSource::HintFaults), "{memory:?}");
     }

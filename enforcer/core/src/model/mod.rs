@@ -1,15 +1,15 @@
-//! From two samples to figures: rates, residency per node, remote ratios.
+//! Figures from two samples: rates, residency per node, remote ratios.
 //!
-//! **Residency** is where the pages are; **traffic** is what is accessed. They are never mixed up.
+//! **Residency** is the place of the pages; **traffic** is the accesses. They are kept apart.
 //!
-//! Terminology. A node is *local* to a CPU node when it is that node, or a memory-only node whose
-//! closest CPU node it is: there is no nearer CPU to run on. *Accessed memory* is anonymous memory
-//! and page cache (tmpfs included), weighed by where it is; kernel memory of a cgroup is left out.
+//! Terminology. A node is *local* to a CPU node when it is that node, or a memory-only node with that node as
+//! its closest CPU node: there is no nearer CPU to run on. *Accessed memory* is anonymous memory and page
+//! cache (tmpfs included), weighted by its place; kernel memory of a cgroup is left out.
 //!
-//! The model is a pure function of its inputs. It keeps `None` where a sample has none, where a share would
-//! divide by zero, and where a counter went backwards, as it does when a program is attached anew: a rate is
-//! never negative and never NaN. A cgroup that was made again at the same path is another one, with counters
-//! of its own. Cost: linear in workloads, nodes and tasks (a logarithmic look-up each).
+//! The model is a pure function of its inputs. It keeps `None` for a missing value, a division by zero, and a
+//! counter that went backwards, as after programs are attached anew: a rate is never negative and never NaN.
+//! A recreated cgroup at the same path is another one, with its own counters. Cost: linear in workloads,
+//! nodes and tasks (a logarithmic look-up each).
 
 mod activity;
 mod cpuset;
@@ -44,11 +44,11 @@ use crate::{
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Model {
-    /// Time between the two samples; `None` when there was only one.
+    /// Time between the two samples; `None` with only one.
     pub interval_ns: Option<u64>,
     /// By cgroup.
     pub workloads: BTreeMap<CgroupPath, WorkloadModel>,
-    /// By process id, for workloads that are one process in a cgroup that sets nothing apart.
+    /// By process id, for workloads that are one process of a shared cgroup.
     pub processes: BTreeMap<u32, WorkloadModel>,
 }
 
@@ -56,7 +56,7 @@ pub struct Model {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct WorkloadModel {
-    /// CPUs that its cpuset allows; where no cpuset says so, those that its threads may use.
+    /// CPUs that its cpuset allows; without a cpuset, those that its threads may use.
     pub cpus: Option<CpuSet>,
     /// Nodes it may allocate on.
     pub mems: Option<NodeSet>,
@@ -64,26 +64,26 @@ pub struct WorkloadModel {
     pub cpu_nodes: NodeSet,
     /// Threads.
     pub tasks: Option<u64>,
-    /// Where its memory is.
+    /// Its memory by node.
     pub bytes_by_node: Option<BTreeMap<NodeId, NodeBytes>>,
     /// Share of its run time on each node, 0 to 1, summing to 1.
     pub run_share: Option<BTreeMap<NodeId, f64>>,
     /// Share of its memory on nodes other than those of its CPUs, 0 to 1.
     pub remote_residency: Option<f64>,
-    /// Estimate of what it accesses.
+    /// Estimate of its memory accesses.
     pub traffic: Option<Traffic>,
-    /// Placements on another node per second.
+    /// Moves of its tasks to another node, per second.
     pub migrations_per_second: Option<f64>,
     /// CPU time per second of wall time, in CPUs.
     pub cpus_used: Option<f64>,
-    /// Share of its run time on nodes where it should not be, 0 to 1; where it should be is what the
-    /// decision before said, and everywhere for a workload that nobody placed.
+    /// Share of its run time on nodes that it should not use, 0 to 1. The last decision says which nodes it
+    /// should use; a workload without a place may use all.
     pub misplaced_time: Option<f64>,
-    /// Its threads by the isolated CPU that they were last seen on; empty where it runs on none.
+    /// Its threads by the isolated CPU that they were last seen on; empty without such threads.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub on_isolated_cpus: BTreeMap<CpuId, ThreadsOnCpu>,
-    /// Of these, the busy ones by thread id, with the CPU time in nanoseconds that they are busy by: in the
-    /// interval, or since they began where there was one sample.
+    /// Of these, CPU time of the busy threads in nanoseconds, by thread id: in the interval, or since they
+    /// began with one sample.
     #[serde(skip)]
     pub busy_on_isolated_cpus: BTreeMap<u32, u64>,
 }
@@ -94,29 +94,29 @@ pub struct WorkloadModel {
 pub struct Traffic {
     /// Remote accesses over all accesses, 0 to 1.
     pub remote_ratio: f64,
-    /// What it was computed from.
+    /// Source of the estimate.
     pub source: TrafficSource,
     /// Number of observations behind it: clock ticks of 10 ms, faulted pages or hardware samples.
     pub samples: u64,
-    /// Sources that are trusted more, the most trusted first, and why they say nothing.
+    /// Sources that are trusted more and have no figure, the most trusted first, with the reason.
     #[serde(default)]
     pub silent: Vec<Silent>,
 }
 
 impl Traffic {
-    /// A figure of the most trusted source.
+    /// The figure of the most trusted source that has one.
     pub const fn new(remote_ratio: f64, source: TrafficSource, samples: u64) -> Self {
         Self { remote_ratio, source, samples, silent: Vec::new() }
     }
 }
 
-/// A source that says nothing of a workload.
+/// A source without a figure for a workload.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Silent {
-    /// Which one.
+    /// The source.
     pub source: TrafficSource,
-    /// Why.
+    /// Reason why it has no figure.
     pub reason: String,
 }
 
@@ -176,19 +176,19 @@ impl Model {
 }
 
 impl WorkloadModel {
-    /// The bytes of its memory that it can access itself, over all nodes; none where they are not known.
+    /// Bytes of its accessed memory over all nodes; `None` if unknown.
     pub fn accessed_bytes(&self) -> Option<u64> {
         self.bytes_by_node.as_ref().map(residency::total)
     }
 
-    /// The same without what is on GPUs: for that no room is needed anywhere else.
+    /// The same without memory of GPUs, which needs no room anywhere else.
     pub fn ordinary_bytes(&self, machine: &Topology) -> Option<u64> {
         self.bytes_by_node.as_ref()?;
         Some(self.ordinary_bytes_outside(machine, &NodeSet::new(), accessed_bytes).1)
     }
 
-    /// Its memory on nodes outside of these, without what is on GPUs: the nodes, and the bytes that `count`
-    /// sees on them.
+    /// Its memory outside of these nodes, without memory of GPUs: the nodes, and their bytes as `count` sees
+    /// them.
     pub fn ordinary_bytes_outside(
         &self,
         machine: &Topology,
@@ -205,7 +205,7 @@ impl WorkloadModel {
     }
 }
 
-/// What every workload's figures are computed from.
+/// Input for the figures of all workloads.
 struct View<'a> {
     machine: &'a Topology,
     locality: Locality,
@@ -216,7 +216,7 @@ struct View<'a> {
 
 struct Earlier<'a> {
     sample: &'a Sample,
-    /// Nanoseconds since then, more than 0.
+    /// Nanoseconds since the earlier sample, more than 0.
     interval_ns: u64,
     baseline: Baseline,
 }
@@ -269,13 +269,13 @@ impl View<'_> {
     }
 }
 
-/// Counters belong to a cgroup, not to its path: one that was made again, or that another one's path was
-/// given to, has counted nothing before. Without both ids nobody can tell.
+/// Do both samples show the same cgroup? Counters belong to a cgroup, not to its path: a recreated or renamed
+/// cgroup has counted nothing before. Without both ids it is assumed to be the same.
 fn is_same(now: &CgroupSample, then: &CgroupSample) -> bool {
     now.id.zip(then.id).is_none_or(|(now, then)| now == then)
 }
 
-/// The number of threads seen; none seen says nothing.
+/// Number of threads; `None` if none were seen.
 fn count(tasks: &[&TaskSample]) -> Option<u64> {
     u64::try_from(tasks.len()).ok().filter(|count| *count > 0)
 }

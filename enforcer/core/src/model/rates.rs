@@ -6,14 +6,14 @@ use crate::{id::NodeId, sample::CgroupSample};
 
 const NANOS_PER_SECOND: f64 = 1e9;
 
-/// Part of a whole; none of nothing.
+/// Part of a whole; `None` for an empty whole.
 #[expect(clippy::cast_precision_loss, reason = "a ratio needs no more than 52 bits of either count")]
 pub(super) fn ratio(part: u64, whole: u64) -> Option<f64> {
     (whole > 0).then(|| part as f64 / whole as f64)
 }
 
-/// How far counters by key advanced. A key that was not there before counts from 0; none when any
-/// counter went back or vanished, because then all of them were reset.
+/// Advance of counters by key. A new key counts from 0. `None` if any counter went back or vanished, because
+/// then all of them were reset.
 pub(super) fn advance<K: Ord + Copy>(
     now: &BTreeMap<K, u64>,
     before: &BTreeMap<K, u64>,
@@ -26,7 +26,7 @@ pub(super) fn advance<K: Ord + Copy>(
         .collect()
 }
 
-/// Placements on another node per second of the interval.
+/// Moves to another node per second of the interval.
 pub(super) fn migrations_per_second(
     now: &CgroupSample,
     before: &CgroupSample,
@@ -37,7 +37,7 @@ pub(super) fn migrations_per_second(
     ratio(count, interval_ns).map(|per_ns| per_ns * NANOS_PER_SECOND)
 }
 
-/// Placements from one node to a different one.
+/// Moves from one node to a different one.
 fn placements(cgroup: &CgroupSample) -> Option<BTreeMap<(NodeId, NodeId), u64>> {
     let mut by_pair = BTreeMap::new();
     for moved in cgroup.placements.as_ref()?.iter().filter(|moved| moved.src_numa != moved.dst_numa) {

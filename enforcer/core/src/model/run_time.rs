@@ -1,9 +1,9 @@
-//! Where a workload ran between two samples.
+//! Run time of a workload by node, between two samples.
 //!
-//! The kernel side counts run time per workload and node, threads that ended included. Without
-//! it, or when it caught nothing because the workload ran too little, each living thread's CPU time
-//! is attributed to the node it was last seen on: a guess in place, and in amount without the threads
-//! that ended meanwhile. A thread that changed cgroups counts once, for the one it is in now.
+//! The kernel side counts run time per workload and node, ended threads included. Without it, or if the
+//! workload ran too little to be counted, the CPU time of each living thread is attributed to its last node:
+//! an estimate of the place, and without the time of ended threads. A thread that changed cgroups counts
+//! once, for its present one.
 
 use std::collections::BTreeMap;
 
@@ -18,7 +18,7 @@ use crate::{
 /// servers, and the program samples at about the same rate.
 const TICK_NS: u64 = 10_000_000;
 
-/// What run time is measured against: made once for all workloads.
+/// Baseline of run time: built once for all workloads.
 pub(super) struct Baseline {
     nodes: BTreeMap<CpuId, NodeId>,
     /// CPU time of each thread, by process and thread id, at the earlier sample.
@@ -32,10 +32,11 @@ impl Baseline {
         Self { nodes: machine.node_of_cpu(), cpu_time: times.collect(), interval_ns }
     }
 
-    /// What a thread ran since the earlier sample, which is not more than the interval.
+    /// Run time of a thread since the earlier sample, at most the interval.
     ///
-    /// A thread that is new, or has the id of one that ended, counts from 0. None for one that was not seen
-    /// before and is older than the interval: it came from where nobody looked, with time that is not new.
+    /// A new thread, or one with the id of an ended thread, counts from 0. `None` for a thread that is older
+    /// than the interval but was not in the earlier sample: it came from a cgroup outside of the sample, with
+    /// time that is not new.
     pub(super) fn ran(&self, task: &TaskSample, time: u64) -> Option<u64> {
         match self.cpu_time.get(&(task.pid, task.tid)).filter(|then| **then <= time) {
             Some(then) => Some((time - then).min(self.interval_ns)),
@@ -48,14 +49,14 @@ impl Baseline {
 pub(super) struct RunTime {
     /// Nanoseconds on each node.
     pub(super) by_node: BTreeMap<NodeId, u64>,
-    /// Of it, nanoseconds where the workload should not run; none where no program says so.
+    /// Part of it on nodes that the workload should not use; `None` if no program counts it.
     pub(super) misplaced_ns: Option<u64>,
     /// Clock ticks or context switches behind it.
     pub(super) samples: u64,
 }
 
 impl RunTime {
-    /// None where neither source covers the interval.
+    /// `None` if no source covers the interval.
     pub(super) fn measure(
         baseline: &Baseline,
         counters: Option<(&CgroupSample, &CgroupSample)>,
@@ -72,7 +73,7 @@ impl RunTime {
         self.by_node.values().fold(0, |sum, ns| sum.saturating_add(*ns))
     }
 
-    /// Share of each node it ran on; none when it did not run.
+    /// Share of each node it ran on; `None` if it did not run.
     pub(super) fn shares(&self) -> Option<BTreeMap<NodeId, f64>> {
         let total = self.total_ns();
         self.by_node
@@ -89,7 +90,7 @@ fn from_programs(now: &CgroupSample, before: &CgroupSample) -> Option<RunTime> {
         Some(cgroup.run_time.as_ref()?.iter().map(|(node, time)| (*node, field(time))).collect())
     };
     let advanced = |field: fn(&sample::RunTime) -> u64| advance(&each(now, field)?, &each(before, field)?);
-    // More than u64 holds are centuries: the counters are nonsense.
+    // More than a u64 holds are centuries: such counters are invalid.
     let sum =
         |by_node: &BTreeMap<NodeId, u64>| by_node.values().try_fold(0u64, |sum, one| sum.checked_add(*one));
     let by_node = advanced(|time| time.ns)?;

@@ -1,23 +1,23 @@
-//! How much of what a workload accesses is on another node.
+//! Share of a workload's accesses that go to another node.
 //!
-//! Problem: no counter says it for a cgroup without hardware support. Idea: a thread that runs on
-//! node n touches its workload's memory in proportion to where that memory is, so the remote ratio
-//! is the sum over n of `run_share[n] * (1 - share of memory local to n)`. It needs run time per
-//! node and residency, which are cheap and always there.
+//! Problem: without hardware support no counter has it for a cgroup. Idea: a thread that runs on node n
+//! touches its workload's memory in proportion to its place, so the remote ratio is the sum over n of
+//! `run_share[n] * (1 - share of memory local to n)`. It needs run time per node and residency, which are
+//! cheap and always there.
 //!
 //! Two sources see real accesses and replace the estimate, the better one first:
 //!
-//! - hardware counters of accesses to DRAM, where the CPU has them and they can be opened;
-//! - NUMA hinting faults, where automatic balancing is on (bit 0 of `kernel.numa_balancing`). Few or no
-//!   faults mean nothing: from 6.17 on the kernel does not scan a task whose `cpuset.mems` is one node,
-//!   and it never scans memory bound with `MPOL_BIND`. Where memory is on nodes without CPUs they mean
-//!   something else by remote, and are not asked.
+//! - hardware counters of accesses to DRAM, if the CPU has them and they can be opened;
+//! - NUMA hinting faults, if automatic balancing is on (bit 0 of `kernel.numa_balancing`). Few or no faults
+//!   mean nothing: from 6.17 on the kernel does not scan a task with a single node in `cpuset.mems`, and it
+//!   never scans memory bound with `MPOL_BIND`. For memory on nodes without CPUs the kernel defines remote
+//!   differently, so they are not used.
 //!
-//! Each says why it is silent where it is, and the figure that is given in its stead repeats it: silence
-//! is not "all accesses are local".
+//! A silent source gives its reason, and the figure that replaces it repeats the reason: silence is not "all
+//! accesses are local".
 //!
-//! Limits of the estimate: it knows nothing of threads that each keep to their own memory (it then
-//! says too much), and page cache that is never read again counts in full.
+//! Limits of the estimate: threads that each keep to their own memory make it too high, and page cache that
+//! is never read again counts in full.
 
 use std::collections::BTreeMap;
 
@@ -35,21 +35,21 @@ use crate::{
     topology::Locality,
 };
 
-/// Faulted pages below which hinting faults say nothing: at 100, one standard deviation of the
-/// ratio is at most 0.05.
+/// Least faulted pages for a figure from hinting faults: at 100, one standard deviation of the ratio is at
+/// most 0.05.
 const MIN_FAULTED_PAGES: u64 = 100;
-/// Overflows below which hardware counters say nothing. An overflow charges a whole period to whoever
-/// runs then, so each is one draw as a faulted page is: the same number for the same deviation.
+/// Least overflows for a figure from hardware counters. An overflow charges a whole period to the running
+/// task, so each is one draw as a faulted page is: the same number for the same deviation.
 const MIN_OVERFLOWS: u64 = 100;
 
-/// Share of memory on nodes without CPUs above which hinting faults say nothing. The kernel compares the node
-/// of the page with that of the CPU, so that it calls such memory remote also where no CPU is nearer to it.
+/// Share of memory on nodes without CPUs above which hinting faults are not used. The kernel compares the
+/// node of the page with that of the CPU, so it calls such memory remote even if no CPU is nearer to it.
 const MOST_WITHOUT_CPUS: f64 = 0.05;
 
-/// What is known of one workload.
+/// Figures of one workload.
 pub(super) struct Seen<'a> {
     pub(super) now: &'a Sample,
-    /// Its counters now and before; a process in a cgroup that sets nothing apart has none of its own.
+    /// Its counters in both samples; a process in a shared cgroup has none of its own.
     pub(super) counters: Option<(&'a CgroupSample, &'a CgroupSample)>,
     pub(super) locality: &'a Locality,
     pub(super) run_time: Option<&'a RunTime>,
@@ -57,7 +57,7 @@ pub(super) struct Seen<'a> {
 }
 
 impl Seen<'_> {
-    /// The figure of the most trusted source that says anything.
+    /// The figure of the most trusted source that has one.
     pub(super) fn traffic(&self) -> Option<Traffic> {
         let mut silent = Vec::new();
         for (source, measure) in [
@@ -78,8 +78,8 @@ impl Seen<'_> {
         let each = |all: &BTreeMap<NodeId, HardwareAccesses>, field: fn(&HardwareAccesses) -> u64| {
             all.iter().map(|(node, accesses)| (*node, field(accesses))).collect::<BTreeMap<_, _>>()
         };
-        // Remote ones are counted by one counter, and overflows only add up, so these tell a reset; the local
-        // ones may be a difference.
+        // One counter counts remote accesses, and overflows only add up, so these show a reset. Local ones
+        // may be a difference.
         for field in [|one: &HardwareAccesses| one.remote, |one: &HardwareAccesses| one.samples] {
             advance(&each(now, field), &each(before, field)).ok_or(RESET)?;
         }
@@ -122,7 +122,7 @@ impl Seen<'_> {
         Ok(Traffic::new(remote_ratio, TrafficSource::HintFaults, samples))
     }
 
-    /// Share of its memory on nodes that have no CPUs; none where that is not known.
+    /// Share of its memory on nodes without CPUs; `None` if unknown.
     fn share_without_cpus(&self) -> Option<f64> {
         let bytes = self.bytes?;
         let there = bytes
@@ -132,7 +132,7 @@ impl Seen<'_> {
         ratio(there, residency::total(bytes))
     }
 
-    /// What the kernel was seen not to scan since the sample before: what is not scanned does not fault.
+    /// Reason if the kernel has skipped it since the last sample: without a scan there are no faults.
     fn unscanned(&self) -> Option<String> {
         let (now, before) = self.counters?;
         let (now, before) = (now.scan_skips?, before.scan_skips?);
@@ -142,7 +142,7 @@ impl Seen<'_> {
         ))
     }
 
-    /// A kind of counter now and before; else why there is none, which its hook knows where it is missing.
+    /// A kind of counter in both samples, else the reason why it is missing.
     fn each<V>(&self, counter: impl Fn(&CgroupSample) -> Option<&V>, hook: &str) -> Result<(&V, &V), String> {
         let (now, before) = self.counters.ok_or("counted by cgroup, and this is not the whole of one")?;
         if let (Some(now), Some(before)) = (counter(now), counter(before)) {
@@ -154,7 +154,7 @@ impl Seen<'_> {
     }
 }
 
-/// Counters that went backwards or vanished.
+/// Reason for counters that went backwards or vanished.
 const RESET: &str = "its counters were reset between the samples";
 
 fn enough(samples: u64, needed: u64, what: &str) -> Result<(), String> {

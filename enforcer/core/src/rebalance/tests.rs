@@ -227,7 +227,7 @@ fn a_node_that_is_short_gives_its_least_and_smallest_away_until_it_has_enough() 
 }
 
 #[test]
-fn those_who_share_too_few_cpus_are_spread_over_the_nodes() {
+fn workloads_that_share_too_few_cpus_are_spread_over_the_nodes() {
     let machine = machine(2, 2);
     let movers: Vec<Mover> =
         ["/a", "/b", "/c"].iter().map(|name| together(&machine, name, 0, 1000, &[(0, 64)])).collect();

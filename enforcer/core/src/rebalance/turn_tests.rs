@@ -244,7 +244,7 @@ fn a_reached_move_that_falls_idle_ends() {
 }
 
 #[test]
-fn an_aim_whose_cpus_were_given_away_is_given_up() {
+fn aim_is_given_up_when_its_cpus_were_given_away() {
     let mut host = Host::new(&FOUR[..1], "cpus = 1\npolicy = 'none'");
     host.turn();
     assert!(host.history.rebalance.is_underway(&CgroupPath::new("/a")));

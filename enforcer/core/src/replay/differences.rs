@@ -1,7 +1,7 @@
-//! Where two decisions about the same situation differ.
+//! Differences of two decisions from the same input.
 //!
-//! Words are not compared: reasons are for people, and may be said better in the next version. Steps are
-//! compared by what they do, and their order counts, since a plan is carried out in order.
+//! Texts are not compared: reasons are for people, and may change between versions. Steps are compared by
+//! their actions, and their order counts, since a plan is carried out in order.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,12 +17,12 @@ use crate::{
     workload::CgroupPath,
 };
 
-/// What was made of a situation, as it is recorded.
+/// Recorded output of a turn.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Made {
     /// The decision.
     pub decision: Decision,
-    /// Who was to get a better place; none where nobody asked for it.
+    /// Planned moves to better places; `None` if none were asked for.
     pub rebalanced: Option<rebalance::Turn>,
 }
 
@@ -32,44 +32,44 @@ impl From<Taken> for Made {
     }
 }
 
-/// Where a turn comes out differently.
+/// Differences of a turn.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct TurnDifference {
-    /// Steps that were recorded and are not planned now.
+    /// Recorded steps that are not planned now.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub gone: Vec<Action>,
-    /// Steps that are planned now and were not recorded.
+    /// Planned steps that were not recorded.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub new: Vec<Action>,
-    /// The steps that both have are in another order.
+    /// True if the common steps are in another order.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub reordered: bool,
-    /// Refusals that were recorded and are not made now.
+    /// Recorded refusals that are not made now.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub no_longer_refused: Vec<Refusal>,
-    /// Refusals that are made now and were not recorded.
+    /// Present refusals that were not recorded.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub newly_refused: Vec<Refusal>,
-    /// What workloads are to be set to, where that differs.
+    /// Different targets by workload.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub goals: BTreeMap<CgroupPath, GoalChange>,
-    /// What else differs: `groups`, `in-place`, `aims`, `standing`, `partitions`, `rebalance`.
+    /// Other differing parts: `groups`, `in-place`, `aims`, `standing`, `partitions`, `rebalance`.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub otherwise: BTreeSet<String>,
 }
 
-/// What a workload is to be set to, then and now; `null` where it has no place.
+/// Target of a workload then and now; `null` without a place.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct GoalChange {
-    /// As it was recorded.
+    /// The recorded target.
     pub recorded: Option<Cpuset>,
-    /// As it is decided now.
+    /// The present target.
     pub now: Option<Cpuset>,
 }
 
-/// Where they differ; nothing where they are the same.
+/// The differences; `None` if there are none.
 pub fn differences(recorded: &Made, now: &Made) -> Option<TurnDifference> {
     let (then, today) = (&recorded.decision, &now.decision);
     let mut found = TurnDifference {
@@ -97,7 +97,7 @@ pub fn differences(recorded: &Made, now: &Made) -> Option<TurnDifference> {
     (found != TurnDifference::default()).then_some(found)
 }
 
-/// Those of `one` that `other` does not have.
+/// Entries of `one` that `other` lacks.
 fn refusals_beside(one: &Decision, other: &Decision) -> Vec<Refusal> {
     let had: BTreeSet<_> = other.refused.iter().map(|it| (&it.workload, it.cause)).collect();
     one.refused.iter().filter(|it| !had.contains(&(&it.workload, it.cause))).cloned().collect()
@@ -113,7 +113,7 @@ fn goals(then: &Decision, now: &Decision) -> BTreeMap<CgroupPath, GoalChange> {
     changes.filter(|(_, change)| change.recorded != change.now).collect()
 }
 
-/// What is gone, what is new, and whether the rest is in another order. The same step may be there twice.
+/// Removed steps, added steps, and whether the others are in another order. The same step may occur twice.
 fn steps(then: &Plan, now: &Plan) -> (Vec<Action>, Vec<Action>, bool) {
     let (then, now) = (actions(then), actions(now));
     if then == now {
@@ -129,7 +129,8 @@ fn actions(plan: &Plan) -> Vec<&Action> {
     plan.steps.iter().map(|step| &step.action).collect()
 }
 
-/// Of `one`, what `other` does not have as often, and the rest. Found by the cgroup, of which each has few.
+/// Splits `one` into steps that `other` has less often, and the rest. Steps are found by their cgroup, which
+/// has few.
 fn beside<'a>(one: &[&'a Action], other: &[&'a Action]) -> (Vec<&'a Action>, Vec<&'a Action>) {
     let mut left: BTreeMap<&CgroupPath, Vec<&Action>> = BTreeMap::new();
     for action in other {
@@ -148,7 +149,7 @@ fn beside<'a>(one: &[&'a Action], other: &[&'a Action]) -> (Vec<&'a Action>, Vec
     })
 }
 
-/// Without what is said to people.
+/// The step without its text.
 fn wordless(turn: Option<&rebalance::Turn>) -> Option<rebalance::Turn> {
     let mut turn = turn?.clone();
     turn.report.moves.iter_mut().for_each(|one| one.reason.clear());

@@ -1,8 +1,8 @@
-//! What a plan would do, in figures: steps, bytes, and how much memory is not where it should be.
+//! Effect of a plan in figures: steps, bytes, and misplaced memory.
 //!
-//! *Misplaced* is memory of a workload that has a place with memory nodes, on other nodes than these. After
-//! the plan it is less by what its moves of pages are about. Pages that cannot move are not known here, so
-//! that is the best case.
+//! *Misplaced* memory belongs to a workload with a place, and is on other nodes than the place's memory
+//! nodes. The plan reduces it by the bytes that it moves. Pages that cannot move are not known here, so this
+//! is the best case.
 
 use std::collections::BTreeMap;
 
@@ -21,22 +21,22 @@ use crate::{
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Effect {
-    /// Workloads that have a place, or are to get one.
+    /// Workloads with a place, present or planned.
     pub placed: u64,
-    /// Workloads that are left where they are although they are not in place.
+    /// Workloads that stay where they are although they are not in place.
     pub refused: u64,
     /// Steps of the plan.
     pub steps: u64,
     /// Bytes that it moves.
     pub bytes: u64,
-    /// Bytes that are not on the memory nodes of their workload's place.
+    /// Bytes outside of the memory nodes of their workload's place.
     pub misplaced_bytes: u64,
     /// The same after the plan.
     pub misplaced_bytes_then: u64,
 }
 
 impl Effect {
-    /// Of this decision about workloads with these figures.
+    /// Effect of this decision on workloads with these figures.
     pub fn of(decision: &Decision, workloads: &[Workload], model: &Model) -> Self {
         let mut from: BTreeMap<&CgroupPath, NodeSet> = BTreeMap::new();
         for step in &decision.plan.steps {

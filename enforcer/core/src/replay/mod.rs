@@ -1,17 +1,16 @@
-//! One turn as a function, and the same function again on what was recorded of it.
+//! One turn as a function, and the same function on a recorded turn.
 //!
-//! Problem: "why did it do that last night", "does the new version still decide so" and "what would another
-//! policy have done" are one question: what comes of the same input. Idea: everything that a turn decides
-//! from is one value, a [`Situation`], that can be written down, and the daemon's turns and replays call the
-//! same [`take`]. State that lasts between turns (what was given to whom, cool-downs, moves under way) is
-//! part of each situation, so a turn can be replayed alone, and a turn that is missing in a recording spoils
-//! no other.
+//! Problem: "why did it do that last night", "does the new version decide the same" and "what would another
+//! policy have done" are one question: the output for the same input. Idea: the complete input of a turn is
+//! one value, a [`Situation`], that can be written down, and the daemon's turns and replays call the same
+//! [`take`]. State that lasts between turns (grants, cool-downs, moves in progress) is part of each input, so
+//! a turn can be replayed alone, and a turn that is missing from a recording affects no other.
 //!
-//! Who is declared and whose each cpuset is, is found anew from the recorded facts: that is part of what is
-//! tried. Where it comes out is the decision ([`differences`]), and what that would do is its [`Effect`].
+//! Declarations and owners are found anew from the recorded facts, because a replay tests them too. The
+//! result is the differences ([`differences`]) and the [`Effect`] of the decision.
 //!
-//! What this is not: a simulation. Another policy is asked in each turn what it would do then, on the host
-//! that the recorded one had made; it is not followed into what its own plan would have led to.
+//! A replay is no simulation. Another policy is asked in each turn for its decision on the host of the
+//! recorded policy; the consequences of its own plans are not followed.
 //!
 //! Cost: that of one turn, and once the machine's inventory.
 
@@ -41,29 +40,28 @@ use crate::{
     workload::{CgroupPath, Workload},
 };
 
-/// On which terms a turn decides.
+/// Limits of a turn.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Terms {
-    /// May moves of workloads begin?
+    /// True if moves of workloads may begin.
     pub may_begin: bool,
-    /// Bytes that a turn moves at most.
+    /// Most bytes that a turn moves.
     pub bytes_per_turn: u64,
 }
 
-/// What a turn comes to.
+/// Output of a turn.
 #[derive(Debug)]
 pub struct Taken {
-    /// What shall be done.
+    /// The decision.
     pub decision: Decision,
-    /// Which workloads get a better place, and what is remembered of that from then on; none where nobody
-    /// asked for it.
+    /// Moves to better places, and their state from then on; `None` if none were asked for.
     pub rebalanced: Option<(rebalance::Turn, Past)>,
-    /// When the next turn should come; no part of what is recorded, because it changes no decision.
+    /// When the next turn should come; not recorded, because it changes no decision.
     pub next: NextTurn,
 }
 
-/// Takes one turn. `allocations` are those of the turn before, and become those of this one.
+/// Takes one turn. `allocations` are those of the last turn, and become those of this one.
 pub fn take(inputs: &Inputs<'_>, allocations: &mut Allocations, terms: Terms) -> Taken {
     let decision = decide(inputs, allocations);
     let mut next = NextTurn::default();
@@ -77,62 +75,62 @@ pub fn take(inputs: &Inputs<'_>, allocations: &mut Allocations, terms: Terms) ->
     Taken { decision, rebalanced, next }
 }
 
-/// Everything that a turn decides from.
+/// Complete input of a turn.
 #[derive(Debug, Clone, Default)]
 pub struct Situation {
     /// The machine.
     pub machine: Topology,
-    /// What people declared.
+    /// Configured policy.
     pub policy: Policy,
-    /// Who else writes cpusets.
+    /// Other owners of cpusets.
     pub facts: Facts,
-    /// What runs.
+    /// Running workloads.
     pub workloads: Vec<Workload>,
-    /// The sample of the turn before.
+    /// Sample of the last turn.
     pub before: Option<Sample>,
-    /// The sample of this one.
+    /// Sample of this turn.
     pub sample: Sample,
-    /// Containers that a runtime announced, as far as turns look at them.
+    /// Containers that a runtime announced, as far as turns use them.
     pub containers: Containers,
-    /// What is given away.
+    /// Grants.
     pub allocations: Allocations,
     /// Earlier corrections.
     pub history: History,
     /// Memory nodes that were added to workloads that ran short.
     pub widened: Widened,
-    /// Cgroups that were ever set.
+    /// Cgroups that the daemon has ever set.
     pub written: BTreeSet<CgroupPath>,
-    /// What was ever set of partitions.
+    /// Partitions that the daemon has ever set.
     pub partitioned: Partitioned,
-    /// Workloads whose processes have placed themselves.
+    /// Workloads that stay because of settings of their own processes.
     pub self_placed: SelfPlacedWorkloads,
     /// Monotonic time in nanoseconds.
     pub now_ns: u64,
-    /// The terms.
+    /// Limits.
     pub terms: Terms,
 }
 
-/// A situation that no daemon was ever in.
+/// An input that no daemon had.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum Impossible {
-    /// Of the machine.
+    /// The error of the machine.
     #[error("machine: {0}")]
     Machine(#[from] Inconsistency),
-    /// Of the configuration.
+    /// The error of the configuration.
     #[error("policy: {0}")]
     Policy(#[from] PolicyError),
 }
 
 impl Situation {
-    /// Checks what the types cannot, once for each machine and each policy: a recording may come from
-    /// anywhere.
+    /// Checks what the types cannot, once for each machine and each policy: a recording may come from any
+    /// source.
     pub fn check(&self) -> Result<(), Impossible> {
         self.machine.check()?;
         self.policy.validate()?;
         Ok(())
     }
 
-    /// Takes this turn again, by this policy; the allocations stay as they are.
+    /// Takes this turn again with this policy; the allocations stay unchanged.
     pub fn replay(&self, policy: &Policy) -> (Taken, Effect) {
         let Self { workloads, sample, .. } = self;
         let (inventory, _unfit) = Inventory::or_whole(self.machine.clone(), &policy.placement);
@@ -163,7 +161,7 @@ impl Situation {
         (taken, effect)
     }
 
-    /// What a decision that was made in it would do.
+    /// The effect of a decision from this input.
     fn effect(&self, decision: &Decision) -> Effect {
         let model = Model::new(&self.machine, &self.workloads, &self.sample, self.before.as_ref());
         Effect::of(decision, &self.workloads, &model)

@@ -1,4 +1,4 @@
-//! What a replay tells: turn by turn where the decision differs, and all turns together.
+//! Report of a replay: the turns with a different decision, and totals of all turns.
 
 use std::collections::BTreeMap;
 
@@ -11,10 +11,10 @@ use crate::{plan::Outcome, policy::Policy};
 /// Version of the serde form of [`ReplayReport`].
 pub const REPLAY_SCHEMA_VERSION: u32 = 1;
 
-/// Turns that are listed; all are counted.
+/// Limit of listed turns; all are counted.
 const LISTED: usize = 1000;
 
-/// What came of a recording.
+/// Result of a replay.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ReplayReport {
@@ -22,37 +22,37 @@ pub struct ReplayReport {
     pub schema_version: u32,
     /// The recording.
     pub recording: Recording,
-    /// Another policy than the recorded one was asked.
+    /// True if another policy than the recorded one was asked.
     pub other_policy: bool,
-    /// Turns that come out differently.
+    /// Number of turns with differences.
     pub different: u64,
     /// The first of them.
     pub turns: Vec<ReplayedTurn>,
-    /// Different turns that are not listed.
+    /// Number of different turns that are not listed.
     pub unlisted: u64,
-    /// All turns, as they were recorded.
+    /// Totals of all turns, as recorded.
     pub recorded: Totals,
-    /// All turns, as they are decided now.
+    /// Totals of all turns, as decided now.
     pub now: Totals,
 }
 
-/// What was read.
+/// The recording that was read.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Recording {
     /// Versions of the daemons that wrote it, in order.
     pub versions: Vec<String>,
-    /// Turns that it has.
+    /// Number of turns.
     pub turns: u64,
     /// Turns that the daemon could not write in time.
     pub dropped: u64,
-    /// What became of recorded steps, by result: `applied`, `failed`, `dry-run`.
+    /// Recorded steps by result: `applied`, `failed`, `dry-run`.
     pub outcomes: BTreeMap<String, u64>,
-    /// Where and why it ends early, if it does.
+    /// Where and why it ends early.
     pub ends: Option<String>,
 }
 
-/// One turn that comes out differently.
+/// One turn with differences.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ReplayedTurn {
@@ -60,7 +60,7 @@ pub struct ReplayedTurn {
     pub turn: u64,
     /// Seconds since the first turn of its daemon.
     pub at_seconds: f64,
-    /// What differs.
+    /// The differences.
     #[serde(flatten)]
     pub difference: TurnDifference,
     /// Figures of the recorded plan.
@@ -73,9 +73,9 @@ pub struct ReplayedTurn {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Totals {
-    /// Turns whose plan has steps.
+    /// Turns with a plan that has steps.
     pub turns_with_steps: u64,
-    /// Steps of all plans. One that is not carried out is planned again in the next turn.
+    /// Steps of all plans. A step that is not carried out is planned again in the next turn.
     pub steps: u64,
     /// Most bytes that one plan moves.
     pub most_bytes: u64,
@@ -95,7 +95,7 @@ impl Totals {
     }
 }
 
-/// A replay that is under way.
+/// A replay in progress.
 #[derive(Debug)]
 pub struct Replay<'a> {
     policy: Option<&'a Policy>,
@@ -104,7 +104,7 @@ pub struct Replay<'a> {
 }
 
 impl<'a> Replay<'a> {
-    /// By another policy, or each turn by its own.
+    /// Replays by another policy, or each turn by its own.
     pub fn new(policy: Option<&'a Policy>) -> Self {
         let other_policy = policy.is_some();
         let report =
@@ -112,14 +112,14 @@ impl<'a> Replay<'a> {
         Self { policy, first_ns: None, report }
     }
 
-    /// Another daemon begins.
+    /// Begins the turns of another daemon.
     pub fn begins(&mut self, version: &str) {
         self.report.recording.versions.push(version.to_owned());
         self.first_ns = None;
     }
 
-    /// The next turn: what was seen, what was made of it then, what became of that, and how many turns are
-    /// missing before it.
+    /// Adds the next turn: its input, its recorded output, the outcomes of its steps, and the number of
+    /// missing turns before it.
     pub fn turn(&mut self, situation: &Situation, recorded: &Made, outcomes: &[Outcome], dropped: u64) {
         let report = &mut self.report;
         report.recording.turns += 1;
@@ -149,7 +149,7 @@ impl<'a> Replay<'a> {
         });
     }
 
-    /// All of it; `ends` says where and why the recording ends early.
+    /// The report; `ends` says where and why the recording ends early.
     pub fn end(self, ends: Option<String>) -> ReplayReport {
         let mut report = self.report;
         report.recording.ends = ends;

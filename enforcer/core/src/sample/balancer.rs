@@ -1,9 +1,9 @@
-//! What the kernel's own NUMA balancer did with the tasks of a workload, and where it did not look.
+//! Actions of the kernel's NUMA balancer on the tasks of a workload, and scans that it skipped.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// Tasks that the kernel's balancer wanted elsewhere.
+/// Tasks that the kernel's balancer wanted on another node.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct BalancerSteps {
@@ -11,18 +11,18 @@ pub struct BalancerSteps {
     pub moved: u64,
     /// Exchanged for another task.
     pub swapped: u64,
-    /// Left where they are, because that could not be done.
+    /// Left on their node, because the move failed.
     pub stuck: u64,
 }
 
-/// Scans for hinting faults that the kernel did not make; of what it does not tell here, none.
+/// Scans for hinting faults that the kernel skipped.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ScanSkips {
-    /// Tasks that were not scanned because their cpuset has memory of one node.
+    /// Tasks that were not scanned because their cpuset has memory of a single node.
     pub one_node: Option<u64>,
-    /// Mappings that their memory policy or kind forbids to scan.
+    /// Mappings with a memory policy or kind that is not scanned.
     pub unsuitable: Option<u64>,
-    /// Mappings that were passed over for now.
+    /// Mappings that were skipped for now.
     pub passed: Option<u64>,
 }

@@ -1,4 +1,4 @@
-//! Who changed where a workload may run or have its memory, as the kernel side tells it.
+//! Changes of cpusets and memory policies, as the kernel side reports them.
 
 use std::collections::BTreeMap;
 
@@ -8,52 +8,52 @@ use serde::{Deserialize, Serialize};
 use super::EventCounts;
 use crate::{memory_policy::PolicyMode, set::NodeSet, workload::CgroupPath};
 
-/// Changes since the sample before, and how many there were in all.
+/// Changes since the last sample, and totals.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Changes {
-    /// In the order in which they were told; the latest ones where there were too many.
+    /// Changes in the order of the reports; the latest ones if there were too many.
     pub latest: Vec<Change>,
-    /// Since the programs were first attached. `limited` ones came while one like it was unread.
+    /// Totals since the programs were first attached. `limited` ones came while a similar one was unread.
     pub counts: EventCounts,
 }
 
-/// A cpuset that somebody else than this daemon wrote, or a memory policy that was set.
+/// A cpuset that another program wrote, or a memory policy that was set.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Change {
     /// Time of the kernel's monotonic clock in nanoseconds.
     pub time_ns: u64,
-    /// The workload; `None` when it was gone before anybody looked.
+    /// The workload; `None` if it was gone before its event was read.
     pub workload: Option<CgroupPath>,
-    /// Id of the cgroup whose cpuset it is, or whose thread set the policy.
+    /// Kernel id of the changed cgroup, or of the cgroup of the thread that set the policy.
     pub cgroup_id: u64,
-    /// Thread that did it.
+    /// Thread that made the change.
     pub tid: u32,
     /// Its process.
     pub pid: u32,
     /// Its `comm`.
     pub command: String,
-    /// What was done.
+    /// The change.
     pub what: ChangeKind,
 }
 
-/// What was changed.
+/// Kind of a change.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "kind", rename_all = "kebab-case", rename_all_fields = "camelCase")]
 pub enum ChangeKind {
     /// A file of its cpuset.
     CpusetWritten {
-        /// Which one.
+        /// The file.
         file: CpusetFile,
     },
     /// A memory policy.
     PolicySet {
-        /// Of the thread, or of a range of addresses.
+        /// Set for the thread, or for a range of addresses.
         scope: PolicyScope,
-        /// Which one.
+        /// The mode.
         mode: PolicyMode,
-        /// The nodes that it names, of those with ids up to 63.
+        /// Nodes of the policy with ids up to 63.
         numa_nodes: NodeSet,
     },
 }
@@ -71,7 +71,7 @@ pub enum CpusetFile {
 }
 
 impl CpusetFile {
-    /// As in JSON.
+    /// Name in JSON.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Cpus => "cpus",
@@ -81,23 +81,23 @@ impl CpusetFile {
     }
 }
 
-/// What a memory policy is for.
+/// Scope of a memory policy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum PolicyScope {
-    /// What the thread allocates: `set_mempolicy(2)`.
+    /// Allocations of the thread: `set_mempolicy(2)`.
     Task,
     /// A range of addresses: `mbind(2)`.
     Range,
 }
 
-/// Memory policies that were set, by what they are for.
+/// Memory policies that were set, by scope.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct PolicyCounts {
-    /// Of threads.
+    /// Policies of threads.
     pub tasks: u64,
-    /// Of ranges of addresses.
+    /// Policies of ranges of addresses.
     pub ranges: u64,
 }
 

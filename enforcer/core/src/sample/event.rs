@@ -1,40 +1,41 @@
-//! What the kernel side told one by one: the detail behind the counters, never the count itself.
+//! Single events of the kernel side: the details behind the counters, not the counts.
 //!
-//! Events are few on purpose: the kernel side sends one of a workload, CPU and interval, its ring has an
-//! end, and a sample keeps the latest ones only. How many are missing for which of these reasons is exact.
+//! Events are few on purpose: the kernel side sends one for each workload, CPU and interval, its ring is
+//! bounded, and a sample keeps the latest ones. The number of missing events is exact for each of these
+//! reasons.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::{id::NodeId, workload::CgroupPath};
 
-/// Events since the sample before, and how many there were in all.
+/// Events since the last sample, and totals.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Events {
-    /// In the order in which they were told; the latest ones where there were too many.
+    /// Events in the order of the reports; the latest ones if there were too many.
     pub latest: Vec<TaskEvent>,
-    /// Since the programs were first attached.
+    /// Totals since the programs were first attached.
     pub counts: EventCounts,
 }
 
-/// What became of the events that there were.
+/// Numbers of events by outcome.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct EventCounts {
     /// Received.
     pub told: u64,
-    /// Those of the received ones that were too many for a sample.
+    /// Received, and left out of a sample that had too many.
     pub forgotten: u64,
-    /// Not sent, because nobody had made room in the ring.
+    /// Not sent, because the ring was full.
     pub ring_full: u64,
-    /// Not sent, because one like it was sent a moment before: of the same workload from the same
-    /// CPU, or of the same kind from the same node.
+    /// Not sent, because a similar event was sent shortly before: of the same workload from the same CPU, or
+    /// of the same kind from the same node.
     pub limited: u64,
 }
 
 impl EventCounts {
-    /// Adds what was counted elsewhere.
+    /// Adds another count.
     #[must_use]
     pub fn plus(self, more: Self) -> Self {
         Self {
@@ -46,23 +47,23 @@ impl EventCounts {
     }
 }
 
-/// A task that came to a node on which its workload should not be.
+/// A task that came to a node which its workload should not use.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct TaskEvent {
     /// Time of the kernel's monotonic clock in nanoseconds.
     pub time_ns: u64,
-    /// How it came there.
+    /// Kind of the event.
     pub kind: TaskEventKind,
-    /// The workload; `None` when it was gone before anybody looked.
+    /// The workload; `None` if it was gone before its event was read.
     pub workload: Option<CgroupPath>,
-    /// Id of the task's own cgroup: that of the workload or of one below it.
+    /// Kernel id of the task's own cgroup: that of the workload or of one below it.
     pub cgroup_id: u64,
     /// Thread id.
     pub tid: u32,
-    /// Node it came from; of its parent for a new one.
+    /// Source node; the parent's node for a new task.
     pub src_numa: NodeId,
-    /// Node it was put on.
+    /// Target node.
     pub dst_numa: NodeId,
 }
 
@@ -70,8 +71,8 @@ pub struct TaskEvent {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum TaskEventKind {
-    /// It was moved there.
+    /// The scheduler moved it there.
     Migrated,
-    /// It began there.
+    /// It started there.
     Started,
 }

@@ -1,7 +1,7 @@
-//! Pages that were moved, and why.
+//! Moved pages by reason.
 //!
-//! Counted for whoever moved them: a thread that faults or calls. Those of a workload are mostly its own,
-//! but what moves the pages of others (the kernel's threads, the daemon) is told apart.
+//! The kernel counts a move for the thread that moves: one that faults or calls. Pages of a workload are
+//! mostly its own, but moves by the kernel's threads and the daemon are counted apart.
 
 use std::collections::BTreeMap;
 
@@ -24,12 +24,12 @@ pub enum PageMoveReason {
     Damon,
     /// Compaction, which stays on the node.
     Compaction,
-    /// Memory that fails or goes away, and contiguous allocations.
+    /// Failing or removed memory, and contiguous allocations.
     Other,
 }
 
 impl PageMoveReason {
-    /// As in JSON.
+    /// Name in JSON.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Syscall => "syscall",
@@ -43,31 +43,31 @@ impl PageMoveReason {
     }
 }
 
-/// Pages that somebody tried to move.
+/// Pages of attempted moves.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct PageMoves {
-    /// Pages of the base size that moved.
+    /// Base pages that moved.
     pub moved: u64,
-    /// Pages that did not.
+    /// Base pages that did not move.
     pub failed: u64,
 }
 
-/// Pages by the reason for which they were moved.
+/// Pages by the reason of the move.
 pub type PageMovesByReason = BTreeMap<PageMoveReason, PageMoves>;
 
 /// Pages that no watched workload moved; cumulative since the programs were first attached.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct OtherPageMoves {
-    /// Moved by this daemon, whosever they are.
+    /// Moved by this daemon, of any workload.
     pub own: PageMovesByReason,
-    /// Moved by others: threads of the kernel, and cgroups that are no workloads.
+    /// Moved by the kernel's threads, and by cgroups that are no workloads.
     pub elsewhere: PageMovesByReason,
 }
 
 impl OtherPageMoves {
-    /// Adds what was counted at another time.
+    /// Adds another count.
     pub fn add(&mut self, more: &Self) {
         for (sum, more) in [(&mut self.own, &more.own), (&mut self.elsewhere, &more.elsewhere)] {
             for (reason, moves) in more {

@@ -1,4 +1,4 @@
-//! Memory that gets short on a NUMA node, as the kernel side tells it at once.
+//! Memory shortages of NUMA nodes, which the kernel side reports at once.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -6,18 +6,18 @@ use serde::{Deserialize, Serialize};
 use super::EventCounts;
 use crate::{id::NodeId, workload::CgroupPath};
 
-/// Events since the sample before, and how many there were in all.
+/// Events since the last sample, and totals.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct PressureEvents {
-    /// In the order in which they were told; the latest ones where there were too many.
+    /// Events in the order of the reports; the latest ones if there were too many.
     pub latest: Vec<PressureEvent>,
-    /// Since the programs were first attached.
+    /// Totals since the programs were first attached.
     pub counts: EventCounts,
-    /// Those that were received, by node and kind, in this order; since the programs were first attached.
+    /// Received events by node and kind, in this order; since the programs were first attached.
     #[serde(default)]
     pub totals: Vec<PressureTotal>,
-    /// How long they were on their way.
+    /// Delivery delay of the events.
     #[serde(default)]
     pub delay: PressureDelay,
 }
@@ -28,41 +28,41 @@ pub struct PressureEvents {
 pub struct PressureTotal {
     /// The node that was short.
     pub numa_node: NodeId,
-    /// What happened.
+    /// Kind of the event.
     pub kind: PressureKind,
-    /// How often.
+    /// Number of events.
     pub events: u64,
 }
 
-/// From the moment that the kernel side gives an event to the moment that the daemon takes it.
+/// Time from the kernel side's send to the daemon's receipt of an event.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct PressureDelay {
     /// Sum over all events since the programs were first attached, in nanoseconds.
     pub sum_ns: u64,
-    /// The longest since the sample before; none where there was no event.
+    /// The longest since the last sample; `None` without an event.
     pub longest_ns: Option<u64>,
 }
 
-/// A node got short of memory, or somebody is killed for some.
+/// A node got short of memory, or the OOM killer chose a task.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct PressureEvent {
     /// Time of the kernel's monotonic clock in nanoseconds.
     pub time_ns: u64,
-    /// What happened.
+    /// Kind of the event.
     pub kind: PressureKind,
-    /// The node that is short; of direct reclaim and of a kill, which have none, that of the CPU.
+    /// The short node; for direct reclaim and a kill, which have none, the node of the CPU.
     pub numa_node: NodeId,
-    /// Pages that were wanted, as a power of two.
+    /// Requested pages, as a power of two.
     pub order: u16,
-    /// Id of the cgroup that wanted them.
+    /// Kernel id of the cgroup that requested them.
     pub cgroup_id: u64,
-    /// The workload that it is of; `None` where it is of none.
+    /// Workload of that cgroup; `None` if it is of none.
     pub workload: Option<CgroupPath>,
-    /// Thread that wanted them; of a kill the one that is killed.
+    /// Thread that requested them; for a kill, the killed one.
     pub tid: u32,
-    /// Of a kill, what bounded the allocation, where it is known.
+    /// For a kill, the bound of the allocation, if known.
     pub constraint: Option<OomConstraint>,
 }
 
@@ -72,19 +72,19 @@ pub struct PressureEvent {
 pub enum PressureKind {
     /// The node's kswapd was woken.
     KswapdWoken,
-    /// Somebody has to free memory before getting some.
+    /// A task reclaims memory before it gets some.
     DirectReclaim,
-    /// That freed too little; it is tried once more.
+    /// That reclaim freed too little and is repeated.
     ReclaimRetry,
-    /// The OOM killer has chosen.
+    /// The OOM killer has chosen a task.
     OomVictim,
 }
 
-/// What bounds an allocation (`enum oom_constraint` in `include/linux/oom.h`).
+/// Bound of an allocation (`enum oom_constraint` in `include/linux/oom.h`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum OomConstraint {
-    /// Nothing but the machine.
+    /// The memory of the machine.
     None,
     /// A cpuset.
     Cpuset,

@@ -1,8 +1,7 @@
-//! What a write of a cpuset changes beyond its file: the memory policies and CPU affinities that processes
-//! have set themselves.
+//! Side effects of a cpuset write: memory policies and CPU affinities that processes have set themselves.
 //!
 //! Problem: at each write of `cpuset.mems` the kernel rewrites the memory policies of all tasks in the cgroup
-//! and below it, by position and for good (`mpol_rebind_nodemask`, mm/mempolicy.c); at each write of
+//! and below it, by position and for good (`mpol_rebind_nodemask`, mm/mempolicy.c). At each write of
 //! `cpuset.cpus` it rewrites their affinities, which Linux 6.1 and older do not remember. A database that
 //! binds its memory allocates on another node afterwards, until it is restarted. Idea: one function
 //! ([`hindrance`]) computes what a sequence of writes would leave of them, and every writer asks it before.
@@ -14,8 +13,8 @@
 //! weights of an interleaving are in no file. `MPOL_PREFERRED` and `MPOL_PREFERRED_MANY` keep their nodes
 //! since Linux 5.14; 5.10 rewrites the former like the others.
 //!
-//! Invariant: nothing is computed from what was not read. Cost: one look at each thread and each distinct
-//! policy.
+//! Invariant: nothing is computed from values that were not read. Cost: one look at each thread and each
+//! distinct policy.
 
 #[cfg(test)]
 mod tests;
@@ -34,24 +33,24 @@ use crate::{
     workload::CgroupPath,
 };
 
-/// What is done about processes that placed themselves.
+/// Handling of workloads with processes that placed themselves.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum SelfPlacement {
-    /// A workload whose memory policies or pinned threads a write would change is left alone, with the
-    /// reason.
+    /// A workload is left alone, with the reason, if a write would change its memory policies or pinned
+    /// threads.
     #[default]
     Respect,
-    /// It is placed all the same. Affinities are given back as far as the new CPUs allow, and by `restore`;
-    /// memory policies are not, and `restore` says which.
+    /// A workload is placed anyway. Affinities are given back as far as the new CPUs allow, and by `restore`;
+    /// memory policies are not, and `restore` names them.
     Override,
 }
 
-/// What the kernel does with the nodes of a policy when the cpuset changes.
+/// Rule by which the kernel changes the nodes of a policy with the cpuset.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 enum NodesFlag {
-    /// `MPOL_F_STATIC_NODES`: what was asked for is remembered.
+    /// `MPOL_F_STATIC_NODES`: the requested nodes are remembered.
     Static,
     /// `MPOL_F_RELATIVE_NODES`: the nodes are positions in the cpuset.
     Relative,
@@ -66,7 +65,7 @@ pub struct OwnPolicy {
 }
 
 impl OwnPolicy {
-    /// From a line of `numa_maps` behind the address; `None` of one that names no nodes.
+    /// Parses the part of a `numa_maps` line behind the address; `None` if the policy names no nodes.
     pub fn parse_start(text: &str) -> Option<Self> {
         let policy = MemoryPolicy::parse_start(text).ok().filter(|policy| !policy.nodes.is_empty())?;
         let head = text.split(':').next().unwrap_or_default();
@@ -79,12 +78,12 @@ impl OwnPolicy {
         Some(Self { policy, flag })
     }
 
-    /// What the kernel never changes of it.
+    /// The part that the kernel never changes.
     fn mode(&self) -> (PolicyMode, Option<NodesFlag>) {
         (self.policy.mode, self.flag)
     }
 
-    /// Its nodes after the memory nodes of the cpuset became `to`, which were `from` (`mpol_rebind_policy`).
+    /// Its nodes after the memory nodes of the cpuset changed from `from` to `to` (`mpol_rebind_policy`).
     fn after(&self, nodes: &NodeSet, from: &NodeSet, to: &NodeSet) -> NodeSet {
         match (self.policy.mode, self.flag) {
             (PolicyMode::Preferred | PolicyMode::PreferredMany, _) | (_, Some(NodesFlag::Relative)) => {
@@ -99,7 +98,7 @@ impl OwnPolicy {
         }
     }
 
-    /// What becomes of it when the cpuset goes through these memory nodes, the first of which it has now.
+    /// The policy after the cpuset had these memory nodes in turn; the first are its present ones.
     fn changed_by(&self, mems: &[NodeSet]) -> Option<NodeSet> {
         let (first, last) = (mems.first()?, mems.last()?);
         if self.flag == Some(NodesFlag::Relative) || mems.len() < 2 {
@@ -130,16 +129,16 @@ impl fmt::Display for OwnPolicy {
     }
 }
 
-/// A thread, by what it has set itself. Of a process the policies are with its first thread.
+/// Settings of a thread itself. The policies of a process are with its first thread.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SelfPlacedThread {
-    /// Process.
+    /// Process id.
     pub pid: u32,
-    /// Thread.
+    /// Thread id.
     pub tid: u32,
-    /// Ticks after boot at which it started: a number that is given again is of another thread.
+    /// Start time in ticks after boot: another thread with the same number has another one.
     pub start_ticks: u64,
-    /// Its name, which it chooses itself.
+    /// Name, which the thread chooses itself.
     pub command: String,
     /// CPUs that it may run on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -150,7 +149,7 @@ pub struct SelfPlacedThread {
 }
 
 impl SelfPlacedThread {
-    /// Is it this one, and not a later one of the same number?
+    /// Is it this thread, and not a later one with the same number?
     pub fn is(&self, other: &Self) -> bool {
         self.tid == other.tid && self.start_ticks == other.start_ticks
     }
@@ -160,7 +159,7 @@ impl SelfPlacedThread {
         self.cpus.as_ref().filter(|cpus| !cpus.is_empty() && *cpus != of_cgroup && cpus.is_subset(of_cgroup))
     }
 
-    /// How it is called in messages.
+    /// Name in messages.
     pub fn name(&self) -> String {
         if self.pid == self.tid {
             format!("process {} ({:?})", self.pid, self.command)
@@ -173,41 +172,41 @@ impl SelfPlacedThread {
 /// The threads of one cgroup.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CgroupThreads {
-    /// Which.
+    /// Path of the cgroup.
     pub cgroup: CgroupPath,
-    /// What its files say; `None` where it has what the cgroup above it has.
+    /// Configured CPUs; `None` if inherited.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub own_cpus: Option<CpuSet>,
-    /// The same of memory nodes.
+    /// Configured memory nodes; `None` if inherited.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub own_mems: Option<NodeSet>,
-    /// CPUs in effect.
+    /// Effective CPUs.
     pub cpus: CpuSet,
-    /// Memory nodes in effect.
+    /// Effective memory nodes.
     pub mems: NodeSet,
-    /// Its threads, as far as they were looked at.
+    /// Threads that were read.
     pub threads: Vec<SelfPlacedThread>,
-    /// Threads that were not looked at, because there are too many.
+    /// Number of threads that were not read, because there are too many.
     #[serde(default)]
     pub left_out: usize,
-    /// Threads whose memory policies may not be read.
+    /// Number of threads with memory policies that may not be read.
     #[serde(default)]
     pub unreadable: usize,
 }
 
-/// What is to be written to one cgroup, in order.
+/// Writes to one cgroup, in order.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct CpusetWrites {
     /// CPUs.
     pub cpus: Vec<CpuSet>,
     /// Memory nodes.
     pub mems: Vec<NodeSet>,
-    /// Pages that are moved beside that: from these nodes to that one.
+    /// Pages that are moved as well: from these nodes to that one.
     pub moves: Vec<(NodeSet, NodeId)>,
 }
 
 impl CpusetWrites {
-    /// Are pages all that is changed? The cpuset stays as it is then.
+    /// Do the writes only move pages, and leave the cpuset as it is?
     pub fn moves_only(&self) -> bool {
         self.cpus.is_empty() && self.mems.is_empty()
     }
@@ -219,8 +218,8 @@ pub fn pinned_cpus(tree: &[CgroupThreads]) -> CpuSet {
     pins.fold(CpuSet::new(), |all, cpus| all.union(cpus))
 }
 
-/// Why these writes to the first cgroup would change what processes in it, or in those below it, have set
-/// themselves; `None` where all of it stays. A cgroup comes before those below it.
+/// The reason why these writes to the first cgroup would change settings that processes in it, or below it,
+/// have made; `None` if all settings stay. A cgroup comes before those below it.
 pub fn hindrance(tree: &[CgroupThreads], writes: &CpusetWrites) -> Option<String> {
     let mut reached: Vec<(&CgroupThreads, CpusetWrites)> = Vec::new();
     for one in tree {
@@ -241,7 +240,7 @@ pub fn hindrance(tree: &[CgroupThreads], writes: &CpusetWrites) -> Option<String
     None
 }
 
-/// What a cgroup has in effect when the one above it has these, one after the other.
+/// Effective sets of a cgroup when the one above it has these, one after the other.
 fn below<T: Id>(above: &[IdSet<T>], own: Option<&IdSet<T>>) -> Vec<IdSet<T>> {
     let effective = |above: &IdSet<T>| {
         let both = own.map(|own| own.intersection(above)).filter(|both| !both.is_empty());
@@ -287,8 +286,8 @@ impl CgroupThreads {
     }
 }
 
-/// Why pages are not to be moved: `move_pages(2)` asks no policy, so that one which names the nodes that they
-/// are on is asked here.
+/// The reason why pages must not be moved: `move_pages(2)` checks no policy, so policies that name the pages'
+/// present nodes are checked here.
 fn against_policy(thread: &SelfPlacedThread, moves: &[(NodeSet, NodeId)]) -> Option<String> {
     let absolute = || thread.policies.iter().filter(|policy| policy.flag != Some(NodesFlag::Relative));
     moves.iter().find_map(|(from, to)| {
@@ -302,8 +301,8 @@ fn against_policy(thread: &SelfPlacedThread, moves: &[(NodeSet, NodeId)]) -> Opt
     })
 }
 
-/// The CPUs that a thread is to have when its cgroup may run on `to`: of what it had pinned itself to what is
-/// left, `None` where it is not pinned or nothing is left. `recorded` is what it had before the first write.
+/// New CPUs of a thread when its cgroup may run on `to`: the remaining part of its own pinning; `None` if it
+/// is not pinned or nothing remains. `recorded` is its affinity before the first write.
 pub fn kept_pin(
     now: &SelfPlacedThread,
     recorded: Option<&SelfPlacedThread>,
@@ -315,19 +314,19 @@ pub fn kept_pin(
         let left = original.intersection(from);
         now.cpus.as_ref().is_none_or(|cpus| cpus == from || *cpus == left)
     };
-    // A thread that has pinned itself anew since has said what it wants now.
+    // A thread that has pinned itself anew since has made a new choice.
     let wanted = original.filter(rewritten).or_else(|| now.pinned(from))?;
     let left = wanted.intersection(to);
     (!left.is_empty() && left != *to).then_some(left)
 }
 
-/// What processes had set and do not have `now`, one sentence each: what cannot be given back. `recorded` is
-/// of the time before the first write, `before` of the time before the latest ones; `is_whole` says whether
-/// nothing was left out of that.
+/// Settings that processes had and lack `now`, one sentence each: they cannot be given back. `recorded` is of
+/// the time before the first write, `before` of the time before the latest ones; `is_whole` is true if
+/// `recorded` is complete.
 ///
-/// The kernel rewrites the nodes of a policy and never its mode: a recorded policy whose mode was gone before
-/// is one that the process has replaced itself, and one whose mode is new is what it has set since. Policies
-/// that are static or relative follow the cpuset by definition, and are never lost.
+/// The kernel rewrites the nodes of a policy and never its mode. A recorded policy with a mode that was gone
+/// before was replaced by the process itself, and a policy with a new mode was set since. Static and relative
+/// policies follow the cpuset by definition, and are never lost.
 pub fn lost(
     recorded: &[SelfPlacedThread],
     before: &[SelfPlacedThread],
@@ -337,7 +336,7 @@ pub fn lost(
     let fresh = before.iter().filter(|thread| !recorded.iter().any(|recorded| recorded.is(thread)));
     let mut lost = Vec::new();
     for thread in recorded.iter().chain(fresh) {
-        // It has ended with what it had.
+        // The thread ended with its settings intact.
         let Some(found) = now.iter().find(|one| one.is(thread)) else { continue };
         let seen = before.iter().find(|one| one.is(thread)).map(|one| &one.policies);
         let has = |policies: &BTreeSet<OwnPolicy>, mode| policies.iter().any(|policy| policy.mode() == mode);

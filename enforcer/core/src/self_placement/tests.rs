@@ -141,7 +141,7 @@ fn a_pin_is_kept_as_far_as_the_new_cpus_allow() {
         (None, "0-1", "0-3", "1-3", Some("1")),
         (None, "0", "0-3", "2-3", None),
         (None, "0-3", "0-3", "0-1", None),
-        // The kernel has forgotten it, the record has not.
+        // The kernel has lost the affinity, the record has not.
         (Some("0"), "2-3", "2-3", "0-3", Some("0")),
         (Some("0,2"), "2", "2-3", "0-3", Some("0,2")),
         // It has pinned itself anew.
@@ -198,7 +198,7 @@ fn only_what_the_kernel_has_rewritten_is_lost() {
         );
         assert!(expected.is_none_or(|expected| found[0].contains(&expected)), "{found:?}");
     }
-    // What could not be looked at may be there.
+    // The setting may be in a part that was not read.
     let found =
         lost(&[thread(100, "0-3", &["bind:1"])], &[thread(100, "0-3", &[])], false, &[thread(100, "0", &[])]);
     assert_eq!(found.len(), 1);
@@ -206,7 +206,7 @@ fn only_what_the_kernel_has_rewritten_is_lost() {
 
 proptest! {
     #[test]
-    fn a_write_that_changes_nothing_hinders_nobody(
+    fn write_that_changes_nothing_has_no_hindrance(
         named in 1u64..16, mems in 1u64..16, mode in 0usize..4,
     ) {
         let mems = NodeSet::from_words(&[mems]);

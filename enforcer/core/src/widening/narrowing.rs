@@ -286,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_falls_back_waits_twice_as_long() {
+    fn workload_that_is_widened_again_waits_twice_as_long() {
         let mut narrowing = Narrowing::default();
         let (mut at, mut waits) = (0, Vec::new());
         for _ in 0..7 {

@@ -146,7 +146,7 @@ fn nothing_begins_without_a_sample_or_without_a_wish() {
 }
 
 #[test]
-fn one_whose_cpus_change_ends_before_and_begins_again_after() {
+fn partition_with_changed_cpus_ends_before_and_begins_again_after() {
     let mut host = Host::new(host(&[("/pods/a", "0-1", 2), ("/pods/b", "2-3", 2)]));
     let mut allocations = Allocations::default();
     while !host.turn(&mut allocations).is_empty() {}

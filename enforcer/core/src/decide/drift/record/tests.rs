@@ -26,7 +26,7 @@ fn read(text: &str, boot_id: &str, now_ns: u64) -> Result<Drift, DriftRecordErro
 }
 
 #[test]
-fn who_was_put_back_within_the_hour_is_written_and_nobody_else() {
+fn only_workloads_put_back_within_the_hour_are_recorded() {
     let now = 2 * WINDOW_NS;
     let old = now - WINDOW_NS;
     let before =
@@ -41,7 +41,7 @@ fn who_was_put_back_within_the_hour_is_written_and_nobody_else() {
 }
 
 #[test]
-fn who_is_left_alone_stays_so_and_a_cgroup_of_the_same_name_begins_anew() {
+fn workload_left_alone_stays_so_and_a_recreated_cgroup_begins_anew() {
     let before = drift(&[("/db", kept(1, &[1, 2, 3])), ("/web", kept(2, &[1]))]);
     let text = written(&before);
     let mut after = read(&text, "boot", 9).unwrap();
