@@ -1,11 +1,11 @@
-//! From a request to grants: the one way in and the one way out.
+//! Admission, resize and removal of pods: the only paths by which allocations change.
 //!
-//! Problem: whatever engine places a pod, the result must be complete or nothing, and everybody whose
-//! CPUs or memory nodes change because of it must be told. Idea: the engine works inside a
-//! transaction; afterwards the effective CPUs and memory nodes of every holder are compared with
-//! those before, but only where exclusive CPUs came or went or a grant was touched.
+//! Problem: whatever engine places a pod, the result must be complete or nothing, and the caller must learn
+//! of every holder with changed CPUs or memory nodes. Idea: the engine works inside a transaction. Afterwards
+//! the effective CPUs and memory nodes of every holder are compared with those before, but only if exclusive
+//! CPUs or a grant changed.
 //!
-//! Cost: O(holders) set operations of a few words each where exclusive CPUs came or went, else O(touched).
+//! Cost: O(holders) set operations of a few words each if exclusive CPUs changed, else O(changed grants).
 
 use std::{collections::BTreeMap, convert::Infallible};
 
@@ -18,26 +18,26 @@ use crate::{
     set::{CpuSet, NodeSet},
 };
 
-/// A pod that has its place.
+/// Result of admitting a pod.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Admission {
-    /// What changes for others.
+    /// Changes for other holders.
     pub updates: Vec<Update>,
 }
 
-/// A holder whose CPUs or memory nodes are others now.
+/// A holder with changed CPUs or memory nodes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Update {
-    /// Who.
+    /// The holder.
     pub holder: Holder,
-    /// Its CPUs, where they changed.
+    /// Its CPUs, if changed.
     pub cpus: Option<CpuSet>,
-    /// Its memory nodes, where they changed.
+    /// Its memory nodes, if changed.
     pub mems: Option<NodeSet>,
 }
 
-/// Places a pod that is not there yet, by the engine and policy that the settings choose for it. What
-/// was considered and what was ignored is in the trace, also when the pod is rejected.
+/// Places a new pod with the engine and policy that the settings select for it. The trace has the candidates
+/// and the ignored settings, also if the pod is rejected.
 pub fn admit(
     inventory: &Inventory,
     settings: &PlacementSettings,
@@ -52,8 +52,8 @@ pub fn admit(
     replace(inventory, settings, allocations, pod, trace)
 }
 
-/// Gives a pod that is there what it asks for now. What it has stays as far as it is still valid; on
-/// an error it keeps everything.
+/// Changes the amounts of a running pod. It keeps its placement as far as that is still valid; on an error it
+/// keeps everything.
 pub fn resize(
     inventory: &Inventory,
     settings: &PlacementSettings,
@@ -68,21 +68,21 @@ pub fn resize(
     replace(inventory, settings, allocations, pod, trace)
 }
 
-/// Takes a pod away. Whoever it had driven from home returns. No pod of that name is no update.
+/// Removes a pod. Containers that it had displaced move back. Returns nothing if the pod is unknown.
 pub fn remove(allocations: &mut Allocations, pod: &PodName) -> Vec<Update> {
     outside(allocations, pod, |allocations| {
         allocations.release_pod(pod);
     })
 }
 
-/// The same with one container of a pod. What changes for the others of its pod is not among the updates.
+/// Removes one container of a pod. The updates do not include the other containers of its pod.
 pub(super) fn remove_container(allocations: &mut Allocations, holder: &Holder) -> Vec<Update> {
     outside(allocations, holder.pod(), |allocations| {
         allocations.release(holder);
     })
 }
 
-/// What a change of one pod that no engine makes changes for all others.
+/// Updates of all other holders by a change to one pod that no engine makes.
 fn outside(
     allocations: &mut Allocations,
     pod: &PodName,
@@ -100,12 +100,12 @@ fn outside(
     }
 }
 
-/// Lets those return whose home has room for them again, `pod` aside.
+/// Moves displaced containers back if their own CPUs have room again, except those of `pod`.
 pub(super) fn settle_home(allocations: &mut Allocations, pod: &PodName) -> Vec<Update> {
     outside(allocations, pod, |_| {})
 }
 
-/// Notes what somebody else gave to a holder that is no pod of ours.
+/// Records what another owner gave to a holder outside the daemon's control.
 pub(super) fn give_apart(
     inventory: &Inventory,
     allocations: &mut Allocations,
@@ -130,19 +130,19 @@ fn replace(
     let taken = allocations.exclusive_cpus();
     let placed = allocations.transaction(|allocations| {
         let mut released = allocations.release_pod(&pod.name);
-        // What an unplaced container runs on was given by no engine: there is nothing to keep of it.
+        // An unplaced container got its CPUs from no engine: there is nothing to keep.
         released.retain(|_, grant| grant.engine != UNPLACED);
         if released.is_empty() {
             engine.place(inventory, allocations, pod, trace)?;
         } else {
-            // One that comes to a pod that is there may run already, after a restart.
+            // After a restart, a container that is added to a known pod may be running already.
             let mut previous = pod.previous.clone();
             previous.extend(released);
             let pod = PodRequest { previous, ..pod.clone() };
             engine.place(inventory, allocations, &pod, trace)?;
         }
         bring_home(allocations);
-        // The engines know better what is short, where they mind.
+        // The engines that check capacity report the shortage in more detail.
         capacity::check(inventory, pod, settings.predicts_kubelet())
     });
     let ((), before) =
@@ -150,7 +150,7 @@ fn replace(
     Ok(Admission { updates: updates(allocations, &taken, &before, &pod.name) })
 }
 
-/// Holders outside `pod` whose CPUs or memory nodes changed; `taken` were the exclusive CPUs before.
+/// Holders outside `pod` with changed CPUs or memory nodes; `taken` were the exclusive CPUs before.
 fn updates(
     allocations: &Allocations,
     taken: &CpuSet,
@@ -159,7 +159,7 @@ fn updates(
 ) -> Vec<Update> {
     let now = allocations.exclusive_cpus();
     let moved = taken.difference(&now).union(&now.difference(taken));
-    // Where no CPU moved, nothing is different but for those that were touched.
+    // If the exclusive CPUs are unchanged, only touched holders can differ.
     let all = (!moved.is_empty()).then(|| allocations.iter());
     let touched = || before.keys().filter_map(|holder| Some((holder, allocations.get(holder)?)));
     let touched = moved.is_empty().then(touched);

@@ -1,17 +1,16 @@
-//! What is given away.
+//! Allocations: the grants of all holders.
 //!
-//! One state is shared by all engines. Releasing is forgetting; nothing else has to be undone,
-//! because everything that is derived from grants (CPUs taken, memory of a zone) is computed from
-//! them and stored nowhere else. Beside them only each holder's turn is kept, its place in the order of
-//! arrival: of two holders that are otherwise equal, the younger one gives way. Allocations are equal
-//! where their grants are and the order of arrival is.
+//! All engines share one state. Releasing a grant needs no other undo: everything derived from grants (CPUs
+//! taken, memory of a zone) is computed from them and stored nowhere else. The only other state is each
+//! holder's position in the order of arrival: of two otherwise equal holders, the later one gives way.
+//! Allocations are equal if their grants and their order of arrival are.
 //!
-//! Changes are made in a [transaction](Allocations::transaction): either all of them stay or none,
-//! and what was touched is known afterwards. Transactions nest: what an inner one has kept goes when an
+//! Changes are made in a [transaction](Allocations::transaction): either all of them apply or none, and the
+//! caller gets the list of touched holders. Transactions nest: the changes of an inner one are undone if an
 //! outer one fails.
-//!
-//! Invariant: a holder that a transaction releases and gives to again has arrived once. A resize, or a
-//! second container of a pod, places the whole pod anew, and makes no holder younger.
+//! outer one fails.
+//! Invariant: a holder that a transaction releases and gives a new grant keeps its position. A resize, or a
+//! second container of a pod, places the whole pod again without making any holder younger.
 
 use std::{collections::BTreeMap, fmt};
 
@@ -23,7 +22,7 @@ use crate::{
     workload::{CgroupPath, printable},
 };
 
-/// Who holds a grant: a container, or a cgroup outside Kubernetes, which counts as a pod of its own.
+/// Holder of a grant: a container, or a cgroup outside Kubernetes, which counts as a pod of its own.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Holder {
     pod: PodName,
@@ -70,13 +69,13 @@ impl fmt::Display for Holder {
 #[derive(Debug, Clone, Default)]
 pub struct Allocations {
     grants: BTreeMap<Holder, Given>,
-    /// The turn of the next holder.
+    /// Position of the next new holder.
     next: u64,
-    /// Of each open transaction, the outermost first: what each touched holder had when it began.
+    /// State of each touched holder before each open transaction, the outermost first.
     open: Vec<Touched>,
 }
 
-/// Holders that a transaction has touched, and what they had before.
+/// Holders that a transaction has touched, and their previous state.
 type Touched = BTreeMap<Holder, Option<Given>>;
 
 #[derive(Debug, Clone)]
@@ -92,27 +91,27 @@ impl PartialEq for Allocations {
 }
 
 impl Allocations {
-    /// Notes what a holder is given, in place of what it had. It keeps its turn.
+    /// Records a grant in place of the holder's previous one. A known holder keeps its position.
     pub fn give(&mut self, holder: Holder, grant: Grant) {
         let turn = self.turn_in_transaction(&holder).unwrap_or(self.next);
         self.give_at(holder, grant, turn);
     }
 
-    /// The same for a holder whose turn is known: that of a record.
+    /// Records a grant for a holder with a known position, from a record.
     pub(super) fn give_at(&mut self, holder: Holder, grant: Grant, turn: u64) {
         self.next = self.next.max(turn.saturating_add(1));
         let had = self.grants.insert(holder.clone(), Given { grant, turn });
         self.note(holder, had);
     }
 
-    /// Takes back what a holder was given.
+    /// Removes the grant of a holder.
     pub fn release(&mut self, holder: &Holder) -> Option<Grant> {
         let had = self.grants.remove(holder)?;
         self.note(holder.clone(), Some(had.clone()));
         Some(had.grant)
     }
 
-    /// Takes back what the containers of a pod were given, by name of container.
+    /// Removes the grants of a pod's containers; returns them by name of container.
     pub fn release_pod(&mut self, pod: &PodName) -> BTreeMap<String, Grant> {
         let holders: Vec<Holder> = self.of_pod(pod).map(|(holder, _)| holder.clone()).collect();
         let released = holders.iter().filter_map(|holder| {
@@ -122,7 +121,7 @@ impl Allocations {
         released.collect()
     }
 
-    /// Forgets every holder for which `stays` is false.
+    /// Removes every holder for which `stays` is false.
     pub fn retain(&mut self, stays: impl Fn(&Holder) -> bool) {
         let gone: Vec<Holder> = self.grants.keys().filter(|holder| !stays(holder)).cloned().collect();
         for holder in &gone {
@@ -130,33 +129,33 @@ impl Allocations {
         }
     }
 
-    /// What a holder was given.
+    /// Grant of a holder.
     pub fn get(&self, holder: &Holder) -> Option<&Grant> {
         self.grants.get(holder).map(|given| &given.grant)
     }
 
-    /// The turn of a holder: lower than that of everybody who came later.
+    /// Position of a holder in the order of arrival: lower than that of all later holders.
     pub fn turn(&self, holder: &Holder) -> Option<u64> {
         self.grants.get(holder).map(|given| given.turn)
     }
 
-    /// The turn of a holder that has something, or had when an open transaction began.
+    /// Position of a holder that has a grant, or had one before an open transaction.
     fn turn_in_transaction(&self, holder: &Holder) -> Option<u64> {
         let had = || self.open.iter().find_map(|touched| touched.get(holder)?.as_ref());
         self.grants.get(holder).or_else(had).map(|given| given.turn)
     }
 
-    /// All of them, in order of holder.
+    /// All grants, in order of holder.
     pub fn iter(&self) -> impl Iterator<Item = (&Holder, &Grant)> {
         self.grants.iter().map(|(holder, given)| (holder, &given.grant))
     }
 
-    /// All of them with the turns of their holders, in order of holder.
+    /// All grants with the positions of their holders, in order of holder.
     pub(super) fn with_turns(&self) -> impl Iterator<Item = (&Holder, u64, &Grant)> {
         self.grants.iter().map(|(holder, given)| (holder, given.turn, &given.grant))
     }
 
-    /// What was given, as [`Self::with_turns`] tells it.
+    /// Allocations with these grants, in the form of [`Self::with_turns`].
     pub(super) fn of_turns(given: impl Iterator<Item = (Holder, u64, Grant)>) -> Self {
         let grants: BTreeMap<_, _> =
             given.map(|(holder, turn, grant)| (holder, Given { grant, turn })).collect();
@@ -164,25 +163,25 @@ impl Allocations {
         Self { grants, next, open: Vec::new() }
     }
 
-    /// Those for which `counts` is true, in order of their turns.
+    /// Holders for which `counts` is true, in order of arrival.
     pub fn in_turn<'a>(
         &'a self,
         counts: impl Fn(&Grant) -> bool + 'a,
     ) -> impl Iterator<Item = (&'a Holder, &'a Grant)> {
         let mut given: Vec<_> = self.grants.iter().filter(|(_, given)| counts(&given.grant)).collect();
-        // Stable: of equal turns, which a record may have, the order of holders decides.
+        // A stable sort: for equal positions, which a record may have, the order of holders decides.
         given.sort_by_key(|(_, given)| given.turn);
         given.into_iter().map(|(holder, given)| (holder, &given.grant))
     }
 
-    /// Those of a pod, in order of container name.
+    /// Grants of a pod, in order of container name.
     pub fn of_pod<'a>(&'a self, pod: &'a PodName) -> impl Iterator<Item = (&'a Holder, &'a Grant)> {
         let first = Holder::new(pod.clone(), String::new());
         let from_first = self.grants.range(first..).map(|(holder, given)| (holder, &given.grant));
         from_first.take_while(move |(holder, _)| holder.pod() == pod)
     }
 
-    /// CPUs that somebody has for itself.
+    /// All exclusive CPUs.
     pub fn exclusive_cpus(&self) -> CpuSet {
         let mut taken = CpuSet::new();
         for given in self.grants.values() {
@@ -191,8 +190,8 @@ impl Allocations {
         taken
     }
 
-    /// Makes changes that stay only if `change` succeeds, and any transaction around this one. On success:
-    /// its result, and what each holder that was touched had before.
+    /// Applies changes only if `change` succeeds and every outer transaction does too. On success returns its
+    /// result, and the previous grant of each touched holder.
     pub fn transaction<T, E>(
         &mut self,
         change: impl FnOnce(&mut Self) -> Result<T, E>,
@@ -323,7 +322,7 @@ mod tests {
         assert_ne!(order(["a", "b"]), order(["b", "a"]));
     }
 
-    /// A change of allocations, with changes that stand or fall together within.
+    /// A change of allocations, or a transaction with changes inside.
     #[derive(Debug, Clone)]
     enum Step {
         Give(u8, u32),
@@ -343,8 +342,7 @@ mod tests {
         prop::collection::vec(step, 1..10)
     }
 
-    /// Carries steps out; those within a transaction that fails leave no trace, whatever those inside of it
-    /// did.
+    /// Applies steps. A failed transaction leaves no trace, whatever its inner ones did.
     fn carry_out(allocations: &mut Allocations, steps: &[Step]) -> Result<(), TestCaseError> {
         for step in steps {
             match step {

@@ -1,14 +1,14 @@
-//! What the machine could not hold even if it were empty.
+//! Rejects pods that would not fit even on an empty machine.
 //!
-//! Containers that share CPUs or overcommit memory are admitted beside others whatever is left, as
-//! the kernel would run them. But a pod that asks for more than there is on the whole machine was
-//! sent to the wrong one, and no place is the right answer for it.
+//! Containers that share CPUs or overcommit memory are admitted even if little is left, as the kernel would
+//! run them. But a pod that requests more than the whole machine has was scheduled to the wrong node, and no
+//! placement helps.
 
 use super::{Inventory, MemoryResource, PodRequest, Reason, Rejection, Shortage, room::Room};
 use crate::set::NodeSet;
 
-/// Rejects a pod that asks for more CPU time or memory than all nodes have together. Memory is not
-/// judged where the size of a node is not known; that of a GPU counts for a kubelet only.
+/// Rejects a pod that requests more CPU time or memory than all nodes have together. Memory is not checked if
+/// the size of a node is unknown; GPU memory counts only for a kubelet.
 pub(super) fn check(inventory: &Inventory, pod: &PodRequest, is_kubelet: bool) -> Result<(), Rejection> {
     let millis = pod.peak(|container| container.requests.milli_cpus.unwrap_or(0));
     let bytes = pod.peak(|container| container.requests.memory_bytes.unwrap_or(0));

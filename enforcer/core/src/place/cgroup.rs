@@ -1,16 +1,16 @@
-//! A cgroup outside Kubernetes as a pod of one container.
+//! Places a cgroup outside Kubernetes, as a pod of one container.
 //!
-//! Problem: a workload that runs already, in a cgroup, should be on one node with exclusive CPUs,
-//! and disturbed as little as possible. Idea: it asks the engine `hints` like a Guaranteed pod under
-//! `single-numa-node`; what is known of the running workload narrows the request: only nodes that
-//! the cgroups above and its rule leave it, and near which its memory could be had *now*; among those
-//! the engine prefers the node that has most of its memory, because CPUs move at once and pages do
-//! not. What it has already is kept while it is a valid answer.
+//! Problem: a workload that is already running in a cgroup should get exclusive CPUs on one node, with as
+//! little disturbance as possible. Idea: it asks the engine `hints` like a Guaranteed pod under
+//! `single-numa-node`. The state of the running workload narrows the request: only nodes that its rule and
+//! the cgroups above allow, with enough memory available near them *now*. Among those the engine prefers the
+//! node with most of its memory, because CPUs move at once and pages do not. A current placement is kept
+//! while it is valid.
 //!
 //! The memory of a CPU node is its own and that of memory-only nodes local to it, as for pods.
 //!
-//! Unless its entry names another engine, policy or class, a workload is never split over nodes; what is too
-//! large for every node is refused with what was short.
+//! Unless its entry names another engine, policy or class, a workload is never split over nodes. If it is too
+//! large for every node, it is refused with the shortage.
 
 use std::collections::BTreeMap;
 
@@ -36,54 +36,54 @@ use crate::{
     workload::{CgroupPath, QosClass},
 };
 
-/// What one cgroup asks for, and what bounds the answer.
+/// Request for one cgroup, with its constraints.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CgroupRequest<'a> {
-    /// Who asks.
+    /// The cgroup.
     pub cgroup: &'a CgroupPath,
     /// Number of CPUs, at least 1.
     pub cpus: u32,
-    /// Bytes of memory, where declared.
+    /// Bytes of memory, if declared.
     pub memory_bytes: Option<u64>,
-    /// What it looks like now.
+    /// Its current state.
     pub now: Option<&'a WorkloadModel>,
-    /// Nodes that may be chosen; all when absent.
+    /// Nodes that it may use; all when absent.
     pub nodes: Option<&'a NodeSet>,
-    /// What the cgroup above allows; everything when absent.
+    /// Constraints by the cgroup above; none when absent.
     pub bounds: Option<Bounds>,
-    /// Bytes that the workload could have on each node, what it already has there included; a node
-    /// for which that is not known is missing, and judged by its size alone.
+    /// Bytes available to the workload on each node, including what it already has there. Nodes without a
+    /// known value are missing and checked by their size alone.
     pub available_bytes: BTreeMap<NodeId, u64>,
-    /// CPUs that other cgroups are pinned to: none of them is chosen anew, and what it has is kept.
+    /// CPUs that other cgroups are pinned to: none of them is chosen, but CPUs that it already has are kept.
     pub avoids: CpuSet,
-    /// What its entry wishes beside amounts; nothing when absent.
+    /// Wishes of its entry besides amounts; none when absent.
     pub wished: Option<Wished<'a>>,
 }
 
-/// What an entry of the configuration wishes for a cgroup.
+/// Wishes of a configuration entry for a cgroup.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Wished<'a> {
     /// The wishes.
     pub wishes: &'a Wishes,
-    /// What of them cannot be had on this machine.
+    /// Wishes that this machine cannot meet.
     pub unknown: &'a [String],
-    /// Settings of the engine `pools`, where that is wished for.
+    /// Settings of the engine `pools`, if that engine is wished for.
     pub pools: &'a PoolsSettings,
 }
 
-/// What a cgroup passes on to those below it.
+/// Constraints that a cgroup passes on to its descendants.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Bounds {
     /// The cgroup.
     pub cgroup: CgroupPath,
-    /// Its effective CPUs; not known when absent.
+    /// Its effective CPUs; `None` if unknown.
     pub cpus: Option<CpuSet>,
-    /// Its effective memory nodes; not known when absent.
+    /// Its effective memory nodes; `None` if unknown.
     pub mems: Option<NodeSet>,
 }
 
 impl CgroupRequest<'_> {
-    /// Settings under which every cgroup is placed, but for its wishes.
+    /// Settings under which a cgroup is placed, before its wishes.
     fn settings(&self) -> PlacementSettings {
         let hints = HintsSettings { policy: TopologyPolicy::SingleNumaNode, ..HintsSettings::default() };
         let pools = self.wished.map(|wished| wished.pools.clone()).unwrap_or_default();
@@ -98,12 +98,12 @@ impl CgroupRequest<'_> {
         self.wish(|wishes| wishes.class)
     }
 
-    /// Are its CPUs to be its own?
+    /// Does it need exclusive CPUs?
     fn alone(&self) -> bool {
         self.wish(Wishes::alone) != Some(false)
     }
 
-    /// What the cgroup has now, if that is a valid answer to the request: nothing that is valid is
+    /// Current placement of the cgroup, if it is a valid answer to the request: a valid placement is never
     /// moved.
     pub fn keep(&self, inventory: &Inventory, allocations: &Allocations) -> Option<Grant> {
         if !self.is_usual() {
@@ -124,7 +124,7 @@ impl CgroupRequest<'_> {
         let node = nodes.first().filter(|_| nodes.len() == 1)?;
         let zones = self.zones(inventory);
         let zone = zones.get(&node).filter(|zone| self.has_room(inventory, zone))?;
-        // Memory for the kernel may be anywhere.
+        // Memory for the kernel may be on any node.
         let near = mems.intersection(zone);
         let own = zone.intersection(&nodes);
         let is_near = !near.is_empty()
@@ -155,7 +155,7 @@ impl CgroupRequest<'_> {
         })
     }
 
-    /// One node and CPUs of its own, as for everybody who does not wish for anything else?
+    /// Does it have no wishes, so that it gets one node and exclusive CPUs?
     fn is_usual(&self) -> bool {
         self.engine() == Engine::Hints
             && matches!(self.wish(|wishes| wishes.policy), None | Some(TopologyPolicy::SingleNumaNode))
@@ -166,8 +166,8 @@ impl CgroupRequest<'_> {
         self.wish(|wishes| wishes.engine).unwrap_or(Engine::Hints)
     }
 
-    /// Is this still an answer to the request? What an engine thinks of a place depends on who else is there;
-    /// nobody is moved because somebody came or went.
+    /// Is this grant still an answer to the request? An engine's score of a place depends on other workloads,
+    /// and their arrival or end moves no workload.
     fn is_answered_by(&self, grant: &Grant, inventory: &Inventory) -> bool {
         let engine = match self.engine() {
             Engine::Hints => HintsEngine::NAME,
@@ -188,8 +188,8 @@ impl CgroupRequest<'_> {
             && self.memory_bytes.is_none_or(|bytes| promised() == bytes)
     }
 
-    /// What it has now, where nobody knows who gave it that (it was placed before a restart, or put there by
-    /// hand) and the engine would give it just that.
+    /// Current placement without a record (from before a restart, or set by hand), if the engine would give
+    /// exactly that.
     fn adopted(&self, inventory: &Inventory, allocations: &Allocations) -> Option<Grant> {
         let (cpus, mems) = self.now.and_then(|now| now.cpus.as_ref().zip(now.mems.as_ref()))?;
         let as_asked = self.alone()
@@ -218,19 +218,18 @@ impl CgroupRequest<'_> {
         })
     }
 
-    /// Does its policy say nothing of where its memory is? Then what it has is an answer, even far from its
-    /// CPUs.
+    /// Does its policy allow memory on any node? Then a current placement is valid even if the memory is far
+    /// from its CPUs.
     fn may_be_apart(&self) -> bool {
         self.engine() == Engine::Hints && self.wish(|wishes| wishes.policy) == Some(TopologyPolicy::None)
     }
 
-    /// Where the cgroup should be. The allocations have it from then on; on an error they are as
-    /// before.
+    /// Places the cgroup and records the grant in the allocations; on an error they are unchanged.
     pub fn place(&self, inventory: &Inventory, allocations: &mut Allocations) -> Result<Grant, Rejection> {
         self.place_traced(inventory, allocations, &mut Trace::default())
     }
 
-    /// The same; `trace` has the places that were considered.
+    /// [`Self::place`], with the candidates in `trace`.
     pub fn place_traced(
         &self,
         inventory: &Inventory,
@@ -246,7 +245,7 @@ impl CgroupRequest<'_> {
             .map_err(|rejection| self.explained(inventory, allocations, rejection).outside_pods())?;
         let mut grant = allocations.get(&holder).cloned().unwrap_or_default();
         if self.is_usual() {
-            // What it was given before counts more than what it has.
+            // A recorded grant takes precedence over the current cpuset.
             if let Some(own) = self.right_already(inventory, &grant, &free).filter(|_| had_none) {
                 grant.exclusive = own;
             }
@@ -260,8 +259,8 @@ impl CgroupRequest<'_> {
         Ok(grant)
     }
 
-    /// The CPUs that it has, where they are as many as were granted, of the same node, and nobody else's: no
-    /// other ones are better.
+    /// Its current CPUs, if they are as many as granted, on the same node, and free: other CPUs would be no
+    /// better.
     fn right_already(&self, inventory: &Inventory, grant: &Grant, free: &CpuSet) -> Option<CpuSet> {
         let has = self.now?.cpus.as_ref()?;
         let machine = &inventory.machine;
@@ -286,7 +285,7 @@ impl CgroupRequest<'_> {
         format!("node {} has {} for {}{holds}", node.id, words::count(free, "free CPU"), self.cpus)
     }
 
-    /// What it asks for, as a container.
+    /// Its request as a container.
     pub fn container(&self, inventory: &Inventory) -> ContainerRequest {
         let amounts = Resources {
             milli_cpus: Some(u64::from(self.cpus) * 1000),
@@ -324,21 +323,22 @@ impl CgroupRequest<'_> {
         }
     }
 
-    /// Bytes to find room for: what is declared, else what the workload has now.
+    /// Bytes that must fit: the declared ones, else those that the workload has now.
     fn needed_bytes(&self, inventory: &Inventory) -> u64 {
         let resident = || self.now?.ordinary_bytes(&inventory.machine);
         self.memory_bytes.or_else(resident).unwrap_or(0)
     }
 
-    /// CPUs of the kind that it asks for that the cgroups above leave it. The engine `pools` knows no nodes
-    /// that may be chosen, only CPUs.
+    /// CPUs of the requested kind that the cgroups above allow. The engine `pools` is restricted by CPUs, not
+    /// by nodes.
     fn allowed_cpus(&self, inventory: &Inventory) -> CpuSet {
         let isolated = self.class() == Some(DeclaredClass::Isolated);
         let mut all = match self.engine() {
-            // It asks for the kind of CPUs, and judges by those of the other whether a pool has room.
+            // The request is about CPUs of one kind; the other kind stays allowed, because it determines
+            // whether a pool has room.
             Engine::Pools if isolated => inventory.allowed_cpus.clone(),
             _ if isolated => inventory.cpus_of_kind(true),
-            // Whatever profile the engine is in.
+            // For any profile of the engine.
             _ => inventory.shareable_cpus().difference(&inventory.machine.isolated_cpus),
         };
         if let Some(nodes) = self.nodes.filter(|_| self.engine() == Engine::Pools) {
@@ -349,19 +349,19 @@ impl CgroupRequest<'_> {
         above.map_or(all.clone(), |above| all.intersection(above))
     }
 
-    /// Of these, the CPUs that may be chosen anew.
+    /// Those of `allowed_cpus` that may be newly chosen.
     fn open_cpus(&self, inventory: &Inventory) -> CpuSet {
         self.allowed_cpus(inventory).difference(&self.avoids)
     }
 
-    /// Of these, the CPUs that may be had exclusively.
+    /// Those of `open_cpus` that may be exclusive.
     fn may_be_its_own(&self, inventory: &Inventory) -> CpuSet {
         let own = inventory.exclusive_cpus(self.class() == Some(DeclaredClass::Isolated));
         self.open_cpus(inventory).intersection(&own)
     }
 
-    /// Nodes that it may use: memory nodes near which its memory could be had now, and CPU nodes without
-    /// memory of their own that they are local to.
+    /// Nodes that it may use: memory nodes near which its memory is available now, and CPU nodes without
+    /// memory that they are local to.
     fn allowed_nodes(&self, inventory: &Inventory) -> NodeSet {
         if self.engine() == Engine::Pools {
             return self.usable_nodes(inventory);
@@ -369,7 +369,7 @@ impl CgroupRequest<'_> {
         let ordinary = inventory.machine.ordinary_memory_nodes();
         let mut allowed = NodeSet::new();
         for (node, zone) in self.zones(inventory) {
-            // How much of it on which node is for the engine to say, unless all of it is on one.
+            // The engine decides the amounts by node, unless all of the memory is on one.
             if self.is_usual() && !self.has_room(inventory, &zone) {
                 continue;
             }
@@ -393,8 +393,8 @@ impl CgroupRequest<'_> {
         }
     }
 
-    /// For each CPU node that it may use, the memory nodes local to it that it may use; none of a CPU node
-    /// without any. A rule that names a CPU node without memory means the memory local to that.
+    /// For each CPU node that it may use, the local memory nodes that it may use; CPU nodes without any are
+    /// left out. A rule with a CPU node without memory allows the memory local to that node.
     fn zones(&self, inventory: &Inventory) -> BTreeMap<NodeId, NodeSet> {
         let machine = &inventory.machine;
         let (locality, ordinary) = (&inventory.locality, machine.ordinary_memory_nodes());
@@ -417,19 +417,19 @@ impl CgroupRequest<'_> {
         zones
     }
 
-    /// Bytes that it could have on these nodes now; none where that is not known of one.
+    /// Bytes available to it on these nodes now; none if unknown for one of them.
     fn available_on(&self, zone: &NodeSet) -> Option<u64> {
         let known = zone.iter().map(|node| self.available_bytes.get(&node).copied());
         known.sum::<Option<u64>>()
     }
 
-    /// Could its memory be had there now, as far as that is known?
+    /// Is its memory available there now, as far as known?
     fn has_room(&self, inventory: &Inventory, zone: &NodeSet) -> bool {
         self.available_on(zone).is_none_or(|available| available >= self.needed_bytes(inventory))
     }
 
-    /// Adds memory that is local to its CPUs, faster memory first, until its memory could be had now:
-    /// promises do not tell what others use without one.
+    /// Adds memory nodes local to its CPUs, faster memory first, until its memory is available now: promises
+    /// do not include memory in use without one.
     fn widen_to_room(&self, inventory: &Inventory, allocations: &Allocations, grant: &mut Grant) {
         let nodes = inventory.machine.nodes_of(&grant.exclusive);
         let zones = self.zones(inventory);
@@ -451,7 +451,8 @@ impl CgroupRequest<'_> {
         }
     }
 
-    /// Says what the engine cannot know: which bound left no node, and where memory is short just now.
+    /// Adds causes that the engine cannot know: the bound that excluded all nodes, and memory that is short
+    /// now.
     fn explained(&self, inventory: &Inventory, allocations: &Allocations, rejection: Rejection) -> Rejection {
         let usable = self.usable_nodes(inventory);
         if usable.is_empty() {
@@ -479,7 +480,7 @@ impl CgroupRequest<'_> {
             Some(Shortage { resource, nodes: zone.clone(), wanted, available })
         });
         let shortages = shortages.collect::<Vec<_>>();
-        // The engine was left no node, so it has counted no CPU either.
+        // The engine had no nodes, so its count of CPUs is 0 too.
         let rejection = if !zones.is_empty() && shortages.len() == zones.len() {
             self.without_memory(inventory, allocations, rejection.reason, &zones)
         } else {
@@ -490,7 +491,7 @@ impl CgroupRequest<'_> {
         let room = most.filter(|_| !shortages.is_empty());
         let room = room.map(|(zone, bytes)| Room::together("memory", zone.clone(), bytes));
         let rooms: Vec<Room> = room.into_iter().collect();
-        // What the engine says already is told in its unit.
+        // The engine's own shortages are reported in its units.
         let mut wording = rejection.wording;
         wording.units = wording.units.or(units_of(&shortages, &rooms));
         let units = &wording.units;
@@ -505,7 +506,7 @@ impl CgroupRequest<'_> {
         }
     }
 
-    /// No node has the memory that it needs: CPUs are short as far as no node that it may use has as many.
+    /// No node has enough memory: CPUs are reported as short only if no allowed node has enough.
     fn without_memory(
         &self,
         inventory: &Inventory,

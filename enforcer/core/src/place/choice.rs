@@ -1,15 +1,15 @@
-//! Which engine places a pod, and with which settings.
+//! Selects the engine of a pod and its settings.
 //!
-//! The host's settings, then the first rule that matches, then what is declared for its containers, then the
-//! pod's own annotations; the last one that says something counts. Where containers of a pod are declared to
-//! have different things of which a pod can have one only, the first entry of the configuration counts. Keys
-//! of annotations are `engine`, `policy`, `scope` and `options` below `numa-enforcer.io`, for the whole pod
-//! bare or with `/pod` behind (which counts more), for one container with `/container.NAME` behind. `options`
-//! is a list: `full-pcpus-only, align-by-socket=false`. Volcano's annotation of a policy counts where ours
-//! says nothing. What the engine that was chosen does not read is said ([`foreign`]).
+//! Settings come from the host, the first matching rule, the entries for its containers, and the pod's own
+//! annotations; the last of these that has a setting determines it. If entries for containers of one pod
+//! differ in a setting that a pod has only once, the first entry of the configuration applies. Annotation
+//! keys are `engine`, `policy`, `scope` and `options` below `numa-enforcer.io`: bare or with the suffix
+//! `/pod` (which takes precedence) for the whole pod, with `/container.NAME` for one container. `options` is
+//! a list: `full-pcpus-only, align-by-socket=false`. Volcano's policy annotation applies if the pod has none
+//! of ours. Annotations that the chosen engine does not read cause a warning ([`foreign`]).
 //!
-//! Annotations are written by whoever owns the pod: a bad one is reported and ignored, and however
-//! long it is, it is reported once and cut.
+//! Annotations are untrusted text of the pod's author: an invalid one is reported once, cut to a limit, and
+//! ignored.
 
 use std::collections::BTreeMap;
 
@@ -33,7 +33,7 @@ use crate::{
 
 const DOMAIN: &str = ".numa-enforcer.io";
 
-/// The engine for a pod.
+/// Selects the engine of a pod.
 pub(super) fn engine_of(
     settings: &PlacementSettings,
     pod: &PodRequest,
@@ -66,8 +66,8 @@ pub(super) fn engine_of(
     }
 }
 
-/// The settings under the profile `kubelet`, which a kubelet would not change for one pod. What a pod or a
-/// rule says otherwise is ignored with a warning.
+/// Settings under the profile `kubelet`, which are the same for all pods. Other settings of a pod or a rule
+/// are ignored with a warning.
 fn as_kubelet(settings: &PlacementSettings, pod: &PodRequest, trace: &mut Trace) -> HintsSettings {
     if let Some(ignored) = foreign::ignored_by_kubelet(pod) {
         trace.warn(ignored);
@@ -79,7 +79,7 @@ fn as_kubelet(settings: &PlacementSettings, pod: &PodRequest, trace: &mut Trace)
     settings.hints.clone().under_profile()
 }
 
-/// What was chosen; with settings for the pod, and for the containers that have their own.
+/// The selected engine, with the settings of the pod and of containers with their own.
 #[derive(Debug, PartialEq, Eq)]
 enum Choice {
     Hints(HintsSettings, BTreeMap<String, HintsSettings>),
@@ -102,7 +102,7 @@ fn choose(settings: &PlacementSettings, pod: &PodRequest, trace: &mut Trace) -> 
     }
 }
 
-/// Settings for the pod, and for those of its containers that have others.
+/// Settings of the pod, and of containers with different ones.
 fn hints_settings(
     host: &HintsSettings,
     pod: &PodRequest,
@@ -162,7 +162,7 @@ fn hints_settings(
     (of_pod, of_containers)
 }
 
-/// The annotations that are ours, by what they are about.
+/// The project's annotations, by subject.
 struct Annotations<'a> {
     all: &'a BTreeMap<String, String>,
     /// Names of the containers that have one.
@@ -205,7 +205,7 @@ impl<'a> Annotations<'a> {
         self.all.get_key_value(&key).map(|(key, text)| (key.as_str(), text.as_str()))
     }
 
-    /// Volcano's policies are these four by the same names.
+    /// Volcano's policies are these four, with the same names.
     fn volcano_policy(&self, trace: &mut Trace) -> Option<TopologyPolicy> {
         let text = self.all.get(VOLCANO_POLICY)?;
         parsed(VOLCANO_POLICY, text, trace)
@@ -217,7 +217,7 @@ impl<'a> Annotations<'a> {
     }
 }
 
-/// A value as the configuration spells it.
+/// Parses a value in the spelling of the configuration.
 fn parsed<T: for<'de> Deserialize<'de>>(key: &str, text: &str, trace: &mut Trace) -> Option<T> {
     let value = T::deserialize(IntoDeserializer::<ValueError>::into_deserializer(text.trim()));
     if value.is_err() {
@@ -226,10 +226,10 @@ fn parsed<T: for<'de> Deserialize<'de>>(key: &str, text: &str, trace: &mut Trace
     value.ok()
 }
 
-/// Bad options of one annotation that are told each by itself.
+/// Maximum number of invalid options of one annotation that are reported separately.
 const BAD_OPTIONS: usize = 8;
 
-/// The settings with the options of a list; as they were where these exclude one another.
+/// The settings with the options of a list; unchanged if these conflict.
 fn with_options(settings: HintsSettings, key: &str, text: &str, trace: &mut Trace) -> HintsSettings {
     let mut own = settings.clone();
     let options = text.split(',').map(str::trim).filter(|option| !option.is_empty());
@@ -269,7 +269,7 @@ fn set_option(settings: &mut HintsSettings, option: &str) -> bool {
 
 type ValueDeserializer<'a> = serde::de::value::StrDeserializer<'a, ValueError>;
 
-/// Text of others, cut and escaped.
+/// Untrusted text, cut and escaped.
 fn shown(text: &str) -> String {
     printable_within(text, 80)
 }
@@ -451,7 +451,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_that_nobody_knows_are_reported_whichever_engine_places() {
+    fn unknown_annotations_are_reported_by_both_engines() {
         for (engine, key) in [
             (Engine::Pools, "prefer-shared-cpu.resource-policy.nri.io"),
             (Engine::Hints, "prefer-shared-cpu.resource-policy.nri.io"),

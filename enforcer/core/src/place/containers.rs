@@ -1,30 +1,30 @@
-//! The containers of a node, as a runtime announces them: one by one, by id.
+//! The containers of a node, as the runtime reports them: one by one, by id.
 //!
-//! Problem: pods are placed as a whole, but a runtime makes one container after another, ends them in any
-//! order, restarts them under new ids, and sometimes says again what there is. Idea: remember of each pod
-//! what is known of it by now, and place it anew with each container that comes or changes; what was given
-//! already is its `previous`, which the engines keep. Grants stay in the [`Allocations`]: here is only which
-//! id and which cgroup belong to which holder.
+//! Problem: pods are placed as a whole, but a runtime creates one container after another, ends them in any
+//! order, restarts them under new ids, and sometimes lists all of them again. Idea: remember the known part
+//! of each pod, and place the pod again with each container that is created or changed. Existing grants are
+//! the `previous` of the request, which the engines keep. Grants are in the [`Allocations`]; this module maps
+//! ids and cgroups to holders.
 //!
-//! A container that has no place is not turned away: its pod would not start. It is *unplaced*: it runs on
-//! whatever nobody has for itself, so that exclusive CPUs of others stay theirs, and it is said why.
+//! A container without a place is not refused: its pod would not start. It is *unplaced*: it runs on all CPUs
+//! that no other container has exclusively, and the cause is reported.
 //!
-//! A container whose cpuset is somebody else's is *given*: what it came with counts as taken, and it is never
-//! set.
+//! A container with a cpuset of another owner is *given*: the CPUs in its creation request count as taken,
+//! and the daemon never changes it.
 //!
-//! After a restart of the daemon a container stays where it is as far as that is still a valid answer. What
-//! its cgroup shows counts more than what its runtime has stored: an answer that was too late, or a turn, may
-//! have set it since. Which of these CPUs are its own is told by the record of its grant ([`GrantRecord`]),
-//! as far as the cgroup agrees.
+//! After a restart of the daemon a container keeps its place as far as that is still a valid answer. The
+//! cpuset of its cgroup takes precedence over the one that the runtime has stored: a late answer or a turn
+//! may have written it since. The record of its grant ([`GrantRecord`]) tells which of these CPUs are
+//! exclusive, as far as the cgroup agrees.
 //!
-//! A container that comes with the name of one of the same pod goes on with what that one had, unless a
-//! process of it runs still. Then that one is set *apart*: it keeps what it was given as a holder of its own
-//! until it ends, and the new one is placed beside it.
+//! A new container with the name of an earlier one of the same pod inherits its grant, unless a process of
+//! the earlier one is still running. In this case the earlier one is set *apart*: it keeps its grant as a
+//! separate holder until it ends, and the new one gets a place beside it.
 //!
-//! Terminology. *Own* is what the container gets that the call is about, *others* is what changes for
-//! containers that run.
+//! Terminology: *own* is the result for the container that a call is about, *others* are the changes for
+//! other running containers.
 //!
-//! Cost: that of placing one pod, and a look at the containers of that pod.
+//! Cost: that of placing one pod, and a pass over the containers of that pod.
 
 mod recorded;
 
@@ -50,41 +50,40 @@ use crate::{
     workload::{CgroupPath, QosClass},
 };
 
-/// Engine of a grant that no engine gave.
+/// Engine name of a grant that no engine made.
 pub const UNPLACED: &str = "none";
 
-/// The node on which containers are placed.
+/// Node on which containers are placed.
 #[derive(Debug)]
 pub struct Node<'a> {
-    /// What the machine has.
+    /// Resources of the machine.
     pub inventory: &'a Inventory,
-    /// How pods are placed.
+    /// Placement settings.
     pub settings: &'a PlacementSettings,
-    /// What is given away.
+    /// Current allocations.
     pub allocations: &'a mut Allocations,
 }
 
-/// A container that a runtime tells of.
+/// A container as the runtime reports it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Announced {
     /// Its id, unique on the node.
     pub id: String,
-    /// Its cgroup, where the runtime's name of it is understood.
+    /// Its cgroup, if the runtime's name of it can be parsed.
     pub cgroup: Option<CgroupPath>,
-    /// Its pod, with this container alone.
+    /// Its pod, with only this container.
     pub pod: PodRequest,
-    /// CPUs and memory nodes that it has been set to, for one that runs, as its runtime has stored them;
-    /// empty where it was not.
+    /// For a running container: CPUs and memory nodes in the runtime's store; empty if none are set.
     pub now: Cpuset,
-    /// What its cgroup is set to, where that was looked at; it counts more than what is stored.
+    /// Cpuset of its cgroup, if it was read; takes precedence over the stored one.
     pub shown: Option<Cpuset>,
-    /// Whose cpuset it is, if it is another's: then it is left alone.
+    /// Owner of its cpuset, if that is another controller: the daemon does not change it then.
     pub given: Option<Ownership>,
-    /// It is declared to be left alone: it is set to nothing, and takes nothing from anybody.
+    /// Whether its entry has `enforce = false`: the daemon does not change it, and no CPUs count as its own.
     pub opts_out: bool,
 }
 
-/// CPUs and memory nodes to be set; what is absent stays as it is.
+/// CPUs and memory nodes to write; absent ones are not changed.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Cpuset {
     /// CPUs, never empty.
@@ -94,20 +93,20 @@ pub struct Cpuset {
 }
 
 impl Cpuset {
-    /// Nothing to be set.
+    /// Is there nothing to write?
     pub const fn is_empty(&self) -> bool {
         self.cpus.is_none() && self.mems.is_none()
     }
 
-    /// What a grant pins, when `taken` are the exclusive CPUs of all.
+    /// The pinned part of a grant, where `taken` are the exclusive CPUs of all holders.
     pub fn of(grant: &Grant, taken: &CpuSet) -> Self {
         let cpus = grant.pin_cpus.then(|| grant.cpus(taken)).filter(|cpus| !cpus.is_empty());
         let mems = grant.pin_mems.then(|| grant.mems(taken)).filter(|mems| !mems.is_empty());
         Self { cpus, mems }
     }
 
-    /// The same with memory of these GPUs, which a container may use where nothing is written of its memory
-    /// nodes: what is written instead must not take it away.
+    /// Adds the memory nodes of these GPUs, which a container may use as long as its memory nodes are not
+    /// restricted. A restriction must not take them away.
     #[must_use]
     pub fn with_gpu_memory(mut self, gpus: &NodeSet) -> Self {
         if let Some(mems) = &mut self.mems {
@@ -116,11 +115,10 @@ impl Cpuset {
         self
     }
 
-    /// Leaves the memory nodes of a container that runs and is set to `now` as they are. Only a turn changes
-    /// them: before a node goes it moves the pages there, and before any write it asks what that would change
-    /// of the memory policies that processes have set, which the kernel rewrites by position. They are named
-    /// also where none are wanted: a runtime writes what it has stored otherwise. Returns whether a node is
-    /// missing until then.
+    /// Keeps the memory nodes `now` of a running container. Only a turn changes them: it first moves pages
+    /// off a node that is removed, and checks whether the write would change memory policies that processes
+    /// have set (the kernel rewrites these by position). The nodes are written even if the grant pins none:
+    /// the runtime would otherwise write its stored ones. Returns whether a node remains to be added.
     pub fn keep_memory(&mut self, now: &Self) -> bool {
         let missing = self.mems.as_ref().zip(now.mems.as_ref());
         let is_missing = missing.is_some_and(|(wanted, now)| !wanted.is_subset(now));
@@ -128,14 +126,14 @@ impl Cpuset {
         is_missing
     }
 
-    /// Does this add CPUs to those of a container that is set to `now`, and take none? Then it can wait for a
-    /// turn: no other container is to have what this one has.
+    /// Does this add CPUs to `now` without removing any? Then it can wait for a turn: no other container gets
+    /// CPUs of this one.
     pub fn only_adds_cpus(&self, now: &Self) -> bool {
         let both = self.cpus.as_ref().zip(now.cpus.as_ref());
         both.is_some_and(|(wanted, now)| wanted != now && now.is_subset(wanted))
     }
 
-    /// Of this, what is different from `other`.
+    /// The parts that differ from `other`.
     fn beside(self, other: &Self) -> Self {
         Self {
             cpus: self.cpus.filter(|cpus| other.cpus.as_ref() != Some(cpus)),
@@ -143,35 +141,35 @@ impl Cpuset {
         }
     }
 
-    /// This, and of the other what this leaves open.
+    /// This, with the absent parts taken from `other`.
     fn or(self, other: Self) -> Self {
         Self { cpus: self.cpus.or(other.cpus), mems: self.mems.or(other.mems) }
     }
 }
 
-/// What came of a call.
+/// Result of a call.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Settled {
-    /// For the container itself.
+    /// Cpuset of the container itself.
     pub own: Cpuset,
-    /// For others, by id.
+    /// Changed cpusets of other containers, by id.
     pub others: BTreeMap<String, Cpuset>,
-    /// Containers that have no place, by id, and why.
+    /// Containers without a place, by id, with the cause.
     pub rejections: BTreeMap<String, Rejection>,
-    /// What was ignored or looks wrong in annotations and settings.
+    /// Warnings about annotations and settings.
     pub warnings: Vec<String>,
-    /// How it was decided about containers that were placed or not, by id.
+    /// Inputs of the decisions, by id of container.
     pub weighed: BTreeMap<String, Weighed>,
 }
 
-/// What was asked for one container, and which places were considered for it.
+/// Request of one container, and the places considered for it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Weighed {
-    /// What it asked for.
+    /// Its request.
     pub asked: ContainerRequest,
     /// `QoS` class of its pod.
     pub qos: QosClass,
-    /// Every place, and the comparison that decided.
+    /// All places, each with the comparison that decided.
     pub candidates: Vec<Candidate>,
 }
 
@@ -181,16 +179,16 @@ pub struct Containers {
     pods: BTreeMap<PodName, Pod>,
     holders: BTreeMap<String, Holder>,
     expected: Expected,
-    /// Those that end, and of which a process may still run.
+    /// Containers that have ended while a process of them may still be running.
     departing: BTreeSet<String>,
 }
 
-/// What is known of a pod.
+/// Known part of a pod.
 #[derive(Debug, Clone)]
 struct Pod {
-    /// With all containers that have a place.
+    /// Request with all containers that have a place.
     request: PodRequest,
-    /// Every container by its name in the pod.
+    /// All containers by their name in the pod.
     members: BTreeMap<String, Member>,
 }
 
@@ -201,36 +199,36 @@ struct Member {
 }
 
 impl Containers {
-    /// Containers that were granted something before the daemon was started, by id, and that still have it or
-    /// will: until their runtime says which containers there are, it counts as given away.
+    /// Adds containers that had a grant before the daemon started, by id. Until the runtime lists its
+    /// containers, these grants count as taken.
     pub fn expect(&mut self, allocations: &mut Allocations, records: BTreeMap<String, GrantRecord>) {
         self.expected.add(records, allocations);
     }
 
-    /// Forgets those that are expected and whose cgroup is gone.
+    /// Removes expected containers without a cgroup.
     pub fn expect_only(&mut self, allocations: &mut Allocations, is_there: impl Fn(&CgroupPath) -> bool) {
         if self.expected.retain(allocations, is_there) {
             bring_home(allocations);
         }
     }
 
-    /// A container ends, and a process of it runs still: it keeps what it has until [`Self::end`], also where
-    /// its runtime does not list it any longer.
+    /// Marks a container as ended while a process of it is still running: it keeps its grant until
+    /// [`Self::end`], even if the runtime no longer lists it.
     pub fn depart(&mut self, id: &str) {
         if self.holders.contains_key(id) {
             self.departing.insert(id.to_owned());
         }
     }
 
-    /// The container under another id that has the name of this one in the same pod.
+    /// Id of another container with the same name in the same pod.
     pub fn namesake(&self, new: &Announced) -> Option<&str> {
         let asked = new.pod.containers.first()?;
         let member = self.pods.get(&new.pod.name)?.members.get(&asked.name)?;
         (member.id != new.id).then_some(member.id.as_str())
     }
 
-    /// Another container comes with the name of this one, and a process of this one runs still: it keeps what
-    /// it has, and its turn, as if it were the only container of another pod.
+    /// Sets a container apart: a new one with its name is created while a process of it is still running. It
+    /// keeps its grant and its position, as the only container of a separate pod.
     pub fn set_apart(&mut self, allocations: &mut Allocations, id: &str) {
         let Some(holder) = self.holders.get(id).filter(|holder| !holder.is_given()).cloned() else { return };
         let Some(pod) = self.pods.get_mut(holder.pod()) else { return };
@@ -252,34 +250,34 @@ impl Containers {
         self.holders.insert(id.to_owned(), apart);
     }
 
-    /// The cgroup of each container that is known or expected, by id.
+    /// Cgroups of all known and expected containers, by id.
     pub fn all_cgroups(&self) -> BTreeMap<String, CgroupPath> {
         let known = self.holders.iter().filter_map(|(id, holder)| Some((id, self.cgroup_of(holder)?)));
         let all = known.chain(self.expected.by_id());
         all.map(|(id, cgroup)| (id.clone(), cgroup.clone())).collect()
     }
 
-    /// Is this the cgroup of a container that is expected?
+    /// Is this the cgroup of an expected container?
     pub fn expects(&self, cgroup: &CgroupPath) -> bool {
         self.expected.has(cgroup)
     }
 
-    /// The cgroup of the container with this id, if it is expected.
+    /// Cgroup of the expected container with this id.
     pub fn expected_cgroup(&self, id: &str) -> Option<&CgroupPath> {
         self.expected.cgroup(id)
     }
 
-    /// Those that are expected, and what each was granted.
+    /// Expected containers with their grants.
     pub fn expected(&self) -> impl Iterator<Item = (&CgroupPath, Grant)> {
         self.expected.all()
     }
 
-    /// What each container was granted, by id, for the next daemon.
+    /// Records of all grants by container id, for the next daemon.
     pub fn records(&self, allocations: &Allocations) -> BTreeMap<String, GrantRecord> {
         self.holders.keys().filter_map(|id| Some((id.clone(), self.record(allocations, id)?))).collect()
     }
 
-    /// The same of one.
+    /// Record of one container's grant.
     pub fn record(&self, allocations: &Allocations, id: &str) -> Option<GrantRecord> {
         let holder = self.holders.get(id)?;
         let cgroup = self.member(holder)?.cgroup.as_ref()?;
@@ -288,7 +286,7 @@ impl Containers {
         GrantRecord::of(cgroup, turn, grant, asked)
     }
 
-    /// A container is about to be made, or runs and was expected.
+    /// Handles a container that is about to be created, or an expected one that is found running.
     pub fn create(&mut self, node: &mut Node<'_>, new: &Announced) -> Settled {
         let record = self.expected.take(node.allocations, &new.id);
         let mut settled = self.come(node, new, record.as_ref());
@@ -299,8 +297,8 @@ impl Containers {
         settled
     }
 
-    /// One comes, or is found, of which this was recorded before the daemon was started. The record is
-    /// followed as far as the kernel shows it; its turn counts in any case.
+    /// Adds a container with its record from before the daemon started, if there is one. The record is used
+    /// as far as the kernel confirms it; its position in the order of arrival is always used.
     fn come(&mut self, node: &mut Node<'_>, new: &Announced, record: Option<&GrantRecord>) -> Settled {
         let had = record.filter(|record| record.holds(new.set_to()) && record.is_placed());
         let Some(asked) = new.pod.containers.first().cloned() else { return Settled::default() };
@@ -312,15 +310,15 @@ impl Containers {
         }
         let holder = Holder::new(new.pod.name.clone(), asked.name.clone());
         let mut settled = Settled::default();
-        // Whoever it was before, it is no longer.
+        // This id may have been another container before.
         if self.holders.get(&new.id).is_some_and(|known| *known != holder) {
             settled = self.end(node, &new.id);
         }
-        // One of that name has ended, whether that was told or not: one that runs was set apart before.
+        // A container of that name has ended, reported or not: a running one was set apart before.
         let replaced = self.member(&holder).map(|member| member.id.clone());
         if let Some(old) = replaced.filter(|old| *old != new.id) {
             if self.departing.remove(&old) {
-                // Nobody else may have its CPUs yet, so the container that follows it goes on with them.
+                // No other container can have its CPUs yet, so the new one inherits them.
                 self.holders.remove(&old);
             } else {
                 settled.others.extend(self.end(node, &old).others);
@@ -333,7 +331,7 @@ impl Containers {
             (Some(grant), turn) => self.adopt(node, &holder, asked, (grant, turn.unwrap_or(0))),
             (None, turn) => {
                 if let Some(turn) = turn.filter(|_| node.allocations.get(&holder).is_none()) {
-                    // It is placed anew, and came when it came.
+                    // It is placed again and keeps its position.
                     let nothing = Grant { engine: UNPLACED, policy: UNPLACED, ..Grant::default() };
                     node.allocations.give_at(holder.clone(), nothing, turn);
                 }
@@ -344,9 +342,9 @@ impl Containers {
         settled
     }
 
-    /// The cpuset of a container is somebody else's: what it was given there is taken, and it is left alone.
-    /// What we had given it is free. Nothing is learnt from not knowing whose it is: what it has by now stays
-    /// taken.
+    /// Marks the cpuset of a container as another owner's: the CPUs that the owner gave count as taken, the
+    /// daemon's own grant is released, and the daemon no longer changes the container. If the owner is
+    /// unknown, its current CPUs stay taken.
     pub fn give_up(
         &mut self,
         node: &mut Node<'_>,
@@ -389,8 +387,8 @@ impl Containers {
         settled
     }
 
-    /// Somebody wants other amounts for a container. If they cannot be had it keeps what it has. One that
-    /// is not known is not placed: it was never created here.
+    /// Changes the amounts of a container. If they do not fit, it keeps its grant. An unknown container is
+    /// not placed: its creation was not reported.
     pub fn resize(&mut self, node: &mut Node<'_>, changed: Announced) -> Settled {
         let mut settled = Settled::default();
         let Some(holder) = self.holders.get(&changed.id).cloned() else { return settled };
@@ -406,7 +404,7 @@ impl Containers {
         let Some(asked) = changed.pod.containers.into_iter().next() else { return settled };
         let before = self.cpusets(node, &holder);
         let had = self.pods.get(holder.pod()).and_then(|pod| pod.request.container(holder.name())).cloned();
-        // The runtime tells amounts again with every update; they are mostly the same.
+        // The runtime reports amounts with every update; usually they are unchanged.
         if had.as_ref().is_none_or(|had| had.requests != asked.requests || had.limits != asked.limits) {
             self.place(node, &holder, asked, had, &mut settled);
         }
@@ -414,7 +412,7 @@ impl Containers {
         settled
     }
 
-    /// A container has ended; what it had is free. Another time is no change.
+    /// Removes an ended container and releases its grant. A second call has no effect.
     pub fn end(&mut self, node: &mut Node<'_>, id: &str) -> Settled {
         let mut settled = Settled::default();
         self.expected.take(node.allocations, id);
@@ -440,10 +438,11 @@ impl Containers {
         settled
     }
 
-    /// The runtime says what there is: that is all there is, but for those that are expected in `awaited`
-    /// cgroups, which it is making. What was given here stays; who has nothing, and who is not somebody
-    /// else's any longer, is placed, those first whose CPUs can stay theirs. `others` has everybody who is
-    /// not set as it should be.
+    /// Replaces the list of containers by the runtime's. Containers that are missing in `all` are removed,
+    /// except expected ones with an `awaited` cgroup, which the runtime is creating. Existing grants stay.
+    /// Containers without a grant, and those that another owner no longer owns, are placed, starting with
+    /// those that can keep their CPUs. `others` has every container with a cpuset that differs from its
+    /// grant.
     pub fn synchronize(
         &mut self,
         node: &mut Node<'_>,
@@ -456,7 +455,7 @@ impl Containers {
         let is_gone = |id: &&String| !there.contains(id.as_str()) && !self.departing.contains(*id);
         let gone: Vec<String> = self.holders.keys().filter(is_gone).cloned().collect();
         for id in gone {
-            // What changes for others is found below.
+            // Changes for other containers are computed below.
             self.end(node, &id);
         }
         let set_to = |one: &Announced| (one.id.clone(), (one.now.clone(), one.shown.clone()));
@@ -473,7 +472,7 @@ impl Containers {
             let is_new = !holds && one.kept_cpus().is_none();
             coming.push((is_new, again, record.map_or(u64::MAX, |record| record.turn), record, one));
         }
-        // Those first that need not be placed again, then those that have CPUs to keep; each in its turn.
+        // Containers with a valid record come first, then those with CPUs to keep, each in order of arrival.
         coming.sort_by_key(|(is_new, again, turn, ..)| (*is_new, *again, *turn));
         for (.., record, one) in coming {
             let namesake = self.namesake(&one).map(str::to_owned);
@@ -488,7 +487,7 @@ impl Containers {
             settled.warnings.extend(placed.warnings);
             settled.weighed.extend(placed.weighed);
         }
-        // Only now: until all have come, a home looks emptier than it is.
+        // Only after all were added: before that, shared CPUs look emptier than they are.
         bring_home(node.allocations);
         let taken = node.allocations.exclusive_cpus();
         let gpus = gpus_of(node);
@@ -497,7 +496,7 @@ impl Containers {
             let wanted = Cpuset::of(grant, &taken).with_gpu_memory(&gpus);
             let mut other = wanted.clone();
             if let Some((stored, shown)) = set_to.get(id) {
-                // Both are to be as wanted: the runtime writes what it has stored at the next update.
+                // Both must match: the runtime writes its stored cpuset at the next update.
                 let in_cgroup = wanted.clone().beside(shown.as_ref().unwrap_or(stored));
                 other = wanted.beside(stored).or(in_cgroup);
             }
@@ -508,27 +507,27 @@ impl Containers {
         settled
     }
 
-    /// Each container's cgroup and who it is, those that are given included.
+    /// Cgroups and holders of all containers, including given ones.
     pub fn cgroups(&self) -> impl Iterator<Item = (&CgroupPath, &Holder)> {
         self.holders.values().filter_map(|holder| Some((self.cgroup_of(holder)?, holder)))
     }
 
-    /// The cgroup of a container, where the runtime's name of it was understood.
+    /// Cgroup of a container, if the runtime's name of it could be parsed.
     pub fn cgroup(&self, id: &str) -> Option<&CgroupPath> {
         self.cgroup_of(self.holders.get(id)?)
     }
 
-    /// The same by who it is.
+    /// Cgroup of a holder.
     pub fn cgroup_of(&self, holder: &Holder) -> Option<&CgroupPath> {
         self.member(holder)?.cgroup.as_ref()
     }
 
-    /// Which container has this id.
+    /// Holder with this container id.
     pub fn holder(&self, id: &str) -> Option<&Holder> {
         self.holders.get(id)
     }
 
-    /// What a container shall be set to.
+    /// The cpuset that a container should have.
     pub fn cpuset(&self, node: &Node<'_>, id: &str) -> Option<Cpuset> {
         let grant = node.allocations.get(self.holders.get(id)?)?;
         let cpuset = Cpuset::of(grant, &node.allocations.exclusive_cpus());
@@ -557,8 +556,8 @@ impl Containers {
         self.holders.insert(new.id.clone(), holder.clone());
     }
 
-    /// It keeps what it was given before the daemon was started again, and its turn. Its CPUs counted as
-    /// taken meanwhile, so nobody has to make room.
+    /// Keeps the grant from before the restart, and its position. Its CPUs counted as taken in between, so no
+    /// other container has to move.
     fn adopt(
         &mut self,
         node: &mut Node<'_>,
@@ -573,8 +572,8 @@ impl Containers {
         node.allocations.give_at(holder.clone(), grant, turn);
     }
 
-    /// Places a pod with `asked` in it. If that cannot be, it stays as it was: with what the container `had`,
-    /// or unplaced.
+    /// Places a pod including `asked`. On failure the pod is unchanged: the container keeps `had`, or is
+    /// unplaced.
     fn place(
         &mut self,
         node: &mut Node<'_>,
@@ -589,7 +588,7 @@ impl Containers {
         if let Some(at) = at {
             pod.request.containers[at] = asked;
         } else {
-            // In the order of arrival: an unplaced one may have come before those that have a place.
+            // In order of arrival: an unplaced container may be older than placed ones.
             let turn = |name: &str| {
                 let holder = Holder::new(holder.pod().clone(), name.to_owned());
                 node.allocations.turn(&holder).unwrap_or(u64::MAX)
@@ -615,7 +614,7 @@ impl Containers {
         let outcome = place(node.inventory, node.settings, node.allocations, &pod.request, &mut trace);
         let (candidates, warnings) = trace.into_parts();
         settled.warnings.extend(warnings);
-        // Of a pod that is aligned as a whole they are without a name.
+        // Candidates of a pod that is aligned as a whole have no container name.
         let of_it = |one: &Candidate| one.container.is_empty() || one.container == holder.name();
         weighed.candidates = candidates.into_iter().filter(of_it).collect();
         if let Some(member) = pod.members.get(holder.name()) {
@@ -641,7 +640,7 @@ impl Containers {
         }
     }
 
-    /// Adds the changes of the pod's other containers, and what the container itself shall have.
+    /// Adds the changes for other containers of the pod, and the cpuset of the container itself.
     fn settle(
         &self,
         node: &Node<'_>,
@@ -663,7 +662,7 @@ impl Containers {
         }
     }
 
-    /// What the containers of the holder's pod shall have, by id.
+    /// Cpusets of the containers of the holder's pod, by id.
     fn cpusets(&self, node: &Node<'_>, holder: &Holder) -> BTreeMap<String, Cpuset> {
         let taken = node.allocations.exclusive_cpus();
         let gpus = gpus_of(node);
@@ -688,19 +687,19 @@ impl Containers {
 }
 
 impl Announced {
-    /// CPUs and memory nodes that it is set to, as far as anybody can tell.
+    /// Its current CPUs and memory nodes, as far as known.
     pub fn set_to(&self) -> &Cpuset {
         self.shown.as_ref().unwrap_or(&self.now)
     }
 
-    /// Its CPUs, if they look like exclusive ones that it was given: as many as it asks for, all whole.
+    /// Its current CPUs, if they look exclusive: as many as it requests, and a whole number.
     fn kept_cpus(&self) -> Option<&CpuSet> {
         let whole = self.pod.containers.first()?.whole_cpus()?;
         self.set_to().cpus.as_ref().filter(|cpus| cpus.len() as u64 == whole)
     }
 }
 
-/// What nobody has for itself, for as long as there is any.
+/// All CPUs that no other container has exclusively, if there are any.
 fn left_over(inventory: &Inventory, rejection: &Rejection) -> Grant {
     let scope = inventory.shareable_cpus();
     Grant {

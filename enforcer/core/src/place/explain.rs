@@ -1,6 +1,6 @@
-//! How a decision came about.
+//! Trace of a decision.
 //!
-//! Collected only when somebody asked (`--explain`); otherwise nothing is formatted. A trace never
+//! Candidates are collected only on request (`--explain`); otherwise nothing is formatted. A trace never
 //! changes a decision.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -8,40 +8,40 @@ use std::collections::{BTreeMap, BTreeSet};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// The candidates of all containers of one pod, and what was noticed on the way.
+/// The candidates for all containers of one pod, and warnings.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Trace {
     wanted: bool,
     candidates: Vec<Candidate>,
     warnings: Vec<Warning>,
-    /// Where in the list a warning about containers is, by its text.
+    /// Index of each warning about containers, by its text.
     about_containers: BTreeMap<String, usize>,
-    /// Which of these names which container.
+    /// Pairs of a warning's index and a container that it names.
     named: BTreeSet<(usize, String)>,
     about_settings: Vec<String>,
 }
 
-/// Something that was ignored.
+/// A warning about an ignored setting.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Warning {
-    /// Containers that it is about; none when it is about the pod.
+    /// Containers that it is about; empty if it is about the pod.
     containers: Vec<String>,
     text: String,
 }
 
-/// Most containers that one warning names.
+/// Maximum number of containers that one warning names.
 const NAMES_LIMIT: usize = 8;
 
-/// A place that was considered for a container.
+/// A place considered for a container.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Candidate {
-    /// Container.
+    /// Name of the container.
     pub container: String,
-    /// What was considered: a set of nodes, a pool.
+    /// The place: a set of nodes or a pool.
     pub place: String,
-    /// Was it taken?
+    /// Whether it was chosen.
     pub chosen: bool,
-    /// The comparison that decided: against the chosen one, or why it was taken.
+    /// The comparison that decided: against the chosen place, or why it was chosen.
     pub because: String,
 }
 
@@ -51,13 +51,13 @@ impl Trace {
         Self { wanted: true, ..Self::default() }
     }
 
-    /// Should candidates be given?
+    /// Does the trace collect candidates?
     pub const fn is_wanted(&self) -> bool {
         self.wanted
     }
 
-    /// Notes the candidates of a container, best first; called only when they are wanted. One that a
-    /// second attempt comes to in the same way is noted once.
+    /// Adds the candidates of a container, best first; call it only if they are wanted. Candidates that a
+    /// second attempt repeats are added once.
     pub fn consider(&mut self, candidates: impl IntoIterator<Item = Candidate>) {
         if self.wanted {
             let before = self.candidates.len();
@@ -69,13 +69,14 @@ impl Trace {
         }
     }
 
-    /// Notes something that was asked for and ignored, like an annotation with a bad value. Always
+    /// Adds a warning about an ignored request, such as an annotation with an invalid value. Always
     /// collected.
     pub fn warn(&mut self, warning: impl Into<String>) {
         self.warnings.push(Warning { containers: Vec::new(), text: warning.into() });
     }
 
-    /// The same of one container of the pod. What holds for several is said once, with their names.
+    /// Adds a warning about one container. A warning that holds for several containers is reported once, with
+    /// their names.
     pub fn warn_about(&mut self, container: &str, warning: impl Into<String>) {
         let text = warning.into();
         let next = self.warnings.len();
@@ -88,17 +89,17 @@ impl Trace {
         }
     }
 
-    /// Notes something that is wrong with the settings, and so for every pod.
+    /// Adds a warning about the settings, which concerns every pod.
     pub fn warn_about_settings(&mut self, warning: impl Into<String>) {
         self.about_settings.push(warning.into());
     }
 
-    /// What is wrong with the settings, no longer part of the warnings.
+    /// Removes and returns the warnings about the settings.
     pub fn take_settings_warnings(&mut self) -> Vec<String> {
         std::mem::take(&mut self.about_settings)
     }
 
-    /// What was collected: candidates and warnings.
+    /// The collected candidates and warnings.
     pub fn into_parts(self) -> (Vec<Candidate>, Vec<String>) {
         let warnings = self.warnings.into_iter().map(Warning::into_text);
         (self.candidates, self.about_settings.into_iter().chain(warnings).collect())

@@ -1,7 +1,8 @@
-//! What a container is told of its own place: the text of a file that it can read.
+//! Text of the file in which a container can read its own placement.
 //!
-//! The names are those of the topology-aware policy's `resources.sh`, so that what reads one reads the other.
-//! All of them are always there, empty where there is nothing: whoever sources the file again has nothing
+//! The names are those of the topology-aware policy's `resources.sh`, so that scripts work with either. All
+//! names are always present, with empty values if there is nothing, so that sourcing the file again
+//! overwrites old values.
 //! left of before.
 
 use std::fmt::Write;
@@ -9,7 +10,7 @@ use std::fmt::Write;
 use super::{CpuClass, Grant, pools::tree::MemoryNodes};
 use crate::{set::CpuSet, topology::Topology};
 
-/// What a grant comes to on this machine while `taken` are the exclusive CPUs of all.
+/// The file for a grant on this machine, where `taken` are the exclusive CPUs of all holders.
 pub fn exposed(grant: &Grant, taken: &CpuSet, machine: &Topology) -> String {
     let none = CpuSet::new();
     let shared = grant.cpus(taken).difference(&grant.exclusive);
@@ -29,7 +30,7 @@ pub fn exposed(grant: &Grant, taken: &CpuSet, machine: &Topology) -> String {
         ("PMEM_MEMS", kinds.pmem.to_string()),
         ("HBM_MEMS", kinds.hbm.to_string()),
     ] {
-        // Lists are digits, commas and dashes: nothing to be quoted is in them.
+        // Lists contain only digits, commas and dashes, so nothing needs quoting.
         let _infallible = writeln!(text, "{name}=\"{list}\"");
     }
     text

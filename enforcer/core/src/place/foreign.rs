@@ -1,11 +1,11 @@
-//! Annotations that pods bring along from other programs, and what becomes of each here.
+//! Annotations of other programs, and how each is treated here.
 //!
-//! Problem: an annotation that is ignored silently is one that its author believes to work. Idea: one table
-//! of all keys that are known, each with the engine that reads it or the reason why nothing does. Placement
-//! warns by this table, once per pod, and a test holds `docs/coming-from.md` to it.
+//! Problem: the author of a silently ignored annotation believes that it works. Idea: one table of all known
+//! keys, each with the engine that reads it or the reason why none does. Placement warns by this table, once
+//! per pod, and a test keeps `docs/coming-from.md` consistent with it.
 //!
-//! Invariants: an annotation that another program carries out itself is no warning. Keys are the workload
-//! owner's text: what is shown of them is cut and escaped.
+//! Invariants: an annotation that another program handles itself causes no warning. Keys are untrusted text:
+//! warnings show them cut and escaped.
 
 use std::collections::BTreeMap;
 
@@ -15,30 +15,30 @@ use crate::workload::printable_within;
 /// Volcano's topology policy of a pod.
 pub const VOLCANO_POLICY: &str = "volcano.sh/numa-topology-policy";
 
-/// What becomes of an annotation.
+/// Treatment of an annotation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fate {
     /// The engine `pools` reads it.
     Pools,
     /// The engine `hints` reads it.
     Hints,
-    /// Whatever engine places the pod, it is read.
+    /// Both engines read it.
     Both,
-    /// Nothing here does what it asks for.
+    /// No engine supports it.
     NotDone,
-    /// The program that it is for does it; it makes no difference here.
+    /// Another program handles it; it has no effect here.
     Elsewhere,
 }
 
 /// One known annotation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct KnownAnnotation {
-    /// The name before the families of [`FAMILIES`](pools::FAMILIES), or the whole key where there is a dot
-    /// and a slash in it.
+    /// The name before the families of [`FAMILIES`](pools::FAMILIES), or the whole key if it contains a dot
+    /// and a slash.
     pub name: &'static str,
-    /// What becomes of it.
+    /// How it is treated.
     pub fate: Fate,
-    /// What that means, or why it is not done.
+    /// Its meaning, or why it is not supported.
     pub because: &'static str,
 }
 
@@ -48,7 +48,7 @@ const fn known(name: &'static str, fate: Fate, because: &'static str) -> KnownAn
     KnownAnnotation { name, fate, because }
 }
 
-/// All of them: those of the families in ascending order of name, then whole keys.
+/// All known annotations: names of the families in ascending order, then whole keys.
 pub const KNOWN: &[KnownAnnotation] = &[
     known("affinity", Fate::Pools, "containers that want to be close to each other"),
     known("allow.topologyhints", Fate::Pools, "the only hints that count"),
@@ -128,10 +128,10 @@ pub const KNOWN: &[KnownAnnotation] = &[
     known("katalyst.kubewharf.io/qos_level", Fate::Elsewhere, "Katalyst sets the CPUs"),
 ];
 
-/// Most keys that one warning names.
+/// Maximum number of keys that one warning names.
 const NAMES_LIMIT: usize = 8;
 
-/// Is there an annotation of this key?
+/// Is the key a known annotation?
 pub(super) fn is_known(key: &str) -> bool {
     KnownAnnotation::of(key).is_some()
 }
@@ -141,14 +141,15 @@ fn of_family(name: &str) -> Option<&'static KnownAnnotation> {
     KNOWN.iter().find(|known| known.name == name && !known.is_whole_key())
 }
 
-/// Most bytes of annotations that are looked at of one pod. Kubernetes allows 256 KiB, and who runs in a pod
-/// chooses them: they are kept for as long as it runs, and read anew for each of its containers.
+/// Maximum number of annotation bytes that are kept of one pod. Kubernetes allows 256 KiB, the pod's author
+/// chooses them, and the daemon keeps them for the life of the pod and reads them again for each of its
+/// containers.
 pub const MOST_ANNOTATIONS: usize = 16 << 10;
-/// Longest key that a warning shows, in characters.
+/// Maximum length of a key in a warning, in characters.
 const LONGEST_SHOWN: usize = 200;
 
-/// Those of a pod's annotations that may count, in order of their keys and as far as there is room for them;
-/// and what to say of those that have none.
+/// The annotations of a pod that may have an effect, in order of their keys and up to the limit, and a
+/// warning about the rest.
 pub fn annotations_of_interest<'a>(
     all: impl IntoIterator<Item = (&'a String, &'a String)>,
 ) -> (BTreeMap<String, String>, Vec<String>) {
@@ -169,14 +170,14 @@ pub fn annotations_of_interest<'a>(
     (kept, warnings)
 }
 
-/// May an annotation count here, or be one of which to say that it does not?
+/// Can an annotation have an effect here, or require a warning that it has none?
 pub fn is_of_interest(key: &str) -> bool {
     let whole = |known: &&KnownAnnotation| known.is_whole_key() && known.fate != Fate::Elsewhere;
     pools::FAMILIES.iter().any(|family| key.contains(family))
         || KNOWN.iter().filter(whole).any(|known| key == known.name || below(key, known.name))
 }
 
-/// Is it a key of a family that is a whole name: `CLASS.memory-qos.nri.io`, `memtierd.nri.io/pod`?
+/// Is the key one of a family with a whole name: `CLASS.memory-qos.nri.io`, `memtierd.nri.io/pod`?
 fn below(key: &str, name: &str) -> bool {
     let base = key.split_once('/').map_or(key, |(base, _)| base);
     !name.contains('/') && (base == name || base.strip_suffix(name).is_some_and(|rest| rest.ends_with('.')))
@@ -187,7 +188,7 @@ impl KnownAnnotation {
         self.name.contains('/') || self.name.rsplit('.').next() == Some("io")
     }
 
-    /// The known annotation that a key is.
+    /// The known annotation with this key.
     fn of(key: &str) -> Option<&'static Self> {
         pools::name_of_key(key).and_then(of_family).or_else(|| {
             let mut whole = KNOWN.iter().filter(|known| known.is_whole_key());
@@ -196,14 +197,14 @@ impl KnownAnnotation {
     }
 }
 
-/// What a pod that is placed by an engine brings along and that counts for nothing: a warning for what is not
-/// done at all, and one for what the other engine reads.
+/// Warnings about annotations without effect on a pod that this engine places: one for unsupported
+/// annotations, and one for those that the other engine reads.
 pub(super) fn warnings(pod: &PodRequest, engine: &'static str, other: &'static str) -> Vec<String> {
     let mut ignored = BTreeMap::<bool, Vec<&str>>::new();
     for key in pod.annotations.keys() {
         match KnownAnnotation::of(key).map(|known| (known.name, known.fate)) {
             Some((_, Fate::NotDone)) => ignored.entry(false).or_default().push(key),
-            // A copy of the resources is not the pod's author's.
+            // The copy of the resources does not come from the pod's author.
             Some((pools::RESOURCES_KEY, _)) => {}
             Some((_, Fate::Pools)) if engine == "hints" => ignored.entry(true).or_default().push(key),
             Some((_, Fate::Hints)) if engine == "pools" => ignored.entry(true).or_default().push(key),
@@ -226,11 +227,10 @@ pub(super) fn warnings(pod: &PodRequest, engine: &'static str, other: &'static s
     ignored.into_iter().map(text).collect()
 }
 
-/// What to say of a pod's annotations that are about placement where the answers are a kubelet's, which reads
-/// none of them.
+/// Warning about a pod's placement annotations under the profile `kubelet`: a kubelet reads none of them.
 pub(super) fn ignored_by_kubelet(pod: &PodRequest) -> Option<String> {
     let keys = pod.annotations.keys().map(String::as_str);
-    // A copy of the resources is not the pod's author's.
+    // The copy of the resources does not come from the pod's author.
     let ignored: Vec<&str> = keys.filter(|key| *key != pools::RESOURCES_KEY && is_of_interest(key)).collect();
     (!ignored.is_empty()).then(|| format!("{}: the profile is kubelet, ignored", list_keys(&ignored)))
 }

@@ -1,4 +1,4 @@
-//! What a container was given.
+//! Grants: the resources that containers get.
 
 use std::{borrow::Cow, collections::BTreeMap, fmt, time::Duration};
 
@@ -12,11 +12,11 @@ use crate::{
     workload::QosClass,
 };
 
-/// A name that the code has, as of an engine or a policy; an alias, because serde would borrow it from its
-/// input.
+/// A name of an engine or a policy in the code; an alias, because serde would borrow a `&'static str` from
+/// its input.
 pub(super) type FixedName = &'static str;
 
-/// Everything that one container was given, and how it came about.
+/// All resources of one container, and how they were chosen.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Grant {
     /// Engine that gave it: its [`super::Placement::name`].
@@ -25,145 +25,144 @@ pub struct Grant {
     /// Policy by which it was given, as in the configuration.
     #[serde(deserialize_with = "recorded::fixed_name")]
     pub policy: FixedName,
-    /// How its CPUs are used.
+    /// Use of its CPUs.
     pub class: CpuClass,
-    /// CPUs that nobody else has; isolated ones included.
+    /// Exclusive CPUs, including isolated ones.
     pub exclusive: CpuSet,
-    /// CPUs that it has together with others.
+    /// CPUs that it shares with others.
     pub shared: Option<SharedCpus>,
     /// Its memory nodes (`cpuset.mems`).
     pub mems: NodeSet,
-    /// Memory that it was promised, one claim per resource.
+    /// Promised memory, one claim per resource.
     pub memory: Vec<MemoryClaim>,
-    /// Where the amount of its memory request comes from; absent where nothing was promised.
+    /// Source of its memory request; `None` if nothing was promised.
     pub memory_source: Option<MemorySource>,
     /// Memory nodes that it gets only some time after its start.
     pub cold_start: Option<ColdStart>,
     /// Ids of devices by resource name.
     pub devices: BTreeMap<String, Vec<String>>,
-    /// The hint that won; of the hints engine.
+    /// The winning hint; only for the engine `hints`.
     pub hint: Option<Hint>,
-    /// Name of the pool; of the pools engine.
+    /// Name of its pool; only for the engine `pools`.
     pub pool: Option<String>,
-    /// Its CPUs are written to its cgroup.
+    /// Whether its CPUs are written to its cgroup.
     pub pin_cpus: bool,
-    /// Its memory nodes are written to its cgroup.
+    /// Whether its memory nodes are written to its cgroup.
     pub pin_mems: bool,
-    /// The cores of which it runs on one thread only, the lowest of those that it could run on; none
-    /// where it runs on all.
+    /// Cores of which it uses only one thread, the lowest available one; empty if it uses all threads.
     pub one_thread_of: Vec<CpuSet>,
-    /// Its CPU weight as `cpu.shares`; left as it is when absent.
+    /// Its CPU weight as `cpu.shares`; unchanged when absent.
     pub cpu_shares: Option<u64>,
-    /// How its memory may be treated when another needs room.
+    /// When its memory may move to make room for another container.
     pub memory_priority: MemoryPriority,
-    /// Labels of its pod, for affinity rules of those that come later.
+    /// Labels of its pod, for affinity rules of later containers.
     pub labels: BTreeMap<String, String>,
-    /// `QoS` class of its pod, likewise.
+    /// `QoS` class of its pod, for the same purpose.
     pub qos: Option<QosClass>,
-    /// Its own affinity rules, which pull on those that come later.
+    /// Affinity rules; also applied when later containers are placed.
     pub affinity: Vec<AffinityRule>,
-    /// Why here, in one sentence.
+    /// Why it was placed here, in one sentence.
     pub reason: String,
 }
 
-/// A start on slow memory, so that what is rarely used stays there.
+/// A start on slow memory, so that rarely used pages stay there.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ColdStart {
     /// Time from the start of the container to its end.
     pub after: Duration,
-    /// Its memory nodes from then on.
+    /// Its memory nodes after that time.
     pub mems: NodeSet,
-    /// When it was first seen, in nanoseconds of a clock that runs since the machine was started.
+    /// Time of its first observation, in nanoseconds of a clock that starts at boot.
     pub began_ns: Option<u64>,
 }
 
-/// CPUs that a container shares: what others' exclusive CPUs leave of a scope.
+/// CPUs that a container shares: a scope without the exclusive CPUs of others.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SharedCpus {
-    /// Its home: where it may run, if nobody had exclusive CPUs there.
+    /// CPUs where it may run as long as no container has them exclusively.
     pub scope: CpuSet,
-    /// CPU time that it was promised there, in thousandths of a CPU.
+    /// Promised CPU time in thousandths of a CPU.
     pub milli_cpus: u64,
-    /// CPUs of the scope that are set aside for the system: it runs there too, but they are no room for what
-    /// was promised.
+    /// CPUs of the scope that are reserved for the system: the container may run there, but they do not count
+    /// as capacity for promises.
     #[serde(default, skip_serializing_if = "CpuSet::is_empty")]
     pub reserved: CpuSet,
-    /// Where it runs instead as long as exclusive CPUs of others leave its home less than was promised.
+    /// CPUs where it runs instead, while exclusive CPUs of others leave its scope less than was promised.
     pub refuge: Option<CpuSet>,
-    /// CPUs of each node of that, and the ordinary memory near them.
+    /// CPUs of each node of the refuge, and the ordinary memory near them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub refuge_memory: Vec<(CpuSet, NodeSet)>,
 }
 
 impl SharedCpus {
-    /// At home in a scope.
+    /// Shared CPUs within a scope.
     pub const fn new(scope: CpuSet, milli_cpus: u64) -> Self {
         Self { scope, milli_cpus, reserved: CpuSet::new(), refuge: None, refuge_memory: Vec::new() }
     }
 
-    /// The same on a machine where these CPUs are set aside for the system.
+    /// The same on a machine where these CPUs are reserved for the system.
     #[must_use]
     pub fn beside_reserved(self, reserved: &CpuSet) -> Self {
         Self { reserved: self.scope.intersection(reserved), ..self }
     }
 
-    /// Where it may run now, if nobody had exclusive CPUs there.
+    /// CPUs where it may run now, apart from exclusive CPUs of others.
     pub fn reach(&self) -> &CpuSet {
         self.refuge.as_ref().unwrap_or(&self.scope)
     }
 }
 
-/// How the CPUs of a container are used.
+/// Use of a container's CPUs.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum CpuClass {
-    /// Together with others.
+    /// Shared with others.
     #[default]
     Shared,
-    /// Alone.
+    /// Exclusive.
     Exclusive,
-    /// Alone, on CPUs that the kernel's scheduler does not balance (`isolcpus`).
+    /// Exclusive, on CPUs that the kernel's scheduler does not balance (`isolcpus`).
     Isolated,
-    /// Some alone, and a fraction together with others.
+    /// Some exclusive CPUs, and a fraction that is shared.
     Mixed,
-    /// Those set aside for the system.
+    /// CPUs reserved for the system.
     Reserved,
-    /// As they are: nothing is pinned.
+    /// Unchanged: nothing is pinned.
     Preserved,
 }
 
-/// How easily the memory of a container may be moved to a wider zone, from the first to the last.
+/// Order in which memory of containers moves to a wider zone, first to last.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum MemoryPriority {
-    /// Promised nothing.
+    /// Without a promise.
     #[default]
     BestEffort,
-    /// Promised some.
+    /// With a promise for part of it.
     Burstable,
-    /// Promised all.
+    /// With a promise for all of it.
     Guaranteed,
-    /// Asked to be left alone; moved when nothing else helps.
+    /// Requested to stay in place; moved only if nothing else helps.
     Preserved,
     /// Never moved.
     Strict,
 }
 
-/// What says how much memory a container asks for.
+/// Source of a container's memory request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum MemorySource {
     /// Its own request.
     Request,
-    /// The annotation that carries exact resources.
+    /// The annotation with exact resources.
     Annotation,
     /// Its `oom_score_adj`, which the kubelet computes from the request.
     OomScoreAdj,
-    /// Its limit, since nothing says less.
+    /// Its limit, if there is no other source.
     Limit,
 }
 
-/// A kind of memory that is counted on its own.
+/// A kind of memory with its own account.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum MemoryResource {
@@ -173,22 +172,23 @@ pub enum MemoryResource {
     Hugepages(u64),
 }
 
-/// Memory of one kind that was promised on a zone.
+/// Promised memory of one kind on a zone.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MemoryClaim {
-    /// Which kind.
+    /// Kind of memory.
     pub resource: MemoryResource,
-    /// Nodes that hold it together.
+    /// Nodes of the zone, which hold it together.
     pub zone: NodeSet,
-    /// How much.
+    /// Size in bytes.
     pub bytes: u64,
-    /// How it would lie on the zone's nodes; sums to `bytes`. A forecast: the kernel decides page by
-    /// page, and only sums over whole zones are promised.
+    /// Forecast by node of the zone; the sum is `bytes`. The kernel decides page by page, and promises hold
+    /// only for whole zones.
     #[serde(with = "pairs")]
     pub by_node: BTreeMap<NodeId, u64>,
 }
 
-/// A list in place of a map whose keys are numbers, which serde cannot read inside of an enum with a tag.
+/// Lists of pairs instead of maps with numbers as keys, which serde cannot read inside an internally tagged
+/// enum.
 mod pairs {
     use std::collections::BTreeMap;
 
@@ -206,7 +206,7 @@ mod pairs {
 }
 
 impl Grant {
-    /// CPUs that the container runs on, when `taken` are the exclusive CPUs of all.
+    /// CPUs that the container runs on, where `taken` are the exclusive CPUs of all holders.
     pub fn cpus(&self, taken: &CpuSet) -> CpuSet {
         let mut cpus = match &self.shared {
             Some(shared) => self.exclusive.union(&shared.reach().difference(taken)),
@@ -220,9 +220,9 @@ impl Grant {
         cpus
     }
 
-    /// Memory nodes that the container uses, when `taken` are the exclusive CPUs of all. Away from home they
-    /// are those near the CPUs that it runs on, so that its pages follow; what it was promised at home it
-    /// keeps.
+    /// Memory nodes that the container uses, where `taken` are the exclusive CPUs of all holders. In its
+    /// refuge it uses those near its current CPUs, so that its pages follow, and keeps its promises in its
+    /// scope.
     pub fn mems(&self, taken: &CpuSet) -> NodeSet {
         let away = self.shared.as_ref().map_or(&[][..], |shared| &shared.refuge_memory);
         if away.is_empty() || self.mems.is_empty() {
@@ -235,13 +235,13 @@ impl Grant {
         if is_promised || near.is_empty() { near.union(&self.mems) } else { near }
     }
 
-    /// All memory nodes that it may be using, at home or away.
+    /// All memory nodes that it may be using, in its scope or its refuge.
     pub fn all_mems(&self) -> NodeSet {
         let away = self.shared.iter().flat_map(|shared| &shared.refuge_memory);
         away.fold(self.mems.clone(), |all, (_, mems)| all.union(mems))
     }
 
-    /// Why it is where it is now.
+    /// Why it is at its current place.
     pub fn why(&self) -> Cow<'_, str> {
         if self.shared.as_ref().is_some_and(|shared| shared.refuge.is_some()) {
             let away = "on all shared CPUs as long as exclusive CPUs of others leave too few of these";
@@ -250,12 +250,12 @@ impl Grant {
         Cow::Borrowed(&self.reason)
     }
 
-    /// Bytes of ordinary memory by node, as forecast.
+    /// Forecast of ordinary memory in bytes, by node.
     pub fn memory_by_node(&self) -> BTreeMap<NodeId, u64> {
         self.by_node(MemoryResource::Memory)
     }
 
-    /// Bytes of huge pages by resource and node, as forecast.
+    /// Forecast of huge pages in bytes, by resource and node.
     pub fn hugepages_by_node(&self) -> BTreeMap<String, BTreeMap<NodeId, u64>> {
         let kinds = self.memory.iter().map(|claim| claim.resource);
         let kinds = kinds.filter(|resource| matches!(resource, MemoryResource::Hugepages(_)));
@@ -274,7 +274,7 @@ impl Grant {
 }
 
 impl fmt::Display for MemoryResource {
-    /// As Kubernetes names it: `memory`, `hugepages-2Mi`.
+    /// Name in Kubernetes: `memory`, `hugepages-2Mi`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {
             Self::Memory => f.write_str("memory"),
@@ -303,7 +303,7 @@ mod tests {
             ..Grant::default()
         };
         assert_eq!(grant.cpus(&CpuSet::new()).to_string(), "0-3,7");
-        // Somebody else has CPU 1, so its sibling takes over.
+        // Another container has CPU 1, so its sibling is used.
         assert_eq!(grant.cpus(&set("0,1,4")).to_string(), "0,2-3,5,7");
     }
 }

@@ -1,15 +1,15 @@
-//! A grant in a form that outlives the daemon, and how far it is believed afterwards.
+//! Serialized form of a grant that outlives the daemon, and its validation after a restart.
 //!
-//! Problem: a daemon that starts again finds containers that run where it had put them. What their runtime
-//! has stored may be older than that, and a cpuset alone does not tell which of its CPUs were for that
-//! container alone, what the home of one that shares is, or who came first. Idea: what was granted is written
-//! down, and believed exactly as far as the kernel still shows it. Until the runtime has said which
-//! containers there are, such grants are *expected*: they count as given away, so that nobody else gets their
-//! CPUs, and whoever has them is kept there.
+//! Problem: a restarted daemon finds running containers that it had placed. The cpuset in the runtime's store
+//! may be older. A cpuset does not show which of its CPUs are exclusive, the scope of shared CPUs, or the
+//! order of arrival. Idea: the daemon records each grant, and uses the record as far as the kernel confirms
+//! it. Until the runtime has listed its containers, these grants are *expected*: they count as taken, so no
+//! other container gets their CPUs.
 //!
-//! Never: a record that the kernel contradicts is followed. Somebody has changed the cpuset since, and what
-//! it shows counts then. Nor one of a container that asks for something else by now, or whose CPUs or nodes
-//! are no longer to be had: that is placed again, as near as it can be to where it was.
+//! Invariants: a record that the kernel contradicts is not used, because the cpuset was changed since, and
+//! the kernel's cpuset applies. A record is not used either if the container's request has changed, or if its
+//! CPUs or nodes are no longer available: the container is placed again, as near as possible to its previous
+//! place.
 
 use std::collections::BTreeMap;
 
@@ -25,28 +25,27 @@ use crate::{
     workload::CgroupPath,
 };
 
-/// Namespace of holders that are expected. No namespace of Kubernetes starts with `-`.
+/// Namespace of expected holders. No namespace of Kubernetes starts with `-`.
 const EXPECTED: &str = "-expected";
 
-/// What a container was granted: all of the grant, its turn, and what was asked for it.
+/// The whole grant of a container, its position in the order of arrival, and its request.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "Read")]
 pub struct GrantRecord {
     /// Its cgroup.
     pub cgroup: CgroupPath,
-    /// Its turn: lower than that of each holder that came later.
+    /// Its position in the order of arrival: lower than that of each later holder.
     pub turn: u64,
-    /// Everything that it was given.
+    /// The grant.
     grant: Grant,
     #[serde(skip_serializing_if = "Option::is_none")]
     asked: Option<Amounts>,
-    /// The record is of a version that did not note labels, class, affinity rules, hint, CPU shares and
-    /// devices.
+    /// Whether the record has a version without labels, class, affinity rules, hint, CPU shares and devices.
     #[serde(skip)]
     is_partial: bool,
 }
 
-/// How much a container asked for when it was given its grant.
+/// Amounts that a container requested when it got its grant.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 struct Amounts {
     requests: Amount,
@@ -54,7 +53,7 @@ struct Amounts {
     devices: DeviceCounts,
 }
 
-/// Of huge pages by pairs: where a record is one of several kinds, serde reads no map whose keys are numbers.
+/// Huge pages are pairs: inside an untagged enum, serde reads no map with numbers as keys.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 struct Amount {
     milli_cpus: Option<u64>,
@@ -77,7 +76,7 @@ impl Amounts {
     }
 }
 
-/// A record of any version that is read: the grant as a whole, or some of its fields one by one.
+/// A record of any supported version: a whole grant, or some of its fields.
 #[derive(Deserialize)]
 struct Read {
     cgroup: CgroupPath,
@@ -89,7 +88,7 @@ struct Read {
     some: Option<Partial>,
 }
 
-/// What journals up to version 3, and records of containers in the making up to version 2, have of a grant.
+/// Fields of a grant in journals up to version 3, and in records of pending containers up to version 2.
 #[derive(Deserialize)]
 struct Partial {
     engine: String,
@@ -148,8 +147,8 @@ impl Partial {
 }
 
 impl GrantRecord {
-    /// The record of a grant, and of what was asked for it. What others gave is told by them again, and is
-    /// not recorded.
+    /// Record of a grant and its request. Grants of other owners are not recorded: their owners report them
+    /// again.
     pub fn of(
         cgroup: &CgroupPath,
         turn: u64,
@@ -170,13 +169,12 @@ impl GrantRecord {
         is_ours(self.grant.engine)
     }
 
-    /// Does the container still ask for the same?
+    /// Is the container's request unchanged?
     pub(super) fn asks_for(&self, asked: &ContainerRequest) -> bool {
         self.asked.as_ref() == Some(&Amounts::of(asked))
     }
 
-    /// The grant, if it is still an answer to what the container of this pod asks for, beside what is given
-    /// to others.
+    /// The grant, if it is still a valid answer to this request, given the allocations of other holders.
     pub(super) fn still_answers(
         &self,
         pod: &PodRequest,
@@ -200,7 +198,7 @@ impl GrantRecord {
         still.then(|| self.completed(pod, asked, node))
     }
 
-    /// The grant, with what an older record lacks and the pod tells again.
+    /// The grant, with fields that an older record lacks taken from the pod.
     fn completed(&self, pod: &PodRequest, asked: &ContainerRequest, node: &Node<'_>) -> Grant {
         let grant = self.grant.clone();
         if !self.is_partial {
@@ -213,8 +211,8 @@ impl GrantRecord {
         Grant { labels: pod.labels.clone(), qos: Some(pod.qos), affinity, ..grant }
     }
 
-    /// Is a container that is set to this still where the grant had put it? Memory nodes may be more: they
-    /// are widened while its pages move.
+    /// Does a container with this cpuset still have the place of the grant? It may have more memory nodes:
+    /// they are widened while its pages move.
     pub fn holds(&self, set_to: &Cpuset) -> bool {
         let grant = &self.grant;
         let cpus = |set: &CpuSet| {
@@ -230,12 +228,12 @@ impl GrantRecord {
             && (!grant.pin_mems || set_to.mems.as_ref().is_some_and(mems))
     }
 
-    /// The grant again, as far as it was recorded.
+    /// The recorded grant.
     pub(super) fn grant(&self) -> Grant {
         self.grant.clone()
     }
 
-    /// The same as that of another owner: it counts, and nothing is set because of it.
+    /// The grant as one of another owner: it counts as taken, and nothing is written.
     fn held(&self) -> Grant {
         let Grant { engine, policy, class, .. } = self.grant;
         Grant {
@@ -252,14 +250,13 @@ impl GrantRecord {
     }
 }
 
-/// Containers that were there before the daemon was, by id, until their runtime says who is there.
+/// Containers from before the daemon started, by id, until the runtime lists its containers.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(transparent)]
 pub(super) struct Expected(BTreeMap<String, GrantRecord>);
 
 impl Expected {
-    /// Counts these as given away, each in its turn, besides those that are expected by
-    /// now.
+    /// Counts these grants as taken, each at its position, in addition to those expected already.
     pub(super) fn add(&mut self, records: BTreeMap<String, GrantRecord>, allocations: &mut Allocations) {
         for (id, record) in &records {
             allocations.give_at(holder(id), record.held(), record.turn);
@@ -267,7 +264,7 @@ impl Expected {
         self.0.extend(records);
     }
 
-    /// Forgets those whose cgroup is gone; says whether there was one.
+    /// Removes those without a cgroup; returns whether there was one.
     pub(super) fn retain(
         &mut self,
         allocations: &mut Allocations,
@@ -284,34 +281,34 @@ impl Expected {
         self.0.len() < before
     }
 
-    /// The cgroup of each by id.
+    /// Cgroups by container id.
     pub(super) fn by_id(&self) -> impl Iterator<Item = (&String, &CgroupPath)> {
         self.0.iter().map(|(id, record)| (id, &record.cgroup))
     }
 
-    /// The cgroup of each, and what it was granted.
+    /// Cgroups with their grants.
     pub(super) fn all(&self) -> impl Iterator<Item = (&CgroupPath, Grant)> {
         self.0.values().map(|record| (&record.cgroup, record.grant()))
     }
 
-    /// The cgroup of the one with this id.
+    /// Cgroup of the container with this id.
     pub(super) fn cgroup(&self, id: &str) -> Option<&CgroupPath> {
         self.0.get(id).map(|record| &record.cgroup)
     }
 
-    /// Is this the cgroup of one of them?
+    /// Is this the cgroup of an expected container?
     pub(super) fn has(&self, cgroup: &CgroupPath) -> bool {
         self.0.values().any(|record| record.cgroup == *cgroup)
     }
 
-    /// This one is here, or has ended, and is not expected any longer: what was known of it.
+    /// Removes a container that has been found or has ended, and returns its record.
     pub(super) fn take(&mut self, allocations: &mut Allocations, id: &str) -> Option<GrantRecord> {
         let record = self.0.remove(id)?;
         allocations.release(&holder(id));
         Some(record)
     }
 
-    /// None of these is expected any longer: what was known of them, by id.
+    /// Removes these containers and returns their records, by id.
     pub(super) fn take_all(
         &mut self,
         allocations: &mut Allocations,
@@ -326,7 +323,7 @@ fn holder(id: &str) -> Holder {
     Holder::new(PodName::new(EXPECTED, id), String::new())
 }
 
-/// Is it one of our engines?
+/// Is it an engine of this project?
 fn is_ours(engine: &str) -> bool {
     [hints::HintsEngine::NAME, pools::ENGINE].contains(&engine)
 }
@@ -393,7 +390,7 @@ mod tests {
         assert_eq!(again, record, "{text}");
     }
 
-    /// As the version before wrote it.
+    /// A record in the format of the previous version.
     const PARTIAL: &str = r#"{"cgroup":"/a","turn":3,"engine":"hints","policy":"best-effort",
         "class":"exclusive","exclusive":"4-5","shared":null,"mems":"1","memory":[],"pool":null,"pin_cpus":true,
         "pin_mems":true,"one_thread_of":[],"memory_priority":"guaranteed","asked":{"requests":
@@ -435,7 +432,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_expected_counts_and_is_never_set() {
+    fn expected_container_counts_as_taken_and_is_never_written() {
         let mut allocations = Allocations::default();
         let records = BTreeMap::from([("x".to_owned(), record("4-5", None))]);
         let mut expected = Expected::default();

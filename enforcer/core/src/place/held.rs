@@ -1,11 +1,11 @@
-//! What others gave away, in the same state as what we give.
+//! Resources of other owners, in the same allocations as the daemon's own grants.
 //!
-//! Problem: CPUs that the kubelet's static manager gave to a container must not be handed out again, and
-//! whoever shares CPUs must leave them; but nobody may set that container. Idea: others' claims are grants
-//! that pin nothing. Everything that is derived from grants (CPUs that are taken, memory of a zone, who must
-//! give way) then counts them, and no cpuset is ever made of them.
+//! Problem: CPUs that the kubelet's static manager gave to a container must not be given again, and
+//! containers that share CPUs must leave them; but the daemon must not write that container's cpuset. Idea:
+//! claims of other owners are grants that pin nothing. Everything derived from grants (taken CPUs, memory of
+//! a zone, displaced containers) then includes them, and no cpuset is computed from them.
 //!
-//! Their holders have names that no pod can have, so that no engine ever takes them for its own.
+//! Their holders have names that no pod can have, so that engines never treat them as their own.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -21,31 +21,31 @@ use crate::{
     workload::{CgroupPath, printable},
 };
 
-/// Engine of a grant that others gave.
+/// Engine name of a grant of another owner.
 pub(super) const OTHERS: &str = "others";
-/// Namespace of those who are in the kubelet's own lists. No namespace of Kubernetes starts with `-`.
+/// Namespace of holders from the kubelet's own lists. No namespace of Kubernetes starts with `-`.
 const CLAIMED: &str = "-claimed";
-/// Namespace of containers that came with CPUs.
+/// Namespace of containers that were created with CPUs.
 const GIVEN: &str = "-given";
-/// Namespace of cgroups that have a partition of their own.
+/// Namespace of cgroups with a cpuset partition.
 const PARTITION: &str = "-partition";
-/// Namespace of cgroups that are pinned to CPUs by others, where advice looks for a place beside them.
+/// Namespace of cgroups that other owners have pinned to CPUs, for advice about a place beside them.
 const PINNED: &str = "-pinned";
-/// Namespace of cgroups that are left alone because their processes have placed themselves.
+/// Namespace of cgroups that are not changed because their processes set their own placement.
 const SELF_PLACED: &str = "-self-placed";
-/// Namespace of nodes whose huge pages processes use that nothing was promised to.
+/// Namespace of nodes with huge pages in use without a promise.
 const HUGEPAGES: &str = "-hugepages";
-/// Name of what is reserved of them.
+/// Name of the holder of reserved huge pages.
 const RESERVED: &str = "reserved";
 
 impl Grant {
-    /// CPUs that others took for themselves.
+    /// Exclusive CPUs of another owner.
     pub(crate) fn taken_by_others(cpus: CpuSet, reason: String) -> Self {
         let (engine, policy, class) = (OTHERS, OTHERS, CpuClass::Exclusive);
         Self { engine, policy, class, exclusive: cpus, reason, ..Self::default() }
     }
 
-    /// Memory of one node that others use.
+    /// Memory of one node in use by others.
     pub(crate) fn used_by_others(node: NodeId, used: &BTreeMap<MemoryResource, u64>) -> Self {
         let claims = used.iter().map(|(resource, bytes)| MemoryClaim {
             resource: *resource,
@@ -59,8 +59,8 @@ impl Grant {
 }
 
 impl Grant {
-    /// Memory that processes have reserved on all of these nodes together; from which of them it will come is
-    /// not known.
+    /// Memory that processes have reserved on all of these nodes together; the kernel does not report the
+    /// node.
     pub(crate) fn reserved_by_others(nodes: &NodeSet, reserved: &BTreeMap<MemoryResource, u64>) -> Self {
         let claims = reserved.iter().map(|(resource, bytes)| MemoryClaim {
             resource: *resource,
@@ -74,47 +74,48 @@ impl Grant {
 }
 
 impl Holder {
-    /// A container that came with CPUs of somebody else, by its id.
+    /// Holder of a container that was created with CPUs of another owner, by its id.
     pub(super) fn given(id: &str, container: &str) -> Self {
         Self::new(PodName::new(GIVEN, id), container.to_owned())
     }
 
-    /// Is it one of these?
+    /// Is it the holder of such a container?
     pub fn is_given(&self) -> bool {
         self.pod().namespace == GIVEN
     }
 
-    /// Is it one of those that stand for what is held apart?
+    /// Is it one of the holders for resources outside the runtime's containers?
     pub(crate) fn is_apart(&self) -> bool {
         [PARTITION, HUGEPAGES, SELF_PLACED].contains(&self.pod().namespace.as_str())
     }
 
-    /// A cgroup that has a partition of its own; the root cgroup for partitions of which no root is known.
+    /// Holder of a cgroup with a cpuset partition; the root cgroup stands for partitions with an unknown
+    /// root.
     pub(crate) fn partition(cgroup: &CgroupPath) -> Self {
         Self::new(PodName::new(PARTITION, cgroup.as_str()), String::new())
     }
 
-    /// A cgroup that others have pinned to CPUs.
+    /// Holder of a cgroup that another owner has pinned to CPUs.
     pub(crate) fn pinned(cgroup: &CgroupPath) -> Self {
         Self::new(PodName::new(PINNED, cgroup.as_str()), String::new())
     }
 
-    /// A cgroup that is left alone because its processes have placed themselves.
+    /// Holder of a cgroup that is not changed because its processes set their own placement.
     pub(crate) fn self_placed(cgroup: &CgroupPath) -> Self {
         Self::new(PodName::new(SELF_PLACED, cgroup.as_str()), String::new())
     }
 
-    /// Whatever uses huge pages of a node without a promise.
+    /// Holder of huge pages of a node that are in use without a promise.
     pub(crate) fn hugepages(node: NodeId) -> Self {
         Self::new(PodName::new(HUGEPAGES, format!("node {node}")), String::new())
     }
 
-    /// Whatever has reserved huge pages without a promise.
+    /// Holder of huge pages that are reserved without a promise.
     pub(crate) fn reserved_hugepages() -> Self {
         Self::new(PodName::new(HUGEPAGES, RESERVED), String::new())
     }
 
-    /// Its name for what it has of memory or devices.
+    /// Its name in messages about memory or devices.
     pub(super) fn of_memory_in_words(&self) -> String {
         match self.pod().namespace.as_str() {
             HUGEPAGES if self.pod().name == RESERVED => {
@@ -125,8 +126,8 @@ impl Holder {
         }
     }
 
-    /// What its CPUs are to others, by name, when `grant` is what it has: `exclusive to default/db/main`. Of
-    /// names for the same the one that says more has the lower rank.
+    /// Description of its CPUs for messages, where `grant` is its grant: `exclusive to default/db/main`. Of
+    /// several names for the same CPUs, the more informative has the lower rank.
     pub(super) fn in_words(&self, grant: &Grant) -> (u8, String) {
         let PodName { namespace, name, .. } = self.pod();
         let container =
@@ -149,11 +150,10 @@ impl Holder {
     }
 }
 
-/// What processes and cgroups have that is no claim of a kubelet: by a holder of its own each.
+/// Resources of processes and cgroups that are not claims of a kubelet, each with its own holder.
 pub(crate) type Apart = BTreeMap<Holder, Grant>;
 
-/// Makes the allocations have these claims, and what is held apart, and nothing else of before. Who shares
-/// CPUs makes room.
+/// Replaces all grants of other owners by these claims and resources. Containers that share CPUs make room.
 pub(crate) fn hold(inventory: &Inventory, allocations: &mut Allocations, claims: &[Claim], apart: Apart) {
     let before = allocations.exclusive_cpus();
     list(allocations, claims, apart);
@@ -164,8 +164,8 @@ pub(crate) fn hold(inventory: &Inventory, allocations: &mut Allocations, claims:
     }
 }
 
-/// Sends those away whose home has no room left beside CPUs that others have given away, `moved` ones. Where
-/// nobody would have a CPU left everybody stays: whoever gave all away has seen to that.
+/// Moves containers to their refuge if CPUs of other owners (`moved`) leave their scope too little room. If
+/// no CPU would remain for any container, all stay: the other owner gave all CPUs away.
 pub(super) fn make_room(inventory: &Inventory, allocations: &mut Allocations, moved: &CpuSet) {
     let pool = inventory.shareable_cpus();
     let _squeezed = send_away(&inventory.machine, allocations, &pool, moved, |_| Some(CpuSet::new()));
@@ -190,8 +190,8 @@ fn list(allocations: &mut Allocations, claims: &[Claim], apart: Apart) {
     }
 }
 
-/// One pod may be in two lists by two names; what it has counts once for CPUs, which are a set, and its
-/// memory is taken from the list that names it by uid.
+/// Holder of a claim. One pod may be in two lists under two names. Its CPUs count once because they are a
+/// set; its memory is taken from the list that names it by uid.
 fn holder(claim: &Claim) -> Holder {
     let name = match &claim.pod {
         ClaimedPod::Uid(uid) => uid.clone(),
@@ -215,7 +215,7 @@ fn joined(grant: Grant, claim: &Claim) -> Grant {
     }
 }
 
-/// On several nodes it lies on the first, as far as anybody can tell.
+/// Memory on several nodes counts on the first, because the kubelet does not report the amounts by node.
 fn memory_claim(block: &MemoryBlock) -> Option<MemoryClaim> {
     let resource = match block.kind.strip_prefix("hugepages-") {
         None if block.kind == "memory" => MemoryResource::Memory,
@@ -226,7 +226,7 @@ fn memory_claim(block: &MemoryBlock) -> Option<MemoryClaim> {
     Some(MemoryClaim { resource, zone: block.nodes.clone(), bytes: block.bytes, by_node })
 }
 
-/// The grant of a container that came with what somebody else gave it.
+/// Grant of a container that was created with CPUs of another owner.
 pub(super) fn given(
     ownership: &Ownership,
     holder: &Holder,
@@ -250,9 +250,8 @@ pub(super) fn given(
     }
 }
 
-/// CPUs of a mark that count as taken. Anybody who may make a pod may mark it: what is set aside for the
-/// system is not given away by that, and where nobody who shares CPUs would have one left the mark counts for
-/// nothing.
+/// CPUs of a mark that count as taken. Any user that may create pods can write a mark, so CPUs reserved for
+/// the system never count. If the mark would leave no CPU for containers that share, it is ignored.
 fn believed(named: &CpuSet, holder: &Holder, inventory: &Inventory, allocations: &Allocations) -> CpuSet {
     let believed = named.difference(&inventory.reserved_cpus);
     let others = allocations.iter().filter(|(other, _)| *other != holder);
@@ -312,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn who_shares_cpus_that_others_gave_away_goes_elsewhere_and_comes_back() {
+    fn sharing_container_leaves_foreign_cpus_and_moves_back() {
         let sharing = Holder::new(PodName::new("shop", "web"), "main".into());
         let shared = Some(SharedCpus::new("0-3".parse().unwrap(), 500));
         let mut allocations = Allocations::default();

@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn rejection_names_those_who_hold_devices() {
+    fn rejection_names_the_holders_of_devices() {
         let machine = Machine::new().sockets(2).build();
         let settings = PlacementSettings {
             hints: policy(TopologyPolicy::SingleNumaNode),

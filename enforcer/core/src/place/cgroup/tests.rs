@@ -293,8 +293,8 @@ fn keep_accepts_only_what_is_valid() {
 }
 
 proptest! {
-    /// A grant has the CPUs asked for, free ones of one node, and memory that suffices; what is placed
-    /// may be kept; and a refusal is right.
+    /// A grant has the requested number of free CPUs on one node, and enough memory; a placed cgroup may be
+    /// kept; and a refusal is right.
     #[test]
     fn what_is_placed_is_valid(
         (sockets, cores, threads) in (1u32..4, 1u32..5, 1u32..3),
@@ -330,7 +330,7 @@ proptest! {
     }
 }
 
-/// Plays turns of a cgroup that wishes for something; what it is given is what it has in the next one.
+/// Plays turns of a cgroup with wishes; each turn starts with the placement of the previous one.
 fn turns(wishes: &Wishes, machine: &Topology, cpus: u32, count: usize) -> Vec<(Grant, bool)> {
     let path = path();
     let pools = PoolsSettings::default();
@@ -394,7 +394,7 @@ fn a_restart_leaves_cpus_that_were_wished_for_where_they_are() {
 }
 
 #[test]
-fn who_is_somewhere_already_stays_under_every_policy_and_never_gets_a_node_that_it_may_not_use() {
+fn placed_cgroup_stays_under_every_policy_and_gets_only_allowed_nodes() {
     let (path, pools, inventory) = (path(), PoolsSettings::default(), inventory(machine()));
     let now = figures("4-5", "1", &[(1, 1)]);
     let nodes: NodeSet = "1".parse().unwrap();

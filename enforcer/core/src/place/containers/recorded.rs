@@ -1,8 +1,8 @@
-//! Which container is where, in a form that can be written down and read back: for recordings of whole turns.
+//! Serialized form of the containers and their holders, for recordings of whole turns.
 //!
-//! A decision of a turn asks which cgroup belongs to which holder, and who is expected. What each pod has
-//! asked for is needed only to place it anew, which turns do not do, and is left out: whatever is read back
-//! must only be decided from, and never be given to a runtime's calls.
+//! Decisions of a turn need the holder of each cgroup and the expected containers. The request of each pod is
+//! left out, because only runtime calls place a pod again. So deserialized containers must only be used for
+//! decisions of turns, never for runtime calls.
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
@@ -24,7 +24,7 @@ struct OwnedLine {
     cgroup: Option<CgroupPath>,
 }
 
-/// All of them, one by one.
+/// All containers, one by one.
 struct Lines<'a>(&'a Containers);
 
 impl<'a> Serialize for Lines<'a> {
@@ -83,7 +83,7 @@ mod tests {
     use crate::place::PodName;
 
     #[test]
-    fn who_is_where_survives_serde() {
+    fn holders_and_cgroups_survive_serde() {
         let text = r#"{"containers":[
             {"id":"1","holder":{"pod":{"namespace":"n","name":"p"},"container":"a"},"cgroup":"/p/1"},
             {"id":"2","holder":{"pod":{"namespace":"n","name":"p"},"container":"b"},"cgroup":null}

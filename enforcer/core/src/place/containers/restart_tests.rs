@@ -1,4 +1,4 @@
-//! What a restart of the daemon and a resize must not change: the state that later decisions read.
+//! State that a restart of the daemon and a resize must preserve for later decisions.
 
 use proptest::prelude::*;
 
@@ -9,7 +9,7 @@ use crate::{
     topology::synth::Machine,
 };
 
-/// A host that places by one engine, its containers, and what each asks for.
+/// A host with one engine, its containers, and the request of each.
 struct Scene {
     host: Host,
     containers: Containers,
@@ -52,8 +52,8 @@ impl Scene {
         self.with(|containers, node| containers.end(node, id));
     }
 
-    /// The same host after the daemon was started again and its runtime has told `all` of its containers. The
-    /// records go through their serial form.
+    /// The same host after a restart of the daemon, when its runtime has reported `all` containers. The
+    /// records pass through their serialized form.
     fn restarted(&mut self, reversed: bool) -> Self {
         let records = self.containers.records(&self.host.allocations);
         let text = serde_json::to_string(&records).unwrap();
@@ -89,7 +89,7 @@ fn asking(id: &str, qos: QosClass, milli: u64) -> ContainerRequest {
     if qos == QosClass::Guaranteed { asked } else { asked.without_limits() }
 }
 
-/// Pods of even numbers are guaranteed; every third is drawn to those that are labelled as databases.
+/// Pods with even numbers are Guaranteed; every third has an affinity for pods with the label of a database.
 fn announced(number: u8, id: &str, milli: u64) -> Announced {
     let qos = if number.is_multiple_of(2) { QosClass::Guaranteed } else { QosClass::Burstable };
     let mut pod = pod(&format!("p{number}"), vec![asking(id, qos, milli)]);
@@ -113,8 +113,8 @@ fn announced(number: u8, id: &str, milli: u64) -> Announced {
 }
 
 proptest! {
-    /// Records, a restart, and what the runtime tells give the state of before: each grant as a whole, the
-    /// order of arrival, and what is known of each pod.
+    /// Records, a restart and the runtime's reports restore the previous state: each whole grant, the order
+    /// of arrival, and the known part of each pod.
     #[test]
     fn a_restart_forgets_nothing(
         acts in prop::collection::vec(any_act(), 1..30),
@@ -145,7 +145,7 @@ proptest! {
         prop_assert_eq!(known(&again), known(&scene));
     }
 
-    /// A resize and a second container of the pod leave the order of arrival as it was.
+    /// A resize and a second container of the pod keep the order of arrival.
     #[test]
     fn a_change_of_a_pod_keeps_its_arrival_order(
         acts in prop::collection::vec(any_act(), 1..30),

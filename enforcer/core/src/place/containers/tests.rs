@@ -1,4 +1,4 @@
-//! Containers that come, change, end and are announced again.
+//! Containers that are created, changed, ended and reported again.
 
 use proptest::prelude::*;
 
@@ -114,7 +114,7 @@ fn containers_of_one_pod_come_one_after_another_and_keep_what_they_have() {
     let second = scene.create("p", "two", ContainerRequest { name: "two".into(), ..whole(3) });
     assert_eq!((text(&first.own), text(&second.own)), ("0-1/0".into(), "2-4/0".into()));
     assert_eq!(others(&second), vec![]);
-    // The first ends; the second does not move.
+    // The first ends; the second keeps its CPUs.
     assert_eq!(others(&scene.end("one")), vec![]);
     assert_eq!(scene.cpus("two"), "2-4/0");
     assert_eq!(scene.host.allocations.iter().count(), 1);
@@ -128,7 +128,7 @@ fn a_container_that_is_restarted_has_another_id_and_what_it_had() {
     scene.create("other", "x", whole(2));
     scene.create("p", "old", whole(4));
     assert_eq!(scene.cpus("old"), "2-5/0");
-    // Nobody told that the old one ended.
+    // The end of the old one was not reported.
     let again = scene.create("p", "new", whole(4));
     assert_eq!((text(&again.own), scene.cpus("old")), ("2-5/0".into(), String::new()));
     assert_eq!(scene.end("old"), Settled::default());
@@ -136,7 +136,7 @@ fn a_container_that_is_restarted_has_another_id_and_what_it_had() {
 }
 
 #[test]
-fn an_id_that_comes_again_as_somebody_else_leaves_nothing_behind() {
+fn reused_container_id_leaves_no_old_grant() {
     let mut scene = Scene::new();
     scene.create("a", "x", whole(2));
     scene.create("b", "x", whole(2));
@@ -159,9 +159,9 @@ fn a_pod_that_is_made_again_does_not_touch_what_the_one_before_still_has() {
     assert_eq!((scene.cpus("old").as_str(), scene.host.allocations.iter().count()), ("0-3/0", 2));
     scene.end("old");
     assert_eq!((scene.cpus("old"), scene.cpus("new")), (String::new(), "4-7/0".into()));
-    // What the old one had is free, and no more than that.
+    // The CPUs of the old one are free, and no others.
     assert_eq!(text(&scene.create("other", "x", whole(4)).own), "0-3/0");
-    // Both are there when the runtime says who is there.
+    // Both exist when the runtime lists its containers.
     let both = vec![of("one", "old"), new];
     scene.synchronize(both);
     assert_eq!((scene.cpus("new"), scene.cpus("old")), ("4-7/0".into(), "0-3/0".into()));
@@ -171,7 +171,7 @@ fn a_pod_that_is_made_again_does_not_touch_what_the_one_before_still_has() {
 }
 
 #[test]
-fn a_container_whose_process_runs_keeps_what_it_has_beside_the_one_that_follows_it() {
+fn replaced_container_keeps_its_grant_while_a_process_runs() {
     for (asked, own) in [(4, "4-7/0"), (2, "4-5/0"), (8, "8-15/1")] {
         let mut scene = Scene::new();
         scene.create("web-0", "old", whole(4));
@@ -190,7 +190,7 @@ fn a_container_whose_process_runs_keeps_what_it_has_beside_the_one_that_follows_
         let shown: Vec<String> =
             scene.host.allocations.iter().map(|(holder, _)| holder.to_string()).collect();
         assert_eq!(shown, ["default/web-0/main"; 2]);
-        // Both stay when only the new one is listed, and what the old one has is free with its end.
+        // Both stay when the runtime lists only the new one; the CPUs of the old one are free when it ends.
         scene.synchronize(vec![new]);
         assert_eq!((scene.cpus("old").as_str(), scene.cpus("new").as_str()), ("0-3/0", own));
         scene.end("old");
@@ -213,16 +213,16 @@ fn two_of_one_name_that_are_listed_have_cpus_of_their_own() {
 }
 
 #[test]
-fn who_has_no_place_runs_on_what_is_left_and_it_is_said_why() {
+fn unplaced_container_runs_on_free_cpus_with_a_cause() {
     let mut scene = Scene::new();
     scene.create("a", "a1", whole(6));
     let refused = scene.create("big", "b1", whole(9));
     assert_eq!(text(&refused.own), "6-15/-");
     assert!(refused.rejections["b1"].to_string().contains("cpu"), "{:?}", refused.rejections);
-    // It gives way as any other.
+    // It gives way like any other container.
     let next = scene.create("c", "c1", whole(8));
     assert_eq!((text(&next.own).as_str(), others(&next)), ("8-15/1", pairs(&[("b1", "6-7/-")])));
-    // A second container of that pod finds a place; the first is still where it was.
+    // A second container of that pod finds a place; the first keeps its CPUs.
     let beside = scene.create("big", "b2", ContainerRequest { name: "side".into(), ..whole(1) });
     assert_eq!((text(&beside.own).as_str(), others(&beside)), ("6/0", pairs(&[("b1", "7/-")])));
 }
@@ -255,10 +255,10 @@ fn after_a_restart_nothing_that_is_valid_moves() {
     assert_eq!(scene.cpus("k"), "5-6/0");
     assert_eq!(others(&settled), pairs(&[("k", "-/0"), ("n", "0-3/0"), ("s", "4,7/0")]));
     let before = scene.host.allocations.clone();
-    // Again, as the runtime comes back: what is given stays, whatever the runtime has stored.
+    // The runtime reconnects: existing grants stay, whatever the runtime has stored.
     let again = scene.synchronize(all);
     assert_eq!((scene.host.allocations == before, again.others.len()), (true, 3));
-    // And who is not there any longer is gone.
+    // A container that is not listed is removed.
     let left = vec![announced("kept", "k", whole(2), Some("5-6"))];
     scene.synchronize(left);
     assert_eq!(scene.host.allocations.iter().count(), 1);
@@ -272,15 +272,15 @@ fn cpuset(cpus: &str, mems: &str) -> Cpuset {
 fn what_the_cgroup_shows_counts_more_than_what_the_runtime_has_stored() {
     let mut scene = Scene::new();
     let shown = |one: Announced, cpus| Announced { shown: Some(cpuset(cpus, "0")), ..one };
-    // One was moved by an answer that its runtime did not keep, the other had none at its creation.
+    // One got its CPUs in an answer that its runtime did not store, the other got none at its creation.
     let moved = shown(announced("a", "a", whole(2), Some("0-1")), "5-6");
     let late = shown(announced("b", "b", whole(2), None), "0-1");
     let settled = scene.synchronize(vec![moved, late]);
     assert_eq!((scene.cpus("a"), scene.cpus("b")), ("5-6/0".into(), "0-1/0".into()));
-    // The runtime is told, or it would write what it has stored.
+    // The runtime gets the cpuset, because it would write the stored one otherwise.
     assert_eq!(others(&settled), pairs(&[("a", "5-6/0"), ("b", "0-1/0")]));
 
-    // What is stored is right, and somebody has changed the cgroup: that is put right too.
+    // The stored cpuset is right but the cgroup was changed: the cgroup is corrected too.
     let mut changed = announced("a", "a", whole(2), Some("5-6"));
     (changed.now.mems, changed.shown) = ("0".parse().ok(), Some(cpuset("4-7", "0")));
     let settled = scene.synchronize(vec![changed]);
@@ -299,7 +299,7 @@ fn every_container_of_a_pod_keeps_its_cpus_over_a_restart() {
     assert_eq!((scene.cpus("one"), scene.cpus("two")), ("5-6/0".into(), "1-2/0".into()));
 }
 
-/// The same host after the daemon was started again: it knows what was recorded, and nothing else.
+/// The same host after a restart of the daemon, with only the records.
 fn restarted(scene: &Scene) -> Scene {
     let records = scene.containers.records(&scene.host.allocations);
     let mut again = Scene::new();
@@ -308,7 +308,7 @@ fn restarted(scene: &Scene) -> Scene {
 }
 
 #[test]
-fn until_the_runtime_says_who_is_there_what_was_granted_is_given_to_nobody() {
+fn recorded_grants_count_as_taken_until_the_runtime_lists_its_containers() {
     let mut scene = Scene::new();
     scene.create("a", "a", whole(2));
     scene.create("b", "b", whole(2));
@@ -327,13 +327,13 @@ fn until_the_runtime_says_who_is_there_what_was_granted_is_given_to_nobody() {
 }
 
 #[test]
-fn who_is_still_being_made_keeps_what_it_was_granted_until_it_comes_or_ends() {
+fn pending_container_keeps_its_grant_until_it_is_created_or_ends() {
     let mut scene = Scene::new();
     scene.create("a", "a", whole(2));
     let a = CgroupPath::new("/kubepods/a/a");
     let awaiting = || {
         let mut again = restarted(&scene);
-        // Somebody else comes with the CPUs that the one in the making was told.
+        // Another container is created with the CPUs that were granted to the pending one.
         let other = Announced { shown: Some(cpuset("0-1", "0")), ..announced("b", "b", whole(2), None) };
         let awaited = BTreeSet::from([a.clone()]);
         again.with(|containers, node| containers.synchronize(node, vec![other], &awaited));
@@ -364,7 +364,7 @@ fn a_record_that_the_kernel_contradicts_is_not_followed() {
 }
 
 #[test]
-fn after_a_restart_who_asks_for_something_else_or_was_dispossessed_is_placed_again() {
+fn restart_places_containers_again_after_a_changed_request_or_lost_cpus() {
     let mut scene = Scene::new();
     scene.create("a", "a", whole(2));
     scene.create("b", "b", whole(2));
@@ -373,7 +373,7 @@ fn after_a_restart_who_asks_for_something_else_or_was_dispossessed_is_placed_aga
         shown: Some(cpuset(cpus, "0")),
         ..announced(id, id, asked, None)
     };
-    // One was resized meanwhile: nothing of what it has is taken away.
+    // One was resized in between: it keeps all of its CPUs.
     let mut again = restarted(&scene);
     let all = vec![
         shown("a", whole(3), "0-1"),
@@ -382,10 +382,10 @@ fn after_a_restart_who_asks_for_something_else_or_was_dispossessed_is_placed_aga
     ];
     again.synchronize(all.clone());
     assert_eq!([again.cpus("a"), again.cpus("b"), again.cpus("s")], ["0-1,4/0", "2-3/0", "5-7/0"]);
-    // A resize after that knows what was asked for before.
+    // A later resize still has the previous request.
     assert_eq!(text(&again.resize("b", "b", whole(2)).own), "2-3/0");
 
-    // Of one the CPUs are the system's now.
+    // CPUs of one container are reserved for the system now.
     let mut again = restarted(&scene);
     again.host.inventory.allowed_cpus = "1-15".parse().unwrap();
     again.synchronize(all[1..].to_vec());
@@ -426,8 +426,8 @@ pub(super) fn any_act() -> impl Strategy<Value = Act> {
 }
 
 proptest! {
-    /// Whatever is told in whatever order: everybody who is there has something, nobody else has, exclusive
-    /// CPUs are one container's alone, and whoever follows the answers is set as the grants say.
+    /// For any sequence of calls: every existing container has a grant and no other has, exclusive CPUs
+    /// belong to one container, and applying the answers yields the cpusets of the grants.
     #[test]
     fn answers_add_up_to_the_state(acts in prop::collection::vec(any_act(), 1..40)) {
         let mut scene = Scene::new();
@@ -493,10 +493,10 @@ proptest! {
         }
     }
 
-    /// Who is set as its grant says stays so over a restart, whatever its runtime has stored and in whatever
-    /// order it tells.
+    /// Containers with the cpuset of their grant keep it over a restart, whatever the runtime has stored and
+    /// in whatever order it reports them.
     #[test]
-    fn a_restart_moves_nobody(acts in prop::collection::vec(any_act(), 1..30), reversed: bool) {
+    fn restart_moves_no_container(acts in prop::collection::vec(any_act(), 1..30), reversed: bool) {
         let mut scene = Scene::new();
         let mut asked = BTreeMap::<String, Announced>::new();
         for act in acts {
@@ -518,7 +518,7 @@ proptest! {
             }
         }
         let unplaced = scene.host.allocations.iter().any(|(_, grant)| grant.engine == UNPLACED);
-        // Who has no place may find one now.
+        // A container without a place may find one now.
         if unplaced {
             return Ok(());
         }
@@ -549,7 +549,7 @@ fn a_container_that_is_declared_to_be_left_alone_is_set_to_nothing_and_takes_not
     let created = scene.with(|containers, node| containers.create(node, &alone));
     assert_eq!(created, Settled::default());
     assert_eq!(scene.cpus("a1"), "");
-    // One that has its place, and is declared so since, gives it back.
+    // A placed container with a later `enforce = false` releases its grant.
     scene.create("first", "f1", whole(4));
     let first = Announced { opts_out: true, ..announced("first", "f1", whole(4), None) };
     let shared = announced("shared", "s1", burstable("main", 500), None);
@@ -561,7 +561,7 @@ fn a_container_that_is_declared_to_be_left_alone_is_set_to_nothing_and_takes_not
 }
 
 #[test]
-fn what_turns_out_to_be_nobody_elses_is_placed_when_the_runtime_says_again_who_is_there() {
+fn container_without_foreign_owner_is_placed_at_the_next_runtime_list() {
     let mut scene = Scene::new();
     let given = |cpus: Option<&str>| Announced {
         given: Some(Ownership {
@@ -571,7 +571,7 @@ fn what_turns_out_to_be_nobody_elses_is_placed_when_the_runtime_says_again_who_i
         ..announced("given", "g1", whole(2), None)
     };
     scene.with(|containers, node| containers.create(node, &given(Some("0-1"))));
-    // Not knowing frees nothing.
+    // An unknown owner frees nothing.
     let resized = scene.with(|containers, node| containers.resize(node, given(None)));
     assert_eq!(
         (resized, scene.host.allocations.exclusive_cpus().to_string()),

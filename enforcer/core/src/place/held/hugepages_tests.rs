@@ -1,5 +1,4 @@
-//! Huge pages that are in use or reserved without a promise, as the daemon's decision hands them to the
-//! engines.
+//! Huge pages in use or reserved without a promise, as the daemon passes them to the engines.
 
 use proptest::prelude::*;
 
@@ -33,7 +32,7 @@ fn huge_pages_that_others_use_are_not_promised() {
         ([100, 0], None, 150, Some("1")),
         ([100, 100], None, 90, Some("0")),
         ([100, 200], None, 150, None),
-        // What the first container uses of its promise is not counted twice, told by its cgroup or not.
+        // Huge pages that the first container uses of its promise count once, reported by its cgroup or not.
         ([100, 0], Some(100), 100, Some("0")),
         ([100, 0], Some(0), 100, Some("1")),
         ([150, 0], Some(100), 50, Some("0")),
@@ -53,7 +52,7 @@ fn huge_pages_that_others_use_are_not_promised() {
         if own.is_some() {
             admitted(&mut allocations, &first).unwrap();
         }
-        // Told by no cgroup: of 100 MiB that are in use all count as its own.
+        // Without a report of its cgroup, 100 MiB in use all count as its own.
         if own == Some(0) {
             scene.now.nodes.get_mut(&NodeId(0)).unwrap().hugepages_used = [(2 * MIB, 200 * MIB)].into();
         }
@@ -70,15 +69,15 @@ fn huge_pages_that_others_use_are_not_promised() {
     }
 }
 
-/// Nodes of 200 MiB in huge pages; MiB that are in use on each and reserved on the host by others, and what a
-/// first container was promised on node 0, uses and has reserved, if its cgroup tells.
+/// Nodes with 200 MiB of huge pages each: MiB that others use on each node and reserve on the host; and the
+/// promise on node 0, use and reservation of a first container, if its cgroup reports them.
 struct Taken {
     used: Vec<u64>,
     reserved: u64,
     own: Option<(u64, Option<(u64, u64)>)>,
 }
 
-/// Does a pod that asks for so many MiB get all of it, with the pages of one node or of all?
+/// Does a pod with this request get all of it, with the pages of one node or of all?
 fn fits(given: &Taken, mib: u64) -> bool {
     let machine = Machine::new()
         .sockets(given.used.len().try_into().unwrap())
@@ -126,24 +125,24 @@ fn huge_pages_that_are_reserved_are_not_promised() {
     let given = |used: &[u64], reserved, own| Taken { used: used.to_vec(), reserved, own };
     for (given, most) in [
         (given(&[0], 0, None), 200),
-        // Of one node it is known whose they are.
+        // On one node the owner of the reservation is known.
         (given(&[0], 100, None), 100),
         (given(&[60], 100, None), 40),
         (given(&[0], 400, None), 0),
-        // A first container has reserved its promise, which counts once; so does one that does not tell.
+        // The first container has reserved its promise, which counts once, reported or not.
         (given(&[0], 0, Some((100, Some((0, 100))))), 100),
         (given(&[0], 50, Some((100, Some((0, 100))))), 50),
         (given(&[0], 50, Some((100, Some((60, 40))))), 50),
         (given(&[0], 100, Some((100, None))), 100),
-        // What others have reserved is not covered by a promise of which nothing is reserved.
+        // A reservation of others is not part of a promise without a reservation.
         (given(&[0], 50, Some((100, Some((0, 0))))), 50),
         (given(&[50], 0, Some((100, Some((0, 0))))), 50),
-        // Of several nodes it is not known which gives them: all together do.
+        // On several nodes the node of a reservation is unknown: it counts on all together.
         (given(&[0, 0], 50, None), 350),
         (given(&[0, 0], 200, None), 200),
         (given(&[0, 0], 400, None), 0),
         (given(&[200, 0], 50, None), 150),
-        // A promise on several nodes whose cgroup does not tell counts once.
+        // A promise on several nodes without a report of its cgroup counts once.
         (given(&[0, 0], 400, Some((300, None))), 0),
         (given(&[200, 200], 0, Some((300, None))), 0),
         (given(&[200, 0], 0, Some((300, None))), 100),
@@ -160,8 +159,8 @@ fn huge_pages_that_are_reserved_are_not_promised() {
     }
 }
 
-/// One process that reserves half of all leaves the other half, on any node; the next pod is told why it has
-/// none.
+/// A process that reserves half of all pages leaves the other half, on any node; the next pod is refused with
+/// the cause.
 #[test]
 fn half_of_all_that_is_reserved_keeps_no_node_from_being_promised_the_other_half() {
     let mut scene = Scene::new(Machine::new().sockets(2).threads(1).hugepages(2 * MIB, 100).build());
@@ -183,7 +182,8 @@ fn half_of_all_that_is_reserved_keeps_no_node_from_being_promised_the_other_half
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
-    /// Whoever has reserved pages gets them, from whichever node they come, after what is promised is used.
+    /// Reserved pages are always available to the process that reserved them, on whichever node, after all
+    /// promises are used.
     #[test]
     fn no_promise_takes_pages_that_are_reserved(
         used in proptest::collection::vec((0u64..=100).prop_map(|pages| 2 * pages), 1..=3),

@@ -1,10 +1,10 @@
-//! What can be promised while a pod is placed: CPUs by their use, shared CPU time, memory.
+//! Capacity while a pod is placed: CPUs by use, shared CPU time, memory.
 //!
-//! Everything is read from the allocations when the pod comes, and kept up to date as its containers
-//! are given theirs, so that a pod of many containers does not sum up the whole machine for each.
+//! Everything is read from the allocations once per pod and updated with each container of the pod, so that a
+//! pod of many containers does not sum up the whole machine for each.
 //!
-//! CPUs of ended init containers are *reusable*: later containers of the pod may have them, nobody
-//! else. What a container had before its resize or restart is *held* for it until its turn.
+//! CPUs of ended init containers are *reusable*: only later containers of the same pod may have them. CPUs
+//! that a container had before its resize or restart are *held* for it until it is placed.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,31 +17,31 @@ use crate::{
     set::{CpuSet, NodeSet},
 };
 
-/// State of the machine in the eyes of the pod that is placed.
+/// State of the machine for the pod that is being placed.
 pub(super) struct Accounts {
-    /// Exclusive CPUs of others, and of containers of this pod that go on running.
+    /// Exclusive CPUs of other pods, and of containers of this pod that keep running.
     pub(super) taken: CpuSet,
     /// CPUs of this pod's ended init containers.
     pub(super) reusable: CpuSet,
     /// CPUs that containers of this pod had before and may keep.
     pub(super) held: CpuSet,
-    /// What is promised on shared CPUs.
+    /// Promised shared CPU time.
     pub(super) load: Load,
-    /// What is promised of memory.
+    /// Promised memory.
     pub(super) memory: ZoneAccount,
-    /// The same without soft promises; made when it is needed.
+    /// Promised memory without soft promises; computed when needed.
     firm_memory: Option<ZoneAccount>,
-    /// Under the profile of a kubelet: memory of the pod's ended init containers.
+    /// Under the profile `kubelet`: memory of the pod's ended init containers.
     init_memory: Option<InitMemory>,
 }
 
-/// Memory of ended init containers as a kubelet keeps it: for later containers of the pod on the same set of
-/// nodes, and for no other set.
+/// Memory of ended init containers as a kubelet keeps it: later containers of the pod may use it on the same
+/// set of nodes, and on no other set.
 #[derive(Default)]
 struct InitMemory {
-    /// What is promised without it.
+    /// Promised memory without it.
     without: Option<ZoneAccount>,
-    /// What is kept, by set of nodes: the most that one init container had, less what later containers took.
+    /// Kept memory by set of nodes: the maximum of one init container, less the use of later containers.
     kept: BTreeMap<(NodeSet, MemoryResource), u64>,
 }
 
@@ -54,7 +54,7 @@ impl InitMemory {
         self.kept.retain(|_, bytes| *bytes > 0);
     }
 
-    /// The account as a container on this set of nodes finds it; none for a set that nothing is kept for.
+    /// The account for a container on this set of nodes; none if nothing is kept for the set.
     fn on(&self, nodes: Option<&NodeSet>) -> Option<ZoneAccount> {
         let mut account = self.without.clone()?;
         for ((zone, resource), bytes) in self.kept.iter().filter(|((zone, _), _)| Some(zone) != nodes) {
@@ -77,23 +77,23 @@ impl Accounts {
         }
     }
 
-    /// Keeps memory of ended init containers as a kubelet does.
+    /// Starts to keep memory of ended init containers as a kubelet does.
     pub(super) fn keep_init_memory(&mut self) {
         self.init_memory = Some(InitMemory::default());
     }
 
-    /// Sets of nodes on which later containers of the pod find memory of ended init containers.
+    /// Sets of nodes with kept memory of ended init containers.
     pub(super) fn sets_with_init_memory(&self) -> BTreeSet<NodeSet> {
         let kept = self.init_memory.iter().flat_map(|init| init.kept.keys());
         kept.map(|(zone, _)| zone.clone()).collect()
     }
 
-    /// What a container on one of these sets finds.
+    /// The account for a container on one of these sets.
     pub(super) fn memory_on(&self, nodes: &NodeSet) -> Option<ZoneAccount> {
         self.init_memory.as_ref().filter(|_| self.sets_with_init_memory().contains(nodes))?.on(Some(nodes))
     }
 
-    /// CPUs that nobody else has, of these, which may be exclusive, as far as this container may run there.
+    /// CPUs of these that no other holder has exclusively and this container may use.
     pub(super) fn available(
         &self,
         inventory: &Inventory,
@@ -107,17 +107,17 @@ impl Accounts {
         restricted(inventory, &cpus, container)
     }
 
-    /// Exclusive CPUs of all beside whom the next container of the pod runs.
+    /// CPUs that the next container of the pod may not share, because other holders have them exclusively.
     pub(super) fn not_shared(&self) -> CpuSet {
         self.taken.union(&self.held)
     }
 
-    /// Exclusive CPUs of all.
+    /// Exclusive CPUs of all holders.
     pub(super) fn exclusive(&self) -> CpuSet {
         self.taken.union(&self.reusable).union(&self.held)
     }
 
-    /// Memory without the soft promises of others; none when there are none.
+    /// Memory without the soft promises of others; none if there are none.
     pub(super) fn firm(
         &mut self,
         inventory: &Inventory,
@@ -134,7 +134,7 @@ impl Accounts {
         self.firm_memory.as_ref()
     }
 
-    /// A container was given this.
+    /// Updates the account with the grant of a container.
     pub(super) fn note(
         &mut self,
         inventory: &Inventory,
@@ -176,14 +176,14 @@ impl Accounts {
     }
 }
 
-/// Is what it was promised of memory a preference only, that gives way to promises of Guaranteed pods?
+/// Is its promised memory only a preference that gives way to promises of Guaranteed pods?
 pub(super) fn is_soft(grant: &Grant) -> bool {
     grant.engine == super::HintsEngine::NAME
         && grant.memory_priority < MemoryPriority::Guaranteed
         && !grant.memory.is_empty()
 }
 
-/// Of these CPUs those that the cgroups above, and rules, leave the container.
+/// The CPUs of these that the cgroups above and rules allow the container.
 pub(super) fn restricted(
     inventory: &Inventory,
     cpus: &CpuSet,

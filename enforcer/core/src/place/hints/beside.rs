@@ -1,13 +1,13 @@
-//! Devices beside which a container is declared to be: sets of nodes with the device's are preferred.
+//! Offers for devices that a container should be near to: sets of nodes with the devices are preferred.
 //!
-//! The offers are soft. Unlike a device that is given away, one that is only used can be used from afar, so
-//! it never is a reason for a rejection, and what a manifest says of devices is not among them: the kubelet
-//! does not count it.
+//! The offers are soft. A device that is only used, unlike one that is given exclusively, can be used from
+//! another node, so it never causes a rejection. Devices in a manifest are not among them: the kubelet
+//! ignores them.
 
 use super::{Need, NodeIndex, Offer, Offers, Threshold, masks::list};
 use crate::place::{ContainerRequest, PodRequest};
 
-/// Of one container, or of all of a pod.
+/// Offers for one container, or for all of a pod.
 pub(super) fn offers(nodes: &NodeIndex, container: Option<&ContainerRequest>, pod: &PodRequest) -> Offers {
     let of_pod = pod.containers.iter().filter(|_| container.is_none());
     let hints = container.into_iter().chain(of_pod).flat_map(|one| &one.wishes.beside);

@@ -1,11 +1,11 @@
-//! What was considered, for those who ask why.
+//! Candidates of a decision, for explanations.
 //!
-//! The set that was taken, the next best ones of the merge, every single node and all nodes together,
-//! each with what decided: which resource it lacks, or the comparison with the one that was taken.
-//! There are 2^N sets: of a few nodes all are named, of more nodes those alone.
+//! Lists the chosen set, the next best ones of the merge, every single node and all nodes together, each with
+//! what decided: the resources it lacks, or the comparison with the chosen set. There are 2^N sets: with few
+//! nodes all are listed, with more nodes only these.
 //!
-//! Where any node will do, CPUs and memory are taken from one all the same. So nothing is refused then that
-//! nothing speaks against.
+//! If any node is suitable, CPUs and memory are still taken from one node, so a candidate is reported as
+//! refused only if a resource refuses it.
 
 use super::{
     Mask, Offer,
@@ -18,12 +18,12 @@ use crate::{
     words,
 };
 
-/// Sets of the merge that are told on more nodes than [`FEW`], the one that was taken included.
+/// Maximum number of merged sets listed with more nodes than [`FEW`], including the chosen one.
 const MERGED: usize = 8;
-/// Nodes up to which every set is told.
+/// Maximum number of nodes with which all sets are listed.
 const FEW: usize = 8;
 
-/// The candidates, the one that was taken first.
+/// The candidates, the chosen one first.
 pub(super) fn of(
     question: &Question<'_>,
     settled: Option<Settled>,
@@ -71,7 +71,7 @@ pub(super) fn of(
     candidates
 }
 
-/// The best sets of the merge that led to the one that was taken; none when it came about otherwise.
+/// The best sets of the merge that led to the chosen one; empty if it was chosen otherwise.
 fn next_best(question: &Question<'_>, taken: Option<Merged>) -> Vec<Considered> {
     let Some(Merged { mask: Some(chosen), preferred }) = taken else { return Vec::new() };
     let (nodes, options) = (question.nodes, question.options());
@@ -85,7 +85,7 @@ fn next_best(question: &Question<'_>, taken: Option<Merged>) -> Vec<Considered> 
     if led { merged } else { Vec::new() }
 }
 
-/// The comparison of the merge; that not every resource prefers it is told with their names instead.
+/// The comparison of the merge. Resources that do not prefer the set are named instead of counted.
 fn decided(merged: &[Considered], mask: Mask) -> Option<String> {
     let considered = merged.iter().find(|considered| considered.mask == mask)?;
     let because = considered.because.as_ref().filter(|because| **because != Comparison::NotPreferred)?;
@@ -99,7 +99,7 @@ fn because(question: &Question<'_>, mask: Mask, taken: Option<Merged>) -> String
     let wider: Vec<&str> =
         offers().filter(|(_, offer)| !prefers(offer, mask)).map(|(name, _)| name.as_str()).collect();
     let listed = |names: &[&str]| crate::workload::printable(&names.join(", "));
-    // A kubelet's hints leave sets of nodes out that have enough, such as those with a node without a device.
+    // A kubelet's hints omit some suitable sets of nodes, such as those with a node without a device.
     let offers_by_list = question.settings.is_kubelet();
     match taken {
         Some(Merged { mask: Some(chosen), .. }) if chosen == mask => {
@@ -122,7 +122,7 @@ fn because(question: &Question<'_>, mask: Mask, taken: Option<Merged>) -> String
     }
 }
 
-/// Both are preferred by all.
+/// Comparison of two sets that all resources prefer.
 fn compared(question: &Question<'_>, mask: Mask, chosen: Mask) -> String {
     let options = question.options();
     let (own, best) = (distance(question, mask), distance(question, chosen));

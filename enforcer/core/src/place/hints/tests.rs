@@ -285,7 +285,7 @@ fn a_container_stays_inside_what_the_cgroups_above_leave_it() {
 }
 
 #[test]
-fn who_shrinks_keeps_the_cpus_near_its_place() {
+fn shrinking_container_keeps_the_cpus_near_its_place() {
     let mut host = Host::new(two_nodes(), policy(TopologyPolicy::BestEffort));
     let sized = |cpus: u64| pod("p", vec![container("c", cpus * 1000, GIB)]);
     host.admit(&sized(2)).unwrap();

@@ -59,7 +59,7 @@ fn memory_alone_can_be_in_the_way() {
 }
 
 #[test]
-fn who_frees_nothing_makes_way_for_those_that_do() {
+fn what_if_moves_only_containers_that_free_something() {
     let mut host = host();
     for (at, (cpus, gib, node)) in
         [(2, 1, "1"), (1, 1, "1"), (2, 1, "1"), (1, 1, "1"), (3, 1, "0")].into_iter().enumerate()
@@ -72,7 +72,7 @@ fn who_frees_nothing_makes_way_for_those_that_do() {
 }
 
 #[test]
-fn who_must_stay_stays() {
+fn what_if_never_moves_unmovable_containers() {
     let mut host = host();
     fill(&mut host, "a", "0", 4, 1);
     fill(&mut host, "b", "1", 4, 1);
@@ -99,7 +99,7 @@ fn devices_are_not_moved() {
 }
 
 #[test]
-fn who_would_stay_where_it_is_does_not_move() {
+fn what_if_lists_no_move_to_the_same_place() {
     let machine = Machine::new().cores(4).memory_gib(16).build();
     let mut host = Host::new(machine, policy(TopologyPolicy::Restricted));
     let pools = |name: &str, millis: u64| {

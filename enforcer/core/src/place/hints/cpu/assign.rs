@@ -1,4 +1,4 @@
-//! Choosing CPUs without regard to a hint.
+//! Chooses CPUs without a hint.
 
 use super::{CpuError, CpuOptions, packed, spread, stock::Stock};
 use crate::{place::CpuLayout, set::CpuSet};
@@ -14,7 +14,7 @@ pub fn take(
     assign(layout, available, count, 1, options)
 }
 
-/// What a kubelet sets aside when it is told an amount, by the order for containers, whole cores or not.
+/// The CPUs that a kubelet reserves for an amount, in the order for containers, whole cores or not.
 pub fn reserve(
     layout: &CpuLayout,
     available: &CpuSet,
@@ -24,7 +24,7 @@ pub fn reserve(
     assign(layout, available, count, 1, options)
 }
 
-/// Where only whole cores are allowed: can the request be whole cores, and is there so much of them?
+/// If only whole cores are allowed: is the request a whole number of cores, and are enough free?
 pub(super) fn check_whole_cores(
     layout: &CpuLayout,
     count: usize,
@@ -45,8 +45,7 @@ pub(super) fn check_whole_cores(
     Ok(())
 }
 
-/// `count` of the available CPUs; where they are distributed across nodes, rather not across fewer
-/// than `nodes`.
+/// `count` of the available CPUs; distributed CPUs come from at least `nodes` nodes if possible.
 pub(super) fn assign(
     layout: &CpuLayout,
     available: &CpuSet,

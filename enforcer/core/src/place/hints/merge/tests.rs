@@ -236,7 +236,7 @@ fn of_two_sets_the_better_one_is_found_in_either_order() {
 }
 
 #[test]
-fn a_set_outside_the_machine_is_not_preferred_by_anyone() {
+fn set_outside_the_machine_is_never_preferred() {
     for (lists, expected) in [
         ("{0}+ ; {1}+ nil+ {0}+", "{0}+"),
         ("{0,1}+ ; {1}+", "{1}-"),

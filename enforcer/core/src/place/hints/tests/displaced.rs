@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn init_containers_that_have_ended_take_no_cpu_from_those_who_share() {
+fn ended_init_containers_take_no_cpu_from_sharing_containers() {
     use ContainerKind::{App, Init, Sidecar};
     let whole = || container("whole", 16_000, GIB);
     let part = || container("part", 500, GIB);
@@ -45,7 +45,7 @@ fn a_squeezed_neighbour_gets_the_whole_shared_pool() {
 }
 
 #[test]
-fn who_was_driven_from_home_returns_when_there_is_room_again() {
+fn displaced_container_moves_back_when_there_is_room_again() {
     let mut host = Host::new(two_nodes(), single());
     for (name, millis) in [("old", 3000), ("young", 3000)] {
         host.admit(&pod(name, vec![container("c", millis, GIB).without_limits()])).unwrap();

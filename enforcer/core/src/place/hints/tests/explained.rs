@@ -95,7 +95,7 @@ fn hostile_amounts_are_rejections() {
 }
 
 #[test]
-fn every_candidate_is_told_to_those_who_ask() {
+fn every_candidate_is_listed_on_request() {
     let mut host = Host::new(two_nodes(), single());
     host.admit(&pod("a", vec![container("c", 6000, GIB)])).unwrap();
     let mut trace = Trace::wanted();

@@ -130,7 +130,7 @@ fn up_to_sixteen_nodes_a_socket_counts_as_aligned_where_it_is_asked_for() {
 }
 
 #[test]
-fn up_to_eight_nodes_memory_that_can_be_moved_is_in_nobodys_way() {
+fn up_to_eight_nodes_movable_memory_blocks_no_placement() {
     let mut host = host(8, policy(TopologyPolicy::Restricted));
     // On nodes 0-1, where it lies on node 0 first.
     host.admit(&pod("wide", vec![container("c", 8500, 20 * GIB)])).unwrap();

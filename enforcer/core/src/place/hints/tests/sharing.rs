@@ -33,7 +33,7 @@ fn node_with_only_reserved_shared_cpus_comes_last() {
 }
 
 #[test]
-fn reserved_cpus_keep_nobody_at_home() {
+fn reserved_cpus_do_not_count_as_room_for_shared_promises() {
     let mut host = beside_reserved(TopologyPolicy::SingleNumaNode);
     host.admit(&pod("g", vec![container("c", 4000, GIB)])).unwrap();
     host.admit(&fractional("a", 500)).unwrap();
@@ -63,7 +63,7 @@ fn fractional_pods_of_every_class_go_to_the_emptiest_node() {
 }
 
 #[test]
-fn exclusive_cpus_are_taken_where_nobody_is_driven_from_home() {
+fn exclusive_cpus_are_taken_where_no_container_is_displaced() {
     for (millis, expected) in [(0, "1"), (500, "1"), (100, "1")] {
         let machine = Machine::new().sockets(3).cores(1).threads(1).build();
         let mut host = Host::new(machine, policy(TopologyPolicy::BestEffort));
@@ -85,7 +85,7 @@ fn exclusive_cpus_are_taken_where_nobody_is_driven_from_home() {
 }
 
 #[test]
-fn sets_that_are_not_preferred_displace_nobody_beside_equally_good_ones() {
+fn non_preferred_sets_displace_no_container_if_equally_good_ones_exist() {
     // Memory would fit on one node, CPUs take two: no set is preferred by both.
     for (sockets, cores, shares, expected) in [
         (4, 1, 1, ("1-2", "0")),

@@ -89,7 +89,7 @@ fn every_form_of_a_rule_names_containers() {
 }
 
 #[test]
-fn a_rule_of_one_side_draws_whoever_comes_second() {
+fn affinity_rule_of_one_pod_attracts_pods_that_come_later() {
     let rule = r#"{"c1": [{"match": {"key": "name", "operator": "Equals", "values": ["c2"]}, "weight": 7}]}"#;
     assert_eq!(pairs(&[(KEY, rule)]), BTreeSet::from([("c1", "c2", 7), ("c2", "c1", 7)]));
 }

@@ -243,7 +243,7 @@ fn a_mixed_container_keeps_its_fraction_beside_another_engine() {
 }
 
 #[test]
-fn those_who_share_a_pool_keep_what_they_were_promised_together_beside_another_engine() {
+fn sharing_containers_of_a_pool_keep_their_promises_beside_another_engine() {
     let mut node = Node::new(n4c16(), &format!("[pools]\ncolocate_namespaces = true\n{FULLEST}"));
     let four: Vec<String> =
         (0..4).map(|n| node.run(Pod::new(&format!("p{n}")).guaranteed(900, 100 * MB))).collect();

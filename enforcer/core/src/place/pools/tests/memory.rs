@@ -98,7 +98,7 @@ fn a_resize_neither_begins_a_cold_start_again_nor_forgets_when_it_began() {
 
 /// C5
 #[test]
-fn machines_are_filled_without_moving_anybody() {
+fn machines_are_filled_without_moving_containers() {
     for each in [2u64, 3, 4] {
         let mut node = Node::new(c4pmem4(), "");
         let mut names = Vec::new();
@@ -120,7 +120,7 @@ fn machines_are_filled_without_moving_anybody() {
 
 /// C7: the reference moves both; every promise can be kept where it is, so nobody is moved here.
 #[test]
-fn nobody_is_moved_as_long_as_all_promises_can_be_kept() {
+fn no_container_moves_while_all_promises_can_be_kept() {
     let mut node = Node::new(c4pmem4(), "");
     let one = node.run(Pod::new("one").guaranteed(200, 5 * GB));
     let two = node.run(Pod::new("two").guaranteed(200, 5 * GB));

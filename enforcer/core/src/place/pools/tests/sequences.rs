@@ -132,7 +132,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
 
     #[test]
-    fn nobody_has_what_another_has_and_everybody_has_something(kind in 0u8..4, steps in steps(40)) {
+    fn exclusive_resources_are_disjoint_and_every_container_has_cpus(kind in 0u8..4, steps in steps(40)) {
         let mut node = machine(kind);
         for step in steps {
             node.step(step);

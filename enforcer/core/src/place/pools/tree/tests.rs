@@ -125,7 +125,7 @@ fn the_distance_that_counts_is_that_from_cpu_to_memory() {
 }
 
 #[test]
-fn memory_of_a_gpu_is_nobodys_and_unknown_memory_is_slow() {
+fn gpu_memory_is_in_no_pool_and_unknown_memory_is_slow() {
     let machine = Machine::new()
         .memory_only(NodeId(1), 64, MemoryKind::Gpu, NodeId(0))
         .memory_only(NodeId(2), 64, MemoryKind::Unknown, NodeId(0))
