@@ -33,8 +33,8 @@ pub(super) fn of(
     let taken = settled.map(|settled| settled.merged);
     let chosen = taken.and_then(|merged| merged.mask);
     let name = container.map_or("", |container| container.name.as_str());
-    let nobody_cares = question.offers().all(|offer| *offer == Offer::NoPreference);
-    let is_any = |merged: Merged| merged.mask.is_none_or(|mask| nobody_cares && mask == nodes.all());
+    let no_preference = question.offers().all(|offer| *offer == Offer::NoPreference);
+    let is_any = |merged: Merged| merged.mask.is_none_or(|mask| no_preference && mask == nodes.all());
     let anywhere = taken.is_some_and(is_any);
     if anywhere && nodes.len() == 1 {
         let place = words::nodes(&nodes.nodes(nodes.all()));

@@ -1,6 +1,6 @@
-//! What a container, or a whole pod, asks of every resource.
+//! Demand of a container, or of a whole pod, for every resource.
 //!
-//! A pod asks for the [peak](PodRequest::peak) of its stages.
+//! A pod's demand is the [peak](PodRequest::peak) of its stages.
 
 use super::memory::{Wanted, wanted};
 use crate::{
@@ -11,18 +11,18 @@ use crate::{
 /// Amounts by resource.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Demand {
-    /// CPUs for itself.
+    /// Exclusive CPUs.
     pub(super) exclusive: usize,
-    /// CPU time on shared CPUs in thousandths; absent where no CPU is shared.
+    /// CPU time on shared CPUs in thousandths; `None` without shared CPUs.
     pub(super) shared: Option<u64>,
-    /// Memory that it is to be promised.
+    /// Memory to promise.
     pub(super) memory: Wanted,
-    /// Devices by resource, none of them zero.
+    /// Devices by resource, none with a count of zero.
     pub(super) devices: DeviceCounts,
 }
 
 impl Demand {
-    /// Of one container.
+    /// Demand of one container.
     pub(super) fn of(container: &ContainerRequest, qos: QosClass, align_all_qos: bool) -> Self {
         let exclusive = exclusive_cpus(container, qos);
         let devices = container.devices.iter().filter(|(_, count)| **count > 0);
@@ -34,7 +34,7 @@ impl Demand {
         }
     }
 
-    /// Of all containers together.
+    /// Demand of all containers together.
     pub(super) fn of_pod(pod: &PodRequest, align_all_qos: bool) -> Self {
         let containers = &pod.containers;
         let peak = |amount: &dyn Fn(&ContainerRequest) -> u64| pod.peak(amount);
@@ -64,8 +64,8 @@ impl Demand {
     }
 }
 
-/// CPUs that a container gets for itself: only whole ones, and only in a Guaranteed pod where nothing else is
-/// declared.
+/// Number of exclusive CPUs of a container: only whole ones, and unless declared otherwise only in a
+/// Guaranteed pod.
 pub(super) fn exclusive_cpus(container: &ContainerRequest, qos: QosClass) -> usize {
     let alone = container.wishes.alone().unwrap_or(qos == QosClass::Guaranteed);
     let whole = container.whole_cpus().filter(|_| alone).unwrap_or(0);

@@ -1,12 +1,12 @@
-//! The engine itself: container after container, or all of a pod at once.
+//! The engine `hints`: places the containers of a pod one by one, or all at once.
 //!
-//! Scope `container`: every container is asked for, judged and given its own before the next one, in
-//! the order of their start, so each finds what the former left. Scope `pod`: the peak of the pod is
+//! Scope `container`: every container is asked for, judged and given its resources before the next one, in
+//! the order of their start, so each finds what the previous ones left. Scope `pod`: the peak of the pod is
 //! asked for once, and the answer holds for every container.
 //!
-//! After the last one, others are looked after: those whose shared CPUs were taken get the whole
-//! shared pool ([`send_away`]), those whose soft promise of memory no longer fits get all
-//! nodes ([`soften`](super::soften)). When that is impossible, the pod is rejected.
+//! After the last container, other pods are adjusted: containers without enough shared CPUs get the whole
+//! shared pool ([`send_away`]), and those with a soft memory promise that no longer fits get all nodes
+//! ([`soften`](super::soften)). If that is impossible, the pod is rejected.
 
 use std::collections::BTreeMap;
 
@@ -27,11 +27,11 @@ use crate::{
     words,
 };
 
-/// Places by hints.
+/// Places pods by hints.
 #[derive(Debug, Clone)]
 pub struct HintsEngine {
     settings: HintsSettings,
-    /// Containers with settings of their own.
+    /// Settings of containers that have their own.
     containers: BTreeMap<String, HintsSettings>,
 }
 
@@ -39,12 +39,12 @@ impl HintsEngine {
     /// Its name, in configuration, annotations and grants.
     pub const NAME: &'static str = "hints";
 
-    /// With these settings.
+    /// An engine with these settings.
     pub const fn new(settings: HintsSettings) -> Self {
         Self { settings, containers: BTreeMap::new() }
     }
 
-    /// With other settings for some containers.
+    /// Adds other settings for some containers.
     #[must_use]
     pub fn with_containers(self, containers: BTreeMap<String, HintsSettings>) -> Self {
         Self { containers, ..self }
@@ -79,7 +79,7 @@ impl Placement for HintsEngine {
 }
 
 impl HintsEngine {
-    /// Without the options that the machine does not allow.
+    /// Removes options that the machine does not allow.
     fn for_machine(&self, inventory: &Inventory, trace: &mut Trace) -> Self {
         let mut own = self.clone();
         let beyond = inventory.machine.nodes.iter().map(|node| node.id);
@@ -100,7 +100,7 @@ impl HintsEngine {
         own
     }
 
-    /// The nodes of masks. Where a setting depends on what amounts do not say, their sets are listed.
+    /// Index of the nodes for masks. Their sets are listed if a setting depends on more than amounts.
     fn index(&self, inventory: &Inventory, nodes: &NodeSet) -> NodeIndex {
         let mut index = NodeIndex::of(&inventory.machine, nodes);
         if self.settings.is_kubelet() {
@@ -116,14 +116,15 @@ impl HintsEngine {
         if all.any(wants_lists) { index.with_lists() } else { index }
     }
 
-    /// Nodes with CPUs that all of these containers may use; where they have none in common, that any may.
+    /// Nodes with CPUs that all of these containers may use; if they have none in common, those that any may
+    /// use.
     fn nodes_of<'a>(
         &self,
         inventory: &Inventory,
         containers: impl Iterator<Item = &'a ContainerRequest>,
     ) -> Result<NodeSet, Rejection> {
         if self.settings.is_kubelet() {
-            // Memory-only nodes take part, and a pod cannot say which nodes it may use.
+            // Memory-only nodes take part, and a pod cannot restrict its nodes.
             return Ok(inventory.nodes.iter().map(|node| node.id).collect());
         }
         let mut nodes = inventory.cpu_nodes();
@@ -139,7 +140,7 @@ impl HintsEngine {
             if own.is_empty() {
                 let problem = "none of the nodes that it may use has a CPU that it may use";
                 let wanted = container.requests.milli_cpus.unwrap_or(0).div_ceil(1000).max(1);
-                // What was asked for, not what others might have.
+                // The request, not the possible demand of others.
                 let asked = container.allowed_nodes.as_ref().filter(|asked| !asked.is_empty());
                 let nodes = asked.cloned().unwrap_or(nodes);
                 let room = Room::together("cpu", nodes.clone(), 0);
@@ -152,8 +153,8 @@ impl HintsEngine {
         Ok(nodes)
     }
 
-    /// Places a pod in the first window that aligns it, else in the first that admits it; none where no
-    /// window does. What a pod has already comes first.
+    /// Places a pod in the first window that aligns it, else in the first that admits it; none if no window
+    /// does. The pod's current nodes come first.
     fn place_in_window(
         &self,
         windows: &[Inventory],
@@ -205,7 +206,7 @@ impl HintsEngine {
         Run { engine: self, placing, nodes, trace }.place()
     }
 
-    /// Says which nodes are too many for a set of nodes, where anything is aligned.
+    /// Warns of nodes beyond the maximum of a mask, if anything is aligned.
     fn warn_of_large_machine(&self, inventory: &Inventory, trace: &mut Trace) {
         let mut settings = std::iter::once(&self.settings).chain(self.containers.values());
         let beyond: NodeSet = inventory.cpu_nodes().iter().skip(NodeIndex::LARGEST).collect();
@@ -216,7 +217,7 @@ impl HintsEngine {
     }
 }
 
-/// One pod on its way through the engine.
+/// State of placing one pod.
 struct Run<'a, 'b> {
     engine: &'a HintsEngine,
     placing: Placing<'a>,
@@ -239,8 +240,8 @@ impl Run<'_, '_> {
         self.look_after_others()
     }
 
-    /// Gives back unchanged what can stay, first of all, so that nobody else gets it; the others are
-    /// still to be placed.
+    /// Restores grants that can stay unchanged first, so that no other container gets their resources; the
+    /// others are still to be placed.
     fn keep<'c>(
         &mut self,
         containers: Vec<(usize, &'c ContainerRequest)>,
@@ -270,7 +271,7 @@ impl Run<'_, '_> {
         waiting
     }
 
-    /// The answer for the whole pod, where its scope is that.
+    /// The answer for the whole pod under the scope `pod`.
     fn for_all(&mut self, waiting: &[(usize, &ContainerRequest)]) -> Result<Option<Settled>, Rejection> {
         let settings = &self.engine.settings;
         let pod = self.placing.pod;

@@ -1,8 +1,8 @@
-//! From a place to a grant: which CPUs, devices and memory exactly, and what is written where.
+//! Turns a place into a grant: exact CPUs, devices and memory, and what is written.
 //!
-//! Memory nodes (`cpuset.mems`) are chosen when the CPUs are ([`mems`](super::mems)). Policy `none`
-//! names no place: CPUs come from all of the machine, and containers that are not Guaranteed are pinned to no
-//! memory node.
+//! Memory nodes (`cpuset.mems`) are chosen together with the CPUs ([`mems`](super::mems)). Policy `none` has
+//! no place: CPUs come from the whole machine, and containers that are not Guaranteed are not pinned to
+//! memory nodes.
 
 use std::collections::BTreeMap;
 
@@ -28,7 +28,7 @@ use crate::{
 };
 
 impl Placing<'_> {
-    /// What a container gets at this place; without a place (policy `none`) from anywhere.
+    /// Grant of a container at this place; without a place (policy `none`) anywhere.
     pub(super) fn grant(
         &mut self,
         asker: Asker<'_>,
@@ -101,7 +101,7 @@ impl Placing<'_> {
         })
     }
 
-    /// Shared CPUs of the chosen nodes, and of more where these have no room for the promise.
+    /// Shared CPUs of the chosen nodes, and of more nodes if these have no room for the promise.
     fn share(&self, asker: Asker<'_>, millis: u64, mask: Option<Mask>) -> Result<SharedCpus, Rejection> {
         let pool = self.pool(asker);
         let taken = self.accounts.not_shared();
@@ -126,7 +126,7 @@ impl Placing<'_> {
     }
 }
 
-/// A failed choice of CPUs as a rejection; `free` are those that it could choose from.
+/// Rejection for a failed choice of CPUs; `free` are the CPUs that it could choose from.
 pub(super) fn no_cpus(inventory: &Inventory, asker: Asker<'_>, error: &CpuError, free: &CpuSet) -> Rejection {
     let count = |cpus: usize| u64::try_from(cpus).unwrap_or(u64::MAX);
     let nodes = asker.nodes.nodes(asker.nodes.all());
@@ -160,8 +160,8 @@ pub(super) fn no_cpus(inventory: &Inventory, asker: Asker<'_>, error: &CpuError,
     }
 }
 
-/// The narrowest set with room that holds `mask`, grown by the nearest node each time; none when all
-/// nodes have too little.
+/// The narrowest set with room that contains `mask`, adding the nearest node each time; none if all nodes
+/// have too little.
 fn widened(nodes: &NodeIndex, machine: &Topology, mask: Mask, fits: impl Fn(Mask) -> bool) -> Option<Mask> {
     let mut mask = mask;
     while !fits(mask) {

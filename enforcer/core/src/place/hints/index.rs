@@ -1,6 +1,6 @@
 //! Positions of nodes in a mask.
 //!
-//! Ids may be sparse and large, masks are 64 bits: so bit n stands for the n-th node of the list.
+//! Ids may be sparse and large, and masks have 64 bits, so bit n stands for the n-th node of the list.
 
 use super::{
     Mask,
@@ -11,28 +11,28 @@ use crate::{id::NodeId, set::NodeSet, topology::Topology};
 /// Nodes that can be in a mask, at most [`NodeIndex::LARGEST`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NodeIndex {
-    /// Ascending.
+    /// Ascending ids.
     ids: Vec<NodeId>,
-    /// Row and column n belong to `ids[n]`; empty when not known.
+    /// Row and column n belong to `ids[n]`; empty if unknown.
     distances: Vec<Vec<u32>>,
-    /// Up to so many nodes sets are listed; above, offers are thresholds.
+    /// Maximum number of nodes with listed sets; above it, offers are thresholds.
     most_listed: usize,
 }
 
 impl NodeIndex {
-    /// Nodes in one mask.
+    /// Maximum number of nodes in one mask.
     pub const LARGEST: usize = 64;
 
-    /// These nodes; those beyond the 64th are left out.
+    /// An index of these nodes; nodes after the 64th are left out.
     pub fn new(nodes: &NodeSet) -> Self {
         let ids = nodes.iter().take(Self::LARGEST).collect();
         Self { ids, distances: Vec::new(), most_listed: FEW }
     }
 
-    /// These nodes of a machine, with their distances where every one of them is known.
+    /// An index of these nodes with their distances, if all are known.
     pub fn of(machine: &Topology, nodes: &NodeSet) -> Self {
         let Self { ids, most_listed, .. } = Self::new(nodes);
-        // Once for each node, not once for each pair: a lookup by id walks all nodes.
+        // Once for each node, not once for each pair: a lookup by id scans all nodes.
         let at = |id: &NodeId| machine.nodes.iter().position(|node| node.id == *id);
         let at: Option<Vec<usize>> = ids.iter().map(at).collect();
         let row = |row: &Vec<Option<u32>>, at: &[usize]| {
@@ -45,8 +45,8 @@ impl NodeIndex {
         Self { ids, distances, most_listed }
     }
 
-    /// The same as a kubelet reads the distances: each row, which has one value per node, at the ids of
-    /// nodes. Where a row is too short for that, which a kubelet does not survive, by position.
+    /// The same index with distances as a kubelet reads them: each row has one value per node, and a kubelet
+    /// uses node ids as positions. If a row is too short for that (a kubelet panics), by position.
     #[must_use]
     pub fn with_distances_by_id(self, machine: &Topology) -> Self {
         let row = |from: usize, row: &Vec<u32>| {
@@ -62,13 +62,13 @@ impl NodeIndex {
         Self { distances, ..self }
     }
 
-    /// The same nodes, whose sets are listed where that is possible at all: for what amounts do not say.
+    /// The same nodes with listed sets if that is possible at all: for questions that amounts do not answer.
     #[must_use]
     pub fn with_lists(self) -> Self {
         Self { most_listed: LISTED, ..self }
     }
 
-    /// The same nodes, whose sets are never listed.
+    /// The same nodes without listed sets.
     #[cfg(test)]
     pub(in crate::place) fn without_lists(self) -> Self {
         Self { most_listed: 0, ..self }
@@ -85,12 +85,12 @@ impl NodeIndex {
         Self { distances, ..self }
     }
 
-    /// Their number.
+    /// Number of nodes.
     pub fn len(&self) -> usize {
         self.ids.len()
     }
 
-    /// Are there none?
+    /// Is it empty?
     pub fn is_empty(&self) -> bool {
         self.ids.is_empty()
     }
@@ -100,12 +100,12 @@ impl NodeIndex {
         &self.ids
     }
 
-    /// Distances by position; empty when not known.
+    /// Distances by position; empty if unknown.
     pub fn distances(&self) -> &[Vec<u32>] {
         &self.distances
     }
 
-    /// All of them.
+    /// The mask of all nodes.
     pub fn all(&self) -> Mask {
         match self.ids.len() {
             64.. => Mask::MAX,
@@ -119,7 +119,7 @@ impl NodeIndex {
         if there { Some(node.0 as usize) } else { self.ids.binary_search(&node).ok() }
     }
 
-    /// The mask of these nodes; others are left out.
+    /// The mask of these nodes; unknown nodes are left out.
     pub fn mask(&self, nodes: &NodeSet) -> Mask {
         if self.is_dense() {
             return nodes.low_word() & self.all();
@@ -127,7 +127,7 @@ impl NodeIndex {
         nodes.iter().filter_map(|node| self.position(node)).fold(0, |mask, position| mask | 1 << position)
     }
 
-    /// Is every id its own position? So it is on almost every machine.
+    /// Is every id its own position, as on almost every machine?
     fn is_dense(&self) -> bool {
         self.ids.last().is_none_or(|last| last.0 as usize + 1 == self.ids.len())
     }
@@ -138,24 +138,24 @@ impl NodeIndex {
     }
 }
 
-/// Makes masks of sets that may hold nodes which the index does not have.
+/// Makes masks of sets that may contain nodes outside the index.
 ///
-/// Two hints are the same when they name the same nodes, those that the machine does not have
-/// included: each of those gets a position of its own beyond the last node of the index.
+/// Two hints are equal if they name the same nodes, including nodes that the machine does not have: each of
+/// those gets its own position after the last node of the index.
 #[derive(Debug, Clone)]
 pub struct HintMasks<'a> {
     nodes: &'a NodeIndex,
-    /// Nodes that the index does not have, in order of their positions beyond its last.
+    /// Nodes outside the index, in order of their positions after its last.
     others: Vec<NodeId>,
 }
 
 impl<'a> HintMasks<'a> {
-    /// For masks over these nodes.
+    /// Masks over these nodes.
     pub const fn new(nodes: &'a NodeIndex) -> Self {
         Self { nodes, others: Vec::new() }
     }
 
-    /// The mask of a set; none when more than [`NodeIndex::LARGEST`] different nodes were named.
+    /// The mask of a set; none after more than [`NodeIndex::LARGEST`] different nodes.
     pub fn mask(&mut self, nodes: &NodeSet) -> Option<Mask> {
         nodes.iter().try_fold(0, |mask, node| Some(mask | 1 << self.position(node)?))
     }

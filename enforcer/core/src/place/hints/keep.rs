@@ -1,4 +1,4 @@
-//! What a container had before a resize or a restart, and may keep.
+//! Keeps the grant of a container over a resize or restart.
 
 use super::{
     accounts::restricted,
@@ -11,7 +11,7 @@ use crate::{
 };
 
 impl Placing<'_> {
-    /// The grant as it was, where the same is asked for and all of it can still be had.
+    /// The unchanged grant, if the request is the same and all of it is still available.
     pub(super) fn unchanged(
         &self,
         asker: Asker<'_>,
@@ -55,7 +55,7 @@ impl Placing<'_> {
         })
     }
 
-    /// Are its memory nodes still such, and those of its CPUs among them?
+    /// Are its memory nodes still valid, and do they include those of its CPUs?
     fn mems_hold(&self, asker: Asker<'_>, container: &ContainerRequest, before: &Grant) -> bool {
         let local = self.local(asker);
         let near = || {
@@ -70,7 +70,7 @@ impl Placing<'_> {
                 || before.mems.is_subset(local.everywhere()) && near().is_subset(&before.mems))
     }
 
-    /// CPUs that the container had and nobody else has since.
+    /// CPUs that the container had and that no other holder has got since.
     pub(super) fn still_free(&self, container: &ContainerRequest) -> CpuSet {
         let Some(before) = self.pod.previous.get(&container.name) else { return CpuSet::new() };
         let ours = self.inventory.allowed_cpus.difference(&self.inventory.reserved_cpus);

@@ -1,16 +1,16 @@
-//! What the kubelet's managers do otherwise than ours: the profile `kubelet`.
+//! Differences of the kubelet's managers from the engine: the profile `kubelet`.
 //!
-//! Problem: who predicts a kubelet needs its answers, defects included. Idea: the same engine, whose offers
-//! are restated here as that of the kubelet would be, and whose choices are made here where they differ.
+//! Problem: a prediction of a kubelet needs its answers, including its defects. Idea: the same engine. This
+//! module restates the offers as those of the kubelet, and makes the choices that differ.
 //!
-//! - CPU hints name nodes with CPUs only; device hints, since 1.36, nodes that have a device of the resource.
-//! - Memory for which there is no set of nodes has no hint at all, which the merge takes for "no preference":
+//! - CPU hints name only nodes with CPUs; device hints, since 1.36, only nodes with a device of the resource.
+//! - Memory without a suitable set of nodes has no hint at all, which the merge takes for "no preference":
 //!   the pod is admitted and fails when memory is given (issues 128708, 138495 of Kubernetes).
 //! - Memory of ended init containers is kept for later containers of the pod on the same set of nodes
 //!   ([`Accounts`](super::accounts::Accounts)).
-//! - Whether there are enough whole cores is asked without the CPUs of the pod's ended init containers.
+//! - The check for enough whole cores ignores the CPUs of the pod's ended init containers.
 //!
-//! Not here, because settings say it: groups of memory nodes, no soft offers, no tie-break by use.
+//! Other differences are settings: groups of memory nodes, no soft offers, no tie-break by use.
 
 use super::{
     Mask, Offer, Offers,
@@ -23,7 +23,7 @@ use crate::{
     set::{CpuSet, NodeSet},
 };
 
-/// Restates offers of CPUs and devices, and those of memory, as the kubelet's.
+/// Restates offers of CPUs, devices and memory as the kubelet's.
 pub(super) fn restate(inventory: &Inventory, asker: Asker<'_>, firm: &mut Offers, memory: &mut Offers) {
     for (resource, offer) in firm {
         let named = match inventory.devices.get(resource) {
@@ -45,7 +45,7 @@ pub(super) fn restate(inventory: &Inventory, asker: Asker<'_>, firm: &mut Offers
     }
 }
 
-/// Adds what another account says of one set of nodes.
+/// Adds the offers of another account for one set of nodes.
 pub(super) fn add(offers: &mut Offers, of_set: Option<Offers>, set: Mask) {
     let hint_of = |offer: &Offer| match offer {
         Offer::Listed(hints) => hints.iter().find(|hint| hint.mask == Some(set)).copied(),
@@ -59,7 +59,7 @@ pub(super) fn add(offers: &mut Offers, of_set: Option<Offers>, set: Mask) {
     }
 }
 
-/// Leaves out sets with other nodes than these; without any of these nothing is left out.
+/// Removes sets with other nodes than these; without `nodes` removes nothing.
 fn keep_within(offer: &mut Offer, nodes: Mask) {
     if let Offer::Listed(hints) = offer
         && nodes != 0
@@ -68,7 +68,7 @@ fn keep_within(offer: &mut Offer, nodes: Mask) {
     }
 }
 
-/// The CPUs of a container.
+/// Chooses the CPUs of a container.
 pub fn take_near(layout: &CpuLayout, pick: &Pick<'_>, options: CpuOptions) -> Result<CpuSet, CpuError> {
     let without = cpu::take_near(layout, &Pick { reusable: &CpuSet::new(), ..*pick }, options);
     match without {

@@ -1,13 +1,13 @@
-//! Which memory is local to which CPU nodes, as hints count it.
+//! Memory that is local to CPU nodes, as hints count it.
 //!
-//! Problem: hints name sets of CPU nodes, but memory may also be on nodes without CPUs, CPU nodes may have
-//! none, and memory of a GPU is nobody's. Idea: the memory of a CPU node is its own and that of the
-//! memory-only nodes that are nearest to it, in *levels*: DRAM alone first, then HBM too, then slower
-//! memory too. A request is asked about at each level until one has a preferred place.
+//! Problem: hints name sets of CPU nodes, but memory may also be on memory-only nodes, CPU nodes may have
+//! none, and GPU memory is not for workloads. Idea: the memory of a CPU node is its own and that of the
+//! nearest memory-only nodes, in *levels*: only DRAM first, then HBM too, then slower memory too. Each level
+//! is tried until one has a preferred place.
 //!
-//! Invariants: only nodes that take ordinary memory are in any set; each level includes the one before it;
-//! the last level has everything that is near. Memory that is near no CPU node is in no level, and is used
-//! when nothing nearer is left ([`LocalMemory::others`]).
+//! Invariants: sets contain only nodes with ordinary memory; each level includes the previous one; the last
+//! level includes all near memory. Memory that is near no CPU node is in no level, and is used if nothing
+//! nearer is left ([`LocalMemory::others`]).
 
 use super::{Mask, NodeIndex, masks::positions};
 use crate::{
@@ -22,12 +22,12 @@ use crate::{
 pub(super) struct LocalMemory {
     /// By level, then by position of the CPU node.
     levels: Vec<Vec<NodeSet>>,
-    /// Nodes that ordinary memory may be on.
+    /// Nodes that may hold ordinary memory.
     everywhere: NodeSet,
 }
 
 impl LocalMemory {
-    /// Of these CPU nodes, where memory may be on `everywhere`.
+    /// Local memory of these CPU nodes, if memory may be on `everywhere`.
     pub(super) fn new(inventory: &Inventory, nodes: &NodeIndex, everywhere: NodeSet) -> Self {
         let mut levels: Vec<Vec<NodeSet>> = Vec::new();
         let (machine, locality) = (&inventory.machine, &inventory.locality);
@@ -48,7 +48,7 @@ impl LocalMemory {
         Self { levels, everywhere }
     }
 
-    /// As the kubelet counts it: each node has its own.
+    /// Local memory as the kubelet counts it: each node has its own.
     pub(super) fn of_each_node(nodes: &NodeIndex, everywhere: NodeSet) -> Self {
         let own = nodes.ids().iter().map(|id| std::iter::once(*id).collect()).collect();
         Self { levels: vec![own], everywhere }
@@ -59,7 +59,7 @@ impl LocalMemory {
         self.levels.len()
     }
 
-    /// Memory nodes by position of the CPU node; the last level where there is no such one.
+    /// Memory nodes by position of the CPU node; the last level if `level` does not exist.
     pub(super) fn level(&self, level: usize) -> &[NodeSet] {
         self.levels.get(level).or_else(|| self.levels.last()).map_or(&[], Vec::as_slice)
     }
@@ -71,13 +71,12 @@ impl LocalMemory {
         zone
     }
 
-    /// Nodes that ordinary memory may be on.
+    /// Nodes that may hold ordinary memory.
     pub(super) const fn everywhere(&self) -> &NodeSet {
         &self.everywhere
     }
 
-    /// The nodes that are not in the zone: DRAM before HBM before slower memory, then as near to the CPU
-    /// nodes as possible.
+    /// The nodes outside the zone: DRAM before HBM before slower memory, then by distance to the CPU nodes.
     pub(super) fn others(&self, machine: &Topology, zone: &NodeSet, cpu_nodes: &NodeSet) -> Vec<NodeId> {
         let mut others: Vec<(usize, u32, NodeId)> = self
             .everywhere
@@ -90,7 +89,7 @@ impl LocalMemory {
     }
 }
 
-/// Of which level memory is that is used last.
+/// Position of memory that is used last.
 const SLOW: usize = 2;
 
 fn order(machine: &Topology, id: NodeId) -> usize {
@@ -101,7 +100,7 @@ fn order(machine: &Topology, id: NodeId) -> usize {
     }
 }
 
-/// From the nearest of the CPU nodes.
+/// Distance from the nearest of the CPU nodes.
 fn distance(machine: &Topology, cpu_nodes: &NodeSet, to: NodeId) -> u32 {
     let known = cpu_nodes.iter().filter_map(|from| machine.distance(from, to));
     known.min().unwrap_or(u32::MAX)

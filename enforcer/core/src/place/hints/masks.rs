@@ -1,18 +1,18 @@
-//! Listing masks: every set of nodes once, the narrow ones first.
+//! Lists masks: every set of nodes once, narrow ones first.
 //!
-//! Problem: a resource that can name its masks one by one has to ask about every set of nodes.
-//! Idea: sets in order of width, and within a width in lexicographic order of their positions, so that
-//! the first one that would do on an empty machine gives the width of the preferred ones.
+//! Problem: a resource that lists its masks one by one has to check every set of nodes. Idea: sets in order
+//! of width, and within a width in lexicographic order of their positions, so that the first set that would
+//! suffice on an empty machine gives the width of the preferred ones.
 //!
-//! Cost: O(2^N) sets of N nodes, so a question must cost next to nothing: see [`super::table`]. Must not be
-//! called for more than [`LISTED`] nodes.
+//! Cost: O(2^N) sets of N nodes, so a check must be very cheap: see [`super::table`]. The limit is [`LISTED`]
+//! nodes.
 
 use super::{Mask, MaskHint};
 
-/// The most nodes whose masks are listed as a rule; above it, offers are thresholds.
+/// Maximum number of nodes with listed masks by default; above it, offers are thresholds.
 pub(in crate::place) const FEW: usize = 8;
 
-/// The most nodes whose masks can be listed, for what thresholds do not say.
+/// Maximum number of nodes with listed masks, for questions that thresholds do not answer.
 pub(in crate::place) const LISTED: usize = 16;
 
 /// Every non-empty set of the first `nodes` positions, by width, then lexicographically by position.
@@ -22,8 +22,8 @@ pub(in crate::place) fn by_width(nodes: usize) -> impl Iterator<Item = Mask> {
 
 /// Every set of `width` of the first `nodes` positions, lexicographically by position.
 ///
-/// Read with position 0 as the highest bit, lexicographic order is descending order of numbers; their
-/// complements ascend, and ascending numbers of equal width are what one step of arithmetic gives.
+/// With position 0 as the highest bit, lexicographic order is descending order of numbers. Their complements
+/// ascend, and one arithmetic step gives the next greater number of equal width.
 pub(super) fn of_width(nodes: usize, width: usize) -> impl Iterator<Item = Mask> {
     let nodes = nodes.min(63);
     let all: Mask = (1 << nodes) - 1;
@@ -39,8 +39,8 @@ fn next_of_width(bits: Mask) -> Option<Mask> {
     Some(carried | (bits ^ carried) >> 2 >> lowest.trailing_zeros())
 }
 
-/// Hints for the sets that do, of those that would do on an empty machine; those as narrow as an empty
-/// machine would allow are preferred. `does` is never true for one that would not do.
+/// Hints for the sets that suffice, among those that would suffice on an empty machine; those as narrow as an
+/// empty machine would allow are preferred. `does` is never true for a set that would not suffice.
 pub(super) fn list(
     nodes: usize,
     would_do: impl Fn(Mask) -> bool,

@@ -1,18 +1,18 @@
-//! Memory of a container whose CPUs are chosen: where it is promised, and which memory nodes it has.
+//! Memory promises and memory nodes of a container with chosen CPUs.
 //!
-//! Problem: CPUs are not always where the merge wanted them, and what all resources have in common may have
-//! too little memory. Idea: the memory nodes follow the CPUs. In this order, the first that has room:
+//! Problem: CPUs are not always where the merge wanted them, and the merged set may have too little memory.
+//! Idea: the memory nodes follow the CPUs. The first of these that has room:
 //!
-//! 1. Memory of the nodes of its CPUs alone, where these are not within the chosen set.
-//! 2. Memory that is local to the chosen nodes and to those of its CPUs: DRAM alone, then up to the level at
-//!    which the set was chosen ([`LocalMemory`]).
-//! 3. The same DRAM, and node after node of what else there is: DRAM before HBM before slower memory, near
-//!    ones first. Not where the policy wants all of it aligned.
+//! 1. Only memory of the nodes of its CPUs, if these are outside the chosen set.
+//! 2. Memory local to the chosen nodes and to those of its CPUs: only DRAM, then up to the level at which the
+//!    set was chosen ([`LocalMemory`]).
+//! 3. The same DRAM, plus other nodes one by one: DRAM before HBM before slower memory, near ones first. Not
+//!    if the policy requires that all of it is aligned.
 //!
-//! Invariants: every memory node takes ordinary memory and is allowed. Where a node of the container's CPUs
-//! has ordinary memory that is allowed, it is among the memory nodes. One of them has memory for the kernel
-//! itself, where any is allowed; nothing is promised on a node that is among them for that alone. The profile
-//! `kubelet` promises neither, as the kubelet does not.
+//! Invariants: every memory node has ordinary memory and is allowed. If a node of the container's CPUs has
+//! allowed ordinary memory, it is one of the memory nodes. At least one has memory for the kernel itself, if
+//! an allowed node has; a node that is included only for that gets no promise. The profile `kubelet`
+//! guarantees neither, like the kubelet.
 
 use super::{
     NodeIndex,
@@ -34,7 +34,7 @@ use crate::{
     workload::QosClass,
 };
 
-/// Promises of memory, and memory nodes.
+/// Memory promises and memory nodes.
 type Memory = (Vec<MemoryClaim>, NodeSet);
 
 impl Placing<'_> {
@@ -82,13 +82,13 @@ impl Placing<'_> {
         match zone {
             Some(zone) => Ok((place.claims(&zone), place.with_kernel_memory(zone))),
             None if guaranteed => Err(place.refusal(settled)),
-            // A preference only: what fits nowhere is not promised, and not pinned.
+            // Only a preference: memory that fits nowhere is neither promised nor pinned.
             None => Ok((Vec::new(), everywhere)),
         }
     }
 }
 
-/// Where memory is sought for one container.
+/// Constraints of the memory of one container.
 struct Place<'a> {
     asker: Asker<'a>,
     account: &'a ZoneAccount,
@@ -100,7 +100,7 @@ struct Place<'a> {
 }
 
 impl Place<'_> {
-    /// The nodes of its memory; none where there is too little.
+    /// The nodes of its memory; none if there is too little.
     fn zone(&self, settled: Option<Settled>) -> Option<NodeSet> {
         let nodes = self.asker.nodes;
         let of_cpus = nodes.mask(self.cpu_nodes);
@@ -112,26 +112,27 @@ impl Place<'_> {
         found.next().or_else(|| if self.is_strict() { None } else { self.wider(self.zone_of(0, of_cpus)) })
     }
 
-    /// Memory that is local to these nodes, and that of the CPUs' nodes which the masks do not have.
+    /// Memory local to these nodes, and to the nodes of its CPUs that are in no mask.
     fn zone_of(&self, level: usize, mask: super::Mask) -> NodeSet {
         let own = self.cpu_nodes.intersection(self.local.everywhere());
         self.local.zone(level, mask).union(&own)
     }
 
-    /// Must memory be where the policy found all resources together?
+    /// Must its memory be on the set that all resources agreed on?
     fn is_strict(&self) -> bool {
         let settings = self.asker.settings;
         settings.memory_manager_policy == MemoryManagerPolicy::Static
             && matches!(settings.policy, TopologyPolicy::Restricted | TopologyPolicy::SingleNumaNode)
     }
 
-    /// The zone with as few other nodes as it takes: the first that completes it, else the first that adds
-    /// anything.
+    /// The zone with as few additional nodes as needed: the first node that completes it, else the first that
+    /// adds any memory.
     fn wider(&self, mut zone: NodeSet) -> Option<NodeSet> {
         let with = |zone: &NodeSet, node: NodeId| zone.union(&std::iter::once(node).collect());
         let mut others = self.local.others(self.machine, &zone, self.cpu_nodes);
         if self.asker.settings.strict_memory_groups {
-            // Which sets the rule allows does not grow with them: each run of the nearest is tried.
+            // The rule for groups may allow a larger set but not a smaller one, so each run of the nearest
+            // nodes is tried.
             let runs = others.iter().scan(zone, |run, node| {
                 *run = with(run, *node);
                 Some(run.clone())
@@ -139,7 +140,7 @@ impl Place<'_> {
             return runs.into_iter().find(|run| self.has_room(run));
         }
         while !others.is_empty() {
-            // Faster memory is used up before slower memory is looked at.
+            // Faster memory is used up before slower memory is tried.
             let class = |node: NodeId| self.machine.node(node).and_then(crate::topology::Node::memory_class);
             let alike = others.iter().take_while(|node| class(**node) == class(others[0])).count();
             let complete = others[..alike].iter().find(|node| self.has_room(&with(&zone, **node)));
@@ -158,7 +159,7 @@ impl Place<'_> {
         None
     }
 
-    /// Can everything be promised there?
+    /// Can all of it be promised there?
     fn has_room(&self, zone: &NodeSet) -> bool {
         let fits = |(resource, bytes): &(MemoryResource, u64)| self.account.fits(zone, *resource, *bytes);
         let allows = || {
@@ -170,7 +171,7 @@ impl Place<'_> {
             && (!self.asker.settings.strict_memory_groups || allows())
     }
 
-    /// The nodes of its CPUs that have memory; where none has, the nearest that have.
+    /// The nodes of its CPUs that have memory; if none has, the nearest ones that have.
     fn at_home(&self) -> NodeSet {
         let everywhere = self.local.everywhere();
         let own = self.cpu_nodes.intersection(everywhere);
@@ -185,7 +186,7 @@ impl Place<'_> {
         nearest.first().map_or_else(|| everywhere.clone(), |node| std::iter::once(*node).collect())
     }
 
-    /// These nodes, and one with memory for the kernel itself where they have none.
+    /// These nodes, plus one with memory for the kernel itself if they have none.
     fn with_kernel_memory(&self, mems: NodeSet) -> NodeSet {
         self.machine.with_kernel_memory(mems, self.local.everywhere())
     }
@@ -219,7 +220,7 @@ impl Place<'_> {
         let short: Vec<Shortage> = all.iter().filter(|one| one.available < one.wanted).cloned().collect();
         let room = |(resource, _): &(MemoryResource, u64)| Room::of_memory(self.account, &nodes, *resource);
         let rooms: Vec<Room> = self.wanted.iter().map(room).collect();
-        // The kubelet's words.
+        // The kubelet's message.
         let mut problem = match settled.and_then(|settled| settled.merged.mask) {
             Some(_) => "[memorymanager] failed to find NUMA nodes to extend the current topology hint",
             None => {
@@ -236,7 +237,7 @@ impl Place<'_> {
     }
 }
 
-/// The kubelet's memory manager: at the merged set where that has room, else the best set of its own.
+/// The kubelet's memory manager: the merged set if it has room, else the best set by its own rule.
 fn as_kubelet(
     asker: Asker<'_>,
     account: &ZoneAccount,
@@ -250,7 +251,7 @@ fn as_kubelet(
         return Ok((Vec::new(), everywhere));
     }
     let merged = settled.map_or(Merged { mask: None, preferred: false }, |settled| settled.merged);
-    // First fit has no preference that could forbid to widen the nodes of the memory.
+    // First fit has no preference that could forbid wider memory nodes.
     let preferred = merged.preferred && !is_first_fit(asker.settings.policy);
     let stock = MemoryStock::new(account, asker.nodes, asker.settings.strict_memory_groups);
     let claims = memory::assign(&stock, &demand.memory, Merged { preferred, ..merged })?;

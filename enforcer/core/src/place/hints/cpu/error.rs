@@ -7,50 +7,50 @@ use crate::{place::Reason, set::CpuSet};
 /// Why CPUs cannot be assigned.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum CpuError {
-    /// There are not enough.
+    /// Too few CPUs.
     #[error("not enough cpus available to satisfy request: requested={requested}, available={available}")]
     NotEnough {
-        /// CPUs asked for.
+        /// Requested CPUs.
         requested: usize,
-        /// CPUs that could be had.
+        /// Available CPUs.
         available: usize,
     },
-    /// Whole cores only, and the request is not a multiple of a core's threads.
+    /// Only whole cores are allowed, and the request is not a multiple of the threads of a core.
     #[error("{requested} CPUs are not whole cores of {threads} threads")]
     NotWholeCores {
-        /// CPUs asked for.
+        /// Requested CPUs.
         requested: usize,
         /// Threads of a core.
         threads: usize,
     },
-    /// Whole cores only, and too few cores are free of reserved CPUs.
+    /// Only whole cores are allowed, and too few cores have no reserved CPU.
     #[error("{requested} CPUs in whole cores, and only {available} CPUs share no core with a reserved one")]
     TooFewWholeCores {
-        /// CPUs asked for.
+        /// Requested CPUs.
         requested: usize,
         /// CPUs in cores without a reserved CPU.
         available: usize,
     },
-    /// CPUs are to be kept that the container does not hold.
+    /// The container does not hold the CPUs that must stay.
     #[error("CPUs {keep} cannot be kept, the container holds {held}")]
     NotHeld {
-        /// CPUs to be kept.
+        /// CPUs that must stay.
         keep: CpuSet,
-        /// CPUs that it holds.
+        /// CPUs that the container holds.
         held: CpuSet,
     },
-    /// More CPUs are to be kept than it is to have.
+    /// More CPUs must stay than are requested.
     #[error("{requested} CPUs are too few to keep CPUs {keep}")]
     KeepsMore {
-        /// CPUs asked for.
+        /// Requested CPUs.
         requested: usize,
-        /// CPUs to be kept.
+        /// CPUs that must stay.
         keep: CpuSet,
     },
 }
 
 impl CpuError {
-    /// The kind of rejection that this is.
+    /// Kind of the rejection.
     pub const fn reason(&self) -> Reason {
         match self {
             Self::NotWholeCores { .. } | Self::TooFewWholeCores { .. } => Reason::SmtAlignmentError,

@@ -1,15 +1,14 @@
-//! CPUs in the engine `hints`: what can be offered, and which are assigned.
+//! CPUs in the engine `hints`: offers and assignment.
 //!
-//! Problem: a container gets whole CPUs of its own. Which ones decides how much it shares with itself
-//! (caches, a node's memory) and with others (a core's threads), and how useful the rest stays. Idea:
-//! one allocator ([`packed`]) takes the largest groups that are wholly free and fit, smaller and
-//! smaller ones, always from where the least is free; everything else says from which CPUs it may
-//! take: those of chosen nodes first ([`near`]), equal parts of several nodes ([`spread`]), those
-//! that a container holds already ([`resize`]). [`offer`](offer()) says before that which sets of
-//! nodes have enough.
+//! Problem: a container gets exclusive CPUs. Their choice decides how much it shares internally (caches, a
+//! node's memory) and with others (a core's threads), and how useful the remaining CPUs are. Idea: one
+//! allocator ([`packed`]) takes the largest entirely free groups that fit, then smaller and smaller ones,
+//! always where the fewest CPUs are free. The other modules restrict it to some CPUs: those of chosen nodes
+//! first ([`near`]), equal parts of several nodes ([`spread`]), those that a container holds already
+//! ([`resize`]). [`offer`](offer()) first determines the sets of nodes with enough CPUs.
 //!
-//! Must never give a CPU that is not available, nor more or fewer than asked for, whatever the
-//! machine looks like: uneven sockets, cores with offline siblings, sparse ids.
+//! Invariant: only available CPUs are given, and exactly as many as requested, on any machine: uneven
+//! sockets, cores with offline siblings, sparse ids.
 
 mod assign;
 mod error;

@@ -1,8 +1,7 @@
-//! Choosing CPUs near the nodes that the merge has chosen.
+//! Chooses CPUs near the nodes of the merge.
 //!
-//! CPUs of these nodes come first, as many as there are; what is missing comes from the rest, so that
-//! a container that is admitted anyway gets all of its CPUs. With `align-by-socket` the whole sockets
-//! of the nodes count as near.
+//! CPUs of these nodes come first; missing ones come from other nodes, so that a container that is admitted
+//! regardless gets all of its CPUs. With `align-by-socket` the whole sockets of the nodes count as near.
 
 use super::{
     CpuError, CpuOptions,
@@ -13,22 +12,22 @@ use crate::{
     set::{CpuSet, NodeSet},
 };
 
-/// What may be taken for one container.
+/// CPUs that one container may get.
 #[derive(Debug, Clone, Copy)]
 pub struct Pick<'a> {
-    /// CPUs that nobody holds and that are not reserved.
+    /// CPUs that no holder has and that are not reserved.
     pub available: &'a CpuSet,
-    /// CPUs that are never given away; whole cores next to them are not to be had.
+    /// Reserved CPUs, which are never given; cores with one of them are not whole.
     pub reserved: &'a CpuSet,
-    /// CPUs of ended init containers of the same pod, which may be given away too.
+    /// CPUs of ended init containers of the same pod, which may be given too.
     pub reusable: &'a CpuSet,
-    /// The chosen nodes; none when there is no choice.
+    /// The chosen nodes; `None` without a choice.
     pub affinity: Option<&'a NodeSet>,
-    /// CPUs wanted.
+    /// Number of CPUs.
     pub count: usize,
 }
 
-/// The CPUs of one container.
+/// Chooses the CPUs of one container.
 pub fn take_near(layout: &CpuLayout, pick: &Pick<'_>, options: CpuOptions) -> Result<CpuSet, CpuError> {
     let pool = layout.known(&pick.available.union(pick.reusable)).difference(pick.reserved);
     let beside_reserved = layout.closure(Level::Core, pick.reserved);

@@ -1,11 +1,11 @@
-//! Which sets of nodes have enough CPUs for a container.
+//! Sets of nodes with enough CPUs for a container.
 //!
-//! A set of nodes will do when its free and reusable CPUs are enough and it has every reusable one,
-//! which would be lost otherwise; it is preferred when an empty machine could not do with fewer nodes,
-//! and with `align-by-socket` also when it is on as few sockets as that many nodes need.
+//! A set of nodes is suitable if its free and reusable CPUs suffice and include all reusable ones, which
+//! would otherwise be lost. It is preferred if an empty machine would not need fewer nodes, and with
+//! `align-by-socket` also if it is on as few sockets as that many nodes need.
 //!
-//! Cost: O(2^N) sets of N nodes where they are listed; elsewhere that a threshold, which says the same in
-//! O(N) except for the sockets of `align-by-socket`.
+//! Cost: O(2^N) sets of N nodes where they are listed; elsewhere O(N) for a threshold, which is equivalent
+//! except for the sockets of `align-by-socket`.
 
 use std::slice;
 
@@ -19,21 +19,21 @@ use crate::{
     set::CpuSet,
 };
 
-/// What can be had for one container.
+/// CPUs available to one container.
 #[derive(Debug, Clone, Copy)]
 pub struct CpuStock<'a> {
-    /// CPUs that nobody holds and that are not reserved.
+    /// CPUs that no holder has and that are not reserved.
     pub available: &'a CpuSet,
     /// CPUs of ended init containers of the same pod.
     pub reusable: &'a CpuSet,
     /// CPUs that the container holds already.
     pub allocated: Option<&'a CpuSet>,
-    /// CPUs that there would be for it were nobody else there, reserved ones included; all of the
-    /// machine when absent.
+    /// CPUs that would be available if the machine had no other containers, including reserved ones; all of
+    /// the machine when absent.
     pub usable: Option<&'a CpuSet>,
 }
 
-/// What the CPUs say to a request for whole CPUs; 0 when no CPUs of its own are asked for.
+/// Offer of CPUs for a request of whole CPUs, which is 0 without exclusive CPUs.
 pub fn offer(
     layout: &CpuLayout,
     nodes: &NodeIndex,
@@ -78,13 +78,13 @@ pub fn offer(
     Offer::Listed(masks.map(hint).collect())
 }
 
-/// How full the nodes are, from 1 to 100.
+/// Use of the nodes in percent, from 1 to 100.
 fn in_use(free: u64, capacity: u64) -> u8 {
     let used = capacity.saturating_sub(free).saturating_mul(99).checked_div(capacity).unwrap_or(0);
     u8::try_from(used).unwrap_or(99) + 1
 }
 
-/// Where the sockets are, and how few of them would do.
+/// Nodes of the sockets, and the minimum number of sockets.
 #[derive(Debug)]
 struct Sockets {
     /// Nodes of each socket.
@@ -93,7 +93,7 @@ struct Sockets {
 }
 
 impl Sockets {
-    /// None where a socket is not wider than a node.
+    /// None if a socket is not wider than a node.
     fn new(layout: &CpuLayout, nodes: &NodeIndex, width: u32) -> Option<Self> {
         let sockets = layout.count(Level::Socket);
         let per_socket = nodes.len().checked_div(sockets).filter(|nodes| *nodes > 0)?;

@@ -1,4 +1,4 @@
-//! Options of CPU assignment, and whether they go with a policy and a machine.
+//! Options of CPU assignment, and their checks against a policy and a machine.
 
 use thiserror::Error;
 
@@ -7,7 +7,7 @@ use crate::{
     policy::placement::{HintsSettings, TopologyPolicy},
 };
 
-/// How CPUs are assigned; all off is the packed order.
+/// Options of CPU assignment; with all off, CPUs are packed.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a switch of its own, with the name people know")]
 pub struct CpuOptions {
@@ -40,7 +40,8 @@ pub enum CpuOptionsError {
 }
 
 impl CpuOptions {
-    /// Do they go with the policy and with the machine? That they go together is for the settings to say.
+    /// Are the options compatible with the policy and the machine? The settings check whether they are
+    /// compatible with each other.
     pub fn validate_for(self, policy: TopologyPolicy, layout: &CpuLayout) -> Result<(), CpuOptionsError> {
         let (sockets, nodes) = (layout.sockets.len(), layout.nodes.len());
         match policy {

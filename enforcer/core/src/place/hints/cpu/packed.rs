@@ -1,21 +1,21 @@
-//! The packed order: as few groups as possible, and those of which the least is left.
+//! The packed order: as few groups as possible, and those with the fewest CPUs left.
 //!
-//! Problem: the CPUs of one container should share nodes and caches with each other and cores with
-//! nobody else, and what is left should stay useful for the next one. Idea: take whole free groups as
-//! long as they fit, from the largest kind to the smallest, always from where the fewest CPUs are free
-//! (best fit), ties by id; single CPUs at last. In order:
+//! Problem: the CPUs of one container should share nodes and caches with each other and share no core with
+//! other containers, and the remaining CPUs should stay useful. Idea: take entire free groups as long as they
+//! fit, from the largest kind to the smallest, always where the fewest CPUs are free (best fit), ties by id;
+//! finally single CPUs. In order:
 //!
-//! 1. nodes, then sockets; where sockets hold several nodes, sockets, then nodes;
-//! 2. with `prefer-align-cpus-by-uncorecache` last-level caches, then the part of one that is exactly
-//!    what is missing;
-//! 3. cores, unless CPUs are to come from different cores;
-//! 4. CPUs: those of begun cores first, or, from different cores, by id in each socket.
+//! 1. nodes, then sockets; if sockets contain several nodes, sockets, then nodes;
+//! 2. with `prefer-align-cpus-by-uncorecache` last-level caches, then the part of one that has exactly the
+//!    missing number;
+//! 3. cores, unless CPUs must come from different cores;
+//! 4. CPUs: those of partly used cores first, or, from different cores, by id in each socket.
 //!
-//! Inner groups are ordered within their outer ones. On machines with uneven cores, whole cores are
-//! taken largest first when only whole cores are allowed, and larger groups only if they are a
-//! multiple of the threads of a core, so that the rest is still whole cores.
+//! Inner groups are ordered within their outer ones. If only whole cores are allowed on a machine with uneven
+//! cores, the largest cores come first, and larger groups are taken only if they are a multiple of the
+//! threads of a core, so that the rest is still whole cores.
 //!
-//! Cost: O(CPUs + groups log groups) per step. Must not be asked for more than is free.
+//! Cost: O(CPUs + groups log groups) per step. The caller never asks for more than is free.
 
 use super::{CpuOptions, stock::Stock};
 use crate::{
@@ -23,7 +23,7 @@ use crate::{
     set::CpuSet,
 };
 
-/// Takes what is needed.
+/// Takes the needed CPUs.
 pub(super) fn take(stock: &mut Stock<'_>, options: CpuOptions) {
     let steps: [fn(&mut Stock<'_>, CpuOptions); 5] = [outer_groups, inner_groups, caches, cores, single_cpus];
     for step in steps {
@@ -39,7 +39,7 @@ pub(super) fn nodes(stock: &Stock<'_>) -> Vec<usize> {
     ordered(stock, Level::Node)
 }
 
-/// Nodes and sockets, the larger first.
+/// Nodes and sockets, the larger level first.
 fn outer_and_inner(layout: &CpuLayout) -> (Level, Level) {
     if layout.count(Level::Socket) >= layout.count(Level::Node) {
         (Level::Node, Level::Socket)
@@ -96,7 +96,7 @@ fn caches(stock: &mut Stock<'_>, options: CpuOptions) {
     if !options.align_by_uncore_cache {
         return;
     }
-    // The order stays as it is before whole caches are taken.
+    // The order is computed before whole caches are taken.
     let order = ordered(stock, Level::Cache);
     whole_groups(stock, Level::Cache, options);
     for cache in order {
@@ -109,7 +109,7 @@ fn caches(stock: &mut Stock<'_>, options: CpuOptions) {
     }
 }
 
-/// The first cores of a cache with free CPUs, if their free CPUs are exactly what is needed; of an odd
+/// The first cores of a cache with free CPUs, if their free CPUs are exactly the needed number; for an odd
 /// number the last core gives one CPU less.
 fn part_of_cache(stock: &Stock<'_>, cache: usize) -> Option<CpuSet> {
     let layout = stock.layout();

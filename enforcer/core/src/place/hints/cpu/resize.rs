@@ -1,9 +1,9 @@
-//! Other numbers of CPUs for a container that runs: keep what must stay, stay near it.
+//! Resize of a running container: keep required CPUs and stay near them.
 //!
-//! Both directions are the packed order with CPUs that are in the result from the start and cost
-//! nothing: groups that hold most of them are taken first, and a group of which they are the only CPUs
-//! in use counts as free. As long as the nodes of the kept CPUs have enough, no other node is used.
-//! `distribute-cpus-across-numa` counts only where nothing has to stay.
+//! Both directions use the packed order with CPUs that are in the result from the start and cost nothing:
+//! groups with most of them are taken first, and a group with no other CPUs in use counts as free. As long as
+//! the nodes of the kept CPUs have enough, no other node is used. `distribute-cpus-across-numa` applies only
+//! if no CPU must stay.
 
 use super::{
     CpuError, CpuOptions,
@@ -16,7 +16,7 @@ use crate::{
     set::CpuSet,
 };
 
-/// `count` of the CPUs that a container holds, those to be kept among them.
+/// `count` of the CPUs that a container holds, including those that must stay.
 pub fn retain(
     layout: &CpuLayout,
     current: &CpuSet,
@@ -30,7 +30,7 @@ pub fn retain(
     around(layout, current, keep, count, options)
 }
 
-/// All CPUs that a container holds, and of the available ones as many as are missing to `count`.
+/// All CPUs that a container holds, plus available ones up to `count`.
 pub fn grow(
     layout: &CpuLayout,
     current: &CpuSet,

@@ -1,4 +1,4 @@
-//! How many CPUs each of several nodes gives when they are to give equal parts.
+//! Number of CPUs from each of several nodes that give equal parts.
 //!
 //! Problem: G groups of CPUs (single CPUs or cores) are to come in equal parts from as few nodes as
 //! possible. For k nodes the even part is G / k groups each, which every one must have; the G % k
@@ -9,43 +9,44 @@
 //!
 //! Idea: what is left in total is the same for all choices, so the smallest standard deviation is the
 //! smallest sum of squares, an integer; its fall by taking t of a free CPUs is t(2a - t), the *gain*.
-//! It grows with a, so the k nodes with the most free CPUs say whether there is a choice of k nodes at
-//! all, and how good the best is at least. Sets of nodes are then walked in order, leaving out all
-//! that cannot become better than what is known: by the most that nodes further on can gain, and by
-//! the most that the remainder can gain without the rounds. Subsets that give at most one group per
+//! It grows with a, so the k nodes with the most free CPUs show whether any choice of k nodes exists, and
+//! give a lower bound for the best. The search then walks sets of nodes in order and skips all that cannot
+//! beat the best known one: bounded by the most that later nodes can gain, and by the most that the remainder
+//! can gain without the rounds. Subsets with at most one group per node need no walk: the best are the nodes
+//! with the most CPUs left.
 //! node need no walk: the best are the nodes with the most CPUs left.
 //!
-//! Cost: little where nodes are alike or one order stands out, exponential at worst, and **bounded**:
-//! after [`EFFORT`], and on more than [`NODES`] nodes, it is the best choice found so far, at least as
-//! good as the one of the nodes with the most free CPUs. That is some milliseconds on 64 nodes. Up to
-//! 12 nodes the bound is not reached.
+//! Cost: small if nodes are alike or one order stands out, exponential at worst, and **bounded**: after
+//! [`EFFORT`], and on more than [`NODES`] nodes, it is the best choice found so far, at least as good as that
+//! of the nodes with the most free CPUs. That takes some milliseconds on 64 nodes. Up to 12 nodes the bound
+//! is not reached.
 //!
-//! Must not hand out part of a group: a subset whose nodes have enough CPUs but not enough whole
-//! groups is no choice.
+//! Invariant: groups are never split: a subset of nodes with enough CPUs but not enough whole groups is not a
+//! choice.
 
 use std::{cmp::Reverse, collections::BinaryHeap};
 
-/// What one node gives, in groups.
+/// Share of one node, in groups.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Share {
     /// Its even part.
     pub(super) even: usize,
-    /// What it gives of the remainder.
+    /// Its part of the remainder.
     pub(super) extra: usize,
 }
 
-/// What the walk may cost, in nodes looked at.
+/// Maximum cost of the walk, in visited nodes.
 const EFFORT: usize = 150_000;
-/// Nodes up to which choices are looked at one by one.
+/// Maximum number of nodes for an exhaustive search.
 const NODES: usize = 64;
 
-/// Shares by position of the node, so that they sum up to `groups` groups of `size` CPUs. Rather not of
-/// fewer than `at_least` nodes.
+/// Shares by position of the node, with a sum of `groups` groups of `size` CPUs, from at least `at_least`
+/// nodes if possible.
 pub(super) fn find(free: &[usize], groups: usize, size: usize, at_least: usize) -> Option<Vec<Share>> {
     find_within(EFFORT, free, groups, size, at_least)
 }
 
-/// The same with another bound.
+/// [`find`] with another bound.
 pub(super) fn find_within(
     effort: usize,
     free: &[usize],
@@ -74,18 +75,18 @@ pub(super) fn find_within(
     })
 }
 
-/// The task for one number of nodes.
+/// The problem for one number of nodes.
 #[derive(Debug)]
 struct Parts<'a> {
     free: &'a [usize],
     size: usize,
-    /// Groups that each gives.
+    /// Groups that each node gives.
     even: usize,
-    /// Groups that are handed out on top, fewer than there are nodes.
+    /// Additional groups, fewer than there are nodes.
     remainder: usize,
 }
 
-/// Nodes, and what each gives of the remainder.
+/// Nodes, and their parts of the remainder.
 #[derive(Debug, Clone)]
 struct Choice {
     nodes: Vec<usize>,
@@ -103,18 +104,18 @@ impl Choice {
 }
 
 impl Parts<'_> {
-    /// CPUs that a node has left after its even part.
+    /// CPUs left on a node after its even part.
     fn left(&self, node: usize) -> usize {
         self.free[node] - self.even * self.size
     }
 
-    /// What it gains that a node gives its even part.
+    /// Gain of a node that gives its even part.
     fn even_gain(&self, node: usize) -> u64 {
         gain(self.free[node], self.even * self.size)
     }
 
-    /// The best choice with exactly these nodes, all of which can give their even part; none when it
-    /// would gain less than the floor, or the remainder cannot be handed out.
+    /// The best choice with exactly these nodes, all of which can give their even part; none if it would gain
+    /// less than the floor, or if the remainder cannot be divided.
     fn choice(&self, nodes: &[usize], floor: u64, effort: &mut usize) -> Option<Choice> {
         let even_gain: u64 = nodes.iter().map(|node| self.even_gain(*node)).sum();
         // Nodes with room for another group, in order.
@@ -150,7 +151,7 @@ impl Parts<'_> {
         Some((gain, chosen.iter().map(|node| (*node, 1)).collect()))
     }
 
-    /// The remainder in rounds, one group from each node that still has one.
+    /// Divides the remainder in rounds: one group from each node that still has one.
     fn rounds(&self, subset: Vec<usize>) -> Option<(u64, Vec<(usize, usize)>)> {
         let rooms: usize = subset.iter().map(|node| self.left(*node) / self.size).sum();
         if rooms < self.remainder {
@@ -169,8 +170,8 @@ impl Parts<'_> {
         Some((gain, given))
     }
 
-    /// What the remainder gains when every group comes from the node that has the most left: no way to
-    /// hand it out gains more. None when these nodes do not have so many groups.
+    /// Gain of the remainder if every group comes from the node with the most CPUs left: an upper bound. None
+    /// if these nodes do not have that many groups.
     fn greedy_gain(&self, roomy: &[usize]) -> Option<u64> {
         let mut left: BinaryHeap<usize> = roomy.iter().map(|node| self.left(*node)).collect();
         (0..self.remainder).try_fold(0, |sum, _| {
@@ -181,12 +182,12 @@ impl Parts<'_> {
     }
 }
 
-/// How much the sum of squares falls when so many of the free CPUs are taken.
+/// Decrease of the sum of squares when `taken` of the `free` CPUs are taken.
 fn gain(free: usize, taken: usize) -> u64 {
     (taken as u64) * (2 * free as u64 - taken as u64)
 }
 
-/// The next combination of as many of `of` in lexicographic order.
+/// The next combination of the same size of `of` items in lexicographic order.
 fn advance(combination: &mut [usize], of: usize) -> bool {
     let width = combination.len();
     let Some(at) = (0..width).rev().find(|at| combination[*at] + width < of + at) else { return false };
@@ -195,18 +196,18 @@ fn advance(combination: &mut [usize], of: usize) -> bool {
     true
 }
 
-/// The walk through all sets of so many nodes.
+/// The walk through all sets of a given number of nodes.
 #[derive(Debug)]
 struct Search<'a> {
     parts: &'a Parts<'a>,
     width: usize,
     /// Nodes that can give the even part, in order.
     able: Vec<usize>,
-    /// `[first][n]`: the most that n of the able nodes from the first on gain by their even parts.
+    /// `[first][n]`: maximum gain of n able nodes from position `first` on by their even parts.
     ahead: Vec<Vec<u64>>,
-    /// The most that the remainder can gain.
+    /// Maximum gain of the remainder.
     remainder: u64,
-    /// A choice that gains less is not wanted.
+    /// Minimum gain of a useful choice.
     floor: u64,
     known: Choice,
     chosen: Vec<usize>,

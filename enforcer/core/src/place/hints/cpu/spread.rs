@@ -1,14 +1,13 @@
 //! Equal parts from several nodes: `distribute-cpus-across-numa`.
 //!
-//! [`shares`] says how many CPUs each node gives, in single CPUs or in whole cores; which ones is
-//! decided inside each node by the packed order, the even part first and what comes on top of it
-//! group by group.
+//! [`shares`] computes the number of single CPUs or whole cores of each node. Within a node the packed order
+//! selects them: first the even part, then the remainder group by group.
 
 use super::{CpuOptions, packed, shares, stock::Stock};
 use crate::{place::layout::Level, set::CpuSet};
 
-/// What is needed in equal parts from as few nodes as can give it, but rather not fewer than
-/// `at_least`; none when there are no such parts.
+/// The needed CPUs in equal parts from as few nodes as possible, but at least `at_least` if possible; none if
+/// no equal parts exist.
 pub(super) fn across_nodes(stock: &Stock<'_>, at_least: usize, options: CpuOptions) -> Option<CpuSet> {
     let layout = stock.layout();
     let group = if options.full_pcpus_only { layout.threads_per_core() } else { 1 };

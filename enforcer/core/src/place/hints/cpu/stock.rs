@@ -1,10 +1,10 @@
-//! The CPUs that are still free while an assignment is made, counted by group.
+//! Free CPUs during an assignment, counted by group.
 //!
-//! Every decision of the allocator is about how many CPUs of a core, cache, node or socket are free;
-//! the counts are made once and follow each CPU that is taken.
+//! Every decision of the allocator depends on the number of free CPUs in a core, cache, node or socket. The
+//! counts are computed once and updated with each CPU that is taken.
 //!
-//! CPUs that must be in the result (*kept* ones) count as free, so that a group of which they are the
-//! only ones in use is still whole, but cost nothing. Without any, they have no influence.
+//! CPUs that must be in the result (*kept* ones) count as free, so that a group without other CPUs in use is
+//! still whole, but they cost nothing. Without any, they have no influence.
 
 use std::cmp::Reverse;
 
@@ -14,7 +14,7 @@ use crate::{
     set::CpuSet,
 };
 
-/// Free CPUs, and how many are still needed.
+/// Free CPUs, and the number that is still needed.
 #[derive(Debug)]
 pub(super) struct Stock<'a> {
     layout: &'a CpuLayout,
@@ -27,8 +27,8 @@ pub(super) struct Stock<'a> {
 }
 
 impl<'a> Stock<'a> {
-    /// Of those available, `needed` are wanted besides the kept ones, which are available too.
-    /// CPUs that the layout does not have are no CPUs.
+    /// Stock of the available CPUs, of which `needed` are wanted in addition to the kept ones, which are
+    /// available too. CPUs outside the layout are ignored.
     pub(super) fn new(layout: &'a CpuLayout, available: &CpuSet, kept: CpuSet, needed: usize) -> Self {
         let mut counts = Level::ALL.map(|level| vec![0; layout.count(level)]);
         let free = layout.known(available);
@@ -40,27 +40,27 @@ impl<'a> Stock<'a> {
         Self { layout, free, counts, kept, taken: CpuSet::new(), needed }
     }
 
-    /// Where CPUs are.
+    /// Layout of the CPUs.
     pub(super) const fn layout(&self) -> &'a CpuLayout {
         self.layout
     }
 
-    /// Free CPUs, kept ones among them.
+    /// Free CPUs, including kept ones.
     pub(super) const fn free(&self) -> &CpuSet {
         &self.free
     }
 
-    /// How many are still needed.
+    /// Number of CPUs that are still needed.
     pub(super) const fn needed(&self) -> usize {
         self.needed
     }
 
-    /// Asks for more.
+    /// Increases the number of needed CPUs.
     pub(super) const fn need(&mut self, more: usize) {
         self.needed += more;
     }
 
-    /// What was taken, with the kept CPUs.
+    /// The CPUs taken, including kept ones.
     pub(super) fn into_taken(mut self) -> CpuSet {
         self.taken.extend(&self.kept);
         self.taken
@@ -81,7 +81,7 @@ impl<'a> Stock<'a> {
         self.kept.contains(cpu)
     }
 
-    /// How many of these CPUs are paid for.
+    /// Number of these CPUs that count as needed ones: all but the kept ones.
     pub(super) fn cost(&self, cpus: &CpuSet) -> usize {
         cpus.len() - cpus.common(&self.kept)
     }
@@ -111,8 +111,8 @@ impl<'a> Stock<'a> {
         self.sorted(level, |_| 0)
     }
 
-    /// The same, and first of all in the order of the groups of another level that they are in. Of
-    /// several of those the first counts.
+    /// [`Stock::order`], sorted first by the order of the groups of another level that they are in. If a
+    /// group is in several of those, the first counts.
     pub(super) fn order_within(&self, level: Level, outer: Level, order: &[usize]) -> Vec<usize> {
         let mut ranks = vec![usize::MAX; self.layout.count(level)];
         let mut outer_ranks = vec![usize::MAX; self.layout.count(outer)];

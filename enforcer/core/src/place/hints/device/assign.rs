@@ -1,8 +1,8 @@
-//! Choosing devices for a container.
+//! Chooses devices for a container.
 //!
-//! Order: what it held before, what an ended init container of its pod had, then free devices near the
-//! chosen nodes, then those near others, then those of which nothing is known. Within each, those near
-//! nodes with fewer free devices first, so that nodes with many stay whole; then by id.
+//! Order: devices that it held before, those of an ended init container of its pod, free devices near the
+//! chosen nodes, those near other nodes, then those with unknown nodes. Within each group, devices near nodes
+//! with fewer free devices come first, so that nodes with many keep them; then by id.
 
 use super::{
     DeviceStock,
@@ -34,7 +34,7 @@ pub fn assign(stock: &DeviceStock<'_>, count: u64, mask: Option<Mask>) -> Result
     Ok(ids)
 }
 
-/// How many devices are too few on these nodes, when they are.
+/// Shortage of devices on these nodes, if any.
 pub fn shortage(stock: &DeviceStock<'_>, count: u64, nodes: &NodeSet) -> Option<Shortage> {
     let mask = stock.nodes.mask(nodes);
     let near = stock.available().filter(|unit| unit.near.is_some_and(|near| near & mask != 0)).count();
@@ -43,9 +43,10 @@ pub fn shortage(stock: &DeviceStock<'_>, count: u64, nodes: &NodeSet) -> Option<
     (available < count).then(|| Shortage { resource, nodes: nodes.clone(), wanted: count, available })
 }
 
-/// Near, elsewhere or unknown; then the free devices and the position of the node that it counts for.
+/// Near, elsewhere or unknown; then the number of free devices and the position of the node that it counts
+/// for.
 fn rank(unit: &Unit<'_>, mask: Option<Mask>, load: &[u64]) -> (u8, u64, usize) {
-    // Without chosen nodes all are alike.
+    // Without chosen nodes all are equal.
     let Some(mask) = mask else { return (0, 0, 0) };
     let Some(near) = unit.near else { return (2, 0, 0) };
     let (class, nodes) = if near & mask == 0 { (1, near) } else { (0, near & mask) };

@@ -1,12 +1,12 @@
-//! Devices in the engine `hints`: what can be offered, and which are given.
+//! Devices in the engine `hints`: offers and assignment.
 //!
-//! A device is near one node, near several, or nobody knows. A set of nodes is offered when enough
-//! devices are near any of its nodes; sets as narrow as an empty machine would allow are preferred.
-//! Where nothing is known of any device of a resource there is no preference; where it is known of
-//! some, the others do not count towards an offer, but are given when nothing nearer is left.
+//! A device is near one node, near several, or its node is unknown. A set of nodes is offered if enough
+//! devices are near any of its nodes; sets as narrow as an empty machine would allow are preferred. If no
+//! device of a resource has a known node there is no preference. If only some have one, the others do not
+//! count towards an offer, but are given when no nearer one is left.
 //!
-//! A container takes over what an init container of its pod had before it takes anything else, so
-//! offers hold the nodes of those devices.
+//! A container first gets the devices of an ended init container of its pod, so offers include the nodes of
+//! those devices.
 
 mod assign;
 mod offer;

@@ -1,7 +1,7 @@
-//! Which sets of nodes are offered.
+//! Sets of nodes that the devices of a resource offer.
 //!
-//! Devices are counted by the set of nodes that they are near, of which there are few. Where sets are not
-//! listed the offer is a threshold; a device near several nodes counts at the lowest of them there.
+//! Devices are counted by the set of nodes that they are near; there are few such sets. If sets are not
+//! listed, the offer is a threshold, and a device near several nodes counts at the lowest of them.
 
 use std::collections::BTreeMap;
 
@@ -15,10 +15,10 @@ use crate::place::hints::{
     narrowest::narrowest,
 };
 
-/// Number of devices by the nodes that they are near.
+/// Number of devices by their near nodes.
 type Counts = BTreeMap<Mask, u64>;
 
-/// What the devices of a resource say to a request for some of them.
+/// Offer of the devices of a resource for a request.
 pub fn offer(stock: &DeviceStock<'_>, count: u64) -> Offer {
     let known = stock.units.iter().any(|unit| unit.near.is_some());
     if count == 0 || !known && !stock.units.is_empty() {

@@ -1,4 +1,4 @@
-//! Devices of one resource, as one container finds them.
+//! Devices of one resource, as available to one container.
 
 use std::collections::BTreeSet;
 
@@ -24,26 +24,26 @@ pub struct DeviceStock<'a> {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Unit<'a> {
     pub(super) id: &'a str,
-    /// Nodes near it; none when not known.
+    /// Nodes near it; `None` if unknown.
     pub(super) near: Option<Mask>,
     pub(super) state: State,
 }
 
-/// What this container may do with a device.
+/// Availability of a device to this container.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum State {
-    /// It had the device until now: of a resize or of a restart.
+    /// The container has had the device before a resize or restart.
     Held,
-    /// An init container of the pod had it, and has ended.
+    /// An ended init container of the pod had it.
     Reusable,
-    /// Nobody has it.
+    /// No container has it.
     Free,
-    /// Somebody else has it.
+    /// Another container has it.
     Taken,
 }
 
 impl<'a> DeviceStock<'a> {
-    /// The devices as the container at this place of the pod's list finds them.
+    /// Stock for the container at this position in the pod's list.
     pub fn new(
         inventory: &'a Inventory,
         allocations: &Allocations,
@@ -77,25 +77,25 @@ impl<'a> DeviceStock<'a> {
         Self { resource, nodes, units: units.map(unit).collect() }
     }
 
-    /// Devices that the container could be given.
+    /// Devices that the container can get.
     pub(super) fn available(&self) -> impl Iterator<Item = &Unit<'a>> {
         self.units.iter().filter(|unit| unit.state != State::Taken)
     }
 
-    /// Available ones near these nodes.
+    /// Number of available devices near these nodes.
     pub(in crate::place::hints) fn count_near(&self, nodes: &NodeSet) -> u64 {
         let mask = self.nodes.mask(nodes);
         let near = self.available().filter(|unit| unit.near.is_some_and(|near| near & mask != 0));
         u64::try_from(near.count()).unwrap_or(u64::MAX)
     }
 
-    /// Available ones where no node is known of any device, so that any place does; else none.
+    /// Number of available devices if no device has a known node, so that any node is suitable; else none.
     pub(in crate::place::hints) fn anywhere(&self) -> Option<u64> {
         let unknown = !self.units.is_empty() && self.units.iter().all(|unit| unit.near.is_none());
         unknown.then(|| u64::try_from(self.available().count()).unwrap_or(u64::MAX))
     }
 
-    /// What could be had; those near no known node only with all others together.
+    /// Available devices; those without a known node only together with all others.
     pub(in crate::place::hints) fn room(&self) -> Room {
         let nodes: NodeSet = self.nodes.ids().iter().copied().collect();
         let all = u64::try_from(self.available().count()).unwrap_or(u64::MAX);
@@ -103,7 +103,7 @@ impl<'a> DeviceStock<'a> {
         Room::new(self.resource, &nodes, free)
     }
 
-    /// Has it just as many devices as it asks for? Then it keeps them.
+    /// Does it have exactly the requested number of devices? Then it keeps them.
     pub(super) fn keeps(&self, count: u64) -> bool {
         let held = self.units.iter().filter(|unit| unit.state == State::Held).count();
         held > 0 && u64::try_from(held) == Ok(count)

@@ -1,4 +1,4 @@
-//! The device manager's table, and what must always hold.
+//! Table of the device manager, and properties for any state.
 
 use std::collections::BTreeMap;
 
@@ -22,7 +22,7 @@ use crate::{
 
 const GPU: &str = "vendor.com/gpu";
 
-/// A machine with devices, and who has which of them.
+/// A machine with devices, and the owner of each.
 #[derive(Debug, Clone, Default)]
 struct State {
     nodes: u32,
@@ -39,7 +39,7 @@ impl State {
         Self { nodes, devices, ..Self::default() }
     }
 
-    /// So many devices on each node, called `NODE-NUMBER`.
+    /// A number of devices on each node, named `NODE-NUMBER`.
     fn rows(rows: &[usize]) -> Self {
         let names = |(node, count): (usize, &usize)| {
             (0..*count)
@@ -183,7 +183,7 @@ fn near_devices_are_given_first() {
         (State::rows(&[2; 4]), Some(0b1010), 4, "1:2 3:2"),
         (State::rows(&[100, 100]), Some(0b01), 5, "0:5"),
         (State::rows(&[3, 97]), Some(0b01), 5, "0:3 1:2"),
-        // Nodes with few devices first, so that nodes with many stay whole.
+        // Nodes with few devices first, so that nodes with many keep them.
         (State::rows(&[4, 2, 3]), Some(0b111), 3, "1:2 2:1"),
         (State::rows(&[1, 3, 2]), Some(0b001), 3, "0:1 2:2"),
         (four, Some(0b1000), 9, "0:2 1:2 2:2 3:2 x:1"),
@@ -237,9 +237,9 @@ fn any_state() -> impl Strategy<Value = State> {
         let device = (0u64..1 << nodes, 0u8..5);
         proptest::collection::vec(device, 0..12).prop_map(move |devices| {
             let mut state = State { nodes, ..State::default() };
-            for (number, (near, who)) in devices.into_iter().enumerate() {
+            for (number, (near, holder)) in devices.into_iter().enumerate() {
                 let id = format!("d{number:02}");
-                match who {
+                match holder {
                     0 => state.taken.push(id.clone()),
                     1 => state.of_init.push(id.clone()),
                     _ => {}

@@ -1,8 +1,8 @@
-//! Promising memory on the nodes that were chosen for a container.
+//! Promises memory on the nodes chosen for a container.
 //!
-//! The merged set is taken where it has room. Where it has not (the policy lets the container run
-//! anyway), it is widened to the narrowest set with room that holds it. Without a merged set the
-//! narrowest set with room is taken. A preferred set is never exchanged for one that is not.
+//! The merged set is used if it has room. If it has not (and the policy admits the container regardless), it
+//! is widened to the narrowest set with room that contains it. Without a merged set, the narrowest set with
+//! room is used. A preferred set is never replaced by a non-preferred one.
 
 use super::{MemoryStock, offer::best};
 use crate::{
@@ -15,7 +15,7 @@ use crate::{
     words,
 };
 
-/// Claims for everything that is wanted, all on the same zone; none when nothing is wanted.
+/// Claims for all wanted amounts, all on the same zone; none if nothing is wanted.
 pub fn assign(
     stock: &MemoryStock<'_>,
     wanted: &[(MemoryResource, u64)],
@@ -35,7 +35,7 @@ pub fn assign(
     Ok(wanted.iter().map(claim).collect())
 }
 
-/// Which of the wanted amounts cannot be promised on these nodes, and what could.
+/// Wanted amounts that cannot be promised on these nodes, with the available amounts.
 pub fn shortages(
     stock: &MemoryStock<'_>,
     wanted: &[(MemoryResource, u64)],
@@ -63,7 +63,7 @@ fn choose(
     let refused = |problem: &str, nodes: Mask| {
         let problem = format!("[memorymanager] {problem}");
         let (nodes, all) = (stock.nodes.nodes(nodes), stock.nodes.nodes(stock.nodes.all()));
-        // Enough, but not where the rule for groups lets it be: all of it is what cannot be had.
+        // Enough in total, but the rule for groups forbids it: the whole amount is short.
         let short = Some(shortages(stock, wanted, &nodes)).filter(|short| !short.is_empty());
         let short = short.unwrap_or_else(|| wanted.iter().map(|one| shortage(stock, one, &nodes)).collect());
         let allowed = |place: &NodeSet| stock.allowed(stock.nodes.mask(place));
@@ -109,7 +109,7 @@ fn choose(
         }
         Some((Some(mask), _)) => Ok(mask),
         _ => {
-            // Too little on all nodes together is the shortage, not what the first of them lacks.
+            // The shortage is that of all nodes together, not that of the first one.
             let all = stock.nodes.all();
             let nodes = if stock.fits(all, wanted) { chosen } else { all };
             Err(refused("failed to find NUMA nodes to extend the current topology hint", nodes))

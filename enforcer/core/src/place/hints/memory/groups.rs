@@ -1,4 +1,4 @@
-//! The kubelet's rule for nodes that serve several promises: single nodes or groups, never both.
+//! The kubelet's rule: a node holds promises of single nodes or of one group, never both.
 
 use crate::place::{hints::Mask, memory::ZoneAccount};
 
@@ -9,7 +9,7 @@ pub(super) struct Groups {
 }
 
 impl Groups {
-    /// The zones that have a claim.
+    /// Zones with a claim.
     pub(super) fn of(account: &ZoneAccount) -> Self {
         let mut zones: Vec<Mask> = account.claimed_zones().collect();
         zones.sort_unstable();
@@ -17,13 +17,13 @@ impl Groups {
         Self { zones }
     }
 
-    /// May memory be promised on these nodes? On one node, if it belongs to no group; on several, if
-    /// they are a group already or none of them is in use.
+    /// May memory be promised on these nodes? On one node if it belongs to no group; on several if they are a
+    /// group already or none of them is in use.
     pub(super) fn allow(&self, nodes: Mask) -> bool {
         self.zones.iter().all(|zone| zone & nodes == 0 || *zone == nodes)
     }
 
-    /// Has nobody a promise that involves these nodes?
+    /// Are there no promises that involve these nodes?
     pub(super) fn unused(&self, nodes: Mask) -> bool {
         self.zones.iter().all(|zone| zone & nodes == 0)
     }

@@ -1,13 +1,13 @@
-//! Memory and huge pages in the engine `hints`: what can be offered, and what is promised where.
+//! Memory and huge pages in the engine `hints`: offers and promises.
 //!
-//! A set of nodes is offered when everything that is asked for, ordinary memory and huge pages of each
-//! size, can be promised on it (see [`crate::place::memory`]); the same sets are offered for each of
-//! the resources. Those as narrow as an empty machine would allow are preferred.
+//! A set of nodes is offered if all requested memory, ordinary memory and huge pages of each size, can be
+//! promised on it (see [`crate::place::memory`]); each of the resources offers the same sets. Those as narrow
+//! as an empty machine would allow are preferred.
 //!
-//! Where the kubelet's rule is switched on (`strict_memory_groups`), a node that serves single nodes'
-//! promises serves no others, and one that belongs to a group serves that group only. Without it any
-//! set of nodes with room will do: that is what promises on zones make possible. Another difference is
-//! on purpose: when no set has room, nothing is offered, which is not the same as no preference.
+//! Under the kubelet's rule (`strict_memory_groups`), a node with promises of single nodes has no others, and
+//! a node of a group only promises of that group. Without it any set of nodes with room is suitable, because
+//! promises are made on zones. Another difference is on purpose: if no set has room, nothing is offered,
+//! which differs from no preference.
 //!
 //! Memory-only nodes are not offered.
 

@@ -1,10 +1,9 @@
-//! Which sets of nodes are offered.
+//! Sets of nodes that memory offers.
 //!
-//! Where sets are listed, every set that has room. Elsewhere, what is left per node, as a threshold: it says
-//! a little less than the truth where others could be moved out of the way, never more. Of huge pages it adds
-//! up what single nodes have, which may be more than can be promised on them together; then nodes are added.
-//! Under the rule for groups a threshold says nothing; then the single nodes, the groups in use and the runs
-//! of unused nodes are offered.
+//! If sets are listed, every set with room. Otherwise a threshold over the room of each node: it can be too
+//! low if other promises could move out of the way, never too high. For huge pages it is the sum of single
+//! nodes, which may exceed what can be promised on them together; then nodes are added. A threshold cannot
+//! express the rule for groups; under it, single nodes, groups in use and runs of unused nodes are offered.
 
 use super::{MemoryStock, fullness::Fullness};
 use crate::place::{
@@ -16,7 +15,7 @@ use crate::place::{
     },
 };
 
-/// What memory says to this request: one offer for each resource of it.
+/// Offers of memory for this request: one for each of its resources.
 pub fn offer(stock: &MemoryStock<'_>, wanted: &[(MemoryResource, u64)]) -> Offers {
     if !stock.nodes.is_listed() && stock.groups.is_none() {
         let offer = threshold(stock, wanted);
@@ -32,8 +31,8 @@ pub fn offer(stock: &MemoryStock<'_>, wanted: &[(MemoryResource, u64)]) -> Offer
     wanted.iter().map(|(resource, _)| (resource.to_string(), scored(*resource))).collect()
 }
 
-/// Hints for the sets of nodes that have room and hold `base`, without scores. Of a machine with many
-/// nodes only those that the rule for groups knows.
+/// Hints for the sets of nodes with room that contain `base`, without scores. On a machine with many nodes,
+/// only the sets of the rule for groups.
 pub(super) fn hints(stock: &MemoryStock<'_>, wanted: &[(MemoryResource, u64)], base: Mask) -> Vec<MaskHint> {
     if wanted.is_empty() {
         return Vec::new();
@@ -55,7 +54,7 @@ pub(super) fn hints(stock: &MemoryStock<'_>, wanted: &[(MemoryResource, u64)], b
     group_masks(stock).into_iter().filter(does).map(hint).collect()
 }
 
-/// What is left on each node, and what is needed.
+/// Room on each node, and the needed amount.
 fn threshold(stock: &MemoryStock<'_>, wanted: &[(MemoryResource, u64)]) -> Offer {
     match narrowest(&needs(stock, wanted, when_empty)) {
         Some(width) => Offer::Threshold(Threshold { needs: needs(stock, wanted, now), width, must: 0 }),
@@ -81,8 +80,8 @@ pub(super) fn now(stock: &MemoryStock<'_>, zone: Mask, resource: MemoryResource)
     stock.account.left_on(zone, resource)
 }
 
-/// On a machine with many nodes, the sets that the rule for groups is asked about: single nodes,
-/// groups in use, runs of unused nodes.
+/// On a machine with many nodes, the sets to check under the rule for groups: single nodes, groups in use,
+/// runs of unused nodes.
 fn group_masks(stock: &MemoryStock<'_>) -> Vec<Mask> {
     let Some(groups) = &stock.groups else { return Vec::new() };
     let nodes = stock.nodes.len();
@@ -95,8 +94,7 @@ fn group_masks(stock: &MemoryStock<'_>) -> Vec<Mask> {
     masks
 }
 
-/// The narrowest set with room that holds `base`, of those equally narrow the one with the lowest
-/// nodes.
+/// The narrowest set with room that contains `base`; of equally narrow ones, that with the lowest nodes.
 pub(super) fn best(
     stock: &MemoryStock<'_>,
     wanted: &[(MemoryResource, u64)],
@@ -114,8 +112,8 @@ pub(super) fn best(
     Some(MaskHint { mask: Some(mask), preferred: width == Some(mask.count_ones()), score: 0 })
 }
 
-/// A narrow set with room that holds `base`, when there are too many to try all: the lowest node that
-/// completes it, and before that the nodes with most left of what is short.
+/// A narrow set with room that contains `base`, if there are too many sets to try all: adds the nodes with
+/// the most room in the resource that is short, finally the lowest node that completes it.
 fn widened(stock: &MemoryStock<'_>, wanted: &[(MemoryResource, u64)], base: Mask) -> Option<Mask> {
     let mut mask = base;
     loop {

@@ -1,4 +1,4 @@
-//! What a container asks for, and the state that it finds.
+//! Request of a container for memory, and the account it is checked against.
 
 use super::groups::Groups;
 use crate::{
@@ -14,21 +14,21 @@ use crate::{
 /// Bytes by kind of memory, none of them zero.
 pub type Wanted = Vec<(MemoryResource, u64)>;
 
-/// The account, seen from the nodes that take part in hints.
+/// The memory account, by nodes that take part in hints.
 #[derive(Debug)]
 pub struct MemoryStock<'a> {
     pub(super) account: &'a ZoneAccount,
     pub(super) nodes: &'a NodeIndex,
-    /// Under the kubelet's rule.
+    /// Groups under the kubelet's rule.
     pub(super) groups: Option<Groups>,
-    /// For each position of `nodes`, the account's mask of its memory.
+    /// Mask of the account for the memory of each position of `nodes`.
     masks: Vec<Mask>,
-    /// Each position has at most one node, and no two have the same.
+    /// Whether each position has at most one node, and no two positions the same.
     is_plain: bool,
 }
 
-/// What a container, or the sum of a pod, is to be promised: everything for a Guaranteed pod; for
-/// others only where all classes are aligned.
+/// Memory to promise to a container, or to a pod as a whole: everything for a Guaranteed pod; for others only
+/// if all classes are aligned.
 pub fn wanted(requests: &Resources, qos: QosClass, align_all_qos: bool) -> Wanted {
     if qos != QosClass::Guaranteed && !align_all_qos {
         return Wanted::new();
@@ -45,7 +45,7 @@ impl<'a> MemoryStock<'a> {
         Self::of_masks(account, nodes, masks.collect(), strict_groups)
     }
 
-    /// The same where each of the nodes has the memory of these zones, by position.
+    /// The account, with the memory zone of each node by position.
     pub fn of_zones(
         account: &'a ZoneAccount,
         nodes: &'a NodeIndex,
@@ -64,7 +64,7 @@ impl<'a> MemoryStock<'a> {
         Self { account, nodes, groups, masks, is_plain: is_single && count == all.count_ones() }
     }
 
-    /// Memory of a position that no lower one has, so that amounts add up.
+    /// Memory of a position that no lower position has, so that amounts can be added.
     pub(super) fn apart(&self, position: usize) -> Mask {
         let before = self.masks.iter().take(position).fold(0, |before, mask| before | mask);
         self.masks.get(position).copied().unwrap_or(0) & !before
@@ -75,7 +75,7 @@ impl<'a> MemoryStock<'a> {
         self.allowed(mask)
     }
 
-    /// Does it matter which nodes are asked about together? Then amounts of single nodes say too little.
+    /// Are amounts of single nodes sufficient to judge sets of nodes?
     pub fn is_plain(&self) -> bool {
         self.is_plain
     }
@@ -85,7 +85,7 @@ impl<'a> MemoryStock<'a> {
         positions(mask).filter_map(|position| self.masks.get(position)).fold(0, |zone, node| zone | node)
     }
 
-    /// The mask of the account's zone; none where it has other nodes, too.
+    /// Mask of the account's zone; none if the zone has other nodes too.
     pub(super) fn mask(&self, zone: Mask) -> Option<Mask> {
         let inside = |(_, node): &(usize, &Mask)| **node & zone != 0;
         let mask =
@@ -93,7 +93,7 @@ impl<'a> MemoryStock<'a> {
         (self.zone(mask) == zone).then_some(mask)
     }
 
-    /// What can be promised on each set of nodes, of which there must be few.
+    /// Amount that can be promised on each set of nodes; for few nodes only.
     pub(super) fn free_on_sets(&self, resource: MemoryResource) -> Table {
         if self.is_plain {
             return self.account.free_on_sets(&self.masks, resource);
@@ -102,7 +102,7 @@ impl<'a> MemoryStock<'a> {
         Table::of_amounts(sets.map(|set| self.account.free_on(self.zone(set), resource)).collect())
     }
 
-    /// What each set of nodes may hand out, of which there must be few.
+    /// Capacity of each set of nodes; for few nodes only.
     pub(super) fn capacity_on_sets(&self, resource: MemoryResource) -> Table {
         if self.is_plain {
             let of_node = |mask: &Mask| self.account.capacity_on(*mask, resource);
@@ -112,7 +112,7 @@ impl<'a> MemoryStock<'a> {
         Table::of_amounts(sets.map(|set| self.account.capacity_on(self.zone(set), resource)).collect())
     }
 
-    /// Can everything be promised there?
+    /// Can all of it be promised there?
     pub(super) fn fits(&self, mask: Mask, wanted: &[(MemoryResource, u64)]) -> bool {
         let zone = self.zone(mask);
         wanted.iter().all(|(resource, bytes)| self.account.fits_on(zone, *resource, *bytes))

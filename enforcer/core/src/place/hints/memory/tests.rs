@@ -1,4 +1,4 @@
-//! The memory manager's table (amounts in MiB), and what must always hold.
+//! Table of the memory manager (amounts in MiB), and properties for any state.
 
 use std::collections::BTreeMap;
 
@@ -28,7 +28,7 @@ const SMALL: MemoryResource = MemoryResource::Hugepages(2 * MI);
 /// 1 GiB of memory and one huge page.
 const R: [(MemoryResource, u64); 2] = [(MEMORY, GI), (HUGE, GI)];
 
-/// What nodes have, and claims on them.
+/// Memory of nodes, and claims on it.
 #[derive(Debug, Clone, Default)]
 struct State {
     nodes: Vec<BTreeMap<MemoryResource, u64>>,
@@ -101,7 +101,7 @@ fn a_set_of_nodes_is_chosen_where_no_hint_is_given() {
     assert_eq!(claims.len(), 2);
     assert!(claims.iter().all(|claim| claim.zone.to_string() == "0" && claim.bytes == GI));
 
-    // Four nodes that have half of it each.
+    // Four nodes with half of it each.
     for strict in [true, false] {
         let claims = State::of(&[(512, 1); 4]).assign(strict, &R, None, true).unwrap();
         assert!(claims.iter().all(|claim| claim.zone.to_string() == "0-1"));
@@ -110,7 +110,7 @@ fn a_set_of_nodes_is_chosen_where_no_hint_is_given() {
     }
 }
 
-/// Refusals by what they say: state, hint, strict rule, the problem; none where memory is found.
+/// Refusals: state, hint, strict rule, the problem; none if memory is found.
 #[test]
 fn refusals_say_what_was_looked_for() {
     let used = || State::of(&[(1024, 1), (512, 1), (512, 1)]).with("0", MEMORY, 512 * MI);
@@ -155,7 +155,7 @@ fn a_refusal_has_figures_and_a_way_out() {
          0 MiB of 1024 MiB hugepages-1Gi on node 0; \
          at most 512 MiB memory on node 0, 0 MiB hugepages-1Gi on node 0 would fit"
     );
-    // Nodes that the hint leaves out do not help: all of them together are short.
+    // Nodes outside the hint do not help: all of them together are short.
     let refused = State::of(&[(512, 1), (256, 1)]).assign(false, &R, Some(0b01), false).unwrap_err();
     assert_eq!(
         refused.to_string(),
@@ -225,8 +225,8 @@ fn only_guaranteed_pods_want_memory_unless_all_are_aligned() {
     assert_eq!(wanted(&Resources::default(), QosClass::BestEffort, true), []);
 }
 
-/// A pod takes the peak of its stages: what an init container had is free for those after it, what a
-/// sidecar has is not. Amounts in GiB; `i`, `s`, `a` are init container, sidecar, app.
+/// A pod takes the peak of its stages: memory of an ended init container is free for later ones, memory of a
+/// sidecar is not. Amounts in GiB; `i`, `s`, `a` are init container, sidecar, app.
 #[test]
 fn a_pod_takes_the_peak_of_its_stages() {
     for (containers, peak) in [
@@ -415,7 +415,7 @@ proptest! {
                     if claim.resource == MEMORY {
                         prop_assert_eq!(free(&after), left);
                     } else {
-                        // Huge pages are promised only where they can be had in any order of taking.
+                        // Huge pages are promised only if they are available in any order of use.
                         prop_assert!(free(&after) <= left);
                     }
                 }
@@ -438,7 +438,7 @@ proptest! {
         }
     }
 
-    /// A threshold never says more than the truth, and what is assigned on many nodes has room.
+    /// A threshold never overstates, and what is assigned on many nodes has room.
     #[test]
     fn many_nodes_are_treated_like_few(
         state in any_state(6),
@@ -452,7 +452,7 @@ proptest! {
             let offers = offer(stock, &wanted);
             let Offer::Threshold(threshold) = &offers[0].1 else { panic!("{offers:?}") };
             for mask in masks {
-                // Of huge pages a threshold knows single nodes only: what several have together is more.
+                // For huge pages a threshold adds up single nodes; several nodes together can have more.
                 let ordinary = wanted.iter().all(|(what, _)| *what == MEMORY);
                 let is_known = ordinary || mask.is_power_of_two();
                 prop_assert!(!is_known || !threshold.suffices(mask) || stock.fits(mask, &wanted));

@@ -1,17 +1,16 @@
-//! The sets of nodes that every resource prefers.
+//! Sets of nodes that every resource prefers.
 //!
-//! A set is preferred in common when every list has it as a preferred hint, or has a preferred hint
-//! for any nodes, which agrees with everything; when all lists have such a hint, all nodes together
-//! are one more. Idea: an intersection of sets of masks. Masks of up to [`LISTED`] bits are kept
-//! as one bit each, in 2^N bits; wider ones as sorted lists. Hints are compared as they were given,
-//! nodes that the machine does not have included.
+//! All agree on a set if every list has it as a preferred hint, or has a preferred hint for any nodes, which
+//! agrees with every set. If all lists have such a hint, the set of all nodes is one more. Idea: an
+//! intersection of sets of masks. Masks of up to [`LISTED`] bits are one bit each in a table of 2^N bits;
+//! wider ones are sorted lists. Hints are compared as given, including nodes that the machine does not have.
 //!
 //! Cost: O(hints + 2^N / 64) for narrow masks, O(hints x log hints) for wide ones.
 
 use super::{LISTED, list::List};
 use crate::place::hints::Mask;
 
-/// Calls `visit` with every set that all prefer, as it was given; some may come twice.
+/// Calls `visit` with every set that all prefer, as given; some may be visited twice.
 pub(super) fn visit(lists: &[List<'_>], all: Mask, mut visit: impl FnMut(Mask)) {
     let mut bound: Vec<&List<'_>> = Vec::with_capacity(lists.len());
     let mut widest = 0;

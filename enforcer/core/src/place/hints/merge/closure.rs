@@ -1,29 +1,27 @@
 //! The sets of nodes that are the intersection of one set of each list.
 //!
-//! Problem: which sets can come out of the cross product? Idea: they are built list by list, each
-//! time the intersections of what came out so far with the hints of the next list. For up to
-//! [`LISTED`] nodes this is an AND-convolution of two 0/1 tables over all 2^N sets: sum each
-//! over supersets (zeta transform), multiply, and take the sums apart again (Moebius transform); what
-//! is not 0 is the intersection of some pair. The counts stay below 2^32, so the arithmetic is exact.
-//! For more nodes the sets are kept as a sorted list.
+//! Problem: which sets can result from the cross product? Idea: they are built list by list, as the
+//! intersections of the sets so far with the hints of the next list. For up to [`LISTED`] nodes this is an
+//! AND-convolution of two 0/1 tables over all 2^N sets: sum each over supersets (zeta transform), multiply,
+//! and invert the sums (Moebius transform). Nonzero entries are the intersection of some pair. The counts
+//! stay below 2^32, so the arithmetic is exact. For more nodes the sets are a sorted list.
 //!
-//! Cost: O(lists x N x 2^N), three transforms per list, without regard to the number of hints. For
-//! more than [`LISTED`] nodes O(sets so far x hints) per list, and **bounded**: at most
-//! [`PAIRS`] intersections are made per list; when there would be more, only the widest sets and
-//! hints are used. The answer then still is an intersection of one hint of each list, but
-//! perhaps not the best one. With few hints per list nothing is left out.
+//! Cost: O(lists x N x 2^N), three transforms per list, independent of the number of hints. For more than
+//! [`LISTED`] nodes O(sets so far x hints) per list, and **bounded**: at most [`PAIRS`] intersections per
+//! list. Beyond that only the widest sets and hints are used: the answer is still an intersection of one hint
+//! of each list, but maybe not the best one. With few hints per list nothing is left out.
 
 use std::cmp::Reverse;
 
 use super::{LISTED, list::List};
 use crate::place::hints::{Mask, NodeIndex, each_pair};
 
-/// Intersections that are made per list on machines with more than [`LISTED`] nodes.
+/// Maximum number of intersections per list on machines with more than [`LISTED`] nodes.
 pub(super) const PAIRS: usize = 1 << 20;
 
-/// Calls `visit` with every set that can come out, cut to the machine, and the empty set perhaps.
+/// Calls `visit` with every possible result, restricted to the machine; the empty set may be among them.
 pub(super) fn visit(lists: &[List<'_>], nodes: &NodeIndex, visit: impl FnMut(Mask)) {
-    // A list that has nothing but hints for any nodes changes no intersection; an empty one has none.
+    // A list with only hints for any nodes changes no intersection; an empty list has none.
     if lists.iter().any(|list| list.hints().is_empty()) {
         return;
     }
@@ -48,7 +46,7 @@ fn of_tables<'l>(lists: impl Iterator<Item = &'l List<'l>>, nodes: &NodeIndex, m
                 *slot = 1;
             }
         }
-        // The empty set is no candidate and stays empty; without it the counts fit 32 bits.
+        // The empty set is never a candidate and stays zero; without it the counts fit 32 bits.
         table[0] = 0;
         if number > 0 {
             sum_over_supersets(&mut sets);

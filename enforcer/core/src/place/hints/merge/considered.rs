@@ -1,8 +1,8 @@
-//! What the merge considered, for those who ask why.
+//! Sets that the merge considered, for explanations.
 //!
-//! The best sets in their order, each with the comparison with the chosen one that decided. Nothing
-//! here is called unless somebody asked, and nothing here changes an answer. Where only thresholds
-//! are offered, sets are sought and not listed, so only the ones found are named.
+//! The best sets in order, each with the comparison with the chosen one that decided. This runs only on
+//! request and never changes an answer. With thresholds, sets are searched and not listed, so only the ones
+//! found are named.
 
 use std::fmt;
 
@@ -21,43 +21,43 @@ pub struct Considered {
     pub mask: Mask,
     /// Does every resource prefer it?
     pub preferred: bool,
-    /// What the chosen one has before it; none for the chosen one itself.
+    /// The advantage of the chosen set; `None` for the chosen set itself.
     pub because: Option<Comparison>,
 }
 
-/// What decided against a set of nodes.
+/// Comparison that decided against a set of nodes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Comparison {
-    /// Every resource prefers the chosen one, and not this one.
+    /// Every resource prefers the chosen set, and not this one.
     NotPreferred,
     /// The number of nodes is not the best one.
     Width {
-        /// Its nodes.
+        /// Its number of nodes.
         own: u32,
-        /// Those of the chosen one.
+        /// That of the chosen set.
         chosen: u32,
-        /// Nodes that the resource that needs the most could do with; none when fewer is better.
+        /// Number of nodes that the most demanding resource needs; `None` if fewer is always better.
         wanted: Option<u32>,
     },
     /// The nodes are farther from each other.
     Distance {
         /// Its average distance, as a sum and a count.
         own: (u64, u64),
-        /// That of the chosen one.
+        /// That of the chosen set.
         chosen: (u64, u64),
     },
     /// The use of its nodes suits the strategy less.
     Score {
         /// Its mean score, as a sum and a count.
         own: (u64, u64),
-        /// That of the chosen one.
+        /// That of the chosen set.
         chosen: (u64, u64),
     },
-    /// As good, but its ids are higher.
+    /// Equally good, but with higher ids.
     Ids,
 }
 
-/// The best sets, at most `limit`, the chosen one first; none when the resources have no set in common.
+/// The best sets, at most `limit`, the chosen one first; empty if the resources have no set in common.
 pub fn candidates<'a>(
     nodes: &NodeIndex,
     offers: impl IntoIterator<Item = &'a Offer>,
@@ -101,7 +101,7 @@ pub fn candidates<'a>(
     found
 }
 
-/// Everything that is visited, the chosen one first and the others by the order.
+/// All visited sets, the chosen one first and the others by the order.
 fn ranked(order: &Order<'_>, chosen: Mask, each: impl FnOnce(&mut dyn FnMut(Mask))) -> Vec<Mask> {
     let mut ranked = vec![];
     each(&mut |mask| {

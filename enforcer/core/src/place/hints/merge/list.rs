@@ -1,19 +1,19 @@
-//! What one resource offers, in the one form that the merge works on.
+//! Offers of the resources in the form that the merge works on.
 //!
-//! Says what "no preference" and "cannot be satisfied" mean for the cross product, and leaves out the
-//! hints that do not count. Never copies a list that can be used as it is.
+//! Defines what "no preference" and "cannot be satisfied" mean for the cross product, and drops hints that do
+//! not count. Lists that can be used unchanged are not copied.
 
 use std::borrow::Cow;
 
 use super::{MergeOptions, amounts};
 use crate::place::hints::{Mask, MaskHint, NodeIndex, Offer, Threshold};
 
-/// What all resources offer.
+/// Offers of all resources.
 #[derive(Debug)]
 pub(super) struct Lists<'a> {
-    /// Those that are written out.
+    /// Listed offers.
     pub(super) listed: Vec<List<'a>>,
-    /// Those that are not: what all nodes together have enough for.
+    /// Thresholds that all nodes together satisfy.
     pub(super) thresholds: Vec<&'a Threshold>,
 }
 
@@ -23,10 +23,10 @@ pub(super) struct List<'a> {
     hints: Cow<'a, [MaskHint]>,
 }
 
-/// What the preferred hints of one resource are about.
+/// Summary of the preferred hints of one resource.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Preference {
-    /// One is for any nodes, so that the list agrees with every other one.
+    /// Whether one is for any nodes, so that the list agrees with every other one.
     pub(super) anywhere: bool,
     /// Nodes that any of them names.
     pub(super) named: Mask,
@@ -36,7 +36,7 @@ const ANYWHERE: MaskHint = MaskHint { mask: None, preferred: true, score: 0 };
 const NOWHERE: MaskHint = MaskHint { mask: None, preferred: false, score: 0 };
 
 impl<'a> Lists<'a> {
-    /// The lists of all offers; thresholds are written out where sets of the nodes are listed.
+    /// The lists of all offers; thresholds are expanded if sets of the nodes are listed.
     pub(super) fn new(
         offers: impl IntoIterator<Item = &'a Offer>,
         nodes: &NodeIndex,
@@ -62,8 +62,8 @@ impl<'a> Lists<'a> {
         lists
     }
 
-    /// The width that a non-preferred answer should have: that of the narrowest hint of the resource
-    /// that needs the most nodes; 0 when no hint names nodes.
+    /// Desired width of a non-preferred answer: that of the narrowest hint of the most demanding resource; 0
+    /// if no hint names nodes.
     pub(super) fn widest_of_the_narrowest(&self, nodes: &NodeIndex) -> u32 {
         let listed = self.listed.iter().filter_map(|list| list.masks().map(Mask::count_ones).min());
         let amounts = self.thresholds.iter().filter_map(|threshold| amounts::narrowest(nodes, threshold));
@@ -96,7 +96,7 @@ impl<'a> List<'a> {
         self.hints.iter().filter_map(|hint| hint.mask)
     }
 
-    /// What its preferred hints are about.
+    /// Summary of its preferred hints.
     pub(super) fn preference(&self) -> Preference {
         let preferred = self.hints.iter().filter(|hint| hint.preferred);
         preferred.fold(Preference::default(), |seen, hint| match hint.mask {

@@ -1,27 +1,24 @@
-//! The merge: one set of nodes from what every resource offers.
+//! The merge: one set of nodes from the offers of all resources.
 //!
-//! Problem: every resource lists the sets of nodes that would do for it, and one set for all is
-//! sought. By definition it is the best result over the cross product of all lists, where the result
-//! of one combination is what its sets have in common, and is preferred when all sets are the same
-//! one and preferred in their lists. The cross product has (2^N - 1)^resources elements, so it is
-//! never walked. Idea: the definition has a closed form.
+//! Problem: every resource lists the sets of nodes that suit it, and one set must suit all. By definition it
+//! is the best result over the cross product of all lists. The result of one combination is the intersection
+//! of its sets; it is preferred if all sets are equal and preferred in their lists. The cross product has
+//! (2^N - 1)^resources elements, so it is never enumerated. Idea: the definition has a closed form.
 //!
 //! - The preferred answer is the best set that is preferred in every list ([`agreed`]).
-//! - Only when there is none, the answer is the best of all sets that are the intersection of one
-//!   set of each list ([`closure`]), for every combination is then a non-preferred one.
-//! - Where sets of nodes are too many to be listed, both are found from the amounts themselves
-//!   ([`amounts`]).
+//! - Only if there is none, the answer is the best set that is the intersection of one set of each list
+//!   ([`closure`]), because every combination is then a non-preferred one.
+//! - If there are too many sets of nodes to list, both are computed from the amounts ([`amounts`]).
 //!
-//! The best set is that of one total order ([`order`]), so the order of offers, resources and hints
-//! never shows.
+//! One total order ([`order`]) determines the best set, so the order of offers, resources and hints has no
+//! effect.
 //!
-//! Terminology: an *anywhere* hint names no nodes. Bits of a hint's mask beyond the last node of the
-//! index stand for nodes that the machine does not have: they count for the width of a hint and for
-//! whether two hints are the same, and are never part of an answer.
+//! Terminology: an *anywhere* hint names no nodes. Bits of a hint's mask after the last node of the index
+//! stand for nodes that the machine does not have: they count for the width of a hint and for the equality of
+//! hints, and are never part of an answer.
 //!
-//! Cost: see the modules; O(hints) for the preferred answer, O(resources x N x 2^N) for the other one
-//! on up to [`LISTED`] nodes. What is exact and what is bounded beyond that is said in
-//! [`closure`] and [`amounts`].
+//! Cost: O(hints) for the preferred answer, O(resources x N x 2^N) for the other one on up to [`LISTED`]
+//! nodes. [`closure`] and [`amounts`] state what is exact and what is bounded beyond that.
 
 mod agreed;
 mod amounts;
@@ -44,18 +41,18 @@ use std::borrow::Cow;
 use super::{Mask, MaskHint, NodeIndex, Offer, Threshold, masks::LISTED};
 use crate::policy::placement::{HintsSettings, NumaAllocationStrategy, TopologyPolicy};
 
-/// Where written lists and thresholds meet without a preferred set, so many common sets of the lists
-/// are searched.
+/// Maximum number of common sets of the lists that are searched, if lists and thresholds have no preferred
+/// set in common.
 const BASES: usize = 256;
 
-/// How candidates are compared.
+/// Comparison of candidates.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct MergeOptions {
-    /// Equal width: the smaller average distance is better (`prefer-closest-numa-nodes`).
+    /// For equal width, the smaller average distance is better (`prefer-closest-numa-nodes`).
     pub prefer_closest: bool,
     /// Only single preferred nodes count (`single-numa-node`).
     pub single_node: bool,
-    /// Which of two masks that are otherwise equally fit is better.
+    /// Tie-break between two masks that are otherwise equal.
     pub strategy: NumaAllocationStrategy,
 }
 
@@ -67,12 +64,12 @@ impl From<&HintsSettings> for MergeOptions {
     }
 }
 
-/// What the merge found.
+/// Result of the merge.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Merged {
-    /// The nodes; none only with `single_node`.
+    /// The nodes; `None` only with `single_node`.
     pub mask: Option<Mask>,
-    /// Is it as narrow as an empty machine would allow, for every resource?
+    /// Whether it is as narrow as an empty machine would allow, for every resource.
     pub preferred: bool,
 }
 
@@ -85,8 +82,8 @@ pub fn merge<'a>(
     of_lists(nodes, &Lists::new(offers, nodes, options), options)
 }
 
-/// The best set of nodes that has everything: it is in the list of each resource, preferred or not. None
-/// where no set is.
+/// The best set of nodes that is in the list of each resource, preferred or not; `None` if there is no such
+/// set.
 pub fn complete<'a>(
     nodes: &NodeIndex,
     offers: impl IntoIterator<Item = &'a Offer>,
@@ -99,7 +96,7 @@ pub fn complete<'a>(
         let lists = Lists::new(offers.iter().map(AsRef::as_ref), nodes, options);
         return preferred(nodes, &lists, options);
     }
-    // What is preferred has one width: the narrowest at which every resource has enough.
+    // Preferred sets have one width: the narrowest at which every resource has enough.
     (1..=nodes.all().count_ones()).find_map(|width| {
         let of_width = |offer: &Cow<'_, Offer>| match &**offer {
             Offer::Threshold(threshold) => Offer::Threshold(Threshold { width, ..threshold.clone() }),
@@ -117,7 +114,7 @@ pub fn complete<'a>(
     })
 }
 
-/// The same list without preferences.
+/// The same offer with all hints preferred.
 fn all_preferred(offer: &Offer) -> Cow<'_, Offer> {
     match offer {
         Offer::Listed(hints) => {
@@ -131,7 +128,7 @@ fn all_preferred(offer: &Offer) -> Cow<'_, Offer> {
 fn of_lists(nodes: &NodeIndex, lists: &Lists<'_>, options: MergeOptions) -> Merged {
     let all = nodes.all();
     let found = preferred(nodes, lists, options).map(|mask| Merged { mask: Some(mask), preferred: true });
-    // Of different single nodes nothing is common, so `single_node` has no other answer.
+    // Different single nodes have nothing in common, so `single_node` has no other answer.
     let found = found.or_else(|| {
         let other = if options.single_node { None } else { not_preferred(nodes, lists, options) };
         other.map(|mask| Merged { mask: Some(mask), preferred: false })
@@ -157,7 +154,7 @@ fn not_preferred(nodes: &NodeIndex, lists: &Lists<'_>, options: MergeOptions) ->
     best.found()
 }
 
-/// Every set that all prefer; of those that only thresholds name, the best.
+/// Visits every set that all prefer; of sets that only thresholds define, the best.
 fn each_preferred(nodes: &NodeIndex, lists: &Lists<'_>, order: &Order<'_>, mut visit: impl FnMut(Mask)) {
     let all = nodes.all();
     if lists.thresholds.is_empty() {
@@ -173,8 +170,8 @@ fn each_preferred(nodes: &NodeIndex, lists: &Lists<'_>, order: &Order<'_>, mut v
     }
 }
 
-/// Every set that is common to one hint of each list; of those within a common set of the written
-/// lists that differ by thresholds, the best.
+/// Visits every set that is common to one hint of each list; of sets within a common set of the lists that
+/// differ by thresholds, the best.
 fn each_other(
     nodes: &NodeIndex,
     lists: &Lists<'_>,
@@ -188,7 +185,7 @@ fn each_other(
     }
     let mut bases = Vec::new();
     closure::visit(&lists.listed, nodes, |mask| bases.push(mask));
-    // Nothing within a set is wider than the set, and what is narrower than wanted is the set itself.
+    // No subset is wider than the set, and the wanted width is that of the set itself.
     bases.sort_by_key(|base| (order.detour(base.count_ones().min(wanted)), *base));
     for base in bases.into_iter().take(BASES) {
         amounts::common(nodes, &lists.thresholds, base, order, wanted).into_iter().for_each(&mut visit);

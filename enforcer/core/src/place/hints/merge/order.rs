@@ -1,51 +1,50 @@
 //! The total order of sets of nodes, and the best set by it.
 //!
-//! Preferred sets: the narrower one. Others: those of the wanted width (what the resource that needs
-//! the most nodes could do with) come first, then narrower ones from the widest down, then wider
-//! ones from the narrowest up. Equal so far: with `prefer_closest` the smaller average distance, for
-//! which sums suffice, as only sets of equal width get here; then the score, when one is asked for;
-//! then the one with the lower ids, which is the smaller integer.
+//! Preferred sets: the narrower one is better. Others: those of the wanted width (the need of the most
+//! demanding resource) come first, then narrower ones from the widest down, then wider ones from the
+//! narrowest up. Ties: with `prefer_closest` the smaller average distance, for which sums suffice because
+//! only sets of equal width get here; then the score, if requested; then the lower ids, which is the smaller
+//! integer.
 //!
-//! A set without a score is never compared by score. So that this stays independent of the order of
-//! hints: among otherwise equal sets the lowest is compared with all others; if it has no score it
-//! stays.
+//! A set without a score is never compared by score. To keep this independent of the order of hints, the
+//! lowest of otherwise equal sets is compared with all others; if it has no score it stays.
 
 use std::cmp::Ordering;
 
 use super::{MergeOptions, scores::Scores};
 use crate::place::hints::{Mask, NodeIndex, masks::positions};
 
-/// How sets compare, but for score and ids.
+/// The order of sets, apart from score and ids.
 #[derive(Debug)]
 pub(super) struct Order<'a> {
-    /// The width that is best; none when narrower is always better.
+    /// The best width; `None` if narrower is always better.
     wanted: Option<u32>,
-    /// A full table when distances decide.
+    /// Complete table of distances, if distances decide.
     distances: Option<&'a [Vec<u32>]>,
 }
 
 impl<'a> Order<'a> {
-    /// That of preferred sets.
+    /// Order of preferred sets.
     pub(super) fn of_preferred(nodes: &'a NodeIndex, options: MergeOptions) -> Self {
         Self { wanted: None, distances: table(nodes, options) }
     }
 
-    /// That of sets that are not preferred.
+    /// Order of non-preferred sets.
     pub(super) fn of_others(nodes: &'a NodeIndex, options: MergeOptions, wanted: u32) -> Self {
         Self { wanted: Some(wanted), distances: table(nodes, options) }
     }
 
-    /// That of sets of equal width, without distances.
+    /// Order of sets of equal width, without distances.
     pub(super) const fn by_ids() -> Order<'static> {
         Order { wanted: None, distances: None }
     }
 
-    /// Distances between all nodes, when they matter.
+    /// Distances between all nodes, if they matter.
     pub(super) const fn distances(&self) -> Option<&'a [Vec<u32>]> {
         self.distances
     }
 
-    /// Would exchanging one node for the other change no distance within any set?
+    /// Would exchanging the two nodes leave the distances within any set unchanged?
     pub(super) fn same_place(&self, one: usize, other: usize) -> bool {
         self.distances.is_none_or(|table| {
             let pair = |from: usize, to: usize| u64::from(table[from][to]) + u64::from(table[to][from]);
@@ -55,12 +54,12 @@ impl<'a> Order<'a> {
         })
     }
 
-    /// The width that is best; none when narrower is always better.
+    /// The best width; `None` if narrower is always better.
     pub(super) const fn wanted(&self) -> Option<u32> {
         self.wanted
     }
 
-    /// How far the width is from the best one; smaller is better.
+    /// Rank of the width relative to the best one; smaller is better.
     pub(super) fn detour(&self, width: u32) -> u32 {
         match self.wanted {
             None => width,
@@ -69,8 +68,8 @@ impl<'a> Order<'a> {
         }
     }
 
-    /// Sum of the distances between all nodes of a set, each to itself included; 0 when distances do
-    /// not matter.
+    /// Sum of the distances between all nodes of a set, including each to itself; 0 if distances do not
+    /// matter.
     pub(super) fn spread(&self, mask: Mask) -> u64 {
         self.distances.map_or(0, |table| {
             positions(mask)
@@ -80,7 +79,7 @@ impl<'a> Order<'a> {
     }
 }
 
-/// Distances, when they are wanted and known between all nodes.
+/// Distances, if requested and known between all nodes.
 fn table(nodes: &NodeIndex, options: MergeOptions) -> Option<&[Vec<u32>]> {
     let table = nodes.distances();
     let full = table.len() == nodes.len() && table.iter().all(|row| row.len() == nodes.len());
@@ -101,17 +100,17 @@ struct Leading {
     detour: u32,
     spread: u64,
     lowest: Mask,
-    /// The one with the best score, the lowest of several.
+    /// The set with the best score, the lowest of several.
     favourite: Option<Mask>,
 }
 
 impl<'a> Best<'a> {
-    /// Nothing considered yet.
+    /// No set considered yet.
     pub(super) const fn new(order: &'a Order<'a>, scores: &'a Scores) -> Self {
         Self { order, scores, leading: None }
     }
 
-    /// Considers a set; the empty one is no candidate.
+    /// Considers a set; the empty set is never a candidate.
     pub(super) fn consider(&mut self, mask: Mask) {
         if mask == 0 {
             return;
@@ -137,7 +136,7 @@ impl<'a> Best<'a> {
         });
     }
 
-    /// The best of all, if there was any.
+    /// The best considered set, if any.
     pub(super) fn found(&self) -> Option<Mask> {
         let leading = self.leading?;
         let favourite = leading.favourite.filter(|_| self.scores.has(leading.lowest));

@@ -1,9 +1,9 @@
-//! What the resources think of a set of nodes for other reasons than its width: the tie-break by use.
+//! Scores of sets of nodes by use, for the tie-break.
 //!
-//! Each hint may have a score from 1 to 100. The score of a set of nodes is the mean over the
-//! resources that scored that very set; a resource without an opinion does not count, and of several
-//! scores by one resource the one that the strategy likes best counts. Means are compared as
-//! fractions. Without a strategy, or without any score, nothing is stored and nothing compared.
+//! Each hint may have a score from 1 to 100. The score of a set of nodes is the mean over the resources that
+//! scored exactly that set. A resource without a score does not count; of several scores by one resource, the
+//! one that the strategy prefers counts. Means are compared as fractions. Without a strategy or any score,
+//! nothing is stored or compared.
 
 use std::cmp::Ordering;
 
@@ -25,7 +25,7 @@ pub(super) struct Scores {
 type Mean = (u64, u64);
 
 impl Scores {
-    /// The scores that hints which `counts` give to the nodes of the machine among theirs.
+    /// Scores from hints for which `counts` is true, for their nodes on the machine.
     pub(super) fn new(
         lists: &[List<'_>],
         all: Mask,
@@ -57,7 +57,7 @@ impl Scores {
         Self { strategy, means }
     }
 
-    /// Has this set a score?
+    /// Does this set have a score?
     pub(super) fn has(&self, mask: Mask) -> bool {
         self.mean(mask).is_some()
     }

@@ -1,4 +1,4 @@
-//! The tables of the specification, and the definition itself as the judge of random cases.
+//! Tables of the specification, and random cases checked against the definition itself.
 
 use proptest::prelude::*;
 
@@ -181,7 +181,7 @@ fn what_single_numa_node_finds() {
     ] {
         expect(&nodes(4), SINGLE, lists, expected);
     }
-    // The only node of a machine is all nodes.
+    // On a machine with one node, that is all nodes.
     expect(&nodes(1), SINGLE, "{0}+", "nil+");
     expect(&nodes(1), NARROWEST, "{0}+", "ALL+");
 }
@@ -242,7 +242,7 @@ fn set_outside_the_machine_is_never_preferred() {
         ("{0,1}+ ; {1}+", "{1}-"),
         ("{2}+ ; nil+", "ALL-"),
         ("none ; {0}+ ; none", "{0}+"),
-        // Cut to the machine both are node 0, but they are not the same set.
+        // On the machine both are node 0, but they are not the same set.
         ("{0,2}+ ; {0,3}+", "{0}-"),
         ("{0,2}+ ; {0,2}+", "{0}+"),
         ("{1}- {0,2}- ; {1,2}- {0,2}- {3}-", "{0}-"),
@@ -278,7 +278,7 @@ fn use_decides_between_sets_that_are_otherwise_equal() {
     expect(&d4(), closest, "{0,1}+20 {1,2}+80", "{0-1}+");
 }
 
-/// The definition: every combination of the cross product, one after the other.
+/// The definition: every combination of the cross product in turn.
 fn by_definition(machine: &NodeIndex, offers: &[Offer], options: MergeOptions) -> Merged {
     let all = machine.all();
     let lists: Vec<Vec<MaskHint>> = offers.iter().map(|offer| explicit(offer, machine, options)).collect();
@@ -379,7 +379,7 @@ fn any_hint(bits: u32) -> impl Strategy<Value = MaskHint> {
 }
 
 fn any_threshold(nodes: usize) -> impl Strategy<Value = Threshold> {
-    // From nothing to a little more than there is, so that both plenty and scarcity occur.
+    // From nothing to slightly more than the machine has, so that both plenty and scarcity occur.
     let need = (prop::collection::vec(0..5_u64, nodes), 0..22_u64).prop_map(|(free, share)| {
         let amount = free.iter().sum::<u64>() * share / 20;
         Need { free, amount }

@@ -1,4 +1,4 @@
-//! What holds on every machine, however uneven, and for every request.
+//! Properties for every machine, however uneven, and for every request.
 
 use proptest::prelude::*;
 

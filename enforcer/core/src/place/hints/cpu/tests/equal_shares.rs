@@ -1,4 +1,4 @@
-//! Shares against their definition: every choice of nodes and of subsets, one by one.
+//! Compares shares with their definition: every choice of nodes and of subsets, one by one.
 
 use proptest::prelude::*;
 
@@ -20,7 +20,7 @@ fn combinations(of: &[usize], width: usize) -> Vec<Vec<usize>> {
     }
 }
 
-/// Free CPUs after the remainder was handed out in rounds; none when it cannot be.
+/// Free CPUs after the remainder was divided in rounds; none if it cannot be.
 fn after_rounds(
     mut left: Vec<usize>,
     subset: &[usize],

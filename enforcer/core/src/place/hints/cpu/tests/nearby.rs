@@ -40,10 +40,10 @@ fn reserved_cpus_are_kept_and_reusable_ones_given() {
     let s8 = &s8();
     assert_eq!(near(s8, ["1-3,5-7", "0,4", ""], "0", 6, PACKED), "1-3,5-7");
     assert_eq!(near(s8, ["1,5", "0,4", "2,6"], "0", 4, PACKED), "1-2,5-6");
-    // Even when somebody calls them available.
+    // Even if the caller passes them as available.
     let all = "not enough cpus available to satisfy request: requested=7, available=6";
     assert_eq!(near(s8, ["0-7", "0,4", ""], "0", 7, PACKED), all);
-    // The sibling of a reserved CPU is no whole core.
+    // The sibling of a reserved CPU is not a whole core.
     let whole = "8 CPUs in whole cores, and only 6 CPUs share no core with a reserved one";
     assert_eq!(near(s8, ["1-7", "0", ""], "", 8, FULL), whole);
     assert_eq!(near(s8, ["1-7", "0", ""], "", 6, FULL), "1-3,5-7");

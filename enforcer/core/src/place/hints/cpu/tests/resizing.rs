@@ -1,4 +1,4 @@
-//! Other numbers of CPUs for a container that runs.
+//! Resizes of running containers.
 
 use super::*;
 

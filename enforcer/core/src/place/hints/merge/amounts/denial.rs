@@ -1,37 +1,37 @@
-//! Which nodes can be left out by someone.
+//! Sets of nodes that thresholds can do without.
 //!
-//! Problem: is a set m the intersection of one sufficient set of each threshold? Each threshold's set
-//! lacks some of the nodes outside m, and each of those is lacking somewhere. Idea: *deny* every node
-//! outside m to one threshold. A threshold can be denied nodes up to its *slack*, what all nodes have
-//! together beyond the amount. So the nodes are packed into the slacks: what costs nothing at once,
-//! the others from the dearest down, each where it hurts least, and with steps back.
+//! Problem: is a set m the intersection of one sufficient set of each threshold? Each threshold's set lacks
+//! some of the nodes outside m, and each of those nodes is lacking in some set. Idea: *deny* every node
+//! outside m to one threshold. A threshold can be denied nodes up to its *slack*: what all nodes have
+//! together beyond its amount. So the nodes are packed into the slacks: nodes without cost first, then the
+//! others from the most expensive down, each where it takes the smallest part, with backtracking.
 //!
-//! Cost: O(N x needs) when nothing is tight. Steps back are **bounded** by [`STEPS`]; a set that is not
+//! Cost: O(N x needs) if no slack is tight. Backtracking is **bounded** by [`STEPS`]; a set that is not
 //! packed by then counts as impossible.
 
 use super::search::{Cover, PARTS, part};
 use crate::place::hints::{Mask, Need, NodeIndex, Threshold, masks::positions};
 
-/// Steps of one packing.
+/// Maximum number of steps of one packing.
 const STEPS: u32 = 2_000;
 
-/// One amount of a threshold.
+/// Slack of one amount of a threshold.
 #[derive(Debug)]
 struct Slack<'a> {
     need: &'a Need,
     slack: u64,
 }
 
-/// One threshold, as somebody who has to do without nodes.
+/// One threshold, which nodes can be denied to.
 #[derive(Debug)]
 struct Party<'a> {
     must: Mask,
     slacks: Vec<Slack<'a>>,
-    /// Slacks of those before it.
+    /// Number of slacks of the thresholds before it.
     first: usize,
 }
 
-/// What can be denied to each threshold.
+/// Packs denied nodes into the slacks of thresholds.
 #[derive(Debug)]
 pub(super) struct Denial<'a> {
     nodes: usize,
@@ -55,10 +55,10 @@ impl<'a> Denial<'a> {
         Self { nodes: nodes.len(), thresholds: thresholds.iter().map(of).collect() }
     }
 
-    /// Conditions that every set of `base` meets whose other nodes can all be denied.
+    /// Conditions for sets of `base` with all other nodes denied.
     pub(super) fn covers(&self, base: Mask) -> Vec<Cover> {
         if let [Party { slacks, .. }] = self.thresholds.as_slice() {
-            // Nothing but sets that suffice.
+            // Only sets that suffice.
             let cover = |slack: &Slack<'_>| {
                 let lost = |node: usize| if base >> node & 1 == 1 { slack.need.at(node) } else { 0 };
                 let total = (0..self.nodes).map(lost).sum::<u64>();
@@ -66,7 +66,7 @@ impl<'a> Denial<'a> {
             };
             return slacks.iter().map(cover).collect();
         }
-        // A node that is denied costs a part of somebody's slack, and each has but one.
+        // A denied node uses a part of the slack of one threshold.
         let cost = |node: usize| {
             if base >> node & 1 == 0 {
                 return 0;
@@ -79,12 +79,12 @@ impl<'a> Denial<'a> {
         vec![Cover::new(cost, total.saturating_sub(slack), self.nodes)]
     }
 
-    /// Can this node be denied to anybody?
+    /// Can this node be denied to any threshold?
     pub(super) fn is_deniable(&self, node: usize) -> bool {
         self.thresholds.iter().any(|party| party.parts(node).is_some())
     }
 
-    /// Is the first node at least as hard to deny as the other, to each threshold?
+    /// Is the first node at least as expensive to deny as the other, for each threshold?
     pub(super) fn is_dearer(&self, one: usize, other: usize) -> bool {
         self.thresholds.iter().all(|party| {
             let held = |node: usize| {
@@ -95,11 +95,12 @@ impl<'a> Denial<'a> {
         })
     }
 
-    /// Can all of these nodes be denied together? `left` is room for the calculation.
+    /// Can all of these nodes be denied together? `left` is scratch space.
     pub(super) fn is_possible(&self, nodes: Mask, left: &mut Vec<u64>) -> bool {
         left.clear();
         left.extend(self.thresholds.iter().flat_map(|party| &party.slacks).map(|slack| slack.slack));
-        // A node that costs somebody nothing is denied there; the others come from the dearest down.
+        // A node that costs a threshold nothing is denied to it; the others come from the most expensive
+        // down.
         let free = |party: &Party<'_>, node: usize| {
             !party.must_have(node) && party.slacks.iter().all(|slack| slack.need.at(node) == 0)
         };
@@ -125,7 +126,7 @@ impl<'a> Denial<'a> {
         }
         *steps -= 1;
         let mut tried: u64 = 0;
-        // Where it hurts least first; a threshold beyond the 64th is never tried.
+        // The smallest relative cost first; a threshold after the 64th is never tried.
         while let Some(threshold) = self.least_hurt(*node, left, tried) {
             tried |= 1 << threshold;
             self.charge(threshold, *node, left, u64::checked_sub);
@@ -144,8 +145,8 @@ impl<'a> Denial<'a> {
         }
     }
 
-    /// Of the thresholds that were not tried and can still be denied this node, the one that loses
-    /// the smallest part of what is left.
+    /// The untried threshold that can still be denied this node and loses the smallest part of its remaining
+    /// slack.
     fn least_hurt(&self, node: usize, left: &[u64], tried: u64) -> Option<usize> {
         let hurt = |index: usize| {
             let party = &self.thresholds[index];
@@ -164,7 +165,7 @@ impl Party<'_> {
         self.must >> node & 1 == 1
     }
 
-    /// What denying this node costs, as the mean part of the slacks; none when it cannot be denied.
+    /// Cost of denying this node, as the mean part of the slacks; none if it cannot be denied.
     fn parts(&self, node: usize) -> Option<u64> {
         let possible =
             !self.must_have(node) && self.slacks.iter().all(|slack| slack.need.at(node) <= slack.slack);

@@ -1,22 +1,21 @@
-//! The merge where sets of nodes are too many to be listed: from the amounts themselves.
+//! The merge for more nodes than sets can be listed of: computed from the amounts.
 //!
-//! Problem: a threshold stands for all sets of nodes that have enough, up to 2^64 of them. Idea: such
-//! lists are closed upwards (a node more never hurts), and that gives both answers a form that can be
-//! searched.
+//! Problem: a threshold stands for all sets of nodes that have enough, up to 2^64 of them. Idea: such lists
+//! are closed upwards (an additional node never hurts), so both answers have a form that can be searched.
 //!
-//! - A set is preferred by all when it has the width that all of them want and enough of everything.
-//! - A set m is the intersection of one set of each threshold exactly when every node outside m can
-//!   be *denied* to some threshold, so that each can do without all that it is denied ([`denial`]).
-//!   Denying less is always possible, so every width from the narrowest one up occurs: without other
-//!   lists the width that a non-preferred answer should have is always met.
+//! - A set is preferred by all if it has the width that all of them want and enough of everything.
+//! - A set m is the intersection of one set of each threshold exactly if every node outside m can be *denied*
+//!   to some threshold, so that each can do without all that it is denied ([`denial`]). Denying less is
+//!   always possible, so every width from the narrowest one up occurs: without other lists the desired width
+//!   of a non-preferred answer always exists.
 //!
-//! So for a fixed width the best set is sought among sets of that many nodes, by distance and then by
-//! ids, under linear conditions ([`search`]).
+//! So for a fixed width the search finds the best set of that many nodes, by distance and then by ids, under
+//! linear conditions ([`search`]).
 //!
-//! Cost: without distances, and with one amount that is short, O(N^2), since nothing is ever tried in
-//! vain. In general the question is as hard as packing a knapsack, and the search is **bounded** by a
-//! number of steps (see [`search`]): when they are used up, the best set so far is the answer. It is
-//! always one that the definition allows; that no other one is better is then not proven.
+//! Cost: O(N^2) without distances and with one amount that is short, because no step is wasted. In general
+//! the problem is as hard as packing a knapsack, and the search is **bounded** by a number of steps (see
+//! [`search`]): after them, the best set so far is the answer. The definition always allows it, but a better
+//! one may exist.
 
 mod denial;
 mod search;
@@ -37,7 +36,7 @@ pub(super) fn preferred(nodes: &NodeIndex, thresholds: &[&Threshold], order: &Or
     sufficient(nodes, thresholds, order, width)
 }
 
-/// Nodes of the narrowest set that would do; none when not even all nodes would.
+/// Number of nodes of the narrowest sufficient set; none if not even all nodes suffice.
 pub(super) fn narrowest(nodes: &NodeIndex, threshold: &Threshold) -> Option<u32> {
     let order = Order::by_ids();
     let widest = nodes.all().count_ones();
@@ -65,8 +64,8 @@ fn sufficient(nodes: &NodeIndex, thresholds: &[&Threshold], order: &Order<'_>, w
     Search::new(nodes.len(), &covers, &peers, order).best(nodes.all(), must, width, |_| true)
 }
 
-/// The best set within `base` that is the intersection of it and one set of each threshold, all of
-/// which all nodes together satisfy.
+/// The best set within `base` that is the intersection of it and one set of each threshold. All nodes
+/// together satisfy each threshold.
 pub(super) fn common(
     nodes: &NodeIndex,
     thresholds: &[&Threshold],

@@ -2,8 +2,8 @@
 //!
 //! Problem: choose `width` nodes such that each condition's values add up to its target (and a last
 //! check holds), with the smallest sum of distances, and of those the lowest ids. Idea: depth-first,
-//! one node in or out at a time, leaving a branch as soon as it cannot be completed: the greatest
-//! open values do not reach a target, or a lower bound of the distances is above the best so far.
+//! one node in or out at a time. A branch is left as soon as it cannot be completed: the greatest open values
+//! do not reach a target, or a lower bound of the distances is above the best so far.
 //!
 //! - Distances first: nodes near those already chosen are tried first, and only what is strictly
 //!   nearer is followed. That gives the smallest sum.
@@ -15,21 +15,20 @@
 //! The lower bound: every open node costs its distances to the chosen ones, and half of those to the
 //! nearest open ones that would have to join it; the cheapest of them are counted.
 //!
-//! Cost: O(conditions x N + N^2 with distances) per step and at most [`STEPS`] steps for each of the
-//! two parts; nothing is allocated on the way. With a single condition and no distances no step is
-//! in vain.
+//! Cost: O(conditions x N + N^2 with distances) per step and at most [`STEPS`] steps for each of the two
+//! parts, without allocations. With a single condition and no distances no step is wasted.
 
 use std::cmp::Reverse;
 
 use super::super::order::Order;
 use crate::place::hints::{Mask, NodeIndex, masks::positions};
 
-/// Steps of one part of a search.
+/// Maximum number of steps of one part of a search.
 pub(super) const STEPS: u32 = 2_000;
 
 const LARGEST: usize = NodeIndex::LARGEST;
 
-/// A condition: the values of the chosen nodes add up to the target at least.
+/// A condition: the values of the chosen nodes add up to at least the target.
 #[derive(Debug)]
 pub(super) struct Cover {
     values: [u64; LARGEST],
@@ -39,7 +38,7 @@ pub(super) struct Cover {
 }
 
 impl Cover {
-    /// With the value of each of so many nodes.
+    /// A condition with the value of each node.
     pub(super) fn new(value: impl Fn(usize) -> u64, target: u64, nodes: usize) -> Self {
         let values = std::array::from_fn(|node| if node < nodes { value(node) } else { 0 });
         let mut ranked: Vec<usize> = (0..nodes.min(LARGEST)).collect();
@@ -47,8 +46,8 @@ impl Cover {
         Self { values, target, ranked }
     }
 
-    /// What several conditions say together: each in parts of its target, added up. Sees that a set
-    /// falls short which meets each alone with other nodes.
+    /// Combination of several conditions: the sum of each in parts of its target. Detects sets that meet each
+    /// condition alone with different nodes, but not all together.
     pub(super) fn sum_of(covers: &[Self], nodes: usize) -> Self {
         let asking = || covers.iter().filter(|cover| cover.target > 0);
         let share = |cover: &Self, node: usize| part(cover.values[node], cover.target, true);
@@ -60,7 +59,7 @@ impl Cover {
         )
     }
 
-    /// What this node adds.
+    /// Value of this node.
     pub(super) const fn value(&self, node: usize) -> u64 {
         self.values[node]
     }
@@ -73,10 +72,10 @@ impl Cover {
     }
 }
 
-/// In so many parts a target is divided.
+/// Number of parts of a target.
 pub(super) const PARTS: u64 = 1 << 32;
 
-/// A value in parts of a target that is not 0, rounded up or down.
+/// A value in parts of a nonzero target, rounded up or down.
 pub(super) fn part(value: u64, target: u64, up: bool) -> u64 {
     let scaled = u128::from(value.min(target)) * u128::from(PARTS);
     let target = u128::from(target.max(1));
@@ -84,7 +83,7 @@ pub(super) fn part(value: u64, target: u64, up: bool) -> u64 {
     u64::try_from(parts).unwrap_or(PARTS)
 }
 
-/// Which nodes never are in the best set without which others.
+/// Pairs of nodes with a fixed order: the best set never has the later one without the earlier one.
 #[derive(Debug)]
 pub(super) struct Peers {
     /// Lower nodes that come first, by position.
@@ -107,12 +106,12 @@ impl Peers {
     }
 }
 
-/// A part of a search: some nodes are in, some still open.
+/// State of a search: some nodes are chosen, some are open.
 #[derive(Debug, Clone, Copy)]
 struct State {
     chosen: Mask,
     open: Mask,
-    /// So many of the open ones are still to be chosen.
+    /// Number of open nodes that must still be chosen.
     left: u32,
 }
 
@@ -126,13 +125,13 @@ pub(super) struct Search<'a> {
 }
 
 impl<'a> Search<'a> {
-    /// Over so many nodes, under these conditions.
+    /// A search over this number of nodes, under these conditions.
     pub(super) fn new(nodes: usize, covers: &'a [Cover], peers: &'a Peers, order: &Order<'_>) -> Self {
         let near = order.distances().map(|table| Near::new(table, nodes));
         Self { covers, peers, near, steps: STEPS }
     }
 
-    /// The best set of `width` nodes of `base` that has all of `held` and passes the last check.
+    /// The best set of `width` nodes of `base` that contains `held` and passes the last check.
     pub(super) fn best(
         mut self,
         base: Mask,
@@ -152,7 +151,7 @@ impl<'a> Search<'a> {
         self.lowest(start, limit, &mut check).or(nearest.map(|(_, mask)| mask))
     }
 
-    /// Looks for sets that are strictly nearer than the best so far.
+    /// Searches sets that are strictly nearer than the best so far.
     fn nearest(
         &mut self,
         state: State,
@@ -181,7 +180,7 @@ impl<'a> Search<'a> {
         }
     }
 
-    /// The lowest set that is not farther than the limit.
+    /// The lowest set within the limit of distance.
     fn lowest(
         &mut self,
         state: State,
@@ -207,19 +206,19 @@ impl<'a> Search<'a> {
         self.lowest(self.with(state, highest)?, limit, check)
     }
 
-    /// Can it be completed, as far as can be seen?
+    /// Can it be completed, by the bounds?
     fn is_open(&self, state: State) -> bool {
         state.open.count_ones() >= state.left && self.covers.iter().all(|cover| cover.can_be_met(state))
     }
 
-    /// With this node, and those that come before it.
+    /// Chooses this node and those that come before it.
     fn with(&self, state: State, node: usize) -> Option<State> {
         let more = (self.peers.before[node] & state.open) | 1 << node;
         let left = state.left.checked_sub(more.count_ones())?;
         Some(State { chosen: state.chosen | more, open: state.open & !more, left })
     }
 
-    /// Without this node, and those that come after it.
+    /// Excludes this node and those that come after it.
     fn without(&self, state: State, node: usize) -> State {
         State { open: state.open & !(self.peers.after[node] | 1 << node), ..state }
     }
@@ -228,9 +227,9 @@ impl<'a> Search<'a> {
 /// Distances, prepared for bounds.
 #[derive(Debug)]
 struct Near {
-    /// There and back; to itself once.
+    /// Distance in both directions; to itself once.
     pairs: Vec<[u64; LARGEST]>,
-    /// For each node the others, the nearest first.
+    /// For each node the others, nearest first.
     ranked: Vec<Vec<usize>>,
 }
 
@@ -258,9 +257,9 @@ impl Near {
         positions(mask).map(|other| self.pairs[node][other]).sum()
     }
 
-    /// What a completed set has at least, and the open node that seems nearest.
+    /// Lower bound of the distances of a completed set, and the apparently nearest open node.
     fn bound(&self, state: State) -> (u64, usize) {
-        // Twice everything, so that half a distance is a whole number.
+        // All values are doubled, so that half a distance is an integer.
         let mut costs = [u64::MAX; LARGEST];
         let company = state.left.saturating_sub(1) as usize;
         let (mut cheapest, mut next) = (u64::MAX, 0);
