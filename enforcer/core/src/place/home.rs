@@ -1,24 +1,25 @@
-//! Who among those that share CPUs is at home, and who is away.
+//! Overflow of shared CPUs: which sharing containers run in their own scope, and which run on the whole
+//! shared pool.
 //!
-//! Problem: exclusive CPUs may leave a scope less than was promised in it. Those there must not be
-//! slowed down more than by the smaller of two evils, and must not be far from their memory longer than
-//! necessary. Idea: those of a scope stand in a row, the oldest first. As many as what is left of the
-//! scope holds are *at home*; all behind them are *away*, on the whole shared pool. Who is promised
-//! nothing needs no more than a CPU that is left.
+//! Problem: exclusive CPUs may leave a scope less CPU time than was promised in it. Its containers then
+//! either share crowded CPUs or run far from their memory, and the overflow must end as soon as possible.
+//! Idea: the containers of a scope are ordered by arrival, the oldest first. As many as the remaining CPUs
+//! can serve stay *at home*; all later ones are *away*, on the whole shared pool. A container without a
+//! promise only needs one remaining CPU.
 //!
-//! Who is at home depends on what is given away now and on nothing that was before: when exclusive CPUs
-//! come back, exactly those return who went because of them, in whatever order pods come and go. A
-//! return takes room from nobody, because the row at home only grows at its end.
+//! The result depends only on the current allocations, not on history: when exclusive CPUs are released,
+//! exactly the containers that they had displaced move back, in whatever order pods are created and deleted.
+//! A return displaces no other container, because the order at home only grows at its end.
 //!
-//! Memory goes along: one that is away uses the memory near the CPUs that it runs on
-//! ([`Grant::mems`]), and that of its home again when it has returned.
+//! Memory follows: a displaced container uses the memory near the CPUs that it runs on ([`Grant::mems`]), and
+//! its own again after its return.
 //!
-//! CPUs that are reserved for the system are no room: a scope of which only those are left holds nobody.
+//! CPUs reserved for the system do not count: a scope with only those left serves no container.
 //!
-//! This never refuses a pod, but for one reason: somebody would have no CPU left at all.
+//! This refuses a pod for only one reason: some container would have no CPU left at all.
 //!
-//! Cost: O(holders) set operations of a few words, and their sorting by age; nothing for a return when
-//! nobody is away.
+//! Cost: O(holders) set operations of a few words, and their sorting by age; nothing for a return if no
+//! container is away.
 
 use std::{borrow::Cow, collections::BTreeMap};
 
@@ -33,15 +34,15 @@ struct Judged<'a> {
     holder: &'a Holder,
     grant: &'a Grant,
     shared: &'a SharedCpus,
-    /// Exclusive CPUs of all beside whom it runs.
+    /// Exclusive CPUs of all holders that run at the same time.
     taken: Cow<'a, CpuSet>,
-    /// Its home holds what was promised to it and to those before it.
+    /// Whether its scope can serve its promise and all earlier ones.
     fits: bool,
 }
 
-/// Sends those away whose home holds less than was promised there, where CPUs that were `moved` are
-/// exclusive now. `ended` are the CPUs of those that have ended when a holder starts, none for a holder
-/// that has ended itself. The holder for whom nothing is left is the error.
+/// Displaces containers from scopes with less room than promised, after the CPUs `moved` became exclusive.
+/// `ended` are the CPUs of containers that have ended before a holder starts; `None` for a holder that has
+/// ended itself. The error is a holder that would have no CPU left.
 pub(super) fn send_away(
     machine: &Topology,
     allocations: &mut Allocations,
@@ -67,7 +68,7 @@ pub(super) fn send_away(
         if left_of(&wider, &taken) == 0 {
             return Err(holder.clone());
         }
-        // Also where that brings nothing yet: it will when others leave.
+        // Also if that has no effect yet: it will when other containers leave.
         if wider != *shared.reach() {
             let memory = memory_near(machine, &wider);
             away.push((holder.clone(), moved_to(grant, Some(wider), memory)));
@@ -79,7 +80,7 @@ pub(super) fn send_away(
     Ok(())
 }
 
-/// Lets those return whose home has room for them again.
+/// Moves containers back to scopes that have room again.
 pub(crate) fn bring_home(allocations: &mut Allocations) {
     let is_away = |grant: &Grant| grant.shared.as_ref().is_some_and(|shared| shared.refuge.is_some());
     if !allocations.iter().any(|(_, grant)| is_away(grant)) {
@@ -94,8 +95,8 @@ pub(crate) fn bring_home(allocations: &mut Allocations) {
     }
 }
 
-/// Everybody whose shared CPUs are pinned and of interest, the oldest first. Where somebody is who is at
-/// home, all of that home must be of interest.
+/// All holders with pinned shared CPUs that are of interest, the oldest first. If a holder is of interest,
+/// all holders in its scope must be.
 fn judge<'a>(
     allocations: &'a Allocations,
     taken: &'a CpuSet,
@@ -113,7 +114,7 @@ fn judge<'a>(
         let promised = rows.entry(&shared.scope).or_default();
         *promised = promised.saturating_add(shared.milli_cpus);
         let needed = if shared.milli_cpus == 0 { 1 } else { *promised };
-        // Reserved CPUs are no room, see [`SharedCpus::reserved`].
+        // Reserved CPUs do not count, see [`SharedCpus::reserved`].
         let room = shared.scope.difference(&shared.reserved);
         let left = u64::try_from(left_of(&room, &taken)).unwrap_or(u64::MAX);
         let fits = left.saturating_mul(1000) >= needed;
@@ -157,7 +158,7 @@ mod tests {
         workload::QosClass,
     };
 
-    /// Nodes of four CPUs and 16 GiB, where everything is aligned.
+    /// Nodes of four CPUs and 16 GiB; all classes are aligned.
     fn host(sockets: u32) -> Host {
         let machine = Machine::new().sockets(sockets).cores(4).threads(1).build();
         let policy = TopologyPolicy::BestEffort;
@@ -208,8 +209,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever comes and goes: a container that is away from home may use the memory of the nodes that
-        /// it runs on.
+        /// For any sequence of pods: a displaced container may use the memory of the nodes that it runs on.
         #[test]
         fn a_displaced_container_never_runs_beside_memory_that_it_may_not_use(
             sockets in 2u32..5,

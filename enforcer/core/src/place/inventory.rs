@@ -1,10 +1,10 @@
-//! What the machine has to give.
+//! Resources of the machine that can be given to workloads.
 //!
-//! The topology says what is there; here is what of it may be handed out: CPUs without those that
-//! are offline or not made available, memory without what is set aside and without huge pages,
-//! devices by resource. Built once per topology and configuration, then only read.
+//! The topology has all resources; the inventory has those that may be given: CPUs without offline and
+//! unavailable ones, memory without reserved memory and huge pages, devices by resource. It is built once per
+//! topology and configuration, then only read.
 //!
-//! Must never count what is not known: a node whose size could not be read has no memory to give.
+//! Invariant: unknown amounts never count: a node of unknown size has no memory to give.
 
 use std::collections::BTreeMap;
 
@@ -29,55 +29,55 @@ use crate::{
 pub struct Inventory {
     /// The machine itself.
     pub machine: Topology,
-    /// Which memory is near which of its CPUs.
+    /// Locality of memory to CPUs.
     pub locality: Locality,
-    /// Where each CPU is.
+    /// Location of each CPU.
     pub layout: CpuLayout,
-    /// Online CPUs that may be given to workloads at all.
+    /// Online CPUs that workloads may get.
     pub allowed_cpus: CpuSet,
-    /// CPUs set aside for the system; part of the allowed ones.
+    /// CPUs reserved for the system; part of the allowed ones.
     pub reserved_cpus: CpuSet,
-    /// CPUs of `isolcpus=` among the allowed ones; none under the profile of a kubelet, which takes them for
-    /// CPUs like any other.
+    /// CPUs of `isolcpus=` among the allowed ones; empty under the profile `kubelet`, because a kubelet does
+    /// not distinguish them.
     pub isolated_cpus: CpuSet,
-    /// Nodes in ascending order of id, memory-only ones included.
+    /// Nodes in ascending order of id, including memory-only ones.
     pub nodes: Vec<NodeSupply>,
     /// Devices by resource name, in ascending order of id.
     pub devices: BTreeMap<String, Vec<DeviceUnit>>,
-    /// What the engine `pools` computes of all this once.
+    /// Precomputed state of the engine `pools`.
     pub(super) pools: MachinePools,
-    /// What the engine `hints` computes of it once, where it has more nodes than fit a mask.
+    /// Precomputed state of the engine `hints`, if there are more nodes than fit a mask.
     pub(super) windows: Windows,
 }
 
-/// What one node has.
+/// Resources of one node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NodeSupply {
-    /// Which node.
+    /// Id of the node.
     pub id: NodeId,
-    /// What its memory is made of.
+    /// Kind of its memory.
     pub kind: MemoryKind,
     /// Its allowed CPUs; empty for a memory-only node.
     pub cpus: CpuSet,
-    /// Bytes of ordinary memory and of huge pages of each size that are there.
+    /// Bytes of ordinary memory and of huge pages of each size.
     pub total: BTreeMap<MemoryResource, u64>,
-    /// Of these, what may be handed out: without what is set aside, ordinary memory also without
-    /// the bytes of huge pages.
+    /// Bytes of these that may be given: without reserved ones, ordinary memory also without the bytes of
+    /// huge pages.
     pub allocatable: BTreeMap<MemoryResource, u64>,
 }
 
-/// One device that can be handed out.
+/// A device that can be given.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct DeviceUnit {
-    /// Resource that it is one of: `vendor.com/gpu`.
+    /// Name of its resource: `vendor.com/gpu`.
     pub resource: String,
     /// Its id, unique among those of its resource.
     pub id: String,
-    /// Nodes near it; none when not known.
+    /// Nodes near it; empty if unknown.
     pub nodes: NodeSet,
 }
 
-/// Why there is no inventory: the configuration does not fit the machine.
+/// Error: the configuration does not fit the machine.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error("{key} = {value}: {problem}")]
 pub struct InventoryError {
@@ -90,7 +90,7 @@ pub struct InventoryError {
 }
 
 impl Inventory {
-    /// What the machine has under this configuration.
+    /// Inventory of the machine under this configuration.
     pub fn new(
         machine: Topology,
         devices: Vec<DeviceUnit>,
@@ -103,11 +103,11 @@ impl Inventory {
         Ok(inventory)
     }
 
-    /// What is degraded when the configuration does not fit the machine.
+    /// Name of the degraded source when the configuration does not fit the machine.
     pub const UNFIT: &str = "placement";
 
-    /// The same; where the CPUs of the configuration do not fit the machine, all may be handed out, and
-    /// where its memory does not, as much is set aside as there is.
+    /// As [`Inventory::new`], with a fallback: if the configured CPUs do not fit the machine, all may be
+    /// given; if the reserved memory does not, as much as exists is reserved.
     pub fn or_whole(machine: Topology, settings: &PlacementSettings) -> (Self, Option<Degraded>) {
         let layout = CpuLayout::of(&machine);
         let cpus = allowed_and_reserved(settings, &layout, &machine);
@@ -131,8 +131,8 @@ impl Inventory {
         }
     }
 
-    /// Names CPUs that the configuration makes available and that are not online here. Which CPUs are online
-    /// changes, so nothing is refused for it.
+    /// Error that names configured CPUs that are not online here. Online CPUs change, so nothing is refused
+    /// for it.
     pub fn absent_cpus(&self, settings: &PlacementSettings) -> Option<InventoryError> {
         let choice = settings.available.as_ref()?.cpus.as_ref()?;
         let CpuChoice::Only(named) = choice else { return None };
@@ -144,7 +144,7 @@ impl Inventory {
         })
     }
 
-    /// Is everything there that is to be set aside of memory? What is not known may be.
+    /// Does the machine have all memory to reserve? Unknown sizes pass.
     fn has_what_is_reserved(&self, settings: &PlacementSettings) -> Result<(), InventoryError> {
         for (node, amounts) in &settings.reserved.memory {
             let refused = |key: String, value: String, problem: String| {
@@ -203,37 +203,37 @@ impl Inventory {
         }
     }
 
-    /// What a node has.
+    /// Resources of a node.
     pub fn node(&self, id: NodeId) -> Option<&NodeSupply> {
-        // Its id is its place in the list on almost every machine.
+        // Its id is its position in the list on almost every machine.
         let at_its_id = usize::try_from(id.0).ok().and_then(|at| self.nodes.get(at));
         at_its_id.filter(|node| node.id == id).or_else(|| self.nodes.iter().find(|node| node.id == id))
     }
 
-    /// Nodes that may have ordinary memory, and of which nobody knows how much.
+    /// Nodes that may have ordinary memory of unknown size.
     pub(super) fn unsized_nodes(&self) -> NodeSet {
         let is_unsized = |node: &&Node| node.mem_total_bytes.is_none() && node.takes_ordinary_memory();
         self.machine.nodes.iter().filter(is_unsized).map(|node| node.id).collect()
     }
 
-    /// Has a node no memory that the kernel can use for itself?
+    /// Does a node lack memory that the kernel can use for itself?
     pub(super) fn is_movable_only(&self, id: NodeId) -> bool {
         self.machine.node(id).is_some_and(crate::topology::Node::is_movable_only)
     }
 
-    /// The same of all of some nodes; false for none.
+    /// Do all of these nodes lack such memory? False for an empty set.
     pub(super) fn are_movable_only(&self, nodes: &NodeSet) -> bool {
         !nodes.is_empty() && nodes.iter().all(|node| self.is_movable_only(node))
     }
 
-    /// Nodes that have allowed CPUs.
+    /// Nodes with allowed CPUs.
     pub fn cpu_nodes(&self) -> NodeSet {
         self.nodes.iter().filter(|node| !node.cpus.is_empty()).map(|node| node.id).collect()
     }
 }
 
-/// Where a device of this node is placed: beside the CPUs that a GPU is near, for one whose node is its own
-/// memory.
+/// Nodes for a device with this node. A GPU with its own memory as node is placed at the CPU nodes that it is
+/// near.
 fn place_of(machine: &Topology, node: NodeId) -> Vec<NodeId> {
     let is_gpu = machine.node(node).is_some_and(|node| node.kind == MemoryKind::Gpu);
     let near = if is_gpu { machine.near_cpu_nodes(node) } else { NodeSet::new() };
@@ -255,7 +255,7 @@ impl NodeSupply {
             *bytes = bytes.saturating_sub(reserved_memory(settings, node.id, *resource));
         }
         if !node.takes_ordinary_memory() && !settings.predicts_kubelet() {
-            // Memory of a GPU is its driver's to give; a kubelet does not know that.
+            // The driver of a GPU manages its memory; a kubelet does not know that.
             for bytes in allocatable.values_mut() {
                 *bytes = 0;
             }
@@ -264,13 +264,13 @@ impl NodeSupply {
         Self { id: node.id, kind: node.kind, cpus, total, allocatable }
     }
 
-    /// Bytes that may be handed out.
+    /// Bytes that may be given.
     pub fn allocatable(&self, resource: MemoryResource) -> u64 {
         self.allocatable.get(&resource).copied().unwrap_or(0)
     }
 }
 
-/// CPUs that may be handed out, and those of them that are set aside.
+/// CPUs that may be given, and the reserved ones among them.
 fn allowed_and_reserved(
     settings: &PlacementSettings,
     layout: &CpuLayout,
@@ -296,8 +296,7 @@ fn available_cpus(settings: &PlacementSettings, online: &CpuSet) -> Result<CpuSe
     Ok(cpus)
 }
 
-/// CPUs set aside. Isolated ones only where they are named, and as the only one; a kubelet knows of no
-/// isolated CPUs.
+/// Reserved CPUs. Isolated ones only if they are named, and no others with them; a kubelet ignores isolation.
 fn reserved_cpus(
     settings: &PlacementSettings,
     layout: &CpuLayout,
@@ -333,8 +332,8 @@ fn reserved_cpus(
     }
 }
 
-/// So many of these CPUs: the smallest packages that are wholly among them and not too large, then the lowest
-/// ids, whole cores first. So CPU 0, whose interrupts and kernel threads are there anyway, is among them
+/// `count` of these CPUs: the smallest packages that are entirely among them and not too large, then the
+/// lowest ids, whole cores first. So CPU 0, which serves interrupts and kernel threads anyway, is among them
 /// unless a package is reserved as a whole.
 fn amount_of(layout: &CpuLayout, from: &CpuSet, count: usize) -> Result<CpuSet, hints::cpu::CpuError> {
     let mut free = layout.known(from);
@@ -397,7 +396,7 @@ mod tests {
     #[test]
     fn reserved_amount_is_the_smallest_idle_package_or_the_lowest_ids() {
         for (line, amount, expected) in [
-            // The smaller node has CPU 0 only in the second one.
+            // The smaller node has CPU 0 only in the second case.
             ("sockets:2 cores:4 threads:2 isolated:9,10", "2", "0,8"),
             ("sockets:2 cores:4 isolated:5-7", "1", "0"),
             ("sockets:2 cores:4 isolated:5-7", "2", "0-1"),

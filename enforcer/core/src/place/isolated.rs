@@ -1,28 +1,28 @@
-//! Isolated CPUs (`isolcpus=`): which container may have which CPUs, answered in one place.
+//! Isolated CPUs (`isolcpus=`): decides in one place which containers may use them.
 //!
-//! Problem: the kernel balances no load on isolated CPUs: threads stay where they are put, several on one CPU
-//! beside an idle one. Idea: CPUs are of two kinds, and a container has CPUs of one kind. Ordinary containers
-//! never get an isolated CPU, neither shared nor exclusive; one that asks for isolated CPUs gets nothing
-//! else.
+//! Problem: the kernel does not balance load on isolated CPUs: threads stay where they are, several on one
+//! CPU beside an idle one. Idea: there are two kinds of CPUs, and a container has CPUs of one kind. Ordinary
+//! containers never get an isolated CPU, neither shared nor exclusive; a container that requests isolated
+//! CPUs gets no others.
 //!
-//! Invariants: exclusive CPUs are never mixed of both kinds; on a machine with isolated CPUs the last
-//! ordinary one is not given away, so that the others have a CPU to share.
+//! Invariants: exclusive CPUs are never of both kinds. On a machine with isolated CPUs the last ordinary CPU
+//! is never exclusive, so that sharing containers have a CPU.
 
 use super::{ContainerRequest, Inventory};
 use crate::{id::CpuId, policy::DeclaredClass, set::CpuSet};
 
 impl Inventory {
-    /// CPUs that may be shared, were none of them exclusive; reserved ones included.
+    /// CPUs that may be shared, apart from exclusive ones; including reserved ones.
     pub(crate) fn shareable_cpus(&self) -> CpuSet {
         self.allowed_cpus.difference(&self.isolated_cpus)
     }
 
-    /// CPUs of one kind: isolated ones or the others.
+    /// CPUs of one kind: isolated or ordinary ones.
     pub(super) fn cpus_of_kind(&self, isolated: bool) -> CpuSet {
         if isolated { self.isolated_cpus.clone() } else { self.shareable_cpus() }
     }
 
-    /// CPUs of one kind that may be exclusive, were none of them taken.
+    /// CPUs of one kind that may be exclusive, apart from taken ones.
     pub(super) fn exclusive_cpus(&self, isolated: bool) -> CpuSet {
         let cpus = self.cpus_of_kind(isolated).difference(&self.reserved_cpus);
         match self.kept_shared().filter(|_| !isolated) {
@@ -31,17 +31,17 @@ impl Inventory {
         }
     }
 
-    /// The ordinary CPU that stays shared beside isolated ones; none where reserved CPUs are shared anyway,
-    /// or no CPU is isolated.
+    /// The ordinary CPU that stays shared beside isolated ones; `None` if reserved CPUs are shared anyway, or
+    /// if no CPU is isolated.
     pub(super) fn kept_shared(&self) -> Option<CpuSet> {
         let shareable = self.shareable_cpus();
         let kept = !self.isolated_cpus.is_empty() && shareable.is_disjoint(&self.reserved_cpus);
         shareable.first().filter(|_| kept).map(|lowest| CpuSet::from_iter([lowest]))
     }
 
-    /// Is a workload with these CPUs, and with threads on `used`, pinned to isolated CPUs on purpose? It is
-    /// where all of its CPUs are isolated, and where some are, threads of it run there and it is not merely
-    /// allowed all of a node: the kernel's balancer puts no thread on an isolated CPU.
+    /// Is a workload with these CPUs, and with threads on `used`, pinned to isolated CPUs on purpose? True if
+    /// all of its CPUs are isolated. Also true if some are, threads of it run there, and it is not merely
+    /// allowed all CPUs of a node: the kernel's balancer puts no thread on an isolated CPU.
     pub(crate) fn is_pinned_to_isolated(&self, cpus: &CpuSet, used: impl IntoIterator<Item = CpuId>) -> bool {
         let machine = &self.machine;
         let isolated = cpus.intersection(&machine.isolated_cpus);
@@ -56,7 +56,7 @@ impl Inventory {
 }
 
 impl ContainerRequest {
-    /// Does it ask for isolated CPUs?
+    /// Does it request isolated CPUs?
     pub(super) fn wants_isolated(&self) -> bool {
         self.wishes.class == Some(DeclaredClass::Isolated)
     }
@@ -77,7 +77,7 @@ mod tests {
             // Its threads are on the ordinary one, or the CPU is not one of its own.
             ("1-3", None, false),
             ("1-2", Some(3), false),
-            // All that a node has, or everything.
+            // All CPUs of a node, or all CPUs.
             ("0-3", Some(2), false),
             ("0-7", Some(2), false),
             ("0-1", None, false),

@@ -1,11 +1,10 @@
-//! Where each CPU is: core, socket, NUMA node, last-level cache, in dense tables.
+//! Location of each CPU: core, socket, NUMA node, last-level cache, in dense tables.
 //!
-//! Placement asks these questions thousands of times per container; a scan of the topology for each
-//! would dominate. The ids of cores, sockets and caches here are positions in the tables, unique on
-//! the whole machine, because the kernel's `core_id` is unique in its package only. Built once per
-//! topology, never edited.
+//! Placement queries these thousands of times per container; a scan of the topology for each query would
+//! dominate. Ids of cores, sockets and caches are positions in the tables, unique on the whole machine,
+//! because the kernel's `core_id` is only unique in its package. Built once per topology and never modified.
 //!
-//! Must never assume that groups are equally large: siblings may be offline, cores may be hybrid.
+//! Invariant: groups may differ in size: siblings may be offline, cores may be hybrid.
 
 use crate::{
     id::{CpuId, Id, NodeId},
@@ -13,12 +12,12 @@ use crate::{
     topology::Topology,
 };
 
-/// Where one CPU is.
+/// Location of one CPU.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CpuPlace {
-    /// Which CPU.
+    /// Id of the CPU.
     pub id: CpuId,
-    /// Its core, unique on the machine; its lowest numbered thread decides the order.
+    /// Its core, unique on the machine; numbered in the order of the lowest thread.
     pub core: u32,
     /// Its socket.
     pub socket: u32,
@@ -28,7 +27,7 @@ pub struct CpuPlace {
     pub llc: u32,
 }
 
-/// The tables.
+/// Layout of all CPUs.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct CpuLayout {
     /// Every online CPU that belongs to a node, ascending.
@@ -47,7 +46,7 @@ pub struct CpuLayout {
     threads_per_core: usize,
 }
 
-/// What CPUs can have in common.
+/// Level of a group of CPUs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::place) enum Level {
     /// A physical core.
@@ -65,21 +64,22 @@ pub(in crate::place) enum Level {
 pub(in crate::place) struct Seat([usize; Level::COUNT]);
 
 impl Level {
-    /// How many there are.
+    /// Number of levels.
     pub(in crate::place) const COUNT: usize = 4;
-    /// All of them, in the order of their numbers.
+    /// All levels, in numeric order.
     pub(in crate::place) const ALL: [Self; Self::COUNT] = [Self::Core, Self::Cache, Self::Node, Self::Socket];
 }
 
 impl Seat {
-    /// Position of its group of this level.
+    /// Position of its group at this level.
     pub(in crate::place) const fn group(&self, level: Level) -> usize {
         self.0[level as usize]
     }
 }
 
 impl CpuLayout {
-    /// From the place of each CPU, in any order; of several places of one CPU the first counts.
+    /// A layout from the location of each CPU, in any order; of several locations of one CPU the first
+    /// counts.
     pub fn new(mut cpus: Vec<CpuPlace>) -> Self {
         cpus.retain(|cpu| cpu.id.0 <= CpuId::GREATEST);
         cpus.sort_by_key(|cpu| cpu.id);
@@ -107,8 +107,8 @@ impl CpuLayout {
         layout
     }
 
-    /// From a machine. A CPU whose node is not known is left out; one whose socket or cache is not
-    /// known shares it with the others of its node.
+    /// The layout of a machine. CPUs without a known node are left out; CPUs without a known socket or cache
+    /// share it with the others of their node.
     pub fn of(machine: &Topology) -> Self {
         let places = machine.cpus.iter().filter_map(|cpu| {
             let node = cpu.node?;
@@ -129,23 +129,23 @@ impl CpuLayout {
         Self::new(places.collect())
     }
 
-    /// CPUs in the table.
+    /// All CPUs of the layout.
     pub fn all(&self) -> CpuSet {
         self.all.clone()
     }
 
-    /// Those of the CPUs that are in the table.
+    /// The given CPUs that are in the layout.
     pub(in crate::place) fn known(&self, cpus: &CpuSet) -> CpuSet {
         self.all.intersection(cpus)
     }
 
-    /// Where a CPU is.
+    /// Location of a CPU.
     pub fn place(&self, cpu: CpuId) -> Option<&CpuPlace> {
         let at = self.cpus.binary_search_by_key(&cpu, |place| place.id).ok()?;
         self.cpus.get(at)
     }
 
-    /// Threads of each core: the greatest number that any core has, at least 1.
+    /// Threads per core: the maximum of all cores, at least 1.
     pub fn threads_per_core(&self) -> usize {
         self.threads_per_core.max(1)
     }
@@ -155,7 +155,7 @@ impl CpuLayout {
         self.seats.get(cpu.0 as usize)?.as_ref()
     }
 
-    /// Groups of a level.
+    /// Number of groups at a level.
     pub(in crate::place) fn count(&self, level: Level) -> usize {
         match level {
             Level::Core => self.cores.len(),
@@ -175,7 +175,7 @@ impl CpuLayout {
         }
     }
 
-    /// CPUs of all groups of a level that have one of these CPUs.
+    /// CPUs of all groups at a level that contain one of these CPUs.
     pub(in crate::place) fn closure(&self, level: Level, cpus: &CpuSet) -> CpuSet {
         let mut all = CpuSet::new();
         for seat in cpus.iter().filter_map(|cpu| self.seat(cpu)) {
@@ -184,7 +184,7 @@ impl CpuLayout {
         all
     }
 
-    /// CPUs of a node; none when it has no CPUs.
+    /// CPUs of a node; `None` if it has no CPUs.
     pub(in crate::place) fn node_cpus(&self, node: NodeId) -> Option<&CpuSet> {
         let at = self.nodes.binary_search_by_key(&node, |(id, _)| *id).ok()?;
         self.nodes.get(at).map(|(_, cpus)| cpus)

@@ -1,5 +1,5 @@
-//! The `hints` engine: every resource says which sets of NUMA nodes would do, and the answers are
-//! merged into one set for all.
+//! The `hints` engine: every resource offers sets of NUMA nodes, and the offers are merged into one set for
+//! all.
 //!
 //! Problem: CPUs, memory, huge pages and devices of a container should come from the same nodes,
 //! and each of them knows only its own stock. Idea: each resource *offers* the sets of nodes (masks)
@@ -7,9 +7,9 @@
 //! empty machine would allow. The [merge](merge::merge) finds the best set that all agree on; the
 //! policy says whether that is good enough; then each resource assigns from that set.
 //!
-//! Terminology: a *mask* is a set of nodes by their position in a [`NodeIndex`], so ids may be
-//! sparse and above 63. An *offer* is what one resource says. Semantics are those of the kubelet's
-//! managers (docs/placement.md says where we differ and why).
+//! Terminology: a *mask* is a set of nodes by their position in a [`NodeIndex`], so ids may be sparse and
+//! above 63. An *offer* is the answer of one resource to a request. Semantics are those of the kubelet's
+//! managers (docs/placement.md lists the differences and reasons).
 
 mod accounts;
 mod beside;
@@ -60,38 +60,38 @@ use crate::set::NodeSet;
 /// A set of nodes by position; bit 0 is the lowest id.
 pub type Mask = u64;
 
-/// A set of nodes for a container, as it is shown.
+/// A set of nodes for a container, for display.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Hint {
-    /// The nodes; none when any will do.
+    /// The nodes; `None` if any node is suitable.
     pub nodes: Option<NodeSet>,
-    /// Is it as narrow as an empty machine would allow?
+    /// Whether it is as narrow as an empty machine would allow.
     pub preferred: bool,
 }
 
-/// One set of nodes that would do for one resource.
+/// A set of nodes that is suitable for one resource.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct MaskHint {
-    /// The nodes; none when any will do.
+    /// The nodes; `None` if any node is suitable.
     pub mask: Option<Mask>,
-    /// Is it as narrow as an empty machine would allow?
+    /// Whether it is as narrow as an empty machine would allow.
     pub preferred: bool,
-    /// How much the resource likes it for other reasons, 1 to 100; 0 when it has no opinion.
+    /// Score of the resource for other reasons, 1 to 100; 0 without a score.
     pub score: u8,
 }
 
-/// What one resource says to a request.
+/// Offer of one resource for a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Offer {
-    /// It does not matter where.
+    /// Every node is suitable.
     NoPreference,
-    /// These would do; an empty list when nothing would.
+    /// These sets are suitable; with an empty list none is.
     Listed(Vec<MaskHint>),
-    /// Whatever has enough would do. The form for machines with so many nodes that masks cannot be
-    /// listed; says the same as the list of all masks that suffice.
+    /// All sets with enough are suitable. For machines with too many nodes to list masks; equivalent to the
+    /// list of all sufficient masks.
     Threshold(Threshold),
 }
 
-/// What every resource of a container says, by name of the resource (`cpu`, `memory`,
-/// `hugepages-2Mi`, `vendor.com/gpu`).
+/// Offers of all resources for a container, by name of the resource (`cpu`, `memory`, `hugepages-2Mi`,
+/// `vendor.com/gpu`).
 pub type Offers = Vec<(String, Offer)>;

@@ -1,14 +1,14 @@
-//! How many nodes a request needs on an empty machine with too many nodes to try all sets.
+//! Number of nodes that a request needs on an empty machine with too many nodes to try all sets.
 //!
-//! Idea: take nodes one after another, always the one that covers most of what is still needed. For
-//! one resource, and for nodes that are alike, that is the smallest number; where several resources
-//! lie on different nodes it may be one that is too large, never one that no set of nodes attains.
-//! Cost: O(nodes^2 x resources).
+//! Idea: take nodes one after another, always the one that covers most of the remaining need. For one
+//! resource, and for nodes that are alike, this gives the smallest number. If several resources are on
+//! different nodes the result may be too large, but some set of that size always suffices. Cost: O(nodes^2 x
+//! resources).
 
 use super::Need;
 
-/// Nodes of the narrowest set that has enough of everything; none when all together have too little.
-/// `free` is what the nodes have when nothing is given away.
+/// Number of nodes of the narrowest set that has enough of everything; none if all together have too little.
+/// `free` is the amount on the nodes of an empty machine.
 pub(super) fn narrowest(needs: &[Need]) -> Option<u32> {
     let nodes = needs.iter().map(|need| need.free.len()).max().unwrap_or(0);
     let mut rest: Vec<u64> = needs.iter().map(|need| need.amount).collect();
@@ -26,7 +26,7 @@ pub(super) fn narrowest(needs: &[Need]) -> Option<u32> {
     Some(taken)
 }
 
-/// Which part of the need a node covers, in 2^-32.
+/// Part of the need that a node covers, in units of 2^-32.
 fn share(need: &Need, node: usize, rest: u64) -> u128 {
     let covered = need.free.get(node).copied().unwrap_or(0).min(rest);
     (u128::from(covered) << 32) / u128::from(need.amount.max(1))

@@ -1,26 +1,26 @@
 //! First fit over sets of nodes sorted by width: the merge of the older NUMA Manager.
 //!
-//! Problem: lists are sorted by width, their combinations are walked in that order (the last list
-//! turns fastest), and the first combination whose sets have a node in common wins; the number of
-//! combinations is the product of all lengths. Idea: a choice for the first lists can be completed
-//! exactly when what they have in common holds a node that every later list has in some set. So each
-//! list's set is found in turn, and no choice is ever taken back.
+//! Problem: lists are sorted by width, their combinations are tried in that order (the last list changes
+//! fastest), and the first combination of sets with a common node wins. The number of combinations is the
+//! product of all lengths. Idea: a choice for the first lists can be completed exactly if its intersection
+//! contains a node that every later list has in some set. So each list's set is found in turn, without
+//! backtracking.
 //!
 //! Unlike the [merge](super::merge), the answer depends on the order of the lists. Cost: O(masks x log
 //! masks) for the sorting.
 
 use super::{Mask, NodeIndex};
 
-/// The nodes of the first combination that has any in common; none when there is no such
-/// combination. Without any list that is all nodes; sets of equal width keep their order.
+/// The common nodes of the first combination that has any; none if there is no such combination. Without any
+/// list that is all nodes; sets of equal width keep their order.
 pub fn numa_first_fit(nodes: &NodeIndex, lists: &[Vec<Mask>]) -> Option<Mask> {
-    // The nodes which all lists from this one on have in some set.
+    // Nodes that all lists from this one on have in some set.
     let mut reachable = vec![nodes.all(); lists.len() + 1];
     for (position, list) in lists.iter().enumerate().rev() {
         reachable[position] = reachable[position + 1] & list.iter().fold(0, |seen, mask| seen | mask);
     }
     let found = lists.iter().zip(&reachable[1..]).try_fold(nodes.all(), |common, (list, later)| {
-        // `min_by_key` takes the first of equal ones.
+        // `min_by_key` returns the first of equal ones.
         let fits = list.iter().filter(|mask| common & **mask & later != 0);
         fits.min_by_key(|mask| mask.count_ones()).map(|mask| common & mask)
     });
@@ -38,7 +38,7 @@ mod tests {
         NodeIndex::new(&(0..number).map(crate::id::NodeId).collect::<NodeSet>())
     }
 
-    /// As the proposal words it: sort, walk, first common set.
+    /// The procedure in the proposal: sort, walk, first common set.
     fn by_walking(nodes: &NodeIndex, lists: &[Vec<Mask>]) -> Option<Mask> {
         let mut combinations = vec![nodes.all()];
         for list in lists {
@@ -59,7 +59,7 @@ mod tests {
             (vec![vec![0b0001], vec![0b0010]], None),
             // Not the best for all: the first list's narrowest set decides.
             (vec![vec![0b0010, 0b1100], vec![0b0110, 0b1100]], Some(0b0010)),
-            // The narrowest set of the first list leads nowhere.
+            // The narrowest set of the first list has no completion.
             (vec![vec![0b0001, 0b0110], vec![0b1010], vec![0b0011]], Some(0b0010)),
             // A node that the machine does not have.
             (vec![vec![0b1_0000]], None),

@@ -1,11 +1,10 @@
-//! Placing one pod: ask, judge, give, container after container.
+//! Places one pod: ask, judge and give, container by container.
 //!
-//! The order of resources is that of the kubelet: devices, CPUs, memory; the first that cannot be
-//! given ends it. Where the offers of a resource are asked for the whole pod (scope `pod`), the
-//! answer holds for every container.
+//! The order of resources is that of the kubelet: devices, CPUs, memory; the first failure ends it. If the
+//! whole pod is asked for at once (scope `pod`), the answer holds for every container.
 //!
-//! What a container had before a resize or a restart is kept: all of it where nothing else is asked
-//! for, otherwise its CPUs as far as they go; only when it could not be placed so, it is placed anew.
+//! Over a resize or restart a container keeps its grant: all of it if the request is unchanged, otherwise as
+//! many of its CPUs as possible. Only if that fails, it is placed from scratch.
 
 use super::{
     NodeIndex, Offers,
@@ -40,25 +39,25 @@ pub(super) struct Placing<'a> {
     pub(super) allocations: &'a mut Allocations,
     pub(super) pod: &'a PodRequest,
     pub(super) accounts: Accounts,
-    /// Exclusive CPUs of others when the pod came.
+    /// Exclusive CPUs of other pods before this one was placed.
     others: CpuSet,
-    /// A promise was made without regard to soft ones.
+    /// Whether a promise was made regardless of soft ones.
     pub(super) over_soft: bool,
 }
 
-/// Who asks: a container by its place in the pod, or the pod as a whole.
+/// Subject of a question: a container by its position in the pod, or the pod as a whole.
 #[derive(Clone, Copy)]
 pub(super) struct Asker<'a> {
-    /// Place of the container, or of the first one.
+    /// Position of the container, or of the first one.
     pub(super) index: usize,
-    /// Absent for the pod.
+    /// `None` for the pod.
     pub(super) container: Option<&'a ContainerRequest>,
     pub(super) settings: &'a HintsSettings,
     pub(super) nodes: &'a NodeIndex,
     /// CPUs that it has and keeps.
     pub(super) kept: &'a CpuSet,
-    /// The place must have the CPUs of ended init containers. They are free for the pod in any case;
-    /// but elsewhere they would be of no use for the rest of its start.
+    /// Whether the place must include the CPUs of ended init containers. They are free for the pod in any
+    /// case, but of no use for later containers elsewhere.
     pub(super) reuse: bool,
 }
 
@@ -73,19 +72,19 @@ impl<'a> Placing<'a> {
         Self { inventory, allocations, pod, accounts, others, over_soft: false }
     }
 
-    /// Notes what a container is given.
+    /// Records the grant of a container.
     pub(super) fn give(&mut self, index: usize, container: &ContainerRequest, grant: &Grant) {
         let holder = Holder::new(self.pod.name.clone(), container.name.clone());
         self.allocations.give(holder, grant.clone());
         self.accounts.note(self.inventory, self.allocations, self.pod, index, grant);
     }
 
-    /// Exclusive CPUs that the pod got.
+    /// Exclusive CPUs of the pod.
     pub(super) fn taken_by_pod(&self) -> CpuSet {
         self.accounts.exclusive().difference(&self.others)
     }
 
-    /// Exclusive CPUs of the pod's init containers, each with its place in the pod.
+    /// Exclusive CPUs of the pod's init containers, each with its position in the pod.
     pub(super) fn exclusive_by_init(&self) -> Vec<(usize, CpuSet)> {
         let all = self.pod.containers.iter().enumerate();
         let init = all.filter(|(_, container)| container.kind == ContainerKind::Init);
@@ -106,7 +105,7 @@ impl<'a> Placing<'a> {
         let Asker { nodes, settings, .. } = asker;
         let room = self.shared_stock(asker);
         let local = self.local(asker);
-        // Without memory there is nothing to ask about at more than one level.
+        // Without memory one level is enough.
         let levels = if is_memory_asked(asker, demand) { local.levels() } else { 1 };
         let mut best: Option<(u8, Question<'_>, Option<Settled>)> = None;
         for level in 0..levels {
@@ -129,7 +128,7 @@ impl<'a> Placing<'a> {
                 Some(_) => 2,
                 None => 3,
             };
-            // Of two that are refused, the one that counted more memory.
+            // Of two refusals, the one that counted more memory.
             if best.as_ref().is_none_or(|(least, ..)| rank < *least || rank == 3) {
                 best = Some((rank, question, settled));
             }
@@ -191,7 +190,7 @@ impl<'a> Placing<'a> {
         LocalMemory::new(self.inventory, asker.nodes, everywhere)
     }
 
-    /// Nodes on which the memory of the asker may be.
+    /// Nodes that may hold the asker's memory.
     fn memory_nodes(&self, asker: Asker<'_>) -> NodeSet {
         let machine = &self.inventory.machine;
         let all = if asker.settings.is_kubelet() {
@@ -205,7 +204,7 @@ impl<'a> Placing<'a> {
         }
     }
 
-    /// Firm and soft offers but those of shared CPUs; `zones` is the memory of each node.
+    /// Firm and soft offers except those of shared CPUs; `zones` is the memory of each node.
     fn offers(
         &self,
         asker: Asker<'_>,
@@ -250,7 +249,7 @@ impl<'a> Placing<'a> {
         }
     }
 
-    /// CPUs that an empty machine would have for it; none where that is all of them.
+    /// CPUs that it could use on an empty machine; `None` if that is all of them.
     fn usable(&self, asker: Asker<'_>) -> Option<CpuSet> {
         let all = &self.inventory.cpus_of_kind(self.wants_isolated(asker));
         let limited = asker
@@ -260,13 +259,13 @@ impl<'a> Placing<'a> {
         (limited || fewer).then(|| restricted(self.inventory, all, asker.container))
     }
 
-    /// CPUs that can be had for itself.
+    /// CPUs that it could have exclusively.
     fn available(&self, asker: Asker<'_>) -> CpuSet {
         let may_be_exclusive = self.inventory.exclusive_cpus(self.wants_isolated(asker));
         self.accounts.available(self.inventory, &may_be_exclusive, asker.container)
     }
 
-    /// Is it to have isolated CPUs? A pod is where all of its containers are.
+    /// Does it want isolated CPUs? For a pod: do all of its containers?
     fn wants_isolated(&self, asker: Asker<'_>) -> bool {
         match asker.container {
             Some(container) => container.wants_isolated(),
@@ -274,7 +273,7 @@ impl<'a> Placing<'a> {
         }
     }
 
-    /// CPUs that can be had, and those that must be kept.
+    /// Available CPUs, and those that must be kept.
     fn cpu_stock(&self, asker: Asker<'_>, count: usize) -> OwnedStock {
         let available = self.available(asker);
         if asker.kept.len() > count {
@@ -292,19 +291,19 @@ impl<'a> Placing<'a> {
         DeviceStock::new(self.inventory, self.allocations, asker.nodes, self.pod, asker.index, resource)
     }
 
-    /// CPUs that containers without their own may share, were none exclusive.
+    /// CPUs that containers without exclusive CPUs may share, apart from exclusive ones.
     pub(super) fn pool(&self, asker: Asker<'_>) -> CpuSet {
         restricted(self.inventory, &shared_pool(self.inventory, asker.settings), asker.container)
     }
 
     pub(super) fn shared_stock(&self, asker: Asker<'_>) -> SharedStock {
         let taken = self.accounts.not_shared();
-        // Those that share run on reserved CPUs, too, but these are no room for what is promised.
+        // Sharing containers also run on reserved CPUs, but these do not count as capacity.
         let room = self.pool(asker).difference(&self.inventory.reserved_cpus);
         SharedStock::new(&self.inventory.layout, asker.nodes, &room, &taken, &self.accounts.load)
     }
 
-    /// Bytes that the container has already, by position; else those that it was promised before.
+    /// Bytes that the container has already, by position of the node; else those that it was promised before.
     fn resident(&self, asker: Asker<'_>) -> Vec<u64> {
         let Some(container) = asker.container else { return Vec::new() };
         let mut bytes = container.resident_bytes.clone();
@@ -316,7 +315,7 @@ impl<'a> Placing<'a> {
         if bytes.values().all(|bytes| *bytes == 0) {
             return Vec::new();
         }
-        // Memory on a memory-only node speaks for the CPU nodes that it is local to.
+        // Memory on a memory-only node counts for the CPU nodes that it is local to.
         let locality = &self.inventory.locality;
         let near = |node: &NodeId| {
             let near = bytes.iter().filter(|(at, _)| locality.is_near(**at, &NodeSet::from_iter([*node])));
@@ -325,7 +324,7 @@ impl<'a> Placing<'a> {
         asker.nodes.ids().iter().map(near).collect()
     }
 
-    /// Exclusive CPUs from the chosen nodes as far as they have them, then from anywhere.
+    /// Exclusive CPUs from the chosen nodes as far as available, then from any node.
     pub(super) fn take_cpus(
         &self,
         asker: Asker<'_>,
@@ -362,7 +361,7 @@ impl<'a> Placing<'a> {
         if asker.settings.is_kubelet() {
             return kubelet::take_near(layout, &pick, options).map_err(refused);
         }
-        // Memory is on the nodes of the set: CPUs of its sockets come second.
+        // Memory is on the nodes of the set, so other CPUs of their sockets come second.
         let own =
             affinity.map(|nodes| available.union(&reusable).common(&self.inventory.machine.cpus_of(nodes)));
         let by_socket = options.align_by_socket && own.is_none_or(|own| own < count);
@@ -423,7 +422,7 @@ impl<'a> Placing<'a> {
             let all =
                 |node: &NodeSet| units.iter().filter(|unit| !unit.nodes.is_disjoint(node)).count() as u64;
             Line {
-                // What is near no known node cannot be aligned, unless nothing is known of any.
+                // Devices without a known node cannot be aligned, unless no node is known for any.
                 room: anywhere.map_or_else(|| Room::new(resource, &nodes, near), |_| stock.room()),
                 resource: resource.clone(),
                 wanted: *count,
@@ -436,7 +435,7 @@ impl<'a> Placing<'a> {
     }
 }
 
-/// CPUs that can be had, and those that a place must have.
+/// Available CPUs, and those that a place must include.
 struct OwnedStock {
     available: CpuSet,
     reusable: CpuSet,
@@ -447,19 +446,19 @@ fn is_memory(resource: &str) -> bool {
     resource == "memory" || resource.starts_with("hugepages-")
 }
 
-/// CPUs that may be shared at all.
+/// CPUs that may be shared.
 pub(super) fn shared_pool(inventory: &Inventory, settings: &HintsSettings) -> CpuSet {
     let pool = inventory.shareable_cpus();
     if settings.strict_cpu_reservation { pool.difference(&inventory.reserved_cpus) } else { pool }
 }
 
-/// What memory offers by this account.
+/// Offers of memory by this account.
 fn memory_offers(asker: Asker<'_>, demand: &Demand, account: &ZoneAccount, zones: &[NodeSet]) -> Offers {
     let strict = asker.settings.strict_memory_groups;
     memory::offer(&MemoryStock::of_zones(account, asker.nodes, zones, strict), &demand.memory)
 }
 
-/// Does memory take part in the choice of nodes?
+/// Does memory affect the choice of nodes?
 fn is_memory_asked(asker: Asker<'_>, demand: &Demand) -> bool {
     !demand.memory.is_empty() && asker.settings.memory_manager_policy == MemoryManagerPolicy::Static
 }

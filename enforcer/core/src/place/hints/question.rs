@@ -1,22 +1,22 @@
-//! One question to all resources, and the policy's judgement of the answers.
+//! A question to all resources, and the policy's decision about the answers.
 //!
-//! Problem: the kubelet aligns Guaranteed pods only; others should get locality as well, without being
-//! rejected for it. Idea: offers are *firm* or *soft*. Firm ones are those that the kubelet knows;
-//! they alone decide about admission. Soft ones (shared CPUs, memory of other classes) take part as
-//! long as everything can be had in one preferred place, and give way when it cannot.
+//! Problem: the kubelet aligns only Guaranteed pods; others should get locality as well, without being
+//! rejected for it. Idea: offers are *firm* or *soft*. Firm ones are those that the kubelet makes; only they
+//! decide about admission. Soft ones (shared CPUs, memory of other classes) take part as long as one
+//! preferred place has everything, and give way otherwise.
 //!
 //! 1. Firm and soft offers are merged. A preferred answer is taken.
-//! 2. Otherwise the firm ones are merged alone, where soft promises of others give way, too, and the
-//!    policy says whether the answer is good enough. Where it need not be preferred, the best set that has
-//!    everything is taken if there is one: what is common to sets of several resources may have too little of
-//!    each. The profile `kubelet` takes what is common.
-//! 3. Where no firm offer has a preference, the soft ones choose: of the single nodes that would do the
-//!    emptiest (first the one that already holds most of the container's memory), and where none does
-//!    the best set of nodes.
+//! 2. Otherwise only the firm ones are merged, without the soft promises of others, and the policy decides
+//!    whether the answer is good enough. If it need not be preferred, the best set that has everything is
+//!    taken, if there is one: the intersection of the sets of several resources may have too little of each.
+//!    The profile `kubelet` takes the intersection.
+//! 3. If no firm offer has a preference, the soft ones choose: the emptiest of the suitable single nodes
+//!    (first the node with most of the container's memory), or the best set of nodes if no single node is
+//!    suitable.
 //!
-//! Of several places that are equally good for all resources, the one that costs those that share CPUs least
-//! is taken, whatever the class of the pod: exclusive CPUs rather drive nobody from home, and who shares goes
-//! where the shared CPUs are emptiest.
+//! Of several places that are equally good for all resources, the one with the lowest cost for containers
+//! that share CPUs is taken, whatever the class of the pod: exclusive CPUs displace no container if possible,
+//! and sharing containers go where the shared CPUs are emptiest.
 
 use std::{cmp::Reverse, collections::BTreeSet};
 
@@ -32,7 +32,7 @@ use crate::{
     workload::QosClass,
 };
 
-/// What the resources say to a container or a pod, and how it is judged.
+/// Offers of the resources for a container or a pod, and the rules to judge them.
 pub(super) struct Question<'a> {
     pub(super) nodes: &'a NodeIndex,
     pub(super) settings: &'a HintsSettings,
@@ -41,18 +41,18 @@ pub(super) struct Question<'a> {
     pub(super) firm: Offers,
     /// Offers that do not.
     pub(super) soft: Offers,
-    /// Bytes that it has already, by position of the node; empty when it has none.
+    /// Bytes that it has already, by position of the node; empty if it has none.
     pub(super) resident: Vec<u64>,
 }
 
 /// A place that is good enough for the policy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Settled {
-    /// The set of nodes; its mask is absent where any will do.
+    /// The set of nodes; its mask is `None` if any node is suitable.
     pub(super) merged: Merged,
-    /// Soft promises of others were not regarded.
+    /// Whether soft promises of others were ignored.
     pub(super) over_soft: bool,
-    /// Level of [`LocalMemory`](super::local::LocalMemory) at which memory was asked about.
+    /// Level of [`LocalMemory`](super::local::LocalMemory) of the memory offers.
     pub(super) level: usize,
 }
 
@@ -63,9 +63,9 @@ impl Settled {
 }
 
 impl Question<'_> {
-    /// The place; none when the policy does not accept the best that there is. `firm_alone` asks again
-    /// without regard to soft promises of others, where there are any; `burden` is what a place costs those
-    /// that share CPUs.
+    /// The place; `None` if the policy does not accept the best one. `firm_alone` repeats the question
+    /// without soft promises of others, if there are any; `burden` is the cost of a place for containers that
+    /// share CPUs.
     pub(super) fn settle(
         &mut self,
         firm_alone: impl FnOnce() -> Option<Offers>,
@@ -104,7 +104,7 @@ impl Question<'_> {
         })
     }
 
-    /// The same where it is preferred; else the best set that has everything, where there is one.
+    /// `merged` if it is preferred; else the best set that has everything, if there is one.
     fn with_everything<'b>(&self, merged: Merged, offers: impl Iterator<Item = &'b Offer>) -> Merged {
         if merged.preferred || self.settings.is_kubelet() {
             return merged;
@@ -119,12 +119,12 @@ impl Question<'_> {
         settled.merged.mask.is_none_or(accepted)
     }
 
-    /// What was asked of all, firm offers first.
+    /// All offers, firm ones first.
     pub(super) fn offers(&self) -> impl Iterator<Item = &Offer> {
         self.firm.iter().chain(&self.soft).map(|(_, offer)| offer)
     }
 
-    /// How sets of nodes are compared.
+    /// Comparison of sets of nodes.
     pub(super) fn options(&self) -> MergeOptions {
         let options = MergeOptions::from(self.settings);
         if self.resident.is_empty() {
@@ -134,8 +134,8 @@ impl Question<'_> {
         }
     }
 
-    /// Sets of nodes that are too many to list have no scores: of the single nodes that are as good as the
-    /// one that was found, the one with most of what the container has.
+    /// Sets of nodes that are too many to list have no scores: among the single nodes as good as the one
+    /// found, the one with most of the container's memory.
     fn at_its_memory<'b>(&self, found: Merged, offers: impl Iterator<Item = &'b Offer>) -> Merged {
         let is_single = found.preferred && found.mask.is_some_and(Mask::is_power_of_two);
         if self.resident.is_empty() || !is_single {
@@ -164,9 +164,9 @@ impl Question<'_> {
         held.fold(0, |sum, bytes| sum.saturating_add(*bytes))
     }
 
-    /// Of the sets of nodes that are as good as the one that was found, and equally wide and close, the one
-    /// that costs those that share CPUs least. What the container holds already and a strategy that was asked
-    /// for say more. A set that is not preferred is as good as another one that has enough of everything.
+    /// Among the sets of nodes as good as the one found, and equally wide and close, the one with the lowest
+    /// cost for containers that share CPUs. Memory that the container already has, and a requested strategy,
+    /// take precedence. A non-preferred set is as good as another one that has enough of everything.
     fn least_burden(&self, found: Merged, burden: impl Fn(Mask) -> Burden) -> Merged {
         let asked = self.settings.numa_allocation_strategy != NumaAllocationStrategy::None
             || self.settings.is_kubelet();
@@ -190,7 +190,7 @@ impl Question<'_> {
             .map_or(found, |(.., mask)| Merged { mask: Some(mask), ..found })
     }
 
-    /// Sum of the distances within a set of nodes, where these matter.
+    /// Sum of the distances within a set of nodes, if distances matter.
     fn spread(&self, mask: Mask) -> u64 {
         let table = self.nodes.distances();
         if !self.options().prefer_closest {
@@ -220,7 +220,7 @@ impl Question<'_> {
         )
     }
 
-    /// The older protocol: strict for Guaranteed pods only, and only where it is not best-effort.
+    /// The older protocol: strict only for Guaranteed pods, and only without best-effort.
     fn first_fit(&self) -> Option<Settled> {
         let firm = || self.firm.iter().map(|(_, offer)| offer);
         let lists: Vec<Vec<Mask>> = firm().filter_map(|offer| masks_of(offer, self.nodes)).collect();
@@ -237,12 +237,12 @@ impl Question<'_> {
     }
 }
 
-/// Does any of these care where?
+/// Does any of these have a preference?
 fn has_preference(offers: &Offers) -> bool {
     offers.iter().any(|(_, offer)| *offer != Offer::NoPreference)
 }
 
-/// Would these nodes do?
+/// Are these nodes suitable?
 pub(super) fn accepts(offer: &Offer, mask: Mask) -> bool {
     match offer {
         Offer::NoPreference => true,
@@ -251,7 +251,7 @@ pub(super) fn accepts(offer: &Offer, mask: Mask) -> bool {
     }
 }
 
-/// Is that as few nodes as the resource needs?
+/// Are these as few nodes as the resource needs?
 pub(super) fn prefers(offer: &Offer, mask: Mask) -> bool {
     match offer {
         Offer::NoPreference => true,
@@ -262,7 +262,7 @@ pub(super) fn prefers(offer: &Offer, mask: Mask) -> bool {
     }
 }
 
-/// Which of these nodes would do alone. One pass over a list, which may be long.
+/// The nodes that are suitable alone. One pass over the list, which may be long.
 fn single_nodes(offer: &Offer, nodes: Mask) -> Mask {
     match offer {
         Offer::NoPreference => nodes,
@@ -278,7 +278,7 @@ fn single_nodes(offer: &Offer, nodes: Mask) -> Mask {
     }
 }
 
-/// Sets of so many of these nodes that every resource accepts, or prefers. One pass over each list.
+/// Sets of `width` nodes that every resource accepts, or prefers. One pass over each list.
 fn fit_for_all<'a>(
     offers: impl Iterator<Item = &'a Offer>,
     all: Mask,
@@ -310,22 +310,22 @@ fn fit_for_all<'a>(
     masks
 }
 
-/// Sets of so many of the nodes, in order of their positions; of very many the first.
+/// Sets of `width` nodes, in order of their positions, up to a limit.
 fn sets(all: Mask, width: u32) -> impl Iterator<Item = Mask> {
     of_width(all.count_ones() as usize, width as usize).take(SETS)
 }
 
-/// Sets that are compared by what they cost others.
+/// Maximum number of sets that are compared by their cost for others.
 const SETS: usize = 4096;
 
-/// Scores sets of nodes by how much of what the container has is there already, so that of equally
-/// fit ones the least is moved.
+/// Scores sets of nodes by the container's memory there, so that of equally suitable ones the least memory
+/// moves.
 fn score_by_residence(offers: &mut Offers, resident: &[u64]) {
     let all = resident.iter().fold(0u128, |sum, bytes| sum + u128::from(*bytes));
     if all == 0 {
         return;
     }
-    // Seven bits are room enough for the factor of 99.
+    // Seven bits are enough for the factor of 99.
     let shift = (128 - all.leading_zeros()).saturating_sub(57);
     let sums = Sums::new(resident.iter().map(|bytes| bytes >> shift).collect());
     let all = u64::try_from(all >> shift).unwrap_or(u64::MAX).max(1);
@@ -339,7 +339,7 @@ fn score_by_residence(offers: &mut Offers, resident: &[u64]) {
     }
 }
 
-/// The list that the older protocol wants; none for a resource without a preference.
+/// The list for the older protocol; none for a resource without a preference.
 fn masks_of(offer: &Offer, nodes: &NodeIndex) -> Option<Vec<Mask>> {
     match offer {
         Offer::NoPreference => None,
@@ -349,7 +349,7 @@ fn masks_of(offer: &Offer, nodes: &NodeIndex) -> Option<Vec<Mask>> {
     }
 }
 
-/// The sets of which no part is listed: with all the wider ones every two lists would have a set in common.
+/// The sets without a listed subset: with all the wider ones every two lists would have a set in common.
 fn minimal(mut masks: Vec<Mask>) -> Vec<Mask> {
     masks.sort_by_key(|mask| mask.count_ones());
     let mut minimal: Vec<Mask> = Vec::new();
@@ -361,8 +361,8 @@ fn minimal(mut masks: Vec<Mask>) -> Vec<Mask> {
     minimal
 }
 
-/// Of a machine whose sets of nodes are too many to list: those of one node and of two, and the run
-/// of the lowest nodes that has enough.
+/// For a machine with too many sets of nodes to list: those of one and of two nodes, and the run of the
+/// lowest nodes that has enough.
 fn masks_of_threshold(threshold: &Threshold, nodes: &NodeIndex) -> Vec<Mask> {
     let single = |position: usize| 1 << position;
     let all = nodes.all();

@@ -1,10 +1,10 @@
-//! What was short where, when the policy does not accept the best place.
+//! Explains what was short where, when the policy does not accept the best place.
 //!
-//! Problem: "cannot be aligned" helps nobody. Idea: for every resource compare what is wanted with
-//! what the best nodes have, as many nodes as an empty machine would need. Where one resource is short
-//! by itself, that is the reason; where each would fit somewhere and all of them nowhere, the nodes are
-//! named on which fewest are short, and what is short there. Where one resource needs more nodes than
-//! another may have, what is short are those that the other would take.
+//! Problem: "cannot be aligned" is no help. Idea: for every resource, compare the request with the best
+//! nodes, as many as an empty machine would need. If one resource is short by itself, that is the cause. If
+//! each fits somewhere but all of them nowhere, the result names the nodes on which fewest are short, and
+//! their shortages. If one resource needs more nodes than another may have, the nodes that the other would
+//! take are short.
 
 use std::cmp::Reverse;
 
@@ -16,16 +16,16 @@ use crate::{
     words,
 };
 
-/// One resource: what is wanted, and what nodes have, by position.
+/// One resource: the request, and the amounts of nodes by position.
 #[derive(Debug, Clone)]
 pub(super) struct Line {
     pub(super) resource: String,
     pub(super) wanted: u64,
     pub(super) free: Vec<u64>,
     pub(super) capacity: Vec<u64>,
-    /// What can be had wherever the place is, of a resource of which no node is known.
+    /// Amount available at any place, for a resource without known nodes.
     pub(super) anywhere: Option<u64>,
-    /// What could be had of it.
+    /// Amount that would have been possible.
     pub(super) room: Room,
 }
 
@@ -38,7 +38,7 @@ impl Line {
         self.anywhere.unwrap_or_else(|| Self::sum(&self.free, mask))
     }
 
-    /// Has it too little for every set of nodes?
+    /// Is it short on every set of nodes?
     fn is_short_anywhere(&self) -> bool {
         self.anywhere.is_some_and(|available| available < self.wanted)
     }
@@ -47,7 +47,7 @@ impl Line {
         self.available(mask) < self.wanted
     }
 
-    /// Thousandths of what is wanted that are not there.
+    /// Missing share of the request in thousandths.
     fn missing(&self, mask: Mask) -> u128 {
         let missing = u128::from(self.wanted.saturating_sub(self.available(mask)));
         (missing * 1000).checked_div(u128::from(self.wanted)).unwrap_or(0)
@@ -61,7 +61,7 @@ impl Line {
         order.iter().take(width).fold(0, |mask, (_, at)| mask | 1 << at)
     }
 
-    /// Nodes that an empty machine would need; none when all of them are too few.
+    /// Number of nodes that an empty machine would need; none if all of them are too few.
     fn width(&self) -> Option<usize> {
         let does = |width: &usize| {
             self.anywhere.is_some()
@@ -80,7 +80,7 @@ impl Line {
     }
 }
 
-/// The rejection of what cannot be aligned.
+/// Rejection of a pod that cannot be aligned.
 pub(super) fn not_aligned(
     nodes: &NodeIndex,
     single_node: bool,
@@ -110,7 +110,7 @@ pub(super) fn not_aligned(
     }
 }
 
-/// Which nodes memory was not counted of, and why; `counted` are the others.
+/// Nodes with memory that was not counted, with the reason; `counted` are the others.
 pub(in crate::place) fn left_out(machine: &Topology, counted: &NodeSet) -> Option<String> {
     let of = |why: &str, is: &dyn Fn(&Node) -> bool| {
         let nodes: NodeSet = machine.nodes.iter().filter(|node| is(node)).map(|node| node.id).collect();
@@ -130,7 +130,7 @@ pub(in crate::place) fn left_out(machine: &Topology, counted: &NodeSet) -> Optio
     (!reasons.is_empty()).then(|| reasons.join("; "))
 }
 
-/// Each resource fits somewhere, and not all of them together: where fewest are short.
+/// Each resource fits somewhere, but not all of them together: shortages on the nodes where fewest are short.
 fn conflict(nodes: &NodeIndex, single_node: bool, lines: &[Line]) -> Vec<Shortage> {
     let widths = || lines.iter().filter_map(Line::width).filter(|_| !single_node);
     let short = |mask: Mask| lines.iter().filter(move |line| line.is_short(mask));
@@ -142,18 +142,18 @@ fn conflict(nodes: &NodeIndex, single_node: bool, lines: &[Line]) -> Vec<Shortag
             .unwrap_or_else(|| nodes.all())
     };
     let widest = best_of(widths().max().unwrap_or(1));
-    // Where the widest hold everything, one resource wants fewer nodes than another needs.
+    // If the richest nodes have everything, one resource wants fewer nodes than another needs.
     let best = if short(widest).next().is_none() { best_of(widths().min().unwrap_or(1)) } else { widest };
     let found: Vec<Shortage> = short(best).map(|line| line.shortage(nodes, best)).collect();
     if found.is_empty() {
-        // Enough by numbers, but not where others of the same resource must go or may not mix.
+        // The sums suffice, but other promises of the resource must be on these nodes or may not mix.
         lines.iter().map(|line| line.shortage(nodes, best)).collect()
     } else {
         found
     }
 }
 
-/// What would have been possible of each resource.
+/// Amounts of each resource that would have been possible.
 fn rooms(single_node: bool, lines: &[Line]) -> Vec<Room> {
     let room = |line: &Line| {
         let room = line.room.clone();
@@ -162,8 +162,7 @@ fn rooms(single_node: bool, lines: &[Line]) -> Vec<Room> {
     lines.iter().map(room).collect()
 }
 
-/// A narrow set of nodes with room for everything: node after node, each time the one that leaves
-/// least missing.
+/// A narrow set of nodes with room for everything: adds the node that leaves the least missing each time.
 fn narrowest_with_room(nodes: &NodeIndex, lines: &[Line], offers: &Offers) -> Option<Mask> {
     if lines.iter().any(Line::is_short_anywhere) {
         return None;

@@ -1,19 +1,17 @@
-//! Shared CPUs: which nodes have room for a container that shares, and what happens when exclusive
-//! CPUs take that room.
+//! Shared CPUs: which nodes have room for a container that shares, and the cost of exclusive CPUs for such
+//! containers.
 //!
-//! Problem: containers without exclusive CPUs run anywhere in the shared pool, far from their memory.
-//! Idea: a node has 1,000 millis of room for each of its shared CPUs, less what is promised there; a
-//! container goes where its request fits, onto as few nodes as possible. One that is promised nothing
-//! counts as a tenth of a CPU, so that such containers spread; it fits wherever there is a CPU. CPUs that
-//! are reserved for the system are no room, though containers run there, too: a node with no other shared
-//! CPUs comes last.
+//! Problem: containers without exclusive CPUs run anywhere in the shared pool, far from their memory. Idea: a
+//! node has 1,000 millis of room for each of its shared CPUs, less the promises there. A container goes where
+//! its request fits, on as few nodes as possible. A container without a request counts as a tenth of a CPU,
+//! so that such containers spread; it fits wherever there is a CPU. Reserved CPUs do not count as room,
+//! though containers run there too: a node without other shared CPUs comes last.
 //!
-//! This is a preference, never a reason for a rejection: what fits nowhere shares the whole pool. Whoever
-//! is away from home ([`send_away`](crate::place::send_away)) still counts at home, so that it is not
-//! given away meanwhile.
+//! This is a preference and never causes a rejection: a container that fits nowhere shares the whole pool. A
+//! displaced container ([`send_away`](crate::place::send_away)) still counts in its own scope, so that the
+//! scope is not given to others in the meantime.
 //!
-//! Cost: a look at each CPU of each scope to sum up what is promised, where holders of one home have one
-//! scope.
+//! Cost: a pass over the CPUs of each scope to sum up the promises; holders with the same scope share one.
 
 use std::collections::BTreeMap;
 
@@ -28,10 +26,10 @@ use crate::{
     set::CpuSet,
 };
 
-/// Millis that a container counts for that is promised none.
+/// Millis that a container without a request counts for.
 const NOMINAL: u64 = 100;
 
-/// What is promised on shared CPUs, by where those are at home to whom it is.
+/// Promised shared CPU time by scope.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Load {
     rows: BTreeMap<CpuSet, Promised>,
@@ -40,19 +38,19 @@ pub(super) struct Load {
 #[derive(Debug, Clone, Copy, Default)]
 struct Promised {
     millis: u64,
-    /// What containers count for that are promised nothing.
+    /// Millis that containers without a promise count for.
     nominal: u64,
 }
 
 impl Load {
-    /// That of these grants.
+    /// Load of these grants.
     pub(super) fn of<'a>(grants: impl Iterator<Item = &'a Grant>) -> Self {
         let mut load = Self::default();
         grants.filter_map(|grant| grant.shared.as_ref()).for_each(|shared| load.add(shared));
         load
     }
 
-    /// Another container.
+    /// Adds a container.
     pub(super) fn add(&mut self, shared: &SharedCpus) {
         let row = self.rows.entry(shared.scope.clone()).or_default();
         match shared.milli_cpus {
@@ -61,15 +59,14 @@ impl Load {
         }
     }
 
-    /// The same by node, of which these are the CPUs: a promise counts where there are CPUs for it, on each
-    /// node by how many of those that are not `taken`. So what fits on the nodes of a scope fits in its row,
-    /// too.
+    /// Load by node: a promise counts on each node in proportion to its CPUs that are not `taken`. So
+    /// promises that fit on the nodes of a scope also fit in the scope itself.
     fn by_node(&self, layout: &CpuLayout, taken: &CpuSet, nodes: &[Option<usize>]) -> Vec<Promised> {
         let mut found = vec![Promised::default(); nodes.len()];
         let mut counts = vec![0; layout.count(Level::Node)];
         for (scope, row) in &self.rows {
             let left = scope.difference(taken);
-            // Where nothing is left it has to be somewhere.
+            // If no CPU is left, the promise must still count somewhere.
             let cpus = if left.is_empty() { scope } else { &left };
             count_by_node(layout, cpus, &mut counts);
             let mut before = 0;
@@ -88,10 +85,10 @@ impl Load {
     }
 }
 
-/// How many of these CPUs each group of a node has.
+/// Number of these CPUs in each group of a node.
 fn count_by_node(layout: &CpuLayout, cpus: &CpuSet, counts: &mut [usize]) {
     counts.fill(0);
-    // A scope is most often that of one node.
+    // A scope is usually that of one node.
     if let Some(group) = only_node(layout, cpus) {
         counts[group] = cpus.len();
         return;
@@ -101,40 +98,40 @@ fn count_by_node(layout: &CpuLayout, cpus: &CpuSet, counts: &mut [usize]) {
     }
 }
 
-/// The group of the node that all of these CPUs are on.
+/// The group of the node that has all of these CPUs.
 fn only_node(layout: &CpuLayout, cpus: &CpuSet) -> Option<usize> {
     let group = layout.seat(cpus.first()?)?.group(Level::Node);
     cpus.is_subset(layout.members(Level::Node, group)).then_some(group)
 }
 
-/// What the first so many of all CPUs have of it.
+/// Part of `amount` for the first CPUs of all.
 fn part(amount: u64, first: usize, all: usize) -> u64 {
     let part = u128::from(amount) * first as u128 / all.max(1) as u128;
     u64::try_from(part).unwrap_or(u64::MAX)
 }
 
-/// The room on shared CPUs, by position of the node.
+/// Room on shared CPUs, by position of the node.
 #[derive(Debug, Clone)]
 pub(super) struct SharedStock {
-    /// Millis of all CPUs that could be shared, were none of them exclusive.
+    /// Millis of all CPUs that could be shared if none were exclusive.
     capacity: Vec<u64>,
-    /// Millis of those that are shared.
+    /// Millis of the CPUs that are shared.
     there: Vec<u64>,
-    /// Of these, what is not promised.
+    /// Millis that are not promised.
     free: Vec<u64>,
-    /// What is promised or counts as such.
+    /// Millis that are promised or count as promised.
     used: Vec<u64>,
-    /// What is promised in homes, by the nodes that a home is on.
+    /// Promises by the nodes of their scope.
     homes: Vec<(Mask, Promised)>,
-    /// Sets of the nodes are listed.
+    /// Whether sets of the nodes are listed.
     is_listed: bool,
 }
 
-/// What a set of nodes costs others: first what loses its home there, then how full it is already.
+/// Cost of a set of nodes for others: first the displaced promises, then its current use.
 pub(super) type Burden = (u64, u64);
 
 impl SharedStock {
-    /// The room on these nodes: of `pool`, less the CPUs that are `taken`.
+    /// Room on these nodes: of `pool` without the CPUs that are `taken`.
     pub(super) fn new(
         layout: &CpuLayout,
         nodes: &NodeIndex,
@@ -175,7 +172,7 @@ impl SharedStock {
         stock
     }
 
-    /// Which nodes would do for so many millis; none needed fits wherever there is a CPU.
+    /// Offer of the nodes for these millis; 0 millis fit wherever there is a CPU.
     pub(super) fn offer(&self, millis: u64) -> Offer {
         let (free, capacity) =
             if millis == 0 { (&self.there, &self.there) } else { (&self.free, &self.capacity) };
@@ -201,14 +198,13 @@ impl SharedStock {
         }
     }
 
-    /// What it costs others when a container gets so many exclusive CPUs of these nodes, or shares theirs.
+    /// Cost for others if a container gets this many exclusive CPUs of these nodes, or shares theirs.
     pub(super) fn burden(&self, mask: Mask, exclusive: usize, shares: bool) -> Burden {
         let fullness = if shares { self.fullness(mask) } else { 0 };
         (self.displaced(mask, exclusive), fullness)
     }
 
-    /// Millis that are promised in homes on these nodes, and would have no room there beside so many more
-    /// exclusive CPUs.
+    /// Millis of promises in scopes on these nodes without room beside this many more exclusive CPUs.
     fn displaced(&self, mask: Mask, exclusive: usize) -> u64 {
         if exclusive == 0 {
             return 0;
@@ -223,18 +219,18 @@ impl SharedStock {
         millis.saturating_sub(left).saturating_add(nominal)
     }
 
-    /// What is used of a thousandth of what is there.
+    /// Used thousandths of the shared CPUs.
     fn fullness(&self, mask: Mask) -> u64 {
         fullness(sum(&self.used, mask), sum(&self.there, mask))
     }
 
-    /// Is there room for so many millis on these nodes?
+    /// Is there room for these millis on these nodes?
     pub(super) fn fits(&self, mask: Mask, millis: u64) -> bool {
         sum(&self.there, mask) > 0 && sum(&self.free, mask) >= millis
     }
 }
 
-/// How full nodes are, from 1 (empty) to 100.
+/// Use of nodes, from 1 (empty) to 100.
 fn score(fullness: u64) -> u8 {
     u8::try_from(1 + fullness.min(1000) * 99 / 1000).unwrap_or(100)
 }

@@ -1,10 +1,10 @@
-//! Soft promises of memory that no longer fit, after a Guaranteed pod was promised what it asked for.
+//! Soft memory promises that no longer fit after a Guaranteed pod got its promise.
 //!
-//! Problem: memory of other classes is promised near their CPUs as a preference; the kubelet does not
-//! count it at all, so it must not be a reason to reject a pod that the kubelet would admit. Idea:
-//! holders of soft promises on nodes that are promised too much get all memory nodes, the least
-//! important and the smallest first; one that still does not fit keeps its nodes and loses the promise
-//! of ordinary memory. Huge pages cannot be lost: they are taken or they are not there.
+//! Problem: memory of other classes is promised near their CPUs as a preference. The kubelet does not count
+//! it, so it must not cause the rejection of a pod that the kubelet would admit. Idea: holders of soft
+//! promises on overcommitted nodes get all memory nodes, the least important and the smallest first. One that
+//! still does not fit keeps its nodes and loses the promise of ordinary memory. Promises of huge pages cannot
+//! be dropped: their pages are in use or missing.
 
 use crate::{
     place::{
@@ -43,7 +43,7 @@ pub(super) fn widen_soft(
                 over.iter()
                     .any(|(resource, over)| *resource == claim.resource && claim.zone.is_subset(&over.zone))
             };
-            // Who has more nodes may take huge pages there, too.
+            // A holder with more nodes may use huge pages there too.
             let stays = |claim: &MemoryClaim| widen && claim.resource != MemoryResource::Memory;
             if grant.memory.iter().any(inside) && !grant.memory.iter().any(stays) {
                 let grant = if widen { widened(grant, &everywhere) } else { unpromised(grant) };

@@ -1,13 +1,12 @@
 //! One amount for every set of nodes.
 //!
-//! Problem: a resource that lists the sets of nodes that would do asks about each of the 2^N sets, and
-//! a sum over the nodes of a set for each question costs more than everything else. Idea: the sum of a
-//! set is that of the set without one of its nodes, and that node's amount; so all sums together cost
-//! one addition each. What needs more than sums (what is *near* a set, what no larger set is short of)
-//! is one pass over the table per node, in which every set meets the same set with that node.
+//! Problem: a resource that lists the suitable sets of nodes checks each of the 2^N sets, and a sum over the
+//! nodes of a set for each check dominates the cost. Idea: the sum of a set is that of the set without one of
+//! its nodes, plus that node's amount, so each sum costs one addition. Questions beyond sums (what is *near*
+//! a set, the minimum over all supersets) take one pass over the table per node, which pairs every set with
+//! the same set plus that node.
 //!
-//! Cost: 2^N additions for sums, N x 2^(N-1) for passes. Must not be made for more than [`LISTED`]
-//! nodes.
+//! Cost: 2^N additions for sums, N x 2^(N-1) for passes. The limit is [`LISTED`] nodes.
 
 use super::{LISTED, Mask, positions};
 
@@ -16,7 +15,7 @@ use super::{LISTED, Mask, positions};
 pub(in crate::place) struct Table(Vec<u64>);
 
 impl Table {
-    /// What the nodes of each set have together; sums saturate.
+    /// Sums over the nodes of each set; they saturate.
     pub(in crate::place) fn of_sums(by_node: &[u64]) -> Self {
         let mut sums = vec![0u64; 1 << by_node.len().min(LISTED)];
         for (position, amount) in by_node.iter().take(LISTED).enumerate() {
@@ -28,7 +27,7 @@ impl Table {
         Self(sums)
     }
 
-    /// What is near any node of each set, where what is counted is near sets of nodes.
+    /// For each set of nodes, the amounts near any of its nodes, for amounts that are near sets of nodes.
     pub(in crate::place) fn of_near(nodes: usize, near: impl IntoIterator<Item = (Mask, u64)>) -> Self {
         let all = (1 << nodes.min(LISTED)) - 1;
         let mut inside = vec![0u64; all + 1];
@@ -38,44 +37,44 @@ impl Table {
             }
         }
         each_pair(&mut inside, |without, with| *with = with.saturating_add(*without));
-        // Far from a set is what is near nothing but the others.
+        // Amounts far from a set are near only the other nodes.
         let total = inside[all];
         Self((0..=all).map(|set| total.saturating_sub(inside[all & !set])).collect())
     }
 
-    /// The amounts by set, as numbers ascending.
+    /// A table of amounts by set, in ascending order of the masks.
     pub(in crate::place) const fn of_amounts(by_set: Vec<u64>) -> Self {
         Self(by_set)
     }
 
-    /// No amount is more than `most`.
+    /// Limits all amounts to `most`.
     pub(in crate::place) fn at_most(mut self, most: u64) -> Self {
         self.0.iter_mut().for_each(|amount| *amount = (*amount).min(most));
         self
     }
 
-    /// That of a set; 0 for one that the table does not have.
+    /// Amount of a set; 0 for a set outside the table.
     pub(in crate::place) fn at(&self, mask: Mask) -> u64 {
         usize::try_from(mask).ok().and_then(|set| self.0.get(set)).copied().unwrap_or(0)
     }
 }
 
-/// Sums over sets of nodes, which are all asked about where they are few.
+/// Sums over sets of nodes, precomputed for few nodes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(in crate::place) enum Sums {
-    /// Of at most [`LISTED`] nodes.
+    /// For at most [`LISTED`] nodes.
     BySet(Table),
-    /// Of more.
+    /// For more nodes.
     ByNode(Vec<u64>),
 }
 
 impl Sums {
-    /// Over what each node has, by position.
+    /// Sums over the amount of each node, by position.
     pub(in crate::place) fn new(by_node: Vec<u64>) -> Self {
         if by_node.len() <= LISTED { Self::BySet(Table::of_sums(&by_node)) } else { Self::ByNode(by_node) }
     }
 
-    /// What the nodes of a set have together; saturates.
+    /// Sum over the nodes of a set; saturates.
     pub(in crate::place) fn at(&self, mask: Mask) -> u64 {
         match self {
             Self::BySet(table) => table.at(mask),
@@ -87,8 +86,8 @@ impl Sums {
     }
 }
 
-/// For each node: `step` on the entry of every set without it and that of the same set with it. The
-/// length of the table is a power of two.
+/// For each node: calls `step` with the entry of every set without it and that of the same set with it. The
+/// length of the table must be a power of two.
 pub(in crate::place) fn each_pair<T>(table: &mut [T], step: impl Fn(&mut T, &mut T)) {
     let mut half = 1;
     while half < table.len() {

@@ -58,7 +58,7 @@ fn everything_of_a_guaranteed_container_is_on_one_node() {
 
 #[test]
 fn policies_differ_in_what_they_accept() {
-    // 10 CPUs need two nodes on any machine, 8 need one that is empty.
+    // 10 CPUs need two nodes on any machine, 8 need one empty node.
     for (policy_of, cpus, admitted) in [
         (TopologyPolicy::None, 8, true),
         (TopologyPolicy::BestEffort, 8, true),
@@ -186,7 +186,7 @@ fn other_classes_get_one_node_too_and_are_never_rejected_for_it() {
     for name in ["d", "e"] {
         host.admit(&pod(name, vec![container("c", 0, 0)])).unwrap();
     }
-    // Beside the reserved CPU node 0 is fuller.
+    // With the reserved CPU node 0 is fuller.
     assert_eq!((host.place("d", "c").1, host.place("e", "c").1), ("1".into(), "1".into()));
 }
 
@@ -207,7 +207,7 @@ fn policy_none_gives_cpus_and_memory_each_on_its_own() {
         .memory_only(crate::id::NodeId(2), 64, MemoryKind::Cxl, crate::id::NodeId(1))
         .build();
     let mut host = Host::new(machine, policy(TopologyPolicy::None));
-    // Beyond what the nodes with CPUs have, and so on the one without, too.
+    // More than the CPU nodes have, so the memory-only node is used too.
     host.admit(&pod("a", vec![container("c", 4000, 40 * GIB)])).unwrap();
     assert_eq!(host.place("a", "c"), ("0-1,8-9".into(), "0-2".into()));
     let grant = host.grant("a", "c");

@@ -1,52 +1,53 @@
-//! What a threshold means: all sets of nodes that have enough.
+//! Thresholds: all sets of nodes that have enough.
 
 use super::{Mask, MaskHint, masks::positions};
 
-/// All masks that have enough of everything needed.
+/// All masks that satisfy every need.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Threshold {
-    /// All of these must be had.
+    /// The needs, all of which must be satisfied.
     pub needs: Vec<Need>,
-    /// Nodes of the narrowest mask that would do on an empty machine: masks as narrow are preferred.
+    /// Number of nodes of the narrowest sufficient mask on an empty machine: masks of this width are
+    /// preferred.
     pub width: u32,
-    /// Nodes that every mask must have.
+    /// Nodes that every mask must include.
     pub must: Mask,
 }
 
-/// An amount, and what each node has of it.
+/// A needed amount, and the amount on each node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Need {
-    /// What can be had, by position of the node; a node beyond its end has nothing. More than
-    /// [`Need::MOST`] counts as that.
+    /// Available amount, by position of the node; nodes after the end have 0. More than [`Need::MOST`] counts
+    /// as that.
     pub free: Vec<u64>,
-    /// What is needed in total.
+    /// The needed amount.
     pub amount: u64,
 }
 
 impl Threshold {
-    /// Would these nodes do?
+    /// Are these nodes sufficient?
     pub fn suffices(&self, mask: Mask) -> bool {
         mask != 0 && mask & self.must == self.must && self.needs.iter().all(|need| need.is_met_by(mask))
     }
 
-    /// Can so many nodes do at all?
+    /// Can this many nodes suffice at all?
     pub fn is_reached_by(&self, width: u32) -> bool {
         width >= self.must.count_ones() && self.needs.iter().all(|need| need.most_of(width) >= need.amount)
     }
 
-    /// Would these nodes do, and are they as few as on an empty machine?
+    /// Are these nodes sufficient, and as few as on an empty machine?
     pub fn prefers(&self, mask: Mask) -> bool {
         mask.count_ones() == self.width && self.suffices(mask)
     }
 
-    /// The same as a list: every set of the first `nodes` nodes that would do, as numbers ascending.
-    /// There are up to 2^nodes of them, so for small machines only; of more than 63 nodes none.
+    /// Equivalent list: every sufficient set of the first `nodes` nodes, in ascending order of the masks. Up
+    /// to 2^nodes entries, so only for small machines; empty for more than 63 nodes.
     pub fn listed(&self, nodes: usize) -> Vec<MaskHint> {
         let end = u32::try_from(nodes).ok().and_then(|nodes| Mask::checked_shl(1, nodes)).unwrap_or(1);
         self.hints((1..end).filter(|mask| self.suffices(*mask)))
     }
 
-    /// Those of the first `nodes` nodes that would do alone.
+    /// Those of the first `nodes` nodes that suffice alone.
     pub fn single_nodes(&self, nodes: usize) -> Vec<MaskHint> {
         self.hints((0..nodes).map(|position| 1 << position).filter(|mask| self.suffices(*mask)))
     }
@@ -61,15 +62,15 @@ impl Threshold {
 }
 
 impl Need {
-    /// What one node can have at most, so that the sum over all nodes of a mask fits 64 bits.
+    /// Maximum amount of one node, so that the sum over all nodes of a mask fits 64 bits.
     pub const MOST: u64 = u64::MAX / Mask::BITS as u64;
 
-    /// What the node at this position has.
+    /// Amount of the node at this position.
     pub fn at(&self, position: usize) -> u64 {
         self.free.get(position).map_or(0, |free| (*free).min(Self::MOST))
     }
 
-    /// What the richest nodes have together, so many of them.
+    /// Sum over the `width` richest nodes.
     pub fn most_of(&self, width: u32) -> u64 {
         let mut free: Vec<u64> = (0..self.free.len()).map(|position| self.at(position)).collect();
         free.sort_unstable_by(|a, b| b.cmp(a));
@@ -81,7 +82,7 @@ impl Need {
         self.had(mask) >= self.amount
     }
 
-    /// What these nodes have together.
+    /// Sum over these nodes.
     pub fn had(&self, mask: Mask) -> u64 {
         positions(mask).map(|position| self.at(position)).sum()
     }
@@ -110,7 +111,7 @@ mod tests {
         );
         assert_eq!(masks(&threshold(&[2, 1, 1], 5, 0), 3), []);
         assert_eq!(masks(&threshold(&[2], 2, 0), 0), []);
-        // Nothing is needed: every set but the empty one.
+        // Nothing is needed: every set except the empty one.
         assert_eq!(masks(&threshold(&[], 0, 0), 2), [(0b01, true), (0b10, true), (0b11, false)]);
     }
 

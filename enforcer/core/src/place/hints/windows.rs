@@ -1,15 +1,15 @@
-//! Machines with more nodes than a mask has bits, as windows onto parts of them.
+//! Windows onto parts of machines with more nodes than a mask has bits.
 //!
-//! Problem: a mask names 64 nodes, and the kernel knows up to 1,024. Nodes beyond a mask's end must not be
-//! pinned to memory of others, nor lie idle. Idea: the machine is cut into windows of at most 64 nodes, CPU
-//! nodes in order of their ids with the memory that is local to them. A pod is placed in the first window
-//! that aligns it, else in the first that admits it. Only what no window holds is placed on the whole
-//! machine, where nodes beyond the 64th are used as they come, with their own memory.
+//! Problem: a mask names 64 nodes, and the kernel supports up to 1,024. Nodes outside a mask must neither be
+//! pinned to remote memory nor stay unused. Idea: the machine is divided into windows of at most 64 nodes:
+//! CPU nodes in order of their ids, with the memory local to them. A pod is placed in the first window that
+//! aligns it, else in the first that admits it. Only a pod that fits in no window is placed on the whole
+//! machine, where nodes after the 64th are used in order, with their own memory.
 //!
-//! Invariants: each node is in one window. In a window nothing of other windows is seen, promises across
+//! Invariants: each node is in one window. A window sees nothing of other windows, and promises across
 //! windows count in full in each.
-//! Cost: up to one placement for each window, and one more where none aligns the pod. The windows themselves
-//! are computed once.
+//! Cost: up to one placement for each window, and one more if none aligns the pod. The windows are computed
+//! once.
 
 use std::sync::{Arc, OnceLock};
 
@@ -21,8 +21,8 @@ use crate::{
     topology::Locality,
 };
 
-/// The windows of an inventory, computed when the first pod asks. Nothing is in them that is not in the
-/// inventory, so they make no difference between two.
+/// The windows of an inventory, computed for the first pod. They derive from the inventory, so they are
+/// ignored in comparisons.
 #[derive(Debug, Clone, Default)]
 pub struct Windows(OnceLock<Option<Arc<[Inventory]>>>);
 
@@ -33,7 +33,7 @@ impl PartialEq for Windows {
 }
 
 impl Windows {
-    /// Those of this inventory, which holds this value; none where a mask can name all nodes.
+    /// The windows of the inventory that contains this value; `None` if a mask can name all nodes.
     pub(super) fn of<'a>(&'a self, inventory: &Inventory) -> Option<&'a [Inventory]> {
         self.0.get_or_init(|| cut(inventory).map(Arc::from)).as_deref()
     }
@@ -55,8 +55,8 @@ fn cut(inventory: &Inventory) -> Option<Vec<Inventory>> {
     Some(windows.iter().map(|window| restricted(inventory, window)).collect())
 }
 
-/// Each CPU node with the memory-only nodes that are local to it, of several the first; then the nodes that
-/// are local to none, with the last.
+/// Each CPU node with the memory-only nodes local to it (the first of several CPU nodes); nodes that are
+/// local to none are with the last group.
 fn groups(inventory: &Inventory) -> Vec<NodeSet> {
     let (machine, locality) = (&inventory.machine, &inventory.locality);
     let mut groups: Vec<(NodeId, NodeSet)> =
@@ -72,7 +72,7 @@ fn groups(inventory: &Inventory) -> Vec<NodeSet> {
     groups.into_iter().map(|(_, group)| group).collect()
 }
 
-/// The machine as if it had these nodes only.
+/// The machine restricted to these nodes.
 fn restricted(inventory: &Inventory, nodes: &NodeSet) -> Inventory {
     let cpus: CpuSet = inventory.machine.cpus_of(nodes);
     let mut machine = inventory.machine.clone();

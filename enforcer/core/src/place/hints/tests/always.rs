@@ -1,4 +1,4 @@
-//! What holds after any sequence of pods, whatever the policy.
+//! Properties after any sequence of pods, under any policy.
 
 use proptest::prelude::*;
 
@@ -37,7 +37,7 @@ fn request(name: u8, containers: &[(u8, u8, u8, u8, bool)]) -> PodRequest {
     pod(&format!("p{name}"), containers)
 }
 
-/// What must hold whenever nothing is being placed.
+/// Invariants whenever no placement is in progress.
 pub(super) fn check(host: &Host) {
     let mut seen = CpuSet::new();
     let mut units = std::collections::BTreeSet::new();
@@ -65,7 +65,7 @@ pub(super) fn check(host: &Host) {
     assert_eq!(account.overcommitted(MemoryResource::Memory), []);
 }
 
-/// Grants fulfil the request.
+/// Grants satisfy the request.
 fn check_sums(host: &Host, pod: &PodRequest) {
     for request in &pod.containers {
         let grant = host.allocations.get(&Holder::new(pod.name.clone(), request.name.clone()));
@@ -102,7 +102,7 @@ pub(super) fn settings(choice: u8) -> HintsSettings {
     }
 }
 
-/// What everybody shares.
+/// Shared CPUs of all holders.
 fn shared(allocations: &Allocations) -> Vec<(Holder, Option<SharedCpus>)> {
     allocations.iter().map(|(holder, grant)| (holder.clone(), grant.shared.clone())).collect()
 }
@@ -172,13 +172,13 @@ proptest! {
         let machine = || Machine::new().sockets(2).nodes_per_socket(2).cores(4).isolated("3,19").build();
         let mut host = Host::with(machine(), gpus.clone(), reserved("0,16", settings(choice)));
         let said = run(&mut host, &steps);
-        // The same steps say the same again: a plan depends on nothing but its inputs.
+        // The same steps give the same result: a plan depends only on its inputs.
         let mut again = Host::with(machine(), gpus, reserved("0,16", settings(choice)));
         prop_assert_eq!(said, run(&mut again, &steps));
         prop_assert_eq!(&host.allocations, &again.allocations);
         let pods: std::collections::BTreeSet<_> =
             host.allocations.iter().map(|(holder, _)| holder.pod().clone()).collect();
-        // Whoever goes first: what is left is the same.
+        // In any order of removal, the remaining state is the same.
         let (half, rest) = pods.iter().partition::<Vec<_>, _>(|pod| pod.name.len() % 2 == 0);
         for pod in &half {
             remove(&mut host.allocations, pod);

@@ -1,4 +1,4 @@
-//! Those that share CPUs or have soft promises of memory, beside exclusive CPUs and firm promises.
+//! Containers that share CPUs or have soft memory promises, beside exclusive CPUs and firm promises.
 
 use super::*;
 
@@ -59,7 +59,7 @@ fn displaced_container_moves_back_when_there_is_room_again() {
     host.admit(&pod("h", vec![container("c", 7000, GIB)])).unwrap();
     assert_eq!(home(&host), ["15", "15"]);
     assert!(host.grant("old", "c").why().contains("on all shared CPUs as long as"));
-    // Half of what was taken: who belongs there returns, the other runs there, too.
+    // Half of the CPUs are free: the container with this scope moves back, the other runs there too.
     let of = |name: &str| PodName::new("default", name);
     let updates = remove(&mut host.allocations, &of("h"));
     assert_eq!(updates.len(), 2, "{updates:?}");
@@ -97,7 +97,7 @@ fn the_youngest_of_a_scope_go_and_the_oldest_of_them_return_first() {
     };
     host.admit(&exclusive("x", 2)).unwrap();
     assert_eq!(away(&host), "c");
-    // `c` alone would still find room beside `a`, but those before it come first.
+    // `c` alone would have room beside `a`, but earlier containers come first.
     host.admit(&exclusive("y", 2)).unwrap();
     assert_eq!(away(&host), "bc");
     host.admit(&exclusive("z", 4)).unwrap();

@@ -1,4 +1,4 @@
-//! What is said of a rejection, and of the sets of nodes that were considered.
+//! Messages about rejections and about the considered sets of nodes.
 
 use super::*;
 
@@ -10,7 +10,7 @@ fn a_rejection_says_what_was_short_where_and_what_would_fit() {
     host.admit(&pod("x", vec![filler])).unwrap();
     let text = |host: &mut Host, request| {
         let mut rejection = host.admit(&pod("p", vec![request])).unwrap_err();
-        // What took it is told by tests of its own.
+        // Other tests cover the holders of the missing resources.
         rejection.wording.taken.clear();
         rejection.to_string()
     };

@@ -1,4 +1,4 @@
-//! The profile `kubelet`: where its answers differ from ours, and that they are the kubelet's.
+//! The profile `kubelet`: differences from the other profile, checked against the kubelet's behaviour.
 
 mod cpus;
 mod init_memory;
@@ -42,12 +42,12 @@ fn the_kubelet_takes_what_is_common() {
 
 #[test]
 fn the_kubelet_counts_every_node() {
-    // 40 GiB are on the GPU's node, where no CPU is; that of the CPUs, which is common, is widened by it.
+    // 40 GiB are on the GPU's node, which has no CPU; the common node of the CPUs is widened by it.
     let machine = Machine::new().cores(4).memory_only(NodeId(1), 96, MemoryKind::Gpu, NodeId(0)).build();
     let mut host = Host::new(machine, kubelet(TopologyPolicy::BestEffort));
     let grant = admitted(&mut host, "p", 2, 40);
     assert_eq!((nodes_of(&host, &grant), grant.mems.to_string()), ("0".into(), "0-1".into()));
-    // Four nodes, two of them without CPUs, which CPUs never name.
+    // Four nodes, two of them without CPUs, which CPU hints never name.
     let machine = Machine::new()
         .sockets(2)
         .memory_only(NodeId(2), 16, MemoryKind::Cxl, NodeId(0))
@@ -99,7 +99,7 @@ fn too_little_memory_is_no_preference_for_the_kubelet() {
 
 #[test]
 fn device_hints_of_the_kubelet_differ_by_version() {
-    // A device needs one node and the CPUs two, so nothing is preferred.
+    // A device needs one node and the CPUs two, so no set is preferred.
     let of = |kubelet_device_hints| {
         let machine = Machine::new().sockets(4).cores(2).threads(1).build();
         let hints = HintsSettings { kubelet_device_hints, ..kubelet(TopologyPolicy::BestEffort) };
@@ -116,7 +116,7 @@ fn device_hints_of_the_kubelet_differ_by_version() {
 
 #[test]
 fn the_kubelet_counts_reserved_cpus_of_an_empty_machine() {
-    // Seven of the eight CPUs of each node are left: an empty node would have had eight.
+    // Seven of the eight CPUs of each node are free: an empty node would have had eight.
     let admits = |hints| {
         let mut host = Host::with(two_nodes(), Vec::new(), reserved("0,4", hints));
         host.admit(&pod("p", vec![container("c", 8000, GIB)])).is_ok()

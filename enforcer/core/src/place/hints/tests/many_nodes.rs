@@ -1,6 +1,6 @@
 //! Pods on machines of eight to sixty-four nodes, with and without lists of their sets, and on larger ones.
 //!
-//! What is asserted is where things are: CPUs, memory and devices of one pod on the same nodes.
+//! The assertions are about location: CPUs, memory and devices of one pod are on the same nodes.
 
 use super::{always::check, *};
 use crate::policy::placement::NumaAllocationStrategy;
@@ -10,19 +10,19 @@ fn machine(nodes: u32) -> Topology {
     Machine::new().sockets(nodes / 4).nodes_per_socket(4).cores(4).memory_gib(16).build()
 }
 
-/// With a device at each node.
+/// A host with a device at each node.
 fn host(nodes: u32, hints: HintsSettings) -> Host {
     let near: Vec<String> = (0..nodes).map(|node| node.to_string()).collect();
     let gpus = devices("v.com/gpu", &near.iter().map(String::as_str).collect::<Vec<_>>());
     Host::with(machine(nodes), gpus, PlacementSettings { hints, ..PlacementSettings::default() })
 }
 
-/// Nodes of the CPUs that a container has for itself.
+/// Nodes of the exclusive CPUs of a container.
 fn nodes_of_cpus(host: &Host, pod: &str) -> NodeSet {
     host.inventory.machine.nodes_of(&host.grant(pod, "c").exclusive)
 }
 
-/// The nodes that the merge chose, if every resource preferred them.
+/// The nodes of the merge, if every resource preferred them.
 fn chosen(host: &Host, pod: &str) -> String {
     let hint = host.grant(pod, "c").hint.as_ref().unwrap();
     assert!(hint.preferred, "{hint:?}");
@@ -103,7 +103,7 @@ fn up_to_sixteen_nodes_the_use_of_nodes_decides_between_equals() {
         let gpus = devices("v.com/gpu", &["0", "5"]);
         let settings = PlacementSettings { hints, ..PlacementSettings::default() };
         let mut host = Host::with(machine(16), gpus, settings);
-        // One device each: the first pod is at node 0, and the second, with more, at node 5.
+        // One device each: the first pod is on node 0, and the second, with more, on node 5.
         admitted(&mut host, "a", 1000, 1, 1);
         admitted(&mut host, "b", 4000, 8, 1);
         assert_eq!((chosen(&host, "a"), chosen(&host, "b")), ("0".to_owned(), "5".to_owned()));
@@ -132,7 +132,7 @@ fn up_to_sixteen_nodes_a_socket_counts_as_aligned_where_it_is_asked_for() {
 #[test]
 fn up_to_eight_nodes_movable_memory_blocks_no_placement() {
     let mut host = host(8, policy(TopologyPolicy::Restricted));
-    // On nodes 0-1, where it lies on node 0 first.
+    // On nodes 0-1, where its memory is on node 0 first.
     host.admit(&pod("wide", vec![container("c", 8500, 20 * GIB)])).unwrap();
     assert_eq!(host.grant("wide", "c").memory[0].zone.to_string(), "0-1");
     admitted(&mut host, "p", 2000, 12, 1);
@@ -140,7 +140,7 @@ fn up_to_eight_nodes_movable_memory_blocks_no_placement() {
     assert_eq!(host.grant("p", "c").memory[0].zone.to_string(), "0");
 }
 
-/// The warnings of a pod.
+/// The warnings about a pod.
 fn warned(nodes: u32, policy_of: TopologyPolicy, milli_cpus: u64) -> Vec<String> {
     let mut host = Host::new(machine(nodes), policy(policy_of));
     let mut trace = Trace::default();

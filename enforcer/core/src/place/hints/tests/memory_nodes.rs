@@ -8,7 +8,7 @@ use super::{
 };
 use crate::{id::NodeId, policy::placement::MemoryManagerPolicy};
 
-/// Where the memory of a container is wrong; none where it is right.
+/// What is wrong with the memory nodes of a container; `None` if they are right.
 pub(super) fn fault(host: &Host, grant: &crate::place::Grant) -> Option<String> {
     let machine = &host.inventory.machine;
     let ordinary = machine.ordinary_memory_nodes();
@@ -22,7 +22,7 @@ pub(super) fn fault(host: &Host, grant: &crate::place::Grant) -> Option<String> 
     is_far.then(|| format!("mems {mems}, its CPUs are beside {near}: {}", grant.reason))
 }
 
-/// The same machine with other sizes: of each of these nodes, in GiB.
+/// The same machine with other sizes of these nodes, in GiB.
 fn sized(mut machine: Topology, sizes: &[(u32, u64)]) -> Topology {
     for node in &mut machine.nodes {
         let size = sizes.iter().find(|(id, _)| node.id.0 == *id);
@@ -60,14 +60,14 @@ fn memory_only_nodes_belong_to_the_nearest_cpu_node() {
     let beside =
         |kind| Machine::new().sockets(2).cores(4).memory_only(NodeId(2), 96, kind, NodeId(1)).build();
     for (kind, policy_of, gib, expected) in [
-        // DRAM first, that of another node before slow memory that is nearer.
+        // DRAM first: that of another node before nearer slow memory.
         (MemoryKind::Cxl, TopologyPolicy::BestEffort, 12, Some("0")),
         (MemoryKind::Cxl, TopologyPolicy::SingleNumaNode, 40, Some("1-2")),
         (MemoryKind::Cxl, TopologyPolicy::Restricted, 40, Some("1-2")),
         (MemoryKind::Pmem, TopologyPolicy::BestEffort, 120, Some("0-2")),
         (MemoryKind::Cxl, TopologyPolicy::SingleNumaNode, 120, None),
         (MemoryKind::Cxl, TopologyPolicy::BestEffort, 129, None),
-        // Memory of a GPU is nobody's.
+        // GPU memory is never used.
         (MemoryKind::Gpu, TopologyPolicy::SingleNumaNode, 40, None),
         (MemoryKind::Gpu, TopologyPolicy::BestEffort, 40, None),
         (MemoryKind::Gpu, TopologyPolicy::None, 40, None),
@@ -95,7 +95,7 @@ fn movable_memory_alone_gets_a_node_for_the_kernel() {
         .iter()
         .map(|row| row.iter().copied().map(Some).collect())
         .collect();
-    // Of the last there is none anywhere.
+    // The last case has no such node.
     for (movable, mems) in [(&[][..], "1"), (&[1], "1-2"), (&[1, 2], "1")] {
         let mut machine = machine.clone();
         for node in machine.nodes.iter_mut().filter(|node| movable.contains(&node.id.0)) {
@@ -113,7 +113,7 @@ fn movable_memory_alone_gets_a_node_for_the_kernel() {
 
 #[test]
 fn a_full_node_takes_memory_from_where_there_is_some() {
-    // One CPU node of 12 GiB, the rest of the memory is on nodes without CPUs.
+    // One CPU node of 12 GiB; the rest of the memory is on memory-only nodes.
     let machine = Machine::new()
         .cores(8)
         .memory_gib(12)
@@ -180,7 +180,7 @@ fn memory_can_be_left_out_of_the_choice_of_nodes() {
     assert_eq!(guaranteed(&mut host, "p", 17, 1), Ok(("0-1".into(), "0-1".into())));
 }
 
-/// Sockets, nodes of each, GiB of each CPU node, memory-only nodes as (GiB, kind, beside).
+/// Sockets, nodes per socket, GiB of each CPU node, memory-only nodes as (GiB, kind, beside).
 fn any_machine() -> impl Strategy<Value = Topology> {
     let kinds = prop_oneof![
         Just(MemoryKind::Cxl),
@@ -206,7 +206,7 @@ fn any_machine() -> impl Strategy<Value = Topology> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 120, ..ProptestConfig::default() })]
 
-    /// Every policy and scope, every `QoS` class, pods that come, go and change.
+    /// Every policy and scope, every `QoS` class, pods that are added, removed and changed.
     #[test]
     fn memory_nodes_include_those_of_the_cpus(
         machine in any_machine(),
@@ -221,7 +221,7 @@ proptest! {
         let nodes = machine.cpu_nodes().len();
         let gpus = devices("v.com/gpu", &["0", "0", if nodes > 1 { "1" } else { "0" }, ""]);
         let settings = PlacementSettings { hints, ..PlacementSettings::default() };
-        // What is wrong is found by the check after each step.
+        // The check after each step finds errors.
         run(&mut Host::with(machine, gpus, settings), &steps);
     }
 

@@ -1,7 +1,7 @@
-//! Who shares CPUs, beside reserved and exclusive ones.
+//! Containers that share CPUs, beside reserved and exclusive ones.
 //!
-//! Reserved CPUs are no room for what is promised; of places that are equally good one is taken that drives
-//! nobody from home.
+//! Reserved CPUs do not count as room for promises; of equally good places one is taken that displaces no
+//! container.
 
 use super::*;
 
@@ -73,13 +73,13 @@ fn exclusive_cpus_are_taken_where_no_container_is_displaced() {
         assert_eq!(host.place("g", "c").0, expected, "beside {millis}m");
         assert_eq!(host.place("a", "c").0, "0");
     }
-    // Two nodes out of four: those that are empty.
+    // Two nodes out of four: the empty ones.
     let machine = Machine::new().sockets(4).cores(2).threads(1).build();
     let mut host = Host::new(machine, policy(TopologyPolicy::Restricted));
     host.admit(&pod("a", vec![container("c", 500, GIB).without_limits()])).unwrap();
     host.admit(&pod("g", vec![container("c", 4000, 20 * GIB)])).unwrap();
     assert_eq!((host.place("a", "c").0, host.place("g", "c").0), ("0-1".into(), "2-5".into()));
-    // Where there is room beside it the lowest ids stay the first.
+    // If there is room beside it, the lowest ids come first as usual.
     host.admit(&pod("h", vec![container("c", 1000, GIB)])).unwrap();
     assert_eq!(host.place("h", "c").0, "0");
 }
@@ -103,7 +103,7 @@ fn non_preferred_sets_displace_no_container_if_equally_good_ones_exist() {
         let got = (host.place("g", "c").0, host.place("a0", "c").0);
         assert_eq!(got, (expected.0.into(), expected.1.into()), "{sockets} {cores} {shares}");
     }
-    // Where no other set has enough the lowest ids are taken, and the container that shares makes room.
+    // If no other set has enough, the lowest ids are taken, and the container that shares makes room.
     let machine = Machine::new().sockets(2).cores(2).threads(1).build();
     let mut host = Host::new(machine, policy(TopologyPolicy::BestEffort));
     host.admit(&pod("a", vec![container("c", 500, GIB).without_limits()])).unwrap();

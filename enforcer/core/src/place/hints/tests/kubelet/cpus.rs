@@ -1,5 +1,5 @@
-//! The profile `kubelet`: which CPUs a kubelet sets aside, that it knows of no isolated ones and of no
-//! container that shares CPUs, and how it reads distances.
+//! The profile `kubelet`: CPUs that a kubelet reserves, no isolated CPUs, no containers that share CPUs, and
+//! the kubelet's way to read distances.
 
 use super::*;
 use crate::place::{DeviceUnit, Inventory, admit, hints::NodeIndex};
@@ -21,12 +21,12 @@ fn inventory(machine: &Topology, settings: &PlacementSettings) -> Inventory {
 #[test]
 fn the_kubelet_reserves_an_amount_in_the_order_of_its_allocator() {
     for (line, amount, ours, kubelets) in [
-        // The figure of its own documentation: 8 CPUs, hyper-threads, 2 reserved.
+        // The example of its own documentation: 8 CPUs, hyper-threads, 2 reserved.
         ("cores:4 threads:2", "2", "0,4", "0,4"),
         ("sockets:2 cores:4", "1", "0", "0"),
         ("sockets:2 cores:4", "4", "0-3", "0-3"),
         ("sockets:2 cores:4", "5", "0-4", "0-4"),
-        // It knows of no isolated CPUs.
+        // It ignores isolated CPUs.
         ("cores:4 isolated:0-1", "1", "2", "0"),
         ("sockets:2 cores:4 isolated:0-3", "2", "4-5", "0-1"),
     ] {
@@ -44,7 +44,7 @@ fn the_kubelet_reserves_an_amount_in_the_order_of_its_allocator() {
 
 #[test]
 fn the_kubelet_reserves_by_its_options_of_cpus() {
-    // The smaller node has CPU 0 only in the second one, and across cores no core gives two.
+    // The smaller node has CPU 0 only in the second case, and across cores no core gives two.
     let machine = machine_of("cores:4 threads:2");
     let across = "reserved.cpus = '2'\nhints.distribute_cpus_across_cores = true";
     assert_eq!(inventory(&machine, &predicts(across)).reserved_cpus.to_string(), "0-1");
@@ -86,7 +86,7 @@ fn the_kubelet_reads_distances_at_the_ids_of_nodes() {
     machine.distances = vec![row([10, 30, 20]), row([30, 10, 40]), row([20, 40, 10])];
     let index = NodeIndex::of(&machine, &"0-1,3".parse().unwrap());
     assert_eq!(index.clone().with_distances_by_id(&machine), index, "no id is the position of another node");
-    // Nodes 1 and 2: what it reads for node 1 is the distance to node 2.
+    // Nodes 1 and 2: the value that it reads for node 1 is the distance to node 2.
     let mut machine = Machine::new().sockets(2).cores(2).threads(1).node_ids(&[1, 2]).build();
     machine.distances = vec![vec![Some(10), Some(21)], vec![Some(21), Some(10)]];
     let index = NodeIndex::of(&machine, &"1-2".parse().unwrap()).with_distances_by_id(&machine);

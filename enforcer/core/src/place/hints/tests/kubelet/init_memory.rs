@@ -1,4 +1,4 @@
-//! The profile `kubelet`: memory of ended init containers is there for the same set of nodes only.
+//! The profile `kubelet`: memory of ended init containers is available only to the same set of nodes.
 
 use super::*;
 
@@ -21,12 +21,12 @@ fn admits(hints: HintsSettings, init: &[u64], apps: &[(u64, u64)]) -> Result<Vec
 fn the_kubelet_keeps_memory_of_init_containers_for_the_same_nodes() {
     let best_effort = || policy(TopologyPolicy::BestEffort);
     for (init, apps, ours, kubelets) in [
-        // On the same node: the rows of its own tests.
+        // On the same node: the cases of the kubelet's own tests.
         (&[1, 2][..], &[(1, 3), (1, 4)][..], Some(vec!["0", "0"]), Some(vec!["0", "0"])),
         (&[4, 3], &[(1, 2), (1, 1)], Some(vec!["0", "0"]), Some(vec!["0", "0"])),
         (&[6], &[(1, 7)], Some(vec!["0"]), Some(vec!["0"])),
         (&[6], &[(1, 3), (1, 5)], Some(vec!["0", "0"]), Some(vec!["0", "0"])),
-        // On both nodes it is in the way, as what is promised to one node is.
+        // On both nodes it blocks other sets, like a promise on one node.
         (&[6], &[(5, 11)], Some(vec!["0-1"]), None),
         (&[1], &[(5, 9)], Some(vec!["0-1"]), None),
     ] {
