@@ -1,15 +1,16 @@
-//! Somebody changed where a workload may run or have its memory: told one by one, with who it was.
+//! Changes of a workload's CPUs or memory nodes, sent one by one with the process that made them.
 //!
-//! In the ring of events, as a longer record whose beginning is an [`Event`]. At most one of a workload and
-//! kind lies in the ring unread: what comes meanwhile is seen by whoever looks at the workload after reading.
+//! Sent in the ring of events, as a longer record with an [`Event`] at its beginning. At most one record of a
+//! workload and kind lies in the ring unread: the reader looks at the workload after reading, and so sees
+//! later changes too.
 
 use crate::{event::Event, limit::NODE_WORDS};
 
-/// A change, and who made it.
+/// A change, and the process that made it.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Change {
-    /// When, to whom and by which thread; the detail is one of [`file`] or the mode of a memory policy.
+    /// Time, workload and thread of the change; the detail is one of [`file`] or the mode of a memory policy.
     pub event: Event,
     /// Process that made it.
     pub tgid: u32,
@@ -21,9 +22,9 @@ pub struct Change {
     pub nodes: [u64; NODE_WORDS],
 }
 
-/// Files of a cpuset that take a list.
+/// Cpuset files that take a list.
 pub mod file {
-    /// Another than those below.
+    /// Any other file.
     pub const OTHER: u16 = 0;
     /// `cpuset.cpus`
     pub const CPUS: u16 = 1;
@@ -31,17 +32,18 @@ pub mod file {
     pub const MEMS: u16 = 2;
 }
 
-/// What a memory policy is for.
+/// Scope of a memory policy.
 pub mod scope {
-    /// Not a memory policy.
+    /// No memory policy.
     pub const NONE: u32 = 0;
-    /// What the thread allocates from now on.
+    /// Later allocations of the thread.
     pub const TASK: u32 = 1;
     /// A range of addresses.
     pub const RANGE: u32 = 2;
 }
 
-/// Changes of a workload that are limited apart: one for each of [`file`], and memory policies.
+/// Number of separately limited kinds of changes of a workload: one for each of [`file`], and memory
+/// policies.
 pub const KINDS: u32 = 4;
 /// The last of them.
 pub const POLICY: u32 = 3;

@@ -1,6 +1,6 @@
 //! Values of the counter maps, one copy per CPU; the daemon adds the copies up.
 
-/// Tasks that came to a CPU of another node.
+/// Tasks that were put on a CPU of another node.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Moves {
@@ -8,7 +8,7 @@ pub struct Moves {
     pub migrated: u64,
     /// Started there, away from their parent (`sched_wakeup_new`).
     pub started: u64,
-    /// Either of both, to a node on which their cgroup is not allowed.
+    /// Of both, tasks put on a node that their cgroup may not use.
     pub misplaced: u64,
 }
 
@@ -18,7 +18,7 @@ pub struct Moves {
 pub struct RunTime {
     /// Nanoseconds.
     pub ns: u64,
-    /// Those of cgroups that are not allowed on the node.
+    /// Nanoseconds of cgroups that may not use the node.
     pub misplaced_ns: u64,
     /// Observations behind it: clock ticks or context switches.
     pub samples: u64,
@@ -38,28 +38,28 @@ pub struct HintFaultPages {
     pub migrate_failed: u64,
 }
 
-/// Accesses to memory, as hardware counters tell them. Each field belongs to one program: both may run in
-/// an interrupt of the other.
+/// Accesses to memory, by hardware counters. Each field belongs to one program: both may run in an interrupt
+/// of the other.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Accesses {
-    /// To the node of the CPU, or to all nodes, by the event that was found.
+    /// Accesses to the CPU's node, or to all nodes, depending on the available event.
     pub near: u64,
-    /// To other nodes.
+    /// Accesses to other nodes.
     pub remote: u64,
 }
 
-/// What a workload told from one CPU.
+/// Events of a workload from one CPU.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Sent {
-    /// When its last event was sent, in ticks of the kernel; 0 for never.
+    /// Time of its last event, in ticks of the kernel; 0 for never.
     pub at: u64,
-    /// Events that were not sent because that was a moment ago; no loss, the counters have them.
+    /// Events that were not sent because the last one was recent; no loss, the counters have them.
     pub limited: u64,
 }
 
-/// Events that were seen and are in no counter or ring, by reason: the indices of the map `DROPS`.
+/// Events in no counter or ring, by reason: the indices of the map `DROPS`.
 pub mod drop {
     /// The map of moves was full.
     pub const MOVES: u32 = 0;
@@ -74,15 +74,15 @@ pub mod drop {
     pub const EVENTS: u32 = 4;
     /// The ring of pressure events was full.
     pub const PRESSURE: u32 = 5;
-    /// A node told a pressure event of the kind a moment ago.
+    /// A recent pressure event of the same node and kind was sent.
     pub const PRESSURE_LIMITED: u32 = 6;
     /// The map of tallies was full.
     pub const TALLIES: u32 = 7;
     /// The ring of events had no room for a change.
     pub const CHANGES: u32 = 8;
-    /// A change like one that lies in the ring unread; no loss, whoever reads that looks after both.
+    /// A similar change lies in the ring unread; no loss, because the reader sees both.
     pub const CHANGES_UNREAD: u32 = 9;
-    /// How many reasons there are.
+    /// Number of reasons.
     pub const REASONS: u32 = 10;
 }
 

@@ -1,8 +1,8 @@
-//! What the kernel side tells one by one, through a ring buffer: rare things that somebody may act on.
+//! Single events that the kernel side sends through a ring buffer: rare ones that the daemon may act on.
 //!
-//! Counters have all of it as well; a lost event is a lost detail, never a lost count.
+//! Counters have all of them as well; a lost event is a lost detail, never a lost count.
 
-/// Something that happened to a task.
+/// An event of a task.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Event {
@@ -10,17 +10,17 @@ pub struct Event {
     pub time_ns: u64,
     /// Inode number of the cgroup's directory.
     pub cgroup: u64,
-    /// Thread it happened to; 0 where it is not one thread.
+    /// Thread of the event; 0 if it is not about one thread.
     pub tid: u32,
     /// Slot of the workload, [`NO_SLOT`] where the cgroup is not watched.
     pub slot: u32,
     /// One of [`kind`].
     pub kind: u16,
-    /// Index of the node it came from, where the kind has one.
+    /// Index of the source node, for kinds that have one.
     pub src: u16,
-    /// Index of the node it is on now, where the kind has one.
+    /// Index of the present node, for kinds that have one.
     pub dst: u16,
-    /// By kind.
+    /// Detail, by kind.
     pub detail: u16,
 }
 
@@ -29,7 +29,7 @@ pub const NO_SLOT: u32 = u32::MAX;
 
 /// Kinds of events.
 pub mod kind {
-    /// A task was moved to a node on which its cgroup is not allowed.
+    /// A task was moved to a node that its cgroup may not use.
     pub const MIGRATED: u16 = 1;
     /// A new task was placed on such a node.
     pub const STARTED: u16 = 2;

@@ -20,7 +20,7 @@ pub const MANAGED: u32 = 1_024;
 pub const MOVES: u32 = 1_024;
 /// Keys of the map of tallies.
 pub const TALLIES: u32 = 1_024;
-/// Calls of traced functions that are under way at once.
+/// Calls of traced functions in progress.
 pub const CALLS: u32 = 1_024;
 /// Values of `enum migrate_reason` that the table of reasons covers. A power of two.
 pub const MIGRATE_REASONS: usize = 32;

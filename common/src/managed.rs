@@ -1,4 +1,4 @@
-//! What the kernel side knows of a cgroup that it watches.
+//! Entry of a cgroup that the kernel side watches.
 //!
 //! The daemon writes an entry per cgroup of a workload; a cgroup that is made below inherits its
 //! parent's without the daemon, and one that is removed loses its own at once. Cgroups without an entry
@@ -6,16 +6,16 @@
 
 use crate::limit::NODE_WORDS;
 
-/// One watched cgroup: value of the map `MANAGED`, whose key is the inode number of its directory.
+/// One watched cgroup: value of the map `MANAGED`, keyed by the inode number of its directory.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ManagedCgroup {
-    /// Which workload it belongs to: row of the counter arrays.
+    /// Slot of its workload: row of the counter arrays.
     pub slot: u32,
     /// Bits of [`flag`].
     pub flags: u32,
-    /// Nodes on which it may run, bit n of word n / 64 for the node with index n; what runs elsewhere
-    /// is misplaced.
+    /// Nodes that it may use, bit n of word n / 64 for the node with index n; run time on others is
+    /// misplaced.
     pub allowed: [u64; NODE_WORDS],
 }
 
@@ -28,6 +28,6 @@ impl ManagedCgroup {
 
 /// Flags of a watched cgroup.
 pub mod flag {
-    /// Cgroups that are made below it are not watched.
+    /// Cgroups created below it are not watched.
     pub const NO_HEIRS: u32 = 1 << 0;
 }

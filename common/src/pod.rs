@@ -1,4 +1,4 @@
-//! Tells aya which of these types it may copy to and from the kernel as bytes.
+//! Marks the types that aya may copy to and from the kernel as bytes.
 
 use aya::Pod;
 

@@ -1,4 +1,4 @@
-//! What the daemon writes into the programs' read-only data before they are loaded.
+//! Settings that the daemon writes into the programs' read-only data before they are loaded.
 //!
 //! The kernel freezes that data, so the verifier sees constants: a setting costs nothing at run time,
 //! and a branch that it excludes is not even loaded. Structure offsets differ between kernels and
@@ -64,7 +64,7 @@ pub const CGROUP_SELF: &str = "CGROUP_SELF";
 pub const CGROUP_ROOT: &str = "CGROUP_ROOT";
 /// `u32`: offset of `hierarchy_id` in `struct cgroup_root`.
 pub const ROOT_HIERARCHY: &str = "ROOT_HIERARCHY";
-/// `u32`: number of the hierarchy whose cgroups count, as `/proc/self/cgroup` has it; 0 is cgroup v2.
+/// `u32`: number of the counted hierarchy, as `/proc/self/cgroup` has it; 0 is cgroup v2.
 pub const HIERARCHY: &str = "HIERARCHY";
 /// `u32`: offset of `kn` in `struct cgroup`.
 pub const CGROUP_KN: &str = "CGROUP_KN";

@@ -1,7 +1,7 @@
 //! The record that the task iterator writes per thread.
 //!
-//! Written in C (`enforcer-ebpf/bpf/task.bpf.c`), because only clang emits the CO-RE relocations that
-//! let one object read structures whose layout differs between kernels.
+//! Written in C (`enforcer-ebpf/bpf/task.bpf.c`), because only clang emits the CO-RE relocations that let one
+//! object read structures with a layout that differs between kernels.
 
 use crate::limit::MASK_WORDS;
 
@@ -50,8 +50,8 @@ pub struct TaskRecord {
     pub reserved: u32,
 }
 
-/// What a thread's hinting faults found on one node, as the balancer remembers it: it halves the figures
-/// with each scan. Both are `NUMA_MEM` of `numa_faults[]` (`task_faults_idx` in kernel/sched/fair.c).
+/// Hinting faults of a thread on one node, as the balancer keeps them: it halves the figures with each scan.
+/// Both are `NUMA_MEM` of `numa_faults[]` (`task_faults_idx` in kernel/sched/fair.c).
 #[repr(C)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NodeFaults {
@@ -61,13 +61,13 @@ pub struct NodeFaults {
     pub private: u64,
 }
 
-/// The kernel has NUMA balancing, so the fields of it mean something.
+/// The kernel has NUMA balancing, so its fields are valid.
 pub const HAS_NUMA_BALANCING: u32 = 1 << 0;
 /// `cpus_allowed` was read.
 pub const HAS_CPUS_ALLOWED: u32 = 1 << 1;
 /// `cpu` was read.
 pub const HAS_CPU: u32 = 1 << 2;
-/// The daemon said how many node ids there are, so a thread without [`NodeFaults`] has no faults.
+/// The daemon set the number of node ids, so a thread without [`NodeFaults`] has no faults.
 pub const HAS_NODE_FAULTS: u32 = 1 << 3;
 /// `PF_KTHREAD` of `flags`: a kernel thread (`include/linux/sched.h`).
 pub const PF_KTHREAD: u32 = 0x0020_0000;

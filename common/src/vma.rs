@@ -18,8 +18,7 @@ pub struct VmaRecord {
     pub tgid: u32,
     /// `HAS_` flags of this module.
     pub present: u32,
-    /// `mode` of the policy that holds for it: its own, else that of the process's first thread. 0 where
-    /// there is none.
+    /// `mode` of its effective policy: its own, else that of the process's first thread. 0 without a policy.
     pub mode: u32,
     /// Always 0.
     pub reserved: u32,
@@ -27,7 +26,7 @@ pub struct VmaRecord {
     pub nodes: [u64; NODE_WORDS],
 }
 
-/// The kernel has memory policies, so `mode` and `nodes` mean something.
+/// The kernel has memory policies, so `mode` and `nodes` are valid.
 pub const HAS_POLICY: u32 = 1 << 0;
 /// `flags` was read.
 pub const HAS_FLAGS: u32 = 1 << 1;

@@ -19,7 +19,7 @@ char LICENSE[] SEC("license") = "Dual MIT/GPL";
 /* At most the kernel's nr_node_ids; 0 where the daemon does not know the nodes, and then no faults are read. */
 const volatile __u32 NODE_IDS = 0;
 
-/* Nodes whose faults are written in one go: they are on the stack until then. */
+/* Number of nodes with faults in one write: they are on the stack until then. */
 #define NODES_AT_ONCE 8
 
 static __always_inline __u64 unified_cgroup(struct task_struct *task)

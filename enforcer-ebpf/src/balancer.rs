@@ -1,7 +1,7 @@
-//! What the kernel's NUMA balancer does with tasks, and what it does not look at.
+//! Actions of the kernel's NUMA balancer on tasks, and scans that it skips.
 //!
-//! The moves themselves are placements, which are counted as such; this tells whose doing they are. What the
-//! balancer skips says why a workload has no hinting faults: where it does not look, nothing faults.
+//! The moves themselves are counted as placements; these counters show that the balancer caused them. Skipped
+//! scans explain why a workload has no hinting faults: without a scan there are no faults.
 
 use aya_ebpf::programs::BtfTracePointContext;
 use enforcer_common::tally::{skip, step, what};
@@ -14,7 +14,7 @@ pub fn moved(ctx: &BtfTracePointContext) {
     count(Tracked::argument(ctx, 0), step::MOVED);
 }
 
-/// A task should be moved and cannot be.
+/// A task should be moved, and the move failed.
 #[inline(always)]
 pub fn stuck(ctx: &BtfTracePointContext) {
     count(Tracked::argument(ctx, 0), step::STUCK);
@@ -30,7 +30,7 @@ pub fn swapped(ctx: &BtfTracePointContext) {
     }
 }
 
-/// The scan of the current task passes a mapping over.
+/// The scan of the current task skips a mapping.
 #[inline(always)]
 pub fn skipped_mapping(ctx: &BtfTracePointContext) {
     let reason: u32 = ctx.arg(2);

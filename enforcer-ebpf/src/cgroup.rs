@@ -29,19 +29,19 @@ pub fn id_of(cgroup: Tracked) -> u64 {
     cgroup.follow(CGROUP_KN.load()).word(KN_ID.load())
 }
 
-/// Id of the cgroup above such a one; 0 above a root.
+/// Id of the cgroup above it; 0 above a root.
 #[inline(always)]
 pub fn parent_id(cgroup: Tracked) -> u64 {
     id_of(cgroup.follow(CGROUP_SELF.load() + CSS_PARENT.load()).follow(CSS_CGROUP.load()))
 }
 
-/// Is it of the hierarchy whose cgroups count? The tracepoints fire for all, and ids repeat between them.
+/// Is it of the counted hierarchy? The tracepoints fire for all, and ids repeat between them.
 #[inline(always)]
 pub fn counts(cgroup: Tracked) -> bool {
     cgroup.follow(CGROUP_ROOT.load()).half(ROOT_HIERARCHY.load()) == HIERARCHY.load()
 }
 
-/// Cgroup of the task that this CPU runs; one that cannot be read is counted as dropped.
+/// Cgroup of the running task; one that cannot be read is counted as dropped.
 #[inline(always)]
 pub fn of_current() -> Option<u64> {
     let cgroup = peek_current();
@@ -51,7 +51,7 @@ pub fn of_current() -> Option<u64> {
     cgroup
 }
 
-/// The same for who can do without.
+/// The same for optional uses: a failure is not counted as dropped.
 #[inline(always)]
 pub fn peek_current() -> Option<u64> {
     if CGROUP_AXIS.load() == AXIS_UNIFIED {

@@ -1,8 +1,7 @@
-//! Somebody changed where a workload may run or have its memory: a cpuset was written, or a memory policy
-//! set.
+//! Changes of a workload's CPUs or memory nodes: a cpuset write, or a new memory policy.
 //!
-//! Both are seen at the end of the function that does it, so that what was refused is no change, and whoever
-//! is told finds it done. What the daemon writes itself is left out.
+//! Both are seen at the end of the function, so a refused change is none, and a reader of the event finds it
+//! done. Writes of the daemon are left out.
 
 use core::ffi::c_void;
 
@@ -32,7 +31,7 @@ use crate::{
 #[expect(clippy::cast_possible_truncation, reason = "128")]
 const MASK_BYTES: u32 = size_of::<[u64; NODE_WORDS]>() as u32;
 
-/// A file of a cpuset was written: so many bytes, or an error.
+/// A file of a cpuset was written; `written` is the number of bytes, or an error.
 #[inline(always)]
 pub fn cpuset_written(open: impl Memory, written: i64) {
     if written <= 0 || tally::is_own() {
@@ -57,7 +56,7 @@ pub fn task_policy_set(mode: u32, nodes: u64, result: i64) {
     }
 }
 
-/// The same of a range of addresses of the current process.
+/// The same for a range of addresses of the current process.
 #[inline(always)]
 pub fn range_policy_set(mode: u32, nodes: u64, result: i64) {
     if result == 0 {
@@ -77,7 +76,7 @@ fn policy_set(mode: u32, nodes: u64, scope: u32, what: u16) {
     tell(event, POLICY, scope, nodes);
 }
 
-/// The file by its name, of which the first twelve bytes tell.
+/// The file by its name, which the first twelve bytes determine.
 #[inline(always)]
 fn file_named(name: u64) -> u16 {
     // SAFETY: the helper copies with fault handling; any address is allowed.
@@ -93,7 +92,7 @@ fn file_named(name: u64) -> u16 {
     }
 }
 
-/// Tells a change, unless one like it lies in the ring unread: whoever reads that looks after this one too.
+/// Sends a change, unless a similar one lies in the ring unread: its reader looks after this one too.
 #[inline(always)]
 fn tell(event: Event, like: u32, scope: u32, nodes: u64) {
     let Some(told) = maps::shared(&maps::TOLD, event.slot * KINDS + like) else { return };

@@ -1,37 +1,37 @@
-//! Reads what a pointer of the kernel points to.
+//! Reads of kernel memory through pointers.
 //!
-//! Two kinds of pointers, one way to follow them ([`Memory`]). A [`Tracked`] one is an argument of a program
-//! whose arguments the verifier knows by type, or was reached from one: every offset is checked when the
-//! program is loaded, a pointer that is stale reads as 0, and a load costs a quarter of a
-//! `bpf_probe_read_kernel`. A [`Probed`] one is any address, as kprobes have them: the helper copies with
-//! fault handling, and what cannot be read is 0 as well.
+//! Two kinds of pointers have one interface ([`Memory`]). A [`Tracked`] pointer is a program argument with a
+//! type that the verifier knows, or was reached from one: every offset is checked when the program is loaded,
+//! a stale pointer reads as 0, and a load costs a quarter of a `bpf_probe_read_kernel`. A [`Probed`] pointer
+//! is any address, as kprobes have them: the helper copies with fault handling, and an unreadable value is 0
+//! as well.
 //!
-//! Both are safe to follow anywhere: the first cannot be made from an address, only from a typed argument,
-//! and a program that would load elsewhere is refused.
+//! Both are safe to follow anywhere: the first can only be made from a typed argument, and the verifier
+//! refuses a program that would load from another place.
 
 use aya_ebpf::{
     helpers::bpf_probe_read_kernel,
     programs::{BtfTracePointContext, FEntryContext, FExitContext},
 };
 
-/// Memory of the kernel that fields are read of.
+/// Kernel memory with fields to read.
 pub trait Memory: Copy {
-    /// What the pointer at an offset points to.
+    /// The pointer at an offset.
     fn follow(self, offset: u32) -> Self;
     /// The 32-bit field at an offset.
     fn half(self, offset: u32) -> u32;
     /// The 64-bit field at an offset.
     fn word(self, offset: u32) -> u64;
-    /// Where it is.
+    /// Its address.
     fn address(self) -> u64;
 }
 
-/// A pointer whose type the verifier knows.
+/// A pointer with a type that the verifier knows.
 #[derive(Clone, Copy)]
 pub struct Tracked(*const u8);
 
 impl Tracked {
-    /// An argument. Where it is no pointer the verifier refuses the program that reads through it.
+    /// An argument. If it is no pointer the verifier refuses the program that reads through it.
     #[inline(always)]
     pub fn argument(ctx: &impl Typed, index: usize) -> Self {
         Self(ctx.pointer(index))
@@ -108,7 +108,7 @@ impl Memory for Probed {
     }
 }
 
-/// Programs whose arguments the verifier knows by type.
+/// Programs with arguments of types that the verifier knows.
 pub trait Typed {
     fn pointer(&self, index: usize) -> *const u8;
 }

@@ -1,8 +1,8 @@
-//! Sends events one by one, seldom.
+//! Sends single events, at a limited rate.
 //!
-//! At most one per workload, CPU and interval, and without waking the daemon, which looks by itself: a
-//! wake-up in the scheduler costs six times what the event does. Only when half the ring is full is it woken,
-//! before there is no more room.
+//! At most one per workload, CPU and interval, and without waking the daemon, which polls: a wake-up in the
+//! scheduler costs six times as much as the event. A ring that is half full wakes the daemon, before there is
+//! no more room.
 
 use core::mem::offset_of;
 
@@ -17,7 +17,7 @@ use enforcer_common::{
 
 use crate::{limiter, maps, settings::EVENT_INTERVAL};
 
-/// Sends the event of a watched cgroup, unless one of its workload was sent a moment ago: then it is not even
+/// Sends the event of a watched cgroup, unless one of its workload was sent recently: then it is not even
 /// made.
 #[inline(always)]
 pub fn send(slot: u32, event: impl FnOnce(u64) -> Event) {
@@ -40,14 +40,14 @@ pub fn send(slot: u32, event: impl FnOnce(u64) -> Event) {
     }
 }
 
-/// Flags to submit a record with that was just reserved in the ring of events: the reader is woken by those
-/// in the eighth that follows the first half. It is a stretch and not a point, because records of other CPUs
-/// may lie between any two.
+/// Flags to submit a record that was just reserved in the ring of events: records in the eighth that follows
+/// the first half wake the reader. It is a stretch and not a point, because records of other CPUs may lie
+/// between any two.
 #[inline(always)]
 pub fn wake_up() -> u64 {
     let unread = maps::EVENTS.query(u64::from(BPF_RB_AVAIL_DATA));
     let size = maps::EVENTS.query(u64::from(BPF_RB_RING_SIZE));
-    // One comparison: what is less than the half wraps to more than any ring.
+    // One comparison: a position below the half wraps to more than any ring.
     let wakes = unread.wrapping_sub(size / 2) < size / 8;
     u64::from(if wakes { BPF_RB_FORCE_WAKEUP } else { BPF_RB_NO_WAKEUP })
 }

@@ -1,8 +1,8 @@
 //! Accesses to DRAM, local and remote: a hardware counter of this CPU overflowed.
 //!
-//! Runs in an NMI, where nothing may be waited for and nothing inserted: look-ups and this CPU's own array
-//! cells alone. A whole period is charged to whoever runs now; over many overflows that is a fair share,
-//! and an exact address is not needed to know whose cgroup it was.
+//! Runs in an NMI, which may neither wait nor insert: only look-ups and this CPU's own array cells. A whole
+//! period is charged to the running task; over many overflows that is a fair share, and the task's cgroup
+//! needs no exact address.
 
 use core::mem::offset_of;
 
@@ -31,7 +31,7 @@ pub fn remote() {
     }
 }
 
-/// The cell of the current task's workload; most belong to none, and the idle task to nobody.
+/// The cell of the current task's workload; most tasks belong to none, and the idle task never does.
 #[inline(always)]
 fn current() -> Option<Value<Accesses>> {
     if bpf_get_current_pid_tgid() == 0 {

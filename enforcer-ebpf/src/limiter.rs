@@ -1,11 +1,12 @@
-//! Tells seldom what happens often.
+//! Limits the rate of frequent events.
 //!
 //! Time is the kernel's ticks: reading them is a plain load, reading the clock costs as much as counting
-//! does, and most of what asks is told to be silent.
+//! does, and most callers are told to send nothing.
 
 use aya_ebpf::helpers::bpf_jiffies64;
 
-/// The time now when the last one was `interval` ticks ago or never, which is 0; else it is too soon.
+/// The present time if the last event was `interval` ticks ago or there was none (0); `None` if it is too
+/// soon.
 #[inline(always)]
 pub fn due(last: u64, interval: u64) -> Option<u64> {
     // SAFETY: the helper has no precondition.

@@ -1,4 +1,4 @@
-//! Which cgroups are watched, and that cgroups made below them are too.
+//! Watched cgroups, and the entries of cgroups that are created below them.
 //!
 //! `cgroup_mkdir` runs while the new directory is made, before a task can be in it, and `cgroup_rmdir` when
 //! it is removed, after the last one has left it: the kernel side alone keeps the map complete between two
@@ -16,13 +16,13 @@ use enforcer_common::{
 
 use crate::{cgroup, checked::Tracked, maps, settings::NODES, words::Value};
 
-/// The entry of a cgroup. The daemon may change it meanwhile, which makes one event be counted for what was
-/// or what will be.
+/// The entry of a cgroup. The daemon may change it meanwhile: one event is then counted by the old or the new
+/// entry.
 #[derive(Clone, Copy)]
 pub struct Entry(Value<ManagedCgroup>);
 
 impl Entry {
-    /// Which workload it belongs to.
+    /// Slot of its workload.
     #[inline(always)]
     pub fn slot(self) -> u32 {
         self.0.half::<{ offset_of!(ManagedCgroup, slot) }>()
@@ -44,13 +44,13 @@ impl Entry {
         self.allowed((node >> 6) as usize) >> (node & 63) & 1 == 1
     }
 
-    /// Where the counters of its workload on a node are in an array.
+    /// Index of its workload's counters on a node in an array.
     #[inline(always)]
     pub fn cell(self, node: u32) -> u32 {
         self.slot() * NODES.load() + node
     }
 
-    /// The same for a cgroup below it.
+    /// The entry for a cgroup below it.
     #[inline(always)]
     fn inherited(self) -> ManagedCgroup {
         let mut allowed = [0; NODE_WORDS];
@@ -61,14 +61,14 @@ impl Entry {
     }
 }
 
-/// The entry of a cgroup; none where it is not watched.
+/// The entry of a cgroup; `None` if it is not watched.
 #[inline(always)]
 pub fn of(cgroup: u64) -> Option<Entry> {
     // SAFETY: the look-up has just returned it.
     maps::MANAGED.get_ptr_mut(cgroup).map(|entry| Entry(unsafe { Value::new(entry) }))
 }
 
-/// A cgroup was made.
+/// A cgroup was created.
 #[inline(always)]
 pub fn made(ctx: &BtfTracePointContext) {
     let new = Tracked::argument(ctx, 0);

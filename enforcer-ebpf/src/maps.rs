@@ -1,8 +1,8 @@
-//! Every map.
+//! All maps.
 //!
-//! Preallocated, because a perf event program may use nothing else on older kernels and a program that
-//! holds a run queue's lock must not allocate; per CPU where something is counted, so that counting
-//! needs no atomic operation. The daemon sizes them for its host before it loads them.
+//! Preallocated, because a perf event program may use nothing else on older kernels and a program that holds
+//! a run queue's lock must not allocate. Counters are per CPU, so counting needs no atomic operation. The
+//! daemon sizes the maps for its host before it loads them.
 
 use aya_ebpf::{
     bindings::BPF_ANY,
@@ -29,16 +29,16 @@ pub static MANAGED: HashMap<u64, ManagedCgroup> = HashMap::with_max_entries(limi
 #[map]
 pub static MOVE_CELLS: PerCpuArray<Moves> = PerCpuArray::with_max_entries(limit::SLOTS, 0);
 
-/// The same by workload and pair of nodes, where nodes are so many that squares take too much memory: few of
-/// their pairs are used.
+/// The same by workload and pair of nodes, for hosts with so many nodes that squares take too much memory:
+/// few of the pairs are used.
 #[map]
 pub static MOVES: PerCpuHashMap<MoveKey, Moves> = PerCpuHashMap::with_max_entries(limit::MOVES, 0);
 
-/// What is rare, by workload and kind.
+/// Rare events, by workload and kind.
 #[map]
 pub static TALLIES: PerCpuHashMap<TallyKey, Tally> = PerCpuHashMap::with_max_entries(limit::TALLIES, 0);
 
-/// Where the ring of events ended before the latest change of a kind of a slot was put into it, and 1.
+/// End of the ring of events before the latest change of a kind of a slot was put into it, plus 1.
 #[map]
 pub static TOLD: Array<u64> = Array::with_max_entries(limit::SLOTS * KINDS, 0);
 
@@ -54,15 +54,15 @@ pub static HINT_FAULTS: PerCpuArray<HintFaultPages> = PerCpuArray::with_max_entr
 #[map]
 pub static HARDWARE: PerCpuArray<Accesses> = PerCpuArray::with_max_entries(limit::SLOTS, 0);
 
-/// When this CPU last began to run a task, in ns.
+/// Time at which this CPU last began to run a task, in ns.
 #[map]
 pub static SINCE: PerCpuArray<u64> = PerCpuArray::with_max_entries(1, 0);
 
-/// When this CPU last sent an event of a slot, and how many it did not.
+/// Time of this CPU's last event of a slot, and the number of events that it did not send.
 #[map]
 pub static SENT: PerCpuArray<Sent> = PerCpuArray::with_max_entries(limit::SLOTS, 0);
 
-/// What happens one by one; drained by a timer, so nobody is woken for it until half of it is full.
+/// Single events; a timer drains the ring, and only a ring that is half full wakes the reader.
 #[map]
 pub static EVENTS: RingBuf = RingBuf::with_byte_size(limit::EVENT_BYTES, 0);
 
@@ -70,36 +70,36 @@ pub static EVENTS: RingBuf = RingBuf::with_byte_size(limit::EVENT_BYTES, 0);
 #[map]
 pub static PRESSURE: RingBuf = RingBuf::with_byte_size(limit::PRESSURE_BYTES, 0);
 
-/// When a node last told a pressure event, in ticks: a row of nodes for each kind.
+/// Time of a node's last pressure event, in ticks: a row of nodes for each kind.
 #[map]
 #[expect(clippy::cast_possible_truncation, reason = "1024")]
 pub static PRESSURE_TOLD: Array<u64> = Array::with_max_entries(kind::KINDS * limit::NODES as u32, 0);
 
-/// The OOM kill that is under way: the words of `pressure::oom`; 0 where there is none.
+/// The OOM kill in progress: the words of `pressure::oom`; 0 without one.
 #[map]
 pub static OOM: Array<u64> = Array::with_max_entries(oom::WORDS, 0);
 
-/// What is in no counter or ring, by reason.
+/// Events in no counter or ring, by reason.
 #[map]
 pub static DROPS: PerCpuArray<u64> = PerCpuArray::with_max_entries(drop::REASONS, 0);
 
-/// Calls of functions that are under way, by thread: a probe at the end of a function sees what it returns,
-/// and no longer its arguments. One whose end was missed gives way to others.
+/// Calls of functions in progress, by thread: a probe at the end of a function sees the result, and no longer
+/// the arguments. A call with a missed end gives way to others.
 #[map]
 pub static CALLS: LruHashMap<u64, Call> = LruHashMap::with_max_entries(limit::CALLS, 0);
 
-/// A call that is under way.
+/// A call in progress.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct Call {
     /// One of [`crate::probed`].
     pub function: u64,
-    /// Its arguments, as far as they are needed.
+    /// The needed arguments.
     pub arguments: [u64; 2],
 }
 
-/// Counts in this CPU's value of a map: `first` for a key that is not there, else what `more` does to the
-/// value; a full map counts as a drop for `reason`.
+/// Counts in this CPU's value of a map: `first` for a new key, else `more` changes the value; a full map
+/// counts as a drop for `reason`.
 #[inline(always)]
 pub fn count<K, V>(
     map: &'static PerCpuHashMap<K, V>,
@@ -130,7 +130,7 @@ pub fn shared(map: &'static Array<u64>, index: u32) -> Option<Word> {
     map.get_ptr_mut(index).map(|value| unsafe { Value::new(value) }.word::<0>())
 }
 
-/// Counts an event that is not counted anywhere else.
+/// Counts an event that no other counter has.
 #[inline(always)]
 pub fn dropped(reason: u32) {
     if let Some(count) = cell(&DROPS, reason) {

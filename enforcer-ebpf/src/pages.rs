@@ -1,8 +1,8 @@
-//! Pages that the kernel moves, and why.
+//! Page moves of the kernel, with their reasons.
 //!
-//! `mm_migrate_pages` comes once for a batch, in the thread that moves: who faults or calls, which is not
-//! whose the pages are where somebody moves those of others. What the daemon moves is told apart by its
-//! process id, so that it is not taken for the kernel's doing.
+//! `mm_migrate_pages` fires once for a batch, in the thread that moves: one that faults or calls. That is not
+//! a thread of the pages' workload if it moves pages of another process. Moves by the daemon are recognized
+//! by its process id, so they do not count as the kernel's.
 
 use core::hint::black_box;
 
@@ -14,7 +14,7 @@ use crate::{
     tally,
 };
 
-/// A batch of pages was moved, as far as that was possible.
+/// A batch of pages was moved, as far as possible.
 #[inline(always)]
 pub fn moved(ctx: &BtfTracePointContext) {
     let moved: u64 = ctx.arg(0);

@@ -1,9 +1,9 @@
 //! Tasks that the scheduler puts on a CPU of another NUMA node.
 //!
-//! Two hooks are needed. `sched_migrate_task` sees tasks that move; a task that was just forked is
-//! placed without it and shows in `sched_wakeup_new`. In both, `current` is whoever causes the move,
-//! not the task: everything is read from the argument. What stays on its node, and what is not watched,
-//! is left as early as possible: this runs in the scheduler.
+//! Two hooks are needed. `sched_migrate_task` sees tasks that move; a task that was just forked is placed
+//! without it and shows in `sched_wakeup_new`. In both, `current` is the task that causes the move, not the
+//! moved one: everything is read from the argument. Moves within a node, and unwatched tasks, are left as
+//! early as possible: this runs in the scheduler.
 
 use core::mem::offset_of;
 
@@ -46,7 +46,7 @@ fn count(ctx: &BtfTracePointContext, task: Tracked, from: u32, to: u32, kind: u1
     let Some(src) = node_of(from) else { return };
     let Some(dst) = node_of(to) else { return };
     let started = kind == kind::STARTED;
-    // A new task on its parent's node counts too: both may be where they should not.
+    // A new task on its parent's node counts too: both may be on a node that they may not use.
     if src == dst && !started {
         return;
     }
@@ -73,7 +73,7 @@ fn count(ctx: &BtfTracePointContext, task: Tracked, from: u32, to: u32, kind: u1
     debug!(ctx, "placement: cgroup {} from node {} to node {}", cgroup, src, dst);
 }
 
-/// Where nodes are many and few of their pairs are used.
+/// Used with many nodes, when few of their pairs occur.
 #[inline(always)]
 fn into_hash(slot: u32, src: u32, dst: u32, one: &Moves) {
     let key = MoveKey { slot, src: short(src), dst: short(dst) };

@@ -1,12 +1,12 @@
-//! A NUMA node runs out of memory: told at once, and the reader is woken.
+//! A NUMA node runs out of memory: sent at once, with a wake-up of the reader.
 //!
-//! From the first sign, that a node's kswapd is woken, to the OOM killer there are about 50 ms when somebody
-//! allocates fast. A node tells a kind of event once in an interval, so that pressure that lasts wakes nobody
-//! all the time; a kill is always told.
+//! From the first sign, the wake-up of a node's kswapd, to the OOM killer there are about 50 ms if a task
+//! allocates fast. A node sends a kind of event once in an interval, so that lasting pressure does not wake
+//! the reader all the time; a kill is always sent.
 //!
-//! What bounded an allocation is known only inside of `out_of_memory`, which `mark_victim` is called from:
-//! its argument is remembered on entry, and forgotten when the function returns, because it lies on the stack
-//! of the thread. Both run under one lock of the kernel, so one place is enough.
+//! The bound of an allocation is known only inside of `out_of_memory`, which calls `mark_victim`. Its
+//! argument is remembered on entry, and forgotten when the function returns, because it lies on the stack of
+//! the thread. Both run under one lock of the kernel, so one place is enough.
 
 use aya_ebpf::{
     helpers::{bpf_get_current_pid_tgid, bpf_get_numa_node_id, bpf_ktime_get_ns, bpf_probe_read_kernel},
@@ -35,15 +35,15 @@ pub fn kswapd_woken(ctx: &BtfTracePointContext) {
     tell_seldom(kind::KSWAPD_WOKEN, node, order);
 }
 
-/// A node's kswapd would be woken for an allocation. It is not while it is hopeless, that is while it found
-/// nothing to reclaim the last times (`wakeup_kswapd`, mm/vmscan.c): the tracepoint is silent then, this is
-/// not.
+/// A node's kswapd would be woken for an allocation. The kernel does not wake it while it is hopeless, that
+/// is after it found nothing to reclaim several times (`wakeup_kswapd`, mm/vmscan.c). The tracepoint is
+/// silent then; this probe is not.
 #[inline(always)]
 pub fn kswapd_wanted(zone: impl Memory, order: u32) {
     tell_seldom(kind::KSWAPD_WOKEN, zone.half(ZONE_NODE.load()), order);
 }
 
-/// The current task frees memory itself.
+/// The current task reclaims memory itself.
 #[inline(always)]
 pub fn reclaims(ctx: &BtfTracePointContext) {
     let order: u32 = if RECLAIM_ORDER.load() == 0 { ctx.arg(0) } else { ctx.arg(1) };
@@ -68,7 +68,7 @@ pub fn oom_kill_begins(control: u64) {
     call.set(control);
 }
 
-/// It is over: the address is one of a stack that goes on to hold something else.
+/// It is over: from now on the address is that of a reused stack.
 #[inline(always)]
 pub fn oom_kill_ends() {
     let Some(thread) = maps::shared(&maps::OOM, oom::THREAD) else { return };
@@ -79,7 +79,7 @@ pub fn oom_kill_ends() {
     }
 }
 
-/// The OOM killer has chosen.
+/// The OOM killer has chosen a task.
 #[inline(always)]
 pub fn killed(ctx: &BtfTracePointContext) {
     let tid: u32 =
@@ -87,7 +87,7 @@ pub fn killed(ctx: &BtfTracePointContext) {
     tell(kind::VICTIM, current_node(), 0, tid, constraint());
 }
 
-/// What bounds the allocation that the kill is for.
+/// The bound of the allocation that the kill is for.
 #[inline(always)]
 fn constraint() -> u32 {
     // A setting, so that the verifier does not see the helper where the kernel does not allow it.
@@ -113,7 +113,7 @@ fn current_node() -> u32 {
     node
 }
 
-/// Tells an event unless the node told one of its kind a moment ago.
+/// Sends an event unless the node sent one of its kind recently.
 #[inline(always)]
 fn tell_seldom(kind: u16, node: u32, order: u32) {
     #[expect(clippy::cast_possible_truncation, reason = "1024")]
@@ -123,7 +123,7 @@ fn tell_seldom(kind: u16, node: u32, order: u32) {
     let interval = PRESSURE_INTERVAL.load();
     if interval > 0 {
         let Some(told) = maps::shared(&maps::PRESSURE_TOLD, index) else { return };
-        // Two CPUs may both find that it is time: then both tell.
+        // Two CPUs may both find that it is time: then both send one.
         let Some(now) = limiter::due(told.get(), interval) else {
             maps::dropped(drop::PRESSURE_LIMITED);
             return;

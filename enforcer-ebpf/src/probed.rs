@@ -1,8 +1,8 @@
 //! The same functions as those with trampolines, seen by kprobes where the kernel refuses trampolines.
 //!
-//! A kprobe finds the arguments in the registers, untyped, and only at the beginning; one at the end finds
-//! the result alone. So what is told at the end is remembered at the beginning, by thread: none of these
-//! functions calls itself or another of them. The pointers among the arguments are the caller's, who waits
+//! A kprobe finds the arguments in the registers, untyped, and only at the beginning; a probe at the end
+//! finds the result alone. So the arguments are remembered at the beginning, by thread: none of these
+//! functions calls itself or another of them. Pointers among the arguments belong to the caller, which waits
 //! for the end.
 
 use core::mem::offset_of;
@@ -94,11 +94,11 @@ const fn short(mode: u64) -> u32 {
 
 #[inline(always)]
 fn begins(function: u64, arguments: [u64; 2]) {
-    // A map that is full gives up its oldest.
+    // A full map gives up its oldest entry.
     let _ = maps::CALLS.insert(bpf_get_current_pid_tgid(), Call { function, arguments }, u64::from(BPF_ANY));
 }
 
-/// What the call began with; none where the beginning was missed.
+/// The arguments of the call; `None` if its beginning was missed.
 #[inline(always)]
 fn ends(function: u64) -> Option<[u64; 2]> {
     let thread = bpf_get_current_pid_tgid();

@@ -1,8 +1,8 @@
-//! Where tasks run: time on the CPUs of each node.
+//! Run time of tasks on the CPUs of each node.
 //!
-//! The usual way is a clock on each CPU that counts for whoever runs there. A sample costs about 1 us, at
-//! 99 Hz 0.01 % of a CPU, and needs neither BTF nor tracefs. The exact way, on request, is every context
-//! switch, which names the task that leaves.
+//! By default a clock on each CPU counts for the running task. A sample costs about 1 us, at 99 Hz 0.01 % of
+//! a CPU, and needs neither BTF nor tracefs. The exact method, on request, is every context switch, which
+//! names the task that leaves.
 
 use core::mem::offset_of;
 
@@ -40,7 +40,7 @@ pub fn switched(ctx: &BtfTracePointContext) {
     let began = since.get();
     since.set(now);
     let task = Tracked::argument(ctx, 1);
-    // The first switch that is seen says nothing about how long the task had run.
+    // The first switch on a CPU does not show how long the task had run.
     if began != 0 && task.half(TASK_PID.load()) != 0 {
         ran(cgroup::of_task(task), now.wrapping_sub(began));
     }

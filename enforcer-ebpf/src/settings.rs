@@ -1,5 +1,4 @@
-//! The settings that the daemon writes before loading; what they mean is in
-//! `enforcer_common::settings`.
+//! The settings that the daemon writes before loading; `enforcer_common::settings` documents them.
 //!
 //! The kernel freezes them, so that the verifier folds each of them into a constant.
 
@@ -95,7 +94,7 @@ pub fn node_of(cpu: u32) -> Option<u32> {
     None
 }
 
-/// The class of a reason for which pages are moved.
+/// The class of a reason for page moves.
 #[inline(always)]
 pub fn reason_class(reason: u32) -> u8 {
     let table = (&raw const REASON_CLASS).cast::<u8>();

@@ -1,4 +1,4 @@
-//! Counts what is rare.
+//! Counters of rare events.
 
 use core::mem::offset_of;
 
@@ -28,7 +28,7 @@ pub fn is_own() -> bool {
     own != 0 && bpf_get_current_pid_tgid() >> 32 == u64::from(own)
 }
 
-/// Slot of the current task's workload; none where it is not watched.
+/// Slot of the current task's workload; `None` if it is not watched.
 #[inline(always)]
 pub fn slot_of_current() -> Option<u32> {
     cgroup::of_current().and_then(managed::of).map(managed::Entry::slot)

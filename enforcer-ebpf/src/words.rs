@@ -1,7 +1,7 @@
 //! Values of maps, word by word.
 //!
-//! Problem: a reference into a map promises that nothing else writes what it points to. The daemon, other
-//! CPUs and interrupts of this one do.
+//! Problem: a reference into a map promises that nothing else writes its target. The daemon, other CPUs and
+//! interrupts of this one do.
 //!
 //! Idea: a value is a raw pointer that is only read and written by whole words, each with one volatile
 //! access. Every function here is safe, because no reference is ever made and no place outside of the value
@@ -49,8 +49,8 @@ impl<V> Value<V> {
         unsafe { self.0.byte_add(OFFSET).cast::<u32>().read_volatile() }
     }
 
-    /// A word of the row of `N` words at an offset. The index is cut to the row, whose length is a power of
-    /// two: that is what the verifier understands.
+    /// A word of the row of `N` words at an offset. The index is masked to the row, which has a power of two
+    /// of words: that is the form that the verifier understands.
     #[inline(always)]
     pub fn of_row<const OFFSET: usize, const N: usize>(self, index: usize) -> Word {
         const { assert!(N.is_power_of_two() && OFFSET.is_multiple_of(8) && OFFSET + 8 * N <= size_of::<V>()) }
@@ -59,19 +59,19 @@ impl<V> Value<V> {
     }
 }
 
-/// A word of a value, which may be anything else's too: what a race may spoil, or what is this CPU's own.
+/// A word of a value. Other CPUs may write it too: a race may spoil it, or it is this CPU's own.
 #[derive(Clone, Copy)]
 pub struct Word(*mut u64);
 
 impl Word {
-    /// What is there now.
+    /// Its present value.
     #[inline(always)]
     pub fn get(self) -> u64 {
         // SAFETY: the word is inside of a live value and aligned; see the header for what else stores there.
         unsafe { self.0.read_volatile() }
     }
 
-    /// Puts another there.
+    /// Writes another value.
     #[inline(always)]
     pub fn set(self, word: u64) {
         // SAFETY: as in `get`.

@@ -1,5 +1,5 @@
-//! The kernel's text about the machine: any text is a value or an error, and a set is never greater
-//! than what it is cut to.
+//! The kernel's text about the machine: any text is a value or an error, and a set is never greater than its
+//! limit.
 #![no_main]
 
 use enforcer_core::{

@@ -1,6 +1,6 @@
-//! Recordings of turns: any bytes give turns, an end or an error, and what was read can be decided from. Half
-//! of the inputs are a file as it is, the other half a frame's JSON, which checksums would keep from being
-//! reached.
+//! Recordings of turns: any bytes give turns, an end or an error, and turns that were read can be decided.
+//! Half of the inputs are a file as it is, the other half a frame's JSON, because random bytes never pass the
+//! checksums of a file.
 #![no_main]
 
 use enforcer::record::{Reader, Recorded, frame};

@@ -1,5 +1,5 @@
-//! The words of a configuration and of a synthetic machine: any text is a value that says itself again, or an
-//! error.
+//! The words of a configuration and of a synthetic machine: any text is a value that prints as an equal text,
+//! or an error.
 #![no_main]
 
 use enforcer_core::{
