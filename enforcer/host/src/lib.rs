@@ -15,6 +15,7 @@ pub mod processes;
 pub mod recording;
 pub mod repeated;
 pub mod systemd;
+pub mod topology;
 
 use std::{
     ffi::{OsStr, OsString},

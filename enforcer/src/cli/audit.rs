@@ -27,12 +27,12 @@ use super::{
     seen::Seen,
     terminal, what_if, whole_file,
 };
-use crate::{discover::topology::read_topology, serve::api, wall_clock};
+use crate::{serve::api, wall_clock};
 use enforcer_act::{
     cpuset::CpusetTree,
     self_placed::{self, Depth},
 };
-use enforcer_host::{HostRoot, cgroup::CgroupLayout};
+use enforcer_host::{HostRoot, cgroup::CgroupLayout, topology::read_topology};
 use enforcer_report::{json, junit, metrics, page, rule_text, sarif, status::StatusReport, table};
 
 /// What an audit does.

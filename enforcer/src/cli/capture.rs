@@ -15,7 +15,7 @@ use enforcer_core::{parse::task_stat::parse_task_stat, topology::Topology};
 use super::{Exit, args, root};
 use crate::{
     discover::{
-        host_facts, topology,
+        host_facts,
         workloads::{self, UserProcesses},
     },
     observe::{Sampler, SamplerOptions},
@@ -25,6 +25,7 @@ use enforcer_host::{
     cgroup::CgroupLayout,
     list_dir, read_optional,
     recording::{Recording, Written},
+    topology,
 };
 
 /// Threads that are copied, at most; each is two small files.

@@ -6,8 +6,7 @@ use anyhow::Context;
 use enforcer_core::{degraded::Degraded, topology::Topology};
 
 use super::{UsageError, args, root};
-use crate::discover::topology::read_topology;
-use enforcer_host::{read_within, written_text};
+use enforcer_host::{read_within, topology::read_topology, written_text};
 
 /// Largest saved topology; one of 1,024 nodes and 8,192 CPUs has some 10 MB.
 const TOPOLOGY_LIMIT: u64 = 32 << 20;

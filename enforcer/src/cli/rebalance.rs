@@ -8,8 +8,7 @@ use enforcer_core::{
 };
 
 use super::{Exit, args, config_file, root, seen::Seen, terminal, what_if};
-use crate::discover::topology::read_topology;
-use enforcer_host::HostRoot;
+use enforcer_host::{HostRoot, topology::read_topology};
 use enforcer_report::{json, rebalance_text};
 
 /// What is watched, and for how long.

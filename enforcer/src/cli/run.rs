@@ -14,11 +14,10 @@ use super::{
     restore, terminal,
 };
 use crate::{
-    discover::topology::read_topology,
     log_level::LogLevel,
     run::{self, Output, Overrides, RecordOptions, RunError, RunOptions},
 };
-use enforcer_host::HostRoot;
+use enforcer_host::{HostRoot, topology::read_topology};
 
 /// Longest time for the last lines of a daemon that ends: nobody may read them.
 const LAST_LINES: Duration = Duration::from_millis(500);

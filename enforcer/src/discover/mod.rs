@@ -5,6 +5,5 @@
 
 pub mod host_facts;
 pub mod sandboxes;
-pub mod topology;
 pub mod units;
 pub mod workloads;

@@ -13,8 +13,7 @@ pub(super) fn checks(_host: &HostRoot) -> Vec<Check> {
 #[cfg(feature = "bpf")]
 pub(super) fn checks(host: &HostRoot) -> Vec<Check> {
     use super::needs::Here;
-    use crate::discover::topology::read_topology;
-    use enforcer_host::{cgroup::CgroupLayout, lockdown};
+    use enforcer_host::{cgroup::CgroupLayout, lockdown, topology::read_topology};
     use enforcer_kernel::bpf::{AttachOptions, CgroupAxis, Programs, TaskIterator, VmaError, VmaIterator};
 
     let cgroups = match CgroupLayout::read(host) {

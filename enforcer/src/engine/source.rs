@@ -23,7 +23,6 @@ use thiserror::Error;
 use crate::{
     discover::{
         host_facts::read_host,
-        topology::read_topology,
         units::{read_units, units_of},
         workloads::{UserProcesses, read_workloads},
     },
@@ -33,7 +32,7 @@ use enforcer_act::{
     cpuset::CpusetTree,
     self_placed::{self, Depth},
 };
-use enforcer_host::{HostRoot, cgroup::CgroupLayout, read_text};
+use enforcer_host::{HostRoot, cgroup::CgroupLayout, read_text, topology::read_topology};
 use enforcer_runtime::kubelet::watch::Watch;
 
 /// What one look gives: workloads, what could not be seen of them, and the sample.

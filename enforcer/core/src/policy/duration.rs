@@ -9,6 +9,8 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use thiserror::Error;
 
+use numa_topology::text::beginning;
+
 use crate::quoted;
 
 /// Units, longest first, in milliseconds.
@@ -56,7 +58,7 @@ impl FromStr for HumanDuration {
     type Err = DurationError;
 
     fn from_str(text: &str) -> Result<Self, DurationError> {
-        let refused = || DurationError(quoted::beginning(text));
+        let refused = || DurationError(beginning(text));
         let trimmed = text.trim();
         let digits = trimmed.bytes().take_while(u8::is_ascii_digit).count();
         let (number, unit) = trimmed.split_at(digits);

@@ -13,7 +13,6 @@ mod name_glob;
 pub mod placement;
 mod rebalance;
 mod refusal;
-mod size;
 mod whole;
 mod workload;
 
@@ -28,6 +27,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize, de};
 
 use self::refusal::{Relation, at_odds, refused};
+pub use numa_topology::size::{ByteSize, SizeError};
+
 pub use self::{
     duration::{DurationError, HumanDuration},
     glob::{CgroupGlob, GlobError},
@@ -36,7 +37,6 @@ pub use self::{
     name_glob::{NameGlob, NameGlobError},
     rebalance::RebalanceSettings,
     refusal::{OtherSetting, PolicyError},
-    size::{ByteSize, SizeError},
     workload::{DeclaredClass, PodNames, Standing, Subject, WorkloadRule},
 };
 use crate::{

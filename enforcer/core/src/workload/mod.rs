@@ -5,7 +5,6 @@
 //! them and never runs them or uses them as paths.
 
 mod naming;
-mod shown;
 mod unit;
 
 use std::{fmt, iter, sync::Arc};
@@ -14,7 +13,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 pub use naming::{Identity, SLICE_SUFFIX, UNIT_SUFFIXES, identify, system_unit};
-pub use shown::{cut_at, is_unfit, printable, printable_within};
+pub use numa_topology::text::{cut_at, is_unfit, printable, printable_within};
 pub use unit::UnitName;
 
 /// Path of a cgroup from the root of its hierarchy: `/`, `/system.slice/cron.service`.

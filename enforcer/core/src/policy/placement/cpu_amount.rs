@@ -9,6 +9,8 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use thiserror::Error;
 
+use numa_topology::text::beginning;
+
 use crate::{parse::quantity::milli_cpus, quoted, set::CpuSet};
 
 /// A set of CPUs: these, or all but these.
@@ -57,7 +59,7 @@ impl FromStr for CpuChoice {
     fn from_str(text: &str) -> Result<Self, CpuAmountError> {
         match text.parse()? {
             CpuAmount::Named(choice) => Ok(choice),
-            CpuAmount::Milli(_) => Err(CpuAmountError::NotNamed(quoted::beginning(text))),
+            CpuAmount::Milli(_) => Err(CpuAmountError::NotNamed(beginning(text))),
         }
     }
 }
@@ -66,7 +68,7 @@ impl FromStr for CpuAmount {
     type Err = CpuAmountError;
 
     fn from_str(text: &str) -> Result<Self, CpuAmountError> {
-        let unknown = || CpuAmountError::Unknown(quoted::beginning(text));
+        let unknown = || CpuAmountError::Unknown(beginning(text));
         let named = |list: &str, choice: fn(CpuSet) -> CpuChoice| {
             list.parse().ok().map(|cpus| Self::Named(choice(cpus)))
         };
