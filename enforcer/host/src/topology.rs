@@ -1,7 +1,7 @@
 //! The machine's topology, read through a [`HostRoot`].
 //!
-//! [`numa_topology::sysfs`] knows the files and what they mean; a [`HostRoot`] confines each read to a captured
-//! tree and notes it for `capture`.
+//! [`numa_topology::sysfs`] knows the files and what they mean; a [`HostRoot`] confines each read to a
+//! captured tree and notes it for `capture`.
 
 use std::{
     io,

@@ -1,9 +1,9 @@
 //! What a NUMA machine is: CPUs, caches, nodes, memory, distances, devices.
 //!
-//! A [`Topology`] is a value. The reader of feature `sysfs` makes it from `/sys` and `/proc`, [`synth`] makes it
-//! from a few numbers; nothing edits it in place. CPUs and nodes are numbered as the kernel numbers them
-//! ([`id`]), and sets of them ([`set`]) have the kernel's list format as their text. How near a node's memory is,
-//! and whether ordinary memory belongs there, [`Locality`] answers for every caller.
+//! A [`Topology`] is a value. The reader of feature `sysfs` makes it from `/sys` and `/proc`, [`synth`] makes
+//! it from a few numbers; nothing edits it in place. CPUs and nodes are numbered as the kernel numbers them
+//! ([`id`]), and sets of them ([`set`]) have the kernel's list format as their text. How near a node's memory
+//! is, and whether ordinary memory belongs there, [`Locality`] answers for every caller.
 //!
 //! ```
 //! # #[cfg(feature = "sysfs")] {

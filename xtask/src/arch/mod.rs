@@ -37,7 +37,10 @@ pub(crate) fn run(root: &Path) -> Result<()> {
         fs::read_to_string(&path).with_context(|| format!("reading {}", path.display()))
     };
     let mut violations = rules::check(&files);
-    violations.extend(rules::core_dependencies(&read("enforcer/core/Cargo.toml")?)?);
+    for (folder, allowed) in rules::PURE {
+        let manifest = format!("{folder}/Cargo.toml");
+        violations.extend(rules::dependencies(&manifest, allowed, &read(&manifest)?)?);
+    }
     violations.extend(promises::check(&read("SPECIFICATION.md")?, &files));
     violations.extend(paths::check(&read("ARCHITECTURE.md")?, |path| root.join(path).exists()));
     for Violation { rule, path, line, found } in &violations {

@@ -7,10 +7,16 @@ use super::{SourceFile, Violation, source::Code};
 /// The stages of the daemon that are modules of it: none of them imports another. Cargo keeps the other ones apart.
 const STAGES: [&str; 2] = ["discover", "observe"];
 
-/// What the pure core may depend on.
-const CORE_DEPENDENCIES: [&str; 4] = ["globset", "schemars", "serde", "thiserror"];
+/// The pure crates, and what each may depend on.
+pub(crate) const PURE: [(&str, &[&str]); 2] = [
+    ("enforcer/core", &["globset", "numa-topology", "schemars", "serde", "thiserror"]),
+    ("enforcer/topology", &["schemars", "serde", "thiserror"]),
+];
 
-/// What the pure core may not say. The addresses of `std::net` are values.
+/// The reader of a pure crate, behind a feature of it.
+const PURE_BUT: &str = "enforcer/topology/src/sysfs/";
+
+/// What a pure crate may not say. The addresses of `std::net` are values.
 const IMPURE: [&str; 12] = [
     "std::fs",
     "TcpListener",
@@ -138,7 +144,8 @@ fn names_crate(line: &str, name: &str) -> bool {
 }
 
 fn purity(file: &SourceFile) -> Vec<Violation> {
-    if !file.path.starts_with("enforcer/core/src/") {
+    let is_pure = PURE.iter().any(|(folder, _)| file.path.starts_with(&format!("{folder}/src/")));
+    if !is_pure || file.path.starts_with(PURE_BUT) {
         return Vec::new();
     }
     let Code { imports, rest } = Code::of(file.product_code());
@@ -191,16 +198,16 @@ fn width(file: &SourceFile) -> Vec<Violation> {
     lines.map(|(line, number)| violation("comments-fit-the-width", file, number, line.trim())).collect()
 }
 
-/// Checks the manifest of the core against what it may depend on.
-pub(crate) fn core_dependencies(manifest: &str) -> Result<Vec<Violation>> {
-    let manifest: toml::Table = manifest.parse().context("reading enforcer/core/Cargo.toml")?;
+/// Checks the manifest of a pure crate against what the crate may depend on.
+pub(crate) fn dependencies(path: &str, allowed: &[&str], manifest: &str) -> Result<Vec<Violation>> {
+    let manifest: toml::Table = manifest.parse().with_context(|| format!("reading {path}"))?;
     let names =
         manifest.get("dependencies").and_then(toml::Value::as_table).into_iter().flat_map(toml::Table::keys);
     Ok(names
-        .filter(|name| !CORE_DEPENDENCIES.contains(&name.as_str()))
+        .filter(|name| !allowed.contains(&name.as_str()))
         .map(|name| Violation {
             rule: "the-core-is-pure",
-            path: "enforcer/core/Cargo.toml".to_owned(),
+            path: path.to_owned(),
             line: 0,
             found: format!("depends on {name}"),
         })
@@ -219,7 +226,7 @@ mod tests {
     #[test]
     fn each_rule_finds_its_violation() {
         for (path, text, rule) in [
-            ("enforcer/src/observe/node.rs", "use crate::discover::topology;", "stages-are-strangers"),
+            ("enforcer/src/observe/node.rs", "use crate::discover::units;", "stages-are-strangers"),
             ("enforcer/src/discover/table.rs", "fn f() { crate::cli::run() }", "stages-are-strangers"),
             (
                 "enforcer/src/observe/node.rs",
@@ -246,6 +253,7 @@ mod tests {
                 "use std::{\n    collections::BTreeMap,\n    time::{Duration, SystemTime},\n};",
                 "the-core-is-pure",
             ),
+            ("enforcer/topology/src/machine.rs", "use std::fs;", "the-core-is-pure"),
             ("enforcer/core/src/model.rs", "use std::net::{SocketAddr, TcpStream};", "the-core-is-pure"),
             ("enforcer/src/discover/x.rs", "let _ = libc::getpid();", "one-owner-per-dependency"),
             ("enforcer/core/src/model.rs", "let now = Instant::now();", "the-core-is-pure"),
@@ -265,7 +273,8 @@ mod tests {
     #[test]
     fn what_is_allowed_is_not_reported() {
         for (path, text) in [
-            ("enforcer/src/engine.rs", "use crate::{observe::Sampler, discover::topology};"),
+            ("enforcer/src/engine.rs", "use crate::{observe::Sampler, discover::units};"),
+            ("enforcer/topology/src/sysfs/files.rs", "use std::fs;"),
             ("enforcer/report/src/metrics.rs", "use prometheus::Registry;"),
             ("enforcer/report/src/metrics.rs", "let x = my_prometheus::Registry;"),
             ("enforcer/kernel/src/bpf/attach.rs", "use aya::Ebpf;"),
@@ -282,8 +291,13 @@ mod tests {
     }
 
     #[test]
-    fn a_foreign_dependency_of_the_core_is_found() {
-        let found = core_dependencies("[dependencies]\nserde = \"1\"\ntokio = \"1\"\n").unwrap();
+    fn a_foreign_dependency_of_a_pure_crate_is_found() {
+        let found = dependencies(
+            "enforcer/core/Cargo.toml",
+            &["serde"],
+            "[dependencies]\nserde = \"1\"\ntokio = \"1\"\n",
+        )
+        .unwrap();
         assert_eq!(found.len(), 1);
         assert_eq!(found[0].found, "depends on tokio");
     }

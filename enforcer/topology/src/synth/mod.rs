@@ -4,7 +4,7 @@
 //! a [line]), and for tests: a test states what matters and gets the rest of an ordinary server.
 //!
 //! ```
-//! use crate::{id::NodeId, topology::{MemoryKind, synth::Machine}};
+//! use numa_topology::{MemoryKind, id::NodeId, synth::Machine};
 //!
 //! let machine = Machine::new().sockets(2).cores(4);
 //! let machine = machine.memory_only(NodeId(2), 64, MemoryKind::Cxl, NodeId(1)).build();
