@@ -138,7 +138,7 @@ impl Holder {
             }
             PINNED => (0, format!("of the pinned cgroup {}", printable(name))),
             PARTITION => (0, format!("of the partition {}", printable(name))),
-            SELF_PLACED => (0, format!("of {}, whose processes have placed themselves", printable(name))),
+            SELF_PLACED => (0, format!("of {}, where processes set their own placement", printable(name))),
             CLAIMED => {
                 let (rank, pod) = if name.contains('/') { (0, "pod") } else { (1, "the pod with uid") };
                 let source = printable(&grant.reason);

@@ -1,21 +1,20 @@
-//! Placement: which CPUs, which memory and which devices every container of a pod should have.
+//! Placement: CPUs, memory and devices of every container of a pod.
 //!
-//! Problem: a node gives away CPUs, memory and devices, one pod after another, so that each
-//! container finds all of its own close together. Two schools have an answer, and both are here as
-//! engines behind one trait: [`hints`] (every resource says which sets of NUMA nodes would do, and
-//! the answers are merged) and [`pools`] (the machine is a tree of pools, and the best pool is
-//! sought). They give from one [`Allocations`], so that two of them never give the same thing twice.
+//! Problem: a node gives CPUs, memory and devices to one pod after another, and each container should get all
+//! of its own close together. There are two established approaches, and both are engines behind one trait:
+//! [`hints`] (every resource offers sets of NUMA nodes, and the offers are merged) and [`pools`] (the machine
+//! is a tree of pools, and the best pool is chosen). Both use one [`Allocations`], so that nothing is given
+//! twice.
 //!
-//! The flow is one way: an [`Inventory`] (what the machine has) and a [`PodRequest`] (what is asked)
-//! go in; [`admit`] chooses the engine, puts its [`Grant`]s into the allocations, and returns an
-//! [`Admission`] (what changes for others) or a [`Rejection`], which leaves the allocations
-//! exactly as they were. Nothing here reads a clock or a file, and the same input gives
-//! the same answer.
+//! The flow is one way: an [`Inventory`] (resources of the machine) and a [`PodRequest`] go in; [`admit`]
+//! selects the engine, records its [`Grant`]s in the allocations, and returns an [`Admission`] (changes for
+//! other pods) or a [`Rejection`], which leaves the allocations unchanged. Nothing here reads a clock or a
+//! file, and equal input gives equal output.
 //!
-//! Terminology. *Exclusive* CPUs run one container only. The *shared* CPUs of a container are what
-//! is left of its scope after all exclusive CPUs are taken out, so they shrink and grow as others
-//! come and go. When too little is left of a scope, the youngest there are *away* until there is room
-//! again. A *zone* is a set of nodes that holds memory together.
+//! Terminology: *exclusive* CPUs run only one container. The *shared* CPUs of a container are its scope
+//! without all exclusive CPUs, so they shrink and grow as other pods are created and deleted. If too little
+//! of a scope remains, its youngest containers are *away* until there is room again. A *zone* is a set of
+//! nodes that holds memory together.
 
 mod admission;
 mod allocations;
@@ -85,8 +84,8 @@ pub trait Placement {
     /// Its name in configuration, annotations and output.
     fn name(&self) -> &'static str;
 
-    /// Gives every container of the pod its grant. Is called inside a transaction of the
-    /// allocations: on an error everything that it gave is taken back by the caller.
+    /// Makes a grant for every container of the pod. Runs inside a transaction of the allocations: on an
+    /// error the caller undoes all grants.
     fn place(
         &self,
         inventory: &Inventory,

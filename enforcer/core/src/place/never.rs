@@ -1,11 +1,12 @@
-//! What an entry of the configuration declares that this machine can never give, even if it were empty.
+//! Configuration entries that this machine can never grant, even if it were empty.
 //!
-//! Problem: an amount that no node has is found out when the workload comes, which may be long after the file
-//! was written. Idea: the entry is played on the empty machine, by the engine and the policy that would
-//! place what it is about, so that the answer and its words are theirs.
+//! Problem: an amount that no node has is only found when the workload arrives, which may be long after the
+//! file was written. Idea: the entry is tried on the empty machine, with the engine and the policy that would
+//! place its workloads, so that the answer and the message are theirs.
 //!
-//! Invariant: what may be granted some day is not told. Of what may be a pod only amounts are judged that the
-//! whole machine lacks, because the pod says the rest itself; nothing is judged where nothing is placed.
+//! Invariant: only entries that can never be granted are reported. For entries that may select pods, only
+//! amounts above the whole machine are reported, because the pod decides the rest; entries that place nothing
+//! are not checked.
 
 use std::collections::BTreeMap;
 
@@ -20,10 +21,10 @@ use crate::{
     workload::{CgroupPath, QosClass},
 };
 
-/// Where the kubelet has the cgroups of pods, by either driver.
+/// Root cgroups of pods, for both drivers.
 const OF_PODS: [&str; 2] = ["/kubepods.slice", "/kubepods"];
 
-/// What the configuration as a whole wants that this machine can never give.
+/// Warning about a setting of the whole configuration that this machine can never meet.
 pub fn never_had(policy: &Policy, inventory: &Inventory) -> Option<String> {
     let machine = &inventory.machine;
     let demotion = &policy.memory.demotion;
@@ -35,7 +36,7 @@ pub fn never_had(policy: &Policy, inventory: &Inventory) -> Option<String> {
     })
 }
 
-/// What the entry at this position wants that this machine can never give.
+/// Warnings about the entry at this position that this machine can never grant.
 pub fn never_granted(
     policy: &Policy,
     position: usize,
@@ -50,7 +51,7 @@ pub fn never_granted(
     let refused = if may_be_of_pods(rule) {
         of_pod(policy, position, rule, inventory)
     } else {
-        // What a node of unknown size can hold is not known either.
+        // The capacity of a node of unknown size is unknown too.
         let memory = rule.memory.filter(|_| inventory.unsized_nodes().is_empty());
         rule.cpus.and_then(|cpus| {
             let request = CgroupRequest {
@@ -71,7 +72,7 @@ pub fn never_granted(
     never
 }
 
-/// May it be about containers of pods, which have other policies than cgroups?
+/// Can it select containers of pods, which have other policies than cgroups?
 fn may_be_of_pods(rule: &WorkloadRule) -> bool {
     let below = |path: &str| rule.may_be_about_one_below(&CgroupPath::new(path));
     rule.names_pods() || rule.cgroup.is_some() && OF_PODS.into_iter().any(below)
@@ -92,7 +93,7 @@ fn of_pod(policy: &Policy, position: usize, rule: &WorkloadRule, inventory: &Inv
         labels: BTreeMap::new(),
         annotations: BTreeMap::new(),
         documents: Documents::default(),
-        // Where it may be and how it shares is for its own annotations to say.
+        // Annotations of the pod decide where it may be and how it shares.
         containers: vec![ContainerRequest { requests, ..ContainerRequest::default() }],
         previous: BTreeMap::new(),
     };
@@ -164,7 +165,7 @@ mod tests {
             node.mem_total_bytes = None;
         }
         let text = "[[workload]]\nname = 'a'\ncgroup = '/a'\ncpus = 1\nmemory = '900TiB'\n";
-        assert_eq!(told(unknown, text), [""; 0], "nobody knows how much there is");
+        assert_eq!(told(unknown, text), [""; 0], "the size is not known");
     }
 
     #[test]

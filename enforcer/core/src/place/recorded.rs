@@ -1,10 +1,11 @@
-//! What is given away, in a form that can be written down and read back: for recordings of whole turns.
+//! Serialized form of allocations, for recordings of whole turns.
 //!
-//! A [`Grant`] has one serial form, here and in a [`GrantRecord`](super::GrantRecord): all of it, because the
-//! same decisions must come of it. A list, in order of holder, because a holder is no key of JSON.
+//! A [`Grant`] has one serial form, here and in a [`GrantRecord`](super::GrantRecord): all of it, because
+//! replaying must give the same decisions. Allocations are a list, in order of holder, because a holder
+//! cannot be a JSON key.
 //!
-//! Must never let in what the rest takes for granted: names of engines and policies are those of the code,
-//! and amounts can be added up. Recordings come from anywhere.
+//! Invariant: recordings are untrusted, so input is validated: names of engines and policies must be those in
+//! the code, and sums of amounts must not overflow.
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
@@ -17,16 +18,16 @@ use super::{
 };
 use crate::policy::placement::TopologyPolicy;
 
-/// All amounts together, of each kind, stay below this: it is added to in 64 bits.
+/// Limit of the sum of all amounts of each kind: they are added in 64 bits.
 const SUM_LIMIT: u64 = 1 << 60;
 
-/// A name of an engine or a policy.
+/// Deserializes a name of an engine or a policy.
 pub(super) fn fixed_name<'de, D: Deserializer<'de>>(from: D) -> Result<FixedName, D::Error> {
     let text = String::deserialize(from)?;
     known_name(&text).ok_or_else(|| de::Error::custom(format!("{text:.40?} is no engine and no policy")))
 }
 
-/// The same name as the code has it.
+/// The same name as in the code.
 pub(super) fn known_name(text: &str) -> Option<FixedName> {
     let others = ["", OTHERS, UNPLACED, HintsEngine::NAME, ENGINE, POLICY];
     let policies = TopologyPolicy::ALL.into_iter().map(TopologyPolicy::as_str);
@@ -135,7 +136,7 @@ mod tests {
         assert_eq!(again, allocations);
         assert_eq!(serde_json::to_string(&again).unwrap(), text);
         again.give(holder("b"), Grant::default());
-        assert!(again.turn(&holder("b")) > again.turn(&holder("k")), "who comes later is later");
+        assert!(again.turn(&holder("b")) > again.turn(&holder("k")), "the order of arrival is kept");
     }
 
     #[test]

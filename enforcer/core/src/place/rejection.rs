@@ -1,7 +1,7 @@
-//! Why a pod has no place.
+//! Rejections: why a pod has no place.
 //!
-//! The names are those that people know from their clusters (kubelet, pkg/kubelet/cm/admission), the
-//! text always says what was short where, and what would have fitted.
+//! Reasons have the kubelet's names (pkg/kubelet/cm/admission). The text always states what was short, where,
+//! and what would have fitted.
 
 use std::{collections::BTreeMap, fmt};
 
@@ -21,68 +21,69 @@ use crate::{
 /// A pod that was not admitted.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub struct Rejection {
-    /// Kind of reason.
+    /// Kind of the reason.
     pub reason: Reason,
-    /// Container that could not be placed; the whole pod when absent.
+    /// Container that could not be placed; `None` for the whole pod.
     pub container: Option<String>,
-    /// What is wrong, in one sentence without the figures below.
+    /// The problem, in one sentence without the figures below.
     pub problem: String,
-    /// What was short, most important first.
+    /// Shortages, most important first.
     pub shortages: Vec<Shortage>,
-    /// What would have fitted, where something would.
+    /// What would have fitted, if anything.
     pub fits: Option<String>,
-    /// In a box, as small as an error should be.
+    /// Boxed to keep the error small.
     pub(super) wording: Box<Wording>,
 }
 
-/// What the text of a rejection needs beside its figures.
+/// Details for the text of a rejection.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Wording {
-    /// What took what is short: by resource and nodes, see [`super::taken`].
+    /// Holders of what is short, by resource and nodes, see [`super::taken`].
     pub(super) taken: Vec<(String, NodeSet, String)>,
-    /// The unit in which the sizes of each resource are written.
+    /// Units of the sizes of each resource.
     pub(super) units: Units,
-    /// What would have fitted of each resource, as told in [`Rejection::fits`].
+    /// Room of each resource, as in [`Rejection::fits`].
     pub(super) rooms: Box<[Room]>,
-    /// Nodes of which it is not known how much memory they have.
+    /// Nodes with memory of unknown size.
     pub(super) unsized_nodes: NodeSet,
-    /// Is it of a workload outside pods? The names of reasons are words of clusters, and are not told of it.
+    /// Whether it is about a workload outside pods. The reason names are Kubernetes terms and are not shown
+    /// for it.
     pub(super) is_outside_pods: bool,
 }
 
 /// Kinds of rejections.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 pub enum Reason {
-    /// The resources are there, but not together.
+    /// Enough resources exist, but not together.
     TopologyAffinityError,
-    /// Whole cores were asked for and cannot be had.
+    /// Whole cores were requested and are not available.
     #[serde(rename = "SMTAlignmentError")]
     SmtAlignmentError,
-    /// Anything else.
+    /// Any other reason.
     UnexpectedAdmissionError,
 }
 
-/// A resource of which there is not enough.
+/// A resource that is short.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Shortage {
     /// Its name: `cpu`, `memory`, `hugepages-2Mi`, `vendor.com/device`.
     pub resource: String,
-    /// Nodes that were looked at.
+    /// Nodes that were considered.
     pub nodes: NodeSet,
-    /// How much was asked for, in CPUs, bytes or devices.
+    /// Requested amount in CPUs, bytes or devices.
     pub wanted: u64,
-    /// How much could be had on these nodes together.
+    /// Available amount on these nodes together.
     pub available: u64,
 }
 
 impl Rejection {
-    /// A rejection without figures yet.
+    /// A rejection without figures.
     pub fn new(reason: Reason, problem: impl Into<String>) -> Self {
         let (container, shortages, fits, wording) = (None, Vec::new(), None, Box::default());
         Self { reason, container, problem: problem.into(), shortages, fits, wording }
     }
 
-    /// With what was short, and what would have fitted.
+    /// Adds shortages, and what would have fitted.
     #[must_use]
     pub(super) fn short_of(mut self, shortages: Vec<Shortage>, rooms: &[Room]) -> Self {
         let units = units_of(&shortages, rooms);
@@ -93,7 +94,7 @@ impl Rejection {
         self
     }
 
-    /// The same, told that nobody knows how much memory these nodes have: then nothing of them was counted.
+    /// Adds that the size of these nodes is unknown: none of their memory was counted.
     #[must_use]
     pub(super) fn without_sizes_of(mut self, nodes: NodeSet) -> Self {
         let memory = MemoryResource::Memory.to_string();
@@ -110,7 +111,7 @@ impl Rejection {
         self
     }
 
-    /// The same, of a workload outside pods.
+    /// Marks it as about a workload outside pods.
     #[must_use]
     pub(super) fn outside_pods(mut self) -> Self {
         self.container = None;
@@ -118,7 +119,7 @@ impl Rejection {
         self
     }
 
-    /// The same, of one container.
+    /// Sets the container.
     #[must_use]
     pub fn of(mut self, container: &str) -> Self {
         self.container.get_or_insert_with(|| container.to_owned());
@@ -129,7 +130,7 @@ impl Rejection {
 impl Shortage {
     /// `14 of 16 cpu on nodes 0-1`.
     pub(super) fn text(&self, units: &Units, unsized_nodes: &NodeSet) -> String {
-        // An amount too small for the unit of the largest is told in its own.
+        // An amount too small for the common unit has its own unit.
         let own =
             |unit: SizeUnit| if unit.rounds_away(self.wanted) { SizeUnit::of(self.wanted) } else { unit };
         let unit = units.get(&self.resource).map(own);
@@ -144,23 +145,23 @@ impl Shortage {
     }
 }
 
-/// Units by resource; none of what is not in bytes. Of few resources, and as small as an error should be.
+/// Units by resource; only for resources in bytes. A boxed slice, to keep the error small.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Units(Box<[(String, SizeUnit)]>);
 
 impl Units {
-    /// That of a resource.
+    /// Unit of a resource.
     pub(super) fn get(&self, resource: &str) -> Option<SizeUnit> {
         self.0.iter().find(|(name, _)| name == resource).map(|(_, unit)| *unit)
     }
 
-    /// These, and others of what is not among them.
+    /// These units, plus others for resources that are missing here.
     pub(super) fn or(self, others: Self) -> Self {
         Self(self.0.into_iter().chain(others.0).collect())
     }
 }
 
-/// The unit of the largest size that is told of each resource.
+/// Unit of the largest size of each resource in the text.
 pub(super) fn units_of(shortages: &[Shortage], rooms: &[Room]) -> Units {
     let of_shortage = |short: &Shortage| (short.resource.clone(), short.wanted.max(short.available));
     let told = shortages.iter().map(of_shortage).chain(rooms.iter().map(Room::largest));
@@ -173,7 +174,7 @@ pub(super) fn units_of(shortages: &[Shortage], rooms: &[Room]) -> Units {
 }
 
 impl Reason {
-    /// As clusters show it.
+    /// Name in Kubernetes.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::TopologyAffinityError => "TopologyAffinityError",

@@ -1,8 +1,8 @@
-//! What a pod asks for.
+//! Resource requests of pods.
 //!
-//! The same as in its manifest, in numbers: millicores, bytes, counts. Where the numbers come from
-//! (a manifest, a container runtime, a rule of the configuration) is not known here. Names, labels
-//! and annotations are written by the workload's owner: they are compared, never trusted.
+//! The values are those of the manifest, as numbers: millicores, bytes, counts. Their source (a manifest, a
+//! container runtime, a rule of the configuration) is not known here. Names, labels and annotations are
+//! untrusted: they are compared, never trusted.
 
 use std::{collections::BTreeMap, fmt};
 
@@ -16,32 +16,32 @@ use crate::{
     workload::{CgroupPath, QosClass, printable},
 };
 
-/// Names a pod on its node.
+/// Name of a pod on its node.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct PodName {
     /// Its namespace.
     pub namespace: String,
     /// Its name.
     pub name: String,
-    /// Which of those that have had this name: one that is made again may come before the one before it has
-    /// ended. Empty where nobody tells. It is compared, and neither shown nor matched by any rule.
+    /// Distinguishes pods with the same name: a recreated pod may start before the old one has ended. Empty
+    /// if unknown. It is compared, never shown or matched by rules.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub uid: String,
 }
 
 impl PodName {
-    /// The only one of that name.
+    /// The name without a uid.
     pub fn new(namespace: impl Into<String>, name: impl Into<String>) -> Self {
         Self { namespace: namespace.into(), name: name.into(), uid: String::new() }
     }
 
-    /// The one of that name with this uid.
+    /// The name with this uid.
     #[must_use]
     pub fn with_uid(self, uid: impl Into<String>) -> Self {
         Self { uid: uid.into(), ..self }
     }
 
-    /// A cgroup outside Kubernetes counts as a pod without a namespace, which no pod can be.
+    /// Name of a cgroup outside Kubernetes: a pod without a namespace, which no real pod is.
     pub fn of_cgroup(cgroup: &CgroupPath) -> Self {
         Self::new("", cgroup.as_str())
     }
@@ -49,7 +49,8 @@ impl PodName {
 
 impl fmt::Display for PodName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // No namespace of Kubernetes starts with a dash: what does stands for something else, by its name.
+        // No namespace of Kubernetes starts with a dash: such a namespace marks another kind of holder, which
+        // is shown by name.
         if self.namespace.is_empty() || self.namespace.starts_with('-') {
             return f.write_str(&printable(&self.name));
         }
@@ -57,10 +58,10 @@ impl fmt::Display for PodName {
     }
 }
 
-/// One pod.
+/// Request of a pod.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PodRequest {
-    /// Which one.
+    /// Its name.
     pub name: PodName,
     /// Its `QoS` class.
     pub qos: QosClass,
@@ -68,13 +69,12 @@ pub struct PodRequest {
     pub labels: BTreeMap<String, String>,
     /// Its annotations.
     pub annotations: BTreeMap<String, String>,
-    /// Those of its annotations whose values are documents, read.
+    /// Parsed values of its structured annotations.
     pub documents: Documents,
-    /// Its containers: init containers and sidecars first, in the order of the manifest, then the
-    /// others.
+    /// Its containers: init containers and sidecars first, in the order of the manifest, then the others.
     pub containers: Vec<ContainerRequest>,
-    /// What its containers, by name, had before: of a resize or of a restart. An engine keeps as much
-    /// of it as is still valid.
+    /// Grants of its containers before a resize or restart, by name. An engine keeps as much of them as is
+    /// still valid.
     pub previous: BTreeMap<String, Grant>,
 }
 
@@ -82,46 +82,46 @@ pub struct PodRequest {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum ContainerKind {
-    /// Before the containers of the pod, one after another.
+    /// Before the other containers of the pod, one after another.
     Init,
-    /// An init container with `restartPolicy: Always`: from its turn on to the end of the pod.
+    /// An init container with `restartPolicy: Always`: from its start to the end of the pod.
     Sidecar,
-    /// With the other containers of the pod.
+    /// Together with the other containers of the pod.
     #[default]
     App,
 }
 
-/// One container; the default asks for nothing and may be anywhere.
+/// Request of a container; the default requests nothing and allows any node.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct ContainerRequest {
     /// Its name, unique in its pod.
     pub name: String,
     /// When it runs.
     pub kind: ContainerKind,
-    /// What it is promised; a resource without a request has that of its limit already.
+    /// Requests; a resource without a request has the value of its limit already.
     pub requests: Resources,
-    /// What it may not exceed.
+    /// Limits.
     pub limits: Resources,
     /// Number of devices by resource name.
     pub devices: DeviceCounts,
-    /// Where its devices, mounts and the like are, as far as it is known before placement.
+    /// Locations of its devices and mounts, as far as known before placement.
     pub topology_hints: Vec<TopologyHint>,
-    /// CPUs that the cgroups above leave it; all when absent.
+    /// CPUs that the cgroups above allow; all when absent.
     pub allowed_cpus: Option<CpuSet>,
-    /// Nodes that the cgroups above, and rules, leave it; all when absent.
+    /// Nodes that the cgroups above, and rules, allow; all when absent.
     pub allowed_nodes: Option<NodeSet>,
-    /// Its `oom_score_adj`, for a container that runs: the kubelet's trace of its memory request.
+    /// Its `oom_score_adj`, for a running container: the kubelet derives it from the memory request.
     pub oom_score_adj: Option<i32>,
-    /// Bytes that it has on each node already, for a container that runs.
+    /// Bytes that it has already, by node, for a running container.
     pub resident_bytes: BTreeMap<NodeId, u64>,
-    /// What the configuration wishes for it, where its annotations say nothing.
+    /// Wishes of its configuration entry, for settings without an annotation.
     pub wishes: Wishes,
 }
 
 /// Number of devices by resource name.
 pub type DeviceCounts = BTreeMap<String, u64>;
 
-/// Amounts of what every node has.
+/// Amounts of resources that every node has.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Resources {
     /// CPU time in thousandths of a CPU.
@@ -132,23 +132,23 @@ pub struct Resources {
     pub hugepages: BTreeMap<u64, u64>,
 }
 
-/// Where something that a container uses is.
+/// Location of something that a container uses.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TopologyHint {
-    /// What says so: `mount:PATH`, `device:PATH`, `pod-resources:RESOURCE`.
+    /// Source of the hint: `mount:PATH`, `device:PATH`, `pod-resources:RESOURCE`.
     pub provider: String,
-    /// CPUs near it; empty when not known.
+    /// CPUs near it; empty if unknown.
     pub cpus: CpuSet,
-    /// Nodes near it; empty when not known.
+    /// Nodes near it; empty if unknown.
     pub nodes: NodeSet,
-    /// Packages near it; empty when not known.
+    /// Packages near it; empty if unknown.
     pub packages: Vec<i32>,
 }
 
 /// The `QoS` class of a pod with these containers, by the rules of Kubernetes (`ComputePodQOS` in
-/// pkg/apis/core/v1/helper/qos): Guaranteed when every container, init containers included, has limits
-/// of CPU and memory and requests equal to them; `BestEffort` when none asks for CPU or memory. A zero
-/// is nothing asked. Huge pages and devices do not count.
+/// pkg/apis/core/v1/helper/qos): Guaranteed if every container, including init containers, has limits of CPU
+/// and memory and requests equal to them; `BestEffort` if none requests CPU or memory. A zero counts as no
+/// request. Huge pages and devices are ignored.
 pub fn qos_class(containers: &[ContainerRequest]) -> QosClass {
     let asked = |amounts: &Resources| {
         [amounts.milli_cpus, amounts.memory_bytes].map(|amount| amount.filter(|amount| *amount > 0))
@@ -170,8 +170,8 @@ pub fn qos_class(containers: &[ContainerRequest]) -> QosClass {
 }
 
 impl PodRequest {
-    /// The most of an amount that is needed at once: init containers run one after another, each beside
-    /// the sidecars started before it, then the other containers run beside all sidecars.
+    /// The maximum of an amount that is needed at once: init containers run one after another, each beside
+    /// the sidecars started before it; then the other containers run beside all sidecars.
     pub fn peak(&self, amount: impl Fn(&ContainerRequest) -> u64) -> u64 {
         let (mut sidecars, mut starting, mut apps) = (0u64, 0u64, 0u64);
         for container in &self.containers {
@@ -185,13 +185,13 @@ impl PodRequest {
         starting.max(apps.saturating_add(sidecars))
     }
 
-    /// The container of that name.
+    /// The container with that name.
     pub fn container(&self, name: &str) -> Option<&ContainerRequest> {
         self.containers.iter().find(|container| container.name == name)
     }
 
-    /// Has this holder ended when the container at this place of the list starts? So it is with init
-    /// containers of this pod that are before it; what they had is free for it.
+    /// Has this holder ended when the container at position `before` starts? True for earlier init containers
+    /// of this pod; their resources are free for it.
     pub fn has_ended(&self, holder: &Holder, before: usize) -> bool {
         let earlier = self.containers.get(..before).unwrap_or(&self.containers);
         *holder.pod() == self.name
@@ -202,7 +202,7 @@ impl PodRequest {
 }
 
 impl ContainerRequest {
-    /// Whole CPUs, for a request that is a whole number of them.
+    /// The number of CPUs, if the request is a whole number.
     pub fn whole_cpus(&self) -> Option<u64> {
         let milli = self.requests.milli_cpus?;
         milli.is_multiple_of(1000).then_some(milli / 1000)

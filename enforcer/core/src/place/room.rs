@@ -1,11 +1,11 @@
-//! What would have fitted, for the text of a rejection.
+//! Amounts that would have fitted, for the text of a rejection.
 //!
-//! Problem: a rejection is of use only when it says which smaller request would have had a place. Idea:
-//! whoever rejects knows what its resource has free on any set of nodes; of that two figures are told,
-//! for every resource and both engines alike: the most that one node has, and what all nodes that were
-//! looked at have together. Each is for that resource alone.
+//! Problem: a rejection is useful only if it states which smaller request would have had a place. Idea: the
+//! engine knows the free amount of each resource on any set of nodes. Two figures are reported for every
+//! resource, in both engines: the maximum of a single node, and the total of all considered nodes. Each is
+//! for that resource alone.
 //!
-//! Must never say more than could be had: amounts of a zone are asked for as a whole, not added up.
+//! Invariant: the figures never overstate: the amount of a zone is computed for the zone, not added up.
 
 use std::cmp::Reverse;
 
@@ -18,22 +18,22 @@ use crate::{
     workload::printable,
 };
 
-/// What could be had of one resource.
+/// Amount of one resource that would have fitted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Room {
     resource: String,
-    /// In thousandths of a CPU.
+    /// Whether amounts are in thousandths of a CPU.
     milli: bool,
-    /// The most that a single node has; absent where only the nodes together were looked at.
+    /// Maximum of a single node; `None` if only the nodes together were considered.
     one: Option<(NodeId, u64)>,
-    /// The nodes that were looked at, and what they have together; absent where only one node counts.
+    /// The considered nodes, and their total; `None` if only one node counts.
     all: Option<(NodeSet, u64)>,
-    /// How much there is is not known.
+    /// Whether the amount is unknown.
     unknown: bool,
 }
 
 impl Room {
-    /// With what is free on a set of nodes.
+    /// Computes the figures from the free amount on a set of nodes.
     pub(super) fn new(resource: &str, nodes: &NodeSet, free: impl Fn(&NodeSet) -> u64) -> Self {
         let of_one = |node: NodeId| (node, free(&std::iter::once(node).collect()));
         Self {
@@ -45,7 +45,7 @@ impl Room {
         }
     }
 
-    /// The same, of a resource of which nobody knows how much these nodes have.
+    /// Marks the resource as unknown on these nodes.
     #[must_use]
     pub(super) fn without_sizes_of(self, nodes: &NodeSet, resource: &str) -> Self {
         let one = self.one.map(|(node, _)| NodeSet::from_iter([node]));
@@ -54,48 +54,49 @@ impl Room {
         Self { unknown, ..self }
     }
 
-    /// Of CPUs, when these are free.
+    /// Room for CPUs, given the free ones.
     pub(super) fn of_cpus(machine: &Topology, nodes: &NodeSet, free: &CpuSet) -> Self {
         let count = |nodes: &NodeSet| free.common(&machine.cpus_of(nodes));
         Self::new("cpu", nodes, |nodes| u64::try_from(count(nodes)).unwrap_or(u64::MAX))
     }
 
-    /// Of memory, by the account.
+    /// Room for memory, by the account.
     pub(super) fn of_memory(account: &ZoneAccount, nodes: &NodeSet, resource: MemoryResource) -> Self {
         Self::new(&resource.to_string(), nodes, |nodes| account.free(nodes, resource))
     }
 
-    /// Of which nothing is known but what all nodes have together.
+    /// A resource with only a total for all nodes.
     pub(super) fn together(resource: &str, nodes: NodeSet, amount: u64) -> Self {
         Self { one: None, all: Some((nodes, amount)), ..Self::new(resource, &NodeSet::new(), |_| 0) }
     }
 
-    /// Where several nodes together are no place.
+    /// Keeps only the figure of a single node.
     #[must_use]
     pub(super) fn on_one_node(self) -> Self {
         let all = self.all.filter(|_| self.one.is_none());
         Self { all, ..self }
     }
 
-    /// The node that has most, and what that has.
+    /// The node with the maximum, and its amount.
     pub(super) const fn best(&self) -> Option<(NodeId, u64)> {
         self.one
     }
 
-    /// The largest amount that it tells, and of what.
+    /// The largest reported amount, and the resource.
     pub(super) fn largest(&self) -> (String, u64) {
         let amounts = [self.one.map(|(_, amount)| amount), self.all.as_ref().map(|(_, amount)| *amount)];
         (self.resource.clone(), amounts.into_iter().flatten().max().unwrap_or(0))
     }
 
-    /// With amounts in thousandths of a CPU.
+    /// Amounts in thousandths of a CPU.
     #[must_use]
     pub(super) fn in_thousandths(self) -> Self {
         Self { milli: true, ..self }
     }
 }
 
-/// `at most 6 cpu on node 0 and 14 on nodes 0-1, 16 GiB memory on node 0 would fit`; none for no resource.
+/// `at most 6 cpu on node 0 and 14 on nodes 0-1, 16 GiB memory on node 0 would fit`; `None` without
+/// resources.
 pub(super) fn would_fit(rooms: &[Room], units: &Units) -> Option<String> {
     let rooms: Vec<String> = rooms.iter().map(|room| room.text(units)).collect();
     (!rooms.is_empty()).then(|| format!("at most {} would fit", rooms.join(", ")))
@@ -116,8 +117,8 @@ impl Room {
             None => value.to_string(),
         };
         let all = self.all.as_ref();
-        // Nodes that add nothing are not told, and neither is a node that has nothing. One node may have more
-        // than all together: huge pages that others may take anywhere.
+        // A total that adds nothing, and a node with nothing, are left out. One node may have more than all
+        // together: huge pages that others may take on any node.
         let one = self.one.filter(|(_, most)| all.is_none() || *most > 0);
         let all = all.filter(|(_, sum)| one.is_none_or(|(_, most)| *sum > most));
         let resource = printable(&self.resource);

@@ -1,4 +1,4 @@
-//! Pods and machines for the tests of placement: a test says what matters to it.
+//! Pods and machines for the tests of placement: a test states only what matters to it.
 
 use std::collections::BTreeMap;
 
@@ -17,7 +17,7 @@ use crate::{
 /// Bytes of a gibibyte.
 pub(super) const GIB: u64 = 1 << 30;
 
-/// A container whose limits are its requests.
+/// A container with limits equal to its requests.
 pub(super) fn container(name: &str, milli_cpus: u64, memory_bytes: u64) -> ContainerRequest {
     let amounts = Resources {
         milli_cpus: Some(milli_cpus).filter(|millis| *millis > 0),
@@ -62,7 +62,7 @@ pub(super) fn pod(name: &str, containers: Vec<ContainerRequest>) -> PodRequest {
     }
 }
 
-/// A machine and what is given away of it.
+/// A machine and its allocations.
 #[derive(Debug, Clone)]
 pub(super) struct Host {
     pub(super) inventory: Inventory,

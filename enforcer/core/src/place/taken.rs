@@ -1,12 +1,12 @@
-//! What took a resource that is short, for the text of a rejection.
+//! Holders of a resource that is short, for the text of a rejection.
 //!
-//! Problem: "0 of 2 cpu on node 1" says what is left and not where the rest went. Idea: a shortage is
-//! explained in one place, for both engines: every CPU of the nodes that were looked at is offline, not
-//! available, isolated, reserved, somebody's own, kept shared, or not allowed to the container; of devices
-//! and memory the holders are named, those with the most first.
+//! Problem: "0 of 2 cpu on node 1" states what is left and not where the rest is. Idea: one place explains
+//! shortages for both engines. Every CPU of the considered nodes is offline, not available, isolated,
+//! reserved, exclusive to a holder, kept shared, or not allowed to the container. For devices and memory the
+//! holders are named, those with the most first.
 //!
-//! Invariant: a CPU is told once, with the first of these causes. Cost: O(holders) set operations, and only
-//! where something is refused.
+//! Invariant: each CPU is reported once, with the first of these causes. Cost: O(holders) set operations,
+//! only for rejections.
 
 use std::cmp::Reverse;
 
@@ -16,10 +16,10 @@ use crate::{
     words,
 };
 
-/// Holders that are named for one resource; the rest is counted.
+/// Maximum number of holders named for one resource; the rest is counted.
 const NAMED: usize = 3;
 
-/// The rejection with what took what is short, as far as others have it: the pod itself has nothing yet.
+/// Adds the holders of what is short to a rejection; the pod itself has nothing yet.
 pub(super) fn explained(
     inventory: &Inventory,
     allocations: &Allocations,
@@ -72,7 +72,7 @@ fn promised(grant: &super::Grant, short: &Shortage) -> u64 {
         .fold(0u64, |sum, claim| sum.saturating_add(claim.bytes))
 }
 
-/// Where the CPUs of these nodes are.
+/// Explains what the CPUs of these nodes are used for.
 fn cpus(
     inventory: &Inventory,
     container: Option<&ContainerRequest>,
@@ -124,7 +124,7 @@ fn cpus(
     told
 }
 
-/// The first of these, and how many more there are.
+/// The first of these names, and the number of others.
 fn names(mut all: Vec<String>) -> Option<String> {
     let more = all.len().saturating_sub(NAMED);
     all.truncate(NAMED);

@@ -1,17 +1,16 @@
-//! The end of a cold start.
+//! Ends cold starts.
 //!
-//! Problem: a container that begins on slow memory gets the fast one some time after its start, so that
-//! what it rarely uses stays where it is. Idea: its memory nodes and the zone of its promise grow by
-//! those that were set aside for it. A promise on more nodes is kept wherever the one on fewer was, so
-//! this needs no room of anybody and cannot fail; the forecast stays, because no page moves. When that
-//! is (the time is up, or slow memory runs short) is for the caller to know.
+//! Problem: a container that starts on slow memory gets fast memory some time later, so that rarely used
+//! pages stay on slow memory. Idea: its memory nodes and the zone of its promise grow by the nodes that were
+//! set aside for it. A promise on a superset of nodes can always be kept, so this needs no room and cannot
+//! fail; the forecast stays, because no page moves. The caller decides when (the time has passed, or slow
+//! memory runs short).
 //!
-//! Must never take a node away: what lies there would have to move.
+//! Invariant: no node is ever removed: pages on it would have to move.
 
 use super::{Allocations, Holder, MemoryResource, Update};
 
-/// Ends the cold start of a holder, and says which memory nodes it has now; none where it has none to
-/// end.
+/// Ends the cold start of a holder and returns its memory nodes; `None` if it has no cold start.
 pub fn warm(allocations: &mut Allocations, holder: &Holder) -> Option<Update> {
     let mut grant = allocations.get(holder)?.clone();
     let cold_start = grant.cold_start.take()?;
@@ -65,7 +64,7 @@ mod tests {
         assert_eq!(zones, ["0,4", "4"], "huge pages are where they are");
         assert_eq!(now.memory_by_node(), BTreeMap::from([(NodeId(4), 7)]));
         assert_eq!(warm(&mut allocations, &holder("c")), None);
-        assert_eq!(warm(&mut allocations, &holder("nobody")), None);
+        assert_eq!(warm(&mut allocations, &holder("unknown")), None);
         assert_eq!(allocations.get(&holder("c")), Some(&now));
         assert_eq!(warm(&mut allocations, &holder("loose")).unwrap().mems, None, "it is not pinned");
     }

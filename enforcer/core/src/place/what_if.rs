@@ -1,24 +1,23 @@
-//! What would have to move so that a pod fits aligned.
+//! Finds moves of other containers that would let a pod fit aligned.
 //!
-//! Problem: a pod is rejected, or runs scattered, although the machine has room: others are in the
-//! way. Idea: for every set of nodes as narrow as the pod would need, count what is missing there, and
-//! find the fewest holders, then those with the least memory, that free it and find another place that
-//! is no worse than theirs. Some of them may free nothing there, but *make way* elsewhere for those that
-//! do. Whether a set of moves really works is not computed but tried: the holders are taken out, the pod
-//! is placed, and they are placed again, the largest first.
+//! Problem: a pod is rejected, or runs scattered, although the machine has room: other containers are in the
+//! way. Idea: for every set of nodes as narrow as the pod needs, compute what is missing there. Then find the
+//! fewest holders, and among those the ones with the least memory, that free it and have another place that
+//! is no worse. Some of them may free nothing there, but *make way* elsewhere for those that do. Whether a
+//! set of moves works is tried, not computed: the holders are removed, the pod is placed, and they are placed
+//! again, the largest first.
 //!
-//! Nothing is tried where figures say that it is in vain ([`places`]), and nothing at all where the whole
-//! machine has too little, or where the pod would not fit if all who could move were gone: devices that
-//! are not there cannot be had by moving.
+//! No attempt is made if figures show that it would fail ([`places`]). The search is skipped if the whole
+//! machine has too little, or if the pod would not fit even without all movable holders: missing devices
+//! cannot be freed by moving.
 //!
-//! Exact up to [`EXACT`] moves among the holders with the least memory on each set of nodes, as far as
-//! [`TRIALS`] attempts reach; beyond, holders that free most are added one by one. Never moved is who has
-//! devices, asked to be left alone, or was placed by the engine `pools`: that chooses by annotations,
-//! affinity and hints of the container, which its grant does not keep, so that nobody could say where it
-//! would be allowed to be.
+//! The result is exact up to [`EXACT`] moves among the holders with the least memory on each set of nodes,
+//! within [`TRIALS`] attempts; beyond that, the holders that free the most are added one by one. Holders with
+//! devices, with requested preservation, or placed by the engine `pools` are never moved: that engine chooses
+//! by annotations, affinity and hints of the container, which a grant does not contain, so their allowed
+//! places are unknown.
 //!
-//! Pure: nothing that is given away changes. Cost: O(sets x holders^3) additions, and at most
-//! [`TRIALS`] placements.
+//! Pure: allocations do not change. Cost: O(sets x holders^3) additions, and at most [`TRIALS`] placements.
 
 mod places;
 #[cfg(test)]
@@ -37,23 +36,23 @@ use crate::{
     workload::QosClass,
 };
 
-/// Moves up to which the answer is the smallest one.
+/// Maximum number of moves for an exact answer.
 const EXACT: usize = 3;
-/// Placements tried at most.
+/// Maximum number of attempted placements.
 const TRIALS: usize = 96;
-/// Of these, those that are left for many moves.
+/// Number of these reserved for larger sets of moves.
 const LAST_TRIALS: usize = 16;
 
-/// Another place for a holder.
+/// A move of a holder to another place.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Move {
-    /// Who.
+    /// The holder.
     pub holder: Holder,
-    /// Where it is.
+    /// Its current place.
     pub from: Seat,
-    /// Where it would be.
+    /// Its place after the move.
     pub to: Seat,
-    /// Bytes that it was promised, which would have to move.
+    /// Promised bytes that would have to move.
     pub bytes: u64,
 }
 
@@ -66,8 +65,8 @@ pub struct Seat {
     pub mems: NodeSet,
 }
 
-/// The smallest set of moves that lets the pod fit aligned: none needed is an empty list, none found is
-/// `None`. `may_move` says who may be moved at all.
+/// The smallest set of moves that lets the pod fit aligned: empty if none is needed, `None` if none was
+/// found. `may_move` returns whether a holder may be moved at all.
 pub fn what_if(
     inventory: &Inventory,
     settings: &PlacementSettings,
@@ -81,7 +80,7 @@ pub fn what_if(
     search.run(|holder, grant| is_movable(grant) && may_move(holder))
 }
 
-/// May it be taken elsewhere while it runs?
+/// Can it be moved while it runs?
 fn is_movable(grant: &Grant) -> bool {
     grant.engine == HintsEngine::NAME
         && grant.memory_priority < MemoryPriority::Preserved
@@ -93,10 +92,10 @@ fn is_movable(grant: &Grant) -> bool {
 struct Search<'a> {
     inventory: &'a Inventory,
     settings: &'a PlacementSettings,
-    /// Without the pod.
+    /// Allocations without the pod.
     allocations: &'a Allocations,
     pod: &'a PodRequest,
-    /// Placements that may still be tried.
+    /// Number of placements that may still be tried.
     trials: Cell<usize>,
 }
 
@@ -139,7 +138,8 @@ impl Search<'_> {
         greedy.min_by_key(|moves| (moves.len(), moves.iter().map(|one| one.bytes).sum::<u64>()))
     }
 
-    /// Is there as much on the whole machine as the pod asks for? Nobody leaves the machine.
+    /// Does the whole machine have as much as the pod requests? Moves free nothing for the machine as a
+    /// whole.
     fn has_room(&self) -> bool {
         let guaranteed = self.pod.qos == QosClass::Guaranteed;
         let wanted =
@@ -152,7 +152,7 @@ impl Search<'_> {
                 >= wanted(&|c| c.requests.memory_bytes.unwrap_or(0))
     }
 
-    /// Does the pod fit aligned when all who could move are gone? If not, what is short is not theirs.
+    /// Does the pod fit aligned without all movable holders? If not, moving them does not help.
     fn fits_without(&self, movable: &[(&Holder, &Grant)]) -> bool {
         let mut trial = self.allocations.clone();
         for (holder, _) in movable {
@@ -161,13 +161,13 @@ impl Search<'_> {
         self.admits(&mut trial)
     }
 
-    /// CPUs that nobody has for itself, of those that may be exclusive.
+    /// CPUs that may be exclusive and are not.
     fn free_cpus(&self) -> CpuSet {
         let taken = self.allocations.exclusive_cpus().union(&self.inventory.reserved_cpus);
         self.inventory.allowed_cpus.difference(&taken)
     }
 
-    /// Places the pod aligned, if that is possible.
+    /// Places the pod aligned, if possible.
     fn admits(&self, trial: &mut Allocations) -> bool {
         let request = PodRequest { previous: std::collections::BTreeMap::new(), ..self.pod.clone() };
         let outcome = admit(self.inventory, self.settings, trial, &request, &mut Trace::default());
@@ -175,7 +175,7 @@ impl Search<'_> {
         outcome.is_ok() && trial.of_pod(&self.pod.name).all(|(_, grant)| aligned(grant))
     }
 
-    /// Takes the holders out, places the pod, places them again: the moves, if that works.
+    /// Removes the holders, places the pod, and places them again; returns the moves if that works.
     fn attempt(&self, holders: &[&Holder]) -> Option<Vec<Move>> {
         self.trials.set(self.trials.get().checked_sub(1)?);
         let mut trial = self.allocations.clone();
@@ -192,7 +192,7 @@ impl Search<'_> {
             engine.place(self.inventory, &mut trial, &request, &mut Trace::default()).ok()?;
         }
         let now = trial.exclusive_cpus();
-        // Placed again where it was it would only share with more than was promised: that is no move.
+        // A holder that is placed at its old place would only share overcommitted CPUs: that is not a move.
         if before.iter().any(|(holder, had)| trial.get(holder).is_none_or(|has| is_same_seat(had, has))) {
             return None;
         }
@@ -209,8 +209,8 @@ impl Search<'_> {
         moves.collect()
     }
 
-    /// What the largest container asks for, or the pod where that is aligned as a whole; a lower bound
-    /// of what must be free together.
+    /// Request of the largest container, or of the pod if it is aligned as a whole; a lower bound of what
+    /// must be free together.
     fn largest(&self) -> Amounts {
         let of = |container: &ContainerRequest| Amounts {
             cpus: container.whole_cpus().filter(|_| self.pod.qos == QosClass::Guaranteed).unwrap_or(0),
@@ -225,7 +225,7 @@ impl Search<'_> {
     }
 }
 
-/// A holder's own request, as its grant tells, and an engine that gives it a place no worse.
+/// A holder's own request, reconstructed from its grant, and an engine that gives it a place no worse.
 fn again(holder: &Holder, grant: &Grant, host: &HintsSettings) -> Option<(PodRequest, HintsEngine)> {
     let (name, container) = (holder.pod(), holder.name());
     let millis = match &grant.shared {
@@ -266,7 +266,7 @@ fn again(holder: &Holder, grant: &Grant, host: &HintsSettings) -> Option<(PodReq
     Some((request, HintsEngine::new(HintsSettings { policy, ..host.clone() })))
 }
 
-/// Does it run where it ran, with its memory where it was?
+/// Does it keep its CPUs and its memory nodes?
 fn is_same_seat(had: &Grant, has: &Grant) -> bool {
     let reach = |grant: &Grant| grant.shared.as_ref().map(|shared| shared.reach().clone());
     (&had.exclusive, &had.mems, reach(had)) == (&has.exclusive, &has.mems, reach(has))

@@ -1,7 +1,7 @@
-//! What an entry of the configuration wishes for a container, beside amounts.
+//! Wishes of a configuration entry for a container, besides amounts.
 //!
-//! Wishes are defaults: an annotation that says the same thing wins, as it does without an entry. What cannot
-//! be wished away (amounts, nodes that may be chosen) goes into the request itself.
+//! Wishes are defaults: an annotation for the same setting takes precedence, if it would be valid without the
+//! entry. Settings that annotations cannot override (amounts, allowed nodes) go into the request itself.
 
 use crate::{
     policy::{
@@ -14,10 +14,10 @@ use crate::{
 
 use super::{ContainerRequest, PodRequest, TopologyHint};
 
-/// What is wished for; the default is nothing.
+/// Wishes for a container; the default has none.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Wishes {
-    /// Name of the entry; none where nothing is declared.
+    /// Name of the entry; `None` without an entry.
     pub rule: Option<String>,
     /// Position of the entry in the configuration.
     pub position: usize,
@@ -27,15 +27,15 @@ pub struct Wishes {
     pub policy: Option<TopologyPolicy>,
     /// Kinds of memory.
     pub memory_types: Option<MemoryTypes>,
-    /// How its CPUs are used.
+    /// Use of its CPUs.
     pub class: Option<DeclaredClass>,
-    /// Where the devices are beside which it is to be.
+    /// Locations of the devices that it should be near.
     pub beside: Vec<TopologyHint>,
 }
 
 impl Wishes {
-    /// What an entry wishes on this machine; and what of it cannot be had: devices that are not there or of
-    /// which the node is not known, nodes that the machine does not have.
+    /// Wishes of an entry on this machine, and those that cannot be met: missing devices, devices without a
+    /// known node, nodes that the machine does not have.
     pub fn of(rule: &WorkloadRule, position: usize, machine: &Topology) -> (Self, Vec<String>) {
         let mut unknown = Vec::new();
         let mut beside = Vec::new();
@@ -77,15 +77,15 @@ impl Wishes {
         (wishes, unknown)
     }
 
-    /// Are its CPUs to be its own?
+    /// Should its CPUs be exclusive?
     pub fn alone(&self) -> Option<bool> {
         self.class.map(|class| matches!(class, DeclaredClass::Exclusive | DeclaredClass::Isolated))
     }
 }
 
 impl ContainerRequest {
-    /// As an entry declares it; amounts that the entry names count instead of its own. Returns what of it
-    /// cannot be had on this machine.
+    /// Applies an entry; amounts in the entry replace those of the container. Returns wishes that this
+    /// machine cannot meet.
     pub fn declare(&mut self, rule: &WorkloadRule, position: usize, machine: &Topology) -> Vec<String> {
         let (wishes, unknown) = Wishes::of(rule, position, machine);
         self.wishes = wishes;
@@ -107,7 +107,8 @@ impl ContainerRequest {
 }
 
 impl PodRequest {
-    /// The first wish of its containers, by the order of the configuration: where a pod can have only one.
+    /// The first wish of its containers, by the order of the configuration, for settings that a pod has only
+    /// once.
     pub(super) fn wished<T>(&self, of: impl Fn(&Wishes) -> Option<T>) -> Option<T> {
         let wishes = self.containers.iter().map(|container| &container.wishes);
         let wished = wishes.filter_map(|wishes| Some((wishes.position, of(wishes)?)));

@@ -388,7 +388,7 @@ fn a_restart_leaves_cpus_that_were_wished_for_where_they_are() {
     let grant = request.keep(&inventory, &Allocations::default()).unwrap();
     assert_eq!((grant.exclusive.to_string().as_str(), grant.mems.to_string().as_str()), ("6-7,14-15", "1"));
     let taken = given(&[("/b", "7", 1, 0)]);
-    assert_eq!(request.keep(&inventory, &taken), None, "somebody else has one of them");
+    assert_eq!(request.keep(&inventory, &taken), None, "another cgroup has one of them");
     let elsewhere = request.place(&inventory, &mut taken.clone()).unwrap();
     assert!(elsewhere.reason.ends_with("; no eth9"), "{}", elsewhere.reason);
 }

@@ -350,7 +350,7 @@ fn pending_container_keeps_its_grant_until_it_is_created_or_ends() {
     assert_eq!(ends.host.allocations.exclusive_cpus().to_string(), "2-3");
     let mut control = restarted(&scene);
     control.synchronize(Vec::new());
-    assert!(!control.containers.expects(&a), "who is not awaited is gone");
+    assert!(!control.containers.expects(&a), "only awaited containers are expected");
 }
 
 #[test]

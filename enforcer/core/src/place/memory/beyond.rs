@@ -1,15 +1,14 @@
-//! Memory of machines with more nodes than a mask names.
+//! Memory accounts of machines with more nodes than a mask names.
 //!
-//! Problem: a mask names 64 nodes, the kernel knows up to 1,024, and a promise on a node that no mask names
-//! would be one that nothing is counted against. Idea: the nodes beyond the 64th are in an account of their
-//! own, and those beyond its 64th in another. A claim with nodes of several accounts lies in each as it is
-//! forecast to lie there, and where that is not possible as there is room.
+//! Problem: a mask names 64 nodes, the kernel supports up to 1,024, and a promise on a node that no mask
+//! names would not be counted at all. Idea: the nodes after the 64th are in a separate account, and those
+//! after its 64th in another one. A claim with nodes of several accounts counts in each by its forecast, and
+//! where that is impossible by the available room.
 //!
-//! Invariant: where the account says that promises fit, all of them can be kept at once. The opposite holds
-//! within one account: across accounts nothing is moved out of the way, so that room may be denied that there
-//! is. What no arrangement is found for is kept back from every other promise, so that all of them together
-//! are never more than there is. Memory that stays where it was taken
-//! may be taken from one account alone, so that it counts in full in each.
+//! Invariant: if the account says that promises fit, all of them can be kept at once. The opposite holds only
+//! within one account: across accounts nothing moves out of the way, so existing room may be denied. Amounts
+//! without an arrangement are withheld from every other promise, so that all promises together never exceed
+//! the capacity. Memory that cannot move may come from one account alone, so it counts in full in each.
 
 use std::{borrow::Cow, cmp::Reverse, collections::BTreeMap};
 
@@ -17,7 +16,7 @@ use super::{Mask, MemoryClaim, MemoryResource, ZoneAccount, is_fixed, promises::
 use crate::{id::NodeId, set::NodeSet};
 
 impl ZoneAccount {
-    /// What of a zone a mask names, and the rest of it with the account that it is in.
+    /// The part of a zone that a mask names, and the rest of it with its account.
     pub(super) fn parts_of(&self, zone: &NodeSet) -> (Mask, Option<(&Self, NodeSet)>) {
         let mask = self.nodes.mask(zone);
         let Some(beyond) = self.beyond.as_deref() else { return (mask, None) };
@@ -25,9 +24,9 @@ impl ZoneAccount {
         (mask, (!further.is_empty()).then_some((beyond, further)))
     }
 
-    /// Enters all claims. Those over several parts lie as forecast where all can be kept so, else as room is
-    /// found for each zone, narrow ones first: then the sums of the zones alone decide, so that what was
-    /// found to fit before it was given is found to fit when it is entered.
+    /// Enters all claims. Claims over several parts count by forecast if all can be kept that way, else by
+    /// the room found for each zone, narrow ones first. Then only the sums of the zones decide, so a promise
+    /// that fit when it was checked also fits when it is entered.
     pub(super) fn enter(&mut self, claims: Vec<&MemoryClaim>) {
         if self.beyond.is_none() {
             return self.enter_here(claims);
@@ -75,7 +74,7 @@ impl ZoneAccount {
         *self = best;
     }
 
-    /// Enters claims of which each is in one part.
+    /// Enters claims that are each in one part.
     fn enter_parts(&mut self, claims: &[Cow<'_, MemoryClaim>]) {
         let is_here = |claim: &&MemoryClaim| self.nodes.mask(&claim.zone) != 0;
         let (here, there): (Vec<_>, Vec<_>) = claims.iter().map(AsRef::as_ref).partition(is_here);
@@ -85,7 +84,7 @@ impl ZoneAccount {
         }
     }
 
-    /// Enters claims, each of `across` in every part as it is forecast to lie there.
+    /// Enters claims, each of `across` in every part by its forecast there.
     fn enter_as_forecast(&mut self, mut inside: Vec<Cow<'_, MemoryClaim>>, across: &[&MemoryClaim]) {
         let mut open = Vec::new();
         for claim in across {
@@ -108,14 +107,14 @@ impl ZoneAccount {
         self.enter_as_room_is_found(&open);
     }
 
-    /// Enters claims over several parts, those of a zone as one.
+    /// Enters claims over several parts, those of one zone combined.
     fn enter_as_room_is_found(&mut self, across: &[&MemoryClaim]) {
         let mut sums = BTreeMap::<(&NodeSet, MemoryResource), u64>::new();
         for claim in across {
             let sum = sums.entry((&claim.zone, claim.resource)).or_default();
             *sum = sum.saturating_add(claim.bytes);
         }
-        // Narrow ones first, because they have the least choice.
+        // Narrow ones first, because they have the fewest alternatives.
         let mut sums: Vec<_> = sums.into_iter().collect();
         sums.sort_by_key(|((zone, _), bytes)| (zone.len(), Reverse(*bytes)));
         for ((zone, resource), bytes) in sums {
@@ -123,19 +122,19 @@ impl ZoneAccount {
         }
     }
 
-    /// What no arrangement was found for, of claims over several parts.
+    /// Amount of claims over several parts without an arrangement.
     pub(super) fn unkept(&self, resource: MemoryResource) -> u64 {
         self.unkept.get(&resource).copied().unwrap_or(0)
     }
 
-    /// What the arrangements of all parts do not serve.
+    /// Amount that the arrangements of all parts do not serve.
     fn unkept_in_parts(&self, resource: MemoryResource) -> u64 {
         let here = if is_fixed(resource) { 0 } else { self.of(resource).map_or(0, Promises::unkept) };
         let there = self.beyond.as_deref().map_or(0, |beyond| beyond.unkept_in_parts(resource));
         here.saturating_add(there)
     }
 
-    /// Enters another claim; how it lies, as far as there is room.
+    /// Enters another claim; returns its forecast, as far as there is room.
     pub(super) fn lay(
         &mut self,
         zone: &NodeSet,
@@ -162,7 +161,7 @@ impl ZoneAccount {
         let Some((beyond, further)) = further else { return self.lay_here(mask, resource, bytes) };
         let (room, capacity) = (beyond.free(&further, resource), beyond.capacity(&further, resource));
         let free = self.free_here(mask, resource);
-        // What has room nowhere is promised here, where there is a node here.
+        // An amount without room anywhere is promised here, if this part has a node.
         let own = if mask == 0 { 0 } else { free.min(bytes).max(bytes.saturating_sub(room)) };
         let (here, there) = if is_fixed(resource) && mask != 0 {
             (bytes.min(self.capacity_on(mask, resource)), bytes.min(capacity))
@@ -177,7 +176,7 @@ impl ZoneAccount {
     }
 }
 
-/// What a claim has on some of its nodes.
+/// The part of a claim on some of its nodes.
 fn part(claim: &MemoryClaim, zone: NodeSet, bytes: u64) -> MemoryClaim {
     let by_node = claim.by_node.iter().filter(|(node, _)| zone.contains(**node));
     let by_node = by_node.map(|(node, bytes)| (*node, *bytes)).collect();

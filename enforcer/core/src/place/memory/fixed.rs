@@ -1,19 +1,20 @@
 //! Promises of memory that cannot move: huge pages.
 //!
-//! Problem: a container takes its huge pages from whichever of its nodes the kernel likes, and they stay
-//! there. A promise over several nodes may be taken wholly from one, before another container has taken what
-//! it was promised there. Idea: no arrangement is believed in. A promise on a set of nodes can be kept when
-//! there is enough of it after every other promise has taken as much from these nodes as it can.
+//! Problem: the kernel takes a container's huge pages from any of its nodes, and they stay there. A promise
+//! over several nodes may be taken entirely from one, before another container has taken its promise there.
+//! Idea: no arrangement is assumed. A promise on a set of nodes can be kept if enough remains after every
+//! other promise has taken as much from these nodes as it can.
 //!
-//! Invariant: what fits here can be had in whatever order containers take their pages. Cost: O(zones^2).
+//! Invariant: promises that fit here can be kept in whatever order containers take their pages. Cost:
+//! O(zones^2).
 
 use super::promises::Promises;
 use crate::place::hints::{Mask, positions};
 
-/// Promises on zones, and what the nodes have.
+/// Promises on zones, and the capacity of the nodes.
 pub(super) struct Fixed<'a> {
     promises: &'a Promises,
-    /// By zone: its nodes, what is promised, and what is left when all others have taken what they can.
+    /// By zone: its nodes, its promise, and what remains when all others have taken as much as they can.
     zones: Vec<(Mask, u64, u64)>,
 }
 
@@ -32,7 +33,7 @@ impl<'a> Fixed<'a> {
         fixed
     }
 
-    /// The most that is taken from these nodes. What is promised inside them is taken there.
+    /// Maximum that promises take from these nodes. Promises inside them are taken there.
     pub(super) fn taken(&self, nodes: Mask) -> u64 {
         let most = |(zone, bytes, _): &(Mask, u64, u64)| {
             if zone & !nodes == 0 { *bytes } else { (*bytes).min(self.promises.capacity(zone & nodes)) }
@@ -40,21 +41,21 @@ impl<'a> Fixed<'a> {
         self.zones.iter().map(most).fold(0, u64::saturating_add)
     }
 
-    /// What can be promised on these nodes in addition, so that nobody can take what others were promised.
+    /// Amount that can be promised on these nodes in addition, without risk to other promises.
     pub(super) fn free(&self, nodes: Mask) -> u64 {
         let own = self.promises.capacity(nodes).saturating_sub(self.taken(nodes));
         let touched = self.zones.iter().filter(|(zone, ..)| zone & nodes != 0);
-        // It takes no more from the nodes of a zone than there is of those that both have.
+        // A promise takes no more from the nodes of a zone than the capacity of their common nodes.
         let bound = touched.filter(|(zone, _, slack)| self.promises.capacity(zone & nodes) > *slack);
         bound.map(|(.., slack)| *slack).fold(own, u64::min)
     }
 
-    /// The sum of what is free on each of these nodes alone.
+    /// Sum of the free amounts of each of these nodes alone.
     pub(super) fn free_on_each(&self, nodes: Mask) -> u64 {
         positions(nodes).map(|node| self.free(1 << node)).fold(0, u64::saturating_add)
     }
 
-    /// Zones whose promise cannot be kept in every case.
+    /// Zones with a promise that cannot be kept in every case.
     pub(super) fn overcommitted(&self) -> Vec<Mask> {
         let short = |(nodes, ..): &&(Mask, u64, u64)| self.taken(*nodes) > self.promises.capacity(*nodes);
         self.zones.iter().filter(short).map(|(nodes, ..)| *nodes).collect()
@@ -85,7 +86,7 @@ mod tests {
             (&[(0b11, 6)], 0b11, 4),
             (&[(0b11, 2)], 0b01, 3),
             (&[(0b01, 4)], 0b10, 5),
-            // It could take what was promised on node 0 before.
+            // It could first take what was promised on node 0.
             (&[(0b01, 4)], 0b11, 1),
             (&[(0b01, 4), (0b10, 5)], 0b11, 0),
             (&[(0b01, 9)], 0b01, 0),
@@ -117,12 +118,12 @@ mod tests {
             }
             let mut left = capacity;
             let mut missing = claims;
-            for (who, node) in picks {
+            for (holder, node) in picks {
                 missing.retain(|(_, bytes)| *bytes > 0);
                 if missing.is_empty() {
                     break;
                 }
-                let at = who.index(missing.len());
+                let at = holder.index(missing.len());
                 let (nodes, bytes) = &mut missing[at];
                 let able: Vec<usize> = positions(*nodes).filter(|node| left[*node] > 0).collect();
                 prop_assert!(!able.is_empty(), "nothing is left for {bytes} on {nodes:b}");

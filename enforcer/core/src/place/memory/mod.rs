@@ -1,23 +1,22 @@
-//! The account of memory: what is promised on which zones, and what can still be promised.
+//! The memory account: promises on zones, and the room for further ones.
 //!
-//! Problem: a promise of memory names a zone, a set of nodes that hold it together, and the kernel
-//! decides page by page where in the zone it lies. Zones overlap, so neither a sum per node nor a sum
-//! per zone says whether another promise can be kept. Idea: a promise fits if all promises can be kept
-//! at once, whatever zones they name; [`promises`] decides that exactly and without trying the sets
-//! of nodes one by one. Both engines give from this account.
+//! Problem: a promise of memory names a zone, a set of nodes that hold it together, and the kernel decides
+//! page by page where in the zone it lies. Zones overlap, so neither a sum per node nor a sum per zone shows
+//! whether another promise can be kept. Idea: a promise fits if all promises can be kept at once, whatever
+//! zones they name; [`promises`] decides that exactly and without enumerating the sets of nodes. Both engines
+//! use this account.
 //!
-//! Huge pages stay where they were taken, so of these a promise fits only if it can be kept in whatever order
-//! containers take theirs ([`fixed`]). What processes have reserved of them comes from nodes that are not
-//! known before: a node may be promised all that it has, and all promises together leave as much as is
-//! reserved.
+//! Huge pages cannot move, so a promise of them fits only if it can be kept in whatever order containers take
+//! theirs ([`fixed`]). Huge pages that processes have reserved come from unknown nodes: a node may be
+//! promised all that it has, and all promises together leave as much as is reserved.
 //!
-//! Terminology: a *claim* is a promise of one kind of memory on one zone. The *usage* of a zone is
-//! what is claimed on zones inside it, its *capacity* what its nodes may hand out. A *forecast* says
-//! how a claim would lie on the nodes of its zone; it binds nobody.
+//! Terminology: a *claim* is a promise of one kind of memory on one zone. The *usage* of a zone is the sum of
+//! the claims on zones inside it, its *capacity* what its nodes may give. A *forecast* is how a claim would
+//! lie on the nodes of its zone; it is not binding.
 //!
-//! The account is computed from the grants and stored nowhere. Its masks name the 64 nodes of lowest id; what
-//! the machine has beyond them is in an account of its own ([`beyond`]), and all that is asked by sets of
-//! nodes is answered from both. Cost: O(claims log zones) to build, see [`promises`] for the rest.
+//! The account is computed from the grants and stored nowhere. Its masks name the 64 nodes with the lowest
+//! ids; further nodes are in a separate account ([`beyond`]), and queries for sets of nodes use both. Cost:
+//! O(claims log zones) to build, see [`promises`] for the rest.
 
 mod beyond;
 mod fixed;
@@ -36,43 +35,42 @@ use super::{
 };
 use crate::{id::NodeId, set::NodeSet};
 
-/// What is promised on zones, by kind of memory.
+/// Promises on zones, by kind of memory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ZoneAccount {
-    /// The nodes of lowest id, as many as a mask names.
+    /// The nodes with the lowest ids, as many as a mask names.
     nodes: NodeIndex,
     kinds: BTreeMap<MemoryResource, Promises>,
     /// The account of all further nodes.
     beyond: Option<Box<Self>>,
-    /// These nodes and all further ones.
+    /// All nodes, including those of `beyond`.
     all: NodeSet,
-    /// What of claims over several parts no arrangement was found for: nobody else is promised as much.
+    /// Amounts of claims over several parts without an arrangement: they are withheld from other promises.
     unkept: BTreeMap<MemoryResource, u64>,
-    /// What will be taken of all nodes together, from which of them is not known: all promises together are
-    /// less by as much.
+    /// Amounts that will be taken from unknown nodes: all promises together are limited by as much.
     anywhere: BTreeMap<MemoryResource, u64>,
 }
 
-/// A set of nodes on which more is promised than there is.
+/// A set of nodes with more promises than capacity.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Overcommit {
     /// The nodes.
     pub zone: NodeSet,
-    /// What is promised on zones inside it, and of huge pages what may be taken there besides.
+    /// Sum of the promises on zones inside it; for huge pages also what others may take there.
     pub usage: u64,
-    /// What it has.
+    /// Its capacity.
     pub capacity: u64,
 }
 
 impl ZoneAccount {
-    /// Everything that is allocated, but for the holders that are left out.
+    /// The account of all allocations, except those of the excluded holders.
     pub fn new(
         inventory: &Inventory,
         allocations: &Allocations,
         leave_out: impl Fn(&Holder) -> bool,
     ) -> Self {
         let kept = || allocations.iter().filter(|(holder, _)| !leave_out(holder));
-        // What is in use already is taken by no promise.
+        // Memory in use without a promise is not available.
         let used = kept().filter(|(holder, _)| holder.is_apart()).flat_map(|(_, grant)| &grant.memory);
         let mut gone = BTreeMap::<(MemoryResource, NodeId), u64>::new();
         let mut anywhere = BTreeMap::<MemoryResource, u64>::new();
@@ -90,8 +88,8 @@ impl ZoneAccount {
         Self { anywhere, ..Self::beside(inventory, promised, &gone) }
     }
 
-    /// The account as the container at this place of the pod's list finds it: what init containers
-    /// before it had is free again, so that a pod takes the peak of its stages and not their sum.
+    /// The account for the container at this position in the pod's list: memory of earlier init containers is
+    /// free again, so that a pod takes the peak of its stages and not their sum.
     pub fn for_container(
         inventory: &Inventory,
         allocations: &Allocations,
@@ -106,8 +104,8 @@ impl ZoneAccount {
         Self::beside(inventory, claims, &BTreeMap::new())
     }
 
-    /// The account of claims where each node has so many bytes of ordinary memory left, and no more than it
-    /// may hand out.
+    /// The account of these claims with the given bytes of ordinary memory left on each node, at most the
+    /// capacity.
     pub fn of_what_is_left<'a>(
         inventory: &Inventory,
         claims: impl IntoIterator<Item = &'a MemoryClaim>,
@@ -121,7 +119,7 @@ impl ZoneAccount {
         Self::beside(inventory, claims, &gone.collect())
     }
 
-    /// The same where some of what the nodes have is gone, whatever is promised.
+    /// The account of these claims with reduced capacity of the nodes.
     fn beside<'a>(
         inventory: &Inventory,
         claims: impl IntoIterator<Item = &'a MemoryClaim>,
@@ -133,7 +131,7 @@ impl ZoneAccount {
         account
     }
 
-    /// Nothing promised; `most` nodes are in one mask.
+    /// An account without promises; `most` nodes are in one mask.
     fn empty(
         inventory: &Inventory,
         nodes: &NodeSet,
@@ -159,7 +157,7 @@ impl ZoneAccount {
         Self { nodes, kinds, beyond, all, unkept: BTreeMap::new(), anywhere: BTreeMap::new() }
     }
 
-    /// Enters what claims have on the nodes of the masks.
+    /// Enters the parts of claims on the nodes of the masks.
     fn enter_here<'a>(&mut self, claims: impl IntoIterator<Item = &'a MemoryClaim>) {
         let mut kinds: Vec<_> = self.kinds.iter_mut().map(|(kind, all)| (*kind, all, Zones::new())).collect();
         for claim in claims.into_iter().filter(|claim| claim.bytes > 0) {
@@ -175,7 +173,7 @@ impl ZoneAccount {
         }
     }
 
-    /// What can be promised on a zone in addition.
+    /// Amount that can be promised on a zone in addition.
     pub fn free(&self, zone: &NodeSet, resource: MemoryResource) -> u64 {
         let (mask, further) = self.parts_of(zone);
         let here = self.free_here(mask, resource);
@@ -189,7 +187,7 @@ impl ZoneAccount {
         free.saturating_sub(self.unkept(resource)).min(self.free_at_all(resource))
     }
 
-    /// The most that can be promised in addition, wherever.
+    /// Maximum that can be promised in addition on any nodes.
     fn free_at_all(&self, resource: MemoryResource) -> u64 {
         let Some(anywhere) = self.anywhere.get(&resource) else { return u64::MAX };
         let promised = self.usage(&self.all, resource).saturating_add(*anywhere);
@@ -206,30 +204,30 @@ impl ZoneAccount {
         }
     }
 
-    /// What the nodes of a zone may hand out.
+    /// Capacity of the nodes of a zone.
     pub fn capacity(&self, zone: &NodeSet, resource: MemoryResource) -> u64 {
         let (mask, further) = self.parts_of(zone);
         let there = further.map_or(0, |(beyond, zone)| beyond.capacity(&zone, resource));
         self.capacity_on(mask, resource).saturating_add(there)
     }
 
-    /// What is promised on zones inside this one.
+    /// Sum of the promises on zones inside this one.
     pub fn usage(&self, zone: &NodeSet, resource: MemoryResource) -> u64 {
         let (mask, further) = self.parts_of(zone);
         let there = further.map_or(0, |(beyond, zone)| beyond.usage(&zone, resource));
         self.of(resource).map_or(0, |promises| promises.usage(mask)).saturating_add(there)
     }
 
-    /// What one arrangement of all claims leaves on a zone: adds up over nodes, up to what is free at all,
-    /// and is never more than what is free.
+    /// Amount that one arrangement of all claims leaves on a zone: it adds up over nodes, and never exceeds
+    /// the free amount.
     pub fn left(&self, zone: &NodeSet, resource: MemoryResource) -> u64 {
         let (mask, further) = self.parts_of(zone);
         let there = further.map_or(0, |(beyond, zone)| beyond.left(&zone, resource));
         self.left_on(mask, resource).saturating_add(there).min(self.free_at_all(resource))
     }
 
-    /// How a claim would lie on the nodes of a zone: on the lowest first, as far as others leave room.
-    /// Sums to `bytes`; what does not fit is forecast on the lowest node.
+    /// Forecast of a claim on a zone: on the lowest nodes first, as far as others leave room. The sum is
+    /// `bytes`; the excess is forecast on the lowest node.
     pub fn split(&self, zone: &NodeSet, resource: MemoryResource, bytes: u64) -> BTreeMap<NodeId, u64> {
         self.clone_of(resource).promise(zone, resource, bytes).by_node
     }
@@ -244,7 +242,7 @@ impl ZoneAccount {
         MemoryClaim { resource, zone: zone.clone(), bytes, by_node }
     }
 
-    /// Enters a claim on the nodes of a mask; how it lies there, as far as there is room.
+    /// Enters a claim on the nodes of a mask; returns its forecast, as far as there is room.
     fn lay_here(&mut self, zone: Mask, resource: MemoryResource, bytes: u64) -> BTreeMap<NodeId, u64> {
         let mut by_node = BTreeMap::new();
         let mut rest = bytes;
@@ -262,9 +260,8 @@ impl ZoneAccount {
         by_node
     }
 
-    /// Every zone with a claim that has less than what is claimed inside it, narrow ones first. Where
-    /// no single zone is too small and several together are, the nodes that they share. Empty exactly
-    /// when all promises can be kept.
+    /// Every zone with more claims inside it than capacity, narrow ones first. If no single zone is too small
+    /// but several together are, the nodes that they share. Empty exactly if all promises can be kept.
     pub fn overcommitted(&self, resource: MemoryResource) -> Vec<Overcommit> {
         let of = |promises: &Promises| -> Vec<Overcommit> {
             let over = |mask: &Mask| Overcommit {
@@ -300,7 +297,7 @@ impl ZoneAccount {
         self.free_here(zone, resource).saturating_sub(self.unkept(resource)).min(self.free_at_all(resource))
     }
 
-    /// The same where nothing is kept back for claims that no arrangement was found for.
+    /// [`Self::free_on`] without withholding amounts for claims without an arrangement.
     fn free_here(&self, zone: Mask, resource: MemoryResource) -> u64 {
         self.of(resource).map_or(0, |promises| promises.free(zone))
     }
@@ -310,16 +307,16 @@ impl ZoneAccount {
         self.of(resource).map_or(0, |promises| promises.capacity(zone))
     }
 
-    /// What one arrangement of all claims leaves: adds up over nodes, and is never more than what is
-    /// free.
+    /// Amount that one arrangement of all claims leaves: it adds up over nodes, and never exceeds the free
+    /// amount.
     pub(super) fn left_on(&self, zone: Mask, resource: MemoryResource) -> u64 {
         let left = self.of(resource).map_or(0, |promises| promises.left(zone));
         left.min(self.free_at_all(resource))
     }
 
-    /// What is [free](Self::free) on every set of these nodes, each a mask of this account with one node
-    /// or none, at most [`LISTED`](super::hints::LISTED) of them. Where that would be too large a table,
-    /// what one arrangement of all claims leaves.
+    /// The [free](Self::free) amount on every set of these nodes, each a mask of this account with one node
+    /// or none, at most [`LISTED`](super::hints::LISTED) of them. If the table would be too large, the
+    /// amounts that one arrangement of all claims leaves.
     pub(super) fn free_on_sets(&self, nodes: &[Mask], resource: MemoryResource) -> Table {
         let free =
             self.of(resource).map_or_else(|| Table::of_sums(&[]), |promises| promises.free_on_sets(nodes));
@@ -335,7 +332,7 @@ impl ZoneAccount {
         self.kinds.get(&resource)
     }
 
-    /// The same with one kind of memory only.
+    /// The account with only one kind of memory.
     fn clone_of(&self, resource: MemoryResource) -> Self {
         let kinds = self.of(resource).map(|promises| (resource, promises.clone()));
         let beyond = self.beyond.as_ref().map(|beyond| Box::new(beyond.clone_of(resource)));
@@ -350,7 +347,7 @@ impl ZoneAccount {
     }
 }
 
-/// Does memory of this kind stay where it was taken?
+/// Does memory of this kind stay where it was allocated?
 const fn is_fixed(resource: MemoryResource) -> bool {
     matches!(resource, MemoryResource::Hugepages(_))
 }

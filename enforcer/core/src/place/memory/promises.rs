@@ -1,14 +1,13 @@
-//! Promises of one kind of memory, kept all at once.
+//! Promises of one kind of memory, with an arrangement that keeps all at once.
 //!
-//! Problem: a promise names a zone and not a node, so whether another one can be kept depends on how
-//! the others may be rearranged. All can be kept exactly if no set of nodes has less than what is
-//! promised on zones inside it (Hall's condition); there are 2^N sets. Idea: keep one arrangement
-//! that serves all promises, a flow from zones to nodes. What it leaves free on a zone is there for
-//! sure; what others could move out of the way is found by augmenting paths, and only when the first
-//! answer is not enough.
+//! Problem: a promise names a zone and not a node, so whether another one can be kept depends on how the
+//! others can be rearranged. All can be kept exactly if no set of nodes has less than the promises on zones
+//! inside it (Hall's condition); there are 2^N sets. Idea: maintain one arrangement that serves all promises,
+//! a flow from zones to nodes. What it leaves free on a zone is available for certain; what others could move
+//! out of the way is found by augmenting paths, and only if the first answer is not enough.
 //!
-//! Terminology: a zone is *kept* as far as the arrangement serves it. A *reach* of a set of nodes is
-//! where the memory that lies there could go, directly or by pushing others on.
+//! Terminology: a zone is *kept* as far as the arrangement serves it. The *reach* of a set of nodes is where
+//! memory on it could go, directly or by moving other memory.
 //!
 //! Cost: distinct zones are few, whatever the number of promises. Building is O(zones x nodes) where
 //! the forecasts still hold, the quick answers are O(nodes + zones), an augmenting path is
@@ -17,17 +16,17 @@
 use super::{fixed::Fixed, room};
 use crate::place::hints::{LISTED, Mask, Table, positions};
 
-/// What is there, what is promised, and one way to keep it.
+/// Capacity, promises, and one arrangement that keeps them.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Promises {
     /// By position of the node.
     capacity: Vec<u64>,
-    /// What the arrangement leaves, by position.
+    /// Amount that the arrangement leaves, by position.
     free: Vec<u64>,
     zones: Vec<Zone>,
-    /// Where the promises lie: one row of nodes per zone.
+    /// The arrangement: one row of nodes per zone.
     lies: Vec<u64>,
-    /// What was promised cannot move, so that the arrangement is a forecast only.
+    /// Whether the memory cannot move, so that the arrangement is only a forecast.
     is_fixed: bool,
 }
 
@@ -35,41 +34,41 @@ pub(super) struct Promises {
 struct Zone {
     nodes: Mask,
     promised: u64,
-    /// Of it, what the arrangement does not serve.
+    /// Amount that the arrangement does not serve.
     unkept: u64,
-    /// Nodes with something of it.
+    /// Nodes with a part of it.
     on: Mask,
 }
 
 impl Promises {
-    /// Nothing promised.
+    /// No promises.
     pub(super) fn new(capacity: Vec<u64>) -> Self {
         Self { free: capacity.clone(), capacity, ..Self::default() }
     }
 
-    /// The same of memory that stays where it was taken, see [`Fixed`].
+    /// Marks the memory as unable to move, see [`Fixed`].
     pub(super) fn fixed(self) -> Self {
         Self { is_fixed: true, ..self }
     }
 
-    /// Zones in any order, and what is promised on each.
+    /// Zones in any order, with the promise on each.
     pub(super) fn promised(&self) -> impl Iterator<Item = (Mask, u64)> {
         self.zones.iter().map(|zone| (zone.nodes, zone.promised))
     }
 
-    /// What no arrangement was found for.
+    /// Amount without an arrangement.
     pub(super) fn unkept(&self) -> u64 {
         self.zones.iter().fold(0, |sum, zone| sum.saturating_add(zone.unkept))
     }
 
-    /// Makes room for a zone that is not there yet; zones are [settled](Self::settle) later.
+    /// Adds a new zone; zones are [settled](Self::settle) later.
     pub(super) fn open(&mut self, nodes: Mask) -> usize {
         self.zones.push(Zone { nodes, promised: 0, unkept: 0, on: 0 });
         self.lies.resize(self.zones.len() * self.capacity.len(), 0);
         self.zones.len() - 1
     }
 
-    /// Notes a promise on a zone; it is not served yet.
+    /// Records a promise on a zone without serving it.
     pub(super) fn note(&mut self, zone: usize, bytes: u64) {
         if let Some(zone) = self.zones.get_mut(zone) {
             zone.promised = zone.promised.saturating_add(bytes);
@@ -77,7 +76,7 @@ impl Promises {
         }
     }
 
-    /// Serves as much of what is noted on a zone from one node as is there, and as is asked for.
+    /// Serves up to `bytes` of the zone's promise from one node, as far as available; returns the amount.
     pub(super) fn lay(&mut self, zone: usize, node: usize, bytes: u64) -> u64 {
         let Some(Zone { nodes, unkept, .. }) = self.zones.get(zone).copied() else { return 0 };
         let Some(free) = self.free.get_mut(node).filter(|_| nodes >> node & 1 == 1) else { return 0 };
@@ -90,8 +89,8 @@ impl Promises {
         laid
     }
 
-    /// Serves the rest of a zone: from its nodes in ascending order, then by moving others. Gives what
-    /// came from each node.
+    /// Serves the rest of a zone: from its nodes in ascending order, then by moving others. Returns the
+    /// amount from each node.
     pub(super) fn settle(&mut self, zone: usize) -> Vec<(usize, u64)> {
         let nodes = self.zones.get(zone).map_or(0, |zone| zone.nodes);
         let mut laid = Vec::new();
@@ -107,13 +106,13 @@ impl Promises {
         laid
     }
 
-    /// Zone of these nodes, made if it is not there.
+    /// Index of the zone of these nodes, which is added if it is missing.
     pub(super) fn zone(&mut self, nodes: Mask) -> usize {
         let there = self.zones.iter().position(|zone| zone.nodes == nodes);
         there.unwrap_or_else(|| self.open(nodes))
     }
 
-    /// What could be promised on these nodes in addition, all other promises kept as well as now.
+    /// Amount that could be promised on these nodes in addition, with all other promises kept as now.
     pub(super) fn free(&self, nodes: Mask) -> u64 {
         if self.is_fixed {
             return Fixed::of(self).free(nodes);
@@ -136,8 +135,8 @@ impl Promises {
         reach != nodes && self.left(reach) >= bytes && self.could_lay(nodes, bytes) >= bytes
     }
 
-    /// What is [free](Self::free) on every set of these nodes, each a mask of one node or none; what is
-    /// [left](Self::left) there where that would be too large a table.
+    /// The [free](Self::free) amount on every set of these nodes, each a mask of one node or none; the amount
+    /// [left](Self::left) if the table would be too large.
     pub(super) fn free_on_sets(&self, nodes: &[Mask]) -> Table {
         if self.is_fixed {
             let fixed = Fixed::of(self);
@@ -148,7 +147,7 @@ impl Promises {
         }
         let promised = self.zones.iter().filter(|zone| zone.promised > 0);
         let zones: Vec<(Mask, u64)> = promised.map(|zone| (zone.nodes, zone.promised)).collect();
-        // What is promised on single nodes cannot be moved.
+        // Promises on single nodes cannot be moved.
         let movable = zones.iter().any(|(nodes, _)| !nodes.is_power_of_two());
         let free = movable.then(|| room::of_sets(&self.capacity, &zones, nodes)).flatten();
         free.unwrap_or_else(|| {
@@ -156,25 +155,25 @@ impl Promises {
         })
     }
 
-    /// What is there on these nodes.
+    /// Capacity of these nodes.
     pub(super) fn capacity(&self, nodes: Mask) -> u64 {
         sum(&self.capacity, nodes)
     }
 
-    /// The most that promises take from these nodes: what is promised inside them, of memory that cannot move
+    /// Maximum that promises take from these nodes: promises inside them, and for memory that cannot move
     /// also what others may take there.
     pub(super) fn taken(&self, nodes: Mask) -> u64 {
         if self.is_fixed { Fixed::of(self).taken(nodes) } else { self.usage(nodes) }
     }
 
-    /// What is promised on zones inside these nodes.
+    /// Sum of the promises on zones inside these nodes.
     pub(super) fn usage(&self, nodes: Mask) -> u64 {
         let inside = self.zones.iter().filter(|zone| zone.nodes & !nodes == 0);
         inside.fold(0, |sum, zone| sum.saturating_add(zone.promised))
     }
 
-    /// What the arrangement leaves on these nodes: never more than [`Self::free`]. Of memory that cannot move
-    /// the sum of what is free on each node, which says nothing of them together.
+    /// Amount that the arrangement leaves on these nodes: at most [`Self::free`]. For memory that cannot
+    /// move, the sum of the free amounts of each node, which says nothing about the nodes together.
     pub(super) fn left(&self, nodes: Mask) -> u64 {
         if self.is_fixed { Fixed::of(self).free_on_each(nodes) } else { sum(&self.free, nodes) }
     }
@@ -184,8 +183,8 @@ impl Promises {
         self.zones.iter().filter(|zone| zone.promised > 0).map(|zone| zone.nodes)
     }
 
-    /// Sets of nodes that have less than what is promised inside them: every such zone, and where it
-    /// takes several zones together, the set of nodes that they have to share.
+    /// Sets of nodes with less capacity than promises inside them: every such zone, and where several zones
+    /// together are the cause, the nodes that they share.
     pub(super) fn overcommitted(&self) -> Vec<Mask> {
         if self.is_fixed {
             let mut found = Fixed::of(self).overcommitted();
@@ -204,7 +203,7 @@ impl Promises {
         found
     }
 
-    /// As [`Self::free`], but not more than `most`.
+    /// [`Self::free`], limited to `most`.
     fn could_lay(&self, nodes: Mask, most: u64) -> u64 {
         let mut trial = self.clone();
         let zone = trial.open(nodes);
@@ -213,7 +212,7 @@ impl Promises {
         trial.zones.get(zone).map_or(0, |zone| most - zone.unkept)
     }
 
-    /// Nodes to which memory of these could go.
+    /// Nodes that memory of these nodes could move to.
     fn reach(&self, nodes: Mask) -> Mask {
         let mut reach = nodes;
         loop {
@@ -226,8 +225,8 @@ impl Promises {
         }
     }
 
-    /// Moves others on a shortest path out of the way, and serves the zone from what that frees: from
-    /// which of its nodes, and how much.
+    /// Moves other memory along a shortest path and serves the zone from the freed amount. Returns the node
+    /// and the amount.
     fn make_room(&mut self, zone: usize) -> Option<(usize, u64)> {
         let Zone { nodes, unkept, .. } = *self.zones.get(zone)?;
         if unkept == 0 {
@@ -248,8 +247,8 @@ impl Promises {
         Some((first, bytes))
     }
 
-    /// From one of these nodes to one that has something free, over zones that can move; the zone of
-    /// the first step has no meaning.
+    /// Path from one of these nodes to one with a free amount, over zones that can move; the zone of the
+    /// first step has no meaning.
     fn shortest_path(&self, nodes: Mask) -> Option<Vec<Step>> {
         let mut seen = nodes;
         let mut queue: Vec<(Step, Option<usize>)> =
@@ -287,7 +286,7 @@ impl Promises {
     }
 }
 
-/// One step of a path: a zone moves memory from the node before to this one.
+/// One step of a path: a zone moves memory from the previous node to this one.
 #[derive(Debug, Clone, Copy)]
 struct Step {
     zone: usize,

@@ -1,14 +1,14 @@
-//! What can still be promised on every set of nodes, all at once.
+//! Room for promises on every set of nodes, in one table.
 //!
-//! Problem: an offer lists every set of nodes with room, and whether others can be moved out of the
-//! way is a search for augmenting paths on each of them. Idea: Hall's condition says the same for all
-//! sets in one table. The *slack* of a set is what its nodes have less what is promised inside it; on
-//! a set can be promised the least slack of any set that holds it. Where promises are broken already,
-//! the least slack of all is what they are short of, and that is nobody else's loss.
+//! Problem: an offer lists every set of nodes with room, and whether other promises can move out of the way
+//! takes a search for augmenting paths on each set. Idea: Hall's condition gives the same answer for all sets
+//! in one table. The *slack* of a set is the capacity of its nodes minus the promises inside it; the room on
+//! a set is the least slack of any superset. If promises are broken already, the least slack of all is their
+//! shortage, and it does not reduce the room of others.
 //!
-//! Nodes beside those that are asked about matter as far as zones tie them to these. Two that are in
-//! the same zones are both in the set of the least slack or none is, so one bit stands for all of them:
-//! any number of memory-only nodes, mostly, is one.
+//! Other nodes matter as far as zones tie them to the requested ones. If two of them are in the same zones,
+//! the set with the least slack contains both or none, so one bit stands for all of them: usually any number
+//! of memory-only nodes is one bit.
 //!
 //! Cost: bits x 2^bits simple steps, for at most [`BITS`] bits.
 
@@ -16,14 +16,14 @@ use std::collections::BTreeMap;
 
 use crate::place::hints::{Mask, Table, each_pair, positions};
 
-/// The largest table: sixteen nodes, and four kinds of others that zones tie to them.
+/// The largest table: sixteen nodes, and four classes of other nodes that zones tie to them.
 const BITS: usize = 20;
 
-/// Amounts in all that the arithmetic is made for; more is not memory of any machine.
+/// Maximum total amount for the arithmetic; no machine has more memory.
 const MOST: u128 = 1 << 62;
 
-/// What can be promised in addition on each set of `nodes`, of which each is one node or none. None
-/// where the table would be too large, or amounts are. `zones` are those with a promise, and how much.
+/// Additional room on each set of `nodes`, of which each is one node or none. `None` if the table or the
+/// amounts would be too large. `zones` are the zones with their promises.
 pub(super) fn of_sets(capacity: &[u64], zones: &[(Mask, u64)], nodes: &[Mask]) -> Option<Table> {
     let amounts = capacity.iter().chain(zones.iter().map(|(_, promised)| promised));
     if amounts.map(|amount| u128::from(*amount)).sum::<u128>() > MOST {
@@ -66,13 +66,13 @@ fn tied(zones: &[(Mask, u64)], nodes: Mask) -> Mask {
     }
 }
 
-/// Which bit stands for which nodes.
+/// Assignment of bits to nodes.
 struct Bits {
     /// By position of the node.
     of_node: Vec<Option<usize>>,
-    /// What the nodes of a bit have.
+    /// Capacity of the nodes of a bit.
     capacity: BTreeMap<usize, u64>,
-    /// Bits for nodes that are not asked about, above the others.
+    /// Bits for nodes that were not requested, above the others.
     others: usize,
 }
 

@@ -1,4 +1,4 @@
-//! The account against brute force over all sets of nodes, and its examples.
+//! The account compared with brute force over all sets of nodes, and examples.
 
 use proptest::prelude::*;
 
@@ -13,7 +13,7 @@ use crate::{
 const MEMORY: MemoryResource = MemoryResource::Memory;
 const PAGES: MemoryResource = MemoryResource::Hugepages(2 << 20);
 
-/// A machine whose nodes have these bytes of memory and of huge pages.
+/// A machine with these bytes of memory and of huge pages by node.
 fn inventory(capacity: &[(u64, u64)]) -> Inventory {
     let sockets = u32::try_from(capacity.len()).unwrap();
     let machine = Machine::new().sockets(sockets).cores(1).build();
@@ -37,7 +37,7 @@ fn of(capacity: &[u64], claims: &[MemoryClaim]) -> ZoneAccount {
     ZoneAccount::of_claims(&inventory(&capacity), claims)
 }
 
-/// The account of these claims where a mask names so many nodes only.
+/// The account of these claims with fewer nodes in a mask.
 fn in_parts(inventory: &Inventory, claims: &[MemoryClaim], most: usize) -> ZoneAccount {
     let all = inventory.nodes.iter().map(|node| node.id).collect();
     let mut account = ZoneAccount::empty(inventory, &all, &BTreeMap::new(), most);
@@ -60,7 +60,7 @@ fn claim_over_several_parts_lies_in_each_as_forecast() {
     assert_eq!([0b0011, 0b1100, 0b0100, 0b1111].map(|zone| account.free(&nodes(zone), MEMORY)), [0, 6, 6, 6]);
     assert_eq!(account.left(&nodes(0b1111), MEMORY), 6);
     assert_eq!(account.usage(&nodes(0b1111), MEMORY), 26);
-    // Pages may all be taken from one part.
+    // All pages may be taken from one part.
     let pages = MemoryClaim { resource: PAGES, ..claim(0b0110, 5) };
     let account = in_parts(&inventory, &[pages], 2);
     assert_eq!([0b0010, 0b0100, 0b1000].map(|zone| account.free(&nodes(zone), PAGES)), [3, 3, 8]);
@@ -77,20 +77,20 @@ fn claims_that_no_longer_lie_as_forecast_are_kept_back_from_others() {
     let free = |account: &ZoneAccount, zone| account.free(&nodes(zone), MEMORY);
     assert_eq!([0b0001, 0b0100, 0b1000, 0b1111].map(|zone| free(&account, zone)), [8, 2, 8, 18]);
     assert!(account.overcommitted(MEMORY).is_empty());
-    // Nowhere is room for all of it: what is missing is nowhere promised again.
+    // No node has room for all of it: the missing amount is not promised again on any node.
     let more = MemoryClaim { by_node: on(2, 6), ..claim(0b0100, 6) };
     let account = in_parts(&inventory, &[narrow, wide, more], 2);
     assert_eq!([0b0001, 0b1000, 0b1001].map(|zone| free(&account, zone)), [4, 4, 12]);
     assert!(account.fits(&nodes(0b1000), MEMORY, 4) && !account.fits(&nodes(0b1000), MEMORY, 5));
     assert!(account.fits(&nodes(0b0001), MEMORY, 4) && !account.fits(&nodes(0b0001), MEMORY, 5));
     assert!(!account.overcommitted(MEMORY).is_empty());
-    // Nodes that are gone are no room.
+    // Nodes that are gone have no room.
     let gone = MemoryClaim { by_node: BTreeMap::from([(NodeId(0), 2), (NodeId(9), 4)]), ..claim(0x201, 6) };
     assert_eq!(free(&in_parts(&inventory, &[gone], 2), 0b0001), 2);
     assert_eq!(free(&in_parts(&inventory, &[claim(0x200, 6)], 2), 0b1111), 32);
 }
 
-/// What is left of a set of nodes by the definition.
+/// Room on a set of nodes by the definition.
 fn slack(capacity: &[u64], claims: &[MemoryClaim], set: u64) -> i128 {
     let there = capacity.iter().enumerate().filter(|(node, _)| set >> node & 1 == 1);
     let there: i128 = there.map(|(_, bytes)| i128::from(*bytes)).sum();
@@ -98,7 +98,7 @@ fn slack(capacity: &[u64], claims: &[MemoryClaim], set: u64) -> i128 {
     there - inside.map(|claim| i128::from(claim.bytes)).sum::<i128>()
 }
 
-/// The least that is left of any set that holds this one.
+/// Minimum room of any superset of this set.
 fn least(capacity: &[u64], claims: &[MemoryClaim], zone: u64) -> i128 {
     let sets = (0..1u64 << capacity.len()).filter(|set| zone & !set == 0);
     sets.map(|set| slack(capacity, claims, set)).min().unwrap()
@@ -118,7 +118,7 @@ fn narrow_promises_push_wide_ones_aside() {
 
 #[test]
 fn rings_of_zones_are_rearranged_through_one_another() {
-    // 0-1, 1-2, 2-3: each can be pushed to its right end, and only together do they free node 0.
+    // 0-1, 1-2, 2-3: each can move to its right end, and only together do they free node 0.
     let chain = [claim(0b0011, 10), claim(0b0110, 10), claim(0b1100, 10)];
     let account = of(&[10; 4], &chain);
     assert_eq!(account.free(&nodes(0b0001), MEMORY), 10);
@@ -171,8 +171,8 @@ fn sizes_from_outside_do_no_harm() {
 
 #[test]
 fn with_too_many_kinds_of_other_nodes_the_table_never_says_more_than_the_truth() {
-    // Each of nodes 16-31 is in a zone of its own with one of 0-15, which are asked about; that moves
-    // what lies on the latter out of the way.
+    // Each of nodes 16-31 is in a zone with one of the requested nodes 0-15, so memory on the latter can
+    // move.
     let zones: Vec<MemoryClaim> = (0..16).map(|node| claim(1 << node | 1 << (node + 16), 8)).collect();
     let account = of(&[10; 32], &zones);
     let asked: Vec<u64> = (0..16).map(|node| 1 << node).collect();
@@ -201,7 +201,7 @@ fn kinds_of_memory_are_counted_apart_and_forecasts_are_kept() {
     assert_eq!(pages.by_node, BTreeMap::from([(NodeId(0), 3)]));
     assert_eq!(account.free(&nodes(0b11), PAGES), 5);
 
-    // A forecast that is not what would be chosen first stays where it is.
+    // A forecast that differs from the preferred order is kept.
     let right = MemoryClaim { by_node: BTreeMap::from([(NodeId(1), 6)]), ..claim(0b11, 6) };
     let account = ZoneAccount::of_claims(&inventory(&[(8, 0), (8, 0)]), &[right]);
     assert_eq!(account.split(&nodes(0b11), MEMORY, 9), BTreeMap::from([(NodeId(0), 8), (NodeId(1), 1)]));
@@ -277,7 +277,7 @@ proptest! {
         }
     }
 
-    /// The same where a mask names a few nodes only.
+    /// The same with only a few nodes in a mask.
     #[test]
     fn claims_that_fit_in_parts_can_be_kept_together(
         (capacity, wishes) in any_state(),
@@ -291,7 +291,7 @@ proptest! {
         for wish in wishes.into_iter().filter(|wish| wish.bytes > 0) {
             let account = of(&made);
             let free = account.free(&wish.zone, resource);
-            // Of pages that stay where they are the whole account counts a node once for each zone.
+            // For pages that cannot move, the whole account counts a node once for each zone.
             let whole = ZoneAccount::of_claims(&inventory, &made).free(&wish.zone, resource);
             prop_assert!(resource == PAGES || free <= whole, "{} {}", free, whole);
             prop_assert_eq!(account.capacity(&wish.zone, resource), sum_of(&capacity, &wish.zone));
@@ -309,8 +309,8 @@ proptest! {
         prop_assert!(resource == PAGES || over.is_empty(), "{:?}", over);
     }
 
-    /// Claims are made one after another where they fit, with their forecasts: everything adds up,
-    /// whatever the order, and a forecast never leaves its zone.
+    /// Claims are made one after another where they fit, with their forecasts: the sums are right in any
+    /// order, and a forecast never leaves its zone.
     #[test]
     fn claims_that_fit_can_be_kept_together((capacity, wishes) in any_state()) {
         let capacity: Vec<_> = capacity.iter().map(|bytes| (*bytes, 0)).collect();

@@ -1,20 +1,20 @@
 //! Claims of one kind of memory, summed up by zone.
 //!
-//! A host has many claims and few zones, and most of those are single nodes. Must be cheap per claim:
-//! every claim of the host passes here whenever a pod is placed.
+//! A host has many claims and few zones, most of them single nodes. Each claim must be cheap: every placement
+//! adds all claims of the host.
 
 use std::collections::BTreeMap;
 
 use super::promises::Promises;
 use crate::place::hints::{Mask, NodeIndex};
 
-/// What is claimed on each zone, and how it is forecast to lie.
+/// Claims and forecasts by zone.
 #[derive(Debug)]
 pub(super) struct Zones {
     sums: Vec<Sum>,
-    /// Place in `sums` of single nodes, by position.
+    /// Index in `sums` of single nodes, by position.
     single: [Option<usize>; NodeIndex::LARGEST],
-    /// Place in `sums` of other zones.
+    /// Index in `sums` of other zones.
     several: BTreeMap<Mask, usize>,
 }
 
@@ -31,7 +31,7 @@ impl Zones {
         Self { sums: Vec::new(), single: [None; NodeIndex::LARGEST], several: BTreeMap::new() }
     }
 
-    /// Adds a claim on these nodes, of which there must be one, and its forecast by position.
+    /// Adds a claim on these nodes, at least one, and its forecast by position.
     pub(super) fn add(&mut self, nodes: Mask, bytes: u64, forecast: impl Iterator<Item = (usize, u64)>) {
         let sum = self.sum(nodes);
         sum.bytes = sum.bytes.saturating_add(bytes);
@@ -42,8 +42,8 @@ impl Zones {
         }
     }
 
-    /// Promises all of it: where it is forecast, as far as that is possible, and narrow zones first,
-    /// because they have the least choice.
+    /// Promises all of it: by forecast as far as possible, and narrow zones first, because they have the
+    /// fewest alternatives.
     pub(super) fn enter(mut self, promises: &mut Promises) {
         self.sums.sort_unstable_by_key(|sum| (sum.nodes.count_ones(), sum.nodes));
         for Sum { nodes, bytes, by_node } in self.sums {

@@ -1,9 +1,9 @@
-//! Which CPUs a container is meant to have.
+//! Classifies containers by the CPUs that they should have.
 //!
-//! Problem: from its `QoS` class, its CPU request, its namespace, its annotations and the settings,
-//! a container belongs into one of five groups: *preserved* (nothing is pinned), *reserved* (those set
-//! aside for the system), *shared*, *exclusive*, or *mixed* (some alone, the rest together with others).
-//! Idea: ask from the strongest statement to the weakest; the first that applies decides.
+//! Problem: its `QoS` class, CPU request, namespace, annotations and the settings put a container into one of
+//! five groups: *preserved* (nothing is pinned), *reserved* (CPUs for the system), *shared*, *exclusive*, or
+//! *mixed* (some exclusive, the rest shared). Idea: check from the strongest condition to the weakest; the
+//! first that applies decides.
 //!
 //! | | container | opted in to shared CPUs | otherwise |
 //! |---|---|---|---|
@@ -11,11 +11,11 @@
 //! | 2 | `prefer-reserved-cpus` | | reserved |
 //! | 3 | in a reserved namespace, unless `prefer-reserved-cpus` says no | | reserved |
 //! | 4 | not Guaranteed and not declared to have CPUs of its own, or less than one CPU | | shared |
-//! | 5 | Guaranteed, one to two CPUs | shared | one exclusive, the rest shared; isolated by default |
+//! | 4 | not Guaranteed and without declared exclusive CPUs, or less than one CPU | | shared |
 //! | 6 | Guaranteed, two or more, a whole number | shared | all exclusive; isolated by annotation only |
-//! | 7 | Guaranteed, two or more, with a fraction | shared | the same as 5, but only where the annotation says no to shared CPUs |
-//!
-//! Must never let one malformed glob of a reserved namespace disable the others.
+//! | 6 | Guaranteed, two or more, a whole number | shared | all exclusive; isolated only by annotation |
+//! | 7 | Guaranteed, two or more, with a fraction | shared | the same as 5, but only if the annotation disables shared CPUs |
+//! Invariant: one malformed glob of a reserved namespace never disables the others.
 
 use globset::{GlobBuilder, GlobMatcher};
 
@@ -35,30 +35,30 @@ use crate::{
 /// The namespace that is always reserved.
 const SYSTEM_NAMESPACE: &str = "kube-system";
 
-/// What a container is to get of CPUs.
+/// CPUs that a container should have.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CpuDemand {
-    /// Its group: shared, exclusive, mixed, reserved or preserved. Whether exclusive CPUs are isolated
-    /// ones is only known when they are taken.
+    /// Its group: shared, exclusive, mixed, reserved or preserved. Whether exclusive CPUs are isolated is
+    /// only known when they are taken.
     pub class: CpuClass,
-    /// Whole CPUs that nobody else is to have.
+    /// Number of exclusive CPUs.
     pub full: u64,
-    /// CPU time together with others, in thousandths of a CPU; of the preserved only accounted.
+    /// Shared CPU time in thousandths of a CPU; for the preserved group only accounted.
     pub fraction_milli: u64,
-    /// How far a Burstable container may go beyond that.
+    /// CPU limit of a Burstable container.
     pub limit: CpuLimit,
-    /// Are the exclusive CPUs isolated ones?
+    /// Whether the exclusive CPUs are isolated.
     pub isolate: Isolate,
-    /// Which exclusive CPUs are taken first.
+    /// Priority of the exclusive CPUs.
     pub priority: CpuPriority,
-    /// Which rule decided.
+    /// The rule that decided.
     pub because: &'static str,
 }
 
-/// CPU time that a container may use at most.
+/// Maximum CPU time of a container.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum CpuLimit {
-    /// No more than what it was promised.
+    /// Its request.
     #[default]
     Request,
     /// Thousandths of a CPU.
@@ -67,19 +67,19 @@ pub enum CpuLimit {
     Unlimited(PoolLevel),
 }
 
-/// Use of the CPUs of `isolcpus=` for exclusive ones.
+/// Use of CPUs of `isolcpus=` as exclusive ones.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Isolate {
-    /// Ordinary ones.
+    /// Ordinary CPUs.
     #[default]
     No,
-    /// Isolated ones where there are enough.
+    /// Isolated CPUs if there are enough.
     Prefer,
-    /// Isolated ones or none.
+    /// Only isolated CPUs.
     Require,
 }
 
-/// Puts containers into their groups.
+/// Assigns containers to their groups.
 #[derive(Debug, Clone)]
 pub struct Classifier {
     reserved_namespaces: Vec<GlobMatcher>,
@@ -90,7 +90,7 @@ pub struct Classifier {
 }
 
 impl Classifier {
-    /// By these settings; and what is wrong with those of their globs that are left out.
+    /// A classifier with these settings, and errors of globs that are left out.
     pub fn new(settings: &PoolsSettings) -> (Self, Vec<String>) {
         let mut problems = Vec::new();
         let mut reserved_namespaces = Vec::new();
@@ -115,7 +115,7 @@ impl Classifier {
         (classifier, problems)
     }
 
-    /// What a container of this class and namespace is to get.
+    /// CPU demand of a container with this class and namespace.
     pub fn classify(
         &self,
         amounts: &Amounts,
@@ -233,7 +233,7 @@ mod tests {
         PoolsSettings { prefer_isolated_cpus, prefer_shared_cpus, ..PoolsSettings::default() }
     }
 
-    /// As the table of the specification writes it: full CPUs, fraction, isolated or not.
+    /// In the notation of the specification's table: full CPUs, fraction, isolated or not.
     fn guaranteed(milli: u64, settings: &PoolsSettings, preferences: &Preferences) -> String {
         let (classifier, _) = Classifier::new(settings);
         let demand =

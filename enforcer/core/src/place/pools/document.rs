@@ -1,11 +1,11 @@
-//! Annotations whose values are documents.
+//! Annotations with structured values.
 //!
-//! Some annotations hold YAML or JSON: affinity rules, exact resources, a cold start, maps from
-//! container to value. The core knows no text format, so whoever makes a request reads those of them
-//! into [`Document`]s with [`documents`], and the core reads its types out of these. What could
-//! not be read stays as the error it was, and is reported when it would have counted.
+//! Some annotations hold YAML or JSON: affinity rules, exact resources, a cold start, maps from container to
+//! value. The core has no text parsers, so the caller that builds a request parses these into [`Document`]s
+//! with [`documents`], and the core reads its types out of these. Parse errors are kept and reported when the
+//! value is needed.
 //!
-//! The text is the workload owner's: depth and number of elements are bounded while it is read.
+//! The text is untrusted: depth and number of elements are bounded while it is parsed.
 
 use std::{collections::BTreeMap, fmt};
 
@@ -20,16 +20,16 @@ use serde::{
 
 use super::annotations::is_document;
 
-/// Greatest depth of lists and maps in each other.
+/// Maximum nesting depth of lists and maps.
 const DEPTH_LIMIT: usize = 16;
 
-/// Greatest number of elements of one list or map.
+/// Maximum number of elements of one list or map.
 const LENGTH_LIMIT: usize = 4096;
 
-/// The documents of a pod by key of annotation; the error where one could not be read.
+/// Documents of a pod by annotation key, or the parse error.
 pub type Documents = BTreeMap<String, Result<Document, String>>;
 
-/// A value as YAML and JSON have them.
+/// A value of YAML or JSON.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub enum Document {
     /// Nothing.
@@ -45,11 +45,11 @@ pub enum Document {
     Text(String),
     /// A list.
     List(Vec<Document>),
-    /// A map; keys that are no text are turned into it. Order is that of the keys.
+    /// A map, ordered by key; keys that are not text are converted to text.
     Map(BTreeMap<String, Document>),
 }
 
-/// The documents among a pod's annotations, each read by `parse`.
+/// Documents among a pod's annotations, each parsed by `parse`.
 pub fn documents<E: fmt::Display>(
     annotations: &BTreeMap<String, String>,
     parse: impl Fn(&str) -> Result<Document, E>,
@@ -59,7 +59,7 @@ pub fn documents<E: fmt::Display>(
 }
 
 impl Document {
-    /// The typed value that it stands for; the error says which part does not fit.
+    /// Converts it to a typed value; the error names the part that does not fit.
     pub fn read<T: de::DeserializeOwned>(&self) -> Result<T, String> {
         T::deserialize(self.into_deserializer()).map_err(|error: de::value::Error| error.to_string())
     }
@@ -71,7 +71,7 @@ impl<'de> Deserialize<'de> for Document {
     }
 }
 
-/// Reads a document, at most [`DEPTH_LIMIT`] deep.
+/// Deserializes a document, at most [`DEPTH_LIMIT`] deep.
 #[derive(Clone, Copy)]
 struct Bounded {
     depth: usize,
@@ -182,7 +182,7 @@ impl Document {
     }
 }
 
-/// A scalar of any kind as its text: people write `values: [1, true]` and mean text.
+/// A scalar of any kind as text: people write `values: [1, true]` and mean text.
 #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Scalar(pub(super) String);
 

@@ -1,4 +1,4 @@
-//! The engine itself: every container of a pod in turn.
+//! The engine `pools`: places the containers of a pod one by one.
 
 use super::{
     classify::Classifier,
@@ -9,7 +9,7 @@ use crate::{
     policy::placement::PoolsSettings,
 };
 
-/// Places by pools.
+/// Places pods by pools.
 #[derive(Debug, Clone)]
 pub struct PoolsEngine {
     settings: PoolsSettings,
@@ -19,7 +19,7 @@ impl PoolsEngine {
     /// Its name, in configuration, annotations and grants.
     pub const NAME: &'static str = ENGINE;
 
-    /// With these settings.
+    /// An engine with these settings.
     pub const fn new(settings: PoolsSettings) -> Self {
         Self { settings }
     }

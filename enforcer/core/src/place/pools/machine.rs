@@ -1,11 +1,11 @@
-//! What the engine knows of a machine, whatever runs on it: its tree of pools, and the CPUs that belong
-//! together.
+//! Precomputed state of the engine for a machine: its tree of pools and its groups of CPUs.
 //!
-//! Problem: both take milliseconds on a large machine, and every pod needs them. Idea: they are computed when
-//! the first pod asks, and kept beside the [`Inventory`] that they are made of. An inventory is replaced when
-//! the machine or the settings change, and never edited.
+//! Problem: both take milliseconds on a large machine, and every pod needs them. Idea: they are computed for
+//! the first pod and kept beside the [`Inventory`]. An inventory is replaced when the machine or the settings
+//! change, and never modified.
 //!
-//! Invariants: computed from the inventory alone, so two equal inventories are equal whether or not this was
+//! Invariant: computed from the inventory alone, so equal inventories stay equal whether this was computed or
+//! not.
 //! computed for them.
 
 use std::sync::{Arc, OnceLock};
@@ -13,7 +13,7 @@ use std::sync::{Arc, OnceLock};
 use super::{cpus::CpuGroups, tree::PoolTree};
 use crate::place::Inventory;
 
-/// What was computed of one inventory, if anything was.
+/// State computed so far for one inventory.
 #[derive(Debug, Clone, Default)]
 pub struct MachinePools {
     tree: OnceLock<Arc<PoolTree>>,
@@ -21,19 +21,19 @@ pub struct MachinePools {
 }
 
 impl PartialEq for MachinePools {
-    /// Nothing is in it that is not in the inventory.
+    /// Derived from the inventory, so it is ignored in comparisons.
     fn eq(&self, _: &Self) -> bool {
         true
     }
 }
 
 impl MachinePools {
-    /// The tree of pools of this inventory, which holds this value.
+    /// The tree of pools of the inventory that contains this value.
     pub(super) fn tree<'a>(&'a self, inventory: &Inventory) -> &'a PoolTree {
         self.tree.get_or_init(|| Arc::new(PoolTree::new(inventory)))
     }
 
-    /// Which CPUs of it belong together.
+    /// The groups of its CPUs.
     pub(super) fn groups<'a>(&'a self, inventory: &Inventory) -> &'a CpuGroups {
         self.groups.get_or_init(|| Arc::new(CpuGroups::of(inventory)))
     }

@@ -1,15 +1,14 @@
-//! The memory of one container: which nodes it starts on, and whether a pool can offer it.
+//! Memory of one container: initial nodes, and offers of pools.
 //!
-//! A container asks for kinds of memory (DRAM and PMEM where it says nothing; HBM only when asked
-//! for). In a pool it gets the pool's nodes of these kinds; a kind that the pool has none of comes
-//! from the nearest nodes that are of it. A zone of movable memory only cannot hold what the kernel
-//! itself needs, so the nearest node of normal memory joins its memory nodes, whatever its kind; no memory is
-//! promised there.
+//! A container asks for kinds of memory (DRAM and PMEM by default; HBM only on request). In a pool it gets
+//! the pool's nodes of these kinds; a kind that the pool lacks comes from the nearest nodes of that kind. A
+//! zone of only movable memory cannot hold the kernel's own data, so the nearest node of normal memory joins
+//! its memory nodes, whatever its kind; no memory is promised there.
 //!
-//! *Cold start*: the container starts without DRAM and is meant to get it after a while; what it is
-//! promised must fit without. The grant says how long, and which nodes then.
+//! *Cold start*: the container starts without DRAM and gets it after a while; its promise must fit without
+//! DRAM. The grant has the time and the later nodes.
 //!
-//! Huge pages come from the same nodes as the rest; they are never moved for others.
+//! Huge pages come from the same nodes; they are never moved for others.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -29,44 +28,44 @@ use crate::{
     workload::QosClass,
 };
 
-/// How often the request of a container without a limit has room in the pool that is chosen for it.
+/// Multiple of its request that must fit in the chosen pool, for a container without a limit.
 const HEADROOM: u64 = 2;
 
-/// What a container wants of memory.
+/// Memory request of a container.
 #[derive(Debug, Clone)]
 pub(super) struct MemoryWish<'a> {
-    /// Kinds, of those that the machine has.
+    /// Requested kinds that the machine has.
     pub(super) types: MemoryTypes,
-    /// The container does not say which kinds: slower memory is for what ordinary memory has no room for.
+    /// Whether the container states no kinds: slower memory is only used if ordinary memory has no room.
     pub(super) ordinary_first: bool,
-    /// Bytes that it is promised.
+    /// Bytes to promise.
     pub(super) bytes: u64,
-    /// How far it may go beyond.
+    /// Memory limit.
     pub(super) limit: MemoryLimit,
-    /// How it may be treated when another needs room.
+    /// When its memory may move to make room for others.
     pub(super) priority: MemoryPriority,
-    /// Its memory nodes are left as they are.
+    /// Whether its memory nodes stay as they are.
     pub(super) preserve: bool,
-    /// How long it stays without DRAM.
+    /// Time without DRAM.
     pub(super) cold_start: Option<Duration>,
-    /// Nodes that it may use at all.
+    /// Nodes that it may use.
     pub(super) allowed: Option<&'a NodeSet>,
-    /// Bytes of huge pages by their size.
+    /// Bytes of huge pages, by page size.
     pub(super) hugepages: &'a BTreeMap<u64, u64>,
 }
 
-/// What a pool offers.
+/// Memory offer of a pool.
 #[derive(Debug, Clone)]
 pub(super) struct MemoryOffer {
-    /// Nodes, and who is moved.
+    /// The zone, and the containers that would move.
     pub(super) zone: ZoneOffer,
     /// Nodes after a cold start.
     pub(super) then: Option<NodeSet>,
 }
 
 impl<'a> MemoryWish<'a> {
-    /// What a container wants; the error says that the machine has none of the kinds. The texts beside it are
-    /// what was asked for and cannot be done.
+    /// Memory request of a container, with warnings about requests that cannot be met. The error says that
+    /// the machine has none of the kinds.
     pub(super) fn new(
         inventory: &Inventory,
         tree: &PoolTree,
@@ -127,9 +126,9 @@ impl<'a> MemoryWish<'a> {
         };
         let limit = match amount.limit {
             _ if qos != QosClass::Burstable => MemoryLimit::Request,
-            // Nothing is said about memory, so nothing speaks for more of it.
+            // Without a memory request, more memory is no advantage.
             None if amount.bytes == 0 => MemoryLimit::Request,
-            // It may go far beyond its request, and most never do: it is kept near with head-room, and gets
+            // It may exceed its request by far, and most never do: it stays near with headroom, and gets
             // further nodes when these are nearly full.
             None => MemoryLimit::Bytes(amount.bytes.saturating_mul(HEADROOM)),
             Some(limit) if limit > amount.bytes => MemoryLimit::Bytes(limit),
@@ -150,7 +149,7 @@ impl<'a> MemoryWish<'a> {
         Ok((wish, warnings))
     }
 
-    /// What a pool, or `place` instead of its own nodes, can offer.
+    /// Offer of a pool, or of `place` instead of the pool's nodes.
     pub(super) fn offer<'p>(
         &self,
         zones: Zones<'_>,
@@ -189,7 +188,7 @@ impl<'a> MemoryWish<'a> {
         Some(MemoryOffer { zone, then })
     }
 
-    /// The most nodes that it could be promised memory on.
+    /// All nodes that could get its promise.
     pub(super) fn widest(&self, tree: &PoolTree) -> NodeSet {
         let all = match self.cold_start {
             Some(_) => tree.root().memory.of_types(MemoryTypes { dram: false, ..self.types }),
@@ -198,13 +197,13 @@ impl<'a> MemoryWish<'a> {
         self.allowed.map_or_else(|| all.clone(), |allowed| all.intersection(allowed))
     }
 
-    /// Nodes that it could use, and is not promised memory on because of its cold start.
+    /// Nodes that it could use, but without a promise because of its cold start.
     pub(super) fn set_aside(&self, tree: &PoolTree) -> NodeSet {
         let dram = self.cold_start.map(|_| tree.root().memory.dram.clone()).unwrap_or_default();
         self.allowed.map_or_else(|| dram.clone(), |allowed| dram.intersection(allowed))
     }
 
-    /// The figures of an offer by which pools are ranked.
+    /// Figures of an offer for ranking pools.
     pub(super) fn standing(
         &self,
         zones: Zones<'_>,
@@ -225,7 +224,7 @@ impl<'a> MemoryWish<'a> {
         }
     }
 
-    /// The first of these nodes that have room for the request together; all, where they have not.
+    /// The first of these nodes that together have room for the request; all if they have not.
     fn enough_of(&self, zones: Zones<'_>, nodes: &NodeSet) -> NodeSet {
         let mut enough = NodeSet::new();
         for node in nodes.iter() {
@@ -237,21 +236,21 @@ impl<'a> MemoryWish<'a> {
         enough
     }
 
-    /// Has ordinary memory of a pool room for all of the request, and for most of what it could ever hold of
-    /// it? Where the container says which kinds it wants, that makes no difference.
+    /// Does ordinary memory of a pool have room for all of the request, and for most of what it could ever
+    /// hold of it? Constant if the container states its kinds.
     fn ordinary(&self, zones: Zones<'_>, pool: &Pool) -> (bool, bool) {
         if !self.ordinary_first {
             return (false, true);
         }
         let nodes = self.allowed.map(|allowed| pool.memory.dram.intersection(allowed));
         let nodes = nodes.as_ref().unwrap_or(&pool.memory.dram);
-        // As it is forecast to lie: what could move to slower memory does not do so for this one.
+        // By forecast: nothing moves to slower memory for this container.
         let free = zones.account.left(nodes, MemoryResource::Memory).min(self.bytes);
         let ever = zones.account.capacity(nodes, MemoryResource::Memory).min(self.bytes);
         (free >= self.bytes, free >= ever - ever / 2)
     }
 
-    /// Nodes of these kinds in a pool, or nearest to it.
+    /// Nodes of these kinds in a pool, or the nearest ones.
     fn nodes(&self, zones: Zones<'_>, pool: &Pool, types: MemoryTypes) -> NodeSet {
         let here = pool.memory.types();
         let mut nodes = pool.memory.of_types(types);
@@ -271,8 +270,8 @@ impl<'a> MemoryWish<'a> {
         nodes
     }
 
-    /// The memory nodes of a container that is promised memory on these: with one for the kernel where they
-    /// have none, on which nothing is promised.
+    /// Memory nodes of a container with a promise on these nodes: adds one for the kernel if they have none;
+    /// nothing is promised there.
     pub(super) fn with_kernel_memory(&self, machine: &Topology, nodes: NodeSet) -> NodeSet {
         let allowed = self.allowed.cloned().unwrap_or_else(|| machine.ordinary_memory_nodes());
         machine.with_kernel_memory(nodes, &allowed)

@@ -1,13 +1,12 @@
 //! The `pools` engine: the machine is a tree of pools, and every container goes to the best one.
 //!
-//! Problem: containers of all classes, with exclusive, shared, isolated and reserved CPUs and with
-//! several kinds of memory, should each find everything in the smallest part of the machine that
-//! holds it. Idea: cut the machine into a tree (root, sockets, dies, NUMA nodes, last-level caches);
-//! classify the container; rank all pools by one total order; take the best that can really give
-//! what is asked.
+//! Problem: containers of all classes, with exclusive, shared, isolated and reserved CPUs and with several
+//! kinds of memory, should each find everything in the smallest part of the machine that holds it. Idea:
+//! divide the machine into a tree (root, sockets, dies, NUMA nodes, last-level caches); classify the
+//! container; rank all pools by one total order; take the best pool that can meet the request.
 //!
 //! Semantics are those of the topology-aware policy of CRI Resource Manager and of the NRI plugins
-//! (docs/placement.md says where we differ and why).
+//! (docs/placement.md lists the differences and reasons).
 
 pub mod affinity;
 pub mod annotations;

@@ -1,24 +1,24 @@
 //! The order in which pools are tried.
 //!
-//! Problem: for one container every pool has a dozen figures, and one pool has to be the first. Idea: a
-//! list of keys, compared one after another; the first that differs decides, and the last one, the
-//! pool's id, always does. Every key is computed from one pool and the demand alone, never from the two
-//! that are compared: so the order is total, and nothing depends on the order of input.
+//! Problem: every pool has a dozen figures for one container, and one pool has to be the first. Idea: a list
+//! of keys, compared in order; the first that differs decides, and the last one, the pool's id, always does.
+//! Every key depends on one pool and the demand alone, never on the other pool. So the order is total and
+//! independent of the order of input.
 //!
 //! | key, in this order | better is |
 //! |---|---|
-//! | CPUs | isolated ones where wanted, then enough of those of the class, then too few |
+//! | CPUs | isolated ones if wanted, then enough of those of the class, then too few |
 //! | affinity | more |
 //! | topology hints | the greater product; of two zeros the greater product without zeros |
-//! | depth, where hints speak for the pool | deeper |
+//! | depth, if hints score the pool | deeper |
 //! | memory | there at all |
-//! | ordinary memory, where no kinds are asked for | room for half of what it could ever hold of the request |
-//! | memory types | exactly those asked for |
+//! | ordinary memory, if no kinds are requested | room for half of what it could ever hold of the request |
+//! | memory types | exactly the requested ones |
 //! | memory limit | room up to the limit; without a limit, up to twice the request |
-//! | CPU limit of Burstable | more to use, up to the limit; without a limit the level that is configured, then deeper ones, then shallower; on that level more to use, on others the lower id |
+//! | CPU limit of Burstable | more to use, up to the limit; without a limit the configured level, then deeper ones, then shallower; on that level more to use, on others the lower id |
 //! | nodes of the memory | fewer |
-//! | ordinary memory, where no kinds are asked for | room for all of the request |
-//! | memory types | has those asked for |
+//! | ordinary memory, if no kinds are requested | room for all of the request |
+//! | memory types | has the requested ones |
 //! | CPU priority, high or low | enough of that priority |
 //! | depth | deeper |
 //! | reserved | more left for each container there |
@@ -28,7 +28,7 @@
 //! | shared | fewer containers there, then more shared CPU time left |
 //! | id | lower |
 //!
-//! A Burstable limit that no pool can hold so takes the pool where most of it can be used.
+//! If no pool can hold a Burstable limit, the pool with the most usable CPU time wins.
 
 use std::cmp::Ordering;
 
@@ -38,35 +38,35 @@ use super::{
 };
 use crate::{place::CpuClass, policy::placement::CpuPriority};
 
-/// The figures of one pool for one container. CPU time is in thousandths of a CPU; what is left may
-/// be negative.
+/// Figures of one pool for one container. CPU time is in thousandths of a CPU; remaining amounts may be
+/// negative.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Standing {
     /// Id of the pool.
     pub pool: usize,
-    /// Number of pools above it.
+    /// Number of its ancestors.
     pub depth: usize,
-    /// Shared CPU time that can be had, before the request.
+    /// Available shared CPU time, before the request.
     pub shared: i64,
-    /// Isolated CPUs that can be had, before the request.
+    /// Available isolated CPUs, before the request.
     pub isolated: i64,
-    /// CPU time of reserved CPUs that can be had, before the request.
+    /// Available CPU time of reserved CPUs, before the request.
     pub reserved: i64,
     /// [`super::affinity::score`].
     pub affinity: i64,
-    /// [`super::topology_hints::score`]; absent when no hint counts.
+    /// [`super::topology_hints::score`]; `None` without hints.
     pub hints: Option<HintScore>,
-    /// Its level against the one where Burstable containers without a limit go.
+    /// Its level relative to that of Burstable containers without a limit.
     pub level: LevelFit,
-    /// Enough of its CPUs are of the priority asked for.
+    /// Whether enough of its CPUs have the requested priority.
     pub priority_fits: bool,
     /// Containers of the same class in it.
     pub colocated: usize,
-    /// What it has of memory.
+    /// Its memory.
     pub memory: MemoryStanding,
 }
 
-/// A level against the one that is wanted.
+/// A level relative to the wanted one.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum LevelFit {
     /// Larger pools.
@@ -74,37 +74,37 @@ pub enum LevelFit {
     Shallower,
     /// Smaller pools.
     Deeper,
-    /// The one.
+    /// The wanted level.
     Exact,
 }
 
-/// The memory that a pool offers to one container.
+/// Memory that a pool offers to one container.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 #[expect(clippy::struct_excessive_bools, reason = "independent keys of one order")]
 pub struct MemoryStanding {
-    /// There is enough, perhaps by moving others.
+    /// Whether there is enough, possibly after moving others.
     pub offered: bool,
-    /// Ordinary memory has room for all of the request; false where kinds are asked for.
+    /// Whether ordinary memory has room for all of the request; false if kinds are requested.
     pub wholly_ordinary: bool,
-    /// It has room for half of what it could ever hold of the request; true where kinds are asked for.
+    /// Whether it has room for half of what it could ever hold of the request; true if kinds are requested.
     pub mostly_ordinary: bool,
-    /// The offer is of exactly the types asked for.
+    /// Whether the offer has exactly the requested types.
     pub exact_types: bool,
-    /// The pool itself has a node of every type asked for.
+    /// Whether the pool itself has a node of every requested type.
     pub has_types: bool,
-    /// Bytes of the types asked for that the pool has.
+    /// Bytes of the requested types in the pool.
     pub capacity: u64,
-    /// Nodes of the offer.
+    /// Number of nodes of the offer.
     pub nodes: usize,
 }
 
-/// How far a container may go beyond the memory that it was promised.
+/// How far a container may exceed its promised memory.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum MemoryLimit {
-    /// Not at all, or nobody cares.
+    /// No limit that matters.
     #[default]
     Request,
-    /// So many bytes in all.
+    /// Total bytes.
     Bytes(u64),
 }
 
@@ -115,10 +115,10 @@ pub struct Order<'a> {
     memory_limit: MemoryLimit,
 }
 
-/// One key: its name in explanations, and the comparison, the better pool first.
+/// A key: its name in explanations, and the comparison, better pools first.
 type Key = (&'static str, fn(&Order<'_>, &Standing, &Standing) -> Ordering);
 
-/// The keys, in order.
+/// All keys, in order.
 const KEYS: &[Key] = &[
     ("CPUs", |order, a, b| by_more(order.cpu_fit(a), order.cpu_fit(b))),
     ("affinity", |_, a, b| by_more(a.affinity, b.affinity)),
@@ -140,7 +140,7 @@ const KEYS: &[Key] = &[
     }),
     ("depth", |_, a, b| by_more(a.depth, b.depth)),
     ("reserved CPU time left for each container", |order, a, b| {
-        // Fractions are compared crosswise: nothing is rounded.
+        // Fractions are compared by cross-multiplication, without rounding.
         let share = |mine: &Standing, other: &Standing| {
             let containers = u64::try_from(other.colocated).unwrap_or(u64::MAX);
             i128::from(order.reserved_left(mine)) * (i128::from(containers) + 1)
@@ -158,27 +158,27 @@ const KEYS: &[Key] = &[
 ];
 
 impl<'a> Order<'a> {
-    /// For a container of this demand.
+    /// The order for a container with this demand.
     pub const fn new(demand: &'a CpuDemand, memory_limit: MemoryLimit) -> Self {
         Self { demand, memory_limit }
     }
 
-    /// The better pool is less.
+    /// Better pools compare as less.
     pub fn compare(&self, a: &Standing, b: &Standing) -> Ordering {
         self.first_difference(a, b).map_or(Ordering::Equal, |(_, ordering)| ordering)
     }
 
-    /// The key that tells two pools apart.
+    /// The key that distinguishes two pools.
     pub fn decided_by(&self, a: &Standing, b: &Standing) -> &'static str {
         self.first_difference(a, b).map_or("nothing", |(key, _)| key)
     }
 
-    /// Sorts the pools, the best first.
+    /// Sorts the pools, best first.
     pub fn sort(&self, standings: &mut [Standing]) {
         standings.sort_unstable_by(|a, b| self.compare(a, b));
     }
 
-    /// Sorts the best of the pools, so many of them, before all others, which stay in any order.
+    /// Moves the `count` best pools to the front in order; the others stay in any order.
     pub fn sort_best(&self, standings: &mut [Standing], count: usize) {
         if count < standings.len() {
             standings.select_nth_unstable_by(count, |a, b| self.compare(a, b));
@@ -191,8 +191,8 @@ impl<'a> Order<'a> {
         KEYS.iter().map(|(name, compare)| (*name, compare(self, a, b))).find(|(_, ordering)| ordering.is_ne())
     }
 
-    /// 2: isolated CPUs where they are wanted, or enough of the others where not; 1: enough ordinary
-    /// ones instead of isolated ones; 0: too few.
+    /// 2: isolated CPUs if wanted, or enough of the others if not; 1: enough ordinary ones instead of
+    /// isolated ones; 0: too few.
     fn cpu_fit(&self, standing: &Standing) -> u8 {
         match (self.demand.class, self.demand.isolate) {
             (CpuClass::Reserved, _) => u8::from(self.reserved_left(standing) >= 0) * 2,
@@ -217,8 +217,8 @@ impl<'a> Order<'a> {
         self.wants_isolated() && self.isolated_left(standing) >= 0
     }
 
-    /// What of the shared CPU time is left after the request. A container that asks for nothing wants a
-    /// thousandth, so that it does not end where nothing is.
+    /// Shared CPU time that remains after the request. A container without a request counts as a thousandth,
+    /// so that it does not go where nothing is left.
     fn shared_left(&self, standing: &Standing) -> i64 {
         let CpuDemand { class, full, fraction_milli, .. } = *self.demand;
         if class == CpuClass::Reserved {
@@ -254,7 +254,7 @@ impl<'a> Order<'a> {
         }
     }
 
-    /// Containers beside it; those with exclusive CPUs do not mind.
+    /// Containers of the same class there; irrelevant with exclusive CPUs.
     fn colocated(&self, standing: &Standing) -> usize {
         if self.demand.class == CpuClass::Shared { standing.colocated } else { 0 }
     }
@@ -264,12 +264,12 @@ fn signed(amount: u64) -> i64 {
     i64::try_from(amount).unwrap_or(i64::MAX)
 }
 
-/// More is better.
+/// Greater is better.
 fn by_more<T: Ord + Copy>(a: T, b: T) -> Ordering {
     b.cmp(&a)
 }
 
-/// The depth of a pool that hints speak for.
+/// Depth of a pool that hints score.
 fn hinted_depth(standing: &Standing) -> Option<usize> {
     standing.hints.filter(HintScore::speaks_for).map(|_| standing.depth)
 }

@@ -1,4 +1,4 @@
-//! Why no pool can have a container.
+//! Rejections of containers that fit in no pool.
 
 use std::fmt;
 
@@ -16,18 +16,18 @@ use crate::{
     set::{CpuSet, NodeSet},
 };
 
-/// What stood in the way in one pool.
+/// What is missing in one pool.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Obstacle {
     /// Too few CPUs.
     Cpus,
     /// Isolated CPUs are required, and there are too few.
     IsolatedCpus,
-    /// Too little memory, also after moving others.
+    /// Too little memory, even after moving others.
     Memory,
-    /// The hints are to be kept strictly.
+    /// Strict hints would be violated.
     StrictHint {
-        /// What would be outside.
+        /// Resources that would be outside.
         outside: String,
         /// CPUs inside.
         near: CpuSet,
@@ -54,7 +54,7 @@ impl fmt::Display for Obstacle {
 }
 
 impl Obstacle {
-    /// The rejection, where it is that of every pool.
+    /// The rejection, if every pool has this obstacle.
     pub(super) fn into_rejection(self) -> Rejection {
         match self {
             Self::Devices(rejection) => *rejection,
@@ -63,7 +63,7 @@ impl Obstacle {
         }
     }
 
-    /// The one that came closest to success is the one to tell.
+    /// How close to success it came: the closest one is reported.
     const fn progress(&self) -> u8 {
         match self {
             Self::Cpus | Self::Types(_) => 0,
@@ -75,7 +75,7 @@ impl Obstacle {
     }
 }
 
-/// What a container was refused on.
+/// State and request of a refused container.
 pub(super) struct Refused<'a> {
     pub(super) inventory: &'a Inventory,
     pub(super) tree: &'a PoolTree,
@@ -83,12 +83,12 @@ pub(super) struct Refused<'a> {
     pub(super) account: &'a ZoneAccount,
     pub(super) demand: &'a CpuDemand,
     pub(super) memory: &'a MemoryWish<'a>,
-    /// The most exclusive CPUs that a pool would give.
+    /// Maximum number of exclusive CPUs that a pool would give.
     pub(super) exclusive: &'a dyn Fn(&Pool) -> u64,
 }
 
 impl Refused<'_> {
-    /// The rejection, after every pool turned the container down.
+    /// The rejection, after every pool refused the container.
     pub(super) fn rejection(&self, obstacles: &[(usize, Obstacle)]) -> Rejection {
         let closest = obstacles.iter().rev().max_by_key(|(_, obstacle)| obstacle.progress());
         let obstacle = closest.map_or(Obstacle::Cpus, |(_, obstacle)| obstacle.clone());
@@ -130,7 +130,7 @@ impl Refused<'_> {
         Rejection { fits: rejection.fits.map(|fits| format!("{fits} as isolated CPUs")), ..rejection }
     }
 
-    /// By nodes of a single pool, and on the whole machine.
+    /// Available amount on the nodes of a single pool, and on the whole machine.
     fn room(&self, free: impl Fn(&Pool) -> u64) -> Room {
         let pools = || self.tree.pools().iter();
         let nodes = self.inventory.cpu_nodes();
@@ -194,7 +194,7 @@ impl Refused<'_> {
     }
 }
 
-/// What there is too little of; all of it, where there is enough, but not where it may be.
+/// The shortages; all amounts if each is sufficient but not where it must be.
 fn short_or_all(mut all: Vec<Shortage>) -> Vec<Shortage> {
     if all.iter().any(|one| one.wanted > one.available) {
         all.retain(|one| one.wanted > one.available);
@@ -202,7 +202,7 @@ fn short_or_all(mut all: Vec<Shortage>) -> Vec<Shortage> {
     all
 }
 
-/// The rejection of kinds of memory that the machine does not have: on its nodes is `bytes` of another.
+/// Rejection of memory kinds that the machine lacks; its nodes have `bytes` of other kinds.
 pub(super) fn no_such_memory(
     tree: &PoolTree,
     account: &ZoneAccount,
@@ -217,7 +217,7 @@ pub(super) fn no_such_memory(
     Rejection { fits: rejection.fits.map(|fits| format!("{fits} of other types")), ..rejection }
 }
 
-/// Where an amount of memory is from, in a sentence.
+/// Source of a memory request, for a sentence.
 pub(super) const fn source(source: MemorySource) -> &'static str {
     match source {
         MemorySource::Request => "request",

@@ -1,11 +1,11 @@
-//! How much a container asks for, and who says so.
+//! Resource requests of a container, with their source.
 //!
-//! Problem: a manifest has exact numbers, but a container that is seen at run time has only what its
-//! cgroup shows, and there the memory request of a Burstable container is not. Idea: take the best
-//! source that there is (the annotation with a copy of the resources, the request itself, the OOM
-//! score that the kubelet derives from it, the limit) and say which it was.
+//! Problem: a manifest has exact numbers, but a running container only has those of its cgroup, and the
+//! memory request of a Burstable container is not among them. Idea: take the best available source (the
+//! annotation with a copy of the resources, the request itself, the OOM score that the kubelet derives from
+//! it, the limit) and record the source.
 //!
-//! Must never take a number for exact that is an estimate: the source goes with it.
+//! Invariant: an estimate is never taken for exact, because the source is always known.
 
 use std::collections::BTreeMap;
 
@@ -18,7 +18,7 @@ use crate::{
     workload::{QosClass, printable_within},
 };
 
-/// Key of the annotation that carries a copy of the exact resources.
+/// Key of the annotation with a copy of the exact resources.
 pub(in super::super) const RESOURCES_KEY: &str = "noderesource.dev/resources";
 
 /// The document of [`RESOURCES_KEY`].
@@ -40,30 +40,30 @@ struct ContainerResources {
     limits: BTreeMap<String, Scalar>,
 }
 
-/// Memory that a container asks for.
+/// Memory request of a container.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MemoryAmount {
-    /// Bytes that it is promised.
+    /// Bytes to promise.
     pub bytes: u64,
-    /// Bytes that it may not exceed; no limit when absent.
+    /// Memory limit in bytes; `None` without a limit.
     pub limit: Option<u64>,
-    /// What says so; absent where nothing is promised.
+    /// Source of the request; `None` if nothing is promised.
     pub source: Option<MemorySource>,
 }
 
-/// What one container asks for.
+/// Requests and limits of one container.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Amounts {
     /// CPU time in thousandths of a CPU.
     pub milli_cpus: u64,
-    /// CPU time that it may not exceed; no limit when absent.
+    /// CPU limit in thousandths; `None` without a limit.
     pub milli_cpu_limit: Option<u64>,
     /// Memory.
     pub memory: MemoryAmount,
 }
 
 impl Amounts {
-    /// Of a container on a machine with this much memory; and what of its annotation was ignored.
+    /// Amounts of a container on a machine with this much memory, and warnings about its annotation.
     pub fn of(container: &ContainerRequest, pod: &PodRequest, machine_bytes: u64) -> (Self, Vec<String>) {
         let mut warnings = Vec::new();
         let copy = copied_resources(container, pod).unwrap_or_else(|problem| {
@@ -102,7 +102,7 @@ impl Amounts {
             .filter_map(|(source, bytes)| Some((Some(source), bytes?)));
         let (source, bytes) = match pod.qos {
             QosClass::BestEffort => (None, 0),
-            // Guaranteed: request and limit are one.
+            // Guaranteed: request and limit are equal.
             QosClass::Guaranteed | QosClass::Burstable => {
                 stated.find(|(_, bytes)| *bytes > 0).unwrap_or((None, 0))
             }
@@ -116,7 +116,7 @@ impl Amounts {
     }
 }
 
-/// What the annotation says of a container; nothing where it does not mention it.
+/// The annotation's resources for a container; empty if it does not mention it.
 fn copied_resources(container: &ContainerRequest, pod: &PodRequest) -> Result<ContainerResources, String> {
     let Some(document) = pod.documents.get(RESOURCES_KEY) else { return Ok(ContainerResources::default()) };
     let mut all: PodResources = document.as_ref().map_err(Clone::clone)?.read()?;
@@ -127,9 +127,9 @@ fn copied_resources(container: &ContainerRequest, pod: &PodRequest) -> Result<Co
     Ok(of_kind.remove(&container.name).unwrap_or_default())
 }
 
-/// The memory request that the kubelet made an OOM score of, at least: it subtracts the request, in
-/// thousandths of the machine's memory and rounded down, from 1000 (pkg/kubelet/qos/policy.go).
-/// Scores outside `3..=999` are not of Burstable containers.
+/// Minimum memory request for an OOM score of the kubelet: it subtracts the request, in thousandths of the
+/// machine's memory and rounded down, from 1000 (pkg/kubelet/qos/policy.go). Scores outside `3..=999` are not
+/// of Burstable containers.
 pub fn bytes_of_oom_score(score: i32, machine_bytes: u64) -> Option<u64> {
     let score = u128::try_from(score).ok().filter(|score| (3..=999).contains(score))?;
     u64::try_from(((1000 - score) * u128::from(machine_bytes)).div_ceil(1000)).ok()
@@ -148,7 +148,7 @@ mod tests {
         Amounts::of(&pod.containers[0], pod, 256 * GIB)
     }
 
-    /// A Burstable pod whose first container has these requests and limits of memory.
+    /// A Burstable pod with these memory requests and limits of its first container.
     fn burstable(annotations: &[(&str, &str)], request: Option<u64>, limit: Option<u64>) -> PodRequest {
         let mut pod = pod(annotations);
         pod.qos = QosClass::Burstable;

@@ -1,18 +1,18 @@
-//! What CPUs every pool still has.
+//! CPUs that every pool has left.
 //!
-//! Problem: a pool's CPUs are also those of the pools above and below it, so what one container takes
-//! is missing in several pools, and shared CPU time that was promised in a pool must stay in it. Idea:
-//! add up per pool what was promised in it and below. What can still be had in a pool is the least of
-//! what it and the pools above it have left; what may be *sliced* out of it as exclusive CPUs is also
-//! limited by every pool below, so that each of these keeps what it promised.
+//! Problem: a pool's CPUs also belong to the pools above and below it, so CPUs of one container are missing
+//! in several pools, and promised shared CPU time of a pool must stay in it. Idea: add up per pool the
+//! promises in it and below. The room of a pool is the minimum over itself and the pools above it. The
+//! exclusive CPUs that may be *sliced* from it are also limited by every pool below, so that each of these
+//! keeps its promises.
 //!
-//! A pool that is in use by containers that were promised nothing keeps a thousandth of a CPU, that is
-//! at least one whole CPU: it is never emptied. The same holds for holders of other engines, whose
-//! CPUs are no pool: their scope keeps what they were promised and at least one CPU. A holder that is
-//! away from home is promised twice, where it is and where it will be again.
+//! A pool in use by containers without a promise keeps a thousandth of a CPU, so at least one whole CPU: it
+//! is never emptied. The same holds for holders of other engines with CPUs that are not a pool: their scope
+//! keeps their promises and at least one CPU. A displaced holder counts twice, where it is and where it will
+//! move back to.
 //!
-//! Terminology: *granted* is shared CPU time in thousandths of a CPU. Cost: O(holders + pools) to
-//! build, O(depth) per holder that comes later.
+//! Terminology: *granted* is shared CPU time in thousandths of a CPU. Cost: O(holders + pools) to build,
+//! O(depth) per later holder.
 
 use std::collections::BTreeMap;
 
@@ -30,16 +30,16 @@ use crate::{
 #[derive(Debug, Clone)]
 pub(super) struct CpuSupply<'a> {
     tree: &'a PoolTree,
-    /// Exclusive CPUs of all.
+    /// Exclusive CPUs of all holders.
     taken: CpuSet,
     pools: Vec<PoolUse>,
-    /// CPU time of reserved CPUs.
+    /// Granted CPU time of reserved CPUs.
     reserved_granted: u64,
-    /// Reserved CPUs of the machine.
+    /// Number of reserved CPUs.
     reserved_cpus: usize,
-    /// Containers on reserved CPUs.
+    /// Number of containers on reserved CPUs.
     reserved_containers: usize,
-    /// Scopes that are no pool's shared CPUs, and what was promised in each.
+    /// Promises in scopes that are not the shared CPUs of a pool.
     scopes: BTreeMap<CpuSet, u64>,
 }
 
@@ -48,18 +48,18 @@ pub(super) struct CpuSupply<'a> {
 struct PoolUse {
     /// Granted in it and below.
     granted: u64,
-    /// Containers in it and below that were promised nothing.
+    /// Number of containers in it and below without a promise.
     idle_users: usize,
-    /// Containers in it, not below.
+    /// Number of containers in it, not below.
     containers: usize,
-    /// Shared CPUs in it that nobody has for itself.
+    /// Number of shared CPUs in it that are not exclusive.
     sharable: usize,
-    /// Isolated ones.
+    /// Number of free isolated CPUs.
     isolated: usize,
 }
 
 impl<'a> CpuSupply<'a> {
-    /// After everything that is allocated, but for the holders that are left out.
+    /// The supply after all allocations, except those of excluded holders.
     pub(super) fn new(
         tree: &'a PoolTree,
         allocations: &Allocations,
@@ -81,7 +81,7 @@ impl<'a> CpuSupply<'a> {
         supply
     }
 
-    /// Another grant.
+    /// Adds a grant.
     pub(super) fn add(&mut self, grant: &Grant) {
         self.enter(grant);
         if !grant.exclusive.is_empty() {
@@ -115,12 +115,12 @@ impl<'a> CpuSupply<'a> {
         }
     }
 
-    /// The pool that a grant names.
+    /// The pool of a grant.
     pub(super) fn pool_of(&self, grant: &Grant) -> Option<usize> {
         self.tree.id_of(grant.pool.as_deref()?)
     }
 
-    /// The smallest pool that holds a scope.
+    /// The smallest pool that contains a scope.
     fn smallest(&self, scope: &CpuSet) -> Option<usize> {
         self.tree.pools().iter().find(|pool| scope.is_subset(&pool.cpus)).map(|pool| pool.id)
     }
@@ -132,18 +132,18 @@ impl<'a> CpuSupply<'a> {
         }
     }
 
-    /// Exclusive CPUs of all.
+    /// Exclusive CPUs of all holders.
     pub(super) const fn taken(&self) -> &CpuSet {
         &self.taken
     }
 
-    /// Shared CPU time that can be promised in a pool; negative when too much was promised.
+    /// Shared CPU time that can be promised in a pool; negative if it is overcommitted.
     pub(super) fn shared(&self, id: usize) -> i64 {
         self.least(id, |_, pool| signed(pool.sharable, pool.granted))
     }
 
-    /// Shared CPU time that can be taken out of a pool as exclusive CPUs. On a machine with isolated CPUs the
-    /// whole is never emptied: whatever shares could run nowhere else.
+    /// Shared CPU time that can be taken from a pool as exclusive CPUs. On a machine with isolated CPUs the
+    /// root is never emptied: sharing containers could run nowhere else.
     pub(super) fn sliceable(&self, id: usize) -> i64 {
         let root = self.tree.root();
         let is_kept = |id: usize| id == root.id && !root.isolated.is_empty();
@@ -157,18 +157,18 @@ impl<'a> CpuSupply<'a> {
         above.fold(left(id, &self.pools[id]), i64::min)
     }
 
-    /// Isolated CPUs that can be had in a pool.
+    /// Number of available isolated CPUs in a pool.
     pub(super) fn isolated(&self, id: usize) -> usize {
         self.pools[id].isolated
     }
 
-    /// CPU time of reserved CPUs that can be had in a pool; what is granted is granted at the root.
+    /// Available CPU time of reserved CPUs in a pool; all of it is granted at the root.
     pub(super) fn reserved(&self, id: usize) -> i64 {
         let of_pool = signed(self.tree.pool(id).reserved.len(), 0);
         of_pool.min(signed(self.reserved_cpus, self.reserved_granted))
     }
 
-    /// Containers in a pool, not below it, that use its CPUs in this way.
+    /// Number of containers in a pool, not below it, with this class.
     pub(super) fn colocated(&self, id: usize, class: CpuClass) -> usize {
         match class {
             CpuClass::Reserved if id == self.tree.root().id => self.reserved_containers,
@@ -188,8 +188,8 @@ impl<'a> CpuSupply<'a> {
         from.pick(groups, &free, count)
     }
 
-    /// `count` shared CPUs of a pool, so that every pool and every scope keeps what it promised, and
-    /// this one `fraction_milli` in addition.
+    /// `count` shared CPUs of a pool, so that every pool and every scope keeps its promises, and this one an
+    /// additional `fraction_milli`.
     pub(super) fn take_shared(
         &self,
         groups: &CpuGroups,
@@ -210,7 +210,7 @@ impl<'a> CpuSupply<'a> {
         from.pick(groups, &free, count)
     }
 
-    /// CPUs of a pool that can be taken without touching what the pools below it promised.
+    /// CPUs of a pool that can be taken without affecting promises of the pools below it.
     fn parts(&self, groups: &CpuGroups, pool: &Pool, priority: CpuPriority) -> CpuSet {
         let mut parts = pool.sharable.difference(&self.taken);
         for child in pool.children.iter().map(|child| self.tree.pool(*child)) {
@@ -227,8 +227,8 @@ impl<'a> CpuSupply<'a> {
         parts
     }
 
-    /// Leaves out so many of the highest CPUs that a scope keeps what it was promised, whatever is
-    /// taken of the rest.
+    /// Removes the highest CPUs from `free`, as many as a scope needs for its promises whatever else is
+    /// taken.
     fn protect(&self, scope: &CpuSet, promised: u64, count: usize, free: &mut CpuSet) {
         let there = scope.len() - scope.common(&self.taken);
         let keep = usize::try_from(promised.div_ceil(1000)).unwrap_or(usize::MAX).max(1);
@@ -243,18 +243,18 @@ impl<'a> CpuSupply<'a> {
     }
 }
 
-/// Where and how exclusive CPUs are chosen.
+/// Constraints for choosing exclusive CPUs.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Choice<'a> {
     /// Id of the pool.
     pub(super) pool: usize,
-    /// Which CPUs come first.
+    /// Priority between fast and slow CPUs.
     pub(super) priority: CpuPriority,
-    /// Nothing but these.
+    /// Allowed CPUs.
     pub(super) allowed: Option<&'a CpuSet>,
-    /// CPUs that it had, and keeps as far as it can.
+    /// CPUs that it had before, and keeps as far as possible.
     pub(super) had: Option<&'a CpuSet>,
-    /// Places that each should give its part: where something that it uses is.
+    /// Places that should each give an equal part: those of its hints.
     pub(super) near: &'a [CpuSet],
 }
 
@@ -280,8 +280,8 @@ impl Choice<'_> {
         pick(groups, free, count, self.priority)
     }
 
-    /// An equal part from each place, at least one CPU, and the rest from anywhere; none where a place
-    /// cannot give its part.
+    /// An equal part from each place, at least one CPU, and the rest from any place; `None` if a place cannot
+    /// give its part.
     fn pick_near(&self, groups: &CpuGroups, free: &CpuSet, count: usize) -> Option<CpuSet> {
         let part = count.checked_div(self.near.len())?.max(1);
         let mut picked = CpuSet::new();
@@ -295,7 +295,7 @@ impl Choice<'_> {
     }
 }
 
-/// CPU time of whole CPUs, less what is promised.
+/// CPU time of whole CPUs minus the promises.
 fn signed(cpus: usize, promised: u64) -> i64 {
     let time = i64::try_from(cpus).unwrap_or(i64::MAX).saturating_mul(1000);
     time.saturating_sub(i64::try_from(promised).unwrap_or(i64::MAX))

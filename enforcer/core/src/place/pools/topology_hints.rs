@@ -1,12 +1,12 @@
-//! Where a container's devices and mounts are, as a score of each pool.
+//! Scores pools by the location of a container's devices and mounts.
 //!
-//! Problem: some of what a container uses already has a place: a device, a disk, what a device
-//! plugin gave it. Each says "near these CPUs, nodes or packages". Idea: every hint gives a pool a
-//! score between 0 (elsewhere) and 1 (here), smaller the more of the machine the pool is; the scores
-//! of all hints are multiplied.
+//! Problem: some of the things that a container uses have a location: a device, a disk, resources from a
+//! device plugin. Each hint says "near these CPUs, nodes or packages". Idea: every hint gives a pool a score
+//! between 0 (elsewhere) and 1 (here), which is smaller the more of the machine the pool is; the scores of
+//! all hints are multiplied.
 //!
-//! The container's annotations say which hints count. Scores are whole millionths, rounded down after each
-//! multiplication, in the order of the hints: the same hints give the same score.
+//! The container's annotations select the hints. Scores are whole millionths, rounded down after each
+//! multiplication, in the order of the hints: equal hints give equal scores.
 
 use std::collections::BTreeSet;
 
@@ -21,20 +21,20 @@ use crate::{
     workload::printable,
 };
 
-/// Which hints count, by a container's annotations.
+/// Selection of hints, by a container's annotations.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HintRules {
-    /// Kinds that count at all.
+    /// Kinds of hints that are used.
     pub kinds: BTreeSet<HintKind>,
-    /// If there are any, only hints that match one count.
+    /// If not empty, only hints that match one of these are used.
     pub allow: Vec<HintPattern>,
-    /// Hints that match one do not count; is asked first.
+    /// Hints that match one of these are ignored; takes precedence.
     pub deny: Vec<HintPattern>,
-    /// The container is not placed outside its hints.
+    /// Whether the container must not be placed outside its hints.
     pub strict: bool,
 }
 
-/// Kinds of hints by what gives them.
+/// Kinds of hints by provider.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum HintKind {
     /// `mount:PATH`.
@@ -45,8 +45,8 @@ pub enum HintKind {
     PodResources,
 }
 
-/// A filter of `allow.topologyhints` and `deny.topologyhints`: `KIND:PREFIX`, `KIND:GLOB`, or one of
-/// them for all kinds.
+/// A filter of `allow.topologyhints` and `deny.topologyhints`: `KIND:PREFIX`, `KIND:GLOB`, or either without
+/// the kind for all kinds.
 #[derive(Debug, Clone)]
 pub struct HintPattern {
     kind: Option<HintKind>,
@@ -54,12 +54,12 @@ pub struct HintPattern {
     glob: Option<GlobMatcher>,
 }
 
-/// How well a pool fits all hints together.
+/// Score of a pool for all hints together.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct HintScore {
     /// Product of all scores, in millionths.
     product: u32,
-    /// Product of those that are not zero, in millionths; zero when all are.
+    /// Product of the nonzero scores, in millionths; zero if all are zero.
     without_zeros: u32,
 }
 
@@ -69,7 +69,7 @@ impl HintScore {
         Self { product, without_zeros: product }
     }
 
-    /// Is there a hint that fits at all?
+    /// Does any hint score the pool above zero?
     pub const fn speaks_for(&self) -> bool {
         self.without_zeros > 0
     }
@@ -94,7 +94,7 @@ impl Default for HintRules {
 }
 
 impl HintKind {
-    /// By its name in annotations or before the colon of a provider, in singular or plural.
+    /// Parses the name in annotations or before the colon of a provider, singular or plural.
     pub fn named(text: &str) -> Option<Self> {
         match text {
             "mount" | "mounts" => Some(Self::Mounts),
@@ -106,7 +106,7 @@ impl HintKind {
 }
 
 impl HintPattern {
-    /// From its text; the error says what is wrong with the glob.
+    /// Parses a pattern; the error is that of the glob.
     pub fn new(text: &str) -> Result<Self, String> {
         let (kind, place) = match text.split_once(':') {
             Some((kind, place)) if HintKind::named(kind).is_some() => (HintKind::named(kind), place),
@@ -133,7 +133,7 @@ impl HintPattern {
 }
 
 impl HintRules {
-    /// Does a hint count?
+    /// Is the hint used?
     pub fn admit(&self, hint: &TopologyHint) -> bool {
         let (kind, place) = match hint.provider.split_once(':') {
             Some((kind, place)) => (HintKind::named(kind), place),
@@ -147,7 +147,7 @@ impl HintRules {
     }
 }
 
-/// The score of a pool for all hints that count; none when none does.
+/// The score of a pool for all hints in use; `None` without any.
 pub fn score<'a>(
     tree: &PoolTree,
     pool: &Pool,
@@ -156,7 +156,7 @@ pub fn score<'a>(
     let mut scores = hints.into_iter().map(|hint| score_of_one(tree, pool, hint)).peekable();
     scores.peek()?;
     let times = |a: u32, b: u32| match u64::from(a) * u64::from(b) / u64::from(FULL) {
-        // Only a zero makes a zero.
+        // Only a zero gives a zero.
         0 if a > 0 && b > 0 => 1,
         product => u32::try_from(product).unwrap_or(FULL),
     };
@@ -171,7 +171,7 @@ pub fn score<'a>(
     }))
 }
 
-/// The score of a pool for one hint, by the most exact thing that the hint says.
+/// The score of a pool for one hint, by the most exact location in the hint.
 fn score_of_one(tree: &PoolTree, pool: &Pool, hint: &TopologyHint) -> u32 {
     if !hint.cpus.is_empty() {
         return fraction(hint.cpus.common(&pool.cpus), hint.cpus.len());
@@ -214,7 +214,7 @@ fn fraction(part: usize, whole: usize) -> u32 {
     u32::try_from(millionths).unwrap_or(FULL)
 }
 
-/// The CPUs and the memory nodes that are inside a hint.
+/// CPUs and memory nodes that are inside a hint.
 pub fn inside(tree: &PoolTree, machine: &Topology, hint: &TopologyHint) -> (CpuSet, NodeSet) {
     let (near, nodes) = if !hint.cpus.is_empty() {
         (hint.cpus.clone(), machine.nodes_of(&hint.cpus))
@@ -230,7 +230,7 @@ pub fn inside(tree: &PoolTree, machine: &Topology, hint: &TopologyHint) -> (CpuS
     (near, local)
 }
 
-/// What of a grant is outside a hint, for a container that insists on its hints; none when it is all inside.
+/// Part of a grant that is outside a hint, for a container with strict hints; `None` if all is inside.
 pub fn outside(
     tree: &PoolTree,
     machine: &Topology,

@@ -1,5 +1,5 @@
-//! Every way of being rejected, in either engine: what is said of the resource, the nodes, what is missing
-//! and what would have fitted.
+//! Every kind of rejection, in either engine: the text states the resource, the nodes, the shortage and what
+//! would have fitted.
 
 use super::*;
 use crate::{
@@ -45,7 +45,7 @@ fn annotated(key: &str, value: &str, request: ContainerRequest) -> PodRequest {
     PodRequest { annotations: [(key, value.to_owned())].into(), ..one(request) }
 }
 
-/// Settings, isolated CPUs, who is there already, who is rejected, and what is said.
+/// Settings, isolated CPUs, existing pods, the rejected pod, and the expected text.
 type Case = (&'static str, &'static str, Vec<PodRequest>, PodRequest, &'static str);
 
 fn check(cases: Vec<Case>) {
@@ -57,7 +57,7 @@ fn check(cases: Vec<Case>) {
             host.admit(&other).unwrap();
         }
         let rejection = host.admit(&request).unwrap_err();
-        // What took it is told by tests of its own.
+        // Other tests cover the holders of missing resources.
         let mut without = rejection.clone();
         without.wording.taken.clear();
         let text = without.to_string();
@@ -359,7 +359,7 @@ fn every_rejection_of_pools_says_what_was_short_where_and_what_would_fit() {
 fn devices_near_no_known_node_are_short_only_where_there_are_too_few() {
     let settings = "[hints]\npolicy = 'single-numa-node'";
     for (near, cpus, count, said) in [
-        // Nothing is known of any: they are no reason, unless there are too few of them.
+        // No device has a known node: they cause no rejection unless there are too few.
         (["", "", ""], 9, 2, "8 of 9 cpu on node 0; all of it fits on nodes 0-1, but not aligned"),
         (
             ["", "", ""],
@@ -368,7 +368,7 @@ fn devices_near_no_known_node_are_short_only_where_there_are_too_few() {
             "8 of 9 cpu on node 0, 3 of 4 v.com/gpu on nodes 0-1; at most 8 cpu on node 0, \
              16 GiB memory on node 0, 3 v.com/gpu on nodes 0-1 would fit",
         ),
-        // Of some it is known: the others cannot be aligned.
+        // Some have a known node: the others cannot be aligned.
         (
             ["", "1", ""],
             1,

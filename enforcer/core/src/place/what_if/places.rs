@@ -1,12 +1,12 @@
-//! Sets of nodes for a pod, and who would have to leave each so that the pod has room there.
+//! Sets of nodes for a pod, and the holders that would have to leave each.
 //!
-//! Problem: a trial is a whole placement, and there are many sets of holders. Idea: most are ruled out
-//! by figures. A set must free what is missing on the pod's nodes, and who was on a single node must find
-//! one again where it would have room, with what the set frees there. Holders that free nothing make way
-//! only where those that do would have no room otherwise.
+//! Problem: a trial is a whole placement, and there are many sets of holders. Idea: figures rule out most of
+//! them. A set must free what is missing on the pod's nodes. A holder that was on a single node must find one
+//! again with enough room, including what the set frees there. Holders that free nothing make way only if the
+//! others would have no room otherwise.
 //!
-//! The figures never rule out what a placement would allow: memory that is freed counts on every node,
-//! since promises of others may shift. Cost: O([`NEAR`]^3) additions per set of nodes.
+//! The figures never rule out what a placement would allow: freed memory counts on every node, because
+//! promises of others may shift. Cost: O([`NEAR`]^3) additions per set of nodes.
 
 use std::cmp::Reverse;
 
@@ -18,33 +18,33 @@ use crate::{
     workload::QosClass,
 };
 
-/// Holders of which sets are tried on each set of nodes.
+/// Maximum number of holders that are combined on each set of nodes.
 const NEAR: usize = 64;
-/// Of those elsewhere, which only make way.
+/// Maximum number of holders elsewhere, which only make way.
 const NEAR_BY: usize = 16;
-/// Sets of nodes looked at.
+/// Maximum number of sets of nodes.
 const PLACES: usize = 256;
 
-/// A set of nodes for the pod, what is missing there, and who could leave.
+/// A set of nodes for the pod, what is missing there, and the holders that could leave.
 pub(super) struct Place<'a> {
-    /// What the pod takes there.
+    /// The pod's request there.
     wanted: Amounts,
     missing: Amounts,
     leaving: Vec<Leaving<'a>>,
-    /// What is free on each node of the machine.
+    /// Free amounts of each node of the machine.
     rooms: Vec<Amounts>,
-    /// Its node among these, where it is a single one.
+    /// Index of its node, if it is a single one.
     at: Option<usize>,
 }
 
-/// A holder that could leave, and what that frees there: nothing, of one that is elsewhere.
+/// A holder that could leave, and the amounts that frees there: nothing for one that is elsewhere.
 struct Leaving<'a> {
     holder: &'a Holder,
     frees: Amounts,
     bytes: u64,
-    /// What it must find on one node again, because it was on one.
+    /// Amounts that it needs on one node again, because it was on one.
     needs_on_one_node: Option<Amounts>,
-    /// Exclusive CPUs that it leaves, by node.
+    /// Exclusive CPUs that it frees, by node.
     cpus_by_node: Vec<u64>,
 }
 
@@ -127,7 +127,7 @@ impl Search<'_> {
             let alone: NodeSet = std::iter::once(*node).collect();
             count(grant.exclusive.common(&self.inventory.machine.cpus_of(&alone)))
         };
-        // It is given a place no worse: as few nodes as an empty machine would need.
+        // Its new place must be no worse: as few nodes as an empty machine would need.
         let aligned = grant.hint.as_ref().is_some_and(|hint| hint.preferred);
         let guaranteed = grant.qos == Some(QosClass::Guaranteed);
         let needs = Amounts {
@@ -155,8 +155,8 @@ impl<'a> Place<'a> {
         self.leaving.get(at).map(|leaving| leaving.holder)
     }
 
-    /// Calls `found` for every set of so many holders that frees what is missing and may find room
-    /// elsewhere, with the bytes that would move.
+    /// Calls `found` for every set of `count` holders that frees what is missing and may find room elsewhere,
+    /// with the bytes that would move.
     pub(super) fn sets(&self, count: usize, mut found: impl FnMut(u64, &[usize])) {
         let of_kind = |makes_way: bool, limit: usize| {
             let all =
@@ -191,7 +191,7 @@ impl<'a> Place<'a> {
         })
     }
 
-    /// May all of these that need one node find one, beside the pod?
+    /// Could all members that need one node find one, beside the pod?
     fn has_room_for(&self, members: &[usize]) -> bool {
         let chosen = || members.iter().filter_map(|at| self.leaving.get(*at));
         let memory = chosen().fold(0u64, |sum, one| sum.saturating_add(one.bytes));
@@ -207,7 +207,7 @@ impl<'a> Place<'a> {
         can_be_seated(&needs, &mut rooms)
     }
 
-    /// Holders that free most of what is missing, until nothing is.
+    /// The holders that free most of what is missing, until nothing is missing.
     pub(super) fn greedy(&self) -> Option<Vec<&'a Holder>> {
         let mut order: Vec<(usize, &Leaving<'a>)> =
             self.leaving.iter().enumerate().filter(|(_, leaving)| !leaving.only_makes_way()).collect();
@@ -234,8 +234,8 @@ impl<'a> Place<'a> {
     }
 }
 
-/// Calls `found` for every extension of `members` to so many with the candidates. Depth of the recursion:
-/// at most [`EXACT`].
+/// Calls `found` for every extension of `members` to `count` with the candidates. Depth of the recursion: at
+/// most [`EXACT`].
 fn choose(candidates: &[usize], count: usize, members: &mut Vec<usize>, found: &mut dyn FnMut(&[usize])) {
     if members.len() >= count {
         found(members);
@@ -248,8 +248,8 @@ fn choose(candidates: &[usize], count: usize, members: &mut Vec<usize>, found: &
     }
 }
 
-/// Can each have a node for its needs? Ends early where there is room in plenty; depth of the recursion: at
-/// most [`EXACT`].
+/// Can each have a node for its needs? Ends early if there is plenty of room; depth of the recursion: at most
+/// [`EXACT`].
 fn can_be_seated(needs: &[Amounts], rooms: &mut [Amounts]) -> bool {
     let Some((first, rest)) = needs.split_first() else { return true };
     for node in 0..rooms.len() {
@@ -265,7 +265,7 @@ fn can_be_seated(needs: &[Amounts], rooms: &mut [Amounts]) -> bool {
     false
 }
 
-/// Sets of so many nodes, lowest first; at most [`PLACES`].
+/// Sets of `width` nodes, lowest first; at most [`PLACES`].
 fn combinations(nodes: &[NodeId], width: usize) -> Vec<NodeSet> {
     let mut sets = vec![(NodeSet::new(), 0)];
     for _ in 0..width {

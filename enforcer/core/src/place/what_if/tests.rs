@@ -1,4 +1,4 @@
-//! Who moves, and who is never asked to; and that no fewer moves would have done.
+//! Selection of moves: which holders move, which never do, and that fewer moves would not suffice.
 
 use proptest::prelude::*;
 
@@ -36,7 +36,7 @@ fn the_fewest_holders_with_the_least_memory_move() {
     fill(&mut host, "d", "1", 2, 1);
     let wide = pod("p", vec![container("c", 6000, GIB)]);
     assert!(host.admit(&wide).is_err());
-    // One move is enough: `c` to node 0; `d` would not be needed.
+    // One move is enough: `c` to node 0; `d` need not move.
     assert_eq!(ask(&host, &wide), Some(vec![("default/c/c".into(), 1)]));
     let whole = pod("p", vec![container("c", 7000, GIB)]);
     assert_eq!(ask(&host, &whole), Some(vec![("default/d/c".into(), 1)]));
@@ -59,20 +59,20 @@ fn memory_alone_can_be_in_the_way() {
 }
 
 #[test]
-fn what_if_moves_only_containers_that_free_something() {
+fn container_that_frees_nothing_makes_way_for_one_that_does() {
     let mut host = host();
     for (at, (cpus, gib, node)) in
         [(2, 1, "1"), (1, 1, "1"), (2, 1, "1"), (1, 1, "1"), (3, 1, "0")].into_iter().enumerate()
     {
         fill(&mut host, &format!("f{at}"), node, cpus, gib);
     }
-    // Node 1 has two CPUs left and f4 needs three, so that f1 changes places with it.
+    // Node 1 has two CPUs left and f4 needs three, so f1 changes places with it.
     let expected = ["default/f1/c", "default/f4/c"].map(|name| (name.to_owned(), 1));
     assert_eq!(ask(&host, &pod("p", vec![container("c", 7000, GIB)])), Some(expected.to_vec()));
 }
 
 #[test]
-fn what_if_never_moves_unmovable_containers() {
+fn unmovable_containers_are_never_moved() {
     let mut host = host();
     fill(&mut host, "a", "0", 4, 1);
     fill(&mut host, "b", "1", 4, 1);
@@ -83,8 +83,8 @@ fn what_if_never_moves_unmovable_containers() {
     assert_eq!(moves[0].holder.to_string(), "default/b/c");
     assert_eq!((moves[0].from.mems.to_string(), moves[0].to.mems.to_string()), ("1".into(), "0".into()));
     assert_eq!(moves[0].to.cpus.len(), 4);
-    let nobody = what_if(&host.inventory, &host.settings, &host.allocations, &request, |_| false);
-    assert_eq!(nobody, None);
+    let none_may_move = what_if(&host.inventory, &host.settings, &host.allocations, &request, |_| false);
+    assert_eq!(none_may_move, None);
 }
 
 #[test]
@@ -99,7 +99,7 @@ fn devices_are_not_moved() {
 }
 
 #[test]
-fn what_if_lists_no_move_to_the_same_place() {
+fn placement_at_the_same_place_is_no_move() {
     let machine = Machine::new().cores(4).memory_gib(16).build();
     let mut host = Host::new(machine, policy(TopologyPolicy::Restricted));
     let pools = |name: &str, millis: u64| {
@@ -109,13 +109,13 @@ fn what_if_lists_no_move_to_the_same_place() {
     };
     host.admit(&pools("exclusive", 4000)).unwrap();
     host.admit(&pod("shares", vec![container("c", 2500, GIB).without_limits()])).unwrap();
-    // The rest is promised. Who shares could be placed again, with less to share, in the same place.
+    // The rest is promised. A sharing container could be placed again in the same place, with less to share.
     let request = pools("p", 2000);
     assert!(host.admit(&request).is_err());
     assert_eq!(ask(&host, &request), None);
 }
 
-/// Placements tried for a pod.
+/// Number of placements tried for a pod.
 fn trials(host: &Host, request: &PodRequest) -> usize {
     let search = Search {
         inventory: &host.inventory,
@@ -139,17 +139,17 @@ fn nothing_is_tried_where_moving_cannot_help() {
         fill(&mut host, &format!("f{node}"), &node.to_string(), 7, 4);
     }
     for request in [
-        // Not there, too few, too large for a node, more than is left of the machine.
+        // Missing, too few, too large for a node, more than the machine has left.
         container("c", 1000, GIB).device("v.com/none", 1),
         container("c", 1000, GIB).device("v.com/gpu", 2),
         container("c", 9000, GIB),
         container("c", 17_000, GIB),
-        // It would fit where somebody left, who would find no other node.
+        // It would fit if a holder left that would find no other node.
         container("c", 2000, GIB),
         container("c", 8000, GIB),
     ] {
         let request = pod("p", vec![request]);
-        // The first try is the pod as things are.
+        // The first attempt is the pod on the unchanged allocations.
         assert_eq!(trials(&host, &request), 1, "{:?}", request.containers);
     }
 }

@@ -35,7 +35,8 @@ fn rule(keys: &str) -> WorkloadRule {
     toml::from_str(&format!("name = 'rule'\npod = '*'\n{keys}")).unwrap()
 }
 
-/// The grant of a container of two CPUs that is declared so, in a pod of this class with this annotation.
+/// The grant of a container of two CPUs with these keys of an entry, in a pod of this class with this
+/// annotation.
 fn granted(keys: &str, qos: QosClass, annotation: Option<(&str, &str)>) -> Grant {
     let settings: PlacementSettings = toml::from_str("reserved.cpus = 'cpuset:0'").unwrap();
     let mut host = Host::with(machine(), Vec::new(), settings);
@@ -80,7 +81,7 @@ fn what_is_declared_counts_where_no_annotation_says_otherwise() {
 
     let mems = |keys: &str, annotation| granted(keys, Guaranteed, annotation).mems.to_string();
     let pmem = "engine = 'pools'\nmemory_types = ['pmem']";
-    // The CPUs are on the node with most of them, so the memory is the one beside it.
+    // The CPUs are on the node with most of them, so the memory is that attached to it.
     assert_eq!(mems(pmem, None), "3");
     assert_eq!(mems(pmem, Some(("memory-type.numa-enforcer.io", "dram"))), "1");
 }

@@ -1,7 +1,7 @@
-//! Questions to a container: a key, an operator, values.
+//! Expressions about a container: a key, an operator, values.
 //!
-//! A value that is not there is no value: `Equals`, `In`, `Matches`, `MatchesAny` and `Exists` do not
-//! hold, their opposites do. Globs are compiled once, when the rule is read.
+//! For an absent value `Equals`, `In`, `Matches`, `MatchesAny` and `Exists` do not hold, and their opposites
+//! do. Globs are compiled once, when the rule is read.
 
 use std::borrow::Cow;
 
@@ -11,19 +11,19 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use super::{super::document::Scalar, Subject};
 use crate::{policy::glob::compile, workload::QosClass};
 
-/// Most values of one expression, and most keys of a joint one.
+/// Maximum number of values of one expression, and of keys of a joint one.
 const VALUE_LIMIT: usize = 64;
 
-/// A question to a container.
+/// An expression about a container.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Expression {
     keys: Vec<Key>,
-    /// Between the values of several keys.
+    /// Separator of the values of several keys.
     separator: String,
     test: Test,
 }
 
-/// What of a container is asked for.
+/// Property of a container.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum Key {
     Container,
@@ -43,7 +43,7 @@ enum Test {
     Always,
 }
 
-/// A glob that is equal to another when its text is.
+/// A glob; two are equal if their texts are.
 #[derive(Debug, Clone)]
 struct Pattern(GlobMatcher);
 
@@ -114,9 +114,9 @@ impl RawExpression {
     }
 }
 
-/// The keys of an expression, and what goes between their values: one key, or several as
-/// `:SEPARATOR:KEY,KEY`; also `:KEY,KEY` with a colon between the values, and `:KV...` where K is one
-/// character between keys and V one between values.
+/// Parses the keys of an expression and the separator of their values: one key, or several as
+/// `:SEPARATOR:KEY,KEY`; also `:KEY,KEY` with a colon as separator, and `:KV...` where K separates keys and V
+/// separates values, one character each.
 fn keys_of(text: &str) -> Result<(Vec<Key>, String), String> {
     let is_mark = |c: char| c.is_ascii_punctuation() && c != '/';
     let (separator, between, list) = match text.strip_prefix(':') {
@@ -184,7 +184,7 @@ impl Pattern {
 }
 
 impl Expression {
-    /// Holds for every container.
+    /// An expression that holds for every container.
     pub(super) const fn always() -> Self {
         Self { keys: Vec::new(), separator: String::new(), test: Test::Always }
     }
@@ -194,7 +194,7 @@ impl Expression {
         Self { keys: vec![key], separator: String::new(), test }
     }
 
-    /// Names of containers that it asks for, if it asks for names and nothing else.
+    /// Names of containers, if the expression is only about names.
     pub(super) fn names(&self) -> &[String] {
         match (&self.test, self.keys.as_slice()) {
             (Test::OneOf { values, .. }, [Key::Container]) => values,
@@ -202,7 +202,7 @@ impl Expression {
         }
     }
 
-    /// The value in question; a joint one is there when all of its parts are.
+    /// The value to compare; a joint one exists if all of its parts do.
     fn value<'a>(&self, of: &Subject<'a>) -> Option<Cow<'a, str>> {
         if let [key] = self.keys.as_slice() {
             return key.value(of).map(Cow::Borrowed);

@@ -1,18 +1,17 @@
-//! Containers that want to be close to each other, or far apart.
+//! Affinity: containers that should be close to each other, or far apart.
 //!
 //! Problem: a container has rules like "near the cache of my pod" (`affinity`) and "away from the other
-//! database" (`anti-affinity`), each with a weight. Which pools does that speak for? Idea: the weight of
-//! every rule that matches a container counts for the pool that container is in; a pool is drawn
-//! to by itself in full and by every pool above and below it with three quarters less per level, so
-//! that a pool which has everybody wanted below it can win against each of them.
+//! database" (`anti-affinity`), each with a weight. How do they score pools? Idea: the weight of every rule
+//! that matches a container counts for the pool of that container. A pool gets the full weight, and every
+//! pool above and below it three quarters of it per level, so that a pool with all matching containers below
+//! it can win against each of them.
 //!
-//! Both directions count: the rules of the container that is placed, and those of the ones that are
-//! there already. So the order of arrival does not matter. A rule that holds for both by its
-//! nature (the simple form, colocation) counts once. Without a scope a rule is about the same pod,
-//! that is the same name in the same namespace.
+//! Both directions count: the rules of the container that is placed, and those of existing ones. So the order
+//! of arrival does not matter. A mutual rule (the simple form, colocation) counts once. A rule without a
+//! scope is about the same pod: the same name in the same namespace.
 //!
-//! Must never round: scores are integers, scaled by four to the depth of the tree, so that equal
-//! means equal.
+//! Invariant: no rounding: scores are integers, scaled by four to the depth of the tree, so that equal means
+//! equal.
 
 mod expression;
 #[cfg(test)]
@@ -34,16 +33,16 @@ use crate::{
     workload::{QosClass, printable},
 };
 
-/// Greatest weight, and with a minus the smallest.
+/// Maximum absolute weight.
 const WEIGHT_LIMIT: i64 = 1000;
 /// Weight of the rules of `colocate_pods` and `colocate_namespaces`.
 const COLOCATION_WEIGHT: i64 = 10;
-/// Most names of one warning.
+/// Maximum number of names in one warning.
 const SHOWN_LIMIT: usize = 8;
-/// Most rules of one container that count.
+/// Maximum number of rules of one container.
 const RULE_LIMIT: usize = 64;
 
-/// One container as rules see it.
+/// A container as rules see it.
 #[derive(Debug, Clone, Copy)]
 pub struct Subject<'a> {
     /// Its pod.
@@ -59,23 +58,23 @@ pub struct Subject<'a> {
 /// One rule of one container.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AffinityRule {
-    /// Containers that it is about at all; those of the same pod when absent.
+    /// Containers that it can apply to; those of the same pod when absent.
     scope: Option<Expression>,
-    /// Of these, those that it pulls towards.
+    /// Containers of the scope that it attracts to.
     wanted: Expression,
-    /// How much; away from them when negative.
+    /// Strength; negative for repulsion.
     weight: i64,
-    /// It holds for both sides, and counts once.
+    /// Whether it applies in both directions and counts once.
     mutual: bool,
-    /// It is a setting's and nobody wrote it for this container: it never counts beside rules that were.
+    /// Whether it comes from a setting: it has no effect beside rules written for a container.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     implicit: bool,
 }
 
-/// The value of the annotation: rules by container.
+/// Value of the annotation: rules by container.
 type Annotation = BTreeMap<String, Vec<Entry>>;
 
-/// One element of a container's list: a name (the simple form) or a rule (the full one).
+/// An element of a container's list: a name (the simple form) or a rule (the full form).
 #[derive(Debug, Clone, Deserialize)]
 #[serde(untagged, expecting = "the name of a container or {scope, match, weight} was expected")]
 enum Entry {
@@ -92,8 +91,8 @@ struct FullRule {
     weight: Option<i64>,
 }
 
-/// The rules of a container: those of its pod's annotations, else those of the settings; and what of
-/// the annotations was ignored.
+/// Rules of a container: those of its pod's annotations, else those of the settings; and warnings about
+/// ignored annotations.
 pub fn rules_of(
     pod: &PodRequest,
     container: &str,
@@ -118,7 +117,8 @@ pub fn rules_of(
     (rules, warnings)
 }
 
-/// Containers that a pod's rules name and that it does not have; rules with a scope may mean others'.
+/// Warning about containers in a pod's rules that the pod does not have; rules with a scope may mean other
+/// pods.
 pub fn strangers(pod: &PodRequest) -> Vec<String> {
     let of_one = |(key, _, read): (String, i64, Result<Annotation, String>)| {
         let annotation = read.ok()?;
@@ -135,7 +135,7 @@ pub fn strangers(pod: &PodRequest) -> Vec<String> {
     annotations(pod).into_iter().filter_map(of_one).collect()
 }
 
-/// The annotations that count, with the sign of their weights.
+/// The annotations in effect, with the sign of their weights.
 fn annotations(pod: &PodRequest) -> Vec<(String, i64, Result<Annotation, String>)> {
     let counting = |(kind, sign)| {
         let keys = FAMILIES.map(|family| format!("{family}/{kind}"));
@@ -167,7 +167,7 @@ fn explicit_rules(annotation: &Annotation, container: &str, sign: i64) -> Result
                 });
             }
             Entry::Rule(rule) if owner == container => rules.push(rule.read(sign)?),
-            // Someone else's; read all the same, so that a mistake is reported whoever is placed.
+            // Rules of another container; parsed too, so that a mistake is reported for every container.
             Entry::Rule(rule) => drop(rule.read(sign)?),
         }
     }
@@ -206,7 +206,7 @@ impl FullRule {
     fn read(&self, sign: i64) -> Result<AffinityRule, String> {
         let weight = match self.weight {
             None | Some(0) => sign,
-            // An anti-affinity is one whichever sign its weight is written with.
+            // An anti-affinity is negative whichever sign its weight has.
             Some(weight) if sign < 0 => -weight.saturating_abs(),
             Some(weight) => weight,
         };
@@ -221,7 +221,7 @@ impl FullRule {
 }
 
 impl AffinityRule {
-    /// Does the rule of `owner` pull it towards `other`? Never towards itself.
+    /// Does the rule of `owner` attract it to `other`? Never to itself.
     fn concerns(&self, owner: &Subject<'_>, other: &Subject<'_>) -> bool {
         let in_scope = match &self.scope {
             None => owner.pod == other.pod,
@@ -231,8 +231,8 @@ impl AffinityRule {
     }
 }
 
-/// How much two containers draw each other, by the rules of both; negative when they should be apart. Where
-/// one of them has rules of its own, those of the settings do not count between them.
+/// Attraction between two containers, by the rules of both; negative if they should be apart. If one of them
+/// has its own rules, those of the settings have no effect between them.
 pub fn attraction(
     (one, rules_of_one): (&Subject<'_>, &[AffinityRule]),
     (other, rules_of_other): (&Subject<'_>, &[AffinityRule]),
@@ -255,8 +255,8 @@ pub fn attraction(
     ))
 }
 
-/// What each pool is worth when `drawn[x]` draws towards pool x: the sum of `drawn[x] * 0.75^distance`
-/// over the pool itself and all above and below it, times four to the greatest depth.
+/// Score of each pool if `drawn[x]` attracts to pool x: the sum of `drawn[x] * 0.75^distance` over the pool
+/// itself and all above and below it, times four to the maximum depth.
 pub fn score(tree: &PoolTree, drawn: &[i64]) -> Vec<i64> {
     let greatest = tree.pools().iter().map(|pool| pool.depth).max().unwrap_or(0);
     let share = |distance: usize| {

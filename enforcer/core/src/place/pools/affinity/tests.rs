@@ -1,4 +1,4 @@
-//! Which rules hold between whom, and what that makes of pools.
+//! Which containers affinity rules apply between, and the resulting scores of pools.
 
 use std::collections::BTreeSet;
 
@@ -20,7 +20,7 @@ fn rules(annotations: &[(&str, &str)], container: &str) -> Vec<AffinityRule> {
     rules
 }
 
-/// How much each of c1 to c5 of one pod draws the others, without zeros.
+/// Attraction of each of c1 to c5 of one pod to the others, without zeros.
 fn pairs(annotations: &[(&str, &str)]) -> BTreeSet<(&'static str, &'static str, i64)> {
     let pod = pod(annotations);
     let names = ["c1", "c2", "c3", "c4", "c5"];
@@ -42,7 +42,7 @@ fn the_simple_form_holds_for_both_sides_and_counts_once() {
     assert_eq!(drawn, expected);
     let drawn = pairs(&[(ANTI, r#"{"c1": ["c2"]}"#)]);
     assert_eq!(drawn, BTreeSet::from([("c1", "c2", -1), ("c2", "c1", -1)]));
-    // Said from both sides it is still one wish.
+    // A wish in both annotations still counts once.
     assert_eq!(pairs(&[(KEY, r#"{"c1": ["c2"], "c2": ["c1"]}"#)]).iter().map(|pair| pair.2).max(), Some(1));
 }
 
@@ -73,7 +73,7 @@ fn every_form_of_a_rule_names_containers() {
                 format!("annotation {ANTI}: the pod has no container c8, ignored"),
                 "{rule}"
             );
-            // Of whichever pods the scope means.
+            // In any pod of the scope.
             let scope = r#""scope": {"key": "namespace", "operator": "Equals", "values": ["db"]}"#;
             assert_eq!(named(&format!("{scope}, {rule}")), "");
         }
@@ -173,7 +173,7 @@ fn keys_single_and_joint() {
     ] {
         assert!(holds(key, "Equals", &[value]), "{key}");
     }
-    // A joint value is there when all its parts are.
+    // A joint value exists if all its parts do.
     assert!(!holds(":-:namespace,labels/none", "Exists", &[]));
     assert!(!holds("id", "Exists", &[]));
 }
@@ -266,7 +266,7 @@ fn colocation_is_for_containers_without_rules_of_their_own_and_counts_once() {
     assert_eq!(drawn(&implicit, &own, &explicit), 0, "in whichever order they come");
 }
 
-/// The pool that containers in the pools of these names draw a newcomer to; the deepest of several.
+/// The pool that containers in the pools of these names attract a new one to; the deepest of several.
 fn drawn_to(weights: &[(&str, i64)]) -> String {
     let inventory = Inventory::new(server(), Vec::new(), &PlacementSettings::default()).unwrap();
     let tree = PoolTree::new(&inventory);

@@ -1,23 +1,23 @@
-//! Names of annotations: the families, what is known, and what is a mistake.
+//! Annotation keys: families, known names, and mistakes.
 //!
-//! A key that nobody knows is most often a misspelt one that its author believes to work: it is
-//! reported, but only within the families that are ours to know.
+//! An unknown key is usually misspelt, and its author believes that it works. It is reported, but only in the
+//! known families.
 
 use super::{super::request::RESOURCES_KEY, shown};
 use crate::place::{PodRequest, foreign::is_known};
 
-/// The families of keys: what names end with, or begin with before a `/`. The first counts first.
+/// Families of keys: the suffix of names, or their prefix before a `/`. Earlier ones take precedence.
 pub(in super::super::super) const FAMILIES: [&str; 3] =
     ["numa-enforcer.io", "resource-policy.nri.io", "cri-resource-manager.intel.com"];
 
-/// Names below `cri-resource-manager.intel.com/`, as they were once.
+/// Former names below `cri-resource-manager.intel.com/`.
 pub(super) const DEPRECATED: [&str; 4] =
     ["prefer-isolated-cpus", "prefer-shared-cpus", "memory-type", "cold-start"];
 
-/// Names of the first family that choose engine and policy: read, and reported, where that is done.
+/// Names of the first family that select engine and policy; the module `choice` reads and reports them.
 const OF_THE_CHOICE: [&str; 4] = ["engine", "policy", "scope", "options"];
 
-/// Names behind a family and a slash, whatever the family.
+/// Names after a family and a slash, for any family.
 const BEHIND_THE_FAMILY: [&str; 2] = ["affinity", "anti-affinity"];
 
 /// Is the value of this annotation YAML or JSON?
@@ -27,7 +27,7 @@ pub(in super::super) fn is_document(key: &str) -> bool {
     key == RESOURCES_KEY || name == Some("cold-start") || name.is_some() && FAMILIES.contains(&base)
 }
 
-/// The name of a key, in whichever of its forms it is written, whether or not there is such a name.
+/// The name in a key, in any of its forms, whether or not such a name exists.
 pub(in super::super::super) fn name_of_key(key: &str) -> Option<&str> {
     let (base, about) = key.split_once('/').unwrap_or((key, ""));
     match named(base) {
@@ -40,7 +40,7 @@ pub(in super::super::super) fn name_of_key(key: &str) -> Option<&str> {
     }
 }
 
-/// The name in `NAME.FAMILY`, and which family it is.
+/// The name in `NAME.FAMILY`, and the index of the family.
 pub(super) fn named(base: &str) -> Option<(&str, usize)> {
     FAMILIES.iter().enumerate().find_map(|(index, family)| {
         let name = base.strip_suffix(family)?.strip_suffix('.')?;
@@ -48,8 +48,8 @@ pub(super) fn named(base: &str) -> Option<(&str, usize)> {
     })
 }
 
-/// What is wrong with the keys of a pod's annotations, whatever their values: names that do not
-/// exist, and containers that the pod does not have.
+/// Warnings about the keys of a pod's annotations, regardless of their values: unknown names, and containers
+/// that the pod does not have.
 pub fn mistaken_keys(pod: &PodRequest) -> Vec<String> {
     let of_ours = pod.annotations.keys().filter_map(|key| {
         let (base, about) = key.split_once('/').map_or((key.as_str(), None), |(b, about)| (b, Some(about)));

@@ -1,16 +1,15 @@
-//! What a container's annotations say about its place.
+//! Placement preferences in a container's annotations.
 //!
-//! Three families of keys mean the same: `KEY.numa-enforcer.io`, `KEY.resource-policy.nri.io` and
-//! `KEY.cri-resource-manager.intel.com`. The nearest scope counts: `KEY/container.NAME`, then
-//! `KEY/pod`, then the bare key; in one scope ours before the others, in that order. The deprecated
-//! `cri-resource-manager.intel.com/KEY`, one value or a map from container to value, counts where none
-//! of these is there.
+//! Three families of keys are equivalent: `KEY.numa-enforcer.io`, `KEY.resource-policy.nri.io` and
+//! `KEY.cri-resource-manager.intel.com`. The nearest scope counts: `KEY/container.NAME`, then `KEY/pod`, then
+//! the bare key; in one scope the families count in this order. The deprecated
+//! `cri-resource-manager.intel.com/KEY`, one value or a map from container to value, counts if there is none
+//! of these.
 //!
-//! What the configuration declares for the container counts where no annotation says anything.
+//! Settings of the container's configuration entry apply if there is no annotation.
 //!
-//! The key that counts is chosen first. If its value cannot be read, that is reported, and it is as if
-//! no key was there: what a wider scope says is not what was meant here. Annotations are the
-//! workload owner's: what is shown of them is cut and escaped.
+//! The key is chosen first. If its value is invalid, a warning reports it, and no other key is used: a wider
+//! scope was not meant here. Annotations are untrusted text: warnings show them cut and escaped.
 
 mod keys;
 #[cfg(test)]
@@ -41,10 +40,10 @@ use crate::{
     workload::printable_within,
 };
 
-/// Longest time without DRAM.
+/// Maximum time without DRAM.
 const LONGEST_COLD_START: Duration = Duration::from_hours(1);
 
-/// What the annotations of one container say; absent where they say nothing.
+/// Preferences of one container; absent without an annotation.
 #[derive(Debug, Clone, Default, PartialEq)]
 #[expect(
     clippy::struct_excessive_bools,
@@ -67,7 +66,7 @@ pub struct Preferences {
     pub pick_by_hints: bool,
     /// `memory-type`.
     pub memory_types: Option<MemoryTypes>,
-    /// `cold-start`: how long without DRAM.
+    /// `cold-start`: time without DRAM.
     pub cold_start: Option<Duration>,
     /// `cpu.preserve`.
     pub preserve_cpu: bool,
@@ -77,22 +76,22 @@ pub struct Preferences {
     pub strict_memory: bool,
     /// `topologyhints`, `allow.topologyhints`, `deny.topologyhints`, `strict.topologyhints`.
     pub hints: HintRules,
-    /// It is declared to have CPUs of its own, whatever the class of its pod.
+    /// Whether its entry declares exclusive CPUs, regardless of the class of its pod.
     pub alone: bool,
 }
 
 /// Use of isolated CPUs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum IsolatedCpus {
-    /// Not them.
+    /// No isolated CPUs.
     Avoid,
-    /// Where there are enough.
+    /// Isolated CPUs if there are enough.
     Prefer,
-    /// Nothing else.
+    /// Only isolated CPUs.
     Require,
 }
 
-/// The annotations that count for one container, by name.
+/// Annotations that apply to one container, by name.
 struct Counting<'a> {
     pod: &'a PodRequest,
     container: &'a str,
@@ -100,7 +99,7 @@ struct Counting<'a> {
     warnings: Vec<String>,
 }
 
-/// One annotation, ordered by how much it counts.
+/// An annotation, in order of precedence.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Found<'a> {
     /// 0: of the container, 1: of the pod, 2: bare, 3: deprecated.
@@ -110,7 +109,7 @@ struct Found<'a> {
 }
 
 impl Preferences {
-    /// What the annotations of a pod say about one of its containers; and what of them was ignored.
+    /// Preferences of a container by its pod's annotations, and warnings about ignored ones.
     pub fn read(pod: &PodRequest, container: &str) -> (Self, Vec<String>) {
         let mut own = Counting::of(pod, container);
         let wishes = pod.container(container).map(|container| &container.wishes);
@@ -177,7 +176,7 @@ impl<'a> Counting<'a> {
         Self { pod, container, by_name, warnings: Vec::new() }
     }
 
-    /// The value of a name, read; reported when it is none of what is expected.
+    /// Parses the value of a name; an invalid one is reported.
     fn value<T>(&mut self, name: &str, expected: &str, read: impl Fn(&str) -> Option<T>) -> Option<T> {
         let found = *self.by_name.get(name)?;
         if found.scope == DEPRECATED_SCOPE {
@@ -204,8 +203,8 @@ impl<'a> Counting<'a> {
         value
     }
 
-    /// The typed value of a document; of the deprecated form, which may be a map from container to value,
-    /// that of the container.
+    /// Typed value of a document; of the deprecated form, which may be a map from container to value, the
+    /// container's value.
     fn of_document<T: serde::de::DeserializeOwned>(&mut self, found: Found<'_>) -> Option<T> {
         let document = self.pod.documents.get(found.key)?;
         let read = document.as_ref().map_err(Clone::clone).and_then(|document| match document {
@@ -224,14 +223,14 @@ impl<'a> Counting<'a> {
         self.value(name, "true or false", switch)
     }
 
-    /// `default` is as good as no annotation.
+    /// `default` is the same as no annotation.
     fn priority(&mut self) -> Option<CpuPriority> {
         let expected = "high, normal, low, none or default";
         let read = |text: &str| if text == "default" { Some(None) } else { priority(text).map(Some) };
         self.value("prefer-cpu-priority", expected, read).flatten()
     }
 
-    /// Within one scope a requirement counts, otherwise what is nearer.
+    /// Within one scope a requirement takes precedence, otherwise the nearer scope.
     fn isolated(&mut self) -> Option<IsolatedCpus> {
         let scope = |own: &Self, name| own.by_name.get(name).map(|found| found.scope);
         let (of_prefer, of_require) =
@@ -276,12 +275,12 @@ struct ColdStart {
     duration: Scalar,
 }
 
-/// Text of others, cut and escaped.
+/// Untrusted text, cut and escaped.
 fn shown(text: &str) -> String {
     printable_within(text, 80)
 }
 
-/// What is wrong with a document, which may quote all of it.
+/// Error of a document, which may quote all of it.
 pub(super) fn shown_problem(problem: &str) -> String {
     printable_within(problem, 300)
 }

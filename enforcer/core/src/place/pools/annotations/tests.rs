@@ -1,4 +1,4 @@
-//! Which annotation counts, and what its value is.
+//! Precedence of annotations, and their values.
 
 use super::*;
 use crate::{
@@ -22,14 +22,14 @@ pub(crate) fn pod(annotations: &[(&str, &str)]) -> PodRequest {
     }
 }
 
-/// Without any warning.
+/// Preferences, without any warning.
 fn read(annotations: &[(&str, &str)]) -> Preferences {
     let (preferences, warnings) = Preferences::read(&pod(annotations), "c1");
     assert_eq!(warnings, Vec::<String>::new());
     preferences
 }
 
-/// One annotation that is ignored, and what is said about it.
+/// The warning about one ignored annotation.
 fn refused(key: &str, value: &str) -> String {
     let (preferences, warnings) = Preferences::read(&pod(&[(key, value)]), "c1");
     assert_eq!(preferences, Preferences::default(), "{key} = {value}");

@@ -1,6 +1,6 @@
-//! Values of annotations: plain words and lists.
+//! Parsers of annotation values: words and lists.
 //!
-//! Each reader gives nothing for a text that it does not know; none guesses.
+//! Each parser returns `None` for an unknown text; none guesses.
 
 use std::{collections::BTreeSet, time::Duration};
 
@@ -10,10 +10,10 @@ use crate::policy::{
     placement::{CpuPriority, MemoryTypes, PoolLevel},
 };
 
-/// Most patterns of one list.
+/// Maximum number of patterns of one list.
 const PATTERN_LIMIT: usize = 64;
 
-/// As Go's `strconv.ParseBool`, by which the other families read theirs.
+/// Same values as Go's `strconv.ParseBool`, which the other families use.
 pub(super) fn switch(text: &str) -> Option<bool> {
     match text {
         "1" | "t" | "T" | "true" | "TRUE" | "True" => Some(true),
@@ -77,7 +77,7 @@ pub(super) fn hint_patterns(text: &str) -> Option<Vec<HintPattern>> {
     (patterns.len() <= PATTERN_LIMIT).then_some(patterns)
 }
 
-/// One length of time or several behind each other: `1m30s`.
+/// One duration, or several in sequence: `1m30s`.
 pub(super) fn duration(text: &str) -> Option<Duration> {
     let mut rest = text;
     let mut sum = Duration::ZERO;

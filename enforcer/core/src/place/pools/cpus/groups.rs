@@ -1,9 +1,8 @@
-//! CPUs that belong together: packages, dies, clusters, last-level caches, nodes, cores; and which
-//! CPUs are faster or slower than the others.
+//! Groups of CPUs: packages, dies, clusters, last-level caches, nodes, cores; and faster or slower CPUs.
 //!
-//! Only groups that say something are kept: a cluster or a cache that is a single core, a whole die
-//! or a whole package tells nothing new. Groups are ordered by their lowest CPU. How CPUs become fast or
-//! slow is in [`super::speed`].
+//! Only meaningful groups are kept: a cluster or a cache that is a single core, a whole die or a whole
+//! package adds nothing. Groups are ordered by their lowest CPU. [`super::speed`] determines fast and slow
+//! CPUs.
 
 use std::collections::BTreeMap;
 
@@ -19,7 +18,7 @@ use crate::{
 pub(in super::super) struct CpuGroups {
     /// Packages.
     pub(super) packages: Vec<CpuSet>,
-    /// Dies; the packages where a package is one die.
+    /// Dies; equal to the packages if each is one die.
     pub(super) dies: Vec<CpuSet>,
     /// Clusters of several cores in a die.
     pub(super) clusters: Vec<CpuSet>,
@@ -36,7 +35,7 @@ pub(in super::super) struct CpuGroups {
 }
 
 impl CpuGroups {
-    /// The groups of the machine.
+    /// Computes the groups of the machine.
     pub(in super::super) fn of(inventory: &Inventory) -> Self {
         let layout = &inventory.layout;
         let sets = |groups: &[(u32, CpuSet)]| sorted(groups.iter().map(|(_, cpus)| cpus.clone()));
@@ -54,7 +53,7 @@ impl CpuGroups {
         groups.with_meaning()
     }
 
-    /// Without the groups that say nothing new.
+    /// Removes groups that add nothing.
     fn with_meaning(mut self) -> Self {
         if self.dies.is_empty() {
             self.dies.clone_from(&self.packages);

@@ -1,20 +1,19 @@
-//! Choosing CPUs out of a set, so that they are close together and leave the rest in large pieces.
+//! Chooses CPUs of a set, so that they are close together and leave large groups free.
 //!
-//! Problem: `count` CPUs out of `from` for one container alone. Idea: take the largest units that are
-//! free as a whole and not larger than what is still missing, then smaller ones:
+//! Problem: choose `count` CPUs out of `from` as exclusive CPUs of one container. Idea: take the largest
+//! entirely free units that are not larger than the missing number, then smaller ones:
 //!
 //! 1. whole packages;
 //! 2. whole clusters, of one kind of core;
-//! 3. whole last-level caches of the tightest die, then package, that has enough of them; what is
-//!    still missing then comes from one more of them, which is split; partly used caches after that.
-//!    Never more than one package here;
-//! 4. whole cores, from one package, die and node where one has enough;
+//! 3. whole last-level caches of the tightest die, then package, that has enough of them; missing CPUs then
+//!    come from one more cache, which is split; then partly used caches. Never more than one package in this
+//!    step;
+//! 4. whole cores, from one package, die and node if one has enough;
 //! 5. single threads: packages in use first, then cores with the fewest free siblings.
 //!
-//! A priority asks for faster or slower CPUs: units with more of them come first, and where cores are
-//! of two kinds, only one kind is used as long as there are enough of it. Low priority takes the
-//! package with the fewest slow CPUs that has enough. Ties go to the lowest CPU id, so equal input
-//! gives equal output.
+//! A priority asks for faster or slower CPUs: units with more of them come first, and if there are two kinds
+//! of cores, only one kind is used as long as it has enough. Low priority takes the package with the fewest
+//! slow CPUs that has enough. Ties go to the lowest CPU id, so equal input gives equal output.
 //!
 //! Cost: O(groups) set operations of a few words each, and one sort of the free CPUs.
 
@@ -28,7 +27,7 @@ use std::cmp::Reverse;
 pub(super) use self::groups::CpuGroups;
 use crate::{policy::placement::CpuPriority, set::CpuSet, topology::Topology};
 
-/// `count` CPUs out of `from`; none when there are fewer.
+/// `count` CPUs out of `from`; `None` if there are fewer.
 pub(super) fn pick(groups: &CpuGroups, from: &CpuSet, count: usize, priority: CpuPriority) -> Option<CpuSet> {
     let available = from.len();
     if available <= count {
@@ -51,14 +50,14 @@ pub(super) fn are_of_several_kinds(machine: &Topology) -> bool {
     !fast.is_empty() || !slow.is_empty()
 }
 
-/// How many CPUs of `cpus` are the best for the priority that the machine has: where no CPU is fast,
-/// ordinary ones are.
+/// Number of CPUs in `cpus` that best match the priority on this machine: if no CPU is fast, ordinary ones
+/// do.
 pub(super) fn best_for(groups: &CpuGroups, cpus: &CpuSet, priority: CpuPriority) -> usize {
     let high = priority == CpuPriority::High && groups.fast.is_empty();
     of_priority(groups, cpus, if high { CpuPriority::Normal } else { priority })
 }
 
-/// How many CPUs of `cpus` are what the priority asks for.
+/// Number of CPUs in `cpus` that match the priority.
 fn of_priority(groups: &CpuGroups, cpus: &CpuSet, priority: CpuPriority) -> usize {
     match priority {
         CpuPriority::High => cpus.common(&groups.fast),
@@ -68,13 +67,13 @@ fn of_priority(groups: &CpuGroups, cpus: &CpuSet, priority: CpuPriority) -> usiz
     }
 }
 
-/// A choice under way.
+/// A choice in progress.
 struct Pick<'a> {
     groups: &'a CpuGroups,
-    /// What can still be taken.
+    /// CPUs that can still be taken.
     free: CpuSet,
     picked: CpuSet,
-    /// What is still to be taken.
+    /// Number of CPUs that are still missing.
     missing: usize,
     priority: CpuPriority,
 }
@@ -86,7 +85,7 @@ impl<'a> Pick<'a> {
         self.missing = self.missing.saturating_sub(cpus.len());
     }
 
-    /// How well CPUs fit the priority: more of those asked for, then more of the next best.
+    /// Match of CPUs with the priority: more matching ones, then more of the next best.
     fn fit(&self, cpus: &CpuSet) -> Reverse<(usize, usize)> {
         use CpuPriority::{High, Low, None, Normal};
         let (first, second) = match self.priority {
@@ -99,7 +98,7 @@ impl<'a> Pick<'a> {
         Reverse((count(first), count(second)))
     }
 
-    /// Where there are slow cores: only those, or only the others, as long as there are enough.
+    /// If there are slow cores: only those, or only the others, as long as there are enough.
     fn keep_to_one_kind(&mut self) {
         let slow = &self.groups.slow;
         if slow.is_empty() || self.priority == CpuPriority::None {
@@ -119,7 +118,7 @@ impl<'a> Pick<'a> {
         }
     }
 
-    /// Units that are free as a whole and not too large, best first.
+    /// Units that are entirely free and not too large, best first.
     fn idle(&self, units: &'a [CpuSet]) -> Vec<&'a CpuSet> {
         let fits = |unit: &&CpuSet| unit.is_subset(&self.free) && unit.len() <= self.missing;
         let mut idle: Vec<&CpuSet> = units.iter().filter(fits).collect();
@@ -127,7 +126,7 @@ impl<'a> Pick<'a> {
         idle
     }
 
-    /// The domain that has the least of those that have enough.
+    /// The domain with the fewest CPUs among those with enough.
     fn tightest(&self, domains: &[&'a CpuSet], has: impl Fn(&CpuSet) -> usize) -> Option<&'a CpuSet> {
         let enough = domains.iter().map(|domain| (has(domain), *domain));
         enough.filter(|(has, _)| *has >= self.missing).min_by_key(|(has, _)| *has).map(|(_, domain)| domain)
@@ -179,8 +178,8 @@ impl<'a> Pick<'a> {
         }
     }
 
-    /// Caches that together have enough: whole ones first, then whole cores of those with the most, then
-    /// those with the most free CPUs, and at last a part of the one that is left over with the least.
+    /// Takes CPUs of caches that together have enough: whole caches first, then whole cores of those with the
+    /// most, then caches with the most free CPUs, and finally a part of the remaining one with the fewest.
     fn out_of_caches(&mut self, mut caches: Vec<&CpuSet>) {
         caches.sort_by_key(|cache| self.fit(cache));
         self.take_whole(caches.iter().copied().filter(|cache| cache.is_subset(&self.free)).collect());
@@ -210,9 +209,8 @@ impl<'a> Pick<'a> {
         }
     }
 
-    /// Whole cores as long as there are any, so that no half beside somebody else's thread is taken for a
-    /// core that could have been had: all of the rest from the cache with the least that has them, else from
-    /// the one with the most.
+    /// Takes whole cores as long as there are any, to avoid half cores beside threads of other containers:
+    /// all of the rest from the smallest cache that has them, else from the largest.
     fn cores_out_of(&mut self, caches: &[&CpuSet]) {
         while self.missing > 0 {
             let idle = self.idle(&self.groups.cores);
@@ -227,8 +225,8 @@ impl<'a> Pick<'a> {
         }
     }
 
-    /// Without a priority: only the package, then die, then node that has enough whole cores, else
-    /// enough CPUs.
+    /// Without a priority: only the package, then die, then node that has enough whole cores, else enough
+    /// CPUs.
     fn keep_close(&mut self) {
         if self.priority != CpuPriority::None || self.missing == 0 {
             return;
@@ -270,7 +268,7 @@ impl<'a> Pick<'a> {
     }
 }
 
-/// CPUs of the units that lie in a domain.
+/// Number of CPUs of the units within a domain.
 fn within(units: &[&CpuSet], domain: &CpuSet) -> usize {
     units.iter().filter(|unit| unit.is_subset(domain)).map(|unit| unit.len()).sum()
 }

@@ -1,17 +1,17 @@
-//! Which CPUs are faster or slower than the others.
+//! Determines faster and slower CPUs.
 //!
-//! Problem: a container may prefer fast or slow CPUs, and machines say in several ways what theirs are.
-//! Idea: three sources, of which a later one overrules the ones before:
+//! Problem: a container may prefer fast or slow CPUs, and machines report them in several ways. Idea: three
+//! sources, in ascending order of precedence:
 //!
-//! 1. base frequency: where the CPUs of a package have several, those with the lowest are slow, those
-//!    above it fast. So CPUs that firmware favours (Intel SST-BF) are seen without its own interface;
-//! 2. energy preference: where the CPUs of a package that are not of efficiency cores have several, those
-//!    with the one nearest to low power are slow, the others fast;
+//! 1. base frequency: if the CPUs of a package have several, those with the lowest are slow, those above are
+//!    fast. So CPUs that firmware favours (Intel SST-BF) are found without its own interface;
+//! 2. energy preference: if the CPUs of a package (without efficiency cores) have several, those nearest to
+//!    low power are slow, the others fast;
 //! 3. CPUs of efficiency cores are slow.
 //!
-//! What is in neither set is ordinary, and so is everything where all CPUs are alike: a CPU is fast or
-//! slow only against another one. The greatest frequency does not count: it differs a little between the
-//! cores of one package, and none of them holds it under load.
+//! All other CPUs are ordinary, and all CPUs are if they are alike: a CPU is fast or slow only relative to
+//! another one. The maximum frequency is ignored: it differs slightly between the cores of one package, and
+//! no core sustains it under load.
 //!
 //! Cost: O(packages x kinds) set operations.
 
@@ -32,7 +32,7 @@ pub(super) struct Speeds {
 }
 
 impl Speeds {
-    /// Of a machine.
+    /// Determines the speeds of a machine.
     pub(super) fn of(machine: &Topology) -> Self {
         let mut speeds = Self::default();
         if machine.cpu_kinds.is_empty() {
@@ -53,7 +53,7 @@ impl Speeds {
         if machine.online_cpus().is_subset(&speeds.slow) { Self::default() } else { speeds }
     }
 
-    /// Where a package has several values: the lowest one is slow, those above are fast.
+    /// If a package has several values, the lowest one is slow and those above are fast.
     fn sort_by(&mut self, machine: &Topology, package: &CpuSet, value: impl Fn(&CpuKind) -> Option<u64>) {
         let mut by_value = BTreeMap::<u64, CpuSet>::new();
         for kind in &machine.cpu_kinds {
@@ -70,7 +70,7 @@ impl Speeds {
     }
 }
 
-/// The packages; CPUs of none are one more.
+/// The packages; CPUs without one form another.
 fn packages(machine: &Topology) -> Vec<CpuSet> {
     let mut packages: Vec<CpuSet> = machine.packages.iter().map(|package| package.cpus.clone()).collect();
     let packaged = packages.iter().fold(CpuSet::new(), |all, cpus| all.union(cpus));
@@ -107,7 +107,7 @@ mod tests {
         let cases: [(&[Kind], &str, &str); 11] = [
             (&[], "", ""),
             (&[("0-7", Some(2000), Some(128), false)], "", ""),
-            // Packages are compared with themselves.
+            // CPUs are compared within their package.
             (&[("0-3", Some(2000), None, false), ("4-7", Some(3000), None, false)], "", ""),
             (&[("0-2,4-7", Some(2000), None, false), ("3", Some(2700), None, false)], "3", "0-2"),
             (
@@ -115,10 +115,10 @@ mod tests {
                 "1-3",
                 "0",
             ),
-            // What is not known is ordinary.
+            // CPUs without a known value are ordinary.
             (&[("0", Some(1), None, false), ("1", Some(2), None, false)], "1", "0"),
             (&[("0-1", None, Some(0), false), ("2-3", None, Some(255), false)], "0-1", "2-3"),
-            // The preference overrules the frequency, where it is one.
+            // The preference overrides the frequency if there is one.
             (
                 &[
                     ("0-1", Some(2), Some(255), false),
@@ -129,9 +129,9 @@ mod tests {
                 "0-1,3",
             ),
             (&[("0-1", None, None, true)], "", "0-1"),
-            // Efficiency cores are slow, whatever somebody prefers for them.
+            // Efficiency cores are slow, whatever their preference.
             (&[("0-1", Some(2), Some(128), false), ("2-3", Some(1), Some(0), true)], "0-1", "2-3"),
-            // All slow: nobody is slower than another.
+            // All are slow, so none is slower than another.
             (&[("0-7", None, None, true)], "", ""),
         ];
         for (kinds, fast, slow) in cases {

@@ -1,4 +1,4 @@
-//! The table of the reference allocator's own tests, and what must hold for any machine.
+//! The table of the reference allocator's own tests, and properties for any machine.
 
 use proptest::prelude::*;
 
@@ -36,7 +36,7 @@ fn clustered() -> CpuGroups {
     CpuGroups { clusters, ..machine() }
 }
 
-/// The same with slow cores, which have one thread each.
+/// The same machine with slow cores, which have one thread each.
 fn hybrid() -> CpuGroups {
     let slow = cpus("16-19,36-39,56-59,76-79");
     let mut cores = machine().cores;
@@ -51,7 +51,8 @@ const NONE: CpuPriority = CpuPriority::None;
 
 #[test]
 fn whole_cores_come_before_halves_whether_caches_are_known_or_not() {
-    // Two nodes of two cores each: of each one core and a half are free, the other half is somebody else's.
+    // Two nodes of two cores each: one and a half cores of each are free, another container has the other
+    // half.
     let unknown = CpuGroups {
         packages: sets(&["0-3,8-11"]),
         dies: sets(&["0-3,8-11"]),
@@ -124,9 +125,9 @@ fn caches_are_split_last_and_only_as_few_as_needed() {
     for (from, count, taken) in [
         // One whole cache, and a part of one more.
         (FIRST, 12, "0-5,40-45"),
-        // A part of a cache that nobody uses, as whole cores.
+        // A part of an unused cache, as whole cores.
         (FIRST, 4, "0-1,40-41"),
-        // Nobody's cache is too small for it, so partly used ones together.
+        // No unused cache is small enough, so partly used ones together.
         ("0-3,5-9,45-49", 12, "0-1,5-9,45-49"),
         // No package has enough: caches do not matter.
         ("0-19,20-29", 25, "0-24"),

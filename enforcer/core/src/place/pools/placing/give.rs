@@ -1,4 +1,4 @@
-//! Writes a grant, and moves those whose memory gets a wider zone.
+//! Writes a grant, and widens the zones of containers that make room.
 
 use super::{Placing, wanted::Wanted};
 use crate::{
@@ -10,7 +10,7 @@ use crate::{
 };
 
 impl Placing<'_> {
-    /// Writes the grant, and moves those whose memory gets a wider zone.
+    /// Writes the grant, and widens the zones of containers that make room.
     pub(super) fn give(
         &mut self,
         wanted: &Wanted<'_>,

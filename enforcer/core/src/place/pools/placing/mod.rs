@@ -1,7 +1,7 @@
-//! One container: rank the pools, and take the first that can really give what is asked.
+//! Places one container: ranks the pools, and takes the first that can meet the request.
 //!
-//! The state of the machine is read once per pod and kept up to date from container to container. An
-//! offer of memory is a calculation: others are moved only for the pool that is taken.
+//! The state of the machine is read once per pod and updated with each container. Memory offers are
+//! calculations: other containers move only for the chosen pool.
 
 mod give;
 mod offer;
@@ -24,10 +24,10 @@ use crate::{
 
 /// The engine's name.
 pub(in crate::place) const ENGINE: &str = "pools";
-/// The policy that all of its grants are by.
+/// Policy of all of its grants.
 pub(in crate::place) const POLICY: &str = "topology-aware";
 
-/// So many of the best pools are sorted first: one of them gives what is asked as a rule.
+/// Number of the best pools that are sorted first: usually one of them meets the request.
 const SORTED: usize = 8;
 
 /// A pod that is being placed.
@@ -39,12 +39,12 @@ pub(super) struct Placing<'a> {
     pod: &'a PodRequest,
     supply: CpuSupply<'a>,
     account: ZoneAccount,
-    /// Which CPUs belong together; looked up when exclusive ones are asked for.
+    /// Groups of CPUs, looked up for requests of exclusive ones.
     groups: Option<&'a CpuGroups>,
 }
 
 impl<'a> Placing<'a> {
-    /// The pod, on what is allocated now.
+    /// Starts placing the pod on the current allocations.
     pub(super) fn new(
         settings: &'a PoolsSettings,
         inventory: &'a Inventory,
@@ -65,14 +65,14 @@ impl<'a> Placing<'a> {
         }
     }
 
-    /// Reads the state as the container at this place of the list finds it.
+    /// Reads the state for the container at this position in the list.
     pub(super) fn look_again(&mut self, allocations: &Allocations, index: usize) {
         let ended = |holder: &Holder| self.pod.has_ended(holder, index);
         self.supply = CpuSupply::new(self.tree, allocations, ended);
         self.account = ZoneAccount::new(self.inventory, allocations, ended);
     }
 
-    /// Gives one container its grant.
+    /// Makes the grant of one container.
     pub(super) fn place(
         &mut self,
         index: usize,

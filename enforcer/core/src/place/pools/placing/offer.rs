@@ -1,6 +1,6 @@
-//! What one pool can really give a container: its CPUs, the memory that was offered, its devices.
+//! What one pool can give a container: CPUs, the offered memory, devices.
 //!
-//! Nothing is given away here; the obstacle says what stood in the way.
+//! Nothing is given here; an obstacle states what is missing.
 
 use std::collections::BTreeMap;
 
@@ -29,7 +29,7 @@ use crate::{
 };
 
 impl Placing<'_> {
-    /// What a pool really gives.
+    /// What a pool can give.
     pub(super) fn try_pool(
         &self,
         wanted: &Wanted<'_>,
@@ -69,7 +69,7 @@ impl Placing<'_> {
             ..Grant::default()
         };
         if preferences.hide_hyperthreads {
-            // Of all cores, since its scope may become another one.
+            // Of all cores, because its scope may change later.
             let cores = self.inventory.layout.cores.iter().map(|(_, core)| core);
             grant.one_thread_of = cores.filter(|core| core.len() > 1).cloned().collect();
         }
@@ -121,7 +121,8 @@ impl Placing<'_> {
         if scope.is_subset(&self.supply.taken().union(&exclusive)) {
             return Err(Obstacle::Cpus);
         }
-        // A slice leaves room for the fraction; who asks for nothing needs a CPU to run on, no more.
+        // Taking exclusive CPUs leaves room for the fraction; a container without a request only needs some
+        // CPU.
         let sliced = demand.full > 0 && class != CpuClass::Isolated;
         if !sliced
             && fraction > 0
@@ -163,7 +164,7 @@ impl Placing<'_> {
         }
     }
 
-    /// The most exclusive CPUs that a container of this kind would get in a pool, by halving.
+    /// Maximum number of exclusive CPUs that such a container could get in a pool, by binary search.
     pub(super) fn most_exclusive(&self, wanted: &Wanted<'_>, pool: &Pool) -> u64 {
         let Some(groups) = self.groups else { return 0 };
         let near = self.near(wanted);
@@ -184,7 +185,7 @@ impl Placing<'_> {
         most
     }
 
-    /// By `pick-resources-by-hints`: the CPUs beside each thing that it uses.
+    /// By `pick-resources-by-hints`: the CPUs near each of its hints.
     fn near(&self, wanted: &Wanted<'_>) -> Vec<CpuSet> {
         if !wanted.preferences.pick_by_hints {
             return Vec::new();
@@ -218,7 +219,7 @@ impl Placing<'_> {
     }
 }
 
-/// Why here, in one sentence.
+/// Why it was placed here, in one sentence.
 fn reason(wanted: &Wanted<'_>, pool: &Pool, offer: &ZoneOffer, had: Option<&Grant>) -> String {
     let memory = wanted.amounts.memory;
     let promised = memory.source.filter(|_| memory.bytes > 0).map(|source| {
@@ -242,8 +243,7 @@ fn reason(wanted: &Wanted<'_>, pool: &Pool, offer: &ZoneOffer, had: Option<&Gran
     format!("{} {best}{room}; {}{promised}", pool.name, wanted.demand.because)
 }
 
-/// CPU time as a weight, as the kubelet computes it (`MilliCPUToShares` in
-/// its container manager).
+/// CPU time as a weight, computed like the kubelet (`MilliCPUToShares` in its container manager).
 fn shares(milli_cpus: u64) -> u64 {
     (milli_cpus.saturating_mul(1024) / 1000).clamp(2, 262_144)
 }

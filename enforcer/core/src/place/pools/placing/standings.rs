@@ -1,7 +1,6 @@
-//! All pools as a container finds them: the figures by which they are ranked, and the memory that each
-//! offers.
+//! All pools for a container: the figures for ranking them, and the memory that each offers.
 //!
-//! An offer of memory is a calculation: nothing is moved here.
+//! Memory offers are calculations: nothing moves here.
 
 use std::{cell::OnceCell, collections::BTreeMap};
 
@@ -28,8 +27,7 @@ use crate::{
 };
 
 impl Placing<'_> {
-    /// All pools that may be tried, and the memory that each offers: the best first, so many of them in
-    /// order.
+    /// All pools that may be tried, with their memory offers; the `count` best ones come first, in order.
     pub(super) fn standings(
         &self,
         wanted: &Wanted<'_>,
@@ -84,20 +82,21 @@ impl Placing<'_> {
         order.sort_best(&mut standings, sorted);
         let had = self.pod.previous.get(&wanted.container.name).and_then(|had| self.supply.pool_of(had));
         if let Some(old) = had.and_then(|id| standings.iter().position(|standing| standing.pool == id)) {
-            // The order of all others stays as far as it is sorted.
+            // The order of all others stays, as far as it is sorted.
             standings[..=old].rotate_right(1);
         }
         (standings, offers)
     }
 
-    /// A pool is no better for the ordinary memory of several parts of which none has room for the container:
-    /// it would be farther from more of it. The standing is the last; those of the parts are before it.
+    /// A pool gets no advantage from the ordinary memory of several parts if no part has room for the
+    /// container: it would be farther from most of it. The last entry is the pool's, those of its parts are
+    /// before it.
     fn judge_by_parts(&self, wanted: &Wanted<'_>, pool: &Pool, standings: &mut [Standing]) {
         let demand = &wanted.demand;
         let needed = demand.full.saturating_mul(1000).saturating_add(demand.fraction_milli);
         let needed = i64::try_from(needed).unwrap_or(i64::MAX);
         let Some((own, before)) = standings.split_last_mut() else { return };
-        // Where all pools are asked, each is at its id; a root that is asked alone has no parts before it.
+        // If all pools are asked, each is at its id; a root that is asked alone has no parts before it.
         let part = |child: &usize| before.get(*child).filter(|part| part.pool == *child);
         let mut parts = pool.children.iter().filter_map(part).peekable();
         let has_parts = parts.peek().is_some();
@@ -116,7 +115,7 @@ impl Placing<'_> {
         wanted.memory.offer(zones, self.tree, pool, place.as_ref(), others)
     }
 
-    /// Promises that others have, with their holders. Those of other engines are not ours to move.
+    /// Promises of other holders. Those of other engines cannot be moved.
     pub(super) fn others<'s>(
         &'s self,
         index: usize,
@@ -131,8 +130,7 @@ impl Placing<'_> {
         })
     }
 
-    /// By `pick-resources-by-hints`: the memory beside what it uses, where that is all of the kinds
-    /// that it wants.
+    /// By `pick-resources-by-hints`: the memory near its hints, if that has all of the kinds that it wants.
     fn memory_near_hints(&self, wanted: &Wanted<'_>, zones: Zones<'_>) -> Option<NodeSet> {
         if !wanted.preferences.pick_by_hints {
             return None;
@@ -165,7 +163,7 @@ impl Placing<'_> {
         affinity::score(self.tree, &drawn)
     }
 
-    /// A pool against a level that this machine has.
+    /// Compares a pool with a level that this machine has.
     fn level(&self, level: PoolLevel, pool: &Pool) -> LevelFit {
         if self.tree.ancestors(pool.id).any(|above| self.tree.pool(above).is_of(level)) {
             LevelFit::Deeper

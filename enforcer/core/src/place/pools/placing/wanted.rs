@@ -1,7 +1,6 @@
-//! What one container wants, read from its request, its annotations and its devices.
+//! Request of one container, from its resources, annotations and devices.
 //!
-//! Whatever is odd about it is said as a warning; only kinds of memory that the machine does not have
-//! are a reason to reject it here.
+//! Problems are reported as warnings; only memory kinds that the machine lacks cause a rejection here.
 
 use std::collections::BTreeMap;
 
@@ -25,7 +24,7 @@ use crate::{
     workload::printable,
 };
 
-/// One container and what it wants.
+/// One container with its request.
 pub(super) struct Wanted<'a> {
     pub(super) index: usize,
     pub(super) container: &'a ContainerRequest,
@@ -50,10 +49,10 @@ impl<'a> Placing<'a> {
         let (mut preferences, warnings) = Preferences::read(pod, &container.name);
         warnings.into_iter().for_each(&mut warn);
         if pod.previous.get(&container.name).is_some_and(|had| had.cold_start.is_none()) {
-            // It runs, and has all of its memory: its pages are not sent back to where it began.
+            // It is running and has all of its memory: its pages do not go back to the initial nodes.
             preferences.cold_start = None;
         }
-        // All memory, as the kubelet divides by it: what is set aside is part of it.
+        // All memory including reserved memory, because the kubelet divides by it.
         let totals = self.inventory.nodes.iter().filter_map(|node| node.total.get(&MemoryResource::Memory));
         let machine_bytes = totals.fold(0u64, |sum, bytes| sum.saturating_add(*bytes));
         let (amounts, warnings) = Amounts::of(container, pod, machine_bytes);
@@ -79,14 +78,14 @@ impl<'a> Placing<'a> {
         if preferences.pick_by_hints && picked_hints(&hints).next().is_none() {
             warn("pick-resources-by-hints: of nothing that it uses the place is known, ignored".into());
         }
-        // Memory of a GPU is in no pool: what is near it is near the CPUs that the GPU is near.
+        // GPU memory is in no pool: its place is that of the CPUs near the GPU.
         for hint in &mut hints {
             hint.nodes = self.tree.nodes_in_pools(&hint.nodes);
         }
         Ok(Wanted { index, container, preferences, amounts, demand, memory, rules, hints })
     }
 
-    /// Says what a wish about CPUs costs, or that the machine cannot grant it.
+    /// Warns of the cost of a CPU wish, or that the machine cannot meet it.
     fn warn_of_cpus(&self, preferences: &Preferences, demand: &CpuDemand, warn: &mut impl FnMut(String)) {
         let priority = preferences.priority.filter(|priority| *priority != CpuPriority::None);
         if priority.is_some() && !cpus::are_of_several_kinds(&self.inventory.machine) {
@@ -114,8 +113,8 @@ impl<'a> Placing<'a> {
         }
     }
 
-    /// Where there are no reserved CPUs, those who want them share; where there are too few, they share
-    /// the CPUs of the whole machine.
+    /// Containers that want reserved CPUs share ordinary ones if there are none; if there are too few, they
+    /// share the CPUs of the whole machine.
     fn with_reserved(&self, demand: CpuDemand, warn: &mut impl FnMut(String)) -> CpuDemand {
         let root = self.tree.root();
         if demand.class != CpuClass::Reserved {
@@ -140,7 +139,7 @@ impl<'a> Placing<'a> {
         }
     }
 
-    /// Where the devices that it asks for can be had, as hints.
+    /// Nodes of the devices that it requests, as hints.
     fn device_hints(&self, index: usize, allocations: &Allocations) -> Vec<TopologyHint> {
         let container = &self.pod.containers[index];
         let known = |resource: &str| {
@@ -177,7 +176,7 @@ impl<'a> Placing<'a> {
     }
 }
 
-/// Hints that resources are picked by: those of device plugins.
+/// Hints for picking resources: those of device plugins.
 pub(super) fn picked_hints(hints: &[TopologyHint]) -> impl Iterator<Item = &TopologyHint> {
     hints.iter().filter(|hint| {
         let kind = hint.provider.split_once(':').and_then(|(kind, _)| HintKind::named(kind));

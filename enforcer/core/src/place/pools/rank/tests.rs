@@ -17,7 +17,7 @@ fn demand(class: CpuClass, full: u64, fraction_milli: u64) -> CpuDemand {
     }
 }
 
-/// A pool that holds everything.
+/// A pool that can hold everything.
 fn standing(pool: usize) -> Standing {
     Standing {
         pool,
@@ -41,7 +41,7 @@ fn standing(pool: usize) -> Standing {
     }
 }
 
-/// The better of two, and the key that says so.
+/// The better of two, and the key that decided.
 fn better(
     demand: &CpuDemand,
     limit: MemoryLimit,
@@ -74,7 +74,7 @@ fn each_key_decides_when_those_before_it_are_equal() {
     assert_eq!(other(|s| s.memory.has_types = false), (0, "memory types"));
     assert_eq!(other(|s| s.depth = 2), (1, "depth"));
     assert_eq!(other(|s| s.shared = 9000), (1, "shared CPU time left"));
-    // What does not concern exclusive CPUs.
+    // Figures that are irrelevant for exclusive CPUs.
     assert_eq!(other(|s| s.colocated = 3), (0, "id"));
     assert_eq!(other(|s| s.reserved = 3), (0, "id"));
     assert_eq!(other(|s| s.isolated = 3), (0, "id"));
@@ -91,7 +91,7 @@ fn isolated_cpus_are_better_where_they_are_wanted() {
     assert_eq!(of(Isolate::No), (0, "CPUs"));
     assert_eq!(of(Isolate::Prefer), (1, "CPUs"));
     assert_eq!(of(Isolate::Require), (1, "CPUs"));
-    // Without enough of them, ordinary ones do, unless they are required.
+    // Without enough of them, ordinary ones are used, unless isolated ones are required.
     let few = Standing { isolated: 1, ..standing(1) };
     let neither = Standing { isolated: 1, shared: 0, ..standing(0) };
     for (isolate, decided) in
@@ -100,7 +100,7 @@ fn isolated_cpus_are_better_where_they_are_wanted() {
         let demand = CpuDemand { isolate, ..demand(CpuClass::Exclusive, 2, 0) };
         assert_eq!(better(&demand, MemoryLimit::Request, &neither, &few), decided);
     }
-    // The fraction of a mixed one is of the shared CPUs all the same.
+    // The fraction of a mixed one is shared CPU time all the same.
     let mixed = CpuDemand { isolate: Isolate::Prefer, ..demand(CpuClass::Mixed, 1, 500) };
     assert_eq!(better(&mixed, MemoryLimit::Request, &standing(0), &with_isolated), (0, "CPUs"));
 }
@@ -114,7 +114,7 @@ fn a_limit_that_no_pool_holds_takes_the_pool_with_most() {
     };
     assert_eq!(decide(80_000, 8000, 30_000), (1, "room up to the CPU limit"));
     assert_eq!(decide(20_000, 8000, 30_000), (1, "room up to the CPU limit"));
-    // Both hold it: more is no better, as far as the limit goes.
+    // Both hold it: more is no better beyond the limit.
     assert_eq!(decide(5000, 8000, 30_000), (1, "shared CPU time left"));
     assert_eq!(decide(5000, 8000, 8000), (0, "id"));
 }
@@ -144,7 +144,7 @@ fn hints_that_speak_for_two_pools_leave_it_to_the_deeper_one() {
     let larger =
         Standing { memory: MemoryStanding { capacity: 1000, ..standing(0).memory }, ..score(0, full, 0) };
     assert_eq!(decide(&larger, &score(1, full, 2)), (1, "depth of the pools that hints speak for"));
-    // Where they speak for neither, memory decides.
+    // If no hint scores either, memory decides.
     let larger = Standing { hints: Some(none), ..larger };
     assert_eq!(decide(&larger, &score(1, none, 2)), (0, "room up to the memory limit"));
 }
@@ -278,7 +278,7 @@ proptest! {
         }
         if order.compare(&a, &b).is_le() && order.compare(&b, &c).is_le() {
             prop_assert!(order.compare(&a, &c).is_le());
-            // Equal only where all are.
+            // Equal only if all are.
             if order.compare(&a, &c).is_eq() {
                 prop_assert!(order.compare(&a, &b).is_eq());
             }

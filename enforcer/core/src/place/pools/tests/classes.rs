@@ -1,4 +1,4 @@
-//! Shared, reserved and mixed CPUs, and the settings that say who gets which.
+//! Shared, reserved and mixed CPUs, and the settings that assign them.
 
 use super::{machines::*, *};
 use crate::{place::CpuClass, topology::synth::Machine};
@@ -118,7 +118,7 @@ fn reserved_cpus_by_annotation_and_one_thread_of_each_core() {
     let pod = |name: &str| Pod::new(name).guaranteed(1000, 10 * MB);
     for (pod, runs_on) in [
         (pod("pod").annotated(&format!("{reserved}/pod"), "true"), "10-11"),
-        (pod("other").annotated(&format!("{reserved}/container.nobody"), "true"), "8"),
+        (pod("other").annotated(&format!("{reserved}/container.unknown"), "true"), "8"),
         (pod("hide").annotated(&format!("{reserved}/pod"), "true").annotated(hide, "true"), "10"),
     ] {
         let mut node = Node::new(n4c16(), "[available]\ncpus = '8-11'\n[reserved]\ncpus = '10-11'");
@@ -188,7 +188,7 @@ fn what_is_preserved_is_not_pinned_and_keeps_its_weight() {
         (CpuClass::Preserved, false, false, None)
     );
     assert!(grant.exclusive.is_empty());
-    // What it asks for is accounted all the same.
+    // Its request is accounted all the same.
     let refused = node.create(&Pod::new("q").guaranteed(14_000, 10 * MB).build()).unwrap_err();
     assert!(refused.to_string().contains("of 14 cpu"), "{refused}");
 }

@@ -1,4 +1,4 @@
-//! Exclusive CPUs: where they come from, and what is left to others.
+//! Exclusive CPUs: their origin, and the CPUs that remain for other containers.
 
 use super::{machines::*, *};
 
@@ -139,7 +139,7 @@ fn isolated_cpus_by_default_for_one_by_annotation_for_more_and_strictly_if_requi
     let refused =
         node.create(&Pod::new("no").annotated(key, "true").guaranteed(1000, 1000).build()).unwrap_err();
     assert!(refused.to_string().contains("isolated CPUs"), "{refused}");
-    // None is left, and they were only preferred.
+    // No isolated CPU is left, and they were only preferred.
     let other = node.run(Pod::new("other").guaranteed(1000, 1000));
     assert!(node.cpus(&other).is_disjoint(&cpus("4-7,60-63")));
 }
@@ -218,7 +218,7 @@ fn devices_draw_their_container_and_are_given_once() {
     assert!(refused.to_string().contains("x/gpu"), "{refused}");
 }
 
-/// The other engine goes where somebody is already, though that drives others from home.
+/// The other engine prefers nodes in use, although that displaces sharing containers.
 const FULLEST: &str = "[hints]\nnuma_allocation_strategy = \"most-allocated\"";
 
 #[test]
@@ -271,7 +271,7 @@ fn a_device_whose_node_is_gpu_memory_is_beside_the_cpus_of_the_gpu() {
         container.devices.insert("vendor.com/gpu".into(), 1);
     }));
     assert_eq!((node.pool(&name), node.mems(&name).as_str()), ("socket #1", "1"));
-    // The same where the configuration or a mount says so.
+    // The same if the configuration or a mount names the device.
     let mut node = Node::new(machine, "");
     let name = node.run(Pod::new("p").guaranteed(2000, GB).hint("device:card1", "8"));
     assert_eq!((node.pool(&name), node.mems(&name).as_str()), ("socket #1", "1"));

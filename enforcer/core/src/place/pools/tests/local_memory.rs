@@ -1,4 +1,4 @@
-//! Memory is where the CPUs are, as long as it can be had there.
+//! Memory is on the nodes of the CPUs, as long as it is available there.
 
 use proptest::prelude::*;
 
@@ -8,7 +8,7 @@ use crate::{
     topology::MemoryKind,
 };
 
-/// One pod that comes, goes or changes, from numbers.
+/// A pod that is created, deleted or changed, derived from numbers.
 #[derive(Debug, Clone, Copy)]
 struct Step {
     action: u8,

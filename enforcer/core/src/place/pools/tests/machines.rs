@@ -1,4 +1,4 @@
-//! The machines.
+//! Machines of the tests.
 
 use super::{CpuSet, GB, Topology};
 use crate::{
@@ -6,10 +6,10 @@ use crate::{
     topology::{Cpu, Llc, MemoryKind, Node, Package},
 };
 
-/// A node: its package, its CPUs (none for memory only), its bytes and what they are.
+/// A node: its package, its CPUs (none for memory only), its bytes and their kind.
 struct NodeOf(i32, &'static str, u64, MemoryKind);
 
-/// `sibling` gives the core of a CPU, by the lowest CPU of it.
+/// `sibling` returns the core of a CPU: the lowest CPU of it.
 fn machine(
     nodes: &[NodeOf],
     sibling: impl Fn(u32) -> u32,

@@ -1,4 +1,4 @@
-//! Kinds of memory, zones, and who is moved.
+//! Kinds of memory, zones, and which containers move to wider zones.
 
 use std::collections::BTreeMap;
 
@@ -16,7 +16,8 @@ const RESERVED: &str = "[reserved]\ncpus = '750m'";
 /// E27
 #[test]
 fn a_memory_limit_decides_how_many_nodes() {
-    // Without a limit the reference takes the whole machine: one that asks for little then has no locality.
+    // Without a limit the reference takes the whole machine: a container with a small request has no locality
+    // then.
     for (limit, count) in [(Some(2500), 2), (Some(5000), 4), (Some(2500), 2), (None, 1)] {
         let mut node = Node::new(n4c16(), RESERVED);
         let limits = amounts(Some(1000), limit.map(|mega| mega * MB));
@@ -64,7 +65,7 @@ fn a_cold_start_is_without_dram_and_says_when_it_ends() {
     assert_eq!(grant.mems.to_string(), "7", "{:?}", node.warnings);
     let then = grant.cold_start.as_ref().unwrap();
     assert_eq!((then.after.as_secs(), then.mems.to_string().as_str()), (10, "1,7"));
-    // What it is promised must be there before the DRAM is.
+    // Its promise must fit before the DRAM is added.
     let large = Pod::new("q")
         .annotated("memory-type.cri-resource-manager.intel.com/pod", "dram,pmem")
         .annotated("cold-start.cri-resource-manager.intel.com/pod", r#"{"duration": "10s"}"#)
@@ -118,7 +119,7 @@ fn machines_are_filled_without_moving_containers() {
     }
 }
 
-/// C7: the reference moves both; every promise can be kept where it is, so nobody is moved here.
+/// C7: the reference moves both; every promise can be kept where it is, so no container moves here.
 #[test]
 fn no_container_moves_while_all_promises_can_be_kept() {
     let mut node = Node::new(c4pmem4(), "");
@@ -132,7 +133,7 @@ fn no_container_moves_while_all_promises_can_be_kept() {
     );
     assert_eq!((node.pool(&root), node.mems(&root).as_str()), ("root", "0-7"));
     assert_eq!((node.mems(&one), node.mems(&two)), (mems_of_one, mems_of_two));
-    // Another one that the pool of the first has no room for besides what is everywhere.
+    // Another one that needs more room than the pool of the first has, apart from the nodes of all.
     let full = node.run(Pod::new("full").guaranteed(200, 10 * GB));
     let sum: u64 = [&one, &two, &root, &full].iter().map(|name| node.grant(name).memory[0].bytes).sum();
     assert_eq!(sum, 22 * GB);
@@ -156,7 +157,7 @@ fn others_get_a_wider_zone_and_are_told() {
         assert_eq!(claim.by_node.values().sum::<u64>(), claim.bytes);
         assert!(claim.by_node.keys().all(|node| claim.zone.contains(*node)));
     }
-    // Strict ones are not moved, and a zone that is too small for them is not taken.
+    // Strict containers are not moved, and a zone that is too small for them is not taken.
     let mut node = Node::new(n4c16(), RESERVED);
     let strict = limit(pod("one")).annotated("memory.strict.numa-enforcer.io/pod", "true");
     let one = node.run(strict);
@@ -221,15 +222,15 @@ fn ordinary_memory_comes_before_slow_memory_unless_kinds_are_asked_for() {
     let on_node_0 =
         |pod: Pod| pod.last(|container| container.allowed_cpus = Some("0-3,8-11".parse().unwrap()));
     for (held, asked, annotation, on) in [
-        // Nothing of the ordinary memory beside the slow one is left.
+        // No ordinary memory near the slow memory is left.
         (16, 12, None, "1-2"),
-        // Some is, but most of it would be slow.
+        // Some is left, but most of it would be slow.
         (12, 12, None, "1-2"),
         // Most of it would be ordinary, and the other socket has room for all.
         (8, 12, None, "1-2"),
         // Neither socket has room in ordinary memory, and one has in slow memory.
         (2, 40, None, "0,2"),
-        // Slow memory is what was asked for.
+        // Slow memory was requested.
         (16, 12, Some("pmem"), "2"),
         (16, 12, Some("mixed"), "0,2"),
     ] {
@@ -251,11 +252,11 @@ fn a_request_without_a_limit_stays_near_with_head_room() {
         Pod::new(name).container(amounts(Some(500), Some(mega * MB)), Resources::default())
     };
     for (settings, cpu_limit, mega, nodes) in [
-        // A package is where containers without a CPU limit go.
+        // Containers without a CPU limit go to a package.
         ("", None, 100, 2),
         ("[pools]\nunlimited_burstable = 'numa'", None, 100, 1),
         ("[pools]\nunlimited_burstable = 'numa'", None, 1000, 1),
-        // Twice of it must have room.
+        // Twice the request must have room.
         ("[pools]\nunlimited_burstable = 'numa'", None, 1001, 2),
         ("", Some(2000), 100, 1),
         ("", Some(6000), 100, 2),
@@ -368,26 +369,26 @@ fn memory_beyond_the_64th_node_is_promised_once() {
     }
     let taken: NodeSet = node.allocations.iter().flat_map(|(_, grant)| grant.mems.iter()).collect();
     assert_eq!(taken.to_string(), "63-65");
-    // Of each node 7 GiB are left.
+    // 7 GiB of each node are left.
     let account = ZoneAccount::new(&node.inventory, &node.allocations, |_| false);
     let free = |zone: &str| account.free(&nodes(zone), MemoryResource::Memory) / GIB;
     assert_eq!([free("63"), free("64"), free("65"), free("63-65")], [7, 7, 7, 21]);
     let name = node.run(within(Pod::new("b").guaranteed(1000, 9 * GIB)));
     assert!(node.grant(&name).mems.len() > 1, "{:?}", node.grant(&name));
-    // Others get wider zones for it, where there is room.
+    // Others get wider zones for it, if there is room.
     node.run(within(Pod::new("c").guaranteed(1000, 13 * GIB)));
     let account = ZoneAccount::new(&node.inventory, &node.allocations, |_| false);
     assert!(account.overcommitted(MemoryResource::Memory).is_empty());
 }
 
-/// Of this promised memory, how much can be had at once, by the definition: a flow from holders to nodes.
+/// Amount of this promised memory that is available at once, by the definition: a flow from holders to nodes.
 fn kept_at_once(promises: &[(NodeSet, u64)], mut free: BTreeMap<NodeId, u64>) -> u64 {
     let mut lies = vec![BTreeMap::<NodeId, u64>::new(); promises.len()];
     let mut kept = 0;
     for (at, (zone, bytes)) in promises.iter().enumerate() {
         let mut rest = *bytes;
         while rest > 0 {
-            // From where each node was reached: the node before, and the promise that moves.
+            // How each node was reached: the previous node, and the promise that moves.
             let mut from: BTreeMap<NodeId, Option<(NodeId, usize)>> =
                 zone.iter().map(|node| (node, None)).collect();
             let mut queue: Vec<NodeId> = zone.iter().collect();

@@ -1,4 +1,4 @@
-//! The engine on machines that the reference is tested on, with the outcomes that its tests expect.
+//! The engine on the machines of the reference's tests, with the outcomes that those expect.
 
 mod classes;
 mod exclusive;
@@ -23,7 +23,7 @@ use crate::{
 const MB: u64 = 1_000_000;
 const GB: u64 = 1000 * MB;
 
-/// A machine, a policy, and what is given away.
+/// A machine, its settings, and its allocations.
 struct Node {
     inventory: Inventory,
     settings: PlacementSettings,
@@ -59,7 +59,7 @@ impl Node {
         remove(&mut self.allocations, &name);
     }
 
-    /// Creates a pod of one container and gives its name back.
+    /// Creates a pod of one container and returns its name.
     #[expect(clippy::needless_pass_by_value, reason = "a pod is made where it is run")]
     fn run(&mut self, pod: Pod) -> String {
         let pod = pod.build();

@@ -1,4 +1,4 @@
-//! What must hold after any sequence of pods.
+//! Properties after any sequence of pods.
 
 use std::collections::BTreeSet;
 
@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use super::{machines::*, *};
 use crate::place::{CpuClass, MemoryResource};
 
-/// One step of a sequence, from numbers.
+/// A step of a sequence, derived from numbers.
 #[derive(Debug, Clone, Copy)]
 struct Step {
     action: u8,
@@ -76,7 +76,7 @@ impl Node {
         }
     }
 
-    /// Everything that must always hold.
+    /// All invariants.
     fn check(&self) {
         let taken = self.allocations.exclusive_cpus();
         assert!(taken.is_subset(&self.inventory.allowed_cpus));

@@ -63,7 +63,7 @@ fn nodes_of_a_hint_speak_for_their_pools_and_less_for_those_above() {
         ("root", 810_000),
     ];
     assert_eq!(scores(&tree, &hint("", "1,2", &[])), expected.map(|(name, score)| (name.to_owned(), score)));
-    // Beside a memory-only node is beside its host.
+    // Near a memory-only node is near its host.
     assert_eq!(score_named(&tree, "NUMA node #2", &hint("", "5", &[])), 1_000_000);
 }
 
@@ -96,7 +96,7 @@ fn scores_are_multiplied_and_zeros_are_kept_apart() {
     let root = of(6, &[&near, &far]).unwrap();
     assert_eq!(root.product, 656_100);
     assert!(root > node_2);
-    // A product of many small scores is still not zero.
+    // A product of many small scores is still nonzero.
     let small = hint("0-99", "", &[]);
     assert!(of(0, &[&small; 100]).unwrap().product > 0);
 }
@@ -132,7 +132,7 @@ fn what_is_outside_a_strict_hint_is_named() {
         outside(&tree, &machine, hint, &cpus.parse().unwrap(), &mems.parse().unwrap())
     };
     let node_2 = hint("", "2", &[]);
-    // Node 2 has CPUs 14-27 and 70-83, and node 5 is beside it.
+    // Node 2 has CPUs 14-27 and 70-83, and node 5 is attached to it.
     assert_eq!(check(&node_2, "14-15", "2,5"), None);
     let away = Some("CPUs 13 would be away from device:/dev/x".to_owned());
     assert_eq!(check(&node_2, "13-14", "2"), away);

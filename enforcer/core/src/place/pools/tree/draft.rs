@@ -1,11 +1,11 @@
-//! Cutting the machine into pools by its hardware.
+//! Divides the machine into pools by its hardware.
 //!
-//! Problem: packages, dies and NUMA nodes nest in whatever order a machine has: a package of several nodes,
-//! a node of several packages (virtual machines whose CPUs are sockets, cells of large servers). Idea: all
-//! groups of CPUs that do not cross one another make one tree, the larger above the smaller. Where groups
+//! Problem: packages, dies and NUMA nodes nest in different orders: a package can have several nodes, a node
+//! can have several packages (virtual machines with CPUs as sockets, cells of large servers). Idea: all
+//! groups of CPUs that do not cross one another form one tree, larger ones above smaller ones. If groups
 //! cross, memory decides: nodes stay, then packages, then dies.
 //!
-//! Nothing here knows what may be given away. Last-level caches cut what has no parts otherwise.
+//! This module ignores what may be given. Last-level caches divide groups without other parts.
 
 use std::{
     cmp::Reverse,
@@ -15,14 +15,14 @@ use std::{
 use super::PoolKind;
 use crate::{policy::placement::PoolLevel, set::CpuSet, topology::Topology};
 
-/// CPUs that belong together on one level.
+/// CPUs of one group at one level.
 #[derive(Debug, Clone)]
 struct Group {
     kind: PoolKind,
     cpus: CpuSet,
 }
 
-/// A pool before it has a number.
+/// A pool before it has an id.
 #[derive(Debug)]
 pub(super) struct Draft {
     pub(super) kind: PoolKind,
@@ -31,7 +31,7 @@ pub(super) struct Draft {
     pub(super) children: Vec<Draft>,
 }
 
-/// The whole tree by hardware.
+/// Drafts the whole tree by hardware.
 pub(super) fn draft(machine: &Topology) -> Draft {
     let mut root = Draft::new(Group { kind: PoolKind::Root, cpus: machine.online_cpus() });
     root.nest(nested_groups(machine));
@@ -39,7 +39,8 @@ pub(super) fn draft(machine: &Topology) -> Draft {
     root
 }
 
-/// Groups of which no two cross: NUMA nodes with memory, packages, dies. Of a package all dies count or none.
+/// Groups that do not cross: NUMA nodes with memory, packages, dies. All or no dies of a package are
+/// included.
 fn nested_groups(machine: &Topology) -> Vec<Group> {
     let mut accepted: Vec<Group> = Vec::new();
     let sockets = machine
@@ -57,18 +58,18 @@ fn nested_groups(machine: &Topology) -> Vec<Group> {
     accepted
 }
 
-/// Do two sets share CPUs, and neither holds the other?
+/// Do two sets share CPUs without one containing the other?
 fn crosses(one: &CpuSet, other: &CpuSet) -> bool {
     !one.is_disjoint(other) && !one.is_subset(other) && !other.is_subset(one)
 }
 
-/// The nodes with CPUs and memory.
+/// Nodes with CPUs and memory.
 fn nodes(machine: &Topology) -> impl Iterator<Item = Group> + '_ {
     let with_memory = machine.nodes.iter().filter(|node| node.takes_ordinary_memory());
     with_memory.map(|node| Group { kind: PoolKind::Numa(node.id), cpus: node.cpus.clone() })
 }
 
-/// The dies of a package; CPUs that do not say theirs are on die 0.
+/// Dies of a package; CPUs without a known die are on die 0.
 fn dies(machine: &Topology, package: i32, within: &CpuSet) -> Vec<Group> {
     let mut dies = BTreeMap::<i32, CpuSet>::new();
     for cpu in machine.cpus.iter().filter(|cpu| within.contains(cpu.id)) {
@@ -77,7 +78,7 @@ fn dies(machine: &Topology, package: i32, within: &CpuSet) -> Vec<Group> {
     dies.into_iter().map(|(die, cpus)| Group { kind: PoolKind::Die(package.max(0), die), cpus }).collect()
 }
 
-/// The last-level caches, numbered by their lowest CPU. One of level 2 is as good as private.
+/// Last-level caches, numbered by their lowest CPU. A cache of level 2 counts as private.
 fn caches(machine: &Topology) -> Vec<Group> {
     let mut caches: Vec<&CpuSet> =
         machine.llcs.iter().filter(|llc| llc.level >= 3).map(|llc| &llc.cpus).collect();
@@ -96,7 +97,7 @@ impl Draft {
         }
     }
 
-    /// Puts groups below it, of which no two cross; those with the same CPUs become part of it.
+    /// Nests groups that do not cross below it; those with the same CPUs become part of it.
     fn nest(&mut self, mut groups: Vec<Group>) {
         groups.sort_by_key(|group| (Reverse(group.cpus.len()), group.kind.precedence()));
         let mut parts: Vec<(Self, Vec<Group>)> = Vec::new();
@@ -121,7 +122,7 @@ impl Draft {
             .collect();
         let holds_packages = |child: &Self| child.stands_for.contains(&PoolLevel::Package);
         if self.stands_for.contains(&PoolLevel::Numa) && self.children.iter().any(holds_packages) {
-            // What is spread over packages is not confined to parts of a node.
+            // Groups across packages are not confined to parts of a node.
             self.stands_for.insert(PoolLevel::Package);
         }
     }
@@ -134,7 +135,7 @@ impl Draft {
         }
     }
 
-    /// Cuts pools without parts by caches, where these say something.
+    /// Divides pools without parts by caches, if these are meaningful.
     fn cut_by_caches(&mut self, caches: &[Group]) {
         if !self.children.is_empty() {
             self.children.iter_mut().for_each(|child| child.cut_by_caches(caches));
@@ -144,7 +145,7 @@ impl Draft {
             self.stand_for(cache.kind);
             return;
         }
-        // A cache that is only partly in here says nothing about this pool, and one alone nothing new.
+        // A cache that is only partly inside is meaningless for this pool, and a single one adds nothing.
         let inside: Vec<&Group> = caches.iter().filter(|cache| cache.cpus.is_subset(&self.cpus)).collect();
         if inside.len() > 1 {
             self.children = inside.into_iter().cloned().map(Self::new).collect();

@@ -1,7 +1,7 @@
-//! Which memory belongs to which CPUs.
+//! Attachment of memory to CPUs.
 //!
-//! What a memory-only node has is what the topology found out, and where it found nothing the node counts as
-//! slow: a container that insists on DRAM does not get it, and one that takes anything does.
+//! The kind of a memory-only node is that of the topology; an unknown kind counts as slow: a container that
+//! requires DRAM does not get it, and one that takes any kind does.
 
 use std::collections::BTreeMap;
 
@@ -17,7 +17,7 @@ use crate::{
 pub struct MemoryNodes {
     /// Ordinary memory.
     pub dram: NodeSet,
-    /// Slower memory: PMEM, CXL, and memory-only nodes that nothing is known of.
+    /// Slower memory: PMEM, CXL, and memory-only nodes of unknown kind.
     pub pmem: NodeSet,
     /// High-bandwidth memory.
     pub hbm: NodeSet,
@@ -37,7 +37,7 @@ impl MemoryNodes {
         sorted
     }
 
-    /// The nodes of these kinds.
+    /// Nodes of these kinds.
     pub fn of_types(&self, types: MemoryTypes) -> NodeSet {
         let kinds = [(types.dram, &self.dram), (types.pmem, &self.pmem), (types.hbm, &self.hbm)];
         let mut nodes = NodeSet::new();
@@ -45,18 +45,18 @@ impl MemoryNodes {
         nodes
     }
 
-    /// All of them.
+    /// All nodes.
     pub fn all(&self) -> NodeSet {
         self.of_types(MemoryTypes { dram: true, pmem: true, hbm: true })
     }
 
-    /// The kinds that are there.
+    /// Kinds of memory that exist.
     pub fn types(&self) -> MemoryTypes {
         MemoryTypes { dram: !self.dram.is_empty(), pmem: !self.pmem.is_empty(), hbm: !self.hbm.is_empty() }
     }
 }
 
-/// The CPU node that each memory-only node is attached to; for memory of a GPU that of its PCI device.
+/// The CPU node that each memory-only node is attached to; for GPU memory that of its PCI device.
 pub(super) fn attached_nodes(machine: &Topology) -> BTreeMap<NodeId, NodeId> {
     let with_cpus = || machine.nodes.iter().filter(|node| !node.cpus.is_empty());
     let mut hosts: Vec<NodeId> =

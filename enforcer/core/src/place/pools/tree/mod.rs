@@ -1,28 +1,26 @@
-//! The tree of pools that a machine is cut into.
+//! The tree of pools of a machine.
 //!
-//! Problem: "as close together as possible" needs steps between one cache and the whole machine.
-//! Idea: sockets, dies and NUMA nodes are above or below one another, whichever holds the other whole, and
-//! last-level caches are below them; a part that is the same as the pool it would be in is not made again.
+//! Problem: "as close together as possible" needs steps between one cache and the whole machine. Idea:
+//! sockets, dies and NUMA nodes are above or below one another, whichever contains the other, and last-level
+//! caches are below them. A part with the same CPUs as its pool is not added again.
 //!
 //! - The root is the whole machine; on a machine of one socket that socket is the root.
-//! - Of several levels with the same CPUs one pool is kept, named by the first of socket, NUMA node,
-//!   die, root, cache; it [stands for](Pool::stands_for) all of them.
-//! - Where groups cross, so that neither holds the other, nodes have pools, and packages or the dies of a
-//!   package that cross them have none.
-//! - Names are unique: of packages with one id each is named with its lowest CPU too.
+//! - Of several levels with the same CPUs one pool is kept, named by the first of socket, NUMA node, die,
+//!   root, cache; it [stands for](Pool::stands_for) all of them.
+//! - If groups cross, nodes have pools; packages, or the dies of a package, that cross them have none.
+//! - Names are unique: packages with the same id are also named by their lowest CPU.
 //! - A node without memory has no pool: its CPUs stay in the pool above.
-//! - The structure is that of the hardware. What a pool has is what of it may be given; a pool
-//!   without such CPUs is left out.
+//! - The structure is that of the hardware. The CPUs of a pool are those that may be given; a pool without
+//!   such CPUs is left out.
 //!
-//! Memory of a pool is on the nodes that its CPUs are of, and on the memory-only nodes attached to
-//! these. The root has all of them. A memory-only node is attached to one CPU node with memory:
-//! the one with the smallest distance from CPU to memory (asymmetric tables are kept as they are),
-//! among its HMAT initiators where firmware names any; of several, the one with the fewest of the
-//! same kind attached, in ascending order of memory nodes; of several, the lowest id. Memory of a GPU
-//! belongs to its driver and is in no pool.
+//! Memory of a pool is on the nodes of its CPUs, and on the memory-only nodes attached to these. The root has
+//! all of them. A memory-only node is attached to one CPU node with memory: the one with the smallest
+//! distance from CPU to memory (asymmetric tables are kept), among its HMAT initiators if firmware names any.
+//! In a tie it is the one with the fewest attached nodes of the same kind, in ascending order of memory
+//! nodes; then the lowest id. GPU memory belongs to its driver and is in no pool.
 //!
-//! Terminology: ids are positions in post-order, so children come before their parent and a subtree is
-//! a range of ids. Cost: built once per topology, O(levels x groups x words of a CPU set).
+//! Terminology: ids are positions in post-order, so children come before their parent and a subtree is a
+//! range of ids. Cost: built once per topology, O(levels x groups x words of a CPU set).
 
 mod draft;
 mod memory;
@@ -62,35 +60,35 @@ pub struct Pool {
     pub id: usize,
     /// `root`, `socket #0`, `die #0/1`, `NUMA node #2`, `L3 cache #5 of NUMA node #2`; unique.
     pub name: String,
-    /// What it is named by.
+    /// The group that it is named by.
     pub kind: PoolKind,
-    /// Its own level, and those that it is the same as; a NUMA node that holds packages also stands for one.
+    /// Its own level, and others with the same CPUs; a NUMA node that contains packages also stands for one.
     pub stands_for: BTreeSet<PoolLevel>,
-    /// Number of pools above it.
+    /// Number of its ancestors.
     pub depth: usize,
-    /// The pool above; none for the root.
+    /// Its parent; `None` for the root.
     pub parent: Option<usize>,
-    /// The pools directly below, ascending.
+    /// Its children, ascending.
     pub children: Vec<usize>,
     /// The lowest id in its subtree.
     first: usize,
     /// CPUs that may be given: isolated, reserved and sharable ones.
     pub cpus: CpuSet,
-    /// Those of `isolcpus=` that are not reserved.
+    /// CPUs of `isolcpus=` that are not reserved.
     pub isolated: CpuSet,
-    /// Those set aside for the system.
+    /// CPUs reserved for the system.
     pub reserved: CpuSet,
-    /// The rest.
+    /// All other CPUs.
     pub sharable: CpuSet,
-    /// Nodes that its hardware CPUs are of, those without memory included.
+    /// Nodes of its hardware CPUs, including those without memory.
     pub cpu_nodes: NodeSet,
-    /// Packages that its hardware CPUs are in.
+    /// Packages of its hardware CPUs.
     pub packages: BTreeSet<i32>,
     /// Its memory.
     pub memory: MemoryNodes,
 }
 
-/// What a pool is named by.
+/// The group that a pool is named by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum PoolKind {
     /// The whole machine.
@@ -106,7 +104,7 @@ pub enum PoolKind {
 }
 
 impl PoolTree {
-    /// The pools of a machine.
+    /// Builds the tree of a machine.
     pub fn new(inventory: &Inventory) -> Self {
         let machine = &inventory.machine;
         let (pools, ids) = (Vec::new(), BTreeMap::new());
@@ -116,7 +114,7 @@ impl PoolTree {
         tree
     }
 
-    /// Gives every pool its name, those above before those below.
+    /// Names all pools, parents before children.
     fn name_pools(&mut self) {
         let mut kinds = BTreeMap::<PoolKind, usize>::new();
         for pool in &self.pools {
@@ -134,7 +132,7 @@ impl PoolTree {
             {
                 name = format!("{name} at CPU {first}");
             }
-            // Groups of one kind and id that hold one another.
+            // Nested groups of one kind and id.
             while self.ids.contains_key(&name) {
                 name.push('\'');
             }
@@ -143,25 +141,25 @@ impl PoolTree {
         }
     }
 
-    /// The pool of this name.
+    /// Id of the pool with this name.
     pub fn id_of(&self, name: &str) -> Option<usize> {
         self.ids.get(name).copied()
     }
 
-    /// All of them, in ascending order of id.
+    /// All pools, in ascending order of id.
     pub fn pools(&self) -> &[Pool] {
         &self.pools
     }
 
-    /// One of them.
+    /// The pool with this id.
     ///
     /// # Panics
-    /// With an id that is not of this tree.
+    /// If the id is not of this tree.
     pub fn pool(&self, id: usize) -> &Pool {
         &self.pools[id]
     }
 
-    /// The pool that all others are in.
+    /// The root pool.
     pub fn root(&self) -> &Pool {
         self.pool(self.pools.len() - 1)
     }
@@ -171,7 +169,7 @@ impl PoolTree {
         self.pool(id).first..=id
     }
 
-    /// Ids of the pools above a pool, from its parent to the root.
+    /// Ids of the ancestors, from the parent to the root.
     pub fn ancestors(&self, id: usize) -> impl Iterator<Item = usize> + '_ {
         std::iter::successors(self.pool(id).parent, |above| self.pool(*above).parent)
     }
@@ -189,7 +187,7 @@ impl PoolTree {
         nodes.iter().map(|node| self.attached.get(&node).copied().unwrap_or(node)).collect()
     }
 
-    /// These nodes; instead of one that no pool has the CPU node that it is attached to.
+    /// These nodes; a node in no pool is replaced by the CPU node that it is attached to.
     pub fn nodes_in_pools(&self, nodes: &NodeSet) -> NodeSet {
         let root = self.root();
         let known = |node: NodeId| root.cpu_nodes.contains(node) || root.memory.all().contains(node);
@@ -203,7 +201,7 @@ impl PoolTree {
         levels.copied().filter(|level| *level <= wanted).max().unwrap_or(PoolLevel::System)
     }
 
-    /// Adds what is drafted below the pools above; its id, unless it has no CPU to give.
+    /// Adds a draft below its ancestors; returns its id, or `None` if it has no CPU to give.
     fn add(&mut self, draft: Draft, depth: usize, inventory: &Inventory) -> Option<usize> {
         let cpus = draft.cpus.intersection(&inventory.allowed_cpus);
         if cpus.is_empty() && depth > 0 {
@@ -246,7 +244,7 @@ impl PoolTree {
 }
 
 impl Pool {
-    /// Is it a pool of this level, or the same as one?
+    /// Does it have this level, or stand for it?
     pub fn is_of(&self, level: PoolLevel) -> bool {
         self.stands_for.contains(&level)
     }
@@ -263,7 +261,7 @@ impl PoolKind {
         }
     }
 
-    /// Of several names for the same CPUs the one with the lowest number is used.
+    /// Order of precedence between names for the same CPUs, lowest first.
     fn precedence(self) -> u8 {
         match self {
             Self::Socket(_) => 0,

@@ -1,4 +1,4 @@
-//! Trees of real machines' shapes.
+//! Trees of real machine shapes.
 
 use proptest::prelude::*;
 
@@ -142,7 +142,7 @@ fn a_node_without_memory_leaves_its_cpus_in_the_socket() {
     assert_eq!(summary(&tree), ["0 NUMA node #0: 8 CPUs, dram 0", "1 socket #0: 16 CPUs, dram 0"]);
 }
 
-/// Says of each CPU by its number which die it is on.
+/// Sets the die of each CPU by its number.
 fn with_dies(mut machine: Topology, die: impl Fn(u32) -> i32) -> Topology {
     for cpu in &mut machine.cpus {
         cpu.die = Some(die(cpu.id.0));
@@ -181,12 +181,12 @@ fn dies_are_pools_where_they_say_something() {
         names,
         ["die #0/0", "die #0/1", "NUMA node #0", "die #0/2", "die #0/3", "NUMA node #1", "socket #0"]
     );
-    // Neither holds the other.
+    // Neither contains the other.
     let across = with_dies(one_thread(2).cores(3).build(), |cpu| i32::try_from(cpu % 2).unwrap());
     assert_eq!(tree(across).pools().len(), 3);
 }
 
-/// Each group of so many CPUs is a package.
+/// Each group of `width` CPUs is a package.
 fn with_packages(mut machine: Topology, width: u32, id: impl Fn(u32) -> i32) -> Topology {
     let count = u32::try_from(machine.cpus.len()).unwrap() / width;
     let of = |index: u32| (index * width..(index + 1) * width).map(crate::id::CpuId).collect::<CpuSet>();
@@ -203,7 +203,7 @@ fn with_packages(mut machine: Topology, width: u32, id: impl Fn(u32) -> i32) -> 
 fn a_node_may_hold_packages() {
     let one_thread = |sockets, cores| Machine::new().threads(1).sockets(sockets).cores(cores).build();
     let names = |tree: &PoolTree| tree.pools().iter().map(|pool| pool.name.clone()).collect::<Vec<_>>();
-    // A virtual machine whose CPUs are packages: two nodes of four.
+    // A virtual machine with CPUs as packages: two nodes of four.
     let machine = with_packages(one_thread(2, 4), 2, |index| i32::try_from(index).unwrap());
     let tree_of_nodes = tree(machine);
     assert_eq!(
@@ -222,10 +222,10 @@ fn a_node_may_hold_packages() {
         tree_of_nodes.pool(2).is_of(PoolLevel::Package),
         "what is spread over packages has all of the node"
     );
-    // One node of all packages is the root.
+    // One node with all packages is the root.
     let machine = with_packages(one_thread(1, 4), 2, |index| i32::try_from(index).unwrap());
     assert_eq!(names(&tree(machine)), ["socket #0", "socket #1", "NUMA node #0"]);
-    // Packages that cross nodes have no pools; those that do not have.
+    // Packages that cross nodes have no pools; others have.
     let machine = with_packages(one_thread(2, 6), 4, |index| i32::try_from(index).unwrap());
     assert_eq!(names(&tree(machine)), ["socket #0", "NUMA node #0", "socket #2", "NUMA node #1", "root"]);
 }
@@ -300,7 +300,7 @@ fn cpus_are_isolated_reserved_or_sharable_and_the_rest_is_not_there() {
     assert_eq!(pool.isolated.to_string(), "4-7,60-63");
     assert_eq!(pool.reserved.to_string(), "1-2");
     assert_eq!(pool.sharable.to_string(), "0,3,8-13,56-59,64-69");
-    // No CPU of socket 1 is available: its pools are not there, its memory is the root's.
+    // No CPU of socket 1 is available: its pools do not exist, its memory is the root's.
     let names: Vec<_> = tree.pools().iter().map(|pool| pool.name.as_str()).collect();
     assert_eq!(names, ["NUMA node #0", "NUMA node #2", "socket #0", "root"]);
     assert_eq!(tree.root().memory.dram.to_string(), "0-3");

@@ -1,15 +1,15 @@
-//! The fewest bytes that suffice.
+//! Selects the fewest bytes that suffice.
 //!
-//! Problem: move promises until `needed` bytes are gone, tier after tier, and as few bytes as
-//! possible. Idea: the last tier that is needed gives the least that suffices after everything of the
-//! earlier ones; then the earlier ones give the least that is still missing. Up to [`EXACT`] sizes in
-//! a tier, all subsets are tried; of more, the better of two rules: the one size that suffices
-//! closest, or the largest first without those that turn out not to be needed.
+//! Problem: move promises until `needed` bytes are freed, tier by tier, with as few bytes as possible. Idea:
+//! the last necessary tier gives the minimum that suffices after all of the earlier ones; then the earlier
+//! ones give the minimum that is still missing. For up to [`EXACT`] sizes in a tier, all subsets are tried;
+//! for more, the better of two rules: the smallest size that suffices, or the largest sizes first without
+//! superfluous ones.
 
-/// Sizes for which all subsets are tried.
+/// Maximum number of sizes for trying all subsets.
 const EXACT: usize = 12;
 
-/// Positions of the chosen sizes, counted over all tiers; none when all together do not suffice.
+/// Positions of the selected sizes, counted over all tiers; `None` if all together do not suffice.
 pub(super) fn least_bytes(tiers: &[Vec<u64>], needed: u64) -> Option<Vec<usize>> {
     let mut sum = 0u64;
     let mut starts = Vec::with_capacity(tiers.len());
@@ -38,7 +38,7 @@ pub(super) fn least_bytes(tiers: &[Vec<u64>], needed: u64) -> Option<Vec<usize>>
     Some(chosen)
 }
 
-/// Positions of sizes with a sum of at least `needed`, as small as possible; earlier ones of equals.
+/// Positions of sizes with the smallest sum of at least `needed`; earlier ones in a tie.
 fn subset(sizes: &[u64], needed: u64) -> Vec<usize> {
     if needed == 0 {
         return Vec::new();
@@ -61,7 +61,7 @@ fn subset(sizes: &[u64], needed: u64) -> Vec<usize> {
         sum = sum.saturating_add(sizes[place]);
         several.push(place);
     }
-    // Smallest last, so what is not needed is found from the end.
+    // Smallest last, so superfluous sizes are found from the end.
     for index in (0..several.len()).rev() {
         let without = sum.saturating_sub(sizes[several[index]]);
         if without >= needed {

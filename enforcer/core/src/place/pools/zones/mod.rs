@@ -1,27 +1,27 @@
-//! Memory by zones, and who is moved to a wider zone when one is promised too much.
+//! Memory zones, and moves of containers to wider zones when a zone is overcommitted.
 //!
-//! Problem: everybody was promised bytes on a zone (a set of nodes), zones overlap, and a new promise
-//! may be more than the nodes hold. Idea: the [account](ZoneAccount) says whether all promises can be
-//! kept at once and, where not, which nodes are promised too much together. Somebody who is promised
-//! memory there, and nowhere else, then gets a wider zone: the nearest ring of further nodes. That
-//! repeats until everything fits.
+//! Problem: containers have promises on zones (sets of nodes), zones overlap, and a new promise may exceed
+//! the capacity of the nodes. Idea: the [account](ZoneAccount) decides whether all promises can be kept at
+//! once and, if not, which nodes are overcommitted. A container with its promise inside those nodes then gets
+//! a wider zone: the nearest ring of further nodes. That repeats until everything fits.
 //!
-//! Who: the lowest class first (best-effort and burstable, guaranteed, preserved; strict never),
-//! among these the widest zone first (it is the least local already), and of those the few whose
-//! bytes together are the least that suffices; the youngest of equals. The new one counts like any
-//! other. A zone is widened by memory of the kinds that it has; only then by DRAM, PMEM, HBM.
+//! Selection: the lowest class first (best-effort and burstable, guaranteed, preserved; strict never), within
+//! a class the widest zone first (it is the least local already), and among those the few containers with the
+//! smallest sufficient sum of bytes; the youngest in a tie. The new container counts like any other. A zone
+//! is widened by memory of its own kinds first, then by DRAM, PMEM, HBM.
 //!
-//! Nothing is written here: an offer is a calculation, and only who takes it changes anything.
+//! Nothing is written here: an offer is a calculation, and only the caller that accepts it changes
+//! allocations.
 //!
-//! Better than the policy that this follows: it moves the smallest first until the sum suffices,
-//! which for 1, 2 and 8 bytes and an excess of 8 moves 11 bytes, and here 8; it looks at the zones
-//! that somebody has, one by one, and so misses two full zones that overlap; and a farther ring that
-//! is met first stays in its wider zone. The older one of that family moves everybody out of a pool
-//! as soon as somebody above it could, in theory, use all of the pool's memory; here nobody is moved
-//! as long as every promise can be kept.
+//! Differences from the policy that this follows: it moves the smallest first until the sum suffices, so that
+//! for 1, 2 and 8 bytes and an excess of 8 it moves 11 bytes, and this module 8; it checks the zones of
+//! containers one by one, and misses two full zones that overlap; and a farther ring that is met first stays
+//! in its wider zone. The older policy of that family moves all containers out of a pool as soon as a
+//! container above it could, in theory, use all of the pool's memory; here no container moves while every
+//! promise can be kept.
 //!
-//! Cost: per try one account over the distinct zones (tens, not the number of containers). What the others
-//! were promised is summed up once for a container, whatever the number of pools that are asked.
+//! Cost: per attempt one account over the distinct zones (tens, not the number of containers). The promises
+//! of others are summed up once per container, whatever the number of pools.
 
 mod choose;
 #[cfg(test)]
@@ -38,20 +38,20 @@ use crate::{
     topology::Node,
 };
 
-/// Somebody's promise.
+/// A promise of a container.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Promise<'a> {
-    /// Where.
+    /// Its zone.
     pub(super) zone: &'a NodeSet,
-    /// How much.
+    /// Size in bytes.
     pub(super) bytes: u64,
-    /// How easily it is moved.
+    /// Priority for moves.
     pub(super) priority: MemoryPriority,
-    /// Its turn: later ones are younger.
+    /// Position in the order of arrival: later ones are younger.
     pub(super) turn: u64,
 }
 
-/// What all others were promised.
+/// Promises of all other containers.
 #[derive(Debug, Default)]
 pub(super) struct Others<'a> {
     promises: Vec<Promise<'a>>,
@@ -59,7 +59,7 @@ pub(super) struct Others<'a> {
 }
 
 impl<'a> Others<'a> {
-    /// Those with these promises.
+    /// Other containers with these promises.
     pub(super) fn new(promises: Vec<Promise<'a>>) -> Self {
         Self { promises, by_zone: OnceCell::new() }
     }
@@ -76,7 +76,7 @@ impl<'a> Others<'a> {
 /// How a new promise can be kept.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct ZoneOffer {
-    /// Its zone; wider than asked for, if it was itself widened.
+    /// Its zone; wider than requested if it was widened itself.
     pub(super) zone: NodeSet,
     /// Others that get a wider zone: their position, and the zone.
     pub(super) moved: Vec<(usize, NodeSet)>,
@@ -84,18 +84,18 @@ pub(super) struct ZoneOffer {
     pub(super) moved_bytes: u64,
 }
 
-/// Memory of a machine, and what is promised on it.
+/// Memory of a machine, and the promises on it.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Zones<'a> {
-    /// What the machine has.
+    /// Inventory of the machine.
     pub(super) inventory: &'a Inventory,
-    /// What is promised.
+    /// Current promises.
     pub(super) account: &'a ZoneAccount,
 }
 
 impl Zones<'_> {
-    /// How a new promise could be kept; nowhere, for a zone without a node of this machine. `others` are
-    /// those that were promised something.
+    /// How a new promise could be kept; `None` if not, or for a zone without a node of this machine. `others`
+    /// are the containers with promises.
     pub(super) fn offer<'o>(
         &self,
         new: Promise<'_>,
@@ -150,7 +150,7 @@ impl Zones<'_> {
         Some(ZoneOffer { zone, moved: wider.into_iter().collect(), moved_bytes })
     }
 
-    /// The narrowest nodes that are promised more than they hold, and by how much.
+    /// The narrowest overcommitted nodes, and the excess.
     fn overcommitted(&self, promised: &BTreeMap<NodeSet, u64>) -> Option<(NodeSet, u64)> {
         let claims: Vec<MemoryClaim> = promised
             .iter()
@@ -166,8 +166,8 @@ impl Zones<'_> {
         Some((first.zone, first.usage.saturating_sub(first.capacity).max(1)))
     }
 
-    /// The zone and the nodes nearest to it, of these kinds of memory; none when there are no more. Of those
-    /// equally near only the ones in a package of the zone, where there are any.
+    /// The zone and the nodes nearest to it, of these kinds of memory; `None` if there are no more. Of
+    /// equally near ones only those in a package of the zone, if there are any.
     pub(super) fn widened(
         &self,
         zone: &NodeSet,
@@ -189,7 +189,7 @@ impl Zones<'_> {
         Some(zone.union(if beside.is_empty() { &ring } else { &beside }))
     }
 
-    /// The memory nodes of the packages that a zone is in.
+    /// Memory nodes of the packages of a zone.
     fn of_packages(&self, zone: &NodeSet) -> NodeSet {
         let tree = self.inventory.pools.tree(self.inventory);
         let cpu_nodes = tree.cpu_nodes_near(zone);
@@ -198,19 +198,19 @@ impl Zones<'_> {
         tree.local_memory(&own.fold(NodeSet::new(), |all, package| all.union(&package.nodes)))
     }
 
-    /// The kinds of memory in a zone.
+    /// Kinds of memory in a zone.
     pub(super) fn types(&self, zone: &NodeSet) -> MemoryTypes {
         let inside = zone.iter().filter(|node| self.inventory.node(*node).is_some());
         inside.fold(MemoryTypes::default(), |all, node| both(all, self.types_of(node)))
     }
 
-    /// What a node's memory counts as; nothing for that of a GPU.
+    /// Kind of a node's memory; empty for GPU memory.
     fn types_of(&self, node: NodeId) -> MemoryTypes {
         let node = self.inventory.machine.node(node);
         node.and_then(Node::memory_class).map(MemoryTypes::of_class).unwrap_or_default()
     }
 
-    /// The zone widened so far that it leaves these nodes.
+    /// The zone widened until it includes a node outside `nodes`.
     fn outside(&self, zone: &NodeSet, nodes: &NodeSet, limit: Option<&NodeSet>) -> Option<NodeSet> {
         let own = self.types(zone);
         let with_dram = MemoryTypes { dram: true, ..own };
@@ -232,7 +232,7 @@ const fn both(one: MemoryTypes, other: MemoryTypes) -> MemoryTypes {
     MemoryTypes { dram: one.dram || other.dram, pmem: one.pmem || other.pmem, hbm: one.hbm || other.hbm }
 }
 
-/// Those who are moved together: nobody of a class before everybody of the one before.
+/// Classes in order of moving: all containers of a class move before any of the next.
 const fn class(priority: MemoryPriority) -> u8 {
     match priority {
         MemoryPriority::BestEffort | MemoryPriority::Burstable => 0,

@@ -69,12 +69,12 @@ fn claim(zone: &NodeSet, bytes: u64) -> MemoryClaim {
     MemoryClaim { resource: MemoryResource::Memory, zone: zone.clone(), bytes, by_node: BTreeMap::new() }
 }
 
-/// Everybody by number, in order of arrival.
+/// All containers by number, in order of arrival.
 #[derive(Default)]
 struct Everybody(Vec<(u32, NodeSet, u64, MemoryPriority)>);
 
 impl Everybody {
-    /// Its zone, and those who were moved, as `number zone`.
+    /// Its zone, and the moved containers as `number zone`.
     fn ask(
         &mut self,
         inventory: &Inventory,
@@ -112,7 +112,7 @@ impl Everybody {
 fn the_cases_of_the_reference() {
     let inventory = machine();
     let mut all = Everybody::default();
-    // M1: more than there is, and nowhere.
+    // M1: more than the machine has, on no zone.
     assert_eq!(all.ask(&inventory, 0, "0-3", 33, Burstable), None);
     assert_eq!(all.ask(&inventory, 0, "10", 1, Burstable), None);
     assert_eq!(all.ask(&inventory, 0, "", 1, Burstable), None);
@@ -169,7 +169,7 @@ fn fewer_bytes_are_moved_than_by_the_smallest_first() {
     for (number, bytes) in [(1, 1), (2, 2), (3, 5)] {
         assert_eq!(all.ask(&inventory, number, "0,2", bytes, Burstable).unwrap().1.len(), 0);
     }
-    // Five bytes are too much: smallest first would move all three.
+    // Five bytes too many: smallest first would move all three.
     let (own, moved) = all.ask(&inventory, 4, "0,2", 5, Guaranteed).unwrap();
     assert_eq!((own.as_str(), moved), ("0,2", vec!["3 0-3".to_owned()]));
 }
@@ -179,7 +179,7 @@ fn zones_that_overlap_are_counted_together() {
     let inventory = machine();
     let mut all = Everybody::default();
     assert_eq!(all.ask(&inventory, 1, "0-1", 8, Guaranteed).unwrap().1.len(), 0);
-    // Each zone holds what it is promised, the three nodes do not hold both.
+    // Each zone holds its own promise, the three nodes do not hold both.
     let (own, moved) = all.ask(&inventory, 2, "1-2", 8, Burstable).unwrap();
     assert_eq!((own.as_str(), moved.len()), ("0-3", 0));
 }
@@ -199,7 +199,7 @@ fn a_limit_is_kept_also_when_widened() {
 }
 
 proptest! {
-    /// Against all sets of nodes: everything fits exactly when no set is promised more than it has.
+    /// Compared with all sets of nodes: everything fits exactly if no set has more promises than capacity.
     #[test]
     fn what_is_offered_can_be_kept(
         asked in proptest::collection::vec((1u32..256, 0u64..7, 0usize..5), 1..14),
