@@ -22,7 +22,7 @@ use std::{
 use anyhow::{Context as _, Result, ensure};
 use enforcer::{
     engine::{Engine, Source, SourceError},
-    record::{Recorder, Target, frame::START},
+    record::{Recorder, Target, frame::SIZE},
 };
 use enforcer_core::{
     audit::Host,
@@ -45,8 +45,6 @@ const TURNS: u64 = 60;
 const INTERVAL_NS: u64 = 10_000_000_000;
 /// More than a run can be.
 const LIMIT: u64 = 1 << 30;
-/// Bytes before each turn's own, which begin with their number.
-const HEADER: u64 = 16;
 /// Longest wait for the disk.
 const PATIENCE: Duration = Duration::from_mins(1);
 
@@ -72,7 +70,7 @@ fn measure(file: &Path, turns: u64, containers: u32) -> Result<()> {
     let (mut plain, mut recording) = (engine(), engine());
     recording.set_recorder(Recorder::start(Target::open(file, LIMIT)?)?);
     let (mut without, mut with, mut written) = (Vec::new(), Vec::new(), Vec::new());
-    let mut bytes = START as u64;
+    let mut bytes = 0;
     let mut frames = Vec::new();
     for turn in 1..=turns {
         without.push(timed(&mut plain, &next, &workloads, turn)?);
@@ -120,10 +118,10 @@ fn timed(engine: &mut Engine, next: &RefCell<Sample>, workloads: &[Workload], tu
 fn end_of_frame(file: &Path, begin: u64) -> Result<Option<u64>> {
     let file = File::open(file).with_context(|| format!("open {}", file.display()))?;
     let mut stored = [0; 4];
-    if file.read_at(&mut stored, begin)? < stored.len() {
+    if file.read_at(&mut stored, begin + SIZE.start as u64)? < stored.len() {
         return Ok(None);
     }
-    let end = begin + HEADER + u64::from(u32::from_le_bytes(stored));
+    let end = begin + u64::from(u32::from_le_bytes(stored));
     Ok((file.metadata()?.len() >= end).then_some(end))
 }
 

@@ -5,8 +5,9 @@
 //! by the thread that turns the engine and by no other, so that a turn that hangs is seen; a thread of its
 //! own would feed it for ever.
 //!
-//! Must never keep the daemon from its work: without a supervisor nothing is sent, and one that does not
-//! read is waited for [`PATIENCE`] at most. The environment is read and never written.
+//! The supervisor never keeps the daemon from its work: without one nothing is sent, and one that does not
+//! read is waited for [`PATIENCE`] at most. The environment is read and never written. The `sd-notify` crate is
+//! not used: it opens a socket for each message and sends without a timeout, so the loop could hang in it.
 
 use std::{
     env,

@@ -73,7 +73,7 @@ fn what_is_no_whole_recording_says_where() {
     fs::write(&file, &whole[..whole.len() - 1]).unwrap();
     let ended = replay(&file, &[]);
     assert_eq!((ended.code, ended.stdout.as_str()), (Some(2), ""), "nothing was compared");
-    let said = "turns.rec: no turn is whole: it ends in the middle of a turn, at byte 12";
+    let said = "turns.rec: no turn is whole: it ends in the middle of a turn, at byte 0";
     assert!(ended.stderr.contains(said), "{}", ended.stderr);
 
     fs::write(&file, &whole).unwrap();
@@ -90,14 +90,16 @@ fn what_is_no_whole_recording_says_where() {
     fs::write(&file, &damaged).unwrap();
     let ended = replay(&file, &[]);
     assert_eq!(ended.code, Some(2));
-    assert!(ended.stderr.contains("turns.rec: at byte 12: the checksum of the frame"), "{}", ended.stderr);
+    assert!(ended.stderr.contains("turns.rec: at byte 0: the frame is damaged: "), "{}", ended.stderr);
 
     let mut other = whole;
-    other[8] = 9;
-    fs::write(&file, other).unwrap();
-    let ended = replay(&file, &[]);
-    assert_eq!(ended.code, Some(2));
-    assert!(ended.stderr.contains("it has version 9 of recordings"), "{}", ended.stderr);
+    other[44] = b'9';
+    for (other, said) in [(&other[..], "version 9"), (b"numarec\n\x01\0\0\0", "version 1")] {
+        fs::write(&file, other).unwrap();
+        let ended = replay(&file, &[]);
+        assert_eq!(ended.code, Some(2));
+        assert!(ended.stderr.contains(&format!("it has {said} of recordings")), "{}", ended.stderr);
+    }
 
     fs::remove_file(&file).unwrap();
     assert_eq!(replay(&file, &[]).code, Some(2));
@@ -131,11 +133,12 @@ fn a_daemon_goes_on_with_what_a_loss_of_power_has_left_and_says_what_is_gone() {
     assert_eq!((&read["recording"]["turns"], &read["recording"]["ends"]), (&2.into(), &Value::Null));
 
     // Not even the beginning was written.
-    for left in [&b""[..], b"numarec", &[0; 4096]] {
+    for left in [&b""[..], &whole[..7], &[0; 4096]] {
         fs::write(&file, left).unwrap();
         let ended = replay(&file, &[]);
         assert_eq!(ended.code, Some(2), "nothing was compared: {}", ended.stdout);
-        assert!(ended.stderr.contains("it ends in the middle of a turn, at byte 0"), "{}", ended.stderr);
+        let said = if left.is_empty() { "no turn is whole" } else { "in the middle of a turn, at byte 0" };
+        assert!(ended.stderr.contains(said), "{}", ended.stderr);
         recorded(&dir);
         assert_eq!(report(&replay(&file, &["-o", "json"]))["recording"]["turns"], 1);
     }
@@ -159,7 +162,7 @@ fn a_largest_file_ends_the_recording_and_not_the_daemon() {
     assert_eq!(ended.code, Some(0), "{}", ended.stderr);
     let said = format!("turns are no longer recorded: writing {file}: File too large");
     assert!(ended.stderr.contains(&said), "{}", ended.stderr);
-    assert_eq!(fs::metadata(file).unwrap().len(), 12, "no half a turn is left");
+    assert_eq!(fs::metadata(file).unwrap().len(), 0, "no half a turn is left");
 
     let metrics = dir.path().join("numa.prom");
     let ended = limited(&["audit", "-o", "prometheus", "--write", metrics.to_str().unwrap()]);

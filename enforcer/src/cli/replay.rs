@@ -34,7 +34,7 @@ pub(super) fn run(options: &Options, out: &mut dyn Write) -> anyhow::Result<Exit
     let reading = || format!("reading {}", path.display());
     let file = File::open(path).with_context(reading)?;
     let length = file.metadata().with_context(reading)?.len();
-    let mut reader = Reader::new(BufReader::new(file)).with_context(reading)?;
+    let mut reader = Reader::new(BufReader::new(file));
     let mut replay = Replay::new(options.policy.as_ref());
     let (ends, damage) = loop {
         match reader.turn() {

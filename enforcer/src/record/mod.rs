@@ -1,7 +1,7 @@
 //! Recordings: every turn of a daemon in a file, from which each can be taken again.
 //!
-//! A recording is append-only and made of frames ([`frame`]), one for each turn, each compressed and checked
-//! on its own: a crash in the middle of one spoils none before it. In a frame are lines of JSON, one for each
+//! A recording is append-only and made of frames ([`frame`]), one for each turn, each a gzip member of its
+//! own: a crash in the middle of one spoils none before it. In a frame are lines of JSON, one for each
 //! part (`part.rs`): what the turn decided from, what it decided, and what became of that. A part that lasts
 //! (the machine, the policy, what is given away) is in a frame only if it is not as in the frame before; the
 //! first frame of a daemon, and the one after a frame that was dropped, are *key frames*, which have all of

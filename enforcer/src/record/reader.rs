@@ -48,25 +48,23 @@ pub enum Recorded<'a> {
     Turn(Box<Turn<'a>>),
     /// Nothing.
     End,
-    /// Half a turn, or half the beginning of the file, from this byte on.
+    /// Half a turn, from this byte on.
     Torn(u64),
 }
 
 impl<R: Read> Reader<R> {
-    /// Reads the beginning.
-    pub fn new(source: R) -> Result<Self, RecordingError> {
-        let frames = Frames::new(source)?;
-        Ok(Self { frames, situation: Situation::default(), complete: false })
+    /// Reads from the beginning of the file.
+    pub fn new(source: R) -> Self {
+        Self { frames: Frames::at(0, source), situation: Situation::default(), complete: false }
     }
 
     /// The next turn. After an error, or anything but a turn, there is none.
     pub fn turn(&mut self) -> Result<Recorded<'_>, RecordingError> {
-        match self.frames.find()? {
+        let plain = match self.frames.read()? {
+            Found::Frame(plain) => plain,
             Found::End => return Ok(Recorded::End),
             Found::Torn => return Ok(Recorded::Torn(self.frames.offset())),
-            Found::Frame => {}
-        }
-        let plain = self.frames.inflate()?;
+        };
         let lines = plain.split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
         let lines: Vec<&[u8]> = lines.take(KINDS + 1).collect();
         if lines.len() > KINDS {

@@ -7,7 +7,7 @@
 
 use std::{
     fs::{File, OpenOptions, Permissions},
-    io::{self, BufReader, Write},
+    io::{self, BufReader, Seek, SeekFrom, Write},
     os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
     sync::{
@@ -90,9 +90,6 @@ impl Target {
                 "{path}: its last {cut} bytes were not written whole and are cut off; {whole} are kept"
             );
         }
-        if target.length == 0 {
-            target.append(&frame::start()).map_err(failed("writing", path))?;
-        }
         // Only now: what is no recording stays as it is.
         target
             .file
@@ -101,16 +98,19 @@ impl Target {
         Ok(target)
     }
 
-    /// Bytes up to the end of the last whole frame; none of a file that was not even begun.
+    /// Bytes up to the end of the last whole frame. Only that one is inflated: a long recording must not
+    /// delay the start of the daemon.
     fn whole(&self) -> Result<u64, OpenError> {
         let damaged = |cause| OpenError::Damaged { path: self.path.clone(), cause };
-        let mut frames = Frames::new(BufReader::new(&self.file)).map_err(damaged)?;
-        loop {
-            match frames.find().map_err(damaged)? {
-                Found::Frame => {}
-                Found::End | Found::Torn => return Ok(frames.offset()),
-            }
+        let mut frames = Frames::at(0, BufReader::new(&self.file));
+        let mut last = 0;
+        while frames.skip().map_err(damaged)? == Found::Frame(()) {
+            last = frames.offset();
         }
+        (&self.file).seek(SeekFrom::Start(last)).map_err(failed("looking at", &self.path))?;
+        let mut frames = Frames::at(last, BufReader::new(&self.file));
+        while let Found::Frame(_) = frames.read().map_err(damaged)? {}
+        Ok(frames.offset())
     }
 
     fn append(&mut self, bytes: &[u8]) -> io::Result<()> {

@@ -44,7 +44,7 @@ const OWNERS: [(&str, &[&str]); 15] = [
     ("prometheus", &["enforcer/report/"]),
     ("axum", &["enforcer/src/serve"]),
     ("ratatui", &["enforcer/report/", "enforcer/src/cli/top/"]),
-    ("miniz_oxide", &["enforcer/src/record/"]),
+    ("flate2", &["enforcer/src/record/"]),
     ("serde_saphyr", &["enforcer/runtime/src/manifest/", "enforcer/tests/"]),
     ("tonic", &["enforcer/runtime/src/kubelet/", "tests/src/cri/"]),
     ("prost", &["enforcer/runtime/", "tests/src/cri/", "tests/src/unsolicited.rs"]),

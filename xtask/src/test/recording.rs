@@ -7,7 +7,7 @@
 //! It prints no more of a recording than is kept with the tests, so that may end in the middle of a turn;
 //! that one is left out. Several daemons of one scenario are one behind the other in one file.
 
-use std::{fs, path::Path};
+use std::{fs, ops::Range, path::Path};
 
 use anyhow::{Context, Result, ensure};
 
@@ -15,9 +15,8 @@ use anyhow::{Context, Result, ensure};
 const RECORDING: &str = "recording: ";
 const AUDITED: &str = "audited: ";
 
-/// Bytes in front of the first turn, and in front of each: a turn's own begin with its length.
-const START: usize = 12;
-const HEADER: usize = 16;
+/// Where a turn says how many bytes it has, counted from its beginning.
+const SIZE: Range<usize> = 16..20;
 
 /// The lines of one scenario.
 #[derive(Debug, Default)]
@@ -68,26 +67,27 @@ impl Collected {
 
 /// A recording up to the end of its last whole turn (docs/replay.md); nothing where it has none.
 fn whole_turns(bytes: &[u8]) -> &[u8] {
-    let mut end = START;
-    while let Some(header) = bytes.get(end..).and_then(<[u8]>::first_chunk::<HEADER>) {
-        let [a, b, c, d, ..] = *header;
-        let next = u32::from_le_bytes([a, b, c, d]) as usize + end + HEADER;
-        if next > bytes.len() || *header == [0; HEADER] {
+    let mut end = 0;
+    while let Some(size) = bytes.get(end..).and_then(|turn| turn.get(SIZE)?.first_chunk()) {
+        let next = end + u32::from_le_bytes(*size) as usize;
+        if next > bytes.len() || next == end {
             break;
         }
         end = next;
     }
-    if end == START { &[] } else { &bytes[..end] }
+    &bytes[..end]
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// Two turns of 3 bytes.
+    /// Bytes of a turn.
+    const TURN: u32 = 23;
+
+    /// Two turns.
     fn recording() -> Vec<u8> {
-        let turn = [&3u32.to_le_bytes()[..], &[7u8; HEADER - 4], b"abc"].concat();
-        [&[1u8; START][..], &turn, &turn].concat()
+        [&[1; SIZE.start][..], &TURN.to_le_bytes(), b"abc"].concat().repeat(2)
     }
 
     fn line(mark: &str, bytes: &[u8]) -> String {
@@ -115,7 +115,7 @@ mod tests {
     #[test]
     fn a_turn_that_is_not_whole_is_left_out() {
         let recording = recording();
-        let first = START + HEADER + 3;
+        let first = TURN as usize;
         for length in 0..=recording.len() {
             let whole = [0, first, recording.len()].into_iter().filter(|end| *end <= length).max().unwrap();
             assert_eq!(whole_turns(&recording[..length]), &recording[..whole], "{length}");

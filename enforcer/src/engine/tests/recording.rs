@@ -13,7 +13,7 @@ use super::*;
 use crate::record::{Frames, Reader, Recorded as FromFile, Recorder, RecordingError, Target, frame};
 
 fn try_replay(bytes: &[u8], policy: Option<&Policy>) -> Result<ReplayReport, RecordingError> {
-    let mut reader = Reader::new(bytes)?;
+    let mut reader = Reader::new(bytes);
     let mut replay = Replay::new(policy);
     while let FromFile::Turn(turn) = reader.turn()? {
         replay.turn(turn.situation, &turn.made, &turn.outcomes, turn.dropped);
@@ -81,10 +81,9 @@ fn lines() -> Vec<String> {
     }
     drop(rig);
     let bytes = fs::read(&path).unwrap();
-    let mut frames = Frames::new(&bytes[..]).unwrap();
-    let mut all = Vec::new();
-    while frames.find().unwrap() == frame::Found::Frame {
-        all.push(String::from_utf8(frames.inflate().unwrap()).unwrap());
+    let (mut frames, mut all) = (Frames::at(0, &bytes[..]), Vec::new());
+    while let frame::Found::Frame(plain) = frames.read().unwrap() {
+        all.push(String::from_utf8(plain).unwrap());
     }
     assert_eq!(all.len(), 2);
     all
@@ -119,7 +118,7 @@ fn a_recording_that_was_made_up_is_refused_or_decided_and_nothing_worse() {
     ];
     let config = ProptestConfig { cases: 400, failure_persistence: None, ..ProptestConfig::default() };
     proptest!(config, |(changes in prop::collection::vec((0usize..100_000, 0..numbers.len()), 1..4))| {
-        let mut file = frame::start().to_vec();
+        let mut file = Vec::new();
         for frame in &lines {
             let text = changes.iter().fold(frame.clone(), |text, (which, number)| {
                 with_number(&text, *which, numbers[*number])
