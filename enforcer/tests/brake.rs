@@ -82,7 +82,7 @@ fn it_outlives_signals_and_puts_back_what_it_holds_when_the_daemon_is_gone() {
 }
 
 #[test]
-fn nobody_has_to_read_what_it_says_for_all_to_be_put_back() {
+fn all_files_are_restored_though_its_output_is_not_read() {
     let dir = tempfile::tempdir().unwrap();
     let (near, far): (OwnedFd, OwnedFd) =
         socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).unwrap();

@@ -161,19 +161,19 @@ fn exit_codes_are_those_that_are_documented() {
         path.to_str().unwrap().to_owned()
     };
     let (fits, much) = (pod("fits.yaml", 1), pod("much.yaml", 4000));
-    let nobody = empty.path().join("no.sock");
-    let nobody = nobody.to_str().unwrap();
+    let no_daemon = empty.path().join("no.sock");
+    let no_daemon = no_daemon.to_str().unwrap();
     for (arguments, code) in [
         (&["plan", &fits, "--synthetic", "sockets:2"][..], 0),
         (&["plan", &much, "--synthetic", "sockets:2"], 1),
         (&["plan", "/no/such/file.yaml", "--synthetic", "sockets:2"], 2),
         (&["audit", "--root", "/no/such/root"], 2),
         (&["audit", "--frobnicate"], 64),
-        (&["status", "--socket", nobody], 69),
-        (&["explain", "x", "--socket", nobody], 69),
-        (&["pause", "--socket", nobody], 69),
-        (&["resume", "--socket", nobody], 69),
-        (&["log-level", "--socket", nobody], 69),
+        (&["status", "--socket", no_daemon], 69),
+        (&["explain", "x", "--socket", no_daemon], 69),
+        (&["pause", "--socket", no_daemon], 69),
+        (&["resume", "--socket", no_daemon], 69),
+        (&["log-level", "--socket", no_daemon], 69),
     ] {
         assert_eq!(run(arguments).code, Some(code), "{arguments:?}");
     }
@@ -547,7 +547,7 @@ fn restore_says_what_it_leaves_out_of_the_records_beside_the_journal() {
 }
 
 #[test]
-fn a_journal_that_was_set_aside_is_named_until_somebody_has_taken_it_away() {
+fn journal_that_was_set_aside_is_named_until_it_is_removed() {
     let directory = tempfile::tempdir().unwrap();
     let state = directory.path().join("state");
     fs::create_dir(&state).unwrap();

@@ -1,4 +1,4 @@
-//! The control socket as its users meet it: commands, exit codes, who may do what.
+//! The control socket from outside: commands, exit codes, permissions.
 #![expect(clippy::unwrap_used, reason = "only tests are here")]
 
 mod common;
@@ -30,7 +30,7 @@ use tempfile::TempDir;
 /// Far above what anything here takes; what is not there by then does not come.
 const PATIENCE: Duration = Duration::from_mins(1);
 
-/// A group that nobody is in.
+/// A group without members.
 const MEMBERS: u32 = 54_321;
 
 /// A daemon on this host that observes, with its socket in a directory of its own.
@@ -58,7 +58,7 @@ impl Daemon {
     fn ready(&mut self) {
         let stdout = self.child.stdout.take().unwrap();
         let (send, receive) = mpsc::channel();
-        // Whoever stops reading would stop the daemon.
+        // Reads on: a full pipe would stop the daemon.
         thread::spawn(move || {
             for line in BufReader::new(stdout).lines().map_while(Result::ok) {
                 let _unheard = send.send(line);
@@ -127,7 +127,7 @@ fn a_daemon_tells_how_it_fares_and_is_paused_and_resumed() {
     assert_eq!(daemon.ask(&["resume"]).stdout, "it was not paused\n");
     assert_eq!(daemon.status()["paused"], Value::Null);
 
-    // A pause with an end needs nobody to end it.
+    // A pause with an end expires by itself.
     daemon.ask(&["pause", "--for", "1s"]);
     let until = Instant::now() + PATIENCE;
     while !daemon.status()["paused"].is_null() {
@@ -211,7 +211,7 @@ fn without_a_daemon_it_is_said_with_an_exit_code_of_its_own() {
 }
 
 #[test]
-fn whoever_else_answers_is_not_believed_and_not_waited_for() {
+fn answer_of_another_program_is_not_believed_and_not_awaited() {
     let root = tempfile::tempdir().unwrap();
     for (name, answer) in [
         ("nothing", ""),
@@ -237,7 +237,7 @@ fn whoever_else_answers_is_not_believed_and_not_waited_for() {
 }
 
 #[test]
-fn a_second_daemon_is_told_who_has_the_socket_and_a_dead_ones_is_replaced() {
+fn second_daemon_names_the_holder_of_the_socket_and_stale_socket_is_replaced() {
     let mut daemon = Daemon::start();
     let pid = daemon.child.id();
     let root = tempfile::tempdir().unwrap();
@@ -257,7 +257,7 @@ fn a_second_daemon_is_told_who_has_the_socket_and_a_dead_ones_is_replaced() {
 
     daemon.end(Signal::KILL);
     assert_eq!(daemon.ask(&["status"]).code, Some(69));
-    assert!(daemon.socket.exists(), "nobody was left to remove it");
+    assert!(daemon.socket.exists(), "no process was left to remove it");
     daemon.child = observing_daemon(&daemon.root, &daemon.socket);
     daemon.ready();
     assert_eq!(daemon.status()["pid"], daemon.child.id());
@@ -266,9 +266,9 @@ fn a_second_daemon_is_told_who_has_the_socket_and_a_dead_ones_is_replaced() {
 }
 
 #[test]
-fn who_may_only_read_changes_nothing_and_a_stranger_does_not_even_read() {
+fn reader_group_changes_nothing_and_other_users_cannot_read() {
     if !geteuid().is_root() {
-        println!("skipped: only root can be somebody else");
+        println!("skipped: only root can change its user");
         return;
     }
     // The socket takes the group of its directory.
@@ -335,6 +335,6 @@ fn turns_go_on_beside_a_hostile_crowd() {
     // Ours, as root as the crowd is, may have to wait until the last of them is thrown out.
     let until = Instant::now() + PATIENCE;
     while daemon.ask(&["status"]).code != Some(0) {
-        assert!(Instant::now() < until, "nobody is answered after the crowd");
+        assert!(Instant::now() < until, "no client is answered after the crowd");
     }
 }

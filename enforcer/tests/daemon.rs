@@ -278,10 +278,10 @@ fn a_log_that_cannot_be_written_does_not_end_it() {
 }
 
 #[test]
-fn a_reader_of_its_lines_who_goes_away_does_not_end_it() {
+fn closed_output_does_not_end_it() {
     let mut daemon = Daemon::spawn("observe", "127.0.0.1:0");
     daemon.printed("turn 1: ");
-    // The thread that reads it ends at the first line that nobody wants.
+    // The reading thread ends at the first line without a receiver.
     daemon.stdout = mpsc::channel().1;
     daemon.configure(&format!("interval = \"1s\"\n{}", control(daemon.config.path())));
     daemon.said("lines of turns are lost: printing: Broken pipe");

@@ -35,7 +35,7 @@ fn capabilities(unit: &str) -> BTreeSet<&str> {
     service(unit)["CapabilityBoundingSet"].iter().flat_map(|value| value.split(' ')).collect()
 }
 
-/// Capabilities of the rows of docs/privileges.md whose last column is this.
+/// Capabilities in the rows of docs/privileges.md with this last column.
 fn documented(place: &str) -> BTreeSet<&'static str> {
     let rows = PRIVILEGES.lines().filter(|line| line.starts_with('|'));
     let cells = rows.map(|row| row.trim_matches('|').split('|').map(str::trim).collect::<Vec<_>>());
@@ -107,7 +107,7 @@ fn what_needs_a_drop_in_has_one_that_grants_it() {
     assert_eq!(documented("a [drop-in](deploy.md#drop-ins-for-more)"), BTreeSet::from(["CAP_SYS_ADMIN"]));
 }
 
-/// Who asks over HTTP and who watches over the unit take the same turn for one that hangs.
+/// Liveness over HTTP and the unit's watchdog use the same limit for a turn.
 #[test]
 fn the_watchdog_of_the_unit_waits_as_long_as_live_does() {
     let minutes = LONGEST_SILENCE.as_secs() / 60;

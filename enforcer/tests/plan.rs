@@ -78,7 +78,7 @@ const WHOLE: &str = "{limits: {cpu: 4, memory: 1Gi}}";
 const TOO_MUCH: &str = "{limits: {cpu: 4000, memory: 1Gi}}";
 
 #[test]
-fn a_plan_says_who_gets_what() {
+fn plan_has_the_place_of_each_container() {
     let directory = files(&[("web.yaml", WEB)]);
     let table = plan(directory.path(), &["web.yaml"]);
     assert_eq!(table.code, Some(0), "{table:?}");
@@ -107,7 +107,7 @@ fn both_engines_place_everything_that_fits_and_give_nothing_twice() {
             for container in step["containers"].as_array().unwrap() {
                 assert_eq!(container["engine"], engine, "{container}");
                 assert_ne!(container["cpus"], "", "{container}");
-                // Init containers have ended; what they had may be somebody else's.
+                // Init containers have ended; their CPUs may be another container's.
                 if container["kind"] == "app" && container["exclusiveCpus"] != "" {
                     taken.push(container["exclusiveCpus"].as_str().unwrap().to_owned());
                 }
@@ -163,7 +163,7 @@ fn steps_change_one_state() {
     );
     let cpus = |step: usize| expanded(steps[step]["containers"][0]["exclusiveCpus"].as_str().unwrap()).len();
     assert_eq!([cpus(1), cpus(2)], [4, 6]);
-    // Whoever shares loses what the other gets alone, and has it back in the end.
+    // A sharing container loses CPUs that the other gets exclusively, and has them back in the end.
     let before = steps[0]["containers"][0]["cpus"].as_str().unwrap();
     let last = steps[..4].iter().rev().flat_map(|step| step["updates"].as_array().unwrap()).next();
     if let Some(update) = last {
@@ -201,7 +201,7 @@ fn exit_codes_say_how_it_went() {
             "service.yaml:1: Service s: a kind that makes no pods here, ignored",
         ),
         (&["service.yaml"], 64, "service.yaml: no pod to place; service.yaml:1: Service s"),
-        (&["nobody.yaml"], 2, "reading nobody.yaml: No such file"),
+        (&["missing.yaml"], 2, "reading missing.yaml: No such file"),
         (&["."], 2, "reading .: "),
         (
             &["bad.yaml"],
@@ -215,7 +215,7 @@ fn exit_codes_say_how_it_went() {
             "config.toml: placement.reserved.cpus = cpuset:4000: ",
         ),
         (&["fits.yaml", "--config", "nowhere.toml"], 64, "nowhere.toml:2:10: "),
-        (&["fits.yaml", "--config", "nobody.toml"], 2, "nobody.toml: No such file"),
+        (&["fits.yaml", "--config", "missing.toml"], 2, "missing.toml: No such file"),
         (
             &["fits.yaml", "--devices", "devices.yaml"],
             64,
@@ -226,8 +226,8 @@ fn exit_codes_say_how_it_went() {
             64,
             "steps.yaml:1:3: a step is exactly one of create, delete, resize, warm",
         ),
-        (&["--steps", "nobody.yaml"], 2, "nobody.yaml: No such file"),
-        (&["fits.yaml", "--topology", "nobody.json"], 2, "nobody.json: No such file"),
+        (&["--steps", "missing.yaml"], 2, "missing.yaml: No such file"),
+        (&["fits.yaml", "--topology", "missing.json"], 2, "missing.json: No such file"),
         (&["fits.yaml", "--topology", "topology.json"], 64, "topology.json:1:13: missing field"),
         (&["fits.yaml", "--topology", "empty.json"], 64, "empty.json:1:1: EOF"),
         (&["fits.yaml", "--root", "/no/such/root"], 2, "/no/such/root: No such file"),

@@ -59,7 +59,7 @@ fn a_turn_of_this_host_comes_out_the_same() {
     let policy = dir.path().join("policy.toml");
     fs::write(&policy, "[placement]\nengine = \"pools\"\n").unwrap();
     let ended = replay(&file, &["--policy", policy.to_str().unwrap()]);
-    assert_eq!(ended.code, Some(0), "nobody is declared: {}{}", ended.stdout, ended.stderr);
+    assert_eq!(ended.code, Some(0), "no workload is declared: {}{}", ended.stdout, ended.stderr);
     fs::write(&policy, "engine = 1\n").unwrap();
     assert_eq!(replay(&file, &["--policy", policy.to_str().unwrap()]).code, Some(64));
 }
@@ -191,8 +191,8 @@ fn judged(path: &Path) -> (Vec<String>, bool) {
     if replay(path, &["-o", "json"]).stdout != told.stdout {
         wrong.push("taken once more it says something else".into());
     }
-    let nobody = tempfile::NamedTempFile::new().unwrap();
-    let other = replay(path, &["--policy", nobody.path().to_str().unwrap()]);
+    let empty = tempfile::NamedTempFile::new().unwrap();
+    let other = replay(path, &["--policy", empty.path().to_str().unwrap()]);
     if !matches!(other.code, Some(0 | 1)) {
         wrong.push(format!("with another configuration:\n{}{}", other.stdout, other.stderr));
     }

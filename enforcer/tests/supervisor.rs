@@ -145,7 +145,7 @@ fn the_supervisor_hears_ready_then_reloading_then_ready_then_stopping() {
 }
 
 #[test]
-fn nobody_has_to_read_what_it_says() {
+fn unread_output_does_not_stop_it() {
     let ((reader, stdout), (mut log, stderr)) = (full_pipe(), full_pipe());
     let mut daemon = Supervised::start_with(stdout, stderr, "");
     daemon.hears("READY=1");
@@ -153,7 +153,7 @@ fn nobody_has_to_read_what_it_says() {
     daemon.signal(Signal::HUP);
     daemon.hears("STATUS=turn 2: ");
     daemon.hears("WATCHDOG=1");
-    // What waited comes once somebody reads, in its place.
+    // Waiting lines come in order once there is a reader.
     let mut said = String::new();
     let mut bytes = [0; 4096];
     while !said.contains("the configuration was read again") {
@@ -201,7 +201,7 @@ fn a_start_that_hangs_does_not_keep_the_daemon_from_ending() {
 }
 
 #[test]
-fn who_cannot_start_ends_and_nobody_has_to_read_why() {
+fn failed_start_ends_though_its_output_is_not_read() {
     let (_log, stderr) = full_pipe();
     let mut daemon = Supervised::start_with(Stdio::null(), stderr, "frobnicate = 1\n");
     let until = Instant::now() + PATIENCE;
@@ -209,14 +209,14 @@ fn who_cannot_start_ends_and_nobody_has_to_read_why() {
         if let Some(status) = daemon.child.try_wait().unwrap() {
             break status;
         }
-        assert!(Instant::now() < until, "it waits for whoever reads why");
+        assert!(Instant::now() < until, "it waits for a reader of the reason");
         thread::sleep(Duration::from_millis(20));
     };
     assert_eq!(status.code(), Some(64));
 }
 
 #[test]
-fn who_was_asked_for_one_turn_waits_for_its_reader_until_told_to_end() {
+fn single_turn_waits_for_its_reader_until_told_to_end() {
     for more in [&["--restore-on-exit"][..], &[]] {
         let (_reader, stdout) = full_pipe();
         let more = [&["--once", "--mode", "enforce"][..], more].concat();

@@ -1,8 +1,8 @@
 //! `top` in a terminal that people have: tmux, at 80 by 24, with colours and without.
 //!
-//! The screen that `tests/top.rs` plays knows no more than the program uses; this one knows what terminals
-//! know, so it tells whether what is written means there what it was meant to. Each test has a tmux server of
-//! its own, without anybody's configuration.
+//! The screen of `tests/top.rs` knows only the sequences that the program uses. tmux knows what terminals
+//! know, so this test shows that those sequences mean there what they should. Each test has its own tmux
+//! server, without a user's configuration.
 #![expect(clippy::unwrap_used, reason = "only tests are here")]
 
 use std::{
@@ -155,7 +155,7 @@ fn a_host_without_a_daemon_is_shown_in_eighty_columns_and_keys_do_what_they_say(
 }
 
 #[test]
-fn colours_are_left_out_where_nobody_wants_them() {
+fn colours_are_left_out_with_no_color() {
     for (variables, colours) in [(&[][..], true), (&["NO_COLOR=1"], false)] {
         let Some(terminal) = Terminal::start(variables) else { return };
         terminal.shows(">traffic");

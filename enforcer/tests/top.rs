@@ -1,7 +1,7 @@
 //! `top` on a terminal: what is drawn, what keys do, and that the terminal is given back.
 //!
-//! The terminal is a pseudo-terminal whose other end is read here. What is written to it is played on a
-//! screen that knows no more than what the program uses: moving, clearing, the alternate screen.
+//! The terminal is a pseudo-terminal; the test reads its other end and plays it on a screen that knows only
+//! what the program uses: moving, clearing, the alternate screen.
 #![expect(clippy::unwrap_used, reason = "only tests are here")]
 
 mod common;
@@ -48,7 +48,7 @@ impl Session {
         let theirs = open(&name, OFlags::RDWR | OFlags::NOCTTY | OFlags::CLOEXEC, Mode::empty()).unwrap();
         resize(&ours, columns, rows);
         let modes = tcgetattr(&theirs).unwrap().local_modes;
-        // A session of its own, whose terminal it is: so it hears of new sizes.
+        // A session of its own with this controlling terminal, so that it gets new sizes.
         let mut command = Command::new("/usr/bin/setsid");
         command.arg("--ctty").arg(env!("CARGO_BIN_EXE_numa-enforcer")).arg("top").args(arguments);
         command.env_clear().env("TERM", "xterm-256color");
@@ -176,7 +176,8 @@ impl Screen {
     }
 }
 
-/// A socket that answers nobody, or everybody so; who has asked is counted when that is over.
+/// A socket that gives every client this answer, or none. The returned listener counts the clients
+/// afterwards.
 fn daemon_that_says(folder: &Path, answer: Option<&'static str>) -> (String, UnixListener) {
     let path = folder.join("control.sock");
     let listener = UnixListener::bind(&path).unwrap();

@@ -137,7 +137,7 @@ fn a_look_while_all_is_calm_allocates_nothing() {
     let senses = Senses { tap: PressureTap::default(), rooms: rooms(), limits: MemoryLimits::new(None) };
     let relief = ReliefSenses { rooms: rooms(), tenants: Tenants::new(&host) };
     let tree = CpusetTree::new(root.join("cgroup"), true);
-    let record = Err("nobody is slowed down here".to_owned());
+    let record = Err("no brake in this test".to_owned());
     let brake = BrakeParts { record, boot_id: None, demotes: Box::new(|| false) };
     let widening =
         Widening::start(senses, relief, brake, tree, Gate::default(), Demotion::default()).unwrap();

@@ -43,12 +43,12 @@ impl Cgroup {
         Ok(cgroup)
     }
 
-    /// One that somebody else makes, given by its path from the root.
+    /// A cgroup of another creator, by its path from the root.
     pub fn at(path: &str) -> Self {
         Self { path: path.to_owned() }
     }
 
-    /// One below it, which somebody else makes.
+    /// A child of it, of another creator.
     #[must_use]
     pub fn child(&self, name: &str) -> Self {
         Self { path: format!("{}/{name}", self.path) }

@@ -68,8 +68,8 @@ impl Hog {
     }
 }
 
-/// Writes to every page once, so many MiB per second and never faster: what a busy machine kept it from is
-/// not made up for in a burst, which whoever watches it would rightly take for one.
+/// Writes to every page once, at this rate in MiB per second and never faster. A delay by a busy machine is
+/// not made up for in a burst, which the daemon would rightly take for one.
 pub(crate) fn grow(memory: &mut [u8], mebibytes_per_second: usize) {
     if mebibytes_per_second == 0 {
         return touch(memory);

@@ -16,7 +16,7 @@ const ROOT: &str = "/var/lib/kubelet";
 pub struct CpuState {
     /// `none` or `static`.
     pub policy: &'static str,
-    /// CPUs that nobody has for itself.
+    /// CPUs that no container has exclusively.
     pub shared: String,
     /// Pods with a container that has CPUs for itself, by uid: its name and its CPUs.
     pub exclusive: BTreeMap<String, (String, String)>,

@@ -1,8 +1,8 @@
 //! A workload that writes all of its memory once and from then on reads a part of it, again and again.
 //!
-//! What is read is hot and what is not is cold, although all of it was written once: whoever goes by writes
-//! gets this wrong. All of it is one mapping, so whoever goes by mappings does, too. Which part is read can
-//! be changed.
+//! The part that is read is hot, the rest is cold, although all of it was written once: a detector that goes
+//! by writes gets this wrong. All of it is one mapping, so a detector that goes by mappings gets it wrong
+//! too. The part that is read can be changed.
 
 use std::{
     fs, hint,

@@ -1,9 +1,9 @@
 //! Scenarios: what the product must do on a whole machine, told as programs.
 //!
-//! A scenario runs as root inside a virtual machine whose topology it names. It makes cgroups, starts
-//! processes, runs the product as anybody would, and looks at the result in three places:
-//! `/proc` and `/sys`, read by the scenario itself; the product's JSON; the product's metrics. Never in
-//! log text, which is free to change.
+//! A scenario runs as root inside a virtual machine with the topology that it names. It creates cgroups,
+//! starts processes, runs the product as a user would, and checks the result in three places: `/proc` and
+//! `/sys`, read by the scenario itself; the product's JSON; the product's metrics. It does not check log
+//! text, which is free to change.
 //!
 //! Every scenario has a control that would fail without the feature: an aligned twin that must not
 //! be reported, a daemon in observe mode that must not correct. A scenario that passes with the product

@@ -70,7 +70,7 @@ enum Verb {
         #[arg(last = true, required = true)]
         command: Vec<String>,
     },
-    /// Run a program whose BPF trampolines are refused
+    /// Run a program with its BPF trampolines refused
     #[command(hide = true)]
     WithoutTrampolines {
         /// The program and its arguments

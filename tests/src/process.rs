@@ -38,8 +38,7 @@ impl Running {
         Self::hog_of(&Hog { cgroup, mebibytes, threads: 1, pause_ms: 10, mebibytes_per_second: 0 })
     }
 
-    /// Starts a hog whose memory grows by so many MiB per second, 0 for as fast as it can, and waits for
-    /// nothing.
+    /// Starts a hog that grows by this many MiB per second (0: as fast as it can), and returns at once.
     pub fn growing(cgroup: &Cgroup, mebibytes: usize, mebibytes_per_second: usize) -> Result<Self> {
         let cgroup = cgroup.folder();
         let hog = Hog { cgroup, mebibytes, threads: 1, pause_ms: 100, mebibytes_per_second };
@@ -75,8 +74,7 @@ impl Running {
         Self::when_ready(hog_command(hog)?.stdout(Stdio::piped()))
     }
 
-    /// Starts a hog whose memory is in huge pages, as glibc takes it where it is told to (glibc's tunables),
-    /// and waits until that is there.
+    /// Starts a hog with its memory in huge pages (by glibc's tunables), and waits until it is there.
     pub fn huge_hog(hog: &Hog) -> Result<Self> {
         let mut command = hog_command(hog)?;
         command.env("GLIBC_TUNABLES", "glibc.malloc.hugetlb=2");

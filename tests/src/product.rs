@@ -54,7 +54,7 @@ static RECORDS: AtomicBool = AtomicBool::new(false);
 /// What the daemon prints; shown when a scenario fails.
 const LOG: &str = "/tmp/daemon.log";
 
-/// Lines about panics of the product, of daemons whose log is overwritten and of commands.
+/// Panics in the output of commands and of daemons with an overwritten log.
 static PANICS: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
 /// Longest time for a daemon to end when asked: a bound on a hang, not a promise. Its own part takes at most
@@ -164,14 +164,14 @@ pub fn doctor_with_only(granted: &[&str]) -> Result<Diagnosis> {
     doctor_by(&mut command)
 }
 
-/// As [`audit`], by a process whose trampolines the kernel refuses.
+/// As [`audit`], by a process that the kernel refuses trampolines.
 pub fn audit_without_trampolines(arguments: &[&str]) -> Result<(Report, Option<i32>)> {
     let mut command = Command::new(std::env::current_exe().context("own path")?);
     command.args(["without-trampolines", "--", PROGRAM]).args(arguments_of_audit(arguments));
     audit_by(command)
 }
 
-/// As [`doctor`], by a process whose trampolines the kernel refuses, and that has these capabilities alone.
+/// As [`doctor`], by a process that the kernel refuses trampolines, with these capabilities alone.
 pub fn doctor_without_trampolines(granted: Option<&[&str]>) -> Result<Diagnosis> {
     let own = std::env::current_exe().context("own path")?;
     let mut command = Command::new(&own);
@@ -276,7 +276,7 @@ impl Report {
     }
 }
 
-/// A daemon whose metrics can be read.
+/// A daemon with readable metrics.
 #[derive(Debug)]
 pub struct Daemon {
     process: Running,
@@ -434,7 +434,7 @@ impl Daemon {
     }
 }
 
-/// What the series of a workload are labelled with that nobody but its cgroup names.
+/// Label of a workload's series if it has no name but that of its cgroup.
 pub fn label(cgroup: &Cgroup) -> (&'static str, &str) {
     ("workload", cgroup.path())
 }

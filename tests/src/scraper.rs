@@ -1,7 +1,7 @@
 //! The real Prometheus in the guest, with the rules that are shipped, in a hurry.
 //!
-//! What is quarters of an hour in production is seconds here: the text of the rules is changed, and nothing
-//! else of them. It must never be reached from outside the guest.
+//! Quarters of an hour in production are seconds here: only these times in the rules' text are changed. It
+//! listens inside the guest alone.
 
 use std::{
     fmt::Write as _,

@@ -2,8 +2,8 @@
 //! (`sd_notify(3)`).
 //!
 //! What it says is one datagram to the socket that `NOTIFY_SOCKET` names; without that variable it says
-//! nothing and does the same. It goes on to fill memory afterwards, so that nobody takes it for one that has
-//! stopped growing. It joins no cgroup: it is in one already.
+//! nothing and does the same. It goes on to fill memory afterwards, so that the daemon cannot take it for a
+//! program that has stopped growing. It joins no cgroup: it is in one already.
 
 use std::{
     env,

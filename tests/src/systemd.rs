@@ -1,4 +1,4 @@
-//! systemd in a guest where it is process 1, asked as anybody asks it.
+//! systemd as process 1 of a guest, asked by its own commands.
 
 use std::{env, fs, path::Path, process::Command, time::Duration};
 

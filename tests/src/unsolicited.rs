@@ -1,5 +1,5 @@
-//! A plugin of the container runtime that does what ours must never do: it tells the runtime of changes all
-//! the time, without being asked.
+//! A plugin of the container runtime that does what ours must not do: it sends the runtime updates all the
+//! time, without a request.
 //!
 //! Scenarios that show that nothing hangs use it as their control: with it, runtimes before NRI 0.12.1 hang
 //! for good, because telling takes the locks of a request in the other order. The changes are empty; it is
@@ -109,7 +109,7 @@ fn serve(mut link: UnixStream, mut answering: UnixStream, ready: &Sender<()>, an
         received.extend(bytes);
         while let Some((stream, kind, body)) = message(received) {
             if (connection, kind) == (RUNTIME, RESPONSE) {
-                // The first one is about the registration; nobody waits for it.
+                // The first answer is about the registration, and no thread waits for it.
                 if stream > 1 && answers.send(stream).is_err() {
                     return;
                 }

@@ -1,4 +1,4 @@
-//! One line of `expect`: `WHO FIELD VERB [VALUE]`.
+//! One line of `expect`: `CONTAINERS FIELD VERB [VALUE]`.
 
 use std::collections::BTreeSet;
 
@@ -9,11 +9,11 @@ use crate::state::{Field, Ids, State};
 /// Is the claim true?
 pub(crate) fn check(claim: &str, state: &State<'_>) -> Result<(), String> {
     let mut words = claim.splitn(4, ' ');
-    let (Some(who), Some(field), Some(verb)) = (words.next(), words.next(), words.next()) else {
-        return Err(format!("`{claim}` is not WHO FIELD VERB [VALUE]"));
+    let (Some(containers), Some(field), Some(verb)) = (words.next(), words.next(), words.next()) else {
+        return Err(format!("`{claim}` is not CONTAINERS FIELD VERB [VALUE]"));
     };
     let value = words.next().unwrap_or("");
-    let names = state.named(who)?;
+    let names = state.named(containers)?;
     let has: Vec<(&str, Field)> =
         names.iter().map(|name| Ok((*name, state.field(name, field)?))).collect::<Result<_, String>>()?;
     match (verb, value) {

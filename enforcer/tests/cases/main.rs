@@ -1,9 +1,8 @@
 //! Whole pods placed step by step, by the built program: `tests/cases`.
 //!
-//! A case is a machine, a policy, steps and what must be true after each (tests/cases/README.md). The
-//! program is run as a person would run it, `numa-enforcer plan --steps`, and only its JSON is looked
-//! at. After every step of every case some things must hold anyway: nobody's exclusive CPUs are
-//! another's, and nobody is left without a CPU.
+//! A case is a machine, a policy, steps and claims after each step (tests/cases/README.md). The test runs
+//! `numa-enforcer plan --steps` and reads only its JSON. Two invariants are checked after every step of every
+//! case: exclusive CPUs belong to one container, and every container has a CPU.
 #![expect(clippy::unwrap_used, reason = "only tests are here")]
 
 mod claim;

@@ -45,7 +45,7 @@ impl<'a> State<'a> {
         }
         for update in &step.updates {
             let told = self.containers.get_mut(&update.who);
-            let told = told.ok_or_else(|| format!("an update for {}, who is not there", update.who))?;
+            let told = told.ok_or_else(|| format!("an update for {}, which is not there", update.who))?;
             if let Some(cpus) = &update.cpus {
                 told.shared_cpus = cpus.difference(&told.exclusive_cpus);
                 told.cpus = cpus.clone();

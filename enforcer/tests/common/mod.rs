@@ -23,7 +23,7 @@ use tempfile::TempDir;
 /// Far above what any command here takes; a program that is still running then hangs.
 const PATIENCE: Duration = Duration::from_mins(1);
 
-/// A pipe that takes nothing more: whoever writes to it waits.
+/// A full pipe: writes to it block.
 pub(crate) fn full_pipe() -> (PipeReader, PipeWriter) {
     let (reader, mut writer) = pipe().unwrap();
     let flags = fcntl_getfl(&writer).unwrap();

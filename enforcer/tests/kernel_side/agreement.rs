@@ -199,7 +199,7 @@ fn tasks_of_proc(without_init: bool) -> usize {
 }
 
 #[test]
-fn a_thousand_threads_are_listed_once_each_and_nobody_when_they_ended() {
+fn a_thousand_threads_are_listed_once_each_and_none_after_their_end() {
     if !permitted() {
         return;
     }
@@ -232,7 +232,7 @@ fn a_walk_over_threads_that_come_and_go_gives_each_once() {
             let Some(tasks) = read_tasks() else { break };
             let tids: BTreeSet<u32> = tasks.iter().map(|task| task.tid).collect();
             assert_eq!(tids.len(), tasks.len(), "no thread comes twice");
-            assert!(ours.is_subset(&tids), "who lives all the time is always there");
+            assert!(ours.is_subset(&tids), "long-lived threads are always listed");
             assert!(tasks.iter().all(|task| task.pid != 0 && task.tid != 0));
         }
         stop.store(true, std::sync::atomic::Ordering::Relaxed);

@@ -1,5 +1,5 @@
-//! Who changed where a workload may run or have its memory; where the kernel has no trampolines for it, that
-//! is said.
+//! Changes of a workload's CPUs or memory nodes, with the process that made them; a kernel without
+//! trampolines is named.
 
 use std::{fs, process::Command};
 
@@ -16,7 +16,7 @@ use crate::{
     options, permitted, refused, remove_cgroup, thread_id, ways,
 };
 
-/// The programs with a hook whose functions are traced in one way, or why not.
+/// Programs with a hook that is attached in the given way, or why that fails.
 fn programs(
     hook: Hook,
     functions: FunctionTracing,
@@ -48,7 +48,7 @@ fn in_each_way(hook: Hook, test: impl Fn(Programs, FunctionTracing)) {
     }
 }
 
-/// A cgroup that nobody is in, with files of the cpuset controller; none where the controller is not there.
+/// An empty cgroup with cpuset files; `None` without the controller.
 struct Empty(std::path::PathBuf);
 
 impl Empty {
@@ -67,7 +67,7 @@ impl Empty {
         fs::metadata(&self.0).unwrap().ino()
     }
 
-    /// By a shell: somebody else.
+    /// Writes by a shell, as another process.
     fn write_by_shell(&self, file: &str, text: &str) -> bool {
         let script = format!("echo '{text}' > {}", self.0.join(file).display());
         Command::new("sh").args(["-c", &script]).status().unwrap().success()
@@ -87,7 +87,7 @@ fn told(programs: &mut Programs) -> Vec<Change> {
 }
 
 #[test]
-fn a_cpuset_that_somebody_else_writes_is_told_with_who_it_was() {
+fn foreign_cpuset_write_is_reported_with_its_process() {
     in_each_way(Hook::CpusetWrites, |mut programs, way| {
         let (Some(watched), Some(other)) = (Empty::new("written"), Empty::new("unwatched")) else {
             return refused("no cpuset controller");
@@ -115,9 +115,9 @@ fn a_cpuset_that_somebody_else_writes_is_told_with_who_it_was() {
     });
 }
 
-/// Whoever reads the one that is told looks after the others were written; then the next one is told again.
+/// After the reported write is read, the next write is reported again.
 #[test]
-fn of_writes_that_nobody_read_one_is_told_and_all_are_counted() {
+fn of_unread_writes_one_is_reported_and_all_are_counted() {
     in_each_way(Hook::CpusetWrites, |mut programs, _| {
         let Some(watched) = Empty::new("often") else { return refused("no cpuset controller") };
         programs.watch(&[(watched.id(), Watch::alone(watched.id()))].into()).unwrap();

@@ -226,7 +226,7 @@ fn own_moves() -> Option<u64> {
     moves_of("thread-self")
 }
 
-/// How often a thread was moved that waits: nobody is moved in its sleep.
+/// Migrations of a sleeping thread: there are none.
 fn moves_when_asleep(thread: Pid) -> u64 {
     let thread = format!("self/task/{thread}");
     let is_asleep = || {
@@ -421,7 +421,7 @@ fn what_runs_where_it_should_not_is_misplaced_and_heirs_count_for_their_workload
             let at_first =
                 Watch { allowed: Some([NodeId(first.0)].into_iter().collect()), ..Watch::alone(owner) };
             assert_eq!(programs.watch(&[(owner, at_first)].into()).unwrap(), 0);
-            // Nobody tells the programs of this one.
+            // The programs are not told of this one.
             let heir = OwnCgroup::enter_below(&outer.path, "heir");
             let (watched, _) = programs.fill().unwrap();
             assert_eq!(watched, 2);

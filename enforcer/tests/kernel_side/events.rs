@@ -72,7 +72,7 @@ fn bounce(rounds: u32, event_interval_ns: u64, event_bytes: u32) -> Option<Seen>
 }
 
 #[test]
-fn every_event_is_told_and_says_who_came_where() {
+fn every_event_is_reported_with_its_task_and_nodes() {
     let Some(seen) = bounce(50, 0, 1 << 16) else { return };
     assert!(seen.misplaced >= 50);
     assert_eq!((seen.told.told, seen.ring_full, seen.limited), (seen.misplaced, 0, 0));
@@ -88,7 +88,7 @@ fn every_event_is_told_and_says_who_came_where() {
     assert!(ours.is_sorted_by_key(|event| event.time_ns));
 }
 
-/// A ring that nobody drains holds what fits, to the record, and the rest is counted.
+/// An undrained ring holds exactly the records that fit, and the rest is counted.
 #[test]
 fn a_full_ring_holds_what_fits_and_counts_the_rest() {
     let page = u32::try_from(rustix::param::page_size()).unwrap();
@@ -102,9 +102,9 @@ fn a_full_ring_holds_what_fits_and_counts_the_rest() {
     }
 }
 
-/// Nobody is woken for a few events. Who waits is when half of the ring is full.
+/// A few events wake no reader; a half-full ring does.
 #[test]
-fn half_a_ring_of_events_wakes_who_waits() {
+fn half_a_ring_of_events_wakes_the_reader() {
     if !permitted() {
         return;
     }
@@ -159,9 +159,9 @@ fn one_event_of_a_workload_and_cpu_is_sent_in_an_interval() {
     assert_eq!(seen.limited, seen.misplaced - seen.told.told);
 }
 
-/// Nobody's events stay behind for whoever gets the slot next.
+/// No event stays behind for the next workload of the slot.
 #[test]
-fn an_event_belongs_to_who_had_the_slot_when_it_was_sent() {
+fn event_belongs_to_the_owner_of_the_slot_when_it_was_sent() {
     if !permitted() {
         return;
     }
@@ -194,7 +194,7 @@ fn an_event_belongs_to_who_had_the_slot_when_it_was_sent() {
     });
 }
 
-/// A cgroup that was made since is named itself; its workload is who it counts for.
+/// A cgroup that was created since is named itself; it counts for its workload.
 #[test]
 fn an_event_of_an_heir_says_in_which_cgroup_it_was() {
     if !permitted() {

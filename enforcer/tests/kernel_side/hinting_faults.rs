@@ -18,10 +18,9 @@ use crate::{
 
 const PAGE: usize = 4096;
 
-/// Compares the balancer's view of this thread, whose faults come to be on the far node, in the iterator's
-/// record and in `sched`. The kernel takes faults over from a buffer with its next scan
-/// (`task_numa_placement`), for which the thread must use its memory; false while that has not happened, or
-/// it changes.
+/// Compares the balancer's view of this thread in the iterator's record and in `sched`; its faults move to
+/// the far node. The kernel takes faults over from a buffer with its next scan (`task_numa_placement`), for
+/// which the thread must use its memory. False while that has not happened, or the counts change.
 fn agrees_with_sched(near: NodeId, far: NodeId, mut touch_for_a_second: impl FnMut()) -> bool {
     (0..60).any(|_| {
         touch_for_a_second();
@@ -95,7 +94,7 @@ fn faults_are_local_or_remote(functions: FunctionTracing) {
     }
     fs::write("/proc/sys/kernel/numa_balancing", "1").unwrap();
     fs::write("/sys/kernel/mm/transparent_hugepage/enabled", "never").unwrap();
-    // What this process moves is nobody's own.
+    // Page moves of this process do not count as the daemon's.
     let foreign = AttachOptions { own_tgid: None, functions, ..options(node_of_sysfs) };
     let (mut programs, degraded) = Programs::attach(&foreign);
     if !attached_by(&programs, Hook::HintFaults, functions) {

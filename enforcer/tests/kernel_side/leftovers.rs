@@ -1,5 +1,5 @@
-//! Whoever is killed leaves nothing in the kernel: programs, maps and links are its file descriptors, and
-//! none is pinned (docs/adr/0008).
+//! A killed daemon leaves nothing in the kernel: programs, maps and links are its file descriptors, and none
+//! is pinned (docs/adr/0008).
 //!
 //! The kernel's own lists of ids tell, as bpftool prints them. What attaches is a process of its own: this
 //! test's binary, started for `leftovers::holder` alone.

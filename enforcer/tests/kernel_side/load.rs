@@ -29,7 +29,7 @@ struct Load {
     cells: bool,
     event_interval_ns: u64,
     event_bytes: u32,
-    /// Does somebody make room in the ring meanwhile?
+    /// Is the ring drained meanwhile?
     drained: bool,
 }
 
@@ -136,7 +136,7 @@ fn bounce(load: Load, forced: usize) {
                 assert_eq!(drops.total(), 0, "{drops:?}");
                 match (load.drained, load.event_interval_ns) {
                     (true, 0) => {}
-                    (false, 0) => assert!(drops.events > misplaced / 2, "nobody made room: {drops:?}"),
+                    (false, 0) => assert!(drops.events > misplaced / 2, "the ring was not drained: {drops:?}"),
                     _ => assert!(drops.limited > misplaced / 2, "too many to tell: {drops:?}"),
                 }
             });

@@ -142,7 +142,7 @@ impl OwnCgroup {
         own
     }
 
-    /// Before Linux 6.2 a cgroup with a cpuset takes away the affinity of whoever enters it.
+    /// Before Linux 6.2 a cgroup with a cpuset resets the affinity of each task that enters it.
     fn move_to(cgroup: &Path) {
         let affinity = rustix::thread::sched_getaffinity(None).unwrap();
         // A thread on v1, a process on v2, where threads of one process stay together.
@@ -166,10 +166,10 @@ impl Drop for OwnCgroup {
     }
 }
 
-/// Removes a cgroup that nobody lives in.
+/// Removes an empty cgroup.
 ///
-/// Whoever was in it may still be leaving: a thread has been joined, and a process reaped, a moment before
-/// its cgroup lets it go (`cgroup_task_exit` and `cgroup_task_free` in kernel/cgroup/cgroup.c).
+/// Its last task may still be leaving: a thread is joined, and a process reaped, a moment before its cgroup
+/// lets it go (`cgroup_task_exit` and `cgroup_task_free` in kernel/cgroup/cgroup.c).
 fn remove_cgroup(path: &Path) {
     let end = Instant::now() + Duration::from_secs(30);
     while let Err(error) = fs::remove_dir(path) {

@@ -55,7 +55,7 @@ impl Mapped {
     fn split(&self) {
         for page in (0..self.bytes / 4096).step_by(2) {
             let at = self.address.wrapping_byte_add(page * 4096);
-            // SAFETY: a page of ours, that nobody reads or writes.
+            // SAFETY: a page of this mapping, which no code reads or writes.
             assert_eq!(unsafe { libc::mprotect(at, 4096, libc::PROT_READ) }, 0);
         }
     }

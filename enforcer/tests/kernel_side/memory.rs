@@ -1,4 +1,4 @@
-//! Memory of our own whose place and policy the tests choose: the NUMA system calls of a test.
+//! Memory with a chosen node and policy: the NUMA system calls of a test.
 #![expect(unsafe_code, reason = "glibc has no wrapper for mbind(2) and set_mempolicy(2)")]
 
 use std::{io, ptr};
@@ -14,8 +14,8 @@ const MASK_BITS: usize = 65;
 
 const PAGE: usize = 4096;
 
-/// Anonymous memory in pages of the base size, with a page behind it that nobody may touch, so that it is a
-/// mapping of its own. Until it is dropped.
+/// Anonymous memory in pages of the base size, followed by a guard page, so that it is a mapping of its own.
+/// Unmapped on drop.
 pub(crate) struct Pages {
     start: *mut libc::c_void,
     count: usize,
@@ -36,7 +36,7 @@ impl Pages {
             )
         };
         assert_ne!(start, libc::MAP_FAILED, "{}", io::Error::last_os_error());
-        // SAFETY: the page is the last one of the mapping, and nobody has used it yet.
+        // SAFETY: the page is the last one of the mapping, and no code has used it yet.
         let guarded = unsafe { libc::mprotect(start.wrapping_byte_add(count * PAGE), PAGE, libc::PROT_NONE) };
         assert_eq!(guarded, 0, "{}", io::Error::last_os_error());
         // SAFETY: the range is in the mapping.
@@ -48,7 +48,7 @@ impl Pages {
 
     pub(crate) fn touch(&mut self) {
         for address in self.addresses() {
-            // SAFETY: the address is in the mapping, which nobody else writes to.
+            // SAFETY: the address is in the mapping, and no other code writes to it.
             unsafe { (address as *mut u8).write_volatile(1) };
         }
     }

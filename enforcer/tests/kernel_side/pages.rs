@@ -1,4 +1,4 @@
-//! Pages that are moved: for which reason, by whom, and how many; needs two nodes.
+//! Counts of moved pages by reason and by the moving process; needs two nodes.
 
 use std::process::Command;
 
@@ -46,7 +46,7 @@ fn moved(moves: &PageMovesByReason, reason: PageMoveReason) -> u64 {
 }
 
 #[test]
-fn pages_are_counted_by_reason_and_by_who_moves_them() {
+fn pages_are_counted_by_reason_and_by_mover() {
     if !permitted() {
         return;
     }
@@ -56,7 +56,7 @@ fn pages_are_counted_by_reason_and_by_who_moves_them() {
     };
     let usual = options(|cpu| NodeId(cpu.0));
     let (mut ours, degraded) = Programs::attach(&usual);
-    let (mut anybodys, _) = Programs::attach(&AttachOptions { own_tgid: None, ..usual });
+    let (mut unfiltered, _) = Programs::attach(&AttachOptions { own_tgid: None, ..usual });
     if !ours.has(Hook::PageMoves) {
         return refused(&format!("{degraded:?}"));
     }
@@ -65,7 +65,7 @@ fn pages_are_counted_by_reason_and_by_who_moves_them() {
             run_on(near);
             let pages = Pages::touched(COUNT);
             let cgroup = OwnCgroup::enter("page-moves");
-            for programs in [&mut ours, &mut anybodys] {
+            for programs in [&mut ours, &mut unfiltered] {
                 programs.watch(&[(cgroup.id(), Watch::alone(cgroup.id()))].into()).unwrap();
             }
             let by = PageMoveReason::Syscall;
@@ -76,13 +76,17 @@ fn pages_are_counted_by_reason_and_by_who_moves_them() {
                 (COUNT as u64, 0),
                 "the daemon's own doing"
             );
-            let (of_cgroup, others) = counted(&mut anybodys, cgroup.id());
-            assert_eq!((moved(&others.own, by), moved(&of_cgroup, by)), (0, COUNT as u64), "anybody's");
+            let (of_cgroup, others) = counted(&mut unfiltered, cgroup.id());
+            assert_eq!(
+                (moved(&others.own, by), moved(&of_cgroup, by)),
+                (0, COUNT as u64),
+                "without an own process"
+            );
 
             // What is there already is not moved again.
             for _ in 0..2 {
                 pages.bind(near_node.0).unwrap();
-                let (of_cgroup, _) = counted(&mut anybodys, cgroup.id());
+                let (of_cgroup, _) = counted(&mut unfiltered, cgroup.id());
                 let by_policy = moved(&of_cgroup, PageMoveReason::Mempolicy);
                 assert_eq!((by_policy, moved(&of_cgroup, by)), (COUNT as u64, COUNT as u64));
             }
@@ -90,8 +94,8 @@ fn pages_are_counted_by_reason_and_by_who_moves_them() {
     });
 }
 
-/// Somebody else moves the pages of this process: neither the daemon nor, as it is in no watched cgroup, a
-/// workload.
+/// Another process moves the pages of this one: neither the daemon nor a workload, as it is in no watched
+/// cgroup.
 #[test]
 fn pages_that_another_process_moves_are_not_the_daemons() {
     if !permitted() {
@@ -119,6 +123,6 @@ fn pages_that_another_process_moves_are_not_the_daemons() {
     let others = programs.other_page_moves().unwrap().unwrap();
     let by = PageMoveReason::Syscall;
     assert_eq!((moved(&others.elsewhere, by), moved(&others.own, by)), (COUNT as u64, 0), "{others:?}");
-    // What nobody watches is counted for no workload.
+    // An unwatched cgroup is counted for no workload.
     assert!(programs.read().unwrap().is_empty());
 }

@@ -1,4 +1,4 @@
-//! Who runs out of memory is told before it is over, by whom, and why.
+//! Memory pressure is reported before a node is full, with the cgroup, the task and the reason.
 //!
 //! A process of its own allocates, in a cgroup of its own that is bound to one node or has a limit: it is
 //! this test's binary, started for `pressure::hog` alone.
@@ -23,7 +23,7 @@ use crate::{attached_by, leftovers::Ids, options, permitted, refused, remove_cgr
 
 const CGROUP: &str = "KERNEL_SIDE_HOG_CGROUP";
 const MEBIBYTES: &str = "KERNEL_SIDE_HOG_MEBIBYTES";
-/// Longest time until somebody is killed, on a slow and busy machine.
+/// Longest time until the OOM killer acts, on a slow and busy machine.
 const LIMIT: Duration = Duration::from_secs(100);
 const KILLED: i32 = 9;
 
@@ -32,7 +32,7 @@ const KILLED: i32 = 9;
 #[ignore = "a process of the tests below"]
 fn hog() {
     let (Ok(cgroup), Ok(mebibytes)) = (std::env::var(CGROUP), std::env::var(MEBIBYTES)) else { return };
-    // Nobody else is to be killed for it.
+    // The OOM killer must choose this process.
     fs::write("/proc/self/oom_score_adj", "1000").unwrap();
     fs::write(Path::new(&cgroup).join("cgroup.procs"), "0").unwrap();
     let mut memory = vec![0u8; mebibytes.parse::<usize>().unwrap() << 20];
@@ -225,7 +225,7 @@ fn a_removed_cgroup_makes_room_though_its_memory_stays() {
 }
 
 #[test]
-fn what_fits_kills_nobody() {
+fn memory_that_fits_kills_no_process() {
     let Some(mut programs) = programs() else { return };
     let Some(cgroup) = Limited::new("pressure-fits") else { return refused("no memory controller") };
     cgroup.limit(256);
@@ -236,9 +236,9 @@ fn what_fits_kills_nobody() {
     assert_eq!(cgroup.kills(), Some(0));
 }
 
-/// A node is told to be short before somebody is killed for it, while the other node has memory.
+/// A node is reported short before the OOM killer acts, while the other node has memory.
 #[test]
-fn a_short_node_is_told_before_somebody_is_killed_for_it() {
+fn short_node_is_reported_before_the_oom_killer_acts() {
     let memory_of = |node: u32, what: &str| -> Option<u64> {
         let text = fs::read_to_string(format!("/sys/devices/system/node/node{node}/meminfo")).ok()?;
         let line = text.lines().find(|line| line.contains(what))?;

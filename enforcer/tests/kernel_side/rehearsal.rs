@@ -51,13 +51,13 @@ fn tick(programs: &Programs, cpu: CpuId) {
 }
 
 #[test]
-fn every_tick_is_counted_once_for_who_runs_and_where() {
+fn every_tick_is_counted_once_for_its_task_and_node() {
     let (Some(mut programs), Some([first, second])) = (load(&options(node)), two_cpus()) else { return };
     std::thread::scope(|scope| {
         scope.spawn(|| {
             run_on(first);
             let cgroup = OwnCgroup::enter("rehearsal");
-            // Nobody is watched yet.
+            // No workload is watched yet.
             tick(&programs, first);
             watch(&mut programs, cgroup.id(), node(second));
             // Control: the clock itself is not attached.
@@ -111,7 +111,7 @@ impl Drop for End<'_> {
 }
 
 #[test]
-fn a_tick_of_another_cpu_counts_for_who_runs_there() {
+fn tick_of_another_cpu_counts_for_the_task_there() {
     let (Some(mut programs), Some([first, second])) = (load(&options(node)), two_cpus()) else { return };
     let over = AtomicBool::new(false);
     let (send, receive) = mpsc::channel();

@@ -242,7 +242,7 @@ fn what_was_changed_is_put_back_before_a_daemon_that_only_watches() {
     assert_eq!(*systemd, expected, "a type would keep the pod from nodes without systemd");
 }
 
-/// A copy of a volume's mount that the daemon keeps holds the volume, whose device cannot be detached then.
+/// A copy of a volume's mount in the daemon's namespace keeps the volume busy: its device cannot be detached.
 #[test]
 fn unmounts_of_the_kubelet_reach_the_daemon() {
     for preset in PRESETS {
@@ -250,7 +250,7 @@ fn unmounts_of_the_kubelet_reach_the_daemon() {
         let mounts = pod["containers"][0]["volumeMounts"].as_array().unwrap();
         let kubelet = mounts.iter().find(|mount| mount["mountPath"] == "/var/lib/kubelet").unwrap();
         assert_eq!(kubelet["mountPropagation"], "HostToContainer", "{preset}");
-        // Nothing is mounted below the others; cgroup v1 has its controllers there, which nobody unmounts.
+        // Nothing is mounted below the others; cgroup v1 has its controllers there, which stay mounted.
         let paths =
             pod["volumes"].as_array().unwrap().iter().filter_map(|one| one["hostPath"]["path"].as_str());
         let mut expected = vec![

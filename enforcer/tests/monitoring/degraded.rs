@@ -18,7 +18,7 @@ const ELSEWHERE: [(&str, &[&str]); 8] = [
     ("TaskIterator::SOURCE", &["task-iterator"]),
     ("self.hook.source()", &["bpf"]),
     ("STALE", &["bpf"]),
-    // Of a topology's subjects, and of those who call `unread`; both are looked for.
+    // Subjects of a topology, and of the callers of `unread`; the test looks for both.
     ("*source", &[]),
     ("subject.source", &[]),
     ("source", &["exposure", "cold-start-signal"]),

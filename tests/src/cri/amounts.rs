@@ -9,7 +9,7 @@ use super::messages::LinuxContainerResources;
 /// Length of a period of the CPU controller in microseconds.
 const PERIOD: i64 = 100_000;
 
-/// Fewest shares, of who asks for nothing.
+/// Fewest shares: those of a container without a request.
 const LEAST_SHARES: i64 = 2;
 
 /// Requests and limits of one container; what is 0 was not given.
@@ -36,7 +36,7 @@ pub enum Qos {
     Guaranteed,
     /// Some container asks for something.
     Burstable,
-    /// Nobody asks for anything.
+    /// No container has a request or a limit.
     BestEffort,
 }
 

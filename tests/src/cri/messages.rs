@@ -1,7 +1,7 @@
 //! The messages of the container runtime interface, as far as scenarios send and read them.
 //!
 //! Names and tags are those of Kubernetes' `cri-api/pkg/apis/runtime/v1/api.proto`, written by hand so that
-//! no build needs `protoc`. Fields that nobody sets or reads are left out: on the wire they are absent then.
+//! no build needs `protoc`. Unused fields are left out: they are absent on the wire then.
 
 use std::collections::HashMap;
 
@@ -9,12 +9,12 @@ use prost::Message;
 
 /// `NamespaceMode`: what a namespace is shared with.
 pub(super) const POD: i32 = 0;
-/// Nobody.
+/// The container alone.
 pub(super) const CONTAINER: i32 = 1;
 /// The machine.
 pub(super) const NODE: i32 = 2;
 
-/// `ContainerState` of a container whose process runs.
+/// `ContainerState` of a container with a running process.
 pub(super) const RUNNING: i32 = 1;
 
 #[derive(Clone, PartialEq, Message)]

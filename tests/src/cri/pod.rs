@@ -347,9 +347,9 @@ impl Container<'_> {
 }
 
 /// Did the container end while the runtime was about to kill it? Containerd closes its connection to the shim
-/// once it knows of the end (`shimTask.delete` of its `runtime/v2`), and gives who kills in between that
-/// error of the connection, not "not found". A kubelet asks again, whatever the error; here every other one
-/// is a failure, above all a plugin's.
+/// once it knows of the end (`shimTask.delete` of its `runtime/v2`), and a kill in between gets that error of
+/// the connection, not "not found". A kubelet tries again after any error; here every other error is a
+/// failure, above all a plugin's.
 fn lost_its_shim(error: &anyhow::Error) -> bool {
     error.chain().any(|cause| cause.to_string().contains("ttrpc: closed"))
 }
@@ -434,7 +434,7 @@ fn namespaces() -> NamespaceOption {
     NamespaceOption { network: NODE, pid: CONTAINER, ipc: POD }
 }
 
-/// What a kubelet tells of whom a thing belongs to.
+/// Labels with which a kubelet marks the pod and container of an object.
 fn labels(pod: &PodSandboxMetadata, container: Option<&str>) -> HashMap<String, String> {
     let mut labels = owned(&[
         ("io.kubernetes.pod.name", &pod.name),

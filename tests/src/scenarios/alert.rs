@@ -41,7 +41,7 @@ pub(super) fn fires_and_resolves(checks: &mut Checks) -> Result<()> {
 
     let daemon = Daemon::start("enforce", &[&away_cgroup])?;
     corrected(&away_cgroup, &away)?;
-    // It is over because there is little left to tell, and not because nobody tells.
+    // The alert resolves because little is wrong any more, and not because the daemon is gone.
     let over = wait::until("the alert resolves", LIMIT, || {
         let share = prometheus.value(SHARE)?.filter(|share| *share < 0.2);
         Ok(share.filter(|_| matches!(prometheus.value(FIRING), Ok(None))))

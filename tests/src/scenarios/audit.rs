@@ -6,8 +6,8 @@ use serde_json::Value;
 use super::workloads::Pair;
 use crate::{check::Checks, ids::Ids, memory, product};
 
-/// A workload whose memory is on node 0 and whose CPUs are on node 1 is reported; its twin at home,
-/// which differs in its CPUs alone, is not.
+/// A workload with its memory on node 0 and its CPUs on node 1 is reported. Its twin, which differs in its
+/// CPUs alone, is not.
 pub(super) fn misaligned(checks: &mut Checks) -> Result<()> {
     let pair = Pair::start()?;
     checks.above(

@@ -1,6 +1,6 @@
 //! Memory that may not move: is a kernel that sees no remote access taken for one that says there is none?
 //!
-//! Up to Linux 6.16 pages of a workload whose `cpuset.mems` is one node fault again and again and never
+//! Up to Linux 6.16 pages of a workload with a single node in `cpuset.mems` fault again and again and never
 //! move; from 6.17 on the balancer does not look at such a workload at all (`vma_migratable` and
 //! `cpusets_enabled` in `task_numa_work`, kernel/sched/fair.c). The figure is right on either.
 //!

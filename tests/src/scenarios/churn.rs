@@ -1,8 +1,8 @@
 //! Thousands of cgroups come and go: does the kernel side forget them, and does the daemon stay as small?
 //!
-//! Most are made below a workload, where they are watched from their first moment and by nobody's doing but
-//! the kernel side's; some hold a short-lived process and are workloads of their own. Meanwhile a program of
-//! the watched workload moves so often and no oftener, and each of its moves must be counted.
+//! Most are created below a workload, where the kernel side alone watches them from their first moment; some
+//! hold a short-lived process and are workloads of their own. Meanwhile a program of the watched workload
+//! moves a known number of times, and each of its moves must be counted.
 //!
 //! The controls: while a batch lives it is in the map and among the workloads, so that there was something
 //! to forget.

@@ -67,7 +67,7 @@ fn story(checks: &mut Checks) -> Result<()> {
     })?;
     checks.holds("nodes at the end", at_end.is_superset(&slow), &at_end);
     checks.equal(
-        "share of its memory on the slow node, which nobody moved",
+        "share of its memory on the slow node, which was not moved",
         before,
         memory::share_on(pid, node)?,
     );

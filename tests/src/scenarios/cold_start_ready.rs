@@ -46,8 +46,8 @@ const SERVE: [&str; 7] =
 /// more is for a beginning that was not noted yet.
 const TURNS: f64 = 3.5;
 
-/// Who says so has fast memory with the next turn, who does not has it when the time is up, and a killed
-/// daemon changes nothing.
+/// A container that reports ready gets fast memory in the next turn, another one when its time is up. A
+/// killed daemon changes neither.
 pub(super) fn ends_when_said(checks: &mut Checks) -> Result<()> {
     told(checks, story)
 }
@@ -179,7 +179,7 @@ impl<'a> Starting<'a> {
         for node in &self.slow {
             let (before, after) = (there.get(node).copied().unwrap_or(0), anonymous(pid, *node).unwrap_or(0));
             checks.holds(
-                format!("KiB of the {name} one on node {node}, which nobody moved"),
+                format!("KiB of the {name} one on node {node}, which was not moved"),
                 after >= before,
                 [before, after],
             );

@@ -166,7 +166,7 @@ pub(super) fn restore_inherited(checks: &mut Checks) -> Result<()> {
     restore_anywhere(checks)
 }
 
-/// Whoever could run anywhere can do so again.
+/// A workload that could run anywhere can do so again.
 fn restore_anywhere(checks: &mut Checks) -> Result<()> {
     let cgroup = Cgroup::create("/work/anywhere")?;
     let hog = Running::hog(&cgroup, 64)?;

@@ -22,7 +22,7 @@ const DYING: usize = 6;
 /// What these run.
 const ENDS: Program<'static> = Program { command: &["true"], environment: &[], folder: None };
 
-/// Nobody is forgotten of whom only half was told, and who died has left nothing behind.
+/// A cut-off message loses no container, and an ended container leaves nothing behind.
 pub(super) fn while_it_tells(checks: &mut Checks) -> Result<()> {
     on_a_node(checks, story)
 }
@@ -55,13 +55,14 @@ fn story(checks: &mut Checks, node: &Node) -> Result<()> {
         drop(container);
         pod.remove()?;
     }
-    let forgotten =
-        wait::until("who died is forgotten", LIMIT, || Ok((known(&daemon)? == Some(2.0)).then_some(())));
-    checks.holds("the daemon knows only who is there", forgotten.is_ok(), known(&daemon)?);
-    checks.equal("the cpuset of a, who lived", before, a.cgroup.cpuset()?);
+    let forgotten = wait::until("the ended container is forgotten", LIMIT, || {
+        Ok((known(&daemon)? == Some(2.0)).then_some(()))
+    });
+    checks.holds("the daemon knows only containers that exist", forgotten.is_ok(), known(&daemon)?);
+    checks.equal("the cpuset of a, which lived on", before, a.cgroup.cpuset()?);
     is_right(checks, "after all died", &a, &sharing, &node.machine)?;
 
-    // There is room for as many as if there had been nobody.
+    // There is as much room as before the first container.
     let (_pod_b, b) = node.exclusive("b")?;
     let (_pod_c, c) = node.exclusive("c")?;
     for (name, one) in [("b", &b), ("c", &c)] {
@@ -72,8 +73,8 @@ fn story(checks: &mut Checks, node: &Node) -> Result<()> {
     daemon.ends_well(checks)
 }
 
-/// Who asked for CPUs has two of one node and that node's memory, which comes after the CPUs because its
-/// pages go first, and the other one has none of these CPUs.
+/// The container with a CPU request has two CPUs of one node and that node's memory. Memory comes after the
+/// CPUs, because the pages move first. The other container has none of these CPUs.
 fn is_right(
     checks: &mut Checks,
     when: &str,

@@ -76,9 +76,9 @@ fn story(checks: &mut Checks) -> Result<()> {
             looks += 1;
             let own = cpus(&container)?;
             let others = cpus(&sharing)?;
-            // Who shares has made room, where the new one took what it had, and gets it back when that ends.
-            // The far workload has a CPU for itself too, and the one before it may have its own until a turn
-            // after its end.
+            // The sharing container has left the CPUs that the new one took, and gets them back when that
+            // ends. The far workload has a CPU for itself too, and the one before it may have its own until a
+            // turn after its end.
             left = before.difference(&own).copied().collect();
             let gone = left.difference(&others).count();
             let right = own.len() == 2

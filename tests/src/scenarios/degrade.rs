@@ -19,7 +19,7 @@ use crate::{
 
 const NUMA_BALANCING: &str = "/proc/sys/kernel/numa_balancing";
 
-/// The degraded source that means that nobody counts run time.
+/// The degraded source that says that run time is not counted.
 const RUN_TIME: &str = "bpf:run-time";
 
 /// The degraded source that means balancing is off.

@@ -1,4 +1,4 @@
-//! A container whose CPUs become another's goes to another node with its memory.
+//! A container that loses its CPUs to another one goes to another node with its memory.
 
 use anyhow::{Context, Result};
 

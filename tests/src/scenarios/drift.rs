@@ -1,4 +1,4 @@
-//! Somebody else writes a cpuset that the daemon keeps.
+//! Another program writes a cpuset that the daemon keeps.
 
 use std::{
     thread,
@@ -29,11 +29,11 @@ const REPAIRED_WITHIN: f64 = 15.0;
 /// Long enough for several repairs.
 const A_WHILE: Duration = Duration::from_secs(8);
 
-/// CPUs that somebody else would rather have, on other nodes than the memory.
+/// CPUs that the other program writes, on other nodes than the memory.
 const THEIRS: &str = "0-3";
 
-/// It is put back within about a second, three times; the fourth time it is left alone and said, until
-/// somebody reads the configuration again. What is not declared is nobody's business.
+/// The daemon restores the cpuset within about a second, three times. The fourth write is left alone and
+/// reported, until the configuration is read again. An undeclared workload is not restored.
 pub(super) fn repaired(checks: &mut Checks) -> Result<()> {
     let pair = Pair::start()?;
     let (ours, not_ours) = (&pair.home_cgroup, &pair.away_cgroup);
@@ -41,7 +41,7 @@ pub(super) fn repaired(checks: &mut Checks) -> Result<()> {
 
     ours.write("cpuset.cpus", THEIRS)?;
     thread::sleep(A_WHILE);
-    checks.equal("without the daemon it stays as somebody wrote it", THEIRS, &ours.read("cpuset.cpus")?);
+    checks.equal("without the daemon it stays as it was written", THEIRS, &ours.read("cpuset.cpus")?);
     ours.write("cpuset.cpus", &right.0)?;
 
     let daemon = Daemon::start_every(INTERVAL, "enforce", &product::rules(&[ours]))?;

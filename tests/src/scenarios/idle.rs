@@ -72,7 +72,7 @@ fn story(checks: &mut Checks) -> Result<()> {
     let creations = |series: &str, labels: &[(&str, &str)]| {
         metrics.sum(&format!("numa_enforcer_nri_create_duration_seconds_{series}"), labels)
     };
-    checks.equal("creations whose answer was timed", 200.0, creations("count", &[]));
+    checks.equal("creations with a timed answer", 200.0, creations("count", &[]));
     for bound in ["0.005", "0.01", "0.025", "0.05"] {
         let within = creations("bucket", &[("le", bound)]);
         checks.note(format!("of these, answered within {bound} s"), &within);
@@ -116,8 +116,8 @@ fn story(checks: &mut Checks) -> Result<()> {
     containerd.kill()
 }
 
-/// What turns cost while nobody asks: an answer with all metrics may cost more than a turn. Returns how many
-/// there were.
+/// Cost of turns without requests, as an answer with all metrics may cost more than a turn. Returns the
+/// number of turns.
 fn turns(checks: &mut Checks, daemon: &Daemon, due: u32, what: &str) -> Result<f64> {
     let seen = || -> Result<(f64, f64)> {
         let metrics = daemon.metrics_after_ticks(0)?;

@@ -27,8 +27,7 @@ const LIVES: usize = 5;
 /// A second, and what an emulated machine of a busy host adds.
 const CORRECTED_WITHIN: f64 = 5.0;
 
-/// Whoever comes to a declared cgroup is corrected at once; one that nobody declares waits, and stays as it
-/// is.
+/// A process that enters a declared cgroup is corrected at once; one in an undeclared cgroup stays as it is.
 pub(super) fn between_two_turns(checks: &mut Checks) -> Result<()> {
     let declared = Cgroup::create("/late/declared")?;
     declared.remove()?;
@@ -48,7 +47,7 @@ pub(super) fn between_two_turns(checks: &mut Checks) -> Result<()> {
     let median = seconds.get(LIVES / 2).copied();
     checks.note("their median", &median);
     checks.below("seconds until a late workload is on one node, at the median", CORRECTED_WITHIN, median);
-    checks.equal("the cpuset of who is not declared", (String::new(), String::new()), other.cpuset()?);
+    checks.equal("the cpuset of an undeclared workload", (String::new(), String::new()), other.cpuset()?);
     daemon.ends_well(checks)?;
     Ok(())
 }

@@ -170,10 +170,10 @@ pub const ALL: &[Scenario] = &[
         only_by_name: true,
         ..product("widen-back", "hmat", BALANCING_OFF, widening_back::without_a_stall)
     },
-    long("widen-bound", "hmat", BALANCING_OFF, widening_relief::of_who_is_bound),
+    long("widen-bound", "hmat", BALANCING_OFF, widening_relief::of_bound_process),
     Scenario {
         only_by_name: true,
-        ..product("widen-strict-relief", "hmat", BALANCING_OFF, widening_relief::of_who_stays)
+        ..product("widen-strict-relief", "hmat", BALANCING_OFF, widening_relief::of_strict_workload)
     },
     Scenario {
         only_by_name: true,
@@ -181,7 +181,7 @@ pub const ALL: &[Scenario] = &[
     },
     Scenario {
         only_by_name: true,
-        ..product("widen-exposed", "hmat", BALANCING_OFF, widening_relief::who_is_exposed)
+        ..product("widen-exposed", "hmat", BALANCING_OFF, widening_relief::names_exposed_workloads)
     },
     Scenario {
         only_by_name: true,
@@ -189,7 +189,7 @@ pub const ALL: &[Scenario] = &[
     },
     Scenario {
         only_by_name: true,
-        ..long("widen-brake-killed", "hmat", BALANCING_OFF, widening_brake::outlives_nobody)
+        ..long("widen-brake-killed", "hmat", BALANCING_OFF, widening_brake::ends_with_the_daemon)
     },
     Scenario {
         only_by_name: true,
@@ -372,7 +372,7 @@ const fn kernel_side(name: &'static str, run: fn(&mut Checks) -> Result<()>) -> 
     }
 }
 
-/// On a machine whose process 1 is systemd.
+/// On a machine with systemd as process 1.
 const fn systemd(name: &'static str, run: fn(&mut Checks) -> Result<()>) -> Scenario {
     Scenario { needs_systemd: true, only_by_name: true, ..long(name, "2s", BALANCING_OFF, run) }
 }

@@ -26,7 +26,7 @@ pub(super) fn containerd(checks: &mut Checks) -> Result<()> {
 }
 
 fn life_of_containers(checks: &mut Checks) -> Result<()> {
-    checks.holds("nobody listens for plugins before", !Path::new(NRI).exists(), NRI);
+    checks.holds("no socket for plugins before", !Path::new(NRI).exists(), NRI);
     let (containerd, cri) = Containerd::start()?;
     let (name, version) = cri.version()?;
     checks.equal("name of the runtime", "containerd", name.as_str());
@@ -39,7 +39,7 @@ fn life_of_containers(checks: &mut Checks) -> Result<()> {
     checks.equal("cgroups of pods", Qos::Guaranteed.parent(), parent(&pod.cgroup));
     let container = pod.start("main", &amounts)?;
     let everywhere = FirstLook { pid: 1, cpus: (0..4).collect(), mems: Ids::from([0, 1]) };
-    checks.equal("what its process sees first, placed by nobody", everywhere, container.first_look()?);
+    checks.equal("what its process sees first, not placed", everywhere, container.first_look()?);
     let pid = container.pid()?;
     checks.equal("its CPU time in each period", "200000 100000", &container.cgroup.read("cpu.max")?);
     checks.equal("its memory", (MEBIBYTES << 20).to_string(), container.cgroup.read("memory.max")?);
@@ -48,7 +48,7 @@ fn life_of_containers(checks: &mut Checks) -> Result<()> {
     // The control of that look: a cpuset that is there from the beginning is seen.
     let placed = pod.start("placed", &Amounts { cpus: "2-3", mems: "1", ..amounts.clone() })?;
     let on_node_1 = FirstLook { pid: 1, cpus: Ids::from([2, 3]), mems: Ids::from([1]) };
-    checks.equal("what a process sees first whose kubelet has chosen", on_node_1, placed.first_look()?);
+    checks.equal("what a process sees first, placed by the kubelet", on_node_1, placed.first_look()?);
 
     placed.update(&Amounts { cpu_limit: 1000, cpus: "0", mems: "0", ..amounts })?;
     checks.equal("its CPU time after an update", "100000 100000", &placed.cgroup.read("cpu.max")?);

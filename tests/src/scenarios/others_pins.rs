@@ -25,7 +25,7 @@ use crate::{
 const LIMIT: Duration = Duration::from_mins(2);
 
 /// A user without rights.
-const NOBODY: u32 = 65_534;
+const UNPRIVILEGED: u32 = 65_534;
 
 /// On two nodes of two CPUs.
 pub(super) fn survive(checks: &mut Checks) -> Result<()> {
@@ -53,7 +53,7 @@ fn placed(checks: &mut Checks, name: &str, granted: &[&str]) -> Result<Ids> {
     // Swapping bytes is work outside the kernel. A thread that is inside it at every tick and never waits
     // holds up the grace period of RCU tasks, and with it each process that detaches a BPF program.
     let busy = ["if=/dev/zero", "of=/dev/null", "bs=33554432", "conv=swab"];
-    let process = Running::spawn(Command::new("dd").args(busy).uid(NOBODY));
+    let process = Running::spawn(Command::new("dd").args(busy).uid(UNPRIVILEGED));
     Cgroup::at("/").adopt(own)?;
     let process = process?;
     let mut pin = CpuSet::new();

@@ -1,5 +1,5 @@
-//! Containers that are somebody else's, through the container runtime: the kubelet's static CPU manager has
-//! given them CPUs.
+//! Containers of another owner, through the container runtime: the kubelet's static CPU manager has given
+//! them CPUs.
 
 use anyhow::Result;
 
@@ -13,11 +13,11 @@ use crate::{
     wait,
 };
 
-/// What the kubelet gives: one CPU of each node, where nobody who places by nodes would put two.
+/// CPUs that the kubelet gives: one of each node. An engine that places by nodes would not do that.
 const GIVEN: &str = "3-4";
 
-/// A container with CPUs of the kubelet is left where the kubelet put it, others leave its CPUs, and a cpuset
-/// that somebody changed is told and not touched. The control: the same container with the same CPUs under
+/// A container with CPUs of the kubelet stays where the kubelet put it, others leave its CPUs, and a foreign
+/// change of its cpuset is reported and left alone. The control: the same container with the same CPUs under
 /// policy `none` is placed.
 pub(super) fn by_the_kubelet(checks: &mut Checks) -> Result<()> {
     on_a_node(checks, story)
@@ -40,7 +40,7 @@ fn story(checks: &mut Checks, node: &Node) -> Result<()> {
     let daemon = placing()?;
     let (_pod_s, sharing) = node.sharing("burstable")?;
     let before = sharing.first_look()?.cpus;
-    checks.equal("CPUs of who shares them, placed beside a static CPU manager", 4, before.len());
+    checks.equal("CPUs of the sharing container, placed beside a static CPU manager", 4, before.len());
 
     let pod = Pod::run(&node.cri, &plan("exclusive", &exclusive))?;
     state.shared = "0-2,5-7".into();
@@ -49,7 +49,7 @@ fn story(checks: &mut Checks, node: &Node) -> Result<()> {
     let owned = pod.create("main", &exclusive)?;
     let left = sharing.cgroup.ids("cpuset.cpus.effective")?;
     let gave = left.is_disjoint(&given) && left.is_subset(&before) && !left.is_empty();
-    checks.holds("who shares CPUs left these before their owner starts", gave, (&before, &left));
+    checks.holds("the sharing container left these CPUs before their owner starts", gave, (&before, &left));
     owned.start()?;
     let as_given = FirstLook { pid: 1, cpus: given.clone(), mems: Ids::from([0, 1]) };
     checks.equal("what the owner of the CPUs sees first", as_given, owned.first_look()?);
@@ -62,7 +62,7 @@ fn story(checks: &mut Checks, node: &Node) -> Result<()> {
     checks.holds("it is one workload of the CPU manager", (by_kubelet - 1.0).abs() < 0.5, by_kubelet);
     checks.equal("its cpuset after two turns", GIVEN, cpus()?.as_str());
 
-    // Somebody else has changed it: told, and left alone.
+    // Another program has changed it: reported, and left alone.
     let warnings = |metrics: &Metrics| metrics.sum("numa_enforcer_findings", &[("severity", "warning")]);
     let warned_before = warnings(&metrics);
     owned.cgroup.write("cpuset.cpus", "2,5")?;

@@ -19,7 +19,7 @@ const LIMIT: Duration = Duration::from_mins(2);
 /// Turns after which a daemon has done what it does: the cpuset, what is above, the partition.
 const SETTLED: u32 = 5;
 
-/// A workload with a process in it, and a process that nobody has confined.
+/// A workload with a process in it, and an unconfined process.
 struct Scene {
     above: Cgroup,
     cgroup: Cgroup,
@@ -49,7 +49,7 @@ impl Scene {
     }
 }
 
-/// With a partition nobody else may run there, without one everybody may; and all of it is undone.
+/// With a partition no other task runs there, without one every task may; and all of it is undone.
 pub(super) fn keeps_strangers_out(checks: &mut Checks) -> Result<()> {
     let scene = Scene::new()?;
     let strangers = scene.stranger.cpus_allowed()?;
@@ -76,7 +76,7 @@ pub(super) fn keeps_strangers_out(checks: &mut Checks) -> Result<()> {
     let later = daemon.metrics_after_ticks(SETTLED)?.sum("numa_enforcer_actions_total", &[]);
     checks.equal("steps after that", 0.0, later - settled);
 
-    // Somebody ends it: it begins again.
+    // Another program ends the partition: the daemon begins it again.
     scene.cgroup.write("cpuset.cpus.partition", "member")?;
     let again = wait::until("the partition lives again", LIMIT, || {
         Ok((scene.cgroup.read("cpuset.cpus.partition")? == "isolated").then_some(()))

@@ -11,14 +11,14 @@ use crate::{
     wait,
 };
 
-/// Guaranteed containers see one node's CPUs and memory before they do anything else, and nobody else is on
-/// these CPUs from then on; a Burstable one gives way, and gets back what it gave.
+/// Guaranteed containers see one node's CPUs and memory before they do anything else, and no other container
+/// is on these CPUs from then on. A Burstable one gives way, and gets its CPUs back.
 pub(super) fn at_creation(checks: &mut Checks) -> Result<()> {
     on_a_node(checks, story)
 }
 
 fn story(checks: &mut Checks, node: &Node) -> Result<()> {
-    placed_by_nobody(checks, node)?;
+    without_placement(checks, node)?;
 
     let daemon = placing()?;
     let (_pod_a, a) = node.exclusive("guaranteed-a")?;
@@ -30,16 +30,20 @@ fn story(checks: &mut Checks, node: &Node) -> Result<()> {
 
     let (_pod_s, sharing) = node.sharing("burstable")?;
     let before = sharing.first_look()?.cpus;
-    checks.holds("CPUs of the Burstable one, which nobody has", before.is_disjoint(&taken), &before);
+    checks.holds("CPUs of the Burstable one, exclusive to none", before.is_disjoint(&taken), &before);
 
-    // Made and not started: whoever must give way has done so by now.
+    // Created and not started: containers that must give way have done so by now.
     let pod_c = Pod::run(&node.cri, &plan("guaranteed-c", &two()))?;
     let c = pod_c.create("main", &two())?;
     let given = sharing.cgroup.ids("cpuset.cpus.effective")?;
     checks.holds("it gave some away", given.is_subset(&before) && given != before, (&before, &given));
     c.start()?;
     let theirs = has_a_node(checks, "c", &c.first_look()?, &node.machine, &taken)?;
-    checks.holds("what is left to it, which nobody has", given.is_disjoint(&theirs), (&given, &theirs));
+    checks.holds(
+        "CPUs that are left to it, exclusive to none",
+        given.is_disjoint(&theirs),
+        (&given, &theirs),
+    );
 
     // A kubelet's update knows of no cpuset; without an answer the runtime writes the one that it has stored.
     let own = a.cgroup.cpuset()?;
@@ -58,7 +62,7 @@ fn story(checks: &mut Checks, node: &Node) -> Result<()> {
 }
 
 /// The control: the same container without the daemon.
-fn placed_by_nobody(checks: &mut Checks, node: &Node) -> Result<()> {
+fn without_placement(checks: &mut Checks, node: &Node) -> Result<()> {
     let (pod, container) = node.exclusive("control")?;
     let nodes = u32::try_from(node.machine.nodes.len())?;
     let everywhere = FirstLook { pid: 1, cpus: node.machine.cpus(), mems: (0..nodes).collect() };
@@ -80,6 +84,6 @@ fn has_a_node(
     let its_cpus = machine.nodes.get(usize::try_from(node)?).context("no such node")?.cpus()?;
     let is_one = look.mems.len() == 1 && look.cpus.is_subset(&its_cpus);
     checks.holds(format!("{name} is on one node"), is_one, (&look.cpus, &look.mems));
-    checks.holds(format!("nobody else is on the CPUs of {name}"), look.cpus.is_disjoint(taken), taken);
+    checks.holds(format!("no other container is on the CPUs of {name}"), look.cpus.is_disjoint(taken), taken);
     Ok(look.cpus.clone())
 }

@@ -25,7 +25,7 @@ pub(super) const MEBIBYTES: i64 = 64;
 /// Longest wait for the daemon: a bound on a hang, not a promise. The host may be busy.
 pub(super) const LIMIT: Duration = Duration::from_mins(3);
 
-/// A node on which nobody else places anything.
+/// A node with no other placement.
 pub(super) const CONFIG: &str = "[nri]\nplace = true\n[placement.hints]\npolicy = \"single-numa-node\"\n";
 
 /// Plays a scenario, and shows what runtime and daemon printed if it does not end well.
@@ -67,7 +67,7 @@ impl Node {
     }
 }
 
-/// Plays a scenario on a node whose runtime runs from its beginning to its end.
+/// Plays a scenario on a node; its runtime runs from beginning to end.
 pub(super) fn on_a_node(
     checks: &mut Checks,
     story: impl FnOnce(&mut Checks, &Node) -> Result<()>,
@@ -127,7 +127,7 @@ pub(super) fn mems(container: &Container) -> Result<Ids> {
     container.cgroup.ids("cpuset.mems.effective")
 }
 
-/// The node whose CPUs these are all; `None` where they are of several, or none.
+/// The node that has all these CPUs; `None` where they are of several nodes, or none.
 pub(super) fn node_of(cpus: &Ids, machine: &Topology) -> Result<Option<usize>> {
     let mut node = None;
     for (index, one) in machine.nodes.iter().enumerate() {

@@ -124,8 +124,9 @@ fn planned(machine: &Topology) -> Result<Vec<Places>> {
             places.insert(pod.clone(), place);
         }
         for update in list(step, "updates") {
-            let who = update["who"].as_str().context("an update of nobody")?.trim_end_matches("/main");
-            let place = places.get_mut(who).with_context(|| format!("{who} is not there"))?;
+            let container =
+                update["who"].as_str().context("an update without a container")?.trim_end_matches("/main");
+            let place = places.get_mut(container).with_context(|| format!("{container} is not there"))?;
             place.0 = read(update, "cpus")?.unwrap_or_else(|| place.0.clone());
             place.1 = read(update, "mems")?.unwrap_or_else(|| place.1.clone());
         }

@@ -1,5 +1,5 @@
-//! Four workloads that sit the wrong way round on two nodes: who brings them together, how soon, and how much
-//! is copied?
+//! Four workloads with their CPUs and memory swapped between two nodes: which means brings them together, how
+//! soon, and how much is copied?
 //!
 //! Each has a CPU of its own on one node, and its memory and its memory node are the other; it is declared
 //! with the policy `none`: its cpuset is as it should be, so that nothing but a plan of moves changes
@@ -47,7 +47,7 @@ const NUMAD: &str = "/usr/bin/numad";
 /// Four that run.
 struct Four(Vec<(Cgroup, Running)>);
 
-/// What was seen of somebody who is to bring them together.
+/// Measurements of one means of bringing them together.
 #[derive(Debug, Serialize)]
 struct Course {
     seconds_until_below_a_fifth: Option<f64>,
@@ -77,9 +77,9 @@ fn told(checks: &mut Checks, story: impl FnOnce(&mut Checks) -> Result<()>) -> R
 }
 
 fn brought_together(checks: &mut Checks) -> Result<()> {
-    let nobody = alone(None, |_| Ok(()), || Ok(None))?;
-    checks.above("control, nobody there: remote share of the most local one", 0.9, Some(nobody.1));
-    checks.note("nobody there", &nobody.0);
+    let unplaced = alone(None, |_| Ok(()), || Ok(None))?;
+    checks.above("control, without any: remote share of the most local one", 0.9, Some(unplaced.1));
+    checks.note("without any", &unplaced.0);
 
     let four = Four::start(None)?;
     let before = migrated()?;

@@ -1,7 +1,7 @@
 //! Of which scenarios a recording is kept (tests/fixtures/recordings), and why of the others none is.
 //!
-//! A whole run must leave nobody out: every scenario with the product that it plays has a recording, or is in
-//! [`UNKEPT`] with the reason. Those that play only by name may have one. What recordings say is for
+//! A whole run covers all: every scenario with the product that it plays has a recording, or is in [`UNKEPT`]
+//! with the reason. Scenarios that play only by name may have one. What recordings say is for
 //! `kept_recordings_give_the_same_plans` (enforcer/tests/replay.rs), which takes each of them.
 
 use std::{collections::BTreeMap, fs, path::Path};
@@ -9,10 +9,10 @@ use std::{collections::BTreeMap, fs, path::Path};
 use super::{ALL, named};
 use crate::product::KEPT;
 
-/// Most bytes of all together: everybody who clones the repository gets them, and each renewal once more.
+/// Most bytes of all together: each clone of the repository has them, and each renewal once more.
 const ALL_KEPT: u64 = 4 << 20;
 
-/// Reasons, and who has no recording because of each.
+/// Reasons, and the scenarios without a recording for each.
 const UNKEPT: [(&str, &[&str]); 3] = [
     (
         "runs no daemon, but audits",

@@ -27,7 +27,7 @@ const HARDWARE: &str = "bpf:hardware";
 /// What a process without this capability must say, as the kernel says it.
 const REFUSED: &str = "not permitted";
 
-/// Functions that trampolines are put on, and who needs them.
+/// Functions that get trampolines, and the programs that need them.
 pub(super) const TRAMPOLINES: [(&str, &str); 5] = [
     ("task_numa_fault", "bpf:hint-faults"),
     ("out_of_memory", "bpf:oom-constraint"),

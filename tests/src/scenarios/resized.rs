@@ -1,4 +1,4 @@
-//! Containers whose CPUs a kubelet changes while they run, through the container runtime.
+//! Running containers that get other CPUs from a kubelet, through the container runtime.
 
 use anyhow::Result;
 
@@ -17,7 +17,7 @@ pub(super) fn in_place(checks: &mut Checks) -> Result<()> {
 }
 
 fn story(checks: &mut Checks, node: &Node) -> Result<()> {
-    resized_by_nobody(checks, node)?;
+    without_placement(checks, node)?;
 
     let daemon = placing()?;
     let (_pod_a, a) = node.exclusive("a")?;
@@ -39,10 +39,10 @@ fn story(checks: &mut Checks, node: &Node) -> Result<()> {
     refused(checks, &daemon);
     resize(checks, &a, 4, || Ok(a.cgroup.cpuset()? == before))?;
     checks.equal("and when the kubelet has taken it back", before, a.cgroup.cpuset()?);
-    let none = wait::until("nobody waits for a place", LIMIT, || {
+    let none = wait::until("no container waits for a place", LIMIT, || {
         Ok(daemon.value("numa_enforcer_nri_containers_unplaced")?.filter(|count| *count == 0.0))
     });
-    checks.equal("containers whose wish has no place then", Some(0.0), none.ok());
+    checks.equal("resized containers without a place then", Some(0.0), none.ok());
 
     resize(checks, &a, 2, || Ok(cpus(&a)?.len() == 2))?;
     let back = cpus(&a)?;
@@ -76,7 +76,7 @@ fn resize(
 }
 
 /// The control: without the daemon a resize changes time, not CPUs.
-fn resized_by_nobody(checks: &mut Checks, node: &Node) -> Result<()> {
+fn without_placement(checks: &mut Checks, node: &Node) -> Result<()> {
     let (pod, container) = node.exclusive("control")?;
     container.update(&guaranteed(4))?;
     checks.equal("CPUs after a resize without the daemon", node.machine.cpus(), cpus(&container)?);
@@ -89,14 +89,18 @@ fn refused(checks: &mut Checks, daemon: &Daemon) {
     let unplaced = wait::until("the refused resize is counted", LIMIT, || {
         Ok(daemon.value("numa_enforcer_nri_containers_unplaced")?.filter(|count| *count > 0.0))
     });
-    checks.equal("containers whose wish has no place", Some(1.0), unplaced.ok());
+    checks.equal("resized containers without a place", Some(1.0), unplaced.ok());
     // What it says is printed by a thread of its own.
-    let line = wait::until("the daemon says whose and why", LIMIT, || {
+    let line = wait::until("the daemon names the container and the reason", LIMIT, || {
         let printed = Daemon::printed();
         let line = printed.lines().find(|line| line.contains("default/a/main keeps what it has"));
         Ok(line.map(ToOwned::to_owned))
     });
-    checks.holds("the daemon says whose and why", line.is_ok(), line.as_deref().unwrap_or("nothing"));
+    checks.holds(
+        "the daemon names the container and the reason",
+        line.is_ok(),
+        line.as_deref().unwrap_or("nothing"),
+    );
 }
 
 fn guaranteed(count: i64) -> Amounts {

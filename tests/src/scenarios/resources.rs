@@ -16,7 +16,7 @@ use crate::{
 /// Where a container finds it.
 const FILE: &str = ".numa-enforcer/resources.sh";
 
-/// A node whose containers read what they were given.
+/// A node on which containers can read their place.
 const CONFIG: &str = "[nri]\nplace = true\nexpose = true\n[placement.hints]\npolicy = \"single-numa-node\"\n";
 
 /// A container reads its own CPUs and memory nodes, cannot write them, and reads others as soon as it must
@@ -26,7 +26,7 @@ pub(super) fn read_by_containers(checks: &mut Checks) -> Result<()> {
 }
 
 fn story(checks: &mut Checks, node: &Node) -> Result<()> {
-    nobody_exposes(checks, node)?;
+    without_exposure(checks, node)?;
 
     let daemon = exposing()?;
     // It comes first, and has all CPUs of its node until others come.
@@ -41,7 +41,7 @@ fn story(checks: &mut Checks, node: &Node) -> Result<()> {
     }
     checks.holds("a cannot write it", fs::write(path(&a)?, "x").is_err(), path(&a)?);
 
-    checks.equal("SHARED_CPUS of who shares", cpus(&sharing)?, read(&sharing, "SHARED_CPUS")?);
+    checks.equal("SHARED_CPUS of the sharing container", cpus(&sharing)?, read(&sharing, "SHARED_CPUS")?);
     let (_pod_b, b) = node.exclusive("b")?;
     let (pod_c, c) = node.exclusive("c")?;
     follows(checks, "when others came", &sharing)?;
@@ -64,7 +64,7 @@ fn story(checks: &mut Checks, node: &Node) -> Result<()> {
 }
 
 /// The control: the same container without the daemon.
-fn nobody_exposes(checks: &mut Checks, node: &Node) -> Result<()> {
+fn without_exposure(checks: &mut Checks, node: &Node) -> Result<()> {
     let (pod, container) = node.exclusive("control")?;
     container.first_look()?;
     checks.holds("without the daemon there is nothing", fs::read(path(&container)?).is_err(), FILE);

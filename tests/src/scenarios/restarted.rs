@@ -21,7 +21,8 @@ use crate::{
 /// before the runtime asks, about then, and when it has its answer.
 const KILLED_AFTER: [Duration; 3] = [Duration::ZERO, Duration::from_millis(700), Duration::from_secs(3)];
 
-/// Whoever ends and comes back, containers go on where they are, and afterwards everybody has what it should.
+/// Whether the daemon or the runtime restarts, containers go on where they are, and each has its place
+/// afterwards.
 pub(super) fn while_containers_run(checks: &mut Checks) -> Result<()> {
     told(checks, story)
 }
@@ -81,7 +82,7 @@ fn story(checks: &mut Checks) -> Result<()> {
     daemon.ends_well(checks)
 }
 
-/// Each has two CPUs of one node to itself, and the others are for who shares.
+/// Each has two exclusive CPUs of one node; the sharing container has the rest.
 fn right_again(
     checks: &mut Checks,
     name: &str,

@@ -99,7 +99,7 @@ fn memory_tiers() -> Result<Vec<(u32, Ids)>> {
     Ok(tiers)
 }
 
-/// A workload's memory is where its cgroup says, and stays there while nobody corrects it.
+/// A workload's memory is where its cgroup says, and stays there without the daemon.
 pub(super) fn hog(checks: &mut Checks) -> Result<()> {
     let pair = Pair::start()?;
     std::thread::sleep(Duration::from_secs(1));

@@ -35,7 +35,7 @@ const MISPLACED_TIME: &str = "numa_enforcer_workload_misplaced_run_time_seconds_
 /// Less than one tick of the clock that counts run time.
 const NOTHING: f64 = 0.005;
 
-/// A tick of each thread: whoever reads may come between the two counters of one.
+/// A tick of each thread: a read may fall between the two counters of one.
 const TICKS: f64 = 0.05;
 
 /// Seconds of a workload on nodes 0 and 1.

@@ -48,7 +48,7 @@ fn story(checks: &mut Checks, node: &Node) -> Result<()> {
     daemon.ends_well(checks)
 }
 
-/// Stops a container whose process ignores that, and makes another one meanwhile. Returns what it had.
+/// Stops a container that ignores the signal, and creates another one meanwhile. Returns its place.
 fn stopped_slowly(
     checks: &mut Checks,
     node: &Node,

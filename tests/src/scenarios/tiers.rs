@@ -79,7 +79,7 @@ pub(super) fn cold_down_hot_back(checks: &mut Checks) -> Result<()> {
         Ok::<_, anyhow::Error>(metrics.sum(MOVED, &[label(&cgroup), ("direction", direction)]))
     };
     checks.above("bytes down, by the metrics", COUNTED * 130.0 * 1_048_576.0, Some(moved("down")?));
-    // Whoever asks the program makes it touch its own code and stack, which were cold.
+    // Each question to the program makes it touch its own code and stack, which were cold.
     checks.below("bytes up, by the metrics", 1_048_576.0, Some(moved("up")?));
     let halvings = || daemon.labelled(HALVINGS, &[label(&cgroup)]);
     checks.equal("halvings", Some(0.0), halvings()?);

@@ -101,7 +101,7 @@ fn judge(checks: &mut Checks, came: &Came) {
 }
 
 fn moves(checks: &Checks, backend: &'static str) -> Result<Came> {
-    // Reclaim asks no cpuset here, so whoever is to be moved by it may use every slower node.
+    // Reclaim checks no cpuset here, so a workload that it moves must be allowed on every slower node.
     let mems = if backend == "reclaim" { "0,2-3" } else { "0,2" };
     let cgroup = Cgroup::with_cpuset(&format!("/work/{backend}"), "0", mems)?;
     let mut program = Layered::start(&cgroup, ALL)?;

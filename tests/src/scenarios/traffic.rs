@@ -115,8 +115,8 @@ fn split(name: &'static str, (src, dst): (u32, u32), near: usize, far: usize) ->
     Case { name, processes: vec![vec![thread]], small_pages: true, src: Some(src) }
 }
 
-/// The first CPU of a node. The others are left to the product: a guest whose CPUs are all busy takes the
-/// host's from other guests.
+/// The first CPU of a node. The others are left to the product: a guest with all CPUs busy takes the host's
+/// from other guests.
 fn cpu_of(node: u32) -> u32 {
     node * CPUS_PER_NODE
 }

@@ -1,5 +1,5 @@
-//! Undo in the world as it is then: containers whose cgroups systemd makes, a kubelet that has given CPUs
-//! away since, a runtime that was told something else since.
+//! Undo after the host has changed: cgroups of containers by systemd, a kubelet that has given CPUs away
+//! since, a runtime that has set another cpuset since.
 //!
 //! `restore` gives each container what its kubelet and its runtime want now, on every level that remembers:
 //! the files of its cgroup, the properties of its scope, what its runtime has stored. A daemon-reload and a
@@ -60,7 +60,7 @@ fn beside_a_static_kubelet(checks: &mut Checks, cri: &Cri) -> Result<()> {
     neighbour.write("cgroup.subtree_control", "+cpuset")?;
     fs::create_dir(neighbour.child("inner").folder()).context("make a cgroup below it")?;
 
-    // The kubelet gives CPUs away, and tells who shares.
+    // The kubelet gives CPUs away, and updates the sharing container.
     let exclusive = Amounts { cpus: EXCLUSIVE, ..Amounts::guaranteed(2, MEBIBYTES) };
     let other = Pod::run_in_slice(cri, &plan("exclusive", &exclusive))?;
     state.shared = SHARED.into();
@@ -75,7 +75,7 @@ fn beside_a_static_kubelet(checks: &mut Checks, cri: &Cri) -> Result<()> {
     let output = by_the_socket(&["restore", "--state-dir", product::STATE])?;
     checks.holds("restore succeeds", output.status == Some(0), (&output.stdout, &output.stderr));
     let now = |checks: &mut Checks, when: &str| -> Result<()> {
-        checks.equal(format!("{when}: CPUs of who shares"), ids::parse(SHARED)?, cpus(&shared)?);
+        checks.equal(format!("{when}: CPUs of the sharing container"), ids::parse(SHARED)?, cpus(&shared)?);
         checks.equal(format!("{when}: its memory nodes"), Ids::from([0, 1]), pods::mems(&shared)?);
         let (cpus_set, mems_set) = scope.properties()?;
         checks.equal(format!("{when}: CPUs of its scope"), ids::parse(SHARED)?, ids::parse(&cpus_set)?);

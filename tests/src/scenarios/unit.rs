@@ -34,7 +34,7 @@ const FILES: [(&str, &str); 2] = [
 const WATCHDOG: (&str, &str) =
     ("/etc/systemd/system/numa-enforcer.service.d/watchdog.conf", "[Service]\nWatchdogSec=30s\n");
 
-/// What the daemon says goes to nobody where there is no journal.
+/// Without a systemd journal the daemon's output would be lost.
 const OUTPUT: (&str, &str) = (
     "/etc/systemd/system/numa-enforcer.service.d/output.conf",
     "[Service]\nStandardOutput=append:/run/daemon.log\nStandardError=append:/run/daemon.log\n",
@@ -101,7 +101,7 @@ fn story(checks: &mut Checks) -> Result<()> {
     let pid = property(UNIT, "MainPID")?;
     let reloaded = systemctl(&["reload", UNIT])?;
     checks.holds("it reloads", reloaded.status == Some(0), &reloaded.stderr);
-    // `systemctl` waits for whoever sends the signal, not for what the daemon does then.
+    // `systemctl` waits until the signal is sent, not until the daemon has reloaded.
     let active = wait::until("it has reloaded", LIMIT, || {
         Ok(Some(property(UNIT, "ActiveState")?).filter(|state| state == "active"))
     });

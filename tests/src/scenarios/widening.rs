@@ -60,7 +60,7 @@ fn declared(workloads: &[&Cgroup], keys: &str) -> String {
 /// A daemon that guards these.
 pub(super) fn guarding(workloads: &[&Cgroup], keys: &str) -> Result<Daemon> {
     let daemon = Daemon::start_with("enforce", &declared(workloads, keys))?;
-    // Guarded is who was seen in a turn.
+    // A workload is watched after a turn has seen it.
     daemon.metrics_after_ticks(2)?;
     Ok(daemon)
 }
@@ -168,7 +168,7 @@ pub(super) fn at_full_speed(checks: &mut Checks) -> Result<()> {
     Ok(())
 }
 
-/// Several processes, in a cgroup in which nobody was before, fill the node within a second.
+/// Several processes in a new cgroup fill the node within a second.
 fn all_at_once(checks: &mut Checks, huge: &str, processes: usize) -> Result<()> {
     let what = format!("huge pages {huge}, {processes} at once");
     let control = at_home(&format!("/work/control-{huge}-{processes}"), 1)?;
@@ -209,12 +209,13 @@ pub(super) fn in_order(checks: &mut Checks) -> Result<()> {
     Ok(())
 }
 
-/// Scenarios 8 and 10, and strict ones: who reaches its own limit, who is to stay, and who is below a cgroup
-/// that is too narrow.
+/// Scenarios 8 and 10, and strict ones: a workload that reaches its own limit, one declared to stay, and one
+/// below a cgroup that is too narrow.
 pub(super) fn where_it_may(checks: &mut Checks) -> Result<()> {
     let limited = at_home("/work/limited", 0)?;
     limited.write("memory.max", "100M")?;
-    // Nobody is guarded who runs nothing, and the limit is reached before a further turn sees who does.
+    // A workload without a process is not watched, and the limit is reached before a further turn sees one
+    // with a process.
     let sleeper = Running::spawn(Command::new("sleep").arg("100000"))?;
     limited.adopt(sleeper.pid())?;
     let daemon = guarding(&[&limited], "")?;
@@ -237,7 +238,7 @@ pub(super) fn where_it_may(checks: &mut Checks) -> Result<()> {
     nested(checks)
 }
 
-/// A cgroup above that is somebody else's is left alone; one that is the daemon's is widened first.
+/// A foreign cgroup above is left alone; one of the daemon's is widened first.
 fn nested(checks: &mut Checks) -> Result<()> {
     let _slice = at_home("/work/theirs", 0)?;
     let leaf = at_home("/work/theirs/leaf", 0)?;
@@ -254,7 +255,7 @@ fn nested(checks: &mut Checks) -> Result<()> {
     // One that the daemon has set, while it was declared.
     let slice = Cgroup::with_cpuset("/work/ours", "2-3", "0-1")?;
     let declared = format!("{}numa_nodes = \"0\"\n", product::rules(&[&slice]));
-    // Nobody is placed who runs nothing, and nothing may run in it once there is a cgroup below.
+    // A workload without a process is not placed, and no process may be in it once there is a cgroup below.
     let sleeper = Running::spawn(Command::new("sleep").arg("100000"))?;
     slice.adopt(sleeper.pid())?;
     let daemon = Daemon::start_with("enforce", &declared)?;

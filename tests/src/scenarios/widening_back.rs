@@ -1,9 +1,9 @@
-//! Does a workload that was widened get back to its own node when there is room, and does nobody notice?
+//! Does a widened workload return to its own node when there is room, without a stall of other workloads?
 //!
-//! The kernel moves all pages that a narrower `cpuset.mems` leaves outside within that one write, and whoever
-//! makes a cgroup or joins one meanwhile waits for it (`cpuset_post_attach` flushes the workqueue,
-//! kernel/cgroup/cpuset.c). The control is that write, with the same memory on the wrong node, in the same
-//! machine: it has to be worse by far.
+//! The kernel moves all pages that a narrower `cpuset.mems` leaves outside within that one write, and a
+//! process that creates a cgroup or joins one meanwhile waits for it (`cpuset_post_attach` flushes the
+//! workqueue, kernel/cgroup/cpuset.c). The control is that write, with the same memory on the wrong node, in
+//! the same machine: it has to be worse by far.
 
 use std::{
     fs,

@@ -2,9 +2,9 @@
 //! becomes of the daemon?
 //!
 //! A brake lasts as long as the write that it waits for, half a second at most; a write takes longer while
-//! somebody else's pages are moved ([`super::widening_slow`]), and it is seen that one is under way. The
-//! control of the killed daemon is one whose watching process was killed as well: then the workload stands
-//! still until somebody comes.
+//! pages of other cgroups are moved ([`super::widening_slow`]), and the scenario sees that one is in
+//! progress. The control of the killed daemon kills the watching process as well: then the workload stays
+//! frozen until the next daemon or `restore`.
 
 use std::{fs, thread::sleep, time::Duration, time::Instant};
 
@@ -28,7 +28,7 @@ use crate::{
 const FREEZE: &str = "\n[memory.widening]\nbrake = \"freeze\"\n";
 const HIGH: &str = "\n[memory.widening]\nbrake = \"high\"\n";
 
-/// Somebody's own bound, far above what it has: 4 GiB as the kernel writes them.
+/// The workload's own bound, far above its memory: 4 GiB as the kernel writes them.
 const ITS_HIGH: &str = "4294967296";
 
 /// The kernel's own demotion.
@@ -37,8 +37,8 @@ const DEMOTION: &str = "/sys/kernel/mm/numa/demotion_enabled";
 /// Longer than a brake is ever to last.
 const STILL: Duration = Duration::from_secs(4);
 
-/// Where the one who is slowed down is, on one CPU of node 0. Nobody runs there yet: it would be widened with
-/// the other one.
+/// Cgroup of the workload that is slowed down, on one CPU of node 0. It is empty yet: otherwise it would be
+/// widened with the other one.
 fn at_work(path: &str) -> Result<Cgroup> {
     Cgroup::with_cpuset(path, "0", "0")
 }
@@ -49,10 +49,10 @@ fn braking(cgroup: &Cgroup, keys: &str, elsewhere: &Elsewhere) -> Result<Daemon>
     let _sleeper = sleeper(&other)?;
     let rules = product::rules(&[cgroup, &other]).replace("cpus = 2", "cpus = 1");
     let daemon = Daemon::start_with("enforce", &format!("{rules}{keys}"))?;
-    wait::until("somebody watches over the brake", LIMIT, || {
+    wait::until("the brake has a watching process", LIMIT, || {
         Ok((daemon.value("numa_enforcer_memory_brake_watched")? == Some(1.0)).then_some(()))
     })?;
-    // Guarded is who was seen in a turn.
+    // A workload is watched after a turn has seen it.
     daemon.metrics_after_ticks(2)?;
     let hog = growing(&other, RATE)?;
     let moving = elsewhere.moving()?;
@@ -110,12 +110,12 @@ fn watchdog() -> Result<u32> {
         command.split('\0').nth(1)?.eq("watch-brake").then(|| entry.file_name())
     });
     let found: Vec<_> = commands.collect();
-    let one = found.first().and_then(|name| name.to_str()).context("nobody watches")?;
+    let one = found.first().and_then(|name| name.to_str()).context("no watching process")?;
     one.parse().context("read a process id")
 }
 
 /// Scenario 17.
-pub(super) fn outlives_nobody(checks: &mut Checks) -> Result<()> {
+pub(super) fn ends_with_the_daemon(checks: &mut Checks) -> Result<()> {
     let elsewhere = Elsewhere::new()?;
     checks
         .note("seconds that a write takes while pages of others are moved", &elsewhere.takes().as_secs_f64());
@@ -133,7 +133,7 @@ pub(super) fn outlives_nobody(checks: &mut Checks) -> Result<()> {
             daemon.process().kill()?;
             moving.end()?;
         } else {
-            // It must not see that nobody watches any more before it is killed.
+            // The daemon must not see the end of the watching process before it is killed itself.
             signal(pid, Signal::STOP)?;
             signal(watchdog()?, Signal::KILL)?;
             daemon.process().kill()?;

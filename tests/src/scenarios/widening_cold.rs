@@ -85,7 +85,7 @@ fn beside(checks: &mut Checks, demotes: bool) -> Result<()> {
     let protect = format!("/proc/{}/oom_score_adj", layered.pid());
     fs::write(&protect, "-1000").with_context(|| format!("write {protect}"))?;
     layered.read(HOT)?;
-    // Longer than it takes to know who is cold.
+    // Longer than it takes to find cold pages.
     daemon.metrics_after_ticks(6)?;
     let down = || layered.mebibytes_on(SLOW, 0..size);
     checks.below(format!("{what}: MiB that are on slow memory before"), 3.0, Some(down()?));

@@ -1,10 +1,10 @@
 //! Does a node that is added count at once, although every write returns late while pages of others are
 //! moved?
 //!
-//! A write of a cpuset counts long before it returns: its tasks may use the node when `Mems_allowed` of
-//! `/proc/PID/status` has it. So what must not be waited for is the return of any other write: that for
-//! another workload, and that for a cgroup above. The control is whoever writes for two, one after the other,
-//! in the same machine: the second waits for what is moved of others.
+//! A write of a cpuset takes effect long before it returns: its tasks may use the node when `Mems_allowed` of
+//! `/proc/PID/status` has it. So the daemon must not wait for the return of any other write: neither for
+//! another workload nor for a cgroup above. The control is a single writer for two workloads, in the same
+//! machine: the second write waits while pages of others are moved.
 
 use std::{fs, thread, time::Instant};
 
@@ -28,7 +28,7 @@ const AT_ONCE: f64 = 0.1;
 
 /// When a node counted, and what was so then.
 struct Counted {
-    /// Seconds since its write began, for each who got it.
+    /// Seconds since its write began, for each workload that got the node.
     after: Vec<f64>,
     /// Writes that had not returned by then.
     under_way: usize,

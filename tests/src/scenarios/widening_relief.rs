@@ -1,5 +1,5 @@
-//! Does it live whom another memory node does not help: a process that is bound to the full one, and a
-//! workload that is declared to stay? And is it told whom the OOM killer may choose because of a widening?
+//! Do workloads survive that another memory node does not help: a process bound to the full node, and a
+//! workload declared to stay? And are workloads named that the OOM killer may choose because of a widening?
 //!
 //! The controls: a bound process is killed although its cpuset has a node with room, and the load of the
 //! strict one is too much for its node without the daemon.
@@ -20,19 +20,19 @@ use crate::{
 
 pub(super) const RELIEVED: &str = "numa_enforcer_memory_relieved_bytes_total";
 
-/// MiB per second by which somebody grows: slow enough for one thread that moves pages in an emulated
-/// machine, beside another one.
+/// Growth in MiB per second: slow enough for one thread that moves pages in an emulated machine, beside
+/// another one.
 const RATE: usize = 15;
 
 /// The same where each page has to be moved by that thread before it is missed: on a busy host an emulated
-/// one may stand still for a second or two, while time and whoever waits for it go on.
+/// one may stand still for a second or two, while time and the growing process go on.
 const BOUND_RATE: usize = 8;
 
 /// What the neighbour of a strict one has, in MiB.
 const NEIGHBOUR: usize = 250;
 
 /// Scenario 7: bound by `MPOL_BIND` to the node that is full.
-pub(super) fn of_who_is_bound(checks: &mut Checks) -> Result<()> {
+pub(super) fn of_bound_process(checks: &mut Checks) -> Result<()> {
     let control = Cgroup::with_cpuset("/work/control", "0-1", "0-1")?;
     let mut hog = Running::growing_bound(&control, 0, MEBIBYTES, BOUND_RATE)?;
     checks.equal("control: as wide as it can be", Fate::Killed, fate(&mut hog, MEBIBYTES)?);
@@ -60,7 +60,7 @@ pub(super) fn of_who_is_bound(checks: &mut Checks) -> Result<()> {
     let explain = ["explain", cgroup.path()];
     product::comes_to_say(
         checks,
-        "explain says whose pages went",
+        "explain names the owner of the moved pages",
         &explain,
         "bound to node 0 went to node 1",
     )?;
@@ -96,7 +96,7 @@ fn calm(cgroup: &Cgroup) -> Hog {
 }
 
 /// Scenario 9: one that is declared to stay, and a neighbour that may go elsewhere.
-pub(super) fn of_who_stays(checks: &mut Checks) -> Result<()> {
+pub(super) fn of_strict_workload(checks: &mut Checks) -> Result<()> {
     // More than the neighbour leaves.
     let wanted = node_free_mebibytes(0)?.saturating_sub(NEIGHBOUR) + 40;
     for with_daemon in [false, true] {
@@ -139,8 +139,9 @@ pub(super) fn of_who_stays(checks: &mut Checks) -> Result<()> {
     Ok(())
 }
 
-/// Scenario 18: one that was widened can be killed for somebody else, and that is told before it happens.
-pub(super) fn who_is_exposed(checks: &mut Checks) -> Result<()> {
+/// Scenario 18: a widened workload can be killed because of another one, and that is reported before it
+/// happens.
+pub(super) fn names_exposed_workloads(checks: &mut Checks) -> Result<()> {
     let widened = at_home("/work/widened", 1)?;
     let daemon = guarding(&[&widened], "lower_tiers = false")?;
     let mut hog = Running::growing(&widened, MEBIBYTES, 100)?;

@@ -1,10 +1,10 @@
 //! Writes of cpusets that take seconds, caused and measured here.
 //!
-//! The kernel moves the pages that a write of `cpuset.mems` leaves outside on one workqueue of all, and every
-//! write waits until all is moved that was queued before it (`cpuset_write_resmask`, kernel/cgroup/cpuset.c).
-//! [`Elsewhere`] keeps that queue long for as long as it is wanted: memory of several that have nothing to do
-//! with the rest goes to and fro, each part as soon as it has arrived. So whoever writes waits for nearly all
-//! of it, whenever that is and however quick the machine is.
+//! The kernel moves the pages that a write of `cpuset.mems` leaves outside on one global workqueue, and every
+//! write waits until all that was queued before it is moved (`cpuset_write_resmask`, kernel/cgroup/cpuset.c).
+//! [`Elsewhere`] keeps that queue long: memory of several unrelated cgroups goes to and fro, each part as
+//! soon as it has arrived. So a write waits for nearly all of it, whenever it begins and however quick the
+//! machine is.
 
 use std::{
     fs, io,
@@ -29,9 +29,9 @@ const MOVED: usize = 60;
 /// So long a write should take at least, where there are parts enough.
 const WANTED: Duration = Duration::from_secs(4);
 
-/// Where a write takes less than this although all of it is moving, nothing can be shown: somebody who grows
-/// gets a node 2 s before the own ones are full, and is slowed down when less is left than a write took
-/// before, which must be under way by then.
+/// Shortest write with which the scenario shows anything. A growing workload gets a node 2 s before its own
+/// ones are full. It is slowed down when less time is left than a write took before, and that write must be
+/// in progress by then.
 const LEAST: Duration = Duration::from_secs(2);
 
 /// Time between two looks at what lasts for half a second.
@@ -70,12 +70,12 @@ impl Elsewhere {
             parts.push(part(index)?);
         }
         let mut elsewhere = Self { parts, takes: Duration::ZERO };
-        let nobody = at_home("/work/nobody", 0)?;
+        let bystander = at_home("/work/bystander", 0)?;
         let moving = elsewhere.moving()?;
         let mut took = Vec::new();
         for mems in ["0-1", "0", "0-1"] {
             let begun = Instant::now();
-            nobody.write("cpuset.mems", mems)?;
+            bystander.write("cpuset.mems", mems)?;
             took.push(begun.elapsed());
         }
         moving.end()?;
@@ -89,7 +89,7 @@ impl Elsewhere {
         self.takes
     }
 
-    /// Moves it to and fro from now on. Nobody can join a cgroup meanwhile.
+    /// Moves it to and fro from now on. No process can join a cgroup meanwhile.
     pub(super) fn moving(&self) -> Result<Moving> {
         let mut moving = Moving { over: Arc::default(), writers: Vec::new() };
         let mut begun = Vec::new();
@@ -113,7 +113,7 @@ impl Elsewhere {
     }
 }
 
-/// Who moves it. When this is dropped they go on to the end of their writes.
+/// Threads that move the memory. When this is dropped they finish their current writes.
 pub(super) struct Moving {
     over: Arc<AtomicBool>,
     writers: Vec<JoinHandle<io::Result<()>>>,
@@ -162,13 +162,13 @@ pub(super) fn closely<T>(what: &str, mut look: impl FnMut() -> Result<Option<T>>
 /// What a filler leaves of node 0, in MiB: 64 MiB are when a node is added.
 const LEFT: usize = 200;
 
-/// Memory of each who grows, in MiB: more than is left.
+/// Memory of each growing process, in MiB: more than is left.
 pub(super) const GROWN: usize = 240;
 
-/// MiB per second by which somebody grows: what a slow machine can do.
+/// Growth in MiB per second: what a slow machine can do.
 pub(super) const RATE: usize = 40;
 
-/// Somebody who fills node 0 but for a little.
+/// A process that fills node 0 but for a little.
 pub(super) fn filler() -> Result<Running> {
     Running::hog(&at_home("/work/filler", 0)?, node_free_mebibytes(0)?.saturating_sub(LEFT))
 }
@@ -179,14 +179,14 @@ pub(super) fn mebibytes_of(cgroup: &Cgroup) -> Result<f64> {
     Ok(bytes / f64::from(1 << 20))
 }
 
-/// Somebody in this cgroup who does nothing: nobody is guarded who runs nothing.
+/// An idle process in this cgroup: a workload without a process is not watched.
 pub(super) fn sleeper(cgroup: &Cgroup) -> Result<Running> {
     let sleeper = Running::spawn(std::process::Command::new("sleep").arg("100000"))?;
     cgroup.adopt(sleeper.pid())?;
     Ok(sleeper)
 }
 
-/// Somebody who grows in this cgroup, and has begun to: it could not join it while pages are moved.
+/// A growing process in this cgroup, already started: it could not join while pages are moved.
 pub(super) fn growing(cgroup: &Cgroup, rate: usize) -> Result<Running> {
     let hog = Running::growing(cgroup, GROWN, rate)?;
     let before = mebibytes_of(cgroup)?;

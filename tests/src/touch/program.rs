@@ -87,7 +87,7 @@ impl Touch {
             let thread = thread::Builder::new().stack_size(STACK);
             thread.spawn(move || {
                 let error = work(&plan, &tally, &gate);
-                // Nobody may take the counts of half a program for the truth.
+                // Counts of half a program are not the truth.
                 println!("{error:?}");
                 std::process::exit(1);
             })?;
@@ -133,7 +133,7 @@ fn say(line: &str) -> Result<()> {
 fn work(plan: &Plan, tally: &Tally, gate: &Barrier) -> anyhow::Error {
     let worked = prepare(plan).and_then(|held| {
         let begun_with = kernel_moves()?;
-        // All hold their memory; somebody says go.
+        // All hold their memory and wait for the start.
         gate.wait();
         gate.wait();
         go_about(plan, held, tally, begun_with)
