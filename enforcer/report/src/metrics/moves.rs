@@ -72,8 +72,8 @@ pub(super) fn counted(scope: CounterScope<'_>, counters: &Counters, scrape: &mut
         scrape.put_counted(&CPUSET_WRITES, scope, [file.name()], Some(to_f64(*writes)));
     }
     for (mode, counts) in counters.policies.iter().flatten() {
-        for (scope, policies) in [("task", counts.tasks), ("range", counts.ranges)] {
-            scrape.put_counted(&POLICIES, scope, [scope, mode.name()], Some(to_f64(policies)));
+        for (reach, policies) in [("task", counts.tasks), ("range", counts.ranges)] {
+            scrape.put_counted(&POLICIES, scope, [reach, mode.name()], Some(to_f64(policies)));
         }
     }
     let skips = counters.scan_skips.unwrap_or_default();
