@@ -10,7 +10,7 @@ use anyhow::{Context, Result, bail};
 /// Lines of a failed program's output that go into the error.
 const TAIL_LINES: usize = 40;
 
-/// Runs a program whose output matters only when it fails; returns its standard output.
+/// Runs a program and shows its output only if it fails; returns its standard output.
 pub(crate) fn quietly(command: &mut Command) -> Result<String> {
     let output = command.stdin(Stdio::null()).output().with_context(|| format!("run {}", shown(command)))?;
     let stdout = String::from_utf8_lossy(&output.stdout).into_owned();

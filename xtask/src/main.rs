@@ -4,8 +4,8 @@
 //! (`test`); the others are parts of these two. Everything that is downloaded or built goes under
 //! `target/`, so `cargo clean` and a fresh clone are the same thing.
 //!
-//! It must never touch the machine outside `target/` except for `apt-get install` of packages that
-//! it names first, and must never need a mirror, a path or an account of one particular machine.
+//! Invariants: outside `target/` it touches the machine only by `apt-get install` of packages that it names
+//! first, and it needs no mirror, path or account of one particular machine.
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "a command-line program")]
 
 mod arch;

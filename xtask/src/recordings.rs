@@ -1,9 +1,9 @@
 //! `cargo xtask recordings DIR`: new recordings of scenarios take the place of those that are kept.
 //!
-//! Each is of a scenario on the default kernel, and must come out now as it was recorded; one that does not
-//! is told and left where it is, and the others are kept all the same. How large they may be, and of whom one
-//! is missed, is for the tests that read them. An audit (NAME.json) takes the place of one that is kept, and
-//! of no other scenario one is.
+//! Each is of a scenario on the default kernel, and must replay now as it was recorded. One that does not is
+//! reported and left where it is; the others are kept all the same. The tests that read them check their
+//! sizes and which ones are missing. An audit (NAME.json) replaces the kept one of the same scenario, and no
+//! scenario gets its first one here.
 
 use std::{
     fs,

@@ -1,4 +1,4 @@
-//! Lines on standard output, whose reader may have read enough (`cargo xtask vm --list | head`).
+//! Lines on standard output; its reader may end early (`cargo xtask vm --list | head`).
 //!
 //! `println!` panics then. Nothing else goes wrong quietly: a full disk is an error.
 
@@ -9,7 +9,7 @@ use std::{
 
 use anyhow::{Context, Result};
 
-/// Prints lines until there are no more, or nobody reads them.
+/// Prints lines until the last one, or until the reader is gone.
 pub(crate) fn lines(lines: impl IntoIterator<Item = impl Display>) -> Result<()> {
     write(&mut io::stdout().lock(), lines).context("write to standard output")
 }

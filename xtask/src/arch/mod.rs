@@ -1,9 +1,9 @@
 //! `cargo xtask arch`: the invariants of ARCHITECTURE.md that can be read off the source.
 //!
-//! A boundary that only a document keeps is gone within a year. Each rule here has a name, stands in
-//! ARCHITECTURE.md under that name, and is checked against every Rust file of the repository, line by line
-//! with comments cut off and each `use` as whole paths. It is a text search on purpose: fast, without a
-//! compiler, and what it does not understand it leaves to review. It must never change a file.
+//! A boundary that only a document keeps is gone within a year. Each rule here has a name, is described in
+//! ARCHITECTURE.md under that name, and is checked against every Rust file of the repository, line by line,
+//! with comments cut off and each `use` as whole paths. It is a text search on purpose: fast, and without a
+//! compiler. Code that it does not understand is left to review. It changes no file.
 
 mod paths;
 mod promises;

@@ -1,9 +1,9 @@
 //! Every path that ARCHITECTURE.md names leads somewhere.
 //!
-//! A map that shows what is no longer there is worse than none. In backticks, what ends in `.rs`, and what
-//! has a `/` and begins with a folder that we know, is a path: from the root of the repository, from
-//! `enforcer/src`, or from `enforcer` (`core/src/model` is `enforcer/core/src/model`). Names in the first
-//! column of a table whose heading is `module` are modules of `enforcer/core/src/place`, or paths as above.
+//! A map with stale paths is worse than none. A text in backticks is a path if it ends in `.rs`, or has a `/`
+//! and begins with a known folder: from the root of the repository, from `enforcer/src`, or from `enforcer`
+//! (`core/src/model` is `enforcer/core/src/model`). Names in a table column with the heading `module` are
+//! modules of `enforcer/core/src/place`, or paths as above.
 
 use std::path::Path;
 

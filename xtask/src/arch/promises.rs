@@ -1,7 +1,7 @@
 //! Every promise of SPECIFICATION.md is held by something that exists.
 //!
-//! The last column of a table names tests and scenarios in backticks. A name that nothing in the
-//! repository defines is a promise that nobody keeps, and a violation.
+//! The last column of a table names tests and scenarios in backticks. A name that the repository does not
+//! define is a promise without a check, and a violation.
 
 use super::{SourceFile, Violation};
 

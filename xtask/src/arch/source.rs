@@ -68,7 +68,7 @@ impl<'a> Code<'a> {
     }
 }
 
-/// What follows the `use` that a line begins with, whoever may see it.
+/// Path after the `use` at the beginning of a line, with any visibility.
 fn imported(line: &str) -> Option<&str> {
     let rest = line.strip_prefix("pub").map_or(line, |rest| match rest.trim_start().strip_prefix('(') {
         Some(scope) => scope.split_once(')').map_or(scope, |(_, after)| after).trim_start(),

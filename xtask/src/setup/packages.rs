@@ -1,7 +1,7 @@
 //! The Debian packages that the build and the virtual machine need, and how they get here.
 //!
-//! Root installs them; anybody else is shown the commands, and nothing is done. On another
-//! distribution the list says what to look for.
+//! Root installs them. Another user is shown the commands, and nothing is installed. On another distribution
+//! the list shows what to look for.
 
 use std::{
     fs,
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn anybody_else_is_shown_the_commands() {
+    fn other_users_are_shown_the_commands() {
         let Verdict::Stop(why) = on_debian(&NEED, DPKG, false) else { panic!("it goes on") };
         let commands: Vec<_> = why.lines().skip(1).map(str::trim).collect();
         assert_eq!(
@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_is_asked_for_what_is_there() {
+    fn installed_packages_are_not_asked_for() {
         let all = "installed kmod\ninstalled cpio\ninstalled zstd\n";
         for root in [false, true] {
             assert_eq!(on_debian(&NEED, all, root), Verdict::Met, "root: {root}");

@@ -1,8 +1,8 @@
 //! Prometheus of Debian 13, unpacked beside its own libc and never installed: promtool judges rules and
 //! metrics, the server scrapes the daemon in a guest.
 //!
-//! Its package depends on a web of others for its pages, which nobody looks at here, so the packages that the
-//! programs need are fetched by name. Nothing of it is ever started as a service of this machine.
+//! Its package depends on many others for its web pages, which are not used here, so the packages that the
+//! programs need are fetched by name. Nothing of it is started as a service of this machine.
 
 use std::{
     fs,

@@ -3,8 +3,8 @@
 //! No maintainer script runs and nothing is chrooted into; Debian 13's base-files brings the merged `/usr`
 //! links, so that unpacking alone leaves a tree that boots. busybox stands in for every program that no
 //! package brings. There is no udev, no systemd and no journal: a scenario starts what it needs. One image
-//! has systemd as process 1, for what is about systemd: Debian unstable's, the newest, whose daemon-reload is
-//! the strictest.
+//! has systemd as process 1, for scenarios about systemd: Debian unstable's, the newest, with the strictest
+//! daemon-reload.
 //!
 //! Guests that make containers have another image: a container runtime with its configuration besides, and an
 //! archive of container images. It is four times as large, and every snapshot holds a copy.
@@ -31,8 +31,8 @@ const PEERS: &str = "numad";
 /// What a guest with containers has besides.
 const RUNTIME: &str = "containerd,runc";
 
-/// What a guest has besides whose process 1 is systemd: that opens libraries by itself when it confines a
-/// service, and silently does without those that are not there.
+/// Further packages of a guest with systemd as process 1: systemd loads libraries when it confines a service,
+/// and silently does without missing ones.
 const SYSTEMD: &str = "systemd,libseccomp2,libmount1";
 
 /// Where it is from.
@@ -127,8 +127,8 @@ fn furnish_runtime(tree: &Path, configuration: &str) -> Result<()> {
     container_image::build(&tree.join("usr/bin/busybox"), &tree.join(IMAGES))
 }
 
-/// Builds the root image of guests whose process 1 is systemd, with a container runtime that has systemd make
-/// the cgroups of containers where one is wanted.
+/// Builds the root image of guests with systemd as process 1. With `containerd`, it has a container runtime
+/// with systemd's cgroup driver.
 pub(super) fn build_systemd(dir: &Path, containerd: Option<Containerd>) -> Result<PathBuf> {
     let runtime = containerd.map_or(String::new(), |_| format!(",{RUNTIME}"));
     let packages = format!("{PACKAGES},{SYSTEMD}{runtime}");

@@ -14,7 +14,7 @@ const APT: &str = "/etc/apt";
 /// Suites of the main archive, as opposed to `bookworm-security` or another publisher's `stable-x`.
 const MAIN_SUITES: &[&str] = &["bookworm", "trixie", "forky", "sid", "stable", "testing", "unstable"];
 
-/// Key ring of a Debian machine whose one-line sources name none.
+/// Key ring of a Debian machine if its one-line sources name none.
 const KEY_RING: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
 
 /// A deb822 source list for `suite`.

@@ -2,7 +2,7 @@
 //!
 //! The rules are checked, and their tests run, by Debian's promtool; so are the metrics of a daemon that
 //! really runs here, in observe mode, and the file that `audit` writes for `node_exporter`. Each counts one.
-//! Without promtool it fails: rules that nobody has evaluated are not tested.
+//! Without promtool it fails: rules that were not evaluated are not tested.
 
 use std::{
     fs::{self, File},

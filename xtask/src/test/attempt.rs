@@ -7,7 +7,7 @@ use anyhow::Result;
 
 use crate::vm::{Ending, Report};
 
-/// Boots of a scenario whose guest stalls.
+/// Boots of a scenario if its guest stalls.
 const TRIES: u32 = 2;
 
 /// Boots until there is a verdict: true if the scenario passed. What is worth reading goes to `say`.

@@ -1,8 +1,7 @@
 //! A daemon of the product that runs on this host for a test: in observe mode, with one turn, on a port of
 //! its own.
 //!
-//! It is asked over HTTP as anybody would, without a client of its own, and ended when it is dropped. What it
-//! keeps is in the test's own folder.
+//! It is asked over plain HTTP, and ended when it is dropped. Its state is in the test's own folder.
 
 use std::{
     fs,

@@ -9,7 +9,7 @@ use anyhow::Result;
 
 use crate::{command, setup, workspace::Workspace};
 
-/// Workspaces whose code is shipped.
+/// Workspaces with shipped code.
 const SHIPPED: &[&str] = &["Cargo.toml", "enforcer-ebpf/Cargo.toml"];
 
 /// Runs cargo-deny over every workspace that is shipped.

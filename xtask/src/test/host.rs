@@ -13,7 +13,7 @@ use super::{
 };
 use crate::{command, product, progress::Step, setup, workspace::Workspace};
 
-/// Runs the host's tests, all or those whose name holds `filter`, and counts each.
+/// Runs the host's tests, all or those with `filter` in their name, and counts each.
 pub(super) fn run(workspace: &Workspace, filter: Option<&str>, tally: &mut Tally) -> Result<()> {
     // Tests that need it fail in CI, and say elsewhere that they were skipped.
     if let Err(why) = setup::terminal() {

@@ -38,7 +38,7 @@ fn is_running(line: &str) -> bool {
 #[derive(Debug, Default)]
 pub(super) struct Told {
     of: HashMap<String, String>,
-    /// Whose lines come now.
+    /// Test that the present lines belong to.
     now: Option<String>,
 }
 

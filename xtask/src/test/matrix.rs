@@ -2,7 +2,8 @@
 //!
 //! What the kernel side sees and what it can do without differs from kernel to kernel, so these groups can
 //! play on all of them. What placement writes does not: every other scenario plays on the default kernel.
-//! Every run plays one group on a second kernel, or nobody would notice until someone asks for all.
+//! Every run plays one group on a second kernel; otherwise a fault there would stay unnoticed until a run of
+//! all.
 //!
 //! What makes containers plays with one container runtime, the default one unless another is asked for; what
 //! is about systemd plays where it is process 1.

@@ -47,7 +47,7 @@ impl Rigs {
             return Ok(&self.default);
         }
         let (_, rig) =
-            self.others.iter().find(|(known, _)| *known == parts).context("parts that nobody needs")?;
+            self.others.iter().find(|(known, _)| *known == parts).context("unused parts")?;
         rig.as_ref().map_err(|error| {
             let (kernel, with) = parts;
             anyhow::anyhow!("no machine with kernel {kernel}{with}: {error:#}")
@@ -125,7 +125,7 @@ mod tests {
         let without_containers = [&all[..1], &all[2..]].concat();
         for (ci, gone, wanted) in [
             (true, &[][..], (all.clone(), "0 passed, 0 failed")),
-            // Nobody needs these.
+            // No scenario needs these.
             (true, &["5.10", "7.2", "2"], (all, "0 passed, 0 failed")),
             (true, &["1.7"], (without_containers.clone(), "0 passed, 1 failed")),
             (false, &["1.7"], (without_containers, "0 passed, 0 failed")),

@@ -128,7 +128,7 @@ impl Scenarios {
         self.all.iter().any(|scenario| scenario.name == name && scenario.needs_product)
     }
 
-    /// Scenarios whose name begins with `prefix`.
+    /// Scenarios with a name that begins with `prefix`.
     pub(crate) fn matching(&self, prefix: &str) -> Vec<&Scenario> {
         self.all.iter().filter(|scenario| scenario.name.starts_with(prefix)).collect()
     }
@@ -160,7 +160,7 @@ impl Scenarios {
                 scope.spawn(move || {
                     while let Some(one) = plays.get(next.fetch_add(1, Ordering::Relaxed)) {
                         let mut say = |line: &str| {
-                            // Fails only if nobody listens any more.
+                            // Fails only if the receiver is gone.
                             let _ = sender.send(Event::Line(one, line.to_owned()));
                         };
                         let arguments = &options.arguments(one.scenario);

@@ -57,7 +57,7 @@ pub(super) const STEPS: &[Step] = &[
     parts("host", "every test that runs on this host", |workspace, tally| host::run(workspace, None, tally)),
 ];
 
-/// Steps whose name begins with `prefix`.
+/// Steps with a name that begins with `prefix`.
 pub(super) fn matching(prefix: &str) -> Vec<&'static Step> {
     STEPS.iter().filter(|step| step.name.starts_with(prefix)).collect()
 }

@@ -88,7 +88,7 @@ pub(crate) fn run(workspace: &Workspace, arguments: &Arguments) -> Result<ExitCo
         guest.interact()?;
         return Ok(ExitCode::SUCCESS);
     }
-    // A job goes on when nobody reads what it says.
+    // A job goes on when its output is not read.
     let mut on_line = |line: &str| drop(stdout::lines([line]));
     let mut report = guest.run(&mut on_line)?;
     if !matches!(report.ending, Ending::Exited(_)) && guest.snapshot.take().is_some() {

@@ -41,8 +41,8 @@ fn size_of_files(folder: &Path) -> Result<u64> {
     Ok(sum)
 }
 
-/// The text of a job as a disk: padded with NUL bytes, which the guest drops. A guest whose disk is
-/// empty waits for a job.
+/// The text of a job as a disk: padded with NUL bytes, which the guest drops. A guest with an empty disk
+/// waits for a job.
 pub(super) fn job_disk(script: &str, image: &Path) -> Result<()> {
     let mut bytes = script.as_bytes().to_vec();
     ensure!(bytes.len() <= JOB, "the job has {} bytes; {JOB} fit", bytes.len());

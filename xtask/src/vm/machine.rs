@@ -2,11 +2,11 @@
 //!
 //! Problem: each choice below is there because another one was seen to fail under QEMU 10's TCG.
 //! - `q35`: `microvm` takes `-numa` without a word and gives the guest one node.
-//! - The processor is an Intel server part: plain `max` is an AMD without `topoext`, whose caches and
-//!   siblings come out wrong. `level=30` hides CPUID leaf 0x1f; its emulation aborts QEMU
-//!   when a socket has several dies. Without 5-level paging (`la57`) TLB fills are cheaper.
-//!   Without `monitor` an idle processor halts: Linux before 6.0 waits by MWAIT on every Intel
-//!   (`prefer_mwait_c1_over_halt` in arch/x86/kernel/process.c), which is emulated as a busy loop.
+//! - The processor is an Intel server part: plain `max` is an AMD without `topoext`, with wrong caches and
+//!   siblings. `level=30` hides CPUID leaf 0x1f; its emulation aborts QEMU when a socket has several dies.
+//!   Without 5-level paging (`la57`) TLB fills are cheaper. Without `monitor` an idle processor halts: Linux
+//!   before 6.0 waits by MWAIT on every Intel (`prefer_mwait_c1_over_halt` in arch/x86/kernel/process.c),
+//!   which is emulated as a busy loop.
 //! - `pit=off`: the kernel measures its clock against the PIT. On a busy host that was seen to come out ten
 //!   times too slow (`PIT calibration deviates from HPET` in arch/x86/kernel/tsc.c, which believes the PIT),
 //!   after which the guest's time runs ten times too fast, and all its limits with it. Without a PIT it takes
@@ -59,7 +59,7 @@ pub(super) enum Start<'a> {
     Cold,
     /// From nothing; QEMU listens on `monitor`, and `root` keeps what is written to it.
     ToBeSaved { root: &'a Path, monitor: &'a Path },
-    /// From memory and devices in `state`, whose disk was `root`.
+    /// From memory and devices in `state`, with the disk `root`.
     Saved { root: &'a Path, state: &'a Path },
 }
 

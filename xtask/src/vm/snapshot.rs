@@ -67,7 +67,7 @@ impl Snapshot {
         Start::Saved { root: &self.root, state: &self.state }
     }
 
-    /// Forgets a snapshot whose guest does not come up.
+    /// Removes a snapshot if its guest does not come up.
     pub(super) fn discard(&self) -> Result<()> {
         remove(&self.folder)
     }

@@ -53,7 +53,7 @@ pub(crate) struct Node {
     /// Memory of an NVDIMM; such a node has no ordinary memory.
     #[serde(default)]
     pub(crate) nvdimm_mib: u32,
-    /// With HMAT: the node whose CPUs reach this memory best.
+    /// With HMAT: the node with the best path from its CPUs to this memory.
     pub(crate) initiator: Option<usize>,
 }
 

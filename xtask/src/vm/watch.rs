@@ -128,7 +128,7 @@ mod tests {
 
     use super::*;
 
-    /// A guest that says `said`, whose console holds `console`; it hangs then, or QEMU ends.
+    /// A guest that says `said` and has `console` on its console; it hangs then, or QEMU ends.
     fn boot(said: &[&str], console: &str, hangs: bool, limits: Limits) -> (Ending, Vec<String>) {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("console");

@@ -1,9 +1,9 @@
 //! A captured machine as large as the page promises: 64 nodes, 2,000 containers, and names that want to break
 //! out.
 //!
-//! Files as `capture` takes them, made here because nobody has such a machine to capture. Four nodes have
-//! memory and no CPUs. Of the containers every fifth has its memory on another package, every seventh may run
-//! on two nodes, the others are where they should be.
+//! Files as `capture` takes them, made here for lack of such a machine. Four nodes have memory and no CPUs.
+//! Of the containers every fifth has its memory on another package, every seventh may run on two nodes, the
+//! others are where they should be.
 
 use std::{
     fmt::Write as _,
@@ -24,8 +24,7 @@ const CPUS: u32 = 8;
 /// Nodes of one package.
 const NODES_OF_PACKAGE: u32 = 4;
 
-/// Units whose names are text on the page or the test fails: none has a slash or a new line, which cgroups
-/// refuse.
+/// Names of units that must be plain text on the page. None has a slash or a new line, which cgroups refuse.
 pub(super) const HOSTILE: [&str; 5] = [
     "<script>hacked=1<",
     "<img src=x onerror=hacked=1>.service",
