@@ -46,8 +46,7 @@ impl Rigs {
         if parts == DEFAULT {
             return Ok(&self.default);
         }
-        let (_, rig) =
-            self.others.iter().find(|(known, _)| *known == parts).context("unused parts")?;
+        let (_, rig) = self.others.iter().find(|(known, _)| *known == parts).context("unused parts")?;
         rig.as_ref().map_err(|error| {
             let (kernel, with) = parts;
             anyhow::anyhow!("no machine with kernel {kernel}{with}: {error:#}")
