@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn who_wants_to_hear_more_often_that_the_daemon_is_alive_does() {
+    fn shorter_watchdog_interval_shortens_quiet_looks() {
         let now = Instant::now();
         let mut pace = Pace::begin(now, 4 * LOOK);
         pace.turned(now, now, INTERVAL);
@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn turns_that_somebody_wants_come_at_once_but_apart() {
+    fn requested_turns_come_at_once_but_apart() {
         let (start, mut pace) = settled();
         // The first turn was wanted, too.
         pace.looked(start + 100 * MS, start + 101 * MS, WANTS, true);

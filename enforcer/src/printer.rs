@@ -438,7 +438,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stream_that_somebody_made_impatient_is_waited_for() {
+    fn stream_set_nonblocking_by_another_process_is_waited_for() {
         let (mut reader, writer) = io::pipe().unwrap();
         rustix::fs::fcntl_setfl(&writer, OFlags::NONBLOCK).unwrap();
         let (printer, heard) = printing_to(Patient::of(&writer).unwrap());

@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_matter_of_kind_is_left_to_who_reads_the_values() {
+    fn values_of_the_right_kind_are_left_to_the_deserializer() {
         for text in [
             "",
             "mode = \"x\"",

@@ -268,12 +268,12 @@ impl Answering<'_> {
             return;
         }
         // One that names the cgroup of another is refused below, and sets nothing apart.
-        let is_refused = |cgroup| self.placed.lock().who_has(cgroup).is_some();
+        let is_refused = |cgroup| self.placed.lock().container_in(cgroup).is_some();
         if !one.cgroup.as_ref().is_some_and(is_refused) {
             self.placed.keep_apart(&one);
         }
         let mut state = self.placed.lock();
-        if let Some(other) = one.cgroup.as_ref().and_then(|cgroup| state.who_has(cgroup)) {
+        if let Some(other) = one.cgroup.as_ref().and_then(|cgroup| state.container_in(cgroup)) {
             let (id, other) = (printable(&one.id), printable(&other));
             tracing::warn!("container {id} is not placed: it names the cgroup of container {other}");
             return;

@@ -1,8 +1,7 @@
-//! Containers that began on slow memory: what of a turn is about them.
+//! The part of a turn about containers that began on slow memory.
 //!
-//! When it is over is for the core to say. What follows from it shows in the decision of the same turn, whose
-//! plan sets the memory nodes as it sets any others; here the figures of a turn are handed in, and the end is
-//! told.
+//! The core decides when a cold start is over, and the same turn's plan sets the memory nodes. This module
+//! hands in the turn's figures and announces the end.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -22,22 +21,22 @@ use super::{
 };
 use enforcer_report::decision::DecisionState;
 
-/// Bytes of a page that a hinting fault covers at least.
+/// Least bytes of a page that a hinting fault covers.
 const PAGE: u64 = 4096;
 const NS_PER_SECOND: u64 = 1_000_000_000;
 
-/// What was seen in a turn.
+/// Observations of a turn.
 #[derive(Clone, Copy)]
 pub(super) struct Seen<'a> {
     pub(super) workloads: &'a [Workload],
     pub(super) model: &'a Model,
     pub(super) sample: &'a Sample,
     pub(super) before: Option<&'a Sample>,
-    /// Who has said that it is ready.
+    /// Holders that have reported ready.
     pub(super) ready: &'a BTreeSet<Holder>,
 }
 
-/// Ends the cold starts that are over, and says so.
+/// Ends the cold starts that are over, and logs them.
 pub(super) fn turn(state: &mut State, starts: &mut ColdStarts, seen: Seen<'_>, now_ns: u64) {
     let State { allocations, containers, .. } = &mut *state;
     let look = |holder: &Holder, grant: &Grant| Look {
@@ -60,7 +59,7 @@ pub(super) fn turn(state: &mut State, starts: &mut ColdStarts, seen: Seen<'_>, n
     }
 }
 
-/// Available and all bytes of these nodes; nothing where one of them does not tell.
+/// Available and total bytes of these nodes; `None` if one of them is unknown.
 fn room(mems: &NodeSet, nodes: &BTreeMap<NodeId, NodeSample>) -> Option<(u64, u64)> {
     let of =
         |node: NodeId| nodes.get(&node).and_then(|node| node.available_bytes().zip(node.mem_total_bytes));

@@ -1,13 +1,12 @@
 //! The latest decisions about each workload, kept in memory for `explain` and `status`.
 //!
-//! Told by the turns and by the answers to a container runtime, read by whoever asks. The lock is held for
-//! one entry or one copy of pointers, never while anything is placed, read, written or sent.
+//! Turns and answers to a container runtime write them; the control socket reads them. The lock is held for
+//! one entry or one copy of pointers, never during a placement, a read, a write or a send.
 //!
-//! Bounded, whatever happens on the node: [`EACH`] entries of a workload, [`ALL`] of all together, and of
-//! those the ones of workloads that ended go first, longest untouched before others. Of those that ended only
-//! the latest [`ENDED`] are remembered at all: a container that is restarted for ever leaves no more behind.
-//! The same decision again makes no new entry. Nothing here decides, and a daemon that starts again remembers
-//! nothing.
+//! Bounded: [`EACH`] entries per workload, [`ALL`] in total. Entries of ended workloads go first, those
+//! longest untouched before others. Of ended workloads only the latest [`ENDED`] are kept, so a container
+//! that restarts forever leaves no more. A repeated decision makes no new entry. Nothing is decided here, and
+//! a new daemon starts empty.
 
 use std::{
     borrow::Cow,
@@ -25,35 +24,35 @@ use enforcer_core::{
 use crate::wall_clock::unix_ms;
 use enforcer_report::decision::{DecisionRecord, DecisionState, Subject};
 
-/// Entries of one workload.
+/// Most entries of one workload.
 const EACH: usize = 32;
-/// Entries of all workloads together.
+/// Most entries of all workloads together.
 const ALL: usize = 1024;
-/// Workloads that have ended.
+/// Most workloads that have ended.
 const ENDED: usize = 32;
-/// Updates and warnings of one entry.
+/// Most updates and warnings in one entry.
 const LINES: usize = 32;
-/// Characters of one text.
+/// Longest text, in characters.
 const LONGEST: usize = 2000;
 
-/// A handle to what is remembered; clones refer to the same.
+/// Handle to the stored decisions; clones share them.
 #[derive(Debug, Clone, Default)]
 pub struct Decisions(Arc<Mutex<Store>>);
 
-/// What is remembered of one workload.
+/// Stored decisions about one workload.
 #[derive(Debug, Clone)]
 pub struct Remembered {
-    /// Which.
+    /// The workload.
     pub subject: Subject,
     /// Oldest first.
     pub records: VecDeque<Arc<DecisionRecord>>,
-    /// Older ones that are gone.
+    /// Number of dropped older entries.
     pub forgotten: u64,
     touched: u64,
 }
 
 impl Remembered {
-    /// The latest about itself, and not about what changed or moved because of others.
+    /// The latest decision about the workload itself, not about changes caused by others.
     pub(crate) fn own(&self) -> Option<&DecisionRecord> {
         let of_others = [DecisionState::Changed, DecisionState::Tiered];
         self.records.iter().rev().find(|record| !of_others.contains(&record.state)).map(|record| &**record)
@@ -64,11 +63,11 @@ impl Remembered {
 struct Store {
     by_workload: BTreeMap<Key, Remembered>,
     entries: usize,
-    /// Counts up with each entry.
+    /// Incremented with each entry.
     clock: u64,
 }
 
-/// What stays the same of a workload. A container without a cgroup that is understood has its id alone.
+/// Identity of a workload: its cgroup, or the container id where the cgroup is not understood.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 enum Key {
     Cgroup(CgroupPath),
@@ -77,16 +76,16 @@ enum Key {
 
 impl Decisions {
     fn lock(&self) -> MutexGuard<'_, Store> {
-        // Whoever panicked left entries that are whole.
+        // Poisoning is ignored: every update leaves the entries consistent.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Remembers a decision that was made now.
+    /// Stores a decision made now.
     pub(crate) fn note(&self, subject: Subject, record: DecisionRecord) {
         self.lock().note(subject, bounded(record), unix_ms());
     }
 
-    /// Remembers what a turn decided and did.
+    /// Stores the decisions and outcomes of a turn.
     pub(super) fn note_turn(
         &self,
         workloads: &[Workload],
@@ -129,12 +128,12 @@ impl Decisions {
         store.forget_ended();
     }
 
-    /// A container has ended.
+    /// Marks a container as ended.
     pub(super) fn end(&self, id: &str) {
         self.end_where(|one| one == id);
     }
 
-    /// Containers that are not among these have ended.
+    /// Marks all other containers as ended.
     pub(super) fn only(&self, ids: &BTreeSet<&str>) {
         self.end_where(|one| !ids.contains(one));
     }
@@ -153,13 +152,13 @@ impl Decisions {
         store.forget_ended();
     }
 
-    /// Everything about everybody; pointers are copied, not entries.
+    /// All stored decisions; pointers are copied, not entries.
     pub fn all(&self) -> Vec<Remembered> {
         self.lock().by_workload.values().cloned().collect()
     }
 }
 
-/// An entry of now that says nothing further.
+/// A new entry of this moment without details.
 pub(crate) fn entry(by: &str, state: DecisionState) -> DecisionRecord {
     DecisionRecord {
         first_unix_ms: 0,
@@ -177,7 +176,7 @@ pub(crate) fn entry(by: &str, state: DecisionState) -> DecisionRecord {
     }
 }
 
-/// The workload as those who ask know it.
+/// The workload under the names that users know.
 pub fn subject(workload: &Workload) -> Subject {
     let container_id = match &workload.origin {
         Origin::Pod { container_id, .. } => container_id.clone(),
@@ -198,7 +197,7 @@ fn bounded(mut record: DecisionRecord) -> DecisionRecord {
     record
 }
 
-/// Is this the decision before, again? What happened, happened anew each time.
+/// Whether this repeats the previous decision. Events never repeat.
 fn again(before: &DecisionRecord, record: &DecisionRecord) -> bool {
     let seat = |of: &DecisionRecord| {
         of.considered.placement.as_ref().map(|given| (given.cpus.clone(), given.mems.clone()))
@@ -259,7 +258,7 @@ impl Store {
         }
     }
 
-    /// Turns cared for a workload until now, which nobody asks of them any longer.
+    /// Notes that turns no longer control a workload that they controlled until now.
     fn release(&mut self, subject: Subject, now: u64) {
         let one = subject.cgroup.clone().and_then(|path| self.by_workload.get(&Key::Cgroup(path)));
         let own = one.and_then(Remembered::own);
@@ -272,7 +271,7 @@ impl Store {
         }
     }
 
-    /// All of those that ended first, but for the latest few.
+    /// Drops the workloads that ended first, beyond the latest few.
     fn forget_ended(&mut self) {
         let ended = self.by_workload.iter().filter(|(_, one)| one.subject.ended);
         let mut ended: Vec<(u64, Key)> = ended.map(|(key, one)| (one.touched, key.clone())).collect();
@@ -283,7 +282,7 @@ impl Store {
         }
     }
 
-    /// The oldest entry of whoever was not told of for longest, those that ended first.
+    /// Drops the oldest entry of the workload longest untouched; ended ones first.
     fn forget_one(&mut self) {
         let oldest = self.by_workload.iter().min_by_key(|(_, one)| (!one.subject.ended, one.touched));
         let Some(key) = oldest.map(|(key, _)| key.clone()) else { return self.entries = 0 };

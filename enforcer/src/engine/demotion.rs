@@ -1,16 +1,19 @@
-//! Cold pages down and hot pages back, beside the turns.
+//! Moves cold pages to slower memory and hot pages back, between turns.
 //!
-//! A thread of its own, because who watches pages waits for the kernel, and who moves them too: it holds up
-//! neither a turn nor an answer to a container runtime. The turns say for whom it is ([`Demotion::follow`])
-//! and take along what came of it ([`Demotion::report`]); the lock between the two is held for copies alone.
+//! Problem: looking for cold pages and moving them both wait for the kernel. Idea: a thread of its own does
+//! both, so neither a turn nor an answer to a runtime waits. The turns hand in the workloads
+//! ([`Demotion::follow`]) and fetch the results ([`Demotion::report`]); their lock is held for copies only.
 //!
-//! One round of one workload: look (`observe::cold`), decide (`enforcer_core::demotion`), go through the
-//! gate, move (`enforce::pages`), remember. A pause finds the gate open between two rounds, and a round is
-//! some seconds at most. Between them cold pages go down at once, from the nodes that a neighbour who is
-//! declared to stay runs short of ([`Demotion::press`]): the rate does not count for these, and all that says
-//! which pages are cold, and how far that is trusted, does. By whom they go down, [`backends`] says. What is
-//! moved has no inverse and is in no journal; nothing is written but pages, the switches of sources, which
-//! are off again when nobody is to be watched and when the daemon ends, and what has the kernel move pages.
+//! One round of one workload: look (`observe::cold`), decide (`enforcer_core::demotion`), pass the gate, move
+//! (`enforce::pages`), remember. A round takes some seconds at most, so a pause takes effect between rounds.
+//!
+//! Between rounds cold pages go down at once when a neighbour that is declared to stay runs short of their
+//! node ([`Demotion::press`]). The configured rate does not limit these moves; the idle time and the trust in
+//! its detector do. [`backends`] chooses what carries a round out.
+//!
+//! Invariants: page moves have no inverse and are in no journal. The thread writes only page moves, requests
+//! to the kernel that move pages, and the switches of idle detectors. It switches these off when no workload
+//! is watched and when the daemon ends.
 
 mod backends;
 
@@ -53,37 +56,37 @@ use enforcer_report::{
     units,
 };
 
-/// Between two looks whether there is anything to do.
+/// Interval of checks for work.
 const PAUSE: Duration = Duration::from_millis(250);
-/// The same while nobody is to have pages moved: who hands in the first one wakes the thread.
+/// The same without workloads: [`Demotion::follow`] unparks the thread for the first one.
 const IDLE: Duration = Duration::from_mins(1);
 /// Bounds of the time between two rounds of a workload, which is a quarter of the idle time.
 const SHORTEST_ROUND: Duration = Duration::from_secs(1);
 const LONGEST_ROUND: Duration = Duration::from_secs(10);
-/// Longest time for what goes from one node to another in one round.
+/// Longest time for moves between one pair of nodes in one round.
 const FLOW: Duration = Duration::from_secs(2);
 
-/// Most rounds in which nothing goes down because nothing was there to go.
+/// Most rounds skipped in a row because no cold page was left to move.
 const LONGEST_REST: u32 = 8;
 
-/// A handle to what both sides know; clones refer to the same.
+/// Handle shared by the turns and the thread; clones share its state.
 #[derive(Debug, Clone, Default)]
 pub struct Demotion(Arc<Mutex<Shared>>);
 
 #[derive(Debug, Default)]
 struct Shared {
     wanted: Option<Arc<Wanted>>,
-    /// Who moves them, once it runs.
+    /// The thread that moves pages, once it runs.
     mover: Option<Thread>,
     report: DemotionReport,
     degraded: Vec<Degraded>,
-    /// Who runs short, until it is looked at.
+    /// Nodes that declared workloads run short of, until the thread takes them.
     pressed: Pressed,
-    /// Bytes that went down for these.
+    /// Bytes moved down for workloads that ran short.
     relieved: u64,
 }
 
-/// What the turns want.
+/// Work that the turns hand in.
 #[derive(Debug)]
 struct Wanted {
     inventory: Arc<Inventory>,
@@ -93,7 +96,7 @@ struct Wanted {
     of: Vec<Wish>,
 }
 
-/// One workload.
+/// One workload with cold pages that may go down.
 #[derive(Debug)]
 struct Wish {
     subject: Subject,
@@ -104,11 +107,11 @@ struct Wish {
 
 impl Demotion {
     fn lock(&self) -> MutexGuard<'_, Shared> {
-        // Whoever panicked left values that are whole.
+        // Poisoning is ignored: every update leaves the values consistent.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// From now on it is for these workloads; for none while nothing may be written.
+    /// Replaces the workloads to move pages of; none while the daemon may not write.
     pub(super) fn follow(
         &self,
         inventory: &Arc<Inventory>,
@@ -147,34 +150,34 @@ impl Demotion {
         }
     }
 
-    /// What was moved so far.
+    /// Moves so far, by workload.
     pub(super) fn report(&self) -> DemotionReport {
         self.lock().report.clone()
     }
 
-    /// From now on these are short, and nobody else.
+    /// Replaces the nodes that run short.
     pub(super) fn press(&self, pressed: Pressed) {
         self.lock().pressed = pressed;
     }
 
-    /// Bytes that went down for somebody who was short.
+    /// Bytes moved down for workloads that ran short.
     pub(super) fn relieved(&self) -> u64 {
         self.lock().relieved
     }
 
-    /// Who is short.
+    /// The nodes that run short.
     #[cfg(test)]
     pub(super) fn pressed(&self) -> Pressed {
         self.lock().pressed.clone()
     }
 
-    /// Sources that are missing while somebody is watched.
+    /// Idle detectors that are missing while workloads are watched.
     pub(super) fn degraded(&self) -> Vec<Degraded> {
         self.lock().degraded.clone()
     }
 }
 
-/// Moves pages until told to stop; whoever tells unparks the thread.
+/// Moves pages until `stop` is requested; the requester unparks the thread.
 pub fn demote(
     demotion: &Demotion,
     gate: &Gate,
@@ -191,7 +194,7 @@ pub fn demote(
         thread::park_timeout(pause);
         let wanted = demotion.lock().wanted.clone();
         let Some(wanted) = wanted else {
-            // Switches everything off.
+            // Dropping the rounds switches all idle detectors off.
             rounds = None;
             demotion.lock().degraded.clear();
             pause = IDLE;
@@ -200,7 +203,7 @@ pub fn demote(
         pause = PAUSE;
         let rounds = rounds.get_or_insert_with(|| Rounds::new(Linux, host, layout, &wanted, stop));
         rounds.keep(&wanted, stop);
-        // It is said again as long as it is so.
+        // The turns repeat it for as long as it holds.
         let mut pressed = std::mem::take(&mut demotion.lock().pressed);
         for wish in &wanted.of {
             if let Some(Relief { bytes, moves, record }) = rounds.relieve(wish, &wanted, gate, &mut pressed) {
@@ -229,13 +232,13 @@ pub fn demote(
     }
 }
 
-/// What lasts between two rounds.
+/// State between two rounds.
 struct Rounds<K = Linux> {
     kernel: K,
     watch: ColdWatch,
     backends: Backends,
     budget: PageBudget,
-    /// Of what goes down for somebody else.
+    /// Budget of moves for workloads that run short.
     relief: PageBudget,
     limits: PageMoveLimits,
     proc: PathBuf,
@@ -243,36 +246,36 @@ struct Rounds<K = Linux> {
     standings: BTreeMap<CgroupPath, Standing>,
 }
 
-/// What lasts of one workload.
+/// State of one workload between two rounds.
 #[derive(Default)]
 struct Standing {
     trust: Trust,
     latest: Option<Instant>,
-    /// When it may relieve somebody again, and how long it then waits if it had nothing.
+    /// When it may next make room for another workload, and the wait after a vain attempt.
     relieves: Option<(Instant, Duration)>,
-    /// The kernel's count, at the latest look.
+    /// The kernel's promotion count at the latest look.
     promoted: Option<u64>,
-    /// Bytes that we moved down and that did not come back.
+    /// Bytes that we moved down and that did not return.
     below: u64,
-    /// Bytes that moved beyond what the rate allowed: a huge page is moved as a whole, or not at all.
+    /// Bytes moved beyond the rate: a huge page moves as a whole or not at all.
     owed: u64,
     moves: TierMoves,
     rest: Rest,
     carriage: Carriage,
-    /// What the latest record said, but for the bytes.
+    /// The latest record without its byte counts.
     said: Option<(DecisionState, String)>,
 }
 
-/// Rounds in which nothing goes down, because what is cold has gone already.
+/// Rounds skipped because all cold pages have gone down already.
 #[derive(Debug, Clone, Copy, Default)]
 struct Rest {
-    /// How many are left.
+    /// Rounds left.
     left: u32,
-    /// How many there were in all: twice as many follow if nothing goes down after them either.
+    /// Length of this rest in rounds. The next rest is twice as long if nothing goes down after it.
     length: u32,
 }
 
-/// What went down for somebody else.
+/// Result of making room for another workload.
 struct Relief {
     bytes: u64,
     moves: TierMoves,
@@ -295,7 +298,7 @@ impl<K: Kernel> Rounds<K> {
         }
     }
 
-    /// Forgets who is not wanted any more, and takes new limits over.
+    /// Forgets workloads that are no longer handed in, and applies new limits.
     fn keep(&mut self, wanted: &Wanted, stop: &Stop) {
         let kept: BTreeSet<CgroupPath> = wanted.of.iter().map(|wish| wish.cgroup.clone()).collect();
         if self.standings.keys().any(|cgroup| !kept.contains(cgroup)) {
@@ -308,7 +311,7 @@ impl<K: Kernel> Rounds<K> {
         }
     }
 
-    /// One round, if it is due: what was moved so far, and what there is to tell of it.
+    /// One round, if it is due: the moves so far, and a record if it changed.
     fn of(
         &mut self,
         wish: &Wish,
@@ -373,8 +376,7 @@ impl<K: Kernel> Rounds<K> {
         Some((standing.moves.clone(), record))
     }
 
-    /// What is cold goes down from the nodes that somebody else runs short of, at once; `None` where nothing
-    /// went.
+    /// Moves cold pages at once from the nodes that another workload runs short of; `None` if nothing moved.
     fn relieve(
         &mut self,
         wish: &Wish,
@@ -404,9 +406,9 @@ impl<K: Kernel> Rounds<K> {
                 let flows = std::slice::from_ref(flow);
                 let bytes = moved(&self.kernel, flows, &self.proc, &mut self.relief, &mut lines);
                 let told = pressed.beneficiary(flow.from).zip(lines.last_mut().filter(|_| bytes > 0));
-                if let Some((whom, line)) = told {
-                    // Writing into a text cannot fail.
-                    let _ = write!(line, ", so that {whom}, which is declared to stay, has room");
+                if let Some((short, line)) = told {
+                    // Writing to a `String` cannot fail.
+                    let _ = write!(line, ", so that {short}, which is declared to stay, has room");
                 }
                 pressed.note(flow.from, bytes);
                 sum = sum.saturating_add(bytes);
@@ -436,7 +438,7 @@ impl Wish {
         self.allowed.iter().filter(upper).collect()
     }
 
-    /// What a round is decided from, without a rate and a time.
+    /// Inputs of a round, without rate and time.
     fn situation<'a>(
         &'a self,
         wanted: &'a Wanted,
@@ -463,7 +465,7 @@ fn ns(time: Duration) -> u64 {
 }
 
 impl Standing {
-    /// What a round came to: bytes down and up.
+    /// Records the result of a round: bytes down and up.
     fn remember(&mut self, [down, up]: [u64; 2], look: &Look, of: &Situation<'_>) {
         let before = std::mem::replace(&mut self.promoted, look.promoted);
         let by_kernel = look.promoted.zip(before).map_or(0, |(now, before)| now.saturating_sub(before));
@@ -475,7 +477,7 @@ impl Standing {
         add(&mut self.moves.up_bytes, "kernel", by_kernel);
     }
 
-    /// What a round saw.
+    /// Summary of a round for the report.
     fn seen(&self, look: &Look, round: &Round) -> LatestRound {
         LatestRound {
             source: look.source,
@@ -490,7 +492,7 @@ impl Standing {
         }
     }
 
-    /// A record, unless nothing was moved and the one before said the same.
+    /// A record, unless nothing moved and the latest record said the same.
     fn tell(&mut self, state: DecisionState, gist: String, reason: String) -> Option<DecisionRecord> {
         let said = Some((state, gist));
         let again = self.said == said && state != DecisionState::Tiered;
@@ -506,7 +508,7 @@ fn add(sums: &mut BTreeMap<&'static str, u64>, source: &'static str, bytes: u64)
     }
 }
 
-/// Carries flows out: bytes that are now where they should be, and a line for each that did something.
+/// Carries flows out. Returns the bytes moved and adds a line for each flow that moved some.
 fn moved(
     kernel: &dyn Kernel,
     flows: &[Flow],

@@ -1,6 +1,7 @@
-//! What of a decision is about somebody else's writes: whom to watch for them, and who is left to them.
+//! The part of a decision about foreign writes: cgroups to watch for them, and cgroups left to the other
+//! writer.
 //!
-//! The rule is in the core; nothing is decided here.
+//! The core has the rule; nothing is decided here.
 
 use std::collections::BTreeMap;
 
@@ -13,19 +14,19 @@ use enforcer_core::{
 
 use crate::observe::KeptCgroups;
 
-/// Whose cpuset is ours to keep. Who is left alone is not watched: there would be a turn for each write.
+/// Cgroups with cpusets that are ours. Those left alone are not watched: each write would cause a turn.
 pub(super) fn kept(decision: &Decision) -> KeptCgroups {
     let targets = decision.targets.iter().filter(|(_, target)| target.standing != Standing::LeftAlone);
     targets.map(|(cgroup, target)| (cgroup.clone(), target.cgroup_id)).collect()
 }
 
-/// Who is left to whoever writes it again and again, and what it was to be.
+/// Cgroups left to another writer that sets them repeatedly, with our goals.
 pub(super) fn given_up(decision: &Decision) -> BTreeMap<CgroupPath, Cpuset> {
     let targets = decision.targets.iter().filter(|(_, target)| target.standing == Standing::LeftAlone);
     targets.map(|(cgroup, target)| (cgroup.clone(), target.cpuset.clone())).collect()
 }
 
-/// Logs what became of what somebody else had written.
+/// Logs the outcome of a foreign write.
 pub(super) fn tell(cgroup: &CgroupPath, fate: DriftFate) {
     match fate {
         DriftFate::Repaired => tracing::info!("{cgroup}: another program had written its cpuset; put back"),
@@ -40,7 +41,7 @@ pub(super) fn tell(cgroup: &CgroupPath, fate: DriftFate) {
     }
 }
 
-/// Logs who was given up before the daemon was started.
+/// Logs the cgroups that were given up before this daemon started.
 pub(super) fn tell_given_up(left: &Drift, now_ns: u64) {
     for (cgroup, _) in left.given_up(now_ns) {
         tracing::warn!(
@@ -49,7 +50,7 @@ pub(super) fn tell_given_up(left: &Drift, now_ns: u64) {
     }
 }
 
-/// Who is not kept where it should be.
+/// Cgroups that are left with a foreign cpuset.
 pub(super) fn left_alone(decision: &Decision) -> impl Iterator<Item = Degraded> {
     let refused = decision.refused.iter().filter(|refusal| refusal.cause == RefusalCause::Drift);
     refused.map(|refusal| {
@@ -58,7 +59,7 @@ pub(super) fn left_alone(decision: &Decision) -> impl Iterator<Item = Degraded> 
     })
 }
 
-/// Whose exclusive CPUs should be a partition and are none.
+/// Cgroups with exclusive CPUs that should be a partition and are not.
 pub(super) fn without_partition(decision: &Decision) -> impl Iterator<Item = Degraded> {
     decision.without_partition.iter().map(|(cgroup, reason)| {
         let effect = "its exclusive CPUs are not kept from processes that no cpuset confines";

@@ -1,33 +1,32 @@
-//! Turns that come before they are due, while it is found out whether a workload is to be moved.
+//! Early turns while the daemon finds out whether to move a workload.
 //!
-//! Problem: a misplaced workload is moved when enough was seen of it and a further turn carries the move out;
-//! at the configured interval that takes three turns. Idea: a turn that begins a move is followed by the next
-//! one at once, and a turn that leaves a workload undecided by one as soon as a further sample can tell.
+//! Problem: a misplaced workload is moved after enough observations, and a further turn carries the move out.
+//! At the configured interval that takes three turns. Idea: a turn that begins a move is followed by the next
+//! at once. A turn that leaves a workload undecided is followed as soon as a further sample can tell.
 //!
-//! Invariant: a workload asks for at most [`MAX_ASKED`] early turns, until it is decided or no longer far
-//! from its memory. A quiet host with a misplaced workload that does not run is not sampled more often for
-//! it.
+//! Invariant: a workload asks for at most [`MAX_ASKED`] early turns, until it is decided or near its memory.
+//! A misplaced workload that does not run causes no extra samples.
 
 use std::{collections::BTreeMap, time::Duration};
 
 use enforcer_core::{rebalance::NextTurn, workload::CgroupPath};
 
-/// Early turns for which one workload asks in a row.
+/// Most early turns in a row for one workload.
 const MAX_ASKED: u8 = 4;
 
-/// Time in which a workload that runs leaves enough observations: 25 clock ticks on one CPU.
+/// Time in which a running workload leaves enough observations: 25 clock ticks on one CPU.
 const SAMPLE: Duration = Duration::from_millis(250);
 
-/// What was asked for after the latest turns.
+/// Requests after the latest turns.
 #[derive(Debug, Default)]
 pub(super) struct EarlyTurns {
-    /// How often each undecided workload has asked.
+    /// Number of requests of each undecided workload.
     asked: BTreeMap<CgroupPath, u8>,
     wanted: Option<Duration>,
 }
 
 impl EarlyTurns {
-    /// Takes what a turn asks of the next one.
+    /// Takes a turn's request for the next one.
     pub(super) fn after(&mut self, next: NextTurn) {
         let NextTurn { carries_out, undecided } = next;
         self.asked.retain(|cgroup, _| undecided.contains(cgroup));
@@ -46,7 +45,7 @@ impl EarlyTurns {
         };
     }
 
-    /// Time after which the next turn should come; `None` where it comes when it is due.
+    /// Time until the next turn; `None` at the regular interval.
     pub(super) const fn wanted(&self) -> Option<Duration> {
         self.wanted
     }
@@ -82,7 +81,7 @@ mod tests {
             early.after(next(false, &["/a"]));
             assert_eq!(early.wanted().is_some(), turn < MAX_ASKED, "{turn}");
         }
-        // Another one has its own tries.
+        // Each workload has its own tries.
         early.after(next(false, &["/a", "/b"]));
         assert_eq!(early.wanted(), Some(SAMPLE));
         early.after(next(false, &[]));

@@ -1,10 +1,12 @@
-//! Keeps what containers read of their own place true, and hears what those say that begin on slow memory.
+//! Keeps the containers' resource files current, and receives the readiness of containers that begin on slow
+//! memory.
 //!
-//! What a container is given changes with answers to the runtime and with turns; after each, whoever reads
-//! something else than what counts now gets the new text. It is taken under the lock of [`Placed`] and
-//! written outside of it, behind a lock of its own, so that texts of two threads cannot overtake each other.
+//! Problem: a container's grant changes with answers to the runtime and with turns. Idea: after each change
+//! every container with a changed text gets the new one. The text is built under the lock of [`Placed`] and
+//! written without it. A lock of its own keeps texts of two threads in order.
 //!
-//! Must never hold up or fail a container: what cannot be written is degraded until it could be.
+//! Invariant: a container is never held up and never fails because of this. A text that cannot be written is
+//! degraded until it is.
 
 use std::{
     collections::BTreeSet,
@@ -18,16 +20,16 @@ use enforcer_core::{degraded::Degraded, place::Holder};
 use super::placed::Placed;
 use enforcer_act::exposed::{ExposeError, Exposed};
 
-/// A handle to what containers read; clones refer to the same. The default exposes nothing.
+/// Handle to the resource files; clones share it. The default exposes nothing.
 #[derive(Debug, Clone, Default)]
 pub struct Exposure(Option<Arc<Mutex<Files>>>);
 
 #[derive(Debug)]
 struct Files {
     exposed: Exposed,
-    /// Why the latest change could not be written.
+    /// Why the latest text could not be written.
     failure: Option<String>,
-    /// Why somebody could not be heard at the latest look.
+    /// Why a container's readiness could not be read at the latest look.
     deaf: Option<String>,
 }
 
@@ -38,7 +40,7 @@ impl Exposure {
         Ok(Self(Some(Arc::new(Mutex::new(Files { exposed, failure: None, deaf: None })))))
     }
 
-    /// Of a container that is about to be made and has its place: the directory that is to be mounted.
+    /// Writes the file of a container that is about to be created. Returns the directory to mount.
     pub(super) fn begin(&self, placed: &Placed, id: &str) -> Option<PathBuf> {
         let mut files = self.files()?;
         let (_, text) = placed.lock().exposed(std::iter::once(id)).pop()?;
@@ -51,8 +53,7 @@ impl Exposure {
         files.note(made)
     }
 
-    /// Who of those that begin on slow memory has said that it is ready. The others are listened to from now
-    /// on.
+    /// Holders that have reported ready, of those that begin on slow memory. Starts listening to the others.
     pub(super) fn ready(&self, placed: &Placed) -> BTreeSet<Holder> {
         let Some(mut files) = self.files() else { return BTreeSet::new() };
         let starting = placed.lock().starting(files.exposed.ids());
@@ -61,8 +62,8 @@ impl Exposure {
         starting.into_iter().filter(|(id, _)| ready.contains(id)).map(|(_, holder)| holder).collect()
     }
 
-    /// Lets every container read what it has now. One at a time, so that who is made meanwhile waits for one
-    /// file and not for those of all.
+    /// Writes every container's current text, one container at a time, so that a creation waits for one file
+    /// and not for all.
     pub(super) fn refresh(&self, placed: &Placed) {
         let Some(files) = self.files() else { return };
         let mut texts = placed.lock().exposed(files.exposed.ids());
@@ -71,13 +72,13 @@ impl Exposure {
         let mut outcome = Ok(());
         for (id, _) in texts {
             let Some(mut files) = self.files() else { return };
-            // It may be another one by now.
+            // The grant may have changed meanwhile.
             let text = placed.lock().exposed(std::iter::once(id.as_str())).pop();
             if let Some((_, text)) = text {
                 outcome = outcome.and(files.exposed.refresh(&id, &text));
             }
             drop(files);
-            // Whoever waits would not get the lock of a thread that takes it again at once.
+            // Yields: a waiting thread would not get a lock that is retaken at once.
             thread::yield_now();
         }
         if let Some(mut files) = self.files() {
@@ -85,19 +86,19 @@ impl Exposure {
         }
     }
 
-    /// Refreshes whenever it is woken, until nobody is left who could.
+    /// Refreshes on each wake-up, until all senders are gone.
     pub(super) fn refresh_when_woken(&self, placed: &Placed, woken: &Receiver<()>) {
         while woken.recv().is_ok() {
             self.refresh(placed);
         }
     }
 
-    /// Is anything exposed at all?
+    /// Whether resource files are enabled.
     pub(super) const fn is_wanted(&self) -> bool {
         self.0.is_some()
     }
 
-    /// A container is gone.
+    /// Removes the file of a container that is gone.
     pub(super) fn end(&self, id: &str) {
         if let Some(mut files) = self.files() {
             let ended = files.exposed.end(id);
@@ -105,7 +106,7 @@ impl Exposure {
         }
     }
 
-    /// Only these containers are there.
+    /// Keeps the files of these containers only.
     pub(super) fn only(&self, is_there: impl Fn(&str) -> bool) {
         if let Some(mut files) = self.files() {
             let gone = files.exposed.only(is_there);
@@ -113,18 +114,18 @@ impl Exposure {
         }
     }
 
-    /// What containers do not read, and who is not heard.
+    /// Files that are not current, and containers that cannot report ready.
     pub(super) fn degraded(&self) -> Vec<Degraded> {
         let Some(files) = self.files() else { return Vec::new() };
-        let unread = "containers read of their place what it was, or nothing";
-        let unheard = "a container that begins on slow memory cannot say that it is ready, or is believed only by this daemon";
+        let unread = "containers see stale placement data or none";
+        let unheard = "a container that begins on slow memory cannot report ready, or only to this daemon";
         let both =
             [("exposure", &files.failure, unread), ("cold-start-signal", &files.deaf, unheard)].into_iter();
         both.filter_map(|(source, why, effect)| Some(Degraded::new(source, why.clone()?, effect))).collect()
     }
 
     fn files(&self) -> Option<MutexGuard<'_, Files>> {
-        // Whoever panicked left whole texts: each change is a rename.
+        // Poisoning is ignored: every text is replaced by a rename.
         Some(self.0.as_ref()?.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }

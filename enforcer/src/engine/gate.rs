@@ -1,12 +1,12 @@
-//! May the daemon write just now? A pause closes this gate for everything that changes the host.
+//! The gate in front of every write to the host; a pause closes it.
 //!
-//! Whoever writes enters first and is let in or not; a pause that comes while somebody is inside does not cut
-//! a plan in two: it is finished, and whoever paused can wait until nobody is inside. A pause with an end is
-//! over by itself, at the first look after it.
+//! A writer enters before it writes, or is refused. A pause does not interrupt a plan: the writer inside
+//! finishes, and the caller that paused can wait until the gate is empty. A pause with an end expires at the
+//! first look after it.
 //!
-//! The gate itself is of this process. What somebody has asked for outlives it
-//! ([`PauseRecord`](enforcer_act::journal::PauseRecord)), and a daemon that is started again goes on with
-//! that; that a daemon ends is a pause as well, and is not recorded.
+//! The gate belongs to this process. A requested pause outlives it
+//! ([`PauseRecord`](enforcer_act::journal::PauseRecord)), and the next daemon continues it. The end of a
+//! daemon closes the gate too, and is not recorded.
 
 use std::{
     sync::Arc,
@@ -17,18 +17,18 @@ use tokio::{sync::watch, time::timeout};
 
 use enforcer_report::status::Paused;
 
-/// A handle to the gate; clones refer to the same.
+/// Handle to the gate; clones share it.
 #[derive(Debug, Clone)]
 pub struct Gate(Arc<watch::Sender<Passage>>);
 
 #[derive(Debug, Clone, Copy, Default)]
 struct Passage {
     pause: Option<Pause>,
-    /// So many are inside.
+    /// Number of writers inside.
     inside: u32,
 }
 
-/// Since when, and until when if it has an end.
+/// Begin of the pause, and its end if it has one.
 #[derive(Debug, Clone, Copy)]
 struct Pause {
     since: Instant,
@@ -41,7 +41,7 @@ impl Pause {
     }
 }
 
-/// Somebody is inside until this is dropped.
+/// A writer is inside the gate until this is dropped.
 #[derive(Debug)]
 pub struct Inside(Gate);
 
@@ -52,19 +52,18 @@ impl Default for Gate {
 }
 
 impl Gate {
-    /// Lets nobody in from now on: for a time, or until [`Self::open`]. Another pause takes the place of one
-    /// that is there.
+    /// Closes the gate for `length`, or until [`Self::open`]. Replaces a pause in force.
     pub fn close(&self, length: Option<Duration>) {
         let now = Instant::now();
         self.0.send_modify(|passage| {
             let before = passage.pause.filter(|pause| pause.holds(now));
             let since = before.map_or(now, |pause| pause.since);
-            // A time that is too long for the clock has no end.
+            // A time beyond the range of the clock has no end.
             passage.pause = Some(Pause { since, until: length.and_then(|length| now.checked_add(length)) });
         });
     }
 
-    /// The same, by a pause that has lasted so long already.
+    /// Closes it for the rest of a pause that has `lasted` already.
     pub fn stay_closed(&self, lasted: Duration, left: Option<Duration>) {
         let now = Instant::now();
         let since = now.checked_sub(lasted).unwrap_or(now);
@@ -72,7 +71,7 @@ impl Gate {
         self.0.send_modify(|passage| passage.pause = Some(Pause { since, until }));
     }
 
-    /// Lets everybody in again. Says whether it was closed.
+    /// Opens the gate. Returns whether it was closed.
     pub fn open(&self) -> bool {
         let mut was = false;
         self.0.send_modify(|passage| {
@@ -81,13 +80,13 @@ impl Gate {
         was
     }
 
-    /// Has a pause come to its own end since this was last asked?
+    /// Whether a pause has expired since the last call.
     pub fn ended(&self) -> bool {
         let now = Instant::now();
         self.0.send_if_modified(|passage| passage.pause.take_if(|pause| !pause.holds(now)).is_some())
     }
 
-    /// The pause that holds now.
+    /// The pause in force.
     pub fn paused(&self) -> Option<Paused> {
         let now = Instant::now();
         let pause = self.0.borrow().pause.filter(|pause| pause.holds(now))?;
@@ -97,7 +96,7 @@ impl Gate {
         })
     }
 
-    /// Goes inside, if that may be done now.
+    /// Enters, if the gate is open.
     pub fn enter(&self) -> Option<Inside> {
         let mut entered = false;
         self.0.send_modify(|passage| {
@@ -109,7 +108,7 @@ impl Gate {
         entered.then(|| Inside(self.clone()))
     }
 
-    /// Waits until nobody is inside, at most so long. Is it so?
+    /// Waits at most `longest` until no writer is inside. Returns whether the gate is empty.
     pub async fn settled(&self, longest: Duration) -> bool {
         let mut passage = self.0.subscribe();
         timeout(longest, passage.wait_for(|passage| passage.inside == 0)).await.is_ok_and(|seen| seen.is_ok())
@@ -122,7 +121,7 @@ impl Drop for Inside {
     }
 }
 
-/// Whole seconds, rounded up: a pause that holds has at least one left.
+/// Whole seconds, rounded up: a pause in force has at least one left.
 fn left(time: Duration) -> u64 {
     time.as_secs() + u64::from(time.subsec_nanos() > 0)
 }
@@ -132,7 +131,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_pause_lets_nobody_in_until_it_is_over() {
+    fn a_pause_refuses_writers_until_it_is_over() {
         let gate = Gate::default();
         assert_eq!((gate.paused(), gate.enter().is_some()), (None, true));
         gate.close(None);
@@ -147,7 +146,7 @@ mod tests {
         let gate = Gate::default();
         gate.close(Some(Duration::from_hours(1)));
         assert_eq!(gate.paused().unwrap().left_seconds, Some(3600));
-        // The later one counts, also where it is the shorter one.
+        // The later pause counts, even if it is shorter.
         gate.close(Some(Duration::from_millis(20)));
         assert!(gate.enter().is_none());
         std::thread::sleep(Duration::from_millis(25));
@@ -155,7 +154,7 @@ mod tests {
         assert_eq!((gate.ended(), gate.ended(), gate.open()), (true, false, false), "told once");
         gate.close(Some(Duration::from_millis(1)));
         std::thread::sleep(Duration::from_millis(5));
-        assert_eq!((gate.open(), gate.ended()), (false, false), "somebody has opened it, and knows");
+        assert_eq!((gate.open(), gate.ended()), (false, false), "opened by a caller, so it did not expire");
         gate.close(Some(Duration::MAX));
         assert!(!gate.ended());
         assert_eq!(gate.paused().unwrap().left_seconds, None);
@@ -164,7 +163,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_pauses_waits_for_everybody_inside() {
+    async fn the_pausing_caller_waits_until_the_gate_is_empty() {
         let gate = Gate::default();
         let (turn, pages) = (gate.enter().unwrap(), gate.enter().unwrap());
         gate.close(None);

@@ -1,12 +1,12 @@
-//! Turns the wheel: discover, observe, decide, enforce, report.
+//! The control loop: discover, observe, decide, enforce, report.
 //!
-//! One [`turn`](Engine::turn) is one pass through the stages. The engine owns what lasts between two
-//! of them: the sample before, what was given to whom, when it was last corrected, the topology. It is
-//! handed the time as a value, the host as a [`Source`] and the writing as an [`Actuator`], so a
-//! recording can take the place of the first and a dry run that of the second.
+//! One [`turn`](Engine::turn) is one pass through the stages. The engine owns the state between turns: the
+//! previous sample, the grants, the times of corrections, the topology. The time comes in as a value, the
+//! host as a [`Source`], and writes go to an [`Actuator`]. So a recording can replace the host, and a dry run
+//! the writes.
 //!
-//! It decides nothing itself and knows no kernel detail. What it decides from is recorded where that is asked
-//! for, so that the same turn can be taken again (`replay` in the core).
+//! The engine makes no decision and knows no kernel detail. On request it records the input of each decision,
+//! so that a turn can be repeated (`replay` in the core).
 
 mod calls;
 mod cold_start;
@@ -82,20 +82,20 @@ use enforcer_report::{
     tick::{TICK_SCHEMA_VERSION, TickReport, Totals},
 };
 
-/// Turns between two readings of the topology: hotplug is rare, and reading it takes many files.
+/// Turns between two reads of the topology: hotplug is rare, and a read takes many files.
 const TOPOLOGY_EVERY: u64 = 30;
 
 /// State between two turns.
 pub struct Engine {
     source: Box<dyn Source>,
-    /// Where a live plan goes; there is none in observe mode.
+    /// Carries out a live plan; `None` in observe mode.
     actuator: Option<Box<dyn Actuator>>,
     policy: Policy,
     host: Host,
-    /// Not of one turn: a port that is taken, a journal that is damaged.
+    /// Faults that last longer than a turn: a port in use, a damaged journal.
     standing: Vec<Degraded>,
     own_cpus: OwnCpus,
-    /// What is lost of what the daemon says.
+    /// Printers that may lose output.
     printers: Vec<Printer>,
     machine: Option<Machine>,
     before: Option<Sample>,
@@ -103,42 +103,42 @@ pub struct Engine {
     early_turns: EarlyTurns,
     placed: Placed,
     history: History,
-    /// For the daemon after this one; none where nobody may write.
+    /// Drift counts for the next daemon; `None` where the daemon may not write.
     drift_record: Option<DriftRecord>,
     gate: Gate,
     exposure: Exposure,
-    /// Memory nodes for workloads that run short; none where nobody widens.
+    /// Adds memory nodes to workloads that run short; `None` where widening is off.
     widening: Option<Widening>,
     narrowing: Narrowing,
-    /// Whose memory nodes are in the journal as they were before.
+    /// Cgroups with their original memory nodes in the journal.
     recorded_mems: BTreeSet<(CgroupPath, Option<u64>)>,
-    /// Cgroups of the sandboxes of pods, which are no workloads.
+    /// Cgroups of pod sandboxes, which are not workloads.
     sandboxes: BTreeSet<CgroupPath>,
-    /// What was found of processes that have placed themselves.
+    /// Findings about processes that have placed themselves.
     self_placed: self_placed::Looks,
     demotion: Demotion,
     recording: Recording,
-    /// A runtime was told of containers, meanwhile, what the latest turn did not know.
+    /// The runtime was given answers that the latest turn did not know.
     overtaken: bool,
-    /// Nothing may be written, because it could not be undone.
+    /// Writes are blocked because the journal could not undo them.
     barred: bool,
-    /// It was paused at the latest look.
+    /// Whether enforcement was paused at the latest look.
     was_paused: bool,
     totals: Totals,
 }
 
-/// What a look between two turns has seen.
+/// Result of a look between two turns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Look {
     /// The next turn should not wait.
     pub wants_turn: bool,
-    /// The kernel side told of tasks that came to another node, which a turn soon may set right.
+    /// The kernel reported tasks on a wrong node, which an early turn may correct.
     pub misplaced: bool,
-    /// There was nothing, and whatever comes tells of itself, or may be seen some seconds later.
+    /// Nothing was found, and every later event wakes the daemon or may wait some seconds.
     pub is_quiet: bool,
 }
 
-/// The machine as placement sees it, and what of it could not be seen.
+/// The machine as placement sees it, with the parts that could not be read.
 struct Machine {
     inventory: Arc<Inventory>,
     degraded: Vec<Degraded>,
@@ -153,7 +153,7 @@ impl Machine {
 }
 
 impl Engine {
-    /// An engine that has seen nothing yet. Without an actuator it never writes, whatever the policy.
+    /// An engine without observations. Without an actuator it never writes, whatever the policy.
     pub fn new(source: Box<dyn Source>, policy: Policy) -> Self {
         let host = source.host();
         Self {
@@ -187,17 +187,17 @@ impl Engine {
         }
     }
 
-    /// Lets the engine write where the policy says so.
+    /// Sets where writes go when the policy allows them.
     pub fn set_actuator(&mut self, actuator: Box<dyn Actuator>) {
         self.actuator = Some(actuator);
     }
 
-    /// Never writes again.
+    /// Disables writes for good.
     pub fn remove_actuator(&mut self) {
         self.actuator = None;
     }
 
-    /// Keeps what containers read true after each turn.
+    /// Refreshes the containers' resource files after each turn.
     pub fn set_exposure(&mut self, exposure: Exposure) {
         self.exposure = exposure;
     }
@@ -207,35 +207,34 @@ impl Engine {
         self.recording = Recording::with(recorder);
     }
 
-    /// Has memory nodes added to workloads that run short, between the turns.
+    /// Adds memory nodes to workloads that run short, between turns.
     pub fn set_widening(&mut self, widening: Widening) {
         self.placed.widened_by(widening.clone());
         self.widening = Some(widening);
     }
 
-    /// Memory pressure, for somebody who acts on it at once.
+    /// Memory pressure events for a consumer that reacts at once.
     pub fn tap(&self) -> PressureTap {
         self.source.tap()
     }
 
-    /// Goes on where the daemon before this one stopped: containers keep what it had granted them, as far as
-    /// `tree` still shows it.
+    /// Takes over the previous daemon's grants, as far as `tree` still shows them.
     pub fn adopt(&mut self, tree: CpusetTree, grants: BTreeMap<String, GrantRecord>) {
         self.placed.adopt(tree, grants);
     }
 
-    /// Notes of containers in the making what they would be set to without us, and goes on with what a daemon
-    /// before this one `left`.
+    /// Records the originals of containers that are being created, and takes over the previous daemon's
+    /// (`left`).
     pub fn remember(&mut self, record: MakingRecord, left: BTreeMap<CgroupPath, Made>) {
         self.placed.remember(record, left);
     }
 
-    /// Goes on with the pins of threads that a daemon before this one had not given back.
+    /// Takes over thread pins that the previous daemon had not restored.
     pub fn remember_pins(&mut self, left: LeftPins) {
         self.placed.remember_pins(left);
     }
 
-    /// Goes on counting how often who was put back, from what a daemon before this one `left` at `now_ns`.
+    /// Continues the drift counts that the previous daemon `left` at `now_ns`.
     pub fn go_on_counting(&mut self, record: DriftRecord, left: Drift, now_ns: u64) {
         drift::tell_given_up(&left, now_ns);
         let given_up = left.given_up(now_ns).map(|(cgroup, goal)| (cgroup.clone(), goal.clone()));
@@ -244,22 +243,22 @@ impl Engine {
         self.drift_record = Some(record);
     }
 
-    /// May the engine write if the policy says so?
+    /// Whether the engine can write if the policy allows it.
     pub fn has_actuator(&self) -> bool {
         self.actuator.is_some()
     }
 
-    /// What this one loses is missing as long as it is lost.
+    /// Adds a printer. Its lost output is reported as degraded.
     pub fn add_printer(&mut self, printer: Printer) {
         self.printers.push(printer);
     }
 
-    /// Adds something that is missing for as long as the daemon runs.
+    /// Adds a degraded source that lasts as long as the daemon runs.
     pub fn add_degraded(&mut self, degraded: Degraded) {
         self.standing.push(degraded);
     }
 
-    /// Goes on with another policy. What was given to workloads stays theirs while it is valid.
+    /// Applies another policy. Grants stay while they are valid under it.
     pub fn set_policy(&mut self, policy: Policy) {
         if let Some(Machine { inventory, mut degraded }) = self.machine.take() {
             degraded.retain(|one| one.source != Inventory::UNFIT);
@@ -279,38 +278,38 @@ impl Engine {
         self.share();
     }
 
-    /// Is there nothing that the next turn would go on with, once this was reported of the latest?
+    /// Whether the next turn has no work left, given the `report` of the latest.
     pub fn is_settled(&self, report: &TickReport) -> bool {
         report.is_settled() && self.cold_starts.is_empty() && !self.overtaken && !self.barred
     }
 
-    /// What is given away, for somebody who answers a container runtime.
+    /// The ledger, for the thread that answers a container runtime.
     pub fn placed(&self) -> Placed {
         self.placed.clone()
     }
 
-    /// What lets the engine write, for somebody who pauses it.
+    /// The gate in front of all writes, for the control socket that pauses them.
     pub fn gate(&self) -> Gate {
         self.gate.clone()
     }
 
-    /// Whose cold pages are moved, for the thread that moves them.
+    /// The demotion state, for the thread that moves cold pages.
     pub fn demotion(&self) -> Demotion {
         self.demotion.clone()
     }
 
-    /// What was decided lately, for somebody who is asked about it.
+    /// The latest decisions, for the control socket.
     pub fn decisions(&self) -> Decisions {
         self.placed.decisions()
     }
 
-    /// Tells the runtime's side which machine and policy count.
+    /// Passes the machine and the policy to the ledger.
     fn share(&self) {
         let inventory = self.machine.as_ref().map(|machine| Arc::clone(&machine.inventory));
         self.placed.follow(inventory, &self.policy, self.may_write());
     }
 
-    /// Notes that a new configuration was not good; the old policy stays.
+    /// Records that a new configuration was rejected; the old policy stays.
     pub fn keep_policy(&mut self) {
         self.totals.config_good = false;
     }
@@ -320,19 +319,18 @@ impl Engine {
         &self.policy
     }
 
-    /// Notes how long the latest turn took.
+    /// Records the duration of the latest turn.
     pub fn note_duration(&mut self, seconds: f64) {
         self.totals.last_tick_seconds = Some(seconds);
     }
 
-    /// Reads the machine and attaches what watches it, which the first turn would do otherwise: for a
-    /// daemon that gives up the privileges for it before its first turn.
+    /// Reads the machine and attaches its watchers, as the first turn would. A daemon that drops its
+    /// privileges before the first turn calls this first.
     pub fn prepare(&mut self) -> Result<(), SourceError> {
         if self.machine.is_none() {
             self.machine = Some(Machine::new(self.read_machine()?, &self.policy));
             self.placed.beside(self.source.others());
-            // Those of the daemon before this one may live, and have taken their CPUs from everybody above
-            // them.
+            // Partitions of the previous daemon may exist and hold CPUs that their ancestors lack.
             let partitioned = self.actuator.as_ref().map(|one| one.partitioned()).unwrap_or_default();
             self.source.look_at_partitions(partitioned.all());
             self.share();
@@ -340,20 +338,21 @@ impl Engine {
         Ok(())
     }
 
-    /// A look between two turns: makes room for events that the kernel side tells. The next turn should not
-    /// wait where a cpuset that is ours to keep was written, a container has started whose original is not in
-    /// the journal, a runtime was told what the turn before did not know, a process came to a new cgroup that
-    /// may be declared, or a pause has begun or is over, of which nothing tells: no look is quiet until then.
+    /// Looks for events between two turns and drains the kernel's buffers. The next turn should not wait
+    /// when: a cpuset that is ours was written, a container has started without a recorded original, the
+    /// runtime was given an answer that the latest turn did not know, a process came to a new cgroup that a
+    /// rule may match, or a pause has begun or expired. Nothing signals a pause, so no look is quiet while
+    /// one lasts.
     pub fn look(&mut self) -> Look {
         let drained = self.source.drain();
         if self.gate.ended() {
-            tracing::warn!("no longer paused: the time that was asked for is over");
+            tracing::warn!("pause expired");
         }
         let is_paused = self.gate.paused().is_some();
         let was_paused = std::mem::replace(&mut self.was_paused, is_paused);
         let policy = &self.policy;
         let appeared = self.watches() && self.source.appeared(&|cgroup| policy.interest(cgroup));
-        // All are taken, whatever the others say.
+        // No short circuit: each source must be drained.
         let pause_changed = is_paused != was_paused;
         let wants_turn = self.placed.has_started()
             | self.source.written()
@@ -368,43 +367,42 @@ impl Engine {
         }
     }
 
-    /// Time after which the next turn should come, where that is before it is due.
+    /// Time until the next turn where it should come early.
     pub fn early_turn(&self) -> Option<Duration> {
         self.early_turns.wanted()
     }
 
-    /// Who is never placed by turns is not watched for.
+    /// Whether new cgroups matter: only where turns may place declared workloads.
     fn watches(&self) -> bool {
         self.may_write() && self.policy.workloads.iter().any(|rule| rule.enforce)
     }
 
-    /// Readable when there are events, which a look takes; who waits is woken when there is little room left
-    /// for more.
+    /// Readable when the event buffers fill up; a look drains them.
     pub fn filling_fd(&self) -> Option<BorrowedFd<'_>> {
         self.source.filling_fd()
     }
 
-    /// Readable when somebody has come to a cgroup, which is looked at.
+    /// Readable when a process has come to a new cgroup.
     pub fn came_fd(&self) -> Option<BorrowedFd<'_>> {
         self.source.came_fd().filter(|_| self.watches())
     }
 
-    /// Readable when somebody has written a cpuset that is ours to keep, which is looked at.
+    /// Readable when a cpuset that is ours was written.
     pub fn writes_fd(&self) -> Option<BorrowedFd<'_>> {
         self.source.writes_fd()
     }
 
-    /// Readable when something was told that should not wait for the next turn; `None` where nothing can be.
+    /// Readable when an event should not wait for the next turn; `None` where there are no such events.
     pub fn urgent_fd(&self) -> Option<BorrowedFd<'_>> {
         self.source.urgent_fd()
     }
 
-    /// Takes it, for the next turn.
+    /// Takes the urgent events for the next turn.
     pub fn take_urgent(&mut self) {
         self.source.take_urgent();
     }
 
-    /// One pass through the stages at `now_ns` of a clock that is the same for the next daemon.
+    /// One pass through the stages at `now_ns` of a clock that continues across daemons.
     pub fn turn(&mut self, now_ns: u64) -> Result<TickReport, SourceError> {
         let seen = self.see(now_ns).inspect_err(|_error| self.totals.failed_ticks += 1);
         let (workloads, mut degraded, sample) = seen?;
@@ -509,7 +507,7 @@ impl Engine {
         Ok(report)
     }
 
-    /// What a turn has seen, judged.
+    /// Builds the audit from the observations of a turn.
     fn audit(
         &self,
         machine: &Topology,
@@ -535,10 +533,9 @@ impl Engine {
         })
     }
 
-    /// Gives all of their memory to those whose cold start is over; before it is decided where everybody
-    /// should be.
+    /// Ends finished cold starts and gives those containers all of their memory, before the turn decides.
     fn end_cold_starts(&mut self, workloads: &[Workload], model: &Model, sample: &Sample, now_ns: u64) {
-        // Also while nothing is done about it: who says it must not wait for room to say more.
+        // Read even if unused: a container that reports ready must not block on a full pipe.
         let ready = &self.exposure.ready(&self.placed);
         if self.may_write() && self.gate.paused().is_none() {
             let seen = cold_start::Seen { workloads, model, sample, before: self.before.as_ref(), ready };
@@ -546,7 +543,7 @@ impl Engine {
         }
     }
 
-    /// Adds a turn to what was done since the start.
+    /// Adds a turn to the totals.
     fn count(&mut self, applied: &Applied, sample: &Sample) {
         self.totals.ticks += 1;
         self.totals.counters.grow(self.before.as_ref(), sample);
@@ -554,7 +551,7 @@ impl Engine {
         self.totals.page_move_calls = self.actuator.as_ref().and_then(|one| one.page_move_calls().cloned());
     }
 
-    /// What its parts cannot do just now as they should, and what cannot be seen of others who write cpusets.
+    /// Degraded parts of the daemon, and sources about other writers that cannot be read.
     fn missing(&mut self) -> Vec<Degraded> {
         let mut missing: Vec<Degraded> =
             self.actuator.as_ref().and_then(|actuator| actuator.degraded()).into_iter().collect();
@@ -595,7 +592,7 @@ impl Engine {
                     self.machine = Some(Machine::new(read, &self.policy));
                     self.share();
                 }
-                // The machine is still there; it will be read again.
+                // The previous topology stays in use; the next read may succeed.
                 Err(error) => tracing::warn!("{error}"),
             }
         }
@@ -613,7 +610,7 @@ impl Engine {
         Ok((workloads, degraded, sample))
     }
 
-    /// What others have changed, without what carries our own answers out.
+    /// Changes by other writers, without the runtime's writes of our answers.
     fn foreign_changes(&self, sample: &Sample) -> Option<Changes> {
         let mut changes = sample.changes.clone()?;
         self.placed.without_our_answers(&mut changes);
@@ -627,7 +624,7 @@ impl Engine {
         {
             return skipped(&decision.plan, &error);
         }
-        // Inside until the plan is carried out: whoever pauses waits for that.
+        // Stay inside until the plan is done: a pause waits for that.
         let inside = (self.may_write() && !paused).then(|| self.gate.enter()).flatten();
         let mut applied = match &mut self.actuator {
             Some(actuator) if inside.is_some() => {
@@ -637,10 +634,10 @@ impl Engine {
         };
         drop(inside);
         if self.ready().is_err() {
-            // What failed because of that is not to be left alone for the cool-down.
+            // Steps that failed for this reason get no cool-down.
             applied.unfinished = cgroups(&decision.plan);
         }
-        // Also what was told while it was written: the next turn sees which of the two came last.
+        // Also cgroups with an answer during the writes: the next turn sees which write came last.
         let mut passed = cgroups(&decision.plan);
         passed.retain(|cgroup| self.placed.is_overtaken(cgroup));
         self.overtaken = !passed.is_empty();
@@ -651,13 +648,15 @@ impl Engine {
         applied
     }
 
-    /// May the actuator write? If not nothing is set in answers to a runtime either.
+    /// Checks that the actuator can write; if not, answers to a runtime set nothing either.
     fn ready(&mut self) -> Result<(), String> {
         let Some(actuator) = self.actuator.as_mut() else { return Ok(()) };
         let ready = actuator.ready().and_then(|()| self.placed.can_note());
         match (&ready, self.barred) {
-            (Err(error), false) => tracing::error!("nothing is set until it can be recorded: {error}"),
-            (Ok(()), true) => tracing::info!("what is set can be recorded again"),
+            (Err(error), false) => {
+                tracing::error!("cannot write the journal: {error}; nothing is set until it can be written");
+            }
+            (Ok(()), true) => tracing::info!("the journal can be written again; enforcement continues"),
             _ => {}
         }
         self.barred = ready.is_err();
@@ -665,7 +664,7 @@ impl Engine {
         ready
     }
 
-    /// Records what containers would have been set to without us; and forgets, now and then, who has ended.
+    /// Records original cpusets, and every [`TOPOLOGY_EVERY`] turns drops workloads that have ended.
     fn record(&mut self, workloads: &[Workload]) -> Option<Degraded> {
         if !self.may_write() {
             return None;
@@ -676,7 +675,7 @@ impl Engine {
         let actuator = self.actuator.as_mut()?;
         let originals = self.placed.unrecorded();
         let mut outcome = Ok(());
-        // What was granted first: it goes from the other record with the originals.
+        // The grants go first: with the originals they leave the other record.
         if let Some(grants) = self.placed.regranted() {
             outcome = actuator.note_grants(grants).inspect_err(|_error| self.placed.not_recorded());
         }
@@ -693,7 +692,7 @@ impl Engine {
         outcome.err().map(not_recorded)
     }
 
-    /// Notes what became of what others had written, and watches what is ours to keep.
+    /// Updates the drift history from the outcomes, and watches the cpusets that are ours.
     fn keep(&mut self, decision: &decide::Decision, applied: &Applied, paused: bool, now_ns: u64) {
         if !self.may_write() || paused {
             self.source.keep_watch(&KeptCgroups::new());
@@ -713,7 +712,7 @@ impl Engine {
     }
 }
 
-/// Nothing of the plan is tried, and all of it is to be gone on with.
+/// Skips the whole plan and leaves it for the next turn.
 fn skipped(plan: &Plan, error: &str) -> Applied {
     let because = format!("it could not be undone: {error}");
     let skipped = |step: &Step| Outcome {

@@ -1,12 +1,11 @@
-//! Keeps the daemon's threads off CPUs that a container has for itself.
+//! Keeps the daemon's threads off exclusive CPUs of containers.
 //!
-//! Problem: the daemon does not write the cpuset of its own container, so that it would stay on CPUs that
-//! were given away exclusively later. Idea: a process may always narrow its own affinity. After each turn the
-//! threads get what their cgroup allows without the exclusive CPUs of others; when those are given back, the
-//! threads get them back as well.
+//! Problem: the daemon does not write the cpuset of its own container, so it would stay on CPUs that later
+//! become exclusive. Idea: a process may always narrow its own affinity. After each turn the threads get the
+//! CPUs of their cgroup without the exclusive CPUs of others. Freed CPUs return to the threads.
 //!
-//! Invariants: an affinity that was set before the daemon started is never widened; where nothing would be
-//! left, the threads stay where they are, and that is degraded by name.
+//! Invariants: an affinity set before the daemon started is never widened. If no CPU would be left, the
+//! threads stay where they are, and a degraded source says so.
 
 use std::{fs, io};
 
@@ -17,11 +16,11 @@ use enforcer_kernel::affinity::{affinity, set_affinity};
 
 const EFFECT: &str = "the daemon runs on CPUs that a container has for itself";
 
-/// The affinity that the daemon was started with, where that is narrower than its cgroup.
+/// The daemon's initial affinity, if it is narrower than its cgroup.
 #[derive(Debug)]
 struct Pinned(Option<CpuSet>);
 
-/// What the threads were given.
+/// The affinity given to the threads.
 #[derive(Debug, Default)]
 pub(super) struct OwnCpus {
     /// `None` until the first look.
@@ -29,7 +28,7 @@ pub(super) struct OwnCpus {
 }
 
 impl OwnCpus {
-    /// Keeps off `exclusive`, within what the own cgroup `allows`.
+    /// Keeps off `exclusive`, within the CPUs that the own cgroup `allows`.
     pub(super) fn keep_off(&mut self, exclusive: &CpuSet, allows: &CpuSet) -> Option<Degraded> {
         let failed = |error: io::Error| Degraded::new("own-cpus", error.to_string(), EFFECT);
         let now = match affinity(0) {
@@ -50,12 +49,12 @@ impl OwnCpus {
     }
 }
 
-/// What is left for the daemon; `None` where nothing is.
+/// The daemon's CPUs; `None` if none would be left.
 fn wanted(base: &CpuSet, exclusive: &CpuSet) -> Option<CpuSet> {
     Some(base.difference(exclusive)).filter(|left| !left.is_empty())
 }
 
-/// Every thread of the process; one that ends meanwhile needs none.
+/// Sets every thread of the process; a thread that ends meanwhile is skipped.
 fn set_all(cpus: &CpuSet) -> io::Result<()> {
     for entry in fs::read_dir("/proc/self/task")? {
         let Some(thread) = entry?.file_name().to_str().and_then(|name| name.parse().ok()) else { continue };

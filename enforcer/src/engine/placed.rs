@@ -1,10 +1,11 @@
-//! What is given away on this node: shared by the turns of the engine and the calls of a container runtime.
+//! The ledger of CPUs and memory nodes given to containers, shared by the engine's turns and the runtime's
+//! calls.
 //!
-//! A runtime asks at any time and waits for the answer, a turn takes as long as the kernel lets it. So this
-//! is behind a lock of its own, which is held for one decision and never while anything is read or written:
-//! what is noted for the next daemon is handed to a thread ([`record_writer`]) and waited for without it.
+//! A runtime calls at any time and waits for the answer, while a turn may wait for the kernel. So the ledger
+//! has its own lock, held for one decision and never during a read or a write. A separate thread
+//! ([`record_writer`]) writes what the next daemon must know; callers wait for it without the lock.
 //!
-//! Until the machine was read, and where the daemon may not place, containers are only known by name.
+//! Before the topology is read, and where the daemon may not place, containers are known by name only.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -62,20 +63,20 @@ use originals::Originals;
 pub(super) use pins::Retold;
 use said::{News, Said};
 
-/// Longest name of a container that is shown, in characters.
+/// Longest container name that is shown, in characters.
 const NAME_LIMIT: usize = 200;
 
-/// Time within which a runtime has written what it was told: it makes a container meanwhile.
+/// Time in which a runtime carries out the writes it was told of; meanwhile it may create a container.
 const WRITTEN_BY: Duration = Duration::from_secs(10);
 
-/// Time between two looks at whether the runtime has said which containers there are.
+/// Interval of checks whether the runtime has listed its containers.
 const LOOK_FOR_RUNTIME: Duration = Duration::from_millis(20);
 
-/// A handle to what is given away; clones refer to the same.
+/// Handle to the ledger; clones share it.
 #[derive(Debug, Clone, Default)]
 pub struct Placed(Arc<Mutex<State>>);
 
-/// What is given away, and to whom.
+/// The ledger: which container has what.
 #[derive(Debug, Default)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a question of its own")]
 pub(super) struct State {
@@ -83,67 +84,68 @@ pub(super) struct State {
     pub(super) containers: Containers,
     inventory: Option<Arc<Inventory>>,
     settings: PlacementSettings,
-    /// Marks of other controllers do not count.
+    /// Ignore marks that claim a cpuset for another controller.
     ignores_marks: bool,
-    /// What people declared.
+    /// Workload rules of the configuration.
     rules: Vec<WorkloadRule>,
     places: bool,
-    /// Told when containers have to be announced once more.
+    /// Notified when the runtime must list its containers again.
     again: Arc<Notify>,
-    /// Containers have come of which it could not be told whose they are.
+    /// At least one container has an unknown cpuset owner.
     left_alone: bool,
-    /// Whom somebody else sets again and again, and what they were to be: no answer brings them back to that,
-    /// as no turn does.
+    /// Cgroups that another writer sets repeatedly, with our goal for each. Neither turns nor answers restore
+    /// it.
     given_up: BTreeMap<CgroupPath, Cpuset>,
-    /// Containers whose cpuset the runtime was told to write, and when.
+    /// Cgroups with cpusets that the runtime was told to write, and when.
     told: BTreeMap<CgroupPath, Instant>,
-    /// Containers whose CPUs the runtime was told to change since the latest turn began.
+    /// Cgroups with CPUs that an answer has changed since the latest turn began.
     retold: BTreeSet<CgroupPath>,
-    /// Where threads of these were pinned, until the runtime has written.
+    /// Thread pins of these containers from before the change, kept until the runtime has written.
     pins: BTreeMap<CgroupPath, pins::Pins>,
-    /// When the latest turn decided.
+    /// Time of the latest turn's decision.
     decided: Option<Instant>,
-    /// What containers would have been set to without us.
+    /// Cpusets that containers would have without us.
     pub(super) originals: Originals,
-    /// Containers whose creation was answered with a place, as they will be listed, and when; until they run.
+    /// Containers between the answer to their creation and their start, keyed by the id in the runtime's
+    /// list.
     making: BTreeMap<String, making::Making>,
-    /// Containers that end, and whose processes may still run.
+    /// Containers that end and may still have processes.
     leaving: BTreeMap<String, leaving::Leaving>,
-    /// Containers that a runtime has listed and whose cgroups were there.
+    /// Listed containers that had a cgroup.
     found: BTreeSet<String>,
-    /// Containers that have ended, and when: what is told of them afterwards was under way.
+    /// Containers that have ended, and when. Later events about them are stale.
     ended_lately: BTreeMap<String, Instant>,
-    /// Grants may differ from those that were recorded last.
+    /// Grants may differ from those on disk.
     regranted: bool,
-    /// Where cgroups show what they are set to, for a daemon that may write.
+    /// Reads the current cpusets of cgroups; only for a daemon that may write.
     tree: Option<CpusetTree>,
     /// `NAMESPACE/POD (sandbox)` by sandbox id.
     sandboxes: BTreeMap<String, String>,
-    /// Cgroups whose cpusets the runtime carries out on our behalf, a new container's included, and when it
-    /// was told.
+    /// Cgroups with cpuset writes that the runtime does on our behalf, including new containers, and since
+    /// when.
     answered: BTreeMap<CgroupPath, Instant>,
     /// `NAMESPACE/POD/CONTAINER` by container id.
     pub(super) names: BTreeMap<String, String>,
-    /// Who else writes cpusets.
+    /// Facts about other writers of cpusets.
     facts: Facts,
     report: RuntimeReport,
     said: Said,
-    /// Nothing may be set, because it could not be undone.
+    /// Writes are blocked because the journal could not undo them.
     barred: bool,
-    /// While enforcement is paused or barred: what each container was set to when that began.
+    /// While enforcement is paused or blocked: each container's cpuset at that moment.
     held: Option<BTreeMap<String, Cpuset>>,
     decisions: Decisions,
-    /// What was added to containers that ran short of memory; none where nobody adds any.
+    /// Memory nodes added to containers that ran short; `None` when widening is off.
     widening: Option<Widening>,
 }
 
 impl Placed {
     pub(super) fn lock(&self) -> MutexGuard<'_, State> {
-        // Whoever panicked left grants that are whole: each change of them is one.
+        // Poisoning is ignored: every update leaves the grants consistent.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Goes on with this machine and policy; `writes` says whether the daemon may.
+    /// Applies this machine and policy; `writes` says whether the daemon may write.
     pub fn follow(&self, inventory: Option<Arc<Inventory>>, policy: &Policy, writes: bool) {
         let mut state = self.lock();
         state.inventory = inventory;
@@ -154,17 +156,17 @@ impl Placed {
         }
         let placed = std::mem::replace(&mut state.places, writes && policy.nri.place);
         if state.places && !placed {
-            // Who came meanwhile is only known by name.
+            // Containers that came meanwhile are known by name only.
             state.again.notify_one();
         }
     }
 
-    /// Whoever keeps up the link to a runtime is to be told by it once more which containers there are.
+    /// Notifier that asks the runtime link to list all containers again.
     pub fn again(&self) -> Arc<Notify> {
         Arc::clone(&self.lock().again)
     }
 
-    /// Waits until the runtime has said which containers there are, or that it is not there; at most so long.
+    /// Waits until the runtime has listed its containers or is known to be absent, for at most `limit`.
     pub fn wait_for_runtime(&self, limit: Duration) {
         let begin = Instant::now();
         while self.lock().report.link == RuntimeLink::Untried && begin.elapsed() < limit {
@@ -172,12 +174,12 @@ impl Placed {
         }
     }
 
-    /// Wakes this from now on when [`has_started`](Self::has_started) should be asked.
+    /// Sets the waker for when [`has_started`](Self::has_started) should be asked.
     pub fn listen(&self, waker: Waker) {
         self.lock().originals.listen(waker);
     }
 
-    /// Goes on where the daemon before this one stopped, as far as `tree` still shows what it had granted.
+    /// Takes over the previous daemon's grants, as far as `tree` still shows them.
     pub(super) fn adopt(&self, tree: CpusetTree, mut records: BTreeMap<String, GrantRecord>) {
         records.retain(|_, record| tree.set_to(&record.cgroup).is_some_and(|set_to| record.holds(&set_to)));
         let mut state = self.lock();
@@ -186,8 +188,8 @@ impl Placed {
         state.tree = Some(tree);
     }
 
-    /// Notes from now on what containers would be set to without us, and goes on with what a daemon before
-    /// this one `left`: what those were granted that still may be made counts as given away.
+    /// Records from now on the cpusets that containers would have without us, and takes over the previous
+    /// daemon's entries (`left`). Grants in `left` count as taken while their containers may still start.
     pub(super) fn remember(&self, record: MakingRecord, left: BTreeMap<CgroupPath, Made>) {
         let mut state = self.lock();
         let now_ns = clock::now_ns();
@@ -196,7 +198,7 @@ impl Placed {
         let mut awaited: BTreeMap<String, GrantRecord> = granted.map(|one| (one.id, one.grant)).collect();
         let State { containers, allocations, tree, originals, .. } = &mut *state;
         let set_to = |cgroup: &CgroupPath| tree.as_ref()?.set_to(cgroup);
-        // One that is made this moment is set to nothing yet, or to what its parent has.
+        // A container that is just being created has an empty cpuset or that of its parent.
         let may_hold = |record: &GrantRecord| {
             let Some(found) = set_to(&record.cgroup) else { return true };
             let of_parent = record.cgroup.parent().and_then(|parent| set_to(&parent));
@@ -207,23 +209,23 @@ impl Placed {
         originals.remember(record, left);
     }
 
-    /// What is added to containers that run short of memory is part of what they are set to.
+    /// Sets the widening. Its added nodes become part of each cpuset.
     pub(super) fn widened_by(&self, widening: Widening) {
         self.lock().widening = Some(widening);
     }
 
-    /// These are left to who sets them again and again, and nobody else is.
+    /// Replaces the set of cgroups left to another writer that sets them repeatedly.
     pub(super) fn give_up(&self, goals: BTreeMap<CgroupPath, Cpuset>) {
         self.lock().given_up = goals;
     }
 
-    /// Nothing may be set from now on, or may be again.
+    /// Blocks or unblocks writes.
     pub(super) fn bar(&self, barred: bool) {
         self.lock().barred = barred;
     }
 
-    /// The daemon ends and puts back what it has set: a runtime is told nothing from now on. Returns how long
-    /// ago it was last told something that it may be writing still; `None` where it has written all of it.
+    /// Stops answers with cpusets: the daemon ends and restores what it has set. Returns the time since the
+    /// latest answer that the runtime may still be writing; `None` when all are written.
     pub fn retire(&self) -> Option<Duration> {
         let mut state = self.lock();
         state.places = false;
@@ -233,14 +235,13 @@ impl Placed {
         Some(latest.elapsed()).filter(|since| *since < WRITTEN_BY)
     }
 
-    /// Can it be noted what containers would be set to without us? The error says why not.
+    /// Checks that original cpusets can be recorded. The error says why not.
     pub(super) fn can_note(&self) -> Result<(), String> {
         let waiter = self.lock().originals.waiter();
         waiter.map_or(Ok(()), |waiter| waiter.check())
     }
 
-    /// Of the containers that were there before the daemon, only those are still there that run, or that may
-    /// still be made.
+    /// Drops containers of the previous daemon, except those that run or may still start.
     pub(super) fn expect_only(&self, workloads: &[Workload]) {
         let mut state = self.lock();
         let runs = |cgroup: &CgroupPath| workloads.iter().any(|one| one.cgroup == *cgroup);
@@ -250,7 +251,7 @@ impl Placed {
         containers.expect_only(allocations, |cgroup| awaited.contains(cgroup) || runs(cgroup));
     }
 
-    /// What cgroups are set to, as they show it themselves.
+    /// Current cpusets of these cgroups, read from the cgroups.
     pub(super) fn shown<'a>(
         &self,
         cgroups: impl Iterator<Item = &'a CgroupPath>,
@@ -259,19 +260,18 @@ impl Placed {
         cgroups.filter_map(|cgroup| Some((cgroup.clone(), tree.set_to(cgroup)?))).collect()
     }
 
-    /// What containers have been granted by now, if that may be different from what was recorded.
+    /// The grants, if they may differ from those on disk. Clears that mark.
     pub(super) fn regranted(&self) -> Option<BTreeMap<String, GrantRecord>> {
         let mut state = self.lock();
         std::mem::take(&mut state.regranted).then(|| state.containers.records(&state.allocations))
     }
 
-    /// It could not be recorded.
+    /// Marks the grants as not recorded.
     pub(super) fn not_recorded(&self) {
         self.lock().regranted = true;
     }
 
-    /// Notes who else writes cpusets.
-    /// CPUs that containers have for themselves, but for those of the daemon's own pod.
+    /// CPUs that containers have exclusively, without those of the daemon's own pod.
     pub(super) fn exclusive_of_others(&self) -> CpuSet {
         let state = self.lock();
         let own = state.facts.own_cgroup.as_ref().map(|cgroup| identify(cgroup).origin);
@@ -296,9 +296,9 @@ impl Placed {
         }
     }
 
-    /// Who is declared, and whose each cpuset is. What is somebody else's, or is declared to be left alone,
-    /// and was ours by mistake or until now, is given up. `note` is told what that is found from. What is not
-    /// known to be anybody's keeps what we gave it, and is not written.
+    /// Finds the declared rules and the owner of each cpuset. A container that is opted out, or that belongs
+    /// to another owner, gives up what we gave it. A container with an unknown owner keeps its grant, and its
+    /// cpuset is not written. `note` receives the facts used.
     pub(super) fn owners(
         &self,
         workloads: &[Workload],
@@ -322,7 +322,8 @@ impl Placed {
             if holder.is_given() {
                 let nothing = state.allocations.get(&holder).is_some_and(|had| had.exclusive.is_empty());
                 let named = owners.foreign(workload).filter(|ownership| ownership.cpus.is_some());
-                // A mark that named too many for it alone counts when the others of its pod are there.
+                // A mark can name too many CPUs for one container and still be right for all containers of
+                // its pod.
                 if let Some(ownership) = named.filter(|_| nothing) {
                     state.settle("turn", |known, node| known.give_up(node, id, name, None, ownership));
                 }
@@ -341,12 +342,12 @@ impl Placed {
         (declarations, owners)
     }
 
-    /// What was decided lately.
+    /// The latest decisions.
     pub(super) fn decisions(&self) -> Decisions {
         self.lock().decisions.clone()
     }
 
-    /// Gives workloads the names that the runtime has for them.
+    /// Gives workloads the runtime's names.
     pub(super) fn rename(&self, workloads: &mut [Workload]) {
         let state = self.lock();
         for workload in workloads {
@@ -358,7 +359,7 @@ impl Placed {
         }
     }
 
-    /// Names of the pods that workloads are containers of, as the runtime told them.
+    /// Pod names of the workloads, from the runtime.
     pub(super) fn pods(&self, workloads: &[Workload]) -> BTreeMap<CgroupPath, PodNames> {
         let known = &self.lock().facts.containers;
         let named = workloads.iter().filter_map(|workload| {
@@ -370,7 +371,7 @@ impl Placed {
         named.collect()
     }
 
-    /// A runtime that was there and is not. One that never was is none that is missed.
+    /// Reports a runtime that was connected and is gone. A runtime that never connected is not missed.
     pub(super) fn degraded(&self) -> Option<Degraded> {
         let RuntimeReport { link, calls, .. } = &self.lock().report;
         let RuntimeLink::Down { reason } = link else { return None };
@@ -378,8 +379,8 @@ impl Placed {
         (!calls.is_empty()).then(|| Degraded::new("nri", reason.clone(), effect))
     }
 
-    /// Has the journal `renew` what runtimes were told by their callers to set, of those in it. What it does
-    /// not take is offered again.
+    /// Has the journal `renew` the originals that callers of the runtime have changed. Originals that it does
+    /// not take are offered again.
     pub(super) fn renew(
         &self,
         renew: impl FnOnce(&BTreeMap<CgroupPath, Cpuset>) -> Result<(), String>,
@@ -391,37 +392,36 @@ impl Placed {
         written
     }
 
-    /// What containers would have been set to without us, as far as it is not recorded.
+    /// Original cpusets that are not in the journal yet.
     pub(super) fn unrecorded(&self) -> BTreeMap<CgroupPath, Cpuset> {
         self.lock().originals.unrecorded()
     }
 
-    /// These are recorded.
+    /// Marks the originals of these cgroups as recorded.
     pub(super) fn recorded(&self, cgroups: &[CgroupPath]) {
         self.lock().originals.recorded(cgroups);
     }
 
-    /// Has a container started that is to be recorded, or of whose creation nobody was told, since this was
-    /// last asked?
+    /// Whether a container has started since the last call without a recorded original, or after an unnoticed
+    /// creation.
     pub(super) fn has_started(&self) -> bool {
         self.lock().originals.take_started()
     }
 
-    /// Cgroups whose cpusets the runtime writes about now, because it was told to.
+    /// Cgroups with cpusets that the runtime is writing because of our answers.
     pub(super) fn told_lately(&self) -> Vec<CgroupPath> {
         let told = &mut self.lock().told;
         told.retain(|_, at| at.elapsed() < WRITTEN_BY);
         told.keys().cloned().collect()
     }
 
-    /// Whatever the runtime was told, it has written by now.
+    /// Treats all answers as carried out.
     #[cfg(test)]
     pub(super) fn told_long_ago(&self) {
         self.lock().told.clear();
     }
 
-    /// How the runtime fares; `None` where there never was one. What is told since the report before begins
-    /// anew.
+    /// State of the runtime link; `None` if there never was a runtime. Resets the longest deciding time.
     pub(super) fn take_report(&self) -> Option<RuntimeReport> {
         let mut state = self.lock();
         let known = state.report != RuntimeReport::default();
@@ -432,18 +432,18 @@ impl Placed {
 }
 
 impl State {
-    /// Notes what the runtime calls a container, what is declared for it, and whose its cpuset is.
+    /// Records a container's runtime names, its declared rule and the owner of its cpuset.
     pub(super) fn name(&mut self, one: &mut Announced, known: KnownContainer) {
         let known = self.believed(known);
         if let Some(cpus) = self.facts.excess(&known) {
-            let who = printable(&format!("{}/{}/{}", known.namespace, known.pod, known.container));
+            let container = printable(&format!("{}/{}/{}", known.namespace, known.pod, known.container));
             let text =
-                format!("{who} asks for less than the CPUs {cpus} of its mark: none of them count as taken");
+                format!("{container} requests less than the CPUs {cpus} of its mark: none count as taken");
             for text in self.said.news([text.as_str()]).texts {
                 tracing::warn!("{text}");
             }
         }
-        // The same id in another cgroup is another container, and the one before is gone.
+        // The same id in another cgroup is another container; the former one is gone.
         if self.containers.cgroup(&one.id).is_some_and(|before| one.cgroup.as_ref() != Some(before)) {
             self.decisions.end(&one.id);
         }
@@ -457,19 +457,19 @@ impl State {
         self.names.insert(one.id.clone(), name.chars().take(NAME_LIMIT).collect());
     }
 
-    /// What counts of what a container says of itself.
+    /// Drops a container's claim where the policy ignores marks.
     fn believed(&self, known: KnownContainer) -> KnownContainer {
         if self.ignores_marks { KnownContainer { claim: None, ..known } } else { known }
     }
 
-    /// What the configuration declares for a container. It runs no command yet.
+    /// Applies the configuration's rule to a container. No process runs in it yet, so commands do not match.
     fn declare(&self, one: &mut Announced, known: &KnownContainer) {
         let (cgroup, pod) = (one.cgroup.as_ref(), Some(names_of(known)));
         let subject = Declared { cgroup, standing: Standing::Pod, pod, commands: &[] };
         let mut rules = self.rules.iter().enumerate();
         let Some((position, rule)) = rules.find(|(_, rule)| rule.is_about(&subject)) else { return };
         one.opts_out = !rule.enforce;
-        // No kubelet reads the rest of it; the reader of the configuration has said so.
+        // The kubelet policy ignores the rest of the rule; the configuration check has reported it.
         if self.settings.predicts_kubelet() {
             return;
         }
@@ -481,7 +481,7 @@ impl State {
         }
     }
 
-    /// Whose its cpuset is, if it is another's. What is ours stays so where it cannot be told any longer.
+    /// The foreign owner of its cpuset, if any. Our own containers stay ours when the owner becomes unknown.
     fn given(&self, one: &Announced, known: &KnownContainer) -> Option<Ownership> {
         let asked = one.pod.containers.first().filter(|_| one.pod.qos == QosClass::Guaranteed);
         let whole = asked.and_then(ContainerRequest::whole_cpus);
@@ -491,13 +491,13 @@ impl State {
         (given.owner != Owner::Unknown || !ours).then_some(given)
     }
 
-    /// The id of the container in this cgroup.
-    pub(super) fn who_has(&self, cgroup: &CgroupPath) -> Option<String> {
+    /// Id of the container in this cgroup.
+    pub(super) fn container_in(&self, cgroup: &CgroupPath) -> Option<String> {
         let has = |id: &&String| self.containers.cgroup(id) == Some(cgroup);
         self.names.keys().find(has).cloned()
     }
 
-    /// A container has ended, and is forgotten: what of it is told for `call`.
+    /// Forgets a container that has ended. The decision is logged under `call`.
     pub(super) fn ends(&mut self, call: &str, id: &str) -> Settled {
         if let Some(cgroup) = self.containers.cgroup(id).or_else(|| self.containers.expected_cgroup(id)) {
             self.originals.ends(cgroup);
@@ -519,7 +519,7 @@ impl State {
         settled
     }
 
-    /// Only these containers are there.
+    /// Replaces the list of containers.
     pub(super) fn only(&mut self, all: &mut [(Announced, KnownContainer)]) {
         let there = all.iter().map(|(one, _)| one.id.as_str());
         self.decisions.only(&there.chain(self.leaving.keys().map(String::as_str)).collect());
@@ -529,7 +529,7 @@ impl State {
         facts.containers.retain(|id, _| leaving.contains_key(id));
         self.report.unplaced.clear();
         self.originals.only(|cgroup| all.iter().any(|(one, _)| one.cgroup.as_ref() == Some(cgroup)));
-        // What a pod asks for is told by all its containers.
+        // All containers of a pod together make its request.
         let told: Vec<_> =
             all.iter().map(|(one, known)| (one.id.clone(), self.believed(known.clone()))).collect();
         self.facts.containers.extend(told);
@@ -540,19 +540,19 @@ impl State {
         }
     }
 
-    /// Notes the link to a runtime; says whether it is another one than before.
+    /// Records the state of the runtime link. Returns whether it changed.
     pub(super) fn link(&mut self, link: RuntimeLink) -> bool {
         let is_new = self.report.link != link;
         self.report.link = link;
         is_new
     }
 
-    /// Counts a call.
+    /// Counts a call of the runtime.
     pub(super) fn count(&mut self, call: &'static str) {
         *self.report.calls.entry(call).or_default() += 1;
     }
 
-    /// Counts an answer, and whether it came too late.
+    /// Counts an answer with its duration, and whether it was late.
     pub(super) fn answered(&mut self, call: &'static str, took: Duration, late: bool) {
         let Deciding { sum, longest, creations } = &mut self.report.deciding;
         *sum = sum.saturating_add(took);
@@ -563,7 +563,8 @@ impl State {
         self.report.late += u64::from(late);
     }
 
-    /// Places, where that may be done now, and notes who has no place, and for `call` how that came about.
+    /// Runs a placement if placing is allowed. Notes rejected containers, and explains the outcome under
+    /// `call`.
     pub(super) fn settle(
         &mut self,
         call: &str,
@@ -609,13 +610,13 @@ impl State {
         given_up.is_some_and(|given_up| given_up == goal)
     }
 
-    /// Has a container a place that was given to it, whatever it asks for now?
+    /// Whether a container has a place from us, whatever it asks for now.
     fn keeps(&self, id: &str) -> bool {
         let grant = self.containers.holder(id).and_then(|holder| self.allocations.get(holder));
         grant.is_some_and(|grant| grant.engine != UNPLACED)
     }
 
-    /// It asks for what it has, whatever it asked for before.
+    /// The container asks again for what it has: clears its rejection.
     pub(super) fn is_content(&mut self, call: &str, id: &str) {
         if !self.keeps(id) || self.report.unplaced.remove(id).is_none() {
             return;
@@ -634,7 +635,7 @@ impl State {
         }
     }
 
-    /// `cpu.shares` that belong to what a container was given; `None` where they are left as they are.
+    /// `cpu.shares` of the container's grant; `None` leaves them unchanged.
     pub(super) fn shares(&self, id: &str) -> Option<u64> {
         if !self.places || self.held.is_some() {
             return None;
@@ -642,7 +643,7 @@ impl State {
         self.allocations.get(self.containers.holder(id)?)?.cpu_shares
     }
 
-    /// Notes that the runtime is told what to set these to. While paused or barred it is told nothing new.
+    /// Notes that the runtime was told to write these cpusets. While paused or blocked nothing new is told.
     pub(super) fn tells<'a>(&mut self, ids: impl Iterator<Item = &'a String>) {
         if self.held.is_none() {
             let now = Instant::now();
@@ -653,28 +654,28 @@ impl State {
         }
     }
 
-    /// A turn decides now, and holds what containers are set to while enforcement is paused.
+    /// Marks the begin of a turn's decision; freezes the cpusets while enforcement is paused.
     pub(super) fn decides(&mut self, paused: bool) {
         self.decided = Some(Instant::now());
         self.hold(paused);
     }
 
-    /// A container has ended. What it had is free, whether anybody may be placed now or not.
+    /// Frees what a container had that has ended, also while placing is not allowed.
     pub(super) fn ended(&mut self, call: &str, id: &str) -> Settled {
         if self.places {
             return self.settle(call, |known, node| known.end(node, id));
         }
-        // Nobody is told what that changes for others.
+        // The runtime is not told how this changes other containers.
         self.act(|known, node| known.end(node, id));
         Settled::default()
     }
 
-    /// Grants have changed without the runtime having asked.
+    /// Marks the grants as changed without a request of the runtime.
     pub(super) fn grants_changed(&mut self) {
         self.regranted = true;
     }
 
-    /// What was decided lately.
+    /// The latest decisions.
     pub(super) fn decisions(&self) -> &Decisions {
         &self.decisions
     }
@@ -686,7 +687,7 @@ impl State {
         act(containers, &mut Node { inventory: &inventory, settings, allocations })
     }
 
-    /// Holds what containers are set to as it is, for as long as enforcement is paused or barred.
+    /// Freezes the current cpusets for as long as enforcement is paused or blocked.
     pub(super) fn hold(&mut self, paused: bool) {
         if !paused && !self.barred {
             self.held = None;
@@ -697,8 +698,8 @@ impl State {
         }
     }
 
-    /// What each of these containers has, for itself to read; nothing of those that are not ours to set, or
-    /// while what they have is not what they are set to.
+    /// Text of the resource file of each container. Empty while cpusets are frozen, and for containers that
+    /// are not ours to set.
     pub(super) fn exposed<'a>(&self, ids: impl Iterator<Item = &'a str>) -> Vec<(String, String)> {
         let Some(inventory) = self.inventory.as_ref().filter(|_| self.places && self.held.is_none()) else {
             return Vec::new();
@@ -711,7 +712,7 @@ impl State {
         ids.filter_map(text).collect()
     }
 
-    /// Those of these containers that have begun on slow memory and are not through with that.
+    /// Those of these containers that are still in their cold start.
     pub(super) fn starting<'a>(&self, ids: impl Iterator<Item = &'a str>) -> BTreeMap<String, Holder> {
         let holder = |id: &'a str| {
             let holder = self.containers.holder(id)?;
@@ -721,24 +722,24 @@ impl State {
         ids.filter_map(holder).collect()
     }
 
-    /// Nothing may be set now but what was set before.
+    /// Whether cpusets are frozen.
     pub(super) fn is_held(&self) -> bool {
         self.held.is_some()
     }
 
-    /// The machine that counts.
+    /// The machine in use.
     #[cfg(test)]
     pub(super) fn inventory(&self) -> Option<Arc<Inventory>> {
         self.inventory.clone()
     }
 
-    /// May nothing be set, because it could not be undone?
+    /// Whether writes are blocked by the journal.
     #[cfg(test)]
     pub(super) fn is_barred(&self) -> bool {
         self.barred
     }
 
-    /// What a container shall be set to, or stay set to.
+    /// Cpuset that a container is to have or keep.
     pub(super) fn cpuset(&mut self, id: &str) -> Option<Cpuset> {
         if let Some(held) = &self.held {
             return held.get(id).cloned();
@@ -748,7 +749,7 @@ impl State {
         Some(cpuset)
     }
 
-    /// What its grant says.
+    /// Cpuset from the container's grant, without added nodes.
     fn goal(&mut self, id: &str) -> Option<Cpuset> {
         let inventory = self.inventory.clone().filter(|_| self.places)?;
         let Self { allocations, settings, containers, .. } = self;
@@ -756,7 +757,7 @@ impl State {
     }
 }
 
-/// A runtime that is told what a container is set to must not take away what was added.
+/// Adds the widening's nodes, so that an answer to the runtime does not take them away.
 fn widen(widening: Option<&Widening>, cgroup: Option<&CgroupPath>, cpuset: &mut Cpuset) {
     if let (Some(widening), Some(cgroup), Some(mems)) = (widening, cgroup, &mut cpuset.mems) {
         widening.add_to(cgroup, mems);

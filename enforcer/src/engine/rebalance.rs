@@ -1,15 +1,14 @@
-//! Workloads that run and get a better place: what of a turn is about them.
+//! The part of a turn about running workloads that move to a better place.
 //!
-//! The rule is in the core. What it begins here shows in the decision of the next turn, which is carried out
-//! as any other: journalled, written in order, read back. Nothing begins while the daemon observes or is
-//! paused; what would is in the report.
+//! The core has the rule. A move that begins here shows in the next turn's decision, which is carried out as
+//! any other: journalled, written in order, read back. No move begins while the daemon observes or is paused;
+//! the report names the moves that would.
 
 use enforcer_core::rebalance::{Turn, Verdict};
 
 use enforcer_report::tick::{RebalanceTotals, Rebalanced};
 
-/// Says what begins and what became of what was under way, in the log and in what is counted; returns what is
-/// told.
+/// Logs and counts moves that begin and the outcomes of those in flight; returns the report.
 pub(super) fn tell(turn: Turn, totals: &mut RebalanceTotals) -> Rebalanced {
     for one in turn.report.moves.iter().filter(|_| turn.begun) {
         tracing::info!("{}: moved to node {}: {}", one.workload, one.to, one.reason);

@@ -1,8 +1,8 @@
-//! What of a turn is recorded, where that is asked for; where it is not, nothing is done.
+//! Records the inputs and results of turns on request; otherwise it does nothing.
 //!
-//! The facts are noted under the lock under which owners are found from them, what is given away under that
-//! of the decision: nobody can change either in between, so that what is recorded is what was decided from.
-//! The rest is the turn's own, and noted without a lock that a runtime would wait for.
+//! The facts are recorded under the lock under which owners are found, and grants under that of the decision.
+//! So the record holds exactly the inputs of the decision. All else belongs to the turn and is recorded
+//! without a lock.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ use enforcer_core::{
 
 use crate::record::{PartRef, Recorder};
 
-/// The recorder, if there is one.
+/// The recorder, if recording is on.
 #[derive(Default)]
 pub(super) struct Recording(Option<Recorder>);
 
@@ -28,7 +28,7 @@ impl Recording {
         Self(Some(recorder))
     }
 
-    /// A turn begins, with these facts.
+    /// Begins a turn with these facts.
     pub(super) fn begin(&mut self, facts: &Facts) {
         if let Some(recorder) = &mut self.0 {
             recorder.begin();
@@ -36,7 +36,7 @@ impl Recording {
         }
     }
 
-    /// What it decides from, but for what is given away.
+    /// Records the inputs of the decision, without the grants.
     pub(super) fn seen(
         &mut self,
         inputs: &Inputs<'_>,
@@ -49,7 +49,7 @@ impl Recording {
         }
     }
 
-    /// What is given away, and to whom.
+    /// Records the grants.
     pub(super) fn given(&mut self, containers: &Containers, allocations: &Allocations) {
         if let Some(recorder) = &mut self.0 {
             recorder.note(PartRef::Containers(containers));
@@ -57,14 +57,14 @@ impl Recording {
         }
     }
 
-    /// Who stays because of what its processes have set themselves.
+    /// Records workloads that stay because of what their processes have set themselves.
     pub(super) fn self_placed(&mut self, left: &SelfPlacedWorkloads) {
         if let Some(recorder) = self.0.as_mut().filter(|_| !left.is_empty()) {
             recorder.note(PartRef::SelfPlaced(left));
         }
     }
 
-    /// What it decided.
+    /// Records the decision.
     pub(super) fn decided(&mut self, decision: &Decision, rebalanced: Option<&Turn>) {
         if let Some(recorder) = &mut self.0 {
             recorder.note(PartRef::Decision(decision));
@@ -72,7 +72,7 @@ impl Recording {
         }
     }
 
-    /// What became of it; the turn is over.
+    /// Records the outcomes and ends the turn.
     pub(super) fn end(&mut self, outcomes: &[Outcome]) {
         if let Some(recorder) = &mut self.0 {
             recorder.note(PartRef::Outcomes(outcomes));
@@ -80,7 +80,7 @@ impl Recording {
         }
     }
 
-    /// Why turns are no longer recorded, if that is so.
+    /// Why turns are no longer recorded, if so.
     pub(super) fn degraded(&self) -> Option<Degraded> {
         self.0.as_ref().and_then(Recorder::degraded)
     }

@@ -1,15 +1,15 @@
-//! Asks, before anything of a plan is written and before memory nodes are guarded, what that would change of
-//! what processes have set themselves.
+//! Checks, before a plan is written and before memory nodes are guarded, whether the writes would change
+//! placements that processes have set themselves.
 //!
-//! A plan is asked about in observe mode as well: what it would leave alone is told before it is done. Where
-//! it would change something it is decided again with those workloads as ones that stay ([`Deciding`]), so
-//! that nothing is promised to them elsewhere and nobody is given what they have.
+//! Observe mode checks plans too, so that the report names the workloads a live plan would leave alone. A
+//! plan that would change such a placement is decided again with those workloads fixed ([`Deciding`]). So no
+//! other workload is promised their CPUs.
 //!
-//! Problem: to read all policies of a process walks its page tables with its mmap lock held, and a plan that
-//! is not carried out is the same in the next turn. Idea: answers are kept ([`Looks`]) by cgroup, its id and
-//! what would be written, for [`KEPT_NS`]; only what is about to be written is asked anew.
+//! Problem: reading the policies of a process walks its page tables with its mmap lock held, and a plan that
+//! is not carried out is the same next turn. Idea: answers are cached ([`Looks`]) by cgroup, cgroup id and
+//! intended write, for [`KEPT_NS`]; only imminent writes are read anew.
 //!
-//! Invariant: no lock is held while processes are read, and what was decided before is not kept by anybody.
+//! Invariants: no lock is held while processes are read, and the discarded decisions leave no trace.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -33,21 +33,21 @@ use super::{
 };
 use enforcer_act::self_placed::Depth;
 
-/// Time for which an answer counts.
+/// Lifetime of a cached answer.
 const KEPT_NS: u64 = 300_000_000_000;
-/// Times that one turn decides at most; what is found then is taken out of the plan.
+/// Most decisions in one turn; workloads found after the last are taken out of the plan.
 const MOST_ROUNDS: usize = 5;
 
-/// Turns between two looks at what may be widened: few for one that has begun, whose processes set policies
-/// when they allocate, and then ever more.
+/// Turns between two looks at a workload that may be widened: few for a new one, because its processes set
+/// policies when they allocate, then ever more.
 const GUARDED_EVERY: u64 = 10 * TOPOLOGY_EVERY;
-/// The same where a node is nearly full.
+/// The same for a workload on a nearly full node.
 const NEARLY_FULL_EVERY: u64 = 8;
 
-/// A look at one that may be widened.
+/// A look at a workload that may be widened.
 struct GuardedLook {
     tick: u64,
-    /// Turns until the next one.
+    /// Turns until the next look.
     wait: u64,
     /// Why it is not widened.
     reason: Option<String>,
@@ -55,7 +55,7 @@ struct GuardedLook {
 }
 
 impl GuardedLook {
-    /// Is it to be looked at again?
+    /// Whether the next look is due.
     fn is_due(&self, tick: u64, nearly_full: bool) -> bool {
         let most = if nearly_full { NEARLY_FULL_EVERY } else { GUARDED_EVERY };
         tick.saturating_sub(self.tick) >= self.wait.min(most)
@@ -67,12 +67,12 @@ impl GuardedLook {
     }
 }
 
-/// What was found of cgroups that a plan would write.
+/// Cached answers about cgroups that a plan would write.
 #[derive(Default)]
 pub(super) struct Looks {
     answers: BTreeMap<CgroupPath, Answer>,
     guarded: BTreeMap<(CgroupPath, Option<u64>), GuardedLook>,
-    /// Why memory nodes that were added are not given back, and when that was found.
+    /// Why added memory nodes are not taken back, and when that was found.
     narrowed: BTreeMap<(CgroupPath, Option<u64>), (u64, String)>,
 }
 
@@ -80,20 +80,20 @@ struct Answer {
     cgroup_id: Option<u64>,
     writes: CpusetWrites,
     at_ns: u64,
-    /// What would be changed.
+    /// Placements that the writes would change.
     found: SelfPlacedWorkloads,
-    /// Who stays because of that.
+    /// The workload's part that stays because of that.
     left: SelfPlacedWorkloads,
     unseen: Option<Degraded>,
 }
 
 impl Looks {
-    /// Asks everything anew: what is respected may have changed.
+    /// Drops all answers: the settings may have changed.
     pub(super) fn forget(&mut self) {
         *self = Self::default();
     }
 
-    /// Forgets cgroups that have ended, and what no longer matters.
+    /// Forgets ended cgroups and expired answers.
     fn prune(&mut self, sample: &Sample, now_ns: u64) {
         self.answers.retain(|cgroup, answer| {
             let there = sample.cgroups.contains_key(cgroup) && sample.cgroup_id(cgroup) == answer.cgroup_id;
@@ -101,13 +101,13 @@ impl Looks {
         });
     }
 
-    /// Who stays by answers that count.
+    /// Workloads that stay, by the valid answers.
     fn left(&self, now_ns: u64) -> SelfPlacedWorkloads {
         let count = self.answers.values().filter(|answer| answer.counts(now_ns));
         count.flat_map(|answer| answer.left.clone()).collect()
     }
 
-    /// Why a workload that is to have its `home` alone again keeps the nodes that were added.
+    /// Why a workload that is to have only its `home` nodes again keeps the added nodes.
     pub(super) fn narrows(
         &mut self,
         source: &mut dyn Source,
@@ -132,8 +132,8 @@ impl Looks {
         Some(reason)
     }
 
-    /// What of these writes is to be asked. What was found counts for a time; that nothing was found does so
-    /// only for writes that nobody is `about_to` make.
+    /// Writes to read processes for. A finding is valid for a time. An empty answer is valid only for writes
+    /// that no step is `about_to` make.
     fn to_ask(
         &self,
         decision: &Decision,
@@ -148,7 +148,7 @@ impl Looks {
             })
         };
         let new = writes.iter().filter(|(cgroup, writes)| !known(cgroup, writes));
-        // Who stayed until now may find no other place: it is asked about what it was asked about before.
+        // A workload that stayed until now may find no other place: repeat the former question about it.
         let due = self.answers.iter().filter(|(cgroup, answer)| {
             !answer.counts(now_ns) && !writes.contains_key(*cgroup) && !decision.in_place.contains(cgroup)
         });
@@ -177,7 +177,7 @@ impl Looks {
         }
     }
 
-    /// What was found of these writes.
+    /// Findings about these writes.
     fn found(&self, writes: &BTreeMap<CgroupPath, CpusetWrites>) -> SelfPlacedWorkloads {
         let answers = writes.iter().filter_map(|(cgroup, writes)| {
             self.answers
@@ -188,7 +188,7 @@ impl Looks {
         answers.flatten().collect()
     }
 
-    /// What could not be looked at.
+    /// Processes that could not be read.
     pub(super) fn unseen(&self) -> Option<Degraded> {
         let of_guarded = self.guarded.values().filter_map(|look| look.unseen.clone());
         together(self.answers.values().filter_map(|answer| answer.unseen.clone()).chain(of_guarded))
@@ -201,7 +201,7 @@ impl Answer {
     }
 }
 
-/// A turn's decision, and whom it asks.
+/// A turn's decision with what it needs to read processes.
 pub(super) struct Deciding<'a> {
     pub(super) source: &'a mut dyn Source,
     pub(super) placed: &'a Placed,
@@ -211,7 +211,7 @@ pub(super) struct Deciding<'a> {
 }
 
 impl Deciding<'_> {
-    /// Decides until nothing that is written changes what processes have set themselves.
+    /// Decides until no write changes what processes have set themselves.
     pub(super) fn take(self, inputs: &Inputs<'_>, terms: Terms) -> Taken {
         let Self { source, placed, recording, looks, paused } = self;
         let now_ns = inputs.now_ns;
@@ -252,7 +252,7 @@ impl Deciding<'_> {
     }
 }
 
-/// What moves to a better place would change, of those that are planned.
+/// Writes of planned moves to a better place.
 fn moves(taken: &Taken) -> BTreeMap<CgroupPath, CpusetWrites> {
     let planned = taken.rebalanced.iter().flat_map(|(turn, _)| &turn.report.moves);
     let writes = planned.map(|one| {
@@ -269,8 +269,9 @@ fn moves(taken: &Taken) -> BTreeMap<CgroupPath, CpusetWrites> {
 }
 
 impl Engine {
-    /// Leaves out whom an added memory node would take a policy from. The kernel rewrites policies by
-    /// position: one that binds to the second of two nodes binds to the second of three.
+    /// Drops workloads from `guarded` if an added node would change a memory policy of theirs. The kernel
+    /// rewrites policies by position: binding to the second of two nodes becomes binding to the second of
+    /// three.
     pub(super) fn leave_self_placed(&mut self, guarded: &mut Vec<Guarded>, declarations: &Declarations) {
         let key = |one: &Guarded| (one.cgroup.clone(), one.cgroup_id);
         let now: BTreeSet<_> = guarded.iter().map(key).collect();
@@ -310,7 +311,7 @@ impl Engine {
     }
 }
 
-/// As one, with all reasons.
+/// Joins all reasons into one.
 fn together(mut all: impl Iterator<Item = Degraded>) -> Option<Degraded> {
     let first = all.next()?;
     Some(all.fold(first, |mut all, one| {
@@ -325,7 +326,7 @@ fn together(mut all: impl Iterator<Item = Degraded>) -> Option<Degraded> {
 mod tests {
     use super::*;
 
-    /// Turns at which one that may be widened is looked at, of the first 1,000.
+    /// Turns, of the first 1,000, at which a workload that may be widened is looked at.
     fn looks(nearly_full: bool) -> Vec<u64> {
         let (mut looks, mut latest) = (Vec::new(), None::<GuardedLook>);
         for tick in 0..1_000 {
@@ -339,7 +340,7 @@ mod tests {
     }
 
     #[test]
-    fn who_may_be_widened_is_asked_soon_after_its_start_and_when_its_node_is_nearly_full() {
+    fn widenable_workload_is_read_soon_after_its_start_and_when_its_node_is_nearly_full() {
         assert_eq!(looks(false), [0, 1, 3, 7, 15, 31, 63, 127, 255, 511, 811]);
         let looks = looks(true);
         assert!(looks.windows(2).all(|pair| pair[1] - pair[0] <= NEARLY_FULL_EVERY), "{looks:?}");

@@ -1,4 +1,4 @@
-//! Where the engine's facts come from.
+//! The sources of the engine's facts.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -35,25 +35,25 @@ use enforcer_act::{
 use enforcer_host::{HostRoot, cgroup::CgroupLayout, read_text, topology::read_topology};
 use enforcer_runtime::kubelet::watch::Watch;
 
-/// What one look gives: workloads, what could not be seen of them, and the sample.
+/// Result of one look: the workloads, what of them could not be read, and the sample.
 pub(super) type Seen = (Vec<Workload>, Vec<Degraded>, Sample);
 
-/// Others who write cpusets.
+/// Facts about other writers of cpusets.
 #[derive(Debug, Clone, Default)]
 pub struct Others {
     /// The kubelet.
     pub kubelet: Kubelet,
     /// Units to which an administrator has given CPUs or memory nodes.
     pub units: BTreeMap<String, UnitSetting>,
-    /// Cgroup that the daemon itself runs in.
+    /// Cgroup of the daemon itself.
     pub own_cgroup: Option<CgroupPath>,
-    /// CPUs that this cgroup allows, where it is a container's.
+    /// CPUs of this cgroup, if it is a container's.
     pub own_cpus: Option<CpuSet>,
-    /// What could not be seen of them.
+    /// Sources that could not be read.
     pub degraded: Vec<Degraded>,
 }
 
-/// A source without which there is nothing to report.
+/// Failure of a source without which there is nothing to report.
 #[derive(Debug, Error)]
 #[error("{what}: {cause}")]
 pub struct SourceError {
@@ -70,45 +70,43 @@ impl SourceError {
 
 /// A host, live or recorded.
 pub trait Source {
-    /// Which host it is.
+    /// Identity of the host.
     fn host(&self) -> Host;
     /// The machine.
     fn topology(&mut self) -> Result<(Topology, Vec<Degraded>), SourceError>;
-    /// What runs on it.
+    /// The workloads on it.
     fn workloads(&mut self) -> Result<(Vec<Workload>, Vec<Degraded>), SourceError>;
-    /// Where workloads should run, for what is counted from now on.
+    /// Sets the nodes on which workloads should run, for the counts from now on.
     fn aim(&mut self, aims: &BTreeMap<CgroupPath, NodeSet>);
-    /// Makes room for what may be told between two samples; a source that is told nothing has room. Returns
-    /// whether there was anything.
+    /// Drains events between two samples. Returns whether there were any; a source without events has none.
     fn drain(&mut self) -> bool {
         false
     }
-    /// Readable when there is something to drain; who waits is woken when there is little room left for more.
-    /// `None` where nothing comes.
+    /// Readable when the event buffers fill up. `None` where there are no events.
     fn filling_fd(&self) -> Option<BorrowedFd<'_>> {
         None
     }
-    /// Readable when something was told that should not wait for the next sample.
+    /// Readable when an event should not wait for the next sample.
     fn urgent_fd(&self) -> Option<BorrowedFd<'_>> {
         None
     }
-    /// Takes it, for the next sample.
+    /// Takes the urgent events for the next sample.
     fn take_urgent(&mut self) {}
-    /// Memory pressure, for a thread that acts on it at once; a source that is told nothing never tells any.
+    /// Memory pressure events for a thread that reacts at once; silent for a source without them.
     fn tap(&self) -> PressureTap {
         PressureTap::default()
     }
-    /// Watches the cpusets of these cgroups, and of no others, for writes between two samples.
+    /// Watches the cpusets of these cgroups only, for writes between two samples.
     fn keep_watch(&mut self, _kept: &KeptCgroups) {}
-    /// Has anybody written one of them since the latest sample, or since this was last asked?
+    /// Whether a watched cpuset was written since the latest sample or call.
     fn written(&mut self) -> bool {
         false
     }
-    /// Has a process come to a cgroup of interest, since this was last asked?
+    /// Whether a process has come to a cgroup of interest since the last call.
     fn appeared(&mut self, _interest: &dyn Fn(&CgroupPath) -> Interest) -> bool {
         false
     }
-    /// Readable when that should be asked.
+    /// Readable when [`appeared`](Self::appeared) should be asked.
     fn came_fd(&self) -> Option<BorrowedFd<'_>> {
         None
     }
@@ -116,16 +114,16 @@ pub trait Source {
     fn writes_fd(&self) -> Option<BorrowedFd<'_>> {
         None
     }
-    /// Is there something of these two of which nothing tells, so that it is to be asked again soon?
+    /// Whether one of these two has no event, so that it must be polled.
     fn must_be_asked(&self) -> bool {
         false
     }
-    /// Others may be placed from now on.
+    /// Drops cached answers of other owners: they may have changed.
     fn others_may(&mut self) {}
-    /// From the next sample on, looks at what is said of partitions in these cgroups, and in no others.
+    /// From the next sample on, reads the partition state of these cgroups only.
     fn look_at_partitions(&mut self, _cgroups: BTreeSet<CgroupPath>) {}
-    /// Why these writes would change what processes have set themselves, of cgroups that are respected; and
-    /// what could not be looked at.
+    /// Why these writes would change what processes of respected cgroups have set, and which processes could
+    /// not be read.
     fn self_placed(
         &mut self,
         _writes: &BTreeMap<CgroupPath, CpusetWrites>,
@@ -134,13 +132,13 @@ pub trait Source {
     ) -> (SelfPlacedWorkloads, Option<Degraded>) {
         Default::default()
     }
-    /// Others who write cpusets there.
+    /// Facts about other writers on this host.
     fn others(&mut self) -> Others {
         Others::default()
     }
-    /// Takes these settings of units for ours, from the next reading of the machine on.
+    /// Treats these unit settings as ours from the next reading of the machine on.
     fn set_by_us(&mut self, _settings: OwnSettings) {}
-    /// What it is doing; what is missing is in the sample's own list.
+    /// Current state of the workloads; missing parts are in the sample's own list.
     fn sample(&mut self, workloads: &[Workload], now_ns: u64) -> Sample;
 }
 
@@ -149,20 +147,20 @@ pub struct LiveSource {
     host: HostRoot,
     layout: CgroupLayout,
     options: SamplerOptions,
-    /// Made with the first topology: the programs need to know which CPU is on which node.
+    /// Created with the first topology: the programs need the node of each CPU.
     sampler: Option<Sampler>,
     watch: CpusetWatch,
     cgroups: CgroupWatch,
     kubelet: Watch,
     units: BTreeMap<String, UnitSetting>,
-    /// Units that were asked about since the machine was last read.
+    /// Units queried since the machine was last read.
     asked_units: BTreeSet<UnitName>,
     set_by_us: OwnSettings,
     user_processes: UserProcesses,
 }
 
 impl LiveSource {
-    /// Looks at `host`.
+    /// A source that reads `host`.
     pub fn new(host: HostRoot, layout: CgroupLayout, options: SamplerOptions) -> Self {
         let watch = CpusetWatch::new(layout.clone());
         let cgroups = CgroupWatch::new(layout.cpuset.clone(), WatchLimit::of(&host));
@@ -181,13 +179,13 @@ impl LiveSource {
         }
     }
 
-    /// Has the kubelet looked at as well.
+    /// Watches the kubelet as well.
     #[must_use]
     pub fn beside(self, kubelet: Watch) -> Self {
         Self { kubelet, ..self }
     }
 
-    /// Those that are new since the machine was last read; all of them after that.
+    /// Queries units that are new since the machine was last read; all of them after that.
     fn ask_about_units(&mut self, units: BTreeSet<UnitName>) {
         let new: BTreeSet<UnitName> = units.difference(&self.asked_units).cloned().collect();
         if self.asked_units.is_empty() {
@@ -207,7 +205,7 @@ impl Source for LiveSource {
     fn topology(&mut self) -> Result<(Topology, Vec<Degraded>), SourceError> {
         let (machine, degraded) =
             read_topology(&self.host).map_err(|error| SourceError::new("topology", &error))?;
-        // As rarely as the machine: what units are set to does not change often.
+        // As rarely as the machine: unit settings seldom change.
         self.asked_units.clear();
         if let Some(sampler) = &mut self.sampler {
             sampler.follow(&machine);
@@ -231,7 +229,7 @@ impl Source for LiveSource {
         let (kubelet, degraded) = (seen.kubelet.clone(), seen.degraded.clone());
         let own_cgroup = self.user_processes.own_cgroup().cloned();
         let root = &self.layout.cpuset;
-        // A daemon that no container holds runs where the host's administrator put it.
+        // A daemon outside of a container runs where the host's administrator put it.
         let is_contained =
             |own: &&CgroupPath| matches!(identify(own).origin, Origin::Pod { .. } | Origin::Container { .. });
         let own_cpus = own_cgroup.as_ref().filter(is_contained).and_then(|own| {
@@ -319,7 +317,7 @@ impl Source for LiveSource {
     }
 
     fn sample(&mut self, workloads: &[Workload], now_ns: u64) -> Sample {
-        // What was written until now is in the sample.
+        // The sample contains the writes until now.
         self.watch.written();
         match &mut self.sampler {
             Some(sampler) => sampler.sample(workloads, now_ns),

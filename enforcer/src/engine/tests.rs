@@ -21,7 +21,7 @@ use enforcer_report::metrics::Metrics;
 
 const SECOND: u64 = 1_000_000_000;
 
-/// One workload whose memory is on node 0 while its CPUs are those of node 1.
+/// One workload with its memory on node 0 and its CPUs on node 1.
 struct Recorded {
     broken: Rc<RefCell<Option<&'static str>>>,
     aimed: Rc<RefCell<BTreeMap<CgroupPath, NodeSet>>>,

@@ -1,4 +1,4 @@
-//! What `top` is told, put together from the latest turn and the latest decisions.
+//! The report for `top`, built from the latest turn and decisions.
 
 use std::{process, time::Duration};
 
@@ -11,7 +11,7 @@ use enforcer_report::{
     top::{Action, TOP_SCHEMA_VERSION, TopReport, Turn},
 };
 
-/// As of now; the turn is `None` before the first one is over.
+/// The report of this moment; the turn is `None` before the first one is over.
 pub fn top_report(latest: Option<&TickReport>, decisions: &Decisions, paused: Option<Paused>) -> TopReport {
     let all = decisions.all();
     let records = all.iter().flat_map(|one| one.records.iter().map(|record| (&one.subject, &**record)));

@@ -1,8 +1,7 @@
-//! Whose memory nodes are guarded from a turn on, and what of that was added is given back.
+//! The part of a turn about memory widening: hands in the workloads to guard, and takes added nodes back.
 //!
-//! The turns hand in whom the thread of [`Widening`](super::Widening) guards, with the originals recorded
-//! already, and take back what is not needed any longer. Like every write of a cpuset both ask before what
-//! they would change of the memory policies that processes have set.
+//! The turns give the thread of [`Widening`](super::Widening) its workloads, with the originals recorded
+//! already. Like every cpuset write, both check first which memory policies of processes they would change.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -19,8 +18,8 @@ use super::{Engine, Machine};
 use enforcer_report::widening::WideningReport;
 
 impl Engine {
-    /// Takes over what an earlier daemon had added, and gives back what is not needed any longer. Returns why
-    /// the rest is.
+    /// Takes over nodes added by an earlier daemon, and takes back those no longer needed. Returns why the
+    /// others stay.
     pub(super) fn review_widened(
         &mut self,
         workloads: &[Workload],
@@ -55,8 +54,8 @@ impl Engine {
         waiting
     }
 
-    /// Hands in whose memory nodes are guarded, as soon as it can be undone; tells what was done about memory
-    /// since the turn before.
+    /// Hands in the workloads to guard once their originals are recorded; records the memory decisions since
+    /// the previous turn.
     pub(super) fn guard(
         &mut self,
         mut guarded: Vec<Guarded>,

@@ -419,7 +419,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cgroup_of_interest_is_told_once_when_somebody_is_in_it() {
+    fn cgroup_of_interest_is_reported_once_when_it_has_a_process() {
         let mut rig = Rig::new();
         rig.make("jobs/new");
         rig.enter("jobs/new", "");
@@ -461,7 +461,7 @@ mod tests {
     }
 
     #[test]
-    fn who_comes_to_a_cgroup_that_was_empty_is_told_each_time() {
+    fn each_first_process_of_an_empty_cgroup_is_reported() {
         let mut rig = Rig::new();
         rig.make("jobs/empty");
         rig.make("other/empty");
@@ -506,7 +506,7 @@ mod tests {
     }
 
     #[test]
-    fn who_came_before_its_cgroup_was_watched_is_told() {
+    fn process_that_came_before_the_watch_is_reported() {
         let mut rig = Rig::new();
         rig.make("jobs/made");
         rig.says("jobs/made", true);

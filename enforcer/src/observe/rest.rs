@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn who_comes_or_goes_is_something_new_though_next_to_nothing_runs() {
+    fn change_of_the_cgroup_count_ends_the_rest() {
         let v1 = ("sys/fs/cgroup/cpuset/cpuset.cpus", "0-3\n");
         let table = |count: u32| format!("#subsys_name hierarchy num_cgroups enabled\ncpuset 3 {count} 1\n");
         let stat = |count: u32| format!("nr_descendants {count}\nnr_dying_descendants {}\n", 9 - count);

@@ -1,6 +1,6 @@
-//! What messages of a runtime say of containers, and what is decided about them as messages.
+//! Conversions between NRI messages and the ledger's types.
 //!
-//! Never: anything is decided here.
+//! Invariant: nothing is decided here.
 
 use std::{collections::HashMap, path::Path};
 
@@ -18,25 +18,25 @@ use enforcer_runtime::nri::{
     request::{container_cgroup, pod_request},
 };
 
-/// Where containers find what they were given.
+/// Where a container finds its resource files.
 const EXPOSED_AT: &str = "/.numa-enforcer";
 
 /// `CONTAINER_STOPPED` of NRI.
 pub(super) const STOPPED: i32 = 4;
 
-/// Those of them that have not ended, and whose pod is there.
+/// Containers of existing pods that have not ended.
 pub(super) fn listed(pods: &[PodSandbox], containers: &[Container]) -> Vec<(Announced, KnownContainer)> {
     let by_id: HashMap<&str, &PodSandbox> = pods.iter().map(|pod| (pod.id.as_str(), pod)).collect();
     let there = containers.iter().filter(|container| container.state != STOPPED);
     there.filter_map(|one| Some(both(by_id.get(one.pod_sandbox_id.as_str())?, one))).collect()
 }
 
-/// A container as it is announced, and what it says of itself.
+/// A container as announced, with its own claims.
 pub(super) fn both(pod: &PodSandbox, container: &Container) -> (Announced, KnownContainer) {
     (announced(pod, container), known(pod, container))
 }
 
-/// As it is announced.
+/// The announcement of a container.
 pub(super) fn announced(pod: &PodSandbox, container: &Container) -> Announced {
     let cpu = resources_of(container).and_then(|resources| resources.cpu.as_ref());
     let cpus = cpu.and_then(|cpu| scalar::list(&cpu.cpus).ok()).filter(|cpus| !cpus.is_empty());
@@ -52,24 +52,24 @@ pub(super) fn announced(pod: &PodSandbox, container: &Container) -> Announced {
     }
 }
 
-/// What the runtime has stored for a container.
+/// The resources that the runtime has stored for a container.
 pub(super) fn resources_of(container: &Container) -> Option<&LinuxResources> {
     container.linux.as_ref()?.resources.as_ref()
 }
 
-/// `cpu.shares` that are told.
+/// `cpu.shares` in a message.
 pub(super) fn shares(resources: Option<&LinuxResources>) -> Option<u64> {
     resources?.cpu.as_ref()?.shares.map(|shares| shares.value)
 }
 
-/// Adds the shares that were given, where it has others. Who was made without any has those of its runtime.
+/// Sets the shares of the grant where they differ. A container created without shares keeps its runtime's.
 pub(super) fn share(resources: &mut LinuxResources, given: Option<u64>, has: Option<u64>) {
     if let Some(given) = given.filter(|given| has.is_some_and(|has| has != *given)) {
         resources.cpu.get_or_insert_default().shares = Some(OptionalUint { value: given });
     }
 }
 
-/// Where a container reads what it was given. It cannot change it, and nothing in it can be run.
+/// Read-only, non-executable mount of a container's resource files.
 pub(super) fn mount(dir: &Path) -> Mount {
     Mount {
         destination: EXPOSED_AT.to_owned(),
@@ -79,14 +79,14 @@ pub(super) fn mount(dir: &Path) -> Mount {
     }
 }
 
-/// A container that runs shall be set to this.
+/// Update of a running container to this cpuset.
 pub(super) fn update_of(container_id: String, cpuset: &Cpuset) -> ContainerUpdate {
     let linux = LinuxUpdate { resources: Some(resources(cpuset)) };
-    // One that ends in between is no error.
+    // A container that ends in between is no error.
     ContainerUpdate { container_id, linux: Some(linux), ignore_failure: true }
 }
 
-/// A container shall be set to this.
+/// Resources with this cpuset.
 pub(super) fn resources(cpuset: &Cpuset) -> LinuxResources {
     let cpus = cpuset.cpus.as_ref().map(ToString::to_string).unwrap_or_default();
     let mems = cpuset.mems.as_ref().map(ToString::to_string).unwrap_or_default();

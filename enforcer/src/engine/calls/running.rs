@@ -1,22 +1,21 @@
-//! What an answer leaves as it is for containers that run, and what it takes from their threads.
+//! Reduces an answer to the changes that running containers need at once, and saves the thread pins that it
+//! breaks.
 //!
-//! Problem: a runtime that is told a cpuset writes it with no look at what the container's processes have set
-//! themselves. The kernel rewrites memory policies at each write of memory nodes, moves all pages at once,
-//! and up to Linux 6.1 forgets at each write of CPUs where threads had pinned themselves. Turns ask before
-//! they write, move pages in batches and give pins back. Idea: what an answer need not change is left to the
-//! next turn, which comes at once. Only CPUs that another container has for itself from now on cannot wait:
-//! where threads are pinned is read before the answer, and a turn gives the pins back when the runtime has
-//! written ([`Retold`]).
+//! Problem: a runtime writes a cpuset without a look at what the container's processes have set. The kernel
+//! rewrites memory policies at each write of memory nodes and moves all pages at once. Up to Linux 6.1 it
+//! also forgets thread pins at each write of CPUs. Turns check before they write, move pages in batches and
+//! restore pins. Idea: an answer leaves to the next turn, which comes at once, all that can wait. Only CPUs
+//! that become exclusive to another container cannot wait. Thread pins are read before the answer, and a turn
+//! restores them when the runtime has written ([`Retold`]).
 //!
-//! A runtime writes both sets of each container that it is told of: what it has stored where nothing is said.
-//! So a container is either left out of the answer, or told its CPUs and the memory nodes that its cgroup
-//! shows. CPUs that are stored of one that is left out are some of those that it may have.
+//! A runtime writes both sets of each container in an answer; for an absent set it writes its stored one. So
+//! an answer either omits a container, or gives its CPUs and the memory nodes that its cgroup shows. The
+//! stored CPUs of an omitted container are a subset of those it may have.
 //!
-//! A container of which the runtime was told a moment ago is told again: what it was told may be written
-//! after the turn.
+//! A container in a recent answer is told again: the runtime may carry that answer out after the turn.
 //!
-//! Invariant: no lock is held while files are read. Cost: two files of each container of the answer, and a
-//! bounded time for the threads of those that lose CPUs.
+//! Invariant: no lock is held while files are read. Cost: two files for each container of the answer, and a
+//! bounded time for the threads of containers that lose CPUs.
 
 use std::collections::BTreeMap;
 
@@ -26,8 +25,8 @@ use super::Answering;
 use crate::engine::placed::Retold;
 
 impl Answering<'_> {
-    /// Takes out of an answer what it need not change for containers that run, and notes what it does change.
-    /// `own` is the container of the call: it is told in any case, because its runtime writes it.
+    /// Removes from an answer what running containers need not change, and notes the rest. `own` is the
+    /// container of the call; it stays, because its runtime writes it in any case.
     pub(super) fn leave_running(
         &self,
         others: &mut BTreeMap<String, Cpuset>,

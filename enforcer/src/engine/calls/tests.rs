@@ -157,7 +157,7 @@ fn an_update_is_answered_with_our_cpuset_every_time_and_a_larger_request_with_mo
     let own = |cpuset: &str| vec![("id-one".to_owned(), cpuset.to_owned())];
     assert_eq!(updates(&update(2)), own("0-1/0"));
     assert_eq!(updates(&update(4)), own("0-3/0"));
-    // Does not fit anywhere: what it has stays.
+    // It fits nowhere: the container keeps what it has.
     assert_eq!(updates(&update(9)), own("0-3/0"));
 }
 
@@ -180,10 +180,10 @@ fn what_a_container_would_have_is_kept_until_it_is_recorded() {
     assert!(!placed.has_started() && placed.unrecorded().is_empty());
     create(&placed, "two", 2);
     super::answer(&placed, &Gate::default(), &Exposure::default(), Call::Removed(subject("two", "", None)));
-    assert!(placed.unrecorded().is_empty(), "it has ended before it was there");
+    assert!(placed.unrecorded().is_empty(), "it ended before its cgroup existed");
 }
 
-/// `restore` gives back what the runtime's caller wants by now, and not what it wanted at the creation.
+/// `restore` gives back what the runtime's caller wants now, not what it wanted at the creation.
 #[test]
 fn what_a_runtime_is_told_to_set_is_what_a_container_would_have_from_then_on() {
     let placed = placed(true);
@@ -203,7 +203,7 @@ fn what_a_runtime_is_told_to_set_is_what_a_container_would_have_from_then_on() {
     create(&placed, "one", 2);
     update("0-5", "");
     assert_eq!(of(&placed.unrecorded()[&cgroup]), ("0-5".into(), String::new()));
-    // An update that names none changes nothing, nor does one that cannot be read.
+    // An update without CPUs, or with an unreadable list, changes nothing.
     update("", "0-1");
     update("all", "");
     assert_eq!(of(&placed.unrecorded()[&cgroup]), ("0-5".into(), "0-1".into()));
@@ -216,7 +216,7 @@ fn what_a_runtime_is_told_to_set_is_what_a_container_would_have_from_then_on() {
         assert_eq!(done, written);
         taken
     };
-    assert!(taken(Ok(())).is_empty(), "what is not in the journal is not renewed there");
+    assert!(taken(Ok(())).is_empty(), "only originals in the journal are renewed");
     placed.recorded(std::slice::from_ref(&cgroup));
     let dir = tempfile::tempdir().unwrap();
     let (record, _) = MakingRecord::open(dir.path(), None).unwrap();
@@ -224,21 +224,21 @@ fn what_a_runtime_is_told_to_set_is_what_a_container_would_have_from_then_on() {
     let answer = update("1,3", "");
     let noted = MakingRecord::left(dir.path(), None).unwrap().made.remove(&cgroup).unwrap();
     assert!(noted.renews && of(&noted.original).0 == "1,3", "before the answer: {noted:?}");
-    assert_eq!(updates(&answer), [("id-one".to_owned(), "0-1/0".to_owned())], "it stays where it was placed");
+    assert_eq!(updates(&answer), [("id-one".to_owned(), "0-1/0".to_owned())], "it keeps its place");
     assert!(placed.has_started(), "a turn is wanted for the journal");
-    // A full disk: it is offered again, with what came since.
+    // A full disk: the original is offered again, with later changes.
     assert_eq!(of(&taken(Err("full".into()))[&cgroup]), ("1,3".into(), String::new()));
     update("", "1");
     assert_eq!(of(&taken(Ok(()))[&cgroup]), ("1,3".into(), "1".into()));
     assert!(taken(Ok(())).is_empty());
-    // While nothing may be set, what it would be set to without us changes as well.
+    // While writes are blocked, the original follows the runtime's caller as well.
     placed.bar(true);
     update("0,2", "");
     assert_eq!(of(&taken(Ok(()))[&cgroup]), ("0,2".into(), String::new()));
 }
 
 #[test]
-fn who_may_not_place_only_learns_names() {
+fn daemon_that_may_not_place_only_learns_names() {
     let placed = placed(false);
     assert_eq!(create(&placed, "one", 2), Answer::default());
     assert_eq!(placed.lock().allocations.iter().count(), 0);
@@ -256,7 +256,7 @@ fn who_may_not_place_only_learns_names() {
     assert_eq!(placed.take_report().unwrap().containers, 1);
 }
 
-/// A kubelet with a static CPU manager that has given CPUs 2-3 to the container of one pod.
+/// A kubelet with a static CPU manager that has given CPUs 2-3 to one pod's container.
 fn static_kubelet(placed: &Placed, claimed: &[(&str, &str)]) {
     let claims = claimed.iter().map(|(uid, cpus)| Claim {
         pod: ClaimedPod::Uid((*uid).to_owned()),
@@ -270,7 +270,7 @@ fn static_kubelet(placed: &Placed, claimed: &[(&str, &str)]) {
     placed.beside(Others { kubelet, ..Others::default() });
 }
 
-/// As a kubelet with a static CPU manager sends it.
+/// A container as a kubelet with a static CPU manager sends it.
 fn with_cpus(name: &str, class: &str, cpus: u64, list: &str) -> Box<Subject> {
     let mut resources = amounts(cpus);
     resources.cpu.as_mut().unwrap().cpus = list.into();
@@ -297,7 +297,7 @@ fn what_the_kubelet_gave_is_left_alone_and_others_leave_it() {
     let shared = subject("shared", "/besteffort", None);
     let shared = ask(&placed, |reply| Call::Create { subject: shared, reply });
     assert_eq!(cpuset(shared.adjust.as_ref()), "0-3/0");
-    // Nobody has read yet that it has them; they come with the container.
+    // The CPUs come with the container; the kubelet's checkpoint has not been read yet.
     let given = ask(&placed, |reply| Call::Create { subject: with_cpus("exclusive", "", 2, "1-2"), reply });
     assert_eq!(given.adjust, None);
     assert_eq!(updates(&given), [("id-shared".to_owned(), "0,3/".to_owned())]);
@@ -307,7 +307,7 @@ fn what_the_kubelet_gave_is_left_alone_and_others_leave_it() {
         reply,
     });
     assert_eq!(again, Answer::default());
-    // The CPUs that came with it are those of all who share: it is one of these.
+    // Its CPUs are those of the shared pool, so it shares.
     let sharing =
         ask(&placed, |reply| Call::Create { subject: with_cpus("s", "/burstable", 1, "0,3-7"), reply });
     assert!(!cpuset(sharing.adjust.as_ref()).is_empty());
@@ -315,7 +315,7 @@ fn what_the_kubelet_gave_is_left_alone_and_others_leave_it() {
     let ended = ask(&placed, |reply| Call::Stop { subject: with_cpus("exclusive", "", 2, ""), reply });
     assert!(updates(&ended).contains(&("id-shared".to_owned(), "0-3/".to_owned())), "{ended:?}");
 
-    // The control: the same container where no static manager gives CPUs.
+    // The control: the same container without a static CPU manager.
     let alone = self::placed(true);
     let ours = ask(&alone, |reply| Call::Create { subject: with_cpus("exclusive", "", 2, "1-2"), reply });
     assert_eq!(
@@ -367,7 +367,7 @@ fn a_synchronisation_finds_what_the_kubelet_gave() {
     assert_eq!(
         noted,
         [CgroupPath::new("/kubepods/podb/id-b")],
-        "what is the kubelet's is not put back either"
+        "a cpuset of the kubelet is not restored either"
     );
 }
 
@@ -378,7 +378,7 @@ fn what_the_runtime_says_there_is_replaces_what_was_known() {
     create(&placed, "stays", 2);
     runs(&placed, "gone");
     let Subject { pod, mut container } = *subject("stays", "", Some(amounts(2)));
-    // What the runtime has stored differs from what it was given.
+    // The runtime's stored cpuset differs from the grant.
     let stored = container.linux.as_mut().unwrap().resources.as_mut().unwrap().cpu.as_mut().unwrap();
     (stored.cpus, stored.mems) = ("0-7".into(), String::new());
     let mut stopped = container.clone();
@@ -398,7 +398,7 @@ fn what_the_runtime_says_there_is_replaces_what_was_known() {
 }
 
 #[test]
-fn who_is_being_made_keeps_its_place_when_the_link_comes_up_again_though_it_is_not_listed_yet() {
+fn pending_container_keeps_its_place_across_a_reconnect_that_does_not_list_it() {
     let state = tempfile::tempdir().unwrap();
     let placed = placed(true);
     let exposure = Exposure::below(state.path()).unwrap();
@@ -420,14 +420,14 @@ fn who_is_being_made_keeps_its_place_when_the_link_comes_up_again_though_it_is_n
     assert_eq!(cpuset(answer.try_recv().unwrap().adjust.as_ref()), "0-1/0");
     assert_eq!((again(), again()), (vec![], vec![]), "it is set to what it was given");
     assert!(folder.exists(), "the runtime is about to mount it");
-    assert_eq!(cpuset(create(&placed, "two", 2).adjust.as_ref()), "2-3/0", "nobody gets its CPUs");
+    assert_eq!(cpuset(create(&placed, "two", 2).adjust.as_ref()), "2-3/0", "no other gets its CPUs");
     runs(&placed, "two");
     runs(&placed, "one");
     again();
     assert_eq!((placed.lock().allocations.iter().count(), folder.exists()), (0, false), "both have ended");
 }
 
-/// All of these run, and the runtime has `stored` CPUs for them.
+/// The runtime lists these containers as running, with `stored` CPUs.
 fn synchronize(placed: &Placed, names: &[&str], stored: &str) -> Answer {
     let subjects: Vec<Subject> = names.iter().map(|name| *with_cpus(name, "", 2, stored)).collect();
     let (pods, containers) = subjects.into_iter().map(|one| (one.pod, one.container)).unzip();
@@ -442,9 +442,9 @@ fn a_restart_adopts_what_cgroups_show_and_not_what_the_runtime_has_stored() {
         let placed = placed(true);
         placed.adopt(CpusetTree::new(&host.layout.cpuset.path, v2), BTreeMap::new());
         let answer = synchronize(&placed, &["one"], "0-1");
-        // The runtime learns it, and would write its own again otherwise.
+        // The runtime is told, or it would write its stored cpuset again.
         assert_eq!(updates(&answer), [("id-one".to_owned(), "2-3/0".to_owned())]);
-        // It writes on our behalf from now on: what was there before that is recorded.
+        // From now on the runtime writes on our behalf, so the former cpuset is recorded.
         let (cgroup, before) = placed.unrecorded().pop_first().unwrap();
         assert_eq!(cgroup.as_str(), "/kubepods/podone/id-one");
         assert_eq!(before.cpus.unwrap().to_string(), "2-3");
@@ -470,7 +470,7 @@ fn a_restart_keeps_what_was_granted_from_others_and_releases_what_is_gone() {
 
     let placed = placed(true);
     placed.adopt(tree(), host.journal().grants().clone());
-    // One has ended, and somebody has changed another.
+    // One container has ended, and another writer has changed another one.
     assert_eq!(placed.lock().allocations.exclusive_cpus().to_string(), "0-3");
     placed.expect_only(&[workload_of("one"), workload_of("two")]);
     assert_eq!(placed.lock().allocations.exclusive_cpus().to_string(), "0-3");
@@ -491,7 +491,7 @@ fn a_runtime_that_was_there_and_is_not_is_missed_and_one_that_never_was_is_not()
     super::answer(&placed, &Gate::default(), &Exposure::default(), down());
     let degraded = placed.degraded().unwrap();
     assert_eq!((degraded.source.as_str(), degraded.reason.as_str()), ("nri", "connecting to /n: absent"));
-    // What was given stays: the container runs.
+    // Grants stay: the container runs.
     assert_eq!(placed.lock().allocations.iter().count(), 1);
 }
 
@@ -524,7 +524,7 @@ fn an_id_that_comes_again_in_another_cgroup_is_another_container() {
 }
 
 #[test]
-fn who_has_no_place_is_reported_until_it_has_ended() {
+fn unplaced_container_is_reported_until_it_has_ended() {
     let placed = placed(true);
     let refused = create(&placed, "big", 9);
     assert_eq!(cpuset(refused.adjust.as_ref()), "0-7/");
@@ -560,7 +560,7 @@ fn while_paused_nothing_is_set_but_what_was_set_before() {
         updates(&answer)
     };
     let before = |cpuset: &str| vec![("id-one".to_owned(), cpuset.to_owned())];
-    // It would get more, and so it does when the pause is over.
+    // It gets more only when the pause is over.
     assert_eq!(update("one", 4), before("0-1/0"));
     assert_eq!(update("two", 2), [], "it was never set to anything");
     let ended = ask(&|reply| Call::Stop { subject: subject("two", "", None), reply });
@@ -569,7 +569,7 @@ fn while_paused_nothing_is_set_but_what_was_set_before() {
 
     gate.open();
     assert_ne!(update("one", 4), before("0-1/0"));
-    assert_eq!(set(&placed, "id-two"), "", "what ended meanwhile has nothing");
+    assert_eq!(set(&placed, "id-two"), "", "a container that ended meanwhile has nothing");
     let answer = ask(&|reply| Call::Create { subject: subject("three", "", Some(amounts(2))), reply });
     assert!(!cpuset(answer.adjust.as_ref()).is_empty());
 }
@@ -577,17 +577,17 @@ fn while_paused_nothing_is_set_but_what_was_set_before() {
 #[test]
 fn a_daemon_that_ends_and_restores_tells_nothing_and_knows_when_it_last_did() {
     let (placed, gate) = (placed(true), Gate::default());
-    assert_eq!(placed.retire(), None, "nobody was told anything");
+    assert_eq!(placed.retire(), None, "no runtime was told anything");
     let placed_again = self::placed(true);
     create(&placed_again, "one", 2);
-    assert!(placed_again.retire().is_some(), "its runtime makes it now");
+    assert!(placed_again.retire().is_some(), "its runtime creates it now");
     gate.close(None);
     let update = ask_behind(&gate, &placed_again, |reply| Call::Update {
         subject: subject("one", "", Some(amounts(2))),
         wanted: amounts(2),
         reply,
     });
-    assert_eq!(update, Answer::default(), "what it was set to is being put back");
+    assert_eq!(update, Answer::default(), "its original is being restored");
 }
 
 #[test]
@@ -666,7 +666,7 @@ fn a_container_that_is_declared_to_be_left_alone_gets_no_answer_and_gives_back_w
     assert_eq!(update(&placed), Answer::default());
     assert_eq!(cpuset(create(&placed, "two", 2).adjust.as_ref()), "0-1/0");
 
-    // It was placed before the configuration was read again.
+    // It was placed before the configuration was reloaded.
     let entry = policy.workloads.clone();
     policy.workloads.clear();
     let placed = placed_by(&policy);
@@ -678,7 +678,7 @@ fn a_container_that_is_declared_to_be_left_alone_gets_no_answer_and_gives_back_w
 }
 
 #[test]
-fn a_container_reads_what_it_has_until_it_is_gone_and_so_does_who_must_make_room() {
+fn resource_files_of_a_container_and_of_those_that_make_room_stay_current() {
     let state = tempfile::tempdir().unwrap();
     let placed = placed(true);
     let exposure = Exposure::below(state.path()).unwrap();
@@ -704,7 +704,7 @@ fn a_container_reads_what_it_has_until_it_is_gone_and_so_does_who_must_make_room
     let squeezed = read("id-shared");
     assert_ne!(squeezed, before);
 
-    // While enforcement is paused nothing is set, so nothing else is read.
+    // While enforcement is paused no cpuset changes, so neither do the files.
     gate.close(None);
     ask(&|reply| Call::Stop { subject: subject("one", "", None), reply }).unwrap();
     assert_eq!(read("id-shared"), squeezed);
@@ -712,12 +712,12 @@ fn a_container_reads_what_it_has_until_it_is_gone_and_so_does_who_must_make_room
     ask(&|reply| Call::Stop { subject: subject("one", "", None), reply }).unwrap();
     assert_eq!(read("id-shared"), before);
     let removed = |_: Reply| Call::Removed(subject("one", "", None));
-    assert!(ask(&removed).is_err(), "nobody waits for an answer");
+    assert!(ask(&removed).is_err(), "no caller waits for an answer");
     assert!(!dir.join("id-one").exists() && dir.join("id-shared").exists());
 }
 
 #[test]
-fn who_must_make_room_reads_it_without_a_turn() {
+fn container_that_makes_room_reads_it_without_a_turn() {
     let state = tempfile::tempdir().unwrap();
     let exposure = Exposure::below(state.path()).unwrap();
     let (calls, receiver) = mpsc::channel(8);
@@ -754,7 +754,7 @@ fn while_nothing_can_be_recorded_no_answer_sets_anything() {
     assert_eq!(cpuset(create(&placed, "one", 2).adjust.as_ref()), "0-1/0");
     placed.bar(true);
     assert_eq!(create(&placed, "two", 2), Answer::default());
-    // What it has stays, or the runtime would write what it has stored.
+    // An update to its own cpuset, or the runtime would write its stored one.
     let update = |placed: &Placed| {
         let subject = subject("one", "", Some(amounts(2)));
         updates(&ask(placed, |reply| Call::Update { subject, wanted: amounts(4), reply }))

@@ -1,4 +1,4 @@
-//! What is remembered, for how long, and how much of it.
+//! Which decisions are stored, for how long, and how many.
 
 use enforcer_core::plan::{Action, OutcomeResult, Step};
 
@@ -35,7 +35,7 @@ fn the_same_decision_again_is_one_entry_and_an_event_is_one_each_time() {
     (0..100).for_each(|_| decisions.note_turn(&[workload("/a")], &in_place, &[], false));
     let remembered = of(&decisions, "/a");
     assert_eq!((remembered.records.len(), remembered.records[0].times), (1, 100));
-    // Paused is another matter, and so is another outcome.
+    // A pause makes a new entry, and so does another outcome.
     decisions.note_turn(&[workload("/a")], &in_place, &[], true);
     assert_eq!(of(&decisions, "/a").records.len(), 2);
     let applied = || outcome("/a", OutcomeResult::Applied { read_back: "0".into() });
@@ -47,14 +47,14 @@ fn the_same_decision_again_is_one_entry_and_an_event_is_one_each_time() {
 }
 
 #[test]
-fn who_is_not_declared_any_longer_is_cared_for_no_more_and_says_so_once() {
+fn workload_no_longer_declared_is_released_once() {
     use DecisionState::{Changed, InPlace, Placed, Released};
 
     let decisions = Decisions::default();
     let in_place = Decision { in_place: vec![CgroupPath::new("/a")], ..Decision::default() };
     decisions.note_turn(&[workload("/a")], &in_place, &[], false);
     decisions.note(cgroup("/a"), entry("create", Changed));
-    // Whom a runtime was told of since the turn decided is not known to it.
+    // The turn decided before the runtime's call and does not know of it.
     decisions.note(cgroup("/b"), entry("create", Placed));
     for _ in 0..3 {
         let all = ["/a", "/b", "/c"].map(workload);
@@ -66,7 +66,7 @@ fn who_is_not_declared_any_longer_is_cared_for_no_more_and_says_so_once() {
     let last = of(&decisions, "/a").records.back().unwrap().reason.clone();
     assert!(last.contains("numa-enforcer restore"), "{last}");
     assert_eq!(states("/b"), [Placed]);
-    assert_eq!(decisions.all().len(), 2, "of who was never cared for there is nothing to say");
+    assert_eq!(decisions.all().len(), 2, "a workload never controlled makes no entry");
     decisions.note_turn(&[workload("/a")], &in_place, &[], false);
     assert_eq!(states("/a"), [InPlace, Changed, Released, InPlace]);
 }
@@ -103,7 +103,7 @@ fn a_container_that_ends_is_known_to_have_ended_and_one_that_is_there_stays() {
         let remembered = of(&decisions, name);
         assert_eq!((remembered.subject.ended, remembered.records.len()), (ended, entries), "{name}");
     }
-    // A cgroup that no turn sees any more has ended too, and is back when it is back.
+    // A cgroup that no turn sees has ended too, until a turn sees it again.
     let refused = Decision { in_place: vec![CgroupPath::new("/d")], ..Decision::default() };
     decisions.note_turn(&[workload("/d")], &refused, &[], false);
     decisions.note_turn(&[], &Decision::default(), &[], false);
@@ -186,7 +186,7 @@ fn of_those_that_ended_only_the_latest_are_remembered() {
     assert!(names.contains(&"/stays".to_owned()) && names.contains(&"shop/c99/main".to_owned()));
     assert!(!names.contains(&"shop/c00/main".to_owned()));
     assert_eq!(decisions.lock().entries, 1 + 2 * ENDED);
-    // And of those without a runtime.
+    // The same for workloads without a runtime.
     decisions.note_turn(&[], &Decision::default(), &[], false);
     assert!(decisions.all().len() <= ENDED);
 }

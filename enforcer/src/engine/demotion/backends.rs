@@ -1,10 +1,9 @@
-//! By whom cold pages go down in one round: as the configuration asks, or else with `move_pages`.
+//! Chooses what moves cold pages down in one round: the configured backend, or else `move_pages`.
 //!
-//! Whether another backend may is the core's to say (`enforcer_core::demotion::backend`), from facts that are
-//! read for the round. Each backend is tried once before its first round. What it was refused for is told
-//! once of each workload, and among the degraded sources where it is so for the whole host; the latest round
-//! always says who carries it out. What a neighbour is relieved of goes with `move_pages` in any case: it is
-//! about one node, and at once.
+//! The core decides whether a backend may be used (`enforcer_core::demotion::backend`), from facts read for
+//! the round. Each backend is tried once before its first round. A refusal is logged once for each workload;
+//! a refusal for the whole host is a degraded source. The latest round always names its backend. Room for a
+//! neighbour is made with `move_pages` in any case: it concerns one node and must happen at once.
 
 use std::{
     collections::BTreeMap,
@@ -41,11 +40,10 @@ use enforcer_host::{HostRoot, cgroup::CgroupLayout};
 use enforcer_kernel::Kernel;
 use enforcer_report::units;
 
-/// Who is asked for so much and moves nothing was asked in vain; less may not show in `memory.numa_stat` for
-/// a moment.
+/// Requests of at least this size that move nothing are vain; `memory.numa_stat` may not show less yet.
 const MUCH: u64 = 4 << 20;
 
-/// Whatever pages can be moved by.
+/// Everything that a round uses to move pages.
 pub(super) struct Means<'a> {
     pub(super) kernel: &'a dyn Kernel,
     pub(super) proc: &'a Path,
@@ -54,18 +52,18 @@ pub(super) struct Means<'a> {
     pub(super) backends: &'a mut Backends,
 }
 
-/// What is known of the backends of this host.
+/// State of the backends on this host.
 pub(super) struct Backends {
     host: HostRoot,
     layout: CgroupLayout,
     stop: Stop,
-    /// What trying each came to.
+    /// Results of the probes.
     probes: BTreeMap<DemotionBackend, Probe>,
-    /// What is asked for and cannot be used on this host.
+    /// The configured backend, if this host cannot use it.
     degraded: Option<Degraded>,
 }
 
-/// What one is asked for, and what came of it.
+/// A request to a backend, and its result.
 struct Done {
     asked: u64,
     carried: Carried,
@@ -87,8 +85,8 @@ impl Backends {
         self.probes.insert(backend, probe);
     }
 
-    /// What trying it comes to; it is tried once. While the kernel's demotion is off reclaim moves nothing
-    /// that would show.
+    /// Probes a backend once. While the kernel's demotion is off, reclaim moves no page, so a probe would
+    /// show nothing.
     fn probe(
         &mut self,
         backend: DemotionBackend,
@@ -128,7 +126,7 @@ impl Backends {
         probe
     }
 
-    /// Has another one than `move_pages` carry the flows out, or says why not; then nothing has moved.
+    /// Has a backend other than `move_pages` carry the flows out. An error means that nothing has moved.
     fn carry(
         &mut self,
         backend: DemotionBackend,
@@ -202,7 +200,7 @@ impl Backends {
                     shift.down = shift.down.saturating_add(carried.shift.down);
                     shift.outside = shift.outside.saturating_add(carried.shift.outside);
                 }
-                // Of what has moved already `move_pages` must not move as much again.
+                // `move_pages` must not move again what has moved already.
                 Err(obstacle) if done.carried.shift.down > 0 => {
                     done.carried.less = Some(obstacle.words());
                     break;
@@ -214,7 +212,7 @@ impl Backends {
     }
 }
 
-/// What is to go down in one round.
+/// Flows of one round.
 pub(super) struct Down<'a> {
     pub(super) wish: &'a Wish,
     pub(super) wanted: &'a Wanted,
@@ -222,21 +220,21 @@ pub(super) struct Down<'a> {
     pub(super) rooms: &'a BTreeMap<NodeId, Room>,
 }
 
-/// What lasts of the backends of one workload.
+/// Backend state of one workload.
 #[derive(Default)]
 pub(super) struct Carriage {
-    /// Who carried the latest round.
+    /// Backend of the latest round.
     pub(super) by: DemotionBackend,
-    /// Why it was not who the configuration asks for.
+    /// Why the configured backend was not used.
     pub(super) refused: Option<String>,
-    /// What was told already.
+    /// Obstacles that were logged already.
     told: Vec<Discriminant<Obstacle>>,
-    /// Rounds in succession in which one was asked for much and moved nothing.
+    /// Rounds in succession in which a large request moved nothing.
     in_vain: u32,
 }
 
 impl Carriage {
-    /// How many different reasons were told.
+    /// Number of different obstacles logged.
     pub(super) fn told(&self) -> usize {
         self.told.len()
     }
@@ -254,8 +252,8 @@ impl Carriage {
 }
 
 impl Standing {
-    /// Moves down, but for a few rounds not when nothing was there the last time: whoever looks for pages
-    /// asks the kernel about each.
+    /// Moves pages down. After a round without cold pages it skips some rounds: a search asks the kernel
+    /// about each page.
     pub(super) fn down(&mut self, round: &Down<'_>, means: &mut Means<'_>, lines: &mut Vec<String>) -> u64 {
         if self.rest.left > 0 {
             self.rest.left -= 1;
@@ -305,7 +303,7 @@ impl Standing {
 }
 
 impl Done {
-    /// What it did, if it was asked for anything.
+    /// Its part of the record, if a request was made.
     fn line(&self, by: DemotionBackend) -> Option<String> {
         if self.asked == 0 {
             return None;

@@ -1,5 +1,4 @@
-//! What goes down at once, for somebody who is declared to stay and runs short; and by whom a round is
-//! carried out.
+//! Room for a neighbour that is declared to stay and runs short; and the choice of the backend of a round.
 
 use std::fs;
 
@@ -37,8 +36,8 @@ fn put(root: &Path, file: &str, text: &str) {
 }
 
 impl Host {
-    /// Node 1 is slow memory beside node 0, with much room. `/near` has a hot mapping and a cold one on
-    /// node 0.
+    /// Node 1 is slow memory beside node 0, with much room. `/near` has a hot mapping and a cold one on node
+    /// 0.
     fn new() -> Self {
         let fixture = Fixture::new(true);
         fixture.cgroup("/near", "0-1", "0-1");
@@ -95,7 +94,7 @@ impl Host {
         let limits = PageMoveLimits { time: Duration::from_mins(10), ..PageMoveLimits::default() };
         rounds.relief = PageBudget::new(limits, stop);
         let mut host = Self { fixture, wanted, rounds };
-        // Since then it is known what nobody touches.
+        // From here on the idle pages are known.
         assert!(host.relieve(&mut pressed(0, "/stays", "0"), &Gate::default()).is_none());
         thread::sleep(Duration::from_millis(60));
         host
@@ -116,11 +115,11 @@ impl Host {
     }
 }
 
-/// Node 0 has so many free pages, and `whom` is declared to stay there; `short` are short.
-fn pressed(free: usize, whom: &str, short: &str) -> Pressed {
+/// Node 0 has `free` free pages, and `cgroup` is declared to stay there; the nodes `short` are short.
+fn pressed(free: usize, cgroup: &str, short: &str) -> Pressed {
     let home: NodeSet = "0".parse().unwrap();
     let stays = Guarded {
-        cgroup: CgroupPath::new(whom),
+        cgroup: CgroupPath::new(cgroup),
         cgroup_id: None,
         home: home.clone(),
         mems: home.clone(),
@@ -142,7 +141,7 @@ fn pressed(free: usize, whom: &str, short: &str) -> Pressed {
 }
 
 #[test]
-fn cold_pages_of_a_neighbour_make_room_for_who_is_declared_to_stay_and_no_more_than_is_missing() {
+fn a_neighbours_cold_pages_make_room_for_a_strict_workload_up_to_the_missing_bytes() {
     let mut host = Host::new();
     let missing = 10_000;
     let mut of = pressed(WANTED - missing, "/stays", "0");
@@ -150,8 +149,8 @@ fn cold_pages_of_a_neighbour_make_room_for_who_is_declared_to_stay_and_no_more_t
     assert_eq!((relief.bytes, host.down()), ((missing * PAGE) as u64, (missing, 0)));
     assert!(of.of(&CgroupPath::new("/near")).is_empty(), "nothing is missing any longer");
     let said = &relief.record.reason;
-    let whom = "from node 0 to node 1, so that /stays, which is declared to stay, has room";
-    assert!(said.contains(whom) && said.contains("not touched for 50ms (referenced)"), "{said}");
+    let text = "from node 0 to node 1, so that /stays, which is declared to stay, has room";
+    assert!(said.contains(text) && said.contains("not touched for 50ms (referenced)"), "{said}");
     assert_eq!(relief.moves.down_bytes.get("referenced"), Some(&relief.bytes));
 }
 
@@ -163,7 +162,7 @@ fn hot_pages_stay_whatever_is_missing() {
 }
 
 #[test]
-fn nobody_gives_who_stays_itself_whose_slow_memory_is_short_or_while_it_is_paused() {
+fn strict_workload_short_slow_node_or_pause_prevents_making_room() {
     let mut host = Host::new();
     let (open, closed) = (Gate::default(), Gate::default());
     closed.close(None);
@@ -177,7 +176,7 @@ fn nobody_gives_who_stays_itself_whose_slow_memory_is_short_or_while_it_is_pause
         assert!(host.relieve(&mut of, gate).is_none(), "{of:?}");
         assert_eq!(host.down(), (0, 0), "{of:?}");
     }
-    // The same with nothing in the way; and who has just given waits.
+    // The same without an obstacle; a workload that has just made room waits.
     assert!(host.relieve(&mut pressed(30_000, "/stays", "0"), &open).is_some());
     let standing = host.rounds.standings.values_mut().next().unwrap();
     let (_, wait) = standing.relieves.unwrap();
@@ -189,7 +188,7 @@ fn nobody_gives_who_stays_itself_whose_slow_memory_is_short_or_while_it_is_pause
 }
 
 impl Host {
-    /// Cold pages are to go down by reclaim, and nothing is in its way.
+    /// Cold pages are to go down by reclaim, without an obstacle.
     fn by_reclaim(&mut self) {
         let (host, dir) = (self.fixture.host(), self.fixture.path("/near"));
         put(&host.sys, "kernel/mm/numa/demotion_enabled", "true\n");
@@ -203,7 +202,7 @@ impl Host {
         self.wanted.settings.backend = DemotionBackend::Reclaim;
     }
 
-    /// A round that is due: what was recorded of it.
+    /// Runs a round that is due and returns its record.
     fn round(&mut self) -> String {
         for standing in self.rounds.standings.values_mut() {
             (standing.latest, standing.rest) = (None, Rest::default());
@@ -251,11 +250,11 @@ fn reclaim_is_asked_for_what_is_cold_and_there_and_counts_as_what_memory_shows()
     let mut host = Host::new();
     host.by_reclaim();
     host.round();
-    // The kernel took the request and did nothing: no byte counts, and nobody else has moved any.
+    // The kernel accepted the request and did nothing: no byte counts, and `move_pages` has moved none.
     let file = host.fixture.path("/near").join("memory.reclaim");
     assert_eq!((fs::read_to_string(&file).unwrap().as_str(), host.down()), ("8388608", (0, 0)));
     assert_eq!((host.by(), host.moves().by_backend.is_empty()), (("reclaim", None), true));
-    // Nothing that is cold is left on the fast node.
+    // No cold page is left on the fast node.
     fs::remove_file(&file).unwrap();
     host.rounds.kernel.map(8, COLD_AT, COLD, 1);
     host.round();
@@ -263,7 +262,7 @@ fn reclaim_is_asked_for_what_is_cold_and_there_and_counts_as_what_memory_shows()
 }
 
 #[test]
-fn who_asks_in_vain_three_times_gets_move_pages() {
+fn three_vain_requests_fall_back_to_move_pages() {
     let mut host = Host::new();
     host.by_reclaim();
     for _ in 0..3 {
@@ -312,7 +311,7 @@ fn what_is_not_safe_goes_by_move_pages_and_why_is_told_once() {
         assert_eq!(host.down(), (COLD, 0), "{what}");
         assert!(!dir.join("memory.reclaim").exists(), "{what}");
         put_back(&host);
-        // It is as it was, so it is not told again, though it can be seen.
+        // Nothing changed, so it is not logged again, though the report still shows it.
         let again = host.round();
         assert!(!again.contains("not by reclaim"), "{what}: {again}");
         let (by, refused) = host.by();
@@ -324,7 +323,7 @@ fn what_is_not_safe_goes_by_move_pages_and_why_is_told_once() {
 }
 
 #[test]
-fn damos_that_is_somebody_elses_goes_by_move_pages() {
+fn damos_in_use_by_another_tool_falls_back_to_move_pages() {
     let mut host = Host::new();
     host.by_reclaim();
     host.wanted.settings.backend = DemotionBackend::Damos;

@@ -1,4 +1,4 @@
-//! Turns over files that somebody else writes.
+//! Turns over files that another writer changes.
 
 use std::{collections::BTreeMap, fs, os::unix::fs::MetadataExt};
 
@@ -24,7 +24,7 @@ use enforcer_report::tick::TickReport;
 const SECOND: u64 = 1_000_000_000;
 const MINUTE: u64 = 60 * SECOND;
 
-/// Shows what is in the files of `/db`.
+/// Shows the files of `/db`.
 struct Files {
     layout: CgroupLayout,
     watch: CpusetWatch,
@@ -109,7 +109,7 @@ impl Rig {
         Self::start(host, mode, "boot-1", 0)
     }
 
-    /// A daemon on this host and its state directory.
+    /// Starts a daemon on this host and its state directory.
     fn start(host: Fixture, mode: Mode, boot_id: &str, now_ns: u64) -> Self {
         let text = "cool_down = \"10m\"\n[[workload]]\nname = \"db\"\ncgroup = \"/db\"\ncpus = 2\n";
         let policy = Policy { mode, ..toml::from_str(text).unwrap() };
@@ -123,7 +123,7 @@ impl Rig {
         Self { host, engine }
     }
 
-    /// The daemon ends, and another one is started.
+    /// Ends the daemon and starts another one.
     fn started_again(self, boot_id: &str, now_ns: u64) -> Self {
         let Self { host, engine } = self;
         drop(engine);
@@ -134,8 +134,8 @@ impl Rig {
         self.engine.turn(now_ns).unwrap()
     }
 
-    /// As a person would.
-    fn somebody_writes(&self, cpus: &str) {
+    /// Writes as a person would.
+    fn foreign_write(&self, cpus: &str) {
         fs::write(self.host.path("/db").join("cpuset.cpus"), cpus).unwrap();
     }
 
@@ -145,16 +145,16 @@ impl Rig {
 }
 
 #[test]
-fn what_somebody_else_writes_is_put_back_three_times_and_the_fourth_is_reported() {
+fn foreign_write_is_corrected_three_times_and_the_fourth_is_reported() {
     let mut rig = Rig::new(Mode::Enforce);
     let report = rig.turn(SECOND);
     let ours = rig.cpus();
     assert_eq!(ours, "0-1", "{:?} {:?}", report.decision, report.outcomes);
-    assert!(rig.engine.look().wants_turn, "who is new is looked at once more");
+    assert!(rig.engine.look().wants_turn, "a new workload gets a second look");
     let report = rig.turn(2 * SECOND);
     assert!(report.outcomes.is_empty() && !rig.engine.look().wants_turn, "{:?}", report.outcomes);
     for time in 1..=3 {
-        rig.somebody_writes("0-7");
+        rig.foreign_write("0-7");
         assert!(rig.engine.look().wants_turn, "time {time}: the next turn does not wait");
         let report = rig.turn((2 + time) * SECOND);
         assert_eq!(rig.cpus(), ours, "time {time}: the cool-down is ten minutes");
@@ -165,17 +165,17 @@ fn what_somebody_else_writes_is_put_back_three_times_and_the_fourth_is_reported(
         rig.turn((2 + time) * SECOND);
     }
     rig.engine.look();
-    rig.somebody_writes("0-7");
+    rig.foreign_write("0-7");
     let report = rig.turn(MINUTE);
     assert_eq!((rig.cpus().as_str(), report.totals.drift.left_alone), ("0-7", 1));
     let degraded: Vec<_> = report.audit.degraded.iter().filter(|entry| entry.source == "drift:/db").collect();
     assert!(degraded[0].reason.contains("3 times within an hour"), "{degraded:?}");
     assert!(degraded[0].reason.contains("left alone for 60 min"), "{degraded:?}");
-    rig.somebody_writes("0-6");
-    assert!(!rig.engine.look().wants_turn, "who is left alone wakes nobody");
+    rig.foreign_write("0-6");
+    assert!(!rig.engine.look().wants_turn, "a cgroup that is left alone causes no turn");
     assert_eq!(rig.turn(2 * MINUTE).totals.drift.left_alone, 1);
 
-    // Read again, as with SIGHUP.
+    // A reload, as with SIGHUP.
     rig.engine.set_policy(rig.engine.policy().clone());
     let report = rig.turn(3 * MINUTE);
     assert_eq!((rig.cpus(), report.totals.drift.repaired), (ours, 4));
@@ -183,7 +183,7 @@ fn what_somebody_else_writes_is_put_back_three_times_and_the_fourth_is_reported(
 }
 
 #[test]
-fn what_somebody_else_writes_during_a_pause_is_put_back_as_soon_as_it_is_over() {
+fn foreign_write_during_a_pause_is_corrected_as_soon_as_it_is_over() {
     let mut rig = Rig::new(Mode::Enforce);
     rig.turn(SECOND);
     rig.turn(2 * SECOND);
@@ -193,9 +193,9 @@ fn what_somebody_else_writes_during_a_pause_is_put_back_as_soon_as_it_is_over() 
     rig.engine.gate().close(None);
     assert!(rig.engine.look().wants_turn, "that it is paused is told at once");
     assert!(rig.turn(3 * SECOND).paused.is_some());
-    rig.somebody_writes("0-7");
+    rig.foreign_write("0-7");
     for second in 4..6 {
-        // That it is over is told by nobody.
+        // No event signals the end of a pause.
         assert_eq!(rig.engine.look(), Look { wants_turn: false, misplaced: false, is_quiet: false });
         rig.turn(second * SECOND);
         assert_eq!(rig.cpus(), "0-7");
@@ -207,26 +207,26 @@ fn what_somebody_else_writes_during_a_pause_is_put_back_as_soon_as_it_is_over() 
 }
 
 #[test]
-fn who_is_started_again_goes_on_counting_and_leaves_the_fourth_alone() {
+fn restarted_daemon_goes_on_counting_and_leaves_the_fourth_write_alone() {
     let mut rig = Rig::new(Mode::Enforce);
     rig.turn(SECOND);
     rig.turn(2 * SECOND);
     let ours = rig.cpus();
     // One before each start but the last.
     for time in 1..=3 {
-        rig.somebody_writes("0-7");
+        rig.foreign_write("0-7");
         rig.turn((2 + time) * SECOND);
         assert_eq!(rig.cpus(), ours, "time {time}");
         rig = rig.started_again("boot-1", (2 + time) * SECOND);
     }
-    rig.somebody_writes("0-7");
+    rig.foreign_write("0-7");
     for minute in 1..=2 {
         let report = rig.turn(minute * MINUTE);
         assert_eq!((rig.cpus().as_str(), report.totals.drift.repaired), ("0-7", 0), "minute {minute}");
         assert!(report.audit.degraded.iter().any(|entry| entry.source == "drift:/db"), "minute {minute}");
         rig = rig.started_again("boot-1", minute * MINUTE);
     }
-    // Read again, and started before the next turn.
+    // A reload, and a restart before the next turn.
     rig.engine.set_policy(rig.engine.policy().clone());
     rig = rig.started_again("boot-1", 3 * MINUTE);
     rig.turn(3 * MINUTE);
@@ -242,10 +242,10 @@ fn what_was_counted_is_over_with_the_hour_and_with_the_boot() {
         rig.turn(SECOND);
         rig.turn(SECOND);
         for _ in 0..3 {
-            rig.somebody_writes("0-7");
+            rig.foreign_write("0-7");
             rig.turn(SECOND);
         }
-        rig.somebody_writes("0-7");
+        rig.foreign_write("0-7");
         rig = rig.started_again(boot_id, now_ns);
         rig.turn(now_ns);
         assert_eq!(rig.cpus(), there, "{boot_id} {now_ns}");
@@ -253,10 +253,10 @@ fn what_was_counted_is_over_with_the_hour_and_with_the_boot() {
 }
 
 #[test]
-fn who_only_observes_watches_nobody() {
+fn observing_daemon_watches_no_cgroup() {
     let mut rig = Rig::new(Mode::Observe);
     rig.turn(SECOND);
-    rig.somebody_writes("0-7");
+    rig.foreign_write("0-7");
     assert!(!rig.engine.look().wants_turn);
     assert_eq!(rig.turn(2 * SECOND).totals.drift.repaired, 0);
     assert_eq!(rig.cpus(), "0-7");
@@ -276,7 +276,7 @@ fn a_declared_cgroup_that_appears_between_two_turns_does_not_wait_for_the_next()
             let dir = rig.host.layout.cpuset.path.join(cgroup);
             fs::create_dir(&dir).unwrap();
             fs::write(dir.join("cgroup.procs"), "").unwrap();
-            assert!(!rig.engine.look().wants_turn, "{cgroup}: nobody is in it");
+            assert!(!rig.engine.look().wants_turn, "{cgroup}: it is empty");
             fs::write(dir.join("cgroup.procs"), "7\n").unwrap();
             assert_eq!(rig.engine.look().wants_turn, declared && soon, "{cgroup}");
             assert!(!rig.engine.look().wants_turn, "{cgroup}: once");
@@ -292,7 +292,7 @@ fn a_look_is_quiet_where_all_that_could_come_tells_of_itself() {
     rig.turn(SECOND);
     rig.engine.look();
     assert_eq!(rig.engine.look(), Look { wants_turn: false, misplaced: false, is_quiet: true });
-    // A fixture has no cgroup.events, as v1 has none: nothing tells when somebody comes.
+    // A fixture has no cgroup.events, like v1: no event signals a new process.
     let dir = rig.host.layout.cpuset.path.join("late");
     fs::create_dir(&dir).unwrap();
     fs::write(dir.join("cgroup.procs"), "").unwrap();
@@ -310,14 +310,14 @@ fn a_turn_in_which_nothing_changed_opens_no_cgroup_and_records_nothing() {
     let journal = || fs::metadata(rig.host.state_dir().join("journal")).unwrap();
     let before = (cpuset::opened(), journal().len(), journal().ino());
     assert!(before.0 > 0 && before.1 > 0, "it was written: {before:?}");
-    // Often enough for what is done every so many turns.
+    // Enough turns for everything that runs every so many turns.
     for second in 3..70 {
         let report = rig.engine.turn(second * SECOND).unwrap();
         assert!(report.outcomes.is_empty(), "{:?}", report.outcomes);
     }
     assert_eq!((cpuset::opened(), journal().len(), journal().ino()), before);
-    // The control: what somebody else writes is put back.
-    rig.somebody_writes("0-7");
+    // The control: a foreign write is corrected.
+    rig.foreign_write("0-7");
     rig.turn(70 * SECOND);
     assert!(cpuset::opened() > before.0);
 }

@@ -1,9 +1,9 @@
-//! What is settled of containers beside the plan that a turn carries out.
+//! Lets a plan in progress see what calls of a runtime have decided meanwhile.
 //!
-//! A turn decides once and then writes for as long as the kernel takes; calls of a container runtime are
-//! answered meanwhile. A plan asks here before it writes and before it takes a write back.
+//! Problem: a turn decides once and then writes for as long as the kernel takes, while calls are answered.
+//! Idea: the plan asks here before each write and before each rollback.
 //!
-//! Invariant: what is told here is of this moment: allocations and answers, not what the turn has seen.
+//! Invariant: the answers reflect this moment's ledger, not the turn's sample.
 
 use std::collections::BTreeSet;
 
@@ -13,7 +13,7 @@ use super::Placed;
 use enforcer_act::CurrentClaims;
 
 impl CurrentClaims for Placed {
-    /// Was the runtime told something of this cgroup that the latest turn did not know when it decided?
+    /// Whether the runtime was given an answer about this cgroup after the latest turn decided.
     fn is_overtaken(&self, cgroup: &CgroupPath) -> bool {
         let state = self.lock();
         let told = state.told.get(cgroup).copied();

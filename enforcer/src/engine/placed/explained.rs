@@ -1,9 +1,8 @@
-//! What a runtime's calls have decided, for who asks why.
+//! Records the decisions of a runtime's calls, for `explain`.
 //!
-//! A decision is remembered of the container that it was about, and of each other one for which it changed
-//! something.
+//! A decision is recorded for its own container and for each other container that it changed.
 //!
-//! Never: it changes what is given, or what is answered.
+//! Invariant: it changes neither grants nor answers.
 
 use enforcer_core::{
     considered::Considered, decide::RefusalCause, place::Settled, trial::UpdateReport, workload::printable,
@@ -14,7 +13,7 @@ use crate::engine::decisions::entry;
 use enforcer_report::decision::{DecisionRecord, DecisionState};
 
 impl State {
-    /// Remembers how it was decided about each container, and what changed for which others.
+    /// Records the decision about each container, and what it changed for others.
     pub(super) fn explain(&self, call: &str, settled: &mut Settled) {
         let shown = |id: &str| self.names.get(id).cloned().unwrap_or_else(|| printable(id));
         let taken = self.allocations.exclusive_cpus();
@@ -28,7 +27,7 @@ impl State {
             })
             .collect();
         let paused = self.held.is_some() && !self.barred;
-        // Of a synchronization it is about all of them.
+        // A synchronization is about all containers.
         let about = settled.weighed.keys().next().filter(|_| call != "synchronize").map(|id| shown(id));
         let about = about.map(|name| format!(" about {name}")).unwrap_or_default();
         for (id, weighed) in std::mem::take(&mut settled.weighed) {

@@ -1,16 +1,15 @@
-//! Containers that were told to stop, or that their runtime has given up, and whose processes still run.
+//! Containers that still run processes after the runtime has announced their end.
 //!
-//! Problem: a runtime tells of a stop at its beginning. A process that ignores SIGTERM runs on for its whole
-//! grace period, on CPUs that would be another container's by then. Idea: what a container was given stays
-//! its own until its cgroup is empty or removed, whatever its runtime tells first; a thread of its own looks,
-//! and so does each turn. What becomes free then is given to those that wait for it by a turn.
+//! Problem: a runtime announces a stop at its begin. A process that ignores SIGTERM runs on for its grace
+//! period, on CPUs that would be another container's by then. Idea: a container keeps its grant until its
+//! cgroup is empty or gone, whatever its runtime says first. A thread of its own looks, and so does each
+//! turn. A turn hands the freed CPUs to waiting containers.
 //!
-//! Invariants: nothing is read under the lock. A cgroup in which processes run holds what it was given
-//! without a limit of time. One that cannot be read holds it for [`UNREAD_WITHIN`], and is a named gap
-//! meanwhile.
+//! Invariants: no file is read under the lock. A cgroup with processes holds its grant without a time limit.
+//! An unreadable one holds it for [`UNREAD_WITHIN`] and is a degraded source meanwhile.
 //!
-//! A runtime may make a container of the same name in the same pod meanwhile. It goes on with what the one
-//! before had only if no process of that one is seen; otherwise it is placed beside it.
+//! A runtime may create a container of the same name in the same pod meanwhile. It takes the grant over only
+//! if the former one has no process; else it is placed beside it.
 //!
 //! Cost: one file per leaving container and look; nothing while none leaves.
 
@@ -28,21 +27,21 @@ use enforcer_core::{
 use super::{Placed, State};
 use enforcer_act::cpuset::CpusetTree;
 
-/// Time between two looks.
+/// Interval of looks.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
 
-/// Time for which a container whose cgroup cannot be read keeps what it was given.
+/// Time for which a container with an unreadable cgroup keeps its grant.
 pub(super) const UNREAD_WITHIN: Duration = Duration::from_mins(5);
 
-/// A container that leaves.
+/// A leaving container.
 #[derive(Debug)]
 pub(super) struct Leaving {
     since: Instant,
-    /// Why it cannot be told whether a process is left.
+    /// Why its processes cannot be seen.
     unread: Option<String>,
 }
 
-/// What a cgroup says of its container.
+/// State of a leaving container's cgroup.
 enum Look {
     Empty,
     Occupied,
@@ -62,8 +61,7 @@ fn look(tree: Option<&CpusetTree>, cgroup: Option<&CgroupPath>) -> Look {
 }
 
 impl Placed {
-    /// A container is about to end, or has. True where it keeps what it was given, because a process of it
-    /// may run still.
+    /// Notes that a container ends or has ended. True if it keeps its grant, because a process may still run.
     pub(in crate::engine) fn leaves(&self, id: &str) -> bool {
         let (tree, cgroup) = {
             let state = self.lock();
@@ -86,8 +84,8 @@ impl Placed {
         stays
     }
 
-    /// A container is about to be placed. One of the same name in the same pod may still have processes,
-    /// whether its stop was told or not: then it keeps what it was given, apart from the new one.
+    /// Called before a container is placed. A former container of the same name and pod that may still have
+    /// processes keeps its grant, apart from the new one.
     pub(in crate::engine) fn keep_apart(&self, new: &Announced) {
         let (tree, old, cgroup) = {
             let state = self.lock();
@@ -108,8 +106,8 @@ impl Placed {
         *regranted = true;
     }
 
-    /// Those that are known, that a runtime does not list among `listed`, and whose processes still run: they
-    /// leave. Returns their cgroups.
+    /// Cgroups of known containers that are not in `listed` and still have processes.
+    /// These containers leave.
     pub(in crate::engine) fn occupied_beside<'a>(
         &self,
         listed: impl Iterator<Item = &'a str>,
@@ -134,12 +132,12 @@ impl Placed {
         occupied
     }
 
-    /// Frees what those had whose last process is gone.
+    /// Frees the grants of containers after their last process has ended.
     pub(in crate::engine) fn release_departed(&self) {
         let (tree, leaving) = {
             let mut state = self.lock();
             let State { containers, leaving, .. } = &mut *state;
-            // What one had that is not known any longer is another's by now.
+            // The grant of a forgotten container may belong to another by now.
             leaving.retain(|id, _| containers.holder(id).is_some());
             let cgroup = |id: &String| (id.clone(), state.containers.cgroup(id).cloned());
             (state.tree.clone(), state.leaving.keys().map(cgroup).collect::<Vec<_>>())
@@ -168,14 +166,14 @@ impl Placed {
             } else {
                 tracing::debug!("{name} has ended: what it was given is free");
             }
-            // What changes for others is written by the turn, and recorded by it.
+            // The turn writes and records what this changes for others.
             drop(state.ends("stop", &id));
             state.originals.want_turn();
         }
     }
 
-    /// Ends those that a runtime has listed and whose cgroups are gone by now: of a stop that was told to the
-    /// daemon before this one, nothing is told at its end. `workloads` are there.
+    /// Ends listed containers without a cgroup. If the previous daemon was told of a stop, no event
+    /// comes at its end. `workloads` exist.
     pub(in crate::engine) fn end_those_gone(&self, workloads: &[Workload]) {
         let (tree, found) = {
             let state = self.lock();
@@ -192,7 +190,7 @@ impl Placed {
         }
     }
 
-    /// Looks until no call comes any longer; `woken` is told of each.
+    /// Looks until all senders are gone; each call sends on `woken`.
     pub(in crate::engine) fn watch_departures(&self, woken: &Receiver<()>) {
         loop {
             let leaving = !self.lock().leaving.is_empty();
@@ -208,7 +206,7 @@ impl Placed {
         }
     }
 
-    /// Containers of which it cannot be told whether a process of them is left.
+    /// Leaving containers with processes that cannot be seen.
     pub(in crate::engine) fn unread_departures(&self) -> Vec<Degraded> {
         let state = self.lock();
         let unread = state.leaving.iter().filter_map(|(id, one)| Some((id, one.unread.as_ref()?)));
@@ -221,7 +219,7 @@ impl Placed {
 }
 
 impl Leaving {
-    /// Does what it was given count as taken?
+    /// Whether its grant still counts as taken.
     fn holds(&self) -> bool {
         self.unread.is_none() || self.since.elapsed() < UNREAD_WITHIN
     }
@@ -241,7 +239,7 @@ impl State {
         self.names.get(id).cloned().unwrap_or_else(|| printable(id))
     }
 
-    /// All of them were told long ago.
+    /// Backdates all departures.
     #[cfg(test)]
     pub(in crate::engine) fn left_long_ago(&mut self) {
         let long_ago = Instant::now().checked_sub(UNREAD_WITHIN).unwrap();

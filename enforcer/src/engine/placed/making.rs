@@ -1,10 +1,10 @@
-//! Containers that a runtime is making: answered for, and in none of its lists yet.
+//! Pending containers: answered for, and not yet in a list of the runtime.
 //!
-//! A runtime that connects again says which containers there are, and leaves out those that it is making
-//! (containerd with NRI before 0.12). What those were given must stay theirs; and what is told of one that
-//! has ended meanwhile must not place it anew.
+//! Problem: a runtime that reconnects lists its containers without the pending ones (containerd with NRI
+//! before 0.12). Their grants must stay theirs; and an event about one that has ended must not place it
+//! again.
 //!
-//! Never: anything is given here.
+//! Invariant: nothing is granted here.
 
 use std::time::Instant;
 
@@ -17,15 +17,15 @@ use enforcer_core::{
 use super::State;
 use enforcer_act::journal::MADE_WITHIN;
 
-/// One of them.
+/// A pending container.
 #[derive(Debug)]
 pub(super) struct Making {
-    /// As it will be listed.
+    /// The container as the runtime will list it.
     one: Announced,
     known: KnownContainer,
-    /// When its runtime had the answer.
+    /// Time of the answer.
     answered: Instant,
-    /// A runtime has connected again since, and did not list it.
+    /// A runtime has reconnected since and did not list it.
     unlisted: bool,
 }
 
@@ -40,7 +40,7 @@ impl Making {
 }
 
 impl State {
-    /// The same container is on its way, and will be set to `own` where that says something.
+    /// Marks a container as pending; `own` is its future cpuset, if the answer sets one.
     pub(in crate::engine) fn makes(&mut self, one: &Announced, known: KnownContainer, own: &Cpuset) {
         let Cpuset { cpus, mems } = one.now.clone();
         let now = Cpuset { cpus: own.cpus.clone().or(cpus), mems: own.mems.clone().or(mems) };
@@ -51,18 +51,18 @@ impl State {
         self.making.insert(making.one.id.clone(), making);
     }
 
-    /// A container runs, and is listed from now on.
+    /// Notes that a container runs and will be listed from now on.
     pub(in crate::engine) fn runs(&mut self, id: &str) {
         self.making.remove(id);
     }
 
-    /// Has a runtime told of this container, or that it has ended?
+    /// Whether a runtime has announced this container or its end.
     pub(in crate::engine) fn knows(&self, id: &str) -> bool {
         let ended = self.ended_lately.get(id).is_some_and(|at| at.elapsed() < MADE_WITHIN);
         ended || self.names.contains_key(id)
     }
 
-    /// What a runtime lists, and those that it is making.
+    /// The listed containers and the pending ones.
     pub(in crate::engine) fn with_those_in_the_making(
         &mut self,
         mut listed: Vec<(Announced, KnownContainer)>,
@@ -75,9 +75,9 @@ impl State {
         listed
     }
 
-    /// Takes back what those have that no runtime has listed and that have not come to be: nobody would ever
-    /// say that they have ended, as of a creation that ended with its runtime. `runs` says of a cgroup
-    /// whether anybody is there.
+    /// Frees the grants of pending containers that no runtime has listed and that do not exist. No event
+    /// would announce their end, as when a runtime dies during a creation. `runs` says whether a cgroup
+    /// exists.
     pub(super) fn lapse(&mut self, runs: impl Fn(&CgroupPath) -> bool) {
         let over = |_: &String, making: &mut Making| making.unlisted && !making.may_come();
         let over: Vec<(String, Making)> = self.making.extract_if(.., over).collect();
@@ -85,14 +85,14 @@ impl State {
             if one.cgroup.as_ref().is_none_or(&runs) {
                 continue;
             }
-            tracing::info!("{} has not come to be: what it was given is free", printable(&id));
+            tracing::info!("container {} was never created; its CPUs were released", printable(&id));
             self.ends("turn", &id);
-            // It may start yet, and is placed then.
+            // It may start yet and is placed then.
             self.ended_lately.remove(&id);
         }
     }
 
-    /// Everybody was answered for long ago.
+    /// Backdates all answers.
     #[cfg(test)]
     pub(in crate::engine) fn answered_long_ago(&mut self) {
         let long_ago = Instant::now().checked_sub(MADE_WITHIN).unwrap();

@@ -1,11 +1,10 @@
-//! What containers would be set to without us, from the moment that a runtime is told something else on.
+//! Cpusets that containers would have without us, recorded before a runtime is told another one.
 //!
-//! `restore` puts it back from the journal, which has an entry for a cgroup that is there. Until one is, the
-//! original is in a record of its own, for the next daemon, should this one be killed in between. It is
-//! written before the answer, and without the lock of what is given away: what could not be noted is not
-//! told.
+//! `restore` uses the journal, which has entries for existing cgroups. Until then the original is in a record
+//! of its own, in case this daemon is killed in between. The record is written before the answer and without
+//! the ledger's lock. What cannot be recorded is not told.
 //!
-//! Never: anything is set here.
+//! Invariant: nothing is set here.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -25,28 +24,27 @@ use crate::waker::Waker;
 use enforcer_act::journal::{Granted, MADE_WITHIN, Made, MakingRecord, NotedPins};
 use enforcer_kernel::clock;
 
-/// The originals that the journal does not have yet.
+/// Originals that the journal does not have yet.
 #[derive(Debug, Default)]
 pub(in crate::engine) struct Originals {
-    /// Of containers of which a runtime was told.
+    /// Of containers with an answer.
     unrecorded: BTreeMap<CgroupPath, Made>,
-    /// Of those that a runtime has listed, and of which it was told nothing since.
+    /// Of listed containers without an answer since.
     untouched: BTreeMap<CgroupPath, Cpuset>,
-    /// Of those in the journal, what their runtime was told to set since.
+    /// Of containers in the journal: cpusets that the runtime's caller has set since.
     renewed: BTreeMap<CgroupPath, Cpuset>,
-    /// The same as `unrecorded` for the next daemon, where somebody may write.
+    /// Writes `unrecorded` for the next daemon; `None` where the daemon may not write.
     record: Option<RecordWriter>,
-    /// Of `unrecorded`, those that a daemon before this one left, and since when: their cgroups may still be
-    /// made.
+    /// Part of `unrecorded` from the previous daemon, and since when: these cgroups may still be created.
     left: Option<(Instant, BTreeSet<CgroupPath>)>,
-    /// A container has started since this was last asked about which a turn has something to do.
+    /// A container has started since the last call that needs a turn.
     started: bool,
-    /// Woken when one has.
+    /// Woken at such a start.
     waker: Option<Waker>,
 }
 
 impl Originals {
-    /// Notes from now on for the next daemon, and goes on with what one before this `left`.
+    /// Records from now on for the next daemon, and takes over the previous daemon's entries (`left`).
     pub(in crate::engine) fn remember(&mut self, record: MakingRecord, left: BTreeMap<CgroupPath, Made>) {
         self.record = Some(RecordWriter::start(record, left.clone()));
         let (renewed, left): (BTreeMap<_, _>, BTreeMap<_, _>) =
@@ -56,18 +54,18 @@ impl Originals {
         self.unrecorded.extend(left);
     }
 
-    /// What tells whether anything can be noted; none where nobody writes.
+    /// Tells whether the record can be written; `None` where the daemon may not write.
     pub(super) fn waiter(&self) -> Option<Waiter> {
         self.record.as_ref().map(RecordWriter::waiter)
     }
 
-    /// Has these pins written for the next daemon, in the place of those before.
+    /// Replaces the recorded pins. Returns the ticket to wait for.
     pub(super) fn keep_pins(&self, all: BTreeMap<CgroupPath, NotedPins>) -> Option<Ticket> {
         self.record.as_ref().map(|record| record.pins(all))
     }
 
-    /// What a cgroup would be set to, for the journal, and for the next daemon; with what a new container was
-    /// granted. The ticket is to be waited for before its runtime is told.
+    /// Notes the original of a cgroup for the journal and the next daemon, with the grant of a new container.
+    /// The caller waits for the ticket before it answers the runtime.
     fn note(&mut self, cgroup: &CgroupPath, original: &Cpuset, granted: Option<Granted>) -> Option<Ticket> {
         let made = Made { granted, ..self.told(original) };
         let ticket = self.record.as_ref().map(|record| record.made(cgroup, &made));
@@ -75,33 +73,32 @@ impl Originals {
         ticket
     }
 
-    /// What a runtime is told now.
+    /// An entry of this moment.
     fn told(&self, original: &Cpuset) -> Made {
         let boot_id = self.record.as_ref().and_then(RecordWriter::boot_id).map(str::to_owned);
         let (original, told_ns) = (original.clone(), clock::now_ns());
         Made { original, renews: false, granted: None, boot_id, told_ns }
     }
 
-    /// All that the journal does not have.
+    /// Originals that are not in the journal.
     pub(in crate::engine) fn unrecorded(&self) -> BTreeMap<CgroupPath, Cpuset> {
         self.unrecorded.iter().map(|(cgroup, made)| (cgroup.clone(), made.original.clone())).collect()
     }
 
-    /// The journal has these.
+    /// Marks these as recorded in the journal.
     pub(in crate::engine) fn recorded(&mut self, cgroups: &[CgroupPath]) {
         let gone = self.left.take_if(|(since, _)| since.elapsed() > MADE_WITHIN);
         let gone = gone.map(|(_, gone)| gone).unwrap_or_default();
         self.retain(|cgroup| !cgroups.contains(cgroup) && !gone.contains(cgroup));
     }
 
-    /// Of these, only those that a runtime lists are left, and those that it may be making since the daemon
-    /// before.
+    /// Keeps only listed cgroups, and those of the previous daemon that may still be created.
     pub(in crate::engine) fn only(&mut self, is_listed: impl Fn(&CgroupPath) -> bool) {
         let left = self.left();
         self.retain(|cgroup| is_listed(cgroup) || left.contains(cgroup));
     }
 
-    /// The others are in the journal, or have ended.
+    /// Drops originals that are in the journal, and those of ended containers.
     fn retain(&mut self, stays: impl Fn(&CgroupPath) -> bool) {
         let over: Vec<_> =
             self.unrecorded.extract_if(.., |cgroup, _| !stays(cgroup)).map(|(cgroup, _)| cgroup).collect();
@@ -110,13 +107,13 @@ impl Originals {
         }
     }
 
-    /// Those of a daemon before this one, for as long as they may still be made.
+    /// Cgroups of the previous daemon that may still be created.
     pub(in crate::engine) fn left(&self) -> BTreeSet<CgroupPath> {
         let left = self.left.as_ref().filter(|(since, _)| since.elapsed() < MADE_WITHIN);
         left.map(|(_, left)| left.clone()).unwrap_or_default()
     }
 
-    /// A container has ended.
+    /// Forgets a container that has ended.
     pub(in crate::engine) fn ends(&mut self, cgroup: &CgroupPath) {
         self.untouched.remove(cgroup);
         if self.renewed.remove(cgroup).is_some() {
@@ -128,18 +125,18 @@ impl Originals {
         self.retain(|other| other != cgroup);
     }
 
-    /// These are all that run, and what they are set to.
+    /// Replaces the current cpusets of all running containers.
     pub(in crate::engine) fn are_set_to(&mut self, all: impl Iterator<Item = (CgroupPath, Cpuset)>) {
         self.untouched = all.collect();
     }
 
-    /// So does this one, of which nobody was told.
+    /// Notes the cpuset of a container that was not announced.
     pub(in crate::engine) fn is_set_to(&mut self, cgroup: CgroupPath, cpuset: Cpuset) {
         self.untouched.insert(cgroup, cpuset);
     }
 
-    /// A runtime was told by its caller to set this one: that is what it would be set to without us, from now
-    /// on. What is absent stays as it was.
+    /// Notes that the runtime's caller has set this cgroup: that is its original from now on. Absent sets
+    /// stay.
     fn is_told(&mut self, cgroup: &CgroupPath, wanted: &Cpuset) -> Option<Ticket> {
         let renew = |was: &mut Cpuset| {
             was.cpus = wanted.cpus.clone().or(was.cpus.take());
@@ -161,12 +158,12 @@ impl Originals {
         None
     }
 
-    /// Takes what the journal has to renew.
+    /// Takes the originals that the journal must renew.
     pub(in crate::engine) fn take_renewed(&mut self) -> BTreeMap<CgroupPath, Cpuset> {
         std::mem::take(&mut self.renewed)
     }
 
-    /// The journal has these as they were taken, or they have ended. What came since is to be renewed still.
+    /// Drops renewals that the journal has, and those of ended containers. Later ones stay.
     fn are_renewed(&self, cgroups: impl Iterator<Item = CgroupPath>) {
         let over: Vec<_> = cgroups.filter(|cgroup| !self.renewed.contains_key(cgroup)).collect();
         if let Some(record) = self.record.as_ref().filter(|_| !over.is_empty()) {
@@ -174,7 +171,7 @@ impl Originals {
         }
     }
 
-    /// These were taken, and the journal has them or not. What came since counts more.
+    /// Puts renewals back that the journal did not take; later ones win.
     pub(in crate::engine) fn were_taken(&mut self, taken: BTreeMap<CgroupPath, Cpuset>, written: bool) {
         if written {
             return self.are_renewed(taken.into_keys());
@@ -186,14 +183,14 @@ impl Originals {
         }
     }
 
-    /// A container runs, so its cgroup is there.
+    /// Notes that a container runs, so its cgroup exists.
     pub(in crate::engine) fn started(&mut self) {
         if !self.unrecorded.is_empty() {
             self.want_turn();
         }
     }
 
-    /// There is something for a turn to do that should not wait.
+    /// Requests an early turn.
     pub(in crate::engine) fn want_turn(&mut self) {
         self.started = true;
         if let Some(waker) = &self.waker {
@@ -201,29 +198,29 @@ impl Originals {
         }
     }
 
-    /// Is there, since this was last asked?
+    /// Takes that request.
     pub(in crate::engine) fn take_started(&mut self) -> bool {
         std::mem::take(&mut self.started)
     }
 
-    /// Wakes this from now on when there is.
+    /// Sets the waker for such a request.
     pub(in crate::engine) fn listen(&mut self, waker: Waker) {
         self.waker = Some(waker);
     }
 }
 
-/// What is noted before a runtime is told; nothing where nothing has to be.
+/// Records to wait for before the runtime gets its answer; often empty.
 #[derive(Debug, Default)]
 #[must_use = "what is not waited for may not be written"]
 pub(in crate::engine) struct Noting {
     tickets: Vec<Ticket>,
-    /// Containers that run, and what they were set to.
+    /// Running containers with their former cpusets.
     changed: Vec<Changed>,
-    /// The cgroup of a new one, and its id.
+    /// Id and cgroup of a new container.
     new: Option<(String, CgroupPath)>,
 }
 
-/// A container that runs, what it was set to, and whether that was noted just now.
+/// A running container, its former cpuset, and whether that was noted just now.
 #[derive(Debug)]
 struct Changed {
     id: String,
@@ -233,7 +230,7 @@ struct Changed {
 }
 
 impl Noting {
-    /// Both.
+    /// Joins both.
     pub(in crate::engine) fn and(mut self, other: Self) -> Self {
         self.tickets.extend(other.tickets);
         self.changed.extend(other.changed);
@@ -243,8 +240,8 @@ impl Noting {
 }
 
 impl Placed {
-    /// Waits until all of this is written, for a bounded time and without the lock. False where it is not:
-    /// then nothing is set from now on.
+    /// Waits for a bounded time, without the lock, until all of this is written. False if it is not: then
+    /// writes are blocked from now on.
     pub(in crate::engine) fn await_noted(&self, noting: Noting) -> bool {
         let waiter = self.lock().originals.waiter();
         let wait = |ticket: &Ticket| waiter.as_ref().map_or(Ok(()), |waiter| waiter.wait(*ticket));
@@ -259,7 +256,7 @@ impl Placed {
 }
 
 impl State {
-    /// A container is made with our cpuset instead of what it was to have.
+    /// Notes that a container is created with our cpuset, and its original.
     pub(in crate::engine) fn made(&mut self, one: &Announced, noting: &mut Noting) {
         if self.containers.holder(&one.id).is_none() {
             return;
@@ -272,14 +269,14 @@ impl State {
         }
     }
 
-    /// A container is made without what was decided for it.
+    /// Notes that a container is created without its decided cpuset.
     pub(in crate::engine) fn made_without(&mut self, id: &str) {
         if let Some(held) = &mut self.held {
             held.remove(id);
         }
     }
 
-    /// A runtime is told by its caller to set a container of ours; it counts while nothing may be set, too.
+    /// Notes that the runtime's caller sets a container of ours; also while writes are blocked.
     pub(in crate::engine) fn is_told(&mut self, id: &str, wanted: &Cpuset, noting: &mut Noting) {
         if wanted.is_empty() {
             return;
@@ -290,8 +287,8 @@ impl State {
         }
     }
 
-    /// Containers that run are about to be set by their runtime. Those that were set by us before are
-    /// recorded already, and those that are somebody else's are never set.
+    /// Notes the originals of running containers before their runtime sets them. Containers that we have set
+    /// before are recorded already; foreign ones are never set.
     pub(in crate::engine) fn changes<'a>(&mut self, ids: impl Iterator<Item = &'a String>) -> Noting {
         let mut noting = Noting::default();
         if self.is_held() {
@@ -312,7 +309,7 @@ impl State {
         noting
     }
 
-    /// Nothing is set from now on, and what was to be set stays as it is.
+    /// Blocks writes, and freezes what was to be set.
     fn is_not_noted(&mut self, noting: Noting, error: &str) {
         if !self.barred {
             tracing::warn!("a runtime is told nothing until it can be recorded: {error}");

@@ -1,12 +1,12 @@
-//! Writes the records of containers in the making and of pins, on a thread of its own.
+//! Writes the records of pending containers and of pins on a thread of its own.
 //!
-//! Problem: a line must be in the record before its runtime has the answer, and a disk that does not answer
-//! keeps a write for as long as it likes. Under the lock of what is given away that would stop every
-//! creation, and every turn. Idea: what is to be written is handed to a thread, in order. An answer waits for
-//! its own line, without that lock and for a bounded time; what is not written by then counts as not noted.
+//! Problem: a line must be in the record before the runtime gets its answer, and a stuck disk can block a
+//! write for any time. Under the ledger's lock that would stop every creation and every turn. Idea: a thread
+//! takes the lines in order. An answer waits for its own line, without the lock and for a bounded time; an
+//! unwritten line counts as not recorded.
 //!
-//! Invariants: nothing here is called while a file is read or written by the caller's thread. The queue is
-//! bounded. While a write is stuck nobody waits once more.
+//! Invariants: the caller's thread never reads or writes a file here. The queue is bounded. While a write is
+//! stuck, no further caller waits.
 
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
@@ -19,17 +19,17 @@ use enforcer_core::workload::CgroupPath;
 use crate::threads::{self, Role};
 use enforcer_act::journal::{JournalError, Made, MakingRecord, NotedPins, PinsRecord};
 
-/// Longest wait for one line: a runtime waits two seconds for an answer, and throws a plugin out that is
-/// later.
+/// Longest wait for one line: a runtime waits two seconds for an answer and disconnects a plugin that is
+/// slower.
 const WRITTEN_WITHIN: Duration = Duration::from_secs(1);
 
-/// Most orders that wait; a node makes some at a time.
+/// Most queued orders; a node creates only some containers at a time.
 const MOST_ORDERS: usize = 4_096;
 
-/// Number of an order, from 1 on.
+/// Number of an order, counted from 1.
 pub(super) type Ticket = u64;
 
-/// What is to be written.
+/// An order to the writing thread.
 #[derive(Debug)]
 enum Order {
     Made(CgroupPath, Box<Made>),
@@ -38,7 +38,7 @@ enum Order {
     Check,
 }
 
-/// A handle to the thread; it ends with the last one.
+/// Handle to the thread, which ends with the last handle.
 #[derive(Debug)]
 pub(super) struct RecordWriter {
     shared: Arc<Shared>,
@@ -54,12 +54,12 @@ struct Shared {
 #[derive(Debug, Default)]
 struct Queue {
     orders: VecDeque<Order>,
-    /// Orders that were given, and that were carried out.
+    /// Number of orders given and carried out.
     given: Ticket,
     done: Ticket,
-    /// When the one was begun that is carried out.
+    /// Begin of the current write.
     begun: Option<Instant>,
-    /// Orders whose lines were not written, and that somebody may ask for.
+    /// Failed orders that a caller may still wait for.
     failed: BTreeSet<Ticket>,
     /// Why the latest line could not be written.
     trouble: Option<String>,
@@ -67,7 +67,7 @@ struct Queue {
 }
 
 impl RecordWriter {
-    /// Goes on with what is in the record.
+    /// Starts with the record's current content.
     pub(super) fn start(record: MakingRecord, left: BTreeMap<CgroupPath, Made>) -> Self {
         let boot_id = record.boot_id().map(str::to_owned);
         let shared = Arc::new(Shared::default());
@@ -82,27 +82,27 @@ impl RecordWriter {
         Self { shared, boot_id }
     }
 
-    /// The boot in which it is written, where that is known.
+    /// Id of this boot, if known.
     pub(super) fn boot_id(&self) -> Option<&str> {
         self.boot_id.as_deref()
     }
 
-    /// A container of this cgroup is made, or told what to be set to.
+    /// Records that a container of this cgroup is created or gets a cpuset.
     pub(super) fn made(&self, cgroup: &CgroupPath, made: &Made) -> Ticket {
         self.shared.give(Order::Made(cgroup.clone(), Box::new(made.clone())))
     }
 
-    /// These are in the journal, or have ended.
+    /// Drops entries that are in the journal, and those of ended containers.
     pub(super) fn over(&self, cgroups: Vec<CgroupPath>) {
         self.shared.give(Order::Over(cgroups));
     }
 
-    /// The pins of these, and of no other containers, wait to be given back.
+    /// Replaces the pins that wait to be restored.
     pub(super) fn pins(&self, all: BTreeMap<CgroupPath, NotedPins>) -> Ticket {
         self.shared.give(Order::Pins(all))
     }
 
-    /// A handle to wait by, without the lock that this one is behind.
+    /// Handle to wait with, without the ledger's lock.
     pub(super) fn waiter(&self) -> Waiter {
         Waiter(Arc::clone(&self.shared))
     }
@@ -115,12 +115,12 @@ impl Drop for RecordWriter {
     }
 }
 
-/// Waits for what was ordered.
+/// Waits for orders.
 #[derive(Debug, Clone)]
 pub(super) struct Waiter(Arc<Shared>);
 
 impl Waiter {
-    /// Waits until the order is carried out, for a bounded time. The error says why it is not.
+    /// Waits a bounded time until the order is carried out. The error says why it is not.
     pub(super) fn wait(&self, ticket: Ticket) -> Result<(), String> {
         let mut queue = self.0.lock();
         let begin = Instant::now();
@@ -141,7 +141,7 @@ impl Waiter {
             let Some(left) = left else {
                 let seconds = WRITTEN_WITHIN.as_secs();
                 let late = format!("the record of containers has not been written for {seconds} s");
-                // Known until a line is written again.
+                // Stays until a line is written again.
                 queue.trouble.get_or_insert_with(|| late.clone());
                 return Err(late);
             };
@@ -149,8 +149,7 @@ impl Waiter {
         }
     }
 
-    /// Can lines be written? Costs nothing while the latest one could; else it is tried. The error says why
-    /// not.
+    /// Checks that lines can be written; tries it only if the latest write failed. The error says why not.
     pub(super) fn check(&self) -> Result<(), String> {
         let is_fine = {
             let queue = self.0.lock();
@@ -186,11 +185,11 @@ impl Shared {
         if queue.closed || queue.orders.len() >= MOST_ORDERS {
             let why = || format!("{MOST_ORDERS} lines of the record of containers wait to be written");
             queue.trouble.get_or_insert_with(why);
-            // Never carried out, and known as that.
+            // This ticket never succeeds.
             queue.failed.insert(Ticket::MAX);
             return Ticket::MAX;
         }
-        // Several in a row say no more than one.
+        // One queued check is enough.
         let is_check = matches!(order, Order::Check);
         if !is_check || !matches!(queue.orders.back(), Some(Order::Check)) {
             queue.given += 1;
@@ -200,7 +199,7 @@ impl Shared {
         queue.given
     }
 
-    /// Until the last handle is gone and everything is written.
+    /// Runs until the last handle is gone and every order is carried out.
     fn carry_out(&self, mut record: MakingRecord, mut known: BTreeMap<CgroupPath, Made>) {
         let pins = record.of_pins();
         let mut queue = self.lock();
@@ -223,7 +222,7 @@ impl Shared {
                 if queue.trouble.is_some() {
                     let ticket = queue.done;
                     queue.failed.insert(ticket);
-                    // Of those that nobody has waited for.
+                    // Failed orders without a waiting caller.
                     while queue.failed.len() > MOST_ORDERS {
                         queue.failed.pop_first();
                     }
@@ -234,7 +233,7 @@ impl Shared {
     }
 }
 
-/// Carries one order out. `None` where its failure keeps nothing from being told.
+/// Carries one order out. `None` where its failure blocks no answer.
 fn write(
     record: &mut MakingRecord,
     pins: &PinsRecord,
@@ -318,9 +317,9 @@ mod tests {
         assert!(writer.waiter().check().is_err());
     }
 
-    /// A pipe that nobody empties keeps a write as a stuck disk does.
+    /// An unread pipe blocks a write like a stuck disk.
     #[test]
-    fn a_disk_that_does_not_answer_is_named_and_keeps_nobody_for_longer_than_the_limit() {
+    fn stuck_disk_is_named_and_blocks_no_caller_beyond_the_limit() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("making");
         let name = CString::new(path.as_os_str().as_bytes()).unwrap();

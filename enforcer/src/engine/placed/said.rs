@@ -1,38 +1,38 @@
-//! What was warned of lately.
+//! Suppresses repeated warnings.
 //!
-//! What is wrong with a pod is said again at each placement of any of its containers, and whoever may make a
-//! pod chooses how much that is: the annotations of one hold thousands of names, a container that crashes is
-//! made again every few seconds. So each text is said once, and few at a time; the rest are counted.
+//! Problem: each placement of a container repeats the warnings about its pod, and the pod's author controls
+//! their number: annotations hold thousands of names, and a crashing container is recreated every few
+//! seconds. Idea: each text is logged once, and few at a time; the rest are counted.
 //!
-//! Kept are hashes, of as many texts as a large node has. A text that happens to have the hash of another one
-//! is not said; nothing but the log depends on it.
+//! Hashes of the texts are kept, enough for a large node. A text with the hash of another is not logged;
+//! only the log depends on it.
 
 use std::{
     collections::BTreeSet,
     hash::{DefaultHasher, Hash, Hasher},
 };
 
-/// Texts said for one answer.
+/// Most texts logged for one answer.
 const MOST_AT_ONCE: usize = 8;
 
-/// Texts that are remembered; then all are forgotten, and may be said once more.
+/// Most texts remembered; then all are forgotten and may be logged again.
 const REMEMBERED: usize = 1 << 14;
 
-/// Texts by their hashes.
+/// Hashes of logged texts.
 #[derive(Debug, Default)]
 pub(super) struct Said(BTreeSet<u64>);
 
-/// What is to be said of several texts.
+/// Texts that were not logged lately.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct News<'a> {
-    /// These.
+    /// The texts to log.
     pub(super) texts: Vec<&'a str>,
-    /// So many others that are new, too.
+    /// Number of further new texts.
     pub(super) more: usize,
 }
 
 impl Said {
-    /// Those that were not said lately.
+    /// Picks the texts that were not logged lately.
     pub(super) fn news<'a>(&mut self, texts: impl IntoIterator<Item = &'a str>) -> News<'a> {
         let mut news = News { texts: Vec::new(), more: 0 };
         for text in texts {

@@ -1,10 +1,10 @@
-//! Sandboxes of pods: the containers of a runtime that hold a pod's namespaces (`pause`).
+//! Sandboxes of pods: the runtime's containers that hold a pod's namespaces (`pause`).
 //!
-//! Problem: each pod has one, with a cgroup of its own, and it looks like a container without a name. It does
-//! nothing and owns nothing, so it is no workload. Idea: every call about a container has its pod with it,
-//! and the id of a pod is that of its sandbox.
+//! Problem: each pod has one, with a cgroup of its own, and it looks like a container without a name. It runs
+//! nothing, so it is no workload. Idea: every call about a container carries its pod, and the pod's id is
+//! that of its sandbox.
 //!
-//! Invariant: what is known of a sandbox goes with its pod, or with the next list of its runtime.
+//! Invariant: a sandbox is forgotten with its pod, or with the runtime's next list.
 
 use enforcer_core::workload::{CgroupPath, Origin, Workload, printable};
 
@@ -12,7 +12,7 @@ use super::{NAME_LIMIT, Placed, State};
 use enforcer_runtime::nri::api::PodSandbox;
 
 impl State {
-    /// A runtime tells of a pod.
+    /// Notes the sandbox of a pod.
     pub(in crate::engine) fn has_pod(&mut self, pod: &PodSandbox) {
         if !pod.id.is_empty() && !self.sandboxes.contains_key(&pod.id) {
             let name = printable(&format!("{}/{} (sandbox)", pod.namespace, pod.name));
@@ -20,7 +20,7 @@ impl State {
         }
     }
 
-    /// These are all pods that there are.
+    /// Replaces the list of pods.
     pub(in crate::engine) fn only_pods(&mut self, pods: &[PodSandbox]) {
         self.sandboxes.clear();
         for pod in pods {
@@ -28,14 +28,14 @@ impl State {
         }
     }
 
-    /// A pod is gone.
+    /// Forgets the sandbox of a removed pod.
     pub(in crate::engine) fn pod_is_gone(&mut self, pod: &PodSandbox) {
         self.sandboxes.remove(&pod.id);
     }
 }
 
 impl Placed {
-    /// Takes the sandboxes of pods out of the workloads. Returns their cgroups, with the names of their pods.
+    /// Removes sandboxes from the workloads. Returns their cgroups and their pods' names.
     pub(in crate::engine) fn without_sandboxes(
         &self,
         workloads: &mut Vec<Workload>,

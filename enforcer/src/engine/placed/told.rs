@@ -1,11 +1,11 @@
-//! Writes of cpusets that a runtime carries out because of our answers.
+//! Recognizes cpuset writes that a runtime does because of our answers.
 //!
-//! Problem: the kernel tells of each write of a cpuset with its process, and our own answers are carried out
-//! by systemd, by the runtime and by what it runs (`runc`). Told as another controller's writes, they hide
-//! those that are. Idea: such a write of a cgroup that the runtime was told of lately is ours.
+//! Problem: the kernel reports each cpuset write with its process, and systemd, the runtime or its helper
+//! (`runc`) carry our answers out. Reported as foreign, they would hide the foreign ones. Idea: a write by
+//! such a process to a cgroup in a recent answer is ours.
 //!
-//! Invariant: this decides what is said, and nothing else. What a cpuset is in the end is compared with its
-//! goal each turn, whatever its writer calls itself.
+//! Invariant: this affects reports only. Each turn compares every cpuset with its goal, whatever its writer
+//! calls itself.
 
 use std::time::{Duration, Instant};
 
@@ -17,19 +17,19 @@ use enforcer_core::{
 
 use super::{Placed, State, WRITTEN_BY};
 
-/// Time within which a runtime has carried an answer out, and a turn has heard of that.
+/// Time in which a runtime carries an answer out and a turn hears of it.
 const CARRIED_OUT_WITHIN: Duration = Duration::from_mins(1);
 
-/// What carries the answers out, by the names of their processes.
+/// Names of processes that carry answers out.
 const CARRIERS: [&str; 7] = ["systemd", "runc", "crun", "youki", "containerd", "crio", "conmon"];
 
 impl State {
-    /// May the runtime be writing still what it was told of this cgroup?
+    /// Whether the runtime may still be writing an answer about this cgroup.
     pub(in crate::engine) fn was_told_lately(&self, cgroup: &CgroupPath) -> bool {
         self.told.get(cgroup).is_some_and(|at| at.elapsed() < WRITTEN_BY)
     }
 
-    /// A runtime is told what to set these to.
+    /// Notes answers about these cgroups.
     pub(super) fn note_answered(&mut self, cgroups: impl IntoIterator<Item = CgroupPath>, now: Instant) {
         self.answered.retain(|_, at| at.elapsed() < CARRIED_OUT_WITHIN);
         self.answered.extend(cgroups.into_iter().map(|cgroup| (cgroup, now)));
@@ -37,14 +37,14 @@ impl State {
 }
 
 impl Placed {
-    /// What a runtime writes on our behalf is no drift. Who was told other CPUs is corrected like anybody
-    /// whom no turn has corrected: to bring it back to where it was is no correction that did not take.
+    /// Exempts the runtime's writes on our behalf from drift. A container that was told other CPUs is
+    /// corrected without a cool-down: returning it to its place is no failed correction.
     pub(in crate::engine) fn tell(&self, history: &mut History) {
         history.drift.expect(&self.told_lately());
         history.forget(&std::mem::take(&mut self.lock().retold));
     }
 
-    /// Leaves out of what was told the writes that carry our own answers out.
+    /// Removes the writes that carry our answers out.
     pub(in crate::engine) fn without_our_answers(&self, changes: &mut Changes) {
         let answered = &self.lock().answered;
         changes.latest.retain(|change| {

@@ -1,4 +1,4 @@
-//! What the engine records can be taken again, and comes out the same.
+//! Recorded turns can be replayed with the same result.
 
 use std::{
     fs,
@@ -25,7 +25,7 @@ fn replayed(bytes: &[u8], policy: Option<&Policy>) -> ReplayReport {
     try_replay(bytes, policy).unwrap()
 }
 
-/// Takes a turn and waits until it is in the file: one is left out while those before it are not written.
+/// Runs a turn and waits until it is in the file: a turn is skipped while earlier ones are not written.
 fn recorded<T, E>(path: &Path, turn: impl FnOnce() -> Result<T, E>) -> Result<T, E> {
     let length = || fs::metadata(path).unwrap().len();
     let before = length();
@@ -63,7 +63,7 @@ fn a_recorded_engine_decides_the_same_again_and_another_policy_something_else() 
         assert_eq!(replayed(&bytes, Some(&policy)).different, 0);
 
         let other = replayed(&bytes, Some(&Policy::default()));
-        assert_eq!((other.different, other.now.steps), (3, 0), "nobody is declared: {other:#?}");
+        assert_eq!((other.different, other.now.steps), (3, 0), "no workload is declared: {other:#?}");
     }
 }
 
@@ -89,7 +89,7 @@ fn lines() -> Vec<String> {
     all
 }
 
-/// With one number of the text replaced.
+/// `text` with one number replaced.
 fn with_number(text: &str, which: usize, number: &str) -> String {
     let starts: Vec<usize> = text
         .char_indices()

@@ -1,4 +1,4 @@
-//! Workloads that are left alone because of what their processes have set themselves, over turns.
+//! Workloads that are left alone over turns, because of what their processes have set themselves.
 
 use std::cell::Cell;
 
@@ -103,7 +103,7 @@ fn what_is_left_alone_keeps_its_cpus_and_others_are_placed_beside_it() {
     assert_eq!(refused.cause, RefusalCause::SelfPlacement);
     assert!(!report.decision.aims.contains_key(&a) && !report.decision.targets.contains_key(&a));
     assert_eq!(engine.placed.lock().allocations.exclusive_cpus().to_string(), "0-3");
-    // Long after, still pinned; then no longer.
+    // Long after: still pinned, then no longer.
     let report = engine.turn(1_000 * SECOND).unwrap();
     assert!(report.decision.refused.iter().any(|one| one.cause == RefusalCause::SelfPlacement), "{report:?}");
     is_pinned.set(false);

@@ -1,6 +1,5 @@
-//! What a turn touches when nothing has changed: the files that tell where everybody stands, each once, and
-//! nothing else. The kernel tells of each file by inotify, so that nothing the code says of itself is
-//! believed.
+//! The files that a turn opens when nothing has changed: each file of current placement once, and no other.
+//! inotify reports each file, so the test does not rely on the code's own account.
 
 use std::{
     collections::BTreeSet,
@@ -88,7 +87,7 @@ impl Quiet {
         Self { dir, engine }
     }
 
-    /// What is told of files while a turn is taken.
+    /// Runs a turn and collects the file events.
     fn turn(&mut self, number: u64) -> (TickReport, Touched) {
         let watches = Watches::below(self.dir.path());
         let report = self.engine.turn(number * 10 * SECOND).unwrap();
@@ -102,7 +101,7 @@ fn put(root: &Path, path: &str, text: &str) {
     fs::write(path, text).unwrap();
 }
 
-/// How often each file was opened, and which were changed.
+/// Number of opens of each file, and the changed files.
 #[derive(Debug, Default)]
 struct Touched {
     opened: BTreeMap<PathBuf, usize>,
@@ -110,7 +109,7 @@ struct Touched {
 }
 
 impl Touched {
-    /// What was opened of a container and its process, with how often.
+    /// Opens of a container's files and its process's, with counts.
     fn of(&self, index: u32) -> BTreeMap<String, usize> {
         let (cgroup, process) = (format!("cgroup/{index}/"), format!("proc/{}/", 1_000 + index));
         let name = |path: &PathBuf| {
@@ -153,11 +152,11 @@ impl Watches {
         let mut touched = Touched::default();
         while let Ok(event) = events.next() {
             assert!(!event.events().contains(ReadFlags::QUEUE_OVERFLOW), "some events are lost");
-            // A directory tells of itself without a name, and its parent of it with one.
+            // A directory's own event has no name; its parent's event has one.
             let Some(name) = event.file_name() else { continue };
             let path = self.dirs[&event.wd()].join(name.to_str().unwrap());
             if event.events().contains(ReadFlags::ISDIR | ReadFlags::OPEN) {
-                // What a listing takes is the library's.
+                // The library opens directories for listings.
             } else if event.events().contains(ReadFlags::OPEN) {
                 *touched.opened.entry(path).or_default() += 1;
             } else {

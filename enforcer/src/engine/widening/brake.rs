@@ -1,10 +1,11 @@
-//! The thread that slows workloads down and lets them go on, as the guardian orders.
+//! The thread that slows workloads down and resumes them on the guardian's orders.
 //!
-//! A write of `cgroup.freeze` may wait for a lock that somebody else holds for a second, and the guardian
-//! waits for nothing. The process that watches is started here, once, when the configuration first asks for a
-//! brake. When it ends the brake is not used any more, which is named as degraded.
+//! Problem: a write of `cgroup.freeze` may wait a second for a lock, and the guardian must not wait. Idea:
+//! this thread writes. It starts the watching process once, when the configuration first asks for a brake. If
+//! that process ends, the brake stays off and is named as degraded.
 //!
-//! Never: anything is decided here, but that a brake is over when its time is: whatever the guardian is at.
+//! Invariant: the thread decides nothing, except that it ends a brake when its time is over, whatever the
+//! guardian does.
 
 use std::{
     os::fd::BorrowedFd,
@@ -39,24 +40,24 @@ use enforcer_act::{
 use enforcer_kernel::clock;
 use enforcer_report::widening::BrakeUse;
 
-/// Longest wait while somebody is slowed down.
+/// Longest wait while a workload is slowed down.
 const SLOWED: Duration = Duration::from_millis(20);
-/// The same while nobody is.
+/// The same while none is.
 const CALM: Duration = Duration::from_mins(1);
 
-/// What a brake is made of.
+/// Parts that a brake needs.
 pub struct BrakeParts {
-    /// Where brakes are recorded; else why they cannot be.
+    /// Where brakes are recorded, or why they cannot be.
     pub record: Result<BrakeRecord, String>,
-    /// Which boot it is.
+    /// Id of this boot.
     pub boot_id: Option<String>,
-    /// Does the kernel demote what it reclaims, just now?
+    /// Whether the kernel demotes reclaimed pages at this moment.
     pub demotes: Box<dyn Fn() -> bool + Send>,
 }
 
-/// What the thread is told.
+/// Orders to the thread.
 enum Order {
-    /// The configuration says so.
+    /// The configured kind of brake.
     Be(Brake),
     Slow {
         file: Arc<BrakeFile>,
@@ -70,7 +71,7 @@ enum Order {
     },
 }
 
-/// The guardian's end.
+/// The guardian's end of the brake thread.
 pub(super) struct Lever {
     orders: Sender<Order>,
     waker: Waker,
@@ -79,7 +80,7 @@ pub(super) struct Lever {
 }
 
 impl Lever {
-    /// Starts the thread, which watches over nobody yet.
+    /// Starts the thread, without workloads to watch.
     pub(super) fn start(widening: Widening, parts: BrakeParts) -> std::io::Result<Self> {
         let BrakeParts { record, boot_id, demotes } = parts;
         let (orders, receiver) = channel();
@@ -93,25 +94,25 @@ impl Lever {
         Ok(Self { orders, waker, watched, demotes })
     }
 
-    /// How somebody may be slowed down just now.
+    /// The kind of brake that can be used now.
     pub(super) fn kind(&self, wanted: Brake, paused: bool) -> Option<BrakeKind> {
         let watched = self.watched.load(Ordering::Acquire);
         let demotes = wanted == Brake::High && (self.demotes)();
         BrakeMeans { wanted, watched, paused, demotes }.kind()
     }
 
-    /// The configuration says this.
+    /// Applies the configured kind of brake.
     pub(super) fn be(&self, wanted: Brake) {
         self.tell(Order::Be(wanted));
     }
 
-    /// Has an order carried out; `file` is that of its cgroup.
+    /// Hands an order to the thread; `file` belongs to its cgroup.
     pub(super) fn carry_out(&self, order: &BrakeOrder, file: Option<Arc<BrakeFile>>) {
         match (order, file) {
             (BrakeOrder::Slow { kind, rate, until_ns, .. }, Some(file)) => {
                 self.tell(Order::Slow { file, kind: *kind, rate: *rate, until_ns: *until_ns });
             }
-            // Its files could not be opened, which was said.
+            // Its files could not be opened; that was logged.
             (BrakeOrder::Slow { .. }, None) => {}
             (BrakeOrder::Release { cgroup, why }, _) => {
                 self.tell(Order::Release { cgroup: cgroup.clone(), why: *why });
@@ -120,7 +121,7 @@ impl Lever {
     }
 
     fn tell(&self, order: Order) {
-        // It listens as long as the daemon runs.
+        // The thread listens for as long as the daemon runs.
         let _ = self.orders.send(order);
         self.waker.wake();
     }
@@ -136,7 +137,7 @@ struct Slowing {
 
 impl Slowing {
     fn run(mut self, record: Result<BrakeRecord, String>, boot_id: Option<String>) {
-        // Taken when it is first wanted.
+        // Taken at the first use.
         let mut parts = Some((record, boot_id));
         loop {
             let busy = self.brakes.as_ref().is_some_and(|brakes| !brakes.slowed().is_empty());
@@ -182,7 +183,7 @@ impl Slowing {
         self.note(|used| wanted.name().clone_into(&mut used.wanted));
     }
 
-    /// The brake is not used any more.
+    /// Switches the brake off for good.
     fn is_without(&mut self, why: String) {
         tracing::error!("workloads are not slowed down any more: {why}");
         self.watched.store(false, Ordering::Release);
@@ -228,7 +229,7 @@ impl Slowing {
         tell(&self.widening, Told { cgroup, what: Happened::Slowed { set, lasted_ns, why, result } });
     }
 
-    /// Notes something, and what is so now.
+    /// Updates the brake's part of the report.
     fn note(&self, change: impl FnOnce(&mut BrakeUse)) {
         let now = self.slowed();
         let watchdog = self.brakes.as_ref().and_then(|brakes| brakes.watchdog().pid());

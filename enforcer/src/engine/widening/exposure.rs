@@ -1,5 +1,5 @@
-//! Tells who can be chosen by the OOM killer because of a widening: once when it begins, and for as long as
-//! it lasts in the report.
+//! Reports processes that the OOM killer may choose because of a widening: logged when it begins, and in the
+//! report while it lasts.
 
 use enforcer_core::{
     sample::Sample,
@@ -12,7 +12,7 @@ use crate::engine::decisions::{entry, subject};
 use enforcer_report::decision::{DecisionRecord, DecisionState, Subject};
 
 impl Widening {
-    /// Looks who is exposed now; returns the word on those that were not before.
+    /// Finds the exposed processes. Returns a log text for those that were not exposed before.
     pub(in crate::engine) fn note_exposed(
         &self,
         workloads: &[Workload],

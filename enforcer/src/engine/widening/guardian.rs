@@ -1,16 +1,19 @@
-//! The thread that widens: looks at the nodes, asks the core what is due, and has it written.
+//! The thread that widens: reads the nodes, asks the core what is due, and has it written.
 //!
-//! Every 5 ms while somebody is near the end, and each 100 ms to 1 s while all is calm, by what is free, or 4
-//! s where nothing has gone for a while ([`Watch::rest`]); the ring of memory pressure wakes it at once. Of
-//! these calm looks those are left out before which next to nothing went of what is free on the host
-//! ([`Watch::pass`]). A look allocates nothing. A write is on a thread of its own, with files that were
-//! opened when the workload was handed in, and its original in the journal since then: between the sign and
-//! the write there is neither a file to open nor a disk to wait for.
+//! It looks every 5 ms while a workload is near the end of its nodes. While all are calm it looks each 100 ms
+//! to 1 s, by free memory, or each 4 s if free memory has not shrunk for a while ([`Watch::rest`]). It skips
+//! a calm look when the host's free memory has hardly changed ([`Watch::pass`]). Memory pressure events wake
+//! it at once.
 //!
-//! Who would be through before a write returns is slowed down until then, where that is wanted
+//! A look allocates nothing. A thread of its own writes, to files opened when the workload was handed in,
+//! with the original in the journal. So between the signal and the write no file is opened and no disk is
+//! waited for.
+//!
+//! A workload that would fill its nodes before the write returns is slowed down until then, if configured
 //! ([`super::brake`]).
 //!
-//! Never: it decides; it waits for a write; it writes while enforcement is paused.
+//! Invariants: this thread makes no decision, does not wait for a write, and does not write while enforcement
+//! is paused.
 
 use std::{
     fmt::Write as _,
@@ -45,14 +48,14 @@ use enforcer_act::{
 };
 use enforcer_kernel::clock;
 
-/// Time between two looks while somebody is near the end.
+/// Interval of looks while a workload is near the end of its nodes.
 const ARMED: Duration = Duration::from_millis(5);
-/// The same while nobody is guarded.
+/// The same without guarded workloads.
 const IDLE: Duration = Duration::from_secs(10);
-/// Most results of writes that are taken at once: every one of them woke it.
+/// Most write results taken at once: each of them woke the thread.
 const MOST_RESULTS: usize = 64;
 
-/// What the thread has.
+/// State of the guardian thread.
 pub(super) struct Guardian {
     widening: Widening,
     senses: Senses,
@@ -64,21 +67,21 @@ pub(super) struct Guardian {
     brake: Brake,
     brake_files: BrakeFiles,
     results: (Sender<Done>, Receiver<Done>),
-    /// How long writes took.
+    /// Durations of the writes.
     writes: Latencies,
-    /// The latest sign of the kernel that no look has used, by its time.
+    /// Time of the latest pressure event that no look has used.
     signed_ns: Option<u64>,
-    /// It was said already that the nodes cannot be read.
+    /// The failure to read the nodes was logged already.
     blind: bool,
-    /// Bytes that were free on all nodes together at the latest look.
+    /// Free bytes of all nodes together at the latest look.
     free: u64,
 }
 
-/// A write that has returned.
+/// A finished write.
 struct Done {
     cgroup: CgroupPath,
     addition: Addition,
-    /// From what made it necessary, and from its begin, in ns.
+    /// Time since the event that caused the write, in ns.
     since_trigger: u64,
     took: u64,
 }
@@ -109,7 +112,7 @@ impl Guardian {
         }
     }
 
-    /// Until the daemon ends.
+    /// Runs until the daemon ends.
     pub(super) fn run(mut self) {
         let mut ring: Option<OwnedFd> = self.senses.tap.descriptor();
         loop {
@@ -140,7 +143,7 @@ impl Guardian {
         }
     }
 
-    /// Goes on with whom the turns hand in.
+    /// Takes the workloads that the turns hand in.
     fn follow(&mut self) {
         let guards = {
             let mut state = self.widening.lock();
@@ -157,7 +160,7 @@ impl Guardian {
         self.follow_brake(guards.settings.brake, &guards.guarded);
     }
 
-    /// Goes on with what the configuration says of the brake.
+    /// Applies the configured kind of brake.
     fn follow_brake(&mut self, wanted: Brake, guarded: &[Guarded]) {
         let usable = wanted == Brake::Off || self.tree.is_v2();
         let to_slow = if usable && wanted != Brake::Off { guarded } else { &[] };
@@ -173,7 +176,7 @@ impl Guardian {
         }
     }
 
-    /// Slows down who would be through before its write returns, and lets others go on.
+    /// Slows down workloads that would fill their nodes before the write returns, and resumes others.
     fn brake(&mut self) {
         if !self.watch.may_brake() {
             return;
@@ -189,13 +192,13 @@ impl Guardian {
         }
     }
 
-    /// May the look that is due be left out?
+    /// Whether the due look can be skipped.
     fn passes(&mut self) -> bool {
         let gone = self.free.saturating_sub(free_on_all_nodes());
         self.signed_ns.is_none() && !self.blind && self.watch.pass(gone)
     }
 
-    /// Takes what the kernel told.
+    /// Takes the kernel's events.
     fn take_events(&mut self) {
         let Self { senses, watch, signed_ns, widening, .. } = self;
         senses.tap.take(|event| {
@@ -212,7 +215,7 @@ impl Guardian {
 
     fn look(&mut self) {
         let now_ns = clock::now_ns();
-        // Before the nodes are read: what goes meanwhile is gone.
+        // Read before the nodes: allocations in between then count as a change.
         self.free = free_on_all_nodes();
         let Self { senses: Senses { rooms, limits, .. }, watch, .. } = self;
         let rooms = match rooms.look(Instant::now()) {
@@ -255,14 +258,14 @@ impl Guardian {
                 );
             }
         };
-        // Inside until the write has returned: whoever pauses waits for that.
+        // Stay inside until the write has returned: a pause waits for that.
         let Some(inside) = self.gate.enter() else { return self.watch.written(&cgroup, false) };
         let mut above = String::new();
         let mut wider = Vec::new();
         for (path, has) in &guarded.above {
             if !mems.is_subset(has) {
                 let to = has.union(&mems);
-                // Writing into a text cannot fail.
+                // Writing to a `String` cannot fail.
                 let _ = write!(above, ", after {path} above it has {to}");
                 wider.push((path.clone(), to));
             }
@@ -286,7 +289,7 @@ impl Guardian {
             let since = |then: u64| now.saturating_sub(then);
             let (since_trigger, took) = (since(trigger_ns), since(begun));
             let addition = Addition { stage, sight, before, mems, above, result };
-            // Nobody listens when the daemon ends.
+            // The receiver is gone when the daemon ends.
             let _ = sender.send(Done { cgroup, addition, since_trigger, took });
             waker.wake();
             drop(inside);
@@ -325,15 +328,15 @@ impl Guardian {
     }
 }
 
-/// One of a guarded workload is killed, or of nobody who is.
+/// Records an OOM kill if its victim belongs to a guarded workload.
 fn killed(watch: &mut Watch, widening: &Widening, event: &PressureEvent) {
     let by_limit = match event.constraint {
         Some(OomConstraint::Memcg) => true,
         Some(OomConstraint::Cpuset | OomConstraint::MemoryPolicy) => false,
         _ => return,
     };
-    let mut whose = watch.guards().iter().map(enforcer_core::widening::Guard::guarded);
-    let Some(guarded) = whose.find(|one| one.cgroup_id == Some(event.cgroup_id)) else { return };
+    let mut guarded = watch.guards().iter().map(enforcer_core::widening::Guard::guarded);
+    let Some(guarded) = guarded.find(|one| one.cgroup_id == Some(event.cgroup_id)) else { return };
     let cgroup = guarded.cgroup.clone();
     widening.lock().report.killed(by_limit);
     if !by_limit {

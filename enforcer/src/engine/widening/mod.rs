@@ -1,13 +1,12 @@
-//! Memory nodes for workloads that run short, beside the turns: what the turns and the thread that widens
-//! know of each other.
+//! Adds memory nodes to workloads that run short: state shared by the turns and the thread that widens.
 //!
-//! A turn takes as long as the kernel lets it, and a node that fills up does not wait for it. So a thread of
-//! its own ([`guardian`]) looks at the nodes, decides (`enforcer_core::widening`) and has cpusets written.
-//! The turns say whom it guards, with the originals recorded already; it says what it has added, which the
-//! turns keep as part of each goal, and give back when there is room again. Both hold this lock for a look at
-//! it, never while anything is read or written.
+//! Problem: a turn may wait for the kernel, and a node that fills up does not wait. Idea: a thread of its own
+//! ([`guardian`]) reads the nodes, decides (`enforcer_core::widening`) and has cpusets written. The turns
+//! hand in the workloads to guard, with their originals in the journal. The thread reports the nodes it has
+//! added. The turns keep these in each goal and take them back when there is room again. Both hold the lock
+//! for a copy, never during a read or a write.
 //!
-//! Never: somebody is guarded whose original is not in the journal, or while the daemon may not write.
+//! Invariant: a workload is guarded only while its original is in the journal and the daemon may write.
 
 mod brake;
 mod exposure;
@@ -54,20 +53,20 @@ use enforcer_report::{
     widening::WideningReport,
 };
 
-/// What was told and nobody has taken: more than this is forgotten.
+/// Most events kept until a turn takes them; later ones are dropped.
 const MOST_TOLD: usize = 1_024;
 
-/// What the thread that adds nodes looks with.
+/// Observers of the thread that adds nodes.
 pub struct Senses {
     /// Memory pressure.
     pub tap: PressureTap,
-    /// What the nodes have left.
+    /// Free memory of the nodes.
     pub rooms: Rooms,
-    /// Limits of workloads.
+    /// Memory limits of workloads.
     pub limits: MemoryLimits,
 }
 
-/// A handle to what was added; clones refer to the same.
+/// Handle to the widening state; clones share it.
 #[derive(Debug, Clone)]
 pub struct Widening {
     state: Arc<Mutex<State>>,
@@ -76,7 +75,7 @@ pub struct Widening {
     relief_waker: Waker,
 }
 
-/// Who is guarded, and by which figures.
+/// Guarded workloads and the settings for them.
 #[derive(Debug, Default)]
 struct Guards {
     settings: WideningSettings,
@@ -84,8 +83,8 @@ struct Guards {
 }
 
 impl Guards {
-    /// Is anybody declared to stay on their nodes?
-    fn anybody_stays(&self) -> bool {
+    /// Whether a workload is declared to stay on its nodes.
+    fn has_strict(&self) -> bool {
         self.guarded.iter().any(|one| one.strict)
     }
 }
@@ -93,23 +92,23 @@ impl Guards {
 #[derive(Debug, Default)]
 struct State {
     guards: Arc<Guards>,
-    /// The thread that adds nodes has not taken these yet.
+    /// The thread that adds nodes has not taken the new guards yet.
     anew: bool,
-    /// What was added to each, and is not to be taken away yet.
+    /// Nodes added to each cgroup and not taken back yet.
     added: Widened,
-    /// Writes under way.
+    /// Number of cpuset writes in progress.
     busy: usize,
     told: Vec<Told>,
     moved: Vec<Moved>,
-    /// Who can be chosen by the OOM killer because of what was added.
+    /// Processes that the OOM killer may choose because of added nodes.
     exposed: Vec<Exposed>,
-    /// Why nobody is slowed down although that is wanted.
+    /// Why workloads are not slowed down although the configuration asks for it.
     brake_degraded: Option<Degraded>,
     report: WideningReport,
 }
 
 impl Widening {
-    /// Starts the threads. They guard nobody yet.
+    /// Starts the threads, without guarded workloads.
     pub fn start(
         senses: Senses,
         relief: ReliefSenses,
@@ -129,58 +128,58 @@ impl Widening {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        // Whoever panicked left what is whole: each change of it is one.
+        // Poisoning is ignored: every update leaves the state consistent.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What it cannot do as the configuration says.
+    /// Configured features that do not work.
     pub(super) fn degraded(&self) -> Option<Degraded> {
         self.lock().brake_degraded.clone()
     }
 
-    /// What was added to whom.
+    /// Nodes added to each cgroup.
     pub(super) fn added(&self) -> Widened {
         self.lock().added.clone()
     }
 
-    /// Adds to these nodes of a cgroup what was added to it.
+    /// Extends `mems` by the nodes added to this cgroup.
     pub(super) fn add_to(&self, cgroup: &CgroupPath, mems: &mut NodeSet) {
         if let Some(added) = self.lock().added.get(cgroup) {
             mems.extend(added);
         }
     }
 
-    /// Something that an earlier daemon has added.
+    /// Takes over nodes that an earlier daemon has added.
     pub(super) fn adopt(&self, cgroup: &CgroupPath, added: NodeSet) {
         tracing::info!("{cgroup}: nodes {added} were added before the daemon was started again");
         self.lock().added.insert(cgroup.clone(), added);
         self.relief_waker.wake();
     }
 
-    /// Whoever is not among these has ended.
+    /// Forgets workloads that have ended.
     pub(super) fn only(&self, workloads: &[Workload]) {
         let there: BTreeSet<&CgroupPath> = workloads.iter().map(|one| &one.cgroup).collect();
         self.lock().added.retain(|cgroup, _| there.contains(cgroup));
     }
 
-    /// Its own nodes are all that it is to have again, unless something is being added anywhere.
+    /// Takes the added nodes back, unless a write is in progress.
     fn give_back(&self, cgroup: &CgroupPath) -> bool {
         let mut state = self.lock();
         state.busy == 0 && state.added.remove(cgroup).is_some()
     }
 
-    /// Guards these from now on, and nobody else.
+    /// Replaces the guarded workloads.
     pub fn guard(&self, settings: &WideningSettings, mut guarded: Vec<Guarded>) {
         let mut state = self.lock();
         for one in &mut guarded {
-            // It may have been added since they were looked at.
+            // A node may have been added since the turn read the cpusets.
             if let Some(added) = state.added.get(&one.cgroup) {
                 one.mems.extend(added);
             }
         }
         let guards = Arc::new(Guards { settings: settings.clone(), guarded });
-        // Room is made for those who stay, from when there are any.
-        let wakes = guards.anybody_stays() && !state.guards.anybody_stays();
+        // The relief thread starts with the first workload that is declared to stay.
+        let wakes = guards.has_strict() && !state.guards.has_strict();
         state.guards = guards;
         state.anew = true;
         drop(state);
@@ -190,7 +189,7 @@ impl Widening {
         }
     }
 
-    /// What happened since this was last asked, to these.
+    /// Events of these workloads since the last call.
     pub(super) fn take_records(&self, workloads: &[Workload]) -> Vec<(Subject, DecisionRecord)> {
         let (told, moved) = {
             let mut state = self.lock();
@@ -202,16 +201,16 @@ impl Widening {
         told.chain(moved).collect()
     }
 
-    /// All that happened since the daemon was started.
+    /// Totals since the daemon started.
     pub(super) fn report(&self) -> WideningReport {
         let state = self.lock();
         let (widened, exposed) = (state.added.clone(), state.exposed.clone());
         WideningReport { widened, exposed, ..state.report.clone() }
     }
 
-    /// Gives back what is not needed any longer: from this turn on it is no part of any goal. `hindered` says
-    /// of a cgroup, its own nodes and those that were added what that would change of what its processes have
-    /// set.
+    /// Takes back nodes that are no longer needed, so that they leave the goals from this turn on. `hindered`
+    /// gets a cgroup, its own nodes and the added nodes. It returns which memory policy of its processes the
+    /// change would alter. The result names each workload that keeps its nodes, with the reason.
     pub(super) fn review(
         &self,
         narrowing: &mut Narrowing,

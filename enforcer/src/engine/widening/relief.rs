@@ -1,18 +1,18 @@
-//! The thread that makes room on a memory node for those who cannot go elsewhere: processes that are bound to
-//! it, and workloads that are declared to stay.
+//! The thread that makes room on a memory node for pages that cannot go elsewhere: those of processes bound
+//! to it, and of workloads declared to stay.
 //!
-//! Beside the thread that widens, because it reads what processes have where and waits for the kernel to move
-//! it. It is woken when something is added or refused and when somebody is declared to stay, and looks at the
-//! nodes for as long as anything is widened, and while anybody is declared to stay. What goes where is
-//! decided in the core (`enforcer_core::widening::relief`), and moved as every page is (`enforce::pages`),
-//! within the pace that holds the process up least.
+//! Problem: it reads the memory of processes and waits for the kernel to move pages, and the widening thread
+//! must not wait. Idea: a thread beside it. It wakes when a node is added or refused, and when a workload is
+//! declared to stay. It looks at the nodes while a workload is widened or declared to stay. The core decides
+//! the moves (`enforcer_core::widening::relief`); `enforce::pages` does them at the pace that delays the
+//! process least.
 //!
-//! What moving does not free on the node of one that is declared to stay is asked of those whose cold pages
-//! go to slower memory ([`Demotion`]), on the thread that knows which these are.
+//! When moves do not free enough on the node of a workload that is declared to stay, [`Demotion`] is asked
+//! for the cold pages of its neighbours: that thread knows them.
 //!
-//! Never: anything is moved while enforcement is paused; a process is read again and again for nothing: a
-//! reading walks its page tables, so who had nothing to give rests for twice as long each time, up to a
-//! second where something is bound and up to a minute where nothing is.
+//! Invariants: nothing moves while enforcement is paused. Reading a process walks its page tables, so a
+//! workload without pages to move rests. Each rest is twice as long as the one before: up to a second for
+//! bound processes, up to a minute for others.
 
 use std::{
     collections::BTreeMap,
@@ -48,26 +48,26 @@ use enforcer_report::{
     units,
 };
 
-/// Time between two looks while pages move.
+/// Interval of looks while pages move.
 const BUSY: Duration = Duration::from_millis(10);
-/// The same while somebody is widened, and all have room.
+/// The same while a workload is widened and all have room.
 const CALM: Duration = Duration::from_millis(100);
-/// The same while nobody is: whoever is from then on has the thread woken.
+/// The same while none is widened or declared to stay: the first one wakes the thread.
 const IDLE: Duration = Duration::from_mins(1);
 /// The same while the nodes cannot be read.
 const BLIND: Duration = Duration::from_secs(10);
-/// Longest time for what goes from one node to another before all is looked at again.
+/// Longest time for moves between one pair of nodes before the nodes are read again.
 const FLOW: Duration = Duration::from_secs(2);
-/// First time for which nobody looks at a workload that had nothing to give.
+/// First rest of a workload without pages to move.
 const REST: Duration = Duration::from_millis(20);
-/// The longest one of who has bound processes.
+/// Longest rest of a workload with bound processes.
 const LONGEST_BOUND: Duration = Duration::from_secs(1);
-/// The longest one of who has none.
+/// Longest rest of a workload without bound processes.
 const LONGEST_UNBOUND: Duration = Duration::from_mins(1);
 
-/// Each call of `move_pages(2)` waits for all CPUs to give up the pages that they keep aside
-/// (`lru_cache_disable`, mm/swap.c), which takes the longer the less memory there is: many small calls would
-/// spend the time on that. Who would be killed bears the stall.
+/// Each call of `move_pages(2)` waits for all CPUs to drain their page caches (`lru_cache_disable`,
+/// mm/swap.c). That takes longer the less memory is free, so few large calls beat many small ones. The
+/// process would otherwise be killed, so it bears the stall.
 pub(in crate::engine) const PACE: PaceLimits = PaceLimits {
     bytes_per_second: None,
     call: Duration::from_millis(50),
@@ -75,15 +75,15 @@ pub(in crate::engine) const PACE: PaceLimits = PaceLimits {
     largest: 32 << 20,
 };
 
-/// What the thread looks with.
+/// Observers of the relief thread.
 pub struct ReliefSenses {
-    /// What the nodes have left.
+    /// Free memory of the nodes.
     pub rooms: Rooms,
-    /// Who has what there.
+    /// Memory of processes by node.
     pub tenants: Tenants,
 }
 
-/// What the thread has.
+/// State of the relief thread.
 pub(super) struct Relief<K = Linux> {
     kernel: K,
     widening: Widening,
@@ -94,17 +94,17 @@ pub(super) struct Relief<K = Linux> {
     demotion: Demotion,
     pressing: Pressing,
     rests: BTreeMap<CgroupPath, (Instant, Duration)>,
-    /// It was said already that the nodes cannot be read.
+    /// The failure to read the nodes was logged already.
     blind: bool,
 }
 
 /// Pages of a workload that made room.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(in crate::engine) struct Moved {
-    /// Whose.
+    /// The workload that the pages belong to.
     pub(in crate::engine) cgroup: CgroupPath,
-    whose: Relieved,
-    /// For whom, where that is somebody else.
+    source: Relieved,
+    /// The strict workload that got the room, if it is another one.
     strict: Option<CgroupPath>,
     from: NodeId,
     to: NodeId,
@@ -128,12 +128,12 @@ impl<K: Kernel> Relief<K> {
         Self { kernel, widening, senses, tree, gate, budget, demotion, pressing, rests, blind: false }
     }
 
-    /// Until the daemon ends.
+    /// Runs until the daemon ends.
     pub(super) fn run(mut self) {
         let mut longest = IDLE;
         loop {
             match self.widening.relief_waker.wait(None, longest) {
-                // Whoever had nothing to give may have by now.
+                // A workload without pages to move may have some by now.
                 Ok((true, _)) => self.rests.clear(),
                 Ok((false, _)) => {}
                 Err(error) => {
@@ -145,7 +145,7 @@ impl<K: Kernel> Relief<K> {
         }
     }
 
-    /// Looks at the nodes, and moves what is to go. Returns the time until the next look.
+    /// Reads the nodes and moves pages where needed. Returns the time until the next look.
     fn look(&mut self) -> Duration {
         let (guards, added) = {
             let state = self.widening.lock();
@@ -166,8 +166,8 @@ impl<K: Kernel> Relief<K> {
         self.blind = false;
         let all: NodeSet = rooms.iter().map(|(node, _)| *node).collect();
         let short = short(&all, &rooms, &guards.settings);
-        // Nobody is woken for a strict one whose neighbours are wide already.
-        let waits = !added.is_empty() || guards.anybody_stays();
+        // Nothing wakes the thread for a strict workload once its neighbours are widened.
+        let waits = !added.is_empty() || guards.has_strict();
         let crowd = Crowd { rooms: &rooms, short: &short, settings: &guards.settings };
         let off = self.round(&guards, &added, &crowd);
         self.demotion.press(self.pressing.look(&guards.guarded, &off, &crowd));
@@ -180,7 +180,7 @@ impl<K: Kernel> Relief<K> {
         }
     }
 
-    /// Looks at everybody once. Returns the nodes from which pages went.
+    /// Looks at all workloads once. Returns the nodes that pages left.
     fn round(
         &mut self,
         guards: &Guards,
@@ -195,7 +195,7 @@ impl<K: Kernel> Relief<K> {
             let extra = added.get(&one.cgroup);
             let mems = extra.map_or_else(|| one.mems.clone(), |extra| one.mems.union(extra));
             let crowded = mems.intersection(crowd.short);
-            // None of its own is short, or all are: then nothing can be done here.
+            // No node of its own is short, or all of them are: moves would not help.
             if crowded.is_empty() || mems.is_subset(crowd.short) {
                 continue;
             }
@@ -218,8 +218,8 @@ impl<K: Kernel> Relief<K> {
             }
             if let Some(strict) = strict {
                 let from = strict.mems.intersection(&crowded);
-                let whom = Some(&strict.cgroup);
-                let moved = self.relieve(Relieved::Neighbour, one, &tenants, (&from, &mems), crowd, whom);
+                let strict = Some(&strict.cgroup);
+                let moved = self.relieve(Relieved::Neighbour, one, &tenants, (&from, &mems), crowd, strict);
                 from_it.extend(&moved);
             }
             let bound = tenants.iter().any(|tenant| tenant.bound_bytes() > 0);
@@ -230,10 +230,10 @@ impl<K: Kernel> Relief<K> {
         off
     }
 
-    /// Moves what is to go; returns the nodes that something went from.
+    /// Moves pages of one workload. Returns the nodes that pages left.
     fn relieve(
         &mut self,
-        whose: Relieved,
+        source: Relieved,
         one: &Guarded,
         tenants: &[Tenant],
         (from, mems): (&NodeSet, &NodeSet),
@@ -241,7 +241,7 @@ impl<K: Kernel> Relief<K> {
         strict: Option<&CgroupPath>,
     ) -> NodeSet {
         let order: Vec<NodeId> = one.spares.iter().map(Spare::node).collect();
-        let flows = relief(whose, tenants, from, mems, &order, crowd);
+        let flows = relief(source, tenants, from, mems, &order, crowd);
         let mut off = NodeSet::default();
         for flow in flows {
             let Some(inside) = self.gate.enter() else { return off };
@@ -252,9 +252,9 @@ impl<K: Kernel> Relief<K> {
                 off.extend(&NodeSet::from_iter([flow.from]));
                 let Flow { from, to, .. } = flow;
                 let (cgroup, strict) = (one.cgroup.clone(), strict.cloned());
-                self.tell(Moved { cgroup, whose, strict, from, to, bytes, processes, left });
+                self.tell(Moved { cgroup, source, strict, from, to, bytes, processes, left });
             } else if !left.is_empty() {
-                // The cpuset may be on its way; it is tried again.
+                // The cpuset write may be in progress; the next look tries again.
                 tracing::debug!("{}: nothing moved from node {}: {}", one.cgroup, flow.from, left.join(", "));
             }
         }
@@ -264,7 +264,7 @@ impl<K: Kernel> Relief<K> {
     fn tell(&self, moved: Moved) {
         tracing::info!("{}: {}", moved.cgroup, moved.sentence());
         let mut state = self.widening.lock();
-        state.report.relieved(moved.whose, moved.bytes);
+        state.report.relieved(moved.source, moved.bytes);
         if state.moved.len() < MOST_TOLD {
             state.moved.push(moved);
         }
@@ -274,7 +274,7 @@ impl<K: Kernel> Relief<K> {
         self.rests.get(cgroup).is_some_and(|(until, _)| Instant::now() < *until)
     }
 
-    /// Whoever had nothing to give rests, for twice as long each time.
+    /// A workload without pages to move rests, twice as long each time.
     fn note(&mut self, cgroup: &CgroupPath, moved: bool, longest: Duration) {
         if moved {
             self.rests.remove(cgroup);
@@ -287,11 +287,11 @@ impl<K: Kernel> Relief<K> {
 }
 
 impl Moved {
-    /// In one sentence.
+    /// The move in one sentence.
     fn sentence(&self) -> String {
-        let Self { whose, strict, from, to, bytes, processes, left, .. } = self;
+        let Self { source, strict, from, to, bytes, processes, left, .. } = self;
         let (bytes, of) = (units::bytes(*bytes), if *processes == 1 { "process" } else { "processes" });
-        let mut text = match (whose, strict) {
+        let mut text = match (source, strict) {
             (Relieved::Neighbour, Some(strict)) => format!(
                 "{bytes} of {processes} {of} went from node {from} to node {to}, so that {strict}, which is declared to stay, has room"
             ),
@@ -300,13 +300,13 @@ impl Moved {
             ),
         };
         for part in left {
-            // Writing into a text cannot fail.
+            // Writing to a `String` cannot fail.
             let _ = write!(text, "; {part}");
         }
         text
     }
 
-    /// As a decision.
+    /// The move as a decision.
     pub(in crate::engine) fn record(&self, workload: &Workload) -> (Subject, DecisionRecord) {
         let reason = self.sentence();
         (subject(workload), DecisionRecord { reason, ..entry(super::told::BY, DecisionState::Corrected) })

@@ -1,4 +1,4 @@
-//! Something that happened to a guarded workload, for the log, for `explain` and for counts.
+//! Events of a guarded workload, for the log, for `explain` and for counts.
 
 use enforcer_core::{
     plan::{Action, Outcome, OutcomeResult, Step},
@@ -10,28 +10,28 @@ use enforcer_core::{
 use crate::engine::decisions::{entry, subject};
 use enforcer_report::decision::{DecisionRecord, DecisionState, Subject};
 
-/// Who decided it, where decisions are told.
+/// Source of these decisions in the decision log.
 pub(super) const BY: &str = "memory";
 
-/// What happened.
+/// An event of a guarded workload.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(in crate::engine) struct Told {
-    /// To whom.
+    /// The workload's cgroup.
     pub(in crate::engine) cgroup: CgroupPath,
     pub(super) what: Happened,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Happened {
-    /// A node was added, or could not be.
+    /// A node was added, or the write failed.
     Widened(Addition),
-    /// None was.
+    /// No node was added.
     Refused { sight: Sight, refusal: Refusal, bound: Option<String> },
-    /// One of its processes is killed.
+    /// A process of the workload was killed.
     Killed { by_limit: bool },
-    /// It was slowed down until now.
+    /// The workload was slowed down until now.
     Slowed { set: String, lasted_ns: u64, why: Released, result: Result<(), String> },
-    /// It should have been.
+    /// The workload should have been slowed down and was not.
     NotSlowed { why: String },
 }
 
@@ -40,16 +40,16 @@ pub(super) enum Happened {
 pub(super) struct Addition {
     pub(super) stage: Stage,
     pub(super) sight: Sight,
-    /// What it had, and what it was to have.
+    /// Memory nodes before and after the write.
     pub(super) before: NodeSet,
     pub(super) mems: NodeSet,
-    /// What was written above it before, in words.
+    /// Ancestors that were written first, in words.
     pub(super) above: String,
     pub(super) result: Result<(), String>,
 }
 
 impl Told {
-    /// In one sentence.
+    /// The event in one sentence.
     pub(super) fn sentence(&self) -> String {
         match &self.what {
             Happened::Widened(Addition { stage, sight, before, mems, above, .. }) => {
@@ -85,7 +85,7 @@ impl Told {
         }
     }
 
-    /// Into the log.
+    /// Writes the event to the log.
     pub(super) fn log(&self) {
         let (cgroup, sentence) = (&self.cgroup, self.sentence());
         match &self.what {
@@ -102,7 +102,7 @@ impl Told {
         }
     }
 
-    /// As a decision.
+    /// The event as a decision.
     pub(in crate::engine) fn record(&self, workload: &Workload) -> (Subject, DecisionRecord) {
         let reason = self.sentence();
         let record = match &self.what {

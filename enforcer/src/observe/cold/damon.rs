@@ -281,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_killed_daemon_left_is_taken_down_and_what_is_somebody_elses_is_left_alone() {
+    fn set_of_a_killed_daemon_is_removed_and_a_foreign_set_is_left_alone() {
         for (count, sample, expected) in [
             (SPARE + 1, 20_000 + MARK, ("0", 0)),
             (SPARE + 1, 20_000, ("17", SPARE + 1)),

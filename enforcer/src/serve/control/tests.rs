@@ -115,7 +115,7 @@ fn a_daemon_says_how_it_fares_before_its_first_turn() {
 }
 
 #[test]
-fn entries_that_are_about_nobody_or_leave_alone_are_told() {
+fn entries_without_a_workload_or_opted_out_are_listed() {
     let mut rig = rig();
     let audit = fixture::small();
     let left = audit.workloads[0].cgroup.clone();
@@ -137,7 +137,7 @@ fn entries_that_are_about_nobody_or_leave_alone_are_told() {
 }
 
 #[test]
-fn who_is_left_to_drift_is_not_shown_with_what_it_was_given() {
+fn drifted_workload_is_shown_without_its_grant() {
     let rig = rig();
     let noted = |cause, state| {
         let given = json!({
@@ -163,7 +163,7 @@ fn who_is_left_to_drift_is_not_shown_with_what_it_was_given() {
 }
 
 #[test]
-fn who_is_not_declared_any_longer_is_not_shown_and_is_explained() {
+fn workload_no_longer_declared_is_not_shown_and_is_explained() {
     let rig = rig();
     note(&rig, "/shop/orders", "orders");
     assert_eq!(rig.control.status().workloads.len(), 1);
@@ -315,7 +315,7 @@ fn what_there_is_not_is_said() {
 }
 
 #[tokio::test]
-async fn who_may_only_ask_changes_nothing_and_others_are_not_even_answered() {
+async fn reader_changes_nothing_and_unauthorized_peer_is_refused() {
     use axum::http::Request;
     use http_body_util::BodyExt as _;
     use hyper::service::Service as _;
@@ -382,7 +382,7 @@ fn hostile_requests_are_refused_and_the_next_one_is_answered() {
 }
 
 #[test]
-fn who_has_closed_its_side_is_answered() {
+fn half_closed_connection_is_answered() {
     let rig = rig();
     let mut stream = connect(&rig.path);
     stream.write_all(b"GET /v1/log-level HTTP/1.1\r\nHost: x\r\n\r\n").unwrap();
@@ -422,7 +422,7 @@ fn a_crowd_that_says_nothing_is_shut_out_and_then_forgotten() {
 }
 
 #[test]
-fn who_reads_nothing_holds_up_nobody() {
+fn peer_that_reads_nothing_delays_no_other() {
     let rig = rig();
     // An answer that fits into no buffer of the kernel.
     for number in 0..1000 {

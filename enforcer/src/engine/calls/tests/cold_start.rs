@@ -86,7 +86,7 @@ fn slow_memory_first_then_all_of_it_though_the_daemon_was_started_again_meanwhil
     assert!(later.outcomes.is_empty(), "{:?}", later.outcomes);
 }
 
-/// As a program does that was given this directory.
+/// Reports like a program that was given this directory.
 fn says(dir: &Path, what: &str) -> bool {
     UnixDatagram::unbound().unwrap().send_to(what.as_bytes(), dir.join("notify")).is_ok()
 }
@@ -106,7 +106,7 @@ fn create_exposed(host: &Fixture, engine: &mut Engine, state: &Path) {
 }
 
 #[test]
-fn who_says_that_it_is_ready_has_all_of_its_memory_with_the_next_turn() {
+fn container_that_reports_ready_has_all_of_its_memory_with_the_next_turn() {
     let (host, state) = (Rc::new(Fixture::new(true)), tempfile::tempdir().unwrap());
     let dir = state.path().join("exposed/id-cold");
     let mems = || host.read(&cgroup_of("cold", ""), "cpuset.mems");
@@ -123,7 +123,7 @@ fn who_says_that_it_is_ready_has_all_of_its_memory_with_the_next_turn() {
     let mut reasons = decisions.iter().flat_map(|one| &one.records).map(|record| &record.reason);
     assert!(reasons.any(|reason| reason.contains("cold start is over: it has said that it is ready")));
     engine.turn(1003 * SECOND).unwrap();
-    assert!(!says(&dir, "READY=1"), "nobody listens any longer");
+    assert!(!says(&dir, "READY=1"), "no socket listens any longer");
 }
 
 #[test]

@@ -31,7 +31,7 @@ fn a_container_that_dies_between_plan_and_write_leaves_others_right_and_nothing_
     engine.prepare().unwrap();
     let placed = engine.placed();
 
-    // Both answers came too late: the containers run, and a turn is to set them.
+    // Both answers came too late: the containers run, and a turn is to write their cpusets.
     ask(&placed, |reply| Call::Create { subject: subject("shared", "/besteffort", None), reply });
     create(&placed, "dies", 2);
     for (name, class) in [("shared", "/besteffort"), ("dies", "")] {
@@ -45,7 +45,7 @@ fn a_container_that_dies_between_plan_and_write_leaves_others_right_and_nothing_
     let results: Vec<_> = report.outcomes.iter().filter(of_it).map(|outcome| &outcome.result).collect();
     assert_eq!(results[0], &OutcomeResult::Gone, "{results:?}");
     assert_eq!(report.complaints().len(), results.len() - 1, "only that the rest was not tried");
-    assert_eq!(shared(), "2-3", "who gave way did, and is not taken back");
+    assert_eq!(shared(), "2-3", "the container that made room keeps its new cpuset");
     assert_eq!(placed.lock().allocations.exclusive_cpus().to_string(), "0-1", "until its runtime says so");
 
     ask(&placed, |reply| Call::Stop { subject: subject("dies", "", None), reply });
@@ -77,7 +77,7 @@ fn a_container_that_dies_before_it_runs_leaves_nothing_behind() {
     let told = placed.unrecorded().len();
     create(&placed, "dies", 2);
     assert_ne!(placed.lock().allocations, before);
-    // As containerd takes a creation back: it is stopped and removed without ever having started.
+    // containerd undoes a creation like this: stop and remove without a start.
     let answer = ask(&placed, |reply| Call::Stop { subject: subject("dies", "", None), reply });
     assert_eq!(updates(&answer), [("id-shared".to_owned(), "0-3/".to_owned())]);
     super::super::answer(
@@ -93,15 +93,15 @@ fn a_container_that_dies_before_it_runs_leaves_nothing_behind() {
 
 type There = Rc<RefCell<BTreeMap<&'static str, &'static str>>>;
 
-/// A host with a state directory, and no containers.
-fn nobody() -> (Rc<Fixture>, There) {
+/// A host with a state directory and no containers.
+fn empty_host() -> (Rc<Fixture>, There) {
     let host = Rc::new(Fixture::new(true));
     std::fs::create_dir_all(host.state_dir()).unwrap();
     (host, Rc::default())
 }
 
-/// One that places; `remembers` says whether it has somewhere to note whom it answers for, and reads what one
-/// before has noted.
+/// A daemon that places. `remembers` says whether it records pending containers and reads those of the
+/// previous daemon.
 fn daemon(host: &Rc<Fixture>, there: &There, remembers: bool) -> Engine {
     let machine = Machine::new().sockets(2).cores(4).threads(1).build();
     let source = Containers { host: Rc::clone(host), machine, there: Rc::clone(there), dying: Rc::default() };
@@ -119,18 +119,17 @@ fn daemon(host: &Rc<Fixture>, there: &There, remembers: bool) -> Engine {
     engine
 }
 
-/// A daemon that is killed when a runtime has its answer, and before any turn: `remembers` says whether it
-/// had somewhere to note what the container would have been set to. Returns what the journal of the next
-/// daemon has of it.
+/// Kills a daemon after its answer to a runtime and before any turn. `remembers` says whether it recorded the
+/// container's original. Returns the original in the next daemon's journal.
 fn killed_after_the_answer(remembers: bool) -> Vec<String> {
-    let (host, there) = nobody();
+    let (host, there) = empty_host();
     let killed = daemon(&host, &there, remembers);
     let mut asked = amounts(2);
     asked.cpu.as_mut().unwrap().cpus = "0-6".into();
     ask(&killed.placed(), |reply| Call::Create { subject: subject("one", "", Some(asked)), reply });
     drop(killed);
 
-    // Its runtime goes on with the answer that it has.
+    // The runtime goes on with the former daemon's answer.
     let mut next = daemon(&host, &there, remembers);
     host.cgroup(&cgroup_of("one", ""), "0-1\n", "0\n");
     there.borrow_mut().insert("one", "");
@@ -151,13 +150,13 @@ fn killed_after_the_answer(remembers: bool) -> Vec<String> {
 #[test]
 fn a_daemon_that_is_killed_after_its_answer_leaves_how_to_undo_it() {
     assert_eq!(killed_after_the_answer(true), ["0-6"]);
-    assert_eq!(killed_after_the_answer(false), ["0-1"], "the control: ours is taken for the original");
+    assert_eq!(killed_after_the_answer(false), ["0-1"], "the control: our cpuset is taken for the original");
 }
 
-/// What another container gets that is created after the kill and before the first one runs, and what both
-/// have in the end.
+/// Cpusets of another container that is created after the kill and before the first one runs, and of both in
+/// the end.
 fn created_after_the_kill(remembers: bool) -> [String; 3] {
-    let (host, there) = nobody();
+    let (host, there) = empty_host();
     let make = |engine: &Engine, name| {
         let answer = ask(&engine.placed(), |reply| Call::Create {
             subject: subject(name, "", Some(amounts(2))),
@@ -185,19 +184,20 @@ fn created_after_the_kill(remembers: bool) -> [String; 3] {
 }
 
 #[test]
-fn who_is_made_across_a_kill_keeps_its_cpus_to_itself() {
+fn container_created_across_a_kill_keeps_its_exclusive_cpus() {
     assert_eq!(created_after_the_kill(true), ["2-3/0", "0-1", "2-3"]);
-    assert_eq!(created_after_the_kill(false)[0], "0-1/0", "the control: nobody knows of it");
+    assert_eq!(created_after_the_kill(false)[0], "0-1/0", "the control: no record of it");
 }
 
 fn tell(engine: &Engine, call: Call) {
     super::super::answer(&engine.placed(), &Gate::default(), &Exposure::default(), call);
 }
 
-/// `one` ends while it is only expected, and `two` gets its CPUs. What `two` has after another kill.
+/// `one` ends while it is only expected, and `two` gets its CPUs. Checks the cpuset of `two` after another
+/// kill.
 #[test]
-fn who_ended_while_it_was_expected_moves_nobody_who_has_its_cpus_since() {
-    let (host, there) = nobody();
+fn expected_container_that_ended_does_not_displace_the_new_holder_of_its_cpus() {
+    let (host, there) = empty_host();
     let make = |engine: &Engine, name| {
         let asked = || subject(name, "", Some(amounts(2)));
         cpuset(ask(&engine.placed(), |reply| Call::Create { subject: asked(), reply }).adjust.as_ref())
@@ -222,13 +222,13 @@ fn who_ended_while_it_was_expected_moves_nobody_who_has_its_cpus_since() {
 }
 
 #[test]
-fn who_is_set_to_nothing_yet_keeps_its_cpus_too() {
-    let (host, there) = nobody();
+fn container_without_a_cpuset_yet_keeps_its_cpus_too() {
+    let (host, there) = empty_host();
     ask(&daemon(&host, &there, true).placed(), |reply| Call::Create {
         subject: subject("one", "", Some(amounts(2))),
         reply,
     });
-    // The runtime has made the directory, and writes the cpuset next.
+    // The runtime has made the directory and writes the cpuset next.
     host.cgroup(&cgroup_of("one", ""), "\n", "\n");
     let next = daemon(&host, &there, true).placed();
     synchronize(&next, &[], "");
@@ -236,7 +236,7 @@ fn who_is_set_to_nothing_yet_keeps_its_cpus_too() {
 }
 
 #[test]
-fn who_never_comes_after_its_runtime_was_away_leaves_its_cpus() {
+fn container_never_created_after_a_runtime_restart_frees_its_cpus() {
     let placed = placed(true);
     let taken = || placed.lock().allocations.exclusive_cpus().to_string();
     create(&placed, "unlisted", 2);

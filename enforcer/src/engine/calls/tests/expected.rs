@@ -1,4 +1,4 @@
-//! Containers that a daemon before had placed, for as long as no runtime says who is there.
+//! Containers placed by the previous daemon, until a runtime lists its containers.
 
 use std::{cell::RefCell, fs, rc::Rc};
 
@@ -12,7 +12,7 @@ use crate::engine::Engine;
 
 const SECOND: u64 = 1_000_000_000;
 
-/// A daemon on this host, with what the journal has of the one before.
+/// Starts a daemon on this host with the previous daemon's journal.
 fn start(host: &Rc<Fixture>, keeps_grants: bool) -> Engine {
     let there = Rc::new(RefCell::new(BTreeMap::from([("one", ""), ("shared", "/besteffort")])));
     let machine = Machine::new().sockets(2).cores(4).threads(1).build();
@@ -28,7 +28,7 @@ fn start(host: &Rc<Fixture>, keeps_grants: bool) -> Engine {
     engine
 }
 
-/// What a foreign write becomes by the turn after it, and the other container's CPUs.
+/// Cpuset after a foreign write and the next turn, and the other container's CPUs.
 fn written_over(keeps_grants: bool) -> (String, String) {
     let host = Rc::new(Fixture::new(true));
     let mut before = start(&host, true);
@@ -49,7 +49,7 @@ fn written_over(keeps_grants: bool) -> (String, String) {
 }
 
 #[test]
-fn who_is_expected_is_kept_in_its_place_while_its_runtime_is_away() {
+fn expected_container_keeps_its_place_while_its_runtime_is_away() {
     assert_eq!(written_over(true), ("0-1".to_owned(), "2-3".to_owned()));
-    assert_eq!(written_over(false).0, "0-7", "the control: nobody knows that it was placed");
+    assert_eq!(written_over(false).0, "0-7", "the control: no record of its place");
 }

@@ -1,18 +1,18 @@
-//! Answers while it cannot be noted what containers would be set to without us.
+//! Answers while originals cannot be recorded.
 
 use std::path::Path;
 
 use super::*;
 use enforcer_act::journal::MakingRecord;
 
-/// `ID CPUS/MEMS` of each container that an answer is about, the one of a creation first.
+/// `ID CPUS/MEMS` of each container in an answer, a created one first.
 fn told(answer: &Answer) -> Vec<String> {
     let own = Some(cpuset(answer.adjust.as_ref())).filter(|own| !own.is_empty());
     let others = updates(answer).into_iter().map(|(id, cpuset)| format!("{id} {cpuset}"));
     own.map(|own| format!("own {own}")).into_iter().chain(others).collect()
 }
 
-/// The answer when these are listed, which are set to `CPUS/MEMS`.
+/// The answer to a list of containers that are set to `CPUS/MEMS`.
 fn listed(placed: &Placed, containers: &[(&str, &str, u64, &str)]) -> Vec<String> {
     let container = |(name, class, count, set_to): &(&str, &str, u64, &str)| {
         let (cpus, mems) = set_to.split_once('/').unwrap();
@@ -46,7 +46,7 @@ fn nothing_is_told_of_what_could_not_be_undone_once_the_disk_is_full() {
             if writes { MakingRecord::at(Path::new("/dev/null")) } else { full() },
             BTreeMap::new(),
         );
-        // Nobody has looked at the disk yet.
+        // The disk was not checked yet.
         assert!(!placed.lock().is_barred());
         let now = [("one", "", 2, "0-7/0-1"), ("rest", "/besteffort", 0, "0-7/0-1")];
         let expected: &[&str] = if writes { &["id-one 0-1/0", "id-rest 2-3/0"] } else { &[] };
@@ -56,7 +56,7 @@ fn nothing_is_told_of_what_could_not_be_undone_once_the_disk_is_full() {
         let kept = if writes { "id-one 0-1/0" } else { "id-one 0-7/0-1" };
         assert_eq!(update(&placed, "one"), [kept], "what it is set to already");
     }
-    // It fills up later: who comes then is made without a place, and who would make room stays.
+    // The disk fills up later: new containers get no place, and others need not make room.
     let placed = placed(true);
     placed.remember(MakingRecord::at(Path::new("/dev/null")), BTreeMap::new());
     assert_eq!(listed(&placed, &[("rest", "/besteffort", 0, "0-3/0")]), [""; 0], "it is as it should be");
@@ -66,7 +66,7 @@ fn nothing_is_told_of_what_could_not_be_undone_once_the_disk_is_full() {
     assert_eq!(update(&placed, "rest"), ["id-rest 0-3/0"]);
     placed.remember(MakingRecord::at(Path::new("/dev/null")), BTreeMap::new());
     placed.bar(placed.can_note().is_err());
-    assert_eq!(told(&create(&placed, "two", 3)), ["own 4-6/1"], "nobody has to make room");
+    assert_eq!(told(&create(&placed, "two", 3)), ["own 4-6/1"], "no container has to make room");
     assert_eq!(told(&create(&placed, "three", 2)), ["own 2-3/0", "id-rest 7/0-1"]);
     let originals: Vec<_> = placed.unrecorded().into_iter().collect();
     let said = |(cgroup, was): &(CgroupPath, Cpuset)| {
@@ -81,7 +81,7 @@ fn nothing_is_told_of_what_could_not_be_undone_once_the_disk_is_full() {
         ]
     );
 
-    // There is nobody who would have to make room.
+    // No container would have to make room.
     let placed = self::placed(true);
     placed.remember(full(), BTreeMap::new());
     assert_eq!(told(&create(&placed, "one", 2)), [""; 0]);

@@ -1,4 +1,4 @@
-//! A container that somebody else sets again and again: neither turns nor answers set it.
+//! A container that another writer sets repeatedly: neither turns nor answers set it.
 
 use std::{cell::RefCell, fs, rc::Rc};
 
@@ -13,7 +13,7 @@ use enforcer_act::journal::DriftRecord;
 
 const SECOND: u64 = 1_000_000_000;
 
-/// A daemon on this host and its state directory.
+/// Starts a daemon on this host and its state directory.
 fn start(host: &Rc<Fixture>, grants: BTreeMap<String, GrantRecord>, now_ns: u64) -> Engine {
     let there = Rc::new(RefCell::new(BTreeMap::from([("one", ""), ("shared", "/besteffort")])));
     let machine = Machine::new().sockets(2).cores(4).threads(1).build();
@@ -30,7 +30,7 @@ fn start(host: &Rc<Fixture>, grants: BTreeMap<String, GrantRecord>, now_ns: u64)
     engine
 }
 
-/// The runtime, which has stored what it made them with, says that these are there.
+/// The runtime lists these containers, with the cpusets it created them with.
 fn synchronized(placed: &Placed, there: Vec<Subject>) -> Vec<(String, String)> {
     let (pods, containers) = there.into_iter().map(|one| (one.pod, one.container)).unzip();
     let answer = ask(placed, |reply| Call::Synchronize {
@@ -43,7 +43,7 @@ fn synchronized(placed: &Placed, there: Vec<Subject>) -> Vec<(String, String)> {
 }
 
 #[test]
-fn no_answer_sets_a_container_that_is_left_to_who_sets_it_again_and_again() {
+fn no_answer_sets_a_container_left_to_a_repeated_foreign_writer() {
     let host = Rc::new(Fixture::new(true));
     let cgroup = cgroup_of("shared", "/besteffort");
     host.cgroup(&cgroup, "0-7\n", "0-1\n");
@@ -55,7 +55,7 @@ fn no_answer_sets_a_container_that_is_left_to_who_sets_it_again_and_again() {
     assert_eq!(updates(&answer), [("id-shared".to_owned(), "2-3/0-1".to_owned())], "it makes room");
     host.cgroup("/kubepods/podone/id-one", "0-1\n", "0\n");
     engine.placed().told_long_ago();
-    // The first time it is not in its place yet, and then it is brought back three times.
+    // The first time it is not in its place yet; then it is corrected three times.
     for second in 10..14 {
         fs::write(&file, "0-7").unwrap();
         engine.turn(second * SECOND).unwrap();
@@ -89,11 +89,11 @@ fn no_answer_sets_a_container_that_is_left_to_who_sets_it_again_and_again() {
     assert_eq!(
         told,
         [("id-one".to_owned(), "0-1/0".to_owned())],
-        "no turn was taken yet, and only one is set"
+        "no turn has run yet, and one container is set"
     );
     engine.turn(71 * SECOND).unwrap();
     assert_eq!(host.read(&cgroup, "cpuset.cpus"), "0-7");
-    // It fills the other node, so that the next one takes what is left of this.
+    // It fills the other node, so the next container takes the rest of this one.
     create(&engine.placed(), "filler", 3);
     let answer = create(&engine.placed(), "two", 2);
     assert_eq!(
@@ -102,7 +102,7 @@ fn no_answer_sets_a_container_that_is_left_to_who_sets_it_again_and_again() {
         "it shall be something else now"
     );
 
-    // Read again, as with SIGHUP.
+    // A reload, as with SIGHUP.
     engine.set_policy(engine.policy().clone());
     assert_eq!(update(&engine.placed()).len(), 1);
 }

@@ -1,5 +1,4 @@
-//! Containers of whose creation nobody was told: it was under way when the link came up, and no list had
-//! them.
+//! Containers created unnoticed: the creation was under way when the link came up, and no list had them.
 
 use std::{cell::RefCell, rc::Rc};
 
@@ -16,9 +15,9 @@ fn started(placed: &Placed, subject: Box<Subject>) {
     super::super::answer(placed, &Gate::default(), &Exposure::default(), Call::Started(subject));
 }
 
-/// With 2-3 set aside for nobody, and a turn to come.
+/// CPUs 2-3 are free, and a turn is to come.
 #[test]
-fn who_runs_all_at_once_is_placed_and_the_next_turn_writes_it() {
+fn unannounced_running_container_is_placed_and_the_next_turn_writes_it() {
     let host = Rc::new(Fixture::new(true));
     let machine = Machine::new().sockets(2).cores(4).threads(1).build();
     let there = Rc::new(RefCell::new(BTreeMap::from([("late", ""), ("shared", "/besteffort")])));
@@ -37,21 +36,21 @@ fn who_runs_all_at_once_is_placed_and_the_next_turn_writes_it() {
     }
     assert!(!engine.look().wants_turn);
     started(&placed, subject("late", "", Some(amounts(2))));
-    assert!(engine.look().wants_turn, "nobody asks again about it");
+    assert!(engine.look().wants_turn, "no later call is about it");
     engine.turn(10_000_000_000).unwrap();
     let set = |name, class| {
         let read = |file| host.read(&cgroup_of(name, class), file);
         format!("{}/{}", read("cpuset.cpus").trim(), read("cpuset.mems").trim())
     };
     assert_eq!(set("late", ""), "0-1/0");
-    assert_eq!(set("shared", "/besteffort"), "2-3/0", "who must make room did not wait for a runtime either");
+    assert_eq!(set("shared", "/besteffort"), "2-3/0", "the container that makes room did not wait either");
     // Once is enough.
     started(&placed, subject("late", "", Some(amounts(2))));
     assert!(!engine.look().wants_turn);
 }
 
 #[test]
-fn who_is_updated_all_at_once_is_placed_and_told() {
+fn unannounced_updated_container_is_placed_and_told() {
     let host = Fixture::new(true);
     host.cgroup(&cgroup_of("late", ""), "0-7\n", "0\n");
     let placed = placed(true);
@@ -64,7 +63,7 @@ fn who_is_updated_all_at_once_is_placed_and_told() {
 }
 
 #[test]
-fn who_has_ended_is_not_placed_by_what_is_told_of_it_afterwards() {
+fn ended_container_is_not_placed_by_late_events() {
     let host = Fixture::new(true);
     let placed = placed(true);
     placed.adopt(CpusetTree::new(&host.layout.cpuset.path, true), BTreeMap::new());
@@ -72,13 +71,13 @@ fn who_has_ended_is_not_placed_by_what_is_told_of_it_afterwards() {
     let asked = |name| subject(name, "", Some(amounts(2)));
     let update =
         |name| ask(&placed, |reply| Call::Update { subject: asked(name), wanted: amounts(2), reply });
-    // Its cgroup is there for a moment more.
+    // Its cgroup exists for a moment more.
     host.cgroup(&cgroup_of("quick", ""), "0-1\n", "0\n");
     create(&placed, "quick", 2);
     ask(&placed, |reply| Call::Stop { subject: asked("quick"), reply });
     started(&placed, asked("quick"));
     assert_eq!((update("quick"), taken()), (Answer::default(), 0));
-    // Nobody told that it was there at all.
+    // The daemon was never told of it.
     started(&placed, asked("gone"));
     assert_eq!((update("gone"), taken()), (Answer::default(), 0));
     host.cgroup(&cgroup_of("stopped", ""), "0-7\n", "0\n");
@@ -91,7 +90,7 @@ fn who_has_ended_is_not_placed_by_what_is_told_of_it_afterwards() {
 }
 
 #[test]
-fn who_names_the_cgroup_of_another_is_not_placed() {
+fn container_that_names_anothers_cgroup_is_not_placed() {
     let host = Fixture::new(true);
     let placed = placed(true);
     placed.adopt(CpusetTree::new(&host.layout.cpuset.path, true), BTreeMap::new());
@@ -107,7 +106,7 @@ fn who_names_the_cgroup_of_another_is_not_placed() {
     assert_eq!(holders(), 2, "the control: with its own");
 }
 
-/// A daemon is killed right after its answer, and the runtime is about to mount what the answer names.
+/// A daemon is killed right after its answer, and the runtime is about to mount the promised directory.
 #[test]
 fn what_a_daemon_before_has_promised_to_be_there_stays_until_it_can_be_mounted() {
     let state = tempfile::tempdir().unwrap();
@@ -128,13 +127,13 @@ fn what_a_daemon_before_has_promised_to_be_there_stays_until_it_can_be_mounted()
     answer(&killed, &make("one"));
     std::fs::create_dir(folder("id-gone")).unwrap();
     let next = open();
-    let nobody = |reply| Call::Synchronize {
+    let no_containers = |reply| Call::Synchronize {
         runtime: RuntimeVersion::default(),
         pods: Vec::new(),
         containers: Vec::new(),
         reply,
     };
-    answer(&next, &nobody);
+    answer(&next, &no_containers);
     assert!(folder("id-one").exists() && !folder("id-gone").exists());
     answer(&next, &|_| Call::Removed(subject("one", "", None)));
     assert!(!folder("id-one").exists());

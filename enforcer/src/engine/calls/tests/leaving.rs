@@ -1,8 +1,8 @@
-//! Containers whose processes run on after their runtime has told of their end.
+//! Containers with processes that run on after the runtime has announced the end.
 
 use super::*;
 
-/// A host whose cgroup of this container has processes, or not.
+/// A host on which this container's cgroup has processes, or not.
 fn populate(host: &Fixture, name: &str, populated: bool) {
     let path = host.path(&format!("/kubepods/pod{name}/id-{name}"));
     if path.is_dir() {
@@ -112,12 +112,12 @@ fn a_runtime_that_lists_it_no_longer_frees_nothing_while_a_process_runs() {
     let before = placed(true);
     before.adopt(tree(), BTreeMap::new());
     let own = running(&host, &before, "one", 2);
-    // The runtime has started again, and has forgotten it.
+    // The runtime has restarted and forgotten the container.
     synchronize(&before, &[], "");
     assert_eq!(taken(&before), own);
     let records = before.regranted().unwrap();
 
-    // So has the daemon.
+    // The daemon has restarted too.
     let next = placed(true);
     next.adopt(tree(), records);
     synchronize(&next, &[], "");
@@ -131,7 +131,7 @@ fn a_runtime_that_lists_it_no_longer_frees_nothing_while_a_process_runs() {
     assert_eq!((taken(&before), taken(&next)), (String::new(), String::new()));
 }
 
-/// Another container of the same name in the pod with this uid.
+/// Creates another container of the same name in the pod with this uid.
 fn made_again(placed: &Placed, uid: &str, cpus: u64) -> String {
     let mut again = subject("one", "", Some(amounts(cpus)));
     again.pod.uid = uid.to_owned();
@@ -164,7 +164,7 @@ fn a_container_of_the_same_name_goes_on_with_what_one_before_that_has_ended_had(
 
 #[test]
 fn a_container_of_the_same_name_takes_nothing_from_one_before_whose_process_runs() {
-    // A restart in the pod, and a pod that is made again; told of the stop, or not.
+    // A restart in the pod, and a recreated pod; with the stop announced, or not.
     for (uid, told, cpus) in
         [("", true, 2), ("", false, 2), ("", true, 1), ("again", true, 2), ("again", false, 1)]
     {
@@ -201,7 +201,7 @@ fn a_daemon_that_was_not_told_of_a_stop_frees_what_is_gone() {
     before.adopt(tree(), BTreeMap::new());
     let own = running(&host, &before, "one", 2);
     stop(&before, "one");
-    // The stop goes on, and the runtime lists the container as one that runs.
+    // The stop goes on, and the runtime lists the container as running.
     let next = placed(true);
     next.adopt(tree(), before.regranted().unwrap());
     synchronize(&next, &["one"], &own);

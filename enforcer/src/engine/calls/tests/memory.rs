@@ -2,8 +2,7 @@
 
 use super::*;
 
-/// A daemon that is connected to a runtime with one container, whose cgroup shows this and which has no place
-/// yet.
+/// A daemon connected to a runtime with one unplaced container on these memory nodes.
 fn beside(mems: &str) -> (Fixture, Placed, Answer) {
     let host = Fixture::new(true);
     host.cgroup("/kubepods/podone/id-one", "0-7\n", mems);
@@ -31,7 +30,7 @@ fn no_answer_changes_the_memory_nodes_of_a_container_that_runs() {
 }
 
 #[test]
-fn who_is_being_made_has_no_pages_and_gets_its_node() {
+fn pending_container_has_no_pages_and_gets_its_node() {
     let (_host, placed, _) = beside("0-1\n");
     assert_eq!(cpuset(create(&placed, "two", 2).adjust.as_ref()), "2-3/0");
 }

@@ -1,4 +1,4 @@
-//! Calls that are answered while a turn carries out what it had decided before.
+//! Calls that are answered while a turn carries out an earlier decision.
 
 use std::{cell::RefCell, fs, rc::Rc};
 
@@ -19,7 +19,7 @@ use enforcer_act::{
 
 const SECOND: u64 = 1_000_000_000;
 
-/// As a plan begins, a container is created, and the runtime writes what the answer tells it.
+/// When a plan begins, creates a container, and lets the runtime write the answer.
 struct Interrupted {
     inner: LiveActuator,
     host: Rc<Fixture>,
@@ -62,7 +62,7 @@ fn a_turn_does_not_write_over_what_a_runtime_was_told_since_it_decided() {
         let actuator = Interrupted { inner, host: Rc::clone(&host), placed: placed.clone(), interrupts };
         engine.set_actuator(Box::new(actuator));
         engine.prepare().unwrap();
-        // It runs everywhere, because the answer to its creation came too late.
+        // It runs everywhere: the answer to its creation came too late.
         ask(&placed, |reply| Call::Create { subject: subject("shared", "/besteffort", None), reply });
         host.cgroup(&cgroup_of("shared", "/besteffort"), "0-7\n", "0-1\n");
         let shared = || host.read(&cgroup_of("shared", "/besteffort"), "cpuset.cpus");

@@ -1,4 +1,4 @@
-//! Owners that cannot be told, that are told falsely, and containers that come and go while nobody is placed.
+//! Owners that are unknown or misstated, and containers that come and go while none is placed.
 
 use std::pin::pin;
 
@@ -33,14 +33,14 @@ fn a_state_file_that_cannot_be_used_frees_nothing_and_gives_nothing_twice() {
         kubelet(&placed, policy, Some("memory_manager_state: input/output error"));
         assert_eq!(turn(&placed, &["one"]), [Some(Owner::Unknown)]);
         assert_eq!(taken(&placed), "0-1");
-        // The runtime has stored what we told it.
+        // The runtime has stored our cpuset.
         let update = ask(&placed, |reply| Call::Update {
             subject: with_cpus("one", "", 2, "0-1"),
             wanted: amounts(2),
             reply,
         });
         assert_eq!(updates(&update), [("id-one".to_owned(), "0-1/0".to_owned())]);
-        // Whose the next one is cannot be told either, so it is left alone.
+        // The owner of the next container is unknown as well, so it is left alone.
         assert_eq!(create(&placed, "two", 2), Answer::default());
         turn(&placed, &["one", "two"]);
         assert_eq!(taken(&placed), "0-1");
@@ -51,7 +51,7 @@ fn a_state_file_that_cannot_be_used_frees_nothing_and_gives_nothing_twice() {
         let again = placed.again();
         let mut told = pin!(again.notified());
         kubelet(&placed, Some("none"), None);
-        assert!(told.as_mut().enable(), "the runtime is to say who is there");
+        assert!(told.as_mut().enable(), "the runtime must list its containers");
         assert_eq!(turn(&placed, &["one"]), [Some(Owner::NumaEnforcer)]);
         let answer = synchronize(&placed, &["one", "two"], "");
         let all = [("id-one", "0-1/0"), ("id-two", "2-3/0")].map(|(id, set)| (id.to_owned(), set.to_owned()));
@@ -127,7 +127,7 @@ fn a_mark_takes_neither_what_is_set_aside_nor_the_last_cpu() {
         let shared: CpuSet = own.split_once('/').unwrap().0.parse().unwrap();
         assert!(!shared.is_empty() && shared.is_disjoint(&expected.parse().unwrap()), "{cpus}: {own}");
     }
-    // Nothing is set aside: who shares has the last CPUs, and keeps them whatever is written on others.
+    // No CPU is free: sharing containers have the last CPUs and keep them whatever is written elsewhere.
     let placed = placed(true);
     assert_eq!(cpuset(create(&placed, "one", 4).adjust.as_ref()), "0-3/0");
     let shared = subject("shared", "/besteffort", None);
@@ -176,12 +176,12 @@ fn the_mark_of_a_pod_counts_when_its_containers_together_ask_for_its_cpus() {
         assert_eq!(answer, Answer::default(), "left alone");
         taken(placed)
     };
-    // The runtime tells what the pod asks for as a whole.
+    // The runtime reports the request of the whole pod.
     let told = placed(true);
     assert_eq!(come(&told, of_pod("main", Some(amounts(4)))), "2-5");
     let other = placed(true);
     assert_eq!(come(&other, of_pod("main", Some(amounts(3)))), "");
-    // It does not: what is known of the pod must do.
+    // It does not, so the known containers of the pod must do.
     let untold = placed(true);
     assert_eq!(come(&untold, of_pod("main", None)), "");
     assert_eq!(come(&untold, of_pod("sidecar", None)), "2-5");
@@ -191,7 +191,7 @@ fn the_mark_of_a_pod_counts_when_its_containers_together_ask_for_its_cpus() {
 }
 
 #[test]
-fn what_ends_while_nobody_is_placed_has_nothing_afterwards() {
+fn container_that_ends_while_placing_is_off_has_nothing_afterwards() {
     let policy = |place| {
         let mut policy = Policy::default();
         policy.nri.place = place;
@@ -212,7 +212,7 @@ fn what_ends_while_nobody_is_placed_has_nothing_afterwards() {
     let again = placed.again();
     let mut told = pin!(again.notified());
     placed.follow(inventory.clone(), &policy(true), true);
-    assert!(told.as_mut().enable(), "who came meanwhile is not known");
+    assert!(told.as_mut().enable(), "containers that came meanwhile are unknown");
     let mut told = pin!(again.notified());
     placed.follow(inventory, &policy(true), true);
     assert!(!told.as_mut().enable(), "nothing has changed");

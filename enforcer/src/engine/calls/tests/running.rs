@@ -13,10 +13,10 @@ use enforcer_act::journal::PinsRecord;
 
 const SECOND: u64 = 1_000_000_000;
 
-/// Above all that a kernel gives (`PID_MAX_LIMIT`), so that nothing real is ever meant.
+/// Above the kernel's largest pid (`PID_MAX_LIMIT`), so no real process is meant.
 const PID: u32 = 5_000_000;
 
-/// A container that shares CPUs 0-3 of node 0, and a daemon that is connected to its runtime.
+/// A container that shares CPUs 0-3 of node 0, and a daemon connected to its runtime.
 fn sharing() -> (Fixture, Placed) {
     let host = Fixture::new(true);
     let placed = placed(true);
@@ -40,16 +40,16 @@ fn no_answer_gives_a_container_that_runs_more_cpus_and_a_turn_does() {
     let stop = |name| ask(&placed, |reply| Call::Stop { subject: subject(name, "", None), reply });
     assert_eq!(updates(&stop("one")), [], "more can");
     assert!(placed.has_started(), "a turn is wanted");
-    // Its own update is written by the runtime, whatever is answered.
+    // The runtime writes the container of its own call, whatever the answer.
     let wanted = LinuxResources::default();
     let subject = subject("shared", "/besteffort", None);
     let own = ask(&placed, |reply| Call::Update { subject, wanted, reply });
     assert_eq!(updates(&own), [("id-shared".to_owned(), "0-3/0".to_owned())]);
-    // What it was told a moment ago may be written after a turn.
+    // The runtime may write the latest answer after a turn.
     create(&placed, "one", 2);
     host.cgroup(&cgroup, "2-3\n", "0\n");
     assert_eq!(updates(&stop("one")), [("id-shared".to_owned(), "0-3/0".to_owned())]);
-    // Without cgroups to look at it is told as before.
+    // Without readable cgroups it is told as before.
     fs::remove_dir_all(host.path(&cgroup)).unwrap();
     assert_eq!(updates(&create(&placed, "two", 2)), [("id-shared".to_owned(), "2-3/".to_owned())]);
     assert_eq!(updates(&stop("two")), [("id-shared".to_owned(), "0-3/".to_owned())]);
@@ -80,8 +80,8 @@ fn pins_are_recorded_before_a_runtime_takes_cpus_and_kept_until_it_has_written()
         .values()
         .flat_map(|entry| entry.threads.iter().map(|thread| thread.tid))
         .collect();
-    assert_eq!(threads, [PID], "of whom is pinned, for restore");
-    // Nothing is read for one that keeps what it has.
+    assert_eq!(threads, [PID], "the thread with the pin, for restore");
+    // No thread is read for a container that keeps its CPUs.
     create(&placed, "small", 1);
     assert_eq!(waiting(&placed), 1);
     placed.bar(true);
@@ -90,7 +90,7 @@ fn pins_are_recorded_before_a_runtime_takes_cpus_and_kept_until_it_has_written()
     assert_eq!(waiting(&placed), 1, "and nothing while nothing is told");
 }
 
-/// Up to Linux 6.1 the runtime's write takes them away for good, whatever the file holds afterwards.
+/// Up to Linux 6.1 the runtime's write discards pins for good, whatever the file holds afterwards.
 #[test]
 fn pins_are_over_whatever_was_written_and_wait_for_a_runtime_that_has_not_written() {
     for (written, waits) in [("0-3", 1), ("2-3", 0), ("1-3", 0)] {
@@ -136,7 +136,7 @@ fn pins_that_a_killed_daemon_had_noted_are_recorded_and_given_back_by_the_next_o
     let entries = actuator.journal().entries().values();
     let threads: Vec<u32> = entries.flat_map(|entry| entry.threads.iter().map(|one| one.tid)).collect();
     assert_eq!(threads, [PID], "for restore");
-    // It is written by a thread of its own.
+    // A thread of its own writes it.
     let is_gone = || noted().pins.is_empty();
     let gone = (0..1_000).any(|_| {
         is_gone() || {
@@ -147,9 +147,9 @@ fn pins_that_a_killed_daemon_had_noted_are_recorded_and_given_back_by_the_next_o
     assert!(gone, "the record is empty again");
 }
 
-/// A runtime has set it to something else since it was corrected: to bring it back is no repetition.
+/// A runtime has set another cpuset since the correction, so restoring it is no repetition.
 #[test]
-fn who_was_told_other_cpus_meanwhile_gets_its_own_back_without_a_cool_down() {
+fn container_told_other_cpus_meanwhile_gets_its_own_back_without_a_cool_down() {
     let host = Rc::new(Fixture::new(true));
     let there = Rc::new(RefCell::new(BTreeMap::from([("shared", "/besteffort")])));
     let machine = Machine::new().sockets(2).cores(4).threads(1).build();

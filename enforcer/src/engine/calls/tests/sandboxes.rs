@@ -54,11 +54,11 @@ fn the_first_turn_waits_for_a_runtime_that_says_which_containers_there_are_or_is
                 super::super::answer(&told, &Gate::default(), &Exposure::default(), down);
             }
         });
-        // A bound on a hang: it ends with what is told.
+        // A bound on a hang: the wait ends with the runtime's list.
         placed.wait_for_runtime(Duration::from_mins(10));
         assert_eq!(placed.lock().names.len(), usize::from(is_there));
         telling.join().unwrap();
     }
-    // One that never says anything is waited for no longer than asked.
+    // A silent runtime is waited for no longer than asked.
     placed(true).wait_for_runtime(Duration::from_millis(1));
 }

@@ -1,4 +1,4 @@
-//! A host of containers whose cpusets are files.
+//! A host of containers with cpusets that are files.
 
 use std::{cell::RefCell, fs, rc::Rc};
 
@@ -13,7 +13,7 @@ use enforcer_core::{
 use super::*;
 use crate::engine::{Source, SourceError};
 
-/// Shows what is in the files of containers that are there; some die right after they were looked at.
+/// Shows the cpuset files of existing containers; some die right after the look.
 pub(super) struct Containers {
     pub(super) host: Rc<Fixture>,
     pub(super) machine: Topology,

@@ -1,4 +1,4 @@
-//! Wishes that have no place: what is said of them, for how long, and what else is given with CPUs.
+//! Requests that cannot be placed: how and for how long they are reported; and what comes with CPUs.
 
 use super::*;
 use enforcer_report::decision::DecisionState;
@@ -29,7 +29,7 @@ fn a_refused_resize_is_told_until_it_is_taken_back() {
     assert_eq!(state, DecisionState::Refused);
     assert!(reason.starts_with("it keeps what it has: "), "{reason}");
     assert_eq!(unplaced(&placed), 1);
-    // The runtime tells the amounts that it has as well: they are not what was asked for.
+    // The runtime reports its stored amounts too; they are not the request.
     resize(&placed, "one", 2, 2);
     assert_eq!(unplaced(&placed), 0);
     assert_eq!(latest(&placed, "id-one").0, DecisionState::Placed);
@@ -47,13 +47,13 @@ fn a_refused_resize_is_told_until_there_is_room() {
     for name in ["two", "three", "four"] {
         ask(&placed, |reply| Call::Stop { subject: subject(name, "", None), reply });
     }
-    assert_eq!(unplaced(&placed), 1, "nobody has asked again");
+    assert_eq!(unplaced(&placed), 1, "no new request");
     assert_eq!(updates(&resize(&placed, "one", 2, 4)), [("id-one".to_owned(), "0-3/0".to_owned())]);
     assert_eq!(unplaced(&placed), 0);
 }
 
 #[test]
-fn who_never_had_a_place_stays_without_one_when_it_asks_the_same_again() {
+fn unplaced_container_that_repeats_its_request_stays_unplaced() {
     let placed = placed(true);
     create(&placed, "big", 9);
     resize(&placed, "big", 9, 9);
@@ -74,7 +74,7 @@ fn an_amount_of_cpus_that_its_entry_declares_comes_with_its_shares() {
     let updated = ask(&declared, |reply| Call::Update { subject, wanted: amounts(1), reply });
     let resources = updated.updates[0].linux.as_ref().unwrap().resources.as_ref();
     assert_eq!(shares(resources), Some(2048), "the runtime would set those of the kubelet");
-    // Who has what belongs to it is set to nothing.
+    // A container that has its shares already is told none.
     assert_eq!(shares(create(&declared, "two", 2).adjust.as_ref()), None);
     assert_eq!(shares(create(&placed(true), "one", 1).adjust.as_ref()), None);
     let mut without = amounts(1);

@@ -26,7 +26,7 @@ fn put(root: &Path, file: &str, text: &str) {
 }
 
 impl Host {
-    /// Two nodes with so many free pages.
+    /// Two nodes with these numbers of free pages.
     fn new(free: [usize; 2]) -> Self {
         let dir = tempfile::TempDir::new().unwrap();
         let zone = |node: usize| format!("Node {node}, zone Normal\n  low 0\n  managed {NODE}\n");
@@ -51,7 +51,7 @@ impl Host {
         Self { dir, relief }
     }
 
-    /// A process with so many pages on node 0, under this policy.
+    /// A process with `pages` pages on node 0, under this policy.
     fn process(&self, cgroup: &str, pid: u32, policy: &str, pages: usize) {
         let root = self.dir.path();
         put(root, &format!("cgroup{cgroup}/cgroup.procs"), &format!("{pid}\n"));
@@ -62,7 +62,7 @@ impl Host {
         self.relief.kernel.map(pid, START, pages, 0);
     }
 
-    /// These are guarded: at home on node 0, strict or not, and with node 1 added or not.
+    /// Guards these: at home on node 0, strict or not, and with node 1 added or not.
     fn guard(&self, guarded: &[(&str, bool, bool)]) {
         let machine = Machine::new().sockets(2).build();
         let home: NodeSet = [NodeId(0)].into_iter().collect();
@@ -111,7 +111,7 @@ fn a_bound_process_of_a_widened_workload_makes_room_for_itself() {
 }
 
 #[test]
-fn who_was_not_widened_has_room_or_is_not_bound_is_left_alone_and_rests() {
+fn workload_that_is_not_widened_or_not_bound_or_has_room_is_left_alone_and_rests() {
     for (free, policy, added) in [
         ([90_000, 90_000], "bind:0", true),
         ([SHORT, 90_000], "bind:0", false),
@@ -129,11 +129,11 @@ fn who_was_not_widened_has_room_or_is_not_bound_is_left_alone_and_rests() {
 }
 
 #[test]
-fn whoever_may_need_room_from_now_on_has_the_thread_woken() {
+fn a_workload_that_may_need_room_wakes_the_thread() {
     let mut host = Host::new([90_000, 90_000]);
     let woken = |host: &Host| host.relief.widening.relief_waker.wait(None, Duration::ZERO).unwrap().0;
     host.guard(&[("/a", false, false)]);
-    assert!(!woken(&host), "nobody needs it");
+    assert!(!woken(&host), "no workload needs it");
     assert_eq!(host.relief.look(), IDLE);
     host.guard(&[("/a", true, false)]);
     assert!(woken(&host), "one is declared to stay");
@@ -145,7 +145,7 @@ fn whoever_may_need_room_from_now_on_has_the_thread_woken() {
 }
 
 #[test]
-fn neighbours_make_room_for_who_is_declared_to_stay() {
+fn neighbours_make_room_for_a_strict_workload() {
     let mut host = Host::new([SHORT, 90_000]);
     host.process("/stays", 7, "default", 30_000);
     host.process("/near", 8, "default", 30_000);
@@ -184,7 +184,7 @@ fn what_moving_does_not_free_is_asked_of_cold_pages_and_no_longer_once_there_is_
     host.guard(&[("/stays", true, false), ("/near", false, true)]);
     host.relief.look();
     assert_eq!((host.moved(), missing(&host)), (MISSING, BTreeMap::new()), "pages went elsewhere");
-    // It may be on the full node alone.
+    // It may be on the full node only.
     let mut host = Host::new([SHORT, 90_000]);
     host.process("/near", 8, "default", 30_000);
     host.guard(&[("/stays", true, false), ("/near", false, false)]);
