@@ -1,7 +1,7 @@
-//! What the log tells, and changing that while the daemon runs.
+//! The level of the log, which can change while the daemon runs.
 //!
-//! Only a level can be set, for everything alike: the directives of `RUST_LOG` may hold regular expressions,
-//! which are for whoever starts the daemon, not for whoever reaches its socket.
+//! Only one level for everything can be set. The directives of `RUST_LOG` may hold regular expressions; the
+//! user that starts the daemon may use these, but a client of its socket may not.
 
 use std::{
     fmt,
@@ -11,10 +11,10 @@ use std::{
 use thiserror::Error;
 use tracing_subscriber::{EnvFilter, filter::LevelFilter};
 
-/// Takes a new filter, or says why not.
+/// Applies a new filter, or says why not.
 type Reload = Box<dyn Fn(EnvFilter) -> Result<(), String> + Send + Sync>;
 
-/// A handle to the log's filter; clones refer to the same.
+/// Handle to the log's filter; clones share it.
 #[derive(Clone)]
 pub struct LogLevel(Arc<Inner>);
 
@@ -26,16 +26,16 @@ struct Inner {
 /// Why the level stays as it is.
 #[derive(Debug, Error)]
 pub enum LogLevelError {
-    /// Not a level.
+    /// The text is not a level.
     #[error("`{0}` is not a level of a log: one of off, error, warn, info, debug, trace is expected")]
     Unknown(String),
-    /// The log does not take it.
+    /// The log refused the filter.
     #[error("setting the level of the log: {0}")]
     Refused(String),
 }
 
 impl LogLevel {
-    /// A log whose filter is `current` now and is set by `reload`.
+    /// A log with the filter `current`, changed by `reload`.
     pub fn new(
         current: String,
         reload: impl Fn(EnvFilter) -> Result<(), String> + Send + Sync + 'static,
@@ -43,15 +43,15 @@ impl LogLevel {
         Self(Arc::new(Inner { current: Mutex::new(current), reload: Box::new(reload) }))
     }
 
-    /// A level, or the directives that the daemon was started with.
+    /// The level, or the directives that the daemon was started with.
     pub fn current(&self) -> String {
         self.0.current.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Tells from `level` on, from now on.
+    /// Sets the level.
     pub fn set(&self, level: &str) -> Result<(), LogLevelError> {
         let unknown = || LogLevelError::Unknown(level.chars().take(40).collect());
-        // A number is a level to the parser as well, which few would expect.
+        // The parser would accept numbers as levels, too, which few users expect.
         let word = !level.is_empty() && level.bytes().all(|byte| byte.is_ascii_alphabetic());
         let filter = level.parse::<LevelFilter>().ok().filter(|_| word).ok_or_else(unknown)?;
         let mut current = self.0.current.lock().unwrap_or_else(PoisonError::into_inner);
@@ -68,7 +68,7 @@ impl fmt::Debug for LogLevel {
 }
 
 impl Default for LogLevel {
-    /// Of a log that cannot be changed.
+    /// A log with a fixed level.
     fn default() -> Self {
         Self::new("info".to_owned(), |_| Err("this log has one level".to_owned()))
     }

@@ -1,49 +1,48 @@
-//! When the next turn is due, and the next look between two turns, by what was seen and told until now.
+//! Decides when the next turn and the next look are due.
 //!
-//! Turns come at the configured interval. One that somebody wants comes at once, but no two of these within
-//! [`APART`], however often others write; for misplaced tasks at most [`TURNS_FOR_MISPLACED`] come within an
-//! interval. A look comes each [`LOOK`]; where nothing was to be seen and everything that may come tells of
-//! itself, each [`QUIET_LOOK`], or with a turn that is due shortly before, which is one waking less; and when
-//! something is told, but no two within [`LOOKS_APART`].
+//! Turns come at the configured interval. A requested turn comes at once, but at least [`APART`] after the
+//! one before, however often others write; for misplaced tasks at most [`TURNS_FOR_MISPLACED`] come within an
+//! interval. A look comes each [`LOOK`]. After a quiet look, if all events wake the daemon, the next comes
+//! after [`QUIET_LOOK`], or with a turn due shortly before, which saves a wake-up. An event causes a look at
+//! least [`LOOKS_APART`] after the one before.
 //!
-//! Never: it reads a clock, waits, or looks itself. [`wait::next`](crate::wait::next) waits, the daemon
-//! looks.
+//! Invariant: this module reads no clock, waits for nothing and looks at nothing.
+//! [`wait::next`](crate::wait::next) waits, the daemon looks.
 
 use std::time::{Duration, Instant};
 
 use crate::{engine::Look, wait::Due};
 
-/// Time between two looks while something is to be seen, or may come of which nothing tells.
+/// Interval of looks while there are events, or while some would not wake the daemon.
 pub const LOOK: Duration = Duration::from_millis(250);
 
-/// The same while all is quiet, unless somebody wants to hear more often that the daemon is alive.
+/// The same while all is quiet. Shorter if the supervisor wants signs of life more often.
 pub const QUIET_LOOK: Duration = Duration::from_secs(10);
 
-/// Least time between the beginnings of two turns that somebody wants before they are due, however often
-/// others write to cpusets that are ours to keep.
+/// Least time between the begins of two requested turns, however often others write to cpusets that are ours.
 const APART: Duration = Duration::from_millis(500);
 
-/// Turns for misplaced tasks within one interval, however often the kernel side tells of them.
+/// Most turns for misplaced tasks within one interval, however often the kernel reports them.
 const TURNS_FOR_MISPLACED: u32 = 4;
 
-/// Least time between two looks, however much there is to look at.
+/// Least time between two looks.
 const LOOKS_APART: Duration = Duration::from_millis(20);
 
-/// What was decided about turns and looks, and what it was decided from.
+/// State of the schedule.
 #[derive(Debug, Clone, Copy)]
 pub struct Pace {
     due: Due,
-    /// Time between two looks while all is quiet.
+    /// Interval of quiet looks.
     quiet_look: Duration,
-    /// When the latest turn began.
+    /// Begin of the latest turn.
     begun: Instant,
     /// Earliest time of a turn for misplaced tasks.
     early: Instant,
-    /// The same of the latest that somebody wanted.
+    /// Earliest time of the next requested turn.
     wanted: Option<Instant>,
-    /// Somebody wants the turn that is due, whether or not anything runs.
+    /// The due turn was requested, so it runs even on an idle host.
     is_wanted: bool,
-    /// When the latest look was.
+    /// Time of the latest look.
     looked: Instant,
     since: Since,
 }
@@ -51,17 +50,16 @@ pub struct Pace {
 /// What happened since the latest turn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Since {
-    /// Nothing yet. What the turn wrote itself may be told of still, and is no news: the first look comes by
-    /// itself.
+    /// Nothing yet. Events of the turn's own writes may still come; they cause no look.
     Turned,
-    /// Something was told, and the look at it is due.
+    /// An event came, and a look is due.
     Told,
-    /// A look; was it quiet?
+    /// A look was taken.
     Looked { quiet: bool },
 }
 
 impl Pace {
-    /// Of a daemon that begins now: the first turn is due. Quiet looks are so far apart.
+    /// A new daemon: the first turn is due.
     pub fn begin(now: Instant, quiet_look: Duration) -> Self {
         let due = Due { turn: now, look: now + LOOK };
         Self {
@@ -76,44 +74,44 @@ impl Pace {
         }
     }
 
-    /// When what is due.
+    /// Times of the next turn and the next look.
     pub fn due(&self) -> Due {
         self.due
     }
 
-    /// Is it heard when something is told? Not again while the look at it is due.
+    /// Whether events wake the daemon; not while a look is due already.
     pub fn hears(&self) -> bool {
         self.since != Since::Told
     }
 
-    /// Is it heard when somebody writes a cpuset?
+    /// Whether cpuset writes wake the daemon.
     pub fn hears_writes(&self) -> bool {
         matches!(self.since, Since::Looked { .. })
     }
 
-    /// Is it heard when events come? Where there are some at each look, looks are what bounds their cost.
+    /// Whether counted events wake the daemon. If each look finds some, the looks bound their cost.
     pub fn hears_events(&self) -> bool {
         self.since == Since::Looked { quiet: true }
     }
 
-    /// Time since the latest turn if nobody wants the one that is due: then it may be left out.
+    /// Time since the latest turn if the due one was not requested: then it may be skipped.
     pub fn unwanted(&self, now: Instant) -> Option<Duration> {
         (!self.is_wanted).then(|| now.saturating_duration_since(self.begun))
     }
 
-    /// A turn is wanted at this time.
+    /// Requests a turn.
     pub fn want(&mut self, now: Instant) {
         self.due.turn = now;
         self.is_wanted = true;
     }
 
-    /// Something was told that is to be looked at.
+    /// Notes an event to look at.
     pub fn told(&mut self) {
         self.since = Since::Told;
         self.due.look = self.due.look.min(self.looked + LOOKS_APART);
     }
 
-    /// A look from `begun` to `now` has seen this. `wakes` is whether what tells of itself is heard.
+    /// Notes a look from `begun` to `now` and its result. `wakes` tells whether events wake the daemon.
     pub fn looked(&mut self, begun: Instant, now: Instant, seen: Look, wakes: bool) {
         self.looked = begun;
         if seen.wants_turn {
@@ -133,7 +131,7 @@ impl Pace {
         }
     }
 
-    /// A turn has lasted from `begun` to `now`. What there was to look at is told again.
+    /// Notes a turn from `begun` to `now`. Later events are reported again.
     pub fn turned(&mut self, begun: Instant, now: Instant, interval: Duration) {
         *self = Self {
             due: Due { turn: begun + interval, look: now + LOOK },
@@ -147,7 +145,7 @@ impl Pace {
         };
     }
 
-    /// The turn that was due was left out.
+    /// Notes that the due turn was skipped.
     pub fn left_out(&mut self, now: Instant, interval: Duration) {
         self.due.turn = now + interval;
     }
@@ -206,7 +204,7 @@ mod tests {
         for (turn, look) in [
             (INTERVAL, INTERVAL),
             (QUIET_LOOK / 2, QUIET_LOOK / 2),
-            // What comes each second is no reason to look as often.
+            // Events once a second do not shorten the interval.
             (QUIET_LOOK * 49 / 100, QUIET_LOOK),
             (QUIET_LOOK + MS, QUIET_LOOK),
         ] {
@@ -220,7 +218,7 @@ mod tests {
         pace.looked(start + LOOK, start + LOOK, EVENTS, true);
         assert_eq!(pace.due().look, start + 2 * LOOK, "what is not quiet is looked at again soon");
         pace.looked(start + LOOK, start + LOOK, NOTHING, true);
-        // The turn goes first, and the look comes without another waking.
+        // The turn goes first, and the look comes without another wake-up.
         let due = start + INTERVAL;
         assert_eq!(pace.due(), Due { turn: due, look: due });
         pace.left_out(due, INTERVAL);
@@ -237,7 +235,7 @@ mod tests {
         pace.told();
         assert_eq!(pace.due().look, now + LOOKS_APART);
         assert!(!pace.hears() && !pace.hears_writes() && !pace.hears_events());
-        // It is no earlier for being told again, and nobody is late for it.
+        // A repeated event makes it neither earlier nor later.
         pace.told();
         assert_eq!(pace.due().look, now + LOOKS_APART);
     }
@@ -256,7 +254,7 @@ mod tests {
     #[test]
     fn requested_turns_come_at_once_but_apart() {
         let (start, mut pace) = settled();
-        // The first turn was wanted, too.
+        // The first turn was requested, too.
         pace.looked(start + 100 * MS, start + 101 * MS, WANTS, true);
         assert_eq!(pace.due().turn, start + APART);
         let now = start + APART;
@@ -266,7 +264,7 @@ mod tests {
         let later = now + 2 * APART;
         pace.looked(later, later + MS, WANTS, true);
         assert_eq!(pace.due().turn, later);
-        // One that is due anyway is not put off.
+        // A regular turn is not put off.
         let (start, mut pace) = settled();
         pace.turned(start, start, 100 * MS);
         pace.looked(start + 90 * MS, start + 91 * MS, WANTS, true);
@@ -282,7 +280,7 @@ mod tests {
         pace.turned(early, early, INTERVAL);
         pace.looked(early + LOOK, early + LOOK, MISPLACED, true);
         assert_eq!(pace.due().turn, early + INTERVAL / TURNS_FOR_MISPLACED);
-        // One that was left out long ago does not hold it up.
+        // A turn skipped long ago does not delay it.
         let (start, mut pace) = settled();
         pace.left_out(start + INTERVAL, INTERVAL);
         let now = start + INTERVAL + LOOK;

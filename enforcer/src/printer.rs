@@ -1,11 +1,11 @@
-//! Prints what the daemon says on a thread of its own, because whoever reads it may stop reading.
+//! Prints the daemon's output on a thread of its own, because its reader may stall.
 //!
-//! A pipe that is full, and a terminal whose output somebody has stopped, keep whoever writes to them
-//! (pipe(7), termios(3)). A host must not be left alone for that: what is printed is queued, and what does
-//! not fit into [`ROOM`] is lost, counted, and said in its place once something fits again, as is what cannot
-//! be written, and by [`Printer::degraded`] until then.
+//! Problem: a full pipe or a stopped terminal blocks its writer (pipe(7), termios(3)), and enforcement must
+//! go on. Idea: output is queued. Text beyond [`ROOM`] is dropped and counted, as is text that cannot be
+//! written. The count is printed in its place once there is room, and [`Printer::degraded`] reports it until
+//! then.
 //!
-//! Never: whoever prints waits, but in [`Printer::finish`], and there no longer than it wants to.
+//! Invariant: a caller never waits, except in [`Printer::finish`], for the time it chooses.
 
 use std::{
     collections::VecDeque,
@@ -23,22 +23,22 @@ use rustix::event::{PollFd, PollFlags, poll};
 
 use enforcer_kernel::privileges;
 
-/// Bytes that wait to be printed: about two thousand lines of turns, or the audit of a large host.
+/// Most queued bytes: about two thousand lines of turns, or the audit of a large host.
 const ROOM: usize = 512 << 10;
 
-/// Who prints to one stream; clones print to the same.
+/// Handle to the thread that prints to one stream; clones share it.
 #[derive(Clone)]
 pub struct Printer(Arc<Inner>);
 
-/// Hears that something begins to be lost; must not print it to the same stream.
+/// Called when output begins to be lost; must not print to the same stream.
 type Complain = Box<dyn Fn(&str) + Send + Sync>;
 
-/// What is printed.
+/// An output stream.
 #[derive(Debug, Clone, Copy)]
 pub struct Stream {
-    /// Of the thread, and in `degraded`.
+    /// Name of the thread and in `degraded`.
     pub name: &'static str,
-    /// For people.
+    /// Name for people.
     pub what: &'static str,
 }
 
@@ -46,27 +46,27 @@ struct Inner {
     stream: Stream,
     complain: Complain,
     queue: Mutex<Queue>,
-    /// Something is in the queue.
+    /// The queue is not empty.
     more: Condvar,
-    /// Nothing is, and nothing is being printed.
+    /// The queue is empty and no text is being printed.
     idle: Condvar,
 }
 
 #[derive(Default)]
 struct Queue {
     texts: VecDeque<Vec<u8>>,
-    /// Bytes of these, and of what is being printed.
+    /// Bytes in the queue and being printed.
     bytes: usize,
-    /// One of so many bytes is being printed.
+    /// Size of the text that is being printed.
     printing: Option<usize>,
-    /// Texts that did not fit since the latest one that did.
+    /// Texts dropped since the latest one that fitted.
     lost: u64,
-    /// What became of the latest text that was printed.
+    /// Error of the latest write.
     failed: Option<io::Error>,
 }
 
 impl Printer {
-    /// Starts the thread that prints to `out`. It needs no privileges, so it gives all of them up.
+    /// Starts the thread that prints to `out`. It needs no privileges and drops all of them.
     pub fn start(
         stream: Stream,
         mut out: impl Write + Send + 'static,
@@ -93,7 +93,7 @@ impl Printer {
     pub fn print(&self, text: impl Into<Vec<u8>>) {
         let text = text.into();
         let mut queue = self.0.queue();
-        // What alone is too large is better than nothing.
+        // A text that is too large is accepted into an empty queue.
         if queue.bytes > 0 && queue.bytes + text.len() > ROOM {
             queue.lost += 1;
             let is_first = queue.lost == 1;
@@ -107,14 +107,14 @@ impl Printer {
         self.0.more.notify_one();
     }
 
-    /// Queues what is said at the end, whether or not there is room.
+    /// Queues the last text, even beyond the limit.
     pub fn print_last(&self, text: impl Into<Vec<u8>>) {
         self.0.queue().push(text.into());
         self.0.more.notify_one();
     }
 
-    /// Waits until all is printed, but no longer than `patience`, and says whether the latest could be;
-    /// `TimedOut` if there is more. What was lost last is counted, too.
+    /// Waits at most `patience` until all is printed. Returns the result of the latest write; `TimedOut` if
+    /// text is left. Texts dropped last are counted, too.
     pub fn finish(&self, patience: Duration) -> io::Result<()> {
         let is_busy = |queue: &mut Queue| queue.printing.is_some() || !queue.texts.is_empty();
         let mut queue = self.0.queue();
@@ -131,7 +131,7 @@ impl Printer {
         failed.map_or(Ok(()), |error| Err(io::Error::new(error.kind(), error.to_string())))
     }
 
-    /// What is lost at present, if something is.
+    /// The present loss of output, if any.
     pub fn degraded(&self) -> Option<Degraded> {
         let queue = self.0.queue();
         let reason = match (&queue.failed, queue.lost) {
@@ -146,7 +146,7 @@ impl Printer {
 }
 
 impl Queue {
-    /// Behind what did not fit, and says so.
+    /// Appends a text, after a line that counts the dropped ones.
     fn push(&mut self, text: Vec<u8>) {
         let text = match mem::take(&mut self.lost) {
             0 => text,
@@ -157,17 +157,17 @@ impl Queue {
     }
 }
 
-/// What the stream was left with.
+/// State of the stream.
 #[derive(Default)]
 struct Page {
     /// Texts that could not be written since the latest one that could.
     unwritten: u64,
-    /// It ends within a line.
+    /// The output ends within a line.
     torn: bool,
 }
 
 impl Page {
-    /// Writes a text, behind a line that says how many before it could not be.
+    /// Writes a text, after a line that counts the unwritten ones.
     fn print(&mut self, text: Vec<u8>, out: &mut impl Write) -> io::Result<()> {
         let text = match self.unwritten {
             0 => text,
@@ -186,7 +186,7 @@ impl Page {
     }
 }
 
-/// As `Write::write_all`, but says what is left.
+/// Like `Write::write_all`, but keeps what is left.
 fn write_all(out: &mut impl Write, left: &mut &[u8]) -> io::Result<()> {
     while !left.is_empty() {
         match out.write(left) {
@@ -199,12 +199,12 @@ fn write_all(out: &mut impl Write, left: &mut &[u8]) -> io::Result<()> {
     Ok(())
 }
 
-/// A stream of the process, which waits for room though somebody who has it, too, has asked that nobody waits
-/// (`O_NONBLOCK` is of the open file, not of the descriptor; open(2)).
+/// A stream of the process that waits for room even if another process has set `O_NONBLOCK`: the flag belongs
+/// to the open file, not to the descriptor (open(2)).
 pub struct Patient(File);
 
 impl Patient {
-    /// The same stream, by a descriptor of its own.
+    /// The same stream with a descriptor of its own.
     pub fn of(stream: &impl AsFd) -> io::Result<Self> {
         Ok(Self(File::from(stream.as_fd().try_clone_to_owned()?)))
     }
@@ -227,7 +227,7 @@ impl Write for Patient {
     }
 }
 
-/// Each write is one text, as the log writes an event.
+/// Each write is one text: the log writes an event at once.
 impl Write for Printer {
     fn write(&mut self, text: &[u8]) -> io::Result<usize> {
         self.print(text);
@@ -244,7 +244,7 @@ impl Inner {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The next text, once there is one.
+    /// Waits for the next text.
     fn next(&self) -> Vec<u8> {
         let mut queue = self.queue();
         loop {
@@ -290,7 +290,7 @@ mod tests {
 
     use super::*;
 
-    /// Far above what anything here takes.
+    /// Far above the time that anything here takes.
     const PATIENCE: Duration = Duration::from_mins(1);
 
     const LINES: Stream = Stream { name: "lines", what: "lines of a test" };
@@ -307,7 +307,7 @@ mod tests {
         (printer, heard, reader)
     }
 
-    /// Writes until there is no room, and says how much.
+    /// Writes until the pipe is full. Returns the number of bytes.
     fn fill(mut pipe: &PipeWriter) -> usize {
         rustix::fs::fcntl_setfl(pipe, OFlags::NONBLOCK).unwrap();
         let mut written = 0;
@@ -321,8 +321,7 @@ mod tests {
     #[test]
     fn a_reader_that_stops_reading_costs_lines_that_are_counted_in_their_place() {
         let (mut reader, writer) = io::pipe().unwrap();
-        // Full before anything is printed: what is lost is lost in one go, whichever thread the host lets
-        // run.
+        // The pipe is full before anything is printed, so all losses are in one run, whatever the scheduling.
         let mut filled = vec![0; fill(&writer)];
         let (printer, heard) = printing_to(writer);
         let lines = 3 * ROOM / 100;
@@ -339,7 +338,7 @@ mod tests {
         reader.read_exact(&mut filled).unwrap();
         let mut read = BufReader::new(reader).lines().map(Result::unwrap);
         let (mut kept, mut later) = (0, 0);
-        // There is room again before what waits has been read as a whole.
+        // There is room again before the whole queue is read.
         while printer.degraded().is_some() {
             assert_eq!(read.next().unwrap(), format!("{kept:099}"));
             kept += 1;
@@ -451,7 +450,7 @@ mod tests {
         assert!(heard.try_recv().is_err(), "nothing was lost");
     }
 
-    /// Takes so many bytes more.
+    /// Accepts this many more bytes.
     struct Room {
         left: usize,
         has: Vec<u8>,

@@ -1,15 +1,14 @@
-//! The daemon: turns the engine at the configured interval until it is told to stop.
+//! The daemon: runs the engine's turns at the configured interval until it is told to stop.
 //!
-//! SIGINT and SIGTERM end it, in the middle of a move of pages too. The cpusets stay as they are then: a
-//! restart, or an upgrade, must not move anything, and `numa-enforcer restore`, or whoever started it with
-//! `--restore-on-exit`, undoes everything from the journal. SIGHUP reads the configuration again; a bad one
-//! is said and the old one stays. A turn that takes longer than the interval delays the next one, and none is
-//! made up for.
+//! SIGINT and SIGTERM end it, even in the middle of page moves. The cpusets stay as they are: a restart or an
+//! upgrade must not move anything. `numa-enforcer restore`, or the daemon itself with `--restore-on-exit`,
+//! undoes everything from the journal. SIGHUP reloads the configuration; an invalid one is logged and the old
+//! one stays. A turn that takes longer than the interval delays the next one; missed turns are not made up.
 //!
-//! This thread turns the engine, because its turns block in the kernel; another one serves HTTP, one listens
-//! to signals, and two print, so that no turn waits for who reads what it says. What needs privileges
-//! (attaching the programs, opening the journal, listening) is done before the first turn and before there
-//! are other threads but those that have none; then they are given up.
+//! This thread runs the turns, because they block in the kernel. Other threads serve HTTP, receive signals
+//! and print, so that no turn waits for a slow reader. Everything that needs privileges (attaching the
+//! programs, opening the journal, listening) happens before the first turn and before any privileged thread
+//! starts; then the privileges are dropped.
 
 use std::{
     collections::BTreeSet,
@@ -47,39 +46,37 @@ use enforcer_report::{style::Style, table, text, tick::TickReport};
 mod options;
 mod start;
 
-/// Time in which a runtime has made a container, or written a cpuset, after an answer: the time it waits for
-/// one.
+/// Time in which a runtime carries an answer out: as long as it waits for one.
 const WRITTEN: Duration = Duration::from_secs(2);
 
-/// Longest wait for a runtime that says which containers there are, before the first turn.
+/// Longest wait before the first turn for a runtime's list of containers.
 const ANNOUNCED_WITHIN: Duration = Duration::from_secs(2);
 
-/// Longest wait for what is being written when the daemon ends and restores.
+/// Longest wait for writes in progress when the daemon ends and restores.
 const LONGEST_WRITE: Duration = Duration::from_secs(10);
 
-/// What the daemon says, and how it is printed.
+/// Printers of the daemon.
 #[derive(Clone, Copy)]
 pub struct Output<'a> {
-    /// The audit of the first turn, and one line for each.
+    /// Prints the audit of the first turn, and one line for each turn.
     pub turns: &'a Printer,
     /// The log.
     pub log: &'a Printer,
 }
 
-/// A daemon that takes no more turns. It goes when this is dropped; the kernel takes its time to take eBPF
-/// programs down.
+/// A daemon without further turns. Dropping it detaches the eBPF programs, which takes the kernel some time.
 pub struct Ended {
-    /// Why it took no more turns, if nobody had told it to end.
+    /// Why it stopped, if it was not told to.
     pub result: Result<(), RunError>,
     daemon: Daemon,
     stop: Stop,
     signal: EndedBy,
-    /// As long as somebody receives orders, another one to end is carried out on the spot.
+    /// Held so that a second order to end still takes effect at once.
     _orders: Orders,
 }
 
 impl Ended {
-    /// Has somebody asked it to end, before or since?
+    /// Whether it was told to end, before or after it stopped.
     pub fn is_told_to_end(&self) -> bool {
         self.stop.is_requested()
     }
@@ -89,14 +86,14 @@ impl Ended {
         self.signal.get().copied()
     }
 
-    /// Lets go of the journal, so that it can be restored from.
+    /// Closes the journal, so that `restore` can open it.
     pub fn release_journal(&mut self) {
         self.daemon.engine.remove_actuator();
     }
 }
 
-/// Runs until told to stop; prints the audit of the first turn and one line for each. The error is of a
-/// daemon that did not start.
+/// Runs until told to stop. Prints the audit of the first turn and one line for each turn. An error means
+/// that the daemon did not start.
 pub fn run(options: &RunOptions, output: Output<'_>) -> Result<Ended, RunError> {
     // Before anything takes long: an early interrupt must not be lost.
     let signals = Signals::catch().map_err(failed("listening for signals"))?;
@@ -115,8 +112,8 @@ pub fn run(options: &RunOptions, output: Output<'_>) -> Result<Ended, RunError> 
     Ok(Ended { result, daemon, stop, signal: ended_by, _orders: orders })
 }
 
-/// Waits, but not for ever, until nobody writes any longer what is to be put back: what is under way here,
-/// and what a runtime was told so long ago.
+/// Waits, within bounds, for writes of the cpusets to restore: this daemon's, and those of a runtime that was
+/// last told something `told` ago.
 fn let_writes_end(gate: &Gate, told: Option<Duration>) {
     if let Some(since) = told {
         thread::sleep(WRITTEN.saturating_sub(since));
@@ -126,35 +123,35 @@ fn let_writes_end(gate: &Gate, told: Option<Duration>) {
         .build()
         .map(|waiting| waiting.block_on(gate.settled(LONGEST_WRITE)));
     if !settled.is_ok_and(|settled| settled) {
-        tracing::warn!("a cpuset is still being written; what it was is put back beside that");
+        tracing::warn!("a cpuset write is still in progress; restoring anyway");
     }
 }
 
 struct Daemon {
     engine: Engine,
     latest: watch::Sender<Option<Arc<TickReport>>>,
-    /// When its loop was last here, for who asks over HTTP whether it is alive.
+    /// Time of the loop's latest pass, for the liveness probe.
     alive: watch::Sender<Instant>,
     supervisor: Supervisor,
     rest: Rest,
-    /// The latest turn left nothing to go on with.
+    /// The latest turn left no work.
     settled: bool,
-    /// What was complained of in the latest turn.
+    /// Complaints of the latest turn.
     complaints: BTreeSet<String>,
-    /// Who moves cold pages.
+    /// The thread that moves cold pages.
     pages: Option<JoinHandle<()>>,
-    /// Its file goes when the daemon ends.
+    /// The control socket; its file is removed when the daemon ends.
     socket: Option<ControlSocket>,
 }
 
 impl Daemon {
-    /// Writes nothing any longer; what is under way is over where it `restores` what was set.
+    /// Ends all writes. With `restores` it also waits for those in progress.
     fn end(&mut self, restores: bool, stop: &Stop) {
         self.supervisor.stopping();
         let told = restores.then(|| self.engine.placed().retire()).flatten();
-        // Containers that are made from now on get no place: nobody would put back what they had.
+        // Containers created from now on get no place: nothing would restore them.
         self.engine.gate().close(None);
-        // It switches off what it watches by.
+        // The thread switches its idle detectors off.
         if let Some(pages) = self.pages.take() {
             stop.request();
             pages.thread().unpark();
@@ -172,7 +169,7 @@ impl Daemon {
         out: &Printer,
     ) -> Result<(), RunError> {
         let starts = Waker::new().map_err(failed("waiting"))?;
-        // The audit of the first turn has the names that the runtime tells.
+        // The audit of the first turn shows the runtime's names.
         if self.engine.policy().nri.enabled && !options.once {
             self.engine.placed().wait_for_runtime(ANNOUNCED_WITHIN);
         }
@@ -182,7 +179,7 @@ impl Daemon {
             self.supervisor.patience().map_or(QUIET_LOOK, |patience| patience.clamp(LOOK, QUIET_LOOK));
         let mut pace = Pace::begin(Instant::now(), quiet_look);
         self.engine.placed().listen(starts.clone());
-        // What the first turn sees is no news, and what comes meanwhile is.
+        // Discards events from before the first turn.
         self.engine.look();
         let mut owes_turn = false;
         loop {
@@ -193,7 +190,7 @@ impl Daemon {
                 written: self.engine.writes_fd().filter(|_| wakes && pace.hears_writes()),
                 started: pace.hears().then_some(&starts),
             };
-            // After a configuration comes the turn with it, however many are read in a row.
+            // A reload is followed by its turn, even if several come in a row.
             let wake = if std::mem::take(&mut owes_turn) {
                 Wake::Turn
             } else {
@@ -206,7 +203,7 @@ impl Daemon {
             match wake {
                 Wake::Order(Order::Stop) => return Ok(()),
                 Wake::Order(Order::Reload) => {
-                    // To read it once is as good as a hundred times; who is to end does not read it at all.
+                    // Several reloads count as one; a daemon that ends skips them.
                     let mut further = std::iter::from_fn(|| orders.next());
                     if further.any(|order| order == Order::Stop) {
                         return Ok(());
@@ -245,19 +242,18 @@ impl Daemon {
                 }
             }
             let now = Instant::now();
-            // Nobody listens when metrics are off.
+            // There is no receiver when metrics are off.
             let _previous = self.alive.send_replace(now);
             self.supervisor.alive(now, quiet_look);
         }
     }
 
-    /// May the turn that is due, so long after the latest one, be left out because there is nothing new to
-    /// see?
+    /// Whether the due turn, `since` after the latest, can be skipped because nothing new can be seen.
     fn may_rest(&mut self, since: Duration) -> bool {
         let policy = self.engine.policy();
-        // Turns do not come to the millisecond.
+        // Turns are not exact to the millisecond.
         let next = since + policy.interval.get() / 2;
-        // Always asked, so that it is about the time since it was asked before.
+        // Asked every time, because it measures the time since the last call.
         self.rest.is_idle() && self.settled && next < policy.idle_interval.get()
     }
 
@@ -271,7 +267,7 @@ impl Daemon {
         }
         let report = match self.engine.turn(clock::now_ns()) {
             Ok(report) => report,
-            // What never worked will not work; what worked once may work again.
+            // A first turn that fails would fail again; a later one may recover.
             Err(error) if first => return Err(error.into()),
             Err(error) => {
                 tracing::error!("{error}");
@@ -281,7 +277,7 @@ impl Daemon {
         self.engine.note_duration(begin.elapsed().as_secs_f64());
         self.settled = self.engine.is_settled(&report);
         let complaints = BTreeSet::from_iter(report.complaints());
-        // A fault that lasts, as a full disk, is said once.
+        // A lasting fault, such as a full disk, is logged once.
         for complaint in complaints.difference(&self.complaints) {
             tracing::warn!("{complaint}");
         }
@@ -296,7 +292,7 @@ impl Daemon {
         let audit = if first { table::render(&report.audit, style) } else { String::new() };
         out.print(format!("{audit}{line}\n"));
         self.supervisor.status(&line);
-        // Nobody listens when metrics are off.
+        // There is no receiver when metrics are off.
         let _previous = self.latest.send_replace(Some(Arc::new(report)));
         self.rest.begin();
         Ok(())
@@ -341,14 +337,14 @@ impl Daemon {
                 "{key}: it takes CAP_SYS_ADMIN, which was given up at the start: restart the daemon"
             );
         }
-        // As it was said: marks of other controllers count as they did, until the next start.
+        // As logged: marks of other controllers keep their old setting until the next start.
         policy.nri = NriSettings { place: policy.nri.place, ..running.nri.clone() };
         self.engine.set_policy(policy);
         Ok(())
     }
 }
 
-/// Keys that are new in a configuration and want a capability that a daemon without them has given up.
+/// New keys of a configuration that need a capability which this daemon has dropped.
 fn needing_dropped(running: &Policy, read: &Policy) -> Vec<&'static str> {
     let wants = |policy: &Policy| {
         let damos = policy.memory.demotion.backend == DemotionBackend::Damos;
@@ -358,14 +354,14 @@ fn needing_dropped(running: &Policy, read: &Policy) -> Vec<&'static str> {
     keys.filter(|((_, had), (_, wanted))| *wanted && !*had).map(|((key, _), _)| key).collect()
 }
 
-/// Somebody has taken the file of the control socket away, as a cleaner of `/run` does.
+/// The file of the control socket was removed, for example by a cleaner of `/run`.
 fn unreachable(socket: &Path) -> Degraded {
     let reason =
         format!("{} was taken away; a daemon that is started again makes another one", socket.display());
     Degraded::new("control", reason, CONTROL_EFFECT)
 }
 
-/// Nobody is woken: the looks still see everything.
+/// Events wake no thread; the looks still see everything.
 fn deaf(error: &io::Error) -> Degraded {
     let reason = format!("waiting for the ring of pressure events: {error}");
     let effect = format!("memory that gets short is noticed within {} ms, not at once", LOOK.as_millis());

@@ -1,14 +1,14 @@
-//! What is answered over HTTP: the latest report on a port ([`answers`]), the probes on a port of their own,
-//! and the control socket, which only some may use ([`control`]).
+//! HTTP: the latest report on a port ([`answers`]), the probes on a port of their own, and the control
+//! socket, which is for authorized users only ([`control`]).
 //!
-//! The metrics' port is on loopback unless told otherwise, and answers there to no name but `localhost`
+//! The metrics' port is on loopback by default and answers there to no name but `localhost`
 //! ([`host_header`]). Beyond loopback it shows the reports only to requests with a token ([`token`]). No
-//! request on it changes anything. What a peer may take is bounded ([`connections`], [`places`]).
+//! request on it changes anything. The resources of a peer are bounded ([`connections`], [`places`]).
 //!
-//! Each has a thread of its own: the turn of the engine that moves pages, the rendering of a report and the
-//! readers of metrics hold up neither a probe nor `pause`. A port or a socket that is taken is no reason for
-//! the daemon not to run: it is degraded then. Binding is apart from answering, because it takes privileges
-//! that are given up before the threads start.
+//! Each endpoint has a thread of its own: neither a turn that moves pages, nor the rendering of a report, nor
+//! readers of metrics delay a probe or `pause`. If a port or a socket is in use, the daemon runs without it
+//! and reports it as degraded. Binding is separate from answering, because it needs privileges that are
+//! dropped before the threads start.
 
 mod answers;
 pub mod api;
@@ -42,14 +42,14 @@ use enforcer_report::tick::TickReport;
 /// The latest report; `None` before the first turn is over.
 pub type Latest = watch::Receiver<Option<Arc<TickReport>>>;
 
-/// When the thread that turns the engine last came by, after a turn or a look.
+/// Time of the turn thread's latest pass, after a turn or a look.
 pub type LastAlive = watch::Receiver<Instant>;
 
-/// Longest time without it that is no fault: one turn may wait for the kernel to move the memory of a
-/// workload. The same as `WatchdogSec` of the unit.
+/// Longest time without a pass that is no fault: a turn may wait for the kernel to move a workload's memory.
+/// The same as `WatchdogSec` of the unit.
 pub const LONGEST_SILENCE: Duration = Duration::from_mins(3);
 
-/// The ports and the socket, as far as they are wanted and could be had.
+/// The ports and the socket that are enabled and could be bound.
 #[derive(Debug)]
 pub struct Endpoints {
     metrics: Option<(Server, Access)>,
@@ -60,10 +60,10 @@ pub struct Endpoints {
 }
 
 impl Endpoints {
-    /// Takes them, before privileges are given up. `asked` is the metrics' port wanted for a single turn,
+    /// Binds them, before privileges are dropped. `asked`: the metrics' port is wanted for a single turn,
     /// too.
     pub fn open(policy: &Policy, once: bool, asked: bool) -> Self {
-        // A single turn is over before a reader comes, but an address that is named is tried all the same.
+        // A single turn ends before a reader comes, but a configured address is still tried.
         let wanted = policy.metrics.enabled && (!once || asked);
         let mut degraded = Vec::new();
         let metrics = wanted.then(|| Server::bind(policy.metrics.listen)).transpose();
@@ -94,8 +94,8 @@ impl Endpoints {
         Self { metrics, probes, workload_counters, control, degraded }
     }
 
-    /// Answers until the process ends, each on a thread of its own. What is missing is told, and the file of
-    /// the socket goes with what is returned.
+    /// Answers until the process ends, each endpoint on a thread of its own. Returns the degraded endpoints,
+    /// and the guard that removes the socket's file.
     pub fn answer(mut self, control: Control, alive: LastAlive) -> (Vec<Degraded>, Option<ControlSocket>) {
         let latest = control.latest.clone();
         if let Some(server) = self.probes.take() {
@@ -157,7 +157,7 @@ fn no_thread(cause: io::Error) -> ServeError {
     ServeError { place: "a thread of its own".to_owned(), cause }
 }
 
-/// What is missing without the control socket.
+/// Effect of a missing control socket.
 pub const CONTROL_EFFECT: &str = "status, explain, pause, resume and log-level do not reach this daemon";
 
 fn no_metrics(error: &ServeError) -> Degraded {
@@ -195,17 +195,17 @@ mod tests {
         answer
     }
 
-    /// A server of that address, before the first turn is over.
+    /// A server on that address, before the first turn is over.
     fn serving(listen: [u8; 4]) -> SocketAddr {
         serving_since(listen, Instant::now())
     }
 
-    /// The same of a daemon whose turns were last heard of then.
+    /// The same with the turn thread's latest pass at `alive`.
     fn serving_since(listen: [u8; 4], alive: Instant) -> SocketAddr {
         serving_with(listen, alive, |_| {}).0
     }
 
-    /// The same with a configuration that differs, and the port of the probes.
+    /// The same with other settings, and the port of the probes.
     fn serving_with(
         listen: [u8; 4],
         alive: Instant,

@@ -1,13 +1,13 @@
-//! Signals as orders to the daemon.
+//! Turns signals into orders to the daemon.
 //!
-//! SIGINT and SIGTERM request a [`Stop`] at once, which ends a long move of pages, and order the loop to end.
-//! A second one, or whatever does not come to its end within [`GRACE`], ends the process on the spot: the
-//! journal makes that as safe as a kill. A daemon that is to restore when it ends takes its time. SIGHUP
-//! orders to read the configuration again.
+//! SIGINT and SIGTERM request a [`Stop`] at once, which ends long page moves, and order the loop to end. A
+//! second signal ends the process at once, and so does a loop that has not ended within [`GRACE`]: the
+//! journal makes that as safe as a kill. A daemon that restores on exit has no such limit. SIGHUP orders a
+//! reload of the configuration.
 //!
-//! Caught and listened to before anything else is done, by a thread of its own: a start may hang as a turn
-//! may, on a kubelet that does not answer. A thread takes the privileges of its parent, and this one needs
-//! none, so it gives all of them up.
+//! Signals are caught before anything else, by a thread of its own: the start may hang like a turn, for
+//! example on a kubelet that does not answer. A thread inherits privileges; this one needs none and drops all
+//! of them.
 
 use std::{
     io,
@@ -29,40 +29,40 @@ use crate::{cli::Exit, printer::Printer, waker::Waker};
 use enforcer_act::pages::Stop;
 use enforcer_kernel::privileges;
 
-/// Longest time from the first request to end to the end: the daemon has ended within two seconds.
+/// Longest time from the first request to the end, so that the daemon ends within two seconds.
 pub const GRACE: Duration = Duration::from_millis(1_500);
-/// Longest time for the last line of the log: nobody may read it.
+/// Longest time for the last line of the log: its reader may have stalled.
 const LAST_WORDS: Duration = Duration::from_millis(100);
 
-/// Name of the signal that ended the daemon, once there was one.
+/// Name of the signal that ended the daemon.
 pub type EndedBy = Arc<OnceLock<&'static str>>;
 
-/// What a signal asks for.
+/// Order of a signal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Order {
-    /// End.
+    /// End the daemon.
     Stop,
-    /// Read the configuration again.
+    /// Reload the configuration.
     Reload,
 }
 
-/// The orders, for the thread that carries them out. It waits for them by [`AsFd`].
+/// Receives the orders; the loop waits on it by [`AsFd`].
 pub struct Orders {
     receiver: UnboundedReceiver<Order>,
     waker: Waker,
 }
 
 impl Orders {
-    /// What is sent wakes, and so does the end of the sender.
+    /// A channel that wakes its receiver, also when the sender is dropped.
     pub(crate) fn channel() -> io::Result<(OrderSender, Self)> {
         let waker = Waker::new()?;
         let (sender, receiver) = unbounded_channel();
         Ok((OrderSender { sender, wake: WakeAtEnd(waker.clone()) }, Self { receiver, waker }))
     }
 
-    /// The next order that is there: one to end where no further one can come.
+    /// The next queued order; [`Order::Stop`] once no further order can come.
     pub fn next(&mut self) -> Option<Order> {
-        // Taken first: what is sent afterwards wakes again.
+        // Taken first: later orders wake again.
         self.waker.take();
         match self.receiver.try_recv() {
             Ok(order) => Some(order),
@@ -78,14 +78,14 @@ impl AsFd for Orders {
     }
 }
 
-/// The other end. Its fields are dropped in this order, so that the receiver that wakes finds the end.
+/// The sending end. The order of the fields matters: the receiver that wakes finds the channel closed.
 pub(crate) struct OrderSender {
     sender: UnboundedSender<Order>,
     wake: WakeAtEnd,
 }
 
 impl OrderSender {
-    /// False where no order is received any more.
+    /// Returns false if the receiver is gone.
     pub(crate) fn send(&self, order: Order) -> bool {
         let sent = self.sender.send(order).is_ok();
         self.wake.0.wake();
@@ -115,7 +115,7 @@ struct Caught {
 }
 
 impl Signals {
-    /// Catches them.
+    /// Starts to catch them.
     pub fn catch() -> io::Result<Self> {
         let runtime = Builder::new_current_thread().enable_all().build()?;
         let context = runtime.enter();
@@ -129,15 +129,15 @@ impl Signals {
         Ok(Self { runtime, caught })
     }
 
-    /// Where the name of the signal that ends the daemon will be.
+    /// Will hold the name of the signal that ends the daemon.
     pub fn ended_by(&self) -> EndedBy {
         Arc::clone(&self.caught.ended_by)
     }
 
-    /// Starts the thread that gives the orders, those of signals that came meanwhile included.
+    /// Starts the thread that gives orders, also for earlier signals.
     ///
-    /// After an order to end and `grace` the process ends, if somebody receives orders then; `None` for no
-    /// such bound.
+    /// If the loop still receives orders `grace` after an order to end, the process ends; `None` for no
+    /// limit.
     pub fn listen(self, stop: Stop, grace: Option<Duration>, log: Printer) -> io::Result<Orders> {
         let Self { runtime, mut caught } = self;
         let (orders, receiver) = Orders::channel()?;
@@ -147,7 +147,7 @@ impl Signals {
                 if order == Order::Stop {
                     stop.request();
                 }
-                // Nobody receives any more when the loop is over.
+                // The receiver is gone when the loop has ended.
                 if !orders.send(order) {
                     return;
                 }
@@ -178,23 +178,23 @@ impl Caught {
     }
 
     fn stop(&self, signal: &'static str) -> Order {
-        // The first one counts.
+        // The first signal counts.
         let _ = self.ended_by.set(signal);
         Order::Stop
     }
 
-    /// Ends the process, unless the loop that gets the orders ends in time.
+    /// Ends the process unless the loop ends in time.
     async fn end(mut self, orders: &OrderSender, grace: Option<Duration>, log: &Printer) {
         let again = async { while self.next().await != Order::Stop {} };
         let because = tokio::select! {
             () = orders.sender.closed() => return,
             () = again => "asked twice".to_owned(),
             () = sleep(grace.unwrap_or_default()), if grace.is_some() => {
-                format!("what it was at did not end within {GRACE:?}")
+                format!("its work did not end within {GRACE:?}")
             }
         };
         tracing::warn!(
-            "ended in the middle of a turn or of its start, whose writes are in the journal: {because}"
+            "ended in the middle of a turn or of its start; its writes are in the journal: {because}"
         );
         // Printed, or too late.
         let _ = log.finish(LAST_WORDS);

@@ -1,4 +1,4 @@
-//! Wakes one thread that waits in poll(2): an eventfd, of which only counts that it was written.
+//! Wakes one thread that waits in poll(2), by an eventfd.
 
 use std::{
     io,
@@ -15,7 +15,7 @@ use rustix::event::{EventfdFlags, eventfd};
 pub struct Waker(Arc<OwnedFd>);
 
 impl Waker {
-    /// One that has not been woken.
+    /// A waker that was not woken yet.
     pub fn new() -> io::Result<Self> {
         Ok(Self(Arc::new(eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)?)))
     }
@@ -26,13 +26,13 @@ impl Waker {
         let _ = rustix::io::write(&self.0, &1u64.to_ne_bytes());
     }
 
-    /// Was it woken since this was last asked?
+    /// Whether it was woken since the last call.
     pub fn take(&self) -> bool {
         rustix::io::read(&self.0, &mut [0; 8]).is_ok()
     }
 
-    /// Waits until it is woken, until `other` is readable, or for `longest`. Says whether it was woken, and
-    /// whether the other was readable.
+    /// Waits until it is woken, until `other` is readable, or for `longest`. Returns whether it was woken,
+    /// and whether the other was readable.
     pub fn wait(&self, other: Option<BorrowedFd<'_>>, longest: Duration) -> io::Result<(bool, bool)> {
         let [woken, readable] = readable::wait([Some(self.as_fd()), other], longest)?;
         Ok((woken && self.take(), readable))

@@ -1,7 +1,7 @@
-//! What time it is for people.
+//! Wall-clock time for people.
 //!
-//! This clock may step, and is wrong before a host has heard of the right time: nothing is decided by it, and
-//! no two readings are subtracted where [`enforcer_kernel::clock`] will do.
+//! This clock may step, and is wrong until the host has synchronized it. So no decision uses it, and
+//! durations come from [`enforcer_kernel::clock`] where possible.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -18,7 +18,7 @@ pub(crate) fn utc_now() -> String {
     utc(unix_ms() / 1_000)
 }
 
-/// Seconds since 1970; what no calendar reaches is its end.
+/// Seconds since 1970; times beyond the calendar become its last one.
 fn utc(seconds: u64) -> String {
     let at = i64::try_from(seconds).ok().and_then(|seconds| Timestamp::from_second(seconds).ok());
     at.unwrap_or(Timestamp::MAX).to_string()

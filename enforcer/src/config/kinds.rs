@@ -1,46 +1,44 @@
-//! Is every value of a configuration of the kind that its key takes: a table, a list, one of some words?
+//! Checks that every value of a configuration has the kind that its key takes: a table, a list, one of some
+//! words.
 //!
-//! It is asked before the values are read, because what reads them takes more than a user may write: a list
-//! for a table (its values in the order of the fields), a date for a table of one key, a table of one key for
-//! a word. Each of those would be a setting that is ignored, or means what nobody reads in it. And what it
-//! says of the others names types of this program.
+//! Problem: the deserializer accepts more than a user may write: a list for a table (its values in field
+//! order), a date for a table of one key, a table of one key for a word. Such a setting would be ignored or
+//! mean something else. Other values it rejects with names of this program's types. Idea: check the kinds
+//! first, against the published schema, which tests keep equal to the types. The deserializer checks all
+//! else: unknown keys and values, and a number in place of a word.
 //!
-//! The kinds are those of the published schema, which the tests keep equal to the types. What is no matter of
-//! kind, unknown keys and values among them, is left to who reads the values, and so is a number or a word
-//! for another one.
-//!
-//! Never: refuses what the schema allows.
+//! Invariant: whatever the schema allows is accepted.
 
 use std::{borrow::Cow, ops::Range};
 
 use serde_json::Value;
 use toml::de::{DeTable, DeValue};
 
-/// A value that its key does not take.
+/// A value of the wrong kind.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Misfit {
     /// Its bytes in the text.
     pub(super) span: Range<usize>,
-    /// What is expected there.
+    /// The expected kind.
     pub(super) problem: String,
 }
 
-/// The first one by the names of the keys; none in a text that is no TOML.
+/// The first misfit, by the names of the keys; `None` for a text that is no TOML.
 pub(super) fn misfit(schema: &Value, text: &str) -> Option<Misfit> {
     let document = DeTable::parse(text).ok()?;
     Kinds { schema }.table(document.get_ref(), &[schema], None)
 }
 
-/// Where a value is, as messages write it.
+/// Path of a value, as messages write it.
 struct Place {
-    /// Keys from the whole file on, with dots between them.
+    /// Keys from the top, separated by dots.
     key: String,
-    /// Is it an entry of the list there, and not what is there itself?
+    /// Whether it is an entry of the list there, not the list.
     is_entry: bool,
 }
 
 impl Place {
-    /// What is at a key of the table that is here.
+    /// The place of a key in the table at this place.
     fn of(table: Option<&Self>, key: &str) -> Self {
         let is_bare =
             !key.is_empty() && key.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_'));
@@ -51,19 +49,19 @@ impl Place {
         }
     }
 
-    /// An entry of the list that is here.
+    /// An entry of the list at this place.
     fn entry(&self) -> Self {
         Self { key: self.key.clone(), is_entry: true }
     }
 
-    /// How a table is opened here.
+    /// How TOML opens a table at this place.
     fn opened(&self) -> String {
         if self.is_entry { format!("[[{}]]", self.key) } else { format!("[{}]", self.key) }
     }
 }
 
 struct Kinds<'s> {
-    /// The whole one, which holds what others refer to.
+    /// The whole schema, for references.
     schema: &'s Value,
 }
 
@@ -75,7 +73,7 @@ impl<'s> Kinds<'s> {
                 let named = one.get("properties").and_then(|known| known.get(&**name));
                 named.or_else(|| one.get("additionalProperties"))
             })?;
-            // A table that is only opened by the names of its keys has no place of its own.
+            // A table that only its keys' names open has no span.
             let span = if value.span().is_empty() { key.span() } else { value.span() };
             self.value(value.get_ref(), span, of_key, &Place::of(place, name))
         })
@@ -105,7 +103,7 @@ impl<'s> Kinds<'s> {
         }
     }
 
-    /// What to say to a value of another kind; nothing where that is said better by who reads it.
+    /// Message for a value of another kind; `None` where the deserializer's is better.
     fn expected(&self, takes: &[&'s Value], place: &Place) -> Option<String> {
         if takes_any(takes, "object") {
             return Some(format!("a table is expected, as in `{}`", place.opened()));
@@ -123,7 +121,7 @@ impl<'s> Kinds<'s> {
         (!words.is_empty()).then(|| format!("one of {} is expected", words.join(", ")))
     }
 
-    /// What a value may be, without references.
+    /// Alternatives for a value, with references resolved.
     fn alternatives(&self, schema: &'s Value) -> Vec<&'s Value> {
         let named = schema.get("$ref").and_then(Value::as_str).and_then(|name| name.strip_prefix('#'));
         if let Some(referred) = named.and_then(|name| self.schema.pointer(name)) {
@@ -219,8 +217,8 @@ mod tests {
         }
     }
 
-    /// Tells of each table that a schema has a text with a key that it has not, and its keys; and of each
-    /// word that is one of some, a text with another one, and those.
+    /// Passes each table of the schema with an unknown key and the known ones, and each word with an unknown
+    /// one and the known ones.
     fn visit(
         kinds: &Kinds<'_>,
         table: &Value,

@@ -1,8 +1,8 @@
-//! observe: one [`enforcer_core::sample::Sample`] of the machine at a time.
+//! observe: takes one [`enforcer_core::sample::Sample`] of the machine at a time.
 //!
-//! Every source is optional and degrades by name: the kernel side (`bpf`) tells what nothing else does, files
-//! tell the rest. Nothing here interprets what it reads, and nothing here writes, but for the switches of
-//! sources that are off until somebody asks (`cold`).
+//! Every source is optional, and a missing one is degraded by name. The kernel side (`bpf`) supplies what no
+//! file shows. Nothing here interprets its data, and nothing here writes, except for switches of sources that
+//! are off by default (`cold`).
 
 mod cgroup;
 mod cgroup_watch;

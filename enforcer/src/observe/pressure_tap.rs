@@ -1,10 +1,10 @@
-//! Memory pressure for two readers: the samples, which want to know all that was told, and a thread that acts
-//! on it within a millisecond.
+//! Shares memory pressure events between two readers: the samples, which count every event, and a thread that
+//! acts within a millisecond.
 //!
-//! A ring has one reader at a time. Here it is behind a lock: whoever comes takes out what is there for both
-//! of them. When the turns took it, the thread is woken. While a thread listens, the ring wakes nobody else.
+//! A ring has one reader at a time. Here it is behind a lock, and either reader drains it for both. When a
+//! turn has drained it, the thread is woken. While a thread listens, the ring wakes no other.
 //!
-//! Never: anything is done with an event here. Where nothing tells of pressure there is nothing to take.
+//! Invariant: events are only passed on here. Without a ring there are none.
 
 use std::{
     io,
@@ -21,10 +21,10 @@ use crate::waker::Waker;
 #[cfg(feature = "bpf")]
 use enforcer_kernel::{bpf::PressureRing, clock};
 
-/// Events that wait for the thread; the first stay, because they are the earliest sign.
+/// Most events queued for the thread; the first ones are kept, because they are the earliest sign.
 const WAITING: usize = 1_024;
 
-/// A handle to the ring; clones refer to the same.
+/// Handle to the ring; clones share it.
 #[derive(Clone, Default)]
 pub struct PressureTap(Arc<Mutex<Tapped>>);
 
@@ -34,32 +34,31 @@ struct Tapped {
     ring: Option<PressureRing>,
     #[cfg(feature = "bpf")]
     told: Pressure,
-    /// For the thread.
+    /// Events for the thread.
     waiting: Vec<PressureEvent>,
-    /// Wakes it; none where no thread listens.
+    /// Wakes the thread; `None` without one.
     waker: Option<Waker>,
 }
 
 impl PressureTap {
     fn lock(&self) -> MutexGuard<'_, Tapped> {
-        // Whoever panicked left events that are whole.
+        // Poisoning is ignored: every update leaves the events consistent.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A thread listens from now on: it is woken by `waker` when somebody else took events out, or another
-    /// ring is there.
+    /// Registers the thread: `waker` wakes it when a turn has drained the ring, or when the ring is replaced.
     pub fn listen(&self, waker: Waker) {
         let mut tapped = self.lock();
         tapped.waiting.reserve(WAITING);
         tapped.waker = Some(waker);
     }
 
-    /// Does a thread listen?
+    /// Whether a thread listens.
     pub fn is_listened_to(&self) -> bool {
         self.lock().waker.is_some()
     }
 
-    /// For the thread: what the ring is to be waited for with. Another one after it was woken.
+    /// For the thread: the ring's descriptor to wait on. A wake-up may replace it.
     pub fn descriptor(&self) -> Option<OwnedFd> {
         #[cfg(feature = "bpf")]
         return self.lock().ring.as_ref().and_then(|ring| ring.as_fd().try_clone_to_owned().ok());
@@ -67,12 +66,12 @@ impl PressureTap {
         None
     }
 
-    /// For the thread: waits for events, the waker or so long.
+    /// For the thread: waits for events or the waker, at most `longest`.
     pub fn wait(waker: &Waker, ring: Option<&OwnedFd>, longest: Duration) -> io::Result<(bool, bool)> {
         waker.wait(ring.map(AsFd::as_fd), longest)
     }
 
-    /// For the thread: hands all that was told since the last time to `take`.
+    /// For the thread: passes all events since the last call to `take`.
     pub fn take(&self, mut take: impl FnMut(&PressureEvent)) {
         let mut tapped = self.lock();
         tapped.read();
@@ -83,19 +82,19 @@ impl PressureTap {
 
 #[cfg(feature = "bpf")]
 impl PressureTap {
-    /// For the turns: goes on with this ring.
+    /// For the turns: replaces the ring.
     pub(super) fn attach(&self, ring: Option<PressureRing>) {
         let mut tapped = self.lock();
         tapped.ring = ring;
         tapped.wake();
     }
 
-    /// For the turns: is there a ring?
+    /// For the turns: whether there is a ring.
     pub(super) fn is_attached(&self) -> bool {
         self.lock().ring.is_some()
     }
 
-    /// For the turns: takes out what is there, so that there is room for more.
+    /// For the turns: drains the ring.
     pub(super) fn drain(&self) {
         let mut tapped = self.lock();
         let before = tapped.waiting.len();
@@ -105,7 +104,7 @@ impl PressureTap {
         }
     }
 
-    /// For the turns: does something with what was told.
+    /// For the turns: runs `of` on the collected events.
     pub(super) fn with<T>(&self, of: impl FnOnce(&mut Pressure) -> T) -> T {
         of(&mut self.lock().told)
     }

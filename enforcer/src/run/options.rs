@@ -1,4 +1,4 @@
-//! What the daemon is asked for: flags, the configuration that they win over, and why it does not run.
+//! The daemon's options: flags, the configuration that they override, and why it does not run.
 
 use std::{io, net::SocketAddr, path::PathBuf, time::Duration};
 
@@ -15,90 +15,90 @@ use enforcer_act::{journal::JournalError, scratch};
 use enforcer_host::{HostRoot, cgroup::LayoutError};
 use enforcer_report::{style::Style, text, units};
 
-/// What was asked for.
+/// Options of one run.
 #[derive(Debug, Clone)]
 pub struct RunOptions {
     /// The host to run on.
     pub host: HostRoot,
-    /// Configuration file; the built-in configuration without one.
+    /// Configuration file; `None` for the built-in configuration.
     pub config: Option<PathBuf>,
-    /// A configuration file that is not there is as none, now and when it is read again.
+    /// A missing configuration file counts as an empty one, at the start and on reload.
     pub config_may_be_absent: bool,
-    /// What wins over the configuration.
+    /// Flags that override the configuration.
     pub overrides: Overrides,
     /// Stop after the first turn.
     pub once: bool,
-    /// Somebody has more to do when it has ended, whose time is not bounded.
+    /// The daemon restores when it ends, which may take long.
     pub restore_on_exit: bool,
-    /// Where each turn is recorded, and how large that may get.
+    /// Where and how much to record of each turn.
     pub record: Option<RecordOptions>,
-    /// How the audit is shown.
+    /// Style of the audit.
     pub style: Style,
-    /// The log that it writes.
+    /// Level of the log.
     pub log: LogLevel,
 }
 
 /// Where turns are recorded.
 #[derive(Debug, Clone)]
 pub struct RecordOptions {
-    /// The file.
+    /// Path of the recording.
     pub file: PathBuf,
-    /// Most bytes that it may have.
+    /// Largest size of the recording, in bytes.
     pub limit: u64,
 }
 
-/// Flags that win over the configuration file, also when it is read again.
+/// Flags that override the configuration file, also on reload.
 #[derive(Debug, Clone, Default)]
 pub struct Overrides {
-    /// May the daemon write?
+    /// Mode: observe or enforce.
     pub mode: Option<Mode>,
     /// Time between two turns.
     pub interval: Option<Duration>,
-    /// Where the journal is kept.
+    /// Directory of the journal.
     pub state_dir: Option<PathBuf>,
     /// Where metrics are served; `Some(None)` for nowhere.
     pub metrics_listen: Option<Option<SocketAddr>>,
-    /// Where `/live` and `/ready` are served besides.
+    /// Additional address for `/live` and `/ready`.
     pub probes_listen: Option<SocketAddr>,
-    /// Log what the eBPF programs see.
+    /// Log the diagnostics of the eBPF programs.
     pub bpf_log: bool,
 }
 
 /// Why the daemon does not run.
 #[derive(Debug, Error)]
 pub enum RunError {
-    /// The configuration.
+    /// The configuration is invalid or unreadable.
     #[error(transparent)]
     Config(#[from] ConfigError),
-    /// No cgroup hierarchy to work on.
+    /// There is no usable cgroup hierarchy.
     #[error(transparent)]
     Layout(#[from] LayoutError),
-    /// The journal cannot be kept, so nothing may be written.
+    /// The journal cannot be opened, so writes are forbidden.
     #[error("enforce mode needs its journal: {0}")]
     Journal(#[from] JournalError),
-    /// Nothing can be recorded there.
+    /// The recording cannot be opened.
     #[error(transparent)]
     Record(#[from] record::OpenError),
-    /// The new configuration cannot be followed by a daemon that runs.
+    /// A running daemon cannot apply the new configuration.
     #[error("mode: from observe to enforce needs a restart, because the privileges to write were given up")]
     NeedsRestart,
-    /// The host tells nothing.
+    /// A source that the daemon needs has failed.
     #[error(transparent)]
     Source(#[from] SourceError),
-    /// The runtime, the signals or the output.
+    /// The async runtime, the signals or the output failed.
     #[error("{operation}: {cause}")]
     Io {
-        /// What was tried.
+        /// The operation.
         operation: &'static str,
-        /// Why it failed.
+        /// Its cause.
         #[source]
         cause: io::Error,
     },
 }
 
 impl RunError {
-    /// The line of the configuration that is wrong with marks below it, each behind a newline; nothing of
-    /// another error.
+    /// The faulty line of the configuration with marks below it, each after a newline; empty for other
+    /// errors.
     pub(super) fn marks(&self) -> String {
         let Self::Config(error) = self else { return String::new() };
         let lines = error.excerpt().into_iter().flat_map(str::lines);
@@ -151,12 +151,12 @@ impl Flags for Overrides {
 }
 
 impl RunOptions {
-    /// The configuration file with the flags over it.
+    /// The configuration file with the flags applied.
     pub fn policy(&self) -> Result<Policy, ConfigError> {
         self.configured().map(|configured| configured.policy)
     }
 
-    /// The same, and what of it changes nothing.
+    /// The same with notes about keys that have no effect.
     pub fn configured(&self) -> Result<Configured, ConfigError> {
         let read = match &self.config {
             Some(path) => match read_config_below(path, &self.overrides) {

@@ -1,12 +1,11 @@
-//! From nothing to a daemon whose first turn may begin.
+//! Starts the daemon, up to its first turn.
 //!
-//! What needs privileges is opened, attached and bound first, in an order that leaves no time in which
-//! something could be written that could not be undone: the journal, what an earlier daemon left behind, the
-//! eBPF programs, the sockets. Then the privileges are given up, and the threads start that work beside the
-//! turns.
+//! Everything that needs privileges is opened, attached and bound first: the journal, the previous daemon's
+//! records, the eBPF programs, the sockets. The order leaves no time in which a write could not be undone.
+//! Then the privileges are dropped and the other threads start.
 //!
-//! Never: a turn is taken here, or a failure of what can be done without ends the daemon: that is degraded by
-//! name.
+//! Invariants: no turn runs here. A failure of an optional part does not end the daemon; it is a degraded
+//! source.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -66,11 +65,11 @@ use enforcer_runtime::{
     nri::{self, PluginName},
 };
 
-/// Calls of a runtime that wait to be decided: it asks for one at a time, and tells the rest.
+/// Most queued calls of a runtime: it waits for one at a time, and sends the rest as events.
 const CALLS: usize = 256;
 
 impl Daemon {
-    /// Opens and attaches everything, and gives up the privileges for it.
+    /// Opens and attaches everything, then drops the privileges for it.
     pub(super) fn start(options: &RunOptions, stop: &Stop) -> Result<Self, RunError> {
         heap::give_back_what_is_freed();
         let Configured { policy, notes, file } = options.configured()?;
@@ -86,7 +85,7 @@ impl Daemon {
         let layout = CgroupLayout::read(host)?;
         let mut source =
             LiveSource::new(host.clone(), layout.clone(), SamplerOptions::new(&policy.sample, !options.once));
-        // In observe mode too: an earlier daemon may have set something.
+        // In observe mode too: an earlier daemon may have set cpusets.
         source.set_by_us(recorded_settings(&policy.state_dir));
         let kubelet = Watch::first(&policy.kubelet);
         let mut engine = Engine::new(Box::new(source.beside(kubelet.clone())), policy.clone());
@@ -94,7 +93,7 @@ impl Daemon {
         if policy.mode == Mode::Enforce {
             may_write(&mut engine, host, &layout, &policy, stop)?;
         }
-        // A state directory that cannot be used has ended it by now. Nothing is placed before the threads
+        // An unusable state directory has ended the daemon by now. No container is placed before the threads
         // start.
         stay_paused(&engine.gate(), &record, policy.mode);
         let started = Instant::now();
@@ -146,7 +145,7 @@ impl Daemon {
             None
         };
         let supervisor = Supervisor::of_environment().unwrap_or_else(|error| {
-            engine.add_degraded(Degraded::new("supervisor", error.to_string(), "it is told nothing"));
+            engine.add_degraded(Degraded::new("supervisor", error.to_string(), "it gets no messages"));
             Supervisor::absent()
         });
         let rest = Rest::new(host, &layout);
@@ -180,7 +179,7 @@ fn begins(policy: &Policy, file: Option<&Path>, options: &RunOptions) -> String 
     text::escape(&line).into_owned()
 }
 
-/// Starts the thread that keeps the link to the container runtime up, and the one that decides what it asks.
+/// Starts the thread that keeps the link to the container runtime, and the one that decides its calls.
 fn follow_runtime(settings: &NriSettings, placed: Placed, gate: Gate, exposure: Exposure) -> io::Result<()> {
     let runtime = Builder::new_current_thread().enable_all().build()?;
     let (calls, receiver) = mpsc::channel(CALLS);
@@ -208,13 +207,13 @@ fn widen_memory(engine: &mut Engine, host: &HostRoot, layout: &CgroupLayout, sta
     match Widening::start(senses, relief, brake, tree, engine.gate(), engine.demotion()) {
         Ok(widening) => engine.set_widening(widening),
         Err(error) => {
-            let effect = "workloads whose memory nodes are full are not widened";
+            let effect = "workloads on full memory nodes are not widened";
             engine.add_degraded(Degraded::new("widening", error.to_string(), effect));
         }
     }
 }
 
-/// Starts the thread that moves cold pages to slower memory, and hot ones back.
+/// Starts the thread that moves cold pages to slower memory and hot pages back.
 fn follow_cold_pages(
     engine: &Engine,
     host: &HostRoot,
@@ -227,7 +226,7 @@ fn follow_cold_pages(
     threads::spawn(Role::ColdPages, moving)
 }
 
-/// What containers can read of their place, where that is wanted and can be had.
+/// Resource files for containers, if they are enabled and possible.
 fn exposure(engine: &mut Engine, policy: &Policy) -> Exposure {
     if !policy.nri.expose || !engine.has_actuator() {
         return Exposure::default();
@@ -241,8 +240,7 @@ fn exposure(engine: &mut Engine, policy: &Policy) -> Exposure {
     exposure
 }
 
-/// Goes on with a pause that the daemon before this one was told of. Where it cannot be told whether there is
-/// one, who may write is paused.
+/// Continues a pause of the previous daemon. If the record cannot be read, an enforcing daemon starts paused.
 fn stay_paused(gate: &Gate, record: &PauseRecord, mode: Mode) {
     let now = wall_clock::unix_ms();
     match record.read() {
@@ -288,8 +286,7 @@ fn may_write(
         engine.add_degraded(Degraded::new("move-pages", reason, "pages cannot be moved in small batches"));
     }
     release_brakes(engine, host, &tree, &policy.state_dir);
-    // Where no runtime says any longer which containers there are, nobody would ever be asked whether they
-    // still have it.
+    // Without a runtime link, no list would ever end the containers of these records.
     let places = policy.nri.enabled && policy.nri.place;
     let tree = tree.with_processes(&host.proc);
     engine.adopt(tree, if places { journal.grants().clone() } else { BTreeMap::new() });
@@ -303,7 +300,7 @@ fn may_write(
     }
     engine.remember(making, left.made);
     engine.remember_pins(PinsRecord::left(&policy.state_dir, boot_id.as_deref()));
-    // Times of a boot that cannot be told from another one are of no use.
+    // Recorded times are useless if the boot is unknown.
     if let Some(boot_id) = boot_id {
         let now_ns = clock::now_ns();
         let (record, left) = DriftRecord::open(&policy.state_dir, &boot_id, now_ns);
@@ -315,7 +312,7 @@ fn may_write(
     let limits = PageMoveLimits { pace: policy.memory.moves.pace(), ..PageMoveLimits::default() };
     let budget = PageBudget::new(limits, stop.clone());
     let mut actuator = LiveActuator::new(host, layout, journal, Box::new(Linux), budget);
-    // systemd has no properties for the cpusets of v1, and names cgroups from the root of the hierarchy.
+    // systemd has no properties for cpusets of v1, and names cgroups from the root of the hierarchy.
     if layout.cpuset.v2 && layout.cpuset.mounted_cgroup == "/" {
         match Systemd::of_host(host) {
             Ok(Some(systemd)) => actuator = actuator.with_units(Units::new(Box::new(systemd))),
@@ -327,7 +324,7 @@ fn may_write(
     Ok(())
 }
 
-/// Lets those go on who were slowed down when a daemon and who watches over it were killed.
+/// Resumes workloads that were slowed down when a daemon and its watching process were killed.
 fn release_brakes(engine: &mut Engine, host: &HostRoot, tree: &CpusetTree, state_dir: &Path) {
     let mut failed = |reason: String| {
         let effect = "a workload may stand still or get no more memory; see numa-enforcer restore";
@@ -346,7 +343,7 @@ fn release_brakes(engine: &mut Engine, host: &HostRoot, tree: &CpusetTree, state
     }
 }
 
-/// What the kernel's own demotion, which somebody has switched on, does to cpusets.
+/// Whether the kernel's own demotion, which an administrator has switched on, bypasses cpusets.
 fn kernel_demotion(mount: &Path, host: &HostRoot) -> Degraded {
     let effect = "reclaim may take pages of any workload to slower memory, hot ones too";
     let with_cpus = read_text(&host.sys.join("devices/system/node/has_cpu"));

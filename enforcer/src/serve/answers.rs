@@ -1,7 +1,7 @@
-//! What is answered on a port: metrics, the latest report as JSON and as a page, and the probes.
+//! Answers on a port: metrics, the latest report as JSON and as a page, and the probes.
 //!
-//! `/live` is about the thread that turns the engine, and not about the one that answers: it fails when the
-//! former has not come by for long ([`LastAlive`]). A report is rendered once for all its readers.
+//! `/live` reports on the turn thread, not on the answering one: it fails if the turn thread has not passed
+//! for long ([`LastAlive`]). A report is rendered once for all its readers.
 
 use std::{
     convert::Infallible,
@@ -29,7 +29,7 @@ use enforcer_report::{
     tick::TickReport,
 };
 
-/// What the answers are made of.
+/// State of the answers.
 #[derive(Clone)]
 struct Answers {
     latest: Latest,
@@ -39,7 +39,7 @@ struct Answers {
     page: Kept,
 }
 
-/// The text of the latest report, made once for all its readers.
+/// The latest report's text, rendered once for all readers.
 #[derive(Debug, Clone, Default)]
 struct Kept(Arc<Mutex<Option<KeptText>>>);
 
@@ -60,7 +60,7 @@ impl Kept {
     }
 }
 
-/// Everything that is served, to requests that `access` allows.
+/// All paths, for requests that `access` allows.
 pub(super) fn router(
     latest: Latest,
     alive: LastAlive,
@@ -94,7 +94,7 @@ fn probe_routes() -> Router<Answers> {
         .fallback(async || (StatusCode::NOT_FOUND, "there is no such path\n"))
 }
 
-/// What was answered is what it says to be, and true of the latest turn alone.
+/// Marks an answer as typed and not cacheable: it is true of the latest turn only.
 async fn as_it_is_now(mut answer: Response) -> Response {
     let headers = answer.headers_mut();
     headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
@@ -122,7 +122,7 @@ async fn report_page(State(Answers { latest, page: kept, .. }): State<Answers>) 
     let Some(report) = latest.borrow().clone() else { return not_yet() };
     let moves = report.rebalanced.as_ref().map(|rebalanced| &rebalanced.report);
     let Ok(text) = kept.text(&report, || Ok::<_, Infallible>(page::render(&report.audit, moves)));
-    // The page says the same itself; what a header says holds before the first byte of it.
+    // The page says the same itself, but headers apply before its first byte.
     let headers = [
         (header::CONTENT_TYPE, "text/html; charset=utf-8"),
         (header::CONTENT_SECURITY_POLICY, page::POLICY),
@@ -139,7 +139,7 @@ async fn live(State(Answers { alive, .. }): State<Answers>) -> Response {
     (StatusCode::SERVICE_UNAVAILABLE, text).into_response()
 }
 
-/// How long it has not come by, if that is too long. It comes by each few seconds unless a turn lasts longer.
+/// How long the turn thread has not passed, if too long. It passes every few seconds unless a turn is longer.
 fn overdue(last: Instant, now: Instant) -> Option<Duration> {
     Some(now.saturating_duration_since(last)).filter(|silence| *silence > LONGEST_SILENCE)
 }

@@ -123,7 +123,7 @@ pub struct Problem {
 pub enum ProblemCode {
     /// The request makes no sense.
     BadRequest,
-    /// Whoever asks may not.
+    /// The peer may not do this.
     Forbidden,
     /// No such path or method.
     NotFound,

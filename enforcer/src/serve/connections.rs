@@ -1,10 +1,10 @@
-//! Connections of the control socket, and what one connection may take, there and on a TCP port.
+//! Limits of a connection, on the control socket and on a TCP port.
 //!
 //! A peer may be hostile: slow, silent, sending without end, reading nothing, a thousand at a time. So a
-//! connection has one request and [`WHOLE`] from beginning to end, and its buffers are small. On the control
-//! socket there are so many at most; peers that may change something have places of their own, which the
-//! others cannot take. What is too much is closed, not queued. Places of a TCP port are [`super::places`].
-//! Nothing here runs on the threads that turn the engine or answer a runtime.
+//! connection has one request, ends after [`WHOLE`], and has small buffers. The control socket has a fixed
+//! number of connections. Privileged peers have places of their own, which others cannot take. Excess
+//! connections are closed, not queued. Places of a TCP port are in [`super::places`]. Nothing here runs on
+//! the threads that run turns or answer a runtime.
 
 use std::{
     convert::Infallible,
@@ -27,31 +27,31 @@ use tokio::{
 
 use enforcer_kernel::peer;
 
-/// A connection, from its acceptance to its end.
+/// Time limit of a connection.
 pub(super) const WHOLE: Duration = Duration::from_secs(10);
-/// Wait after a connection could not be accepted: no file descriptors are left, mostly.
+/// Wait after a failed accept, mostly for lack of file descriptors.
 pub(super) const RETRY: Duration = Duration::from_millis(100);
-/// Connections at a time of those who may change something.
+/// Most connections of privileged peers.
 const PRIVILEGED: usize = 8;
-/// Connections at a time of all others together.
+/// Most connections of all other peers.
 const OTHERS: usize = 8;
-/// Bytes of the head of a request, and of what waits to be sent.
+/// Most bytes of a request's head, and of unsent output.
 const BUFFER: usize = 16 << 10;
-/// Headers of a request.
+/// Most headers of a request.
 const HEADERS: usize = 32;
 
-/// What the process at the other end may do.
+/// Rights of the peer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Access {
     /// Nothing.
     None,
-    /// Ask.
+    /// May read.
     Read,
-    /// Ask, and change how the daemon works.
+    /// May read and change how the daemon works.
     Change,
 }
 
-/// Answers whoever connects, until the process ends.
+/// Accepts and answers connections until the process ends.
 pub(super) async fn answer(listener: StdListener, group: u32, router: Router) -> io::Result<()> {
     let listener = UnixListener::from_std(listener)?;
     let (privileged, others) = (Arc::new(Semaphore::new(PRIVILEGED)), Arc::new(Semaphore::new(OTHERS)));
@@ -66,7 +66,7 @@ pub(super) async fn answer(listener: StdListener, group: u32, router: Router) ->
         };
         let access = access(&stream, group);
         let places = if access == Access::Change { &privileged } else { &others };
-        // Without a place it is closed.
+        // Without a free place it is closed.
         if let Ok(place) = Arc::clone(places).try_acquire_owned() {
             let router = router.clone().layer(Extension(access));
             tokio::spawn(async move {
@@ -77,7 +77,7 @@ pub(super) async fn answer(listener: StdListener, group: u32, router: Router) ->
     }
 }
 
-/// Root and our own user may do everything, members of the socket's group may ask.
+/// Root and our own user may do everything; members of the socket's group may read.
 fn access(stream: &UnixStream, group: u32) -> Access {
     let Ok(peer) = stream.peer_cred() else { return Access::None };
     let also = || peer::groups(stream.as_fd()).is_ok_and(|groups| groups.contains(&group));
@@ -100,7 +100,7 @@ where
     S: HttpService<Incoming, ResBody = Body, Error = Infallible>,
 {
     let mut http = http1::Builder::new();
-    // Who has said everything may close its side and wait for the answer.
+    // A client may close its sending side and wait for the answer.
     http.keep_alive(false).half_close(true).max_buf_size(BUFFER).max_headers(HEADERS);
     match timeout(WHOLE, http.serve_connection(TokioIo::new(stream), service)).await {
         Ok(Ok(())) => {}

@@ -1,8 +1,8 @@
-//! What the control socket answers: status, explanations, pause and resume, the level of the log.
+//! The control socket's answers: status, explanations, pause and resume, the log level.
 //!
-//! Reads what turns and calls have published; it never waits for a turn but to say that a pause has taken
-//! hold, and holds no lock while it writes an answer. Who may do what was found out when the connection was
-//! accepted, and is checked here, for each request.
+//! They read what turns and calls have published. They wait for a turn only to confirm that a pause has taken
+//! hold, and hold no lock while they write. The peer's rights are determined when its connection is accepted,
+//! and checked here for each request.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -51,15 +51,15 @@ use enforcer_report::{
 
 /// Largest body of a request.
 const LARGEST: usize = 4096;
-/// Longest wait for the plan of a turn to be carried out, below the time of a connection.
+/// Longest wait for a turn's plan to finish, below the time limit of a connection.
 const SETTLE: Duration = Duration::from_secs(5);
 
-/// What the answers are made of, and what they act on.
+/// State that the answers read and change.
 #[derive(Debug, Clone)]
 pub struct Control {
     /// Pauses enforcement.
     pub gate: Gate,
-    /// What was decided lately.
+    /// The latest decisions.
     pub decisions: Decisions,
     /// The latest turn.
     pub latest: Latest,
@@ -67,9 +67,9 @@ pub struct Control {
     pub log: LogLevel,
     /// When the daemon started.
     pub started: Instant,
-    /// Where the processes of a workload are listed.
+    /// Lists the processes of a workload.
     pub cgroups: ControllerRoot,
-    /// Where a pause is recorded for the next daemon.
+    /// Records a pause for the next daemon.
     pub record: PauseRecord,
 }
 
@@ -91,7 +91,7 @@ pub(super) fn router(control: Control) -> Router {
 
 type Shared = State<Arc<Control>>;
 
-/// Who may not even ask gets no further than this.
+/// Refuses peers without the right to read.
 async fn readers(request: axum::extract::Request, next: axum::middleware::Next) -> Response {
     match request.extensions().get::<Access>() {
         Some(Access::Read | Access::Change) => next.run(request).await,
@@ -116,7 +116,7 @@ async fn explain(State(control): Shared, uri: Uri) -> Response {
     if explanation.processes.is_some() {
         return answer(&explanation);
     }
-    // Files of the kernel are read for it, and whoever else asks does not wait for that.
+    // This reads kernel files, so it runs apart from other requests.
     let cgroup = explanation.workload.cgroup.as_ref().map(|cgroup| control.cgroups.dir(cgroup));
     let listed = tokio::task::spawn_blocking(move || processes_in(&cgroup?).ok().map(Processes::of)).await;
     answer(&Explanation { processes: listed.ok().flatten(), ..explanation })
@@ -147,7 +147,7 @@ async fn pause(State(control): Shared, Extension(access): Extension<Access>, bod
     answer(&PauseAnswer { paused, was_paused, mode, settled, unrecorded })
 }
 
-/// What there is to say where a pause makes no difference.
+/// A note where a pause makes no difference.
 fn beside(mode: Option<Mode>) -> &'static str {
     if mode == Some(Mode::Observe) { "; in observe mode nothing is written anyway" } else { "" }
 }
@@ -165,7 +165,7 @@ async fn resume(State(control): Shared, Extension(access): Extension<Access>) ->
     answer(&PauseAnswer { paused: None, was_paused, mode, settled: true, unrecorded })
 }
 
-/// Records whether there is a pause, for a daemon that is started again; returns why it could not be.
+/// Records the pause for the next daemon; returns the error.
 async fn record(control: &Arc<Control>) -> Option<String> {
     let control = Arc::clone(control);
     let now = move || {
@@ -174,7 +174,7 @@ async fn record(control: &Arc<Control>) -> Option<String> {
             Some(RecordedPause::new(unix_ms(), for_seconds, left_seconds))
         })
     };
-    // A disk that hangs holds up this answer and no other.
+    // A stuck disk delays this answer only.
     let kept = tokio::task::spawn_blocking(now).await.map_err(|error| error.to_string());
     let error = kept.and_then(|kept| kept.map_err(|error| error.to_string())).err()?;
     tracing::error!("a daemon that is started again would not know whether it is paused: {error}");
@@ -257,7 +257,7 @@ impl Control {
             .collect();
         let name_of = |cgroup: &CgroupPath| entry_of.get(cgroup).map(|entry| entry.name.clone());
         let known = |one: &Remembered| {
-            // Who has ended is in no entry's list.
+            // No entry lists ended workloads.
             let decided_by = || one.records.back()?.considered.asked.rule.clone();
             let rule = one.subject.cgroup.as_ref().and_then(name_of).or_else(decided_by);
             Known { subject: one.subject.clone(), rule, process: None }
@@ -267,7 +267,7 @@ impl Control {
         let seen = latest.iter().flat_map(|turn| &turn.audit.workloads);
         let (processes, others): (Vec<_>, Vec<_>) =
             seen.partition(|one| matches!(one.origin, Origin::Process { .. }));
-        // Nothing is ever decided about a single process.
+        // There are no decisions about single processes.
         let others = others.into_iter().filter(|one| !decided.contains(&one.cgroup));
         candidates.extend(others.chain(processes).map(|one| {
             let (container_id, process) = match &one.origin {
@@ -280,7 +280,7 @@ impl Control {
             Known { subject: Subject { name, cgroup, container_id, ended: false }, rule, process }
         }));
         let at = find(wanted, &candidates).map_err(|problem| match problem.code {
-            ProblemCode::UnknownWorkload => about_nobody(wanted, entries).unwrap_or(problem),
+            ProblemCode::UnknownWorkload => unmatched_entry(wanted, entries).unwrap_or(problem),
             _ => problem,
         })?;
         let (records, forgotten) = if at < all.len() {
@@ -315,31 +315,31 @@ impl Control {
     }
 }
 
-/// Names of entries that are about nobody.
+/// Names of entries that match no workload.
 fn unmatched(entries: &[Entry]) -> Vec<String> {
     entries.iter().filter(|entry| entry.workloads.is_empty()).map(|entry| entry.name.clone()).collect()
 }
 
-/// What the first few of these have below them.
+/// The first few of these with the cgroups below them.
 fn unmatched_below(entries: &[Entry]) -> Vec<String> {
     let told =
         entries.iter().filter_map(|entry| Some(format!("{:?}: {}", entry.name, entry.below.as_ref()?)));
     told.take(MOST_BELOW).collect()
 }
 
-/// Entries of which it is told that their processes are in cgroups below.
+/// Most entries with their cgroups below.
 const MOST_BELOW: usize = 5;
 
-/// What there is to say of an entry that is meant, and that nothing which runs is declared by.
-fn about_nobody(wanted: &str, entries: &[Entry]) -> Option<Problem> {
+/// The problem for a name that means an entry without a running workload.
+fn unmatched_entry(wanted: &str, entries: &[Entry]) -> Option<Problem> {
     let entry = entries.iter().find(|entry| entry.name == wanted && entry.workloads.is_empty())?;
     let below = entry.below.as_ref().map(|below| format!(": {below}")).unwrap_or_default();
     let message = format!("[[workload]] {wanted:?} matches nothing that runs now{below}");
     Some(Problem { code: ProblemCode::UnknownWorkload, message, candidates: Vec::new() })
 }
 
-/// A workload by the latest decision about it alone, and by what it has since then or before; nobody whom
-/// nobody cares for any longer.
+/// A workload with its latest own decision and later or earlier changes; `None` if it is no longer
+/// controlled.
 fn managed(one: Remembered) -> Option<ManagedWorkload> {
     if one.own().is_some_and(|own| own.state == DecisionState::Released) {
         return None;
@@ -347,9 +347,9 @@ fn managed(one: Remembered) -> Option<ManagedWorkload> {
     let own = one.records.iter().rev().find(|record| record.state != DecisionState::Changed);
     let latest = own.or(one.records.back())?;
     let given = one.records.iter().rev().find_map(|record| record.considered.placement.clone());
-    // It has what somebody else has set.
+    // Its cpuset is another writer's.
     let placement = given.filter(|_| latest.cause != Some(RefusalCause::Drift));
-    // In place is also who runs on what is left, because it has no place.
+    // A workload without a place, on the CPUs that are left, counts as in place, too.
     let left_over = placement.as_ref().is_some_and(|given| given.engine == UNPLACED);
     let state = match latest.state {
         DecisionState::InPlace if left_over => DecisionState::Unplaced,

@@ -1,31 +1,31 @@
-//! Which workload is meant by a name that somebody typed.
+//! Finds the workload that a user means by a name.
 //!
-//! Whatever names one whole counts before what only ends or begins like it, and what is there before what has
-//! ended. Several that fit equally well are never chosen from: they are told.
+//! A full match counts before a match of the end or the beginning, and running workloads before ended ones.
+//! Among equal matches none is chosen: the answer lists them.
 
 use enforcer_core::workload::printable;
 
 use super::api::{Problem, ProblemCode};
 use enforcer_report::decision::Subject;
 
-/// Names that a problem lists.
+/// Most names in a problem.
 const LISTED: usize = 20;
-/// The least of an id that stands for it.
+/// Shortest prefix of an id that counts.
 const LEAST_OF_AN_ID: usize = 6;
 /// Longest name that is quoted.
 const QUOTED: usize = 200;
 
-/// A workload that may be meant.
+/// A workload that a name may mean.
 #[derive(Debug, Clone)]
 pub(crate) struct Known {
     pub(crate) subject: Subject,
     /// Name of the rule that declares it.
     pub(crate) rule: Option<String>,
-    /// A single process of its cgroup, and what findings call that: `/#77`.
+    /// A single process of the cgroup, and its name in findings: `/#77`.
     pub(crate) process: Option<(u32, String)>,
 }
 
-/// Place in `known` of the one that is meant.
+/// Index in `known` of the workload that is meant.
 pub(crate) fn find(wanted: &str, known: &[Known]) -> Result<usize, Problem> {
     let ways: [fn(&str, &Known) -> bool; 3] = [is_named, is_declared_as, is_named_in_part];
     let found = ways.iter().map(|fits| those(known, |one| fits(wanted, one))).find(|found| !found.is_empty());
@@ -50,7 +50,7 @@ fn those(known: &[Known], fits: impl Fn(&Known) -> bool) -> Vec<usize> {
 fn is_named(wanted: &str, one: &Known) -> bool {
     let Subject { name, cgroup, container_id, .. } = &one.subject;
     if let Some((_, object)) = &one.process {
-        // Its cgroup is not its own.
+        // The process shares its cgroup.
         return name == wanted || object == wanted;
     }
     name == wanted
@@ -62,7 +62,7 @@ fn is_declared_as(wanted: &str, one: &Known) -> bool {
     one.rule.as_ref().is_some_and(|rule| rule == wanted)
 }
 
-/// The last elements of its path or name, or the beginning of its id.
+/// Matches the last elements of the path or name, or the beginning of the id.
 fn is_named_in_part(wanted: &str, one: &Known) -> bool {
     if one.process.is_some() {
         return false;
@@ -79,7 +79,7 @@ fn unknown(wanted: &str, known: &[Known]) -> Problem {
     let resembles = |one: &&Known| !lower.is_empty() && one.subject.name.to_lowercase().contains(&lower);
     let mut candidates = listed(known.iter().filter(resembles));
     if candidates.is_empty() {
-        // What is decided about is more likely to be meant than what is only seen.
+        // Workloads with decisions are likelier to be meant than others.
         candidates = listed(known.iter().filter(|one| !one.subject.ended));
     }
     let message = format!("no workload is called {}", quoted(wanted));
@@ -90,7 +90,7 @@ fn quoted(wanted: &str) -> String {
     format!("`{}`", printable(&wanted.chars().take(QUOTED).collect::<String>()))
 }
 
-/// Each by what tells it from others.
+/// Unambiguous names of these.
 fn listed<'a>(known: impl Iterator<Item = &'a Known>) -> Vec<String> {
     let one = |Known { subject, process, .. }: &Known| {
         let Subject { name, cgroup, container_id, ended } = subject;
@@ -152,7 +152,7 @@ mod tests {
             ("aaaaaa111111", Ok(0)),
             ("aaaaaa2", Ok(1)),
             ("/kubepods/aaaaaa222222", Ok(1)),
-            // The one that is there, not the one that it replaced.
+            // The running one, not the one that it replaced.
             ("shop/web-3/main", Ok(3)),
             ("bbbbbb333333", Ok(2)),
             ("/shop/orders", Ok(6)),
@@ -188,8 +188,8 @@ mod tests {
         {
             assert_eq!(find(wanted, &known).ok(), found, "{wanted}");
         }
-        for nobody in ["/", "/#", "1", "main (2)", "#1"] {
-            assert!(find(nobody, &known).is_err(), "{nobody}");
+        for unknown in ["/", "/#", "1", "main (2)", "#1"] {
+            assert!(find(unknown, &known).is_err(), "{unknown}");
         }
         assert_eq!(
             find("a", &known).unwrap_err().candidates,

@@ -1,11 +1,9 @@
-//! For whom a request on the port is meant: a page of somebody else's that a browser on this host shows must
-//! not read ours.
+//! Protects a loopback port from web pages (DNS rebinding).
 //!
-//! The port is on loopback, and everybody who is on the host may ask. A browser asks for its pages, too, and
-//! lets a page read what comes from the name that the page came from, which its owner can point at 127.0.0.1
-//! (DNS rebinding). What the browser then says in `Host` is that name. So a port on loopback answers to
-//! `localhost` and to addresses, which nobody can point elsewhere. One that somebody has opened to others is
-//! asked by whatever name they know it by.
+//! Every local user may query the port, and a browser is one of them. It lets a page read answers from the
+//! page's own host name, and the owner of that name can point it at 127.0.0.1. The browser then sends that
+//! name in `Host`. So a port on loopback answers only to `localhost` and to addresses, which cannot be
+//! pointed elsewhere. A port that is open to others answers to every name.
 
 use std::net::{IpAddr, Ipv6Addr};
 
@@ -16,11 +14,11 @@ use axum::{
     response::{IntoResponse, Response},
 };
 
-/// What is said to others.
+/// Answer to refused requests.
 const REFUSED: &str =
     "this port is on loopback, and answers to localhost and to IP addresses alone, not to the name in Host\n";
 
-/// Lets those requests through that are for us.
+/// Passes requests with an accepted host.
 pub(super) async fn only_ours(request: Request, next: Next) -> Response {
     if is_ours(request.uri(), request.headers()) {
         next.run(request).await
@@ -29,7 +27,7 @@ pub(super) async fn only_ours(request: Request, next: Next) -> Response {
     }
 }
 
-/// Every name that the request gives: in its first line, which counts before the header, and in each header.
+/// Every host that the request names: in its first line, which takes precedence, and in each header.
 fn is_ours(uri: &Uri, headers: &HeaderMap) -> bool {
     let named = uri.authority().map(|authority| authority.as_str().as_bytes());
     let all = named.into_iter().chain(headers.get_all(header::HOST).iter().map(HeaderValue::as_bytes));

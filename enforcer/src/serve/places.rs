@@ -1,16 +1,16 @@
-//! Places of a TCP port: which connection may stay, and which one makes room.
+//! Admission of connections to a TCP port: which one may stay, and which one is closed for another.
 //!
-//! Problem: every pod of a node can connect to the port, and a peer that reads slowly, or says nothing, holds
-//! what another one needs. The kubelet kills a daemon whose probe fails three times.
+//! Problem: every pod of a node can connect to the port, and a slow or silent peer holds places that others
+//! need. The kubelet kills a daemon after three failed probes.
 //!
 //! Idea: a connection holds nothing scarce until its request has arrived. Before that it is *waiting*, and
-//! the newest one always gets in: the oldest waiting connection of the peer that has most of them makes
-//! room. A probe is answered from there at once, because its answer fits into the buffer of its socket. Any
-//! other request needs one of [`READERS`] places, of which one peer has at most [`PER_PEER`]; a place can be
-//! taken from a connection that has had it for [`LONG`].
+//! the newest one always gets in: the oldest waiting connection of the peer that has most of them is closed
+//! for it. A probe is answered at once, because its answer fits into the socket's buffer. Any other request
+//! needs one of [`READERS`] places, at most [`PER_PEER`] for one peer. A connection can lose its place after
+//! [`LONG`].
 //!
-//! Invariants: a probe is never refused for what others read; no peer can take more than its share; there are
-//! at most `WAITING + READERS` connections.
+//! Invariants: readers never cause a probe to be refused; no peer can take more than its share; there are at
+//! most `WAITING + READERS` connections.
 
 use std::{
     net::{IpAddr, Ipv6Addr},
@@ -20,25 +20,25 @@ use std::{
 
 use tokio::{sync::Notify, time::Instant};
 
-/// Connections at a time that wait for a request, or for a probe's answer to be taken.
+/// Most connections that wait for a request, or for a probe's answer to be read.
 pub(super) const WAITING: usize = 32;
-/// Connections at a time that read an answer which may be long.
+/// Most connections that read a possibly long answer.
 pub(super) const READERS: usize = 16;
-/// Such connections of one peer.
+/// Most such connections of one peer.
 pub(super) const PER_PEER: usize = 4;
-/// Time after which the place of a reader may be taken by another one: an answer takes less.
+/// Time after which a reader can lose its place: an answer takes less.
 pub(super) const LONG: Duration = Duration::from_secs(1);
 
 /// The connections of one port.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Places(Arc<Mutex<Held>>);
 
-/// The place of one connection, left when it is dropped.
+/// Place of one connection, freed on drop.
 #[derive(Debug)]
 pub(super) struct Place {
     places: Places,
     id: u64,
-    /// Told when another connection takes the place.
+    /// Notified when another connection takes the place.
     taken: Arc<Notify>,
 }
 
@@ -53,13 +53,13 @@ struct Held {
 struct Connection {
     id: u64,
     peer: IpAddr,
-    /// Since when it reads; `None` while it waits.
+    /// Begin of its reading; `None` while it waits.
     reading: Option<Instant>,
     taken: Arc<Notify>,
 }
 
 impl Places {
-    /// A place among those that wait; an older connection makes room where there is none.
+    /// A waiting place; if all are in use, an older connection is closed.
     pub(super) fn enter(&self, address: IpAddr) -> Place {
         let peer = network(address);
         let taken = Arc::new(Notify::new());
@@ -76,13 +76,13 @@ impl Places {
     }
 
     fn held(&self) -> std::sync::MutexGuard<'_, Held> {
-        // Every change of it is one step, so a panic leaves it whole.
+        // Poisoning is ignored: every change is one step.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Place {
-    /// Moves it to the readers; false where there is no place for it.
+    /// Moves it to the readers; false if there is no place.
     pub(super) fn begin_reading(&self) -> bool {
         let now = Instant::now();
         let mut held = self.places.held();
@@ -118,8 +118,8 @@ impl Drop for Place {
 }
 
 impl Held {
-    /// The peer with most of these connections, `newcomer` counted with one more; of several the one whose
-    /// connection is the oldest.
+    /// The peer with most of these connections, counting one more for `newcomer`; on a tie the one with the
+    /// oldest connection.
     fn busiest(&self, newcomer: IpAddr, counts: impl Fn(&Connection) -> bool) -> IpAddr {
         let mut busiest = (0, newcomer);
         for (at, one) in self.connections.iter().enumerate().filter(|(_, one)| counts(one)) {
@@ -135,7 +135,7 @@ impl Held {
         busiest.1
     }
 
-    /// Ends the oldest of these connections; false where there is none.
+    /// Closes the oldest of these connections; false if there is none.
     fn evict(&mut self, of: impl Fn(&Connection) -> bool) -> bool {
         let Some(at) = self.connections.iter().position(of) else { return false };
         self.connections.remove(at).taken.notify_one();
@@ -143,7 +143,7 @@ impl Held {
     }
 }
 
-/// What counts as one peer: an address of IPv4, a network of 64 bits of IPv6, which one host has.
+/// Identity of a peer: its IPv4 address, or its IPv6 network of 64 bits, because one host has all of it.
 fn network(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(address) => Ipv6Addr::from_bits(address.to_bits() & (u128::MAX << 64)).into(),

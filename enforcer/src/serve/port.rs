@@ -1,7 +1,7 @@
 //! A TCP port: metrics and reports, or the probes alone.
 //!
-//! A port that is taken is no reason for the daemon not to run: it is degraded then. Binding is apart from
-//! answering, because it takes privileges that are given up before the thread starts.
+//! If the port is in use, the daemon runs without it and reports it as degraded. Binding is separate from
+//! answering, because it needs privileges that are dropped before the thread starts.
 
 use std::{
     io,
@@ -32,18 +32,18 @@ use super::{
     token::is_probe,
 };
 
-/// Why nothing is served.
+/// Why a port is not served.
 #[derive(Debug, Error)]
 #[error("listening on {place}: {cause}")]
 pub struct ServeError {
-    /// Where.
+    /// The address or thread.
     pub place: String,
-    /// Why not.
+    /// Cause of the failure.
     #[source]
     pub cause: io::Error,
 }
 
-/// An address that is taken and not yet answered on.
+/// A bound address without answers yet.
 #[derive(Debug)]
 pub(super) struct Server {
     listener: StdListener,
@@ -51,7 +51,7 @@ pub(super) struct Server {
 }
 
 impl Server {
-    /// Takes `address`.
+    /// Binds `address`.
     pub(super) fn bind(address: SocketAddr) -> Result<Self, ServeError> {
         let failed = |cause| ServeError { place: address.to_string(), cause };
         let listener = StdListener::bind(address).map_err(failed)?;
@@ -60,12 +60,12 @@ impl Server {
         Ok(Self { listener, address })
     }
 
-    /// Where it listens, port 0 resolved.
+    /// The bound address, with port 0 resolved.
     pub(super) fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Does it answer connections of this host alone?
+    /// Whether only this host can connect.
     pub(super) fn is_on_loopback(&self) -> bool {
         self.address.ip().to_canonical().is_loopback()
     }
@@ -137,7 +137,7 @@ mod tests {
         *,
     };
 
-    /// More than the buffers of a connection take.
+    /// More than a connection's buffers hold.
     const MUCH: usize = 16 << 20;
 
     fn port() -> SocketAddr {
@@ -150,7 +150,7 @@ mod tests {
         address
     }
 
-    /// A connection from that address of this host, which has sent `request`.
+    /// A connection from that address of this host, with `request` sent.
     async fn ask(port: SocketAddr, from: u8, request: &str) -> TcpStream {
         let socket = TcpSocket::new_v4().unwrap();
         socket.bind((Ipv4Addr::new(127, 0, 0, from), 0).into()).unwrap();
@@ -171,7 +171,7 @@ mod tests {
         }
     }
 
-    /// As long as a thread is busy the paused clock does not run ahead.
+    /// A busy thread keeps the paused clock from running ahead.
     fn stopped_clock() -> mpsc::Sender<()> {
         let (over, wait) = mpsc::channel::<()>();
         spawn_blocking(move || wait.recv());

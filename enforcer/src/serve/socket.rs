@@ -1,11 +1,11 @@
-//! The file of the control socket: made so that nobody else is ever let in, and nobody live is pushed out.
+//! The file of the control socket, created so that only authorized users can connect, and no live socket is
+//! replaced.
 //!
-//! It is bound inside a directory of its own that only we can enter, gets its mode there, and is moved to its
-//! place in one step: there is no moment at which it has other rights, and no umask that all threads share.
-//! The directory above is locked meanwhile, so two daemons that start at once do not both take the place.
-//! What is in the place already is only replaced when it is a socket on which nobody listens.
+//! It is bound in a private directory, gets its mode there, and is renamed into place. So it never has other
+//! rights, and the process's umask stays. The target directory is locked meanwhile, so that two daemons
+//! cannot take the place at once. An existing file is replaced only if it is a socket without a listener.
 //!
-//! It never follows a symlink at the end of the path, and never removes what is not a dead socket.
+//! It never follows a symlink at the end of the path, and never removes anything but a dead socket.
 
 use std::{
     fs::{self, DirBuilder, File, Permissions},
@@ -41,20 +41,20 @@ const LOCK: Duration = Duration::from_secs(2);
 /// Why there is no control socket.
 #[derive(Debug, Error)]
 pub enum SocketError {
-    /// Somebody listens there.
+    /// Another process listens there.
     #[error("{path} is taken: {holder} listens on it", path = path.display())]
     Taken {
         /// The socket.
         path: PathBuf,
-        /// Who.
+        /// The process that listens.
         holder: String,
     },
-    /// A file operation failed, or what is there is not what we would replace.
+    /// A file operation failed, or the existing file must not be replaced.
     #[error(transparent)]
     File(#[from] FileError),
 }
 
-/// A socket that listens, and its file, which goes with this value.
+/// A listening socket and its file, which is removed on drop.
 #[derive(Debug)]
 pub struct ControlSocket {
     listener: Option<UnixListener>,
@@ -66,7 +66,7 @@ pub struct ControlSocket {
 }
 
 impl ControlSocket {
-    /// Takes the place at `path`, whose directory is made where it is missing.
+    /// Binds the socket at `path`; creates a missing directory.
     pub fn bind(path: &Path) -> Result<Self, SocketError> {
         let (Some(directory), Some(name)) = (path.parent(), path.file_name()) else {
             return Err(failed("binding", path)(io::Error::from(io::ErrorKind::InvalidInput)).into());
@@ -81,7 +81,7 @@ impl ControlSocket {
         let mut private = name.to_owned();
         private.push(format!(".{}", process::id()));
         let private = directory.join(private);
-        // Of a process with our id that was killed in here.
+        // Left by a killed process with our id.
         let _absent = fs::remove_file(private.join("s")).and_then(|()| fs::remove_dir(&private));
         DirBuilder::new().mode(0o700).create(&private).map_err(failed("creating", &private))?;
         let bound = Self::bind_in(&private, path);
@@ -92,7 +92,7 @@ impl ControlSocket {
     fn bind_in(private: &Path, path: &Path) -> Result<Self, SocketError> {
         let inside = File::open(private).map_err(failed("opening", private))?;
         let file = private.join("s");
-        // The path in the address has 108 bytes at most, wherever the directory is.
+        // The path in an address has 108 bytes at most, wherever the directory is.
         let short = format!("/proc/self/fd/{}/s", inside.as_raw_fd());
         let listener = UnixListener::bind(short).map_err(failed("binding", path))?;
         let ready = (|| {
@@ -111,7 +111,7 @@ impl ControlSocket {
         }
     }
 
-    /// What to accept connections from; once.
+    /// The listener; `None` on a second call.
     pub fn take(&mut self) -> Option<UnixListener> {
         self.listener.take()
     }
@@ -121,7 +121,7 @@ impl ControlSocket {
         &self.path
     }
 
-    /// Is its file where it was put? Without it nobody can connect, whoever listens.
+    /// Whether its file is in place. Without it no client can connect.
     pub fn is_in_place(&self) -> bool {
         fs::symlink_metadata(&self.path).is_ok_and(|now| (now.dev(), now.ino()) == self.file)
     }
@@ -137,7 +137,7 @@ impl Drop for ControlSocket {
     }
 }
 
-/// Whoever may write the directory could put another socket there, for us to be mistaken for.
+/// A user that may write the directory could replace our socket by his own.
 fn check_directory(directory: &File) -> io::Result<()> {
     let metadata = directory.metadata()?;
     let refused = |reason: String| Err(io::Error::new(io::ErrorKind::PermissionDenied, reason));
@@ -159,7 +159,7 @@ fn lock(directory: &File) -> io::Result<()> {
     }
 }
 
-/// Nothing, or a socket that nobody listens on, may be replaced.
+/// Makes sure that there is no file, or a socket without a listener.
 fn make_room(path: &Path) -> Result<(), SocketError> {
     let metadata = match fs::symlink_metadata(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
@@ -171,7 +171,7 @@ fn make_room(path: &Path) -> Result<(), SocketError> {
     match listener_of(path) {
         Ok(holder) => Err(SocketError::Taken { path: path.to_owned(), holder }),
         Err(Errno::CONNREFUSED) => Ok(()),
-        // A live one whose queue is full.
+        // A live one with a full queue.
         Err(Errno::WOULDBLOCK) => {
             let holder = "a process that does not answer".to_owned();
             Err(SocketError::Taken { path: path.to_owned(), holder })
@@ -180,7 +180,7 @@ fn make_room(path: &Path) -> Result<(), SocketError> {
     }
 }
 
-/// Who listens, as far as the kernel tells.
+/// The listening process, as far as the kernel tells.
 fn listener_of(path: &Path) -> Result<String, Errno> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
@@ -235,7 +235,7 @@ mod tests {
     fn a_dead_one_is_replaced_and_a_live_one_is_not() {
         let root = tempfile::tempdir().unwrap();
         let path = root.path().join("c");
-        // As after kill -9: the file stays and nobody listens.
+        // As after kill -9: the file stays without a listener.
         drop(UnixListener::bind(&path).unwrap());
         let live = ControlSocket::bind(&path).unwrap();
         let message = ControlSocket::bind(&path).unwrap_err().to_string();
@@ -251,7 +251,7 @@ mod tests {
         let root = tempfile::tempdir().unwrap();
         let path = root.path().join("c");
         let _live = ControlSocket::bind(&path).unwrap();
-        // Nobody accepts: the queue fills up.
+        // No process accepts, so the queue fills up.
         let waiting: Vec<_> = std::iter::from_fn(|| {
             let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
             let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None).unwrap();
@@ -310,7 +310,7 @@ mod tests {
                 thread::spawn(move || ControlSocket::bind(&path))
             })
             .collect();
-        // All of them are kept until all have tried.
+        // All sockets are kept until all have tried.
         let outcomes: Vec<_> = starting.into_iter().map(|one| one.join().unwrap()).collect();
         assert_eq!(outcomes.iter().filter(|outcome| outcome.is_ok()).count(), 1);
         UnixStream::connect(&path).unwrap();

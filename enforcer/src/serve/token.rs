@@ -1,10 +1,10 @@
-//! Which requests the port answers to whom: the report names the pods and commands of every tenant.
+//! Access to the port: the report names the pods and commands of every tenant.
 //!
-//! `/live` and `/ready` say nothing of workloads and are answered to every peer. With a token file everything
-//! else takes its token. Without one, a port beyond loopback serves `/metrics` besides, which is what a
-//! Prometheus without credentials can read, and refuses the reports.
+//! `/live` and `/ready` name no workload and are answered to every peer. With a token file everything else
+//! needs the token. Without one, a port beyond loopback serves `/metrics` for Prometheus without credentials,
+//! and refuses the reports.
 //!
-//! Invariant: a token file that cannot be read opens nothing.
+//! Invariant: an unreadable token file grants no access.
 
 use std::{fs::File, io::Read as _, path::Path, sync::Arc};
 
@@ -25,21 +25,21 @@ const REPORTS_REFUSED: &str = "beyond loopback the reports are served only where
 const TOKEN_MISSING: &str = "this takes the token of metrics.token_file: Authorization: Bearer TOKEN\n";
 const TOKEN_UNREADABLE: &str = "metrics.token_file could not be read; the daemon's log says why\n";
 
-/// What a port answers besides the probes.
+/// Answers besides the probes.
 #[derive(Debug, Clone)]
 pub(super) enum Access {
     /// Everything: the port is on loopback.
     Everything,
     /// Metrics alone.
     MetricsOnly,
-    /// Everything, to requests that carry this.
+    /// Everything, to requests with this token.
     Token(Arc<str>),
     /// Nothing: the token is not known.
     Nothing,
 }
 
 impl Access {
-    /// Reads the token, where there is to be one; the error says why nothing but probes is served.
+    /// Reads the token file, if configured; the error says why only probes are served.
     pub(super) fn of(file: Option<&Path>, on_loopback: bool) -> (Self, Option<String>) {
         match file {
             Some(path) => match read(path) {
@@ -67,12 +67,12 @@ impl Access {
     }
 }
 
-/// Paths whose answers are short, made at once, and name no workload.
+/// Paths with short answers that name no workload.
 pub(super) fn is_probe(path: &str) -> bool {
     matches!(path, "/live" | "/ready")
 }
 
-/// Lets those requests through that may be answered.
+/// Passes requests that may be answered.
 pub(super) async fn only_allowed(State(access): State<Access>, request: Request, next: Next) -> Response {
     let Some((status, text)) = access.refusal(request.uri().path(), request.headers()) else {
         return next.run(request).await;
@@ -92,7 +92,7 @@ fn carries(headers: &HeaderMap, token: &str) -> bool {
     given.is_some_and(|(_, given)| are_equal(given, token.as_bytes()))
 }
 
-/// Compares in a time that tells nothing of where they differ.
+/// Compares in constant time.
 fn are_equal(left: &[u8], right: &[u8]) -> bool {
     left.len() == right.len() && left.iter().zip(right).fold(0, |differs, (a, b)| differs | (a ^ b)) == 0
 }

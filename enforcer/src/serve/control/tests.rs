@@ -74,7 +74,7 @@ fn connect(path: &Path) -> UnixStream {
 /// Status and body; `None` when the connection was ended without an answer.
 fn exchange(path: &Path, request: &[u8]) -> Option<(u16, String)> {
     let mut stream = connect(path);
-    // It may have said no before it has read all.
+    // The server may refuse before it has read all.
     let _ended = stream.write_all(request);
     let mut answer = Vec::new();
     let _ended = stream.read_to_end(&mut answer);
@@ -130,7 +130,7 @@ fn entries_without_a_workload_or_opted_out_are_listed() {
         assert_eq!(told.declared, Some(DeclaredBy { entry: "left".into(), enforce: false }), "{name}");
         assert_eq!(told.workload.cgroup.as_ref(), Some(&left));
     }
-    // Refused, before it was asked what for.
+    // Refused before it was declared.
     let subject = Subject { name: "x".into(), cgroup: Some(left.clone()), container_id: None, ended: false };
     rig.control.decisions.note(subject, crate::engine::decisions::entry("turn", DecisionState::Refused));
     assert_eq!(rig.control.explain("left").unwrap().decisions.len(), 1);
@@ -219,7 +219,7 @@ fn a_process_is_explained_as_others_that_are_only_seen() {
     let entry = Entry { name: "all".into(), enforce: true, workloads: vec![CgroupPath::root()], below: None };
     let entries = vec![entry];
     rig.control.latest = watch::channel(Some(Arc::new(TickReport { entries, ..fixture::turn(audit) }))).1;
-    // What the table of an audit and what its findings call it.
+    // Its names in an audit's table and in the findings.
     for name in ["api (7)", "/#7"] {
         let told = rig.control.explain(name).unwrap();
         assert_eq!((told.workload.name.as_str(), told.processes), ("api (7)", Some(Processes::of(vec![7]))));
@@ -281,7 +281,7 @@ fn a_pause_is_answered_when_the_plan_that_is_carried_out_is_over() {
     let inside = gate.enter().unwrap();
     thread::scope(|scope| {
         let asking = scope.spawn(|| ask(&rig, "POST", "/v1/pause", ""));
-        // It has taken hold before it is answered.
+        // The pause has taken hold before the answer.
         let until = Instant::now() + PATIENCE;
         while rig.control.gate.paused().is_none() {
             assert!(Instant::now() < until, "it never does");
@@ -398,7 +398,7 @@ fn a_crowd_that_says_nothing_is_shut_out_and_then_forgotten() {
     let crowd: Vec<UnixStream> = (0..200)
         .map(|number| {
             let mut stream = connect(&rig.path);
-            // Every other one begins and never ends.
+            // Every other request never ends.
             if number % 2 == 0 {
                 let _ended = stream.write_all(b"POST /v1/pause HTTP/1.1\r\nContent-Length: 9\r\n\r\n{");
             }
@@ -412,7 +412,7 @@ fn a_crowd_that_says_nothing_is_shut_out_and_then_forgotten() {
         note(&rig, &format!("/w{number}"), "w");
     }
     assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
-    // Most were closed at once; the rest when their time was up.
+    // Most were closed at once; the rest at their time limit.
     for mut stream in crowd {
         let _ended = stream.read_to_end(&mut Vec::new());
     }
@@ -424,7 +424,7 @@ fn a_crowd_that_says_nothing_is_shut_out_and_then_forgotten() {
 #[test]
 fn peer_that_reads_nothing_delays_no_other() {
     let rig = rig();
-    // An answer that fits into no buffer of the kernel.
+    // An answer that fits into no kernel buffer.
     for number in 0..1000 {
         note(&rig, &format!("/w{number}/{}", "x".repeat(2000)), "w");
     }
@@ -433,7 +433,7 @@ fn peer_that_reads_nothing_delays_no_other() {
     let begun = Instant::now();
     assert_eq!(ask(&rig, "GET", "/v1/log-level", "").0, 200);
     assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
-    // Its own connection ends all the same, before it is told everything.
+    // Its own connection ends all the same, before it has read everything.
     thread::sleep(Duration::from_secs(11));
     let mut heard = Vec::new();
     let _ended = deaf.read_to_end(&mut heard);
