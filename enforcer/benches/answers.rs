@@ -1,9 +1,9 @@
-//! How long a container runtime waits for an answer beside 200 containers.
+//! Time that a container runtime waits for an answer beside 200 containers.
 //!
-//! From the call that the link hands on to the answer that comes back to it, so with both changes of threads;
-//! the protocol's bytes are not in it. One container comes and goes again and again: exclusive ones, for
-//! which all who share must make room, and sharing ones, in turns. What is quoted are the middle, the 99th of
-//! a hundred and the longest of all.
+//! Measured from the call on the link's thread to the answer back on it, with both thread switches; the
+//! protocol's bytes are not included. One container comes and goes again and again, alternately an exclusive
+//! one, for which all sharing containers make room, and a sharing one. The figures are the median, the 99th
+//! percentile and the maximum.
 #![expect(clippy::print_stdout, reason = "a bench prints its result")]
 
 use std::{
@@ -70,7 +70,7 @@ impl Runtime {
     fn ask(&self, call: impl FnOnce(Reply) -> Call) -> Result<(Duration, Answer)> {
         let (reply, answer) = Reply::new();
         let begin = Instant::now();
-        self.0.blocking_send(call(reply)).ok().context("nobody answers")?;
+        self.0.blocking_send(call(reply)).ok().context("no thread answers")?;
         let answer = answer.blocking_recv().context("no answer")?;
         Ok((begin.elapsed(), answer))
     }

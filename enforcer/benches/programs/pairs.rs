@@ -1,12 +1,12 @@
-//! What a program costs for each event, beside bpftrace doing the same.
+//! Cost of each program per event, beside bpftrace doing the same.
 //!
-//! Both are attached at once, so both run for the same events: a thread that is moved between two CPUs, each
-//! of which is declared a node of its own. Who comes first pays for caches that are cold, so each does in
-//! half of the rounds. The kernel's own statistics are read (`kernel.bpf_stats_enabled`), whose overhead of
-//! some 60 ns is in every figure; what is quoted is the ratio.
+//! Both are attached at once, so both run for the same events: a thread that moves between two CPUs, each
+//! declared a node of its own. The first one pays for cold caches, so each is first in half of the rounds.
+//! The figures are the kernel's own statistics (`kernel.bpf_stats_enabled`), each with an overhead of some 60
+//! ns; the ratio is what counts.
 //!
-//! A tracepoint gives bpftrace no task, so its lines take the cgroup of whoever runs, which for a move is the
-//! wrong one. The cheap line asks a helper for it; the equal one follows the same pointers as ours.
+//! A tracepoint gives bpftrace no task, so its lines use the cgroup of the running task, which for a move is
+//! the wrong one. The cheap line asks a helper for it; the equal one follows the same pointers as ours.
 
 use std::fs;
 
@@ -50,7 +50,7 @@ const MOVES_TOLD: &str = "tracepoint:sched:sched_migrate_task \
 const STARTS: &str = "tracepoint:sched:sched_wakeup_new { @[cgroup, cpu, args->target_cpu] = count(); }";
 const TIME: &str = "tracepoint:sched:sched_switch \
                     { $now = nsecs; @ns[cgroup, cpu] = sum($now - @since[cpu]); @since[cpu] = $now; }";
-/// Finds out, too, who is where it should not be: nobody is allowed anywhere, as no process is called -1.
+/// Also finds misplaced tasks: none is allowed anywhere, as no process is called -1.
 const MISPLACED_BY_POINTERS: &str = "tracepoint:sched:sched_migrate_task { $c = (uint64)curtask->CGROUP; \
                                      @[$c, args->orig_cpu, args->dest_cpu] = count(); \
                                      if (args->pid == -1) { @allowed[$c, args->dest_cpu] = 1; } \
@@ -93,7 +93,7 @@ const PAIRS: [Pair; 11] = [
     },
     Pair {
         program: "sched_migrate_task",
-        what: "move, allowed, counted, against the cgroup of who moves it",
+        what: "move, allowed, counted, against the mover's cgroup",
         load: Load::Bounce,
         line: Some(MOVES),
         allowed: true,
@@ -141,7 +141,7 @@ const PAIRS: [Pair; 11] = [
     },
     Pair {
         program: "sched_wakeup_new",
-        what: "start, counted, against the cgroup of who starts it",
+        what: "start, counted, against the starter's cgroup",
         load: Load::Start,
         line: Some(STARTS),
         allowed: true,

@@ -34,7 +34,7 @@ pub(super) fn measure(host: &Host) -> Result<()> {
     share
 }
 
-/// What part of hackbench's CPU time the programs took, whose cost is in it.
+/// The programs' share of hackbench's CPU time.
 fn share(host: &Host) -> Result<()> {
     let (programs, _) = host.attach(&host.options(), true)?;
     let cost = || programs.costs().iter().fold((0, 0), |sum, cost| (sum.0 + cost.runs, sum.1 + cost.run_ns));

@@ -44,7 +44,7 @@ Examples:
   numa-enforcer audit                    what is misaligned on this host now
   numa-enforcer audit --sample 10s       the same, with remote memory traffic
   numa-enforcer plan web.yaml            what these pods would get on this host
-  numa-enforcer plan --rebalance         who should be moved on this host
+  numa-enforcer plan --rebalance         moves that help on this host
   numa-enforcer doctor                   what works here, and what is missing
   numa-enforcer run --mode observe       the daemon, which only watches
   numa-enforcer status                   how the running daemon fares
@@ -137,9 +137,9 @@ pub enum Command {
     Topology(Topology),
     /// Show what CPUs, memory and devices pods would get.
     ///
-    /// Places the pods of manifests one after another on a machine that nobody uses yet: this host's
-    /// topology, a captured or saved one, or one described in a line. What runs here does not count. Says
-    /// what changes for others. Nothing is changed on this host.
+    /// Places the pods of manifests one after another on an empty machine: this host's topology, a captured
+    /// or saved one, or one described in a line. What runs here does not count. Says what changes for others.
+    /// Nothing is changed on this host.
     ///
     /// With `--rebalance` what runs here is watched for a while, and moves are shown that would bring its
     /// CPUs, memory and devices together, with what they cost and save.
@@ -176,7 +176,7 @@ pub enum Command {
     /// then exact. Works after the daemon was killed. Can be run again at once. A daemon in enforce mode must
     /// be stopped first; one in observe mode may run.
     Restore(Restore),
-    /// Show how the running daemon fares.
+    /// Show the state of the running daemon.
     ///
     /// Its mode, whether it is paused, its workloads, the container runtime, what is degraded. Asks the
     /// daemon over its control socket. Root and members of the socket's group may ask.
@@ -230,7 +230,7 @@ pub struct Audit {
     /// Nothing goes to standard output then.
     #[arg(long, value_name = "FILE")]
     pub write: Option<PathBuf>,
-    /// Watch for so long (10s, 2m), and add remote traffic.
+    /// Sample for this long (10s, 2m) and report remote traffic.
     ///
     /// eBPF programs are attached meanwhile. A length is a whole number and ms, s, m or h.
     #[arg(long, value_name = "DURATION", value_parser = span, conflicts_with = "root")]
@@ -245,7 +245,7 @@ pub struct Audit {
     /// The exit code is about those alone.
     #[arg(long, value_name = "FILE")]
     pub baseline: Option<PathBuf>,
-    /// Say what a finding means, and look at nothing.
+    /// Explain a finding and exit.
     ///
     /// By its id, or by the code of its rule.
     #[arg(long, value_name = "ID", exclusive = true, value_parser = RuleParser, hide_possible_values = true)]
@@ -255,8 +255,8 @@ pub struct Audit {
     pub fail_on: FailOn,
     /// Configuration (TOML) as for `run`: its declared workloads, thresholds, sources [default: built in]
     ///
-    /// Declared workloads that are not in place are findings, too. A daemon that runs at the control socket
-    /// of the configuration is asked which nodes it has added to whom.
+    /// Declared workloads that are not in place are findings, too. A daemon at the control socket of the
+    /// configuration is asked for the nodes that it has added to workloads.
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
     /// Read a captured machine (see `capture`) instead.

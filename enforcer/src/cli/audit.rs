@@ -1,7 +1,7 @@
 //! `numa-enforcer audit`: what is misaligned on this machine right now.
 //!
 //! One pass through discover, observe and the core. What a stage cannot see becomes a degraded entry
-//! of the report; only a machine whose CPUs cannot be made out is an error.
+//! of the report; only unreadable CPUs of the machine are an error.
 
 use std::{io::Write, path::PathBuf, time::Duration};
 
@@ -151,8 +151,8 @@ fn name_hindered(
     degraded
 }
 
-/// What a daemon that runs here has added to workloads; nothing where none runs. One that cannot be asked is
-/// told of: an audit without it calls nodes wrong that were added on purpose.
+/// Nodes that a running daemon has added to workloads; empty without a daemon. A daemon that cannot be asked
+/// is reported: without its answer the audit calls nodes wrong that were added on purpose.
 fn added(options: &Options) -> Widened {
     let socket = &options.policy.control.socket;
     if options.host.captured || !socket.exists() {

@@ -1,9 +1,8 @@
 //! One request to a running daemon, over its control socket.
 //!
-//! HTTP by hyper, JSON both ways. Bounded in time and size, whoever is at the other end. What the daemon
-//! refuses is an error with its own words, and a socket on which nobody listens is [`NoDaemon`], which has an
-//! exit code of its own. An answer of another schema version is refused in words, before anything is made of
-//! it.
+//! HTTP by hyper, JSON both ways, bounded in time and size. A refusal is an error with the daemon's own
+//! words. A socket without a listener is [`NoDaemon`], which has an exit code of its own. An answer of
+//! another schema version is rejected before it is parsed.
 
 use std::{
     io,
@@ -26,15 +25,15 @@ use tokio::{net::UnixStream, runtime::Builder, time::timeout};
 
 use crate::serve::api::{Answer, Problem};
 
-/// Longest wait for an answer: above what the daemon takes for one.
+/// Longest wait for an answer: more than the daemon needs.
 const LIMIT: Duration = Duration::from_secs(15);
-/// The same for who can do without: a daemon that is well answers in some milliseconds.
+/// The same for a caller that can go on without an answer: a healthy daemon needs some milliseconds.
 const GLANCE: Duration = Duration::from_secs(3);
 
-/// Largest answer that is read: a thousand decisions with all that was considered.
+/// Largest answer that is read: a thousand decisions with all details.
 const LARGEST: usize = 64 << 20;
 
-/// Nobody listens.
+/// No daemon listens.
 #[derive(Debug, Error)]
 #[error("no daemon runs here (--socket PATH names another place): {path}: {cause}", path = path.display())]
 pub(super) struct NoDaemon {
@@ -43,17 +42,17 @@ pub(super) struct NoDaemon {
     cause: io::Error,
 }
 
-/// What the daemon answers to a request without a body.
+/// The daemon's answer to a request without a body.
 pub(super) fn get<T: Answer>(socket: &Path, path: &str) -> anyhow::Result<T> {
     ask(socket, LIMIT, Method::GET, path, Vec::new())
 }
 
-/// The same for who goes on without an answer, and so waits a few seconds only.
+/// The same for a caller that can go on without an answer; waits a few seconds only.
 pub(super) fn glance<T: Answer>(socket: &Path, path: &str) -> anyhow::Result<T> {
     ask(socket, GLANCE, Method::GET, path, Vec::new())
 }
 
-/// What it answers to `body`.
+/// The daemon's answer to `body`.
 pub(super) fn send<T: Answer>(
     socket: &Path,
     method: Method,
@@ -87,8 +86,7 @@ fn ask<T: Answer>(
     }
 }
 
-/// An answer of another version could be read as something else than it means. One that says none is left to
-/// be read.
+/// An answer of another version could be misread. One without a version is accepted.
 fn check_version<T: Answer>(text: &[u8]) -> anyhow::Result<()> {
     #[derive(Deserialize)]
     #[serde(rename_all = "camelCase")]
@@ -111,7 +109,7 @@ fn check_version<T: Answer>(text: &[u8]) -> anyhow::Result<()> {
     )
 }
 
-/// Is it an answer to go on with, and its text.
+/// Whether the request succeeded, and the answer's text.
 async fn exchange(socket: &Path, method: Method, path: &str, body: Vec<u8>) -> anyhow::Result<(bool, Bytes)> {
     let stream = UnixStream::connect(socket).await.map_err(|cause| unreachable(socket, cause))?;
     let failed = || format!("asking the daemon at {}", socket.display());

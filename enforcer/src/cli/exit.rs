@@ -108,7 +108,7 @@ pub(super) fn of_clap(error: &clap::Error) -> Exit {
             of_error(&anyhow::Error::new(error).context("printing"))
         }
         (ErrorKind::DisplayHelp | ErrorKind::DisplayVersion, Ok(())) => Exit::Ok,
-        // Nobody is left to tell when this has failed.
+        // If this fails, there is no reader left.
         (_, _) => Exit::Usage,
     }
 }

@@ -1,8 +1,6 @@
-//! What a command that waits shows meanwhile: one line on standard error, for somebody who sits at a
-//! terminal.
+//! Progress of a command that waits: one line on standard error, for a user at a terminal.
 //!
-//! Nothing is written into a file or a pipe, nothing on a terminal that cannot take a line back, and nothing
-//! where the wait is over before anybody wonders.
+//! Nothing is written to a file or a pipe, to a terminal that cannot erase a line, or for a short wait.
 
 use std::{
     io::{self, IsTerminal, Write},
@@ -10,7 +8,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Nobody needs to be told of a shorter wait.
+/// Shorter waits are not shown.
 const WORTH_TELLING: Duration = Duration::from_secs(2);
 /// Time between two lines.
 const STEP: Duration = Duration::from_millis(500);
@@ -19,7 +17,7 @@ const BAR: usize = 20;
 /// Goes to the beginning of the line and takes it back.
 const ERASE: &str = "\r\u{1b}[K";
 
-/// Waits, and says how far it is.
+/// Waits, and shows the progress.
 pub(super) fn wait(what: &str, span: Duration) {
     let capable = std::env::var_os("TERM").is_some_and(|term| !term.is_empty() && term != "dumb");
     if span <= WORTH_TELLING || !capable || !io::stderr().is_terminal() {
@@ -32,7 +30,7 @@ pub(super) fn wait(what: &str, span: Duration) {
         if left.is_zero() {
             break;
         }
-        // Nobody is left to tell when this fails.
+        // If this fails, there is no reader left.
         let _ = write!(io::stderr(), "{ERASE}{}", line(what, passed, span));
         thread::sleep(left.min(STEP));
     }

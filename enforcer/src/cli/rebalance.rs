@@ -1,4 +1,4 @@
-//! `numa-enforcer plan --rebalance`: who of those that run here should be moved, from two samples of this
+//! `numa-enforcer plan --rebalance`: moves of running workloads that would help, from two samples of this
 //! host.
 
 use std::{io::Write, time::Duration};

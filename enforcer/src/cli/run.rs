@@ -19,10 +19,10 @@ use crate::{
 };
 use enforcer_host::{HostRoot, topology::read_topology};
 
-/// Longest time for the last lines of a daemon that ends: nobody may read them.
+/// Longest time for the last lines of a daemon that ends: their reader may have stalled.
 const LAST_LINES: Duration = Duration::from_millis(500);
 
-/// The same for its log and why it failed.
+/// The same for its log and its error.
 const LAST_WORDS: Duration = Duration::from_secs(1);
 
 /// How the daemon runs.
@@ -81,13 +81,13 @@ pub(super) fn run(options: &Options, out: &mut dyn Write) -> anyhow::Result<Exit
         }
         exit
     });
-    // Nobody has to read it.
+    // Its reader may have stalled.
     let _ = log.finish(LAST_WORDS);
     Ok(exit)
 }
 
 fn run_and_restore(run: &RunOptions, output: Output<'_>) -> anyhow::Result<Exit> {
-    // What it had enforced is in its journal, whatever mode a reloaded configuration asked for last.
+    // The journal holds what was enforced, whatever mode the latest configuration asked for.
     let enforced = run.restore_on_exit.then(|| run.policy()).transpose().map_err(of_config)?;
     let mut ended = run::run(run, output).map_err(of_run)?;
     let result = std::mem::replace(&mut ended.result, Ok(()));
@@ -109,8 +109,8 @@ fn run_and_restore(run: &RunOptions, output: Output<'_>) -> anyhow::Result<Exit>
         };
         tracing::info!("numa-enforcer ends on {signal}; {cpusets}");
     }
-    // Who asked for one turn wants to read of it, until told to end. A daemon has ended, whether or not
-    // somebody reads.
+    // With `--once` the audit is awaited until the daemon is told to end. Otherwise the daemon has ended,
+    // even if its output is unread.
     let is_awaited = || run.once && !ended.is_told_to_end();
     let is_late =
         |printed: &io::Result<()>| matches!(printed, Err(late) if late.kind() == io::ErrorKind::TimedOut);
@@ -121,7 +121,7 @@ fn run_and_restore(run: &RunOptions, output: Output<'_>) -> anyhow::Result<Exit>
     let printed = if is_awaited() { printed.context("printing") } else { Ok(()) };
     let Err(error) = result.map_err(of_run).and(printed) else { return restored.unwrap_or(Ok(Exit::Ok)) };
     let note = |line: &str| output.log.print_last(terminal::noted(line) + "\n");
-    // Where nothing could be printed, what was printed of it is lost, too.
+    // If nothing could be printed, the report on the restore is lost, too.
     match restored {
         Some(Ok(Exit::Ok)) => note("everything was put back"),
         Some(Ok(_)) => note("not everything could be put back; see numa-enforcer restore"),

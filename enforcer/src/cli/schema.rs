@@ -59,7 +59,7 @@ mod tests {
         schema
     }
 
-    /// Where a comment was wrapped says nothing to who reads the schema; an empty line in it does.
+    /// Line breaks of a comment mean nothing in a schema; its empty lines do.
     fn unwrap_description(schema: &mut Schema) {
         if let Some(Value::String(text)) = schema.get_mut("description") {
             let paragraphs: Vec<_> = text.split("\n\n").map(|lines| lines.replace('\n', " ")).collect();

@@ -1,7 +1,7 @@
-//! One look at a host, for commands that need no daemon: who runs on it, and one sample of that, or two.
+//! One look at a host, for commands without a daemon: its workloads, and one sample or two.
 //!
-//! What a stage cannot see becomes a degraded entry; a machine without cgroups is seen without workloads. The
-//! kubelet of this machine is not asked about a captured one.
+//! A stage that fails becomes a degraded entry; a machine without cgroups has no workloads. For a captured
+//! machine this machine's kubelet is not asked.
 
 use std::{
     collections::BTreeSet,
@@ -32,7 +32,7 @@ use enforcer_act::units::recorded_settings;
 use enforcer_host::{HostRoot, cgroup::CgroupLayout};
 use enforcer_runtime::kubelet;
 
-/// What discover and observe have to say about a machine, as far as they could look.
+/// Results of discover and observe, as far as possible.
 pub(super) struct Seen {
     pub(super) host: Host,
     pub(super) workloads: Vec<Workload>,
@@ -43,7 +43,7 @@ pub(super) struct Seen {
 }
 
 impl Seen {
-    /// Looks once, and once more after `wait` where rates are wanted.
+    /// Looks once, and again after `wait` if rates are wanted.
     pub(super) fn new(
         host: &HostRoot,
         wait: Option<Duration>,
@@ -102,7 +102,7 @@ impl Seen {
         Self { host: on_host, workloads, before, now, facts, degraded }
     }
 
-    /// Everything that could not be seen: of the machine, of its workloads, and by the samples; each once.
+    /// Everything that could not be read: of the machine, of its workloads, and by the samples; each once.
     pub(super) fn missing(&self) -> Vec<Degraded> {
         let all = self.degraded.iter().chain(&self.now.degraded);
         all.cloned().collect::<BTreeSet<_>>().into_iter().collect()

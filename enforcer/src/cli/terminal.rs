@@ -1,4 +1,4 @@
-//! What standard output is, for those who print for people.
+//! Properties of standard output and standard error, for output to people.
 
 use std::io::{self, IsTerminal, Write};
 
@@ -36,7 +36,7 @@ pub(super) fn style() -> Style {
 
 /// One line on standard error, for what is worth knowing beside the output.
 pub(super) fn note(line: &str) {
-    // Nobody is left to tell when this fails.
+    // If this fails, there is no reader left.
     let _ = writeln!(io::stderr(), "{}", noted(line));
 }
 
@@ -63,19 +63,19 @@ pub(super) fn warn_on_stderr() {
     let _ = subscriber.try_init();
 }
 
-/// What the daemon prints for people and programs. `complain` hears that some of it is lost.
+/// The daemon's standard output. `complain` is called when output is lost.
 pub(super) fn print_to_stdout(complain: impl Fn(&str) + Send + Sync + 'static) -> io::Result<Printer> {
     Printer::start(Stream { name: "stdout", what: "lines of turns" }, Patient::of(&io::stdout())?, complain)
 }
 
-/// What is said beside the output.
+/// The daemon's standard error.
 pub(super) fn print_to_stderr() -> io::Result<Printer> {
-    // Where it is lost, there is nobody to tell but by `status` and the metrics.
+    // Lost log lines show in `status` and in the metrics only.
     Printer::start(Stream { name: "log", what: "lines of the log" }, Patient::of(&io::stderr())?, |_lost| ())
 }
 
-/// Log lines go to standard error, from level info on unless `RUST_LOG` says otherwise, or the level is set
-/// later.
+/// Logs to standard error, from level info on unless `RUST_LOG` or a later change of the level says
+/// otherwise.
 pub(super) fn log_to_stderr() -> io::Result<(LogLevel, Printer)> {
     let printer = print_to_stderr()?;
     let asked = std::env::var(EnvFilter::DEFAULT_ENV).ok().filter(|text| !text.is_empty());
@@ -94,7 +94,7 @@ pub(super) fn log_to_stderr() -> io::Result<(LogLevel, Printer)> {
         .with_ansi(io::stderr().is_terminal())
         .with_target(false)
         .without_time()
-        // It would tell on standard error, too, and panic where that cannot be written.
+        // It would write to standard error, too, and panic where that fails.
         .log_internal_errors(false)
         .with_filter_reloading();
     let handle = subscriber.reload_handle();

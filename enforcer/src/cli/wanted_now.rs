@@ -44,7 +44,7 @@ pub(super) fn is_of_kubelet(key: &EntryKey) -> bool {
     of_pod && matches!(key.file, CpusetFile::Cpus | CpusetFile::Mems)
 }
 
-/// Entries whose original is another one by now.
+/// Entries with an outdated original.
 pub(super) fn changed(entries: &BTreeMap<EntryKey, Entry>, kubelet: &Kubelet) -> Vec<(EntryKey, Entry)> {
     let changed = entries.iter().filter_map(|(key, entry)| {
         let had = entry.original.trim();

@@ -1,7 +1,7 @@
-//! Which moves would help those that run here now: what the daemon would plan if it began at this moment.
+//! Moves that would help the running workloads: what the daemon would plan now.
 //!
-//! The same code as in the daemon, with nothing remembered: no cool-down holds anybody back, and only what is
-//! above the upper thresholds moves anybody. Nothing is changed.
+//! The same code as in the daemon, without history: there is no cool-down, and only the upper thresholds
+//! cause a move. Nothing is changed.
 
 use std::collections::BTreeMap;
 

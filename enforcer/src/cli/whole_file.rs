@@ -1,14 +1,14 @@
-//! A file that others read at any time: it is there as a whole or as it was before.
+//! Replaces a file that other programs read at any time: readers see the old text or the new one as a whole.
 //!
-//! `node_exporter` reads its folder of text files whenever it is scraped. The new text is written beside the
-//! file, under a name that neither it nor a glob for `*.prom` takes, and renamed over it. Who may read an
-//! existing one may read the new one. A folder that others may write is their business. What is there and is
-//! no regular file stays: nobody who names `/dev/stdout` wants a file there.
+//! `node_exporter` reads its folder of text files at each scrape. The new text is written beside the file,
+//! under a name that neither it nor a glob for `*.prom` matches, and renamed over it. The new file keeps the
+//! rights of the old one. Other writers of the folder are outside of this module's control. A path that is
+//! not a regular file, such as `/dev/stdout`, is refused.
 //!
-//! Two others replace files, by other promises, so they share nothing but the rename: the journal
-//! (`act/src/journal/files.rs`), for the daemon alone, in a folder of its own, appended to from then on, and
-//! durable with its folder; and what containers read (`act/src/exposed.rs`), which nothing may wait for the
-//! disk for. Here the text survives a crash, or the one before does, and who may read it is up to the umask.
+//! Two other modules replace files under other promises, so they share only the rename. The journal
+//! (`act/src/journal/files.rs`) is private to the daemon, appended to, and durable with its folder. The
+//! resource files of containers (`act/src/exposed.rs`) must not wait for a disk. Here the old or the new text
+//! survives a crash, and the umask sets the rights.
 
 use std::{
     fs::{self, OpenOptions, Permissions},
@@ -23,7 +23,7 @@ use std::{
 
 use enforcer_host::file_error::{FileError, failed};
 
-/// Who may read a new one: the exporter runs as somebody else.
+/// Mode of a new file: the exporter runs as another user.
 const MODE: u32 = 0o644;
 
 /// Puts this text where `path` is.
@@ -39,7 +39,7 @@ pub(super) fn replace(path: &Path, text: &[u8]) -> Result<(), FileError> {
     written
 }
 
-/// Who may read what is there now.
+/// Rights of the present file.
 fn before(path: &Path) -> io::Result<Option<Permissions>> {
     match fs::symlink_metadata(path) {
         Ok(there) if there.is_file() => Ok(Some(Permissions::from_mode(there.permissions().mode() & 0o777))),

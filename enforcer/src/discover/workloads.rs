@@ -1,15 +1,14 @@
-//! What runs on the machine, from the cgroup tree.
+//! Finds the workloads on the machine in the cgroup tree.
 //!
-//! A workload is a cgroup with processes in it. The hierarchy with the cpuset controller comes first,
-//! because that is where things can be pinned. On v1 it often sets little apart (systemd leaves every
-//! service in its root), so that the processes it leaves there are told apart by their memory cgroup,
-//! then by systemd's own hierarchy, then by the unified one: people expect their services by name,
-//! whoever pins them. What no hierarchy sets apart is a workload per process.
+//! A workload is a cgroup with processes. The hierarchy with the cpuset controller comes first, because CPUs
+//! and memory are pinned there. On v1 it often separates little: systemd leaves every service in its root.
+//! Processes in that root are then separated by their memory cgroup, then by systemd's own hierarchy, then by
+//! the unified one, because users know services by name. A process that no hierarchy separates is a workload
+//! of its own.
 //!
-//! Kernel threads are nobody's workload. The observer itself is left out of the processes as well.
+//! Kernel threads belong to no workload. The observing process itself is left out as well.
 //!
-//! Cost: a file per cgroup, another one the first time that it is seen, and one per process of the root
-//! cgroups.
+//! Cost: a file per cgroup, one more the first time that it is seen, and one per process of the root cgroups.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -59,8 +58,8 @@ pub struct UserProcesses {
 }
 
 impl UserProcesses {
-    /// Cgroup of the cpuset hierarchy that this process is in. `/proc/self/cgroup` names it relative to a
-    /// cgroup namespace, whose root it is in a container; the lists of processes do not.
+    /// Cgroup of this process in the cpuset hierarchy. `/proc/self/cgroup` names it relative to a cgroup
+    /// namespace, in a container to the container's own cgroup; the lists of processes do not.
     pub fn own_cgroup(&self) -> Option<&CgroupPath> {
         self.own.as_ref()
     }
@@ -395,13 +394,13 @@ mod tests {
             tree.read_again(known).0.into_iter().map(|workload| workload.name).collect()
         };
         assert_eq!(names(&mut known, &tree), ["/a"]);
-        // Nobody asks: it would be said to be a kernel thread now.
+        // The cached answer is used: a new look would find a kernel thread.
         let tree = tree.process(6, "other", true);
         assert_eq!(names(&mut known, &tree), ["/a"]);
         let tree = tree.cgroup("a", &[5]);
         assert_eq!(names(&mut known, &tree), ["/a"], "another one is found");
         let tree = tree.cgroup("a", &[6]);
-        assert!(names(&mut known, &tree).is_empty(), "who is left is no user process");
+        assert!(names(&mut known, &tree).is_empty(), "the remaining process is no user process");
         let tree = tree.process(6, "other", false);
         assert_eq!(names(&mut known, &tree), ["/a"]);
         let tree = tree.cgroup("a", &[]);

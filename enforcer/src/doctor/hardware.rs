@@ -25,7 +25,7 @@ fn pmu(host: &HostRoot) -> Check {
         .collect();
     if found.is_empty() {
         let detail = "/sys/bus/event_source/devices has no cpu, cpu_core, armv8* or ibs_op";
-        let advice = "usual in virtual machines, whose owner must pass the counters through; remote traffic is then estimated, not counted";
+        let advice = "usual in virtual machines: their host must pass the counters through; remote traffic is then estimated, not counted";
         return Check::absent("pmu", detail, advice);
     }
     Check::ok("pmu", found.join(", "))

@@ -19,7 +19,7 @@ enum Need {
     Always,
     /// On those with a kernel before this one.
     Before((u32, u32)),
-    /// On those whose configuration asks for it.
+    /// On hosts that configure it.
     Configured,
 }
 

@@ -1,11 +1,11 @@
 //! The files of one cgroup: cpuset, memory, events, pressure.
 //!
-//! The cpuset and the memory controller may live in different hierarchies, and neither has to be
-//! enabled for a given cgroup: what is in force is then what the nearest cgroup above it has. A file that is
-//! there and is of no use is no missing one: nothing is taken from above for it. Memory is never taken from
-//! above, where it would be everybody's.
+//! The cpuset and the memory controller may be in different hierarchies, and neither has to be enabled for a
+//! cgroup: the cpuset of the nearest ancestor with one is then in force. An unreadable file does not count as
+//! missing: no ancestor's value replaces it. Memory is never taken from an ancestor, which counts other
+//! workloads too.
 //!
-//! Cost: eight small files per cgroup, of a directory that is looked up once.
+//! Cost: eight small files per cgroup, relative to a directory that is looked up once.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -33,8 +33,8 @@ use enforcer_host::{
     is_dir,
 };
 
-/// Beside the file that says where a cgroup has huge pages, those that say how many it uses, and how many it
-/// uses or has reserved (since Linux 5.7).
+/// Files with sums of huge pages, beside the file that tells their nodes: pages in use, and pages in use or
+/// reserved (since Linux 5.7).
 struct HugepageSums {
     used: String,
     reserved: String,
@@ -51,26 +51,26 @@ impl HugepageSums {
 
 const EFFECT: &str = "values of the cgroup are missing";
 
-/// Reads cgroups, and remembers what their ancestors have.
+/// Reads cgroups, and remembers the values of their ancestors.
 pub(super) struct CgroupReader<'a> {
     layout: &'a CgroupLayout,
     page_bytes: u64,
     effective: BTreeMap<CgroupPath, Effective>,
-    /// Files that say where a cgroup has huge pages, of those that anybody has.
+    /// Names of files with huge pages by node, for sizes in use on the host.
     hugepages: Vec<String>,
     told_of_hugepages: bool,
-    /// Cgroups whose file that says where their memory is is there and is of no use.
+    /// Cgroups with an unreadable file of memory by node.
     garbled: BTreeSet<CgroupPath>,
 }
 
-/// What is in force in a cgroup.
+/// The cpuset in force for a cgroup.
 #[derive(Debug, Clone, Default)]
 struct Effective {
     cpus: Option<CpuSet>,
     mems: Option<NodeSet>,
-    /// Whose files said so.
+    /// The cgroup that it comes from.
     from: Option<CgroupPath>,
-    /// One of these files is there and is of no use.
+    /// One of these files is unreadable.
     is_garbled: bool,
 }
 
@@ -84,7 +84,7 @@ impl Effective {
         Self { cpus, mems, from: Some(files.path.clone()), is_garbled }
     }
 
-    /// Does it say what is in force, or that this is not known?
+    /// Whether it is known, or known to be unreadable.
     fn says_so(&self) -> bool {
         self.cpus.is_some() || self.mems.is_some() || self.is_garbled
     }
@@ -102,7 +102,7 @@ impl<'a> CgroupReader<'a> {
         }
     }
 
-    /// Cgroups whose file that says where their memory is is there and is of no use.
+    /// Cgroups with an unreadable file of memory by node.
     pub(super) fn into_garbled(self) -> BTreeSet<CgroupPath> {
         self.garbled
     }
@@ -112,13 +112,13 @@ impl<'a> CgroupReader<'a> {
         Self { hugepages: files.into_iter().collect(), ..self }
     }
 
-    /// Did any cgroup have such a file?
+    /// Whether any cgroup had such a file.
     pub(super) const fn told_of_hugepages(&self) -> bool {
         self.told_of_hugepages
     }
 
-    /// Reads one cgroup, with everything `below` it where the files tell the two apart; `None` when it
-    /// is gone.
+    /// Reads one cgroup, including everything `below` it where the files separate the two; `None` if it is
+    /// gone.
     pub(super) fn read(
         &mut self,
         path: &CgroupPath,
@@ -138,7 +138,7 @@ impl<'a> CgroupReader<'a> {
         sample.effective_garbled = effective.is_garbled;
         let known = sample.cpus_effective.is_some() || sample.mems_effective.is_some();
         sample.effective_from = effective.from.filter(|from| known && from != path);
-        // The root's memory is the machine's.
+        // The root's memory is the whole machine's.
         if let Some(memory) = self.layout.memory.as_ref().filter(|_| !path.is_root()) {
             self.memory(&mut files.beside(memory), below, &mut sample);
         }
@@ -149,7 +149,7 @@ impl<'a> CgroupReader<'a> {
             .then_some(sample)
     }
 
-    /// What the cgroup's own cpuset files say is in force, and nothing else of it; `None` where it has none.
+    /// The effective cpuset from the cgroup's own files only; `None` without such files.
     pub(super) fn read_cpuset(
         &self,
         path: &CgroupPath,
@@ -164,7 +164,7 @@ impl<'a> CgroupReader<'a> {
         })
     }
 
-    /// Adds what the cgroup's files say of partitions.
+    /// Adds the cgroup's partition state.
     pub(super) fn read_partition(
         &self,
         path: &CgroupPath,
@@ -198,19 +198,19 @@ impl<'a> CgroupReader<'a> {
         sample.memory_pressure = names.memory_pressure.and_then(|file| files.value(file, parse_pressure));
     }
 
-    /// Adds huge pages, whether it is known what else the cgroup has or not.
+    /// Adds huge pages, whether or not the other memory is known.
     fn hugetlb(&mut self, files: &mut Files<'_>, below: bool, sample: &mut CgroupSample) {
         let v2 = files.root.v2;
         for file in &self.hugepages {
             let sums = HugepageSums::beside(file, v2);
             let by_node = files.value(file, |text| {
-                // v1 tells the cgroup alone first (`hugetlb_cgroup_read_numa_stat`).
+                // v1 lists the cgroup alone first (`hugetlb_cgroup_read_numa_stat`).
                 let with_below = text.lines().find_map(|line| line.strip_prefix("hierarchical_"));
                 parse_hugetlb_numa_stat(with_below.filter(|_| below).unwrap_or(text))
             });
             let sum =
                 |bytes: &BTreeMap<_, u64>| bytes.values().fold(0u64, |sum, bytes| sum.saturating_add(*bytes));
-            // Like what is reserved it has everything below the cgroup.
+            // Like the reserved pages, this includes everything below the cgroup.
             let used = files.value(&sums.used, scalar::unsigned).or_else(|| by_node.as_ref().map(sum));
             let all = files.value(&sums.reserved, scalar::unsigned);
             if let Some((all, used)) = all.zip(used) {
@@ -218,7 +218,7 @@ impl<'a> CgroupReader<'a> {
             }
             let Some(bytes) = by_node else { continue };
             self.told_of_hugepages = true;
-            // Of a sum that is not known a part is no sum.
+            // Without the sum of huge pages the total would be too low.
             if let Some(by_node) = &mut sample.memory_by_node {
                 for (node, bytes) in &bytes {
                     let there = by_node.entry(*node).or_default();
@@ -229,7 +229,7 @@ impl<'a> CgroupReader<'a> {
         }
     }
 
-    /// What is in force in the cgroup of these files: they tell, or those of the nearest cgroup above.
+    /// The cpuset in force: the cgroup's own files, or those of the nearest ancestor with files.
     fn effective(&mut self, files: &mut Files<'_>) -> Effective {
         let mut passed = Vec::new();
         let mut at = Some(files.path.clone());
@@ -277,7 +277,7 @@ impl<'a> Files<'a> {
         Self { root, path, dir: Rc::new(CgroupDir::open(root.dir(path))), degraded }
     }
 
-    /// Those of the same cgroup in another hierarchy, which may be the same.
+    /// The same cgroup's files in another hierarchy, which may be the same one.
     fn beside<'b>(&'b mut self, root: &'b ControllerRoot) -> Files<'b> {
         if root.path != self.root.path {
             return Files::of(root, self.path, self.degraded);
@@ -285,12 +285,12 @@ impl<'a> Files<'a> {
         Files { root, path: self.path, dir: Rc::clone(&self.dir), degraded: self.degraded }
     }
 
-    /// A file's value; `None` where there is no such file, or it cannot be understood.
+    /// A file's value; `None` if the file is missing or unreadable.
     fn value<T>(&mut self, file: &str, parse: impl FnOnce(&str) -> Result<T, ParseError>) -> Option<T> {
         self.look(file, parse).unwrap_or_default()
     }
 
-    /// The same; the error is of a file that is there and cannot be read or understood, which is said.
+    /// The same; an error marks a file that exists and is unreadable, which is reported.
     fn look<T>(
         &mut self,
         file: &str,
@@ -316,7 +316,7 @@ impl<'a> Files<'a> {
     }
 }
 
-/// A file is there and is of no use.
+/// A file exists and is unreadable.
 #[derive(Debug)]
 struct Garbled;
 

@@ -1,22 +1,21 @@
-//! Tells that somebody has come to a cgroup that may be declared, before the next turn is due.
+//! Reports a process in a cgroup that may be declared, before the next turn is due.
 //!
-//! The kernel tells by inotify of each mkdir(2) and rmdir(2) in a directory, and those of cgroups are no
-//! exception (`vfs_mkdir`, `vfs_rmdir` in `fs/namei.c`). The directory of a removed cgroup stays in memory
-//! for as long as it is watched, so it is let go as soon as its parent tells of it.
+//! The kernel reports by inotify each mkdir(2) and rmdir(2) in a directory, also of cgroups (`vfs_mkdir`,
+//! `vfs_rmdir` in `fs/namei.c`). A removed cgroup's directory stays in memory while it is watched, so the
+//! watch ends as soon as the parent's event comes.
 //!
-//! A cgroup is made empty, and may be empty for long. On cgroup v2 the kernel tells when somebody comes to
-//! it, as a change of `cgroup.events` (`cgroup_update_populated` in `kernel/cgroup/cgroup.c`), which is
-//! watched of those of interest. On v1, and where that cannot be watched, those that were made since are
-//! looked into for a while.
+//! A cgroup is created empty and may stay empty for long. On cgroup v2 the kernel reports its first process
+//! as a change of `cgroup.events` (`cgroup_update_populated` in `kernel/cgroup/cgroup.c`), which is watched
+//! for cgroups of interest. On v1, or without a watch, new cgroups are polled for a while.
 //!
-//! Watches are what the whole host shares: the kernel counts them by user, and the kubelet, runtimes and
-//! systemd run as the same one. A user who may make cgroups must take neither theirs nor those of other
-//! subtrees. So a directory is watched only where a cgroup of interest may be in it, all take at most a part
-//! of what the kernel allows ([`WatchLimit`]), and each subtree has a share: half of it at the top, and half
-//! of its parent's at each level. Shallow directories come first.
+//! All processes of a user share the kernel's limit of watches, and the kubelet, runtimes and systemd are the
+//! same user. A user that can create cgroups must exhaust neither theirs nor those of other subtrees. So a
+//! directory is watched only if a cgroup of interest may be in it. All watches together take at most a part
+//! of the limit ([`WatchLimit`]). Each subtree has a share: half of the watches at the top, and half of its
+//! parent's share at each level. Shallow directories come first.
 //!
-//! Nothing depends on it: what is not told, because there are too many cgroups, too few watches or a storm of
-//! events, is found by the next turn as ever; subtrees that are left out are degraded by name.
+//! Nothing depends on these events: the next turn finds whatever they miss because of too many cgroups, too
+//! few watches or a storm of events. Subtrees without watches are degraded by name.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -40,24 +39,24 @@ use enforcer_host::{HostRoot, cgroup::ControllerRoot, cgroup_tree::vanished, rea
 
 /// Most watches in all: the kernel keeps about a kilobyte for each.
 const MOST_WATCHED: usize = 8_192;
-/// Part of what the kernel allows a user that is taken at most.
+/// At most one part of this many of the kernel's limit is taken.
 const PART: usize = 8;
 /// Watches that every subtree may have, however deep it is.
 const SMALLEST_SHARE: usize = 32;
 /// Most subtrees that are named as left out.
 const MOST_NAMED: usize = 8;
-/// Most events that are taken at a time; the rest is taken at the next.
+/// Most events taken at a time; the next call takes the rest.
 const MOST_EVENTS: usize = 4_096;
-/// Most cgroups that are remembered because nobody is in them yet.
+/// Most empty cgroups that are remembered.
 const MOST_EMPTY: usize = 256;
-/// Time after which one of these is forgotten: a turn has seen it many times.
+/// Time after which one of these is forgotten: turns have seen it many times.
 const FORGOTTEN_AFTER: Duration = Duration::from_secs(30);
-/// File of cgroup v2 that says whether anybody is in a cgroup, or below it.
+/// File of cgroup v2 that tells whether the cgroup or one below it has a process.
 const EVENTS: &str = "cgroup.events";
 /// Room for the events of one read(2).
 const BUFFER: usize = 16 * 1024;
 
-/// Most watches that are taken.
+/// Limit of the watches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct WatchLimit {
     most: usize,
@@ -79,11 +78,11 @@ impl WatchLimit {
     }
 
     fn within(allowed: Option<usize>) -> Self {
-        // The least that kernels have by themselves is 8,192.
+        // The least that kernels have by default is 8,192.
         Self { most: (allowed.unwrap_or(MOST_WATCHED) / PART).min(MOST_WATCHED), allowed }
     }
 
-    /// Most watches in a subtree whose top is so deep.
+    /// Most watches in a subtree at this depth.
     fn share(self, depth: usize) -> usize {
         let depth = u32::try_from(depth).unwrap_or(u32::MAX);
         self.most.checked_shr(depth).unwrap_or(0).max(SMALLEST_SHARE).min(self.most)
@@ -96,34 +95,34 @@ pub struct CgroupWatch {
     limit: WatchLimit,
     /// Watches in each subtree.
     taken: BTreeMap<CgroupPath, usize>,
-    /// Subtrees whose share is used up.
+    /// Subtrees with an exhausted share.
     crowded: BTreeMap<CgroupPath, usize>,
-    /// Why the kernel gave no further watch.
+    /// Why the kernel refused a further watch.
     refused: Option<Errno>,
-    /// None until somebody asks, or where the kernel gives none.
+    /// `None` before the first call, or if the kernel has no inotify.
     inotify: Option<OwnedFd>,
     failed: bool,
     by_number: BTreeMap<i32, CgroupPath>,
     by_path: BTreeMap<CgroupPath, i32>,
-    /// Those of interest of which it is told when somebody comes, by both again.
+    /// Cgroups of interest with a watched `cgroup.events`, by number and by path.
     told_by_number: BTreeMap<i32, CgroupPath>,
     told_by_path: BTreeMap<CgroupPath, i32>,
-    /// Made since, of interest, and without a process when it was looked at; it is not told of them.
+    /// New cgroups of interest without a process and without a watch.
     empty: BTreeMap<CgroupPath, Instant>,
 }
 
-/// What was told of a directory.
+/// An event of a directory.
 enum Told {
     Made(CgroupPath),
     Removed(CgroupPath),
-    /// Somebody has come, or the last one has gone, or it was frozen.
+    /// The cgroup gained its first process, lost its last one, or was frozen.
     Changed(CgroupPath),
-    /// The kernel had no room for what came then.
+    /// The kernel's queue overflowed.
     Lost,
 }
 
 impl CgroupWatch {
-    /// Watches nothing yet.
+    /// A watch without directories yet.
     pub fn new(root: ControllerRoot, limit: WatchLimit) -> Self {
         Self {
             root,
@@ -141,23 +140,22 @@ impl CgroupWatch {
         }
     }
 
-    /// Readable when there is something that [`Self::appeared`] has not taken; `None` before that was first
-    /// asked.
+    /// Readable when there are events for [`Self::appeared`]; `None` before its first call.
     pub fn descriptor(&self) -> Option<BorrowedFd<'_>> {
         self.inotify.as_ref().map(OwnedFd::as_fd)
     }
 
-    /// Is there somebody of whom it is not told?
+    /// Whether an empty cgroup must be polled.
     pub fn must_be_asked(&self) -> bool {
         !self.empty.is_empty()
     }
 
-    /// Other cgroups may be of interest from now on.
+    /// Starts over: other cgroups may be of interest now.
     pub fn begin_anew(&mut self) {
         *self = Self::new(self.root.clone(), self.limit);
     }
 
-    /// What is not watched, and why.
+    /// Subtrees that are not watched, and why.
     pub fn degraded(&self) -> Vec<Degraded> {
         let effect = "what starts in it is placed by the next turn, and not at once";
         let most = self.limit.most;
@@ -175,8 +173,8 @@ impl CgroupWatch {
         crowded.chain(refused).collect()
     }
 
-    /// Has a process come to a cgroup of interest since this was asked before? One that is there when it is
-    /// first asked is no news; where the kernel has lost some of it, that may be so.
+    /// Whether a process has come to a cgroup of interest since the last call. Processes at the first call do
+    /// not count; after a lost event this may be a false alarm.
     pub fn appeared(&mut self, interest: &dyn Fn(&CgroupPath) -> Interest) -> bool {
         if self.inotify.is_none() && !self.begin(interest) {
             return false;
@@ -193,7 +191,7 @@ impl CgroupWatch {
                 }
             }
         }
-        self.somebody_came() | came
+        self.poll_empty() | came
     }
 
     fn begin(&mut self, interest: &dyn Fn(&CgroupPath) -> Interest) -> bool {
@@ -214,12 +212,12 @@ impl CgroupWatch {
         }
     }
 
-    /// Watches a cgroup and all below it in which one of `interest` may be, and of those of interest also
-    /// whether a process is there. Returns whether one is, where they are `new`.
+    /// Watches a cgroup and all below it where one of `interest` may be, and those of interest for their
+    /// first process. Returns whether a `new` one has a process already.
     fn add(&mut self, start: &CgroupPath, interest: &dyn Fn(&CgroupPath) -> Interest, new: bool) -> bool {
         let flags = WatchFlags::CREATE | WatchFlags::DELETE | WatchFlags::ONLYDIR | WatchFlags::DONT_FOLLOW;
         let mut came = false;
-        // Watched before its children are listed: one that is made in between is told, or listed, or both.
+        // Watch first, then list the children: one created in between is reported or listed, or both.
         let mut pending = VecDeque::from([start.clone()]);
         while let Some(path) = pending.pop_front() {
             let Interest { itself, below } = interest(&path);
@@ -237,7 +235,7 @@ impl CgroupWatch {
                 continue;
             }
             if self.listen(&path) {
-                // A process that came before it was watched is not told.
+                // A process that came before the watch causes no event.
                 came |= new && self.is_populated(&path);
             } else if new && self.empty.len() < MOST_EMPTY {
                 self.empty.entry(path).or_insert_with(Instant::now);
@@ -246,7 +244,7 @@ impl CgroupWatch {
         came
     }
 
-    /// A watch on `file` of a cgroup, where its subtrees have room for one.
+    /// Watches `file` of a cgroup, if its subtrees have a watch left.
     fn watch(&mut self, cgroup: &CgroupPath, file: PathBuf, flags: WatchFlags) -> Option<i32> {
         let full = subtrees(cgroup)
             .map(|path| (self.limit.share(path.depth()), path))
@@ -271,7 +269,7 @@ impl CgroupWatch {
         }
     }
 
-    /// A watch of that cgroup has ended.
+    /// Releases a watch of that cgroup.
     fn give_back(&mut self, cgroup: &CgroupPath) {
         for path in subtrees(cgroup) {
             let Some(taken) = self.taken.get_mut(&path) else { continue };
@@ -280,14 +278,14 @@ impl CgroupWatch {
             if taken == 0 {
                 self.taken.remove(&path);
             }
-            // What was left out meanwhile is found by turns; it is said while that is likely.
+            // Turns find what is missed meanwhile; it is reported while that is likely.
             if self.crowded.get(&path).is_some_and(|share| taken < share / 2) {
                 self.crowded.remove(&path);
             }
         }
     }
 
-    /// Has it told when a process comes to a cgroup; false where it is not.
+    /// Watches a cgroup for its first process; false if it cannot be watched.
     fn listen(&mut self, path: &CgroupPath) -> bool {
         if !self.root.v2 {
             return false;
@@ -315,20 +313,20 @@ impl CgroupWatch {
         let file = self.told_by_path.remove(path).inspect(|number| drop(self.told_by_number.remove(number)));
         for number in dir.into_iter().chain(file) {
             if let Some(inotify) = &self.inotify {
-                // It fails where the watch has ended by itself.
+                // It fails if the watch has ended by itself.
                 let _ended = inotify::remove_watch(inotify, number);
             }
             self.give_back(path);
         }
     }
 
-    /// What was told, in order.
+    /// The events, in order.
     fn take(&self) -> Vec<Told> {
         let Some(inotify) = &self.inotify else { return Vec::new() };
         let mut buffer = [MaybeUninit::uninit(); BUFFER];
         let mut events = Reader::new(inotify, &mut buffer);
         let mut told = Vec::new();
-        // What is in the buffer is told once.
+        // Buffered events are delivered once only.
         while (told.len() < MOST_EVENTS || !events.is_buffer_empty())
             && let Ok(event) = events.next()
         {
@@ -354,7 +352,7 @@ impl CgroupWatch {
         told
     }
 
-    fn somebody_came(&mut self) -> bool {
+    fn poll_empty(&mut self) -> bool {
         let Self { root, empty, .. } = self;
         let mut came = false;
         empty.retain(|path, since| match read_text(&root.dir(path).join(root.files().procs)) {
@@ -369,7 +367,7 @@ impl CgroupWatch {
     }
 }
 
-/// The subtrees that a cgroup is in, its own first and the whole tree last.
+/// The subtrees of a cgroup, from its own up to the whole tree.
 fn subtrees(cgroup: &CgroupPath) -> impl Iterator<Item = CgroupPath> + use<> {
     iter::once(cgroup.clone()).chain(cgroup.ancestors())
 }
@@ -398,7 +396,7 @@ mod tests {
             let mut rig = Self { dir, watch: CgroupWatch::new(root, limit) };
             rig.make("jobs/old");
             rig.enter("jobs/old", "1\n");
-            assert!(!rig.appeared(), "what was there before is no news");
+            assert!(!rig.appeared(), "earlier cgroups are no news");
             rig
         }
 
@@ -423,7 +421,7 @@ mod tests {
         let mut rig = Rig::new();
         rig.make("jobs/new");
         rig.enter("jobs/new", "");
-        assert!(!rig.appeared(), "nobody is in it yet");
+        assert!(!rig.appeared(), "it is empty");
         rig.enter("jobs/new", "7\n");
         assert!(rig.appeared());
         assert!(!rig.appeared());
@@ -481,7 +479,7 @@ mod tests {
         }
         rig.watch.begin_anew();
         rig.says("jobs/empty", true);
-        assert!(!rig.appeared(), "who is there at the beginning is no news");
+        assert!(!rig.appeared(), "earlier processes are no news");
         fs::remove_dir_all(rig.dir.path().join("jobs/empty")).unwrap();
         assert!(!rig.appeared());
         assert_eq!((rig.watch.told_by_path.len(), rig.watch.told_by_number.len()), (0, 0));
@@ -493,7 +491,7 @@ mod tests {
         rig.make("jobs/many");
         assert!(!rig.appeared());
         let all = MOST_EVENTS + 500;
-        // No directory, so that what is taken does not end with a buffer.
+        // Without directories, so that no read ends with the buffer.
         rig.enter("jobs/many", "");
         for number in 0..all {
             rig.make(&format!("jobs/many/{number:05}"));
@@ -511,7 +509,7 @@ mod tests {
         rig.make("jobs/made");
         rig.says("jobs/made", true);
         assert!(rig.appeared());
-        assert!(rig.watch.empty.is_empty(), "nothing is looked into any longer");
+        assert!(rig.watch.empty.is_empty(), "no cgroup is polled any longer");
     }
 
     #[test]

@@ -1,15 +1,15 @@
-//! Tells that somebody has written a cpuset that is ours to keep, between two samples.
+//! Reports writes to cpusets that are ours, between two samples.
 //!
-//! The kernel tells of each write(2) to a file by inotify (`fsnotify_modify` in `vfs_write`,
-//! `fs/read_write.c`), and the files of cgroups are no exception. It does not tell of what it changes itself,
-//! as when a parent is narrowed: that is found by the next sample. A file that cannot be watched, because
-//! `fs.inotify.max_user_watches` is used up, is read again every second.
+//! The kernel reports each write(2) to a file by inotify (`fsnotify_modify` in `vfs_write`,
+//! `fs/read_write.c`), also for files of cgroups. It does not report its own changes, as when a parent is
+//! narrowed: the next sample finds these. A file that cannot be watched, because
+//! `fs.inotify.max_user_watches` is used up, is read every second.
 //!
-//! A cgroup that is removed is not told either, and its files stay in memory for as long as they are watched:
-//! whoever is no longer to be kept is dropped in [`CpusetWatch::follow`]. Who is new there counts as written
-//! once, because nobody knows what was done to it since the latest sample.
+//! A removed cgroup causes no event either, and its files stay in memory while they are watched:
+//! [`CpusetWatch::follow`] drops it. A new cgroup counts as written once, because writes since the latest
+//! sample are unknown.
 //!
-//! Who it was, and whether it matters, is not asked here: the daemon's own writes are told as well.
+//! The writer is unknown here: the daemon's own writes are reported as well.
 
 use std::{
     collections::BTreeMap,
@@ -28,13 +28,13 @@ use rustix::{
 
 use enforcer_host::{cgroup::CgroupLayout, read_text};
 
-/// Time between two readings of a file that cannot be watched.
+/// Interval of reads of a file that cannot be watched.
 const READ_EVERY: Duration = Duration::from_secs(1);
 
 /// Room for the events of one read(2): several hundred, since those of files have no name.
 const BUFFER: usize = 8 * 1024;
 
-/// Cgroups that are ours to keep, with the kernel's id of each.
+/// Cgroups with cpusets that are ours, with the kernel's id of each.
 pub type KeptCgroups = BTreeMap<CgroupPath, Option<u64>>;
 
 /// Watches cpuset files.
@@ -43,19 +43,19 @@ pub struct CpusetWatch {
     inotify: io::Result<OwnedFd>,
     kept: BTreeMap<(CgroupPath, Option<u64>), Vec<Watch>>,
     read: Instant,
-    /// Somebody is watched who was not.
+    /// A new cgroup is watched.
     new: bool,
 }
 
 enum Watch {
-    /// Its writes are told with this number.
+    /// Watched; its events have this number.
     Told(i32),
-    /// It is read.
+    /// Polled.
     Read { path: PathBuf, text: Option<String> },
 }
 
 impl CpusetWatch {
-    /// Watches nothing yet.
+    /// A watch without files yet.
     pub fn new(layout: CgroupLayout) -> Self {
         let inotify = inotify::init(CreateFlags::NONBLOCK | CreateFlags::CLOEXEC).map_err(io::Error::from);
         if let Err(error) = &inotify {
@@ -64,7 +64,7 @@ impl CpusetWatch {
         Self { layout, inotify, kept: BTreeMap::new(), read: Instant::now(), new: false }
     }
 
-    /// Watches the cpusets of these cgroups and of no others.
+    /// Watches the cpusets of these cgroups only.
     pub fn follow(&mut self, cgroups: &KeptCgroups) {
         let Self { layout, inotify, kept, new, .. } = self;
         let is_kept = |cgroup: &CgroupPath, id: &Option<u64>| cgroups.get(cgroup) == Some(id);
@@ -85,37 +85,37 @@ impl CpusetWatch {
         }
     }
 
-    /// Readable when there is something that [`Self::written`] has not taken.
+    /// Readable when there are events for [`Self::written`].
     pub fn descriptor(&self) -> Option<BorrowedFd<'_>> {
         self.inotify.as_ref().ok().map(OwnedFd::as_fd)
     }
 
-    /// Is there a file of which it is not told?
+    /// Whether a file must be polled.
     pub fn must_be_asked(&self) -> bool {
         self.kept.values().flatten().any(|watch| matches!(watch, Watch::Read { .. }))
     }
 
-    /// Has anybody written one of them since this was last asked?
+    /// Whether a cpuset was written since the last call.
     pub fn written(&mut self) -> bool {
         let told = self.inotify.as_ref().is_ok_and(take_events) | std::mem::take(&mut self.new);
         let due = self.read.elapsed() >= READ_EVERY;
         if due {
             self.read = Instant::now();
         }
-        // All of them, so that each is told once.
+        // No short circuit, so that each write is reported once.
         let watches = self.kept.values_mut().flatten().filter(|_| due);
         watches.fold(told, |any, watch| watch.has_another_text() | any)
     }
 }
 
-/// Takes all events that there are; whose they are does not matter.
+/// Takes all events, whichever file they are of.
 fn take_events(inotify: &OwnedFd) -> bool {
     let mut buffer = [MaybeUninit::uninit(); BUFFER];
     let mut events = Reader::new(inotify, &mut buffer);
     let mut any = false;
-    // It ends when there are none left; each of a storm's is one of a queue with a limit.
+    // Ends when the queue is empty, which has a limit in a storm, too.
     while let Ok(event) = events.next() {
-        // The end of a watch is told as well.
+        // The end of a watch is an event as well.
         any |= !event.events().contains(ReadFlags::IGNORED);
     }
     any
@@ -140,7 +140,7 @@ impl Watch {
 
     fn end(&self, inotify: Result<&OwnedFd, &io::Error>) {
         if let (Self::Told(number), Ok(inotify)) = (self, inotify) {
-            // It fails where the watch has ended by itself.
+            // It fails if the watch has ended by itself.
             let _ended = inotify::remove_watch(inotify, *number);
         }
     }
@@ -154,7 +154,7 @@ impl Watch {
     }
 }
 
-/// `None` where it cannot be read: it is gone, or will be said to be unreadable by the sample.
+/// `None` if it is unreadable: it is gone, or the sample will report it.
 fn text_of(path: &Path) -> Option<String> {
     read_text(path).ok()
 }
@@ -200,7 +200,7 @@ mod tests {
             fs::write(self.dir.path().join(cgroup).join(file), text).unwrap();
         }
 
-        /// A second later.
+        /// Asks a second later.
         fn written(&mut self) -> bool {
             self.watch.read -= READ_EVERY;
             self.watch.written()

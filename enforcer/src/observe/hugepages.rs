@@ -1,7 +1,7 @@
-//! Huge pages of hugetlbfs, which the memory controller does not count: in which files of a cgroup they are,
-//! if any are in use or reserved on this host.
+//! Huge pages of hugetlbfs, which the memory controller does not count: the cgroup files that show them, if
+//! the host has some in use or reserved.
 //!
-//! Transparent huge pages are anonymous memory like any other.
+//! Transparent huge pages count as anonymous memory.
 
 use std::{collections::BTreeMap, path::Path};
 
@@ -16,16 +16,16 @@ use enforcer_host::{read_dir, read_text};
 /// No architecture has more sizes.
 const MOST_SIZES: usize = 16;
 
-/// Sizes of which pages are in use or reserved.
+/// Sizes with pages in use or reserved.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct HugepagesInUse {
     kibibytes: Vec<u64>,
-    /// Bytes that are reserved and not in use, by size of a page in bytes.
+    /// Bytes reserved and not in use, by page size in bytes.
     reserved: BTreeMap<u64, u64>,
 }
 
 impl HugepagesInUse {
-    /// Of the whole host; none where the kernel has no such pages.
+    /// Reads the whole host; empty if the kernel has no such pages.
     pub(super) fn read(sys: &Path) -> Self {
         let top = sys.join("kernel/mm/hugepages");
         let sizes = read_dir(&top).into_iter().flatten();
@@ -50,17 +50,17 @@ impl HugepagesInUse {
         found
     }
 
-    /// Bytes that are reserved on the host and not in use, by size of a page.
+    /// Bytes reserved on the host and not in use, by page size.
     pub(super) fn reserved(&self) -> BTreeMap<u64, u64> {
         self.reserved.clone()
     }
 
-    /// Names of the files that say where a cgroup has them.
+    /// Names of the files with a cgroup's huge pages by node.
     pub(super) fn files(&self) -> impl Iterator<Item = String> {
         self.kibibytes.iter().map(|kib| hugetlb_file(kib.saturating_mul(1024)))
     }
 
-    /// Bytes that are in use on a node, by size of a page; without sizes that cannot be read there.
+    /// Bytes in use on a node, by page size; without sizes that are unreadable there.
     pub(super) fn on_node(&self, sys: &Path, node: NodeId) -> BTreeMap<u64, u64> {
         let top = sys.join(format!("devices/system/node/node{node}/hugepages"));
         let of_size = |kib: &u64| {
@@ -75,7 +75,7 @@ impl HugepagesInUse {
         self.kibibytes.iter().filter_map(of_size).filter(|(_, bytes)| *bytes > 0).collect()
     }
 
-    /// Says that there are some and nobody tells whose.
+    /// The degraded entry for huge pages that no cgroup counts.
     pub(super) fn untold(&self) -> Option<Degraded> {
         let files: Vec<String> = self.files().collect();
         let reason = format!(

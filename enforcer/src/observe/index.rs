@@ -1,8 +1,8 @@
-//! Which thread and which kernel cgroup id belongs to which workload.
+//! Maps threads and kernel cgroup ids to workloads.
 //!
-//! The kernel side names cgroups by the id of one hierarchy. Workloads that only another hierarchy sets
-//! apart have no such id, and are known by the threads that their cgroups list. Without the kernel side
-//! all of them are.
+//! The kernel side names cgroups by the id of one hierarchy. Workloads that only another hierarchy separates
+//! have no such id; the threads in their cgroup's list identify them. Without the kernel side that holds for
+//! all workloads.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -23,7 +23,7 @@ use enforcer_host::{
     is_dir, read_text,
 };
 
-/// The workloads of one sample, by what identifies them.
+/// The workloads of one sample, by their identities.
 #[derive(Debug, Default)]
 pub(super) struct Index {
     /// Cgroups to read, and whether everything below belongs to them.

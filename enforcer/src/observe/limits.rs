@@ -1,8 +1,8 @@
-//! How far cgroups are from their own limits of memory: read only when one of them runs short.
+//! Distance of cgroups from their own memory limits, read only when a cgroup runs short.
 //!
-//! What ends its growth is the nearest limit of it or of any cgroup above it. Who will reach that before its
-//! nodes are full has no use for another node: its own OOM killer acts, wherever its pages are. The files are
-//! held open, and a reading allocates nothing.
+//! The nearest limit of a cgroup or its ancestors ends its growth. A workload that reaches it before its
+//! nodes are full gains nothing from another node: its own OOM killer acts, wherever its pages are. The files
+//! are held open, and a read allocates nothing.
 
 use std::{collections::BTreeMap, iter};
 
@@ -12,10 +12,10 @@ use enforcer_host::{cgroup::ControllerRoot, repeated::RepeatedFile};
 
 /// Longest text of a file: a number of 64 bits and a newline.
 const LONGEST: usize = 32;
-/// Above this a limit of cgroup v1 is none: it says `PAGE_COUNTER_MAX` in bytes where there is none.
+/// A larger limit of cgroup v1 means none: v1 shows `PAGE_COUNTER_MAX` in bytes then.
 const NO_LIMIT: u64 = 1 << 62;
 
-/// The files of those that are asked about.
+/// Open files of the followed cgroups.
 #[derive(Debug, Default)]
 pub struct MemoryLimits {
     root: Option<ControllerRoot>,
@@ -29,12 +29,12 @@ struct Pair {
 }
 
 impl MemoryLimits {
-    /// In the hierarchy of the memory controller; without one nobody has a limit.
+    /// Limits in the memory controller's hierarchy; without it no cgroup has a limit.
     pub fn new(root: Option<ControllerRoot>) -> Self {
         Self { root, files: BTreeMap::new() }
     }
 
-    /// Opens the files of these and of all above them, and closes those of others.
+    /// Opens the files of these cgroups and their ancestors, and closes all others.
     pub fn follow<'a>(&mut self, cgroups: impl Iterator<Item = &'a CgroupPath> + Clone) {
         self.files.retain(|path, _| cgroups.clone().any(|cgroup| cgroup.is_within(path)));
         let Some(root) = &self.root else { return };
@@ -51,7 +51,7 @@ impl MemoryLimits {
                 }
                 let dir = root.path.join(path.relative());
                 let open = |name: &str| RepeatedFile::open(&dir.join(name), LONGEST).ok();
-                // One without a memory controller has no limit.
+                // A cgroup without a memory controller has no limit.
                 if let Some((usage, limit)) = open(usage).zip(open(limit)) {
                     self.files.insert(path, Pair { usage, limit });
                 }

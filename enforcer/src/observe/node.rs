@@ -18,9 +18,9 @@ use enforcer_host::{HostRoot, is_dir, read_optional};
 
 const EFFECT: &str = "counters of the node are missing";
 
-/// Reads the nodes; one that cannot be read at all is left out.
+/// Reads the nodes; unreadable ones are left out.
 ///
-/// `low_watermarks` are bytes by node, where they are known ([`Watermarks`]).
+/// `low_watermarks`: bytes by node, where known ([`Watermarks`]).
 pub(super) fn read_nodes(
     host: &HostRoot,
     nodes: &[NodeId],
@@ -80,8 +80,8 @@ pub(super) fn read_nodes(
     samples
 }
 
-/// Low watermarks of the nodes, from `/proc/zoneinfo`: a dear file that changes only when a setting changes
-/// or memory comes or goes, so it is read every [`REFRESH_NS`].
+/// Low watermarks of the nodes, from `/proc/zoneinfo`. The file is expensive and changes only with a setting
+/// or with memory hotplug, so it is read every [`REFRESH_NS`].
 #[derive(Debug, Default)]
 pub(super) struct Watermarks {
     low: BTreeMap<NodeId, u64>,
@@ -92,7 +92,7 @@ pub(super) struct Watermarks {
 const REFRESH_NS: u64 = 60_000_000_000;
 
 impl Watermarks {
-    /// Bytes by node. A file that cannot be read is a degraded entry, and its nodes are left out.
+    /// Bytes by node. An unreadable file is a degraded entry, and its nodes are left out.
     pub(super) fn low(
         &mut self,
         host: &HostRoot,
@@ -106,7 +106,7 @@ impl Watermarks {
             return &self.low;
         }
         let path = host.proc.join("zoneinfo");
-        // A kernel without the file has no watermarks to tell, and a captured tree may lack it.
+        // A kernel without the file has no watermarks, and a captured tree may lack it.
         let text = read_optional(&path).unwrap_or_else(|error| {
             degraded.push(Degraded::new("zoneinfo", error.to_string(), EFFECT));
             None

@@ -1,7 +1,7 @@
-//! Where the pages of a process are, for cgroups whose memory the kernel does not count per node.
+//! Pages of a process by node, for cgroups without such counts.
 //!
-//! Reading `numa_maps` walks the page tables of the process with its mmap lock held, in time proportional
-//! to its memory: this is done only when asked for, and for a bounded number of processes.
+//! Reading `numa_maps` walks the page tables of the process with its mmap lock held, in time proportional to
+//! its memory. So it is read only on request, for a bounded number of processes.
 
 use std::{
     io::{BufRead, Read},

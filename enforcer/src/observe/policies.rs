@@ -1,8 +1,8 @@
-//! Which memory policies hold for processes whose memory is far from their CPUs.
+//! Memory policies of processes with memory far from their CPUs.
 //!
-//! A process that binds its memory itself (`mbind(2)`, `set_mempolicy(2)`, `numactl`) explains such memory,
-//! and no cpuset shows it. Only suspects are asked, and a bounded number of them: each takes the process's
-//! mmap lock for a while. Without the iterator `numa_maps` tells, where the configuration allows it.
+//! A process that binds its memory itself (`mbind(2)`, `set_mempolicy(2)`, `numactl`) explains far memory,
+//! and no cpuset shows that. Only suspects are read, and a bounded number: each read holds the process's mmap
+//! lock for a while. Without the iterator `numa_maps` is read, if the configuration allows it.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -23,11 +23,10 @@ use enforcer_core::{
 use super::numa_maps::{LIMIT, LINE_LIMIT};
 use enforcer_host::HostRoot;
 
-/// Far memory from which on a process is asked, in bytes: that of a workload too small to be judged is left
-/// alone.
+/// Far memory, in bytes, from which on a process is suspect: less is too little to judge.
 const FAR_BYTES: u64 = 16 << 20;
 
-/// Where memory is far from.
+/// Distances between CPUs and memory.
 pub(super) struct Distances {
     locality: Locality,
     machine: Vec<(NodeId, CpuSet)>,
@@ -39,8 +38,7 @@ impl Distances {
         Self { locality: Locality::new(machine), machine: cpus.collect() }
     }
 
-    /// Processes of workloads that have memory on nodes where none of their threads may run, in ascending
-    /// order.
+    /// Processes of workloads with memory on nodes where none of their threads may run, in ascending order.
     pub(super) fn far_processes(&self, sample: &Sample) -> BTreeSet<u32> {
         let mut cgroups: BTreeMap<&CgroupPath, (CpuSet, BTreeSet<u32>)> = BTreeMap::new();
         let mut processes: BTreeMap<u32, CpuSet> = BTreeMap::new();
@@ -75,7 +73,7 @@ impl Distances {
     }
 }
 
-/// The mappings of a process by its files.
+/// The mappings of a process, read from its files.
 pub(super) fn read_mappings(host: &HostRoot, pid: u32) -> io::Result<Vec<Vma>> {
     let mut files = VmaFiles::default();
     each_line(host, pid, "maps", |line| files.add_map(line))?;
@@ -83,7 +81,7 @@ pub(super) fn read_mappings(host: &HostRoot, pid: u32) -> io::Result<Vec<Vma>> {
     Ok(files.into_mappings())
 }
 
-/// Hands each line of a file of a process to `take`; lines and files have an end.
+/// Passes each line of a process's file to `take`; lines and files are bounded.
 pub(super) fn each_line(host: &HostRoot, pid: u32, name: &str, mut take: impl FnMut(&str)) -> io::Result<()> {
     let path = host.proc.join(format!("{pid}/{name}"));
     let mut reader = BufReader::new(File::open(path)?).take(LIMIT);

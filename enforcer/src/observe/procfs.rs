@@ -1,8 +1,8 @@
 //! Threads from `/proc`, where there is no task iterator.
 //!
-//! Which cgroup a thread is in comes from the workloads' thread lists, one file each, rather than from
-//! `/proc/TID/cgroup`, one file per thread and named after another namespace in a container. Threads
-//! of no workload, kernel threads above all, are passed over before a file of theirs is opened.
+//! The workloads' thread lists tell each thread's cgroup, one file per cgroup. `/proc/TID/cgroup` would be
+//! one file per thread, and in a container it names paths of another namespace. Threads of no workload,
+//! mostly kernel threads, are skipped before any of their files is opened.
 //!
 //! Cost: one directory per process of the machine, three files per thread of a workload, 10 to 20 us each.
 
@@ -33,17 +33,17 @@ const TICK_NS: u64 = 10_000_000;
 /// Most threads of a sample.
 pub(super) const MAX_TASKS: usize = 1 << 20;
 
-/// Which threads are wanted, and where they belong.
+/// The wanted threads, and their workloads.
 #[derive(Debug, Default)]
 pub(super) struct Membership {
-    /// Cgroup of each thread that is listed by one.
+    /// Cgroup of each listed thread.
     pub(super) threads: BTreeMap<u32, CgroupPath>,
     /// Processes that are workloads of their own.
     pub(super) processes: BTreeSet<u32>,
 }
 
 impl Membership {
-    /// Is nothing wanted?
+    /// Whether no thread is wanted.
     #[cfg(feature = "bpf")]
     pub(super) fn is_empty(&self) -> bool {
         self.threads.is_empty() && self.processes.is_empty()
@@ -71,7 +71,7 @@ pub(super) fn read_tasks(
             return tasks;
         }
     };
-    // A process that is gone by now is no loss, and neither is a thread.
+    // A process or a thread that has ended meanwhile is no loss.
     for process in processes.flatten() {
         let Ok(threads) = process.tasks() else { continue };
         for thread in threads.flatten() {
@@ -116,8 +116,8 @@ fn read_task(host: &HostRoot, thread: &Task, pid: u32, tid: u32) -> ProcResult<T
     })
 }
 
-/// What the NUMA balancer knows of it: nothing where the kernel has no such file, or one that is not known,
-/// for it is meant for people.
+/// The NUMA balancer's view of a thread. Empty if the file is missing or not understood: it is meant for
+/// people.
 fn read_sched(host: &HostRoot, thread: &Task, pid: u32, tid: u32) -> TaskSched {
     if host.captured && !is_plain(&host.proc, &format!("{pid}/task/{tid}/sched")) {
         return TaskSched::default();
@@ -125,15 +125,15 @@ fn read_sched(host: &HostRoot, thread: &Task, pid: u32, tid: u32) -> TaskSched {
     thread.read("sched").map_or_else(|_| TaskSched::default(), |ProcSched(sched)| sched)
 }
 
-/// May the procfs crate open this file below `proc`? A captured tree may hold anything: what blocks when it
-/// is opened, and symlinks, which that crate would follow to this host.
+/// Whether the procfs crate may open this file below `proc`. A captured tree may hold files that block when
+/// opened, and symlinks to this host, which that crate would follow.
 pub(super) fn is_plain(proc: &Path, file: &str) -> bool {
     let path = proc.join(file);
     let straight = || Some(fs::canonicalize(&path).ok()? == fs::canonicalize(proc).ok()?.join(file));
     fs::metadata(&path).is_ok_and(|metadata| metadata.is_file()) && straight() == Some(true)
 }
 
-/// [`TaskStat`] as the procfs crate reads it. Its own `Stat` refuses a command that is not UTF-8.
+/// [`TaskStat`] for the procfs crate. Its own `Stat` refuses a command that is not UTF-8.
 struct ProcStat(TaskStat);
 
 impl FromBufRead for ProcStat {
@@ -144,7 +144,7 @@ impl FromBufRead for ProcStat {
     }
 }
 
-/// [`TaskStatus`] as the procfs crate reads it. Its own `Status` wants some sixty lines and parses all.
+/// [`TaskStatus`] for the procfs crate. Its own `Status` needs some sixty lines and parses all.
 struct ProcStatus(TaskStatus);
 
 impl FromBufRead for ProcStatus {
@@ -158,7 +158,7 @@ impl FromBufRead for ProcStatus {
     }
 }
 
-/// [`TaskSched`] as the procfs crate reads it, which has no reader of its own.
+/// [`TaskSched`] for the procfs crate, which has no reader of its own.
 struct ProcSched(TaskSched);
 
 impl FromBufRead for ProcSched {
@@ -192,7 +192,7 @@ mod tests {
         let mut degraded = DegradedTally::default();
         let tasks = read_tasks(&HostRoot::live(), &own(), &mut degraded);
         assert!(tasks.iter().all(|task| task.pid == std::process::id()));
-        // Its first thread need not come first: thread ids wrap around.
+        // A process's first thread need not come first: thread ids wrap around.
         let first = tasks.iter().find(|task| task.tid == task.pid).unwrap();
         assert!(first.cpu.is_some() && first.cpus_allowed.as_ref().is_some_and(|cpus| !cpus.is_empty()));
         assert!(tasks.windows(2).all(|pair| pair[0].tid < pair[1].tid));

@@ -1,19 +1,17 @@
-//! Leaves out turns on a host where nothing runs.
+//! Skips turns on an idle host.
 //!
-//! Problem: a turn reads some files of every workload, and reads the same again for as long as nobody runs.
-//! Remote accesses, growing memory and pressure all take CPU time, so that a host whose CPUs idle has nothing
-//! new to tell.
+//! Problem: a turn reads some files of every workload, with the same result while no workload runs. Remote
+//! accesses, growing memory and pressure all take CPU time, so a host with idle CPUs has no news.
 //!
-//! Idea: between two turns the kernel's count of idle time says how much ran on all CPUs together. Below
-//! [`NOTHING`] a turn is left out, until
-//! [`Policy::idle_interval`](enforcer_core::policy::Policy::idle_interval) has passed since the latest one,
-//! and only while that one left nothing to go on with. What the daemon itself runs is not what it looks for,
-//! and does not count. What does not wait for a turn (a cpuset that is written, a container, memory that gets
-//! short) does not wait here either: whoever asks for a turn gets it. Somebody new may run next to nothing,
-//! and is to be seen all the same, so that the number of cgroups counts too.
+//! Idea: the kernel's count of idle time tells how much ran on all CPUs between two turns. Below [`NOTHING`]
+//! a turn is skipped, for at most [`Policy::idle_interval`](enforcer_core::policy::Policy::idle_interval)
+//! since the latest one, and only if that one left no work. The daemon's own CPU time does not count. Events
+//! that do not wait for a turn (a cpuset write, a container, memory pressure) do not wait here either: a
+//! requested turn runs. A new process may run next to nothing and must be seen, so the number of cgroups
+//! counts too.
 //!
-//! Must never leave out a turn where it cannot be told what ran. Time that a hypervisor took, and time in
-//! which a CPU waited for a disk, is not idle time. Cost: three small files for each turn that is due.
+//! Invariant: no turn is skipped if it is unknown what ran. Time taken by a hypervisor, and time spent
+//! waiting for a disk, are not idle time. Cost: three small files for each due turn.
 
 use std::{path::PathBuf, time::Duration};
 
@@ -26,11 +24,11 @@ use enforcer_core::{
 use enforcer_host::{HostRoot, cgroup::CgroupLayout, read_text};
 use enforcer_kernel::clock;
 
-/// CPUs that are busy while nothing runs: a quarter of one, for timers and for who looks after the host, such
-/// as a kubelet and a container runtime.
+/// Busy CPUs of an idle host: a quarter of one, for timers and services such as a kubelet and a container
+/// runtime.
 const NOTHING: f64 = 0.25;
 
-/// Tells whether anything ran.
+/// Detects whether anything ran.
 #[derive(Debug)]
 pub struct Rest {
     uptime: PathBuf,
@@ -39,18 +37,18 @@ pub struct Rest {
     since: Option<Reading>,
 }
 
-/// Where the kernel says how many cgroups there are.
+/// Where the kernel shows the number of cgroups.
 #[derive(Debug)]
 enum Cgroups {
     /// `cgroup.stat` at the top of the unified hierarchy.
     Unified(PathBuf),
-    /// `/proc/cgroups`, which tells of each hierarchy of v1. Read where all are v2 it brings a line into the
-    /// kernel's log (6.15).
+    /// `/proc/cgroups`, which counts each hierarchy of v1. Reading it without v1 hierarchies writes a line to
+    /// the kernel's log (6.15).
     PerController(PathBuf),
 }
 
 impl Cgroups {
-    /// What changes when their number does.
+    /// Text that changes with the number of cgroups.
     fn read(&self) -> Option<String> {
         match self {
             Self::Unified(stat) => {
@@ -62,21 +60,21 @@ impl Cgroups {
     }
 }
 
-/// What the kernel counts.
+/// The kernel's counts.
 #[derive(Debug, Clone, PartialEq)]
 struct Reading {
     /// Seconds since the boot.
     up: f64,
     /// Seconds in which CPUs idled, of all together.
     idle: f64,
-    /// Seconds that this process ran.
+    /// CPU seconds of this process.
     own: f64,
     cpus: CpuSet,
     cgroups: String,
 }
 
 impl Rest {
-    /// On this host.
+    /// Detector for this host.
     pub fn new(host: &HostRoot, layout: &CgroupLayout) -> Self {
         let cgroups = if layout.cpuset.v2 {
             Cgroups::Unified(layout.cpuset.path.join("cgroup.stat"))
@@ -87,12 +85,12 @@ impl Rest {
         Self { uptime, online, cgroups, since: None }
     }
 
-    /// What ran until now does not count.
+    /// Starts a new period.
     pub fn begin(&mut self) {
         self.since = self.read();
     }
 
-    /// Has next to nothing run since this was last asked, or since it began?
+    /// Whether next to nothing has run since the last call or [`begin`](Self::begin).
     pub fn is_idle(&mut self) -> bool {
         let before = self.since.take();
         self.begin();
@@ -109,7 +107,7 @@ impl Rest {
     }
 }
 
-/// CPUs that others kept busy on average; `None` where CPUs came or went, or no time has passed.
+/// CPUs that others kept busy on average; `None` after CPU hotplug, or if no time has passed.
 #[expect(clippy::cast_precision_loss, reason = "there are fewer CPUs than 2^52")]
 fn busy(before: &Reading, now: &Reading) -> Option<f64> {
     let elapsed = now.up - before.up;
@@ -147,7 +145,7 @@ mod tests {
         }
     }
 
-    /// A host with four CPUs, of which files tell; and who looks at it.
+    /// A host with four CPUs, made of files, and its detector.
     fn host(files: &[(&str, &str)]) -> (TempDir, Rest) {
         let dir = tempfile::tempdir().unwrap();
         write(&dir, "proc/uptime", "100.00 350.00\n");

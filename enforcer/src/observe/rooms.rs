@@ -1,10 +1,10 @@
-//! What the NUMA nodes have left, read many times a second.
+//! Free memory of the NUMA nodes, read many times a second.
 //!
-//! `nodeN/meminfo` is held open and read at each look; its `vmstat` says the same and takes twice as long.
-//! Watermarks come from `/proc/zoneinfo`, which is ten times as dear and changes only when somebody changes a
-//! setting or memory comes or goes: it is read every [`REFRESH`]. A look allocates nothing.
+//! `nodeN/meminfo` is held open and read at each look; its `vmstat` has the same figures and takes twice as
+//! long. Watermarks come from `/proc/zoneinfo`, which is ten times as expensive and changes only with a
+//! setting or with memory hotplug: it is read every [`REFRESH`]. A look allocates nothing.
 //!
-//! A node that cannot be read is left out: nothing is known of it, and nothing may be concluded.
+//! An unreadable node is left out: unknown is not zero.
 
 use std::{
     collections::BTreeMap,
@@ -23,12 +23,12 @@ use enforcer_core::{
 
 use enforcer_host::{HostRoot, ReadError, list_dir, read_text, repeated::RepeatedFile};
 
-/// Time between two readings of the watermarks, and of which nodes there are.
+/// Time between two readings of the watermarks and of the list of nodes.
 const REFRESH: Duration = Duration::from_secs(30);
 /// Longest file of a node: one page (`sysfs_emit`).
 const LONGEST: usize = 4_096;
 
-/// The files of all nodes.
+/// The open files of all nodes.
 #[derive(Debug)]
 pub struct Rooms {
     nodes_dir: PathBuf,
@@ -41,7 +41,7 @@ pub struct Rooms {
 }
 
 impl Rooms {
-    /// Of this host, with pages of so many bytes.
+    /// Reader for this host with this page size.
     pub fn new(host: &HostRoot, page_bytes: u64) -> Self {
         Self {
             nodes_dir: host.sys.join("devices/system/node"),
@@ -54,7 +54,7 @@ impl Rooms {
         }
     }
 
-    /// What each node has now. An error says what could not be read at all.
+    /// Free memory of each node. An error names the unreadable source.
     pub fn look(&mut self, now: Instant) -> Result<&[(NodeId, NodeRoom)], ReadError> {
         if self.refreshed.is_none_or(|at| now.saturating_duration_since(at) >= REFRESH) {
             self.refresh()?;
@@ -63,7 +63,7 @@ impl Rooms {
         self.seen.clear();
         for (node, file) in &mut self.files {
             let Some(zones) = self.zones.get(node) else { continue };
-            // It went just now.
+            // The node has just been removed.
             let Some(left) = file.text().ok().and_then(|text| meminfo(text).ok()) else { continue };
             self.seen.extend(room_of(&left, zones, self.page_bytes).map(|room| (*node, room)));
         }
@@ -91,7 +91,7 @@ impl Rooms {
     }
 }
 
-/// What a node has, from its two files; `None` where what is free is not known.
+/// A node's memory from its two files; `None` if its free memory is unknown.
 pub(super) fn room_of(left: &Meminfo, zones: &ZonePages, page_bytes: u64) -> Option<NodeRoom> {
     Some(NodeRoom {
         free: left.free_bytes?,
@@ -102,8 +102,8 @@ pub(super) fn room_of(left: &Meminfo, zones: &ZonePages, page_bytes: u64) -> Opt
     })
 }
 
-/// Bytes that are free on all nodes of this host together, by sysinfo(2): it makes no text, which is most of
-/// what a look takes.
+/// Free bytes of all nodes of this host together, by sysinfo(2): it formats no text, which is most of the
+/// cost of a look.
 pub fn free_on_all_nodes() -> u64 {
     let told = rustix::system::sysinfo();
     told.freeram.saturating_mul(u64::from(told.mem_unit))

@@ -1,8 +1,8 @@
 //! Merges all sources into one [`Sample`].
 //!
-//! Sampling never fails: what a source does not give is missing from the sample and named in its
-//! `degraded`; `sources` says which source each kind of value is from. Many cgroups with the same
-//! trouble make one entry. The caller gives the time.
+//! Sampling never fails: a missing value is absent from the sample, and its source is named in `degraded`.
+//! `sources` names the source of each kind of value. Equal faults of many cgroups make one entry. The caller
+//! passes the time.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -37,31 +37,31 @@ use enforcer_host::{HostRoot, cgroup::CgroupLayout, is_dir};
 
 const UNCOUNTED: &str = "run time per node, placements and hinting faults are not counted";
 
-/// What the sampler may use.
+/// Sources that the sampler may use.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SamplerOptions {
-    /// BPF at all: the task iterator, and the counting programs if they are wanted too.
+    /// Use BPF: the task iterator, and the counting programs if `counters` is set.
     pub bpf: bool,
-    /// Attach the programs that count run time, placements and hinting faults. Of no use for a single
-    /// sample.
+    /// Attach the programs that count run time, placements and hinting faults. A single sample has no use for
+    /// them.
     pub counters: bool,
     /// Bring the programs' own diagnostics into the log.
     pub bpf_log: bool,
-    /// Who measures run time.
+    /// Source of run time.
     pub run_time: RunTimeSource,
-    /// Greatest number of processes whose `numa_maps` may be read in one sample, where nothing cheaper
-    /// tells where memory is; 0 reads none. Each takes the process's mmap lock for a while.
+    /// Most processes with a read of `numa_maps` in one sample, where there is no cheaper source; 0 reads
+    /// none. Each read holds the process's mmap lock for a while.
     pub numa_maps: usize,
 }
 
-/// Processes whose `numa_maps` are read in one sample, where the configuration allows it.
+/// Most reads of `numa_maps` in one sample, if the configuration allows it.
 const MAX_NUMA_MAPS: usize = 256;
 
-/// Processes that are asked for their memory policies in one sample.
+/// Most processes with a read of memory policies in one sample.
 const MAX_POLICIES: usize = 64;
 
 impl SamplerOptions {
-    /// What the configuration allows; `counters` where there will be a second sample.
+    /// Options by the configuration; `counters` if a second sample follows.
     pub fn new(settings: &SampleSettings, counters: bool) -> Self {
         Self {
             bpf: settings.bpf,
@@ -84,16 +84,16 @@ pub struct Sampler {
     host: HostRoot,
     layout: CgroupLayout,
     nodes: Vec<NodeId>,
-    /// Can anything be remote: are there CPUs on several nodes?
+    /// Whether memory can be remote: CPUs are on several nodes.
     spans_nodes: bool,
     options: SamplerOptions,
     page_bytes: u64,
     distances: Distances,
     #[cfg(feature = "bpf")]
     kernel: Option<KernelSide>,
-    /// What is known to be missing since the start.
+    /// Sources missing since the start.
     standing: Vec<Degraded>,
-    /// Cgroups of which it matters what is said of partitions.
+    /// Cgroups to read the partition state of.
     partitions: BTreeSet<CgroupPath>,
     watermarks: Watermarks,
 }
@@ -129,7 +129,7 @@ impl Sampler {
         }
     }
 
-    /// Goes on with a newer reading of the machine: nodes and CPUs come and go.
+    /// Takes a newer topology: nodes and CPUs come and go.
     pub fn follow(&mut self, topology: &Topology) {
         self.nodes = topology.nodes.iter().map(|node| node.id).collect();
         self.distances = Distances::new(topology);
@@ -139,7 +139,7 @@ impl Sampler {
         }
     }
 
-    /// From the next sample on, counts what runs elsewhere than on these nodes as misplaced.
+    /// From the next sample on, counts runs outside of these nodes as misplaced.
     pub fn aim(&mut self, aims: &BTreeMap<CgroupPath, NodeSet>) {
         #[cfg(feature = "bpf")]
         if let Some(kernel) = &mut self.kernel {
@@ -149,12 +149,12 @@ impl Sampler {
         let _ = aims;
     }
 
-    /// From the next sample on, looks at what is said of partitions in these cgroups.
+    /// From the next sample on, reads the partition state of these cgroups.
     pub fn look_at_partitions(&mut self, cgroups: BTreeSet<CgroupPath>) {
         self.partitions = cgroups;
     }
 
-    /// Makes room for events of the kernel side between two samples. Returns whether there were any.
+    /// Drains events of the kernel side between two samples. Returns whether there were any.
     pub fn drain(&mut self) -> bool {
         #[cfg(feature = "bpf")]
         let drained = self.kernel.as_mut().is_some_and(KernelSide::drain);
@@ -163,7 +163,7 @@ impl Sampler {
         drained
     }
 
-    /// Readable when there is something to drain; who waits is woken when there is little room left for more.
+    /// Readable when the event buffers fill up.
     pub fn filling_fd(&self) -> Option<BorrowedFd<'_>> {
         #[cfg(feature = "bpf")]
         let filling = self.kernel.as_ref().and_then(KernelSide::filling_fd);
@@ -172,7 +172,7 @@ impl Sampler {
         filling
     }
 
-    /// Readable when the kernel side told something that should not wait for the next sample.
+    /// Readable when an event should not wait for the next sample.
     pub fn urgent_fd(&self) -> Option<BorrowedFd<'_>> {
         #[cfg(feature = "bpf")]
         let urgent = self.kernel.as_ref().and_then(KernelSide::urgent_fd);
@@ -181,7 +181,7 @@ impl Sampler {
         urgent
     }
 
-    /// Takes it, for the next sample.
+    /// Takes the urgent events for the next sample.
     pub fn take_urgent(&mut self) {
         #[cfg(feature = "bpf")]
         if let Some(kernel) = &mut self.kernel {
@@ -189,7 +189,7 @@ impl Sampler {
         }
     }
 
-    /// Memory pressure, for a thread that acts on it at once. It never tells anything where nothing can.
+    /// Memory pressure events for a thread that reacts at once; silent without a source.
     pub fn tap(&self) -> PressureTap {
         #[cfg(feature = "bpf")]
         let tap = self.kernel.as_ref().and_then(KernelSide::tap).unwrap_or_default();
@@ -241,8 +241,7 @@ impl Sampler {
         sample
     }
 
-    /// Reads the cgroups' files. Returns the cgroups whose file that says where their memory is is there and
-    /// is of no use.
+    /// Reads the cgroups' files. Returns the cgroups with an unreadable file of memory by node.
     fn cgroups(
         &self,
         index: &Index,
@@ -268,8 +267,8 @@ impl Sampler {
         reader.into_garbled()
     }
 
-    /// Adds the cpusets of the cgroups above the workloads, which bound what these may have. Comes last:
-    /// they are no workloads, and nothing else is known of them.
+    /// Adds the cpusets of the workloads' ancestors, which bound the workloads' own. Comes last: ancestors
+    /// are no workloads, and only their cpusets are read.
     fn ancestors(&self, sample: &mut Sample, degraded: &mut DegradedTally) {
         let mut ancestors = BTreeSet::new();
         for path in sample.cgroups.keys() {
@@ -306,7 +305,7 @@ impl Sampler {
         source(sample, "tasks", "procfs");
     }
 
-    /// Asks processes whose memory is far for their policies.
+    /// Reads the memory policies of processes with far memory.
     fn policies(&self, sample: &mut Sample, degraded: &mut DegradedTally) {
         if !self.spans_nodes || self.host.captured {
             return;
@@ -339,7 +338,7 @@ impl Sampler {
                 Ok(mappings) => {
                     sample.policies_by_process.insert(pid, vma::extents(&mappings));
                 }
-                // A process that is gone by now is no loss.
+                // A process that has ended is no loss.
                 Err(_) if !is_dir(&self.host.proc.join(pid.to_string())) => {}
                 Err(error) => {
                     degraded.add("memory policies", pid, error, "whether it binds its memory is not known");
@@ -358,8 +357,8 @@ impl Sampler {
         read_mappings(&self.host, pid).map_err(|error| error.to_string())
     }
 
-    /// Asks the processes where their memory is, for workloads whose cgroup does not tell.
-    /// Of those that are `garbled` that was said.
+    /// Reads where the processes' memory is, for workloads without such a count. The fault of `garbled` ones
+    /// is reported already.
     fn numa_maps(
         &self,
         index: &Index,

@@ -1,5 +1,5 @@
-//! Host-wide settings that change how everything else is read. A file that is not there is `None`: the
-//! kernel was built without the feature.
+//! Host-wide settings that change the meaning of other figures. A missing file is `None`: the kernel lacks
+//! the feature.
 
 use std::path::Path;
 

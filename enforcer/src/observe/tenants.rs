@@ -1,8 +1,8 @@
-//! What the processes of a cgroup have on which memory node, read when a node is nearly full.
+//! Memory of a cgroup's processes by node, read when a node is nearly full.
 //!
-//! Reading `numa_maps` walks the page tables of a process with its mmap lock held for reading, which its page
-//! faults do not wait for where the kernel locks each mapping (since 6.4). So it is read only for who may
-//! have to give pages, and of so many processes at most. A process that has ended has none.
+//! Reading `numa_maps` walks the page tables of a process with its mmap lock held for reading. Since 6.4 page
+//! faults do not wait for that where the kernel locks each mapping. So it is read only for cgroups that may
+//! have to give pages, and for a bounded number of processes. A process that has ended has no memory.
 
 use std::path::Path;
 
@@ -14,22 +14,22 @@ use enforcer_host::{HostRoot, processes::processes_in};
 /// Most processes of a cgroup that are read.
 const MOST: usize = 1_024;
 
-/// Reads tenants of a host.
+/// Reads processes of a host.
 #[derive(Debug, Clone)]
 pub struct Tenants(HostRoot);
 
 impl Tenants {
-    /// Of this host.
+    /// Reader for this host.
     pub fn new(host: &HostRoot) -> Self {
         Self(host.clone())
     }
 
-    /// Where processes are.
+    /// The directory of processes.
     pub fn proc(&self) -> &Path {
         &self.0.proc
     }
 
-    /// The processes of a cgroup, by its directory, and of those below it.
+    /// Processes of a cgroup, by its directory, and of the cgroups below it.
     pub fn of(&self, cgroup: &Path) -> Result<Vec<Tenant>, String> {
         let processes = processes_in(cgroup)?;
         let tenant = |pid: u32| {

@@ -40,13 +40,13 @@ pub struct Plan {
     pub steps: Option<PathBuf>,
     /// Show which running workloads should be moved.
     ///
-    /// With bytes, time and gain of each move. Moves nobody.
+    /// With bytes, time and gain of each move. Moves nothing.
     #[arg(
         long,
         conflicts_with_all = ["pods", "steps", "explain", "devices", "machine"],
     )]
     pub rebalance: bool,
-    /// With `--rebalance`: watch so long.
+    /// With `--rebalance`: watch for this long.
     ///
     /// A whole number and ms, s, m or h.
     #[arg(long, value_name = "DURATION", value_parser = span, default_value = "10s")]

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use super::TableOrJson;
 
 const HELP: &str = "\
-Each turn is taken on its own: from what was seen then, what was given to whom, and what was done before.
+Each turn is taken on its own: from what was seen then, the grants, and what was done before.
 With --policy it is still the host that the recorded configuration had made, so the plans of several turns
 do not add up: a step that was never carried out is planned again in the next turn.
 

@@ -1,13 +1,13 @@
-//! Who looks at the host: a daemon that is asked, or this process by itself.
+//! The source of `top`'s figures: a running daemon, or this process itself.
 //!
-//! A daemon that answers is always the better source: it has watched for longer, it decides, and looking
-//! twice costs twice. So it is asked first each time, and our own look ends when one answers. Once one did,
-//! its silence is said and waited out: figures of another kind in its place would look like a change of the
-//! host. One that is there and does not answer, or in words that are not understood, holds up no look after
-//! the first: it is asked again only now and then.
+//! A daemon is always the better source: it has watched for longer, it decides, and a second look would
+//! double the cost. So it is asked first each time, and our own look ends when it answers. Once it has
+//! answered, a later silence is shown and waited out: figures of another source would look like a change of
+//! the host. A daemon that does not answer, or not understandably, delays the first look only: then it is
+//! asked only now and then.
 //!
-//! Our own look is the daemon's turn in observe mode, by the same engine, without anything that it could
-//! write with. It keeps below 2 % of a CPU: after a look that took long the next one is later.
+//! Our own look is a daemon's turn in observe mode, by the same engine, without an actuator. It stays below 2
+//! % of a CPU: after a slow look the next one is later.
 
 use std::{
     path::PathBuf,
@@ -34,28 +34,28 @@ use enforcer_kernel::clock;
 use enforcer_report::top::{Event, Feed, TopReport};
 use enforcer_runtime::kubelet::watch::Watch;
 
-/// A look may take one part of this many of the time until the next one.
+/// A look takes at most one part of this many of the time until the next.
 const PARTS: u32 = 50;
-/// Whatever a look took, the next one is not later than this.
+/// Longest time until the next look.
 const LATEST: Duration = Duration::from_mins(1);
-/// Until a daemon is asked again that could not be asked.
+/// Time until a daemon that could not be asked is asked again.
 const AGAIN: Duration = Duration::from_secs(30);
 
-/// Where it is looked, and how often.
+/// Source and interval.
 #[derive(Debug, Clone)]
 pub(super) struct Options {
-    /// A daemon's control socket; none to ask nobody.
+    /// A daemon's control socket; `None` to ask no daemon.
     pub(super) socket: Option<PathBuf>,
     /// Time between two looks.
     pub(super) interval: Duration,
 }
 
-/// Both, and which of them it is.
+/// Both sources.
 pub(super) struct Feeds {
     options: Options,
     /// A daemon has answered.
     answered: bool,
-    /// When one could not be asked, and why.
+    /// When a daemon could not be asked, and why.
     in_vain: Option<(Instant, String)>,
     own: Option<Own>,
 }
@@ -65,7 +65,7 @@ impl Feeds {
         Self { options: options.clone(), answered: false, in_vain: None, own: None }
     }
 
-    /// Tells again and again, until nobody listens.
+    /// Sends looks until the receiver is gone.
     pub(super) fn tell(mut self, sender: &SyncSender<Event>) {
         loop {
             let begin = Instant::now();
@@ -103,12 +103,12 @@ impl Feeds {
         }
     }
 
-    /// Why a daemon that is there could not be asked.
+    /// Why a running daemon could not be asked.
     pub(super) fn in_vain(&self) -> Option<&str> {
         self.in_vain.as_ref().map(|(_asked, why)| why.as_str())
     }
 
-    /// Our own look, because of a daemon that could not be asked.
+    /// Our own look, because a daemon could not be asked.
     fn look_instead(&mut self, why: String) -> Event {
         let effect = "top looks by itself, and knows nothing of the daemon's decisions";
         self.look("a daemon cannot be asked", Some(Degraded::new("daemon", why, effect)))
@@ -139,22 +139,22 @@ impl Feeds {
     }
 }
 
-/// An engine that only looks.
+/// An engine without an actuator.
 struct Own {
     engine: Engine,
-    /// CPU time of the latest look, but for what the first one attaches.
+    /// CPU time of the latest look, without the attachment in the first one.
     spent: Duration,
     looked: bool,
 }
 
 impl Own {
     fn new() -> anyhow::Result<Self> {
-        // Nothing is declared, so nothing is decided.
+        // No workload is declared, so there are no decisions.
         let policy = Policy { mode: Mode::Observe, ..Policy::default() };
         let host = HostRoot::live();
         let layout = CgroupLayout::read(&host)?;
         let mut source = LiveSource::new(host, layout, SamplerOptions::new(&policy.sample, true));
-        // A daemon that was here may have set something.
+        // An earlier daemon may have set cpusets.
         source.set_by_us(recorded_settings(&policy.state_dir));
         let engine = Engine::new(Box::new(source.beside(Watch::first(&policy.kubelet))), policy);
         Ok(Self { engine, spent: Duration::ZERO, looked: false })
@@ -172,7 +172,7 @@ impl Own {
     }
 }
 
-/// Of this thread, which does all that a look takes.
+/// CPU time of this thread, which does all the work of a look.
 fn cpu_time() -> Duration {
     Duration::try_from(clock_gettime(ClockId::ThreadCPUTime)).unwrap_or_default()
 }

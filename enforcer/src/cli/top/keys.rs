@@ -1,4 +1,4 @@
-//! Keys and sizes of the terminal, told as they come.
+//! Sends keys and sizes of the terminal.
 
 use std::sync::mpsc::SyncSender;
 
@@ -9,7 +9,7 @@ use ratatui::crossterm::{
 
 use enforcer_report::top::{Event, Key};
 
-/// Tells until the terminal is gone, or nobody listens.
+/// Sends until the terminal or the receiver is gone.
 pub(super) fn tell(sender: &SyncSender<Event>) {
     while let Ok(event) = event::read() {
         let told = match event {
@@ -27,7 +27,7 @@ fn of(key: KeyEvent) -> Option<Event> {
     let control = key.modifiers.contains(KeyModifiers::CONTROL);
     let key = match key.code {
         KeyCode::Char('c') if control => Key::Interrupt,
-        // All of the screen anew, as if it had another size.
+        // Redraws the whole screen, as after a change of its size.
         KeyCode::Char('l') if control => {
             return terminal::size().ok().map(|(width, height)| Event::Resized(width, height));
         }

@@ -1,10 +1,10 @@
 //! `numa-enforcer top`: the host live on a terminal.
 //!
-//! A thin shell around `report::top`, which has all the thinking. Three threads tell what happens, each over
-//! the same bounded channel: keys, signals, and whoever looks at the host ([`feed`]). This one takes what was
-//! told and draws. It wakes once a second where nothing happens, so that ages stay true.
+//! A thin shell around `report::top`, which has the logic. Three threads send events over one bounded
+//! channel: keys, signals, and looks at the host ([`feed`]). This one takes the events and draws. It wakes at
+//! least once a second, so that ages stay true.
 //!
-//! Whatever ends it, the terminal is left as it was: the end of the loop, an error, a signal, a panic of any
+//! The terminal is always restored: at the end of the loop, after an error or a signal, and on a panic of any
 //! thread.
 
 mod feed;
@@ -31,7 +31,7 @@ const WAITING: usize = 256;
 /// Longest time between two frames.
 const SECOND: Duration = Duration::from_secs(1);
 
-/// How it is looked.
+/// Options of `top`.
 #[derive(Debug, Clone)]
 pub(super) struct Options {
     feed: feed::Options,
@@ -69,7 +69,7 @@ pub(super) fn run(options: &Options, out: &mut dyn Write) -> anyhow::Result<Exit
     Ok(Exit::Ok)
 }
 
-/// Draws until it is over.
+/// Draws until the end.
 fn watch(mut state: State, events: &Receiver<Event>, screen: &mut Screen) -> anyhow::Result<()> {
     let begin = Instant::now();
     while !state.has_ended() {
@@ -79,7 +79,7 @@ fn watch(mut state: State, events: &Receiver<Event>, screen: &mut Screen) -> any
             Err(RecvTimeoutError::Timeout) => Event::Second,
             Err(RecvTimeoutError::Disconnected) => return Err(anyhow!("the source of figures has ended")),
         };
-        // What came meanwhile is one frame.
+        // Queued events make one frame.
         for event in std::iter::once(first).chain(events.try_iter().take(WAITING)) {
             let event = match event {
                 Event::Resized(width, height) => {
@@ -94,7 +94,7 @@ fn watch(mut state: State, events: &Receiver<Event>, screen: &mut Screen) -> any
     Ok(())
 }
 
-/// One frame, as high as it takes.
+/// One frame, as high as needed.
 fn once(options: &Options, out: &mut dyn Write) -> anyhow::Result<Exit> {
     let mut feeds = Feeds::new(&options.feed);
     let mut event = feeds.next();
@@ -138,7 +138,7 @@ fn check_terminal() -> Result<(), UsageError> {
     }
 }
 
-/// Starts a thread that tells; it is over when the thread is, for whatever reason.
+/// Starts a thread that sends events; when it ends for any reason, the loop ends.
 fn spawn(
     name: &str,
     sender: &SyncSender<Event>,
@@ -153,16 +153,16 @@ fn spawn(
     Ok(())
 }
 
-/// Says that it is time to end when it is dropped, by a panic too.
+/// Sends the end event when dropped, also by a panic.
 struct Last(SyncSender<Event>);
 
 impl Drop for Last {
     fn drop(&mut self) {
         if thread::panicking() {
-            // It was said, and the terminal was given back, by the hook of the screen.
+            // The screen's panic hook has printed the message and restored the terminal.
             process::exit(Exit::Undetermined.code().into());
         }
-        // Nobody is left who would not know.
+        // Fails only if the loop has ended already.
         let _ = self.0.send(Event::End);
     }
 }

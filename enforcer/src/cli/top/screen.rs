@@ -1,8 +1,8 @@
-//! The terminal: taken, drawn on, and given back as it was, whatever happens.
+//! The terminal: taken, drawn on, and always restored.
 //!
-//! Written through a file descriptor of our own, because standard output is locked by the thread that prints,
-//! and a panic of another thread must be able to give the terminal back all the same. What size a terminal
-//! says that it has is not believed without bounds: cells are paid for in memory.
+//! It is written through a file descriptor of our own: the printing thread locks standard output, and a panic
+//! of another thread must still restore the terminal. The terminal's claimed size is bounded: each cell costs
+//! memory.
 
 use std::{
     fs::File,
@@ -36,22 +36,21 @@ use super::super::{Exit, terminal::style};
 use crate::signals::GRACE;
 use enforcer_report::top::{Event, State, draw};
 
-/// Columns and rows that are drawn at most; the rest of a larger terminal stays empty.
+/// Most columns and rows that are drawn; the rest of a larger terminal stays empty.
 const LARGEST: (u16, u16) = (500, 300);
 
-/// Until it is tried again to tell somebody who was told too much.
+/// Wait before a full event channel is tried again.
 const AGAIN: Duration = Duration::from_millis(20);
 
 /// A terminal that is ours until this is dropped.
 pub(super) struct Screen {
-    /// Its own end would say on standard error that there is no terminal any longer, and panic where that is
-    /// gone too.
+    /// Not dropped: its drop would report a lost terminal on standard error, and panic if that is gone too.
     terminal: ManuallyDrop<Terminal<CrosstermBackend<BufWriter<File>>>>,
     colour: bool,
 }
 
 impl Screen {
-    /// Takes it.
+    /// Takes the terminal.
     pub(super) fn enter() -> io::Result<Self> {
         let mut writer = BufWriter::new(stdout()?);
         let colour = style().colour;
@@ -66,7 +65,7 @@ impl Screen {
             let viewport = Viewport::Fixed(area(terminal::size()?));
             Terminal::with_options(CrosstermBackend::new(writer), TerminalOptions { viewport })
         });
-        // Nothing is left behind by a screen that could not be had.
+        // A failed start restores the terminal, too.
         let terminal = ManuallyDrop::new(terminal.inspect_err(|_error| leave())?);
         Ok(Self { terminal, colour })
     }
@@ -76,8 +75,8 @@ impl Screen {
         self.terminal.size().map(|size| shown((size.width, size.height)))
     }
 
-    /// The terminal has that size now, of which so much is drawn: the next frame as a whole. Clearing it by
-    /// `Terminal` would ask where the cursor is, and whoever reads keys would get the answer.
+    /// Handles a new size of the terminal: the next frame is complete. `Terminal::clear` would query the
+    /// cursor, and the key reader would get the answer.
     pub(super) fn resized(&mut self, width: u16, height: u16) -> io::Result<(u16, u16)> {
         // What is beyond the largest frame, too.
         self.terminal.backend_mut().clear()?;
@@ -91,7 +90,7 @@ impl Screen {
     }
 }
 
-/// What is drawn of a terminal that says it has so many columns and rows.
+/// The drawn part of a terminal with this size.
 fn shown((width, height): (u16, u16)) -> (u16, u16) {
     (width.min(LARGEST.0), height.min(LARGEST.1))
 }
@@ -112,7 +111,7 @@ fn stdout() -> io::Result<File> {
     Ok(File::from(io::stdout().as_fd().try_clone_to_owned()?))
 }
 
-/// Gives the terminal back. Where that fails there is none any longer.
+/// Restores the terminal. A failure means that it is gone.
 fn leave() {
     let _ = disable_raw_mode();
     let _ = stdout().and_then(|mut out| {
@@ -121,8 +120,8 @@ fn leave() {
     });
 }
 
-/// Says that it is time to end when a signal asks for that. A terminal that takes nothing more holds up who
-/// draws: the process ends in any case soon.
+/// Sends the end event on a signal. A blocked terminal blocks the drawing thread: the process ends soon in
+/// any case.
 pub(super) fn end_on_signals(sender: SyncSender<Event>) -> io::Result<()> {
     let runtime = Builder::new_current_thread().enable_all().build()?;
     let context = runtime.enter();
@@ -141,7 +140,7 @@ pub(super) fn end_on_signals(sender: SyncSender<Event>) -> io::Result<()> {
                 while let Err(TrySendError::Full(_)) = sender.try_send(Event::End) {
                     sleep(AGAIN).await;
                 }
-                // Who does not come to its end is held up; the grace is for that.
+                // Stays until the grace is over: the loop may be blocked.
                 pending::<()>().await;
             };
             let _late = timeout(GRACE, told).await;

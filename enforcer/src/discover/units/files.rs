@@ -130,8 +130,8 @@ impl UnitFiles {
     }
 }
 
-/// Names before `.d` whose drop-ins a unit has, the most specific first: its own, that of its template, and
-/// those of its prefixes that end at a dash.
+/// Directory names before `.d` with drop-ins of a unit, the most specific first: its own, that of its
+/// template, and those of its prefixes that end at a dash.
 fn names_of_drop_ins(unit: &str) -> Vec<String> {
     let mut names = vec![unit.to_owned()];
     names.extend(template(unit));
@@ -363,7 +363,7 @@ mod tests {
         assert_eq!(line("f.service", &[("etc/f.service", &long)]), None);
     }
 
-    /// `systemctl set-property --runtime` writes such files, whoever calls it.
+    /// `systemctl set-property --runtime` writes such files, for any caller.
     #[test]
     fn what_we_have_set_ourselves_is_not_taken_for_an_administrators() {
         let root = tempfile::tempdir().unwrap();

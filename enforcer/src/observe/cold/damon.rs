@@ -1,17 +1,15 @@
-//! Which regions of an address space are touched, by DAMON (Documentation/admin-guide/mm/damon/usage.rst).
+//! Finds touched regions of an address space by DAMON (Documentation/admin-guide/mm/damon/usage.rst).
 //!
-//! Each process that is watched has a kernel thread (`kdamond`) with one context of the operations `vaddr`
-//! and one scheme that does nothing (`stat`) and matches everything: the regions that it tried are all
-//! regions, which is how they can be read. The kernel tells them at the end of its interval, so an answer
-//! takes up to two of these.
+//! Each watched process has a kernel thread (`kdamond`) with one context of the operations `vaddr` and one
+//! scheme that does nothing (`stat`) and matches everything: so the regions that it tried are all regions.
+//! The kernel publishes them at the end of its interval, so an answer takes up to two intervals.
 //!
-//! There is one set of kdamonds in the kernel. Where somebody else has it, it is left alone and DAMON is not
-//! to be had; a set that an earlier daemon of ours left behind, because it was killed, is known by the odd
-//! end of its sampling interval and taken over, or taken down by [`sweep`] when a daemon starts. Dropping
-//! this switches everything off.
+//! The kernel has one set of kdamonds. If another program uses it, DAMON is not available. A set left by a
+//! killed daemon of ours is known by the odd last digits of its sampling interval. It is taken over, or
+//! removed by [`sweep`] when a daemon starts. Dropping this switches everything off.
 //!
-//! One kdamond more than are watched by is in the set, for who moves pages by DAMON: nothing is set there by
-//! this.
+//! The set has one kdamond more than are watched by, for moving pages by DAMON; this module does not
+//! configure it.
 
 use std::{
     collections::BTreeSet,
@@ -24,12 +22,11 @@ use enforcer_core::demotion::Region;
 
 use enforcer_host::{list_dir, read_text};
 
-/// Processes that are watched at a time.
+/// Most processes watched at a time.
 const SLOTS: usize = 16;
-/// The number of the kdamond behind these.
+/// Index of the spare kdamond.
 const SPARE: usize = SLOTS;
-/// Bounds of the regions of one process: the first is how fine it always is, the second what it costs at
-/// most.
+/// Bounds of the number of regions of one process: the minimum sets the resolution, the maximum the cost.
 const REGIONS: [u32; 2] = [200, 1000];
 /// Looks in one interval of aggregation.
 const LOOKS: u32 = 5;
@@ -38,16 +35,16 @@ const INTERVALS: u32 = 10;
 /// Bounds of an interval.
 const SHORTEST: Duration = Duration::from_millis(100);
 const LONGEST: Duration = Duration::from_millis(500);
-/// A process that nobody asked for in this time makes room.
+/// A process without a look in this time loses its slot.
 const STALE: Duration = Duration::from_mins(1);
-/// The end of every sampling interval of ours, in microseconds.
+/// Last digits of our sampling intervals, in microseconds.
 const MARK: u64 = 137;
 
 /// Our set of kdamonds.
 #[derive(Debug)]
 pub(super) struct Damon {
     kdamonds: PathBuf,
-    /// By the number of their kdamond; none before the first process is watched.
+    /// Slots by index of their kdamond; empty before the first process is watched.
     slots: Vec<Option<Slot>>,
 }
 
@@ -59,7 +56,7 @@ struct Slot {
 }
 
 impl Damon {
-    /// Looks whether it can be had; the error says why not.
+    /// Checks whether DAMON is available; the error says why not.
     pub(super) fn new(sys: &Path) -> Result<Self, String> {
         let kdamonds = sys.join("kernel/mm/damon/admin/kdamonds");
         let count = read_text(&kdamonds.join("nr_kdamonds")).map_err(|error| error.to_string())?;
@@ -72,7 +69,7 @@ impl Damon {
         Ok(damon)
     }
 
-    /// The directory of the kdamond that watches nobody; makes the set.
+    /// The directory of the spare kdamond; creates the set.
     pub(super) fn spare(&mut self) -> Result<PathBuf, String> {
         if self.slots.is_empty() {
             self.prepare().map_err(|error| error.to_string())?;
@@ -80,8 +77,7 @@ impl Damon {
         Ok(self.kdamonds.join(SPARE.to_string()))
     }
 
-    /// The regions of a process. One that is watched from now on has none of which it could be said yet that
-    /// nobody touched them for long.
+    /// The regions of a process. For a newly watched process no idle time is known yet.
     pub(super) fn look(&mut self, pid: u32, idle: Duration, now: Instant) -> Result<Vec<Region>, String> {
         if self.slots.is_empty() {
             self.prepare().map_err(|error| error.to_string())?;
@@ -107,7 +103,7 @@ impl Damon {
         }
     }
 
-    /// Stops watching others than these.
+    /// Stops watching other processes.
     pub(super) fn only(&mut self, pids: &BTreeSet<u32>) {
         for index in 0..self.slots.len() {
             if self.slots[index].is_some_and(|slot| !pids.contains(&slot.pid)) {
@@ -116,7 +112,7 @@ impl Damon {
         }
     }
 
-    /// One that watches nobody, or else nobody who was asked for lately.
+    /// A free slot, or one without a recent look.
     fn free_slot(&mut self) -> Option<usize> {
         if let Some(free) = self.slots.iter().position(Option::is_none) {
             return Some(free);
@@ -137,7 +133,7 @@ impl Damon {
         text.trim().parse::<u64>().is_ok_and(|sample| sample % 1000 == MARK)
     }
 
-    /// Makes the set, and takes down one that an earlier daemon left.
+    /// Creates the set, and removes one that an earlier daemon left.
     fn prepare(&mut self) -> io::Result<()> {
         let there = list_dir(&self.kdamonds).ok().flatten().unwrap_or_default();
         for index in there.iter().filter_map(|name| name.parse::<usize>().ok()) {
@@ -145,7 +141,7 @@ impl Damon {
         }
         write(&self.count(), &(SLOTS + 1).to_string())?;
         self.slots = vec![None; SLOTS];
-        // So that it is known as ours from the first moment on.
+        // From here on it is recognizable as ours.
         self.configure(0, 0, SHORTEST)
     }
 
@@ -169,7 +165,7 @@ impl Damon {
     }
 
     fn end(&mut self, index: usize) {
-        // It has ended by itself where its process has.
+        // It has ended by itself if its process has.
         let _ended = self.tell(index, "off");
         if let Some(slot) = self.slots.get_mut(index) {
             *slot = None;
@@ -226,7 +222,7 @@ impl Drop for Damon {
     }
 }
 
-/// Takes down what a daemon of ours left behind that was killed: it would go on watching, and moving pages.
+/// Removes what a killed daemon of ours left: it would go on watching and moving pages.
 pub(super) fn sweep(sys: &Path) {
     let Ok(mut left) = Damon::new(sys) else { return };
     if read_text(&left.count()).is_ok_and(|count| count.trim() != "0") {
@@ -235,20 +231,20 @@ pub(super) fn sweep(sys: &Path) {
     }
 }
 
-/// One of `tried_regions`. Accesses are looks of the latest interval that found it touched; age is in
+/// One of `tried_regions`. Accesses are the looks of the latest interval that found it touched; age is in
 /// intervals.
 fn region(dir: &Path, interval: Duration) -> Option<Region> {
     let number = |file: &str| read_text(&dir.join(file)).ok()?.trim().parse::<u64>().ok();
     let (start, end, accesses, age) =
         (number("start")?, number("end")?, number("nr_accesses")?, number("age")?);
     let percent = (accesses.saturating_mul(100) / u64::from(LOOKS)).min(100);
-    // A region that was touched at all is not untouched, however seldom.
+    // Any touch makes a region touched, however rare.
     let touched_percent = u8::try_from(percent).unwrap_or(100).max(u8::from(accesses > 0));
     let unchanged = interval.saturating_mul(u32::try_from(age).unwrap_or(u32::MAX));
     Some(Region { start, end, touched_percent, unchanged, exact: false })
 }
 
-/// The kernel's own word for what it refuses says little without the file and the value.
+/// Adds file and value to the kernel's error.
 fn write(path: &Path, value: &str) -> io::Result<()> {
     fs::write(path, value).map_err(|error| {
         io::Error::new(error.kind(), format!("writing {value:?} to {}: {error}", path.display()))
@@ -259,7 +255,7 @@ fn write(path: &Path, value: &str) -> io::Result<()> {
 mod tests {
     use super::*;
 
-    /// A set of so many kdamonds, the first with this sampling interval, all of them on.
+    /// A set of `count` kdamonds, the first with this sampling interval, all switched on.
     fn host(count: usize, sample: u64) -> tempfile::TempDir {
         let dir = tempfile::tempdir().unwrap();
         let kdamonds = dir.path().join("kernel/mm/damon/admin/kdamonds");

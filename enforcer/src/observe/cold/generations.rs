@@ -1,9 +1,9 @@
-//! How much of a workload is cold on its nodes, by the generations of MGLRU (`lru_gen` of debugfs).
+//! Cold bytes of a workload by node, from the generations of MGLRU (`lru_gen` of debugfs).
 //!
-//! A generation is as old as the last time that page tables were looked at, so it has to be asked for one
-//! from time to time, or everything stays in the youngest: half the idle time apart, so that of the four that
-//! the kernel keeps the older two are cold. What is said to be cold may have been touched just after its
-//! generation was born, so this is a bound from above.
+//! A generation is as old as the latest walk of the page tables, so new generations must be requested
+//! regularly, or everything stays in the youngest. They are half the idle time apart, so the older two of the
+//! kernel's four are cold. A cold page may have been touched just after its generation began, so this is an
+//! upper bound.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -17,7 +17,7 @@ use enforcer_core::{parse::lru_gen::Generations, set::NodeSet, workload::CgroupP
 use super::page_bytes;
 use enforcer_host::read_text;
 
-/// The kernel's ages, and when it was last asked for a new generation.
+/// The kernel's ages, and when a generation was last requested.
 #[derive(Debug)]
 pub(super) struct Generational {
     path: PathBuf,
@@ -33,17 +33,17 @@ impl Generational {
         Self { path, aged: BTreeMap::new(), missing }
     }
 
-    /// Why there is none.
+    /// Why MGLRU is not available.
     pub(super) fn missing(&self) -> Option<&str> {
         self.missing.as_deref()
     }
 
-    /// Forgets others than these.
+    /// Forgets other cgroups.
     pub(super) fn only(&mut self, cgroups: &BTreeSet<CgroupPath>) {
         self.aged.retain(|cgroup, _| cgroups.contains(cgroup));
     }
 
-    /// Bytes on the nodes that are cold; `None` where nobody can tell.
+    /// Cold bytes on the nodes; `None` if unknown.
     pub(super) fn cold_bytes(
         &mut self,
         cgroup: &CgroupPath,
@@ -61,7 +61,7 @@ impl Generational {
                 return None;
             }
         };
-        // A kernel that has MGLRU switched off keeps the file and no pages in it.
+        // A kernel with MGLRU switched off keeps the file without pages.
         if found.is_empty() {
             return None;
         }
@@ -79,7 +79,7 @@ impl Generational {
             }
             self.aged.insert(cgroup.clone(), (first.unwrap_or(now), now));
         }
-        // Before it has aged for as long, the ages are those of whoever looked before us.
+        // Until then another program may have made these generations.
         first.filter(|first| now.saturating_duration_since(*first) >= idle)?;
         let pages = found.iter().flat_map(|one| nodes.iter().map(|node| one.cold_pages(node, idle)));
         Some(pages.fold(0, u64::saturating_add).saturating_mul(page_bytes()))

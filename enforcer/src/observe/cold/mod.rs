@@ -1,20 +1,19 @@
-//! Who has not touched which of their pages for long: the facts that demotion is decided from.
+//! Finds pages that a workload has not touched for long: the input of demotion.
 //!
-//! Where a page table says that a page was touched, somebody has to look, and to take the mark away before
-//! that. There are several who can, and none is always there:
+//! Problem: a page table only marks that a page was touched, so a detector must look and clear the mark
+//! before that. There are three, and none is always available:
 //!
-//! - [`damon`] samples regions of an address space in the kernel, and tells which are touched and for how
-//!   long they were not. It is the only one that sees inside a mapping.
-//! - [`referenced`] takes the marks of a whole process away (`clear_refs`) and reads how much of each mapping
-//!   has one again (`smaps`): mapping by mapping, where DAMON is not to be had.
-//! - [`generations`] reads the kernel's own ages (MGLRU): how much is cold, but not which. It bounds the
-//!   other two.
+//! - [`damon`] samples regions of an address space in the kernel, and tells how often and how long ago they
+//! were touched. Only DAMON sees inside a mapping. - [`referenced`] clears the marks of a whole process
+//! (`clear_refs`) and reads how much of each mapping is marked again (`smaps`): by mapping, where DAMON is
+//! not available. - [`generations`] reads the kernel's own ages (MGLRU): how much is cold, but not which
+//! pages. It bounds the other two.
 //!
-//! Marks of writes (soft-dirty) are no source: what is written once and read often is hot.
+//! Marks of writes (soft-dirty) are no source: pages written once and read often are hot.
 //!
-//! These sources work by writing to the kernel's switches for them, and nothing else is written here.
-//! Whatever is absent becomes a named entry with its reason. All of this blocks (DAMON answers at the end of
-//! its interval), so it is for a thread of its own.
+//! These detectors write to the kernel's switches for them, and to nothing else. A missing one is a named
+//! entry with its reason. All calls block (DAMON answers at the end of its interval), so they belong on a
+//! thread of their own.
 
 mod damon;
 mod generations;
@@ -39,39 +38,38 @@ use self::{damon::Damon, generations::Generational, referenced::ReferencedBits};
 use super::rooms::room_of;
 use enforcer_host::{HostRoot, cgroup::CgroupLayout, processes::processes_in, read_text};
 
-/// Processes of one workload that are watched: the largest.
+/// Most processes of one workload that are watched: the largest.
 const PROCESSES: usize = 8;
-/// Processes with less memory than this are not worth watching, in pages.
+/// Smaller processes are not worth watching, in pages.
 const FEWEST_PAGES: u64 = 2048;
 
-/// Everybody who is watched.
+/// Detectors for all watched workloads.
 pub struct ColdWatch {
     host: HostRoot,
     layout: CgroupLayout,
-    /// Why not, where it cannot be had.
+    /// DAMON, or why it is not available.
     damon: Result<Damon, String>,
     referenced: ReferencedBits,
     generations: Generational,
 }
 
-/// What was seen of a workload.
+/// Result of a look at a workload.
 #[derive(Debug, Clone, Default)]
 pub struct Look {
     /// Its largest processes.
     pub watched: Vec<Watched>,
-    /// Who saw it: `damon` or `referenced`.
+    /// The detector: `damon` or `referenced`.
     pub source: &'static str,
-    /// Bytes on the nodes in question that the kernel's generations hold for cold.
+    /// Bytes on the given nodes that are cold by the kernel's generations.
     pub estimate: Option<u64>,
-    /// Processes that could not be watched, the first with its reason.
+    /// Processes that could not be watched; the first with its reason.
     pub unwatched: Option<String>,
-    /// Bytes that the kernel has promoted of it, and pages of it that were touched on slow memory;
-    /// cumulative.
+    /// Bytes that the kernel has promoted, and pages touched on slow memory; cumulative.
     pub promoted: Option<u64>,
 }
 
 impl ColdWatch {
-    /// Of this host. Switches nothing on yet.
+    /// Detectors for this host, all switched off.
     pub fn new(host: &HostRoot, layout: &CgroupLayout) -> Self {
         Self {
             host: host.clone(),
@@ -82,7 +80,7 @@ impl ColdWatch {
         }
     }
 
-    /// Looks at a workload, of which pages on `nodes` may be cold after `idle`.
+    /// Looks for pages of a workload on `nodes` that were idle for `idle`.
     pub fn look(&mut self, cgroup: &CgroupPath, nodes: &NodeSet, idle: Duration) -> Look {
         let mut look = Look { source: "damon", ..Look::default() };
         let now = Instant::now();
@@ -106,17 +104,17 @@ impl ColdWatch {
         look
     }
 
-    /// Bytes on these of the nodes that the kernel's generations hold for cold, right after a look.
+    /// Bytes on these of the nodes that are cold by the kernel's generations, right after a look.
     pub fn estimate(&mut self, cgroup: &CgroupPath, nodes: &NodeSet, idle: Duration) -> Option<u64> {
         self.generations.cold_bytes(cgroup, nodes, idle, Instant::now())
     }
 
-    /// The directory of a kdamond of our set that watches nobody; the error says why there is none.
+    /// The directory of an unused kdamond of our set; the error says why there is none.
     pub fn spare_kdamond(&mut self) -> Result<PathBuf, String> {
         self.damon.as_mut().map_err(|reason| reason.clone())?.spare()
     }
 
-    /// Stops watching what is not among these.
+    /// Stops watching other cgroups.
     pub fn only(&mut self, cgroups: &BTreeSet<CgroupPath>) {
         let kept: BTreeSet<u32> = cgroups.iter().flat_map(|cgroup| self.largest(cgroup)).collect();
         if let Ok(damon) = &mut self.damon {
@@ -126,9 +124,9 @@ impl ColdWatch {
         self.generations.only(cgroups);
     }
 
-    /// Memory of these nodes, now.
+    /// Memory of these nodes now.
     pub fn rooms(&self, nodes: &NodeSet) -> BTreeMap<NodeId, Room> {
-        // Watermarks that cannot be read are none.
+        // Unreadable watermarks count as none.
         let zones = read_text(&self.host.proc.join("zoneinfo")).ok().and_then(|text| zone_pages(&text).ok());
         let zones = zones.unwrap_or_default();
         let room = |node: NodeId| {
@@ -141,7 +139,7 @@ impl ColdWatch {
         nodes.iter().filter_map(room).collect()
     }
 
-    /// Sources that are missing.
+    /// Missing detectors.
     pub fn degraded(&self) -> Vec<Degraded> {
         let damon = self.damon.as_ref().err().map(|reason| {
             let effect =
@@ -165,13 +163,13 @@ impl ColdWatch {
         sizes.into_iter().map(|(_, pid)| pid).collect()
     }
 
-    /// The second number of `/proc/PID/statm`: pages that are there.
+    /// The second number of `/proc/PID/statm`: resident pages.
     fn resident(&self, pid: u32) -> Option<u64> {
         let text = read_text(&self.host.proc.join(format!("{pid}/statm"))).ok()?;
         text.split_ascii_whitespace().nth(1)?.parse().ok()
     }
 
-    /// `pgpromote_success` of `memory.stat`, in bytes; kernels before 6.12 count it for the host alone.
+    /// `pgpromote_success` of `memory.stat`, in bytes; kernels before 6.12 count it for the host only.
     fn promoted(&self, cgroup: &CgroupPath) -> Option<u64> {
         let memory = self.layout.memory.as_ref().filter(|root| root.v2)?;
         let counters = parse_keyed(&read_text(&memory.dir(cgroup).join("memory.stat")).ok()?).ok()?;
@@ -179,7 +177,7 @@ impl ColdWatch {
     }
 }
 
-/// Takes down what a daemon of ours left switched on that was killed.
+/// Removes what a killed daemon of ours left switched on.
 pub fn sweep(host: &HostRoot) {
     damon::sweep(&host.sys);
 }

@@ -1,10 +1,10 @@
-//! Which mappings were touched, by the marks of page tables: `clear_refs` takes them away, `smaps` counts
-//! those that are there again (Documentation/filesystems/proc.rst).
+//! Finds touched mappings by the marks of page tables: `clear_refs` clears them, `smaps` counts those set
+//! again (Documentation/filesystems/proc.rst).
 //!
-//! The marks are the ones that reclaim goes by, and taking them away makes all pages of the process look old
-//! to it for a moment. So this is the second choice, and done once in a round.
+//! Reclaim uses the same marks, and clearing them makes all pages of the process look old to it for a moment.
+//! So this is the second choice, used once per round.
 //!
-//! It sees no more than mappings: what is large and partly hot is hot as a whole.
+//! It sees whole mappings only: a large, partly hot mapping is hot.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -24,12 +24,12 @@ const LIMIT: u64 = 64 << 20;
 /// Most bytes of a line: a path of 4,096 bytes, each escaped to four.
 const LINE: u64 = 32 << 10;
 
-/// Since when each mapping of each process has been quiet.
+/// Since when each mapping of each process is idle.
 #[derive(Debug, Default)]
 pub(super) struct ReferencedBits(BTreeMap<u32, BTreeMap<(u64, u64), Instant>>);
 
 impl ReferencedBits {
-    /// The mappings of a process as regions, and the marks taken away for the next look.
+    /// The mappings of a process as regions; clears the marks for the next look.
     pub(super) fn look(&mut self, proc: &Path, pid: u32, now: Instant) -> Result<Vec<Region>, String> {
         let dir = proc.join(pid.to_string());
         let mappings = read(&dir.join("smaps")).map_err(|error| format!("reading smaps: {error}"))?;
@@ -37,7 +37,7 @@ impl ReferencedBits {
         Ok(self.regions(pid, &mappings, now))
     }
 
-    /// Forgets others than these.
+    /// Forgets other processes.
     pub(super) fn only(&mut self, pids: &BTreeSet<u32>) {
         self.0.retain(|pid, _| pids.contains(pid));
     }
@@ -48,7 +48,7 @@ impl ReferencedBits {
         let mut regions = Vec::new();
         for mapping in mappings {
             let place = (mapping.start, mapping.end);
-            // One that is new, or has another size, may have been touched by whoever made it.
+            // A new mapping, or one with another size, may have been touched at its creation.
             let since = before.get(&place).copied().filter(|_| mapping.referenced == 0).unwrap_or(now);
             quiet.insert(place, since);
             regions.push(Region {
@@ -99,11 +99,11 @@ mod tests {
             let regions = bits.regions(7, mappings, begin + Duration::from_secs(seconds));
             regions.iter().map(|one| (one.touched_percent, one.unchanged.as_secs())).collect::<Vec<_>>()
         };
-        // Nobody knows how long it was quiet before the first look.
+        // Idle time before the first look is unknown.
         assert_eq!(at(0, &[mapping(0, 9, 0), mapping(9, 12, 100)]), [(0, 0), (100, 0)]);
         assert_eq!(at(5, &[mapping(0, 9, 0), mapping(9, 12, 0)]), [(0, 5), (0, 5)]);
         assert_eq!(at(9, &[mapping(0, 9, 0), mapping(9, 12, 40)]), [(0, 9), (40, 0)]);
-        // It has grown, so it is another one.
+        // It has grown, so it is another mapping.
         assert_eq!(at(12, &[mapping(0, 10, 0), mapping(9, 12, 0)]), [(0, 0), (0, 3)]);
     }
 }

@@ -1,8 +1,8 @@
-//! What the attached programs count, added to the cgroups of a sample.
+//! Adds the counts of the attached programs to the cgroups of a sample.
 //!
-//! Each sample first tells the programs which cgroups are workloads and where these should be, then reads:
-//! what runs in others costs next to nothing and is counted nowhere. Counters only grow, also when the
-//! programs are attached anew because CPUs came or went: what the earlier ones counted is kept and added.
+//! Each sample first tells the programs the workloads' cgroups and their nodes, then reads. Other cgroups
+//! cost next to nothing and are not counted. Counters only grow, also when the programs are reattached after
+//! CPU hotplug: the former counts are kept and added.
 
 use std::{
     collections::BTreeMap,
@@ -27,28 +27,28 @@ use enforcer_kernel::bpf::{
     ProgramCost as LoadedProgram, Programs, Told, Watch,
 };
 
-/// Degraded source: the programs know other CPUs than there are.
+/// Degraded source: the programs know a former set of CPUs.
 const STALE: &str = "bpf:cpus";
 
-/// The programs, and what is remembered of earlier ones.
+/// The programs, and the counts of earlier ones.
 pub(super) struct Counters {
     programs: Programs,
     missing: Vec<Degraded>,
     options: AttachOptions,
-    /// Counted by programs that were attached before these, by id of the workload's own cgroup.
+    /// Counts of earlier programs, by id of the workload's own cgroup.
     earlier: BTreeMap<u64, KernelCounters>,
-    /// Told by programs that were attached before these, and not yet in a sample.
+    /// Events of earlier programs that no sample has yet.
     carried: Vec<KernelEvent>,
-    /// What became of events so far, without what these programs could not send.
+    /// Outcomes of events so far, without those that these programs could not send.
     events: EventCounts,
     pressure: PressureTap,
-    /// The ring of pressure again, to be waited for.
+    /// A second descriptor of the pressure ring, to wait on.
     urgent: Option<OwnedFd>,
-    /// Pages that earlier programs saw moved by nobody who is watched.
+    /// Pages that earlier programs saw moved in unwatched cgroups.
     other_page_moves: OtherPageMoves,
-    /// Changes that were told by earlier programs, and not yet in a sample.
+    /// Changes of earlier programs that no sample has yet.
     carried_changes: Vec<KernelChange>,
-    /// What became of changes so far, without what these programs could not send.
+    /// Outcomes of changes so far, without those that these programs could not send.
     changes: EventCounts,
 }
 
@@ -78,8 +78,8 @@ impl Counters {
         &self.missing
     }
 
-    /// Attaches again when CPUs came or went: a CPU that was offline has no clock, and no node in the
-    /// programs' table. Where that takes privileges that were given up, the programs stay as they are.
+    /// Reattaches after CPU hotplug: a CPU that was offline has no clock, and no node in the programs' table.
+    /// If the privileges for that are gone, the programs stay as they are.
     pub(super) fn follow(&mut self, cpu_node: &BTreeMap<CpuId, NodeId>) {
         if *cpu_node == self.options.cpu_node {
             return;
@@ -119,41 +119,39 @@ impl Counters {
         (self.programs, self.missing) = (programs, missing);
     }
 
-    /// Takes what the programs told since the last time, so that there is room for more. Returns whether
-    /// there was anything that wakes nobody.
+    /// Drains the programs' events. Returns whether there were any that wake no thread.
     pub(super) fn drain(&mut self) -> bool {
         self.take_urgent();
         self.programs.drain()
     }
 
-    /// Readable when there are events; who waits is woken when there is little room left for more.
+    /// Readable when the event buffers fill up.
     pub(super) fn filling_fd(&self) -> Option<BorrowedFd<'_>> {
         self.programs.filling_fd()
     }
 
-    /// Readable when there is pressure that was not taken yet; `None` where nothing tells of any, or somebody
-    /// else is woken by it.
+    /// Readable when there are pressure events; `None` without a ring, or if another thread waits for it.
     pub(super) fn urgent_fd(&self) -> Option<BorrowedFd<'_>> {
         self.urgent.as_ref().filter(|_| !self.pressure.is_listened_to()).map(AsFd::as_fd)
     }
 
-    /// Takes the pressure that there is, at most as much as its ring holds.
+    /// Takes the pressure events, at most as many as the ring holds.
     pub(super) fn take_urgent(&mut self) {
         self.pressure.drain();
     }
 
-    /// Pressure, for somebody who acts on it at once.
+    /// Pressure events for a thread that reacts at once.
     pub(super) fn tap(&self) -> PressureTap {
         self.pressure.clone()
     }
 
-    /// The pressure events for a sample; `None` where nothing tells of any.
+    /// The pressure events for a sample; `None` without a source.
     fn pressure(&mut self, index: &Index, drops: Option<Drops>) -> Option<PressureEvents> {
         let attached = self.pressure.is_attached();
         attached.then(|| self.pressure.with(|told| told.told(index, unsent_pressure(drops))))
     }
 
-    /// The events that no sample has yet.
+    /// Events that no sample has yet.
     fn take_events(&mut self) -> Option<Vec<KernelEvent>> {
         let Told { latest, told, forgotten } = self.programs.told()?;
         self.events = self.events.plus(EventCounts { told, forgotten, ..EventCounts::default() });
@@ -162,7 +160,7 @@ impl Counters {
         Some(events)
     }
 
-    /// The changes that no sample has yet.
+    /// Changes that no sample has yet.
     fn take_changes(&mut self) -> Option<Vec<KernelChange>> {
         let Told { latest, told, forgotten } = self.programs.changes()?;
         self.changes = self.changes.plus(EventCounts { told, forgotten, ..EventCounts::default() });
@@ -171,7 +169,7 @@ impl Counters {
         Some(changes)
     }
 
-    /// The changes for a sample, with the workloads by name.
+    /// The changes for a sample, with workload names.
     fn changes(&mut self, index: &Index, drops: Option<Drops>) -> Option<Changes> {
         let changes = self.take_changes()?;
         let names: BTreeMap<u64, &CgroupPath> =
@@ -186,7 +184,7 @@ impl Counters {
         })
     }
 
-    /// The events for a sample, with the workloads by name.
+    /// The events for a sample, with workload names.
     fn events(&mut self, index: &Index, drops: Option<Drops>) -> Option<Events> {
         let events = self.take_events()?;
         let names: BTreeMap<u64, &CgroupPath> =
@@ -197,8 +195,7 @@ impl Counters {
         })
     }
 
-    /// Watches the workloads, which should be on the nodes of `aims`, and adds what was counted to the
-    /// cgroups of the sample.
+    /// Watches the workloads with their nodes in `aims`, and adds the counts to the cgroups of the sample.
     pub(super) fn add_to(
         &mut self,
         index: &Index,
@@ -273,7 +270,7 @@ impl Counters {
         })
     }
 
-    /// What these programs counted for a workload, and those before them.
+    /// A workload's counts by these and earlier programs.
     fn total(&self, owner: u64, counted: &BTreeMap<u64, KernelCounters>) -> KernelCounters {
         let mut sum = self.programs.nothing();
         for counters in [self.earlier.get(&owner), counted.get(&owner)].into_iter().flatten() {
@@ -310,8 +307,8 @@ impl Counters {
     }
 }
 
-/// Every cgroup of every workload. The root's own threads count for it, new cgroups below it do not: each
-/// is a workload of its own, or none.
+/// Every cgroup of every workload. Of the root only its own threads count; a new cgroup below it is a
+/// workload of its own, or none.
 fn watched(index: &Index, aims: &BTreeMap<CgroupPath, NodeSet>) -> BTreeMap<u64, Watch> {
     let watch = |(id, path): (&u64, &CgroupPath)| {
         let owner = *index.owners.get(path)?;
@@ -337,7 +334,7 @@ fn unreadable(error: &CountersError) -> Degraded {
     Degraded::new("bpf:counters", with_causes(error), "what the kernel side counted is partly missing")
 }
 
-/// The event with its workload by name.
+/// The event with the workload's name.
 fn named(event: &KernelEvent, names: &BTreeMap<u64, &CgroupPath>) -> TaskEvent {
     TaskEvent {
         time_ns: event.time_ns,
@@ -350,7 +347,7 @@ fn named(event: &KernelEvent, names: &BTreeMap<u64, &CgroupPath>) -> TaskEvent {
     }
 }
 
-/// Events that these programs could not send or did not want to.
+/// Events that these programs could not or would not send.
 fn unsent(drops: Option<Drops>) -> EventCounts {
     drops.map_or_else(EventCounts::default, |drops| EventCounts {
         ring_full: drops.events,
@@ -359,7 +356,7 @@ fn unsent(drops: Option<Drops>) -> EventCounts {
     })
 }
 
-/// The same of changes.
+/// The same for changes.
 fn unsent_changes(drops: Option<Drops>) -> EventCounts {
     drops.map_or_else(EventCounts::default, |drops| EventCounts {
         ring_full: drops.changes,
@@ -368,7 +365,7 @@ fn unsent_changes(drops: Option<Drops>) -> EventCounts {
     })
 }
 
-/// The same of pressure events.
+/// The same for pressure events.
 fn unsent_pressure(drops: Option<Drops>) -> EventCounts {
     drops.map_or_else(EventCounts::default, |drops| EventCounts {
         ring_full: drops.pressure,
@@ -377,7 +374,7 @@ fn unsent_pressure(drops: Option<Drops>) -> EventCounts {
     })
 }
 
-/// The entry for events that are in no counter; `None` when there was none.
+/// The entry for events that are in no counter; `None` without any.
 fn dropped(drops: Drops) -> Option<Degraded> {
     (drops.total() > 0).then(|| {
         let reason = format!(
@@ -389,7 +386,7 @@ fn dropped(drops: Drops) -> Option<Degraded> {
     })
 }
 
-/// By reason, also where nothing was lost: a counter that appears late hides its first step.
+/// By reason, including zeros: a counter that appears late hides its first step.
 fn lost(drops: Drops) -> BTreeMap<String, u64> {
     let reasons = [
         ("map-full", drops.map_full),
@@ -400,7 +397,7 @@ fn lost(drops: Drops) -> BTreeMap<String, u64> {
     reasons.into_iter().map(|(reason, count)| (reason.to_owned(), count)).collect()
 }
 
-/// Writes the sums of a cgroup into its sample; `has` says what is counted at all.
+/// Writes the sums of a cgroup into its sample; `has` tells which kinds are counted.
 fn put(cgroup: &mut CgroupSample, counters: KernelCounters, has: impl Fn(Hook) -> bool) {
     let KernelCounters { tallies, .. } = &counters;
     cgroup.page_moves = has(Hook::PageMoves).then(|| tallies.page_moves());
@@ -461,7 +458,7 @@ mod tests {
 
     #[test]
     fn what_is_attached_stays_when_it_cannot_be_attached_again() {
-        // Privileges belong to a thread, and this one gives its own up.
+        // Privileges belong to a thread, and this one drops its own.
         let thread = std::thread::spawn(|| {
             let attach = |cpu| AttachOptions::new([(CpuId(cpu), NodeId(0))].into(), CgroupAxis::Unified);
             let mut counters = Counters::attach(attach(0));

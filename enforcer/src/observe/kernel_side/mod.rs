@@ -1,7 +1,7 @@
-//! The kernel side's part of a sample: threads from the task iterator, counters from the programs.
+//! The kernel side's part of a sample: threads from the task iterator, counts from the programs.
 //!
-//! Both name a cgroup by its id in the hierarchy of the cpuset controller; the
-//! [`Index`](super::index::Index) says whose id that is.
+//! Both name a cgroup by its id in the cpuset controller's hierarchy; the [`Index`](super::index::Index) maps
+//! these ids to workloads.
 
 mod counters;
 mod pressure;
@@ -26,18 +26,18 @@ use super::{index::Index, pressure_tap::PressureTap, sampler::SamplerOptions};
 use enforcer_host::{HostRoot, cgroup::CgroupLayout, cgroup_tree::walk, lockdown, read_text};
 use enforcer_kernel::bpf::{AttachOptions, CgroupAxis, IteratorError, TaskIterator, VmaIterator};
 
-/// What could be loaded and attached.
+/// Loaded programs.
 pub(super) struct KernelSide {
     iterator: Result<TaskIterator, Degraded>,
-    /// Lists mappings; nobody needs it where all memory is near.
+    /// Lists mappings; loaded only when there is far memory.
     mappings: Option<Result<VmaIterator, String>>,
     counters: Option<Counters>,
-    /// Where workloads should be: what runs elsewhere is misplaced.
+    /// Nodes that workloads should run on; other runs are misplaced.
     aims: BTreeMap<CgroupPath, NodeSet>,
 }
 
 impl KernelSide {
-    /// Loads what the options ask for.
+    /// Loads the programs by the options.
     pub(super) fn start(
         host: &HostRoot,
         layout: &CgroupLayout,
@@ -67,19 +67,19 @@ impl KernelSide {
         }
     }
 
-    /// What is missing for as long as nothing changes.
+    /// Sources that are missing until something changes.
     pub(super) fn missing(&self) -> impl Iterator<Item = &Degraded> {
         self.iterator.as_ref().err().into_iter().chain(self.counters.iter().flat_map(Counters::missing))
     }
 
-    /// Goes on with another assignment of CPUs to nodes.
+    /// Takes another assignment of CPUs to nodes.
     pub(super) fn follow(&mut self, cpu_node: &BTreeMap<CpuId, NodeId>) {
         if let Some(counters) = &mut self.counters {
             counters.follow(cpu_node);
         }
     }
 
-    /// Counts what runs elsewhere than on these nodes as misplaced from now on.
+    /// Counts runs outside of these nodes as misplaced from now on.
     pub(super) fn aim(&mut self, aims: &BTreeMap<CgroupPath, NodeSet>) {
         self.aims.clone_from(aims);
     }
@@ -110,7 +110,7 @@ impl KernelSide {
         }
     }
 
-    /// Why mappings cannot be listed; `None` where they can.
+    /// Why mappings cannot be listed; `None` if they can.
     pub(super) fn no_mappings(&self) -> Option<&str> {
         match &self.mappings {
             None => Some("not loaded"),
@@ -119,35 +119,34 @@ impl KernelSide {
         }
     }
 
-    /// Takes what the programs told since the last time, so that there is room for more. Returns whether
-    /// there was anything that wakes nobody.
+    /// Drains the programs' events. Returns whether there were any that wake no thread.
     pub(super) fn drain(&mut self) -> bool {
         self.counters.as_mut().is_some_and(Counters::drain)
     }
 
-    /// Readable when there is something to drain; who waits is woken when there is little room left for more.
+    /// Readable when the event buffers fill up.
     pub(super) fn filling_fd(&self) -> Option<BorrowedFd<'_>> {
         self.counters.as_ref().and_then(Counters::filling_fd)
     }
 
-    /// Readable when something was told that should not wait.
+    /// Readable when an event should not wait.
     pub(super) fn urgent_fd(&self) -> Option<BorrowedFd<'_>> {
         self.counters.as_ref().and_then(Counters::urgent_fd)
     }
 
-    /// Takes it.
+    /// Takes the urgent events.
     pub(super) fn take_urgent(&mut self) {
         if let Some(counters) = &mut self.counters {
             counters.take_urgent();
         }
     }
 
-    /// Pressure, for somebody who acts on it at once; `None` where nothing tells of any.
+    /// Pressure events for a thread that reacts at once; `None` without a source.
     pub(super) fn tap(&self) -> Option<PressureTap> {
         self.counters.as_ref().map(Counters::tap)
     }
 
-    /// Adds the counters to the cgroups of the sample, and the events.
+    /// Adds the counts and the events to the sample.
     pub(super) fn count(&mut self, index: &Index, sample: &mut Sample, degraded: &mut DegradedTally) {
         if let Some(counters) = &mut self.counters {
             counters.add_to(index, &self.aims, sample, degraded);

@@ -1,6 +1,6 @@
-//! Pressure events between two samples: taken when they come, told by the next sample. Pure.
+//! Pressure events between two samples: taken when they come, reported by the next sample. Pure.
 //!
-//! The counts are since the programs were first attached; they do not start again when others are attached.
+//! The counts begin with the first attached programs and continue when others are attached.
 
 use std::collections::BTreeMap;
 
@@ -12,20 +12,19 @@ use enforcer_core::{
 use crate::observe::index::Index;
 use enforcer_kernel::bpf::{Kept, Told};
 
-/// What was taken from the ring so far.
+/// Events taken from the ring so far.
 #[derive(Debug, Default)]
 pub(in crate::observe) struct Pressure {
-    /// What no sample has yet.
+    /// Events that no sample has yet.
     kept: Kept<PressureEvent>,
-    /// Without what the attached programs could not send.
+    /// Without those that the attached programs could not send.
     counts: EventCounts,
     totals: BTreeMap<(NodeId, PressureKind), u64>,
     delay: PressureDelay,
 }
 
 impl Pressure {
-    /// Takes an event that the ring gave at `now_ns` of the clock that the events have their times from;
-    /// `None` is a record that means nothing here.
+    /// Takes an event from the ring at `now_ns` of the events' clock; `None` is an unknown record.
     pub(in crate::observe) fn take(&mut self, event: Option<PressureEvent>, now_ns: u64) {
         if let Some(event) = &event {
             let delay = now_ns.saturating_sub(event.time_ns);
@@ -36,12 +35,12 @@ impl Pressure {
         self.kept.add(event);
     }
 
-    /// Counts what programs that are about to be detached could not send.
+    /// Counts what programs could not send, before they are detached.
     pub(super) fn carry(&mut self, unsent: EventCounts) {
         self.counts = self.counts.plus(unsent);
     }
 
-    /// For a sample: events with the workloads by name, and what became of all of them.
+    /// Events for a sample, with workload names, and the outcomes of all events.
     pub(super) fn told(&mut self, index: &Index, unsent: EventCounts) -> PressureEvents {
         let Told { mut latest, told, forgotten } = self.kept.take();
         self.carry(EventCounts { told, forgotten, ..EventCounts::default() });
@@ -99,7 +98,7 @@ mod tests {
         assert_eq!(first.latest.iter().map(|event| event.time_ns).collect::<Vec<_>>(), [10, 40, 90]);
         assert!(first.latest.iter().all(|event| event.workload == Some(CgroupPath::new("/db"))));
         assert_eq!(first.counts, EventCounts { told: 4, forgotten: 1, limited: 5, ..none });
-        // Clocks of two CPUs may differ by a hair: an event is never from the future.
+        // Clocks of two CPUs may differ slightly: no event is in the future.
         assert_eq!(first.delay, PressureDelay { sum_ns: 15 + 40, longest_ns: Some(40) });
         let total =
             |node, events| PressureTotal { numa_node: NodeId(node), kind: PressureKind::KswapdWoken, events };

@@ -1,9 +1,9 @@
-//! Threads from the task iterator, each with the workload that it belongs to.
+//! Threads from the task iterator, each with its workload.
 //!
-//! What the iterator does not give is read from `/proc`: fields that this kernel's records lack, for
-//! that field alone, and workloads of which it lists no thread. The latter is said in the report. No
-//! upstream kernel passes over a task of the reader's pid namespace (`task_seq_get_next` in
-//! `kernel/bpf/task_iter.c`), but kernels of managed virtual machines hide the provider's own processes.
+//! `/proc` supplies what the iterator lacks: single fields missing from this kernel's records, and workloads
+//! without a listed thread, which the report mentions. No upstream kernel skips a task of the reader's pid
+//! namespace (`task_seq_get_next` in `kernel/bpf/task_iter.c`), but kernels of managed virtual machines hide
+//! the provider's own processes.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -62,7 +62,7 @@ fn cgroup_of(record: &TaskRecord, index: &Index, members: &Membership) -> Option
     if index.processes.contains(&record.pid) {
         return Some(CgroupPath::root());
     }
-    // The root's other threads are nobody's.
+    // The root's other threads belong to no workload.
     let by_id = || index.ids.get(&record.cgroup?).filter(|path| !path.is_root());
     members.threads.get(&record.tid).or_else(by_id).cloned()
 }
@@ -81,7 +81,7 @@ fn task(record: TaskRecord, cgroup: CgroupPath) -> TaskSample {
     }
 }
 
-/// Fills in the CPU fields that the iterator does not have.
+/// Fills in the CPU fields that the iterator lacks.
 fn complete(host: &HostRoot, tasks: &mut [TaskSample], degraded: &mut DegradedTally) {
     let threads = tasks.iter().filter_map(|task| Some((task.tid, task.cgroup.clone()?))).collect();
     let members = Membership { threads, ..Membership::default() };
@@ -95,7 +95,7 @@ fn complete(host: &HostRoot, tasks: &mut [TaskSample], degraded: &mut DegradedTa
     }
 }
 
-/// Threads of the workloads of which the iterator lists none.
+/// Threads of workloads without a thread in the iterator.
 fn hidden(
     listed: &[TaskSample],
     host: &HostRoot,
@@ -170,8 +170,8 @@ mod tests {
         assert_eq!(task(record(1, 1, 1), path("/a")).command, r"a\nb");
     }
 
-    /// A pod of 300,000 threads is within the memory limit of the shipped pod: two samples are kept while the
-    /// third one is made of the records, and none of them has a path of its own for each thread.
+    /// A pod of 300,000 threads fits the memory limit of the shipped pod: two samples are kept while the
+    /// third is built from the records, and no thread has a path of its own.
     #[test]
     fn threads_share_the_path_of_their_cgroup_and_fit_into_the_pods_memory() {
         const THREADS: usize = 300_000;
@@ -209,7 +209,7 @@ mod tests {
         assert_eq!((entries.len(), entries[0].source.as_str()), (1, TaskIterator::SOURCE));
         let listed = vec![task(record(1, std::process::id(), 1), CgroupPath::root())];
         let mut degraded = DegradedTally::default();
-        assert!(hidden(&listed, &host, &layout, &index, &mut degraded).is_empty(), "4194304 is nobody");
+        assert!(hidden(&listed, &host, &layout, &index, &mut degraded).is_empty(), "4194304 is no thread");
         assert!(degraded.into_entries().is_empty());
     }
 }

@@ -218,7 +218,7 @@ fn cgroups_above_the_workloads_have_their_cpusets_and_nothing_else() {
         .filter(|(path, _)| workloads.iter().all(|workload| workload.cgroup != **path))
         .map(|(path, cgroup)| (path.as_str(), cgroup))
         .collect();
-    // Without files of its own `/a.slice/b.slice` passes on what the one above it has.
+    // `/a.slice/b.slice` has no files of its own and passes its parent's on.
     assert_eq!(above.keys().copied().collect::<Vec<_>>(), ["/", "/a.slice"]);
     let cpuset = |cpus: &str, mems: &str| CgroupSample {
         cpus_effective: cpus.parse().ok(),
@@ -312,7 +312,7 @@ fn this_host_can_be_sampled() {
 #[test]
 #[cfg(feature = "bpf")]
 fn both_sources_of_threads_agree_on_this_process() {
-    // Without the privilege to load programs both samples come from procfs, which is said.
+    // Without the privilege to load programs both samples come from procfs, and the sample says so.
     let host = HostRoot::live();
     let layout = CgroupLayout::read(&host).unwrap();
     let pid = std::process::id();
