@@ -1,15 +1,14 @@
-//! Walking a cgroup hierarchy that changes underfoot.
+//! Walks a cgroup hierarchy that changes meanwhile.
 //!
-//! Iterative, so that no depth of nesting can exhaust the stack, and bounded in depth and number. A
-//! cgroup that vanishes on the way is simply not there; one that cannot be read is reported, and the
-//! walk goes on.
+//! The walk is iterative, so that no depth can exhaust the stack, and bounded in depth and number. A cgroup
+//! that vanishes is skipped; one that cannot be read is reported, and the walk goes on.
 //!
-//! A user who may make cgroups must not be able to hide those of others. So the bound is shared: the walk
-//! visits one cgroup of each child of a cgroup in turn, and so on below it. Subtrees that are smaller than
-//! their share are whole, and what is left out is of the largest ones, and named.
+//! A user that can create cgroups must not hide those of others. So the bound is shared: the walk visits one
+//! cgroup of each child of a cgroup in turn, and so on below it. Subtrees smaller than their share are
+//! complete; the largest ones are cut, and named.
 //!
-//! Cost: one `stat` per cgroup, and one directory listing per cgroup that has children (kernfs counts
-//! them in the number of links, `kernfs_refresh_inode` in fs/kernfs/inode.c).
+//! Cost: one `stat` per cgroup, and one directory listing per cgroup that has children (kernfs counts them in
+//! the number of links, `kernfs_refresh_inode` in fs/kernfs/inode.c).
 
 use std::{
     collections::{BTreeSet, VecDeque},
@@ -37,14 +36,14 @@ const FEW_CHILDREN: usize = 16;
 /// Greatest number of subtrees that are named as left out; more are named by what is above them.
 const MAX_CUT: usize = 32;
 
-/// What a walk found.
+/// Result of a walk.
 #[derive(Debug, Default)]
 pub struct Walk {
     /// Every cgroup, parents before their children, siblings by name.
     pub cgroups: Vec<Visited>,
-    /// What could not be listed.
+    /// Cgroups that could not be listed.
     pub unreadable: Vec<(CgroupPath, io::Error)>,
-    /// Cgroups whose children were left out because of a bound.
+    /// Cgroups with children that were left out because of a bound.
     pub cut: Vec<CgroupPath>,
 }
 
@@ -94,7 +93,7 @@ struct Entry {
     children: std::ops::Range<usize>,
     /// Children that have something to visit, the next one first.
     pending: VecDeque<usize>,
-    /// Was something below it left out?
+    /// A part below it was left out.
     is_cut: bool,
 }
 
@@ -106,7 +105,7 @@ impl Entry {
 }
 
 impl Growing {
-    /// The entry to visit next: at each level the child whose turn it is.
+    /// The entry to visit next: at each level the next child in turn.
     fn next(&mut self) -> Option<usize> {
         let mut at = 0;
         loop {
@@ -117,7 +116,7 @@ impl Growing {
                     entry.pending.push_back(child);
                     at = child;
                 }
-                // Of what was visited only the start is still here when nothing is left below it.
+                // Of the visited entries only the start is left when nothing remains below it.
                 None => return entry.seen.is_none().then_some(at),
             }
         }
@@ -152,7 +151,7 @@ impl Growing {
         is_there
     }
 
-    /// Takes an entry with nothing left to visit out of the turns, and each one above it that had only that.
+    /// Removes an entry without further work from the turns, and each ancestor that had only that.
     fn leave(&mut self, mut at: usize) {
         while at != 0 && self.entries[at].pending.is_empty() {
             let parent = self.entries[at].parent;
@@ -172,7 +171,7 @@ impl Growing {
         depth
     }
 
-    /// Where an entry is; `None` where its name is no text, which is told.
+    /// Path of an entry; `None`, and reported, if its name is not UTF-8.
     fn path(&mut self, at: usize, start: &CgroupPath) -> Option<CgroupPath> {
         if at == 0 {
             return Some(start.clone());
@@ -187,7 +186,7 @@ impl Growing {
         None
     }
 
-    /// What was visited, in order, and what was left out.
+    /// The visited cgroups in order, and the cut ones.
     fn finish(mut self) -> Walk {
         let mut cut = BTreeSet::new();
         let mut pending = vec![0];
@@ -196,7 +195,7 @@ impl Growing {
             let Some(seen) = entry.seen.take() else { continue };
             pending.extend(entry.children.clone().rev());
             let (is_cut, waiting) = (entry.is_cut, std::mem::take(&mut entry.pending));
-            // A child that was visited tells itself what is left out below it.
+            // A visited child reports its own cuts.
             if is_cut || waiting.into_iter().any(|child| self.entries[child].seen.is_none()) {
                 cut.insert(seen.path.clone());
             }

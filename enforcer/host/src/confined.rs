@@ -1,12 +1,12 @@
-//! Files of a captured machine are opened inside of it.
+//! Opens files of a captured machine inside its tree.
 //!
-//! A captured tree comes from somewhere else, perhaps unpacked from an archive, and may hold symlinks.
-//! Followed as usual, an absolute one leads to this host's files, which would then be shown, or copied by
-//! `capture --root`, as the other machine's. So the tree is treated as `chroot` would
-//! (`RESOLVE_IN_ROOT` of `openat2(2)`): what is absolute starts at its root, and `..` stops there.
+//! Problem: a captured tree comes from elsewhere, perhaps from an archive, and may hold symlinks. An absolute
+//! one would lead to this host's files, which would then be shown, or copied by `capture --root`, as the
+//! other machine's. Idea: the tree is treated as by `chroot` (`RESOLVE_IN_ROOT` of `openat2(2)`): absolute
+//! paths start at its root, and `..` stops there.
 //!
-//! [`HostRoot::captured`](super::HostRoot::captured) makes a root known; every path below a known root
-//! is confined to it, whoever opens it. The running host is never confined.
+//! [`HostRoot::captured`](super::HostRoot::captured) registers a root; every path below it is confined to it,
+//! for all callers. The running host is never confined.
 
 use std::{
     io,

@@ -1,8 +1,8 @@
-//! The error of a file operation: what was tried, on what, and why it failed.
+//! The error of a file operation: the operation, the path and the cause.
 //!
-//! `io::Error` alone names no path. Whoever keeps files (the journal, the control socket) wraps this in an
-//! error of its own. It must never be used for the kernel's files of a host, which have readers with
-//! fallbacks in `host`.
+//! `io::Error` alone names no path. Modules that keep files (the journal, the control socket) wrap this in an
+//! error of their own. It must not be used for the kernel's files of a host: their readers have fallbacks in
+//! `host`.
 
 use std::{
     io,
@@ -11,15 +11,15 @@ use std::{
 
 use thiserror::Error;
 
-/// A file operation failed, or what is there is not what was looked for.
+/// A file operation failed, or the file is not what was expected.
 #[derive(Debug, Error)]
 #[error("{operation} {path}: {cause}", path = path.display())]
 pub struct FileError {
-    /// What was tried, as in "opening".
+    /// The operation, as in "opening".
     pub operation: &'static str,
-    /// On what.
+    /// The path.
     pub path: PathBuf,
-    /// Why it failed.
+    /// The cause.
     #[source]
     pub cause: io::Error,
 }

@@ -1,9 +1,8 @@
-//! Files that only root or the daemon's own user may have made, opened so that nobody can turn them against
-//! us.
+//! Opens files that only root or the daemon's own user may have created, safely against other users.
 //!
-//! The journal and recordings are written with privileges at a path that others may be able to reach. A
-//! symlink there is not followed, a pipe does not block, and a file of another user is refused. It must never
-//! be used for the kernel's files of a host, which belong to whoever runs in them.
+//! The journal and recordings are written with privileges at a path that other users may reach. A symlink is
+//! not followed, a pipe does not block, and a file of another user is refused. It must not be used for the
+//! kernel's files of a host: in a container these belong to its user.
 
 use std::{
     fs::{self, File, OpenOptions},
@@ -14,7 +13,7 @@ use std::{
 
 use rustix::{fs::OFlags, io::Errno};
 
-/// Does it belong to root or to this process's user?
+/// Checks that the file belongs to root or to this process's user.
 pub fn of_ours(metadata: &fs::Metadata) -> io::Result<()> {
     match metadata.uid() {
         0 => Ok(()),
@@ -26,7 +25,7 @@ pub fn of_ours(metadata: &fs::Metadata) -> io::Result<()> {
     }
 }
 
-/// May nobody but its owner write it?
+/// Checks that only its owner may write it.
 pub fn of_one_writer(metadata: &fs::Metadata) -> io::Result<()> {
     match metadata.mode() & 0o7777 {
         mode if mode & 0o022 != 0 => Err(io::Error::new(
@@ -37,8 +36,7 @@ pub fn of_one_writer(metadata: &fs::Metadata) -> io::Result<()> {
     }
 }
 
-/// Says what the file is, where that is why it cannot be opened: the kernel has the same errors for other
-/// reasons.
+/// Explains an error by the kind of the file: the kernel uses the same errors for other causes.
 fn of_its_kind(error: io::Error, path: &Path) -> io::Error {
     let Ok(found) = fs::symlink_metadata(path) else { return error };
     match Errno::from_io_error(&error) {
@@ -54,8 +52,7 @@ fn not_regular() -> io::Error {
     io::Error::new(io::ErrorKind::InvalidInput, "not a regular file")
 }
 
-/// Opens a regular file of ours, or makes one that nobody else may read; never follows a symlink and never
-/// blocks.
+/// Opens a regular file of ours, or creates a private one; never follows a symlink and never blocks.
 pub fn open_ours(options: &mut OpenOptions, path: &Path) -> io::Result<File> {
     // The flags are small positive bits on every Linux, the cast keeps them.
     let flags = OFlags::NOFOLLOW.union(OFlags::NONBLOCK).bits().cast_signed();

@@ -1,4 +1,4 @@
-//! The processes of a cgroup and of everything below it: for who moves their pages, and for who watches them.
+//! The processes of a cgroup and of everything below it.
 
 use std::{
     fs,
@@ -19,7 +19,7 @@ pub fn processes_in(cgroup: &Path) -> Result<Vec<u32>, String> {
         match fs::read_to_string(&path) {
             Ok(text) => processes.extend(text.lines().filter_map(|line| line.trim().parse::<u32>().ok())),
             Err(error) if dir == cgroup => return Err(format!("reading {}: {error}", path.display())),
-            // Gone meanwhile, or a threaded cgroup, whose processes its parent lists.
+            // Gone meanwhile, or a threaded cgroup: its parent lists its processes.
             Err(_) => {}
         }
         if seen + pending.len() < MAX_CGROUPS {
@@ -28,13 +28,13 @@ pub fn processes_in(cgroup: &Path) -> Result<Vec<u32>, String> {
     }
     processes.sort_unstable();
     processes.dedup();
-    // Process 0 is one that this process cannot see, and to the system call it is the caller.
+    // Process 0 is one that this process cannot see; to the system call it would be the caller.
     processes.retain(|pid| *pid != 0);
     Ok(processes)
 }
 
-/// When a process or thread was started, in ticks since boot, by its `stat`. Behind the name, which may hold
-/// anything, the state is the third field of all and the start the 22nd (proc(5)).
+/// Start time of a process or thread in ticks since boot, from its `stat`. The name may hold anything; behind
+/// it the state is the third field and the start the 22nd (proc(5)).
 pub fn start_ticks(stat: &str) -> Option<u64> {
     stat.rsplit_once(')')?.1.split_ascii_whitespace().nth(19)?.parse().ok()
 }

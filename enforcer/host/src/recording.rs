@@ -1,13 +1,13 @@
-//! What readers saw, and how it becomes a captured tree.
+//! Records what readers read, and writes it as a captured tree.
 //!
-//! Problem: a copy of a host must hold exactly the files that the readers use, must give the same
-//! answers, and must not hold what is private. A list of files to copy would be wrong with the next
-//! reader. Idea: run the readers and note each text, listing and link as it is read
-//! ([`Recording::of`]), then write those down ([`Recording::write`]). So nothing is read twice, and
-//! nothing is in the copy that no reader asked for: no command lines, no addresses, no serials.
+//! Problem: a copy of a host must hold exactly the files that the readers use, give the same answers, and
+//! hold nothing private. A list of files would be wrong with the next reader. Idea: run the readers and
+//! record each text, listing and link as it is read ([`Recording::of`]), then write those
+//! ([`Recording::write`]). So nothing is read twice, and the copy holds only what a reader used: no command
+//! lines, no addresses, no serials.
 //!
-//! Must never follow a link while writing, write outside of its directory, or write host name and
-//! boot id. Only reads of the calling thread through [`crate`] are noted.
+//! Invariants: writing never follows a link, leaves its directory, or writes host name and boot id. Only
+//! reads of the calling thread through [`crate`] are recorded.
 //!
 //! Cost: all texts in memory, at most [`SIZE_LIMIT`].
 
@@ -23,7 +23,7 @@ use super::HostRoot;
 /// Bytes of text that a recording keeps; later texts are left out and counted.
 pub const SIZE_LIMIT: usize = 64 << 20;
 
-/// Files of `/proc` that say who the host is, or are of no use elsewhere.
+/// Files of `/proc` that identify the host, or are of no use elsewhere.
 const PRIVATE: [&str; 3] =
     ["proc/sys/kernel/hostname", "proc/sys/kernel/random/boot_id", "proc/self/mountinfo"];
 

@@ -32,7 +32,7 @@ struct LinkAttributes<T> {
 pub(super) unsafe fn link<T>(program: BorrowedFd<'_>, attach_type: u32, of_kind: T) -> io::Result<OwnedFd> {
     let program = program.as_raw_fd().cast_unsigned();
     let mut attributes = LinkAttributes { program, target: 0, attach_type, flags: 0, of_kind };
-    // SAFETY: the attributes are those of the command; for what they point to the caller answers.
+    // SAFETY: the attributes are those of the command; the caller vouches for what they point to.
     unsafe { call(BPF_LINK_CREATE, &mut attributes) }
 }
 
@@ -42,10 +42,10 @@ pub(super) unsafe fn link<T>(program: BorrowedFd<'_>, attach_type: u32, of_kind:
 ///
 /// `attributes` are those of the command, and what they point to is live and as large as they say.
 pub(super) unsafe fn call<T>(command: libc::c_int, attributes: &mut T) -> io::Result<OwnedFd> {
-    // SAFETY: the attributes are live for the whole call; for what they point to the caller answers.
+    // SAFETY: the attributes are live for the whole call; the caller vouches for what they point to.
     let result = unsafe { libc::syscall(libc::SYS_bpf, command, &raw mut *attributes, size_of::<T>()) };
     let descriptor = i32::try_from(result).ok().filter(|descriptor| *descriptor >= 0);
     let descriptor = descriptor.ok_or_else(io::Error::last_os_error)?;
-    // SAFETY: the kernel has just opened it for us, close-on-exec, and nobody else knows it.
+    // SAFETY: the kernel has just opened it for us, close-on-exec, and no other code owns it.
     Ok(unsafe { OwnedFd::from_raw_fd(descriptor) })
 }

@@ -29,7 +29,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_runs_takes_cpu_time() {
+    fn running_thread_takes_cpu_time() {
         let (began, before) = (std::time::Instant::now(), own_cpu_ns());
         while own_cpu_ns() < before + 5_000_000 {
             assert!(began.elapsed().as_secs() < 60, "it stands still");

@@ -9,7 +9,7 @@
 //! [`perf_event`] and [`probe_multi`] alone.
 //!
 //! A call is bounded by the number of pages that is handed in: the caller chooses batches that are
-//! small enough not to stall the process whose pages move.
+//! small enough not to stall the process that owns the pages.
 
 pub mod affinity;
 #[cfg(feature = "bpf")]

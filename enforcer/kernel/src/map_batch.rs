@@ -25,7 +25,7 @@ const MOST_ELEMENTS: usize = 1 << 16;
 /// Position of a batch: a key of an array, a bucket of a hash map; 8 bytes are enough for both.
 type Position = [u8; 8];
 
-/// A map whose values are per CPU, and the sizes that the kernel says it has.
+/// A map with values per CPU, and the sizes that the kernel reports.
 pub struct MapBatch<'a> {
     map: BorrowedFd<'a>,
     key_bytes: usize,
@@ -72,7 +72,7 @@ struct BatchAttributes {
 }
 
 impl<'a> MapBatch<'a> {
-    /// A per-CPU map of a machine with so many possible CPUs; refuses one whose values are not words.
+    /// A per-CPU map of a machine with `cpus` possible CPUs; refuses values that are not whole words.
     pub fn new(map: BorrowedFd<'a>, cpus: usize) -> io::Result<Self> {
         let mut info = MapInfo::default();
         let mut attributes = InfoAttributes {

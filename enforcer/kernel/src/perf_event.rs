@@ -1,11 +1,11 @@
 //! Counting events of a CPU with a program on each overflow: `perf_event_open(2)`.
 //!
 //! aya opens such events as well, but sets neither `config1`, without which Intel's offcore events count
-//! something else, nor a group, without which two counters that take turns do not see the same time; and
-//! its descriptors outlive an `exec`.
+//! something else, nor a group, without which two alternating counters measure different times; and its
+//! descriptors outlive an `exec`.
 //!
 //! Everything that a CPU does is counted, user space, kernel and guests alike: all of it is traffic.
-//! Addresses are not asked for (`precise_ip` is 0): whose cgroup it was is known without them.
+//! Addresses are not requested (`precise_ip` is 0): the cgroup is known without them.
 #![expect(unsafe_code, reason = "glibc has no wrapper for perf_event_open(2)")]
 
 use std::{
@@ -43,7 +43,7 @@ struct Attributes {
 const ATTRIBUTES: u32 = 72;
 const _: () = assert!(size_of::<Attributes>() == ATTRIBUTES as usize);
 
-/// An event of one CPU, whoever runs there; it counts while this value lives.
+/// An event of one CPU, for all tasks on it; it counts while this value lives.
 #[derive(Debug)]
 pub struct CpuCounter(OwnedFd);
 
@@ -77,7 +77,7 @@ impl CpuCounter {
         };
         let fd =
             libc::c_int::try_from(result).ok().filter(|fd| *fd >= 0).ok_or_else(io::Error::last_os_error)?;
-        // SAFETY: the kernel has just made this descriptor for us, and nobody else has it.
+        // SAFETY: the kernel has just made this descriptor for us, and no other code owns it.
         Ok(Self(unsafe { OwnedFd::from_raw_fd(fd) }))
     }
 

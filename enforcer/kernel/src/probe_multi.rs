@@ -50,7 +50,7 @@ struct OfProbes {
     cookies: u64,
 }
 
-/// Loads a program, each of whose instructions is 8 bytes, with all its maps already named in it.
+/// Loads a program of 8-byte instructions that already name all its maps.
 pub fn load(name: &str, instructions: &[u64], license: &CStr) -> io::Result<OwnedFd> {
     let mut attributes = LoadAttributes {
         program_type: BPF_PROG_TYPE_KPROBE,

@@ -23,7 +23,7 @@ impl Machine {
         Self(tempfile::tempdir().unwrap())
     }
 
-    /// A compiler whose sysroot has these files.
+    /// A compiler with these files in its sysroot.
     fn compiler(&self, name: &str, files: &[&str]) -> Installed {
         let sysroot = self.0.path().join(name);
         fs::create_dir(&sysroot).unwrap();

@@ -1,11 +1,11 @@
-//! Pods as Kubernetes tells of them: the container runtime (NRI), the kubelet, and manifests.
+//! Pods as Kubernetes describes them: the container runtime (NRI), the kubelet, and manifests.
 //!
-//! Each of these speaks of the same pods in a format of its own, and each is read here into the values that
-//! the engines place by. What comes from a socket or a file is bounded, and an error names what was read;
-//! nothing is decided here.
+//! Each of these describes the same pods in a format of its own, which is converted here to the values that
+//! the engines place by. Input from a socket or a file is bounded, and an error names what was read; nothing
+//! is decided here.
 //!
-//! Must never write to a cgroup, and never start a thread: [`nri::keep_up`] and
-//! [`kubelet::watch::Watch::keep_up`] are work for a thread that the daemon starts and takes privileges from.
+//! Invariants: no cgroup is written, and no thread is started. [`nri::keep_up`] and
+//! [`kubelet::watch::Watch::keep_up`] are work for unprivileged threads that the daemon starts.
 
 pub mod kubelet;
 pub mod manifest;

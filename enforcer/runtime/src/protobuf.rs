@@ -1,9 +1,8 @@
-//! How much a protobuf message holds, told from its bytes.
+//! Counts the fields of a protobuf message without decoding it.
 //!
-//! Problem: an empty message is two bytes, and hundreds once it is decoded, so that a bound on bytes is none
-//! on memory. Idea: fields are counted before anything is decoded. Nothing is kept or copied for it, and what
-//! is not understood to its end is refused: no bound holds for it. Groups, which no message of ours has ever
-//! had, are not understood.
+//! Problem: an empty message is two bytes, and hundreds once it is decoded, so a bound on bytes is none on
+//! memory. Idea: count the fields before decoding. Nothing is copied, and a message that is not understood to
+//! its end is refused, because no bound holds for it. Groups are not understood; no message of ours has them.
 //!
 //! Source: "Encoding" of the Protocol Buffers documentation.
 
@@ -14,13 +13,12 @@ const LONGEST_VARINT: usize = 10;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Malformed;
 
-/// How often the field at the end of the path (field numbers, from the outermost) occurs, as far as `enough`:
-/// whoever wants to know no more is spared the rest.
+/// Occurrences of the field at the end of the path (field numbers, from the outermost); stops at `enough`.
 pub(super) fn occurrences(bytes: &[u8], path: &[u32], enough: usize) -> Result<usize, Malformed> {
     sum(bytes, path, enough, &|_| 1)
 }
 
-/// How many numbers a packed field at the end of the path can hold at most, as far as `enough`.
+/// Most numbers that a packed field at the end of the path can hold; stops at `enough`.
 pub(super) fn numbers(bytes: &[u8], path: &[u32], enough: usize) -> Result<usize, Malformed> {
     sum(bytes, path, enough, &|field| field.map_or(1, <[u8]>::len))
 }

@@ -273,7 +273,7 @@ pub(super) mod tests {
         answer(ERROR, serial, &[(ERROR_FIELD, name)], "s", &body)
     }
 
-    /// Something that nobody has asked for.
+    /// A message that is no answer to a call.
     pub(crate) fn signal() -> Vec<u8> {
         answer(4, 7, &[(MEMBER_FIELD, "UnitNew")], "", &Body::default())
     }

@@ -19,10 +19,10 @@ use super::{
     message::{Answer, Body, Call, HEAD, Malformed, Value, decode, rest},
 };
 
-/// Messages that nobody has asked for before the answer.
+/// Most other messages before the answer.
 const MOST_SIGNALS: usize = 10_000;
 
-/// Longest line while systemd is told who asks.
+/// Longest line of the authentication.
 const LONGEST_LINE: usize = 1024;
 
 /// The socket.
@@ -63,7 +63,7 @@ impl PrivateSocket {
         connection.call(&call).map(drop)
     }
 
-    /// Connects, and says who asks: systemd sees by itself that it is so.
+    /// Connects and authenticates: systemd sees the user by itself.
     fn connect(&self, question: &str) -> Result<Connection, SystemdError> {
         let command = format!("{} {question}", self.path.display());
         let run = |cause| SystemdError::Run { command: command.clone(), cause };
@@ -151,7 +151,7 @@ impl Connection {
         Ok(decode(&message))
     }
 
-    /// A line while it is told who asks, without its end.
+    /// A line of the authentication, without its end.
     fn line(&mut self) -> Result<String, SystemdError> {
         let mut line = Vec::new();
         while line.last() != Some(&b'\n') && line.len() < LONGEST_LINE {
@@ -194,7 +194,7 @@ fn text(value: Option<Value>) -> String {
     }
 }
 
-/// The interface that has the properties of its cgroup.
+/// The interface with the unit's cgroup properties.
 fn interface(unit: &UnitName) -> &'static str {
     match unit.as_str().rsplit_once('.') {
         Some((_, "slice")) => "org.freedesktop.systemd1.Slice",
@@ -248,7 +248,7 @@ mod tests {
     use super::*;
     use crate::systemd::message::tests::{refusal, reply, signal};
 
-    /// What systemd would answer to the call with this serial, by its bytes.
+    /// systemd's answer to the call with this serial, given its bytes.
     type Script = fn(u32, &[u8]) -> Vec<u8>;
 
     /// Plays systemd for one connection; returns the calls that came.
@@ -292,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn what_systemd_says_of_a_unit_is_read_and_what_it_tells_everybody_is_not() {
+    fn unit_properties_are_read_and_signals_are_skipped() {
         let (_dir, socket, server) = played(|serial, call| {
             let text = |text: &str| reply(serial, "s", |body| body.text(text));
             match call {
@@ -340,7 +340,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_does_not_answer_is_not_waited_for() {
+    fn silent_systemd_is_not_waited_for() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("private");
         let _silent = UnixListener::bind(&path).unwrap();

@@ -41,7 +41,7 @@ fn tempdir() -> TempDir {
     tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap()
 }
 
-/// Unpacks the archive whose folder has this name. Links are made as they are in the archive, and
+/// Unpacks the archive of this name. Links are made as they are in the archive, and
 /// nothing is written through them or outside of the directory.
 fn unpack(archive: &Path) -> (String, TempDir) {
     let dir = tempdir();

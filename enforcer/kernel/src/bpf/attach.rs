@@ -64,7 +64,7 @@ const CLOCK: &str = "cpu_clock";
 const NEAR: &str = "hardware_near";
 const REMOTE: &str = "hardware_remote";
 
-/// Whose arguments are counted.
+/// Tracepoints with a checked number of arguments.
 const TRACEPOINTS: [(&str, &[usize]); 15] = [
     MIGRATE,
     WAKEUP_NEW,
@@ -92,15 +92,15 @@ const NS_PER_S: u64 = 1_000_000_000;
 /// Longest reason, in characters: some errors carry the kernel's whole log.
 const REASON: usize = 300;
 
-/// What this kernel says about itself, as far as it matters here.
+/// Facts about this kernel.
 pub(super) struct Kernel {
-    /// Why not, where it says nothing.
+    /// The facts, or why they are unknown.
     facts: Result<Facts, String>,
-    /// Number of the hierarchy whose cgroups count.
+    /// Number of the counted cgroup hierarchy.
     hierarchy: Result<u32, String>,
-    /// Why programs may not read its memory by address, where they may not.
+    /// Why programs may not read kernel memory by address, if so.
     confidential: Option<String>,
-    /// Its types as aya needs them to name an attach point.
+    /// The kernel's types, as aya needs them for attach points.
     btf: Option<Btf>,
 }
 
@@ -120,8 +120,8 @@ struct Facts {
 }
 
 impl Kernel {
-    /// Asks everything at once and lets go of the types: together with aya's they would be most of the
-    /// daemon's memory.
+    /// Reads everything at once and drops the types: with aya's copy they would be most of the daemon's
+    /// memory.
     pub(super) fn read(axis: CgroupAxis) -> Self {
         let facts =
             KernelTypes::read(Path::new(super::VMLINUX)).map_err(|error| format!("{error:#}")).map(|types| {
@@ -369,8 +369,8 @@ pub(super) fn attach(
     }
 }
 
-/// Kprobes in the place of trampolines that were refused. Where a trampoline is not even tried, because the
-/// kernel has no such function or may not be read, there is none for a kprobe.
+/// Attaches kprobes where trampolines were refused. If a trampoline was not even tried, because the function
+/// is missing or must not be read, a kprobe is impossible too.
 fn probe(
     ebpf: &mut Ebpf,
     kernel: &Kernel,
@@ -605,7 +605,7 @@ fn on_overflow(ebpf: &mut Ebpf, name: &'static str) -> Result<ProgramFd, HookErr
         .map_err(|error| refused(name, &error))
 }
 
-/// Some of several are worse than none: they would tell too little and look complete.
+/// Some of several would count too little and look complete.
 fn all<P: Traced>(
     ebpf: &mut Ebpf,
     kernel: &Kernel,

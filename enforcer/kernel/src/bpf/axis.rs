@@ -2,10 +2,10 @@
 
 use enforcer_common::settings::{AXIS_CPUSET, AXIS_UNIFIED};
 
-/// The cgroup hierarchy whose directories' inode numbers are the keys of all counters.
+/// The cgroup hierarchy with the directories that key all counters, by inode number.
 ///
-/// A task is in one cgroup per hierarchy. Workloads are found where the cpuset controller is, so the
-/// counters have to be about that hierarchy too.
+/// A task is in one cgroup per hierarchy. Workloads are found in the cpuset controller's hierarchy, so the
+/// counters must use it too.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CgroupAxis {
     /// cgroup v2.

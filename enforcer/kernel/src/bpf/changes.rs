@@ -1,4 +1,4 @@
-//! Changes that others made to where a workload may run or have its memory, out of the ring of events. Pure.
+//! Changes by other programs to a workload's CPUs and memory, decoded from the ring of events. Pure.
 
 use core::mem::offset_of;
 use std::collections::BTreeMap;
@@ -21,16 +21,16 @@ use super::bytes::{u32_at, u64_at};
 pub struct KernelChange {
     /// Id of the workload's own cgroup.
     pub owner: u64,
-    /// What was told.
+    /// The change.
     pub change: Change,
 }
 
-/// Is a record of this kind a change?
+/// Whether a record of this kind is a change.
 pub(super) const fn is_change(kind: u16) -> bool {
     matches!(kind, kind::CPUSET_WRITTEN | kind::POLICY_SET)
 }
 
-/// The record that begins with `event`; `owners` are those of the slots at the time.
+/// Decodes the record that begins with `event`; `owners` are those of the slots at the time.
 pub(super) fn decode(event: &Event, record: &[u8], owners: &BTreeMap<u32, u64>) -> Option<KernelChange> {
     let what = match event.kind {
         kind::CPUSET_WRITTEN => ChangeKind::CpusetWritten { file: cpuset_file(event.detail) },
@@ -114,7 +114,7 @@ mod tests {
         assert_eq!(
             decode(&event(kind::POLICY_SET, 2), &record(scope::TASK), &[].into()),
             None,
-            "nobody's slot"
+            "a free slot"
         );
     }
 

@@ -1,4 +1,4 @@
-//! What the kernel side counted for a workload, and what it could not count.
+//! Counts of the kernel side for a workload, and what it could not count.
 
 use std::collections::BTreeMap;
 
@@ -22,7 +22,7 @@ pub struct KernelCounters {
     pub hint_faults: Option<BTreeMap<NodeId, HintFaults>>,
     /// Accesses to DRAM from the CPUs of each node.
     pub hardware: Option<BTreeMap<NodeId, HardwareAccesses>>,
-    /// What is rare, whatever hook counts it.
+    /// Rare events, of all hooks.
     pub tallies: Tallies,
 }
 
@@ -44,7 +44,7 @@ impl KernelCounters {
         self.tallies.add(&more.tallies);
     }
 
-    /// What was counted after `start`.
+    /// Counts after `start`.
     pub(super) fn since(&self, start: &Self) -> Self {
         Self {
             run_time: minus(self.run_time.as_ref(), start.run_time.as_ref(), RunTime::minus),
@@ -104,7 +104,7 @@ pub struct Drops {
     pub map_full: u64,
     /// On a CPU that has no node in the table.
     pub unknown_cpu: u64,
-    /// Of a task whose cgroup could not be read.
+    /// Tasks with an unreadable cgroup.
     pub unknown_cgroup: u64,
     /// New cgroups that could not be watched because their map was full.
     pub unwatched: u64,

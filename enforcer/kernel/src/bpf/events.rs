@@ -1,8 +1,8 @@
-//! The user side of the ring of events: takes out what the programs told.
+//! The user side of the ring of events: takes the programs' events out.
 //!
-//! Nobody is woken for an event until half the ring is full, so this has to be called now and then; what does
-//! not fit until then is counted by the programs. A drain ends after one ring full, however fast more comes,
-//! and what is kept is bounded: the latest events stay, the others are counted.
+//! The ring wakes a reader only when half full, so this must be called now and then; the programs count
+//! events without room. A drain ends after one ring full, however fast more come. What is kept is bounded:
+//! the latest events stay, the others are counted.
 
 use core::mem::{offset_of, size_of};
 use std::{
@@ -48,12 +48,12 @@ pub struct KernelEvent {
     pub dst_numa: NodeId,
 }
 
-/// The ring, and what was taken out of it.
+/// The ring, and the events taken out of it.
 pub(super) struct EventRing {
     ring: RingBuf<MapData>,
     kept: Kept<KernelEvent>,
     changes: Kept<KernelChange>,
-    /// Records that fit into the ring: so many are taken out at once.
+    /// Most records that fit into the ring: one drain takes at most this many.
     most: usize,
 }
 
@@ -65,8 +65,8 @@ impl EventRing {
         Ok(Self { ring, kept: Kept::default(), changes: Kept::default(), most })
     }
 
-    /// Takes out what is there. `slots` are those of the time: whose each is is asked for once there is
-    /// something, because on an idle host there never is. Returns whether there was.
+    /// Drains the ring. `slots` are those of the time; their owners are looked up only if there are events,
+    /// because an idle host has none. Returns whether there were any.
     pub(super) fn drain(&mut self, slots: &Slots, columns: &NodeColumns) -> bool {
         let mut known_owners = None;
         for _ in 0..self.most {
@@ -82,12 +82,12 @@ impl EventRing {
         known_owners.is_some()
     }
 
-    /// Readable when there is something; who waits for that meanwhile is woken when half of it is full.
+    /// Readable when there are events; a waiting thread is woken when the ring is half full.
     pub(super) fn fd(&self) -> BorrowedFd<'_> {
         self.ring.as_fd()
     }
 
-    /// What was taken out since this was called last.
+    /// Events taken out since the last call.
     pub(super) fn told(&mut self) -> Told<KernelEvent> {
         self.kept.take()
     }
@@ -115,7 +115,7 @@ fn decode(bytes: &[u8]) -> Option<Event> {
     })
 }
 
-/// The event in words that mean something outside the programs; `None` where its slot is nobody's now.
+/// The event in terms of workloads and nodes; `None` if its slot has no owner now.
 fn known(event: &Event, owners: &BTreeMap<u32, u64>, columns: &NodeColumns) -> Option<KernelEvent> {
     let kind = match event.kind {
         kind::MIGRATED => TaskEventKind::Migrated,
@@ -175,7 +175,7 @@ mod tests {
     fn what_means_nothing_here_is_none() {
         let event = decode(&record()).unwrap();
         let of = |event: Event| known(&event, &[(3, 70)].into(), &columns());
-        assert_eq!(of(Event { slot: 4, ..event }), None, "nobody's slot");
+        assert_eq!(of(Event { slot: 4, ..event }), None, "a free slot");
         assert_eq!(of(Event { kind: 99, ..event }), None);
         assert_eq!(of(Event { dst: 2, ..event }), None);
         assert!(of(event).is_some());

@@ -1,4 +1,4 @@
-//! The hooks by name: what each gives, what it needs, and whether it works here.
+//! The hooks by name: what each counts, what it needs, and whether it works here.
 
 use enforcer_core::degraded::{Degraded, source};
 use thiserror::Error;
@@ -20,11 +20,11 @@ pub enum Hook {
     CgroupTree,
     /// NUMA nodes that get short of memory.
     Pressure,
-    /// Also what does not wake a node's kswapd because it is hopeless.
+    /// Also wake-ups of kswapd that a hopeless node skips.
     KswapdWanted,
-    /// Whom the OOM killer chooses.
+    /// Processes that the OOM killer chooses.
     OomVictim,
-    /// What bounded the allocation that somebody is killed for.
+    /// Constraint of the allocation that caused an OOM kill.
     OomConstraint,
     /// Pages that are moved, and why.
     PageMoves,
@@ -162,14 +162,14 @@ impl Hook {
     }
 }
 
-/// Whether a hook works on this kernel.
+/// State of a hook on this kernel.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HookState {
-    /// Which hook.
+    /// The hook.
     pub hook: Hook,
     /// `None`: it is attached; else why not, with the system call and its error.
     pub absent: Option<String>,
-    /// Why programs are attached that cost more and count the same.
+    /// Why other, more expensive programs with the same counts are attached.
     pub instead: Option<String>,
 }
 
@@ -180,14 +180,14 @@ const INSTEAD: &str =
 const PROBED: &str = "its programs run as kprobes and not by trampolines, which costs more; nothing is lost";
 
 impl HookState {
-    /// Does this kernel not tell yet what it skips?
+    /// Whether the hook is missing only because this kernel is too old for it.
     pub fn is_newer_than_the_kernel(&self) -> bool {
         matches!(self.hook, Hook::MappingSkips | Hook::TaskSkips)
             && self.absent.as_deref().is_some_and(|reason| reason.starts_with(Missing::TRACEPOINT))
     }
 
-    /// The entry for the report when the hook is absent. Not for what an older kernel does not tell: that
-    /// would be in each report of it.
+    /// The degraded entry of an absent hook. None for a hook that an older kernel lacks: it would be in each
+    /// report there.
     pub fn degraded(&self) -> Option<Degraded> {
         if self.is_newer_than_the_kernel() {
             return None;
@@ -199,7 +199,7 @@ impl HookState {
         Some(Degraded::new(self.hook.source(), reason, self.hook.effect()))
     }
 
-    /// What is different where it is attached by other programs.
+    /// Effect of programs that replace the usual ones.
     pub fn effect_of_instead(&self) -> Option<&'static str> {
         self.instead.as_ref().map(|_reason| self.cost_of_instead())
     }

@@ -73,7 +73,7 @@ impl TaskIterator {
     /// What is lost without it.
     pub const EFFECT: &str = "threads are listed from /proc, which takes longer";
 
-    /// Loads the iterator whose records carry the cgroup of `axis`.
+    /// Loads the iterator. Its records have the cgroup of `axis`.
     ///
     /// `possible` is the set of CPUs that the machine can have (`/sys/devices/system/cpu/possible`); the
     /// greatest of `nodes`, those that it can have, says how long the kernel's arrays of nodes are.

@@ -1,8 +1,8 @@
-//! What a ring told and nobody has taken yet: bounded, the latest stay and the others are counted. Pure.
+//! Events of a ring that were not taken yet: bounded, the latest stay and the others are counted. Pure.
 
 use std::collections::VecDeque;
 
-/// Events that are kept until somebody takes them.
+/// Most events that are kept.
 const KEPT: usize = 4_096;
 
 /// Events of one ring.
@@ -13,7 +13,7 @@ pub struct Kept<T> {
     forgotten: u64,
 }
 
-/// What was told since the last time.
+/// Events since the last call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Told<T> {
     /// The latest events, in the order in which they were told.
@@ -31,7 +31,7 @@ impl<T> Default for Kept<T> {
 }
 
 impl<T> Kept<T> {
-    /// Keeps an event, or counts one that says nothing.
+    /// Keeps an event; an unknown record is only counted.
     pub fn add(&mut self, event: Option<T>) {
         self.told += 1;
         let full = self.latest.len() == KEPT;

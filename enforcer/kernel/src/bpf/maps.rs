@@ -407,7 +407,7 @@ fn absent_is_fine(removed: Result<(), MapError>) -> Result<(), MapError> {
     }
 }
 
-/// A ring for somebody who drains it; it is no map of `ebpf` any longer.
+/// Takes a ring out of `ebpf`, for a reader of its own.
 pub(super) fn ring(ebpf: &mut Ebpf, name: &'static str) -> Result<RingBuf<MapData>, CountersError> {
     let map = ebpf.take_map(name).ok_or(CountersError::NoMap(name))?;
     map.try_into().map_err(failed(name))

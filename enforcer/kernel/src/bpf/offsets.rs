@@ -1,7 +1,7 @@
-//! Where the programs find what they read in this kernel's structures.
+//! Offsets of the fields that the programs read in this kernel's structures.
 //!
-//! The names on both ends are `enforcer_common::settings`. A hook whose field is missing is not
-//! attached: an offset of 0 would load and count nonsense.
+//! The names on both ends are `enforcer_common::settings`. A hook with a missing field is not attached: an
+//! offset of 0 would load and count nonsense.
 
 use enforcer_common::{limit::MIGRATE_REASONS, tally::reason};
 

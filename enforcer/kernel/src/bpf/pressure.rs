@@ -1,5 +1,5 @@
-//! The user side of the ring of pressure events. Its file descriptor is readable when there are some: who
-//! wants to do something before the OOM killer does has some ten milliseconds.
+//! The user side of the ring of pressure events. Its file descriptor is readable when there are events: some
+//! ten milliseconds remain until the OOM killer acts.
 
 use core::mem::{offset_of, size_of};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -32,7 +32,7 @@ impl PressureRing {
         maps::ring(ebpf, maps::PRESSURE).map(Self)
     }
 
-    /// Hands over what is there, at most what the ring holds; `None` is a record that means nothing here.
+    /// Passes on the queued events, at most as many as the ring holds; `None` is an unknown record.
     pub fn read(&mut self, mut take: impl FnMut(Option<PressureEvent>)) {
         for _ in 0..PRESSURE_BYTES as usize / (HEADER + size_of::<Layout>()) {
             let Some(record) = self.0.next() else { break };
@@ -47,7 +47,7 @@ impl AsFd for PressureRing {
     }
 }
 
-/// The record as the programs wrote it; whose cgroup it is is for others to say.
+/// Decodes a record; other code maps its cgroup to a workload.
 fn decode(bytes: &[u8]) -> Option<PressureEvent> {
     let word = |at| u64_at(bytes, at);
     let half = |at| u32_at(bytes, at);

@@ -1,4 +1,4 @@
-//! The attached programs: what they watch, and what they counted.
+//! The attached programs: the watched cgroups, and their counts.
 
 mod rehearsal;
 
@@ -53,15 +53,15 @@ pub const PRESSURE_INTERVAL_NS: u64 = 10_000_000;
 /// How to attach.
 #[derive(Debug, Clone)]
 pub struct AttachOptions {
-    /// NUMA node of each CPU; what happens on a CPU that is not in it is counted as dropped.
+    /// NUMA node of each CPU; events on other CPUs are counted as dropped.
     pub cpu_node: BTreeMap<CpuId, NodeId>,
-    /// Which hierarchy's cgroups are watched.
+    /// Hierarchy of the watched cgroups.
     pub cgroups: CgroupAxis,
     /// How run time is measured.
     pub run_time: RunTimeSource,
     /// How functions of the kernel are traced.
     pub functions: FunctionTracing,
-    /// Which counters of memory accesses are opened.
+    /// Counters of memory accesses to open.
     pub hardware: HardwareEvents,
     /// Bring the programs' own diagnostics into the log; when off they are not even loaded.
     pub log: bool,
@@ -71,7 +71,7 @@ pub struct AttachOptions {
     pub event_interval_ns: u64,
     /// Least time between two pressure events of one kind from one node, in ns; 0 sends all.
     pub pressure_interval_ns: u64,
-    /// Process whose page moves are told apart, in the first pid namespace; `None` where that is not known.
+    /// Process with separately counted page moves, in the first pid namespace; `None` if unknown.
     pub own_tgid: Option<u32>,
 }
 
@@ -104,11 +104,11 @@ impl AttachOptions {
 /// How a cgroup is watched.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Watch {
-    /// Id of the own cgroup of the workload that it counts for: several cgroups may count for one.
+    /// Id of the own cgroup of the workload it counts for: several cgroups may count for one.
     pub owner: u64,
-    /// Nodes on which it should run; `None` finds nothing misplaced.
+    /// Nodes on which it should run; with `None` no task is misplaced.
     pub allowed: Option<NodeSet>,
-    /// Does what is made below it count for the same workload, until somebody says otherwise?
+    /// Whether new cgroups below it count for the same workload, until changed.
     pub heirs: bool,
 }
 
@@ -143,8 +143,8 @@ pub struct Programs {
 }
 
 impl Programs {
-    /// Attaches what this kernel and our capabilities allow; the rest comes back as degraded. Nothing is
-    /// counted until something is watched.
+    /// Attaches what this kernel and our capabilities allow; returns the rest as degraded. Nothing is counted
+    /// before a cgroup is watched.
     pub fn attach(options: &AttachOptions) -> (Self, Vec<Degraded>) {
         raise_limits();
         let columns = NodeColumns::new(&options.cpu_node);
@@ -247,7 +247,7 @@ impl Programs {
         self.hooks.iter().any(|state| state.hook == hook && state.absent.is_none())
     }
 
-    /// What a workload has of which nothing was counted.
+    /// Counters of a workload without any count.
     pub fn nothing(&self) -> KernelCounters {
         KernelCounters {
             run_time: self.has(Hook::RunTime).then(BTreeMap::new),
@@ -258,8 +258,8 @@ impl Programs {
         }
     }
 
-    /// Watches exactly these cgroups, and those that are made below them from now on. Says how many
-    /// workloads and cgroups there is no room for.
+    /// Watches exactly these cgroups, and new ones below them. Returns how many workloads and cgroups there
+    /// is no room for.
     pub fn watch(&mut self, wanted: &BTreeMap<u64, Watch>) -> Result<u64, CountersError> {
         // Before a slot changes hands.
         self.drain();
@@ -309,33 +309,33 @@ impl Programs {
         Ok(full + homeless.len() as u64)
     }
 
-    /// Where to wait for the ring of events to fill up: who is waiting is woken when half of it is full.
-    /// Readable at once where there is anything in it. `None` where none can come.
+    /// Descriptor that wakes a waiting thread when the ring of events is half full. Readable at once if there
+    /// are any. `None` without a ring.
     pub fn filling_fd(&self) -> Option<BorrowedFd<'_>> {
         self.events.as_ref().map(EventRing::fd)
     }
 
-    /// Makes room in the ring of events. Nobody is told when there are a few, so this wants to be called a
-    /// few times in a second where somebody wants to know of them. Returns whether there were any.
+    /// Drains the ring of events. A few events wake no thread, so call this some times a second if they
+    /// matter. Returns whether there were any.
     pub fn drain(&mut self) -> bool {
         self.events.as_mut().is_some_and(|events| events.drain(&self.slots, &self.columns))
     }
 
-    /// The events since the last time; `None` where none can come.
+    /// The events since the last call; `None` without a ring.
     pub fn told(&mut self) -> Option<Told<KernelEvent>> {
         self.drain();
         let attached = self.has(Hook::Placement);
         self.events.as_mut().filter(|_| attached).map(EventRing::told)
     }
 
-    /// The changes since the last time; `None` where none can come.
+    /// The changes since the last call; `None` without a ring.
     pub fn changes(&mut self) -> Option<Told<KernelChange>> {
         self.drain();
         let attached = self.has(Hook::CpusetWrites) || self.has(Hook::Policies);
         self.events.as_mut().filter(|_| attached).map(EventRing::changes)
     }
 
-    /// Where nodes that get short of memory are told of; `None` where nothing tells.
+    /// The ring of pressure events; `None` without one.
     pub fn pressure(&mut self) -> Option<&mut PressureRing> {
         let attached = self.has(Hook::Pressure) || self.has(Hook::OomVictim);
         self.pressure.as_mut().filter(|_| attached)
@@ -362,7 +362,7 @@ impl Programs {
         Ok(self.slots.iter().filter_map(since).collect())
     }
 
-    /// What the maps say of each slot that is taken, since they were loaded.
+    /// Raw counts of each used slot since the maps were loaded.
     fn rows(&self) -> Result<BTreeMap<u32, KernelCounters>, CountersError> {
         let Some(ebpf) = &self.ebpf else { return Ok(BTreeMap::new()) };
         let used = self.slots.used();
@@ -402,8 +402,7 @@ impl Programs {
             .collect()
     }
 
-    /// Pages that no watched workload moved, since the programs are attached; `None` where nothing counts
-    /// them.
+    /// Pages moved outside of watched workloads since the programs were attached; `None` if not counted.
     pub fn other_page_moves(&self) -> Result<Option<OtherPageMoves>, CountersError> {
         let Some(ebpf) = self.ebpf.as_ref().filter(|_| self.has(Hook::PageMoves)) else { return Ok(None) };
         let mut tallies = maps::tallies(ebpf, self.sizes.tallies)?;
@@ -411,7 +410,7 @@ impl Programs {
         Ok(Some(OtherPageMoves { own: of(tally::OWN), elsewhere: of(tally::ELSEWHERE) }))
     }
 
-    /// Events that were seen but are in no counter or were not told; `None` when nothing is attached.
+    /// Events that are in no counter or were not sent; `None` when nothing is attached.
     pub fn drops(&self) -> Result<Option<Drops>, CountersError> {
         self.ebpf.as_ref().map(|ebpf| maps::drops(ebpf, self.sizes)).transpose()
     }
@@ -421,7 +420,7 @@ impl Programs {
         self.ebpf.as_ref().map(|ebpf| cost::read(ebpf, &self.probes)).unwrap_or_default()
     }
 
-    /// Why the runs and the time of [`costs`](Self::costs) mean nothing; `None` where the kernel counts them.
+    /// Why [`costs`](Self::costs) has no runs and times; `None` if the kernel counts them.
     pub fn costs_silent(&self) -> Option<String> {
         cost::silent()
     }
@@ -446,7 +445,7 @@ impl Programs {
     }
 }
 
-/// Times that the map is looked through for heirs: one may be made while it is.
+/// Passes over the map for heirs: one may be created meanwhile.
 const ROUNDS: usize = 8;
 
 /// Takes slots away from cgroups that inherited them, so that they can be given to others.
@@ -465,7 +464,7 @@ fn unwatch_heirs(ebpf: &mut Ebpf, slots: &BTreeSet<u32>) -> Result<(), CountersE
     Ok(())
 }
 
-/// Adds to the changes those of cgroups that inherited an entry which changes.
+/// Adds the heirs of changed cgroups to the changes.
 fn heirs_follow(
     ebpf: &Ebpf,
     watched: &BTreeMap<u64, ManagedCgroup>,
@@ -484,9 +483,9 @@ fn heirs_follow(
     Ok(())
 }
 
-/// Before 5.11 the kernel charged BPF maps to `RLIMIT_MEMLOCK`, which is 64 KiB by default; and counters
-/// are two files for each CPU, of which 1,024 are allowed by default. Where it is not allowed the maps and
-/// the counters say so.
+/// Raises the limits. Before 5.11 the kernel charged BPF maps to `RLIMIT_MEMLOCK`, 64 KiB by default; and
+/// counters are two files per CPU, of which 1,024 are allowed by default. If this fails, the maps and
+/// counters report it.
 fn raise_limits() {
     let files = getrlimit(Resource::Nofile).maximum;
     if let Err(error) = setrlimit(Resource::Nofile, Rlimit { current: files, maximum: files }) {

@@ -59,7 +59,7 @@ impl Sizes {
             managed: entries(slots.saturating_mul(CGROUPS_PER_SLOT).clamp(*MANAGED.start(), *MANAGED.end())),
             move_cells: if as_table { entries(slots * square) } else { 0 },
             moves: if as_table { 0 } else { entries(slots * pairs) },
-            // And for whoever is no workload.
+            // And for cgroups that are no workload.
             tallies: entries((slots + 2) * TALLIES),
             event_bytes: EVENT_BYTES,
         }

@@ -1,7 +1,7 @@
-//! Which workload has which row of the kernel side's arrays.
+//! Assigns rows of the kernel side's arrays to workloads.
 //!
-//! Rows are few, so those of workloads that are gone are given to others; the lowest free one is taken,
-//! so that what is read is short. Pure.
+//! Rows are few, so those of ended workloads are reused; the lowest free one is taken, so that reads are
+//! short. Pure.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -18,7 +18,7 @@ impl Slots {
         Self { of: BTreeMap::new(), free: (0..count).collect() }
     }
 
-    /// Takes the rows of everybody else away, and says which.
+    /// Frees the rows of all other owners, and returns these rows.
     pub(super) fn retain(&mut self, owners: &BTreeSet<u64>) -> BTreeSet<u32> {
         let gone: BTreeSet<u32> =
             self.of.iter().filter(|(owner, _)| !owners.contains(owner)).map(|(_, slot)| *slot).collect();

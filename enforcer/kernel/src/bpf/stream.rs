@@ -1,16 +1,16 @@
-//! Reads what a BPF iterator writes, to its end.
+//! Reads a BPF iterator to its end.
 //!
-//! One read gives as much as the kernel's buffer holds, which may end in the middle of a record, and may give
-//! nothing without being at the end. Whoever decodes says how many bytes were whole records; the rest is
-//! shown again together with what follows. The bound on the number of records is the decoder's: this ends
-//! when the kernel, or it, does.
+//! A read returns as much as the kernel's buffer holds. It may end in the middle of a record, and may return
+//! nothing before the end. The decoder returns how many bytes were whole records; it gets the rest again with
+//! the next read. The decoder also bounds the number of records: this ends when the kernel, or the decoder,
+//! does.
 
 use std::io::{self, Read};
 
 /// Bytes of one read: the kernel's own buffer is 32 KiB, and a piece of a record is left before it.
 pub(super) const BUFFER: usize = 64 * 1024;
 
-/// Hands everything to `take`, which answers how many bytes of it were whole records.
+/// Passes everything to `take`, which returns how many bytes were whole records.
 pub(super) fn read_to_end<E>(
     mut stream: impl Read,
     broken: impl Fn(io::Error) -> E,
@@ -38,7 +38,7 @@ pub(super) fn read_to_end<E>(
 mod tests {
     use super::*;
 
-    /// Gives a few bytes at a time, and is interrupted before each.
+    /// Returns a few bytes at a time, and is interrupted before each.
     struct Pieces<'a>(&'a [u8], bool);
 
     impl Read for Pieces<'_> {

@@ -1,9 +1,9 @@
 //! The checksum of the kubelet's state files: FNV-1a over a text that its Go types print.
 //!
-//! The kubelet hashes what `spew` prints of the struct that it writes, with names and types of Go and with
-//! the checksum as 0 (`pkg/kubelet/checkpointmanager/checksum`, `k8s.io/utils/dump`). The text is the same
-//! for a file that is read back, so it can be made from the file. A checksum of 0 is that of nobody: old
-//! backends wrote none.
+//! The kubelet hashes the output of `spew` for the struct that it writes, with names and types of Go and with
+//! the checksum as 0 (`pkg/kubelet/checkpointmanager/checksum`, `k8s.io/utils/dump`). A file that is read
+//! back gives the same text, so it can be computed from the file. A checksum of 0 means none: old backends
+//! wrote none.
 
 use std::fmt::Write as _;
 
@@ -12,8 +12,7 @@ pub(super) fn fnv32a(text: &str) -> u32 {
     text.bytes().fold(0x811c_9dc5, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193))
 }
 
-/// What `spew` prints of a map whose values have been printed, without its type: `map[a:1 b:2]`, keys in
-/// order.
+/// Output of `spew` for a map with these printed values, without its type: `map[a:1 b:2]`, keys in order.
 pub(super) fn map<'a>(entries: impl IntoIterator<Item = (&'a str, String)>) -> String {
     let mut text = String::from("map[");
     for (index, (key, value)) in entries.into_iter().enumerate() {
@@ -25,8 +24,8 @@ pub(super) fn map<'a>(entries: impl IntoIterator<Item = (&'a str, String)>) -> S
     text
 }
 
-/// Is `checksum` that of a struct that prints as `fields` between its braces? Its type was called `stem`
-/// while it was the newest version, and has its version behind that afterwards.
+/// Whether `checksum` belongs to a struct that prints as `fields` between its braces. Its type was called
+/// `stem` while it was the newest version, and has its version appended afterwards.
 pub(super) fn matches(checksum: u64, stem: &str, fields: &str) -> bool {
     checksum == 0
         || ["", "V1", "V2", "V3"].iter().any(|version| {
@@ -35,7 +34,7 @@ pub(super) fn matches(checksum: u64, stem: &str, fields: &str) -> bool {
         })
 }
 
-/// Is it that of a document that is a string in the file?
+/// Whether it belongs to a document that is a string in the file.
 pub(super) fn matches_text(checksum: u64, text: &str) -> bool {
     u64::from(fnv32a(&format!("(string){text}"))) == checksum
 }

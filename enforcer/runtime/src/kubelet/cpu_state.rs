@@ -1,9 +1,9 @@
 //! `cpu_manager_state`.
 //!
-//! Versions: 1 (before Kubernetes 1.18) names containers by id alone and is not used, 2 by pod and name, 3
-//! has CPUs of whole pods beside them, and 4 keeps the same once more as a text, which is what counts there
-//! and has a checksum of its own. One form reads them. Sources:
-//! `pkg/kubelet/cm/cpumanager/state/checkpoint.go` at v1.10, v1.18 and of 2026.
+//! Versions: 1 (before Kubernetes 1.18) names containers by id alone and is not used. 2 names them by pod and
+//! name. 3 adds CPUs of whole pods. 4 repeats all of it as a text with a checksum of its own, and that text
+//! counts. One form reads them. Sources: `pkg/kubelet/cm/cpumanager/state/checkpoint.go` at v1.10, v1.18 and
+//! of 2026.
 
 use std::collections::BTreeMap;
 
@@ -35,7 +35,7 @@ struct Checkpoint {
     data_checksum: u64,
 }
 
-/// CPUs of a container by its id (version 1, which cannot be used), or of the containers of a pod.
+/// CPUs of a container by its id (version 1, unusable), or of the containers of a pod.
 #[derive(Debug, Deserialize)]
 #[serde(untagged)]
 enum Entry {
@@ -49,7 +49,7 @@ struct PodEntry {
     cpus: String,
 }
 
-/// What the text says.
+/// Parses the text.
 pub(super) fn parse(text: &str) -> Result<State, Damage> {
     let outer: Checkpoint = document(text)?;
     let Some(data) = &outer.data else {
@@ -62,7 +62,7 @@ pub(super) fn parse(text: &str) -> Result<State, Damage> {
 }
 
 impl Checkpoint {
-    /// Is the checksum its own?
+    /// Whether the checksum fits.
     fn is_whole(&self) -> Result<bool, Damage> {
         let Self { policy_name, default_cpu_set, entries, .. } = self;
         let mut printed = Vec::new();
@@ -91,11 +91,11 @@ impl Checkpoint {
         if self.policy_name.is_empty() {
             return Err(Damage::NoPolicy);
         }
-        let shared_cpus = cpus(&self.default_cpu_set, || "nobody for itself".to_owned())?;
+        let shared_cpus = cpus(&self.default_cpu_set, || "the shared pool".to_owned())?;
         let mut claims = Vec::new();
         let mut add = |pod: &String, container: Option<String>, list: &str| {
-            let whose = || format!("{} of pod {pod}", container.as_deref().unwrap_or("everything"));
-            let cpus = cpus(list, whose)?;
+            let holder = || format!("{} of pod {pod}", container.as_deref().unwrap_or("everything"));
+            let cpus = cpus(list, holder)?;
             if claims.len() == MOST_CLAIMS {
                 return Err(Damage::TooMany);
             }
@@ -131,8 +131,8 @@ fn printed_pods(pods: &BTreeMap<String, PodEntry>) -> Result<String, Damage> {
     Ok(checksum::map(printed))
 }
 
-/// No CPU is that of two pods, or of one and of all. Containers of a pod may have the same: what an init
-/// container had is given to another one.
+/// Checks that no CPU belongs to two pods, or to a pod and the shared pool. Containers of a pod may share
+/// some: those of an init container are reused.
 fn apart(shared: &CpuSet, claims: &[Claim]) -> Result<(), Damage> {
     let mut by_pod = BTreeMap::<&ClaimedPod, CpuSet>::new();
     for claim in claims {

@@ -1,9 +1,8 @@
 //! `memory_manager_state`.
 //!
-//! Versions: 1 (since Kubernetes 1.21) has what containers were given beside what every node has left, 2 has
-//! the memory of whole pods as well, 3 keeps the same once more as a text with a checksum of its own. What
-//! nodes have left is only read for the checksum. Sources: `pkg/kubelet/cm/memorymanager/state/checkpoint.go`
-//! and `state.go`.
+//! Versions: 1 (since Kubernetes 1.21) has the memory of containers, and what every node has left. 2 adds the
+//! memory of whole pods. 3 repeats all of it as a text with a checksum of its own. What nodes have left is
+//! read for the checksum only. Sources: `pkg/kubelet/cm/memorymanager/state/checkpoint.go` and `state.go`.
 
 use std::collections::BTreeMap;
 
@@ -65,7 +64,7 @@ struct PodEntry {
     memory_blocks: Option<Vec<Block>>,
 }
 
-/// What the text says.
+/// Parses the text.
 pub(super) fn parse(text: &str) -> Result<State, Damage> {
     let outer: Checkpoint = document(text)?;
     let Some(data) = &outer.data else {
@@ -78,7 +77,7 @@ pub(super) fn parse(text: &str) -> Result<State, Damage> {
 }
 
 impl Checkpoint {
-    /// Is the checksum its own?
+    /// Whether the checksum fits.
     fn is_whole(&self) -> bool {
         let Self { policy_name, machine_state, entries, pod_entries, .. } = self;
         let ids: Vec<String> = machine_state.keys().map(u32::to_string).collect();
@@ -160,7 +159,7 @@ impl Block {
         format!("{{NUMAAffinity:([]int){nodes} Type:(v1.ResourceName){type} Size:(uint64){size}}}")
     }
 
-    /// Without nodes it is nowhere, and a node that no machine has is none.
+    /// `None` without nodes, or with a node that no machine has.
     fn memory(self) -> Option<MemoryBlock> {
         let nodes = self.numa_affinity.unwrap_or_default().into_iter().filter(|node| *node < MOST_NODES);
         let nodes = nodes.map(NodeId).collect::<enforcer_core::set::NodeSet>();

@@ -1,12 +1,12 @@
-//! The kubelet: what its static managers gave to whom, as far as a node can tell.
+//! The kubelet: what its static managers gave to which container, as far as a node can tell.
 //!
-//! Two sources. [`state`] are the files in which the managers keep what they gave away; they are there while
-//! the kubelet is not. [`podresources`] is the socket on which it tells the same with names instead of uids,
-//! and devices as well. [`watch`] looks at both again and again on a thread of its own, so that a kubelet
-//! that does not answer holds up nobody.
+//! There are two sources. [`state`] reads the files in which the managers keep their grants, also while the
+//! kubelet is down. [`podresources`] asks the socket, which has names instead of uids, and devices as well.
+//! [`watch`] reads both again and again on a thread of its own, so that a kubelet that does not answer delays
+//! no other thread.
 //!
-//! Never a guess: a file that cannot be used is a degraded entry by name, and whose CPUs are whose is not
-//! known then. Where there is no kubelet there is nothing to say.
+//! Invariant: nothing is guessed. An unusable file is a degraded entry by name, and the owners of CPUs are
+//! unknown then. On a node without a kubelet nothing is missing.
 
 mod checksum;
 mod cpu_state;
@@ -42,18 +42,18 @@ const NOT_KNOWN: &str = "what the kubelet gave away is not known; containers of 
 /// Effect of a socket that cannot be used beside files that can.
 const LESS_KNOWN: &str = "devices are not known, and containers only by the uid of their pod";
 
-/// What one look gives.
+/// Result of one look.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Seen {
-    /// The kubelet.
+    /// The kubelet's grants.
     pub kubelet: Kubelet,
-    /// What it may hand out, where its socket answers.
+    /// Resources that it may hand out, if its socket answers.
     pub allocatable: Option<Allocatable>,
-    /// What could not be seen of it.
+    /// Sources that could not be read.
     pub degraded: Vec<Degraded>,
 }
 
-/// Looks at the state files below `root_dir`, and puts what the socket said beside it.
+/// Reads the state files below `root_dir`, and adds the socket's answer.
 fn seen(root_dir: &Path, told: Result<PodResources, SocketError>) -> Seen {
     let mut seen = Seen::default();
     let cpus = state::read(&root_dir.join(CPU_STATE), cpu_state::parse);
@@ -81,7 +81,7 @@ fn seen(root_dir: &Path, told: Result<PodResources, SocketError>) -> Seen {
             seen.kubelet.claims.extend(told.claims);
             seen.allocatable = told.allocatable;
         }
-        // A node without a kubelet misses none.
+        // A node without a kubelet misses nothing.
         Err(SocketError::Absent { .. }) if !found && seen.degraded.is_empty() => {}
         Err(error) => {
             seen.degraded.push(Degraded::new("kubelet:podresources", error.to_string(), LESS_KNOWN));
@@ -96,7 +96,7 @@ impl Seen {
         self.degraded.push(Degraded::new(source, reason, NOT_KNOWN));
     }
 
-    /// Containers that the socket and the files name, as `(CPUs, memory, devices)`: how many have each.
+    /// Numbers of containers named by the socket and the files, as `(CPUs, memory, devices)`.
     pub fn counts(&self) -> (usize, usize, usize) {
         let count = |has: fn(&Claim) -> bool| self.kubelet.claims.iter().filter(|claim| has(claim)).count();
         (
@@ -107,7 +107,7 @@ impl Seen {
     }
 }
 
-/// One look, for a command that looks once. Waits for the socket for as long as [`ask`] does.
+/// One look, for a command that looks once. Waits for the socket as long as [`ask`] does.
 pub fn look(settings: &KubeletSettings) -> Seen {
     if !settings.enabled {
         return Seen::default();
@@ -116,8 +116,8 @@ pub fn look(settings: &KubeletSettings) -> Seen {
     seen(&settings.root_dir, ask(&settings.podresources))
 }
 
-/// What the state files say, for a command that must not go on without them in silence; and why they do not,
-/// with the directory that was looked in. Where there is no kubelet nothing is missing.
+/// The state files' content, for a command that must not silently go on without it; and why it is missing,
+/// with the directory that was searched. Without a kubelet nothing is missing.
 pub fn look_at_state(settings: &KubeletSettings) -> (Kubelet, Option<String>) {
     state_below(settings, Path::new(PROC))
 }
@@ -134,8 +134,8 @@ fn state_below(settings: &KubeletSettings, proc: &Path) -> (Kubelet, Option<Stri
     (kubelet, reason)
 }
 
-/// What a kubelet that is there would have written. Every one has a file of its CPU manager, whatever its
-/// policy is.
+/// Files that a present kubelet would have written. Every kubelet has a file of its CPU manager, whatever its
+/// policy.
 fn missing(kubelet: &Kubelet, root_dir: &Path, proc: &Path) -> Option<String> {
     if let Some(policy) = &kubelet.cpu_policy {
         let is_short = policy == "static" && kubelet.shared_cpus.is_none();

@@ -1,12 +1,11 @@
-//! The kubelet's podresources socket, version 1: what each container of the node has for itself.
+//! The kubelet's podresources socket, version 1: exclusive resources of each container of the node.
 //!
-//! gRPC over a unix socket, a question at a time on a connection of its own, so that a kubelet that was
-//! restarted needs no treatment. Everything has a bound: the time of a look, the size of an answer, the
-//! number of containers, the greatest id. Messages are written down as
-//! `staging/src/k8s.io/kubelet/pkg/apis/podresources/v1/api.proto` of Kubernetes 1.34 has them; what is not
-//! named here is passed over.
+//! gRPC over a unix socket, one call per connection, so a restart of the kubelet needs no handling.
+//! Everything has a bound: the time of a look, the size of an answer, the number of containers, the greatest
+//! id. Messages follow `staging/src/k8s.io/kubelet/pkg/apis/podresources/v1/api.proto` of Kubernetes 1.34;
+//! other fields are skipped.
 //!
-//! `List` names exclusive CPUs only; who shares CPUs has none there.
+//! `List` names exclusive CPUs only; containers that share CPUs have none there.
 
 use std::{
     collections::BTreeMap,
@@ -146,13 +145,13 @@ pub struct PodResources {
     pub(super) allocatable: Option<Allocatable>,
 }
 
-/// Why the socket says nothing.
+/// Why the socket gives no answer.
 #[derive(Debug, Error)]
 pub enum SocketError {
-    /// There is no socket, or nobody listens on it.
+    /// There is no socket, or no process listens on it.
     #[error("connecting to {path}: {cause}", path = path.display())]
     Absent {
-        /// Which.
+        /// The socket.
         path: PathBuf,
         /// Why.
         cause: String,
@@ -160,28 +159,28 @@ pub enum SocketError {
     /// No answer in time.
     #[error("{path}: no answer within {} s", within.as_secs(), path = path.display())]
     Silent {
-        /// Which.
+        /// The socket.
         path: PathBuf,
-        /// How long it was waited for.
+        /// Time that it had.
         within: Duration,
     },
-    /// An answer that is none.
+    /// The answer is an error.
     #[error("{method} at {path}: {status}", path = path.display())]
     Refused {
-        /// Which socket.
+        /// The socket.
         path: PathBuf,
-        /// What was asked.
+        /// The method.
         method: &'static str,
-        /// What came: code and text of gRPC.
+        /// Code and text of gRPC.
         status: String,
     },
     /// More than any node has.
     #[error("List at {path}: more than {MOST_CLAIMS} containers or {MOST_FIELDS} fields", path = path.display())]
     TooMany {
-        /// Which socket.
+        /// The socket.
         path: PathBuf,
     },
-    /// Nothing of it was tried.
+    /// The call could not be started.
     #[error("asking the kubelet: {0}")]
     Io(#[from] io::Error),
 }
@@ -200,7 +199,7 @@ pub(super) fn ask_within(socket: &Path, within: Duration) -> Result<PodResources
 
 async fn exchange(socket: &Path) -> Result<PodResources, SocketError> {
     let absent = |cause: String| SocketError::Absent { path: socket.to_owned(), cause };
-    // The transport hides why it could not connect.
+    // The transport hides the cause of a failed connection.
     UnixStream::connect(socket).await.map_err(|cause| absent(cause.to_string()))?;
     let endpoint = Endpoint::from_shared(format!("unix://{}", socket.display()));
     let channel = endpoint.map_err(|cause| absent(cause.to_string()))?.connect().await;
@@ -215,7 +214,7 @@ async fn exchange(socket: &Path) -> Result<PodResources, SocketError> {
     });
     let allocatable = match allocatable {
         Ok(allocatable) => Some(allocatable),
-        // Older kubelets have no such method, or a feature gate before it.
+        // Older kubelets lack the method, or have it behind a feature gate.
         Err(error) => {
             tracing::debug!("{error}");
             None
@@ -317,7 +316,7 @@ impl Decoder for Undecoded {
     }
 }
 
-/// A message may be as long as its sender likes.
+/// A message may be of any length.
 fn shortened(message: &str) -> String {
     printable_within(message, 200)
 }
@@ -359,7 +358,7 @@ impl From<&AllocatableResourcesResponse> for Allocatable {
     }
 }
 
-/// Ids that no CPU can have are none; the set leaves out what is too large.
+/// Impossible ids are dropped; the set leaves out those that are too large.
 fn cpus(ids: &[i64]) -> CpuSet {
     ids.iter().filter_map(|id| u32::try_from(*id).ok()).map(CpuId).collect()
 }
@@ -370,7 +369,7 @@ fn nodes(topology: Option<&TopologyInfo>) -> NodeSet {
     ids.map(NodeId).collect()
 }
 
-/// Memory without nodes is nowhere in particular, and nobody's claim.
+/// Memory without nodes is not bound to a node, and claims none.
 fn blocks(memory: &[ContainerMemory]) -> Vec<MemoryBlock> {
     let blocks = memory.iter().map(|one| MemoryBlock {
         kind: one.memory_type.clone(),

@@ -1,8 +1,8 @@
-//! Where the kubelet of this host keeps its files, where the configuration does not say.
+//! Finds the running kubelet's directory where the configuration does not name it.
 //!
-//! A kubelet takes its directory from its command line alone (`--root-dir`, cmd/kubelet/app/options). Looked
-//! for is a process that is called so; a directory that is not there, as in a pod that mounts it elsewhere,
-//! is not taken.
+//! A kubelet takes its directory from its command line only (`--root-dir`, cmd/kubelet/app/options). So the
+//! process with that name is looked for. A directory that does not exist here, as in a pod that mounts it
+//! elsewhere, is not used.
 
 use std::{
     fs,
@@ -41,12 +41,12 @@ pub(super) fn running(proc: &Path) -> Option<PathBuf> {
     processes(proc).find_map(|process| named(&read_text(&process.join("cmdline")).ok()?))
 }
 
-/// Does a kubelet run, as far as can be seen from here?
+/// Whether a kubelet runs, as far as this process can see.
 pub(super) fn runs(proc: &Path) -> bool {
     processes(proc).next().is_some()
 }
 
-/// Directories of the processes that are called so.
+/// Directories of processes with that name.
 fn processes(proc: &Path) -> impl Iterator<Item = PathBuf> {
     let processes = fs::read_dir(proc).into_iter().flatten().filter_map(Result::ok);
     let processes = processes.filter(|entry| {
@@ -56,7 +56,7 @@ fn processes(proc: &Path) -> impl Iterator<Item = PathBuf> {
     processes.map(|entry| entry.path())
 }
 
-/// The directory on a command line, whose words end with zeros; the last one counts.
+/// The directory on a command line with zero-terminated words; the last option counts.
 fn named(command_line: &str) -> Option<PathBuf> {
     let words: Vec<&str> = command_line.split('\0').collect();
     let next = words.iter().skip(1).chain([&""]);

@@ -1,7 +1,7 @@
-//! Reading a state file: how much, what may be wrong with it, and how that is said.
+//! Reads a state file with limits, and names its faults.
 //!
-//! The kubelet writes a file anew in place of the old one, so that it is whole whenever it is read. It
-//! belongs to root, but what is in it comes from pods (names of containers): it is read as something hostile.
+//! The kubelet replaces the file as a whole, so every read is complete. It belongs to root, but pods choose
+//! part of its content (names of containers), so it is treated as hostile.
 
 use std::{
     io,
@@ -19,57 +19,57 @@ const SIZE_LIMIT: u64 = 8 << 20;
 /// Most containers of a file; a kubelet runs some hundred.
 pub(super) const MOST_CLAIMS: usize = 1 << 14;
 
-/// Most values of a file: of [`MOST_CLAIMS`] containers with a list or two. A file of nothing but empty ones
-/// is small, and large once it is read.
+/// Most values of a file: [`MOST_CLAIMS`] containers with a list or two each. A file of empty values is
+/// small, and large once it is parsed.
 pub(super) const MOST_VALUES: usize = 1 << 18;
 
-/// What a state file says.
+/// Content of a state file.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct State {
     /// Policy of the manager.
     pub(super) policy: String,
-    /// CPUs that nobody has for itself; of the CPU manager.
+    /// CPUs of the shared pool; of the CPU manager.
     pub(super) shared_cpus: CpuSet,
-    /// What is given away; no source in them yet.
+    /// Grants; without a source yet.
     pub(super) claims: Vec<Claim>,
 }
 
 /// Why a file cannot be used.
 #[derive(Debug, Error)]
 pub(super) enum StateError {
-    /// Not read.
+    /// It could not be read.
     #[error(transparent)]
     Read(#[from] ReadError),
-    /// Not what a kubelet writes.
+    /// No kubelet writes this.
     #[error("{path}: {problem}", path = path.display())]
     Damaged {
-        /// Which file.
+        /// The file.
         path: PathBuf,
-        /// What about it.
+        /// The fault.
         problem: Damage,
     },
 }
 
-/// What is wrong with the text of a state file.
+/// Fault of the text of a state file.
 #[derive(Debug, Error)]
 pub(super) enum Damage {
-    /// No JSON, or another form than any version of the kubelet writes.
+    /// Not JSON, or not a form that any version of the kubelet writes.
     #[error("not a state of the kubelet: {0}")]
     Form(String),
-    /// The checksum is that of another content.
+    /// The checksum does not fit the content.
     #[error("checksum {0} is not that of its content")]
     Checksum(u64),
-    /// A list of CPUs that is none.
-    #[error("{whose} has the CPUs `{text}`: {problem}")]
+    /// An invalid list of CPUs.
+    #[error("{holder} has the CPUs `{text}`: {problem}")]
     Cpus {
-        /// Whose list.
-        whose: String,
+        /// The holder of the list.
+        holder: String,
         /// The list.
         text: String,
-        /// What is wrong.
+        /// The fault.
         problem: String,
     },
-    /// Whatever it is, no manager wrote it.
+    /// No manager wrote it.
     #[error("not a state of the kubelet: it names no policy")]
     NoPolicy,
     /// Containers without their pods.
@@ -81,7 +81,7 @@ pub(super) enum Damage {
     /// More than any node has.
     #[error("more than {MOST_VALUES} values")]
     TooLarge,
-    /// CPUs that two have.
+    /// CPUs with two owners.
     #[error("CPUs {0} are given away twice or shared at the same time")]
     Twice(CpuSet),
 }
@@ -92,12 +92,12 @@ impl From<serde_json::Error> for Damage {
     }
 }
 
-/// Names and values of a file are as long as their writer likes.
+/// Names and values in a file may be of any length.
 fn shortened(text: &str) -> String {
     printable_within(text, 120)
 }
 
-/// The state of a file; `None` where there is none.
+/// The state of a file; `None` if there is no file.
 pub(super) fn read(
     path: &Path,
     parse: impl FnOnce(&str) -> Result<State, Damage>,
@@ -113,8 +113,8 @@ pub(super) fn read(
     Ok(Some(state))
 }
 
-/// The document of a text that does not hold too much: each value of JSON is the first of a list or an object
-/// or has a comma in front of it.
+/// Parses a text with a limit on its values: in JSON each value is the first of a list or an object, or has a
+/// comma in front of it.
 pub(super) fn document<D: DeserializeOwned>(text: &str) -> Result<D, Damage> {
     if text.bytes().filter(|byte| matches!(byte, b'[' | b'{' | b',')).count() > MOST_VALUES {
         return Err(Damage::TooLarge);
@@ -123,9 +123,9 @@ pub(super) fn document<D: DeserializeOwned>(text: &str) -> Result<D, Damage> {
 }
 
 /// A list of CPUs as the kubelet writes it (`k8s.io/utils/cpuset`).
-pub(super) fn cpus(text: &str, whose: impl FnOnce() -> String) -> Result<CpuSet, Damage> {
+pub(super) fn cpus(text: &str, holder: impl FnOnce() -> String) -> Result<CpuSet, Damage> {
     text.parse().map_err(|error: enforcer_core::set::ListError| Damage::Cpus {
-        whose: shortened(&whose()),
+        holder: shortened(&holder()),
         text: shortened(text),
         problem: shortened(&error.to_string()),
     })

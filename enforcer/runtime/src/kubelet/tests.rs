@@ -118,11 +118,11 @@ fn a_file_that_was_changed_is_not_used() {
         (r#"{"policyName":7}"#.to_owned(), "not a state of the kubelet: invalid type"),
         (
             r#"{"policyName":"static","defaultCpuSet":"0-x","checksum":0}"#.to_owned(),
-            "nobody for itself has the CPUs `0-x`: `0-x` is not an id",
+            "the shared pool has the CPUs `0-x`: `0-x` is not an id",
         ),
         (
             r#"{"policyName":"static","defaultCpuSet":"0-4294967295","checksum":0}"#.to_owned(),
-            "nobody for itself has the CPUs `0-4294967295`: id 4294967295 is above",
+            "the shared pool has the CPUs `0-4294967295`: id 4294967295 is above",
         ),
         (
             r#"{"policyName":"static","defaultCpuSet":"0-3","entries":{"a":{"x":"3-4"}},"checksum":0}"#
@@ -411,7 +411,7 @@ fn an_answer_that_is_too_long_is_refused() {
     let error = ask_within(&dir.settings().podresources, PATIENT).unwrap_err();
     assert!(matches!(error, SocketError::TooMany { .. }), "{error}");
 
-    // Nobody's claims, but memory all the same.
+    // No claims, but much memory.
     let many = ContainerResources { cpu_ids: vec![1; 1 << 21], ..ContainerResources::default() };
     for pods in [vec![pod("", Vec::new()); state::MOST_CLAIMS + 1], vec![pod("", vec![many])]] {
         let dir = Dir::new();
@@ -422,7 +422,7 @@ fn an_answer_that_is_too_long_is_refused() {
 }
 
 #[test]
-fn who_never_answers_or_speaks_something_else_is_given_up_in_time() {
+fn silent_or_foreign_server_is_given_up_in_time() {
     let dir = Dir::new();
     let silent = UnixListener::bind(dir.path().join("silent")).unwrap();
     let begun = Instant::now();
@@ -481,8 +481,7 @@ proptest! {
         changed[at] = byte;
         let Ok(changed) = String::from_utf8(changed) else { return Ok(()) };
         if let Ok(state) = cpu_state::parse(&changed) {
-            // A key that no kubelet knows is passed over, and so are blanks; a checksum of 0 is not one of
-            // these.
+            // An unknown key is skipped, and so are blanks; a checksum of 0 is not one of these.
             prop_assert_eq!(state, cpu_state::parse(STATIC).unwrap());
         }
     }

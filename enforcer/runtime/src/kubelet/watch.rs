@@ -1,8 +1,8 @@
 //! Looks at the kubelet again and again, on a thread of its own.
 //!
-//! A state file that has changed is seen within [`LOOK`], since the kubelet replaces it as a whole; the first
-//! one, and the socket, within [`LOOK_FOR_ONE`]. The socket is asked when one has changed, and where there is
-//! a kubelet at least every [`ASK`]. Whoever wants to know takes the latest look and waits for nothing.
+//! A changed state file is seen within [`LOOK`]; the first file, and the socket, within [`LOOK_FOR_ONE`]. The
+//! kubelet replaces files as a whole. The socket is asked after a change, and at least every [`ASK`] if there
+//! is a kubelet. Readers take the latest look and never wait.
 
 use std::{
     os::unix::fs::MetadataExt,
@@ -16,16 +16,16 @@ use enforcer_core::policy::KubeletSettings;
 
 use super::{CPU_STATE, MEMORY_STATE, PROC, Seen, look, root};
 
-/// Time between two looks at whether the files have changed: one `stat` each.
+/// Interval of checks for changed files: one `stat` each.
 const LOOK: Duration = Duration::from_millis(500);
-/// The same while there are none, as where no kubelet is.
+/// The same while there are none, as on a node without a kubelet.
 const LOOK_FOR_ONE: Duration = Duration::from_secs(10);
 /// Longest time between two questions to the socket.
 const ASK: Duration = Duration::from_secs(10);
-/// Time between two searches for the directory of a kubelet whose files are not where they are expected.
+/// Time between two searches for the kubelet's directory while its files are not in the expected one.
 const SEARCH: Duration = Duration::from_mins(1);
 
-/// The latest look; clones show the same.
+/// The latest look; clones share it.
 #[derive(Debug, Clone, Default)]
 pub struct Watch(Arc<Mutex<Arc<Seen>>>);
 
@@ -35,8 +35,8 @@ impl Watch {
         Self(Arc::new(Mutex::new(Arc::new(look(settings)))))
     }
 
-    /// Goes on looking until the last clone of the watch is gone: work for a thread of its own. `None` where
-    /// the settings want no look.
+    /// Looks until the last clone of the watch is gone: work for a thread of its own. `None` if the settings
+    /// disable it.
     pub fn keep_up(&self, settings: KubeletSettings) -> Option<impl FnOnce() + Send + 'static> {
         let latest = Arc::downgrade(&self.0);
         settings.enabled.then_some(move || follow(&latest, &settings))
@@ -49,7 +49,7 @@ impl Watch {
 }
 
 fn follow(latest: &Weak<Mutex<Arc<Seen>>>, settings: &KubeletSettings) {
-    // What has changed since the first look is not known, so the first one of the thread is no different.
+    // Changes since the first look are unknown, so the thread's first look reads everything.
     let mut last = None;
     let mut asked = Instant::now();
     let (mut found, mut searched) = (root::of_running(settings, Path::new(PROC)), Instant::now());
@@ -69,8 +69,7 @@ fn follow(latest: &Weak<Mutex<Arc<Seen>>>, settings: &KubeletSettings) {
     }
 }
 
-/// Of both state files and of the socket: which file it is, and when it was written; another one is another
-/// inode.
+/// Inode and time of both state files and of the socket; a replaced file has another inode.
 fn stamps(settings: &KubeletSettings) -> [Option<(u64, i64, i64, u64)>; 3] {
     let [cpus, memory] = [CPU_STATE, MEMORY_STATE].map(|name| settings.root_dir.join(name));
     [&cpus, &memory, &settings.podresources].map(|path| {

@@ -18,7 +18,7 @@ use super::{
     tree::{Entry, Node, cut},
 };
 
-/// Most containers of one pod: a pod with more cannot be started by anybody.
+/// Most containers of one pod: no node could start a larger one.
 const CONTAINERS_LIMIT: usize = 1_000;
 
 /// The containers of a pod's specification: init containers and sidecars, then the others.
@@ -61,7 +61,7 @@ fn container(node: &Node, is_init: bool, warnings: &mut Vec<String>) -> Result<C
     Ok(request(name, kind, amounts))
 }
 
-/// A container that nothing is known of but its amounts.
+/// A container with only its amounts known.
 pub(super) fn request(name: String, kind: ContainerKind, amounts: Amounts) -> ContainerRequest {
     ContainerRequest {
         name,
@@ -73,7 +73,7 @@ pub(super) fn request(name: String, kind: ContainerKind, amounts: Amounts) -> Co
     }
 }
 
-/// What a container asks for.
+/// Requests and limits of a container.
 #[derive(Debug, Default)]
 pub(super) struct Amounts {
     pub(super) requests: Resources,
@@ -123,7 +123,7 @@ fn amounts(name: &str, resources: Option<&Node>, warnings: &mut Vec<String>) -> 
     Ok(Amounts { devices: requests.devices(), requests: requests.resources(), limits: limits.resources() })
 }
 
-/// Is a limit needed, and no other than the request? So it is with devices and huge pages.
+/// Whether the resource needs a limit equal to its request, like devices and huge pages.
 fn is_never_overcommitted(resource: &str) -> bool {
     resource.contains('/') || resource.starts_with("hugepages-")
 }

@@ -2,8 +2,8 @@
 //!
 //! Where a cluster would invent a name, pods are numbered: `web-0`, `web-1`. A `DaemonSet` makes one
 //! pod, as there is one host. A job of Volcano makes the pods of its tasks, with the topology policy of each
-//! as the annotation that Volcano gives them. A pod whose phase says that it has ended holds nothing and is
-//! passed over, and so is every other kind.
+//! as the annotation that Volcano gives them. A pod with the phase of an ended one holds
+//! nothing and is skipped, like every other kind.
 
 use enforcer_core::place::{PodName, foreign::VOLCANO_POLICY};
 
@@ -15,23 +15,23 @@ use super::{
 
 /// Most pods of one plan.
 pub(super) const PODS_LIMIT: usize = 10_000;
-/// Most bytes of text that the pods of one plan have: ten thousand copies of one long annotation are
-/// more than fits into memory.
+/// Most bytes of text in the pods of one plan: ten thousand copies of one long annotation would not fit into
+/// memory.
 pub(super) const TEXT_LIMIT: usize = 64 << 20;
 
-/// Something that makes no pod.
+/// An object that makes no pod.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Ignored {
     /// Where it is.
     pub at: Place,
-    /// What it is, and why it makes none.
+    /// Its kind, and why it makes no pod.
     pub what: String,
 }
 
-/// How the pods of an object are found.
+/// How an object's pods are found.
 #[derive(Clone, Copy)]
 enum Shape {
-    /// It is one itself.
+    /// The object is a pod.
     Single,
     /// `spec.template`, `spec.replicas` times.
     Replicas,
@@ -60,7 +60,7 @@ const KINDS: [(&str, &[&str], Shape); 9] = [
     ("Job", &["batch.volcano.sh"], Shape::Tasks),
 ];
 
-/// What the objects of some documents make.
+/// Pods and ignored objects of some documents.
 #[derive(Debug, Default)]
 pub(super) struct Made {
     pub(super) pods: Vec<Pod>,
@@ -69,7 +69,7 @@ pub(super) struct Made {
 }
 
 impl Made {
-    /// Adds what an object makes. `of` is the kind of a list's items that do not say theirs.
+    /// Adds an object's pods. `of` is the kind of list items without a kind.
     pub(super) fn add(&mut self, object: &Node, of: Option<&str>) -> Result<(), Problem> {
         let kind = match (object.get("kind"), of) {
             (Some(kind), _) => kind.text("kind")?,

@@ -1,16 +1,12 @@
-//! Manifests: what people wrote about pods, devices and steps, as the values that placement takes.
+//! Manifests: descriptions of pods, devices and steps, as the values that placement takes.
 //!
-//! | module | reads |
-//! |---|---|
-//! | [`source`] | a file or standard input, with its name for messages |
-//! | `yaml`, `toml` | text as a `tree` whose values know their places |
-//! | `kinds` | objects of Kubernetes: which make pods, and how many |
-//! | `pod`, `container` | a pod's specification as a request |
-//! | `workload` | our own short form |
-//! | `devices`, `steps` | the files behind `--devices` and `--steps` |
+//! | module | reads | |---|---| | [`source`] | a file or standard input, with its name for messages | |
+//! `yaml`, `toml` | text as a `tree` with the place of each value | | `kinds` | objects of Kubernetes: which
+//! make pods, and how many | | `pod`, `container` | a pod's specification as a request | | `workload` | our
+//! own short form | | `devices`, `steps` | the files behind `--devices` and `--steps` |
 //!
-//! Everything here is written by people, some of it by others: each message names file, line and column,
-//! nothing is expanded without bound, and no name is trusted.
+//! People write all of this, some of it strangers: each message names file, line and column, nothing is
+//! expanded without bound, and no name is trusted.
 
 mod container;
 mod devices;
@@ -49,7 +45,7 @@ struct Manifests {
     ignored: Vec<String>,
 }
 
-/// What is to be tried.
+/// Steps to try.
 #[derive(Debug, Default)]
 pub struct Steps {
     /// In order.
@@ -98,7 +94,7 @@ pub fn read_devices(path: &Path, nodes: &NodeSet) -> Result<Vec<DeviceUnit>, Inp
     devices::devices(&documents(&source)?, nodes).map_err(|problem| source.error(&problem))
 }
 
-/// Those of a pod's annotations whose values are documents (YAML or JSON), read.
+/// The values of a pod's annotations that are documents (YAML or JSON), parsed.
 pub fn annotation_documents(annotations: &BTreeMap<String, String>) -> Documents {
     pools::documents(annotations, yaml::parse)
 }

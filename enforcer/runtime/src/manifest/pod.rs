@@ -1,6 +1,6 @@
 //! A pod, or the template of many, as a request.
 //!
-//! Names, labels and annotations are passed on as they are; whoever shows them escapes them.
+//! Names, labels and annotations are passed on unchanged; the code that shows them escapes them.
 
 use std::collections::BTreeMap;
 
@@ -13,9 +13,9 @@ use super::{annotation_documents, container, source::Problem, tree::Node};
 /// A pod that was read.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Pod {
-    /// What it asks for.
+    /// Its request.
     pub request: PodRequest,
-    /// What of it does not count here.
+    /// Parts of it that do not count here.
     pub warnings: Vec<String>,
 }
 
@@ -34,7 +34,7 @@ impl Pod {
     }
 }
 
-/// Fields of a pod's specification that would count, if anything here counted them.
+/// Fields of a specification that a cluster counts and this program does not.
 const NOT_COUNTED: [(&str, &str); 2] = [
     ("overhead", "the overhead of its runtime class is not counted"),
     ("resources", "its pod-level resources are not counted"),
@@ -73,7 +73,7 @@ pub(super) fn request(
     Pod { request, warnings }
 }
 
-/// Bytes of text in a pod. What was read out of an annotation is several times as large as its text.
+/// Bytes of text in a pod. A parsed annotation is several times as large as its text.
 pub(super) fn text(pod: &PodRequest) -> usize {
     const READ: usize = 16;
     let map = |texts: &BTreeMap<String, String>| -> usize {

@@ -106,7 +106,7 @@ fn beside(steps: &str, path: &str) -> PathBuf {
     Path::new(steps).parent().unwrap_or(Path::new("")).join(path)
 }
 
-/// A pod may be called so as well; whoever has such a pod gives its manifest.
+/// A pod may have such a name as well; its author then gives its manifest.
 fn is_file(text: &str) -> bool {
     let extension = Path::new(text).extension().and_then(|extension| extension.to_str());
     text.contains('\n')

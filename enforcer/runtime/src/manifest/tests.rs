@@ -402,7 +402,7 @@ fn steps_that_cannot_be_are_named() {
         ("- create: [1]", "a step: a manifest or the path of a file is expected, not a list"),
         ("- delete: a/b/c", "`a/b/c` is not namespace/name of a pod"),
         ("- delete: /x", "`/x` is not namespace/name"),
-        ("- create: nobody.yaml", "nobody.yaml: No such file"),
+        ("- create: absent.yaml", "absent.yaml: No such file"),
         ("[]", "no pod to place"),
         (
             "- create: |\n    kind: Pod\n    metadata: {}\n",

@@ -1,4 +1,4 @@
-//! TOML text as a tree, for those who prefer it for their own files.
+//! TOML text as a tree, an alternative to YAML for this program's own files.
 
 use toml::{
     Spanned,

@@ -1,8 +1,8 @@
-//! A document as a tree whose every value knows its place.
+//! A document as a tree with the place of every value.
 //!
-//! Manifests have hundreds of fields of which few matter here, kinds that nobody knows, and lists of
-//! both; a typed reader would either refuse the rest or lose the places. So text becomes a tree first,
-//! and what matters is taken out of it by name. A value that is `null` counts as one that is not there.
+//! Manifests have hundreds of fields of which few matter here, unknown kinds, and lists of both. A typed
+//! reader would either refuse the rest or lose the places. So text becomes a tree first, and the values that
+//! matter are taken out of it by name. A `null` counts as absent.
 
 use std::borrow::Cow;
 

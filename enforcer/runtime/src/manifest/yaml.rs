@@ -1,7 +1,7 @@
 //! YAML text as trees, one per document.
 //!
-//! Must never grow with what a text only claims: aliases are expanded within limits, depth, nodes and
-//! documents are counted, and the text itself is limited where it is read.
+//! Invariant: memory does not grow with what a text only claims. Aliases are expanded within limits; depth,
+//! nodes and documents are counted; the text itself is limited when it is read.
 
 use std::fmt;
 
@@ -214,7 +214,7 @@ mod tests {
 
     #[test]
     fn what_is_not_yaml_has_its_place() {
-        for (text, line) in [("a: [1\nb: 2\n", 2), ("a: 1\na: 2\n", 2), ("a: *nobody\n", 1)] {
+        for (text, line) in [("a: [1\nb: 2\n", 2), ("a: 1\na: 2\n", 2), ("a: *unknown\n", 1)] {
             let problem = read(text).unwrap_err();
             assert_eq!(problem.at.line, line, "{text:?}: {problem:?}");
             assert!(!problem.text.contains("line ") && !problem.text.is_empty(), "{text:?}: {problem:?}");

@@ -1,9 +1,8 @@
-//! The messages of NRI that a plugin for cpusets needs, and of ttrpc around them.
+//! Messages of NRI that a plugin for cpusets needs, and of ttrpc around them.
 //!
-//! Field numbers are those of `pkg/api/api.proto` of containerd/nri, the same from 0.6.1 to 0.12.1; what is
-//! not named here is passed over when it is read. `Optional` messages of the protocol tell 0 from absent, so
-//! they are messages here too. Strings in them are written by whoever makes pods: they are compared, never
-//! trusted.
+//! Field numbers are those of `pkg/api/api.proto` of containerd/nri, the same from 0.6.1 to 0.12.1; other
+//! fields are skipped. `Optional` messages of the protocol separate 0 from absent, so they are messages here
+//! too. The author of a pod chooses its strings: they are compared, never trusted.
 
 use std::collections::BTreeMap;
 
@@ -25,10 +24,10 @@ pub mod code {
 /// A question of ttrpc.
 #[derive(Clone, PartialEq, Message)]
 pub struct Request {
-    /// Whose method.
+    /// Service of the method.
     #[prost(string, tag = "1")]
     pub service: String,
-    /// Which.
+    /// Name of the method.
     #[prost(string, tag = "2")]
     pub method: String,
     /// Its argument.
@@ -146,10 +145,10 @@ pub struct StateChangeEvent {
     /// Which event.
     #[prost(int32, tag = "1")]
     pub event: i32,
-    /// Whose pod.
+    /// The pod.
     #[prost(message, optional, tag = "2")]
     pub pod: Option<PodSandbox>,
-    /// Which container, where it is one.
+    /// The container, for an event about one.
     #[prost(message, optional, tag = "3")]
     pub container: Option<Container>,
 }
@@ -312,7 +311,7 @@ pub struct LinuxCpu {
 /// A number that may be absent.
 #[derive(Clone, Copy, PartialEq, Eq, Message)]
 pub struct OptionalInt {
-    /// It.
+    /// The number.
     #[prost(int64, tag = "1")]
     pub value: i64,
 }
@@ -320,7 +319,7 @@ pub struct OptionalInt {
 /// A number that may be absent.
 #[derive(Clone, Copy, PartialEq, Eq, Message)]
 pub struct OptionalUint {
-    /// It.
+    /// The number.
     #[prost(uint64, tag = "1")]
     pub value: u64,
 }
@@ -356,13 +355,13 @@ pub struct Mount {
 /// What a plugin changes of a container that is there.
 #[derive(Clone, PartialEq, Message)]
 pub struct ContainerUpdate {
-    /// Which.
+    /// Id of the container.
     #[prost(string, tag = "1")]
     pub container_id: String,
     /// Of Linux; its resources are field 1 here.
     #[prost(message, optional, tag = "2")]
     pub linux: Option<LinuxUpdate>,
-    /// That it cannot be done is no reason for the call to fail.
+    /// A failure of this update is no failure of the call.
     #[prost(bool, tag = "3")]
     pub ignore_failure: bool,
 }
@@ -370,7 +369,7 @@ pub struct ContainerUpdate {
 /// Resources of a new container.
 #[derive(Clone, PartialEq, Message)]
 pub struct LinuxChange {
-    /// They.
+    /// The resources.
     #[prost(message, optional, tag = "2")]
     pub resources: Option<LinuxResources>,
 }
@@ -378,7 +377,7 @@ pub struct LinuxChange {
 /// Resources of a container that is there.
 #[derive(Clone, PartialEq, Message)]
 pub struct LinuxUpdate {
-    /// They.
+    /// The resources.
     #[prost(message, optional, tag = "1")]
     pub resources: Option<LinuxResources>,
 }

@@ -1,8 +1,8 @@
-//! What the runtime asks and tells, one by one and in order.
+//! Calls and events of the runtime, one by one and in order.
 //!
-//! Whoever receives these answers through the [`Reply`] in them. The runtime waits only so long, and it
-//! throws a plugin out that lets it wait: the link answers "no change" by itself when time is up, and the
-//! reply says that it came too late, so that what was decided is carried out some other way.
+//! Their receiver answers through the [`Reply`] in them. The runtime waits for a limited time and disconnects
+//! a plugin that is too slow. The link answers "no change" by itself when time is up. The reply then reports
+//! that it was too late, so that the decision is carried out in another way.
 
 use std::{borrow::Cow, time::Instant};
 
@@ -16,24 +16,24 @@ use super::{
 };
 
 /// Longest name of a pod, a namespace or a container in characters: that of a DNS subdomain, which Kubernetes
-/// allows (RFC 1123). A longer one is cut: it is kept for as long as somebody runs under it, and shown in
-/// reports, logs and labels.
+/// allows (RFC 1123). Longer ones are cut: names are kept while the container runs, and shown in reports,
+/// logs and labels.
 const LONGEST_NAME: usize = 253;
 
-/// Longest id of a container, a sandbox or a pod in bytes. Runtimes make such of 64.
+/// Longest id of a container, a sandbox or a pod in bytes. Runtimes use 64.
 const LONGEST_ID: usize = 128;
 
-/// Longest text of a runtime that is told, in characters.
+/// Longest text of a runtime that is shown, in characters.
 const LONGEST_TEXT: usize = 200;
 
-/// Which runtime is at the other end.
+/// The runtime at the other end.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RuntimeVersion {
     /// `containerd`, `cri-o`.
     pub name: String,
     /// Its own version.
     pub version: String,
-    /// Version of NRI, where it is told (0.12 and later).
+    /// Version of NRI, where the runtime sends it (0.12 and later).
     pub nri: Option<String>,
 }
 
@@ -47,7 +47,7 @@ pub struct Subject {
 }
 
 impl Subject {
-    /// Of what a runtime has sent.
+    /// A subject from a runtime's message.
     pub(super) fn told(pod: Option<PodSandbox>, container: Option<Container>) -> Self {
         Self {
             pod: short_pod(pod.unwrap_or_default()),
@@ -55,8 +55,8 @@ impl Subject {
         }
     }
 
-    /// What of it is longer than any that there can be. It is kept for as long as somebody runs under it, and
-    /// nobody does.
+    /// Why its ids are too long to be real. Ids are kept while the container runs, so such a container is
+    /// skipped.
     pub(super) fn beyond(&self) -> Option<String> {
         beyond_pod(&self.pod).or_else(|| beyond_container(&self.container))
     }
@@ -90,7 +90,7 @@ fn beyond(kind: &str, name: &str, parts: &[(&str, &str, usize)]) -> Option<Strin
     ))
 }
 
-/// The pod, by names that can be shown, and with labels that somebody can have declared.
+/// The pod with names that can be shown, and with labels that a rule can match.
 pub(super) fn short_pod(mut pod: PodSandbox) -> PodSandbox {
     cut(&mut pod.name);
     cut(&mut pod.namespace);
@@ -98,8 +98,7 @@ pub(super) fn short_pod(mut pod: PodSandbox) -> PodSandbox {
     pod
 }
 
-/// The container, by a name that can be shown, and without what nobody reads: many may wait for the one that
-/// decides.
+/// The container with a name that can be shown, and without unused parts: many may be queued.
 pub(super) fn short_container(mut container: Container) -> Container {
     cut(&mut container.name);
     container.labels.clear();
@@ -108,7 +107,7 @@ pub(super) fn short_container(mut container: Container) -> Container {
     container
 }
 
-/// A text of the runtime as it can be told: in one line, and cut.
+/// A text of the runtime in one line, cut to a limit.
 pub(super) fn told(text: &str) -> String {
     printable_within(text, LONGEST_TEXT)
 }
@@ -119,27 +118,27 @@ fn cut(name: &mut String) {
     }
 }
 
-/// What shall change because of a call.
+/// Changes that answer a call.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Answer {
-    /// Resources of the container that the call is about; of a creation.
+    /// Resources of the new container.
     pub adjust: Option<LinuxResources>,
     /// Mounts of that container.
     pub mounts: Vec<Mount>,
-    /// Changes of containers that are there.
+    /// Changes of existing containers.
     pub updates: Vec<ContainerUpdate>,
 }
 
 /// One call.
 #[derive(Debug)]
 pub enum Call {
-    /// The link is up. What there is replaces all that was known of this runtime.
+    /// The link is up. The list replaces everything known of this runtime.
     Synchronize {
         /// Which runtime.
         runtime: RuntimeVersion,
         /// Its pods.
         pods: Vec<PodSandbox>,
-        /// Their containers, with what the runtime has stored of them: the cgroup may say otherwise.
+        /// Containers as the runtime has stored them; their cgroups may differ.
         containers: Vec<Container>,
         /// Updates are carried out.
         reply: Reply,
@@ -151,7 +150,7 @@ pub enum Call {
         /// Adjustment and updates are carried out before it is.
         reply: Reply,
     },
-    /// Somebody, mostly the kubelet, wants other resources for a container.
+    /// A client of the runtime, mostly the kubelet, wants other resources for a container.
     Update {
         /// Which.
         subject: Box<Subject>,
@@ -160,7 +159,7 @@ pub enum Call {
         /// Updates of this container win over what was asked for.
         reply: Reply,
     },
-    /// A container has ended or is told to.
+    /// A container has ended or is told to end.
     Stop {
         /// Which.
         subject: Box<Subject>,
@@ -173,7 +172,7 @@ pub enum Call {
     Removed(Box<Subject>),
     /// A pod is gone.
     PodRemoved(Box<PodSandbox>),
-    /// The link is down, and why. Containers go on, and nobody asks until it is up again.
+    /// The link is down, and why. Containers go on without calls until it is up again.
     Down(String),
 }
 
@@ -184,7 +183,7 @@ pub struct Reply {
     arrived: Instant,
 }
 
-/// An answer came after the runtime was told that nothing changes.
+/// An answer came after the runtime was told "no change".
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TooLate;
 
@@ -194,13 +193,13 @@ impl Reply {
         Self::to(Instant::now())
     }
 
-    /// A reply to a call that arrived then.
+    /// A reply to a call that arrived at this time.
     pub(super) fn to(arrived: Instant) -> (Self, oneshot::Receiver<Answer>) {
         let (answer, receiver) = oneshot::channel();
         (Self { answer, arrived }, receiver)
     }
 
-    /// When the last bytes of the call came; what the runtime waits for begins before.
+    /// Arrival of the call's last bytes; the runtime's wait has begun before.
     pub fn arrived(&self) -> Instant {
         self.arrived
     }
@@ -217,7 +216,7 @@ mod tests {
     use crate::nri::api::{LinuxContainer, LinuxPodSandbox};
 
     #[test]
-    fn names_are_cut_that_nobody_could_have_given() {
+    fn impossibly_long_names_are_cut() {
         let long = "ä".repeat(100_000);
         let pod = PodSandbox { name: long.clone(), namespace: "n".repeat(253), ..PodSandbox::default() };
         let env = ["PATH=/bin", "DRA_CPUSET_a=1"].map(str::to_owned).into();

@@ -1,11 +1,11 @@
 //! Keeps a link to the runtime up.
 //!
-//! The socket may be absent, come later, vanish with the runtime and return. Each time the link is down the
-//! receiver is told why, once, and connecting is tried again after a while that doubles up to [`LONGEST`]:
-//! a runtime accepts plugins one at a time, so who comes too often is in everybody's way.
+//! The socket may be absent, come later, vanish with the runtime and return. The receiver is told each new
+//! reason once. The wait between attempts doubles up to [`LONGEST`]: a runtime accepts plugins one at a time,
+//! so frequent attempts would delay others.
 //!
-//! A runtime says which containers there are when a plugin comes, and cannot be asked. Whoever has to know it
-//! again has the link dropped, of which the receiver is told nothing.
+//! A runtime lists its containers when a plugin connects, and cannot be asked later. To get the list again
+//! the link is dropped, without a report to the receiver.
 
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
@@ -27,13 +27,13 @@ const LONGEST: Duration = Duration::from_secs(10);
 /// A link that lasted so long was a good one: the next attempt comes soon.
 const GOOD: Duration = Duration::from_secs(30);
 
-/// Connects to the socket again and again, until nobody receives the calls any longer. `again` has a link
-/// that is up dropped, so that the runtime says once more which containers there are.
+/// Connects to the socket again and again, until the receiver of calls is gone. `again` drops a link that is
+/// up, so that the runtime lists its containers once more.
 pub async fn keep_up(socket: PathBuf, plugin: PluginName, calls: mpsc::Sender<Call>, again: Arc<Notify>) {
     let mut pause = SHORTEST;
     let mut said: Option<String> = None;
     loop {
-        // A link that is new tells everything anyway.
+        // A new link brings the list anyway.
         tokio::select! {
             biased;
             () = again.notified() => {}
@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn it_connects_again_when_it_is_told_to_and_nobody_hears_of_it() {
+    async fn requested_reconnect_is_not_reported() {
         let dir = TempDir::new().unwrap();
         let socket = dir.path().join("nri.sock");
         let listener = UnixListener::bind(&socket).unwrap();
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn the_same_reason_is_told_once_and_nobody_left_to_tell_ends_it() {
+    async fn repeated_reason_is_reported_once_and_a_gone_receiver_ends_it() {
         let dir = TempDir::new().unwrap();
         let (sender, mut calls) = mpsc::channel(4);
         let kept = tokio::spawn(keep_up(dir.path().join("absent.sock"), plugin(), sender, Arc::default()));

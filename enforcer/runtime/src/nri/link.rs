@@ -1,14 +1,15 @@
 //! One link to a container runtime, from registration to the end.
 //!
-//! The plugin connects and registers; the runtime configures it, tells what there is (in one or several
-//! parts), and from then on calls for each event. Calls go out through a channel in the order in which they
-//! came and are answered when their [`Reply`] is sent, or with "no change" when half of the time that the
-//! runtime waits is over, whether anybody has taken them or not. A call that nobody has taken by then is
-//! lost. Everything after it is answered with "no change" at once, and when calls are taken again the link
-//! ends: the next one begins with what there is.
+//! The plugin connects and registers. The runtime configures it, lists its pods and containers (in one or
+//! several parts), and from then on calls for each event. Calls go out through a channel in order. They are
+//! answered when their [`Reply`] is sent, or with "no change" after half of the time that the runtime waits,
+//! even if no receiver has taken them. A call that was not taken by then is lost: later calls are answered
+//! with "no change" at once, and when calls are taken again the link ends. The next link begins with a new
+//! list.
 //!
-//! It never answers with an error for a fault of ours: the runtime would not start the container. It never
-//! asks for a change by itself. What the runtime sends can end the link, but not the daemon.
+//! Invariants: a fault of ours is never answered with an error, because the runtime would not start the
+//! container. The plugin never requests a change unasked. Input from the runtime can end the link, but not
+//! the daemon.
 
 use std::{io, sync::Arc, time::Duration};
 
@@ -39,21 +40,20 @@ use crate::protobuf::occurrences;
 /// (`DefaultPluginRequestTimeout` of NRI). Then they throw the plugin out.
 const RUNTIMES_WAIT: Duration = Duration::from_secs(2);
 
-/// Longest time that one is believed to wait.
+/// Longest wait of a runtime that is believed.
 const LONGEST_WAIT: Duration = Duration::from_mins(1);
 
 /// Longest time until the runtime has answered the registration.
 const REGISTERED_WITHIN: Duration = Duration::from_secs(10);
 
-/// Longest time from then until it says which containers there are, or anything of them: it does that at
-/// once.
+/// Longest time from then until the runtime begins to list its containers, which it does at once.
 const ANNOUNCED_WITHIN: Duration = Duration::from_mins(1);
 
-/// Answers that wait to be written.
+/// Most answers that wait to be written.
 const QUEUE: usize = 64;
 
-/// Calls whose answers are not written yet; more are not read before. A runtime that reads no answers holds
-/// up nobody but itself.
+/// Most calls without a written answer; further ones are not read before. So a runtime that reads no answers
+/// delays only itself.
 const MOST_CALLS: usize = 256;
 
 /// Most containers that a runtime can announce in parts: several times what a node is made for, and what can
@@ -77,9 +77,9 @@ mod event {
     pub(super) const REMOVE_CONTAINER: i32 = 11;
 }
 
-/// What we want to be told. A runtime throws out who asks for an event that it does not know; these are in
-/// every version. That a pod is made (`RUN_POD_SANDBOX`) is none of them: each call about a container has its
-/// pod with it (ADR 0014).
+/// Events that we subscribe to. A runtime disconnects a plugin that subscribes to an event it does not know;
+/// these are in every version. The creation of a pod (`RUN_POD_SANDBOX`) is not among them: each call about a
+/// container carries its pod (ADR 0014).
 const EVENTS: [i32; 6] = [
     event::REMOVE_POD_SANDBOX,
     event::CREATE_CONTAINER,
@@ -101,7 +101,7 @@ pub struct PluginName {
 /// Why a link is down.
 #[derive(Debug, Error)]
 pub(super) enum LinkError {
-    /// The other end closed it: it ended, or threw the plugin out.
+    /// The runtime ended, or disconnected the plugin.
     #[error("the runtime closed the NRI link")]
     Closed,
     /// It cannot be read or written.
@@ -113,7 +113,7 @@ pub(super) enum LinkError {
         #[source]
         cause: io::Error,
     },
-    /// What was read makes no sense.
+    /// The bytes are not a valid frame or message.
     #[error(transparent)]
     Wire(#[from] WireError),
     /// A message is no protobuf of its kind.
@@ -125,7 +125,7 @@ pub(super) enum LinkError {
         #[source]
         cause: DecodeError,
     },
-    /// Bytes of which it cannot be told what decoding them takes.
+    /// Protobuf that cannot be measured before it is decoded.
     #[error("{method} of the runtime: not protobuf of the kind that it is to be")]
     Unreadable {
         /// Which call.
@@ -139,10 +139,10 @@ pub(super) enum LinkError {
         /// Its text.
         message: String,
     },
-    /// The runtime said nothing.
+    /// The runtime did not answer the registration.
     #[error("RegisterPlugin: no answer within {} s", REGISTERED_WITHIN.as_secs())]
     Silent,
-    /// It accepted the registration, and said nothing of its containers.
+    /// The runtime accepted the registration and did not list its containers.
     #[error("Synchronize: not asked within {} s after the registration", ANNOUNCED_WITHIN.as_secs())]
     Unannounced,
     /// More than any node has.
@@ -154,10 +154,10 @@ pub(super) enum LinkError {
         /// Which call.
         method: &'static str,
     },
-    /// Somebody must be told again what there is.
+    /// Calls were lost, so the runtime must list its containers again.
     #[error("calls came faster than they were taken, and some are lost")]
     Behind,
-    /// Nobody receives calls any longer: the daemon ends.
+    /// The receiver of calls is gone: the daemon ends.
     #[error("the daemon ends")]
     Unheard,
 }
@@ -191,7 +191,7 @@ where
     }
 }
 
-/// Never ends well.
+/// A task that ends only with an error.
 enum Endless {}
 
 struct Link<'a> {
@@ -199,17 +199,17 @@ struct Link<'a> {
     answers: mpsc::Sender<Message>,
     runtime: RuntimeVersion,
     parts: Parts,
-    /// Room for calls whose answers are not written yet.
+    /// Room for calls without a written answer.
     unwritten: Arc<Semaphore>,
     /// A call was lost.
     lost: bool,
-    /// It was said that some containers are left alone.
+    /// Skipped containers were logged already.
     said: bool,
-    /// The runtime has said something of its containers.
+    /// The runtime has begun to list its containers.
     speaks: bool,
 }
 
-/// What came of a synchronisation that is not complete.
+/// Parts of an incomplete synchronisation.
 #[derive(Default)]
 struct Parts {
     pods: Vec<PodSandbox>,
@@ -218,7 +218,7 @@ struct Parts {
     fields: usize,
 }
 
-/// A question.
+/// A call of the runtime.
 #[derive(Debug, Clone, Copy)]
 struct Asked {
     /// Its number.
@@ -315,7 +315,7 @@ impl Link<'_> {
             "StateChange" => {
                 bounded("StateChange", &request.payload, 2, MOST_FIELDS)?;
                 let told: StateChangeEvent = decode(&request.method, &request.payload)?;
-                // First: what is told here needs no answer.
+                // First the answer: an event needs none from us.
                 self.respond(stream, Vec::new()).await?;
                 let subject = Box::new(Subject::told(told.pod, told.container));
                 if self.leaves(subject.beyond().as_deref()) {
@@ -331,7 +331,7 @@ impl Link<'_> {
         }
     }
 
-    /// A question about a container; for one that is left alone nothing changes.
+    /// A call about a container; a skipped container gets "no change".
     async fn about(
         &mut self,
         asked: Asked,
@@ -347,7 +347,7 @@ impl Link<'_> {
         self.ask(asked, |reply| call(subject, wanted, reply), encode).await
     }
 
-    /// Is it left alone, for this reason?
+    /// Whether the container is skipped for this reason.
     fn leaves(&mut self, reason: Option<&str>) -> bool {
         if let Some(reason) = &reason
             && !self.said
@@ -407,7 +407,7 @@ impl Link<'_> {
         .await
     }
 
-    /// Hands a call on whose answer the runtime waits for.
+    /// Passes a call on that the runtime waits for.
     async fn ask(
         &mut self,
         asked: Asked,
@@ -415,12 +415,12 @@ impl Link<'_> {
         encode: fn(Answer) -> Vec<u8>,
     ) -> Result<(), LinkError> {
         let (reply, answer) = Reply::to(asked.arrived.into_std());
-        // First: it is answered in time while it waits to be taken, too.
+        // First, so that it is answered in time even if it is not taken.
         self.answer(asked, answer, encode).await?;
         self.call(call(reply), asked.until).await
     }
 
-    /// Hands a call on, if somebody takes it before it must be answered.
+    /// Passes a call on, if it is taken before its answer is due.
     async fn call(&mut self, call: Call, until: Instant) -> Result<(), LinkError> {
         if self.lost {
             return Ok(());
@@ -437,7 +437,7 @@ impl Link<'_> {
         }
     }
 
-    /// Writes the answer when it is there, or "no change" when time is up; others are answered meanwhile.
+    /// Writes the answer when it is there, or "no change" when its time is up, while other calls go on.
     async fn answer(
         &self,
         asked: Asked,
@@ -451,7 +451,7 @@ impl Link<'_> {
             // A reply that was dropped is no change either.
             let answer = timeout_at(asked.until, answer).await;
             let answer = answer.ok().and_then(Result::ok).unwrap_or_default();
-            // The link may be down by now; then nobody waits.
+            // A closed link needs no answer.
             let _ = answers.send(response(asked.stream, encode(answer), None)).await;
             drop(unwritten);
         });
@@ -518,7 +518,7 @@ fn updated(answer: Answer) -> Vec<u8> {
     Updates { update: answer.updates }.encode_to_vec()
 }
 
-/// What is told of an event, where it matters.
+/// The call for an event; `None` for events that do not matter.
 fn happened(event: i32, subject: Box<Subject>) -> Option<Call> {
     match event {
         event::REMOVE_POD_SANDBOX => Some(Call::PodRemoved(Box::new(subject.pod))),

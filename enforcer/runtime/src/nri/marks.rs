@@ -1,15 +1,14 @@
-//! Marks of other controllers on pods: whose cpuset a container has, as its pod says itself.
+//! Marks of other controllers on pods: the pod itself names the owner of its cpuset.
 //!
-//! | mark | of |
-//! |---|---|
-//! | annotation `scheduling.koordinator.sh/resource-status` with a cpuset | koordlet, which applies what its scheduler chose |
-//! | annotation `katalyst.kubewharf.io/qos_level` | katalyst, which pins every pod of its classes |
-//! | variable `DRA_CPUSET_CLAIM` | dra-driver-cpu, whose claim has these CPUs |
+//! | mark | controller | |---|---| | annotation `scheduling.koordinator.sh/resource-status` with a cpuset |
+//! koordlet, which applies what its scheduler chose | | annotation `katalyst.kubewharf.io/qos_level` |
+//! katalyst, which pins every pod of its classes | | variable `DRA_CPUSET_CLAIM` | dra-driver-cpu; the claim
+//! has these CPUs |
 //!
-//! Whoever makes a pod writes these. A mark can only make us leave the pod alone, and its values are compared
-//! and shown, never set. CPUs that it names count as taken only if as many are asked for, by the container of
-//! a variable and by the pod of an annotation ([`Facts::excess`](enforcer_core::owner::Facts::excess)): what
-//! somebody asks for has had to be granted, what he says of himself has not.
+//! The author of a pod writes its marks. A mark can only make us leave the pod alone; its values are compared
+//! and shown, never set. CPUs named by a mark count as taken only if as many are requested, by the container
+//! of a variable and by the pod of an annotation ([`Facts::excess`](enforcer_core::owner::Facts::excess)): a
+//! request was granted by the cluster, a mark was not.
 
 use std::collections::BTreeMap;
 
@@ -61,7 +60,7 @@ pub fn known(pod: &PodSandbox, container: &Container) -> KnownContainer {
     }
 }
 
-/// Those that Kubernetes would have let through: nobody declares others, and a runtime without it takes any.
+/// Labels that Kubernetes would accept: rules match no others, and a runtime without Kubernetes accepts any.
 pub(super) fn labels(pod: &PodSandbox) -> BTreeMap<String, String> {
     let usual =
         pod.labels.iter().filter(|(key, value)| key.len() <= LONGEST_KEY && value.len() <= LONGEST_VALUE);

@@ -1,12 +1,12 @@
-//! The Node Resource Interface: what container runtimes tell, and where they ask how a container shall be.
+//! The Node Resource Interface: container runtimes announce their containers and ask for changes of new ones.
 //!
-//! [`connect`] keeps a [`link`] up and hands on [`Call`]s; whoever receives them decides and answers. This
-//! module knows the protocol and nothing of placement. It must never keep a runtime waiting, answer with an
-//! error for a fault of ours, or ask a runtime for a change unasked: before NRI 0.12.1 that can lock it up
-//! for good, because it takes two locks in one order for a plugin's request and in the other for everything
-//! else (containerd issue 13733).
+//! [`connect`] keeps a [`link`] up and passes [`Call`]s on; their receiver decides and answers. This module
+//! knows the protocol and nothing of placement. It must never delay a runtime, answer with an error for a
+//! fault of ours, or request a change unasked. Before NRI 0.12.1 such a request can lock a runtime up for
+//! good: it takes two locks in one order for a plugin's request and in the other for everything else
+//! (containerd issue 13733).
 //!
-//! Bytes are [`wire`], messages are [`api`]; why neither is a library is in docs/adr/0009.
+//! Bytes are [`wire`], messages are [`api`]; docs/adr/0009 says why neither is a library.
 
 pub mod api;
 mod call;

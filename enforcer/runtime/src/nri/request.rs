@@ -1,12 +1,12 @@
-//! What a pod asks for, taken from what the runtime tells of its containers.
+//! The request of a pod, computed from the runtime's view of its containers.
 //!
-//! A runtime does not pass requests on; it has what the kubelet made of them for the kernel. CPU time is
-//! read back from `cpu.shares` (exactly: the kubelet's rounding loses nothing below 256 CPUs), its limit from
-//! the quota, memory from the limit and, in Burstable pods, from `oom_score_adj` (which placement does). The
-//! class of the pod is in the name of its cgroup.
+//! A runtime has no requests; it has the kernel settings that the kubelet made of them. CPU time is read back
+//! from `cpu.shares` (exactly: the kubelet's rounding loses nothing below 256 CPUs), its limit from the
+//! quota, memory from the limit and, in Burstable pods, from `oom_score_adj` (which placement does). The
+//! pod's cgroup name contains its class.
 //!
-//! Sources: `MilliCPUToShares`, `MilliCPUToQuota` in `pkg/kubelet/cm/helpers_linux.go` of Kubernetes.
-//! Everything in here comes from outside: amounts that make no sense are absent.
+//! Sources: `MilliCPUToShares`, `MilliCPUToQuota` in `pkg/kubelet/cm/helpers_linux.go` of Kubernetes. All
+//! input comes from outside: amounts that make no sense are treated as absent.
 
 use std::collections::BTreeMap;
 
@@ -26,12 +26,12 @@ const MOST_PAGE_SIZES: usize = 16;
 
 /// `cpu.shares` of one CPU.
 const SHARES_PER_CPU: u64 = 1024;
-/// `cpu.shares` of who asks for nothing: the least that the kernel takes.
+/// `cpu.shares` of a container without a request: the least that the kernel takes.
 const SHARES_OF_NOTHING: u64 = 2;
-/// The most that the kernel takes: who has these may have asked for more.
+/// The most that the kernel takes: the request may have been larger.
 const MOST_SHARES: u64 = 1 << 18;
 
-/// Longest name that the log tells, in characters.
+/// Longest name in the log, in characters.
 const LONGEST_TOLD: usize = 200;
 /// Longest path of a cgroup in bytes (`PATH_MAX`), and longest of its names (`NAME_MAX`): there is none
 /// beyond.
@@ -70,9 +70,9 @@ fn annotations(pod: &PodSandbox) -> BTreeMap<String, String> {
     kept
 }
 
-/// Which pod it is. One without a namespace gets one that no pod can have: without any it would be taken for
-/// a cgroup ([`PodName::of_cgroup`]), and a pod's name is its owner's choice. Nor is the name enough: a pod
-/// that is made again has the same, and may be there before the containers of the one before have ended.
+/// The pod's identity. A pod without a namespace gets one that no pod can have; without any it would count as
+/// a cgroup ([`PodName::of_cgroup`]), and a pod's author chooses its name. The name alone is not enough: a
+/// recreated pod has the same one, and may exist before the containers of the former one have ended.
 fn pod_name(pod: &PodSandbox) -> PodName {
     let namespace = if pod.namespace.is_empty() { "-" } else { &pod.namespace };
     let uid = if pod.uid.is_empty() { &pod.id } else { &pod.uid };
@@ -102,12 +102,12 @@ fn container_request(container: &Container) -> ContainerRequest {
     }
 }
 
-/// Thousandths of a CPU that were asked for, of which the kubelet made these.
+/// Thousandths of a CPU that were requested, computed from the kubelet's settings.
 pub(super) fn milli_cpus(resources: Option<&LinuxResources>) -> Option<u64> {
     amounts(resources?).0.milli_cpus
 }
 
-/// Requests and limits that the kubelet made these of.
+/// Requests and limits, computed from the kubelet's settings.
 fn amounts(resources: &LinuxResources) -> (Resources, Resources) {
     let cpu = resources.cpu.as_ref();
     let limit = cpu.and_then(|cpu| {
@@ -135,7 +135,7 @@ fn amounts(resources: &LinuxResources) -> (Resources, Resources) {
     (requests, limits)
 }
 
-/// The one amount of which the kubelet makes so many shares (`milli * 1024 / 1000`, rounded down).
+/// The only amount that the kubelet converts to this many shares (`milli * 1024 / 1000`, rounded down).
 const fn milli_of(shares: u64) -> u64 {
     (shares.saturating_mul(1000)).div_ceil(SHARES_PER_CPU)
 }
@@ -148,8 +148,8 @@ fn page_bytes(text: &str) -> Option<u64> {
     number.parse::<u64>().ok()?.checked_mul(1 << shift)
 }
 
-/// The cgroup of a container, as the runtime names it: a path, or `SLICE:PREFIX:NAME` with systemd. None
-/// where the kernel can have no such cgroup.
+/// The cgroup of a container, from the runtime's name for it: a path, or `SLICE:PREFIX:NAME` with systemd.
+/// `None` if the kernel cannot have such a cgroup.
 pub fn container_cgroup(container: &Container) -> Option<CgroupPath> {
     let path = container.linux.as_ref()?.cgroups_path.as_str();
     let path = Some(path).filter(|path| path.len() <= LONGEST_PATH && !path.contains('\0'))?;
@@ -167,7 +167,7 @@ pub fn container_cgroup(container: &Container) -> Option<CgroupPath> {
     can_be.then_some(named)
 }
 
-/// Where systemd puts a slice: `a-b.slice` is below `a.slice` (systemd.slice(5)).
+/// Path of a slice in systemd: `a-b.slice` is below `a.slice` (systemd.slice(5)).
 fn slice_path(slice: &str) -> Option<String> {
     let slice = if slice.is_empty() { "system.slice" } else { slice };
     let stem = slice.strip_suffix(".slice").filter(|stem| !stem.contains('/'))?;

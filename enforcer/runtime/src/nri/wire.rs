@@ -1,13 +1,13 @@
 //! The bytes on an NRI link.
 //!
 //! One unix socket carries several logical connections in frames (`connection`, `length`, bytes; both numbers
-//! big endian, 32 bits). Each connection is a stream of ttrpc messages, whose bytes are cut into frames
-//! anywhere: `length`, `stream`, kind, flags, then the body. One connection is for what the runtime asks the
-//! plugin, another for what the plugin asks the runtime.
+//! big endian, 32 bits). Each connection is a stream of ttrpc messages, and frames may cut these anywhere:
+//! `length`, `stream`, kind, flags, then the body. One connection is for calls of the runtime, another for
+//! calls of the plugin.
 //!
-//! Nothing here reads or writes: bytes go in and messages come out, or the other way round. What comes in is
-//! bounded by [`LARGEST_MESSAGE`]; what goes out is cut into frames of at most [`LARGEST_FRAME`], because
-//! the runtime reads a frame into a buffer of that size and hangs up on a longer one.
+//! This module does no I/O: bytes go in and messages come out, or the other way round. Input is bounded by
+//! [`LARGEST_MESSAGE`]. Output is cut into frames of at most [`LARGEST_FRAME`], because the runtime reads a
+//! frame into a buffer of that size and hangs up on a longer one.
 //!
 //! Source: `pkg/net/multiplex` of containerd/nri and `PROTOCOL.md` of containerd/ttrpc.
 
@@ -28,9 +28,9 @@ const HEADER: usize = 10;
 /// A logical connection on the link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Connection {
-    /// The runtime asks, the plugin answers.
+    /// Calls of the runtime, answered by the plugin.
     Plugin,
-    /// The plugin asks, the runtime answers.
+    /// Calls of the plugin, answered by the runtime.
     Runtime,
 }
 
@@ -51,12 +51,12 @@ impl Connection {
     }
 }
 
-/// What a message is.
+/// Kind of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
-    /// Somebody asks.
+    /// A call.
     Request,
-    /// Somebody answers.
+    /// An answer.
     Response,
 }
 
@@ -80,11 +80,11 @@ impl Kind {
 /// One ttrpc message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Message {
-    /// Where it came from or goes to.
+    /// Its logical connection.
     pub connection: Connection,
-    /// Which exchange it belongs to: odd numbers, ascending, chosen by who asks.
+    /// Id of its exchange: odd numbers, ascending, chosen by the caller.
     pub stream: u32,
-    /// Question or answer.
+    /// Call or answer.
     pub kind: Kind,
     /// The protobuf message in it.
     pub body: Vec<u8>,
@@ -93,7 +93,7 @@ pub(super) struct Message {
 /// Why the link cannot go on.
 #[derive(Debug, Error, PartialEq, Eq)]
 pub(super) enum WireError {
-    /// A message that nobody sends.
+    /// The message is longer than any valid one.
     #[error("a message of {length} bytes on the NRI link; the limit is {LARGEST_MESSAGE}")]
     TooLong {
         /// Its length in bytes.
@@ -124,20 +124,20 @@ fn length(bytes: &[u8]) -> [u8; 4] {
     u32::try_from(bytes.len()).unwrap_or(u32::MAX).to_be_bytes()
 }
 
-/// Puts messages together from what was read.
+/// Assembles messages from the bytes read.
 #[derive(Debug, Default)]
 pub(super) struct Decoder {
-    /// Header of a frame, as far as it was read.
+    /// Bytes of the current frame's header.
     header: Vec<u8>,
-    /// Where the rest of the frame goes, and how many bytes that is; nowhere for an unknown connection.
+    /// Connection and missing bytes of the current frame; no connection if it is unknown.
     frame: Option<(Option<Connection>, usize)>,
-    /// What was read of each connection and is in no message yet.
+    /// Bytes of each connection that are in no complete message yet.
     streams: BTreeMap<Connection, Vec<u8>>,
 }
 
 impl Decoder {
-    /// Takes what was read and returns the messages that are complete now, in the order in which their
-    /// last bytes came. Messages of a kind that we do not know are passed over.
+    /// Takes bytes and returns the messages that are complete now, in the order of their last bytes. Messages
+    /// of unknown kinds are skipped.
     pub(super) fn push(&mut self, mut bytes: &[u8]) -> Result<Vec<Message>, WireError> {
         let mut complete = Vec::new();
         while !bytes.is_empty() {
@@ -296,7 +296,7 @@ mod tests {
         let frame = |connection: u32, bytes: &[u8]| {
             [&connection.to_be_bytes()[..], &length(bytes)[..], bytes].concat()
         };
-        let bytes = [frame(9, b"nobody's"), frame(1, b""), frame(1, &inside), frame(0, b"x")].concat();
+        let bytes = [frame(9, b"unknown"), frame(1, b""), frame(1, &inside), frame(0, b"x")].concat();
         assert_eq!(Decoder::default().push(&bytes).unwrap(), [one, other]);
     }
 

@@ -1,10 +1,10 @@
-//! The clock's tick on demand: nothing is attached, and a test knows to the last tick what there is to count.
+//! The clock's tick on demand, for tests: nothing is attached, and the counts are exact.
 //!
-//! The kernel has `BPF_PROG_TEST_RUN` for raw tracepoint programs (since 5.10, on any CPU, for whoever runs
-//! there), and for none of the types that are used here: `tp_btf` has none, that of `fentry` is for the
-//! kernel's own test functions alone, perf events and task iterators have none. So the same inner function is
-//! in a raw tracepoint program too, which nobody else loads. The others are tested on real events, each with
-//! a control.
+//! The kernel can run raw tracepoint programs on demand (`BPF_PROG_TEST_RUN`, since 5.10, on any CPU, for the
+//! task running there), and none of the types used here: `tp_btf` has no such call, that of `fentry` is for
+//! the kernel's own test functions, perf events and task iterators have none. So a raw tracepoint program
+//! that only this test loads contains the same inner function. The others are tested on real events, each
+//! with a control.
 
 use aya::programs::{RawTracePoint, RawTracePointRunOptions, TestRun as _};
 use enforcer_core::id::CpuId;

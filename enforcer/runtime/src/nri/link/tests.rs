@@ -89,7 +89,7 @@ impl Runtime {
     }
 }
 
-/// A link that serves one end of a pipe whose other end is the runtime's.
+/// A link that serves one end of a pipe; the runtime has the other end.
 fn link() -> (Runtime, Receiver<Call>, JoinHandle<LinkError>) {
     let (stream, ours) = tokio::io::duplex(64 << 10);
     let (calls, receiver) = mpsc::channel(16);
@@ -173,7 +173,7 @@ async fn what_there_is_may_come_in_parts_and_updates_go_with_the_last() {
 
 /// Half of what there is would look as if the rest had ended.
 #[tokio::test]
-async fn a_synchronisation_that_is_cut_off_is_passed_on_to_nobody() {
+async fn interrupted_synchronisation_is_not_passed_on() {
     let part = || SynchronizeRequest { pods: Vec::new(), containers: vec![container("a")], more: true };
     let (mut runtime, mut calls, served) = registered().await;
     runtime.answer_to("Synchronize", part().encode_to_vec()).await;
@@ -238,7 +238,7 @@ async fn an_update_tells_what_was_asked_for_and_a_stop_has_updates_of_others() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_decides_too_late_is_told_and_the_runtime_is_answered_in_time() {
+async fn late_decision_is_reported_and_the_runtime_is_answered_in_time() {
     let (mut runtime, mut calls, _served) = registered().await;
     let asked = runtime.ask(PLUGIN_SERVICE, "CreateContainer", about("slow")).await;
     let Some(Call::Create { reply, .. }) = calls.recv().await else { panic!() };
@@ -276,7 +276,7 @@ async fn a_runtime_that_says_how_long_it_waits_is_answered_in_half_of_that() {
     }
 }
 
-/// Asks as many that nobody takes as there is room for.
+/// Sends as many calls as there is room for, without a receiver that takes them.
 async fn fill(runtime: &mut Runtime, calls: &Receiver<Call>) {
     for number in 1..=calls.max_capacity() {
         runtime.ask(PLUGIN_SERVICE, "StopContainer", about("first")).await;
@@ -287,7 +287,7 @@ async fn fill(runtime: &mut Runtime, calls: &Receiver<Call>) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_call_that_nobody_takes_is_answered_in_time_and_what_comes_then_at_once() {
+async fn untaken_call_is_answered_in_time_and_later_calls_at_once() {
     let (mut runtime, mut calls, served) = registered().await;
     fill(&mut runtime, &calls).await;
     let begun = Instant::now();
