@@ -62,7 +62,7 @@ pub enum Next {
 
 /// What became of one step.
 #[derive(Debug)]
-pub struct Effect {
+pub struct StepEffect {
     /// For the report.
     pub result: OutcomeResult,
     /// Writes that were made, in order.
@@ -165,7 +165,7 @@ pub trait Actuator {
     }
 
     /// Carries out one step.
-    fn apply(&mut self, step: &Step) -> Effect;
+    fn apply(&mut self, step: &Step) -> StepEffect;
 
     /// Takes one write back, unless its cgroup has ended; the error names operation, path, value and cause.
     fn undo(&mut self, undo: &Undo) -> Result<(), String>;
@@ -176,8 +176,8 @@ pub trait Actuator {
 pub struct DryRunActuator;
 
 impl Actuator for DryRunActuator {
-    fn apply(&mut self, _step: &Step) -> Effect {
-        Effect { result: OutcomeResult::DryRun, undo: Vec::new(), next: Next::Continue }
+    fn apply(&mut self, _step: &Step) -> StepEffect {
+        StepEffect { result: OutcomeResult::DryRun, undo: Vec::new(), next: Next::Continue }
     }
 
     fn undo(&mut self, _undo: &Undo) -> Result<(), String> {
@@ -494,10 +494,10 @@ impl Actuator for LiveActuator {
         self.unseen.clone().or_else(|| self.units.as_ref()?.degraded())
     }
 
-    fn apply(&mut self, step: &Step) -> Effect {
+    fn apply(&mut self, step: &Step) -> StepEffect {
         let effect = self.carry_out(step);
         if matches!(effect.result, OutcomeResult::Failed { .. }) && self.has_ended(step, &effect.undo) {
-            return Effect { result: OutcomeResult::Gone, next: Next::Gone, ..effect };
+            return StepEffect { result: OutcomeResult::Gone, next: Next::Gone, ..effect };
         }
         effect
     }
@@ -529,7 +529,7 @@ impl LiveActuator {
         }
     }
 
-    fn carry_out(&mut self, step: &Step) -> Effect {
+    fn carry_out(&mut self, step: &Step) -> StepEffect {
         let mut undo = Vec::new();
         let outcome = match &step.action {
             Action::SetCpus { cgroup, cpus } => self.set(cgroup, CpusetFile::Cpus, cpus, &mut undo),
@@ -549,7 +549,7 @@ impl LiveActuator {
             // The plan reckoned with something else than the kernel gives.
             _ => Next::RollBack,
         };
-        Effect { result, undo, next }
+        StepEffect { result, undo, next }
     }
 
     /// Drops the journal entry of a file that holds its original again. The original of an earlier plan

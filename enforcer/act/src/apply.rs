@@ -151,7 +151,7 @@ mod tests {
     use super::*;
     use crate::{
         DryRunActuator,
-        actuator::Effect,
+        actuator::StepEffect,
         fixture::{Fixture, plan, set_cpus, set_mems},
     };
 
@@ -322,9 +322,9 @@ mod tests {
             self.steps == 1
         }
 
-        fn apply(&mut self, _step: &Step) -> Effect {
+        fn apply(&mut self, _step: &Step) -> StepEffect {
             self.steps += 1;
-            Effect { result: applied("some"), undo: Vec::new(), next: Next::Continue }
+            StepEffect { result: applied("some"), undo: Vec::new(), next: Next::Continue }
         }
 
         fn undo(&mut self, undo: &Undo) -> Result<(), String> {
@@ -409,8 +409,8 @@ mod tests {
     struct Endless;
 
     impl Actuator for Endless {
-        fn apply(&mut self, _step: &Step) -> Effect {
-            Effect { result: applied("some"), undo: Vec::new(), next: Next::Pause }
+        fn apply(&mut self, _step: &Step) -> StepEffect {
+            StepEffect { result: applied("some"), undo: Vec::new(), next: Next::Pause }
         }
 
         fn undo(&mut self, undo: &Undo) -> Result<(), String> {

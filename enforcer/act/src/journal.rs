@@ -71,9 +71,9 @@ pub use self::{
     thread_room::{ThreadRoom, say_left_out},
 };
 use self::{
-    files::{Lock, Loss, Rewritten, Tail, failed},
+    files::{FileLoss, Lock, Rewritten, Tail, failed},
     lines::Record,
-    reading::Found,
+    reading::JournalReading,
 };
 use super::cpuset::CpusetFile;
 use enforcer_host::file_error::FileError;
@@ -241,7 +241,7 @@ impl Journal {
         check_owned(state_dir)?;
         let lock = files::take_lock(&state_dir.join(LOCK))?;
         let path = state_dir.join("journal");
-        let Found { contents, is_compact, torn_at, is_beyond } = files::read_journal(&path)?;
+        let JournalReading { contents, is_compact, torn_at, is_beyond } = files::read_journal(&path)?;
         say(&path, &contents);
         let JournalContents { entries, grants, damaged, .. } = contents;
         let (mut is_damaged, mut kept) = (!damaged.is_empty(), None);
@@ -416,7 +416,7 @@ impl Journal {
         }
         let Some(loss) = self.tail.loss()? else { return Ok(()) };
         let lines = lines::all(&self.entries, &self.grants);
-        let rewritten = files::rewrite(&self.path, loss == Loss::Replaced, lines)?;
+        let rewritten = files::rewrite(&self.path, loss == FileLoss::Replaced, lines)?;
         self.go_on_in(rewritten);
         tracing::error!("{} was {}; it is written anew", self.path.display(), loss.words());
         Ok(())

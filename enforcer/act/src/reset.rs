@@ -47,7 +47,7 @@ pub(super) fn empty(
     boot_id: Option<&str>,
     journal: &mut Journal,
 ) -> Result<(), String> {
-    let control = Control::of(tree, parent)?;
+    let control = ControllerSwitch::of(tree, parent)?;
     let children = children(tree, parent, &control.0, files)?;
     let entry = Entry::of_file(control.read()?, boot_id);
     let taken =
@@ -160,7 +160,7 @@ fn child(tree: &CpusetTree, cgroup: CgroupPath, files: &[&EntryKey]) -> Result<O
 ///
 /// The error names operation, path, value and cause.
 pub(super) fn resume(tree: &CpusetTree, taken: &EntryKey) -> Result<Option<String>, String> {
-    let control = Control::of(tree, &taken.cgroup)?;
+    let control = ControllerSwitch::of(tree, &taken.cgroup)?;
     if control.0.inode() != taken.inode {
         return Ok(None);
     }
@@ -174,9 +174,9 @@ pub(super) fn resume(tree: &CpusetTree, taken: &EntryKey) -> Result<Option<Strin
 
 /// `cgroup.subtree_control` of one cgroup, the root included: opened beneath the root of the hierarchy and
 /// through no symlink, as every cgroup that is written.
-struct Control(Cpuset);
+struct ControllerSwitch(Cpuset);
 
-impl Control {
+impl ControllerSwitch {
     fn of(tree: &CpusetTree, cgroup: &CgroupPath) -> Result<Self, String> {
         tree.open_or_root(cgroup).map(Self).map_err(|error| error.to_string())
     }

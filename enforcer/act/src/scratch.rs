@@ -39,7 +39,7 @@ pub fn is_on(host: &HostRoot) -> bool {
 
 /// Bytes that reclaim takes outside of a cpuset of this node; the error names operation, path and cause.
 pub fn bytes_outside(mount: &Path, node: NodeId) -> Result<u64, String> {
-    let scratch = Scratch::new(mount)?;
+    let scratch = ScratchDir::new(mount)?;
     let reclaim = scratch.0.join("memory.reclaim");
     if !exists(&reclaim) {
         return Err(format!("{} is not there", reclaim.display()));
@@ -75,9 +75,9 @@ pub fn hold(lines: &mut dyn Read, out: &mut dyn Write) -> io::Result<()> {
 }
 
 /// A cgroup that is removed again.
-struct Scratch(PathBuf);
+struct ScratchDir(PathBuf);
 
-impl Scratch {
+impl ScratchDir {
     fn new(mount: &Path) -> Result<Self, String> {
         let path = mount.join(format!("numa-enforcer-scratch-{}", std::process::id()));
         fs::create_dir(&path).map_err(|error| format!("creating {}: {error}", path.display()))?;
@@ -90,7 +90,7 @@ impl Scratch {
     }
 }
 
-impl Drop for Scratch {
+impl Drop for ScratchDir {
     fn drop(&mut self) {
         // The kernel takes a moment to let go of a child that has ended.
         for _ in 0..20 {

@@ -10,7 +10,7 @@ use proptest::prelude::*;
 
 use super::{
     Actuator,
-    actuator::{Effect, Next, Undo},
+    actuator::{Next, StepEffect, Undo},
     apply_plan,
     cpuset::CpusetFile,
     fixture::{Fixture, plan, set_cpus, set_mems},
@@ -49,11 +49,11 @@ impl Memory {
 }
 
 impl Actuator for Memory {
-    fn apply(&mut self, step: &Step) -> Effect {
+    fn apply(&mut self, step: &Step) -> StepEffect {
         let fate = self.fates.get(&self.steps).copied();
         self.steps += 1;
         let cgroup = step.action.cgroup();
-        let nothing = |result, next| Effect { result, undo: Vec::new(), next };
+        let nothing = |result, next| StepEffect { result, undo: Vec::new(), next };
         match fate {
             Some(Fate::Refused) => {
                 return nothing(OutcomeResult::Failed { error: "no".into() }, Next::RollBack);
@@ -73,12 +73,14 @@ impl Actuator for Memory {
         match fate {
             Some(Fate::Differs) => {
                 let result = OutcomeResult::Differs { wanted: text, read_back: "0".into() };
-                Effect { result, undo, next: Next::RollBack }
+                StepEffect { result, undo, next: Next::RollBack }
             }
             Some(Fate::Unfinished) => {
-                Effect { result: OutcomeResult::Applied { read_back: text }, undo, next: Next::Pause }
+                StepEffect { result: OutcomeResult::Applied { read_back: text }, undo, next: Next::Pause }
             }
-            _ => Effect { result: OutcomeResult::Applied { read_back: text }, undo, next: Next::Continue },
+            _ => {
+                StepEffect { result: OutcomeResult::Applied { read_back: text }, undo, next: Next::Continue }
+            }
         }
     }
 

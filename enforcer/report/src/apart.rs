@@ -17,13 +17,13 @@ const SHORT: usize = 8;
 
 /// A workload, as far as it can be told apart.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Named<'a> {
+pub(super) struct NamedWorkload<'a> {
     pub(super) name: &'a str,
     pub(super) cgroup: &'a CgroupPath,
     pub(super) origin: &'a Origin,
 }
 
-impl<'a> Named<'a> {
+impl<'a> NamedWorkload<'a> {
     /// Id that the container runtime uses.
     fn id(&self) -> Option<&'a str> {
         match self.origin {
@@ -42,8 +42,8 @@ impl<'a> Named<'a> {
 }
 
 /// What is to stand behind the name of each, in their order; nothing where the name is its own.
-pub(super) fn apart<'a>(workloads: impl IntoIterator<Item = Named<'a>>) -> Vec<Option<String>> {
-    let mut by_name: BTreeMap<&str, Vec<(usize, Named<'a>)>> = BTreeMap::new();
+pub(super) fn apart<'a>(workloads: impl IntoIterator<Item = NamedWorkload<'a>>) -> Vec<Option<String>> {
+    let mut by_name: BTreeMap<&str, Vec<(usize, NamedWorkload<'a>)>> = BTreeMap::new();
     let mut number = 0;
     for (place, one) in workloads.into_iter().enumerate() {
         by_name.entry(one.name).or_default().push((place, one));
@@ -63,13 +63,17 @@ pub(super) fn apart<'a>(workloads: impl IntoIterator<Item = Named<'a>>) -> Vec<O
 
 /// The same of the workloads of an audit.
 pub(super) fn apart_in(workloads: &[AuditedWorkload]) -> Vec<Option<String>> {
-    apart(workloads.iter().map(|one| Named { name: &one.name, cgroup: &one.cgroup, origin: &one.origin }))
+    apart(workloads.iter().map(|one| NamedWorkload {
+        name: &one.name,
+        cgroup: &one.cgroup,
+        origin: &one.origin,
+    }))
 }
 
 /// A different text for each.
-fn differences(same: &[Named<'_>]) -> Vec<String> {
-    let pids: Option<Vec<String>> = same.iter().map(Named::pid).collect();
-    let ids: Option<Vec<&str>> = same.iter().map(Named::id).collect();
+fn differences(same: &[NamedWorkload<'_>]) -> Vec<String> {
+    let pids: Option<Vec<String>> = same.iter().map(NamedWorkload::pid).collect();
+    let ids: Option<Vec<&str>> = same.iter().map(NamedWorkload::id).collect();
     let ids = ids.filter(|ids| differ(ids)).map(|ids| short(&ids));
     pids.filter(|pids| differ(pids)).or(ids).unwrap_or_else(|| paths(same))
 }
@@ -89,7 +93,7 @@ fn short(ids: &[&str]) -> Vec<String> {
 
 /// Of each path what is between that with which all begin and that with which all end; all of one that has
 /// nothing there.
-fn paths(same: &[Named<'_>]) -> Vec<String> {
+fn paths(same: &[NamedWorkload<'_>]) -> Vec<String> {
     let split: Vec<Vec<&str>> = same.iter().map(|one| one.cgroup.as_str().split('/').collect()).collect();
     let least = split.iter().map(Vec::len).min().unwrap_or(0);
     let alike = |at: &dyn Fn(&[&str]) -> Option<String>| {
@@ -101,7 +105,7 @@ fn paths(same: &[Named<'_>]) -> Vec<String> {
     let back = (0..least - front)
         .take_while(|n| alike(&|parts| parts.iter().rev().nth(*n).map(ToString::to_string)))
         .count();
-    let between = |(parts, one): (&Vec<&str>, &Named<'_>)| {
+    let between = |(parts, one): (&Vec<&str>, &NamedWorkload<'_>)| {
         let middle = parts.get(front..parts.len() - back).unwrap_or_default().join("/");
         if middle.is_empty() { one.cgroup.as_str().to_owned() } else { middle }
     };
@@ -117,8 +121,11 @@ mod tests {
 
     fn told(all: &[(&str, &str, Origin)]) -> Vec<Option<String>> {
         let cgroups: Vec<_> = all.iter().map(|(_, cgroup, _)| CgroupPath::new(cgroup)).collect();
-        let named =
-            all.iter().zip(&cgroups).map(|((name, _, origin), cgroup)| Named { name, cgroup, origin });
+        let named = all.iter().zip(&cgroups).map(|((name, _, origin), cgroup)| NamedWorkload {
+            name,
+            cgroup,
+            origin,
+        });
         apart(named)
     }
 

@@ -41,7 +41,7 @@ pub struct Explanation {
     /// The daemon's clock when it answered, in milliseconds since 1970.
     pub now_unix_ms: u64,
     /// Which workload.
-    pub workload: Subject,
+    pub workload: DecisionSubject,
     /// Its processes now; `null` where they cannot be listed, as of one that has ended.
     #[serde(default)]
     pub processes: Option<Processes>,
@@ -103,7 +103,8 @@ impl Processes {
 /// A workload that is decided about.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct Subject {
+#[schemars(rename = "Subject")]
+pub struct DecisionSubject {
     /// What people call it: `NAMESPACE/POD/CONTAINER` of a container.
     pub name: String,
     /// Its cgroup, as far as it is known.
@@ -398,7 +399,7 @@ mod tests {
         let explanation = |processes| Explanation {
             schema_version: EXPLANATION_SCHEMA_VERSION,
             now_unix_ms: 0,
-            workload: Subject {
+            workload: DecisionSubject {
                 name: "/a".into(),
                 cgroup: Some(CgroupPath::new("/a")),
                 container_id: None,

@@ -16,7 +16,7 @@ use enforcer_core::{
     workload::{CgroupPath, Origin, QosClass},
 };
 
-use super::tick::{TICK_SCHEMA_VERSION, TickReport, Totals};
+use super::tick::{TICK_SCHEMA_VERSION, TickReport, TickTotals};
 
 /// An audit of these workloads and findings.
 pub fn audit(topology: Topology, workloads: Vec<AuditedWorkload>, findings: Vec<Finding>) -> Audit {
@@ -76,7 +76,7 @@ pub fn turn(audit: Audit) -> TickReport {
         decision: Decision::default(),
         rebalanced: None,
         outcomes: Vec::new(),
-        totals: Totals::default(),
+        totals: TickTotals::default(),
     }
 }
 

@@ -9,28 +9,28 @@ use enforcer_core::finding::{Evidence, Finding};
 
 /// The findings about one object, worst first.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Group<'a> {
+pub(super) struct FindingGroup<'a> {
     /// Cgroup, with the process behind it where it is about one.
     pub(super) object: &'a str,
     pub(super) findings: Vec<&'a Finding>,
 }
 
 /// Groups in the order of their first finding, which is their worst.
-pub(super) fn by_object(findings: &[Finding]) -> Vec<Group<'_>> {
+pub(super) fn by_object(findings: &[Finding]) -> Vec<FindingGroup<'_>> {
     let mut places: BTreeMap<&str, usize> = BTreeMap::new();
-    let mut groups: Vec<Group<'_>> = Vec::new();
+    let mut groups: Vec<FindingGroup<'_>> = Vec::new();
     for finding in findings {
         let object = finding.id.split_once(':').map_or(finding.object.as_str(), |(_, object)| object);
         let place = *places.entry(object).or_insert(groups.len());
         match groups.get_mut(place) {
             Some(group) => group.findings.push(finding),
-            None => groups.push(Group { object, findings: vec![finding] }),
+            None => groups.push(FindingGroup { object, findings: vec![finding] }),
         }
     }
     groups
 }
 
-impl<'a> Group<'a> {
+impl<'a> FindingGroup<'a> {
     /// The cgroup alone.
     pub(super) fn cgroup(&self) -> &'a str {
         self.findings.first().map_or(self.object, |finding| finding.object.as_str())

@@ -51,26 +51,27 @@ fn taken_at(audit: &Audit) -> Option<&str> {
 }
 
 /// One per workload; and one per object that has findings and is none of the workloads.
-fn cases(audit: &Audit, fail_on: Severity) -> Vec<Case<'_>> {
+fn cases(audit: &Audit, fail_on: Severity) -> Vec<JunitCase<'_>> {
     let mut by_id: BTreeMap<&str, &Finding> =
         audit.findings.iter().map(|finding| (finding.id.as_str(), finding)).collect();
-    let mut cases: Vec<Case<'_>> = Vec::new();
+    let mut cases: Vec<JunitCase<'_>> = Vec::new();
     for workload in &audit.workloads {
         let findings: Vec<&Finding> =
             workload.findings.iter().filter_map(|id| by_id.remove(id.as_str())).collect();
         let judged = workload.verdict != Verdict::Unknown;
-        cases.push(Case::of(&workload.name, workload.cgroup.as_str(), judged, findings, fail_on));
+        cases.push(JunitCase::of(&workload.name, workload.cgroup.as_str(), judged, findings, fail_on));
     }
     let left = audit.findings.iter().filter(|finding| by_id.contains_key(finding.id.as_str()));
     let mut others: BTreeMap<&str, Vec<&Finding>> = BTreeMap::new();
     for finding in left {
         others.entry(finding.object.as_str()).or_default().push(finding);
     }
-    let others = others.into_iter().map(|(object, found)| Case::of(object, object, true, found, fail_on));
+    let others =
+        others.into_iter().map(|(object, found)| JunitCase::of(object, object, true, found, fail_on));
     cases.into_iter().chain(others).collect()
 }
 
-struct Case<'a> {
+struct JunitCase<'a> {
     name: &'a str,
     class: &'a str,
     judged: bool,
@@ -78,7 +79,7 @@ struct Case<'a> {
     notes: Vec<&'a Finding>,
 }
 
-impl<'a> Case<'a> {
+impl<'a> JunitCase<'a> {
     fn of(
         name: &'a str,
         class: &'a str,

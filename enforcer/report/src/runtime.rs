@@ -21,13 +21,13 @@ pub struct RuntimeReport {
     /// Answers that came after the runtime had been told that nothing changes.
     pub late: u64,
     /// How long decisions took.
-    pub deciding: Deciding,
+    pub deciding: AnswerTimes,
 }
 
 /// Time from the arrival of a call to its answer.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Deciding {
+pub struct AnswerTimes {
     /// Of all calls together.
     pub sum: Duration,
     /// The longest since the report before; `None` where there was no call.

@@ -24,31 +24,31 @@ pub struct Log {
     version: &'static str,
     #[serde(rename = "$schema")]
     schema: &'static str,
-    runs: [Run; 1],
+    runs: [SarifRun; 1],
 }
 
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Run {
+struct SarifRun {
     tool: Value,
     invocations: [Value; 1],
-    results: Vec<Found>,
+    results: Vec<SarifResult>,
 }
 
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Found {
+struct SarifResult {
     rule_id: &'static str,
     rule_index: usize,
     level: &'static str,
-    message: Message,
+    message: SarifMessage,
     locations: [Value; 1],
     partial_fingerprints: Value,
     properties: Value,
 }
 
 #[derive(Debug, Serialize)]
-struct Message {
+struct SarifMessage {
     text: String,
 }
 
@@ -57,7 +57,7 @@ pub fn of(audit: &Audit) -> Log {
     Log {
         version: "2.1.0",
         schema: "https://json.schemastore.org/sarif-2.1.0.json",
-        runs: [Run {
+        runs: [SarifRun {
             tool: tool(audit),
             invocations: [invocation(audit)],
             results: audit.findings.iter().map(found).collect(),
@@ -101,13 +101,13 @@ fn invocation(audit: &Audit) -> Value {
     invocation
 }
 
-fn found(finding: &Finding) -> Found {
+fn found(finding: &Finding) -> SarifResult {
     let Finding { id, rule, severity, object, summary, evidence, impact, remedy, obstacle } = finding;
-    Found {
+    SarifResult {
         rule_id: rule.code(),
         rule_index: Rule::ALL.iter().position(|one| one == rule).unwrap_or(0),
         level: level(*severity),
-        message: Message { text: format!("{}: {}", words::severity(*severity), text::escape(summary)) },
+        message: SarifMessage { text: format!("{}: {}", words::severity(*severity), text::escape(summary)) },
         locations: [json!({
             "logicalLocations": [{ "fullyQualifiedName": text::escape(object.as_str()), "kind": "resource" }],
         })],

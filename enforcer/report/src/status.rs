@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     causes,
-    decision::{DecisionState, Subject},
+    decision::{DecisionState, DecisionSubject},
     runtime::RuntimeLink,
     style::{Style, Tone},
     table, text, units,
@@ -124,7 +124,7 @@ pub struct WidenedWorkload {
 #[serde(rename_all = "camelCase")]
 pub struct ManagedWorkload {
     /// Which.
-    pub workload: Subject,
+    pub workload: DecisionSubject,
     /// What came of the latest decision about it.
     pub state: DecisionState,
     /// Since when, in milliseconds since 1970.

@@ -90,7 +90,7 @@ pub struct TickReport {
     /// What became of it; dry runs in observe mode.
     pub outcomes: Vec<Outcome>,
     /// Since the daemon started.
-    pub totals: Totals,
+    pub totals: TickTotals,
 }
 
 impl TickReport {
@@ -122,7 +122,7 @@ pub struct PodNames {
 /// Counts since the daemon started.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Totals {
+pub struct TickTotals {
     /// Turns that were completed.
     #[serde(rename = "turns")]
     pub ticks: u64,
@@ -174,7 +174,7 @@ pub struct RebalanceTotals {
     pub bytes: u64,
 }
 
-impl Totals {
+impl TickTotals {
     /// Adds what became of the steps of a plan.
     pub fn count(&mut self, outcomes: &[Outcome]) {
         for outcome in outcomes {

@@ -67,7 +67,7 @@ fn named_packages(machine: &Topology) -> impl Iterator<Item = &Package> {
 
 fn branches(machine: &Topology) -> Vec<Branch> {
     let by_id: BTreeMap<CpuId, &Cpu> = machine.cpus.iter().map(|cpu| (cpu.id, cpu)).collect();
-    let view = View { machine, by_id };
+    let view = TreeView { machine, by_id };
     let packages: Vec<&Package> = named_packages(machine).collect();
     let mut branches: Vec<Branch> = packages
         .chunk_by(|one, next| {
@@ -108,7 +108,7 @@ pub(super) fn nearest(machine: &Topology, node: &Node) -> String {
 }
 
 /// One package; several where each holds a further part of the same node and nothing else.
-fn package_branch(view: &View<'_>, alike: &[&Package]) -> Branch {
+fn package_branch(view: &TreeView<'_>, alike: &[&Package]) -> Branch {
     let cpus = alike.iter().fold(CpuSet::new(), |all, package| all.union(&package.cpus));
     let ids: BTreeSet<u32> = alike.iter().filter_map(|package| u32::try_from(package.id).ok()).collect();
     let text = match (alike, ids.last()) {
@@ -121,12 +121,12 @@ fn package_branch(view: &View<'_>, alike: &[&Package]) -> Branch {
     Branch { text, children: view.dies(&cpus) }
 }
 
-struct View<'a> {
+struct TreeView<'a> {
     machine: &'a Topology,
     by_id: BTreeMap<CpuId, &'a Cpu>,
 }
 
-impl View<'_> {
+impl TreeView<'_> {
     /// The node of which this package is a part and not the first, if it holds no other and has no dies.
     fn another_part(&self, package: &Package) -> Option<NodeId> {
         let mut nodes = self.machine.nodes.iter().filter(|node| !node.cpus.is_disjoint(&package.cpus));

@@ -22,7 +22,7 @@ use enforcer_core::{
 };
 
 use crate::wall_clock::unix_ms;
-use enforcer_report::decision::{DecisionRecord, DecisionState, Subject};
+use enforcer_report::decision::{DecisionRecord, DecisionState, DecisionSubject};
 
 /// Most entries of one workload.
 const EACH: usize = 32;
@@ -43,7 +43,7 @@ pub struct Decisions(Arc<Mutex<Store>>);
 #[derive(Debug, Clone)]
 pub struct Remembered {
     /// The workload.
-    pub subject: Subject,
+    pub subject: DecisionSubject,
     /// Oldest first.
     pub records: VecDeque<Arc<DecisionRecord>>,
     /// Number of dropped older entries.
@@ -81,7 +81,7 @@ impl Decisions {
     }
 
     /// Stores a decision made now.
-    pub(crate) fn note(&self, subject: Subject, record: DecisionRecord) {
+    pub(crate) fn note(&self, subject: DecisionSubject, record: DecisionRecord) {
         self.lock().note(subject, bounded(record), unix_ms());
     }
 
@@ -142,12 +142,12 @@ impl Decisions {
         let mut store = self.lock();
         let of =
             |one: &&Remembered| !one.subject.ended && one.subject.container_id.as_deref().is_some_and(&ended);
-        let gone: Vec<Subject> =
+        let gone: Vec<DecisionSubject> =
             store.by_workload.values().filter(of).map(|one| one.subject.clone()).collect();
         for subject in gone {
             let reason = "its container has ended, and what it had is free".to_owned();
             let record = DecisionRecord { reason, ..entry("stop", DecisionState::Released) };
-            store.note(Subject { ended: true, ..subject }, record, unix_ms());
+            store.note(DecisionSubject { ended: true, ..subject }, record, unix_ms());
         }
         store.forget_ended();
     }
@@ -177,12 +177,12 @@ pub(crate) fn entry(by: &str, state: DecisionState) -> DecisionRecord {
 }
 
 /// The workload under the names that users know.
-pub fn subject(workload: &Workload) -> Subject {
+pub fn subject(workload: &Workload) -> DecisionSubject {
     let container_id = match &workload.origin {
         Origin::Pod { container_id, .. } => container_id.clone(),
         _ => None,
     };
-    Subject { name: workload.name.clone(), cgroup: Some(workload.cgroup.clone()), container_id, ended: false }
+    DecisionSubject { name: workload.name.clone(), cgroup: Some(workload.cgroup.clone()), container_id, ended: false }
 }
 
 fn bounded(mut record: DecisionRecord) -> DecisionRecord {
@@ -218,7 +218,7 @@ fn again(before: &DecisionRecord, record: &DecisionRecord) -> bool {
 }
 
 impl Store {
-    fn note(&mut self, subject: Subject, record: DecisionRecord, now: u64) {
+    fn note(&mut self, subject: DecisionSubject, record: DecisionRecord, now: u64) {
         let key = match (&subject.cgroup, &subject.container_id) {
             (Some(path), _) => Key::Cgroup(path.clone()),
             (None, id) => Key::Container(id.clone().unwrap_or_default()),
@@ -232,7 +232,7 @@ impl Store {
         });
         // A turn may know less of a container than its runtime does.
         let known = one.subject.container_id.take();
-        one.subject = Subject { container_id: subject.container_id.clone().or(known), ..subject };
+        one.subject = DecisionSubject { container_id: subject.container_id.clone().or(known), ..subject };
         one.touched = self.clock;
         let record = DecisionRecord { first_unix_ms: now, last_unix_ms: now, ..record };
         if let Some(last) = one.records.back_mut().filter(|last| again(last, &record)) {
@@ -259,7 +259,7 @@ impl Store {
     }
 
     /// Notes that turns no longer control a workload that they controlled until now.
-    fn release(&mut self, subject: Subject, now: u64) {
+    fn release(&mut self, subject: DecisionSubject, now: u64) {
         let one = subject.cgroup.clone().and_then(|path| self.by_workload.get(&Key::Cgroup(path)));
         let own = one.and_then(Remembered::own);
         if own.is_some_and(|own| own.by == "turn" && own.state != DecisionState::Released) {

@@ -51,7 +51,7 @@ use enforcer_act::pages::{PageBudget, PageMoveLimits, PageMoveReport, Stop, move
 use enforcer_host::{HostRoot, cgroup::CgroupLayout};
 use enforcer_kernel::{Kernel, linux::Linux};
 use enforcer_report::{
-    decision::{DecisionRecord, DecisionState, Subject},
+    decision::{DecisionRecord, DecisionState, DecisionSubject},
     demotion::{DemotionReport, LatestRound, TierMoves},
     units,
 };
@@ -99,7 +99,7 @@ struct Wanted {
 /// One workload with cold pages that may go down.
 #[derive(Debug)]
 struct Wish {
-    subject: Subject,
+    subject: DecisionSubject,
     cgroup: CgroupPath,
     allowed: NodeSet,
     home: NodeSet,

@@ -79,7 +79,7 @@ use enforcer_act::{
 };
 use enforcer_report::{
     counters::Counters,
-    tick::{TICK_SCHEMA_VERSION, TickReport, Totals},
+    tick::{TICK_SCHEMA_VERSION, TickReport, TickTotals},
 };
 
 /// Turns between two reads of the topology: hotplug is rare, and a read takes many files.
@@ -124,7 +124,7 @@ pub struct Engine {
     barred: bool,
     /// Whether enforcement was paused at the latest look.
     was_paused: bool,
-    totals: Totals,
+    totals: TickTotals,
 }
 
 /// Result of a look between two turns.
@@ -183,7 +183,7 @@ impl Engine {
             overtaken: false,
             barred: false,
             was_paused: false,
-            totals: Totals { config_good: true, ..Totals::default() },
+            totals: TickTotals { config_good: true, ..TickTotals::default() },
         }
     }
 
@@ -451,7 +451,7 @@ impl Engine {
         };
         let terms = Terms { may_begin: may_move, bytes_per_turn: PageMoveLimits::default().bytes };
         self.recording.seen(&inputs, inventory, self.before.as_ref(), terms);
-        let deciding = self_placed::Deciding {
+        let deciding = self_placed::AnswerTimes {
             source: &mut *self.source,
             placed: &self.placed,
             recording: &mut self.recording,

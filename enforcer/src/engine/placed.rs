@@ -23,7 +23,7 @@ use enforcer_core::{
         Allocations, Announced, ContainerRequest, Containers, Cpuset, GrantRecord, Holder, Inventory, Node,
         Settled, UNPLACED, exposed,
     },
-    policy::{Policy, Standing, Subject as Declared, WorkloadRule, placement::PlacementSettings},
+    policy::{DecisionSubject as Declared, Policy, Standing, WorkloadRule, placement::PlacementSettings},
     sample::Sample,
     set::CpuSet,
     workload::{CgroupPath, Origin, QosClass, Workload, identify, printable},
@@ -42,8 +42,8 @@ use enforcer_act::{
 };
 use enforcer_kernel::clock;
 use enforcer_report::{
-    decision::{DecisionRecord, DecisionState, Subject},
-    runtime::{Deciding, RuntimeLink, RuntimeReport},
+    decision::{DecisionRecord, DecisionState, DecisionSubject},
+    runtime::{AnswerTimes, RuntimeLink, RuntimeReport},
     tick::PodNames,
 };
 
@@ -554,7 +554,7 @@ impl State {
 
     /// Counts an answer with its duration, and whether it was late.
     pub(super) fn answered(&mut self, call: &'static str, took: Duration, late: bool) {
-        let Deciding { sum, longest, creations } = &mut self.report.deciding;
+        let AnswerTimes { sum, longest, creations } = &mut self.report.deciding;
         *sum = sum.saturating_add(took);
         *longest = (*longest).max(Some(took));
         if call == "create" {
@@ -626,8 +626,8 @@ impl State {
         self.decisions.note(self.subject(id), record);
     }
 
-    fn subject(&self, id: &str) -> Subject {
-        Subject {
+    fn subject(&self, id: &str) -> DecisionSubject {
+        DecisionSubject {
             name: self.names.get(id).cloned().unwrap_or_else(|| printable(id)),
             cgroup: self.containers.cgroup(id).cloned(),
             container_id: Some(id.to_owned()),

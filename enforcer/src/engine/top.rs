@@ -8,7 +8,7 @@ use enforcer_kernel::clock;
 use enforcer_report::{
     status::Paused,
     tick::TickReport,
-    top::{Action, TOP_SCHEMA_VERSION, TopReport, Turn},
+    top::{TOP_SCHEMA_VERSION, TopAction, TopReport, TopTurn},
 };
 
 /// The report of this moment; the turn is `None` before the first one is over.
@@ -22,7 +22,7 @@ pub fn top_report(latest: Option<&TickReport>, decisions: &Decisions, paused: Op
         pid: process::id(),
         now_unix_ms: unix_ms(),
         paused,
-        turn: latest.map(|turn| Turn::new(turn, age(turn).as_secs())),
-        actions: Action::newest(records),
+        turn: latest.map(|turn| TopTurn::new(turn, age(turn).as_secs())),
+        actions: TopAction::newest(records),
     }
 }

@@ -44,7 +44,9 @@ use enforcer_act::journal::{PauseRecord, RecordedPause};
 use enforcer_host::{cgroup::ControllerRoot, processes::processes_in};
 use enforcer_kernel::clock;
 use enforcer_report::{
-    decision::{DecisionState, DeclaredBy, EXPLANATION_SCHEMA_VERSION, Explanation, Processes, Subject},
+    decision::{
+        DecisionState, DecisionSubject, DeclaredBy, EXPLANATION_SCHEMA_VERSION, Explanation, Processes,
+    },
     status::{LatestTurn, ManagedWorkload, Paused, STATUS_SCHEMA_VERSION, StatusReport},
     widening::WideningReport,
 };
@@ -277,7 +279,7 @@ impl Control {
             };
             let (name, cgroup) = (one.name.clone(), Some(one.cgroup.clone()));
             let rule = name_of(&one.cgroup).filter(|_| process.is_none());
-            Known { subject: Subject { name, cgroup, container_id, ended: false }, rule, process }
+            Known { subject: DecisionSubject { name, cgroup, container_id, ended: false }, rule, process }
         }));
         let at = find(wanted, &candidates).map_err(|problem| match problem.code {
             ProblemCode::UnknownWorkload => unmatched_entry(wanted, entries).unwrap_or(problem),

@@ -6,7 +6,7 @@
 use enforcer_core::workload::printable;
 
 use super::api::{Problem, ProblemCode};
-use enforcer_report::decision::Subject;
+use enforcer_report::decision::DecisionSubject;
 
 /// Most names in a problem.
 const LISTED: usize = 20;
@@ -18,7 +18,7 @@ const QUOTED: usize = 200;
 /// A workload that a name may mean.
 #[derive(Debug, Clone)]
 pub(crate) struct Known {
-    pub(crate) subject: Subject,
+    pub(crate) subject: DecisionSubject,
     /// Name of the rule that declares it.
     pub(crate) rule: Option<String>,
     /// A single process of the cgroup, and its name in findings: `/#77`.
@@ -48,7 +48,7 @@ fn those(known: &[Known], fits: impl Fn(&Known) -> bool) -> Vec<usize> {
 }
 
 fn is_named(wanted: &str, one: &Known) -> bool {
-    let Subject { name, cgroup, container_id, .. } = &one.subject;
+    let DecisionSubject { name, cgroup, container_id, .. } = &one.subject;
     if let Some((_, object)) = &one.process {
         // The process shares its cgroup.
         return name == wanted || object == wanted;
@@ -67,7 +67,7 @@ fn is_named_in_part(wanted: &str, one: &Known) -> bool {
     if one.process.is_some() {
         return false;
     }
-    let Subject { name, cgroup, container_id, .. } = &one.subject;
+    let DecisionSubject { name, cgroup, container_id, .. } = &one.subject;
     let ends = |text: &str| text.strip_suffix(wanted).is_some_and(|before| before.ends_with('/'));
     ends(name)
         || cgroup.as_ref().is_some_and(|path| ends(path.as_str()))
@@ -93,7 +93,7 @@ fn quoted(wanted: &str) -> String {
 /// Unambiguous names of these.
 fn listed<'a>(known: impl Iterator<Item = &'a Known>) -> Vec<String> {
     let one = |Known { subject, process, .. }: &Known| {
-        let Subject { name, cgroup, container_id, ended } = subject;
+        let DecisionSubject { name, cgroup, container_id, ended } = subject;
         let object = process.as_ref().map(|(_, object)| object.clone());
         let path = || cgroup.as_ref().map(ToString::to_string);
         let exact = object.or_else(path).or_else(|| container_id.clone());
@@ -117,7 +117,7 @@ mod tests {
     fn container(name: &str, id: &str, ended: bool) -> Known {
         let cgroup = Some(CgroupPath::new(&format!("/kubepods/{id}")));
         Known {
-            subject: Subject { name: name.into(), cgroup, container_id: Some(id.into()), ended },
+            subject: DecisionSubject { name: name.into(), cgroup, container_id: Some(id.into()), ended },
             rule: None,
             process: None,
         }
@@ -125,7 +125,7 @@ mod tests {
 
     fn cgroup(path: &str, rule: &str) -> Known {
         let cgroup = Some(CgroupPath::new(path));
-        let subject = Subject { name: path.into(), cgroup, container_id: None, ended: false };
+        let subject = DecisionSubject { name: path.into(), cgroup, container_id: None, ended: false };
         Known { subject, rule: Some(rule.into()), process: None }
     }
 
@@ -175,7 +175,7 @@ mod tests {
     #[test]
     fn a_process_is_found_by_what_reports_and_findings_call_it() {
         let process = |name: &str, pid: u32| {
-            let subject = Subject {
+            let subject = DecisionSubject {
                 name: format!("{name} ({pid})"),
                 cgroup: Some(CgroupPath::root()),
                 container_id: None,

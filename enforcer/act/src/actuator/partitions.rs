@@ -12,7 +12,7 @@ use enforcer_core::{
     workload::CgroupPath,
 };
 
-use super::{Effect, LiveActuator, Next, Undo, text};
+use super::{LiveActuator, Next, StepEffect, Undo, text};
 use crate::{
     cpuset::{Cpuset, CpusetFile},
     journal::EntryKey,
@@ -43,11 +43,11 @@ impl LiveActuator {
     }
 
     /// Begins or ends the partition of a cgroup.
-    pub(super) fn set_partition(&mut self, cgroup: &CgroupPath, kind: Partition) -> Effect {
+    pub(super) fn set_partition(&mut self, cgroup: &CgroupPath, kind: Partition) -> StepEffect {
         let mut undo = Vec::new();
         let result = self.begin_or_end(cgroup, kind, &mut undo);
         let result = result.unwrap_or_else(|error| OutcomeResult::Failed { error });
-        Effect { result, undo, next: Next::Continue }
+        StepEffect { result, undo, next: Next::Continue }
     }
 
     fn begin_or_end(

@@ -22,7 +22,7 @@ use enforcer_core::{
 };
 use rustix::fs::OFlags;
 
-use self::watchdog::Watchdog;
+use self::watchdog::BrakeWatchdog;
 use super::{
     cpuset::{CpusetError, CpusetFile, CpusetTree},
     held_file::{HeldFile, read_whole},
@@ -149,7 +149,7 @@ impl BrakeFiles {
 
 /// A workload that is slowed down.
 #[derive(Debug)]
-pub struct Slowed {
+pub struct SlowedWorkload {
     id: u64,
     file: Arc<BrakeFile>,
     kind: BrakeKind,
@@ -159,7 +159,7 @@ pub struct Slowed {
     pub since_ns: u64,
 }
 
-impl Slowed {
+impl SlowedWorkload {
     /// Which cgroup.
     pub fn cgroup(&self) -> &CgroupPath {
         &self.file.cgroup
@@ -178,23 +178,23 @@ impl Slowed {
 
 /// Slows workloads down and releases them, together with the watching process.
 #[derive(Debug)]
-pub struct Brakes {
+pub struct BrakeControl {
     record: BrakeRecord,
     boot_id: Option<String>,
-    watchdog: Watchdog,
-    slowed: Vec<Slowed>,
+    watchdog: BrakeWatchdog,
+    slowed: Vec<SlowedWorkload>,
     /// This process failed to release a workload.
     stuck: bool,
 }
 
-impl Brakes {
+impl BrakeControl {
     /// With a process that watches already.
-    pub fn new(record: BrakeRecord, boot_id: Option<String>, watchdog: Watchdog) -> Self {
+    pub fn new(record: BrakeRecord, boot_id: Option<String>, watchdog: BrakeWatchdog) -> Self {
         Self { record, boot_id, watchdog, slowed: Vec::new(), stuck: false }
     }
 
     /// The watching process.
-    pub fn watchdog(&self) -> &Watchdog {
+    pub fn watchdog(&self) -> &BrakeWatchdog {
         &self.watchdog
     }
 
@@ -204,7 +204,7 @@ impl Brakes {
     }
 
     /// Those that are slowed down.
-    pub fn slowed(&self) -> &[Slowed] {
+    pub fn slowed(&self) -> &[SlowedWorkload] {
         &self.slowed
     }
 
@@ -242,13 +242,13 @@ impl Brakes {
             self.forget(id);
         }
         written?;
-        self.slowed.push(Slowed { id, file, kind, set, original, since_ns });
+        self.slowed.push(SlowedWorkload { id, file, kind, set, original, since_ns });
         Ok(())
     }
 
     /// Releases the workload; `None` where it is not slowed down. The error says why the release failed; the
     /// watching process tries again.
-    pub fn release(&mut self, cgroup: &CgroupPath) -> Option<(Slowed, Result<(), String>)> {
+    pub fn release(&mut self, cgroup: &CgroupPath) -> Option<(SlowedWorkload, Result<(), String>)> {
         let index = self.slowed.iter().position(|one| one.cgroup() == cgroup)?;
         let one = self.slowed.swap_remove(index);
         let released = one.file.of(one.kind).and_then(|open| {
@@ -264,7 +264,7 @@ impl Brakes {
 
     /// Workloads slowed down for at least `longest_ns`; `now_ns` is a time of the kernel's clock.
     pub fn overdue(&self, now_ns: u64, longest_ns: u64) -> Vec<CgroupPath> {
-        let late = |one: &&Slowed| now_ns.saturating_sub(one.since_ns) >= longest_ns;
+        let late = |one: &&SlowedWorkload| now_ns.saturating_sub(one.since_ns) >= longest_ns;
         self.slowed.iter().filter(late).map(|one| one.cgroup().clone()).collect()
     }
 

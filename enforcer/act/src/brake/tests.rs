@@ -36,12 +36,12 @@ fn guarded(cgroup: &CgroupPath, strict: bool) -> Guarded {
 }
 
 /// Brakes with a thread as the watching process, and the other end of its socket.
-fn brakes(fixture: &Fixture) -> Brakes {
+fn brakes(fixture: &Fixture) -> BrakeControl {
     drop(fixture.journal());
     let (near, far): (OwnedFd, OwnedFd) = pair().unwrap();
     thread::spawn(move || watchdog::watch(far.as_fd(), &mut io::sink(), &|_| ()));
     let record = BrakeRecord::open(&fixture.state_dir()).unwrap();
-    Brakes::new(record, Some("boot-1".into()), Watchdog::ready_over(near))
+    BrakeControl::new(record, Some("boot-1".into()), BrakeWatchdog::ready_over(near))
 }
 
 #[test]
@@ -101,7 +101,7 @@ fn no_file_is_written_without_a_watching_process() {
     let (near, far) = pair().unwrap();
     drop(far);
     let record = BrakeRecord::open(&fixture.state_dir()).unwrap();
-    let mut brakes = Brakes::new(record, None, Watchdog::over(near, Duration::from_mins(1)));
+    let mut brakes = BrakeControl::new(record, None, BrakeWatchdog::over(near, Duration::from_mins(1)));
     let path = cgroup(&fixture, "/a", "max\n");
     let mut files = BrakeFiles::default();
     files.follow(&tree, &[guarded(&path, false)]);

@@ -57,7 +57,7 @@ const FOR_EVER: Duration = Duration::from_hours(24);
 
 /// The daemon's end.
 #[derive(Debug)]
-pub struct Watchdog {
+pub struct BrakeWatchdog {
     socket: OwnedFd,
     child: Option<Child>,
     /// Longest time until it has said that it has a descriptor.
@@ -65,7 +65,7 @@ pub struct Watchdog {
     lost: Option<String>,
 }
 
-impl Watchdog {
+impl BrakeWatchdog {
     /// Starts the process and waits until it watches. `record` is where it notes what it has released.
     pub fn start(record: File) -> Result<Self, String> {
         let failed = |cause: &dyn std::fmt::Display| format!("starting {COMMAND}: {cause}");
@@ -171,7 +171,7 @@ impl Watchdog {
     }
 }
 
-impl Drop for Watchdog {
+impl Drop for BrakeWatchdog {
     fn drop(&mut self) {
         let Some(mut child) = self.child.take() else { return };
         // It releases what it still has, and ends; this fails only if it has ended already.
@@ -193,7 +193,7 @@ pub(super) fn pair() -> io::Result<(OwnedFd, OwnedFd)> {
 }
 
 /// What is held for the daemon.
-struct Held {
+struct WatchedFile {
     id: u64,
     file: File,
     set: String,
@@ -201,7 +201,7 @@ struct Held {
     since: Instant,
 }
 
-impl Held {
+impl WatchedFile {
     /// Restores the original, unless another program has changed the file.
     fn undo(&self) -> io::Result<bool> {
         if text_of(&self.file)?.trim() != self.set {
@@ -215,15 +215,15 @@ impl Held {
 /// Watches until the other end of the socket is gone. Writes to `told` what it released, and logs the reason
 /// by `complain`, which must not block: more workloads may have to be released.
 pub fn watch(socket: BorrowedFd<'_>, told: &mut dyn Write, complain: &dyn Fn(&str)) -> io::Result<()> {
-    let mut held: Vec<Held> = Vec::new();
+    let mut held: Vec<WatchedFile> = Vec::new();
     send(socket, "ready", None)?;
     loop {
-        let left = |one: &Held| LONGEST.saturating_sub(one.since.elapsed());
+        let left = |one: &WatchedFile| LONGEST.saturating_sub(one.since.elapsed());
         let longest = held.iter().map(left).min().unwrap_or(FOR_EVER);
         // Half a millisecond is not none.
         let [readable] = readable::wait([Some(socket)], longest + Duration::from_millis(1))?;
         let ended = readable && !take(socket, &mut held);
-        let over = |one: &Held| ended || one.since.elapsed() >= LONGEST;
+        let over = |one: &WatchedFile| ended || one.since.elapsed() >= LONGEST;
         for one in held.extract_if(.., |one| over(one)) {
             release(&one, told, complain);
         }
@@ -233,7 +233,7 @@ pub fn watch(socket: BorrowedFd<'_>, told: &mut dyn Write, complain: &dyn Fn(&st
     }
 }
 
-fn release(one: &Held, told: &mut dyn Write, complain: &dyn Fn(&str)) {
+fn release(one: &WatchedFile, told: &mut dyn Write, complain: &dyn Fn(&str)) {
     let noted = one.undo().and_then(|undone| {
         let line = released_line(one.id)?;
         told.write_all(line.as_bytes())?;
@@ -248,14 +248,14 @@ fn release(one: &Held, told: &mut dyn Write, complain: &dyn Fn(&str)) {
 }
 
 /// Takes one message; false at the end of the socket.
-fn take(socket: BorrowedFd<'_>, held: &mut Vec<Held>) -> bool {
+fn take(socket: BorrowedFd<'_>, held: &mut Vec<WatchedFile>) -> bool {
     let Ok(Some((message, file))) = receive(socket) else { return false };
     let words: Vec<&str> = message.split(' ').collect();
     match (words.as_slice(), file) {
         (["hold", id, set, original], Some(file)) if held.len() < MOST => {
             let Ok(id) = id.parse() else { return true };
             let (set, original) = ((*set).to_owned(), (*original).to_owned());
-            held.push(Held { id, file: file.into(), set, original, since: Instant::now() });
+            held.push(WatchedFile { id, file: file.into(), set, original, since: Instant::now() });
             send(socket, &format!("held {id}"), None).is_ok()
         }
         (["gone", id], _) => {

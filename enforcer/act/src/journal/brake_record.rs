@@ -24,7 +24,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     JournalError,
-    damage::Damage,
+    damage::DamageList,
     files::{self, check_owned, failed},
     versioned,
 };
@@ -72,7 +72,7 @@ impl RecordedBrakes {
 
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(tag = "record", rename_all = "lowercase")]
-enum Event {
+enum BrakeRecordEvent {
     Slowed(RecordedBrake),
     Released { id: u64 },
 }
@@ -84,7 +84,7 @@ fn is_of_a_brake(file: CpusetFile) -> bool {
 
 /// The line that says that a brake is released.
 pub fn released_line(id: u64) -> io::Result<String> {
-    versioned::encode(VERSION, Event::Released { id })
+    versioned::encode(VERSION, BrakeRecordEvent::Released { id })
 }
 
 /// The record of one state directory.
@@ -105,7 +105,8 @@ impl BrakeRecord {
             files::cut_zeros(&path, &file)?;
             return Ok(Self { path, file });
         }
-        let lines = slowed.into_iter().map(|brake| versioned::encode(VERSION, Event::Slowed(brake)));
+        let lines =
+            slowed.into_iter().map(|brake| versioned::encode(VERSION, BrakeRecordEvent::Slowed(brake)));
         Ok(Self { file: files::rewrite_at_once(&path, true, lines)?, path })
     }
 
@@ -118,14 +119,14 @@ impl BrakeRecord {
         }
         check_owned(state_dir)?;
         let text = files::read(&path)?;
-        let mut damage = Damage::default();
+        let mut damage = DamageList::default();
         for event in versioned::read(&path, &text, VERSION..=VERSION) {
             match event {
-                Ok(Event::Slowed(brake)) if is_of_a_brake(brake.file) => found.slowed.push(brake),
-                Ok(Event::Slowed(RecordedBrake { file, .. })) => {
+                Ok(BrakeRecordEvent::Slowed(brake)) if is_of_a_brake(brake.file) => found.slowed.push(brake),
+                Ok(BrakeRecordEvent::Slowed(RecordedBrake { file, .. })) => {
                     damage.note(|| format!("{}: no brake sets {}", path.display(), file.name()));
                 }
-                Ok(Event::Released { id }) => found.slowed.retain(|brake| brake.id != id),
+                Ok(BrakeRecordEvent::Released { id }) => found.slowed.retain(|brake| brake.id != id),
                 Err(error) => damage.note(|| {
                     format!("{error}; a workload may stand still, or have a low memory.high: see to that")
                 }),
@@ -142,7 +143,7 @@ impl BrakeRecord {
 
     /// Records a brake that is about to begin.
     pub fn slowed(&mut self, brake: &RecordedBrake) -> Result<(), JournalError> {
-        self.append(versioned::encode(VERSION, Event::Slowed(brake.clone())))
+        self.append(versioned::encode(VERSION, BrakeRecordEvent::Slowed(brake.clone())))
     }
 
     /// It is over.
@@ -214,7 +215,8 @@ mod tests {
 
     #[test]
     fn a_damaged_line_is_told_and_takes_no_other_with_it() {
-        let [one, two] = [1, 2].map(|id| versioned::encode(VERSION, Event::Slowed(brake(id))).unwrap());
+        let [one, two] =
+            [1, 2].map(|id| versioned::encode(VERSION, BrakeRecordEvent::Slowed(brake(id))).unwrap());
         let RecordedBrakes { slowed, damaged } = found(&format!("{}{two}", one.replace("\"/a\"", "\"/b\"")));
         assert_eq!(slowed, [brake(2)]);
         let [line] = damaged.as_slice() else { panic!("{damaged:?}") };
@@ -224,7 +226,8 @@ mod tests {
     #[test]
     fn what_is_damaged_is_set_aside_and_is_not_forgotten_with_the_next_brake() {
         let dir = tempfile::tempdir().unwrap();
-        let [one, two] = [1, 2].map(|id| versioned::encode(VERSION, Event::Slowed(brake(id))).unwrap());
+        let [one, two] =
+            [1, 2].map(|id| versioned::encode(VERSION, BrakeRecordEvent::Slowed(brake(id))).unwrap());
         let damaged = one.replace("\"/a\"", "\"/b\"") + &two;
         fs::write(dir.path().join(NAME), &damaged).unwrap();
         let mut record = BrakeRecord::open(dir.path()).unwrap();
@@ -259,7 +262,9 @@ mod tests {
         for (file, is_believed) in
             [(CpusetFile::Freeze, true), (CpusetFile::High, true), (CpusetFile::Cpus, false)]
         {
-            let line = versioned::encode(VERSION, Event::Slowed(RecordedBrake { file, ..brake(1) })).unwrap();
+            let line =
+                versioned::encode(VERSION, BrakeRecordEvent::Slowed(RecordedBrake { file, ..brake(1) }))
+                    .unwrap();
             let RecordedBrakes { slowed, damaged } = found(&line);
             assert_eq!((slowed.len(), damaged.len()), if is_believed { (1, 0) } else { (0, 1) }, "{file:?}");
         }

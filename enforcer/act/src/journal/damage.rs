@@ -7,12 +7,12 @@ const NAMED: usize = 100;
 
 /// What cannot be read of a file.
 #[derive(Debug, Default)]
-pub(super) struct Damage {
+pub(super) struct DamageList {
     named: Vec<String>,
     more: usize,
 }
 
-impl Damage {
+impl DamageList {
     /// Notes a line by what is wrong with it.
     pub(super) fn note(&mut self, error: impl FnOnce() -> String) {
         if self.named.len() < NAMED {

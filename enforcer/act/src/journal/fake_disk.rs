@@ -8,7 +8,7 @@ use std::{
 
 use rustix::io::Errno;
 
-use super::{Journal, files::Medium, files::Tail};
+use super::{Journal, files::JournalMedium, files::Tail};
 
 /// A handle to the disk; clones refer to the same.
 #[derive(Debug, Clone, Default)]
@@ -64,7 +64,7 @@ impl Journal {
     }
 }
 
-impl Medium for FakeDisk {
+impl JournalMedium for FakeDisk {
     fn is_at(&self, _path: &Path) -> io::Result<bool> {
         Ok(true)
     }

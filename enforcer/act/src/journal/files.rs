@@ -16,7 +16,7 @@ use rustix::fs::FlockOperation;
 
 use super::{
     JournalError,
-    reading::{self, Found},
+    reading::{self, JournalReading},
     versioned,
 };
 use enforcer_host::owned_file::{of_one_writer, of_ours, open_ours};
@@ -149,7 +149,7 @@ pub(super) fn cut_zeros(path: &Path, file: &File) -> Result<(), JournalError> {
 }
 
 /// What a journal says; of one that is not there nothing.
-pub(super) fn read_journal(path: &Path) -> Result<Found, JournalError> {
+pub(super) fn read_journal(path: &Path) -> Result<JournalReading, JournalError> {
     match reader(path)? {
         Some(file) => reading::read(path, BufReader::new(file)).map_err(failed("reading", path)),
         None => reading::read(path, io::empty()).map_err(failed("reading", path)),
@@ -188,7 +188,7 @@ fn is_at(file: &File, path: &Path) -> io::Result<bool> {
 }
 
 /// Where lines go, one after another.
-pub(super) trait Medium: fmt::Debug + Send {
+pub(super) trait JournalMedium: fmt::Debug + Send {
     /// Is it what a reader of this path would find?
     fn is_at(&self, path: &Path) -> io::Result<bool>;
     /// Bytes that are there.
@@ -201,7 +201,7 @@ pub(super) trait Medium: fmt::Debug + Send {
     fn cut(&mut self, length: u64) -> io::Result<()>;
 }
 
-impl Medium for File {
+impl JournalMedium for File {
     fn is_at(&self, path: &Path) -> io::Result<bool> {
         is_at(self, path)
     }
@@ -228,7 +228,7 @@ impl Medium for File {
 #[derive(Debug)]
 pub(super) struct Tail {
     path: PathBuf,
-    medium: Box<dyn Medium>,
+    medium: Box<dyn JournalMedium>,
     /// Half a line is behind this, because it could not be taken away when it failed.
     torn_at: Option<u64>,
     /// Bytes that were there when it was last added to, or opened.
@@ -237,7 +237,7 @@ pub(super) struct Tail {
 
 /// How what was in the journal is no longer where a reader would find it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Loss {
+pub(super) enum FileLoss {
     /// The file is there, and what was in it is not.
     Cut,
     /// Nothing has its name.
@@ -246,7 +246,7 @@ pub(super) enum Loss {
     Replaced,
 }
 
-impl Loss {
+impl FileLoss {
     /// For people.
     pub(super) fn words(self) -> &'static str {
         match self {
@@ -258,19 +258,19 @@ impl Loss {
 }
 
 impl Tail {
-    pub(super) fn new(path: &Path, medium: Box<dyn Medium>) -> Self {
+    pub(super) fn new(path: &Path, medium: Box<dyn JournalMedium>) -> Self {
         // Where it cannot be told nothing can be added, either.
         let length = medium.length().unwrap_or(0);
         Self { path: path.to_owned(), medium, torn_at: None, length }
     }
 
     /// What a reader would miss of what was added; none where all is there.
-    pub(super) fn loss(&self) -> Result<Option<Loss>, JournalError> {
+    pub(super) fn loss(&self) -> Result<Option<FileLoss>, JournalError> {
         if !self.medium.is_at(&self.path).map_err(failed("looking at", &self.path))? {
             let is_gone = fs::symlink_metadata(&self.path).is_err();
-            return Ok(Some(if is_gone { Loss::Gone } else { Loss::Replaced }));
+            return Ok(Some(if is_gone { FileLoss::Gone } else { FileLoss::Replaced }));
         }
-        Ok((self.length()? < self.length).then_some(Loss::Cut))
+        Ok((self.length()? < self.length).then_some(FileLoss::Cut))
     }
 
     /// Bytes that are there.

@@ -33,7 +33,7 @@ const SUM_SHOWN: usize = 40;
 
 /// `R` is a [`Record`] or, to write one, a reference to it.
 #[derive(Debug, Serialize, Deserialize)]
-struct Line<R> {
+struct JournalLine<R> {
     version: u32,
     #[serde(flatten)]
     record: R,
@@ -41,7 +41,7 @@ struct Line<R> {
 
 /// All that is known of a line of another version.
 #[derive(Debug, Deserialize)]
-struct Versioned {
+struct JournalLineVersion {
     version: u32,
 }
 
@@ -72,7 +72,7 @@ pub(super) enum Record {
 
 /// The line of a record, which [`decode`] reads.
 pub(super) fn encode(record: &Record) -> io::Result<String> {
-    Ok(sealed(&serde_json::to_string(&Line { version: JOURNAL_VERSION, record })?))
+    Ok(sealed(&serde_json::to_string(&JournalLine { version: JOURNAL_VERSION, record })?))
 }
 
 /// A line of this JSON with its sum.
@@ -107,10 +107,10 @@ pub(super) fn decode(line: &str) -> Result<Record, String> {
         }
         _ => (line, WITHOUT_SUM..=WITHOUT_SUM),
     };
-    match serde_json::from_str::<Line<Record>>(json) {
+    match serde_json::from_str::<JournalLine<Record>>(json) {
         Ok(line) if versions.contains(&line.version) => Ok(line.record),
         Ok(line) => Err(unknown(line.version)),
-        Err(error) => Err(match serde_json::from_str::<Versioned>(json) {
+        Err(error) => Err(match serde_json::from_str::<JournalLineVersion>(json) {
             Ok(line) if !versions.contains(&line.version) => unknown(line.version),
             _ if has_sum(line) => without_place(&error),
             _ => unread(line, &error),

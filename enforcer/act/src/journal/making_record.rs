@@ -29,7 +29,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     JournalError, LONGEST_NAMES, PinsRecord,
-    damage::Damage,
+    damage::DamageList,
     files::{self, failed},
     is_of_another_boot, versioned,
 };
@@ -107,15 +107,15 @@ impl Made {
 }
 
 #[derive(Debug, Serialize, Deserialize)]
-struct Line {
+struct PendingRecordLine {
     cgroup: CgroupPath,
     #[serde(flatten)]
-    event: Event,
+    event: PendingRecordEvent,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(tag = "record", rename_all = "lowercase")]
-enum Event {
+enum PendingRecordEvent {
     Made(Box<Made>),
     /// It is in the journal, or has ended.
     Over,
@@ -172,13 +172,17 @@ impl MakingRecord {
     pub fn left(state_dir: &Path, boot_id: Option<&str>) -> Result<LeftMaking, JournalError> {
         let path = state_dir.join("making");
         let text = files::read(&path)?;
-        let (mut made, mut damage) = (BTreeMap::new(), Damage::default());
-        for line in versioned::read::<Line>(&path, &text, READABLE) {
+        let (mut made, mut damage) = (BTreeMap::new(), DamageList::default());
+        for line in versioned::read::<PendingRecordLine>(&path, &text, READABLE) {
             match line {
-                Ok(Line { event: Event::Made(one), .. })
+                Ok(PendingRecordLine { event: PendingRecordEvent::Made(one), .. })
                     if is_of_another_boot(one.boot_id.as_deref(), boot_id) => {}
-                Ok(Line { cgroup, event: Event::Made(one) }) => drop(made.insert(cgroup, *one)),
-                Ok(Line { cgroup, event: Event::Over }) => drop(made.remove(&cgroup)),
+                Ok(PendingRecordLine { cgroup, event: PendingRecordEvent::Made(one) }) => {
+                    drop(made.insert(cgroup, *one))
+                }
+                Ok(PendingRecordLine { cgroup, event: PendingRecordEvent::Over }) => {
+                    drop(made.remove(&cgroup))
+                }
                 Err(error) => damage.note(|| error),
             }
         }
@@ -211,7 +215,10 @@ impl MakingRecord {
     /// These are in the journal, or have ended, and others are not.
     pub fn over(&mut self, cgroups: &[CgroupPath]) -> Result<(), JournalError> {
         let line = |cgroup: &CgroupPath| {
-            versioned::encode(VERSION, Line { cgroup: cgroup.clone(), event: Event::Over })
+            versioned::encode(
+                VERSION,
+                PendingRecordLine { cgroup: cgroup.clone(), event: PendingRecordEvent::Over },
+            )
         };
         let lines = cgroups.iter().map(line).collect::<io::Result<String>>();
         lines.and_then(|lines| self.append(&lines)).map_err(failed("writing", &self.path))
@@ -277,7 +284,10 @@ fn encode(cgroup: &CgroupPath, made: &Made) -> io::Result<String> {
     let mut made = made.clone();
     // One that names itself at such length is adopted from its cpuset alone.
     made.granted = made.granted.filter(|had| had.id.len() + cgroup.as_str().len() <= LONGEST_NAMES);
-    versioned::encode(VERSION, Line { cgroup: cgroup.clone(), event: Event::Made(Box::new(made)) })
+    versioned::encode(
+        VERSION,
+        PendingRecordLine { cgroup: cgroup.clone(), event: PendingRecordEvent::Made(Box::new(made)) },
+    )
 }
 
 #[cfg(test)]

@@ -49,7 +49,7 @@ pub struct NotedPins {
 }
 
 #[derive(Debug, Serialize, Deserialize)]
-struct Line {
+struct PinsRecordLine {
     cgroup: CgroupPath,
     #[serde(flatten)]
     pins: NotedPins,
@@ -89,10 +89,10 @@ impl PinsRecord {
                 return left;
             }
         };
-        for line in versioned::read::<Line>(&path, &text, VERSION..=VERSION) {
+        for line in versioned::read::<PinsRecordLine>(&path, &text, VERSION..=VERSION) {
             match line {
                 Ok(line) if is_of_another_boot(line.boot_id.as_deref(), boot_id) => {}
-                Ok(Line { cgroup, pins, .. }) => drop(left.pins.insert(cgroup, pins)),
+                Ok(PinsRecordLine { cgroup, pins, .. }) => drop(left.pins.insert(cgroup, pins)),
                 Err(error) => left.unread.push(error),
             }
         }
@@ -107,7 +107,7 @@ impl PinsRecord {
         let (mut lines, mut length, mut left_out) = (Vec::new(), 0, Vec::new());
         for (cgroup, pins) in all {
             let pins = pins.as_far_as_there_is_room();
-            let line = Line { cgroup: cgroup.clone(), pins, boot_id: self.boot_id.clone() };
+            let line = PinsRecordLine { cgroup: cgroup.clone(), pins, boot_id: self.boot_id.clone() };
             let line = versioned::encode(VERSION, line).map_err(failed("writing", &self.path))?;
             if length + line.len() as u64 > LONGEST {
                 left_out.push(printable(cgroup.as_str()));

@@ -27,13 +27,13 @@ use enforcer_core::place::GrantRecord;
 
 use super::{
     Entry, EntryKey, JournalContents,
-    damage::Damage,
+    damage::DamageList,
     lines::{LONGEST, Record, decode, encode, is_begun, of_zeros},
 };
 
 /// What a journal may take.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Bounds {
+pub(super) struct JournalBounds {
     /// Bytes of a line.
     pub(super) line: u64,
     /// Bytes of all lines that count: a million files that were written.
@@ -42,7 +42,7 @@ pub(super) struct Bounds {
     pub(super) read: u64,
 }
 
-impl Default for Bounds {
+impl Default for JournalBounds {
     fn default() -> Self {
         Self { line: LONGEST, kept: 256 << 20, read: 4 << 30 }
     }
@@ -53,7 +53,7 @@ const SHOWN: usize = 1_000;
 
 /// A journal as it was found.
 #[derive(Debug, Default)]
-pub(super) struct Found {
+pub(super) struct JournalReading {
     pub(super) contents: JournalContents,
     /// It says that and nothing else. Such a file stays: a restore must not need space on a full disk.
     pub(super) is_compact: bool,
@@ -63,33 +63,37 @@ pub(super) struct Found {
     pub(super) is_beyond: bool,
 }
 
-struct Reading<'a> {
+struct JournalReader<'a> {
     path: &'a Path,
-    bounds: Bounds,
+    bounds: JournalBounds,
     /// With the lengths of their lines.
     entries: BTreeMap<EntryKey, (Entry, usize)>,
     grants: BTreeMap<String, (GrantRecord, usize)>,
     /// Sum of these.
     kept: usize,
-    damage: Damage,
+    damage: DamageList,
     torn: Option<String>,
     zeros: usize,
     is_compact: bool,
 }
 
 /// What this text says; the path is for messages.
-pub(super) fn read(path: &Path, text: impl BufRead) -> io::Result<Found> {
-    read_within(path, text, Bounds::default())
+pub(super) fn read(path: &Path, text: impl BufRead) -> io::Result<JournalReading> {
+    read_within(path, text, JournalBounds::default())
 }
 
-pub(super) fn read_within(path: &Path, text: impl BufRead, bounds: Bounds) -> io::Result<Found> {
-    let mut reading = Reading {
+pub(super) fn read_within(
+    path: &Path,
+    text: impl BufRead,
+    bounds: JournalBounds,
+) -> io::Result<JournalReading> {
+    let mut reading = JournalReader {
         path,
         bounds,
         entries: BTreeMap::new(),
         grants: BTreeMap::new(),
         kept: 0,
-        damage: Damage::default(),
+        damage: DamageList::default(),
         torn: None,
         zeros: 0,
         is_compact: true,
@@ -106,7 +110,7 @@ pub(super) fn read_within(path: &Path, text: impl BufRead, bounds: Bounds) -> io
             reading.line(number, &String::from_utf8_lossy(&line));
         } else {
             let ends_in_room = line.last().is_some_and(|last| is_room(*last));
-            let more = if ends_in_room { skip_room(&mut text)? } else { Room::default() };
+            let more = if ends_in_room { skip_room(&mut text)? } else { ReservedSpace::default() };
             let is_whole = length < bounds.line || ends_in_room;
             if text.limit() == 0 {
                 break;
@@ -131,7 +135,7 @@ pub(super) fn read_within(path: &Path, text: impl BufRead, bounds: Bounds) -> io
 
 /// What is at the end of a file and is no line.
 #[derive(Debug, Default)]
-struct Room {
+struct ReservedSpace {
     bytes: u64,
     zeros: usize,
 }
@@ -146,8 +150,8 @@ fn zeros_of(bytes: &[u8]) -> usize {
 }
 
 /// There may be more of it than a line may have.
-fn skip_room(text: &mut impl BufRead) -> io::Result<Room> {
-    let mut room = Room::default();
+fn skip_room(text: &mut impl BufRead) -> io::Result<ReservedSpace> {
+    let mut room = ReservedSpace::default();
     loop {
         let here = text.fill_buf()?;
         let length = here.iter().take_while(|byte| is_room(**byte)).count();
@@ -160,7 +164,7 @@ fn skip_room(text: &mut impl BufRead) -> io::Result<Room> {
     }
 }
 
-impl Reading<'_> {
+impl JournalReader<'_> {
     fn line(&mut self, number: u64, text: &str) {
         match decode(text) {
             Ok(record) => {
@@ -225,7 +229,7 @@ impl Reading<'_> {
         self.damage.note(|| format!("{} line {number}: {error}", self.path.display()));
     }
 
-    fn found(self, torn_at: Option<u64>, is_beyond: bool) -> Found {
+    fn found(self, torn_at: Option<u64>, is_beyond: bool) -> JournalReading {
         let mut damaged = self.damage.into_lines(self.path);
         if is_beyond {
             let (path, bytes) = (self.path.display(), self.bounds.read);
@@ -238,6 +242,6 @@ impl Reading<'_> {
             torn: self.torn,
             zeros: self.zeros,
         };
-        Found { contents, is_compact: self.is_compact && !is_beyond, torn_at, is_beyond }
+        JournalReading { contents, is_compact: self.is_compact && !is_beyond, torn_at, is_beyond }
     }
 }

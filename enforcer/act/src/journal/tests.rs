@@ -201,24 +201,24 @@ fn a_journal_is_read_within_bounds() {
         format!("{json} {:08x}\n", crc32fast::hash(json.as_bytes()))
     };
     let text = ["/a", "/b", "/c"].map(|path| line(path, "0\\n")).concat();
-    let read = |text: &str, bounds: reading::Bounds| {
+    let read = |text: &str, bounds: reading::JournalBounds| {
         let found = reading::read_within(Path::new("j"), text.as_bytes(), bounds).unwrap();
         let JournalContents { entries, damaged, .. } = found.contents;
         (entries.into_keys().map(|key| key.cgroup.to_string()).collect::<Vec<_>>(), damaged)
     };
-    let all = reading::Bounds::default();
+    let all = reading::JournalBounds::default();
     let one = text.len() / 3;
     let long = format!("{}{text}", line("/long", &"0".repeat(one)));
-    let (entries, damaged) = read(&long, reading::Bounds { line: one as u64, ..all });
+    let (entries, damaged) = read(&long, reading::JournalBounds { line: one as u64, ..all });
     assert_eq!((entries.join(" "), damaged.len()), ("/a /b /c".into(), 1), "{damaged:?}");
-    let (entries, damaged) = read(&text, reading::Bounds { kept: 2 * one, ..all });
+    let (entries, damaged) = read(&text, reading::JournalBounds { kept: 2 * one, ..all });
     assert_eq!((entries.join(" "), damaged.len()), ("/a /b".into(), 1), "{damaged:?}");
     assert!(damaged[0].contains("line 3: one too many"), "{damaged:?}");
     // What is over makes room.
     let over = format!("{}{}{text}", line("/a", "1\\n"), line("/a", "2\\n"));
-    assert!(read(&over, reading::Bounds { kept: 3 * one, ..all }).1.is_empty());
+    assert!(read(&over, reading::JournalBounds { kept: 3 * one, ..all }).1.is_empty());
     for read_bytes in [one + 10, 2 * one - 1] {
-        let (entries, damaged) = read(&text, reading::Bounds { read: read_bytes as u64, ..all });
+        let (entries, damaged) = read(&text, reading::JournalBounds { read: read_bytes as u64, ..all });
         assert_eq!((entries.join(" "), damaged.len()), ("/a".into(), 1), "{read_bytes}: {damaged:?}");
         assert!(damaged[0].contains("is not read"), "{damaged:?}");
     }

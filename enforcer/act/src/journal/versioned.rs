@@ -23,7 +23,7 @@ use super::lines::{has_sum, of_zeros, sealed, unsealed};
 
 /// `T` is what is written, a JSON object.
 #[derive(Debug, Serialize, Deserialize)]
-struct Line<T> {
+struct RecordLine<T> {
     version: u32,
     #[serde(flatten)]
     says: T,
@@ -31,13 +31,13 @@ struct Line<T> {
 
 /// All that is known of a line of another version.
 #[derive(Debug, Deserialize)]
-struct Versioned {
+struct RecordLineVersion {
     version: u32,
 }
 
 /// A line with both its newlines.
 pub(super) fn encode<T: Serialize>(version: u32, says: T) -> io::Result<String> {
-    let json = serde_json::to_string(&Line { version, says })?;
+    let json = serde_json::to_string(&RecordLine { version, says })?;
     Ok(format!("\n{}", sealed(&json)))
 }
 
@@ -86,15 +86,15 @@ fn decode<T: DeserializeOwned>(versions: &RangeInclusive<u32>, line: &str) -> Re
         let is_cut = serde_json::from_str::<IgnoredAny>(line).is_err_and(|error| error.is_eof());
         return if is_cut { Ok(None) } else { Err("it has no checksum".to_owned()) };
     };
-    match serde_json::from_str::<Versioned>(json) {
+    match serde_json::from_str::<RecordLineVersion>(json) {
         Ok(found) if !versions.contains(&found.version) => Err(format!(
             "version {} is not known, which is of {} numa-enforcer",
             found.version,
             if found.version > *versions.end() { "a newer" } else { "an older" }
         )),
-        _ => {
-            serde_json::from_str(json).map(|line: Line<T>| Some(line.says)).map_err(|error| error.to_string())
-        }
+        _ => serde_json::from_str(json)
+            .map(|line: RecordLine<T>| Some(line.says))
+            .map_err(|error| error.to_string()),
     }
 }
 

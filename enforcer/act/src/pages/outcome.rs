@@ -6,7 +6,7 @@ use enforcer_core::{id::NodeId, plan::OutcomeResult, residue::Residue, set::Node
 use rustix::io::Errno;
 
 use super::budget::Spent;
-use crate::actuator::{Effect, Next};
+use crate::actuator::{Next, StepEffect};
 
 /// What a step of moving pages came to.
 #[derive(Debug, Default)]
@@ -44,7 +44,7 @@ pub struct Interrupted {
 
 impl PageMoveReport {
     /// As the effect of a step: what was moved, and what is left and why.
-    pub fn into_effect(self, from: &NodeSet, to: NodeId) -> Effect {
+    pub fn into_effect(self, from: &NodeSet, to: NodeId) -> StepEffect {
         let text = self.describe(from, to);
         let nothing_done = self.processes == 0 && !self.refused.is_empty();
         let complete = (self.left_bytes.is_empty() || self.left_are_files_of_many())
@@ -66,7 +66,7 @@ impl PageMoveReport {
                 None => (OutcomeResult::Differs { wanted, read_back: text }, Next::Continue),
             }
         };
-        Effect { result, undo: Vec::new(), next }
+        StepEffect { result, undo: Vec::new(), next }
     }
 
     /// Is all that stayed of programs and libraries that others run as well? That is so of nearly every

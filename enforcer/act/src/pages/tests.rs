@@ -5,7 +5,7 @@ use std::{fs, time::Duration};
 use enforcer_core::{pacing::PaceLimits, plan::OutcomeResult};
 
 use super::*;
-use crate::actuator::{Effect, Next};
+use crate::actuator::{Next, StepEffect};
 use enforcer_kernel::fake::{Call, FakeKernel};
 
 const START: usize = 0x7f00_0000_0000;
@@ -44,11 +44,11 @@ fn limits() -> PageMoveLimits {
     PageMoveLimits { time: Duration::MAX, pace, ..PageMoveLimits::default() }
 }
 
-fn carry_out(dir: &Path, kernel: &FakeKernel, limits: PageMoveLimits) -> Effect {
+fn carry_out(dir: &Path, kernel: &FakeKernel, limits: PageMoveLimits) -> StepEffect {
     within(dir, kernel, &mut PageBudget::new(limits, Stop::default()))
 }
 
-fn within(dir: &Path, kernel: &FakeKernel, budget: &mut PageBudget) -> Effect {
+fn within(dir: &Path, kernel: &FakeKernel, budget: &mut PageBudget) -> StepEffect {
     let from: NodeSet = "0-1".parse().unwrap();
     PageMove::new(kernel, dir, budget)
         .carry_out(&dir.join("cgroup"), &from, NodeId(1))

@@ -3,7 +3,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::{
-    actuator::Effect,
+    actuator::StepEffect,
     fixture::{Fixture, plan, set_cpus, set_mems},
     journal::EntryKey,
 };
@@ -29,7 +29,7 @@ impl CurrentClaims for Exclusive {
 struct Files(BTreeMap<CgroupPath, CpuSet>);
 
 impl Actuator for Files {
-    fn apply(&mut self, _step: &Step) -> Effect {
+    fn apply(&mut self, _step: &Step) -> StepEffect {
         panic!("everything is applied already")
     }
 

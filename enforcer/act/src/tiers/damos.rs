@@ -17,7 +17,7 @@ use std::{
 
 use enforcer_core::id::NodeId;
 
-use super::{Carried, Deadline, Frames, Sides, memory, shift_since};
+use super::{Carried, Deadline, PageFrames, Sides, memory, shift_since};
 
 /// Between two looks of DAMON at a region.
 const SAMPLE: Duration = Duration::from_millis(20);
@@ -34,9 +34,9 @@ const QUIET: Duration = Duration::from_millis(600);
 
 /// What is to move.
 #[derive(Debug, Clone, Copy)]
-pub struct Order<'a> {
+pub struct DamosOrder<'a> {
     /// These frames.
-    pub frames: &'a Frames,
+    pub frames: &'a PageFrames,
     /// To this node.
     pub to: NodeId,
     /// Of pages that are charged to this cgroup, as the kernel names it.
@@ -61,7 +61,7 @@ pub fn probe(kdamond: &Path) -> io::Result<()> {
 pub fn migrate(
     kdamond: &Path,
     cgroup: &Path,
-    order: &Order<'_>,
+    order: &DamosOrder<'_>,
     sides: &Sides,
     deadline: &Deadline,
 ) -> Result<Carried, String> {
@@ -99,7 +99,7 @@ impl Context {
         Self(kdamond.to_owned())
     }
 
-    fn tell(&self, order: &Order<'_>) -> io::Result<()> {
+    fn tell(&self, order: &DamosOrder<'_>) -> io::Result<()> {
         for (file, value) in settings(order) {
             self.put(&file, &value)?;
         }
@@ -126,7 +126,7 @@ impl Drop for Context {
 }
 
 /// Files below the kdamond, in the order in which they have to be written.
-fn settings(order: &Order<'_>) -> Vec<(String, String)> {
+fn settings(order: &DamosOrder<'_>) -> Vec<(String, String)> {
     let sample = SAMPLE.as_micros();
     let (all, most) = (u64::MAX.to_string(), u32::MAX.to_string());
     let runs = &order.frames.runs;
@@ -202,8 +202,8 @@ mod tests {
         fs::rename(cgroup.join("new"), cgroup.join("memory.numa_stat")).unwrap();
     }
 
-    fn frames() -> Frames {
-        Frames { runs: vec![4096..8 * MIB, 16 * MIB..48 * MIB] }
+    fn frames() -> PageFrames {
+        PageFrames { runs: vec![4096..8 * MIB, 16 * MIB..48 * MIB] }
     }
 
     fn sides() -> Sides {
@@ -219,7 +219,7 @@ mod tests {
     fn it_is_told_of_the_frames_of_the_cgroup_and_of_a_quota_and_is_off_afterwards() {
         let (_dir, kdamond, cgroup) = host();
         let frames = frames();
-        let order = Order { frames: &frames, to: NodeId(2), named: "/work/a", bytes: 30 * MIB };
+        let order = DamosOrder { frames: &frames, to: NodeId(2), named: "/work/a", bytes: 30 * MIB };
         let carried = thread::scope(|scope| {
             scope.spawn(|| {
                 let is_on = || fs::read_to_string(kdamond.join("state")).unwrap() == "on";
@@ -255,7 +255,7 @@ mod tests {
     fn it_is_off_too_when_it_moves_nothing_or_when_everything_is_to_end() {
         let (_dir, kdamond, cgroup) = host();
         let frames = frames();
-        let order = Order { frames: &frames, to: NodeId(2), named: "/work/a", bytes: MIB };
+        let order = DamosOrder { frames: &frames, to: NodeId(2), named: "/work/a", bytes: MIB };
         let over = Deadline::after(Duration::ZERO, &Stop::default());
         for deadline in [long(), over] {
             let carried = migrate(&kdamond, &cgroup, &order, &sides(), &deadline).unwrap();
@@ -273,7 +273,7 @@ mod tests {
         fs::remove_dir_all(kdamond.join("contexts/0/schemes/0")).unwrap();
         assert!(probe(&kdamond).unwrap_err().to_string().contains("schemes/0/action"));
         let frames = frames();
-        let order = Order { frames: &frames, to: NodeId(2), named: "/work/a", bytes: MIB };
+        let order = DamosOrder { frames: &frames, to: NodeId(2), named: "/work/a", bytes: MIB };
         let error = migrate(&kdamond, &cgroup, &order, &sides(), &long()).unwrap_err();
         assert!(error.contains("schemes/0/action"), "{error}");
         assert_eq!(fs::read_to_string(kdamond.join("state")).unwrap(), "off");
@@ -282,9 +282,9 @@ mod tests {
     #[test]
     fn without_frames_or_bytes_nothing_is_switched_on() {
         let (_dir, kdamond, cgroup) = host();
-        let (some, none) = (frames(), Frames::default());
+        let (some, none) = (frames(), PageFrames::default());
         for (frames, bytes) in [(&some, 0), (&none, MIB)] {
-            let order = Order { frames, to: NodeId(2), named: "/work/a", bytes };
+            let order = DamosOrder { frames, to: NodeId(2), named: "/work/a", bytes };
             migrate(&kdamond, &cgroup, &order, &sides(), &long()).unwrap();
             assert!(!kdamond.join("contexts/nr_contexts").exists());
         }

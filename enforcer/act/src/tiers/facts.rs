@@ -14,7 +14,7 @@ use enforcer_host::{HostRoot, cgroup::CgroupLayout, read_dir, read_text};
 
 /// A workload, now.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Facts {
+pub struct TierFacts {
     /// Directory of its cgroup where the memory controller is.
     pub cgroup: PathBuf,
     /// The cgroup, as the kernel names it.
@@ -31,7 +31,7 @@ pub struct Facts {
     pub memory: ByNode,
 }
 
-impl Facts {
+impl TierFacts {
     /// Of this cgroup. The error says what could not be read.
     pub fn read(host: &HostRoot, layout: &CgroupLayout, cgroup: &CgroupPath) -> Result<Self, String> {
         let root = layout.memory.as_ref().filter(|root| root.v2 && layout.cpuset.v2);
@@ -86,7 +86,7 @@ mod tests {
     #[test]
     fn it_is_read_from_the_files_of_the_moment() {
         let fixture = fixture();
-        let read = || Facts::read(&fixture.host(), &fixture.layout, &CgroupPath::new("/a")).unwrap();
+        let read = || TierFacts::read(&fixture.host(), &fixture.layout, &CgroupPath::new("/a")).unwrap();
         let facts = read();
         assert_eq!((facts.named.as_str(), facts.allowed.to_string().as_str()), ("/outer/a", "0,2"));
         assert_eq!((facts.kernel_demotes, facts.cgroups_below, facts.may_swap), (false, 0, true));
@@ -108,7 +108,7 @@ mod tests {
         fs::write(fixture.host().proc.join("swaps"), swaps).unwrap();
         for (most, expected) in [("max\n", true), ("4096\n", true), ("0\n", false)] {
             fs::write(fixture.path("/a").join("memory.swap.max"), most).unwrap();
-            let facts = Facts::read(&fixture.host(), &fixture.layout, &CgroupPath::new("/a")).unwrap();
+            let facts = TierFacts::read(&fixture.host(), &fixture.layout, &CgroupPath::new("/a")).unwrap();
             assert_eq!(facts.may_swap, expected, "{most:?}");
         }
     }
@@ -117,7 +117,7 @@ mod tests {
     fn what_cannot_be_read_is_an_error_with_its_name() {
         let mut fixture = fixture();
         let of = |fixture: &Fixture, path: &str| {
-            Facts::read(&fixture.host(), &fixture.layout, &CgroupPath::new(path)).unwrap_err()
+            TierFacts::read(&fixture.host(), &fixture.layout, &CgroupPath::new(path)).unwrap_err()
         };
         assert!(of(&fixture, "/gone").contains("/gone/cpuset.mems.effective"));
         fs::write(fixture.path("/a").join("memory.numa_stat"), "anon N0=x\n").unwrap();

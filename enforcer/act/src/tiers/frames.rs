@@ -26,12 +26,12 @@ const FRAME: u64 = (1 << 55) - 1;
 
 /// Physical memory.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Frames {
+pub struct PageFrames {
     /// Addresses, in order, none twice.
     pub runs: Vec<Range<u64>>,
 }
 
-impl Frames {
+impl PageFrames {
     /// How much it is.
     pub fn bytes(&self) -> u64 {
         self.runs.iter().map(|run| run.end - run.start).sum()
@@ -55,7 +55,7 @@ pub fn frames_there(
     proc: &Path,
     flow: &Flow,
     deadline: &Deadline,
-) -> Result<Frames, String> {
+) -> Result<PageFrames, String> {
     let (mut frames, mut hidden) = (Vec::new(), false);
     let wanted = flow.bytes / page_bytes() as u64;
     each_there(kernel, proc, flow, &|| deadline.is_over(), &mut |pid, pages| {
@@ -82,7 +82,7 @@ pub fn frames_there(
     Ok(longest_runs(frames))
 }
 
-fn longest_runs(mut frames: Vec<u64>) -> Frames {
+fn longest_runs(mut frames: Vec<u64>) -> PageFrames {
     frames.sort_unstable();
     frames.dedup();
     let size = page_bytes() as u64;
@@ -97,7 +97,7 @@ fn longest_runs(mut frames: Vec<u64>) -> Frames {
     runs.sort_by_key(|run| (std::cmp::Reverse(run.end - run.start), run.start));
     runs.truncate(RUNS);
     runs.sort_by_key(|run| run.start);
-    Frames { runs }
+    PageFrames { runs }
 }
 
 fn page_bytes() -> usize {
@@ -193,7 +193,10 @@ mod tests {
         let error = frames_there(&kernel, dir.path(), &flow(1 << 20), &long()).unwrap_err();
         assert!(error.contains("CAP_SYS_ADMIN"), "{error}");
         fs::remove_dir_all(dir.path().join("7")).unwrap();
-        assert_eq!(frames_there(&kernel, dir.path(), &flow(1 << 20), &long()).unwrap(), Frames::default());
+        assert_eq!(
+            frames_there(&kernel, dir.path(), &flow(1 << 20), &long()).unwrap(),
+            PageFrames::default()
+        );
     }
 
     #[test]

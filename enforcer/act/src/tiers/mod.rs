@@ -24,7 +24,7 @@ use enforcer_core::{
     set::NodeSet,
 };
 
-pub use self::frames::{Frames, bytes_there, frames_there};
+pub use self::frames::{PageFrames, bytes_there, frames_there};
 use super::pages::Stop;
 use enforcer_host::read_text;
 

@@ -27,7 +27,7 @@ pub(crate) enum Mood {
 }
 
 #[derive(Debug, Default)]
-struct Inside {
+struct FakeUnits {
     units: BTreeMap<String, UnitState>,
     mood: Mood,
     asked: Vec<String>,
@@ -37,7 +37,7 @@ struct Inside {
 #[derive(Debug, Clone)]
 pub(crate) struct FakeSystemd {
     root: PathBuf,
-    inside: Arc<Mutex<Inside>>,
+    inside: Arc<Mutex<FakeUnits>>,
 }
 
 impl FakeSystemd {

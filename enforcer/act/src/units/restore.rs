@@ -64,14 +64,14 @@ pub fn restore(
 }
 
 /// A property that is to be put back.
-struct Due {
+struct DueProperty {
     key: EntryKey,
     entry: Entry,
     /// It is known by the files that say the same, and has no entry of its own.
     of_files: bool,
 }
 
-impl Due {
+impl DueProperty {
     /// What is said of it; nothing of a container without such a scope, or with nothing set of it.
     fn shown(&self, systemd: SystemdOrReason<'_>, result: RestoreResult) -> Option<RestoreResult> {
         match result {
@@ -89,11 +89,12 @@ impl Due {
 }
 
 /// All properties to restore; for a restore and for a dry run.
-fn due(entries: &BTreeMap<EntryKey, Entry>) -> impl Iterator<Item = Due> {
+fn due(entries: &BTreeMap<EntryKey, Entry>) -> impl Iterator<Item = DueProperty> {
     let recorded = entries.iter().filter(|(key, _)| key.file.is_property() && !is_said_by_file(entries, key));
     let recorded =
-        recorded.map(|(key, entry)| Due { key: key.clone(), entry: entry.clone(), of_files: false });
-    let of_files = of_scopes(entries).into_iter().map(|(key, entry)| Due { key, entry, of_files: true });
+        recorded.map(|(key, entry)| DueProperty { key: key.clone(), entry: entry.clone(), of_files: false });
+    let of_files =
+        of_scopes(entries).into_iter().map(|(key, entry)| DueProperty { key, entry, of_files: true });
     recorded.chain(of_files)
 }
 

@@ -19,11 +19,11 @@ pub(super) struct Family {
     pub(super) labels: &'static [&'static str],
     /// Values of labels with a fixed set of values.
     pub(super) values: &'static [Values],
-    pub(super) kind: Kind,
+    pub(super) kind: FamilyKind,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum FamilyKind {
     Gauge,
     Counter,
     Histogram,
@@ -36,7 +36,7 @@ impl Family {
         labels: &'static [&'static str],
         help: &'static str,
     ) -> Self {
-        Self { name, help, labels, values: &[], kind: Kind::Gauge }
+        Self { name, help, labels, values: &[], kind: FamilyKind::Gauge }
     }
 
     /// A count since the daemon started.
@@ -45,12 +45,12 @@ impl Family {
         labels: &'static [&'static str],
         help: &'static str,
     ) -> Self {
-        Self { name, help, labels, values: &[], kind: Kind::Counter }
+        Self { name, help, labels, values: &[], kind: FamilyKind::Counter }
     }
 
     /// Calls by what they took since the daemon started, in seconds.
     pub(super) const fn histogram(name: &'static str, help: &'static str) -> Self {
-        Self { name, help, labels: &[], values: &[], kind: Kind::Histogram }
+        Self { name, help, labels: &[], values: &[], kind: FamilyKind::Histogram }
     }
 
     /// With all values that these labels have.
@@ -81,7 +81,7 @@ impl Family {
 
 /// A counter of each workload, where that is wanted, and of all of them together.
 #[derive(Debug)]
-pub(super) struct Counted {
+pub(super) struct CountedFamily {
     pub(super) each: Family,
     pub(super) all: Family,
 }
@@ -89,7 +89,7 @@ pub(super) struct Counted {
 /// What names of counters of a workload begin with.
 const EACH: &str = "workload_";
 
-impl Counted {
+impl CountedFamily {
     /// Of each: the name begins with `workload_`, and the first label is `workload`. Of all: without both.
     pub(super) const fn new(
         name: &'static str,
@@ -119,14 +119,14 @@ pub(super) enum CounterScope<'a> {
 }
 
 /// The series of a family.
-struct Told {
+struct FamilySeries {
     family: &'static Family,
     /// Where a series has its labels in the family's order: it has them by name.
     order: Vec<usize>,
     series: Vec<Metric>,
 }
 
-impl Told {
+impl FamilySeries {
     fn new(family: &'static Family) -> Self {
         let mut order: Vec<usize> = (0..family.labels.len()).collect();
         order.sort_by_key(|at| family.labels.get(*at));
@@ -142,17 +142,17 @@ impl Told {
         });
         let mut series = Metric::from_label(pairs.collect());
         match self.family.kind {
-            Kind::Gauge => {
+            FamilyKind::Gauge => {
                 let mut gauge = Gauge::default();
                 gauge.set_value(value);
                 series.set_gauge(gauge);
             }
-            Kind::Counter => {
+            FamilyKind::Counter => {
                 let mut counter = Counter::default();
                 counter.set_value(value);
                 series.set_counter(counter);
             }
-            Kind::Histogram => debug_assert!(false, "{} has no single values", self.family.name),
+            FamilyKind::Histogram => debug_assert!(false, "{} has no single values", self.family.name),
         }
         self.series.push(series);
     }
@@ -162,9 +162,9 @@ impl Told {
         told.set_name(self.family.name.to_owned());
         told.set_help(self.family.help.to_owned());
         told.set_field_type(match self.family.kind {
-            Kind::Gauge => MetricType::GAUGE,
-            Kind::Counter => MetricType::COUNTER,
-            Kind::Histogram => MetricType::HISTOGRAM,
+            FamilyKind::Gauge => MetricType::GAUGE,
+            FamilyKind::Counter => MetricType::COUNTER,
+            FamilyKind::Histogram => MetricType::HISTOGRAM,
         });
         told.set_metric(self.series);
         told
@@ -177,7 +177,7 @@ impl Told {
 /// each series is put once, so it is made as it will be told.
 #[derive(Default)]
 pub(super) struct Scrape {
-    families: BTreeMap<&'static str, Told>,
+    families: BTreeMap<&'static str, FamilySeries>,
     of_workloads: usize,
 }
 
@@ -193,7 +193,7 @@ impl Scrape {
     /// Puts a count under the labels that follow the workload's.
     pub(super) fn put_counted<const N: usize>(
         &mut self,
-        counted: &'static Counted,
+        counted: &'static CountedFamily,
         scope: CounterScope<'_>,
         labels: [&str; N],
         value: Option<f64>,
@@ -233,12 +233,12 @@ impl Scrape {
         self.told(family).series.push(series);
     }
 
-    fn told(&mut self, family: &'static Family) -> &mut Told {
-        self.families.entry(family.name).or_insert_with(|| Told::new(family))
+    fn told(&mut self, family: &'static Family) -> &mut FamilySeries {
+        self.families.entry(family.name).or_insert_with(|| FamilySeries::new(family))
     }
 
     /// The families, by name.
     pub(super) fn into_families(self) -> Vec<MetricFamily> {
-        self.families.into_values().map(Told::into_family).collect()
+        self.families.into_values().map(FamilySeries::into_family).collect()
     }
 }

@@ -7,7 +7,7 @@
 use enforcer_core::sample::{KernelSide, Placements};
 
 use super::{
-    family::{Counted, CounterScope, Family, Scrape},
+    family::{CountedFamily, CounterScope, Family, Scrape},
     moves,
     number::to_f64,
     values,
@@ -17,51 +17,51 @@ use crate::counters::Counters;
 /// Nanoseconds of a second.
 pub(super) const SECOND: f64 = 1e9;
 
-const MOVES: Counted = Counted::new(
+const MOVES: CountedFamily = CountedFamily::new(
     "workload_task_moves_total",
     &["workload", "src_numa", "dst_numa"],
     "Tasks of the workload that moved to a CPU of another NUMA node.",
     "Tasks of workloads that moved to a CPU of another NUMA node.",
 );
-const STARTS: Counted = Counted::new(
+const STARTS: CountedFamily = CountedFamily::new(
     "workload_task_starts_total",
     &["workload", "src_numa", "dst_numa"],
     "Tasks of the workload that started, by the NUMA nodes of the parent and of the first CPU.",
     "Tasks of workloads that started, by the NUMA nodes of the parent and of the first CPU.",
 );
-const MISPLACED: Counted = Counted::new(
+const MISPLACED: CountedFamily = CountedFamily::new(
     "workload_misplaced_tasks_total",
     &["workload", "src_numa", "dst_numa"],
     "Moves and starts that ended on a NUMA node where the workload should not be.",
     "Moves and starts that ended on a NUMA node where the task's workload should not be.",
 );
-const RUN_TIME: Counted = Counted::new(
+const RUN_TIME: CountedFamily = CountedFamily::new(
     "workload_run_time_seconds_total",
     &["workload", "numa_node"],
     "Time on CPUs of the NUMA node.",
     "Time of workloads on CPUs of the NUMA node.",
 );
-const MISPLACED_TIME: Counted = Counted::new(
+const MISPLACED_TIME: CountedFamily = CountedFamily::new(
     "workload_misplaced_run_time_seconds_total",
     &["workload", "numa_node"],
     "Time on CPUs of the NUMA node while the workload should not be there.",
     "Time on CPUs of the NUMA node of workloads that should not be there.",
 );
-const HINT_FAULTS: Counted = Counted::new(
+const HINT_FAULTS: CountedFamily = CountedFamily::new(
     "workload_numa_hint_fault_pages_total",
     &["workload", "numa_node", "memory"],
     "Pages of NUMA hinting faults taken on CPUs of the NUMA node, by where the memory was.",
     "Pages of NUMA hinting faults that workloads took on CPUs of the NUMA node, by where the memory was.",
 )
 .of(&[values::MEMORY]);
-const ACCESSES: Counted = Counted::new(
+const ACCESSES: CountedFamily = CountedFamily::new(
     "workload_memory_accesses_total",
     &["workload", "numa_node", "memory"],
     "Accesses to DRAM from CPUs of the NUMA node, by where the memory was, as the CPU's counters tell them.",
     "Accesses of workloads to DRAM from CPUs of the NUMA node, by where the memory was, as the CPU's counters tell them.",
 )
 .of(&[values::MEMORY]);
-const ACCESS_SAMPLES: Counted = Counted::new(
+const ACCESS_SAMPLES: CountedFamily = CountedFamily::new(
     "workload_memory_access_samples_total",
     &["workload", "numa_node"],
     "Overflows of the CPU's counters behind the accesses to DRAM.",
@@ -102,7 +102,7 @@ const VERIFIED: Family = Family::gauge(
 );
 
 /// Every counter of workloads.
-pub(super) const COUNTED: [&Counted; 8] =
+pub(super) const COUNTED: [&CountedFamily; 8] =
     [&MOVES, &STARTS, &MISPLACED, &RUN_TIME, &MISPLACED_TIME, &HINT_FAULTS, &ACCESSES, &ACCESS_SAMPLES];
 
 /// Every metric of the kernel side itself.

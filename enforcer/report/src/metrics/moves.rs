@@ -3,13 +3,13 @@
 use enforcer_core::sample::{OtherPageMoves, PageMovesByReason};
 
 use super::{
-    family::{Counted, CounterScope, Family, Scrape},
+    family::{CountedFamily, CounterScope, Family, Scrape},
     number::to_f64,
     values,
 };
 use crate::counters::Counters;
 
-const PAGE_MOVES: Counted = Counted::new(
+const PAGE_MOVES: CountedFamily = CountedFamily::new(
     "workload_page_moves_total",
     &["workload", "cause", "result"],
     "Pages of the base size that threads of the workload moved, by the kernel's reason: moved, or failed to.",
@@ -22,14 +22,14 @@ const OTHER_PAGE_MOVES: Family = Family::counter(
     "Pages of the base size that no workload moved, by the kernel's reason: moved, or failed to.",
 )
 .of(&[values::BY, values::MOVE_CAUSE, values::MOVED]);
-const BALANCER: Counted = Counted::new(
+const BALANCER: CountedFamily = CountedFamily::new(
     "workload_balancer_tasks_total",
     &["workload", "step"],
     "Tasks that the kernel's NUMA balancer wanted on another NUMA node.",
     "Tasks of workloads that the kernel's NUMA balancer wanted on another NUMA node.",
 )
 .of(&[values::STEP]);
-const SCAN_SKIPS: Counted = Counted::new(
+const SCAN_SKIPS: CountedFamily = CountedFamily::new(
     "workload_scan_skips_total",
     &["workload", "cause"],
     "Scans for hinting faults that the kernel did not make: of a task for one-node, of a mapping for unsuitable and passed.",
@@ -37,14 +37,14 @@ const SCAN_SKIPS: Counted = Counted::new(
 )
 .of(&[values::SKIP_CAUSE]);
 
-const CPUSET_WRITES: Counted = Counted::new(
+const CPUSET_WRITES: CountedFamily = CountedFamily::new(
     "workload_cpuset_writes_total",
     &["workload", "file"],
     "Writes of others than this daemon to the workload's cpuset.",
     "Writes of others than this daemon to cpusets of workloads.",
 )
 .of(&[values::FILE]);
-const POLICIES: Counted = Counted::new(
+const POLICIES: CountedFamily = CountedFamily::new(
     "workload_memory_policies_total",
     &["workload", "scope", "mode"],
     "Memory policies that threads of the workload set.",
@@ -53,7 +53,8 @@ const POLICIES: Counted = Counted::new(
 .of(&[values::SCOPE, values::POLICY_MODE]);
 
 /// Every counter of workloads.
-pub(super) const COUNTED: [&Counted; 5] = [&PAGE_MOVES, &BALANCER, &SCAN_SKIPS, &CPUSET_WRITES, &POLICIES];
+pub(super) const COUNTED: [&CountedFamily; 5] =
+    [&PAGE_MOVES, &BALANCER, &SCAN_SKIPS, &CPUSET_WRITES, &POLICIES];
 
 /// Every metric of what is no workload.
 pub(super) const OTHERS: &[&Family] = &[&OTHER_PAGE_MOVES];

@@ -7,7 +7,7 @@ use enforcer_core::call_times::BOUNDS;
 
 use super::{
     MAX_WORKLOADS, PREFIX,
-    family::{Family, Kind},
+    family::{Family, FamilyKind},
     label, sections, workloads,
 };
 
@@ -130,7 +130,7 @@ fn bound(family: &Family, name: &str) -> String {
 }
 
 fn series_at_most(family: &Family) -> String {
-    if family.kind == Kind::Histogram {
+    if family.kind == FamilyKind::Histogram {
         // Each bound, all calls, their number and their sum.
         return (BOUNDS.len() + 3).to_string();
     }
@@ -213,9 +213,9 @@ fn page() -> String {
         );
         for family in section.families {
             let kind = match family.kind {
-                Kind::Gauge => "gauge",
-                Kind::Counter => "counter",
-                Kind::Histogram => "histogram",
+                FamilyKind::Gauge => "gauge",
+                FamilyKind::Counter => "counter",
+                FamilyKind::Histogram => "histogram",
             };
             let _ = writeln!(
                 page,
@@ -258,7 +258,7 @@ fn every_label_is_described_once() {
 #[test]
 fn names_follow_the_conventions() {
     for family in sections::all() {
-        let counter = family.kind == Kind::Counter;
+        let counter = family.kind == FamilyKind::Counter;
         assert_eq!(family.name.ends_with("_total"), counter, "{}", family.name);
         assert!(family.help.ends_with('.') && !family.help.contains('|'), "{}", family.name);
         // A source may be added to, but nothing is there twice.

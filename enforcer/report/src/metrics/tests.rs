@@ -27,8 +27,8 @@ use crate::{
     counters::Counters,
     demotion::{LatestRound, TierMoves},
     fixture,
-    runtime::{Deciding, RuntimeLink, RuntimeReport},
-    tick::{PodNames, Rebalanced, Totals},
+    runtime::{AnswerTimes, RuntimeLink, RuntimeReport},
+    tick::{PodNames, Rebalanced, TickTotals},
     widening::{BrakeUse, WideningReport},
 };
 
@@ -68,10 +68,10 @@ fn report(workloads: Vec<AuditedWorkload>) -> TickReport {
     TickReport {
         nodes: BTreeMap::from([(NodeId(33), node)]),
         events: Some(EventCounts { told: 5, ring_full: 2, ..EventCounts::default() }),
-        totals: Totals {
+        totals: TickTotals {
             ticks: 7,
             actions: BTreeMap::from([("set-cpus", BTreeMap::from([("applied", 2)]))]),
-            ..Totals::default()
+            ..TickTotals::default()
         },
         ..fixture::turn(audit)
     }
@@ -516,7 +516,7 @@ fn full() -> TickReport {
         unplaced: [("id".into(), "no room".into())].into(),
         calls: [("create", 4)].into(),
         late: 1,
-        deciding: Deciding {
+        deciding: AnswerTimes {
             sum: Duration::from_millis(1500),
             longest: Some(Duration::from_secs(1)),
             creations: {

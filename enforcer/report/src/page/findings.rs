@@ -16,7 +16,7 @@ use maud::{Markup, html};
 use super::{called, rules, scrolling, sentence};
 use crate::{
     apart::apart_in,
-    grouped::{Group, by_object},
+    grouped::{FindingGroup, by_object},
     text, units, words,
 };
 
@@ -40,7 +40,7 @@ pub(super) fn findings(audit: &Audit) -> Markup {
     let apart = apart_in(&audit.workloads);
     let groups = by_object(&audit.findings);
     let (full, short) = groups.split_at(groups.len().min(FULL));
-    let of = |group: &Group<'_>| -> Option<Row<'_>> {
+    let of = |group: &FindingGroup<'_>| -> Option<FindingRow<'_>> {
         let place = group.findings.iter().find_map(|one| owners.get(one.id.as_str()).copied())?;
         Some((place, audit.workloads.get(place)?, apart.get(place).and_then(Option::as_deref)))
     };
@@ -82,10 +82,10 @@ fn workloads_by_finding(audit: &Audit) -> BTreeMap<&str, usize> {
 }
 
 /// A workload with its place in the audit, which its row is known by, and what stands behind its name.
-type Row<'a> = (usize, &'a AuditedWorkload, Option<&'a str>);
+type FindingRow<'a> = (usize, &'a AuditedWorkload, Option<&'a str>);
 
 /// The workload's name with a link to its row, where it has one; else what the findings are about.
-fn title(group: &Group<'_>, workload: Option<Row<'_>>) -> Markup {
+fn title(group: &FindingGroup<'_>, workload: Option<FindingRow<'_>>) -> Markup {
     html! {
         @match workload {
             Some((place, workload, behind)) => { a href={ "#w" (place) } { (called(workload, behind)) } }
@@ -95,12 +95,12 @@ fn title(group: &Group<'_>, workload: Option<Row<'_>>) -> Markup {
 }
 
 /// Files of the group's own cgroup go by their name: where that is, is said above them.
-fn source<'a>(group: &Group<'_>, source: &'a str) -> &'a str {
+fn source<'a>(group: &FindingGroup<'_>, source: &'a str) -> &'a str {
     let file = source.strip_prefix("/sys/fs/cgroup").and_then(|path| path.strip_prefix(group.cgroup()));
     file.and_then(|file| file.strip_prefix('/')).filter(|file| !file.contains('/')).unwrap_or(source)
 }
 
-fn spelled_out(group: &Group<'_>, workload: Option<Row<'_>>) -> Markup {
+fn spelled_out(group: &FindingGroup<'_>, workload: Option<FindingRow<'_>>) -> Markup {
     let evidence = group.evidence();
     let listed = &evidence[..evidence.len().min(EVIDENCE)];
     html! {
@@ -145,7 +145,7 @@ fn command(command: &str) -> Markup {
     }
 }
 
-fn in_a_row(group: &Group<'_>, workload: Option<Row<'_>>) -> Markup {
+fn in_a_row(group: &FindingGroup<'_>, workload: Option<FindingRow<'_>>) -> Markup {
     let rules: Vec<String> = group
         .findings
         .iter()

@@ -57,7 +57,7 @@ pub(super) const NODELESS: usize = 12;
 
 /// What a frame stands for.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Holder<'a> {
+pub(super) enum PackageFrame<'a> {
     /// A package, or several that share a NUMA node.
     Packages(Vec<&'a Package>),
     /// CPUs of which no package is known.
@@ -71,7 +71,7 @@ pub(super) enum Holder<'a> {
 /// A frame with its boxes.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Frame<'a> {
-    pub(super) holder: Holder<'a>,
+    pub(super) holder: PackageFrame<'a>,
     pub(super) rect: Rect,
     pub(super) boxes: Vec<NodeBox<'a>>,
     /// Devices of no node.
@@ -88,7 +88,7 @@ pub(super) struct NodeBox<'a> {
 
 /// The whole drawing.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Layout<'a> {
+pub(super) struct PageLayout<'a> {
     pub(super) width: u32,
     pub(super) height: u32,
     pub(super) detail: Detail,
@@ -96,7 +96,7 @@ pub(super) struct Layout<'a> {
 }
 
 /// Where everything is.
-pub(super) fn lay_out(machine: &Topology) -> Layout<'_> {
+pub(super) fn lay_out(machine: &Topology) -> PageLayout<'_> {
     let detail = if machine.nodes.len() < SMALL_FROM { LARGE } else { SMALL };
     let (devices, nodeless) = devices_by_node(machine);
     let most = devices.values().map(Vec::len).max().unwrap_or(0);
@@ -127,9 +127,9 @@ pub(super) fn lay_out(machine: &Topology) -> Layout<'_> {
         let lines = nodeless.len().min(NODELESS + 1);
         let height = TITLE + LINE * u32::try_from(lines).unwrap_or(0) + GAP;
         let rect = shelf.put(LARGE.width + 2 * GAP, height);
-        frames.push(Frame { holder: Holder::Nodeless, rect, boxes: Vec::new(), devices: nodeless });
+        frames.push(Frame { holder: PackageFrame::Nodeless, rect, boxes: Vec::new(), devices: nodeless });
     }
-    Layout { width: shelf.width, height: shelf.bottom + GAP, detail, frames }
+    PageLayout { width: shelf.width, height: shelf.bottom + GAP, detail, frames }
 }
 
 /// Boxes side by side: as many as one below the other, if that fits.
@@ -153,7 +153,7 @@ fn devices_by_node(machine: &Topology) -> (BTreeMap<NodeId, Vec<&Device>>, Vec<&
 }
 
 /// Frames with their nodes: named packages, then CPUs without one, then nodes without CPUs.
-fn holders(machine: &Topology) -> Vec<(Holder<'_>, Vec<&Node>)> {
+fn holders(machine: &Topology) -> Vec<(PackageFrame<'_>, Vec<&Node>)> {
     let packages: Vec<&Package> = machine.packages.iter().filter(|package| package.id >= 0).collect();
     let mut held: Vec<Vec<&Node>> = vec![Vec::new(); packages.len()];
     let (mut packageless, mut memory) = (Vec::new(), Vec::new());
@@ -177,8 +177,8 @@ fn holders(machine: &Topology) -> Vec<(Holder<'_>, Vec<&Node>)> {
             None => frames.push((vec![package], Vec::new())),
         }
     }
-    let packages = frames.into_iter().map(|(packages, nodes)| (Holder::Packages(packages), nodes));
-    let others = [(Holder::Packageless, packageless), (Holder::Memory, memory)];
+    let packages = frames.into_iter().map(|(packages, nodes)| (PackageFrame::Packages(packages), nodes));
+    let others = [(PackageFrame::Packageless, packageless), (PackageFrame::Memory, memory)];
     packages.chain(others.into_iter().filter(|(_, nodes)| !nodes.is_empty())).collect()
 }
 
@@ -258,7 +258,7 @@ mod tests {
         let holders: Vec<_> = layout.frames.iter().map(|frame| (&frame.holder, frame.boxes.len())).collect();
         assert!(matches!(
             holders[..],
-            [(Holder::Packages(_), 1), (Holder::Packages(_), 1), (Holder::Memory, 1)]
+            [(PackageFrame::Packages(_), 1), (PackageFrame::Packages(_), 1), (PackageFrame::Memory, 1)]
         ));
         assert_eq!(layout.frames[0].rect.y, layout.frames[1].rect.y);
         check(&machine);
@@ -272,7 +272,9 @@ mod tests {
         machine.nodes[0].cpus = all;
         check(&machine);
         let frames = lay_out(&machine).frames;
-        assert!(matches!(&frames[..], [Frame { holder: Holder::Packages(both), .. }] if both.len() == 2));
+        assert!(
+            matches!(&frames[..], [Frame { holder: PackageFrame::Packages(both), .. }] if both.len() == 2)
+        );
         machine.nodes.clear();
         assert_eq!(lay_out(&machine).frames.len(), 2, "of no node, they are there all the same");
         for package in &mut machine.packages {

@@ -12,7 +12,7 @@ use enforcer_core::{
 };
 use maud::{Markup, PreEscaped, html};
 
-use super::layout::{Detail, Frame, Holder, LINE, Layout, NODELESS, NodeBox, Rect, TITLE, lay_out};
+use super::layout::{Detail, Frame, LINE, NODELESS, NodeBox, PackageFrame, PageLayout, Rect, TITLE, lay_out};
 use crate::{text, tree, units, words};
 
 /// The look of the drawing.
@@ -51,11 +51,11 @@ pub(super) fn inline(machine: &Topology) -> Markup {
     }
 }
 
-fn view_box(layout: &Layout<'_>) -> String {
+fn view_box(layout: &PageLayout<'_>) -> String {
     format!("0 0 {} {}", layout.width, layout.height)
 }
 
-fn frames(machine: &Topology, layout: &Layout<'_>) -> Markup {
+fn frames(machine: &Topology, layout: &PageLayout<'_>) -> Markup {
     html! {
         @for frame in &layout.frames {
             g {
@@ -72,14 +72,14 @@ fn frames(machine: &Topology, layout: &Layout<'_>) -> Markup {
 /// The packages of a frame; their number, where their ids are too long.
 fn frame_title(frame: &Frame<'_>, columns: usize) -> String {
     match &frame.holder {
-        Holder::Packages(packages) => {
+        PackageFrame::Packages(packages) => {
             let ids: Vec<String> = packages.iter().map(|package| package.id.to_string()).collect();
             let list = format!("package{} {}", if ids.len() == 1 { "" } else { "s" }, ids.join(", "));
             if list.len() <= columns { list } else { units::count(ids.len(), "package") }
         }
-        Holder::Packageless => "package unknown".into(),
-        Holder::Memory => "memory, no CPUs".into(),
-        Holder::Nodeless => format!("{}, node unknown", units::count(frame.devices.len(), "device")),
+        PackageFrame::Packageless => "package unknown".into(),
+        PackageFrame::Memory => "memory, no CPUs".into(),
+        PackageFrame::Nodeless => format!("{}, node unknown", units::count(frame.devices.len(), "device")),
     }
 }
 

@@ -15,7 +15,7 @@ const NAMED: usize = 4;
 pub(super) const STEPS: u64 = 20;
 
 /// Memory of one workload.
-pub(super) struct Memory {
+pub(super) struct WorkloadMemory {
     /// Where most is, most first.
     named: Vec<(u64, NodeId)>,
     others: Vec<(u64, NodeId)>,
@@ -24,7 +24,7 @@ pub(super) struct Memory {
     away: Option<u64>,
 }
 
-impl Memory {
+impl WorkloadMemory {
     /// None where it is not known.
     pub(super) fn of(workload: &AuditedWorkload, locality: &Locality) -> Option<Self> {
         let mut sizes = words::most_first(workload.bytes_by_numa.as_ref()?);

@@ -20,7 +20,7 @@ use maud::{Markup, html};
 
 use super::{
     called,
-    residency::{self, Memory},
+    residency::{self, WorkloadMemory},
     tall,
 };
 use crate::{apart::apart_in, text, units, words};
@@ -70,7 +70,7 @@ impl fmt::Display for Home {
 }
 
 /// A workload with its place in the audit, which its row is known by.
-type Row<'a> = (usize, &'a AuditedWorkload);
+type WorkloadRow<'a> = (usize, &'a AuditedWorkload);
 
 pub(super) fn table(audit: &Audit) -> Markup {
     if audit.workloads.is_empty() {
@@ -79,7 +79,7 @@ pub(super) fn table(audit: &Audit) -> Markup {
     let locality = Locality::new(&audit.topology);
     let apart = apart_in(&audit.workloads);
     let behind = |place: &usize| apart.get(*place).and_then(Option::as_deref);
-    let mut groups: BTreeMap<Home, Vec<Row<'_>>> = BTreeMap::new();
+    let mut groups: BTreeMap<Home, Vec<WorkloadRow<'_>>> = BTreeMap::new();
     for (place, workload) in audit.workloads.iter().enumerate() {
         groups.entry(Home::of(workload)).or_default().push((place, workload));
     }
@@ -133,14 +133,14 @@ fn controls() -> Markup {
 }
 
 /// `node 1: 12 workloads, 1 misaligned, 11 aligned; 38 GiB`.
-fn heading(home: Home, rows: &[Row<'_>], locality: &Locality) -> String {
+fn heading(home: Home, rows: &[WorkloadRow<'_>], locality: &Locality) -> String {
     let mut counts: BTreeMap<Reverse<u8>, (usize, Verdict)> = BTreeMap::new();
     for (_, workload) in rows {
         counts.entry(Reverse(words::rank(workload.verdict))).or_insert((0, workload.verdict)).0 += 1;
     }
     let counts: Vec<String> =
         counts.values().map(|(number, of)| format!("{number} {}", words::verdict(*of))).collect();
-    let memory = rows.iter().filter_map(|(_, workload)| Memory::of(workload, locality));
+    let memory = rows.iter().filter_map(|(_, workload)| WorkloadMemory::of(workload, locality));
     let bytes = memory.map(|memory| memory.total()).fold(0, u64::saturating_add);
     let total = units::count(rows.len(), "workload");
     format!("{home}: {total}, {}; {}", counts.join(", "), units::bytes(bytes))
@@ -151,7 +151,7 @@ fn row(place: usize, workload: &AuditedWorkload, behind: Option<&str>, locality:
     let path = text::fit(workload.cgroup.as_str(), PATH);
     let share = |share: Option<f64>| share.map(|share| format!("{share:.4}"));
     let traffic = workload.traffic.as_ref();
-    let memory = Memory::of(workload, locality);
+    let memory = WorkloadMemory::of(workload, locality);
     html! {
         tr role="row" id={ "w" (place) } data-verdict=(verdict) {
             th scope="row" role="rowheader" title=(path) { (called(workload, behind)) }
@@ -167,7 +167,7 @@ fn row(place: usize, workload: &AuditedWorkload, behind: Option<&str>, locality:
             td role="cell" { (words::owner(workload)) }
             td role="cell" { (workload.cpus.as_ref().map_or_else(|| "?".into(), |cpus| units::ids(cpus, 24))) }
             td role="cell" { (units::ids(&workload.numa_nodes, 16)) }
-            td role="cell" class=[memory.as_ref().and_then(Memory::bar)] data-n=[memory.as_ref().map(Memory::total)] {
+            td role="cell" class=[memory.as_ref().and_then(WorkloadMemory::bar)] data-n=[memory.as_ref().map(WorkloadMemory::total)] {
                 (memory.map_or_else(|| "?".into(), |memory| memory.in_words()))
             }
             td role="cell" data-n=[share(workload.remote_residency)] {

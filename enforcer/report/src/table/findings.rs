@@ -8,7 +8,7 @@ use enforcer_core::finding::Finding;
 
 use super::heading;
 use crate::{
-    grouped::{Group, by_object},
+    grouped::{FindingGroup, by_object},
     style::{Style, Tone},
     text, words,
 };
@@ -41,7 +41,7 @@ fn one(out: &mut String, finding: &Finding, style: Style) {
 }
 
 /// Evidence and remedies, each once.
-fn shared(out: &mut String, group: &Group<'_>, style: Style) {
+fn shared(out: &mut String, group: &FindingGroup<'_>, style: Style) {
     for evidence in group.evidence() {
         labelled(out, "evidence", &format!("{}: {}", evidence.source, evidence.value), style.width);
     }

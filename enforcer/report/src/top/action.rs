@@ -7,7 +7,7 @@ use enforcer_core::workload::{CgroupPath, cut_at};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::decision::{self, DecisionRecord, DecisionState, Subject};
+use crate::decision::{self, DecisionRecord, DecisionState, DecisionSubject};
 
 /// Actions that are told.
 const KEPT: usize = 64;
@@ -20,7 +20,7 @@ const LONGEST: usize = 400;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[schemars(rename = "TopAction")]
-pub struct Action {
+pub struct TopAction {
     /// Name of the workload.
     pub workload: String,
     /// Its cgroup, as far as it is known.
@@ -41,9 +41,9 @@ pub struct Action {
     pub steps: Vec<String>,
 }
 
-impl Action {
+impl TopAction {
     /// What a record says.
-    fn new(subject: &Subject, record: &DecisionRecord) -> Self {
+    fn new(subject: &DecisionSubject, record: &DecisionRecord) -> Self {
         Self {
             workload: subject.name.clone(),
             cgroup: subject.cgroup.clone(),
@@ -58,7 +58,7 @@ impl Action {
     }
 
     /// The newest of these, newest first, but for those that say that all is well.
-    pub fn newest<'a>(records: impl Iterator<Item = (&'a Subject, &'a DecisionRecord)>) -> Vec<Self> {
+    pub fn newest<'a>(records: impl Iterator<Item = (&'a DecisionSubject, &'a DecisionRecord)>) -> Vec<Self> {
         let mut records: Vec<_> =
             records.filter(|(_, record)| record.state != DecisionState::InPlace).collect();
         records.sort_by(|(a, one), (b, other)| {
@@ -90,7 +90,8 @@ mod tests {
     #[test]
     fn newest_come_first_and_workloads_in_place_are_left_out() {
         let about = |name: &str, at, state, reason: String| {
-            let subject = Subject { name: name.into(), cgroup: None, container_id: None, ended: false };
+            let subject =
+                DecisionSubject { name: name.into(), cgroup: None, container_id: None, ended: false };
             let record = DecisionRecord {
                 first_unix_ms: at,
                 last_unix_ms: 1_000,
@@ -112,7 +113,8 @@ mod tests {
             about("well", 9, DecisionState::InPlace, String::new()),
             about("new", 5, DecisionState::Corrected, "why".into()),
         ];
-        let told = |all: &[(Subject, DecisionRecord)]| Action::newest(all.iter().map(|(a, b)| (a, b)));
+        let told =
+            |all: &[(DecisionSubject, DecisionRecord)]| TopAction::newest(all.iter().map(|(a, b)| (a, b)));
         let actions = told(&all);
         assert_eq!(actions.iter().map(|one| one.workload.as_str()).collect::<Vec<_>>(), ["new", "old"]);
         assert_eq!((actions[0].words(), actions[1].reason.chars().count()), ("why", LONGEST + 1));

@@ -6,9 +6,9 @@ use super::report::TopReport;
 
 /// Something that happened.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Event {
+pub enum TopEvent {
     /// A key was pressed.
-    Key(Key),
+    Key(KeyPress),
     /// The terminal has so many columns and rows.
     Resized(u16, u16),
     /// A second went by.
@@ -23,7 +23,7 @@ pub enum Event {
 
 /// A key, as far as there is a meaning to it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Key {
+pub enum KeyPress {
     /// A character.
     Char(char),
     /// One up.

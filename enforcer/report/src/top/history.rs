@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use super::report::{Key, Turn, Workload};
+use super::report::{TopTurn, TopWorkload, WorkloadKey};
 
 /// Turns that are remembered.
 pub(super) const TURNS: usize = 120;
@@ -25,7 +25,7 @@ pub(super) struct Point {
 
 impl Point {
     #[expect(clippy::cast_precision_loss, reason = "a column of a chart shows eight heights")]
-    fn new(workload: &Workload) -> Self {
+    fn new(workload: &TopWorkload) -> Self {
         Self {
             traffic: workload.remote_traffic,
             misplaced: workload.misplaced_bytes.map(|bytes| bytes as f64),
@@ -38,14 +38,14 @@ impl Point {
 /// Of all workloads.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Histories {
-    by_workload: BTreeMap<Key, VecDeque<Point>>,
+    by_workload: BTreeMap<WorkloadKey, VecDeque<Point>>,
     /// Process and turn of the latest points.
     latest: Option<(u32, u64)>,
 }
 
 impl Histories {
     /// Adds a turn of the process `pid`, unless it was added already.
-    pub(super) fn add(&mut self, pid: u32, turn: &Turn) {
+    pub(super) fn add(&mut self, pid: u32, turn: &TopTurn) {
         if self.latest.replace((pid, turn.number)) == Some((pid, turn.number)) {
             return;
         }
@@ -61,7 +61,7 @@ impl Histories {
     }
 
     /// Of one, oldest first; nothing of one that is not there.
-    pub(super) fn of(&self, key: &Key) -> impl Iterator<Item = &Point> {
+    pub(super) fn of(&self, key: &WorkloadKey) -> impl Iterator<Item = &Point> {
         self.by_workload.get(key).into_iter().flatten()
     }
 }

@@ -15,7 +15,7 @@ pub(super) struct Rows {
 
 /// Rows of the main view; those of a table include its heading.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) struct Layout {
+pub(super) struct ScreenLayout {
     /// Source of the reports, and the state of the host.
     pub(super) head: Rows,
     /// NUMA nodes.
@@ -28,7 +28,7 @@ pub(super) struct Layout {
     pub(super) foot: Rows,
 }
 
-impl Layout {
+impl ScreenLayout {
     /// Of a screen of `height` rows for so many nodes and actions.
     pub(super) fn new(height: u16, nodes: usize, actions: usize) -> Self {
         let count = |number: usize| u16::try_from(number).unwrap_or(u16::MAX);
@@ -70,7 +70,7 @@ pub fn height_for(nodes: usize, workloads: usize, actions: usize) -> u16 {
     (4..=MOST)
         .find_map(|height| {
             let height = u16::try_from(height).ok()?;
-            let of = Layout::new(height, nodes, actions);
+            let of = ScreenLayout::new(height, nodes, actions);
             let holds = |rows: Rows, wanted: usize| usize::from(rows.count) > wanted || wanted == 0;
             let all = holds(of.nodes, nodes) && holds(of.workloads, workloads) && holds(of.actions, actions);
             all.then_some(height)
@@ -86,16 +86,16 @@ mod tests {
 
     #[test]
     fn an_ordinary_terminal_has_room_for_everything() {
-        let Layout { nodes, workloads, actions, foot, .. } = Layout::new(24, 2, 64);
+        let ScreenLayout { nodes, workloads, actions, foot, .. } = ScreenLayout::new(24, 2, 64);
         assert_eq!((nodes.count, workloads.count, actions.count, foot.at), (3, 13, 5, 23));
-        let Layout { nodes, workloads, actions, .. } = Layout::new(5, 64, 64);
+        let ScreenLayout { nodes, workloads, actions, .. } = ScreenLayout::new(5, 64, 64);
         assert_eq!((nodes.count, workloads.count, actions.count), (0, 2, 0));
     }
 
     proptest! {
         #[test]
         fn rows_follow_one_another_and_fill_the_screen(height in 0u16..300, nodes in 0usize..1200, actions in 0usize..70) {
-            let Layout { head, nodes, workloads, actions, foot } = Layout::new(height, nodes, actions);
+            let ScreenLayout { head, nodes, workloads, actions, foot } = ScreenLayout::new(height, nodes, actions);
             let mut at = 0;
             for rows in [head, nodes, workloads, actions, foot] {
                 prop_assert_eq!(rows.at, at);
@@ -107,7 +107,7 @@ mod tests {
 
         #[test]
         fn what_is_printed_once_is_whole(nodes in 0usize..65, workloads in 0usize..200, actions in 0usize..20) {
-            let of = Layout::new(height_for(nodes, workloads, actions), nodes, actions);
+            let of = ScreenLayout::new(height_for(nodes, workloads, actions), nodes, actions);
             prop_assert!(usize::from(of.workloads.count) > workloads);
             prop_assert!(usize::from(of.nodes.count) > nodes || nodes == 0);
         }

@@ -4,7 +4,7 @@
 //! TopReport, keys, size --> State (what is shown) --> draw (cells)
 //! ```
 //!
-//! Both arrows are pure functions. [`State`] is the latest report, the order, the filter, the selection and a
+//! Both arrows are pure functions. [`TopState`] is the latest report, the order, the filter, the selection and a
 //! bounded history; [`draw`] makes cells of it and keeps nothing. `cli/top` asks the daemon, reads keys and
 //! owns the terminal. Neither function panics, whatever the size of the terminal, the keys, and the names
 //! from outside: every text goes through `report::text` first.
@@ -22,12 +22,12 @@ mod state;
 mod view;
 
 pub use self::{
-    action::Action,
-    event::{Event, Feed, Key},
+    action::TopAction,
+    event::{Feed, KeyPress, TopEvent},
     layout::height_for,
     order::Sort,
-    report::{TOP_SCHEMA_VERSION, TopReport, Turn},
-    state::{State, View},
+    report::{TOP_SCHEMA_VERSION, TopReport, TopTurn},
+    state::{TopState, TopView},
     view::{draw, to_text},
 };
 

@@ -3,7 +3,7 @@
 //! What is not known comes last, whatever is sorted by: it is not 0. Equal ones keep the order of the report,
 //! so that a screen does not flicker between turns.
 
-use super::report::Workload;
+use super::report::TopWorkload;
 
 /// What workloads are sorted by, most first.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -41,7 +41,7 @@ impl Sort {
     }
 
     /// Indices of the workloads, most first.
-    pub fn order(self, workloads: &[Workload]) -> Vec<usize> {
+    pub fn order(self, workloads: &[TopWorkload]) -> Vec<usize> {
         let mut keyed: Vec<(Option<f64>, Option<f64>, usize)> =
             workloads.iter().zip(0..).map(|(one, index)| (self.of(one), self.second(one), index)).collect();
         keyed.sort_by(|(a, a2, at), (b, b2, other)| {
@@ -51,7 +51,7 @@ impl Sort {
     }
 
     #[expect(clippy::cast_precision_loss, reason = "an order needs no more than 52 bits")]
-    fn of(self, workload: &Workload) -> Option<f64> {
+    fn of(self, workload: &TopWorkload) -> Option<f64> {
         match self {
             Self::Traffic => workload.remote_cpus(),
             Self::Bytes => workload.misplaced_bytes.map(|bytes| bytes as f64),
@@ -60,7 +60,7 @@ impl Sort {
     }
 
     /// Between those that are equal by what was asked for.
-    fn second(self, workload: &Workload) -> Option<f64> {
+    fn second(self, workload: &TopWorkload) -> Option<f64> {
         match self {
             Self::Traffic => workload.remote_traffic.or(workload.remote_residency),
             Self::Bytes | Self::Migrations => workload.remote_cpus(),
@@ -77,7 +77,7 @@ fn descending(a: Option<f64>, b: Option<f64>) -> std::cmp::Ordering {
 }
 
 /// Is the workload one that `wanted` is a part of the name or cgroup of, in capitals or not?
-pub(super) fn matches(workload: &Workload, wanted: &str) -> bool {
+pub(super) fn matches(workload: &TopWorkload, wanted: &str) -> bool {
     let wanted = wanted.to_lowercase();
     let has = |text: &str| text.to_lowercase().contains(&wanted);
     wanted.is_empty() || has(&workload.name) || has(workload.cgroup.as_str())
@@ -90,7 +90,7 @@ mod tests {
 
     #[test]
     fn most_come_first_and_unknown_last() {
-        let one = |name: &str, traffic, cpus, bytes, moves| Workload {
+        let one = |name: &str, traffic, cpus, bytes, moves| TopWorkload {
             remote_traffic: traffic,
             cpus_used: Some(cpus),
             misplaced_bytes: bytes,
@@ -114,7 +114,7 @@ mod tests {
 
     #[test]
     fn a_part_of_the_name_or_cgroup_is_enough() {
-        let workload = Workload { name: "Orders".into(), ..plain("/shop/db") };
+        let workload = TopWorkload { name: "Orders".into(), ..plain("/shop/db") };
         for (wanted, found) in [("", true), ("ord", true), ("SHOP", true), ("x", false)] {
             assert_eq!(matches(&workload, wanted), found, "{wanted}");
         }

@@ -6,10 +6,10 @@
 use enforcer_core::{degraded::Degraded, model::TrafficSource, workload::Origin};
 
 use super::{
-    action::Action,
+    action::TopAction,
     history::{Point, TURNS},
-    report::Workload,
-    state::{State, View},
+    report::TopWorkload,
+    state::{TopState, TopView},
     view::{columns, nodes},
 };
 use crate::{style::Tone, text, units, words::verdict};
@@ -19,7 +19,7 @@ const LABEL: usize = 12;
 
 /// A line, and what it means.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Line {
+pub(super) struct PageLine {
     pub(super) tone: Option<Tone>,
     pub(super) text: String,
 }
@@ -41,19 +41,19 @@ const HELP: [(&str, &str); 12] = [
 ];
 
 /// Lines of the page that is shown; none of the main view.
-pub(super) fn lines(state: &State) -> Vec<Line> {
+pub(super) fn lines(state: &TopState) -> Vec<PageLine> {
     let width = usize::from(state.size.0);
-    let mut page = Page { width, lines: Vec::new() };
+    let mut page = TextPage { width, lines: Vec::new() };
     match state.view {
-        View::Main => {}
-        View::Nodes => all_nodes(&mut page, state),
-        View::Actions => all_actions(&mut page, state),
-        View::Degraded => degraded(&mut page, state.turn().map_or(&[], |turn| &turn.degraded)),
-        View::Workload => match state.workload() {
+        TopView::Main => {}
+        TopView::Nodes => all_nodes(&mut page, state),
+        TopView::Actions => all_actions(&mut page, state),
+        TopView::Degraded => degraded(&mut page, state.turn().map_or(&[], |turn| &turn.degraded)),
+        TopView::Workload => match state.workload() {
             Some(workload) => details(&mut page, workload, state),
             None => page.line(Some(Tone::Notice), "it is no longer there, or no longer among the worst"),
         },
-        View::Help => {
+        TopView::Help => {
             page.line(Some(Tone::Heading), "Keys");
             for (key, meaning) in HELP {
                 page.labelled(key, meaning, None);
@@ -69,12 +69,12 @@ pub(super) fn lines(state: &State) -> Vec<Line> {
     page.lines
 }
 
-struct Page {
+struct TextPage {
     width: usize,
-    lines: Vec<Line>,
+    lines: Vec<PageLine>,
 }
 
-impl Page {
+impl TextPage {
     fn line(&mut self, tone: Option<Tone>, text: &str) {
         self.wrapped("", "", text, tone);
     }
@@ -91,20 +91,22 @@ impl Page {
     fn wrapped(&mut self, first: &str, rest: &str, text: &str, tone: Option<Tone>) {
         let mut out = String::new();
         text::wrap(&mut out, text, self.width, first, rest);
-        self.lines.extend(out.lines().map(|line| Line { tone, text: line.to_owned() }));
+        self.lines.extend(out.lines().map(|line| PageLine { tone, text: line.to_owned() }));
     }
 }
 
-fn all_nodes(page: &mut Page, state: &State) {
-    page.lines
-        .push(Line { tone: Some(Tone::Heading), text: columns::heading(&nodes::COLUMNS, page.width, None) });
+fn all_nodes(page: &mut TextPage, state: &TopState) {
+    page.lines.push(PageLine {
+        tone: Some(Tone::Heading),
+        text: columns::heading(&nodes::COLUMNS, page.width, None),
+    });
     for node in state.turn().iter().flat_map(|turn| &turn.nodes) {
         let text = columns::row(&nodes::COLUMNS, page.width, |column| nodes::cell(column, node));
-        page.lines.push(Line { tone: nodes::tone(node), text });
+        page.lines.push(PageLine { tone: nodes::tone(node), text });
     }
 }
 
-fn all_actions(page: &mut Page, state: &State) {
+fn all_actions(page: &mut TextPage, state: &TopState) {
     let actions = state.report().map_or(&[][..], |report| &report.actions);
     if actions.is_empty() {
         page.line(None, "Nothing was decided yet, but that some may be where they should be.");
@@ -114,8 +116,8 @@ fn all_actions(page: &mut Page, state: &State) {
     }
 }
 
-fn one_action(page: &mut Page, action: &Action, now: u64) {
-    let Action { workload, first_unix_ms, times, by, state, paused, reason, steps, .. } = action;
+fn one_action(page: &mut TextPage, action: &TopAction, now: u64) {
+    let TopAction { workload, first_unix_ms, times, by, state, paused, reason, steps, .. } = action;
     let ago = units::span(now.saturating_sub(*first_unix_ms) / 1000);
     let again = if *times > 1 { format!(", {times} times since") } else { String::new() };
     let paused = if *paused { ", while paused" } else { "" };
@@ -129,7 +131,7 @@ fn one_action(page: &mut Page, action: &Action, now: u64) {
     }
 }
 
-fn degraded(page: &mut Page, degraded: &[Degraded]) {
+fn degraded(page: &mut TextPage, degraded: &[Degraded]) {
     if degraded.is_empty() {
         page.line(None, "Everything that can be seen on this host is seen.");
     }
@@ -140,7 +142,7 @@ fn degraded(page: &mut Page, degraded: &[Degraded]) {
     }
 }
 
-fn details(page: &mut Page, workload: &Workload, state: &State) {
+fn details(page: &mut TextPage, workload: &TopWorkload, state: &TopState) {
     page.line(Some(Tone::Heading), &workload.name);
     page.labelled("cgroup", &place(workload), None);
     page.labelled("verdict", verdict(workload.verdict), Some(Tone::from(workload.verdict)));
@@ -172,7 +174,7 @@ fn details(page: &mut Page, workload: &Workload, state: &State) {
         page.wrapped("  ", "      ", finding, None);
     }
     page.heading("Decisions");
-    let about = |action: &&Action| action.cgroup.as_ref() == Some(&workload.cgroup);
+    let about = |action: &&TopAction| action.cgroup.as_ref() == Some(&workload.cgroup);
     let mut actions = state.report().into_iter().flat_map(|report| &report.actions).filter(about).peekable();
     if actions.peek().is_none() {
         page.line(None, "  none lately, but that it may be where it should be");
@@ -182,7 +184,7 @@ fn details(page: &mut Page, workload: &Workload, state: &State) {
     }
 }
 
-fn place(workload: &Workload) -> String {
+fn place(workload: &TopWorkload) -> String {
     let what = match &workload.origin {
         Origin::Pod { .. } => "container of a pod".to_owned(),
         Origin::Container { .. } => "container".to_owned(),
@@ -194,20 +196,20 @@ fn place(workload: &Workload) -> String {
     format!("{} ({what})", workload.cgroup)
 }
 
-fn memory(workload: &Workload) -> String {
+fn memory(workload: &TopWorkload) -> String {
     let Some(by_node) = &workload.bytes_by_numa else { return "?".to_owned() };
     let each = by_node.iter().filter(|(_, bytes)| **bytes > 0);
     let each: Vec<String> = each.map(|(node, bytes)| format!("{node}: {}", units::bytes(*bytes))).collect();
     if each.is_empty() { "none".to_owned() } else { each.join(", ") }
 }
 
-fn residency(workload: &Workload) -> String {
+fn residency(workload: &TopWorkload) -> String {
     let share = columns::known(workload.remote_residency, units::percent);
     let bytes = columns::known(workload.misplaced_bytes, units::bytes);
     format!("{share} of its memory is remote, {bytes}")
 }
 
-fn traffic(workload: &Workload) -> String {
+fn traffic(workload: &TopWorkload) -> String {
     let Some(share) = workload.remote_traffic else { return "not known".to_owned() };
     let source = match workload.traffic_source {
         Some(TrafficSource::Placement) => "estimated from run time and residency",
@@ -221,7 +223,7 @@ fn traffic(workload: &Workload) -> String {
 
 /// A row of bars, as high as the highest of them allows, and what that is.
 fn chart(
-    page: &mut Page,
+    page: &mut TextPage,
     label: &str,
     points: &[Point],
     of: impl Fn(&Point) -> Option<f64>,
@@ -234,7 +236,7 @@ fn chart(
     let bars: String = values.iter().map(|value| bar(*value, most)).collect();
     let most = if values.iter().flatten().next().is_none() { "?".to_owned() } else { shown(most) };
     let text = format!("  {label:<LABEL$}max {most:>VALUE$} {bars}");
-    page.lines.push(Line { tone: None, text });
+    page.lines.push(PageLine { tone: None, text });
 }
 
 /// `·` is not known, which is not the least bar.

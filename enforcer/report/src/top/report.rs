@@ -23,7 +23,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    action::{Action, cut},
+    action::{TopAction, cut},
     order::Sort,
 };
 use crate::{status::Paused, tick::TickReport};
@@ -51,16 +51,16 @@ pub struct TopReport {
     /// Enforcement is paused; `null` when it is not.
     pub paused: Option<Paused>,
     /// The latest turn; `null` before the first one is over.
-    pub turn: Option<Turn>,
+    pub turn: Option<TopTurn>,
     /// Latest decisions, newest first, without workloads that are in place.
-    pub actions: Vec<Action>,
+    pub actions: Vec<TopAction>,
 }
 
 /// What the latest turn saw.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[schemars(rename = "TopTurn")]
-pub struct Turn {
+pub struct TopTurn {
     /// Turns that were completed, this one included.
     pub number: u64,
     /// Seconds since it began.
@@ -72,9 +72,9 @@ pub struct Turn {
     /// All workloads, by verdict.
     pub summary: Summary,
     /// NUMA nodes.
-    pub nodes: Vec<Node>,
+    pub nodes: Vec<TopNode>,
     /// Workloads.
-    pub workloads: Vec<Workload>,
+    pub workloads: Vec<TopWorkload>,
     /// Workloads that are left out, because there are very many.
     pub omitted: usize,
     /// What is missing.
@@ -85,7 +85,7 @@ pub struct Turn {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[schemars(rename = "TopNode")]
-pub struct Node {
+pub struct TopNode {
     /// The kernel's number.
     pub id: NodeId,
     /// Online CPUs; none of a memory-only node.
@@ -97,7 +97,7 @@ pub struct Node {
     /// Bytes of page cache, tmpfs included.
     pub cache_bytes: Option<u64>,
     /// Signs that it is short of memory since the turn before, by kind; `null` where nothing tells.
-    pub pressure: Option<Vec<Pressure>>,
+    pub pressure: Option<Vec<NodePressure>>,
     /// Share of the memory accesses of its CPUs that go to another node, 0 to 1.
     pub remote_ratio: Option<f64>,
 }
@@ -106,7 +106,7 @@ pub struct Node {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[schemars(rename = "NodePressure")]
-pub struct Pressure {
+pub struct NodePressure {
     /// What happened.
     pub kind: PressureKind,
     /// How often, at least.
@@ -117,7 +117,7 @@ pub struct Pressure {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[schemars(rename = "TopWorkload")]
-pub struct Workload {
+pub struct TopWorkload {
     /// What people call it.
     pub name: String,
     /// Where it is.
@@ -159,11 +159,11 @@ pub struct Workload {
 }
 
 /// Names a workload among all of a host, from turn to turn: its cgroup, and the process where it is one.
-pub(super) type Key = (CgroupPath, Option<u32>);
+pub(super) type WorkloadKey = (CgroupPath, Option<u32>);
 
-impl Workload {
+impl TopWorkload {
     /// What stays the same of it.
-    pub(super) fn key(&self) -> Key {
+    pub(super) fn key(&self) -> WorkloadKey {
         let pid = match self.origin {
             Origin::Process { pid, .. } => Some(pid),
             _ => None,
@@ -177,7 +177,7 @@ impl Workload {
     }
 }
 
-impl Turn {
+impl TopTurn {
     /// What a turn saw, `age_seconds` after it began.
     pub fn new(turn: &TickReport, age_seconds: u64) -> Self {
         let audit = &turn.audit;
@@ -201,10 +201,10 @@ impl Turn {
     }
 }
 
-fn nodes(turn: &TickReport) -> Vec<Node> {
+fn nodes(turn: &TickReport) -> Vec<TopNode> {
     let each = turn.audit.topology.nodes.iter().map(|node| {
         let now = turn.nodes.get(&node.id);
-        Node {
+        TopNode {
             id: node.id,
             cpus: node.cpus.clone(),
             total_bytes: now.and_then(|now| now.mem_total_bytes).or(node.mem_total_bytes),
@@ -217,15 +217,15 @@ fn nodes(turn: &TickReport) -> Vec<Node> {
     each.collect()
 }
 
-fn of_node(pressure: &PressureEvents, node: NodeId) -> Vec<Pressure> {
+fn of_node(pressure: &PressureEvents, node: NodeId) -> Vec<NodePressure> {
     let mut events: BTreeMap<PressureKind, u64> = BTreeMap::new();
     for event in pressure.latest.iter().filter(|event| event.numa_node == node) {
         *events.entry(event.kind).or_default() += 1;
     }
-    events.into_iter().map(|(kind, events)| Pressure { kind, events }).collect()
+    events.into_iter().map(|(kind, events)| NodePressure { kind, events }).collect()
 }
 
-fn workload(audit: &Audit, one: &AuditedWorkload, rates: Rates, locality: &Locality) -> Workload {
+fn workload(audit: &Audit, one: &AuditedWorkload, rates: Rates, locality: &Locality) -> TopWorkload {
     let bytes: Option<BTreeMap<NodeId, u64>> = one
         .bytes_by_numa
         .as_ref()
@@ -235,7 +235,7 @@ fn workload(audit: &Audit, one: &AuditedWorkload, rates: Rates, locality: &Local
         away.fold(0u64, |sum, (_, bytes)| sum.saturating_add(*bytes))
     };
     let findings = audit.findings.iter().filter(|finding| one.findings.contains(&finding.id));
-    Workload {
+    TopWorkload {
         name: one.name.clone(),
         cgroup: one.cgroup.clone(),
         origin: one.origin.clone(),
@@ -263,7 +263,7 @@ fn workload(audit: &Audit, one: &AuditedWorkload, rates: Rates, locality: &Local
 }
 
 /// Those at the top of each order, and how many are left out.
-fn worst(workloads: Vec<Workload>) -> (Vec<Workload>, usize) {
+fn worst(workloads: Vec<TopWorkload>) -> (Vec<TopWorkload>, usize) {
     if workloads.len() <= EACH {
         return (workloads, 0);
     }
@@ -277,7 +277,7 @@ fn worst(workloads: Vec<Workload>) -> (Vec<Workload>, usize) {
     }
     let all = workloads.len();
     let mut kept = kept.into_iter();
-    let workloads: Vec<Workload> =
+    let workloads: Vec<TopWorkload> =
         workloads.into_iter().filter(|_| kept.next().unwrap_or_default()).collect();
     let omitted = all - workloads.len();
     (workloads, omitted)
@@ -295,7 +295,7 @@ mod tests {
         fn the_first_of_every_order_is_kept_and_the_rest_is_counted(
             figures in prop::collection::vec((prop::option::of(0.0f64..1.0), 0u64..1 << 40, 0.0f64..9.0), 0..1200),
         ) {
-            let all: Vec<Workload> = figures.iter().zip(0..).map(|((traffic, bytes, moves), n)| Workload {
+            let all: Vec<TopWorkload> = figures.iter().zip(0..).map(|((traffic, bytes, moves), n)| TopWorkload {
                 remote_traffic: *traffic,
                 cpus_used: Some(1.0),
                 misplaced_bytes: Some(*bytes),

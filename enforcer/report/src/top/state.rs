@@ -7,15 +7,15 @@
 use std::time::Duration;
 
 use super::{
-    action::Action,
-    event::{Event, Feed, Key},
+    action::TopAction,
+    event::{Feed, KeyPress, TopEvent},
     history::Histories,
-    layout::Layout,
+    layout::ScreenLayout,
     order::{Sort, matches},
     pages,
-    report::{self, TopReport, Turn, Workload},
+    report::{self, TopReport, TopTurn, TopWorkload},
 };
-use crate::apart::{Named, apart};
+use crate::apart::{NamedWorkload, apart};
 
 /// Characters of a filter.
 const LONGEST_FILTER: usize = 64;
@@ -24,7 +24,7 @@ const NEWS: Duration = Duration::from_secs(10);
 
 /// What fills the screen below the head.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum View {
+pub enum TopView {
     /// Nodes, workloads, actions.
     #[default]
     Main,
@@ -42,9 +42,9 @@ pub enum View {
 
 /// Everything that is shown is a function of this.
 #[derive(Debug, Clone, Default)]
-pub struct State {
+pub struct TopState {
     pub(super) size: (u16, u16),
-    pub(super) view: View,
+    pub(super) view: TopView,
     pub(super) sort: Sort,
     pub(super) filter: String,
     /// The filter is being typed.
@@ -61,7 +61,7 @@ pub struct State {
     pub(super) selected: usize,
     pub(super) first: usize,
     /// Workload of the selection, and of the view of one.
-    pub(super) key: Option<report::Key>,
+    pub(super) key: Option<report::WorkloadKey>,
     /// First line of a page.
     pub(super) scroll: usize,
     pub(super) histories: Histories,
@@ -72,7 +72,7 @@ pub struct State {
     ended: bool,
 }
 
-impl State {
+impl TopState {
     /// Nothing was told yet.
     pub fn new(size: (u16, u16), sort: Sort, filter: &str) -> Self {
         let filter = filter.chars().take(LONGEST_FILTER).collect();
@@ -95,18 +95,18 @@ impl State {
     }
 
     /// Takes an event at `now`, a time since any beginning.
-    pub fn update(&mut self, event: Event, now: Duration) {
+    pub fn update(&mut self, event: TopEvent, now: Duration) {
         self.now = now;
         match event {
-            Event::Key(key) => self.press(key),
-            Event::Resized(width, height) => self.size = (width, height),
-            Event::Second => {}
-            Event::Told(feed, report) => self.hear(feed, *report),
-            Event::Silent(reason) => {
+            TopEvent::Key(key) => self.press(key),
+            TopEvent::Resized(width, height) => self.size = (width, height),
+            TopEvent::Second => {}
+            TopEvent::Told(feed, report) => self.hear(feed, *report),
+            TopEvent::Silent(reason) => {
                 let since = self.silent.take().map_or(now, |(since, _)| since);
                 self.silent = Some((since, reason));
             }
-            Event::End => self.ended = true,
+            TopEvent::End => self.ended = true,
         }
         self.settle();
     }
@@ -130,14 +130,14 @@ impl State {
         (self.silent, self.told, self.feed) = (None, self.now, Some(feed));
         self.behind = report.turn.as_ref().map_or_else(Vec::new, |turn| {
             let each = turn.workloads.iter();
-            apart(each.map(|one| Named { name: &one.name, cgroup: &one.cgroup, origin: &one.origin }))
+            apart(each.map(|one| NamedWorkload { name: &one.name, cgroup: &one.cgroup, origin: &one.origin }))
         });
         self.report = Some(report);
         self.arrange();
     }
 
     /// The turn that was told last.
-    pub(super) fn turn(&self) -> Option<&Turn> {
+    pub(super) fn turn(&self) -> Option<&TopTurn> {
         self.report.as_ref()?.turn.as_ref()
     }
 
@@ -166,7 +166,7 @@ impl State {
     }
 
     /// Workloads that are shown, in their order, from the first on the screen on, with what they are called.
-    pub(super) fn on_screen(&self) -> impl Iterator<Item = (usize, &Workload, String)> {
+    pub(super) fn on_screen(&self) -> impl Iterator<Item = (usize, &TopWorkload, String)> {
         let workloads = self.turn().map_or(&[][..], |turn| &turn.workloads);
         let from_first = self.order.iter().enumerate().skip(self.first);
         from_first.filter_map(|(row, index)| {
@@ -176,69 +176,69 @@ impl State {
     }
 
     /// Name of an action's workload. One that is not in the report has its bare name.
-    pub(super) fn called(&self, action: &Action) -> String {
+    pub(super) fn called(&self, action: &TopAction) -> String {
         let workloads = self.turn().map_or(&[][..], |turn| &turn.workloads);
         let mut several =
             self.behind.iter().zip(workloads).filter_map(|(behind, one)| Some((behind.as_deref()?, one)));
         let is_it =
-            |one: &Workload| action.cgroup.as_ref() == Some(&one.cgroup) && one.name == action.workload;
+            |one: &TopWorkload| action.cgroup.as_ref() == Some(&one.cgroup) && one.name == action.workload;
         let behind = several.find(|(_, one)| is_it(one)).map(|(behind, _)| behind);
         called(&action.workload, behind)
     }
 
     /// The workload of the details.
-    pub(super) fn workload(&self) -> Option<&Workload> {
+    pub(super) fn workload(&self) -> Option<&TopWorkload> {
         let key = self.key.as_ref()?;
         self.turn()?.workloads.iter().find(|one| one.key() == *key)
     }
 
-    pub(super) fn layout(&self) -> Layout {
+    pub(super) fn layout(&self) -> ScreenLayout {
         let nodes = self.turn().map_or(0, |turn| turn.nodes.len());
         let actions = self.report.as_ref().map_or(0, |report| report.actions.len());
-        Layout::new(self.size.1, nodes, actions)
+        ScreenLayout::new(self.size.1, nodes, actions)
     }
 
-    fn press(&mut self, key: Key) {
+    fn press(&mut self, key: KeyPress) {
         match key {
-            Key::Interrupt => self.ended = true,
+            KeyPress::Interrupt => self.ended = true,
             key if self.typing => self.type_filter(key),
-            Key::Char('q') if self.view == View::Main => self.ended = true,
-            Key::Char('q') | Key::Escape if self.view != View::Main => self.show(View::Main),
-            Key::Escape => self.filter_by(String::new()),
-            Key::Char('n') => self.toggle(View::Nodes),
-            Key::Char('a') => self.toggle(View::Actions),
-            Key::Char('d') => self.toggle(View::Degraded),
-            Key::Char('?' | 'h') => self.toggle(View::Help),
-            Key::Up | Key::Char('k') => self.go(|at, _| at.saturating_sub(1)),
-            Key::Down | Key::Char('j') => self.go(|at, _| at.saturating_add(1)),
-            Key::PageUp => self.go(usize::saturating_sub),
-            Key::PageDown | Key::Char(' ') => self.go(usize::saturating_add),
-            Key::Home | Key::Char('g') => self.go(|_, _| 0),
-            Key::End | Key::Char('G') => self.go(|_, _| usize::MAX),
-            _ if self.view != View::Main => {}
-            Key::Enter if self.key.is_some() => self.show(View::Workload),
-            Key::Char('/') => self.typing = true,
-            Key::Char('s') => self.sort_by(self.sort.next()),
-            Key::Char('t') => self.sort_by(Sort::Traffic),
-            Key::Char('b') => self.sort_by(Sort::Bytes),
-            Key::Char('m') => self.sort_by(Sort::Migrations),
+            KeyPress::Char('q') if self.view == TopView::Main => self.ended = true,
+            KeyPress::Char('q') | KeyPress::Escape if self.view != TopView::Main => self.show(TopView::Main),
+            KeyPress::Escape => self.filter_by(String::new()),
+            KeyPress::Char('n') => self.toggle(TopView::Nodes),
+            KeyPress::Char('a') => self.toggle(TopView::Actions),
+            KeyPress::Char('d') => self.toggle(TopView::Degraded),
+            KeyPress::Char('?' | 'h') => self.toggle(TopView::Help),
+            KeyPress::Up | KeyPress::Char('k') => self.go(|at, _| at.saturating_sub(1)),
+            KeyPress::Down | KeyPress::Char('j') => self.go(|at, _| at.saturating_add(1)),
+            KeyPress::PageUp => self.go(usize::saturating_sub),
+            KeyPress::PageDown | KeyPress::Char(' ') => self.go(usize::saturating_add),
+            KeyPress::Home | KeyPress::Char('g') => self.go(|_, _| 0),
+            KeyPress::End | KeyPress::Char('G') => self.go(|_, _| usize::MAX),
+            _ if self.view != TopView::Main => {}
+            KeyPress::Enter if self.key.is_some() => self.show(TopView::Workload),
+            KeyPress::Char('/') => self.typing = true,
+            KeyPress::Char('s') => self.sort_by(self.sort.next()),
+            KeyPress::Char('t') => self.sort_by(Sort::Traffic),
+            KeyPress::Char('b') => self.sort_by(Sort::Bytes),
+            KeyPress::Char('m') => self.sort_by(Sort::Migrations),
             _ => {}
         }
     }
 
-    fn type_filter(&mut self, key: Key) {
+    fn type_filter(&mut self, key: KeyPress) {
         let mut filter = self.filter.clone();
         match key {
-            Key::Enter => self.typing = false,
-            Key::Escape => {
+            KeyPress::Enter => self.typing = false,
+            KeyPress::Escape => {
                 self.typing = false;
                 self.filter_by(String::new());
             }
-            Key::Backspace => {
+            KeyPress::Backspace => {
                 filter.pop();
                 self.filter_by(filter);
             }
-            Key::Char(c) if filter.chars().count() < LONGEST_FILTER && !c.is_control() => {
+            KeyPress::Char(c) if filter.chars().count() < LONGEST_FILTER && !c.is_control() => {
                 filter.push(c);
                 self.filter_by(filter);
             }
@@ -246,15 +246,15 @@ impl State {
         }
     }
 
-    fn show(&mut self, view: View) {
+    fn show(&mut self, view: TopView) {
         (self.view, self.scroll) = (view, 0);
-        if view == View::Main {
+        if view == TopView::Main {
             self.key = self.at(self.selected);
         }
     }
 
-    fn toggle(&mut self, view: View) {
-        self.show(if self.view == view { View::Main } else { view });
+    fn toggle(&mut self, view: TopView) {
+        self.show(if self.view == view { TopView::Main } else { view });
     }
 
     fn sort_by(&mut self, sort: Sort) {
@@ -269,11 +269,11 @@ impl State {
 
     /// `to` is told where it is and how many fit on the screen.
     fn go(&mut self, to: impl Fn(usize, usize) -> usize) {
-        if self.view == View::Main {
+        if self.view == TopView::Main {
             self.selected = to(self.selected, self.rows().max(1)).min(self.order.len().saturating_sub(1));
             self.key = self.at(self.selected);
         } else {
-            self.scroll = to(self.scroll, usize::from(Layout::page(self.size.1).count).max(1));
+            self.scroll = to(self.scroll, usize::from(ScreenLayout::page(self.size.1).count).max(1));
         }
     }
 
@@ -282,8 +282,8 @@ impl State {
         usize::from(self.layout().workloads.count).saturating_sub(1)
     }
 
-    fn at(&self, row: usize) -> Option<report::Key> {
-        self.turn()?.workloads.get(*self.order.get(row)?).map(Workload::key)
+    fn at(&self, row: usize) -> Option<report::WorkloadKey> {
+        self.turn()?.workloads.get(*self.order.get(row)?).map(TopWorkload::key)
     }
 
     /// Puts the workloads in order, and the selection where its workload is.
@@ -291,12 +291,12 @@ impl State {
         let workloads = self.turn().map_or(&[][..], |turn| &turn.workloads);
         let mut order = self.sort.order(workloads);
         order.retain(|index| workloads.get(*index).is_some_and(|one| matches(one, &self.filter)));
-        let is_selected = |index: &usize| workloads.get(*index).map(Workload::key) == self.key;
+        let is_selected = |index: &usize| workloads.get(*index).map(TopWorkload::key) == self.key;
         let found = if self.selected > 0 { order.iter().position(is_selected) } else { None };
         self.order = order;
         self.selected = found.unwrap_or(self.selected).min(self.order.len().saturating_sub(1));
         // The details stay with the one that they are about, also when it has gone.
-        if self.view != View::Workload {
+        if self.view != TopView::Workload {
             self.key = self.at(self.selected);
         }
     }
@@ -307,8 +307,8 @@ impl State {
         let last = self.order.len().saturating_sub(rows);
         let least = (self.selected + 1).saturating_sub(rows);
         self.first = self.first.clamp(least, self.selected.max(least)).min(last);
-        if self.view != View::Main {
-            let page = usize::from(Layout::page(self.size.1).count);
+        if self.view != TopView::Main {
+            let page = usize::from(ScreenLayout::page(self.size.1).count);
             self.scroll = self.scroll.min(pages::lines(self).len().saturating_sub(page));
         }
     }

@@ -16,7 +16,7 @@ use proptest::prelude::*;
 use ratatui::{Terminal, backend::TestBackend, buffer::Buffer, layout::Rect, style::Color};
 
 use super::{
-    report::{Node, Pressure, Workload},
+    report::{NodePressure, TopNode, TopWorkload},
     *,
 };
 use crate::{decision::DecisionState, status::Paused};
@@ -24,8 +24,8 @@ use crate::{decision::DecisionState, status::Paused};
 const GIB: u64 = 1 << 30;
 
 /// A workload of which nothing is known.
-pub(crate) fn plain(name: &str) -> Workload {
-    Workload {
+pub(crate) fn plain(name: &str) -> TopWorkload {
+    TopWorkload {
         name: name.to_owned(),
         cgroup: CgroupPath::new(name),
         origin: Origin::Cgroup,
@@ -49,8 +49,8 @@ pub(crate) fn plain(name: &str) -> Workload {
 }
 
 /// A turn with these and nothing else.
-pub(crate) fn turn(number: u64, workloads: Vec<Workload>) -> Turn {
-    Turn {
+pub(crate) fn turn(number: u64, workloads: Vec<TopWorkload>) -> TopTurn {
+    TopTurn {
         number,
         age_seconds: 3,
         mode: Mode::Enforce,
@@ -63,8 +63,8 @@ pub(crate) fn turn(number: u64, workloads: Vec<Workload>) -> Turn {
     }
 }
 
-fn node(id: u32, cpus: &str, free: u64) -> Node {
-    Node {
+fn node(id: u32, cpus: &str, free: u64) -> TopNode {
+    TopNode {
         id: NodeId(id),
         cpus: cpus.parse::<CpuSet>().unwrap(),
         total_bytes: Some(64 * GIB),
@@ -75,8 +75,8 @@ fn node(id: u32, cpus: &str, free: u64) -> Node {
     }
 }
 
-fn busy(name: &str, verdict: Verdict, traffic: f64, misplaced: u64, moves: f64) -> Workload {
-    Workload {
+fn busy(name: &str, verdict: Verdict, traffic: f64, misplaced: u64, moves: f64) -> TopWorkload {
+    TopWorkload {
         verdict,
         cpus: Some("0-3".parse().unwrap()),
         mems: Some("0-1".parse().unwrap()),
@@ -96,8 +96,8 @@ fn busy(name: &str, verdict: Verdict, traffic: f64, misplaced: u64, moves: f64) 
     }
 }
 
-fn action(name: &str, state: DecisionState, ago: u64, reason: &str) -> Action {
-    Action {
+fn action(name: &str, state: DecisionState, ago: u64, reason: &str) -> TopAction {
+    TopAction {
         workload: name.into(),
         cgroup: Some(CgroupPath::new(name)),
         first_unix_ms: 1_000_000 - ago * 1000,
@@ -110,7 +110,7 @@ fn action(name: &str, state: DecisionState, ago: u64, reason: &str) -> Action {
     }
 }
 
-fn report(turn: Option<Turn>) -> TopReport {
+fn report(turn: Option<TopTurn>) -> TopReport {
     TopReport {
         schema_version: TOP_SCHEMA_VERSION,
         version: "0.1.0".into(),
@@ -129,25 +129,25 @@ fn report(turn: Option<Turn>) -> TopReport {
 fn host() -> TopReport {
     let mut pressed = node(1, "16-31", 1);
     pressed.pressure = Some(vec![
-        Pressure { kind: PressureKind::KswapdWoken, events: 40 },
-        Pressure { kind: PressureKind::DirectReclaim, events: 3 },
+        NodePressure { kind: PressureKind::KswapdWoken, events: 40 },
+        NodePressure { kind: PressureKind::DirectReclaim, events: 3 },
     ]);
     pressed.remote_ratio = Some(0.58);
     let workloads = vec![
         busy("/shop/orders-db", Verdict::Misaligned, 0.58, 2, 0.5),
         busy("/shop/web", Verdict::Aligned, 0.01, 0, 12.0),
         plain("/system.slice/a-very-long-name-of-a-unit-that-is-too-long-to-read-as-a-whole.service"),
-        Workload {
+        TopWorkload {
             cgroup: CgroupPath::new("/shop/日本"),
             ..busy("日本語の名前です、とても長い名前", Verdict::Partial, 0.2, 1, 0.0)
         },
     ];
     let degraded = vec![Degraded::new("bpf:hardware", "no such counter", "accesses are not counted")];
-    report(Some(Turn {
+    report(Some(TopTurn {
         nodes: vec![
             node(0, "0-15", 20),
             pressed,
-            Node { pressure: None, remote_ratio: None, ..node(2, "", 60) },
+            TopNode { pressure: None, remote_ratio: None, ..node(2, "", 60) },
         ],
         summary: Summary {
             total: 4,
@@ -162,12 +162,12 @@ fn host() -> TopReport {
     }))
 }
 
-fn told(report: TopReport) -> Event {
-    Event::Told(Feed::Daemon, Box::new(report))
+fn told(report: TopReport) -> TopEvent {
+    TopEvent::Told(Feed::Daemon, Box::new(report))
 }
 
-fn state(size: (u16, u16), events: impl IntoIterator<Item = Event>) -> State {
-    let mut state = State::new(size, Sort::default(), "");
+fn state(size: (u16, u16), events: impl IntoIterator<Item = TopEvent>) -> TopState {
+    let mut state = TopState::new(size, Sort::default(), "");
     for (event, at) in events.into_iter().zip(0..) {
         state.update(event, Duration::from_secs(at));
     }
@@ -175,22 +175,22 @@ fn state(size: (u16, u16), events: impl IntoIterator<Item = Event>) -> State {
 }
 
 /// As a terminal of that size shows it.
-fn frame(state: &State, (width, height): (u16, u16)) -> String {
+fn frame(state: &TopState, (width, height): (u16, u16)) -> String {
     let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
     terminal.draw(|frame| draw(state, frame.buffer_mut(), false)).unwrap();
     to_text(terminal.backend().buffer())
 }
 
-fn seen(size: (u16, u16), events: impl IntoIterator<Item = Event>) -> String {
+fn seen(size: (u16, u16), events: impl IntoIterator<Item = TopEvent>) -> String {
     frame(&state(size, events), size)
 }
 
-fn typed(text: &str) -> Vec<Event> {
-    text.chars().map(|c| Event::Key(if c == '\n' { Key::Enter } else { Key::Char(c) })).collect()
+fn typed(text: &str) -> Vec<TopEvent> {
+    text.chars().map(|c| TopEvent::Key(if c == '\n' { KeyPress::Enter } else { KeyPress::Char(c) })).collect()
 }
 
 /// A host, and keys.
-fn after(text: &str) -> Vec<Event> {
+fn after(text: &str) -> Vec<TopEvent> {
     [told(host())].into_iter().chain(typed(text)).collect()
 }
 
@@ -215,7 +215,10 @@ fn of_many_nodes_the_rest_is_counted_and_a_page_has_all() {
     let nodes = (0..64).map(|id| node(id, &format!("{}-{}", id * 4, id * 4 + 3), u64::from(id)));
     many.turn.as_mut().unwrap().nodes = nodes.collect();
     insta::assert_snapshot!("64_nodes", seen((80, 24), [told(many.clone())]));
-    let page = seen((80, 24), [told(many.clone()), Event::Key(Key::Char('n')), Event::Key(Key::End)]);
+    let page = seen(
+        (80, 24),
+        [told(many.clone()), TopEvent::Key(KeyPress::Char('n')), TopEvent::Key(KeyPress::End)],
+    );
     assert!(page.contains("\n63   252-255"), "{page}");
     assert!(seen((80, 120), [told(many)]).contains("and 27 more nodes"));
 }
@@ -224,10 +227,10 @@ fn of_many_nodes_the_rest_is_counted_and_a_page_has_all() {
 fn without_a_daemon_it_says_so() {
     let own = |turn| {
         let feed = Feed::Own { because: "no daemon".into(), every: Duration::from_secs(2) };
-        Event::Told(feed, Box::new(TopReport { actions: Vec::new(), ..report(Some(turn)) }))
+        TopEvent::Told(feed, Box::new(TopReport { actions: Vec::new(), ..report(Some(turn)) }))
     };
-    let unknown = Node { pressure: None, remote_ratio: None, ..node(0, "0-15", 20) };
-    let turn = Turn { nodes: vec![unknown], mode: Mode::Observe, ..turn(1, vec![plain("/a")]) };
+    let unknown = TopNode { pressure: None, remote_ratio: None, ..node(0, "0-15", 20) };
+    let turn = TopTurn { nodes: vec![unknown], mode: Mode::Observe, ..turn(1, vec![plain("/a")]) };
     insta::assert_snapshot!("no_daemon", seen((80, 24), [own(turn)]));
     insta::assert_snapshot!("nothing_told_yet", seen((80, 24), []));
 }
@@ -235,15 +238,15 @@ fn without_a_daemon_it_says_so() {
 #[test]
 fn an_interval_below_a_second_is_said_as_it_is() {
     let feed = Feed::Own { because: "no daemon".into(), every: Duration::from_millis(500) };
-    let shown = seen((80, 24), [Event::Told(feed, Box::new(report(None)))]);
+    let shown = seen((80, 24), [TopEvent::Told(feed, Box::new(report(None)))]);
     assert!(shown.starts_with("numa-enforcer top: no daemon, looks by itself every 500ms"), "{shown}");
 }
 
 #[test]
 fn workloads_of_one_name_are_told_apart() {
-    let of = |cgroup: &str| Workload { name: "web".into(), ..plain(cgroup) };
+    let of = |cgroup: &str| TopWorkload { name: "web".into(), ..plain(cgroup) };
     let workloads = vec![of("/shop/eu/web"), of("/shop/us/web"), plain("/db")];
-    let about = |cgroup: &str| Action {
+    let about = |cgroup: &str| TopAction {
         cgroup: Some(CgroupPath::new(cgroup)),
         ..action("web", DecisionState::Corrected, 4, "why")
     };
@@ -316,8 +319,8 @@ fn selected_workload_is_on_the_screen() {
 
 #[test]
 fn a_daemon_that_goes_and_comes_back_is_told() {
-    let gone = || Event::Silent("no daemon runs here: Connection refused".into());
-    let lost = seen((80, 24), [told(host()), gone(), gone(), Event::Second]);
+    let gone = || TopEvent::Silent("no daemon runs here: Connection refused".into());
+    let lost = seen((80, 24), [told(host()), gone(), gone(), TopEvent::Second]);
     assert!(lost.contains("no answer for 2s, the figures are 6s old: no daemon runs here"), "{lost}");
     assert!(lost.contains("/shop/orders-db"), "{lost}");
     let back = seen((80, 24), [told(host()), gone(), told(host())]);
@@ -327,7 +330,7 @@ fn a_daemon_that_goes_and_comes_back_is_told() {
     assert!(back.contains("another daemon answers now") && !back.contains("aligned"), "{back}");
     let quiet = state(
         (80, 24),
-        [told(host()), gone(), told(host())].into_iter().chain((0..12).map(|_| Event::Second)),
+        [told(host()), gone(), told(host())].into_iter().chain((0..12).map(|_| TopEvent::Second)),
     );
     assert!(quiet.news().is_none());
     let never = seen((80, 24), [gone()]);
@@ -350,7 +353,7 @@ fn a_pause_is_in_the_first_line() {
 fn ended_workload_is_not_shown_as_another() {
     let mut later = host();
     later.turn.as_mut().unwrap().workloads.remove(0);
-    let gone = seen((80, 24), [told(host()), Event::Key(Key::Enter), told(later)]);
+    let gone = seen((80, 24), [told(host()), TopEvent::Key(KeyPress::Enter), told(later)]);
     assert!(gone.contains("it is no longer there") && !gone.contains("/shop/web"), "{gone}");
 }
 
@@ -365,24 +368,24 @@ fn colours_only_where_they_are_wanted() {
     assert!(coloured(true) && !coloured(false));
 }
 
-fn any_event() -> impl Strategy<Value = Event> {
+fn any_event() -> impl Strategy<Value = TopEvent> {
     let keys = prop_oneof![
-        Just(Key::Up),
-        Just(Key::Down),
-        Just(Key::PageUp),
-        Just(Key::PageDown),
-        Just(Key::Home),
-        Just(Key::End),
-        Just(Key::Enter),
-        Just(Key::Escape),
-        Just(Key::Backspace),
-        "[a-z?/G \u{1b}é日]".prop_map(|text| Key::Char(text.chars().next().unwrap_or('x'))),
+        Just(KeyPress::Up),
+        Just(KeyPress::Down),
+        Just(KeyPress::PageUp),
+        Just(KeyPress::PageDown),
+        Just(KeyPress::Home),
+        Just(KeyPress::End),
+        Just(KeyPress::Enter),
+        Just(KeyPress::Escape),
+        Just(KeyPress::Backspace),
+        "[a-z?/G \u{1b}é日]".prop_map(|text| KeyPress::Char(text.chars().next().unwrap_or('x'))),
     ];
     prop_oneof![
-        8 => keys.prop_map(Event::Key),
-        2 => (0u16..160, 0u16..60).prop_map(|(width, height)| Event::Resized(width, height)),
-        1 => Just(Event::Second),
-        1 => any::<String>().prop_map(Event::Silent),
+        8 => keys.prop_map(TopEvent::Key),
+        2 => (0u16..160, 0u16..60).prop_map(|(width, height)| TopEvent::Resized(width, height)),
+        1 => Just(TopEvent::Second),
+        1 => any::<String>().prop_map(TopEvent::Silent),
         3 => any_report().prop_map(told),
     ]
 }
@@ -390,7 +393,7 @@ fn any_event() -> impl Strategy<Value = Event> {
 fn any_report() -> impl Strategy<Value = TopReport> {
     let figure = || prop::option::of(prop_oneof![Just(f64::NAN), Just(f64::INFINITY), Just(-1.0), 0.0..1e12]);
     let workload = (any::<String>(), figure(), figure(), prop::option::of(any::<u64>())).prop_map(
-        |(name, traffic, moves, bytes)| Workload {
+        |(name, traffic, moves, bytes)| TopWorkload {
             findings: vec![name.clone()],
             owner: name.clone(),
             remote_traffic: traffic,
@@ -403,9 +406,9 @@ fn any_report() -> impl Strategy<Value = TopReport> {
     );
     let workloads = prop::collection::vec(workload, 0..30);
     (workloads, any::<String>(), 0u32..70, any::<u64>()).prop_map(|(workloads, text, nodes, bytes)| {
-        let odd = Node { total_bytes: Some(bytes / 2), free_bytes: Some(bytes), ..node(0, "0-3", 0) };
-        let nodes = (0..nodes).map(|id| Node { id: NodeId(id), ..odd.clone() }).collect();
-        let turn = Turn {
+        let odd = TopNode { total_bytes: Some(bytes / 2), free_bytes: Some(bytes), ..node(0, "0-3", 0) };
+        let nodes = (0..nodes).map(|id| TopNode { id: NodeId(id), ..odd.clone() }).collect();
+        let turn = TopTurn {
             nodes,
             hostname: Some(text.clone()),
             degraded: vec![Degraded::new(&text, text.clone(), text.clone())],
@@ -427,7 +430,7 @@ proptest! {
         events in prop::collection::vec(any_event(), 0..40),
         size in (0u16..160, 0u16..60),
     ) {
-        let mut state = State::new(size, Sort::default(), "");
+        let mut state = TopState::new(size, Sort::default(), "");
         for (event, at) in events.into_iter().zip(0..) {
             state.update(event, Duration::from_secs(at));
             // The terminal may have another size by now.

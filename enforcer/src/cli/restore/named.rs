@@ -7,10 +7,10 @@
 
 use anyhow::bail;
 use enforcer_core::{
-    policy::{Policy, Standing, Subject as Asked},
+    policy::{DecisionSubject as Asked, Policy, Standing},
     workload::{CgroupPath, Identity, Origin, identify},
 };
-use enforcer_report::decision::Subject;
+use enforcer_report::decision::DecisionSubject;
 
 use crate::serve::{
     api::ProblemCode,
@@ -68,7 +68,7 @@ fn known(cgroup: &CgroupPath, policy: &Policy) -> Known {
         Origin::Container { id, .. } => Some(id),
         _ => None,
     };
-    let subject = Subject { name, cgroup: Some(cgroup.clone()), container_id, ended: false };
+    let subject = DecisionSubject { name, cgroup: Some(cgroup.clone()), container_id, ended: false };
     Known { subject, rule, process: None }
 }
 

@@ -31,7 +31,7 @@ use crate::{
 use enforcer_act::units::recorded_settings;
 use enforcer_host::{HostRoot, cgroup::CgroupLayout};
 use enforcer_kernel::clock;
-use enforcer_report::top::{Event, Feed, TopReport};
+use enforcer_report::top::{TopEvent, Feed, TopReport};
 use enforcer_runtime::kubelet::watch::Watch;
 
 /// A look takes at most one part of this many of the time until the next.
@@ -66,7 +66,7 @@ impl Feeds {
     }
 
     /// Sends looks until the receiver is gone.
-    pub(super) fn tell(mut self, sender: &SyncSender<Event>) {
+    pub(super) fn tell(mut self, sender: &SyncSender<TopEvent>) {
         loop {
             let begin = Instant::now();
             if sender.send(self.next()).is_err() {
@@ -77,7 +77,7 @@ impl Feeds {
     }
 
     /// One look.
-    pub(super) fn next(&mut self) -> Event {
+    pub(super) fn next(&mut self) -> TopEvent {
         let Some(socket) = &self.options.socket else { return self.look("not asking a daemon", None) };
         if let Some((asked, why)) = &self.in_vain
             && asked.elapsed() < AGAIN
@@ -88,9 +88,9 @@ impl Feeds {
         match client::glance::<TopReport>(socket, api::TOP) {
             Ok(report) => {
                 (self.answered, self.in_vain, self.own) = (true, None, None);
-                Event::Told(Feed::Daemon, Box::new(report))
+                TopEvent::Told(Feed::Daemon, Box::new(report))
             }
-            Err(error) if self.answered => Event::Silent(format!("{error:#}")),
+            Err(error) if self.answered => TopEvent::Silent(format!("{error:#}")),
             Err(error) if error.is::<NoDaemon>() => {
                 self.in_vain = None;
                 self.look("no daemon", None)
@@ -109,7 +109,7 @@ impl Feeds {
     }
 
     /// Our own look, because a daemon could not be asked.
-    fn look_instead(&mut self, why: String) -> Event {
+    fn look_instead(&mut self, why: String) -> TopEvent {
         let effect = "top looks by itself, and knows nothing of the daemon's decisions";
         self.look("a daemon cannot be asked", Some(Degraded::new("daemon", why, effect)))
     }
@@ -121,7 +121,7 @@ impl Feeds {
         interval.max(spent.saturating_mul(PARTS).min(LATEST))
     }
 
-    fn look(&mut self, because: &str, missing: Option<Degraded>) -> Event {
+    fn look(&mut self, because: &str, missing: Option<Degraded>) -> TopEvent {
         let report = match &mut self.own {
             Some(own) => own.look(),
             None => Own::new().and_then(|own| self.own.insert(own).look()),
@@ -132,9 +132,9 @@ impl Feeds {
                     turn.degraded.insert(0, missing);
                 }
                 let feed = Feed::Own { because: because.to_owned(), every: self.wait() };
-                Event::Told(feed, Box::new(report))
+                TopEvent::Told(feed, Box::new(report))
             }
-            Err(error) => Event::Silent(format!("{error:#}")),
+            Err(error) => TopEvent::Silent(format!("{error:#}")),
         }
     }
 }

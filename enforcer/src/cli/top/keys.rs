@@ -7,14 +7,14 @@ use ratatui::crossterm::{
     terminal,
 };
 
-use enforcer_report::top::{Event, Key};
+use enforcer_report::top::{TopEvent, KeyPress};
 
 /// Sends until the terminal or the receiver is gone.
-pub(super) fn tell(sender: &SyncSender<Event>) {
+pub(super) fn tell(sender: &SyncSender<TopEvent>) {
     while let Ok(event) = event::read() {
         let told = match event {
-            event::Event::Key(key) if key.kind != KeyEventKind::Release => of(key),
-            event::Event::Resize(width, height) => Some(Event::Resized(width, height)),
+            event::TopEvent::Key(key) if key.kind != KeyEventKind::Release => of(key),
+            event::TopEvent::Resize(width, height) => Some(TopEvent::Resized(width, height)),
             _ => None,
         };
         if told.is_some_and(|event| sender.send(event).is_err()) {
@@ -23,28 +23,28 @@ pub(super) fn tell(sender: &SyncSender<Event>) {
     }
 }
 
-fn of(key: KeyEvent) -> Option<Event> {
+fn of(key: KeyEvent) -> Option<TopEvent> {
     let control = key.modifiers.contains(KeyModifiers::CONTROL);
     let key = match key.code {
-        KeyCode::Char('c') if control => Key::Interrupt,
+        KeyCode::Char('c') if control => KeyPress::Interrupt,
         // Redraws the whole screen, as after a change of its size.
         KeyCode::Char('l') if control => {
-            return terminal::size().ok().map(|(width, height)| Event::Resized(width, height));
+            return terminal::size().ok().map(|(width, height)| TopEvent::Resized(width, height));
         }
         KeyCode::Char(_) if control => return None,
-        KeyCode::Char(c) => Key::Char(c),
-        KeyCode::Up => Key::Up,
-        KeyCode::Down => Key::Down,
-        KeyCode::PageUp => Key::PageUp,
-        KeyCode::PageDown => Key::PageDown,
-        KeyCode::Home => Key::Home,
-        KeyCode::End => Key::End,
-        KeyCode::Enter => Key::Enter,
-        KeyCode::Esc => Key::Escape,
-        KeyCode::Backspace => Key::Backspace,
+        KeyCode::Char(c) => KeyPress::Char(c),
+        KeyCode::Up => KeyPress::Up,
+        KeyCode::Down => KeyPress::Down,
+        KeyCode::PageUp => KeyPress::PageUp,
+        KeyCode::PageDown => KeyPress::PageDown,
+        KeyCode::Home => KeyPress::Home,
+        KeyCode::End => KeyPress::End,
+        KeyCode::Enter => KeyPress::Enter,
+        KeyCode::Esc => KeyPress::Escape,
+        KeyCode::Backspace => KeyPress::Backspace,
         _ => return None,
     };
-    Some(Event::Key(key))
+    Some(TopEvent::Key(key))
 }
 
 #[cfg(test)]
@@ -55,9 +55,9 @@ mod tests {
     fn control_c_ends_and_other_controls_are_no_characters() {
         let with = |code, modifiers| of(KeyEvent::new(code, modifiers));
         let control = KeyModifiers::CONTROL;
-        assert_eq!(with(KeyCode::Char('c'), control), Some(Event::Key(Key::Interrupt)));
+        assert_eq!(with(KeyCode::Char('c'), control), Some(TopEvent::Key(KeyPress::Interrupt)));
         assert_eq!(with(KeyCode::Char('q'), control), None);
-        assert_eq!(with(KeyCode::Char('G'), KeyModifiers::SHIFT), Some(Event::Key(Key::Char('G'))));
+        assert_eq!(with(KeyCode::Char('G'), KeyModifiers::SHIFT), Some(TopEvent::Key(KeyPress::Char('G'))));
         assert_eq!(with(KeyCode::F(1), KeyModifiers::NONE), None);
     }
 }

@@ -24,7 +24,7 @@ use ratatui::{buffer::Buffer, layout::Rect};
 
 use self::{feed::Feeds, screen::Screen};
 use super::{Exit, UsageError, args, terminal};
-use enforcer_report::top::{Event, Feed, Sort, State, draw, height_for, to_text};
+use enforcer_report::top::{TopEvent, Feed, Sort, TopState, draw, height_for, to_text};
 
 /// Events that wait; a paste of more waits in the terminal.
 const WAITING: usize = 256;
@@ -64,27 +64,27 @@ pub(super) fn run(options: &Options, out: &mut dyn Write) -> anyhow::Result<Exit
     spawn("keys", &sender, keys::tell)?;
     spawn("feed", &sender, move |sender| Feeds::new(&feed).tell(sender))?;
     drop(sender);
-    let state = State::new(screen.size()?, options.sort, &options.filter);
+    let state = TopState::new(screen.size()?, options.sort, &options.filter);
     watch(state, &events, &mut screen)?;
     Ok(Exit::Ok)
 }
 
 /// Draws until the end.
-fn watch(mut state: State, events: &Receiver<Event>, screen: &mut Screen) -> anyhow::Result<()> {
+fn watch(mut state: TopState, events: &Receiver<TopEvent>, screen: &mut Screen) -> anyhow::Result<()> {
     let begin = Instant::now();
     while !state.has_ended() {
         screen.draw(&state).context("drawing")?;
         let first = match events.recv_timeout(SECOND) {
             Ok(event) => event,
-            Err(RecvTimeoutError::Timeout) => Event::Second,
+            Err(RecvTimeoutError::Timeout) => TopEvent::Second,
             Err(RecvTimeoutError::Disconnected) => return Err(anyhow!("the source of figures has ended")),
         };
         // Queued events make one frame.
         for event in std::iter::once(first).chain(events.try_iter().take(WAITING)) {
             let event = match event {
-                Event::Resized(width, height) => {
+                TopEvent::Resized(width, height) => {
                     let (width, height) = screen.resized(width, height).context("drawing")?;
-                    Event::Resized(width, height)
+                    TopEvent::Resized(width, height)
                 }
                 event => event,
             };
@@ -101,21 +101,21 @@ fn once(options: &Options, out: &mut dyn Write) -> anyhow::Result<Exit> {
     if let Some(why) = feeds.in_vain() {
         terminal::note(&format!("{why}; top looks by itself"));
     }
-    if matches!(event, Event::Told(Feed::Own { .. }, _)) {
+    if matches!(event, TopEvent::Told(Feed::Own { .. }, _)) {
         // Rates take two looks.
         thread::sleep(options.feed.interval);
         event = feeds.next();
     }
-    if let Event::Silent(reason) = event {
+    if let TopEvent::Silent(reason) = event {
         return Err(anyhow!(reason));
     }
     let width = u16::try_from(terminal::style().width).unwrap_or(u16::MAX);
-    let mut state = State::new((width, 0), options.sort, &options.filter);
+    let mut state = TopState::new((width, 0), options.sort, &options.filter);
     state.update(event, Duration::ZERO);
     let report = state.report().ok_or_else(|| anyhow!("nothing was told"))?;
     let nodes = report.turn.as_ref().map_or(0, |turn| turn.nodes.len());
     let height = height_for(nodes, state.shown(), report.actions.len());
-    state.update(Event::Resized(width, height), Duration::ZERO);
+    state.update(TopEvent::Resized(width, height), Duration::ZERO);
     let mut buffer = Buffer::empty(Rect::new(0, 0, width, height));
     draw(&state, &mut buffer, false);
     write!(out, "{}", to_text(&buffer))?;
@@ -141,8 +141,8 @@ fn check_terminal() -> Result<(), UsageError> {
 /// Starts a thread that sends events; when it ends for any reason, the loop ends.
 fn spawn(
     name: &str,
-    sender: &SyncSender<Event>,
-    tell: impl FnOnce(&SyncSender<Event>) + Send + 'static,
+    sender: &SyncSender<TopEvent>,
+    tell: impl FnOnce(&SyncSender<TopEvent>) + Send + 'static,
 ) -> anyhow::Result<()> {
     let last = Last(sender.clone());
     let telling = move || tell(&last.0);
@@ -154,7 +154,7 @@ fn spawn(
 }
 
 /// Sends the end event when dropped, also by a panic.
-struct Last(SyncSender<Event>);
+struct Last(SyncSender<TopEvent>);
 
 impl Drop for Last {
     fn drop(&mut self) {
@@ -163,6 +163,6 @@ impl Drop for Last {
             process::exit(Exit::Undetermined.code().into());
         }
         // Fails only if the loop has ended already.
-        let _ = self.0.send(Event::End);
+        let _ = self.0.send(TopEvent::End);
     }
 }

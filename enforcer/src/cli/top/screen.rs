@@ -34,7 +34,7 @@ use tokio::{
 
 use super::super::{Exit, terminal::style};
 use crate::signals::GRACE;
-use enforcer_report::top::{Event, State, draw};
+use enforcer_report::top::{TopEvent, TopState, draw};
 
 /// Most columns and rows that are drawn; the rest of a larger terminal stays empty.
 const LARGEST: (u16, u16) = (500, 300);
@@ -84,7 +84,7 @@ impl Screen {
         Ok(shown((width, height)))
     }
 
-    pub(super) fn draw(&mut self, state: &State) -> io::Result<()> {
+    pub(super) fn draw(&mut self, state: &TopState) -> io::Result<()> {
         let colour = self.colour;
         self.terminal.draw(|frame| draw(state, frame.buffer_mut(), colour)).map(|_frame| ())
     }
@@ -122,7 +122,7 @@ fn leave() {
 
 /// Sends the end event on a signal. A blocked terminal blocks the drawing thread: the process ends soon in
 /// any case.
-pub(super) fn end_on_signals(sender: SyncSender<Event>) -> io::Result<()> {
+pub(super) fn end_on_signals(sender: SyncSender<TopEvent>) -> io::Result<()> {
     let runtime = Builder::new_current_thread().enable_all().build()?;
     let context = runtime.enter();
     let mut interrupt = signal(SignalKind::interrupt())?;
@@ -137,7 +137,7 @@ pub(super) fn end_on_signals(sender: SyncSender<Event>) -> io::Result<()> {
                 _ = hangup.recv() => {}
             }
             let told = async {
-                while let Err(TrySendError::Full(_)) = sender.try_send(Event::End) {
+                while let Err(TrySendError::Full(_)) = sender.try_send(TopEvent::End) {
                     sleep(AGAIN).await;
                 }
                 // Stays until the grace is over: the loop may be blocked.

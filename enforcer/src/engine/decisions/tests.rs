@@ -4,12 +4,22 @@ use enforcer_core::plan::{Action, OutcomeResult, Step};
 
 use super::*;
 
-fn cgroup(path: &str) -> Subject {
-    Subject { name: path.into(), cgroup: Some(CgroupPath::new(path)), container_id: None, ended: false }
+fn cgroup(path: &str) -> DecisionSubject {
+    DecisionSubject {
+        name: path.into(),
+        cgroup: Some(CgroupPath::new(path)),
+        container_id: None,
+        ended: false,
+    }
 }
 
-fn container(id: &str) -> Subject {
-    Subject { name: format!("shop/{id}/main"), cgroup: None, container_id: Some(id.into()), ended: false }
+fn container(id: &str) -> DecisionSubject {
+    DecisionSubject {
+        name: format!("shop/{id}/main"),
+        cgroup: None,
+        container_id: Some(id.into()),
+        ended: false,
+    }
 }
 
 fn of(decisions: &Decisions, name: &str) -> Remembered {

@@ -31,8 +31,8 @@ use enforcer_act::{
     scratch,
     tiers::{
         Carried, Deadline, Sides, bytes_there,
-        damos::{self, Order},
-        facts::Facts,
+        damos::{self, DamosOrder},
+        facts::TierFacts,
         frames_there, reclaim,
     },
 };
@@ -90,7 +90,7 @@ impl Backends {
     fn probe(
         &mut self,
         backend: DemotionBackend,
-        facts: &Facts,
+        facts: &TierFacts,
         machine: &Topology,
         watch: &mut ColdWatch,
     ) -> Probe {
@@ -136,7 +136,8 @@ impl Backends {
         watch: &mut ColdWatch,
     ) -> Result<Done, Obstacle> {
         let machine = &round.wanted.inventory.machine;
-        let facts = Facts::read(&self.host, &self.layout, &round.wish.cgroup).map_err(Obstacle::Unknown)?;
+        let facts =
+            TierFacts::read(&self.host, &self.layout, &round.wish.cgroup).map_err(Obstacle::Unknown)?;
         let probe = self.probe(backend, &facts, machine, watch);
         let footing = Footing {
             topology: machine,
@@ -173,7 +174,7 @@ impl Backends {
         &self,
         kdamond: &Path,
         round: &Down<'_>,
-        facts: &Facts,
+        facts: &TierFacts,
         kernel: &dyn Kernel,
     ) -> Result<Done, Obstacle> {
         let all = |end: fn(&Flow) -> NodeId| round.flows.iter().map(end).collect::<NodeSet>();
@@ -191,7 +192,7 @@ impl Backends {
             let carried = frames.map_err(Obstacle::Unusable).and_then(|frames| {
                 let bytes = frames.bytes().min(flow.bytes);
                 done.asked = done.asked.saturating_add(bytes);
-                let order = Order { frames: &frames, to: flow.to, named: &facts.named, bytes };
+                let order = DamosOrder { frames: &frames, to: flow.to, named: &facts.named, bytes };
                 damos::migrate(kdamond, &facts.cgroup, &order, &sides, &deadline).map_err(Obstacle::Unknown)
             });
             match carried {

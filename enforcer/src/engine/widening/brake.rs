@@ -34,7 +34,7 @@ use crate::{
     waker::Waker,
 };
 use enforcer_act::{
-    brake::{BrakeFile, Brakes, watchdog::Watchdog},
+    brake::{BrakeControl, BrakeFile, watchdog::BrakeWatchdog},
     journal::BrakeRecord,
 };
 use enforcer_kernel::clock;
@@ -132,7 +132,7 @@ struct Slowing {
     orders: Receiver<Order>,
     waker: Waker,
     watched: Arc<AtomicBool>,
-    brakes: Option<Brakes>,
+    brakes: Option<BrakeControl>,
 }
 
 impl Slowing {
@@ -156,7 +156,7 @@ impl Slowing {
                     Err(TryRecvError::Disconnected) => return,
                 }
             }
-            let overdue = |brakes: &Brakes| brakes.overdue(clock::now_ns(), LONGEST_BRAKE_NS);
+            let overdue = |brakes: &BrakeControl| brakes.overdue(clock::now_ns(), LONGEST_BRAKE_NS);
             for cgroup in self.brakes.as_ref().map(overdue).unwrap_or_default() {
                 self.release(&cgroup, Released::TimeIsUp);
             }
@@ -170,7 +170,7 @@ impl Slowing {
         {
             let started = record.and_then(|record| {
                 let handle = record.handle().map_err(|error| error.to_string())?;
-                Ok(Brakes::new(record, boot_id, Watchdog::start(handle)?))
+                Ok(BrakeControl::new(record, boot_id, BrakeWatchdog::start(handle)?))
             });
             match started {
                 Ok(brakes) => {
@@ -203,7 +203,7 @@ impl Slowing {
     }
 
     fn slowed(&self) -> Vec<CgroupPath> {
-        let slowed = self.brakes.as_ref().map(Brakes::slowed).unwrap_or_default();
+        let slowed = self.brakes.as_ref().map(BrakeControl::slowed).unwrap_or_default();
         slowed.iter().map(|one| one.cgroup().clone()).collect()
     }
 

@@ -9,7 +9,7 @@ use enforcer_core::{
 
 use super::{Widening, told::BY};
 use crate::engine::decisions::{entry, subject};
-use enforcer_report::decision::{DecisionRecord, DecisionState, Subject};
+use enforcer_report::decision::{DecisionRecord, DecisionState, DecisionSubject};
 
 impl Widening {
     /// Finds the exposed processes. Returns a log text for those that were not exposed before.
@@ -17,7 +17,7 @@ impl Widening {
         &self,
         workloads: &[Workload],
         sample: &Sample,
-    ) -> Vec<(Subject, DecisionRecord)> {
+    ) -> Vec<(DecisionSubject, DecisionRecord)> {
         let added = self.added();
         let now = exposed(&added, workloads, sample);
         let mut state = self.lock();

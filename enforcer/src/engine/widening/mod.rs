@@ -49,7 +49,7 @@ use crate::{
 use enforcer_act::cpuset::CpusetTree;
 use enforcer_kernel::linux::Linux;
 use enforcer_report::{
-    decision::{DecisionRecord, Subject},
+    decision::{DecisionRecord, DecisionSubject},
     widening::WideningReport,
 };
 
@@ -190,7 +190,7 @@ impl Widening {
     }
 
     /// Events of these workloads since the last call.
-    pub(super) fn take_records(&self, workloads: &[Workload]) -> Vec<(Subject, DecisionRecord)> {
+    pub(super) fn take_records(&self, workloads: &[Workload]) -> Vec<(DecisionSubject, DecisionRecord)> {
         let (told, moved) = {
             let mut state = self.lock();
             (std::mem::take(&mut state.told), std::mem::take(&mut state.moved))

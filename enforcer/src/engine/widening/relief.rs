@@ -44,7 +44,7 @@ use enforcer_act::{
 };
 use enforcer_kernel::{Kernel, linux::Linux};
 use enforcer_report::{
-    decision::{DecisionRecord, DecisionState, Subject},
+    decision::{DecisionRecord, DecisionState, DecisionSubject},
     units,
 };
 
@@ -307,7 +307,7 @@ impl Moved {
     }
 
     /// The move as a decision.
-    pub(in crate::engine) fn record(&self, workload: &Workload) -> (Subject, DecisionRecord) {
+    pub(in crate::engine) fn record(&self, workload: &Workload) -> (DecisionSubject, DecisionRecord) {
         let reason = self.sentence();
         (subject(workload), DecisionRecord { reason, ..entry(super::told::BY, DecisionState::Corrected) })
     }

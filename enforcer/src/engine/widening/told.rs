@@ -8,7 +8,7 @@ use enforcer_core::{
 };
 
 use crate::engine::decisions::{entry, subject};
-use enforcer_report::decision::{DecisionRecord, DecisionState, Subject};
+use enforcer_report::decision::{DecisionRecord, DecisionState, DecisionSubject};
 
 /// Source of these decisions in the decision log.
 pub(super) const BY: &str = "memory";
@@ -103,7 +103,7 @@ impl Told {
     }
 
     /// The event as a decision.
-    pub(in crate::engine) fn record(&self, workload: &Workload) -> (Subject, DecisionRecord) {
+    pub(in crate::engine) fn record(&self, workload: &Workload) -> (DecisionSubject, DecisionRecord) {
         let reason = self.sentence();
         let record = match &self.what {
             Happened::Widened(Addition { mems, result, .. }) => {

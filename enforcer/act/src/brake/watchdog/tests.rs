@@ -6,14 +6,14 @@ use super::*;
 const LIMIT: Duration = Duration::from_mins(1);
 
 /// A process that watches, as a thread; it returns what it told.
-fn watching() -> (Watchdog, JoinHandle<Vec<u8>>) {
+fn watching() -> (BrakeWatchdog, JoinHandle<Vec<u8>>) {
     let (near, far) = pair().unwrap();
     let other = thread::spawn(move || {
         let mut told = Vec::new();
         watch(far.as_fd(), &mut told, &|_| ()).unwrap();
         told
     });
-    (Watchdog::ready_over(near), other)
+    (BrakeWatchdog::ready_over(near), other)
 }
 
 /// A file that holds this, opened for reading and writing.
@@ -23,7 +23,7 @@ fn holding(dir: &Path, name: &str, text: &str) -> File {
     File::options().read(true).write(true).open(path).unwrap()
 }
 
-fn hold(watchdog: &mut Watchdog, id: u64, file: &File, set: &str, original: &str) {
+fn hold(watchdog: &mut BrakeWatchdog, id: u64, file: &File, set: &str, original: &str) {
     watchdog.hold(id, file.as_fd(), set, original).unwrap();
 }
 
@@ -75,7 +75,7 @@ fn ended_or_late_watchdog_is_not_relied_on() {
     let dir = tempfile::tempdir().unwrap();
     let file = holding(dir.path(), "frozen", "0\n");
     let (near, far) = pair().unwrap();
-    let mut watchdog = Watchdog::over(near, LIMIT);
+    let mut watchdog = BrakeWatchdog::over(near, LIMIT);
     drop(far);
     assert_eq!(watchdog.lost(), Some("it has ended"));
     assert_eq!(
@@ -84,7 +84,7 @@ fn ended_or_late_watchdog_is_not_relied_on() {
     );
 
     let (near, far) = pair().unwrap();
-    let mut watchdog = Watchdog::over(near, Duration::from_millis(5));
+    let mut watchdog = BrakeWatchdog::over(near, Duration::from_millis(5));
     let silent = watchdog.hold(1, file.as_fd(), "1", "0").unwrap_err();
     assert!(silent.contains("did not say \"held 1\""), "{silent}");
     let (said, got) = receive(far.as_fd()).unwrap().unwrap();

@@ -7,21 +7,21 @@ use crate::{
     status::Paused,
     style::Tone,
     text,
-    top::{event::Feed, layout::Rows, report::TopReport, state::State},
+    top::{event::Feed, layout::Rows, report::TopReport, state::TopState},
     units,
 };
 
 const KEYS: &str = "q end  enter details  s sort  / filter  n nodes  a actions  d degraded  ? help";
 const KEYS_OF_PAGE: &str = "q back  up, down, PgUp, PgDn scroll  ? help";
 
-pub(super) fn draw(state: &State, canvas: &mut Canvas<'_>) {
+pub(super) fn draw(state: &TopState, canvas: &mut Canvas<'_>) {
     canvas.put(0, 0, &text::escape(&source_line(state)), Some(Tone::Heading));
     let (line, tone) = how(state);
     canvas.put(0, 1, &text::escape(&line), tone);
 }
 
 /// `daemon 0.1.0, enforce, turn 12, 3s ago; HOST`, the source first, since what does not fit is cut.
-fn source_line(state: &State) -> String {
+fn source_line(state: &TopState) -> String {
     let (Some(feed), Some(report)) = (&state.feed, state.report()) else {
         return "numa-enforcer top: looking for a daemon".to_owned();
     };
@@ -44,7 +44,7 @@ fn source_line(state: &State) -> String {
 }
 
 /// Silence before news before the summary.
-fn how(state: &State) -> (String, Option<Tone>) {
+fn how(state: &TopState) -> (String, Option<Tone>) {
     if let Some((seconds, reason)) = state.silence() {
         let old = state.age_seconds().map(|age| format!(", the figures are {} old", units::span(age)));
         let line = format!("no answer for {}{}: {reason}", units::span(seconds), old.unwrap_or_default());
@@ -75,7 +75,7 @@ fn how(state: &State) -> (String, Option<Tone>) {
     }
 }
 
-pub(super) fn foot(state: &State, rows: Rows, canvas: &mut Canvas<'_>) {
+pub(super) fn foot(state: &TopState, rows: Rows, canvas: &mut Canvas<'_>) {
     if rows.count == 0 {
         return;
     }

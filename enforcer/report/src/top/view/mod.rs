@@ -13,9 +13,9 @@ use ratatui::buffer::Buffer;
 
 use self::canvas::Canvas;
 use super::{
-    layout::{Layout, Rows},
+    layout::{Rows, ScreenLayout},
     pages,
-    state::{State, View},
+    state::{TopState, TopView},
 };
 use crate::{style::Tone, text, units};
 
@@ -25,18 +25,18 @@ const STATE: usize = 10;
 const NAME: usize = 20;
 
 /// Fills the buffer with what is to be seen; in colour only if wanted.
-pub fn draw(state: &State, buffer: &mut Buffer, colour: bool) {
+pub fn draw(state: &TopState, buffer: &mut Buffer, colour: bool) {
     let height = buffer.area.height;
     let mut canvas = Canvas::new(buffer, colour);
     head::draw(state, &mut canvas);
-    if state.view == View::Main {
+    if state.view == TopView::Main {
         let layout = state.layout();
         nodes::draw(state, layout.nodes, &mut canvas);
         workloads::draw(state, layout.workloads, &mut canvas);
         actions(state, layout.actions, &mut canvas);
         head::foot(state, layout.foot, &mut canvas);
     } else {
-        let rows = Layout::page(height);
+        let rows = ScreenLayout::page(height);
         let lines = pages::lines(state);
         let shown = lines.iter().skip(state.scroll).take(usize::from(rows.count));
         for (line, y) in shown.zip(rows.at..) {
@@ -49,7 +49,7 @@ pub fn draw(state: &State, buffer: &mut Buffer, colour: bool) {
 }
 
 /// The newest actions, as many as there is room for.
-fn actions(state: &State, rows: Rows, canvas: &mut Canvas<'_>) {
+fn actions(state: &TopState, rows: Rows, canvas: &mut Canvas<'_>) {
     if rows.count == 0 {
         return;
     }

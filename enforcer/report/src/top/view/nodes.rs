@@ -8,7 +8,7 @@ use super::{
 };
 use crate::{
     style::Tone,
-    top::{layout::Rows, report::Node, state::State},
+    top::{layout::Rows, report::TopNode, state::TopState},
     units,
 };
 
@@ -40,7 +40,7 @@ pub(in crate::top) const COLUMNS: Columns<Of> = Columns {
 /// Share of remote accesses from which on a node is worth a look.
 const REMOTE: f64 = 0.2;
 
-pub(super) fn draw(state: &State, rows: Rows, canvas: &mut Canvas<'_>) {
+pub(super) fn draw(state: &TopState, rows: Rows, canvas: &mut Canvas<'_>) {
     if rows.count == 0 {
         return;
     }
@@ -61,7 +61,7 @@ pub(super) fn draw(state: &State, rows: Rows, canvas: &mut Canvas<'_>) {
 }
 
 /// A cell; `None` is the first column.
-pub(in crate::top) fn cell(column: Option<Of>, node: &Node) -> String {
+pub(in crate::top) fn cell(column: Option<Of>, node: &TopNode) -> String {
     let used = node.total_bytes.zip(node.free_bytes).map(|(total, free)| total.saturating_sub(free));
     match column {
         None if node.cpus.is_empty() => format!("{:<4} no CPUs", node.id),
@@ -76,7 +76,7 @@ pub(in crate::top) fn cell(column: Option<Of>, node: &Node) -> String {
 }
 
 /// How the node is doing.
-pub(in crate::top) fn tone(node: &Node) -> Option<Tone> {
+pub(in crate::top) fn tone(node: &TopNode) -> Option<Tone> {
     let worst = node.pressure.iter().flatten().map(|one| one.kind).max();
     match worst {
         Some(PressureKind::OomVictim | PressureKind::ReclaimRetry) => Some(Tone::Bad),
@@ -95,7 +95,7 @@ fn full(used: u64, total: u64) -> String {
 }
 
 /// The worst kind and how often, since the turn before.
-fn pressure(node: &Node) -> String {
+fn pressure(node: &TopNode) -> String {
     let Some(pressure) = &node.pressure else { return "?".to_owned() };
     let Some(worst) = pressure.iter().max_by_key(|one| one.kind) else { return "none".to_owned() };
     let word = match worst.kind {

@@ -8,7 +8,7 @@ use super::{
 };
 use crate::{
     style::Tone,
-    top::{layout::Rows, order::Sort, report::Workload, state::State},
+    top::{layout::Rows, order::Sort, report::TopWorkload, state::TopState},
     units,
     words::verdict,
 };
@@ -41,7 +41,7 @@ const COLUMNS: Columns<Of> = Columns {
     ],
 };
 
-pub(super) fn draw(state: &State, rows: Rows, canvas: &mut Canvas<'_>) {
+pub(super) fn draw(state: &TopState, rows: Rows, canvas: &mut Canvas<'_>) {
     if rows.count == 0 {
         return;
     }
@@ -66,7 +66,7 @@ pub(super) fn draw(state: &State, rows: Rows, canvas: &mut Canvas<'_>) {
     }
 }
 
-fn cell(column: Of, workload: &Workload) -> String {
+fn cell(column: Of, workload: &TopWorkload) -> String {
     let memory = || {
         workload
             .bytes_by_numa
@@ -86,7 +86,7 @@ fn cell(column: Of, workload: &Workload) -> String {
 }
 
 /// Most are aligned, and stay without a colour.
-fn tone(workload: &Workload) -> Option<Tone> {
+fn tone(workload: &TopWorkload) -> Option<Tone> {
     match workload.verdict {
         Verdict::Misaligned | Verdict::Partial => Some(Tone::from(workload.verdict)),
         Verdict::Aligned | Verdict::Unknown => None,
