@@ -182,7 +182,12 @@ pub fn subject(workload: &Workload) -> DecisionSubject {
         Origin::Pod { container_id, .. } => container_id.clone(),
         _ => None,
     };
-    DecisionSubject { name: workload.name.clone(), cgroup: Some(workload.cgroup.clone()), container_id, ended: false }
+    DecisionSubject {
+        name: workload.name.clone(),
+        cgroup: Some(workload.cgroup.clone()),
+        container_id,
+        ended: false,
+    }
 }
 
 fn bounded(mut record: DecisionRecord) -> DecisionRecord {

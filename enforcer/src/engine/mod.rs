@@ -451,7 +451,7 @@ impl Engine {
         };
         let terms = Terms { may_begin: may_move, bytes_per_turn: PageMoveLimits::default().bytes };
         self.recording.seen(&inputs, inventory, self.before.as_ref(), terms);
-        let deciding = self_placed::AnswerTimes {
+        let deciding = self_placed::Deciding {
             source: &mut *self.source,
             placed: &self.placed,
             recording: &mut self.recording,

@@ -23,7 +23,7 @@ use enforcer_core::{
         Allocations, Announced, ContainerRequest, Containers, Cpuset, GrantRecord, Holder, Inventory, Node,
         Settled, UNPLACED, exposed,
     },
-    policy::{DecisionSubject as Declared, Policy, Standing, WorkloadRule, placement::PlacementSettings},
+    policy::{Policy, Standing, Subject as Declared, WorkloadRule, placement::PlacementSettings},
     sample::Sample,
     set::CpuSet,
     workload::{CgroupPath, Origin, QosClass, Workload, identify, printable},

@@ -7,7 +7,7 @@
 
 use anyhow::bail;
 use enforcer_core::{
-    policy::{DecisionSubject as Asked, Policy, Standing},
+    policy::{Policy, Standing, Subject as Asked},
     workload::{CgroupPath, Identity, Origin, identify},
 };
 use enforcer_report::decision::DecisionSubject;

@@ -31,7 +31,7 @@ use crate::{
 use enforcer_act::units::recorded_settings;
 use enforcer_host::{HostRoot, cgroup::CgroupLayout};
 use enforcer_kernel::clock;
-use enforcer_report::top::{TopEvent, Feed, TopReport};
+use enforcer_report::top::{Feed, TopEvent, TopReport};
 use enforcer_runtime::kubelet::watch::Watch;
 
 /// A look takes at most one part of this many of the time until the next.

@@ -7,14 +7,14 @@ use ratatui::crossterm::{
     terminal,
 };
 
-use enforcer_report::top::{TopEvent, KeyPress};
+use enforcer_report::top::{KeyPress, TopEvent};
 
 /// Sends until the terminal or the receiver is gone.
 pub(super) fn tell(sender: &SyncSender<TopEvent>) {
     while let Ok(event) = event::read() {
         let told = match event {
-            event::TopEvent::Key(key) if key.kind != KeyEventKind::Release => of(key),
-            event::TopEvent::Resize(width, height) => Some(TopEvent::Resized(width, height)),
+            event::Event::Key(key) if key.kind != KeyEventKind::Release => of(key),
+            event::Event::Resize(width, height) => Some(TopEvent::Resized(width, height)),
             _ => None,
         };
         if told.is_some_and(|event| sender.send(event).is_err()) {

@@ -24,7 +24,7 @@ use ratatui::{buffer::Buffer, layout::Rect};
 
 use self::{feed::Feeds, screen::Screen};
 use super::{Exit, UsageError, args, terminal};
-use enforcer_report::top::{TopEvent, Feed, Sort, TopState, draw, height_for, to_text};
+use enforcer_report::top::{Feed, Sort, TopEvent, TopState, draw, height_for, to_text};
 
 /// Events that wait; a paste of more waits in the terminal.
 const WAITING: usize = 256;

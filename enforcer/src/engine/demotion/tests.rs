@@ -73,7 +73,7 @@ impl Host {
             limits: PageMoveLimits::default(),
             kernel_promotes: false,
             of: vec![Wish {
-                subject: Subject {
+                subject: DecisionSubject {
                     name: "near".into(),
                     cgroup: Some(cgroup.clone()),
                     container_id: None,

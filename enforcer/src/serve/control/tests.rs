@@ -91,8 +91,12 @@ fn ask(rig: &Rig, method: &str, target: &str, body: &str) -> (u16, Value) {
 }
 
 fn note(rig: &Rig, name: &str, rule: &str) {
-    let subject =
-        Subject { name: name.into(), cgroup: Some(CgroupPath::new(name)), container_id: None, ended: false };
+    let subject = DecisionSubject {
+        name: name.into(),
+        cgroup: Some(CgroupPath::new(name)),
+        container_id: None,
+        ended: false,
+    };
     let asked = Asked { rule: Some(rule.into()), ..Asked::default() };
     let record = DecisionRecord {
         reason: "node 0 has 4 free CPUs for 2".into(),
@@ -131,7 +135,8 @@ fn entries_without_a_workload_or_opted_out_are_listed() {
         assert_eq!(told.workload.cgroup.as_ref(), Some(&left));
     }
     // Refused before it was declared.
-    let subject = Subject { name: "x".into(), cgroup: Some(left.clone()), container_id: None, ended: false };
+    let subject =
+        DecisionSubject { name: "x".into(), cgroup: Some(left.clone()), container_id: None, ended: false };
     rig.control.decisions.note(subject, crate::engine::decisions::entry("turn", DecisionState::Refused));
     assert_eq!(rig.control.explain("left").unwrap().decisions.len(), 1);
 }
@@ -148,7 +153,7 @@ fn drifted_workload_is_shown_without_its_grant() {
         let given = serde_json::from_value(given).unwrap();
         let considered = Considered { placement: Some(given), ..Considered::default() };
         let record = DecisionRecord { cause, considered, ..crate::engine::decisions::entry("turn", state) };
-        let subject = Subject {
+        let subject = DecisionSubject {
             name: "a".into(),
             cgroup: Some(CgroupPath::new("/a")),
             container_id: None,

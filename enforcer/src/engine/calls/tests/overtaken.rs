@@ -14,7 +14,7 @@ use super::{
 use crate::engine::Engine;
 use enforcer_act::{
     CurrentClaims as _,
-    actuator::{Effect, LiveActuator, Undo},
+    actuator::{LiveActuator, StepEffect, Undo},
 };
 
 const SECOND: u64 = 1_000_000_000;
@@ -38,7 +38,7 @@ impl enforcer_act::Actuator for Interrupted {
         }
     }
 
-    fn apply(&mut self, step: &Step) -> Effect {
+    fn apply(&mut self, step: &Step) -> StepEffect {
         self.inner.apply(step)
     }
 
