@@ -57,7 +57,7 @@ pub(crate) fn moves(from: &NodeSet, to: &NodeSet) -> Vec<(NodeId, NodeId)> {
 pub(crate) struct Pages {
     /// Bytes by node that a migration moves.
     pub(crate) held: BTreeMap<NodeId, u64>,
-    /// Available bytes of each node; a missing node has unknown room, which limits nothing.
+    /// Available bytes of each node; a missing node has unknown room, and is sent nothing.
     pub(crate) room: BTreeMap<NodeId, u64>,
     /// Bytes that came to each node.
     pub(crate) came: BTreeMap<NodeId, u64>,
@@ -74,10 +74,15 @@ impl Pages {
         }
     }
 
+    /// Available bytes of a node.
+    pub(crate) fn room_on(&self, node: NodeId) -> u64 {
+        self.room.get(&node).copied().unwrap_or(0)
+    }
+
     /// Moves the pages of one node to another one as far as that has room; returns true if all of them went.
     fn bring(&mut self, node: NodeId, target: NodeId) -> bool {
         let held = self.held.get(&node).copied().unwrap_or(0);
-        let part = self.room.get(&target).map_or(held, |room| held.min(*room));
+        let part = held.min(self.room_on(target));
         let add = |of: &mut BTreeMap<NodeId, u64>, node: NodeId| {
             let bytes = of.entry(node).or_default();
             *bytes = bytes.saturating_add(part);

@@ -10,7 +10,7 @@ mod event;
 mod pages;
 mod pressure;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -83,6 +83,9 @@ pub struct Sample {
     /// their nodes are not decided.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub hugepages_reserved: BTreeMap<u64, u64>,
+    /// Page sizes in bytes of which `resv_hugepages` could not be read.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub hugepages_reserved_unknown: BTreeSet<u64>,
     /// Source of each kind of value, for display: `tasks: bpf iterator`.
     pub sources: BTreeMap<String, String>,
     /// Values that could not be read.
@@ -228,6 +231,9 @@ pub struct NodeSample {
     /// without a used page on the whole host are left out.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub hugepages_used: BTreeMap<u64, u64>,
+    /// Page sizes in bytes of which the used pages could not be read.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub hugepages_unknown: BTreeSet<u64>,
     /// `numastat` and `vmstat` of the node, with the kernel's names.
     pub counters: BTreeMap<String, u64>,
 }
@@ -333,6 +339,9 @@ pub struct NodeBytes {
     pub file: u64,
     /// tmpfs and shared memory, if reported apart (part of `file`).
     pub shmem: Option<u64>,
+    /// Mapped page cache, mapped shared memory included (part of `file`); `None` if that is unknown.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub file_mapped: Option<u64>,
     /// Everything else: slab, page tables, stacks.
     pub kernel: Option<u64>,
 }

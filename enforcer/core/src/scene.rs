@@ -279,10 +279,15 @@ impl Scene {
                     let mut moved = NodeBytes::default();
                     for node in from.iter() {
                         let Some(held) = bytes.get_mut(&node) else { continue };
-                        let (anon, file) = (held.anon.min(left), held.file.min(left - held.anon.min(left)));
+                        let anon = held.anon.min(left);
+                        let file = held.file_mapped.unwrap_or(held.file).min(held.file).min(left - anon);
                         (held.anon, held.file, left) =
                             (held.anon - anon, held.file - file, left - anon - file);
                         (moved.anon, moved.file) = (moved.anon + anon, moved.file + file);
+                        if let Some(mapped) = held.file_mapped {
+                            held.file_mapped = Some(mapped - file);
+                            moved.file_mapped = Some(moved.file_mapped.unwrap_or(0) + file);
+                        }
                         if let Some(shared) = held.shmem {
                             let shared_moved = shared.min(file);
                             held.shmem = Some(shared - shared_moved);
@@ -292,6 +297,9 @@ impl Scene {
                     bytes.retain(|_, held| held.anon + held.file > 0);
                     let there = bytes.entry(*to).or_default();
                     (there.anon, there.file) = (there.anon + moved.anon, there.file + moved.file);
+                    if let Some(mapped) = moved.file_mapped {
+                        there.file_mapped = Some(there.file_mapped.unwrap_or(0) + mapped);
+                    }
                     if let Some(shared) = moved.shmem {
                         there.shmem = Some(there.shmem.unwrap_or(0) + shared);
                     }

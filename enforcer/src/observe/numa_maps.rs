@@ -57,7 +57,7 @@ mod tests {
         let text =
             "1000 default anon=2 N0=2 kernelpagesize_kB=4\n2000 default file=/a N1=1 kernelpagesize_kB=4";
         let maps = ProcNumaMaps::from_buf_read(text.as_bytes()).unwrap().0;
-        let file = NodeBytes { file: 4096, shmem: Some(0), ..NodeBytes::default() };
+        let file = NodeBytes { file: 4096, shmem: Some(0), file_mapped: Some(4096), ..NodeBytes::default() };
         assert_eq!(maps.by_node[&NodeId(1)], file);
         assert_eq!(maps.by_node[&NodeId(0)].anon, 8192);
     }

@@ -221,9 +221,10 @@ impl Sampler {
         let index = Index::new(&self.host, &self.layout, workloads);
         let hugepages = HugepagesInUse::read(&self.host.sys);
         for (node, seen) in &mut sample.nodes {
-            seen.hugepages_used = hugepages.on_node(&self.host.sys, *node);
+            hugepages.note(&self.host.sys, *node, seen, &mut degraded);
         }
         sample.hugepages_reserved = hugepages.reserved();
+        sample.hugepages_reserved_unknown = hugepages.reserved_unknown(&mut degraded);
         let garbled = self.cgroups(&index, &hugepages, &mut sample, &mut degraded);
         self.tasks(&index, &mut sample, &mut degraded);
         count_tasks(&mut sample);
@@ -452,8 +453,9 @@ fn add(sum: &mut BTreeMap<NodeId, NodeBytes>, by_node: &BTreeMap<NodeId, NodeByt
         let total = sum.entry(*node).or_default();
         total.anon = total.anon.saturating_add(bytes.anon);
         total.file = total.file.saturating_add(bytes.file);
-        if let Some(shmem) = bytes.shmem {
-            total.shmem = Some(total.shmem.unwrap_or(0).saturating_add(shmem));
+        let known = [(&mut total.shmem, bytes.shmem), (&mut total.file_mapped, bytes.file_mapped)];
+        for (total, bytes) in known {
+            *total = bytes.map_or(*total, |bytes| Some(total.unwrap_or(0).saturating_add(bytes)));
         }
     }
 }

@@ -15,8 +15,8 @@
 //!
 //! Processes come and go while this runs: one that is gone is done, and so is one whose number belongs to
 //! another process by then ([`incarnation`]). Shared memory that several processes of the cgroup map moves as
-//! well, as long as none of its pages has more processes than the cgroup: what processes of other cgroups map
-//! is theirs, too. Other pages that several processes map, as those of libraries, and files that no process
+//! well, as long as none of its pages has more mappers than are of the cgroup ([`mappers`]): what processes of
+//! other cgroups map is theirs, too. Other pages that several processes map, as those of libraries, and files that no process
 //! maps, tmpfs among them, cannot be moved in this way, and are said to be left: when it is through, it looks
 //! where everything is ([`verify`]).
 
@@ -24,6 +24,7 @@ mod budget;
 mod extent;
 mod flow;
 mod incarnation;
+mod mappers;
 mod outcome;
 #[cfg(test)]
 mod tests;
@@ -44,6 +45,7 @@ pub use self::{
 use self::{
     extent::{Extent, read_extents},
     incarnation::{Incarnation, is_reused},
+    mappers::OwnMappers,
 };
 use enforcer_host::processes::processes_in;
 use enforcer_kernel::{Kernel, PageStatus};
@@ -56,14 +58,24 @@ pub struct PageMove<'a> {
     report: PageMoveReport,
     /// Announced by `numa_maps` and not reached before the budget ended.
     unreached_bytes: u64,
-    /// Processes whose shared memory is theirs alone: those of the cgroup.
-    own_processes: u64,
+    /// Processes of the cgroup.
+    processes: Vec<u32>,
+    /// How many of these map shared memory; counted when a step comes to any.
+    mappers: Option<OwnMappers>,
 }
 
 impl<'a> PageMove<'a> {
     /// Moves with `kernel` within `budget`, and reads processes below `proc`.
     pub fn new(kernel: &'a dyn Kernel, proc: &'a Path, budget: &'a mut PageBudget) -> Self {
-        Self { kernel, proc, budget, report: PageMoveReport::default(), unreached_bytes: 0, own_processes: 0 }
+        Self {
+            kernel,
+            proc,
+            budget,
+            report: PageMoveReport::default(),
+            unreached_bytes: 0,
+            processes: Vec::new(),
+            mappers: None,
+        }
     }
 
     /// The same, of so many bytes at most.
@@ -81,7 +93,7 @@ impl<'a> PageMove<'a> {
             Ok(processes) => processes,
             Err(error) => return PageMoveReport { error: Some(error), ..self.report },
         };
-        self.own_processes = processes.len() as u64;
+        self.processes.clone_from(&processes);
         for (index, &pid) in processes.iter().enumerate() {
             match self.move_process(pid, &from, to) {
                 Ok(()) => self.report.processes += 1,
@@ -183,6 +195,15 @@ impl<'a> PageMove<'a> {
         Ok(along)
     }
 
+    /// Is it shared memory that several processes of the cgroup map, and no other ones?
+    fn is_of_the_cgroup_alone(&mut self, extent: &Extent, from: &NodeSet) -> bool {
+        let Some(file) = extent.file else { return false };
+        let (proc, processes) = (self.proc, &self.processes);
+        self.mappers
+            .get_or_insert_with(|| OwnMappers::count(proc, processes, from))
+            .are_all(file, extent.sharers)
+    }
+
     /// Moves one batch, and counts by what a second look shows.
     fn move_batch(
         &mut self,
@@ -193,9 +214,9 @@ impl<'a> PageMove<'a> {
         to: NodeId,
     ) -> io::Result<()> {
         let (pid, page_bytes) = (process.pid, extent.page_bytes);
+        let is_shared = self.is_of_the_cgroup_alone(extent, from);
         process.check()?;
         let begun = Instant::now();
-        let is_shared = extent.sharers > 1 && extent.sharers <= self.own_processes;
         let shared = is_shared.then(|| self.kernel.move_shared_pages(pid, pages, to));
         // Not without CAP_SYS_NICE.
         let answers = match shared {

@@ -264,25 +264,48 @@ fn a_number_that_was_given_to_another_process_is_named_and_nothing_of_it_is_coun
     assert!(matches!(carry_out(dir.path(), &kernel, limits()).result, OutcomeResult::Applied { .. }));
 }
 
+/// Mappings of one line each for processes of the cgroup, which are 42 and those below it in `mappers`: the
+/// file, how many processes map its pages, and the inode for each.
+fn shared(dir: &Path, file: &str, mapmax: u64, mappers: &[(u32, u64)]) {
+    let mut procs = "42\n43\n44\n45\n".to_owned();
+    for (pid, inode) in mappers {
+        fs::create_dir_all(dir.join(pid.to_string())).unwrap();
+        let line =
+            format!("{START:x} default file={file} dirty=100 mapmax={mapmax} N0=100 kernelpagesize_kB=4\n");
+        fs::write(dir.join(format!("{pid}/numa_maps")), line).unwrap();
+        let end = START + 100 * 4096;
+        let line = format!("{START:x}-{end:x} rw-s 00000000 00:01 {inode}   {}\n", file.replace("\\040", " "));
+        fs::write(dir.join(format!("{pid}/maps")), line).unwrap();
+        procs += &format!("{pid}\n");
+    }
+    fs::write(dir.join("cgroup/below/cgroup.procs"), procs).unwrap();
+}
+
 /// As of a database: what its processes share is by far the most of its memory.
 #[test]
 fn shared_memory_of_the_cgroup_alone_moves_though_several_of_its_processes_map_it() {
-    for (file, sharers, moves_shared, moved) in [
-        ("/dev/zero\\040(deleted)", 2, true, 100),
-        // A process of another cgroup maps it, too.
-        ("/dev/zero\\040(deleted)", 9, true, 0),
+    const ZERO: &str = "/dev/zero\\040(deleted)";
+    for (file, mapmax, mappers, moves_shared, moved) in [
+        (ZERO, 2, &[(42, 7), (43, 7)][..], true, 100),
+        (ZERO, 3, &[(42, 7), (43, 7), (44, 7)], true, 100),
+        // A process of another cgroup maps it, too, be they more or fewer than the processes of this one.
+        (ZERO, 9, &[(42, 7), (43, 7)], true, 0),
+        (ZERO, 3, &[(42, 7), (43, 7)], true, 0),
+        (ZERO, 2, &[(42, 7)], true, 0),
+        // What its other process maps is other memory of that name.
+        (ZERO, 2, &[(42, 7), (43, 8)], true, 0),
+        ("/dev/shm/x", 4, &[(42, 7), (43, 7), (44, 7)], true, 0),
+        ("/dev/shm/x", 3, &[(42, 7), (43, 7), (44, 7)], true, 100),
         // Without CAP_SYS_NICE.
-        ("/dev/zero\\040(deleted)", 2, false, 0),
+        (ZERO, 2, &[(42, 7), (43, 7)], false, 0),
         // A library is no memory of the workload's own.
-        ("/lib/libc.so.6", 2, true, 0),
+        ("/lib/libc.so.6", 2, &[(42, 7), (43, 7)], true, 0),
     ] {
         let (dir, mut kernel) = process(100);
-        let line =
-            format!("{START:x} default file={file} dirty=100 mapmax={sharers} N0=100 kernelpagesize_kB=4\n");
-        fs::write(dir.path().join("42/numa_maps"), line).unwrap();
+        shared(dir.path(), file, mapmax, mappers);
         kernel.shared = (0..100).map(|page| (42, START + page * 4096)).collect();
         kernel.moves_shared = moves_shared;
         carry_out(dir.path(), &kernel, limits());
-        assert_eq!(kernel.count_on(1), moved, "{file} of {sharers}");
+        assert_eq!(kernel.count_on(1), moved, "{file}, {mapmax} processes map it, its own {mappers:?}");
     }
 }

@@ -14,6 +14,8 @@ mod no_place;
 mod pages;
 mod route;
 
+pub use self::pages::tmpfs_in_words;
+
 use std::{cell::LazyCell, collections::BTreeMap, fmt};
 
 use super::{
@@ -22,7 +24,7 @@ use super::{
 };
 use crate::{
     id::NodeId,
-    model::{WorkloadModel, movable_bytes, nearest_effective},
+    model::{WorkloadModel, nearest_effective, own_bytes},
     place::{Allocations, Bounds, CgroupRequest, Holder},
     sample::CgroupSample,
     self_placement::CpusetWrites,
@@ -57,7 +59,8 @@ pub struct Advice {
     pub lacks: Option<Obstacle>,
     /// Bytes that come to each of these nodes from others.
     pub comes: BTreeMap<NodeId, u64>,
-    /// Page cache that stays on nodes far from its CPUs, and which: it does not follow its readers.
+    /// Nodes far from its CPUs with files that stay there because no process maps them, and how many bytes:
+    /// page cache does not follow its readers.
     pub stays: (NodeSet, u64),
 }
 
@@ -248,7 +251,7 @@ impl<'a> Asked<'a> {
         let cpu_nodes = machine.nodes_of(self.cpus);
         let far = machine.ordinary_memory_nodes().difference(&self.near(&cpu_nodes));
         let bytes = self.figures.bytes_by_node.iter().flatten();
-        let mut held_far = bytes.filter(|(node, bytes)| far.contains(**node) && movable_bytes(bytes) > 0);
+        let mut held_far = bytes.filter(|(node, bytes)| far.contains(**node) && own_bytes(bytes) > 0);
         let cache_is_near = !self.is_judged_remote(self.stays(&self.near(&cpu_nodes)).1);
         let on_one_node = self.is_pinned() && cpu_nodes.len() == 1;
         let on_gpus = self.mems.is_disjoint(&machine.ordinary_memory_nodes());
@@ -261,7 +264,7 @@ impl<'a> Asked<'a> {
         let machine = &self.inputs.inventory.machine;
         let cpu_nodes = machine.nodes_of(self.cpus);
         let bytes = self.figures.bytes_by_node.iter().flatten();
-        let mut gpus = bytes.filter(|(node, bytes)| movable_bytes(bytes) > 0 && self.locality.is_gpu(**node));
+        let mut gpus = bytes.filter(|(node, bytes)| own_bytes(bytes) > 0 && self.locality.is_gpu(**node));
         let is_beside = |node: &NodeId| !self.locality.near_cpu_nodes(*node).is_disjoint(&cpu_nodes);
         self.is_pinned() && gpus.any(|(node, _)| is_beside(node))
     }
@@ -431,7 +434,7 @@ impl<'a> Asked<'a> {
         let machine = &self.inputs.inventory.machine;
         let cpu_nodes = machine.nodes_of(self.cpus);
         let near = self.near(&cpu_nodes);
-        let held = self.figures.bytes_by_node.iter().flatten().filter(|(_, bytes)| movable_bytes(bytes) > 0);
+        let held = self.figures.bytes_by_node.iter().flatten().filter(|(_, bytes)| own_bytes(bytes) > 0);
         let held: NodeSet = held.map(|(node, _)| *node).collect();
         let wanted = cpu_nodes.intersection(&near).union(&near.intersection(self.mems).intersection(&held));
         let wanted = if wanted.is_empty() { near } else { wanted };
@@ -501,7 +504,8 @@ impl<'a> Asked<'a> {
             lacks: None,
             place: (cpus, mems),
         };
-        let nothing = advice.cpus.is_none() && advice.mems.is_none() && advice.comes.is_empty();
+        let comes = advice.comes.values().fold(0u64, |sum, bytes| sum.saturating_add(*bytes));
+        let nothing = advice.cpus.is_none() && advice.mems.is_none() && self.is_negligible(comes);
         Ok((!nothing).then_some(advice))
     }
 }

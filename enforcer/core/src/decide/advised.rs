@@ -19,7 +19,7 @@ use super::{
 };
 use crate::{
     id::NodeId,
-    model::{WorkloadModel, movable_bytes},
+    model::{WorkloadModel, room_bytes},
     set::{CpuSet, NodeSet},
     words,
     workload::{CgroupPath, Origin, Workload},
@@ -172,7 +172,7 @@ fn add(pins: &mut Pins, cgroup: &CgroupPath, cpus: &CpuSet) {
 /// Bytes of a workload that have to come to these nodes, on each that they may come to.
 fn comes(inputs: &Inputs<'_>, workload: &Workload, mems: &NodeSet) -> BTreeMap<NodeId, u64> {
     let machine = &inputs.inventory.machine;
-    let away = |figures: &WorkloadModel| figures.ordinary_bytes_outside(machine, mems, movable_bytes).1;
+    let away = |figures: &WorkloadModel| figures.ordinary_bytes_outside(machine, mems, room_bytes).1;
     let bytes = inputs.model.of(workload).map_or(0, away);
     mems.intersection(&machine.ordinary_memory_nodes()).iter().map(|node| (node, bytes)).collect()
 }

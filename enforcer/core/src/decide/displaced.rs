@@ -5,8 +5,9 @@
 //! Idea: they follow as far as the nodes near its CPUs have room, those of the farthest nodes first; when it
 //! returns its memory nodes are those of its home again, and the pages with them.
 //!
-//! What follows is anonymous and shared memory ([`movable_bytes`]). Page cache of files stays: it comes anew
-//! where it is read again.
+//! What follows is anonymous memory and shared memory that processes map ([`own_bytes`]). Files that no process
+//! maps stay, of tmpfs as well, and page cache is no reason to begin: it comes anew where it is read again. What a
+//! process alone maps of it comes along all the same, so that room is asked for it, too ([`room_bytes`]).
 //!
 //! Terminology: a promise is *open* as far as its memory is not in use yet. The *room* of a node is what may
 //! be taken there so that all open promises can still be kept at once, from what is available now and from
@@ -14,7 +15,7 @@
 //! what could be promised.
 //!
 //! Invariants: no node is sent more than its room, by all containers of a decision together; while a node has
-//! room for [`LEAST_PART`], no pages stay away for want of it, in parts and on several nodes if need be.
+//! room for [`LEAST_PART`](super::parts::LEAST_PART), no pages stay away for want of it, in parts and on several nodes if need be.
 //! Cost: two accounts of memory for each decision in which a container is away with pages at home, and a look
 //! at both for each part.
 
@@ -24,11 +25,14 @@ use std::{
     collections::{BTreeMap, BTreeSet},
 };
 
-use super::order::{Gathering, LEAST_PART};
+use super::{
+    order::Gathering,
+    parts::{HasRoom, PagePart, WithoutRoom, split},
+};
 use crate::{
     decide::Inputs,
     id::NodeId,
-    model::{WorkloadModel, movable_bytes},
+    model::{WorkloadModel, kept_bytes, own_bytes, room_bytes},
     place::{Allocations, Grant, Holder, MemoryClaim, MemoryResource, ZoneAccount},
     sample::NodeSample,
     set::{CpuSet, NodeSet},
@@ -55,32 +59,17 @@ impl<'a> RoomAway<'a> {
         let (inputs, allocations) = (self.inputs, self.allocations);
         self.room.get_or_init(|| Room::of(inputs, allocations));
         let Some(room) = self.room.get_mut() else { return Vec::new() };
-        let mut parts = Vec::new();
-        let mut whole = BTreeMap::<NodeId, NodeSet>::new();
-        for (from, mut left) in away {
-            let roomiest = |room: &Room| {
-                let near = near.iter().map(|node| (node, room.on(node)));
-                near.max_by_key(|(node, room)| (*room, Reverse(*node)))
-            };
-            while left > 0
-                && let Some((to, has)) = roomiest(room).filter(|(_, has)| *has >= left.min(LEAST_PART))
-            {
-                let part = left.min(has);
-                room.take(to, part);
-                left -= part;
-                if left == 0 {
-                    whole.entry(to).or_default().insert(from);
-                } else {
-                    parts.push(Gathering { from: NodeSet::from_iter([from]), to, most_bytes: Some(part) });
-                }
-            }
-        }
-        let whole = whole.into_iter().map(|(to, from)| Gathering { from, to, most_bytes: None });
-        parts.into_iter().chain(whole).collect()
+        let parts = split(away, &near, room, WithoutRoom::Stay);
+        let gathering = |PagePart { to, from, most_bytes }| Gathering {
+            from: from.into_keys().collect(),
+            to,
+            most_bytes,
+        };
+        parts.into_iter().map(gathering).collect()
     }
 
     /// Nodes with pages of a container that are far from the CPUs that it has now, the farthest first, with
-    /// their bytes, and the nodes near these CPUs.
+    /// the bytes that may come from there, and the nodes near these CPUs.
     fn away(&self, grant: &Grant, figures: Option<&WorkloadModel>) -> Option<(Vec<(NodeId, u64)>, NodeSet)> {
         grant.shared.as_ref()?.refuge.as_ref()?;
         let bytes = figures?.bytes_by_node.as_ref()?;
@@ -90,12 +79,12 @@ impl<'a> RoomAway<'a> {
         let locality = &self.inputs.inventory.locality;
         let near = locality.near_memory_nodes(machine, &cpu_nodes).intersection(&mems);
         let far = mems.difference(&near).difference(&machine.gpu_memory_nodes());
-        let held = bytes.iter().filter(|(node, bytes)| far.contains(**node) && movable_bytes(bytes) > 0);
-        let mut away: Vec<(NodeId, u64)> = held.map(|(node, bytes)| (*node, movable_bytes(bytes))).collect();
-        let all = away.iter().fold(0u64, |all, (_, bytes)| all.saturating_add(*bytes));
-        if away.is_empty() || all < self.inputs.policy.thresholds.min_memory.0 {
+        let held = bytes.iter().filter(|(node, bytes)| far.contains(**node) && own_bytes(bytes) > 0);
+        let all = held.clone().fold(0u64, |all, (_, bytes)| all.saturating_add(own_bytes(bytes)));
+        if all == 0 || all < self.inputs.policy.thresholds.min_memory.0 {
             return None;
         }
+        let mut away: Vec<(NodeId, u64)> = held.map(|(node, bytes)| (*node, room_bytes(bytes))).collect();
         let distance = |node: NodeId| {
             let distances = cpu_nodes.iter().filter_map(|from| machine.distance(from, node));
             distances.min().unwrap_or(u32::MAX)
@@ -122,7 +111,7 @@ impl Room {
             let mut held = figures.get(holder).map_or_else(BTreeMap::new, |(cgroup, figures)| {
                 let huge = |node: &NodeId| huge_bytes(inputs, cgroup, *node);
                 let bytes = figures.bytes_by_node.iter().flatten();
-                bytes.map(|(node, bytes)| (*node, movable_bytes(bytes).saturating_sub(huge(node)))).collect()
+                bytes.map(|(node, bytes)| (*node, kept_bytes(bytes).saturating_sub(huge(node)))).collect()
             });
             let ordinary = |claim: &&MemoryClaim| claim.resource == MemoryResource::Memory;
             let claims: Vec<&MemoryClaim> = grant.memory.iter().filter(ordinary).collect();
@@ -144,6 +133,12 @@ impl Room {
         let node = NodeSet::from_iter([node]);
         let free = |account: &ZoneAccount| account.free(&node, MemoryResource::Memory);
         free(&self.now).min(free(&self.promised))
+    }
+}
+
+impl HasRoom for Room {
+    fn room_on(&self, node: NodeId) -> u64 {
+        self.on(node)
     }
 
     fn take(&mut self, node: NodeId, bytes: u64) {

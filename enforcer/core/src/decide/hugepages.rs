@@ -7,6 +7,9 @@
 //! together. A node may be promised all that is free there, and all nodes together what is free less what is
 //! reserved: the kernel grants a mapping by that sum.
 //!
+//! What is not known is none that is free: of a size that cannot be read on a node, or of a node that was not
+//! seen, all pages there count as in use, and of a size whose reserved pages cannot be read all count as reserved.
+//!
 //! Limit: a process that has reserved pages may touch them on the node of a promise first. The kernel
 //! warrants neither of both a node (`hugetlb_acct_memory`).
 //!
@@ -23,7 +26,7 @@ use crate::{
     place::{Allocations, Apart, Grant, Holder, MemoryResource},
     sample::CgroupSample,
     set::NodeSet,
-    topology::Hugepages,
+    topology::{Hugepages, Node},
     workload::CgroupPath,
 };
 
@@ -39,23 +42,39 @@ struct Own {
 /// By node, what is in use there beyond promises; and what is reserved beyond them, as far as it is free.
 pub(super) fn held(inputs: &Inputs<'_>, allocations: &Allocations) -> Apart {
     let sample = inputs.sample;
-    let used_sizes = sample.nodes.values().flat_map(|seen| seen.hugepages_used.keys());
-    let sizes: BTreeSet<u64> = used_sizes.chain(sample.hugepages_reserved.keys()).copied().collect();
+    let machine = &inputs.inventory.machine;
+    let total = |node: &Node, size: u64| {
+        let of_size = node.hugepages.iter().filter(|pages| pages.size_bytes == size);
+        of_size.map(bytes).fold(0, u64::saturating_add)
+    };
+    let sizes: BTreeSet<u64> = machine
+        .nodes
+        .iter()
+        .flat_map(|node| node.hugepages.iter().map(|pages| pages.size_bytes))
+        .chain(sample.nodes.values().flat_map(|seen| seen.hugepages_used.keys().copied()))
+        .collect();
     let mut beyond: BTreeMap<NodeId, BTreeMap<MemoryResource, u64>> = BTreeMap::new();
     let (mut reserved_beyond, mut reserved_on) = (BTreeMap::new(), NodeSet::new());
     for size in sizes {
         let used = |node: NodeId| {
-            let seen = sample.nodes.get(&node);
-            seen.and_then(|seen| seen.hugepages_used.get(&size)).copied().unwrap_or(0)
+            let seen = sample.nodes.get(&node).filter(|seen| !seen.hugepages_unknown.contains(&size));
+            // A size of which none is in use is left out.
+            seen.map_or_else(
+                || machine.node(node).map_or(0, |node| total(node, size)),
+                |seen| seen.hugepages_used.get(&size).copied().unwrap_or(0),
+            )
         };
         let own = own(inputs, allocations, size, used);
         let own_used = |node: NodeId| own.used.get(&node).copied().unwrap_or(0);
-        let reserved =
-            sample.hugepages_reserved.get(&size).copied().unwrap_or(0).saturating_sub(own.reserved);
+        let reserved = if sample.hugepages_reserved_unknown.contains(&size) {
+            u64::MAX
+        } else {
+            sample.hugepages_reserved.get(&size).copied().unwrap_or(0)
+        };
+        let reserved = reserved.saturating_sub(own.reserved);
         let (mut free, mut nodes) = (0u64, NodeSet::new());
-        for node in &inputs.inventory.machine.nodes {
-            let of_size = node.hugepages.iter().filter(|pages| pages.size_bytes == size);
-            let total = of_size.map(bytes).fold(0, u64::saturating_add);
+        for node in &machine.nodes {
+            let total = total(node, size);
             let used = used(node.id);
             if total > 0 {
                 nodes.insert(node.id);

@@ -25,6 +25,7 @@ mod history;
 mod hugepages;
 pub mod order;
 mod partition;
+mod parts;
 pub(crate) mod pins;
 mod self_placed;
 mod transaction;
@@ -42,7 +43,7 @@ use self::{
 };
 pub use self::{
     above::Written,
-    advice::{Advice, Obstacle, ObstacleKind, advise, near_memory},
+    advice::{Advice, Obstacle, ObstacleKind, advise, near_memory, tmpfs_in_words},
     advised::EarlierAdvice,
     drift::{Drift, DriftCounts, DriftFate, DriftRecordError, LastingDrift, Standing, Target},
     guarded::Widened,

@@ -6,7 +6,8 @@
 //! pages in small batches, then narrow the nodes (the kernel sweeps up the rest).
 //!
 //! The kernel moves all pages of a node to one node, with room there or not ([`crate::page_migration`]); the
-//! moves before that go in parts, to as many nodes as it takes.
+//! moves before that go in parts, to as many nodes as it takes. Room is asked for all that may move
+//! ([`room_bytes`]); what stayed behind is brought for the part that surely can be ([`own_bytes`]).
 //!
 //! Never: an empty set, a narrowing before its widening, a write that changes nothing, a page out of a GPU's
 //! memory. The kernel's side of it: `cpuset_migrate_mm` in kernel/cgroup/cpuset.c,
@@ -14,9 +15,10 @@
 
 use std::{cmp::Reverse, collections::BTreeMap};
 
+use super::parts::{PagePart, WithoutRoom, split};
 use crate::{
     id::NodeId,
-    model::{accessed_bytes, movable_bytes},
+    model::{own_bytes, room_bytes},
     place::{Cpuset, Grant},
     plan::{Action, Step},
     sample::NodeBytes,
@@ -24,9 +26,6 @@ use crate::{
     words,
     workload::CgroupPath,
 };
-
-/// A part of a node's pages that is smaller than this is not worth a step of its own.
-pub(super) const LEAST_PART: u64 = 1 << 20;
 
 /// Where one workload is, and where it shall be.
 #[derive(Debug, Clone)]
@@ -105,44 +104,16 @@ impl Change<'_> {
     }
 
     /// Where the pages of these nodes go, with so many bytes on each: the largest amount first, each to
-    /// the node of the goal with most room left, and as much of it as that node has room for. What is
-    /// left goes to the next one. What has no room on any of them goes to the roomiest one all the same,
-    /// because the kernel moves it with the last write in any case, and its choice knows nothing of room.
-    fn spread(&self, from: &BTreeMap<NodeId, u64>) -> Vec<Spread> {
+    /// the node of the goal with most room left, and as much of it as that node has room for. What has no
+    /// room on any of them goes to the roomiest one all the same.
+    fn spread(&self, from: &BTreeMap<NodeId, u64>) -> Vec<PagePart> {
         let goal = self.goal_mems().difference(&self.goal.gpus);
         let own = goal.difference(&self.goal.added);
-        let mut room: BTreeMap<NodeId, u64> = (if own.is_empty() { &goal } else { &own })
-            .iter()
-            .map(|node| (node, self.room.get(&node).copied().unwrap_or(0)))
-            .collect();
+        let to = if own.is_empty() { goal } else { own };
         let mut sources: Vec<(NodeId, u64)> = from.iter().map(|(node, bytes)| (*node, *bytes)).collect();
         sources.sort_by_key(|(node, bytes)| (Reverse(*bytes), *node));
-        let (mut parts, mut whole) = (Vec::new(), BTreeMap::<NodeId, BTreeMap<NodeId, u64>>::new());
-        for (node, mut bytes) in sources {
-            while let Some((to, left)) = room.iter_mut().max_by_key(|(node, left)| (**left, Reverse(**node)))
-            {
-                let part = (*left).min(bytes);
-                *left -= part;
-                if part == bytes || part < LEAST_PART {
-                    whole.entry(*to).or_default().insert(node, bytes);
-                    break;
-                }
-                bytes -= part;
-                parts.push(Spread { to: *to, from: [(node, part)].into(), most_bytes: Some(part) });
-            }
-        }
-        let whole = whole.into_iter().map(|(to, from)| Spread { to, from, most_bytes: None });
-        parts.into_iter().chain(whole).collect()
+        split(sources, &to, &mut self.room.clone(), WithoutRoom::Go)
     }
-}
-
-/// Pages that one step brings to one node.
-struct Spread {
-    to: NodeId,
-    /// The nodes that they are on, with their bytes.
-    from: BTreeMap<NodeId, u64>,
-    /// So many bytes at most, where that node has no room for all.
-    most_bytes: Option<u64>,
 }
 
 /// The steps in order; none when the workload is in place or the goal is empty.
@@ -186,7 +157,7 @@ fn move_pages(change: &Change<'_>) -> Vec<Step> {
     let Some(bytes) = change.bytes_by_node else {
         let from = change.mems.difference(change.goal_mems()).difference(&change.goal.gpus);
         let unknown = change.spread(&from.iter().map(|node| (node, 0)).collect());
-        let step = |Spread { to, from, most_bytes }: Spread| {
+        let step = |PagePart { to, from, most_bytes }: PagePart| {
             let from: NodeSet = from.into_keys().collect();
             let reason =
                 format!("memory on {}, of an amount not known, goes to node {to}", words::nodes(&from));
@@ -194,15 +165,17 @@ fn move_pages(change: &Change<'_>) -> Vec<Step> {
         };
         return unknown.into_iter().map(step).collect();
     };
-    page_moves(change, &away(change, bytes, accessed_bytes), "")
+    page_moves(change, &away(change, bytes), "")
 }
 
 /// The cpuset is right but pages stayed behind: those that a write of `cpuset.mems` could not move.
 /// Page cache is left: it does not follow its readers.
 fn left_behind(change: &Change<'_>) -> Vec<Step> {
     let Some(bytes) = change.bytes_by_node else { return Vec::new() };
-    let away = away(change, bytes, movable_bytes);
-    let total = sum(&away);
+    let own = |node: &NodeId| bytes.get(node).map_or(0, own_bytes);
+    let mut away = away(change, bytes);
+    away.retain(|node, _| own(node) > 0);
+    let total = away.keys().fold(0u64, |sum, node| sum.saturating_add(own(node)));
     if total == 0 || total < change.negligible_bytes {
         return Vec::new();
     }
@@ -211,7 +184,7 @@ fn left_behind(change: &Change<'_>) -> Vec<Step> {
 
 /// Moves to the nodes that take these pages.
 fn page_moves(change: &Change<'_>, away: &BTreeMap<NodeId, u64>, stayed: &str) -> Vec<Step> {
-    let step = |Spread { to, from, most_bytes }: Spread| {
+    let step = |PagePart { to, from, most_bytes }: PagePart| {
         let size = words::size(sum(&from));
         let from: NodeSet = from.into_keys().collect();
         let reason = if stayed.is_empty() {
@@ -235,7 +208,7 @@ fn gather<'a>(change: &'a Change<'_>) -> impl Iterator<Item = Step> + 'a {
             .bytes_by_node?
             .iter()
             .filter(|(node, _)| from.contains(**node) && *node != to && !change.goal.gpus.contains(**node));
-        let total = held.fold(0u64, |sum, (_, bytes)| sum.saturating_add(movable_bytes(bytes)));
+        let total = held.fold(0u64, |sum, (_, bytes)| sum.saturating_add(room_bytes(bytes)));
         let size = most_bytes.filter(|most| *most < total).map_or_else(
             || words::size(total),
             |most| format!("{} of {}", words::size(most), words::size(total)),
@@ -256,14 +229,10 @@ fn narrow(change: &Change<'_>) -> Option<Step> {
     })
 }
 
-/// Nodes outside the goal with bytes on them, and how many; without memory of GPUs.
-fn away(
-    change: &Change<'_>,
-    bytes: &BTreeMap<NodeId, NodeBytes>,
-    count: impl Fn(&NodeBytes) -> u64,
-) -> BTreeMap<NodeId, u64> {
+/// Nodes outside the goal with bytes on them that may move, and how many; without memory of GPUs.
+fn away(change: &Change<'_>, bytes: &BTreeMap<NodeId, NodeBytes>) -> BTreeMap<NodeId, u64> {
     let stay = change.goal_mems().union(&change.goal.gpus);
-    let counted = bytes.iter().map(|(node, bytes)| (*node, count(bytes)));
+    let counted = bytes.iter().map(|(node, bytes)| (*node, room_bytes(bytes)));
     counted.filter(|(node, bytes)| !stay.contains(*node) && *bytes > 0).collect()
 }
 

@@ -184,3 +184,57 @@ fn pages_that_are_right_already_stay() {
     let held = [0, 1, 2].map(|node| held.get(&NodeId(node)).map_or(0, |bytes| bytes.anon >> 20));
     assert_eq!(held, [0, 5000, 5000], "{finding:?}");
 }
+
+/// Memory of /db, all of it on node 1.
+fn holding(scene: Scene, bytes: NodeBytes) -> Scene {
+    let mut scene = scene.workload("/db", "0-3", "0-1");
+    scene.now_mut("/db").memory_by_node = Some([(NodeId(1), bytes)].into());
+    scene
+}
+
+#[test]
+fn no_command_is_advised_for_files_that_no_process_maps() {
+    let file = 8000 << 20;
+    let shared = |mapped| {
+        let bytes = NodeBytes { file, shmem: Some(file), file_mapped: Some(mapped), ..NodeBytes::default() };
+        worst(&holding(beside([20_000, 0, 0]), bytes), "/db")
+    };
+    let left = shared(0);
+    let remedy = left.remedy.as_deref().unwrap_or_default();
+    assert!(!remedy.contains("cpuset.mems"), "{left:?}");
+    let obstacle = left.obstacle.unwrap();
+    assert!(obstacle.contains("8000 MiB of it are files of tmpfs that no process maps"), "{obstacle}");
+    // The control: the same, mapped.
+    assert_eq!(shared(file).remedy, Some(mems("/db", "0")));
+}
+
+#[test]
+fn room_is_asked_for_mapped_page_cache() {
+    let with = |free, file_mapped| {
+        let (anon, file) = (1000 << 20, 20_000 << 20);
+        let bytes = NodeBytes { anon, file, shmem: Some(0), file_mapped, kernel: None };
+        worst(&holding(beside([free, 0, 0]), bytes), "/db")
+    };
+    for (free, mapped, is_advised) in
+        [(30_000, 20_000 << 20, true), (3000, 1000 << 20, false), (3000, 20_000 << 20, false)]
+    {
+        let found = with(free, Some(mapped));
+        assert_eq!(found.remedy.is_some(), is_advised, "{free} {mapped}: {found:?}");
+    }
+    let full = with(3000, Some(20_000 << 20)).obstacle.unwrap();
+    assert!(full.contains("3000 MiB"), "{full}");
+    // Where it is not told what is mapped, all of it may be, and that is said.
+    let unknown = with(3000, None);
+    assert_eq!(unknown.remedy, None);
+    assert!(unknown.obstacle.as_ref().unwrap().contains("page cache"), "{unknown:?}");
+}
+
+#[test]
+fn a_node_of_which_nothing_is_known_has_no_room_in_advice() {
+    let mut scene = beside([3000, 0, 3000]).workload("/db", "0-3", "1").memory("/db", &[(1, 12_000, 0)]);
+    scene.now.nodes.remove(&NodeId(2));
+    let finding = worst(&scene, "/db");
+    assert_eq!(finding.remedy, None);
+    let obstacle = finding.obstacle.unwrap();
+    assert!(obstacle.contains("node 2 can give an unknown amount"), "{obstacle}");
+}

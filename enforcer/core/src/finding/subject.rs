@@ -9,9 +9,11 @@ use super::{
     threads::Threads,
 };
 use crate::{
-    decide::{Advice, Decision, EarlierAdvice, Inputs, Obstacle, ObstacleKind, advise, near_memory},
+    decide::{
+        Advice, Decision, EarlierAdvice, Inputs, Obstacle, ObstacleKind, advise, near_memory, tmpfs_in_words,
+    },
     id::NodeId,
-    model::{WorkloadModel, accessed_bytes, page_cache_bytes},
+    model::{WorkloadModel, accessed_bytes, staying_bytes},
     owner::{Owner, Ownership},
     place::{Allocations, Inventory},
     policy::Policy,
@@ -193,7 +195,7 @@ impl Subject<'_> {
         let total = self.memory().unwrap_or(0);
         let advised = self.advice().map(|advice| advice.stays.clone());
         // Without advice it stays where it is far now, before a remedy and after it.
-        let bytes = advised.as_ref().map_or_else(|_| self.far(page_cache_bytes).1, |(_, bytes)| *bytes);
+        let bytes = advised.as_ref().map_or_else(|_| self.far(staying_bytes).1, |(_, bytes)| *bytes);
         #[expect(clippy::cast_precision_loss, reason = "a share")]
         let stays = bytes as f64 / total.max(1) as f64;
         if stays < self.policy.thresholds.remote_residency_warning {
@@ -201,10 +203,12 @@ impl Subject<'_> {
         }
         let severity = lessened(severity, ObstacleKind::NoRoom);
         let Ok((nodes, bytes)) = advised else { return self.judged(severity) };
+        let machine = &self.inventory.machine;
         let reason = format!(
-            "{} of page cache on {} would stay there: page cache does not follow its readers",
+            "{} of page cache on {} would stay there: page cache does not follow its readers{}",
             size(bytes),
-            words::nodes(&nodes)
+            words::nodes(&nodes),
+            tmpfs_in_words(self.figures, machine, &machine.memory_nodes().difference(&nodes))
         );
         (severity, Err(reason))
     }

@@ -30,7 +30,10 @@ pub use self::{
     activity::{Activity, Rates},
     cpuset::nearest_effective,
     isolated::ThreadsOnCpu,
-    residency::{accessed_bytes, movable_bytes, page_cache_bytes},
+    residency::{
+        accessed_bytes, kept_bytes, movable_bytes, own_bytes, page_cache_bytes, room_bytes, staying_bytes,
+        staying_shmem_bytes,
+    },
 };
 use crate::{
     id::{CpuId, NodeId},

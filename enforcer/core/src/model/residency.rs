@@ -1,6 +1,18 @@
 //! Where the memory is.
 //!
-//! Limits: page cache and shared pages are charged to the cgroup that touched them first, so a
+//! Which pages move: a write of `cpuset.mems` walks the page tables of each process and takes every page that it
+//! finds there along, of files as well, however many processes map it (`cpuset_migrate_mm`,
+//! kernel/cgroup/cpuset.c, calls `do_migrate_pages` with `MPOL_MF_MOVE_ALL`; so does migratepages(8) as root).
+//! `move_pages(2)` finds pages in the same way and leaves page cache that several processes map. What no process
+//! maps is in no page table and stays, of tmpfs as well. `file_mapped` of `memory.numa_stat` counts what is
+//! mapped, shared memory among it (`NR_FILE_MAPPED`).
+//!
+//! So there is one definition of each: *bytes that follow* ([`movable_bytes`]) are anonymous ones and what is
+//! mapped; *room to ask for* ([`room_bytes`]) is as much, and where it is not known what is mapped, all that
+//! could be. A move of the daemon's own is begun for the part that it surely can move ([`own_bytes`]), and then
+//! asks for room for all.
+//!
+//! Limits: how much of what is mapped is shared memory is not told, nor how many map it. Page cache and shared pages are charged to the cgroup that touched them first, so a
 //! workload that reads another's pages does not show them here; and a process moved between cgroups
 //! leaves its charge behind (Documentation/admin-guide/cgroup-v2.rst, memory ownership).
 
@@ -14,15 +26,49 @@ pub fn accessed_bytes(bytes: &NodeBytes) -> u64 {
     bytes.anon.saturating_add(bytes.file)
 }
 
-/// Of these the bytes that a new set of memory nodes takes along: anonymous ones and shared memory.
+/// Bytes that follow a write of `cpuset.mems`: anonymous ones, and of files what processes map. Where that is
+/// not told, all shared memory is taken to be mapped, and nothing else.
 pub fn movable_bytes(bytes: &NodeBytes) -> u64 {
+    bytes.anon.saturating_add(mapped_bytes(bytes).unwrap_or(bytes.shmem.unwrap_or(0)))
+}
+
+/// Bytes that may come along with them, for which a node needs room. Where it is not told what processes map
+/// of files, all of them may be mapped.
+pub fn room_bytes(bytes: &NodeBytes) -> u64 {
+    bytes.anon.saturating_add(mapped_bytes(bytes).unwrap_or(bytes.file))
+}
+
+/// Bytes that a move is begun for: anonymous ones and shared memory, as far as it can be mapped. Page cache of
+/// programs and libraries stays where several processes map it, and comes anew where it is read again.
+pub fn own_bytes(bytes: &NodeBytes) -> u64 {
+    let shared = bytes.shmem.unwrap_or(0);
+    bytes.anon.saturating_add(mapped_bytes(bytes).map_or(shared, |mapped| mapped.min(shared)))
+}
+
+/// Bytes in use that reclaim cannot give back: anonymous ones and all of tmpfs, mapped or not.
+pub fn kept_bytes(bytes: &NodeBytes) -> u64 {
     bytes.anon.saturating_add(bytes.shmem.unwrap_or(0))
 }
 
-/// Of these the bytes that do not follow, because they come anew where they are read again: page cache of
-/// files. Shared memory that is not told apart counts with it.
+/// Bytes of files that do not follow, because no process maps them.
+pub fn staying_bytes(bytes: &NodeBytes) -> u64 {
+    accessed_bytes(bytes).saturating_sub(movable_bytes(bytes))
+}
+
+/// Of these, tmpfs at least.
+pub fn staying_shmem_bytes(bytes: &NodeBytes) -> u64 {
+    mapped_bytes(bytes).map_or(0, |mapped| bytes.shmem.unwrap_or(0).saturating_sub(mapped))
+}
+
+/// Page cache of files, which comes anew where it is read again. Shared memory that is not told apart counts
+/// with it.
 pub fn page_cache_bytes(bytes: &NodeBytes) -> u64 {
     bytes.file.saturating_sub(bytes.shmem.unwrap_or(0))
+}
+
+/// Bytes of files that processes map; the counters of one node are not of one moment.
+fn mapped_bytes(bytes: &NodeBytes) -> Option<u64> {
+    bytes.file_mapped.map(|mapped| mapped.min(bytes.file))
 }
 
 /// What it can access, over all nodes.
@@ -47,4 +93,37 @@ pub(super) fn remote_share(
         (remote.saturating_add(far), all.saturating_add(bytes))
     });
     ratio(remote, all)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pages_that_processes_map_follow_and_those_of_files_that_none_maps_stay() {
+        let bytes =
+            |anon, file, shmem, file_mapped| NodeBytes { anon, file, shmem, file_mapped, kernel: None };
+        for (of, follows, room, own, stays, tmpfs) in [
+            // Nothing but anonymous memory.
+            (bytes(10, 0, Some(0), Some(0)), 10, 10, 10, 0, 0),
+            // Files of tmpfs that no process maps, and the same mapped, whole and in part.
+            (bytes(10, 60, Some(60), Some(0)), 10, 10, 10, 60, 60),
+            (bytes(10, 60, Some(60), Some(60)), 70, 70, 70, 0, 0),
+            (bytes(10, 60, Some(60), Some(20)), 30, 30, 30, 40, 40),
+            // Page cache that no process maps, and the same mapped.
+            (bytes(10, 60, Some(0), Some(0)), 10, 10, 10, 60, 0),
+            (bytes(10, 60, Some(0), Some(50)), 60, 60, 10, 10, 0),
+            // What of both is mapped is not told: as much as all of it is.
+            (bytes(10, 60, Some(20), Some(30)), 40, 40, 30, 30, 0),
+            // What is mapped is not known.
+            (bytes(10, 60, Some(20), None), 30, 70, 30, 40, 0),
+            (bytes(10, 60, None, None), 10, 70, 10, 60, 0),
+            // Counters of different moments.
+            (bytes(10, 60, Some(0), Some(90)), 70, 70, 10, 0, 0),
+        ] {
+            let found = (movable_bytes(&of), room_bytes(&of), own_bytes(&of), staying_bytes(&of));
+            assert_eq!(found, (follows, room, own, stays), "{of:?}");
+            assert_eq!(staying_shmem_bytes(&of), tmpfs, "{of:?}");
+        }
+    }
 }

@@ -128,13 +128,15 @@ impl NumaMaps {
         for (node, pages) in &mapping.pages {
             let bytes = pages.saturating_mul(mapping.page_bytes);
             let sum = self.by_node.entry(*node).or_default();
-            if mapping.is_anonymous() {
-                sum.anon = sum.anon.saturating_add(bytes);
-            } else {
-                sum.file = sum.file.saturating_add(bytes);
-            }
-            let shmem = if mapping.is_shmem() { bytes } else { 0 };
+            // A private copy of shared memory is anonymous, and nothing else.
+            let (anon, file) = if mapping.is_anonymous() { (bytes, 0) } else { (0, bytes) };
+            let shmem = if mapping.is_shmem() { file } else { 0 };
+            sum.anon = sum.anon.saturating_add(anon);
+            sum.file = sum.file.saturating_add(file);
             sum.shmem = Some(sum.shmem.unwrap_or(0).saturating_add(shmem));
+            // All that is in this file is mapped; huge pages are none of ordinary memory.
+            let mapped = if mapping.is_hugetlb() { 0 } else { file };
+            sum.file_mapped = Some(sum.file_mapped.unwrap_or(0).saturating_add(mapped));
         }
         Ok(())
     }
@@ -164,13 +166,34 @@ mod tests {
 
     #[test]
     fn adds_up_a_real_process() {
-        let node = |anon, file, shmem| NodeBytes { anon, file, shmem: Some(shmem), kernel: None };
+        let node = |anon, file, shmem| NodeBytes {
+            anon,
+            file,
+            shmem: Some(shmem),
+            file_mapped: Some(file),
+            kernel: None,
+        };
         let huge = 2 << 20;
         let expected = [
             (NodeId(0), node((1 + 3 + 3) * 4096 + huge, (2 + 32) * 4096, 0)),
             (NodeId(1), node(4096 + huge, 10 * 4096, 10 * 4096)),
         ];
         assert_eq!(sum(HEAD).unwrap().by_node, expected.into());
+    }
+
+    #[test]
+    fn private_copies_of_shared_memory_count_once() {
+        for (file, rest, expected) in [
+            ("/memfd:x\\040(deleted)", "anon=5 dirty=5", (5, 0, 0)),
+            ("/dev/shm/x", "anon=5 dirty=5", (5, 0, 0)),
+            ("/dev/shm/x", "dirty=5 mapmax=2", (0, 5, 5)),
+            ("/srv/x", "mapped=5", (0, 5, 0)),
+        ] {
+            let line = format!("7f86b8000000 default file={file} {rest} N1=5 kernelpagesize_kB=4\n");
+            let bytes = sum(&line).unwrap().by_node[&NodeId(1)];
+            let found = (bytes.anon / 4096, bytes.file / 4096, bytes.shmem.unwrap() / 4096);
+            assert_eq!(found, expected, "{line}");
+        }
     }
 
     #[test]

@@ -3,8 +3,8 @@
 //! v2 counts bytes of the cgroup and its descendants (Documentation/admin-guide/cgroup-v2.rst). v1 counts
 //! pages of the LRU lists, of the cgroup alone or, in the `hierarchical_` lines, with its descendants
 //! (Documentation/admin-guide/cgroup-v1/memory.rst, section 5.6). The v1 lists keep tmpfs with anonymous
-//! memory and have an own list for mlocked pages of either kind; both count as anonymous here. v1 does not
-//! count kernel memory per node.
+//! memory and have an own list for mlocked pages of either kind; both count as anonymous here. v1 counts
+//! neither kernel memory nor mapped files per node.
 
 use std::collections::BTreeMap;
 
@@ -22,6 +22,7 @@ pub fn parse_numa_stat_v2(text: &str) -> Result<ByNode, ParseError> {
         let add: fn(&mut NodeBytes, u64) = match name {
             "anon" => |bytes, count| bytes.anon = bytes.anon.saturating_add(count),
             "file" => |bytes, count| bytes.file = bytes.file.saturating_add(count),
+            "file_mapped" => |bytes, count| add_known(&mut bytes.file_mapped, count),
             "shmem" => |bytes, count| add_known(&mut bytes.shmem, count),
             "kernel_stack" | "pagetables" | "sec_pagetables" | "slab_reclaimable" | "slab_unreclaimable" => {
                 |bytes, count| add_known(&mut bytes.kernel, count)
@@ -136,14 +137,16 @@ hierarchical_unevictable=4783 N0=4783 N33=0
 ";
 
     fn bytes(anon: u64, file: u64, shmem: Option<u64>, kernel: Option<u64>) -> NodeBytes {
-        NodeBytes { anon, file, shmem, kernel }
+        NodeBytes { anon, file, shmem, file_mapped: None, kernel }
     }
 
     #[test]
     fn v2_counts_bytes_and_kernel_memory() {
+        let kernel = 32768 + 151_552 + 201_264 + 100_000;
+        let first = bytes(1_568_768, 4_898_816, Some(8192), Some(kernel));
         let expected = [
-            (NodeId(0), bytes(1_568_768, 4_898_816, Some(8192), Some(32768 + 151_552 + 201_264 + 100_000))),
-            (NodeId(1), bytes(4096, 0, Some(0), Some(17384))),
+            (NodeId(0), NodeBytes { file_mapped: Some(3_375_104), ..first }),
+            (NodeId(1), NodeBytes { file_mapped: Some(0), ..bytes(4096, 0, Some(0), Some(17384)) }),
         ];
         assert_eq!(parse_numa_stat_v2(V2).unwrap(), expected.into());
         let old = parse_numa_stat_v2("anon N0=1\nfile N0=2\n").unwrap();

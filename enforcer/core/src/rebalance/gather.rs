@@ -19,7 +19,7 @@ use super::{
 use crate::{
     decide::{Inputs, bounds, pins},
     id::NodeId,
-    model::WorkloadModel,
+    model::{WorkloadModel, movable_bytes, staying_bytes},
     place::{Allocations, CpuClass, Grant, Holder, MemoryClaim, MemoryResource, Wishes, hints},
     sample::NodeSample,
     set::NodeSet,
@@ -164,7 +164,7 @@ fn mover(inputs: &Inputs<'_>, past: &Past, ours: &Ours<'_>) -> Result<Mover, Str
     let bytes: BTreeMap<NodeId, Held> = bytes
         .iter()
         .filter(|(node, _)| ordinary.contains(**node))
-        .map(|(node, held)| (*node, Held { movable: held.anon, fixed: held.file }))
+        .map(|(node, held)| (*node, Held { movable: movable_bytes(held), fixed: staying_bytes(held) }))
         .collect();
     let cpus = held_cpus(inputs, ours, used)?;
     let stands_on = cpus.nodes(&inputs.inventory.machine);

@@ -88,9 +88,9 @@ pub enum Ailment {
 /// Memory of one workload on one node.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Held {
-    /// Bytes that can be moved: anonymous memory.
+    /// Bytes that can be moved: anonymous memory, and of files what processes map.
     pub movable: u64,
-    /// Bytes that stay: page cache does not follow its readers.
+    /// Bytes that stay: files that no process maps.
     pub fixed: u64,
 }
 

@@ -1,9 +1,10 @@
 //! What happens to the pages of a workload when advice for it is carried out.
 //!
-//! Problem: a write of `cpuset.mems` moves anonymous pages of nodes that are no longer allowed, and no
-//! others: page cache stays, and so does what is on a node that stays allowed for the kernel. CPUs that are
-//! sent elsewhere without regard to that are farther from their memory than before. Idea: the pages that come
-//! and those that stay are counted here, for all advice.
+//! Problem: a write of `cpuset.mems` moves pages that processes map, of nodes that are no longer allowed, and
+//! no others: page cache and tmpfs that no process maps stay ([`crate::model::movable_bytes`]), and so does
+//! what is on a node that stays allowed for the kernel. CPUs that are sent elsewhere without regard to that are
+//! farther from their memory than before. Idea: the pages that come and those that stay are counted here, for
+//! all advice.
 //!
 //! Invariant: CPUs go nowhere where a larger share of the memory is remote afterwards. CPUs of several nodes
 //! have nothing remote and are not together either: for these a share that is no finding is accepted.
@@ -11,10 +12,22 @@
 use super::{Advice, Asked, Obstacle, ObstacleKind};
 use crate::{
     id::NodeId,
-    model::{accessed_bytes, movable_bytes, page_cache_bytes},
+    model::{WorkloadModel, accessed_bytes, movable_bytes, room_bytes, staying_bytes, staying_shmem_bytes},
     set::NodeSet,
+    topology::Topology,
     words,
 };
+
+/// Says how much of what stays outside of these nodes is tmpfs; empty where that is nothing.
+pub fn tmpfs_in_words(figures: &WorkloadModel, machine: &Topology, near: &NodeSet) -> String {
+    match figures.ordinary_bytes_outside(machine, near, staying_shmem_bytes).1 {
+        0 => String::new(),
+        bytes => format!(
+            "; {} of it are files of tmpfs that no process maps, which come anew where they are written",
+            words::size(bytes)
+        ),
+    }
+}
 
 impl Asked<'_> {
     /// Nodes with ordinary memory that is near these, of what it may have.
@@ -27,23 +40,36 @@ impl Asked<'_> {
         self.figures.ordinary_bytes_outside(&self.inputs.inventory.machine, to, movable_bytes)
     }
 
+    /// Bytes outside of these nodes that may come along although that is not known: a kernel that does not
+    /// tell what processes map may move all page cache.
+    pub(super) fn may_come_along(&self, to: &NodeSet) -> u64 {
+        let unknown = |bytes: &_| room_bytes(bytes).saturating_sub(movable_bytes(bytes));
+        self.figures.ordinary_bytes_outside(&self.inputs.inventory.machine, to, unknown).1
+    }
+
     pub(super) fn stays_as_it_is(&self) -> Obstacle {
-        let (nodes, bytes) = self.stays(&self.near(&self.inputs.inventory.machine.nodes_of(self.cpus)));
+        let near = self.near(&self.inputs.inventory.machine.nodes_of(self.cpus));
+        let (nodes, bytes) = self.stays(&near);
         if bytes == 0 {
             return Obstacle::new(ObstacleKind::Machine, "no better place for it is known");
         }
         let reason = format!(
             "{} of page cache on {} stay there: page cache does not follow its readers, and comes anew where it is \
-             read again",
+             read again{}",
             words::size(bytes),
-            words::nodes(&nodes)
+            words::nodes(&nodes),
+            self.of_it_tmpfs(&near)
         );
         Obstacle::new(ObstacleKind::Machine, reason)
     }
 
-    /// Page cache outside of these nodes.
+    /// Files outside of these nodes that no process maps: page cache, tmpfs among it.
     pub(super) fn stays(&self, near: &NodeSet) -> (NodeSet, u64) {
-        self.figures.ordinary_bytes_outside(&self.inputs.inventory.machine, near, page_cache_bytes)
+        self.figures.ordinary_bytes_outside(&self.inputs.inventory.machine, near, staying_bytes)
+    }
+
+    fn of_it_tmpfs(&self, near: &NodeSet) -> String {
+        tmpfs_in_words(self.figures, &self.inputs.inventory.machine, near)
     }
 
     /// Would so many bytes far from its CPUs be a finding?
@@ -100,9 +126,10 @@ impl Asked<'_> {
     /// Says that its page cache keeps its CPUs, and what else does.
     pub(super) fn cache_stays(&self, other: Option<&Obstacle>) -> Obstacle {
         let (nodes, bytes) = self.stays(&NodeSet::new());
+        let tmpfs = self.of_it_tmpfs(&NodeSet::new());
         let also = other.map_or_else(String::new, |other| format!("; {other}"));
         let reason = format!(
-            "{} of page cache on {} would stay where its CPUs are not: page cache does not follow its readers{also}",
+            "{} of page cache on {} would stay where its CPUs are not: page cache does not follow its readers{tmpfs}{also}",
             words::size(bytes),
             words::nodes(&nodes)
         );

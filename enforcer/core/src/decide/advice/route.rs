@@ -8,7 +8,7 @@
 //! each process told to bring its pages from one node to one other node (migratepages(8)), and the write
 //! afterwards.
 //!
-//! Invariants: no node is sent more than it can give, nothing comes to memory of a GPU or leaves it, and what
+//! Invariants: no node is sent more than it can give, and one of which that is not known nothing, nothing comes to memory of a GPU or leaves it, and what
 //! stays far from the CPUs is too little for a finding. Pages of one node are never split: a command cannot.
 //! Cost: at most four sequences for each place that is advised.
 
@@ -58,7 +58,7 @@ struct Sequence {
 impl Asked<'_> {
     /// What brings its pages there.
     pub(super) fn route(&self, way: &Way<'_>) -> Result<Route, Obstacle> {
-        let begins = self.pages();
+        let begins = self.pages(way);
         let routes =
             self.sequences(way).into_iter().map(|sequence| self.carried_out(&begins, way, &sequence));
         let mut found = routes.filter(|(_, ends)| self.is_right(&begins, ends, way));
@@ -66,13 +66,18 @@ impl Asked<'_> {
     }
 
     /// Its pages, and what each node can give beside remedies before this one.
-    fn pages(&self) -> Pages {
+    fn pages(&self, way: &Way<'_>) -> Pages {
+        let machine = &self.inputs.inventory.machine;
         let bytes = self.figures.bytes_by_node.iter().flatten();
         let held = bytes.map(|(node, bytes)| (*node, movable_bytes(bytes))).collect();
         let available = |node: NodeId| self.inputs.sample.nodes.get(&node)?.available_bytes();
-        let left = |node: NodeId| Some((node, available(node)?.saturating_sub(self.earlier.coming_to(node))));
-        let nodes = self.inputs.inventory.machine.ordinary_memory_nodes();
-        Pages { held, room: nodes.iter().filter_map(left).collect(), came: BTreeMap::new() }
+        let along = self.may_come_along(&way.near.union(way.best));
+        let taken = |node: NodeId| self.earlier.coming_to(node).saturating_add(along);
+        let left = |node: NodeId| Some((node, available(node)?.saturating_sub(taken(node))));
+        // What comes to memory of a GPU is seen, and refused, whatever room is there.
+        let gpus = machine.gpu_memory_nodes().iter().map(|node| (node, u64::MAX)).collect::<Vec<_>>();
+        let room = machine.ordinary_memory_nodes().iter().filter_map(left).chain(gpus).collect();
+        Pages { held, room, came: BTreeMap::new() }
     }
 
     /// The sequences that end with these memory nodes, the simplest first.
@@ -152,6 +157,13 @@ impl Asked<'_> {
     /// Says which nodes would have to have room.
     fn no_room(&self, begins: &Pages, way: &Way<'_>) -> Obstacle {
         let (from, comes) = &way.outside;
+        let along = match self.may_come_along(&way.near.union(way.best)) {
+            0 => String::new(),
+            along => format!(
+                " beside {} of page cache that would come along as far as processes map it, which is not known",
+                words::size(along)
+            ),
+        };
         let give = |node: NodeId| {
             let has = begins
                 .room
@@ -159,7 +171,7 @@ impl Asked<'_> {
                 .map_or_else(|| "an unknown amount".to_owned(), |has| words::size(*has));
             let earlier =
                 self.earlier.in_words(node).map_or_else(String::new, |earlier| format!(" beside {earlier}"));
-            format!("{has}{earlier}")
+            format!("{has}{earlier}{along}")
         };
         let reason = if let Some(node) = way.best.first().filter(|_| way.best.len() == 1) {
             let gives = give(node);
@@ -188,9 +200,8 @@ fn swept(pages: &mut Pages, from: &NodeSet, best: &NodeSet) -> Vec<Sweep> {
     sources.sort_by_key(|(bytes, node)| (Reverse(*bytes), *node));
     let mut sweeps = BTreeMap::<NodeId, NodeSet>::new();
     for (bytes, node) in sources {
-        let room = |target: &NodeId| pages.room.get(target).copied().unwrap_or(u64::MAX);
-        let roomiest = best.iter().max_by_key(|target| (room(target), Reverse(*target)));
-        if let Some(target) = roomiest.filter(|target| room(target) >= bytes) {
+        let roomiest = best.iter().max_by_key(|target| (pages.room_on(*target), Reverse(*target)));
+        if let Some(target) = roomiest.filter(|target| pages.room_on(*target) >= bytes) {
             pages.migrate(&NodeSet::from_iter([node]), &NodeSet::from_iter([target]));
             sweeps.entry(target).or_default().insert(node);
         }

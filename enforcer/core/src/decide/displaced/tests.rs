@@ -6,7 +6,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::{
-    decide::History,
+    decide::{History, parts::LEAST_PART},
     finding::Severity,
     place::{Announced, ContainerRequest, Containers, Cpuset, Node, PodName, PodRequest, Resources},
     sample::NodeBytes,
@@ -180,10 +180,19 @@ impl Host {
         })
     }
 
+    /// Has all memory of a container be this, on node 0.
+    fn holds(&mut self, id: &str, bytes: NodeBytes) {
+        let seen = self.scene.now.cgroups.get_mut(&CgroupPath::new(&format!("/kubepods/{id}"))).unwrap();
+        seen.memory_by_node = Some([(NodeId(0), bytes)].into());
+    }
+
+    fn held(&self, id: &str) -> BTreeMap<NodeId, NodeBytes> {
+        let path = CgroupPath::new(&format!("/kubepods/{id}"));
+        self.scene.now.cgroups[&path].memory_by_node.clone().unwrap()
+    }
+
     fn bytes(&self, id: &str) -> String {
-        let bytes =
-            self.scene.now.cgroups[&CgroupPath::new(&format!("/kubepods/{id}"))].memory_by_node.clone();
-        let bytes = bytes.unwrap().into_iter().filter(|(_, bytes)| bytes.anon > 0);
+        let bytes = self.held(id).into_iter().filter(|(_, bytes)| bytes.anon > 0);
         bytes.map(|(node, bytes)| format!("{node}:{}", bytes.anon / MIB)).collect::<Vec<_>>().join(" ")
     }
 
@@ -249,22 +258,80 @@ fn pages_follow_in_parts_and_to_several_nodes_within_the_room_of_each() {
 /// As of a database: hardly anything is anonymous, and what its processes share is by far the most.
 #[test]
 fn shared_memory_follows_a_displaced_container_and_page_cache_does_not() {
-    for (shared, node) in [(true, 1), (false, 0)] {
+    const FILE: u64 = 8 * 1024 * MIB;
+    for (shared, mapped, node) in [
+        (true, Some(FILE), 1),
+        // Files of tmpfs that no process maps.
+        (true, Some(0), 0),
+        (true, None, 1),
+        (false, Some(0), 0),
+        (false, None, 0),
+    ] {
         let mut host = Host::of_nodes(2);
         host.create("web", 500, false, 10 * 1024);
         host.create("far", 600, true, 1024);
-        let web = CgroupPath::new("/kubepods/web");
-        let file = 8 * 1024 * MIB;
-        let bytes =
-            NodeBytes { anon: 10 * MIB, file, shmem: Some(if shared { file } else { 0 }), kernel: None };
-        host.scene.now.cgroups.get_mut(&web).unwrap().memory_by_node = Some([(NodeId(0), bytes)].into());
+        host.holds(
+            "web",
+            NodeBytes {
+                anon: 10 * MIB,
+                file: FILE,
+                shmem: Some(if shared { FILE } else { 0 }),
+                file_mapped: mapped,
+                kernel: None,
+            },
+        );
         host.create("db", 4000, true, 1024);
         host.turns();
-        let held = host.scene.now.cgroups[&web].memory_by_node.clone().unwrap();
+        let held = host.held("web");
         let most = held.iter().max_by_key(|(_, bytes)| bytes.file).unwrap();
-        assert_eq!((most.0.0, most.1.file), (node, file), "shared: {shared}");
+        assert_eq!((most.0.0, most.1.file), (node, FILE), "shared: {shared}, mapped: {mapped:?}");
         let worst = host.worst();
-        assert!(!shared || worst.as_ref().is_none_or(|(worst, _)| *worst < Severity::Warning), "{worst:?}");
+        assert!(node == 0 || worst.as_ref().is_none_or(|(worst, _)| *worst < Severity::Warning), "{worst:?}");
+    }
+}
+
+#[test]
+fn files_of_tmpfs_that_no_process_maps_take_no_room_and_begin_no_move() {
+    for (mapped, web) in [(false, "1:4096"), (true, "0:1024 1:3072")] {
+        let mut host = Host::of_nodes(2);
+        host.create("cache", 500, false, 5 * 1024);
+        host.create("far", 1500, true, 8 * 1024);
+        host.create("web", 500, false, 4 * 1024);
+        let file = 5 * 1024 * MIB;
+        let file_mapped = Some(if mapped { file } else { 0 });
+        host.holds("cache", NodeBytes { file, shmem: Some(file), file_mapped, ..NodeBytes::default() });
+        host.create("db", 4000, true, 1024);
+        // What it may still be sent to its CPUs is 8 GiB, in all turns together.
+        host.turns();
+        assert_eq!(host.bytes("web"), web, "mapped: {mapped}");
+        let on_far = host.held("cache").get(&NodeId(1)).map_or(0, |bytes| bytes.file);
+        assert_eq!(on_far, if mapped { file } else { 0 });
+        let decision =
+            host.scene.decide_beside(&host.containers, &History::default(), &mut host.allocations.clone());
+        assert!(decision.in_place.contains(&CgroupPath::new("/kubepods/cache")), "{:?}", decision.plan.steps);
+    }
+}
+
+#[test]
+fn room_is_asked_for_mapped_page_cache_that_comes_along() {
+    const GIB: u64 = 1024 * MIB;
+    // Where it is not told what is mapped, all of it may be.
+    for (file_mapped, most_bytes) in
+        [(Some(0), None), (Some(2 * GIB), None), (Some(6 * GIB), Some(4 * GIB)), (None, Some(4 * GIB))]
+    {
+        let mut host = Host::of_nodes(2);
+        host.create("web", 500, false, 2 * 1024);
+        host.create("far", 600, true, 12 * 1024);
+        let (anon, file) = (2 * GIB, 6 * GIB);
+        host.holds("web", NodeBytes { anon, file, shmem: Some(0), file_mapped, kernel: None });
+        host.create("db", 4000, true, 1024);
+        let decision =
+            host.scene.decide_beside(&host.containers, &History::default(), &mut host.allocations.clone());
+        let moves = decision.plan.steps.iter().filter_map(|step| match &step.action {
+            crate::plan::Action::MovePages { most_bytes, .. } => Some(*most_bytes),
+            _ => None,
+        });
+        assert_eq!(moves.collect::<Vec<_>>(), [most_bytes], "{file_mapped:?}");
     }
 }
 

@@ -196,3 +196,43 @@ proptest! {
         prop_assert_eq!(fits, 2 * asked + given.reserved <= free);
     }
 }
+
+#[test]
+fn huge_pages_of_which_it_is_not_known_whether_they_are_free_are_not_promised() {
+    type Blind = fn(&mut Scene);
+    let size = 2 * MIB;
+    let blind_on: [Blind; 2] = [
+        |scene| _ = scene.now.nodes.get_mut(&NodeId(0)).unwrap().hugepages_unknown.insert(2 * MIB),
+        |scene| _ = scene.now.nodes.remove(&NodeId(0)),
+    ];
+    let reserved: Blind = |scene| _ = scene.now.hugepages_reserved_unknown.insert(2 * MIB);
+    let seen: Blind = |_| ();
+    for (blind, promised, mib, node) in [
+        (seen, 0, 150, Some("0")),
+        (blind_on[0], 0, 150, Some("1")),
+        (blind_on[1], 0, 150, Some("1")),
+        (blind_on[0], 0, 250, None),
+        (reserved, 0, 2, None),
+        // What was promised there stays promised, and no more.
+        (blind_on[0], 100, 150, Some("1")),
+        (reserved, 100, 2, None),
+    ] {
+        let mut scene = Scene::new(Machine::new().sockets(2).threads(1).hugepages(size, 100).build());
+        let (inventory, settings) = (scene.inventory(), PlacementSettings::default());
+        let mut allocations = Allocations::default();
+        let admitted = |allocations: &mut Allocations, pod: &_| {
+            admit(&inventory, &settings, allocations, pod, &mut Trace::default())
+        };
+        if promised > 0 {
+            admitted(&mut allocations, &asks("first", promised)).unwrap();
+        }
+        blind(&mut scene);
+        scene.decide_with(&History::default(), &mut allocations);
+        let got = admitted(&mut allocations, &asks("second", mib));
+        let holder = Holder::new(PodName::new("default", "second"), "c".into());
+        let mems = got.ok().and_then(|_| Some(allocations.get(&holder)?.mems.to_string()));
+        assert_eq!(mems.as_deref(), node, "{promised} and {mib}");
+        let first = Holder::new(PodName::new("default", "first"), "c".into());
+        assert_eq!(allocations.get(&first).is_some(), promised > 0);
+    }
+}

@@ -1,0 +1,50 @@
+//! How many processes of a workload have pages of a piece of shared memory.
+//!
+//! Problem: `numa_maps` says how many processes map a page and not whose these are. Shared memory that a process
+//! of another workload maps is that one's as well, and moving it would work against the placement of the other.
+//! Idea: the workload's own mappers are counted, file by file. Where a page has no more mappers than that, none
+//! of them is of another workload.
+//!
+//! Limit: a page that fewer of the own processes map than have pages of the file could be mapped by others
+//! instead. Cost: one more reading of `numa_maps` and `maps` for each process, once for a step that comes to
+//! shared memory with several mappers; memory for [`MOST_FILES`] files.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    path::Path,
+};
+
+use enforcer_core::set::NodeSet;
+
+use super::extent::{FileId, read_extents};
+
+/// Shared files of one workload; others stay where they are.
+const MOST_FILES: usize = 1 << 16;
+
+/// For each file of shared memory, the processes that have pages of it on the nodes of a step.
+#[derive(Debug, Default)]
+pub(super) struct OwnMappers {
+    by_file: BTreeMap<FileId, u64>,
+}
+
+impl OwnMappers {
+    /// Counts them. A process that has ended, or cannot be looked at, maps nothing.
+    pub(super) fn count(proc: &Path, processes: &[u32], nodes: &NodeSet) -> Self {
+        let mut by_file = BTreeMap::new();
+        for pid in processes {
+            let extents = read_extents(&proc.join(pid.to_string()), nodes).unwrap_or_default();
+            let files: BTreeSet<FileId> = extents.iter().filter_map(|extent| extent.file).collect();
+            for file in files {
+                if by_file.len() < MOST_FILES || by_file.contains_key(&file) {
+                    *by_file.entry(file).or_default() += 1;
+                }
+            }
+        }
+        Self { by_file }
+    }
+
+    /// Is a page of this file that has so many mappers mapped by these processes alone?
+    pub(super) fn are_all(&self, file: FileId, mappers: u64) -> bool {
+        self.by_file.get(&file).is_some_and(|own| mappers <= *own)
+    }
+}
