@@ -178,7 +178,14 @@ mod tests {
     fn noted(found: &HugepagesInUse, sys: &Path) -> (NodeSample, Vec<String>) {
         let (mut seen, mut degraded) = (NodeSample::default(), DegradedTally::default());
         found.note(sys, NodeId(1), &mut seen, &mut degraded);
-        (seen, degraded.into_entries().into_iter().map(|entry| format!("{}: {}", entry.source, entry.reason)).collect())
+        (
+            seen,
+            degraded
+                .into_entries()
+                .into_iter()
+                .map(|entry| format!("{}: {}", entry.source, entry.reason))
+                .collect(),
+        )
     }
 
     #[test]

@@ -113,9 +113,11 @@ mod tests {
         let file = |rest: &str| file_of(&format!("7f00-7f10 rw-s 00000000 {rest}")).unwrap();
         let one = file("00:01 1026  /dev/zero (deleted)");
         assert_eq!(one, file("00:01 1026  /dev/zero (deleted)"));
-        for other in
-            ["00:01 1027  /dev/zero (deleted)", "00:1a 1026  /dev/shm/x", "00:01 1026  /SYSV00000000 (deleted)"]
-        {
+        for other in [
+            "00:01 1027  /dev/zero (deleted)",
+            "00:1a 1026  /dev/shm/x",
+            "00:01 1026  /SYSV00000000 (deleted)",
+        ] {
             assert_ne!(one, file(other), "{other}");
         }
     }

@@ -101,7 +101,14 @@ mod tests {
     const PAGE: usize = 4096;
 
     fn extent(start: usize, pages: usize) -> Extent {
-        Extent { start, end: start + pages * PAGE, page_bytes: PAGE, pages: pages as u64, sharers: 1, file: None }
+        Extent {
+            start,
+            end: start + pages * PAGE,
+            page_bytes: PAGE,
+            pages: pages as u64,
+            sharers: 1,
+            file: None,
+        }
     }
 
     fn range(start: usize, pages: usize) -> Range {

@@ -274,7 +274,8 @@ fn shared(dir: &Path, file: &str, mapmax: u64, mappers: &[(u32, u64)]) {
             format!("{START:x} default file={file} dirty=100 mapmax={mapmax} N0=100 kernelpagesize_kB=4\n");
         fs::write(dir.join(format!("{pid}/numa_maps")), line).unwrap();
         let end = START + 100 * 4096;
-        let line = format!("{START:x}-{end:x} rw-s 00000000 00:01 {inode}   {}\n", file.replace("\\040", " "));
+        let line =
+            format!("{START:x}-{end:x} rw-s 00000000 00:01 {inode}   {}\n", file.replace("\\040", " "));
         fs::write(dir.join(format!("{pid}/maps")), line).unwrap();
         procs += &format!("{pid}\n");
     }
