@@ -74,7 +74,8 @@ impl HugepagesInUse {
         self.kibibytes.iter().map(|kib| hugetlb_file(kib.saturating_mul(1024)))
     }
 
-    /// Sizes of which it is not known how many pages are reserved; each is said, and that they are not listed.
+    /// Sizes of which it is not known how many pages are reserved; each is said, and that they are not
+    /// listed.
     pub(super) fn reserved_unknown(&self, degraded: &mut DegradedTally) -> BTreeSet<u64> {
         if let Some(reason) = &self.unlisted {
             degraded.push(Degraded::new("hugepages", reason, EFFECT));

@@ -1,8 +1,8 @@
 //! Which address ranges of a process have pages on given nodes.
 //!
-//! `numa_maps` says which mappings have pages there, and how many; `maps` says how far they reach, and of which
-//! file they are. Only mappings with such pages are kept in memory. A line that makes no sense is no mapping: the process is
-//! alive and changes both files all the time.
+//! `numa_maps` says which mappings have pages there, and how many; `maps` says how far they reach, and of
+//! which file they are. Only mappings with such pages are kept in memory. A line that makes no sense is no
+//! mapping: the process is alive and changes both files all the time.
 
 use std::{
     collections::BTreeMap,

@@ -15,10 +15,10 @@
 //!
 //! Processes come and go while this runs: one that is gone is done, and so is one whose number belongs to
 //! another process by then ([`incarnation`]). Shared memory that several processes of the cgroup map moves as
-//! well, as long as none of its pages has more mappers than are of the cgroup ([`mappers`]): what processes of
-//! other cgroups map is theirs, too. Other pages that several processes map, as those of libraries, and files that no process
-//! maps, tmpfs among them, cannot be moved in this way, and are said to be left: when it is through, it looks
-//! where everything is ([`verify`]).
+//! well, as long as none of its pages has more mappers than are of the cgroup ([`mappers`]): what processes
+//! of other cgroups map is theirs, too. Other pages that several processes map, as those of libraries, and
+//! files that no process maps, tmpfs among them, cannot be moved in this way, and are said to be left: when
+//! it is through, it looks where everything is ([`verify`]).
 
 mod budget;
 mod extent;

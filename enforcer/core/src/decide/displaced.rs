@@ -5,9 +5,10 @@
 //! Idea: they follow as far as the nodes near its CPUs have room, those of the farthest nodes first; when it
 //! returns its memory nodes are those of its home again, and the pages with them.
 //!
-//! What follows is anonymous memory and shared memory that processes map ([`own_bytes`]). Files that no process
-//! maps stay, of tmpfs as well, and page cache is no reason to begin: it comes anew where it is read again. What a
-//! process alone maps of it comes along all the same, so that room is asked for it, too ([`room_bytes`]).
+//! What follows is anonymous memory and shared memory that processes map ([`own_bytes`]). Files that no
+//! process maps stay, of tmpfs as well, and page cache is no reason to begin: it comes anew where it is read
+//! again. What a process alone maps of it comes along all the same, so that room is asked for it, too
+//! ([`room_bytes`]).
 //!
 //! Terminology: a promise is *open* as far as its memory is not in use yet. The *room* of a node is what may
 //! be taken there so that all open promises can still be kept at once, from what is available now and from
@@ -15,9 +16,9 @@
 //! what could be promised.
 //!
 //! Invariants: no node is sent more than its room, by all containers of a decision together; while a node has
-//! room for [`LEAST_PART`](super::parts::LEAST_PART), no pages stay away for want of it, in parts and on several nodes if need be.
-//! Cost: two accounts of memory for each decision in which a container is away with pages at home, and a look
-//! at both for each part.
+//! room for [`LEAST_PART`](super::parts::LEAST_PART), no pages stay away for want of it, in parts and on
+//! several nodes if need be. Cost: two accounts of memory for each decision in which a container is away with
+//! pages at home, and a look at both for each part.
 
 use std::{
     cell::OnceCell,

@@ -1,11 +1,12 @@
 //! Pages in parts: which of them go to which node, as far as each has room.
 //!
-//! Problem: the pages of one node may have room on several others together and on none of them alone. Idea: each
-//! amount goes to the node with most room, as much of it as that has room for, and what is left to the next one.
+//! Problem: the pages of one node may have room on several others together and on none of them alone. Idea:
+//! each amount goes to the node with most room, as much of it as that has room for, and what is left to the
+//! next one.
 //!
 //! Invariants: all parts of a source add up to no more than what it holds, and to all of it where what has no
-//! room goes all the same; no part is smaller than [`LEAST_PART`], unless it is all that is left. A part that is
-//! all that is left has no limit, so that what comes meanwhile goes along.
+//! room goes all the same; no part is smaller than [`LEAST_PART`], unless it is all that is left. A part that
+//! is all that is left has no limit, so that what comes meanwhile goes along.
 
 use std::{cmp::Reverse, collections::BTreeMap};
 
@@ -53,8 +54,8 @@ pub(super) struct PagePart {
     pub(super) most_bytes: Option<u64>,
 }
 
-/// Where the pages of these nodes go, with so many bytes on each, in this order; parts come first. Nodes of `to`
-/// take them.
+/// Where the pages of these nodes go, with so many bytes on each, in this order; parts come first. Nodes of
+/// `to` take them.
 pub(super) fn split(
     sources: impl IntoIterator<Item = (NodeId, u64)>,
     to: &NodeSet,

@@ -1,20 +1,21 @@
 //! Where the memory is.
 //!
-//! Which pages move: a write of `cpuset.mems` walks the page tables of each process and takes every page that it
-//! finds there along, of files as well, however many processes map it (`cpuset_migrate_mm`,
-//! kernel/cgroup/cpuset.c, calls `do_migrate_pages` with `MPOL_MF_MOVE_ALL`; so does migratepages(8) as root).
-//! `move_pages(2)` finds pages in the same way and leaves page cache that several processes map. What no process
-//! maps is in no page table and stays, of tmpfs as well. `file_mapped` of `memory.numa_stat` counts what is
-//! mapped, shared memory among it (`NR_FILE_MAPPED`).
+//! Which pages move: a write of `cpuset.mems` walks the page tables of each process and takes every page that
+//! it finds there along, of files as well, however many processes map it (`cpuset_migrate_mm`,
+//! kernel/cgroup/cpuset.c, calls `do_migrate_pages` with `MPOL_MF_MOVE_ALL`; so does migratepages(8) as
+//! root). `move_pages(2)` finds pages in the same way and leaves page cache that several processes map. What
+//! no process maps is in no page table and stays, of tmpfs as well. `file_mapped` of `memory.numa_stat`
+//! counts what is mapped, shared memory among it (`NR_FILE_MAPPED`).
 //!
 //! So there is one definition of each: *bytes that follow* ([`movable_bytes`]) are anonymous ones and what is
 //! mapped; *room to ask for* ([`room_bytes`]) is as much, and where it is not known what is mapped, all that
-//! could be. A move of the daemon's own is begun for the part that it surely can move ([`own_bytes`]), and then
-//! asks for room for all.
+//! could be. A move of the daemon's own is begun for the part that it surely can move ([`own_bytes`]), and
+//! then asks for room for all.
 //!
-//! Limits: how much of what is mapped is shared memory is not told, nor how many map it. Page cache and shared pages are charged to the cgroup that touched them first, so a
-//! workload that reads another's pages does not show them here; and a process moved between cgroups
-//! leaves its charge behind (Documentation/admin-guide/cgroup-v2.rst, memory ownership).
+//! Limits: how much of what is mapped is shared memory is not told, nor how many map it. Page cache and
+//! shared pages are charged to the cgroup that touched them first, so a workload that reads another's pages
+//! does not show them here; and a process moved between cgroups leaves its charge behind
+//! (Documentation/admin-guide/cgroup-v2.rst, memory ownership).
 
 use std::collections::BTreeMap;
 
@@ -38,8 +39,8 @@ pub fn room_bytes(bytes: &NodeBytes) -> u64 {
     bytes.anon.saturating_add(mapped_bytes(bytes).unwrap_or(bytes.file))
 }
 
-/// Bytes that a move is begun for: anonymous ones and shared memory, as far as it can be mapped. Page cache of
-/// programs and libraries stays where several processes map it, and comes anew where it is read again.
+/// Bytes that a move is begun for: anonymous ones and shared memory, as far as it can be mapped. Page cache
+/// of programs and libraries stays where several processes map it, and comes anew where it is read again.
 pub fn own_bytes(bytes: &NodeBytes) -> u64 {
     let shared = bytes.shmem.unwrap_or(0);
     bytes.anon.saturating_add(mapped_bytes(bytes).map_or(shared, |mapped| mapped.min(shared)))

@@ -2,9 +2,9 @@
 //!
 //! Problem: a write of `cpuset.mems` moves pages that processes map, of nodes that are no longer allowed, and
 //! no others: page cache and tmpfs that no process maps stay ([`crate::model::movable_bytes`]), and so does
-//! what is on a node that stays allowed for the kernel. CPUs that are sent elsewhere without regard to that are
-//! farther from their memory than before. Idea: the pages that come and those that stay are counted here, for
-//! all advice.
+//! what is on a node that stays allowed for the kernel. CPUs that are sent elsewhere without regard to that
+//! are farther from their memory than before. Idea: the pages that come and those that stay are counted here,
+//! for all advice.
 //!
 //! Invariant: CPUs go nowhere where a larger share of the memory is remote afterwards. CPUs of several nodes
 //! have nothing remote and are not together either: for these a share that is no finding is accepted.

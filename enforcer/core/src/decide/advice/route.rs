@@ -8,9 +8,10 @@
 //! each process told to bring its pages from one node to one other node (migratepages(8)), and the write
 //! afterwards.
 //!
-//! Invariants: no node is sent more than it can give, and one of which that is not known nothing, nothing comes to memory of a GPU or leaves it, and what
-//! stays far from the CPUs is too little for a finding. Pages of one node are never split: a command cannot.
-//! Cost: at most four sequences for each place that is advised.
+//! Invariants: no node is sent more than it can give, and one of which that is not known nothing, nothing
+//! comes to memory of a GPU or leaves it, and what stays far from the CPUs is too little for a finding. Pages
+//! of one node are never split: a command cannot. Cost: at most four sequences for each place that is
+//! advised.
 
 use std::{cmp::Reverse, collections::BTreeMap};
 
