@@ -18,7 +18,7 @@ use std::{cmp::Reverse, collections::BTreeMap};
 use super::parts::{PagePart, WithoutRoom, split};
 use crate::{
     id::NodeId,
-    model::{own_bytes, room_bytes},
+    model::{movable_bytes, own_bytes, room_bytes},
     place::{Cpuset, Grant},
     plan::{Action, Step},
     sample::NodeBytes,
@@ -165,7 +165,7 @@ fn move_pages(change: &Change<'_>) -> Vec<Step> {
         };
         return unknown.into_iter().map(step).collect();
     };
-    page_moves(change, &away(change, bytes), "")
+    page_moves(change, &away(change, bytes, room_bytes), "")
 }
 
 /// The cpuset is right but pages stayed behind: those that a write of `cpuset.mems` could not move.
@@ -173,7 +173,7 @@ fn move_pages(change: &Change<'_>) -> Vec<Step> {
 fn left_behind(change: &Change<'_>) -> Vec<Step> {
     let Some(bytes) = change.bytes_by_node else { return Vec::new() };
     let own = |node: &NodeId| bytes.get(node).map_or(0, own_bytes);
-    let mut away = away(change, bytes);
+    let mut away = away(change, bytes, movable_bytes);
     away.retain(|node, _| own(node) > 0);
     let total = away.keys().fold(0u64, |sum, node| sum.saturating_add(own(node)));
     if total == 0 || total < change.negligible_bytes {
@@ -208,7 +208,7 @@ fn gather<'a>(change: &'a Change<'_>) -> impl Iterator<Item = Step> + 'a {
             .bytes_by_node?
             .iter()
             .filter(|(node, _)| from.contains(**node) && *node != to && !change.goal.gpus.contains(**node));
-        let total = held.fold(0u64, |sum, (_, bytes)| sum.saturating_add(room_bytes(bytes)));
+        let total = held.fold(0u64, |sum, (_, bytes)| sum.saturating_add(movable_bytes(bytes)));
         let size = most_bytes.filter(|most| *most < total).map_or_else(
             || words::size(total),
             |most| format!("{} of {}", words::size(most), words::size(total)),
@@ -229,10 +229,14 @@ fn narrow(change: &Change<'_>) -> Option<Step> {
     })
 }
 
-/// Nodes outside the goal with bytes on them that may move, and how many; without memory of GPUs.
-fn away(change: &Change<'_>, bytes: &BTreeMap<NodeId, NodeBytes>) -> BTreeMap<NodeId, u64> {
+/// Nodes outside the goal with bytes on them, and how many; without memory of GPUs.
+fn away(
+    change: &Change<'_>,
+    bytes: &BTreeMap<NodeId, NodeBytes>,
+    count: impl Fn(&NodeBytes) -> u64,
+) -> BTreeMap<NodeId, u64> {
     let stay = change.goal_mems().union(&change.goal.gpus);
-    let counted = bytes.iter().map(|(node, bytes)| (*node, room_bytes(bytes)));
+    let counted = bytes.iter().map(|(node, bytes)| (*node, count(bytes)));
     counted.filter(|(node, bytes)| !stay.contains(*node) && *bytes > 0).collect()
 }
 
