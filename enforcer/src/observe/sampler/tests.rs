@@ -94,8 +94,13 @@ fn merges_all_file_sources() {
 #[test]
 fn huge_pages_are_memory_of_their_cgroup_or_said_to_be_missing() {
     let huge = |tree: Tree| {
-        tree.file("sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages", "8\n")
-            .file("sys/kernel/mm/hugepages/hugepages-2048kB/free_hugepages", "5\n")
+        let places = ["kernel/mm", "devices/system/node/node0", "devices/system/node/node1"];
+        let pools = places.into_iter().zip([("8\n", "5\n"), ("4\n", "4\n"), ("4\n", "1\n")]);
+        let tree = pools.fold(tree, |tree, (place, (all, free))| {
+            let dir = format!("sys/{place}/hugepages/hugepages-2048kB");
+            tree.file(&format!("{dir}/nr_hugepages"), all).file(&format!("{dir}/free_hugepages"), free)
+        });
+        tree.file("sys/kernel/mm/hugepages/hugepages-2048kB/resv_hugepages", "0\n")
     };
     let tree = || {
         Tree::v2()
