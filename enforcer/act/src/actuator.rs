@@ -32,6 +32,7 @@ use super::{
     in_the_making,
     journal::{Entry, EntryKey, Journal},
     pages::{PageBudget, PageMove},
+    pins::Gives,
     reset, self_placed,
     units::{UnitProperty, Units, own_settings},
 };
@@ -76,10 +77,13 @@ pub struct StepEffect {
 pub struct SeenPins {
     /// What `cpuset.cpus` holds; nothing where it has what the cgroup above it has.
     pub cpus: CpuSet,
-    /// Threads that had all that they had pinned themselves to when they were looked at.
+    /// Threads that had all that they had pinned themselves to when they were looked at; where nothing was
+    /// given back, also those of which only the journal knows to what.
     pub whole: Vec<CgroupThreads>,
     /// Threads that have not, because their cgroup does not have these CPUs: one phrase each.
     pub unkept: Vec<String>,
+    /// Why these pins are not in the journal; they were given back nevertheless.
+    pub unrecorded: Option<String>,
 }
 
 /// Carries out steps.
@@ -111,13 +115,13 @@ pub trait Actuator {
     }
 
     /// Records where threads were pinned `before` a runtime writes CPUs of a cgroup on our behalf, and gives
-    /// that back where the kernel has taken it away, unless the file holds `unwritten`. `None` of a cgroup
-    /// that has ended. The error is that nothing can be recorded or read; it names operation, path and cause.
+    /// that back where the kernel has taken it away; `gives` says where, by what the file holds. `None` of a
+    /// cgroup that has ended. The error is that nothing can be read; it names operation, path and cause.
     fn keep_pins(
         &mut self,
         _cgroup: &CgroupPath,
         _before: &[CgroupThreads],
-        _unwritten: Option<&CpuSet>,
+        _gives: &dyn Fn(&CpuSet) -> Gives,
     ) -> Result<Option<SeenPins>, String> {
         Ok(None)
     }
@@ -414,9 +418,9 @@ impl Actuator for LiveActuator {
         &mut self,
         cgroup: &CgroupPath,
         before: &[CgroupThreads],
-        unwritten: Option<&CpuSet>,
+        gives: &dyn Fn(&CpuSet) -> Gives,
     ) -> Result<Option<SeenPins>, String> {
-        self.keep_pins_of(cgroup, before, unwritten)
+        self.keep_pins_of(cgroup, before, gives)
     }
 
     fn record_mems(&mut self, cgroups: &[&CgroupPath]) -> Result<(), String> {

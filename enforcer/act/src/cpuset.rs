@@ -22,6 +22,7 @@ use std::{
 
 use cgroups_rs::fs::cpuset::CpuSetController;
 use enforcer_core::{
+    parse::scalar::release,
     place::Cpuset as SetTo,
     set::{CpuSet, NodeSet},
     workload::CgroupPath,
@@ -33,8 +34,13 @@ use rustix::{
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
+use enforcer_host::read_text;
+
 /// Most bytes that are read of one cpuset file: a list of every other CPU of 8,192 has 20 KiB.
 const READ_LIMIT: u64 = 256 * 1024;
+
+/// The first Linux that remembers where threads have pinned themselves (8f9ea86fdf99).
+const REMEMBERS_PINS: (u32, u32) = (6, 2);
 
 /// A file that is written, or the property of a unit of systemd that says the same.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -187,18 +193,27 @@ pub struct CpusetTree {
     v2: bool,
     /// Where processes of the cgroups are looked at.
     proc: Option<PathBuf>,
+    forgets_pins: bool,
 }
 
 impl CpusetTree {
     /// The hierarchy that is mounted at `root`.
     pub fn new(root: impl Into<PathBuf>, v2: bool) -> Self {
-        Self { root: root.into(), v2, proc: None }
+        Self { root: root.into(), v2, proc: None, forgets_pins: false }
     }
 
     /// Has what processes have set themselves looked at in this `/proc` before writes, and given back.
     #[must_use]
     pub fn with_processes(self, proc: &Path) -> Self {
-        Self { proc: Some(proc.to_owned()), ..self }
+        let release = read_text(&proc.join("sys/kernel/osrelease")).ok().and_then(|text| release(&text));
+        let forgets_pins = release.is_none_or(|release| release < REMEMBERS_PINS);
+        Self { proc: Some(proc.to_owned()), forgets_pins, ..self }
+    }
+
+    /// Does a write of `cpuset.cpus` take away where threads have pinned themselves, and the kernel never
+    /// gives it back? Yes where its release is not known.
+    pub fn forgets_pins(&self) -> bool {
+        self.forgets_pins
     }
 
     /// Where processes of the cgroups are looked at; `None` where they are not.

@@ -117,7 +117,7 @@ pub struct Entry {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub set: Vec<String>,
     /// Threads in the cgroup and below it that had set memory policies or affinities themselves, as they were
-    /// before the first write that changes them.
+    /// before the first write that changes them; and what they have pinned themselves to since.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub threads: Vec<SelfPlacedThread>,
 }
@@ -137,7 +137,9 @@ impl Entry {
     /// nothing is new.
     fn after(&self, first: &Self) -> Option<Self> {
         let latest = self.set.last().filter(|latest| Some(*latest) != first.set.last());
-        let is_known = |thread: &SelfPlacedThread| first.threads.iter().any(|known| known.is(thread));
+        let is_known = |thread: &SelfPlacedThread| {
+            first.threads.iter().any(|known| known.is(thread) && !known.is_repinned(thread))
+        };
         if latest.is_none() && self.threads.iter().all(is_known) {
             return None;
         }

@@ -4,23 +4,25 @@
 //! cgroup, and forgets what the thread had set (`update_tasks_cpumask`, kernel/cgroup/cpuset.c; remembered
 //! since 8f9ea86fdf99 in 6.2). Idea: what was read before the write is compared with what each thread has
 //! now. An affinity that is all CPUs of the cgroup is what the kernel leaves; any other one the thread has
-//! set since, and it stays.
+//! set since, and it stays. The journal knows what a thread had pinned itself to before the CPUs that it has
+//! now, also where nothing was left of it.
 //!
 //! Invariants: a thread is told by number and time of its start; none gets CPUs that its cgroup does not
-//! have, or that it has not asked for. Cost: two files of each thread that was pinned.
+//! have, or that it has not asked for. On a kernel that remembers pins nothing is set: there a thread that
+//! runs on all CPUs has set that itself. Cost: two files of each thread that was pinned.
 
 use std::path::Path;
 
 use enforcer_core::{
     self_placement::{CgroupThreads, SelfPlacedThread, kept_pin},
     set::CpuSet,
-    workload::printable,
+    workload::{CgroupPath, printable},
 };
 
 use super::{
     cpuset::{CpusetFile, CpusetTree},
     journal::{Entry, EntryKey, Journal, JournalError},
-    self_placed::{read_thread, to_record},
+    self_placed::{self, Depth, read_thread, to_record},
 };
 use enforcer_kernel::affinity;
 
@@ -35,13 +37,24 @@ pub struct PinsNow {
     pub failed: Vec<String>,
 }
 
+/// Where pins that the kernel may have taken away are given back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Gives {
+    /// Nothing was written.
+    Nowhere,
+    /// In cgroups that have other CPUs than before one write: in the others it took nothing away.
+    WhereChanged,
+    /// Several writes may have ended at the CPUs of before.
+    Everywhere,
+}
+
 /// Looks at threads that were pinned `before` a write, and gives them the CPUs that they had pinned
-/// themselves to, as far as it left them, where `gives` says so.
+/// themselves to, as far as it left them.
 pub(super) fn look(
     tree: &CpusetTree,
     before: &[CgroupThreads],
     recorded: &[SelfPlacedThread],
-    gives: bool,
+    gives: Gives,
 ) -> PinsNow {
     let mut now = PinsNow::default();
     let Some(proc) = tree.proc() else { return now };
@@ -50,6 +63,12 @@ pub(super) fn look(
         let Some(to) = effective.ok().flatten().and_then(|text| text.trim().parse::<CpuSet>().ok()) else {
             continue;
         };
+        let gives = tree.forgets_pins()
+            && match gives {
+                Gives::Nowhere => false,
+                Gives::WhereChanged => to != one.cpus,
+                Gives::Everywhere => true,
+            };
         let mut whole = Vec::new();
         for thread in &one.threads {
             let original = recorded.iter().find(|recorded| recorded.is(thread));
@@ -62,6 +81,31 @@ pub(super) fn look(
         }
     }
     now
+}
+
+/// Threads of a cgroup, and of those below it, that run on all of its CPUs and had pinned themselves before:
+/// only what is `recorded` knows them where the CPUs before the write that was looked at had left nothing of
+/// their pins.
+pub(super) fn known(
+    tree: &CpusetTree,
+    cgroup: &CgroupPath,
+    before: &[CgroupThreads],
+    recorded: &[SelfPlacedThread],
+) -> Vec<CgroupThreads> {
+    let noted =
+        |thread: &SelfPlacedThread| before.iter().flat_map(|one| &one.threads).any(|one| one.is(thread));
+    let pinned: Vec<_> = recorded.iter().filter(|thread| thread.cpus.is_some() && !noted(thread)).collect();
+    if !tree.forgets_pins() || pinned.is_empty() {
+        return Vec::new();
+    }
+    let mut found = self_placed::read(tree, cgroup, Depth::Affinity).unwrap_or_default();
+    for CgroupThreads { cpus, threads, .. } in &mut found {
+        threads.retain(|thread| {
+            thread.cpus.as_ref() == Some(&*cpus) && pinned.iter().any(|pinned| pinned.is(thread))
+        });
+    }
+    found.retain(|one| !one.threads.is_empty());
+    found
 }
 
 /// Adds pins to what is recorded of a cgroup; nothing where nothing of it is.

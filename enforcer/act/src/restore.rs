@@ -31,7 +31,8 @@ use enforcer_core::{
 use super::{
     cpuset::{Cpuset, CpusetFile, CpusetTree},
     journal::{Entry, EntryKey, Journal, JournalContents, is_of_another_boot},
-    pins, reset,
+    pins::{self, Gives},
+    reset,
     self_placed::{self, Depth},
 };
 
@@ -267,7 +268,7 @@ impl SelfPlacedBefore {
 
     /// Puts pins back, and says what is lost.
     fn give_back(&self, tree: &CpusetTree) -> Vec<String> {
-        let mut lost = pins::look(tree, &self.before, &self.recorded, true).failed;
+        let mut lost = pins::look(tree, &self.before, &self.recorded, Gives::Everywhere).failed;
         lost.extend(self_placed::not_given_back(tree, &self.before, &self.recorded, &self.tops));
         lost
     }
@@ -277,10 +278,15 @@ impl SelfPlacedBefore {
 /// has pins.
 fn merge(recorded: &mut Vec<SelfPlacedThread>, threads: &[SelfPlacedThread]) {
     for thread in threads {
-        match recorded.iter_mut().find(|known| known.is(thread)) {
-            Some(known) if known.policies.is_empty() => known.policies.clone_from(&thread.policies),
-            Some(_) => {}
-            None => recorded.push(thread.clone()),
+        let Some(known) = recorded.iter_mut().find(|known| known.is(thread)) else {
+            recorded.push(thread.clone());
+            continue;
+        };
+        if known.policies.is_empty() {
+            known.policies.clone_from(&thread.policies);
+        }
+        if known.is_repinned(thread) {
+            known.cpus.clone_from(&thread.cpus);
         }
     }
 }

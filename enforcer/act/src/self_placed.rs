@@ -335,17 +335,19 @@ fn of_unseen(too_many: &[String], forbidden: &[String]) -> Option<Degraded> {
 /// it has not.
 pub(super) fn to_record(before: &[CgroupThreads]) -> Vec<SelfPlacedThread> {
     let placed = before.iter().flat_map(|one| {
-        let of_it = move |thread: &&SelfPlacedThread| {
-            !thread.policies.is_empty() || thread.pinned(&one.cpus).is_some()
+        let with_pin = |thread: &SelfPlacedThread| SelfPlacedThread {
+            cpus: thread.pinned(&one.cpus).cloned(),
+            ..thread.clone()
         };
-        one.threads.iter().filter(of_it)
+        one.threads.iter().map(with_pin)
     });
+    let placed = placed.filter(|thread| !thread.policies.is_empty() || thread.cpus.is_some());
     let mut room = ThreadRoom::default();
     let (kept, left_out): (Vec<_>, Vec<_>) = placed.partition(|thread| room.takes(thread));
     if !left_out.is_empty() {
         say_left_out(left_out.len());
     }
-    kept.into_iter().cloned().collect()
+    kept
 }
 
 /// What a restore cannot give back: policies that were recorded before the first write, or were there before

@@ -25,7 +25,7 @@ use enforcer_act::{
     in_the_making::{LeftBehind, left_behind, renewed},
     journal::{
         BrakeRecord, DriftRecord, Entry, EntryKey, JournalError, LeftMaking, LeftPins, MakingRecord,
-        PinsRecord, set_aside,
+        NotedPins, PinsRecord, set_aside,
     },
     pins,
     restore::{RestoreReport, RestoreResult, Restored, preview, restore, restore_within, retain_within},
@@ -183,7 +183,8 @@ fn take_over(
 }
 
 /// Has the journal hold where threads were pinned when a daemon was killed after its answer, of those cgroups
-/// of which it holds anything. Of `top` alone the others wait on in the record.
+/// of which it holds anything. Of `top` alone the others wait on in the record, and so does all of it while a
+/// cgroup cannot be looked at.
 fn take_pins(
     tree: &CpusetTree,
     journal: &mut Journal,
@@ -191,18 +192,29 @@ fn take_pins(
     state_dir: &Path,
     top: Option<&CgroupPath>,
 ) -> RestoreReport {
-    let LeftPins { pins, unread } = PinsRecord::left(state_dir, boot_id);
-    let mut report = RestoreReport { unusable: unread, ..RestoreReport::default() };
-    for (cgroup, noted) in &pins {
-        let Ok(cpuset) = tree.open(cgroup) else { continue };
-        let key = EntryKey { cgroup: cgroup.clone(), file: CpusetFile::Cpus, inode: cpuset.inode() };
-        let taken = pins::record(journal, &key, &noted.before);
-        report.unusable.extend(taken.err().map(|error| format!("pins of {cgroup}: {error}")));
+    let LeftPins { pins, unread, .. } = PinsRecord::open(state_dir, boot_id);
+    let mut take = |(cgroup, noted): (&CgroupPath, &NotedPins)| {
+        let taken = match tree.open(cgroup) {
+            // One that has ended has nothing to lose.
+            Err(error) if error.is_gone() || error.is_never() => Ok(()),
+            Err(error) => Err(error.to_string()),
+            Ok(cpuset) => {
+                let key = EntryKey { cgroup: cgroup.clone(), file: CpusetFile::Cpus, inode: cpuset.inode() };
+                pins::record(journal, &key, &noted.before).map_err(|error| error.to_string())
+            }
+        };
+        taken.err().map(|error| {
+            format!("where threads of {cgroup} had pinned themselves is not given back: {error}")
+        })
+    };
+    let mut failed: Vec<String> = pins.iter().filter_map(&mut take).collect();
+    // What is no record at all stays where it is.
+    let is_usable = unread.is_empty() || !pins.is_empty();
+    if top.is_none() && failed.is_empty() && is_usable {
+        failed.extend(PinsRecord::remove(state_dir).err().map(|error| error.to_string()));
     }
-    if top.is_none() && report.is_complete() {
-        report.unusable.extend(PinsRecord::remove(state_dir).err().map(|error| error.to_string()));
-    }
-    report
+    let unusable = unread.into_iter().chain(failed).collect();
+    RestoreReport { unusable, ..RestoreReport::default() }
 }
 
 /// Reports whether a daemon holds the journal, and prints that what it sets is not put back.
@@ -401,10 +413,7 @@ fn shown(value: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use enforcer_act::{
-        fixture::Fixture,
-        journal::{Made, NotedPins},
-    };
+    use enforcer_act::{fixture::Fixture, journal::Made};
 
     fn made(told_ns: u64) -> Made {
         let original = enforcer_core::place::Cpuset { cpus: "0-6".parse().ok(), mems: None };
@@ -478,13 +487,21 @@ mod tests {
             "before": [{"cgroup": "/a", "cpus": "0-6", "mems": "0", "threads": [thread]}],
         }))
         .unwrap();
-        let all = ["/a", "/ended"].map(|cgroup| (CgroupPath::new(cgroup), noted.clone()));
-        PinsRecord::new(&host.state_dir(), None).keep(&all.into()).unwrap();
+        let keep = |cgroups: &[&str]| {
+            let all = cgroups.iter().map(|cgroup| (CgroupPath::new(cgroup), noted.clone()));
+            PinsRecord::new(&host.state_dir(), None).keep(&all.collect()).unwrap();
+        };
+        // The root is there and cannot be opened to be set.
+        keep(&["/", "/ended"]);
         let path = host.state_dir().join("pins");
         let mut take = |top: Option<&str>| {
             let top = top.map(CgroupPath::new);
             take_pins(&tree, &mut journal, None, &host.state_dir(), top.as_ref())
         };
+        let report = take(None);
+        assert!(report.unusable[0].contains("threads of / had pinned"), "{report:?}");
+        assert_eq!(PinsRecord::left(&host.state_dir(), None).pins.len(), 2, "nothing is forgotten");
+        keep(&["/a", "/ended"]);
         assert!(take(Some("/other")).is_complete() && path.exists(), "the others wait on");
         assert!(take(None).is_complete() && !path.exists());
         assert_eq!(journal.entries()[&key].threads[0].tid, 9);
@@ -492,6 +509,10 @@ mod tests {
         fs::write(&path, "nonsense\n").unwrap();
         let (exit, out) = restored(&host);
         assert!(matches!(exit, Exit::Undetermined) && out.contains("pins line 1: it has no"), "{out}");
+        let (exit, out) = restored(&host);
+        assert!(matches!(exit, Exit::Undetermined) && out.contains("pins.damaged: it is damaged"), "{out}");
+        fs::remove_file(host.state_dir().join("pins.damaged")).unwrap();
+        assert!(matches!(restored(&host).0, Exit::Ok));
     }
 
     #[test]

@@ -139,8 +139,8 @@ impl Answering<'_> {
         let mut settled = state.settle("synchronize", |known, node| known.synchronize(node, all, &left));
         let noting = state.changes(settled.others.keys());
         drop(state);
-        self.placed.await_noted(noting);
-        self.leave_running(&mut settled.others, None);
+        let pins = self.leave_running(&mut settled.others, None);
+        self.placed.await_noted(noting.and(pins));
         let mut state = self.placed.lock();
         let answer = answer_of(&mut state, None, None, settled);
         send(&mut state, "synchronize", reply, answer);
@@ -164,7 +164,8 @@ impl Answering<'_> {
         // What is written for an answer: what is noted for the next daemon, and what is mounted, which must
         // be there. Not under the lock.
         drop(state);
-        let noted = self.placed.await_noted(noting);
+        let pins = self.leave_running(&mut settled.others, None);
+        let noted = self.placed.await_noted(noting.and(pins));
         if !settled.own.is_empty() {
             let mut state = self.placed.lock();
             if noted {
@@ -174,7 +175,6 @@ impl Answering<'_> {
             }
         }
         let mounts = self.exposure.begin(self.placed, &new.id).map(|dir| mount(&dir));
-        self.leave_running(&mut settled.others, None);
         let mut state = self.placed.lock();
         let mut answer = answer_of(&mut state, None, mounts, settled);
         if let Some(adjust) = &mut answer.adjust {
@@ -193,14 +193,15 @@ impl Answering<'_> {
         let mut of_caller = Noting::default();
         state.is_told(&id, &told, &mut of_caller);
         let noting = state.changes(settled.others.keys().chain([&id])).and(of_caller);
-        drop(state);
-        self.placed.await_noted(noting);
-        let mut state = self.placed.lock();
         // The runtime would write the cpuset that it has stored, so it is told every time.
         let mut own = state.cpuset(&id).unwrap_or_default();
         drop(state);
-        self.leave_running(&mut settled.others, Some((&id, &mut own)));
+        let pins = self.leave_running(&mut settled.others, Some((&id, &mut own)));
+        let noted = self.placed.await_noted(noting.and(pins));
         let mut state = self.placed.lock();
+        if !noted {
+            own = state.cpuset(&id).unwrap_or_default();
+        }
         let mut answer = answer_of(&mut state, Some((id.clone(), own)), None, settled);
         for update in answer.updates.iter_mut().filter(|update| update.container_id == id) {
             if let Some(resources) = update.linux.as_mut().and_then(|linux| linux.resources.as_mut()) {
@@ -223,8 +224,8 @@ impl Answering<'_> {
             let noting = state.changes(settled.others.keys());
             (settled, noting)
         };
-        self.placed.await_noted(noting);
-        self.leave_running(&mut settled.others, None);
+        let pins = self.leave_running(&mut settled.others, None);
+        self.placed.await_noted(noting.and(pins));
         let mut state = self.placed.lock();
         let answer = answer_of(&mut state, None, None, settled);
         send(&mut state, "stop", reply, answer);

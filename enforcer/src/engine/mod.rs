@@ -669,10 +669,13 @@ impl Engine {
         if !self.may_write() {
             return None;
         }
-        if let Err(error) = self.ready() {
+        let ready = self.ready();
+        let actuator = self.actuator.as_mut()?;
+        if let Err(error) = ready {
+            // For this nothing has to be recorded; why nothing can be is said.
+            let _ = self.placed.give_pins_back(&mut **actuator);
             return Some(not_recorded(error));
         }
-        let actuator = self.actuator.as_mut()?;
         let originals = self.placed.unrecorded();
         let mut outcome = Ok(());
         // The grants go first: with the originals they leave the other record.

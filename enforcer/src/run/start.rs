@@ -299,7 +299,7 @@ fn may_write(
         left.made.values_mut().for_each(|made| made.granted = None);
     }
     engine.remember(making, left.made);
-    engine.remember_pins(PinsRecord::left(&policy.state_dir, boot_id.as_deref()));
+    engine.remember_pins(PinsRecord::open(&policy.state_dir, boot_id.as_deref()));
     // Recorded times are useless if the boot is unknown.
     if let Some(boot_id) = boot_id {
         let now_ns = clock::now_ns();

@@ -1,5 +1,6 @@
 //! A container's process keeps the CPU that it has pinned itself to when an answer to its runtime takes other
-//! CPUs from it, also when the daemon is killed right after the answer.
+//! CPUs from it, also when the daemon is killed right after the answer; and has a CPU that went with these
+//! again when its container has.
 //!
 //! Up to Linux 6.1 the runtime's write of the cpuset forgets the pin. Control: the same write without a
 //! daemon, after which such a kernel lets the process run on all CPUs of its container.
@@ -52,6 +53,16 @@ fn story(checks: &mut Checks, node: &Node) -> Result<()> {
     guest.remove()?;
     widened(&sharing, &home)?;
     stays(checks, "after the guest", pid, &pin)?;
+
+    let gone = Ids::from([*home.difference(&left).next().context("a CPU that goes")?]);
+    set_affinity(pid, &gone)?;
+    let (guest, _) = node.exclusive("guest")?;
+    narrowed(&sharing, &home)?;
+    stays(checks, "of which nothing is left", pid, &left)?;
+    guest.remove()?;
+    widened(&sharing, &home)?;
+    stays(checks, "of which nothing was left", pid, &gone)?;
+    set_affinity(pid, &pin)?;
 
     let (guest, _) = node.exclusive("guest")?;
     daemon.process().kill()?;

@@ -362,7 +362,7 @@ pub fn set_aside(state_dir: &Path) -> Result<Vec<PathBuf>, JournalError> {
     };
     let is_damaged = |name: &OsStr| {
         let name = name.as_encoded_bytes();
-        [&b"journal.damaged"[..], b"making.damaged", b"brakes.damaged"]
+        [&b"journal.damaged"[..], b"making.damaged", b"brakes.damaged", b"pins.damaged"]
             .iter()
             .any(|one| name.starts_with(one))
     };

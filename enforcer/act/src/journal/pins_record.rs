@@ -9,7 +9,7 @@
 //! the threads as well.
 //!
 //! Invariants: no daemon stops, and nothing is left unset, because of this record. What cannot be read or
-//! written is said. A line of another boot is not believed, a symlink is not followed. The file has at most
+//! written is said; lines that cannot be read are set aside, as of the journal. A line of another boot is not believed, a symlink is not followed. The file has at most
 //! [`LONGEST`] bytes; containers that have no room are said.
 
 use std::{
@@ -63,6 +63,8 @@ pub struct LeftPins {
     pub pins: BTreeMap<CgroupPath, NotedPins>,
     /// Lines that cannot be read, with their numbers, or why nothing can be.
     pub unread: Vec<String>,
+    /// Some of these lines are in the file.
+    is_damaged: bool,
 }
 
 /// Where they are recorded.
@@ -76,6 +78,19 @@ impl PinsRecord {
     /// Below the state directory of a journal that is open.
     pub fn new(state_dir: &Path, boot_id: Option<&str>) -> Self {
         Self { path: state_dir.join(NAME), boot_id: boot_id.map(str::to_owned) }
+    }
+
+    /// What is there of this boot, for who goes on with it: lines that cannot be read are set aside.
+    pub fn open(state_dir: &Path, boot_id: Option<&str>) -> LeftPins {
+        let mut left = Self::left(state_dir, boot_id);
+        if left.is_damaged {
+            let record = Self::new(state_dir, boot_id);
+            // A file without lines is no record.
+            let kept = record.write(&left.pins, true);
+            let kept = kept.and_then(|()| if left.pins.is_empty() { forget(&record.path) } else { Ok(()) });
+            left.unread.extend(kept.err().map(|error| error.to_string()));
+        }
+        left
     }
 
     /// What is there of this boot.
@@ -96,6 +111,7 @@ impl PinsRecord {
                 Err(error) => left.unread.push(error),
             }
         }
+        left.is_damaged = !left.unread.is_empty();
         left
     }
 
@@ -104,6 +120,10 @@ impl PinsRecord {
         if all.is_empty() {
             return forget(&self.path);
         }
+        self.write(all, false)
+    }
+
+    fn write(&self, all: &BTreeMap<CgroupPath, NotedPins>, is_damaged: bool) -> Result<(), JournalError> {
         let (mut lines, mut length, mut left_out) = (Vec::new(), 0, Vec::new());
         for (cgroup, pins) in all {
             let pins = pins.as_far_as_there_is_room();
@@ -116,7 +136,7 @@ impl PinsRecord {
             length += line.len() as u64;
             lines.push(Ok(line));
         }
-        files::rewrite_at_once(&self.path, false, lines.into_iter())?;
+        files::rewrite_at_once(&self.path, is_damaged, lines.into_iter())?;
         if left_out.is_empty() {
             return Ok(());
         }
@@ -198,6 +218,13 @@ mod tests {
         let left = PinsRecord::left(dir.path(), BOOT);
         assert_eq!(left.pins.keys().map(CgroupPath::as_str).collect::<Vec<_>>(), ["/b"]);
         assert!(left.unread[0].contains("pins line 2: "), "{left:?}");
+        let kept = dir.path().join("pins.damaged");
+        assert!(!kept.exists(), "who only reads changes nothing");
+        assert_eq!(PinsRecord::open(dir.path(), BOOT).unread, left.unread);
+        let again = PinsRecord::open(dir.path(), BOOT);
+        assert_eq!((again.pins, again.unread), (left.pins, Vec::new()), "it is named once");
+        assert_eq!(files::set_aside(dir.path()).unwrap(), std::slice::from_ref(&kept));
+        assert!(fs::read_to_string(kept).unwrap().contains("0-6"));
         let elsewhere = dir.path().join("elsewhere");
         fs::rename(&path, &elsewhere).unwrap();
         symlink(&elsewhere, &path).unwrap();

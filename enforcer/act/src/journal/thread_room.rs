@@ -44,12 +44,19 @@ impl ThreadRoom {
 
 impl Entry {
     /// Of what was recorded `first`, and of what is new of the threads that are seen now, as much as there is
-    /// room for. Recorded threads that are not seen have ended, for the most part: they give way, the oldest
-    /// first. Says how many of the others have no room.
+    /// room for; what a thread has pinned itself to since is in the place of its first pin. Recorded threads
+    /// that are not seen have ended, for the most part: they give way, the oldest first. Says how many of the
+    /// others have no room.
     pub(super) fn threads_after(&self, first: &Self) -> Vec<SelfPlacedThread> {
         let is_seen = |known: &SelfPlacedThread| self.threads.iter().any(|thread| thread.is(known));
         let is_new = |thread: &&SelfPlacedThread| !first.threads.iter().any(|known| known.is(thread));
         let new: Vec<&SelfPlacedThread> = self.threads.iter().filter(is_new).collect();
+        let by_now = |known: &SelfPlacedThread| {
+            let anew = self.threads.iter().find(|seen| known.is_repinned(seen));
+            let cpus = anew.map_or(&known.cpus, |seen| &seen.cpus).clone();
+            SelfPlacedThread { cpus, ..known.clone() }
+        };
+        let first = Self { threads: first.threads.iter().map(by_now).collect(), ..first.clone() };
         let mut room = ThreadRoom::default();
         let mut kept: Vec<bool> =
             first.threads.iter().map(|known| is_seen(known) && room.takes(known)).collect();

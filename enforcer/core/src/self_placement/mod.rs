@@ -140,7 +140,7 @@ pub struct SelfPlacedThread {
     pub start_ticks: u64,
     /// Name, which the thread chooses itself.
     pub command: String,
-    /// CPUs that it may run on.
+    /// CPUs that it may run on; recorded only where it is pinned to them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cpus: Option<CpuSet>,
     /// Distinct policies that name nodes.
@@ -157,6 +157,13 @@ impl SelfPlacedThread {
     /// The CPUs that it is pinned to in a cgroup that may run on `of_cgroup`.
     pub fn pinned(&self, of_cgroup: &CpuSet) -> Option<&CpuSet> {
         self.cpus.as_ref().filter(|cpus| !cpus.is_empty() && *cpus != of_cgroup && cpus.is_subset(of_cgroup))
+    }
+
+    /// Has it pinned itself anew since it was recorded like this, as it is `seen` now? What a cpuset left of
+    /// a pin is part of it.
+    pub fn is_repinned(&self, seen: &Self) -> bool {
+        let has_all = |pin: &CpuSet| self.cpus.as_ref().is_some_and(|recorded| pin.is_subset(recorded));
+        self.is(seen) && seen.cpus.as_ref().is_some_and(|pin| !has_all(pin))
     }
 
     /// Name in messages.

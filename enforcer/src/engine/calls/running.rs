@@ -22,7 +22,7 @@ use std::collections::BTreeMap;
 use enforcer_core::place::Cpuset;
 
 use super::Answering;
-use crate::engine::placed::Retold;
+use crate::engine::placed::{Noting, Retold};
 
 impl Answering<'_> {
     /// Removes from an answer what running containers need not change, and notes the rest. `own` is the
@@ -31,11 +31,11 @@ impl Answering<'_> {
         &self,
         others: &mut BTreeMap<String, Cpuset>,
         own: Option<(&String, &mut Cpuset)>,
-    ) {
+    ) -> Noting {
         let cgroups: BTreeMap<String, _> = {
             let mut state = self.placed.lock();
             if state.is_held() {
-                return;
+                return Noting::default();
             }
             for (id, cpuset) in others.iter_mut().filter(|(_, cpuset)| cpuset.cpus.is_none()) {
                 cpuset.cpus = state.cpuset(id).and_then(|goal| goal.cpus);
@@ -71,6 +71,6 @@ impl Answering<'_> {
         if waits {
             self.placed.lock().originals.want_turn();
         }
-        self.placed.note_pins(retold);
+        self.placed.note_pins(retold)
     }
 }

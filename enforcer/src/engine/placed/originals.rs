@@ -218,6 +218,15 @@ pub(in crate::engine) struct Noting {
     changed: Vec<Changed>,
     /// Id and cgroup of a new container.
     new: Option<(String, CgroupPath)>,
+    pins: NotingPins,
+}
+
+/// Pins of threads, which are noted as well.
+#[derive(Debug, Default)]
+pub(super) struct NotingPins {
+    pub(super) ticket: Option<Ticket>,
+    /// Containers of which none were noted before.
+    pub(super) cgroups: Vec<CgroupPath>,
 }
 
 /// A running container, its former cpuset, and whether that was noted just now.
@@ -235,23 +244,33 @@ impl Noting {
         self.tickets.extend(other.tickets);
         self.changed.extend(other.changed);
         self.new = self.new.or(other.new);
+        self.pins.ticket = self.pins.ticket.max(other.pins.ticket);
+        self.pins.cgroups.extend(other.pins.cgroups);
         self
+    }
+
+    /// These alone.
+    pub(super) fn of_pins(pins: NotingPins) -> Self {
+        Self { pins, ..Self::default() }
     }
 }
 
 impl Placed {
-    /// Waits for a bounded time, without the lock, until all of this is written. False if it is not: then
-    /// writes are blocked from now on.
+    /// Waits until all of this is written, for a bounded time in all and without the lock. False where it is
+    /// not: then nothing is set from now on. Pins that are not written keep nothing from being told.
     pub(in crate::engine) fn await_noted(&self, noting: Noting) -> bool {
-        let waiter = self.lock().originals.waiter();
-        let wait = |ticket: &Ticket| waiter.as_ref().map_or(Ok(()), |waiter| waiter.wait(*ticket));
-        match noting.tickets.iter().try_for_each(wait) {
-            Ok(()) => true,
-            Err(error) => {
-                self.lock().is_not_noted(noting, &error);
-                false
-            }
+        let Some(waiter) = self.lock().originals.waiter() else { return true };
+        let until = Waiter::deadline();
+        if let Err(error) = noting.tickets.iter().try_for_each(|ticket| waiter.wait_for_line(*ticket, until))
+        {
+            self.lock().is_not_noted(noting, &error);
+            return false;
         }
+        let pins = noting.pins.ticket.map_or(Ok(()), |ticket| waiter.wait(ticket, until));
+        if let Err(error) = pins {
+            tracing::warn!("where threads have pinned themselves is lost if this daemon ends now: {error}");
+        }
+        true
     }
 }
 
@@ -316,7 +335,8 @@ impl State {
         }
         self.barred = true;
         self.hold(false);
-        let Noting { changed, new, .. } = noting;
+        let Noting { changed, new, pins, .. } = noting;
+        self.drop_pins(&pins.cgroups);
         for Changed { id, cgroup, before, is_new } in changed {
             self.originals.retain(|other| !is_new || *other != cgroup);
             if let Some(held) = &mut self.held {

@@ -4,14 +4,17 @@
 //! forget then where threads had pinned themselves. Idea: this is read before the answer, for a bounded time,
 //! and written for the next daemon ([`NotedPins`]). Turns record it in the journal, and give it back as soon
 //! as the file holds something else than before the answer, as far as its CPUs allow: whether the runtime
-//! wrote that, a later turn or an administrator, the pins are gone by it.
+//! wrote that, a later turn or an administrator, the pins are gone by it. Of threads to which the CPUs of
+//! before had left nothing of their pins the journal alone knows them; a turn asks it as well.
 //!
-//! What was told counts as written when the file holds it. Until then, and for as long as a runtime may take
-//! to write, it is looked at in each turn. A file that holds after that what it held before the answer is not
-//! written yet: what its threads set themselves meanwhile is theirs, and the others wait on.
+//! What was told counts as written when the file holds it at [`LOOKS`] looks: the kernel shows the new text
+//! before it sets the threads. At as many looks pins are given back, and not at later ones: a thread that
+//! runs on all CPUs then has set that itself. Until what was told is written, and for as long as a runtime
+//! may take to write, it is looked at in each turn. A file that holds after that what it held before the
+//! answer is not written yet: what its threads set themselves meanwhile is theirs, and the others wait on.
 //!
-//! Invariants: nothing is kept of a thread that is not pinned; what could not be looked at in time, and what
-//! is not given back, is said with cgroup, threads and CPUs.
+//! Invariants: nothing is kept of a thread that is not pinned, and was not; what could not be looked at in
+//! time, and what is not given back, is said with cgroup, threads and CPUs.
 
 use std::{
     collections::BTreeMap,
@@ -20,16 +23,24 @@ use std::{
 
 use enforcer_core::{place::Cpuset, self_placement::CgroupThreads, set::CpuSet, workload::CgroupPath};
 
-use super::{Placed, State, WRITTEN_BY, record_writer::Ticket};
+use super::{
+    Placed, State, WRITTEN_BY,
+    originals::{Noting, NotingPins},
+    record_writer::Ticket,
+};
 use enforcer_act::{
     Actuator,
     actuator::SeenPins,
     journal::{LeftPins, NotedPins},
+    pins::Gives,
     self_placed,
 };
 
 /// Longest look at threads before one answer. The kernel tells the affinity of one in a microsecond.
 const LONGEST_LOOK: Duration = Duration::from_millis(20);
+
+/// Looks at a file that was written, one in each turn.
+const LOOKS: u32 = 2;
 
 /// Threads that one message names.
 const MOST_NAMED: usize = 8;
@@ -62,6 +73,15 @@ pub(super) struct Pins {
     noted: NotedPins,
     /// When the runtime was told last.
     at: Instant,
+    /// `None` while the file holds what it held before the answer.
+    written: Option<Written>,
+}
+
+/// What was written to a file, and at how many looks in a row it held that.
+#[derive(Debug, Clone)]
+struct Written {
+    cpus: CpuSet,
+    looks: u32,
 }
 
 /// What becomes of pins after a look.
@@ -76,25 +96,43 @@ enum Fate {
 }
 
 impl Pins {
-    /// What the file holds while the runtime has not written; `None` where that cannot be told from what it
-    /// holds afterwards.
-    fn unwritten(&self) -> Option<&CpuSet> {
-        Some(&self.noted.was).filter(|was| **was != self.noted.told)
+    fn new(noted: NotedPins, at: Instant) -> Self {
+        Self { noted, at, written: None }
     }
 
-    fn fate(&self, seen: Option<&SeenPins>) -> Fate {
-        let Some(seen) = seen else { return Fate::Over };
-        let NotedPins { was, told, .. } = &self.noted;
-        let is_late = self.at.elapsed() >= WRITTEN_BY;
-        if seen.cpus == *told && (is_late || told != was) {
-            Fate::Over
-        } else if !is_late {
-            Fate::Waits
-        } else if seen.cpus != *was || seen.whole.is_empty() {
-            Fate::Over
-        } else {
-            Fate::WaitsFor(seen.whole.clone())
+    /// Was its runtime told to write what the file held before? It may have been told another thing first, and
+    /// write both.
+    fn is_told_back(&self) -> bool {
+        self.noted.was == self.noted.told
+    }
+
+    /// Where pins are given back when the file holds these CPUs.
+    fn gives(&self, cpus: &CpuSet) -> Gives {
+        let is_as_before = *cpus == self.noted.was;
+        match &self.written {
+            None if is_as_before && !self.is_told_back() => Gives::Nowhere,
+            Some(written) if written.cpus == *cpus && written.looks >= LOOKS => Gives::Nowhere,
+            _ if is_as_before => Gives::Everywhere,
+            _ => Gives::WhereChanged,
         }
+    }
+
+    /// Notes what a look has found.
+    fn look(&mut self, seen: &SeenPins) -> Fate {
+        let is_late = self.at.elapsed() >= WRITTEN_BY;
+        if self.written.is_none() && seen.cpus == self.noted.was {
+            return if !is_late {
+                Fate::Waits
+            } else if self.is_told_back() || seen.whole.is_empty() {
+                Fate::Over
+            } else {
+                Fate::WaitsFor(seen.whole.clone())
+            };
+        }
+        let before = self.written.take().filter(|written| written.cpus == seen.cpus);
+        let looks = before.map_or(1, |written| written.looks.saturating_add(1));
+        self.written = Some(Written { cpus: seen.cpus.clone(), looks });
+        if looks >= LOOKS && (is_late || seen.cpus == self.noted.told) { Fate::Over } else { Fate::Waits }
     }
 
     /// Adds threads that were found by a later answer. Of those that are known the first one knows more.
@@ -123,6 +161,14 @@ impl State {
         self.pins.values_mut().for_each(|pins| pins.at = long_ago);
     }
 
+    /// Nothing is told to the runtimes of these.
+    pub(super) fn drop_pins(&mut self, cgroups: &[CgroupPath]) {
+        if !cgroups.is_empty() {
+            self.pins.retain(|cgroup, _| !cgroups.contains(cgroup));
+            self.record_pins();
+        }
+    }
+
     /// Has all that waits written for the next daemon.
     fn record_pins(&self) -> Option<Ticket> {
         let all = self.pins.iter().map(|(cgroup, pins)| (cgroup.clone(), pins.noted.clone()));
@@ -137,32 +183,34 @@ impl Placed {
             tracing::warn!("where threads had pinned themselves before a daemon ended is not known: {error}");
         }
         let at = Instant::now();
-        let pins = left.pins.into_iter().map(|(cgroup, noted)| (cgroup, Pins { noted, at }));
+        let pins = left.pins.into_iter().map(|(cgroup, noted)| (cgroup, Pins::new(noted, at)));
         self.lock().pins.extend(pins);
     }
 
     /// Reads where threads of these containers are pinned, for a turn to give back. Not under the lock, and
     /// before the runtime is told.
-    pub(in crate::engine) fn note_pins(&self, retold: Vec<Retold>) {
+    pub(in crate::engine) fn note_pins(&self, retold: Vec<Retold>) -> Noting {
         if retold.is_empty() {
-            return;
+            return Noting::default();
         }
         let tree = self.lock().tree.clone();
         let until = Instant::now() + LONGEST_LOOK;
         let cgroups = retold.iter().filter(|one| one.changes()).map(|one| &one.cgroup);
         let (mut pinned, left_out) =
-            tree.map(|tree| self_placed::pinned(&tree, cgroups, until)).unwrap_or_default();
+            tree.as_ref().map(|tree| self_placed::pinned(tree, cgroups, until)).unwrap_or_default();
         if left_out > 0 {
             tracing::warn!(
-                "{left_out} threads or cgroups of containers that lose CPUs could not be looked at before an answer: \
-                 where these threads had pinned themselves is not given back (Linux 6.2 and newer remember it)"
+                "{left_out} threads or cgroups of containers that lose CPUs could not be looked at before an answer:                  where these threads had pinned themselves is not given back (Linux 6.2 and newer remember it)"
             );
         }
+        // Threads that have none of the CPUs that they had pinned themselves to are known to the journal.
+        let is_forgotten = tree.is_some_and(|tree| tree.forgets_pins());
         let at = Instant::now();
-        let (mut state, mut has_pins) = (self.lock(), false);
+        let (mut state, mut cgroups, mut has_pins) = (self.lock(), Vec::new(), false);
         for one in retold {
             let found = pinned.remove(&one.cgroup);
-            if one.changes() {
+            let changes = one.changes();
+            if changes {
                 state.retold.insert(one.cgroup.clone());
             }
             let Retold { cgroup, was, told } = one;
@@ -171,25 +219,21 @@ impl Placed {
                     (pins.noted.told, pins.at) = (told, at);
                     pins.add(found.unwrap_or_default());
                 }
-                (None, Some(before)) => {
-                    drop(state.pins.insert(cgroup, Pins { noted: NotedPins { before, was, told }, at }));
+                (None, None) if !(changes && is_forgotten) => continue,
+                (None, found) => {
+                    let noted = NotedPins { before: found.unwrap_or_default(), was, told };
+                    state.pins.insert(cgroup.clone(), Pins::new(noted, at));
+                    cgroups.push(cgroup);
                 }
-                (None, None) => continue,
             }
             has_pins = true;
         }
         if !has_pins {
-            return;
+            return Noting::default();
         }
         state.originals.want_turn();
         let ticket = state.record_pins();
-        let waiter = state.originals.waiter();
-        drop(state);
-        if let Some((waiter, ticket)) = waiter.zip(ticket)
-            && let Err(error) = waiter.wait(ticket)
-        {
-            tracing::warn!("where threads have pinned themselves is lost if this daemon ends now: {error}");
-        }
+        Noting::of_pins(NotingPins { ticket, cgroups })
     }
 
     /// Has them recorded, and given back where something was written. The error is that they cannot be
@@ -197,23 +241,34 @@ impl Placed {
     pub(in crate::engine) fn give_pins_back(&self, actuator: &mut dyn Actuator) -> Result<(), String> {
         let noted = self.lock().pins.clone();
         let (mut fates, mut recorded) = (BTreeMap::new(), Ok(()));
-        for (cgroup, pins) in noted {
-            match actuator.keep_pins(&cgroup, &pins.noted.before, pins.unwritten()) {
-                Ok(seen) => {
-                    let fate = pins.fate(seen.as_ref());
-                    if let (Fate::Over, Some(seen)) = (&fate, &seen) {
-                        tell_unkept(&cgroup, &pins.noted.told, seen);
-                    }
-                    fates.insert(cgroup, (pins.at, fate));
+        for (cgroup, mut pins) in noted {
+            let seen = match actuator.keep_pins(&cgroup, &pins.noted.before, &|cpus| pins.gives(cpus)) {
+                Ok(Some(seen)) => seen,
+                Ok(None) => {
+                    fates.insert(cgroup, (pins, Fate::Over));
+                    continue;
                 }
-                Err(error) => recorded = recorded.and(Err(error)),
+                Err(error) => {
+                    recorded = recorded.and(Err(error));
+                    continue;
+                }
+            };
+            let mut fate = pins.look(&seen);
+            if let Some(error) = seen.unrecorded {
+                // Given back they are, and what `restore` may need is recorded as soon as it can be.
+                recorded = recorded.and(Err(error));
+                fate = Fate::Waits;
+            } else if fate == Fate::Over {
+                tell_unkept(&cgroup, &pins.noted.told, &seen);
             }
+            fates.insert(cgroup, (pins, fate));
         }
         let mut state = self.lock();
         let mut has_changed = false;
-        for (cgroup, (at, fate)) in fates {
+        for (cgroup, (Pins { at, written, .. }, fate)) in fates {
             // What was told since is looked at again.
             let Some(pins) = state.pins.get_mut(&cgroup).filter(|pins| pins.at == at) else { continue };
+            pins.written = written;
             match fate {
                 Fate::Over => {
                     state.pins.remove(&cgroup);
@@ -261,12 +316,11 @@ mod tests {
     fn pins(was: &str, told: &str, is_late: bool) -> Pins {
         let set = |text: &str| text.parse().unwrap();
         let at = Instant::now().checked_sub(if is_late { WRITTEN_BY } else { Duration::ZERO }).unwrap();
-        Pins { noted: NotedPins { before: Vec::new(), was: set(was), told: set(told) }, at }
+        Pins::new(NotedPins { before: Vec::new(), was: set(was), told: set(told) }, at)
     }
 
-    #[test]
-    fn pins_are_given_back_whatever_was_written_and_wait_while_nothing_was() {
-        let one = CgroupThreads {
+    fn threads() -> Vec<CgroupThreads> {
+        vec![CgroupThreads {
             cgroup: CgroupPath::new("/a"),
             own_cpus: None,
             own_mems: None,
@@ -275,31 +329,70 @@ mod tests {
             threads: Vec::new(),
             left_out: 0,
             unreadable: 0,
-        };
-        let threads = || vec![one.clone()];
-        // What the file held, what was told, what it holds, is it late; are pins given back, and then?
-        for (was, told, now, is_late, gives, fate) in [
-            ("0-7", "2-7", "0-7", false, false, Fate::Waits),
-            ("0-7", "2-7", "0-7", true, false, Fate::WaitsFor(threads())),
-            ("0-7", "2-7", "2-7", false, true, Fate::Over),
-            ("0-7", "2-7", "2-7", true, true, Fate::Over),
-            // A later turn of ours.
-            ("0-7", "2-7", "1-7", false, true, Fate::Waits),
-            ("0-7", "2-7", "1-7", true, true, Fate::Over),
+        }]
+    }
+
+    #[test]
+    fn pins_are_given_back_whatever_was_written_and_wait_while_nothing_was() {
+        use Gives::{Everywhere, Nowhere, WhereChanged};
+        // What the file held, what was told, is it late; what it holds at each look, where pins are given back
+        // then, and do they wait on?
+        for (was, told, is_late, looks) in [
+            ("0-7", "2-7", false, &[("0-7", Nowhere, true); 3][..]),
+            ("0-7", "2-7", true, &[("0-7", Nowhere, true); 3]),
+            // The kernel shows the text before it sets the threads.
+            ("0-7", "2-7", false, &[("2-7", WhereChanged, true), ("2-7", WhereChanged, false)]),
+            (
+                "0-7",
+                "2-7",
+                true,
+                &[("0-7", Nowhere, true), ("2-7", WhereChanged, true), ("2-7", WhereChanged, false)],
+            ),
+            // A later turn of ours, after which the runtime may write still; a thread that unpins itself is left.
+            (
+                "0-7",
+                "2-7",
+                false,
+                &[("1-7", WhereChanged, true), ("1-7", WhereChanged, true), ("1-7", Nowhere, true)],
+            ),
+            ("0-7", "2-7", true, &[("1-7", WhereChanged, true), ("1-7", WhereChanged, false)]),
+            // There and back.
+            (
+                "0-7",
+                "2-7",
+                false,
+                &[("1-7", WhereChanged, true), ("0-7", Everywhere, true), ("0-7", Everywhere, true)],
+            ),
             // Told back before it had written what it was told first: it may write both.
-            ("0-7", "0-7", "0-7", false, true, Fate::Waits),
-            ("0-7", "0-7", "2-7", false, true, Fate::Waits),
-            ("0-7", "0-7", "0-7", true, true, Fate::Over),
+            ("0-7", "0-7", false, &[("0-7", Everywhere, true); 3]),
+            (
+                "0-7",
+                "0-7",
+                false,
+                &[("2-7", WhereChanged, true), ("0-7", Everywhere, true), ("0-7", Everywhere, false)],
+            ),
+            ("0-7", "0-7", true, &[("0-7", Everywhere, false)]),
             // It had what the cgroup above it has.
-            ("", "2-7", "", true, false, Fate::WaitsFor(threads())),
+            ("", "2-7", true, &[("", Nowhere, true)]),
         ] {
-            let pins = pins(was, told, is_late);
-            let cpus: CpuSet = now.parse().unwrap();
-            let case = format!("{was} -> {told}, {now}, {is_late}");
-            assert_eq!(pins.unwritten() != Some(&cpus), gives, "{case}");
-            let seen = SeenPins { cpus, whole: threads(), unkept: Vec::new() };
-            assert_eq!(pins.fate(Some(&seen)), fate, "{case}");
-            assert_eq!(pins.fate(None), Fate::Over, "{case}: it has ended");
+            let mut pins = pins(was, told, is_late);
+            for (look, (now, gives, waits)) in looks.iter().enumerate() {
+                let case = format!("{was} -> {told}, late: {is_late}, look {look}: {now}");
+                let cpus: CpuSet = now.parse().unwrap();
+                assert_eq!(pins.gives(&cpus), *gives, "{case}");
+                let fate = pins.look(&SeenPins { cpus, whole: threads(), ..SeenPins::default() });
+                assert_eq!(fate != Fate::Over, *waits, "{case}");
+            }
         }
+    }
+
+    #[test]
+    fn those_that_are_pinned_still_wait_alone_for_a_runtime_that_is_late() {
+        let look = |whole| {
+            let cpus = "0-7".parse().unwrap();
+            pins("0-7", "2-7", true).look(&SeenPins { cpus, whole, ..SeenPins::default() })
+        };
+        assert_eq!(look(threads()), Fate::WaitsFor(threads()));
+        assert_eq!(look(Vec::new()), Fate::Over);
     }
 }

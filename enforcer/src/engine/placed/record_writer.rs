@@ -19,8 +19,8 @@ use enforcer_core::workload::CgroupPath;
 use crate::threads::{self, Role};
 use enforcer_act::journal::{JournalError, Made, MakingRecord, NotedPins, PinsRecord};
 
-/// Longest wait for one line: a runtime waits two seconds for an answer and disconnects a plugin that is
-/// slower.
+/// Longest wait for all writes of one answer: a runtime waits two seconds for it and disconnects a plugin that
+/// is slower.
 const WRITTEN_WITHIN: Duration = Duration::from_secs(1);
 
 /// Most queued orders; a node creates only some containers at a time.
@@ -59,6 +59,8 @@ struct Queue {
     done: Ticket,
     /// Begin of the current write.
     begun: Option<Instant>,
+    /// The current write is of pins.
+    writes_pins: bool,
     /// Failed orders that a caller may still wait for.
     failed: BTreeSet<Ticket>,
     /// Why the latest line could not be written.
@@ -120,10 +122,24 @@ impl Drop for RecordWriter {
 pub(super) struct Waiter(Arc<Shared>);
 
 impl Waiter {
-    /// Waits a bounded time until the order is carried out. The error says why it is not.
-    pub(super) fn wait(&self, ticket: Ticket) -> Result<(), String> {
+    /// Until when an answer waits that is made now.
+    pub(super) fn deadline() -> Instant {
+        Instant::now() + WRITTEN_WITHIN
+    }
+
+    /// Waits for a line without which nothing may be told. That it is late is known until one is written
+    /// again.
+    pub(super) fn wait_for_line(&self, ticket: Ticket, until: Instant) -> Result<(), String> {
+        self.wait(ticket, until).map_err(|error| {
+            let error = format!("the record of containers: {error}");
+            self.0.lock().trouble.get_or_insert_with(|| error.clone());
+            error
+        })
+    }
+
+    /// Waits until the order is carried out, and no longer than that. The error says why it is not.
+    pub(super) fn wait(&self, ticket: Ticket, until: Instant) -> Result<(), String> {
         let mut queue = self.0.lock();
-        let begin = Instant::now();
         loop {
             if queue.failed.remove(&ticket) {
                 return Err(queue.trouble.clone().unwrap_or_else(|| "the line was not written".to_owned()));
@@ -137,14 +153,13 @@ impl Waiter {
             if let Some(stuck) = queue.stuck() {
                 return Err(stuck);
             }
-            let left = WRITTEN_WITHIN.checked_sub(begin.elapsed()).filter(|left| !left.is_zero());
-            let Some(left) = left else {
-                let seconds = WRITTEN_WITHIN.as_secs();
-                let late = format!("the record of containers has not been written for {seconds} s");
-                // Stays until a line is written again.
-                queue.trouble.get_or_insert_with(|| late.clone());
-                return Err(late);
-            };
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Err(format!(
+                    "an answer has waited {} s for it to be written",
+                    WRITTEN_WITHIN.as_secs()
+                ));
+            }
             queue = self.0.changed.wait_timeout(queue, left).unwrap_or_else(PoisonError::into_inner).0;
         }
     }
@@ -153,25 +168,21 @@ impl Waiter {
     pub(super) fn check(&self) -> Result<(), String> {
         let is_fine = {
             let queue = self.0.lock();
-            queue.trouble.is_none() && queue.stuck().is_none()
+            // Pins that are late keep nothing from being told.
+            queue.trouble.is_none() && (queue.writes_pins || queue.stuck().is_none())
         };
         if is_fine {
             return Ok(());
         }
         let ticket = self.0.give(Order::Check);
-        self.wait(ticket)
+        self.wait_for_line(ticket, Self::deadline())
     }
 }
 
 impl Queue {
     fn stuck(&self) -> Option<String> {
         let since = self.begun?.elapsed();
-        (since > WRITTEN_WITHIN).then(|| {
-            format!(
-                "the disk has not answered for {} s: the record of containers is not written",
-                since.as_secs()
-            )
-        })
+        (since > WRITTEN_WITHIN).then(|| format!("the disk has not answered for {} s", since.as_secs()))
     }
 }
 
@@ -212,6 +223,7 @@ impl Shared {
                 continue;
             };
             queue.begun = Some(Instant::now());
+            queue.writes_pins = matches!(order, Order::Pins(_));
             drop(queue);
             let written = write(&mut record, &pins, &mut known, order);
             queue = self.lock();
@@ -291,6 +303,11 @@ mod tests {
         Made { original: Cpuset::default(), renews: false, granted: None, boot_id: None, told_ns: 7 }
     }
 
+    fn wait(writer: &RecordWriter, ticket: Ticket) -> Result<(), String> {
+        let waiter = writer.waiter();
+        waiter.wait_for_line(ticket, Waiter::deadline())
+    }
+
     #[test]
     fn a_line_is_there_when_it_was_waited_for_and_goes_when_it_is_over() {
         let dir = tempfile::tempdir().unwrap();
@@ -298,12 +315,12 @@ mod tests {
         let writer = RecordWriter::start(record, left.made);
         let cgroup = CgroupPath::new("/a");
         let ticket = writer.made(&cgroup, &made());
-        assert_eq!(writer.waiter().wait(ticket), Ok(()));
+        assert_eq!(wait(&writer, ticket), Ok(()));
         let known = || MakingRecord::left(dir.path(), None).unwrap().made.into_keys().collect::<Vec<_>>();
         assert_eq!(known(), std::slice::from_ref(&cgroup));
         writer.over(vec![cgroup.clone()]);
         let ticket = writer.made(&CgroupPath::new("/b"), &made());
-        writer.waiter().wait(ticket).unwrap();
+        wait(&writer, ticket).unwrap();
         assert_eq!(known(), [CgroupPath::new("/b")]);
     }
 
@@ -313,8 +330,39 @@ mod tests {
         let writer = RecordWriter::start(full, BTreeMap::new());
         assert_eq!(writer.waiter().check(), Ok(()), "it has not been looked at");
         let ticket = writer.made(&CgroupPath::new("/a"), &made());
-        assert!(writer.waiter().wait(ticket).unwrap_err().contains("/dev/full"));
+        assert!(wait(&writer, ticket).unwrap_err().contains("/dev/full"));
         assert!(writer.waiter().check().is_err());
+    }
+
+    /// A disk that has written the line of an answer, and not the pins that its threads have.
+    #[test]
+    fn pins_that_are_not_written_in_time_are_told_and_bar_nothing() {
+        let shared = Arc::new(Shared::default());
+        let waiter = Waiter(Arc::clone(&shared));
+        let give = |order| shared.give(order);
+        let line = |cgroup: &str| Order::Made(CgroupPath::new(cgroup), Box::new(made()));
+        let (first, pins) = (give(line("/a")), give(Order::Pins(BTreeMap::new())));
+        shared.lock().done = first;
+        // One time for all that an answer needs, which is over.
+        let until = Instant::now();
+        assert_eq!(waiter.wait_for_line(first, until), Ok(()));
+        let error = waiter.wait(pins, until).unwrap_err();
+        assert!(error.contains("an answer has waited"), "{error}");
+        assert_eq!(waiter.check(), Ok(()));
+        {
+            let mut queue = shared.lock();
+            queue.begun = until.checked_sub(2 * WRITTEN_WITHIN);
+            queue.writes_pins = true;
+        }
+        let error = waiter.wait(pins, Waiter::deadline()).unwrap_err();
+        assert!(
+            error.contains("the disk has not answered for"),
+            "and nothing is waited for once more: {error}"
+        );
+        assert_eq!(waiter.check(), Ok(()));
+        let error = waiter.wait_for_line(give(line("/b")), until).unwrap_err();
+        assert!(error.contains("the record of containers"), "{error}");
+        assert!(waiter.check().is_err(), "a line that is late does");
     }
 
     /// An unread pipe blocks a write like a stuck disk.
@@ -336,7 +384,7 @@ mod tests {
         // More than a pipe holds.
         let tickets: Vec<Ticket> = (0..1_000).map(|_| writer.made(&CgroupPath::new("/a"), &made())).collect();
         let last = *tickets.last().unwrap();
-        let error = writer.waiter().wait(last).unwrap_err();
+        let error = wait(&writer, last).unwrap_err();
         assert!(error.contains("the record of containers"), "{error}");
         let error = writer.waiter().check().unwrap_err();
         assert!(error.contains("the disk has not answered for"), "{error}");

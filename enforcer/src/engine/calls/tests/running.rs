@@ -1,15 +1,30 @@
 //! CPUs of containers that run, in answers, and the pins of their threads.
 
-use std::{cell::RefCell, fs, rc::Rc, thread, time::Duration};
+use std::{
+    cell::{Cell, RefCell},
+    fs,
+    rc::Rc,
+    thread,
+    time::Duration,
+};
 
-use enforcer_core::{plan::OutcomeResult, policy::Mode};
+use enforcer_core::{
+    plan::{OutcomeResult, Step},
+    policy::Mode,
+    self_placement::CgroupThreads,
+};
 
 use super::{
     source::{Containers, cgroup_of},
     *,
 };
 use crate::engine::Engine;
-use enforcer_act::journal::PinsRecord;
+use enforcer_act::{
+    Actuator,
+    actuator::{Effect, SeenPins, Undo},
+    journal::PinsRecord,
+    pins::Gives,
+};
 
 const SECOND: u64 = 1_000_000_000;
 
@@ -67,12 +82,12 @@ fn pins_are_recorded_before_a_runtime_takes_cpus_and_kept_until_it_has_written()
     create(&placed, "one", 2);
     assert!(placed.has_started(), "a turn gives them back");
     let waiting = |placed: &Placed| placed.lock().pinned();
-    for written in [false, true] {
+    for (written, waits) in [(false, 1), (true, 1), (true, 0)] {
         if written {
             host.cgroup(&cgroup, "2-3\n", "0\n");
         }
         placed.give_pins_back(&mut actuator).unwrap();
-        assert_eq!(waiting(&placed), usize::from(!written));
+        assert_eq!(waiting(&placed), waits, "at the second look they are over");
     }
     let threads: Vec<u32> = actuator
         .journal()
@@ -103,7 +118,9 @@ fn pins_are_over_whatever_was_written_and_wait_for_a_runtime_that_has_not_writte
         create(&placed, "one", 2);
         placed.lock().pins_told_long_ago();
         host.cgroup(&cgroup, &format!("{written}\n"), "0\n");
-        placed.give_pins_back(&mut actuator).unwrap();
+        for _ in 0..2 {
+            placed.give_pins_back(&mut actuator).unwrap();
+        }
         assert_eq!(placed.lock().pinned(), waits, "{written}");
     }
 }
@@ -128,7 +145,7 @@ fn pins_that_a_killed_daemon_had_noted_are_recorded_and_given_back_by_the_next_o
     next.remember(record, left.made);
     next.remember_pins(noted());
     let mut actuator = host.actuator();
-    for (written, waits) in [("0-3\n", 1), ("2-3\n", 0)] {
+    for (written, waits) in [("0-3\n", 1), ("2-3\n", 1), ("2-3\n", 0)] {
         host.cgroup(&cgroup, written, "0\n");
         next.give_pins_back(&mut actuator).unwrap();
         assert_eq!(next.lock().pinned(), waits);
@@ -145,6 +162,79 @@ fn pins_that_a_killed_daemon_had_noted_are_recorded_and_given_back_by_the_next_o
         }
     });
     assert!(gone, "the record is empty again");
+}
+
+/// Where the kernel forgets pins, the journal may know threads that have none of their CPUs now.
+#[test]
+fn an_answer_has_a_turn_look_at_containers_without_pinned_threads_where_the_kernel_forgets_pins() {
+    for (release, waits) in [("6.1.0\n", 1), ("6.12.0\n", 0)] {
+        let (host, placed) = sharing();
+        fs::write(host.host().proc.join("sys/kernel/osrelease"), release).unwrap();
+        let tree = CpusetTree::new(&host.layout.cpuset.path, true).with_processes(&host.host().proc);
+        placed.adopt(tree, BTreeMap::new());
+        let cgroup = cgroup_of("shared", "/besteffort");
+        host.process(&cgroup, PID, "0-3", "");
+        create(&placed, "one", 2);
+        assert_eq!(placed.lock().pinned(), waits, "{release}");
+    }
+}
+
+/// Cannot record anything once its disk is full.
+#[derive(Clone, Default)]
+struct Full {
+    is_full: Rc<Cell<bool>>,
+    looks: Rc<Cell<u32>>,
+}
+
+impl Actuator for Full {
+    fn ready(&mut self) -> Result<(), String> {
+        if self.is_full.get() { Err("the disk is full".to_owned()) } else { Ok(()) }
+    }
+
+    fn keep_pins(
+        &mut self,
+        _cgroup: &CgroupPath,
+        _before: &[CgroupThreads],
+        _gives: &dyn Fn(&CpuSet) -> Gives,
+    ) -> Result<Option<SeenPins>, String> {
+        self.looks.set(self.looks.get() + 1);
+        let unrecorded = Some("the disk is full".to_owned());
+        Ok(Some(SeenPins { cpus: "2-3".parse().unwrap(), unrecorded, ..SeenPins::default() }))
+    }
+
+    fn apply(&mut self, _step: &Step) -> Effect {
+        panic!("nothing is set");
+    }
+
+    fn undo(&mut self, _undo: &Undo) -> Result<(), String> {
+        Ok(())
+    }
+}
+
+#[test]
+fn a_full_disk_keeps_no_turn_from_giving_pins_back_and_they_wait_to_be_recorded() {
+    let host = Rc::new(Fixture::new(true));
+    let machine = Machine::new().sockets(2).cores(4).threads(1).build();
+    let source = Containers { host: Rc::clone(&host), machine, there: Rc::default(), dying: Rc::default() };
+    let mut policy = Policy { mode: Mode::Enforce, ..Policy::default() };
+    policy.nri.place = true;
+    let mut engine = Engine::new(Box::new(source), policy);
+    let (placed, disk) = (engine.placed(), Full::default());
+    engine.set_actuator(Box::new(disk.clone()));
+    let tree = CpusetTree::new(&host.layout.cpuset.path, true).with_processes(&host.host().proc);
+    engine.adopt(tree, BTreeMap::new());
+    engine.prepare().unwrap();
+    ask(&placed, |reply| Call::Create { subject: subject("shared", "/besteffort", None), reply });
+    let shared = cgroup_of("shared", "/besteffort");
+    host.cgroup(&shared, "0-3\n", "0\n");
+    host.process(&shared, PID, "2", "");
+    create(&placed, "one", 2);
+    assert_eq!(placed.lock().pinned(), 1);
+    disk.is_full.set(true);
+    for look in 1..4 {
+        let report = engine.turn(u64::from(look) * 10 * SECOND).unwrap();
+        assert_eq!((disk.looks.get(), placed.lock().pinned()), (look, 1), "{:?}", report.audit.degraded);
+    }
 }
 
 /// A runtime has set another cpuset since the correction, so restoring it is no repetition.
