@@ -23,6 +23,7 @@ pub mod declarations;
 pub mod demotion;
 pub mod finding;
 pub mod hardware;
+mod hosted;
 pub mod memory_policy;
 pub mod model;
 pub mod node_room;
@@ -31,7 +32,6 @@ pub mod pacing;
 mod page_migration;
 pub mod parse;
 pub mod partition;
-pub mod place;
 pub mod plan;
 pub mod policy;
 pub mod rebalance;
@@ -41,11 +41,21 @@ pub mod sample;
 #[cfg(test)]
 mod scene;
 pub mod self_placement;
-pub mod trial;
 pub mod vma;
 pub mod widening;
 pub mod workload;
 
+pub use numa_placement::trial;
 pub use numa_topology as topology;
 pub(crate) use numa_topology::text::{figures as words, quoted};
 pub use numa_topology::{degraded, id, set};
+
+/// Placement: the engines, and what a running host adds to them.
+pub mod place {
+    pub use crate::hosted::{
+        Announced, Bounds, CgroupRequest, Containers, Cpuset, GrantRecord, Node, Settled, Weighed, Wished,
+        declare, exposed, never_granted, never_had, wishes_of,
+    };
+    pub(crate) use crate::hosted::{Apart, hold};
+    pub use numa_placement::*;
+}

@@ -21,7 +21,7 @@ use enforcer_core::{
     owner::{Facts, KnownContainer, Owner, Owners, Ownership, given_at_creation},
     place::{
         Allocations, Announced, ContainerRequest, Containers, Cpuset, GrantRecord, Holder, Inventory, Node,
-        Settled, UNPLACED, exposed,
+        Settled, declare, exposed, external::UNPLACED,
     },
     policy::{Policy, Standing, Subject as Declared, WorkloadRule, placement::PlacementSettings},
     sample::Sample,
@@ -476,7 +476,7 @@ impl State {
         let (Some(inventory), Some(asked)) = (&self.inventory, one.pod.containers.first_mut()) else {
             return;
         };
-        for unknown in asked.declare(rule, position, &inventory.machine) {
+        for unknown in declare(asked, rule, position, &inventory.machine) {
             tracing::warn!("workload {:?}: {unknown}", rule.name);
         }
     }

@@ -18,7 +18,7 @@ const FASTEST: &str = "fastest";
 /// Runs all benches; the lines of the table.
 pub(super) fn measure(workspace: &Workspace) -> Result<Vec<String>> {
     let mut cargo = product::cargo(workspace)?;
-    cargo.args(["bench", "--quiet", "--package", "enforcer-core", "--bench", "*"]);
+    cargo.args(["bench", "--quiet", "--package", "numa-placement", "--bench", "*"]);
     let lines = read(&command::quietly(&mut cargo)?)?;
     ensure!(!lines.is_empty(), "the benches of the core printed no figures");
     Ok(lines)

@@ -59,7 +59,7 @@ use crate::{
     owner::{Owner, Owners, Ownership},
     place::{
         Allocations, Bounds, CgroupRequest, ContainerRequest, Containers, Grant, Holder, Inventory,
-        Rejection, Trace, Wished, Wishes,
+        Rejection, Trace, Wished, Wishes, wishes_of,
     },
     plan::{Action, PLAN_SCHEMA_VERSION, Plan},
     policy::{DeclaredClass, Policy, WorkloadRule},
@@ -486,7 +486,7 @@ fn declared<'a>(inputs: &Inputs<'a>) -> Vec<Declared<'a>> {
             && !inputs.containers.expects(&workload.cgroup);
         let rule = inputs.declarations.rule(inputs.policy, &workload.cgroup);
         if let Some((position, rule)) = rule.filter(|(_, rule)| of_its_own && rule.enforce) {
-            let wishes = Wishes::of(rule, position, &inputs.inventory.machine);
+            let wishes = wishes_of(rule, position, &inputs.inventory.machine);
             let figures = inputs.model.of(workload);
             let foreign = inputs.owners.foreign(workload);
             let at_home = figures.and_then(|figures| guarded::without(inputs, &workload.cgroup, figures));

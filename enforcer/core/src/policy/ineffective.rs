@@ -9,11 +9,8 @@
 
 use std::fmt;
 
-use super::{
-    Brake, Mode, Policy, RunTimeSource, WorkloadRule, covering::Effort, name_glob::covers_optional,
-    placement::PlacementRule,
-};
-use crate::policy::placement::{Engine, NumaAllocationStrategy, TopologyPolicy};
+use super::{Brake, Mode, Policy, RunTimeSource, WorkloadRule, covering::Effort};
+use crate::policy::placement::{Engine, HINTS_KEYS, NumaAllocationStrategy, TopologyPolicy};
 
 /// A setting that has no effect if the configuration has its key.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -51,23 +48,6 @@ const POOLS: [&str; 9] = [
     "colocate_namespaces",
     "unlimited_burstable",
     "default_cpu_priority",
-];
-
-/// Keys of `placement.hints` that a rule may also have.
-const HINTS: [&str; 13] = [
-    "policy",
-    "scope",
-    "memory_manager_policy",
-    "numa_allocation_strategy",
-    "prefer_closest_numa_nodes",
-    "full_pcpus_only",
-    "distribute_cpus_across_numa",
-    "distribute_cpus_across_cores",
-    "align_by_socket",
-    "prefer_align_cpus_by_uncore_cache",
-    "strict_cpu_reservation",
-    "strict_memory_groups",
-    "align_all_qos",
 ];
 
 /// Sections that `enabled = false` turns off as a whole, and their keys without effect then.
@@ -298,7 +278,7 @@ impl Policy {
             }
         }
         if !wanted(Engine::Hints) {
-            for key in HINTS {
+            for key in HINTS_KEYS {
                 list.add(format!("placement.hints.{key}"), by_annotation("hints"));
             }
         }
@@ -377,36 +357,6 @@ impl Policy {
         // Another entry may select processes below it.
         let is_heard = self.workloads.iter().any(|other| other.enforce && other.self_placement.is_none());
         list.add_if(!is_heard, format!("{section}.self_placement"), off);
-    }
-}
-
-impl PlacementRule {
-    /// Does it match every pod that the other one matches?
-    fn is_about_all_of(&self, other: &Self, effort: &mut Effort) -> bool {
-        effort.take_pair()
-            && covers_optional(self.namespace.as_ref(), other.namespace.as_ref(), effort)
-            && covers_optional(self.pod.as_ref(), other.pod.as_ref(), effort)
-            && self.labels.iter().all(|(key, value)| other.labels.get(key) == Some(value))
-    }
-
-    /// The keys of this rule that the engine `hints` reads.
-    pub(super) fn keys_of_hints(&self) -> impl Iterator<Item = &'static str> {
-        let written = [
-            self.policy.is_some(),
-            self.scope.is_some(),
-            self.memory_manager_policy.is_some(),
-            self.numa_allocation_strategy.is_some(),
-            self.prefer_closest_numa_nodes.is_some(),
-            self.full_pcpus_only.is_some(),
-            self.distribute_cpus_across_numa.is_some(),
-            self.distribute_cpus_across_cores.is_some(),
-            self.align_by_socket.is_some(),
-            self.prefer_align_cpus_by_uncore_cache.is_some(),
-            self.strict_cpu_reservation.is_some(),
-            self.strict_memory_groups.is_some(),
-            self.align_all_qos.is_some(),
-        ];
-        HINTS.into_iter().zip(written).filter_map(|(key, written)| written.then_some(key))
     }
 }
 

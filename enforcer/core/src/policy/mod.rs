@@ -4,16 +4,9 @@
 //! one have types that cannot hold an invalid value; [`Policy::validate`] checks relations between values.
 //! The daemon reads the file.
 
-mod covering;
-mod duration;
-pub(crate) mod glob;
 mod ineffective;
 mod memory;
-mod name_glob;
-pub mod placement;
 mod rebalance;
-mod refusal;
-mod whole;
 mod workload;
 
 use std::{
@@ -26,18 +19,22 @@ use std::{
 use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize, de};
 
-use self::refusal::{Relation, at_odds, refused};
+pub use numa_placement::settings::{
+    self as placement, CgroupGlob, DeclaredClass, DurationError, GlobError, HumanDuration, NameGlob,
+    NameGlobError, OtherSetting, PolicyError,
+};
+use numa_placement::settings::{
+    covering,
+    refusal::{Relation, at_odds, quoted, refused},
+    whole,
+};
 pub use numa_topology::size::{ByteSize, SizeError};
 
 pub use self::{
-    duration::{DurationError, HumanDuration},
-    glob::{CgroupGlob, GlobError},
     ineffective::Ineffective,
     memory::{Brake, DemotionBackend, DemotionSettings, MemorySettings, MoveSettings, WideningSettings},
-    name_glob::{NameGlob, NameGlobError},
     rebalance::RebalanceSettings,
-    refusal::{OtherSetting, PolicyError},
-    workload::{DeclaredClass, PodNames, Standing, Subject, WorkloadRule},
+    workload::{PodNames, Standing, Subject, WorkloadRule},
 };
 use crate::{
     partition::Partition,
@@ -405,10 +402,6 @@ fn can_be_opened(path: &Path) -> Result<(), &'static str> {
     Ok(())
 }
 
-fn quoted(text: &str) -> String {
-    format!("{text:?}")
-}
-
 impl Default for Policy {
     fn default() -> Self {
         Self {
@@ -494,3 +487,5 @@ impl Default for Thresholds {
 
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod whole_tests;

@@ -20,7 +20,7 @@ use crate::{
     decide::{Inputs, bounds, pins},
     id::NodeId,
     model::{WorkloadModel, movable_bytes, staying_bytes},
-    place::{Allocations, CpuClass, Grant, Holder, MemoryClaim, MemoryResource, Wishes, hints},
+    place::{Allocations, CpuClass, Grant, Holder, MemoryClaim, MemoryResource, hints, wishes_of},
     sample::NodeSample,
     set::NodeSet,
     topology::Locality,
@@ -138,7 +138,7 @@ fn ours<'a>(
         });
     }
     let Some((position, rule)) = rule else { return Err("it is not declared".into()) };
-    let (wishes, _) = Wishes::of(rule, position, &inputs.inventory.machine);
+    let (wishes, _) = wishes_of(rule, position, &inputs.inventory.machine);
     let grant = allocations.get(&Holder::cgroup(&workload.cgroup));
     let count = rule.cpus.and_then(|cpus| usize::try_from(cpus.get()).ok());
     let alone = count.filter(|_| wishes.alone() != Some(false));

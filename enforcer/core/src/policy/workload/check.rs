@@ -3,7 +3,8 @@
 
 use std::{collections::BTreeSet, fmt};
 
-use super::{DeclaredClass, WorkloadRule};
+use super::WorkloadRule;
+use crate::policy::DeclaredClass;
 use crate::{
     partition::Partition,
     policy::{

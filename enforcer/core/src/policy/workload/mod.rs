@@ -23,7 +23,7 @@ use serde::{Deserialize, Serialize};
 pub(super) use self::check::validate;
 pub use self::subject::{PodNames, Standing, Subject};
 use super::{
-    ByteSize, CgroupGlob, NameGlob,
+    ByteSize, CgroupGlob, DeclaredClass, NameGlob,
     placement::{Engine, MemoryTypes, TopologyPolicy},
     whole,
 };
@@ -112,20 +112,6 @@ pub struct WorkloadRule {
 
 fn yes() -> bool {
     true
-}
-
-/// Declared use of CPUs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "kebab-case")]
-pub enum DeclaredClass {
-    /// CPUs of its own.
-    Exclusive,
-    /// CPUs shared with others.
-    Shared,
-    /// CPUs of its own, from `isolcpus=` if there are enough; only for the engine `pools`.
-    Isolated,
-    /// CPUs reserved for the system; only for the engine `pools`.
-    Reserved,
 }
 
 impl WorkloadRule {

@@ -5,7 +5,7 @@
 
 use super::{Standing, Subject, WorkloadRule};
 use crate::{
-    policy::{covering::Effort, name_glob::covers_optional},
+    policy::{covering::Effort, placement::name_glob::covers_optional},
     workload::{CgroupPath, identify},
 };
 

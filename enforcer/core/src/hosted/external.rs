@@ -1,0 +1,228 @@
+//! Resources of other owners, in the same allocations as the daemon's own grants.
+//!
+//! Problem: CPUs that the kubelet's static manager gave to a container must not be given again, and
+//! containers that share CPUs must leave them; but the daemon must not write that container's cpuset. Idea:
+//! claims of other owners are grants that pin nothing. Everything derived from grants (taken CPUs, memory of
+//! a zone, displaced containers) then includes them, and no cpuset is computed from them.
+//!
+//! Their holders have names that no pod can have, so that engines never treat them as their own.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::place::{
+    Allocations, CpuClass, Grant, Holder, Inventory, MemoryClaim, MemoryResource, PodName, bring_home,
+};
+use numa_placement::external::{CLAIMED, OTHERS, make_room};
+
+use crate::{
+    owner::{Claim, ClaimedPod, MemoryBlock, Owner, Ownership},
+    parse::quantity,
+    set::CpuSet,
+};
+
+/// Resources of processes and cgroups that are not claims of a kubelet, each with its own holder.
+pub(crate) type Apart = BTreeMap<Holder, Grant>;
+
+/// Replaces all grants of other owners by these claims and resources. Containers that share CPUs make room.
+pub(crate) fn hold(inventory: &Inventory, allocations: &mut Allocations, claims: &[Claim], apart: Apart) {
+    let before = allocations.exclusive_cpus();
+    list(allocations, claims, apart);
+    let now = allocations.exclusive_cpus();
+    if now != before {
+        make_room(inventory, allocations, &now.difference(&before));
+        bring_home(allocations);
+    }
+}
+
+fn list(allocations: &mut Allocations, claims: &[Claim], apart: Apart) {
+    let mut wanted = apart;
+    for claim in claims {
+        let grant = wanted.entry(holder(claim)).or_default();
+        *grant = joined(std::mem::take(grant), claim);
+    }
+    let is_held = |holder: &Holder| holder.is_apart() || holder.pod().namespace == CLAIMED;
+    let gone = |holder: &Holder| is_held(holder) && !wanted.contains_key(holder);
+    let had: BTreeSet<Holder> = allocations.iter().map(|(holder, _)| holder.clone()).collect();
+    if had.iter().any(gone) {
+        allocations.retain(|holder| !gone(holder));
+    }
+    for (holder, grant) in wanted {
+        if allocations.get(&holder) != Some(&grant) {
+            allocations.give(holder, grant);
+        }
+    }
+}
+
+/// Holder of a claim. One pod may be in two lists under two names. Its CPUs count once because they are a
+/// set; its memory is taken from the list that names it by uid.
+fn holder(claim: &Claim) -> Holder {
+    let name = match &claim.pod {
+        ClaimedPod::Uid(uid) => uid.clone(),
+        ClaimedPod::Named { namespace, name } => format!("{namespace}/{name}"),
+    };
+    Holder::new(PodName::new(CLAIMED, name), claim.container.clone().unwrap_or_default())
+}
+
+fn joined(grant: Grant, claim: &Claim) -> Grant {
+    let counted = matches!(claim.pod, ClaimedPod::Uid(_));
+    let memory = claim.memory.iter().filter(|_| counted).filter_map(memory_claim);
+    Grant {
+        engine: OTHERS,
+        policy: OTHERS,
+        class: CpuClass::Exclusive,
+        exclusive: grant.exclusive.union(&claim.cpus),
+        mems: grant.mems.union(&claim.mems()),
+        memory: grant.memory.into_iter().chain(memory).collect(),
+        reason: claim.source.clone(),
+        ..Grant::default()
+    }
+}
+
+/// Memory on several nodes counts on the first, because the kubelet does not report the amounts by node.
+fn memory_claim(block: &MemoryBlock) -> Option<MemoryClaim> {
+    let resource = match block.kind.strip_prefix("hugepages-") {
+        None if block.kind == "memory" => MemoryResource::Memory,
+        None => return None,
+        Some(size) => MemoryResource::Hugepages(quantity::whole(size)?),
+    };
+    let by_node = block.nodes.first().map(|node| (node, block.bytes)).into_iter().collect();
+    Some(MemoryClaim { resource, zone: block.nodes.clone(), bytes: block.bytes, by_node })
+}
+
+/// Grant of a container that was created with CPUs of another owner.
+pub(super) fn given(
+    ownership: &Ownership,
+    holder: &Holder,
+    inventory: &Inventory,
+    allocations: &Allocations,
+) -> Grant {
+    let named = ownership.cpus.clone().unwrap_or_default();
+    let exclusive = if matches!(ownership.owner, Owner::Koordlet | Owner::Katalyst | Owner::DraDriver) {
+        believed(&named, holder, inventory, allocations)
+    } else {
+        named
+    };
+    Grant {
+        engine: OTHERS,
+        policy: OTHERS,
+        class: CpuClass::Exclusive,
+        exclusive,
+        mems: ownership.mems.clone().unwrap_or_default(),
+        reason: ownership.refusal(),
+        ..Grant::default()
+    }
+}
+
+/// CPUs of a mark that count as taken. Any user that may create pods can write a mark, so CPUs reserved for
+/// the system never count. If the mark would leave no CPU for containers that share, it is ignored.
+fn believed(named: &CpuSet, holder: &Holder, inventory: &Inventory, allocations: &Allocations) -> CpuSet {
+    let believed = named.difference(&inventory.reserved_cpus);
+    let others = allocations.iter().filter(|(other, _)| *other != holder);
+    let taken = others.fold(believed.clone(), |taken, (_, grant)| taken.union(&grant.exclusive));
+    let pool = inventory.shareable_cpus();
+    if pool.is_subset(&taken) { CpuSet::new() } else { believed }
+}
+
+#[cfg(test)]
+mod hugepages_tests;
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    use crate::{
+        place::{
+            SharedCpus,
+            samples::{Host, policy},
+        },
+        policy::placement::TopologyPolicy,
+        topology::synth::Machine,
+    };
+
+    fn inventory() -> Inventory {
+        let machine = Machine::new().sockets(2).cores(4).threads(1).build();
+        Host::new(machine, policy(TopologyPolicy::None)).inventory
+    }
+
+    fn claim(uid: &str, container: &str, cpus: &str) -> Claim {
+        Claim {
+            pod: ClaimedPod::Uid(uid.into()),
+            container: Some(container.into()),
+            cpus: cpus.parse().unwrap(),
+            source: "cpu_manager_state".into(),
+            ..Claim::default()
+        }
+    }
+
+    #[test]
+    fn claims_take_cpus_as_long_as_they_are_listed_and_pin_nothing() {
+        let mut allocations = Allocations::default();
+        let own = Holder::new(PodName::new("shop", "web"), "main".into());
+        allocations.give(own.clone(), Grant { exclusive: "0".parse().unwrap(), ..Grant::default() });
+        hold(
+            &inventory(),
+            &mut allocations,
+            &[claim("a", "x", "2-3"), claim("a", "y", "4"), claim("b", "x", "5")],
+            Apart::new(),
+        );
+        assert_eq!(allocations.exclusive_cpus().to_string(), "0,2-5");
+        hold(&inventory(), &mut allocations, &[claim("a", "y", "4,6")], Apart::new());
+        assert_eq!(allocations.exclusive_cpus().to_string(), "0,4,6");
+        for (holder, grant) in allocations.iter().filter(|(holder, _)| **holder != own) {
+            assert!(super::super::Cpuset::of(grant, &CpuSet::new()).is_empty(), "{holder}");
+        }
+        hold(&inventory(), &mut allocations, &[], Apart::new());
+        assert_eq!(allocations.iter().count(), 1);
+    }
+
+    #[test]
+    fn sharing_container_leaves_foreign_cpus_and_moves_back() {
+        let sharing = Holder::new(PodName::new("shop", "web"), "main".into());
+        let shared = Some(SharedCpus::new("0-3".parse().unwrap(), 500));
+        let mut allocations = Allocations::default();
+        allocations.give(sharing.clone(), Grant { shared, pin_cpus: true, ..Grant::default() });
+        let mut runs_on = |claims: &[Claim]| {
+            hold(&inventory(), &mut allocations, claims, Apart::new());
+            let taken = allocations.exclusive_cpus();
+            allocations.get(&sharing).map(|grant| grant.cpus(&taken).to_string()).unwrap_or_default()
+        };
+        assert_eq!(runs_on(&[claim("a", "x", "0-1")]), "2-3");
+        assert_eq!(runs_on(&[claim("a", "x", "0-3")]), "4-7");
+        assert_eq!(runs_on(&[claim("a", "x", "0-7")]), "", "nothing is left, and nothing is set");
+        assert_eq!(runs_on(&[]), "0-3");
+    }
+
+    #[test]
+    fn memory_counts_once_though_two_lists_have_it() {
+        let blocks = |kind: &str| {
+            vec![MemoryBlock { kind: kind.into(), nodes: "0-1".parse().unwrap(), bytes: 4 << 30 }]
+        };
+        let file = Claim { memory: blocks("memory"), ..claim("a", "x", "") };
+        let named = ClaimedPod::Named { namespace: "shop".into(), name: "web".into() };
+        let socket = Claim { pod: named, ..file.clone() };
+        let huge = Claim { memory: blocks("hugepages-2Mi"), ..claim("a", "x", "") };
+        let odd = Claim { memory: blocks("hugepages-x"), ..claim("a", "x", "") };
+        let mut allocations = Allocations::default();
+        hold(&inventory(), &mut allocations, &[file, socket, huge, odd], Apart::new());
+        let claims: Vec<String> = allocations
+            .iter()
+            .flat_map(|(_, grant)| &grant.memory)
+            .map(|claim| format!("{} {} {}", claim.resource, claim.zone, claim.bytes >> 30))
+            .collect();
+        assert_eq!(claims, ["memory 0-1 4", "hugepages-2Mi 0-1 4"]);
+    }
+
+    #[test]
+    fn what_came_with_a_container_is_taken() {
+        let ownership = Ownership {
+            cpus: Some("2-3".parse().unwrap()),
+            ..Ownership::of(Owner::KubeletCpuManager, "CPUs 2-3 came with the container")
+        };
+        let holder = Holder::given("id", "main");
+        let grant = given(&ownership, &holder, &inventory(), &Allocations::default());
+        assert_eq!(
+            (grant.exclusive.to_string().as_str(), grant.pin_cpus, grant.pin_mems),
+            ("2-3", false, false)
+        );
+        assert!(holder.is_given());
+    }
+}

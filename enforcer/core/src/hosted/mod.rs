@@ -1,0 +1,23 @@
+//! Placement on a running host: what the engines of `numa-placement` know nothing of.
+//!
+//! Containers come, are resized and go as a runtime tells ([`Containers`]), declared cgroups are placed as pods of
+//! one container ([`CgroupRequest`]), other owners have taken CPUs and memory ([`hold`]), and a restart finds
+//! grants in its records ([`GrantRecord`]). All of it ends in one [`Allocations`](crate::place::Allocations).
+
+mod cgroup;
+mod containers;
+mod declare;
+mod exposed;
+mod external;
+mod grant_record;
+mod never;
+
+pub(crate) use self::external::{Apart, hold};
+pub use self::{
+    cgroup::{Bounds, CgroupRequest, Wished},
+    containers::{Announced, Containers, Cpuset, Node, Settled, Weighed},
+    declare::{declare, wishes_of},
+    exposed::exposed,
+    grant_record::GrantRecord,
+    never::{never_granted, never_had},
+};

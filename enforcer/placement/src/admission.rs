@@ -1,0 +1,186 @@
+//! Admission, resize and removal of pods: the only paths by which allocations change.
+//!
+//! Problem: whatever engine places a pod, the result must be complete or nothing, and the caller must learn
+//! of every holder with changed CPUs or memory nodes. Idea: the engine works inside a transaction. Afterwards
+//! the effective CPUs and memory nodes of every holder are compared with those before, but only if exclusive
+//! CPUs or a grant changed.
+//!
+//! Cost: O(holders) set operations of a few words each if exclusive CPUs changed, else O(changed grants).
+
+use std::{collections::BTreeMap, convert::Infallible};
+
+use super::{
+    Allocations, Grant, Holder, Inventory, PodName, PodRequest, Reason, Rejection, Trace, bring_home,
+    capacity,
+    choice::engine_of,
+    external::{UNPLACED, make_room},
+    taken,
+};
+use crate::settings::PlacementSettings;
+use numa_topology::set::{CpuSet, NodeSet};
+
+/// Result of admitting a pod.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Admission {
+    /// Changes for other holders.
+    pub updates: Vec<Update>,
+}
+
+/// A holder with changed CPUs or memory nodes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Update {
+    /// The holder.
+    pub holder: Holder,
+    /// Its CPUs, if changed.
+    pub cpus: Option<CpuSet>,
+    /// Its memory nodes, if changed.
+    pub mems: Option<NodeSet>,
+}
+
+/// Places a new pod with the engine and policy that the settings select for it. The trace has the candidates
+/// and the ignored settings, also if the pod is rejected.
+pub fn admit(
+    inventory: &Inventory,
+    settings: &PlacementSettings,
+    allocations: &mut Allocations,
+    pod: &PodRequest,
+    trace: &mut Trace,
+) -> Result<Admission, Rejection> {
+    if allocations.of_pod(&pod.name).next().is_some() {
+        let problem = format!("pod {} is already there", pod.name);
+        return Err(Rejection::new(Reason::UnexpectedAdmissionError, problem));
+    }
+    replace(inventory, settings, allocations, pod, trace)
+}
+
+/// Changes the amounts of a running pod. It keeps its placement as far as that is still valid; on an error it
+/// keeps everything.
+pub fn resize(
+    inventory: &Inventory,
+    settings: &PlacementSettings,
+    allocations: &mut Allocations,
+    pod: &PodRequest,
+    trace: &mut Trace,
+) -> Result<Admission, Rejection> {
+    if allocations.of_pod(&pod.name).next().is_none() {
+        let problem = format!("pod {} is not there", pod.name);
+        return Err(Rejection::new(Reason::UnexpectedAdmissionError, problem));
+    }
+    replace(inventory, settings, allocations, pod, trace)
+}
+
+/// Removes a pod. Containers that it had displaced move back. Returns nothing if the pod is unknown.
+pub fn remove(allocations: &mut Allocations, pod: &PodName) -> Vec<Update> {
+    outside(allocations, pod, |allocations| {
+        allocations.release_pod(pod);
+    })
+}
+
+/// Removes one container of a pod. The updates do not include the other containers of its pod.
+pub fn remove_container(allocations: &mut Allocations, holder: &Holder) -> Vec<Update> {
+    outside(allocations, holder.pod(), |allocations| {
+        allocations.release(holder);
+    })
+}
+
+/// Updates of all other holders by a change to one pod that no engine makes.
+fn outside(
+    allocations: &mut Allocations,
+    pod: &PodName,
+    change: impl FnOnce(&mut Allocations),
+) -> Vec<Update> {
+    let taken = allocations.exclusive_cpus();
+    let outcome = allocations.transaction(|allocations| {
+        change(allocations);
+        bring_home(allocations);
+        Ok::<_, Infallible>(())
+    });
+    match outcome {
+        Ok(((), before)) => updates(allocations, &taken, &before, pod),
+        Err(never) => match never {},
+    }
+}
+
+/// Moves displaced containers back if their own CPUs have room again, except those of `pod`.
+pub fn settle_home(allocations: &mut Allocations, pod: &PodName) -> Vec<Update> {
+    outside(allocations, pod, |_| {})
+}
+
+/// Records what another owner gave to a holder outside the daemon's control.
+pub fn give_apart(
+    inventory: &Inventory,
+    allocations: &mut Allocations,
+    holder: &Holder,
+    grant: Grant,
+) -> Vec<Update> {
+    outside(allocations, holder.pod(), |allocations| {
+        let moved = grant.exclusive.difference(&allocations.exclusive_cpus());
+        allocations.give(holder.clone(), grant);
+        make_room(inventory, allocations, &moved);
+    })
+}
+
+fn replace(
+    inventory: &Inventory,
+    settings: &PlacementSettings,
+    allocations: &mut Allocations,
+    pod: &PodRequest,
+    trace: &mut Trace,
+) -> Result<Admission, Rejection> {
+    let engine = engine_of(settings, pod, trace);
+    let taken = allocations.exclusive_cpus();
+    let placed = allocations.transaction(|allocations| {
+        let mut released = allocations.release_pod(&pod.name);
+        // An unplaced container got its CPUs from no engine: there is nothing to keep.
+        released.retain(|_, grant| grant.engine != UNPLACED);
+        if released.is_empty() {
+            engine.place(inventory, allocations, pod, trace)?;
+        } else {
+            // After a restart, a container that is added to a known pod may be running already.
+            let mut previous = pod.previous.clone();
+            previous.extend(released);
+            let pod = PodRequest { previous, ..pod.clone() };
+            engine.place(inventory, allocations, &pod, trace)?;
+        }
+        bring_home(allocations);
+        // The engines that check capacity report the shortage in more detail.
+        capacity::check(inventory, pod, settings.predicts_kubelet())
+    });
+    let ((), before) =
+        placed.map_err(|rejection| taken::explained(inventory, allocations, pod, rejection))?;
+    Ok(Admission { updates: updates(allocations, &taken, &before, &pod.name) })
+}
+
+/// Holders outside `pod` with changed CPUs or memory nodes; `taken` were the exclusive CPUs before.
+fn updates(
+    allocations: &Allocations,
+    taken: &CpuSet,
+    before: &BTreeMap<Holder, Option<Grant>>,
+    pod: &PodName,
+) -> Vec<Update> {
+    let now = allocations.exclusive_cpus();
+    let moved = taken.difference(&now).union(&now.difference(taken));
+    // If the exclusive CPUs are unchanged, only touched holders can differ.
+    let all = (!moved.is_empty()).then(|| allocations.iter());
+    let touched = || before.keys().filter_map(|holder| Some((holder, allocations.get(holder)?)));
+    let touched = moved.is_empty().then(touched);
+    let all = all.into_iter().flatten().chain(touched.into_iter().flatten());
+    let others = all.filter(|(holder, _)| holder.pod() != pod);
+    let changed = others.filter_map(|(holder, grant)| {
+        let had = before.get(holder).map_or(Some(grant), Option::as_ref)?;
+        let near =
+            |grant: &Grant| grant.shared.as_ref().is_some_and(|shared| !shared.reach().is_disjoint(&moved));
+        let touched = before.contains_key(holder);
+        if !touched && !near(grant) {
+            return None;
+        }
+        let (cpus, mems) = (grant.cpus(&now), grant.mems(&now));
+        let (cpus_changed, mems_changed) = (cpus != had.cpus(taken), mems != had.mems(taken));
+        (cpus_changed || mems_changed).then(|| Update {
+            holder: holder.clone(),
+            cpus: (cpus_changed && grant.pin_cpus).then_some(cpus),
+            mems: (mems_changed && grant.pin_mems).then_some(mems),
+        })
+    });
+    changed.filter(|update| update.cpus.is_some() || update.mems.is_some()).collect()
+}

@@ -1,0 +1,396 @@
+//! Allocations: the grants of all holders.
+//!
+//! All engines share one state. Releasing a grant needs no other undo: everything derived from grants (CPUs
+//! taken, memory of a zone) is computed from them and stored nowhere else. The only other state is each
+//! holder's position in the order of arrival: of two otherwise equal holders, the later one gives way.
+//! Allocations are equal if their grants and their order of arrival are.
+//!
+//! Changes are made in a [transaction](Allocations::transaction): either all of them apply or none, and the
+//! caller gets the list of touched holders. Transactions nest: the changes of an inner one are undone if an
+//! outer one fails.
+//! outer one fails.
+//! Invariant: a holder that a transaction releases and gives a new grant keeps its position. A resize, or a
+//! second container of a pod, places the whole pod again without making any holder younger.
+
+use std::{collections::BTreeMap, fmt};
+
+use serde::{Deserialize, Serialize};
+
+use super::{Grant, PodName};
+use crate::CgroupPath;
+use numa_topology::{set::CpuSet, text::printable};
+
+/// Holder of a grant: a container, or a cgroup outside Kubernetes, which counts as a pod of its own.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct Holder {
+    pod: PodName,
+    container: String,
+}
+
+impl Holder {
+    /// A container of a pod.
+    pub fn new(pod: PodName, container: String) -> Self {
+        Self { pod, container }
+    }
+
+    /// A cgroup.
+    pub fn cgroup(cgroup: &CgroupPath) -> Self {
+        Self::new(PodName::of_cgroup(cgroup), String::new())
+    }
+
+    /// Is it a cgroup that no runtime announced?
+    pub fn is_cgroup(&self) -> bool {
+        self.pod.namespace.is_empty()
+    }
+
+    /// Its pod.
+    pub fn pod(&self) -> &PodName {
+        &self.pod
+    }
+
+    /// Its name in the pod; empty for a cgroup.
+    pub fn name(&self) -> &str {
+        &self.container
+    }
+}
+
+impl fmt::Display for Holder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self { pod, container } if container.is_empty() => pod.fmt(f),
+            Self { pod, container } => write!(f, "{pod}/{}", printable(container)),
+        }
+    }
+}
+
+/// Grants by holder.
+#[derive(Debug, Clone, Default)]
+pub struct Allocations {
+    grants: BTreeMap<Holder, Given>,
+    /// Position of the next new holder.
+    next: u64,
+    /// State of each touched holder before each open transaction, the outermost first.
+    open: Vec<Touched>,
+}
+
+/// Holders that a transaction has touched, and their previous state.
+type Touched = BTreeMap<Holder, Option<Given>>;
+
+#[derive(Debug, Clone)]
+struct Given {
+    grant: Grant,
+    turn: u64,
+}
+
+impl PartialEq for Allocations {
+    fn eq(&self, other: &Self) -> bool {
+        self.in_turn(|_| true).eq(other.in_turn(|_| true))
+    }
+}
+
+impl Allocations {
+    /// Records a grant in place of the holder's previous one. A known holder keeps its position.
+    pub fn give(&mut self, holder: Holder, grant: Grant) {
+        let turn = self.turn_in_transaction(&holder).unwrap_or(self.next);
+        self.give_at(holder, grant, turn);
+    }
+
+    /// Records a grant for a holder with a known position, from a record.
+    pub fn give_at(&mut self, holder: Holder, grant: Grant, turn: u64) {
+        self.next = self.next.max(turn.saturating_add(1));
+        let had = self.grants.insert(holder.clone(), Given { grant, turn });
+        self.note(holder, had);
+    }
+
+    /// Removes the grant of a holder.
+    pub fn release(&mut self, holder: &Holder) -> Option<Grant> {
+        let had = self.grants.remove(holder)?;
+        self.note(holder.clone(), Some(had.clone()));
+        Some(had.grant)
+    }
+
+    /// Removes the grants of a pod's containers; returns them by name of container.
+    pub fn release_pod(&mut self, pod: &PodName) -> BTreeMap<String, Grant> {
+        let holders: Vec<Holder> = self.of_pod(pod).map(|(holder, _)| holder.clone()).collect();
+        let released = holders.iter().filter_map(|holder| {
+            let grant = self.release(holder)?;
+            Some((holder.name().to_owned(), grant))
+        });
+        released.collect()
+    }
+
+    /// Removes every holder for which `stays` is false.
+    pub fn retain(&mut self, stays: impl Fn(&Holder) -> bool) {
+        let gone: Vec<Holder> = self.grants.keys().filter(|holder| !stays(holder)).cloned().collect();
+        for holder in &gone {
+            self.release(holder);
+        }
+    }
+
+    /// Grant of a holder.
+    pub fn get(&self, holder: &Holder) -> Option<&Grant> {
+        self.grants.get(holder).map(|given| &given.grant)
+    }
+
+    /// Position of a holder in the order of arrival: lower than that of all later holders.
+    pub fn turn(&self, holder: &Holder) -> Option<u64> {
+        self.grants.get(holder).map(|given| given.turn)
+    }
+
+    /// Position of a holder that has a grant, or had one before an open transaction.
+    fn turn_in_transaction(&self, holder: &Holder) -> Option<u64> {
+        let had = || self.open.iter().find_map(|touched| touched.get(holder)?.as_ref());
+        self.grants.get(holder).or_else(had).map(|given| given.turn)
+    }
+
+    /// All grants, in order of holder.
+    pub fn iter(&self) -> impl Iterator<Item = (&Holder, &Grant)> {
+        self.grants.iter().map(|(holder, given)| (holder, &given.grant))
+    }
+
+    /// All grants with the positions of their holders, in order of holder.
+    pub fn with_turns(&self) -> impl Iterator<Item = (&Holder, u64, &Grant)> {
+        self.grants.iter().map(|(holder, given)| (holder, given.turn, &given.grant))
+    }
+
+    /// Allocations with these grants, in the form of [`Self::with_turns`].
+    pub fn of_turns(given: impl Iterator<Item = (Holder, u64, Grant)>) -> Self {
+        let grants: BTreeMap<_, _> =
+            given.map(|(holder, turn, grant)| (holder, Given { grant, turn })).collect();
+        let next = grants.values().map(|given| given.turn.saturating_add(1)).max().unwrap_or(0);
+        Self { grants, next, open: Vec::new() }
+    }
+
+    /// Holders for which `counts` is true, in order of arrival.
+    pub fn in_turn<'a>(
+        &'a self,
+        counts: impl Fn(&Grant) -> bool + 'a,
+    ) -> impl Iterator<Item = (&'a Holder, &'a Grant)> {
+        let mut given: Vec<_> = self.grants.iter().filter(|(_, given)| counts(&given.grant)).collect();
+        // A stable sort: for equal positions, which a record may have, the order of holders decides.
+        given.sort_by_key(|(_, given)| given.turn);
+        given.into_iter().map(|(holder, given)| (holder, &given.grant))
+    }
+
+    /// Grants of a pod, in order of container name.
+    pub fn of_pod<'a>(&'a self, pod: &'a PodName) -> impl Iterator<Item = (&'a Holder, &'a Grant)> {
+        let first = Holder::new(pod.clone(), String::new());
+        let from_first = self.grants.range(first..).map(|(holder, given)| (holder, &given.grant));
+        from_first.take_while(move |(holder, _)| holder.pod() == pod)
+    }
+
+    /// All exclusive CPUs.
+    pub fn exclusive_cpus(&self) -> CpuSet {
+        let mut taken = CpuSet::new();
+        for given in self.grants.values() {
+            taken.extend(&given.grant.exclusive);
+        }
+        taken
+    }
+
+    /// Applies changes only if `change` succeeds and every outer transaction does too. On success returns its
+    /// result, and the previous grant of each touched holder.
+    pub fn transaction<T, E>(
+        &mut self,
+        change: impl FnOnce(&mut Self) -> Result<T, E>,
+    ) -> Result<(T, BTreeMap<Holder, Option<Grant>>), E> {
+        let next = self.next;
+        self.open.push(Touched::new());
+        let result = change(self);
+        let touched = self.open.pop().unwrap_or_default();
+        match result {
+            Ok(value) => {
+                if let Some(outer) = self.open.last_mut() {
+                    for (holder, had) in &touched {
+                        outer.entry(holder.clone()).or_insert_with(|| had.clone());
+                    }
+                }
+                let had = touched.into_iter().map(|(holder, had)| (holder, had.map(|given| given.grant)));
+                Ok((value, had.collect()))
+            }
+            Err(error) => {
+                self.put_back(touched);
+                self.next = next;
+                Err(error)
+            }
+        }
+    }
+
+    fn put_back(&mut self, touched: Touched) {
+        for (holder, had) in touched {
+            match had {
+                Some(given) => self.grants.insert(holder, given),
+                None => self.grants.remove(&holder),
+            };
+        }
+    }
+
+    fn note(&mut self, holder: Holder, had: Option<Given>) {
+        if let Some(touched) = self.open.last_mut() {
+            touched.entry(holder).or_insert(had);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn holder(pod: &str, container: &str) -> Holder {
+        Holder::new(PodName::new("default", pod), container.into())
+    }
+
+    fn with(cpus: &str) -> Grant {
+        Grant { exclusive: cpus.parse().unwrap(), ..Grant::default() }
+    }
+
+    #[test]
+    fn a_failed_transaction_leaves_no_trace() {
+        let mut allocations = Allocations::default();
+        allocations.give(holder("a", "one"), with("0-1"));
+        let before = allocations.clone();
+        let failed: Result<((), _), &str> = allocations.transaction(|allocations| {
+            allocations.give(holder("b", "one"), with("2"));
+            allocations.give(holder("a", "one"), with("3"));
+            allocations.give(holder("a", "one"), with("4"));
+            allocations.release(&holder("a", "one"));
+            Err("no")
+        });
+        assert_eq!(failed.unwrap_err(), "no");
+        assert_eq!(allocations, before);
+    }
+
+    #[test]
+    fn a_transaction_tells_what_was_there_before() {
+        let mut allocations = Allocations::default();
+        allocations.give(holder("a", "one"), with("0-1"));
+        let ((), before) = allocations
+            .transaction(|allocations| {
+                allocations.give(holder("a", "one"), with("3"));
+                allocations.give(holder("a", "two"), with("4"));
+                Ok::<_, ()>(())
+            })
+            .unwrap();
+        assert_eq!(before[&holder("a", "one")], Some(with("0-1")));
+        assert_eq!(before[&holder("a", "two")], None);
+        assert_eq!(allocations.exclusive_cpus().to_string(), "3-4");
+    }
+
+    #[test]
+    fn a_holder_keeps_its_turn_over_a_change_and_loses_it_with_its_end() {
+        let mut allocations = Allocations::default();
+        let (one, two, three) = (holder("z", "one"), holder("a", "two"), holder("m", "three"));
+        for holder in [&one, &two, &one] {
+            allocations.give(holder.clone(), with("0"));
+        }
+        let again = |allocations: &mut Allocations| {
+            allocations.release(&one);
+            allocations.give(one.clone(), with("1"));
+            allocations.give(three.clone(), with("2"));
+        };
+        let failed: Result<((), _), ()> = allocations.transaction(|allocations| {
+            again(allocations);
+            Err(())
+        });
+        assert_eq!(failed, Err(()));
+        assert_eq!(allocations.turn(&three), None);
+        let kept: Result<((), _), ()> = allocations.transaction(|allocations| {
+            again(allocations);
+            Ok(())
+        });
+        assert!(kept.is_ok());
+        assert!(allocations.turn(&one) < allocations.turn(&two), "a resize is no arrival");
+        allocations.release(&one);
+        allocations.give(one.clone(), with("1"));
+        assert!(allocations.turn(&one) > allocations.turn(&three), "it has come anew");
+    }
+
+    #[test]
+    fn allocations_of_another_order_of_arrival_are_others() {
+        let order = |pods: [&str; 2]| {
+            let mut allocations = Allocations::default();
+            for pod in pods {
+                allocations.give(holder(pod, "one"), with("0"));
+            }
+            allocations
+        };
+        assert_eq!(order(["a", "b"]), order(["a", "b"]));
+        assert_ne!(order(["a", "b"]), order(["b", "a"]));
+    }
+
+    /// A change of allocations, or a transaction with changes inside.
+    #[derive(Debug, Clone)]
+    enum Step {
+        Give(u8, u32),
+        Release(u8),
+        Within(Vec<Self>, bool),
+    }
+
+    fn any_steps() -> impl Strategy<Value = Vec<Step>> {
+        let step = prop_oneof![
+            3 => (0u8..5, 0u32..64).prop_map(|(pod, cpu)| Step::Give(pod, cpu)),
+            2 => (0u8..5).prop_map(Step::Release),
+        ];
+        let step = step.prop_recursive(4, 40, 6, |inner| {
+            (prop::collection::vec(inner, 0..6), any::<bool>())
+                .prop_map(|(steps, stay)| Step::Within(steps, stay))
+        });
+        prop::collection::vec(step, 1..10)
+    }
+
+    /// Applies steps. A failed transaction leaves no trace, whatever its inner ones did.
+    fn carry_out(allocations: &mut Allocations, steps: &[Step]) -> Result<(), TestCaseError> {
+        for step in steps {
+            match step {
+                Step::Give(pod, cpu) => {
+                    allocations.give(holder(&format!("p{pod}"), "c"), with(&cpu.to_string()));
+                }
+                Step::Release(pod) => drop(allocations.release(&holder(&format!("p{pod}"), "c"))),
+                Step::Within(steps, stays) => {
+                    let before = allocations.clone();
+                    let outcome = allocations.transaction(|allocations| {
+                        carry_out(allocations, steps).map_err(Some)?;
+                        stays.then_some(()).ok_or(None)
+                    });
+                    match outcome {
+                        Ok(((), had)) => {
+                            for (holder, had) in had {
+                                prop_assert_eq!(before.get(&holder), had.as_ref());
+                                if let (Some(was), Some(is)) =
+                                    (before.turn(&holder), allocations.turn(&holder))
+                                {
+                                    prop_assert_eq!(was, is, "{} has arrived once", holder);
+                                }
+                            }
+                        }
+                        Err(Some(problem)) => return Err(problem),
+                        Err(None) => prop_assert_eq!(&*allocations, &before),
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    proptest! {
+        #[test]
+        fn a_rollback_undoes_what_inner_transactions_kept(steps in any_steps()) {
+            let mut allocations = Allocations::default();
+            carry_out(&mut allocations, &steps)?;
+            prop_assert!(allocations.open.is_empty());
+        }
+    }
+
+    #[test]
+    fn a_pod_is_released_as_a_whole_and_alone() {
+        let mut allocations = Allocations::default();
+        for (pod, container, cpus) in [("a", "x", "0"), ("a", "y", "1"), ("ab", "x", "2"), ("b", "x", "3")] {
+            allocations.give(holder(pod, container), with(cpus));
+        }
+        let released = allocations.release_pod(&PodName::new("default", "a"));
+        assert_eq!(released.keys().collect::<Vec<_>>(), ["x", "y"]);
+        assert_eq!(allocations.exclusive_cpus().to_string(), "2-3");
+    }
+}

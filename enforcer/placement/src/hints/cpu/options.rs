@@ -1,0 +1,66 @@
+//! Options of CPU assignment, and their checks against a policy and a machine.
+
+use thiserror::Error;
+
+use crate::{
+    CpuLayout,
+    settings::{HintsSettings, TopologyPolicy},
+};
+
+/// Options of CPU assignment; with all off, CPUs are packed.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a switch of its own, with the name people know")]
+pub struct CpuOptions {
+    /// `full-pcpus-only`.
+    pub full_pcpus_only: bool,
+    /// `distribute-cpus-across-numa`.
+    pub distribute_across_numa: bool,
+    /// `distribute-cpus-across-cores`.
+    pub distribute_across_cores: bool,
+    /// `align-by-socket`.
+    pub align_by_socket: bool,
+    /// `prefer-align-cpus-by-uncorecache`.
+    pub align_by_uncore_cache: bool,
+}
+
+/// Why options cannot be used.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+pub enum CpuOptionsError {
+    /// Hints by socket are wider than one node.
+    #[error("align-by-socket cannot be used with the policy single-numa-node")]
+    SocketOnSingleNode,
+    /// A socket is not wider than a node.
+    #[error("align-by-socket cannot be used on a machine with more sockets ({sockets}) than nodes ({nodes})")]
+    MoreSocketsThanNodes {
+        /// Sockets with CPUs.
+        sockets: usize,
+        /// Nodes with CPUs.
+        nodes: usize,
+    },
+}
+
+impl CpuOptions {
+    /// Are the options compatible with the policy and the machine? The settings check whether they are
+    /// compatible with each other.
+    pub fn validate_for(self, policy: TopologyPolicy, layout: &CpuLayout) -> Result<(), CpuOptionsError> {
+        let (sockets, nodes) = (layout.sockets.len(), layout.nodes.len());
+        match policy {
+            _ if !self.align_by_socket => Ok(()),
+            TopologyPolicy::SingleNumaNode => Err(CpuOptionsError::SocketOnSingleNode),
+            _ if sockets > nodes => Err(CpuOptionsError::MoreSocketsThanNodes { sockets, nodes }),
+            _ => Ok(()),
+        }
+    }
+}
+
+impl From<&HintsSettings> for CpuOptions {
+    fn from(settings: &HintsSettings) -> Self {
+        Self {
+            full_pcpus_only: settings.full_pcpus_only,
+            distribute_across_numa: settings.distribute_cpus_across_numa,
+            distribute_across_cores: settings.distribute_cpus_across_cores,
+            align_by_socket: settings.align_by_socket,
+            align_by_uncore_cache: settings.prefer_align_cpus_by_uncore_cache,
+        }
+    }
+}

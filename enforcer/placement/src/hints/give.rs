@@ -1,0 +1,203 @@
+//! Turns a place into a grant: exact CPUs, devices and memory, and what is written.
+//!
+//! Memory nodes (`cpuset.mems`) are chosen together with the CPUs ([`mems`](super::mems)). Policy `none` has
+//! no place: CPUs come from the whole machine, and containers that are not Guaranteed are not pinned to
+//! memory nodes.
+
+use std::collections::BTreeMap;
+
+use super::{
+    Hint, Mask, NodeIndex,
+    cpu::CpuError,
+    demand::Demand,
+    device,
+    masks::positions,
+    placing::{Asker, Placing},
+    question::Settled,
+};
+use crate::{
+    CpuClass, Grant, Inventory, MemoryPriority, MemorySource, QosClass, Reason, Rejection, SharedCpus,
+    Shortage, room::Room, settings::TopologyPolicy, words,
+};
+use numa_topology::{
+    Topology,
+    set::{CpuSet, NodeSet},
+};
+
+impl Placing<'_> {
+    /// Grant of a container at this place; without a place (policy `none`) anywhere.
+    pub(super) fn grant(
+        &mut self,
+        asker: Asker<'_>,
+        demand: &Demand,
+        settled: Option<Settled>,
+    ) -> Result<Grant, Rejection> {
+        let Asker { nodes, settings, .. } = asker;
+        let merged = settled.map(|settled| settled.merged);
+        let mask = merged.and_then(|merged| merged.mask);
+        let affinity = mask.map(|mask| nodes.nodes(mask));
+        let mut devices = BTreeMap::new();
+        for (resource, count) in &demand.devices {
+            let ids = device::assign(&self.device_stock(asker, resource), *count, mask)?;
+            devices.insert(resource.clone(), ids);
+        }
+        let exclusive = match demand.exclusive {
+            0 => CpuSet::new(),
+            count => self.take_cpus(asker, count, affinity.as_ref())?,
+        };
+        let shared = match demand.shared {
+            None => None,
+            Some(millis) => Some(self.share(asker, millis, mask)?),
+        };
+        let cpus = match &shared {
+            Some(shared) if exclusive.is_empty() => &shared.scope,
+            _ => &exclusive,
+        };
+        let cpu_nodes = self.inventory.machine.nodes_of(cpus);
+        let (memory, mems) = self.memory(asker, demand, settled, &cpu_nodes)?;
+        let class = match () {
+            () if exclusive.is_empty() => CpuClass::Shared,
+            () if exclusive.is_subset(&self.inventory.isolated_cpus) => CpuClass::Isolated,
+            () => CpuClass::Exclusive,
+        };
+        let pin_mems = if settings.is_kubelet() {
+            !memory.is_empty()
+        } else {
+            settings.policy != TopologyPolicy::None || self.pod.qos == QosClass::Guaranteed
+        };
+        let hint = merged.map(|merged| Hint {
+            nodes: merged.mask.map(|mask| nodes.nodes(mask)),
+            preferred: merged.preferred,
+        });
+        Ok(Grant {
+            engine: super::HintsEngine::NAME,
+            policy: settings.policy.as_str(),
+            class,
+            reason: reason(settings.policy, class, hint.as_ref(), &mems),
+            exclusive,
+            shared,
+            mems,
+            memory_source: (!memory.is_empty()).then_some(MemorySource::Request),
+            cold_start: None,
+            memory,
+            devices,
+            hint,
+            pool: None,
+            pin_cpus: true,
+            pin_mems,
+            one_thread_of: Vec::new(),
+            cpu_shares: None,
+            memory_priority: match self.pod.qos {
+                QosClass::Guaranteed => MemoryPriority::Guaranteed,
+                QosClass::Burstable => MemoryPriority::Burstable,
+                QosClass::BestEffort => MemoryPriority::BestEffort,
+            },
+            labels: self.pod.labels.clone(),
+            qos: Some(self.pod.qos),
+            affinity: Vec::new(),
+        })
+    }
+
+    /// Shared CPUs of the chosen nodes, and of more nodes if these have no room for the promise.
+    fn share(&self, asker: Asker<'_>, millis: u64, mask: Option<Mask>) -> Result<SharedCpus, Rejection> {
+        let pool = self.pool(asker);
+        let taken = self.accounts.not_shared();
+        if pool.is_subset(&taken) {
+            let problem = "no shared CPU is left";
+            let wanted = millis.div_ceil(1000).max(1);
+            let nodes = asker.nodes.nodes(asker.nodes.all());
+            let room = Room::together("cpu", nodes.clone(), 0);
+            let shortage = Shortage { resource: "cpu".to_owned(), nodes, wanted, available: 0 };
+            let rejection = Rejection::new(Reason::UnexpectedAdmissionError, problem);
+            return Err(rejection.short_of(vec![shortage], &[room]));
+        }
+        let room = self.shared_stock(asker);
+        let near = mask.filter(|_| asker.settings.align_all_qos).and_then(|mask| {
+            widened(asker.nodes, &self.inventory.machine, mask, |mask| room.fits(mask, millis))
+        });
+        let scope = match near {
+            Some(mask) => pool.intersection(&self.inventory.machine.cpus_of(&asker.nodes.nodes(mask))),
+            None => pool,
+        };
+        Ok(SharedCpus::new(scope, millis).beside_reserved(&self.inventory.reserved_cpus))
+    }
+}
+
+/// Rejection for a failed choice of CPUs; `free` are the CPUs that it could choose from.
+pub(super) fn no_cpus(inventory: &Inventory, asker: Asker<'_>, error: &CpuError, free: &CpuSet) -> Rejection {
+    let count = |cpus: usize| u64::try_from(cpus).unwrap_or(u64::MAX);
+    let nodes = asker.nodes.nodes(asker.nodes.all());
+    let near = free.intersection(&inventory.machine.cpus_of(&nodes));
+    let (wanted, available, whole) = match error {
+        CpuError::NotEnough { requested, available } => (*requested, *available, None),
+        CpuError::TooFewWholeCores { requested, available } => (*requested, *available, Some(None)),
+        CpuError::NotWholeCores { requested, threads } => {
+            let threads = (*threads).max(1);
+            let fewer = requested / threads * threads;
+            let more = fewer.saturating_add(threads);
+            let whole = if fewer == 0 { more.to_string() } else { format!("{fewer} or {more}") };
+            (*requested, fewer, Some(Some(format!("{whole} CPUs are whole cores"))))
+        }
+        CpuError::NotHeld { keep, held } => (keep.len(), held.common(keep), None),
+        CpuError::KeepsMore { requested, keep } => (keep.len(), *requested, None),
+    };
+    let room = if whole.is_some() {
+        let cores = inventory.layout.cores.iter().filter(|(_, core)| core.is_subset(&near));
+        cores.fold(CpuSet::new(), |all, (_, core)| all.union(core))
+    } else {
+        near
+    };
+    let room = Room::of_cpus(&inventory.machine, &nodes, &room);
+    let shortage =
+        Shortage { resource: "cpu".to_owned(), nodes, wanted: count(wanted), available: count(available) };
+    let rejection = Rejection::new(error.reason(), error.to_string()).short_of(vec![shortage], &[room]);
+    match whole.flatten() {
+        Some(whole) => Rejection { fits: rejection.fits.map(|fits| format!("{whole}, {fits}")), ..rejection },
+        None => rejection,
+    }
+}
+
+/// The narrowest set with room that contains `mask`, adding the nearest node each time; none if all nodes
+/// have too little.
+fn widened(nodes: &NodeIndex, machine: &Topology, mask: Mask, fits: impl Fn(Mask) -> bool) -> Option<Mask> {
+    let mut mask = mask;
+    while !fits(mask) {
+        let first = positions(mask).next().and_then(|at| nodes.ids().get(at));
+        let distance = |at: usize| {
+            let to = nodes.ids().get(at);
+            first.zip(to).and_then(|(from, to)| machine.distance(*from, *to)).unwrap_or(u32::MAX)
+        };
+        let others = || positions(nodes.all() & !mask);
+        let complete = others().filter(|at| fits(mask | 1 << at)).min_by_key(|at| (distance(*at), *at));
+        let next = complete.or_else(|| others().min_by_key(|at| (distance(*at), *at)))?;
+        mask |= 1 << next;
+    }
+    Some(mask)
+}
+
+pub(super) fn is_first_fit(policy: TopologyPolicy) -> bool {
+    matches!(policy, TopologyPolicy::NumaManager | TopologyPolicy::NumaManagerBestEffort)
+}
+
+fn reason(policy: TopologyPolicy, class: CpuClass, hint: Option<&Hint>, mems: &NodeSet) -> String {
+    let cpus = match class {
+        CpuClass::Exclusive => "exclusive CPUs",
+        CpuClass::Isolated => "isolated CPUs",
+        _ => "shared CPUs",
+    };
+    match hint {
+        None => format!("{cpus}; policy none aligns nothing"),
+        Some(Hint { nodes: None, .. }) => format!("{cpus}; any node will do"),
+        Some(Hint { nodes: Some(nodes), .. }) if is_first_fit(policy) => {
+            format!("{cpus} near {} first, which all resources named", words::nodes(nodes))
+        }
+        Some(Hint { nodes: Some(nodes), preferred: true }) => {
+            format!("{cpus} near {}, as few nodes as an empty machine would need", words::nodes(nodes))
+        }
+        Some(Hint { nodes: Some(nodes), preferred: false }) => format!(
+            "{cpus} near {} and memory on {}: what is free does not allow less",
+            words::nodes(nodes),
+            words::nodes(mems)
+        ),
+    }
+}

@@ -1,0 +1,92 @@
+//! Placement: CPUs, memory and devices of every container of a pod.
+//!
+//! Problem: a node gives CPUs, memory and devices to one pod after another, and each container should get all
+//! of its own close together. There are two established approaches, and both are engines behind one trait:
+//! [`hints`] (every resource offers sets of NUMA nodes, and the offers are merged) and [`pools`] (the machine
+//! is a tree of pools, and the best pool is chosen). Both use one [`Allocations`], so that nothing is given
+//! twice.
+//!
+//! The flow is one way: an [`Inventory`] (resources of the machine) and a [`PodRequest`] go in; [`admit`]
+//! selects the engine, records its [`Grant`]s in the allocations, and returns an [`Admission`] (changes for
+//! other pods) or a [`Rejection`], which leaves the allocations unchanged. Nothing here reads a clock or a
+//! file, and equal input gives equal output.
+//!
+//! Terminology: *exclusive* CPUs run only one container. The *shared* CPUs of a container are its scope
+//! without all exclusive CPUs, so they shrink and grow as other pods are created and deleted. If too little
+//! of a scope remains, its youngest containers are *away* until there is room again. A *zone* is a set of
+//! nodes that holds memory together.
+
+#![forbid(unsafe_code)]
+
+pub mod admission;
+mod allocations;
+#[cfg(test)]
+mod any_machine;
+pub mod capacity;
+mod cgroup_path;
+mod choice;
+mod explain;
+pub mod external;
+pub mod foreign;
+mod grant;
+pub mod hints;
+mod home;
+mod inventory;
+mod isolated;
+mod layout;
+pub mod memory;
+pub mod pools;
+mod recorded;
+pub mod rejection;
+mod request;
+pub mod room;
+#[cfg(any(test, feature = "testing"))]
+pub mod samples;
+pub mod settings;
+pub mod taken;
+pub mod trial;
+mod warm;
+mod what_if;
+mod wishes;
+
+pub(crate) use numa_topology::text::figures as words;
+
+pub use self::{
+    admission::{Admission, Update, admit, remove, resize},
+    allocations::{Allocations, Holder},
+    cgroup_path::CgroupPath,
+    explain::{Candidate, Trace},
+    foreign::annotations_of_interest,
+    grant::{
+        ColdStart, CpuClass, Grant, MemoryClaim, MemoryPriority, MemoryResource, MemorySource, SharedCpus,
+    },
+    home::{bring_home, send_away},
+    inventory::{DeviceUnit, Inventory, InventoryError, NodeSupply},
+    layout::{CpuLayout, CpuPlace},
+    memory::ZoneAccount,
+    recorded::known_name,
+    rejection::{Reason, Rejection, Shortage},
+    request::{
+        ContainerKind, ContainerRequest, DeviceCounts, PodName, PodRequest, QosClass, Resources,
+        TopologyHint, qos_class,
+    },
+    warm::warm,
+    what_if::{Move, Seat, what_if},
+    wishes::Wishes,
+};
+
+/// A placement engine.
+pub trait Placement {
+    /// Its name in configuration, annotations and output.
+    fn name(&self) -> &'static str;
+
+    /// Makes a grant for every container of the pod. Runs inside a transaction of the allocations: on an
+    /// error the caller undoes all grants.
+    fn place(
+        &self,
+        inventory: &Inventory,
+        allocations: &mut Allocations,
+        pod: &PodRequest,
+        trace: &mut Trace,
+    ) -> Result<(), Rejection>;
+}

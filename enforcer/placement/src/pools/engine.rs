@@ -1,0 +1,52 @@
+//! The engine `pools`: places the containers of a pod one by one.
+
+use super::{
+    classify::Classifier,
+    placing::{ENGINE, Placing},
+};
+use crate::{
+    Allocations, ContainerKind, Inventory, Placement, PodRequest, Rejection, Trace, settings::PoolsSettings,
+};
+
+/// Places pods by pools.
+#[derive(Debug, Clone)]
+pub struct PoolsEngine {
+    settings: PoolsSettings,
+}
+
+impl PoolsEngine {
+    /// Its name, in configuration, annotations and grants.
+    pub const NAME: &'static str = ENGINE;
+
+    /// An engine with these settings.
+    pub const fn new(settings: PoolsSettings) -> Self {
+        Self { settings }
+    }
+}
+
+impl Placement for PoolsEngine {
+    fn name(&self) -> &'static str {
+        Self::NAME
+    }
+
+    fn place(
+        &self,
+        inventory: &Inventory,
+        allocations: &mut Allocations,
+        pod: &PodRequest,
+        trace: &mut Trace,
+    ) -> Result<(), Rejection> {
+        let (classifier, problems) = Classifier::new(&self.settings);
+        for problem in problems {
+            trace.warn_about_settings(problem);
+        }
+        let mut placing = Placing::new(&self.settings, inventory, &classifier, pod, allocations);
+        for (index, container) in pod.containers.iter().enumerate() {
+            if index > 0 && pod.containers[index - 1].kind == ContainerKind::Init {
+                placing.look_again(allocations, index);
+            }
+            placing.place(index, allocations, trace).map_err(|rejection| rejection.of(&container.name))?;
+        }
+        Ok(())
+    }
+}

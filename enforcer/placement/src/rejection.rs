@@ -1,0 +1,218 @@
+//! Rejections: why a pod has no place.
+//!
+//! Reasons have the kubelet's names (pkg/kubelet/cm/admission). The text always states what was short, where,
+//! and what would have fitted.
+
+use std::{collections::BTreeMap, fmt};
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+
+use super::{
+    MemoryResource,
+    room::{Room, is_in_bytes, would_fit},
+};
+use crate::words::{self, SizeUnit};
+use numa_topology::set::NodeSet;
+
+/// A pod that was not admitted.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub struct Rejection {
+    /// Kind of the reason.
+    pub reason: Reason,
+    /// Container that could not be placed; `None` for the whole pod.
+    pub container: Option<String>,
+    /// The problem, in one sentence without the figures below.
+    pub problem: String,
+    /// Shortages, most important first.
+    pub shortages: Vec<Shortage>,
+    /// What would have fitted, if anything.
+    pub fits: Option<String>,
+    /// Boxed to keep the error small.
+    pub wording: Box<Wording>,
+}
+
+/// Details for the text of a rejection.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Wording {
+    /// Holders of what is short, by resource and nodes, see [`super::taken`].
+    pub taken: Vec<(String, NodeSet, String)>,
+    /// Units of the sizes of each resource.
+    pub units: Units,
+    /// Room of each resource, as in [`Rejection::fits`].
+    pub rooms: Box<[Room]>,
+    /// Nodes with memory of unknown size.
+    pub unsized_nodes: NodeSet,
+    /// Whether it is about a workload outside pods. The reason names are Kubernetes terms and are not shown
+    /// for it.
+    pub is_outside_pods: bool,
+}
+
+/// Kinds of rejections.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+pub enum Reason {
+    /// Enough resources exist, but not together.
+    TopologyAffinityError,
+    /// Whole cores were requested and are not available.
+    #[serde(rename = "SMTAlignmentError")]
+    SmtAlignmentError,
+    /// Any other reason.
+    UnexpectedAdmissionError,
+}
+
+/// A resource that is short.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Shortage {
+    /// Its name: `cpu`, `memory`, `hugepages-2Mi`, `vendor.com/device`.
+    pub resource: String,
+    /// Nodes that were considered.
+    pub nodes: NodeSet,
+    /// Requested amount in CPUs, bytes or devices.
+    pub wanted: u64,
+    /// Available amount on these nodes together.
+    pub available: u64,
+}
+
+impl Rejection {
+    /// A rejection without figures.
+    pub fn new(reason: Reason, problem: impl Into<String>) -> Self {
+        let (container, shortages, fits, wording) = (None, Vec::new(), None, Box::default());
+        Self { reason, container, problem: problem.into(), shortages, fits, wording }
+    }
+
+    /// Adds shortages, and what would have fitted.
+    #[must_use]
+    pub fn short_of(mut self, shortages: Vec<Shortage>, rooms: &[Room]) -> Self {
+        let units = units_of(&shortages, rooms);
+        self.fits = would_fit(rooms, &units);
+        self.shortages = shortages;
+        self.wording.units = units;
+        self.wording.rooms = rooms.into();
+        self
+    }
+
+    /// Adds that the size of these nodes is unknown: none of their memory was counted.
+    #[must_use]
+    pub fn without_sizes_of(mut self, nodes: NodeSet) -> Self {
+        let memory = MemoryResource::Memory.to_string();
+        let known = |room: &Room| room.clone();
+        let unknown = |room: &Room| room.clone().without_sizes_of(&nodes, &memory);
+        let told = |of: &dyn Fn(&Room) -> Room| {
+            let rooms: Vec<Room> = self.wording.rooms.iter().map(of).collect();
+            would_fit(&rooms, &self.wording.units)
+        };
+        if let (Some(fits), Some(before), Some(now)) = (&self.fits, told(&known), told(&unknown)) {
+            self.fits = Some(fits.replace(&before, &now));
+        }
+        self.wording.unsized_nodes = nodes;
+        self
+    }
+
+    /// Marks it as about a workload outside pods.
+    #[must_use]
+    pub fn outside_pods(mut self) -> Self {
+        self.container = None;
+        self.wording.is_outside_pods = true;
+        self
+    }
+
+    /// Sets the container.
+    #[must_use]
+    pub fn of(mut self, container: &str) -> Self {
+        self.container.get_or_insert_with(|| container.to_owned());
+        self
+    }
+}
+
+impl Shortage {
+    /// `14 of 16 cpu on nodes 0-1`.
+    pub fn text(&self, units: &Units, unsized_nodes: &NodeSet) -> String {
+        // An amount too small for the common unit has its own unit.
+        let own =
+            |unit: SizeUnit| if unit.rounds_away(self.wanted) { SizeUnit::of(self.wanted) } else { unit };
+        let unit = units.get(&self.resource).map(own);
+        let amount = |value: u64| unit.map_or_else(|| value.to_string(), |unit| unit.show(value));
+        let (wanted, mut available) = (amount(self.wanted), amount(self.available));
+        let memory = self.resource == MemoryResource::Memory.to_string();
+        if memory && !self.nodes.is_empty() && self.nodes.is_subset(unsized_nodes) {
+            "unknown".clone_into(&mut available);
+        }
+        let resource = numa_topology::text::printable(&self.resource);
+        format!("{available} of {wanted} {resource} on {}", words::nodes(&self.nodes))
+    }
+}
+
+/// Units by resource; only for resources in bytes. A boxed slice, to keep the error small.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Units(Box<[(String, SizeUnit)]>);
+
+impl Units {
+    /// Unit of a resource.
+    pub fn get(&self, resource: &str) -> Option<SizeUnit> {
+        self.0.iter().find(|(name, _)| name == resource).map(|(_, unit)| *unit)
+    }
+
+    /// These units, plus others for resources that are missing here.
+    pub fn or(self, others: Self) -> Self {
+        Self(self.0.into_iter().chain(others.0).collect())
+    }
+}
+
+/// Unit of the largest size of each resource in the text.
+pub fn units_of(shortages: &[Shortage], rooms: &[Room]) -> Units {
+    let of_shortage = |short: &Shortage| (short.resource.clone(), short.wanted.max(short.available));
+    let told = shortages.iter().map(of_shortage).chain(rooms.iter().map(Room::largest));
+    let mut largest: BTreeMap<String, u64> = BTreeMap::new();
+    for (resource, bytes) in told.filter(|(resource, _)| is_in_bytes(resource)) {
+        let before = largest.entry(resource).or_default();
+        *before = bytes.max(*before);
+    }
+    Units(largest.into_iter().map(|(resource, bytes)| (resource, SizeUnit::of(bytes))).collect())
+}
+
+impl Reason {
+    /// Name in Kubernetes.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::TopologyAffinityError => "TopologyAffinityError",
+            Self::SmtAlignmentError => "SMTAlignmentError",
+            Self::UnexpectedAdmissionError => "UnexpectedAdmissionError",
+        }
+    }
+}
+
+impl fmt::Display for Rejection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if !self.wording.is_outside_pods {
+            write!(f, "{}: ", self.reason.as_str())?;
+        }
+        if let Some(container) = &self.container {
+            write!(f, "container {}: ", numa_topology::text::printable(container))?;
+        }
+        f.write_str(&self.problem)?;
+        for (index, shortage) in self.shortages.iter().enumerate() {
+            write!(
+                f,
+                "{}{}",
+                if index == 0 { ": " } else { ", " },
+                shortage.text(&self.wording.units, &self.wording.unsized_nodes)
+            )?;
+            let told = self
+                .wording
+                .taken
+                .iter()
+                .find(|(what, on, _)| (what, on) == (&shortage.resource, &shortage.nodes));
+            if let Some((.., told)) = told {
+                write!(f, " ({told})")?;
+            }
+        }
+        match &self.fits {
+            Some(fits) => write!(f, "; {fits}"),
+            None => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,262 @@
+//! Resource requests of pods.
+//!
+//! The values are those of the manifest, as numbers: millicores, bytes, counts. Their source (a manifest, a
+//! container runtime, a rule of the configuration) is not known here. Names, labels and annotations are
+//! untrusted: they are compared, never trusted.
+
+use std::{collections::BTreeMap, fmt};
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::{Grant, Holder, Wishes, pools::Documents};
+use crate::CgroupPath;
+use numa_topology::{
+    id::NodeId,
+    set::{CpuSet, NodeSet},
+    text::printable,
+};
+
+/// Kubernetes `QoS` class.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum QosClass {
+    /// Requests equal limits.
+    Guaranteed,
+    /// Some requests.
+    Burstable,
+    /// None.
+    BestEffort,
+}
+
+/// Name of a pod on its node.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct PodName {
+    /// Its namespace.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+    /// Distinguishes pods with the same name: a recreated pod may start before the old one has ended. Empty
+    /// if unknown. It is compared, never shown or matched by rules.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub uid: String,
+}
+
+impl PodName {
+    /// The name without a uid.
+    pub fn new(namespace: impl Into<String>, name: impl Into<String>) -> Self {
+        Self { namespace: namespace.into(), name: name.into(), uid: String::new() }
+    }
+
+    /// The name with this uid.
+    #[must_use]
+    pub fn with_uid(self, uid: impl Into<String>) -> Self {
+        Self { uid: uid.into(), ..self }
+    }
+
+    /// Name of a cgroup outside Kubernetes: a pod without a namespace, which no real pod is.
+    pub fn of_cgroup(cgroup: &CgroupPath) -> Self {
+        Self::new("", cgroup.as_str())
+    }
+}
+
+impl fmt::Display for PodName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // No namespace of Kubernetes starts with a dash: such a namespace marks another kind of holder, which
+        // is shown by name.
+        if self.namespace.is_empty() || self.namespace.starts_with('-') {
+            return f.write_str(&printable(&self.name));
+        }
+        write!(f, "{}/{}", printable(&self.namespace), printable(&self.name))
+    }
+}
+
+/// Request of a pod.
+#[derive(Debug, Clone, PartialEq)]
+pub struct PodRequest {
+    /// Its name.
+    pub name: PodName,
+    /// Its `QoS` class.
+    pub qos: QosClass,
+    /// Its labels.
+    pub labels: BTreeMap<String, String>,
+    /// Its annotations.
+    pub annotations: BTreeMap<String, String>,
+    /// Parsed values of its structured annotations.
+    pub documents: Documents,
+    /// Its containers: init containers and sidecars first, in the order of the manifest, then the others.
+    pub containers: Vec<ContainerRequest>,
+    /// Grants of its containers before a resize or restart, by name. An engine keeps as much of them as is
+    /// still valid.
+    pub previous: BTreeMap<String, Grant>,
+}
+
+/// When a container runs.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum ContainerKind {
+    /// Before the other containers of the pod, one after another.
+    Init,
+    /// An init container with `restartPolicy: Always`: from its start to the end of the pod.
+    Sidecar,
+    /// Together with the other containers of the pod.
+    #[default]
+    App,
+}
+
+/// Request of a container; the default requests nothing and allows any node.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct ContainerRequest {
+    /// Its name, unique in its pod.
+    pub name: String,
+    /// When it runs.
+    pub kind: ContainerKind,
+    /// Requests; a resource without a request has the value of its limit already.
+    pub requests: Resources,
+    /// Limits.
+    pub limits: Resources,
+    /// Number of devices by resource name.
+    pub devices: DeviceCounts,
+    /// Locations of its devices and mounts, as far as known before placement.
+    pub topology_hints: Vec<TopologyHint>,
+    /// CPUs that the cgroups above allow; all when absent.
+    pub allowed_cpus: Option<CpuSet>,
+    /// Nodes that the cgroups above, and rules, allow; all when absent.
+    pub allowed_nodes: Option<NodeSet>,
+    /// Its `oom_score_adj`, for a running container: the kubelet derives it from the memory request.
+    pub oom_score_adj: Option<i32>,
+    /// Bytes that it has already, by node, for a running container.
+    pub resident_bytes: BTreeMap<NodeId, u64>,
+    /// Wishes of its configuration entry, for settings without an annotation.
+    pub wishes: Wishes,
+}
+
+/// Number of devices by resource name.
+pub type DeviceCounts = BTreeMap<String, u64>;
+
+/// Amounts of resources that every node has.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Resources {
+    /// CPU time in thousandths of a CPU.
+    pub milli_cpus: Option<u64>,
+    /// Ordinary memory in bytes.
+    pub memory_bytes: Option<u64>,
+    /// Bytes of huge pages by size of the page in bytes.
+    pub hugepages: BTreeMap<u64, u64>,
+}
+
+/// Location of something that a container uses.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TopologyHint {
+    /// Source of the hint: `mount:PATH`, `device:PATH`, `pod-resources:RESOURCE`.
+    pub provider: String,
+    /// CPUs near it; empty if unknown.
+    pub cpus: CpuSet,
+    /// Nodes near it; empty if unknown.
+    pub nodes: NodeSet,
+    /// Packages near it; empty if unknown.
+    pub packages: Vec<i32>,
+}
+
+/// The `QoS` class of a pod with these containers, by the rules of Kubernetes (`ComputePodQOS` in
+/// pkg/apis/core/v1/helper/qos): Guaranteed if every container, including init containers, has limits of CPU
+/// and memory and requests equal to them; `BestEffort` if none requests CPU or memory. A zero counts as no
+/// request. Huge pages and devices are ignored.
+pub fn qos_class(containers: &[ContainerRequest]) -> QosClass {
+    let asked = |amounts: &Resources| {
+        [amounts.milli_cpus, amounts.memory_bytes].map(|amount| amount.filter(|amount| *amount > 0))
+    };
+    let nothing = |container: &ContainerRequest| {
+        [&container.requests, &container.limits].iter().all(|side| asked(side) == [None, None])
+    };
+    let guaranteed = |container: &ContainerRequest| {
+        let limits = asked(&container.limits);
+        limits.iter().all(Option::is_some) && asked(&container.requests) == limits
+    };
+    if containers.iter().all(nothing) {
+        QosClass::BestEffort
+    } else if containers.iter().all(guaranteed) {
+        QosClass::Guaranteed
+    } else {
+        QosClass::Burstable
+    }
+}
+
+impl PodRequest {
+    /// The maximum of an amount that is needed at once: init containers run one after another, each beside
+    /// the sidecars started before it; then the other containers run beside all sidecars.
+    pub fn peak(&self, amount: impl Fn(&ContainerRequest) -> u64) -> u64 {
+        let (mut sidecars, mut starting, mut apps) = (0u64, 0u64, 0u64);
+        for container in &self.containers {
+            let amount = amount(container);
+            match container.kind {
+                ContainerKind::Init => starting = starting.max(sidecars.saturating_add(amount)),
+                ContainerKind::Sidecar => sidecars = sidecars.saturating_add(amount),
+                ContainerKind::App => apps = apps.saturating_add(amount),
+            }
+        }
+        starting.max(apps.saturating_add(sidecars))
+    }
+
+    /// The container with that name.
+    pub fn container(&self, name: &str) -> Option<&ContainerRequest> {
+        self.containers.iter().find(|container| container.name == name)
+    }
+
+    /// Has this holder ended when the container at position `before` starts? True for earlier init containers
+    /// of this pod; their resources are free for it.
+    pub fn has_ended(&self, holder: &Holder, before: usize) -> bool {
+        let earlier = self.containers.get(..before).unwrap_or(&self.containers);
+        *holder.pod() == self.name
+            && earlier
+                .iter()
+                .any(|container| container.kind == ContainerKind::Init && container.name == holder.name())
+    }
+}
+
+impl ContainerRequest {
+    /// The number of CPUs, if the request is a whole number.
+    pub fn whole_cpus(&self) -> Option<u64> {
+        let milli = self.requests.milli_cpus?;
+        milli.is_multiple_of(1000).then_some(milli / 1000)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn container(requests: (u64, u64), limits: (u64, u64)) -> ContainerRequest {
+        let side = |(cpu, memory)| Resources {
+            milli_cpus: Some(cpu),
+            memory_bytes: Some(memory).filter(|bytes| *bytes > 0),
+            hugepages: BTreeMap::from([(2 << 20, 2 << 20)]),
+        };
+        ContainerRequest {
+            name: "c".into(),
+            requests: side(requests),
+            limits: side(limits),
+            devices: BTreeMap::from([("vendor.com/gpu".into(), 1)]),
+            ..ContainerRequest::default()
+        }
+    }
+
+    #[test]
+    fn the_class_follows_cpu_and_memory_of_every_container() {
+        let whole = container((2000, 64), (2000, 64));
+        let nothing = container((0, 0), (0, 0));
+        for (containers, class) in [
+            (vec![], QosClass::BestEffort),
+            (vec![nothing.clone()], QosClass::BestEffort),
+            (vec![whole.clone()], QosClass::Guaranteed),
+            (vec![whole.clone(), container((500, 64), (500, 64))], QosClass::Guaranteed),
+            (vec![whole.clone(), nothing], QosClass::Burstable),
+            (vec![container((1000, 64), (2000, 64))], QosClass::Burstable),
+            (vec![container((2000, 0), (2000, 0))], QosClass::Burstable),
+            (vec![container((2000, 64), (0, 64))], QosClass::Burstable),
+            (vec![whole, container((0, 1), (0, 0))], QosClass::Burstable),
+        ] {
+            assert_eq!(qos_class(&containers), class, "{containers:?}");
+        }
+    }
+}

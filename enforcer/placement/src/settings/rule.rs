@@ -1,0 +1,166 @@
+//! `[[placement.rule]]`: other settings for some pods.
+//!
+//! A rule has matchers for pods and the settings that differ for them. Globs are compiled when the
+//! configuration is read, so matching is cheap and cannot fail.
+
+use std::collections::BTreeMap;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::{
+    Engine, HintsSettings, MemoryManagerPolicy, NumaAllocationStrategy, Scope, TopologyPolicy, aliases,
+    covering::Effort, name_glob::covers_optional,
+};
+use crate::settings::NameGlob;
+
+/// Keys of `placement.hints` that a rule may also have.
+pub const HINTS_KEYS: [&str; 13] = [
+    "policy",
+    "scope",
+    "memory_manager_policy",
+    "numa_allocation_strategy",
+    "prefer_closest_numa_nodes",
+    "full_pcpus_only",
+    "distribute_cpus_across_numa",
+    "distribute_cpus_across_cores",
+    "align_by_socket",
+    "prefer_align_cpus_by_uncore_cache",
+    "strict_cpu_reservation",
+    "strict_memory_groups",
+    "align_all_qos",
+];
+
+/// Settings for the pods that it matches; absent ones are those of the host.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+#[schemars(transform = aliases::of_rule)]
+pub struct PlacementRule {
+    /// Glob over namespaces; every namespace when absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub namespace: Option<NameGlob>,
+    /// Glob over names of pods; every pod when absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pod: Option<NameGlob>,
+    /// Labels that the pod must have.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub labels: BTreeMap<String, String>,
+    /// Engine.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub engine: Option<Engine>,
+    /// Policy of the engine `hints`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub policy: Option<TopologyPolicy>,
+    /// Scope of the engine `hints`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub scope: Option<Scope>,
+    /// As `hints.memory_manager_policy`.
+    #[serde(alias = "memoryManagerPolicy", skip_serializing_if = "Option::is_none")]
+    pub memory_manager_policy: Option<MemoryManagerPolicy>,
+    /// Tie-break of the engine `hints`.
+    #[serde(alias = "numa-allocation-strategy", skip_serializing_if = "Option::is_none")]
+    pub numa_allocation_strategy: Option<NumaAllocationStrategy>,
+    /// Distances as a tie-break of the engine `hints`.
+    #[serde(alias = "prefer-closest-numa-nodes", skip_serializing_if = "Option::is_none")]
+    pub prefer_closest_numa_nodes: Option<bool>,
+    /// As `hints.full_pcpus_only`.
+    #[serde(alias = "full-pcpus-only", skip_serializing_if = "Option::is_none")]
+    pub full_pcpus_only: Option<bool>,
+    /// As `hints.distribute_cpus_across_numa`.
+    #[serde(alias = "distribute-cpus-across-numa", skip_serializing_if = "Option::is_none")]
+    pub distribute_cpus_across_numa: Option<bool>,
+    /// As `hints.distribute_cpus_across_cores`.
+    #[serde(alias = "distribute-cpus-across-cores", skip_serializing_if = "Option::is_none")]
+    pub distribute_cpus_across_cores: Option<bool>,
+    /// As `hints.align_by_socket`.
+    #[serde(alias = "align-by-socket", skip_serializing_if = "Option::is_none")]
+    pub align_by_socket: Option<bool>,
+    /// As `hints.prefer_align_cpus_by_uncore_cache`.
+    #[serde(
+        alias = "prefer-align-cpus-by-uncorecache",
+        alias = "prefer_align_cpus_by_uncorecache",
+        skip_serializing_if = "Option::is_none"
+    )]
+    pub prefer_align_cpus_by_uncore_cache: Option<bool>,
+    /// As `hints.strict_cpu_reservation`: these pods do not run on reserved CPUs.
+    #[serde(alias = "strict-cpu-reservation", skip_serializing_if = "Option::is_none")]
+    pub strict_cpu_reservation: Option<bool>,
+    /// As `hints.strict_memory_groups`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub strict_memory_groups: Option<bool>,
+    /// As `hints.align_all_qos`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub align_all_qos: Option<bool>,
+}
+
+impl PlacementRule {
+    /// Does it match the pod of this name with these labels?
+    pub fn matches(&self, namespace: &str, pod: &str, labels: &BTreeMap<String, String>) -> bool {
+        let named = |glob: &Option<NameGlob>, name: &str| glob.as_ref().is_none_or(|glob| glob.matches(name));
+        named(&self.namespace, namespace)
+            && named(&self.pod, pod)
+            && self.labels.iter().all(|(key, value)| labels.get(key) == Some(value))
+    }
+
+    /// The settings of the engine `hints` for the pods that it matches.
+    #[must_use]
+    pub fn hints(&self, host: &HintsSettings) -> HintsSettings {
+        let or = |own: Option<bool>, host: bool| own.unwrap_or(host);
+        HintsSettings {
+            policy: self.policy.unwrap_or(host.policy),
+            scope: self.scope.unwrap_or(host.scope),
+            profile: host.profile,
+            memory_manager_policy: self.memory_manager_policy.unwrap_or(host.memory_manager_policy),
+            prefer_closest_numa_nodes: self.prefer_closest_numa_nodes.or(host.prefer_closest_numa_nodes),
+            kubelet_device_hints: host.kubelet_device_hints,
+            max_allowable_numa_nodes: host.max_allowable_numa_nodes,
+            numa_allocation_strategy: self.numa_allocation_strategy.unwrap_or(host.numa_allocation_strategy),
+            full_pcpus_only: or(self.full_pcpus_only, host.full_pcpus_only),
+            distribute_cpus_across_numa: or(
+                self.distribute_cpus_across_numa,
+                host.distribute_cpus_across_numa,
+            ),
+            distribute_cpus_across_cores: or(
+                self.distribute_cpus_across_cores,
+                host.distribute_cpus_across_cores,
+            ),
+            align_by_socket: or(self.align_by_socket, host.align_by_socket),
+            prefer_align_cpus_by_uncore_cache: or(
+                self.prefer_align_cpus_by_uncore_cache,
+                host.prefer_align_cpus_by_uncore_cache,
+            ),
+            strict_cpu_reservation: or(self.strict_cpu_reservation, host.strict_cpu_reservation),
+            strict_memory_groups: or(self.strict_memory_groups, host.strict_memory_groups),
+            align_all_qos: or(self.align_all_qos, host.align_all_qos),
+        }
+    }
+}
+impl PlacementRule {
+    /// Does it match every pod that the other one matches?
+    pub fn is_about_all_of(&self, other: &Self, effort: &mut Effort) -> bool {
+        effort.take_pair()
+            && covers_optional(self.namespace.as_ref(), other.namespace.as_ref(), effort)
+            && covers_optional(self.pod.as_ref(), other.pod.as_ref(), effort)
+            && self.labels.iter().all(|(key, value)| other.labels.get(key) == Some(value))
+    }
+
+    /// The keys of this rule that the engine `hints` reads.
+    pub fn keys_of_hints(&self) -> impl Iterator<Item = &'static str> {
+        let written = [
+            self.policy.is_some(),
+            self.scope.is_some(),
+            self.memory_manager_policy.is_some(),
+            self.numa_allocation_strategy.is_some(),
+            self.prefer_closest_numa_nodes.is_some(),
+            self.full_pcpus_only.is_some(),
+            self.distribute_cpus_across_numa.is_some(),
+            self.distribute_cpus_across_cores.is_some(),
+            self.align_by_socket.is_some(),
+            self.prefer_align_cpus_by_uncore_cache.is_some(),
+            self.strict_cpu_reservation.is_some(),
+            self.strict_memory_groups.is_some(),
+            self.align_all_qos.is_some(),
+        ];
+        HINTS_KEYS.into_iter().zip(written).filter_map(|(key, written)| written.then_some(key))
+    }
+}
