@@ -1,8 +1,8 @@
 //! Grants and holders of other owners, in the same allocations as the daemon's own grants.
 //!
 //! A claim of another owner is a grant that pins nothing: everything derived from grants (taken CPUs, memory
-//! of a zone, displaced containers) includes it, and no cpuset is computed from it. The holders have names that
-//! no pod can have, so that engines never treat them as their own.
+//! of a zone, displaced containers) includes it, and no cpuset is computed from it. The holders have names
+//! that no pod can have, so that engines never treat them as their own.
 
 use std::collections::BTreeMap;
 

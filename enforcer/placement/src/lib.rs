@@ -15,7 +15,27 @@
 //! without all exclusive CPUs, so they shrink and grow as other pods are created and deleted. If too little
 //! of a scope remains, its youngest containers are *away* until there is room again. A *zone* is a set of
 //! nodes that holds memory together.
-
+//!
+//! ```
+//! use numa_placement::{
+//!     Allocations, ContainerRequest, Holder, Inventory, PodName, PodRequest, Trace, admit,
+//!     settings::PlacementSettings,
+//! };
+//! use numa_topology::synth::Machine;
+//!
+//! let settings = PlacementSettings::default();
+//! let machine = Machine::new().sockets(2).cores(8).build();
+//! let inventory = Inventory::new(machine, Vec::new(), &settings)?;
+//! let mut allocations = Allocations::default();
+//! let web = PodRequest::new(
+//!     PodName::new("default", "web"),
+//!     vec![ContainerRequest::guaranteed("main", 4_000, 8 << 30)],
+//! );
+//! admit(&inventory, &settings, &mut allocations, &web, &mut Trace::default())?;
+//! let grant = allocations.get(&Holder::new(web.name, "main".into())).ok_or("no grant")?;
+//! println!("CPUs {}, memory nodes {}", grant.exclusive, grant.mems);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 #![forbid(unsafe_code)]
 
 pub mod admission;

@@ -158,6 +158,34 @@ pub struct TopologyHint {
     pub packages: Vec<i32>,
 }
 
+impl PodRequest {
+    /// A pod of these containers, of the class that follows from them, without labels and annotations.
+    pub fn new(name: PodName, containers: Vec<ContainerRequest>) -> Self {
+        Self {
+            name,
+            qos: qos_class(&containers),
+            labels: BTreeMap::new(),
+            annotations: BTreeMap::new(),
+            documents: Documents::new(),
+            containers,
+            previous: BTreeMap::new(),
+        }
+    }
+}
+
+impl ContainerRequest {
+    /// A container whose limits are its requests: thousandths of a CPU, and bytes.
+    pub fn guaranteed(name: impl Into<String>, milli_cpus: u64, memory_bytes: u64) -> Self {
+        let amount = |amount: u64| Some(amount).filter(|amount| *amount > 0);
+        let amounts = Resources {
+            milli_cpus: amount(milli_cpus),
+            memory_bytes: amount(memory_bytes),
+            hugepages: BTreeMap::new(),
+        };
+        Self { name: name.into(), requests: amounts.clone(), limits: amounts, ..Self::default() }
+    }
+}
+
 /// The `QoS` class of a pod with these containers, by the rules of Kubernetes (`ComputePodQOS` in
 /// pkg/apis/core/v1/helper/qos): Guaranteed if every container, including init containers, has limits of CPU
 /// and memory and requests equal to them; `BestEffort` if none requests CPU or memory. A zero counts as no

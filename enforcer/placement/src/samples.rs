@@ -1,10 +1,8 @@
 //! Pods and machines for the tests of placement: a test says what matters to it.
 
-use std::collections::BTreeMap;
-
 use super::{
     Admission, Allocations, ContainerKind, ContainerRequest, DeviceUnit, Grant, Holder, Inventory, PodName,
-    PodRequest, Rejection, Resources, Trace, admit, pools::Documents, qos_class,
+    PodRequest, Rejection, Resources, Trace, admit,
 };
 use crate::settings::{HintsSettings, PlacementSettings, TopologyPolicy};
 use numa_topology::Topology;
@@ -14,17 +12,7 @@ pub const GIB: u64 = 1 << 30;
 
 /// A container whose limits are its requests.
 pub fn container(name: &str, milli_cpus: u64, memory_bytes: u64) -> ContainerRequest {
-    let amounts = Resources {
-        milli_cpus: Some(milli_cpus).filter(|millis| *millis > 0),
-        memory_bytes: Some(memory_bytes).filter(|bytes| *bytes > 0),
-        hugepages: BTreeMap::new(),
-    };
-    ContainerRequest {
-        name: name.into(),
-        requests: amounts.clone(),
-        limits: amounts,
-        ..ContainerRequest::default()
-    }
+    ContainerRequest::guaranteed(name, milli_cpus, memory_bytes)
 }
 
 impl ContainerRequest {
@@ -49,15 +37,7 @@ impl ContainerRequest {
 
 /// A pod of the namespace `default`; its class is computed.
 pub fn pod(name: &str, containers: Vec<ContainerRequest>) -> PodRequest {
-    PodRequest {
-        name: PodName::new("default", name),
-        qos: qos_class(&containers),
-        labels: BTreeMap::new(),
-        annotations: BTreeMap::new(),
-        documents: Documents::new(),
-        containers,
-        previous: BTreeMap::new(),
-    }
+    PodRequest::new(PodName::new("default", name), containers)
 }
 
 /// A machine and what is given away of it.

@@ -23,7 +23,7 @@ use enforcer_core::{
     audit::AuditedWorkload,
     decide::RefusalCause,
     declarations::Entry,
-    place::UNPLACED,
+    place::external::UNPLACED,
     policy::Mode,
     workload::{CgroupPath, Origin},
 };

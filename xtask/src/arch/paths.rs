@@ -3,7 +3,7 @@
 //! A map with stale paths is worse than none. A text in backticks is a path if it ends in `.rs`, or has a `/`
 //! and begins with a known folder: from the root of the repository, from `enforcer/src`, or from `enforcer`
 //! (`core/src/model` is `enforcer/core/src/model`). Names in a table column with the heading `module` are
-//! modules of `enforcer/core/src/place`, or paths as above.
+//! modules of `enforcer/placement/src`, or paths as above.
 
 use std::path::Path;
 
@@ -15,7 +15,7 @@ const PAGE: &str = "ARCHITECTURE.md";
 const BASES: [&str; 3] = ["", "enforcer/src/", "enforcer/"];
 
 /// Where modules of a table are.
-const MODULES: &str = "enforcer/core/src/place/";
+const MODULES: &str = "enforcer/placement/src/";
 
 /// Heading of the first column of a table of modules.
 const HEADING: &str = "module";
@@ -70,8 +70,8 @@ mod tests {
             "enforcer/core/src/model",
             "enforcer/src/observe",
             "enforcer/src/run.rs",
-            "enforcer/core/src/place/grant.rs",
-            "enforcer/core/src/place/hints/cpu",
+            "enforcer/placement/src/grant.rs",
+            "enforcer/placement/src/hints/cpu",
         ];
         let page = "`run.rs`, `docs/adr`, `core/src/model`, `/proc/PID`, `Gate`, `meta.load/x`, `//!`, `cargo x.rs`\n\
                     `engine.rs`, `observe/gone`, `there.rs`\n\

@@ -8,8 +8,9 @@ use super::{SourceFile, Violation, source::Code};
 const STAGES: [&str; 2] = ["discover", "observe"];
 
 /// The pure crates, and what each may depend on.
-pub(crate) const PURE: [(&str, &[&str]); 2] = [
-    ("enforcer/core", &["globset", "numa-topology", "schemars", "serde", "thiserror"]),
+pub(crate) const PURE: [(&str, &[&str]); 3] = [
+    ("enforcer/placement", &["globset", "numa-topology", "schemars", "serde", "thiserror"]),
+    ("enforcer/core", &["numa-placement", "numa-topology", "schemars", "serde", "thiserror"]),
     ("enforcer/topology", &["schemars", "serde", "thiserror"]),
 ];
 

@@ -1,8 +1,9 @@
 //! Placement on a running host: what the engines of `numa-placement` know nothing of.
 //!
-//! Containers come, are resized and go as a runtime tells ([`Containers`]), declared cgroups are placed as pods of
-//! one container ([`CgroupRequest`]), other owners have taken CPUs and memory ([`hold`]), and a restart finds
-//! grants in its records ([`GrantRecord`]). All of it ends in one [`Allocations`](crate::place::Allocations).
+//! A runtime creates, resizes and removes containers ([`Containers`]), declared cgroups are placed as pods
+//! of one container ([`CgroupRequest`]), other owners have taken CPUs and memory ([`hold`]), and a restart
+//! finds grants in its records ([`GrantRecord`]). All of it ends in one
+//! [`Allocations`](crate::place::Allocations).
 
 mod cgroup;
 mod containers;
