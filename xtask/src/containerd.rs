@@ -10,21 +10,21 @@ use anyhow::{Context, Error, Result};
 
 /// What is known of a line.
 #[derive(Debug, PartialEq, Eq)]
-struct Entry {
+struct ContainerdEntry {
     name: &'static str,
     suite: &'static str,
     configuration: &'static str,
     about: &'static str,
 }
 
-const TABLE: &[Entry] = &[
-    Entry {
+const TABLE: &[ContainerdEntry] = &[
+    ContainerdEntry {
         name: "1.7",
         suite: "trixie",
         configuration: include_str!("../guest/containerd-1.toml"),
         about: "Debian 13",
     },
-    Entry {
+    ContainerdEntry {
         name: "2",
         suite: "sid",
         configuration: include_str!("../guest/containerd-2.toml"),
@@ -34,9 +34,9 @@ const TABLE: &[Entry] = &[
 
 /// One of the lines that are known here.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Containerd(&'static Entry);
+pub(crate) struct ContainerdPackages(&'static ContainerdEntry);
 
-impl Containerd {
+impl ContainerdPackages {
     /// The one that scenarios with containers run with unless another is asked for.
     pub(crate) const DEFAULT: Self = Self(&TABLE[0]);
 
@@ -69,19 +69,19 @@ impl Containerd {
     }
 }
 
-impl fmt::Display for Containerd {
+impl fmt::Display for ContainerdPackages {
     fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
         f.pad(self.name())
     }
 }
 
-impl fmt::Debug for Containerd {
+impl fmt::Debug for ContainerdPackages {
     fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
         write!(f, "containerd {}", self.name())
     }
 }
 
-impl FromStr for Containerd {
+impl FromStr for ContainerdPackages {
     type Err = Error;
 
     fn from_str(name: &str) -> Result<Self> {
@@ -98,18 +98,18 @@ mod tests {
 
     #[test]
     fn a_line_is_found_by_its_whole_name_alone() {
-        for containerd in Containerd::all() {
-            assert_eq!(containerd.name().parse::<Containerd>().unwrap(), containerd);
+        for containerd in ContainerdPackages::all() {
+            assert_eq!(containerd.name().parse::<ContainerdPackages>().unwrap(), containerd);
         }
         for name in ["", "1", "1.7.24", "2.1", " 2", "all"] {
-            let error = name.parse::<Containerd>().unwrap_err().to_string();
+            let error = name.parse::<ContainerdPackages>().unwrap_err().to_string();
             assert!(error.contains(&format!("{name:?}")) && error.contains("1.7 2"), "{error}");
         }
     }
 
     #[test]
     fn every_line_listens_for_plugins_and_pulls_nothing() {
-        for containerd in Containerd::all() {
+        for containerd in ContainerdPackages::all() {
             let configuration: toml::Table = containerd.configuration().parse().unwrap();
             let plugins = &configuration["plugins"];
             let nri = &plugins["io.containerd.nri.v1.nri"];

@@ -6,11 +6,11 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result};
 
-use crate::{command, product, progress::Step, workspace::Workspace};
+use crate::{command, product, progress::ProgressStep, workspace::Workspace};
 
 pub(crate) fn run(workspace: &Workspace) -> Result<()> {
     let directory = workspace.target().join("docs");
-    let step = Step::begin("write man pages and completions");
+    let step = ProgressStep::begin("write man pages and completions");
     let mut cargo = product::cargo(workspace)?;
     cargo.args([
         "run",

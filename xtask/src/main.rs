@@ -34,27 +34,27 @@ use crate::workspace::Workspace;
 /// Build, run and test numa-enforcer.
 #[derive(Parser)]
 #[command(name = "cargo xtask", bin_name = "cargo xtask")]
-struct Arguments {
+struct XtaskArguments {
     #[command(subcommand)]
-    command: Command,
+    command: XtaskCommand,
 }
 
 #[derive(Subcommand)]
-enum Command {
+enum XtaskCommand {
     /// Install and download everything that the other commands need
     Setup,
     /// Build the product with its kernel side
     BuildEbpf,
     /// Build the product and run it on this host; without ARGS the daemon in observe mode
-    Run(run::Arguments),
+    Run(run::RunArguments),
     /// Run every check and test, those in virtual machines included
-    Test(test::Arguments),
+    Test(test::TestArguments),
     /// Keep new recordings of scenarios, of `test --record DIR`, in tests/fixtures/recordings
-    Recordings(recordings::Arguments),
+    Recordings(recordings::RecordingsArguments),
     /// Boot a virtual machine with a NUMA topology and run a command or a shell in it
-    Vm(vm::command::Arguments),
+    Vm(vm::command::VmArguments),
     /// Measure the numbers of SPECIFICATION.md
-    Bench(bench::Arguments),
+    Bench(bench::BenchArguments),
     /// Check the invariants of ARCHITECTURE.md
     Arch,
     /// Write the man pages, the completions of shells and, with mdBook, the book of docs/ below target/docs
@@ -62,16 +62,18 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    let outcome = Workspace::find().and_then(|workspace| match Arguments::parse().command {
-        Command::Setup => setup::everything(&workspace).map(|()| ExitCode::SUCCESS),
-        Command::BuildEbpf => product::build_ebpf(&workspace).map(|()| ExitCode::SUCCESS),
-        Command::Run(arguments) => run::run(&workspace, &arguments),
-        Command::Test(arguments) => test::run(&workspace, &arguments),
-        Command::Recordings(arguments) => recordings::run(&workspace, &arguments).map(|()| ExitCode::SUCCESS),
-        Command::Vm(arguments) => vm::command::run(&workspace, &arguments),
-        Command::Bench(arguments) => bench::run(&workspace, &arguments).map(|()| ExitCode::SUCCESS),
-        Command::Arch => arch::run(workspace.root()).map(|()| ExitCode::SUCCESS),
-        Command::Docs => docs::run(&workspace).map(|()| ExitCode::SUCCESS),
+    let outcome = Workspace::find().and_then(|workspace| match XtaskArguments::parse().command {
+        XtaskCommand::Setup => setup::everything(&workspace).map(|()| ExitCode::SUCCESS),
+        XtaskCommand::BuildEbpf => product::build_ebpf(&workspace).map(|()| ExitCode::SUCCESS),
+        XtaskCommand::Run(arguments) => run::run(&workspace, &arguments),
+        XtaskCommand::Test(arguments) => test::run(&workspace, &arguments),
+        XtaskCommand::Recordings(arguments) => {
+            recordings::run(&workspace, &arguments).map(|()| ExitCode::SUCCESS)
+        }
+        XtaskCommand::Vm(arguments) => vm::command::run(&workspace, &arguments),
+        XtaskCommand::Bench(arguments) => bench::run(&workspace, &arguments).map(|()| ExitCode::SUCCESS),
+        XtaskCommand::Arch => arch::run(workspace.root()).map(|()| ExitCode::SUCCESS),
+        XtaskCommand::Docs => docs::run(&workspace).map(|()| ExitCode::SUCCESS),
     });
     outcome.unwrap_or_else(|error| {
         eprintln!("error: {error:#}");

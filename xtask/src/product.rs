@@ -8,11 +8,11 @@ use std::{env, path::PathBuf, process::Command};
 
 use anyhow::{Context, Result, ensure};
 
-use crate::{command, progress::Step, setup, workspace::Workspace};
+use crate::{command, progress::ProgressStep, setup, workspace::Workspace};
 
 /// Cargo profiles that are used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Profile {
+pub(crate) enum BuildProfile {
     /// Quick to build: tests and guests.
     Dev,
     /// Quick to run: people and measurements.
@@ -45,29 +45,29 @@ fn triple() -> String {
 }
 
 /// Builds the product with its kernel side; returns the binary.
-pub(crate) fn build(workspace: &Workspace, profile: Profile) -> Result<PathBuf> {
+pub(crate) fn build(workspace: &Workspace, profile: BuildProfile) -> Result<PathBuf> {
     build_binary(workspace, "enforcer", "numa-enforcer", profile, &[])
 }
 
 /// Builds the product without its kernel side, for tests; returns the binary.
 pub(crate) fn build_without_bpf(workspace: &Workspace) -> Result<PathBuf> {
     let options = ["--no-default-features"];
-    build_binary(workspace, "enforcer", "numa-enforcer", Profile::Dev, &options)
+    build_binary(workspace, "enforcer", "numa-enforcer", BuildProfile::Dev, &options)
 }
 
 /// Builds the program that runs scenarios inside a guest.
 pub(crate) fn build_scenarios(workspace: &Workspace) -> Result<PathBuf> {
-    build_binary(workspace, "enforcer-tests", "scenario", Profile::Dev, &[])
+    build_binary(workspace, "enforcer-tests", "scenario", BuildProfile::Dev, &[])
 }
 
 /// Builds the program that runs conformance vectors.
 pub(crate) fn build_conformance(workspace: &Workspace) -> Result<PathBuf> {
-    build_binary(workspace, "enforcer-conformance", "conformance", Profile::Dev, &[])
+    build_binary(workspace, "enforcer-conformance", "conformance", BuildProfile::Dev, &[])
 }
 
 /// Builds the tests of the kernel side (`enforcer/tests/kernel_side`) without running them.
 pub(crate) fn build_kernel_side_tests(workspace: &Workspace) -> Result<PathBuf> {
-    let step = Step::begin("build the tests of the kernel side");
+    let step = ProgressStep::begin("build the tests of the kernel side");
     let mut cargo = cargo(workspace)?;
     cargo.args(["test", "--no-run", "--quiet", "--package", "enforcer", "--test", KERNEL_SIDE_TESTS]);
     let messages = command::quietly(cargo.arg("--message-format=json"))?;
@@ -83,27 +83,27 @@ pub(crate) fn build_kernel_side_tests(workspace: &Workspace) -> Result<PathBuf> 
 /// `cargo xtask build-ebpf`: the kernel side, through the crate that embeds it.
 pub(crate) fn build_ebpf(workspace: &Workspace) -> Result<()> {
     setup::build_tools(workspace)?;
-    build(workspace, Profile::Dev).map(drop)
+    build(workspace, BuildProfile::Dev).map(drop)
 }
 
 fn build_binary(
     workspace: &Workspace,
     package: &str,
     binary: &str,
-    profile: Profile,
+    profile: BuildProfile,
     options: &[&str],
 ) -> Result<PathBuf> {
     let how =
-        if profile == Profile::Release { ", optimised, which takes minutes the first time" } else { "" };
-    let step = Step::begin(format!("build {binary}{how}"));
+        if profile == BuildProfile::Release { ", optimised, which takes minutes the first time" } else { "" };
+    let step = ProgressStep::begin(format!("build {binary}{how}"));
     let mut cargo = cargo(workspace)?;
     cargo.args(["build", "--quiet", "--package", package, "--bin", binary]).args(options);
-    if profile == Profile::Release {
+    if profile == BuildProfile::Release {
         cargo.arg("--release");
     }
     command::visibly(&mut cargo)?;
     step.done();
-    let folder = if profile == Profile::Release { "release" } else { "debug" };
+    let folder = if profile == BuildProfile::Release { "release" } else { "debug" };
     let path = workspace.target().join(triple()).join(folder).join(binary);
     ensure!(path.is_file(), "cargo built no {}", path.display());
     Ok(path)

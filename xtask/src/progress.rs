@@ -7,15 +7,15 @@ use std::{
 
 use indicatif::{ProgressBar, ProgressStyle};
 
-/// A step that is under way; dropped without [`Step::done`] it is reported as failed.
-pub(crate) struct Step {
+/// A step that is under way; dropped without [`ProgressStep::done`] it is reported as failed.
+pub(crate) struct ProgressStep {
     name: String,
     started: Instant,
     spinner: Option<ProgressBar>,
     finished: bool,
 }
 
-impl Step {
+impl ProgressStep {
     /// Says what begins.
     pub(crate) fn begin(name: impl Into<String>) -> Self {
         let name = name.into();
@@ -46,7 +46,7 @@ impl Step {
     }
 }
 
-impl Drop for Step {
+impl Drop for ProgressStep {
     fn drop(&mut self) {
         if !self.finished {
             self.end("failed");

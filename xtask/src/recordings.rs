@@ -16,7 +16,7 @@ use serde_json::Value;
 
 use crate::{
     command,
-    product::{self, Profile},
+    product::{self, BuildProfile},
     setup,
     test::Scenarios,
     workspace::Workspace,
@@ -30,14 +30,14 @@ const AUDITS: &str = "tests/fixtures/audits";
 
 /// Arguments of `recordings`.
 #[derive(clap::Args)]
-pub(crate) struct Arguments {
+pub(crate) struct RecordingsArguments {
     /// Folder of NAME.rec, as `cargo xtask test --record DIR` leaves it
     #[arg(value_name = "DIR")]
     dir: PathBuf,
 }
 
 /// Keeps all that can be kept; fails if one cannot.
-pub(crate) fn run(workspace: &Workspace, arguments: &Arguments) -> Result<()> {
+pub(crate) fn run(workspace: &Workspace, arguments: &RecordingsArguments) -> Result<()> {
     let recordings = files_in(&arguments.dir, "rec")?;
     let audits = files_in(&arguments.dir, "json")?;
     ensure!(
@@ -47,7 +47,7 @@ pub(crate) fn run(workspace: &Workspace, arguments: &Arguments) -> Result<()> {
     );
     setup::build_tools(workspace)?;
     let scenarios = Scenarios::build(workspace)?;
-    let program = product::build(workspace, Profile::Dev)?;
+    let program = product::build(workspace, BuildProfile::Dev)?;
     let kept = workspace.root().join(KEPT);
     let mut refused = 0;
     for (name, path) in &recordings {

@@ -8,14 +8,14 @@ use std::{
 use anyhow::{Context, Result};
 
 use crate::{
-    product::{self, Profile},
+    product::{self, BuildProfile},
     setup,
     workspace::Workspace,
 };
 
 /// Arguments of `run`.
 #[derive(clap::Args)]
-pub(crate) struct Arguments {
+pub(crate) struct RunArguments {
     /// Stop after the first turn
     #[arg(long, conflicts_with = "arguments")]
     once: bool,
@@ -25,9 +25,9 @@ pub(crate) struct Arguments {
 }
 
 /// Becomes the product; returns only if that failed.
-pub(crate) fn run(workspace: &Workspace, arguments: &Arguments) -> Result<ExitCode> {
+pub(crate) fn run(workspace: &Workspace, arguments: &RunArguments) -> Result<ExitCode> {
     setup::build_tools(workspace)?;
-    let binary = product::build(workspace, Profile::Release)?;
+    let binary = product::build(workspace, BuildProfile::Release)?;
     let mut product = Command::new(&binary);
     if arguments.arguments.is_empty() {
         product.arg("run");

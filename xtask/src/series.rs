@@ -10,7 +10,7 @@ use anyhow::{Context, Error, Result};
 
 /// What is known of a series.
 #[derive(Debug, PartialEq, Eq)]
-struct Entry {
+struct SeriesEntry {
     name: &'static str,
     /// Debian's suites that may have it; the first that has is taken.
     suites: &'static [&'static str],
@@ -18,17 +18,17 @@ struct Entry {
 }
 
 /// The oldest that the kernel side is made for, Debian's releases, a long-term one and the newest.
-const TABLE: &[Entry] = &[
-    Entry { name: "5.10", suites: &["bullseye"], about: "Debian 11" },
-    Entry { name: "6.1", suites: &["bookworm"], about: "Debian 12" },
-    Entry { name: "6.12", suites: &["trixie"], about: "Debian 13" },
-    Entry { name: "6.18", suites: &["trixie-backports"], about: "backported to Debian 13" },
-    Entry { name: "7.2", suites: &["forky", "sid", "trixie-backports"], about: "Debian testing" },
+const TABLE: &[SeriesEntry] = &[
+    SeriesEntry { name: "5.10", suites: &["bullseye"], about: "Debian 11" },
+    SeriesEntry { name: "6.1", suites: &["bookworm"], about: "Debian 12" },
+    SeriesEntry { name: "6.12", suites: &["trixie"], about: "Debian 13" },
+    SeriesEntry { name: "6.18", suites: &["trixie-backports"], about: "backported to Debian 13" },
+    SeriesEntry { name: "7.2", suites: &["forky", "sid", "trixie-backports"], about: "Debian testing" },
 ];
 
 /// One of the series that are known here.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Series(&'static Entry);
+pub(crate) struct Series(&'static SeriesEntry);
 
 impl Series {
     /// The one that every scenario runs on.

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::containerd::Containerd;
+use crate::containerd::ContainerdPackages;
 
 /// A kind of root file system.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -10,20 +10,20 @@ pub(crate) enum Userland {
     /// Nothing besides.
     Plain,
     /// A container runtime.
-    Containers(Containerd),
+    Containers(ContainerdPackages),
     /// systemd as process 1.
     Systemd,
     /// The same with a container runtime that has systemd make its cgroups.
-    SystemdWith(Containerd),
+    SystemdWith(ContainerdPackages),
 }
 
 impl Userland {
     /// What a scenario plays in.
-    pub(crate) fn of(needs_containerd: bool, needs_systemd: bool, containerd: Containerd) -> Self {
+    pub(crate) fn of(needs_containerd: bool, needs_systemd: bool, containerd: ContainerdPackages) -> Self {
         match (needs_containerd, needs_systemd) {
             (true, false) => Self::Containers(containerd),
             // The one of the suite that systemd is of.
-            (true, true) => Self::SystemdWith(Containerd::NEWEST),
+            (true, true) => Self::SystemdWith(ContainerdPackages::NEWEST),
             (false, true) => Self::Systemd,
             (false, false) => Self::Plain,
         }
@@ -54,7 +54,7 @@ mod tests {
 
     #[test]
     fn a_scenario_gets_what_it_needs() {
-        let newest = Containerd::all().last().unwrap();
+        let newest = ContainerdPackages::all().last().unwrap();
         for (containerd, systemd, wanted, shown) in [
             (false, false, Userland::Plain, ""),
             (true, false, Userland::Containers(newest), " with containerd 2"),

@@ -16,10 +16,10 @@ use serde::Deserialize;
 use self::table::{head, row};
 use crate::{
     command,
-    containerd::Containerd,
-    product::{self, Profile},
+    containerd::ContainerdPackages,
+    product::{self, BuildProfile},
     setup,
-    test::{Options, Scenarios, Tally, plays},
+    test::{Options, Scenarios, TestTally, plays},
     workspace::Workspace,
 };
 
@@ -44,7 +44,7 @@ const PROGRAMS: &str = "programs: ";
 /// What a program costs (`tests/src/measure.rs`).
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Cost {
+struct MeasuredCost {
     runs: usize,
     wall_ms: f64,
     wall_min_ms: f64,
@@ -55,14 +55,14 @@ struct Cost {
 
 /// Arguments of `bench`.
 #[derive(clap::Args)]
-pub(crate) struct Arguments {
+pub(crate) struct BenchArguments {
     /// Only this part
-    part: Option<Part>,
+    part: Option<BenchPart>,
 }
 
 /// Parts of the measurements.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Part {
+enum BenchPart {
     /// The placement engines, and the answers to a container runtime
     Placement,
     /// The eBPF programs, beside bpftrace, and what they slow down
@@ -76,40 +76,40 @@ enum Part {
 }
 
 /// Measures and prints.
-pub(crate) fn run(workspace: &Workspace, arguments: &Arguments) -> Result<()> {
+pub(crate) fn run(workspace: &Workspace, arguments: &BenchArguments) -> Result<()> {
     setup::build_tools(workspace)?;
     println!("{}", head());
     let wanted = |part| arguments.part.is_none_or(|only| only == part);
-    if wanted(Part::Placement) {
+    if wanted(BenchPart::Placement) {
         placement::measure(workspace)?.iter().for_each(|line| println!("{line}"));
         for line in lines_of(workspace, "answers", ANSWERS)? {
             println!("{line}");
         }
     }
-    if wanted(Part::Ebpf) {
+    if wanted(BenchPart::Ebpf) {
         setup::comparison_tools()?;
         for line in lines_of(workspace, "programs", PROGRAMS)? {
             println!("{line}");
         }
     }
-    if wanted(Part::Scrape) {
+    if wanted(BenchPart::Scrape) {
         for line in lines_of(workspace, "scrape", SCRAPE)? {
             println!("an answer with all metrics: {line}");
         }
     }
-    if wanted(Part::Recording) {
+    if wanted(BenchPart::Recording) {
         for line in lines_of(workspace, "recording", RECORDING)? {
             println!("a turn that is recorded: {line}");
         }
     }
-    if wanted(Part::Program) {
+    if wanted(BenchPart::Program) {
         measure_program(workspace)?;
     }
     Ok(())
 }
 
 fn measure_program(workspace: &Workspace) -> Result<()> {
-    let program = product::build(workspace, Profile::Release)?;
+    let program = product::build(workspace, BuildProfile::Release)?;
     let scenarios = Scenarios::build(workspace)?;
     let bytes = fs::metadata(&program).with_context(|| format!("look at {}", program.display()))?.len();
     let host = measure(scenarios.program(), &program, &["audit"])?;
@@ -131,7 +131,7 @@ fn measure_program(workspace: &Workspace) -> Result<()> {
     Ok(())
 }
 
-fn print(name: &str, cost: &Cost) {
+fn print(name: &str, cost: &MeasuredCost) {
     let ms = |value: f64| format!("{value:.1}");
     let wall = format!("{name}, wall time of {} runs", cost.runs);
     println!("{}", row([&wall, &ms(cost.wall_ms), &ms(cost.wall_min_ms), &ms(cost.wall_max_ms), "ms"]));
@@ -145,7 +145,7 @@ fn megabytes(bytes: u64) -> String {
 }
 
 /// Cost of a command on this host.
-fn measure(scenario: &Path, program: &Path, arguments: &[&str]) -> Result<Cost> {
+fn measure(scenario: &Path, program: &Path, arguments: &[&str]) -> Result<MeasuredCost> {
     let mut measured = Command::new(scenario);
     measured.args(["measure", "--"]).arg(program).args(arguments);
     let json = command::quietly(&mut measured)?;
@@ -164,13 +164,13 @@ fn lines_of(workspace: &Workspace, bench: &str, start: &str) -> Result<Vec<Strin
 }
 
 /// Cost of an audit in a crowded guest.
-fn crowded(workspace: &Workspace, scenarios: &Scenarios) -> Result<Cost> {
-    let (mut tally, mut noted) = (Tally::default(), None);
+fn crowded(workspace: &Workspace, scenarios: &Scenarios) -> Result<MeasuredCost> {
+    let (mut tally, mut noted) = (TestTally::default(), None);
     let chosen = scenarios.matching("audit-large");
-    let options = Options { profile: Profile::Release, cold: true, record: None, runs: None };
+    let options = Options { profile: BuildProfile::Release, cold: true, record: None, runs: None };
     scenarios.run(
         workspace,
-        &plays(&chosen, None, Containerd::DEFAULT),
+        &plays(&chosen, None, ContainerdPackages::DEFAULT),
         &options,
         &mut tally,
         &mut |line| {

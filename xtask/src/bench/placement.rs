@@ -6,7 +6,7 @@
 
 use anyhow::{Context, Result, bail, ensure};
 
-use super::table::{Figures, row};
+use super::table::{BenchFigures, row};
 use crate::{command, product, workspace::Workspace};
 
 /// Marks a name in the tree; each level before it is as wide.
@@ -42,7 +42,7 @@ fn read(text: &str) -> Result<Vec<String>> {
                 part(at, chars.len()).unwrap_or_default().split('│').map(str::to_owned).collect();
             let [fastest, slowest, median, ..] = &figures[..] else { bail!("no figures in `{line}`") };
             if !median.trim().is_empty() {
-                let figures = Figures {
+                let figures = BenchFigures {
                     median: nanoseconds(median)?,
                     min: nanoseconds(fastest)?,
                     max: nanoseconds(slowest)?,
@@ -81,7 +81,7 @@ fn nanoseconds(figure: &str) -> Result<f64> {
 }
 
 /// A line in the unit that suits its median.
-fn timed(name: &str, Figures { median, min, max }: Figures<f64>) -> String {
+fn timed(name: &str, BenchFigures { median, min, max }: BenchFigures<f64>) -> String {
     let units = [("ms", 1e6), ("us", 1e3), ("ns", 1.0)];
     let (unit, scale) = units.into_iter().find(|(_, scale)| median >= *scale).unwrap_or(units[2]);
     let shown = |nanoseconds: f64| format!("{:.2}", nanoseconds / scale);

@@ -2,7 +2,7 @@
 
 /// Three figures of one measurement.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Figures<T> {
+pub(super) struct BenchFigures<T> {
     /// In the middle.
     pub(super) median: T,
     /// The least.

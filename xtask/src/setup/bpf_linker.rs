@@ -7,13 +7,13 @@ use std::{env, path::PathBuf};
 
 use anyhow::{Context, Result};
 
-use super::tool::Tool;
+use super::tool::BuiltTool;
 use crate::workspace::Workspace;
 
 const LLVM: &str = "/usr/lib/llvm-22";
 
 /// `enforcer/kernel/build/programs.rs` looks for this folder.
-const BPF_LINKER: Tool = Tool {
+const BPF_LINKER: BuiltTool = BuiltTool {
     name: "bpf-linker",
     version: "0.13.0",
     options: &["--no-default-features", "--features", "llvm-22"],

@@ -12,7 +12,7 @@ use std::{
 
 use anyhow::{Context, Result};
 
-use crate::progress::Step;
+use crate::progress::ProgressStep;
 
 /// Prefix of scratch folders.
 const SCRATCH: &str = ".making-";
@@ -29,7 +29,7 @@ pub(super) fn keep(
         return Ok(place);
     }
     aside(dir, &place, |unfinished| {
-        let step = Step::begin(format!("make {name}"));
+        let step = ProgressStep::begin(format!("make {name}"));
         make(unfinished).with_context(|| format!("make {name}"))?;
         step.done();
         Ok(())

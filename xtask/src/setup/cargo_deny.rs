@@ -4,11 +4,12 @@ use std::path::PathBuf;
 
 use anyhow::Result;
 
-use super::tool::Tool;
+use super::tool::BuiltTool;
 use crate::workspace::Workspace;
 
 /// Without its default features it links no TLS and no git: it is asked for nothing from the network.
-const CARGO_DENY: Tool = Tool { name: "cargo-deny", version: "0.20.2", options: &["--no-default-features"] };
+const CARGO_DENY: BuiltTool =
+    BuiltTool { name: "cargo-deny", version: "0.20.2", options: &["--no-default-features"] };
 
 /// Installs cargo-deny into the workspace's tools; returns the program.
 pub(crate) fn install(workspace: &Workspace) -> Result<PathBuf> {

@@ -14,7 +14,7 @@ use anyhow::{Context, Result};
 
 use super::{
     cache,
-    kernel::Kernel,
+    kernel::GuestKernel,
     root_image::{Root, with_sbin},
 };
 use crate::command;
@@ -44,7 +44,7 @@ const MODULES: &[&str] = &[
 ];
 
 /// Builds the initrd for a kernel.
-pub(super) fn build(dir: &Path, kernel: &Kernel, root: &Root) -> Result<PathBuf> {
+pub(super) fn build(dir: &Path, kernel: &GuestKernel, root: &Root) -> Result<PathBuf> {
     let mut recipe = vec![kernel.release.as_str()];
     recipe.extend(SCRIPTS.iter().flat_map(|(name, text)| [*name, *text]));
     recipe.extend(MODULES);
@@ -72,7 +72,7 @@ pub(super) fn build(dir: &Path, kernel: &Kernel, root: &Root) -> Result<PathBuf>
 
 /// Copies the modules and what they depend on, decompressed: busybox and the guest's modprobe then
 /// need no library for it.
-fn put_modules(kernel: &Kernel, tree: &Path) -> Result<()> {
+fn put_modules(kernel: &GuestKernel, tree: &Path) -> Result<()> {
     let release = kernel.release.as_str();
     let from = kernel.tree.join("lib/modules").join(release);
     let to = tree.join("lib/modules").join(release);

@@ -20,7 +20,7 @@ const IMAGE: &str = "linux-image-";
 const FLAVOUR: &str = "cloud-amd64";
 
 /// An unpacked kernel.
-pub(super) struct Kernel {
+pub(super) struct GuestKernel {
     /// `uname -r`.
     pub(super) release: String,
     /// ELF image.
@@ -30,7 +30,7 @@ pub(super) struct Kernel {
 }
 
 /// Downloads and unpacks the newest kernel of a series.
-pub(super) fn fetch(dir: &Path, series: Series) -> Result<Kernel> {
+pub(super) fn fetch(dir: &Path, series: Series) -> Result<GuestKernel> {
     let recipe = [&[series.name(), FLAVOUR], series.suites()].concat();
     let made = cache::keep(dir, &format!("kernel-{series}"), &recipe, |place| {
         fs::create_dir(place)?;
@@ -41,7 +41,7 @@ pub(super) fn fetch(dir: &Path, series: Series) -> Result<Kernel> {
         fs::remove_dir_all(&scratch).context("remove the packages")
     })?;
     let release = fs::read_to_string(made.join("release")).context("read the kernel's release")?;
-    Ok(Kernel { release, image: made.join("vmlinux"), tree: made.join("tree") })
+    Ok(GuestKernel { release, image: made.join("vmlinux"), tree: made.join("tree") })
 }
 
 /// Downloads from the first suite that has the series; returns the release and the folder of its packages.

@@ -21,18 +21,18 @@ mod tool;
 
 pub(crate) use bpf_linker::bin as bpf_linker_bin;
 pub(crate) use cargo_deny::install as cargo_deny;
-pub(crate) use promtool::Prometheus;
+pub(crate) use promtool::PrometheusTools;
 pub(crate) use root_image::{absent_is_fine, with_sbin};
 
 use std::{env::consts::ARCH, path::PathBuf};
 
 use anyhow::{Result, ensure};
 
-use crate::{containerd::Containerd, series::Series, userland::Userland, workspace::Workspace};
+use crate::{containerd::ContainerdPackages, series::Series, userland::Userland, workspace::Workspace};
 
 /// The parts of a virtual machine, ready to boot.
 #[derive(Debug, Clone)]
-pub(crate) struct Rig {
+pub(crate) struct GuestRig {
     /// Folder of an unpacked QEMU that brings its own libraries.
     pub(crate) qemu: PathBuf,
     /// Uncompressed kernel.
@@ -60,7 +60,7 @@ pub(crate) fn lint_tools() -> Result<()> {
 }
 
 /// What a virtual machine with a kernel of this series needs, and with this root file system.
-pub(crate) fn rig(workspace: &Workspace, series: Series, userland: Userland) -> Result<Rig> {
+pub(crate) fn rig(workspace: &Workspace, series: Series, userland: Userland) -> Result<GuestRig> {
     ensure!(ARCH == "x86_64", "the virtual machine is made of x86-64 parts; this machine is {ARCH}");
     packages::install(&packages::RIG)?;
     let dir = workspace.rig();
@@ -74,11 +74,11 @@ pub(crate) fn rig(workspace: &Workspace, series: Series, userland: Userland) -> 
         Userland::Systemd => root_image::build_systemd(&dir, None)?,
         Userland::SystemdWith(containerd) => root_image::build_systemd(&dir, Some(containerd))?,
     };
-    Ok(Rig { qemu, kernel: kernel.image, initrd, root })
+    Ok(GuestRig { qemu, kernel: kernel.image, initrd, root })
 }
 
 /// Prometheus, for its rules and for guests.
-pub(crate) fn prometheus(workspace: &Workspace) -> Result<Prometheus> {
+pub(crate) fn prometheus(workspace: &Workspace) -> Result<PrometheusTools> {
     ensure!(ARCH == "x86_64", "Prometheus is unpacked for x86-64; this machine is {ARCH}");
     promtool::fetch(&workspace.rig())
 }
@@ -100,7 +100,7 @@ pub(crate) fn everything(workspace: &Workspace) -> Result<()> {
     browser()?;
     terminal()?;
     rig(workspace, Series::SECOND, Userland::Plain)?;
-    for userland in [Userland::Plain, Userland::Containers(Containerd::DEFAULT)] {
+    for userland in [Userland::Plain, Userland::Containers(ContainerdPackages::DEFAULT)] {
         rig(workspace, Series::DEFAULT, userland)?;
     }
     Ok(())

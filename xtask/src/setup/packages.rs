@@ -10,10 +10,10 @@ use std::{
 
 use anyhow::{Context, Result, bail};
 
-use crate::{command, progress::Step};
+use crate::{command, progress::ProgressStep};
 
 /// Packages for one purpose.
-pub(super) struct Need {
+pub(super) struct PackageNeed {
     /// Debian's names.
     packages: &'static [&'static str],
     /// Programs that show elsewhere whether the packages' like is there.
@@ -21,7 +21,7 @@ pub(super) struct Need {
 }
 
 /// Compilers and libraries of the product's kernel side (docs/adr/0001).
-pub(super) const BUILD: Need = Need {
+pub(super) const BUILD: PackageNeed = PackageNeed {
     packages: &[
         "gcc",
         "libc6-dev",
@@ -38,10 +38,10 @@ pub(super) const BUILD: Need = Need {
 };
 
 /// Clippy of the compiler that builds the kernel side.
-pub(super) const LINT: Need = Need { packages: &["rust-web-clippy"], programs: &[] };
+pub(super) const LINT: PackageNeed = PackageNeed { packages: &["rust-web-clippy"], programs: &[] };
 
 /// Programs that unpack, assemble and start the virtual machine.
-pub(super) const RIG: Need = Need {
+pub(super) const RIG: PackageNeed = PackageNeed {
     packages: &[
         "mmdebstrap",
         "e2fsprogs",
@@ -57,19 +57,19 @@ pub(super) const RIG: Need = Need {
 };
 
 /// What the kernel side is compared with, and what it must not slow down.
-pub(super) const COMPARE: Need =
-    Need { packages: &["bpftrace", "rt-tests"], programs: &["bpftrace", "hackbench"] };
+pub(super) const COMPARE: PackageNeed =
+    PackageNeed { packages: &["bpftrace", "rt-tests"], programs: &["bpftrace", "hackbench"] };
 
 /// A browser, and what drives it: the page is looked at as people see it.
-pub(super) const BROWSER: Need =
-    Need { packages: &["chromium", "chromium-driver"], programs: &["chromium", "chromedriver"] };
+pub(super) const BROWSER: PackageNeed =
+    PackageNeed { packages: &["chromium", "chromium-driver"], programs: &["chromium", "chromedriver"] };
 
 /// A terminal in which tests of this host run what people run in one.
-pub(super) const TERMINAL: Need = Need { packages: &["tmux"], programs: &["tmux"] };
+pub(super) const TERMINAL: PackageNeed = PackageNeed { packages: &["tmux"], programs: &["tmux"] };
 
 /// What is to be done about a need.
 #[derive(Debug, PartialEq, Eq)]
-enum Verdict {
+enum PackageVerdict {
     /// Nothing.
     Met,
     /// Install these.
@@ -79,7 +79,7 @@ enum Verdict {
 }
 
 /// Installs what is missing.
-pub(super) fn install(need: &Need) -> Result<()> {
+pub(super) fn install(need: &PackageNeed) -> Result<()> {
     let release = fs::read_to_string("/etc/os-release").unwrap_or_default();
     let verdict = if is_debian(&release) {
         on_debian(need, &installed(need)?, is_root()?)
@@ -87,10 +87,10 @@ pub(super) fn install(need: &Need) -> Result<()> {
         elsewhere(need, runs)
     };
     match verdict {
-        Verdict::Met => Ok(()),
-        Verdict::Stop(why) => bail!(why),
-        Verdict::Install(missing) => {
-            let step = Step::begin(format!("install {}", missing.join(" ")));
+        PackageVerdict::Met => Ok(()),
+        PackageVerdict::Stop(why) => bail!(why),
+        PackageVerdict::Install(missing) => {
+            let step = ProgressStep::begin(format!("install {}", missing.join(" ")));
             command::quietly(apt_get().arg("update"))?;
             command::quietly(apt_get().args(["install", "-y", "--no-install-recommends"]).args(&missing))?;
             step.done();
@@ -99,15 +99,15 @@ pub(super) fn install(need: &Need) -> Result<()> {
     }
 }
 
-fn on_debian(need: &Need, dpkg: &str, root: bool) -> Verdict {
+fn on_debian(need: &PackageNeed, dpkg: &str, root: bool) -> PackageVerdict {
     let missing: Vec<_> = need.packages.iter().copied().filter(|name| !is_installed(dpkg, name)).collect();
     if missing.is_empty() {
-        return Verdict::Met;
+        return PackageVerdict::Met;
     }
     if root {
-        return Verdict::Install(missing);
+        return PackageVerdict::Install(missing);
     }
-    Verdict::Stop(format!(
+    PackageVerdict::Stop(format!(
         "these packages are missing; run as root, then try again:\n  apt-get update\n  \
          apt-get install -y --no-install-recommends {}",
         missing.join(" ")
@@ -115,12 +115,12 @@ fn on_debian(need: &Need, dpkg: &str, root: bool) -> Verdict {
 }
 
 /// On another distribution: nothing to do if everything was put there by hand.
-fn elsewhere(need: &Need, runs: impl Fn(&str) -> bool) -> Verdict {
+fn elsewhere(need: &PackageNeed, runs: impl Fn(&str) -> bool) -> PackageVerdict {
     let absent: Vec<_> = need.programs.iter().copied().filter(|program| !runs(program)).collect();
     if absent.is_empty() {
-        return Verdict::Met;
+        return PackageVerdict::Met;
     }
-    Verdict::Stop(format!(
+    PackageVerdict::Stop(format!(
         "this is not Debian, so nothing was installed; missing programs: {}. Install what these Debian \
          packages stand for: {}. The kernel side builds with rustup's nightly and rust-src; `cargo build -p \
          enforcer --no-default-features` needs none of it",
@@ -147,7 +147,7 @@ fn is_debian(os_release: &str) -> bool {
 }
 
 /// State and name of the packages, one in a line.
-fn installed(need: &Need) -> Result<String> {
+fn installed(need: &PackageNeed) -> Result<String> {
     let output = Command::new("dpkg-query")
         .args(["-W", "-f", "${db:Status-Status} ${Package}\n"])
         .args(need.packages)
@@ -170,7 +170,8 @@ fn is_root() -> Result<bool> {
 mod tests {
     use super::*;
 
-    const NEED: Need = Need { packages: &["kmod", "cpio", "zstd"], programs: &["depmod", "cpio"] };
+    const NEED: PackageNeed =
+        PackageNeed { packages: &["kmod", "cpio", "zstd"], programs: &["depmod", "cpio"] };
 
     /// `cpio` is unknown to dpkg, `zstd` was removed.
     const DPKG: &str = "installed kmod\nconfig-files zstd\n";
@@ -184,12 +185,12 @@ mod tests {
 
     #[test]
     fn root_installs_exactly_what_is_missing() {
-        assert_eq!(on_debian(&NEED, DPKG, true), Verdict::Install(vec!["cpio", "zstd"]));
+        assert_eq!(on_debian(&NEED, DPKG, true), PackageVerdict::Install(vec!["cpio", "zstd"]));
     }
 
     #[test]
     fn other_users_are_shown_the_commands() {
-        let Verdict::Stop(why) = on_debian(&NEED, DPKG, false) else { panic!("it goes on") };
+        let PackageVerdict::Stop(why) = on_debian(&NEED, DPKG, false) else { panic!("it goes on") };
         let commands: Vec<_> = why.lines().skip(1).map(str::trim).collect();
         assert_eq!(
             commands,
@@ -202,14 +203,16 @@ mod tests {
     fn installed_packages_are_not_asked_for() {
         let all = "installed kmod\ninstalled cpio\ninstalled zstd\n";
         for root in [false, true] {
-            assert_eq!(on_debian(&NEED, all, root), Verdict::Met, "root: {root}");
+            assert_eq!(on_debian(&NEED, all, root), PackageVerdict::Met, "root: {root}");
         }
-        assert_eq!(elsewhere(&NEED, |_| true), Verdict::Met);
+        assert_eq!(elsewhere(&NEED, |_| true), PackageVerdict::Met);
     }
 
     #[test]
     fn on_another_distribution_programs_and_packages_are_named() {
-        let Verdict::Stop(why) = elsewhere(&NEED, |program| program == "cpio") else { panic!("it goes on") };
+        let PackageVerdict::Stop(why) = elsewhere(&NEED, |program| program == "cpio") else {
+            panic!("it goes on")
+        };
         assert!(why.contains("missing programs: depmod. ") && why.contains("kmod cpio zstd"), "{why}");
     }
 }

@@ -25,9 +25,9 @@ const PROGRAMS: [&str; 2] = ["usr/bin/prometheus", "usr/bin/promtool"];
 
 /// The folder of an unpacked Prometheus.
 #[derive(Debug)]
-pub(crate) struct Prometheus(PathBuf);
+pub(crate) struct PrometheusTools(PathBuf);
 
-impl Prometheus {
+impl PrometheusTools {
     /// The server, for a guest of the same suite.
     pub(crate) fn server(&self) -> PathBuf {
         self.0.join(PROGRAMS[0])
@@ -42,7 +42,7 @@ impl Prometheus {
 }
 
 /// Downloads and unpacks it.
-pub(super) fn fetch(dir: &Path) -> Result<Prometheus> {
+pub(super) fn fetch(dir: &Path) -> Result<PrometheusTools> {
     let recipe = [&[SUITE, LOADER, LIBRARIES][..], &PACKAGES, &PROGRAMS].concat();
     let made = cache::keep(dir, "prometheus", &recipe, |place| {
         fs::create_dir(place).with_context(|| format!("create {}", place.display()))?;
@@ -63,5 +63,5 @@ pub(super) fn fetch(dir: &Path) -> Result<Prometheus> {
         }
         Ok(())
     })?;
-    Ok(Prometheus(made))
+    Ok(PrometheusTools(made))
 }

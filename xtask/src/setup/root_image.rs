@@ -19,7 +19,7 @@ use std::{
 use anyhow::{Context, Result};
 
 use super::{apt::VALIDITY, cache, container_image, suite};
-use crate::{command, containerd::Containerd};
+use crate::{command, containerd::ContainerdPackages};
 
 const SUITE: &str = "trixie";
 
@@ -104,7 +104,7 @@ pub(super) fn build(dir: &Path) -> Result<Root> {
 }
 
 /// Builds the root image of guests with containers.
-pub(super) fn build_with(dir: &Path, containerd: Containerd) -> Result<PathBuf> {
+pub(super) fn build_with(dir: &Path, containerd: ContainerdPackages) -> Result<PathBuf> {
     let packages = format!("{PACKAGES},{RUNTIME}");
     let images = container_image::recipe();
     let recipe =
@@ -129,7 +129,7 @@ fn furnish_runtime(tree: &Path, configuration: &str) -> Result<()> {
 
 /// Builds the root image of guests with systemd as process 1. With `containerd`, it has a container runtime
 /// with systemd's cgroup driver.
-pub(super) fn build_systemd(dir: &Path, containerd: Option<Containerd>) -> Result<PathBuf> {
+pub(super) fn build_systemd(dir: &Path, containerd: Option<ContainerdPackages>) -> Result<PathBuf> {
     let runtime = containerd.map_or(String::new(), |_| format!(",{RUNTIME}"));
     let packages = format!("{PACKAGES},{SYSTEMD}{runtime}");
     let configuration = containerd.map(|line| line.configuration().replace(BY_ITSELF, BY_SYSTEMD));

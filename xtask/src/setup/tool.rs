@@ -12,10 +12,10 @@ use std::{
 use anyhow::{Context, Result};
 
 use super::cache;
-use crate::{command, progress::Step, workspace::Workspace};
+use crate::{command, progress::ProgressStep, workspace::Workspace};
 
 /// A program and how it is built.
-pub(super) struct Tool {
+pub(super) struct BuiltTool {
     pub(super) name: &'static str,
     /// Version that is known to work.
     pub(super) version: &'static str,
@@ -23,7 +23,7 @@ pub(super) struct Tool {
     pub(super) options: &'static [&'static str],
 }
 
-impl Tool {
+impl BuiltTool {
     /// Its folder; the program is in `bin`.
     pub(super) fn folder(&self, workspace: &Workspace) -> PathBuf {
         workspace.tools().join(format!("{}-{}", self.name, self.version))
@@ -42,7 +42,7 @@ impl Tool {
     }
 
     fn build(&self, scratch: &Path, place: &Path, adapt: impl FnOnce(&mut Command)) -> Result<()> {
-        let step = Step::begin(format!("build {} {}", self.name, self.version));
+        let step = ProgressStep::begin(format!("build {} {}", self.name, self.version));
         let mut cargo = Command::new("cargo");
         cargo
             .args(["install", self.name, "--version", self.version, "--locked", "--no-track", "--root"])

@@ -12,19 +12,19 @@ use std::{
 
 use anyhow::{Context, Result, ensure};
 
-use super::{daemon::Daemon, tally::Tally};
+use super::{daemon::Daemon, tally::TestTally};
 use crate::{
     command,
-    product::{self, Profile},
-    progress::Step,
-    setup::{self, Prometheus},
+    product::{self, BuildProfile},
+    progress::ProgressStep,
+    setup::{self, PrometheusTools},
     workspace::Workspace,
 };
 
 /// Checks and runs all of it, and counts each.
-pub(super) fn run(workspace: &Workspace, tally: &mut Tally) -> Result<()> {
+pub(super) fn run(workspace: &Workspace, tally: &mut TestTally) -> Result<()> {
     let prometheus = setup::prometheus(workspace)?;
-    let step = Step::begin("alerts");
+    let step = ProgressStep::begin("alerts");
     let folder = workspace.root().join("deploy/prometheus");
     let rules = files(&folder)?;
     let (scrape, rules): (Vec<_>, Vec<_>) =
@@ -38,7 +38,7 @@ pub(super) fn run(workspace: &Workspace, tally: &mut Tally) -> Result<()> {
         let name = test.file_stem().unwrap_or_default().to_string_lossy().into_owned();
         tally.outcome(&format!("alerts test {name}"), promtool(&prometheus, &["test", "rules"], &[test]));
     }
-    let program = product::build(workspace, Profile::Dev)?;
+    let program = product::build(workspace, BuildProfile::Dev)?;
     let scratch = workspace.scratch()?;
     let audited = audited(&program, scratch.path());
     tally.outcome("alerts metrics of an audit", audited.and_then(|path| lint(&prometheus, &path)));
@@ -60,12 +60,12 @@ fn files(folder: &Path) -> Result<Vec<PathBuf>> {
     Ok(files)
 }
 
-fn promtool(prometheus: &Prometheus, arguments: &[&str], files: &[PathBuf]) -> Result<()> {
+fn promtool(prometheus: &PrometheusTools, arguments: &[&str], files: &[PathBuf]) -> Result<()> {
     command::quietly(prometheus.promtool().args(arguments).args(files)).map(drop)
 }
 
 /// What promtool thinks of names, types and help.
-fn lint(prometheus: &Prometheus, metrics: &Path) -> Result<()> {
+fn lint(prometheus: &PrometheusTools, metrics: &Path) -> Result<()> {
     let mut command = prometheus.promtool();
     let file = File::open(metrics).with_context(|| format!("open {}", metrics.display()))?;
     let output = command.args(["check", "metrics"]).stdin(file).output().context("run promtool")?;

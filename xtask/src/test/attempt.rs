@@ -5,14 +5,14 @@
 
 use anyhow::Result;
 
-use crate::vm::{Ending, Report};
+use crate::vm::{Ending, GuestReport};
 
 /// Boots of a scenario if its guest stalls.
 const TRIES: u32 = 2;
 
 /// Boots until there is a verdict: true if the scenario passed. What is worth reading goes to `say`.
 pub(super) fn until_verdict(
-    mut boot: impl FnMut(&mut dyn FnMut(&str)) -> Result<Report>,
+    mut boot: impl FnMut(&mut dyn FnMut(&str)) -> Result<GuestReport>,
     say: &mut dyn FnMut(&str),
 ) -> bool {
     for attempt in 1..=TRIES {
@@ -55,7 +55,7 @@ mod tests {
         let (mut boots, mut said) = (0, String::new());
         let boot = |_: &mut dyn FnMut(&str)| {
             boots += 1;
-            Ok(Report { ending: endings[boots - 1].clone(), console: "its last line".to_owned() })
+            Ok(GuestReport { ending: endings[boots - 1].clone(), console: "its last line".to_owned() })
         };
         let passed = until_verdict(boot, &mut |line| said.push_str(line));
         (passed, boots, said)

@@ -12,15 +12,15 @@ use std::{
 
 use anyhow::{Context, Result};
 
-use super::tally::Tally;
-use crate::{product, progress::Step, workspace::Workspace};
+use super::tally::TestTally;
+use crate::{product, progress::ProgressStep, workspace::Workspace};
 
 /// Names a further folder of vectors; below the folder that `cargo xtask` was called in.
 const FURTHER: &str = "CONFORMANCE_DIR";
 
 /// What one line of the program says.
 #[derive(Debug, PartialEq, Eq)]
-enum Line<'a> {
+enum VectorLine<'a> {
     /// Vectors of a file that passed.
     Passed { file: &'a str, vectors: usize },
     /// A vector that did not, and why.
@@ -30,20 +30,20 @@ enum Line<'a> {
 }
 
 /// Reads `FILE: N passed, N failed` and `  FAILED NAME: WHY`.
-fn read(line: &str) -> Line<'_> {
+fn read(line: &str) -> VectorLine<'_> {
     if let Some(failure) = line.strip_prefix("  FAILED ") {
         let (name, why) = failure.split_once(": ").unwrap_or((failure, ""));
-        return Line::Failed { name, why };
+        return VectorLine::Failed { name, why };
     }
-    let Some((file, counts)) = line.split_once(": ") else { return Line::Other };
+    let Some((file, counts)) = line.split_once(": ") else { return VectorLine::Other };
     let passed = counts.split_once(" passed, ").and_then(|(passed, _)| passed.parse().ok());
-    passed.map_or(Line::Other, |vectors| Line::Passed { file, vectors })
+    passed.map_or(VectorLine::Other, |vectors| VectorLine::Passed { file, vectors })
 }
 
 /// Runs every vector and counts each.
-pub(super) fn run(workspace: &Workspace, tally: &mut Tally) -> Result<()> {
+pub(super) fn run(workspace: &Workspace, tally: &mut TestTally) -> Result<()> {
     let program = product::build_conformance(workspace)?;
-    let step = Step::begin("conformance");
+    let step = ProgressStep::begin("conformance");
     let mut command = Command::new(&program);
     if let Some(further) = env::var_os(FURTHER).filter(|folder| !folder.is_empty()) {
         command.env(FURTHER, path::absolute(PathBuf::from(further)).context(FURTHER)?);
@@ -60,15 +60,15 @@ pub(super) fn run(workspace: &Workspace, tally: &mut Tally) -> Result<()> {
         let line = String::from_utf8_lossy(&line);
         println!("{line}");
         match read(&line) {
-            Line::Passed { file, vectors } => {
+            VectorLine::Passed { file, vectors } => {
                 file.clone_into(&mut of);
                 tally.add(vectors);
             }
-            Line::Failed { name, why } => {
+            VectorLine::Failed { name, why } => {
                 failed += 1;
                 tally.fail(format!("conformance {of} {name}"), why);
             }
-            Line::Other => {}
+            VectorLine::Other => {}
         }
     }
     let status = child.wait().context("wait for the conformance program")?;
@@ -86,18 +86,18 @@ mod tests {
     #[test]
     fn lines_of_the_program() {
         for (line, wanted) in [
-            ("merge.json: 304 passed, 0 failed", Line::Passed { file: "merge.json", vectors: 304 }),
+            ("merge.json: 304 passed, 0 failed", VectorLine::Passed { file: "merge.json", vectors: 304 }),
             (
                 "  FAILED a-1: expected 0+, actual 1+",
-                Line::Failed { name: "a-1", why: "expected 0+, actual 1+" },
+                VectorLine::Failed { name: "a-1", why: "expected 0+, actual 1+" },
             ),
             (
                 "  FAILED /x: cannot be listed: no such file",
-                Line::Failed { name: "/x", why: "cannot be listed: no such file" },
+                VectorLine::Failed { name: "/x", why: "cannot be listed: no such file" },
             ),
-            ("/srv/vectors", Line::Other),
-            ("719 passed, 0 failed", Line::Other),
-            ("", Line::Other),
+            ("/srv/vectors", VectorLine::Other),
+            ("719 passed, 0 failed", VectorLine::Other),
+            ("", VectorLine::Other),
         ] {
             assert_eq!(read(line), wanted, "{line}");
         }

@@ -8,18 +8,18 @@ use std::{
 use anyhow::{Context, Result};
 
 use super::{
-    libtest::{self, Told},
-    tally::Tally,
+    libtest::{self, LibtestOutput},
+    tally::TestTally,
 };
-use crate::{command, product, progress::Step, setup, workspace::Workspace};
+use crate::{command, product, progress::ProgressStep, setup, workspace::Workspace};
 
 /// Runs the host's tests, all or those with `filter` in their name, and counts each.
-pub(super) fn run(workspace: &Workspace, filter: Option<&str>, tally: &mut Tally) -> Result<()> {
+pub(super) fn run(workspace: &Workspace, filter: Option<&str>, tally: &mut TestTally) -> Result<()> {
     // Tests that need it fail in CI, and say elsewhere that they were skipped.
     if let Err(why) = setup::terminal() {
         println!("{why:#}");
     }
-    let step = Step::begin("host tests");
+    let step = ProgressStep::begin("host tests");
     let mut cargo = product::cargo(workspace)?;
     cargo.args(["test", "--quiet", "--workspace", "--no-fail-fast", "--"]).args(filter);
     // Without it the quiet harness prints a dot for each test.
@@ -27,12 +27,12 @@ pub(super) fn run(workspace: &Workspace, filter: Option<&str>, tally: &mut Tally
     let mut child = cargo.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().context("run cargo test")?;
     let stdout = child.stdout.take().context("cargo test has no standard output")?;
     let (mut ended, mut failed) = (0, Vec::new());
-    let mut told = Told::default();
+    let mut told = LibtestOutput::default();
     for line in BufReader::new(stdout).split(b'\n') {
         let line = line.context("read cargo test's output")?;
         let line = String::from_utf8_lossy(&line);
         match libtest::read(&line) {
-            libtest::Line::Ended { name, passed } => {
+            libtest::LibtestLine::Ended { name, passed } => {
                 ended += 1;
                 if passed {
                     tally.pass();
@@ -40,8 +40,8 @@ pub(super) fn run(workspace: &Workspace, filter: Option<&str>, tally: &mut Tally
                     failed.push(name.to_owned());
                 }
             }
-            libtest::Line::Count => {}
-            libtest::Line::Other => {
+            libtest::LibtestLine::Count => {}
+            libtest::LibtestLine::Other => {
                 println!("{line}");
                 told.line(&line);
             }
@@ -64,7 +64,7 @@ pub(super) fn run(workspace: &Workspace, filter: Option<&str>, tally: &mut Tally
 pub(super) fn names(workspace: &Workspace) -> Result<Vec<String>> {
     let mut cargo = product::cargo(workspace)?;
     cargo.args(["test", "--quiet", "--workspace", "--", "--list", "--format=terse"]);
-    let step = Step::begin("build the tests of this host, to name them");
+    let step = ProgressStep::begin("build the tests of this host, to name them");
     let text = command::quietly(&mut cargo)?;
     step.done();
     Ok(text.lines().filter_map(|line| line.strip_suffix(": test")).map(str::to_owned).collect())

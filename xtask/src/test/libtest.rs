@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 /// What one line says.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Line<'a> {
+pub(super) enum LibtestLine<'a> {
     /// A test ended.
     Ended { name: &'a str, passed: bool },
     /// How many tests a binary has, how many passed: this program counts them itself.
@@ -16,15 +16,15 @@ pub(super) enum Line<'a> {
 /// Reads `test NAME ... ok`, `test NAME - should panic ... FAILED`, `running 3 tests`.
 ///
 /// An ignored test neither passed nor failed.
-pub(super) fn read(line: &str) -> Line<'_> {
+pub(super) fn read(line: &str) -> LibtestLine<'_> {
     if line.is_empty() || is_running(line) || line.starts_with("test result: ok.") {
-        return Line::Count;
+        return LibtestLine::Count;
     }
     let ended = line.strip_prefix("test ").and_then(|rest| rest.rsplit_once(" ... "));
     match ended {
-        Some((name, "ok")) => Line::Ended { name, passed: true },
-        Some((name, "FAILED")) => Line::Ended { name, passed: false },
-        _ => Line::Other,
+        Some((name, "ok")) => LibtestLine::Ended { name, passed: true },
+        Some((name, "FAILED")) => LibtestLine::Ended { name, passed: false },
+        _ => LibtestLine::Other,
     }
 }
 
@@ -36,13 +36,13 @@ fn is_running(line: &str) -> bool {
 /// What the harness repeats of each test that failed, below `---- NAME stdout ----`, up to the first
 /// backtrace.
 #[derive(Debug, Default)]
-pub(super) struct Told {
+pub(super) struct LibtestOutput {
     of: HashMap<String, String>,
     /// Test that the present lines belong to.
     now: Option<String>,
 }
 
-impl Told {
+impl LibtestOutput {
     /// The next line of the harness that says nothing else.
     pub(super) fn line(&mut self, line: &str) {
         let begins = line.strip_prefix("---- ").and_then(|rest| rest.strip_suffix(" stdout ----"));
@@ -69,7 +69,7 @@ mod tests {
 
     #[test]
     fn what_the_harness_repeats_belongs_to_its_test() {
-        let mut told = Told::default();
+        let mut told = LibtestOutput::default();
         for line in [
             "error: unrelated",
             "failures:",
@@ -94,14 +94,17 @@ mod tests {
     #[test]
     fn lines_of_the_harness() {
         for (line, wanted) in [
-            ("test set::tests::union ... ok", Line::Ended { name: "set::tests::union", passed: true }),
-            ("test a - should panic ... FAILED", Line::Ended { name: "a - should panic", passed: false }),
-            ("test slow ... ignored, needs a disk", Line::Other),
-            ("running 3 tests", Line::Count),
-            ("running 1 test", Line::Count),
-            ("running away", Line::Other),
-            ("test result: ok. 3 passed; 0 failed; 0 ignored; finished in 0.01s", Line::Count),
-            ("", Line::Count),
+            ("test set::tests::union ... ok", LibtestLine::Ended { name: "set::tests::union", passed: true }),
+            (
+                "test a - should panic ... FAILED",
+                LibtestLine::Ended { name: "a - should panic", passed: false },
+            ),
+            ("test slow ... ignored, needs a disk", LibtestLine::Other),
+            ("running 3 tests", LibtestLine::Count),
+            ("running 1 test", LibtestLine::Count),
+            ("running away", LibtestLine::Other),
+            ("test result: ok. 3 passed; 0 failed; 0 ignored; finished in 0.01s", LibtestLine::Count),
+            ("", LibtestLine::Count),
         ] {
             assert_eq!(read(line), wanted, "{line}");
         }

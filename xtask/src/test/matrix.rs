@@ -8,9 +8,9 @@
 //! What makes containers plays with one container runtime, the default one unless another is asked for; what
 //! is about systemd plays where it is process 1.
 
-use super::scenario::Scenario;
+use super::scenario::ListedScenario;
 use crate::{
-    containerd::Containerd,
+    containerd::ContainerdPackages,
     series::{Kernels, Series},
     userland::Userland,
 };
@@ -27,12 +27,12 @@ const NOT_ON_SECOND: &[&str] =
     &["eyes-two-nodes", "eyes-traffic", "eyes-bound", "eyes-churn", "eyes-self-placed", "eyes-spread"];
 
 /// What a machine is made of, beside its topology.
-pub(super) type Parts = (Series, Userland);
+pub(super) type GuestParts = (Series, Userland);
 
 /// A scenario on a kernel, and with the root file system that it needs.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Play<'a> {
-    pub(super) scenario: &'a Scenario,
+    pub(super) scenario: &'a ListedScenario,
     pub(super) kernel: Series,
     pub(super) userland: Userland,
 }
@@ -45,7 +45,7 @@ impl Play<'_> {
             name.extend(["@", self.kernel.name()]);
         }
         if let Userland::Containers(other) = self.userland
-            && other != Containerd::DEFAULT
+            && other != ContainerdPackages::DEFAULT
         {
             name.extend(["@containerd-", other.name()]);
         }
@@ -53,12 +53,12 @@ impl Play<'_> {
     }
 
     /// What a machine is made of: kernel and root file system.
-    pub(super) const fn parts(&self) -> Parts {
+    pub(super) const fn parts(&self) -> GuestParts {
         (self.kernel, self.userland)
     }
 
     /// Its parts, topology and kernel arguments.
-    pub(super) fn machine(&self) -> (Parts, &str, &str) {
+    pub(super) fn machine(&self) -> (GuestParts, &str, &str) {
         (self.parts(), &self.scenario.topology, &self.scenario.kernel_arguments)
     }
 }
@@ -66,11 +66,11 @@ impl Play<'_> {
 /// Every scenario on each of its kernels; those of one kernel follow each other, the default first, so that
 /// few machines are in use at a time.
 pub(crate) fn plays<'a>(
-    chosen: &[&'a Scenario],
+    chosen: &[&'a ListedScenario],
     asked: Option<&Kernels>,
-    containerd: Containerd,
+    containerd: ContainerdPackages,
 ) -> Vec<Play<'a>> {
-    let on_its_kernels = |&scenario: &&'a Scenario| {
+    let on_its_kernels = |&scenario: &&'a ListedScenario| {
         let userland = Userland::of(scenario.needs_containerd, scenario.needs_systemd, containerd);
         kernels(&scenario.name, asked).into_iter().map(move |kernel| Play { scenario, kernel, userland })
     };
@@ -97,20 +97,21 @@ mod tests {
     use super::*;
 
     fn names(scenarios: &[&str], asked: Option<&str>) -> Vec<String> {
-        let scenarios: Vec<_> = scenarios.iter().map(|name| Scenario::example(name, "2s", "")).collect();
+        let scenarios: Vec<_> =
+            scenarios.iter().map(|name| ListedScenario::example(name, "2s", "")).collect();
         let chosen: Vec<_> = scenarios.iter().collect();
         let asked = asked.map(|list| list.parse().unwrap());
-        plays(&chosen, asked.as_ref(), Containerd::DEFAULT).iter().map(Play::name).collect()
+        plays(&chosen, asked.as_ref(), ContainerdPackages::DEFAULT).iter().map(Play::name).collect()
     }
 
     #[test]
     fn the_container_runtime_is_part_of_a_machine_that_has_one() {
-        let with = Scenario::example("node-a", "2s", "").with_containers();
-        let without = Scenario::example("rig-a", "2s", "");
+        let with = ListedScenario::example("node-a", "2s", "").with_containers();
+        let without = ListedScenario::example("rig-a", "2s", "");
         let chosen = [&with, &without];
-        let newest = Containerd::all().last().unwrap();
+        let newest = ContainerdPackages::all().last().unwrap();
         for (containerd, wanted) in
-            [(Containerd::DEFAULT, ["node-a", "rig-a"]), (newest, ["node-a@containerd-2", "rig-a"])]
+            [(ContainerdPackages::DEFAULT, ["node-a", "rig-a"]), (newest, ["node-a@containerd-2", "rig-a"])]
         {
             let plays = plays(&chosen, None, containerd);
             assert_eq!(plays.iter().map(Play::name).collect::<Vec<_>>(), wanted);
@@ -141,7 +142,7 @@ mod tests {
 
     #[test]
     fn the_same_scenario_on_two_kernels_is_two_machines() {
-        let scenario = Scenario::example("eyes-a", "2s", "");
+        let scenario = ListedScenario::example("eyes-a", "2s", "");
         let [one, other] = [Series::DEFAULT, Series::SECOND].map(|kernel| Play {
             scenario: &scenario,
             kernel,

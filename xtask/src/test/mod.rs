@@ -30,13 +30,16 @@ use anyhow::Result;
 pub(crate) use self::{
     matrix::plays,
     scenario::{Options, Scenarios},
-    tally::Tally,
+    tally::TestTally,
 };
-use crate::{containerd::Containerd, product::Profile, series::Kernels, setup, stdout, workspace::Workspace};
+use crate::{
+    containerd::ContainerdPackages, product::BuildProfile, series::Kernels, setup, stdout,
+    workspace::Workspace,
+};
 
 /// Arguments of `test`.
 #[derive(clap::Args)]
-pub(crate) struct Arguments {
+pub(crate) struct TestArguments {
     /// A step, a scenario or a group of scenarios by the beginning of its name (`correct-`);
     /// any other name filters the tests of the host
     name: Option<String>,
@@ -54,8 +57,8 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "LIST")]
     kernels: Option<Kernels>,
     /// Line of containerd with which scenarios with containers play, as `vm --list` tells them
-    #[arg(long, value_name = "LINE", default_value_t = Containerd::DEFAULT)]
-    containerd: Containerd,
+    #[arg(long, value_name = "LINE", default_value_t = ContainerdPackages::DEFAULT)]
+    containerd: ContainerdPackages,
     /// Record what the daemons of scenarios decide, into DIR/NAME.rec (`cargo xtask recordings`)
     #[arg(long, value_name = "DIR")]
     record: Option<PathBuf>,
@@ -66,11 +69,11 @@ pub(crate) struct Arguments {
 }
 
 /// Runs what was asked for; the last line is `N passed, N failed`.
-pub(crate) fn run(workspace: &Workspace, arguments: &Arguments) -> Result<ExitCode> {
+pub(crate) fn run(workspace: &Workspace, arguments: &TestArguments) -> Result<ExitCode> {
     if arguments.list {
         return list(workspace, arguments);
     }
-    let mut tally = Tally::default();
+    let mut tally = TestTally::default();
     if let Err(error) = run_matching(workspace, arguments, &mut tally) {
         tally.outcome("not everything could run", Err(error));
     }
@@ -78,7 +81,7 @@ pub(crate) fn run(workspace: &Workspace, arguments: &Arguments) -> Result<ExitCo
     Ok(tally.exit_code())
 }
 
-fn run_matching(workspace: &Workspace, arguments: &Arguments, tally: &mut Tally) -> Result<()> {
+fn run_matching(workspace: &Workspace, arguments: &TestArguments, tally: &mut TestTally) -> Result<()> {
     let name = arguments.name.as_deref();
     setup::build_tools(workspace)?;
     let scenarios = Scenarios::build(workspace)?;
@@ -99,14 +102,14 @@ fn run_matching(workspace: &Workspace, arguments: &Arguments, tally: &mut Tally)
     if chosen.is_empty() {
         return Ok(());
     }
-    let profile = if arguments.release { Profile::Release } else { Profile::Dev };
+    let profile = if arguments.release { BuildProfile::Release } else { BuildProfile::Dev };
     let record = arguments.record.clone();
     let options = Options { profile, cold: arguments.cold, record, runs: arguments.runs };
     let plays = plays(&chosen, arguments.kernels.as_ref(), arguments.containerd);
     scenarios.run(workspace, &plays, &options, tally, &mut |_| ())
 }
 
-fn list(workspace: &Workspace, arguments: &Arguments) -> Result<ExitCode> {
+fn list(workspace: &Workspace, arguments: &TestArguments) -> Result<ExitCode> {
     setup::build_tools(workspace)?;
     let mut lines: Vec<_> =
         steps::STEPS.iter().map(|step| format!("{:34} {}", step.name, step.about)).collect();

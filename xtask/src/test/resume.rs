@@ -17,13 +17,13 @@ use super::matrix::Play;
 const SHARING: usize = 2;
 
 /// The choice for all scenarios of a run.
-pub(super) struct Resume<'a> {
+pub(super) struct SnapshotResume<'a> {
     /// `None`: every guest boots.
     snapshots: Option<Snapshots>,
     plays: &'a [Play<'a>],
 }
 
-impl<'a> Resume<'a> {
+impl<'a> SnapshotResume<'a> {
     /// For the scenarios of a run.
     pub(super) fn new(workspace: &Workspace, qemu: &Path, plays: &'a [Play<'a>]) -> anyhow::Result<Self> {
         Ok(Self { snapshots: Some(Snapshots::of(workspace, qemu)?), plays })
@@ -57,19 +57,21 @@ impl<'a> Resume<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{containerd::Containerd, series::Series, test::scenario::Scenario, userland::Userland};
+    use crate::{
+        containerd::ContainerdPackages, series::Series, test::scenario::ListedScenario, userland::Userland,
+    };
 
     #[test]
     fn a_machine_is_its_parts_its_topology_and_its_kernel_arguments() {
         let scenarios = [("2s", ""), ("2s", ""), ("uma", ""), ("2s", "quiet")]
-            .map(|(topology, arguments)| Scenario::example("x-y", topology, arguments));
+            .map(|(topology, arguments)| ListedScenario::example("x-y", topology, arguments));
         let mut plays: Vec<_> = scenarios
             .iter()
             .map(|scenario| Play { scenario, kernel: Series::DEFAULT, userland: Userland::Plain })
             .collect();
         plays.push(Play { kernel: Series::SECOND, ..plays[0] });
-        plays.push(Play { userland: Userland::Containers(Containerd::DEFAULT), ..plays[0] });
-        let resume = Resume { snapshots: None, plays: &plays };
+        plays.push(Play { userland: Userland::Containers(ContainerdPackages::DEFAULT), ..plays[0] });
+        let resume = SnapshotResume { snapshots: None, plays: &plays };
         let shared: Vec<_> = plays.iter().map(|play| resume.is_shared(play)).collect();
         assert_eq!(shared, [true, true, false, false, false, false]);
     }

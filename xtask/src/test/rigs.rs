@@ -9,25 +9,25 @@ use std::{env, path::Path};
 use anyhow::{Context, Result};
 
 use super::{
-    matrix::{Parts, Play},
-    tally::Tally,
+    matrix::{GuestParts, Play},
+    tally::TestTally,
 };
-use crate::{series::Series, setup::Rig, userland::Userland};
+use crate::{series::Series, setup::GuestRig, userland::Userland};
 
 /// What every run has.
-const DEFAULT: Parts = (Series::DEFAULT, Userland::Plain);
+const DEFAULT: GuestParts = (Series::DEFAULT, Userland::Plain);
 
 /// Machines by what they are made of, or why there are none.
 pub(super) struct Rigs {
-    default: Rig,
-    others: Vec<(Parts, Result<Rig>)>,
+    default: GuestRig,
+    others: Vec<(GuestParts, Result<GuestRig>)>,
 }
 
 impl Rigs {
     /// Gets the parts that some plays need.
-    pub(super) fn of(plays: &[Play], mut fetch: impl FnMut(Parts) -> Result<Rig>) -> Result<Self> {
+    pub(super) fn of(plays: &[Play], mut fetch: impl FnMut(GuestParts) -> Result<GuestRig>) -> Result<Self> {
         let default = fetch(DEFAULT)?;
-        let mut others: Vec<(Parts, Result<Rig>)> = Vec::new();
+        let mut others: Vec<(GuestParts, Result<GuestRig>)> = Vec::new();
         for parts in plays.iter().map(Play::parts) {
             if parts != DEFAULT && others.iter().all(|(known, _)| *known != parts) {
                 others.push((parts, fetch(parts)));
@@ -42,7 +42,7 @@ impl Rigs {
     }
 
     /// The machine made of these.
-    pub(super) fn made_of(&self, parts: Parts) -> Result<&Rig> {
+    pub(super) fn made_of(&self, parts: GuestParts) -> Result<&GuestRig> {
         if parts == DEFAULT {
             return Ok(&self.default);
         }
@@ -54,11 +54,11 @@ impl Rigs {
     }
 
     /// The plays that have a machine; the others are told of, and counted as failed in CI.
-    pub(super) fn possible<'a>(&self, plays: &[Play<'a>], tally: &mut Tally) -> Vec<Play<'a>> {
+    pub(super) fn possible<'a>(&self, plays: &[Play<'a>], tally: &mut TestTally) -> Vec<Play<'a>> {
         self.possible_in(env::var("CI").is_ok_and(|ci| ci == "true"), plays, tally)
     }
 
-    fn possible_in<'a>(&self, ci: bool, plays: &[Play<'a>], tally: &mut Tally) -> Vec<Play<'a>> {
+    fn possible_in<'a>(&self, ci: bool, plays: &[Play<'a>], tally: &mut TestTally) -> Vec<Play<'a>> {
         let has_machine = |play: &&Play<'a>| {
             let Err(error) = self.made_of(play.parts()) else { return true };
             let outcome = if ci { "failed" } else { "skipped" };
@@ -80,11 +80,11 @@ mod tests {
 
     use super::*;
     use crate::{
-        containerd::Containerd,
-        test::{matrix, scenario::Scenario},
+        containerd::ContainerdPackages,
+        test::{matrix, scenario::ListedScenario},
     };
 
-    fn fetch(gone: &'static [&'static str]) -> impl FnMut(Parts) -> Result<Rig> {
+    fn fetch(gone: &'static [&'static str]) -> impl FnMut(GuestParts) -> Result<GuestRig> {
         move |(series, userland)| {
             let root = match userland {
                 Userland::Plain => "plain",
@@ -95,17 +95,17 @@ mod tests {
                 bail!("no such suite");
             }
             let part = || PathBuf::from(series.name());
-            Ok(Rig { qemu: part(), kernel: part(), initrd: part(), root: PathBuf::from(root) })
+            Ok(GuestRig { qemu: part(), kernel: part(), initrd: part(), root: PathBuf::from(root) })
         }
     }
 
     /// Names of what plays, and what failed, when some kernels are gone.
     fn played(ci: bool, gone: &'static [&'static str]) -> (Vec<String>, String) {
-        let example = |name| Scenario::example(name, "2s", "");
+        let example = |name| ListedScenario::example(name, "2s", "");
         let scenarios = [example("eyes-a"), example("rig-a"), example("node-a").with_containers()];
         let chosen: Vec<_> = scenarios.iter().collect();
-        let plays = matrix::plays(&chosen, Some(&"6.1,6.18".parse().unwrap()), Containerd::DEFAULT);
-        let mut tally = Tally::default();
+        let plays = matrix::plays(&chosen, Some(&"6.1,6.18".parse().unwrap()), ContainerdPackages::DEFAULT);
+        let mut tally = TestTally::default();
         let rigs = Rigs::of(&plays, fetch(gone)).unwrap();
         let possible = rigs.possible_in(ci, &plays, &mut tally);
         for play in &possible {

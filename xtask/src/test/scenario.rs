@@ -20,15 +20,16 @@ use anyhow::{Context, Result};
 use serde::Deserialize;
 
 use super::{
-    attempt, matrix::Play, recording::Collected, resume::Resume, rigs::Rigs, tally::Tally, why::Why,
+    attempt, matrix::Play, recording::Collected, resume::SnapshotResume, rigs::Rigs, tally::TestTally,
+    why::Why,
 };
 use crate::{
     command,
-    product::{self, Profile},
+    product::{self, BuildProfile},
     setup,
     vm::{
         Guest, inject_image,
-        topology::{self, Topology},
+        topology::{self, GuestTopology},
     },
     workspace::Workspace,
 };
@@ -40,7 +41,7 @@ const MOST_GUESTS: usize = 4;
 #[derive(Debug, Clone, Deserialize)]
 #[serde(rename_all = "camelCase")]
 #[expect(clippy::struct_excessive_bools, reason = "each is a question of its own")]
-pub(crate) struct Scenario {
+pub(crate) struct ListedScenario {
     pub(super) name: String,
     pub(super) topology: String,
     pub(super) kernel_arguments: String,
@@ -54,7 +55,7 @@ pub(crate) struct Scenario {
 }
 
 #[cfg(test)]
-impl Scenario {
+impl ListedScenario {
     /// One for tests.
     pub(super) fn example(name: &str, topology: &str, kernel_arguments: &str) -> Self {
         let json = serde_json::json!({
@@ -75,7 +76,7 @@ impl Scenario {
 #[derive(Debug, Clone)]
 pub(crate) struct Options {
     /// Of the product in the guest.
-    pub(crate) profile: Profile,
+    pub(crate) profile: BuildProfile,
     /// Boot every guest, even if there is a snapshot.
     pub(crate) cold: bool,
     /// Folder for what daemons record.
@@ -86,12 +87,12 @@ pub(crate) struct Options {
 
 impl Options {
     /// Where what the daemons of a scenario decide is kept, if it has any.
-    fn record_of(&self, scenario: &Scenario) -> Option<&Path> {
+    fn record_of(&self, scenario: &ListedScenario) -> Option<&Path> {
         self.record.as_deref().filter(|_| scenario.needs_product)
     }
 
     /// As the program in the guest takes them.
-    fn arguments(&self, scenario: &Scenario) -> String {
+    fn arguments(&self, scenario: &ListedScenario) -> String {
         let record = if self.record_of(scenario).is_some() { " --record" } else { "" };
         self.runs.map_or_else(|| record.to_owned(), |runs| format!("{record} --runs {runs}"))
     }
@@ -100,7 +101,7 @@ impl Options {
 /// The program and what it can do.
 pub(crate) struct Scenarios {
     program: PathBuf,
-    all: Vec<Scenario>,
+    all: Vec<ListedScenario>,
 }
 
 /// What a running scenario tells.
@@ -129,7 +130,7 @@ impl Scenarios {
     }
 
     /// Scenarios with a name that begins with `prefix`.
-    pub(crate) fn matching(&self, prefix: &str) -> Vec<&Scenario> {
+    pub(crate) fn matching(&self, prefix: &str) -> Vec<&ListedScenario> {
         self.all.iter().filter(|scenario| scenario.name.starts_with(prefix)).collect()
     }
 
@@ -141,15 +142,18 @@ impl Scenarios {
         workspace: &Workspace,
         plays: &[Play],
         options: &Options,
-        tally: &mut Tally,
+        tally: &mut TestTally,
         on_line: &mut dyn FnMut(&str),
     ) -> Result<()> {
         let rigs = Rigs::of(plays, |(kernel, userland)| setup::rig(workspace, kernel, userland))?;
         let plays = rigs.possible(plays, tally);
         let scratch = workspace.scratch()?;
         let inject = self.disk(workspace, &plays, options.profile, scratch.path())?;
-        let resume =
-            if options.cold { Resume::never() } else { Resume::new(workspace, rigs.qemu(), &plays)? };
+        let resume = if options.cold {
+            SnapshotResume::never()
+        } else {
+            SnapshotResume::new(workspace, rigs.qemu(), &plays)?
+        };
         let next = AtomicUsize::new(0);
         let (sender, events) = mpsc::channel();
         thread::scope(|scope| {
@@ -213,7 +217,7 @@ impl Scenarios {
         &self,
         workspace: &Workspace,
         plays: &[Play],
-        profile: Profile,
+        profile: BuildProfile,
         scratch: &Path,
     ) -> Result<PathBuf> {
         let mut programs = vec![(self.program.clone(), "scenario")];
@@ -251,7 +255,7 @@ fn fill(folder: &Path, programs: &[(PathBuf, &str)], workspace: &Workspace) -> R
     }
     let shipped = workspace.topologies();
     for name in topology::names(&shipped)? {
-        let json = serde_json::to_vec(&Topology::load(&shipped, &name)?)?;
+        let json = serde_json::to_vec(&GuestTopology::load(&shipped, &name)?)?;
         fs::write(folder.join("topologies").join(format!("{name}.json")), json)?;
     }
     Ok(())
@@ -263,7 +267,7 @@ fn play(
     rigs: &Rigs,
     inject: &Path,
     play: &Play,
-    resume: &Resume,
+    resume: &SnapshotResume,
     arguments: &str,
     say: &mut dyn FnMut(&str),
 ) -> bool {
@@ -271,7 +275,7 @@ fn play(
     let scenario = play.scenario;
     let mut first = true;
     let boot = |say: &mut dyn FnMut(&str)| {
-        let topology = Topology::load(&workspace.topologies(), &scenario.topology)?;
+        let topology = GuestTopology::load(&workspace.topologies(), &scenario.topology)?;
         let mut guest = Guest {
             rig: rigs.made_of(play.parts())?,
             topology: &topology,

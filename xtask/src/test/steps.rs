@@ -2,11 +2,11 @@
 
 use anyhow::Result;
 
-use super::{alerts, conformance, dependencies, host, lint, page, tally::Tally};
-use crate::{arch, progress::Step as Progress, workspace::Workspace};
+use super::{alerts, conformance, dependencies, host, lint, page, tally::TestTally};
+use crate::{arch, progress::ProgressStep as Progress, workspace::Workspace};
 
 /// One step by name.
-pub(super) struct Step {
+pub(super) struct TestStep {
     pub(super) name: &'static str,
     pub(super) about: &'static str,
     work: Work,
@@ -16,23 +16,23 @@ enum Work {
     /// Passes or fails as a whole.
     Whole(fn(&Workspace) -> Result<()>),
     /// Counts its parts one by one.
-    Parts(fn(&Workspace, &mut Tally) -> Result<()>),
+    Parts(fn(&Workspace, &mut TestTally) -> Result<()>),
 }
 
-const fn step(name: &'static str, about: &'static str, work: fn(&Workspace) -> Result<()>) -> Step {
-    Step { name, about, work: Work::Whole(work) }
+const fn step(name: &'static str, about: &'static str, work: fn(&Workspace) -> Result<()>) -> TestStep {
+    TestStep { name, about, work: Work::Whole(work) }
 }
 
 const fn parts(
     name: &'static str,
     about: &'static str,
-    work: fn(&Workspace, &mut Tally) -> Result<()>,
-) -> Step {
-    Step { name, about, work: Work::Parts(work) }
+    work: fn(&Workspace, &mut TestTally) -> Result<()>,
+) -> TestStep {
+    TestStep { name, about, work: Work::Parts(work) }
 }
 
 /// All steps, quick ones first.
-pub(super) const STEPS: &[Step] = &[
+pub(super) const STEPS: &[TestStep] = &[
     step("format", "rustfmt has nothing to change", lint::format),
     step("arch", "the invariants of ARCHITECTURE.md", |workspace| arch::run(workspace.root())),
     step("deny", "licences, duplicates and sources of the dependencies", dependencies::deny),
@@ -58,12 +58,12 @@ pub(super) const STEPS: &[Step] = &[
 ];
 
 /// Steps with a name that begins with `prefix`.
-pub(super) fn matching(prefix: &str) -> Vec<&'static Step> {
+pub(super) fn matching(prefix: &str) -> Vec<&'static TestStep> {
     STEPS.iter().filter(|step| step.name.starts_with(prefix)).collect()
 }
 
 /// Runs one step and counts it.
-pub(super) fn run(workspace: &Workspace, step: &Step, tally: &mut Tally) {
+pub(super) fn run(workspace: &Workspace, step: &TestStep, tally: &mut TestTally) {
     let outcome = match step.work {
         Work::Whole(work) => whole(workspace, step.name, work, tally),
         Work::Parts(work) => work(workspace, tally),
@@ -77,7 +77,7 @@ fn whole(
     workspace: &Workspace,
     name: &str,
     work: fn(&Workspace) -> Result<()>,
-    tally: &mut Tally,
+    tally: &mut TestTally,
 ) -> Result<()> {
     let progress = Progress::begin(name);
     work(workspace)?;

@@ -14,7 +14,7 @@ const LINES: usize = 40;
 
 /// Counts, and what failed.
 #[derive(Debug, Default)]
-pub(crate) struct Tally {
+pub(crate) struct TestTally {
     passed: usize,
     failures: Vec<Failure>,
 }
@@ -26,7 +26,7 @@ struct Failure {
     why: String,
 }
 
-impl Tally {
+impl TestTally {
     /// One thing passed.
     pub(super) fn pass(&mut self) {
         self.add(1);
@@ -100,7 +100,7 @@ mod tests {
 
     #[test]
     fn nothing_that_ran_is_no_success() {
-        let mut tally = Tally::default();
+        let mut tally = TestTally::default();
         assert!(!tally.succeeded());
         tally.pass();
         assert!(tally.succeeded());
@@ -111,7 +111,7 @@ mod tests {
 
     #[test]
     fn the_end_says_why() {
-        let mut tally = Tally::default();
+        let mut tally = TestTally::default();
         tally.outcome("fine", Ok(()));
         tally.outcome("a", Err(anyhow!("no such file")).context("read /x"));
         tally.fail("b", "one\ntwo\n\n");

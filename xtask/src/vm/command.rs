@@ -6,10 +6,10 @@ use anyhow::{Context, Result, bail};
 
 use super::{
     Ending, Guest, Snapshot, Snapshots, inject_image,
-    topology::{self, Topology},
+    topology::{self, GuestTopology},
 };
 use crate::{
-    containerd::Containerd, series::Series, setup, stdout, userland::Userland, workspace::Workspace,
+    containerd::ContainerdPackages, series::Series, setup, stdout, userland::Userland, workspace::Workspace,
 };
 
 /// A shell with job control on the job's terminal.
@@ -17,7 +17,7 @@ const SHELL: &str = "setsid sh -c 'stty -F /dev/ttyS1 sane; exec sh -l </dev/tty
 
 /// Arguments of `vm`.
 #[derive(clap::Args)]
-pub(crate) struct Arguments {
+pub(crate) struct VmArguments {
     /// Name of a shipped topology, or path of a topology file
     #[arg(long, default_value = "2s")]
     topology: String,
@@ -26,7 +26,7 @@ pub(crate) struct Arguments {
     kernel: Series,
     /// With this line of containerd; start it by `containerd &`
     #[arg(long, value_name = "LINE")]
-    containerd: Option<Containerd>,
+    containerd: Option<ContainerdPackages>,
     /// With systemd as process 1; booted each time
     #[arg(long, conflicts_with = "containerd")]
     systemd: bool,
@@ -51,11 +51,11 @@ pub(crate) struct Arguments {
 }
 
 /// Boots, and ends with the command's status.
-pub(crate) fn run(workspace: &Workspace, arguments: &Arguments) -> Result<ExitCode> {
+pub(crate) fn run(workspace: &Workspace, arguments: &VmArguments) -> Result<ExitCode> {
     if arguments.list {
         return stdout::lines(choices(&workspace.topologies())?).map(|()| ExitCode::SUCCESS);
     }
-    let topology = Topology::load(&workspace.topologies(), &arguments.topology)?;
+    let topology = GuestTopology::load(&workspace.topologies(), &arguments.topology)?;
     let userland = match arguments.containerd {
         Some(containerd) => Userland::Containers(containerd),
         None if arguments.systemd => Userland::Systemd,
@@ -105,14 +105,15 @@ pub(crate) fn run(workspace: &Workspace, arguments: &Arguments) -> Result<ExitCo
 fn choices(shipped: &Path) -> Result<Vec<String>> {
     let mut lines = Vec::new();
     for name in topology::names(shipped)? {
-        lines.push(format!("{name:14} {}", Topology::load(shipped, &name)?.description));
+        lines.push(format!("{name:14} {}", GuestTopology::load(shipped, &name)?.description));
     }
     lines.extend(Series::all().map(|series| {
         let default = if series == Series::DEFAULT { ", the default" } else { "" };
         format!("kernel {series:7} {}{default}", series.about())
     }));
-    lines.extend(Containerd::all().map(|containerd| {
-        let default = if containerd == Containerd::DEFAULT { ", the default of scenarios" } else { "" };
+    lines.extend(ContainerdPackages::all().map(|containerd| {
+        let default =
+            if containerd == ContainerdPackages::DEFAULT { ", the default of scenarios" } else { "" };
         format!("containerd {containerd:3} {}{default}", containerd.about())
     }));
     Ok(lines)
@@ -135,7 +136,7 @@ mod tests {
     #[derive(Parser)]
     struct Typed {
         #[command(flatten)]
-        arguments: Arguments,
+        arguments: VmArguments,
     }
 
     #[test]

@@ -16,13 +16,13 @@ use anyhow::{Context, Result};
 use super::{
     console::Console,
     disk,
-    machine::{Machine, Start},
+    machine::{GuestMachine, Start},
     qemu::{self, Killed},
     snapshot::Snapshot,
-    topology::Topology,
+    topology::GuestTopology,
     watch::{self, Ending, Limits},
 };
-use crate::{command, setup::Rig};
+use crate::{command, setup::GuestRig};
 
 /// Longest time from QEMU's start to a ready guest: a bound on a hang. It takes seconds, or minutes where the
 /// host has ten times as much to do as it has CPUs.
@@ -43,8 +43,8 @@ const JOB: &str = "job";
 /// What to boot and what to run in it.
 #[derive(Clone)]
 pub(crate) struct Guest<'a> {
-    pub(crate) rig: &'a Rig,
-    pub(crate) topology: &'a Topology,
+    pub(crate) rig: &'a GuestRig,
+    pub(crate) topology: &'a GuestTopology,
     /// Appended to the kernel command line.
     pub(crate) kernel_arguments: &'a str,
     /// ext4 image that appears at `/inject`.
@@ -58,7 +58,7 @@ pub(crate) struct Guest<'a> {
 }
 
 /// What a boot left.
-pub(crate) struct Report {
+pub(crate) struct GuestReport {
     pub(crate) ending: Ending,
     /// The end of the kernel's console.
     pub(crate) console: String,
@@ -69,7 +69,7 @@ impl Guest<'_> {
     ///
     /// A resumed guest that does not end by itself is told of and its snapshot removed. Whatever the
     /// reason, it has stalled: only a guest that booted can accuse the job.
-    pub(crate) fn run(&self, on_line: &mut dyn FnMut(&str)) -> Result<Report> {
+    pub(crate) fn run(&self, on_line: &mut dyn FnMut(&str)) -> Result<GuestReport> {
         let scratch = self.scratch()?;
         let mut child = self.start(scratch.path(), Stdio::null(), Stdio::piped())?;
         let mut console = Console::follow(&Self::console(scratch.path()));
@@ -82,7 +82,7 @@ impl Guest<'_> {
             snapshot.discard()?;
             ending = Ending::Stalled(format!("after a resume: {why}"));
         }
-        Ok(Report { ending, console: command::tail(&console.text(), CONSOLE_TAIL) })
+        Ok(GuestReport { ending, console: command::tail(&console.text(), CONSOLE_TAIL) })
     }
 
     /// Boots or resumes with the job's terminal joined to this one, until the job ends.
@@ -128,7 +128,7 @@ impl Guest<'_> {
 
     /// QEMU's arguments for files in `scratch`.
     pub(super) fn arguments(&self, start: Start, scratch: &Path) -> Vec<String> {
-        let machine = Machine {
+        let machine = GuestMachine {
             rig: self.rig,
             topology: self.topology,
             inject: self.inject,
@@ -161,8 +161,8 @@ mod tests {
         symlink("/bin/false", at("qemu/lib64/ld-linux-x86-64.so.2")).unwrap();
         fs::create_dir(at("snapshot")).unwrap();
         let rig =
-            Rig { qemu: at("qemu"), kernel: at("vmlinux"), initrd: at("initrd"), root: at("root.ext4") };
-        let topology = Topology::load(&Workspace::find().unwrap().topologies(), "2s").unwrap();
+            GuestRig { qemu: at("qemu"), kernel: at("vmlinux"), initrd: at("initrd"), root: at("root.ext4") };
+        let topology = GuestTopology::load(&Workspace::find().unwrap().topologies(), "2s").unwrap();
         let guest = Guest {
             rig: &rig,
             topology: &topology,

@@ -21,8 +21,8 @@
 
 use std::path::Path;
 
-use super::topology::{Hmat, Topology};
-use crate::setup::Rig;
+use super::topology::{GuestHmat, GuestTopology};
+use crate::setup::GuestRig;
 
 /// Emulated processor.
 const CPU: &str = "max,la57=off,monitor=off,vendor=GenuineIntel,family=6,model=85,stepping=7,level=30";
@@ -38,9 +38,9 @@ const KERNEL_ARGUMENTS: &str = "console=ttyS0 quiet panic=-1 mitigations=off nok
 const NVDIMM_LOSS_MIB: u32 = 128;
 
 /// Files and settings of one boot.
-pub(super) struct Machine<'a> {
-    pub(super) rig: &'a Rig,
-    pub(super) topology: &'a Topology,
+pub(super) struct GuestMachine<'a> {
+    pub(super) rig: &'a GuestRig,
+    pub(super) topology: &'a GuestTopology,
     /// ext4 image that appears at `/inject`.
     pub(super) inject: &'a Path,
     /// Text of the job, padded to whole sectors.
@@ -63,7 +63,7 @@ pub(super) enum Start<'a> {
     Saved { root: &'a Path, state: &'a Path },
 }
 
-impl Machine<'_> {
+impl GuestMachine<'_> {
     /// QEMU's arguments.
     pub(super) fn arguments(&self) -> Vec<String> {
         let mut arguments = words(&[
@@ -150,8 +150,8 @@ fn words(words: &[&str]) -> Vec<String> {
     words.iter().map(|&word| word.to_owned()).collect()
 }
 
-fn processors(topology: &Topology) -> Vec<String> {
-    let Topology { sockets, dies, cores, threads, .. } = topology;
+fn processors(topology: &GuestTopology) -> Vec<String> {
+    let GuestTopology { sockets, dies, cores, threads, .. } = topology;
     let mut machine = "q35,pit=off".to_owned();
     if topology.hmat.is_some() {
         machine.push_str(",hmat=on");
@@ -164,7 +164,7 @@ fn processors(topology: &Topology) -> Vec<String> {
     vec!["-machine".to_owned(), machine, "-smp".to_owned(), smp]
 }
 
-fn memory(topology: &Topology) -> Vec<String> {
+fn memory(topology: &GuestTopology) -> Vec<String> {
     let mut arguments = Vec::new();
     for (number, node) in topology.nodes.iter().enumerate() {
         let mut numa = vec![format!("node,nodeid={number}")];
@@ -203,13 +203,13 @@ fn memory(topology: &Topology) -> Vec<String> {
 }
 
 /// Nodes made of an NVDIMM, and the size of the device in MiB.
-fn nvdimms(topology: &Topology) -> Vec<(usize, u32)> {
+fn nvdimms(topology: &GuestTopology) -> Vec<(usize, u32)> {
     let nodes = topology.nodes.iter().enumerate();
     nodes.filter(|(_, n)| n.nvdimm_mib > 0).map(|(at, n)| (at, n.nvdimm_mib + NVDIMM_LOSS_MIB)).collect()
 }
 
 /// Both directions of every pair: QEMU takes one for the other only if no pair differs.
-fn distances(topology: &Topology) -> Vec<String> {
+fn distances(topology: &GuestTopology) -> Vec<String> {
     let mut arguments = Vec::new();
     for (from, row) in topology.distances.iter().enumerate() {
         for (to, distance) in row.iter().enumerate().filter(|&(to, _)| to != from) {
@@ -219,7 +219,7 @@ fn distances(topology: &Topology) -> Vec<String> {
     arguments
 }
 
-fn heterogeneous(topology: &Topology, hmat: &Hmat) -> Vec<String> {
+fn heterogeneous(topology: &GuestTopology, hmat: &GuestHmat) -> Vec<String> {
     let mut arguments = Vec::new();
     for (row, initiator) in topology.initiators().into_iter().enumerate() {
         for target in 0..topology.nodes.len() {
@@ -248,14 +248,14 @@ mod tests {
     }
 
     fn line_from(name: &str, kernel_arguments: &str, start: Start) -> String {
-        let topology = Topology::load(&Workspace::find().unwrap().topologies(), name).unwrap();
-        let rig = Rig {
+        let topology = GuestTopology::load(&Workspace::find().unwrap().topologies(), name).unwrap();
+        let rig = GuestRig {
             qemu: PathBuf::from("/rig/qemu"),
             kernel: PathBuf::from("/rig/vmlinux"),
             initrd: PathBuf::from("/rig/initrd"),
             root: PathBuf::from("/rig/root.ext4"),
         };
-        let machine = Machine {
+        let machine = GuestMachine {
             rig: &rig,
             topology: &topology,
             inject: Path::new("/run/inject"),

@@ -17,6 +17,6 @@ pub(crate) mod topology;
 mod watch;
 
 pub(crate) use disk::inject_image;
-pub(crate) use guest::{Guest, Report};
+pub(crate) use guest::{Guest, GuestReport};
 pub(crate) use snapshot::{Snapshot, Snapshots};
 pub(crate) use watch::Ending;

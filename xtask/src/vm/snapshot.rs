@@ -34,7 +34,7 @@ use super::{
 };
 use crate::{
     command,
-    progress::Step,
+    progress::ProgressStep,
     setup::{self, cache},
     workspace::Workspace,
 };
@@ -104,7 +104,7 @@ impl Snapshots {
         let place = self.place(guest)?;
         let mut made = false;
         cache::aside(&self.folder, &place, |unfinished| {
-            let step = Step::begin(format!("save a booted guest: {}", guest.topology.description));
+            let step = ProgressStep::begin(format!("save a booted guest: {}", guest.topology.description));
             make(guest, unfinished)?;
             step.done();
             made = true;
@@ -225,7 +225,7 @@ fn remove(folder: &Path) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{setup::Rig, vm::topology::Topology};
+    use crate::{setup::GuestRig, vm::topology::GuestTopology};
 
     /// Names of the snapshots in a folder, each with one file of 64 KiB.
     fn names(snapshots: &Snapshots) -> Vec<String> {
@@ -269,17 +269,18 @@ mod tests {
         };
         let (small, alike, large) = (disk("small", 1 << 20), disk("alike", 1 << 20), disk("large", 2 << 20));
         let shipped = Workspace::find().unwrap().topologies();
-        let rig = Rig {
+        let rig = GuestRig {
             qemu: PathBuf::from("/rig/qemu"),
             kernel: disk("vmlinux", 1),
             initrd: disk("initrd", 1),
             root: disk("root.ext4", 1),
         };
-        let with_containers = Rig { root: disk("root-containerd.ext4", 1), ..rig.clone() };
-        let older = Rig { kernel: disk("vmlinux-5.10", 1), initrd: disk("initrd-5.10", 1), ..rig.clone() };
+        let with_containers = GuestRig { root: disk("root-containerd.ext4", 1), ..rig.clone() };
+        let older =
+            GuestRig { kernel: disk("vmlinux-5.10", 1), initrd: disk("initrd-5.10", 1), ..rig.clone() };
         let snapshots = Snapshots { folder: dir.path().to_owned(), qemu: 7 };
-        let place_on = |rig: &Rig, topology: &str, kernel_arguments: &str, inject: &Path, job: &str| {
-            let topology = Topology::load(&shipped, topology).unwrap();
+        let place_on = |rig: &GuestRig, topology: &str, kernel_arguments: &str, inject: &Path, job: &str| {
+            let topology = GuestTopology::load(&shipped, topology).unwrap();
             let limit = BOOT_LIMIT;
             let guest =
                 Guest { rig, topology: &topology, kernel_arguments, inject, job, limit, snapshot: None };

@@ -19,7 +19,7 @@ const LOCAL_DISTANCE: u8 = 10;
 /// A machine.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
-pub(crate) struct Topology {
+pub(crate) struct GuestTopology {
     /// One line for people.
     pub(crate) description: String,
     /// Processor packages.
@@ -36,15 +36,15 @@ pub(crate) struct Topology {
     pub(crate) distances: Vec<Vec<u8>>,
     /// NUMA nodes by number.
     #[serde(rename = "node")]
-    pub(crate) nodes: Vec<Node>,
+    pub(crate) nodes: Vec<GuestNode>,
     /// Latency and bandwidth, if the firmware tells them.
-    pub(crate) hmat: Option<Hmat>,
+    pub(crate) hmat: Option<GuestHmat>,
 }
 
 /// A NUMA node.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
-pub(crate) struct Node {
+pub(crate) struct GuestNode {
     /// Its CPUs in the kernel's list format; `None` for a memory-only node.
     pub(crate) cpus: Option<String>,
     /// Ordinary memory.
@@ -60,7 +60,7 @@ pub(crate) struct Node {
 /// ACPI's Heterogeneous Memory Attribute Table. Rows are the nodes with CPUs, columns all nodes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
-pub(crate) struct Hmat {
+pub(crate) struct GuestHmat {
     /// Access latency in nanoseconds.
     pub(crate) latency_ns: Vec<Vec<u32>>,
     /// Access bandwidth in GiB/s.
@@ -71,7 +71,7 @@ const fn one() -> u32 {
     1
 }
 
-impl Topology {
+impl GuestTopology {
     /// Reads a shipped topology by name, or any other by the path of its file.
     pub(crate) fn load(shipped: &Path, name: &str) -> Result<Self> {
         let file = shipped.join(format!("{name}.toml"));
@@ -154,7 +154,7 @@ impl Topology {
         Ok(())
     }
 
-    fn check_hmat(&self, hmat: &Hmat) -> Result<()> {
+    fn check_hmat(&self, hmat: &GuestHmat) -> Result<()> {
         let (rows, columns) = (self.initiators().len(), self.nodes.len());
         for (name, table) in [("latency-ns", &hmat.latency_ns), ("bandwidth-gib", &hmat.bandwidth_gib)] {
             ensure!(
@@ -174,7 +174,7 @@ impl Topology {
     }
 }
 
-impl Node {
+impl GuestNode {
     /// Its CPUs as ranges.
     pub(crate) fn cpu_ranges(&self) -> Result<Vec<RangeInclusive<u32>>> {
         self.cpus.iter().flat_map(|list| list.split(',')).map(parse_range).collect()
@@ -216,7 +216,7 @@ mod tests {
         let names = names(&shipped).unwrap();
         assert!(names.iter().any(|name| name == "2s"), "{names:?}");
         for name in names {
-            Topology::load(&shipped, &name).unwrap();
+            GuestTopology::load(&shipped, &name).unwrap();
         }
     }
 
@@ -234,14 +234,14 @@ mod tests {
             ("cores = 1", "cores = 0", "no CPUs"),
             ("cores = 1", "cores = 1\nrings = 2", "unknown field `rings`"),
         ] {
-            let error = Topology::parse(&TWO.replacen(from, to, 1)).unwrap_err();
+            let error = GuestTopology::parse(&TWO.replacen(from, to, 1)).unwrap_err();
             assert!(format!("{error:#}").contains(wanted), "{to}: {error:#}");
         }
     }
 
     #[test]
     fn an_unknown_name_lists_the_known_ones() {
-        let error = Topology::load(&Workspace::find().unwrap().topologies(), "nonesuch").unwrap_err();
+        let error = GuestTopology::load(&Workspace::find().unwrap().topologies(), "nonesuch").unwrap_err();
         assert!(format!("{error:#}").contains("2s"), "{error:#}");
     }
 }

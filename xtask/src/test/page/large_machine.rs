@@ -35,7 +35,7 @@ pub(super) const HOSTILE: [&str; 5] = [
 
 /// Writes the machine into a folder.
 pub(super) fn write(root: &Path) -> Result<()> {
-    let tree = Tree(root.to_owned());
+    let tree = CapturedTree(root.to_owned());
     cpus(&tree)?;
     nodes(&tree)?;
     let all_cpus = format!("0-{}", CPU_NODES * CPUS - 1);
@@ -50,7 +50,7 @@ pub(super) fn write(root: &Path) -> Result<()> {
     (0..CONTAINERS).try_for_each(|number| container(&tree, number))
 }
 
-fn cpus(tree: &Tree) -> Result<()> {
+fn cpus(tree: &CapturedTree) -> Result<()> {
     let all = format!("0-{}\n", CPU_NODES * CPUS - 1);
     for list in ["online", "present", "possible"] {
         tree.put(&format!("sys/devices/system/cpu/{list}"), &all)?;
@@ -64,7 +64,7 @@ fn cpus(tree: &Tree) -> Result<()> {
     Ok(())
 }
 
-fn nodes(tree: &Tree) -> Result<()> {
+fn nodes(tree: &CapturedTree) -> Result<()> {
     tree.put("sys/devices/system/node/online", &format!("0-{}\n", NODES - 1))?;
     for node in 0..NODES {
         let folder = format!("sys/devices/system/node/node{node}");
@@ -91,7 +91,7 @@ const fn distance(from: u32, to: u32) -> u32 {
     }
 }
 
-fn container(tree: &Tree, number: u32) -> Result<()> {
+fn container(tree: &CapturedTree, number: u32) -> Result<()> {
     let node = number % CPU_NODES;
     let beside = (node + 1) % CPU_NODES;
     let first = node * CPUS;
@@ -111,9 +111,9 @@ fn container(tree: &Tree, number: u32) -> Result<()> {
 }
 
 /// A folder that stands for the root of a machine.
-struct Tree(PathBuf);
+struct CapturedTree(PathBuf);
 
-impl Tree {
+impl CapturedTree {
     fn put(&self, path: &str, text: &str) -> Result<()> {
         let path = self.0.join(path);
         let folder = path.parent().context("a file has a folder")?;

@@ -24,10 +24,10 @@ use anyhow::{Context, Result, bail, ensure};
 use serde_json::Value;
 
 use self::browser::Browser;
-use super::{daemon::Daemon, tally::Tally};
+use super::{daemon::Daemon, tally::TestTally};
 use crate::{
-    product::{self, Profile},
-    progress::Step,
+    product::{self, BuildProfile},
+    progress::ProgressStep,
     setup,
     workspace::Workspace,
 };
@@ -52,10 +52,10 @@ const SHOWN: &str = "return [...document.querySelectorAll('#workloads tr[data-ve
     .filter((row) => row.offsetParent).map((row) => [row.cells[0].textContent, row.cells[7].dataset.n ?? null]);";
 
 /// Checks all of it, and counts each.
-pub(super) fn run(workspace: &Workspace, tally: &mut Tally) -> Result<()> {
+pub(super) fn run(workspace: &Workspace, tally: &mut TestTally) -> Result<()> {
     setup::browser()?;
-    let program = product::build(workspace, Profile::Dev)?;
-    let step = Step::begin("page");
+    let program = product::build(workspace, BuildProfile::Dev)?;
+    let step = ProgressStep::begin("page");
     let scratch = workspace.scratch()?;
     let pictures = workspace.target().join("page");
     fs::create_dir_all(&pictures).with_context(|| format!("create {}", pictures.display()))?;
@@ -63,19 +63,19 @@ pub(super) fn run(workspace: &Workspace, tally: &mut Tally) -> Result<()> {
     let browser = Browser::start(scratch.path())?;
     browser.resize(1400, 1000)?;
     browser.open(&format!("file://{}", file.display()))?;
-    let page = Page { browser, pictures };
-    let checks: [(&str, Check); 11] = [
-        ("loads", Page::loads),
-        ("keeps hostile names as text", Page::keeps_names_as_text),
-        ("sorts by click", Page::sorts_by_click),
-        ("sorts by keyboard", Page::sorts_by_keyboard),
-        ("is told to screen readers as a whole", Page::is_told),
-        ("filters", Page::filters),
-        ("leads from a finding to its row", Page::leads_to_rows),
-        ("is as dark and as clear as asked", Page::is_clear),
-        ("fits a narrow window", Page::fits),
-        ("prints", Page::prints),
-        ("has said nothing", Page::has_said_nothing),
+    let page = BrowserPage { browser, pictures };
+    let checks: [(&str, PageCheck); 11] = [
+        ("loads", BrowserPage::loads),
+        ("keeps hostile names as text", BrowserPage::keeps_names_as_text),
+        ("sorts by click", BrowserPage::sorts_by_click),
+        ("sorts by keyboard", BrowserPage::sorts_by_keyboard),
+        ("is told to screen readers as a whole", BrowserPage::is_told),
+        ("filters", BrowserPage::filters),
+        ("leads from a finding to its row", BrowserPage::leads_to_rows),
+        ("is as dark and as clear as asked", BrowserPage::is_clear),
+        ("fits a narrow window", BrowserPage::fits),
+        ("prints", BrowserPage::prints),
+        ("has said nothing", BrowserPage::has_said_nothing),
     ];
     for (name, check) in checks {
         tally.outcome(&format!("page {name}"), check(&page));
@@ -88,7 +88,7 @@ pub(super) fn run(workspace: &Workspace, tally: &mut Tally) -> Result<()> {
     Ok(())
 }
 
-type Check = fn(&Page) -> Result<()>;
+type PageCheck = fn(&BrowserPage) -> Result<()>;
 
 /// The page that the product writes about the large machine.
 fn audited(program: &Path, scratch: &Path) -> Result<PathBuf> {
@@ -126,12 +126,12 @@ fn quiet(browser: &Browser) -> Result<()> {
 }
 
 /// The large page in its window.
-struct Page {
+struct BrowserPage {
     browser: Browser,
     pictures: PathBuf,
 }
 
-impl Page {
+impl BrowserPage {
     fn loads(&self) -> Result<()> {
         quiet(&self.browser)?;
         let seen = self.script(
