@@ -6,8 +6,8 @@
 //! own would feed it for ever.
 //!
 //! The supervisor never keeps the daemon from its work: without one nothing is sent, and one that does not
-//! read is waited for [`PATIENCE`] at most. The environment is read and never written. The `sd-notify` crate is
-//! not used: it opens a socket for each message and sends without a timeout, so the loop could hang in it.
+//! read is waited for [`PATIENCE`] at most. The environment is read and never written. The `sd-notify` crate
+//! is not used: it opens a socket for each message and sends without a timeout, so the loop could hang in it.
 
 use std::{
     env,

@@ -4,7 +4,8 @@ use anyhow::{Context as _, Result};
 
 use super::{SourceFile, Violation, source::Code};
 
-/// The stages of the daemon that are modules of it: none of them imports another. Cargo keeps the other ones apart.
+/// The stages of the daemon that are modules of it: none of them imports another. Cargo keeps the other ones
+/// apart.
 const STAGES: [&str; 2] = ["discover", "observe"];
 
 /// The pure crates, and what each may depend on.

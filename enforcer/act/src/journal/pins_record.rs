@@ -9,8 +9,9 @@
 //! the threads as well.
 //!
 //! Invariants: no daemon stops, and nothing is left unset, because of this record. What cannot be read or
-//! written is said; lines that cannot be read are set aside, as of the journal. A line of another boot is not believed, a symlink is not followed. The file has at most
-//! [`LONGEST`] bytes; containers that have no room are said.
+//! written is said; lines that cannot be read are set aside, as of the journal. A line of another boot is not
+//! believed, a symlink is not followed. The file has at most [`LONGEST`] bytes; containers that have no room
+//! are said.
 
 use std::{
     collections::BTreeMap,

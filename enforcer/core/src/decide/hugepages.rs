@@ -8,7 +8,8 @@
 //! reserved: the kernel grants a mapping by that sum.
 //!
 //! What is not known is none that is free: of a size that cannot be read on a node, or of a node that was not
-//! seen, all pages there count as in use, and of a size whose reserved pages cannot be read all count as reserved.
+//! seen, all pages there count as in use, and of a size whose reserved pages cannot be read all count as
+//! reserved.
 //!
 //! Limit: a process that has reserved pages may touch them on the node of a promise first. The kernel
 //! warrants neither of both a node (`hugetlb_acct_memory`).

@@ -4,9 +4,9 @@
 //! TopReport, keys, size --> State (what is shown) --> draw (cells)
 //! ```
 //!
-//! Both arrows are pure functions. [`TopState`] is the latest report, the order, the filter, the selection and a
-//! bounded history; [`draw`] makes cells of it and keeps nothing. `cli/top` asks the daemon, reads keys and
-//! owns the terminal. Neither function panics, whatever the size of the terminal, the keys, and the names
+//! Both arrows are pure functions. [`TopState`] is the latest report, the order, the filter, the selection
+//! and a bounded history; [`draw`] makes cells of it and keeps nothing. `cli/top` asks the daemon, reads keys
+//! and owns the terminal. Neither function panics, whatever the size of the terminal, the keys, and the names
 //! from outside: every text goes through `report::text` first.
 //!
 //! Meaning is never in colour alone: verdicts are words, and what is selected is marked.

@@ -100,8 +100,8 @@ impl Pins {
         Self { noted, at, written: None }
     }
 
-    /// Was its runtime told to write what the file held before? It may have been told another thing first, and
-    /// write both.
+    /// Was its runtime told to write what the file held before? It may have been told another thing first,
+    /// and write both.
     fn is_told_back(&self) -> bool {
         self.noted.was == self.noted.told
     }
@@ -335,8 +335,8 @@ mod tests {
     #[test]
     fn pins_are_given_back_whatever_was_written_and_wait_while_nothing_was() {
         use Gives::{Everywhere, Nowhere, WhereChanged};
-        // What the file held, what was told, is it late; what it holds at each look, where pins are given back
-        // then, and do they wait on?
+        // What the file held, what was told, is it late; what it holds at each look, where pins are given
+        // back then, and do they wait on?
         for (was, told, is_late, looks) in [
             ("0-7", "2-7", false, &[("0-7", Nowhere, true); 3][..]),
             ("0-7", "2-7", true, &[("0-7", Nowhere, true); 3]),
@@ -348,7 +348,8 @@ mod tests {
                 true,
                 &[("0-7", Nowhere, true), ("2-7", WhereChanged, true), ("2-7", WhereChanged, false)],
             ),
-            // A later turn of ours, after which the runtime may write still; a thread that unpins itself is left.
+            // A later turn of ours, after which the runtime may write still; a thread that unpins itself is
+            // left.
             (
                 "0-7",
                 "2-7",

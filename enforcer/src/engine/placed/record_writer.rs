@@ -19,8 +19,8 @@ use enforcer_core::workload::CgroupPath;
 use crate::threads::{self, Role};
 use enforcer_act::journal::{JournalError, Made, MakingRecord, NotedPins, PinsRecord};
 
-/// Longest wait for all writes of one answer: a runtime waits two seconds for it and disconnects a plugin that
-/// is slower.
+/// Longest wait for all writes of one answer: a runtime waits two seconds for it and disconnects a plugin
+/// that is slower.
 const WRITTEN_WITHIN: Duration = Duration::from_secs(1);
 
 /// Most queued orders; a node creates only some containers at a time.
