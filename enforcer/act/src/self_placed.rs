@@ -42,9 +42,9 @@ use enforcer_kernel::affinity;
 
 /// Cgroups of one subtree that are looked at.
 const MAX_CGROUPS: usize = 1_024;
-/// Threads of one subtree whose affinities are read.
+/// Most threads of one subtree with affinities that are read.
 const MAX_THREADS: usize = 16_384;
-/// Processes of one subtree whose policies are read, and as many other threads.
+/// Most processes of one subtree with policies that are read, and as many other threads.
 const MAX_PROCESSES: usize = 1_024;
 /// Bytes of `numa_maps` of a process, and of one line.
 const LONGEST: u64 = 16 << 20;

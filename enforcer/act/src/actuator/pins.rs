@@ -106,8 +106,7 @@ mod tests {
     };
     use enforcer_kernel::{affinity, fake::FakeKernel};
 
-    /// A thread of this process, alone in a cgroup of a host whose kernel forgets pins, as the test does for
-    /// it.
+    /// A thread of this process, alone in a cgroup of a host. The test plays a kernel that forgets pins.
     struct Pinned {
         host: Fixture,
         cgroup: CgroupPath,

@@ -81,7 +81,7 @@ impl PinsRecord {
         Self { path: state_dir.join(NAME), boot_id: boot_id.map(str::to_owned) }
     }
 
-    /// What is there of this boot, for who goes on with it: lines that cannot be read are set aside.
+    /// Opens the record of this boot for the daemon that continues it. Unreadable lines are set aside.
     pub fn open(state_dir: &Path, boot_id: Option<&str>) -> LeftPins {
         let mut left = Self::left(state_dir, boot_id);
         if left.is_damaged {
@@ -220,7 +220,7 @@ mod tests {
         assert_eq!(left.pins.keys().map(CgroupPath::as_str).collect::<Vec<_>>(), ["/b"]);
         assert!(left.unread[0].contains("pins line 2: "), "{left:?}");
         let kept = dir.path().join("pins.damaged");
-        assert!(!kept.exists(), "who only reads changes nothing");
+        assert!(!kept.exists(), "reading changes nothing");
         assert_eq!(PinsRecord::open(dir.path(), BOOT).unread, left.unread);
         let again = PinsRecord::open(dir.path(), BOOT);
         assert_eq!((again.pins, again.unread), (left.pins, Vec::new()), "it is named once");

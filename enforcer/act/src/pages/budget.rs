@@ -21,10 +21,10 @@ use enforcer_core::{
     pacing::{Allowance, Pace, PaceLimits},
 };
 
-/// Longest time for which nobody looks whether everything is to end.
-const DEAF: Duration = Duration::from_millis(20);
+/// Longest time between two checks of the stop request.
+const STOP_CHECK_INTERVAL: Duration = Duration::from_millis(20);
 
-/// A request to end, seen by whoever holds a copy.
+/// A request to stop, shared by all its copies.
 #[derive(Debug, Clone, Default)]
 pub struct Stop(Arc<AtomicBool>);
 
@@ -188,7 +188,7 @@ impl PageBudget {
                         usize::try_from(bytes / page_bytes.max(1) as u64).unwrap_or(usize::MAX).max(1),
                     );
                 }
-                Allowance::Wait(wait) => thread::sleep(wait.min(DEAF)),
+                Allowance::Wait(wait) => thread::sleep(wait.min(STOP_CHECK_INTERVAL)),
             }
         }
     }

@@ -1,9 +1,9 @@
 //! How many processes of a workload have pages of a piece of shared memory.
 //!
-//! Problem: `numa_maps` says how many processes map a page and not whose these are. Shared memory that a
-//! process of another workload maps is that one's as well, and moving it would work against the placement of
-//! the other. Idea: the workload's own mappers are counted, file by file. Where a page has no more mappers
-//! than that, none of them is of another workload.
+//! Problem: `numa_maps` gives the number of processes that map a page, but not their workloads. Shared memory
+//! that a process of another workload maps belongs to that workload as well, and a move would work against
+//! its placement. Idea: count the workload's own mappers, file by file. A page with no more mappers than that
+//! has none of another workload.
 //!
 //! Limit: a page that fewer of the own processes map than have pages of the file could be mapped by others
 //! instead. Cost: one more reading of `numa_maps` and `maps` for each process, once for a step that comes to

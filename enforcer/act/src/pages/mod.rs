@@ -1,8 +1,8 @@
 //! Moves a cgroup's pages from some nodes to another one, a few at a time.
 //!
-//! Writing `cpuset.mems` makes the kernel move everything in one go, and stalls whoever creates or
-//! joins a cgroup meanwhile. So most pages are moved beforehand with `move_pages(2)`, which takes the
-//! page tables of one process for one small batch at a time.
+//! A write of `cpuset.mems` makes the kernel move all pages in one go, and stalls every process that creates
+//! or joins a cgroup meanwhile. So most pages are moved beforehand with `move_pages(2)`, which locks the page
+//! tables of one process for one small batch at a time.
 //!
 //! Each range with pages on the wrong nodes ([`extent`]) is asked for in batches, and the pages found there
 //! are moved in smaller ones, then asked for again: only what the kernel then shows on the wanted node counts
@@ -13,12 +13,12 @@
 //! Cost: one question per page of the ranges, up to where the announced pages are found, within the
 //! [`PageBudget`] of the plan. Memory is bounded by the batch.
 //!
-//! Processes come and go while this runs: one that is gone is done, and so is one whose number belongs to
-//! another process by then ([`incarnation`]). Shared memory that several processes of the cgroup map moves as
-//! well, as long as none of its pages has more mappers than are of the cgroup ([`mappers`]): what processes
-//! of other cgroups map is theirs, too. Other pages that several processes map, as those of libraries, and
-//! files that no process maps, tmpfs among them, cannot be moved in this way, and are said to be left: when
-//! it is through, it looks where everything is ([`verify`]).
+//! Processes come and go while this runs: an ended process is done, and so is one with an id that was reused
+//! ([`incarnation`]). Shared memory of several processes of the cgroup moves as well, as long as none of its
+//! pages has more mappers than the cgroup has ([`mappers`]): memory that processes of other cgroups map
+//! belongs to them, too. Other pages that several processes map, such as libraries, and files that no process
+//! maps, such as tmpfs, cannot be moved in this way. They are reported as left: at the end the places of all
+//! pages are read ([`verify`]).
 
 mod budget;
 mod extent;
@@ -240,7 +240,7 @@ impl<'a> PageMove<'a> {
                     let code = if let PageStatus::Errno(code) = answer { code } else { 0 };
                     *self.report.left_bytes.entry(code).or_default() += page_bytes as u64;
                 }
-                // Freed, swapped out or moved by somebody else in the meantime.
+                // Freed, swapped out or moved by another process in the meantime.
                 PageStatus::On(_) | PageStatus::Errno(_) => {}
             }
         }

@@ -18,8 +18,8 @@ pub struct PageMoveReport {
     pub left_bytes: BTreeMap<i32, u64>,
     /// Processes that could not be worked on, with the cause; not those that are gone.
     pub refused: Vec<(u32, String)>,
-    /// Processes that ended meanwhile and whose number was given to another one, with the bytes that the last
-    /// call asked for: nothing of that call is counted, and what it moved may be the other one's.
+    /// Processes with a reused id, with the bytes that the last call asked for. Nothing of that call is
+    /// counted, as it may have moved pages of the new process.
     pub reused: BTreeMap<u32, u64>,
     /// Processes that were worked on.
     pub processes: u32,
@@ -69,8 +69,8 @@ impl PageMoveReport {
         StepEffect { result, undo: Vec::new(), next }
     }
 
-    /// Is all that stayed of programs and libraries that others run as well? That is so of nearly every
-    /// container, is nobody's own memory, and no process may move it.
+    /// Is all that stayed mapped files of several programs, such as libraries? Nearly every container has
+    /// some. They are not memory of one workload, and no process may move them.
     fn left_are_files_of_many(&self) -> bool {
         let shared = |code: &i32| *code == Errno::ACCESS.raw_os_error();
         self.left_bytes.keys().all(shared) && self.residue.shares_files_alone()

@@ -207,7 +207,7 @@ fn huge_pages_are_moved_one_at_a_time() {
     assert_eq!(moves, [1, 1, 1]);
 }
 
-/// A kernel during whose `after`th move the process ends and another one gets its number.
+/// A kernel in which the process ends during the `after`th move and another process gets its id.
 struct Reusing<'a> {
     kernel: &'a FakeKernel,
     stat: std::path::PathBuf,

@@ -1,6 +1,6 @@
 //! Which pages of a flow are there: in its ranges, and on the node that it comes from.
 //!
-//! For who does not move pages one by one. Pages of hugetlbfs are left out: nothing but `move_pages(2)` moves
+//! For backends that do not move single pages. Pages of hugetlbfs are left out: only `move_pages(2)` moves
 //! these.
 
 use std::{
@@ -24,8 +24,8 @@ use enforcer_kernel::{Kernel, PageStatus};
 /// Pages of one question.
 const BATCH: usize = 4096;
 
-/// Shows them, batch by batch in ascending order, until somebody says that it is enough or that the time is
-/// over. A process that cannot be looked at has none.
+/// Visits them, batch by batch in ascending order, until the visitor returns that it has enough or the time
+/// is over. An unreadable process has none.
 pub fn each_there(
     kernel: &dyn Kernel,
     proc: &Path,

@@ -1,8 +1,8 @@
 //! Looks where the pages are after a move: what is still on the nodes that they were to leave.
 //!
 //! One reading of `numa_maps` for each process, and the cgroup's `memory.numa_stat` where it is beside the
-//! cpuset (the unified hierarchy). Who has ended has no pages; what cannot be read is not known, and no
-//! reason to call a move successful or failed: that is for the calls to say.
+//! cpuset (the unified hierarchy). An ended process has no pages. Unreadable places are unknown: then the
+//! results of the calls alone decide whether a move succeeded.
 
 use std::{
     fs::{self, File},

@@ -74,7 +74,7 @@ pub enum Rule {
     Drift,
     /// A thread's own affinity leaves it outside the node of its workload.
     ThreadAffinity,
-    /// The cpuset is not what its owner, who is not us, gave the workload.
+    /// The cpuset is not what another owner gave the workload.
     OwnerMismatch,
     /// Threads run on isolated CPUs, among which the kernel balances no load.
     IsolatedCpus,

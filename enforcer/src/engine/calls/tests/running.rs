@@ -21,7 +21,7 @@ use super::{
 use crate::engine::Engine;
 use enforcer_act::{
     Actuator,
-    actuator::{Effect, SeenPins, Undo},
+    actuator::{SeenPins, StepEffect, Undo},
     journal::PinsRecord,
     pins::Gives,
 };
@@ -202,7 +202,7 @@ impl Actuator for Full {
         Ok(Some(SeenPins { cpus: "2-3".parse().unwrap(), unrecorded, ..SeenPins::default() }))
     }
 
-    fn apply(&mut self, _step: &Step) -> Effect {
+    fn apply(&mut self, _step: &Step) -> StepEffect {
         panic!("nothing is set");
     }
 
