@@ -13,6 +13,7 @@
 use std::{
     collections::BTreeSet,
     io,
+    os::fd::AsFd,
     path::Path,
     sync::Arc,
     thread::{self, JoinHandle},
@@ -182,12 +183,15 @@ impl Daemon {
         // Discards events from before the first turn.
         self.engine.look();
         let mut owes_turn = false;
+        let tap = self.engine.tap();
         loop {
+            let pressure = tap.without_listener();
+            let fds = self.engine.wake_fds();
             let heard = Heard {
-                urgent: self.engine.urgent_fd().filter(|_| wakes),
-                filling: self.engine.filling_fd().filter(|_| wakes && pace.hears_events()),
-                came: self.engine.came_fd().filter(|_| wakes && pace.hears()),
-                written: self.engine.writes_fd().filter(|_| wakes && pace.hears_writes()),
+                urgent: pressure.as_ref().filter(|_| wakes).map(AsFd::as_fd),
+                filling: fds.filling.filter(|_| wakes && pace.hears_events()),
+                came: fds.came.filter(|_| wakes && pace.hears()),
+                written: fds.written.filter(|_| wakes && pace.hears_writes()),
                 started: pace.hears().then_some(&starts),
             };
             // A reload is followed by its turn, even if several come in a row.
@@ -204,7 +208,7 @@ impl Daemon {
                 Wake::Order(Order::Stop) => return Ok(()),
                 Wake::Order(Order::Reload) => {
                     // Several reloads count as one; a daemon that ends skips them.
-                    let mut further = std::iter::from_fn(|| orders.next());
+                    let mut further = std::iter::from_fn(|| orders.take());
                     if further.any(|order| order == Order::Stop) {
                         return Ok(());
                     }
@@ -216,7 +220,7 @@ impl Daemon {
                     pace.want(Instant::now());
                     owes_turn = true;
                 }
-                Wake::Urgent => self.engine.take_urgent(),
+                Wake::Urgent => tap.drain(),
                 Wake::Told => pace.told(),
                 Wake::Look => {
                     let begun = Instant::now();

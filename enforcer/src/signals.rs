@@ -61,7 +61,7 @@ impl Orders {
     }
 
     /// The next queued order; [`Order::Stop`] once no further order can come.
-    pub fn next(&mut self) -> Option<Order> {
+    pub fn take(&mut self) -> Option<Order> {
         // Taken first: later orders wake again.
         self.waker.take();
         match self.receiver.try_recv() {

@@ -72,7 +72,7 @@ impl Due {
 /// there is something to read already, the wait ends at once.
 pub fn next(orders: &mut Orders, due: Due, heard: Heard<'_>) -> io::Result<Wake> {
     loop {
-        if let Some(order) = orders.next() {
+        if let Some(order) = orders.take() {
             return Ok(Wake::Order(order));
         }
         let now = Instant::now();

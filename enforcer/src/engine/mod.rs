@@ -30,7 +30,6 @@ mod widening;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    os::fd::BorrowedFd,
     sync::Arc,
     time::Duration,
 };
@@ -60,7 +59,7 @@ pub use self::{
     exposure::Exposure,
     gate::{Gate, Inside},
     placed::Placed,
-    source::{LiveSource, Others, Source, SourceError},
+    source::{LiveSource, Others, Source, SourceError, WakeFds},
     top::top_report,
     widening::{BrakeParts, ReliefSenses, Senses, Widening},
 };
@@ -213,7 +212,8 @@ impl Engine {
         self.widening = Some(widening);
     }
 
-    /// Memory pressure events for a consumer that reacts at once.
+    /// Memory pressure events for a consumer that reacts at once, and for the loop. The handle stays the same
+    /// from [`prepare`](Self::prepare) on.
     pub fn tap(&self) -> PressureTap {
         self.source.tap()
     }
@@ -377,29 +377,10 @@ impl Engine {
         self.may_write() && self.policy.workloads.iter().any(|rule| rule.enforce)
     }
 
-    /// Readable when the event buffers fill up; a look drains them.
-    pub fn filling_fd(&self) -> Option<BorrowedFd<'_>> {
-        self.source.filling_fd()
-    }
-
-    /// Readable when a process has come to a new cgroup.
-    pub fn came_fd(&self) -> Option<BorrowedFd<'_>> {
-        self.source.came_fd().filter(|_| self.watches())
-    }
-
-    /// Readable when a cpuset that is ours was written.
-    pub fn writes_fd(&self) -> Option<BorrowedFd<'_>> {
-        self.source.writes_fd()
-    }
-
-    /// Readable when an event should not wait for the next turn; `None` where there are no such events.
-    pub fn urgent_fd(&self) -> Option<BorrowedFd<'_>> {
-        self.source.urgent_fd()
-    }
-
-    /// Takes the urgent events for the next turn.
-    pub fn take_urgent(&mut self) {
-        self.source.take_urgent();
+    /// Descriptors that become readable when a look is due; the look takes what made them so.
+    pub fn wake_fds(&self) -> WakeFds<'_> {
+        let fds = self.source.wake_fds();
+        WakeFds { came: fds.came.filter(|_| self.watches()), ..fds }
     }
 
     /// One pass through the stages at `now_ns` of a clock that continues across daemons.

@@ -68,6 +68,17 @@ impl SourceError {
     }
 }
 
+/// Descriptors by which a source wakes the loop; `None` where there are no events.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct WakeFds<'a> {
+    /// Readable when there is something to [`drain`](Source::drain); wakes when half of the room is taken.
+    pub filling: Option<BorrowedFd<'a>>,
+    /// Readable when [`appeared`](Source::appeared) should be asked.
+    pub came: Option<BorrowedFd<'a>>,
+    /// Readable when [`written`](Source::written) should be asked.
+    pub written: Option<BorrowedFd<'a>>,
+}
+
 /// A host, live or recorded.
 pub trait Source {
     /// Identity of the host.
@@ -82,16 +93,10 @@ pub trait Source {
     fn drain(&mut self) -> bool {
         false
     }
-    /// Readable when the event buffers fill up. `None` where there are no events.
-    fn filling_fd(&self) -> Option<BorrowedFd<'_>> {
-        None
+    /// Descriptors that become readable between two samples.
+    fn wake_fds(&self) -> WakeFds<'_> {
+        WakeFds::default()
     }
-    /// Readable when an event should not wait for the next sample.
-    fn urgent_fd(&self) -> Option<BorrowedFd<'_>> {
-        None
-    }
-    /// Takes the urgent events for the next sample.
-    fn take_urgent(&mut self) {}
     /// Memory pressure events for a thread that reacts at once; silent for a source without them.
     fn tap(&self) -> PressureTap {
         PressureTap::default()
@@ -105,14 +110,6 @@ pub trait Source {
     /// Whether a process has come to a cgroup of interest since the last call.
     fn appeared(&mut self, _interest: &dyn Fn(&CgroupPath) -> Interest) -> bool {
         false
-    }
-    /// Readable when [`appeared`](Self::appeared) should be asked.
-    fn came_fd(&self) -> Option<BorrowedFd<'_>> {
-        None
-    }
-    /// Readable when [`written`](Self::written) should be asked.
-    fn writes_fd(&self) -> Option<BorrowedFd<'_>> {
-        None
     }
     /// Whether one of these two has no event, so that it must be polled.
     fn must_be_asked(&self) -> bool {
@@ -253,17 +250,11 @@ impl Source for LiveSource {
         self.sampler.as_mut().is_some_and(Sampler::drain)
     }
 
-    fn filling_fd(&self) -> Option<BorrowedFd<'_>> {
-        self.sampler.as_ref().and_then(Sampler::filling_fd)
-    }
-
-    fn urgent_fd(&self) -> Option<BorrowedFd<'_>> {
-        self.sampler.as_ref().and_then(Sampler::urgent_fd)
-    }
-
-    fn take_urgent(&mut self) {
-        if let Some(sampler) = &mut self.sampler {
-            sampler.take_urgent();
+    fn wake_fds(&self) -> WakeFds<'_> {
+        WakeFds {
+            filling: self.sampler.as_ref().and_then(Sampler::filling_fd),
+            came: self.cgroups.descriptor(),
+            written: self.watch.descriptor(),
         }
     }
 
@@ -281,14 +272,6 @@ impl Source for LiveSource {
 
     fn appeared(&mut self, interest: &dyn Fn(&CgroupPath) -> Interest) -> bool {
         self.cgroups.appeared(interest)
-    }
-
-    fn came_fd(&self) -> Option<BorrowedFd<'_>> {
-        self.cgroups.descriptor()
-    }
-
-    fn writes_fd(&self) -> Option<BorrowedFd<'_>> {
-        self.watch.descriptor()
     }
 
     fn must_be_asked(&self) -> bool {

@@ -34,6 +34,8 @@ struct Tapped {
     ring: Option<PressureRing>,
     #[cfg(feature = "bpf")]
     told: Pressure,
+    /// The ring's descriptor, to wait on.
+    fd: Option<Arc<OwnedFd>>,
     /// Events for the thread.
     waiting: Vec<PressureEvent>,
     /// Wakes the thread; `None` without one.
@@ -53,22 +55,30 @@ impl PressureTap {
         tapped.waker = Some(waker);
     }
 
-    /// Whether a thread listens.
-    pub fn is_listened_to(&self) -> bool {
-        self.lock().waker.is_some()
+    /// For the thread: the ring's descriptor to wait on. A wake-up may replace it.
+    pub fn descriptor(&self) -> Option<Arc<OwnedFd>> {
+        self.lock().fd.clone()
     }
 
-    /// For the thread: the ring's descriptor to wait on. A wake-up may replace it.
-    pub fn descriptor(&self) -> Option<OwnedFd> {
-        #[cfg(feature = "bpf")]
-        return self.lock().ring.as_ref().and_then(|ring| ring.as_fd().try_clone_to_owned().ok());
-        #[cfg(not(feature = "bpf"))]
-        None
+    /// For the turns: the same while no thread listens, so that the ring wakes one of the two.
+    pub fn without_listener(&self) -> Option<Arc<OwnedFd>> {
+        let tapped = self.lock();
+        tapped.fd.clone().filter(|_| tapped.waker.is_none())
     }
 
     /// For the thread: waits for events or the waker, at most `longest`.
     pub fn wait(waker: &Waker, ring: Option<&OwnedFd>, longest: Duration) -> io::Result<(bool, bool)> {
         waker.wait(ring.map(AsFd::as_fd), longest)
+    }
+
+    /// For the turns: drains the ring.
+    pub fn drain(&self) {
+        let mut tapped = self.lock();
+        let before = tapped.waiting.len();
+        tapped.read();
+        if tapped.waiting.len() > before {
+            tapped.wake();
+        }
     }
 
     /// For the thread: passes all events since the last call to `take`.
@@ -85,6 +95,8 @@ impl PressureTap {
     /// For the turns: replaces the ring.
     pub(super) fn attach(&self, ring: Option<PressureRing>) {
         let mut tapped = self.lock();
+        let fd = ring.as_ref().and_then(|ring| ring.as_fd().try_clone_to_owned().ok());
+        tapped.fd = fd.map(Arc::new);
         tapped.ring = ring;
         tapped.wake();
     }
@@ -94,16 +106,6 @@ impl PressureTap {
         self.lock().ring.is_some()
     }
 
-    /// For the turns: drains the ring.
-    pub(super) fn drain(&self) {
-        let mut tapped = self.lock();
-        let before = tapped.waiting.len();
-        tapped.read();
-        if tapped.waiting.len() > before {
-            tapped.wake();
-        }
-    }
-
     /// For the turns: runs `of` on the collected events.
     pub(super) fn with<T>(&self, of: impl FnOnce(&mut Pressure) -> T) -> T {
         of(&mut self.lock().told)
@@ -111,7 +113,6 @@ impl PressureTap {
 }
 
 impl Tapped {
-    #[cfg(feature = "bpf")]
     fn wake(&self) {
         if let Some(waker) = &self.waker {
             waker.wake();
@@ -125,7 +126,7 @@ impl Tapped {
 
     #[cfg(feature = "bpf")]
     fn read(&mut self) {
-        let Self { ring, told, waiting, waker } = self;
+        let Self { ring, told, waiting, waker, .. } = self;
         let Some(ring) = ring else { return };
         let now_ns = clock::now_ns();
         ring.read(|event| {

@@ -172,23 +172,6 @@ impl Sampler {
         filling
     }
 
-    /// Readable when an event should not wait for the next sample.
-    pub fn urgent_fd(&self) -> Option<BorrowedFd<'_>> {
-        #[cfg(feature = "bpf")]
-        let urgent = self.kernel.as_ref().and_then(KernelSide::urgent_fd);
-        #[cfg(not(feature = "bpf"))]
-        let urgent = None;
-        urgent
-    }
-
-    /// Takes the urgent events for the next sample.
-    pub fn take_urgent(&mut self) {
-        #[cfg(feature = "bpf")]
-        if let Some(kernel) = &mut self.kernel {
-            kernel.take_urgent();
-        }
-    }
-
     /// Memory pressure events for a thread that reacts at once; silent without a source.
     pub fn tap(&self) -> PressureTap {
         #[cfg(feature = "bpf")]

@@ -271,8 +271,10 @@ mod tests {
         frames.iter().flat_map(|plain| encode(plain).unwrap()).collect()
     }
 
+    type End = Result<Found<Vec<u8>>, RecordingError>;
+
     /// All frames, and what the recording ends with.
-    fn read(file: &[u8]) -> (Vec<Vec<u8>>, Result<Found<Vec<u8>>, RecordingError>) {
+    fn read(file: &[u8]) -> (Vec<Vec<u8>>, End) {
         let (mut all, mut frames) = (Vec::new(), Frames::at(0, file));
         loop {
             match frames.read() {
@@ -377,7 +379,7 @@ mod tests {
     #[test]
     fn a_frame_is_a_gzip_member_that_names_its_format_and_size() {
         let frame = encode(b"{}\n").unwrap();
-        assert!(is_beginning(&frame[..HEAD.len()]) && size(&frame[..HEAD.len()]) == Some(frame.len() as u32));
+        assert_eq!(size(&frame[..HEAD.len()]).map(|size| size as usize), Some(frame.len()));
         let mut plain = String::new();
         let both = [&frame[..], &frame].concat();
         flate2::read::MultiGzDecoder::new(&both[..]).read_to_string(&mut plain).unwrap();

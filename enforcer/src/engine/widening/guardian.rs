@@ -114,7 +114,7 @@ impl Guardian {
 
     /// Runs until the daemon ends.
     pub(super) fn run(mut self) {
-        let mut ring: Option<OwnedFd> = self.senses.tap.descriptor();
+        let mut ring: Option<Arc<OwnedFd>> = self.senses.tap.descriptor();
         loop {
             let longest = match self.watch.guards() {
                 [] => IDLE,
@@ -122,7 +122,7 @@ impl Guardian {
                 _ => self.watch.rest(ring.is_some()),
             };
             let mut by_itself = false;
-            match PressureTap::wait(&self.widening.waker, ring.as_ref(), longest) {
+            match PressureTap::wait(&self.widening.waker, ring.as_deref(), longest) {
                 Ok((true, _)) => {
                     ring = self.senses.tap.descriptor();
                     self.take_results();

@@ -4,10 +4,7 @@
 //! cost next to nothing and are not counted. Counters only grow, also when the programs are reattached after
 //! CPU hotplug: the former counts are kept and added.
 
-use std::{
-    collections::BTreeMap,
-    os::fd::{AsFd, BorrowedFd, OwnedFd},
-};
+use std::collections::BTreeMap;
 
 use enforcer_core::{
     degraded::{Degraded, DegradedTally},
@@ -32,7 +29,7 @@ const STALE: &str = "bpf:cpus";
 
 /// The programs, and the counts of earlier ones.
 pub(super) struct Counters {
-    programs: Programs,
+    pub(super) programs: Programs,
     missing: Vec<Degraded>,
     options: AttachOptions,
     /// Counts of earlier programs, by id of the workload's own cgroup.
@@ -42,8 +39,6 @@ pub(super) struct Counters {
     /// Outcomes of events so far, without those that these programs could not send.
     events: EventCounts,
     pressure: PressureTap,
-    /// A second descriptor of the pressure ring, to wait on.
-    urgent: Option<OwnedFd>,
     /// Pages that earlier programs saw moved in unwatched cgroups.
     other_page_moves: OtherPageMoves,
     /// Changes of earlier programs that no sample has yet.
@@ -65,7 +60,6 @@ impl Counters {
             earlier: BTreeMap::new(),
             carried: Vec::new(),
             events: EventCounts::default(),
-            urgent: pressure.descriptor(),
             pressure,
             other_page_moves: OtherPageMoves::default(),
             carried_changes: Vec::new(),
@@ -114,30 +108,14 @@ impl Counters {
         self.events = self.events.plus(unsent(drops));
         self.pressure.with(|told| told.carry(unsent_pressure(drops)));
         self.pressure.attach(programs.take_pressure());
-        self.urgent = self.pressure.descriptor();
         self.changes = self.changes.plus(unsent_changes(drops));
         (self.programs, self.missing) = (programs, missing);
     }
 
     /// Drains the programs' events. Returns whether there were any that wake no thread.
     pub(super) fn drain(&mut self) -> bool {
-        self.take_urgent();
-        self.programs.drain()
-    }
-
-    /// Readable when the event buffers fill up.
-    pub(super) fn filling_fd(&self) -> Option<BorrowedFd<'_>> {
-        self.programs.filling_fd()
-    }
-
-    /// Readable when there are pressure events; `None` without a ring, or if another thread waits for it.
-    pub(super) fn urgent_fd(&self) -> Option<BorrowedFd<'_>> {
-        self.urgent.as_ref().filter(|_| !self.pressure.is_listened_to()).map(AsFd::as_fd)
-    }
-
-    /// Takes the pressure events, at most as many as the ring holds.
-    pub(super) fn take_urgent(&mut self) {
         self.pressure.drain();
+        self.programs.drain()
     }
 
     /// Pressure events for a thread that reacts at once.
@@ -449,7 +427,6 @@ mod tests {
             carried: Vec::new(),
             events: EventCounts::default(),
             pressure: PressureTap::default(),
-            urgent: None,
             other_page_moves: OtherPageMoves::default(),
             carried_changes: Vec::new(),
             changes: EventCounts::default(),

@@ -126,19 +126,7 @@ impl KernelSide {
 
     /// Readable when the event buffers fill up.
     pub(super) fn filling_fd(&self) -> Option<BorrowedFd<'_>> {
-        self.counters.as_ref().and_then(Counters::filling_fd)
-    }
-
-    /// Readable when an event should not wait.
-    pub(super) fn urgent_fd(&self) -> Option<BorrowedFd<'_>> {
-        self.counters.as_ref().and_then(Counters::urgent_fd)
-    }
-
-    /// Takes the urgent events.
-    pub(super) fn take_urgent(&mut self) {
-        if let Some(counters) = &mut self.counters {
-            counters.take_urgent();
-        }
+        self.counters.as_ref().and_then(|counters| counters.programs.filling_fd())
     }
 
     /// Pressure events for a thread that reacts at once; `None` without a source.
