@@ -6,13 +6,13 @@
 use core::mem::{offset_of, size_of};
 
 use crate::{
-    change::Change,
-    counter::{Accesses, HintFaultPages, Moves, RunTime, Sent},
-    event::Event,
+    change::ChangeRecord,
+    counter::{Accesses, HintFaultPages, Moves, RunTimeCounts, Sent},
+    event::EventRecord,
     key::MoveKey,
     managed::ManagedCgroup,
-    pressure::PressureEvent,
-    tally::{Tally, TallyKey},
+    pressure::PressureRecord,
+    tally::{TallyCounts, TallyKey},
     task::{NodeFaults, TaskRecord},
     vma::VmaRecord,
 };
@@ -45,16 +45,16 @@ layout! {
     SENT: Sent, 16 { at: 0, limited: 8 }
 }
 layout! {
-    /// Fields of [`RunTime`] and their offsets.
-    RUN_TIME: RunTime, 24 { ns: 0, misplaced_ns: 8, samples: 16 }
+    /// Fields of [`RunTimeCounts`] and their offsets.
+    RUN_TIME: RunTimeCounts, 24 { ns: 0, misplaced_ns: 8, samples: 16 }
 }
 layout! {
-    /// Fields of [`Event`] and their offsets.
-    EVENT: Event, 32 { time_ns: 0, cgroup: 8, tid: 16, slot: 20, kind: 24, src: 26, dst: 28, detail: 30 }
+    /// Fields of [`EventRecord`] and their offsets.
+    EVENT: EventRecord, 32 { time_ns: 0, cgroup: 8, tid: 16, slot: 20, kind: 24, src: 26, dst: 28, detail: 30 }
 }
 layout! {
-    /// Fields of [`PressureEvent`] and their offsets.
-    PRESSURE_EVENT: PressureEvent, 32 { time_ns: 0, cgroup: 8, tid: 16, node: 20, kind: 24, order: 26, constraint: 28 }
+    /// Fields of [`PressureRecord`] and their offsets.
+    PRESSURE_EVENT: PressureRecord, 32 { time_ns: 0, cgroup: 8, tid: 16, node: 20, kind: 24, order: 26, constraint: 28 }
 }
 layout! {
     /// Fields of [`HintFaultPages`] and their offsets.
@@ -65,16 +65,16 @@ layout! {
     ACCESSES: Accesses, 16 { near: 0, remote: 8 }
 }
 layout! {
-    /// Fields of [`Change`] and their offsets.
-    CHANGE: Change, 184 { event: 0, tgid: 32, scope: 36, comm: 40, nodes: 56 }
+    /// Fields of [`ChangeRecord`] and their offsets.
+    CHANGE: ChangeRecord, 184 { event: 0, tgid: 32, scope: 36, comm: 40, nodes: 56 }
 }
 layout! {
     /// Fields of [`TallyKey`] and their offsets.
     TALLY_KEY: TallyKey, 8 { slot: 0, what: 4, detail: 6 }
 }
 layout! {
-    /// Fields of [`Tally`] and their offsets.
-    TALLY: Tally, 16 { first: 0, second: 8 }
+    /// Fields of [`TallyCounts`] and their offsets.
+    TALLY: TallyCounts, 16 { first: 0, second: 8 }
 }
 layout! {
     /// Fields of [`TaskRecord`] and their offsets.

@@ -1,17 +1,17 @@
 //! Changes of a workload's CPUs or memory nodes, sent one by one with the process that made them.
 //!
-//! Sent in the ring of events, as a longer record with an [`Event`] at its beginning. At most one record of a
+//! Sent in the ring of events, as a longer record with an [`EventRecord`] at its beginning. At most one record of a
 //! workload and kind lies in the ring unread: the reader looks at the workload after reading, and so sees
 //! later changes too.
 
-use crate::{event::Event, limit::NODE_WORDS};
+use crate::{event::EventRecord, limit::NODE_WORDS};
 
 /// A change, and the process that made it.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Change {
+pub struct ChangeRecord {
     /// Time, workload and thread of the change; the detail is one of [`file`] or the mode of a memory policy.
-    pub event: Event,
+    pub event: EventRecord,
     /// Process that made it.
     pub tgid: u32,
     /// One of [`scope`].

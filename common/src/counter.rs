@@ -15,7 +15,7 @@ pub struct Moves {
 /// Time on the CPUs of one node.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct RunTime {
+pub struct RunTimeCounts {
     /// Nanoseconds.
     pub ns: u64,
     /// Nanoseconds of cgroups that may not use the node.

@@ -5,7 +5,7 @@
 /// An event of a task.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Event {
+pub struct EventRecord {
     /// Monotonic time in ns (`bpf_ktime_get_ns`).
     pub time_ns: u64,
     /// Inode number of the cgroup's directory.
@@ -33,8 +33,8 @@ pub mod kind {
     pub const MIGRATED: u16 = 1;
     /// A new task was placed on such a node.
     pub const STARTED: u16 = 2;
-    /// A file of the cgroup's cpuset was written: a [`crate::change::Change`].
+    /// A file of the cgroup's cpuset was written: a [`crate::change::ChangeRecord`].
     pub const CPUSET_WRITTEN: u16 = 3;
-    /// A thread of the cgroup set a memory policy: a [`crate::change::Change`].
+    /// A thread of the cgroup set a memory policy: a [`crate::change::ChangeRecord`].
     pub const POLICY_SET: u16 = 4;
 }

@@ -3,10 +3,10 @@
 use aya::Pod;
 
 use crate::{
-    counter::{Accesses, HintFaultPages, Moves, RunTime, Sent},
+    counter::{Accesses, HintFaultPages, Moves, RunTimeCounts, Sent},
     key::MoveKey,
     managed::ManagedCgroup,
-    tally::{Tally, TallyKey},
+    tally::{TallyCounts, TallyKey},
 };
 
 // SAFETY: `#[repr(C)]`, integers only, and without padding: the asserted offsets leave no gap.
@@ -18,7 +18,7 @@ unsafe impl Pod for Moves {}
 // SAFETY: as above.
 unsafe impl Pod for Sent {}
 // SAFETY: as above.
-unsafe impl Pod for RunTime {}
+unsafe impl Pod for RunTimeCounts {}
 // SAFETY: as above.
 unsafe impl Pod for HintFaultPages {}
 // SAFETY: as above.
@@ -26,4 +26,4 @@ unsafe impl Pod for Accesses {}
 // SAFETY: as above.
 unsafe impl Pod for TallyKey {}
 // SAFETY: as above.
-unsafe impl Pod for Tally {}
+unsafe impl Pod for TallyCounts {}

@@ -4,7 +4,7 @@
 /// Short memory, or an OOM kill.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct PressureEvent {
+pub struct PressureRecord {
     /// Monotonic time in ns (`bpf_ktime_get_ns`).
     pub time_ns: u64,
     /// Inode number of the directory of the cgroup that requested memory.

@@ -1,7 +1,7 @@
 //! Counters of rare events: a hash by workload, kind and detail instead of arrays with a column for each.
 //!
 //! A workload has a handful of the dozens of possible counters. The kind defines the two numbers of a
-//! [`Tally`].
+//! [`TallyCounts`].
 
 /// Workload and kind of a counter.
 #[repr(C)]
@@ -18,7 +18,7 @@ pub struct TallyKey {
 /// Counts or amounts.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Tally {
+pub struct TallyCounts {
     /// Count; for [`what::PAGES`] the pages that were moved.
     pub first: u64,
     /// For [`what::PAGES`] the pages that could not be moved; else 0.

@@ -12,9 +12,9 @@ use aya_ebpf::{
     },
 };
 use enforcer_common::{
-    change::{Change, KINDS, POLICY, file, scope},
+    change::{ChangeRecord, KINDS, POLICY, file, scope},
     counter::drop,
-    event::{Event, kind},
+    event::{EventRecord, kind},
     limit::NODE_WORDS,
     tally::what,
 };
@@ -43,7 +43,7 @@ pub fn cpuset_written(open: impl Memory, written: i64) {
     let slot = entry.slot();
     let file = file_named(kn.follow(KN_NAME.load()).address());
     tally::add(slot, what::CPUSET_WRITES, file, 1, 0);
-    let event = Event { cgroup, slot, kind: kind::CPUSET_WRITTEN, detail: file, ..Event::default() };
+    let event = EventRecord { cgroup, slot, kind: kind::CPUSET_WRITTEN, detail: file, ..EventRecord::default() };
     tell(event, u32::from(file), scope::NONE, 0);
 }
 
@@ -72,7 +72,7 @@ fn policy_set(mode: u32, nodes: u64, scope: u32, what: u16) {
     #[expect(clippy::cast_possible_truncation, reason = "an argument of 16 bits")]
     let mode = mode as u16;
     tally::add(slot, what, mode, 1, 0);
-    let event = Event { cgroup, slot, kind: kind::POLICY_SET, detail: mode, ..Event::default() };
+    let event = EventRecord { cgroup, slot, kind: kind::POLICY_SET, detail: mode, ..EventRecord::default() };
     tell(event, POLICY, scope, nodes);
 }
 
@@ -94,7 +94,7 @@ fn file_named(name: u64) -> u16 {
 
 /// Sends a change, unless a similar one lies in the ring unread: its reader looks after this one too.
 #[inline(always)]
-fn tell(event: Event, like: u32, scope: u32, nodes: u64) {
+fn tell(event: EventRecord, like: u32, scope: u32, nodes: u64) {
     let Some(told) = maps::shared(&maps::TOLD, event.slot * KINDS + like) else { return };
     let end = maps::EVENTS.query(u64::from(BPF_RB_PROD_POS));
     if told.get() != 0 && maps::EVENTS.query(u64::from(BPF_RB_CONS_POS)) < told.get() {
@@ -107,9 +107,9 @@ fn tell(event: Event, like: u32, scope: u32, nodes: u64) {
     #[expect(clippy::cast_possible_truncation, reason = "the halves are process and thread")]
     let (process, tid) = ((thread >> 32) as u32, thread as u32);
     let comm = bpf_get_current_comm().unwrap_or_default();
-    if let Some(mut entry) = maps::EVENTS.reserve::<Change>(0) {
-        let event = Event { time_ns, tid, ..event };
-        entry.write(Change { event, tgid: process, scope, comm, nodes: [0; NODE_WORDS] });
+    if let Some(mut entry) = maps::EVENTS.reserve::<ChangeRecord>(0) {
+        let event = EventRecord { time_ns, tid, ..event };
+        entry.write(ChangeRecord { event, tgid: process, scope, comm, nodes: [0; NODE_WORDS] });
         if scope != scope::NONE {
             // The record has room for the largest mask that a kernel can have.
             let bytes = NODE_MASK_BYTES.load().min(MASK_BYTES);

@@ -12,7 +12,7 @@ use aya_ebpf::{
 };
 use enforcer_common::{
     counter::{Sent, drop},
-    event::Event,
+    event::EventRecord,
 };
 
 use crate::{limiter, maps, settings::EVENT_INTERVAL};
@@ -20,7 +20,7 @@ use crate::{limiter, maps, settings::EVENT_INTERVAL};
 /// Sends the event of a watched cgroup, unless one of its workload was sent recently: then it is not even
 /// made.
 #[inline(always)]
-pub fn send(slot: u32, event: impl FnOnce(u64) -> Event) {
+pub fn send(slot: u32, event: impl FnOnce(u64) -> EventRecord) {
     let interval = EVENT_INTERVAL.load();
     if interval > 0 {
         let Some(sent) = maps::cell(&maps::SENT, slot) else { return };
@@ -31,7 +31,7 @@ pub fn send(slot: u32, event: impl FnOnce(u64) -> Event) {
         };
         at.set(now);
     }
-    if let Some(mut entry) = maps::EVENTS.reserve::<Event>(0) {
+    if let Some(mut entry) = maps::EVENTS.reserve::<EventRecord>(0) {
         // SAFETY: the helper has no precondition.
         entry.write(event(unsafe { bpf_ktime_get_ns() }));
         entry.submit(wake_up());

@@ -11,12 +11,12 @@ use aya_ebpf::{
 };
 use enforcer_common::{
     change::KINDS,
-    counter::{Accesses, HintFaultPages, Moves, RunTime, Sent, drop},
+    counter::{Accesses, HintFaultPages, Moves, RunTimeCounts, Sent, drop},
     key::MoveKey,
     limit,
     managed::ManagedCgroup,
     pressure::{kind, oom},
-    tally::{Tally, TallyKey},
+    tally::{TallyCounts, TallyKey},
 };
 
 use crate::words::{Value, Word};
@@ -36,7 +36,7 @@ pub static MOVES: PerCpuHashMap<MoveKey, Moves> = PerCpuHashMap::with_max_entrie
 
 /// Rare events, by workload and kind.
 #[map]
-pub static TALLIES: PerCpuHashMap<TallyKey, Tally> = PerCpuHashMap::with_max_entries(limit::TALLIES, 0);
+pub static TALLIES: PerCpuHashMap<TallyKey, TallyCounts> = PerCpuHashMap::with_max_entries(limit::TALLIES, 0);
 
 /// End of the ring of events before the latest change of a kind of a slot was put into it, plus 1.
 #[map]
@@ -44,7 +44,7 @@ pub static TOLD: Array<u64> = Array::with_max_entries(limit::SLOTS * KINDS, 0);
 
 /// Run time: a row of nodes for each slot.
 #[map]
-pub static RUN_TIME: PerCpuArray<RunTime> = PerCpuArray::with_max_entries(limit::SLOTS, 0);
+pub static RUN_TIME: PerCpuArray<RunTimeCounts> = PerCpuArray::with_max_entries(limit::SLOTS, 0);
 
 /// Hinting faults: a row of nodes for each slot.
 #[map]

@@ -11,7 +11,7 @@ use aya_ebpf::{helpers::bpf_get_smp_processor_id, programs::BtfTracePointContext
 use aya_log_ebpf::debug;
 use enforcer_common::{
     counter::{Moves, drop},
-    event::{Event, kind},
+    event::{EventRecord, kind},
     key::MoveKey,
 };
 
@@ -67,7 +67,7 @@ fn count(ctx: &BtfTracePointContext, task: Tracked, from: u32, to: u32, kind: u1
         event::send(slot, |time_ns| {
             let (src, dst) = (short(src), short(dst));
             let tid = task.half(TASK_PID.load());
-            Event { time_ns, cgroup, tid, slot, kind, src, dst, detail: 0 }
+            EventRecord { time_ns, cgroup, tid, slot, kind, src, dst, detail: 0 }
         });
     }
     debug!(ctx, "placement: cgroup {} from node {} to node {}", cgroup, src, dst);

@@ -15,7 +15,7 @@ use aya_ebpf::{
 use enforcer_common::{
     counter::drop,
     limit,
-    pressure::{NO_CONSTRAINT, PressureEvent, kind, oom},
+    pressure::{NO_CONSTRAINT, PressureRecord, kind, oom},
 };
 
 use crate::{
@@ -142,8 +142,8 @@ fn tell(kind: u16, node: u32, order: u32, tid: u32, constraint: u32) {
     let cgroup = cgroup::peek_current().unwrap_or(0);
     #[expect(clippy::cast_possible_truncation, reason = "an order is below 64")]
     let order = order as u16;
-    if let Some(mut entry) = maps::PRESSURE.reserve::<PressureEvent>(0) {
-        entry.write(PressureEvent { time_ns, cgroup, tid, node, kind, order, constraint });
+    if let Some(mut entry) = maps::PRESSURE.reserve::<PressureRecord>(0) {
+        entry.write(PressureRecord { time_ns, cgroup, tid, node, kind, order, constraint });
         // Wakes the reader if it has read what was there.
         entry.submit(0);
     } else {

@@ -10,7 +10,7 @@ use aya_ebpf::{
     helpers::{bpf_get_current_pid_tgid, bpf_get_smp_processor_id, bpf_ktime_get_ns},
     programs::BtfTracePointContext,
 };
-use enforcer_common::{counter::RunTime, settings::TICK_NS};
+use enforcer_common::{counter::RunTimeCounts, settings::TICK_NS};
 
 use crate::{
     cgroup,
@@ -53,10 +53,10 @@ fn ran(cgroup: u64, ns: u64) {
     // SAFETY: the helper has no precondition.
     let Some(node) = node_of(unsafe { bpf_get_smp_processor_id() }) else { return };
     if let Some(time) = maps::cell(&maps::RUN_TIME, entry.cell(node)) {
-        time.word::<{ offset_of!(RunTime, ns) }>().add(ns);
-        time.word::<{ offset_of!(RunTime, samples) }>().add(1);
+        time.word::<{ offset_of!(RunTimeCounts, ns) }>().add(ns);
+        time.word::<{ offset_of!(RunTimeCounts, samples) }>().add(1);
         if !entry.allows(node) {
-            time.word::<{ offset_of!(RunTime, misplaced_ns) }>().add(ns);
+            time.word::<{ offset_of!(RunTimeCounts, misplaced_ns) }>().add(ns);
         }
     }
 }

@@ -5,7 +5,7 @@ use core::mem::offset_of;
 use aya_ebpf::helpers::bpf_get_current_pid_tgid;
 use enforcer_common::{
     counter::drop,
-    tally::{Tally, TallyKey},
+    tally::{TallyCounts, TallyKey},
 };
 
 use crate::{cgroup, managed, maps, settings::OWN_TGID, words::Value};
@@ -13,12 +13,12 @@ use crate::{cgroup, managed, maps, settings::OWN_TGID, words::Value};
 /// Adds to both numbers of a row.
 #[inline(always)]
 pub fn add(slot: u32, what: u16, detail: u16, first: u64, second: u64) {
-    let more = |tally: Value<Tally>| {
-        tally.word::<{ offset_of!(Tally, first) }>().add(first);
-        tally.word::<{ offset_of!(Tally, second) }>().add(second);
+    let more = |tally: Value<TallyCounts>| {
+        tally.word::<{ offset_of!(TallyCounts, first) }>().add(first);
+        tally.word::<{ offset_of!(TallyCounts, second) }>().add(second);
     };
     let key = TallyKey { slot, what, detail };
-    maps::count(&maps::TALLIES, &key, &Tally { first, second }, more, drop::TALLIES);
+    maps::count(&maps::TALLIES, &key, &TallyCounts { first, second }, more, drop::TALLIES);
 }
 
 /// Is the current thread the daemon's?

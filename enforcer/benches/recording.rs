@@ -25,7 +25,7 @@ use enforcer::{
     record::{Recorder, Target, frame::SIZE},
 };
 use enforcer_core::{
-    audit::Host,
+    audit::AuditedHost,
     degraded::Degraded,
     id::{CpuId, NodeId},
     policy::Policy,
@@ -141,8 +141,8 @@ struct HandedIn {
 }
 
 impl Source for HandedIn {
-    fn host(&self) -> Host {
-        Host::default()
+    fn host(&self) -> AuditedHost {
+        AuditedHost::default()
     }
 
     fn topology(&mut self) -> Result<(Topology, Vec<Degraded>), SourceError> {

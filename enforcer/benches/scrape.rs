@@ -13,7 +13,7 @@ use std::{
 
 use anyhow::{Context as _, Result};
 use enforcer_core::{
-    audit::{AUDIT_SCHEMA_VERSION, Audit, AuditedWorkload, Host, Summary, Tool, Verdict},
+    audit::{AUDIT_SCHEMA_VERSION, Audit, AuditedHost, AuditedWorkload, ReportingTool, Summary, Verdict},
     id::NodeId,
     model::{Traffic, TrafficSource},
     sample::{HintFaults, HostSettings, NodeBytes, NodeSample, RunTime},
@@ -92,9 +92,9 @@ fn report() -> TickReport {
     let node = NodeSample { mem_total_bytes: Some(1 << 38), ..NodeSample::default() };
     let audit = Audit {
         schema_version: AUDIT_SCHEMA_VERSION,
-        tool: Tool { name: "numa-enforcer".to_owned(), version: "0.0.0".to_owned() },
+        tool: ReportingTool { name: "numa-enforcer".to_owned(), version: "0.0.0".to_owned() },
         taken_at: None,
-        host: Host::default(),
+        host: AuditedHost::default(),
         degraded: Vec::new(),
         topology: Machine::new().sockets(8).build(),
         settings: HostSettings::default(),

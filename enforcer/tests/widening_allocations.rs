@@ -27,7 +27,7 @@ use enforcer_core::{
     policy::WideningSettings,
     set::NodeSet,
     topology::synth::Machine,
-    widening::{Guarded, spares},
+    widening::{ProtectedWorkload, spares},
     workload::CgroupPath,
 };
 use enforcer_host::HostRoot;
@@ -144,7 +144,7 @@ fn a_look_while_all_is_calm_allocates_nothing() {
 
     let machine = Machine::new().sockets(2).build();
     let home: NodeSet = [NodeId(0)].into_iter().collect();
-    let guarded = Guarded {
+    let guarded = ProtectedWorkload {
         cgroup: CgroupPath::new("/a"),
         cgroup_id: None,
         spares: spares(&machine, &home, &home, &machine.memory_nodes(), true),

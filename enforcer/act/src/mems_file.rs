@@ -23,7 +23,7 @@ use std::{
     thread,
 };
 
-use enforcer_core::{set::NodeSet, widening::Guarded, workload::CgroupPath};
+use enforcer_core::{set::NodeSet, widening::ProtectedWorkload, workload::CgroupPath};
 use rustix::fs::OFlags;
 
 use self::top_down::Mems;
@@ -88,10 +88,11 @@ impl MemsFiles {
 
     /// Opens what is missing of these and of those above that may be widened for them, and closes the rest.
     /// What cannot be opened is tried again each time; it is returned where that is news.
-    pub fn follow<'a>(&mut self, guarded: &'a [Guarded]) -> Vec<String> {
+    pub fn follow<'a>(&mut self, guarded: &'a [ProtectedWorkload]) -> Vec<String> {
         let ids = guarded.iter().filter_map(|one| Some((one.cgroup.clone(), one.cgroup_id?)));
         let ids: BTreeMap<CgroupPath, u64> = ids.collect();
-        let written = |one: &'a Guarded| one.above.iter().map(|(path, _)| path).chain([&one.cgroup]);
+        let written =
+            |one: &'a ProtectedWorkload| one.above.iter().map(|(path, _)| path).chain([&one.cgroup]);
         let same = guarded
             .iter()
             .filter(|one| one.cgroup_id.is_some() && one.cgroup_id == self.ids.get(&one.cgroup).copied());
@@ -173,11 +174,11 @@ mod tests {
     use super::*;
     use crate::fixture::Fixture;
 
-    fn guarded(path: &str, cgroup_id: Option<u64>) -> Guarded {
+    fn guarded(path: &str, cgroup_id: Option<u64>) -> ProtectedWorkload {
         let cgroup = CgroupPath::new(path);
         let above = cgroup.ancestors().filter(|path| !path.is_root());
         let above = above.map(|path| (path, NodeSet::new())).collect();
-        Guarded {
+        ProtectedWorkload {
             bytes: BTreeMap::new(),
             cgroup,
             cgroup_id,
@@ -247,7 +248,7 @@ mod tests {
         }
         let mut files = MemsFiles::new(CpusetTree::new(&fixture.layout.cpuset.path, true));
         let mut held = BTreeMap::new();
-        let mut opened = |files: &mut MemsFiles, guarded: &[Guarded]| -> Vec<String> {
+        let mut opened = |files: &mut MemsFiles, guarded: &[ProtectedWorkload]| -> Vec<String> {
             assert_eq!(files.follow(guarded), [""; 0]);
             let is_new = |path: &CgroupPath, file: &Arc<MemsFile>| {
                 !held.get(path).is_some_and(|before| Arc::ptr_eq(before, file))

@@ -36,7 +36,7 @@ const WANTED_LOOKS: u32 = 2;
 
 /// Reason for the end of a cold start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Over {
+pub enum ColdStartEnd {
     /// Its time is up.
     Time,
     /// It has reported that it is ready.
@@ -49,7 +49,7 @@ pub enum Over {
     Short,
 }
 
-impl fmt::Display for Over {
+impl fmt::Display for ColdStartEnd {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Time => "its time is up",
@@ -63,7 +63,7 @@ impl fmt::Display for Over {
 
 /// Figures of a starting container; absent ones are unknown.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Look {
+pub struct ColdStartLook {
     /// It has reported that it is ready.
     pub is_ready: bool,
     /// Its memory in bytes.
@@ -76,10 +76,10 @@ pub struct Look {
 
 /// Observations of all starting containers.
 #[derive(Debug, Clone, Default)]
-pub struct ColdStarts(BTreeMap<Holder, Course>);
+pub struct ColdStarts(BTreeMap<Holder, ColdStartProgress>);
 
 #[derive(Debug, Clone, Default)]
-struct Course {
+struct ColdStartProgress {
     /// Last time at which its memory had grown, or had fallen to less than half, and its size then.
     grown: Option<(u64, u64)>,
     wanted: u32,
@@ -87,11 +87,11 @@ struct Course {
 
 /// A cold start that has ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Ended {
+pub struct EndedColdStart {
     /// Holder of the grant.
     pub update: Update,
     /// Reason of the end.
-    pub why: Over,
+    pub why: ColdStartEnd,
 }
 
 impl ColdStarts {
@@ -105,9 +105,9 @@ impl ColdStarts {
     pub fn turn(
         &mut self,
         allocations: &mut Allocations,
-        look: impl Fn(&Holder, &Grant) -> Look,
+        look: impl Fn(&Holder, &Grant) -> ColdStartLook,
         now_ns: u64,
-    ) -> (Vec<Ended>, bool) {
+    ) -> (Vec<EndedColdStart>, bool) {
         let starting = allocations.iter().filter(|(_, grant)| grant.cold_start.is_some());
         let starting: Vec<(Holder, Grant)> =
             starting.map(|(holder, grant)| (holder.clone(), grant.clone())).collect();
@@ -127,15 +127,21 @@ impl ColdStarts {
             self.0.remove(&holder);
             if let Some(update) = warm(allocations, &holder) {
                 changed = true;
-                ended.push(Ended { update, why });
+                ended.push(EndedColdStart { update, why });
             }
         }
         (ended, changed)
     }
 }
 
-impl Course {
-    fn over(&mut self, after: Duration, look: &Look, began_ns: u64, now_ns: u64) -> Option<Over> {
+impl ColdStartProgress {
+    fn over(
+        &mut self,
+        after: Duration,
+        look: &ColdStartLook,
+        began_ns: u64,
+        now_ns: u64,
+    ) -> Option<ColdStartEnd> {
         let age = now_ns - began_ns;
         let after = u64::try_from(after.as_nanos()).unwrap_or(u64::MAX);
         let is_short = look.slow.is_some_and(|(free, all)| {
@@ -144,17 +150,17 @@ impl Course {
         let is_still = self.is_still(look, now_ns) && age >= EARLIEST_NS;
         let is_wanted = self.is_wanted(look);
         [
-            (age >= after, Over::Time),
-            (is_short, Over::Short),
-            (look.is_ready, Over::Ready),
-            (is_still, Over::Still),
-            (is_wanted, Over::Wanted),
+            (age >= after, ColdStartEnd::Time),
+            (is_short, ColdStartEnd::Short),
+            (look.is_ready, ColdStartEnd::Ready),
+            (is_still, ColdStartEnd::Still),
+            (is_wanted, ColdStartEnd::Wanted),
         ]
         .into_iter()
         .find_map(|(is_over, why)| is_over.then_some(why))
     }
 
-    fn is_still(&mut self, look: &Look, now_ns: u64) -> bool {
+    fn is_still(&mut self, look: &ColdStartLook, now_ns: u64) -> bool {
         let Some(bytes) = look.resident_bytes.filter(|bytes| *bytes > 0) else { return false };
         match self.grown {
             Some((then_ns, before))
@@ -169,7 +175,7 @@ impl Course {
         }
     }
 
-    fn is_wanted(&mut self, look: &Look) -> bool {
+    fn is_wanted(&mut self, look: &ColdStartLook) -> bool {
         let touched = look.touched_bytes_per_second.zip(look.resident_bytes);
         let wanted = touched.is_some_and(|(touched, all)| all > 0 && touched >= all / WANTED);
         self.wanted = if wanted { self.wanted + 1 } else { 0 };
@@ -208,7 +214,7 @@ mod tests {
     }
 
     /// Second and reason of the end, with looks a second apart.
-    fn course(after: u64, looks: impl Iterator<Item = Look>) -> Option<(u64, Over)> {
+    fn course(after: u64, looks: impl Iterator<Item = ColdStartLook>) -> Option<(u64, ColdStartEnd)> {
         let (mut allocations, mut starts) = (starting(after), ColdStarts::default());
         looks.zip(100u64..).find_map(|(look, second)| {
             let (ended, _) = starts.turn(&mut allocations, |_, _| look, second * SECOND);
@@ -223,59 +229,63 @@ mod tests {
         })
     }
 
-    fn grows(second: u64) -> Look {
-        Look { resident_bytes: Some((second + 1) * 10 * MIB), ..Look::default() }
+    fn grows(second: u64) -> ColdStartLook {
+        ColdStartLook { resident_bytes: Some((second + 1) * 10 * MIB), ..ColdStartLook::default() }
     }
 
-    fn ends(after: u64, look: impl Fn(u64) -> Look) -> Option<(u64, Over)> {
+    fn ends(after: u64, look: impl Fn(u64) -> ColdStartLook) -> Option<(u64, ColdStartEnd)> {
         course(after, (0..1000).map(look))
     }
 
     #[test]
     fn what_was_there_before_the_program_does_not_hide_that_it_grows() {
         let after = |runtime: u64, program: fn(u64) -> u64| {
-            ends(60, |second| Look {
+            ends(60, |second| ColdStartLook {
                 resident_bytes: Some(second.checked_sub(3).map_or(runtime, program) * MIB),
-                ..Look::default()
+                ..ColdStartLook::default()
             })
         };
-        assert_eq!(after(30, |second| 1 + second), Some((60, Over::Time)));
+        assert_eq!(after(30, |second| 1 + second), Some((60, ColdStartEnd::Time)));
         // Memory that is given back and taken again is no growth.
-        assert_eq!(after(30, |second| 20 + second % 2 * 10), Some((10, Over::Still)));
+        assert_eq!(after(30, |second| 20 + second % 2 * 10), Some((10, ColdStartEnd::Still)));
     }
 
     #[test]
     fn the_first_sign_ends_it() {
-        assert_eq!(ends(60, grows), Some((60, Over::Time)));
-        assert_eq!(ends(60, |_| Look::default()), Some((60, Over::Time)), "nothing else is known");
-        let short = |second: u64| Look { slow: Some((100 - second.min(100), 100)), ..grows(second) };
-        assert_eq!(ends(600, short), Some((93, Over::Short)));
+        assert_eq!(ends(60, grows), Some((60, ColdStartEnd::Time)));
+        assert_eq!(
+            ends(60, |_| ColdStartLook::default()),
+            Some((60, ColdStartEnd::Time)),
+            "nothing else is known"
+        );
+        let short = |second: u64| ColdStartLook { slow: Some((100 - second.min(100), 100)), ..grows(second) };
+        assert_eq!(ends(600, short), Some((93, ColdStartEnd::Short)));
         let still = |second: u64| grows(second.min(20));
-        assert_eq!(ends(600, still), Some((25, Over::Still)));
-        let nothing = |_| Look { resident_bytes: Some(0), ..Look::default() };
-        assert_eq!(ends(60, nothing), Some((60, Over::Time)), "nothing cannot have stopped growing");
-        let at_once = |_| Look { resident_bytes: Some(MIB), ..Look::default() };
-        assert_eq!(ends(60, at_once), Some((10, Over::Still)), "it may only wait to be asked");
-        let says = |second: u64| Look { is_ready: second >= 3, ..grows(second) };
-        assert_eq!(ends(60, says), Some((3, Over::Ready)), "whatever its memory does");
-        assert_eq!(ends(2, says), Some((2, Over::Time)));
+        assert_eq!(ends(600, still), Some((25, ColdStartEnd::Still)));
+        let nothing = |_| ColdStartLook { resident_bytes: Some(0), ..ColdStartLook::default() };
+        assert_eq!(ends(60, nothing), Some((60, ColdStartEnd::Time)), "nothing cannot have stopped growing");
+        let at_once = |_| ColdStartLook { resident_bytes: Some(MIB), ..ColdStartLook::default() };
+        assert_eq!(ends(60, at_once), Some((10, ColdStartEnd::Still)), "it may only wait to be asked");
+        let says = |second: u64| ColdStartLook { is_ready: second >= 3, ..grows(second) };
+        assert_eq!(ends(60, says), Some((3, ColdStartEnd::Ready)), "whatever its memory does");
+        assert_eq!(ends(2, says), Some((2, ColdStartEnd::Time)));
     }
 
     #[test]
     fn to_fill_memory_is_not_to_want_it_elsewhere() {
-        let touches = |second: u64, touched: u64| Look {
+        let touches = |second: u64, touched: u64| ColdStartLook {
             touched_bytes_per_second: Some(touched * MIB),
-            ..Look { resident_bytes: Some((100 + second * 10) * MIB), ..Look::default() }
+            ..ColdStartLook { resident_bytes: Some((100 + second * 10) * MIB), ..ColdStartLook::default() }
         };
-        assert_eq!(ends(50, |second| touches(second, 9)), Some((50, Over::Time)));
+        assert_eq!(ends(50, |second| touches(second, 9)), Some((50, ColdStartEnd::Time)));
         let wanted = |second: u64| touches(second, if second == 12 || second > 14 { 90 } else { 0 });
-        assert_eq!(ends(600, wanted), Some((16, Over::Wanted)), "not at the first time");
+        assert_eq!(ends(600, wanted), Some((16, ColdStartEnd::Wanted)), "not at the first time");
     }
 
     #[test]
     fn beginning_outlives_its_watcher() {
         let mut allocations = starting(60);
-        let nothing = |_: &Holder, _: &Grant| Look::default();
+        let nothing = |_: &Holder, _: &Grant| ColdStartLook::default();
         let turn = |allocations: &mut Allocations, second: u64| {
             ColdStarts::default().turn(allocations, nothing, second * SECOND)
         };
@@ -302,10 +312,10 @@ mod tests {
             ),
         ) {
             let looks = looks.into_iter().map(|(is_ready, resident_bytes, touched_bytes_per_second, slow)| {
-                Look { is_ready, resident_bytes, touched_bytes_per_second, slow }
+                ColdStartLook { is_ready, resident_bytes, touched_bytes_per_second, slow }
             });
             let (second, why) = course(after, looks).unwrap();
-            prop_assert!(second <= after && (why != Over::Time || second == after));
+            prop_assert!(second <= after && (why != ColdStartEnd::Time || second == after));
         }
     }
 }

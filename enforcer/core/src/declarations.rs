@@ -20,10 +20,10 @@ use crate::{
 
 /// Entries of all workloads, by position.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Declarations(BTreeMap<CgroupPath, Declared>);
+pub struct Declarations(BTreeMap<CgroupPath, EntryMatch>);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Declared {
+struct EntryMatch {
     position: usize,
     enforce: bool,
 }
@@ -31,7 +31,8 @@ struct Declared {
 /// An entry of the policy with the workloads that it matches.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct Entry {
+#[schemars(rename = "Entry")]
+pub struct DeclaredEntry {
     /// Name for people.
     pub name: String,
     /// True if its workloads are placed; else they are left alone.
@@ -58,7 +59,7 @@ impl Declarations {
                 commands: commands.get(&workload.cgroup).map_or(&[], Vec::as_slice),
             };
             let (position, rule) = policy.rule(&subject)?;
-            Some((workload.cgroup.clone(), Declared { position, enforce: rule.enforce }))
+            Some((workload.cgroup.clone(), EntryMatch { position, enforce: rule.enforce }))
         });
         Self(declared.collect())
     }
@@ -78,14 +79,14 @@ impl Declarations {
     }
 
     /// All entries of that policy, in its order; `workloads` are all present ones.
-    pub fn entries(&self, policy: &Policy, workloads: &[Workload]) -> Vec<Entry> {
-        let entry = |rule: &WorkloadRule| Entry {
+    pub fn entries(&self, policy: &Policy, workloads: &[Workload]) -> Vec<DeclaredEntry> {
+        let entry = |rule: &WorkloadRule| DeclaredEntry {
             name: rule.name.clone(),
             enforce: rule.enforce,
             workloads: Vec::new(),
             below: None,
         };
-        let mut entries: Vec<Entry> = policy.workloads.iter().map(entry).collect();
+        let mut entries: Vec<DeclaredEntry> = policy.workloads.iter().map(entry).collect();
         for (cgroup, declared) in &self.0 {
             if let Some(entry) = entries.get_mut(declared.position) {
                 entry.workloads.push(cgroup.clone());

@@ -23,7 +23,7 @@ use serde::{Deserialize, Serialize};
 
 const NS_PER_SECOND: u128 = 1_000_000_000;
 
-/// Bounds of a [`Pace`].
+/// Bounds of a [`CallPacer`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PaceLimits {
     /// Most bytes per second of all calls together; unlimited if absent.
@@ -58,11 +58,11 @@ pub enum Allowance {
 
 /// Size of calls, and the credit of all of them.
 #[derive(Debug, Clone)]
-pub struct Pace {
+pub struct CallPacer {
     limits: PaceLimits,
     call_bytes: u64,
     /// Durations of calls by order of magnitude; the index is the base 2 logarithm of the bytes.
-    took: [Took; 64],
+    took: [CallDurations; 64],
     /// Negative after a call that moved more than it was allowed.
     credit: i128,
     at_ns: u64,
@@ -78,7 +78,7 @@ const FADES: u64 = 256;
 
 /// Durations of calls of about one size.
 #[derive(Debug, Clone, Copy, Default)]
-struct Took {
+struct CallDurations {
     bytes: u64,
     ns: u64,
     seen: u32,
@@ -86,7 +86,7 @@ struct Took {
     age: u64,
 }
 
-impl Took {
+impl CallDurations {
     /// Lowers the estimate at once, raises it by a quarter.
     fn note(&mut self, bytes: u64, ns: u64) {
         let most = self.ns.saturating_add(self.ns / 4).saturating_add(1);
@@ -100,12 +100,13 @@ impl Took {
     }
 }
 
-impl Pace {
+impl CallPacer {
     /// Begins at `now_ns` of a monotonic clock with a full credit and calls of 2 MiB.
     pub fn new(limits: PaceLimits, now_ns: u64) -> Self {
         let limits = PaceLimits { smallest: limits.smallest.clamp(1, limits.largest.max(1)), ..limits };
         let call_bytes = FIRST.clamp(limits.smallest, limits.largest.max(1));
-        let mut pace = Self { limits, call_bytes, took: [Took::default(); 64], credit: 0, at_ns: now_ns };
+        let mut pace =
+            Self { limits, call_bytes, took: [CallDurations::default(); 64], credit: 0, at_ns: now_ns };
         pace.credit = i128::from(pace.burst());
         pace
     }
@@ -178,7 +179,7 @@ impl Pace {
         let smallest = self.limits.smallest;
         let known = self.took.get(smallest.ilog2() as usize).is_some_and(|took| took.seen >= LEAST_SEEN);
         let larger = self.took.iter().find(|took| took.seen > 0 && took.bytes / 2 >= bytes);
-        let in_time = |larger: &Took| {
+        let in_time = |larger: &CallDurations| {
             let longer = u128::from(larger.believed_ns().saturating_sub(took));
             longer * 2 * u128::from(bytes) / u128::from(larger.bytes - bytes).max(1) <= u128::from(call)
         };
@@ -217,7 +218,7 @@ mod tests {
 
     #[test]
     fn calls_shrink_to_what_is_in_time_and_grow_back_by_doubling() {
-        let mut pace = Pace::new(limits(None), 0);
+        let mut pace = CallPacer::new(limits(None), 0);
         assert_eq!(pace.allowance(0), Allowance::Move(2 * MIB));
         // Eight times too long: an eighth.
         pace.note(2 * MIB, Duration::from_millis(80));
@@ -234,7 +235,7 @@ mod tests {
 
     #[test]
     fn what_every_call_takes_does_not_make_calls_smaller() {
-        let mut pace = Pace::new(limits(None), 0);
+        let mut pace = CallPacer::new(limits(None), 0);
         // Each waits 40 ms for busy CPUs, and copies a MiB in 8 ms.
         let took = |bytes: u64| Duration::from_millis(40) + Duration::from_micros(bytes / 131);
         let sizes: Vec<u64> = (0..200)
@@ -259,7 +260,7 @@ mod tests {
 
     #[test]
     fn the_rate_bounds_all_calls_and_a_huge_page_is_paid_for_afterwards() {
-        let mut pace = Pace::new(limits(Some(10_000_000)), 0);
+        let mut pace = CallPacer::new(limits(Some(10_000_000)), 0);
         assert_eq!(pace.allowance(0), Allowance::Move(1_000_000));
         pace.note(4_000_000, Duration::from_millis(1));
         assert_eq!(pace.allowance(0), Allowance::Wait(Duration::from_millis(400)), "it owes three");
@@ -275,7 +276,7 @@ mod tests {
             steps in prop::collection::vec((0u64..1 << 32, 0u64..10_000_000_000, 0u64..1_000_000_000), 0..40),
         ) {
             let bounds = limits(rate);
-            let mut pace = Pace::new(bounds, 0);
+            let mut pace = CallPacer::new(bounds, 0);
             let mut now = 0;
             for (bytes, took, later) in steps {
                 now += later;
@@ -295,7 +296,7 @@ mod tests {
         /// For any sequence of requests, the allowed bytes are at most the burst and the rate over the time.
         #[test]
         fn the_rate_is_kept(rate in 1u64..1 << 36, waits in prop::collection::vec(0u64..300_000_000, 1..60)) {
-            let mut pace = Pace::new(limits(Some(rate)), 0);
+            let mut pace = CallPacer::new(limits(Some(rate)), 0);
             let burst = pace.burst();
             let (mut now, mut moved) = (0u64, 0u128);
             for wait in waits {
@@ -313,7 +314,7 @@ mod tests {
         #[test]
         fn what_the_bytes_take_is_in_time(ns_per_page in 1u64..2_000_000, fixed in 0u64..200_000_000) {
             let bounds = limits(None);
-            let mut pace = Pace::new(bounds, 0);
+            let mut pace = CallPacer::new(bounds, 0);
             let copied = |bytes: u64| Duration::from_nanos(bytes / 4096 * ns_per_page);
             for step in 0..300 {
                 let bytes = pace.call_bytes();
@@ -328,7 +329,7 @@ mod tests {
         #[test]
         fn a_steady_machine_is_learned(ns_per_page in 1u64..2_000_000, steps in 20usize..30) {
             let bounds = limits(None);
-            let mut pace = Pace::new(bounds, 0);
+            let mut pace = CallPacer::new(bounds, 0);
             let took = |bytes: u64| Duration::from_nanos(bytes / 4096 * ns_per_page);
             for _ in 0..steps {
                 let bytes = pace.call_bytes();

@@ -54,7 +54,7 @@ pub(crate) fn moves(from: &NodeSet, to: &NodeSet) -> Vec<(NodeId, NodeId)> {
 
 /// Pages and room of each node while commands are carried out.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Pages {
+pub(crate) struct NodePages {
     /// Bytes by node that a migration moves.
     pub(crate) held: BTreeMap<NodeId, u64>,
     /// Available bytes of each node; a missing node has unknown room, and is sent nothing.
@@ -63,7 +63,7 @@ pub(crate) struct Pages {
     pub(crate) came: BTreeMap<NodeId, u64>,
 }
 
-impl Pages {
+impl NodePages {
     /// Applies the kernel's moves for a change of the nodes `from` to `to`. Ends like the kernel at the first
     /// node without enough room on its target: as many pages as fit are moved.
     pub(crate) fn migrate(&mut self, from: &NodeSet, to: &NodeSet) {
@@ -140,10 +140,12 @@ mod tests {
     #[test]
     fn pages_without_room_stay_and_so_do_those_that_come_after() {
         let nodes = |bytes: [u64; 4]| (0..).map(NodeId).zip(bytes).collect::<BTreeMap<_, _>>();
-        let mut pages = Pages { held: nodes([0, 12, 0, 5]), room: nodes([3, 0, 60, 0]), ..Pages::default() };
+        let mut pages =
+            NodePages { held: nodes([0, 12, 0, 5]), room: nodes([3, 0, 60, 0]), ..NodePages::default() };
         pages.migrate(&set("1,3"), &set("0,2,4"));
         assert_eq!((pages.held, pages.room), (nodes([3, 9, 0, 5]), nodes([0, 3, 60, 0])));
-        let mut pages = Pages { held: nodes([0, 12, 0, 5]), room: nodes([3, 0, 60, 0]), ..Pages::default() };
+        let mut pages =
+            NodePages { held: nodes([0, 12, 0, 5]), room: nodes([3, 0, 60, 0]), ..NodePages::default() };
         pages.migrate(&set("0-1,3"), &set("0,2"));
         assert_eq!(pages.held, nodes([3, 0, 12, 2]), "3 goes to 0 by position, where 3 have room");
         assert_eq!(pages.came, [(NodeId(0), 3), (NodeId(2), 12)].into());

@@ -4,7 +4,7 @@
 //! is bound to one node. So the success of a move is read from the places of the pages: mapping by mapping
 //! (`numa_maps`), and for unmapped pages from the account of the cgroup (`memory.numa_stat`).
 //!
-//! The reason is the first property of a mapping, in the order of [`Reason`], that keeps pages in place. A
+//! The reason is the first property of a mapping, in the order of [`ResidueReason`], that keeps pages in place. A
 //! charge does not follow a process that changes its cgroup, so unmapped bytes are those of the account
 //! beyond the mappings that were seen, and at least 0.
 
@@ -14,7 +14,7 @@ use crate::{id::NodeId, parse::numa_maps::Mapping, sample::NodeBytes, set::NodeS
 
 /// Reason why pages stay.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Reason {
+pub enum ResidueReason {
     /// Huge pages of hugetlbfs, which need a free one on the other node.
     Hugetlb,
     /// Mapped by several processes, of which none may move them.
@@ -33,7 +33,7 @@ pub enum Reason {
     Unmapped,
 }
 
-impl Reason {
+impl ResidueReason {
     /// Text for people.
     pub const fn words(self) -> &'static str {
         match self {
@@ -64,7 +64,7 @@ impl Reason {
 /// Bytes that stayed, by reason.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Residue {
-    by_reason: BTreeMap<Reason, u64>,
+    by_reason: BTreeMap<ResidueReason, u64>,
     /// Mapped bytes of files.
     mapped: u64,
 }
@@ -76,10 +76,10 @@ impl Residue {
         if bytes == 0 {
             return;
         }
-        let reason = Reason::of(mapping);
+        let reason = ResidueReason::of(mapping);
         let sum = self.by_reason.entry(reason).or_default();
         *sum = sum.saturating_add(bytes);
-        if !mapping.is_anonymous() && reason != Reason::Hugetlb {
+        if !mapping.is_anonymous() && reason != ResidueReason::Hugetlb {
             self.mapped = self.mapped.saturating_add(bytes);
         }
     }
@@ -91,17 +91,18 @@ impl Residue {
         let files = files.fold(0u64, |sum, (_, bytes)| sum.saturating_add(bytes.file));
         let unmapped = files.saturating_sub(self.mapped);
         if unmapped > 0 {
-            self.by_reason.insert(Reason::Unmapped, unmapped);
+            self.by_reason.insert(ResidueReason::Unmapped, unmapped);
         }
     }
 
     /// Are there shared mappings, and are all of them of files on disks?
     pub fn shares_files_alone(&self) -> bool {
-        self.by_reason.contains_key(&Reason::SharedFile) && !self.by_reason.contains_key(&Reason::Shared)
+        self.by_reason.contains_key(&ResidueReason::SharedFile)
+            && !self.by_reason.contains_key(&ResidueReason::Shared)
     }
 
     /// By reason, in order, without empty ones.
-    pub fn by_reason(&self) -> impl Iterator<Item = (Reason, u64)> + '_ {
+    pub fn by_reason(&self) -> impl Iterator<Item = (ResidueReason, u64)> + '_ {
         self.by_reason.iter().map(|(reason, bytes)| (*reason, *bytes))
     }
 }
@@ -122,17 +123,23 @@ mod tests {
     #[test]
     fn each_mapping_has_its_reason() {
         for (line, expected) in [
-            ("1000 default anon=3 dirty=3 N0=3 kernelpagesize_kB=4", (Reason::Anonymous, 3)),
-            ("1000 default anon=3 mapmax=4 N0=3 kernelpagesize_kB=4", (Reason::Shared, 3)),
-            ("1000 bind:0 anon=3 N0=2 N1=1 kernelpagesize_kB=4", (Reason::Policy, 2)),
-            ("1000 default file=/bin/x mapped=9 N0=9 kernelpagesize_kB=4", (Reason::PageCache, 9)),
-            ("1000 default file=/bin/x mapped=9 mapmax=2 N0=9 kernelpagesize_kB=4", (Reason::SharedFile, 9)),
-            ("1000 default file=/bin/x anon=9 mapmax=2 N0=9 kernelpagesize_kB=4", (Reason::Shared, 9)),
-            ("1000 default file=/dev/shm/x dirty=9 mapmax=2 N0=9 kernelpagesize_kB=4", (Reason::Shared, 9)),
-            ("1000 default file=/dev/shm/x dirty=9 N0=9 kernelpagesize_kB=4", (Reason::Tmpfs, 9)),
+            ("1000 default anon=3 dirty=3 N0=3 kernelpagesize_kB=4", (ResidueReason::Anonymous, 3)),
+            ("1000 default anon=3 mapmax=4 N0=3 kernelpagesize_kB=4", (ResidueReason::Shared, 3)),
+            ("1000 bind:0 anon=3 N0=2 N1=1 kernelpagesize_kB=4", (ResidueReason::Policy, 2)),
+            ("1000 default file=/bin/x mapped=9 N0=9 kernelpagesize_kB=4", (ResidueReason::PageCache, 9)),
+            (
+                "1000 default file=/bin/x mapped=9 mapmax=2 N0=9 kernelpagesize_kB=4",
+                (ResidueReason::SharedFile, 9),
+            ),
+            ("1000 default file=/bin/x anon=9 mapmax=2 N0=9 kernelpagesize_kB=4", (ResidueReason::Shared, 9)),
+            (
+                "1000 default file=/dev/shm/x dirty=9 mapmax=2 N0=9 kernelpagesize_kB=4",
+                (ResidueReason::Shared, 9),
+            ),
+            ("1000 default file=/dev/shm/x dirty=9 N0=9 kernelpagesize_kB=4", (ResidueReason::Tmpfs, 9)),
             (
                 "1000 default file=/x huge dirty=1 mapmax=2 N0=1 kernelpagesize_kB=2048",
-                (Reason::Hugetlb, 512),
+                (ResidueReason::Hugetlb, 512),
             ),
         ] {
             let (reason, pages) = expected;
@@ -165,8 +172,8 @@ mod tests {
         );
         let bytes = NodeBytes { anon: 4096, file: 60 << 20, ..NodeBytes::default() };
         residue.add_account(&[(NodeId(0), bytes), (NodeId(1), bytes)].into(), &"0".parse().unwrap());
-        let unmapped = residue.by_reason().find(|(reason, _)| *reason == Reason::Unmapped);
-        assert_eq!(unmapped, Some((Reason::Unmapped, (60 << 20) - 40_960)));
+        let unmapped = residue.by_reason().find(|(reason, _)| *reason == ResidueReason::Unmapped);
+        assert_eq!(unmapped, Some((ResidueReason::Unmapped, (60 << 20) - 40_960)));
     }
 
     proptest! {
@@ -175,7 +182,7 @@ mod tests {
             let mut residue = residue(&format!("1000 default file=/x N0={pages} kernelpagesize_kB=4"));
             let bytes = NodeBytes { file: account, ..NodeBytes::default() };
             residue.add_account(&[(NodeId(0), bytes)].into(), &"0".parse().unwrap());
-            let unmapped = residue.by_reason().find(|(reason, _)| *reason == Reason::Unmapped);
+            let unmapped = residue.by_reason().find(|(reason, _)| *reason == ResidueReason::Unmapped);
             prop_assert_eq!(unmapped.map_or(0, |(_, bytes)| bytes), account.saturating_sub(pages * 4096));
         }
     }

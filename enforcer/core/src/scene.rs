@@ -5,7 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::{
-    decide::{Decision, History, Inputs, Partitioned, SelfPlacedWorkloads, Widened, Written, decide},
+    decide::{Decision, History, Inputs, Partitioned, SelfPlacedWorkloads, Widened, WrittenCgroups, decide},
     declarations::Declarations,
     finding::{AdvisedWrites, Finding, Judged, assess_with_writes},
     id::{CpuId, NodeId},
@@ -254,7 +254,7 @@ impl Scene {
             owners: &self.owners(containers),
             history,
             widened: &self.widened,
-            written: Written(&|cgroup| self.written.contains(cgroup)),
+            written: WrittenCgroups(&|cgroup| self.written.contains(cgroup)),
             partitioned: &self.partitioned,
             self_placed: &self.self_placed,
             now_ns: self.now.monotonic_ns,

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use enforcer_core::{demotion::Bound, workload::CgroupPath};
+use enforcer_core::{demotion::AmountBound, workload::CgroupPath};
 use serde::Serialize;
 
 /// Moves of cold pages, by workload.
@@ -36,7 +36,7 @@ pub struct LatestRound {
     /// Bytes that the kernel's generations hold for cold; `None` where it does not say.
     pub estimate_bytes: Option<u64>,
     /// What decided how much went down; `None` where the cpuset allows no slower node.
-    pub bound: Option<Bound>,
+    pub bound: Option<AmountBound>,
     /// Backend that moves pages to slower memory.
     pub backend: &'static str,
     /// Why it is another backend than the configured one; `null` where it is that one.

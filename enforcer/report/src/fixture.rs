@@ -3,14 +3,17 @@
 use std::collections::BTreeMap;
 
 use enforcer_core::{
-    audit::{AUDIT_SCHEMA_VERSION, Audit, AuditedWorkload, Flow, Host, Summary, Tool, TrafficMap, Verdict},
+    audit::{
+        AUDIT_SCHEMA_VERSION, Audit, AuditedHost, AuditedWorkload, NodeTraffic, ReportingTool, Summary,
+        TrafficMap, Verdict,
+    },
     decide::Decision,
     degraded::Degraded,
     finding::{Evidence, Finding, Rule, Severity},
     id::NodeId,
     model::{Activity, Traffic, TrafficSource},
     policy::Mode,
-    rebalance::{Cpus, Figures, LeftAs, Move, REBALANCE_SCHEMA_VERSION, RebalanceReport},
+    rebalance::{Cpus, Figures, Move, REBALANCE_SCHEMA_VERSION, RebalanceReport, UnmovedWorkload},
     sample::{HostSettings, NodeBytes},
     topology::{Device, DeviceClass, MemoryKind, Topology, synth::Machine},
     workload::{CgroupPath, Origin, QosClass},
@@ -23,9 +26,9 @@ pub fn audit(topology: Topology, workloads: Vec<AuditedWorkload>, findings: Vec<
     let count = |verdict| workloads.iter().filter(|workload| workload.verdict == verdict).count();
     Audit {
         schema_version: AUDIT_SCHEMA_VERSION,
-        tool: Tool { name: "numa-enforcer".into(), version: "0.1.0".into() },
+        tool: ReportingTool { name: "numa-enforcer".into(), version: "0.1.0".into() },
         taken_at: Some("2026-01-31T12:00:00Z".into()),
-        host: Host {
+        host: AuditedHost {
             hostname: Some("db-7".into()),
             kernel: Some("6.12.107-cloud-amd64".into()),
             boot_id: None,
@@ -163,7 +166,7 @@ pub fn small() -> Audit {
         ..workload("odd.service", "", "", &[])
     };
     let good = workload("cron.service", "0-3", "0", &[(0, 12)]);
-    let flow = |src, dst, cpus| Flow { src_numa: NodeId(src), dst_numa: NodeId(dst), cpus };
+    let flow = |src, dst, cpus| NodeTraffic { src_numa: NodeId(src), dst_numa: NodeId(dst), cpus };
     let traffic_map = Some(TrafficMap {
         flows: vec![flow(0, 0, 0.5), flow(1, 0, 1.75), flow(1, 1, 0.004)],
         workloads: 3,
@@ -195,7 +198,7 @@ pub fn moves() -> RebalanceReport {
             cost: 0.1,
             reason: "97% of its accesses are remote".into(),
         }],
-        left: vec![LeftAs {
+        left: vec![UnmovedWorkload {
             workload: CgroupPath::new("/batch"),
             ailing: true,
             reason: "it is not declared".into(),
@@ -232,7 +235,7 @@ pub fn large() -> Audit {
         workloads.push(one);
     }
     let flows = (0..64u32).flat_map(|src| {
-        (0..64u32).map(move |dst| Flow {
+        (0..64u32).map(move |dst| NodeTraffic {
             src_numa: NodeId(src),
             dst_numa: NodeId(dst),
             cpus: f64::from(src + dst + 1),

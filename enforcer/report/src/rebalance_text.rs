@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use enforcer_core::{
-    rebalance::{Cpus, LeftAs, Move, RebalanceReport},
+    rebalance::{Cpus, Move, RebalanceReport, UnmovedWorkload},
     set::NodeSet,
 };
 
@@ -75,7 +75,7 @@ pub(super) fn cpus(cpus: &Cpus) -> String {
     units::ids(&cpus.exclusive, LIST_WIDTH)
 }
 
-fn stays(out: &mut String, left: &LeftAs, style: Style) {
+fn stays(out: &mut String, left: &UnmovedWorkload, style: Style) {
     let line = format!("{}: {}", text::escape(left.workload.as_str()), left.reason);
     text::wrap(out, &line, style.width, "stays     ", "          ");
 }
@@ -154,7 +154,7 @@ mod tests {
                 one(1, "/shop/\u{1b}[31mcart", 0, cpus("4-5", "1"), Some(cpus("0-1", "0")), 0),
                 one(2, "/shop/search", 0, cpus("", "0"), None, 64 << 20),
             ],
-            left: vec![LeftAs {
+            left: vec![UnmovedWorkload {
                 workload: CgroupPath::new("/batch"),
                 ailing: true,
                 reason: "97% of its accesses are remote, but it is not declared".into(),

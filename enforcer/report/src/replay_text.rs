@@ -5,7 +5,7 @@ use std::fmt::Write;
 use enforcer_core::{
     place::Cpuset,
     plan::Action,
-    replay::{Effect, ReplayReport, ReplayedTurn, Totals},
+    replay::{Effect, ReplayReport, ReplayTotals, ReplayedTurn},
 };
 
 use super::{
@@ -102,14 +102,14 @@ fn cpuset(cpuset: Option<&Cpuset>) -> String {
 fn table(out: &mut String, report: &ReplayReport, style: Style) {
     let heading = format!("{:<28} {:>14} {:>14}", "", "recorded", "now");
     let _ = writeln!(out, "{}", style.paint(Tone::Heading, heading));
-    let mut row = |name: &str, of: &dyn Fn(&Totals) -> String| {
+    let mut row = |name: &str, of: &dyn Fn(&ReplayTotals) -> String| {
         let _ = writeln!(out, "{name:<28} {:>14} {:>14}", of(&report.recorded), of(&report.now));
     };
     row("turns with steps", &|totals| totals.turns_with_steps.to_string());
     row("steps", &|totals| totals.steps.to_string());
     row("most to move in a turn", &|totals| units::bytes(totals.most_bytes));
     row("most misplaced in a turn", &|totals| units::bytes(totals.most_misplaced_bytes));
-    let last = |of: fn(&Effect) -> String| move |totals: &Totals| of(&totals.last);
+    let last = |of: fn(&Effect) -> String| move |totals: &ReplayTotals| of(&totals.last);
     row("last turn: placed", &last(|effect| effect.placed.to_string()));
     row("  refused", &last(|effect| effect.refused.to_string()));
     row("  misplaced", &last(|effect| units::bytes(effect.misplaced_bytes)));

@@ -7,7 +7,7 @@ use enforcer_core::{
     audit::{Audit, AuditedWorkload, Verdict},
     call_times::CallTimes,
     decide::{Decision, DriftCounts, RefusalCause},
-    declarations::Entry,
+    declarations::DeclaredEntry,
     id::NodeId,
     model::Activity,
     plan::{Action, Outcome, OutcomeResult},
@@ -82,7 +82,7 @@ pub struct TickReport {
     /// nothing tells.
     pub changes: Option<Changes>,
     /// The `[[workload]]` entries and the workloads that they match.
-    pub entries: Vec<Entry>,
+    pub entries: Vec<DeclaredEntry>,
     /// What shall be done.
     pub decision: Decision,
     /// Better places for running workloads; `None` where that was not asked for.

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use enforcer_core::{
     decide::Widened,
     set::NodeSet,
-    widening::{Exposed, Latencies, Refusal, Relieved, Stage},
+    widening::{Latencies, OomCandidates, PressureLevel, ReclaimSource, WideningRefusal},
     workload::CgroupPath,
 };
 use schemars::JsonSchema;
@@ -32,7 +32,7 @@ pub struct WideningReport {
     /// Bytes moved off full nodes, by kind of their owner.
     pub relieved: BTreeMap<&'static str, u64>,
     /// Workloads that the OOM killer can choose because of added nodes.
-    pub exposed: Vec<Exposed>,
+    pub exposed: Vec<OomCandidates>,
     /// Use of the brake; `null` where it was never configured.
     pub brake: Option<BrakeUse>,
     /// From what made a widening necessary until it was written.
@@ -73,7 +73,7 @@ pub struct Quantiles {
 
 impl WideningReport {
     /// A write has returned.
-    pub fn widened_at(&mut self, stage: Stage, applied: bool, since_trigger_ns: u64) {
+    pub fn widened_at(&mut self, stage: PressureLevel, applied: bool, since_trigger_ns: u64) {
         let counts = if applied { &mut self.applied } else { &mut self.failed };
         *counts.entry(stage.name()).or_default() += 1;
         if applied {
@@ -84,7 +84,7 @@ impl WideningReport {
     }
 
     /// Counts a workload that got no node.
-    pub fn refused(&mut self, refusal: Refusal) {
+    pub fn refused(&mut self, refusal: WideningRefusal) {
         *self.refused.entry(refusal.name()).or_default() += 1;
     }
 
@@ -94,7 +94,7 @@ impl WideningReport {
     }
 
     /// Pages went elsewhere.
-    pub fn relieved(&mut self, owner: Relieved, bytes: u64) {
+    pub fn relieved(&mut self, owner: ReclaimSource, bytes: u64) {
         let sum = self.relieved.entry(owner.name()).or_default();
         *sum = sum.saturating_add(bytes);
     }

@@ -6,7 +6,7 @@
 use std::{io::Write, path::PathBuf, time::Duration};
 
 use enforcer_core::{
-    audit::{Audit, AuditInputs, Baseline, Tool},
+    audit::{Audit, AuditInputs, Baseline, ReportingTool},
     decide::Widened,
     declarations::Declarations,
     degraded::Degraded,
@@ -95,7 +95,7 @@ pub(super) fn run(options: &Options, out: &mut dyn Write) -> anyhow::Result<Exit
     let moves = (is_page && options.sample.is_some())
         .then(|| what_if::moves(policy, &inventory, &seen, &model, &declarations, &owners));
     let inputs = AuditInputs {
-        tool: Tool { name: "numa-enforcer".into(), version: env!("CARGO_PKG_VERSION").into() },
+        tool: ReportingTool { name: "numa-enforcer".into(), version: env!("CARGO_PKG_VERSION").into() },
         taken_at: (!options.host.captured).then(wall_clock::utc_now),
         host: seen.host,
         topology: inventory.machine,

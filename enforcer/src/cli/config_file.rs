@@ -5,7 +5,7 @@
 use std::path::Path;
 
 use enforcer_core::{
-    declarations::Entry,
+    declarations::DeclaredEntry,
     place::{Inventory, never_granted, never_had},
     policy::Policy,
 };
@@ -41,7 +41,7 @@ pub(super) fn tell_of_machine(policy: &Policy, inventory: &Inventory) {
 
 /// The same, and which entries match nothing. Those that name pods are left out of the latter: only a
 /// container runtime knows these names.
-pub(super) fn tell_of_entries(policy: &Policy, inventory: &Inventory, entries: &[Entry]) {
+pub(super) fn tell_of_entries(policy: &Policy, inventory: &Inventory, entries: &[DeclaredEntry]) {
     tell_of_machine(policy, inventory);
     for (rule, entry) in policy.workloads.iter().zip(entries) {
         if entry.workloads.is_empty() && !rule.names_pods() {

@@ -9,7 +9,7 @@ use std::{
 };
 
 use enforcer_core::{
-    audit::Host,
+    audit::AuditedHost,
     degraded::Degraded,
     owner::Facts,
     policy::Policy,
@@ -34,7 +34,7 @@ use enforcer_runtime::kubelet;
 
 /// Results of discover and observe, as far as possible.
 pub(super) struct Seen {
-    pub(super) host: Host,
+    pub(super) host: AuditedHost,
     pub(super) workloads: Vec<Workload>,
     pub(super) before: Option<Sample>,
     pub(super) now: Sample,

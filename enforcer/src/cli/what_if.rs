@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use enforcer_core::{
-    decide::{History, Inputs, Partitioned, SelfPlacedWorkloads, Written},
+    decide::{History, Inputs, Partitioned, SelfPlacedWorkloads, WrittenCgroups},
     declarations::Declarations,
     model::Model,
     owner::Owners,
@@ -37,7 +37,7 @@ pub(super) fn moves(
         containers: &Containers::default(),
         owners,
         history: &History::default(),
-        written: Written::NOTHING,
+        written: WrittenCgroups::NOTHING,
         partitioned: &Partitioned::default(),
         self_placed: &SelfPlacedWorkloads::new(),
         widened: &BTreeMap::new(),

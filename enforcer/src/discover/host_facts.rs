@@ -1,21 +1,21 @@
 //! The host's own description, for the head of the audit. What cannot be read is `None`.
 
-use enforcer_core::audit::Host;
+use enforcer_core::audit::AuditedHost;
 
 use enforcer_host::{HostRoot, cgroup::CgroupLayout, read_text};
 
 /// Reads the facts.
-pub fn read_host(host: &HostRoot, layout: &CgroupLayout) -> Host {
-    Host { cgroup_version: Some(layout.version.to_string()), ..read_host_without_cgroups(host) }
+pub fn read_host(host: &HostRoot, layout: &CgroupLayout) -> AuditedHost {
+    AuditedHost { cgroup_version: Some(layout.version.to_string()), ..read_host_without_cgroups(host) }
 }
 
 /// The same for a host where no cgroup hierarchy was found.
-pub fn read_host_without_cgroups(host: &HostRoot) -> Host {
+pub fn read_host_without_cgroups(host: &HostRoot) -> AuditedHost {
     let line = |path: &str| {
         let text = read_text(&host.proc.join(path)).ok()?;
         Some(text.trim().to_owned()).filter(|line| !line.is_empty())
     };
-    Host {
+    AuditedHost {
         hostname: line("sys/kernel/hostname"),
         kernel: line("sys/kernel/osrelease"),
         boot_id: line("sys/kernel/random/boot_id"),
@@ -54,7 +54,7 @@ mod tests {
     #[test]
     fn a_tree_without_proc_is_all_none() {
         let nowhere = HostRoot::captured(std::path::Path::new("/nonexistent"));
-        assert_eq!(read_host_without_cgroups(&nowhere), Host::default());
+        assert_eq!(read_host_without_cgroups(&nowhere), AuditedHost::default());
     }
 
     #[test]

@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use enforcer_core::{
-    cold_start::{ColdStarts, Look},
+    cold_start::{ColdStartLook, ColdStarts},
     id::NodeId,
     model::{Model, TrafficSource, WorkloadModel},
     place::{Grant, Holder},
@@ -39,7 +39,7 @@ pub(super) struct Seen<'a> {
 /// Ends the cold starts that are over, and logs them.
 pub(super) fn turn(state: &mut State, starts: &mut ColdStarts, seen: Seen<'_>, now_ns: u64) {
     let State { allocations, containers, .. } = &mut *state;
-    let look = |holder: &Holder, grant: &Grant| Look {
+    let look = |holder: &Holder, grant: &Grant| ColdStartLook {
         slow: room(&grant.mems, &seen.sample.nodes),
         is_ready: seen.ready.contains(holder),
         ..containers.cgroup_of(holder).map(|cgroup| seen.look(cgroup)).unwrap_or_default()
@@ -74,7 +74,7 @@ impl Seen<'_> {
         self.workloads.iter().find(|workload| workload.cgroup == *cgroup)
     }
 
-    fn look(&self, cgroup: &CgroupPath) -> Look {
+    fn look(&self, cgroup: &CgroupPath) -> ColdStartLook {
         let figures = self.workload(cgroup).and_then(|workload| self.model.of(workload));
         let faults = figures
             .and_then(|figures| figures.traffic.as_ref())
@@ -84,10 +84,10 @@ impl Seen<'_> {
             let bytes = u128::from(traffic.samples) * u128::from(PAGE) * u128::from(NS_PER_SECOND);
             u64::try_from(bytes / u128::from(elapsed)).unwrap_or(u64::MAX)
         });
-        Look {
+        ColdStartLook {
             resident_bytes: figures.and_then(WorkloadModel::accessed_bytes),
             touched_bytes_per_second: touched,
-            ..Look::default()
+            ..ColdStartLook::default()
         }
     }
 }

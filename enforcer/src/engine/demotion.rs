@@ -29,14 +29,17 @@ use std::{
 use enforcer_core::{
     declarations::Declarations,
     degraded::Degraded,
-    demotion::{Bound, Flow, Room, Round, Situation, Trust, decide, relieve, target},
+    demotion::{
+        AmountBound, DemotionBackoff, DemotionInput, DemotionRound, NodeMemory, PageFlow, decide, relieve,
+        target,
+    },
     id::NodeId,
     place::Inventory,
     policy::{DemotionBackend, DemotionSettings, Policy},
     sample::Sample,
     set::NodeSet,
     topology::Topology,
-    widening::Pressed,
+    widening::PressedNodes,
     workload::{CgroupPath, Workload},
 };
 
@@ -81,7 +84,7 @@ struct Shared {
     report: DemotionReport,
     degraded: Vec<Degraded>,
     /// Nodes that declared workloads run short of, until the thread takes them.
-    pressed: Pressed,
+    pressed: PressedNodes,
     /// Bytes moved down for workloads that ran short.
     relieved: u64,
 }
@@ -156,7 +159,7 @@ impl Demotion {
     }
 
     /// Replaces the nodes that run short.
-    pub(super) fn press(&self, pressed: Pressed) {
+    pub(super) fn press(&self, pressed: PressedNodes) {
         self.lock().pressed = pressed;
     }
 
@@ -167,7 +170,7 @@ impl Demotion {
 
     /// The nodes that run short.
     #[cfg(test)]
-    pub(super) fn pressed(&self) -> Pressed {
+    pub(super) fn pressed(&self) -> PressedNodes {
         self.lock().pressed.clone()
     }
 
@@ -249,7 +252,7 @@ struct Rounds<K = Linux> {
 /// State of one workload between two rounds.
 #[derive(Default)]
 struct Standing {
-    trust: Trust,
+    trust: DemotionBackoff,
     latest: Option<Instant>,
     /// When it may next make room for another workload, and the wait after a vain attempt.
     relieves: Option<(Instant, Duration)>,
@@ -337,7 +340,7 @@ impl<K: Kernel> Rounds<K> {
         let rate = wanted.settings.bytes_per_second.0 / wanted.of.len().max(1) as u64;
         let millis = u64::try_from(elapsed.min(every * 2).as_millis()).unwrap_or(u64::MAX);
         let earned = rate.saturating_mul(millis) / 1000;
-        let situation = Situation {
+        let situation = DemotionInput {
             rate: earned.saturating_sub(standing.owed),
             now_ns: ns(self.began.elapsed()),
             ..wish.situation(wanted, &look, &rooms)
@@ -359,7 +362,7 @@ impl<K: Kernel> Rounds<K> {
         standing.owed = standing.owed.saturating_add(down.max(up)).saturating_sub(earned);
         standing.remember([down, up], &look, &situation);
         standing.moves.latest = Some(standing.seen(&look, &round));
-        let bound = round.bound.map_or("no slower node", Bound::name);
+        let bound = round.bound.map_or("no slower node", AmountBound::name);
         let halved = match standing.trust.halvings() {
             0 => String::new(),
             times => {
@@ -382,7 +385,7 @@ impl<K: Kernel> Rounds<K> {
         wish: &Wish,
         wanted: &Wanted,
         gate: &Gate,
-        pressed: &mut Pressed,
+        pressed: &mut PressedNodes,
     ) -> Option<Relief> {
         let machine = &wanted.inventory.machine;
         let (idle, upper) = (wanted.settings.idle.get(), wish.upper(machine));
@@ -398,7 +401,7 @@ impl<K: Kernel> Rounds<K> {
         let mut rooms = self.watch.rooms(&wish.allowed);
         rooms.retain(|node, _| !pressed.short().contains(*node));
         let now_ns = ns(self.began.elapsed());
-        let situation = Situation { estimate, now_ns, ..wish.situation(wanted, &look, &rooms) };
+        let situation = DemotionInput { estimate, now_ns, ..wish.situation(wanted, &look, &rooms) };
         let round = relieve(&situation, &standing.trust, &missing);
         let (mut lines, mut sum) = (Vec::new(), 0u64);
         if let Some(inside) = gate.enter() {
@@ -443,9 +446,9 @@ impl Wish {
         &'a self,
         wanted: &'a Wanted,
         look: &'a Look,
-        rooms: &'a BTreeMap<NodeId, Room>,
-    ) -> Situation<'a> {
-        Situation {
+        rooms: &'a BTreeMap<NodeId, NodeMemory>,
+    ) -> DemotionInput<'a> {
+        DemotionInput {
             topology: &wanted.inventory.machine,
             allowed: &self.allowed,
             home: &self.home,
@@ -466,7 +469,7 @@ fn ns(time: Duration) -> u64 {
 
 impl Standing {
     /// Records the result of a round: bytes down and up.
-    fn remember(&mut self, [down, up]: [u64; 2], look: &Look, of: &Situation<'_>) {
+    fn remember(&mut self, [down, up]: [u64; 2], look: &Look, of: &DemotionInput<'_>) {
         let before = std::mem::replace(&mut self.promoted, look.promoted);
         let by_kernel = look.promoted.zip(before).map_or(0, |(now, before)| now.saturating_sub(before));
         let returned = up.saturating_add(by_kernel).min(self.below);
@@ -478,7 +481,7 @@ impl Standing {
     }
 
     /// Summary of a round for the report.
-    fn seen(&self, look: &Look, round: &Round) -> LatestRound {
+    fn seen(&self, look: &Look, round: &DemotionRound) -> LatestRound {
         LatestRound {
             source: look.source,
             cold_bytes: round.cold,
@@ -511,7 +514,7 @@ fn add(sums: &mut BTreeMap<&'static str, u64>, source: &'static str, bytes: u64)
 /// Carries flows out. Returns the bytes moved and adds a line for each flow that moved some.
 fn moved(
     kernel: &dyn Kernel,
-    flows: &[Flow],
+    flows: &[PageFlow],
     proc: &Path,
     budget: &mut PageBudget,
     lines: &mut Vec<String>,

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use enforcer_core::{
-    decide::{Decision, Drift, DriftFate, RefusalCause, Standing},
+    decide::{Decision, Drift, DriftFate, DriftStatus, RefusalCause},
     degraded::Degraded,
     place::Cpuset,
     workload::CgroupPath,
@@ -16,13 +16,13 @@ use crate::observe::KeptCgroups;
 
 /// Cgroups with cpusets that are ours. Those left alone are not watched: each write would cause a turn.
 pub(super) fn kept(decision: &Decision) -> KeptCgroups {
-    let targets = decision.targets.iter().filter(|(_, target)| target.standing != Standing::LeftAlone);
+    let targets = decision.targets.iter().filter(|(_, target)| target.standing != DriftStatus::LeftAlone);
     targets.map(|(cgroup, target)| (cgroup.clone(), target.cgroup_id)).collect()
 }
 
 /// Cgroups left to another writer that sets them repeatedly, with our goals.
 pub(super) fn given_up(decision: &Decision) -> BTreeMap<CgroupPath, Cpuset> {
-    let targets = decision.targets.iter().filter(|(_, target)| target.standing == Standing::LeftAlone);
+    let targets = decision.targets.iter().filter(|(_, target)| target.standing == DriftStatus::LeftAlone);
     targets.map(|(cgroup, target)| (cgroup.clone(), target.cpuset.clone())).collect()
 }
 

@@ -35,9 +35,9 @@ use std::{
 };
 
 use enforcer_core::{
-    audit::{Audit, AuditInputs, Host, Tool},
+    audit::{Audit, AuditInputs, AuditedHost, ReportingTool},
     cold_start::ColdStarts,
-    decide::{self, Drift, History, Inputs, SelfPlacedWorkloads, Written},
+    decide::{self, Drift, History, Inputs, SelfPlacedWorkloads, WrittenCgroups},
     degraded::Degraded,
     finding::{Finding, Judged, Severity, assess, with_added},
     model::{Activity, Model},
@@ -45,7 +45,7 @@ use enforcer_core::{
     place::{Containers, GrantRecord, Inventory},
     plan::{Outcome, OutcomeResult, Plan, Step},
     policy::{Mode, Policy},
-    replay::{Taken, Terms},
+    replay::{TurnLimits, TurnOutput},
     sample::{Changes, Sample},
     topology::Topology,
     widening::Narrowing,
@@ -90,7 +90,7 @@ pub struct Engine {
     /// Carries out a live plan; `None` in observe mode.
     actuator: Option<Box<dyn Actuator>>,
     policy: Policy,
-    host: Host,
+    host: AuditedHost,
     /// Faults that last longer than a turn: a port in use, a damaged journal.
     standing: Vec<Degraded>,
     own_cpus: OwnCpus,
@@ -425,12 +425,12 @@ impl Engine {
             owners: &owners,
             history: &self.history,
             widened: &widened,
-            written: Written(&has_set),
+            written: WrittenCgroups(&has_set),
             partitioned: &partitioned,
             self_placed: &SelfPlacedWorkloads::new(),
             now_ns,
         };
-        let terms = Terms { may_begin: may_move, bytes_per_turn: PageMoveLimits::default().bytes };
+        let terms = TurnLimits { may_begin: may_move, bytes_per_turn: PageMoveLimits::default().bytes };
         self.recording.seen(&inputs, inventory, self.before.as_ref(), terms);
         let deciding = self_placed::Deciding {
             source: &mut *self.source,
@@ -439,7 +439,7 @@ impl Engine {
             looks: &mut self.self_placed,
             paused: paused.is_some(),
         };
-        let Taken { mut decision, rebalanced, next } = deciding.take(&inputs, terms);
+        let TurnOutput { mut decision, rebalanced, next } = deciding.take(&inputs, terms);
         degraded.extend(self.self_placed.unseen());
         self.source.look_at_partitions(decision.about_partitions(&partitioned));
         let guarded = std::mem::take(&mut decision.guarded);
@@ -498,7 +498,7 @@ impl Engine {
         degraded: Vec<Degraded>,
     ) -> Audit {
         Audit::new(AuditInputs {
-            tool: Tool { name: "numa-enforcer".into(), version: env!("CARGO_PKG_VERSION").into() },
+            tool: ReportingTool { name: "numa-enforcer".into(), version: env!("CARGO_PKG_VERSION").into() },
             taken_at: Some(wall_clock::utc_now()),
             host: self.host.clone(),
             topology: machine.clone(),

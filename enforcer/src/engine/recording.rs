@@ -12,8 +12,8 @@ use enforcer_core::{
     owner::Facts,
     place::{Allocations, Containers, Inventory},
     plan::Outcome,
-    rebalance::Turn,
-    replay::Terms,
+    rebalance::RebalanceTurn,
+    replay::TurnLimits,
     sample::Sample,
 };
 
@@ -42,7 +42,7 @@ impl Recording {
         inputs: &Inputs<'_>,
         inventory: &Arc<Inventory>,
         before: Option<&Sample>,
-        terms: Terms,
+        terms: TurnLimits,
     ) {
         if let Some(recorder) = &mut self.0 {
             recorder.seen(inputs, inventory, before, terms);
@@ -65,7 +65,7 @@ impl Recording {
     }
 
     /// Records the decision.
-    pub(super) fn decided(&mut self, decision: &Decision, rebalanced: Option<&Turn>) {
+    pub(super) fn decided(&mut self, decision: &Decision, rebalanced: Option<&RebalanceTurn>) {
         if let Some(recorder) = &mut self.0 {
             recorder.note(PartRef::Decision(decision));
             recorder.note(PartRef::Rebalanced(rebalanced));

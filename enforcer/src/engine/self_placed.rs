@@ -18,11 +18,11 @@ use enforcer_core::{
     declarations::Declarations,
     degraded::Degraded,
     id::NodeId,
-    replay::{self, Taken, Terms},
+    replay::{self, TurnLimits, TurnOutput},
     sample::Sample,
     self_placement::CpusetWrites,
     set::NodeSet,
-    widening::Guarded,
+    widening::ProtectedWorkload,
     workload::CgroupPath,
 };
 
@@ -212,7 +212,7 @@ pub(super) struct Deciding<'a> {
 
 impl Deciding<'_> {
     /// Decides until no write changes what processes have set themselves.
-    pub(super) fn take(self, inputs: &Inputs<'_>, terms: Terms) -> Taken {
+    pub(super) fn take(self, inputs: &Inputs<'_>, terms: TurnLimits) -> TurnOutput {
         let Self { source, placed, recording, looks, paused } = self;
         let now_ns = inputs.now_ns;
         looks.prune(inputs.sample, now_ns);
@@ -253,7 +253,7 @@ impl Deciding<'_> {
 }
 
 /// Writes of planned moves to a better place.
-fn moves(taken: &Taken) -> BTreeMap<CgroupPath, CpusetWrites> {
+fn moves(taken: &TurnOutput) -> BTreeMap<CgroupPath, CpusetWrites> {
     let planned = taken.rebalanced.iter().flat_map(|(turn, _)| &turn.report.moves);
     let writes = planned.map(|one| {
         let cpus = one.cpus_to.iter().map(|cpus| cpus.exclusive.clone());
@@ -272,8 +272,12 @@ impl Engine {
     /// Drops workloads from `guarded` if an added node would change a memory policy of theirs. The kernel
     /// rewrites policies by position: binding to the second of two nodes becomes binding to the second of
     /// three.
-    pub(super) fn leave_self_placed(&mut self, guarded: &mut Vec<Guarded>, declarations: &Declarations) {
-        let key = |one: &Guarded| (one.cgroup.clone(), one.cgroup_id);
+    pub(super) fn leave_self_placed(
+        &mut self,
+        guarded: &mut Vec<ProtectedWorkload>,
+        declarations: &Declarations,
+    ) {
+        let key = |one: &ProtectedWorkload| (one.cgroup.clone(), one.cgroup_id);
         let now: BTreeSet<_> = guarded.iter().map(key).collect();
         self.self_placed.guarded.retain(|one, _| now.contains(one));
         let (policy, tick) = (&self.policy, self.totals.ticks);

@@ -7,7 +7,7 @@ use std::{
 };
 
 use enforcer_core::{
-    audit::Host,
+    audit::AuditedHost,
     decide::SelfPlacedWorkloads,
     degraded::Degraded,
     owner::{Kubelet, OwnSettings, UnitSetting},
@@ -82,7 +82,7 @@ pub struct WakeFds<'a> {
 /// A host, live or recorded.
 pub trait Source {
     /// Identity of the host.
-    fn host(&self) -> Host;
+    fn host(&self) -> AuditedHost;
     /// The machine.
     fn topology(&mut self) -> Result<(Topology, Vec<Degraded>), SourceError>;
     /// The workloads on it.
@@ -195,7 +195,7 @@ impl LiveSource {
 }
 
 impl Source for LiveSource {
-    fn host(&self) -> Host {
+    fn host(&self) -> AuditedHost {
         read_host(&self.host, &self.layout)
     }
 

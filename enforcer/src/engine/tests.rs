@@ -28,8 +28,8 @@ struct Recorded {
 }
 
 impl Source for Recorded {
-    fn host(&self) -> Host {
-        Host::default()
+    fn host(&self) -> AuditedHost {
+        AuditedHost::default()
     }
 
     fn topology(&mut self) -> Result<(Topology, Vec<Degraded>), SourceError> {

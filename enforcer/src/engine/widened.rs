@@ -10,7 +10,7 @@ use enforcer_core::{
     model::Model,
     sample::Sample,
     set::NodeSet,
-    widening::{Guarded, Relieved, added_before},
+    widening::{ProtectedWorkload, ReclaimSource, added_before},
     workload::{CgroupPath, Workload},
 };
 
@@ -58,7 +58,7 @@ impl Engine {
     /// the previous turn.
     pub(super) fn guard(
         &mut self,
-        mut guarded: Vec<Guarded>,
+        mut guarded: Vec<ProtectedWorkload>,
         declarations: &Declarations,
         workloads: &[Workload],
         waiting: BTreeMap<CgroupPath, String>,
@@ -69,7 +69,7 @@ impl Engine {
             guarded.clear();
         }
         self.leave_self_placed(&mut guarded, declarations);
-        let key = |one: &Guarded| (one.cgroup.clone(), one.cgroup_id);
+        let key = |one: &ProtectedWorkload| (one.cgroup.clone(), one.cgroup_id);
         let now: BTreeSet<_> = guarded.iter().map(key).collect();
         let new = now.difference(&self.recorded_mems).map(|(cgroup, _)| cgroup).collect::<Vec<_>>();
         let recorded = match &mut self.actuator {
@@ -90,7 +90,7 @@ impl Engine {
         let mut report = WideningReport { waiting, ..widening.report() };
         let cold = self.demotion.relieved();
         if cold > 0 {
-            report.relieved(Relieved::Cold, cold);
+            report.relieved(ReclaimSource::Cold, cold);
         }
         Some(report)
     }

@@ -6,7 +6,7 @@
 
 use std::path::Path;
 
-use enforcer_core::widening::Tenant;
+use enforcer_core::widening::ProcessMemory;
 
 use super::policies::each_line;
 use enforcer_host::{HostRoot, processes::processes_in};
@@ -30,10 +30,10 @@ impl Tenants {
     }
 
     /// Processes of a cgroup, by its directory, and of the cgroups below it.
-    pub fn of(&self, cgroup: &Path) -> Result<Vec<Tenant>, String> {
+    pub fn of(&self, cgroup: &Path) -> Result<Vec<ProcessMemory>, String> {
         let processes = processes_in(cgroup)?;
         let tenant = |pid: u32| {
-            let mut tenant = Tenant::new(pid);
+            let mut tenant = ProcessMemory::new(pid);
             each_line(&self.0, pid, "numa_maps", |line| tenant.add_line(line)).ok()?;
             Some(tenant)
         };

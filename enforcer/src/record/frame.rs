@@ -91,7 +91,7 @@ pub enum RecordingProblem {
     Missing(&'static str),
     /// The parts contradict what any machine or configuration can be.
     #[error("{0}")]
-    Impossible(#[from] enforcer_core::replay::Impossible),
+    Impossible(#[from] enforcer_core::replay::InvalidTurnInput),
 }
 
 /// The frame with this payload; `None` where it is too large.

@@ -13,7 +13,7 @@ use enforcer_core::{
     plan::Outcome,
     policy::Policy,
     rebalance,
-    replay::Terms,
+    replay::TurnLimits,
     sample::Sample,
     topology::Topology,
     workload::{CgroupPath, Workload},
@@ -35,7 +35,7 @@ pub(crate) struct TurnPart {
     pub(super) now_ns: u64,
     /// Its terms.
     #[serde(flatten)]
-    pub(super) terms: Terms,
+    pub(super) terms: TurnLimits,
 }
 
 /// One part, to be written.
@@ -57,7 +57,7 @@ pub(crate) enum PartRef<'a> {
     Partitioned(&'a Partitioned),
     SelfPlaced(&'a SelfPlacedWorkloads),
     Decision(&'a Decision),
-    Rebalanced(Option<&'a rebalance::Turn>),
+    Rebalanced(Option<&'a rebalance::RebalanceTurn>),
     Outcomes(&'a [Outcome]),
 }
 
@@ -123,6 +123,6 @@ pub(super) enum Part {
     /// Of its turn alone; absent where there is none.
     SelfPlaced(SelfPlacedWorkloads),
     Decision(Box<Decision>),
-    Rebalanced(Option<Box<rebalance::Turn>>),
+    Rebalanced(Option<Box<rebalance::RebalanceTurn>>),
     Outcomes(Vec<Outcome>),
 }

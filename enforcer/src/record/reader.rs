@@ -8,7 +8,7 @@ use std::io::Read;
 
 use enforcer_core::{
     plan::Outcome,
-    replay::{Made, Situation},
+    replay::{RecordedOutput, TurnInput},
 };
 
 use super::{
@@ -21,7 +21,7 @@ use super::{
 #[derive(Debug)]
 pub struct Reader<R> {
     frames: Frames<R>,
-    situation: Situation,
+    situation: TurnInput,
     /// All lasting parts were there since the key frame.
     complete: bool,
 }
@@ -34,9 +34,9 @@ pub struct Turn<'a> {
     /// Turns that are missing before it.
     pub dropped: u64,
     /// What it decided from.
-    pub situation: &'a Situation,
+    pub situation: &'a TurnInput,
     /// What it decided.
-    pub made: Made,
+    pub made: RecordedOutput,
     /// What became of its steps.
     pub outcomes: Vec<Outcome>,
 }
@@ -55,7 +55,7 @@ pub enum Recorded<'a> {
 impl<R: Read> Reader<R> {
     /// Reads from the beginning of the file.
     pub fn new(source: R) -> Self {
-        Self { frames: Frames::at(0, source), situation: Situation::default(), complete: false }
+        Self { frames: Frames::at(0, source), situation: TurnInput::default(), complete: false }
     }
 
     /// The next turn. After an error, or anything but a turn, there is none.
@@ -78,7 +78,7 @@ impl<R: Read> Reader<R> {
         let had = std::mem::take(&mut self.situation.sample);
         if key {
             drop(had);
-            self.situation = Situation::default();
+            self.situation = TurnInput::default();
             self.complete = false;
         } else {
             self.situation.before = Some(had);
@@ -93,7 +93,7 @@ impl<R: Read> Reader<R> {
             return Err(missing(part));
         }
         self.complete = true;
-        let (mut made, mut outcomes) = (Made::default(), Vec::new());
+        let (mut made, mut outcomes) = (RecordedOutput::default(), Vec::new());
         let to_check = parts.iter().any(|part| matches!(part, Part::Machine(_) | Part::Policy(_)));
         for part in parts {
             match part {

@@ -6,7 +6,9 @@
 
 use std::sync::Arc;
 
-use enforcer_core::{decide::Inputs, degraded::Degraded, place::Inventory, replay::Terms, sample::Sample};
+use enforcer_core::{
+    decide::Inputs, degraded::Degraded, place::Inventory, replay::TurnLimits, sample::Sample,
+};
 
 use super::{
     PLAIN_LIMIT,
@@ -89,7 +91,7 @@ impl Recorder {
         inputs: &Inputs<'_>,
         inventory: &Arc<Inventory>,
         before: Option<&Sample>,
-        terms: Terms,
+        terms: TurnLimits,
     ) {
         let daemon = self.first.then(|| env!("CARGO_PKG_VERSION").to_owned());
         let (key, dropped, now_ns) = (self.key, self.dropped, inputs.now_ns);

@@ -11,13 +11,13 @@ use std::{
 };
 
 use enforcer_core::{
-    decide::{Decision, History, Inputs, Partitioned, SelfPlacedWorkloads, Widened, Written},
+    decide::{Decision, History, Inputs, Partitioned, SelfPlacedWorkloads, Widened, WrittenCgroups},
     declarations::Declarations,
     model::Model,
     owner::{Facts, Owners},
     place::{Allocations, Containers, Inventory},
     policy::Policy,
-    replay::Terms,
+    replay::TurnLimits,
     sample::Sample,
     topology::synth::Machine,
 };
@@ -52,12 +52,12 @@ fn turn(recorder: &mut Recorder, inventory: &Arc<Inventory>, now_ns: u64) {
         owners: &Owners::default(),
         history: &History::default(),
         widened: &Widened::new(),
-        written: Written::NOTHING,
+        written: WrittenCgroups::NOTHING,
         partitioned: &Partitioned::default(),
         self_placed: &SelfPlacedWorkloads::new(),
         now_ns,
     };
-    recorder.seen(&inputs, inventory, None, Terms::default());
+    recorder.seen(&inputs, inventory, None, TurnLimits::default());
     recorder.note(PartRef::Containers(inputs.containers));
     recorder.note(PartRef::Allocations(&allocations));
     recorder.note(PartRef::Decision(&Decision::default()));

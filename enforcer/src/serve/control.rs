@@ -22,7 +22,7 @@ use axum::{
 use enforcer_core::{
     audit::AuditedWorkload,
     decide::RefusalCause,
-    declarations::Entry,
+    declarations::DeclaredEntry,
     place::external::UNPLACED,
     policy::Mode,
     workload::{CgroupPath, Origin},
@@ -253,7 +253,7 @@ impl Control {
         let mut all = self.decisions.all();
         let latest = self.latest.borrow().clone();
         let entries = latest.as_ref().map_or(&[][..], |turn| &turn.entries);
-        let entry_of: BTreeMap<&CgroupPath, &Entry> = entries
+        let entry_of: BTreeMap<&CgroupPath, &DeclaredEntry> = entries
             .iter()
             .flat_map(|entry| entry.workloads.iter().map(move |cgroup| (cgroup, entry)))
             .collect();
@@ -294,8 +294,8 @@ impl Control {
         let Known { subject: workload, process, .. } = candidates.swap_remove(at);
         let cgroup = workload.cgroup.as_ref();
         let entry = cgroup.filter(|_| process.is_none()).and_then(|cgroup| entry_of.get(cgroup));
-        let declared =
-            entry.map(|Entry { name, enforce, .. }| DeclaredBy { entry: name.clone(), enforce: *enforce });
+        let declared = entry
+            .map(|DeclaredEntry { name, enforce, .. }| DeclaredBy { entry: name.clone(), enforce: *enforce });
         let audited = latest.as_ref().map_or(&[][..], |turn| &turn.audit.workloads);
         let pid = process.map(|(pid, _)| pid);
         let is_it = |one: &&AuditedWorkload| match one.origin {
@@ -318,12 +318,12 @@ impl Control {
 }
 
 /// Names of entries that match no workload.
-fn unmatched(entries: &[Entry]) -> Vec<String> {
+fn unmatched(entries: &[DeclaredEntry]) -> Vec<String> {
     entries.iter().filter(|entry| entry.workloads.is_empty()).map(|entry| entry.name.clone()).collect()
 }
 
 /// The first few of these with the cgroups below them.
-fn unmatched_below(entries: &[Entry]) -> Vec<String> {
+fn unmatched_below(entries: &[DeclaredEntry]) -> Vec<String> {
     let told =
         entries.iter().filter_map(|entry| Some(format!("{:?}: {}", entry.name, entry.below.as_ref()?)));
     told.take(MOST_BELOW).collect()
@@ -333,7 +333,7 @@ fn unmatched_below(entries: &[Entry]) -> Vec<String> {
 const MOST_BELOW: usize = 5;
 
 /// The problem for a name that means an entry without a running workload.
-fn unmatched_entry(wanted: &str, entries: &[Entry]) -> Option<Problem> {
+fn unmatched_entry(wanted: &str, entries: &[DeclaredEntry]) -> Option<Problem> {
     let entry = entries.iter().find(|entry| entry.name == wanted && entry.workloads.is_empty())?;
     let below = entry.below.as_ref().map(|below| format!(": {below}")).unwrap_or_default();
     let message = format!("[[workload]] {wanted:?} matches nothing that runs now{below}");

@@ -17,7 +17,7 @@ pub mod watchdog;
 use std::{collections::BTreeMap, fs::File, io, os::fd::AsFd, sync::Arc};
 
 use enforcer_core::{
-    widening::{BrakeKind, Guarded, high_mark},
+    widening::{BrakeKind, ProtectedWorkload, high_mark},
     workload::CgroupPath,
 };
 use rustix::fs::OFlags;
@@ -120,7 +120,7 @@ pub struct BrakeFiles(BTreeMap<CgroupPath, (Option<u64>, Arc<BrakeFile>)>);
 impl BrakeFiles {
     /// Opens what is missing of these, and closes the rest. What cannot be opened is said, and tried again
     /// the next time.
-    pub fn follow(&mut self, tree: &CpusetTree, guarded: &[Guarded]) {
+    pub fn follow(&mut self, tree: &CpusetTree, guarded: &[ProtectedWorkload]) {
         let mut before = std::mem::take(&mut self.0);
         for one in guarded.iter().filter(|one| !one.strict) {
             let same = |(id, file): (Option<u64>, Arc<BrakeFile>)| {

@@ -19,8 +19,8 @@ fn cgroup(fixture: &Fixture, path: &str, high: &str) -> CgroupPath {
     CgroupPath::new(path)
 }
 
-fn guarded(cgroup: &CgroupPath, strict: bool) -> Guarded {
-    Guarded {
+fn guarded(cgroup: &CgroupPath, strict: bool) -> ProtectedWorkload {
+    ProtectedWorkload {
         cgroup: cgroup.clone(),
         cgroup_id: Some(1),
         home: NodeSet::new(),
@@ -129,7 +129,7 @@ fn files_of_strict_ones_are_not_opened_and_others_once() {
     let first = files.get(&loose).unwrap();
     files.follow(&tree, &all);
     assert!(Arc::ptr_eq(&first, &files.get(&loose).unwrap()));
-    files.follow(&tree, &[Guarded { cgroup_id: Some(2), ..guarded(&loose, false) }]);
+    files.follow(&tree, &[ProtectedWorkload { cgroup_id: Some(2), ..guarded(&loose, false) }]);
     assert!(!Arc::ptr_eq(&first, &files.get(&loose).unwrap()), "it was made again");
     files.follow(&tree, &[]);
     assert!(files.get(&loose).is_none());

@@ -2,7 +2,7 @@
 //!
 //! One tick of the daemon carries out one plan, so a budget per plan bounds the tick: in bytes, in questions
 //! to the kernel (a sparse mapping costs questions and moves nothing) and in time. How many bytes one call
-//! takes on, and how many all of them in a second, is the [`Pace`]'s to say, which learns from what calls
+//! takes on, and how many all of them in a second, is the [`CallPacer`]'s to say, which learns from what calls
 //! took and outlasts the plan. [`Stop`] ends everything at once when the daemon is told to end. The budget is
 //! looked at between two system calls, each of which is bounded by its batch.
 
@@ -18,7 +18,7 @@ use std::{
 
 use enforcer_core::{
     call_times::CallTimes,
-    pacing::{Allowance, Pace, PaceLimits},
+    pacing::{Allowance, CallPacer, PaceLimits},
 };
 
 /// Longest time between two checks of the stop request.
@@ -104,7 +104,7 @@ pub struct PageBudget {
     bytes: u64,
     /// Bytes at which a step ends that moves no more than a part.
     step_ends: Option<u64>,
-    pace: Pace,
+    pace: CallPacer,
     /// What calls took since there is this budget.
     calls: CallTimes,
     /// When the pace's clock was 0.
@@ -115,7 +115,7 @@ impl PageBudget {
     /// A budget that begins now.
     pub fn new(limits: PageMoveLimits, stop: Stop) -> Self {
         let now = Instant::now();
-        let pace = Pace::new(limits.pace, 0);
+        let pace = CallPacer::new(limits.pace, 0);
         Self {
             limits,
             stop,

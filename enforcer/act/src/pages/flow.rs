@@ -1,6 +1,6 @@
 //! Moves what is in given ranges of processes from one node to another.
 //!
-//! The ranges are what a [`Flow`] says, and of these only the pages that are on the node it comes from are
+//! The ranges are what a [`PageFlow`] says, and of these only the pages that are on the node it comes from are
 //! touched. The kernel refuses a target that the process's cpuset does not allow, and that refusal is the
 //! safety of it: nothing here may get around it.
 
@@ -11,7 +11,7 @@ use std::{
 };
 
 use enforcer_core::{
-    demotion::{Flow, Piece, Range},
+    demotion::{AddressRange, PageFlow, ProcessRange},
     id::NodeId,
     set::NodeSet,
 };
@@ -25,7 +25,12 @@ use super::{
 use enforcer_kernel::Kernel;
 
 /// Moves a flow within the budget, of which its own bytes are the limit. Processes that ended are done.
-pub fn move_flow(kernel: &dyn Kernel, proc: &Path, budget: &mut PageBudget, flow: &Flow) -> PageMoveReport {
+pub fn move_flow(
+    kernel: &dyn Kernel,
+    proc: &Path,
+    budget: &mut PageBudget,
+    flow: &PageFlow,
+) -> PageMoveReport {
     budget.renew_with(flow.bytes);
     let from: NodeSet = [flow.from].into_iter().collect();
     let mut step = PageMove::new(kernel, proc, budget);
@@ -50,7 +55,7 @@ pub fn move_flow(kernel: &dyn Kernel, proc: &Path, budget: &mut PageBudget, flow
 
 fn move_piece(
     step: &mut PageMove<'_>,
-    piece: &Piece,
+    piece: &ProcessRange,
     from: &NodeSet,
     to: NodeId,
     extents: &mut BTreeMap<u32, (Incarnation, Vec<Extent>)>,
@@ -71,7 +76,7 @@ fn move_piece(
 }
 
 /// The whole pages of the extents that lie in the range.
-pub(super) fn within(extents: &[Extent], range: Range) -> Vec<Extent> {
+pub(super) fn within(extents: &[Extent], range: AddressRange) -> Vec<Extent> {
     let (Ok(start), Ok(end)) = (usize::try_from(range.start), usize::try_from(range.end)) else {
         return Vec::new();
     };
@@ -111,8 +116,8 @@ mod tests {
         }
     }
 
-    fn range(start: usize, pages: usize) -> Range {
-        Range { start: start as u64, end: (start + pages * PAGE) as u64 }
+    fn range(start: usize, pages: usize) -> AddressRange {
+        AddressRange { start: start as u64, end: (start + pages * PAGE) as u64 }
     }
 
     /// 100 pages on node 0, and 10 more in a second mapping, on node 1.
@@ -129,16 +134,16 @@ mod tests {
         (dir, kernel)
     }
 
-    fn flow(pieces: &[(u32, Range)], pages: usize) -> Flow {
-        let pieces = pieces.iter().map(|(pid, range)| Piece { pid: *pid, range: *range }).collect();
-        Flow { from: NodeId(0), to: NodeId(2), pieces, bytes: (pages * PAGE) as u64 }
+    fn flow(pieces: &[(u32, AddressRange)], pages: usize) -> PageFlow {
+        let pieces = pieces.iter().map(|(pid, range)| ProcessRange { pid: *pid, range: *range }).collect();
+        PageFlow { from: NodeId(0), to: NodeId(2), pieces, bytes: (pages * PAGE) as u64 }
     }
 
     #[test]
     fn an_extent_is_cut_to_its_whole_pages_in_the_range() {
         let known = [extent(START, 10), extent(START + 20 * PAGE, 10)];
         let of = |start: usize, end: usize| {
-            let range = Range { start: start as u64, end: end as u64 };
+            let range = AddressRange { start: start as u64, end: end as u64 };
             let cut = within(&known, range).into_iter();
             cut.map(|one| ((one.start - START) / PAGE, (one.end - START) / PAGE)).collect::<Vec<_>>()
         };

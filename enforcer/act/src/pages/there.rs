@@ -10,7 +10,7 @@ use std::{
 };
 
 use enforcer_core::{
-    demotion::{Flow, Piece},
+    demotion::{PageFlow, ProcessRange},
     set::NodeSet,
 };
 
@@ -29,7 +29,7 @@ const BATCH: usize = 4096;
 pub fn each_there(
     kernel: &dyn Kernel,
     proc: &Path,
-    flow: &Flow,
+    flow: &PageFlow,
     is_over: &dyn Fn() -> bool,
     see: &mut dyn FnMut(u32, &[usize]) -> io::Result<bool>,
 ) {
@@ -53,8 +53,8 @@ pub fn each_there(
 fn each_of(
     kernel: &dyn Kernel,
     proc: &Path,
-    flow: &Flow,
-    piece: &Piece,
+    flow: &PageFlow,
+    piece: &ProcessRange,
     known: &mut BTreeMap<u32, Vec<Extent>>,
     is_over: &dyn Fn() -> bool,
     see: &mut dyn FnMut(u32, &[usize]) -> io::Result<bool>,

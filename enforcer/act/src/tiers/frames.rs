@@ -11,7 +11,7 @@
 
 use std::{fs::File, ops::Range, os::unix::fs::FileExt as _, path::Path};
 
-use enforcer_core::demotion::Flow;
+use enforcer_core::demotion::PageFlow;
 
 use super::Deadline;
 use crate::pages::each_there;
@@ -39,7 +39,7 @@ impl PageFrames {
 }
 
 /// Bytes of the flow that are there, up to the flow's own.
-pub fn bytes_there(kernel: &dyn Kernel, proc: &Path, flow: &Flow, deadline: &Deadline) -> u64 {
+pub fn bytes_there(kernel: &dyn Kernel, proc: &Path, flow: &PageFlow, deadline: &Deadline) -> u64 {
     let mut bytes = 0u64;
     each_there(kernel, proc, flow, &|| deadline.is_over(), &mut |_, pages| {
         bytes += (pages.len() * page_bytes()) as u64;
@@ -53,7 +53,7 @@ pub fn bytes_there(kernel: &dyn Kernel, proc: &Path, flow: &Flow, deadline: &Dea
 pub fn frames_there(
     kernel: &dyn Kernel,
     proc: &Path,
-    flow: &Flow,
+    flow: &PageFlow,
     deadline: &Deadline,
 ) -> Result<PageFrames, String> {
     let (mut frames, mut hidden) = (Vec::new(), false);
@@ -109,7 +109,7 @@ mod tests {
     use std::{fs, time::Duration};
 
     use enforcer_core::{
-        demotion::{Piece, Range as Addresses},
+        demotion::{AddressRange as Addresses, ProcessRange},
         id::NodeId,
     };
 
@@ -148,10 +148,10 @@ mod tests {
         }
     }
 
-    fn flow(bytes: usize) -> Flow {
-        let whole = |pid| Piece { pid, range: Addresses { start: 0, end: u64::MAX } };
+    fn flow(bytes: usize) -> PageFlow {
+        let whole = |pid| ProcessRange { pid, range: Addresses { start: 0, end: u64::MAX } };
         let pieces = vec![whole(9), whole(7)];
-        Flow { from: NodeId(0), to: NodeId(2), pieces, bytes: bytes as u64 }
+        PageFlow { from: NodeId(0), to: NodeId(2), pieces, bytes: bytes as u64 }
     }
 
     fn long() -> Deadline {

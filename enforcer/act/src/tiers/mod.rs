@@ -19,7 +19,7 @@ use std::{
 };
 
 use enforcer_core::{
-    demotion::backend::Shift,
+    demotion::backend::MemoryShift,
     parse::numa_stat::{ByNode, parse_numa_stat_v2},
     set::NodeSet,
 };
@@ -62,7 +62,7 @@ impl Deadline {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Carried {
     /// By where memory was before and is now.
-    pub shift: Shift,
+    pub shift: MemoryShift,
     /// Why the backend did less than asked; `None` where it gave no reason.
     pub less: Option<String>,
 }
@@ -75,9 +75,9 @@ pub fn memory(cgroup: &Path) -> Result<ByNode, String> {
 }
 
 /// How memory shifted since it was like this.
-fn shift_since(before: &ByNode, cgroup: &Path, sides: &Sides) -> Result<Shift, String> {
+fn shift_since(before: &ByNode, cgroup: &Path, sides: &Sides) -> Result<MemoryShift, String> {
     let Sides { upper, lower, allowed } = sides;
-    Ok(Shift::between(before, &memory(cgroup)?, upper, lower, allowed))
+    Ok(MemoryShift::between(before, &memory(cgroup)?, upper, lower, allowed))
 }
 
 #[cfg(test)]

@@ -40,31 +40,31 @@ impl FromIterator<(String, Severity)> for Baseline {
 /// An audit, or a document that contains one.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Written {
-    audit: Option<Earlier>,
+struct AuditDocument {
+    audit: Option<EarlierAudit>,
     schema_version: Option<u32>,
-    findings: Option<Vec<Found>>,
+    findings: Option<Vec<KnownFinding>>,
 }
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Earlier {
+struct EarlierAudit {
     schema_version: u32,
-    findings: Vec<Found>,
+    findings: Vec<KnownFinding>,
 }
 
 #[derive(Deserialize)]
-struct Found {
+struct KnownFinding {
     id: String,
     severity: Severity,
 }
 
 impl<'de> Deserialize<'de> for Baseline {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        let Written { audit, schema_version, findings } = Written::deserialize(from)?;
+        let AuditDocument { audit, schema_version, findings } = AuditDocument::deserialize(from)?;
         let on_its_own = || {
             let missing = de::Error::missing_field;
-            Ok(Earlier {
+            Ok(EarlierAudit {
                 schema_version: schema_version.ok_or_else(|| missing("schemaVersion"))?,
                 findings: findings.ok_or_else(|| missing("findings"))?,
             })

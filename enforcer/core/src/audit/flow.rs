@@ -26,7 +26,7 @@ use crate::{
 #[serde(rename_all = "camelCase")]
 pub struct TrafficMap {
     /// Pairs of nodes with traffic, in ascending order of source, then destination.
-    pub flows: Vec<Flow>,
+    pub flows: Vec<NodeTraffic>,
     /// Workloads that are included.
     pub workloads: usize,
     /// Workloads that ran, or may have, but have unknown run time or memory by node.
@@ -36,7 +36,8 @@ pub struct TrafficMap {
 /// Traffic from the CPUs of one node to the memory of one node.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct Flow {
+#[schemars(rename = "Flow")]
+pub struct NodeTraffic {
     /// Node of the CPUs.
     pub src_numa: NodeId,
     /// Node of the memory.
@@ -63,7 +64,8 @@ impl TrafficMap {
             }
         }
         let flows = between.into_iter().filter(|(_, cpus)| cpus.is_finite() && *cpus > 0.0);
-        map.flows = flows.map(|((src_numa, dst_numa), cpus)| Flow { src_numa, dst_numa, cpus }).collect();
+        map.flows =
+            flows.map(|((src_numa, dst_numa), cpus)| NodeTraffic { src_numa, dst_numa, cpus }).collect();
         Some(map)
     }
 }

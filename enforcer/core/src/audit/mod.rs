@@ -30,7 +30,7 @@ pub const AUDIT_SCHEMA_VERSION: u32 = 1;
 
 pub use self::{
     baseline::Baseline,
-    flow::{Flow, TrafficMap},
+    flow::{NodeTraffic, TrafficMap},
     report::AuditInputs,
 };
 
@@ -41,12 +41,12 @@ pub struct Audit {
     /// [`AUDIT_SCHEMA_VERSION`].
     pub schema_version: u32,
     /// Program that wrote the report.
-    pub tool: Tool,
+    pub tool: ReportingTool,
     /// Time of the sample, by RFC 3339 in UTC; absent for a captured tree, which does not record its time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub taken_at: Option<String>,
     /// Host of the report.
-    pub host: Host,
+    pub host: AuditedHost,
     /// Missing sources and their consequence.
     pub degraded: Vec<Degraded>,
     /// The machine.
@@ -67,7 +67,8 @@ pub struct Audit {
 /// The program that wrote the report.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct Tool {
+#[schemars(rename = "Tool")]
+pub struct ReportingTool {
     /// `numa-enforcer`.
     pub name: String,
     /// Semantic version.
@@ -77,7 +78,8 @@ pub struct Tool {
 /// The host of the report.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct Host {
+#[schemars(rename = "Host")]
+pub struct AuditedHost {
     /// Host name.
     pub hostname: Option<String>,
     /// Kernel release.

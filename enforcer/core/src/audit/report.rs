@@ -3,7 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{
-    AUDIT_SCHEMA_VERSION, Audit, AuditedWorkload, Baseline, Host, Summary, Tool, TrafficMap, Verdict, verdict,
+    AUDIT_SCHEMA_VERSION, Audit, AuditedHost, AuditedWorkload, Baseline, ReportingTool, Summary, TrafficMap,
+    Verdict, verdict,
 };
 use crate::{
     degraded::Degraded,
@@ -27,11 +28,11 @@ const EXIT_UNKNOWN: u8 = 2;
 #[derive(Debug, Clone)]
 pub struct AuditInputs<'a> {
     /// Program that writes the report.
-    pub tool: Tool,
+    pub tool: ReportingTool,
     /// Time of the sample, by RFC 3339 in UTC, if known.
     pub taken_at: Option<String>,
     /// Host of the report.
-    pub host: Host,
+    pub host: AuditedHost,
     /// The machine.
     pub topology: Topology,
     /// Audited workloads.

@@ -26,14 +26,14 @@ use crate::{
 
 /// Returns whether the daemon has set a cgroup, at any time, and has not put it back.
 #[derive(Clone, Copy)]
-pub struct Written<'a>(pub &'a dyn Fn(&CgroupPath) -> bool);
+pub struct WrittenCgroups<'a>(pub &'a dyn Fn(&CgroupPath) -> bool);
 
-impl Written<'_> {
+impl WrittenCgroups<'_> {
     /// No cgroup was ever written.
-    pub const NOTHING: Self = Written(&|_| false);
+    pub const NOTHING: Self = WrittenCgroups(&|_| false);
 }
 
-impl fmt::Debug for Written<'_> {
+impl fmt::Debug for WrittenCgroups<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Written")
     }
@@ -41,19 +41,19 @@ impl fmt::Debug for Written<'_> {
 
 /// Sets that a cgroup above a workload must be widened to.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct Widening {
-    pub(super) cpus: Option<Wider<CpuId>>,
-    pub(super) mems: Option<Wider<NodeId>>,
+pub(super) struct AncestorWidening {
+    pub(super) cpus: Option<SetChange<CpuId>>,
+    pub(super) mems: Option<SetChange<NodeId>>,
 }
 
 /// Old and new set.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Wider<T: Id> {
+pub(super) struct SetChange<T: Id> {
     from: IdSet<T>,
     to: IdSet<T>,
 }
 
-impl<T: Id> Wider<T> {
+impl<T: Id> SetChange<T> {
     fn of(now: Option<&IdSet<T>>, wanted: Option<&IdSet<T>>) -> Option<Self> {
         let (now, wanted) = now.zip(wanted)?;
         (!wanted.is_subset(now)).then(|| Self { from: now.clone(), to: now.union(wanted) })
@@ -68,21 +68,21 @@ impl<T: Id> Wider<T> {
     }
 }
 
-impl Widening {
+impl AncestorWidening {
     /// Adds room for the other's workload.
     pub(super) fn add(&mut self, other: Self) {
-        Wider::add(&mut self.cpus, other.cpus);
-        Wider::add(&mut self.mems, other.mems);
+        SetChange::add(&mut self.cpus, other.cpus);
+        SetChange::add(&mut self.mems, other.mems);
     }
 
     /// The steps, memory nodes first: they cost nothing.
     pub(super) fn steps(self, cgroup: &CgroupPath) -> impl Iterator<Item = Step> {
         let why = "so that those below it can be set";
-        let mems = self.mems.map(|Wider { from, to }| Step {
+        let mems = self.mems.map(|SetChange { from, to }| Step {
             reason: format!("memory nodes {from} become {to}, {why}"),
             action: Action::SetMems { cgroup: cgroup.clone(), mems: to },
         });
-        let cpus = self.cpus.map(|Wider { from, to }| Step {
+        let cpus = self.cpus.map(|SetChange { from, to }| Step {
             reason: format!("CPUs {from} become {to}, {why}"),
             action: Action::SetCpus { cgroup: cgroup.clone(), cpus: to },
         });
@@ -92,14 +92,14 @@ impl Widening {
 
 /// The limit of one resource, and the cgroup that causes it.
 #[derive(Debug)]
-struct Limit<T: Id> {
+struct AncestorLimit<T: Id> {
     /// The cgroup that causes the limit, and its set; absent if unknown.
     most: Option<(CgroupPath, IdSet<T>)>,
     /// Set of the last cgroup on the way down.
     passed_on: Option<IdSet<T>>,
 }
 
-impl<T: Id> Limit<T> {
+impl<T: Id> AncestorLimit<T> {
     const NONE: Self = Self { most: None, passed_on: None };
 
     /// Adds the next cgroup on the way down, with its set.
@@ -129,7 +129,7 @@ impl<T: Id> Limit<T> {
 
 /// The most memory nodes that a workload may have.
 #[derive(Debug)]
-pub(super) struct MemsAbove {
+pub(super) struct AncestorMems {
     /// The cgroup that causes the limit, and its set; absent without a limit.
     pub(super) most: Option<(CgroupPath, NodeSet)>,
     /// Cgroups that may be widened, with their nodes, from the top down.
@@ -138,17 +138,17 @@ pub(super) struct MemsAbove {
 
 /// Limits of the cgroups above a workload.
 #[derive(Debug)]
-pub(super) struct Above {
-    cpus: Limit<CpuId>,
-    mems: Limit<NodeId>,
+pub(super) struct AncestorLimits {
+    cpus: AncestorLimit<CpuId>,
+    mems: AncestorLimit<NodeId>,
     /// Cgroups that may be widened, with their sets, from the top down.
     ours: Vec<(CgroupPath, Cpuset)>,
 }
 
-impl Above {
+impl AncestorLimits {
     pub(super) fn of(inputs: &Inputs<'_>, cgroup: &CgroupPath) -> Self {
         let chain: Vec<CgroupPath> = cgroup.ancestors().collect();
-        let mut above = Self { cpus: Limit::NONE, mems: Limit::NONE, ours: Vec::new() };
+        let mut above = Self { cpus: AncestorLimit::NONE, mems: AncestorLimit::NONE, ours: Vec::new() };
         for path in chain.into_iter().rev() {
             let Some(CgroupSample { cpus_effective, mems_effective, .. }) = inputs.sample.cgroups.get(&path)
             else {
@@ -180,13 +180,13 @@ impl Above {
     }
 
     /// The most memory nodes that it can have, and the cgroups above that may be widened for them.
-    pub(super) fn mems(self) -> MemsAbove {
+    pub(super) fn mems(self) -> AncestorMems {
         let ours = self.ours.into_iter().filter_map(|(path, has)| Some((path, has.mems?)));
-        MemsAbove { most: self.mems.most, ours: ours.collect() }
+        AncestorMems { most: self.mems.most, ours: ours.collect() }
     }
 
     /// The cgroups to widen before the workload can be set to this goal, or the cgroup that is too narrow.
-    pub(super) fn make_room(self, goal: &Cpuset) -> Result<BTreeMap<CgroupPath, Widening>, String> {
+    pub(super) fn make_room(self, goal: &Cpuset) -> Result<BTreeMap<CgroupPath, AncestorWidening>, String> {
         let lacking = [
             self.cpus.lacks("CPUs", goal.cpus.as_ref()),
             self.mems.lacks("memory nodes", goal.mems.as_ref()),
@@ -196,13 +196,13 @@ impl Above {
             return Err(lacking.join("; "));
         }
         let widened = self.ours.into_iter().map(|(path, has)| {
-            let widening = Widening {
-                cpus: Wider::of(has.cpus.as_ref(), goal.cpus.as_ref()),
-                mems: Wider::of(has.mems.as_ref(), goal.mems.as_ref()),
+            let widening = AncestorWidening {
+                cpus: SetChange::of(has.cpus.as_ref(), goal.cpus.as_ref()),
+                mems: SetChange::of(has.mems.as_ref(), goal.mems.as_ref()),
             };
             (path, widening)
         });
-        Ok(widened.filter(|(_, widening)| *widening != Widening::default()).collect())
+        Ok(widened.filter(|(_, widening)| *widening != AncestorWidening::default()).collect())
     }
 
     /// Names the cgroup above that leaves the workload less than the machine has, and its set.

@@ -19,7 +19,7 @@ pub use self::pages::tmpfs_in_words;
 use std::{cell::LazyCell, collections::BTreeMap, fmt};
 
 use super::{
-    Decision, EarlierAdvice, Inputs, RefusalCause, above::Above, available_bytes,
+    Decision, EarlierAdvice, Inputs, RefusalCause, above::AncestorLimits, available_bytes,
     controller::without_controller, pins,
 };
 use crate::{
@@ -90,7 +90,7 @@ fn allowed_memory(inputs: &Inputs<'_>, workload: &Workload) -> NodeSet {
 fn bounds(inputs: &Inputs<'_>, workload: &Workload) -> Option<Bounds> {
     let cgroup = &workload.cgroup;
     if !matches!(workload.origin, Origin::Process { .. }) {
-        return Above::of(inputs, cgroup).bounds();
+        return AncestorLimits::of(inputs, cgroup).bounds();
     }
     let sample = inputs.sample;
     let cpus = nearest_effective(sample, cgroup, |cgroup| cgroup.cpus_effective.clone());

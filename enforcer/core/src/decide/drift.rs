@@ -35,19 +35,21 @@ pub(super) const WINDOW_NS: u64 = 3_600 * 1_000_000_000;
 /// Target cpuset of a workload, and how far the workload is from it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct Target {
+#[schemars(rename = "Target")]
+pub struct CpusetTarget {
     /// Kernel id of its cgroup; a recreated cgroup has another one.
     pub cgroup_id: Option<u64>,
     /// CPUs and memory nodes.
     pub cpuset: Cpuset,
     /// Distance to the target.
-    pub standing: Standing,
+    pub standing: DriftStatus,
 }
 
 /// State of a workload's cpuset against its target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
-pub enum Standing {
+#[schemars(rename = "Standing")]
+pub enum DriftStatus {
     /// The cpuset is the target.
     InPlace,
     /// The target was not reached yet.
@@ -96,20 +98,20 @@ impl DriftCounts {
 /// Last known target of each workload, and its repairs.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
-pub struct Drift(BTreeMap<CgroupPath, Kept>);
+pub struct Drift(BTreeMap<CgroupPath, WorkloadDrift>);
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-struct Kept {
+struct WorkloadDrift {
     cgroup_id: Option<u64>,
     goal: Cpuset,
-    reached: Reached,
+    reached: TargetReached,
     /// Times of its repairs, the latest last; at most [`REPAIRS`].
     repairs: Vec<u64>,
     left_alone: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-enum Reached {
+enum TargetReached {
     /// It was seen there, or was put back.
     Yes,
     /// It was written, and not looked at since.
@@ -120,7 +122,7 @@ enum Reached {
     Failed,
 }
 
-impl Kept {
+impl WorkloadDrift {
     /// Repairs within the hour. A time in the future, as after a clock restart, counts as long ago.
     fn repairs(&self, now_ns: u64) -> usize {
         self.repairs.iter().filter(|at| is_recent(**at, now_ns)).count()
@@ -133,7 +135,7 @@ fn is_recent(at_ns: u64, now_ns: u64) -> bool {
 
 impl Drift {
     /// The record of this life of a cgroup.
-    fn of(&self, cgroup: &CgroupPath, cgroup_id: Option<u64>) -> Option<&Kept> {
+    fn of(&self, cgroup: &CgroupPath, cgroup_id: Option<u64>) -> Option<&WorkloadDrift> {
         self.0.get(cgroup).filter(|kept| kept.cgroup_id == cgroup_id)
     }
 
@@ -145,39 +147,39 @@ impl Drift {
         goal: &Cpuset,
         in_place: bool,
         now_ns: u64,
-    ) -> Standing {
+    ) -> DriftStatus {
         if in_place {
-            return Standing::InPlace;
+            return DriftStatus::InPlace;
         }
         let Some(kept) = self.of(cgroup, cgroup_id).filter(|kept| kept.goal == *goal) else {
-            return Standing::OnItsWay;
+            return DriftStatus::OnItsWay;
         };
         let enough = kept.repairs(now_ns) >= REPAIRS;
         match kept.reached {
-            Reached::NotYet => Standing::OnItsWay,
-            _ if enough => Standing::LeftAlone,
-            Reached::Yes => Standing::Drifted,
+            TargetReached::NotYet => DriftStatus::OnItsWay,
+            _ if enough => DriftStatus::LeftAlone,
+            TargetReached::Yes => DriftStatus::Drifted,
             // A write may have no effect, whatever undoes it, so it is not repeated at once or without end.
-            Reached::Written | Reached::Failed => Standing::OnItsWay,
+            TargetReached::Written | TargetReached::Failed => DriftStatus::OnItsWay,
         }
     }
 
     /// The last target of a workload, if it was reached.
     pub fn set_to(&self, cgroup: &CgroupPath, cgroup_id: Option<u64>) -> Option<&Cpuset> {
-        let kept = self.of(cgroup, cgroup_id).filter(|kept| kept.reached != Reached::Failed);
+        let kept = self.of(cgroup, cgroup_id).filter(|kept| kept.reached != TargetReached::Failed);
         kept.map(|kept| &kept.goal)
     }
 
     /// Did the last attempt to reach the goal fail?
     pub fn has_failed(&self, cgroup: &CgroupPath, cgroup_id: Option<u64>) -> bool {
-        self.of(cgroup, cgroup_id).is_some_and(|kept| kept.reached == Reached::Failed)
+        self.of(cgroup, cgroup_id).is_some_and(|kept| kept.reached == TargetReached::Failed)
     }
 
     /// Is its cpuset another one than the daemon set? Then that is the choice of another program, however
     /// good.
     pub fn is_away(&self, cgroup: &CgroupPath, cgroup_id: Option<u64>, now: (&CpuSet, &NodeSet)) -> bool {
-        let kept = self.of(cgroup, cgroup_id).filter(|kept| kept.reached == Reached::Yes);
-        kept.is_some_and(|Kept { goal: Cpuset { cpus, mems }, .. }| {
+        let kept = self.of(cgroup, cgroup_id).filter(|kept| kept.reached == TargetReached::Yes);
+        kept.is_some_and(|WorkloadDrift { goal: Cpuset { cpus, mems }, .. }| {
             cpus.as_ref().is_some_and(|cpus| cpus != now.0) || mems.as_ref().is_some_and(|mems| mems != now.1)
         })
     }
@@ -194,7 +196,7 @@ impl Drift {
     pub fn expect<'a>(&mut self, cgroups: impl IntoIterator<Item = &'a CgroupPath>) {
         for cgroup in cgroups {
             if let Some(kept) = self.0.get_mut(cgroup) {
-                kept.reached = Reached::NotYet;
+                kept.reached = TargetReached::NotYet;
             }
         }
     }
@@ -220,10 +222,10 @@ impl Drift {
         let mut written = written(outcomes);
         let mut fates = Vec::new();
         for (cgroup, target) in &decision.targets {
-            let fresh = || Kept {
+            let fresh = || WorkloadDrift {
                 cgroup_id: target.cgroup_id,
                 goal: target.cpuset.clone(),
-                reached: Reached::NotYet,
+                reached: TargetReached::NotYet,
                 repairs: Vec::new(),
                 left_alone: false,
             };
@@ -232,26 +234,26 @@ impl Drift {
                 *kept = fresh();
             } else if kept.goal != target.cpuset {
                 // Another goal, but the same program fights for this cpuset.
-                (kept.goal, kept.reached) = (target.cpuset.clone(), Reached::NotYet);
+                (kept.goal, kept.reached) = (target.cpuset.clone(), TargetReached::NotYet);
             }
-            let is_repair = target.standing == Standing::Drifted
-                || (target.standing == Standing::OnItsWay && kept.reached == Reached::Written);
+            let is_repair = target.standing == DriftStatus::Drifted
+                || (target.standing == DriftStatus::OnItsWay && kept.reached == TargetReached::Written);
             let became = match written.remove(cgroup) {
-                _ if unfinished.contains(cgroup) => Some(Reached::NotYet),
-                Some(true) if is_repair => Some(Reached::Yes),
-                Some(true) => Some(Reached::Written),
-                Some(false) => Some(Reached::Failed),
-                None => (target.standing == Standing::InPlace).then_some(Reached::Yes),
+                _ if unfinished.contains(cgroup) => Some(TargetReached::NotYet),
+                Some(true) if is_repair => Some(TargetReached::Yes),
+                Some(true) => Some(TargetReached::Written),
+                Some(false) => Some(TargetReached::Failed),
+                None => (target.standing == DriftStatus::InPlace).then_some(TargetReached::Yes),
             };
             kept.reached = became.unwrap_or(kept.reached);
             if is_repair && became.is_some() {
                 kept.repairs.retain(|at| is_recent(*at, now_ns));
                 kept.repairs.push(now_ns);
-                let failed = became == Some(Reached::Failed);
+                let failed = became == Some(TargetReached::Failed);
                 let fate = if failed { DriftFate::Failed } else { DriftFate::Repaired };
                 fates.push((cgroup.clone(), fate));
             }
-            let left_alone = target.standing == Standing::LeftAlone;
+            let left_alone = target.standing == DriftStatus::LeftAlone;
             if left_alone && !kept.left_alone {
                 fates.push((cgroup.clone(), DriftFate::LeftAlone));
             }

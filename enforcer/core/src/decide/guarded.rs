@@ -10,12 +10,12 @@
 
 use std::collections::BTreeMap;
 
-use super::{Decision, Inputs, Standing, Target, above::Above, order::Goal};
+use super::{CpusetTarget, Decision, DriftStatus, Inputs, above::AncestorLimits, order::Goal};
 use crate::{
     id::NodeId,
     model::{WorkloadModel, accessed_bytes},
     set::NodeSet,
-    widening::{Guarded, spares},
+    widening::{ProtectedWorkload, spares},
     words,
     workload::CgroupPath,
 };
@@ -50,12 +50,12 @@ pub(super) fn without(
 }
 
 /// All guarded workloads, in ascending order of their cgroups.
-pub(super) fn of(inputs: &Inputs<'_>, decision: &Decision) -> Vec<Guarded> {
+pub(super) fn of(inputs: &Inputs<'_>, decision: &Decision) -> Vec<ProtectedWorkload> {
     let machine = &inputs.inventory.machine;
     let gpus = machine.gpu_memory_nodes();
-    let guarded = |(cgroup, target): (&CgroupPath, &Target)| {
+    let guarded = |(cgroup, target): (&CgroupPath, &CpusetTarget)| {
         let goal = target.cpuset.mems.as_ref().filter(|mems| !mems.is_empty())?;
-        if target.standing == Standing::LeftAlone {
+        if target.standing == DriftStatus::LeftAlone {
             return None;
         }
         let added = inputs.widened.get(cgroup);
@@ -69,7 +69,7 @@ pub(super) fn of(inputs: &Inputs<'_>, decision: &Decision) -> Vec<Guarded> {
         let rule = inputs.declarations.rule(inputs.policy, cgroup).map(|(_, rule)| rule);
         let lower_tiers = rule.and_then(|rule| rule.lower_tiers);
         let lower_tiers = lower_tiers.unwrap_or(inputs.policy.memory.widening.lower_tiers);
-        let above = Above::of(inputs, cgroup).mems();
+        let above = AncestorLimits::of(inputs, cgroup).mems();
         let mut allowed = machine.ordinary_memory_nodes();
         if let Some(most) = &above.most {
             allowed = allowed.intersection(&most.1);
@@ -83,7 +83,7 @@ pub(super) fn of(inputs: &Inputs<'_>, decision: &Decision) -> Vec<Guarded> {
         let by_rule = wished.map(|nodes| format!("numa_nodes of its rule is {nodes}"));
         let bound: Vec<String> = by_above.into_iter().chain(by_rule).collect();
         let cpu_nodes = decision.aims.get(cgroup).cloned().unwrap_or_else(|| home.clone());
-        Some(Guarded {
+        Some(ProtectedWorkload {
             cgroup: cgroup.clone(),
             cgroup_id: target.cgroup_id,
             spares: spares(machine, &home, &cpu_nodes, &allowed, lower_tiers),
@@ -117,7 +117,7 @@ mod tests {
         sample::CgroupSample,
         scene::Scene,
         topology::synth::Machine,
-        widening::Spare,
+        widening::FallbackNode,
     };
 
     /// CPUs 0-3 on node 0 and 4-7 on node 1; `/a` is on node 0 with these memory nodes.
@@ -146,7 +146,7 @@ mod tests {
 
     /// `home, mems, spares` of each guarded workload.
     fn guards(decision: &Decision) -> Vec<String> {
-        let spares = |one: &Guarded| one.spares.iter().map(Spare::node).collect::<NodeSet>();
+        let spares = |one: &ProtectedWorkload| one.spares.iter().map(FallbackNode::node).collect::<NodeSet>();
         decision.guarded.iter().map(|one| format!("{} {} {}", one.home, one.mems, spares(one))).collect()
     }
 

@@ -11,14 +11,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::{Deserialize, Serialize};
 
 use super::{
-    drift::{Drift, Target},
-    partition::Tried,
+    drift::{CpusetTarget, Drift},
+    partition::PartitionAttempts,
 };
 use crate::{
     place::Cpuset,
     plan::{Action, Plan},
     policy::Policy,
-    rebalance::Past,
+    rebalance::MoveHistory,
     workload::CgroupPath,
 };
 
@@ -37,15 +37,15 @@ pub struct History {
     pub drift: Drift,
     /// Partitions that were begun, with their outcomes.
     #[serde(default)]
-    pub partitions: Tried,
+    pub partitions: PartitionAttempts,
     /// Workloads that were moved to a better place.
     #[serde(default)]
-    pub rebalance: Past,
+    pub rebalance: MoveHistory,
 }
 
 impl History {
     /// Records that the plan was carried out, or tried, to bring cgroups to these targets.
-    pub fn note(&mut self, plan: &Plan, targets: &BTreeMap<CgroupPath, Target>, now_ns: u64) {
+    pub fn note(&mut self, plan: &Plan, targets: &BTreeMap<CgroupPath, CpusetTarget>, now_ns: u64) {
         // A new partition does not start a cool-down.
         let partition =
             |action: &Action| matches!(action, Action::SetPartition { .. } | Action::SetExclusive { .. });
@@ -123,7 +123,7 @@ fn remaining(at_ns: u64, policy: &Policy, now_ns: u64) -> Option<u64> {
 mod tests {
     use super::*;
     use crate::{
-        decide::{Decision, Standing},
+        decide::{Decision, DriftStatus},
         plan::{Action, Outcome, OutcomeResult, Step},
         policy::HumanDuration,
     };
@@ -135,11 +135,11 @@ mod tests {
     }
 
     /// A correction of `/a` and what it was to bring about.
-    fn correction(cpus: &str, cgroup_id: Option<u64>) -> (Plan, BTreeMap<CgroupPath, Target>) {
+    fn correction(cpus: &str, cgroup_id: Option<u64>) -> (Plan, BTreeMap<CgroupPath, CpusetTarget>) {
         let path = CgroupPath::new("/a");
         let action = Action::SetCpus { cgroup: path.clone(), cpus: cpus.parse().unwrap() };
         let plan = Plan { steps: vec![Step { action, reason: String::new() }], ..Plan::default() };
-        let target = Target { cgroup_id, cpuset: goal(cpus), standing: Standing::OnItsWay };
+        let target = CpusetTarget { cgroup_id, cpuset: goal(cpus), standing: DriftStatus::OnItsWay };
         (plan, [(path, target)].into())
     }
 

@@ -37,18 +37,18 @@ use serde::{Deserialize, Serialize};
 
 pub(crate) use self::controller::without_controller;
 use self::{
-    above::Above,
+    above::AncestorLimits,
     order::{Change, Gathering, Goal},
-    transaction::Part,
+    transaction::WorkloadSteps,
 };
 pub use self::{
-    above::Written,
+    above::WrittenCgroups,
     advice::{Advice, Obstacle, ObstacleKind, advise, near_memory, tmpfs_in_words},
     advised::EarlierAdvice,
-    drift::{Drift, DriftCounts, DriftFate, DriftRecordError, LastingDrift, Standing, Target},
+    drift::{CpusetTarget, Drift, DriftCounts, DriftFate, DriftRecordError, DriftStatus, LastingDrift},
     guarded::Widened,
     history::History,
-    partition::{AddedAbove, Partitioned, Tried, WantedPartition},
+    partition::{AddedAbove, PartitionAttempts, Partitioned, WantedPartition},
     self_placed::{SelfPlaced, SelfPlacedWorkloads, cpuset_writes},
 };
 use crate::{
@@ -67,7 +67,7 @@ use crate::{
     set::{CpuSet, NodeSet},
     topology::Topology,
     trial::ContainerReport,
-    widening::Guarded,
+    widening::ProtectedWorkload,
     words,
     workload::{CgroupPath, Origin, Workload},
 };
@@ -96,7 +96,7 @@ pub struct Inputs<'a> {
     /// Memory nodes that were added to workloads that ran short, and must stay for now.
     pub widened: &'a Widened,
     /// Cgroups that the daemon has ever written.
-    pub written: Written<'a>,
+    pub written: WrittenCgroups<'a>,
     /// Partitions that the daemon has ever set.
     pub partitioned: &'a Partitioned,
     /// Workloads that stay where they are because of settings of their own processes.
@@ -120,7 +120,7 @@ pub struct Decision {
     pub aims: BTreeMap<CgroupPath, NodeSet>,
     /// Target cpuset of each placed workload, and how far the workload is.
     #[serde(default)]
-    pub targets: BTreeMap<CgroupPath, Target>,
+    pub targets: BTreeMap<CgroupPath, CpusetTarget>,
     /// Workloads that should have a partition.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub partitions: BTreeMap<CgroupPath, WantedPartition>,
@@ -135,7 +135,7 @@ pub struct Decision {
     pub considered: BTreeMap<CgroupPath, Considered>,
     /// Workloads with guarded memory nodes; internal.
     #[serde(skip)]
-    pub guarded: Vec<Guarded>,
+    pub guarded: Vec<ProtectedWorkload>,
 }
 
 /// Reason why a declared workload is left where it is.
@@ -266,7 +266,7 @@ pub fn decide(inputs: &Inputs<'_>, allocations: &mut Allocations) -> Decision {
     let taken = allocations.exclusive_cpus();
     for (one, granted, trace) in granted {
         match granted.and_then(|grant| change_to(inputs, one.cgroup, one.figures, &grant, &taken)) {
-            Ok(change) => parts.extend(decision.follow(inputs, &change)),
+            Ok(change) => parts.extend(decision.plan_workload(inputs, &change)),
             Err(refusal) => decision.refused.push(refusal),
         }
         decision.considered.insert(one.cgroup.clone(), considered(inputs, allocations, one, trace));
@@ -274,7 +274,7 @@ pub fn decide(inputs: &Inputs<'_>, allocations: &mut Allocations) -> Decision {
     parts.extend(announced(inputs, allocations, &mut decision));
     decision.guarded = guarded::of(inputs, &decision);
     decision.plan = transaction::plan(parts);
-    partition::frame(inputs, &mut decision);
+    partition::add_partition_steps(inputs, &mut decision);
     decision
 }
 
@@ -286,7 +286,7 @@ impl Decision {
     }
 
     /// Records the state of one workload; returns its steps.
-    fn follow(&mut self, inputs: &Inputs<'_>, change: &Change<'_>) -> Option<Part> {
+    fn plan_workload(&mut self, inputs: &Inputs<'_>, change: &Change<'_>) -> Option<WorkloadSteps> {
         let cgroup = change.cgroup;
         if let Some(cpus) = &change.goal.cpuset.cpus {
             self.aims.insert(cgroup.clone(), inputs.inventory.machine.nodes_of(cpus));
@@ -303,7 +303,7 @@ impl Decision {
             steps.iter().all(|step| !step.action.sets_cpuset()),
             inputs.now_ns,
         );
-        let target = Target { cgroup_id, cpuset: change.goal.cpuset.clone(), standing };
+        let target = CpusetTarget { cgroup_id, cpuset: change.goal.cpuset.clone(), standing };
         self.targets.insert(cgroup.clone(), target);
         let cooling = || {
             let history = inputs.history;
@@ -315,9 +315,9 @@ impl Decision {
             _ if own_policy.is_some() => {
                 own_policy.map(|one| (RefusalCause::SelfPlacement, one.reason.clone()))
             }
-            Standing::LeftAlone => Some((RefusalCause::Drift, left_alone(inputs, cgroup))),
+            DriftStatus::LeftAlone => Some((RefusalCause::Drift, left_alone(inputs, cgroup))),
             // A change by another program is put back at once.
-            Standing::Drifted => None,
+            DriftStatus::Drifted => None,
             _ if steps.is_empty() => {
                 self.in_place.push(cgroup.clone());
                 return None;
@@ -328,7 +328,7 @@ impl Decision {
             self.refused.push(Refusal { workload: cgroup.clone(), cause, reason });
             return None;
         }
-        let above = match Above::of(inputs, cgroup).make_room(&change.goal.cpuset) {
+        let above = match AncestorLimits::of(inputs, cgroup).make_room(&change.goal.cpuset) {
             Ok(above) => above,
             Err(reason) => {
                 let cause = RefusalCause::AboveTooNarrow;
@@ -336,7 +336,7 @@ impl Decision {
                 return None;
             }
         };
-        if standing == Standing::Drifted {
+        if standing == DriftStatus::Drifted {
             let by = writer(inputs.sample, cgroup);
             for step in &mut steps {
                 step.reason = format!("{}; it was so before {by} wrote its cpuset", step.reason);
@@ -349,7 +349,7 @@ impl Decision {
         }
         let had = inputs.history.drift.set_to(cgroup, cgroup_id).and_then(|had| had.cpus.as_ref());
         let gives = had.zip(change.goal.cpuset.cpus.as_ref()).map(|(had, cpus)| had.difference(cpus));
-        Some(Part {
+        Some(WorkloadSteps {
             cgroup: cgroup.clone(),
             above,
             steps,
@@ -383,7 +383,7 @@ fn writer(sample: &Sample, cgroup: &CgroupPath) -> String {
 
 /// Checks that containers stay in their places: those that a runtime announced at creation, and those of the
 /// last daemon that it will announce.
-fn announced(inputs: &Inputs<'_>, allocations: &Allocations, decision: &mut Decision) -> Vec<Part> {
+fn announced(inputs: &Inputs<'_>, allocations: &Allocations, decision: &mut Decision) -> Vec<WorkloadSteps> {
     let mut parts = Vec::new();
     let taken = allocations.exclusive_cpus();
     let mut room = displaced::RoomAway::new(inputs, allocations, &taken);
@@ -411,7 +411,7 @@ fn announced(inputs: &Inputs<'_>, allocations: &Allocations, decision: &mut Deci
                 if change.goal.gathers.is_empty() {
                     change.goal.gathers = room.follows(grant, inputs.model.of(workload));
                 }
-                parts.extend(decision.follow(inputs, &change));
+                parts.extend(decision.plan_workload(inputs, &change));
             }
             Err(refusal) => decision.refused.push(refusal),
         }
@@ -460,7 +460,7 @@ fn seen<'a>(
 }
 
 /// A workload that an entry asks to correct.
-struct Declared<'a> {
+struct DeclaredWorkload<'a> {
     cgroup: &'a CgroupPath,
     rule: &'a WorkloadRule,
     /// Wishes of its entry besides amounts, and those that this machine cannot fulfil.
@@ -473,7 +473,7 @@ struct Declared<'a> {
 }
 
 /// Declared workloads by position of their entry in the file, then by cgroup.
-fn declared<'a>(inputs: &Inputs<'a>) -> Vec<Declared<'a>> {
+fn declared<'a>(inputs: &Inputs<'a>) -> Vec<DeclaredWorkload<'a>> {
     // A workload that its runtime placed is not placed again.
     let placed = inputs.containers.cgroups().filter(|(_, holder)| !holder.is_given());
     let announced: BTreeSet<&CgroupPath> = placed.map(|(cgroup, _)| cgroup).collect();
@@ -490,7 +490,8 @@ fn declared<'a>(inputs: &Inputs<'a>) -> Vec<Declared<'a>> {
             let figures = inputs.model.of(workload);
             let foreign = inputs.owners.foreign(workload);
             let at_home = figures.and_then(|figures| guarded::without(inputs, &workload.cgroup, figures));
-            let declared = Declared { cgroup: &workload.cgroup, rule, wishes, figures, at_home, foreign };
+            let declared =
+                DeclaredWorkload { cgroup: &workload.cgroup, rule, wishes, figures, at_home, foreign };
             by_order.insert((position, &workload.cgroup), declared);
         }
     }
@@ -499,7 +500,7 @@ fn declared<'a>(inputs: &Inputs<'a>) -> Vec<Declared<'a>> {
 
 /// Refusal of a workload that runs on isolated CPUs and does not ask for them: another program has put it
 /// there on purpose.
-fn pinned_to_isolated(inputs: &Inputs<'_>, one: &Declared<'_>) -> Option<Refusal> {
+fn pinned_to_isolated(inputs: &Inputs<'_>, one: &DeclaredWorkload<'_>) -> Option<Refusal> {
     let figures = one.figures?;
     let used = || figures.on_isolated_cpus.keys().copied();
     let cpus = figures.cpus.as_ref().filter(|cpus| inputs.inventory.is_pinned_to_isolated(cpus, used()))?;
@@ -522,7 +523,7 @@ fn pinned_to_isolated(inputs: &Inputs<'_>, one: &Declared<'_>) -> Option<Refusal
 fn keep_valid(
     inputs: &Inputs<'_>,
     allocations: &mut Allocations,
-    declared: &[Declared<'_>],
+    declared: &[DeclaredWorkload<'_>],
 ) -> BTreeMap<CgroupPath, Grant> {
     let mut kept = BTreeMap::new();
     // A workload that is being moved does not keep its old place.
@@ -565,7 +566,7 @@ fn can_be_had(inputs: &Inputs<'_>, allocations: &Allocations, cgroup: &CgroupPat
 }
 
 /// Has another program moved it away from its goal?
-fn is_away(inputs: &Inputs<'_>, one: &Declared<'_>) -> bool {
+fn is_away(inputs: &Inputs<'_>, one: &DeclaredWorkload<'_>) -> bool {
     let cgroup_id = inputs.sample.cgroup_id(one.cgroup);
     let away = |figures: &WorkloadModel| {
         let now = figures.cpus.as_ref().zip(figures.mems.as_ref());
@@ -579,7 +580,7 @@ fn is_away(inputs: &Inputs<'_>, one: &Declared<'_>) -> bool {
 fn grant(
     inputs: &Inputs<'_>,
     allocations: &mut Allocations,
-    one: &Declared<'_>,
+    one: &DeclaredWorkload<'_>,
     (kept, pins): (&BTreeMap<CgroupPath, Grant>, &pins::Pins),
     trace: &mut Trace,
 ) -> Result<Grant, Refusal> {
@@ -590,7 +591,7 @@ fn grant(
         (Some(kept), _) => Ok(kept.clone()),
         (None, Some(request)) => {
             beside_pins(inputs, allocations, one, &request, pins, trace).map_err(|rejection| {
-                no_place(match Above::of(inputs, one.cgroup).narrows(inputs) {
+                no_place(match AncestorLimits::of(inputs, one.cgroup).narrows(inputs) {
                     Some(above) => format!("{rejection}; {above}"),
                     None => rejection.to_string(),
                 })
@@ -606,7 +607,7 @@ fn grant(
 fn beside_pins(
     inputs: &Inputs<'_>,
     allocations: &mut Allocations,
-    one: &Declared<'_>,
+    one: &DeclaredWorkload<'_>,
     request: &CgroupRequest<'_>,
     pins: &pins::Pins,
     trace: &mut Trace,
@@ -646,7 +647,7 @@ fn beside_pins(
 fn considered(
     inputs: &Inputs<'_>,
     allocations: &Allocations,
-    one: &Declared<'_>,
+    one: &DeclaredWorkload<'_>,
     trace: Trace,
 ) -> Considered {
     let request = request(inputs, one);
@@ -662,14 +663,14 @@ fn considered(
 }
 
 /// The request of a workload; `None` if neither its entry nor its container names an amount of CPUs.
-fn request<'a>(inputs: &Inputs<'a>, one: &'a Declared<'a>) -> Option<CgroupRequest<'a>> {
+fn request<'a>(inputs: &Inputs<'a>, one: &'a DeclaredWorkload<'a>) -> Option<CgroupRequest<'a>> {
     Some(CgroupRequest {
         cgroup: one.cgroup,
         cpus: one.rule.cpus?.get(),
         memory_bytes: one.rule.memory.map(|memory| memory.0),
         now: one.at_home.as_ref().or(one.figures),
         nodes: one.rule.numa_nodes.as_ref(),
-        bounds: Above::of(inputs, one.cgroup).bounds(),
+        bounds: AncestorLimits::of(inputs, one.cgroup).bounds(),
         available_bytes: available_bytes(inputs.sample, one.figures),
         avoids: CpuSet::new(),
         wished: Some(Wished {
@@ -682,7 +683,7 @@ fn request<'a>(inputs: &Inputs<'a>, one: &'a Declared<'a>) -> Option<CgroupReque
 
 /// The most that the cgroups above leave a cgroup; `None` if they are unknown.
 pub(crate) fn bounds(inputs: &Inputs<'_>, cgroup: &CgroupPath) -> Option<Bounds> {
-    Above::of(inputs, cgroup).bounds()
+    AncestorLimits::of(inputs, cgroup).bounds()
 }
 
 /// Reason why a workload is left alone on a machine without another place.

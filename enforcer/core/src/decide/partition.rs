@@ -10,7 +10,7 @@
 //!
 //! Invariants: no CPUs are removed above a live partition (6.12 loses them for the whole host when it then
 //! ends); a set above that another program wrote is not changed; a partition begins only after its cpuset is
-//! as it should be, and not again after the kernel has refused just that ([`Tried`]). Without a partition the
+//! as it should be, and not again after the kernel has refused just that ([`PartitionAttempts`]). Without a partition the
 //! workload keeps its exclusive CPUs as a plain cpuset.
 //!
 //! Cost: a look at each cgroup above a partition; nothing without partitions.
@@ -65,16 +65,16 @@ pub type AddedAbove = BTreeMap<(CgroupPath, CpuSet), CgroupPath>;
 
 /// Attempts to begin partitions, and their outcomes.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Tried(BTreeMap<CgroupPath, Attempt>);
+pub struct PartitionAttempts(BTreeMap<CgroupPath, PartitionAttempt>);
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-struct Attempt {
+struct PartitionAttempt {
     wanted: WantedPartition,
     beginnings: u32,
     refused: Option<String>,
 }
 
-impl Tried {
+impl PartitionAttempts {
     /// Records the outcome of a plan.
     pub fn note(&mut self, decision: &Decision, outcomes: &[Outcome]) {
         self.0.retain(|cgroup, attempt| decision.partitions.get(cgroup) == Some(&attempt.wanted));
@@ -106,8 +106,8 @@ impl Tried {
         }
     }
 
-    fn attempt(&mut self, cgroup: &CgroupPath, wanted: &WantedPartition) -> &mut Attempt {
-        let first = || Attempt { wanted: wanted.clone(), beginnings: 0, refused: None };
+    fn attempt(&mut self, cgroup: &CgroupPath, wanted: &WantedPartition) -> &mut PartitionAttempt {
+        let first = || PartitionAttempt { wanted: wanted.clone(), beginnings: 0, refused: None };
         self.0.entry(cgroup.clone()).or_insert_with(first)
     }
 
@@ -146,7 +146,7 @@ pub(super) fn end_before(inputs: &Inputs<'_>, cgroup: &CgroupPath) -> Option<Ste
 }
 
 /// Adds the steps of partitions around those of workloads, and records wanted partitions that do not exist.
-pub(super) fn frame(inputs: &Inputs<'_>, decision: &mut Decision) {
+pub(super) fn add_partition_steps(inputs: &Inputs<'_>, decision: &mut Decision) {
     if decision.partitions.is_empty() && *inputs.partitioned == Partitioned::default() {
         return;
     }

@@ -167,7 +167,7 @@ fn respected(reason: &str) -> String {
 mod tests {
     use super::*;
     use crate::{
-        decide::{Standing, Target},
+        decide::{CpusetTarget, DriftStatus},
         place::Cpuset,
         plan::Step,
     };
@@ -186,7 +186,8 @@ mod tests {
                 .into();
         decision.plan.groups = vec![["/top", "/top/a", "/top/c"].map(CgroupPath::new).into()];
         for cgroup in ["/top/a", "/top/c", "/b"] {
-            let target = Target { cgroup_id: None, cpuset: Cpuset::default(), standing: Standing::OnItsWay };
+            let target =
+                CpusetTarget { cgroup_id: None, cpuset: Cpuset::default(), standing: DriftStatus::OnItsWay };
             decision.targets.insert(CgroupPath::new(cgroup), target);
         }
         let writes = cpuset_writes(&decision.plan);

@@ -392,7 +392,7 @@ fn choice_of_another_program_is_not_kept_although_it_would_suffice() {
     scene.now_mut("/a").cpus_effective = Some("6-7".parse().unwrap());
     let decision = scene.decide_with(&history, &mut allocations);
     assert_eq!(short(&decision), ["cpus 4-5"]);
-    assert_eq!(decision.targets[&CgroupPath::new("/a")].standing, Standing::Drifted);
+    assert_eq!(decision.targets[&CgroupPath::new("/a")].standing, DriftStatus::Drifted);
     assert_eq!(short(&scene.decide()), [""; 0]);
 }
 

@@ -16,7 +16,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::above::Widening;
+use super::above::AncestorWidening;
 use crate::{
     id::CpuId,
     plan::{PLAN_SCHEMA_VERSION, Plan, Step},
@@ -26,10 +26,10 @@ use crate::{
 
 /// The steps of one workload.
 #[derive(Debug, Clone)]
-pub(super) struct Part {
+pub(super) struct WorkloadSteps {
     pub(super) cgroup: CgroupPath,
     /// Cgroups above it to widen first.
-    pub(super) above: BTreeMap<CgroupPath, Widening>,
+    pub(super) above: BTreeMap<CgroupPath, AncestorWidening>,
     pub(super) steps: Vec<Step>,
     /// CPUs of its old target that it must leave.
     pub(super) gives: CpuSet,
@@ -38,17 +38,17 @@ pub(super) struct Part {
 }
 
 /// All parts in their order, but with groups together and givers first.
-pub(super) fn plan(parts: Vec<Part>) -> Plan {
+pub(super) fn plan(parts: Vec<WorkloadSteps>) -> Plan {
     let mut plan = Plan { schema_version: PLAN_SCHEMA_VERSION, ..Plan::default() };
     let leaders = leaders(&parts);
-    let mut groups: BTreeMap<usize, Vec<Part>> = BTreeMap::new();
+    let mut groups: BTreeMap<usize, Vec<WorkloadSteps>> = BTreeMap::new();
     for (leader, part) in leaders.into_iter().zip(parts) {
         groups.entry(leader).or_default().push(part);
     }
     for mut group in groups.into_values() {
         group.sort_by_key(|part| (part.gives.is_empty(), !part.takes.is_empty()));
         let mut members: BTreeSet<CgroupPath> = group.iter().map(|part| part.cgroup.clone()).collect();
-        let mut above: BTreeMap<CgroupPath, Widening> = BTreeMap::new();
+        let mut above: BTreeMap<CgroupPath, AncestorWidening> = BTreeMap::new();
         for (cgroup, widening) in group.iter_mut().flat_map(|part| std::mem::take(&mut part.above)) {
             above.entry(cgroup).or_default().add(widening);
         }
@@ -66,7 +66,7 @@ pub(super) fn plan(parts: Vec<Part>) -> Plan {
 }
 
 /// The first part of the group of each part.
-fn leaders(parts: &[Part]) -> Vec<usize> {
+fn leaders(parts: &[WorkloadSteps]) -> Vec<usize> {
     let mut hands: BTreeMap<CpuId, (Vec<usize>, Vec<usize>)> = BTreeMap::new();
     for (index, part) in parts.iter().enumerate() {
         for cpu in part.gives.iter() {
@@ -103,11 +103,11 @@ mod tests {
     use crate::plan::Action;
 
     /// `name`, CPUs that it gives, CPUs that it gets for itself.
-    fn part((name, gives, takes): (&str, &str, &str)) -> Part {
+    fn part((name, gives, takes): (&str, &str, &str)) -> WorkloadSteps {
         let cgroup = CgroupPath::new(name);
         let action = Action::SetCpus { cgroup: cgroup.clone(), cpus: "0".parse().unwrap() };
         let steps = vec![Step { action, reason: String::new() }];
-        Part {
+        WorkloadSteps {
             cgroup,
             above: BTreeMap::new(),
             steps,

@@ -35,7 +35,8 @@ fn entry_without_a_match_is_listed() {
         .declares("cgroup = '/*'\nenforce = false")
         .declares("cgroup = '/none'\ncpus = 1");
     let entries = scene.declarations().entries(&scene.policy, &scene.workloads);
-    let told = |entry: &Entry| (entry.enforce, entry.workloads.iter().map(ToString::to_string).collect());
+    let told =
+        |entry: &DeclaredEntry| (entry.enforce, entry.workloads.iter().map(ToString::to_string).collect());
     let told: Vec<(bool, Vec<String>)> = entries.iter().map(told).collect();
     assert_eq!(told, [(false, vec!["/a".into(), "/b".into()]), (true, Vec::new())]);
 }

@@ -33,7 +33,7 @@ const RIGHT: u32 = 3;
 
 /// Memory of a node.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Room {
+pub struct NodeMemory {
     /// Total bytes.
     pub total: u64,
     /// Bytes that are available ([`crate::node_room::NodeRoom::available`]).
@@ -41,14 +41,14 @@ pub struct Room {
 }
 
 /// Bytes that a node can take.
-pub(super) fn headroom(room: &Room) -> u64 {
+pub(super) fn headroom(room: &NodeMemory) -> u64 {
     room.available.saturating_sub(room.total / KEPT_FREE)
 }
 
 /// The bound that decided the amount.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Bound {
+pub enum AmountBound {
     /// All cold bytes are moved.
     Cold,
     /// A second source has found fewer cold bytes.
@@ -61,7 +61,7 @@ pub enum Bound {
     BackOff,
 }
 
-impl Bound {
+impl AmountBound {
     /// Name in JSON and in sentences.
     pub const fn name(self) -> &'static str {
         match self {
@@ -76,47 +76,48 @@ impl Bound {
 
 /// Limits of a round.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Supply {
+pub struct RoundLimits {
     /// Cold bytes.
     pub cold: u64,
     /// Cold bytes by a second source; absent without one.
     pub estimate: Option<u64>,
     /// Room of the target node.
-    pub room: Room,
+    pub room: NodeMemory,
     /// Bytes that the rate allows since the last round.
     pub rate: u64,
 }
 
 /// Backoff after wrong rounds.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Trust {
+pub struct DemotionBackoff {
     halvings: u32,
     right: u32,
     rest_until_ns: u64,
     lately: u64,
 }
 
-impl Trust {
+impl DemotionBackoff {
     /// Number of halvings.
     pub fn halvings(&self) -> u32 {
         self.halvings
     }
 
     /// Bytes of a round at `now_ns`, and the bound that decided.
-    pub fn amount(&self, supply: &Supply, now_ns: u64) -> (u64, Bound) {
+    pub fn amount(&self, supply: &RoundLimits, now_ns: u64) -> (u64, AmountBound) {
         if now_ns < self.rest_until_ns {
-            return (0, Bound::BackOff);
+            return (0, AmountBound::BackOff);
         }
         let headroom = headroom(&supply.room);
         let bounds = [
-            (supply.cold, Bound::Cold),
-            (supply.estimate.unwrap_or(u64::MAX), Bound::Estimate),
-            (headroom, Bound::Headroom),
-            (supply.rate, Bound::Rate),
+            (supply.cold, AmountBound::Cold),
+            (supply.estimate.unwrap_or(u64::MAX), AmountBound::Estimate),
+            (headroom, AmountBound::Headroom),
+            (supply.rate, AmountBound::Rate),
         ];
-        let (bytes, bound) = bounds.into_iter().min_by_key(|(bytes, _)| *bytes).unwrap_or((0, Bound::Cold));
+        let (bytes, bound) =
+            bounds.into_iter().min_by_key(|(bytes, _)| *bytes).unwrap_or((0, AmountBound::Cold));
         match bytes >> self.halvings {
-            less if less < bytes => (less, Bound::BackOff),
+            less if less < bytes => (less, AmountBound::BackOff),
             same => (same, bound),
         }
     }
@@ -154,22 +155,22 @@ mod tests {
     const IDLE: Duration = Duration::from_secs(5);
     const SECOND: u64 = 1_000_000_000;
 
-    fn supply(cold: u64, estimate: Option<u64>, free: u64, rate: u64) -> Supply {
-        let room = Room { total: 500 * MIB, available: free * MIB };
-        Supply { cold: cold * MIB, estimate: estimate.map(|bytes| bytes * MIB), room, rate: rate * MIB }
+    fn supply(cold: u64, estimate: Option<u64>, free: u64, rate: u64) -> RoundLimits {
+        let room = NodeMemory { total: 500 * MIB, available: free * MIB };
+        RoundLimits { cold: cold * MIB, estimate: estimate.map(|bytes| bytes * MIB), room, rate: rate * MIB }
     }
 
     #[test]
     fn the_least_of_all_bounds_decides() {
         for (supply, expected) in [
-            (supply(100, None, 400, 200), (100, Bound::Cold)),
-            (supply(100, Some(60), 400, 200), (60, Bound::Estimate)),
-            (supply(100, Some(160), 90, 200), (40, Bound::Headroom)),
-            (supply(100, None, 40, 200), (0, Bound::Headroom)),
-            (supply(100, None, 400, 10), (10, Bound::Rate)),
-            (supply(0, None, 400, 10), (0, Bound::Cold)),
+            (supply(100, None, 400, 200), (100, AmountBound::Cold)),
+            (supply(100, Some(60), 400, 200), (60, AmountBound::Estimate)),
+            (supply(100, Some(160), 90, 200), (40, AmountBound::Headroom)),
+            (supply(100, None, 40, 200), (0, AmountBound::Headroom)),
+            (supply(100, None, 400, 10), (10, AmountBound::Rate)),
+            (supply(0, None, 400, 10), (0, AmountBound::Cold)),
         ] {
-            let (bytes, bound) = Trust::default().amount(&supply, 0);
+            let (bytes, bound) = DemotionBackoff::default().amount(&supply, 0);
             assert_eq!((bytes / MIB, bound), expected, "{supply:?}");
         }
     }
@@ -177,27 +178,27 @@ mod tests {
     #[test]
     fn what_is_wanted_back_halves_the_next_round_and_right_ones_undo_it() {
         let plenty = supply(100, None, 400, 200);
-        let mut trust = Trust::default();
+        let mut trust = DemotionBackoff::default();
         trust.note(100 * MIB, 0, 0, IDLE, 0);
         trust.note(0, 100 * MIB, 4 * MIB, IDLE, 0);
         assert_eq!(trust.halvings(), 0, "a few pages do not make a round wrong");
         trust.note(0, 100 * MIB, 60 * MIB, IDLE, 0);
-        assert_eq!(trust.amount(&plenty, SECOND), (0, Bound::BackOff), "it rests");
-        assert_eq!(trust.amount(&plenty, 5 * SECOND), (50 * MIB, Bound::BackOff));
+        assert_eq!(trust.amount(&plenty, SECOND), (0, AmountBound::BackOff), "it rests");
+        assert_eq!(trust.amount(&plenty, 5 * SECOND), (50 * MIB, AmountBound::BackOff));
         trust.note(50 * MIB, 90 * MIB, 50 * MIB, IDLE, 5 * SECOND);
-        assert_eq!(trust.amount(&plenty, 14 * SECOND), (0, Bound::BackOff), "for twice as long");
-        assert_eq!(trust.amount(&plenty, 15 * SECOND), (25 * MIB, Bound::BackOff));
+        assert_eq!(trust.amount(&plenty, 14 * SECOND), (0, AmountBound::BackOff), "for twice as long");
+        assert_eq!(trust.amount(&plenty, 15 * SECOND), (25 * MIB, AmountBound::BackOff));
         for (round, halvings) in [2, 2, 1, 1, 1, 0, 0].into_iter().enumerate() {
             trust.note(MIB, 0, 0, IDLE, 20 * SECOND);
             assert_eq!(trust.halvings(), halvings, "round {round}");
         }
         trust.note(0, 0, 0, IDLE, 20 * SECOND);
-        assert_eq!(trust.amount(&plenty, 20 * SECOND), (100 * MIB, Bound::Cold));
+        assert_eq!(trust.amount(&plenty, 20 * SECOND), (100 * MIB, AmountBound::Cold));
     }
 
     #[test]
     fn a_few_pages_that_wake_up_in_a_calm_time_are_no_mistake_and_the_working_set_of_an_hour_ago_is() {
-        let mut trust = Trust::default();
+        let mut trust = DemotionBackoff::default();
         trust.note(132 * MIB, 0, 0, IDLE, 0);
         for round in 0..1000 {
             trust.note(0, 132 * MIB, 16 << 10, IDLE, round * SECOND);
@@ -206,7 +207,7 @@ mod tests {
         trust.note(0, 132 * MIB, 20 * MIB, IDLE, 1000 * SECOND);
         assert_eq!(trust.halvings(), 1);
         // Much that went down long ago does not hide that half of what goes down now comes back.
-        let mut trust = Trust::default();
+        let mut trust = DemotionBackoff::default();
         trust.note(10_000 * MIB, 0, 0, IDLE, 0);
         for round in 0..200 {
             trust.note(0, 10_000 * MIB, 0, IDLE, round * SECOND);
@@ -223,12 +224,12 @@ mod tests {
             free in any::<u64>(), rate in any::<u64>(), now in any::<u64>(),
             rounds in prop::collection::vec(any::<[u64; 4]>(), 0..12),
         ) {
-            let mut trust = Trust::default();
+            let mut trust = DemotionBackoff::default();
             for [down, below, returned, at] in rounds {
                 trust.note(down, below, returned, IDLE, at);
                 prop_assert!(trust.halvings() <= MOST);
             }
-            let supply = Supply { cold, estimate, room: Room { total, available: free }, rate };
+            let supply = RoundLimits { cold, estimate, room: NodeMemory { total, available: free }, rate };
             let (bytes, _) = trust.amount(&supply, now);
             prop_assert!(bytes <= cold && bytes <= rate && bytes <= estimate.unwrap_or(u64::MAX));
             prop_assert!(bytes == 0 || free - bytes >= total / KEPT_FREE);
@@ -237,7 +238,7 @@ mod tests {
         /// After any number of wrong rounds, a time without any restores the full amount.
         #[test]
         fn trust_comes_back(wrong in 1usize..20) {
-            let mut trust = Trust::default();
+            let mut trust = DemotionBackoff::default();
             for round in 0..wrong as u64 {
                 trust.note(1, 1, 1, IDLE, round * 1000 * SECOND);
             }

@@ -6,7 +6,7 @@
 //!
 //! Idea: another backend is used for a round of a workload only if facts that are read for this round rule
 //! out every side effect ([`obstacle`]); else `move_pages` does it. The request is limited to what was found
-//! cold and is there ([`ask`]). The result is measured by the place of memory before and after ([`Shift`]),
+//! cold and is there ([`ask`]). The result is measured by the place of memory before and after ([`MemoryShift`]),
 //! never by the call's return value.
 //!
 //! Cost: one pass over the nodes. Invariant: no request names a node that the cpuset does not allow.
@@ -14,7 +14,7 @@
 use std::collections::BTreeMap;
 
 use super::{
-    Flow, Room,
+    NodeMemory, PageFlow,
     amount::headroom,
     target::{below, rank},
 };
@@ -34,7 +34,7 @@ const IN_VAIN: u32 = 3;
 
 /// Result of a trial of a backend.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Probe {
+pub enum BackendProbe {
     /// It works.
     Sound,
     /// It moved so many bytes of a scratch cgroup to nodes that its cpuset does not allow.
@@ -45,13 +45,13 @@ pub enum Probe {
 
 /// State of a workload at the beginning of a round, as far as a backend needs it.
 #[derive(Debug, Clone, Copy)]
-pub struct Footing<'a> {
+pub struct BackendPreconditions<'a> {
     /// The machine.
     pub topology: &'a Topology,
     /// Nodes that its cpuset allows now.
     pub allowed: &'a NodeSet,
     /// Result of the backend's trial.
-    pub probe: &'a Probe,
+    pub probe: &'a BackendProbe,
     /// The kernel's own demotion is on.
     pub kernel_demotes: bool,
     /// Number of cgroups below its own.
@@ -66,7 +66,7 @@ pub struct Footing<'a> {
 
 /// Reason why a backend is not used.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Obstacle {
+pub enum BackendObstacle {
     /// It does not work on this host.
     Unusable(String),
     /// Its preconditions could not be read, or it could not be called, for this workload.
@@ -85,7 +85,7 @@ pub enum Obstacle {
     InVain,
 }
 
-impl Obstacle {
+impl BackendObstacle {
     /// The reason as part of a sentence.
     pub fn words(&self) -> String {
         match self {
@@ -112,47 +112,52 @@ impl Obstacle {
 }
 
 /// The obstacle for a backend that must move `bytes` of these flows.
-pub fn obstacle(backend: DemotionBackend, of: &Footing<'_>, flows: &[Flow], bytes: u64) -> Option<Obstacle> {
+pub fn obstacle(
+    backend: DemotionBackend,
+    of: &BackendPreconditions<'_>,
+    flows: &[PageFlow],
+    bytes: u64,
+) -> Option<BackendObstacle> {
     if backend == DemotionBackend::MovePages {
         return None;
     }
-    if let Probe::Unusable(reason) = of.probe {
-        return Some(Obstacle::Unusable(reason.clone()));
+    if let BackendProbe::Unusable(reason) = of.probe {
+        return Some(BackendObstacle::Unusable(reason.clone()));
     }
     if of.in_vain >= IN_VAIN {
-        return Some(Obstacle::InVain);
+        return Some(BackendObstacle::InVain);
     }
     let reclaims = backend == DemotionBackend::Reclaim;
     if reclaims && !of.kernel_demotes {
-        return Some(Obstacle::DemotionOff);
+        return Some(BackendObstacle::DemotionOff);
     }
     if of.cgroups_below > 0 {
-        return Some(Obstacle::CgroupsBelow(of.cgroups_below));
+        return Some(BackendObstacle::CgroupsBelow(of.cgroups_below));
     }
     // Reclaim picks the node itself; on a kernel that was seen to respect cpusets, among the allowed nodes.
     let picked = match of.probe {
-        Probe::PastCpusets(_) if reclaims => slower(of.topology, of.allowed),
+        BackendProbe::PastCpusets(_) if reclaims => slower(of.topology, of.allowed),
         _ => NodeSet::new(),
     };
     let reached = flows.iter().map(|flow| flow.to).chain(picked.iter());
     let forbidden: NodeSet = reached.filter(|node| !of.allowed.contains(*node)).collect();
     if !forbidden.is_empty() {
-        return Some(Obstacle::Forbidden(forbidden));
+        return Some(BackendObstacle::Forbidden(forbidden));
     }
     if reclaims && of.may_swap {
-        return Some(Obstacle::Swap);
+        return Some(BackendObstacle::Swap);
     }
     let files = files_at_stake(of);
-    (reclaims && files > bytes / FILES).then_some(Obstacle::Files(files))
+    (reclaims && files > bytes / FILES).then_some(BackendObstacle::Files(files))
 }
 
 /// Bytes to request from reclaim: of each flow no more than is `there`, and in total no more than every node
 /// that reclaim may choose has room for, because its choice is unknown.
 pub fn ask(
-    of: &Footing<'_>,
-    flows: &[Flow],
+    of: &BackendPreconditions<'_>,
+    flows: &[PageFlow],
     there: &BTreeMap<NodeId, u64>,
-    rooms: &BTreeMap<NodeId, Room>,
+    rooms: &BTreeMap<NodeId, NodeMemory>,
 ) -> u64 {
     let cold = flows.iter().map(|flow| flow.bytes.min(there.get(&flow.from).copied().unwrap_or(0)));
     let cold = cold.fold(0, u64::saturating_add);
@@ -173,14 +178,14 @@ pub fn slower(topology: &Topology, nodes: &NodeSet) -> NodeSet {
 }
 
 /// Bytes of files on nodes without an allowed slower node: reclaim would drop them. tmpfs is not dropped.
-fn files_at_stake(of: &Footing<'_>) -> u64 {
+fn files_at_stake(of: &BackendPreconditions<'_>) -> u64 {
     let there = of.memory.iter().filter(|(node, _)| below(of.topology, **node, of.allowed).is_none());
     there.fold(0, |sum, (_, bytes)| sum.saturating_add(page_cache_bytes(bytes)))
 }
 
 /// Shift of a workload's memory between two readings of `memory.numa_stat`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Shift {
+pub struct MemoryShift {
     /// Bytes that went from the upper nodes to the lower ones: the gain of the latter, at most the loss of
     /// the former.
     pub down: u64,
@@ -190,7 +195,7 @@ pub struct Shift {
     pub dropped: u64,
 }
 
-impl Shift {
+impl MemoryShift {
     /// Shift of memory that was to go from the `upper` to the `lower` nodes.
     pub fn between(
         before: &ByNode,

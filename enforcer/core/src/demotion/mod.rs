@@ -12,7 +12,7 @@
 //! only the pages of the ranges that are on its source node.
 //!
 //! Cost: one sort of the regions per workload and round. Only later rounds show whether a round was right, so
-//! the caller keeps [`Trust`] between rounds. Invariant: no more bytes are planned down than are cold.
+//! the caller keeps [`DemotionBackoff`] between rounds. Invariant: no more bytes are planned down than are cold.
 
 pub mod amount;
 pub mod backend;
@@ -22,8 +22,8 @@ pub mod target;
 use std::{collections::BTreeMap, time::Duration};
 
 pub use self::{
-    amount::{Bound, Room, Supply, Trust},
-    ranges::{Range, Region},
+    amount::{AmountBound, DemotionBackoff, NodeMemory, RoundLimits},
+    ranges::{AddressRange, AddressRegion},
 };
 use crate::{id::NodeId, set::NodeSet, topology::Topology};
 
@@ -35,16 +35,16 @@ const HOT_PERCENT: u8 = 20;
 
 /// Observations of a process.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Watched {
+pub struct ProcessRegions {
     /// Process id.
     pub pid: u32,
     /// Its regions.
-    pub regions: Vec<Region>,
+    pub regions: Vec<AddressRegion>,
 }
 
 /// Input of a round.
 #[derive(Debug, Clone, Copy)]
-pub struct Situation<'a> {
+pub struct DemotionInput<'a> {
     /// The machine.
     pub topology: &'a Topology,
     /// Nodes that the workload's cpuset allows.
@@ -52,9 +52,9 @@ pub struct Situation<'a> {
     /// Nodes of its CPUs.
     pub home: &'a NodeSet,
     /// Memory of nodes; a missing node takes no pages.
-    pub rooms: &'a BTreeMap<NodeId, Room>,
+    pub rooms: &'a BTreeMap<NodeId, NodeMemory>,
     /// Processes of the workload.
-    pub watched: &'a [Watched],
+    pub watched: &'a [ProcessRegions],
     /// Cold bytes by a second source; absent without one.
     pub estimate: Option<u64>,
     /// Idle time after which pages are cold.
@@ -69,64 +69,64 @@ pub struct Situation<'a> {
 
 /// A range of a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Piece {
+pub struct ProcessRange {
     /// Process id.
     pub pid: u32,
     /// Range of its addresses.
-    pub range: Range,
+    pub range: AddressRange,
 }
 
 /// Pages that go from one node to another.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Flow {
+pub struct PageFlow {
     /// Source node.
     pub from: NodeId,
     /// Target node.
     pub to: NodeId,
     /// Ranges with the pages, in order of preference.
-    pub pieces: Vec<Piece>,
+    pub pieces: Vec<ProcessRange>,
     /// Most bytes to move.
     pub bytes: u64,
 }
 
 /// One round of one workload.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Round {
+pub struct DemotionRound {
     /// Flows to slower tiers.
-    pub down: Vec<Flow>,
+    pub down: Vec<PageFlow>,
     /// Flows to faster tiers.
-    pub up: Vec<Flow>,
+    pub up: Vec<PageFlow>,
     /// Bytes of all cold ranges, on any tier.
     pub cold: u64,
     /// Bytes of all hot ranges, on any tier.
     pub hot: u64,
     /// The bound that decided the amount; `None` if nothing could go down.
-    pub bound: Option<Bound>,
+    pub bound: Option<AmountBound>,
 }
 
 /// Decides one round.
-pub fn decide(of: &Situation<'_>, trust: &Trust) -> Round {
+pub fn decide(of: &DemotionInput<'_>, trust: &DemotionBackoff) -> DemotionRound {
     let cold = coldest_first(of);
-    let hot: Vec<Piece> = of
+    let hot: Vec<ProcessRange> = of
         .watched
         .iter()
         .flat_map(|one| {
             let hot = ranges::hot(&one.regions, HOT_PERCENT);
-            hot.into_iter().map(|range| Piece { pid: one.pid, range })
+            hot.into_iter().map(|range| ProcessRange { pid: one.pid, range })
         })
         .collect();
-    let mut round = Round { cold: bytes_of(&cold), hot: bytes_of(&hot), ..Round::default() };
+    let mut round = DemotionRound { cold: bytes_of(&cold), hot: bytes_of(&hot), ..DemotionRound::default() };
     let (mut left, mut rate) = (round.cold, of.rate);
     let mut rooms = of.rooms.clone();
     if !of.kernel_promotes && !hot.is_empty() {
         for from in of.allowed.iter() {
             let Some(to) = target::above(of.topology, from, of.allowed, of.home) else { continue };
             let Some(room) = rooms.get_mut(&to) else { continue };
-            let supply = Supply { cold: round.hot, estimate: None, room: *room, rate };
-            let (bytes, _) = Trust::default().amount(&supply, of.now_ns);
+            let supply = RoundLimits { cold: round.hot, estimate: None, room: *room, rate };
+            let (bytes, _) = DemotionBackoff::default().amount(&supply, of.now_ns);
             if bytes > 0 {
                 (rate, room.available) = (rate - bytes, room.available - bytes);
-                round.up.push(Flow { from, to, pieces: hot.clone(), bytes });
+                round.up.push(PageFlow { from, to, pieces: hot.clone(), bytes });
             }
         }
     }
@@ -136,11 +136,12 @@ pub fn decide(of: &Situation<'_>, trust: &Trust) -> Round {
         let Some(to) = target::below(of.topology, from, of.allowed) else { continue };
         let Some(room) = rooms.get_mut(&to) else { continue };
         let estimate = of.estimate.map(|estimate| estimate.saturating_sub(round.cold - left));
-        let (bytes, bound) = trust.amount(&Supply { cold: left, estimate, room: *room, rate }, of.now_ns);
+        let (bytes, bound) =
+            trust.amount(&RoundLimits { cold: left, estimate, room: *room, rate }, of.now_ns);
         round.bound = Some(bound);
         if bytes > 0 {
             (left, rate, room.available) = (left - bytes, rate - bytes, room.available - bytes);
-            round.down.push(Flow { from, to, pieces: cold.clone(), bytes });
+            round.down.push(PageFlow { from, to, pieces: cold.clone(), bytes });
         }
     }
     round
@@ -148,36 +149,42 @@ pub fn decide(of: &Situation<'_>, trust: &Trust) -> Round {
 
 /// Decides what goes down at once from nodes on which another workload lacks bytes. The missing bytes replace
 /// the rate; nothing comes up.
-pub fn relieve(of: &Situation<'_>, trust: &Trust, missing: &BTreeMap<NodeId, u64>) -> Round {
+pub fn relieve(
+    of: &DemotionInput<'_>,
+    trust: &DemotionBackoff,
+    missing: &BTreeMap<NodeId, u64>,
+) -> DemotionRound {
     let cold = coldest_first(of);
-    let mut round = Round { cold: bytes_of(&cold), ..Round::default() };
+    let mut round = DemotionRound { cold: bytes_of(&cold), ..DemotionRound::default() };
     let (mut left, mut rooms) = (round.cold, of.rooms.clone());
     for (from, missing) in missing.iter().filter(|(from, _)| of.allowed.contains(**from)) {
         let Some(to) = target::below(of.topology, *from, of.allowed) else { continue };
         let Some(room) = rooms.get_mut(&to) else { continue };
         let estimate = of.estimate.map(|estimate| estimate.saturating_sub(round.cold - left));
-        let supply = Supply { cold: left, estimate, room: *room, rate: *missing };
+        let supply = RoundLimits { cold: left, estimate, room: *room, rate: *missing };
         let (bytes, bound) = trust.amount(&supply, of.now_ns);
         round.bound = Some(bound);
         if bytes > 0 {
             (left, room.available) = (left - bytes, room.available - bytes);
-            round.down.push(Flow { from: *from, to, pieces: cold.clone(), bytes });
+            round.down.push(PageFlow { from: *from, to, pieces: cold.clone(), bytes });
         }
     }
     round
 }
 
-fn coldest_first(of: &Situation<'_>) -> Vec<Piece> {
-    let mut all: Vec<(Duration, Piece)> = Vec::new();
+fn coldest_first(of: &DemotionInput<'_>) -> Vec<ProcessRange> {
+    let mut all: Vec<(Duration, ProcessRange)> = Vec::new();
     for one in of.watched {
         let cold = ranges::cold(&one.regions, of.idle);
-        all.extend(cold.into_iter().map(|cold| (cold.idle, Piece { pid: one.pid, range: cold.range })));
+        all.extend(
+            cold.into_iter().map(|cold| (cold.idle, ProcessRange { pid: one.pid, range: cold.range })),
+        );
     }
     all.sort_by_key(|(idle, piece)| (std::cmp::Reverse(*idle), piece.pid, piece.range));
     all.into_iter().map(|(_, piece)| piece).collect()
 }
 
-fn bytes_of(pieces: &[Piece]) -> u64 {
+fn bytes_of(pieces: &[ProcessRange]) -> u64 {
     pieces.iter().fold(0, |sum, piece| sum.saturating_add(piece.range.bytes()))
 }
 

@@ -19,7 +19,7 @@ pub const HUGE: u64 = 2 << 20;
 /// An observed region of an address space. Regions of one process do not overlap.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Region {
+pub struct AddressRegion {
     /// Its first byte.
     pub start: u64,
     /// End of the range, exclusive.
@@ -34,14 +34,14 @@ pub struct Region {
 
 /// Range of addresses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Range {
+pub struct AddressRange {
     /// Its first byte.
     pub start: u64,
     /// End of the range, exclusive.
     pub end: u64,
 }
 
-impl Range {
+impl AddressRange {
     /// Size in bytes.
     pub fn bytes(self) -> u64 {
         self.end.saturating_sub(self.start)
@@ -50,24 +50,25 @@ impl Range {
 
 /// A cold range with its idle time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Cold {
+pub struct ColdRange {
     /// The range.
-    pub range: Range,
+    pub range: AddressRange,
     /// Least time since its last touch.
     pub idle: Duration,
 }
 
-impl Region {
+impl AddressRegion {
     fn is_cold(&self, idle: Duration) -> bool {
         self.touched_percent == 0 && self.unchanged >= idle
     }
 }
 
 /// Ranges that were not touched for `idle`, coldest first.
-pub fn cold(regions: &[Region], idle: Duration) -> Vec<Cold> {
-    let mut regions: Vec<&Region> = regions.iter().filter(|region| region.start < region.end).collect();
+pub fn cold(regions: &[AddressRegion], idle: Duration) -> Vec<ColdRange> {
+    let mut regions: Vec<&AddressRegion> =
+        regions.iter().filter(|region| region.start < region.end).collect();
     regions.sort_unstable_by_key(|region| region.start);
-    let mut found: Vec<Cold> = Vec::new();
+    let mut found: Vec<ColdRange> = Vec::new();
     for (index, region) in regions.iter().enumerate() {
         let before = index.checked_sub(1).and_then(|before| regions.get(before));
         let beside = [before.filter(|one| one.end >= region.start), regions.get(index + 1)];
@@ -80,8 +81,10 @@ pub fn cold(regions: &[Region], idle: Duration) -> Vec<Cold> {
                 last.range.end = region.end;
                 last.idle = last.idle.min(region.unchanged);
             }
-            None => found
-                .push(Cold { range: Range { start: region.start, end: region.end }, idle: region.unchanged }),
+            None => found.push(ColdRange {
+                range: AddressRange { start: region.start, end: region.end },
+                idle: region.unchanged,
+            }),
         }
     }
     for one in &mut found {
@@ -94,11 +97,11 @@ pub fn cold(regions: &[Region], idle: Duration) -> Vec<Cold> {
 }
 
 /// Ranges that at least `percent` of the observations found touched, in order.
-pub fn hot(regions: &[Region], percent: u8) -> Vec<Range> {
-    let mut found: Vec<Range> = regions
+pub fn hot(regions: &[AddressRegion], percent: u8) -> Vec<AddressRange> {
+    let mut found: Vec<AddressRange> = regions
         .iter()
         .filter(|region| region.start < region.end && region.touched_percent >= percent.max(1))
-        .map(|region| Range { start: region.start, end: region.end })
+        .map(|region| AddressRange { start: region.start, end: region.end })
         .collect();
     found.sort_unstable();
     found.dedup_by(|next, last| {
@@ -119,8 +122,8 @@ mod tests {
 
     const IDLE: Duration = Duration::from_secs(5);
 
-    fn region(start: u64, end: u64, touched_percent: u8, seconds: u64) -> Region {
-        Region {
+    fn region(start: u64, end: u64, touched_percent: u8, seconds: u64) -> AddressRegion {
+        AddressRegion {
             start: start * HUGE,
             end: end * HUGE,
             touched_percent,
@@ -129,7 +132,7 @@ mod tests {
         }
     }
 
-    fn cold_of(regions: &[Region]) -> Vec<(u64, u64)> {
+    fn cold_of(regions: &[AddressRegion]) -> Vec<(u64, u64)> {
         cold(regions, IDLE).iter().map(|one| (one.range.start / HUGE, one.range.end / HUGE)).collect()
     }
 
@@ -162,27 +165,27 @@ mod tests {
 
     #[test]
     fn a_mapping_has_no_uncertain_edge() {
-        let regions = [Region { exact: true, ..region(0, 4, 0, 9) }, region(4, 8, 100, 9)];
+        let regions = [AddressRegion { exact: true, ..region(0, 4, 0, 9) }, region(4, 8, 100, 9)];
         assert_eq!(cold_of(&regions), [(0, 4)]);
     }
 
     #[test]
     fn a_huge_page_across_an_edge_is_not_cold() {
         let half = HUGE / 2;
-        let regions = [Region { start: half, end: 3 * HUGE + half, ..region(0, 1, 0, 9) }];
+        let regions = [AddressRegion { start: half, end: 3 * HUGE + half, ..region(0, 1, 0, 9) }];
         assert_eq!(cold_of(&regions), [(1, 3)]);
-        let regions = [Region { start: half, end: HUGE + half, ..region(0, 1, 0, 9) }];
+        let regions = [AddressRegion { start: half, end: HUGE + half, ..region(0, 1, 0, 9) }];
         assert!(cold(&regions, IDLE).is_empty());
     }
 
     #[test]
     fn hot_ranges_are_joined() {
         let regions = [region(4, 6, 60, 1), region(0, 2, 40, 1), region(2, 4, 100, 1), region(8, 9, 39, 1)];
-        assert_eq!(hot(&regions, 40), [Range { start: 0, end: 6 * HUGE }]);
+        assert_eq!(hot(&regions, 40), [AddressRange { start: 0, end: 6 * HUGE }]);
         assert!(hot(&[region(0, 1, 0, 1)], 0).is_empty(), "an untouched region is not hot");
     }
 
-    fn regions() -> impl Strategy<Value = Vec<Region>> {
+    fn regions() -> impl Strategy<Value = Vec<AddressRegion>> {
         let one = (0u64..3 * HUGE, 1u64..8 * HUGE, prop_oneof![Just(0u8), 0u8..=100], 0u64..10);
         prop::collection::vec(one, 0..20).prop_map(|parts| {
             let mut at = 0;
@@ -191,7 +194,7 @@ mod tests {
                 let start = at + if gap < HUGE { 0 } else { gap };
                 at = start + size;
                 let unchanged = Duration::from_secs(seconds);
-                Region { start, end: at, touched_percent, unchanged, exact: seconds % 2 == 0 }
+                AddressRegion { start, end: at, touched_percent, unchanged, exact: seconds % 2 == 0 }
             });
             regions.collect()
         })
@@ -212,17 +215,17 @@ mod tests {
         #[test]
         fn nothing_is_cold_twice_nor_cold_and_hot(regions in regions()) {
             let cold = cold(&regions, IDLE);
-            let mut all: Vec<Range> = cold.iter().map(|one| one.range).chain(hot(&regions, 1)).collect();
+            let mut all: Vec<AddressRange> = cold.iter().map(|one| one.range).chain(hot(&regions, 1)).collect();
             all.sort_unstable();
             prop_assert!(all.windows(2).all(|pair| pair[0].end <= pair[1].start), "{all:?}");
         }
 
         #[test]
         fn any_numbers_will_do(parts in prop::collection::vec((any::<u64>(), any::<u64>(), any::<u8>()), 0..8)) {
-            let regions: Vec<Region> = parts
+            let regions: Vec<AddressRegion> = parts
                 .into_iter()
                 .map(|(start, end, touched_percent)| {
-                    Region { start, end, touched_percent, unchanged: IDLE, exact: false }
+                    AddressRegion { start, end, touched_percent, unchanged: IDLE, exact: false }
                 })
                 .collect();
             let _ = (cold(&regions, IDLE), hot(&regions, 1));

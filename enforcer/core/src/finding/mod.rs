@@ -33,7 +33,9 @@ pub use self::{
 };
 use self::{subject::Subject, threads::Threads};
 use crate::{
-    decide::{EarlierAdvice, History, Inputs, Partitioned, SelfPlacedWorkloads, Widened, Written, decide},
+    decide::{
+        EarlierAdvice, History, Inputs, Partitioned, SelfPlacedWorkloads, Widened, WrittenCgroups, decide,
+    },
     declarations::Declarations,
     model::{Model, isolated_cpus},
     owner::Owners,
@@ -173,7 +175,7 @@ pub fn assess_with_writes(host: Judged<'_>) -> (Vec<Finding>, AdvisedWrites) {
         owners,
         history: &History::default(),
         widened: &Widened::new(),
-        written: Written::NOTHING,
+        written: WrittenCgroups::NOTHING,
         partitioned: &Partitioned::default(),
         self_placed: &SelfPlacedWorkloads::new(),
         now_ns: 0,

@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::{
     id::NodeId,
-    page_migration::Pages,
+    page_migration::NodePages,
     sample::CgroupSample,
     scene::Scene,
     set::NodeSet,
@@ -605,7 +605,7 @@ fn migrate(scene: &mut Scene, cgroup: &CgroupPath, from: &NodeSet, to: &NodeSet)
     let before = free(scene);
     let held = scene.now_mut(cgroup.as_str()).memory_by_node.get_or_insert_default();
     let anon = held.iter().map(|(node, bytes)| (*node, bytes.anon)).collect();
-    let mut pages = Pages { held: anon, room: before.clone(), ..Pages::default() };
+    let mut pages = NodePages { held: anon, room: before.clone(), ..NodePages::default() };
     pages.migrate(from, to);
     for (node, bytes) in pages.held {
         held.entry(node).or_default().anon = bytes;

@@ -159,7 +159,7 @@ fn a_thread_that_changes_workloads_counts_once() {
 }
 
 /// A thread before and now: its id, its cgroup, and its CPU time in nanoseconds.
-type Seen = (u32, Option<bool>, u64);
+type TrafficInput = (u32, Option<bool>, u64);
 
 proptest! {
     /// In any order of forks, exits, changes of cgroups and reuse of ids, and with any clock, run time is
@@ -171,7 +171,7 @@ proptest! {
         clock in (0..40 * SECOND, 0..40 * SECOND),
     ) {
         let mut scene = by_threads();
-        let only = |seen: Vec<Seen>| -> BTreeMap<u32, (Option<bool>, u64)> {
+        let only = |seen: Vec<TrafficInput>| -> BTreeMap<u32, (Option<bool>, u64)> {
             seen.into_iter().map(|(tid, cgroup, ns)| (tid, (cgroup, ns))).collect()
         };
         let (before, now) = (only(before), only(now));

@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::run_time::Baseline;
+use super::run_time::RunTimeBaseline;
 use crate::{
     id::CpuId,
     partition::Partition,
@@ -51,7 +51,11 @@ pub(crate) fn cpus(machine: &Topology, now: &Sample) -> CpuSet {
 pub(super) type OnIsolated = (BTreeMap<CpuId, ThreadsOnCpu>, BTreeMap<u32, u64>);
 
 /// These threads by isolated CPU.
-pub(super) fn threads(isolated: &CpuSet, tasks: &[&TaskSample], before: Option<&Baseline>) -> OnIsolated {
+pub(super) fn threads(
+    isolated: &CpuSet,
+    tasks: &[&TaskSample],
+    before: Option<&RunTimeBaseline>,
+) -> OnIsolated {
     let (mut found, mut busy) = (BTreeMap::<CpuId, ThreadsOnCpu>::new(), BTreeMap::new());
     if isolated.is_empty() {
         return (found, busy);

@@ -25,7 +25,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 pub(crate) use self::isolated::cpus as isolated_cpus;
-use self::run_time::{Baseline, RunTime};
+use self::run_time::{MeasuredRunTime, RunTimeBaseline};
 pub use self::{
     activity::{Activity, Rates},
     cpuset::nearest_effective,
@@ -143,13 +143,13 @@ impl Model {
     pub fn new(machine: &Topology, workloads: &[Workload], now: &Sample, before: Option<&Sample>) -> Self {
         let interval_ns =
             before.and_then(|before| now.monotonic_ns.checked_sub(before.monotonic_ns)).filter(|ns| *ns > 0);
-        let earlier = before.zip(interval_ns).map(|(sample, interval_ns)| Earlier {
+        let earlier = before.zip(interval_ns).map(|(sample, interval_ns)| EarlierSample {
             sample,
             interval_ns,
-            baseline: Baseline::new(machine, sample, interval_ns),
+            baseline: RunTimeBaseline::new(machine, sample, interval_ns),
         });
         let isolated = isolated::cpus(machine, now);
-        let view = View { locality: Locality::new(machine), machine, now, earlier, isolated };
+        let view = ModelInput { locality: Locality::new(machine), machine, now, earlier, isolated };
         let tasks_of = TasksByOwner::new(now);
 
         let mut model = Self { interval_ns, ..Self::default() };
@@ -209,22 +209,22 @@ impl WorkloadModel {
 }
 
 /// Input for the figures of all workloads.
-struct View<'a> {
+struct ModelInput<'a> {
     machine: &'a Topology,
     locality: Locality,
     now: &'a Sample,
-    earlier: Option<Earlier<'a>>,
+    earlier: Option<EarlierSample<'a>>,
     isolated: CpuSet,
 }
 
-struct Earlier<'a> {
+struct EarlierSample<'a> {
     sample: &'a Sample,
     /// Nanoseconds since the earlier sample, more than 0.
     interval_ns: u64,
-    baseline: Baseline,
+    baseline: RunTimeBaseline,
 }
 
-impl View<'_> {
+impl ModelInput<'_> {
     fn workload(
         &self,
         path: &CgroupPath,
@@ -249,18 +249,20 @@ impl View<'_> {
             bytes_by_node,
             ..WorkloadModel::default()
         };
-        let Some(Earlier { sample: before, interval_ns, baseline }) = &self.earlier else { return figures };
+        let Some(EarlierSample { sample: before, interval_ns, baseline }) = &self.earlier else {
+            return figures;
+        };
         let interval_ns = *interval_ns;
         let counters = cgroup.zip(before.cgroups.get(path)).filter(|(now, then)| is_same(now, then));
-        let run_time = RunTime::measure(baseline, counters, tasks);
+        let run_time = MeasuredRunTime::measure(baseline, counters, tasks);
 
-        figures.run_share = run_time.as_ref().and_then(RunTime::shares);
+        figures.run_share = run_time.as_ref().and_then(MeasuredRunTime::shares);
         figures.cpus_used = run_time.as_ref().and_then(|run| rates::ratio(run.total_ns(), interval_ns));
         figures.misplaced_time =
             run_time.as_ref().and_then(|run| rates::ratio(run.misplaced_ns?, run.total_ns()));
         figures.migrations_per_second =
             counters.and_then(|(now, then)| rates::migrations_per_second(now, then, interval_ns));
-        let seen = traffic::Seen {
+        let seen = traffic::TrafficInput {
             now: self.now,
             counters,
             locality: &self.locality,

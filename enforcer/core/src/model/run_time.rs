@@ -19,14 +19,14 @@ use crate::{
 const TICK_NS: u64 = 10_000_000;
 
 /// Baseline of run time: built once for all workloads.
-pub(super) struct Baseline {
+pub(super) struct RunTimeBaseline {
     nodes: BTreeMap<CpuId, NodeId>,
     /// CPU time of each thread, by process and thread id, at the earlier sample.
     cpu_time: BTreeMap<(u32, u32), u64>,
     pub(super) interval_ns: u64,
 }
 
-impl Baseline {
+impl RunTimeBaseline {
     pub(super) fn new(machine: &Topology, before: &Sample, interval_ns: u64) -> Self {
         let times = before.tasks.iter().filter_map(|task| Some(((task.pid, task.tid), task.cpu_time_ns?)));
         Self { nodes: machine.node_of_cpu(), cpu_time: times.collect(), interval_ns }
@@ -46,7 +46,7 @@ impl Baseline {
 }
 
 /// Time on CPUs, by node.
-pub(super) struct RunTime {
+pub(super) struct MeasuredRunTime {
     /// Nanoseconds on each node.
     pub(super) by_node: BTreeMap<NodeId, u64>,
     /// Part of it on nodes that the workload should not use; `None` if no program counts it.
@@ -55,10 +55,10 @@ pub(super) struct RunTime {
     pub(super) samples: u64,
 }
 
-impl RunTime {
+impl MeasuredRunTime {
     /// `None` if no source covers the interval.
     pub(super) fn measure(
-        baseline: &Baseline,
+        baseline: &RunTimeBaseline,
         counters: Option<(&CgroupSample, &CgroupSample)>,
         tasks: &[&TaskSample],
     ) -> Option<Self> {
@@ -85,7 +85,7 @@ impl RunTime {
     }
 }
 
-fn from_programs(now: &CgroupSample, before: &CgroupSample) -> Option<RunTime> {
+fn from_programs(now: &CgroupSample, before: &CgroupSample) -> Option<MeasuredRunTime> {
     let each = |cgroup: &CgroupSample, field: fn(&sample::RunTime) -> u64| -> Option<BTreeMap<NodeId, u64>> {
         Some(cgroup.run_time.as_ref()?.iter().map(|(node, time)| (*node, field(time))).collect())
     };
@@ -97,10 +97,10 @@ fn from_programs(now: &CgroupSample, before: &CgroupSample) -> Option<RunTime> {
     sum(&by_node)?;
     let misplaced_ns = sum(&advanced(|time| time.misplaced_ns)?)?;
     let samples = sum(&advanced(|time| time.samples)?)?;
-    Some(RunTime { by_node, misplaced_ns: Some(misplaced_ns), samples })
+    Some(MeasuredRunTime { by_node, misplaced_ns: Some(misplaced_ns), samples })
 }
 
-fn from_tasks(baseline: &Baseline, tasks: &[&TaskSample]) -> Option<RunTime> {
+fn from_tasks(baseline: &RunTimeBaseline, tasks: &[&TaskSample]) -> Option<MeasuredRunTime> {
     if baseline.cpu_time.is_empty() {
         return None;
     }
@@ -112,6 +112,7 @@ fn from_tasks(baseline: &Baseline, tasks: &[&TaskSample]) -> Option<RunTime> {
         let ran: &mut u64 = by_node.entry(*node).or_default();
         *ran = ran.saturating_add(new);
     }
-    let run_time = RunTime { by_node, misplaced_ns: None, samples: 0 };
-    (!run_time.by_node.is_empty()).then(|| RunTime { samples: run_time.total_ns() / TICK_NS, ..run_time })
+    let run_time = MeasuredRunTime { by_node, misplaced_ns: None, samples: 0 };
+    (!run_time.by_node.is_empty())
+        .then(|| MeasuredRunTime { samples: run_time.total_ns() / TICK_NS, ..run_time })
 }

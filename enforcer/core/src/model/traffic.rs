@@ -25,7 +25,7 @@ use super::{
     Silent, Traffic, TrafficSource, accessed_bytes,
     rates::{advance, ratio},
     residency,
-    run_time::RunTime,
+    run_time::MeasuredRunTime,
 };
 use crate::{
     degraded::source,
@@ -47,16 +47,16 @@ const MIN_OVERFLOWS: u64 = 100;
 const MOST_WITHOUT_CPUS: f64 = 0.05;
 
 /// Figures of one workload.
-pub(super) struct Seen<'a> {
+pub(super) struct TrafficInput<'a> {
     pub(super) now: &'a Sample,
     /// Its counters in both samples; a process in a shared cgroup has none of its own.
     pub(super) counters: Option<(&'a CgroupSample, &'a CgroupSample)>,
     pub(super) locality: &'a Locality,
-    pub(super) run_time: Option<&'a RunTime>,
+    pub(super) run_time: Option<&'a MeasuredRunTime>,
     pub(super) bytes: Option<&'a BTreeMap<NodeId, NodeBytes>>,
 }
 
-impl Seen<'_> {
+impl TrafficInput<'_> {
     /// The figure of the most trusted source that has one.
     pub(super) fn traffic(&self) -> Option<Traffic> {
         let mut silent = Vec::new();
@@ -108,13 +108,13 @@ impl Seen<'_> {
             ));
         }
         let pages = advance(&faulted_pages(now), &faulted_pages(before)).ok_or(RESET)?;
-        let sum = |wanted: Place| {
+        let sum = |wanted: AccessTarget| {
             pages
                 .iter()
                 .filter(|((_, place), _)| *place == wanted)
                 .fold(0u64, |sum, (_, n)| sum.saturating_add(*n))
         };
-        let (local, remote) = (sum(Place::Local), sum(Place::Remote));
+        let (local, remote) = (sum(AccessTarget::Local), sum(AccessTarget::Remote));
         let samples = local.saturating_add(remote);
         enough(samples, MIN_FAULTED_PAGES, "pages")
             .map_err(|reason| self.unscanned().map_or(reason.clone(), |why| format!("{reason}; {why}")))?;
@@ -162,21 +162,21 @@ fn enough(samples: u64, needed: u64, what: &str) -> Result<(), String> {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Place {
+enum AccessTarget {
     Local,
     Remote,
 }
 
-fn faulted_pages(by_node: &BTreeMap<NodeId, HintFaults>) -> BTreeMap<(NodeId, Place), u64> {
+fn faulted_pages(by_node: &BTreeMap<NodeId, HintFaults>) -> BTreeMap<(NodeId, AccessTarget), u64> {
     let both = |(node, faults): (&NodeId, &HintFaults)| {
-        [((*node, Place::Local), faults.local), ((*node, Place::Remote), faults.remote)]
+        [((*node, AccessTarget::Local), faults.local), ((*node, AccessTarget::Remote), faults.remote)]
     };
     by_node.iter().flat_map(both).collect()
 }
 
 fn from_placement(
     locality: &Locality,
-    run_time: &RunTime,
+    run_time: &MeasuredRunTime,
     bytes: &BTreeMap<NodeId, NodeBytes>,
 ) -> Option<Traffic> {
     let mut remote_ratio = 0.0;

@@ -11,10 +11,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{
-    Past,
+    MoveHistory,
     evidence::believed,
-    report::LeftAs,
-    view::{Ailment, CpusHeld, Held, Host, Mover, Room},
+    report::UnmovedWorkload,
+    view::{Ailment, CpusHeld, FreeResources, HostState, Mover, NodeShare},
 };
 use crate::{
     decide::{Inputs, bounds, pins},
@@ -31,17 +31,17 @@ use crate::{
 #[derive(Debug, Clone)]
 pub struct Gathered<'a> {
     /// The host.
-    pub host: Host<'a>,
+    pub host: HostState<'a>,
     /// Workloads that may be moved.
     pub movers: Vec<Mover>,
     /// Workloads with far memory that may not be moved, with the reason.
-    pub left: Vec<LeftAs>,
+    pub left: Vec<UnmovedWorkload>,
     /// Movable workloads for which one more sample would decide.
     pub undecided: BTreeSet<CgroupPath>,
 }
 
 /// A workload that the daemon may move.
-struct Ours<'a> {
+struct OwnWorkload<'a> {
     workload: &'a Workload,
     figures: &'a WorkloadModel,
     grant: Option<&'a Grant>,
@@ -57,7 +57,7 @@ struct Ours<'a> {
 pub fn gather<'a>(
     inputs: &Inputs<'a>,
     allocations: &Allocations,
-    past: &Past,
+    past: &MoveHistory,
     busy: impl Fn(&CgroupPath) -> Option<String>,
 ) -> Gathered<'a> {
     let by_cgroup: BTreeMap<&CgroupPath, &Holder> = inputs.containers.cgroups().collect();
@@ -79,14 +79,14 @@ pub fn gather<'a>(
             }
             Err(reason) => {
                 if is_remote(inputs, past, workload) {
-                    left.push(LeftAs { workload: workload.cgroup.clone(), ailing: true, reason });
+                    left.push(UnmovedWorkload { workload: workload.cgroup.clone(), ailing: true, reason });
                 }
             }
         }
     }
     let rooms = rooms(inputs, allocations, &movers, &counted);
     let machine = &inputs.inventory.machine;
-    let host = Host { machine, locality: Locality::new(machine), rooms, short: past.short().clone() };
+    let host = HostState { machine, locality: Locality::new(machine), rooms, short: past.short().clone() };
     Gathered { host, movers, left, undecided }
 }
 
@@ -96,7 +96,7 @@ fn ours<'a>(
     allocations: &'a Allocations,
     workload: &'a Workload,
     holder: Option<&Holder>,
-) -> Result<Ours<'a>, String> {
+) -> Result<OwnWorkload<'a>, String> {
     if let Some(ownership) = inputs.owners.foreign(workload) {
         return Err(ownership.refusal());
     }
@@ -126,7 +126,7 @@ fn ours<'a>(
         }
         let (alone, devices) = (None, NodeSet::new());
         let nodes = rule.and_then(|(_, rule)| rule.numa_nodes.as_ref());
-        return Ok(Ours {
+        return Ok(OwnWorkload {
             workload,
             figures,
             grant: Some(grant),
@@ -143,7 +143,7 @@ fn ours<'a>(
     let count = rule.cpus.and_then(|cpus| usize::try_from(cpus.get()).ok());
     let alone = count.filter(|_| wishes.alone() != Some(false));
     let devices = wishes.beside.iter().fold(NodeSet::new(), |nodes, hint| nodes.union(&hint.nodes));
-    Ok(Ours {
+    Ok(OwnWorkload {
         workload,
         figures,
         grant,
@@ -155,16 +155,16 @@ fn ours<'a>(
     })
 }
 
-fn mover(inputs: &Inputs<'_>, past: &Past, ours: &Ours<'_>) -> Result<Mover, String> {
-    let Ours { workload, figures, .. } = ours;
+fn mover(inputs: &Inputs<'_>, past: &MoveHistory, ours: &OwnWorkload<'_>) -> Result<Mover, String> {
+    let OwnWorkload { workload, figures, .. } = ours;
     let settings = &inputs.policy.rebalance;
     let used = figures.cpus_used.ok_or("how much CPU time it uses is not known")?;
     let bytes = figures.bytes_by_node.as_ref().ok_or("where its memory is is not known")?;
     let ordinary = inputs.inventory.machine.ordinary_memory_nodes();
-    let bytes: BTreeMap<NodeId, Held> = bytes
+    let bytes: BTreeMap<NodeId, NodeShare> = bytes
         .iter()
         .filter(|(node, _)| ordinary.contains(**node))
-        .map(|(node, held)| (*node, Held { movable: movable_bytes(held), fixed: staying_bytes(held) }))
+        .map(|(node, held)| (*node, NodeShare { movable: movable_bytes(held), fixed: staying_bytes(held) }))
         .collect();
     let cpus = held_cpus(inputs, ours, used)?;
     let stands_on = cpus.nodes(&inputs.inventory.machine);
@@ -203,7 +203,7 @@ fn mover(inputs: &Inputs<'_>, past: &Past, ours: &Ours<'_>) -> Result<Mover, Str
 }
 
 /// How it has its CPUs, as the kernel shows.
-fn held_cpus(inputs: &Inputs<'_>, ours: &Ours<'_>, used: f64) -> Result<CpusHeld, String> {
+fn held_cpus(inputs: &Inputs<'_>, ours: &OwnWorkload<'_>, used: f64) -> Result<CpusHeld, String> {
     let now = ours.figures.cpus.as_ref().filter(|cpus| !cpus.is_empty());
     let now = now.ok_or("its effective CPUs are not known")?;
     let machine = &inputs.inventory.machine;
@@ -227,7 +227,12 @@ fn held_cpus(inputs: &Inputs<'_>, ours: &Ours<'_>, used: f64) -> Result<CpusHeld
 
 /// Nodes with CPUs and memory of which it may have the whole. Of nodes that it left lately, only its present
 /// one.
-fn may_settle(inputs: &Inputs<'_>, past: &Past, ours: &Ours<'_>, stands_on: &NodeSet) -> NodeSet {
+fn may_settle(
+    inputs: &Inputs<'_>,
+    past: &MoveHistory,
+    ours: &OwnWorkload<'_>,
+    stands_on: &NodeSet,
+) -> NodeSet {
     let machine = &inputs.inventory.machine;
     let mut nodes = machine.ordinary_memory_nodes().intersection(&inputs.inventory.cpu_nodes());
     if let Some(allowed) = ours.nodes {
@@ -247,7 +252,7 @@ fn may_settle(inputs: &Inputs<'_>, past: &Past, ours: &Ours<'_>, stands_on: &Nod
 
 /// Returns true if its memory is far from its CPUs and the measurements do not suffice to say what that
 /// costs. One more sample would decide.
-fn is_open(inputs: &Inputs<'_>, past: &Past, ours: &Ours<'_>) -> bool {
+fn is_open(inputs: &Inputs<'_>, past: &MoveHistory, ours: &OwnWorkload<'_>) -> bool {
     let (settings, figures) = (&inputs.policy.rebalance, ours.figures);
     figures.remote_residency.is_some_and(|share| share >= settings.start_above)
         && is_large(inputs, figures)
@@ -260,7 +265,7 @@ fn is_large(inputs: &Inputs<'_>, figures: &WorkloadModel) -> bool {
     bytes.is_some_and(|bytes| bytes >= inputs.policy.thresholds.min_memory.0)
 }
 
-fn is_remote(inputs: &Inputs<'_>, past: &Past, workload: &Workload) -> bool {
+fn is_remote(inputs: &Inputs<'_>, past: &MoveHistory, workload: &Workload) -> bool {
     let settings = &inputs.policy.rebalance;
     let Some(figures) = inputs.model.of(workload) else { return false };
     let remote = believed(figures.traffic.as_ref(), settings);
@@ -275,7 +280,7 @@ fn rooms(
     allocations: &Allocations,
     movers: &[Mover],
     counted: &BTreeSet<Holder>,
-) -> BTreeMap<NodeId, Room> {
+) -> BTreeMap<NodeId, FreeResources> {
     let inventory = inputs.inventory;
     let mut taken = inventory.reserved_cpus.union(&inventory.machine.isolated_cpus);
     let mut promised = BTreeMap::<NodeId, u64>::new();
@@ -309,7 +314,7 @@ fn rooms(
     let room = |node: &crate::place::NodeSupply| {
         let seen = inputs.sample.nodes.get(&node.id);
         let cache = inventory.machine.llcs.iter().find(|llc| !llc.cpus.is_disjoint(&node.cpus));
-        Room {
+        FreeResources {
             free: node.cpus.difference(&taken),
             pinned: node.cpus.intersection(&pinned),
             others_milli: others.get(&node.id).copied().unwrap_or(0),

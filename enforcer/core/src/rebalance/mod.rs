@@ -19,16 +19,16 @@
 //! The search ([`search`]) is greedy. It takes the best group of each ailing workload, and of these the one
 //! with the lowest `QoS` class and the fewest bytes; then it continues on the host after that group. No
 //! workload moves twice in a plan, none moves within its cool-down, and none returns within the guard to a
-//! node that it left ([`past`]). After a plan was carried out there is nothing left to plan.
+//! node that it left ([`move_history`]). After a plan was carried out there is nothing left to plan.
 //!
 //! Invariants: a plan moves only workloads that the daemon places, keeps exclusive sets whole, at no point
 //! exceeds the CPUs or memory of a node, makes no node short, and stays within the byte budget. Cost:
 //! (ailing, at most 32) x nodes x (workloads of a node) groups to weigh for each move.
 
-mod course;
 mod evidence;
 mod gather;
-mod past;
+mod in_flight;
+mod move_history;
 mod report;
 mod search;
 mod state;
@@ -36,12 +36,12 @@ mod view;
 mod worth;
 
 pub use self::{
-    course::Verdict,
     gather::{Gathered, gather},
-    past::Past,
-    report::{Cpus, Figures, LeftAs, Move, REBALANCE_SCHEMA_VERSION, RebalanceReport},
-    search::{Pace, plan},
-    view::{Ailment, CpusHeld, Held, Host, Mover, Room},
+    in_flight::MoveVerdict,
+    move_history::MoveHistory,
+    report::{Cpus, Figures, Move, REBALANCE_SCHEMA_VERSION, RebalanceReport, UnmovedWorkload},
+    search::{MoveSpeed, plan},
+    view::{Ailment, CpusHeld, FreeResources, HostState, Mover, NodeShare},
 };
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -58,10 +58,10 @@ use crate::{
 /// moves.
 pub fn once(inputs: &Inputs<'_>, allocations: &mut Allocations, bytes_per_turn: u64) -> RebalanceReport {
     pins::hold_of_others(inputs, allocations);
-    let past = Past::default();
+    let past = MoveHistory::default();
     let gathered = gather(inputs, allocations, &past, |_| None);
     let settings = &inputs.policy.rebalance;
-    let pace = Pace::usual(bytes_per_turn, inputs.policy.interval);
+    let pace = MoveSpeed::usual(bytes_per_turn, inputs.policy.interval);
     let budget = past.budget(settings, inputs.now_ns);
     let mut report = plan(&gathered.host, &gathered.movers, settings, budget, pace);
     report.left.extend(gathered.left);
@@ -72,13 +72,13 @@ pub fn once(inputs: &Inputs<'_>, allocations: &mut Allocations, bytes_per_turn: 
 /// What one turn of the daemon planned, began and judged.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Turn {
+pub struct RebalanceTurn {
     /// The plan.
     pub report: RebalanceReport,
     /// True if its moves have begun.
     pub begun: bool,
     /// Outcomes of moves that were in progress.
-    pub verdicts: BTreeMap<CgroupPath, Verdict>,
+    pub verdicts: BTreeMap<CgroupPath, MoveVerdict>,
 }
 
 /// When the next turn should come, as far as moves ask for it.
@@ -95,11 +95,11 @@ pub struct NextTurn {
 pub fn turn(
     inputs: &Inputs<'_>,
     allocations: &mut Allocations,
-    past: &mut Past,
+    past: &mut MoveHistory,
     decision: &Decision,
     bytes_per_turn: u64,
     may_begin: bool,
-) -> (Turn, NextTurn) {
+) -> (RebalanceTurn, NextTurn) {
     let settings = &inputs.policy.rebalance;
     past.prune(settings, inputs.now_ns, |cgroup| inputs.workloads.iter().any(|one| one.cgroup == *cgroup));
     let refused: BTreeMap<_, _> =
@@ -122,13 +122,13 @@ pub fn turn(
         }
     };
     let gathered = gather(inputs, allocations, past, busy);
-    let verdicts = past.follow(inputs, allocations, &gathered, decision);
+    let verdicts = past.check_moves(inputs, allocations, &gathered, decision);
     past.see(&gathered, settings);
-    let pace = Pace::usual(bytes_per_turn, inputs.policy.interval);
+    let pace = MoveSpeed::usual(bytes_per_turn, inputs.policy.interval);
     let budget = past.budget(settings, inputs.now_ns);
     let mut report = plan(&gathered.host, &gathered.movers, settings, budget, pace);
     // CPUs of a workload that is to go back are free only after it has gone.
-    let goes_back = verdicts.values().any(|verdict| *verdict == Verdict::Reverted);
+    let goes_back = verdicts.values().any(|verdict| *verdict == MoveVerdict::Reverted);
     let begun = may_begin && !goes_back;
     if begun {
         past.begin(inputs, allocations, &report.moves);
@@ -136,7 +136,7 @@ pub fn turn(
     report.left.extend(gathered.left);
     report.left.sort_by(|one, other| one.workload.cmp(&other.workload));
     let next = NextTurn { carries_out: begun && !report.moves.is_empty(), undecided: gathered.undecided };
-    (Turn { report, begun, verdicts }, next)
+    (RebalanceTurn { report, begun, verdicts }, next)
 }
 
 #[cfg(test)]

@@ -27,7 +27,7 @@ pub struct RebalanceReport {
     /// The moves. Those with the same `group` are made together.
     pub moves: Vec<Move>,
     /// Workloads that are not moved although their place has a fault or could have one, with the reason.
-    pub left: Vec<LeftAs>,
+    pub left: Vec<UnmovedWorkload>,
     /// Bytes of all moves together.
     pub bytes: u64,
     /// Bytes that may be moved: the budget.
@@ -100,7 +100,8 @@ pub struct Figures {
 /// A workload that is not moved.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct LeftAs {
+#[schemars(rename = "LeftAs")]
+pub struct UnmovedWorkload {
     /// Cgroup of the workload.
     pub workload: CgroupPath,
     /// True if its place has a fault that a move could fix.

@@ -11,9 +11,9 @@
 use std::cmp::{Ordering, Reverse};
 
 use super::{
-    report::{Cpus, Figures, LeftAs, Move, REBALANCE_SCHEMA_VERSION, RebalanceReport},
-    state::{Bound, Settle, State, Step},
-    view::{Ailment, CpusHeld, Host, Mover},
+    report::{Cpus, Figures, Move, REBALANCE_SCHEMA_VERSION, RebalanceReport, UnmovedWorkload},
+    state::{GroupBound, PlanState, Settle, SettleStep},
+    view::{Ailment, CpusHeld, HostState, Mover},
     worth::{LEAST_SHARE, MARGIN, remote_ratio, to_f64},
 };
 use crate::{
@@ -31,7 +31,7 @@ const MOST_PARTNERS: usize = 64;
 
 /// Speed of page moves, to estimate the time of a plan.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Pace {
+pub struct MoveSpeed {
     /// Bytes moved per second.
     pub bytes_per_second: u64,
     /// Bytes that one turn of the daemon moves at most.
@@ -40,7 +40,7 @@ pub struct Pace {
     pub turn_seconds: f64,
 }
 
-impl Pace {
+impl MoveSpeed {
     /// Pace with 1 GiB per second, which most kernels reach.
     pub fn usual(bytes_per_turn: u64, interval: HumanDuration) -> Self {
         Self { bytes_per_second: 1 << 30, bytes_per_turn, turn_seconds: interval.get().as_secs_f64() }
@@ -54,15 +54,15 @@ impl Pace {
 
 /// Plans a few moves that together fix the host, of at most `budget` bytes.
 pub fn plan(
-    host: &Host<'_>,
+    host: &HostState<'_>,
     movers: &[Mover],
     settings: &RebalanceSettings,
     budget: u64,
-    pace: Pace,
+    pace: MoveSpeed,
 ) -> RebalanceReport {
     let mut sorted: Vec<&Mover> = movers.iter().collect();
     sorted.sort_by(|one, other| one.cgroup.cmp(&other.cgroup));
-    let mut state = State::new(host, &sorted, settings, budget);
+    let mut state = PlanState::new(host, &sorted, settings, budget);
     let mut report = RebalanceReport {
         schema_version: REBALANCE_SCHEMA_VERSION,
         budget_bytes: budget,
@@ -84,15 +84,15 @@ pub fn plan(
 }
 
 /// The next group of the plan.
-fn next<'a>(state: &State<'a>, moves: usize) -> Option<Weighed<'a>> {
+fn next<'a>(state: &PlanState<'a>, moves: usize) -> Option<WeighedGroup<'a>> {
     let most = usize::try_from(state.settings.max_moves).unwrap_or(usize::MAX).saturating_sub(moves);
     let asked = asked(state);
     let best = asked.into_iter().filter_map(|index| best_of(state, index).ok());
-    best.filter(|weighed| weighed.steps.len() <= most).min_by(Weighed::compare)
+    best.filter(|weighed| weighed.steps.len() <= most).min_by(WeighedGroup::compare)
 }
 
 /// Workloads that should move, those with the greatest loss first.
-fn asked(state: &State<'_>) -> Vec<usize> {
+fn asked(state: &PlanState<'_>) -> Vec<usize> {
     let mut asked: Vec<usize> =
         (0..state.movers.len()).filter(|index| should_move(state, *index).is_some()).collect();
     let lost = |index: usize| state.lost_per_second(index);
@@ -103,7 +103,7 @@ fn asked(state: &State<'_>) -> Vec<usize> {
 }
 
 /// The reason why a workload should move, in a few words; `None` if there is none.
-fn should_move(state: &State<'_>, index: usize) -> Option<String> {
+fn should_move(state: &PlanState<'_>, index: usize) -> Option<String> {
     let mover = state.movers[index];
     if state.moved[index] {
         return None;
@@ -128,9 +128,9 @@ fn should_move(state: &State<'_>, index: usize) -> Option<String> {
 }
 
 /// A group that is worth its cost.
-struct Weighed<'a> {
-    after: State<'a>,
-    steps: Vec<Step>,
+struct WeighedGroup<'a> {
+    after: PlanState<'a>,
+    steps: Vec<SettleStep>,
     gain: f64,
     cost: f64,
     bytes: u64,
@@ -139,7 +139,7 @@ struct Weighed<'a> {
     first: usize,
 }
 
-impl Weighed<'_> {
+impl WeighedGroup<'_> {
     /// Order of groups: lowest class, then fewest bytes, then greatest saving.
     fn compare(&self, other: &Self) -> Ordering {
         Reverse(self.qos)
@@ -149,9 +149,9 @@ impl Weighed<'_> {
             .then(self.first.cmp(&other.first))
     }
 
-    fn moves(&self, before: &State<'_>, group: u32, pace: Pace) -> Vec<Move> {
+    fn moves(&self, before: &PlanState<'_>, group: u32, pace: MoveSpeed) -> Vec<Move> {
         let together = self.steps.len() > 1;
-        let of = |step: &Step| {
+        let of = |step: &SettleStep| {
             let (index, to) = (step.settle.index, step.settle.to);
             let mover = before.movers[index];
             let partner = self.steps.iter().find(|other| together && other.settle.index != index);
@@ -179,7 +179,7 @@ impl Weighed<'_> {
         self.steps.iter().map(of).collect()
     }
 
-    fn reason(&self, before: &State<'_>, step: &Step, partner: Option<&CgroupPath>) -> String {
+    fn reason(&self, before: &PlanState<'_>, step: &SettleStep, partner: Option<&CgroupPath>) -> String {
         let index = step.settle.index;
         let nodes = before.nodes(index);
         let mut does = Vec::new();
@@ -216,16 +216,16 @@ fn cpus(held: &CpusHeld, nodes: NodeSet) -> Cpus {
     }
 }
 
-fn figures(state: &State<'_>, index: usize) -> Figures {
+fn figures(state: &PlanState<'_>, index: usize) -> Figures {
     let mover = state.movers[index];
     let ratio = remote_ratio(mover, &state.standing[index], state.host);
     Figures { remote_ratio: mover.remote.map(|_| ratio), lost: state.lost_per_second(index) }
 }
 
 /// The best group of a workload, or the bound that refuses the group that comes closest.
-fn best_of<'a>(state: &State<'a>, index: usize) -> Result<Weighed<'a>, Bound> {
-    let mut best: Option<Weighed<'a>> = None;
-    let mut bound = Bound::NoNode;
+fn best_of<'a>(state: &PlanState<'a>, index: usize) -> Result<WeighedGroup<'a>, GroupBound> {
+    let mut best: Option<WeighedGroup<'a>> = None;
+    let mut bound = GroupBound::NoNode;
     for group in groups(state, index) {
         let weighed = match group.and_then(|group| weigh(state, index, &group)) {
             Ok(weighed) => weighed,
@@ -234,7 +234,7 @@ fn best_of<'a>(state: &State<'a>, index: usize) -> Result<Weighed<'a>, Bound> {
                 continue;
             }
         };
-        let net = |weighed: &Weighed<'_>| weighed.gain - weighed.cost;
+        let net = |weighed: &WeighedGroup<'_>| weighed.gain - weighed.cost;
         // The first of equals: nodes in their order, alone before together.
         if best.as_ref().is_none_or(|best| net(&weighed) > net(best)) {
             best = Some(weighed);
@@ -243,14 +243,14 @@ fn best_of<'a>(state: &State<'a>, index: usize) -> Result<Weighed<'a>, Bound> {
     best.ok_or(bound)
 }
 
-fn weigh<'a>(state: &State<'a>, first: usize, group: &[Settle]) -> Result<Weighed<'a>, Bound> {
+fn weigh<'a>(state: &PlanState<'a>, first: usize, group: &[Settle]) -> Result<WeighedGroup<'a>, GroupBound> {
     let (after, steps) = state.after(group)?;
     let gain = state.lost(group) - after.lost(group);
     let cost = state.cost(&steps);
     let horizon = state.settings.horizon;
     let least = LEAST_SHARE * horizon.get().as_secs_f64();
     if gain < MARGIN * cost || gain < least {
-        return Err(Bound::Worth(format!(
+        return Err(GroupBound::Worth(format!(
             "the best place saves {:.1} CPU seconds within {horizon}, and must save {:.1} to be worth moving",
             gain.max(0.0),
             (MARGIN * cost).max(least)
@@ -259,11 +259,11 @@ fn weigh<'a>(state: &State<'a>, first: usize, group: &[Settle]) -> Result<Weighe
     let bytes = steps.iter().fold(0u64, |sum, step| sum.saturating_add(step.bytes));
     let qos = steps.iter().map(|step| state.movers[step.settle.index].qos).min();
     let qos = qos.unwrap_or(QosClass::Guaranteed);
-    Ok(Weighed { after, steps, gain, cost, bytes, qos, first })
+    Ok(WeighedGroup { after, steps, gain, cost, bytes, qos, first })
 }
 
 /// All groups in which a workload settles somewhere.
-fn groups(state: &State<'_>, index: usize) -> Vec<Result<Vec<Settle>, Bound>> {
+fn groups(state: &PlanState<'_>, index: usize) -> Vec<Result<Vec<Settle>, GroupBound>> {
     let mover = state.movers[index];
     let to_node = |to: NodeId| {
         let here = state.nodes(index);
@@ -284,10 +284,10 @@ fn groups(state: &State<'_>, index: usize) -> Vec<Result<Vec<Settle>, Bound>> {
 }
 
 /// A workload settles on a node where there is room for it.
-fn alone(state: &State<'_>, index: usize, to: NodeId) -> Result<Vec<Settle>, Bound> {
+fn alone(state: &PlanState<'_>, index: usize, to: NodeId) -> Result<Vec<Settle>, GroupBound> {
     let cpus = match &state.cpus[index] {
         CpusHeld::Alone(cpus) => CpusHeld::Alone(state.take(to, cpus.len()).ok_or_else(|| {
-            Bound::Cpus(format!("node {to} has fewer than {} free", words::count(cpus.len(), "CPU")))
+            GroupBound::Cpus(format!("node {to} has fewer than {} free", words::count(cpus.len(), "CPU")))
         })?),
         CpusHeld::Together { milli, .. } => {
             CpusHeld::Together { nodes: NodeSet::from_iter([to]), milli: *milli }
@@ -297,7 +297,7 @@ fn alone(state: &State<'_>, index: usize, to: NodeId) -> Result<Vec<Settle>, Bou
 }
 
 /// Groups in which a workload exchanges its CPUs with a workload on the target node.
-fn partners(state: &State<'_>, index: usize, from: NodeId, to: NodeId) -> Vec<Vec<Settle>> {
+fn partners(state: &PlanState<'_>, index: usize, from: NodeId, to: NodeId) -> Vec<Vec<Settle>> {
     let target = NodeSet::from_iter([to]);
     let stands_there = |other: &usize| {
         *other != index
@@ -329,7 +329,7 @@ fn partners(state: &State<'_>, index: usize, from: NodeId, to: NodeId) -> Vec<Ve
 }
 
 /// Workloads that should move and stay, with the reason.
-fn left(state: &State<'_>, full: bool) -> Vec<LeftAs> {
+fn left(state: &PlanState<'_>, full: bool) -> Vec<UnmovedWorkload> {
     let mut left = Vec::new();
     for (index, mover) in state.movers.iter().enumerate() {
         let Some(ails) = should_move(state, index) else { continue };
@@ -340,7 +340,7 @@ fn left(state: &State<'_>, full: bool) -> Vec<LeftAs> {
             (None, Err(bound)) => bound.into_reason(),
         };
         let reason = format!("{ails}, but {why}");
-        left.push(LeftAs { workload: mover.cgroup.clone(), ailing: true, reason });
+        left.push(UnmovedWorkload { workload: mover.cgroup.clone(), ailing: true, reason });
     }
     left
 }

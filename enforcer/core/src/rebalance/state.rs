@@ -1,6 +1,6 @@
 //! The host while a plan is made: what is free where, after the groups that were chosen so far.
 //!
-//! [`State::after`] tries a group. It returns the state after the group if every bound holds at each move of
+//! [`PlanState::after`] tries a group. It returns the state after the group if every bound holds at each move of
 //! the group, else the bound that does not hold. The state itself is never changed by a trial.
 //!
 //! CPUs: exclusive CPUs of a workload are not free. Workloads that share CPUs keep as many as they want, or
@@ -12,8 +12,8 @@
 use std::collections::BTreeMap;
 
 use super::{
-    view::{CpusHeld, Host, Mover, Room},
-    worth::{Standing, lost_per_second, of_move, of_shortage, to_f64},
+    view::{CpusHeld, FreeResources, HostState, Mover},
+    worth::{Footprint, lost_per_second, of_move, of_shortage, to_f64},
 };
 use crate::{
     id::{CpuId, NodeId},
@@ -24,8 +24,8 @@ use crate::{
 
 /// Nodes that are short of memory: below the lower threshold, or below the upper one if they were short
 /// before.
-pub(super) fn short(host: &Host<'_>, settings: &RebalanceSettings) -> NodeSet {
-    let is_short = |(node, room): (&NodeId, &Room)| {
+pub(super) fn short(host: &HostState<'_>, settings: &RebalanceSettings) -> NodeSet {
+    let is_short = |(node, room): (&NodeId, &FreeResources)| {
         let below = if host.short.contains(*node) { settings.enough_above } else { settings.short_below };
         let total = room.total_bytes.filter(|total| *total > 0);
         let share = room.available_bytes.zip(total).map(|(has, total)| to_f64(has) / to_f64(total));
@@ -46,7 +46,7 @@ pub(super) struct Settle {
 
 /// A workload that settles, with the bytes that this moves.
 #[derive(Debug, Clone)]
-pub(super) struct Step {
+pub(super) struct SettleStep {
     pub(super) settle: Settle,
     pub(super) from: BTreeMap<NodeId, u64>,
     pub(super) bytes: u64,
@@ -54,7 +54,7 @@ pub(super) struct Step {
 
 /// Why a group is not possible. The variant closest to being possible comes last.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Bound {
+pub(super) enum GroupBound {
     NoNode,
     Cpus(String),
     Memory(String),
@@ -62,7 +62,7 @@ pub(super) enum Bound {
     Worth(String),
 }
 
-impl Bound {
+impl GroupBound {
     pub(super) fn into_reason(self) -> String {
         match self {
             Self::NoNode => "there is no node on which it may settle and fares better".into(),
@@ -72,12 +72,12 @@ impl Bound {
 }
 
 #[derive(Debug, Clone)]
-pub(super) struct State<'a> {
-    pub(super) host: &'a Host<'a>,
+pub(super) struct PlanState<'a> {
+    pub(super) host: &'a HostState<'a>,
     pub(super) movers: &'a [&'a Mover],
     pub(super) settings: &'a RebalanceSettings,
     pub(super) cpus: Vec<CpusHeld>,
-    pub(super) standing: Vec<Standing>,
+    pub(super) standing: Vec<Footprint>,
     pub(super) moved: Vec<bool>,
     pub(super) budget: u64,
     free: BTreeMap<NodeId, CpuSet>,
@@ -87,9 +87,9 @@ pub(super) struct State<'a> {
     short: NodeSet,
 }
 
-impl<'a> State<'a> {
+impl<'a> PlanState<'a> {
     pub(super) fn new(
-        host: &'a Host<'a>,
+        host: &'a HostState<'a>,
         movers: &'a [&'a Mover],
         settings: &'a RebalanceSettings,
         budget: u64,
@@ -100,7 +100,7 @@ impl<'a> State<'a> {
             movers,
             settings,
             cpus: movers.iter().map(|mover| mover.cpus.clone()).collect(),
-            standing: movers.iter().map(|mover| Standing::of(mover)).collect(),
+            standing: movers.iter().map(|mover| Footprint::of(mover)).collect(),
             moved: vec![false; movers.len()],
             budget,
             free: rooms().map(|(node, room)| (*node, room.free.clone())).collect(),
@@ -155,9 +155,9 @@ impl<'a> State<'a> {
     }
 
     /// The state after the group with its steps in order, or the bound that refuses the group.
-    pub(super) fn after(&self, group: &[Settle]) -> Result<(Self, Vec<Step>), Bound> {
+    pub(super) fn after(&self, group: &[Settle]) -> Result<(Self, Vec<SettleStep>), GroupBound> {
         let mut next = self.clone();
-        let mut steps: Vec<Step> = group.iter().map(|settle| self.step(settle)).collect();
+        let mut steps: Vec<SettleStep> = group.iter().map(|settle| self.step(settle)).collect();
         let bytes = steps.iter().fold(0u64, |sum, step| sum.saturating_add(step.bytes));
         next.move_cpus(&steps);
         self.check_cpus(&next)?;
@@ -171,7 +171,7 @@ impl<'a> State<'a> {
         }
         next.move_promises(&steps)?;
         next.budget = self.budget.checked_sub(bytes).ok_or_else(|| {
-            Bound::Budget(format!(
+            GroupBound::Budget(format!(
                 "{} would have to be moved, and {} are left of the budget (rebalance.max_bytes)",
                 words::size(bytes),
                 words::size(self.budget)
@@ -179,19 +179,19 @@ impl<'a> State<'a> {
         })?;
         for step in &steps {
             let Settle { index, to, .. } = step.settle;
-            next.standing[index] = Standing::settled(self.movers[index], self.host, to);
+            next.standing[index] = Footprint::settled(self.movers[index], self.host, to);
             next.moved[index] = true;
         }
         Ok((next, steps))
     }
 
-    fn step(&self, settle: &Settle) -> Step {
+    fn step(&self, settle: &Settle) -> SettleStep {
         let from = self.movers[settle.index].away(self.host, settle.to);
         let bytes = from.values().fold(0u64, |sum, bytes| sum.saturating_add(*bytes));
-        Step { settle: settle.clone(), from, bytes }
+        SettleStep { settle: settle.clone(), from, bytes }
     }
 
-    fn move_cpus(&mut self, steps: &[Step]) {
+    fn move_cpus(&mut self, steps: &[SettleStep]) {
         for step in steps {
             let index = step.settle.index;
             let Some(new) = &step.settle.cpus else { continue };
@@ -215,11 +215,11 @@ impl<'a> State<'a> {
     }
 
     /// Checks that no node lacks more shared CPU time than before, if it lacks any.
-    fn check_cpus(&self, next: &Self) -> Result<(), Bound> {
+    fn check_cpus(&self, next: &Self) -> Result<(), GroupBound> {
         for node in self.host.rooms.keys() {
             let excess = next.excess_milli(*node);
             if excess > self.excess_milli(*node) {
-                return Err(Bound::Cpus(format!(
+                return Err(GroupBound::Cpus(format!(
                     "containers that share CPUs on node {node} would be {excess}m short of CPU time"
                 )));
             }
@@ -241,16 +241,18 @@ impl<'a> State<'a> {
     }
 
     /// Moves the memory step by step: each arrival must leave its node with enough.
-    fn move_memory(&mut self, steps: &[Step]) -> Result<(), Bound> {
+    fn move_memory(&mut self, steps: &[SettleStep]) -> Result<(), GroupBound> {
         for step in steps.iter().filter(|step| step.bytes > 0) {
             let to = step.settle.to;
             let enough = self.enough(to);
             let room = self.available.get(&to).copied().flatten().zip(enough);
             let Some((available, enough)) = room else {
-                return Err(Bound::Memory(format!("how much memory node {to} has to give is not known")));
+                return Err(GroupBound::Memory(format!(
+                    "how much memory node {to} has to give is not known"
+                )));
             };
             let left = available.checked_sub(step.bytes).filter(|left| *left >= enough).ok_or_else(|| {
-                Bound::Memory(format!(
+                GroupBound::Memory(format!(
                     "node {to} can give {} and must keep {} (rebalance.enough_above): {} do not fit",
                     words::size(available),
                     words::size(enough),
@@ -267,7 +269,7 @@ impl<'a> State<'a> {
         Ok(())
     }
 
-    fn move_promises(&mut self, steps: &[Step]) -> Result<(), Bound> {
+    fn move_promises(&mut self, steps: &[SettleStep]) -> Result<(), GroupBound> {
         for step in steps {
             for (node, bytes) in &self.movers[step.settle.index].promised {
                 if let Some(Some(left)) = self.unpromised.get_mut(node) {
@@ -281,7 +283,7 @@ impl<'a> State<'a> {
             let to = step.settle.to;
             if let Some(Some(left)) = self.unpromised.get_mut(&to) {
                 *left = left.checked_sub(bytes).ok_or_else(|| {
-                    Bound::Memory(format!(
+                    GroupBound::Memory(format!(
                         "it was promised {}, and {} of node {to} are not promised to others",
                         words::size(bytes),
                         words::size(*left)
@@ -328,8 +330,8 @@ impl<'a> State<'a> {
     }
 
     /// CPU seconds that the steps cost.
-    pub(super) fn cost(&self, steps: &[Step]) -> f64 {
-        let of = |step: &Step| {
+    pub(super) fn cost(&self, steps: &[SettleStep]) -> f64 {
+        let of = |step: &SettleStep| {
             let cache = self.host.rooms.get(&step.settle.to).and_then(|room| room.cache_bytes);
             of_move(self.movers[step.settle.index], step.bytes, step.settle.cpus.is_some(), cache)
         };

@@ -2,7 +2,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use proptest::prelude::*;
 
-use super::{search::Pace, *};
+use super::{search::MoveSpeed, *};
 use crate::{
     id::{CpuId, NodeId},
     policy::{ByteSize, RebalanceSettings},
@@ -13,7 +13,7 @@ use crate::{
 
 const MIB: u64 = 1 << 20;
 const GIB: u64 = 1 << 30;
-const PACE: Pace = Pace { bytes_per_second: GIB, bytes_per_turn: GIB, turn_seconds: 10.0 };
+const PACE: MoveSpeed = MoveSpeed { bytes_per_second: GIB, bytes_per_turn: GIB, turn_seconds: 10.0 };
 
 /// Sockets of one node with so many cores of one thread and 8 GiB each.
 fn machine(nodes: u32, cores: u32) -> Topology {
@@ -21,18 +21,18 @@ fn machine(nodes: u32, cores: u32) -> Topology {
 }
 
 /// A host with these movers, on which all other memory is available.
-fn host<'a>(machine: &'a Topology, movers: &[Mover]) -> Host<'a> {
-    let mut rooms: BTreeMap<NodeId, Room> = machine
+fn host<'a>(machine: &'a Topology, movers: &[Mover]) -> HostState<'a> {
+    let mut rooms: BTreeMap<NodeId, FreeResources> = machine
         .nodes
         .iter()
         .map(|node| {
-            let room = Room {
+            let room = FreeResources {
                 free: node.cpus.clone(),
                 total_bytes: Some(8 * GIB),
                 available_bytes: Some(8 * GIB),
                 unpromised_bytes: Some(8 * GIB),
                 cache_bytes: Some(32 * MIB),
-                ..Room::default()
+                ..FreeResources::default()
             };
             (node.id, room)
         })
@@ -48,16 +48,16 @@ fn host<'a>(machine: &'a Topology, movers: &[Mover]) -> Host<'a> {
             room.unpromised_bytes = room.unpromised_bytes.map(|bytes| bytes.saturating_sub(promised));
         }
     }
-    Host { machine, locality: Locality::new(machine), rooms, short: NodeSet::new() }
+    HostState { machine, locality: Locality::new(machine), rooms, short: NodeSet::new() }
 }
 
 /// A workload with a name, exclusive CPUs, and MiB by node; it uses all its CPUs, and its remote share is the
 /// estimate.
 fn alone(machine: &Topology, name: &str, cpus: &str, mebibytes: &[(u32, u64)]) -> Mover {
     let cpus: CpuSet = cpus.parse().unwrap();
-    let bytes: BTreeMap<NodeId, Held> = mebibytes
+    let bytes: BTreeMap<NodeId, NodeShare> = mebibytes
         .iter()
-        .map(|(node, mebibytes)| (NodeId(*node), Held { movable: mebibytes * MIB, fixed: 0 }))
+        .map(|(node, mebibytes)| (NodeId(*node), NodeShare { movable: mebibytes * MIB, fixed: 0 }))
         .collect();
     let of = |node: NodeId| cpus.iter().filter(|cpu| machine.node(node).unwrap().cpus.contains(*cpu)).count();
     let share = |count: usize, all: usize| {
@@ -250,7 +250,7 @@ fn cpus_come_to_the_devices_with_the_memory() {
 }
 
 /// The movers and the host as the plan says that they will be.
-fn apply<'a>(host: &Host<'a>, movers: &[Mover], moves: &[Move]) -> (Host<'a>, Vec<Mover>) {
+fn apply<'a>(host: &HostState<'a>, movers: &[Mover], moves: &[Move]) -> (HostState<'a>, Vec<Mover>) {
     let (mut host, mut movers) = (host.clone(), movers.to_vec());
     for one in moves {
         let mover = movers.iter_mut().find(|mover| mover.cgroup == one.workload).unwrap();
@@ -275,8 +275,9 @@ fn apply<'a>(host: &Host<'a>, movers: &[Mover], moves: &[Move]) -> (Host<'a>, Ve
         for (from, bytes) in &one.bytes_from {
             mover.bytes.get_mut(from).unwrap().movable -= bytes;
             mover.bytes.entry(one.to).or_default().movable += bytes;
-            let give =
-                |room: &mut Room, by: u64| room.available_bytes = room.available_bytes.map(|has| has + by);
+            let give = |room: &mut FreeResources, by: u64| {
+                room.available_bytes = room.available_bytes.map(|has| has + by)
+            };
             give(host.rooms.get_mut(from).unwrap(), *bytes);
             let room = host.rooms.get_mut(&one.to).unwrap();
             room.available_bytes = room.available_bytes.map(|has| has.checked_sub(*bytes).unwrap());
@@ -310,7 +311,7 @@ fn a_partner_with_page_cache_is_not_moved_for_nothing() {
     let host = host(&machine, &movers);
     for mover in &movers {
         for node in [0, 1] {
-            let there = worth::Standing::settled(mover, &host, NodeId(node));
+            let there = worth::Footprint::settled(mover, &host, NodeId(node));
             let far = there.bytes.iter().any(|(at, held)| *at != NodeId(node) && held.fixed > 0);
             let predicted = worth::remote_ratio(mover, &there, &host);
             assert!(!far || predicted > 0.0, "{} on {node}: {predicted}", mover.cgroup);
@@ -355,7 +356,7 @@ fn any_host() -> impl Strategy<Value = (Topology, Vec<Mover>)> {
     })
 }
 
-fn excess(host: &Host<'_>, movers: &[Mover], node: NodeId) -> u64 {
+fn excess(host: &HostState<'_>, movers: &[Mover], node: NodeId) -> u64 {
     let wanted: u64 = movers
         .iter()
         .map(|mover| match &mover.cpus {
@@ -417,7 +418,7 @@ proptest! {
         let settings = RebalanceSettings { max_moves: 64, max_bytes: ByteSize(64 * GIB), ..RebalanceSettings::default() };
         let start = host(&machine, &movers);
         let report = plan(&start, &movers, &settings, 64 * GIB, PACE);
-        let mut past = Past::default();
+        let mut past = MoveHistory::default();
         let (after, mut moved) = apply(&start, &movers, &report.moves);
         report.moves.iter().for_each(|one| past.note(one, 0));
         for mover in &mut moved {
@@ -442,7 +443,7 @@ fn workload_stays_within_the_cool_down_and_does_not_return_within_the_guard() {
     let report = plan_of(&machine, &[alone(&machine, "/a", "0", &[(1, 64)])]);
     let settings = RebalanceSettings::default();
     let (path, other) = (CgroupPath::new("/a"), CgroupPath::new("/b"));
-    let mut past = Past::default();
+    let mut past = MoveHistory::default();
     past.note(&report.moves[0], 100 * SECOND);
     for (now, cools, left) in [
         (99, false, ""),
@@ -457,9 +458,9 @@ fn workload_stays_within_the_cool_down_and_does_not_return_within_the_guard() {
         assert_eq!(past.cooling(&other, &settings, now * SECOND), None);
     }
     past.prune(&settings, 999 * SECOND, |_| true);
-    assert_ne!(past, Past::default());
+    assert_ne!(past, MoveHistory::default());
     past.prune(&settings, 1000 * SECOND, |_| true);
-    assert_eq!(past, Past::default());
+    assert_eq!(past, MoveHistory::default());
 }
 
 #[test]
@@ -467,7 +468,7 @@ fn bytes_that_were_moved_count_against_the_budget_for_as_long_as_the_guard() {
     let machine = machine(2, 2);
     let report = plan_of(&machine, &[alone(&machine, "/a", "0", &[(0, 512), (1, 512)])]);
     let settings = RebalanceSettings::default();
-    let mut past = Past::default();
+    let mut past = MoveHistory::default();
     past.note(&report.moves[0], 0);
     let left: Vec<u64> =
         [0, 899, 900].map(|second| past.budget(&settings, second * 1_000_000_000) / MIB).to_vec();

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{NextTurn, Past, Turn, Verdict, turn};
+use super::{MoveHistory, MoveVerdict, NextTurn, RebalanceTurn, turn};
 use crate::{
     decide::{Decision, History, Inputs},
     id::NodeId,
@@ -19,9 +19,9 @@ use crate::{
 fn turn_of(
     inputs: &Inputs<'_>,
     allocations: &mut Allocations,
-    past: &mut Past,
+    past: &mut MoveHistory,
     decision: &Decision,
-) -> (Turn, NextTurn) {
+) -> (RebalanceTurn, NextTurn) {
     turn(inputs, allocations, past, decision, 4 << 30, true)
 }
 
@@ -81,7 +81,7 @@ impl Host {
     }
 
     /// One turn: decide, plan further moves, carry out.
-    fn turn(&mut self) -> (Decision, Turn) {
+    fn turn(&mut self) -> (Decision, RebalanceTurn) {
         let Self { scene, history, allocations, next } = self;
         let mut past = history.rebalance.clone();
         let (decision, turn) = scene.with_inputs(&Containers::default(), history, |inputs| {
@@ -171,7 +171,7 @@ fn four_are_exchanged_stay_and_are_left_in_peace() {
         verdicts.extend(turn.verdicts);
     }
     assert_eq!(verdicts.len(), 4);
-    assert!(verdicts.values().all(|verdict| *verdict == Verdict::Held), "{verdicts:?}");
+    assert!(verdicts.values().all(|verdict| *verdict == MoveVerdict::Held), "{verdicts:?}");
     assert_eq!(host.cpus(), "2 3 0 1");
 }
 
@@ -187,7 +187,7 @@ fn a_move_that_does_not_help_is_taken_back_and_not_tried_again_soon() {
         host.faults("/a", 1);
         verdicts.extend(host.turn().1.verdicts);
     }
-    assert_eq!(verdicts.get(&CgroupPath::new("/a")), Some(&Verdict::Held), "it went back: {verdicts:?}");
+    assert_eq!(verdicts.get(&CgroupPath::new("/a")), Some(&MoveVerdict::Held), "it went back: {verdicts:?}");
     assert_eq!(host.cpus(), "0 3");
     let Host { scene, history, .. } = &host;
     let past = &history.rebalance;
@@ -199,7 +199,7 @@ fn a_move_that_does_not_help_is_taken_back_and_not_tried_again_soon() {
 #[test]
 fn nothing_begins_in_observe_mode_and_other_workloads_are_not_moved() {
     let host = Host::new(&FOUR, "cpus = 1\npolicy = 'none'\nenforce = false");
-    let mut past = super::Past::default();
+    let mut past = super::MoveHistory::default();
     let mut allocations = Allocations::default();
     let report = host.scene.with_inputs(&Containers::default(), &host.history, |inputs| {
         let decision = crate::decide::decide(inputs, &mut allocations);
@@ -238,7 +238,7 @@ fn a_reached_move_that_falls_idle_ends() {
         verdicts.extend(host.turn().1.verdicts);
     }
     let path = CgroupPath::new("/a");
-    assert_eq!(verdicts.get(&path), Some(&Verdict::Idle), "{verdicts:?}");
+    assert_eq!(verdicts.get(&path), Some(&MoveVerdict::Idle), "{verdicts:?}");
     assert!(!host.history.rebalance.is_underway(&path));
     assert_eq!(host.cpus(), "2 3", "it stays");
 }
@@ -253,6 +253,6 @@ fn aim_is_given_up_when_its_cpus_were_given_away() {
     let grant = Grant { engine: "others", policy: "others", exclusive: aim, ..Grant::default() };
     host.allocations.give(Holder::new(crate::place::PodName::new("shop", "web"), "main".into()), grant);
     let (decision, turn) = host.turn();
-    assert_eq!(turn.verdicts.get(&CgroupPath::new("/a")), Some(&Verdict::GivenUp), "{decision:?}");
+    assert_eq!(turn.verdicts.get(&CgroupPath::new("/a")), Some(&MoveVerdict::GivenUp), "{decision:?}");
     assert!(!host.history.rebalance.is_underway(&CgroupPath::new("/a")));
 }

@@ -17,20 +17,20 @@ use crate::{
 
 /// The host.
 #[derive(Debug, Clone)]
-pub struct Host<'a> {
+pub struct HostState<'a> {
     /// Distances.
     pub machine: &'a Topology,
     /// Which memory is local to which CPUs.
     pub locality: Locality,
     /// Room by node, memory-only nodes included.
-    pub rooms: BTreeMap<NodeId, Room>,
+    pub rooms: BTreeMap<NodeId, FreeResources>,
     /// Nodes that were short of memory at the last plan.
     pub short: NodeSet,
 }
 
 /// Free resources of one node.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Room {
+pub struct FreeResources {
     /// CPUs that may be handed out and that no workload has exclusively.
     pub free: CpuSet,
     /// CPUs that cgroups are pinned to which the daemon does not place; never given out exclusively.
@@ -61,7 +61,7 @@ pub struct Mover {
     /// CPU time per second, in CPUs.
     pub used: f64,
     /// Its memory.
-    pub bytes: BTreeMap<NodeId, Held>,
+    pub bytes: BTreeMap<NodeId, NodeShare>,
     /// Bytes that it was promised, by node.
     pub promised: BTreeMap<NodeId, u64>,
     /// Measured share of remote accesses; absent with too few observations.
@@ -87,7 +87,7 @@ pub enum Ailment {
 
 /// Memory of one workload on one node.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Held {
+pub struct NodeShare {
     /// Bytes that can be moved: anonymous memory, and of files what processes map.
     pub movable: u64,
     /// Bytes that stay: files that no process maps.
@@ -120,14 +120,14 @@ impl CpusHeld {
 
 impl Mover {
     /// Its movable bytes by node, on nodes that are not local to `node`.
-    pub(super) fn away(&self, host: &Host<'_>, node: NodeId) -> BTreeMap<NodeId, u64> {
+    pub(super) fn away(&self, host: &HostState<'_>, node: NodeId) -> BTreeMap<NodeId, u64> {
         let far =
             self.bytes.iter().filter(|(at, held)| held.movable > 0 && host.locality.is_far_from(**at, node));
         far.map(|(at, held)| (*at, held.movable)).collect()
     }
 }
 
-impl Host<'_> {
+impl HostState<'_> {
     /// Returns true if the memory of a node is local to the CPUs of another, or is memory of a GPU.
     pub(super) fn is_local(&self, memory: NodeId, cpus: NodeId) -> bool {
         !self.locality.is_far_from(memory, cpus)

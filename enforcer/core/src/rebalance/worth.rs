@@ -28,7 +28,7 @@
 
 use std::collections::BTreeMap;
 
-use super::view::{Held, Host, Mover};
+use super::view::{HostState, Mover, NodeShare};
 use crate::id::NodeId;
 
 /// Share of CPU time that an ordinary workload waits for memory.
@@ -52,20 +52,20 @@ pub(super) const LEAST_SHARE: f64 = 0.01;
 
 /// Where a workload runs and where its memory is, before or after a move.
 #[derive(Debug, Clone)]
-pub(super) struct Standing {
+pub(super) struct Footprint {
     pub(super) run: BTreeMap<NodeId, f64>,
-    pub(super) bytes: BTreeMap<NodeId, Held>,
+    pub(super) bytes: BTreeMap<NodeId, NodeShare>,
     /// True if it is there only after a move.
     pub(super) settled: bool,
 }
 
-impl Standing {
+impl Footprint {
     pub(super) fn of(mover: &Mover) -> Self {
         Self { run: mover.run.clone(), bytes: mover.bytes.clone(), settled: false }
     }
 
     /// The workload with its CPUs on a node and all movable memory brought there.
-    pub(super) fn settled(mover: &Mover, host: &Host<'_>, node: NodeId) -> Self {
+    pub(super) fn settled(mover: &Mover, host: &HostState<'_>, node: NodeId) -> Self {
         let mut bytes = mover.bytes.clone();
         let mut moved = 0u64;
         for (at, away) in mover.away(host, node) {
@@ -81,8 +81,8 @@ impl Standing {
 
     /// Estimate from run time and residency: the share of remote accesses, and their extra cost in local
     /// accesses.
-    fn estimate(&self, host: &Host<'_>) -> (f64, f64) {
-        let weight = |held: &Held| to_f64(held.movable.saturating_add(held.fixed));
+    fn estimate(&self, host: &HostState<'_>) -> (f64, f64) {
+        let weight = |held: &NodeShare| to_f64(held.movable.saturating_add(held.fixed));
         let total: f64 = self.bytes.values().map(weight).sum();
         if total <= 0.0 {
             return (0.0, 0.0);
@@ -101,13 +101,13 @@ impl Standing {
 }
 
 /// Share of remote accesses at this place: measured, or predicted from the measured one.
-pub(super) fn remote_ratio(mover: &Mover, standing: &Standing, host: &Host<'_>) -> f64 {
+pub(super) fn remote_ratio(mover: &Mover, standing: &Footprint, host: &HostState<'_>) -> f64 {
     let (remote, _) = standing.estimate(host);
     (remote * trust(mover, standing, host)).clamp(0.0, 1.0)
 }
 
 /// CPU seconds lost per second at this place.
-pub(super) fn lost_per_second(mover: &Mover, standing: &Standing, host: &Host<'_>) -> f64 {
+pub(super) fn lost_per_second(mover: &Mover, standing: &Footprint, host: &HostState<'_>) -> f64 {
     let (_, extra) = standing.estimate(host);
     let nearest = |cpus: &NodeId| {
         let penalties = mover.devices.iter().map(|device| host.penalty(*cpus, device));
@@ -121,8 +121,8 @@ pub(super) fn lost_per_second(mover: &Mover, standing: &Standing, host: &Host<'_
 ///
 /// A factor below 1 holds only for the place where it was measured: elsewhere the workload may access exactly
 /// the memory that is far. A place after a move therefore never looks better than its estimate.
-fn trust(mover: &Mover, standing: &Standing, host: &Host<'_>) -> f64 {
-    let (expected, _) = Standing::of(mover).estimate(host);
+fn trust(mover: &Mover, standing: &Footprint, host: &HostState<'_>) -> f64 {
+    let (expected, _) = Footprint::of(mover).estimate(host);
     let factor = match mover.remote {
         Some(measured) if expected > 0.0 => measured / expected,
         _ => 1.0,

@@ -8,9 +8,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::Taken;
+use super::TurnOutput;
 use crate::{
-    decide::{Decision, Refusal, Target},
+    decide::{CpusetTarget, Decision, Refusal},
     place::Cpuset,
     plan::{Action, Plan},
     rebalance,
@@ -19,15 +19,15 @@ use crate::{
 
 /// Recorded output of a turn.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Made {
+pub struct RecordedOutput {
     /// The decision.
     pub decision: Decision,
     /// Planned moves to better places; `None` if none were asked for.
-    pub rebalanced: Option<rebalance::Turn>,
+    pub rebalanced: Option<rebalance::RebalanceTurn>,
 }
 
-impl From<Taken> for Made {
-    fn from(taken: Taken) -> Self {
+impl From<TurnOutput> for RecordedOutput {
+    fn from(taken: TurnOutput) -> Self {
         Self { decision: taken.decision, rebalanced: taken.rebalanced.map(|(turn, _)| turn) }
     }
 }
@@ -70,7 +70,7 @@ pub struct GoalChange {
 }
 
 /// The differences; `None` if there are none.
-pub fn differences(recorded: &Made, now: &Made) -> Option<TurnDifference> {
+pub fn differences(recorded: &RecordedOutput, now: &RecordedOutput) -> Option<TurnDifference> {
     let (then, today) = (&recorded.decision, &now.decision);
     let mut found = TurnDifference {
         no_longer_refused: refusals_beside(then, today),
@@ -105,7 +105,7 @@ fn refusals_beside(one: &Decision, other: &Decision) -> Vec<Refusal> {
 
 fn goals(then: &Decision, now: &Decision) -> BTreeMap<CgroupPath, GoalChange> {
     let all: BTreeSet<&CgroupPath> = then.targets.keys().chain(now.targets.keys()).collect();
-    let cpuset = |target: Option<&Target>| target.map(|target| target.cpuset.clone());
+    let cpuset = |target: Option<&CpusetTarget>| target.map(|target| target.cpuset.clone());
     let changes = all.into_iter().map(|cgroup| {
         let (recorded, now) = (then.targets.get(cgroup), now.targets.get(cgroup));
         (cgroup.clone(), GoalChange { recorded: cpuset(recorded), now: cpuset(now) })
@@ -150,7 +150,7 @@ fn beside<'a>(one: &[&'a Action], other: &[&'a Action]) -> (Vec<&'a Action>, Vec
 }
 
 /// The step without its text.
-fn wordless(turn: Option<&rebalance::Turn>) -> Option<rebalance::Turn> {
+fn wordless(turn: Option<&rebalance::RebalanceTurn>) -> Option<rebalance::RebalanceTurn> {
     let mut turn = turn?.clone();
     turn.report.moves.iter_mut().for_each(|one| one.reason.clear());
     turn.report.left.iter_mut().for_each(|one| one.reason.clear());

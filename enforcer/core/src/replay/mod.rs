@@ -2,7 +2,7 @@
 //!
 //! Problem: "why did it do that last night", "does the new version decide the same" and "what would another
 //! policy have done" are one question: the output for the same input. Idea: the complete input of a turn is
-//! one value, a [`Situation`], that can be written down, and the daemon's turns and replays call the same
+//! one value, a [`TurnInput`], that can be written down, and the daemon's turns and replays call the same
 //! [`take`]. State that lasts between turns (grants, cool-downs, moves in progress) is part of each input, so
 //! a turn can be replayed alone, and a turn that is missing from a recording affects no other.
 //!
@@ -23,18 +23,18 @@ use std::collections::BTreeSet;
 use serde::{Deserialize, Serialize};
 
 pub use self::{
-    differences::{GoalChange, Made, TurnDifference, differences},
+    differences::{GoalChange, RecordedOutput, TurnDifference, differences},
     effect::Effect,
-    report::{REPLAY_SCHEMA_VERSION, Recording, Replay, ReplayReport, ReplayedTurn, Totals},
+    report::{REPLAY_SCHEMA_VERSION, RecordingSummary, Replay, ReplayReport, ReplayTotals, ReplayedTurn},
 };
 use crate::{
-    decide::{Decision, History, Inputs, Partitioned, SelfPlacedWorkloads, Widened, Written, decide},
+    decide::{Decision, History, Inputs, Partitioned, SelfPlacedWorkloads, Widened, WrittenCgroups, decide},
     declarations::Declarations,
     model::Model,
     owner::{Facts, Owners},
     place::{Allocations, Containers, Inventory},
     policy::{Policy, PolicyError},
-    rebalance::{self, NextTurn, Past},
+    rebalance::{self, MoveHistory, NextTurn},
     sample::Sample,
     topology::{Inconsistency, Topology},
     workload::{CgroupPath, Workload},
@@ -43,7 +43,7 @@ use crate::{
 /// Limits of a turn.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Terms {
+pub struct TurnLimits {
     /// True if moves of workloads may begin.
     pub may_begin: bool,
     /// Most bytes that a turn moves.
@@ -52,32 +52,32 @@ pub struct Terms {
 
 /// Output of a turn.
 #[derive(Debug)]
-pub struct Taken {
+pub struct TurnOutput {
     /// The decision.
     pub decision: Decision,
     /// Moves to better places, and their state from then on; `None` if none were asked for.
-    pub rebalanced: Option<(rebalance::Turn, Past)>,
+    pub rebalanced: Option<(rebalance::RebalanceTurn, MoveHistory)>,
     /// When the next turn should come; not recorded, because it changes no decision.
     pub next: NextTurn,
 }
 
 /// Takes one turn. `allocations` are those of the last turn, and become those of this one.
-pub fn take(inputs: &Inputs<'_>, allocations: &mut Allocations, terms: Terms) -> Taken {
+pub fn take(inputs: &Inputs<'_>, allocations: &mut Allocations, terms: TurnLimits) -> TurnOutput {
     let decision = decide(inputs, allocations);
     let mut next = NextTurn::default();
     let rebalanced = inputs.policy.rebalance.enabled.then(|| {
         let mut past = inputs.history.rebalance.clone();
-        let Terms { may_begin, bytes_per_turn } = terms;
+        let TurnLimits { may_begin, bytes_per_turn } = terms;
         let turn;
         (turn, next) = rebalance::turn(inputs, allocations, &mut past, &decision, bytes_per_turn, may_begin);
         (turn, past)
     });
-    Taken { decision, rebalanced, next }
+    TurnOutput { decision, rebalanced, next }
 }
 
 /// Complete input of a turn.
 #[derive(Debug, Clone, Default)]
-pub struct Situation {
+pub struct TurnInput {
     /// The machine.
     pub machine: Topology,
     /// Configured policy.
@@ -107,12 +107,12 @@ pub struct Situation {
     /// Monotonic time in nanoseconds.
     pub now_ns: u64,
     /// Limits.
-    pub terms: Terms,
+    pub terms: TurnLimits,
 }
 
 /// An input that no daemon had.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
-pub enum Impossible {
+pub enum InvalidTurnInput {
     /// The error of the machine.
     #[error("machine: {0}")]
     Machine(#[from] Inconsistency),
@@ -121,17 +121,17 @@ pub enum Impossible {
     Policy(#[from] PolicyError),
 }
 
-impl Situation {
+impl TurnInput {
     /// Checks what the types cannot, once for each machine and each policy: a recording may come from any
     /// source.
-    pub fn check(&self) -> Result<(), Impossible> {
+    pub fn check(&self) -> Result<(), InvalidTurnInput> {
         self.machine.check()?;
         self.policy.validate()?;
         Ok(())
     }
 
     /// Takes this turn again with this policy; the allocations stay unchanged.
-    pub fn replay(&self, policy: &Policy) -> (Taken, Effect) {
+    pub fn replay(&self, policy: &Policy) -> (TurnOutput, Effect) {
         let Self { workloads, sample, .. } = self;
         let (inventory, _unfit) = Inventory::or_whole(self.machine.clone(), &policy.placement);
         let model = Model::new(&inventory.machine, workloads, sample, self.before.as_ref());
@@ -151,7 +151,7 @@ impl Situation {
             owners: &owners,
             history: &self.history,
             widened: &self.widened,
-            written: Written(&|cgroup| self.written.contains(cgroup)),
+            written: WrittenCgroups(&|cgroup| self.written.contains(cgroup)),
             partitioned: &self.partitioned,
             self_placed: &self.self_placed,
             now_ns: self.now_ns,

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{Effect, Made, Situation, TurnDifference, differences};
+use super::{Effect, RecordedOutput, TurnDifference, TurnInput, differences};
 use crate::{plan::Outcome, policy::Policy};
 
 /// Version of the serde form of [`ReplayReport`].
@@ -21,7 +21,7 @@ pub struct ReplayReport {
     /// [`REPLAY_SCHEMA_VERSION`].
     pub schema_version: u32,
     /// The recording.
-    pub recording: Recording,
+    pub recording: RecordingSummary,
     /// True if another policy than the recorded one was asked.
     pub other_policy: bool,
     /// Number of turns with differences.
@@ -31,15 +31,16 @@ pub struct ReplayReport {
     /// Number of different turns that are not listed.
     pub unlisted: u64,
     /// Totals of all turns, as recorded.
-    pub recorded: Totals,
+    pub recorded: ReplayTotals,
     /// Totals of all turns, as decided now.
-    pub now: Totals,
+    pub now: ReplayTotals,
 }
 
 /// The recording that was read.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct Recording {
+#[schemars(rename = "Recording")]
+pub struct RecordingSummary {
     /// Versions of the daemons that wrote it, in order.
     pub versions: Vec<String>,
     /// Number of turns.
@@ -72,7 +73,8 @@ pub struct ReplayedTurn {
 /// Figures of all turns.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct Totals {
+#[schemars(rename = "Totals")]
+pub struct ReplayTotals {
     /// Turns with a plan that has steps.
     pub turns_with_steps: u64,
     /// Steps of all plans. A step that is not carried out is planned again in the next turn.
@@ -85,7 +87,7 @@ pub struct Totals {
     pub last: Effect,
 }
 
-impl Totals {
+impl ReplayTotals {
     fn add(&mut self, effect: Effect) {
         self.turns_with_steps += u64::from(effect.steps > 0);
         self.steps = self.steps.saturating_add(effect.steps);
@@ -120,7 +122,13 @@ impl<'a> Replay<'a> {
 
     /// Adds the next turn: its input, its recorded output, the outcomes of its steps, and the number of
     /// missing turns before it.
-    pub fn turn(&mut self, situation: &Situation, recorded: &Made, outcomes: &[Outcome], dropped: u64) {
+    pub fn turn(
+        &mut self,
+        situation: &TurnInput,
+        recorded: &RecordedOutput,
+        outcomes: &[Outcome],
+        dropped: u64,
+    ) {
         let report = &mut self.report;
         report.recording.turns += 1;
         report.recording.dropped = report.recording.dropped.saturating_add(dropped);
@@ -128,7 +136,7 @@ impl<'a> Replay<'a> {
             *report.recording.outcomes.entry(outcome.result.as_str().to_owned()).or_default() += 1;
         }
         let (taken, now) = situation.replay(self.policy.unwrap_or(&situation.policy));
-        let made = Made::from(taken);
+        let made = RecordedOutput::from(taken);
         let then = situation.effect(&recorded.decision);
         report.recorded.add(then);
         report.now.add(now);

@@ -15,8 +15,8 @@ fn scene() -> Scene {
         .declared("/a", 2, Some("512MiB"))
 }
 
-fn situation(scene: &Scene) -> Situation {
-    Situation {
+fn situation(scene: &Scene) -> TurnInput {
+    TurnInput {
         machine: scene.machine.clone(),
         policy: scene.policy.clone(),
         facts: scene.facts.clone(),
@@ -27,12 +27,12 @@ fn situation(scene: &Scene) -> Situation {
         partitioned: scene.partitioned.clone(),
         widened: scene.widened.clone(),
         now_ns: scene.now.monotonic_ns,
-        ..Situation::default()
+        ..TurnInput::default()
     }
 }
 
-fn made(decision: Decision) -> Made {
-    Made { decision, rebalanced: None }
+fn made(decision: Decision) -> RecordedOutput {
+    RecordedOutput { decision, rebalanced: None }
 }
 
 #[test]

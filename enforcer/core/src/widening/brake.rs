@@ -53,7 +53,7 @@ impl BrakeKind {
 
 /// Configured brake, and the conditions that hold just now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct BrakeMeans {
+pub struct BrakeConditions {
     /// Brake of the configuration.
     pub wanted: Brake,
     /// A second process releases what is not released in time.
@@ -64,7 +64,7 @@ pub struct BrakeMeans {
     pub demotes: bool,
 }
 
-impl BrakeMeans {
+impl BrakeConditions {
     /// The method that may be used now, if any.
     pub fn kind(self) -> Option<BrakeKind> {
         if !self.watched || self.paused {
@@ -81,7 +81,7 @@ impl BrakeMeans {
 
 /// Reason why a workload is no longer slowed down.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Released {
+pub enum ReleaseReason {
     /// The write has returned, or the workload no longer waits for it.
     Written,
     /// The brake has reached its longest time.
@@ -90,7 +90,7 @@ pub enum Released {
     NotAllowed,
 }
 
-impl Released {
+impl ReleaseReason {
     /// The reason in words that continue "for 5 ms, until".
     pub fn words(self) -> &'static str {
         match self {
@@ -120,13 +120,13 @@ pub enum BrakeOrder {
         /// Cgroup of the workload.
         cgroup: CgroupPath,
         /// Reason of the release.
-        why: Released,
+        why: ReleaseReason,
     },
 }
 
 /// A workload that waits for a write because of its own shortage.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Waiting<'a> {
+pub(super) struct WaitingWorkload<'a> {
     pub(super) cgroup: &'a CgroupPath,
     pub(super) is_emergency: bool,
     /// Time until its present nodes are full; absent while they do not fill up.
@@ -137,12 +137,12 @@ pub(super) struct Waiting<'a> {
 /// Workloads that are slowed down, or were lately.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Brakes {
-    of: Vec<Braked>,
+    of: Vec<BrakedWorkload>,
     orders: Vec<BrakeOrder>,
 }
 
 #[derive(Debug, Clone)]
-struct Braked {
+struct BrakedWorkload {
     cgroup: CgroupPath,
     kind: BrakeKind,
     until_ns: u64,
@@ -170,17 +170,17 @@ impl Brakes {
         now_ns: u64,
         write_ns: u64,
         kind: Option<BrakeKind>,
-        waiting: impl Iterator<Item = Waiting<'a>> + Clone,
+        waiting: impl Iterator<Item = WaitingWorkload<'a>> + Clone,
     ) -> &[BrakeOrder] {
         let Self { of, orders } = self;
         orders.clear();
         for braked in of.iter_mut().filter(|one| one.released_ns.is_none()) {
             let why = if kind != Some(braked.kind) {
-                Released::NotAllowed
+                ReleaseReason::NotAllowed
             } else if !waiting.clone().any(|one| *one.cgroup == braked.cgroup) {
-                Released::Written
+                ReleaseReason::Written
             } else if now_ns >= braked.until_ns {
-                Released::TimeIsUp
+                ReleaseReason::TimeIsUp
             } else {
                 continue;
             };
@@ -199,7 +199,13 @@ impl Brakes {
                 continue;
             }
             let (cgroup, until_ns) = (one.cgroup.clone(), now_ns.saturating_add(LONGEST_BRAKE_NS));
-            of.push(Braked { cgroup: cgroup.clone(), kind, until_ns, released_ns: None, same_write: true });
+            of.push(BrakedWorkload {
+                cgroup: cgroup.clone(),
+                kind,
+                until_ns,
+                released_ns: None,
+                same_write: true,
+            });
             orders.push(BrakeOrder::Slow { cgroup, kind, rate: one.rate, until_ns });
         }
         orders

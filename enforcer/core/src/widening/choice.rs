@@ -27,14 +27,14 @@ const PARTS: u64 = 10;
 
 /// A node that may be added.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Spare {
+pub struct FallbackNode {
     node: NodeId,
     /// 0 is the workload's own tier; groups with higher numbers come later.
     group: u32,
     distance: u32,
 }
 
-impl Spare {
+impl FallbackNode {
     /// The node.
     pub fn nodes(&self) -> NodeSet {
         [self.node].into_iter().collect()
@@ -49,7 +49,7 @@ pub fn spares(
     cpu_nodes: &NodeSet,
     allowed: &NodeSet,
     lower_tiers: bool,
-) -> Vec<Spare> {
+) -> Vec<FallbackNode> {
     let of_home = || machine.nodes.iter().filter(|node| home.contains(node.id));
     // The slowest tier that it has: another node of that tier is no step down.
     let Some(own) = of_home().filter_map(|node| machine.memory_rank(node.id)).max() else {
@@ -63,7 +63,7 @@ pub fn spares(
             && node.takes_ordinary_memory()
             && (has_normal || is_normal(node))
     };
-    let mut ranked: Vec<(MemoryRank, Spare)> = machine
+    let mut ranked: Vec<(MemoryRank, FallbackNode)> = machine
         .nodes
         .iter()
         .filter(may)
@@ -71,7 +71,7 @@ pub fn spares(
         .filter(|(rank, _)| lower_tiers || *rank <= own)
         .map(|(rank, node)| {
             let far = cpu_nodes.iter().filter_map(|cpus| machine.distance(cpus, node.id)).min();
-            (rank, Spare { node: node.id, group: 0, distance: far.unwrap_or(u32::MAX) })
+            (rank, FallbackNode { node: node.id, group: 0, distance: far.unwrap_or(u32::MAX) })
         })
         .collect();
     // Its own tier, then faster ones from the nearest on, then slower ones from the nearest on.
@@ -92,7 +92,7 @@ pub fn spares(
     ranked.into_iter().map(|(_, spare)| spare).collect()
 }
 
-impl Spare {
+impl FallbackNode {
     /// Id of the node.
     pub fn node(&self) -> NodeId {
         self.node
@@ -108,14 +108,14 @@ pub(super) fn has_room(room: &NodeRoom) -> bool {
 /// node of a tier that has room. `None` if no node can be added.
 pub(super) fn added(
     mems: &NodeSet,
-    spares: &[Spare],
+    spares: &[FallbackNode],
     rate: u64,
     all: bool,
     room: &dyn Fn(NodeId) -> Option<NodeRoom>,
 ) -> Option<NodeSet> {
     let growth = rate.saturating_mul(AHEAD);
     // Order: does the room suffice for the growth, and how much is available.
-    let fit = |spare: &Spare| {
+    let fit = |spare: &FallbackNode| {
         let room = room(spare.node).filter(|_| !mems.contains(spare.node))?;
         let (least, available) = (room.managed / PARTS, room.available());
         has_room(&room).then_some((available.saturating_sub(growth) > least, available))
@@ -206,7 +206,7 @@ mod tests {
         machine.nodes[3].normal_memory = Some(false);
         machine.nodes[2].kind = MemoryKind::Gpu;
         let of = |machine: &Topology, home: &str| -> NodeSet {
-            spares(machine, &set(home), &set("0"), &set("0-3"), true).iter().map(Spare::node).collect()
+            spares(machine, &set(home), &set("0"), &set("0-3"), true).iter().map(FallbackNode::node).collect()
         };
         assert_eq!(of(&machine, "0").to_string(), "1,3");
         machine.nodes[1].normal_memory = Some(false);

@@ -7,14 +7,14 @@
 use std::collections::BTreeMap;
 
 use super::{
-    choice::Spare,
-    stage::{Sign, Stage},
+    choice::FallbackNode,
+    stage::{PressureLevel, PressureSign},
 };
 use crate::{id::NodeId, set::NodeSet, workload::CgroupPath};
 
 /// A workload with memory nodes that the daemon guards.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Guarded {
+pub struct ProtectedWorkload {
     /// Its cgroup.
     pub cgroup: CgroupPath,
     /// Kernel id of the cgroup: a recreated cgroup has another one.
@@ -29,7 +29,7 @@ pub struct Guarded {
     /// Nodes of the CPUs that it runs on.
     pub cpu_nodes: NodeSet,
     /// Nodes that may be added, in order of preference.
-    pub spares: Vec<Spare>,
+    pub spares: Vec<FallbackNode>,
     /// True if it is never widened.
     pub strict: bool,
     /// Ancestor cgroups that the daemon may widen, from the top down, with their nodes.
@@ -42,7 +42,7 @@ pub struct Guarded {
 
 /// Reason why a workload that is short of memory gets no node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Refusal {
+pub enum WideningRefusal {
     /// It is declared to stay on its nodes.
     Strict,
     /// Its own memory limit ends its growth before its nodes do: more nodes would not help.
@@ -51,7 +51,7 @@ pub enum Refusal {
     NoNode,
 }
 
-impl Refusal {
+impl WideningRefusal {
     /// Name in metrics and logs.
     pub fn name(self) -> &'static str {
         match self {
@@ -65,10 +65,10 @@ impl Refusal {
 /// A guarded workload and its state between two looks.
 #[derive(Debug, Clone)]
 pub struct Guard {
-    pub(super) of: Guarded,
-    pub(super) stage: Stage,
+    pub(super) of: ProtectedWorkload,
+    pub(super) stage: PressureLevel,
     /// Worst event of the kernel since the look before.
-    pub(super) sign: Option<Sign>,
+    pub(super) sign: Option<PressureSign>,
     /// Time of the last requested node, in ns.
     pub(super) stepped_ns: Option<u64>,
     /// Nodes of the cpuset before a write that has not returned.
@@ -76,18 +76,18 @@ pub struct Guard {
     /// True if that write is for its own shortage, and not to make room for another workload.
     pub(super) for_itself: bool,
     /// Event of the kernel before the latest look.
-    pub(super) told: Option<Sign>,
+    pub(super) told: Option<PressureSign>,
     /// Last reported refusal, so that it is reported once.
-    pub(super) refused: Option<Refusal>,
+    pub(super) refused: Option<WideningRefusal>,
     /// How often its marks were raised because it was killed although it was widened.
     pub(super) raised: u8,
 }
 
 impl Guard {
-    pub(super) fn new(of: Guarded) -> Self {
+    pub(super) fn new(of: ProtectedWorkload) -> Self {
         Self {
             of,
-            stage: Stage::Calm,
+            stage: PressureLevel::Calm,
             sign: None,
             stepped_ns: None,
             pending: None,
@@ -99,17 +99,17 @@ impl Guard {
     }
 
     /// The workload and its nodes.
-    pub fn guarded(&self) -> &Guarded {
+    pub fn guarded(&self) -> &ProtectedWorkload {
         &self.of
     }
 
     /// The present stage.
-    pub fn stage(&self) -> Stage {
+    pub fn stage(&self) -> PressureLevel {
         self.stage
     }
 
     /// Takes over new facts of the same workload. Requested nodes that are not written yet stay requested.
-    pub(super) fn follow(&mut self, mut now: Guarded) {
+    pub(super) fn update(&mut self, mut now: ProtectedWorkload) {
         if self.pending.is_some() {
             now.mems.extend(&self.of.mems);
         }
@@ -129,7 +129,7 @@ impl Guard {
     }
 
     /// Records an event of the kernel.
-    pub(super) fn sign(&mut self, sign: Sign) {
+    pub(super) fn sign(&mut self, sign: PressureSign) {
         self.sign = self.sign.max(Some(sign));
     }
 }

@@ -3,9 +3,9 @@
 //! Problem: a workload that is confined to a node is killed when that node is full, while half of the machine
 //! is empty. The kernel gives little warning: between the first sign and the kill there may be 3 ms. Idea:
 //! know for each node how much is left ([`NodeRoom`]) and how fast that goes away ([`Rate`]); derive from
-//! both, and from the kernel's events, how near each workload is to the end ([`Stage`]); and add the best
+//! both, and from the kernel's events, how near each workload is to the end ([`PressureLevel`]); and add the best
 //! allowed node ([`spares`]) while there is still time for the write. A workload that would fill its nodes
-//! before the write returns can be slowed down until then ([`BrakeOrder`]). [`Watch`] does that for all of
+//! before the write returns can be slowed down until then ([`BrakeOrder`]). [`WideningWatch`] does that for all of
 //! them, look by look. An added node is given back when home has had room for long enough ([`Narrowing`]).
 //!
 //! Terminology. *Widening* adds a node to `cpuset.mems`; it moves no page. *Narrowing* takes it away, and
@@ -16,37 +16,37 @@
 //! added node is allowed by the cgroups above and by the declaration; one step adds nodes of one memory tier.
 //! that the cgroups above or the declaration do not allow; two memory tiers are added in one step.
 //!
-//! Cost: see [`Watch`]; a look allocates nothing while nothing is to be done.
+//! Cost: see [`WideningWatch`]; a look allocates nothing while nothing is to be done.
 
 mod adopted;
 mod brake;
 mod choice;
-mod exposure;
 mod guard;
 mod latency;
 mod narrowing;
 mod neighbours;
+mod oom_candidates;
 mod pressed;
+mod process_memory;
 mod rate;
 mod relief;
 mod stage;
-mod tenant;
 mod views;
 mod watch;
 
 pub use self::{
     adopted::added_before,
-    brake::{BrakeKind, BrakeMeans, BrakeOrder, LONGEST_BRAKE_NS, Released, high_mark},
-    choice::{Spare, spares},
-    exposure::{Exposed, exposed},
-    guard::{Guard, Guarded, Refusal},
+    brake::{BrakeConditions, BrakeKind, BrakeOrder, LONGEST_BRAKE_NS, ReleaseReason, high_mark},
+    choice::{FallbackNode, spares},
+    guard::{Guard, ProtectedWorkload, WideningRefusal},
     latency::Latencies,
     narrowing::{Calmness, Narrowing},
-    pressed::{Pressed, Pressing},
+    oom_candidates::{OomCandidates, oom_candidates},
+    pressed::{PressedNodes, PressureTracker},
+    process_memory::ProcessMemory,
     rate::Rate,
-    relief::{Crowd, Relieved, relief, short},
-    stage::{Sight, Sign, Stage},
-    tenant::Tenant,
-    watch::{Step, Watch, What},
+    relief::{PressuredNodes, ReclaimSource, relief, short},
+    stage::{NodeSetHeadroom, PressureLevel, PressureSign},
+    watch::{WideningAction, WideningStep, WideningWatch},
 };
 pub use crate::node_room::NodeRoom;

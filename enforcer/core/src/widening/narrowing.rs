@@ -54,10 +54,10 @@ pub struct Calmness {
 /// Widened workloads with the time since which each is calm.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
-pub struct Narrowing(BTreeMap<CgroupPath, Kept>);
+pub struct Narrowing(BTreeMap<CgroupPath, CalmRecord>);
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-struct Kept {
+struct CalmRecord {
     /// Start of the calm time; absent while home lacks room.
     calm_since: Option<u64>,
     /// Time of the last narrowing.

@@ -12,12 +12,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{Crowd, Guarded, stage::Marks};
+use super::{PressuredNodes, ProtectedWorkload, stage::PressureMarks};
 use crate::{id::NodeId, set::NodeSet, workload::CgroupPath};
 
 /// Nodes that must be relieved, with the missing bytes and the strict workload that needs them.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Pressed {
+pub struct PressedNodes {
     missing: BTreeMap<NodeId, (u64, CgroupPath)>,
     short: NodeSet,
     strict: BTreeSet<CgroupPath>,
@@ -25,23 +25,28 @@ pub struct Pressed {
 
 /// Nodes that were short at the look before.
 #[derive(Debug, Clone, Default)]
-pub struct Pressing(NodeSet);
+pub struct PressureTracker(NodeSet);
 
-impl Pressing {
+impl PressureTracker {
     /// Looks at the strict workloads. `off` are the nodes from which pages went elsewhere since the look
     /// before.
-    pub fn look(&mut self, guarded: &[Guarded], off: &NodeSet, crowd: &Crowd<'_>) -> Pressed {
+    pub fn look(
+        &mut self,
+        guarded: &[ProtectedWorkload],
+        off: &NodeSet,
+        crowd: &PressuredNodes<'_>,
+    ) -> PressedNodes {
         let strict = || guarded.iter().filter(|one| one.strict);
         let missing = |node: NodeId| {
             let needy = strict().find(|one| one.mems.contains(node))?;
             let (_, room) = crowd.rooms.iter().find(|(id, _)| *id == node)?;
-            let bytes = Marks::of(crowd.settings, room.managed).missing(room.available());
+            let bytes = PressureMarks::of(crowd.settings, room.managed).missing(room.available());
             (bytes > 0).then(|| (node, (bytes, needy.cgroup.clone())))
         };
         let now: BTreeMap<_, _> =
             crowd.short.iter().filter(|node| !off.contains(*node)).filter_map(missing).collect();
         let before = std::mem::replace(&mut self.0, now.keys().copied().collect());
-        Pressed {
+        PressedNodes {
             missing: now.into_iter().filter(|(node, _)| before.contains(*node)).collect(),
             short: crowd.short.clone(),
             strict: strict().map(|one| one.cgroup.clone()).collect(),
@@ -49,7 +54,7 @@ impl Pressing {
     }
 }
 
-impl Pressed {
+impl PressedNodes {
     /// Missing bytes of each node; empty if the workload itself is strict.
     pub fn of(&self, cgroup: &CgroupPath) -> BTreeMap<NodeId, u64> {
         if self.strict.contains(cgroup) {
@@ -88,8 +93,8 @@ mod tests {
         text.parse().unwrap()
     }
 
-    fn guarded(path: &str, mems: &str, strict: bool) -> Guarded {
-        Guarded {
+    fn guarded(path: &str, mems: &str, strict: bool) -> ProtectedWorkload {
+        ProtectedWorkload {
             cgroup: CgroupPath::new(path),
             cgroup_id: None,
             home: set(mems),
@@ -106,12 +111,12 @@ mod tests {
 
     /// `node: GiB for beneficiary` after looks in which pages left these nodes. Nodes 0 and 1 have 4 and 5 of
     /// 100 GiB left.
-    fn looks(all: &[Guarded], off: &[&str]) -> Vec<String> {
+    fn looks(all: &[ProtectedWorkload], off: &[&str]) -> Vec<String> {
         let room = |gib: u64| NodeRoom { free: gib * GIB, managed: 100 * GIB, ..NodeRoom::default() };
         let rooms = [(NodeId(0), room(4)), (NodeId(1), room(5)), (NodeId(2), room(50))];
         let (short, settings) = (set("0-1"), WideningSettings::default());
-        let crowd = Crowd { rooms: &rooms, short: &short, settings: &settings };
-        let (mut pressing, mut pressed) = (Pressing::default(), Pressed::default());
+        let crowd = PressuredNodes { rooms: &rooms, short: &short, settings: &settings };
+        let (mut pressing, mut pressed) = (PressureTracker::default(), PressedNodes::default());
         for off in off {
             pressed = pressing.look(all, &set(off), &crowd);
         }
@@ -144,8 +149,8 @@ mod tests {
         let all = [guarded("/s", "0", true)];
         let room = NodeRoom { free: 4 * GIB, managed: 100 * GIB, ..NodeRoom::default() };
         let (rooms, short, settings) = ([(NodeId(0), room)], set("0"), WideningSettings::default());
-        let crowd = Crowd { rooms: &rooms, short: &short, settings: &settings };
-        let mut pressing = Pressing::default();
+        let crowd = PressuredNodes { rooms: &rooms, short: &short, settings: &settings };
+        let mut pressing = PressureTracker::default();
         pressing.look(&all, &set(""), &crowd);
         let mut pressed = pressing.look(&all, &set(""), &crowd);
         let (stays, other) = (CgroupPath::new("/s"), CgroupPath::new("/o"));

@@ -14,9 +14,9 @@
 //!
 //! Cost: one pass over the mappings of the tenants and a sort of them for each short node.
 
-use super::{NodeRoom, stage::Marks, tenant::Tenant};
+use super::{NodeRoom, process_memory::ProcessMemory, stage::PressureMarks};
 use crate::{
-    demotion::{Flow, Piece},
+    demotion::{PageFlow, ProcessRange},
     id::NodeId,
     policy::WideningSettings,
     set::NodeSet,
@@ -27,7 +27,7 @@ const PARTS: u64 = 10;
 
 /// Source of the pages that leave.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Relieved {
+pub enum ReclaimSource {
     /// Processes bound to the node, for their own growth.
     Bound,
     /// Unbound pages of a neighbour, for a strict workload.
@@ -36,7 +36,7 @@ pub enum Relieved {
     Cold,
 }
 
-impl Relieved {
+impl ReclaimSource {
     /// Name in metrics.
     pub fn name(self) -> &'static str {
         match self {
@@ -49,7 +49,7 @@ impl Relieved {
 
 /// State of the machine's nodes while some are short.
 #[derive(Debug, Clone, Copy)]
-pub struct Crowd<'a> {
+pub struct PressuredNodes<'a> {
     /// Room of each node.
     pub rooms: &'a [(NodeId, NodeRoom)],
     /// Nodes that are short.
@@ -60,7 +60,7 @@ pub struct Crowd<'a> {
 
 /// The nodes of `nodes` that are nearly full.
 pub fn short(nodes: &NodeSet, rooms: &[(NodeId, NodeRoom)], settings: &WideningSettings) -> NodeSet {
-    let is_short = |room: &NodeRoom| Marks::of(settings, room.managed).is_short(room.available());
+    let is_short = |room: &NodeRoom| PressureMarks::of(settings, room.managed).is_short(room.available());
     let of = rooms.iter().filter(|(node, room)| nodes.contains(*node) && is_short(room));
     of.map(|(node, _)| *node).collect()
 }
@@ -68,14 +68,14 @@ pub fn short(nodes: &NodeSet, rooms: &[(NodeId, NodeRoom)], settings: &WideningS
 /// Flows of pages off the short nodes of `from`, of tenants that may use `mems`. Nodes of `order` take pages
 /// first, in that order; other nodes of `mems` follow.
 pub fn relief(
-    source: Relieved,
-    tenants: &[Tenant],
+    source: ReclaimSource,
+    tenants: &[ProcessMemory],
     from: &NodeSet,
     mems: &NodeSet,
     order: &[NodeId],
-    crowd: &Crowd<'_>,
-) -> Vec<Flow> {
-    let Crowd { rooms, short, settings } = *crowd;
+    crowd: &PressuredNodes<'_>,
+) -> Vec<PageFlow> {
+    let PressuredNodes { rooms, short, settings } = *crowd;
     let known = |node: NodeId| rooms.iter().find(|(id, _)| *id == node).map(|(_, room)| *room);
     let others = mems.iter().filter(|node| !order.contains(node));
     let targets = order.iter().copied().filter(|node| mems.contains(*node)).chain(others);
@@ -90,34 +90,39 @@ pub fn relief(
     for from in short.intersection(from).intersection(mems).iter() {
         let Some(room) = known(from) else { continue };
         let (pieces, mut there) = pieces(source, tenants, from, short);
-        let mut wanted = Marks::of(settings, room.managed).missing(room.available());
+        let mut wanted = PressureMarks::of(settings, room.managed).missing(room.available());
         for (to, left) in &mut takers {
             let bytes = wanted.min(there).min(*left);
             if bytes == 0 {
                 continue;
             }
             (wanted, there, *left) = (wanted - bytes, there - bytes, *left - bytes);
-            flows.push(Flow { from, to: *to, pieces: pieces.clone(), bytes });
+            flows.push(PageFlow { from, to: *to, pieces: pieces.clone(), bytes });
         }
     }
     flows
 }
 
 /// Pieces that may leave a node, the largest mappings first, and their total.
-fn pieces(source: Relieved, tenants: &[Tenant], from: NodeId, short: &NodeSet) -> (Vec<Piece>, u64) {
+fn pieces(
+    source: ReclaimSource,
+    tenants: &[ProcessMemory],
+    from: NodeId,
+    short: &NodeSet,
+) -> (Vec<ProcessRange>, u64) {
     let may = |bound: Option<&NodeSet>| match source {
         // If one of its nodes has room the kernel finds that.
-        Relieved::Bound => bound.is_some_and(|nodes| nodes.is_subset(short)),
-        Relieved::Neighbour => bound.is_none(),
+        ReclaimSource::Bound => bound.is_some_and(|nodes| nodes.is_subset(short)),
+        ReclaimSource::Neighbour => bound.is_none(),
         // `numa_maps` does not show which pages are idle.
-        Relieved::Cold => false,
+        ReclaimSource::Cold => false,
     };
-    let mut found: Vec<(u64, Piece)> = Vec::new();
+    let mut found: Vec<(u64, ProcessRange)> = Vec::new();
     for tenant in tenants {
         for held in tenant.mappings.iter().filter(|held| may(held.bound.as_ref())) {
             let bytes = held.on(from);
             if bytes > 0 {
-                found.push((bytes, Piece { pid: tenant.pid, range: held.range }));
+                found.push((bytes, ProcessRange { pid: tenant.pid, range: held.range }));
             }
         }
     }
@@ -145,8 +150,8 @@ mod tests {
     }
 
     /// Mappings by policy and GiB on nodes 0 and 1.
-    fn tenant(pid: u32, mappings: &[(&str, u64, u64)]) -> Tenant {
-        let mut tenant = Tenant::new(pid);
+    fn tenant(pid: u32, mappings: &[(&str, u64, u64)]) -> ProcessMemory {
+        let mut tenant = ProcessMemory::new(pid);
         for (index, (policy, on_0, on_1)) in mappings.iter().enumerate() {
             let pages = |gib: u64| gib << 18;
             let (address, on_0, on_1) = (index + 1, pages(*on_0), pages(*on_1));
@@ -156,14 +161,14 @@ mod tests {
     }
 
     /// `from>to GiB: pid@mapping ..` of each flow.
-    fn said(source: Relieved, tenants: &[Tenant], mems: &str, gib: &[u64]) -> Vec<String> {
+    fn said(source: ReclaimSource, tenants: &[ProcessMemory], mems: &str, gib: &[u64]) -> Vec<String> {
         let (mems, rooms, settings) = (set(mems), rooms(gib), WideningSettings::default());
         let all = (0..8).map(NodeId).collect();
         let short = short(&all, &rooms, &settings);
-        let crowd = Crowd { rooms: &rooms, short: &short, settings: &settings };
+        let crowd = PressuredNodes { rooms: &rooms, short: &short, settings: &settings };
         let flows = relief(source, tenants, &all, &mems, &[NodeId(2), NodeId(1)], &crowd);
-        let piece = |piece: &Piece| format!("{}@{:x}", piece.pid, piece.range.start >> 12);
-        let flow = |flow: &Flow| {
+        let piece = |piece: &ProcessRange| format!("{}@{:x}", piece.pid, piece.range.start >> 12);
+        let flow = |flow: &PageFlow| {
             let pieces: Vec<_> = flow.pieces.iter().map(piece).collect();
             format!("{}>{} {}: {}", flow.from, flow.to, flow.bytes / GIB, pieces.join(" "))
         };
@@ -183,22 +188,22 @@ mod tests {
             ("0-2", [4, 50, 50], vec!["0>2 12: 7@3 7@1"]),
             ("0-2", [4, 50, 15], vec!["0>2 5: 7@3 7@1", "0>1 7: 7@3 7@1"]),
         ] {
-            assert_eq!(said(Relieved::Bound, &bound, mems, &gib), expected, "{mems} {gib:?}");
+            assert_eq!(said(ReclaimSource::Bound, &bound, mems, &gib), expected, "{mems} {gib:?}");
         }
     }
 
     #[test]
     fn process_bound_to_a_node_with_room_is_left_alone() {
         let two = [tenant(7, &[("bind:0-1", 20, 20), ("prefer:0", 20, 0), ("interleave:0", 9, 0)])];
-        assert_eq!(said(Relieved::Bound, &two, "0-2", &[4, 50, 50]), [""; 0]);
-        assert_eq!(said(Relieved::Bound, &two, "0-2", &[4, 4, 50]), ["0>2 12: 7@1", "1>2 12: 7@1"]);
+        assert_eq!(said(ReclaimSource::Bound, &two, "0-2", &[4, 50, 50]), [""; 0]);
+        assert_eq!(said(ReclaimSource::Bound, &two, "0-2", &[4, 4, 50]), ["0>2 12: 7@1", "1>2 12: 7@1"]);
     }
 
     #[test]
     fn neighbours_give_what_they_have_not_bound_and_no_more_than_that() {
         let neighbours =
             [tenant(8, &[("default", 3, 0), ("bind:0", 50, 0)]), tenant(7, &[("default", 5, 0)])];
-        assert_eq!(said(Relieved::Neighbour, &neighbours, "0-1", &[4, 50, 50]), ["0>1 8: 7@1 8@1"]);
+        assert_eq!(said(ReclaimSource::Neighbour, &neighbours, "0-1", &[4, 50, 50]), ["0>1 8: 7@1 8@1"]);
     }
 
     proptest! {
@@ -213,8 +218,8 @@ mod tests {
             let (tenants, rooms) = ([tenant(3, &mappings)], rooms(&gib));
             let (mems, settings) = (of(mems), WideningSettings::default());
             let short = short(&of(15), &rooms, &settings);
-            let source = if neighbour { Relieved::Neighbour } else { Relieved::Bound };
-            let crowd = Crowd { rooms: &rooms, short: &short, settings: &settings };
+            let source = if neighbour { ReclaimSource::Neighbour } else { ReclaimSource::Bound };
+            let crowd = PressuredNodes { rooms: &rooms, short: &short, settings: &settings };
             let flows = relief(source, &tenants, &of(from), &mems, &[NodeId(3)], &crowd);
             for node in 0..4u32 {
                 let out: u64 = flows.iter().filter(|flow| flow.from == NodeId(node)).map(|flow| flow.bytes).sum();

@@ -27,7 +27,7 @@ const WRITES: u64 = 10;
 
 /// How near a workload is to the end of its room.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Stage {
+pub enum PressureLevel {
     /// Far; looks are seldom.
     #[default]
     Calm,
@@ -39,7 +39,7 @@ pub enum Stage {
     Emergency,
 }
 
-impl Stage {
+impl PressureLevel {
     /// Name in metrics and logs.
     pub fn name(self) -> &'static str {
         match self {
@@ -53,7 +53,7 @@ impl Stage {
 
 /// The worst event that the kernel reported since the look before.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Sign {
+pub enum PressureSign {
     /// The kswapd of one of its nodes was woken.
     KswapdWoken,
     /// One of its tasks reclaims memory before it gets some.
@@ -64,7 +64,7 @@ pub enum Sign {
 
 /// All memory nodes of a workload together, in bytes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Sight {
+pub struct NodeSetHeadroom {
     /// Free without reclaim.
     pub headroom: u64,
     /// Free memory, and memory that reclaim is expected to find.
@@ -75,7 +75,7 @@ pub struct Sight {
     pub rate: u64,
 }
 
-impl Sight {
+impl NodeSetHeadroom {
     /// Nanoseconds until the room is gone; `None` while it does not shrink.
     pub fn time_left_ns(&self) -> Option<u64> {
         let ns = u128::from(self.room) * u128::from(SECOND)
@@ -84,7 +84,7 @@ impl Sight {
     }
 }
 
-impl fmt::Display for Sight {
+impl fmt::Display for NodeSetHeadroom {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} left of {}", words::size(self.room), words::size(self.capacity))?;
         match self.time_left_ns() {
@@ -98,7 +98,7 @@ impl fmt::Display for Sight {
 
 /// Amounts of room at which stages change, for one capacity.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Marks {
+pub(super) struct PressureMarks {
     widen: u64,
     arm: u64,
     release: u64,
@@ -107,7 +107,7 @@ pub(super) struct Marks {
     arm_before: u64,
 }
 
-impl Marks {
+impl PressureMarks {
     /// Marks as shares of the capacity. If the least amount raises the first mark, the others stay above it
     /// by half and by as much again.
     pub(super) fn of(settings: &WideningSettings, capacity: u64) -> Self {
@@ -151,23 +151,31 @@ impl Marks {
 }
 
 /// The stage after `before`. `write_ns` is the longest duration of its writes (p99).
-pub(super) fn stage(before: Stage, sight: &Sight, marks: Marks, write_ns: u64, sign: Option<Sign>) -> Stage {
+pub(super) fn stage(
+    before: PressureLevel,
+    sight: &NodeSetHeadroom,
+    marks: PressureMarks,
+    write_ns: u64,
+    sign: Option<PressureSign>,
+) -> PressureLevel {
     let left = sight.time_left_ns();
     let within = |ns: u64| left.is_some_and(|left| left < ns);
     let urgent = marks.widen_before.max(write_ns.saturating_mul(WRITES)).min(marks.arm_before);
     match sign {
-        Some(Sign::ReclaimRetry) if sight.headroom < marks.release => return Stage::Emergency,
-        Some(Sign::DirectReclaim) if sight.room < marks.release => return Stage::Emergency,
-        Some(Sign::KswapdWoken) if sight.room < marks.arm => return Stage::Widen,
+        Some(PressureSign::ReclaimRetry) if sight.headroom < marks.release => {
+            return PressureLevel::Emergency;
+        }
+        Some(PressureSign::DirectReclaim) if sight.room < marks.release => return PressureLevel::Emergency,
+        Some(PressureSign::KswapdWoken) if sight.room < marks.arm => return PressureLevel::Widen,
         _ => {}
     }
     if sight.room < marks.widen || within(urgent) {
-        return Stage::Widen;
+        return PressureLevel::Widen;
     }
     let near = sight.room < marks.arm || within(marks.arm_before) || sign.is_some();
-    let still =
-        before > Stage::Calm && (sight.room < marks.release || within(marks.arm_before.saturating_mul(2)));
-    if near || still { Stage::Armed } else { Stage::Calm }
+    let still = before > PressureLevel::Calm
+        && (sight.room < marks.release || within(marks.arm_before.saturating_mul(2)));
+    if near || still { PressureLevel::Armed } else { PressureLevel::Calm }
 }
 
 #[cfg(test)]
@@ -178,19 +186,19 @@ mod tests {
 
     const GIB: u64 = 1 << 30;
 
-    fn sight(room_percent: u64, rate: u64) -> Sight {
+    fn sight(room_percent: u64, rate: u64) -> NodeSetHeadroom {
         let capacity = 100 * GIB;
-        Sight { headroom: room_percent * GIB, room: room_percent * GIB, capacity, rate }
+        NodeSetHeadroom { headroom: room_percent * GIB, room: room_percent * GIB, capacity, rate }
     }
 
     /// 4, 8 and 16 GiB.
-    fn marks() -> Marks {
-        Marks::of(&WideningSettings::default(), 100 * GIB)
+    fn marks() -> PressureMarks {
+        PressureMarks::of(&WideningSettings::default(), 100 * GIB)
     }
 
     #[test]
     fn stages_follow_room_and_time() {
-        use Stage::{Armed, Calm, Emergency, Widen};
+        use PressureLevel::{Armed, Calm, Emergency, Widen};
         for (before, room, gib_per_s, sign, expected) in [
             (Calm, 50, 0, None, Calm),
             (Calm, 9, 0, None, Calm),
@@ -203,14 +211,14 @@ mod tests {
             (Armed, 50, 13, None, Armed),
             (Armed, 50, 12, None, Calm),
             (Calm, 50, 101, None, Widen),
-            (Calm, 50, 0, Some(Sign::KswapdWoken), Armed),
-            (Calm, 7, 0, Some(Sign::KswapdWoken), Widen),
-            (Calm, 50, 0, Some(Sign::DirectReclaim), Armed),
-            (Calm, 15, 0, Some(Sign::DirectReclaim), Emergency),
-            (Calm, 15, 0, Some(Sign::ReclaimRetry), Emergency),
+            (Calm, 50, 0, Some(PressureSign::KswapdWoken), Armed),
+            (Calm, 7, 0, Some(PressureSign::KswapdWoken), Widen),
+            (Calm, 50, 0, Some(PressureSign::DirectReclaim), Armed),
+            (Calm, 15, 0, Some(PressureSign::DirectReclaim), Emergency),
+            (Calm, 15, 0, Some(PressureSign::ReclaimRetry), Emergency),
             // Free memory that it may use and does not is no shortage of nodes: the task is bound to some of
             // them.
-            (Calm, 50, 0, Some(Sign::ReclaimRetry), Armed),
+            (Calm, 50, 0, Some(PressureSign::ReclaimRetry), Armed),
         ] {
             let found = stage(before, &sight(room, gib_per_s * GIB), marks(), 0, sign);
             assert_eq!(found, expected, "{before:?} {room} % {gib_per_s} GiB/s {sign:?}");
@@ -219,17 +227,23 @@ mod tests {
 
     #[test]
     fn what_reclaim_could_find_is_not_counted_on_when_it_is_tried_again() {
-        let sight = Sight { headroom: 2 * GIB, ..sight(50, 0) };
-        let after = |sign| stage(Stage::Calm, &sight, marks(), 0, Some(sign));
-        assert_eq!((after(Sign::DirectReclaim), after(Sign::ReclaimRetry)), (Stage::Armed, Stage::Emergency));
+        let sight = NodeSetHeadroom { headroom: 2 * GIB, ..sight(50, 0) };
+        let after = |sign| stage(PressureLevel::Calm, &sight, marks(), 0, Some(sign));
+        assert_eq!(
+            (after(PressureSign::DirectReclaim), after(PressureSign::ReclaimRetry)),
+            (PressureLevel::Armed, PressureLevel::Emergency)
+        );
     }
 
     #[test]
     fn slow_writes_widen_earlier_but_not_before_it_is_armed() {
-        let of = |write_ns| stage(Stage::Calm, &sight(50, 40 * GIB), marks(), write_ns, None);
-        assert_eq!(of(SECOND / 100), Stage::Armed);
-        assert_eq!(of(SECOND / 5), Stage::Widen);
-        assert_eq!(stage(Stage::Calm, &sight(50, 10 * GIB), marks(), u64::MAX, None), Stage::Calm);
+        let of = |write_ns| stage(PressureLevel::Calm, &sight(50, 40 * GIB), marks(), write_ns, None);
+        assert_eq!(of(SECOND / 100), PressureLevel::Armed);
+        assert_eq!(of(SECOND / 5), PressureLevel::Widen);
+        assert_eq!(
+            stage(PressureLevel::Calm, &sight(50, 10 * GIB), marks(), u64::MAX, None),
+            PressureLevel::Calm
+        );
     }
 
     #[test]
@@ -238,13 +252,13 @@ mod tests {
         assert_eq!((of(1).widen, of(1).arm, of(1).release), (6 * GIB, 12 * GIB, 24 * GIB));
         assert_eq!((of(2).widen, of(9).widen, of(9).release), (9 * GIB, of(3).widen, 50 * GIB));
         let sight = sight(50, 80 * GIB);
-        let after = |times| stage(Stage::Calm, &sight, of(times), 0, None);
-        assert_eq!((after(0), after(1)), (Stage::Armed, Stage::Widen), "and earlier in time");
+        let after = |times| stage(PressureLevel::Calm, &sight, of(times), 0, None);
+        assert_eq!((after(0), after(1)), (PressureLevel::Armed, PressureLevel::Widen), "and earlier in time");
     }
 
     #[test]
     fn a_small_node_is_noticed_by_its_amount() {
-        let small = Marks::of(&WideningSettings::default(), 512 << 20);
+        let small = PressureMarks::of(&WideningSettings::default(), 512 << 20);
         assert_eq!((small.widen, small.arm, small.release), (64 << 20, 96 << 20, 128 << 20));
     }
 
@@ -255,11 +269,11 @@ mod tests {
                 min_headroom: crate::policy::ByteSize(least),
                 ..WideningSettings::default()
             };
-            let Marks { widen, arm, release, .. } = Marks::of(&settings, capacity);
+            let PressureMarks { widen, arm, release, .. } = PressureMarks::of(&settings, capacity);
             prop_assert!(widen >= least && widen <= arm && arm <= release);
-            let mut before = Marks::of(&settings, capacity);
+            let mut before = PressureMarks::of(&settings, capacity);
             for times in 1..6 {
-                let now = Marks::of(&settings, capacity).raised(times, capacity);
+                let now = PressureMarks::of(&settings, capacity).raised(times, capacity);
                 prop_assert!(now.widen >= before.widen && now.widen <= now.arm && now.arm <= now.release);
                 prop_assert!(now.release <= before.release.max(capacity / 2));
                 before = now;
@@ -269,10 +283,10 @@ mod tests {
         #[test]
         fn less_room_or_a_higher_rate_is_never_calmer(
             room in 0u64..1 << 36, less in 0u64..1 << 36, rate in 0u64..1 << 40, more in 0u64..1 << 40,
-            before in prop_oneof![Just(Stage::Calm), Just(Stage::Armed), Just(Stage::Widen)],
+            before in prop_oneof![Just(PressureLevel::Calm), Just(PressureLevel::Armed), Just(PressureLevel::Widen)],
         ) {
             let of = |room, rate| {
-                let sight = Sight { headroom: room, room, capacity: 100 * GIB, rate };
+                let sight = NodeSetHeadroom { headroom: room, room, capacity: 100 * GIB, rate };
                 stage(before, &sight, marks(), 0, None)
             };
             prop_assert!(of(room.saturating_sub(less), rate + more) >= of(room, rate));

@@ -6,8 +6,8 @@
 //! free memory needs no look until a good part of that could be gone.
 //!
 //! Terminology. A *view* is a set of nodes, its room, and its marks. The *rest* is the time to the next look.
-//! A node is assumed to take some time to fill ([`Pace`]), however large it is: its bandwidth grows with it.
-//! If that is wrong the kernel still reports ([`super::Sign`]); without the kernel's reports a shorter time
+//! A node is assumed to take some time to fill ([`FillSpeed`]), however large it is: its bandwidth grows with it.
+//! If that is wrong the kernel still reports ([`super::PressureSign`]); without the kernel's reports a shorter time
 //! is assumed. The sum of free memory costs a tenth of reading each node: while that hardly shrinks, no
 //! workload fills a node.
 //!
@@ -17,13 +17,13 @@ use std::time::Duration;
 
 use super::{
     guard::Guard,
-    stage::{Marks, Sight},
+    stage::{NodeSetHeadroom, PressureMarks},
 };
 use crate::{policy::WideningSettings, set::NodeSet};
 
 /// Assumed speed at which an empty node can be filled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Pace {
+pub(super) enum FillSpeed {
     /// The kernel does not report that memory gets short.
     Untold,
     /// The kernel reports it.
@@ -33,7 +33,7 @@ pub(super) enum Pace {
     Still,
 }
 
-impl Pace {
+impl FillSpeed {
     /// Least time in which the node is filled.
     const fn filled(self) -> Duration {
         match self {
@@ -54,17 +54,17 @@ const PARTS_OF_TIME_LEFT: u64 = 4;
 /// The views of the latest look.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Views {
-    views: Vec<View>,
+    views: Vec<NodeSetView>,
     /// Index of the view of each guard.
     of: Vec<usize>,
 }
 
 #[derive(Debug, Clone, Copy)]
-struct View {
+struct NodeSetView {
     /// The first guard with this view.
     first: usize,
-    sight: Sight,
-    marks: Marks,
+    sight: NodeSetHeadroom,
+    marks: PressureMarks,
 }
 
 impl Views {
@@ -81,20 +81,20 @@ impl Views {
         &mut self,
         settings: &WideningSettings,
         guards: &[Guard],
-        sight: impl Fn(&NodeSet) -> Sight,
+        sight: impl Fn(&NodeSet) -> NodeSetHeadroom,
     ) {
         let Self { views, of } = self;
         views.clear();
         of.clear();
         for (at, guard) in guards.iter().enumerate() {
-            let same = |view: &View| {
+            let same = |view: &NodeSetView| {
                 let first = guards.get(view.first);
                 first.is_some_and(|one| one.raised == guard.raised && one.of.mems == guard.of.mems)
             };
             let index = views.iter().position(same).unwrap_or_else(|| {
                 let sight = sight(&guard.of.mems);
-                let marks = Marks::of(settings, sight.capacity).raised(guard.raised, sight.capacity);
-                views.push(View { first: at, sight, marks });
+                let marks = PressureMarks::of(settings, sight.capacity).raised(guard.raised, sight.capacity);
+                views.push(NodeSetView { first: at, sight, marks });
                 views.len() - 1
             });
             of.push(index);
@@ -102,31 +102,31 @@ impl Views {
     }
 
     /// Room and marks of the guard with this index.
-    pub(super) fn get(&self, guard: usize) -> Option<(Sight, Marks)> {
+    pub(super) fn get(&self, guard: usize) -> Option<(NodeSetHeadroom, PressureMarks)> {
         self.views.get(*self.of.get(guard)?).map(|view| (view.sight, view.marks))
     }
 
     /// Time to the next look while no workload is armed.
-    pub(super) fn rest(&self, pace: Pace) -> Duration {
+    pub(super) fn rest(&self, pace: FillSpeed) -> Duration {
         let filled = pace.filled();
         self.views.iter().map(|view| view.rest(filled)).min().unwrap_or(filled).max(SHORTEST)
     }
 
     /// Returns true if `gone` bytes less in any view leave every workload calm; `guards` is their number.
     pub(super) fn can_spare(&self, guards: usize, gone: u64) -> bool {
-        let spares = |view: &View| gone <= view.marks.spare(view.sight.room) / PARTS_OF_SPARE;
+        let spares = |view: &NodeSetView| gone <= view.marks.spare(view.sight.room) / PARTS_OF_SPARE;
         self.of.len() == guards && self.views.iter().all(spares)
     }
 
     /// [`Self::rest`] after at most a part of the spare room has gone.
-    pub(super) fn shorter_rest(&self, pace: Pace) -> Duration {
+    pub(super) fn shorter_rest(&self, pace: FillSpeed) -> Duration {
         let rest = self.rest(pace);
         let part = rest / u32::try_from(PARTS_OF_SPARE).unwrap_or(u32::MAX);
         rest.saturating_sub(part).max(SHORTEST)
     }
 }
 
-impl View {
+impl NodeSetView {
     fn rest(&self, filled: Duration) -> Duration {
         let Self { sight, marks, .. } = self;
         if sight.capacity == 0 {
@@ -148,14 +148,14 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::{widening::Guarded, workload::CgroupPath};
+    use crate::{widening::ProtectedWorkload, workload::CgroupPath};
 
     const GIB: u64 = 1 << 30;
     const CAPACITY: u64 = 100 * GIB;
 
     fn guard(mems: &str, raised: u8) -> Guard {
         let mems: NodeSet = mems.parse().unwrap();
-        let of = Guarded {
+        let of = ProtectedWorkload {
             cgroup: CgroupPath::new("/a"),
             cgroup_id: None,
             home: mems.clone(),
@@ -171,14 +171,14 @@ mod tests {
         Guard { raised, ..Guard::new(of) }
     }
 
-    fn views(guards: &[Guard], sight: impl Fn(&NodeSet) -> Sight) -> Views {
+    fn views(guards: &[Guard], sight: impl Fn(&NodeSet) -> NodeSetHeadroom) -> Views {
         let mut views = Views::default();
         views.take(&WideningSettings::default(), guards, sight);
         views
     }
 
     fn one(room: u64, rate: u64) -> Views {
-        views(&[guard("0", 0)], |_| Sight { headroom: room, room, capacity: CAPACITY, rate })
+        views(&[guard("0", 0)], |_| NodeSetHeadroom { headroom: room, room, capacity: CAPACITY, rate })
     }
 
     #[test]
@@ -188,7 +188,7 @@ mod tests {
         let views = views(&guards, |mems| {
             seen.set(seen.get() + 1);
             let room = mems.iter().map(|node| GIB << node.0).sum();
-            Sight { room, capacity: CAPACITY, ..Sight::default() }
+            NodeSetHeadroom { room, capacity: CAPACITY, ..NodeSetHeadroom::default() }
         });
         assert_eq!(seen.get(), 4, "two have the same nodes and the same marks");
         let rooms: Vec<u64> = (0..guards.len()).map(|at| views.get(at).unwrap().0.room / GIB).collect();
@@ -202,37 +202,41 @@ mod tests {
     fn rests_by_what_is_free_and_by_how_fast_it_goes() {
         // Armed with 8 GiB left.
         for (room, gib_per_s, pace, expected_ms) in [
-            (CAPACITY, 0, Pace::Still, 3680),
-            (CAPACITY, 0, Pace::Told, 920),
-            (CAPACITY, 0, Pace::Untold, 460),
-            (58 * GIB, 0, Pace::Still, 2000),
-            (58 * GIB, 0, Pace::Told, 500),
-            (58 * GIB, 0, Pace::Untold, 250),
-            (9 * GIB, 0, Pace::Told, 100),
-            (0, 0, Pace::Still, 100),
-            (60 * GIB, 60, Pace::Told, 250),
-            (60 * GIB, 60, Pace::Still, 250),
-            (60 * GIB, 600, Pace::Told, 100),
+            (CAPACITY, 0, FillSpeed::Still, 3680),
+            (CAPACITY, 0, FillSpeed::Told, 920),
+            (CAPACITY, 0, FillSpeed::Untold, 460),
+            (58 * GIB, 0, FillSpeed::Still, 2000),
+            (58 * GIB, 0, FillSpeed::Told, 500),
+            (58 * GIB, 0, FillSpeed::Untold, 250),
+            (9 * GIB, 0, FillSpeed::Told, 100),
+            (0, 0, FillSpeed::Still, 100),
+            (60 * GIB, 60, FillSpeed::Told, 250),
+            (60 * GIB, 60, FillSpeed::Still, 250),
+            (60 * GIB, 600, FillSpeed::Told, 100),
         ] {
             let rest = one(room, gib_per_s * GIB).rest(pace);
             assert_eq!(rest.as_millis(), expected_ms, "{} GiB, {gib_per_s} GiB/s, {pace:?}", room / GIB);
         }
-        assert_eq!(Views::default().rest(Pace::Told), Pace::Told.filled(), "no workload is guarded");
+        assert_eq!(
+            Views::default().rest(FillSpeed::Told),
+            FillSpeed::Told.filled(),
+            "no workload is guarded"
+        );
     }
 
     #[test]
     fn an_eighth_of_what_may_go_can_be_spared() {
         let views = views(&[guard("0", 0), guard("1", 0)], |mems| {
             let room = if mems.contains(crate::id::NodeId(0)) { CAPACITY } else { 24 * GIB };
-            Sight { headroom: room, room, capacity: CAPACITY, rate: 0 }
+            NodeSetHeadroom { headroom: room, room, capacity: CAPACITY, rate: 0 }
         });
         // Armed with 8 GiB left, 16 GiB may go of the second.
         for (gone, expected) in [(0, true), (2 * GIB, true), (2 * GIB + 1, false), (u64::MAX, false)] {
             assert_eq!(views.can_spare(2, gone), expected, "{gone}");
         }
         assert!(!views.can_spare(3, 0), "of one of them nothing is known");
-        assert_eq!(views.rest(Pace::Told).as_millis(), 160);
-        assert_eq!(views.shorter_rest(Pace::Told).as_millis(), 140);
+        assert_eq!(views.rest(FillSpeed::Told).as_millis(), 160);
+        assert_eq!(views.shorter_rest(FillSpeed::Told).as_millis(), 140);
         assert!(!one(7 * GIB, 0).can_spare(1, 1), "a workload is near already");
     }
 
@@ -242,7 +246,7 @@ mod tests {
         fn no_workload_falls_from_calm_below_the_mark_between_two_looks(
             room in 0..=CAPACITY,
             rate in 0..=CAPACITY,
-            pace in prop_oneof![Just(Pace::Untold), Just(Pace::Told), Just(Pace::Still)],
+            pace in prop_oneof![Just(FillSpeed::Untold), Just(FillSpeed::Told), Just(FillSpeed::Still)],
         ) {
             let views = one(room, 0);
             let rest = views.rest(pace);
@@ -258,7 +262,7 @@ mod tests {
             room in 0..=CAPACITY,
             rate in 0..=CAPACITY,
             gone in 0..=CAPACITY / 8,
-            pace in prop_oneof![Just(Pace::Told), Just(Pace::Still)],
+            pace in prop_oneof![Just(FillSpeed::Told), Just(FillSpeed::Still)],
         ) {
             let views = one(room, 0);
             prop_assume!(views.can_spare(1, gone));

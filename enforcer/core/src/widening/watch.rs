@@ -1,6 +1,6 @@
 //! All guarded workloads, look by look.
 //!
-//! The caller passes what each node has and gets the steps that are due, in the order of need. [`Watch`]
+//! The caller passes what each node has and gets the steps that are due, in the order of need. [`WideningWatch`]
 //! keeps the rates of the nodes and the stages of the workloads; it reads no clock and no file.
 //!
 //! A strict workload that is short gets no node. Neighbours that may be elsewhere get one, so that their
@@ -16,13 +16,13 @@ use std::time::Duration;
 
 use super::{
     NodeRoom,
-    brake::{BrakeKind, BrakeOrder, Brakes, Waiting},
+    brake::{BrakeKind, BrakeOrder, Brakes, WaitingWorkload},
     choice,
-    guard::{Guard, Guarded, Refusal},
+    guard::{Guard, ProtectedWorkload, WideningRefusal},
     neighbours,
     rate::Rate,
-    stage::{Marks, Sight, Sign, Stage, stage},
-    views::{Pace, Views},
+    stage::{NodeSetHeadroom, PressureLevel, PressureMarks, PressureSign, stage},
+    views::{FillSpeed, Views},
 };
 use crate::{id::NodeId, policy::WideningSettings, set::NodeSet, workload::CgroupPath};
 
@@ -43,34 +43,34 @@ const STILL: u8 = 16;
 
 /// A step for a guarded workload.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Step {
-    /// Index in [`Watch::guards`].
+pub struct WideningStep {
+    /// Index in [`WideningWatch::guards`].
     pub guard: usize,
     /// Its stage.
-    pub stage: Stage,
+    pub stage: PressureLevel,
     /// Its nodes together.
-    pub sight: Sight,
+    pub sight: NodeSetHeadroom,
     /// What to do.
-    pub what: What,
+    pub what: WideningAction,
 }
 
 /// What to do about a workload.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum What {
+pub enum WideningAction {
     /// Write these memory nodes to its cpuset.
     Widen(NodeSet),
     /// Add no node, for this reason.
-    Refuse(Refusal),
+    Refuse(WideningRefusal),
 }
 
 /// The guarded workloads and the nodes.
 #[derive(Debug, Clone, Default)]
-pub struct Watch {
+pub struct WideningWatch {
     settings: WideningSettings,
-    nodes: Vec<Known>,
+    nodes: Vec<KnownNode>,
     guards: Vec<Guard>,
     views: Views,
-    steps: Vec<Step>,
+    steps: Vec<WideningStep>,
     brakes: Brakes,
     /// Looks left out since the latest one.
     passed: u8,
@@ -80,23 +80,23 @@ pub struct Watch {
 
 /// Latest room and rate of one node.
 #[derive(Debug, Clone, Copy)]
-struct Known {
+struct KnownNode {
     id: NodeId,
     room: NodeRoom,
     rate: Rate,
 }
 
-impl Watch {
+impl WideningWatch {
     /// Guards exactly these workloads from now on. State is kept of workloads that were guarded before, in
     /// the same life of their cgroup.
-    pub fn follow(&mut self, settings: &WideningSettings, guarded: Vec<Guarded>) {
+    pub fn set_guarded(&mut self, settings: &WideningSettings, guarded: Vec<ProtectedWorkload>) {
         self.settings.clone_from(settings);
         let mut before = std::mem::take(&mut self.guards);
         for now in guarded {
             let same = |one: &Guard| one.of.cgroup == now.cgroup && one.of.cgroup_id == now.cgroup_id;
             let guard = if let Some(index) = before.iter().position(same) {
                 let mut guard = before.swap_remove(index);
-                guard.follow(now);
+                guard.update(now);
                 guard
             } else {
                 // A new life of the same cgroup would be killed as the last one was.
@@ -120,16 +120,16 @@ impl Watch {
 
     /// Is any workload above the stage calm, or slowed down?
     pub fn is_armed(&self) -> bool {
-        self.guards.iter().any(|guard| guard.stage > Stage::Calm) || self.brakes.is_any()
+        self.guards.iter().any(|guard| guard.stage > PressureLevel::Calm) || self.brakes.is_any()
     }
 
     /// Time that the next look may wait while all is calm, by the latest look. `told` is whether the kernel
     /// reports that memory gets short.
     pub fn rest(&self, told: bool) -> Duration {
         let pace = match (told, self.still >= STILL) {
-            (false, _) => Pace::Untold,
-            (true, false) => Pace::Told,
-            (true, true) => Pace::Still,
+            (false, _) => FillSpeed::Untold,
+            (true, false) => FillSpeed::Told,
+            (true, true) => FillSpeed::Still,
         };
         if self.passed > 0 { self.views.shorter_rest(pace) } else { self.views.rest(pace) }
     }
@@ -138,8 +138,9 @@ impl Watch {
     /// next to nothing; returns whether it did. Only valid with the kernel's reports: pages that go from one
     /// node to another do not change the sum, and are seen by one look of four, or of two that are far apart.
     pub fn pass(&mut self, gone: u64) -> bool {
-        let calm =
-            |guard: &Guard| guard.stage == Stage::Calm && guard.sign.is_none() && guard.pending.is_none();
+        let calm = |guard: &Guard| {
+            guard.stage == PressureLevel::Calm && guard.sign.is_none() && guard.pending.is_none()
+        };
         let still = self.views.can_spare(self.guards.len(), gone)
             && !self.brakes.is_any()
             && self.guards.iter().all(calm);
@@ -162,11 +163,11 @@ impl Watch {
         let (settings, nodes) = (&*settings, &*nodes);
         let waiting = guards.iter().filter_map(|guard| {
             let sight = sight(nodes, guard.waits_on()?);
-            let marks = Marks::of(settings, sight.capacity).raised(guard.raised, sight.capacity);
+            let marks = PressureMarks::of(settings, sight.capacity).raised(guard.raised, sight.capacity);
             let near = stage(guard.stage, &sight, marks, write_ns, guard.told);
-            let is_emergency = near == Stage::Emergency;
+            let is_emergency = near == PressureLevel::Emergency;
             let (time_left_ns, rate) = (sight.time_left_ns(), sight.rate);
-            Some(Waiting { cgroup: &guard.of.cgroup, is_emergency, time_left_ns, rate })
+            Some(WaitingWorkload { cgroup: &guard.of.cgroup, is_emergency, time_left_ns, rate })
         });
         brakes.turn(now_ns, write_ns, kind, waiting)
     }
@@ -174,9 +175,9 @@ impl Watch {
     /// Records an event of the kernel about a node, or about a thread of a cgroup that ran there. A direct
     /// reclaim has no node: it counts for its cgroup, or if that is not guarded, for workloads that run on
     /// the node's CPUs.
-    pub fn note_sign(&mut self, sign: Sign, node: NodeId, cgroup_id: u64) {
+    pub fn note_sign(&mut self, sign: PressureSign, node: NodeId, cgroup_id: u64) {
         self.still = 0;
-        if sign == Sign::DirectReclaim {
+        if sign == PressureSign::DirectReclaim {
             let mut its_own = false;
             for guard in self.guards.iter_mut().filter(|guard| guard.of.cgroup_id == Some(cgroup_id)) {
                 guard.sign(sign);
@@ -203,8 +204,8 @@ impl Watch {
         now_ns: u64,
         rooms: &[(NodeId, NodeRoom)],
         write_ns: u64,
-        limit: &mut dyn FnMut(&Guarded) -> Option<u64>,
-    ) -> &[Step] {
+        limit: &mut dyn FnMut(&ProtectedWorkload) -> Option<u64>,
+    ) -> &[WideningStep] {
         self.note(now_ns, rooms);
         self.passed = 0;
         self.steps.clear();
@@ -216,16 +217,16 @@ impl Watch {
             guard.told = sign;
             guard.stage = if sight.capacity == 0 {
                 // The room of its nodes is unknown.
-                Stage::Calm
+                PressureLevel::Calm
             } else {
                 stage(guard.stage, &sight, marks, write_ns, sign)
             };
-            if guard.stage < Stage::Widen {
-                guard.refused = guard.refused.filter(|_| guard.stage > Stage::Calm);
+            if guard.stage < PressureLevel::Widen {
+                guard.refused = guard.refused.filter(|_| guard.stage > PressureLevel::Calm);
                 continue;
             }
             if let Some(what) = due(guard, nodes, &sight, now_ns, limit) {
-                steps.push(Step { guard: index, stage: guard.stage, sight, what });
+                steps.push(WideningStep { guard: index, stage: guard.stage, sight, what });
             }
         }
         relieve_strict(settings, nodes, guards, steps, now_ns);
@@ -259,7 +260,7 @@ impl Watch {
         for (id, room) in rooms {
             let index = self.nodes.iter().position(|known| known.id == *id);
             let index = index.unwrap_or_else(|| {
-                self.nodes.push(Known { id: *id, room: *room, rate: Rate::default() });
+                self.nodes.push(KnownNode { id: *id, room: *room, rate: Rate::default() });
                 self.nodes.len() - 1
             });
             if let Some(known) = self.nodes.get_mut(index) {
@@ -271,8 +272,8 @@ impl Watch {
 }
 
 /// The nodes of a workload together.
-fn sight(nodes: &[Known], mems: &NodeSet) -> Sight {
-    let (mut sight, mut quick, mut slow) = (Sight::default(), 0i64, 0i64);
+fn sight(nodes: &[KnownNode], mems: &NodeSet) -> NodeSetHeadroom {
+    let (mut sight, mut quick, mut slow) = (NodeSetHeadroom::default(), 0i64, 0i64);
     for known in nodes.iter().filter(|known| mems.contains(known.id)) {
         sight.headroom = sight.headroom.saturating_add(known.room.headroom());
         sight.room = sight.room.saturating_add(known.room.available());
@@ -288,26 +289,31 @@ fn sight(nodes: &[Known], mems: &NodeSet) -> Sight {
 /// Widens neighbours of strict workloads that are short, so that their pages can go.
 fn relieve_strict(
     settings: &WideningSettings,
-    nodes: &[Known],
+    nodes: &[KnownNode],
     guards: &mut [Guard],
-    steps: &mut Vec<Step>,
+    steps: &mut Vec<WideningStep>,
     now_ns: u64,
 ) {
     let room = |id: NodeId| nodes.iter().find(|known| known.id == id).map(|known| known.room);
     let apart = |guard: &Guard| guard.stepped_ns.is_none_or(|at| now_ns.saturating_sub(at) >= APART);
     // Pages take longer to move than a cpuset takes to write, so this begins in the stage armed.
-    let short = |guard: &Guard| guard.of.strict && guard.stage >= Stage::Armed;
+    let short = |guard: &Guard| guard.of.strict && guard.stage >= PressureLevel::Armed;
     let strict: Vec<usize> =
         guards.iter().enumerate().filter(|(_, one)| short(one)).map(|(at, _)| at).collect();
     for at in strict {
         let Some(sight) = guards.get(at).map(|guard| sight(nodes, &guard.of.mems)) else { continue };
         let raised = guards.get(at).map_or(0, |guard| guard.raised);
-        let marks = Marks::of(settings, sight.capacity).raised(raised, sight.capacity);
+        let marks = PressureMarks::of(settings, sight.capacity).raised(raised, sight.capacity);
         let missing = marks.missing(sight.room);
         for (index, wider) in neighbours::widened(guards, at, missing, &apart, &room) {
             let Some(guard) = guards.get_mut(index) else { continue };
             guard.ask(&wider, false, now_ns);
-            steps.push(Step { guard: index, stage: Stage::Widen, sight, what: What::Widen(wider) });
+            steps.push(WideningStep {
+                guard: index,
+                stage: PressureLevel::Widen,
+                sight,
+                what: WideningAction::Widen(wider),
+            });
         }
     }
 }
@@ -315,12 +321,12 @@ fn relieve_strict(
 /// The step that is due for a workload that is short; `None` if it was taken or reported already.
 fn due(
     guard: &mut Guard,
-    nodes: &[Known],
-    sight: &Sight,
+    nodes: &[KnownNode],
+    sight: &NodeSetHeadroom,
     now_ns: u64,
-    limit: &mut dyn FnMut(&Guarded) -> Option<u64>,
-) -> Option<What> {
-    let emergency = guard.stage == Stage::Emergency;
+    limit: &mut dyn FnMut(&ProtectedWorkload) -> Option<u64>,
+) -> Option<WideningAction> {
+    let emergency = guard.stage == PressureLevel::Emergency;
     let apart = if emergency { APART_IN_EMERGENCY } else { APART };
     let too_soon = guard.stepped_ns.is_some_and(|at| now_ns.saturating_sub(at) < apart);
     if guard.pending.is_some() || too_soon {
@@ -330,18 +336,18 @@ fn due(
     // An emergency does not count on reclaim.
     let enough = if emergency { sight.headroom } else { sight.room };
     let refusal = if guard.of.strict {
-        Refusal::Strict
+        WideningRefusal::Strict
     } else if limit(&guard.of).is_some_and(|left| left <= enough) {
-        Refusal::MemoryLimit
+        WideningRefusal::MemoryLimit
     } else if let Some(wider) = choice::added(&guard.of.mems, &guard.of.spares, sight.rate, emergency, &room)
     {
         guard.ask(&wider, true, now_ns);
         guard.refused = None;
-        return Some(What::Widen(wider));
+        return Some(WideningAction::Widen(wider));
     } else {
-        Refusal::NoNode
+        WideningRefusal::NoNode
     };
-    (guard.refused.replace(refusal) != Some(refusal)).then_some(What::Refuse(refusal))
+    (guard.refused.replace(refusal) != Some(refusal)).then_some(WideningAction::Refuse(refusal))
 }
 
 #[cfg(test)]

@@ -4,8 +4,8 @@ use core::mem::offset_of;
 use std::collections::BTreeMap;
 
 use enforcer_common::{
-    change::{Change as Layout, file, scope},
-    event::{Event, kind},
+    change::{ChangeRecord as Layout, file, scope},
+    event::{EventRecord, kind},
     limit::NODE_WORDS,
 };
 use enforcer_core::{
@@ -31,7 +31,11 @@ pub(super) const fn is_change(kind: u16) -> bool {
 }
 
 /// Decodes the record that begins with `event`; `owners` are those of the slots at the time.
-pub(super) fn decode(event: &Event, record: &[u8], owners: &BTreeMap<u32, u64>) -> Option<KernelChange> {
+pub(super) fn decode(
+    event: &EventRecord,
+    record: &[u8],
+    owners: &BTreeMap<u32, u64>,
+) -> Option<KernelChange> {
     let what = match event.kind {
         kind::CPUSET_WRITTEN => ChangeKind::CpusetWritten { file: cpuset_file(event.detail) },
         kind::POLICY_SET => ChangeKind::PolicySet {
@@ -92,8 +96,8 @@ mod tests {
         bytes
     }
 
-    fn event(kind: u16, detail: u16) -> Event {
-        Event { time_ns: 5, cgroup: 77, tid: 12, slot: 3, kind, detail, ..Event::default() }
+    fn event(kind: u16, detail: u16) -> EventRecord {
+        EventRecord { time_ns: 5, cgroup: 77, tid: 12, slot: 3, kind, detail, ..EventRecord::default() }
     }
 
     #[test]

@@ -14,7 +14,7 @@ use aya::{
     Ebpf,
     maps::{MapData, RingBuf},
 };
-use enforcer_common::event::{Event, kind};
+use enforcer_common::event::{EventRecord, kind};
 use enforcer_core::{id::NodeId, sample::TaskEventKind};
 
 use super::{
@@ -61,7 +61,7 @@ impl EventRing {
     /// The ring of the loaded programs, which refer to it by themselves from then on.
     pub(super) fn take(ebpf: &mut Ebpf, bytes: u32) -> Result<Self, CountersError> {
         let ring = maps::ring(ebpf, maps::EVENTS)?;
-        let most = bytes as usize / (HEADER + size_of::<Event>());
+        let most = bytes as usize / (HEADER + size_of::<EventRecord>());
         Ok(Self { ring, kept: Kept::default(), changes: Kept::default(), most })
     }
 
@@ -99,24 +99,24 @@ impl EventRing {
 }
 
 /// The record as the programs wrote it.
-fn decode(bytes: &[u8]) -> Option<Event> {
+fn decode(bytes: &[u8]) -> Option<EventRecord> {
     let word = |at| u64_at(bytes, at);
     let half = |at| u32_at(bytes, at);
     let quarter = |at| u16_at(bytes, at);
-    Some(Event {
-        time_ns: word(offset_of!(Event, time_ns))?,
-        cgroup: word(offset_of!(Event, cgroup))?,
-        tid: half(offset_of!(Event, tid))?,
-        slot: half(offset_of!(Event, slot))?,
-        kind: quarter(offset_of!(Event, kind))?,
-        src: quarter(offset_of!(Event, src))?,
-        dst: quarter(offset_of!(Event, dst))?,
-        detail: quarter(offset_of!(Event, detail))?,
+    Some(EventRecord {
+        time_ns: word(offset_of!(EventRecord, time_ns))?,
+        cgroup: word(offset_of!(EventRecord, cgroup))?,
+        tid: half(offset_of!(EventRecord, tid))?,
+        slot: half(offset_of!(EventRecord, slot))?,
+        kind: quarter(offset_of!(EventRecord, kind))?,
+        src: quarter(offset_of!(EventRecord, src))?,
+        dst: quarter(offset_of!(EventRecord, dst))?,
+        detail: quarter(offset_of!(EventRecord, detail))?,
     })
 }
 
 /// The event in terms of workloads and nodes; `None` if its slot has no owner now.
-fn known(event: &Event, owners: &BTreeMap<u32, u64>, columns: &NodeColumns) -> Option<KernelEvent> {
+fn known(event: &EventRecord, owners: &BTreeMap<u32, u64>, columns: &NodeColumns) -> Option<KernelEvent> {
     let kind = match event.kind {
         kind::MIGRATED => TaskEventKind::Migrated,
         kind::STARTED => TaskEventKind::Started,
@@ -141,14 +141,14 @@ mod tests {
     use super::*;
 
     fn record() -> Vec<u8> {
-        let mut bytes = vec![0u8; size_of::<Event>()];
+        let mut bytes = vec![0u8; size_of::<EventRecord>()];
         let mut put = |at: usize, value: &[u8]| bytes[at..at + value.len()].copy_from_slice(value);
-        put(offset_of!(Event, time_ns), &5u64.to_ne_bytes());
-        put(offset_of!(Event, cgroup), &77u64.to_ne_bytes());
-        put(offset_of!(Event, tid), &12u32.to_ne_bytes());
-        put(offset_of!(Event, slot), &3u32.to_ne_bytes());
-        put(offset_of!(Event, kind), &kind::STARTED.to_ne_bytes());
-        put(offset_of!(Event, dst), &1u16.to_ne_bytes());
+        put(offset_of!(EventRecord, time_ns), &5u64.to_ne_bytes());
+        put(offset_of!(EventRecord, cgroup), &77u64.to_ne_bytes());
+        put(offset_of!(EventRecord, tid), &12u32.to_ne_bytes());
+        put(offset_of!(EventRecord, slot), &3u32.to_ne_bytes());
+        put(offset_of!(EventRecord, kind), &kind::STARTED.to_ne_bytes());
+        put(offset_of!(EventRecord, dst), &1u16.to_ne_bytes());
         bytes
     }
 
@@ -174,10 +174,10 @@ mod tests {
     #[test]
     fn what_means_nothing_here_is_none() {
         let event = decode(&record()).unwrap();
-        let of = |event: Event| known(&event, &[(3, 70)].into(), &columns());
-        assert_eq!(of(Event { slot: 4, ..event }), None, "a free slot");
-        assert_eq!(of(Event { kind: 99, ..event }), None);
-        assert_eq!(of(Event { dst: 2, ..event }), None);
+        let of = |event: EventRecord| known(&event, &[(3, 70)].into(), &columns());
+        assert_eq!(of(EventRecord { slot: 4, ..event }), None, "a free slot");
+        assert_eq!(of(EventRecord { kind: 99, ..event }), None);
+        assert_eq!(of(EventRecord { dst: 2, ..event }), None);
         assert!(of(event).is_some());
     }
 
@@ -185,7 +185,7 @@ mod tests {
         #[test]
         fn any_record_is_an_event_or_nothing(bytes in proptest::collection::vec(any::<u8>(), 0..64)) {
             let event = decode(&bytes);
-            prop_assert_eq!(event.is_some(), bytes.len() >= size_of::<Event>());
+            prop_assert_eq!(event.is_some(), bytes.len() >= size_of::<EventRecord>());
             let _ = event.and_then(|event| known(&event, &[(0, 1)].into(), &columns()));
         }
     }

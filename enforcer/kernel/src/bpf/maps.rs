@@ -16,7 +16,7 @@ use enforcer_common::{
     counter::{self, Accesses, HintFaultPages, Moves, Sent, drop},
     key::MoveKey,
     managed::ManagedCgroup,
-    tally::{Tally, TallyKey},
+    tally::{TallyCounts, TallyKey},
 };
 use enforcer_core::sample::{HardwareAccesses, HintFaults, Placements, RunTime};
 use thiserror::Error;
@@ -80,7 +80,7 @@ pub(super) trait Words<const N: usize>: Pod {
     fn words(&self) -> [u64; N];
 }
 
-impl Words<3> for counter::RunTime {
+impl Words<3> for counter::RunTimeCounts {
     fn words(&self) -> [u64; 3] {
         [self.ns, self.misplaced_ns, self.samples]
     }
@@ -104,7 +104,7 @@ impl Words<2> for Sent {
     }
 }
 
-impl Words<2> for Tally {
+impl Words<2> for TallyCounts {
     fn words(&self) -> [u64; 2] {
         [self.first, self.second]
     }
@@ -178,7 +178,7 @@ pub(super) fn run_time(
     columns: &NodeColumns,
 ) -> Result<Vec<Vec<RunTime>>, CountersError> {
     let value = |[ns, misplaced_ns, samples]: [u64; 3]| RunTime { ns, misplaced_ns, samples };
-    rows::<counter::RunTime, _, 3>(ebpf, RUN_TIME, slots, columns, value)
+    rows::<counter::RunTimeCounts, _, 3>(ebpf, RUN_TIME, slots, columns, value)
 }
 
 /// Hinting faults, in the same form.
@@ -319,7 +319,7 @@ fn table_of_moves(
 /// What is rare, by slot.
 pub(super) fn tallies(ebpf: &Ebpf, most: u32) -> Result<BTreeMap<u32, Tallies>, CountersError> {
     let mut by_slot: BTreeMap<u32, Tallies> = BTreeMap::new();
-    for ((slot, what, detail), count) in hash::<TallyKey, Tally, 2>(ebpf, TALLIES, most)? {
+    for ((slot, what, detail), count) in hash::<TallyKey, TallyCounts, 2>(ebpf, TALLIES, most)? {
         by_slot.entry(slot).or_default().put(what, detail, count);
     }
     Ok(by_slot)
@@ -332,7 +332,7 @@ pub(super) fn forget_moves(ebpf: &mut Ebpf, slots: &BTreeSet<u32>) -> Result<(),
 
 /// Removes what is rare of some slots.
 pub(super) fn forget_tallies(ebpf: &mut Ebpf, slots: &BTreeSet<u32>) -> Result<(), CountersError> {
-    forget::<TallyKey, Tally>(ebpf, TALLIES, slots)
+    forget::<TallyKey, TallyCounts>(ebpf, TALLIES, slots)
 }
 
 fn forget<K: RowKey, V: Pod>(

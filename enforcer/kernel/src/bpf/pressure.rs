@@ -10,7 +10,7 @@ use aya::{
 };
 use enforcer_common::{
     limit::PRESSURE_BYTES,
-    pressure::{NO_CONSTRAINT, PressureEvent as Layout, kind},
+    pressure::{NO_CONSTRAINT, PressureRecord as Layout, kind},
 };
 use enforcer_core::{
     id::NodeId,

@@ -4,10 +4,10 @@
 //! workloads, not cgroups, and all of them together stay below [`BUDGET`]. Pure.
 
 use enforcer_common::{
-    counter::{Accesses, HintFaultPages, Moves, RunTime, Sent},
+    counter::{Accesses, HintFaultPages, Moves, RunTimeCounts, Sent},
     key::MoveKey,
     limit::EVENT_BYTES,
-    tally::{Tally, TallyKey},
+    tally::{TallyCounts, TallyKey},
 };
 
 /// Kernel memory that all per-CPU maps may take together.
@@ -45,8 +45,8 @@ impl Sizes {
     pub fn new(cgroups: usize, nodes: usize, cpus: usize) -> Self {
         let nodes = nodes.max(1);
         let (square, pairs) = (nodes * nodes, (nodes * nodes).min(PAIRS));
-        let row = nodes * (size_of::<RunTime>() + size_of::<HintFaultPages>() + size_of::<Accesses>())
-            + TALLIES * (size_of::<Tally>() + size_of::<TallyKey>())
+        let row = nodes * (size_of::<RunTimeCounts>() + size_of::<HintFaultPages>() + size_of::<Accesses>())
+            + TALLIES * (size_of::<TallyCounts>() + size_of::<TallyKey>())
             + size_of::<Sent>();
         let affordable = |moves: usize| BUDGET / cpus.max(1) / (row + moves);
         let wanted = cgroups.saturating_mul(2).clamp(*SLOTS.start(), *SLOTS.end());
@@ -101,8 +101,8 @@ mod tests {
             [(10, 1, 2), (1_000, 2, 64), (5_000, 4, 128), (300, 8, 256), (300, 8, 64)]
         {
             let Sizes { slots, move_cells, moves, .. } = Sizes::new(cgroups, nodes, cpus);
-            let of_nodes = size_of::<RunTime>() + size_of::<HintFaultPages>() + size_of::<Accesses>();
-            let rare = TALLIES * (size_of::<Tally>() + size_of::<TallyKey>());
+            let of_nodes = size_of::<RunTimeCounts>() + size_of::<HintFaultPages>() + size_of::<Accesses>();
+            let rare = TALLIES * (size_of::<TallyCounts>() + size_of::<TallyKey>());
             let bytes = slots as usize * (nodes * of_nodes + rare + size_of::<Sent>())
                 + move_cells as usize * size_of::<Moves>()
                 + moves as usize * (size_of::<Moves>() + size_of::<MoveKey>());

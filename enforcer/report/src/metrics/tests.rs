@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, sync::Mutex, time::Duration};
 
 use enforcer_core::{
-    audit::{AUDIT_SCHEMA_VERSION, Audit, AuditedWorkload, Host, Summary, Tool, Verdict},
+    audit::{AUDIT_SCHEMA_VERSION, Audit, AuditedHost, AuditedWorkload, ReportingTool, Summary, Verdict},
     call_times::CallTimes,
     degraded::Degraded,
     id::NodeId,
@@ -18,7 +18,7 @@ use enforcer_core::{
     },
     set::NodeSet,
     topology::synth::Machine,
-    widening::{Exposed, Refusal, Relieved, Stage},
+    widening::{OomCandidates, PressureLevel, ReclaimSource, WideningRefusal},
     workload::{CgroupPath, Origin, QosClass},
 };
 
@@ -53,9 +53,9 @@ fn workload(path: &str, verdict: Verdict) -> AuditedWorkload {
 fn report(workloads: Vec<AuditedWorkload>) -> TickReport {
     let audit = Audit {
         schema_version: AUDIT_SCHEMA_VERSION,
-        tool: Tool { name: "numa-enforcer".into(), version: "1.2.3".into() },
+        tool: ReportingTool { name: "numa-enforcer".into(), version: "1.2.3".into() },
         taken_at: None,
-        host: Host::default(),
+        host: AuditedHost::default(),
         degraded: ["cgroup:/a", "cgroup:/b", "bpf"].map(|source| Degraded::new(source, "", "")).into(),
         topology: Machine::new().sockets(2).build(),
         settings: HostSettings::default(),
@@ -476,13 +476,13 @@ fn full() -> TickReport {
     report.totals.last_tick_seconds = Some(0.1);
     report.totals.page_move_calls = Some(CallTimes::default());
     let mut widening = WideningReport::default();
-    widening.widened_at(Stage::Widen, true, 2_000_000);
-    widening.refused(Refusal::Strict);
+    widening.widened_at(PressureLevel::Widen, true, 2_000_000);
+    widening.refused(WideningRefusal::Strict);
     widening.killed(true);
-    widening.relieved(Relieved::Bound, 4096);
+    widening.relieved(ReclaimSource::Bound, 4096);
     let (applied, slowed_ns) = (2, 500_000_000);
     widening.brake = Some(BrakeUse { watchdog: Some(7), applied, slowed_ns, ..BrakeUse::default() });
-    let exposed = |because_of: &str| Exposed {
+    let exposed = |because_of: &str| OomCandidates {
         cgroup: CgroupPath::new("/a"),
         because_of: CgroupPath::new(because_of),
         nodes: NodeSet::new(),

@@ -107,7 +107,7 @@ mod tests {
         model::TrafficSource,
         plan::{Action, OutcomeResult},
         sample::PressureKind,
-        widening::{Refusal, Relieved, Stage},
+        widening::{PressureLevel, ReclaimSource, WideningRefusal},
     };
     use schemars::{JsonSchema, schema_for};
 
@@ -174,12 +174,16 @@ mod tests {
         ] {
             assert_eq!(listed.iter().map(|name| (*name).to_owned()).collect::<BTreeSet<_>>(), has, "{label}");
         }
-        assert_eq!(REFUSAL.1, [Refusal::Strict, Refusal::MemoryLimit, Refusal::NoNode].map(Refusal::name));
+        assert_eq!(
+            REFUSAL.1,
+            [WideningRefusal::Strict, WideningRefusal::MemoryLimit, WideningRefusal::NoNode]
+                .map(WideningRefusal::name)
+        );
         assert_eq!(
             RELIEF_CAUSE.1,
-            [Relieved::Bound, Relieved::Neighbour, Relieved::Cold].map(Relieved::name)
+            [ReclaimSource::Bound, ReclaimSource::Neighbour, ReclaimSource::Cold].map(ReclaimSource::name)
         );
-        assert_eq!(STAGE.1, [Stage::Widen, Stage::Emergency].map(Stage::name));
+        assert_eq!(STAGE.1, [PressureLevel::Widen, PressureLevel::Emergency].map(PressureLevel::name));
     }
 
     #[test]

@@ -3,7 +3,7 @@
 //!
 //! Nothing was moved for this page. Without a sample there is nothing to weigh.
 
-use enforcer_core::rebalance::{LeftAs, Move, RebalanceReport};
+use enforcer_core::rebalance::{Move, RebalanceReport, UnmovedWorkload};
 use maud::{Markup, html};
 
 use super::{name, scrolling, sentence};
@@ -68,7 +68,7 @@ fn row(one: &Move) -> Markup {
     }
 }
 
-fn staying(left: &[LeftAs]) -> Markup {
+fn staying(left: &[UnmovedWorkload]) -> Markup {
     if left.is_empty() {
         return html! {};
     }

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use enforcer_core::{
-    audit::{Audit, Flow, TrafficMap},
+    audit::{Audit, NodeTraffic, TrafficMap},
     id::NodeId,
 };
 use maud::{Markup, html};
@@ -39,7 +39,7 @@ pub(super) fn traffic(audit: &Audit) -> Markup {
 
 /// Frames of nodes with themselves are local; everything else crosses the machine.
 fn remote(map: &TrafficMap) -> String {
-    let sum = |flows: &dyn Fn(&Flow) -> bool| -> f64 {
+    let sum = |flows: &dyn Fn(&NodeTraffic) -> bool| -> f64 {
         // The sum of no numbers is -0.
         map.flows.iter().filter(|flow| flows(flow)).fold(0.0, |sum, flow| sum + flow.cpus)
     };
@@ -64,7 +64,7 @@ fn matrix(map: &TrafficMap, nodes: &[NodeId]) -> Markup {
 }
 
 fn pairs(map: &TrafficMap) -> Markup {
-    let mut flows: Vec<&Flow> = map.flows.iter().collect();
+    let mut flows: Vec<&NodeTraffic> = map.flows.iter().collect();
     flows.sort_by(|a, b| b.cpus.total_cmp(&a.cpus));
     let (shown, rest) = flows.split_at(flows.len().min(PAIRS));
     let others: f64 = rest.iter().map(|flow| flow.cpus).sum();
@@ -116,7 +116,7 @@ mod tests {
 
     #[test]
     fn nothing_that_is_remote_is_no_negative_number() {
-        let local = Flow { src_numa: NodeId(0), dst_numa: NodeId(0), cpus: 1.98 };
+        let local = NodeTraffic { src_numa: NodeId(0), dst_numa: NodeId(0), cpus: 1.98 };
         let map = TrafficMap { flows: vec![local], workloads: 1, left_out: 0 };
         let said = "Of 1.98 CPUs 0.00 are busy with another node's memory (0%).";
         assert_eq!(remote(&map), said);

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use enforcer_core::{
-    audit::{AuditedWorkload, Host, Verdict},
+    audit::{AuditedHost, AuditedWorkload, Verdict},
     degraded::Degraded,
     finding::{Evidence, Finding, Rule, Severity},
     id::NodeId,
@@ -34,7 +34,7 @@ fn table(audit: &Audit, width: usize) -> String {
 fn audit(topology: Topology, workloads: Vec<AuditedWorkload>, findings: Vec<Finding>) -> Audit {
     let plain = fixture::audit(topology, workloads, findings);
     Audit {
-        host: Host {
+        host: AuditedHost {
             cpu_model: Some("Intel(R) Xeon(R) Platinum 8481C CPU @ 2.70GHz".into()),
             ..plain.host.clone()
         },
@@ -190,7 +190,7 @@ fn sixty_four_nodes_fit() {
 #[test]
 fn nothing_known_is_said_and_not_invented() {
     let mut audit = audit(Machine::new().build(), Vec::new(), Vec::new());
-    audit.host = Host::default();
+    audit.host = AuditedHost::default();
     audit.settings = HostSettings::default();
     audit.topology.nodes[0].mem_total_bytes = None;
     insta::assert_snapshot!("unknown_80", table(&audit, 80));
@@ -225,7 +225,7 @@ fn captured_machine_is_named_as_one_and_no_sample_is_advised() {
     let captured = Audit { taken_at: None, ..live.clone() };
     assert!(advice(&live).ends_with("can tell: --sample 10s"));
     assert!(!advice(&captured).contains("--sample"));
-    let unnamed = |audit: &Audit| Audit { host: Host::default(), ..audit.clone() };
+    let unnamed = |audit: &Audit| Audit { host: AuditedHost::default(), ..audit.clone() };
     assert_eq!(words::host(&unnamed(&live)), "this host");
     assert_eq!(words::host(&unnamed(&captured)), "a captured machine");
 }

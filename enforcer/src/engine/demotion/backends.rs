@@ -14,8 +14,8 @@ use std::{
 use enforcer_core::{
     degraded::Degraded,
     demotion::{
-        Flow, Room,
-        backend::{Footing, Obstacle, Probe, ask, obstacle, slower},
+        NodeMemory, PageFlow,
+        backend::{BackendObstacle, BackendPreconditions, BackendProbe, ask, obstacle, slower},
         target,
     },
     id::NodeId,
@@ -58,7 +58,7 @@ pub(super) struct Backends {
     layout: CgroupLayout,
     stop: Stop,
     /// Results of the probes.
-    probes: BTreeMap<DemotionBackend, Probe>,
+    probes: BTreeMap<DemotionBackend, BackendProbe>,
     /// The configured backend, if this host cannot use it.
     degraded: Option<Degraded>,
 }
@@ -81,7 +81,7 @@ impl Backends {
     }
 
     #[cfg(test)]
-    pub(super) fn tried(&mut self, backend: DemotionBackend, probe: Probe) {
+    pub(super) fn tried(&mut self, backend: DemotionBackend, probe: BackendProbe) {
         self.probes.insert(backend, probe);
     }
 
@@ -93,13 +93,13 @@ impl Backends {
         facts: &TierFacts,
         machine: &Topology,
         watch: &mut ColdWatch,
-    ) -> Probe {
+    ) -> BackendProbe {
         if let Some(probe) = self.probes.get(&backend) {
             return probe.clone();
         }
         let probe = match backend {
-            DemotionBackend::MovePages => Probe::Sound,
-            DemotionBackend::Reclaim if !facts.kernel_demotes => return Probe::Sound,
+            DemotionBackend::MovePages => BackendProbe::Sound,
+            DemotionBackend::Reclaim if !facts.kernel_demotes => return BackendProbe::Sound,
             DemotionBackend::Reclaim => {
                 let fast = machine
                     .nodes
@@ -107,18 +107,18 @@ impl Backends {
                     .find(|node| !node.cpus.is_empty() && target::rank(machine, node.id) == Some(0));
                 let tried = fast.ok_or_else(|| "no node has CPUs and fast memory".to_owned());
                 match tried.and_then(|node| scratch::bytes_outside(&self.layout.cpuset.path, node.id)) {
-                    Ok(0) => Probe::Sound,
-                    Ok(bytes) => Probe::PastCpusets(bytes),
-                    Err(error) => {
-                        Probe::Unusable(format!("whether it keeps to cpusets could not be tried: {error}"))
-                    }
+                    Ok(0) => BackendProbe::Sound,
+                    Ok(bytes) => BackendProbe::PastCpusets(bytes),
+                    Err(error) => BackendProbe::Unusable(format!(
+                        "whether it keeps to cpusets could not be tried: {error}"
+                    )),
                 }
             }
             DemotionBackend::Damos => {
                 let tried = watch.spare_kdamond().and_then(|kdamond| {
                     damos::probe(&kdamond).map_err(|error| format!("{error}; Linux 6.11 has it"))
                 });
-                tried.map_or_else(Probe::Unusable, |()| Probe::Sound)
+                tried.map_or_else(BackendProbe::Unusable, |()| BackendProbe::Sound)
             }
         };
         tracing::info!("{} was tried for cold pages: {probe:?}", backend.name());
@@ -134,12 +134,12 @@ impl Backends {
         in_vain: u32,
         kernel: &dyn Kernel,
         watch: &mut ColdWatch,
-    ) -> Result<Done, Obstacle> {
+    ) -> Result<Done, BackendObstacle> {
         let machine = &round.wanted.inventory.machine;
-        let facts =
-            TierFacts::read(&self.host, &self.layout, &round.wish.cgroup).map_err(Obstacle::Unknown)?;
+        let facts = TierFacts::read(&self.host, &self.layout, &round.wish.cgroup)
+            .map_err(BackendObstacle::Unknown)?;
         let probe = self.probe(backend, &facts, machine, watch);
-        let footing = Footing {
+        let footing = BackendPreconditions {
             topology: machine,
             allowed: &facts.allowed,
             probe: &probe,
@@ -152,20 +152,20 @@ impl Backends {
         if backend == DemotionBackend::Damos {
             let all = round.flows.iter().fold(0, |sum: u64, flow| sum.saturating_add(flow.bytes));
             obstacle(backend, &footing, round.flows, all).map_or(Ok(()), Err)?;
-            let kdamond = watch.spare_kdamond().map_err(Obstacle::Unusable)?;
+            let kdamond = watch.spare_kdamond().map_err(BackendObstacle::Unusable)?;
             return self.migrate(&kdamond, round, &facts, kernel);
         }
         let deadline = Deadline::after(FLOW, &self.stop);
-        let there = |flow: &Flow| (flow.from, bytes_there(kernel, &self.host.proc, flow, &deadline));
+        let there = |flow: &PageFlow| (flow.from, bytes_there(kernel, &self.host.proc, flow, &deadline));
         let there: BTreeMap<NodeId, u64> = round.flows.iter().map(there).collect();
         let asked = ask(&footing, round.flows, &there, round.rooms);
         obstacle(backend, &footing, round.flows, asked).map_or(Ok(()), Err)?;
         let upper: NodeSet = round.flows.iter().map(|flow| flow.from).collect();
         let sides = Sides { lower: slower(machine, &upper), upper, allowed: facts.allowed.clone() };
         let carried = reclaim::reclaim(&facts.cgroup, asked, &sides, &deadline, &mut reclaim::to_file)
-            .map_err(Obstacle::Unknown)?;
+            .map_err(BackendObstacle::Unknown)?;
         if carried.shift.outside > 0 {
-            self.probes.insert(backend, Probe::PastCpusets(carried.shift.outside));
+            self.probes.insert(backend, BackendProbe::PastCpusets(carried.shift.outside));
         }
         Ok(Done { asked, carried, sides })
     }
@@ -176,8 +176,8 @@ impl Backends {
         round: &Down<'_>,
         facts: &TierFacts,
         kernel: &dyn Kernel,
-    ) -> Result<Done, Obstacle> {
-        let all = |end: fn(&Flow) -> NodeId| round.flows.iter().map(end).collect::<NodeSet>();
+    ) -> Result<Done, BackendObstacle> {
+        let all = |end: fn(&PageFlow) -> NodeId| round.flows.iter().map(end).collect::<NodeSet>();
         let sides = Sides {
             upper: all(|flow| flow.from),
             lower: all(|flow| flow.to),
@@ -189,11 +189,12 @@ impl Backends {
             let one = |node: NodeId| [node].into_iter().collect::<NodeSet>();
             let sides = Sides { upper: one(flow.from), lower: one(flow.to), allowed: facts.allowed.clone() };
             let frames = frames_there(kernel, &self.host.proc, flow, &deadline);
-            let carried = frames.map_err(Obstacle::Unusable).and_then(|frames| {
+            let carried = frames.map_err(BackendObstacle::Unusable).and_then(|frames| {
                 let bytes = frames.bytes().min(flow.bytes);
                 done.asked = done.asked.saturating_add(bytes);
                 let order = DamosOrder { frames: &frames, to: flow.to, named: &facts.named, bytes };
-                damos::migrate(kdamond, &facts.cgroup, &order, &sides, &deadline).map_err(Obstacle::Unknown)
+                damos::migrate(kdamond, &facts.cgroup, &order, &sides, &deadline)
+                    .map_err(BackendObstacle::Unknown)
             });
             match carried {
                 Ok(carried) => {
@@ -217,8 +218,8 @@ impl Backends {
 pub(super) struct Down<'a> {
     pub(super) wish: &'a Wish,
     pub(super) wanted: &'a Wanted,
-    pub(super) flows: &'a [Flow],
-    pub(super) rooms: &'a BTreeMap<NodeId, Room>,
+    pub(super) flows: &'a [PageFlow],
+    pub(super) rooms: &'a BTreeMap<NodeId, NodeMemory>,
 }
 
 /// Backend state of one workload.
@@ -229,7 +230,7 @@ pub(super) struct Carriage {
     /// Why the configured backend was not used.
     pub(super) refused: Option<String>,
     /// Obstacles that were logged already.
-    told: Vec<Discriminant<Obstacle>>,
+    told: Vec<Discriminant<BackendObstacle>>,
     /// Rounds in succession in which a large request moved nothing.
     in_vain: u32,
 }
@@ -240,7 +241,7 @@ impl Carriage {
         self.told.len()
     }
 
-    fn refuse(&mut self, obstacle: &Obstacle, round: &Down<'_>, lines: &mut Vec<String>) {
+    fn refuse(&mut self, obstacle: &BackendObstacle, round: &Down<'_>, lines: &mut Vec<String>) {
         let (asked, words) = (round.wanted.settings.backend.name(), obstacle.words());
         if !self.told.contains(&discriminant(obstacle)) {
             self.told.push(discriminant(obstacle));

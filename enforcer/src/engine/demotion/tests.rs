@@ -3,10 +3,10 @@
 use std::fs;
 
 use enforcer_core::{
-    demotion::backend::Probe,
+    demotion::backend::BackendProbe,
     policy::{WideningSettings, placement::PlacementSettings},
     topology::{MemoryKind, synth::Machine},
-    widening::{Crowd, Guarded, NodeRoom, Pressing},
+    widening::{NodeRoom, PressureTracker, PressuredNodes, ProtectedWorkload},
 };
 
 use super::*;
@@ -100,7 +100,7 @@ impl Host {
         host
     }
 
-    fn relieve(&mut self, pressed: &mut Pressed, gate: &Gate) -> Option<Relief> {
+    fn relieve(&mut self, pressed: &mut PressedNodes, gate: &Gate) -> Option<Relief> {
         for standing in self.rounds.standings.values_mut() {
             standing.relieves = None;
         }
@@ -116,9 +116,9 @@ impl Host {
 }
 
 /// Node 0 has `free` free pages, and `cgroup` is declared to stay there; the nodes `short` are short.
-fn pressed(free: usize, cgroup: &str, short: &str) -> Pressed {
+fn pressed(free: usize, cgroup: &str, short: &str) -> PressedNodes {
     let home: NodeSet = "0".parse().unwrap();
-    let stays = Guarded {
+    let stays = ProtectedWorkload {
         cgroup: CgroupPath::new(cgroup),
         cgroup_id: None,
         home: home.clone(),
@@ -134,8 +134,8 @@ fn pressed(free: usize, cgroup: &str, short: &str) -> Pressed {
     let bytes = |pages: usize| (pages * PAGE) as u64;
     let room = NodeRoom { free: bytes(free), managed: bytes(NODE), ..NodeRoom::default() };
     let (rooms, settings) = ([(NodeId(0), room)], WideningSettings::default());
-    let crowd = Crowd { rooms: &rooms, short: &short.parse().unwrap(), settings: &settings };
-    let mut pressing = Pressing::default();
+    let crowd = PressuredNodes { rooms: &rooms, short: &short.parse().unwrap(), settings: &settings };
+    let mut pressing = PressureTracker::default();
     pressing.look(std::slice::from_ref(&stays), &NodeSet::default(), &crowd);
     pressing.look(&[stays], &NodeSet::default(), &crowd)
 }
@@ -171,7 +171,7 @@ fn strict_workload_short_slow_node_or_pause_prevents_making_room() {
         (pressed(100, "/stays", "0-1"), &open),
         (pressed(100, "/stays", "0"), &closed),
         (pressed(WANTED, "/stays", "0"), &open),
-        (Pressed::default(), &open),
+        (PressedNodes::default(), &open),
     ] {
         assert!(host.relieve(&mut of, gate).is_none(), "{of:?}");
         assert_eq!(host.down(), (0, 0), "{of:?}");
@@ -198,7 +198,7 @@ impl Host {
         let mut layout = self.fixture.layout.clone();
         layout.memory = Some(layout.cpuset.clone());
         self.rounds.backends = Backends::new(&host, &layout, &Stop::default());
-        self.rounds.backends.tried(DemotionBackend::Reclaim, Probe::Sound);
+        self.rounds.backends.tried(DemotionBackend::Reclaim, BackendProbe::Sound);
         self.wanted.settings.backend = DemotionBackend::Reclaim;
     }
 
@@ -301,7 +301,7 @@ fn what_is_not_safe_goes_by_move_pages_and_why_is_told_once() {
             "swap" => put(&proc, "swaps", "Filename\n/dev/vda2 partition 8 0 -2\n"),
             "files" => put(&dir, "memory.numa_stat", "anon N0=100663296 N1=0\nfile N0=0 N1=67108864\n"),
             "probe" => {
-                let probe = Probe::Unusable("no such thing".into());
+                let probe = BackendProbe::Unusable("no such thing".into());
                 host.rounds.backends.tried(DemotionBackend::Reclaim, probe);
             }
             _ => fs::remove_file(dir.join("memory.numa_stat")).unwrap(),

@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, fs, os::unix::fs::MetadataExt};
 
 use enforcer_core::{
-    audit::Host,
+    audit::AuditedHost,
     degraded::Degraded,
     plan::OutcomeResult,
     policy::{Interest, Mode, Policy},
@@ -38,8 +38,8 @@ impl Files {
 }
 
 impl Source for Files {
-    fn host(&self) -> Host {
-        Host::default()
+    fn host(&self) -> AuditedHost {
+        AuditedHost::default()
     }
 
     fn topology(&mut self) -> Result<(Topology, Vec<Degraded>), SourceError> {

@@ -17,8 +17,8 @@ struct Pinned {
 }
 
 impl Source for Pinned {
-    fn host(&self) -> Host {
-        Host::default()
+    fn host(&self) -> AuditedHost {
+        AuditedHost::default()
     }
 
     fn topology(&mut self) -> Result<(Topology, Vec<Degraded>), SourceError> {

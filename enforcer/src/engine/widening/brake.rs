@@ -20,7 +20,7 @@ use std::{
 use enforcer_core::{
     degraded::Degraded,
     policy::Brake,
-    widening::{BrakeKind, BrakeMeans, BrakeOrder, LONGEST_BRAKE_NS, Released},
+    widening::{BrakeConditions, BrakeKind, BrakeOrder, LONGEST_BRAKE_NS, ReleaseReason},
     workload::CgroupPath,
 };
 
@@ -67,7 +67,7 @@ enum Order {
     },
     Release {
         cgroup: CgroupPath,
-        why: Released,
+        why: ReleaseReason,
     },
 }
 
@@ -98,7 +98,7 @@ impl Lever {
     pub(super) fn kind(&self, wanted: Brake, paused: bool) -> Option<BrakeKind> {
         let watched = self.watched.load(Ordering::Acquire);
         let demotes = wanted == Brake::High && (self.demotes)();
-        BrakeMeans { wanted, watched, paused, demotes }.kind()
+        BrakeConditions { wanted, watched, paused, demotes }.kind()
     }
 
     /// Applies the configured kind of brake.
@@ -158,7 +158,7 @@ impl Slowing {
             }
             let overdue = |brakes: &BrakeControl| brakes.overdue(clock::now_ns(), LONGEST_BRAKE_NS);
             for cgroup in self.brakes.as_ref().map(overdue).unwrap_or_default() {
-                self.release(&cgroup, Released::TimeIsUp);
+                self.release(&cgroup, ReleaseReason::TimeIsUp);
             }
             self.look_at_watchdog();
         }
@@ -197,7 +197,7 @@ impl Slowing {
         let Some(why) = lost else { return };
         self.watched.store(false, Ordering::Release);
         for cgroup in self.slowed() {
-            self.release(&cgroup, Released::NotAllowed);
+            self.release(&cgroup, ReleaseReason::NotAllowed);
         }
         self.is_without(format!("the process that watches: {why}"));
     }
@@ -219,7 +219,7 @@ impl Slowing {
         }
     }
 
-    fn release(&mut self, cgroup: &CgroupPath, why: Released) {
+    fn release(&mut self, cgroup: &CgroupPath, why: ReleaseReason) {
         let Some((slowed, result)) = self.brakes.as_mut().and_then(|brakes| brakes.release(cgroup)) else {
             return;
         };

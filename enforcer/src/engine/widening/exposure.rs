@@ -3,7 +3,7 @@
 
 use enforcer_core::{
     sample::Sample,
-    widening::{Exposed, exposed},
+    widening::{OomCandidates, oom_candidates},
     workload::Workload,
 };
 
@@ -19,16 +19,16 @@ impl Widening {
         sample: &Sample,
     ) -> Vec<(DecisionSubject, DecisionRecord)> {
         let added = self.added();
-        let now = exposed(&added, workloads, sample);
+        let now = oom_candidates(&added, workloads, sample);
         let mut state = self.lock();
-        let same = |one: &Exposed, other: &Exposed| {
+        let same = |one: &OomCandidates, other: &OomCandidates| {
             (&one.cgroup, &one.because_of, &one.nodes) == (&other.cgroup, &other.because_of, &other.nodes)
         };
-        let new: Vec<Exposed> =
+        let new: Vec<OomCandidates> =
             now.iter().filter(|one| !state.exposed.iter().any(|other| same(one, other))).cloned().collect();
         state.exposed = now;
         drop(state);
-        let record = |one: &Exposed| {
+        let record = |one: &OomCandidates| {
             let workload = workloads.iter().find(|workload| workload.cgroup == one.cgroup)?;
             let reason = one.sentence();
             tracing::info!("{}: {reason}", one.cgroup);

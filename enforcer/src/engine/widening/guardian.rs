@@ -1,8 +1,8 @@
 //! The thread that widens: reads the nodes, asks the core what is due, and has it written.
 //!
 //! It looks every 5 ms while a workload is near the end of its nodes. While all are calm it looks each 100 ms
-//! to 1 s, by free memory, or each 4 s if free memory has not shrunk for a while ([`Watch::rest`]). It skips
-//! a calm look when the host's free memory has hardly changed ([`Watch::pass`]). Memory pressure events wake
+//! to 1 s, by free memory, or each 4 s if free memory has not shrunk for a while ([`WideningWatch::rest`]). It skips
+//! a calm look when the host's free memory has hardly changed ([`WideningWatch::pass`]). Memory pressure events wake
 //! it at once.
 //!
 //! A look allocates nothing. A thread of its own writes, to files opened when the workload was handed in,
@@ -28,7 +28,9 @@ use std::{
 use enforcer_core::{
     policy::Brake,
     sample::{OomConstraint, PressureEvent, PressureKind},
-    widening::{BrakeOrder, Guarded, Latencies, Sign, Step, Watch, What},
+    widening::{
+        BrakeOrder, Latencies, PressureSign, ProtectedWorkload, WideningAction, WideningStep, WideningWatch,
+    },
     workload::CgroupPath,
 };
 
@@ -60,7 +62,7 @@ pub(super) struct Guardian {
     widening: Widening,
     senses: Senses,
     gate: Gate,
-    watch: Watch,
+    watch: WideningWatch,
     files: MemsFiles,
     tree: CpusetTree,
     lever: Lever,
@@ -98,7 +100,7 @@ impl Guardian {
             widening,
             senses,
             gate,
-            watch: Watch::default(),
+            watch: WideningWatch::default(),
             files: MemsFiles::new(tree.clone()),
             tree,
             lever,
@@ -156,12 +158,12 @@ impl Guardian {
             tracing::warn!("{said}");
         }
         self.senses.limits.follow(guards.guarded.iter().map(|one| &one.cgroup));
-        self.watch.follow(&guards.settings, guards.guarded.clone());
+        self.watch.set_guarded(&guards.settings, guards.guarded.clone());
         self.follow_brake(guards.settings.brake, &guards.guarded);
     }
 
     /// Applies the configured kind of brake.
-    fn follow_brake(&mut self, wanted: Brake, guarded: &[Guarded]) {
+    fn follow_brake(&mut self, wanted: Brake, guarded: &[ProtectedWorkload]) {
         let usable = wanted == Brake::Off || self.tree.is_v2();
         let to_slow = if usable && wanted != Brake::Off { guarded } else { &[] };
         self.brake_files.follow(&self.tree, to_slow);
@@ -203,9 +205,9 @@ impl Guardian {
         let Self { senses, watch, signed_ns, widening, .. } = self;
         senses.tap.take(|event| {
             let sign = match event.kind {
-                PressureKind::KswapdWoken => Sign::KswapdWoken,
-                PressureKind::DirectReclaim => Sign::DirectReclaim,
-                PressureKind::ReclaimRetry => Sign::ReclaimRetry,
+                PressureKind::KswapdWoken => PressureSign::KswapdWoken,
+                PressureKind::DirectReclaim => PressureSign::DirectReclaim,
+                PressureKind::ReclaimRetry => PressureSign::ReclaimRetry,
                 PressureKind::OomVictim => return killed(watch, widening, event),
             };
             *signed_ns = Some(signed_ns.map_or(event.time_ns, |first| first.min(event.time_ns)));
@@ -241,15 +243,15 @@ impl Guardian {
         self.widening.relief_waker.wake();
     }
 
-    fn carry_out(&mut self, Step { guard, stage, sight, what }: Step, trigger_ns: u64) {
+    fn carry_out(&mut self, WideningStep { guard, stage, sight, what }: WideningStep, trigger_ns: u64) {
         let Some(guarded) = self.watch.guards().get(guard).map(enforcer_core::widening::Guard::guarded)
         else {
             return;
         };
         let cgroup = guarded.cgroup.clone();
         let mems = match what {
-            What::Widen(mems) => mems,
-            What::Refuse(refusal) => {
+            WideningAction::Widen(mems) => mems,
+            WideningAction::Refuse(refusal) => {
                 let bound = guarded.bound.clone();
                 self.widening.lock().report.refused(refusal);
                 return tell(
@@ -329,7 +331,7 @@ impl Guardian {
 }
 
 /// Records an OOM kill if its victim belongs to a guarded workload.
-fn killed(watch: &mut Watch, widening: &Widening, event: &PressureEvent) {
+fn killed(watch: &mut WideningWatch, widening: &Widening, event: &PressureEvent) {
     let by_limit = match event.constraint {
         Some(OomConstraint::Memcg) => true,
         Some(OomConstraint::Cpuset | OomConstraint::MemoryPolicy) => false,

@@ -28,7 +28,7 @@ use enforcer_core::{
     policy::{Policy, WideningSettings},
     sample::Sample,
     set::NodeSet,
-    widening::{Calmness, Exposed, Guarded, Narrowing},
+    widening::{Calmness, Narrowing, OomCandidates, ProtectedWorkload},
     workload::{CgroupPath, Workload},
 };
 
@@ -79,7 +79,7 @@ pub struct Widening {
 #[derive(Debug, Default)]
 struct Guards {
     settings: WideningSettings,
-    guarded: Vec<Guarded>,
+    guarded: Vec<ProtectedWorkload>,
 }
 
 impl Guards {
@@ -101,7 +101,7 @@ struct State {
     told: Vec<Told>,
     moved: Vec<Moved>,
     /// Processes that the OOM killer may choose because of added nodes.
-    exposed: Vec<Exposed>,
+    exposed: Vec<OomCandidates>,
     /// Why workloads are not slowed down although the configuration asks for it.
     brake_degraded: Option<Degraded>,
     report: WideningReport,
@@ -169,7 +169,7 @@ impl Widening {
     }
 
     /// Replaces the guarded workloads.
-    pub fn guard(&self, settings: &WideningSettings, mut guarded: Vec<Guarded>) {
+    pub fn guard(&self, settings: &WideningSettings, mut guarded: Vec<ProtectedWorkload>) {
         let mut state = self.lock();
         for one in &mut guarded {
             // A node may have been added since the turn read the cpusets.

@@ -22,11 +22,14 @@ use std::{
 };
 
 use enforcer_core::{
-    demotion::Flow,
+    demotion::PageFlow,
     id::NodeId,
     pacing::PaceLimits,
     set::NodeSet,
-    widening::{Crowd, Guarded, Pressed, Pressing, Relieved, Spare, Tenant, relief, short},
+    widening::{
+        FallbackNode, PressedNodes, PressureTracker, PressuredNodes, ProcessMemory, ProtectedWorkload,
+        ReclaimSource, relief, short,
+    },
     workload::{CgroupPath, Workload},
 };
 
@@ -92,7 +95,7 @@ pub(super) struct Relief<K = Linux> {
     gate: Gate,
     budget: PageBudget,
     demotion: Demotion,
-    pressing: Pressing,
+    pressing: PressureTracker,
     rests: BTreeMap<CgroupPath, (Instant, Duration)>,
     /// The failure to read the nodes was logged already.
     blind: bool,
@@ -103,7 +106,7 @@ pub(super) struct Relief<K = Linux> {
 pub(in crate::engine) struct Moved {
     /// The workload that the pages belong to.
     pub(in crate::engine) cgroup: CgroupPath,
-    source: Relieved,
+    source: ReclaimSource,
     /// The strict workload that got the room, if it is another one.
     strict: Option<CgroupPath>,
     from: NodeId,
@@ -124,7 +127,7 @@ impl<K: Kernel> Relief<K> {
     ) -> Self {
         let limits = PageMoveLimits { pace: PACE, time: FLOW, ..PageMoveLimits::default() };
         let budget = PageBudget::new(limits, Stop::default());
-        let (pressing, rests) = (Pressing::default(), BTreeMap::new());
+        let (pressing, rests) = (PressureTracker::default(), BTreeMap::new());
         Self { kernel, widening, senses, tree, gate, budget, demotion, pressing, rests, blind: false }
     }
 
@@ -159,7 +162,7 @@ impl<K: Kernel> Relief<K> {
                     tracing::error!("memory nodes that are nearly full are not relieved: {error}");
                 }
                 self.blind = true;
-                self.demotion.press(Pressed::default());
+                self.demotion.press(PressedNodes::default());
                 return BLIND;
             }
         };
@@ -168,7 +171,7 @@ impl<K: Kernel> Relief<K> {
         let short = short(&all, &rooms, &guards.settings);
         // Nothing wakes the thread for a strict workload once its neighbours are widened.
         let waits = !added.is_empty() || guards.has_strict();
-        let crowd = Crowd { rooms: &rooms, short: &short, settings: &guards.settings };
+        let crowd = PressuredNodes { rooms: &rooms, short: &short, settings: &guards.settings };
         let off = self.round(&guards, &added, &crowd);
         self.demotion.press(self.pressing.look(&guards.guarded, &off, &crowd));
         if !off.is_empty() {
@@ -185,7 +188,7 @@ impl<K: Kernel> Relief<K> {
         &mut self,
         guards: &Guards,
         added: &BTreeMap<CgroupPath, NodeSet>,
-        crowd: &Crowd<'_>,
+        crowd: &PressuredNodes<'_>,
     ) -> NodeSet {
         let mut off = NodeSet::default();
         if crowd.short.is_empty() {
@@ -199,7 +202,7 @@ impl<K: Kernel> Relief<K> {
             if crowded.is_empty() || mems.is_subset(crowd.short) {
                 continue;
             }
-            let needy = |strict: &&Guarded| strict.strict && !strict.mems.is_disjoint(&crowded);
+            let needy = |strict: &&ProtectedWorkload| strict.strict && !strict.mems.is_disjoint(&crowded);
             let strict = guards.guarded.iter().find(needy);
             if (extra.is_none() && strict.is_none()) || self.rests(&one.cgroup) {
                 continue;
@@ -213,13 +216,14 @@ impl<K: Kernel> Relief<K> {
             };
             let mut from_it = NodeSet::default();
             if extra.is_some() {
-                let bound = self.relieve(Relieved::Bound, one, &tenants, (&crowded, &mems), crowd, None);
+                let bound = self.relieve(ReclaimSource::Bound, one, &tenants, (&crowded, &mems), crowd, None);
                 from_it.extend(&bound);
             }
             if let Some(strict) = strict {
                 let from = strict.mems.intersection(&crowded);
                 let strict = Some(&strict.cgroup);
-                let moved = self.relieve(Relieved::Neighbour, one, &tenants, (&from, &mems), crowd, strict);
+                let moved =
+                    self.relieve(ReclaimSource::Neighbour, one, &tenants, (&from, &mems), crowd, strict);
                 from_it.extend(&moved);
             }
             let bound = tenants.iter().any(|tenant| tenant.bound_bytes() > 0);
@@ -233,14 +237,14 @@ impl<K: Kernel> Relief<K> {
     /// Moves pages of one workload. Returns the nodes that pages left.
     fn relieve(
         &mut self,
-        source: Relieved,
-        one: &Guarded,
-        tenants: &[Tenant],
+        source: ReclaimSource,
+        one: &ProtectedWorkload,
+        tenants: &[ProcessMemory],
         (from, mems): (&NodeSet, &NodeSet),
-        crowd: &Crowd<'_>,
+        crowd: &PressuredNodes<'_>,
         strict: Option<&CgroupPath>,
     ) -> NodeSet {
-        let order: Vec<NodeId> = one.spares.iter().map(Spare::node).collect();
+        let order: Vec<NodeId> = one.spares.iter().map(FallbackNode::node).collect();
         let flows = relief(source, tenants, from, mems, &order, crowd);
         let mut off = NodeSet::default();
         for flow in flows {
@@ -250,7 +254,7 @@ impl<K: Kernel> Relief<K> {
             let (bytes, processes, left) = (report.moved_bytes, report.processes, report.left());
             if bytes > 0 {
                 off.extend(&NodeSet::from_iter([flow.from]));
-                let Flow { from, to, .. } = flow;
+                let PageFlow { from, to, .. } = flow;
                 let (cgroup, strict) = (one.cgroup.clone(), strict.cloned());
                 self.tell(Moved { cgroup, source, strict, from, to, bytes, processes, left });
             } else if !left.is_empty() {
@@ -292,7 +296,7 @@ impl Moved {
         let Self { source, strict, from, to, bytes, processes, left, .. } = self;
         let (bytes, of) = (units::bytes(*bytes), if *processes == 1 { "process" } else { "processes" });
         let mut text = match (source, strict) {
-            (Relieved::Neighbour, Some(strict)) => format!(
+            (ReclaimSource::Neighbour, Some(strict)) => format!(
                 "{bytes} of {processes} {of} went from node {from} to node {to}, so that {strict}, which is declared to stay, has room"
             ),
             _ => format!(

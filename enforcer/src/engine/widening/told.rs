@@ -3,7 +3,7 @@
 use enforcer_core::{
     plan::{Action, Outcome, OutcomeResult, Step},
     set::NodeSet,
-    widening::{Refusal, Released, Sight, Stage},
+    widening::{NodeSetHeadroom, PressureLevel, ReleaseReason, WideningRefusal},
     workload::{CgroupPath, Workload},
 };
 
@@ -26,11 +26,11 @@ pub(super) enum Happened {
     /// A node was added, or the write failed.
     Widened(Addition),
     /// No node was added.
-    Refused { sight: Sight, refusal: Refusal, bound: Option<String> },
+    Refused { sight: NodeSetHeadroom, refusal: WideningRefusal, bound: Option<String> },
     /// A process of the workload was killed.
     Killed { by_limit: bool },
     /// The workload was slowed down until now.
-    Slowed { set: String, lasted_ns: u64, why: Released, result: Result<(), String> },
+    Slowed { set: String, lasted_ns: u64, why: ReleaseReason, result: Result<(), String> },
     /// The workload should have been slowed down and was not.
     NotSlowed { why: String },
 }
@@ -38,8 +38,8 @@ pub(super) enum Happened {
 /// A node that was added.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Addition {
-    pub(super) stage: Stage,
-    pub(super) sight: Sight,
+    pub(super) stage: PressureLevel,
+    pub(super) sight: NodeSetHeadroom,
     /// Memory nodes before and after the write.
     pub(super) before: NodeSet,
     pub(super) mems: NodeSet,
@@ -57,11 +57,11 @@ impl Told {
             }
             Happened::Refused { sight, refusal, bound } => {
                 let why = match refusal {
-                    Refusal::Strict => "it is declared to stay on its memory nodes".to_owned(),
-                    Refusal::MemoryLimit => {
+                    WideningRefusal::Strict => "it is declared to stay on its memory nodes".to_owned(),
+                    WideningRefusal::MemoryLimit => {
                         "its own memory limit ends its growth first (reason=memcg_limit)".to_owned()
                     }
-                    Refusal::NoNode => match bound {
+                    WideningRefusal::NoNode => match bound {
                         Some(bound) => format!("no node that it may have has room: {bound}"),
                         None => "no node that it may have has room".to_owned(),
                     },

@@ -18,7 +18,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use enforcer_core::demotion::Region;
+use enforcer_core::demotion::AddressRegion;
 
 use enforcer_host::{list_dir, read_text};
 
@@ -78,7 +78,12 @@ impl Damon {
     }
 
     /// The regions of a process. For a newly watched process no idle time is known yet.
-    pub(super) fn look(&mut self, pid: u32, idle: Duration, now: Instant) -> Result<Vec<Region>, String> {
+    pub(super) fn look(
+        &mut self,
+        pid: u32,
+        idle: Duration,
+        now: Instant,
+    ) -> Result<Vec<AddressRegion>, String> {
         if self.slots.is_empty() {
             self.prepare().map_err(|error| error.to_string())?;
         }
@@ -205,7 +210,7 @@ impl Damon {
         settings.iter().try_for_each(|(file, value)| write(&dir.join(file), value))
     }
 
-    fn regions(&self, index: usize, interval: Duration) -> io::Result<Vec<Region>> {
+    fn regions(&self, index: usize, interval: Duration) -> io::Result<Vec<AddressRegion>> {
         self.tell(index, "update_schemes_tried_regions")?;
         let dir = self.kdamonds.join(format!("{index}/contexts/0/schemes/0/tried_regions"));
         let names = list_dir(&dir).map_err(io::Error::other)?.unwrap_or_default();
@@ -233,7 +238,7 @@ pub(super) fn sweep(sys: &Path) {
 
 /// One of `tried_regions`. Accesses are the looks of the latest interval that found it touched; age is in
 /// intervals.
-fn region(dir: &Path, interval: Duration) -> Option<Region> {
+fn region(dir: &Path, interval: Duration) -> Option<AddressRegion> {
     let number = |file: &str| read_text(&dir.join(file)).ok()?.trim().parse::<u64>().ok();
     let (start, end, accesses, age) =
         (number("start")?, number("end")?, number("nr_accesses")?, number("age")?);
@@ -241,7 +246,7 @@ fn region(dir: &Path, interval: Duration) -> Option<Region> {
     // Any touch makes a region touched, however rare.
     let touched_percent = u8::try_from(percent).unwrap_or(100).max(u8::from(accesses > 0));
     let unchanged = interval.saturating_mul(u32::try_from(age).unwrap_or(u32::MAX));
-    Some(Region { start, end, touched_percent, unchanged, exact: false })
+    Some(AddressRegion { start, end, touched_percent, unchanged, exact: false })
 }
 
 /// Adds file and value to the kernel's error.

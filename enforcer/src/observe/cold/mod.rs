@@ -27,7 +27,7 @@ use std::{
 
 use enforcer_core::{
     degraded::Degraded,
-    demotion::{Room, Watched},
+    demotion::{NodeMemory, ProcessRegions},
     id::NodeId,
     parse::{keyed::parse_keyed, meminfo::meminfo, zoneinfo::zone_pages},
     set::NodeSet,
@@ -57,7 +57,7 @@ pub struct ColdWatch {
 #[derive(Debug, Clone, Default)]
 pub struct Look {
     /// Its largest processes.
-    pub watched: Vec<Watched>,
+    pub watched: Vec<ProcessRegions>,
     /// The detector: `damon` or `referenced`.
     pub source: &'static str,
     /// Bytes on the given nodes that are cold by the kernel's generations.
@@ -92,7 +92,7 @@ impl ColdWatch {
                 self.referenced.look(&self.host.proc, pid, now)
             };
             match seen {
-                Ok(regions) => look.watched.push(Watched { pid, regions }),
+                Ok(regions) => look.watched.push(ProcessRegions { pid, regions }),
                 Err(reason) if look.unwatched.is_none() => {
                     look.unwatched = Some(format!("process {pid}: {reason}"));
                 }
@@ -125,7 +125,7 @@ impl ColdWatch {
     }
 
     /// Memory of these nodes now.
-    pub fn rooms(&self, nodes: &NodeSet) -> BTreeMap<NodeId, Room> {
+    pub fn rooms(&self, nodes: &NodeSet) -> BTreeMap<NodeId, NodeMemory> {
         // Unreadable watermarks count as none.
         let zones = read_text(&self.host.proc.join("zoneinfo")).ok().and_then(|text| zone_pages(&text).ok());
         let zones = zones.unwrap_or_default();
@@ -134,7 +134,7 @@ impl ColdWatch {
             let sizes = meminfo(&read_text(&path).ok()?).ok()?;
             let zones = zones.get(&node).copied().unwrap_or_default();
             let room = room_of(&sizes, &zones, rustix::param::page_size() as u64)?;
-            Some((node, Room { total: sizes.total_bytes?, available: room.available() }))
+            Some((node, NodeMemory { total: sizes.total_bytes?, available: room.available() }))
         };
         nodes.iter().filter_map(room).collect()
     }

@@ -15,7 +15,7 @@ use std::{
 };
 
 use enforcer_core::{
-    demotion::Region,
+    demotion::AddressRegion,
     parse::smaps::{Referenced, Smaps},
 };
 
@@ -30,7 +30,7 @@ pub(super) struct ReferencedBits(BTreeMap<u32, BTreeMap<(u64, u64), Instant>>);
 
 impl ReferencedBits {
     /// The mappings of a process as regions; clears the marks for the next look.
-    pub(super) fn look(&mut self, proc: &Path, pid: u32, now: Instant) -> Result<Vec<Region>, String> {
+    pub(super) fn look(&mut self, proc: &Path, pid: u32, now: Instant) -> Result<Vec<AddressRegion>, String> {
         let dir = proc.join(pid.to_string());
         let mappings = read(&dir.join("smaps")).map_err(|error| format!("reading smaps: {error}"))?;
         fs::write(dir.join("clear_refs"), "1").map_err(|error| format!("writing clear_refs: {error}"))?;
@@ -42,7 +42,7 @@ impl ReferencedBits {
         self.0.retain(|pid, _| pids.contains(pid));
     }
 
-    fn regions(&mut self, pid: u32, mappings: &[Referenced], now: Instant) -> Vec<Region> {
+    fn regions(&mut self, pid: u32, mappings: &[Referenced], now: Instant) -> Vec<AddressRegion> {
         let before = self.0.remove(&pid).unwrap_or_default();
         let mut quiet = BTreeMap::new();
         let mut regions = Vec::new();
@@ -51,7 +51,7 @@ impl ReferencedBits {
             // A new mapping, or one with another size, may have been touched at its creation.
             let since = before.get(&place).copied().filter(|_| mapping.referenced == 0).unwrap_or(now);
             quiet.insert(place, since);
-            regions.push(Region {
+            regions.push(AddressRegion {
                 start: mapping.start,
                 end: mapping.end,
                 touched_percent: percent(mapping),

@@ -123,7 +123,8 @@ fn entries_without_a_workload_or_opted_out_are_listed() {
     let mut rig = rig();
     let audit = fixture::small();
     let left = audit.workloads[0].cgroup.clone();
-    let entry = |name: &str, workloads| Entry { name: name.into(), enforce: false, workloads, below: None };
+    let entry =
+        |name: &str, workloads| DeclaredEntry { name: name.into(), enforce: false, workloads, below: None };
     let entries = vec![entry("absent", Vec::new()), entry("left", vec![left.clone()])];
     rig.control.latest = watch::channel(Some(Arc::new(TickReport { entries, ..fixture::turn(audit) }))).1;
     assert_eq!(rig.control.status().latest.unwrap().unmatched, ["absent"]);
@@ -221,7 +222,8 @@ fn a_process_is_explained_as_others_that_are_only_seen() {
         one.origin = Origin::Process { pid, command: "api".into() };
         one.owner = None;
     }
-    let entry = Entry { name: "all".into(), enforce: true, workloads: vec![CgroupPath::root()], below: None };
+    let entry =
+        DeclaredEntry { name: "all".into(), enforce: true, workloads: vec![CgroupPath::root()], below: None };
     let entries = vec![entry];
     rig.control.latest = watch::channel(Some(Arc::new(TickReport { entries, ..fixture::turn(audit) }))).1;
     // Its names in an audit's table and in the findings.

@@ -10,9 +10,9 @@ fn audit_with(scene: &Scene, fail_on: Severity, only_misaligned: bool) -> Audit 
 
 fn audit_after(scene: &Scene, baseline: &Baseline, fail_on: Severity, only_misaligned: bool) -> Audit {
     let inputs = AuditInputs {
-        tool: Tool { name: "numa-enforcer".into(), version: "0.0.0".into() },
+        tool: ReportingTool { name: "numa-enforcer".into(), version: "0.0.0".into() },
         taken_at: None,
-        host: Host::default(),
+        host: AuditedHost::default(),
         topology: scene.machine.clone(),
         workloads: &scene.workloads,
         sample: &scene.now,

@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 
 use super::{Asked, Obstacle, ObstacleKind};
 use crate::{
-    decide::{above::Above, pins},
+    decide::{above::AncestorLimits, pins},
     id::NodeId,
     place::{Allocations, CgroupRequest, Rejection},
     set::NodeSet,
@@ -27,7 +27,7 @@ impl Asked<'_> {
         held: &pins::Pins,
     ) -> Obstacle {
         let machine = &self.inputs.inventory.machine;
-        let above = Above::of(self.inputs, &self.workload.cgroup).narrows(self.inputs);
+        let above = AncestorLimits::of(self.inputs, &self.workload.cgroup).narrows(self.inputs);
         let unbounded = CgroupRequest { bounds: None, ..request.clone() };
         let (within_bounds, anywhere) = (self.would_hold(request), self.would_hold(&unbounded));
         let in_the_way = held.iter().filter(|(_, pin)| {

@@ -16,7 +16,7 @@
 use std::{cmp::Reverse, collections::BTreeMap};
 
 use super::{Asked, Obstacle, ObstacleKind, bounds};
-use crate::{id::NodeId, model::movable_bytes, page_migration::Pages, set::NodeSet, words};
+use crate::{id::NodeId, model::movable_bytes, page_migration::NodePages, set::NodeSet, words};
 
 /// Pages that each process is told to bring from some nodes to another one.
 type Sweep = (NodeSet, NodeId);
@@ -67,7 +67,7 @@ impl Asked<'_> {
     }
 
     /// Its pages, and what each node can give beside remedies before this one.
-    fn pages(&self, way: &Way<'_>) -> Pages {
+    fn pages(&self, way: &Way<'_>) -> NodePages {
         let machine = &self.inputs.inventory.machine;
         let bytes = self.figures.bytes_by_node.iter().flatten();
         let held = bytes.map(|(node, bytes)| (*node, movable_bytes(bytes))).collect();
@@ -78,7 +78,7 @@ impl Asked<'_> {
         // What comes to memory of a GPU is seen, and refused, whatever room is there.
         let gpus = machine.gpu_memory_nodes().iter().map(|node| (node, u64::MAX)).collect::<Vec<_>>();
         let room = machine.ordinary_memory_nodes().iter().filter_map(left).chain(gpus).collect();
-        Pages { held, room, came: BTreeMap::new() }
+        NodePages { held, room, came: BTreeMap::new() }
     }
 
     /// The sequences that end with these memory nodes, the simplest first.
@@ -119,7 +119,7 @@ impl Asked<'_> {
     }
 
     /// What a sequence does, and where the pages are in the end.
-    fn carried_out(&self, begins: &Pages, way: &Way<'_>, sequence: &Sequence) -> (Route, Pages) {
+    fn carried_out(&self, begins: &NodePages, way: &Way<'_>, sequence: &Sequence) -> (Route, NodePages) {
         let mut pages = begins.clone();
         let moves = self.inputs.sample.moves_pages_by_cpuset();
         let mut has = self.mems;
@@ -142,9 +142,9 @@ impl Asked<'_> {
 
     /// Are its pages near its CPUs, but for what is no finding, and those of GPUs where they were? Pages that
     /// are right already stay: between sets of one size the kernel moves those too, once for each thread.
-    fn is_right(&self, begins: &Pages, ends: &Pages, way: &Way<'_>) -> bool {
+    fn is_right(&self, begins: &NodePages, ends: &NodePages, way: &Way<'_>) -> bool {
         let gpus = self.inputs.inventory.machine.gpu_memory_nodes();
-        let held = |pages: &Pages, node: NodeId| pages.held.get(&node).copied().unwrap_or(0);
+        let held = |pages: &NodePages, node: NodeId| pages.held.get(&node).copied().unwrap_or(0);
         let right = way.near.union(way.best).union(&gpus);
         let far = ends.held.iter().filter(|(node, _)| !right.contains(**node));
         let far = far.fold(0u64, |sum, (_, bytes)| sum.saturating_add(*bytes));
@@ -156,7 +156,7 @@ impl Asked<'_> {
     }
 
     /// Says which nodes would have to have room.
-    fn no_room(&self, begins: &Pages, way: &Way<'_>) -> Obstacle {
+    fn no_room(&self, begins: &NodePages, way: &Way<'_>) -> Obstacle {
         let (from, comes) = &way.outside;
         let along = match self.may_come_along(&way.near.union(way.best)) {
             0 => String::new(),
@@ -193,8 +193,8 @@ impl Asked<'_> {
 
 /// Brings the pages of these nodes to the best ones, the largest amount first and each amount to the node
 /// with most room; an amount without room on any of them stays.
-fn swept(pages: &mut Pages, from: &NodeSet, best: &NodeSet) -> Vec<Sweep> {
-    let held = |pages: &Pages, node: NodeId| pages.held.get(&node).copied().unwrap_or(0);
+fn swept(pages: &mut NodePages, from: &NodeSet, best: &NodeSet) -> Vec<Sweep> {
+    let held = |pages: &NodePages, node: NodeId| pages.held.get(&node).copied().unwrap_or(0);
     let mut sources: Vec<(u64, NodeId)> =
         from.iter().filter(|node| !best.contains(*node)).map(|node| (held(pages, node), node)).collect();
     sources.retain(|(bytes, _)| *bytes > 0);

@@ -16,7 +16,7 @@ use thiserror::Error;
 use super::{Drift, REPAIRS, is_recent};
 use crate::{place::Cpuset, workload::CgroupPath};
 
-/// Version of the record; raised whenever [`Kept`](super::Kept) changes.
+/// Version of the record; raised whenever [`WorkloadDrift`](super::WorkloadDrift) changes.
 const VERSION: u32 = 1;
 /// Limit of recorded workloads: those with the latest repairs.
 const MOST: usize = 1_000;
@@ -71,7 +71,7 @@ impl Drift {
 
     /// Workloads that are left alone, with their targets.
     pub fn given_up(&self, now_ns: u64) -> impl Iterator<Item = (&CgroupPath, &Cpuset)> {
-        let given_up = move |kept: &&super::Kept| kept.left_alone && kept.repairs(now_ns) >= REPAIRS;
+        let given_up = move |kept: &&super::WorkloadDrift| kept.left_alone && kept.repairs(now_ns) >= REPAIRS;
         self.0.iter().filter_map(move |(cgroup, kept)| Some((cgroup, &Some(kept).filter(given_up)?.goal)))
     }
 

@@ -42,14 +42,14 @@ impl Rig {
         Self { drift: Drift::default(), goal: "0-1", id: 1, is: FOREIGN, counts: DriftCounts::default() }
     }
 
-    fn turn(&mut self, now_ns: u64, fate: Fate) -> Standing {
+    fn turn(&mut self, now_ns: u64, fate: Fate) -> DriftStatus {
         let cpuset = goal(self.goal);
         let in_place = self.is == self.goal;
         let standing = self.drift.standing(&path(), Some(self.id), &cpuset, in_place, now_ns);
-        let target = Target { cgroup_id: Some(self.id), cpuset, standing };
+        let target = CpusetTarget { cgroup_id: Some(self.id), cpuset, standing };
         let plan = Plan { schema_version: PLAN_SCHEMA_VERSION, ..Plan::default() };
         let decision = Decision { plan, targets: [(path(), target)].into(), ..Decision::default() };
-        let writes = matches!(standing, Standing::OnItsWay | Standing::Drifted);
+        let writes = matches!(standing, DriftStatus::OnItsWay | DriftStatus::Drifted);
         let action = Action::SetCpus { cgroup: path(), cpus: self.goal.parse().unwrap() };
         let result = match fate {
             Fate::Fails => OutcomeResult::Failed { error: "no".into() },
@@ -70,8 +70,8 @@ impl Rig {
 
     /// Is written, and seen there.
     fn is_placed(&mut self) {
-        assert_eq!(self.turn(0, Fate::Done), Standing::OnItsWay);
-        assert_eq!(self.turn(0, Fate::Done), Standing::InPlace);
+        assert_eq!(self.turn(0, Fate::Done), DriftStatus::OnItsWay);
+        assert_eq!(self.turn(0, Fate::Done), DriftStatus::InPlace);
     }
 
     fn foreign_write(&mut self) {
@@ -84,16 +84,16 @@ fn it_is_put_back_three_times_in_an_hour_and_then_left_alone() {
     let mut rig = Rig::new();
     rig.is_placed();
     for (minute, standing) in [
-        (1, Standing::Drifted),
-        (2, Standing::Drifted),
-        (30, Standing::Drifted),
-        (31, Standing::LeftAlone),
-        (60, Standing::LeftAlone),
+        (1, DriftStatus::Drifted),
+        (2, DriftStatus::Drifted),
+        (30, DriftStatus::Drifted),
+        (31, DriftStatus::LeftAlone),
+        (60, DriftStatus::LeftAlone),
         // The first time is an hour ago.
-        (61, Standing::Drifted),
-        (61, Standing::LeftAlone),
-        (62, Standing::Drifted),
-        (89, Standing::LeftAlone),
+        (61, DriftStatus::Drifted),
+        (61, DriftStatus::LeftAlone),
+        (62, DriftStatus::Drifted),
+        (89, DriftStatus::LeftAlone),
     ] {
         rig.foreign_write();
         assert_eq!(rig.turn(minute * 60 * SECOND, Fate::Done), standing, "minute {minute}");
@@ -101,7 +101,7 @@ fn it_is_put_back_three_times_in_an_hour_and_then_left_alone() {
     assert_eq!(rig.counts, DriftCounts { repaired: 5, failed: 0, left_alone: 3 });
     assert_eq!(rig.drift.left_alone_for(&path(), 89 * 60 * SECOND), 60 * SECOND);
     rig.drift.forgive();
-    assert_eq!(rig.turn(89 * 60 * SECOND, Fate::Done), Standing::Drifted);
+    assert_eq!(rig.turn(89 * 60 * SECOND, Fate::Done), DriftStatus::Drifted);
 }
 
 #[test]
@@ -109,8 +109,8 @@ fn a_new_goal_and_a_cgroup_that_was_made_again_are_no_drift() {
     let mut rig = Rig::new();
     for (goal, id) in [("0-1", 1), ("0", 1), ("0", 2)] {
         (rig.goal, rig.id, rig.is) = (goal, id, FOREIGN);
-        assert_eq!(rig.turn(SECOND, Fate::Done), Standing::OnItsWay, "{goal} {id}");
-        assert_eq!(rig.turn(SECOND, Fate::Done), Standing::InPlace, "{goal} {id}");
+        assert_eq!(rig.turn(SECOND, Fate::Done), DriftStatus::OnItsWay, "{goal} {id}");
+        assert_eq!(rig.turn(SECOND, Fate::Done), DriftStatus::InPlace, "{goal} {id}");
     }
     assert_eq!(rig.counts, DriftCounts::default());
 }
@@ -124,9 +124,9 @@ fn what_is_left_alone_follows_a_new_goal_but_is_not_fought_for() {
         rig.turn(SECOND, Fate::Done);
     }
     rig.goal = "0";
-    assert_eq!(rig.turn(2 * SECOND, Fate::Done), Standing::OnItsWay);
+    assert_eq!(rig.turn(2 * SECOND, Fate::Done), DriftStatus::OnItsWay);
     rig.foreign_write();
-    assert_eq!(rig.turn(3 * SECOND, Fate::Done), Standing::LeftAlone);
+    assert_eq!(rig.turn(3 * SECOND, Fate::Done), DriftStatus::LeftAlone);
 }
 
 #[test]
@@ -135,22 +135,22 @@ fn what_a_runtime_writes_for_us_is_no_drift() {
     rig.is_placed();
     rig.foreign_write();
     rig.drift.expect([&path()]);
-    assert_eq!(rig.turn(SECOND, Fate::Done), Standing::OnItsWay);
-    assert_eq!(rig.turn(SECOND, Fate::Done), Standing::InPlace);
+    assert_eq!(rig.turn(SECOND, Fate::Done), DriftStatus::OnItsWay);
+    assert_eq!(rig.turn(SECOND, Fate::Done), DriftStatus::InPlace);
     rig.foreign_write();
-    assert_eq!(rig.turn(2 * SECOND, Fate::Done), Standing::Drifted);
+    assert_eq!(rig.turn(2 * SECOND, Fate::Done), DriftStatus::Drifted);
 }
 
 #[test]
 fn program_that_undoes_it_before_the_next_look_is_not_fought_without_end() {
     let mut rig = Rig::new();
     for (time, standing) in [
-        (0, Standing::OnItsWay),
+        (0, DriftStatus::OnItsWay),
         // From here on it is put back.
-        (1, Standing::OnItsWay),
-        (2, Standing::Drifted),
-        (3, Standing::Drifted),
-        (4, Standing::LeftAlone),
+        (1, DriftStatus::OnItsWay),
+        (2, DriftStatus::Drifted),
+        (3, DriftStatus::Drifted),
+        (4, DriftStatus::LeftAlone),
     ] {
         rig.foreign_write();
         assert_eq!(rig.turn(time * SECOND, Fate::Done), standing, "time {time}");
@@ -163,12 +163,12 @@ fn what_cannot_be_put_back_waits_for_its_cool_down_and_what_is_not_finished_goes
     let mut rig = Rig::new();
     rig.is_placed();
     rig.foreign_write();
-    assert_eq!(rig.turn(SECOND, Fate::Fails), Standing::Drifted);
-    assert_eq!(rig.turn(SECOND, Fate::Done), Standing::OnItsWay);
+    assert_eq!(rig.turn(SECOND, Fate::Fails), DriftStatus::Drifted);
+    assert_eq!(rig.turn(SECOND, Fate::Done), DriftStatus::OnItsWay);
     for fate in [Fate::Unfinished, Fate::Done] {
         rig.foreign_write();
         rig.turn(SECOND, fate);
-        assert_eq!(rig.turn(SECOND, Fate::Done) == Standing::InPlace, fate == Fate::Done);
+        assert_eq!(rig.turn(SECOND, Fate::Done) == DriftStatus::InPlace, fate == Fate::Done);
     }
     assert_eq!(rig.counts, DriftCounts { repaired: 2, failed: 1, left_alone: 0 });
 }
@@ -184,7 +184,7 @@ fn workload_missing_from_one_sample_keeps_its_record() {
     let empty = Decision::default();
     rig.drift.note(&empty, &[], &BTreeSet::new(), 2 * SECOND);
     rig.foreign_write();
-    assert_eq!(rig.turn(3 * SECOND, Fate::Done), Standing::LeftAlone);
+    assert_eq!(rig.turn(3 * SECOND, Fate::Done), DriftStatus::LeftAlone);
     rig.drift.note(&empty, &[], &BTreeSet::new(), 2 * HOUR);
     assert_eq!(rig.drift, Drift::default());
 }
@@ -232,7 +232,7 @@ proptest! {
                     let standing = rig.turn(now, fate);
                     let told = (rig.counts.repaired + rig.counts.failed) - (before.repaired + before.failed);
                     prop_assert!(told == 0 || foreign, "no other program has written");
-                    prop_assert!(standing != Standing::Drifted || told == 1);
+                    prop_assert!(standing != DriftStatus::Drifted || told == 1);
                     repairs.extend((told > 0).then_some(now));
                     foreign &= rig.is != rig.goal;
                 }

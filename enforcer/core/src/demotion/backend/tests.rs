@@ -22,8 +22,8 @@ fn set(text: &str) -> NodeSet {
     text.parse().unwrap()
 }
 
-fn flow(from: u32, to: u32, mib: u64) -> Flow {
-    Flow { from: NodeId(from), to: NodeId(to), pieces: Vec::new(), bytes: mib * MIB }
+fn flow(from: u32, to: u32, mib: u64) -> PageFlow {
+    PageFlow { from: NodeId(from), to: NodeId(to), pieces: Vec::new(), bytes: mib * MIB }
 }
 
 fn memory(of: &[(u32, u64, u64)]) -> ByNode {
@@ -34,7 +34,7 @@ fn memory(of: &[(u32, u64, u64)]) -> ByNode {
 
 struct Case {
     allowed: &'static str,
-    probe: Probe,
+    probe: BackendProbe,
     demotes: bool,
     below: usize,
     swap: bool,
@@ -46,7 +46,7 @@ impl Case {
     fn new() -> Self {
         Self {
             allowed: "0,2",
-            probe: Probe::Sound,
+            probe: BackendProbe::Sound,
             demotes: true,
             below: 0,
             swap: false,
@@ -55,10 +55,10 @@ impl Case {
         }
     }
 
-    fn obstacle(&self, backend: DemotionBackend) -> Option<Obstacle> {
+    fn obstacle(&self, backend: DemotionBackend) -> Option<BackendObstacle> {
         let (topology, allowed) = (machine(), set(self.allowed));
         let memory = memory(&[(0, 200, 50), (2, 10, self.files)]);
-        let footing = Footing {
+        let footing = BackendPreconditions {
             topology: &topology,
             allowed: &allowed,
             probe: &self.probe,
@@ -81,13 +81,13 @@ fn nothing_stands_in_the_way_of_any_on_a_sound_kernel() {
 
 #[test]
 fn what_one_backend_does_not_ask_for_keeps_it_from_being_used_and_never_move_pages() {
-    let past = || Probe::PastCpusets(4 * MIB);
-    let gone = || Probe::Unusable("no such file".into());
-    let forbidden = |nodes: &str| Some(Obstacle::Forbidden(set(nodes)));
-    let unusable = || Some(Obstacle::Unusable("no such file".into()));
+    let past = || BackendProbe::PastCpusets(4 * MIB);
+    let gone = || BackendProbe::Unusable("no such file".into());
+    let forbidden = |nodes: &str| Some(BackendObstacle::Forbidden(set(nodes)));
+    let unusable = || Some(BackendObstacle::Unusable("no such file".into()));
     for (name, case, damos, reclaim) in [
         ("no file", Case { probe: gone(), ..Case::new() }, unusable(), unusable()),
-        ("demotion off", Case { demotes: false, ..Case::new() }, None, Some(Obstacle::DemotionOff)),
+        ("demotion off", Case { demotes: false, ..Case::new() }, None, Some(BackendObstacle::DemotionOff)),
         ("past cpusets, not all allowed", Case { probe: past(), ..Case::new() }, None, forbidden("3")),
         ("past cpusets, all allowed", Case { probe: past(), allowed: "0-3", ..Case::new() }, None, None),
         ("keeps to cpusets", Case { allowed: "0,2", ..Case::new() }, None, None),
@@ -95,19 +95,19 @@ fn what_one_backend_does_not_ask_for_keeps_it_from_being_used_and_never_move_pag
         (
             "cgroups below",
             Case { below: 2, ..Case::new() },
-            Some(Obstacle::CgroupsBelow(2)),
-            Some(Obstacle::CgroupsBelow(2)),
+            Some(BackendObstacle::CgroupsBelow(2)),
+            Some(BackendObstacle::CgroupsBelow(2)),
         ),
-        ("swap", Case { swap: true, ..Case::new() }, None, Some(Obstacle::Swap)),
+        ("swap", Case { swap: true, ..Case::new() }, None, Some(BackendObstacle::Swap)),
         ("twice in vain", Case { in_vain: 2, ..Case::new() }, None, None),
         (
             "three times in vain",
             Case { in_vain: 3, ..Case::new() },
-            Some(Obstacle::InVain),
-            Some(Obstacle::InVain),
+            Some(BackendObstacle::InVain),
+            Some(BackendObstacle::InVain),
         ),
         ("a few files", Case { files: 2, ..Case::new() }, None, None),
-        ("files", Case { files: 3, ..Case::new() }, None, Some(Obstacle::Files(3 * MIB))),
+        ("files", Case { files: 3, ..Case::new() }, None, Some(BackendObstacle::Files(3 * MIB))),
     ] {
         assert_eq!(case.obstacle(DemotionBackend::Damos), damos, "{name}");
         assert_eq!(case.obstacle(DemotionBackend::Reclaim), reclaim, "{name}");
@@ -128,7 +128,7 @@ fn what_went_down_is_what_one_side_gained_and_the_other_lost() {
         (memory(&[(0, 100, 20)]), memory(&[(0, 90, 5), (2, 10, 5), (3, 4, 0)]), 15, 4, 10),
         (memory(&[]), memory(&[]), 0, 0, 0),
     ] {
-        let shift = Shift::between(&before, &after, &upper, &lower, &allowed);
+        let shift = MemoryShift::between(&before, &after, &upper, &lower, &allowed);
         let mib = [shift.down, shift.outside, shift.dropped].map(|bytes| bytes / MIB);
         assert_eq!(mib, [down, outside, dropped], "{before:?} {after:?}");
     }
@@ -142,12 +142,12 @@ proptest! {
         rooms in prop::collection::btree_map(0u32..4, (0u64..1000, 0u64..1000), 0..5),
         allowed in 0u64..16,
     ) {
-        let flows: Vec<Flow> = flows.into_iter().map(|(from, to, mib)| flow(from, to, mib)).collect();
+        let flows: Vec<PageFlow> = flows.into_iter().map(|(from, to, mib)| flow(from, to, mib)).collect();
         let (topology, allowed, memory) = (machine(), NodeSet::from_words(&[allowed]), ByNode::new());
-        let footing = Footing {
+        let footing = BackendPreconditions {
             topology: &topology,
             allowed: &allowed,
-            probe: &Probe::Sound,
+            probe: &BackendProbe::Sound,
             kernel_demotes: true,
             cgroups_below: 0,
             may_swap: false,
@@ -156,7 +156,7 @@ proptest! {
         };
         let there: BTreeMap<_, _> = [0, 1].map(NodeId).into_iter().zip(there.map(|mib| mib * MIB)).collect();
         let rooms: BTreeMap<_, _> =
-            rooms.into_iter().map(|(node, (total, free))| (NodeId(node), Room { total, available: free })).collect();
+            rooms.into_iter().map(|(node, (total, free))| (NodeId(node), NodeMemory { total, available: free })).collect();
         let asked = ask(&footing, &flows, &there, &rooms);
         prop_assert!(asked <= flows.iter().map(|flow| flow.bytes.min(there[&flow.from])).sum::<u64>());
         for node in [2, 3].map(NodeId).into_iter().filter(|node| asked > 0 && allowed.contains(*node)) {
@@ -173,8 +173,8 @@ proptest! {
         allowed in 0u64..16, to in 2u32..4, past in any::<bool>(),
     ) {
         let (topology, allowed, memory) = (machine(), NodeSet::from_words(&[allowed]), ByNode::new());
-        let probe = if past { Probe::PastCpusets(1) } else { Probe::Sound };
-        let footing = Footing {
+        let probe = if past { BackendProbe::PastCpusets(1) } else { BackendProbe::Sound };
+        let footing = BackendPreconditions {
             topology: &topology,
             allowed: &allowed,
             probe: &probe,
@@ -203,7 +203,7 @@ proptest! {
             memory(&flat)
         };
         let (before, after) = (of(before), of(after));
-        let shift = Shift::between(&before, &after, &set("0-1"), &set("2-3"), &set("0-2"));
+        let shift = MemoryShift::between(&before, &after, &set("0-1"), &set("2-3"), &set("0-2"));
         let on = |of: &ByNode, nodes: &[u32]| -> u64 {
             nodes.iter().filter_map(|node| of.get(&NodeId(*node))).map(|one| one.anon + one.file).sum()
         };

@@ -4,8 +4,8 @@ use proptest::prelude::*;
 
 use super::*;
 
-fn waiting(cgroup: &CgroupPath, left_ms: u64) -> Waiting<'_> {
-    Waiting { cgroup, is_emergency: false, time_left_ns: Some(left_ms * MS), rate: 7 }
+fn waiting(cgroup: &CgroupPath, left_ms: u64) -> WaitingWorkload<'_> {
+    WaitingWorkload { cgroup, is_emergency: false, time_left_ns: Some(left_ms * MS), rate: 7 }
 }
 
 /// `slow /a freeze`, `release /a TimeIsUp`.
@@ -30,7 +30,7 @@ fn brake_needs_the_second_process_and_no_pause_and_is_never_high_where_the_kerne
         (High, false, false, false, None),
         (Freeze, true, true, false, None),
     ] {
-        let means = BrakeMeans { wanted, watched, paused, demotes };
+        let means = BrakeConditions { wanted, watched, paused, demotes };
         assert_eq!(means.kind(), expected, "{means:?}");
     }
 }
@@ -66,7 +66,7 @@ fn workload_that_fills_its_nodes_before_the_write_is_slowed_down_until_it_return
 #[test]
 fn emergency_brakes_without_figures() {
     let a = CgroupPath::new("/a");
-    let one = Waiting { is_emergency: true, time_left_ns: None, ..waiting(&a, 0) };
+    let one = WaitingWorkload { is_emergency: true, time_left_ns: None, ..waiting(&a, 0) };
     let orders = Brakes::default().turn(3, 1, Some(BrakeKind::High), [one].into_iter()).to_vec();
     let until_ns = 3 + LONGEST_BRAKE_NS;
     assert_eq!(orders, [BrakeOrder::Slow { cgroup: a, kind: BrakeKind::High, rate: 7, until_ns }]);
@@ -100,11 +100,11 @@ proptest! {
             at += passed * MS;
             let kind = [None, Some(BrakeKind::Freeze), Some(BrakeKind::High)].get(watched as usize).copied();
             let kind = kind.unwrap_or(Some(BrakeKind::Freeze));
-            let waits: Vec<Waiting<'_>> = names
+            let waits: Vec<WaitingWorkload<'_>> = names
                 .iter()
                 .zip(waits)
                 .filter(|(_, (waits, ..))| *waits)
-                .map(|(name, (_, is_emergency, left))| Waiting { is_emergency, ..waiting(name, left) })
+                .map(|(name, (_, is_emergency, left))| WaitingWorkload { is_emergency, ..waiting(name, left) })
                 .collect();
             let orders = brakes.turn(at, write_ms * MS, kind, waits.iter().copied()).to_vec();
             for order in orders {

@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::{
     topology::{MemoryTier, Topology, synth::Machine},
-    widening::{Released, spares},
+    widening::{ReleaseReason, spares},
 };
 
 const GIB: u64 = 1 << 30;
@@ -22,9 +22,9 @@ fn machine() -> Topology {
     machine
 }
 
-fn guarded(name: &str, home: &str, allowed: &str) -> Guarded {
+fn guarded(name: &str, home: &str, allowed: &str) -> ProtectedWorkload {
     let home = set(home);
-    Guarded {
+    ProtectedWorkload {
         cgroup: CgroupPath::new(name),
         cgroup_id: Some(name.len() as u64),
         kept: NodeSet::new(),
@@ -39,9 +39,9 @@ fn guarded(name: &str, home: &str, allowed: &str) -> Guarded {
     }
 }
 
-fn watch(guarded: Vec<Guarded>) -> Watch {
-    let mut watch = Watch::default();
-    watch.follow(&WideningSettings::default(), guarded);
+fn watch(guarded: Vec<ProtectedWorkload>) -> WideningWatch {
+    let mut watch = WideningWatch::default();
+    watch.set_guarded(&WideningSettings::default(), guarded);
     watch
 }
 
@@ -51,17 +51,17 @@ fn rooms(gib: [u64; 4]) -> Vec<(NodeId, NodeRoom)> {
 }
 
 /// `0: widen 0-1`, by the name of each cgroup.
-fn looked(watch: &mut Watch, at_ms: u64, gib: [u64; 4]) -> Vec<String> {
+fn looked(watch: &mut WideningWatch, at_ms: u64, gib: [u64; 4]) -> Vec<String> {
     looked_with(watch, at_ms, gib, None)
 }
 
-fn looked_with(watch: &mut Watch, at_ms: u64, gib: [u64; 4], limit: Option<u64>) -> Vec<String> {
+fn looked_with(watch: &mut WideningWatch, at_ms: u64, gib: [u64; 4], limit: Option<u64>) -> Vec<String> {
     let steps = watch.look(at_ms * MS, &rooms(gib), 0, &mut |_| limit).to_vec();
-    let said = |step: &Step| {
+    let said = |step: &WideningStep| {
         let name = watch.guards()[step.guard].guarded().cgroup.as_str();
         match &step.what {
-            What::Widen(mems) => format!("{name}: {mems}"),
-            What::Refuse(refusal) => format!("{name}: {}", refusal.name()),
+            WideningAction::Widen(mems) => format!("{name}: {mems}"),
+            WideningAction::Refuse(refusal) => format!("{name}: {}", refusal.name()),
         }
     };
     steps.iter().map(said).collect()
@@ -69,7 +69,7 @@ fn looked_with(watch: &mut Watch, at_ms: u64, gib: [u64; 4], limit: Option<u64>)
 
 #[test]
 fn a_calm_look_is_left_out_three_times_while_next_to_nothing_goes() {
-    let passes = |watch: &mut Watch, gone: u64| (0..6).map(|_| watch.pass(gone)).collect::<Vec<_>>();
+    let passes = |watch: &mut WideningWatch, gone: u64| (0..6).map(|_| watch.pass(gone)).collect::<Vec<_>>();
     let mut calm = watch(vec![guarded("a", "0", "0-1")]);
     assert!(!calm.pass(0), "there was no look yet");
     // Armed with 8 GiB left: 72 may go, and 9 of these unseen.
@@ -77,13 +77,13 @@ fn a_calm_look_is_left_out_three_times_while_next_to_nothing_goes() {
     assert_eq!(passes(&mut calm, 9 * GIB), [true, true, true, false, true, true]);
     looked(&mut calm, 100, [80, 80, 80, 80]);
     assert_eq!(passes(&mut calm, 9 * GIB + 1), [false; 6]);
-    calm.note_sign(Sign::KswapdWoken, NodeId(0), 7);
+    calm.note_sign(PressureSign::KswapdWoken, NodeId(0), 7);
     assert!(!calm.pass(0), "the kernel told");
     looked(&mut calm, 200, [80, 80, 80, 80]);
     assert!(!calm.pass(0), "a report of the kernel is looked into");
     looked(&mut calm, 300, [80, 80, 80, 80]);
     assert!(calm.pass(0));
-    calm.follow(&WideningSettings::default(), vec![guarded("a", "0", "0-1"), guarded("b", "1", "0-1")]);
+    calm.set_guarded(&WideningSettings::default(), vec![guarded("a", "0", "0-1"), guarded("b", "1", "0-1")]);
     assert!(!calm.pass(0), "a workload is new");
     let mut armed = watch(vec![guarded("a", "0", "0-1")]);
     looked(&mut armed, 0, [7, 80, 80, 80]);
@@ -104,7 +104,7 @@ fn after_a_look_that_was_left_out_the_next_one_waits_for_less() {
 #[test]
 fn where_nothing_went_for_long_the_next_look_waits_for_longer_until_something_goes() {
     let mut calm = watch(vec![guarded("a", "0", "0-1")]);
-    let looks = |calm: &mut Watch, looks| {
+    let looks = |calm: &mut WideningWatch, looks| {
         for at in 0..looks {
             if !calm.pass(0) {
                 looked(calm, at, [88, 80, 80, 80]);
@@ -131,8 +131,8 @@ fn where_nothing_went_for_long_the_next_look_waits_for_longer_until_something_go
     assert_eq!(calm.rest(true).as_millis(), 800);
     let mut told = calm.clone();
     assert_eq!((looks(&mut told, 16), looks(&mut calm, 16)), (3200, 3200));
-    told.note_sign(Sign::KswapdWoken, NodeId(3), 7);
-    calm.follow(&WideningSettings::default(), vec![guarded("a", "0", "0-1"), guarded("b", "0", "0-1")]);
+    told.note_sign(PressureSign::KswapdWoken, NodeId(3), 7);
+    calm.set_guarded(&WideningSettings::default(), vec![guarded("a", "0", "0-1"), guarded("b", "0", "0-1")]);
     for watch in [&mut told, &mut calm] {
         looked(watch, 200, [88, 80, 80, 80]);
         assert_eq!(watch.rest(true).as_millis(), 800, "the kernel reported, or a workload is new");
@@ -158,16 +158,16 @@ fn steps_are_two_seconds_apart_unless_it_is_an_emergency() {
     let mut watch = watch(vec![guarded("/a", "0", "0-3")]);
     let path = CgroupPath::new("/a");
     looked(&mut watch, 0, [3, 90, 90, 90]);
-    let steps = |watch: &mut Watch, at, node_2| {
+    let steps = |watch: &mut WideningWatch, at, node_2| {
         watch.written(&path, true);
         looked(watch, at, [0, 0, node_2, 90])
     };
     assert_eq!(watch.guards()[0].guarded().mems.to_string(), "0-1");
     assert_eq!(steps(&mut watch, 1_999, 90), [""; 0]);
     assert_eq!(steps(&mut watch, 2_000, 90), ["/a: 0-2"]);
-    watch.note_sign(Sign::ReclaimRetry, NodeId(0), 2);
+    watch.note_sign(PressureSign::ReclaimRetry, NodeId(0), 2);
     assert_eq!(steps(&mut watch, 2_099, 11), [""; 0]);
-    watch.note_sign(Sign::ReclaimRetry, NodeId(0), 2);
+    watch.note_sign(PressureSign::ReclaimRetry, NodeId(0), 2);
     assert_eq!(steps(&mut watch, 2_100, 11), ["/a: 0-3"]);
 }
 
@@ -183,7 +183,7 @@ fn a_write_that_fails_is_tried_again() {
 
 #[test]
 fn a_refusal_is_told_once_for_each_shortage() {
-    let strict = Guarded { strict: true, ..guarded("/strict", "0", "0-3") };
+    let strict = ProtectedWorkload { strict: true, ..guarded("/strict", "0", "0-3") };
     let mut watch = watch(vec![strict, guarded("/alone", "0", "0")]);
     let refused = ["/strict: strict", "/alone: no-node"];
     assert_eq!(looked(&mut watch, 0, [3, 90, 90, 90]), refused);
@@ -201,10 +201,10 @@ fn workload_that_reaches_its_own_limit_first_is_left_alone() {
 
 #[test]
 fn neighbours_of_a_strict_one_are_widened_the_largest_first_until_that_will_do() {
-    let strict = Guarded { strict: true, ..guarded("/strict", "0", "0-3") };
+    let strict = ProtectedWorkload { strict: true, ..guarded("/strict", "0", "0-3") };
     let neighbour = |name: &str, home: &str, gib: u64| {
         let bytes = home.parse::<u32>().map(|node| [(NodeId(node), gib * GIB)].into()).unwrap();
-        Guarded { bytes, ..guarded(name, home, "0-3") }
+        ProtectedWorkload { bytes, ..guarded(name, home, "0-3") }
     };
     let away = neighbour("/away", "1", 90);
     let here = |name: &str, gib: u64| neighbour(name, "0", gib);
@@ -215,15 +215,15 @@ fn neighbours_of_a_strict_one_are_widened_the_largest_first_until_that_will_do()
     let said = looked(&mut watch, 60_000, [3, 90, 90, 90]);
     // Each of them is short as well, and would be widened for itself.
     assert!(said.contains(&"/strict: strict".to_owned()), "{said:?}");
-    let alone = |others: Vec<Guarded>, gib| {
-        let mut watch = super::Watch::default();
+    let alone = |others: Vec<ProtectedWorkload>, gib| {
+        let mut watch = super::WideningWatch::default();
         let low =
             WideningSettings { widen_percent: 1, arm_percent: 2, release_percent: 16, ..Default::default() };
-        watch.follow(&low, [strict.clone()].into_iter().chain(others).collect());
-        watch.note_sign(Sign::DirectReclaim, NodeId(0), 7);
+        watch.set_guarded(&low, [strict.clone()].into_iter().chain(others).collect());
+        watch.note_sign(PressureSign::DirectReclaim, NodeId(0), 7);
         looked(&mut watch, 0, gib)
     };
-    let both = |name: &str, gib: u64| Guarded {
+    let both = |name: &str, gib: u64| ProtectedWorkload {
         mems: set("0-1"),
         bytes: [(NodeId(0), gib * GIB)].into(),
         ..guarded(name, "0", "0-3")
@@ -242,8 +242,8 @@ fn neighbours_of_a_strict_one_are_widened_the_largest_first_until_that_will_do()
 fn direct_reclaim_counts_for_its_cgroup_or_for_workloads_that_run_there() {
     let mut watch =
         watch(vec![guarded("/a", "0", "0-3"), guarded("/bb", "0", "0-3"), guarded("/ccc", "1", "0-3")]);
-    let at = |watch: &mut Watch, at: u64, id| {
-        watch.note_sign(Sign::DirectReclaim, NodeId(0), id);
+    let at = |watch: &mut WideningWatch, at: u64, id| {
+        watch.note_sign(PressureSign::DirectReclaim, NodeId(0), id);
         looked(watch, at, [15, 15, 50, 50])
     };
     assert_eq!(at(&mut watch, 0, 3), ["/bb: 0-1"]);
@@ -255,8 +255,8 @@ fn killed_workload_is_widened_earlier_also_in_its_next_life() {
     let mut watch = watch(vec![guarded("/a", "0", "0-3"), guarded("/b", "0", "0-3")]);
     watch.killed(&CgroupPath::new("/a"));
     assert_eq!(looked(&mut watch, 0, [5, 90, 90, 90]), ["/a: 0-1"]);
-    let again = Guarded { cgroup_id: Some(77), ..guarded("/a", "0", "0-3") };
-    watch.follow(&WideningSettings::default(), vec![again]);
+    let again = ProtectedWorkload { cgroup_id: Some(77), ..guarded("/a", "0", "0-3") };
+    watch.set_guarded(&WideningSettings::default(), vec![again]);
     assert_eq!(looked(&mut watch, 60_000, [5, 90, 90, 90]), ["/a: 0-1"]);
 }
 
@@ -264,11 +264,11 @@ fn killed_workload_is_widened_earlier_also_in_its_next_life() {
 fn state_goes_on_with_the_same_cgroup_alone() {
     let mut watch = watch(vec![guarded("/a", "0", "0-3")]);
     looked(&mut watch, 0, [3, 90, 90, 90]);
-    watch.follow(&WideningSettings::default(), vec![guarded("/b", "1", "0"), guarded("/a", "0", "0-3")]);
+    watch.set_guarded(&WideningSettings::default(), vec![guarded("/b", "1", "0"), guarded("/a", "0", "0-3")]);
     assert_eq!(watch.guards()[1].guarded().mems.to_string(), "0-1", "the write is under way");
     assert_eq!(looked(&mut watch, 10, [3, 90, 90, 90]), [""; 0]);
-    let again = Guarded { cgroup_id: Some(77), ..guarded("/a", "0", "0-3") };
-    watch.follow(&WideningSettings::default(), vec![again]);
+    let again = ProtectedWorkload { cgroup_id: Some(77), ..guarded("/a", "0", "0-3") };
+    watch.set_guarded(&WideningSettings::default(), vec![again]);
     assert_eq!(looked(&mut watch, 20, [3, 90, 90, 90]), ["/a: 0-1"], "it was made again");
 }
 
@@ -290,7 +290,7 @@ proptest! {
     ) {
         let of = |bits: u32| (0..4).filter(|id| bits & (1 << id) != 0).map(NodeId).collect::<NodeSet>();
         let guarded: Vec<_> = homes.iter().zip(["/a", "/bb", "/ccc", "/dddd"]).map(|((home, allowed, strict), name)| {
-            Guarded {
+            ProtectedWorkload {
                 strict: *strict,
                 bytes: [(NodeId(*home), u64::from(*allowed) * GIB)].into(),
                 ..guarded(name, &home.to_string(), &of(*allowed).to_string())
@@ -302,21 +302,21 @@ proptest! {
         let mut had: Vec<NodeSet> = homes.iter().map(|(home, ..)| of(1 << home)).collect();
         for (passed, gib, node, sign, returns) in looks {
             at += passed;
-            if let Some(sign) = [Sign::KswapdWoken, Sign::DirectReclaim, Sign::ReclaimRetry].get(sign as usize) {
+            if let Some(sign) = [PressureSign::KswapdWoken, PressureSign::DirectReclaim, PressureSign::ReclaimRetry].get(sign as usize) {
                 watch.note_sign(*sign, NodeId(node), 1);
             }
             let steps = watch.look(at * MS, &rooms(gib), 0, &mut |_| None).to_vec();
-            for Step { guard, stage, what, .. } in steps {
+            for WideningStep { guard, stage, what, .. } in steps {
                 let (home, allowed, strict) = homes[guard];
-                let What::Widen(mems) = what else { continue };
+                let WideningAction::Widen(mems) = what else { continue };
                 prop_assert!(!strict, "a strict one was widened");
-                prop_assert!(stage >= Stage::Widen);
+                prop_assert!(stage >= PressureLevel::Widen);
                 let new = mems.difference(&had[guard]);
                 prop_assert!(had[guard].is_subset(&mems) && !new.is_empty());
                 prop_assert!(new.is_subset(&of(allowed)) && mems.contains(NodeId(home)));
-                prop_assert!(stage == Stage::Emergency || new.len() == 1);
+                prop_assert!(stage == PressureLevel::Emergency || new.len() == 1);
                 prop_assert!(new.is_disjoint(&of(0b0011)) || new.is_disjoint(&of(0b1100)), "two tiers");
-                let apart = if stage == Stage::Emergency { APART_IN_EMERGENCY } else { APART };
+                let apart = if stage == PressureLevel::Emergency { APART_IN_EMERGENCY } else { APART };
                 prop_assert!(stepped[guard].is_none_or(|before| (at - before) * MS >= apart));
                 stepped[guard] = Some(at);
                 had[guard] = mems;
@@ -330,7 +330,7 @@ proptest! {
 }
 
 /// Workloads slowed down after a look at nodes with this room, with all writes in progress.
-fn slowed(watch: &mut Watch, at_ms: u64, gib: [u64; 4], limit: Option<u64>) -> Vec<String> {
+fn slowed(watch: &mut WideningWatch, at_ms: u64, gib: [u64; 4], limit: Option<u64>) -> Vec<String> {
     looked_with(watch, at_ms, gib, limit);
     let orders = watch.brake(at_ms * MS, 0, Some(BrakeKind::Freeze)).to_vec();
     let slow = |order: BrakeOrder| match order {
@@ -351,7 +351,7 @@ fn workload_that_fills_its_nodes_during_the_write_is_slowed_down() {
     watch.written(&CgroupPath::new("/a"), true);
     assert!(matches!(
         watch.brake(115 * MS, 0, Some(BrakeKind::Freeze)),
-        [BrakeOrder::Release { why: Released::Written, .. }]
+        [BrakeOrder::Release { why: ReleaseReason::Written, .. }]
     ));
     assert!(!watch.may_brake());
 }
@@ -360,21 +360,21 @@ fn workload_that_fills_its_nodes_during_the_write_is_slowed_down() {
 fn a_reclaim_of_its_own_slows_it_down_until_the_write_returns() {
     let mut watch = watch(vec![guarded("/a", "0", "0-3")]);
     assert_eq!(slowed(&mut watch, 0, [3, 90, 90, 90], None), [""; 0], "there is time");
-    watch.note_sign(Sign::DirectReclaim, NodeId(0), 2);
+    watch.note_sign(PressureSign::DirectReclaim, NodeId(0), 2);
     assert_eq!(slowed(&mut watch, 5, [3, 90, 90, 90], None), ["/a"]);
 }
 
 #[test]
 fn workload_widened_to_make_room_is_not_slowed_down() {
-    let strict = Guarded { strict: true, ..guarded("/strict", "0", "0-3") };
-    let big = Guarded { bytes: [(NodeId(0), 10 * GIB)].into(), ..guarded("/big", "0", "0-3") };
+    let strict = ProtectedWorkload { strict: true, ..guarded("/strict", "0", "0-3") };
+    let big = ProtectedWorkload { bytes: [(NodeId(0), 10 * GIB)].into(), ..guarded("/big", "0", "0-3") };
     let low = WideningSettings { widen_percent: 1, arm_percent: 2, ..Default::default() };
-    let mut watch = Watch::default();
-    watch.follow(&low, vec![strict, big]);
-    watch.note_sign(Sign::DirectReclaim, NodeId(0), 7);
+    let mut watch = WideningWatch::default();
+    watch.set_guarded(&low, vec![strict, big]);
+    watch.note_sign(PressureSign::DirectReclaim, NodeId(0), 7);
     assert_eq!(slowed(&mut watch, 0, [3, 90, 90, 90], None), [""; 0]);
     assert_eq!(watch.guards()[1].guarded().mems.to_string(), "0-1", "it was widened");
-    watch.note_sign(Sign::DirectReclaim, NodeId(0), 4);
+    watch.note_sign(PressureSign::DirectReclaim, NodeId(0), 4);
     assert_eq!(slowed(&mut watch, 5, [3, 90, 90, 90], None), [""; 0]);
 }
 
@@ -384,13 +384,13 @@ proptest! {
     fn only_workloads_widened_for_themselves_are_slowed_down(
         looks in proptest::collection::vec((1u64..300, 0u64..30, any::<bool>()), 1..40), limited: bool,
     ) {
-        let strict = Guarded { strict: true, ..guarded("/strict", "0", "0-3") };
+        let strict = ProtectedWorkload { strict: true, ..guarded("/strict", "0", "0-3") };
         let mut watch = watch(vec![strict, guarded("/own", "0", "0-3")]);
         let mut at = 0;
         for (passed, left, reclaims) in looks {
             at += passed;
             if reclaims {
-                watch.note_sign(Sign::DirectReclaim, NodeId(0), "/own".len() as u64);
+                watch.note_sign(PressureSign::DirectReclaim, NodeId(0), "/own".len() as u64);
             }
             let limit = limited.then_some(0);
             for name in slowed(&mut watch, at, [left, 90, 90, 90], limit) {

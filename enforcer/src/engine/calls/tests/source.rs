@@ -3,7 +3,7 @@
 use std::{cell::RefCell, fs, rc::Rc};
 
 use enforcer_core::{
-    audit::Host,
+    audit::AuditedHost,
     degraded::Degraded,
     sample::{CgroupSample, NodeSample, Sample},
     set::NodeSet,
@@ -26,8 +26,8 @@ pub(super) fn cgroup_of(name: &str, class: &str) -> String {
 }
 
 impl Source for Containers {
-    fn host(&self) -> Host {
-        Host::default()
+    fn host(&self) -> AuditedHost {
+        AuditedHost::default()
     }
 
     fn topology(&mut self) -> Result<(Topology, Vec<Degraded>), SourceError> {

@@ -66,7 +66,7 @@ impl Host {
     fn guard(&self, guarded: &[(&str, bool, bool)]) {
         let machine = Machine::new().sockets(2).build();
         let home: NodeSet = [NodeId(0)].into_iter().collect();
-        let one = |(path, strict, _): &(&str, bool, bool)| Guarded {
+        let one = |(path, strict, _): &(&str, bool, bool)| ProtectedWorkload {
             cgroup: CgroupPath::new(path),
             cgroup_id: None,
             spares: spares(&machine, &home, &home, &machine.memory_nodes(), true),

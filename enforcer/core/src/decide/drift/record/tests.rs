@@ -3,17 +3,17 @@ use std::collections::BTreeSet;
 use super::*;
 use crate::decide::{
     Decision,
-    drift::{Kept, Reached, Standing, Target, WINDOW_NS},
+    drift::{CpusetTarget, DriftStatus, TargetReached, WINDOW_NS, WorkloadDrift},
 };
 
-fn kept(cgroup_id: u64, repairs: &[u64]) -> Kept {
+fn kept(cgroup_id: u64, repairs: &[u64]) -> WorkloadDrift {
     let goal = Cpuset { cpus: "0-1".parse().ok(), mems: "0".parse().ok() };
     let left_alone = repairs.len() == REPAIRS;
     let repairs = repairs.to_vec();
-    Kept { cgroup_id: Some(cgroup_id), goal, reached: Reached::Yes, repairs, left_alone }
+    WorkloadDrift { cgroup_id: Some(cgroup_id), goal, reached: TargetReached::Yes, repairs, left_alone }
 }
 
-fn drift(of: &[(&str, Kept)]) -> Drift {
+fn drift(of: &[(&str, WorkloadDrift)]) -> Drift {
     Drift(of.iter().map(|(cgroup, kept)| (CgroupPath::new(cgroup), kept.clone())).collect())
 }
 
@@ -48,9 +48,9 @@ fn workload_left_alone_stays_so_and_a_recreated_cgroup_begins_anew() {
     let (path, goal) = (CgroupPath::new("/db"), kept(1, &[]).goal);
     assert_eq!(after.given_up(9).collect::<Vec<_>>(), [(&path, &goal)]);
     assert_eq!(after.given_up(WINDOW_NS + 1).count(), 0);
-    assert_eq!(after.standing(&path, Some(1), &goal, false, 9), Standing::LeftAlone);
-    assert_eq!(after.standing(&path, Some(7), &goal, false, 9), Standing::OnItsWay);
-    let target = Target { cgroup_id: Some(1), cpuset: goal, standing: Standing::LeftAlone };
+    assert_eq!(after.standing(&path, Some(1), &goal, false, 9), DriftStatus::LeftAlone);
+    assert_eq!(after.standing(&path, Some(7), &goal, false, 9), DriftStatus::OnItsWay);
+    let target = CpusetTarget { cgroup_id: Some(1), cpuset: goal, standing: DriftStatus::LeftAlone };
     let decision = Decision { targets: [(path, target)].into(), ..Decision::default() };
     assert_eq!(after.note(&decision, &[], &BTreeSet::new(), 9), [], "it was said before");
 }

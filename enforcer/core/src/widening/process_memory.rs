@@ -11,7 +11,7 @@
 //! Cost: memory for [`MOST`] mappings; further ones are left out.
 
 use crate::{
-    demotion::Range, id::NodeId, memory_policy::MemoryPolicy, parse::numa_maps::Mapping, set::NodeSet,
+    demotion::AddressRange, id::NodeId, memory_policy::MemoryPolicy, parse::numa_maps::Mapping, set::NodeSet,
 };
 
 /// Limit of the mappings of a process: the kernel's own default (`vm.max_map_count`).
@@ -19,26 +19,26 @@ const MOST: usize = 65_536;
 
 /// A process and its memory.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Tenant {
+pub struct ProcessMemory {
     /// Process id.
     pub pid: u32,
     /// Mappings in the order of their addresses.
-    pub(super) mappings: Vec<Held>,
+    pub(super) mappings: Vec<MovableMapping>,
     /// True while the end of the latest mapping is unknown.
     open: bool,
 }
 
 /// A mapping with pages that can be moved.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Held {
-    pub(super) range: Range,
+pub(super) struct MovableMapping {
+    pub(super) range: AddressRange,
     /// Bytes on each node.
     pub(super) bytes: Vec<(NodeId, u64)>,
     /// The only nodes that its pages may come from (`MPOL_BIND`).
     pub(super) bound: Option<NodeSet>,
 }
 
-impl Tenant {
+impl ProcessMemory {
     /// A process without any known mapping.
     pub fn new(pid: u32) -> Self {
         Self { pid, ..Self::default() }
@@ -60,8 +60,8 @@ impl Tenant {
         }
         let policy = line.split_once(' ').and_then(|(_, rest)| MemoryPolicy::parse_start(rest).ok());
         let bytes = |(node, pages): &(NodeId, u64)| (*node, pages.saturating_mul(mapping.page_bytes));
-        self.mappings.push(Held {
-            range: Range { start: mapping.start, end: u64::MAX },
+        self.mappings.push(MovableMapping {
+            range: AddressRange { start: mapping.start, end: u64::MAX },
             bytes: mapping.pages.iter().map(bytes).collect(),
             bound: policy.and_then(|policy| policy.bound_to().cloned()),
         });
@@ -75,7 +75,7 @@ impl Tenant {
     }
 }
 
-impl Held {
+impl MovableMapping {
     /// Bytes on a node.
     pub(super) fn on(&self, node: NodeId) -> u64 {
         let on = self.bytes.iter().filter(|(of, _)| *of == node);
@@ -89,8 +89,8 @@ mod tests {
 
     use super::*;
 
-    fn read(text: &str) -> Tenant {
-        let mut tenant = Tenant::new(7);
+    fn read(text: &str) -> ProcessMemory {
+        let mut tenant = ProcessMemory::new(7);
         text.lines().for_each(|line| tenant.add_line(line));
         tenant
     }
@@ -131,7 +131,7 @@ zz what
         fn any_lines_are_mappings_or_none(
             lines in proptest::collection::vec(any::<String>(), 0..8), at in "[0-9a-f]{1,18}", rest in "[ =:a-zN0-9,-]{0,24}",
         ) {
-            let mut tenant = Tenant::new(1);
+            let mut tenant = ProcessMemory::new(1);
             for line in &lines {
                 tenant.add_line(line);
             }

@@ -7,13 +7,13 @@
 //! an hour.
 //!
 //! Bytes that were moved within that time count against the budget. A time in the future, as after a clock
-//! restart, delays nothing. Size: bounded by the present workloads ([`Past::prune`]).
+//! restart, delays nothing. Size: bounded by the present workloads ([`MoveHistory::prune`]).
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
-use super::{course::Underway, gather::Gathered, report::Move, state::short, view::Ailment};
+use super::{gather::Gathered, in_flight::InFlightMove, report::Move, state::short, view::Ailment};
 use crate::{policy::RebalanceSettings, set::NodeSet, workload::CgroupPath};
 
 /// Limit of the doublings of the cool-down: 5 min become 5 h 20 min.
@@ -21,8 +21,8 @@ const MOST_DOUBLINGS: u32 = 6;
 
 /// Past moves, and workloads and nodes over a threshold.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-pub struct Past {
-    moves: BTreeMap<CgroupPath, Vec<Moved>>,
+pub struct MoveHistory {
+    moves: BTreeMap<CgroupPath, Vec<PastMove>>,
     /// How often in a row a workload was moved back.
     pub(super) reverts: BTreeMap<CgroupPath, u32>,
     /// Workloads with too many remote accesses.
@@ -31,24 +31,24 @@ pub struct Past {
     short: NodeSet,
     /// Moves in progress.
     #[serde(default)]
-    pub(super) underway: BTreeMap<CgroupPath, Underway>,
+    pub(super) underway: BTreeMap<CgroupPath, InFlightMove>,
 }
 
 /// One move.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-struct Moved {
+struct PastMove {
     at_ns: u64,
     /// Nodes on which its CPUs or its memory were.
     left: NodeSet,
     bytes: u64,
 }
 
-impl Past {
+impl MoveHistory {
     /// Records that a move begins.
     pub fn note(&mut self, one: &Move, now_ns: u64) {
         let left = one.cpus_from.nodes.union(&one.bytes_from.keys().copied().collect());
         let left = left.difference(&NodeSet::from_iter([one.to]));
-        self.moves.entry(one.workload.clone()).or_default().push(Moved {
+        self.moves.entry(one.workload.clone()).or_default().push(PastMove {
             at_ns: now_ns,
             left,
             bytes: one.bytes,
@@ -129,7 +129,7 @@ impl Past {
 }
 
 /// Does the move count for the guard and the budget?
-fn is_within(moved: &Moved, settings: &RebalanceSettings, now_ns: u64) -> bool {
+fn is_within(moved: &PastMove, settings: &RebalanceSettings, now_ns: u64) -> bool {
     left_of(settings.no_return.as_nanos(), moved.at_ns, now_ns).is_some()
 }
 

@@ -28,7 +28,7 @@ const NAMED: usize = 8;
 /// A workload with processes that the OOM killer may choose because of a widening.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Exposed {
+pub struct OomCandidates {
     /// Cgroup of the exposed processes.
     pub cgroup: CgroupPath,
     /// The widened workload: the same cgroup or a neighbour.
@@ -41,7 +41,7 @@ pub struct Exposed {
     pub pids: Vec<u32>,
 }
 
-impl Exposed {
+impl OomCandidates {
     /// The exposure as one sentence.
     pub fn sentence(&self) -> String {
         let Self { cgroup, because_of, nodes, processes, .. } = self;
@@ -60,7 +60,7 @@ impl Exposed {
 }
 
 /// All workloads that the added nodes expose, in ascending order of the widened workload.
-pub fn exposed(widened: &Widened, workloads: &[Workload], sample: &Sample) -> Vec<Exposed> {
+pub fn oom_candidates(widened: &Widened, workloads: &[Workload], sample: &Sample) -> Vec<OomCandidates> {
     let mems = |cgroup: &CgroupPath| sample.cgroups.get(cgroup)?.mems_effective.as_ref();
     let mut found = Vec::new();
     for (because_of, added) in widened {
@@ -75,7 +75,7 @@ pub fn exposed(widened: &Widened, workloads: &[Workload], sample: &Sample) -> Ve
         };
         // A workload that may use all nodes was in reach before.
         for workload in workloads.iter().filter(|one| !one.cgroup.is_root() && in_reach(&one.cgroup)) {
-            found.push(Exposed {
+            found.push(OomCandidates {
                 cgroup: workload.cgroup.clone(),
                 because_of: because_of.clone(),
                 nodes: nodes.clone(),
@@ -117,8 +117,9 @@ mod tests {
     fn said(scene: &Scene, widened: &[(&str, &str)]) -> Vec<String> {
         let added = |(path, nodes): &(&str, &str)| (CgroupPath::new(path), nodes.parse().unwrap());
         let widened = widened.iter().map(added).collect();
-        let found = exposed(&widened, &scene.workloads, &scene.now);
-        let one = |one: &Exposed| format!("{} {} {}: {:?}", one.cgroup, one.because_of, one.nodes, one.pids);
+        let found = oom_candidates(&widened, &scene.workloads, &scene.now);
+        let one =
+            |one: &OomCandidates| format!("{} {} {}: {:?}", one.cgroup, one.because_of, one.nodes, one.pids);
         found.iter().map(one).collect()
     }
 
@@ -147,8 +148,11 @@ mod tests {
         assert_eq!(said(&scene, &[]), [""; 0]);
         // It has not been written, or has ended.
         assert_eq!(said(&scene, &[("/a", "3"), ("/gone", "1")]), [""; 0]);
-        let one =
-            &exposed(&[(CgroupPath::new("/a"), "1".parse().unwrap())].into(), &scene.workloads, &scene.now);
+        let one = &oom_candidates(
+            &[(CgroupPath::new("/a"), "1".parse().unwrap())].into(),
+            &scene.workloads,
+            &scene.now,
+        );
         assert!(one[0].sentence().contains("2 processes of it can be chosen"), "{}", one[0].sentence());
         assert!(one[1].sentence().contains("added to /a, 1 process of it"), "{}", one[1].sentence());
     }
@@ -159,7 +163,7 @@ mod tests {
             let of = |bits: u32| (0..4).filter(|id| bits & (1 << id) != 0).map(crate::id::NodeId).collect::<NodeSet>();
             let (scene, added) = (host(), of(added));
             let widened = [(CgroupPath::new("/a"), added.clone())].into();
-            for one in exposed(&widened, &scene.workloads, &scene.now) {
+            for one in oom_candidates(&widened, &scene.workloads, &scene.now) {
                 let mems = scene.now.cgroups[&one.cgroup].mems_effective.clone().unwrap();
                 prop_assert!(!mems.is_disjoint(&added) && one.processes > 0);
             }

@@ -15,11 +15,11 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    Past,
+    MoveHistory,
     gather::Gathered,
     report::{Cpus, Figures, Move},
     view::Mover,
-    worth::{Standing, lost_per_second, remote_ratio},
+    worth::{Footprint, lost_per_second, remote_ratio},
 };
 use crate::{
     decide::{Decision, Inputs},
@@ -40,7 +40,7 @@ const LEAST_SAVED: f64 = 0.5;
 
 /// A move in progress of one workload.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub(super) struct Underway {
+pub(super) struct InFlightMove {
     pub(super) holder: Holder,
     /// The new grant and the old one.
     pub(super) grant: Grant,
@@ -56,10 +56,10 @@ pub(super) struct Underway {
     plan: Move,
 }
 
-impl Underway {
+impl InFlightMove {
     /// Judges the move by the present remote share. A move for another reason is not expected to lower the
     /// share, but it must not exceed the expectation either.
-    fn judge(&self, remote: f64) -> Verdict {
+    fn judge(&self, remote: f64) -> MoveVerdict {
         let (before, expected) = (self.plan.now.remote_ratio, self.plan.then.remote_ratio);
         let came = before.zip(expected).is_none_or(|(before, expected)| {
             if expected < before {
@@ -68,14 +68,14 @@ impl Underway {
                 remote <= expected + TOLERANCE
             }
         });
-        if came { Verdict::Held } else { Verdict::Reverted }
+        if came { MoveVerdict::Held } else { MoveVerdict::Reverted }
     }
 }
 
 /// Outcome of a move.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Verdict {
+pub enum MoveVerdict {
     /// The expected improvement came.
     Held,
     /// The improvement did not come: the workload goes back.
@@ -88,7 +88,7 @@ pub enum Verdict {
     Idle,
 }
 
-impl Past {
+impl MoveHistory {
     /// The grant that a workload aims at.
     pub fn aim(&self, cgroup: &CgroupPath) -> Option<&Grant> {
         self.underway.get(cgroup).map(|one| &one.grant)
@@ -126,7 +126,7 @@ impl Past {
             let holder = holder(&one.workload);
             let Some(had) = allocations.get(&holder).cloned() else { continue };
             let group = moves.iter().filter(|other| other.group == one.group);
-            let underway = Underway {
+            let underway = InFlightMove {
                 grant: granted(inputs.inventory, &had, one),
                 gathers: gathered(&had, one),
                 group: group.map(|other| other.workload.clone()).collect(),
@@ -144,13 +144,13 @@ impl Past {
     }
 
     /// Checks the moves in progress; returns their outcomes.
-    pub fn follow(
+    pub fn check_moves(
         &mut self,
         inputs: &Inputs<'_>,
         allocations: &mut Allocations,
         gathered: &Gathered<'_>,
         decision: &Decision,
-    ) -> BTreeMap<CgroupPath, Verdict> {
+    ) -> BTreeMap<CgroupPath, MoveVerdict> {
         let mut verdicts = BTreeMap::new();
         let now_ns = inputs.now_ns;
         for (cgroup, one) in &mut self.underway {
@@ -160,26 +160,26 @@ impl Past {
             }
             let since = |then: u64| now_ns.saturating_sub(then);
             let verdict = match one.reached_ns {
-                _ if !is_given(allocations, one) => Some(Verdict::GivenUp),
-                None if since(one.began_ns) > LONGEST_NS => Some(Verdict::GivenUp),
-                Some(_) if one.returns => Some(Verdict::Held),
+                _ if !is_given(allocations, one) => Some(MoveVerdict::GivenUp),
+                None if since(one.began_ns) > LONGEST_NS => Some(MoveVerdict::GivenUp),
+                Some(_) if one.returns => Some(MoveVerdict::Held),
                 Some(reached) if since(reached) >= WATCHED_NS => {
                     let mover = gathered.movers.iter().find(|mover| mover.cgroup == *cgroup);
                     let verdict = mover.and_then(|mover| mover.remote).map(|remote| one.judge(remote));
-                    verdict.or_else(|| (since(reached) >= LONGEST_NS).then_some(Verdict::Idle))
+                    verdict.or_else(|| (since(reached) >= LONGEST_NS).then_some(MoveVerdict::Idle))
                 }
                 _ => None,
             };
             verdicts.extend(verdict.map(|verdict| (cgroup.clone(), verdict)));
         }
-        let reverted = verdicts.iter().filter(|(_, verdict)| **verdict == Verdict::Reverted);
+        let reverted = verdicts.iter().filter(|(_, verdict)| **verdict == MoveVerdict::Reverted);
         let reverted: Vec<CgroupPath> = reverted.map(|(cgroup, _)| cgroup.clone()).collect();
         for cgroup in reverted {
             let group = self.revert(inputs, allocations, gathered, &cgroup);
             if group.is_empty() {
-                verdicts.insert(cgroup, Verdict::Stays);
+                verdicts.insert(cgroup, MoveVerdict::Stays);
             }
-            verdicts.extend(group.into_iter().map(|member| (member, Verdict::Reverted)));
+            verdicts.extend(group.into_iter().map(|member| (member, MoveVerdict::Reverted)));
         }
         // The way back of these workloads has begun just now.
         self.underway.retain(|cgroup, one| !verdicts.contains_key(cgroup) || one.began_ns == now_ns);
@@ -203,14 +203,15 @@ impl Past {
         }
         let count = self.reverts.entry(cgroup.clone()).or_default();
         *count = count.saturating_add(1);
-        let members: Vec<Underway> = group.iter().filter_map(|one| self.underway.get(one)).cloned().collect();
-        let is_free = |one: &Underway| {
+        let members: Vec<InFlightMove> =
+            group.iter().filter_map(|one| self.underway.get(one)).cloned().collect();
+        let is_free = |one: &InFlightMove| {
             allocations.iter().all(|(holder, grant)| {
                 members.iter().any(|member| member.holder == *holder)
                     || grant.exclusive.is_disjoint(&one.had.exclusive)
             })
         };
-        let has_room = |one: &Underway| {
+        let has_room = |one: &InFlightMove| {
             one.plan.bytes_from.iter().all(|(node, bytes)| {
                 let room = gathered.host.rooms.get(node).and_then(|room| room.available_bytes);
                 room.is_some_and(|room| room >= *bytes)
@@ -236,7 +237,7 @@ impl Past {
                 .iter()
                 .max_by_key(|(_, bytes)| **bytes)
                 .map(|(node, _)| (NodeSet::from_iter([one.plan.to]), *node));
-            let returning = Underway {
+            let returning = InFlightMove {
                 had: one.grant.clone(),
                 grant: had,
                 gathers,
@@ -254,7 +255,7 @@ impl Past {
 
 /// Is the aim still granted? The decision checks each aim anew, and places the workload elsewhere if it is
 /// not available.
-fn is_given(allocations: &Allocations, one: &Underway) -> bool {
+fn is_given(allocations: &Allocations, one: &InFlightMove) -> bool {
     allocations
         .get(&one.holder)
         .is_some_and(|has| has.exclusive == one.grant.exclusive && has.mems == one.grant.mems)
@@ -263,7 +264,7 @@ fn is_given(allocations: &Allocations, one: &Underway) -> bool {
 /// The reverse move, for the account of bytes and nodes.
 fn back(one: &Move, mover: Option<&Mover>, gathered: &Gathered<'_>) -> Move {
     let now = mover.map_or(one.then, |mover| {
-        let standing = Standing::of(mover);
+        let standing = Footprint::of(mover);
         Figures {
             remote_ratio: mover.remote.map(|_| remote_ratio(mover, &standing, &gathered.host)),
             lost: lost_per_second(mover, &standing, &gathered.host),
