@@ -13,14 +13,14 @@ use std::{
 };
 
 use anyhow::{Context as _, Result, ensure};
-use enforcer::engine::{Exposure, Gate, Placed, answer_calls};
+use enforcer::engine::{Gate, ResourceFiles, SharedLedger, answer_calls};
 use enforcer_core::{
     place::Inventory,
     policy::{Policy, placement::PlacementSettings},
     topology::synth::Machine,
 };
 use enforcer_runtime::nri::{
-    Answer, Call, Reply, RuntimeVersion, Subject,
+    NriAnswer, NriCall, NriSubject, Reply, RuntimeVersion,
     api::{
         Container, LinuxContainer, LinuxCpu, LinuxMemory, LinuxPodSandbox, LinuxResources, OptionalInt,
         OptionalUint, PodSandbox,
@@ -42,20 +42,20 @@ fn main() -> Result<()> {
     let inventory = Inventory::new(machine, Vec::new(), &PlacementSettings::default())?;
     let mut policy = Policy::default();
     policy.nri.place = true;
-    let placed = Placed::default();
+    let placed = SharedLedger::default();
     placed.follow(Some(Arc::new(inventory)), &policy, true);
 
     let (calls, receiver) = mpsc::channel(16);
     let deciding =
-        thread::spawn(move || answer_calls(&placed, &Gate::default(), &Exposure::default(), receiver));
+        thread::spawn(move || answer_calls(&placed, &Gate::default(), &ResourceFiles::default(), receiver));
     let runtime = Runtime(calls);
     runtime.synchronize()?;
     let (mut creations, mut ends) = (Vec::new(), Vec::new());
     for life in PRESENT..PRESENT + lives {
-        let (took, answer) = runtime.ask(|reply| Call::Create { subject: subject(life), reply })?;
+        let (took, answer) = runtime.ask(|reply| NriCall::Create { subject: subject(life), reply })?;
         ensure!(answer.adjust.is_some(), "container {life} was not placed");
         creations.push(took);
-        ends.push(runtime.ask(|reply| Call::Stop { subject: subject(life), reply })?.0);
+        ends.push(runtime.ask(|reply| NriCall::Stop { subject: subject(life), reply })?.0);
     }
     drop(runtime);
     deciding.join().ok().context("the thread that decides")?;
@@ -64,10 +64,10 @@ fn main() -> Result<()> {
     Ok(())
 }
 
-struct Runtime(mpsc::Sender<Call>);
+struct Runtime(mpsc::Sender<NriCall>);
 
 impl Runtime {
-    fn ask(&self, call: impl FnOnce(Reply) -> Call) -> Result<(Duration, Answer)> {
+    fn ask(&self, call: impl FnOnce(Reply) -> NriCall) -> Result<(Duration, NriAnswer)> {
         let (reply, answer) = Reply::new();
         let begin = Instant::now();
         self.0.blocking_send(call(reply)).ok().context("no thread answers")?;
@@ -79,7 +79,7 @@ impl Runtime {
         let (pods, containers) =
             (0..PRESENT).map(subject).map(|subject| (subject.pod, subject.container)).unzip();
         let runtime = RuntimeVersion::default();
-        self.ask(|reply| Call::Synchronize { runtime, pods, containers, reply })?;
+        self.ask(|reply| NriCall::Synchronize { runtime, pods, containers, reply })?;
         Ok(())
     }
 }
@@ -97,7 +97,7 @@ fn print(what: &str, mut times: Vec<Duration>) {
 }
 
 /// A pod with one container.
-fn subject(number: u32) -> Box<Subject> {
+fn subject(number: u32) -> Box<NriSubject> {
     let exclusive = number.is_multiple_of(4);
     let class = if exclusive { "" } else { "/burstable" };
     let parent = format!("/kubepods{class}/pod{number}");
@@ -120,7 +120,7 @@ fn subject(number: u32) -> Box<Subject> {
         linux: Some(linux),
         ..Container::default()
     };
-    Box::new(Subject { pod, container })
+    Box::new(NriSubject { pod, container })
 }
 
 fn amounts(exclusive: bool) -> LinuxResources {

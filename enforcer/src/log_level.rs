@@ -16,9 +16,9 @@ type Reload = Box<dyn Fn(EnvFilter) -> Result<(), String> + Send + Sync>;
 
 /// Handle to the log's filter; clones share it.
 #[derive(Clone)]
-pub struct LogLevel(Arc<Inner>);
+pub struct LogLevel(Arc<LogFilter>);
 
-struct Inner {
+struct LogFilter {
     current: Mutex<String>,
     reload: Reload,
 }
@@ -40,7 +40,7 @@ impl LogLevel {
         current: String,
         reload: impl Fn(EnvFilter) -> Result<(), String> + Send + Sync + 'static,
     ) -> Self {
-        Self(Arc::new(Inner { current: Mutex::new(current), reload: Box::new(reload) }))
+        Self(Arc::new(LogFilter { current: Mutex::new(current), reload: Box::new(reload) }))
     }
 
     /// The level, or the directives that the daemon was started with.

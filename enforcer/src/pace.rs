@@ -30,7 +30,7 @@ const LOOKS_APART: Duration = Duration::from_millis(20);
 
 /// State of the schedule.
 #[derive(Debug, Clone, Copy)]
-pub struct Pace {
+pub struct TurnSchedule {
     due: Due,
     /// Interval of quiet looks.
     quiet_look: Duration,
@@ -58,7 +58,7 @@ enum Since {
     Looked { quiet: bool },
 }
 
-impl Pace {
+impl TurnSchedule {
     /// A new daemon: the first turn is due.
     pub fn begin(now: Instant, quiet_look: Duration) -> Self {
         let due = Due { turn: now, look: now + LOOK };
@@ -163,9 +163,9 @@ mod tests {
     const MISPLACED: Look = Look { wants_turn: false, misplaced: true, is_quiet: false };
 
     /// After a first turn that took no time.
-    fn settled() -> (Instant, Pace) {
+    fn settled() -> (Instant, TurnSchedule) {
         let now = Instant::now();
-        let mut pace = Pace::begin(now, QUIET_LOOK);
+        let mut pace = TurnSchedule::begin(now, QUIET_LOOK);
         assert_eq!(
             (pace.due().turn, pace.unwanted(now)),
             (now, None),
@@ -193,7 +193,7 @@ mod tests {
     #[test]
     fn shorter_watchdog_interval_shortens_quiet_looks() {
         let now = Instant::now();
-        let mut pace = Pace::begin(now, 4 * LOOK);
+        let mut pace = TurnSchedule::begin(now, 4 * LOOK);
         pace.turned(now, now, INTERVAL);
         pace.looked(now, now, NOTHING, true);
         assert_eq!(pace.due(), Due { turn: now + INTERVAL, look: now + 4 * LOOK });
@@ -209,7 +209,7 @@ mod tests {
             (QUIET_LOOK + MS, QUIET_LOOK),
         ] {
             let now = Instant::now();
-            let mut pace = Pace::begin(now, QUIET_LOOK);
+            let mut pace = TurnSchedule::begin(now, QUIET_LOOK);
             pace.turned(now, now, turn);
             pace.looked(now, now, NOTHING, true);
             assert_eq!(pace.due(), Due { turn: now + turn, look: now + look }, "{turn:?}");

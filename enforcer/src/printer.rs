@@ -28,7 +28,7 @@ const ROOM: usize = 512 << 10;
 
 /// Handle to the thread that prints to one stream; clones share it.
 #[derive(Clone)]
-pub struct Printer(Arc<Inner>);
+pub struct Printer(Arc<PrinterState>);
 
 /// Called when output begins to be lost; must not print to the same stream.
 type Complain = Box<dyn Fn(&str) + Send + Sync>;
@@ -42,10 +42,10 @@ pub struct Stream {
     pub what: &'static str,
 }
 
-struct Inner {
+struct PrinterState {
     stream: Stream,
     complain: Complain,
-    queue: Mutex<Queue>,
+    queue: Mutex<PrintQueue>,
     /// The queue is not empty.
     more: Condvar,
     /// The queue is empty and no text is being printed.
@@ -53,7 +53,7 @@ struct Inner {
 }
 
 #[derive(Default)]
-struct Queue {
+struct PrintQueue {
     texts: VecDeque<Vec<u8>>,
     /// Bytes in the queue and being printed.
     bytes: usize,
@@ -73,13 +73,14 @@ impl Printer {
         complain: impl Fn(&str) + Send + Sync + 'static,
     ) -> io::Result<Self> {
         let (queue, more, idle) = Default::default();
-        let printer = Self(Arc::new(Inner { stream, complain: Box::new(complain), queue, more, idle }));
+        let printer =
+            Self(Arc::new(PrinterState { stream, complain: Box::new(complain), queue, more, idle }));
         let inner = Arc::clone(&printer.0);
         let print = move || {
             if let Err(error) = privileges::renounce() {
                 tracing::warn!("the thread that prints {} keeps its privileges: {error}", inner.stream.what);
             }
-            let mut page = Page::default();
+            let mut page = StreamState::default();
             loop {
                 let text = inner.next();
                 inner.printed(page.print(text, &mut out));
@@ -116,7 +117,7 @@ impl Printer {
     /// Waits at most `patience` until all is printed. Returns the result of the latest write; `TimedOut` if
     /// text is left. Texts dropped last are counted, too.
     pub fn finish(&self, patience: Duration) -> io::Result<()> {
-        let is_busy = |queue: &mut Queue| queue.printing.is_some() || !queue.texts.is_empty();
+        let is_busy = |queue: &mut PrintQueue| queue.printing.is_some() || !queue.texts.is_empty();
         let mut queue = self.0.queue();
         if queue.lost > 0 {
             queue.push(Vec::new());
@@ -145,7 +146,7 @@ impl Printer {
     }
 }
 
-impl Queue {
+impl PrintQueue {
     /// Appends a text, after a line that counts the dropped ones.
     fn push(&mut self, text: Vec<u8>) {
         let text = match mem::take(&mut self.lost) {
@@ -159,14 +160,14 @@ impl Queue {
 
 /// State of the stream.
 #[derive(Default)]
-struct Page {
+struct StreamState {
     /// Texts that could not be written since the latest one that could.
     unwritten: u64,
     /// The output ends within a line.
     torn: bool,
 }
 
-impl Page {
+impl StreamState {
     /// Writes a text, after a line that counts the unwritten ones.
     fn print(&mut self, text: Vec<u8>, out: &mut impl Write) -> io::Result<()> {
         let text = match self.unwritten {
@@ -201,16 +202,16 @@ fn write_all(out: &mut impl Write, left: &mut &[u8]) -> io::Result<()> {
 
 /// A stream of the process that waits for room even if another process has set `O_NONBLOCK`: the flag belongs
 /// to the open file, not to the descriptor (open(2)).
-pub struct Patient(File);
+pub struct BlockingStream(File);
 
-impl Patient {
+impl BlockingStream {
     /// The same stream with a descriptor of its own.
     pub fn of(stream: &impl AsFd) -> io::Result<Self> {
         Ok(Self(File::from(stream.as_fd().try_clone_to_owned()?)))
     }
 }
 
-impl Write for Patient {
+impl Write for BlockingStream {
     fn write(&mut self, text: &[u8]) -> io::Result<usize> {
         loop {
             match self.0.write(text) {
@@ -239,8 +240,8 @@ impl Write for Printer {
     }
 }
 
-impl Inner {
-    fn queue(&self) -> MutexGuard<'_, Queue> {
+impl PrinterState {
+    fn queue(&self) -> MutexGuard<'_, PrintQueue> {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -423,7 +424,7 @@ mod tests {
 
     #[test]
     fn what_could_not_be_written_is_counted_and_no_line_is_glued_to_half_of_one() {
-        let mut page = Page::default();
+        let mut page = StreamState::default();
         let mut disk = Room { left: 13, has: Vec::new() };
         page.print(b"turn 1\n".to_vec(), &mut disk).unwrap();
         for turn in 2..5 {
@@ -440,7 +441,7 @@ mod tests {
     fn stream_set_nonblocking_by_another_process_is_waited_for() {
         let (mut reader, writer) = io::pipe().unwrap();
         rustix::fs::fcntl_setfl(&writer, OFlags::NONBLOCK).unwrap();
-        let (printer, heard) = printing_to(Patient::of(&writer).unwrap());
+        let (printer, heard) = printing_to(BlockingStream::of(&writer).unwrap());
         let text = "x".repeat(1 << 20) + "\n";
         printer.print(text.as_str());
         let mut read = vec![0; text.len()];

@@ -31,8 +31,8 @@ pub use self::options::{Overrides, RecordOptions, RunError, RunOptions, declared
 use crate::{
     config::Configured,
     engine::{Engine, Gate},
-    observe::Rest,
-    pace::{LOOK, Pace, QUIET_LOOK},
+    observe::IdleDetector,
+    pace::{LOOK, QUIET_LOOK, TurnSchedule},
     printer::Printer,
     serve::{CONTROL_EFFECT, socket::ControlSocket},
     signals::{EndedBy, GRACE, Order, Orders, Signals},
@@ -58,7 +58,7 @@ const LONGEST_WRITE: Duration = Duration::from_secs(10);
 
 /// Printers of the daemon.
 #[derive(Clone, Copy)]
-pub struct Output<'a> {
+pub struct DaemonOutput<'a> {
     /// Prints the audit of the first turn, and one line for each turn.
     pub turns: &'a Printer,
     /// The log.
@@ -66,7 +66,7 @@ pub struct Output<'a> {
 }
 
 /// A daemon without further turns. Dropping it detaches the eBPF programs, which takes the kernel some time.
-pub struct Ended {
+pub struct EndedDaemon {
     /// Why it stopped, if it was not told to.
     pub result: Result<(), RunError>,
     daemon: Daemon,
@@ -76,7 +76,7 @@ pub struct Ended {
     _orders: Orders,
 }
 
-impl Ended {
+impl EndedDaemon {
     /// Whether it was told to end, before or after it stopped.
     pub fn is_told_to_end(&self) -> bool {
         self.stop.is_requested()
@@ -95,7 +95,7 @@ impl Ended {
 
 /// Runs until told to stop. Prints the audit of the first turn and one line for each turn. An error means
 /// that the daemon did not start.
-pub fn run(options: &RunOptions, output: Output<'_>) -> Result<Ended, RunError> {
+pub fn run(options: &RunOptions, output: DaemonOutput<'_>) -> Result<EndedDaemon, RunError> {
     // Before anything takes long: an early interrupt must not be lost.
     let signals = Signals::catch().map_err(failed("listening for signals"))?;
     let stop = Stop::default();
@@ -110,7 +110,7 @@ pub fn run(options: &RunOptions, output: Output<'_>) -> Result<Ended, RunError> 
     daemon.supervisor.ready("the first turn begins");
     let result = daemon.run_turns(options, &mut orders, output.turns);
     daemon.end(options.restore_on_exit, &stop);
-    Ok(Ended { result, daemon, stop, signal: ended_by, _orders: orders })
+    Ok(EndedDaemon { result, daemon, stop, signal: ended_by, _orders: orders })
 }
 
 /// Waits, within bounds, for writes of the cpusets to restore: this daemon's, and those of a runtime that was
@@ -134,7 +134,7 @@ struct Daemon {
     /// Time of the loop's latest pass, for the liveness probe.
     alive: watch::Sender<Instant>,
     supervisor: Supervisor,
-    rest: Rest,
+    rest: IdleDetector,
     /// The latest turn left no work.
     settled: bool,
     /// Complaints of the latest turn.
@@ -178,7 +178,7 @@ impl Daemon {
         let mut first = true;
         let quiet_look =
             self.supervisor.patience().map_or(QUIET_LOOK, |patience| patience.clamp(LOOK, QUIET_LOOK));
-        let mut pace = Pace::begin(Instant::now(), quiet_look);
+        let mut pace = TurnSchedule::begin(Instant::now(), quiet_look);
         self.engine.placed().listen(starts.clone());
         // Discards events from before the first turn.
         self.engine.look();

@@ -27,14 +27,14 @@ use std::{
     time::{Duration, Instant},
 };
 
-pub use self::{control::Control, port::ServeError};
+pub use self::{control::ControlState, port::ServeError};
 use enforcer_core::{degraded::Degraded, policy::Policy};
 use tokio::{runtime::Builder, sync::watch};
 
 use self::{
-    port::Server,
-    socket::{ControlSocket, SocketError},
-    token::Access,
+    port::PortServer,
+    socket::{ControlSocket, ControlSocketError},
+    token::PortAccess,
 };
 use crate::threads::{self, Role};
 use enforcer_report::tick::TickReport;
@@ -52,8 +52,8 @@ pub const LONGEST_SILENCE: Duration = Duration::from_mins(3);
 /// The ports and the socket that are enabled and could be bound.
 #[derive(Debug)]
 pub struct Endpoints {
-    metrics: Option<(Server, Access)>,
-    probes: Option<Server>,
+    metrics: Option<(PortServer, PortAccess)>,
+    probes: Option<PortServer>,
     workload_counters: bool,
     control: Option<ControlSocket>,
     degraded: Vec<Degraded>,
@@ -66,20 +66,20 @@ impl Endpoints {
         // A single turn ends before a reader comes, but a configured address is still tried.
         let wanted = policy.metrics.enabled && (!once || asked);
         let mut degraded = Vec::new();
-        let metrics = wanted.then(|| Server::bind(policy.metrics.listen)).transpose();
+        let metrics = wanted.then(|| PortServer::bind(policy.metrics.listen)).transpose();
         let metrics = metrics.unwrap_or_else(|error| {
             degraded.push(no_metrics(&error));
             None
         });
         let metrics = metrics.map(|server| {
             let file = policy.metrics.token_file.as_deref();
-            let (access, error) = Access::of(file, server.is_on_loopback());
+            let (access, error) = PortAccess::of(file, server.is_on_loopback());
             degraded.extend(error.map(|reason| {
                 Degraded::new("metrics", reason, "no metrics and no reports are served, only probes")
             }));
             (server, access)
         });
-        let probes = policy.metrics.probes.filter(|_| !once).map(Server::bind).transpose();
+        let probes = policy.metrics.probes.filter(|_| !once).map(PortServer::bind).transpose();
         let probes = probes.unwrap_or_else(|error| {
             degraded.push(no_probes(&error));
             None
@@ -96,7 +96,11 @@ impl Endpoints {
 
     /// Answers until the process ends, each endpoint on a thread of its own. Returns the degraded endpoints,
     /// and the guard that removes the socket's file.
-    pub fn answer(mut self, control: Control, alive: LastAlive) -> (Vec<Degraded>, Option<ControlSocket>) {
+    pub fn answer(
+        mut self,
+        control: ControlState,
+        alive: LastAlive,
+    ) -> (Vec<Degraded>, Option<ControlSocket>) {
         let latest = control.latest.clone();
         if let Some(server) = self.probes.take() {
             tracing::info!("serving http://{}/live", server.address());
@@ -122,8 +126,8 @@ impl Endpoints {
 
     fn answer_metrics(
         &self,
-        server: Server,
-        access: Access,
+        server: PortServer,
+        access: PortAccess,
         latest: Latest,
         alive: LastAlive,
     ) -> Result<(), ServeError> {
@@ -133,7 +137,7 @@ impl Endpoints {
         start(Role::Serve, server.answer(router))
     }
 
-    fn answer_control(&mut self, control: Control) -> Result<(), ServeError> {
+    fn answer_control(&mut self, control: ControlState) -> Result<(), ServeError> {
         let Some(socket) = &mut self.control else { return Ok(()) };
         let Some(listener) = socket.take() else { return Ok(()) };
         tracing::info!("controlled over {}", socket.path().display());
@@ -168,7 +172,7 @@ fn no_probes(error: &ServeError) -> Degraded {
     Degraded::new("probes", error.to_string(), "/live and /ready are not served on a port of their own")
 }
 
-fn no_control(error: &SocketError) -> Degraded {
+fn no_control(error: &ControlSocketError) -> Degraded {
     Degraded::new("control", error.to_string(), CONTROL_EFFECT)
 }
 
@@ -217,13 +221,13 @@ mod tests {
         change(&mut policy);
         let endpoints = Endpoints::open(&policy, false, false);
         let address = endpoints.metrics.as_ref().unwrap().0.address();
-        let probes = endpoints.probes.as_ref().map(Server::address);
+        let probes = endpoints.probes.as_ref().map(PortServer::address);
         let (_latest, latest) = watch::channel(None);
         let (gate, decisions, log) = Default::default();
         let record = PauseRecord::new(std::path::Path::new("/nonexistent"));
         let cgroups = ControllerRoot { path: "/nonexistent".into(), v2: true, mounted_cgroup: "/".into() };
         let started = Instant::now();
-        let control = Control { gate, decisions, latest, log, started, cgroups, record };
+        let control = ControlState { gate, decisions, latest, log, started, cgroups, record };
         let (_turns, alive) = watch::channel(alive);
         let (degraded, socket) = endpoints.answer(control, alive);
         assert!(degraded.is_empty() && socket.is_none());

@@ -1,9 +1,8 @@
-//! What the daemon tells the service supervisor that started it (`sd_notify(3)`): systemd, or anything else
-//! that sets `NOTIFY_SOCKET`.
+//! Messages to the service supervisor that started the daemon (`sd_notify(3)`): systemd, or any program that
+//! sets `NOTIFY_SOCKET`.
 //!
-//! One datagram each: ready, reloading, stopping, still alive, and a status for people. The watchdog is fed
-//! by the thread that turns the engine and by no other, so that a turn that hangs is seen; a thread of its
-//! own would feed it for ever.
+//! One datagram each: ready, reloading, stopping, alive, and a status for people. Only the turn thread feeds
+//! the watchdog, so that a turn that hangs is detected; a thread of its own would feed it forever.
 //!
 //! The supervisor never keeps the daemon from its work: without one nothing is sent, and one that does not
 //! read is waited for [`PATIENCE`] at most. The environment is read and never written. The `sd-notify` crate
@@ -29,27 +28,27 @@ use thiserror::Error;
 /// Longest wait for room in the queue of the supervisor's socket.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// Why the supervisor hears nothing.
+/// Why the supervisor gets no messages.
 #[derive(Debug, Error)]
 #[error("telling the supervisor at {socket}: {cause}")]
 pub struct SupervisorError {
     /// `NOTIFY_SOCKET`.
     pub socket: String,
-    /// Why not.
+    /// Cause of the failure.
     #[source]
     pub cause: io::Error,
 }
 
-/// Whoever started the daemon and wants to hear how it is.
+/// The supervisor, if there is one.
 #[derive(Debug)]
 pub struct Supervisor {
     line: Option<Line>,
     watchdog: Option<Watchdog>,
-    /// It was said already that it cannot be told: it would be said in every turn.
+    /// A failed message was logged already; it would repeat each turn.
     mute: bool,
 }
 
-/// The way to the supervisor.
+/// The socket of the supervisor.
 #[derive(Debug)]
 struct Line {
     socket: UnixDatagram,
@@ -57,16 +56,16 @@ struct Line {
     name: String,
 }
 
-/// When the supervisor wants to hear that the daemon lives.
+/// The supervisor's watchdog.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Watchdog {
-    /// Half of what it waits.
+    /// Half of the supervisor's limit.
     every: Duration,
     last: Option<Instant>,
 }
 
 impl Watchdog {
-    /// `WATCHDOG_USEC` and `WATCHDOG_PID` (`sd_watchdog_enabled(3)`); `None` where nobody waits.
+    /// From `WATCHDOG_USEC` and `WATCHDOG_PID` (`sd_watchdog_enabled(3)`); `None` without a watchdog.
     fn of(microseconds: Option<&str>, pid: Option<&str>, own: u32) -> Option<Self> {
         if pid.is_some_and(|pid| pid.parse() != Ok(own)) {
             return None;
@@ -75,14 +74,14 @@ impl Watchdog {
         Some(Self { every: Duration::from_micros(microseconds) / 2, last: None })
     }
 
-    /// Is it time, if the next chance comes `pause` later?
+    /// Whether a sign of life is due, if the next chance comes `pause` later.
     fn is_due(&self, now: Instant, pause: Duration) -> bool {
         self.last.is_none_or(|last| now.saturating_duration_since(last) + pause >= self.every)
     }
 }
 
 impl Supervisor {
-    /// The one that the environment names, if it does.
+    /// The supervisor named by the environment, if any.
     pub fn of_environment() -> Result<Self, SupervisorError> {
         let text = |name| env::var(name).ok();
         let watchdog = Watchdog::of(
@@ -93,7 +92,7 @@ impl Supervisor {
         Self::at(env::var_os("NOTIFY_SOCKET"), watchdog)
     }
 
-    /// Nobody.
+    /// No supervisor.
     pub fn absent() -> Self {
         Self { line: None, watchdog: None, mute: false }
     }
@@ -104,34 +103,34 @@ impl Supervisor {
         Ok(Self { line: Some(line), watchdog, mute: false })
     }
 
-    /// Longest time between two signs of life, if somebody waits for them.
+    /// Longest time between two signs of life; `None` without a watchdog.
     pub fn patience(&self) -> Option<Duration> {
         self.watchdog.map(|watchdog| watchdog.every)
     }
 
-    /// Everything is attached and open, turns begin.
+    /// Reports that everything is attached and open, and turns begin.
     pub fn ready(&mut self, status: &str) {
         self.tell(&format!("READY=1\nSTATUS={}", one_line(status)));
     }
 
-    /// The configuration is being read again, until [`ready`](Self::ready) is told.
+    /// Reports that the configuration is being reloaded, until [`ready`](Self::ready).
     pub fn reloading(&mut self) {
         let now = clock_gettime(ClockId::Monotonic);
         let microseconds = now.tv_sec * 1_000_000 + now.tv_nsec / 1_000;
         self.tell(&format!("RELOADING=1\nMONOTONIC_USEC={microseconds}\nSTATUS=reading the configuration"));
     }
 
-    /// The daemon ends.
+    /// Reports that the daemon ends.
     pub fn stopping(&mut self) {
         self.tell("STOPPING=1\nSTATUS=ending");
     }
 
-    /// What there is to say for people.
+    /// Sends a status for people.
     pub fn status(&mut self, status: &str) {
         self.tell(&format!("STATUS={}", one_line(status)));
     }
 
-    /// The thread that turns the engine goes on, and comes by again in `pause` unless a turn takes longer.
+    /// Sends a sign of life if due. The turn thread comes back in `pause` unless a turn takes longer.
     pub fn alive(&mut self, now: Instant, pause: Duration) {
         let due = self.watchdog.as_mut().filter(|watchdog| watchdog.is_due(now, pause));
         if let Some(watchdog) = due {
@@ -232,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn a_watchdog_of_somebody_else_or_without_a_time_is_none() {
+    fn watchdog_for_another_process_or_without_a_time_is_ignored() {
         for (microseconds, pid, expected) in [
             (Some("10000000"), None, Some(5 * SECOND)),
             (Some("10000000"), Some("7"), Some(5 * SECOND)),
@@ -249,15 +248,15 @@ mod tests {
     }
 
     #[test]
-    fn nobody_is_told_nothing_and_what_is_no_socket_is_an_error_that_names_it() {
-        for nobody in [None, Some(OsString::new())] {
-            assert!(Supervisor::at(nobody, None).unwrap().line.is_none());
+    fn absent_supervisor_is_accepted_and_an_invalid_socket_is_named() {
+        for absent in [None, Some(OsString::new())] {
+            assert!(Supervisor::at(absent, None).unwrap().line.is_none());
         }
         for name in ["notify", "vsock:2:1", "./notify"] {
             let message = Supervisor::at(Some(name.into()), None).unwrap_err().to_string();
             assert!(message.starts_with(&format!("telling the supervisor at {name}: ")), "{message}");
         }
-        // Said once, and no reason to stop.
+        // Logged once, and the daemon goes on.
         let mut gone = Supervisor::at(Some("/no/such/socket".into()), None).unwrap();
         gone.ready("");
         assert!(gone.mute);

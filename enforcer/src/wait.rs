@@ -1,8 +1,8 @@
-//! What the daemon waits for between two turns: a signal, the next turn, the next look at what the kernel
-//! side told, and memory pressure, which cannot wait for that look.
+//! Waits between two turns for a signal, the next turn, the next look, or memory pressure, which cannot wait
+//! for a look.
 //!
-//! What is due goes first, so nothing that is always ready keeps a turn from its time. Cost: one poll(2) for
-//! each wait; nothing stays registered.
+//! What is due goes first, so a descriptor that is always ready cannot delay a turn. Cost: one poll(2) per
+//! wait; nothing stays registered.
 
 use std::{
     io,
@@ -17,10 +17,10 @@ use crate::{
     waker::Waker,
 };
 
-/// Why the daemon goes on.
+/// Why a wait ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Wake {
-    /// A signal.
+    /// An order came.
     Order(Order),
     /// The turn is due.
     Turn,
@@ -43,7 +43,7 @@ pub struct Heard<'a> {
     pub came: Option<BorrowedFd<'a>>,
     /// inotify of cpuset files that are ours to keep.
     pub written: Option<BorrowedFd<'a>>,
-    /// Woken when a container has started whose original cpuset is to be journalled.
+    /// Woken when a container has started without a journalled original.
     pub started: Option<&'a Waker>,
 }
 
@@ -142,7 +142,7 @@ mod tests {
         ] {
             assert_eq!(next(&mut orders, due(NEVER, NEVER), told).unwrap(), Wake::Told);
         }
-        // Told while nobody waited.
+        // Woken before the wait.
         let starts = Waker::new().unwrap();
         starts.wake();
         let started = Heard { started: Some(&starts), ..Heard::default() };
@@ -176,7 +176,7 @@ mod tests {
         assert_eq!(order, Wake::Order(Order::Reload));
         drop(sender);
         let order = next(&mut orders, due(NEVER, NEVER), urgent(&reader)).unwrap();
-        assert_eq!(order, Wake::Order(Order::Stop), "nobody is left who could order anything");
+        assert_eq!(order, Wake::Order(Order::Stop), "no sender is left");
     }
 
     #[test]

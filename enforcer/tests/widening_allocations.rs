@@ -18,8 +18,8 @@ use std::{
 };
 
 use enforcer::{
-    engine::{BrakeParts, Demotion, Gate, ReliefSenses, Senses, Widening},
-    observe::{MemoryLimits, PressureTap, Rooms, Tenants},
+    engine::{BrakeParts, Demotion, Gate, ReliefSensors, Sensors, Widening},
+    observe::{HeadroomReader, MemoryLimits, PressureTap, ResidentsReader},
 };
 use enforcer_act::cpuset::CpusetTree;
 use enforcer_core::{
@@ -133,9 +133,9 @@ fn a_look_while_all_is_calm_allocates_nothing() {
     put(root, "cgroup/a/cpuset.cpus", "0\n");
 
     let host = HostRoot::captured(root);
-    let rooms = || Rooms::new(&host, 4096);
-    let senses = Senses { tap: PressureTap::default(), rooms: rooms(), limits: MemoryLimits::new(None) };
-    let relief = ReliefSenses { rooms: rooms(), tenants: Tenants::new(&host) };
+    let rooms = || HeadroomReader::new(&host, 4096);
+    let senses = Sensors { tap: PressureTap::default(), rooms: rooms(), limits: MemoryLimits::new(None) };
+    let relief = ReliefSensors { rooms: rooms(), tenants: ResidentsReader::new(&host) };
     let tree = CpusetTree::new(root.join("cgroup"), true);
     let record = Err("no brake in this test".to_owned());
     let brake = BrakeParts { record, boot_id: None, demotes: Box::new(|| false) };

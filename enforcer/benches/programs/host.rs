@@ -8,7 +8,7 @@ use enforcer_core::{
     id::{CpuId, NodeId},
     set::CpuSet,
 };
-use enforcer_kernel::bpf::{AttachOptions, CgroupAxis, Programs, Watch};
+use enforcer_kernel::bpf::{AttachOptions, CgroupAxis, Programs, WatchedCgroup};
 
 pub(super) struct Host {
     cpus: CpuSet,
@@ -47,7 +47,7 @@ impl Host {
     ) -> Result<(Programs, Vec<Degraded>)> {
         let (mut programs, degraded) = Programs::attach(options);
         let allowed = (!anywhere).then(|| [NodeId(u32::MAX)].into_iter().collect());
-        let watch = Watch { allowed, ..Watch::alone(self.cgroup) };
+        let watch = WatchedCgroup { allowed, ..WatchedCgroup::alone(self.cgroup) };
         programs.watch(&BTreeMap::from([(self.cgroup, watch)]))?;
         Ok((programs, degraded))
     }

@@ -85,7 +85,7 @@ pub struct ControllerRoot {
 /// Names of the files that are read, which differ between v1 and v2
 /// (Documentation/admin-guide/cgroup-v1/cpusets.rst, cgroup-v2.rst).
 #[derive(Debug, PartialEq, Eq)]
-pub struct CgroupFiles {
+pub struct CgroupFileNames {
     /// CPUs as configured; empty means inherited (v2).
     pub cpus: &'static str,
     /// CPUs that are in force.
@@ -108,7 +108,7 @@ pub struct CgroupFiles {
     pub threads: &'static str,
 }
 
-const V1_FILES: CgroupFiles = CgroupFiles {
+const V1_FILES: CgroupFileNames = CgroupFileNames {
     cpus: "cpuset.cpus",
     cpus_effective: "cpuset.effective_cpus",
     mems: "cpuset.mems",
@@ -121,7 +121,7 @@ const V1_FILES: CgroupFiles = CgroupFiles {
     threads: "tasks",
 };
 
-const V2_FILES: CgroupFiles = CgroupFiles {
+const V2_FILES: CgroupFileNames = CgroupFileNames {
     cpus: "cpuset.cpus",
     cpus_effective: "cpuset.cpus.effective",
     mems: "cpuset.mems",
@@ -206,7 +206,7 @@ impl CgroupLayout {
 
 impl ControllerRoot {
     /// Names of the files in this hierarchy.
-    pub const fn files(&self) -> &'static CgroupFiles {
+    pub const fn files(&self) -> &'static CgroupFileNames {
         if self.v2 { &V2_FILES } else { &V1_FILES }
     }
 

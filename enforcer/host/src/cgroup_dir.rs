@@ -30,11 +30,11 @@ use super::{FIRST_READ, READ_LIMIT, ReadError, as_text, confined, read_text, too
 #[derive(Debug)]
 pub struct CgroupDir {
     path: PathBuf,
-    found: Found,
+    found: DirLookup,
 }
 
 #[derive(Debug)]
-enum Found {
+enum DirLookup {
     /// It is on this host.
     Here(OwnedFd),
     /// It is in a captured tree.
@@ -47,10 +47,10 @@ impl CgroupDir {
     /// Looks it up. Whether it is there is told by its files.
     pub fn open(path: PathBuf) -> Self {
         let found = if confined::is_confined(&path) {
-            Found::Captured
+            DirLookup::Captured
         } else {
             let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-            rustix::fs::open(&path, flags, Mode::empty()).map_or_else(Found::Not, Found::Here)
+            rustix::fs::open(&path, flags, Mode::empty()).map_or_else(DirLookup::Not, DirLookup::Here)
         };
         Self { path, found }
     }
@@ -64,9 +64,9 @@ impl CgroupDir {
     /// replaced.
     pub fn read(&self, file: &str) -> Result<String, ReadError> {
         let read = match &self.found {
-            Found::Captured => return read_text(&self.path.join(file)),
-            Found::Here(dir) => read_record(dir, file),
-            Found::Not(error) => Err((*error).into()),
+            DirLookup::Captured => return read_text(&self.path.join(file)),
+            DirLookup::Here(dir) => read_record(dir, file),
+            DirLookup::Not(error) => Err((*error).into()),
         };
         let text = read.map(as_text).map_err(|cause| ReadError { path: self.path.join(file), cause })?;
         super::recording::note_text_in(&self.path, file, &text);
@@ -94,7 +94,7 @@ mod tests {
     use std::{fs, os::unix::fs::symlink};
 
     use super::*;
-    use crate::{HostRoot, cgroup::CgroupLayout, recording::Recording};
+    use crate::{HostRoot, cgroup::CgroupLayout, recording::FileCapture};
 
     #[test]
     fn files_of_any_length_are_read_as_others_read_them() {
@@ -179,7 +179,7 @@ mod tests {
         fs::create_dir_all(host.cgroup.join("a")).unwrap();
         fs::write(host.cgroup.join("a/cpuset.cpus"), "1\n").unwrap();
         let (_, recording) =
-            Recording::of(|| CgroupDir::open(host.cgroup.join("a")).read("cpuset.cpus").unwrap());
+            FileCapture::of(|| CgroupDir::open(host.cgroup.join("a")).read("cpuset.cpus").unwrap());
         let copy = dir.path().join("copy");
         recording.write(&host, &copy).unwrap();
         assert_eq!(fs::read_to_string(copy.join("sys/fs/cgroup/a/cpuset.cpus")).unwrap(), "1\n");

@@ -65,7 +65,7 @@ pub fn walk(root: &ControllerRoot, start: &CgroupPath, kernfs: bool) -> Walk {
 }
 
 fn walk_within(root: &ControllerRoot, start: &CgroupPath, kernfs: bool, most: usize) -> Walk {
-    let mut growing = Growing { entries: vec![Entry::new(OsString::new(), 0)], walk: Walk::default() };
+    let mut growing = Growing { entries: vec![WalkEntry::new(OsString::new(), 0)], walk: Walk::default() };
     let mut visited = 0;
     while visited < most
         && let Some(next) = growing.next()
@@ -82,11 +82,11 @@ fn walk_within(root: &ControllerRoot, start: &CgroupPath, kernfs: bool, most: us
 /// A walk in progress.
 struct Growing {
     /// The start first; children of one cgroup are side by side, by name.
-    entries: Vec<Entry>,
+    entries: Vec<WalkEntry>,
     walk: Walk,
 }
 
-struct Entry {
+struct WalkEntry {
     name: OsString,
     parent: usize,
     seen: Option<Visited>,
@@ -97,7 +97,7 @@ struct Entry {
     is_cut: bool,
 }
 
-impl Entry {
+impl WalkEntry {
     fn new(name: OsString, parent: usize) -> Self {
         let (seen, children, pending) = (None, 0..0, VecDeque::new());
         Self { name, parent, seen, children, pending, is_cut: false }
@@ -142,7 +142,7 @@ impl Growing {
             names.truncate(room);
             entry.seen = Some(seen);
             let first = self.entries.len();
-            self.entries.extend(names.into_iter().map(|name| Entry::new(name, at)));
+            self.entries.extend(names.into_iter().map(|name| WalkEntry::new(name, at)));
             let children = first..self.entries.len();
             self.entries[at].pending = children.clone().collect();
             self.entries[at].children = children;

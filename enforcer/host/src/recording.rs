@@ -2,8 +2,8 @@
 //!
 //! Problem: a copy of a host must hold exactly the files that the readers use, give the same answers, and
 //! hold nothing private. A list of files would be wrong with the next reader. Idea: run the readers and
-//! record each text, listing and link as it is read ([`Recording::of`]), then write those
-//! ([`Recording::write`]). So nothing is read twice, and the copy holds only what a reader used: no command
+//! record each text, listing and link as it is read ([`FileCapture::of`]), then write those
+//! ([`FileCapture::write`]). So nothing is read twice, and the copy holds only what a reader used: no command
 //! lines, no addresses, no serials.
 //!
 //! Invariants: writing never follows a link, leaves its directory, or writes host name and boot id. Only
@@ -35,27 +35,27 @@ const CPUINFO_FIELDS: [&str; 6] =
     ["processor", "model name", "cpu", "Hardware", "CPU implementer", "CPU part"];
 
 thread_local! {
-    static CURRENT: RefCell<Option<Recording>> = const { RefCell::new(None) };
+    static CURRENT: RefCell<Option<FileCapture>> = const { RefCell::new(None) };
 }
 
 /// Everything that was read during one call.
 #[derive(Debug, Default)]
-pub struct Recording {
-    seen: BTreeMap<PathBuf, Seen>,
+pub struct FileCapture {
+    seen: BTreeMap<PathBuf, CapturedRead>,
     bytes: usize,
     left_out: usize,
 }
 
 #[derive(Debug)]
-enum Seen {
+enum CapturedRead {
     Text(String),
     Directory,
     Link(PathBuf),
 }
 
-/// What [`Recording::write`] wrote.
+/// What [`FileCapture::write`] wrote.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Written {
+pub struct CaptureSize {
     /// Files.
     pub files: usize,
     /// Their size.
@@ -64,7 +64,7 @@ pub struct Written {
     pub left_out: usize,
 }
 
-impl Recording {
+impl FileCapture {
     /// The result of a call and what it read.
     pub fn of<T>(read: impl FnOnce() -> T) -> (T, Self) {
         CURRENT.with_borrow_mut(|current| *current = Some(Self::default()));
@@ -75,9 +75,9 @@ impl Recording {
 
     /// Writes a tree that [`HostRoot::captured`] reads like the host. The directory is made if it is
     /// not there; a file in it that has the name of a captured one is an error.
-    pub fn write(&self, host: &HostRoot, directory: &Path) -> io::Result<Written> {
+    pub fn write(&self, host: &HostRoot, directory: &Path) -> io::Result<CaptureSize> {
         fs::create_dir_all(directory)?;
-        let mut written = Written { files: 0, bytes: 0, left_out: self.left_out };
+        let mut written = CaptureSize { files: 0, bytes: 0, left_out: self.left_out };
         for (path, seen) in &self.seen {
             let Some(place) = self.place(host, path) else {
                 written.left_out += 1;
@@ -85,12 +85,12 @@ impl Recording {
             };
             let target = directory.join(&place);
             match seen {
-                Seen::Directory => fs::create_dir_all(&target)?,
-                Seen::Link(to) => {
+                CapturedRead::Directory => fs::create_dir_all(&target)?,
+                CapturedRead::Link(to) => {
                     fs::create_dir_all(target.parent().unwrap_or(directory))?;
                     std::os::unix::fs::symlink(to, &target)?;
                 }
-                Seen::Text(text) => {
+                CapturedRead::Text(text) => {
                     let Some(text) = scrubbed(&place, text) else { continue };
                     fs::create_dir_all(target.parent().unwrap_or(directory))?;
                     let mut file = fs::File::create_new(&target)?;
@@ -108,7 +108,7 @@ impl Recording {
     fn place(&self, host: &HostRoot, path: &Path) -> Option<PathBuf> {
         let mut resolved = PathBuf::new();
         for part in path {
-            if let Some(Seen::Link(to)) = self.seen.get(&resolved) {
+            if let Some(CapturedRead::Link(to)) = self.seen.get(&resolved) {
                 resolved = normal(&resolved.parent()?.join(to))?;
             }
             resolved.push(part);
@@ -117,8 +117,8 @@ impl Recording {
         trees.iter().find_map(|(tree, name)| Some(Path::new(name).join(resolved.strip_prefix(tree).ok()?)))
     }
 
-    fn note(&mut self, path: &Path, seen: Seen) {
-        if let Seen::Text(text) = &seen {
+    fn note(&mut self, path: &Path, seen: CapturedRead) {
+        if let CapturedRead::Text(text) = &seen {
             if self.bytes + text.len() > SIZE_LIMIT {
                 self.left_out += 1;
                 return;
@@ -127,14 +127,16 @@ impl Recording {
         }
         // A directory is only a place; what was read there says more.
         match seen {
-            Seen::Directory => drop(self.seen.entry(path.to_owned()).or_insert(Seen::Directory)),
+            CapturedRead::Directory => {
+                self.seen.entry(path.to_owned()).or_insert(CapturedRead::Directory);
+            }
             said => drop(self.seen.insert(path.to_owned(), said)),
         }
     }
 }
 
 pub(super) fn note_text(path: &Path, text: &str) {
-    note(path, || Seen::Text(text.to_owned()));
+    note(path, || CapturedRead::Text(text.to_owned()));
 }
 
 /// [`note_text`] of a file in a directory.
@@ -145,14 +147,14 @@ pub(super) fn note_text_in(dir: &Path, file: &str, text: &str) {
 }
 
 pub(super) fn note_directory(path: &Path) {
-    note(path, || Seen::Directory);
+    note(path, || CapturedRead::Directory);
 }
 
 pub(super) fn note_link(path: &Path, to: &Path) {
-    note(path, || Seen::Link(to.to_owned()));
+    note(path, || CapturedRead::Link(to.to_owned()));
 }
 
-fn note(path: &Path, seen: impl FnOnce() -> Seen) {
+fn note(path: &Path, seen: impl FnOnce() -> CapturedRead) {
     CURRENT.with_borrow_mut(|current| {
         if let Some(recording) = current {
             recording.note(path, seen());
@@ -210,13 +212,13 @@ mod tests {
         fs::create_dir_all(from.join("sys/devices/system/cpu/cpu7")).unwrap();
         fs::write(from.join("sys/devices/system/cpu/online"), "7\n").unwrap();
         fs::write(from.join("sys/devices/system/cpu/offline"), "8\n").unwrap();
-        let ((), recording) = Recording::of(|| {
+        let ((), recording) = FileCapture::of(|| {
             list_dir(&from.join("sys/devices/system/cpu")).unwrap();
             read_text(&from.join("sys/devices/system/cpu/online")).unwrap();
             read_text(&from.join("sys/devices/system/cpu/none")).unwrap_err();
         });
         let written = recording.write(&host(&from), &to).unwrap();
-        assert_eq!(written, Written { files: 1, bytes: 2, left_out: 0 });
+        assert_eq!(written, CaptureSize { files: 1, bytes: 2, left_out: 0 });
         assert_eq!(list_dir(&to.join("sys/devices/system/cpu")).unwrap().unwrap(), ["cpu7", "online"]);
         assert_eq!(read_text(&to.join("sys/devices/system/cpu/online")).unwrap(), "7\n");
         assert!(recording.write(&host(&from), &to).is_err(), "must not overwrite");
@@ -231,7 +233,7 @@ mod tests {
         fs::write(from.join("sys/devices/hmem.0/dax0.0/target_node"), "3\n").unwrap();
         let link = from.join("sys/bus/dax/dax0.0");
         std::os::unix::fs::symlink("../../devices/hmem.0/dax0.0", &link).unwrap();
-        let ((), recording) = Recording::of(|| {
+        let ((), recording) = FileCapture::of(|| {
             read_link(&link).unwrap();
             read_text(&link.join("target_node")).unwrap();
         });
@@ -247,7 +249,7 @@ mod tests {
         fs::create_dir_all(from.join("sys")).unwrap();
         fs::write(dir.path().join("secret"), "x").unwrap();
         std::os::unix::fs::symlink("../..", from.join("sys/up")).unwrap();
-        let ((), recording) = Recording::of(|| {
+        let ((), recording) = FileCapture::of(|| {
             read_link(&from.join("sys/up")).unwrap();
             read_text(&from.join("sys/up/secret")).unwrap();
             read_text(&dir.path().join("secret")).unwrap();

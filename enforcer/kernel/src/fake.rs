@@ -9,7 +9,7 @@ use super::{Kernel, PageStatus};
 
 /// What was asked for.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Call {
+pub enum FakeCall {
     /// Where are so many pages of this process?
     Locate {
         /// Process.
@@ -44,7 +44,7 @@ pub struct FakeKernel {
     /// Processes for which every call fails with this error number.
     pub failing: BTreeMap<u32, i32>,
     /// All calls in order.
-    pub calls: RefCell<Vec<Call>>,
+    pub calls: RefCell<Vec<FakeCall>>,
 }
 
 impl FakeKernel {
@@ -68,7 +68,7 @@ impl FakeKernel {
 
 impl Kernel for FakeKernel {
     fn locate_pages(&self, pid: u32, pages: &[usize]) -> io::Result<Vec<PageStatus>> {
-        self.calls.borrow_mut().push(Call::Locate { pid, pages: pages.len() });
+        self.calls.borrow_mut().push(FakeCall::Locate { pid, pages: pages.len() });
         self.check(pid)?;
         let map = self.pages.borrow();
         Ok(pages
@@ -81,13 +81,13 @@ impl Kernel for FakeKernel {
     }
 
     fn move_pages(&self, pid: u32, pages: &[usize], to: NodeId) -> io::Result<Vec<PageStatus>> {
-        self.calls.borrow_mut().push(Call::Move { pid, pages: pages.len(), to });
+        self.calls.borrow_mut().push(FakeCall::Move { pid, pages: pages.len(), to });
         self.check(pid)?;
         Ok(self.moved(pid, pages, to, &self.shared))
     }
 
     fn move_shared_pages(&self, pid: u32, pages: &[usize], to: NodeId) -> io::Result<Vec<PageStatus>> {
-        self.calls.borrow_mut().push(Call::Move { pid, pages: pages.len(), to });
+        self.calls.borrow_mut().push(FakeCall::Move { pid, pages: pages.len(), to });
         self.check(pid)?;
         if !self.moves_shared {
             return Err(io::Error::from_raw_os_error(Errno::PERM.raw_os_error()));

@@ -11,15 +11,15 @@ const LONGEST_VARINT: usize = 10;
 
 /// Bytes that are no message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Malformed;
+pub(super) struct MalformedProtobuf;
 
 /// Occurrences of the field at the end of the path (field numbers, from the outermost); stops at `enough`.
-pub(super) fn occurrences(bytes: &[u8], path: &[u32], enough: usize) -> Result<usize, Malformed> {
+pub(super) fn occurrences(bytes: &[u8], path: &[u32], enough: usize) -> Result<usize, MalformedProtobuf> {
     sum(bytes, path, enough, &|_| 1)
 }
 
 /// Most numbers that a packed field at the end of the path can hold; stops at `enough`.
-pub(super) fn numbers(bytes: &[u8], path: &[u32], enough: usize) -> Result<usize, Malformed> {
+pub(super) fn numbers(bytes: &[u8], path: &[u32], enough: usize) -> Result<usize, MalformedProtobuf> {
     sum(bytes, path, enough, &|field| field.map_or(1, <[u8]>::len))
 }
 
@@ -28,12 +28,12 @@ fn sum(
     path: &[u32],
     enough: usize,
     weight: &impl Fn(Option<&[u8]>) -> usize,
-) -> Result<usize, Malformed> {
+) -> Result<usize, MalformedProtobuf> {
     let Some((wanted, below)) = path.split_first() else { return Ok(0) };
     let (mut rest, mut total) = (bytes, 0_usize);
     while !rest.is_empty() && total < enough {
         let (number, field);
-        (number, field, rest) = next(rest).ok_or(Malformed)?;
+        (number, field, rest) = next(rest).ok_or(MalformedProtobuf)?;
         if number != *wanted {
             continue;
         }
@@ -140,9 +140,9 @@ mod tests {
         for bytes in
             [&[0xff; 12][..], &[0x12], &[0x12, 5, 1], &[0x00, 0], &[0x13, 0x14], &[0x09, 1], &[0x0d, 1]]
         {
-            assert_eq!(occurrences(bytes, &[2], usize::MAX), Err(Malformed), "{bytes:?}");
+            assert_eq!(occurrences(bytes, &[2], usize::MAX), Err(MalformedProtobuf), "{bytes:?}");
         }
-        assert_eq!(occurrences(&[0x12, 1, 0xff], &[2, 2], usize::MAX), Err(Malformed));
+        assert_eq!(occurrences(&[0x12, 1, 0xff], &[2, 2], usize::MAX), Err(MalformedProtobuf));
         assert_eq!(occurrences(&[0x12, 0, 0x12, 0, 0xff], &[2], 2), Ok(2));
         assert_eq!(occurrences(&[0x10, 7], &[2, 1], usize::MAX), Ok(0));
     }

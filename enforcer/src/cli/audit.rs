@@ -24,7 +24,7 @@ use super::{
     Exit, args, baseline,
     client::{self, NoDaemon},
     config_file, root,
-    seen::Seen,
+    seen::HostSnapshot,
     terminal, what_if, whole_file,
 };
 use crate::{serve::api, wall_clock};
@@ -72,7 +72,7 @@ pub(super) fn explain(rule: Rule, out: &mut dyn Write) -> anyhow::Result<Exit> {
 
 pub(super) fn run(options: &Options, out: &mut dyn Write) -> anyhow::Result<Exit> {
     let (machine, degraded) = read_topology(&options.host)?;
-    let mut seen = Seen::new(&options.host, options.sample, &options.policy, &machine, degraded);
+    let mut seen = HostSnapshot::new(&options.host, options.sample, &options.policy, &machine, degraded);
     let model = Model::new(&machine, &seen.workloads, &seen.now, seen.before.as_ref());
     let policy = &options.policy;
     let (inventory, unfit) = Inventory::or_whole(machine, &policy.placement);

@@ -24,7 +24,7 @@ use enforcer_host::{
     HostRoot,
     cgroup::CgroupLayout,
     list_dir, read_optional,
-    recording::{Recording, Written},
+    recording::{CaptureSize, FileCapture},
     topology,
 };
 
@@ -50,10 +50,10 @@ pub(super) fn run(options: &Options, out: &mut dyn Write) -> anyhow::Result<Exit
     let taken = list_dir(directory)?.is_some_and(|names| !names.is_empty());
     ensure!(!taken, "{}: not empty", directory.display());
     let processes = processes(host);
-    let (result, recording) = Recording::of(|| read_everything(host, &processes));
+    let (result, recording) = FileCapture::of(|| read_everything(host, &processes));
     result?;
     let written = recording.write(host, directory);
-    let Written { files, bytes, left_out } =
+    let CaptureSize { files, bytes, left_out } =
         written.with_context(|| format!("writing to {}", directory.display()))?;
     writeln!(out, "{}: {files} files, {} KiB", directory.display(), bytes.div_ceil(1024))?;
     if left_out > 0 {
@@ -164,7 +164,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let live = HostRoot::live();
         let layout = CgroupLayout::read(&live).unwrap();
-        let ((workloads, _), recording) = Recording::of(|| {
+        let ((workloads, _), recording) = FileCapture::of(|| {
             mark(&layout);
             workloads::read_workloads(&live, &layout, &mut UserProcesses::default()).unwrap()
         });

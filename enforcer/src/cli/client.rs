@@ -23,7 +23,7 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 use tokio::{net::UnixStream, runtime::Builder, time::timeout};
 
-use crate::serve::api::{Answer, Problem};
+use crate::serve::api::{ApiAnswer, Problem};
 
 /// Longest wait for an answer: more than the daemon needs.
 const LIMIT: Duration = Duration::from_secs(15);
@@ -43,17 +43,17 @@ pub(super) struct NoDaemon {
 }
 
 /// The daemon's answer to a request without a body.
-pub(super) fn get<T: Answer>(socket: &Path, path: &str) -> anyhow::Result<T> {
+pub(super) fn get<T: ApiAnswer>(socket: &Path, path: &str) -> anyhow::Result<T> {
     ask(socket, LIMIT, Method::GET, path, Vec::new())
 }
 
 /// The same for a caller that can go on without an answer; waits a few seconds only.
-pub(super) fn glance<T: Answer>(socket: &Path, path: &str) -> anyhow::Result<T> {
+pub(super) fn glance<T: ApiAnswer>(socket: &Path, path: &str) -> anyhow::Result<T> {
     ask(socket, GLANCE, Method::GET, path, Vec::new())
 }
 
 /// The daemon's answer to `body`.
-pub(super) fn send<T: Answer>(
+pub(super) fn send<T: ApiAnswer>(
     socket: &Path,
     method: Method,
     path: &str,
@@ -62,7 +62,7 @@ pub(super) fn send<T: Answer>(
     ask(socket, LIMIT, method, path, serde_json::to_vec(body)?)
 }
 
-fn ask<T: Answer>(
+fn ask<T: ApiAnswer>(
     socket: &Path,
     limit: Duration,
     method: Method,
@@ -87,16 +87,16 @@ fn ask<T: Answer>(
 }
 
 /// An answer of another version could be misread. One without a version is accepted.
-fn check_version<T: Answer>(text: &[u8]) -> anyhow::Result<()> {
+fn check_version<T: ApiAnswer>(text: &[u8]) -> anyhow::Result<()> {
     #[derive(Deserialize)]
     #[serde(rename_all = "camelCase")]
-    struct Versioned {
+    struct AnswerVersion {
         schema_version: u32,
         version: Option<String>,
     }
 
     let Some(ours) = T::SCHEMA_VERSION else { return Ok(()) };
-    let Ok(Versioned { schema_version: theirs, version }) = serde_json::from_slice(text) else {
+    let Ok(AnswerVersion { schema_version: theirs, version }) = serde_json::from_slice(text) else {
         return Ok(());
     };
     if theirs == ours {

@@ -7,7 +7,7 @@ use enforcer_core::{
     declarations::Declarations, model::Model, owner::Owners, place::Inventory, policy::Policy,
 };
 
-use super::{Exit, args, config_file, root, seen::Seen, terminal, what_if};
+use super::{Exit, args, config_file, root, seen::HostSnapshot, terminal, what_if};
 use enforcer_host::{HostRoot, topology::read_topology};
 use enforcer_report::{json, rebalance_text};
 
@@ -36,7 +36,7 @@ impl TryFrom<args::Plan> for Options {
 pub(super) fn run(options: &Options, out: &mut dyn Write) -> anyhow::Result<Exit> {
     let Options { host, format, sample, policy } = options;
     let (machine, degraded) = read_topology(host)?;
-    let mut seen = Seen::new(host, Some(*sample), policy, &machine, degraded);
+    let mut seen = HostSnapshot::new(host, Some(*sample), policy, &machine, degraded);
     let (inventory, unfit) = Inventory::or_whole(machine, &policy.placement);
     seen.degraded.extend(unfit);
     let model = Model::new(&inventory.machine, &seen.workloads, &seen.now, seen.before.as_ref());

@@ -15,7 +15,7 @@ use enforcer_core::{
     workload::CgroupPath,
 };
 
-use self::named::{Named, named};
+use self::named::{RestoreTarget, named};
 use super::{Exit, args, config_file, terminal, wanted_now};
 use enforcer_act::{
     Journal,
@@ -66,15 +66,15 @@ pub(super) fn run(args: &args::Restore, out: &mut dyn Write) -> anyhow::Result<E
     let workload = args.workload.as_deref();
     let top = match workload.map(|typed| named(typed, &cgroups, &policy, exists)).transpose()? {
         None => None,
-        Some(Named::Cgroup(top)) => Some(top),
-        Some(Named::Path(top)) => {
+        Some(RestoreTarget::Cgroup(top)) => Some(top),
+        Some(RestoreTarget::Path(top)) => {
             check_cgroup(&top)?;
             Some(top)
         }
-        Some(Named::Unset) if contents.damaged.is_empty() && of_left(&left, None).is_complete() => {
+        Some(RestoreTarget::Unset) if contents.damaged.is_empty() && of_left(&left, None).is_complete() => {
             return nothing_to_put_back(args, state_dir, out);
         }
-        Some(Named::Unset) => bail!(
+        Some(RestoreTarget::Unset) => bail!(
             "restore {}: the journal in {} has nothing of it, and lines that cannot be read: restore without a \
              name shows them",
             workload.unwrap_or_default(),

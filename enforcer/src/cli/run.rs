@@ -15,7 +15,7 @@ use super::{
 };
 use crate::{
     log_level::LogLevel,
-    run::{self, Output, Overrides, RecordOptions, RunError, RunOptions},
+    run::{self, DaemonOutput, Overrides, RecordOptions, RunError, RunOptions},
 };
 use enforcer_host::{HostRoot, topology::read_topology};
 
@@ -74,7 +74,7 @@ pub(super) fn run(options: &Options, out: &mut dyn Write) -> anyhow::Result<Exit
     let (level, log) = terminal::log_to_stderr().context("starting the log")?;
     let turns = terminal::print_to_stdout(|lost| tracing::warn!("{lost}")).context("starting to print")?;
     let run = RunOptions { log: level, ..options.run.clone() };
-    let exit = run_and_restore(&run, Output { turns: &turns, log: &log }).unwrap_or_else(|error| {
+    let exit = run_and_restore(&run, DaemonOutput { turns: &turns, log: &log }).unwrap_or_else(|error| {
         let (exit, said) = told(&error);
         if let Some(said) = said {
             log.print_last(said + "\n");
@@ -86,7 +86,7 @@ pub(super) fn run(options: &Options, out: &mut dyn Write) -> anyhow::Result<Exit
     Ok(exit)
 }
 
-fn run_and_restore(run: &RunOptions, output: Output<'_>) -> anyhow::Result<Exit> {
+fn run_and_restore(run: &RunOptions, output: DaemonOutput<'_>) -> anyhow::Result<Exit> {
     // The journal holds what was enforced, whatever mode the latest configuration asked for.
     let enforced = run.restore_on_exit.then(|| run.policy()).transpose().map_err(of_config)?;
     let mut ended = run::run(run, output).map_err(of_run)?;

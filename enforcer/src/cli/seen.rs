@@ -33,7 +33,7 @@ use enforcer_host::{HostRoot, cgroup::CgroupLayout};
 use enforcer_runtime::kubelet;
 
 /// Results of discover and observe, as far as possible.
-pub(super) struct Seen {
+pub(super) struct HostSnapshot {
     pub(super) host: AuditedHost,
     pub(super) workloads: Vec<Workload>,
     pub(super) before: Option<Sample>,
@@ -42,7 +42,7 @@ pub(super) struct Seen {
     pub(super) degraded: Vec<Degraded>,
 }
 
-impl Seen {
+impl HostSnapshot {
     /// Looks once, and again after `wait` if rates are wanted.
     pub(super) fn new(
         host: &HostRoot,
@@ -95,7 +95,8 @@ impl Seen {
             None => (None, first),
         };
         // The kubelet of this machine says nothing about a captured one.
-        let kubelet = if host.captured { kubelet::Seen::default() } else { kubelet::look(&policy.kubelet) };
+        let kubelet =
+            if host.captured { kubelet::KubeletSnapshot::default() } else { kubelet::look(&policy.kubelet) };
         degraded.extend(kubelet.degraded);
         let units = read_units(host, &recorded_settings(&policy.state_dir), &units_of(&workloads));
         let facts = Facts { kubelet: kubelet.kubelet, units, ..Facts::default() };

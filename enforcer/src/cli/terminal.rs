@@ -7,7 +7,7 @@ use tracing_subscriber::EnvFilter;
 
 use crate::{
     log_level::LogLevel,
-    printer::{Patient, Printer, Stream},
+    printer::{BlockingStream, Printer, Stream},
 };
 use enforcer_report::{style::Style, text};
 
@@ -65,13 +65,21 @@ pub(super) fn warn_on_stderr() {
 
 /// The daemon's standard output. `complain` is called when output is lost.
 pub(super) fn print_to_stdout(complain: impl Fn(&str) + Send + Sync + 'static) -> io::Result<Printer> {
-    Printer::start(Stream { name: "stdout", what: "lines of turns" }, Patient::of(&io::stdout())?, complain)
+    Printer::start(
+        Stream { name: "stdout", what: "lines of turns" },
+        BlockingStream::of(&io::stdout())?,
+        complain,
+    )
 }
 
 /// The daemon's standard error.
 pub(super) fn print_to_stderr() -> io::Result<Printer> {
     // Lost log lines show in `status` and in the metrics only.
-    Printer::start(Stream { name: "log", what: "lines of the log" }, Patient::of(&io::stderr())?, |_lost| ())
+    Printer::start(
+        Stream { name: "log", what: "lines of the log" },
+        BlockingStream::of(&io::stderr())?,
+        |_lost| (),
+    )
 }
 
 /// Logs to standard error, from level info on unless `RUST_LOG` or a later change of the level says

@@ -15,14 +15,14 @@ use enforcer_core::{
     rebalance::{self, RebalanceReport},
 };
 
-use super::seen::Seen;
+use super::seen::HostSnapshot;
 use enforcer_act::pages::PageMoveLimits;
 
 /// The moves; `model` is that of two samples.
 pub(super) fn moves(
     policy: &Policy,
     inventory: &Inventory,
-    seen: &Seen,
+    seen: &HostSnapshot,
     model: &Model,
     declarations: &Declarations,
     owners: &Owners,

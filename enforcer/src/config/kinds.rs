@@ -30,14 +30,14 @@ pub(super) fn misfit(schema: &Value, text: &str) -> Option<Misfit> {
 }
 
 /// Path of a value, as messages write it.
-struct Place {
+struct ValuePlace {
     /// Keys from the top, separated by dots.
     key: String,
     /// Whether it is an entry of the list there, not the list.
     is_entry: bool,
 }
 
-impl Place {
+impl ValuePlace {
     /// The place of a key in the table at this place.
     fn of(table: Option<&Self>, key: &str) -> Self {
         let is_bare =
@@ -66,7 +66,7 @@ struct Kinds<'s> {
 }
 
 impl<'s> Kinds<'s> {
-    fn table(&self, table: &DeTable<'_>, takes: &[&'s Value], place: Option<&Place>) -> Option<Misfit> {
+    fn table(&self, table: &DeTable<'_>, takes: &[&'s Value], place: Option<&ValuePlace>) -> Option<Misfit> {
         table.iter().find_map(|(key, value)| {
             let name = key.get_ref();
             let of_key = takes.iter().find_map(|one| {
@@ -75,7 +75,7 @@ impl<'s> Kinds<'s> {
             })?;
             // A table that only its keys' names open has no span.
             let span = if value.span().is_empty() { key.span() } else { value.span() };
-            self.value(value.get_ref(), span, of_key, &Place::of(place, name))
+            self.value(value.get_ref(), span, of_key, &ValuePlace::of(place, name))
         })
     }
 
@@ -84,7 +84,7 @@ impl<'s> Kinds<'s> {
         value: &DeValue<'_>,
         span: Range<usize>,
         schema: &'s Value,
-        place: &Place,
+        place: &ValuePlace,
     ) -> Option<Misfit> {
         let takes = self.alternatives(schema);
         match value {
@@ -104,7 +104,7 @@ impl<'s> Kinds<'s> {
     }
 
     /// Message for a value of another kind; `None` where the deserializer's is better.
-    fn expected(&self, takes: &[&'s Value], place: &Place) -> Option<String> {
+    fn expected(&self, takes: &[&'s Value], place: &ValuePlace) -> Option<String> {
         if takes_any(takes, "object") {
             return Some(format!("a table is expected, as in `{}`", place.opened()));
         }

@@ -22,14 +22,14 @@ pub(super) fn written_span(text: &str, key: &str, schema: &Value) -> Option<Rang
     found(text, key, "", schema).filter(|found| found.is_key).map(|found| found.span)
 }
 
-struct Found {
+struct KeySpan {
     span: Range<usize>,
     /// It is the value of the key, and not of what the key would be in.
     is_key: bool,
 }
 
-fn found(text: &str, key: &str, refused: &str, schema: &Value) -> Option<Found> {
-    let enclosing = |span: Option<Range<usize>>| span.map(|span| Found { span, is_key: false });
+fn found(text: &str, key: &str, refused: &str, schema: &Value) -> Option<KeySpan> {
+    let enclosing = |span: Option<Range<usize>>| span.map(|span| KeySpan { span, is_key: false });
     let document = DeTable::parse(text).ok()?;
     let mut found = None;
     let mut value: Option<&DeValue<'_>> = None;
@@ -54,7 +54,7 @@ fn found(text: &str, key: &str, refused: &str, schema: &Value) -> Option<Found> 
     }
     let names = value.and_then(DeValue::as_table).into_iter().flatten().map(|(name, _)| name);
     let named = names.into_iter().find(|name| format!("{:?}", name.get_ref()) == refused);
-    named.map(toml::Spanned::span).or(found).map(|span| Found { span, is_key: true })
+    named.map(toml::Spanned::span).or(found).map(|span| KeySpan { span, is_key: true })
 }
 
 /// Is what is written another name of a key?

@@ -3,16 +3,16 @@
 use enforcer_core::policy::KubeletSettings;
 
 use enforcer_report::checks::Check;
-use enforcer_runtime::kubelet::{Seen, look};
+use enforcer_runtime::kubelet::{KubeletSnapshot, look};
 
 /// Where there is no kubelet, one line says so.
 pub(super) fn checks(settings: &KubeletSettings) -> Vec<Check> {
     rows(settings, &look(settings))
 }
 
-fn rows(settings: &KubeletSettings, seen: &Seen) -> Vec<Check> {
+fn rows(settings: &KubeletSettings, seen: &KubeletSnapshot) -> Vec<Check> {
     let root = settings.root_dir.display();
-    if *seen == Seen::default() {
+    if *seen == KubeletSnapshot::default() {
         let detail = format!("no state file in {root}, no socket {}", settings.podresources.display());
         return vec![Check::absent(
             "kubelet",

@@ -9,12 +9,12 @@ struct Used {
     name: &'static str,
     /// What for.
     purpose: &'static str,
-    need: Need,
+    need: PrivilegeNeed,
 }
 
 /// On which hosts a capability is used.
 #[derive(Clone, Copy)]
-enum Need {
+enum PrivilegeNeed {
     /// On all.
     Always,
     /// On those with a kernel before this one.
@@ -23,23 +23,43 @@ enum Need {
     Configured,
 }
 
-const fn used(bit: u32, name: &'static str, need: Need, purpose: &'static str) -> Used {
+const fn used(bit: u32, name: &'static str, need: PrivilegeNeed, purpose: &'static str) -> Used {
     Used { bit, name, purpose, need }
 }
 
 const USED: [Used; 7] = [
-    used(39, "CAP_BPF", Need::Always, "loading the eBPF programs and the task iterator"),
-    used(38, "CAP_PERFMON", Need::Always, "attaching eBPF programs to the kernel's functions and clock"),
-    used(19, "CAP_SYS_PTRACE", Need::Always, "finding and moving the pages of other users' processes"),
-    used(1, "CAP_DAC_OVERRIDE", Need::Always, "writing cgroup files that belong to others"),
+    used(39, "CAP_BPF", PrivilegeNeed::Always, "loading the eBPF programs and the task iterator"),
+    used(
+        38,
+        "CAP_PERFMON",
+        PrivilegeNeed::Always,
+        "attaching eBPF programs to the kernel's functions and clock",
+    ),
+    used(
+        19,
+        "CAP_SYS_PTRACE",
+        PrivilegeNeed::Always,
+        "finding and moving the pages of other users' processes",
+    ),
+    used(1, "CAP_DAC_OVERRIDE", PrivilegeNeed::Always, "writing cgroup files that belong to others"),
     used(
         23,
         "CAP_SYS_NICE",
-        Need::Before((6, 2)),
+        PrivilegeNeed::Before((6, 2)),
         "giving back the affinities that other users' threads have set, before Linux 6.2",
     ),
-    used(24, "CAP_SYS_RESOURCE", Need::Before((5, 11)), "the locked-memory limit, before Linux 5.11"),
-    used(21, "CAP_SYS_ADMIN", Need::Configured, "workload.partition and memory.demotion.backend = \"damos\""),
+    used(
+        24,
+        "CAP_SYS_RESOURCE",
+        PrivilegeNeed::Before((5, 11)),
+        "the locked-memory limit, before Linux 5.11",
+    ),
+    used(
+        21,
+        "CAP_SYS_ADMIN",
+        PrivilegeNeed::Configured,
+        "workload.partition and memory.demotion.backend = \"damos\"",
+    ),
 ];
 
 impl Used {
@@ -51,9 +71,9 @@ impl Used {
     /// Does a host with this kernel want it, whatever is configured?
     fn is_wanted(&self, kernel: Option<(u32, u32)>) -> bool {
         match self.need {
-            Need::Always => true,
-            Need::Before(version) => kernel.is_none_or(|kernel| kernel < version),
-            Need::Configured => false,
+            PrivilegeNeed::Always => true,
+            PrivilegeNeed::Before(version) => kernel.is_none_or(|kernel| kernel < version),
+            PrivilegeNeed::Configured => false,
         }
     }
 
@@ -61,8 +81,8 @@ impl Used {
         let name = self.name.to_lowercase().replace('_', "-");
         let detail = format!("{} is for {}", self.name, self.purpose);
         match self.need {
-            Need::Configured => Check::absent(name, detail, "only where one of these is configured"),
-            Need::Always | Need::Before(_) => Check::missing(name, detail, advice),
+            PrivilegeNeed::Configured => Check::absent(name, detail, "only where one of these is configured"),
+            PrivilegeNeed::Always | PrivilegeNeed::Before(_) => Check::missing(name, detail, advice),
         }
     }
 }
@@ -106,7 +126,8 @@ pub(super) fn checks(status: Result<String, String>, kernel: Option<(u32, u32)>)
         _ => Check::degraded("privileges", user, advice),
     }];
     let lacking = USED.iter().filter(|used| used.is_lacking(effective));
-    let told = lacking.filter(|used| used.is_wanted(kernel) || matches!(used.need, Need::Configured));
+    let told =
+        lacking.filter(|used| used.is_wanted(kernel) || matches!(used.need, PrivilegeNeed::Configured));
     checks.extend(told.map(|used| used.check(advice)));
     checks
 }

@@ -1,14 +1,14 @@
 //! Answers the calls of a container runtime.
 //!
-//! Each call is one decision under the lock of [`Placed`], which takes less than a millisecond; nothing is
-//! read or written for it, but for what a new container is to have mounted ([`Exposure`]), and, without the
-//! lock, what cgroups show: all of them when a runtime says which containers there are, else those that are
-//! in the answer, where threads of these are pinned ([`running`]), and whether a container that ends has a
-//! process left. What a container gets goes into the answer, and so does what others must leave at once;
-//! what they may have more, and memory nodes, are for turns, which ask before they write and give pins back.
-//! What an answer was too late for is done by the engine's next turn, which compares every container
-//! with its grant. While enforcement is paused answers change nothing: an update is answered with what the
-//! container was set to before, and the turn after the pause writes the rest.
+//! Each call is one decision under the lock of [`SharedLedger`], which takes less than a millisecond; nothing
+//! is read or written for it, but for what a new container is to have mounted ([`ResourceFiles`]), and,
+//! without the lock, what cgroups show: all of them when a runtime says which containers there are, else
+//! those that are in the answer, where threads of these are pinned ([`running`]), and whether a container
+//! that ends has a process left. What a container gets goes into the answer, and so does what others must
+//! leave at once; what they may have more, and memory nodes, are for turns, which ask before they write and
+//! give pins back. What an answer was too late for is done by the engine's next turn, which compares every
+//! container with its grant. While enforcement is paused answers change nothing: an update is answered with
+//! what the container was set to before, and the turn after the pause writes the rest.
 //!
 //! A container whose cpuset is somebody else's gets no answer but that nothing changes, at its creation and
 //! at every update; what others must leave because of it is in the same answer.
@@ -29,13 +29,13 @@ use self::messages::{
     STOPPED, announced, both, listed, mount, resources, resources_of, share, shares, update_of,
 };
 use super::{
-    exposure::Exposure,
+    exposure::ResourceFiles,
     gate::Gate,
-    placed::{Noting, Placed, State},
+    placed::{Ledger, Noting, SharedLedger},
 };
 use enforcer_report::runtime::RuntimeLink;
 use enforcer_runtime::nri::{
-    Answer, Call, Reply, RuntimeVersion, Subject,
+    NriAnswer, NriCall, NriSubject, Reply, RuntimeVersion,
     api::{Container, LinuxResources, Mount, PodSandbox},
     marks::known,
 };
@@ -45,7 +45,12 @@ mod running;
 
 /// Answers calls until nobody sends any. Whoever must make room reads it once it was told to the runtime,
 /// from another thread: the next call does not wait for files of the containers before.
-pub fn answer_calls(placed: &Placed, gate: &Gate, exposure: &Exposure, mut calls: mpsc::Receiver<Call>) {
+pub fn answer_calls(
+    placed: &SharedLedger,
+    gate: &Gate,
+    exposure: &ResourceFiles,
+    mut calls: mpsc::Receiver<NriCall>,
+) {
     thread::scope(|scope| {
         let (wake_departures, told) = sync_channel(1);
         let departures = move || placed.watch_departures(&told);
@@ -73,26 +78,26 @@ pub fn answer_calls(placed: &Placed, gate: &Gate, exposure: &Exposure, mut calls
     });
 }
 
-fn answer(placed: &Placed, gate: &Gate, exposure: &Exposure, call: Call) {
+fn answer(placed: &SharedLedger, gate: &Gate, exposure: &ResourceFiles, call: NriCall) {
     // Inside until it is answered: whoever pauses waits for that.
     let inside = gate.enter();
-    placed.lock().hold(inside.is_none());
+    placed.lock().freeze(inside.is_none());
     let answering = Answering { placed, exposure };
     match call {
-        Call::Synchronize { runtime, pods, containers, reply } => {
+        NriCall::Synchronize { runtime, pods, containers, reply } => {
             answering.synchronize(runtime, &pods, &containers, reply);
         }
-        Call::Create { subject, reply } => answering.create(&subject, reply),
-        Call::Update { subject, wanted, reply } => answering.update(*subject, wanted, reply),
-        Call::Stop { subject, reply } => answering.stop(&subject.container.id, reply),
-        Call::Started(subject) => answering.started(&subject),
-        Call::Removed(subject) => answering.removed(&subject.container.id),
-        Call::PodRemoved(pod) => {
+        NriCall::Create { subject, reply } => answering.create(&subject, reply),
+        NriCall::Update { subject, wanted, reply } => answering.update(*subject, wanted, reply),
+        NriCall::Stop { subject, reply } => answering.stop(&subject.container.id, reply),
+        NriCall::Started(subject) => answering.started(&subject),
+        NriCall::Removed(subject) => answering.removed(&subject.container.id),
+        NriCall::PodRemoved(pod) => {
             let mut state = placed.lock();
             state.pod_is_gone(&pod);
             state.count("pod-removed");
         }
-        Call::Down(reason) => {
+        NriCall::Down(reason) => {
             tracing::info!("no container runtime: {reason}");
             placed.lock().link(RuntimeLink::Down { reason });
         }
@@ -101,8 +106,8 @@ fn answer(placed: &Placed, gate: &Gate, exposure: &Exposure, call: Call) {
 
 /// One call.
 struct Answering<'a> {
-    placed: &'a Placed,
-    exposure: &'a Exposure,
+    placed: &'a SharedLedger,
+    exposure: &'a ResourceFiles,
 }
 
 impl Answering<'_> {
@@ -148,8 +153,8 @@ impl Answering<'_> {
         self.exposure.only(|id| there.contains(id) || left.iter().any(|cgroup| cgroup.as_str().contains(id)));
     }
 
-    fn create(&self, subject: &Subject, reply: Reply) {
-        let Subject { pod, container } = subject;
+    fn create(&self, subject: &NriSubject, reply: Reply) {
+        let NriSubject { pod, container } = subject;
         let (mut new, who) = both(pod, container);
         let has = shares(resources_of(container));
         self.placed.keep_apart(&new);
@@ -159,7 +164,7 @@ impl Answering<'_> {
         let mut settled = state.settle("create", |containers, node| containers.create(node, &new));
         let mut noting = state.changes(settled.others.keys());
         if !settled.own.is_empty() {
-            state.made(&new, &mut noting);
+            state.record_original(&new, &mut noting);
         }
         // What is written for an answer: what is noted for the next daemon, and what is mounted, which must
         // be there. Not under the lock.
@@ -169,9 +174,9 @@ impl Answering<'_> {
         if !settled.own.is_empty() {
             let mut state = self.placed.lock();
             if noted {
-                state.makes(&new, who, &settled.own);
+                state.mark_pending(&new, who, &settled.own);
             } else {
-                state.made_without(&new.id);
+                state.drop_pending(&new.id);
             }
         }
         let mounts = self.exposure.begin(self.placed, &new.id).map(|dir| mount(&dir));
@@ -183,7 +188,7 @@ impl Answering<'_> {
         send(&mut state, "create", reply, answer);
     }
 
-    fn update(&self, subject: Subject, wanted: LinuxResources, reply: Reply) {
+    fn update(&self, subject: NriSubject, wanted: LinuxResources, reply: Reply) {
         self.know(&subject);
         let id = subject.container.id.clone();
         let has = shares(Some(&wanted)).or_else(|| shares(resources_of(&subject.container)));
@@ -215,7 +220,7 @@ impl Answering<'_> {
     /// is gone.
     fn stop(&self, id: &str, reply: Reply) {
         if self.placed.leaves(id) {
-            send(&mut self.placed.lock(), "stop", reply, Answer::default());
+            send(&mut self.placed.lock(), "stop", reply, NriAnswer::default());
             return;
         }
         let (mut settled, noting) = {
@@ -232,7 +237,7 @@ impl Answering<'_> {
     }
 
     /// Its cgroup is there now; what it lacks is written by the next turn.
-    fn started(&self, subject: &Subject) {
+    fn started(&self, subject: &NriSubject) {
         self.know(subject);
         let mut state = self.placed.lock();
         state.has_pod(&subject.pod);
@@ -257,8 +262,8 @@ impl Answering<'_> {
     /// Places one that runs, or is about to, and of whose creation nobody was told: it was being made when
     /// the link came up, and no list had it. The next turn writes what comes of it. One without a cgroup has
     /// ended, and is told of too late.
-    fn know(&self, subject: &Subject) {
-        let Subject { pod, container } = subject;
+    fn know(&self, subject: &NriSubject) {
+        let NriSubject { pod, container } = subject;
         if container.state == STOPPED || self.placed.lock().knows(&container.id) {
             return;
         }
@@ -305,8 +310,8 @@ fn wanted_cpuset(wanted: &LinuxResources) -> Cpuset {
     Cpuset { cpus, mems }
 }
 
-fn resize(state: &mut State, subject: Subject, wanted: LinuxResources) -> Settled {
-    let Subject { pod, mut container } = subject;
+fn resize(state: &mut Ledger, subject: NriSubject, wanted: LinuxResources) -> Settled {
+    let NriSubject { pod, mut container } = subject;
     let linux = container.linux.get_or_insert_default();
     // What is not in the update stays as it is.
     let now = linux.resources.get_or_insert_default();
@@ -334,20 +339,20 @@ fn resize(state: &mut State, subject: Subject, wanted: LinuxResources) -> Settle
 /// What was settled, as an answer, which notes what the runtime is about to write. `own` is the container of
 /// the call, where the answer has it among the updates.
 fn answer_of(
-    state: &mut State,
+    state: &mut Ledger,
     own: Option<(String, Cpuset)>,
     mounts: Option<Mount>,
     mut settled: Settled,
-) -> Answer {
-    if state.is_held() {
+) -> NriAnswer {
+    if state.is_frozen() {
         // Decided it is; once the pause is over a turn writes it.
         (settled.own, settled.others) = Default::default();
     }
     let adjust = (!settled.own.is_empty() && own.is_none()).then(|| resources(&settled.own));
     let updates = settled.others.into_iter().chain(own).filter(|(_, cpuset)| !cpuset.is_empty());
     let updates: Vec<_> = updates.collect();
-    state.tells(updates.iter().map(|(id, _)| id));
-    Answer {
+    state.note_answers(updates.iter().map(|(id, _)| id));
+    NriAnswer {
         adjust,
         mounts: mounts.into_iter().collect(),
         updates: updates.into_iter().map(|(id, cpuset)| update_of(id, &cpuset)).collect(),
@@ -356,7 +361,7 @@ fn answer_of(
 
 /// Sends it, and notes when that was too late. Waiting for the calls before, or for a turn to let go of the
 /// lock, is part of what the runtime waits for.
-fn send(state: &mut State, call: &'static str, reply: Reply, answer: Answer) {
+fn send(state: &mut Ledger, call: &'static str, reply: Reply, answer: NriAnswer) {
     let arrived = reply.arrived();
     let late = reply.send(answer).is_err();
     if late {

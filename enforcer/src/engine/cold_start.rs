@@ -17,7 +17,7 @@ use enforcer_core::{
 
 use super::{
     decisions::{entry, subject},
-    placed::State,
+    placed::Ledger,
 };
 use enforcer_report::decision::DecisionState;
 
@@ -27,7 +27,7 @@ const NS_PER_SECOND: u64 = 1_000_000_000;
 
 /// Observations of a turn.
 #[derive(Clone, Copy)]
-pub(super) struct Seen<'a> {
+pub(super) struct ColdStartInputs<'a> {
     pub(super) workloads: &'a [Workload],
     pub(super) model: &'a Model,
     pub(super) sample: &'a Sample,
@@ -37,8 +37,8 @@ pub(super) struct Seen<'a> {
 }
 
 /// Ends the cold starts that are over, and logs them.
-pub(super) fn turn(state: &mut State, starts: &mut ColdStarts, seen: Seen<'_>, now_ns: u64) {
-    let State { allocations, containers, .. } = &mut *state;
+pub(super) fn turn(state: &mut Ledger, starts: &mut ColdStarts, seen: ColdStartInputs<'_>, now_ns: u64) {
+    let Ledger { allocations, containers, .. } = &mut *state;
     let look = |holder: &Holder, grant: &Grant| ColdStartLook {
         slow: room(&grant.mems, &seen.sample.nodes),
         is_ready: seen.ready.contains(holder),
@@ -69,7 +69,7 @@ fn room(mems: &NodeSet, nodes: &BTreeMap<NodeId, NodeSample>) -> Option<(u64, u6
     })
 }
 
-impl Seen<'_> {
+impl ColdStartInputs<'_> {
     fn workload(&self, cgroup: &CgroupPath) -> Option<&Workload> {
         self.workloads.iter().find(|workload| workload.cgroup == *cgroup)
     }

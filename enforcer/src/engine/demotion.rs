@@ -43,13 +43,13 @@ use enforcer_core::{
     workload::{CgroupPath, Workload},
 };
 
-use self::backends::{Backends, Carriage, Down, Means};
+use self::backends::{BackendChoice, Backends, DemotionContext, DemotionRequest};
 use super::{
     Decisions, Gate,
     decisions::{entry, subject},
     widening::RELIEF_PACE,
 };
-use crate::observe::cold::{ColdWatch, Look, sweep};
+use crate::observe::cold::{ColdLook, ColdWatch, sweep};
 use enforcer_act::pages::{PageBudget, PageMoveLimits, PageMoveReport, Stop, move_flow};
 use enforcer_host::{HostRoot, cgroup::CgroupLayout};
 use enforcer_kernel::{Kernel, linux::Linux};
@@ -74,11 +74,11 @@ const LONGEST_REST: u32 = 8;
 
 /// Handle shared by the turns and the thread; clones share its state.
 #[derive(Debug, Clone, Default)]
-pub struct Demotion(Arc<Mutex<Shared>>);
+pub struct Demotion(Arc<Mutex<DemotionState>>);
 
 #[derive(Debug, Default)]
-struct Shared {
-    wanted: Option<Arc<Wanted>>,
+struct DemotionState {
+    wanted: Option<Arc<DemotionWork>>,
     /// The thread that moves pages, once it runs.
     mover: Option<Thread>,
     report: DemotionReport,
@@ -91,17 +91,17 @@ struct Shared {
 
 /// Work that the turns hand in.
 #[derive(Debug)]
-struct Wanted {
+struct DemotionWork {
     inventory: Arc<Inventory>,
     settings: DemotionSettings,
     limits: PageMoveLimits,
     kernel_promotes: bool,
-    of: Vec<Wish>,
+    of: Vec<DemotionTarget>,
 }
 
 /// One workload with cold pages that may go down.
 #[derive(Debug)]
-struct Wish {
+struct DemotionTarget {
     subject: DecisionSubject,
     cgroup: CgroupPath,
     allowed: NodeSet,
@@ -109,7 +109,7 @@ struct Wish {
 }
 
 impl Demotion {
-    fn lock(&self) -> MutexGuard<'_, Shared> {
+    fn lock(&self) -> MutexGuard<'_, DemotionState> {
         // Poisoning is ignored: every update leaves the values consistent.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -129,14 +129,14 @@ impl Demotion {
             let (_, rule) = declarations.rule(policy, &workload.cgroup)?;
             let cgroup = sample.cgroups.get(&workload.cgroup).filter(|_| settings.is_for(rule))?;
             let home = cgroup.cpus_effective.as_ref().map(|cpus| inventory.machine.nodes_of(cpus));
-            Some(Wish {
+            Some(DemotionTarget {
                 subject: subject(workload),
                 cgroup: workload.cgroup.clone(),
                 allowed: cgroup.mems_effective.clone()?,
                 home: home.unwrap_or_default(),
             })
         };
-        let of: Vec<Wish> = workloads.iter().filter(|_| writes).filter_map(wish).collect();
+        let of: Vec<DemotionTarget> = workloads.iter().filter(|_| writes).filter_map(wish).collect();
         let kernel_promotes = sample.settings.promotes() == Some(true);
         let mut pace = policy.memory.moves.pace();
         pace.bytes_per_second = Some(settings.bytes_per_second.0);
@@ -146,7 +146,7 @@ impl Demotion {
         shared.report.retain(|cgroup, _| there.contains(cgroup));
         let rested = shared.wanted.is_none();
         shared.wanted = (!of.is_empty()).then(|| {
-            Arc::new(Wanted { inventory: Arc::clone(inventory), settings, limits, kernel_promotes, of })
+            Arc::new(DemotionWork { inventory: Arc::clone(inventory), settings, limits, kernel_promotes, of })
         });
         if rested && shared.wanted.is_some() {
             shared.mover.iter().for_each(Thread::unpark);
@@ -209,7 +209,9 @@ pub fn demote(
         // The turns repeat it for as long as it holds.
         let mut pressed = std::mem::take(&mut demotion.lock().pressed);
         for wish in &wanted.of {
-            if let Some(Relief { bytes, moves, record }) = rounds.relieve(wish, &wanted, gate, &mut pressed) {
+            if let Some(NeighbourRelief { bytes, moves, record }) =
+                rounds.relieve(wish, &wanted, gate, &mut pressed)
+            {
                 let mut shared = demotion.lock();
                 shared.relieved = shared.relieved.saturating_add(bytes);
                 shared.report.insert(wish.cgroup.clone(), moves);
@@ -246,12 +248,12 @@ struct Rounds<K = Linux> {
     limits: PageMoveLimits,
     proc: PathBuf,
     began: Instant,
-    standings: BTreeMap<CgroupPath, Standing>,
+    standings: BTreeMap<CgroupPath, WorkloadDemotion>,
 }
 
 /// State of one workload between two rounds.
 #[derive(Default)]
-struct Standing {
+struct WorkloadDemotion {
     trust: DemotionBackoff,
     latest: Option<Instant>,
     /// When it may next make room for another workload, and the wait after a vain attempt.
@@ -263,15 +265,15 @@ struct Standing {
     /// Bytes moved beyond the rate: a huge page moves as a whole or not at all.
     owed: u64,
     moves: TierMoves,
-    rest: Rest,
-    carriage: Carriage,
+    rest: RoundBackoff,
+    carriage: BackendChoice,
     /// The latest record without its byte counts.
     said: Option<(DecisionState, String)>,
 }
 
 /// Rounds skipped because all cold pages have gone down already.
 #[derive(Debug, Clone, Copy, Default)]
-struct Rest {
+struct RoundBackoff {
     /// Rounds left.
     left: u32,
     /// Length of this rest in rounds. The next rest is twice as long if nothing goes down after it.
@@ -279,14 +281,14 @@ struct Rest {
 }
 
 /// Result of making room for another workload.
-struct Relief {
+struct NeighbourRelief {
     bytes: u64,
     moves: TierMoves,
     record: DecisionRecord,
 }
 
 impl<K: Kernel> Rounds<K> {
-    fn new(kernel: K, host: &HostRoot, layout: &CgroupLayout, wanted: &Wanted, stop: &Stop) -> Self {
+    fn new(kernel: K, host: &HostRoot, layout: &CgroupLayout, wanted: &DemotionWork, stop: &Stop) -> Self {
         let relief = PageMoveLimits { pace: RELIEF_PACE, time: FLOW, ..PageMoveLimits::default() };
         Self {
             kernel,
@@ -302,7 +304,7 @@ impl<K: Kernel> Rounds<K> {
     }
 
     /// Forgets workloads that are no longer handed in, and applies new limits.
-    fn keep(&mut self, wanted: &Wanted, stop: &Stop) {
+    fn keep(&mut self, wanted: &DemotionWork, stop: &Stop) {
         let kept: BTreeSet<CgroupPath> = wanted.of.iter().map(|wish| wish.cgroup.clone()).collect();
         if self.standings.keys().any(|cgroup| !kept.contains(cgroup)) {
             self.standings.retain(|cgroup, _| kept.contains(cgroup));
@@ -317,8 +319,8 @@ impl<K: Kernel> Rounds<K> {
     /// One round, if it is due: the moves so far, and a record if it changed.
     fn of(
         &mut self,
-        wish: &Wish,
-        wanted: &Wanted,
+        wish: &DemotionTarget,
+        wanted: &DemotionWork,
         gate: &Gate,
     ) -> Option<(TierMoves, Option<DecisionRecord>)> {
         let idle = wanted.settings.idle.get();
@@ -349,14 +351,14 @@ impl<K: Kernel> Rounds<K> {
         let inside = gate.enter()?;
         let mut lines = Vec::new();
         let up = moved(&self.kernel, &round.up, &self.proc, &mut self.budget, &mut lines);
-        let mut means = Means {
+        let mut means = DemotionContext {
             kernel: &self.kernel,
             proc: &self.proc,
             budget: &mut self.budget,
             watch: &mut self.watch,
             backends: &mut self.backends,
         };
-        let going = Down { wish, wanted, flows: &round.down, rooms: &rooms };
+        let going = DemotionRequest { wish, wanted, flows: &round.down, rooms: &rooms };
         let down = standing.down(&going, &mut means, &mut lines);
         drop(inside);
         standing.owed = standing.owed.saturating_add(down.max(up)).saturating_sub(earned);
@@ -382,11 +384,11 @@ impl<K: Kernel> Rounds<K> {
     /// Moves cold pages at once from the nodes that another workload runs short of; `None` if nothing moved.
     fn relieve(
         &mut self,
-        wish: &Wish,
-        wanted: &Wanted,
+        wish: &DemotionTarget,
+        wanted: &DemotionWork,
         gate: &Gate,
         pressed: &mut PressedNodes,
-    ) -> Option<Relief> {
+    ) -> Option<NeighbourRelief> {
         let machine = &wanted.inventory.machine;
         let (idle, upper) = (wanted.settings.idle.get(), wish.upper(machine));
         let mut missing = pressed.of(&wish.cgroup);
@@ -430,11 +432,11 @@ impl<K: Kernel> Rounds<K> {
         add(&mut standing.moves.by_backend, DemotionBackend::MovePages.name(), sum);
         lines.push(format!("not touched for {} ({})", wanted.settings.idle, look.source));
         let record = DecisionRecord { reason: lines.join("; "), ..entry("demotion", DecisionState::Tiered) };
-        Some(Relief { bytes: sum, moves: standing.moves.clone(), record })
+        Some(NeighbourRelief { bytes: sum, moves: standing.moves.clone(), record })
     }
 }
 
-impl Wish {
+impl DemotionTarget {
     /// Nodes that its cold pages may leave.
     fn upper(&self, machine: &Topology) -> NodeSet {
         let upper = |node: &NodeId| target::below(machine, *node, &self.allowed).is_some();
@@ -444,8 +446,8 @@ impl Wish {
     /// Inputs of a round, without rate and time.
     fn situation<'a>(
         &'a self,
-        wanted: &'a Wanted,
-        look: &'a Look,
+        wanted: &'a DemotionWork,
+        look: &'a ColdLook,
         rooms: &'a BTreeMap<NodeId, NodeMemory>,
     ) -> DemotionInput<'a> {
         DemotionInput {
@@ -467,9 +469,9 @@ fn ns(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
-impl Standing {
+impl WorkloadDemotion {
     /// Records the result of a round: bytes down and up.
-    fn remember(&mut self, [down, up]: [u64; 2], look: &Look, of: &DemotionInput<'_>) {
+    fn remember(&mut self, [down, up]: [u64; 2], look: &ColdLook, of: &DemotionInput<'_>) {
         let before = std::mem::replace(&mut self.promoted, look.promoted);
         let by_kernel = look.promoted.zip(before).map_or(0, |(now, before)| now.saturating_sub(before));
         let returned = up.saturating_add(by_kernel).min(self.below);
@@ -481,7 +483,7 @@ impl Standing {
     }
 
     /// Summary of a round for the report.
-    fn seen(&self, look: &Look, round: &DemotionRound) -> LatestRound {
+    fn seen(&self, look: &ColdLook, round: &DemotionRound) -> LatestRound {
         LatestRound {
             source: look.source,
             cold_bytes: round.cold,

@@ -2,8 +2,8 @@
 //! memory.
 //!
 //! Problem: a container's grant changes with answers to the runtime and with turns. Idea: after each change
-//! every container with a changed text gets the new one. The text is built under the lock of [`Placed`] and
-//! written without it. A lock of its own keeps texts of two threads in order.
+//! every container with a changed text gets the new one. The text is built under the lock of [`SharedLedger`]
+//! and written without it. A lock of its own keeps texts of two threads in order.
 //!
 //! Invariant: a container is never held up and never fails because of this. A text that cannot be written is
 //! degraded until it is.
@@ -17,15 +17,15 @@ use std::{
 
 use enforcer_core::{degraded::Degraded, place::Holder};
 
-use super::placed::Placed;
+use super::placed::SharedLedger;
 use enforcer_act::exposed::{ExposeError, Exposed};
 
 /// Handle to the resource files; clones share it. The default exposes nothing.
 #[derive(Debug, Clone, Default)]
-pub struct Exposure(Option<Arc<Mutex<Files>>>);
+pub struct ResourceFiles(Option<Arc<Mutex<ResourceFileWriter>>>);
 
 #[derive(Debug)]
-struct Files {
+struct ResourceFileWriter {
     exposed: Exposed,
     /// Why the latest text could not be written.
     failure: Option<String>,
@@ -33,15 +33,15 @@ struct Files {
     deaf: Option<String>,
 }
 
-impl Exposure {
+impl ResourceFiles {
     /// Exposes below this state directory.
     pub fn below(state_dir: &Path) -> Result<Self, ExposeError> {
         let exposed = Exposed::open(state_dir)?;
-        Ok(Self(Some(Arc::new(Mutex::new(Files { exposed, failure: None, deaf: None })))))
+        Ok(Self(Some(Arc::new(Mutex::new(ResourceFileWriter { exposed, failure: None, deaf: None })))))
     }
 
     /// Writes the file of a container that is about to be created. Returns the directory to mount.
-    pub(super) fn begin(&self, placed: &Placed, id: &str) -> Option<PathBuf> {
+    pub(super) fn begin(&self, placed: &SharedLedger, id: &str) -> Option<PathBuf> {
         let mut files = self.files()?;
         let (_, text) = placed.lock().exposed(std::iter::once(id)).pop()?;
         let made = files.exposed.begin(id, &text);
@@ -54,7 +54,7 @@ impl Exposure {
     }
 
     /// Holders that have reported ready, of those that begin on slow memory. Starts listening to the others.
-    pub(super) fn ready(&self, placed: &Placed) -> BTreeSet<Holder> {
+    pub(super) fn ready(&self, placed: &SharedLedger) -> BTreeSet<Holder> {
         let Some(mut files) = self.files() else { return BTreeSet::new() };
         let starting = placed.lock().starting(files.exposed.ids());
         let (ready, heard) = files.exposed.hear(&starting.keys().cloned().collect());
@@ -64,7 +64,7 @@ impl Exposure {
 
     /// Writes every container's current text, one container at a time, so that a creation waits for one file
     /// and not for all.
-    pub(super) fn refresh(&self, placed: &Placed) {
+    pub(super) fn refresh(&self, placed: &SharedLedger) {
         let Some(files) = self.files() else { return };
         let mut texts = placed.lock().exposed(files.exposed.ids());
         texts.retain(|(id, text)| files.exposed.is_stale(id, text));
@@ -87,7 +87,7 @@ impl Exposure {
     }
 
     /// Refreshes on each wake-up, until all senders are gone.
-    pub(super) fn refresh_when_woken(&self, placed: &Placed, woken: &Receiver<()>) {
+    pub(super) fn refresh_when_woken(&self, placed: &SharedLedger, woken: &Receiver<()>) {
         while woken.recv().is_ok() {
             self.refresh(placed);
         }
@@ -124,13 +124,13 @@ impl Exposure {
         both.filter_map(|(source, why, effect)| Some(Degraded::new(source, why.clone()?, effect))).collect()
     }
 
-    fn files(&self) -> Option<MutexGuard<'_, Files>> {
+    fn files(&self) -> Option<MutexGuard<'_, ResourceFileWriter>> {
         // Poisoning is ignored: every text is replaced by a rename.
         Some(self.0.as_ref()?.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
-impl Files {
+impl ResourceFileWriter {
     fn note<T>(&mut self, outcome: Result<T, ExposeError>) -> Option<T> {
         let failure = outcome.as_ref().err().map(ToString::to_string);
         if let Some(failure) = failure.as_ref().filter(|failure| self.failure.as_ref() != Some(failure)) {

@@ -23,19 +23,19 @@ pub struct Gate(Arc<watch::Sender<Passage>>);
 
 #[derive(Debug, Clone, Copy, Default)]
 struct Passage {
-    pause: Option<Pause>,
+    pause: Option<ActivePause>,
     /// Number of writers inside.
     inside: u32,
 }
 
 /// Begin of the pause, and its end if it has one.
 #[derive(Debug, Clone, Copy)]
-struct Pause {
+struct ActivePause {
     since: Instant,
     until: Option<Instant>,
 }
 
-impl Pause {
+impl ActivePause {
     fn holds(&self, now: Instant) -> bool {
         self.until.is_none_or(|until| now < until)
     }
@@ -43,7 +43,7 @@ impl Pause {
 
 /// A writer is inside the gate until this is dropped.
 #[derive(Debug)]
-pub struct Inside(Gate);
+pub struct GatePass(Gate);
 
 impl Default for Gate {
     fn default() -> Self {
@@ -59,7 +59,8 @@ impl Gate {
             let before = passage.pause.filter(|pause| pause.holds(now));
             let since = before.map_or(now, |pause| pause.since);
             // A time beyond the range of the clock has no end.
-            passage.pause = Some(Pause { since, until: length.and_then(|length| now.checked_add(length)) });
+            passage.pause =
+                Some(ActivePause { since, until: length.and_then(|length| now.checked_add(length)) });
         });
     }
 
@@ -68,7 +69,7 @@ impl Gate {
         let now = Instant::now();
         let since = now.checked_sub(lasted).unwrap_or(now);
         let until = left.and_then(|left| now.checked_add(left));
-        self.0.send_modify(|passage| passage.pause = Some(Pause { since, until }));
+        self.0.send_modify(|passage| passage.pause = Some(ActivePause { since, until }));
     }
 
     /// Opens the gate. Returns whether it was closed.
@@ -97,7 +98,7 @@ impl Gate {
     }
 
     /// Enters, if the gate is open.
-    pub fn enter(&self) -> Option<Inside> {
+    pub fn enter(&self) -> Option<GatePass> {
         let mut entered = false;
         self.0.send_modify(|passage| {
             if passage.pause.is_none_or(|pause| !pause.holds(Instant::now())) {
@@ -105,7 +106,7 @@ impl Gate {
                 entered = true;
             }
         });
-        entered.then(|| Inside(self.clone()))
+        entered.then(|| GatePass(self.clone()))
     }
 
     /// Waits at most `longest` until no writer is inside. Returns whether the gate is empty.
@@ -115,7 +116,7 @@ impl Gate {
     }
 }
 
-impl Drop for Inside {
+impl Drop for GatePass {
     fn drop(&mut self) {
         self.0.0.send_modify(|passage| passage.inside = passage.inside.saturating_sub(1));
     }

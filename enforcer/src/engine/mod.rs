@@ -56,14 +56,14 @@ pub use self::{
     calls::answer_calls,
     decisions::Decisions,
     demotion::{Demotion, demote},
-    exposure::Exposure,
-    gate::{Gate, Inside},
-    placed::Placed,
-    source::{LiveSource, Others, Source, SourceError, WakeFds},
+    exposure::ResourceFiles,
+    gate::{Gate, GatePass},
+    placed::SharedLedger,
+    source::{LiveSource, ForeignOwners, Source, SourceError, WakeFds},
     top::top_report,
-    widening::{BrakeParts, ReliefSenses, Senses, Widening},
+    widening::{BrakeParts, ReliefSensors, Sensors, Widening},
 };
-use self::{early_turns::EarlyTurns, own_cpus::OwnCpus, recording::Recording};
+use self::{early_turns::EarlyTurns, own_cpus::OwnCpus, recording::TurnLog};
 use crate::{
     observe::{KeptCgroups, PressureTap},
     printer::Printer,
@@ -100,12 +100,12 @@ pub struct Engine {
     before: Option<Sample>,
     cold_starts: ColdStarts,
     early_turns: EarlyTurns,
-    placed: Placed,
+    placed: SharedLedger,
     history: History,
     /// Drift counts for the next daemon; `None` where the daemon may not write.
     drift_record: Option<DriftRecord>,
     gate: Gate,
-    exposure: Exposure,
+    exposure: ResourceFiles,
     /// Adds memory nodes to workloads that run short; `None` where widening is off.
     widening: Option<Widening>,
     narrowing: Narrowing,
@@ -114,13 +114,13 @@ pub struct Engine {
     /// Cgroups of pod sandboxes, which are not workloads.
     sandboxes: BTreeSet<CgroupPath>,
     /// Findings about processes that have placed themselves.
-    self_placed: self_placed::Looks,
+    self_placed: self_placed::SelfPlacedAnswers,
     demotion: Demotion,
-    recording: Recording,
+    recording: TurnLog,
     /// The runtime was given answers that the latest turn did not know.
     overtaken: bool,
     /// Writes are blocked because the journal could not undo them.
-    barred: bool,
+    journal_blocked: bool,
     /// Whether enforcement was paused at the latest look.
     was_paused: bool,
     totals: TickTotals,
@@ -167,20 +167,20 @@ impl Engine {
             before: None,
             cold_starts: ColdStarts::default(),
             early_turns: EarlyTurns::default(),
-            placed: Placed::default(),
+            placed: SharedLedger::default(),
             history: History::default(),
             drift_record: None,
             gate: Gate::default(),
-            exposure: Exposure::default(),
+            exposure: ResourceFiles::default(),
             widening: None,
             narrowing: Narrowing::default(),
             recorded_mems: BTreeSet::new(),
             sandboxes: BTreeSet::new(),
-            self_placed: self_placed::Looks::default(),
+            self_placed: self_placed::SelfPlacedAnswers::default(),
             demotion: Demotion::default(),
-            recording: Recording::default(),
+            recording: TurnLog::default(),
             overtaken: false,
-            barred: false,
+            journal_blocked: false,
             was_paused: false,
             totals: TickTotals { config_good: true, ..TickTotals::default() },
         }
@@ -197,13 +197,13 @@ impl Engine {
     }
 
     /// Refreshes the containers' resource files after each turn.
-    pub fn set_exposure(&mut self, exposure: Exposure) {
+    pub fn set_exposure(&mut self, exposure: ResourceFiles) {
         self.exposure = exposure;
     }
 
     /// Records each turn from now on.
     pub fn set_recorder(&mut self, recorder: Recorder) {
-        self.recording = Recording::with(recorder);
+        self.recording = TurnLog::with(recorder);
     }
 
     /// Adds memory nodes to workloads that run short, between turns.
@@ -280,11 +280,11 @@ impl Engine {
 
     /// Whether the next turn has no work left, given the `report` of the latest.
     pub fn is_settled(&self, report: &TickReport) -> bool {
-        report.is_settled() && self.cold_starts.is_empty() && !self.overtaken && !self.barred
+        report.is_settled() && self.cold_starts.is_empty() && !self.overtaken && !self.journal_blocked
     }
 
     /// The ledger, for the thread that answers a container runtime.
-    pub fn placed(&self) -> Placed {
+    pub fn placed(&self) -> SharedLedger {
         self.placed.clone()
     }
 
@@ -329,7 +329,7 @@ impl Engine {
     pub fn prepare(&mut self) -> Result<(), SourceError> {
         if self.machine.is_none() {
             self.machine = Some(Machine::new(self.read_machine()?, &self.policy));
-            self.placed.beside(self.source.others());
+            self.placed.set_foreign_owners(self.source.others());
             // Partitions of the previous daemon may exist and hold CPUs that their ancestors lack.
             let partitioned = self.actuator.as_ref().map(|one| one.partitioned()).unwrap_or_default();
             self.source.look_at_partitions(partitioned.all());
@@ -432,7 +432,7 @@ impl Engine {
         };
         let terms = TurnLimits { may_begin: may_move, bytes_per_turn: PageMoveLimits::default().bytes };
         self.recording.seen(&inputs, inventory, self.before.as_ref(), terms);
-        let deciding = self_placed::Deciding {
+        let deciding = self_placed::SelfPlacedDecision {
             source: &mut *self.source,
             placed: &self.placed,
             recording: &mut self.recording,
@@ -519,7 +519,8 @@ impl Engine {
         // Read even if unused: a container that reports ready must not block on a full pipe.
         let ready = &self.exposure.ready(&self.placed);
         if self.may_write() && self.gate.paused().is_none() {
-            let seen = cold_start::Seen { workloads, model, sample, before: self.before.as_ref(), ready };
+            let seen =
+                cold_start::ColdStartInputs { workloads, model, sample, before: self.before.as_ref(), ready };
             cold_start::turn(&mut self.placed.lock(), &mut self.cold_starts, seen, now_ns);
         }
     }
@@ -547,7 +548,7 @@ impl Engine {
         let others = self.source.others();
         missing.extend(others.degraded.iter().cloned());
         let allows = others.own_cpus.clone();
-        self.placed.beside(others);
+        self.placed.set_foreign_owners(others);
         if let Some(allows) = allows {
             missing.extend(self.own_cpus.keep_off(&self.placed.exclusive_of_others(), &allows));
         }
@@ -565,7 +566,7 @@ impl Engine {
         self.source.topology()
     }
 
-    fn see(&mut self, now_ns: u64) -> Result<source::Seen, SourceError> {
+    fn see(&mut self, now_ns: u64) -> Result<source::HostView, SourceError> {
         self.prepare()?;
         if self.totals.ticks > 0 && self.totals.ticks.is_multiple_of(TOPOLOGY_EVERY) {
             match self.read_machine() {
@@ -633,15 +634,15 @@ impl Engine {
     fn ready(&mut self) -> Result<(), String> {
         let Some(actuator) = self.actuator.as_mut() else { return Ok(()) };
         let ready = actuator.ready().and_then(|()| self.placed.can_note());
-        match (&ready, self.barred) {
+        match (&ready, self.journal_blocked) {
             (Err(error), false) => {
                 tracing::error!("cannot write the journal: {error}; nothing is set until it can be written");
             }
             (Ok(()), true) => tracing::info!("the journal can be written again; enforcement continues"),
             _ => {}
         }
-        self.barred = ready.is_err();
-        self.placed.bar(self.barred);
+        self.journal_blocked = ready.is_err();
+        self.placed.block_writes(self.journal_blocked);
         ready
     }
 

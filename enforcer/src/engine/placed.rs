@@ -32,7 +32,7 @@ use tokio::sync::Notify;
 
 use super::{
     decisions::{Decisions, entry},
-    source::Others,
+    source::ForeignOwners,
     widening::Widening,
 };
 use crate::waker::Waker;
@@ -61,7 +61,7 @@ mod told;
 pub(super) use originals::Noting;
 use originals::Originals;
 pub(super) use pins::Retold;
-use said::{News, Said};
+use said::{Unseen, WarnOnce};
 
 /// Longest container name that is shown, in characters.
 const NAME_LIMIT: usize = 200;
@@ -74,12 +74,12 @@ const LOOK_FOR_RUNTIME: Duration = Duration::from_millis(20);
 
 /// Handle to the ledger; clones share it.
 #[derive(Debug, Clone, Default)]
-pub struct Placed(Arc<Mutex<State>>);
+pub struct SharedLedger(Arc<Mutex<Ledger>>);
 
 /// The ledger: which container has what.
 #[derive(Debug, Default)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a question of its own")]
-pub(super) struct State {
+pub(super) struct Ledger {
     pub(super) allocations: Allocations,
     pub(super) containers: Containers,
     inventory: Option<Arc<Inventory>>,
@@ -108,9 +108,9 @@ pub(super) struct State {
     pub(super) originals: Originals,
     /// Containers between the answer to their creation and their start, keyed by the id in the runtime's
     /// list.
-    making: BTreeMap<String, making::Making>,
+    pending: BTreeMap<String, making::PendingContainer>,
     /// Containers that end and may still have processes.
-    leaving: BTreeMap<String, leaving::Leaving>,
+    leaving: BTreeMap<String, leaving::DepartingContainer>,
     /// Listed containers that had a cgroup.
     found: BTreeSet<String>,
     /// Containers that have ended, and when. Later events about them are stale.
@@ -129,18 +129,18 @@ pub(super) struct State {
     /// Facts about other writers of cpusets.
     facts: Facts,
     report: RuntimeReport,
-    said: Said,
+    said: WarnOnce,
     /// Writes are blocked because the journal could not undo them.
-    barred: bool,
+    journal_blocked: bool,
     /// While enforcement is paused or blocked: each container's cpuset at that moment.
-    held: Option<BTreeMap<String, Cpuset>>,
+    frozen: Option<BTreeMap<String, Cpuset>>,
     decisions: Decisions,
     /// Memory nodes added to containers that ran short; `None` when widening is off.
     widening: Option<Widening>,
 }
 
-impl Placed {
-    pub(super) fn lock(&self) -> MutexGuard<'_, State> {
+impl SharedLedger {
+    pub(super) fn lock(&self) -> MutexGuard<'_, Ledger> {
         // Poisoning is ignored: every update leaves the grants consistent.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -183,7 +183,7 @@ impl Placed {
     pub(super) fn adopt(&self, tree: CpusetTree, mut records: BTreeMap<String, GrantRecord>) {
         records.retain(|_, record| tree.set_to(&record.cgroup).is_some_and(|set_to| record.holds(&set_to)));
         let mut state = self.lock();
-        let State { containers, allocations, .. } = &mut *state;
+        let Ledger { containers, allocations, .. } = &mut *state;
         containers.expect(allocations, records);
         state.tree = Some(tree);
     }
@@ -196,7 +196,7 @@ impl Placed {
         let granted =
             left.values().filter(|made| made.may_come(now_ns)).filter_map(|made| made.granted.clone());
         let mut awaited: BTreeMap<String, GrantRecord> = granted.map(|one| (one.id, one.grant)).collect();
-        let State { containers, allocations, tree, originals, .. } = &mut *state;
+        let Ledger { containers, allocations, tree, originals, .. } = &mut *state;
         let set_to = |cgroup: &CgroupPath| tree.as_ref()?.set_to(cgroup);
         // A container that is just being created has an empty cpuset or that of its parent.
         let may_hold = |record: &GrantRecord| {
@@ -220,8 +220,8 @@ impl Placed {
     }
 
     /// Blocks or unblocks writes.
-    pub(super) fn bar(&self, barred: bool) {
-        self.lock().barred = barred;
+    pub(super) fn block_writes(&self, blocked: bool) {
+        self.lock().journal_blocked = blocked;
     }
 
     /// Stops answers with cpusets: the daemon ends and restores what it has set. Returns the time since the
@@ -229,9 +229,9 @@ impl Placed {
     pub fn retire(&self) -> Option<Duration> {
         let mut state = self.lock();
         state.places = false;
-        state.held = None;
+        state.frozen = None;
         let told = state.told.values().copied();
-        let latest = told.chain(state.making.values().map(making::Making::answered)).max()?;
+        let latest = told.chain(state.pending.values().map(making::PendingContainer::answered)).max()?;
         Some(latest.elapsed()).filter(|since| *since < WRITTEN_BY)
     }
 
@@ -246,7 +246,7 @@ impl Placed {
         let mut state = self.lock();
         let runs = |cgroup: &CgroupPath| workloads.iter().any(|one| one.cgroup == *cgroup);
         state.lapse(runs);
-        let State { containers, allocations, originals, .. } = &mut *state;
+        let Ledger { containers, allocations, originals, .. } = &mut *state;
         let awaited = originals.left();
         containers.expect_only(allocations, |cgroup| awaited.contains(cgroup) || runs(cgroup));
     }
@@ -283,7 +283,7 @@ impl Placed {
         state.allocations.exclusive_cpus().difference(&own.unwrap_or_default())
     }
 
-    pub(super) fn beside(&self, others: Others) {
+    pub(super) fn set_foreign_owners(&self, others: ForeignOwners) {
         let mut state = self.lock();
         let before = std::mem::replace(&mut state.facts.kubelet, others.kubelet);
         state.facts.units = others.units;
@@ -409,7 +409,7 @@ impl Placed {
     }
 
     /// Cgroups with cpusets that the runtime is writing because of our answers.
-    pub(super) fn told_lately(&self) -> Vec<CgroupPath> {
+    pub(super) fn pending_runtime_writes(&self) -> Vec<CgroupPath> {
         let told = &mut self.lock().told;
         told.retain(|_, at| at.elapsed() < WRITTEN_BY);
         told.keys().cloned().collect()
@@ -417,7 +417,7 @@ impl Placed {
 
     /// Treats all answers as carried out.
     #[cfg(test)]
-    pub(super) fn told_long_ago(&self) {
+    pub(super) fn finish_runtime_writes(&self) {
         self.lock().told.clear();
     }
 
@@ -431,7 +431,7 @@ impl Placed {
     }
 }
 
-impl State {
+impl Ledger {
     /// Records a container's runtime names, its declared rule and the owner of its cpuset.
     pub(super) fn name(&mut self, one: &mut Announced, known: KnownContainer) {
         let known = self.believed(known);
@@ -506,14 +506,14 @@ impl State {
         let settled = self.ended(call, id);
         self.ended_lately.retain(|_, at| at.elapsed() < MADE_WITHIN);
         self.ended_lately.insert(id.to_owned(), Instant::now());
-        self.making.remove(id);
+        self.pending.remove(id);
         self.leaving.remove(id);
         self.found.remove(id);
         self.names.remove(id);
         self.facts.containers.remove(id);
         self.decisions.end(id);
-        if let Some(held) = &mut self.held {
-            held.remove(id);
+        if let Some(frozen) = &mut self.frozen {
+            frozen.remove(id);
         }
         self.report.unplaced.remove(id);
         settled
@@ -579,7 +579,7 @@ impl State {
             widen(self.widening.as_ref(), self.containers.cgroup(id), cpuset);
         }
         self.explain(call, &mut settled);
-        let News { texts, more } = self.said.news(settled.warnings.iter().map(String::as_str));
+        let Unseen { texts, more } = self.said.news(settled.warnings.iter().map(String::as_str));
         for warning in texts {
             tracing::warn!("placement: {warning}");
         }
@@ -637,15 +637,15 @@ impl State {
 
     /// `cpu.shares` of the container's grant; `None` leaves them unchanged.
     pub(super) fn shares(&self, id: &str) -> Option<u64> {
-        if !self.places || self.held.is_some() {
+        if !self.places || self.frozen.is_some() {
             return None;
         }
         self.allocations.get(self.containers.holder(id)?)?.cpu_shares
     }
 
     /// Notes that the runtime was told to write these cpusets. While paused or blocked nothing new is told.
-    pub(super) fn tells<'a>(&mut self, ids: impl Iterator<Item = &'a String>) {
-        if self.held.is_none() {
+    pub(super) fn note_answers<'a>(&mut self, ids: impl Iterator<Item = &'a String>) {
+        if self.frozen.is_none() {
             let now = Instant::now();
             let told = ids.filter_map(|id| Some((self.containers.cgroup(id)?.clone(), now)));
             self.told.extend(told);
@@ -657,7 +657,7 @@ impl State {
     /// Marks the begin of a turn's decision; freezes the cpusets while enforcement is paused.
     pub(super) fn decides(&mut self, paused: bool) {
         self.decided = Some(Instant::now());
-        self.hold(paused);
+        self.freeze(paused);
     }
 
     /// Frees what a container had that has ended, also while placing is not allowed.
@@ -688,20 +688,20 @@ impl State {
     }
 
     /// Freezes the current cpusets for as long as enforcement is paused or blocked.
-    pub(super) fn hold(&mut self, paused: bool) {
-        if !paused && !self.barred {
-            self.held = None;
-        } else if self.held.is_none() {
+    pub(super) fn freeze(&mut self, paused: bool) {
+        if !paused && !self.journal_blocked {
+            self.frozen = None;
+        } else if self.frozen.is_none() {
             let ids: Vec<String> = self.names.keys().cloned().collect();
             let set = ids.into_iter().filter_map(|id| Some((id.clone(), self.cpuset(&id)?)));
-            self.held = Some(set.collect());
+            self.frozen = Some(set.collect());
         }
     }
 
     /// Text of the resource file of each container. Empty while cpusets are frozen, and for containers that
     /// are not ours to set.
     pub(super) fn exposed<'a>(&self, ids: impl Iterator<Item = &'a str>) -> Vec<(String, String)> {
-        let Some(inventory) = self.inventory.as_ref().filter(|_| self.places && self.held.is_none()) else {
+        let Some(inventory) = self.inventory.as_ref().filter(|_| self.places && self.frozen.is_none()) else {
             return Vec::new();
         };
         let taken = self.allocations.exclusive_cpus();
@@ -723,8 +723,8 @@ impl State {
     }
 
     /// Whether cpusets are frozen.
-    pub(super) fn is_held(&self) -> bool {
-        self.held.is_some()
+    pub(super) fn is_frozen(&self) -> bool {
+        self.frozen.is_some()
     }
 
     /// The machine in use.
@@ -735,14 +735,14 @@ impl State {
 
     /// Whether writes are blocked by the journal.
     #[cfg(test)]
-    pub(super) fn is_barred(&self) -> bool {
-        self.barred
+    pub(super) fn is_journal_blocked(&self) -> bool {
+        self.journal_blocked
     }
 
     /// Cpuset that a container is to have or keep.
     pub(super) fn cpuset(&mut self, id: &str) -> Option<Cpuset> {
-        if let Some(held) = &self.held {
-            return held.get(id).cloned();
+        if let Some(frozen) = &self.frozen {
+            return frozen.get(id).cloned();
         }
         let mut cpuset = self.goal(id).filter(|goal| !self.is_given_up(id, goal))?;
         widen(self.widening.as_ref(), self.containers.cgroup(id), &mut cpuset);

@@ -21,9 +21,9 @@ use crate::record::{PartRef, Recorder};
 
 /// The recorder, if recording is on.
 #[derive(Default)]
-pub(super) struct Recording(Option<Recorder>);
+pub(super) struct TurnLog(Option<Recorder>);
 
-impl Recording {
+impl TurnLog {
     pub(super) const fn with(recorder: Recorder) -> Self {
         Self(Some(recorder))
     }

@@ -2,12 +2,12 @@
 //! placements that processes have set themselves.
 //!
 //! Observe mode checks plans too, so that the report names the workloads a live plan would leave alone. A
-//! plan that would change such a placement is decided again with those workloads fixed ([`Deciding`]). So no
-//! other workload is promised their CPUs.
+//! plan that would change such a placement is decided again with those workloads fixed
+//! ([`SelfPlacedDecision`]). So no other workload is promised their CPUs.
 //!
 //! Problem: reading the policies of a process walks its page tables with its mmap lock held, and a plan that
-//! is not carried out is the same next turn. Idea: answers are cached ([`Looks`]) by cgroup, cgroup id and
-//! intended write, for [`KEPT_NS`]; only imminent writes are read anew.
+//! is not carried out is the same next turn. Idea: answers are cached ([`SelfPlacedAnswers`]) by cgroup,
+//! cgroup id and intended write, for [`KEPT_NS`]; only imminent writes are read anew.
 //!
 //! Invariants: no lock is held while processes are read, and the discarded decisions leave no trace.
 
@@ -28,8 +28,8 @@ use enforcer_core::{
 
 use super::{
     Engine, Source, TOPOLOGY_EVERY,
-    placed::{Placed, State},
-    recording::Recording,
+    placed::{Ledger, SharedLedger},
+    recording::TurnLog,
 };
 use enforcer_act::self_placed::Depth;
 
@@ -69,14 +69,14 @@ impl GuardedLook {
 
 /// Cached answers about cgroups that a plan would write.
 #[derive(Default)]
-pub(super) struct Looks {
-    answers: BTreeMap<CgroupPath, Answer>,
+pub(super) struct SelfPlacedAnswers {
+    answers: BTreeMap<CgroupPath, CachedAnswer>,
     guarded: BTreeMap<(CgroupPath, Option<u64>), GuardedLook>,
     /// Why added memory nodes are not taken back, and when that was found.
     narrowed: BTreeMap<(CgroupPath, Option<u64>), (u64, String)>,
 }
 
-struct Answer {
+struct CachedAnswer {
     cgroup_id: Option<u64>,
     writes: CpusetWrites,
     at_ns: u64,
@@ -87,7 +87,7 @@ struct Answer {
     unseen: Option<Degraded>,
 }
 
-impl Looks {
+impl SelfPlacedAnswers {
     /// Drops all answers: the settings may have changed.
     pub(super) fn forget(&mut self) {
         *self = Self::default();
@@ -173,7 +173,7 @@ impl Looks {
                 left.clone_from(&before.left);
             }
             let cgroup_id = sample.cgroup_id(&cgroup);
-            self.answers.insert(cgroup, Answer { cgroup_id, writes, at_ns, found, left, unseen });
+            self.answers.insert(cgroup, CachedAnswer { cgroup_id, writes, at_ns, found, left, unseen });
         }
     }
 
@@ -195,22 +195,22 @@ impl Looks {
     }
 }
 
-impl Answer {
+impl CachedAnswer {
     fn counts(&self, now_ns: u64) -> bool {
         now_ns.saturating_sub(self.at_ns) < KEPT_NS
     }
 }
 
 /// A turn's decision with what it needs to read processes.
-pub(super) struct Deciding<'a> {
+pub(super) struct SelfPlacedDecision<'a> {
     pub(super) source: &'a mut dyn Source,
-    pub(super) placed: &'a Placed,
-    pub(super) recording: &'a mut Recording,
-    pub(super) looks: &'a mut Looks,
+    pub(super) placed: &'a SharedLedger,
+    pub(super) recording: &'a mut TurnLog,
+    pub(super) looks: &'a mut SelfPlacedAnswers,
     pub(super) paused: bool,
 }
 
-impl Deciding<'_> {
+impl SelfPlacedDecision<'_> {
     /// Decides until no write changes what processes have set themselves.
     pub(super) fn take(self, inputs: &Inputs<'_>, terms: TurnLimits) -> TurnOutput {
         let Self { source, placed, recording, looks, paused } = self;
@@ -221,14 +221,15 @@ impl Deciding<'_> {
         loop {
             let mut state = placed.lock();
             state.decides(paused);
-            let State { allocations, containers, .. } = &mut *state;
+            let Ledger { allocations, containers, .. } = &mut *state;
             let beside = Inputs { containers, self_placed: &left, ..*inputs };
             let mut tried = allocations.clone();
             let mut taken = replay::take(&beside, &mut tried, terms);
             let mut writes = moves(&taken);
             writes.extend(cpuset_writes(&taken.decision.plan));
             let asks = looks.to_ask(&taken.decision, &writes, now_ns, terms.may_begin);
-            let stay = |looks: &Looks| taken.decision.left_because(&looks.found(&writes), &writes);
+            let stay =
+                |looks: &SelfPlacedAnswers| taken.decision.left_because(&looks.found(&writes), &writes);
             if round < MOST_ROUNDS && (!asks.is_empty() || !stay(looks).is_empty()) {
                 drop(state);
                 looks.ask(source, inputs, &taken.decision, asks);

@@ -36,11 +36,11 @@ use enforcer_host::{HostRoot, cgroup::CgroupLayout, read_text, topology::read_to
 use enforcer_runtime::kubelet::watch::Watch;
 
 /// Result of one look: the workloads, what of them could not be read, and the sample.
-pub(super) type Seen = (Vec<Workload>, Vec<Degraded>, Sample);
+pub(super) type HostView = (Vec<Workload>, Vec<Degraded>, Sample);
 
 /// Facts about other writers of cpusets.
 #[derive(Debug, Clone, Default)]
-pub struct Others {
+pub struct ForeignOwners {
     /// The kubelet.
     pub kubelet: Kubelet,
     /// Units to which an administrator has given CPUs or memory nodes.
@@ -130,8 +130,8 @@ pub trait Source {
         Default::default()
     }
     /// Facts about other writers on this host.
-    fn others(&mut self) -> Others {
-        Others::default()
+    fn others(&mut self) -> ForeignOwners {
+        ForeignOwners::default()
     }
     /// Treats these unit settings as ours from the next reading of the machine on.
     fn set_by_us(&mut self, _settings: OwnSettings) {}
@@ -221,7 +221,7 @@ impl Source for LiveSource {
         Ok((workloads, degraded))
     }
 
-    fn others(&mut self) -> Others {
+    fn others(&mut self) -> ForeignOwners {
         let seen = self.kubelet.latest();
         let (kubelet, degraded) = (seen.kubelet.clone(), seen.degraded.clone());
         let own_cgroup = self.user_processes.own_cgroup().cloned();
@@ -233,7 +233,7 @@ impl Source for LiveSource {
             let text = read_text(&root.dir(own).join(root.files().cpus_effective)).ok()?;
             text.trim().parse().ok()
         });
-        Others { kubelet, units: self.units.clone(), own_cgroup, own_cpus, degraded }
+        ForeignOwners { kubelet, units: self.units.clone(), own_cgroup, own_cpus, degraded }
     }
 
     fn set_by_us(&mut self, settings: OwnSettings) {

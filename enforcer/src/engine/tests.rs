@@ -268,10 +268,10 @@ fn what_could_not_be_undone_is_not_set_until_there_is_room_again() {
         assert!(!report.outcomes.is_empty() && !report.outcomes.iter().any(done), "{:?}", report.outcomes);
         // The first turn finds out.
         assert_eq!(degraded(&report), second > 1);
-        assert!(rig.engine.placed.lock().is_barred());
+        assert!(rig.engine.placed.lock().is_journal_blocked());
     }
     disk.leave_room(None);
     let report = rig.engine.turn(4 * SECOND).unwrap();
     assert_eq!(rig.host.read("/db", "cpuset.cpus"), "0-1", "and no cool-down: {:?}", report.decision.refused);
-    assert!(!degraded(&report) && !rig.engine.placed.lock().is_barred());
+    assert!(!degraded(&report) && !rig.engine.placed.lock().is_journal_blocked());
 }

@@ -55,7 +55,7 @@ const EFFECT: &str = "values of the cgroup are missing";
 pub(super) struct CgroupReader<'a> {
     layout: &'a CgroupLayout,
     page_bytes: u64,
-    effective: BTreeMap<CgroupPath, Effective>,
+    effective: BTreeMap<CgroupPath, EffectiveCpuset>,
     /// Names of files with huge pages by node, for sizes in use on the host.
     hugepages: Vec<String>,
     told_of_hugepages: bool,
@@ -65,7 +65,7 @@ pub(super) struct CgroupReader<'a> {
 
 /// The cpuset in force for a cgroup.
 #[derive(Debug, Clone, Default)]
-struct Effective {
+struct EffectiveCpuset {
     cpus: Option<CpuSet>,
     mems: Option<NodeSet>,
     /// The cgroup that it comes from.
@@ -74,8 +74,8 @@ struct Effective {
     is_garbled: bool,
 }
 
-impl Effective {
-    fn of(files: &mut Files<'_>) -> Self {
+impl EffectiveCpuset {
+    fn of(files: &mut OpenCgroupFiles<'_>) -> Self {
         let names = files.root.files();
         let cpus = files.look(names.cpus_effective, scalar::list);
         let mems = files.look(names.mems_effective, scalar::list);
@@ -125,7 +125,7 @@ impl<'a> CgroupReader<'a> {
         below: bool,
         degraded: &mut DegradedTally,
     ) -> Option<CgroupSample> {
-        let mut files = Files::of(&self.layout.cpuset, path, degraded);
+        let mut files = OpenCgroupFiles::of(&self.layout.cpuset, path, degraded);
         let names = files.root.files();
         let mut sample = CgroupSample {
             cpus: files.value(names.cpus, scalar::list),
@@ -155,7 +155,7 @@ impl<'a> CgroupReader<'a> {
         path: &CgroupPath,
         degraded: &mut DegradedTally,
     ) -> Option<CgroupSample> {
-        let effective = Effective::of(&mut Files::of(&self.layout.cpuset, path, degraded));
+        let effective = EffectiveCpuset::of(&mut OpenCgroupFiles::of(&self.layout.cpuset, path, degraded));
         effective.says_so().then(|| CgroupSample {
             cpus_effective: effective.cpus,
             mems_effective: effective.mems,
@@ -172,7 +172,7 @@ impl<'a> CgroupReader<'a> {
         degraded: &mut DegradedTally,
     ) {
         if self.layout.cpuset.v2 {
-            let mut files = Files::of(&self.layout.cpuset, path, degraded);
+            let mut files = OpenCgroupFiles::of(&self.layout.cpuset, path, degraded);
             cgroup.partition = files.value("cpuset.cpus.partition", str::parse);
             cgroup.cpus_exclusive = files.value("cpuset.cpus.exclusive", scalar::list);
         }
@@ -182,7 +182,7 @@ impl<'a> CgroupReader<'a> {
         }
     }
 
-    fn memory(&mut self, files: &mut Files<'_>, below: bool, sample: &mut CgroupSample) {
+    fn memory(&mut self, files: &mut OpenCgroupFiles<'_>, below: bool, sample: &mut CgroupSample) {
         let root = files.root;
         let names = root.files();
         let page_bytes = self.page_bytes;
@@ -199,7 +199,7 @@ impl<'a> CgroupReader<'a> {
     }
 
     /// Adds huge pages, whether or not the other memory is known.
-    fn hugetlb(&mut self, files: &mut Files<'_>, below: bool, sample: &mut CgroupSample) {
+    fn hugetlb(&mut self, files: &mut OpenCgroupFiles<'_>, below: bool, sample: &mut CgroupSample) {
         let v2 = files.root.v2;
         for file in &self.hugepages {
             let sums = HugepageSums::beside(file, v2);
@@ -230,19 +230,19 @@ impl<'a> CgroupReader<'a> {
     }
 
     /// The cpuset in force: the cgroup's own files, or those of the nearest ancestor with files.
-    fn effective(&mut self, files: &mut Files<'_>) -> Effective {
+    fn effective(&mut self, files: &mut OpenCgroupFiles<'_>) -> EffectiveCpuset {
         let mut passed = Vec::new();
         let mut at = Some(files.path.clone());
-        let mut found = Effective::default();
+        let mut found = EffectiveCpuset::default();
         while let Some(here) = at {
             if let Some(known) = self.effective.get(&here) {
                 found = known.clone();
                 break;
             }
             found = if here == *files.path {
-                Effective::of(files)
+                EffectiveCpuset::of(files)
             } else {
-                Effective::of(&mut Files::of(&self.layout.cpuset, &here, files.degraded))
+                EffectiveCpuset::of(&mut OpenCgroupFiles::of(&self.layout.cpuset, &here, files.degraded))
             };
             at = here.parent();
             passed.push(here);
@@ -265,24 +265,24 @@ impl<'a> CgroupReader<'a> {
 }
 
 /// The files of one cgroup in one hierarchy.
-struct Files<'a> {
+struct OpenCgroupFiles<'a> {
     root: &'a ControllerRoot,
     path: &'a CgroupPath,
     dir: Rc<CgroupDir>,
     degraded: &'a mut DegradedTally,
 }
 
-impl<'a> Files<'a> {
+impl<'a> OpenCgroupFiles<'a> {
     fn of(root: &'a ControllerRoot, path: &'a CgroupPath, degraded: &'a mut DegradedTally) -> Self {
         Self { root, path, dir: Rc::new(CgroupDir::open(root.dir(path))), degraded }
     }
 
     /// The same cgroup's files in another hierarchy, which may be the same one.
-    fn beside<'b>(&'b mut self, root: &'b ControllerRoot) -> Files<'b> {
+    fn beside<'b>(&'b mut self, root: &'b ControllerRoot) -> OpenCgroupFiles<'b> {
         if root.path != self.root.path {
-            return Files::of(root, self.path, self.degraded);
+            return OpenCgroupFiles::of(root, self.path, self.degraded);
         }
-        Files { root, path: self.path, dir: Rc::clone(&self.dir), degraded: self.degraded }
+        OpenCgroupFiles { root, path: self.path, dir: Rc::clone(&self.dir), degraded: self.degraded }
     }
 
     /// A file's value; `None` if the file is missing or unreadable.

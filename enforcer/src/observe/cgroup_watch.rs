@@ -112,7 +112,7 @@ pub struct CgroupWatch {
 }
 
 /// An event of a directory.
-enum Told {
+enum TreeEvent {
     Made(CgroupPath),
     Removed(CgroupPath),
     /// The cgroup gained its first process, lost its last one, or was frozen.
@@ -182,10 +182,10 @@ impl CgroupWatch {
         let mut came = false;
         for told in self.take() {
             match told {
-                Told::Made(path) => came |= self.add(&path, interest, true),
-                Told::Removed(path) => self.remove(&path),
-                Told::Changed(path) => came |= self.is_populated(&path),
-                Told::Lost => {
+                TreeEvent::Made(path) => came |= self.add(&path, interest, true),
+                TreeEvent::Removed(path) => self.remove(&path),
+                TreeEvent::Changed(path) => came |= self.is_populated(&path),
+                TreeEvent::Lost => {
                     self.begin_anew();
                     return self.begin(interest);
                 }
@@ -321,7 +321,7 @@ impl CgroupWatch {
     }
 
     /// The events, in order.
-    fn take(&self) -> Vec<Told> {
+    fn take(&self) -> Vec<TreeEvent> {
         let Some(inotify) = &self.inotify else { return Vec::new() };
         let mut buffer = [MaybeUninit::uninit(); BUFFER];
         let mut events = Reader::new(inotify, &mut buffer);
@@ -331,12 +331,12 @@ impl CgroupWatch {
             && let Ok(event) = events.next()
         {
             if event.events().contains(ReadFlags::QUEUE_OVERFLOW) {
-                told.push(Told::Lost);
+                told.push(TreeEvent::Lost);
                 continue;
             }
             if let Some(path) = self.told_by_number.get(&event.wd()) {
                 if event.events().contains(ReadFlags::MODIFY) {
-                    told.push(Told::Changed(path.clone()));
+                    told.push(TreeEvent::Changed(path.clone()));
                 }
                 continue;
             }
@@ -344,9 +344,9 @@ impl CgroupWatch {
             let path = self.by_number.get(&event.wd()).zip(name).map(|(parent, name)| parent.child(name));
             let Some(path) = path.filter(|_| event.events().contains(ReadFlags::ISDIR)) else { continue };
             if event.events().contains(ReadFlags::CREATE) {
-                told.push(Told::Made(path));
+                told.push(TreeEvent::Made(path));
             } else if event.events().contains(ReadFlags::DELETE) {
-                told.push(Told::Removed(path));
+                told.push(TreeEvent::Removed(path));
             }
         }
         told

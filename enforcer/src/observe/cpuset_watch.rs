@@ -41,13 +41,13 @@ pub type KeptCgroups = BTreeMap<CgroupPath, Option<u64>>;
 pub struct CpusetWatch {
     layout: CgroupLayout,
     inotify: io::Result<OwnedFd>,
-    kept: BTreeMap<(CgroupPath, Option<u64>), Vec<Watch>>,
+    kept: BTreeMap<(CgroupPath, Option<u64>), Vec<CpusetFileWatch>>,
     read: Instant,
     /// A new cgroup is watched.
     new: bool,
 }
 
-enum Watch {
+enum CpusetFileWatch {
     /// Watched; its events have this number.
     Told(i32),
     /// Polled.
@@ -80,7 +80,9 @@ impl CpusetWatch {
             kept.entry((cgroup.clone(), *id)).or_insert_with(|| {
                 *new = true;
                 let (dir, files) = (layout.cpuset.dir(cgroup), layout.cpuset.files());
-                [files.cpus, files.mems].map(|file| Watch::begin(inotify.as_ref(), dir.join(file))).into()
+                [files.cpus, files.mems]
+                    .map(|file| CpusetFileWatch::begin(inotify.as_ref(), dir.join(file)))
+                    .into()
             });
         }
     }
@@ -92,7 +94,7 @@ impl CpusetWatch {
 
     /// Whether a file must be polled.
     pub fn must_be_asked(&self) -> bool {
-        self.kept.values().flatten().any(|watch| matches!(watch, Watch::Read { .. }))
+        self.kept.values().flatten().any(|watch| matches!(watch, CpusetFileWatch::Read { .. }))
     }
 
     /// Whether a cpuset was written since the last call.
@@ -121,7 +123,7 @@ fn take_events(inotify: &OwnedFd) -> bool {
     any
 }
 
-impl Watch {
+impl CpusetFileWatch {
     fn begin(inotify: Result<&OwnedFd, &io::Error>, path: PathBuf) -> Self {
         let told = inotify
             .ok()
@@ -276,7 +278,7 @@ mod tests {
         }
         let mut watch = CpusetWatch::new(layout);
         watch.follow(&kept(&[(&format!("/{name}"), 1)]));
-        let all_told = watch.kept.values().flatten().all(|watch| matches!(watch, Watch::Told(_)));
+        let all_told = watch.kept.values().flatten().all(|watch| matches!(watch, CpusetFileWatch::Told(_)));
         watch.written();
         let before = watch.written();
         let written = fs::write(dir.join("cpuset.mems"), "0");

@@ -19,11 +19,11 @@ const NO_LIMIT: u64 = 1 << 62;
 #[derive(Debug, Default)]
 pub struct MemoryLimits {
     root: Option<ControllerRoot>,
-    files: BTreeMap<CgroupPath, Pair>,
+    files: BTreeMap<CgroupPath, LimitFiles>,
 }
 
 #[derive(Debug)]
-struct Pair {
+struct LimitFiles {
     usage: RepeatedFile,
     limit: RepeatedFile,
 }
@@ -53,7 +53,7 @@ impl MemoryLimits {
                 let open = |name: &str| RepeatedFile::open(&dir.join(name), LONGEST).ok();
                 // A cgroup without a memory controller has no limit.
                 if let Some((usage, limit)) = open(usage).zip(open(limit)) {
-                    self.files.insert(path, Pair { usage, limit });
+                    self.files.insert(path, LimitFiles { usage, limit });
                 }
             }
         }
@@ -66,7 +66,7 @@ impl MemoryLimits {
     }
 }
 
-impl Pair {
+impl LimitFiles {
     fn left(&mut self) -> Option<u64> {
         let number = |file: &mut RepeatedFile| file.text().ok()?.trim().parse::<u64>().ok();
         let limit = number(&mut self.limit).filter(|limit| *limit < NO_LIMIT)?;

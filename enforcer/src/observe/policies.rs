@@ -27,12 +27,12 @@ use enforcer_host::HostRoot;
 const FAR_BYTES: u64 = 16 << 20;
 
 /// Distances between CPUs and memory.
-pub(super) struct Distances {
+pub(super) struct MemoryDistances {
     locality: Locality,
     machine: Vec<(NodeId, CpuSet)>,
 }
 
-impl Distances {
+impl MemoryDistances {
     pub(super) fn new(machine: &Topology) -> Self {
         let cpus = machine.nodes.iter().map(|node| (node.id, node.cpus.clone()));
         Self { locality: Locality::new(machine), machine: cpus.collect() }
@@ -105,9 +105,9 @@ mod tests {
     use super::*;
 
     /// CPUs 0-3 on node 0, 4-7 on node 1, and a CXL node 2 beside node 1.
-    fn distances() -> Distances {
+    fn distances() -> MemoryDistances {
         let machine = Machine::new().sockets(2).threads(1);
-        Distances::new(&machine.memory_only(NodeId(2), 64, MemoryKind::Cxl, NodeId(1)).build())
+        MemoryDistances::new(&machine.memory_only(NodeId(2), 64, MemoryKind::Cxl, NodeId(1)).build())
     }
 
     fn task(pid: u32, path: &str, cpus: &str) -> TaskSample {

@@ -16,7 +16,7 @@ use std::{
 use enforcer_core::sample::PressureEvent;
 
 #[cfg(feature = "bpf")]
-use super::kernel_side::Pressure;
+use super::kernel_side::PressureBuffer;
 use crate::waker::Waker;
 #[cfg(feature = "bpf")]
 use enforcer_kernel::{bpf::PressureRing, clock};
@@ -33,7 +33,7 @@ struct Tapped {
     #[cfg(feature = "bpf")]
     ring: Option<PressureRing>,
     #[cfg(feature = "bpf")]
-    told: Pressure,
+    told: PressureBuffer,
     /// The ring's descriptor, to wait on.
     fd: Option<Arc<OwnedFd>>,
     /// Events for the thread.
@@ -107,7 +107,7 @@ impl PressureTap {
     }
 
     /// For the turns: runs `of` on the collected events.
-    pub(super) fn with<T>(&self, of: impl FnOnce(&mut Pressure) -> T) -> T {
+    pub(super) fn with<T>(&self, of: impl FnOnce(&mut PressureBuffer) -> T) -> T {
         of(&mut self.lock().told)
     }
 }

@@ -30,11 +30,11 @@ const NOTHING: f64 = 0.25;
 
 /// Detects whether anything ran.
 #[derive(Debug)]
-pub struct Rest {
+pub struct IdleDetector {
     uptime: PathBuf,
     online: PathBuf,
     cgroups: Cgroups,
-    since: Option<Reading>,
+    since: Option<IdleReading>,
 }
 
 /// Where the kernel shows the number of cgroups.
@@ -62,7 +62,7 @@ impl Cgroups {
 
 /// The kernel's counts.
 #[derive(Debug, Clone, PartialEq)]
-struct Reading {
+struct IdleReading {
     /// Seconds since the boot.
     up: f64,
     /// Seconds in which CPUs idled, of all together.
@@ -73,7 +73,7 @@ struct Reading {
     cgroups: String,
 }
 
-impl Rest {
+impl IdleDetector {
     /// Detector for this host.
     pub fn new(host: &HostRoot, layout: &CgroupLayout) -> Self {
         let cgroups = if layout.cpuset.v2 {
@@ -98,18 +98,18 @@ impl Rest {
         before.cgroups == now.cgroups && busy(before, now).is_some_and(|cpus| cpus < NOTHING)
     }
 
-    fn read(&self) -> Option<Reading> {
+    fn read(&self) -> Option<IdleReading> {
         let Uptime { uptime: up, idle, .. } =
             Uptime::from_read(read_text(&self.uptime).ok()?.as_bytes()).ok()?;
         let cpus = scalar::list(&read_text(&self.online).ok()?).ok()?;
         let own = Duration::from_nanos(clock::own_cpu_ns()).as_secs_f64();
-        Some(Reading { up, idle, own, cpus, cgroups: self.cgroups.read()? })
+        Some(IdleReading { up, idle, own, cpus, cgroups: self.cgroups.read()? })
     }
 }
 
 /// CPUs that others kept busy on average; `None` after CPU hotplug, or if no time has passed.
 #[expect(clippy::cast_precision_loss, reason = "there are fewer CPUs than 2^52")]
-fn busy(before: &Reading, now: &Reading) -> Option<f64> {
+fn busy(before: &IdleReading, now: &IdleReading) -> Option<f64> {
     let elapsed = now.up - before.up;
     let idle = now.idle - before.idle;
     let countable = elapsed > 0.0 && idle >= 0.0 && before.cpus == now.cpus;
@@ -124,8 +124,8 @@ mod tests {
 
     use super::*;
 
-    fn reading(up: f64, idle: f64, cpus: &str) -> Reading {
-        Reading { up, idle, own: 7.0, cpus: cpus.parse().unwrap(), cgroups: String::new() }
+    fn reading(up: f64, idle: f64, cpus: &str) -> IdleReading {
+        IdleReading { up, idle, own: 7.0, cpus: cpus.parse().unwrap(), cgroups: String::new() }
     }
 
     #[test]
@@ -134,7 +134,7 @@ mod tests {
         for (now, expected) in [
             (reading(110.0, 390.0, "0-3"), Some(0.0)),
             (reading(110.0, 380.0, "0-3"), Some(1.0)),
-            (Reading { own: 12.0, ..reading(110.0, 380.0, "0-3") }, Some(0.5)),
+            (IdleReading { own: 12.0, ..reading(110.0, 380.0, "0-3") }, Some(0.5)),
             (reading(110.0, 350.0, "0-3"), Some(4.0)),
             (reading(110.0, 390.0, "0-4"), None),
             (reading(110.0, 390.0, "0-2,4"), None),
@@ -146,14 +146,14 @@ mod tests {
     }
 
     /// A host with four CPUs, made of files, and its detector.
-    fn host(files: &[(&str, &str)]) -> (TempDir, Rest) {
+    fn host(files: &[(&str, &str)]) -> (TempDir, IdleDetector) {
         let dir = tempfile::tempdir().unwrap();
         write(&dir, "proc/uptime", "100.00 350.00\n");
         for (file, text) in files {
             write(&dir, file, text);
         }
         let host = HostRoot::captured(dir.path());
-        let rest = Rest::new(&host, &CgroupLayout::read(&host).unwrap());
+        let rest = IdleDetector::new(&host, &CgroupLayout::read(&host).unwrap());
         (dir, rest)
     }
 
@@ -217,7 +217,7 @@ mod tests {
     #[test]
     fn this_host_tells() {
         let host = HostRoot::live();
-        let mut rest = Rest::new(&host, &CgroupLayout::read(&host).unwrap());
+        let mut rest = IdleDetector::new(&host, &CgroupLayout::read(&host).unwrap());
         rest.begin();
         assert!(rest.since.is_some_and(|reading| reading.up > 0.0 && !reading.cpus.is_empty()));
     }

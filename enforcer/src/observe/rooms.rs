@@ -30,7 +30,7 @@ const LONGEST: usize = 4_096;
 
 /// The open files of all nodes.
 #[derive(Debug)]
-pub struct Rooms {
+pub struct HeadroomReader {
     nodes_dir: PathBuf,
     zoneinfo: PathBuf,
     page_bytes: u64,
@@ -40,7 +40,7 @@ pub struct Rooms {
     refreshed: Option<Instant>,
 }
 
-impl Rooms {
+impl HeadroomReader {
     /// Reader for this host with this page size.
     pub fn new(host: &HostRoot, page_bytes: u64) -> Self {
         Self {
@@ -133,7 +133,7 @@ mod tests {
         );
         put("sys/devices/system/node/node7/meminfo", "Node 7 MemFree: 36 kB\n");
         put("sys/devices/system/node/node9/meminfo", "Node 9 MemFree: 36 kB\n");
-        let mut rooms = Rooms::new(&HostRoot::captured(dir.path()), 4096);
+        let mut rooms = HeadroomReader::new(&HostRoot::captured(dir.path()), 4096);
         let now = Instant::now();
         let seen = rooms.look(now).unwrap().to_vec();
         let nodes: Vec<u32> = seen.iter().map(|(node, _)| node.0).collect();
@@ -153,7 +153,7 @@ mod tests {
     #[test]
     fn without_watermarks_nothing_is_known() {
         let nowhere = HostRoot::captured(std::path::Path::new("/nonexistent"));
-        let error = Rooms::new(&nowhere, 4096).look(Instant::now()).unwrap_err();
+        let error = HeadroomReader::new(&nowhere, 4096).look(Instant::now()).unwrap_err();
         assert!(error.to_string().contains("zoneinfo"), "{error}");
     }
 }

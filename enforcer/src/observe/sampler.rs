@@ -21,14 +21,14 @@ use enforcer_core::{
 };
 
 #[cfg(feature = "bpf")]
-use super::kernel_side::KernelSide;
+use super::kernel_side::KernelSources;
 use super::{
     cgroup::CgroupReader,
     hugepages::HugepagesInUse,
     index::Index,
     node::{Watermarks, read_nodes},
     numa_maps::read_numa_maps,
-    policies::{Distances, read_mappings},
+    policies::{MemoryDistances, read_mappings},
     pressure_tap::PressureTap,
     procfs::read_tasks,
     settings::read_settings,
@@ -88,9 +88,9 @@ pub struct Sampler {
     spans_nodes: bool,
     options: SamplerOptions,
     page_bytes: u64,
-    distances: Distances,
+    distances: MemoryDistances,
     #[cfg(feature = "bpf")]
-    kernel: Option<KernelSide>,
+    kernel: Option<KernelSources>,
     /// Sources missing since the start.
     standing: Vec<Degraded>,
     /// Cgroups to read the partition state of.
@@ -107,7 +107,7 @@ impl Sampler {
         }
         let usable = options.bpf && !host.captured;
         #[cfg(feature = "bpf")]
-        let kernel = usable.then(|| KernelSide::start(host, &layout, topology, &options));
+        let kernel = usable.then(|| KernelSources::start(host, &layout, topology, &options));
         #[cfg(not(feature = "bpf"))]
         if usable {
             standing.push(Degraded::new("bpf", "not built in", UNCOUNTED));
@@ -120,7 +120,7 @@ impl Sampler {
             options,
             // A copy does not say how large its pages were; v1 counts memory in pages.
             page_bytes: if host.captured { 4_096 } else { rustix::param::page_size() as u64 },
-            distances: Distances::new(topology),
+            distances: MemoryDistances::new(topology),
             #[cfg(feature = "bpf")]
             kernel,
             standing,
@@ -132,7 +132,7 @@ impl Sampler {
     /// Takes a newer topology: nodes and CPUs come and go.
     pub fn follow(&mut self, topology: &Topology) {
         self.nodes = topology.nodes.iter().map(|node| node.id).collect();
-        self.distances = Distances::new(topology);
+        self.distances = MemoryDistances::new(topology);
         #[cfg(feature = "bpf")]
         if let Some(kernel) = &mut self.kernel {
             kernel.follow(&topology.node_of_cpu());
@@ -157,7 +157,7 @@ impl Sampler {
     /// Drains events of the kernel side between two samples. Returns whether there were any.
     pub fn drain(&mut self) -> bool {
         #[cfg(feature = "bpf")]
-        let drained = self.kernel.as_mut().is_some_and(KernelSide::drain);
+        let drained = self.kernel.as_mut().is_some_and(KernelSources::drain);
         #[cfg(not(feature = "bpf"))]
         let drained = false;
         drained
@@ -166,7 +166,7 @@ impl Sampler {
     /// Readable when the event buffers fill up.
     pub fn filling_fd(&self) -> Option<BorrowedFd<'_>> {
         #[cfg(feature = "bpf")]
-        let filling = self.kernel.as_ref().and_then(KernelSide::filling_fd);
+        let filling = self.kernel.as_ref().and_then(KernelSources::filling_fd);
         #[cfg(not(feature = "bpf"))]
         let filling = None;
         filling
@@ -175,7 +175,7 @@ impl Sampler {
     /// Memory pressure events for a thread that reacts at once; silent without a source.
     pub fn tap(&self) -> PressureTap {
         #[cfg(feature = "bpf")]
-        let tap = self.kernel.as_ref().and_then(KernelSide::tap).unwrap_or_default();
+        let tap = self.kernel.as_ref().and_then(KernelSources::tap).unwrap_or_default();
         #[cfg(not(feature = "bpf"))]
         let tap = PressureTap::default();
         tap
@@ -188,7 +188,7 @@ impl Sampler {
             degraded.push(entry.clone());
         }
         #[cfg(feature = "bpf")]
-        for entry in self.kernel.iter().flat_map(KernelSide::missing) {
+        for entry in self.kernel.iter().flat_map(KernelSources::missing) {
             degraded.push(entry.clone());
         }
         let watermarks = self.watermarks.low(&self.host, self.page_bytes, monotonic_ns, &mut degraded);
@@ -299,7 +299,7 @@ impl Sampler {
             return;
         }
         #[cfg(feature = "bpf")]
-        let missing = self.kernel.as_ref().map_or(Some("no eBPF"), KernelSide::no_mappings);
+        let missing = self.kernel.as_ref().map_or(Some("no eBPF"), KernelSources::no_mappings);
         #[cfg(not(feature = "bpf"))]
         let missing = Some("not built in");
         if let Some(reason) = missing.filter(|_| self.options.numa_maps == 0) {

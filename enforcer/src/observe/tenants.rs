@@ -16,9 +16,9 @@ const MOST: usize = 1_024;
 
 /// Reads processes of a host.
 #[derive(Debug, Clone)]
-pub struct Tenants(HostRoot);
+pub struct ResidentsReader(HostRoot);
 
-impl Tenants {
+impl ResidentsReader {
     /// Reader for this host.
     pub fn new(host: &HostRoot) -> Self {
         Self(host.clone())
@@ -59,7 +59,7 @@ mod tests {
         put("cgroup/leaf/cgroup.procs", "5\n6\n");
         put("proc/4/numa_maps", "1000 bind:0 anon=2 N0=2 kernelpagesize_kB=4\n");
         put("proc/5/numa_maps", "1000 default anon=2 N0=2 kernelpagesize_kB=4\n");
-        let tenants = Tenants::new(&HostRoot::captured(dir.path()));
+        let tenants = ResidentsReader::new(&HostRoot::captured(dir.path()));
         let found = tenants.of(&dir.path().join("cgroup")).unwrap();
         let seen: Vec<_> = found.iter().map(|one| (one.pid, one.bound_bytes())).collect();
         assert_eq!(seen, [(4, 8192), (5, 0)]);

@@ -2,7 +2,7 @@
 //!
 //! The header of each member names the format and its version in its comment, and its own size in an extra
 //! field (`NE`, a little-endian u32). By that size one member is found after another without inflating any,
-//! and a member that was changed is not taken for a *torn* one, whose end is missing, as a crash leaves it.
+//! and a changed member is not taken for a *torn* one: its end is missing, as after a crash.
 //! A file that lost power has zeros from anywhere in a member up to the end of the file, because it had the
 //! length before the bytes: that is torn too. Zeros with anything else behind them are damage, and so is a
 //! zero or two at the end of a file, as any change may leave them.

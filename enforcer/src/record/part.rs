@@ -1,8 +1,8 @@
 //! The parts of a turn, each one line of JSON: `{"policy":{...}}`.
 //!
-//! Which are there, and in which order, is the recorder's and the reader's business. The names are the
-//! format: with another meaning of one of them the version of recordings changes. A kind that is not known is
-//! an error, since what was decided from is then not all there.
+//! The recorder and the reader decide which parts there are, and their order. The names are the format: a new
+//! meaning of one changes the version of recordings. An unknown kind is an error, because the inputs of the
+//! decision would be incomplete.
 
 use std::collections::BTreeSet;
 
@@ -20,16 +20,16 @@ use enforcer_core::{
 };
 use serde::{Deserialize, Serialize, Serializer};
 
-/// When and on which terms.
+/// Time and terms of a turn.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct TurnPart {
     /// Version of the daemon, in its first frame.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) daemon: Option<String>,
-    /// Nothing of the frames before it counts.
+    /// A key frame: earlier frames do not count.
     pub(super) key: bool,
-    /// Turns before it that could not be written.
+    /// Turns dropped before it.
     pub(super) dropped: u64,
     /// Monotonic time in nanoseconds.
     pub(super) now_ns: u64,
@@ -38,7 +38,7 @@ pub(crate) struct TurnPart {
     pub(super) terms: TurnLimits,
 }
 
-/// One part, to be written.
+/// A part to write.
 #[derive(Clone, Copy, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) enum PartRef<'a> {
@@ -61,7 +61,7 @@ pub(crate) enum PartRef<'a> {
     Outcomes(&'a [Outcome]),
 }
 
-/// Those of the cgroups of a sample that were ever set.
+/// Cgroups of a sample with cpusets that were ever set by us.
 #[derive(Clone, Copy)]
 pub(crate) struct WrittenAmong<'a> {
     pub(super) sample: &'a Sample,
@@ -74,8 +74,7 @@ impl Serialize for WrittenAmong<'_> {
     }
 }
 
-/// Parts that last from one turn to the next until another is written; nothing can be decided without one of
-/// them.
+/// Parts that last until a later turn replaces them; a decision needs all of them.
 pub(super) const LASTING: [&str; 10] = [
     "machine",
     "policy",
@@ -89,21 +88,21 @@ pub(super) const LASTING: [&str; 10] = [
     "partitioned",
 ];
 
-/// Kinds of parts; a turn has each once at most.
+/// Kinds of parts; a turn has at most one of each.
 pub(super) const KINDS: usize = 17;
 
-/// Name of the part that a line holds; empty where it holds none.
+/// Name of the part in a line; empty without one.
 pub(super) fn name(line: &[u8]) -> &[u8] {
     let rest = line.strip_prefix(b"{\"").unwrap_or_default();
     rest.split(|byte| *byte == b'"').next().unwrap_or_default()
 }
 
-/// The place in [`LASTING`] of the part that a line holds, if it lasts.
+/// Index in [`LASTING`] of the part in a line, if it lasts.
 pub(super) fn lasting(line: &[u8]) -> Option<usize> {
     LASTING.iter().position(|lasting| lasting.as_bytes() == name(line))
 }
 
-/// One part, as it was read.
+/// A part that was read.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) enum Part {
@@ -120,7 +119,7 @@ pub(super) enum Part {
     Widened(Widened),
     Written(BTreeSet<CgroupPath>),
     Partitioned(Partitioned),
-    /// Of its turn alone; absent where there is none.
+    /// Of this turn only; absent if empty.
     SelfPlaced(SelfPlacedWorkloads),
     Decision(Box<Decision>),
     Rebalanced(Option<Box<rebalance::RebalanceTurn>>),

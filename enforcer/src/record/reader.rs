@@ -1,8 +1,8 @@
-//! Turns, read back.
+//! Reads turns back.
 //!
-//! Each frame changes the situation of the frame before it, or is a key frame that has all of it. What is
-//! read is checked as a whole before it is handed on: every part that a decision needs is there, and the
-//! machine and the policy are possible ones.
+//! Each frame changes the situation of the frame before it, or is a key frame with all of it. A turn is
+//! checked as a whole before it is returned: every part that a decision needs is there, and the machine and
+//! the policy are possible.
 
 use std::io::Read;
 
@@ -17,7 +17,7 @@ use super::{
     room::Room,
 };
 
-/// A recording that is read turn by turn.
+/// Reads a recording turn by turn.
 #[derive(Debug)]
 pub struct Reader<R> {
     frames: Frames<R>,
@@ -31,7 +31,7 @@ pub struct Reader<R> {
 pub struct Turn<'a> {
     /// Version of the daemon, in its first turn.
     pub daemon: Option<String>,
-    /// Turns that are missing before it.
+    /// Turns missing before it.
     pub dropped: u64,
     /// What it decided from.
     pub situation: &'a TurnInput,
@@ -41,14 +41,14 @@ pub struct Turn<'a> {
     pub outcomes: Vec<Outcome>,
 }
 
-/// What comes next.
+/// The next item of a recording.
 #[derive(Debug)]
 pub enum Recorded<'a> {
     /// A turn.
     Turn(Box<Turn<'a>>),
-    /// Nothing.
+    /// The end of the recording.
     End,
-    /// Half a turn, from this byte on.
+    /// An incomplete turn, from this byte on.
     Torn(u64),
 }
 
@@ -72,7 +72,7 @@ impl<R: Read> Reader<R> {
         }
         let mut room = Room::of_frame();
         let TurnPart { daemon, key, dropped, now_ns, terms } = self.turn_part(&lines, &mut room)?;
-        // What does not count any more is gone before the parts are there.
+        // Drops the former sample before the new parts take memory.
         self.situation.before = None;
         self.situation.self_placed.clear();
         let had = std::mem::take(&mut self.situation.sample);
@@ -110,7 +110,7 @@ impl<R: Read> Reader<R> {
         Ok(Recorded::Turn(Box::new(Turn { daemon, dropped, situation, made, outcomes })))
     }
 
-    /// When and on which terms the turn was.
+    /// Time and terms of the turn.
     fn turn_part(&self, lines: &[&[u8]], room: &mut Room) -> Result<TurnPart, RecordingError> {
         let at = lines.iter().position(|line| name(line) == b"turn");
         let part = at.map(|at| self.part(lines, at, room)).transpose()?;
@@ -131,7 +131,7 @@ impl<R: Read> Reader<R> {
         })
     }
 
-    /// Puts a part of the situation into its place.
+    /// Applies a part to the situation.
     fn follow(&mut self, part: Part) {
         let now = &mut self.situation;
         match part {

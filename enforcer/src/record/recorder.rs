@@ -1,8 +1,7 @@
 //! The turn's side of a recording: parts become lines in memory, and a whole turn is handed on or dropped.
 //!
-//! Cost: what serde takes to write the parts, which is most of it the sample. Buffers come back from the
-//! writer and are used again, and of each lasting part the line before is kept to compare with. Nothing here
-//! waits or touches a file.
+//! Cost: serializing the parts, mostly the sample. Buffers come back from the writer and are reused; of each
+//! lasting part the previous line is kept for comparison. Nothing here waits or touches a file.
 
 use std::sync::Arc;
 
@@ -20,23 +19,23 @@ use super::{
 #[derive(Debug)]
 pub struct Recorder {
     writer: Writer,
-    /// What the next frame has by now.
+    /// Lines of the next frame so far.
     frame: Vec<u8>,
     line: Vec<u8>,
-    /// Lasting parts as in the frame before.
+    /// Lasting parts of the previous frame.
     lasted: [Vec<u8>; LASTING.len()],
-    /// The machine of the frame before.
+    /// The machine of the previous frame.
     machine: Option<Arc<Inventory>>,
-    /// The next frame must have all parts.
+    /// The next frame must be a key frame.
     key: bool,
     first: bool,
     dropped: u64,
-    /// The frame cannot be used.
+    /// The frame is unusable.
     spoilt: bool,
 }
 
 impl Recorder {
-    /// Records into `target`, by a thread that is started now: after privileges were given up.
+    /// Records into `target`, by a thread that is started now: after privileges were dropped.
     pub fn start(target: Target) -> std::io::Result<Self> {
         Ok(Self::with(Writer::start(target)?))
     }
@@ -55,15 +54,15 @@ impl Recorder {
         }
     }
 
-    /// A turn begins; what was noted and not ended is forgotten.
+    /// Begins a turn; an unfinished one is forgotten.
     pub fn begin(&mut self) {
-        // What was to be kept of an unfinished one is not in the file.
+        // The lasting parts of an unfinished turn are not in the file.
         self.key |= !self.frame.is_empty();
         self.frame.clear();
         self.spoilt = false;
     }
 
-    /// Notes a part, if it is not as in the frame before.
+    /// Adds a part, unless it equals that of the previous frame.
     pub(crate) fn note(&mut self, part: PartRef<'_>) {
         self.line.clear();
         if serde_json::to_writer(&mut self.line, &part).is_err() {
@@ -84,8 +83,7 @@ impl Recorder {
         self.frame.extend_from_slice(&self.line);
     }
 
-    /// Notes what a turn decides from, but for the facts, and what is given away to whom: those are behind
-    /// locks.
+    /// Adds the inputs of a decision, without the facts and the grants, which are behind locks.
     pub fn seen(
         &mut self,
         inputs: &Inputs<'_>,
@@ -99,7 +97,7 @@ impl Recorder {
         if key {
             self.note(PartRef::Before(before));
         }
-        // It is read anew only now and then, and can be large.
+        // The machine changes seldom and can be large.
         if key || !self.machine.as_ref().is_some_and(|had| Arc::ptr_eq(had, inventory)) {
             self.note(PartRef::Machine(&inventory.machine));
             self.machine = Some(Arc::clone(inventory));
@@ -117,7 +115,7 @@ impl Recorder {
         }
     }
 
-    /// The turn has ended: hands it on, unless it cannot be used or the writer is not done with those before.
+    /// Ends the turn: hands it on, unless it is unusable or the writer is busy with earlier ones.
     pub fn end(&mut self) {
         let handed = if self.spoilt { Handed::Busy } else { self.writer.hand(&mut self.frame) };
         if handed == Handed::Busy {
@@ -135,7 +133,7 @@ impl Recorder {
         self.writer.settle();
     }
 
-    /// Why turns are no longer recorded, if that is so.
+    /// Why turns are no longer recorded, if so.
     pub fn degraded(&self) -> Option<Degraded> {
         let effect = "turns are no longer recorded; the recording ends with the one before";
         self.writer.ended().map(|reason| Degraded::new("recording", reason, effect))
@@ -143,7 +141,7 @@ impl Recorder {
 }
 
 impl Drop for Recorder {
-    /// What was handed on is written, if the disk does not take long.
+    /// Waits for queued frames, if the disk is fast enough.
     fn drop(&mut self) {
         self.writer.finish();
     }

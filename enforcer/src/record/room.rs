@@ -1,13 +1,12 @@
-//! How much memory the parts of a frame may take as values, found from their text before any is made.
+//! Bounds the memory of a frame's parts from their text, before any value is created.
 //!
-//! A few bytes of JSON can be a kilobyte as a value: `"8191"` is a set of CPUs, `{}` a cgroup of which
-//! nothing is known, and a glob, which is compiled, takes more. So the limit of a frame's text does not bound
-//! what it becomes. Each thing in the text is counted as the largest that it can be, whatever part it is in:
-//! that is more than it takes in a recording of a daemon, and about what it takes in one that was made up. It
-//! is no account of bytes: a map that was filled in order is half empty, and what is decided from a part
-//! comes on top.
+//! Problem: a few bytes of JSON can become a kilobyte: `"8191"` is a set of CPUs, `{}` a cgroup without
+//! facts, and a glob, which is compiled, takes more. So the limit of a frame's text does not bound its
+//! values. Idea: each item of the text counts as the largest value it can be, in any part. That is more than
+//! a daemon's recording takes, and about what a forged one takes. It is no exact account: a map filled in
+//! order is half empty, and the decision itself needs memory, too.
 //!
-//! Must never keep anything of what it reads.
+//! Invariant: nothing that is read is kept.
 
 use std::fmt;
 
@@ -22,41 +21,41 @@ use serde::{
 
 use super::PLAIN_LIMIT;
 
-/// What the parts of a frame may come to: 16 bytes for each of its text. Those of a daemon take 13 at most,
-/// of which most are not used, but for the globs of its policy: there is room for thousands of entries.
+/// Limit for the parts of a frame: 16 bytes for each byte of its text. A daemon's parts take at most 13,
+/// mostly unused, except for the globs of its policy: there is room for thousands of entries.
 pub(super) const ROOM: u64 = 16 * PLAIN_LIMIT as u64;
 
-/// An object or a list that may be a row of a part, as one cgroup of a sample, or what is around rows.
+/// An object or a list that may be a row of a part, such as one cgroup of a sample, or contains rows.
 const ROW: u64 = 1_024;
-/// How deep in a line rows are: `{"sample":{"cgroups":{"/a":{...}}}}` is the deepest.
+/// Depth of rows in a line: `{"sample":{"cgroups":{"/a":{...}}}}` is the deepest.
 const DEPTH: u32 = 4;
 /// An object or a list in a row.
 const HOLDER: u64 = 256;
-/// A text: what points to it, and the least that a heap gives.
+/// A text: its pointer, and the smallest heap block.
 const TEXT: u64 = 64;
-/// A key of a map. Those that an object has anyway are in what it is counted as itself.
+/// A key of a map. An object's own keys are part of its count.
 const KEY: u64 = 32;
 /// A number, or nothing.
 const SCALAR: u64 = 16;
-/// A text that may be a glob, which is compiled, and each of its bytes: measured were 13 kB, and 270 bytes.
+/// A text that may be a glob, and each of its bytes: 13 kB and 270 bytes were measured.
 const GLOB: u64 = 16_384;
 const GLOB_BYTE: u64 = 320;
-/// The part that has globs, and the key of those that grants have.
+/// The part with globs, and the key with those of grants.
 const GLOBS: [&str; 2] = ["policy", "patterns"];
 
 const _: () = assert!(size_of::<CgroupSample>() as u64 <= ROW, "the largest row that says nothing of itself");
 
-/// What is left for the parts of a frame.
+/// Memory left for the parts of a frame.
 #[derive(Debug)]
 pub(super) struct Room(u64);
 
 impl Room {
-    /// All of it.
+    /// The full limit.
     pub(super) const fn of_frame() -> Self {
         Self(ROOM)
     }
 
-    /// Takes what a line can become; an error where that is more than is left, or it is no JSON.
+    /// Counts what a line can become; an error if that exceeds the rest, or if it is no JSON.
     pub(super) fn take(&mut self, line: &[u8]) -> Result<(), serde_json::Error> {
         let mut text = serde_json::Deserializer::from_slice(line);
         Counted { room: self, depth: 1, globs: false }.deserialize(&mut text)?;
@@ -71,7 +70,7 @@ impl Room {
     }
 }
 
-/// Bytes of the set that the text is, if it is a list of ids.
+/// Bytes of the set for a list of ids.
 fn of_set(text: &str) -> u64 {
     let of_list =
         |byte: u8| byte.is_ascii_digit() || byte.is_ascii_whitespace() || matches!(byte, b',' | b'-');
@@ -79,12 +78,12 @@ fn of_set(text: &str) -> u64 {
         return 0;
     }
     let ids = text.split(|c: char| !c.is_ascii_digit()).filter(|digits| !digits.is_empty());
-    // What is too large for a number is refused where it is read.
+    // The reader refuses numbers that are too large.
     let greatest = ids.map(|digits| digits.parse().unwrap_or(u32::MAX)).max();
     greatest.map_or(0, |id| u64::from(id.min(CpuId::GREATEST)) / 8 + 8)
 }
 
-/// A value, which takes what it has on the heap. Its own bytes, which are in whatever holds it, are told.
+/// A value with its heap memory. The holder counts the value's own bytes.
 struct Counted<'a> {
     room: &'a mut Room,
     depth: u32,
@@ -93,17 +92,17 @@ struct Counted<'a> {
 }
 
 impl Counted<'_> {
-    /// A value in this one.
+    /// A value inside this one.
     fn inner(&mut self, globs: bool) -> Counted<'_> {
         Counted { room: self.room, depth: self.depth + 1, globs: self.globs || globs }
     }
 
-    /// What this holds: its own bytes are enough for as many entries as a struct of that size has.
+    /// Own bytes: enough for as many entries as a struct of that size has.
     fn held(&self) -> u64 {
         if self.depth <= DEPTH { ROW } else { HOLDER }
     }
 
-    /// Takes what an entry needs, of what is spare first.
+    /// Counts an entry, from the spare bytes first.
     fn entry<E: de::Error>(&mut self, spare: &mut u64, bytes: u64) -> Result<(), E> {
         let more = bytes.saturating_sub(*spare);
         *spare = spare.saturating_sub(bytes);
@@ -165,7 +164,7 @@ impl<'de> Visitor<'de> for Counted<'_> {
         let mut spare = self.held();
         self.room.less(spare)?;
         while let Some(Key(globs)) = entries.next_key()? {
-            // Others have a `policy` that is a word.
+            // Other parts have a `policy` that is a word.
             let bytes =
                 entries.next_value_seed(self.inner(globs.is_some_and(|at| at > 0 || self.depth == 1)))?;
             self.entry(&mut spare, KEY + bytes)?;
@@ -174,7 +173,7 @@ impl<'de> Visitor<'de> for Counted<'_> {
     }
 }
 
-/// A key, as the place in [`GLOBS`].
+/// A key, as its index in [`GLOBS`].
 struct Key(Option<usize>);
 
 impl<'de> Deserialize<'de> for Key {

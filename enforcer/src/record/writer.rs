@@ -1,9 +1,8 @@
 //! The disk's side of a recording: a thread that compresses frames and appends them.
 //!
-//! It is the only one that waits for the disk. It ends for good when the file has reached its limit or cannot
-//! be written: what is in the file then is a whole recording of what was before. A frame is written at once,
-//! so that what survives a crash of the daemon is all but the last one; what survives a crash of the machine
-//! is up to the kernel.
+//! Only this thread waits for the disk. It ends for good when the file has reached its limit or cannot be
+//! written; the file is then a whole recording up to that point. Each frame is written at once, so a crash of
+//! the daemon loses at most the last one. After a crash of the machine it depends on the kernel.
 
 use std::{
     fs::{File, OpenOptions, Permissions},
@@ -27,24 +26,24 @@ use enforcer_host::{
     owned_file::{of_one_writer, open_ours},
 };
 
-/// Frames that wait to be written.
+/// Most queued frames.
 const WAITING: usize = 2;
 
-/// Time that the end of the daemon waits for what is to be written: less than it is given to end.
+/// Longest wait for queued frames when the daemon ends: less than its time to end.
 const PATIENCE: Duration = Duration::from_millis(500);
 
-/// Why nothing can be recorded there.
+/// Why a recording cannot be opened.
 #[derive(Debug, Error)]
 pub enum OpenError {
     /// The file.
     #[error(transparent)]
     File(#[from] FileError),
-    /// What is there was not written by a daemon, or is damaged: it is left as it is.
+    /// The file was not written by a daemon, or is damaged; it stays unchanged.
     #[error("recording to {path}, which is left as it is: {cause}", path = path.display())]
     Damaged {
-        /// Which file.
+        /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The fault.
         #[source]
         cause: RecordingError,
     },
@@ -60,11 +59,10 @@ pub struct Target {
 }
 
 impl Target {
-    /// Makes the file, for nobody else to read, or goes on with a recording that is there: what a crash or a
-    /// loss of power has left of half a turn, or of a file that was just begun, is cut off. One that others
-    /// may write is refused: they could have us add to what they made. Held against a second daemon until it
-    /// is closed. One that has no room left is no error: a daemon that is started again must not fail because
-    /// of it, and says that nothing is recorded.
+    /// Creates a private file, or continues an existing recording. An incomplete turn at its end, left by a
+    /// crash or a loss of power, is cut off. A file that other users may write is refused: they could make us
+    /// append to their content. The file is locked against a second daemon until it is closed. A full file is
+    /// no error, because a restarted daemon must not fail for that; it reports that nothing is recorded.
     pub fn open(path: &Path, limit: u64) -> Result<Self, OpenError> {
         let mut options = OpenOptions::new();
         let file = open_ours(options.read(true).append(true).create(true), path)
@@ -90,7 +88,7 @@ impl Target {
                 "{path}: its last {cut} bytes were not written whole and are cut off; {whole} are kept"
             );
         }
-        // Only now: what is no recording stays as it is.
+        // Only now: a file that is no recording stays unchanged.
         target
             .file
             .set_permissions(Permissions::from_mode(0o600))
@@ -98,7 +96,7 @@ impl Target {
         Ok(target)
     }
 
-    /// Bytes up to the end of the last whole frame. Only that one is inflated: a long recording must not
+    /// Bytes up to the end of the last whole frame. Only that frame is inflated: a long recording must not
     /// delay the start of the daemon.
     fn whole(&self) -> Result<u64, OpenError> {
         let damaged = |cause| OpenError::Damaged { path: self.path.clone(), cause };
@@ -121,17 +119,17 @@ impl Target {
 }
 
 impl Drop for Target {
-    /// A process that is being started has a copy of the open file for a moment, and the lock would live as
-    /// long as that.
+    /// Unlocks explicitly: a process that is just being started holds a copy of the open file for a moment,
+    /// and the lock would live as long.
     fn drop(&mut self) {
-        // It fails only if it is no lock any more.
+        // It fails only if the lock is gone.
         let _ = rustix::fs::flock(&self.file, FlockOperation::Unlock);
     }
 }
 
-/// Where frames go.
+/// Destination of frames.
 pub(super) trait Medium: Send {
-    /// Appends a turn's lines as a frame; an error is for good.
+    /// Appends a turn's lines as a frame; an error is final.
     fn write(&mut self, plain: &[u8]) -> Result<(), String>;
 }
 
@@ -145,14 +143,14 @@ impl Medium for Target {
             return Err(format!("{path} has {length} of at most {limit} bytes (--record-limit)"));
         }
         self.append(&frame).map_err(|error| {
-            // Half a frame at the end is no damage, if it cannot be taken away.
+            // If this fails, the incomplete frame at the end is no damage.
             let _ = self.file.set_len(length);
             format!("writing {}: {error}", self.path.display())
         })
     }
 }
 
-/// Writes frames until there are no further ones, and gives their buffers back.
+/// Writes frames until the sender is gone, and returns their buffers.
 fn write_all(
     mut medium: impl Medium,
     frames: &Receiver<Vec<u8>>,
@@ -161,27 +159,27 @@ fn write_all(
     for mut plain in frames {
         medium.write(&plain)?;
         plain.clear();
-        // Nobody wants it back once the daemon ends.
+        // The receiver of buffers is gone when the daemon ends.
         let _ = done.send(plain);
     }
     Ok(())
 }
 
-/// What became of a frame.
+/// Outcome of handing a frame over.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Handed {
-    /// It will be written, or nothing will ever be again.
+    /// The frame will be written, or no frame ever will be.
     Over,
-    /// The frames before it are not written yet.
+    /// Earlier frames are not written yet.
     Busy,
 }
 
-/// The thread, as those see it who hand it frames.
+/// Handle to the thread.
 #[derive(Debug)]
 pub(super) struct Writer {
     to: Option<SyncSender<Vec<u8>>>,
     back: Receiver<Vec<u8>>,
-    /// An empty buffer that came back.
+    /// An empty buffer for reuse.
     spare: Vec<u8>,
     ended: Arc<OnceLock<String>>,
 }
@@ -198,7 +196,7 @@ impl Writer {
                 // Set once: the thread ends here.
                 let _ = reason.set(error);
             }
-            // Whoever waits for the end finds the file closed, and the reason.
+            // Dropped last: after that the file is closed and the reason is set.
             drop((frames, done));
         };
         threads::spawn(Role::Recording, write)?;
@@ -228,18 +226,18 @@ impl Writer {
         }
     }
 
-    /// Waits until a frame is written; the buffer is gone.
+    /// Waits until a frame is written; its buffer is lost.
     #[cfg(test)]
     pub(super) fn settle(&self) {
         let _ = self.back.recv();
     }
 
-    /// Why nothing is written any longer.
+    /// Why no frame is written any longer.
     pub(super) fn ended(&self) -> Option<String> {
         self.ended.get().cloned()
     }
 
-    /// Waits for what was handed over, but not for ever.
+    /// Waits for queued frames, within bounds.
     pub(super) fn finish(&mut self) {
         self.to = None;
         let until = Instant::now() + PATIENCE;

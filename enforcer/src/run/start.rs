@@ -32,12 +32,12 @@ use super::{
 use crate::{
     config::Configured,
     engine::{
-        BrakeParts, Engine, Exposure, Gate, LiveSource, Placed, ReliefSenses, Senses, Source as _, Widening,
-        answer_calls, demote,
+        BrakeParts, Engine, Gate, LiveSource, ReliefSensors, ResourceFiles, Sensors, SharedLedger,
+        Source as _, Widening, answer_calls, demote,
     },
-    observe::{MemoryLimits, Rest, Rooms, SamplerOptions, Tenants},
+    observe::{HeadroomReader, IdleDetector, MemoryLimits, ResidentsReader, SamplerOptions},
     record::{self, Recorder},
-    serve::{Control, Endpoints},
+    serve::{ControlState, Endpoints},
     supervisor::Supervisor,
     threads::{self, Role},
     wall_clock,
@@ -117,7 +117,7 @@ impl Daemon {
         }
         let (gate, decisions, log) = (engine.gate(), engine.decisions(), options.log.clone());
         let cgroups = layout.cpuset.clone();
-        let control = Control { gate, decisions, latest: receiver, log, started, cgroups, record };
+        let control = ControlState { gate, decisions, latest: receiver, log, started, cgroups, record };
         let (alive, last_alive) = watch::channel(Instant::now());
         let (missing, socket) = endpoints.answer(control, last_alive);
         for one in missing {
@@ -148,7 +148,7 @@ impl Daemon {
             engine.add_degraded(Degraded::new("supervisor", error.to_string(), "it gets no messages"));
             Supervisor::absent()
         });
-        let rest = Rest::new(host, &layout);
+        let rest = IdleDetector::new(host, &layout);
         Ok(Self {
             engine,
             latest,
@@ -180,7 +180,12 @@ fn begins(policy: &Policy, file: Option<&Path>, options: &RunOptions) -> String 
 }
 
 /// Starts the thread that keeps the link to the container runtime, and the one that decides its calls.
-fn follow_runtime(settings: &NriSettings, placed: Placed, gate: Gate, exposure: Exposure) -> io::Result<()> {
+fn follow_runtime(
+    settings: &NriSettings,
+    placed: SharedLedger,
+    gate: Gate,
+    exposure: ResourceFiles,
+) -> io::Result<()> {
     let runtime = Builder::new_current_thread().enable_all().build()?;
     let (calls, receiver) = mpsc::channel(CALLS);
     let plugin = PluginName { name: "numa-enforcer".into(), index: settings.index };
@@ -193,10 +198,10 @@ fn follow_runtime(settings: &NriSettings, placed: Placed, gate: Gate, exposure: 
 
 /// Starts the thread that adds memory nodes to workloads that run short.
 fn widen_memory(engine: &mut Engine, host: &HostRoot, layout: &CgroupLayout, state_dir: &Path) {
-    let rooms = || Rooms::new(host, rustix::param::page_size() as u64);
+    let rooms = || HeadroomReader::new(host, rustix::param::page_size() as u64);
     let limits = MemoryLimits::new(layout.memory.clone());
-    let senses = Senses { tap: engine.tap(), rooms: rooms(), limits };
-    let relief = ReliefSenses { rooms: rooms(), tenants: Tenants::new(host) };
+    let senses = Sensors { tap: engine.tap(), rooms: rooms(), limits };
+    let relief = ReliefSensors { rooms: rooms(), tenants: ResidentsReader::new(host) };
     let tree = CpusetTree::new(&layout.cpuset.path, layout.cpuset.v2);
     let record = BrakeRecord::open(state_dir).map_err(|error| error.to_string());
     let demotion = {
@@ -227,14 +232,14 @@ fn follow_cold_pages(
 }
 
 /// Resource files for containers, if they are enabled and possible.
-fn exposure(engine: &mut Engine, policy: &Policy) -> Exposure {
+fn exposure(engine: &mut Engine, policy: &Policy) -> ResourceFiles {
     if !policy.nri.expose || !engine.has_actuator() {
-        return Exposure::default();
+        return ResourceFiles::default();
     }
-    let exposure = Exposure::below(&policy.state_dir).unwrap_or_else(|error| {
+    let exposure = ResourceFiles::below(&policy.state_dir).unwrap_or_else(|error| {
         let effect = "containers cannot read what they were given";
         engine.add_degraded(Degraded::new("exposure", error.to_string(), effect));
-        Exposure::default()
+        ResourceFiles::default()
     });
     engine.set_exposure(exposure.clone());
     exposure

@@ -21,7 +21,7 @@ use axum::{
 
 use super::{
     LONGEST_SILENCE, LastAlive, Latest, host_header,
-    token::{self, Access},
+    token::{self, PortAccess},
 };
 use enforcer_report::{
     metrics::{self, Metrics, MetricsError},
@@ -35,18 +35,18 @@ struct Answers {
     latest: Latest,
     alive: LastAlive,
     metrics: Option<Metrics>,
-    json: Kept,
-    page: Kept,
+    json: RenderedReport,
+    page: RenderedReport,
 }
 
 /// The latest report's text, rendered once for all readers.
 #[derive(Debug, Clone, Default)]
-struct Kept(Arc<Mutex<Option<KeptText>>>);
+struct RenderedReport(Arc<Mutex<Option<KeptText>>>);
 
 /// A report, and its text.
 type KeptText = (Weak<TickReport>, Bytes);
 
-impl Kept {
+impl RenderedReport {
     fn text<E>(&self, of: &Arc<TickReport>, make: impl FnOnce() -> Result<String, E>) -> Result<Bytes, E> {
         let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((report, text)) = &*kept
@@ -66,12 +66,17 @@ pub(super) fn router(
     alive: LastAlive,
     workload_counters: bool,
     on_loopback: bool,
-    access: Access,
+    access: PortAccess,
 ) -> Result<Router, MetricsError> {
     let source = latest.clone();
     let metrics = Metrics::of(move || source.borrow().clone(), workload_counters)?;
-    let answers =
-        Answers { latest, alive, metrics: Some(metrics), json: Kept::default(), page: Kept::default() };
+    let answers = Answers {
+        latest,
+        alive,
+        metrics: Some(metrics),
+        json: RenderedReport::default(),
+        page: RenderedReport::default(),
+    };
     let router = probe_routes()
         .route("/metrics", get(metrics_text))
         .route("/report.json", get(report))
@@ -83,7 +88,13 @@ pub(super) fn router(
 
 /// The probes alone.
 pub(super) fn probes(latest: Latest, alive: LastAlive) -> Router {
-    let answers = Answers { latest, alive, metrics: None, json: Kept::default(), page: Kept::default() };
+    let answers = Answers {
+        latest,
+        alive,
+        metrics: None,
+        json: RenderedReport::default(),
+        page: RenderedReport::default(),
+    };
     probe_routes().layer(map_response(as_it_is_now)).with_state(answers)
 }
 

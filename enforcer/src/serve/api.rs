@@ -29,25 +29,25 @@ pub const LOG_LEVEL: &str = "/v1/log-level";
 pub const LONGEST_PAUSE: u64 = 24 * 60 * 60;
 
 /// Something that the socket answers.
-pub trait Answer: DeserializeOwned {
+pub trait ApiAnswer: DeserializeOwned {
     /// Which version of it this program knows; none where it has no versions.
     const SCHEMA_VERSION: Option<u32> = None;
 }
 
-impl Answer for StatusReport {
+impl ApiAnswer for StatusReport {
     const SCHEMA_VERSION: Option<u32> = Some(STATUS_SCHEMA_VERSION);
 }
 
-impl Answer for Explanation {
+impl ApiAnswer for Explanation {
     const SCHEMA_VERSION: Option<u32> = Some(EXPLANATION_SCHEMA_VERSION);
 }
 
-impl Answer for TopReport {
+impl ApiAnswer for TopReport {
     const SCHEMA_VERSION: Option<u32> = Some(TOP_SCHEMA_VERSION);
 }
 
-impl Answer for PauseAnswer {}
-impl Answer for LogLevelText {}
+impl ApiAnswer for PauseAnswer {}
+impl ApiAnswer for LogLevelText {}
 
 /// Everything that the socket answers, for the schema.
 #[derive(Debug, JsonSchema)]

@@ -42,7 +42,7 @@ const HEADERS: usize = 32;
 
 /// Rights of the peer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Access {
+pub(super) enum PeerRights {
     /// Nothing.
     None,
     /// May read.
@@ -65,7 +65,7 @@ pub(super) async fn answer(listener: StdListener, group: u32, router: Router) ->
             }
         };
         let access = access(&stream, group);
-        let places = if access == Access::Change { &privileged } else { &others };
+        let places = if access == PeerRights::Change { &privileged } else { &others };
         // Without a free place it is closed.
         if let Ok(place) = Arc::clone(places).try_acquire_owned() {
             let router = router.clone().layer(Extension(access));
@@ -78,19 +78,19 @@ pub(super) async fn answer(listener: StdListener, group: u32, router: Router) ->
 }
 
 /// Root and our own user may do everything; members of the socket's group may read.
-fn access(stream: &UnixStream, group: u32) -> Access {
-    let Ok(peer) = stream.peer_cred() else { return Access::None };
+fn access(stream: &UnixStream, group: u32) -> PeerRights {
+    let Ok(peer) = stream.peer_cred() else { return PeerRights::None };
     let also = || peer::groups(stream.as_fd()).is_ok_and(|groups| groups.contains(&group));
     allowed(peer.uid(), geteuid().as_raw(), || peer.gid() == group || also())
 }
 
-fn allowed(uid: u32, own: u32, is_member: impl FnOnce() -> bool) -> Access {
+fn allowed(uid: u32, own: u32, is_member: impl FnOnce() -> bool) -> PeerRights {
     if uid == 0 || uid == own {
-        Access::Change
+        PeerRights::Change
     } else if is_member() {
-        Access::Read
+        PeerRights::Read
     } else {
-        Access::None
+        PeerRights::None
     }
 }
 
@@ -116,13 +116,13 @@ mod tests {
     #[test]
     fn root_and_our_user_change_members_ask_and_others_may_nothing() {
         for (uid, own, member, access) in [
-            (0, 0, false, Access::Change),
-            (0, 999, false, Access::Change),
-            (999, 999, false, Access::Change),
-            (1000, 0, true, Access::Read),
-            (1000, 999, true, Access::Read),
-            (1000, 0, false, Access::None),
-            (65534, 0, false, Access::None),
+            (0, 0, false, PeerRights::Change),
+            (0, 999, false, PeerRights::Change),
+            (999, 999, false, PeerRights::Change),
+            (1000, 0, true, PeerRights::Read),
+            (1000, 999, true, PeerRights::Read),
+            (1000, 0, false, PeerRights::None),
+            (65534, 0, false, PeerRights::None),
         ] {
             assert_eq!(allowed(uid, own, || member), access, "{uid} {own} {member}");
         }

@@ -32,8 +32,8 @@ use serde::{Serialize, de::DeserializeOwned};
 use super::{
     Latest,
     api::{self, LogLevelText, PauseAnswer, PauseRequest, Problem, ProblemCode},
-    connections::Access,
-    find::{Known, find},
+    connections::PeerRights,
+    find::{NamedWorkload, find},
 };
 use crate::{
     engine::{Decisions, Gate, decisions::Remembered, top_report},
@@ -58,7 +58,7 @@ const SETTLE: Duration = Duration::from_secs(5);
 
 /// State that the answers read and change.
 #[derive(Debug, Clone)]
-pub struct Control {
+pub struct ControlState {
     /// Pauses enforcement.
     pub gate: Gate,
     /// The latest decisions.
@@ -76,7 +76,7 @@ pub struct Control {
 }
 
 /// The paths of the socket.
-pub(super) fn router(control: Control) -> Router {
+pub(super) fn router(control: ControlState) -> Router {
     Router::new()
         .route(api::STATUS, get(status))
         .route(api::EXPLAIN, get(explain))
@@ -91,21 +91,21 @@ pub(super) fn router(control: Control) -> Router {
         .with_state(Arc::new(control))
 }
 
-type Shared = State<Arc<Control>>;
+type SharedControl = State<Arc<ControlState>>;
 
 /// Refuses peers without the right to read.
 async fn readers(request: axum::extract::Request, next: axum::middleware::Next) -> Response {
-    match request.extensions().get::<Access>() {
-        Some(Access::Read | Access::Change) => next.run(request).await,
+    match request.extensions().get::<PeerRights>() {
+        Some(PeerRights::Read | PeerRights::Change) => next.run(request).await,
         _ => problem(ProblemCode::Forbidden, "only root and members of the socket's group may ask"),
     }
 }
 
-async fn status(State(control): Shared) -> Response {
+async fn status(State(control): SharedControl) -> Response {
     answer(&control.status())
 }
 
-async fn explain(State(control): Shared, uri: Uri) -> Response {
+async fn explain(State(control): SharedControl, uri: Uri) -> Response {
     let query = uri.query().unwrap_or_default();
     let asked = form_urlencoded::parse(query.as_bytes()).find(|(key, _)| key == "workload");
     let Some((_, workload)) = asked else {
@@ -124,16 +124,20 @@ async fn explain(State(control): Shared, uri: Uri) -> Response {
     answer(&Explanation { processes: listed.ok().flatten(), ..explanation })
 }
 
-async fn top(State(control): Shared) -> Response {
+async fn top(State(control): SharedControl) -> Response {
     let latest = control.latest.borrow().clone();
     answer(&top_report(latest.as_deref(), &control.decisions, control.gate.paused()))
 }
 
-async fn pause(State(control): Shared, Extension(access): Extension<Access>, body: Bytes) -> Response {
+async fn pause(
+    State(control): SharedControl,
+    Extension(access): Extension<PeerRights>,
+    body: Bytes,
+) -> Response {
     let request = if body.is_empty() { Ok(PauseRequest::default()) } else { read(&body) };
     let for_seconds = match (access, request) {
-        (Access::Change, Ok(PauseRequest { for_seconds })) => for_seconds,
-        (Access::Change, Err(problem)) => return refuse(&problem),
+        (PeerRights::Change, Ok(PauseRequest { for_seconds })) => for_seconds,
+        (PeerRights::Change, Err(problem)) => return refuse(&problem),
         _ => return may_not("pause"),
     };
     if for_seconds.is_some_and(|seconds| !(1..=api::LONGEST_PAUSE).contains(&seconds)) {
@@ -154,8 +158,8 @@ fn beside(mode: Option<Mode>) -> &'static str {
     if mode == Some(Mode::Observe) { "; in observe mode nothing is written anyway" } else { "" }
 }
 
-async fn resume(State(control): Shared, Extension(access): Extension<Access>) -> Response {
-    if access != Access::Change {
+async fn resume(State(control): SharedControl, Extension(access): Extension<PeerRights>) -> Response {
+    if access != PeerRights::Change {
         return may_not("resume");
     }
     let was_paused = control.gate.open();
@@ -168,7 +172,7 @@ async fn resume(State(control): Shared, Extension(access): Extension<Access>) ->
 }
 
 /// Records the pause for the next daemon; returns the error.
-async fn record(control: &Arc<Control>) -> Option<String> {
+async fn record(control: &Arc<ControlState>) -> Option<String> {
     let control = Arc::clone(control);
     let now = move || {
         control.record.keep(|| {
@@ -183,16 +187,16 @@ async fn record(control: &Arc<Control>) -> Option<String> {
     Some(error)
 }
 
-async fn log_level(State(control): Shared) -> Response {
+async fn log_level(State(control): SharedControl) -> Response {
     answer(&LogLevelText { level: control.log.current() })
 }
 
 async fn set_log_level(
-    State(control): Shared,
-    Extension(access): Extension<Access>,
+    State(control): SharedControl,
+    Extension(access): Extension<PeerRights>,
     body: Bytes,
 ) -> Response {
-    if access != Access::Change {
+    if access != PeerRights::Change {
         return may_not("change the level of the log");
     }
     let level = match read::<LogLevelText>(&body) {
@@ -205,7 +209,7 @@ async fn set_log_level(
     }
 }
 
-impl Control {
+impl ControlState {
     /// The mode of the latest turn.
     fn mode(&self) -> Option<Mode> {
         self.latest.borrow().as_ref().map(|turn| turn.mode)
@@ -262,10 +266,10 @@ impl Control {
             // No entry lists ended workloads.
             let decided_by = || one.records.back()?.considered.asked.rule.clone();
             let rule = one.subject.cgroup.as_ref().and_then(name_of).or_else(decided_by);
-            Known { subject: one.subject.clone(), rule, process: None }
+            NamedWorkload { subject: one.subject.clone(), rule, process: None }
         };
         let decided: BTreeSet<_> = all.iter().filter_map(|one| one.subject.cgroup.clone()).collect();
-        let mut candidates: Vec<Known> = all.iter().map(known).collect();
+        let mut candidates: Vec<NamedWorkload> = all.iter().map(known).collect();
         let seen = latest.iter().flat_map(|turn| &turn.audit.workloads);
         let (processes, others): (Vec<_>, Vec<_>) =
             seen.partition(|one| matches!(one.origin, Origin::Process { .. }));
@@ -279,7 +283,7 @@ impl Control {
             };
             let (name, cgroup) = (one.name.clone(), Some(one.cgroup.clone()));
             let rule = name_of(&one.cgroup).filter(|_| process.is_none());
-            Known { subject: DecisionSubject { name, cgroup, container_id, ended: false }, rule, process }
+            NamedWorkload { subject: DecisionSubject { name, cgroup, container_id, ended: false }, rule, process }
         }));
         let at = find(wanted, &candidates).map_err(|problem| match problem.code {
             ProblemCode::UnknownWorkload => unmatched_entry(wanted, entries).unwrap_or(problem),
@@ -291,7 +295,7 @@ impl Control {
         } else {
             (Vec::new(), 0)
         };
-        let Known { subject: workload, process, .. } = candidates.swap_remove(at);
+        let NamedWorkload { subject: workload, process, .. } = candidates.swap_remove(at);
         let cgroup = workload.cgroup.as_ref();
         let entry = cgroup.filter(|_| process.is_none()).and_then(|cgroup| entry_of.get(cgroup));
         let declared = entry

@@ -31,26 +31,26 @@ pub(super) const LONG: Duration = Duration::from_secs(1);
 
 /// The connections of one port.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Places(Arc<Mutex<Held>>);
+pub(super) struct ConnectionPlaces(Arc<Mutex<PlaceState>>);
 
 /// Place of one connection, freed on drop.
 #[derive(Debug)]
-pub(super) struct Place {
-    places: Places,
+pub(super) struct ConnectionPlace {
+    places: ConnectionPlaces,
     id: u64,
     /// Notified when another connection takes the place.
     taken: Arc<Notify>,
 }
 
 #[derive(Debug, Default)]
-struct Held {
+struct PlaceState {
     next: u64,
     /// In the order of arrival.
-    connections: Vec<Connection>,
+    connections: Vec<PlacedConnection>,
 }
 
 #[derive(Debug)]
-struct Connection {
+struct PlacedConnection {
     id: u64,
     peer: IpAddr,
     /// Begin of its reading; `None` while it waits.
@@ -58,9 +58,9 @@ struct Connection {
     taken: Arc<Notify>,
 }
 
-impl Places {
+impl ConnectionPlaces {
     /// A waiting place; if all are in use, an older connection is closed.
-    pub(super) fn enter(&self, address: IpAddr) -> Place {
+    pub(super) fn enter(&self, address: IpAddr) -> ConnectionPlace {
         let peer = network(address);
         let taken = Arc::new(Notify::new());
         let mut held = self.held();
@@ -70,27 +70,28 @@ impl Places {
         }
         let id = held.next;
         held.next += 1;
-        held.connections.push(Connection { id, peer, reading: None, taken: Arc::clone(&taken) });
+        held.connections.push(PlacedConnection { id, peer, reading: None, taken: Arc::clone(&taken) });
         drop(held);
-        Place { places: self.clone(), id, taken }
+        ConnectionPlace { places: self.clone(), id, taken }
     }
 
-    fn held(&self) -> std::sync::MutexGuard<'_, Held> {
+    fn held(&self) -> std::sync::MutexGuard<'_, PlaceState> {
         // Poisoning is ignored: every change is one step.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Place {
+impl ConnectionPlace {
     /// Moves it to the readers; false if there is no place.
     pub(super) fn begin_reading(&self) -> bool {
         let now = Instant::now();
         let mut held = self.places.held();
         let Some(at) = held.connections.iter().position(|one| one.id == self.id) else { return false };
         let peer = held.connections[at].peer;
-        let readers = |held: &Held| held.connections.iter().filter(|one| one.reading.is_some()).count();
+        let readers = |held: &PlaceState| held.connections.iter().filter(|one| one.reading.is_some()).count();
         let own = held.connections.iter().filter(|one| one.reading.is_some() && one.peer == peer).count();
-        let slow = |one: &Connection| one.reading.is_some_and(|since| now.duration_since(since) >= LONG);
+        let slow =
+            |one: &PlacedConnection| one.reading.is_some_and(|since| now.duration_since(since) >= LONG);
         let has_room = if own >= PER_PEER {
             held.evict(|one| slow(one) && one.peer == peer)
         } else if readers(&held) >= READERS {
@@ -111,16 +112,16 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for ConnectionPlace {
     fn drop(&mut self) {
         self.places.held().connections.retain(|one| one.id != self.id);
     }
 }
 
-impl Held {
+impl PlaceState {
     /// The peer with most of these connections, counting one more for `newcomer`; on a tie the one with the
     /// oldest connection.
-    fn busiest(&self, newcomer: IpAddr, counts: impl Fn(&Connection) -> bool) -> IpAddr {
+    fn busiest(&self, newcomer: IpAddr, counts: impl Fn(&PlacedConnection) -> bool) -> IpAddr {
         let mut busiest = (0, newcomer);
         for (at, one) in self.connections.iter().enumerate().filter(|(_, one)| counts(one)) {
             if self.connections[..at].iter().any(|before| counts(before) && before.peer == one.peer) {
@@ -136,7 +137,7 @@ impl Held {
     }
 
     /// Closes the oldest of these connections; false if there is none.
-    fn evict(&mut self, of: impl Fn(&Connection) -> bool) -> bool {
+    fn evict(&mut self, of: impl Fn(&PlacedConnection) -> bool) -> bool {
         let Some(at) = self.connections.iter().position(of) else { return false };
         self.connections.remove(at).taken.notify_one();
         true
@@ -163,15 +164,15 @@ mod tests {
         Ipv4Addr::new(10, 0, 0, last).into()
     }
 
-    fn is_taken(place: &Place) -> bool {
+    fn is_taken(place: &ConnectionPlace) -> bool {
         !place.places.held().connections.iter().any(|one| one.id == place.id)
     }
 
     #[tokio::test(start_paused = true)]
     async fn the_peer_with_most_waiting_connections_makes_room() {
-        let places = Places::default();
+        let places = ConnectionPlaces::default();
         let quiet = places.enter(peer(1));
-        let many: Vec<Place> = (1..WAITING).map(|_| places.enter(peer(2))).collect();
+        let many: Vec<ConnectionPlace> = (1..WAITING).map(|_| places.enter(peer(2))).collect();
         let newcomer = places.enter(peer(3));
         assert!(is_taken(&many[0]) && !is_taken(&quiet) && !is_taken(&newcomer));
         many[0].taken().await;
@@ -181,9 +182,9 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn one_peer_cannot_take_the_places_of_others() {
-        let places = Places::default();
-        let greedy: Vec<Place> = (0..READERS).map(|_| places.enter(peer(1))).collect();
-        let reading: Vec<bool> = greedy.iter().map(Place::begin_reading).collect();
+        let places = ConnectionPlaces::default();
+        let greedy: Vec<ConnectionPlace> = (0..READERS).map(|_| places.enter(peer(1))).collect();
+        let reading: Vec<bool> = greedy.iter().map(ConnectionPlace::begin_reading).collect();
         assert_eq!(reading.iter().filter(|reads| **reads).count(), PER_PEER);
         for last in 2..=4 {
             assert!(places.enter(peer(last)).begin_reading(), "{last}");
@@ -195,7 +196,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn of_many_peers_the_one_with_most_slow_readers_makes_room() {
-        let places = Places::default();
+        let places = ConnectionPlaces::default();
         let first = places.enter(peer(100));
         assert!(first.begin_reading());
         let mut held = Vec::new();

@@ -28,7 +28,7 @@ use tokio::{
 
 use super::{
     connections::{RETRY, connection},
-    places::{Place, Places},
+    places::{ConnectionPlace, ConnectionPlaces},
     token::is_probe,
 };
 
@@ -45,12 +45,12 @@ pub struct ServeError {
 
 /// A bound address without answers yet.
 #[derive(Debug)]
-pub(super) struct Server {
+pub(super) struct PortServer {
     listener: StdListener,
     address: SocketAddr,
 }
 
-impl Server {
+impl PortServer {
     /// Binds `address`.
     pub(super) fn bind(address: SocketAddr) -> Result<Self, ServeError> {
         let failed = |cause| ServeError { place: address.to_string(), cause };
@@ -80,7 +80,7 @@ impl Server {
                 return;
             }
         };
-        let places = Places::default();
+        let places = ConnectionPlaces::default();
         loop {
             match listener.accept().await {
                 Ok((stream, peer)) => {
@@ -96,7 +96,7 @@ impl Server {
     }
 }
 
-async fn answer_one(stream: TcpStream, router: Router, place: Arc<Place>) {
+async fn answer_one(stream: TcpStream, router: Router, place: Arc<ConnectionPlace>) {
     let router = TowerToHyperService::new(router);
     let own = Arc::clone(&place);
     let service = service_fn(move |request: Request<Incoming>| {
@@ -141,7 +141,7 @@ mod tests {
     const MUCH: usize = 16 << 20;
 
     fn port() -> SocketAddr {
-        let server = Server::bind((Ipv4Addr::LOCALHOST, 0).into()).unwrap();
+        let server = PortServer::bind((Ipv4Addr::LOCALHOST, 0).into()).unwrap();
         let address = server.address();
         let router = Router::new()
             .route("/report.json", get(async || "x".repeat(MUCH)))
@@ -240,7 +240,7 @@ mod tests {
     fn a_port_that_is_taken_is_an_error_that_names_it() {
         let taken = StdListener::bind(("127.0.0.1", 0)).unwrap();
         let address = taken.local_addr().unwrap();
-        let message = Server::bind(address).unwrap_err().to_string();
+        let message = PortServer::bind(address).unwrap_err().to_string();
         assert!(message.starts_with(&format!("listening on {address}: ")), "{message}");
     }
 }

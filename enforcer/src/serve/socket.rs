@@ -40,7 +40,7 @@ const LOCK: Duration = Duration::from_secs(2);
 
 /// Why there is no control socket.
 #[derive(Debug, Error)]
-pub enum SocketError {
+pub enum ControlSocketError {
     /// Another process listens there.
     #[error("{path} is taken: {holder} listens on it", path = path.display())]
     Taken {
@@ -67,7 +67,7 @@ pub struct ControlSocket {
 
 impl ControlSocket {
     /// Binds the socket at `path`; creates a missing directory.
-    pub fn bind(path: &Path) -> Result<Self, SocketError> {
+    pub fn bind(path: &Path) -> Result<Self, ControlSocketError> {
         let (Some(directory), Some(name)) = (path.parent(), path.file_name()) else {
             return Err(failed("binding", path)(io::Error::from(io::ErrorKind::InvalidInput)).into());
         };
@@ -89,7 +89,7 @@ impl ControlSocket {
         bound
     }
 
-    fn bind_in(private: &Path, path: &Path) -> Result<Self, SocketError> {
+    fn bind_in(private: &Path, path: &Path) -> Result<Self, ControlSocketError> {
         let inside = File::open(private).map_err(failed("opening", private))?;
         let file = private.join("s");
         // The path in an address has 108 bytes at most, wherever the directory is.
@@ -160,7 +160,7 @@ fn lock(directory: &File) -> io::Result<()> {
 }
 
 /// Makes sure that there is no file, or a socket without a listener.
-fn make_room(path: &Path) -> Result<(), SocketError> {
+fn make_room(path: &Path) -> Result<(), ControlSocketError> {
     let metadata = match fs::symlink_metadata(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
         other => other.map_err(failed("looking at", path))?,
@@ -169,12 +169,12 @@ fn make_room(path: &Path) -> Result<(), SocketError> {
         return Err(failed("replacing", path)(io::Error::other("it is there and is no socket")).into());
     }
     match listener_of(path) {
-        Ok(holder) => Err(SocketError::Taken { path: path.to_owned(), holder }),
+        Ok(holder) => Err(ControlSocketError::Taken { path: path.to_owned(), holder }),
         Err(Errno::CONNREFUSED) => Ok(()),
         // A live one with a full queue.
         Err(Errno::WOULDBLOCK) => {
             let holder = "a process that does not answer".to_owned();
-            Err(SocketError::Taken { path: path.to_owned(), holder })
+            Err(ControlSocketError::Taken { path: path.to_owned(), holder })
         }
         Err(error) => Err(failed("connecting to", path)(error.into()).into()),
     }

@@ -27,7 +27,7 @@ const TOKEN_UNREADABLE: &str = "metrics.token_file could not be read; the daemon
 
 /// Answers besides the probes.
 #[derive(Debug, Clone)]
-pub(super) enum Access {
+pub(super) enum PortAccess {
     /// Everything: the port is on loopback.
     Everything,
     /// Metrics alone.
@@ -38,7 +38,7 @@ pub(super) enum Access {
     Nothing,
 }
 
-impl Access {
+impl PortAccess {
     /// Reads the token file, if configured; the error says why only probes are served.
     pub(super) fn of(file: Option<&Path>, on_loopback: bool) -> (Self, Option<String>) {
         match file {
@@ -73,7 +73,7 @@ pub(super) fn is_probe(path: &str) -> bool {
 }
 
 /// Passes requests that may be answered.
-pub(super) async fn only_allowed(State(access): State<Access>, request: Request, next: Next) -> Response {
+pub(super) async fn only_allowed(State(access): State<PortAccess>, request: Request, next: Next) -> Response {
     let Some((status, text)) = access.refusal(request.uri().path(), request.headers()) else {
         return next.run(request).await;
     };
@@ -132,17 +132,17 @@ mod tests {
     fn each_access_answers_what_it_may() {
         let right = headers(&["Bearer 0123456789abcdef"]);
         let nothing = headers(&[]);
-        let status = |access: &Access, path: &str, headers: &HeaderMap| {
+        let status = |access: &PortAccess, path: &str, headers: &HeaderMap| {
             access.refusal(path, headers).map_or(200, |(status, _)| status.as_u16())
         };
         let paths = ["/live", "/ready", "/metrics", "/report.json", "/report.html"];
         for (access, headers, expected) in [
-            (Access::Everything, &nothing, [200, 200, 200, 200, 200]),
-            (Access::MetricsOnly, &nothing, [200, 200, 200, 403, 403]),
-            (Access::MetricsOnly, &right, [200, 200, 200, 403, 403]),
-            (Access::Token(TOKEN.into()), &nothing, [200, 200, 401, 401, 401]),
-            (Access::Token(TOKEN.into()), &right, [200; 5]),
-            (Access::Nothing, &right, [200, 200, 403, 403, 403]),
+            (PortAccess::Everything, &nothing, [200, 200, 200, 200, 200]),
+            (PortAccess::MetricsOnly, &nothing, [200, 200, 200, 403, 403]),
+            (PortAccess::MetricsOnly, &right, [200, 200, 200, 403, 403]),
+            (PortAccess::Token(TOKEN.into()), &nothing, [200, 200, 401, 401, 401]),
+            (PortAccess::Token(TOKEN.into()), &right, [200; 5]),
+            (PortAccess::Nothing, &right, [200, 200, 403, 403, 403]),
         ] {
             assert_eq!(paths.map(|path| status(&access, path, headers)), expected, "{access:?}");
         }
@@ -169,23 +169,23 @@ mod tests {
     fn a_token_file_that_is_no_good_opens_nothing() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("token");
-        let (access, error) = Access::of(Some(&path), true);
-        assert!(matches!(access, Access::Nothing) && error.unwrap().contains("No such file"));
+        let (access, error) = PortAccess::of(Some(&path), true);
+        assert!(matches!(access, PortAccess::Nothing) && error.unwrap().contains("No such file"));
         for text in
             ["", "short", "with a blank in between", "\u{e4}0123456789abcdef", &"x".repeat(LONGEST + 1)]
         {
             fs::write(&path, text).unwrap();
-            let (access, error) = Access::of(Some(&path), true);
-            assert!(matches!(access, Access::Nothing) && error.is_some(), "{text}");
+            let (access, error) = PortAccess::of(Some(&path), true);
+            assert!(matches!(access, PortAccess::Nothing) && error.is_some(), "{text}");
         }
         fs::write(&path, format!("{TOKEN}\n")).unwrap();
-        let (access, error) = Access::of(Some(&path), false);
-        assert!(matches!(access, Access::Token(token) if *token == *TOKEN) && error.is_none());
+        let (access, error) = PortAccess::of(Some(&path), false);
+        assert!(matches!(access, PortAccess::Token(token) if *token == *TOKEN) && error.is_none());
     }
 
     #[test]
     fn without_a_token_file_the_address_decides() {
-        assert!(matches!(Access::of(None, true), (Access::Everything, None)));
-        assert!(matches!(Access::of(None, false), (Access::MetricsOnly, None)));
+        assert!(matches!(PortAccess::of(None, true), (PortAccess::Everything, None)));
+        assert!(matches!(PortAccess::of(None, false), (PortAccess::MetricsOnly, None)));
     }
 }

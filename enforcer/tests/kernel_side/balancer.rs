@@ -9,7 +9,7 @@ use enforcer_core::{
     id::{CpuId, NodeId},
     sample::{BalancerSteps, HintFaults, ScanSkips},
 };
-use enforcer_kernel::bpf::{Hook, Programs, Watch};
+use enforcer_kernel::bpf::{Hook, Programs, WatchedCgroup};
 
 use crate::{
     OwnCgroup,
@@ -61,7 +61,7 @@ fn the_balancers_steps_are_counted_where_it_makes_any() {
             run_on(near);
             let mut pages = Pages::touched(4_096);
             let cgroup = OwnCgroup::enter("balancer");
-            programs.watch(&[(cgroup.id(), Watch::alone(cgroup.id()))].into()).unwrap();
+            programs.watch(&[(cgroup.id(), WatchedCgroup::alone(cgroup.id()))].into()).unwrap();
             let bounce = |pages: &mut Pages| {
                 run_on(near);
                 use_for(pages, Duration::from_secs(3));
@@ -122,7 +122,7 @@ fn a_cpuset_of_one_node_is_seen_not_to_be_scanned() {
                 if fs::write(cgroup.path.join("cpuset.mems"), mems).is_err() {
                     return refused("no cpuset controller on cgroup v2");
                 }
-                programs.watch(&[(cgroup.id(), Watch::alone(cgroup.id()))].into()).unwrap();
+                programs.watch(&[(cgroup.id(), WatchedCgroup::alone(cgroup.id()))].into()).unwrap();
                 let mut pages = Pages::touched(4_096);
                 let seen = |programs: &mut Programs| {
                     let counters = programs.read().unwrap().remove(&cgroup.id()).unwrap();
@@ -161,7 +161,7 @@ fn mappings_that_are_bound_are_seen_not_to_be_scanned() {
         scope.spawn(|| {
             run_on(near);
             let cgroup = OwnCgroup::enter("mapping-skips");
-            programs.watch(&[(cgroup.id(), Watch::alone(cgroup.id()))].into()).unwrap();
+            programs.watch(&[(cgroup.id(), WatchedCgroup::alone(cgroup.id()))].into()).unwrap();
             let mut pages = Pages::touched(4_096);
             let skips = |programs: &mut Programs| {
                 let counters = programs.read().unwrap().remove(&cgroup.id()).unwrap();

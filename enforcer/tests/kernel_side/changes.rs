@@ -8,7 +8,9 @@ use enforcer_core::{
     memory_policy::PolicyMode,
     sample::{Change, ChangeKind, CpusetFile, PolicyCounts, PolicyScope},
 };
-use enforcer_kernel::bpf::{AttachOptions, FunctionTracing, Hook, KernelChange, Programs, Sizes, Watch};
+use enforcer_kernel::bpf::{
+    AttachOptions, FunctionTracing, Hook, KernelChange, Programs, Sizes, WatchedCgroup,
+};
 
 use crate::{
     OwnCgroup, attached_by, axis,
@@ -92,7 +94,7 @@ fn foreign_cpuset_write_is_reported_with_its_process() {
         let (Some(watched), Some(other)) = (Empty::new("written"), Empty::new("unwatched")) else {
             return refused("no cpuset controller");
         };
-        programs.watch(&[(watched.id(), Watch::alone(watched.id()))].into()).unwrap();
+        programs.watch(&[(watched.id(), WatchedCgroup::alone(watched.id()))].into()).unwrap();
         let written = |file| ChangeKind::CpusetWritten { file };
         for (name, file) in [("cpuset.cpus", CpusetFile::Cpus), ("cpuset.mems", CpusetFile::Mems)] {
             assert!(watched.write_by_shell(name, "0"));
@@ -120,7 +122,7 @@ fn foreign_cpuset_write_is_reported_with_its_process() {
 fn of_unread_writes_one_is_reported_and_all_are_counted() {
     in_each_way(Hook::CpusetWrites, |mut programs, _| {
         let Some(watched) = Empty::new("often") else { return refused("no cpuset controller") };
-        programs.watch(&[(watched.id(), Watch::alone(watched.id()))].into()).unwrap();
+        programs.watch(&[(watched.id(), WatchedCgroup::alone(watched.id()))].into()).unwrap();
         for round in 1..=2 {
             for _ in 0..5 {
                 assert!(watched.write_by_shell("cpuset.mems", "0"));
@@ -149,7 +151,10 @@ fn a_change_that_finds_no_room_is_counted() {
     std::thread::scope(|scope| {
         scope.spawn(|| {
             let cgroup = OwnCgroup::enter("no-room");
-            let nowhere = Watch { allowed: Some([].into_iter().collect()), ..Watch::alone(cgroup.id()) };
+            let nowhere = WatchedCgroup {
+                allowed: Some([].into_iter().collect()),
+                ..WatchedCgroup::alone(cgroup.id())
+            };
             programs.watch(&[(cgroup.id(), nowhere)].into()).unwrap();
             // Threads that start where they should not fill the ring.
             while programs.drops().unwrap().unwrap().events == 0 {
@@ -173,7 +178,7 @@ fn memory_policies_are_told_with_mode_and_nodes() {
                 memory::set_policy(DEFAULT, 0).unwrap();
                 let pages = Pages::touched(4);
                 let cgroup = OwnCgroup::enter("policies");
-                programs.watch(&[(cgroup.id(), Watch::alone(cgroup.id()))].into()).unwrap();
+                programs.watch(&[(cgroup.id(), WatchedCgroup::alone(cgroup.id()))].into()).unwrap();
                 assert_eq!(told(&mut programs), []);
                 for (mode, name) in [(BIND, PolicyMode::Bind), (INTERLEAVE, PolicyMode::Interleave)] {
                     memory::set_policy(mode, 1).unwrap();
@@ -218,7 +223,7 @@ fn nodes_behind_the_first_word_of_a_policy_are_told() {
         std::thread::scope(|scope| {
             scope.spawn(|| {
                 let cgroup = OwnCgroup::enter("wide-policies");
-                programs.watch(&[(cgroup.id(), Watch::alone(cgroup.id()))].into()).unwrap();
+                programs.watch(&[(cgroup.id(), WatchedCgroup::alone(cgroup.id()))].into()).unwrap();
                 let mask = [1, 1 << 6, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1 << 63];
                 let set = memory::set_wide_policy(BIND, &mask);
                 memory::set_policy(DEFAULT, 0).unwrap();

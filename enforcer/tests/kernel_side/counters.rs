@@ -7,7 +7,7 @@ use enforcer_core::{
     policy::RunTimeSource,
 };
 use enforcer_kernel::bpf::{
-    AttachOptions, CgroupAxis, Hook, KernelCounters, Programs, Sizes, TICK_NS, Watch,
+    AttachOptions, CgroupAxis, Hook, KernelCounters, Programs, Sizes, TICK_NS, WatchedCgroup,
 };
 use rustix::process::Pid;
 
@@ -114,7 +114,7 @@ fn between_nodes(counters: &KernelCounters) -> u64 {
 
 /// Watches these cgroups, each for itself; there is room for all.
 fn watch_alone(programs: &mut Programs, cgroups: &[u64]) {
-    let wanted = cgroups.iter().map(|id| (*id, Watch::alone(*id))).collect();
+    let wanted = cgroups.iter().map(|id| (*id, WatchedCgroup::alone(*id))).collect();
     assert_eq!(programs.watch(&wanted).unwrap(), 0);
 }
 
@@ -170,14 +170,14 @@ fn what_does_not_fit_into_a_map_is_a_drop() {
             let ids: Vec<u64> = (0..4)
                 .map(|number| {
                     let cgroup = OwnCgroup::enter(&format!("full-{number}"));
-                    watched.insert(cgroup.id(), Watch::alone(cgroup.id()));
+                    watched.insert(cgroup.id(), WatchedCgroup::alone(cgroup.id()));
                     assert_eq!(programs.watch(&watched).unwrap(), 0);
                     run_on(second);
                     run_on(first);
                     cgroup.id()
                 })
                 .collect();
-            watched.insert(1 << 40, Watch::alone(1 << 40));
+            watched.insert(1 << 40, WatchedCgroup::alone(1 << 40));
             assert_eq!(programs.watch(&watched).unwrap(), 1, "all four slots are taken");
             let counted: u64 = ids.iter().map(|id| moves(&mut programs, *id)).sum();
             let dropped = programs.drops().unwrap().unwrap().map_full;
@@ -418,8 +418,10 @@ fn what_runs_where_it_should_not_is_misplaced_and_heirs_count_for_their_workload
             run_on(first);
             let outer = OwnCgroup::enter("misplaced");
             let owner = outer.id();
-            let at_first =
-                Watch { allowed: Some([NodeId(first.0)].into_iter().collect()), ..Watch::alone(owner) };
+            let at_first = WatchedCgroup {
+                allowed: Some([NodeId(first.0)].into_iter().collect()),
+                ..WatchedCgroup::alone(owner)
+            };
             assert_eq!(programs.watch(&[(owner, at_first)].into()).unwrap(), 0);
             // The programs are not told of this one.
             let heir = OwnCgroup::enter_below(&outer.path, "heir");
@@ -445,8 +447,10 @@ fn what_runs_where_it_should_not_is_misplaced_and_heirs_count_for_their_workload
             assert!(there.misplaced_ns == there.ns && there.ns >= 100_000_000, "{time:?}");
 
             // From now on it may be on the other one only, and its heir follows.
-            let at_second =
-                Watch { allowed: Some([NodeId(second.0)].into_iter().collect()), ..Watch::alone(owner) };
+            let at_second = WatchedCgroup {
+                allowed: Some([NodeId(second.0)].into_iter().collect()),
+                ..WatchedCgroup::alone(owner)
+            };
             assert_eq!(programs.watch(&[(owner, at_second)].into()).unwrap(), 0);
             run_on(second);
             run_on(first);

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use enforcer_core::{id::NodeId, sample::TaskEventKind};
 use enforcer_kernel::bpf::{
-    AttachOptions, EVENT_INTERVAL_NS, Hook, KernelEvent, Programs, Sizes, Told, Watch,
+    AttachOptions, DrainedEvents, EVENT_INTERVAL_NS, Hook, KernelEvent, Programs, Sizes, WatchedCgroup,
 };
 use rustix::{
     buffer::spare_capacity,
@@ -18,7 +18,7 @@ const RECORD: u64 = 40;
 
 /// What a load left behind.
 struct Seen {
-    told: Told<KernelEvent>,
+    told: DrainedEvents<KernelEvent>,
     /// Placements where the workload should not be, from the counters.
     misplaced: u64,
     ring_full: u64,
@@ -48,8 +48,10 @@ fn bounce(rounds: u32, event_interval_ns: u64, event_bytes: u32) -> Option<Seen>
             run_on(first);
             let cgroup = OwnCgroup::enter(&format!("events-{rounds}"));
             let owner = cgroup.id();
-            let at_first =
-                Watch { allowed: Some([NodeId(first.0)].into_iter().collect()), ..Watch::alone(owner) };
+            let at_first = WatchedCgroup {
+                allowed: Some([NodeId(first.0)].into_iter().collect()),
+                ..WatchedCgroup::alone(owner)
+            };
             assert_eq!(programs.watch(&[(owner, at_first)].into()).unwrap(), 0);
             for _ in 0..rounds {
                 run_on(second);
@@ -122,7 +124,7 @@ fn half_a_ring_of_events_wakes_the_reader() {
             run_on(first);
             let cgroup = OwnCgroup::enter("events-half");
             let at_first = Some([NodeId(first.0)].into_iter().collect());
-            let watch = Watch { allowed: at_first, ..Watch::alone(cgroup.id()) };
+            let watch = WatchedCgroup { allowed: at_first, ..WatchedCgroup::alone(cgroup.id()) };
             assert_eq!(programs.watch(&[(cgroup.id(), watch)].into()).unwrap(), 0);
             let filling = programs.filling_fd().unwrap();
             epoll::add(&epoll, filling, epoll::EventData::new_u64(0), epoll::EventFlags::IN).unwrap();
@@ -176,7 +178,10 @@ fn event_belongs_to_the_owner_of_the_slot_when_it_was_sent() {
         scope.spawn(|| {
             run_on(first);
             let nowhere = |id| {
-                BTreeMap::from([(id, Watch { allowed: Some([].into_iter().collect()), ..Watch::alone(id) })])
+                BTreeMap::from([(
+                    id,
+                    WatchedCgroup { allowed: Some([].into_iter().collect()), ..WatchedCgroup::alone(id) },
+                )])
             };
             let one = OwnCgroup::enter("events-one");
             programs.watch(&nowhere(one.id())).unwrap();
@@ -211,8 +216,10 @@ fn an_event_of_an_heir_says_in_which_cgroup_it_was() {
             run_on(first);
             let outer = OwnCgroup::enter("events-outer");
             let owner = outer.id();
-            let at_first =
-                Watch { allowed: Some([NodeId(first.0)].into_iter().collect()), ..Watch::alone(owner) };
+            let at_first = WatchedCgroup {
+                allowed: Some([NodeId(first.0)].into_iter().collect()),
+                ..WatchedCgroup::alone(owner)
+            };
             assert_eq!(programs.watch(&[(owner, at_first)].into()).unwrap(), 0);
             run_on(second);
             run_on(first);

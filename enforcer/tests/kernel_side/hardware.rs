@@ -5,7 +5,7 @@ use enforcer_core::{
     id::{CpuId, NodeId},
     sample::HardwareAccesses,
 };
-use enforcer_kernel::bpf::{AttachOptions, HardwareEvents, Hook, Programs, Watch};
+use enforcer_kernel::bpf::{AttachOptions, HardwareEvents, Hook, Programs, WatchedCgroup};
 
 use crate::{OwnCgroup, options, permitted, refused, run_anywhere, run_on, two_cpus};
 
@@ -80,7 +80,7 @@ fn accesses_are_counted_by_workload_and_node() {
             run_on(first);
             let early = fault(FAULTS);
             leave(SWITCHES);
-            programs.watch(&[(cgroup.id(), Watch::alone(cgroup.id()))].into()).unwrap();
+            programs.watch(&[(cgroup.id(), WatchedCgroup::alone(cgroup.id()))].into()).unwrap();
             let read = |programs: &mut Programs| {
                 programs.read().unwrap().remove(&cgroup.id()).unwrap().hardware.unwrap()
             };

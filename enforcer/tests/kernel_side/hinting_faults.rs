@@ -6,7 +6,7 @@ use enforcer_core::{
     id::NodeId,
     sample::{HintFaults, PageMoveReason},
 };
-use enforcer_kernel::bpf::{AttachOptions, CgroupAxis, FunctionTracing, Hook, Programs, Watch};
+use enforcer_kernel::bpf::{AttachOptions, CgroupAxis, FunctionTracing, Hook, Programs, WatchedCgroup};
 
 use crate::{
     OwnCgroup,
@@ -104,7 +104,7 @@ fn faults_are_local_or_remote(functions: FunctionTracing) {
         scope.spawn(|| {
             run_on(near);
             let cgroup = OwnCgroup::enter("hint-faults");
-            programs.watch(&[(cgroup.id(), Watch::alone(cgroup.id()))].into()).unwrap();
+            programs.watch(&[(cgroup.id(), WatchedCgroup::alone(cgroup.id()))].into()).unwrap();
             let pages = 10_240;
             let enough = pages as u64 - pages as u64 / 100;
             let mut memory = vec![0u8; pages * PAGE];
@@ -185,7 +185,7 @@ fn pages_that_may_not_move_fail_to_or_do_not_fault() {
             let cgroup = OwnCgroup::enter("bound-faults");
             fs::write(cgroup.path.join("cpuset.mems"), near_node.to_string()).unwrap();
             run_on(near);
-            programs.watch(&[(cgroup.id(), Watch::alone(cgroup.id()))].into()).unwrap();
+            programs.watch(&[(cgroup.id(), WatchedCgroup::alone(cgroup.id()))].into()).unwrap();
             let mut memory = vec![0u8; PAGES * PAGE];
             let mut touch = || memory.iter_mut().step_by(PAGE).for_each(|byte| *byte = byte.wrapping_add(1));
             touch();

@@ -15,7 +15,9 @@ use std::{
 };
 
 use enforcer_core::id::NodeId;
-use enforcer_kernel::bpf::{AttachOptions, CgroupAxis, EVENT_INTERVAL_NS, Hook, Programs, Sizes, Watch};
+use enforcer_kernel::bpf::{
+    AttachOptions, CgroupAxis, EVENT_INTERVAL_NS, Hook, Programs, Sizes, WatchedCgroup,
+};
 
 use crate::{OwnCgroup, axis, options, permitted, refused, run_on, two_cpus};
 
@@ -87,7 +89,7 @@ fn bounce(load: Load, forced: usize) {
             run_on(first);
             let owner = cgroup.id();
             let at_first =
-                Watch { allowed: Some([NodeId(first.0)].into_iter().collect()), ..Watch::alone(owner) };
+                WatchedCgroup { allowed: Some([NodeId(first.0)].into_iter().collect()), ..WatchedCgroup::alone(owner) };
             let Some(before) = moved(&cgroup) else {
                 println!("skipped: needs /proc/PID/sched");
                 return;

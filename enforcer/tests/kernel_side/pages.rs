@@ -8,7 +8,7 @@ use enforcer_core::{
 };
 use enforcer_kernel::{
     Kernel as _, PageStatus,
-    bpf::{AttachOptions, Hook, Programs, Watch},
+    bpf::{AttachOptions, Hook, Programs, WatchedCgroup},
     linux::Linux,
 };
 
@@ -66,7 +66,7 @@ fn pages_are_counted_by_reason_and_by_mover() {
             let pages = Pages::touched(COUNT);
             let cgroup = OwnCgroup::enter("page-moves");
             for programs in [&mut ours, &mut unfiltered] {
-                programs.watch(&[(cgroup.id(), Watch::alone(cgroup.id()))].into()).unwrap();
+                programs.watch(&[(cgroup.id(), WatchedCgroup::alone(cgroup.id()))].into()).unwrap();
             }
             let by = PageMoveReason::Syscall;
             move_all(0, &pages.addresses(), far_node);

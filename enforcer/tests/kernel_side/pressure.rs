@@ -16,7 +16,7 @@ use enforcer_core::{
     id::NodeId,
     sample::{OomConstraint, PressureEvent, PressureKind},
 };
-use enforcer_kernel::bpf::{AttachOptions, FunctionTracing, Hook, PressureRing, Programs, Watch};
+use enforcer_kernel::bpf::{AttachOptions, FunctionTracing, Hook, PressureRing, Programs, WatchedCgroup};
 use tokio::io::{Interest, unix::AsyncFd};
 
 use crate::{attached_by, leftovers::Ids, options, permitted, refused, remove_cgroup, ways};
@@ -203,7 +203,7 @@ fn a_removed_cgroup_makes_room_though_its_memory_stays() {
     }
     fs::write(parent.path.join("cgroup.subtree_control"), "+memory").unwrap();
     let id = std::os::unix::fs::MetadataExt::ino(&fs::metadata(&parent.path).unwrap());
-    programs.watch(&[(id, Watch::alone(id))].into()).unwrap();
+    programs.watch(&[(id, WatchedCgroup::alone(id))].into()).unwrap();
     let below = parent.path.join("gone");
     fs::create_dir(&below).unwrap();
     assert_eq!(programs.fill().unwrap().0, 2, "it inherits");

@@ -14,7 +14,7 @@ use enforcer_core::{
     sample::RunTime,
     set::NodeSet,
 };
-use enforcer_kernel::bpf::{AttachOptions, Programs, TICK_NS, Watch};
+use enforcer_kernel::bpf::{AttachOptions, Programs, TICK_NS, WatchedCgroup};
 
 use crate::{OwnCgroup, burn, options, permitted, refused, run_on, two_cpus};
 
@@ -36,7 +36,8 @@ fn load(options: &AttachOptions) -> Option<Programs> {
 /// Watches the cgroup; what runs elsewhere than on that node is misplaced.
 fn watch(programs: &mut Programs, id: u64, allowed: NodeId) {
     let allowed = Some(NodeSet::from_iter([allowed]));
-    let unwatched = programs.watch(&[(id, Watch { owner: id, allowed, heirs: true })].into()).unwrap();
+    let unwatched =
+        programs.watch(&[(id, WatchedCgroup { owner: id, allowed, heirs: true })].into()).unwrap();
     assert_eq!(unwatched, 0);
 }
 

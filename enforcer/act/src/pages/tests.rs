@@ -6,7 +6,7 @@ use enforcer_core::{pacing::PaceLimits, plan::OutcomeResult};
 
 use super::*;
 use crate::actuator::{Next, StepEffect};
-use enforcer_kernel::fake::{Call, FakeKernel};
+use enforcer_kernel::fake::{FakeCall, FakeKernel};
 
 const START: usize = 0x7f00_0000_0000;
 
@@ -68,7 +68,7 @@ fn moves_everything_in_small_batches_and_tolerates_a_process_that_is_gone() {
         .calls
         .borrow()
         .iter()
-        .filter_map(|call| if let Call::Move { pages, .. } = call { Some(*pages) } else { None })
+        .filter_map(|call| if let FakeCall::Move { pages, .. } = call { Some(*pages) } else { None })
         .collect();
     assert_eq!(sizes, [512, 512, 276]);
 }
@@ -202,7 +202,7 @@ fn huge_pages_are_moved_one_at_a_time() {
         .calls
         .borrow()
         .iter()
-        .filter_map(|call| if let Call::Move { pages, .. } = call { Some(*pages) } else { None })
+        .filter_map(|call| if let FakeCall::Move { pages, .. } = call { Some(*pages) } else { None })
         .collect();
     assert_eq!(moves, [1, 1, 1]);
 }
@@ -222,7 +222,7 @@ impl Kernel for Reusing<'_> {
     fn move_pages(&self, pid: u32, pages: &[usize], to: NodeId) -> io::Result<Vec<PageStatus>> {
         let answers = self.kernel.move_pages(pid, pages, to);
         let moves =
-            self.kernel.calls.borrow().iter().filter(|call| matches!(call, Call::Move { .. })).count();
+            self.kernel.calls.borrow().iter().filter(|call| matches!(call, FakeCall::Move { .. })).count();
         if moves == self.after {
             started(&self.stat, 9_000);
         }
@@ -250,7 +250,7 @@ fn a_number_that_was_given_to_another_process_is_named_and_nothing_of_it_is_coun
     let effect = PageMove::new(&reusing, dir.path(), &mut budget)
         .carry_out(&dir.path().join("cgroup"), &from, NodeId(1))
         .into_effect(&from, NodeId(1));
-    let moves = kernel.calls.borrow().iter().filter(|call| matches!(call, Call::Move { .. })).count();
+    let moves = kernel.calls.borrow().iter().filter(|call| matches!(call, FakeCall::Move { .. })).count();
     assert_eq!(moves, 2, "no call after that");
     let told = ["2097152 bytes of 0 processes moved", "process 42 ended", "2097152 bytes of the call"];
     assert!(

@@ -31,11 +31,11 @@ const SIGNATURE_FIELD: u8 = 8;
 /// What is no message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 #[error("systemd's answer is no message of D-Bus that is known here")]
-pub(super) struct Malformed;
+pub(super) struct MalformedMessage;
 
 /// A call of a method of systemd.
 #[derive(Debug)]
-pub(super) struct Call<'a> {
+pub(super) struct BusCall<'a> {
     pub(super) path: &'a str,
     pub(super) interface: &'a str,
     pub(super) member: &'a str,
@@ -44,7 +44,7 @@ pub(super) struct Call<'a> {
     pub(super) body: Body,
 }
 
-impl Call<'_> {
+impl BusCall<'_> {
     /// The whole message.
     pub(super) fn encode(&self, serial: u32) -> Vec<u8> {
         let mut fields = Body::default();
@@ -126,7 +126,7 @@ impl Body {
 
 /// What a message that came in is.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Answer {
+pub(super) enum BusAnswer {
     /// To the call with this serial.
     Reply { serial: u32, value: Option<Value> },
     /// The call failed.
@@ -144,20 +144,20 @@ pub(super) enum Value {
 }
 
 /// Bytes of a message behind its first [`HEAD`].
-pub(super) fn rest(head: &[u8; HEAD]) -> Result<usize, Malformed> {
-    let mut reader = Reader { bytes: head, at: 4 };
+pub(super) fn rest(head: &[u8; HEAD]) -> Result<usize, MalformedMessage> {
+    let mut reader = BusReader { bytes: head, at: 4 };
     let (body, _serial, fields) = (reader.number()?, reader.number()?, reader.number()?);
     let [body, fields] = [body, fields].map(|length| usize::try_from(length).unwrap_or(usize::MAX));
     let whole = fields.checked_next_multiple_of(8).and_then(|fields| fields.checked_add(body));
-    whole.filter(|rest| *rest <= LONGEST && head.first() == Some(&ENDIAN)).ok_or(Malformed)
+    whole.filter(|rest| *rest <= LONGEST && head.first() == Some(&ENDIAN)).ok_or(MalformedMessage)
 }
 
 /// Reads a whole message.
-pub(super) fn decode(message: &[u8]) -> Result<Answer, Malformed> {
-    let kind = *message.get(1).ok_or(Malformed)?;
-    let mut reader = Reader { bytes: message, at: 12 };
-    let fields = usize::try_from(reader.number()?).ok().ok_or(Malformed)?;
-    let end = reader.at.checked_add(fields).filter(|end| *end <= message.len()).ok_or(Malformed)?;
+pub(super) fn decode(message: &[u8]) -> Result<BusAnswer, MalformedMessage> {
+    let kind = *message.get(1).ok_or(MalformedMessage)?;
+    let mut reader = BusReader { bytes: message, at: 12 };
+    let fields = usize::try_from(reader.number()?).ok().ok_or(MalformedMessage)?;
+    let end = reader.at.checked_add(fields).filter(|end| *end <= message.len()).ok_or(MalformedMessage)?;
     let (mut serial, mut signature, mut name) = (None, String::new(), String::new());
     while reader.at < end {
         reader.align(8)?;
@@ -169,85 +169,85 @@ pub(super) fn decode(message: &[u8]) -> Result<Answer, Malformed> {
             (_, "s" | "o") => drop(reader.text()?),
             (_, "g") => drop(reader.signature()?),
             (_, "u") => drop(reader.number()?),
-            _ => return Err(Malformed),
+            _ => return Err(MalformedMessage),
         }
     }
     reader.align(8)?;
     match (kind, serial) {
         (REPLY, Some(serial)) => {
             let value = if signature == "v" { Some(reader.variant()?) } else { None };
-            Ok(Answer::Reply { serial, value })
+            Ok(BusAnswer::Reply { serial, value })
         }
         (ERROR, Some(serial)) => {
             let text = if signature.starts_with('s') { reader.text()? } else { String::new() };
-            Ok(Answer::Error { serial, reason: format!("{name}: {text}") })
+            Ok(BusAnswer::Error { serial, reason: format!("{name}: {text}") })
         }
-        (REPLY | ERROR, None) => Err(Malformed),
-        _ => Ok(Answer::Other),
+        (REPLY | ERROR, None) => Err(MalformedMessage),
+        _ => Ok(BusAnswer::Other),
     }
 }
 
-struct Reader<'a> {
+struct BusReader<'a> {
     bytes: &'a [u8],
     at: usize,
 }
 
-impl Reader<'_> {
-    fn take(&mut self, count: usize) -> Result<&[u8], Malformed> {
-        let end = self.at.checked_add(count).ok_or(Malformed)?;
-        let taken = self.bytes.get(self.at..end).ok_or(Malformed)?;
+impl BusReader<'_> {
+    fn take(&mut self, count: usize) -> Result<&[u8], MalformedMessage> {
+        let end = self.at.checked_add(count).ok_or(MalformedMessage)?;
+        let taken = self.bytes.get(self.at..end).ok_or(MalformedMessage)?;
         self.at = end;
         Ok(taken)
     }
 
-    fn align(&mut self, to: usize) -> Result<(), Malformed> {
+    fn align(&mut self, to: usize) -> Result<(), MalformedMessage> {
         let padding = self.at.next_multiple_of(to) - self.at;
         self.take(padding).map(drop)
     }
 
-    fn byte(&mut self) -> Result<u8, Malformed> {
-        self.take(1)?.first().copied().ok_or(Malformed)
+    fn byte(&mut self) -> Result<u8, MalformedMessage> {
+        self.take(1)?.first().copied().ok_or(MalformedMessage)
     }
 
-    fn number(&mut self) -> Result<u32, Malformed> {
+    fn number(&mut self) -> Result<u32, MalformedMessage> {
         self.align(4)?;
-        self.take(4)?.try_into().map(u32::from_ne_bytes).ok().ok_or(Malformed)
+        self.take(4)?.try_into().map(u32::from_ne_bytes).ok().ok_or(MalformedMessage)
     }
 
-    fn counted(&mut self, count: usize) -> Result<String, Malformed> {
+    fn counted(&mut self, count: usize) -> Result<String, MalformedMessage> {
         let text = self.take(count)?.to_owned();
         // The zero behind it.
         self.byte()?;
-        String::from_utf8(text).ok().ok_or(Malformed)
+        String::from_utf8(text).ok().ok_or(MalformedMessage)
     }
 
-    fn text(&mut self) -> Result<String, Malformed> {
-        let count = usize::try_from(self.number()?).ok().ok_or(Malformed)?;
+    fn text(&mut self) -> Result<String, MalformedMessage> {
+        let count = usize::try_from(self.number()?).ok().ok_or(MalformedMessage)?;
         self.counted(count)
     }
 
-    fn signature(&mut self) -> Result<String, Malformed> {
+    fn signature(&mut self) -> Result<String, MalformedMessage> {
         let count = self.byte()?;
         self.counted(usize::from(count))
     }
 
-    fn variant(&mut self) -> Result<Value, Malformed> {
+    fn variant(&mut self) -> Result<Value, MalformedMessage> {
         match self.signature()?.as_str() {
             "s" | "o" => self.text().map(Value::Text),
             "ay" => {
-                let count = usize::try_from(self.number()?).ok().ok_or(Malformed)?;
+                let count = usize::try_from(self.number()?).ok().ok_or(MalformedMessage)?;
                 Ok(Value::Bytes(self.take(count)?.to_owned()))
             }
             "as" => {
-                let count = usize::try_from(self.number()?).ok().ok_or(Malformed)?;
+                let count = usize::try_from(self.number()?).ok().ok_or(MalformedMessage)?;
                 let end = self.at.checked_add(count).filter(|end| *end <= self.bytes.len());
-                let (end, mut texts) = (end.ok_or(Malformed)?, Vec::new());
+                let (end, mut texts) = (end.ok_or(MalformedMessage)?, Vec::new());
                 while self.at < end {
                     texts.push(self.text()?);
                 }
                 Ok(Value::Texts(texts))
             }
-            _ => Err(Malformed),
+            _ => Err(MalformedMessage),
         }
     }
 }
@@ -300,7 +300,7 @@ pub(super) mod tests {
     fn a_call_is_what_the_specification_says() {
         let mut body = Body::default();
         body.text("a.b");
-        let call = Call { path: "/o", interface: "i.i", member: "Get", signature: "s", body };
+        let call = BusCall { path: "/o", interface: "i.i", member: "Get", signature: "s", body };
         let mut expected = b"l\x01\0\x01\x08\0\0\0\x05\0\0\0\x5f\0\0\0".to_vec();
         expected.extend(b"\x01\x01o\0\x02\0\0\0/o\0\0\0\0\0\0");
         expected.extend(b"\x02\x01s\0\x03\0\0\0i.i\0\0\0\0\0");
@@ -338,12 +338,12 @@ pub(super) mod tests {
             body.bytes(&inner.0)
         });
         let value = Value::Texts(vec!["one".into(), "three".into()]);
-        assert_eq!(read(&texts), Answer::Reply { serial: 3, value: Some(value) });
+        assert_eq!(read(&texts), BusAnswer::Reply { serial: 3, value: Some(value) });
         let bytes = reply(4, "ay", |body| body.bytes(&[1, 2]));
-        assert_eq!(read(&bytes), Answer::Reply { serial: 4, value: Some(Value::Bytes(vec![1, 2])) });
+        assert_eq!(read(&bytes), BusAnswer::Reply { serial: 4, value: Some(Value::Bytes(vec![1, 2])) });
         let error = read(&refusal(9, "org.x.No", "not so"));
-        assert_eq!(error, Answer::Error { serial: 9, reason: "org.x.No: not so".into() });
-        assert_eq!(read(&signal()), Answer::Other);
+        assert_eq!(error, BusAnswer::Error { serial: 9, reason: "org.x.No: not so".into() });
+        assert_eq!(read(&signal()), BusAnswer::Other);
     }
 
     proptest! {

@@ -16,7 +16,7 @@ use enforcer_core::{id::CpuId, owner::as_in_file, set::CpuSet, workload::UnitNam
 
 use super::{
     SystemdError, UnitState,
-    message::{Answer, Body, Call, HEAD, Malformed, Value, decode, rest},
+    message::{Body, BusAnswer, BusCall, HEAD, MalformedMessage, Value, decode, rest},
 };
 
 /// Most other messages before the answer.
@@ -53,7 +53,7 @@ impl PrivateSocket {
         body.text(unit.as_str()).number(1).array_of_one(|one| {
             one.text(property).signature("ay").bytes(&as_bits(&ids));
         });
-        let call = Call {
+        let call = BusCall {
             path: "/org/freedesktop/systemd1",
             interface: "org.freedesktop.systemd1.Manager",
             member: "SetUnitProperties",
@@ -64,13 +64,13 @@ impl PrivateSocket {
     }
 
     /// Connects and authenticates: systemd sees the user by itself.
-    fn connect(&self, question: &str) -> Result<Connection, SystemdError> {
+    fn connect(&self, question: &str) -> Result<BusConnection, SystemdError> {
         let command = format!("{} {question}", self.path.display());
         let run = |cause| SystemdError::Run { command: command.clone(), cause };
         let stream = UnixStream::connect(&self.path).map_err(run)?;
         stream.set_read_timeout(Some(self.limit)).map_err(run)?;
         stream.set_write_timeout(Some(self.limit)).map_err(run)?;
-        let mut connection = Connection { stream, command, limit: self.limit, serial: 0 };
+        let mut connection = BusConnection { stream, command, limit: self.limit, serial: 0 };
         let uid = rustix::process::geteuid().as_raw().to_string();
         let mut hex = String::new();
         for byte in uid.bytes() {
@@ -87,14 +87,14 @@ impl PrivateSocket {
     }
 }
 
-struct Connection {
+struct BusConnection {
     stream: UnixStream,
     command: String,
     limit: Duration,
     serial: u32,
 }
 
-impl Connection {
+impl BusConnection {
     fn show(&mut self, unit: &UnitName) -> Result<UnitState, SystemdError> {
         let path = object_path(unit);
         let mut get = |interface: &str, property: &str| self.get(&path, interface, property);
@@ -116,20 +116,25 @@ impl Connection {
     fn get(&mut self, path: &str, interface: &str, property: &str) -> Result<Option<Value>, SystemdError> {
         let mut body = Body::default();
         body.text(interface).text(property);
-        let call =
-            Call { path, interface: "org.freedesktop.DBus.Properties", member: "Get", signature: "ss", body };
+        let call = BusCall {
+            path,
+            interface: "org.freedesktop.DBus.Properties",
+            member: "Get",
+            signature: "ss",
+            body,
+        };
         self.call(&call)
     }
 
-    fn call(&mut self, call: &Call<'_>) -> Result<Option<Value>, SystemdError> {
+    fn call(&mut self, call: &BusCall<'_>) -> Result<Option<Value>, SystemdError> {
         self.serial += 1;
         let message = call.encode(self.serial);
         self.send(&message)?;
         for _ in 0..MOST_SIGNALS {
             let answer = self.receive()?.map_err(|error| self.refused(error.to_string()))?;
             match answer {
-                Answer::Reply { serial, value } if serial == self.serial => return Ok(value),
-                Answer::Error { serial, reason } if serial == self.serial => {
+                BusAnswer::Reply { serial, value } if serial == self.serial => return Ok(value),
+                BusAnswer::Error { serial, reason } if serial == self.serial => {
                     return Err(self.refused(reason));
                 }
                 _ => {}
@@ -138,7 +143,7 @@ impl Connection {
         Err(self.refused(format!("{MOST_SIGNALS} messages, and no answer among them")))
     }
 
-    fn receive(&mut self) -> Result<Result<Answer, Malformed>, SystemdError> {
+    fn receive(&mut self) -> Result<Result<BusAnswer, MalformedMessage>, SystemdError> {
         let mut head = [0; HEAD];
         self.read(&mut head)?;
         let rest = match rest(&head) {

@@ -17,7 +17,7 @@ use serde::Deserialize;
 use tempfile::TempDir;
 
 use super::*;
-use crate::recording::Recording;
+use crate::recording::FileCapture;
 
 #[derive(Deserialize)]
 struct Facts {
@@ -384,7 +384,7 @@ fn a_capture_reads_like_the_machine() {
     {
         let (folder, dir) = unpack(&fixtures().join(format!("{archive}.tar.bz2")));
         let root = HostRoot::captured(&dir.path().join(folder));
-        let (machine, recording) = Recording::of(|| read_topology(&root).unwrap().0);
+        let (machine, recording) = FileCapture::of(|| read_topology(&root).unwrap().0);
         let copy = dir.path().join("copy");
         recording.write(&root, &copy).unwrap();
         assert_eq!(read_tree(&copy).0, machine, "{archive}");
@@ -394,7 +394,7 @@ fn a_capture_reads_like_the_machine() {
 #[test]
 fn a_capture_of_this_host_reads_like_this_host() {
     let dir = tempdir();
-    let (machine, recording) = Recording::of(|| read_topology(&HostRoot::live()).unwrap().0);
+    let (machine, recording) = FileCapture::of(|| read_topology(&HostRoot::live()).unwrap().0);
     recording.write(&HostRoot::live(), dir.path()).unwrap();
     assert_eq!(read_tree(dir.path()).0, machine);
 }
@@ -403,7 +403,7 @@ fn a_capture_of_this_host_reads_like_this_host() {
 fn a_large_machine_takes_few_reads() {
     let (folder, dir) = unpack(&fixtures().join("256ppc-8n8s4t.tar.bz2"));
     let root = HostRoot::captured(&dir.path().join(folder));
-    let (_, recording) = Recording::of(|| read_topology(&root).unwrap());
+    let (_, recording) = FileCapture::of(|| read_topology(&root).unwrap());
     let written = recording.write(&root, &dir.path().join("copy")).unwrap();
     assert!(written.files < 1500, "{written:?}");
 }

@@ -28,7 +28,7 @@ use super::{
     maps,
     offsets::{self, CgroupFile, CgroupTree, CgroupWalk, ZoneWalk},
     perf,
-    probes::{self, FunctionTracing, MultiProbe, Probe},
+    probes::{self, FunctionTracing, MultiProbe, ProbeTwin},
     programs::AttachOptions,
 };
 use enforcer_host::{HostRoot, lockdown, read_text};
@@ -93,9 +93,9 @@ const NS_PER_S: u64 = 1_000_000_000;
 const REASON: usize = 300;
 
 /// Facts about this kernel.
-pub(super) struct Kernel {
+pub(super) struct KernelFacts {
     /// The facts, or why they are unknown.
-    facts: Result<Facts, String>,
+    facts: Result<BtfFacts, String>,
     /// Number of the counted cgroup hierarchy.
     hierarchy: Result<u32, String>,
     /// Why programs may not read kernel memory by address, if so.
@@ -104,7 +104,7 @@ pub(super) struct Kernel {
     btf: Option<Btf>,
 }
 
-struct Facts {
+struct BtfFacts {
     walk: Result<CgroupWalk, Missing>,
     tree: Result<CgroupTree, Missing>,
     task_cpu: Result<u32, Missing>,
@@ -119,13 +119,13 @@ struct Facts {
     arities: BTreeMap<&'static str, Result<usize, Missing>>,
 }
 
-impl Kernel {
+impl KernelFacts {
     /// Reads everything at once and drops the types: with aya's copy they would be most of the daemon's
     /// memory.
     pub(super) fn read(axis: CgroupAxis) -> Self {
         let facts =
             KernelTypes::read(Path::new(super::VMLINUX)).map_err(|error| format!("{error:#}")).map(|types| {
-                Facts {
+                BtfFacts {
                     walk: CgroupWalk::resolve(&types, axis),
                     tree: CgroupTree::resolve(&types),
                     task_cpu: offsets::task_cpu(&types),
@@ -158,7 +158,7 @@ impl Kernel {
         }
     }
 
-    fn facts(&self) -> Result<&Facts, HookError> {
+    fn facts(&self) -> Result<&BtfFacts, HookError> {
         self.facts.as_ref().map_err(|cause| HookError::NoTypes { cause: cause.clone() })
     }
 
@@ -244,7 +244,7 @@ impl Kernel {
 
 /// Writes the settings and creates the maps; no program is loaded yet.
 pub(super) fn load(
-    kernel: &Kernel,
+    kernel: &KernelFacts,
     options: &AttachOptions,
     columns: &NodeColumns,
 ) -> Result<Ebpf, EbpfError> {
@@ -342,7 +342,7 @@ pub(super) struct Opened {
 /// `opened` keeps what it opens. Returns why others had to be taken, and which.
 pub(super) fn attach(
     ebpf: &mut Ebpf,
-    kernel: &Kernel,
+    kernel: &KernelFacts,
     hook: Hook,
     options: &AttachOptions,
     opened: &mut Opened,
@@ -373,9 +373,9 @@ pub(super) fn attach(
 /// is missing or must not be read, a kprobe is impossible too.
 fn probe(
     ebpf: &mut Ebpf,
-    kernel: &Kernel,
+    kernel: &KernelFacts,
     refused: HookError,
-    (hook, twins): (Hook, &'static [Probe]),
+    (hook, twins): (Hook, &'static [ProbeTwin]),
     options: &AttachOptions,
     opened: &mut Opened,
 ) -> Result<String, HookError> {
@@ -392,7 +392,7 @@ fn probe(
 
 fn attach_usual(
     ebpf: &mut Ebpf,
-    kernel: &Kernel,
+    kernel: &KernelFacts,
     hook: Hook,
     options: &AttachOptions,
     opened: &mut Opened,
@@ -494,7 +494,7 @@ fn attach_usual(
 }
 
 /// The cgroup of the current task comes from a helper, but not that of a hierarchy of cgroup v1.
-fn cpuset_walk(kernel: &Kernel, options: &AttachOptions) -> Result<(), HookError> {
+fn cpuset_walk(kernel: &KernelFacts, options: &AttachOptions) -> Result<(), HookError> {
     if options.cgroups == CgroupAxis::Cpuset {
         kernel.walk()?;
     }
@@ -531,7 +531,7 @@ traced!(BtfTracePoint, FEntry, FExit);
 /// A program that is named as what it is attached to.
 fn trace<P: Traced>(
     ebpf: &mut Ebpf,
-    kernel: &Kernel,
+    kernel: &KernelFacts,
     (name, expected): (&'static str, &'static [usize]),
 ) -> Result<(), HookError>
 where
@@ -542,7 +542,7 @@ where
 
 fn trace_as<P: Traced>(
     ebpf: &mut Ebpf,
-    kernel: &Kernel,
+    kernel: &KernelFacts,
     name: &'static str,
     (at, expected): (&'static str, &'static [usize]),
 ) -> Result<(), HookError>
@@ -564,7 +564,7 @@ where
 /// A program with a trampoline.
 fn function<P: Traced>(
     ebpf: &mut Ebpf,
-    kernel: &Kernel,
+    kernel: &KernelFacts,
     options: &AttachOptions,
     at: (&'static str, &'static [usize]),
 ) -> Result<(), HookError>
@@ -585,7 +585,7 @@ fn check_trampolines(options: &AttachOptions, name: &'static str) -> Result<(), 
 }
 
 /// Run time from context switches, which takes no perf event.
-fn switches(ebpf: &mut Ebpf, kernel: &Kernel) -> Result<(), HookError> {
+fn switches(ebpf: &mut Ebpf, kernel: &KernelFacts) -> Result<(), HookError> {
     kernel.walk()?;
     kernel.task_pid()?;
     trace::<BtfTracePoint>(ebpf, kernel, SWITCH)
@@ -608,7 +608,7 @@ fn on_overflow(ebpf: &mut Ebpf, name: &'static str) -> Result<ProgramFd, HookErr
 /// Some of several would count too little and look complete.
 fn all<P: Traced>(
     ebpf: &mut Ebpf,
-    kernel: &Kernel,
+    kernel: &KernelFacts,
     programs: &[(&'static str, &'static [usize])],
 ) -> Result<(), HookError>
 where

@@ -21,7 +21,7 @@ use super::{
     bytes::{u16_at, u32_at, u64_at},
     changes::{self, KernelChange},
     columns::NodeColumns,
-    kept::{Kept, Told},
+    kept::{DrainedEvents, EventBuffer},
     maps::{self, CountersError},
     slots::Slots,
 };
@@ -51,8 +51,8 @@ pub struct KernelEvent {
 /// The ring, and the events taken out of it.
 pub(super) struct EventRing {
     ring: RingBuf<MapData>,
-    kept: Kept<KernelEvent>,
-    changes: Kept<KernelChange>,
+    kept: EventBuffer<KernelEvent>,
+    changes: EventBuffer<KernelChange>,
     /// Most records that fit into the ring: one drain takes at most this many.
     most: usize,
 }
@@ -62,7 +62,7 @@ impl EventRing {
     pub(super) fn take(ebpf: &mut Ebpf, bytes: u32) -> Result<Self, CountersError> {
         let ring = maps::ring(ebpf, maps::EVENTS)?;
         let most = bytes as usize / (HEADER + size_of::<EventRecord>());
-        Ok(Self { ring, kept: Kept::default(), changes: Kept::default(), most })
+        Ok(Self { ring, kept: EventBuffer::default(), changes: EventBuffer::default(), most })
     }
 
     /// Drains the ring. `slots` are those of the time; their owners are looked up only if there are events,
@@ -88,12 +88,12 @@ impl EventRing {
     }
 
     /// Events taken out since the last call.
-    pub(super) fn told(&mut self) -> Told<KernelEvent> {
+    pub(super) fn told(&mut self) -> DrainedEvents<KernelEvent> {
         self.kept.take()
     }
 
     /// The same of changes.
-    pub(super) fn changes(&mut self) -> Told<KernelChange> {
+    pub(super) fn changes(&mut self) -> DrainedEvents<KernelChange> {
         self.changes.take()
     }
 }

@@ -88,7 +88,7 @@ pub(super) fn open(
     programs: &OnOverflow,
     cpus: &[CpuId],
 ) -> Result<OpenCounters, HookError> {
-    let mut refused: Vec<Refusal> = Vec::new();
+    let mut refused: Vec<OpenRefusal> = Vec::new();
     for events in &wanted.candidates.events {
         match open_all(events, wanted.period, programs, cpus) {
             Ok(counters) if counters.is_empty() => return Err(HookError::NoCpu(cpus.len())),
@@ -97,7 +97,7 @@ pub(super) fn open(
             }
             Err((cpu, error)) => {
                 let goes_on = another_may_do(&error);
-                refused.push(Refusal { name: events.name, cpu, error });
+                refused.push(OpenRefusal { name: events.name, cpu, error });
                 if !goes_on {
                     break;
                 }
@@ -109,17 +109,17 @@ pub(super) fn open(
 }
 
 /// Events that could not be opened.
-struct Refusal {
+struct OpenRefusal {
     name: &'static str,
     cpu: CpuId,
     error: io::Error,
 }
 
 /// Why nothing is open; events that were refused alike are named together.
-fn reason(only_generic: Option<&str>, refused: &[Refusal], rights: PerfRights) -> String {
-    let alike = |a: &Refusal, b: &Refusal| a.cpu == b.cpu && errno(&a.error) == errno(&b.error);
+fn reason(only_generic: Option<&str>, refused: &[OpenRefusal], rights: PerfRights) -> String {
+    let alike = |a: &OpenRefusal, b: &OpenRefusal| a.cpu == b.cpu && errno(&a.error) == errno(&b.error);
     let said = refused.chunk_by(alike).filter_map(|group| {
-        let Refusal { cpu, error, .. } = group.first()?;
+        let OpenRefusal { cpu, error, .. } = group.first()?;
         let names: Vec<&str> = group.iter().map(|refusal| refusal.name).collect();
         let meaning = rights.refusal(error).map_or(Cow::Borrowed(meaning(error)), Cow::Owned);
         Some(format!("{} on CPU {cpu}: {error}: {meaning}", names.join(", ")))
@@ -220,7 +220,7 @@ mod tests {
     #[test]
     fn events_that_were_refused_alike_are_named_together() {
         let unread = PerfRights { paranoid: None, capabilities: rustix::thread::CapabilitySet::empty() };
-        let refusal = |name, cpu, errno: Errno| Refusal { name, cpu: CpuId(cpu), error: errno.into() };
+        let refusal = |name, cpu, errno: Errno| OpenRefusal { name, cpu: CpuId(cpu), error: errno.into() };
         let refused =
             [refusal("a", 0, Errno::NOENT), refusal("b", 0, Errno::NOENT), refusal("c", 3, Errno::ACCESS)];
         assert_eq!(

@@ -108,7 +108,7 @@ impl TaskIterator {
         let mut records = Vec::new();
         stream::read_to_end(stream, IteratorError::Read, |bytes| {
             let taken = record::decode(bytes, &self.possible, &mut records)
-                .map_err(|record::Malformed| IteratorError::Malformed)?;
+                .map_err(|record::MalformedRecord| IteratorError::Malformed)?;
             if records.len() > MAX_TASKS { Err(IteratorError::Endless) } else { Ok(taken) }
         })?;
         Ok(records)

@@ -7,7 +7,7 @@ const KEPT: usize = 4_096;
 
 /// Events of one ring.
 #[derive(Debug)]
-pub struct Kept<T> {
+pub struct EventBuffer<T> {
     latest: VecDeque<T>,
     told: u64,
     forgotten: u64,
@@ -15,7 +15,7 @@ pub struct Kept<T> {
 
 /// Events since the last call.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Told<T> {
+pub struct DrainedEvents<T> {
     /// The latest events, in the order in which they were told.
     pub latest: Vec<T>,
     /// How many there were.
@@ -24,13 +24,13 @@ pub struct Told<T> {
     pub forgotten: u64,
 }
 
-impl<T> Default for Kept<T> {
+impl<T> Default for EventBuffer<T> {
     fn default() -> Self {
         Self { latest: VecDeque::new(), told: 0, forgotten: 0 }
     }
 }
 
-impl<T> Kept<T> {
+impl<T> EventBuffer<T> {
     /// Keeps an event; an unknown record is only counted.
     pub fn add(&mut self, event: Option<T>) {
         self.told += 1;
@@ -47,9 +47,9 @@ impl<T> Kept<T> {
     }
 
     /// Hands over what there is.
-    pub fn take(&mut self) -> Told<T> {
+    pub fn take(&mut self) -> DrainedEvents<T> {
         let Self { latest, told, forgotten } = std::mem::take(self);
-        Told { latest: latest.into(), told, forgotten }
+        DrainedEvents { latest: latest.into(), told, forgotten }
     }
 }
 
@@ -59,7 +59,7 @@ mod tests {
 
     #[test]
     fn the_latest_are_kept_and_the_others_counted() {
-        let mut kept = Kept::default();
+        let mut kept = EventBuffer::default();
         for event in 0..KEPT + 3 {
             kept.add(Some(event));
         }

@@ -75,42 +75,42 @@ fn map_mut<'a>(ebpf: &'a mut Ebpf, name: &'static str) -> Result<&'a mut Map, Co
 }
 
 /// A value as the words that it consists of, so that a batch needs no other view of its bytes.
-pub(super) trait Words<const N: usize>: Pod {
+pub(super) trait ValueWords<const N: usize>: Pod {
     /// The words, in the order of the fields.
     fn words(&self) -> [u64; N];
 }
 
-impl Words<3> for counter::RunTimeCounts {
+impl ValueWords<3> for counter::RunTimeCounts {
     fn words(&self) -> [u64; 3] {
         [self.ns, self.misplaced_ns, self.samples]
     }
 }
 
-impl Words<4> for HintFaultPages {
+impl ValueWords<4> for HintFaultPages {
     fn words(&self) -> [u64; 4] {
         [self.local, self.remote, self.migrated, self.migrate_failed]
     }
 }
 
-impl Words<2> for Accesses {
+impl ValueWords<2> for Accesses {
     fn words(&self) -> [u64; 2] {
         [self.near, self.remote]
     }
 }
 
-impl Words<2> for Sent {
+impl ValueWords<2> for Sent {
     fn words(&self) -> [u64; 2] {
         [self.at, self.limited]
     }
 }
 
-impl Words<2> for TallyCounts {
+impl ValueWords<2> for TallyCounts {
     fn words(&self) -> [u64; 2] {
         [self.first, self.second]
     }
 }
 
-impl Words<3> for Moves {
+impl ValueWords<3> for Moves {
     fn words(&self) -> [u64; 3] {
         [self.migrated, self.started, self.misplaced]
     }
@@ -122,8 +122,8 @@ fn sum<const N: usize>(words: &[u64]) -> [u64; N] {
 }
 
 /// The same of values one by one.
-fn sum_of<V: Words<N>, const N: usize>(values: &[V]) -> [u64; N] {
-    values.iter().map(Words::words).fold([0; N], plus)
+fn sum_of<V: ValueWords<N>, const N: usize>(values: &[V]) -> [u64; N] {
+    values.iter().map(ValueWords::words).fold([0; N], plus)
 }
 
 fn plus<const N: usize>(mut total: [u64; N], value: [u64; N]) -> [u64; N] {
@@ -141,7 +141,7 @@ fn batch(map: &MapData, most: usize, each: impl FnMut(&[u8], &[u64])) -> bool {
 }
 
 /// The first `cells` of an array, each summed over the CPUs.
-fn array<V: Words<N>, const N: usize>(
+fn array<V: ValueWords<N>, const N: usize>(
     ebpf: &Ebpf,
     name: &'static str,
     cells: u32,
@@ -160,7 +160,7 @@ fn array<V: Words<N>, const N: usize>(
 }
 
 /// A row of nodes for each of the first `slots` of an array.
-fn rows<V: Words<N>, T, const N: usize>(
+fn rows<V: ValueWords<N>, T, const N: usize>(
     ebpf: &Ebpf,
     name: &'static str,
     slots: u32,
@@ -210,15 +210,15 @@ pub(super) fn hardware(
 /// A key of a hash of counters: a slot and two numbers.
 trait RowKey: Pod {
     /// From the bytes that the kernel gives.
-    fn read(bytes: &[u8]) -> Option<Row>;
+    fn read(bytes: &[u8]) -> Option<HashRow>;
     /// From a key that aya gives.
-    fn row(&self) -> Row;
+    fn row(&self) -> HashRow;
 }
 
-type Row = (u32, u16, u16);
+type HashRow = (u32, u16, u16);
 
 impl RowKey for MoveKey {
-    fn read(bytes: &[u8]) -> Option<Row> {
+    fn read(bytes: &[u8]) -> Option<HashRow> {
         Some((
             u32_at(bytes, offset_of!(Self, slot))?,
             u16_at(bytes, offset_of!(Self, src))?,
@@ -226,13 +226,13 @@ impl RowKey for MoveKey {
         ))
     }
 
-    fn row(&self) -> Row {
+    fn row(&self) -> HashRow {
         (self.slot, self.src, self.dst)
     }
 }
 
 impl RowKey for TallyKey {
-    fn read(bytes: &[u8]) -> Option<Row> {
+    fn read(bytes: &[u8]) -> Option<HashRow> {
         Some((
             u32_at(bytes, offset_of!(Self, slot))?,
             u16_at(bytes, offset_of!(Self, what))?,
@@ -240,17 +240,17 @@ impl RowKey for TallyKey {
         ))
     }
 
-    fn row(&self) -> Row {
+    fn row(&self) -> HashRow {
         (self.slot, self.what, self.detail)
     }
 }
 
 /// A whole hash of counters, each summed over the CPUs.
-fn hash<K: RowKey, V: Words<N>, const N: usize>(
+fn hash<K: RowKey, V: ValueWords<N>, const N: usize>(
     ebpf: &Ebpf,
     name: &'static str,
     most: u32,
-) -> Result<BTreeMap<Row, [u64; N]>, CountersError> {
+) -> Result<BTreeMap<HashRow, [u64; N]>, CountersError> {
     let mut found = BTreeMap::new();
     let map = map(ebpf, name)?;
     // The kernel side inserts meanwhile: a key may come twice, then the later count is the better one.
@@ -303,7 +303,7 @@ fn table_of_moves(
     ebpf: &Ebpf,
     slots: u32,
     columns: &NodeColumns,
-) -> Result<BTreeMap<Row, [u64; 3]>, CountersError> {
+) -> Result<BTreeMap<HashRow, [u64; 3]>, CountersError> {
     let nodes = columns.count();
     let square = nodes * nodes;
     let cells = array::<Moves, 3>(ebpf, MOVE_CELLS, slots * square)?;

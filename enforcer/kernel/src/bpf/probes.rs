@@ -45,26 +45,27 @@ pub enum FunctionTracing {
 }
 
 /// A program and the function that it is attached to.
-pub(super) struct Probe {
+pub(super) struct ProbeTwin {
     program: &'static str,
     function: &'static str,
     at_end: bool,
 }
 
-const fn at_start(program: &'static str, function: &'static str) -> Probe {
-    Probe { program, function, at_end: false }
+const fn at_start(program: &'static str, function: &'static str) -> ProbeTwin {
+    ProbeTwin { program, function, at_end: false }
 }
 
-const fn at_end(program: &'static str, function: &'static str) -> Probe {
-    Probe { program, function, at_end: true }
+const fn at_end(program: &'static str, function: &'static str) -> ProbeTwin {
+    ProbeTwin { program, function, at_end: true }
 }
 
-const HINTING_FAULTS: &[Probe] = &[at_start("probe_hinting_fault", "task_numa_fault")];
-const KSWAPD: &[Probe] = &[at_start("probe_kswapd", "wakeup_kswapd")];
-const OOM: &[Probe] = &[at_end("probe_oom_ends", "out_of_memory"), at_start("probe_oom", "out_of_memory")];
-const CPUSET: &[Probe] =
+const HINTING_FAULTS: &[ProbeTwin] = &[at_start("probe_hinting_fault", "task_numa_fault")];
+const KSWAPD: &[ProbeTwin] = &[at_start("probe_kswapd", "wakeup_kswapd")];
+const OOM: &[ProbeTwin] =
+    &[at_end("probe_oom_ends", "out_of_memory"), at_start("probe_oom", "out_of_memory")];
+const CPUSET: &[ProbeTwin] =
     &[at_end("probe_cpuset_ends", "cpuset_write_resmask"), at_start("probe_cpuset", "cpuset_write_resmask")];
-const POLICIES: &[Probe] = &[
+const POLICIES: &[ProbeTwin] = &[
     at_end("probe_policy_ends", "do_set_mempolicy"),
     at_start("probe_policy", "do_set_mempolicy"),
     at_end("probe_mbind_ends", "do_mbind"),
@@ -72,7 +73,7 @@ const POLICIES: &[Probe] = &[
 ];
 
 /// The twins of a hook's programs; none where it has no trampolines.
-pub(super) const fn of(hook: Hook) -> Option<&'static [Probe]> {
+pub(super) const fn of(hook: Hook) -> Option<&'static [ProbeTwin]> {
     match hook {
         Hook::HintFaults => Some(HINTING_FAULTS),
         Hook::KswapdWanted => Some(KSWAPD),
@@ -94,7 +95,7 @@ pub(super) struct MultiProbe {
 /// event.
 pub(super) fn attach(
     ebpf: &mut Ebpf,
-    probes: &'static [Probe],
+    probes: &'static [ProbeTwin],
     first: FunctionTracing,
     multi: &mut Vec<MultiProbe>,
 ) -> Result<String, HookError> {
@@ -124,7 +125,7 @@ pub(super) fn attach(
     }
 }
 
-fn with_perf_events(ebpf: &mut Ebpf, probes: &'static [Probe]) -> Result<(), HookError> {
+fn with_perf_events(ebpf: &mut Ebpf, probes: &'static [ProbeTwin]) -> Result<(), HookError> {
     for (at, probe) in probes.iter().enumerate() {
         if let Err(error) = with_perf_event(ebpf, probe) {
             // The one that was refused is loaded, too.
@@ -141,7 +142,7 @@ fn with_perf_events(ebpf: &mut Ebpf, probes: &'static [Probe]) -> Result<(), Hoo
     Ok(())
 }
 
-fn with_perf_event(ebpf: &mut Ebpf, probe: &Probe) -> Result<(), HookError> {
+fn with_perf_event(ebpf: &mut Ebpf, probe: &ProbeTwin) -> Result<(), HookError> {
     let kprobe: &mut KProbe = program(ebpf, probe.program)?;
     kprobe.load().and_then(|()| kprobe.attach(probe.function, 0)).map(|_id| ()).map_err(|error| {
         let why = rights(&error).map_or_else(String::new, |why| format!(": {why}"));
@@ -157,7 +158,7 @@ fn rights(error: &ProgramError) -> Option<String> {
     io_error_of(error).and_then(|error| PerfRights::here().refusal(error))
 }
 
-fn without_perf_events(ebpf: &Ebpf, probes: &'static [Probe]) -> Result<Vec<MultiProbe>, HookError> {
+fn without_perf_events(ebpf: &Ebpf, probes: &'static [ProbeTwin]) -> Result<Vec<MultiProbe>, HookError> {
     let failed = |cause: String| HookError::Program { name: "kprobe.multi", cause };
     let object = relocated(ebpf).map_err(failed)?;
     probes

@@ -23,7 +23,7 @@ use enforcer_core::{
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use super::{
-    attach::{self, Kernel, Opened},
+    attach::{self, KernelFacts, Opened},
     axis::CgroupAxis,
     changes::KernelChange,
     columns::NodeColumns,
@@ -33,7 +33,7 @@ use super::{
     hardware::{HardwareEvents, OpenCounters},
     hook::{Hook, HookState},
     iter::in_host_pid_namespace,
-    kept::Told,
+    kept::DrainedEvents,
     log::ToTracing,
     maps::{self, CountersError},
     pressure::PressureRing,
@@ -103,7 +103,7 @@ impl AttachOptions {
 
 /// How a cgroup is watched.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Watch {
+pub struct WatchedCgroup {
     /// Id of the own cgroup of the workload it counts for: several cgroups may count for one.
     pub owner: u64,
     /// Nodes on which it should run; with `None` no task is misplaced.
@@ -112,7 +112,7 @@ pub struct Watch {
     pub heirs: bool,
 }
 
-impl Watch {
+impl WatchedCgroup {
     /// A cgroup that is a workload by itself and may be anywhere.
     pub const fn alone(id: u64) -> Self {
         Self { owner: id, allowed: None, heirs: true }
@@ -148,7 +148,7 @@ impl Programs {
     pub fn attach(options: &AttachOptions) -> (Self, Vec<Degraded>) {
         raise_limits();
         let columns = NodeColumns::new(&options.cpu_node);
-        let mut kernel = Kernel::read(options.cgroups);
+        let mut kernel = KernelFacts::read(options.cgroups);
         let mut ebpf = match attach::load(&kernel, options, &columns) {
             Ok(ebpf) => ebpf,
             Err(error) => return Self::absent(&attach::with_causes(&error)),
@@ -260,7 +260,7 @@ impl Programs {
 
     /// Watches exactly these cgroups, and new ones below them. Returns how many workloads and cgroups there
     /// is no room for.
-    pub fn watch(&mut self, wanted: &BTreeMap<u64, Watch>) -> Result<u64, CountersError> {
+    pub fn watch(&mut self, wanted: &BTreeMap<u64, WatchedCgroup>) -> Result<u64, CountersError> {
         // Before a slot changes hands.
         self.drain();
         let Some(ebpf) = &mut self.ebpf else { return Ok(0) };
@@ -322,14 +322,14 @@ impl Programs {
     }
 
     /// The events since the last call; `None` without a ring.
-    pub fn told(&mut self) -> Option<Told<KernelEvent>> {
+    pub fn told(&mut self) -> Option<DrainedEvents<KernelEvent>> {
         self.drain();
         let attached = self.has(Hook::Placement);
         self.events.as_mut().filter(|_| attached).map(EventRing::told)
     }
 
     /// The changes since the last call; `None` without a ring.
-    pub fn changes(&mut self) -> Option<Told<KernelChange>> {
+    pub fn changes(&mut self) -> Option<DrainedEvents<KernelChange>> {
         self.drain();
         let attached = self.has(Hook::CpusetWrites) || self.has(Hook::Policies);
         self.events.as_mut().filter(|_| attached).map(EventRing::changes)

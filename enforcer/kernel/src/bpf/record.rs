@@ -67,7 +67,7 @@ pub struct TaskRecord {
 
 /// A record that announces more nodes than any machine has: nothing behind it can be told apart.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Malformed;
+pub(super) struct MalformedRecord;
 
 /// Appends the whole records of `bytes` to `records` and returns how many bytes they took.
 ///
@@ -76,14 +76,14 @@ pub(super) fn decode(
     bytes: &[u8],
     possible: &CpuSet,
     records: &mut Vec<TaskRecord>,
-) -> Result<usize, Malformed> {
+) -> Result<usize, MalformedRecord> {
     let mut taken = 0;
     while let Some(rest) = bytes.get(taken..)
         && let Some(nodes) = u32_at(rest, offset_of!(Layout, fault_nodes))
     {
         let nodes = nodes as usize;
         if nodes > NODES {
-            return Err(Malformed);
+            return Err(MalformedRecord);
         }
         let Some((record, behind)) = rest.split_at_checked(RECORD) else { break };
         let Some(faults) = behind.get(..nodes * FAULTS) else { break };
@@ -248,7 +248,7 @@ mod tests {
     fn more_nodes_than_there_can_be_end_the_stream() {
         let mut record = sample(0);
         put(&mut record, offset_of!(Layout, fault_nodes), &1_025u32.to_ne_bytes());
-        assert_eq!(decode(&record, &possible(), &mut Vec::new()), Err(Malformed));
+        assert_eq!(decode(&record, &possible(), &mut Vec::new()), Err(MalformedRecord));
     }
 
     #[test]

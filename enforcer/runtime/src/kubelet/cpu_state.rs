@@ -15,7 +15,7 @@ use serde::Deserialize;
 
 use super::{
     checksum,
-    state::{Damage, MOST_CLAIMS, State, cpus, document},
+    state::{MOST_CLAIMS, StateDamage, StateFile, cpus, document},
 };
 
 /// Name of its Go type.
@@ -23,13 +23,13 @@ const TYPE: &str = "CPUManagerCheckpoint";
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-struct Checkpoint {
+struct CpuCheckpoint {
     policy_name: String,
     // Go reads keys without regard to case, and its own tests write this one.
     #[serde(alias = "defaultCPUSet")]
     default_cpu_set: String,
-    entries: Option<BTreeMap<String, Entry>>,
-    pod_entries: Option<BTreeMap<String, PodEntry>>,
+    entries: Option<BTreeMap<String, CpuStateEntry>>,
+    pod_entries: Option<BTreeMap<String, CpuPodEntry>>,
     checksum: u64,
     data: Option<String>,
     data_checksum: u64,
@@ -38,36 +38,36 @@ struct Checkpoint {
 /// CPUs of a container by its id (version 1, unusable), or of the containers of a pod.
 #[derive(Debug, Deserialize)]
 #[serde(untagged)]
-enum Entry {
+enum CpuStateEntry {
     Container(#[expect(dead_code, reason = "tells the version, and is not used")] String),
     Pod(BTreeMap<String, String>),
 }
 
 #[derive(Debug, Deserialize)]
-struct PodEntry {
+struct CpuPodEntry {
     #[serde(rename = "cpuSet")]
     cpus: String,
 }
 
 /// Parses the text.
-pub(super) fn parse(text: &str) -> Result<State, Damage> {
-    let outer: Checkpoint = document(text)?;
+pub(super) fn parse(text: &str) -> Result<StateFile, StateDamage> {
+    let outer: CpuCheckpoint = document(text)?;
     let Some(data) = &outer.data else {
-        return if outer.is_whole()? { outer.state() } else { Err(Damage::Checksum(outer.checksum)) };
+        return if outer.is_whole()? { outer.state() } else { Err(StateDamage::Checksum(outer.checksum)) };
     };
     if !checksum::matches_text(outer.data_checksum, data) {
-        return Err(Damage::Checksum(outer.data_checksum));
+        return Err(StateDamage::Checksum(outer.data_checksum));
     }
-    document::<Checkpoint>(data)?.state()
+    document::<CpuCheckpoint>(data)?.state()
 }
 
-impl Checkpoint {
+impl CpuCheckpoint {
     /// Whether the checksum fits.
-    fn is_whole(&self) -> Result<bool, Damage> {
+    fn is_whole(&self) -> Result<bool, StateDamage> {
         let Self { policy_name, default_cpu_set, entries, .. } = self;
         let mut printed = Vec::new();
         for (pod, entry) in entries.iter().flatten() {
-            let Entry::Pod(of) = entry else { return Err(Damage::TooOld) };
+            let CpuStateEntry::Pod(of) = entry else { return Err(StateDamage::TooOld) };
             let of = of.iter().map(|(name, cpus)| (name.as_str(), cpus.clone()));
             printed.push((pod.as_str(), checksum::map(of)));
         }
@@ -87,9 +87,9 @@ impl Checkpoint {
         Ok(checksum::matches(self.checksum, TYPE, &fields))
     }
 
-    fn state(self) -> Result<State, Damage> {
+    fn state(self) -> Result<StateFile, StateDamage> {
         if self.policy_name.is_empty() {
-            return Err(Damage::NoPolicy);
+            return Err(StateDamage::NoPolicy);
         }
         let shared_cpus = cpus(&self.default_cpu_set, || "the shared pool".to_owned())?;
         let mut claims = Vec::new();
@@ -97,7 +97,7 @@ impl Checkpoint {
             let holder = || format!("{} of pod {pod}", container.as_deref().unwrap_or("everything"));
             let cpus = cpus(list, holder)?;
             if claims.len() == MOST_CLAIMS {
-                return Err(Damage::TooMany);
+                return Err(StateDamage::TooMany);
             }
             claims.push(Claim { pod: ClaimedPod::Uid(pod.clone()), container, cpus, ..Claim::default() });
             Ok(())
@@ -106,18 +106,18 @@ impl Checkpoint {
             add(pod, None, &entry.cpus)?;
         }
         for (pod, entry) in self.entries.into_iter().flatten() {
-            let Entry::Pod(containers) = entry else { return Err(Damage::TooOld) };
+            let CpuStateEntry::Pod(containers) = entry else { return Err(StateDamage::TooOld) };
             for (container, list) in containers {
                 add(&pod, Some(container), &list)?;
             }
         }
         claims.retain(|claim| !claim.cpus.is_empty());
         apart(&shared_cpus, &claims)?;
-        Ok(State { policy: self.policy_name, shared_cpus, claims })
+        Ok(StateFile { policy: self.policy_name, shared_cpus, claims })
     }
 }
 
-fn printed_pods(pods: &BTreeMap<String, PodEntry>) -> Result<String, Damage> {
+fn printed_pods(pods: &BTreeMap<String, CpuPodEntry>) -> Result<String, StateDamage> {
     let mut printed = Vec::new();
     for (pod, entry) in pods {
         let set = cpus(&entry.cpus, || format!("everything of pod {pod}"))?;
@@ -133,7 +133,7 @@ fn printed_pods(pods: &BTreeMap<String, PodEntry>) -> Result<String, Damage> {
 
 /// Checks that no CPU belongs to two pods, or to a pod and the shared pool. Containers of a pod may share
 /// some: those of an init container are reused.
-fn apart(shared: &CpuSet, claims: &[Claim]) -> Result<(), Damage> {
+fn apart(shared: &CpuSet, claims: &[Claim]) -> Result<(), StateDamage> {
     let mut by_pod = BTreeMap::<&ClaimedPod, CpuSet>::new();
     for claim in claims {
         by_pod.entry(&claim.pod).or_default().extend(&claim.cpus);
@@ -142,7 +142,7 @@ fn apart(shared: &CpuSet, claims: &[Claim]) -> Result<(), Damage> {
     for cpus in by_pod.values() {
         let twice = cpus.intersection(&taken);
         if !twice.is_empty() {
-            return Err(Damage::Twice(twice));
+            return Err(StateDamage::Twice(twice));
         }
         taken.extend(cpus);
     }

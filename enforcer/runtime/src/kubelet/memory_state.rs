@@ -14,7 +14,7 @@ use serde::Deserialize;
 
 use super::{
     checksum,
-    state::{Damage, MOST_CLAIMS, State, document},
+    state::{MOST_CLAIMS, StateDamage, StateFile, document},
 };
 
 /// Name of its Go type.
@@ -22,11 +22,11 @@ const TYPE: &str = "MemoryManagerCheckpoint";
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-struct Checkpoint {
+struct MemoryCheckpoint {
     policy_name: String,
     machine_state: BTreeMap<u32, NodeState>,
     entries: Option<BTreeMap<String, BTreeMap<String, Vec<Block>>>>,
-    pod_entries: Option<BTreeMap<String, PodEntry>>,
+    pod_entries: Option<BTreeMap<String, MemoryPodEntry>>,
     checksum: u64,
     data: Option<String>,
     data_checksum: u64,
@@ -60,23 +60,23 @@ struct Block {
 
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct PodEntry {
+struct MemoryPodEntry {
     memory_blocks: Option<Vec<Block>>,
 }
 
 /// Parses the text.
-pub(super) fn parse(text: &str) -> Result<State, Damage> {
-    let outer: Checkpoint = document(text)?;
+pub(super) fn parse(text: &str) -> Result<StateFile, StateDamage> {
+    let outer: MemoryCheckpoint = document(text)?;
     let Some(data) = &outer.data else {
-        return if outer.is_whole() { outer.state() } else { Err(Damage::Checksum(outer.checksum)) };
+        return if outer.is_whole() { outer.state() } else { Err(StateDamage::Checksum(outer.checksum)) };
     };
     if !checksum::matches_text(outer.data_checksum, data) {
-        return Err(Damage::Checksum(outer.data_checksum));
+        return Err(StateDamage::Checksum(outer.data_checksum));
     }
-    document::<Checkpoint>(data)?.state()
+    document::<MemoryCheckpoint>(data)?.state()
 }
 
-impl Checkpoint {
+impl MemoryCheckpoint {
     /// Whether the checksum fits.
     fn is_whole(&self) -> bool {
         let Self { policy_name, machine_state, entries, pod_entries, .. } = self;
@@ -101,14 +101,14 @@ impl Checkpoint {
         without || checksum::matches(self.checksum, TYPE, &with_pods)
     }
 
-    fn state(self) -> Result<State, Damage> {
+    fn state(self) -> Result<StateFile, StateDamage> {
         if self.policy_name.is_empty() {
-            return Err(Damage::NoPolicy);
+            return Err(StateDamage::NoPolicy);
         }
         let mut claims = Vec::new();
         let mut add = |pod: &String, container: Option<String>, blocks: Vec<Block>| {
             if claims.len() == MOST_CLAIMS {
-                return Err(Damage::TooMany);
+                return Err(StateDamage::TooMany);
             }
             let memory: Vec<MemoryBlock> = blocks.into_iter().filter_map(Block::memory).collect();
             if !memory.is_empty() {
@@ -125,7 +125,7 @@ impl Checkpoint {
                 add(&pod, Some(container), blocks)?;
             }
         }
-        Ok(State { policy: self.policy_name, claims, ..State::default() })
+        Ok(StateFile { policy: self.policy_name, claims, ..StateFile::default() })
     }
 }
 

@@ -27,7 +27,7 @@ use enforcer_core::{
 };
 
 use self::podresources::PodResources;
-pub use self::podresources::{Allocatable, SocketError, ask};
+pub use self::podresources::{Allocatable, PodResourcesError, ask};
 
 /// Name of the CPU manager's file in the kubelet's directory.
 pub const CPU_STATE: &str = "cpu_manager_state";
@@ -44,7 +44,7 @@ const LESS_KNOWN: &str = "devices are not known, and containers only by the uid 
 
 /// Result of one look.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Seen {
+pub struct KubeletSnapshot {
     /// The kubelet's grants.
     pub kubelet: Kubelet,
     /// Resources that it may hand out, if its socket answers.
@@ -54,8 +54,8 @@ pub struct Seen {
 }
 
 /// Reads the state files below `root_dir`, and adds the socket's answer.
-fn seen(root_dir: &Path, told: Result<PodResources, SocketError>) -> Seen {
-    let mut seen = Seen::default();
+fn seen(root_dir: &Path, told: Result<PodResources, PodResourcesError>) -> KubeletSnapshot {
+    let mut seen = KubeletSnapshot::default();
     let cpus = state::read(&root_dir.join(CPU_STATE), cpu_state::parse);
     let memory = state::read(&root_dir.join(MEMORY_STATE), memory_state::parse);
     let found = matches!(cpus, Ok(Some(_))) || matches!(memory, Ok(Some(_)));
@@ -82,7 +82,7 @@ fn seen(root_dir: &Path, told: Result<PodResources, SocketError>) -> Seen {
             seen.allocatable = told.allocatable;
         }
         // A node without a kubelet misses nothing.
-        Err(SocketError::Absent { .. }) if !found && seen.degraded.is_empty() => {}
+        Err(PodResourcesError::Absent { .. }) if !found && seen.degraded.is_empty() => {}
         Err(error) => {
             seen.degraded.push(Degraded::new("kubelet:podresources", error.to_string(), LESS_KNOWN));
         }
@@ -90,7 +90,7 @@ fn seen(root_dir: &Path, told: Result<PodResources, SocketError>) -> Seen {
     seen
 }
 
-impl Seen {
+impl KubeletSnapshot {
     fn unread(&mut self, source: &str, reason: String) {
         self.kubelet.unread = Some(reason.clone());
         self.degraded.push(Degraded::new(source, reason, NOT_KNOWN));
@@ -108,9 +108,9 @@ impl Seen {
 }
 
 /// One look, for a command that looks once. Waits for the socket as long as [`ask`] does.
-pub fn look(settings: &KubeletSettings) -> Seen {
+pub fn look(settings: &KubeletSettings) -> KubeletSnapshot {
     if !settings.enabled {
-        return Seen::default();
+        return KubeletSnapshot::default();
     }
     let settings = root::of_running(settings, Path::new(PROC));
     seen(&settings.root_dir, ask(&settings.podresources))

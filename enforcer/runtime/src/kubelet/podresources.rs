@@ -32,7 +32,7 @@ use tonic::{
 };
 
 use super::{memory_state::MOST_NODES, state::MOST_CLAIMS};
-use crate::protobuf::{Malformed, numbers, occurrences};
+use crate::protobuf::{MalformedProtobuf, numbers, occurrences};
 
 /// Longest time of a look: a kubelet answers from memory.
 const WITHIN: Duration = Duration::from_secs(3);
@@ -147,7 +147,7 @@ pub struct PodResources {
 
 /// Why the socket gives no answer.
 #[derive(Debug, Error)]
-pub enum SocketError {
+pub enum PodResourcesError {
     /// There is no socket, or no process listens on it.
     #[error("connecting to {path}: {cause}", path = path.display())]
     Absent {
@@ -186,19 +186,19 @@ pub enum SocketError {
 }
 
 /// Asks once, and waits for at most some seconds.
-pub fn ask(socket: &Path) -> Result<PodResources, SocketError> {
+pub fn ask(socket: &Path) -> Result<PodResources, PodResourcesError> {
     ask_within(socket, WITHIN)
 }
 
 /// The same with another bound on the time.
-pub(super) fn ask_within(socket: &Path, within: Duration) -> Result<PodResources, SocketError> {
+pub(super) fn ask_within(socket: &Path, within: Duration) -> Result<PodResources, PodResourcesError> {
     let runtime = Builder::new_current_thread().enable_all().build()?;
     let answer = runtime.block_on(async { timeout(within, exchange(socket)).await });
-    answer.unwrap_or_else(|_late| Err(SocketError::Silent { path: socket.to_owned(), within }))
+    answer.unwrap_or_else(|_late| Err(PodResourcesError::Silent { path: socket.to_owned(), within }))
 }
 
-async fn exchange(socket: &Path) -> Result<PodResources, SocketError> {
-    let absent = |cause: String| SocketError::Absent { path: socket.to_owned(), cause };
+async fn exchange(socket: &Path) -> Result<PodResources, PodResourcesError> {
+    let absent = |cause: String| PodResourcesError::Absent { path: socket.to_owned(), cause };
     // The transport hides the cause of a failed connection.
     UnixStream::connect(socket).await.map_err(|cause| absent(cause.to_string()))?;
     let endpoint = Endpoint::from_shared(format!("unix://{}", socket.display()));
@@ -224,7 +224,7 @@ async fn exchange(socket: &Path) -> Result<PodResources, SocketError> {
 }
 
 /// The bytes of an answer.
-async fn call(channel: Channel, socket: &Path, method: &'static str) -> Result<Vec<u8>, SocketError> {
+async fn call(channel: Channel, socket: &Path, method: &'static str) -> Result<Vec<u8>, PodResourcesError> {
     let refused = |status: Status| refused(socket, method, &status);
     let mut grpc = Grpc::new(channel).max_decoding_message_size(LARGEST);
     grpc.ready().await.map_err(|cause| refused(Status::new(Code::Unavailable, cause.to_string())))?;
@@ -232,8 +232,8 @@ async fn call(channel: Channel, socket: &Path, method: &'static str) -> Result<V
     Ok(answer.map_err(refused)?.into_inner())
 }
 
-fn refused(socket: &Path, method: &'static str, status: &Status) -> SocketError {
-    SocketError::Refused {
+fn refused(socket: &Path, method: &'static str, status: &Status) -> PodResourcesError {
+    PodResourcesError::Refused {
         path: socket.to_owned(),
         method: method.rsplit('/').next().unwrap_or(method),
         status: status.code().to_string() + ": " + &shortened(status.message()),
@@ -245,17 +245,17 @@ fn decode<A: Message + Default>(
     socket: &Path,
     method: &'static str,
     bytes: &[u8],
-    is_bounded: fn(&[u8]) -> Result<bool, Malformed>,
-) -> Result<A, SocketError> {
+    is_bounded: fn(&[u8]) -> Result<bool, MalformedProtobuf>,
+) -> Result<A, PodResourcesError> {
     let internal = |problem: String| refused(socket, method, &Status::internal(problem));
     if !is_bounded(bytes).map_err(|_malformed| internal("not protobuf".to_owned()))? {
-        return Err(SocketError::TooMany { path: socket.to_owned() });
+        return Err(PodResourcesError::TooMany { path: socket.to_owned() });
     }
     A::decode(bytes).map_err(|cause| internal(cause.to_string()))
 }
 
 /// Pods, their containers, and devices, ids, memory and nodes of those.
-fn list_is_bounded(bytes: &[u8]) -> Result<bool, Malformed> {
+fn list_is_bounded(bytes: &[u8]) -> Result<bool, MalformedProtobuf> {
     for path in [&[1][..], &[1, 3]] {
         if occurrences(bytes, path, MOST_CLAIMS + 1)? > MOST_CLAIMS {
             return Ok(false);
@@ -264,12 +264,16 @@ fn list_is_bounded(bytes: &[u8]) -> Result<bool, Malformed> {
     has_few(bytes, &[1, 3], [2, 3, 4])
 }
 
-fn allocatable_is_bounded(bytes: &[u8]) -> Result<bool, Malformed> {
+fn allocatable_is_bounded(bytes: &[u8]) -> Result<bool, MalformedProtobuf> {
     has_few(bytes, &[], [1, 2, 3])
 }
 
 /// Are there few devices, CPUs and blocks of memory, which are fields of these numbers of what is at `above`?
-fn has_few(bytes: &[u8], above: &[u32], [devices, cpus, memory]: [u32; 3]) -> Result<bool, Malformed> {
+fn has_few(
+    bytes: &[u8],
+    above: &[u32],
+    [devices, cpus, memory]: [u32; 3],
+) -> Result<bool, MalformedProtobuf> {
     let at = |below: &[u32]| [above, below].concat();
     let mut fields = numbers(bytes, &at(&[cpus]), MOST_FIELDS + 1)?;
     for path in [&[devices][..], &[devices, 2], &[devices, 3, 1], &[memory], &[memory, 3, 1]] {
@@ -321,7 +325,7 @@ fn shortened(message: &str) -> String {
     printable_within(message, 200)
 }
 
-fn claims(list: ListPodResourcesResponse, socket: &Path) -> Result<Vec<Claim>, SocketError> {
+fn claims(list: ListPodResourcesResponse, socket: &Path) -> Result<Vec<Claim>, PodResourcesError> {
     let source = format!("podresources at {}", socket.display());
     let mut claims = Vec::new();
     for PodOfList { name, namespace, containers } in list.pods {
@@ -338,7 +342,7 @@ fn claims(list: ListPodResourcesResponse, socket: &Path) -> Result<Vec<Claim>, S
                 continue;
             }
             if claims.len() == MOST_CLAIMS {
-                return Err(SocketError::TooMany { path: socket.to_owned() });
+                return Err(PodResourcesError::TooMany { path: socket.to_owned() });
             }
             claims.push(claim);
         }

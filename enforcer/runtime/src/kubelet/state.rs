@@ -25,7 +25,7 @@ pub(super) const MOST_VALUES: usize = 1 << 18;
 
 /// Content of a state file.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct State {
+pub(super) struct StateFile {
     /// Policy of the manager.
     pub(super) policy: String,
     /// CPUs of the shared pool; of the CPU manager.
@@ -46,13 +46,13 @@ pub(super) enum StateError {
         /// The file.
         path: PathBuf,
         /// The fault.
-        problem: Damage,
+        problem: StateDamage,
     },
 }
 
 /// Fault of the text of a state file.
 #[derive(Debug, Error)]
-pub(super) enum Damage {
+pub(super) enum StateDamage {
     /// Not JSON, or not a form that any version of the kubelet writes.
     #[error("not a state of the kubelet: {0}")]
     Form(String),
@@ -86,7 +86,7 @@ pub(super) enum Damage {
     Twice(CpuSet),
 }
 
-impl From<serde_json::Error> for Damage {
+impl From<serde_json::Error> for StateDamage {
     fn from(error: serde_json::Error) -> Self {
         Self::Form(shortened(&error.to_string()))
     }
@@ -100,8 +100,8 @@ fn shortened(text: &str) -> String {
 /// The state of a file; `None` if there is no file.
 pub(super) fn read(
     path: &Path,
-    parse: impl FnOnce(&str) -> Result<State, Damage>,
-) -> Result<Option<State>, StateError> {
+    parse: impl FnOnce(&str) -> Result<StateFile, StateDamage>,
+) -> Result<Option<StateFile>, StateError> {
     let unread = |cause: io::Error| ReadError { path: path.to_owned(), cause };
     let text = read_bytes(path, SIZE_LIMIT).and_then(written_text).map_err(unread);
     let Some(text) = present(text)? else { return Ok(None) };
@@ -115,16 +115,16 @@ pub(super) fn read(
 
 /// Parses a text with a limit on its values: in JSON each value is the first of a list or an object, or has a
 /// comma in front of it.
-pub(super) fn document<D: DeserializeOwned>(text: &str) -> Result<D, Damage> {
+pub(super) fn document<D: DeserializeOwned>(text: &str) -> Result<D, StateDamage> {
     if text.bytes().filter(|byte| matches!(byte, b'[' | b'{' | b',')).count() > MOST_VALUES {
-        return Err(Damage::TooLarge);
+        return Err(StateDamage::TooLarge);
     }
     Ok(serde_json::from_str(text)?)
 }
 
 /// A list of CPUs as the kubelet writes it (`k8s.io/utils/cpuset`).
-pub(super) fn cpus(text: &str, holder: impl FnOnce() -> String) -> Result<CpuSet, Damage> {
-    text.parse().map_err(|error: enforcer_core::set::ListError| Damage::Cpus {
+pub(super) fn cpus(text: &str, holder: impl FnOnce() -> String) -> Result<CpuSet, StateDamage> {
+    text.parse().map_err(|error: enforcer_core::set::ListError| StateDamage::Cpus {
         holder: shortened(&holder()),
         text: shortened(text),
         problem: shortened(&error.to_string()),

@@ -24,7 +24,7 @@ use super::{
         AllocatableResourcesResponse, ContainerDevices, ContainerMemory, ContainerResources,
         ListPodResourcesResponse, NumaNode, PodOfList, TopologyInfo, ask_within,
     },
-    state::Damage,
+    state::StateDamage,
     *,
 };
 
@@ -148,10 +148,10 @@ fn a_file_that_was_changed_is_not_used() {
     );
     assert!(parse(&long).len() < 500);
     let memory = MEMORY.replace("\"size\":512}]}},\"checksum", "\"size\":513}]}},\"checksum");
-    assert!(matches!(memory_state::parse(&memory), Err(Damage::Checksum(4_215_593_881))));
+    assert!(matches!(memory_state::parse(&memory), Err(StateDamage::Checksum(4_215_593_881))));
     assert!(matches!(
         memory_state::parse(&MEMORY_V2.replace("\"reserved\":512", "\"reserved\":1")),
-        Err(Damage::Checksum(_))
+        Err(StateDamage::Checksum(_))
     ));
 }
 
@@ -160,15 +160,15 @@ fn more_than_any_node_has_is_refused() {
     let entries: Vec<String> = (0..=state::MOST_CLAIMS).map(|n| format!(r#""c{n}":"1""#)).collect();
     let text =
         format!(r#"{{"policyName":"static","entries":{{"a":{{{}}}}},"checksum":0}}"#, entries.join(","));
-    assert!(matches!(cpu_state::parse(&text), Err(Damage::TooMany)));
+    assert!(matches!(cpu_state::parse(&text), Err(StateDamage::TooMany)));
     let block = r#"[{"numaAffinity":[0,5000],"type":"memory","size":1}]"#;
     let entries: Vec<String> = (0..=state::MOST_CLAIMS).map(|n| format!(r#""c{n}":{block}"#)).collect();
     let text =
         format!(r#"{{"policyName":"Static","entries":{{"a":{{{}}}}},"checksum":0}}"#, entries.join(","));
-    assert!(matches!(memory_state::parse(&text), Err(Damage::TooMany)));
+    assert!(matches!(memory_state::parse(&text), Err(StateDamage::TooMany)));
     let blocks = vec!["{}"; state::MOST_VALUES].join(",");
     let text = format!(r#"{{"policyName":"Static","entries":{{"a":{{"b":[{blocks}]}}}},"checksum":0}}"#);
-    assert!(matches!(memory_state::parse(&text), Err(Damage::TooLarge)));
+    assert!(matches!(memory_state::parse(&text), Err(StateDamage::TooLarge)));
     let hidden = text.replace('"', "\\\"").replace('{', "\\u007b").replace(',', "\\u002c");
     let text = format!(r#"{{"policyName":"Static","checksum":0,"data":"{hidden}"}}"#);
     let hash = checksum::fnv32a(&format!(
@@ -176,9 +176,9 @@ fn more_than_any_node_has_is_refused() {
         serde_json::from_str::<serde_json::Value>(&text).unwrap()["data"].as_str().unwrap()
     ));
     let text = text.replace(r#""data":"#, &format!(r#""dataChecksum":{hash},"data":"#));
-    assert!(matches!(memory_state::parse(&text), Err(Damage::TooLarge)));
+    assert!(matches!(memory_state::parse(&text), Err(StateDamage::TooLarge)));
     let text = format!(r#"{{"policyName":"static","podEntries":{{{}}}}}"#, ",".repeat(state::MOST_VALUES));
-    assert!(matches!(cpu_state::parse(&text), Err(Damage::TooLarge)));
+    assert!(matches!(cpu_state::parse(&text), Err(StateDamage::TooLarge)));
 }
 
 /// A directory of a kubelet.
@@ -205,22 +205,25 @@ impl Dir {
         }
     }
 
-    fn look(&self) -> Seen {
+    fn look(&self) -> KubeletSnapshot {
         look(&self.settings())
     }
 }
 
-fn sources(seen: &Seen) -> Vec<&str> {
+fn sources(seen: &KubeletSnapshot) -> Vec<&str> {
     seen.degraded.iter().map(|one| one.source.as_str()).collect()
 }
 
 #[test]
 fn a_node_without_a_kubelet_misses_nothing() {
     let dir = Dir::new();
-    assert_eq!(dir.look(), Seen::default());
-    assert_eq!(look(&KubeletSettings { root_dir: "/no/such".into(), ..dir.settings() }), Seen::default());
+    assert_eq!(dir.look(), KubeletSnapshot::default());
+    assert_eq!(
+        look(&KubeletSettings { root_dir: "/no/such".into(), ..dir.settings() }),
+        KubeletSnapshot::default()
+    );
     dir.write(CPU_STATE, "damaged");
-    assert_eq!(look(&KubeletSettings { enabled: false, ..dir.settings() }), Seen::default());
+    assert_eq!(look(&KubeletSettings { enabled: false, ..dir.settings() }), KubeletSnapshot::default());
 }
 
 #[test]
@@ -403,13 +406,13 @@ fn an_answer_that_is_too_long_is_refused() {
     let dir = Dir::new();
     Kubelet::of(vec![pod(&name, Vec::new())]).listen(dir.settings().podresources);
     let error = ask_within(&dir.settings().podresources, PATIENT).unwrap_err();
-    assert!(matches!(error, SocketError::Refused { method: "List", .. }), "{error}");
+    assert!(matches!(error, PodResourcesError::Refused { method: "List", .. }), "{error}");
 
     let one = ContainerResources { name: "c".into(), cpu_ids: vec![1], ..ContainerResources::default() };
     let dir = Dir::new();
     Kubelet::of(vec![pod("web", vec![one; state::MOST_CLAIMS + 1])]).listen(dir.settings().podresources);
     let error = ask_within(&dir.settings().podresources, PATIENT).unwrap_err();
-    assert!(matches!(error, SocketError::TooMany { .. }), "{error}");
+    assert!(matches!(error, PodResourcesError::TooMany { .. }), "{error}");
 
     // No claims, but much memory.
     let many = ContainerResources { cpu_ids: vec![1; 1 << 21], ..ContainerResources::default() };
@@ -417,7 +420,7 @@ fn an_answer_that_is_too_long_is_refused() {
         let dir = Dir::new();
         Kubelet::of(pods).listen(dir.settings().podresources);
         let error = ask_within(&dir.settings().podresources, PATIENT).unwrap_err();
-        assert!(matches!(error, SocketError::TooMany { .. }), "{error}");
+        assert!(matches!(error, PodResourcesError::TooMany { .. }), "{error}");
     }
 }
 
@@ -427,11 +430,11 @@ fn silent_or_foreign_server_is_given_up_in_time() {
     let silent = UnixListener::bind(dir.path().join("silent")).unwrap();
     let begun = Instant::now();
     let error = ask(&dir.path().join("silent")).unwrap_err();
-    assert!(matches!(error, SocketError::Silent { .. }), "{error}");
+    assert!(matches!(error, PodResourcesError::Silent { .. }), "{error}");
     assert!(begun.elapsed() < Duration::from_secs(30), "{:?}", begun.elapsed());
     drop(silent);
     let gone = ask(&dir.path().join("silent")).unwrap_err();
-    assert!(matches!(gone, SocketError::Absent { .. }), "{gone}");
+    assert!(matches!(gone, PodResourcesError::Absent { .. }), "{gone}");
 
     let other = UnixListener::bind(dir.path().join("other")).unwrap();
     thread::spawn(move || {

@@ -14,7 +14,7 @@ use std::{
 
 use enforcer_core::policy::KubeletSettings;
 
-use super::{CPU_STATE, MEMORY_STATE, PROC, Seen, look, root};
+use super::{CPU_STATE, KubeletSnapshot, MEMORY_STATE, PROC, look, root};
 
 /// Interval of checks for changed files: one `stat` each.
 const LOOK: Duration = Duration::from_millis(500);
@@ -27,7 +27,7 @@ const SEARCH: Duration = Duration::from_mins(1);
 
 /// The latest look; clones share it.
 #[derive(Debug, Clone, Default)]
-pub struct Watch(Arc<Mutex<Arc<Seen>>>);
+pub struct Watch(Arc<Mutex<Arc<KubeletSnapshot>>>);
 
 impl Watch {
     /// Looks once.
@@ -43,12 +43,12 @@ impl Watch {
     }
 
     /// What was seen last.
-    pub fn latest(&self) -> Arc<Seen> {
+    pub fn latest(&self) -> Arc<KubeletSnapshot> {
         Arc::clone(&self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
-fn follow(latest: &Weak<Mutex<Arc<Seen>>>, settings: &KubeletSettings) {
+fn follow(latest: &Weak<Mutex<Arc<KubeletSnapshot>>>, settings: &KubeletSettings) {
     // Changes since the first look are unknown, so the thread's first look reads everything.
     let mut last = None;
     let mut asked = Instant::now();

@@ -14,15 +14,18 @@ use enforcer_core::{
 };
 
 use super::{
-    source::Problem,
-    tree::{Entry, Node, cut},
+    source::ManifestProblem,
+    tree::{MapEntry, TreeNode, cut},
 };
 
 /// Most containers of one pod: no node could start a larger one.
 const CONTAINERS_LIMIT: usize = 1_000;
 
 /// The containers of a pod's specification: init containers and sidecars, then the others.
-pub(super) fn containers(spec: &Node, warnings: &mut Vec<String>) -> Result<Vec<ContainerRequest>, Problem> {
+pub(super) fn containers(
+    spec: &TreeNode,
+    warnings: &mut Vec<String>,
+) -> Result<Vec<ContainerRequest>, ManifestProblem> {
     let mut found = Vec::new();
     let mut names = BTreeSet::new();
     for (field, is_init) in [("initContainers", true), ("containers", false)] {
@@ -31,25 +34,29 @@ pub(super) fn containers(spec: &Node, warnings: &mut Vec<String>) -> Result<Vec<
             let container = container(node, is_init, warnings)?;
             if !names.insert(container.name.clone()) {
                 let problem = format!("container `{}` is there twice", cut(&container.name));
-                return Err(Problem::new(node.at, problem));
+                return Err(ManifestProblem::new(node.at, problem));
             }
             if names.len() > CONTAINERS_LIMIT {
                 let problem = format!("a pod with more than {CONTAINERS_LIMIT} containers");
-                return Err(Problem::new(node.at, problem));
+                return Err(ManifestProblem::new(node.at, problem));
             }
             found.push(container);
         }
     }
     if found.iter().all(|container| container.kind != ContainerKind::App) {
-        return Err(Problem::new(spec.at, "a pod needs at least one container in `containers`"));
+        return Err(ManifestProblem::new(spec.at, "a pod needs at least one container in `containers`"));
     }
     Ok(found)
 }
 
-fn container(node: &Node, is_init: bool, warnings: &mut Vec<String>) -> Result<ContainerRequest, Problem> {
+fn container(
+    node: &TreeNode,
+    is_init: bool,
+    warnings: &mut Vec<String>,
+) -> Result<ContainerRequest, ManifestProblem> {
     let name = node.must("a container", "name")?.scalar("name")?.into_owned();
     if name.is_empty() {
-        return Err(Problem::new(node.at, "a container needs a name"));
+        return Err(ManifestProblem::new(node.at, "a container needs a name"));
     }
     let always = node.get("restartPolicy").is_some_and(|policy| policy.text("").is_ok_and(|p| p == "Always"));
     let kind = match (is_init, always) {
@@ -62,7 +69,7 @@ fn container(node: &Node, is_init: bool, warnings: &mut Vec<String>) -> Result<C
 }
 
 /// A container with only its amounts known.
-pub(super) fn request(name: String, kind: ContainerKind, amounts: Amounts) -> ContainerRequest {
+pub(super) fn request(name: String, kind: ContainerKind, amounts: ContainerAmounts) -> ContainerRequest {
     ContainerRequest {
         name,
         kind,
@@ -75,14 +82,18 @@ pub(super) fn request(name: String, kind: ContainerKind, amounts: Amounts) -> Co
 
 /// Requests and limits of a container.
 #[derive(Debug, Default)]
-pub(super) struct Amounts {
+pub(super) struct ContainerAmounts {
     pub(super) requests: Resources,
     pub(super) limits: Resources,
     pub(super) devices: DeviceCounts,
 }
 
-fn amounts(name: &str, resources: Option<&Node>, warnings: &mut Vec<String>) -> Result<Amounts, Problem> {
-    let Some(resources) = resources else { return Ok(Amounts::default()) };
+fn amounts(
+    name: &str,
+    resources: Option<&TreeNode>,
+    warnings: &mut Vec<String>,
+) -> Result<ContainerAmounts, ManifestProblem> {
+    let Some(resources) = resources else { return Ok(ContainerAmounts::default()) };
     let mut sides = [Side::default(), Side::default()];
     for entry in resources.map("resources")? {
         match entry.key.as_str() {
@@ -91,7 +102,7 @@ fn amounts(name: &str, resources: Option<&Node>, warnings: &mut Vec<String>) -> 
             "claims" => warnings.push(format!("container {name}: resource claims are not counted")),
             other => {
                 let problem = format!("`resources` has no field `{}`; expected requests, limits", cut(other));
-                return Err(Problem::new(entry.at, problem));
+                return Err(ManifestProblem::new(entry.at, problem));
             }
         }
     }
@@ -100,19 +111,19 @@ fn amounts(name: &str, resources: Option<&Node>, warnings: &mut Vec<String>) -> 
         is_never_overcommitted(resource) && limits.amounts.get(*resource) != requests.amounts.get(*resource)
     }) {
         let problem = format!("container {name}: the limit of {} must be its request", cut(resource));
-        return Err(Problem::new(resources.at, problem));
+        return Err(ManifestProblem::new(resources.at, problem));
     }
     let is_huge = |side: &Side| side.amounts.keys().any(|resource| resource.starts_with("hugepages-"));
     let has_more = |side: &Side| ["cpu", "memory"].iter().any(|one| side.amounts.contains_key(*one));
     if (is_huge(&limits) || is_huge(&requests)) && !has_more(&limits) && !has_more(&requests) {
         let problem = format!("container {name}: huge pages need an amount of cpu or memory beside them");
-        return Err(Problem::new(resources.at, problem));
+        return Err(ManifestProblem::new(resources.at, problem));
     }
     for (resource, amount) in &limits.amounts {
         match requests.amounts.get(resource) {
             Some(request) if request > amount => {
                 let problem = format!("container {name} requests more {resource} than its limit");
-                return Err(Problem::new(resources.at, problem));
+                return Err(ManifestProblem::new(resources.at, problem));
             }
             Some(_) => {}
             None => {
@@ -120,7 +131,11 @@ fn amounts(name: &str, resources: Option<&Node>, warnings: &mut Vec<String>) -> 
             }
         }
     }
-    Ok(Amounts { devices: requests.devices(), requests: requests.resources(), limits: limits.resources() })
+    Ok(ContainerAmounts {
+        devices: requests.devices(),
+        requests: requests.resources(),
+        limits: limits.resources(),
+    })
 }
 
 /// Whether the resource needs a limit equal to its request, like devices and huge pages.
@@ -134,9 +149,9 @@ struct Side {
     amounts: BTreeMap<String, u64>,
 }
 
-fn side(entry: &Entry) -> Result<Side, Problem> {
+fn side(entry: &MapEntry) -> Result<Side, ManifestProblem> {
     let mut side = Side::default();
-    for Entry { key, node, .. } in entry.node.map(&entry.key)? {
+    for MapEntry { key, node, .. } in entry.node.map(&entry.key)? {
         if node.is_null() {
             continue;
         }
@@ -145,7 +160,8 @@ fn side(entry: &Entry) -> Result<Side, Problem> {
         let amount = amount.ok_or_else(|| node.not(key, "a quantity like 500m, 2 or 4Gi"))?;
         if key.starts_with("hugepages-") {
             let size = page_size(key);
-            let problem = || Problem::new(node.at, format!("`{}` is no size of huge pages", cut(key)));
+            let problem =
+                || ManifestProblem::new(node.at, format!("`{}` is no size of huge pages", cut(key)));
             if !amount.is_multiple_of(size.ok_or_else(problem)?) {
                 return Err(node.not(key, "a whole number of pages"));
             }

@@ -17,8 +17,8 @@ use enforcer_core::{
 };
 
 use super::{
-    source::Problem,
-    tree::{Node, Value, cut},
+    source::ManifestProblem,
+    tree::{TreeNode, Value, cut},
 };
 
 /// Most devices of one machine.
@@ -28,7 +28,7 @@ const DEVICES_LIMIT: usize = 10_000;
 const NAME_LIMIT: usize = 253;
 
 /// The devices of some documents, on a machine with these nodes.
-pub(super) fn devices(documents: &[Node], nodes: &NodeSet) -> Result<Vec<DeviceUnit>, Problem> {
+pub(super) fn devices(documents: &[TreeNode], nodes: &NodeSet) -> Result<Vec<DeviceUnit>, ManifestProblem> {
     let mut found = Vec::new();
     let mut ids = BTreeSet::new();
     for document in documents {
@@ -45,11 +45,11 @@ pub(super) fn devices(documents: &[Node], nodes: &NodeSet) -> Result<Vec<DeviceU
             let id = node.must("a device", "id")?.scalar("id")?;
             if resource.len() > NAME_LIMIT || id.len() > NAME_LIMIT {
                 let problem = format!("device `{}`: a name has at most {NAME_LIMIT} bytes", cut(&id));
-                return Err(Problem::new(node.at, problem));
+                return Err(ManifestProblem::new(node.at, problem));
             }
             let near = node.get("numa_nodes").map_or_else(|| Ok(NodeSet::new()), numa_nodes)?;
             if let Some(elsewhere) = near.difference(nodes).first() {
-                return Err(Problem::new(
+                return Err(ManifestProblem::new(
                     node.at,
                     format!("device `{}`: the machine has no NUMA node {elsewhere}, only {nodes}", cut(&id)),
                 ));
@@ -64,12 +64,12 @@ pub(super) fn devices(documents: &[Node], nodes: &NodeSet) -> Result<Vec<DeviceU
             for id in names {
                 if !ids.insert((resource.to_string(), id.clone())) {
                     let problem = format!("device `{}` of {} is there twice", cut(&id), cut(&resource));
-                    return Err(Problem::new(node.at, problem));
+                    return Err(ManifestProblem::new(node.at, problem));
                 }
                 found.push(DeviceUnit { resource: resource.to_string(), id, nodes: near.clone() });
             }
             if found.len() > DEVICES_LIMIT {
-                return Err(Problem::new(node.at, format!("more than {DEVICES_LIMIT} devices")));
+                return Err(ManifestProblem::new(node.at, format!("more than {DEVICES_LIMIT} devices")));
             }
         }
     }
@@ -80,9 +80,9 @@ pub(super) fn devices(documents: &[Node], nodes: &NodeSet) -> Result<Vec<DeviceU
 const NO_NODE: &str = "-1";
 
 /// `0`, `"0-1"` or `[0, 1]`; -1 is none.
-fn numa_nodes(node: &Node) -> Result<NodeSet, Problem> {
+fn numa_nodes(node: &TreeNode) -> Result<NodeSet, ManifestProblem> {
     let expected = "a node, a list of nodes like \"0-1\", or [0, 1]; -1 where it is not known";
-    let unknown = |node: &Node| node.scalar("numa_nodes").is_ok_and(|text| text.trim() == NO_NODE);
+    let unknown = |node: &TreeNode| node.scalar("numa_nodes").is_ok_and(|text| text.trim() == NO_NODE);
     match &node.value {
         Value::List(nodes) if !nodes.is_empty() && nodes.iter().all(unknown) => Ok(NodeSet::new()),
         _ if unknown(node) => Ok(NodeSet::new()),

@@ -8,9 +8,9 @@
 use enforcer_core::place::{PodName, foreign::VOLCANO_POLICY};
 
 use super::{
-    pod::{self, Pod},
-    source::{Place, Problem},
-    tree::{Node, Value, cut},
+    pod::{self, ManifestPod},
+    source::{ManifestProblem, TextPlace},
+    tree::{TreeNode, Value, cut},
 };
 
 /// Most pods of one plan.
@@ -23,7 +23,7 @@ pub(super) const TEXT_LIMIT: usize = 64 << 20;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Ignored {
     /// Where it is.
-    pub at: Place,
+    pub at: TextPlace,
     /// Its kind, and why it makes no pod.
     pub what: String,
 }
@@ -62,20 +62,20 @@ const KINDS: [(&str, &[&str], Shape); 9] = [
 
 /// Pods and ignored objects of some documents.
 #[derive(Debug, Default)]
-pub(super) struct Made {
-    pub(super) pods: Vec<Pod>,
+pub(super) struct ManifestPods {
+    pub(super) pods: Vec<ManifestPod>,
     pub(super) ignored: Vec<Ignored>,
     text: usize,
 }
 
-impl Made {
+impl ManifestPods {
     /// Adds an object's pods. `of` is the kind of list items without a kind.
-    pub(super) fn add(&mut self, object: &Node, of: Option<&str>) -> Result<(), Problem> {
+    pub(super) fn add(&mut self, object: &TreeNode, of: Option<&str>) -> Result<(), ManifestProblem> {
         let kind = match (object.get("kind"), of) {
             (Some(kind), _) => kind.text("kind")?,
             (None, Some(kind)) => kind,
             (None, None) if matches!(object.value, Value::Map(_)) => {
-                return Err(Problem::new(object.at, "an object without `kind`"));
+                return Err(ManifestProblem::new(object.at, "an object without `kind`"));
             }
             (None, None) => return Err(object.not("a manifest", "an object")),
         };
@@ -101,10 +101,10 @@ impl Made {
         Ok(())
     }
 
-    fn make(&mut self, object: &Node, kind: &str, shape: Shape) -> Result<(), Problem> {
+    fn make(&mut self, object: &TreeNode, kind: &str, shape: Shape) -> Result<(), ManifestProblem> {
         let name = pod::name(object)?;
         let spec = object.must(kind, "spec")?;
-        let template = |spec: &Node| -> Result<Pod, Problem> {
+        let template = |spec: &TreeNode| -> Result<ManifestPod, ManifestProblem> {
             let template = spec.must(kind, "template")?;
             let pod_spec = template.must("the template", "spec")?;
             pod::pod(name.clone(), template.get("metadata"), pod_spec)
@@ -154,12 +154,12 @@ impl Made {
 
     fn numbered(
         &mut self,
-        object: &Node,
+        object: &TreeNode,
         name: &PodName,
-        pod: &Pod,
+        pod: &ManifestPod,
         first: u64,
         count: u64,
-    ) -> Result<(), Problem> {
+    ) -> Result<(), ManifestProblem> {
         if count == 0 {
             let what = format!("{}: it has no replicas", cut(&name.name));
             self.ignored.push(Ignored { at: object.at, what });
@@ -170,13 +170,13 @@ impl Made {
         Ok(())
     }
 
-    pub(super) fn push(&mut self, pod: Pod, at: Place) -> Result<(), Problem> {
+    pub(super) fn push(&mut self, pod: ManifestPod, at: TextPlace) -> Result<(), ManifestProblem> {
         if self.pods.len() >= PODS_LIMIT {
-            return Err(Problem::new(at, format!("more than {PODS_LIMIT} pods")));
+            return Err(ManifestProblem::new(at, format!("more than {PODS_LIMIT} pods")));
         }
         self.text = self.text.saturating_add(pod::text(&pod.request));
         if self.text > TEXT_LIMIT {
-            return Err(Problem::new(at, too_long()));
+            return Err(ManifestProblem::new(at, too_long()));
         }
         self.pods.push(pod);
         Ok(())
@@ -189,7 +189,7 @@ pub(super) fn too_long() -> String {
 }
 
 /// Pods of a job that run at the same time.
-fn at_a_time(job: &Node) -> Result<u64, Problem> {
+fn at_a_time(job: &TreeNode) -> Result<u64, ManifestProblem> {
     if job.get("suspend").is_some_and(|suspend| suspend.value == Value::Bool(true)) {
         return Ok(0);
     }
@@ -197,6 +197,6 @@ fn at_a_time(job: &Node) -> Result<u64, Problem> {
     Ok(count(job, "completions")?.map_or(parallelism, |completions| completions.min(parallelism)))
 }
 
-fn count(node: &Node, key: &str) -> Result<Option<u64>, Problem> {
+fn count(node: &TreeNode, key: &str) -> Result<Option<u64>, ManifestProblem> {
     node.get(key).map(|count| count.count(key)).transpose()
 }

@@ -31,16 +31,16 @@ use enforcer_core::{
 };
 
 use self::{
-    kinds::{Made, PODS_LIMIT},
-    pod::Pod,
-    source::{InputError, Place, Problem, Source},
-    tree::Node,
+    kinds::{ManifestPods, PODS_LIMIT},
+    pod::ManifestPod,
+    source::{InputError, ManifestProblem, ManifestSource, TextPlace},
+    tree::TreeNode,
 };
 
 /// The pods of some files.
 #[derive(Debug, Default)]
 struct Manifests {
-    pods: Vec<Pod>,
+    pods: Vec<ManifestPod>,
     /// Objects that make no pods: `FILE:LINE: what`.
     ignored: Vec<String>,
 }
@@ -59,18 +59,19 @@ pub struct Steps {
 pub fn read_steps(manifests: &[&Path], steps: Option<&Path>) -> Result<Steps, InputError> {
     let mut read = Steps::default();
     for path in manifests {
-        let source = Source::read(path)?;
+        let source = ManifestSource::read(path)?;
         let Manifests { pods, ignored } = Manifests::of(&source)?;
         let created =
             pods.into_iter().map(|pod| Step { action: Action::Create(pod.request), warnings: pod.warnings });
         read.steps.extend(created);
         read.ignored.extend(ignored);
         if read.steps.len() > PODS_LIMIT {
-            return Err(source.error(&Problem::new(Place::default(), format!("more than {PODS_LIMIT} pods"))));
+            return Err(source
+                .error(&ManifestProblem::new(TextPlace::default(), format!("more than {PODS_LIMIT} pods"))));
         }
     }
     if let Some(path) = steps {
-        let source = Source::read(path)?;
+        let source = ManifestSource::read(path)?;
         let (steps, ignored) = steps::steps(&source, &documents(&source)?)?;
         read.steps.extend(steps);
         read.ignored.extend(ignored);
@@ -90,7 +91,7 @@ pub fn read_steps(manifests: &[&Path], steps: Option<&Path>) -> Result<Steps, In
 
 /// The devices of a file, on a machine with these nodes.
 pub fn read_devices(path: &Path, nodes: &NodeSet) -> Result<Vec<DeviceUnit>, InputError> {
-    let source = Source::read(path)?;
+    let source = ManifestSource::read(path)?;
     devices::devices(&documents(&source)?, nodes).map_err(|problem| source.error(&problem))
 }
 
@@ -100,12 +101,12 @@ pub fn annotation_documents(annotations: &BTreeMap<String, String>) -> Documents
 }
 
 impl Manifests {
-    fn of(source: &Source) -> Result<Self, InputError> {
+    fn of(source: &ManifestSource) -> Result<Self, InputError> {
         Self::of_documents(source, &documents(source)?)
     }
 
-    fn of_documents(source: &Source, documents: &[Node]) -> Result<Self, InputError> {
-        let mut made = Made::default();
+    fn of_documents(source: &ManifestSource, documents: &[TreeNode]) -> Result<Self, InputError> {
+        let mut made = ManifestPods::default();
         for document in documents {
             let is_workload_file = document.get("kind").is_none() && document.get(workload::LIST).is_some();
             let added =
@@ -117,7 +118,7 @@ impl Manifests {
     }
 }
 
-fn documents(source: &Source) -> Result<Vec<Node>, InputError> {
+fn documents(source: &ManifestSource) -> Result<Vec<TreeNode>, InputError> {
     let documents = if source.is_toml() {
         toml::document(source).map(|document| vec![document])
     } else {

@@ -8,18 +8,18 @@ use enforcer_core::place::{
     ContainerRequest, PodName, PodRequest, annotations_of_interest, foreign::is_of_interest, qos_class,
 };
 
-use super::{annotation_documents, container, source::Problem, tree::Node};
+use super::{annotation_documents, container, source::ManifestProblem, tree::TreeNode};
 
 /// A pod that was read.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Pod {
+pub(super) struct ManifestPod {
     /// Its request.
     pub request: PodRequest,
     /// Parts of it that do not count here.
     pub warnings: Vec<String>,
 }
 
-impl Pod {
+impl ManifestPod {
     /// The same pod with another annotation, where it does not have that one.
     pub(super) fn annotated(mut self, key: &str, value: &str) -> Self {
         self.request.annotations.entry(key.to_owned()).or_insert_with(|| value.to_owned());
@@ -41,7 +41,11 @@ const NOT_COUNTED: [(&str, &str); 2] = [
 ];
 
 /// The pod that `metadata` and `spec` describe.
-pub(super) fn pod(name: PodName, metadata: Option<&Node>, spec: &Node) -> Result<Pod, Problem> {
+pub(super) fn pod(
+    name: PodName,
+    metadata: Option<&TreeNode>,
+    spec: &TreeNode,
+) -> Result<ManifestPod, ManifestProblem> {
     let mut warnings = Vec::new();
     let labels = texts(metadata, "labels", &mut warnings)?;
     let annotations = texts(metadata, "annotations", &mut warnings)?;
@@ -61,7 +65,7 @@ pub(super) fn request(
     mut annotations: BTreeMap<String, String>,
     containers: Vec<ContainerRequest>,
     mut warnings: Vec<String>,
-) -> Pod {
+) -> ManifestPod {
     let qos = qos_class(&containers);
     // The daemon reads no more of them.
     let (kept, no_room) = annotations_of_interest(&annotations);
@@ -70,7 +74,7 @@ pub(super) fn request(
     let documents = annotation_documents(&annotations);
     let request =
         PodRequest { name, qos, labels, annotations, documents, containers, previous: BTreeMap::new() };
-    Pod { request, warnings }
+    ManifestPod { request, warnings }
 }
 
 /// Bytes of text in a pod. A parsed annotation is several times as large as its text.
@@ -94,10 +98,10 @@ pub(super) fn text(pod: &PodRequest) -> usize {
 
 /// Labels or annotations. A cluster takes texts only; here numbers are taken as well, and reported.
 pub(super) fn texts(
-    metadata: Option<&Node>,
+    metadata: Option<&TreeNode>,
     field: &str,
     warnings: &mut Vec<String>,
-) -> Result<BTreeMap<String, String>, Problem> {
+) -> Result<BTreeMap<String, String>, ManifestProblem> {
     let Some(node) = metadata.and_then(|metadata| metadata.get(field)) else { return Ok(BTreeMap::new()) };
     let mut texts = BTreeMap::new();
     for entry in node.map(field)? {
@@ -116,21 +120,21 @@ pub(super) fn texts(
 }
 
 /// Namespace and name of an object's metadata; `default` where it has no namespace.
-pub(super) fn name(object: &Node) -> Result<PodName, Problem> {
+pub(super) fn name(object: &TreeNode) -> Result<PodName, ManifestProblem> {
     let metadata = object.must("an object", "metadata")?;
     let name = match (metadata.get("name"), metadata.get("generateName")) {
         (Some(name), _) => name.scalar("name")?.into_owned(),
         // What a cluster appends is random.
         (None, Some(prefix)) => format!("{}0", prefix.scalar("generateName")?),
-        (None, None) => return Err(Problem::new(metadata.at, "metadata has no `name`")),
+        (None, None) => return Err(ManifestProblem::new(metadata.at, "metadata has no `name`")),
     };
     if name.is_empty() {
-        return Err(Problem::new(metadata.at, "metadata.name: a name is expected"));
+        return Err(ManifestProblem::new(metadata.at, "metadata.name: a name is expected"));
     }
     Ok(PodName::new(namespace(metadata)?, name))
 }
 
-fn namespace(metadata: &Node) -> Result<String, Problem> {
+fn namespace(metadata: &TreeNode) -> Result<String, ManifestProblem> {
     metadata
         .get("namespace")
         .map_or_else(|| Ok("default".to_owned()), |node| Ok(node.scalar("namespace")?.into_owned()))

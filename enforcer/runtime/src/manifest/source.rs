@@ -22,7 +22,7 @@ const SHOWN_LIMIT: usize = 300;
 
 /// A text and where it is from.
 #[derive(Debug, Clone)]
-pub struct Source {
+pub struct ManifestSource {
     /// Name for messages.
     pub name: String,
     /// All of it.
@@ -55,7 +55,7 @@ pub enum InputError {
 
 /// A place in a text; both count from 1.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Place {
+pub struct TextPlace {
     /// Line; 0 when not known.
     pub line: usize,
     /// Column in characters.
@@ -64,21 +64,21 @@ pub struct Place {
 
 /// What is wrong, and where.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Problem {
+pub struct ManifestProblem {
     /// Where.
-    pub at: Place,
+    pub at: TextPlace,
     /// What.
     pub text: String,
 }
 
-impl Problem {
+impl ManifestProblem {
     /// At a place.
-    pub fn new(at: Place, text: impl Into<String>) -> Self {
+    pub fn new(at: TextPlace, text: impl Into<String>) -> Self {
         Self { at, text: text.into() }
     }
 }
 
-impl Source {
+impl ManifestSource {
     /// Reads a file, or standard input for `-`.
     pub fn read(path: &Path) -> Result<Self, InputError> {
         if path.as_os_str() == "-" {
@@ -103,8 +103,8 @@ impl Source {
     }
 
     /// The error for a problem in this text.
-    pub fn error(&self, problem: &Problem) -> InputError {
-        let Place { line, column } = problem.at;
+    pub fn error(&self, problem: &ManifestProblem) -> InputError {
+        let TextPlace { line, column } = problem.at;
         let place = match line {
             0 => self.name.clone(),
             _ => format!("{}:{line}:{column}", self.name),
@@ -113,7 +113,7 @@ impl Source {
     }
 
     /// `3 | the line` and a mark below the place; none where the line is too long to be of use.
-    fn excerpt(&self, at: Place) -> Option<String> {
+    fn excerpt(&self, at: TextPlace) -> Option<String> {
         let line = self.text.lines().nth(at.line.checked_sub(1)?)?;
         let before = at.column.saturating_sub(1);
         if line.chars().count() > SHOWN_LIMIT || before > SHOWN_LIMIT {
@@ -145,14 +145,14 @@ impl LineIndex<'_> {
     const COUNTED: usize = 4_096;
 
     /// The place of a byte.
-    pub fn place(&self, byte: usize) -> Place {
+    pub fn place(&self, byte: usize) -> TextPlace {
         let line = self.starts.partition_point(|start| *start <= byte);
         let start = line.checked_sub(1).and_then(|line| self.starts.get(line)).copied().unwrap_or(0);
         let column = match self.text.get(start..byte) {
             Some(before) if before.len() <= Self::COUNTED => before.chars().count() + 1,
             _ => byte.saturating_sub(start) + 1,
         };
-        Place { line, column }
+        TextPlace { line, column }
     }
 }
 

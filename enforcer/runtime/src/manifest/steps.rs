@@ -19,21 +19,24 @@ use enforcer_core::{
 use super::{
     Manifests,
     kinds::{Ignored, PODS_LIMIT, TEXT_LIMIT, too_long},
-    pod::{self, Pod},
-    source::{InputError, Problem, Source},
-    tree::{Node, Value, cut},
+    pod::{self, ManifestPod},
+    source::{InputError, ManifestProblem, ManifestSource},
+    tree::{TreeNode, Value, cut},
 };
 
 /// What a step is called.
 const ACTIONS: [&str; 4] = ["create", "delete", "resize", "warm"];
 
 /// The steps of a file, and what of it makes none.
-pub(super) fn steps(source: &Source, documents: &[Node]) -> Result<(Vec<Step>, Vec<String>), InputError> {
+pub(super) fn steps(
+    source: &ManifestSource,
+    documents: &[TreeNode],
+) -> Result<(Vec<Step>, Vec<String>), InputError> {
     let mut steps = Vec::new();
     let mut ignored = Vec::new();
     let mut text = 0usize;
     for document in documents {
-        let problem = |problem: Problem| source.error(&problem);
+        let problem = |problem: ManifestProblem| source.error(&problem);
         let list = match &document.value {
             Value::Map(_) => {
                 document.only("a file of steps", &["steps"]).map_err(problem)?;
@@ -49,25 +52,27 @@ pub(super) fn steps(source: &Source, documents: &[Node]) -> Result<(Vec<Step>, V
                 }
             }
             if text > TEXT_LIMIT {
-                return Err(source.error(&Problem::new(node.at, too_long())));
+                return Err(source.error(&ManifestProblem::new(node.at, too_long())));
             }
             steps.extend(made);
             ignored.extend(passed);
             if steps.len() > PODS_LIMIT {
-                return Err(source.error(&Problem::new(node.at, format!("more than {PODS_LIMIT} steps"))));
+                return Err(
+                    source.error(&ManifestProblem::new(node.at, format!("more than {PODS_LIMIT} steps")))
+                );
             }
         }
     }
     Ok((steps, ignored))
 }
 
-fn step(source: &Source, node: &Node) -> Result<(Vec<Step>, Vec<String>), InputError> {
-    let problem = |problem: Problem| source.error(&problem);
+fn step(source: &ManifestSource, node: &TreeNode) -> Result<(Vec<Step>, Vec<String>), InputError> {
+    let problem = |problem: ManifestProblem| source.error(&problem);
     node.only("a step", &ACTIONS).map_err(problem)?;
     let entries = node.map("a step").map_err(problem)?;
     let [entry] = entries else {
         let expected = ACTIONS.join(", ");
-        return Err(problem(Problem::new(node.at, format!("a step is exactly one of {expected}"))));
+        return Err(problem(ManifestProblem::new(node.at, format!("a step is exactly one of {expected}"))));
     };
     let named = |name: PodName| {
         let action = if entry.key == "warm" { Action::Warm(name) } else { Action::Delete(name) };
@@ -80,7 +85,7 @@ fn step(source: &Source, node: &Node) -> Result<(Vec<Step>, Vec<String>), InputE
         return Ok((vec![named(name)], Vec::new()));
     }
     let manifests = manifests(source, &entry.node)?;
-    let step = |Pod { request, warnings }: Pod| match entry.key.as_str() {
+    let step = |ManifestPod { request, warnings }: ManifestPod| match entry.key.as_str() {
         "create" => Step { action: Action::Create(request), warnings },
         "resize" => Step { action: Action::Resize(request), warnings },
         _ => named(request.name),
@@ -89,13 +94,13 @@ fn step(source: &Source, node: &Node) -> Result<(Vec<Step>, Vec<String>), InputE
 }
 
 /// The pods of a manifest that is there in place, or in a file beside.
-fn manifests(source: &Source, node: &Node) -> Result<Manifests, InputError> {
+fn manifests(source: &ManifestSource, node: &TreeNode) -> Result<Manifests, InputError> {
     match &node.value {
         Value::Text(text) if text.contains('\n') => {
             let name = format!("{} (text at line {})", source.name, node.at.line);
-            Manifests::of(&Source { name, text: text.clone() })
+            Manifests::of(&ManifestSource { name, text: text.clone() })
         }
-        Value::Text(path) => Manifests::of(&Source::read(&beside(&source.name, path))?),
+        Value::Text(path) => Manifests::of(&ManifestSource::read(&beside(&source.name, path))?),
         Value::Map(_) => Manifests::of_documents(source, std::slice::from_ref(node)),
         _ => Err(source.error(&node.not("a step", "a manifest or the path of a file"))),
     }
@@ -114,17 +119,17 @@ fn is_file(text: &str) -> bool {
 }
 
 /// `namespace/name`, or a name in the namespace `default`.
-fn pod_name(text: &str, node: &Node) -> Result<PodName, Problem> {
+fn pod_name(text: &str, node: &TreeNode) -> Result<PodName, ManifestProblem> {
     let (namespace, name) = text.split_once('/').unwrap_or(("default", text));
     if namespace.is_empty() || name.is_empty() || name.contains('/') {
-        return Err(Problem::new(node.at, format!("`{}` is not namespace/name of a pod", cut(text))));
+        return Err(ManifestProblem::new(node.at, format!("`{}` is not namespace/name of a pod", cut(text))));
     }
     Ok(PodName::new(namespace, name))
 }
 
 impl Ignored {
     /// The same with the name of its file.
-    pub(super) fn in_source(&self, source: &Source) -> String {
+    pub(super) fn in_source(&self, source: &ManifestSource) -> String {
         format!("{}:{}: {}, ignored", source.name, self.at.line, self.what)
     }
 }

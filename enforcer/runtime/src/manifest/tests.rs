@@ -7,8 +7,8 @@ use enforcer_core::{
 
 use super::*;
 
-fn source(text: &str) -> Source {
-    Source { name: "f.yaml".into(), text: text.into() }
+fn source(text: &str) -> ManifestSource {
+    ManifestSource { name: "f.yaml".into(), text: text.into() }
 }
 
 fn read(text: &str) -> Manifests {
@@ -289,7 +289,7 @@ fn workload_files_are_short_for_pods() {
                 devices = { \"v/nic\" = 1 }\npolicy = \"single-numa-node\"\nengine = \"hints\"\nlabels = { a = \"b\" }\n\
                 [[workloads]]\nname = \"web\"\nnamespace = \"n\"\ncpus = \"500m\"\nreplicas = 2\n";
     let from_yaml = read(yaml);
-    let from_toml = Manifests::of(&Source { name: "f.toml".into(), text: toml.into() }).unwrap();
+    let from_toml = Manifests::of(&ManifestSource { name: "f.toml".into(), text: toml.into() }).unwrap();
     assert_eq!(from_yaml.pods, from_toml.pods);
     let names: Vec<String> = from_yaml.pods.iter().map(|pod| pod.request.name.to_string()).collect();
     assert_eq!(names, ["default/db", "n/web-0", "n/web-1"]);
@@ -419,7 +419,7 @@ fn files_have_a_limit_and_must_be_text() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("f.yaml");
     fs::write(&path, [0xff, 0xfe]).unwrap();
-    let message = |path: &Path| Source::read(path).unwrap_err().to_string();
+    let message = |path: &Path| ManifestSource::read(path).unwrap_err().to_string();
     assert!(message(&path).contains("not UTF-8"));
     assert!(message(Path::new("/dev/zero")).contains("longer than"));
     assert!(message(directory.path()).contains("directory"));
@@ -428,7 +428,7 @@ fn files_have_a_limit_and_must_be_text() {
 #[test]
 fn the_mark_is_below_what_is_wrong() {
     let source = source("a:\n\tbé: x\n");
-    let error = source.error(&Problem::new(Place { line: 2, column: 6 }, "no"));
+    let error = source.error(&ManifestProblem::new(TextPlace { line: 2, column: 6 }, "no"));
     assert_eq!(error.to_string(), "f.yaml:2:6: no");
     assert_eq!(error.excerpt(), Some("2 | \tbé: x\n  | \t    ^"));
     let lines = source.lines();

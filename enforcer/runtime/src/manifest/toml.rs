@@ -6,23 +6,23 @@ use toml::{
 };
 
 use super::{
-    source::{LineIndex, Problem, Source},
-    tree::{Entry, Node, Value},
+    source::{LineIndex, ManifestProblem, ManifestSource},
+    tree::{MapEntry, TreeNode, Value},
 };
 
 /// The document of a text.
-pub(super) fn document(source: &Source) -> Result<Node, Problem> {
+pub(super) fn document(source: &ManifestSource) -> Result<TreeNode, ManifestProblem> {
     let lines = source.lines();
     let table = DeTable::parse(&source.text).map_err(|error| {
         let at = error.span().map(|span| lines.place(span.start)).unwrap_or_default();
-        Problem::new(at, error.message())
+        ManifestProblem::new(at, error.message())
     })?;
     let at = lines.place(table.span().start);
-    Ok(Node { at, value: map(&lines, table.get_ref()) })
+    Ok(TreeNode { at, value: map(&lines, table.get_ref()) })
 }
 
 fn map(lines: &LineIndex<'_>, table: &DeTable<'_>) -> Value {
-    let entry = |(key, value): (&Spanned<std::borrow::Cow<'_, str>>, &Spanned<DeValue<'_>>)| Entry {
+    let entry = |(key, value): (&Spanned<std::borrow::Cow<'_, str>>, &Spanned<DeValue<'_>>)| MapEntry {
         key: key.get_ref().to_string(),
         at: lines.place(key.span().start),
         node: node(lines, value),
@@ -30,7 +30,7 @@ fn map(lines: &LineIndex<'_>, table: &DeTable<'_>) -> Value {
     Value::Map(table.iter().map(entry).collect())
 }
 
-fn node(lines: &LineIndex<'_>, value: &Spanned<DeValue<'_>>) -> Node {
+fn node(lines: &LineIndex<'_>, value: &Spanned<DeValue<'_>>) -> TreeNode {
     let at = lines.place(value.span().start);
     let value = match value.get_ref() {
         DeValue::String(text) => Value::Text(text.to_string()),
@@ -41,5 +41,5 @@ fn node(lines: &LineIndex<'_>, value: &Spanned<DeValue<'_>>) -> Node {
         DeValue::Array(values) => Value::List(values.iter().map(|value| node(lines, value)).collect()),
         DeValue::Table(table) => map(lines, table),
     };
-    Node { at, value }
+    TreeNode { at, value }
 }

@@ -8,13 +8,13 @@ use std::borrow::Cow;
 
 use enforcer_core::workload::cut_at;
 
-use super::source::{Place, Problem};
+use super::source::{ManifestProblem, TextPlace};
 
 /// A value and its place.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Node {
+pub(super) struct TreeNode {
     /// Where it is.
-    pub(super) at: Place,
+    pub(super) at: TextPlace,
     /// What it is.
     pub(super) value: Value,
 }
@@ -31,23 +31,23 @@ pub(super) enum Value {
     /// Text.
     Text(String),
     /// Values in order.
-    List(Vec<Node>),
+    List(Vec<TreeNode>),
     /// Values by key, in the order of the text; no key is there twice.
-    Map(Vec<Entry>),
+    Map(Vec<MapEntry>),
 }
 
 /// A value of a map.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Entry {
+pub(super) struct MapEntry {
     /// Its key.
     pub(super) key: String,
     /// Where the key is.
-    pub(super) at: Place,
+    pub(super) at: TextPlace,
     /// The value.
-    pub(super) node: Node,
+    pub(super) node: TreeNode,
 }
 
-impl Node {
+impl TreeNode {
     /// Is there nothing?
     pub(super) const fn is_null(&self) -> bool {
         matches!(self.value, Value::Null)
@@ -65,7 +65,7 @@ impl Node {
     }
 
     /// The entries of a map; `what` names it in the message otherwise.
-    pub(super) fn map(&self, what: &str) -> Result<&[Entry], Problem> {
+    pub(super) fn map(&self, what: &str) -> Result<&[MapEntry], ManifestProblem> {
         match &self.value {
             Value::Map(entries) => Ok(entries),
             Value::Null => Ok(&[]),
@@ -74,7 +74,7 @@ impl Node {
     }
 
     /// The values of a list.
-    pub(super) fn list(&self, what: &str) -> Result<&[Self], Problem> {
+    pub(super) fn list(&self, what: &str) -> Result<&[Self], ManifestProblem> {
         match &self.value {
             Value::List(nodes) => Ok(nodes),
             Value::Null => Ok(&[]),
@@ -83,7 +83,7 @@ impl Node {
     }
 
     /// A text.
-    pub(super) fn text(&self, what: &str) -> Result<&str, Problem> {
+    pub(super) fn text(&self, what: &str) -> Result<&str, ManifestProblem> {
         match &self.value {
             Value::Text(text) => Ok(text),
             _ => Err(self.not(what, "text")),
@@ -91,7 +91,7 @@ impl Node {
     }
 
     /// A text, or a number as one: `cpu: 2` and `cpu: "2"` are the same.
-    pub(super) fn scalar(&self, what: &str) -> Result<Cow<'_, str>, Problem> {
+    pub(super) fn scalar(&self, what: &str) -> Result<Cow<'_, str>, ManifestProblem> {
         match &self.value {
             Value::Text(text) | Value::Number(text) => Ok(Cow::Borrowed(text)),
             Value::Bool(value) => Ok(Cow::Borrowed(if *value { "true" } else { "false" })),
@@ -100,7 +100,7 @@ impl Node {
     }
 
     /// A whole number from 0.
-    pub(super) fn count(&self, what: &str) -> Result<u64, Problem> {
+    pub(super) fn count(&self, what: &str) -> Result<u64, ManifestProblem> {
         match &self.value {
             Value::Number(number) => number.parse().ok(),
             _ => None,
@@ -109,12 +109,12 @@ impl Node {
     }
 
     /// Refuses every key but these: for files of our own, where another one is a slip of the pen.
-    pub(super) fn only(&self, what: &str, known: &[&str]) -> Result<(), Problem> {
+    pub(super) fn only(&self, what: &str, known: &[&str]) -> Result<(), ManifestProblem> {
         match self.map(what)?.iter().find(|entry| !known.contains(&entry.key.as_str())) {
             None => Ok(()),
             Some(entry) => {
                 let known = known.join(", ");
-                Err(Problem::new(
+                Err(ManifestProblem::new(
                     entry.at,
                     format!("{what} has no field `{}`; expected {known}", cut(&entry.key)),
                 ))
@@ -123,12 +123,12 @@ impl Node {
     }
 
     /// A value that must be there.
-    pub(super) fn must(&self, what: &str, key: &str) -> Result<&Self, Problem> {
-        self.get(key).ok_or_else(|| Problem::new(self.at, format!("{what} has no `{key}`")))
+    pub(super) fn must(&self, what: &str, key: &str) -> Result<&Self, ManifestProblem> {
+        self.get(key).ok_or_else(|| ManifestProblem::new(self.at, format!("{what} has no `{key}`")))
     }
 
     /// The problem that this is something else.
-    pub(super) fn not(&self, what: &str, expected: &str) -> Problem {
+    pub(super) fn not(&self, what: &str, expected: &str) -> ManifestProblem {
         let found = match &self.value {
             Value::Null => Cow::Borrowed("nothing"),
             Value::Bool(value) => Cow::Owned(format!("`{value}`")),
@@ -136,7 +136,7 @@ impl Node {
             Value::List(_) => Cow::Borrowed("a list"),
             Value::Map(_) => Cow::Borrowed("a map"),
         };
-        Problem::new(self.at, format!("{what}: {expected} is expected, not {found}"))
+        ManifestProblem::new(self.at, format!("{what}: {expected} is expected, not {found}"))
     }
 }
 

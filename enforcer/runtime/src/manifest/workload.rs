@@ -22,11 +22,11 @@ use enforcer_core::{
 };
 
 use super::{
-    container::{self, Amounts},
-    kinds::Made,
-    pod::{self, Pod},
-    source::Problem,
-    tree::Node,
+    container::{self, ContainerAmounts},
+    kinds::ManifestPods,
+    pod::{self, ManifestPod},
+    source::ManifestProblem,
+    tree::TreeNode,
 };
 
 /// Key of the list in a file.
@@ -49,7 +49,7 @@ const KEYS: [&str; 13] = [
 ];
 
 /// Adds the workloads of a document.
-pub(super) fn add(made: &mut Made, document: &Node) -> Result<(), Problem> {
+pub(super) fn add(made: &mut ManifestPods, document: &TreeNode) -> Result<(), ManifestProblem> {
     document.only("a workload file", &[LIST])?;
     for node in document.must("a workload file", LIST)?.list(LIST)? {
         node.only("a workload", &KEYS)?;
@@ -66,10 +66,10 @@ pub(super) fn add(made: &mut Made, document: &Node) -> Result<(), Problem> {
     Ok(())
 }
 
-fn workload(node: &Node) -> Result<Pod, Problem> {
+fn workload(node: &TreeNode) -> Result<ManifestPod, ManifestProblem> {
     let name = node.must("a workload", "name")?.scalar("name")?.into_owned();
     if name.is_empty() {
-        return Err(Problem::new(node.at, "a workload needs a name"));
+        return Err(ManifestProblem::new(node.at, "a workload needs a name"));
     }
     let namespace = node
         .get("namespace")
@@ -86,7 +86,7 @@ fn workload(node: &Node) -> Result<Pod, Problem> {
     Ok(pod::request(PodName::new(namespace, name), labels, annotations, vec![container], warnings))
 }
 
-fn amounts(node: &Node) -> Result<Amounts, Problem> {
+fn amounts(node: &TreeNode) -> Result<ContainerAmounts, ManifestProblem> {
     let milli_cpus = node.get("cpus").map(|cpus| {
         let text = cpus.scalar("cpus")?;
         quantity::milli_cpus(&text).ok_or_else(|| cpus.not("cpus", "a number of CPUs like 4 or 500m"))
@@ -101,7 +101,7 @@ fn amounts(node: &Node) -> Result<Amounts, Problem> {
     let mut hugepages = BTreeMap::new();
     for entry in node.get("hugepages").map_or(Ok(&[][..]), |node| node.map("hugepages"))? {
         let size = container::page_size(&format!("hugepages-{}", entry.key)).ok_or_else(|| {
-            Problem::new(entry.at, "hugepages: a page size like 2Mi or 1Gi is expected as key")
+            ManifestProblem::new(entry.at, "hugepages: a page size like 2Mi or 1Gi is expected as key")
         })?;
         let amount = bytes(&entry.node, &entry.key)?;
         if !amount.is_multiple_of(size) {
@@ -114,11 +114,11 @@ fn amounts(node: &Node) -> Result<Amounts, Problem> {
         memory_bytes: node.get("memory").map(|memory| bytes(memory, "memory")).transpose()?,
         hugepages,
     };
-    Ok(Amounts { limits: requests.clone(), requests, devices })
+    Ok(ContainerAmounts { limits: requests.clone(), requests, devices })
 }
 
 /// `8GiB` as in the configuration, or `8Gi` as in a manifest.
-fn bytes(node: &Node, what: &str) -> Result<u64, Problem> {
+fn bytes(node: &TreeNode, what: &str) -> Result<u64, ManifestProblem> {
     let text = node.scalar(what)?;
     let size = quantity::whole(&text).or_else(|| text.parse::<ByteSize>().ok().map(|size| size.0));
     size.ok_or_else(|| node.not(what, "an amount of memory like 8GiB or 8Gi"))

@@ -12,8 +12,8 @@ use serde::{
 use serde_saphyr::{Location, Options, Spanned, alias_limits, budget, options};
 
 use super::{
-    source::{Place, Problem, Source},
-    tree::{Entry, Node, Value},
+    source::{ManifestProblem, ManifestSource, TextPlace},
+    tree::{MapEntry, TreeNode, Value},
 };
 
 /// Most documents of one text.
@@ -47,8 +47,8 @@ fn limits(nodes: usize, repeated: usize) -> Options {
 }
 
 /// The documents of a text that are not empty.
-pub(super) fn documents(source: &Source) -> Result<Vec<Node>, Problem> {
-    let documents: Vec<Spanned<Tree>> =
+pub(super) fn documents(source: &ManifestSource) -> Result<Vec<TreeNode>, ManifestProblem> {
+    let documents: Vec<Spanned<TreeVisitor>> =
         serde_saphyr::from_multiple_with_options(&source.text, limits(NODES, REPEATED))
             .map_err(|error| problem(&error))?;
     Ok(documents.into_iter().map(node).filter(|node| !node.is_null()).collect())
@@ -60,7 +60,7 @@ pub(super) fn parse<T: DeserializeOwned>(text: &str) -> Result<T, String> {
     serde_saphyr::from_str_with_options(text, limits).map_err(|error| problem(&error).text)
 }
 
-fn problem(error: &serde_saphyr::Error) -> Problem {
+fn problem(error: &serde_saphyr::Error) -> ManifestProblem {
     let at = error.location().map(place).unwrap_or_default();
     let said = error.to_string();
     let mut text = said.lines().next().unwrap_or("not YAML").to_owned();
@@ -68,22 +68,22 @@ fn problem(error: &serde_saphyr::Error) -> Problem {
     if let Some(end) = text.rfind(" at line ") {
         text.truncate(end);
     }
-    Problem::new(at, text)
+    ManifestProblem::new(at, text)
 }
 
-fn place(location: Location) -> Place {
+fn place(location: Location) -> TextPlace {
     let number = |value: u64| usize::try_from(value).unwrap_or(usize::MAX);
-    Place { line: number(location.line()), column: number(location.column()) }
+    TextPlace { line: number(location.line()), column: number(location.column()) }
 }
 
-fn node(spanned: Spanned<Tree>) -> Node {
-    Node { at: place(spanned.referenced), value: spanned.value.0 }
+fn node(spanned: Spanned<TreeVisitor>) -> TreeNode {
+    TreeNode { at: place(spanned.referenced), value: spanned.value.0 }
 }
 
 /// What serde builds.
-struct Tree(Value);
+struct TreeVisitor(Value);
 
-impl<'de> Deserialize<'de> for Tree {
+impl<'de> Deserialize<'de> for TreeVisitor {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         deserializer.deserialize_any(Builder)
     }
@@ -92,68 +92,68 @@ impl<'de> Deserialize<'de> for Tree {
 struct Builder;
 
 impl<'de> Visitor<'de> for Builder {
-    type Value = Tree;
+    type Value = TreeVisitor;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("a scalar, a list or a map")
     }
 
-    fn visit_unit<E: de::Error>(self) -> Result<Tree, E> {
-        Ok(Tree(Value::Null))
+    fn visit_unit<E: de::Error>(self) -> Result<TreeVisitor, E> {
+        Ok(TreeVisitor(Value::Null))
     }
 
-    fn visit_none<E: de::Error>(self) -> Result<Tree, E> {
-        Ok(Tree(Value::Null))
+    fn visit_none<E: de::Error>(self) -> Result<TreeVisitor, E> {
+        Ok(TreeVisitor(Value::Null))
     }
 
-    fn visit_some<D: Deserializer<'de>>(self, deserializer: D) -> Result<Tree, D::Error> {
-        Tree::deserialize(deserializer)
+    fn visit_some<D: Deserializer<'de>>(self, deserializer: D) -> Result<TreeVisitor, D::Error> {
+        TreeVisitor::deserialize(deserializer)
     }
 
-    fn visit_bool<E: de::Error>(self, value: bool) -> Result<Tree, E> {
-        Ok(Tree(Value::Bool(value)))
+    fn visit_bool<E: de::Error>(self, value: bool) -> Result<TreeVisitor, E> {
+        Ok(TreeVisitor(Value::Bool(value)))
     }
 
-    fn visit_u64<E: de::Error>(self, value: u64) -> Result<Tree, E> {
-        Ok(Tree(Value::Number(value.to_string())))
+    fn visit_u64<E: de::Error>(self, value: u64) -> Result<TreeVisitor, E> {
+        Ok(TreeVisitor(Value::Number(value.to_string())))
     }
 
-    fn visit_i64<E: de::Error>(self, value: i64) -> Result<Tree, E> {
-        Ok(Tree(Value::Number(value.to_string())))
+    fn visit_i64<E: de::Error>(self, value: i64) -> Result<TreeVisitor, E> {
+        Ok(TreeVisitor(Value::Number(value.to_string())))
     }
 
-    fn visit_u128<E: de::Error>(self, value: u128) -> Result<Tree, E> {
-        Ok(Tree(Value::Number(value.to_string())))
+    fn visit_u128<E: de::Error>(self, value: u128) -> Result<TreeVisitor, E> {
+        Ok(TreeVisitor(Value::Number(value.to_string())))
     }
 
-    fn visit_i128<E: de::Error>(self, value: i128) -> Result<Tree, E> {
-        Ok(Tree(Value::Number(value.to_string())))
+    fn visit_i128<E: de::Error>(self, value: i128) -> Result<TreeVisitor, E> {
+        Ok(TreeVisitor(Value::Number(value.to_string())))
     }
 
-    fn visit_f64<E: de::Error>(self, value: f64) -> Result<Tree, E> {
-        Ok(Tree(Value::Number(value.to_string())))
+    fn visit_f64<E: de::Error>(self, value: f64) -> Result<TreeVisitor, E> {
+        Ok(TreeVisitor(Value::Number(value.to_string())))
     }
 
-    fn visit_str<E: de::Error>(self, value: &str) -> Result<Tree, E> {
-        Ok(Tree(Value::Text(value.to_owned())))
+    fn visit_str<E: de::Error>(self, value: &str) -> Result<TreeVisitor, E> {
+        Ok(TreeVisitor(Value::Text(value.to_owned())))
     }
 
-    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Tree, A::Error> {
+    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<TreeVisitor, A::Error> {
         let mut nodes = Vec::new();
-        while let Some(element) = list.next_element::<Spanned<Tree>>()? {
+        while let Some(element) = list.next_element::<Spanned<TreeVisitor>>()? {
             nodes.push(node(element));
         }
-        Ok(Tree(Value::List(nodes)))
+        Ok(TreeVisitor(Value::List(nodes)))
     }
 
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Tree, A::Error> {
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<TreeVisitor, A::Error> {
         let mut entries = Vec::new();
         while let Some(key) = map.next_key::<Spanned<String>>()? {
             let at = place(key.referenced);
-            let value = map.next_value::<Spanned<Tree>>()?;
-            entries.push(Entry { key: key.value, at, node: node(value) });
+            let value = map.next_value::<Spanned<TreeVisitor>>()?;
+            entries.push(MapEntry { key: key.value, at, node: node(value) });
         }
-        Ok(Tree(Value::Map(entries)))
+        Ok(TreeVisitor(Value::Map(entries)))
     }
 }
 
@@ -163,8 +163,8 @@ mod tests {
 
     use super::*;
 
-    fn read(text: &str) -> Result<Vec<Node>, Problem> {
-        documents(&Source { name: "f.yaml".into(), text: text.into() })
+    fn read(text: &str) -> Result<Vec<TreeNode>, ManifestProblem> {
+        documents(&ManifestSource { name: "f.yaml".into(), text: text.into() })
     }
 
     fn scalar(text: &str) -> String {

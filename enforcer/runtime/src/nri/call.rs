@@ -39,14 +39,14 @@ pub struct RuntimeVersion {
 
 /// A container and its pod. Either may be absent in what a runtime sends; then it is empty here.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Subject {
+pub struct NriSubject {
     /// The pod.
     pub pod: PodSandbox,
     /// The container.
     pub container: Container,
 }
 
-impl Subject {
+impl NriSubject {
     /// A subject from a runtime's message.
     pub(super) fn told(pod: Option<PodSandbox>, container: Option<Container>) -> Self {
         Self {
@@ -62,7 +62,7 @@ impl Subject {
     }
 }
 
-/// As [`Subject::beyond`].
+/// As [`NriSubject::beyond`].
 pub(super) fn beyond_pod(pod: &PodSandbox) -> Option<String> {
     let parent = pod.linux.as_ref().map_or("", |linux| linux.cgroup_parent.as_str());
     let parts =
@@ -70,7 +70,7 @@ pub(super) fn beyond_pod(pod: &PodSandbox) -> Option<String> {
     beyond("pod", &format!("{}/{}", pod.namespace, pod.name), &parts)
 }
 
-/// As [`Subject::beyond`].
+/// As [`NriSubject::beyond`].
 pub(super) fn beyond_container(container: &Container) -> Option<String> {
     let path = container.linux.as_ref().map_or("", |linux| linux.cgroups_path.as_str());
     let parts = [
@@ -120,7 +120,7 @@ fn cut(name: &mut String) {
 
 /// Changes that answer a call.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Answer {
+pub struct NriAnswer {
     /// Resources of the new container.
     pub adjust: Option<LinuxResources>,
     /// Mounts of that container.
@@ -131,7 +131,7 @@ pub struct Answer {
 
 /// One call.
 #[derive(Debug)]
-pub enum Call {
+pub enum NriCall {
     /// The link is up. The list replaces everything known of this runtime.
     Synchronize {
         /// Which runtime.
@@ -146,14 +146,14 @@ pub enum Call {
     /// A container is about to be made.
     Create {
         /// Which.
-        subject: Box<Subject>,
+        subject: Box<NriSubject>,
         /// Adjustment and updates are carried out before it is.
         reply: Reply,
     },
     /// A client of the runtime, mostly the kubelet, wants other resources for a container.
     Update {
         /// Which.
-        subject: Box<Subject>,
+        subject: Box<NriSubject>,
         /// What was asked for.
         wanted: LinuxResources,
         /// Updates of this container win over what was asked for.
@@ -162,14 +162,14 @@ pub enum Call {
     /// A container has ended or is told to end.
     Stop {
         /// Which.
-        subject: Box<Subject>,
+        subject: Box<NriSubject>,
         /// Updates of others are carried out.
         reply: Reply,
     },
     /// A container runs.
-    Started(Box<Subject>),
+    Started(Box<NriSubject>),
     /// A container is gone.
-    Removed(Box<Subject>),
+    Removed(Box<NriSubject>),
     /// A pod is gone.
     PodRemoved(Box<PodSandbox>),
     /// The link is down, and why. Containers go on without calls until it is up again.
@@ -179,7 +179,7 @@ pub enum Call {
 /// Where the answer to a call goes.
 #[derive(Debug)]
 pub struct Reply {
-    answer: oneshot::Sender<Answer>,
+    answer: oneshot::Sender<NriAnswer>,
     arrived: Instant,
 }
 
@@ -189,12 +189,12 @@ pub struct TooLate;
 
 impl Reply {
     /// A reply to a call that arrives now, and where it arrives.
-    pub fn new() -> (Self, oneshot::Receiver<Answer>) {
+    pub fn new() -> (Self, oneshot::Receiver<NriAnswer>) {
         Self::to(Instant::now())
     }
 
     /// A reply to a call that arrived at this time.
-    pub(super) fn to(arrived: Instant) -> (Self, oneshot::Receiver<Answer>) {
+    pub(super) fn to(arrived: Instant) -> (Self, oneshot::Receiver<NriAnswer>) {
         let (answer, receiver) = oneshot::channel();
         (Self { answer, arrived }, receiver)
     }
@@ -205,7 +205,7 @@ impl Reply {
     }
 
     /// Answers.
-    pub fn send(self, answer: Answer) -> Result<(), TooLate> {
+    pub fn send(self, answer: NriAnswer) -> Result<(), TooLate> {
         self.answer.send(answer).map_err(|_unheard| TooLate)
     }
 }
@@ -222,7 +222,7 @@ mod tests {
         let env = ["PATH=/bin", "DRA_CPUSET_a=1"].map(str::to_owned).into();
         let pod = PodSandbox { labels: [("app".to_owned(), long.clone())].into(), ..pod };
         let container = Container { name: long, env, ..Container::default() };
-        let told = Subject::told(Some(pod), Some(container));
+        let told = NriSubject::told(Some(pod), Some(container));
         let expected = format!("{}…", "ä".repeat(253));
         assert_eq!((&told.pod.name, &told.container.name), (&expected, &expected));
         assert_eq!((&told.pod.namespace, told.beyond()), (&"n".repeat(253), None));
@@ -250,7 +250,7 @@ mod tests {
                 ..Container::default()
             };
             [(pod, Container::default()), (PodSandbox::default(), container)]
-                .map(|(pod, container)| Subject::told(Some(pod), Some(container)).beyond())
+                .map(|(pod, container)| NriSubject::told(Some(pod), Some(container)).beyond())
         };
         assert_eq!(of(128, 4096), [None, None]);
         for said in of(129, 0).into_iter().chain(of(100_000, 0)).chain(of(0, 4097)).map(Option::unwrap) {

@@ -16,7 +16,7 @@ use tokio::{
 };
 
 use super::{
-    call::Call,
+    call::NriCall,
     link::{LinkError, PluginName, serve},
 };
 
@@ -29,7 +29,7 @@ const GOOD: Duration = Duration::from_secs(30);
 
 /// Connects to the socket again and again, until the receiver of calls is gone. `again` drops a link that is
 /// up, so that the runtime lists its containers once more.
-pub async fn keep_up(socket: PathBuf, plugin: PluginName, calls: mpsc::Sender<Call>, again: Arc<Notify>) {
+pub async fn keep_up(socket: PathBuf, plugin: PluginName, calls: mpsc::Sender<NriCall>, again: Arc<Notify>) {
     let mut pause = SHORTEST;
     let mut said: Option<String> = None;
     loop {
@@ -59,7 +59,7 @@ pub async fn keep_up(socket: PathBuf, plugin: PluginName, calls: mpsc::Sender<Ca
         };
         // The same reason again is no news.
         if said.as_ref() != Some(&reason) {
-            if calls.send(Call::Down(reason.clone())).await.is_err() {
+            if calls.send(NriCall::Down(reason.clone())).await.is_err() {
                 return;
             }
             said = Some(reason);
@@ -85,9 +85,9 @@ mod tests {
         PluginName { name: "p".into(), index: 1 }
     }
 
-    async fn down(calls: &mut mpsc::Receiver<Call>) -> String {
+    async fn down(calls: &mut mpsc::Receiver<NriCall>) -> String {
         match calls.recv().await.unwrap() {
-            Call::Down(reason) => reason,
+            NriCall::Down(reason) => reason,
             other => panic!("{other:?}"),
         }
     }

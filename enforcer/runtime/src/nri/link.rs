@@ -29,10 +29,10 @@ use super::{
         SynchronizeResponse, Updates, code,
     },
     call::{
-        Answer, Call, Reply, RuntimeVersion, Subject, beyond_container, beyond_pod, short_container,
+        NriAnswer, NriCall, NriSubject, Reply, RuntimeVersion, beyond_container, beyond_pod, short_container,
         short_pod, told,
     },
-    wire::{Connection, Decoder, Kind, Message, WireError},
+    wire::{LogicalConnection, Message, MessageDecoder, MessageKind, WireError},
 };
 use crate::protobuf::occurrences;
 
@@ -163,7 +163,7 @@ pub(super) enum LinkError {
 }
 
 /// Serves one link until it ends.
-pub(super) async fn serve<S>(stream: S, plugin: &PluginName, calls: &mpsc::Sender<Call>) -> LinkError
+pub(super) async fn serve<S>(stream: S, plugin: &PluginName, calls: &mpsc::Sender<NriCall>) -> LinkError
 where
     S: AsyncRead + AsyncWrite + Send + 'static,
 {
@@ -178,7 +178,7 @@ where
         LinkError::Closed
     };
     let read = async {
-        let (runtime, parts) = (RuntimeVersion::default(), Parts::default());
+        let (runtime, parts) = (RuntimeVersion::default(), SyncParts::default());
         let unwritten = Arc::new(Semaphore::new(MOST_CALLS));
         let mut link =
             Link { calls, answers, runtime, parts, unwritten, lost: false, said: false, speaks: false };
@@ -195,10 +195,10 @@ where
 enum Endless {}
 
 struct Link<'a> {
-    calls: &'a mpsc::Sender<Call>,
+    calls: &'a mpsc::Sender<NriCall>,
     answers: mpsc::Sender<Message>,
     runtime: RuntimeVersion,
-    parts: Parts,
+    parts: SyncParts,
     /// Room for calls without a written answer.
     unwritten: Arc<Semaphore>,
     /// A call was lost.
@@ -211,7 +211,7 @@ struct Link<'a> {
 
 /// Parts of an incomplete synchronisation.
 #[derive(Default)]
-struct Parts {
+struct SyncParts {
     pods: Vec<PodSandbox>,
     containers: Vec<Container>,
     bytes: usize,
@@ -220,7 +220,7 @@ struct Parts {
 
 /// A call of the runtime.
 #[derive(Debug, Clone, Copy)]
-struct Asked {
+struct PendingCall {
     /// Its number.
     stream: u32,
     /// When its last bytes came.
@@ -244,12 +244,12 @@ impl Link<'_> {
             payload: request.encode_to_vec(),
             timeout_nano: 0,
         };
-        let (connection, kind) = (Connection::Runtime, Kind::Request);
+        let (connection, kind) = (LogicalConnection::Runtime, MessageKind::Request);
         self.write(Message { connection, stream: REGISTRATION, kind, body: body.encode_to_vec() }).await
     }
 
     async fn read(&mut self, reader: &mut (impl AsyncRead + Unpin)) -> Result<Endless, LinkError> {
-        let mut decoder = Decoder::default();
+        let mut decoder = MessageDecoder::default();
         let mut buffer = vec![0; 64 << 10];
         let mut registered = false;
         let mut until = Instant::now() + REGISTERED_WITHIN;
@@ -276,8 +276,8 @@ impl Link<'_> {
             }
             for message in decoder.push(&buffer[..length])? {
                 match (message.connection, message.kind) {
-                    (Connection::Plugin, Kind::Request) => self.asked(message, arrived).await?,
-                    (Connection::Runtime, Kind::Response) if message.stream == REGISTRATION => {
+                    (LogicalConnection::Plugin, MessageKind::Request) => self.asked(message, arrived).await?,
+                    (LogicalConnection::Runtime, MessageKind::Response) if message.stream == REGISTRATION => {
                         accepted(&message.body)?;
                         registered = true;
                         until = Instant::now() + ANNOUNCED_WITHIN;
@@ -292,7 +292,7 @@ impl Link<'_> {
     async fn asked(&mut self, message: Message, arrived: Instant) -> Result<(), LinkError> {
         let stream = message.stream;
         let request: Request = decode("a request", &message.body)?;
-        let asked = Asked { stream, arrived, until: arrived + answer_within(request.timeout_nano) };
+        let asked = PendingCall { stream, arrived, until: arrived + answer_within(request.timeout_nano) };
         if request.service != PLUGIN_SERVICE {
             return self.unimplemented(stream, &request).await;
         }
@@ -301,15 +301,15 @@ impl Link<'_> {
             "Configure" => self.configured(stream, &request).await,
             "Synchronize" => self.synchronized(asked, &request).await,
             "CreateContainer" => {
-                let call = |subject, _, reply| Call::Create { subject, reply };
+                let call = |subject, _, reply| NriCall::Create { subject, reply };
                 self.about(asked, "CreateContainer", &request, call, created).await
             }
             "UpdateContainer" => {
-                let call = |subject, wanted, reply| Call::Update { subject, wanted, reply };
+                let call = |subject, wanted, reply| NriCall::Update { subject, wanted, reply };
                 self.about(asked, "UpdateContainer", &request, call, updated).await
             }
             "StopContainer" => {
-                let call = |subject, _, reply| Call::Stop { subject, reply };
+                let call = |subject, _, reply| NriCall::Stop { subject, reply };
                 self.about(asked, "StopContainer", &request, call, updated).await
             }
             "StateChange" => {
@@ -317,7 +317,7 @@ impl Link<'_> {
                 let told: StateChangeEvent = decode(&request.method, &request.payload)?;
                 // First the answer: an event needs none from us.
                 self.respond(stream, Vec::new()).await?;
-                let subject = Box::new(Subject::told(told.pod, told.container));
+                let subject = Box::new(NriSubject::told(told.pod, told.container));
                 if self.leaves(subject.beyond().as_deref()) {
                     return Ok(());
                 }
@@ -334,11 +334,11 @@ impl Link<'_> {
     /// A call about a container; a skipped container gets "no change".
     async fn about(
         &mut self,
-        asked: Asked,
+        asked: PendingCall,
         method: &'static str,
         request: &Request,
-        call: impl FnOnce(Box<Subject>, LinuxResources, Reply) -> Call,
-        encode: fn(Answer) -> Vec<u8>,
+        call: impl FnOnce(Box<NriSubject>, LinuxResources, Reply) -> NriCall,
+        encode: fn(NriAnswer) -> Vec<u8>,
     ) -> Result<(), LinkError> {
         let (subject, wanted) = subject(method, request)?;
         if self.leaves(subject.beyond().as_deref()) {
@@ -369,7 +369,7 @@ impl Link<'_> {
         self.respond(stream, ConfigureResponse { events }.encode_to_vec()).await
     }
 
-    async fn synchronized(&mut self, asked: Asked, request: &Request) -> Result<(), LinkError> {
+    async fn synchronized(&mut self, asked: PendingCall, request: &Request) -> Result<(), LinkError> {
         let (method, payload) = ("Synchronize", &request.payload);
         self.parts.bytes = self.parts.bytes.saturating_add(payload.len());
         if self.parts.bytes > MOST_BYTES {
@@ -397,11 +397,11 @@ impl Link<'_> {
             let response = SynchronizeResponse { update: Vec::new(), more: true };
             return self.respond(asked.stream, response.encode_to_vec()).await;
         }
-        let Parts { pods, containers, .. } = std::mem::take(&mut self.parts);
+        let SyncParts { pods, containers, .. } = std::mem::take(&mut self.parts);
         let runtime = self.runtime.clone();
         self.ask(
             asked,
-            |reply| Call::Synchronize { runtime, pods, containers, reply },
+            |reply| NriCall::Synchronize { runtime, pods, containers, reply },
             |answer| SynchronizeResponse { update: answer.updates, more: false }.encode_to_vec(),
         )
         .await
@@ -410,9 +410,9 @@ impl Link<'_> {
     /// Passes a call on that the runtime waits for.
     async fn ask(
         &mut self,
-        asked: Asked,
-        call: impl FnOnce(Reply) -> Call,
-        encode: fn(Answer) -> Vec<u8>,
+        asked: PendingCall,
+        call: impl FnOnce(Reply) -> NriCall,
+        encode: fn(NriAnswer) -> Vec<u8>,
     ) -> Result<(), LinkError> {
         let (reply, answer) = Reply::to(asked.arrived.into_std());
         // First, so that it is answered in time even if it is not taken.
@@ -421,7 +421,7 @@ impl Link<'_> {
     }
 
     /// Passes a call on, if it is taken before its answer is due.
-    async fn call(&mut self, call: Call, until: Instant) -> Result<(), LinkError> {
+    async fn call(&mut self, call: NriCall, until: Instant) -> Result<(), LinkError> {
         if self.lost {
             return Ok(());
         }
@@ -440,9 +440,9 @@ impl Link<'_> {
     /// Writes the answer when it is there, or "no change" when its time is up, while other calls go on.
     async fn answer(
         &self,
-        asked: Asked,
-        answer: tokio::sync::oneshot::Receiver<Answer>,
-        encode: fn(Answer) -> Vec<u8>,
+        asked: PendingCall,
+        answer: tokio::sync::oneshot::Receiver<NriAnswer>,
+        encode: fn(NriAnswer) -> Vec<u8>,
     ) -> Result<(), LinkError> {
         let answers = self.answers.clone();
         let unwritten = Arc::clone(&self.unwritten).acquire_owned().await;
@@ -483,7 +483,7 @@ fn answer_within(timeout_nano: i64) -> Duration {
 
 fn response(stream: u32, payload: Vec<u8>, status: Option<Status>) -> Message {
     let body = Response { status, payload }.encode_to_vec();
-    Message { connection: Connection::Plugin, stream, kind: Kind::Response, body }
+    Message { connection: LogicalConnection::Plugin, stream, kind: MessageKind::Response, body }
 }
 
 fn accepted(body: &[u8]) -> Result<(), LinkError> {
@@ -496,14 +496,14 @@ fn accepted(body: &[u8]) -> Result<(), LinkError> {
     }
 }
 
-fn subject(method: &'static str, request: &Request) -> Result<(Box<Subject>, LinuxResources), LinkError> {
+fn subject(method: &'static str, request: &Request) -> Result<(Box<NriSubject>, LinuxResources), LinkError> {
     bounded(method, &request.payload, 1, MOST_FIELDS)?;
     let told: ContainerRequest = decode(&request.method, &request.payload)?;
-    let subject = Subject::told(told.pod, told.container);
+    let subject = NriSubject::told(told.pod, told.container);
     Ok((Box::new(subject), told.linux_resources.unwrap_or_default()))
 }
 
-fn created(answer: Answer) -> Vec<u8> {
+fn created(answer: NriAnswer) -> Vec<u8> {
     let linux = answer.adjust.map(|resources| LinuxChange { resources: Some(resources) });
     let mounts = answer.mounts;
     let changes = linux.is_some() || !mounts.is_empty();
@@ -514,16 +514,16 @@ fn created(answer: Answer) -> Vec<u8> {
     .encode_to_vec()
 }
 
-fn updated(answer: Answer) -> Vec<u8> {
+fn updated(answer: NriAnswer) -> Vec<u8> {
     Updates { update: answer.updates }.encode_to_vec()
 }
 
 /// The call for an event; `None` for events that do not matter.
-fn happened(event: i32, subject: Box<Subject>) -> Option<Call> {
+fn happened(event: i32, subject: Box<NriSubject>) -> Option<NriCall> {
     match event {
-        event::REMOVE_POD_SANDBOX => Some(Call::PodRemoved(Box::new(subject.pod))),
-        event::POST_START_CONTAINER => Some(Call::Started(subject)),
-        event::REMOVE_CONTAINER => Some(Call::Removed(subject)),
+        event::REMOVE_POD_SANDBOX => Some(NriCall::PodRemoved(Box::new(subject.pod))),
+        event::POST_START_CONTAINER => Some(NriCall::Started(subject)),
+        event::REMOVE_CONTAINER => Some(NriCall::Removed(subject)),
         _ => None,
     }
 }

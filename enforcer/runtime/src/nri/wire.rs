@@ -27,14 +27,14 @@ const HEADER: usize = 10;
 
 /// A logical connection on the link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Connection {
+pub(super) enum LogicalConnection {
     /// Calls of the runtime, answered by the plugin.
     Plugin,
     /// Calls of the plugin, answered by the runtime.
     Runtime,
 }
 
-impl Connection {
+impl LogicalConnection {
     const fn number(self) -> u32 {
         match self {
             Self::Plugin => 1,
@@ -53,14 +53,14 @@ impl Connection {
 
 /// Kind of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum MessageKind {
     /// A call.
     Request,
     /// An answer.
     Response,
 }
 
-impl Kind {
+impl MessageKind {
     const fn number(self) -> u8 {
         match self {
             Self::Request => 1,
@@ -81,11 +81,11 @@ impl Kind {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Message {
     /// Its logical connection.
-    pub connection: Connection,
+    pub connection: LogicalConnection,
     /// Id of its exchange: odd numbers, ascending, chosen by the caller.
     pub stream: u32,
     /// Call or answer.
-    pub kind: Kind,
+    pub kind: MessageKind,
     /// The protobuf message in it.
     pub body: Vec<u8>,
 }
@@ -126,16 +126,16 @@ fn length(bytes: &[u8]) -> [u8; 4] {
 
 /// Assembles messages from the bytes read.
 #[derive(Debug, Default)]
-pub(super) struct Decoder {
+pub(super) struct MessageDecoder {
     /// Bytes of the current frame's header.
     header: Vec<u8>,
     /// Connection and missing bytes of the current frame; no connection if it is unknown.
-    frame: Option<(Option<Connection>, usize)>,
+    frame: Option<(Option<LogicalConnection>, usize)>,
     /// Bytes of each connection that are in no complete message yet.
-    streams: BTreeMap<Connection, Vec<u8>>,
+    streams: BTreeMap<LogicalConnection, Vec<u8>>,
 }
 
-impl Decoder {
+impl MessageDecoder {
     /// Takes bytes and returns the messages that are complete now, in the order of their last bytes. Messages
     /// of unknown kinds are skipped.
     pub(super) fn push(&mut self, mut bytes: &[u8]) -> Result<Vec<Message>, WireError> {
@@ -165,7 +165,7 @@ impl Decoder {
             self.header.clear();
             // An empty frame carries nothing; the next header follows.
             let length = usize::try_from(length).unwrap_or(usize::MAX);
-            self.frame = (length > 0).then(|| (Connection::of(connection), length));
+            self.frame = (length > 0).then(|| (LogicalConnection::of(connection), length));
         }
         rest
     }
@@ -173,7 +173,7 @@ impl Decoder {
 
 /// Moves complete messages from the front of a stream to `complete`.
 fn take_messages(
-    connection: Connection,
+    connection: LogicalConnection,
     stream: &mut Vec<u8>,
     complete: &mut Vec<Message>,
 ) -> Result<(), WireError> {
@@ -183,7 +183,7 @@ fn take_messages(
         let size = usize::try_from(length).ok().filter(|size| *size <= LARGEST_MESSAGE);
         let size = size.ok_or(WireError::TooLong { length })?;
         let body = taken + HEADER;
-        let kind = Kind::of(header[8]);
+        let kind = MessageKind::of(header[8]);
         let Some(bytes) = stream.get(body..body + size) else { break };
         if let Some(kind) = kind {
             complete.push(Message { connection, stream: number, kind, body: bytes.to_vec() });
@@ -212,9 +212,9 @@ mod tests {
         ];
         (any::<bool>(), any::<u32>(), any::<bool>(), body).prop_map(|(plugin, stream, request, body)| {
             Message {
-                connection: if plugin { Connection::Plugin } else { Connection::Runtime },
+                connection: if plugin { LogicalConnection::Plugin } else { LogicalConnection::Runtime },
                 stream,
-                kind: if request { Kind::Request } else { Kind::Response },
+                kind: if request { MessageKind::Request } else { MessageKind::Response },
                 body,
             }
         })
@@ -237,7 +237,7 @@ mod tests {
             cuts in prop::collection::vec(1usize..5000, 1..20),
         ) {
             let bytes: Vec<u8> = messages.iter().flat_map(Message::encode).collect();
-            let mut decoder = Decoder::default();
+            let mut decoder = MessageDecoder::default();
             let (mut rest, mut came) = (bytes.as_slice(), Vec::new());
             for cut in cuts.iter().cycle() {
                 if rest.is_empty() {
@@ -259,7 +259,7 @@ mod tests {
 
         #[test]
         fn any_bytes_are_read_without_harm(parts in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..64), 0..20)) {
-            let mut decoder = Decoder::default();
+            let mut decoder = MessageDecoder::default();
             for part in parts {
                 if decoder.push(&part).is_err() {
                     break;
@@ -270,8 +270,12 @@ mod tests {
 
     #[test]
     fn a_message_is_laid_out_as_the_runtime_reads_it() {
-        let message =
-            Message { connection: Connection::Runtime, stream: 3, kind: Kind::Request, body: b"ab".to_vec() };
+        let message = Message {
+            connection: LogicalConnection::Runtime,
+            stream: 3,
+            kind: MessageKind::Request,
+            body: b"ab".to_vec(),
+        };
         #[rustfmt::skip]
         let expected = [
             0, 0, 0, 2,  0, 0, 0, 12, // frame: connection, length
@@ -282,9 +286,18 @@ mod tests {
 
     #[test]
     fn frames_may_be_of_any_size_hold_several_messages_and_be_of_unknown_connections() {
-        let one =
-            Message { connection: Connection::Plugin, stream: 1, kind: Kind::Request, body: vec![7; 9000] };
-        let other = Message { connection: Connection::Plugin, stream: 3, kind: Kind::Request, body: vec![] };
+        let one = Message {
+            connection: LogicalConnection::Plugin,
+            stream: 1,
+            kind: MessageKind::Request,
+            body: vec![7; 9000],
+        };
+        let other = Message {
+            connection: LogicalConnection::Plugin,
+            stream: 3,
+            kind: MessageKind::Request,
+            body: vec![],
+        };
         // As one frame, which we would never send.
         let mut inside = Vec::new();
         for message in [&one, &other] {
@@ -297,31 +310,36 @@ mod tests {
             [&connection.to_be_bytes()[..], &length(bytes)[..], bytes].concat()
         };
         let bytes = [frame(9, b"unknown"), frame(1, b""), frame(1, &inside), frame(0, b"x")].concat();
-        assert_eq!(Decoder::default().push(&bytes).unwrap(), [one, other]);
+        assert_eq!(MessageDecoder::default().push(&bytes).unwrap(), [one, other]);
     }
 
     #[test]
     fn an_unknown_kind_is_passed_over_and_what_follows_is_read() {
         let stray = [0u8, 0, 0, 1, 0, 0, 0, 5, 3, 0, b'!'];
-        let asked = Message { connection: Connection::Plugin, stream: 7, kind: Kind::Request, body: vec![1] };
+        let asked = Message {
+            connection: LogicalConnection::Plugin,
+            stream: 7,
+            kind: MessageKind::Request,
+            body: vec![1],
+        };
         let mut bytes = [&1u32.to_be_bytes()[..], &length(&stray)[..], &stray[..]].concat();
         bytes.extend(asked.encode());
-        assert_eq!(Decoder::default().push(&bytes).unwrap(), [asked]);
+        assert_eq!(MessageDecoder::default().push(&bytes).unwrap(), [asked]);
     }
 
     #[test]
     fn messages_of_more_than_ttrpc_allows_are_read_and_endless_ones_are_not() {
         let long = Message {
-            connection: Connection::Plugin,
+            connection: LogicalConnection::Plugin,
             stream: 1,
-            kind: Kind::Request,
+            kind: MessageKind::Request,
             body: vec![1; (4 << 20) + 1],
         };
-        assert_eq!(Decoder::default().push(&long.encode()).unwrap(), [long]);
+        assert_eq!(MessageDecoder::default().push(&long.encode()).unwrap(), [long]);
 
         let announced = u32::try_from(LARGEST_MESSAGE).unwrap() + 1;
         let mut header = [1u32.to_be_bytes(), 10u32.to_be_bytes(), announced.to_be_bytes()].concat();
         header.extend([0, 0, 0, 1, 1, 0]);
-        assert_eq!(Decoder::default().push(&header), Err(WireError::TooLong { length: announced }));
+        assert_eq!(MessageDecoder::default().push(&header), Err(WireError::TooLong { length: announced }));
     }
 }

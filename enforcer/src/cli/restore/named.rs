@@ -14,12 +14,12 @@ use enforcer_report::decision::DecisionSubject;
 
 use crate::serve::{
     api::ProblemCode,
-    find::{Known, find},
+    find::{NamedWorkload, find},
 };
 
 /// What a name stands for.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Named {
+pub(super) enum RestoreTarget {
     /// A cgroup that the journal has, or one above or below such a one.
     Cgroup(CgroupPath),
     /// A cgroup that was named by its path, and of which the journal has nothing.
@@ -34,24 +34,24 @@ pub(super) fn named(
     journal: &[&CgroupPath],
     policy: &Policy,
     exists: impl Fn(&CgroupPath) -> bool,
-) -> anyhow::Result<Named> {
+) -> anyhow::Result<RestoreTarget> {
     let path = CgroupPath::new(typed);
     let is_in_journal = || journal.iter().any(|cgroup| cgroup.is_within(&path));
     if typed.starts_with('/') {
-        return Ok(if is_in_journal() { Named::Cgroup(path) } else { Named::Path(path) });
+        return Ok(if is_in_journal() { RestoreTarget::Cgroup(path) } else { RestoreTarget::Path(path) });
     }
-    let known: Vec<Known> = journal.iter().map(|cgroup| known(cgroup, policy)).collect();
+    let known: Vec<NamedWorkload> = journal.iter().map(|cgroup| known(cgroup, policy)).collect();
     match find(typed, &known) {
         Ok(at) => {
             let found = journal.get(at).map_or(path, |cgroup| (*cgroup).clone());
-            Ok(Named::Cgroup(found))
+            Ok(RestoreTarget::Cgroup(found))
         }
         Err(problem) if problem.code == ProblemCode::AmbiguousWorkload => {
             bail!("restore {typed}: {}: {}", problem.message, problem.candidates.join(", "))
         }
-        Err(_) if policy.workloads.iter().any(|rule| rule.name == typed) => Ok(Named::Unset),
-        Err(_) if is_in_journal() => Ok(Named::Cgroup(path)),
-        Err(_) if exists(&path) => Ok(Named::Path(path)),
+        Err(_) if policy.workloads.iter().any(|rule| rule.name == typed) => Ok(RestoreTarget::Unset),
+        Err(_) if is_in_journal() => Ok(RestoreTarget::Cgroup(path)),
+        Err(_) if exists(&path) => Ok(RestoreTarget::Path(path)),
         Err(_) => bail!(
             "restore {typed}: no workload of the journal and no cgroup has this name; name the cgroup by its \
              path (`numa-enforcer explain {typed}` shows it)"
@@ -59,7 +59,7 @@ pub(super) fn named(
     }
 }
 
-fn known(cgroup: &CgroupPath, policy: &Policy) -> Known {
+fn known(cgroup: &CgroupPath, policy: &Policy) -> NamedWorkload {
     let Identity { name, origin, .. } = identify(cgroup);
     let asked = Asked { cgroup: Some(cgroup), standing: Standing::from(&origin), pod: None, commands: &[] };
     let rule = policy.rule(&asked).map(|(_, rule)| rule.name.clone());
@@ -69,7 +69,7 @@ fn known(cgroup: &CgroupPath, policy: &Policy) -> Known {
         _ => None,
     };
     let subject = DecisionSubject { name, cgroup: Some(cgroup.clone()), container_id, ended: false };
-    Known { subject, rule, process: None }
+    NamedWorkload { subject, rule, process: None }
 }
 
 #[cfg(test)]
@@ -98,8 +98,8 @@ mod tests {
              [[workload]]\nname = 'idle'\ncgroup = '/idle'\ncpus = 1\n",
         )
         .unwrap();
-        let cgroup = |path: &str| Ok(Named::Cgroup(CgroupPath::new(path)));
-        let path = |path: &str| Ok(Named::Path(CgroupPath::new(path)));
+        let cgroup = |path: &str| Ok(RestoreTarget::Cgroup(CgroupPath::new(path)));
+        let path = |path: &str| Ok(RestoreTarget::Path(CgroupPath::new(path)));
         for (typed, expected) in [
             ("/jobs/a", cgroup("/jobs/a")),
             ("/jobs", cgroup("/jobs")),
@@ -111,7 +111,7 @@ mod tests {
             ("jobs", cgroup("/jobs")),
             (&id[..8], cgroup(&container)),
             (&id, cgroup(&container)),
-            ("idle", Ok(Named::Unset)),
+            ("idle", Ok(RestoreTarget::Unset)),
             ("there", path("/there")),
             ("/gone", path("/gone")),
             ("a", Err("restore a: `a` may be 2 workloads; name one of them: /jobs/a, /other/a")),

@@ -32,7 +32,7 @@ use enforcer_act::units::recorded_settings;
 use enforcer_host::{HostRoot, cgroup::CgroupLayout};
 use enforcer_kernel::clock;
 use enforcer_report::top::{Feed, TopEvent, TopReport};
-use enforcer_runtime::kubelet::watch::Watch;
+use enforcer_runtime::kubelet::watch::KubeletWatch;
 
 /// A look takes at most one part of this many of the time until the next.
 const PARTS: u32 = 50;
@@ -57,7 +57,7 @@ pub(super) struct Feeds {
     answered: bool,
     /// When a daemon could not be asked, and why.
     in_vain: Option<(Instant, String)>,
-    own: Option<Own>,
+    own: Option<LocalFeed>,
 }
 
 impl Feeds {
@@ -124,7 +124,7 @@ impl Feeds {
     fn look(&mut self, because: &str, missing: Option<Degraded>) -> TopEvent {
         let report = match &mut self.own {
             Some(own) => own.look(),
-            None => Own::new().and_then(|own| self.own.insert(own).look()),
+            None => LocalFeed::new().and_then(|own| self.own.insert(own).look()),
         };
         match report {
             Ok(mut report) => {
@@ -140,14 +140,14 @@ impl Feeds {
 }
 
 /// An engine without an actuator.
-struct Own {
+struct LocalFeed {
     engine: Engine,
     /// CPU time of the latest look, without the attachment in the first one.
     spent: Duration,
     looked: bool,
 }
 
-impl Own {
+impl LocalFeed {
     fn new() -> anyhow::Result<Self> {
         // No workload is declared, so there are no decisions.
         let policy = Policy { mode: Mode::Observe, ..Policy::default() };

@@ -34,7 +34,7 @@ impl Answering<'_> {
     ) -> Noting {
         let cgroups: BTreeMap<String, _> = {
             let mut state = self.placed.lock();
-            if state.is_held() {
+            if state.is_frozen() {
                 return Noting::default();
             }
             for (id, cpuset) in others.iter_mut().filter(|(_, cpuset)| cpuset.cpus.is_none()) {

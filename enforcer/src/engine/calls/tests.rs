@@ -29,7 +29,7 @@ mod source;
 mod wishes;
 
 use super::{messages::STOPPED, *};
-use crate::{engine::Others, waker::Waker};
+use crate::{engine::ForeignOwners, waker::Waker};
 use enforcer_act::{Actuator as _, cpuset::CpusetTree, fixture::Fixture, journal::MakingRecord};
 use enforcer_runtime::nri::{
     RuntimeVersion,
@@ -38,22 +38,22 @@ use enforcer_runtime::nri::{
     },
 };
 
-fn placed(place: bool) -> Placed {
+fn placed(place: bool) -> SharedLedger {
     let mut policy = Policy::default();
     policy.nri.place = place;
     placed_by(&policy)
 }
 
-fn placed_by(policy: &Policy) -> Placed {
+fn placed_by(policy: &Policy) -> SharedLedger {
     let machine = Machine::new().sockets(2).cores(4).threads(1).build();
     let inventory = Inventory::new(machine, Vec::new(), &policy.placement).unwrap();
-    let placed = Placed::default();
+    let placed = SharedLedger::default();
     placed.follow(Some(Arc::new(inventory)), policy, true);
     placed
 }
 
 /// Places containers under these entries.
-fn declared(entries: &str) -> (Placed, Policy) {
+fn declared(entries: &str) -> (SharedLedger, Policy) {
     let policy: Policy = toml::from_str(&format!("[nri]\nplace = true\n{entries}")).unwrap();
     policy.validate().unwrap();
     (placed_by(&policy), policy)
@@ -83,7 +83,7 @@ fn amounts(cpus: u64) -> LinuxResources {
     LinuxResources { cpu: Some(cpu), memory: Some(memory), ..LinuxResources::default() }
 }
 
-fn subject(name: &str, class: &str, resources: Option<LinuxResources>) -> Box<Subject> {
+fn subject(name: &str, class: &str, resources: Option<LinuxResources>) -> Box<NriSubject> {
     let linux = LinuxContainer {
         resources,
         cgroups_path: format!("/kubepods{class}/pod{name}/id-{name}"),
@@ -96,26 +96,31 @@ fn subject(name: &str, class: &str, resources: Option<LinuxResources>) -> Box<Su
         linux: Some(linux),
         ..Container::default()
     };
-    Box::new(Subject { pod: pod(name, class), container })
+    Box::new(NriSubject { pod: pod(name, class), container })
 }
 
-fn ask(placed: &Placed, call: impl FnOnce(Reply) -> Call) -> Answer {
+fn ask(placed: &SharedLedger, call: impl FnOnce(Reply) -> NriCall) -> NriAnswer {
     ask_behind(&Gate::default(), placed, call)
 }
 
-fn ask_behind(gate: &Gate, placed: &Placed, call: impl FnOnce(Reply) -> Call) -> Answer {
+fn ask_behind(gate: &Gate, placed: &SharedLedger, call: impl FnOnce(Reply) -> NriCall) -> NriAnswer {
     let (reply, mut answer) = Reply::new();
-    super::answer(placed, gate, &Exposure::default(), call(reply));
+    super::answer(placed, gate, &ResourceFiles::default(), call(reply));
     answer.try_recv().unwrap()
 }
 
-fn create(placed: &Placed, name: &str, cpus: u64) -> Answer {
+fn create(placed: &SharedLedger, name: &str, cpus: u64) -> NriAnswer {
     let subject = subject(name, "", Some(amounts(cpus)));
-    ask(placed, |reply| Call::Create { subject, reply })
+    ask(placed, |reply| NriCall::Create { subject, reply })
 }
 
-fn runs(placed: &Placed, name: &str) {
-    super::answer(placed, &Gate::default(), &Exposure::default(), Call::Started(subject(name, "", None)));
+fn runs(placed: &SharedLedger, name: &str) {
+    super::answer(
+        placed,
+        &Gate::default(),
+        &ResourceFiles::default(),
+        NriCall::Started(subject(name, "", None)),
+    );
 }
 
 fn cpuset(resources: Option<&LinuxResources>) -> String {
@@ -123,7 +128,7 @@ fn cpuset(resources: Option<&LinuxResources>) -> String {
     cpu.map(|cpu| format!("{}/{}", cpu.cpus, cpu.mems)).unwrap_or_default()
 }
 
-fn updates(answer: &Answer) -> Vec<(String, String)> {
+fn updates(answer: &NriAnswer) -> Vec<(String, String)> {
     let of = |update: &ContainerUpdate| {
         assert!(update.ignore_failure);
         let resources = update.linux.as_ref().and_then(|linux| linux.resources.as_ref());
@@ -136,12 +141,12 @@ fn updates(answer: &Answer) -> Vec<(String, String)> {
 fn a_guaranteed_container_gets_its_cpus_and_others_make_room() {
     let placed = placed(true);
     let shared = subject("shared", "/besteffort", None);
-    let shared = ask(&placed, |reply| Call::Create { subject: shared, reply });
+    let shared = ask(&placed, |reply| NriCall::Create { subject: shared, reply });
     let first = create(&placed, "one", 2);
     assert_eq!(cpuset(first.adjust.as_ref()), "0-1/0");
     assert!(!cpuset(shared.adjust.as_ref()).is_empty());
     assert_eq!(updates(&first).len(), 1);
-    let ended = ask(&placed, |reply| Call::Stop { subject: subject("one", "", None), reply });
+    let ended = ask(&placed, |reply| NriCall::Stop { subject: subject("one", "", None), reply });
     assert_eq!((ended.adjust, ended.updates[0].container_id.as_str()), (None, "id-shared"));
     assert_eq!(placed.lock().allocations.iter().count(), 1);
 }
@@ -152,7 +157,7 @@ fn an_update_is_answered_with_our_cpuset_every_time_and_a_larger_request_with_mo
     create(&placed, "one", 2);
     let update = |cpus| {
         let subject = subject("one", "", Some(amounts(2)));
-        ask(&placed, |reply| Call::Update { subject, wanted: amounts(cpus), reply })
+        ask(&placed, |reply| NriCall::Update { subject, wanted: amounts(cpus), reply })
     };
     let own = |cpuset: &str| vec![("id-one".to_owned(), cpuset.to_owned())];
     assert_eq!(updates(&update(2)), own("0-1/0"));
@@ -166,20 +171,35 @@ fn what_a_container_would_have_is_kept_until_it_is_recorded() {
     let placed = placed(true);
     let mut asked = amounts(2);
     asked.cpu.as_mut().unwrap().cpus = "0,1,2".into();
-    ask(&placed, |reply| Call::Create { subject: subject("one", "", Some(asked)), reply });
+    ask(&placed, |reply| NriCall::Create { subject: subject("one", "", Some(asked)), reply });
     let starts = Waker::new().unwrap();
     placed.listen(starts.clone());
     let is_told = || starts.take();
     assert!(!placed.has_started() && !is_told());
     let cgroup = CgroupPath::new("/kubepods/podone/id-one");
     assert_eq!(placed.unrecorded()[&cgroup].cpus.as_ref().unwrap().to_string(), "0-2");
-    super::answer(&placed, &Gate::default(), &Exposure::default(), Call::Started(subject("one", "", None)));
+    super::answer(
+        &placed,
+        &Gate::default(),
+        &ResourceFiles::default(),
+        NriCall::Started(subject("one", "", None)),
+    );
     assert!(is_told() && placed.has_started() && !placed.has_started());
     placed.recorded(&[cgroup]);
-    super::answer(&placed, &Gate::default(), &Exposure::default(), Call::Started(subject("one", "", None)));
+    super::answer(
+        &placed,
+        &Gate::default(),
+        &ResourceFiles::default(),
+        NriCall::Started(subject("one", "", None)),
+    );
     assert!(!placed.has_started() && placed.unrecorded().is_empty());
     create(&placed, "two", 2);
-    super::answer(&placed, &Gate::default(), &Exposure::default(), Call::Removed(subject("two", "", None)));
+    super::answer(
+        &placed,
+        &Gate::default(),
+        &ResourceFiles::default(),
+        NriCall::Removed(subject("two", "", None)),
+    );
     assert!(placed.unrecorded().is_empty(), "it ended before its cgroup existed");
 }
 
@@ -193,7 +213,7 @@ fn what_a_runtime_is_told_to_set_is_what_a_container_would_have_from_then_on() {
         let cpu = wanted.cpu.as_mut().unwrap();
         (cpu.cpus, cpu.mems) = (cpus.into(), mems.into());
         let subject = subject("one", "", Some(amounts(2)));
-        ask(&placed, |reply| Call::Update { subject, wanted, reply })
+        ask(&placed, |reply| NriCall::Update { subject, wanted, reply })
     };
     let of = |cpuset: &Cpuset| {
         let text = |list: Option<String>| list.unwrap_or_default();
@@ -232,7 +252,7 @@ fn what_a_runtime_is_told_to_set_is_what_a_container_would_have_from_then_on() {
     assert_eq!(of(&taken(Ok(()))[&cgroup]), ("1,3".into(), "1".into()));
     assert!(taken(Ok(())).is_empty());
     // While writes are blocked, the original follows the runtime's caller as well.
-    placed.bar(true);
+    placed.block_writes(true);
     update("0,2", "");
     assert_eq!(of(&taken(Ok(()))[&cgroup]), ("0,2".into(), String::new()));
 }
@@ -240,7 +260,7 @@ fn what_a_runtime_is_told_to_set_is_what_a_container_would_have_from_then_on() {
 #[test]
 fn daemon_that_may_not_place_only_learns_names() {
     let placed = placed(false);
-    assert_eq!(create(&placed, "one", 2), Answer::default());
+    assert_eq!(create(&placed, "one", 2), NriAnswer::default());
     assert_eq!(placed.lock().allocations.iter().count(), 0);
     let origin = Origin::Pod {
         pod_uid: "one".into(),
@@ -257,7 +277,7 @@ fn daemon_that_may_not_place_only_learns_names() {
 }
 
 /// A kubelet with a static CPU manager that has given CPUs 2-3 to one pod's container.
-fn static_kubelet(placed: &Placed, claimed: &[(&str, &str)]) {
+fn static_kubelet(placed: &SharedLedger, claimed: &[(&str, &str)]) {
     let claims = claimed.iter().map(|(uid, cpus)| Claim {
         pod: ClaimedPod::Uid((*uid).to_owned()),
         container: Some("main".into()),
@@ -267,11 +287,11 @@ fn static_kubelet(placed: &Placed, claimed: &[(&str, &str)]) {
     });
     let kubelet =
         Kubelet { cpu_policy: Some("static".into()), claims: claims.collect(), ..Kubelet::default() };
-    placed.beside(Others { kubelet, ..Others::default() });
+    placed.set_foreign_owners(ForeignOwners { kubelet, ..ForeignOwners::default() });
 }
 
 /// A container as a kubelet with a static CPU manager sends it.
-fn with_cpus(name: &str, class: &str, cpus: u64, list: &str) -> Box<Subject> {
+fn with_cpus(name: &str, class: &str, cpus: u64, list: &str) -> Box<NriSubject> {
     let mut resources = amounts(cpus);
     resources.cpu.as_mut().unwrap().cpus = list.into();
     let mut subject = subject(name, class, Some(resources));
@@ -295,29 +315,30 @@ fn what_the_kubelet_gave_is_left_alone_and_others_leave_it() {
     let placed = placed(true);
     static_kubelet(&placed, &[]);
     let shared = subject("shared", "/besteffort", None);
-    let shared = ask(&placed, |reply| Call::Create { subject: shared, reply });
+    let shared = ask(&placed, |reply| NriCall::Create { subject: shared, reply });
     assert_eq!(cpuset(shared.adjust.as_ref()), "0-3/0");
     // The CPUs come with the container; the kubelet's checkpoint has not been read yet.
-    let given = ask(&placed, |reply| Call::Create { subject: with_cpus("exclusive", "", 2, "1-2"), reply });
+    let given =
+        ask(&placed, |reply| NriCall::Create { subject: with_cpus("exclusive", "", 2, "1-2"), reply });
     assert_eq!(given.adjust, None);
     assert_eq!(updates(&given), [("id-shared".to_owned(), "0,3/".to_owned())]);
-    let again = ask(&placed, |reply| Call::Update {
+    let again = ask(&placed, |reply| NriCall::Update {
         subject: with_cpus("exclusive", "", 2, "1-2"),
         wanted: amounts(2),
         reply,
     });
-    assert_eq!(again, Answer::default());
+    assert_eq!(again, NriAnswer::default());
     // Its CPUs are those of the shared pool, so it shares.
     let sharing =
-        ask(&placed, |reply| Call::Create { subject: with_cpus("s", "/burstable", 1, "0,3-7"), reply });
+        ask(&placed, |reply| NriCall::Create { subject: with_cpus("s", "/burstable", 1, "0,3-7"), reply });
     assert!(!cpuset(sharing.adjust.as_ref()).is_empty());
     assert_eq!(placed.lock().allocations.exclusive_cpus().to_string(), "1-2");
-    let ended = ask(&placed, |reply| Call::Stop { subject: with_cpus("exclusive", "", 2, ""), reply });
+    let ended = ask(&placed, |reply| NriCall::Stop { subject: with_cpus("exclusive", "", 2, ""), reply });
     assert!(updates(&ended).contains(&("id-shared".to_owned(), "0-3/".to_owned())), "{ended:?}");
 
     // The control: the same container without a static CPU manager.
     let alone = self::placed(true);
-    let ours = ask(&alone, |reply| Call::Create { subject: with_cpus("exclusive", "", 2, "1-2"), reply });
+    let ours = ask(&alone, |reply| NriCall::Create { subject: with_cpus("exclusive", "", 2, "1-2"), reply });
     assert_eq!(
         cpuset(ours.adjust.as_ref()).split('/').next().map(|cpus| cpus.parse::<CpuSet>().unwrap().len()),
         Some(2)
@@ -329,7 +350,7 @@ fn what_turns_out_to_be_the_kubelets_is_given_up() {
     let placed = placed(true);
     let mut one = subject("one", "", Some(amounts(2)));
     one.pod.uid = "one".into();
-    let ours = ask(&placed, |reply| Call::Create { subject: one, reply });
+    let ours = ask(&placed, |reply| NriCall::Create { subject: one, reply });
     assert_eq!(cpuset(ours.adjust.as_ref()), "0-1/0");
     static_kubelet(&placed, &[("one", "4-5")]);
     let workloads = [workload_of("one")];
@@ -337,12 +358,12 @@ fn what_turns_out_to_be_the_kubelets_is_given_up() {
         placed.owners(&workloads, &Sample::default(), &Model::default(), &Policy::default(), |_| ());
     assert_eq!(owners.of(&workloads[0]).map(|ownership| ownership.owner), Some(Owner::KubeletCpuManager));
     assert_eq!(placed.lock().allocations.exclusive_cpus().to_string(), "4-5");
-    let update = ask(&placed, |reply| Call::Update {
+    let update = ask(&placed, |reply| NriCall::Update {
         subject: with_cpus("one", "", 2, "4-5"),
         wanted: amounts(2),
         reply,
     });
-    assert_eq!(update, Answer::default());
+    assert_eq!(update, NriAnswer::default());
 }
 
 #[test]
@@ -350,19 +371,19 @@ fn a_synchronisation_finds_what_the_kubelet_gave() {
     let placed = placed(true);
     static_kubelet(&placed, &[("a", "0-1")]);
     let (a, b) = (with_cpus("a", "", 2, "0-1"), subject("b", "", Some(amounts(2))));
-    let answer = ask(&placed, |reply| Call::Synchronize {
+    let answer = ask(&placed, |reply| NriCall::Synchronize {
         runtime: RuntimeVersion::default(),
         pods: vec![a.pod, b.pod],
         containers: vec![a.container, b.container],
         reply,
     });
     assert_eq!(updates(&answer), [("id-b".to_owned(), "2-3/0".to_owned())]);
-    let update = ask(&placed, |reply| Call::Update {
+    let update = ask(&placed, |reply| NriCall::Update {
         subject: with_cpus("a", "", 2, "0-1"),
         wanted: amounts(2),
         reply,
     });
-    assert_eq!(update, Answer::default());
+    assert_eq!(update, NriAnswer::default());
     let noted: Vec<_> = placed.unrecorded().into_keys().collect();
     assert_eq!(
         noted,
@@ -377,14 +398,14 @@ fn what_the_runtime_says_there_is_replaces_what_was_known() {
     create(&placed, "gone", 2);
     create(&placed, "stays", 2);
     runs(&placed, "gone");
-    let Subject { pod, mut container } = *subject("stays", "", Some(amounts(2)));
+    let NriSubject { pod, mut container } = *subject("stays", "", Some(amounts(2)));
     // The runtime's stored cpuset differs from the grant.
     let stored = container.linux.as_mut().unwrap().resources.as_mut().unwrap().cpu.as_mut().unwrap();
     (stored.cpus, stored.mems) = ("0-7".into(), String::new());
     let mut stopped = container.clone();
     (stopped.id, stopped.state) = ("old".into(), STOPPED);
     let orphan = Container { id: "orphan".into(), ..Container::default() };
-    let answer = ask(&placed, |reply| Call::Synchronize {
+    let answer = ask(&placed, |reply| NriCall::Synchronize {
         runtime: RuntimeVersion { name: "containerd".into(), ..RuntimeVersion::default() },
         pods: vec![pod],
         containers: vec![container, stopped, orphan],
@@ -401,11 +422,11 @@ fn what_the_runtime_says_there_is_replaces_what_was_known() {
 fn pending_container_keeps_its_place_across_a_reconnect_that_does_not_list_it() {
     let state = tempfile::tempdir().unwrap();
     let placed = placed(true);
-    let exposure = Exposure::below(state.path()).unwrap();
+    let exposure = ResourceFiles::below(state.path()).unwrap();
     let folder = state.path().join("exposed/id-one");
     let again = || {
         let (reply, mut answer) = Reply::new();
-        let call = Call::Synchronize {
+        let call = NriCall::Synchronize {
             runtime: RuntimeVersion::default(),
             pods: Vec::new(),
             containers: Vec::new(),
@@ -416,7 +437,7 @@ fn pending_container_keeps_its_place_across_a_reconnect_that_does_not_list_it() 
     };
     let (reply, mut answer) = Reply::new();
     let subject_of_one = subject("one", "", Some(amounts(2)));
-    super::answer(&placed, &Gate::default(), &exposure, Call::Create { subject: subject_of_one, reply });
+    super::answer(&placed, &Gate::default(), &exposure, NriCall::Create { subject: subject_of_one, reply });
     assert_eq!(cpuset(answer.try_recv().unwrap().adjust.as_ref()), "0-1/0");
     assert_eq!((again(), again()), (vec![], vec![]), "it is set to what it was given");
     assert!(folder.exists(), "the runtime is about to mount it");
@@ -428,10 +449,10 @@ fn pending_container_keeps_its_place_across_a_reconnect_that_does_not_list_it() 
 }
 
 /// The runtime lists these containers as running, with `stored` CPUs.
-fn synchronize(placed: &Placed, names: &[&str], stored: &str) -> Answer {
-    let subjects: Vec<Subject> = names.iter().map(|name| *with_cpus(name, "", 2, stored)).collect();
+fn synchronize(placed: &SharedLedger, names: &[&str], stored: &str) -> NriAnswer {
+    let subjects: Vec<NriSubject> = names.iter().map(|name| *with_cpus(name, "", 2, stored)).collect();
     let (pods, containers) = subjects.into_iter().map(|one| (one.pod, one.container)).unzip();
-    ask(placed, |reply| Call::Synchronize { runtime: RuntimeVersion::default(), pods, containers, reply })
+    ask(placed, |reply| NriCall::Synchronize { runtime: RuntimeVersion::default(), pods, containers, reply })
 }
 
 #[test]
@@ -484,11 +505,11 @@ fn a_restart_keeps_what_was_granted_from_others_and_releases_what_is_gone() {
 #[test]
 fn a_runtime_that_was_there_and_is_not_is_missed_and_one_that_never_was_is_not() {
     let placed = placed(true);
-    let down = || Call::Down("connecting to /n: absent".into());
-    super::answer(&placed, &Gate::default(), &Exposure::default(), down());
+    let down = || NriCall::Down("connecting to /n: absent".into());
+    super::answer(&placed, &Gate::default(), &ResourceFiles::default(), down());
     assert_eq!(placed.degraded(), None);
     create(&placed, "one", 2);
-    super::answer(&placed, &Gate::default(), &Exposure::default(), down());
+    super::answer(&placed, &Gate::default(), &ResourceFiles::default(), down());
     let degraded = placed.degraded().unwrap();
     assert_eq!((degraded.source.as_str(), degraded.reason.as_str()), ("nri", "connecting to /n: absent"));
     // Grants stay: the container runs.
@@ -503,8 +524,8 @@ fn a_late_answer_is_counted_and_what_was_decided_stays() {
     super::answer(
         &placed,
         &Gate::default(),
-        &Exposure::default(),
-        Call::Create { subject: subject("one", "", Some(amounts(2))), reply },
+        &ResourceFiles::default(),
+        NriCall::Create { subject: subject("one", "", Some(amounts(2))), reply },
     );
     assert_eq!(placed.take_report().unwrap().late, 1);
     assert_eq!(placed.lock().allocations.iter().count(), 1);
@@ -516,7 +537,7 @@ fn an_id_that_comes_again_in_another_cgroup_is_another_container() {
     create(&placed, "one", 2);
     let mut again = subject("two", "", Some(amounts(2)));
     again.container.id = "id-one".into();
-    ask(&placed, |reply| Call::Create { subject: again, reply });
+    ask(&placed, |reply| NriCall::Create { subject: again, reply });
     let there: Vec<_> = placed.decisions().all().into_iter().filter(|one| !one.subject.ended).collect();
     assert_eq!(there.len(), 1, "{there:?}");
     assert!(there[0].subject.name.contains("two"), "{there:?}");
@@ -529,7 +550,12 @@ fn unplaced_container_is_reported_until_it_has_ended() {
     let refused = create(&placed, "big", 9);
     assert_eq!(cpuset(refused.adjust.as_ref()), "0-7/");
     assert!(placed.take_report().unwrap().unplaced["id-big"].contains("cpu"));
-    super::answer(&placed, &Gate::default(), &Exposure::default(), Call::Removed(subject("big", "", None)));
+    super::answer(
+        &placed,
+        &Gate::default(),
+        &ResourceFiles::default(),
+        NriCall::Removed(subject("big", "", None)),
+    );
     let report = placed.take_report().unwrap();
     assert_eq!((report.unplaced.len(), report.containers), (0, 0));
     assert_eq!(placed.lock().allocations.iter().count(), 0);
@@ -539,20 +565,20 @@ fn unplaced_container_is_reported_until_it_has_ended() {
 fn while_paused_nothing_is_set_but_what_was_set_before() {
     let (placed, gate) = (placed(true), Gate::default());
     let shared = subject("shared", "/besteffort", None);
-    ask(&placed, |reply| Call::Create { subject: shared, reply });
+    ask(&placed, |reply| NriCall::Create { subject: shared, reply });
     assert_eq!(cpuset(create(&placed, "one", 2).adjust.as_ref()), "0-1/0");
-    let set = |placed: &Placed, id: &str| {
+    let set = |placed: &SharedLedger, id: &str| {
         let cpuset = placed.lock().cpuset(id).unwrap_or_default();
         cpuset.cpus.map(|cpus| cpus.to_string()).unwrap_or_default()
     };
     let shared = set(&placed, "id-shared");
 
     gate.close(None);
-    let ask = |call: &dyn Fn(Reply) -> Call| ask_behind(&gate, &placed, call);
-    let made = ask(&|reply| Call::Create { subject: subject("two", "", Some(amounts(2))), reply });
-    assert_eq!(made, Answer::default());
+    let ask = |call: &dyn Fn(Reply) -> NriCall| ask_behind(&gate, &placed, call);
+    let made = ask(&|reply| NriCall::Create { subject: subject("two", "", Some(amounts(2))), reply });
+    assert_eq!(made, NriAnswer::default());
     let update = |name: &str, cpus| {
-        let answer = ask(&|reply| Call::Update {
+        let answer = ask(&|reply| NriCall::Update {
             subject: subject(name, "", Some(amounts(2))),
             wanted: amounts(cpus),
             reply,
@@ -563,14 +589,14 @@ fn while_paused_nothing_is_set_but_what_was_set_before() {
     // It gets more only when the pause is over.
     assert_eq!(update("one", 4), before("0-1/0"));
     assert_eq!(update("two", 2), [], "it was never set to anything");
-    let ended = ask(&|reply| Call::Stop { subject: subject("two", "", None), reply });
-    assert_eq!(ended, Answer::default());
+    let ended = ask(&|reply| NriCall::Stop { subject: subject("two", "", None), reply });
+    assert_eq!(ended, NriAnswer::default());
     assert_eq!(set(&placed, "id-shared"), shared);
 
     gate.open();
     assert_ne!(update("one", 4), before("0-1/0"));
     assert_eq!(set(&placed, "id-two"), "", "a container that ended meanwhile has nothing");
-    let answer = ask(&|reply| Call::Create { subject: subject("three", "", Some(amounts(2))), reply });
+    let answer = ask(&|reply| NriCall::Create { subject: subject("three", "", Some(amounts(2))), reply });
     assert!(!cpuset(answer.adjust.as_ref()).is_empty());
 }
 
@@ -582,12 +608,12 @@ fn a_daemon_that_ends_and_restores_tells_nothing_and_knows_when_it_last_did() {
     create(&placed_again, "one", 2);
     assert!(placed_again.retire().is_some(), "its runtime creates it now");
     gate.close(None);
-    let update = ask_behind(&gate, &placed_again, |reply| Call::Update {
+    let update = ask_behind(&gate, &placed_again, |reply| NriCall::Update {
         subject: subject("one", "", Some(amounts(2))),
         wanted: amounts(2),
         reply,
     });
-    assert_eq!(update, Answer::default(), "its original is being restored");
+    assert_eq!(update, NriAnswer::default(), "its original is being restored");
 }
 
 #[test]
@@ -596,10 +622,10 @@ fn each_call_is_explained_and_so_is_what_it_changed_for_others() {
 
     let placed = placed(true);
     let shared = subject("shared", "/besteffort", None);
-    ask(&placed, |reply| Call::Create { subject: shared, reply });
+    ask(&placed, |reply| NriCall::Create { subject: shared, reply });
     create(&placed, "one", 2);
     create(&placed, "big", 9);
-    ask(&placed, |reply| Call::Stop { subject: subject("one", "", None), reply });
+    ask(&placed, |reply| NriCall::Stop { subject: subject("one", "", None), reply });
     let told = |name: &str| {
         let all = placed.decisions().all();
         all.into_iter().find(|one| one.subject.name == format!("shop/{name}/main")).unwrap()
@@ -631,11 +657,11 @@ fn a_container_is_placed_as_its_entry_declares() {
     let (placed, _) = declared(entries);
     let mut gold = subject("gold", "/burstable", Some(amounts(1)));
     gold.pod.labels.insert("tier".into(), "gold".into());
-    let answer = ask(&placed, |reply| Call::Create { subject: gold, reply });
+    let answer = ask(&placed, |reply| NriCall::Create { subject: gold, reply });
     assert_eq!(cpuset(answer.adjust.as_ref()), "4-6/1");
     // The control: the same pod without the label.
     let plain = subject("plain", "/burstable", Some(amounts(1)));
-    let answer = ask(&placed, |reply| Call::Create { subject: plain, reply });
+    let answer = ask(&placed, |reply| NriCall::Create { subject: plain, reply });
     assert_eq!(cpuset(answer.adjust.as_ref()), "0-3/0");
 }
 
@@ -651,19 +677,19 @@ fn profile_kubelet_ignores_what_is_declared_for_pods_but_that_they_are_left_alon
     let (ours, _) = declared(entry);
     assert_ne!(cpuset(create(&ours, "one", 2).adjust.as_ref()), expected);
     let (placed, _) = declared(&format!("{kubelet}{entry}enforce = false\n"));
-    assert_eq!(create(&placed, "one", 2), Answer::default());
+    assert_eq!(create(&placed, "one", 2), NriAnswer::default());
 }
 
 #[test]
 fn a_container_that_is_declared_to_be_left_alone_gets_no_answer_and_gives_back_what_it_had() {
     let (placed, mut policy) =
         declared("[[workload]]\nname = 'alone'\npod = 'one'\ncontainer = 'main'\nenforce = false\n");
-    assert_eq!(create(&placed, "one", 2), Answer::default());
-    let update = |placed: &Placed| {
+    assert_eq!(create(&placed, "one", 2), NriAnswer::default());
+    let update = |placed: &SharedLedger| {
         let subject = subject("one", "", Some(amounts(2)));
-        ask(placed, |reply| Call::Update { subject, wanted: amounts(2), reply })
+        ask(placed, |reply| NriCall::Update { subject, wanted: amounts(2), reply })
     };
-    assert_eq!(update(&placed), Answer::default());
+    assert_eq!(update(&placed), NriAnswer::default());
     assert_eq!(cpuset(create(&placed, "two", 2).adjust.as_ref()), "0-1/0");
 
     // It was placed before the configuration was reloaded.
@@ -674,16 +700,16 @@ fn a_container_that_is_declared_to_be_left_alone_gets_no_answer_and_gives_back_w
     policy.workloads = entry;
     placed.owners(&[workload_of("one")], &Sample::default(), &Model::default(), &policy, |_| ());
     assert!(placed.lock().allocations.exclusive_cpus().is_empty());
-    assert_eq!(update(&placed), Answer::default());
+    assert_eq!(update(&placed), NriAnswer::default());
 }
 
 #[test]
 fn resource_files_of_a_container_and_of_those_that_make_room_stay_current() {
     let state = tempfile::tempdir().unwrap();
     let placed = placed(true);
-    let exposure = Exposure::below(state.path()).unwrap();
+    let exposure = ResourceFiles::below(state.path()).unwrap();
     let (gate, dir) = (Gate::default(), state.path().join("exposed"));
-    let ask = |call: &dyn Fn(Reply) -> Call| {
+    let ask = |call: &dyn Fn(Reply) -> NriCall| {
         let (reply, mut answer) = Reply::new();
         super::answer(&placed, &gate, &exposure, call(reply));
         exposure.refresh(&placed);
@@ -694,24 +720,24 @@ fn resource_files_of_a_container_and_of_those_that_make_room_stay_current() {
         text.lines().take(2).map(str::to_owned).collect::<Vec<_>>()
     };
     let shared =
-        ask(&|reply| Call::Create { subject: subject("shared", "/besteffort", None), reply }).unwrap();
+        ask(&|reply| NriCall::Create { subject: subject("shared", "/besteffort", None), reply }).unwrap();
     assert_eq!(shared.mounts[0].destination, "/.numa-enforcer");
     assert_eq!(shared.mounts[0].source, dir.join("id-shared").to_str().unwrap());
     assert!(shared.mounts[0].options.contains(&"ro".to_owned()));
     let before = read("id-shared");
-    ask(&|reply| Call::Create { subject: subject("one", "", Some(amounts(2))), reply }).unwrap();
+    ask(&|reply| NriCall::Create { subject: subject("one", "", Some(amounts(2))), reply }).unwrap();
     assert_eq!(read("id-one"), ["SHARED_CPUS=\"\"", "EXCLUSIVE_CPUS=\"0-1\""]);
     let squeezed = read("id-shared");
     assert_ne!(squeezed, before);
 
     // While enforcement is paused no cpuset changes, so neither do the files.
     gate.close(None);
-    ask(&|reply| Call::Stop { subject: subject("one", "", None), reply }).unwrap();
+    ask(&|reply| NriCall::Stop { subject: subject("one", "", None), reply }).unwrap();
     assert_eq!(read("id-shared"), squeezed);
     gate.open();
-    ask(&|reply| Call::Stop { subject: subject("one", "", None), reply }).unwrap();
+    ask(&|reply| NriCall::Stop { subject: subject("one", "", None), reply }).unwrap();
     assert_eq!(read("id-shared"), before);
-    let removed = |_: Reply| Call::Removed(subject("one", "", None));
+    let removed = |_: Reply| NriCall::Removed(subject("one", "", None));
     assert!(ask(&removed).is_err(), "no caller waits for an answer");
     assert!(!dir.join("id-one").exists() && dir.join("id-shared").exists());
 }
@@ -719,12 +745,12 @@ fn resource_files_of_a_container_and_of_those_that_make_room_stay_current() {
 #[test]
 fn container_that_makes_room_reads_it_without_a_turn() {
     let state = tempfile::tempdir().unwrap();
-    let exposure = Exposure::below(state.path()).unwrap();
+    let exposure = ResourceFiles::below(state.path()).unwrap();
     let (calls, receiver) = mpsc::channel(8);
     let mut answers = Vec::new();
     for subject in [subject("shared", "/besteffort", None), subject("one", "", Some(amounts(2)))] {
         let (reply, answer) = Reply::new();
-        calls.try_send(Call::Create { subject, reply }).unwrap();
+        calls.try_send(NriCall::Create { subject, reply }).unwrap();
         answers.push(answer);
     }
     drop(calls);
@@ -738,11 +764,11 @@ fn container_that_makes_room_reads_it_without_a_turn() {
 fn a_container_whose_directory_cannot_be_made_starts_without() {
     let state = tempfile::tempdir().unwrap();
     let placed = placed(true);
-    let exposure = Exposure::below(state.path()).unwrap();
+    let exposure = ResourceFiles::below(state.path()).unwrap();
     std::fs::write(state.path().join("exposed/id-one"), "in the way").unwrap();
     let (reply, mut answer) = Reply::new();
     let subject = subject("one", "", Some(amounts(2)));
-    super::answer(&placed, &Gate::default(), &exposure, Call::Create { subject, reply });
+    super::answer(&placed, &Gate::default(), &exposure, NriCall::Create { subject, reply });
     let answer = answer.try_recv().unwrap();
     assert_eq!((cpuset(answer.adjust.as_ref()).as_str(), answer.mounts), ("0-1/0", vec![]));
     assert!(exposure.degraded()[0].reason.contains("exposed/id-one"));
@@ -752,14 +778,14 @@ fn a_container_whose_directory_cannot_be_made_starts_without() {
 fn while_nothing_can_be_recorded_no_answer_sets_anything() {
     let placed = placed(true);
     assert_eq!(cpuset(create(&placed, "one", 2).adjust.as_ref()), "0-1/0");
-    placed.bar(true);
-    assert_eq!(create(&placed, "two", 2), Answer::default());
+    placed.block_writes(true);
+    assert_eq!(create(&placed, "two", 2), NriAnswer::default());
     // An update to its own cpuset, or the runtime would write its stored one.
-    let update = |placed: &Placed| {
+    let update = |placed: &SharedLedger| {
         let subject = subject("one", "", Some(amounts(2)));
-        updates(&ask(placed, |reply| Call::Update { subject, wanted: amounts(4), reply }))
+        updates(&ask(placed, |reply| NriCall::Update { subject, wanted: amounts(4), reply }))
     };
     assert_eq!(update(&placed), [("id-one".to_owned(), "0-1/0".to_owned())]);
-    placed.bar(false);
+    placed.block_writes(false);
     assert_ne!(update(&placed), [("id-one".to_owned(), "0-1/0".to_owned())]);
 }

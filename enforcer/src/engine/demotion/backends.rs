@@ -24,7 +24,7 @@ use enforcer_core::{
     topology::Topology,
 };
 
-use super::{FLOW, LONGEST_REST, Rest, Standing, Wanted, Wish, add, moved};
+use super::{DemotionTarget, DemotionWork, FLOW, LONGEST_REST, RoundBackoff, WorkloadDemotion, add, moved};
 use crate::observe::cold::ColdWatch;
 use enforcer_act::{
     pages::{PageBudget, Stop},
@@ -44,7 +44,7 @@ use enforcer_report::units;
 const MUCH: u64 = 4 << 20;
 
 /// Everything that a round uses to move pages.
-pub(super) struct Means<'a> {
+pub(super) struct DemotionContext<'a> {
     pub(super) kernel: &'a dyn Kernel,
     pub(super) proc: &'a Path,
     pub(super) budget: &'a mut PageBudget,
@@ -64,7 +64,7 @@ pub(super) struct Backends {
 }
 
 /// A request to a backend, and its result.
-struct Done {
+struct CarriedRequest {
     asked: u64,
     carried: Carried,
     sides: Sides,
@@ -130,11 +130,11 @@ impl Backends {
     fn carry(
         &mut self,
         backend: DemotionBackend,
-        round: &Down<'_>,
+        round: &DemotionRequest<'_>,
         in_vain: u32,
         kernel: &dyn Kernel,
         watch: &mut ColdWatch,
-    ) -> Result<Done, BackendObstacle> {
+    ) -> Result<CarriedRequest, BackendObstacle> {
         let machine = &round.wanted.inventory.machine;
         let facts = TierFacts::read(&self.host, &self.layout, &round.wish.cgroup)
             .map_err(BackendObstacle::Unknown)?;
@@ -167,23 +167,23 @@ impl Backends {
         if carried.shift.outside > 0 {
             self.probes.insert(backend, BackendProbe::PastCpusets(carried.shift.outside));
         }
-        Ok(Done { asked, carried, sides })
+        Ok(CarriedRequest { asked, carried, sides })
     }
 
     fn migrate(
         &self,
         kdamond: &Path,
-        round: &Down<'_>,
+        round: &DemotionRequest<'_>,
         facts: &TierFacts,
         kernel: &dyn Kernel,
-    ) -> Result<Done, BackendObstacle> {
+    ) -> Result<CarriedRequest, BackendObstacle> {
         let all = |end: fn(&PageFlow) -> NodeId| round.flows.iter().map(end).collect::<NodeSet>();
         let sides = Sides {
             upper: all(|flow| flow.from),
             lower: all(|flow| flow.to),
             allowed: facts.allowed.clone(),
         };
-        let mut done = Done { asked: 0, carried: Carried::default(), sides };
+        let mut done = CarriedRequest { asked: 0, carried: Carried::default(), sides };
         for flow in round.flows {
             let deadline = Deadline::after(FLOW, &self.stop);
             let one = |node: NodeId| [node].into_iter().collect::<NodeSet>();
@@ -215,16 +215,16 @@ impl Backends {
 }
 
 /// Flows of one round.
-pub(super) struct Down<'a> {
-    pub(super) wish: &'a Wish,
-    pub(super) wanted: &'a Wanted,
+pub(super) struct DemotionRequest<'a> {
+    pub(super) wish: &'a DemotionTarget,
+    pub(super) wanted: &'a DemotionWork,
     pub(super) flows: &'a [PageFlow],
     pub(super) rooms: &'a BTreeMap<NodeId, NodeMemory>,
 }
 
 /// Backend state of one workload.
 #[derive(Default)]
-pub(super) struct Carriage {
+pub(super) struct BackendChoice {
     /// Backend of the latest round.
     pub(super) by: DemotionBackend,
     /// Why the configured backend was not used.
@@ -235,13 +235,13 @@ pub(super) struct Carriage {
     in_vain: u32,
 }
 
-impl Carriage {
+impl BackendChoice {
     /// Number of different obstacles logged.
     pub(super) fn told(&self) -> usize {
         self.told.len()
     }
 
-    fn refuse(&mut self, obstacle: &BackendObstacle, round: &Down<'_>, lines: &mut Vec<String>) {
+    fn refuse(&mut self, obstacle: &BackendObstacle, round: &DemotionRequest<'_>, lines: &mut Vec<String>) {
         let (asked, words) = (round.wanted.settings.backend.name(), obstacle.words());
         if !self.told.contains(&discriminant(obstacle)) {
             self.told.push(discriminant(obstacle));
@@ -253,10 +253,15 @@ impl Carriage {
     }
 }
 
-impl Standing {
+impl WorkloadDemotion {
     /// Moves pages down. After a round without cold pages it skips some rounds: a search asks the kernel
     /// about each page.
-    pub(super) fn down(&mut self, round: &Down<'_>, means: &mut Means<'_>, lines: &mut Vec<String>) -> u64 {
+    pub(super) fn down(
+        &mut self,
+        round: &DemotionRequest<'_>,
+        means: &mut DemotionContext<'_>,
+        lines: &mut Vec<String>,
+    ) -> u64 {
         if self.rest.left > 0 {
             self.rest.left -= 1;
             return 0;
@@ -265,11 +270,16 @@ impl Standing {
         add(&mut self.moves.by_backend, self.carriage.by.name(), bytes);
         let went = bytes > 0 || round.flows.is_empty();
         let length = if went { 0 } else { (self.rest.length * 2).clamp(1, LONGEST_REST) };
-        self.rest = Rest { left: length, length };
+        self.rest = RoundBackoff { left: length, length };
         bytes
     }
 
-    fn carry(&mut self, round: &Down<'_>, means: &mut Means<'_>, lines: &mut Vec<String>) -> u64 {
+    fn carry(
+        &mut self,
+        round: &DemotionRequest<'_>,
+        means: &mut DemotionContext<'_>,
+        lines: &mut Vec<String>,
+    ) -> u64 {
         if round.flows.is_empty() {
             return 0;
         }
@@ -277,7 +287,7 @@ impl Standing {
         if asked == DemotionBackend::MovePages {
             (carriage.by, carriage.refused, means.backends.degraded) = (asked, None, None);
         } else {
-            let Means { kernel, watch, backends, .. } = means;
+            let DemotionContext { kernel, watch, backends, .. } = means;
             match backends.carry(asked, round, carriage.in_vain, *kernel, watch) {
                 Ok(done) => {
                     (carriage.by, carriage.refused, backends.degraded) = (asked, None, None);
@@ -304,7 +314,7 @@ impl Standing {
     }
 }
 
-impl Done {
+impl CarriedRequest {
     /// Its part of the record, if a request was made.
     fn line(&self, by: DemotionBackend) -> Option<String> {
         if self.asked == 0 {

@@ -25,7 +25,7 @@ const WANTED: usize = 32_768;
 
 struct Host {
     fixture: Fixture,
-    wanted: Wanted,
+    wanted: DemotionWork,
     rounds: Rounds<FakeKernel>,
 }
 
@@ -67,12 +67,12 @@ impl Host {
         let machine = machine.memory_only(NodeId(1), 64, MemoryKind::Pmem, NodeId(0)).build();
         let (inventory, _) = Inventory::or_whole(machine, &PlacementSettings::default());
         let cgroup = CgroupPath::new("/near");
-        let wanted = Wanted {
+        let wanted = DemotionWork {
             inventory: Arc::new(inventory),
             settings: DemotionSettings { idle: "50ms".parse().unwrap(), ..DemotionSettings::default() },
             limits: PageMoveLimits::default(),
             kernel_promotes: false,
-            of: vec![Wish {
+            of: vec![DemotionTarget {
                 subject: DecisionSubject {
                     name: "near".into(),
                     cgroup: Some(cgroup.clone()),
@@ -100,7 +100,7 @@ impl Host {
         host
     }
 
-    fn relieve(&mut self, pressed: &mut PressedNodes, gate: &Gate) -> Option<Relief> {
+    fn relieve(&mut self, pressed: &mut PressedNodes, gate: &Gate) -> Option<NeighbourRelief> {
         for standing in self.rounds.standings.values_mut() {
             standing.relieves = None;
         }
@@ -205,7 +205,7 @@ impl Host {
     /// Runs a round that is due and returns its record.
     fn round(&mut self) -> String {
         for standing in self.rounds.standings.values_mut() {
-            (standing.latest, standing.rest) = (None, Rest::default());
+            (standing.latest, standing.rest) = (None, RoundBackoff::default());
         }
         let (_, record) = self.rounds.of(&self.wanted.of[0], &self.wanted, &Gate::default()).unwrap();
         record.map_or_else(String::new, |record| record.reason)

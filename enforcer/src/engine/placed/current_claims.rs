@@ -9,10 +9,10 @@ use std::collections::BTreeSet;
 
 use enforcer_core::{place::Holder, set::CpuSet, workload::CgroupPath};
 
-use super::Placed;
+use super::SharedLedger;
 use enforcer_act::CurrentClaims;
 
-impl CurrentClaims for Placed {
+impl CurrentClaims for SharedLedger {
     /// Whether the runtime was given an answer about this cgroup after the latest turn decided.
     fn is_overtaken(&self, cgroup: &CgroupPath) -> bool {
         let state = self.lock();

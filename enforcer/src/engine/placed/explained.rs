@@ -8,11 +8,11 @@ use enforcer_core::{
     considered::Considered, decide::RefusalCause, place::Settled, trial::UpdateReport, workload::printable,
 };
 
-use super::State;
+use super::Ledger;
 use crate::engine::decisions::entry;
 use enforcer_report::decision::{DecisionRecord, DecisionState};
 
-impl State {
+impl Ledger {
     /// Records the decision about each container, and what it changed for others.
     pub(super) fn explain(&self, call: &str, settled: &mut Settled) {
         let shown = |id: &str| self.names.get(id).cloned().unwrap_or_else(|| printable(id));
@@ -26,7 +26,7 @@ impl State {
                 mems: cpuset.mems.clone(),
             })
             .collect();
-        let paused = self.held.is_some() && !self.barred;
+        let paused = self.frozen.is_some() && !self.journal_blocked;
         // A synchronization is about all containers.
         let about = settled.weighed.keys().next().filter(|_| call != "synchronize").map(|id| shown(id));
         let about = about.map(|name| format!(" about {name}")).unwrap_or_default();

@@ -24,7 +24,7 @@ use enforcer_core::{
     workload::{CgroupPath, Workload, printable},
 };
 
-use super::{Placed, State};
+use super::{Ledger, SharedLedger};
 use enforcer_act::cpuset::CpusetTree;
 
 /// Interval of looks.
@@ -35,32 +35,32 @@ pub(super) const UNREAD_WITHIN: Duration = Duration::from_mins(5);
 
 /// A leaving container.
 #[derive(Debug)]
-pub(super) struct Leaving {
+pub(super) struct DepartingContainer {
     since: Instant,
     /// Why its processes cannot be seen.
     unread: Option<String>,
 }
 
 /// State of a leaving container's cgroup.
-enum Look {
+enum CgroupOccupancy {
     Empty,
     Occupied,
     Unread(String),
 }
 
-fn look(tree: Option<&CpusetTree>, cgroup: Option<&CgroupPath>) -> Look {
-    let Some(tree) = tree else { return Look::Empty };
+fn look(tree: Option<&CpusetTree>, cgroup: Option<&CgroupPath>) -> CgroupOccupancy {
+    let Some(tree) = tree else { return CgroupOccupancy::Empty };
     let Some(cgroup) = cgroup else {
-        return Look::Unread("the runtime's name of its cgroup is not understood".to_owned());
+        return CgroupOccupancy::Unread("the runtime's name of its cgroup is not understood".to_owned());
     };
     match tree.is_occupied(cgroup) {
-        Ok(false) => Look::Empty,
-        Ok(true) => Look::Occupied,
-        Err(error) => Look::Unread(error.to_string()),
+        Ok(false) => CgroupOccupancy::Empty,
+        Ok(true) => CgroupOccupancy::Occupied,
+        Err(error) => CgroupOccupancy::Unread(error.to_string()),
     }
 }
 
-impl Placed {
+impl SharedLedger {
     /// Notes that a container ends or has ended. True if it keeps its grant, because a process may still run.
     pub(in crate::engine) fn leaves(&self, id: &str) -> bool {
         let (tree, cgroup) = {
@@ -71,13 +71,13 @@ impl Placed {
             (state.tree.clone(), state.containers.cgroup(id).cloned())
         };
         let unread = match look(tree.as_ref(), cgroup.as_ref()) {
-            Look::Empty => return false,
-            Look::Occupied => None,
-            Look::Unread(reason) => Some(reason),
+            CgroupOccupancy::Empty => return false,
+            CgroupOccupancy::Occupied => None,
+            CgroupOccupancy::Unread(reason) => Some(reason),
         };
         let mut state = self.lock();
         state.note_leaving(id, unread);
-        let stays = state.leaving.get(id).is_some_and(Leaving::holds);
+        let stays = state.leaving.get(id).is_some_and(DepartingContainer::holds);
         if stays {
             state.containers.depart(id);
         }
@@ -92,7 +92,7 @@ impl Placed {
             let Some(old) = state.containers.namesake(new).filter(|_| state.places) else { return };
             (state.tree.clone(), old.to_owned(), state.containers.cgroup(old).cloned())
         };
-        if !matches!(look(tree.as_ref(), cgroup.as_ref()), Look::Occupied) {
+        if !matches!(look(tree.as_ref(), cgroup.as_ref()), CgroupOccupancy::Occupied) {
             return;
         }
         let mut state = self.lock();
@@ -100,7 +100,7 @@ impl Placed {
             return;
         }
         state.note_leaving(&old, None);
-        let State { containers, allocations, regranted, .. } = &mut *state;
+        let Ledger { containers, allocations, regranted, .. } = &mut *state;
         containers.depart(&old);
         containers.set_apart(allocations, &old);
         *regranted = true;
@@ -120,7 +120,7 @@ impl Placed {
         let Some(tree) = tree else { return Vec::new() };
         let mut occupied = Vec::new();
         for (id, cgroup) in known.into_iter().filter(|(id, _)| !listed.contains(id.as_str())) {
-            if matches!(look(Some(&tree), Some(&cgroup)), Look::Occupied) {
+            if matches!(look(Some(&tree), Some(&cgroup)), CgroupOccupancy::Occupied) {
                 let mut state = self.lock();
                 if state.containers.holder(&id).is_some() {
                     state.note_leaving(&id, None);
@@ -136,7 +136,7 @@ impl Placed {
     pub(in crate::engine) fn release_departed(&self) {
         let (tree, leaving) = {
             let mut state = self.lock();
-            let State { containers, leaving, .. } = &mut *state;
+            let Ledger { containers, leaving, .. } = &mut *state;
             // The grant of a forgotten container may belong to another by now.
             leaving.retain(|id, _| containers.holder(id).is_some());
             let cgroup = |id: &String| (id.clone(), state.containers.cgroup(id).cloned());
@@ -147,12 +147,12 @@ impl Placed {
             let mut state = self.lock();
             let Some(one) = state.leaving.get_mut(&id) else { continue };
             one.unread = match found {
-                Look::Empty => None,
-                Look::Occupied => {
+                CgroupOccupancy::Empty => None,
+                CgroupOccupancy::Occupied => {
                     one.unread = None;
                     continue;
                 }
-                Look::Unread(reason) => Some(reason),
+                CgroupOccupancy::Unread(reason) => Some(reason),
             };
             if one.unread.is_some() && one.holds() {
                 continue;
@@ -218,19 +218,19 @@ impl Placed {
     }
 }
 
-impl Leaving {
+impl DepartingContainer {
     /// Whether its grant still counts as taken.
     fn holds(&self) -> bool {
         self.unread.is_none() || self.since.elapsed() < UNREAD_WITHIN
     }
 }
 
-impl State {
+impl Ledger {
     fn note_leaving(&mut self, id: &str, unread: Option<String>) {
         let name = self.name_of(id);
         let one = self.leaving.entry(id.to_owned()).or_insert_with(|| {
             tracing::debug!("{name} ends: what it was given stays taken until its last process is gone");
-            Leaving { since: Instant::now(), unread: None }
+            DepartingContainer { since: Instant::now(), unread: None }
         });
         one.unread = unread;
     }

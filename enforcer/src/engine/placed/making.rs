@@ -14,12 +14,12 @@ use enforcer_core::{
     workload::{CgroupPath, printable},
 };
 
-use super::State;
+use super::Ledger;
 use enforcer_act::journal::MADE_WITHIN;
 
 /// A pending container.
 #[derive(Debug)]
-pub(super) struct Making {
+pub(super) struct PendingContainer {
     /// The container as the runtime will list it.
     one: Announced,
     known: KnownContainer,
@@ -29,7 +29,7 @@ pub(super) struct Making {
     unlisted: bool,
 }
 
-impl Making {
+impl PendingContainer {
     pub(super) fn answered(&self) -> Instant {
         self.answered
     }
@@ -39,21 +39,21 @@ impl Making {
     }
 }
 
-impl State {
+impl Ledger {
     /// Marks a container as pending; `own` is its future cpuset, if the answer sets one.
-    pub(in crate::engine) fn makes(&mut self, one: &Announced, known: KnownContainer, own: &Cpuset) {
+    pub(in crate::engine) fn mark_pending(&mut self, one: &Announced, known: KnownContainer, own: &Cpuset) {
         let Cpuset { cpus, mems } = one.now.clone();
         let now = Cpuset { cpus: own.cpus.clone().or(cpus), mems: own.mems.clone().or(mems) };
-        self.making.retain(|_, making| making.unlisted || making.may_come());
+        self.pending.retain(|_, making| making.unlisted || making.may_come());
         self.note_answered(one.cgroup.clone(), Instant::now());
         let one = Announced { now, ..one.clone() };
-        let making = Making { one, known, answered: Instant::now(), unlisted: false };
-        self.making.insert(making.one.id.clone(), making);
+        let making = PendingContainer { one, known, answered: Instant::now(), unlisted: false };
+        self.pending.insert(making.one.id.clone(), making);
     }
 
     /// Notes that a container runs and will be listed from now on.
     pub(in crate::engine) fn runs(&mut self, id: &str) {
-        self.making.remove(id);
+        self.pending.remove(id);
     }
 
     /// Whether a runtime has announced this container or its end.
@@ -67,8 +67,8 @@ impl State {
         &mut self,
         mut listed: Vec<(Announced, KnownContainer)>,
     ) -> Vec<(Announced, KnownContainer)> {
-        self.making.retain(|id, making| making.may_come() && !listed.iter().any(|(one, _)| one.id == *id));
-        listed.extend(self.making.values_mut().map(|making| {
+        self.pending.retain(|id, making| making.may_come() && !listed.iter().any(|(one, _)| one.id == *id));
+        listed.extend(self.pending.values_mut().map(|making| {
             making.unlisted = true;
             (making.one.clone(), making.known.clone())
         }));
@@ -79,9 +79,9 @@ impl State {
     /// would announce their end, as when a runtime dies during a creation. `runs` says whether a cgroup
     /// exists.
     pub(super) fn lapse(&mut self, runs: impl Fn(&CgroupPath) -> bool) {
-        let over = |_: &String, making: &mut Making| making.unlisted && !making.may_come();
-        let over: Vec<(String, Making)> = self.making.extract_if(.., over).collect();
-        for (id, Making { one, .. }) in over {
+        let over = |_: &String, making: &mut PendingContainer| making.unlisted && !making.may_come();
+        let over: Vec<(String, PendingContainer)> = self.pending.extract_if(.., over).collect();
+        for (id, PendingContainer { one, .. }) in over {
             if one.cgroup.as_ref().is_none_or(&runs) {
                 continue;
             }
@@ -96,6 +96,6 @@ impl State {
     #[cfg(test)]
     pub(in crate::engine) fn answered_long_ago(&mut self) {
         let long_ago = Instant::now().checked_sub(MADE_WITHIN).unwrap();
-        self.making.values_mut().for_each(|making| making.answered = long_ago);
+        self.pending.values_mut().for_each(|making| making.answered = long_ago);
     }
 }

@@ -17,7 +17,7 @@ use enforcer_core::{
 };
 
 use super::{
-    Placed, State,
+    Ledger, SharedLedger,
     record_writer::{RecordWriter, Ticket, Waiter},
 };
 use crate::waker::Waker;
@@ -68,7 +68,7 @@ impl Originals {
     /// The caller waits for the ticket before it answers the runtime.
     fn note(&mut self, cgroup: &CgroupPath, original: &Cpuset, granted: Option<Granted>) -> Option<Ticket> {
         let made = Made { granted, ..self.told(original) };
-        let ticket = self.record.as_ref().map(|record| record.made(cgroup, &made));
+        let ticket = self.record.as_ref().map(|record| record.record(cgroup, &made));
         self.unrecorded.insert(cgroup.clone(), made);
         ticket
     }
@@ -146,14 +146,14 @@ impl Originals {
             renew(untouched);
         } else if let Some(made) = self.unrecorded.get_mut(cgroup) {
             renew(&mut made.original);
-            return self.record.as_ref().map(|record| record.made(cgroup, made));
+            return self.record.as_ref().map(|record| record.record(cgroup, made));
         } else {
             let renewed = self.renewed.entry(cgroup.clone()).or_default();
             renew(renewed);
             let original = renewed.clone();
             self.want_turn();
             let made = Made { renews: true, ..self.told(&original) };
-            return self.record.as_ref().map(|record| record.made(cgroup, &made));
+            return self.record.as_ref().map(|record| record.record(cgroup, &made));
         }
         None
     }
@@ -255,7 +255,7 @@ impl Noting {
     }
 }
 
-impl Placed {
+impl SharedLedger {
     /// Waits until all of this is written, for a bounded time in all and without the lock. False where it is
     /// not: then nothing is set from now on. Pins that are not written keep nothing from being told.
     pub(in crate::engine) fn await_noted(&self, noting: Noting) -> bool {
@@ -274,9 +274,9 @@ impl Placed {
     }
 }
 
-impl State {
+impl Ledger {
     /// Notes that a container is created with our cpuset, and its original.
-    pub(in crate::engine) fn made(&mut self, one: &Announced, noting: &mut Noting) {
+    pub(in crate::engine) fn record_original(&mut self, one: &Announced, noting: &mut Noting) {
         if self.containers.holder(&one.id).is_none() {
             return;
         }
@@ -289,9 +289,9 @@ impl State {
     }
 
     /// Notes that a container is created without its decided cpuset.
-    pub(in crate::engine) fn made_without(&mut self, id: &str) {
-        if let Some(held) = &mut self.held {
-            held.remove(id);
+    pub(in crate::engine) fn drop_pending(&mut self, id: &str) {
+        if let Some(frozen) = &mut self.frozen {
+            frozen.remove(id);
         }
     }
 
@@ -310,7 +310,7 @@ impl State {
     /// before are recorded already; foreign ones are never set.
     pub(in crate::engine) fn changes<'a>(&mut self, ids: impl Iterator<Item = &'a String>) -> Noting {
         let mut noting = Noting::default();
-        if self.is_held() {
+        if self.is_frozen() {
             return noting;
         }
         for id in ids {
@@ -330,23 +330,23 @@ impl State {
 
     /// Blocks writes, and freezes what was to be set.
     fn is_not_noted(&mut self, noting: Noting, error: &str) {
-        if !self.barred {
+        if !self.journal_blocked {
             tracing::warn!("a runtime is told nothing until it can be recorded: {error}");
         }
-        self.barred = true;
-        self.hold(false);
+        self.journal_blocked = true;
+        self.freeze(false);
         let Noting { changed, new, pins, .. } = noting;
         self.drop_pins(&pins.cgroups);
         for Changed { id, cgroup, before, is_new } in changed {
             self.originals.retain(|other| !is_new || *other != cgroup);
-            if let Some(held) = &mut self.held {
-                held.insert(id, before.clone());
+            if let Some(frozen) = &mut self.frozen {
+                frozen.insert(id, before.clone());
             }
             self.originals.untouched.insert(cgroup, before);
         }
         if let Some((id, cgroup)) = new {
             self.originals.retain(|other| *other != cgroup);
-            self.made_without(&id);
+            self.drop_pending(&id);
         }
     }
 }

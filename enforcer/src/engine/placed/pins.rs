@@ -24,7 +24,7 @@ use std::{
 use enforcer_core::{place::Cpuset, self_placement::CgroupThreads, set::CpuSet, workload::CgroupPath};
 
 use super::{
-    Placed, State, WRITTEN_BY,
+    SharedLedger, Ledger, WRITTEN_BY,
     originals::{Noting, NotingPins},
     record_writer::Ticket,
 };
@@ -147,7 +147,7 @@ impl Pins {
     }
 }
 
-impl State {
+impl Ledger {
     /// Containers whose pins wait for their runtime.
     #[cfg(test)]
     pub(in crate::engine) fn pinned(&self) -> usize {
@@ -156,7 +156,7 @@ impl State {
 
     /// All runtimes were told long ago.
     #[cfg(test)]
-    pub(in crate::engine) fn pins_told_long_ago(&mut self) {
+    pub(in crate::engine) fn expire_pending_pins(&mut self) {
         let long_ago = Instant::now().checked_sub(WRITTEN_BY).unwrap();
         self.pins.values_mut().for_each(|pins| pins.at = long_ago);
     }
@@ -176,7 +176,7 @@ impl State {
     }
 }
 
-impl Placed {
+impl SharedLedger {
     /// Goes on with what a daemon before this one had noted: its runtime may be writing still.
     pub(in crate::engine) fn remember_pins(&self, left: LeftPins) {
         for error in left.unread {

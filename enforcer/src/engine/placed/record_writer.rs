@@ -31,7 +31,7 @@ pub(super) type Ticket = u64;
 
 /// An order to the writing thread.
 #[derive(Debug)]
-enum Order {
+enum RecordOrder {
     Made(CgroupPath, Box<Made>),
     Over(Vec<CgroupPath>),
     Pins(BTreeMap<CgroupPath, NotedPins>),
@@ -41,19 +41,19 @@ enum Order {
 /// Handle to the thread, which ends with the last handle.
 #[derive(Debug)]
 pub(super) struct RecordWriter {
-    shared: Arc<Shared>,
+    shared: Arc<RecordWriterState>,
     boot_id: Option<String>,
 }
 
 #[derive(Debug, Default)]
-struct Shared {
-    queue: Mutex<Queue>,
+struct RecordWriterState {
+    queue: Mutex<RecordQueue>,
     changed: Condvar,
 }
 
 #[derive(Debug, Default)]
-struct Queue {
-    orders: VecDeque<Order>,
+struct RecordQueue {
+    orders: VecDeque<RecordOrder>,
     /// Number of orders given and carried out.
     given: Ticket,
     done: Ticket,
@@ -72,7 +72,7 @@ impl RecordWriter {
     /// Starts with the record's current content.
     pub(super) fn start(record: MakingRecord, left: BTreeMap<CgroupPath, Made>) -> Self {
         let boot_id = record.boot_id().map(str::to_owned);
-        let shared = Arc::new(Shared::default());
+        let shared = Arc::new(RecordWriterState::default());
         let own = Arc::clone(&shared);
         let spawned = threads::spawn(Role::Making, move || own.carry_out(record, left));
         if let Err(error) = spawned {
@@ -90,18 +90,18 @@ impl RecordWriter {
     }
 
     /// Records that a container of this cgroup is created or gets a cpuset.
-    pub(super) fn made(&self, cgroup: &CgroupPath, made: &Made) -> Ticket {
-        self.shared.give(Order::Made(cgroup.clone(), Box::new(made.clone())))
+    pub(super) fn record(&self, cgroup: &CgroupPath, made: &Made) -> Ticket {
+        self.shared.give(RecordOrder::Made(cgroup.clone(), Box::new(made.clone())))
     }
 
     /// Drops entries that are in the journal, and those of ended containers.
     pub(super) fn over(&self, cgroups: Vec<CgroupPath>) {
-        self.shared.give(Order::Over(cgroups));
+        self.shared.give(RecordOrder::Over(cgroups));
     }
 
     /// Replaces the pins that wait to be restored.
     pub(super) fn pins(&self, all: BTreeMap<CgroupPath, NotedPins>) -> Ticket {
-        self.shared.give(Order::Pins(all))
+        self.shared.give(RecordOrder::Pins(all))
     }
 
     /// Handle to wait with, without the ledger's lock.
@@ -119,7 +119,7 @@ impl Drop for RecordWriter {
 
 /// Waits for orders.
 #[derive(Debug, Clone)]
-pub(super) struct Waiter(Arc<Shared>);
+pub(super) struct Waiter(Arc<RecordWriterState>);
 
 impl Waiter {
     /// Until when an answer waits that is made now.
@@ -174,24 +174,24 @@ impl Waiter {
         if is_fine {
             return Ok(());
         }
-        let ticket = self.0.give(Order::Check);
+        let ticket = self.0.give(RecordOrder::Check);
         self.wait_for_line(ticket, Self::deadline())
     }
 }
 
-impl Queue {
+impl RecordQueue {
     fn stuck(&self) -> Option<String> {
         let since = self.begun?.elapsed();
         (since > WRITTEN_WITHIN).then(|| format!("the disk has not answered for {} s", since.as_secs()))
     }
 }
 
-impl Shared {
-    fn lock(&self) -> MutexGuard<'_, Queue> {
+impl RecordWriterState {
+    fn lock(&self) -> MutexGuard<'_, RecordQueue> {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn give(&self, order: Order) -> Ticket {
+    fn give(&self, order: RecordOrder) -> Ticket {
         let mut queue = self.lock();
         if queue.closed || queue.orders.len() >= MOST_ORDERS {
             let why = || format!("{MOST_ORDERS} lines of the record of containers wait to be written");
@@ -201,8 +201,8 @@ impl Shared {
             return Ticket::MAX;
         }
         // One queued check is enough.
-        let is_check = matches!(order, Order::Check);
-        if !is_check || !matches!(queue.orders.back(), Some(Order::Check)) {
+        let is_check = matches!(order, RecordOrder::Check);
+        if !is_check || !matches!(queue.orders.back(), Some(RecordOrder::Check)) {
             queue.given += 1;
             queue.orders.push_back(order);
             self.changed.notify_all();
@@ -223,7 +223,7 @@ impl Shared {
                 continue;
             };
             queue.begun = Some(Instant::now());
-            queue.writes_pins = matches!(order, Order::Pins(_));
+            queue.writes_pins = matches!(order, RecordOrder::Pins(_));
             drop(queue);
             let written = write(&mut record, &pins, &mut known, order);
             queue = self.lock();
@@ -250,11 +250,11 @@ fn write(
     record: &mut MakingRecord,
     pins: &PinsRecord,
     known: &mut BTreeMap<CgroupPath, Made>,
-    order: Order,
+    order: RecordOrder,
 ) -> Option<Result<(), String>> {
     let said = |error: JournalError| error.to_string();
     match order {
-        Order::Made(cgroup, made) => {
+        RecordOrder::Made(cgroup, made) => {
             let room = if record.is_long(known.len()) {
                 record.keep(known.iter().filter(|(other, _)| **other != cgroup))
             } else {
@@ -266,7 +266,7 @@ fn write(
             }
             Some(written.map_err(said))
         }
-        Order::Over(cgroups) => {
+        RecordOrder::Over(cgroups) => {
             let over: Vec<CgroupPath> =
                 cgroups.into_iter().filter(|one| known.remove(one).is_some()).collect();
             let noted = match (known.is_empty(), over.is_empty()) {
@@ -279,7 +279,7 @@ fn write(
             }
             None
         }
-        Order::Pins(all) => {
+        RecordOrder::Pins(all) => {
             if let Err(error) = pins.keep(&all) {
                 tracing::warn!(
                     "where threads have pinned themselves is lost if this daemon ends now: {error}"
@@ -287,7 +287,7 @@ fn write(
             }
             None
         }
-        Order::Check => Some(record.check()),
+        RecordOrder::Check => Some(record.check()),
     }
 }
 
@@ -314,12 +314,12 @@ mod tests {
         let (record, left) = MakingRecord::open(dir.path(), None).unwrap();
         let writer = RecordWriter::start(record, left.made);
         let cgroup = CgroupPath::new("/a");
-        let ticket = writer.made(&cgroup, &made());
+        let ticket = writer.record(&cgroup, &made());
         assert_eq!(wait(&writer, ticket), Ok(()));
         let known = || MakingRecord::left(dir.path(), None).unwrap().made.into_keys().collect::<Vec<_>>();
         assert_eq!(known(), std::slice::from_ref(&cgroup));
         writer.over(vec![cgroup.clone()]);
-        let ticket = writer.made(&CgroupPath::new("/b"), &made());
+        let ticket = writer.record(&CgroupPath::new("/b"), &made());
         wait(&writer, ticket).unwrap();
         assert_eq!(known(), [CgroupPath::new("/b")]);
     }
@@ -329,7 +329,7 @@ mod tests {
         let full = MakingRecord::at(std::path::Path::new("/dev/full"));
         let writer = RecordWriter::start(full, BTreeMap::new());
         assert_eq!(writer.waiter().check(), Ok(()), "it has not been looked at");
-        let ticket = writer.made(&CgroupPath::new("/a"), &made());
+        let ticket = writer.record(&CgroupPath::new("/a"), &made());
         assert!(wait(&writer, ticket).unwrap_err().contains("/dev/full"));
         assert!(writer.waiter().check().is_err());
     }
@@ -337,11 +337,11 @@ mod tests {
     /// A disk that has written the line of an answer, and not the pins that its threads have.
     #[test]
     fn pins_that_are_not_written_in_time_are_told_and_bar_nothing() {
-        let shared = Arc::new(Shared::default());
+        let shared = Arc::new(RecordWriterState::default());
         let waiter = Waiter(Arc::clone(&shared));
         let give = |order| shared.give(order);
-        let line = |cgroup: &str| Order::Made(CgroupPath::new(cgroup), Box::new(made()));
-        let (first, pins) = (give(line("/a")), give(Order::Pins(BTreeMap::new())));
+        let line = |cgroup: &str| RecordOrder::Made(CgroupPath::new(cgroup), Box::new(made()));
+        let (first, pins) = (give(line("/a")), give(RecordOrder::Pins(BTreeMap::new())));
         shared.lock().done = first;
         // One time for all that an answer needs, which is over.
         let until = Instant::now();
@@ -382,7 +382,8 @@ mod tests {
         let reader = fs::File::options().read(true).write(true).open(&path).unwrap();
         let writer = RecordWriter::start(MakingRecord::at(&path), BTreeMap::new());
         // More than a pipe holds.
-        let tickets: Vec<Ticket> = (0..1_000).map(|_| writer.made(&CgroupPath::new("/a"), &made())).collect();
+        let tickets: Vec<Ticket> =
+            (0..1_000).map(|_| writer.record(&CgroupPath::new("/a"), &made())).collect();
         let last = *tickets.last().unwrap();
         let error = wait(&writer, last).unwrap_err();
         assert!(error.contains("the record of containers"), "{error}");

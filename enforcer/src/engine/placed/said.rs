@@ -20,21 +20,21 @@ const REMEMBERED: usize = 1 << 14;
 
 /// Hashes of logged texts.
 #[derive(Debug, Default)]
-pub(super) struct Said(BTreeSet<u64>);
+pub(super) struct WarnOnce(BTreeSet<u64>);
 
 /// Texts that were not logged lately.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct News<'a> {
+pub(super) struct Unseen<'a> {
     /// The texts to log.
     pub(super) texts: Vec<&'a str>,
     /// Number of further new texts.
     pub(super) more: usize,
 }
 
-impl Said {
+impl WarnOnce {
     /// Picks the texts that were not logged lately.
-    pub(super) fn news<'a>(&mut self, texts: impl IntoIterator<Item = &'a str>) -> News<'a> {
-        let mut news = News { texts: Vec::new(), more: 0 };
+    pub(super) fn news<'a>(&mut self, texts: impl IntoIterator<Item = &'a str>) -> Unseen<'a> {
+        let mut news = Unseen { texts: Vec::new(), more: 0 };
         for text in texts {
             let mut hasher = DefaultHasher::new();
             text.hash(&mut hasher);
@@ -61,17 +61,17 @@ mod tests {
     #[test]
     fn a_text_is_said_once_and_few_at_a_time() {
         let texts: Vec<String> = (0..100).map(|index| format!("annotation {index}")).collect();
-        let (mut said, all) = (Said::default(), || texts.iter().map(String::as_str));
+        let (mut said, all) = (WarnOnce::default(), || texts.iter().map(String::as_str));
         let first = said.news(all().take(3));
         assert_eq!((first.texts, first.more), (all().take(3).collect(), 0));
         let rest = said.news(all());
         assert_eq!((rest.texts, rest.more), (all().skip(3).take(MOST_AT_ONCE).collect(), 97 - MOST_AT_ONCE));
-        assert_eq!(said.news(all()), News { texts: Vec::new(), more: 0 });
+        assert_eq!(said.news(all()), Unseen { texts: Vec::new(), more: 0 });
     }
 
     #[test]
     fn what_is_remembered_has_an_end() {
-        let mut said = Said::default();
+        let mut said = WarnOnce::default();
         for index in 0..REMEMBERED * 2 {
             said.news([format!("{index}").as_str()]);
             assert!(said.0.len() <= REMEMBERED);

@@ -8,10 +8,10 @@
 
 use enforcer_core::workload::{CgroupPath, Origin, Workload, printable};
 
-use super::{NAME_LIMIT, Placed, State};
+use super::{Ledger, NAME_LIMIT, SharedLedger};
 use enforcer_runtime::nri::api::PodSandbox;
 
-impl State {
+impl Ledger {
     /// Notes the sandbox of a pod.
     pub(in crate::engine) fn has_pod(&mut self, pod: &PodSandbox) {
         if !pod.id.is_empty() && !self.sandboxes.contains_key(&pod.id) {
@@ -34,7 +34,7 @@ impl State {
     }
 }
 
-impl Placed {
+impl SharedLedger {
     /// Removes sandboxes from the workloads. Returns their cgroups and their pods' names.
     pub(in crate::engine) fn without_sandboxes(
         &self,

@@ -15,7 +15,7 @@ use enforcer_core::{
     workload::CgroupPath,
 };
 
-use super::{Placed, State, WRITTEN_BY};
+use super::{Ledger, SharedLedger, WRITTEN_BY};
 
 /// Time in which a runtime carries an answer out and a turn hears of it.
 const CARRIED_OUT_WITHIN: Duration = Duration::from_mins(1);
@@ -23,7 +23,7 @@ const CARRIED_OUT_WITHIN: Duration = Duration::from_mins(1);
 /// Names of processes that carry answers out.
 const CARRIERS: [&str; 7] = ["systemd", "runc", "crun", "youki", "containerd", "crio", "conmon"];
 
-impl State {
+impl Ledger {
     /// Whether the runtime may still be writing an answer about this cgroup.
     pub(in crate::engine) fn was_told_lately(&self, cgroup: &CgroupPath) -> bool {
         self.told.get(cgroup).is_some_and(|at| at.elapsed() < WRITTEN_BY)
@@ -36,11 +36,11 @@ impl State {
     }
 }
 
-impl Placed {
+impl SharedLedger {
     /// Exempts the runtime's writes on our behalf from drift. A container that was told other CPUs is
     /// corrected without a cool-down: returning it to its place is no failed correction.
     pub(in crate::engine) fn tell(&self, history: &mut History) {
-        history.drift.expect(&self.told_lately());
+        history.drift.expect(&self.pending_runtime_writes());
         history.forget(&std::mem::take(&mut self.lock().retold));
     }
 
@@ -84,7 +84,7 @@ mod tests {
 
     #[test]
     fn what_carries_an_answer_out_is_no_foreign_write_and_all_else_is() {
-        let placed = Placed::default();
+        let placed = SharedLedger::default();
         placed.lock().note_answered([CgroupPath::new("/told")], Instant::now());
         let written = || ChangeKind::CpusetWritten { file: CpusetFile::Mems };
         let policy = ChangeKind::PolicySet {

@@ -134,7 +134,7 @@ fn processes_are_read_now_and_then_and_not_in_each_turn() {
 fn what_keeps_added_memory_nodes_is_asked_now_and_then() {
     let (is_pinned, asked) = (Rc::new(Cell::new(true)), Rc::new(Cell::new(0)));
     let mut source = Pinned { is_pinned: Rc::clone(&is_pinned), asked: Rc::clone(&asked) };
-    let mut looks = super::super::self_placed::Looks::default();
+    let mut looks = super::super::self_placed::SelfPlacedAnswers::default();
     let mut narrows = |second: u64, cgroup: &str| {
         let sample = Sample { monotonic_ns: second * SECOND, ..Sample::default() };
         let sets = (&"0".parse().unwrap(), &"1".parse().unwrap());

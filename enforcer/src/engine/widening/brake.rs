@@ -27,7 +27,7 @@ use enforcer_core::{
 use super::{
     Widening,
     guardian::tell,
-    told::{Happened, Told},
+    told::{GuardEvent, Happened},
 };
 use crate::{
     threads::{self, Role},
@@ -56,7 +56,7 @@ pub struct BrakeParts {
 }
 
 /// Orders to the thread.
-enum Order {
+enum BrakeCommand {
     /// The configured kind of brake.
     Be(Brake),
     Slow {
@@ -72,14 +72,14 @@ enum Order {
 }
 
 /// The guardian's end of the brake thread.
-pub(super) struct Lever {
-    orders: Sender<Order>,
+pub(super) struct BrakeHandle {
+    orders: Sender<BrakeCommand>,
     waker: Waker,
     watched: Arc<AtomicBool>,
     demotes: Box<dyn Fn() -> bool + Send>,
 }
 
-impl Lever {
+impl BrakeHandle {
     /// Starts the thread, without workloads to watch.
     pub(super) fn start(widening: Widening, parts: BrakeParts) -> std::io::Result<Self> {
         let BrakeParts { record, boot_id, demotes } = parts;
@@ -87,7 +87,7 @@ impl Lever {
         let (waker, watched) = (Waker::new()?, Arc::new(AtomicBool::new(false)));
         let (hears, watches) = (waker.clone(), Arc::clone(&watched));
         let slowing = move || {
-            Slowing { widening, orders: receiver, waker: hears, watched: watches, brakes: None }
+            BrakeWorker { widening, orders: receiver, waker: hears, watched: watches, brakes: None }
                 .run(record, boot_id);
         };
         threads::spawn(Role::Brake, slowing)?;
@@ -103,39 +103,39 @@ impl Lever {
 
     /// Applies the configured kind of brake.
     pub(super) fn be(&self, wanted: Brake) {
-        self.tell(Order::Be(wanted));
+        self.tell(BrakeCommand::Be(wanted));
     }
 
     /// Hands an order to the thread; `file` belongs to its cgroup.
     pub(super) fn carry_out(&self, order: &BrakeOrder, file: Option<Arc<BrakeFile>>) {
         match (order, file) {
             (BrakeOrder::Slow { kind, rate, until_ns, .. }, Some(file)) => {
-                self.tell(Order::Slow { file, kind: *kind, rate: *rate, until_ns: *until_ns });
+                self.tell(BrakeCommand::Slow { file, kind: *kind, rate: *rate, until_ns: *until_ns });
             }
             // Its files could not be opened; that was logged.
             (BrakeOrder::Slow { .. }, None) => {}
             (BrakeOrder::Release { cgroup, why }, _) => {
-                self.tell(Order::Release { cgroup: cgroup.clone(), why: *why });
+                self.tell(BrakeCommand::Release { cgroup: cgroup.clone(), why: *why });
             }
         }
     }
 
-    fn tell(&self, order: Order) {
+    fn tell(&self, order: BrakeCommand) {
         // The thread listens for as long as the daemon runs.
         let _ = self.orders.send(order);
         self.waker.wake();
     }
 }
 
-struct Slowing {
+struct BrakeWorker {
     widening: Widening,
-    orders: Receiver<Order>,
+    orders: Receiver<BrakeCommand>,
     waker: Waker,
     watched: Arc<AtomicBool>,
     brakes: Option<BrakeControl>,
 }
 
-impl Slowing {
+impl BrakeWorker {
     fn run(mut self, record: Result<BrakeRecord, String>, boot_id: Option<String>) {
         // Taken at the first use.
         let mut parts = Some((record, boot_id));
@@ -149,9 +149,11 @@ impl Slowing {
             }
             loop {
                 match self.orders.try_recv() {
-                    Ok(Order::Be(wanted)) => self.be(wanted, &mut parts),
-                    Ok(Order::Slow { file, kind, rate, until_ns }) => self.slow(file, kind, rate, until_ns),
-                    Ok(Order::Release { cgroup, why }) => self.release(&cgroup, why),
+                    Ok(BrakeCommand::Be(wanted)) => self.be(wanted, &mut parts),
+                    Ok(BrakeCommand::Slow { file, kind, rate, until_ns }) => {
+                        self.slow(file, kind, rate, until_ns)
+                    }
+                    Ok(BrakeCommand::Release { cgroup, why }) => self.release(&cgroup, why),
                     Err(TryRecvError::Empty) => break,
                     Err(TryRecvError::Disconnected) => return,
                 }
@@ -214,7 +216,7 @@ impl Slowing {
             Ok(()) => self.note(|used| used.applied += 1),
             Err(why) => {
                 self.note(|used| used.failed += 1);
-                tell(&self.widening, Told { cgroup, what: Happened::NotSlowed { why } });
+                tell(&self.widening, GuardEvent { cgroup, what: Happened::NotSlowed { why } });
             }
         }
     }
@@ -226,7 +228,7 @@ impl Slowing {
         let lasted_ns = clock::now_ns().saturating_sub(slowed.since_ns);
         self.note(|used| used.slowed_ns = used.slowed_ns.saturating_add(lasted_ns));
         let (cgroup, set) = (cgroup.clone(), slowed.what());
-        tell(&self.widening, Told { cgroup, what: Happened::Slowed { set, lasted_ns, why, result } });
+        tell(&self.widening, GuardEvent { cgroup, what: Happened::Slowed { set, lasted_ns, why, result } });
     }
 
     /// Updates the brake's part of the report.

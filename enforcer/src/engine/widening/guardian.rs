@@ -35,9 +35,9 @@ use enforcer_core::{
 };
 
 use super::{
-    MOST_TOLD, Senses, Widening,
-    brake::{Lever, not_on_v1},
-    told::{Addition, Happened, Told},
+    MOST_TOLD, Sensors, Widening,
+    brake::{BrakeHandle, not_on_v1},
+    told::{Addition, GuardEvent, Happened},
 };
 use crate::{
     engine::Gate,
@@ -60,15 +60,15 @@ const MOST_RESULTS: usize = 64;
 /// State of the guardian thread.
 pub(super) struct Guardian {
     widening: Widening,
-    senses: Senses,
+    senses: Sensors,
     gate: Gate,
     watch: WideningWatch,
     files: MemsFiles,
     tree: CpusetTree,
-    lever: Lever,
+    lever: BrakeHandle,
     brake: Brake,
     brake_files: BrakeFiles,
-    results: (Sender<Done>, Receiver<Done>),
+    results: (Sender<FinishedWrite>, Receiver<FinishedWrite>),
     /// Durations of the writes.
     writes: Latencies,
     /// Time of the latest pressure event that no look has used.
@@ -80,7 +80,7 @@ pub(super) struct Guardian {
 }
 
 /// A finished write.
-struct Done {
+struct FinishedWrite {
     cgroup: CgroupPath,
     addition: Addition,
     /// Time since the event that caused the write, in ns.
@@ -91,8 +91,8 @@ struct Done {
 impl Guardian {
     pub(super) fn new(
         widening: Widening,
-        senses: Senses,
-        lever: Lever,
+        senses: Sensors,
+        lever: BrakeHandle,
         tree: CpusetTree,
         gate: Gate,
     ) -> Self {
@@ -219,7 +219,7 @@ impl Guardian {
         let now_ns = clock::now_ns();
         // Read before the nodes: allocations in between then count as a change.
         self.free = free_on_all_nodes();
-        let Self { senses: Senses { rooms, limits, .. }, watch, .. } = self;
+        let Self { senses: Sensors { rooms, limits, .. }, watch, .. } = self;
         let rooms = match rooms.look(Instant::now()) {
             Ok(rooms) => rooms,
             Err(error) => {
@@ -256,7 +256,7 @@ impl Guardian {
                 self.widening.lock().report.refused(refusal);
                 return tell(
                     &self.widening,
-                    Told { cgroup, what: Happened::Refused { sight, refusal, bound } },
+                    GuardEvent { cgroup, what: Happened::Refused { sight, refusal, bound } },
                 );
             }
         };
@@ -292,7 +292,7 @@ impl Guardian {
             let (since_trigger, took) = (since(trigger_ns), since(begun));
             let addition = Addition { stage, sight, before, mems, above, result };
             // The receiver is gone when the daemon ends.
-            let _ = sender.send(Done { cgroup, addition, since_trigger, took });
+            let _ = sender.send(FinishedWrite { cgroup, addition, since_trigger, took });
             waker.wake();
             drop(inside);
         };
@@ -305,7 +305,7 @@ impl Guardian {
     fn take_results(&mut self) {
         for _ in 0..MOST_RESULTS {
             let Ok(done) = self.results.1.try_recv() else { return };
-            let Done { cgroup, addition, since_trigger, took } = done;
+            let FinishedWrite { cgroup, addition, since_trigger, took } = done;
             let Addition { stage, before, mems, result, .. } = &addition;
             self.watch.written(&cgroup, result.is_ok());
             self.writes.note(took);
@@ -325,7 +325,7 @@ impl Guardian {
                     }
                 }
             }
-            tell(&self.widening, Told { cgroup, what: Happened::Widened(addition) });
+            tell(&self.widening, GuardEvent { cgroup, what: Happened::Widened(addition) });
         }
     }
 }
@@ -344,10 +344,10 @@ fn killed(watch: &mut WideningWatch, widening: &Widening, event: &PressureEvent)
     if !by_limit {
         watch.killed(&cgroup);
     }
-    tell(widening, Told { cgroup, what: Happened::Killed { by_limit } });
+    tell(widening, GuardEvent { cgroup, what: Happened::Killed { by_limit } });
 }
 
-pub(super) fn tell(widening: &Widening, told: Told) {
+pub(super) fn tell(widening: &Widening, told: GuardEvent) {
     told.log();
     let mut state = widening.lock();
     if state.told.len() < MOST_TOLD {

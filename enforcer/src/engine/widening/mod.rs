@@ -33,16 +33,16 @@ use enforcer_core::{
 };
 
 pub(super) use self::relief::PACE as RELIEF_PACE;
-pub use self::{brake::BrakeParts, relief::ReliefSenses};
 use self::{
-    brake::Lever,
+    brake::BrakeHandle,
     guardian::Guardian,
-    relief::{Moved, Relief},
-    told::Told,
+    relief::{ReliefMove, ReliefWorker},
+    told::GuardEvent,
 };
+pub use self::{brake::BrakeParts, relief::ReliefSensors};
 use super::{Demotion, Gate};
 use crate::{
-    observe::{MemoryLimits, PressureTap, Rooms},
+    observe::{HeadroomReader, MemoryLimits, PressureTap},
     threads::{self, Role},
     waker::Waker,
 };
@@ -57,11 +57,11 @@ use enforcer_report::{
 const MOST_TOLD: usize = 1_024;
 
 /// Observers of the thread that adds nodes.
-pub struct Senses {
+pub struct Sensors {
     /// Memory pressure.
     pub tap: PressureTap,
     /// Free memory of the nodes.
-    pub rooms: Rooms,
+    pub rooms: HeadroomReader,
     /// Memory limits of workloads.
     pub limits: MemoryLimits,
 }
@@ -69,7 +69,7 @@ pub struct Senses {
 /// Handle to the widening state; clones share it.
 #[derive(Debug, Clone)]
 pub struct Widening {
-    state: Arc<Mutex<State>>,
+    state: Arc<Mutex<WideningState>>,
     waker: Waker,
     /// Wakes the thread that makes room on full nodes.
     relief_waker: Waker,
@@ -90,7 +90,7 @@ impl Guards {
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct WideningState {
     guards: Arc<Guards>,
     /// The thread that adds nodes has not taken the new guards yet.
     anew: bool,
@@ -98,8 +98,8 @@ struct State {
     added: Widened,
     /// Number of cpuset writes in progress.
     busy: usize,
-    told: Vec<Told>,
-    moved: Vec<Moved>,
+    told: Vec<GuardEvent>,
+    moved: Vec<ReliefMove>,
     /// Processes that the OOM killer may choose because of added nodes.
     exposed: Vec<OomCandidates>,
     /// Why workloads are not slowed down although the configuration asks for it.
@@ -110,8 +110,8 @@ struct State {
 impl Widening {
     /// Starts the threads, without guarded workloads.
     pub fn start(
-        senses: Senses,
-        relief: ReliefSenses,
+        senses: Sensors,
+        relief: ReliefSensors,
         brake: BrakeParts,
         tree: CpusetTree,
         gate: Gate,
@@ -119,15 +119,15 @@ impl Widening {
     ) -> io::Result<Self> {
         let widening = Self { state: Arc::default(), waker: Waker::new()?, relief_waker: Waker::new()? };
         senses.tap.listen(widening.waker.clone());
-        let relief = Relief::new(Linux, widening.clone(), relief, tree.clone(), gate.clone(), demotion);
+        let relief = ReliefWorker::new(Linux, widening.clone(), relief, tree.clone(), gate.clone(), demotion);
         threads::spawn(Role::Relief, move || relief.run())?;
-        let lever = Lever::start(widening.clone(), brake)?;
+        let lever = BrakeHandle::start(widening.clone(), brake)?;
         let guardian = Guardian::new(widening.clone(), senses, lever, tree, gate);
         threads::spawn(Role::Widening, move || guardian.run())?;
         Ok(widening)
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, WideningState> {
         // Poisoning is ignored: every update leaves the state consistent.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }

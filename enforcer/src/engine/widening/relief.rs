@@ -39,7 +39,7 @@ use crate::{
         Demotion, Gate,
         decisions::{entry, subject},
     },
-    observe::{Rooms, Tenants},
+    observe::{HeadroomReader, ResidentsReader},
 };
 use enforcer_act::{
     cpuset::CpusetTree,
@@ -79,18 +79,18 @@ pub(in crate::engine) const PACE: PaceLimits = PaceLimits {
 };
 
 /// Observers of the relief thread.
-pub struct ReliefSenses {
+pub struct ReliefSensors {
     /// Free memory of the nodes.
-    pub rooms: Rooms,
+    pub rooms: HeadroomReader,
     /// Memory of processes by node.
-    pub tenants: Tenants,
+    pub tenants: ResidentsReader,
 }
 
 /// State of the relief thread.
-pub(super) struct Relief<K = Linux> {
+pub(super) struct ReliefWorker<K = Linux> {
     kernel: K,
     widening: Widening,
-    senses: ReliefSenses,
+    senses: ReliefSensors,
     tree: CpusetTree,
     gate: Gate,
     budget: PageBudget,
@@ -103,7 +103,7 @@ pub(super) struct Relief<K = Linux> {
 
 /// Pages of a workload that made room.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(in crate::engine) struct Moved {
+pub(in crate::engine) struct ReliefMove {
     /// The workload that the pages belong to.
     pub(in crate::engine) cgroup: CgroupPath,
     source: ReclaimSource,
@@ -116,11 +116,11 @@ pub(in crate::engine) struct Moved {
     left: Vec<String>,
 }
 
-impl<K: Kernel> Relief<K> {
+impl<K: Kernel> ReliefWorker<K> {
     pub(super) fn new(
         kernel: K,
         widening: Widening,
-        senses: ReliefSenses,
+        senses: ReliefSensors,
         tree: CpusetTree,
         gate: Gate,
         demotion: Demotion,
@@ -256,7 +256,7 @@ impl<K: Kernel> Relief<K> {
                 off.extend(&NodeSet::from_iter([flow.from]));
                 let PageFlow { from, to, .. } = flow;
                 let (cgroup, strict) = (one.cgroup.clone(), strict.cloned());
-                self.tell(Moved { cgroup, source, strict, from, to, bytes, processes, left });
+                self.tell(ReliefMove { cgroup, source, strict, from, to, bytes, processes, left });
             } else if !left.is_empty() {
                 // The cpuset write may be in progress; the next look tries again.
                 tracing::debug!("{}: nothing moved from node {}: {}", one.cgroup, flow.from, left.join(", "));
@@ -265,7 +265,7 @@ impl<K: Kernel> Relief<K> {
         off
     }
 
-    fn tell(&self, moved: Moved) {
+    fn tell(&self, moved: ReliefMove) {
         tracing::info!("{}: {}", moved.cgroup, moved.sentence());
         let mut state = self.widening.lock();
         state.report.relieved(moved.source, moved.bytes);
@@ -290,7 +290,7 @@ impl<K: Kernel> Relief<K> {
     }
 }
 
-impl Moved {
+impl ReliefMove {
     /// The move in one sentence.
     fn sentence(&self) -> String {
         let Self { source, strict, from, to, bytes, processes, left, .. } = self;

@@ -15,7 +15,7 @@ pub(super) const BY: &str = "memory";
 
 /// An event of a guarded workload.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(in crate::engine) struct Told {
+pub(in crate::engine) struct GuardEvent {
     /// The workload's cgroup.
     pub(in crate::engine) cgroup: CgroupPath,
     pub(super) what: Happened,
@@ -48,7 +48,7 @@ pub(super) struct Addition {
     pub(super) result: Result<(), String>,
 }
 
-impl Told {
+impl GuardEvent {
     /// The event in one sentence.
     pub(super) fn sentence(&self) -> String {
         match &self.what {

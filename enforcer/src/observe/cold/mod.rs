@@ -55,7 +55,7 @@ pub struct ColdWatch {
 
 /// Result of a look at a workload.
 #[derive(Debug, Clone, Default)]
-pub struct Look {
+pub struct ColdLook {
     /// Its largest processes.
     pub watched: Vec<ProcessRegions>,
     /// The detector: `damon` or `referenced`.
@@ -81,8 +81,8 @@ impl ColdWatch {
     }
 
     /// Looks for pages of a workload on `nodes` that were idle for `idle`.
-    pub fn look(&mut self, cgroup: &CgroupPath, nodes: &NodeSet, idle: Duration) -> Look {
-        let mut look = Look { source: "damon", ..Look::default() };
+    pub fn look(&mut self, cgroup: &CgroupPath, nodes: &NodeSet, idle: Duration) -> ColdLook {
+        let mut look = ColdLook { source: "damon", ..ColdLook::default() };
         let now = Instant::now();
         for pid in self.largest(cgroup) {
             let seen = if let Ok(damon) = &mut self.damon {

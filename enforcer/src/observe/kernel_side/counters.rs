@@ -20,15 +20,15 @@ use enforcer_core::{
 use super::with_causes;
 use crate::observe::{index::Index, pressure_tap::PressureTap};
 use enforcer_kernel::bpf::{
-    AttachOptions, CountersError, Drops, Hook, KernelChange, KernelCounters, KernelEvent,
-    ProgramCost as LoadedProgram, Programs, Told, Watch,
+    AttachOptions, CountersError, DrainedEvents, Drops, Hook, KernelChange, KernelCounters, KernelEvent,
+    ProgramCost as LoadedProgram, Programs, WatchedCgroup,
 };
 
 /// Degraded source: the programs know a former set of CPUs.
 const STALE: &str = "bpf:cpus";
 
 /// The programs, and the counts of earlier ones.
-pub(super) struct Counters {
+pub(super) struct KernelCounts {
     pub(super) programs: Programs,
     missing: Vec<Degraded>,
     options: AttachOptions,
@@ -47,7 +47,7 @@ pub(super) struct Counters {
     changes: EventCounts,
 }
 
-impl Counters {
+impl KernelCounts {
     /// Attaches what this kernel allows.
     pub(super) fn attach(options: AttachOptions) -> Self {
         let (mut programs, missing) = Programs::attach(&options);
@@ -131,7 +131,7 @@ impl Counters {
 
     /// Events that no sample has yet.
     fn take_events(&mut self) -> Option<Vec<KernelEvent>> {
-        let Told { latest, told, forgotten } = self.programs.told()?;
+        let DrainedEvents { latest, told, forgotten } = self.programs.told()?;
         self.events = self.events.plus(EventCounts { told, forgotten, ..EventCounts::default() });
         let mut events = std::mem::take(&mut self.carried);
         events.extend(latest);
@@ -140,7 +140,7 @@ impl Counters {
 
     /// Changes that no sample has yet.
     fn take_changes(&mut self) -> Option<Vec<KernelChange>> {
-        let Told { latest, told, forgotten } = self.programs.changes()?;
+        let DrainedEvents { latest, told, forgotten } = self.programs.changes()?;
         self.changes = self.changes.plus(EventCounts { told, forgotten, ..EventCounts::default() });
         let mut changes = std::mem::take(&mut self.carried_changes);
         changes.extend(latest);
@@ -287,10 +287,10 @@ impl Counters {
 
 /// Every cgroup of every workload. Of the root only its own threads count; a new cgroup below it is a
 /// workload of its own, or none.
-fn watched(index: &Index, aims: &BTreeMap<CgroupPath, NodeSet>) -> BTreeMap<u64, Watch> {
+fn watched(index: &Index, aims: &BTreeMap<CgroupPath, NodeSet>) -> BTreeMap<u64, WatchedCgroup> {
     let watch = |(id, path): (&u64, &CgroupPath)| {
         let owner = *index.owners.get(path)?;
-        Some((*id, Watch { owner, allowed: aims.get(path).cloned(), heirs: !path.is_root() }))
+        Some((*id, WatchedCgroup { owner, allowed: aims.get(path).cloned(), heirs: !path.is_root() }))
     };
     index.ids.iter().filter_map(watch).collect()
 }
@@ -418,8 +418,8 @@ mod tests {
     }
 
     /// Nothing is attached, as without permission.
-    fn counters() -> Counters {
-        Counters {
+    fn counters() -> KernelCounts {
+        KernelCounts {
             programs: Programs::detached(),
             missing: Vec::new(),
             options: AttachOptions::new(BTreeMap::new(), CgroupAxis::Unified),
@@ -438,8 +438,8 @@ mod tests {
         // Privileges belong to a thread, and this one drops its own.
         let thread = std::thread::spawn(|| {
             let attach = |cpu| AttachOptions::new([(CpuId(cpu), NodeId(0))].into(), CgroupAxis::Unified);
-            let mut counters = Counters::attach(attach(0));
-            let hooks = |counters: &Counters| Hook::ALL.map(|hook| counters.programs.has(hook));
+            let mut counters = KernelCounts::attach(attach(0));
+            let hooks = |counters: &KernelCounts| Hook::ALL.map(|hook| counters.programs.has(hook));
             let before = hooks(&counters);
             reduce(Duties {
                 mode: Mode::Observe,
@@ -498,9 +498,9 @@ mod tests {
         let aim: NodeSet = [NodeId(1)].into_iter().collect();
         let watched = watched(&index, &[(path, aim.clone())].into());
         let expected = [
-            (1, Watch { owner: 1, allowed: None, heirs: false }),
-            (7, Watch { owner: 7, allowed: Some(aim.clone()), heirs: true }),
-            (8, Watch { owner: 7, allowed: Some(aim), heirs: true }),
+            (1, WatchedCgroup { owner: 1, allowed: None, heirs: false }),
+            (7, WatchedCgroup { owner: 7, allowed: Some(aim.clone()), heirs: true }),
+            (8, WatchedCgroup { owner: 7, allowed: Some(aim), heirs: true }),
         ];
         assert_eq!(watched, expected.into());
     }
@@ -554,7 +554,7 @@ mod tests {
 
     #[test]
     fn what_was_counted_of_a_removed_cgroup_is_forgotten() {
-        let mut counters = Counters { earlier: [(7, counted(2)), (8, counted(2))].into(), ..counters() };
+        let mut counters = KernelCounts { earlier: [(7, counted(2)), (8, counted(2))].into(), ..counters() };
         let index = Index { owners: [(CgroupPath::new("/a"), 8)].into(), ..Index::default() };
         counters.add_to(&index, &BTreeMap::new(), &mut Sample::default(), &mut DegradedTally::default());
         assert_eq!(counters.earlier.keys().collect::<Vec<_>>(), [&8]);

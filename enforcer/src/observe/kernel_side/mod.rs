@@ -20,23 +20,23 @@ use enforcer_core::{
     workload::CgroupPath,
 };
 
-use self::counters::Counters;
-pub(super) use self::pressure::Pressure;
+use self::counters::KernelCounts;
+pub(super) use self::pressure::PressureBuffer;
 use super::{index::Index, pressure_tap::PressureTap, sampler::SamplerOptions};
 use enforcer_host::{HostRoot, cgroup::CgroupLayout, cgroup_tree::walk, lockdown, read_text};
 use enforcer_kernel::bpf::{AttachOptions, CgroupAxis, IteratorError, TaskIterator, VmaIterator};
 
 /// Loaded programs.
-pub(super) struct KernelSide {
+pub(super) struct KernelSources {
     iterator: Result<TaskIterator, Degraded>,
     /// Lists mappings; loaded only when there is far memory.
     mappings: Option<Result<VmaIterator, String>>,
-    counters: Option<Counters>,
+    counters: Option<KernelCounts>,
     /// Nodes that workloads should run on; other runs are misplaced.
     aims: BTreeMap<CgroupPath, NodeSet>,
 }
 
-impl KernelSide {
+impl KernelSources {
     /// Loads the programs by the options.
     pub(super) fn start(
         host: &HostRoot,
@@ -62,14 +62,14 @@ impl KernelSide {
             iterator: TaskIterator::open(axis, possible, &nodes).map_err(|error| not_listed(host, &error)),
             mappings: (topology.cpu_nodes().len() > 1)
                 .then(|| VmaIterator::open().map_err(|error| with_causes(&error))),
-            counters: options.counters.then(|| Counters::attach(attach())),
+            counters: options.counters.then(|| KernelCounts::attach(attach())),
             aims: BTreeMap::new(),
         }
     }
 
     /// Sources that are missing until something changes.
     pub(super) fn missing(&self) -> impl Iterator<Item = &Degraded> {
-        self.iterator.as_ref().err().into_iter().chain(self.counters.iter().flat_map(Counters::missing))
+        self.iterator.as_ref().err().into_iter().chain(self.counters.iter().flat_map(KernelCounts::missing))
     }
 
     /// Takes another assignment of CPUs to nodes.
@@ -121,7 +121,7 @@ impl KernelSide {
 
     /// Drains the programs' events. Returns whether there were any that wake no thread.
     pub(super) fn drain(&mut self) -> bool {
-        self.counters.as_mut().is_some_and(Counters::drain)
+        self.counters.as_mut().is_some_and(KernelCounts::drain)
     }
 
     /// Readable when the event buffers fill up.
@@ -131,7 +131,7 @@ impl KernelSide {
 
     /// Pressure events for a thread that reacts at once; `None` without a source.
     pub(super) fn tap(&self) -> Option<PressureTap> {
-        self.counters.as_ref().map(Counters::tap)
+        self.counters.as_ref().map(KernelCounts::tap)
     }
 
     /// Adds the counts and the events to the sample.

@@ -10,20 +10,20 @@ use enforcer_core::{
 };
 
 use crate::observe::index::Index;
-use enforcer_kernel::bpf::{Kept, Told};
+use enforcer_kernel::bpf::{DrainedEvents, EventBuffer};
 
 /// Events taken from the ring so far.
 #[derive(Debug, Default)]
-pub(in crate::observe) struct Pressure {
+pub(in crate::observe) struct PressureBuffer {
     /// Events that no sample has yet.
-    kept: Kept<PressureEvent>,
+    kept: EventBuffer<PressureEvent>,
     /// Without those that the attached programs could not send.
     counts: EventCounts,
     totals: BTreeMap<(NodeId, PressureKind), u64>,
     delay: PressureDelay,
 }
 
-impl Pressure {
+impl PressureBuffer {
     /// Takes an event from the ring at `now_ns` of the events' clock; `None` is an unknown record.
     pub(in crate::observe) fn take(&mut self, event: Option<PressureEvent>, now_ns: u64) {
         if let Some(event) = &event {
@@ -42,7 +42,7 @@ impl Pressure {
 
     /// Events for a sample, with workload names, and the outcomes of all events.
     pub(super) fn told(&mut self, index: &Index, unsent: EventCounts) -> PressureEvents {
-        let Told { mut latest, told, forgotten } = self.kept.take();
+        let DrainedEvents { mut latest, told, forgotten } = self.kept.take();
         self.carry(EventCounts { told, forgotten, ..EventCounts::default() });
         for event in &mut latest {
             event.workload = index.ids.get(&event.cgroup_id).cloned();
@@ -85,7 +85,7 @@ mod tests {
     #[test]
     fn every_event_is_in_one_sample_and_in_all_totals_after_it() {
         let index = Index { ids: [(7, CgroupPath::new("/db"))].into(), ..Index::default() };
-        let mut pressure = Pressure::default();
+        let mut pressure = PressureBuffer::default();
         let none = EventCounts::default();
         assert_eq!(pressure.told(&index, none), PressureEvents::default());
 

@@ -31,7 +31,7 @@ use enforcer_report::{
 const PATIENCE: Duration = Duration::from_mins(1);
 
 struct Rig {
-    control: Control,
+    control: ControlState,
     path: PathBuf,
     log: Arc<Mutex<Vec<String>>>,
     _socket: Option<ControlSocket>,
@@ -46,7 +46,7 @@ fn rig() -> Rig {
     policy.control.socket.clone_from(&path);
     let log = Arc::new(Mutex::new(Vec::new()));
     let levels = Arc::clone(&log);
-    let control = Control {
+    let control = ControlState {
         gate: Gate::default(),
         decisions: Decisions::default(),
         latest: watch::channel(None).1,
@@ -334,7 +334,7 @@ async fn reader_changes_nothing_and_unauthorized_peer_is_refused() {
     let changes = [("POST", "/v1/pause"), ("POST", "/v1/resume"), ("PUT", "/v1/log-level")];
     let body = r#"{"level": "debug"}"#;
     for (access, may_read, may_change) in
-        [(None, 403, 403), (Some(Access::None), 403, 403), (Some(Access::Read), 200, 403)]
+        [(None, 403, 403), (Some(PeerRights::None), 403, 403), (Some(PeerRights::Read), 200, 403)]
     {
         for ((method, target), expected) in
             reads.iter().map(|read| (read, may_read)).chain(changes.iter().map(|change| (change, may_change)))

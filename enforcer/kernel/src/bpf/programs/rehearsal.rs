@@ -9,7 +9,9 @@
 use aya::programs::{RawTracePoint, RawTracePointRunOptions, TestRun as _};
 use enforcer_core::id::CpuId;
 
-use super::{AttachOptions, Hook, HookState, Kernel, NodeColumns, Programs, Slots, attach, raise_limits};
+use super::{
+    AttachOptions, Hook, HookState, KernelFacts, NodeColumns, Programs, Slots, attach, raise_limits,
+};
 
 /// The program's name.
 const TICK: &str = "rehearsed_tick";
@@ -19,7 +21,7 @@ impl Programs {
     pub fn rehearsal(options: &AttachOptions) -> Result<Self, String> {
         raise_limits();
         let columns = NodeColumns::new(&options.cpu_node);
-        let kernel = Kernel::read(options.cgroups);
+        let kernel = KernelFacts::read(options.cgroups);
         let mut ebpf =
             attach::load(&kernel, options, &columns).map_err(|error| attach::with_causes(&error))?;
         let program: &mut RawTracePoint =

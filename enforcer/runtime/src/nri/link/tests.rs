@@ -15,7 +15,7 @@ const ANSWER_WITHIN: Duration = Duration::from_secs(1);
 /// The runtime's end.
 struct Runtime {
     stream: DuplexStream,
-    decoder: Decoder,
+    decoder: MessageDecoder,
     came: Vec<Message>,
     next: u32,
 }
@@ -36,7 +36,7 @@ impl Runtime {
         self.next += 2;
         let (service, method) = (service.into(), method.into());
         let request = Request { service, method, payload, timeout_nano: nanoseconds };
-        let (connection, kind) = (Connection::Plugin, Kind::Request);
+        let (connection, kind) = (LogicalConnection::Plugin, MessageKind::Request);
         self.send(Message { connection, stream, kind, body: request.encode_to_vec() }).await;
         stream
     }
@@ -57,7 +57,7 @@ impl Runtime {
         let message = self.receive().await;
         assert_eq!(
             (message.connection, message.kind, message.stream),
-            (Connection::Plugin, Kind::Response, stream)
+            (LogicalConnection::Plugin, MessageKind::Response, stream)
         );
         Response::decode(&*message.body).unwrap()
     }
@@ -69,11 +69,11 @@ impl Runtime {
 
     async fn register(&mut self, status: Option<Status>) -> RegisterPluginRequest {
         let message = self.receive().await;
-        assert_eq!((message.connection, message.kind), (Connection::Runtime, Kind::Request));
+        assert_eq!((message.connection, message.kind), (LogicalConnection::Runtime, MessageKind::Request));
         let request = Request::decode(&*message.body).unwrap();
         assert_eq!((request.service.as_str(), request.method.as_str()), (RUNTIME_SERVICE, "RegisterPlugin"));
         let body = Response { status, payload: Vec::new() }.encode_to_vec();
-        self.send(Message { kind: Kind::Response, body, ..message }).await;
+        self.send(Message { kind: MessageKind::Response, body, ..message }).await;
         RegisterPluginRequest::decode(&*request.payload).unwrap()
     }
 
@@ -90,16 +90,16 @@ impl Runtime {
 }
 
 /// A link that serves one end of a pipe; the runtime has the other end.
-fn link() -> (Runtime, Receiver<Call>, JoinHandle<LinkError>) {
+fn link() -> (Runtime, Receiver<NriCall>, JoinHandle<LinkError>) {
     let (stream, ours) = tokio::io::duplex(64 << 10);
     let (calls, receiver) = mpsc::channel(16);
     let plugin = PluginName { name: "numa-enforcer".into(), index: 7 };
     let served = tokio::spawn(async move { serve(ours, &plugin, &calls).await });
-    let runtime = Runtime { stream, decoder: Decoder::default(), came: Vec::new(), next: 1 };
+    let runtime = Runtime { stream, decoder: MessageDecoder::default(), came: Vec::new(), next: 1 };
     (runtime, receiver, served)
 }
 
-async fn registered() -> (Runtime, Receiver<Call>, JoinHandle<LinkError>) {
+async fn registered() -> (Runtime, Receiver<NriCall>, JoinHandle<LinkError>) {
     let (mut runtime, calls, served) = link();
     runtime.register(None).await;
     (runtime, calls, served)
@@ -143,10 +143,11 @@ async fn a_runtime_that_configures_before_it_answers_the_registration_is_fine() 
     let (mut runtime, mut calls, _served) = link();
     let registration = runtime.receive().await;
     runtime.configure("0.12.1").await;
-    let ok = Message { kind: Kind::Response, body: Response::default().encode_to_vec(), ..registration };
+    let ok =
+        Message { kind: MessageKind::Response, body: Response::default().encode_to_vec(), ..registration };
     runtime.send(ok).await;
     runtime.ask(PLUGIN_SERVICE, "Synchronize", SynchronizeRequest::default().encode_to_vec()).await;
-    let Some(Call::Synchronize { runtime: version, .. }) = calls.recv().await else { panic!() };
+    let Some(NriCall::Synchronize { runtime: version, .. }) = calls.recv().await else { panic!() };
     assert_eq!((version.name.as_str(), version.version.as_str()), ("containerd", "2.1.9"));
     assert_eq!(version.nri.as_deref(), Some("0.12.1"));
 }
@@ -162,10 +163,12 @@ async fn what_there_is_may_come_in_parts_and_updates_go_with_the_last() {
     let first = SynchronizeResponse::decode(&*first.payload).unwrap();
     assert_eq!((first.more, first.update.len()), (true, 0));
     let last = runtime.ask(PLUGIN_SERVICE, "Synchronize", part(&["c"], false)).await;
-    let Some(Call::Synchronize { pods, containers, reply, .. }) = calls.recv().await else { panic!() };
+    let Some(NriCall::Synchronize { pods, containers, reply, .. }) = calls.recv().await else { panic!() };
     assert_eq!(containers.iter().map(|c| c.id.as_str()).collect::<Vec<_>>(), ["a", "b", "c"]);
     assert_eq!(pods.len(), 2);
-    reply.send(Answer { adjust: None, updates: vec![update("a", "0-1")], ..Answer::default() }).unwrap();
+    reply
+        .send(NriAnswer { adjust: None, updates: vec![update("a", "0-1")], ..NriAnswer::default() })
+        .unwrap();
     let answer = runtime.answer(last).await;
     let answer = SynchronizeResponse::decode(&*answer.payload).unwrap();
     assert_eq!((answer.more, answer.update), (false, vec![update("a", "0-1")]));
@@ -190,9 +193,9 @@ async fn interrupted_synchronisation_is_not_passed_on() {
         ..Request::default()
     };
     let whole = Message {
-        connection: Connection::Plugin,
+        connection: LogicalConnection::Plugin,
         stream: 9,
-        kind: Kind::Request,
+        kind: MessageKind::Request,
         body: request.encode_to_vec(),
     };
     let bytes = whole.encode();
@@ -206,10 +209,13 @@ async fn interrupted_synchronisation_is_not_passed_on() {
 async fn a_creation_is_answered_with_its_cpuset_and_the_updates_of_others() {
     let (mut runtime, mut calls, _served) = registered().await;
     let asked = runtime.ask(PLUGIN_SERVICE, "CreateContainer", about("new")).await;
-    let Some(Call::Create { subject, reply }) = calls.recv().await else { panic!() };
+    let Some(NriCall::Create { subject, reply }) = calls.recv().await else { panic!() };
     assert_eq!((subject.container.id.as_str(), subject.pod.name.as_str()), ("new", "p"));
-    let answer =
-        Answer { adjust: Some(cpuset("2-3", "1")), updates: vec![update("old", "0-1")], ..Answer::default() };
+    let answer = NriAnswer {
+        adjust: Some(cpuset("2-3", "1")),
+        updates: vec![update("old", "0-1")],
+        ..NriAnswer::default()
+    };
     reply.send(answer).unwrap();
     let answer = runtime.answer(asked).await;
     assert_eq!(answer.status, None);
@@ -224,14 +230,16 @@ async fn an_update_tells_what_was_asked_for_and_a_stop_has_updates_of_others() {
     for method in ["UpdateContainer", "StopContainer"] {
         let asked = runtime.ask(PLUGIN_SERVICE, method, about("x")).await;
         let reply = match calls.recv().await.unwrap() {
-            Call::Update { wanted, reply, .. } => {
+            NriCall::Update { wanted, reply, .. } => {
                 assert_eq!((method, wanted), ("UpdateContainer", cpuset("9", "")));
                 reply
             }
-            Call::Stop { reply, .. } => reply,
+            NriCall::Stop { reply, .. } => reply,
             other => panic!("{other:?}"),
         };
-        reply.send(Answer { adjust: None, updates: vec![update("x", "4")], ..Answer::default() }).unwrap();
+        reply
+            .send(NriAnswer { adjust: None, updates: vec![update("x", "4")], ..NriAnswer::default() })
+            .unwrap();
         let answer = runtime.answer(asked).await;
         assert_eq!(Updates::decode(&*answer.payload).unwrap().update, [update("x", "4")]);
     }
@@ -241,7 +249,7 @@ async fn an_update_tells_what_was_asked_for_and_a_stop_has_updates_of_others() {
 async fn late_decision_is_reported_and_the_runtime_is_answered_in_time() {
     let (mut runtime, mut calls, _served) = registered().await;
     let asked = runtime.ask(PLUGIN_SERVICE, "CreateContainer", about("slow")).await;
-    let Some(Call::Create { reply, .. }) = calls.recv().await else { panic!() };
+    let Some(NriCall::Create { reply, .. }) = calls.recv().await else { panic!() };
     let begun = tokio::time::Instant::now();
     let answer = runtime.answer(asked).await;
     assert!(begun.elapsed() <= ANSWER_WITHIN + Duration::from_millis(10));
@@ -250,7 +258,7 @@ async fn late_decision_is_reported_and_the_runtime_is_answered_in_time() {
         CreateContainerResponse::decode(&*answer.payload).unwrap(),
         CreateContainerResponse::default()
     );
-    let late = Answer { adjust: Some(cpuset("1", "0")), updates: Vec::new(), ..Answer::default() };
+    let late = NriAnswer { adjust: Some(cpuset("1", "0")), updates: Vec::new(), ..NriAnswer::default() };
     assert_eq!(reply.send(late), Err(TooLate));
 }
 
@@ -277,7 +285,7 @@ async fn a_runtime_that_says_how_long_it_waits_is_answered_in_half_of_that() {
 }
 
 /// Sends as many calls as there is room for, without a receiver that takes them.
-async fn fill(runtime: &mut Runtime, calls: &Receiver<Call>) {
+async fn fill(runtime: &mut Runtime, calls: &Receiver<NriCall>) {
     for number in 1..=calls.max_capacity() {
         runtime.ask(PLUGIN_SERVICE, "StopContainer", about("first")).await;
         while calls.len() < number {
@@ -315,7 +323,7 @@ async fn what_a_call_waits_to_be_taken_is_part_of_its_time() {
     let last = runtime.ask(PLUGIN_SERVICE, "CreateContainer", about("last")).await;
     tokio::time::sleep(ANSWER_WITHIN / 2).await;
     let reply = loop {
-        if let Call::Create { reply, .. } = calls.recv().await.unwrap() {
+        if let NriCall::Create { reply, .. } = calls.recv().await.unwrap() {
             break reply;
         }
     };
@@ -323,16 +331,16 @@ async fn what_a_call_waits_to_be_taken_is_part_of_its_time() {
     assert!(waited >= ANSWER_WITHIN / 2 && waited < ANSWER_WITHIN, "{waited:?}");
     while runtime.receive().await.stream != last {}
     assert!(begun.elapsed() <= ANSWER_WITHIN + Duration::from_millis(10), "{:?}", begun.elapsed());
-    assert_eq!(reply.send(Answer::default()), Err(TooLate));
+    assert_eq!(reply.send(NriAnswer::default()), Err(TooLate));
 }
 
 #[tokio::test(start_paused = true)]
 async fn one_slow_decision_holds_up_no_other_and_a_forgotten_one_changes_nothing() {
     let (mut runtime, mut calls, _served) = registered().await;
     runtime.ask(PLUGIN_SERVICE, "CreateContainer", about("slow")).await;
-    let Some(Call::Create { reply: slow, .. }) = calls.recv().await else { panic!() };
+    let Some(NriCall::Create { reply: slow, .. }) = calls.recv().await else { panic!() };
     let quick = runtime.ask(PLUGIN_SERVICE, "StopContainer", about("quick")).await;
-    let Some(Call::Stop { reply, .. }) = calls.recv().await else { panic!() };
+    let Some(NriCall::Stop { reply, .. }) = calls.recv().await else { panic!() };
     drop(reply);
     let answer = runtime.answer(quick).await;
     assert_eq!((answer.status, answer.payload), (None, Vec::new()));
@@ -349,9 +357,9 @@ async fn events_are_told_in_order_and_answered_whether_they_matter_or_not() {
         let answer = runtime.answer_to("StateChange", told(event)).await;
         assert_eq!((answer.status, answer.payload), (None, Vec::new()));
     }
-    assert!(matches!(calls.recv().await.unwrap(), Call::Started(subject) if subject.container.id == "c"));
-    assert!(matches!(calls.recv().await.unwrap(), Call::Removed(_)));
-    assert!(matches!(calls.recv().await.unwrap(), Call::PodRemoved(pod) if pod.name == "p"));
+    assert!(matches!(calls.recv().await.unwrap(), NriCall::Started(subject) if subject.container.id == "c"));
+    assert!(matches!(calls.recv().await.unwrap(), NriCall::Removed(_)));
+    assert!(matches!(calls.recv().await.unwrap(), NriCall::PodRemoved(pod) if pod.name == "p"));
     assert!(calls.try_recv().is_err());
 }
 
@@ -405,7 +413,7 @@ async fn what_no_runtime_calls_a_container_is_left_alone_and_answered() {
         more: false,
     };
     runtime.ask(PLUGIN_SERVICE, "Synchronize", there.encode_to_vec()).await;
-    let Some(Call::Synchronize { pods, containers, .. }) = calls.recv().await else { panic!() };
+    let Some(NriCall::Synchronize { pods, containers, .. }) = calls.recv().await else { panic!() };
     assert_eq!((pods, containers), (vec![pod("q")], vec![container("a")]));
 }
 
@@ -430,7 +438,7 @@ async fn texts_of_a_runtime_are_told_in_one_line_and_cut() {
     };
     runtime.answer_to("Configure", request.encode_to_vec()).await;
     runtime.ask(PLUGIN_SERVICE, "Synchronize", Vec::new()).await;
-    let Some(Call::Synchronize { runtime: version, reply, .. }) = calls.recv().await else { panic!() };
+    let Some(NriCall::Synchronize { runtime: version, reply, .. }) = calls.recv().await else { panic!() };
     assert!([version.name, version.version, version.nri.unwrap()].iter().all(|text| fits(text)));
     drop(reply);
     runtime.receive().await;
@@ -489,7 +497,7 @@ async fn a_runtime_that_registers_us_and_says_nothing_of_its_containers_is_left(
 async fn a_registration_that_is_never_answered_whole_ends_the_link() {
     let (mut runtime, _calls, served) = link();
     let registration = runtime.receive().await;
-    let answer = Message { kind: Kind::Response, ..registration }.encode();
+    let answer = Message { kind: MessageKind::Response, ..registration }.encode();
     let begun = tokio::time::Instant::now();
     for byte in &answer[..answer.len() - 1] {
         if runtime.stream.write_all(&[*byte]).await.is_err() {
@@ -507,9 +515,9 @@ async fn a_runtime_that_reads_no_answers_is_not_read_either() {
     let heard = tokio::spawn(async move {
         let mut heard = 0;
         while let Ok(Some(call)) = tokio::time::timeout(Duration::from_secs(5), calls.recv()).await {
-            let Call::Stop { reply, .. } = call else { panic!("{call:?}") };
+            let NriCall::Stop { reply, .. } = call else { panic!("{call:?}") };
             let updates = (0..20).map(|_| update(&"x".repeat(100), "0-1")).collect();
-            reply.send(Answer { updates, ..Answer::default() }).unwrap();
+            reply.send(NriAnswer { updates, ..NriAnswer::default() }).unwrap();
             heard += 1;
         }
         heard

@@ -33,7 +33,7 @@ fn engine(host: &Rc<Fixture>) -> Engine {
     engine
 }
 
-fn annotated() -> Box<Subject> {
+fn annotated() -> Box<NriSubject> {
     let mut subject = subject("cold", "", Some(amounts(2)));
     let annotations = [
         ("engine.numa-enforcer.io/pod", "pools"),
@@ -49,7 +49,7 @@ fn slow_memory_first_then_all_of_it_though_the_daemon_was_started_again_meanwhil
     let host = Rc::new(Fixture::new(true));
     let mems = || host.read(&cgroup_of("cold", ""), "cpuset.mems");
     let mut first = engine(&host);
-    let answer = ask(&first.placed(), |reply| Call::Create { subject: annotated(), reply });
+    let answer = ask(&first.placed(), |reply| NriCall::Create { subject: annotated(), reply });
     let set = cpuset(answer.adjust.as_ref());
     assert!(set.ends_with("/2"), "{set}");
     let (cpus, slow) = set.split_once('/').unwrap();
@@ -62,10 +62,10 @@ fn slow_memory_first_then_all_of_it_though_the_daemon_was_started_again_meanwhil
     let mut second = engine(&host);
     let before = second.turn(1055 * SECOND).unwrap();
     assert!(before.outcomes.is_empty(), "{:?}", before.outcomes);
-    let Subject { pod, mut container } = *annotated();
+    let NriSubject { pod, mut container } = *annotated();
     container.linux.as_mut().unwrap().resources.as_mut().unwrap().cpu.as_mut().unwrap().cpus = cpus.into();
     container.linux.as_mut().unwrap().resources.as_mut().unwrap().cpu.as_mut().unwrap().mems = "2".into();
-    ask(&second.placed(), |reply| Call::Synchronize {
+    ask(&second.placed(), |reply| NriCall::Synchronize {
         runtime: RuntimeVersion::default(),
         pods: vec![pod],
         containers: vec![container],
@@ -93,11 +93,11 @@ fn says(dir: &Path, what: &str) -> bool {
 
 /// Creates the container of [`annotated`], which has a directory below `state`, and its cgroup.
 fn create_exposed(host: &Fixture, engine: &mut Engine, state: &Path) {
-    let exposure = Exposure::below(state).unwrap();
+    let exposure = ResourceFiles::below(state).unwrap();
     engine.set_exposure(exposure.clone());
     let (reply, mut answer) = Reply::new();
     let subject = annotated();
-    super::super::answer(&engine.placed(), &Gate::default(), &exposure, Call::Create { subject, reply });
+    super::super::answer(&engine.placed(), &Gate::default(), &exposure, NriCall::Create { subject, reply });
     let answer = answer.try_recv().unwrap();
     assert_eq!(answer.mounts.len(), 1);
     let set = cpuset(answer.adjust.as_ref());
@@ -141,12 +141,12 @@ fn what_it_said_outlives_a_pause_and_the_daemon() {
     assert_eq!(mems(), "2", "while it is paused nothing is written");
     drop(first);
     let mut second = engine(&host);
-    second.set_exposure(Exposure::below(state.path()).unwrap());
-    let Subject { pod, mut container } = *annotated();
+    second.set_exposure(ResourceFiles::below(state.path()).unwrap());
+    let NriSubject { pod, mut container } = *annotated();
     let set = host.read(&cgroup_of("cold", ""), "cpuset.cpus");
     let cpu = container.linux.as_mut().unwrap().resources.as_mut().unwrap().cpu.as_mut().unwrap();
     (cpu.cpus, cpu.mems) = (set, "2".into());
-    ask(&second.placed(), |reply| Call::Synchronize {
+    ask(&second.placed(), |reply| NriCall::Synchronize {
         runtime: RuntimeVersion::default(),
         pods: vec![pod],
         containers: vec![container],

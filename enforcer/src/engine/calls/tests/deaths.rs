@@ -32,7 +32,7 @@ fn a_container_that_dies_between_plan_and_write_leaves_others_right_and_nothing_
     let placed = engine.placed();
 
     // Both answers came too late: the containers run, and a turn is to write their cpusets.
-    ask(&placed, |reply| Call::Create { subject: subject("shared", "/besteffort", None), reply });
+    ask(&placed, |reply| NriCall::Create { subject: subject("shared", "/besteffort", None), reply });
     create(&placed, "dies", 2);
     for (name, class) in [("shared", "/besteffort"), ("dies", "")] {
         host.cgroup(&cgroup_of(name, class), "0-7\n", "0-1\n");
@@ -48,12 +48,12 @@ fn a_container_that_dies_between_plan_and_write_leaves_others_right_and_nothing_
     assert_eq!(shared(), "2-3", "the container that made room keeps its new cpuset");
     assert_eq!(placed.lock().allocations.exclusive_cpus().to_string(), "0-1", "until its runtime says so");
 
-    ask(&placed, |reply| Call::Stop { subject: subject("dies", "", None), reply });
+    ask(&placed, |reply| NriCall::Stop { subject: subject("dies", "", None), reply });
     super::super::answer(
         &placed,
         &Gate::default(),
-        &Exposure::default(),
-        Call::Removed(subject("dies", "", None)),
+        &ResourceFiles::default(),
+        NriCall::Removed(subject("dies", "", None)),
     );
     assert!(placed.lock().allocations.exclusive_cpus().is_empty());
     for turn in 2..40 {
@@ -72,19 +72,19 @@ fn a_container_that_dies_between_plan_and_write_leaves_others_right_and_nothing_
 fn a_container_that_dies_before_it_runs_leaves_nothing_behind() {
     let placed = placed(true);
     let shared = subject("shared", "/besteffort", None);
-    ask(&placed, |reply| Call::Create { subject: shared, reply });
+    ask(&placed, |reply| NriCall::Create { subject: shared, reply });
     let before = placed.lock().allocations.clone();
     let told = placed.unrecorded().len();
     create(&placed, "dies", 2);
     assert_ne!(placed.lock().allocations, before);
     // containerd undoes a creation like this: stop and remove without a start.
-    let answer = ask(&placed, |reply| Call::Stop { subject: subject("dies", "", None), reply });
+    let answer = ask(&placed, |reply| NriCall::Stop { subject: subject("dies", "", None), reply });
     assert_eq!(updates(&answer), [("id-shared".to_owned(), "0-3/".to_owned())]);
     super::super::answer(
         &placed,
         &Gate::default(),
-        &Exposure::default(),
-        Call::Removed(subject("dies", "", None)),
+        &ResourceFiles::default(),
+        NriCall::Removed(subject("dies", "", None)),
     );
     let after = placed.lock().allocations.clone();
     assert_eq!((after, placed.unrecorded().len()), (before, told));
@@ -126,20 +126,20 @@ fn killed_after_the_answer(remembers: bool) -> Vec<String> {
     let killed = daemon(&host, &there, remembers);
     let mut asked = amounts(2);
     asked.cpu.as_mut().unwrap().cpus = "0-6".into();
-    ask(&killed.placed(), |reply| Call::Create { subject: subject("one", "", Some(asked)), reply });
+    ask(&killed.placed(), |reply| NriCall::Create { subject: subject("one", "", Some(asked)), reply });
     drop(killed);
 
     // The runtime goes on with the former daemon's answer.
     let mut next = daemon(&host, &there, remembers);
     host.cgroup(&cgroup_of("one", ""), "0-1\n", "0\n");
     there.borrow_mut().insert("one", "");
-    let list = Call::Synchronize {
+    let list = NriCall::Synchronize {
         runtime: RuntimeVersion::default(),
         pods: vec![pod("one", "")],
         containers: vec![with_cpus("one", "", 2, "0-1").container],
         reply: Reply::new().0,
     };
-    super::super::answer(&next.placed(), &Gate::default(), &Exposure::default(), list);
+    super::super::answer(&next.placed(), &Gate::default(), &ResourceFiles::default(), list);
     next.turn(10 * SECOND).unwrap();
     drop(next);
     let journal = host.journal();
@@ -158,7 +158,7 @@ fn a_daemon_that_is_killed_after_its_answer_leaves_how_to_undo_it() {
 fn created_after_the_kill(remembers: bool) -> [String; 3] {
     let (host, there) = empty_host();
     let make = |engine: &Engine, name| {
-        let answer = ask(&engine.placed(), |reply| Call::Create {
+        let answer = ask(&engine.placed(), |reply| NriCall::Create {
             subject: subject(name, "", Some(amounts(2))),
             reply,
         });
@@ -175,8 +175,8 @@ fn created_after_the_kill(remembers: bool) -> [String; 3] {
     for (name, cpus) in [("one", "0-1\n"), ("two", if remembers { "2-3\n" } else { "0-1\n" })] {
         host.cgroup(&cgroup_of(name, ""), cpus, "0\n");
         there.borrow_mut().insert(name, "");
-        let started = Call::Started(subject(name, "", Some(amounts(2))));
-        super::super::answer(&next.placed(), &Gate::default(), &Exposure::default(), started);
+        let started = NriCall::Started(subject(name, "", Some(amounts(2))));
+        super::super::answer(&next.placed(), &Gate::default(), &ResourceFiles::default(), started);
     }
     next.turn(20 * SECOND).unwrap();
     let has = |name| host.read(&cgroup_of(name, ""), "cpuset.cpus").trim().to_owned();
@@ -189,8 +189,8 @@ fn container_created_across_a_kill_keeps_its_exclusive_cpus() {
     assert_eq!(created_after_the_kill(false)[0], "0-1/0", "the control: no record of it");
 }
 
-fn tell(engine: &Engine, call: Call) {
-    super::super::answer(&engine.placed(), &Gate::default(), &Exposure::default(), call);
+fn tell(engine: &Engine, call: NriCall) {
+    super::super::answer(&engine.placed(), &Gate::default(), &ResourceFiles::default(), call);
 }
 
 /// `one` ends while it is only expected, and `two` gets its CPUs. Checks the cpuset of `two` after another
@@ -200,19 +200,19 @@ fn expected_container_that_ended_does_not_displace_the_new_holder_of_its_cpus() 
     let (host, there) = empty_host();
     let make = |engine: &Engine, name| {
         let asked = || subject(name, "", Some(amounts(2)));
-        cpuset(ask(&engine.placed(), |reply| Call::Create { subject: asked(), reply }).adjust.as_ref())
+        cpuset(ask(&engine.placed(), |reply| NriCall::Create { subject: asked(), reply }).adjust.as_ref())
     };
     let killed = daemon(&host, &there, true);
     assert_eq!(make(&killed, "one"), "0-1/0");
     drop(killed);
     let mut next = daemon(&host, &there, true);
     synchronize(&next.placed(), &[], "");
-    ask(&next.placed(), |reply| Call::Stop { subject: subject("one", "", None), reply });
-    tell(&next, Call::Removed(subject("one", "", None)));
+    ask(&next.placed(), |reply| NriCall::Stop { subject: subject("one", "", None), reply });
+    tell(&next, NriCall::Removed(subject("one", "", None)));
     assert_eq!(make(&next, "two"), "0-1/0");
     host.cgroup(&cgroup_of("two", ""), "0-1\n", "0\n");
     there.borrow_mut().insert("two", "");
-    tell(&next, Call::Started(subject("two", "", Some(amounts(2)))));
+    tell(&next, NriCall::Started(subject("two", "", Some(amounts(2)))));
     next.turn(10 * SECOND).unwrap();
     drop(next);
     let mut third = daemon(&host, &there, true);
@@ -224,7 +224,7 @@ fn expected_container_that_ended_does_not_displace_the_new_holder_of_its_cpus() 
 #[test]
 fn container_without_a_cpuset_yet_keeps_its_cpus_too() {
     let (host, there) = empty_host();
-    ask(&daemon(&host, &there, true).placed(), |reply| Call::Create {
+    ask(&daemon(&host, &there, true).placed(), |reply| NriCall::Create {
         subject: subject("one", "", Some(amounts(2))),
         reply,
     });

@@ -32,7 +32,7 @@ fn start(host: &Rc<Fixture>, keeps_grants: bool) -> Engine {
 fn written_over(keeps_grants: bool) -> (String, String) {
     let host = Rc::new(Fixture::new(true));
     let mut before = start(&host, true);
-    ask(&before.placed(), |reply| Call::Create { subject: subject("shared", "/besteffort", None), reply });
+    ask(&before.placed(), |reply| NriCall::Create { subject: subject("shared", "/besteffort", None), reply });
     create(&before.placed(), "one", 2);
     host.cgroup(&cgroup_of("one", ""), "0-1\n", "0\n");
     host.cgroup(&cgroup_of("shared", "/besteffort"), "2-3\n", "0\n");

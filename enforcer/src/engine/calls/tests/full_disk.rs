@@ -6,14 +6,14 @@ use super::*;
 use enforcer_act::journal::MakingRecord;
 
 /// `ID CPUS/MEMS` of each container in an answer, a created one first.
-fn told(answer: &Answer) -> Vec<String> {
+fn told(answer: &NriAnswer) -> Vec<String> {
     let own = Some(cpuset(answer.adjust.as_ref())).filter(|own| !own.is_empty());
     let others = updates(answer).into_iter().map(|(id, cpuset)| format!("{id} {cpuset}"));
     own.map(|own| format!("own {own}")).into_iter().chain(others).collect()
 }
 
 /// The answer to a list of containers that are set to `CPUS/MEMS`.
-fn listed(placed: &Placed, containers: &[(&str, &str, u64, &str)]) -> Vec<String> {
+fn listed(placed: &SharedLedger, containers: &[(&str, &str, u64, &str)]) -> Vec<String> {
     let container = |(name, class, count, set_to): &(&str, &str, u64, &str)| {
         let (cpus, mems) = set_to.split_once('/').unwrap();
         let mut container = with_cpus(name, class, *count, cpus).container;
@@ -21,7 +21,7 @@ fn listed(placed: &Placed, containers: &[(&str, &str, u64, &str)]) -> Vec<String
         resources.cpu.as_mut().unwrap().mems = mems.into();
         container
     };
-    let answer = ask(placed, |reply| Call::Synchronize {
+    let answer = ask(placed, |reply| NriCall::Synchronize {
         runtime: RuntimeVersion::default(),
         pods: containers.iter().map(|(name, class, ..)| pod(name, class)).collect(),
         containers: containers.iter().map(container).collect(),
@@ -33,12 +33,12 @@ fn listed(placed: &Placed, containers: &[(&str, &str, u64, &str)]) -> Vec<String
 #[test]
 fn nothing_is_told_of_what_could_not_be_undone_once_the_disk_is_full() {
     let full = || MakingRecord::at(Path::new("/dev/full"));
-    let shared = |placed: &Placed| {
-        told(&ask(placed, |reply| Call::Create { subject: subject("shared", "/besteffort", None), reply }))
+    let shared = |placed: &SharedLedger| {
+        told(&ask(placed, |reply| NriCall::Create { subject: subject("shared", "/besteffort", None), reply }))
     };
-    let update = |placed: &Placed, name: &str| {
+    let update = |placed: &SharedLedger, name: &str| {
         let subject = subject(name, "", Some(amounts(2)));
-        told(&ask(placed, |reply| Call::Update { subject, wanted: amounts(2), reply }))
+        told(&ask(placed, |reply| NriCall::Update { subject, wanted: amounts(2), reply }))
     };
     for writes in [true, false] {
         let placed = placed(true);
@@ -47,11 +47,11 @@ fn nothing_is_told_of_what_could_not_be_undone_once_the_disk_is_full() {
             BTreeMap::new(),
         );
         // The disk was not checked yet.
-        assert!(!placed.lock().is_barred());
+        assert!(!placed.lock().is_journal_blocked());
         let now = [("one", "", 2, "0-7/0-1"), ("rest", "/besteffort", 0, "0-7/0-1")];
         let expected: &[&str] = if writes { &["id-one 0-1/0", "id-rest 2-3/0"] } else { &[] };
         assert_eq!(listed(&placed, &now), expected);
-        assert_eq!((placed.can_note().is_ok(), placed.lock().is_barred()), (writes, !writes));
+        assert_eq!((placed.can_note().is_ok(), placed.lock().is_journal_blocked()), (writes, !writes));
         assert_eq!(shared(&placed), if writes { vec!["own 4-7/1"] } else { vec![] });
         let kept = if writes { "id-one 0-1/0" } else { "id-one 0-7/0-1" };
         assert_eq!(update(&placed, "one"), [kept], "what it is set to already");
@@ -65,7 +65,7 @@ fn nothing_is_told_of_what_could_not_be_undone_once_the_disk_is_full() {
     assert_eq!(update(&placed, "one"), [""; 0]);
     assert_eq!(update(&placed, "rest"), ["id-rest 0-3/0"]);
     placed.remember(MakingRecord::at(Path::new("/dev/null")), BTreeMap::new());
-    placed.bar(placed.can_note().is_err());
+    placed.block_writes(placed.can_note().is_err());
     assert_eq!(told(&create(&placed, "two", 3)), ["own 4-6/1"], "no container has to make room");
     assert_eq!(told(&create(&placed, "three", 2)), ["own 2-3/0", "id-rest 7/0-1"]);
     let originals: Vec<_> = placed.unrecorded().into_iter().collect();

@@ -31,9 +31,9 @@ fn start(host: &Rc<Fixture>, grants: BTreeMap<String, GrantRecord>, now_ns: u64)
 }
 
 /// The runtime lists these containers, with the cpusets it created them with.
-fn synchronized(placed: &Placed, there: Vec<Subject>) -> Vec<(String, String)> {
+fn synchronized(placed: &SharedLedger, there: Vec<NriSubject>) -> Vec<(String, String)> {
     let (pods, containers) = there.into_iter().map(|one| (one.pod, one.container)).unzip();
-    let answer = ask(placed, |reply| Call::Synchronize {
+    let answer = ask(placed, |reply| NriCall::Synchronize {
         runtime: RuntimeVersion::default(),
         pods,
         containers,
@@ -54,7 +54,7 @@ fn no_answer_sets_a_container_left_to_a_repeated_foreign_writer() {
     let answer = create(&engine.placed(), "one", 2);
     assert_eq!(updates(&answer), [("id-shared".to_owned(), "2-3/0-1".to_owned())], "it makes room");
     host.cgroup("/kubepods/podone/id-one", "0-1\n", "0\n");
-    engine.placed().told_long_ago();
+    engine.placed().finish_runtime_writes();
     // The first time it is not in its place yet; then it is corrected three times.
     for second in 10..14 {
         fs::write(&file, "0-7").unwrap();
@@ -62,12 +62,12 @@ fn no_answer_sets_a_container_left_to_a_repeated_foreign_writer() {
     }
     let before = host.read(&cgroup, "cpuset.cpus");
     assert_ne!(before, "0-7", "it was put back");
-    let update = |placed: &Placed| {
+    let update = |placed: &SharedLedger| {
         let subject = subject("shared", "/besteffort", None);
-        updates(&ask(placed, |reply| Call::Update { subject, wanted: LinuxResources::default(), reply }))
+        updates(&ask(placed, |reply| NriCall::Update { subject, wanted: LinuxResources::default(), reply }))
     };
     assert_eq!(update(&engine.placed()).len(), 1);
-    engine.placed().told_long_ago();
+    engine.placed().finish_runtime_writes();
 
     fs::write(&file, "0-7").unwrap();
     for second in 60..62 {
@@ -76,7 +76,7 @@ fn no_answer_sets_a_container_left_to_a_repeated_foreign_writer() {
     }
     let placed = engine.placed();
     assert_eq!(update(&placed), []);
-    assert_eq!(placed.told_lately(), [], "the next write is not taken for the runtime's");
+    assert_eq!(placed.pending_runtime_writes(), [], "the next write is not taken for the runtime's");
     let grants = {
         let state = placed.lock();
         state.containers.records(&state.allocations)

@@ -11,8 +11,8 @@ use super::{
 use crate::engine::Engine;
 use enforcer_act::journal::MakingRecord;
 
-fn started(placed: &Placed, subject: Box<Subject>) {
-    super::super::answer(placed, &Gate::default(), &Exposure::default(), Call::Started(subject));
+fn started(placed: &SharedLedger, subject: Box<NriSubject>) {
+    super::super::answer(placed, &Gate::default(), &ResourceFiles::default(), NriCall::Started(subject));
 }
 
 /// CPUs 2-3 are free, and a turn is to come.
@@ -30,7 +30,7 @@ fn unannounced_running_container_is_placed_and_the_next_turn_writes_it() {
     engine.prepare().unwrap();
     let placed = engine.placed();
     assert_eq!(updates(&synchronize(&placed, &[], "")), []);
-    ask(&placed, |reply| Call::Create { subject: subject("shared", "/besteffort", None), reply });
+    ask(&placed, |reply| NriCall::Create { subject: subject("shared", "/besteffort", None), reply });
     for (name, class) in [("late", ""), ("shared", "/besteffort")] {
         host.cgroup(&cgroup_of(name, class), "0-7\n", "0-1\n");
     }
@@ -56,7 +56,7 @@ fn unannounced_updated_container_is_placed_and_told() {
     let placed = placed(true);
     placed.adopt(CpusetTree::new(&host.layout.cpuset.path, true), BTreeMap::new());
     let subject = || subject("late", "", Some(amounts(2)));
-    let update = || ask(&placed, |reply| Call::Update { subject: subject(), wanted: amounts(2), reply });
+    let update = || ask(&placed, |reply| NriCall::Update { subject: subject(), wanted: amounts(2), reply });
     assert_eq!(updates(&update()), [("id-late".to_owned(), "0-1/0".to_owned())]);
     assert_eq!(placed.unrecorded().len(), 1, "what it was set to before");
     assert_eq!(updates(&update()), [("id-late".to_owned(), "0-1/0".to_owned())]);
@@ -70,16 +70,16 @@ fn ended_container_is_not_placed_by_late_events() {
     let taken = || placed.lock().allocations.iter().count();
     let asked = |name| subject(name, "", Some(amounts(2)));
     let update =
-        |name| ask(&placed, |reply| Call::Update { subject: asked(name), wanted: amounts(2), reply });
+        |name| ask(&placed, |reply| NriCall::Update { subject: asked(name), wanted: amounts(2), reply });
     // Its cgroup exists for a moment more.
     host.cgroup(&cgroup_of("quick", ""), "0-1\n", "0\n");
     create(&placed, "quick", 2);
-    ask(&placed, |reply| Call::Stop { subject: asked("quick"), reply });
+    ask(&placed, |reply| NriCall::Stop { subject: asked("quick"), reply });
     started(&placed, asked("quick"));
-    assert_eq!((update("quick"), taken()), (Answer::default(), 0));
+    assert_eq!((update("quick"), taken()), (NriAnswer::default(), 0));
     // The daemon was never told of it.
     started(&placed, asked("gone"));
-    assert_eq!((update("gone"), taken()), (Answer::default(), 0));
+    assert_eq!((update("gone"), taken()), (NriAnswer::default(), 0));
     host.cgroup(&cgroup_of("stopped", ""), "0-7\n", "0\n");
     let mut stopped = asked("stopped");
     stopped.container.state = super::super::messages::STOPPED;
@@ -114,20 +114,20 @@ fn what_a_daemon_before_has_promised_to_be_there_stays_until_it_can_be_mounted()
         let placed = placed(true);
         let (record, left) = MakingRecord::open(state.path(), None).unwrap();
         placed.remember(record, left.made);
-        (placed, Exposure::below(state.path()).unwrap())
+        (placed, ResourceFiles::below(state.path()).unwrap())
     };
-    let answer = |(placed, exposure): &(Placed, Exposure), call: &dyn Fn(Reply) -> Call| {
+    let answer = |(placed, exposure): &(SharedLedger, ResourceFiles), call: &dyn Fn(Reply) -> NriCall| {
         super::super::answer(placed, &Gate::default(), exposure, call(Reply::new().0));
     };
     let folder = |name: &str| state.path().join("exposed").join(name);
     let killed = open();
     let make = |name: &'static str| {
-        move |reply| Call::Create { subject: subject(name, "", Some(amounts(2))), reply }
+        move |reply| NriCall::Create { subject: subject(name, "", Some(amounts(2))), reply }
     };
     answer(&killed, &make("one"));
     std::fs::create_dir(folder("id-gone")).unwrap();
     let next = open();
-    let no_containers = |reply| Call::Synchronize {
+    let no_containers = |reply| NriCall::Synchronize {
         runtime: RuntimeVersion::default(),
         pods: Vec::new(),
         containers: Vec::new(),
@@ -135,6 +135,6 @@ fn what_a_daemon_before_has_promised_to_be_there_stays_until_it_can_be_mounted()
     };
     answer(&next, &no_containers);
     assert!(folder("id-one").exists() && !folder("id-gone").exists());
-    answer(&next, &|_| Call::Removed(subject("one", "", None)));
+    answer(&next, &|_| NriCall::Removed(subject("one", "", None)));
     assert!(!folder("id-one").exists());
 }

@@ -16,7 +16,7 @@ fn populate(host: &Fixture, name: &str, populated: bool) {
     }
 }
 
-fn running(host: &Fixture, placed: &Placed, name: &str, cpus: u64) -> String {
+fn running(host: &Fixture, placed: &SharedLedger, name: &str, cpus: u64) -> String {
     let own = cpuset(create(placed, name, cpus).adjust.as_ref());
     let (list, mems) = own.split_once('/').unwrap();
     host.cgroup(&format!("/kubepods/pod{name}/id-{name}"), &format!("{list}\n"), &format!("{mems}\n"));
@@ -25,21 +25,21 @@ fn running(host: &Fixture, placed: &Placed, name: &str, cpus: u64) -> String {
     list.to_owned()
 }
 
-fn stop(placed: &Placed, name: &str) -> Answer {
+fn stop(placed: &SharedLedger, name: &str) -> NriAnswer {
     let subject = subject(name, "", None);
-    ask(placed, |reply| Call::Stop { subject, reply })
+    ask(placed, |reply| NriCall::Stop { subject, reply })
 }
 
-fn removed(placed: &Placed, name: &str) {
+fn removed(placed: &SharedLedger, name: &str) {
     super::super::answer(
         placed,
         &Gate::default(),
-        &Exposure::default(),
-        Call::Removed(subject(name, "", None)),
+        &ResourceFiles::default(),
+        NriCall::Removed(subject(name, "", None)),
     );
 }
 
-fn taken(placed: &Placed) -> String {
+fn taken(placed: &SharedLedger) -> String {
     placed.lock().allocations.exclusive_cpus().to_string()
 }
 
@@ -132,7 +132,7 @@ fn a_runtime_that_lists_it_no_longer_frees_nothing_while_a_process_runs() {
 }
 
 /// Creates another container of the same name in the pod with this uid.
-fn made_again(placed: &Placed, uid: &str, cpus: u64) -> String {
+fn made_again(placed: &SharedLedger, uid: &str, cpus: u64) -> String {
     let mut again = subject("one", "", Some(amounts(cpus)));
     again.pod.uid = uid.to_owned();
     if !uid.is_empty() {
@@ -142,7 +142,7 @@ fn made_again(placed: &Placed, uid: &str, cpus: u64) -> String {
     if let Some(linux) = &mut again.container.linux {
         linux.cgroups_path = "/kubepods/podone/id-again".to_owned();
     }
-    let answer = ask(placed, |reply| Call::Create { subject: again, reply });
+    let answer = ask(placed, |reply| NriCall::Create { subject: again, reply });
     let own = cpuset(answer.adjust.as_ref());
     own.split('/').next().unwrap_or_default().to_owned()
 }

@@ -3,7 +3,7 @@
 use super::*;
 
 /// A daemon connected to a runtime with one unplaced container on these memory nodes.
-fn beside(mems: &str) -> (Fixture, Placed, Answer) {
+fn beside(mems: &str) -> (Fixture, SharedLedger, NriAnswer) {
     let host = Fixture::new(true);
     host.cgroup("/kubepods/podone/id-one", "0-7\n", mems);
     let placed = placed(true);
@@ -20,7 +20,7 @@ fn no_answer_changes_the_memory_nodes_of_a_container_that_runs() {
         assert!(placed.has_started(), "a turn does");
         let update = || {
             let subject = subject("one", "", Some(amounts(2)));
-            updates(&ask(&placed, |reply| Call::Update { subject, wanted: amounts(2), reply }))
+            updates(&ask(&placed, |reply| NriCall::Update { subject, wanted: amounts(2), reply }))
         };
         assert_eq!(update(), [("id-one".to_owned(), told.to_owned())], "{shown:?}");
         // A turn has moved its pages.

@@ -23,7 +23,7 @@ const SECOND: u64 = 1_000_000_000;
 struct Interrupted {
     inner: LiveActuator,
     host: Rc<Fixture>,
-    placed: Placed,
+    placed: SharedLedger,
     interrupts: bool,
 }
 
@@ -63,7 +63,7 @@ fn a_turn_does_not_write_over_what_a_runtime_was_told_since_it_decided() {
         engine.set_actuator(Box::new(actuator));
         engine.prepare().unwrap();
         // It runs everywhere: the answer to its creation came too late.
-        ask(&placed, |reply| Call::Create { subject: subject("shared", "/besteffort", None), reply });
+        ask(&placed, |reply| NriCall::Create { subject: subject("shared", "/besteffort", None), reply });
         host.cgroup(&cgroup_of("shared", "/besteffort"), "0-7\n", "0-1\n");
         let shared = || host.read(&cgroup_of("shared", "/besteffort"), "cpuset.cpus");
         engine.look();
@@ -91,7 +91,7 @@ fn a_container_whose_own_update_was_answered_is_the_runtimes_to_write() {
     let cgroup = CgroupPath::new("/kubepods/podone/id-one");
     assert!(!placed.is_overtaken(&cgroup));
     let subject = subject("one", "", Some(amounts(2)));
-    ask(&placed, |reply| Call::Update { subject, wanted: amounts(4), reply });
+    ask(&placed, |reply| NriCall::Update { subject, wanted: amounts(4), reply });
     assert!(placed.is_overtaken(&cgroup));
     placed.lock().decides(false);
     assert!(!placed.is_overtaken(&cgroup), "the next turn knows");

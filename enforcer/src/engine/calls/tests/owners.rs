@@ -4,23 +4,23 @@ use std::pin::pin;
 
 use super::*;
 
-fn kubelet(placed: &Placed, policy: Option<&str>, unread: Option<&str>) {
+fn kubelet(placed: &SharedLedger, policy: Option<&str>, unread: Option<&str>) {
     let kubelet = Kubelet {
         cpu_policy: policy.map(str::to_owned),
         unread: unread.map(str::to_owned),
         ..Kubelet::default()
     };
-    placed.beside(Others { kubelet, ..Others::default() });
+    placed.set_foreign_owners(ForeignOwners { kubelet, ..ForeignOwners::default() });
 }
 
-fn turn(placed: &Placed, names: &[&str]) -> Vec<Option<Owner>> {
+fn turn(placed: &SharedLedger, names: &[&str]) -> Vec<Option<Owner>> {
     let workloads: Vec<Workload> = names.iter().map(|name| workload_of(name)).collect();
     let (_, owners) =
         placed.owners(&workloads, &Sample::default(), &Model::default(), &Policy::default(), |_| ());
     workloads.iter().map(|one| owners.of(one).map(|ownership| ownership.owner)).collect()
 }
 
-fn taken(placed: &Placed) -> String {
+fn taken(placed: &SharedLedger) -> String {
     placed.lock().allocations.exclusive_cpus().to_string()
 }
 
@@ -34,18 +34,18 @@ fn a_state_file_that_cannot_be_used_frees_nothing_and_gives_nothing_twice() {
         assert_eq!(turn(&placed, &["one"]), [Some(Owner::Unknown)]);
         assert_eq!(taken(&placed), "0-1");
         // The runtime has stored our cpuset.
-        let update = ask(&placed, |reply| Call::Update {
+        let update = ask(&placed, |reply| NriCall::Update {
             subject: with_cpus("one", "", 2, "0-1"),
             wanted: amounts(2),
             reply,
         });
         assert_eq!(updates(&update), [("id-one".to_owned(), "0-1/0".to_owned())]);
         // The owner of the next container is unknown as well, so it is left alone.
-        assert_eq!(create(&placed, "two", 2), Answer::default());
+        assert_eq!(create(&placed, "two", 2), NriAnswer::default());
         turn(&placed, &["one", "two"]);
         assert_eq!(taken(&placed), "0-1");
         assert_eq!(synchronize(&placed, &["one"], "0-1").updates.len(), 1, "memory nodes");
-        assert_eq!(create(&placed, "two", 2), Answer::default());
+        assert_eq!(create(&placed, "two", 2), NriAnswer::default());
         assert_eq!(taken(&placed), "0-1");
 
         let again = placed.again();
@@ -63,7 +63,7 @@ fn a_state_file_that_cannot_be_used_frees_nothing_and_gives_nothing_twice() {
 fn what_the_kubelet_gave_before_its_state_could_not_be_used_is_still_given() {
     let placed = placed(true);
     static_kubelet(&placed, &[("a", "2-3")]);
-    let claims = |placed: &Placed| {
+    let claims = |placed: &SharedLedger| {
         let (_, owners) =
             placed.owners(&[], &Sample::default(), &Model::default(), &Policy::default(), |_| ());
         owners.claims().iter().map(|claim| claim.cpus.to_string()).collect::<Vec<_>>()
@@ -78,11 +78,11 @@ fn what_the_kubelet_gave_before_its_state_could_not_be_used_is_still_given() {
 
 #[test]
 fn a_mark_takes_no_more_cpus_than_its_container_asks_for() {
-    let variable = |mut subject: Box<Subject>, cpus: &str| {
+    let variable = |mut subject: Box<NriSubject>, cpus: &str| {
         subject.container.env.push(format!("DRA_CPUSET_x={cpus}"));
         subject
     };
-    let annotated = |mut subject: Box<Subject>, cpus: &str| {
+    let annotated = |mut subject: Box<NriSubject>, cpus: &str| {
         let value = format!(r#"{{"cpuset":"{cpus}"}}"#);
         subject.pod.annotations.insert("scheduling.koordinator.sh/resource-status".into(), value);
         subject
@@ -97,9 +97,9 @@ fn a_mark_takes_no_more_cpus_than_its_container_asks_for() {
     ] {
         let placed = placed(true);
         let shared = subject("shared", "/besteffort", None);
-        ask(&placed, |reply| Call::Create { subject: shared, reply });
-        let answer = ask(&placed, |reply| Call::Create { subject: marked, reply });
-        assert_eq!((answer, taken(&placed).as_str()), (Answer::default(), expected), "left alone");
+        ask(&placed, |reply| NriCall::Create { subject: shared, reply });
+        let answer = ask(&placed, |reply| NriCall::Create { subject: marked, reply });
+        assert_eq!((answer, taken(&placed).as_str()), (NriAnswer::default(), expected), "left alone");
         let owner = turn(&placed, &["m"])[0];
         assert!(matches!(owner, Some(Owner::Koordlet | Owner::DraDriver)), "{owner:?}");
         assert_eq!(taken(&placed), expected);
@@ -119,10 +119,10 @@ fn a_mark_takes_neither_what_is_set_aside_nor_the_last_cpu() {
     {
         let placed = declared(entries).0;
         assert_eq!(cpuset(create(&placed, "one", 2).adjust.as_ref()), "1-2/0");
-        ask(&placed, |reply| Call::Create { subject: marked(cpus, count), reply });
+        ask(&placed, |reply| NriCall::Create { subject: marked(cpus, count), reply });
         assert_eq!(taken(&placed), expected, "{cpus}");
         let shared = subject("shared", "/besteffort", None);
-        let answer = ask(&placed, |reply| Call::Create { subject: shared, reply });
+        let answer = ask(&placed, |reply| NriCall::Create { subject: shared, reply });
         let own = cpuset(answer.adjust.as_ref());
         let shared: CpuSet = own.split_once('/').unwrap().0.parse().unwrap();
         assert!(!shared.is_empty() && shared.is_disjoint(&expected.parse().unwrap()), "{cpus}: {own}");
@@ -131,15 +131,15 @@ fn a_mark_takes_neither_what_is_set_aside_nor_the_last_cpu() {
     let placed = placed(true);
     assert_eq!(cpuset(create(&placed, "one", 4).adjust.as_ref()), "0-3/0");
     let shared = subject("shared", "/besteffort", None);
-    ask(&placed, |reply| Call::Create { subject: shared, reply });
-    ask(&placed, |reply| Call::Create { subject: marked("4-7", 4), reply });
+    ask(&placed, |reply| NriCall::Create { subject: shared, reply });
+    ask(&placed, |reply| NriCall::Create { subject: marked("4-7", 4), reply });
     assert_eq!(taken(&placed), "0-3");
     let subject = subject("shared", "/besteffort", None);
-    let update = ask(&placed, |reply| Call::Update { subject, wanted: amounts(0), reply });
+    let update = ask(&placed, |reply| NriCall::Update { subject, wanted: amounts(0), reply });
     assert_eq!(updates(&update), [("id-shared".to_owned(), "4-7/1".to_owned())]);
     turn(&placed, &["m"]);
     assert_eq!(taken(&placed), "0-3", "a turn does not believe it either");
-    ask(&placed, |reply| Call::Stop { subject: self::subject("one", "", None), reply });
+    ask(&placed, |reply| NriCall::Stop { subject: self::subject("one", "", None), reply });
     turn(&placed, &["m"]);
     assert_eq!(taken(&placed), "4-7", "there is room for it now");
 }
@@ -153,7 +153,7 @@ fn a_mark_says_nothing_where_it_is_not_honoured() {
     for (honours, expected) in [(false, "0-1/0"), (true, "")] {
         policy.nri.honour_marks = honours;
         let placed = placed_by(&policy);
-        let answer = ask(&placed, |reply| Call::Create { subject: subject.clone(), reply });
+        let answer = ask(&placed, |reply| NriCall::Create { subject: subject.clone(), reply });
         assert_eq!(cpuset(answer.adjust.as_ref()), expected);
         turn(&placed, &["m"]);
         let taken = if honours { "6-7" } else { "0-1" };
@@ -171,9 +171,9 @@ fn the_mark_of_a_pod_counts_when_its_containers_together_ask_for_its_cpus() {
         one.pod.linux.get_or_insert_default().pod_resources = whole;
         one
     };
-    let come = |placed: &Placed, one: Box<Subject>| {
-        let answer = ask(placed, |reply| Call::Create { subject: one, reply });
-        assert_eq!(answer, Answer::default(), "left alone");
+    let come = |placed: &SharedLedger, one: Box<NriSubject>| {
+        let answer = ask(placed, |reply| NriCall::Create { subject: one, reply });
+        assert_eq!(answer, NriAnswer::default(), "left alone");
         taken(placed)
     };
     // The runtime reports the request of the whole pod.
@@ -186,7 +186,7 @@ fn the_mark_of_a_pod_counts_when_its_containers_together_ask_for_its_cpus() {
     assert_eq!(come(&untold, of_pod("main", None)), "");
     assert_eq!(come(&untold, of_pod("sidecar", None)), "2-5");
     turn(&untold, &["main", "sidecar"]);
-    ask(&untold, |reply| Call::Stop { subject: of_pod("sidecar", None), reply });
+    ask(&untold, |reply| NriCall::Stop { subject: of_pod("sidecar", None), reply });
     assert_eq!(taken(&untold), "2-5", "the one that runs on them has learnt of it");
 }
 
@@ -204,11 +204,11 @@ fn container_that_ends_while_placing_is_off_has_nothing_afterwards() {
     assert_eq!(taken(&placed), "0-5");
     let inventory = placed.lock().inventory();
     placed.follow(inventory.clone(), &policy(false), true);
-    let stopped = ask(&placed, |reply| Call::Stop { subject: subject("one", "", None), reply });
-    assert_eq!(stopped, Answer::default());
-    let removed = Call::Removed(subject("two", "", None));
-    super::super::answer(&placed, &Gate::default(), &Exposure::default(), removed);
-    assert_eq!(create(&placed, "four", 2), Answer::default());
+    let stopped = ask(&placed, |reply| NriCall::Stop { subject: subject("one", "", None), reply });
+    assert_eq!(stopped, NriAnswer::default());
+    let removed = NriCall::Removed(subject("two", "", None));
+    super::super::answer(&placed, &Gate::default(), &ResourceFiles::default(), removed);
+    assert_eq!(create(&placed, "four", 2), NriAnswer::default());
     let again = placed.again();
     let mut told = pin!(again.notified());
     placed.follow(inventory.clone(), &policy(true), true);

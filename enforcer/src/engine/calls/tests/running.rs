@@ -32,12 +32,12 @@ const SECOND: u64 = 1_000_000_000;
 const PID: u32 = 5_000_000;
 
 /// A container that shares CPUs 0-3 of node 0, and a daemon connected to its runtime.
-fn sharing() -> (Fixture, Placed) {
+fn sharing() -> (Fixture, SharedLedger) {
     let host = Fixture::new(true);
     let placed = placed(true);
     let tree = CpusetTree::new(&host.layout.cpuset.path, true).with_processes(&host.host().proc);
     placed.adopt(tree, BTreeMap::new());
-    ask(&placed, |reply| Call::Create { subject: subject("shared", "/besteffort", None), reply });
+    ask(&placed, |reply| NriCall::Create { subject: subject("shared", "/besteffort", None), reply });
     host.cgroup(&cgroup_of("shared", "/besteffort"), "0-3\n", "0\n");
     placed.has_started();
     (host, placed)
@@ -51,14 +51,14 @@ fn no_answer_gives_a_container_that_runs_more_cpus_and_a_turn_does() {
     assert_eq!(updates(&answer), [("id-shared".to_owned(), "2-3/0".to_owned())], "CPUs that go cannot wait");
     host.cgroup(&cgroup, "2-3\n", "0\n");
     placed.has_started();
-    placed.told_long_ago();
-    let stop = |name| ask(&placed, |reply| Call::Stop { subject: subject(name, "", None), reply });
+    placed.finish_runtime_writes();
+    let stop = |name| ask(&placed, |reply| NriCall::Stop { subject: subject(name, "", None), reply });
     assert_eq!(updates(&stop("one")), [], "more can");
     assert!(placed.has_started(), "a turn is wanted");
     // The runtime writes the container of its own call, whatever the answer.
     let wanted = LinuxResources::default();
     let subject = subject("shared", "/besteffort", None);
-    let own = ask(&placed, |reply| Call::Update { subject, wanted, reply });
+    let own = ask(&placed, |reply| NriCall::Update { subject, wanted, reply });
     assert_eq!(updates(&own), [("id-shared".to_owned(), "0-3/0".to_owned())]);
     // The runtime may write the latest answer after a turn.
     create(&placed, "one", 2);
@@ -81,7 +81,7 @@ fn pins_are_recorded_before_a_runtime_takes_cpus_and_kept_until_it_has_written()
     placed.recorded(&recorded);
     create(&placed, "one", 2);
     assert!(placed.has_started(), "a turn gives them back");
-    let waiting = |placed: &Placed| placed.lock().pinned();
+    let waiting = |placed: &SharedLedger| placed.lock().pinned();
     for (written, waits) in [(false, 1), (true, 1), (true, 0)] {
         if written {
             host.cgroup(&cgroup, "2-3\n", "0\n");
@@ -99,8 +99,8 @@ fn pins_are_recorded_before_a_runtime_takes_cpus_and_kept_until_it_has_written()
     // No thread is read for a container that keeps its CPUs.
     create(&placed, "small", 1);
     assert_eq!(waiting(&placed), 1);
-    placed.bar(true);
-    placed.lock().hold(false);
+    placed.block_writes(true);
+    placed.lock().freeze(false);
     create(&placed, "held", 1);
     assert_eq!(waiting(&placed), 1, "and nothing while nothing is told");
 }
@@ -116,7 +116,7 @@ fn pins_are_over_whatever_was_written_and_wait_for_a_runtime_that_has_not_writte
         host.process(&cgroup, PID, "2", "");
         let mut actuator = host.actuator();
         create(&placed, "one", 2);
-        placed.lock().pins_told_long_ago();
+        placed.lock().expire_pending_pins();
         host.cgroup(&cgroup, &format!("{written}\n"), "0\n");
         for _ in 0..2 {
             placed.give_pins_back(&mut actuator).unwrap();
@@ -140,7 +140,7 @@ fn pins_that_a_killed_daemon_had_noted_are_recorded_and_given_back_by_the_next_o
     assert_eq!(noted().pins.len(), 1, "it is written before the answer");
     drop((placed, actuator));
 
-    let next = Placed::default();
+    let next = SharedLedger::default();
     let (record, left) = MakingRecord::open(&host.state_dir(), boot_id).unwrap();
     next.remember(record, left.made);
     next.remember_pins(noted());
@@ -224,7 +224,7 @@ fn a_full_disk_keeps_no_turn_from_giving_pins_back_and_they_wait_to_be_recorded(
     let tree = CpusetTree::new(&host.layout.cpuset.path, true).with_processes(&host.host().proc);
     engine.adopt(tree, BTreeMap::new());
     engine.prepare().unwrap();
-    ask(&placed, |reply| Call::Create { subject: subject("shared", "/besteffort", None), reply });
+    ask(&placed, |reply| NriCall::Create { subject: subject("shared", "/besteffort", None), reply });
     let shared = cgroup_of("shared", "/besteffort");
     host.cgroup(&shared, "0-3\n", "0\n");
     host.process(&shared, PID, "2", "");
@@ -252,7 +252,7 @@ fn container_told_other_cpus_meanwhile_gets_its_own_back_without_a_cool_down() {
     engine.set_actuator(Box::new(host.actuator()));
     engine.adopt(CpusetTree::new(&host.layout.cpuset.path, true), BTreeMap::new());
     engine.prepare().unwrap();
-    ask(&placed, |reply| Call::Create { subject: subject("shared", "/besteffort", None), reply });
+    ask(&placed, |reply| NriCall::Create { subject: subject("shared", "/besteffort", None), reply });
     let (shared, one) = (cgroup_of("shared", "/besteffort"), cgroup_of("one", ""));
     host.cgroup(&shared, "0-7\n", "0\n");
     engine.turn(10 * SECOND).unwrap();
@@ -265,7 +265,7 @@ fn container_told_other_cpus_meanwhile_gets_its_own_back_without_a_cool_down() {
     engine.turn(12 * SECOND).unwrap();
     there.borrow_mut().remove("one");
     fs::remove_dir_all(host.path(&one)).unwrap();
-    ask(&placed, |reply| Call::Stop { subject: subject("one", "", None), reply });
+    ask(&placed, |reply| NriCall::Stop { subject: subject("one", "", None), reply });
     let report = engine.turn(14 * SECOND).unwrap();
     assert_eq!(host.read(&shared, "cpuset.cpus"), "0-3", "{:?}", report.decision.refused);
     let applied = |one: &OutcomeResult| matches!(one, OutcomeResult::Applied { .. });

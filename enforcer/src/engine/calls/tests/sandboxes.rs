@@ -16,7 +16,7 @@ fn sandbox_of(name: &str) -> Workload {
 #[test]
 fn a_sandbox_is_no_workload_for_as_long_as_its_pod_is_there() {
     let placed = placed(true);
-    let left = |placed: &Placed| {
+    let left = |placed: &SharedLedger| {
         let mut workloads = vec![sandbox_of("one"), workload_of("one"), sandbox_of("two")];
         let sandboxes = placed.without_sandboxes(&mut workloads);
         let names: Vec<String> = sandboxes.into_iter().map(|(_, name)| name).collect();
@@ -25,7 +25,7 @@ fn a_sandbox_is_no_workload_for_as_long_as_its_pod_is_there() {
     assert_eq!(left(&placed), (3, vec![]), "nothing was told of any pod");
     create(&placed, "one", 1);
     assert_eq!(left(&placed), (2, vec!["shop/one (sandbox)".to_owned()]));
-    ask(&placed, |reply| Call::Synchronize {
+    ask(&placed, |reply| NriCall::Synchronize {
         runtime: RuntimeVersion::default(),
         pods: vec![pod("one", ""), pod("two", "")],
         containers: Vec::new(),
@@ -35,8 +35,8 @@ fn a_sandbox_is_no_workload_for_as_long_as_its_pod_is_there() {
     super::super::answer(
         &placed,
         &Gate::default(),
-        &Exposure::default(),
-        Call::PodRemoved(Box::new(pod("two", ""))),
+        &ResourceFiles::default(),
+        NriCall::PodRemoved(Box::new(pod("two", ""))),
     );
     assert_eq!(left(&placed).0, 2);
 }
@@ -50,8 +50,8 @@ fn the_first_turn_waits_for_a_runtime_that_says_which_containers_there_are_or_is
             if is_there {
                 synchronize(&told, &["one"], "0-1");
             } else {
-                let down = Call::Down("connecting to /n: absent".into());
-                super::super::answer(&told, &Gate::default(), &Exposure::default(), down);
+                let down = NriCall::Down("connecting to /n: absent".into());
+                super::super::answer(&told, &Gate::default(), &ResourceFiles::default(), down);
             }
         });
         // A bound on a hang: the wait ends with the runtime's list.

@@ -3,16 +3,16 @@
 use super::*;
 use enforcer_report::decision::DecisionState;
 
-fn resize(placed: &Placed, name: &str, from: u64, to: u64) -> Answer {
+fn resize(placed: &SharedLedger, name: &str, from: u64, to: u64) -> NriAnswer {
     let subject = subject(name, "", Some(amounts(from)));
-    ask(placed, |reply| Call::Update { subject, wanted: amounts(to), reply })
+    ask(placed, |reply| NriCall::Update { subject, wanted: amounts(to), reply })
 }
 
-fn unplaced(placed: &Placed) -> usize {
+fn unplaced(placed: &SharedLedger) -> usize {
     placed.take_report().unwrap().unplaced.len()
 }
 
-fn latest(placed: &Placed, id: &str) -> (DecisionState, String) {
+fn latest(placed: &SharedLedger, id: &str) -> (DecisionState, String) {
     let all = placed.decisions().all();
     let one = all.iter().find(|one| one.subject.container_id.as_deref() == Some(id)).unwrap();
     let record = one.records.back().unwrap();
@@ -45,7 +45,7 @@ fn a_refused_resize_is_told_until_there_is_room() {
     resize(&placed, "one", 2, 8);
     assert_eq!(unplaced(&placed), 1);
     for name in ["two", "three", "four"] {
-        ask(&placed, |reply| Call::Stop { subject: subject(name, "", None), reply });
+        ask(&placed, |reply| NriCall::Stop { subject: subject(name, "", None), reply });
     }
     assert_eq!(unplaced(&placed), 1, "no new request");
     assert_eq!(updates(&resize(&placed, "one", 2, 4)), [("id-one".to_owned(), "0-3/0".to_owned())]);
@@ -71,7 +71,7 @@ fn an_amount_of_cpus_that_its_entry_declares_comes_with_its_shares() {
     let created = create(&declared, "one", 1);
     assert_eq!(shares(created.adjust.as_ref()), Some(2048));
     let subject = subject("one", "", Some(amounts(1)));
-    let updated = ask(&declared, |reply| Call::Update { subject, wanted: amounts(1), reply });
+    let updated = ask(&declared, |reply| NriCall::Update { subject, wanted: amounts(1), reply });
     let resources = updated.updates[0].linux.as_ref().unwrap().resources.as_ref();
     assert_eq!(shares(resources), Some(2048), "the runtime would set those of the kubelet");
     // A container that has its shares already is told none.
@@ -80,6 +80,6 @@ fn an_amount_of_cpus_that_its_entry_declares_comes_with_its_shares() {
     let mut without = amounts(1);
     without.cpu.as_mut().unwrap().shares = None;
     let subject = super::subject("three", "", Some(without));
-    let without = ask(&declared, |reply| Call::Create { subject, reply });
+    let without = ask(&declared, |reply| NriCall::Create { subject, reply });
     assert_eq!(shares(without.adjust.as_ref()), None, "it may be worth more to its runtime");
 }

@@ -16,7 +16,7 @@ const START: usize = 0x7f00_0000_0000;
 
 struct Host {
     dir: tempfile::TempDir,
-    relief: Relief<FakeKernel>,
+    relief: ReliefWorker<FakeKernel>,
 }
 
 fn put(root: &Path, file: &str, text: &str) {
@@ -41,10 +41,17 @@ impl Host {
             waker: Waker::new().unwrap(),
             relief_waker: Waker::new().unwrap(),
         };
-        let senses = ReliefSenses { rooms: Rooms::new(&host, 4096), tenants: Tenants::new(&host) };
+        let senses =
+            ReliefSensors { rooms: HeadroomReader::new(&host, 4096), tenants: ResidentsReader::new(&host) };
         let tree = CpusetTree::new(dir.path().join("cgroup"), true);
-        let mut relief =
-            Relief::new(FakeKernel::default(), widening, senses, tree, Gate::default(), Demotion::default());
+        let mut relief = ReliefWorker::new(
+            FakeKernel::default(),
+            widening,
+            senses,
+            tree,
+            Gate::default(),
+            Demotion::default(),
+        );
         // Enough on the slowest machine.
         let limits = PageMoveLimits { time: Duration::from_mins(10), ..PageMoveLimits::default() };
         relief.budget = PageBudget::new(limits, Stop::default());
@@ -93,7 +100,7 @@ impl Host {
     }
 
     fn said(&self) -> Vec<String> {
-        self.relief.widening.lock().moved.iter().map(Moved::sentence).collect()
+        self.relief.widening.lock().moved.iter().map(ReliefMove::sentence).collect()
     }
 }
 
