@@ -43,7 +43,7 @@ fn main() -> Result<()> {
     let mut policy = Policy::default();
     policy.nri.place = true;
     let placed = SharedLedger::default();
-    placed.follow(Some(Arc::new(inventory)), &policy, true);
+    placed.apply_policy(Some(Arc::new(inventory)), &policy, true);
 
     let (calls, receiver) = mpsc::channel(16);
     let deciding =

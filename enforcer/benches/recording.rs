@@ -22,7 +22,7 @@ use std::{
 use anyhow::{Context as _, Result, ensure};
 use enforcer::{
     engine::{Engine, Source, SourceError},
-    record::{Recorder, Target, frame::SIZE},
+    record::{Recorder, RecordingFile, frame::SIZE},
 };
 use enforcer_core::{
     audit::AuditedHost,
@@ -68,7 +68,7 @@ fn measure(file: &Path, turns: u64, containers: u32) -> Result<()> {
         Engine::new(Box::new(source), Policy::default())
     };
     let (mut plain, mut recording) = (engine(), engine());
-    recording.set_recorder(Recorder::start(Target::open(file, LIMIT)?)?);
+    recording.set_recorder(Recorder::start(RecordingFile::open(file, LIMIT)?)?);
     let (mut without, mut with, mut written) = (Vec::new(), Vec::new(), Vec::new());
     let mut bytes = 0;
     let mut frames = Vec::new();

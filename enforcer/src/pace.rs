@@ -11,7 +11,7 @@
 
 use std::time::{Duration, Instant};
 
-use crate::{engine::Look, wait::Due};
+use crate::{engine::Look, wait::TurnDeadlines};
 
 /// Interval of looks while there are events, or while some would not wake the daemon.
 pub const LOOK: Duration = Duration::from_millis(250);
@@ -31,7 +31,7 @@ const LOOKS_APART: Duration = Duration::from_millis(20);
 /// State of the schedule.
 #[derive(Debug, Clone, Copy)]
 pub struct TurnSchedule {
-    due: Due,
+    due: TurnDeadlines,
     /// Interval of quiet looks.
     quiet_look: Duration,
     /// Begin of the latest turn.
@@ -61,7 +61,7 @@ enum Since {
 impl TurnSchedule {
     /// A new daemon: the first turn is due.
     pub fn begin(now: Instant, quiet_look: Duration) -> Self {
-        let due = Due { turn: now, look: now + LOOK };
+        let due = TurnDeadlines { turn: now, look: now + LOOK };
         Self {
             due,
             quiet_look,
@@ -75,7 +75,7 @@ impl TurnSchedule {
     }
 
     /// Times of the next turn and the next look.
-    pub fn due(&self) -> Due {
+    pub fn due(&self) -> TurnDeadlines {
         self.due
     }
 
@@ -134,7 +134,7 @@ impl TurnSchedule {
     /// Notes a turn from `begun` to `now`. Later events are reported again.
     pub fn turned(&mut self, begun: Instant, now: Instant, interval: Duration) {
         *self = Self {
-            due: Due { turn: begun + interval, look: now + LOOK },
+            due: TurnDeadlines { turn: begun + interval, look: now + LOOK },
             quiet_look: self.quiet_look,
             begun,
             early: begun + interval / TURNS_FOR_MISPLACED,
@@ -185,7 +185,11 @@ mod tests {
         {
             let now = begun + MS;
             pace.looked(now, now + MS, seen, wakes);
-            assert_eq!(pace.due(), Due { turn: begun + 2 * INTERVAL, look: now + MS + next }, "{seen:?}");
+            assert_eq!(
+                pace.due(),
+                TurnDeadlines { turn: begun + 2 * INTERVAL, look: now + MS + next },
+                "{seen:?}"
+            );
             assert_eq!((pace.hears(), pace.hears_writes(), pace.hears_events()), (true, true, events));
         }
     }
@@ -196,7 +200,7 @@ mod tests {
         let mut pace = TurnSchedule::begin(now, 4 * LOOK);
         pace.turned(now, now, INTERVAL);
         pace.looked(now, now, NOTHING, true);
-        assert_eq!(pace.due(), Due { turn: now + INTERVAL, look: now + 4 * LOOK });
+        assert_eq!(pace.due(), TurnDeadlines { turn: now + INTERVAL, look: now + 4 * LOOK });
     }
 
     #[test]
@@ -212,7 +216,7 @@ mod tests {
             let mut pace = TurnSchedule::begin(now, QUIET_LOOK);
             pace.turned(now, now, turn);
             pace.looked(now, now, NOTHING, true);
-            assert_eq!(pace.due(), Due { turn: now + turn, look: now + look }, "{turn:?}");
+            assert_eq!(pace.due(), TurnDeadlines { turn: now + turn, look: now + look }, "{turn:?}");
         }
         let (start, mut pace) = settled();
         pace.looked(start + LOOK, start + LOOK, EVENTS, true);
@@ -220,11 +224,11 @@ mod tests {
         pace.looked(start + LOOK, start + LOOK, NOTHING, true);
         // The turn goes first, and the look comes without another wake-up.
         let due = start + INTERVAL;
-        assert_eq!(pace.due(), Due { turn: due, look: due });
+        assert_eq!(pace.due(), TurnDeadlines { turn: due, look: due });
         pace.left_out(due, INTERVAL);
-        assert_eq!(pace.due(), Due { turn: due + INTERVAL, look: due });
+        assert_eq!(pace.due(), TurnDeadlines { turn: due + INTERVAL, look: due });
         pace.looked(due + MS, due + 2 * MS, NOTHING, true);
-        assert_eq!(pace.due(), Due { turn: due + INTERVAL, look: due + INTERVAL });
+        assert_eq!(pace.due(), TurnDeadlines { turn: due + INTERVAL, look: due + INTERVAL });
     }
 
     #[test]
@@ -248,7 +252,10 @@ mod tests {
         assert!(pace.hears_writes());
         pace.turned(start + INTERVAL, start + INTERVAL + MS, INTERVAL);
         assert!(!pace.hears_writes());
-        assert_eq!(pace.due(), Due { turn: start + 2 * INTERVAL, look: start + INTERVAL + MS + LOOK });
+        assert_eq!(
+            pace.due(),
+            TurnDeadlines { turn: start + 2 * INTERVAL, look: start + INTERVAL + MS + LOOK }
+        );
     }
 
     #[test]

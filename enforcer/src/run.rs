@@ -35,7 +35,7 @@ use crate::{
     pace::{LOOK, QUIET_LOOK, TurnSchedule},
     printer::Printer,
     serve::{CONTROL_EFFECT, socket::ControlSocket},
-    signals::{EndedBy, GRACE, Order, Orders, Signals},
+    signals::{EndedBy, GRACE, Orders, SignalOrder, Signals},
     supervisor::Supervisor,
     wait::{self, Heard, Wake},
     waker::Waker,
@@ -69,7 +69,7 @@ pub struct DaemonOutput<'a> {
 pub struct EndedDaemon {
     /// Why it stopped, if it was not told to.
     pub result: Result<(), RunError>,
-    daemon: Daemon,
+    daemon: RunningDaemon,
     stop: Stop,
     signal: EndedBy,
     /// Held so that a second order to end still takes effect at once.
@@ -103,7 +103,7 @@ pub fn run(options: &RunOptions, output: DaemonOutput<'_>) -> Result<EndedDaemon
     let grace = (!options.restore_on_exit).then_some(GRACE);
     let mut orders =
         signals.listen(stop.clone(), grace, output.log.clone()).map_err(failed("listening for signals"))?;
-    let mut daemon = Daemon::start(options, &stop)?;
+    let mut daemon = RunningDaemon::start(options, &stop)?;
     for printer in [output.turns, output.log] {
         daemon.engine.add_printer(printer.clone());
     }
@@ -128,7 +128,7 @@ fn let_writes_end(gate: &Gate, told: Option<Duration>) {
     }
 }
 
-struct Daemon {
+struct RunningDaemon {
     engine: Engine,
     latest: watch::Sender<Option<Arc<TickReport>>>,
     /// Time of the loop's latest pass, for the liveness probe.
@@ -145,7 +145,7 @@ struct Daemon {
     socket: Option<ControlSocket>,
 }
 
-impl Daemon {
+impl RunningDaemon {
     /// Ends all writes. With `restores` it also waits for those in progress.
     fn end(&mut self, restores: bool, stop: &Stop) {
         self.supervisor.stopping();
@@ -205,11 +205,11 @@ impl Daemon {
                 })
             };
             match wake {
-                Wake::Order(Order::Stop) => return Ok(()),
-                Wake::Order(Order::Reload) => {
+                Wake::Order(SignalOrder::Stop) => return Ok(()),
+                Wake::Order(SignalOrder::Reload) => {
                     // Several reloads count as one; a daemon that ends skips them.
                     let mut further = std::iter::from_fn(|| orders.take());
-                    if further.any(|order| order == Order::Stop) {
+                    if further.any(|order| order == SignalOrder::Stop) {
                         return Ok(());
                     }
                     self.supervisor.reloading();

@@ -39,7 +39,7 @@ pub type EndedBy = Arc<OnceLock<&'static str>>;
 
 /// Order of a signal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Order {
+pub enum SignalOrder {
     /// End the daemon.
     Stop,
     /// Reload the configuration.
@@ -48,7 +48,7 @@ pub enum Order {
 
 /// Receives the orders; the loop waits on it by [`AsFd`].
 pub struct Orders {
-    receiver: UnboundedReceiver<Order>,
+    receiver: UnboundedReceiver<SignalOrder>,
     waker: Waker,
 }
 
@@ -60,13 +60,13 @@ impl Orders {
         Ok((OrderSender { sender, wake: WakeAtEnd(waker.clone()) }, Self { receiver, waker }))
     }
 
-    /// The next queued order; [`Order::Stop`] once no further order can come.
-    pub fn take(&mut self) -> Option<Order> {
+    /// The next queued order; [`SignalOrder::Stop`] once no further order can come.
+    pub fn take(&mut self) -> Option<SignalOrder> {
         // Taken first: later orders wake again.
         self.waker.take();
         match self.receiver.try_recv() {
             Ok(order) => Some(order),
-            Err(TryRecvError::Disconnected) => Some(Order::Stop),
+            Err(TryRecvError::Disconnected) => Some(SignalOrder::Stop),
             Err(TryRecvError::Empty) => None,
         }
     }
@@ -80,13 +80,13 @@ impl AsFd for Orders {
 
 /// The sending end. The order of the fields matters: the receiver that wakes finds the channel closed.
 pub(crate) struct OrderSender {
-    sender: UnboundedSender<Order>,
+    sender: UnboundedSender<SignalOrder>,
     wake: WakeAtEnd,
 }
 
 impl OrderSender {
     /// Returns false if the receiver is gone.
-    pub(crate) fn send(&self, order: Order) -> bool {
+    pub(crate) fn send(&self, order: SignalOrder) -> bool {
         let sent = self.sender.send(order).is_ok();
         self.wake.0.wake();
         sent
@@ -144,14 +144,14 @@ impl Signals {
         let listen = async move {
             loop {
                 let order = caught.next().await;
-                if order == Order::Stop {
+                if order == SignalOrder::Stop {
                     stop.request();
                 }
                 // The receiver is gone when the loop has ended.
                 if !orders.send(order) {
                     return;
                 }
-                if order == Order::Stop {
+                if order == SignalOrder::Stop {
                     return caught.end(&orders, grace, &log).await;
                 }
             }
@@ -168,24 +168,24 @@ impl Signals {
 }
 
 impl Caught {
-    async fn next(&mut self) -> Order {
+    async fn next(&mut self) -> SignalOrder {
         tokio::select! {
             biased;
             _ = self.interrupt.recv() => self.stop("SIGINT"),
             _ = self.terminate.recv() => self.stop("SIGTERM"),
-            _ = self.hangup.recv() => Order::Reload,
+            _ = self.hangup.recv() => SignalOrder::Reload,
         }
     }
 
-    fn stop(&self, signal: &'static str) -> Order {
+    fn stop(&self, signal: &'static str) -> SignalOrder {
         // The first signal counts.
         let _ = self.ended_by.set(signal);
-        Order::Stop
+        SignalOrder::Stop
     }
 
     /// Ends the process unless the loop ends in time.
     async fn end(mut self, orders: &OrderSender, grace: Option<Duration>, log: &Printer) {
-        let again = async { while self.next().await != Order::Stop {} };
+        let again = async { while self.next().await != SignalOrder::Stop {} };
         let because = tokio::select! {
             () = orders.sender.closed() => return,
             () = again => "asked twice".to_owned(),

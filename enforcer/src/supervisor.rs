@@ -42,15 +42,15 @@ pub struct SupervisorError {
 /// The supervisor, if there is one.
 #[derive(Debug)]
 pub struct Supervisor {
-    line: Option<Line>,
-    watchdog: Option<Watchdog>,
+    line: Option<NotifySocket>,
+    watchdog: Option<SupervisorWatchdog>,
     /// A failed message was logged already; it would repeat each turn.
     mute: bool,
 }
 
 /// The socket of the supervisor.
 #[derive(Debug)]
-struct Line {
+struct NotifySocket {
     socket: UnixDatagram,
     address: SocketAddr,
     name: String,
@@ -58,13 +58,13 @@ struct Line {
 
 /// The supervisor's watchdog.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Watchdog {
+struct SupervisorWatchdog {
     /// Half of the supervisor's limit.
     every: Duration,
     last: Option<Instant>,
 }
 
-impl Watchdog {
+impl SupervisorWatchdog {
     /// From `WATCHDOG_USEC` and `WATCHDOG_PID` (`sd_watchdog_enabled(3)`); `None` without a watchdog.
     fn of(microseconds: Option<&str>, pid: Option<&str>, own: u32) -> Option<Self> {
         if pid.is_some_and(|pid| pid.parse() != Ok(own)) {
@@ -84,7 +84,7 @@ impl Supervisor {
     /// The supervisor named by the environment, if any.
     pub fn of_environment() -> Result<Self, SupervisorError> {
         let text = |name| env::var(name).ok();
-        let watchdog = Watchdog::of(
+        let watchdog = SupervisorWatchdog::of(
             text("WATCHDOG_USEC").as_deref(),
             text("WATCHDOG_PID").as_deref(),
             std::process::id(),
@@ -97,9 +97,10 @@ impl Supervisor {
         Self { line: None, watchdog: None, mute: false }
     }
 
-    fn at(socket: Option<OsString>, watchdog: Option<Watchdog>) -> Result<Self, SupervisorError> {
+    fn at(socket: Option<OsString>, watchdog: Option<SupervisorWatchdog>) -> Result<Self, SupervisorError> {
         let Some(name) = socket.filter(|name| !name.is_empty()) else { return Ok(Self::absent()) };
-        let line = Line::to(&name).map_err(|cause| SupervisorError { socket: shown(&name), cause })?;
+        let line =
+            NotifySocket::to(&name).map_err(|cause| SupervisorError { socket: shown(&name), cause })?;
         Ok(Self { line: Some(line), watchdog, mute: false })
     }
 
@@ -152,7 +153,7 @@ impl Supervisor {
     }
 }
 
-impl Line {
+impl NotifySocket {
     fn to(name: &OsStr) -> io::Result<Self> {
         let address = match name.as_bytes() {
             [b'@', rest @ ..] => SocketAddr::from_abstract_name(rest)?,
@@ -222,7 +223,7 @@ mod tests {
     #[test]
     fn is_told_that_the_daemon_lives_before_half_of_its_time_is_over() {
         let start = Instant::now();
-        let mut watchdog = Watchdog::of(Some("10000000"), None, 7).unwrap();
+        let mut watchdog = SupervisorWatchdog::of(Some("10000000"), None, 7).unwrap();
         assert!(watchdog.is_due(start, Duration::ZERO), "the first time at once");
         watchdog.last = Some(start);
         for (after, pause, due) in [(4, 0, false), (5, 0, true), (4, 1, true), (3, 1, false), (0, 6, true)] {
@@ -242,7 +243,7 @@ mod tests {
             (Some("soon"), Some("7"), None),
             (None, Some("7"), None),
         ] {
-            let found = Watchdog::of(microseconds, pid, 7).map(|watchdog| watchdog.every);
+            let found = SupervisorWatchdog::of(microseconds, pid, 7).map(|watchdog| watchdog.every);
             assert_eq!(found, expected, "{microseconds:?} {pid:?}");
         }
     }

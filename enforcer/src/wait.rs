@@ -13,7 +13,7 @@ use std::{
 use enforcer_kernel::readable;
 
 use crate::{
-    signals::{Order, Orders},
+    signals::{Orders, SignalOrder},
     waker::Waker,
 };
 
@@ -21,7 +21,7 @@ use crate::{
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Wake {
     /// An order came.
-    Order(Order),
+    Order(SignalOrder),
     /// The turn is due.
     Turn,
     /// The look is due.
@@ -49,14 +49,14 @@ pub struct Heard<'a> {
 
 /// Deadlines of the next turn and of the next look.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Due {
+pub struct TurnDeadlines {
     /// The next turn.
     pub turn: Instant,
     /// The next look at what is told between turns.
     pub look: Instant,
 }
 
-impl Due {
+impl TurnDeadlines {
     fn wake(self, now: Instant) -> Option<Wake> {
         if now >= self.turn { Some(Wake::Turn) } else { (now >= self.look).then_some(Wake::Look) }
     }
@@ -70,7 +70,7 @@ impl Due {
 ///
 /// Descriptors are named anew each time, because they are others when programs are attached again; where
 /// there is something to read already, the wait ends at once.
-pub fn next(orders: &mut Orders, due: Due, heard: Heard<'_>) -> io::Result<Wake> {
+pub fn next(orders: &mut Orders, due: TurnDeadlines, heard: Heard<'_>) -> io::Result<Wake> {
     loop {
         if let Some(order) = orders.take() {
             return Ok(Wake::Order(order));
@@ -111,9 +111,9 @@ mod tests {
     /// Enough for a pause that is seen, and not for a person to wait for.
     const SOON: Duration = Duration::from_millis(30);
 
-    fn due(turn: Duration, look: Duration) -> Due {
+    fn due(turn: Duration, look: Duration) -> TurnDeadlines {
         let now = Instant::now();
-        Due { turn: now + turn, look: now + look }
+        TurnDeadlines { turn: now + turn, look: now + look }
     }
 
     fn urgent(fd: &impl AsFd) -> Heard<'_> {
@@ -171,17 +171,17 @@ mod tests {
             }
             assert!(times > 0, "there was no storm");
         }
-        assert!(sender.send(Order::Reload));
+        assert!(sender.send(SignalOrder::Reload));
         let order = next(&mut orders, due(NEVER, NEVER), urgent(&reader)).unwrap();
-        assert_eq!(order, Wake::Order(Order::Reload));
+        assert_eq!(order, Wake::Order(SignalOrder::Reload));
         drop(sender);
         let order = next(&mut orders, due(NEVER, NEVER), urgent(&reader)).unwrap();
-        assert_eq!(order, Wake::Order(Order::Stop), "no sender is left");
+        assert_eq!(order, Wake::Order(SignalOrder::Stop), "no sender is left");
     }
 
     #[test]
     fn orders_and_their_end_wake_a_wait_that_has_begun() {
-        for order in [Some(Order::Reload), None] {
+        for order in [Some(SignalOrder::Reload), None] {
             let (sender, mut orders) = Orders::channel().unwrap();
             let sending = std::thread::spawn(move || {
                 std::thread::sleep(SOON);
@@ -189,7 +189,7 @@ mod tests {
                 order.map(|order| sender.send(order))
             });
             let wake = next(&mut orders, due(NEVER, NEVER), Heard::default()).unwrap();
-            assert_eq!(wake, Wake::Order(order.unwrap_or(Order::Stop)));
+            assert_eq!(wake, Wake::Order(order.unwrap_or(SignalOrder::Stop)));
             assert_ne!(sending.join().unwrap(), Some(false));
         }
     }
@@ -197,9 +197,9 @@ mod tests {
     #[test]
     fn a_turn_goes_before_a_look() {
         let now = Instant::now();
-        assert_eq!(Due { turn: now, look: now }.wake(now), Some(Wake::Turn));
-        assert_eq!(Due { turn: now + SOON, look: now }.wake(now), Some(Wake::Look));
-        assert_eq!(Due { turn: now + SOON, look: now + SOON }.wake(now), None);
+        assert_eq!(TurnDeadlines { turn: now, look: now }.wake(now), Some(Wake::Turn));
+        assert_eq!(TurnDeadlines { turn: now + SOON, look: now }.wake(now), Some(Wake::Look));
+        assert_eq!(TurnDeadlines { turn: now + SOON, look: now + SOON }.wake(now), None);
     }
 
     #[test]

@@ -5,7 +5,7 @@
 //! is decided here.
 //!
 //! Invariants: no cgroup is written, and no thread is started. [`nri::keep_up`] and
-//! [`kubelet::watch::Watch::keep_up`] are work for unprivileged threads that the daemon starts.
+//! [`kubelet::watch::KubeletWatch::keep_up`] are work for unprivileged threads that the daemon starts.
 
 pub mod kubelet;
 pub mod manifest;

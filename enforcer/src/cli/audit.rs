@@ -24,7 +24,7 @@ use super::{
     Exit, args, baseline,
     client::{self, NoDaemon},
     config_file, root,
-    seen::HostSnapshot,
+    snapshot::HostSnapshot,
     terminal, what_if, whole_file,
 };
 use crate::{serve::api, wall_clock};

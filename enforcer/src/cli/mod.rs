@@ -27,7 +27,7 @@ mod restore;
 mod root;
 mod run;
 mod schema;
-mod seen;
+mod snapshot;
 mod terminal;
 mod top;
 mod topology;

@@ -7,7 +7,7 @@ use enforcer_core::{
     declarations::Declarations, model::Model, owner::Owners, place::Inventory, policy::Policy,
 };
 
-use super::{Exit, args, config_file, root, seen::HostSnapshot, terminal, what_if};
+use super::{Exit, args, config_file, root, snapshot::HostSnapshot, terminal, what_if};
 use enforcer_host::{HostRoot, topology::read_topology};
 use enforcer_report::{json, rebalance_text};
 

@@ -10,7 +10,7 @@ use anyhow::{Context, anyhow};
 use enforcer_core::{policy::Policy, replay::Replay};
 
 use super::{Exit, args, config_file, terminal};
-use crate::record::{Reader, Recorded};
+use crate::record::{RecordingItem, RecordingReader};
 use enforcer_report::{json, replay_text};
 
 /// Which recording, by which policy.
@@ -34,18 +34,18 @@ pub(super) fn run(options: &Options, out: &mut dyn Write) -> anyhow::Result<Exit
     let reading = || format!("reading {}", path.display());
     let file = File::open(path).with_context(reading)?;
     let length = file.metadata().with_context(reading)?.len();
-    let mut reader = Reader::new(BufReader::new(file));
+    let mut reader = RecordingReader::new(BufReader::new(file));
     let mut replay = Replay::new(options.policy.as_ref());
     let (ends, damage) = loop {
         match reader.turn() {
-            Ok(Recorded::Turn(turn)) => {
+            Ok(RecordingItem::Turn(turn)) => {
                 if let Some(version) = &turn.daemon {
                     replay.begins(version);
                 }
                 replay.turn(turn.situation, &turn.made, &turn.outcomes, turn.dropped);
             }
-            Ok(Recorded::End) => break (None, None),
-            Ok(Recorded::Torn(offset)) => {
+            Ok(RecordingItem::End) => break (None, None),
+            Ok(RecordingItem::Torn(offset)) => {
                 // It may be no file, or longer by now.
                 let left_out = match length.saturating_sub(offset) {
                     0 => String::new(),

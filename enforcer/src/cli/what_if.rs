@@ -15,7 +15,7 @@ use enforcer_core::{
     rebalance::{self, RebalanceReport},
 };
 
-use super::seen::HostSnapshot;
+use super::snapshot::HostSnapshot;
 use enforcer_act::pages::PageMoveLimits;
 
 /// The moves; `model` is that of two samples.

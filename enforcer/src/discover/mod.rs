@@ -1,7 +1,7 @@
-//! discover: what the machine is and what runs on it.
+//! discover: finds the machine's workloads and settings.
 //!
-//! Readers of this stage turn files below a [`enforcer_host::HostRoot`] into the values that the other
-//! stages exchange. They must never write, and never import another stage.
+//! Readers turn files below a [`enforcer_host::HostRoot`] into the values that the stages exchange. They
+//! never write, and never import another stage.
 
 pub mod host_facts;
 pub mod sandboxes;

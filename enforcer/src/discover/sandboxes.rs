@@ -1,10 +1,10 @@
-//! Sandboxes of pods among the workloads, where no runtime tells which they are.
+//! Finds the sandboxes of pods among the workloads when no runtime names them.
 //!
-//! Problem: each pod has a container that only holds its namespaces, and to its cgroup it is a container like
-//! any other: an audit without a daemon lists it as a workload without a name. Idea: all that it runs is one
-//! process that is called `pause`, and it holds next to no memory.
+//! Problem: each pod has a container that only holds its namespaces, and its cgroup looks like any other
+//! container's: an audit without a daemon lists it as a workload without a name. Idea: it runs a single
+//! process called `pause`, and holds next to no memory.
 //!
-//! Invariant: a container that holds memory to speak of is a workload, however its process is called.
+//! Invariant: a container with more memory than that is a workload, whatever the name of its process.
 
 use enforcer_core::workload::{Origin, Workload};
 
@@ -16,7 +16,7 @@ const PAUSE: &str = "pause";
 /// Most memory of a sandbox: pages of a program that does nothing.
 const LARGEST: u64 = 16 << 20;
 
-/// Takes sandboxes out of the workloads; returns how many there were.
+/// Removes sandboxes from the workloads; returns their number.
 pub fn take_sandboxes(host: &HostRoot, layout: &CgroupLayout, workloads: &mut Vec<Workload>) -> usize {
     workloads.extract_if(.., |workload| is_sandbox(host, layout, workload)).count()
 }

@@ -31,10 +31,9 @@ use enforcer_host::{
     read_text,
 };
 
-/// Greatest number of processes that become workloads of their own.
+/// Most processes that become workloads of their own.
 const MAX_PROCESSES: usize = 1_000;
-/// Greatest number of processes of the root that are looked at; large machines have thousands of
-/// kernel threads there.
+/// Most processes of the root that are read; large machines have thousands of kernel threads there.
 const MAX_ROOT_PROCESSES: usize = 20_000;
 
 const NOT_AUDITED: &str = "what runs in it is not audited";
@@ -45,12 +44,12 @@ const NOT_AUDITED: &str = "what runs in it is not audited";
 pub struct WorkloadsError {
     /// Mount point.
     pub path: PathBuf,
-    /// Why not.
+    /// Cause of the failure.
     pub reason: String,
 }
 
-/// A process of each cgroup that is no kernel thread, so that none has to be asked again while it is there. A
-/// kernel thread that got the number of one, in a cgroup that had it, would be taken for it.
+/// One user process of each cgroup, so that it need not be searched again while that process exists. A kernel
+/// thread that got the same number in the same cgroup would be mistaken for it.
 #[derive(Debug, Default)]
 pub struct UserProcesses {
     by_cgroup: BTreeMap<CgroupPath, u32>,
@@ -65,8 +64,8 @@ impl UserProcesses {
     }
 }
 
-/// All workloads in ascending order of cgroup and process id, and what could not be seen. What is `known` is
-/// from the census before, and for the next one.
+/// All workloads in ascending order of cgroup and process id, and what could not be read. `known` carries
+/// over from one census to the next.
 pub fn read_workloads(
     host: &HostRoot,
     layout: &CgroupLayout,
@@ -88,7 +87,7 @@ pub fn read_workloads(
     Ok(census.finish())
 }
 
-/// The hierarchies that can tell apart what the cpuset one does not, most telling first.
+/// Hierarchies that can separate what the cpuset hierarchy does not, the best first.
 fn others(layout: &CgroupLayout) -> Vec<ControllerRoot> {
     let unified = layout.unified.as_ref().map(|path| ControllerRoot {
         path: path.clone(),
@@ -104,13 +103,13 @@ fn others(layout: &CgroupLayout) -> Vec<ControllerRoot> {
     roots
 }
 
-/// The count in progress.
+/// A census in progress.
 struct Census<'a> {
     host: &'a HostRoot,
     workloads: BTreeMap<CgroupPath, Workload>,
     processes: Vec<Workload>,
     degraded: DegradedTally,
-    /// User processes of the census before, and of this one.
+    /// User processes of the previous census, and of this one.
     before: BTreeMap<CgroupPath, u32>,
     known: BTreeMap<CgroupPath, u32>,
     own: Option<CgroupPath>,
@@ -129,7 +128,7 @@ impl<'a> Census<'a> {
         }
     }
 
-    /// Adds the cgroups of the cpuset hierarchy; returns the processes that it leaves in its root.
+    /// Adds the cgroups of the cpuset hierarchy; returns the processes in its root.
     fn pinned_apart(&mut self, root: &ControllerRoot) -> Result<Vec<u32>, WorkloadsError> {
         let cgroups = self.walk(root);
         if cgroups.is_empty() {
@@ -154,7 +153,7 @@ impl<'a> Census<'a> {
         Ok(root_pids)
     }
 
-    /// Adds the cgroups of another hierarchy that hold processes of `left`, and takes these out of it.
+    /// Adds the cgroups of another hierarchy that hold processes of `left`, and removes these from `left`.
     fn set_apart(&mut self, root: &ControllerRoot, left: &mut BTreeSet<u32>) {
         for cgroup in self.walk(root).iter().filter(|cgroup| !cgroup.path.is_root()) {
             let Some(pids) = self.members(root, &cgroup.path) else { continue };
@@ -197,7 +196,7 @@ impl<'a> Census<'a> {
                 origin: Origin::Process { pid, command },
             });
         }
-        // One or two are gone by the time they are looked at; all of them are not.
+        // Some may have ended meanwhile, but not all of them.
         if unseen > 0 && unseen == pids.len() {
             self.degraded.push(Degraded::new(
                 "processes",
@@ -249,8 +248,8 @@ impl<'a> Census<'a> {
         }
     }
 
-    /// Is there anything but kernel threads? The youngest is asked first: kernel threads are old. One that is
-    /// gone by now was a process, and is not known.
+    /// Whether the cgroup has a user process. The youngest is read first: kernel threads are old. One that
+    /// has ended meanwhile was a user process, and is not cached.
     fn has_user_process(&mut self, cgroup: &CgroupPath, pids: &[u32]) -> bool {
         if let Some((cgroup, pid)) = self.before.remove_entry(cgroup).filter(|(_, pid)| pids.contains(pid)) {
             self.known.insert(cgroup, pid);
@@ -285,7 +284,7 @@ fn workload(path: &CgroupPath, id_of: impl Fn(&CgroupPath) -> Option<u64>) -> Wo
     }
 }
 
-/// Process ids; those of another pid namespace read as 0 and are kept, for they are processes too.
+/// Process ids; those of another pid namespace read as 0 and are kept, because they are processes too.
 fn pids(text: &str) -> Vec<u32> {
     text.lines().filter_map(|line| line.trim().parse().ok()).collect()
 }

@@ -1,4 +1,4 @@
-//! The kernel side: each hook is attached for a moment, and each iterator read.
+//! The kernel side: attaches each hook for a moment, and reads each iterator.
 
 use enforcer_host::HostRoot;
 use enforcer_report::checks::Check;
@@ -41,7 +41,7 @@ pub(super) fn checks(host: &HostRoot) -> Vec<Check> {
     checks.push(match VmaIterator::open().and_then(|iterator| iterator.read(std::process::id())) {
         Ok(mappings) => Check::ok(VmaIterator::SOURCE, format!("listed {} mappings", mappings.len())),
         Err(error) => {
-            // Kernels before it are not wrong.
+            // Older kernels are not at fault.
             let check = if matches!(error, VmaError::NoFilter(_)) { Check::absent } else { Check::missing };
             let reason = lockdown::explained(host, format!("{:#}", anyhow::Error::new(error)));
             let advice = here.advice("Linux 6.1, BTF, CAP_BPF and CAP_PERFMON", VmaIterator::EFFECT);
@@ -63,8 +63,8 @@ fn hook(state: &enforcer_kernel::bpf::HookState, here: &super::needs::Here) -> C
         },
         Some(reason) => {
             let advice = here.advice(state.hook.needs(), state.hook.effect());
-            // Most virtual machines have no such counters, and older kernels no such tracepoints: nothing is
-            // wrong with that.
+            // Most virtual machines have no such counters, and older kernels no such tracepoints: that is no
+            // fault.
             let usual = state.hook == Hook::Hardware || state.is_newer_than_the_kernel();
             let check = if usual { Check::absent } else { Check::missing };
             check(name.to_owned(), reason.clone(), &advice)

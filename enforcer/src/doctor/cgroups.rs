@@ -1,4 +1,4 @@
-//! The cgroup hierarchy: which version, where the cpuset controller is, may it be written.
+//! The cgroup hierarchy: its version, the place of the cpuset controller, and whether it can be written.
 
 use std::path::Path;
 

@@ -13,7 +13,7 @@ use enforcer_host::{HostRoot, exists, list_dir, lockdown};
 use enforcer_kernel::linux::Linux;
 use enforcer_report::checks::Check;
 
-/// Oldest release that the product is meant for (docs/kernel-support.md says what was run).
+/// Oldest supported release (docs/kernel-support.md names the tested ones).
 const OLDEST: (u32, u32) = (5, 10);
 
 pub(super) fn checks(host: &HostRoot) -> Vec<Check> {
@@ -56,7 +56,7 @@ fn btf(path: &Path) -> Check {
     }
 }
 
-/// What the kernel keeps from everybody.
+/// The kernel's lockdown.
 fn locked(mode: Option<(PathBuf, String)>, confidential: Option<String>) -> Check {
     let name = "lockdown";
     match (confidential, mode) {
@@ -82,9 +82,8 @@ fn numa(path: &Path) -> Check {
     }
 }
 
-/// `move_pages(2)` of no pages: fails with `EPERM` where a seccomp filter takes it away, as the default
-/// profiles of container runtimes do whatever the capabilities, and with `ENOSYS` without
-/// `CONFIG_MIGRATION`.
+/// Result of `move_pages(2)` without pages: `EPERM` if a seccomp filter refuses it, as the default profiles
+/// of container runtimes do whatever the capabilities, and `ENOSYS` without `CONFIG_MIGRATION`.
 fn page_moves(probe: io::Result<()>) -> Check {
     match probe {
         Ok(()) => Check::ok("move-pages", "move_pages(2) is allowed"),
@@ -121,8 +120,7 @@ fn balancing(text: &Result<String, String>) -> Check {
     }
 }
 
-/// `numa/demotion_enabled`. Whether it keeps to cpusets shows only when it is tried, which the daemon does at
-/// its start.
+/// `numa/demotion_enabled`. Only a trial shows whether it keeps to cpusets; the daemon runs it at its start.
 fn demotion(on: bool) -> Check {
     let name = "kernel-demotion";
     if on {
@@ -136,8 +134,8 @@ fn demotion(on: bool) -> Check {
     }
 }
 
-/// Can `memory.demotion.backend = "reclaim"` be used? A cgroup below the root has the file, the root has
-/// none.
+/// Whether `memory.demotion.backend = "reclaim"` can be used. A cgroup below the root has the file, the root
+/// has none.
 fn reclaim(on: bool, cgroups: &Path) -> Check {
     let (name, advice) = (
         "demotion-reclaim",
@@ -152,8 +150,8 @@ fn reclaim(on: bool, cgroups: &Path) -> Check {
     }
 }
 
-/// Can `memory.demotion.backend = "damos"` be used? Whether the kernel has `migrate_cold` shows only when it
-/// is written.
+/// Whether `memory.demotion.backend = "damos"` can be used. Only a write shows whether the kernel has
+/// `migrate_cold`.
 fn damos(count: &Path) -> Check {
     let (name, advice) = (
         "demotion-damos",

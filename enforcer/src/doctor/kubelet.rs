@@ -1,11 +1,12 @@
-//! The kubelet's state files and its podresources socket: is it known what its static managers gave away?
+//! The kubelet's state files and its podresources socket: whether the grants of its static managers are
+//! known.
 
 use enforcer_core::policy::KubeletSettings;
 
 use enforcer_report::checks::Check;
 use enforcer_runtime::kubelet::{KubeletSnapshot, look};
 
-/// Where there is no kubelet, one line says so.
+/// Without a kubelet there is a single line.
 pub(super) fn checks(settings: &KubeletSettings) -> Vec<Check> {
     rows(settings, &look(settings))
 }

@@ -1,9 +1,8 @@
-//! What works on this host: each thing that another command needs is tried or looked up, and what is
-//! missing comes with what to do about it.
+//! Checks what works on this host: every requirement of another command is tried or read, and a missing one
+//! comes with advice.
 //!
-//! The probes are functions from what was read to [`Check`]s, so that they are tested on texts. They
-//! must work without root, and must never change the host: what can only be known by writing is
-//! asked of `access(2)` instead, and eBPF programs are detached at once.
+//! The probes are functions from texts to [`Check`]s, so that they can be tested. They work without root and
+//! never change the host: write access is asked of `access(2)`, and eBPF programs are detached at once.
 
 mod bpf;
 mod cgroups;
@@ -23,7 +22,7 @@ use enforcer_core::{parse::scalar, policy::KubeletSettings, sample::HostSettings
 use enforcer_host::{HostRoot, read_text};
 use enforcer_report::checks::{DIAGNOSIS_SCHEMA_VERSION, Diagnosis};
 
-/// Tries everything.
+/// Runs all checks.
 pub fn examine(host: &HostRoot, kubelet: &KubeletSettings, state_dir: &Path) -> Diagnosis {
     let version = read(host, "sys/kernel/osrelease").ok().and_then(|text| scalar::release(&text));
     let mut checks = privileges::checks(read(host, "self/status"), version);
@@ -40,12 +39,12 @@ pub fn examine(host: &HostRoot, kubelet: &KubeletSettings, state_dir: &Path) -> 
     Diagnosis { schema_version: DIAGNOSIS_SCHEMA_VERSION, checks }
 }
 
-/// A file below `/proc`, or why not.
+/// A file below `/proc`, or its error.
 fn read(host: &HostRoot, path: &str) -> Result<String, String> {
     read_text(&host.proc.join(path)).map_err(|error| error.to_string())
 }
 
-/// May this process write there? Asks, and does not write.
+/// Whether this process may write there, without writing.
 fn writable(path: &Path) -> io::Result<()> {
     Ok(rustix::fs::access(path, rustix::fs::Access::WRITE_OK)?)
 }

@@ -1,9 +1,8 @@
-//! Which of the things that a feature of the kernel side needs is not there.
+//! Finds which needs of a kernel-side feature are not met.
 //!
-//! The needs are told in words that are the feature's own (`BTF, tracepoint mark_victim, CAP_BPF and
-//! CAP_PERFMON; Linux 5.10`), and of these words some can be looked up: capabilities, BTF, the kernel's
-//! release, its balancer. What cannot be looked up is not called missing: the reason why the feature could
-//! not be had is told beside this.
+//! A feature states its needs as text (`BTF, tracepoint mark_victim, CAP_BPF and CAP_PERFMON; Linux 5.10`).
+//! Some of these can be checked: capabilities, BTF, the kernel's release, its balancer. What cannot be
+//! checked is not called missing; the feature's own error is shown beside this.
 
 use std::path::Path;
 
@@ -12,7 +11,7 @@ use enforcer_core::parse::scalar;
 use super::{privileges, read};
 use enforcer_host::HostRoot;
 
-/// What was looked up once, for all features.
+/// Facts about this host, read once for all features.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Here {
     /// The mask of effective capabilities; `None` where it cannot be read.
@@ -34,7 +33,7 @@ impl Here {
         }
     }
 
-    /// The same text, after what of it is missing here.
+    /// The same text, after the needs that are not met here.
     pub(super) fn advice(&self, needs: &str, without: &str) -> String {
         let missing = self.missing(needs);
         let begin = if missing.is_empty() {
@@ -45,10 +44,10 @@ impl Here {
         format!("{begin}needs {needs}; without it {without}")
     }
 
-    /// Of these needs, those that are known not to be there.
+    /// Needs that are known not to be met.
     fn missing(&self, needs: &str) -> Vec<String> {
         let parts = needs.split([',', ';']).flat_map(|part| part.split(" and ")).map(str::trim);
-        // What is needed on some machines only is nothing to look for.
+        // Needs of some machines only are not checked.
         parts.filter(|part| !part.contains("only where")).filter_map(|part| self.lacks(part)).collect()
     }
 

@@ -2,12 +2,12 @@
 
 use enforcer_report::checks::Check;
 
-/// A capability that something here uses.
+/// A capability that the program uses.
 struct Used {
     /// Its number in `linux/capability.h`.
     bit: u32,
     name: &'static str,
-    /// What for.
+    /// Its use.
     purpose: &'static str,
     need: PrivilegeNeed,
 }
@@ -63,12 +63,12 @@ const USED: [Used; 7] = [
 ];
 
 impl Used {
-    /// Does this mask lack it?
+    /// Whether this mask lacks it.
     const fn is_lacking(&self, mask: u64) -> bool {
         mask >> self.bit & 1 == 0
     }
 
-    /// Does a host with this kernel want it, whatever is configured?
+    /// Whether a host with this kernel needs it under every configuration.
     fn is_wanted(&self, kernel: Option<(u32, u32)>) -> bool {
         match self.need {
             PrivilegeNeed::Always => true,
@@ -93,8 +93,8 @@ pub(super) fn effective(status: &str) -> Option<u64> {
     u64::from_str_radix(line.trim(), 16).ok()
 }
 
-/// Is the capability of this name in the mask? One that nothing here uses counts as there, and
-/// `CAP_SYS_ADMIN` as all that BPF takes, as in the kernel.
+/// Whether the mask has the capability of this name. Unused ones count as present, and `CAP_SYS_ADMIN`
+/// includes all that BPF takes, as in the kernel.
 #[cfg(feature = "bpf")]
 pub(super) fn has(mask: u64, name: &str) -> bool {
     let bit = |name: &str| USED.iter().find(|used| used.name == name).map(|used| !used.is_lacking(mask));
@@ -102,8 +102,8 @@ pub(super) fn has(mask: u64, name: &str) -> bool {
     stands_in || bit(name) != Some(false)
 }
 
-/// `status`: the text of `/proc/self/status`, or why it could not be read; `kernel`: the version of the
-/// kernel, where it is known.
+/// `status`: the text of `/proc/self/status`, or why it is unreadable; `kernel`: the version of the kernel,
+/// if known.
 pub(super) fn checks(status: Result<String, String>, kernel: Option<(u32, u32)>) -> Vec<Check> {
     let advice = "run as root, or give the capabilities (systemd: AmbientCapabilities=)";
     let status = match status {

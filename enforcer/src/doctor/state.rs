@@ -6,7 +6,7 @@ use super::writable;
 use enforcer_act::journal::check_owned;
 use enforcer_report::checks::Check;
 
-/// May the daemon keep its journal there? A directory that does not exist yet will be made.
+/// Whether the daemon can keep its journal there. A missing directory will be created.
 pub(super) fn check(state_dir: &Path) -> Check {
     let name = "state-dir";
     let nearest = state_dir.ancestors().find(|path| path.exists()).unwrap_or(Path::new("/"));

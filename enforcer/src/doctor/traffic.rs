@@ -1,7 +1,6 @@
-//! Where a traffic figure would come from on this host: its sources in order of trust, and why one says
-//! nothing.
+//! Sources of traffic figures on this host, the most trusted first, and why a source is silent.
 //!
-//! Nothing is tried here: the hooks were, and this says what came of it in the words of a figure.
+//! Nothing is tried here: the hooks were tried already.
 
 use enforcer_core::{degraded::source, sample::HostSettings};
 
@@ -35,7 +34,7 @@ fn of(name: &str, silent: Option<String>, used: &str) -> Check {
     }
 }
 
-/// The estimate is always there; threads tell their time where the programs do not.
+/// The estimate always exists; threads supply the time where the programs do not.
 fn placement(silent: Option<String>) -> Check {
     let name = "traffic:placement";
     let used = "trusted least, always there: an estimate from run time per node and residency";
@@ -49,11 +48,11 @@ fn placement(silent: Option<String>) -> Check {
     }
 }
 
-/// Why a hook says nothing; without the kernel side as a whole, why that is.
+/// Why a hook is silent; without the whole kernel side, why that is missing.
 fn silent(hooks: &[Check], name: &str) -> Option<String> {
     let named = |name: &str| hooks.iter().find(|check| check.name == name);
     let check = named(name).or_else(|| named(source::BPF))?;
-    // What is degraded is counted all the same, in another way.
+    // A degraded hook still counts, in another way.
     (!matches!(check.status, Status::Ok | Status::Degraded)).then(|| check.detail.clone())
 }
 

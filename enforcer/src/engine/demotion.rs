@@ -2,7 +2,7 @@
 //!
 //! Problem: looking for cold pages and moving them both wait for the kernel. Idea: a thread of its own does
 //! both, so neither a turn nor an answer to a runtime waits. The turns hand in the workloads
-//! ([`Demotion::follow`]) and fetch the results ([`Demotion::report`]); their lock is held for copies only.
+//! ([`Demotion::set_targets`]) and fetch the results ([`Demotion::report`]); their lock is held for copies only.
 //!
 //! One round of one workload: look (`observe::cold`), decide (`enforcer_core::demotion`), pass the gate, move
 //! (`enforce::pages`), remember. A round takes some seconds at most, so a pause takes effect between rounds.
@@ -61,7 +61,7 @@ use enforcer_report::{
 
 /// Interval of checks for work.
 const PAUSE: Duration = Duration::from_millis(250);
-/// The same without workloads: [`Demotion::follow`] unparks the thread for the first one.
+/// The same without workloads: [`Demotion::set_targets`] unparks the thread for the first one.
 const IDLE: Duration = Duration::from_mins(1);
 /// Bounds of the time between two rounds of a workload, which is a quarter of the idle time.
 const SHORTEST_ROUND: Duration = Duration::from_secs(1);
@@ -115,7 +115,7 @@ impl Demotion {
     }
 
     /// Replaces the workloads to move pages of; none while the daemon may not write.
-    pub(super) fn follow(
+    pub(super) fn set_targets(
         &self,
         inventory: &Arc<Inventory>,
         workloads: &[Workload],

@@ -306,7 +306,7 @@ impl Engine {
     /// Passes the machine and the policy to the ledger.
     fn share(&self) {
         let inventory = self.machine.as_ref().map(|machine| Arc::clone(&machine.inventory));
-        self.placed.follow(inventory, &self.policy, self.may_write());
+        self.placed.apply_policy(inventory, &self.policy, self.may_write());
     }
 
     /// Records that a new configuration was rejected; the old policy stays.
@@ -409,7 +409,7 @@ impl Engine {
         let widened = self.widening.as_ref().map(Widening::added).unwrap_or_default();
         let paused = self.gate.paused();
         let may_move = self.may_write() && paused.is_none();
-        self.demotion.follow(inventory, &workloads, &sample, &declarations, &self.policy, may_move);
+        self.demotion.set_targets(inventory, &workloads, &sample, &declarations, &self.policy, may_move);
         self.end_cold_starts(&workloads, &model, &sample, now_ns);
         let actuator = &self.actuator;
         let has_set = |cgroup: &CgroupPath| actuator.as_ref().is_some_and(|one| one.has_set(cgroup));

@@ -50,18 +50,18 @@ use enforcer_report::{
 mod current_claims;
 mod explained;
 mod leaving;
-mod making;
 mod originals;
+mod pending;
 mod pins;
 mod record_writer;
-mod said;
+mod runtime_writes;
 mod sandboxes;
-mod told;
+mod warn_once;
 
 pub(super) use originals::Noting;
 use originals::Originals;
 pub(super) use pins::Retold;
-use said::{Unseen, WarnOnce};
+use warn_once::{Unseen, WarnOnce};
 
 /// Longest container name that is shown, in characters.
 const NAME_LIMIT: usize = 200;
@@ -108,7 +108,7 @@ pub(super) struct Ledger {
     pub(super) originals: Originals,
     /// Containers between the answer to their creation and their start, keyed by the id in the runtime's
     /// list.
-    pending: BTreeMap<String, making::PendingContainer>,
+    pending: BTreeMap<String, pending::PendingContainer>,
     /// Containers that end and may still have processes.
     leaving: BTreeMap<String, leaving::DepartingContainer>,
     /// Listed containers that had a cgroup.
@@ -146,7 +146,7 @@ impl SharedLedger {
     }
 
     /// Applies this machine and policy; `writes` says whether the daemon may write.
-    pub fn follow(&self, inventory: Option<Arc<Inventory>>, policy: &Policy, writes: bool) {
+    pub fn apply_policy(&self, inventory: Option<Arc<Inventory>>, policy: &Policy, writes: bool) {
         let mut state = self.lock();
         state.inventory = inventory;
         state.settings = policy.placement.clone();
@@ -231,7 +231,7 @@ impl SharedLedger {
         state.places = false;
         state.frozen = None;
         let told = state.told.values().copied();
-        let latest = told.chain(state.pending.values().map(making::PendingContainer::answered)).max()?;
+        let latest = told.chain(state.pending.values().map(pending::PendingContainer::answered)).max()?;
         Some(latest.elapsed()).filter(|since| *since < WRITTEN_BY)
     }
 

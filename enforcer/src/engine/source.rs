@@ -33,7 +33,7 @@ use enforcer_act::{
     self_placed::{self, Depth},
 };
 use enforcer_host::{HostRoot, cgroup::CgroupLayout, read_text, topology::read_topology};
-use enforcer_runtime::kubelet::watch::Watch;
+use enforcer_runtime::kubelet::watch::KubeletWatch;
 
 /// Result of one look: the workloads, what of them could not be read, and the sample.
 pub(super) type HostView = (Vec<Workload>, Vec<Degraded>, Sample);
@@ -148,7 +148,7 @@ pub struct LiveSource {
     sampler: Option<Sampler>,
     watch: CpusetWatch,
     cgroups: CgroupWatch,
-    kubelet: Watch,
+    kubelet: KubeletWatch,
     units: BTreeMap<String, UnitSetting>,
     /// Units queried since the machine was last read.
     asked_units: BTreeSet<UnitName>,
@@ -168,7 +168,7 @@ impl LiveSource {
             sampler: None,
             watch,
             cgroups,
-            kubelet: Watch::default(),
+            kubelet: KubeletWatch::default(),
             units: BTreeMap::new(),
             asked_units: BTreeSet::new(),
             set_by_us: OwnSettings::default(),
@@ -178,7 +178,7 @@ impl LiveSource {
 
     /// Watches the kubelet as well.
     #[must_use]
-    pub fn beside(self, kubelet: Watch) -> Self {
+    pub fn beside(self, kubelet: KubeletWatch) -> Self {
         Self { kubelet, ..self }
     }
 

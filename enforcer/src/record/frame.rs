@@ -111,7 +111,7 @@ pub fn encode(plain: &[u8]) -> Option<Vec<u8>> {
 
 /// One step through a recording.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Found<Frame> {
+pub enum FrameStep<Frame> {
     /// A frame.
     Frame(Frame),
     /// Nothing further.
@@ -122,7 +122,7 @@ pub enum Found<Frame> {
 
 /// The frames of a recording, one after another.
 #[derive(Debug)]
-pub struct Frames<R> {
+pub struct FrameReader<R> {
     source: R,
     /// Where the frame begins that was found last.
     offset: u64,
@@ -131,7 +131,7 @@ pub struct Frames<R> {
     frame: Vec<u8>,
 }
 
-impl<R: Read> Frames<R> {
+impl<R: Read> FrameReader<R> {
     /// Reads from the frame on that begins at `offset` of the file, which is where `source` is.
     pub fn at(offset: u64, source: R) -> Self {
         Self { source, offset, next: offset, frame: Vec::new() }
@@ -148,33 +148,33 @@ impl<R: Read> Frames<R> {
     }
 
     /// The next frame, inflated. After anything but a frame there is no further one.
-    pub fn read(&mut self) -> Result<Found<Vec<u8>>, RecordingError> {
+    pub fn read(&mut self) -> Result<FrameStep<Vec<u8>>, RecordingError> {
         match self.skip()? {
-            Found::Frame(()) => {}
-            Found::End => return Ok(Found::End),
-            Found::Torn => return Ok(Found::Torn),
+            FrameStep::Frame(()) => {}
+            FrameStep::End => return Ok(FrameStep::End),
+            FrameStep::Torn => return Ok(FrameStep::Torn),
         }
         match inflate(&self.frame).map(|(plain, behind)| (plain, behind.is_empty())) {
-            Ok((plain, true)) => Ok(Found::Frame(plain)),
+            Ok((plain, true)) => Ok(FrameStep::Frame(plain)),
             Ok((_, false)) => Err(self.failed(RecordingProblem::Damaged("its size was changed"))),
-            Err(_) if self.is_lost()? => Ok(Found::Torn),
+            Err(_) if self.is_lost()? => Ok(FrameStep::Torn),
             Err(why) => Err(self.failed(RecordingProblem::Damaged(why))),
         }
     }
 
     /// The same, but looks no further than at where the frame begins and ends.
-    pub fn skip(&mut self) -> Result<Found<()>, RecordingError> {
+    pub fn skip(&mut self) -> Result<FrameStep<()>, RecordingError> {
         self.offset = self.next;
         self.frame.clear();
         self.read_up_to(HEAD.len())?;
         if self.frame.is_empty() {
-            return Ok(Found::End);
+            return Ok(FrameStep::End);
         }
         let Some(size) = size(&self.frame) else {
             let written = self.frame.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
             let is_begun = is_beginning(&self.frame[..written]);
             if is_begun && zeros(&mut self.source).map_err(|error| self.failed(error))?.is_some() {
-                return Ok(Found::Torn);
+                return Ok(FrameStep::Torn);
             }
             return Err(self.failed(foreign(&self.frame, self.offset)));
         };
@@ -185,11 +185,11 @@ impl<R: Read> Frames<R> {
         if self.frame.len() < size as usize {
             return match inflate(&self.frame) {
                 Ok(_) => Err(self.failed(RecordingProblem::Damaged("its size was changed"))),
-                Err(_) => Ok(Found::Torn),
+                Err(_) => Ok(FrameStep::Torn),
             };
         }
         self.next = self.offset + self.frame.len() as u64;
-        Ok(Found::Frame(()))
+        Ok(FrameStep::Frame(()))
     }
 
     /// Is the frame that was read last, and that cannot be inflated, one of which zeros were left up to the
@@ -271,14 +271,14 @@ mod tests {
         frames.iter().flat_map(|plain| encode(plain).unwrap()).collect()
     }
 
-    type End = Result<Found<Vec<u8>>, RecordingError>;
+    type End = Result<FrameStep<Vec<u8>>, RecordingError>;
 
     /// All frames, and what the recording ends with.
     fn read(file: &[u8]) -> (Vec<Vec<u8>>, End) {
-        let (mut all, mut frames) = (Vec::new(), Frames::at(0, file));
+        let (mut all, mut frames) = (Vec::new(), FrameReader::at(0, file));
         loop {
             match frames.read() {
-                Ok(Found::Frame(plain)) => all.push(plain),
+                Ok(FrameStep::Frame(plain)) => all.push(plain),
                 end => return (all, end),
             }
         }
@@ -289,8 +289,8 @@ mod tests {
         let long = vec![b'x'; 100_000];
         let (all, end) = read(&file(&[b"one", b"", &long]));
         assert_eq!(all, [b"one".to_vec(), Vec::new(), long]);
-        assert_eq!(end.unwrap(), Found::End);
-        assert_eq!(read(&file(&[])).1.unwrap(), Found::End);
+        assert_eq!(end.unwrap(), FrameStep::End);
+        assert_eq!(read(&file(&[])).1.unwrap(), FrameStep::End);
     }
 
     #[test]
@@ -301,10 +301,10 @@ mod tests {
             let (all, end) = read(&whole[..length]);
             let at_an_end = length == 0 || length == first;
             assert_eq!(all.len(), usize::from(length >= first), "{length}");
-            assert_eq!(end.unwrap(), if at_an_end { Found::End } else { Found::Torn }, "{length}");
+            assert_eq!(end.unwrap(), if at_an_end { FrameStep::End } else { FrameStep::Torn }, "{length}");
         }
         let zeros = [whole.clone(), vec![0; 100]].concat();
-        assert_eq!(read(&zeros).1.unwrap(), Found::Torn, "as a file system leaves it that lost power");
+        assert_eq!(read(&zeros).1.unwrap(), FrameStep::Torn, "as a file system leaves it that lost power");
     }
 
     #[test]
@@ -326,10 +326,10 @@ mod tests {
                 let (all, end) = read(&lost);
                 if is_lost(from, whole.len()) {
                     let is_a_loss = zeros >= 16 || (lost.len() - 1) / 512 * 512 >= left;
-                    assert_eq!(matches!(end, Ok(Found::Torn)), is_a_loss, "{said}");
+                    assert_eq!(matches!(end, Ok(FrameStep::Torn)), is_a_loss, "{said}");
                     assert_eq!(all.len(), usize::from(!is_lost(from, second)), "{said}");
                 } else {
-                    assert_eq!((all.len(), end.unwrap() == Found::End), (2, behind == 0), "{said}");
+                    assert_eq!((all.len(), end.unwrap() == FrameStep::End), (2, behind == 0), "{said}");
                 }
                 let more = [&lost, &b"longer than a header of a frame"[..]].concat();
                 assert!(read(&more).1.is_err(), "{said} and then something else");
@@ -344,7 +344,7 @@ mod tests {
             for zeros in [0, 1, HEAD.len() - length, 100_000] {
                 let file = [&frame[..length], &vec![0; zeros]].concat();
                 let (all, end) = read(&file);
-                let expected = if file.is_empty() { Found::End } else { Found::Torn };
+                let expected = if file.is_empty() { FrameStep::End } else { FrameStep::Torn };
                 assert_eq!((all.len(), end.unwrap()), (0, expected), "{length} bytes and {zeros} zeros");
             }
         }
@@ -434,7 +434,7 @@ mod tests {
         }
         assert!(problem(&forged(honest, u32::MAX)).contains("there are"));
         let begun = &forged(honest, 30 << 20)[..1_000];
-        assert_eq!(read(begun).1.unwrap(), Found::Torn, "and nothing was set aside");
+        assert_eq!(read(begun).1.unwrap(), FrameStep::Torn, "and nothing was set aside");
     }
 
     #[test]

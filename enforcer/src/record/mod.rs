@@ -11,7 +11,7 @@
 //! thread (`writer.rs`), which compresses and writes them. When that is not done with the frames before, the
 //! frame is dropped, and the next one says how many were.
 //!
-//! Reading ([`Reader`]) believes nothing: a file that was cut, changed or made up gives what is before the
+//! Reading ([`RecordingReader`]) believes nothing: a file that was cut, changed or made up gives what is before the
 //! damage, and an error with the offset. Memory is bounded: a frame's text by [`PLAIN_LIMIT`], and what it
 //! becomes by `room.rs`.
 
@@ -24,10 +24,10 @@ mod writer;
 
 pub(crate) use self::part::PartRef;
 pub use self::{
-    frame::{Frames, PLAIN_LIMIT, RecordingError, RecordingProblem},
-    reader::{Reader, Recorded, Turn},
+    frame::{FrameReader, PLAIN_LIMIT, RecordingError, RecordingProblem},
+    reader::{RecordedTurn, RecordingItem, RecordingReader},
     recorder::Recorder,
-    writer::{OpenError, Target},
+    writer::{OpenError, RecordingFile},
 };
 
 #[cfg(test)]

@@ -105,7 +105,7 @@ pub(super) fn lasting(line: &[u8]) -> Option<usize> {
 /// A part that was read.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) enum Part {
+pub(super) enum RecordedPart {
     Turn(TurnPart),
     Machine(Box<Topology>),
     Policy(Box<Policy>),

@@ -12,15 +12,15 @@ use enforcer_core::{
 };
 
 use super::{
-    frame::{Found, Frames, RecordingError, RecordingProblem},
-    part::{KINDS, LASTING, Part, TurnPart, name},
-    room::Room,
+    frame::{FrameReader, FrameStep, RecordingError, RecordingProblem},
+    part::{KINDS, LASTING, RecordedPart, TurnPart, name},
+    room::FrameBudget,
 };
 
 /// Reads a recording turn by turn.
 #[derive(Debug)]
-pub struct Reader<R> {
-    frames: Frames<R>,
+pub struct RecordingReader<R> {
+    frames: FrameReader<R>,
     situation: TurnInput,
     /// All lasting parts were there since the key frame.
     complete: bool,
@@ -28,7 +28,7 @@ pub struct Reader<R> {
 
 /// One turn.
 #[derive(Debug)]
-pub struct Turn<'a> {
+pub struct RecordedTurn<'a> {
     /// Version of the daemon, in its first turn.
     pub daemon: Option<String>,
     /// Turns missing before it.
@@ -43,34 +43,34 @@ pub struct Turn<'a> {
 
 /// The next item of a recording.
 #[derive(Debug)]
-pub enum Recorded<'a> {
+pub enum RecordingItem<'a> {
     /// A turn.
-    Turn(Box<Turn<'a>>),
+    Turn(Box<RecordedTurn<'a>>),
     /// The end of the recording.
     End,
     /// An incomplete turn, from this byte on.
     Torn(u64),
 }
 
-impl<R: Read> Reader<R> {
+impl<R: Read> RecordingReader<R> {
     /// Reads from the beginning of the file.
     pub fn new(source: R) -> Self {
-        Self { frames: Frames::at(0, source), situation: TurnInput::default(), complete: false }
+        Self { frames: FrameReader::at(0, source), situation: TurnInput::default(), complete: false }
     }
 
     /// The next turn. After an error, or anything but a turn, there is none.
-    pub fn turn(&mut self) -> Result<Recorded<'_>, RecordingError> {
+    pub fn turn(&mut self) -> Result<RecordingItem<'_>, RecordingError> {
         let plain = match self.frames.read()? {
-            Found::Frame(plain) => plain,
-            Found::End => return Ok(Recorded::End),
-            Found::Torn => return Ok(Recorded::Torn(self.frames.offset())),
+            FrameStep::Frame(plain) => plain,
+            FrameStep::End => return Ok(RecordingItem::End),
+            FrameStep::Torn => return Ok(RecordingItem::Torn(self.frames.offset())),
         };
         let lines = plain.split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
         let lines: Vec<&[u8]> = lines.take(KINDS + 1).collect();
         if lines.len() > KINDS {
             return Err(self.frames.failed(RecordingProblem::Parts));
         }
-        let mut room = Room::of_frame();
+        let mut room = FrameBudget::of_frame();
         let TurnPart { daemon, key, dropped, now_ns, terms } = self.turn_part(&lines, &mut room)?;
         // Drops the former sample before the new parts take memory.
         self.situation.before = None;
@@ -94,12 +94,12 @@ impl<R: Read> Reader<R> {
         }
         self.complete = true;
         let (mut made, mut outcomes) = (RecordedOutput::default(), Vec::new());
-        let to_check = parts.iter().any(|part| matches!(part, Part::Machine(_) | Part::Policy(_)));
+        let to_check = parts.iter().any(|part| matches!(part, RecordedPart::Machine(_) | RecordedPart::Policy(_)));
         for part in parts {
             match part {
-                Part::Decision(decision) => made.decision = *decision,
-                Part::Rebalanced(turn) => made.rebalanced = turn.map(|turn| *turn),
-                Part::Outcomes(all) => outcomes = all,
+                RecordedPart::Decision(decision) => made.decision = *decision,
+                RecordedPart::Rebalanced(turn) => made.rebalanced = turn.map(|turn| *turn),
+                RecordedPart::Outcomes(all) => outcomes = all,
                 part => self.follow(part),
             }
         }
@@ -107,24 +107,29 @@ impl<R: Read> Reader<R> {
             self.situation.check().map_err(|problem| self.frames.failed(problem))?;
         }
         let situation = &self.situation;
-        Ok(Recorded::Turn(Box::new(Turn { daemon, dropped, situation, made, outcomes })))
+        Ok(RecordingItem::Turn(Box::new(RecordedTurn { daemon, dropped, situation, made, outcomes })))
     }
 
     /// Time and terms of the turn.
-    fn turn_part(&self, lines: &[&[u8]], room: &mut Room) -> Result<TurnPart, RecordingError> {
+    fn turn_part(&self, lines: &[&[u8]], room: &mut FrameBudget) -> Result<TurnPart, RecordingError> {
         let at = lines.iter().position(|line| name(line) == b"turn");
         let part = at.map(|at| self.part(lines, at, room)).transpose()?;
         match part {
-            Some(Part::Turn(turn)) => Ok(turn),
+            Some(RecordedPart::Turn(turn)) => Ok(turn),
             _ => Err(self.frames.failed(RecordingProblem::Missing("turn"))),
         }
     }
 
-    fn parts(&self, lines: &[&[u8]], room: &mut Room) -> Result<Vec<Part>, RecordingError> {
+    fn parts(&self, lines: &[&[u8]], room: &mut FrameBudget) -> Result<Vec<RecordedPart>, RecordingError> {
         (0..lines.len()).map(|at| self.part(lines, at, room)).collect()
     }
 
-    fn part(&self, lines: &[&[u8]], at: usize, room: &mut Room) -> Result<Part, RecordingError> {
+    fn part(
+        &self,
+        lines: &[&[u8]],
+        at: usize,
+        room: &mut FrameBudget,
+    ) -> Result<RecordedPart, RecordingError> {
         let line = lines.get(at).copied().unwrap_or_default();
         room.take(line).and_then(|()| serde_json::from_slice(line)).map_err(|error| {
             self.frames.failed(RecordingProblem::Line { line: at + 1, said: error.to_string() })
@@ -132,23 +137,26 @@ impl<R: Read> Reader<R> {
     }
 
     /// Applies a part to the situation.
-    fn follow(&mut self, part: Part) {
+    fn follow(&mut self, part: RecordedPart) {
         let now = &mut self.situation;
         match part {
-            Part::Machine(machine) => now.machine = *machine,
-            Part::Policy(policy) => now.policy = *policy,
-            Part::Facts(facts) => now.facts = *facts,
-            Part::Workloads(workloads) => now.workloads = workloads,
-            Part::Before(before) => now.before = before.map(|sample| *sample),
-            Part::Sample(sample) => now.sample = *sample,
-            Part::Containers(containers) => now.containers = *containers,
-            Part::Allocations(allocations) => now.allocations = *allocations,
-            Part::History(history) => now.history = *history,
-            Part::Widened(widened) => now.widened = widened,
-            Part::Written(written) => now.written = written,
-            Part::Partitioned(partitioned) => now.partitioned = partitioned,
-            Part::SelfPlaced(self_placed) => now.self_placed = self_placed,
-            Part::Turn(_) | Part::Decision(_) | Part::Rebalanced(_) | Part::Outcomes(_) => {}
+            RecordedPart::Machine(machine) => now.machine = *machine,
+            RecordedPart::Policy(policy) => now.policy = *policy,
+            RecordedPart::Facts(facts) => now.facts = *facts,
+            RecordedPart::Workloads(workloads) => now.workloads = workloads,
+            RecordedPart::Before(before) => now.before = before.map(|sample| *sample),
+            RecordedPart::Sample(sample) => now.sample = *sample,
+            RecordedPart::Containers(containers) => now.containers = *containers,
+            RecordedPart::Allocations(allocations) => now.allocations = *allocations,
+            RecordedPart::History(history) => now.history = *history,
+            RecordedPart::Widened(widened) => now.widened = widened,
+            RecordedPart::Written(written) => now.written = written,
+            RecordedPart::Partitioned(partitioned) => now.partitioned = partitioned,
+            RecordedPart::SelfPlaced(self_placed) => now.self_placed = self_placed,
+            RecordedPart::Turn(_)
+            | RecordedPart::Decision(_)
+            | RecordedPart::Rebalanced(_)
+            | RecordedPart::Outcomes(_) => {}
         }
     }
 }

@@ -12,7 +12,7 @@ use enforcer_core::{
 use super::{
     PLAIN_LIMIT,
     part::{LASTING, PartRef, TurnPart, WrittenAmong, lasting},
-    writer::{Handed, Target, Writer},
+    writer::{Handed, RecordingFile, Writer},
 };
 
 /// Records the turns of one daemon.
@@ -36,7 +36,7 @@ pub struct Recorder {
 
 impl Recorder {
     /// Records into `target`, by a thread that is started now: after privileges were dropped.
-    pub fn start(target: Target) -> std::io::Result<Self> {
+    pub fn start(target: RecordingFile) -> std::io::Result<Self> {
         Ok(Self::with(Writer::start(target)?))
     }
 

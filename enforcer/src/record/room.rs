@@ -47,9 +47,9 @@ const _: () = assert!(size_of::<CgroupSample>() as u64 <= ROW, "the largest row 
 
 /// Memory left for the parts of a frame.
 #[derive(Debug)]
-pub(super) struct Room(u64);
+pub(super) struct FrameBudget(u64);
 
-impl Room {
+impl FrameBudget {
     /// The full limit.
     pub(super) const fn of_frame() -> Self {
         Self(ROOM)
@@ -58,7 +58,7 @@ impl Room {
     /// Counts what a line can become; an error if that exceeds the rest, or if it is no JSON.
     pub(super) fn take(&mut self, line: &[u8]) -> Result<(), serde_json::Error> {
         let mut text = serde_json::Deserializer::from_slice(line);
-        Counted { room: self, depth: 1, globs: false }.deserialize(&mut text)?;
+        CountedValue { room: self, depth: 1, globs: false }.deserialize(&mut text)?;
         text.end()
     }
 
@@ -84,17 +84,17 @@ fn of_set(text: &str) -> u64 {
 }
 
 /// A value with its heap memory. The holder counts the value's own bytes.
-struct Counted<'a> {
-    room: &'a mut Room,
+struct CountedValue<'a> {
+    room: &'a mut FrameBudget,
     depth: u32,
     /// Texts in it may be globs.
     globs: bool,
 }
 
-impl Counted<'_> {
+impl CountedValue<'_> {
     /// A value inside this one.
-    fn inner(&mut self, globs: bool) -> Counted<'_> {
-        Counted { room: self.room, depth: self.depth + 1, globs: self.globs || globs }
+    fn inner(&mut self, globs: bool) -> CountedValue<'_> {
+        CountedValue { room: self.room, depth: self.depth + 1, globs: self.globs || globs }
     }
 
     /// Own bytes: enough for as many entries as a struct of that size has.
@@ -110,7 +110,7 @@ impl Counted<'_> {
     }
 }
 
-impl<'de> DeserializeSeed<'de> for Counted<'_> {
+impl<'de> DeserializeSeed<'de> for CountedValue<'_> {
     type Value = u64;
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<u64, D::Error> {
@@ -118,7 +118,7 @@ impl<'de> DeserializeSeed<'de> for Counted<'_> {
     }
 }
 
-impl<'de> Visitor<'de> for Counted<'_> {
+impl<'de> Visitor<'de> for CountedValue<'_> {
     type Value = u64;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -163,7 +163,7 @@ impl<'de> Visitor<'de> for Counted<'_> {
     fn visit_map<A: MapAccess<'de>>(mut self, mut entries: A) -> Result<u64, A::Error> {
         let mut spare = self.held();
         self.room.less(spare)?;
-        while let Some(Key(globs)) = entries.next_key()? {
+        while let Some(GlobKey(globs)) = entries.next_key()? {
             // Other parts have a `policy` that is a word.
             let bytes =
                 entries.next_value_seed(self.inner(globs.is_some_and(|at| at > 0 || self.depth == 1)))?;
@@ -174,9 +174,9 @@ impl<'de> Visitor<'de> for Counted<'_> {
 }
 
 /// A key, as its index in [`GLOBS`].
-struct Key(Option<usize>);
+struct GlobKey(Option<usize>);
 
-impl<'de> Deserialize<'de> for Key {
+impl<'de> Deserialize<'de> for GlobKey {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         deserializer.deserialize_str(KeyText)
     }
@@ -185,14 +185,14 @@ impl<'de> Deserialize<'de> for Key {
 struct KeyText;
 
 impl Visitor<'_> for KeyText {
-    type Value = Key;
+    type Value = GlobKey;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("a key")
     }
 
-    fn visit_str<E: de::Error>(self, text: &str) -> Result<Key, E> {
-        Ok(Key(GLOBS.iter().position(|globs| *globs == text)))
+    fn visit_str<E: de::Error>(self, text: &str) -> Result<GlobKey, E> {
+        Ok(GlobKey(GLOBS.iter().position(|globs| *globs == text)))
     }
 }
 
@@ -201,7 +201,7 @@ mod tests {
     use super::*;
 
     fn taken(line: &str) -> u64 {
-        let mut room = Room::of_frame();
+        let mut room = FrameBudget::of_frame();
         room.take(line.as_bytes()).unwrap();
         ROOM - room.0
     }
@@ -233,7 +233,7 @@ mod tests {
     #[test]
     fn all_lines_of_a_frame_share_the_room() {
         let line = format!("[{}]", vec!["{}"; 1_023].join(","));
-        let mut room = Room::of_frame();
+        let mut room = FrameBudget::of_frame();
         for _ in 0..ROOM / (1_024 * ROW) {
             room.take(line.as_bytes()).unwrap();
         }
@@ -244,7 +244,7 @@ mod tests {
     #[test]
     fn what_is_no_json_is_an_error() {
         for line in ["", "{", "{}{}", "[1,]", &"[".repeat(1_000)] {
-            assert!(Room::of_frame().take(line.as_bytes()).is_err(), "{line}");
+            assert!(FrameBudget::of_frame().take(line.as_bytes()).is_err(), "{line}");
         }
     }
 }

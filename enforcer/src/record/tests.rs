@@ -23,10 +23,10 @@ use enforcer_core::{
 };
 
 use super::{
-    frame::Found,
+    frame::FrameStep,
     part::PartRef,
     recorder::Recorder,
-    writer::{Medium, Writer},
+    writer::{RecordingMedium, Writer},
     *,
 };
 
@@ -68,10 +68,10 @@ fn turn(recorder: &mut Recorder, inventory: &Arc<Inventory>, now_ns: u64) {
 /// `time dropped machine's-nodes sample-before` of each turn, and how the file ends.
 fn read(bytes: &[u8]) -> (Vec<String>, String) {
     let mut turns = Vec::new();
-    let mut reader = Reader::new(bytes);
+    let mut reader = RecordingReader::new(bytes);
     loop {
         match reader.turn() {
-            Ok(Recorded::Turn(turn)) => {
+            Ok(RecordingItem::Turn(turn)) => {
                 let seen = turn.situation;
                 let before = seen.before.as_ref().map(|sample| sample.monotonic_ns);
                 let nodes = seen.machine.nodes.len();
@@ -85,7 +85,7 @@ fn read(bytes: &[u8]) -> (Vec<String>, String) {
 }
 
 fn record(path: &Path, limit: u64, times: std::ops::Range<u64>) -> Option<String> {
-    let mut recorder = Recorder::start(Target::open(path, limit).unwrap()).unwrap();
+    let mut recorder = Recorder::start(RecordingFile::open(path, limit).unwrap()).unwrap();
     let inventory = inventory();
     for now_ns in times {
         turn(&mut recorder, &inventory, now_ns);
@@ -144,7 +144,7 @@ fn what_is_no_recording_of_ours_is_left_as_it_is() {
     let path = dir.path().join("turns.rec");
     fs::write(&path, "precious").unwrap();
     fs::set_permissions(&path, Permissions::from_mode(0o644)).unwrap();
-    let error = Target::open(&path, 1 << 20).unwrap_err().to_string();
+    let error = RecordingFile::open(&path, 1 << 20).unwrap_err().to_string();
     assert!(error.contains("turns.rec, which is left as it is: at byte 0: not a recording"), "{error}");
     assert_eq!(fs::read(&path).unwrap(), b"precious");
     assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o644);
@@ -155,13 +155,13 @@ fn what_is_no_recording_of_ours_is_left_as_it_is() {
     let last = damaged.len() - 1;
     damaged[last] ^= 1;
     fs::write(&path, &damaged).unwrap();
-    let error = Target::open(&path, 1 << 20).unwrap_err().to_string();
+    let error = RecordingFile::open(&path, 1 << 20).unwrap_err().to_string();
     assert!(error.contains("the frame is damaged"), "{error}");
     assert_eq!(fs::read(&path).unwrap(), damaged);
 
     let link = dir.path().join("link");
     symlink("/etc/passwd", &link).unwrap();
-    Target::open(&link, 1 << 20).unwrap_err();
+    RecordingFile::open(&link, 1 << 20).unwrap_err();
 }
 
 #[test]
@@ -170,7 +170,7 @@ fn what_a_loss_of_power_leaves_is_cut_off_and_the_next_daemon_goes_on() {
     let path = dir.path().join("turns.rec");
     record(&path, 1 << 20, 1..3);
     let whole = fs::read(&path).unwrap();
-    let mut frames = Frames::at(0, &whole[..]);
+    let mut frames = FrameReader::at(0, &whole[..]);
     frames.skip().unwrap();
     frames.skip().unwrap();
     let second = usize::try_from(frames.offset()).unwrap();
@@ -210,24 +210,24 @@ fn nothing_is_added_to_what_others_may_write() {
     let whole = fs::read(&path).unwrap();
     for mode in [0o602, 0o620, 0o666] {
         fs::set_permissions(&path, Permissions::from_mode(mode)).unwrap();
-        let error = Target::open(&path, 1 << 20).unwrap_err().to_string();
+        let error = RecordingFile::open(&path, 1 << 20).unwrap_err().to_string();
         assert!(error.ends_with(&format!("turns.rec: others may write it (mode {mode:04o})")), "{error}");
         assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, mode);
         assert_eq!(fs::read(&path).unwrap(), whole);
     }
     fs::set_permissions(&path, Permissions::from_mode(0o644)).unwrap();
-    Target::open(&path, 1 << 20).unwrap();
+    RecordingFile::open(&path, 1 << 20).unwrap();
 }
 
 #[test]
 fn two_daemons_do_not_record_into_one_file() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("turns.rec");
-    let first = Target::open(&path, 1 << 20).unwrap();
-    let error = Target::open(&path, 1 << 20).unwrap_err().to_string();
+    let first = RecordingFile::open(&path, 1 << 20).unwrap();
+    let error = RecordingFile::open(&path, 1 << 20).unwrap_err().to_string();
     assert!(error.contains("another daemon records there"), "{error}");
     drop(first);
-    Target::open(&path, 1 << 20).unwrap();
+    RecordingFile::open(&path, 1 << 20).unwrap();
 }
 
 /// A disk that writes a frame when it is allowed to.
@@ -236,7 +236,7 @@ struct Slow {
     written: Sender<Vec<u8>>,
 }
 
-impl Medium for Slow {
+impl RecordingMedium for Slow {
     fn write(&mut self, plain: &[u8]) -> Result<(), String> {
         self.allowed.recv().map_err(|_over| "over".to_owned())?;
         self.written.send(frame::encode(plain).unwrap()).map_err(|_over| "over".to_owned())
@@ -280,7 +280,7 @@ fn lines() -> Vec<String> {
     let path = dir.path().join("turns.rec");
     record(&path, 1 << 20, 1..2);
     let bytes = fs::read(&path).unwrap();
-    let Ok(Found::Frame(plain)) = Frames::at(0, &bytes[..]).read() else { panic!("no frame") };
+    let Ok(FrameStep::Frame(plain)) = FrameReader::at(0, &bytes[..]).read() else { panic!("no frame") };
     String::from_utf8(plain).unwrap().lines().map(str::to_owned).collect()
 }
 

@@ -19,7 +19,7 @@ use std::{
 use rustix::fs::FlockOperation;
 use thiserror::Error;
 
-use super::frame::{self, Found, Frames, RecordingError};
+use super::frame::{self, FrameReader, FrameStep, RecordingError};
 use crate::threads::{self, Role};
 use enforcer_host::{
     file_error::{FileError, failed},
@@ -51,14 +51,14 @@ pub enum OpenError {
 
 /// A file that is ready to be appended to.
 #[derive(Debug)]
-pub struct Target {
+pub struct RecordingFile {
     path: PathBuf,
     file: File,
     length: u64,
     limit: u64,
 }
 
-impl Target {
+impl RecordingFile {
     /// Creates a private file, or continues an existing recording. An incomplete turn at its end, left by a
     /// crash or a loss of power, is cut off. A file that other users may write is refused: they could make us
     /// append to their content. The file is locked against a second daemon until it is closed. A full file is
@@ -100,14 +100,14 @@ impl Target {
     /// delay the start of the daemon.
     fn whole(&self) -> Result<u64, OpenError> {
         let damaged = |cause| OpenError::Damaged { path: self.path.clone(), cause };
-        let mut frames = Frames::at(0, BufReader::new(&self.file));
+        let mut frames = FrameReader::at(0, BufReader::new(&self.file));
         let mut last = 0;
-        while frames.skip().map_err(damaged)? == Found::Frame(()) {
+        while frames.skip().map_err(damaged)? == FrameStep::Frame(()) {
             last = frames.offset();
         }
         (&self.file).seek(SeekFrom::Start(last)).map_err(failed("looking at", &self.path))?;
-        let mut frames = Frames::at(last, BufReader::new(&self.file));
-        while let Found::Frame(_) = frames.read().map_err(damaged)? {}
+        let mut frames = FrameReader::at(last, BufReader::new(&self.file));
+        while let FrameStep::Frame(_) = frames.read().map_err(damaged)? {}
         Ok(frames.offset())
     }
 
@@ -118,7 +118,7 @@ impl Target {
     }
 }
 
-impl Drop for Target {
+impl Drop for RecordingFile {
     /// Unlocks explicitly: a process that is just being started holds a copy of the open file for a moment,
     /// and the lock would live as long.
     fn drop(&mut self) {
@@ -128,12 +128,12 @@ impl Drop for Target {
 }
 
 /// Destination of frames.
-pub(super) trait Medium: Send {
+pub(super) trait RecordingMedium: Send {
     /// Appends a turn's lines as a frame; an error is final.
     fn write(&mut self, plain: &[u8]) -> Result<(), String>;
 }
 
-impl Medium for Target {
+impl RecordingMedium for RecordingFile {
     fn write(&mut self, plain: &[u8]) -> Result<(), String> {
         let frame =
             frame::encode(plain).ok_or_else(|| format!("{}: a turn is too large", self.path.display()))?;
@@ -152,7 +152,7 @@ impl Medium for Target {
 
 /// Writes frames until the sender is gone, and returns their buffers.
 fn write_all(
-    mut medium: impl Medium,
+    mut medium: impl RecordingMedium,
     frames: &Receiver<Vec<u8>>,
     done: &Sender<Vec<u8>>,
 ) -> Result<(), String> {
@@ -185,7 +185,7 @@ pub(super) struct Writer {
 }
 
 impl Writer {
-    pub(super) fn start(medium: impl Medium + 'static) -> io::Result<Self> {
+    pub(super) fn start(medium: impl RecordingMedium + 'static) -> io::Result<Self> {
         let (to, frames) = sync_channel::<Vec<u8>>(WAITING);
         let (done, back) = channel();
         let ended = Arc::new(OnceLock::new());

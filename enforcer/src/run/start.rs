@@ -26,7 +26,7 @@ use tokio::{
 };
 
 use super::{
-    Daemon,
+    RunningDaemon,
     options::{RunError, RunOptions, failed},
 };
 use crate::{
@@ -61,14 +61,14 @@ use enforcer_kernel::{
 };
 use enforcer_report::{status::Paused, text};
 use enforcer_runtime::{
-    kubelet::watch::Watch,
+    kubelet::watch::KubeletWatch,
     nri::{self, PluginName},
 };
 
 /// Most queued calls of a runtime: it waits for one at a time, and sends the rest as events.
 const CALLS: usize = 256;
 
-impl Daemon {
+impl RunningDaemon {
     /// Opens and attaches everything, then drops the privileges for it.
     pub(super) fn start(options: &RunOptions, stop: &Stop) -> Result<Self, RunError> {
         heap::give_back_what_is_freed();
@@ -81,13 +81,14 @@ impl Daemon {
         }
         let host = &options.host;
         let record = options.record.as_ref();
-        let recording = record.map(|record| record::Target::open(&record.file, record.limit)).transpose()?;
+        let recording =
+            record.map(|record| record::RecordingFile::open(&record.file, record.limit)).transpose()?;
         let layout = CgroupLayout::read(host)?;
         let mut source =
             LiveSource::new(host.clone(), layout.clone(), SamplerOptions::new(&policy.sample, !options.once));
         // In observe mode too: an earlier daemon may have set cpusets.
         source.set_by_us(recorded_settings(&policy.state_dir));
-        let kubelet = Watch::first(&policy.kubelet);
+        let kubelet = KubeletWatch::first(&policy.kubelet);
         let mut engine = Engine::new(Box::new(source.beside(kubelet.clone())), policy.clone());
         let record = PauseRecord::new(&policy.state_dir);
         if policy.mode == Mode::Enforce {

@@ -13,7 +13,7 @@ use std::{
 };
 
 use enforcer_core::{id::CpuId, parse::task_sched::TaskSched, set::CpuSet};
-use enforcer_kernel::bpf::{TaskIterator, TaskRecord};
+use enforcer_kernel::bpf::{IteratedTask, TaskIterator};
 
 use crate::{axis, own_cgroup, permitted, possible, possible_nodes, refused, run_on, thread_id};
 
@@ -62,7 +62,7 @@ impl Files {
 }
 
 /// Compares every field that a file has; `files` were the same before and after the record was taken.
-fn compare(task: &TaskRecord, files: &Files) {
+fn compare(task: &IteratedTask, files: &Files) {
     assert_eq!(task.command, files.comm);
     assert_eq!(task.pid.to_string(), files.status("Tgid"));
     assert_eq!(task.tid.to_string(), files.status("Pid"));
@@ -88,7 +88,7 @@ fn compare(task: &TaskRecord, files: &Files) {
 }
 
 /// The balancer's part of `sched`, which a kernel without NUMA balancing does not write.
-pub(crate) fn compare_balancer(task: &TaskRecord, sched: &str) {
+pub(crate) fn compare_balancer(task: &IteratedTask, sched: &str) {
     let mut balancer = TaskSched::default();
     sched.lines().for_each(|line| balancer.add_line(line).unwrap());
     let Some(preferred_node) = balancer.preferred_node else {
@@ -106,7 +106,7 @@ fn open_iterator() -> Option<TaskIterator> {
         .ok()
 }
 
-pub(crate) fn read_tasks() -> Option<Vec<TaskRecord>> {
+pub(crate) fn read_tasks() -> Option<Vec<IteratedTask>> {
     Some(open_iterator()?.read().unwrap())
 }
 
@@ -207,7 +207,7 @@ fn a_thousand_threads_are_listed_once_each_and_none_after_their_end() {
     let Some(tasks) = read_tasks() else { return };
     let in_proc = tasks_of_proc(tasks.iter().all(|task| task.tid != 1));
     let ours: BTreeSet<u32> = sleepers.tids.iter().copied().collect();
-    let listed = |tasks: &[TaskRecord]| tasks.iter().filter(|task| ours.contains(&task.tid)).count();
+    let listed = |tasks: &[IteratedTask]| tasks.iter().filter(|task| ours.contains(&task.tid)).count();
     assert_eq!(listed(&tasks), 1_000);
     assert!(tasks.len().abs_diff(in_proc) * 100 <= in_proc, "{} of {in_proc} in /proc", tasks.len());
     sleepers.end();

@@ -5,7 +5,7 @@
 //! which is then seen in a review. Kernels that are not recorded are held to the largest record.
 
 use enforcer_core::{id::NodeId, policy::RunTimeSource};
-use enforcer_kernel::bpf::{AttachOptions, CgroupAxis, ProgramCost, Programs};
+use enforcer_kernel::bpf::{AttachOptions, CgroupAxis, LoadedProgram, Programs};
 
 use crate::{axis, options, permitted, refused};
 
@@ -79,7 +79,7 @@ fn no_program_is_a_tenth_larger_than_recorded() {
     }
 }
 
-fn limit(cost: &ProgramCost, series: &str) -> u64 {
+fn limit(cost: &LoadedProgram, series: &str) -> u64 {
     let recorded = RECORD.iter().find(|(name, _)| *name == cost.name);
     let (_, recorded) = recorded.unwrap_or_else(|| panic!("{} has no record", cost.name));
     let here = recorded.iter().find(|(of, _)| *of == series).map(|(_, count)| count * ACCEPTED / 100);

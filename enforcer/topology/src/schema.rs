@@ -1,4 +1,4 @@
-//! JSON schemas of the values whose serde form is text.
+//! JSON schemas of values that serialize as text.
 
 use std::borrow::Cow;
 

@@ -29,7 +29,7 @@ pub(super) fn silent() -> Option<String> {
 
 /// Cost of one program since it was loaded.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ProgramCost {
+pub struct LoadedProgram {
     /// Its name, which is that of its hook.
     pub name: String,
     /// Times that it ran while the kernel counted.
@@ -41,11 +41,11 @@ pub struct ProgramCost {
 }
 
 /// Costs of all programs that are loaded, by name.
-pub(super) fn read(ebpf: &Ebpf, probes: &[MultiProbe]) -> Vec<ProgramCost> {
+pub(super) fn read(ebpf: &Ebpf, probes: &[MultiProbe]) -> Vec<LoadedProgram> {
     let by_aya =
         ebpf.programs().filter_map(|(name, program)| Some((name, program.fd().ok()?.as_fd().as_raw_fd())));
     let others = probes.iter().map(|probe| (probe.name, probe.program.as_raw_fd()));
-    let mut costs: Vec<ProgramCost> = by_aya
+    let mut costs: Vec<LoadedProgram> = by_aya
         .chain(others)
         .filter_map(|(name, fd)| {
             let text = read_text(&PathBuf::from(format!("/proc/self/fdinfo/{fd}"))).ok()?;
@@ -56,14 +56,14 @@ pub(super) fn read(ebpf: &Ebpf, probes: &[MultiProbe]) -> Vec<ProgramCost> {
     costs
 }
 
-fn of(name: &str, text: &str) -> ProgramCost {
+fn of(name: &str, text: &str) -> LoadedProgram {
     let fields: BTreeMap<&str, u64> = text
         .lines()
         .filter_map(|line| line.split_once(':'))
         .filter_map(|(key, value)| Some((key, value.trim().parse().ok()?)))
         .collect();
     let field = |key: &str| fields.get(key).copied();
-    ProgramCost {
+    LoadedProgram {
         name: name.to_owned(),
         runs: field("run_cnt").unwrap_or(0),
         run_ns: field("run_time_ns").unwrap_or(0),
@@ -79,7 +79,7 @@ mod tests {
     fn what_the_kernel_does_not_say_is_not_zero_instructions() {
         let text =
             "pos:\t0\nprog_type:\t26\nprog_tag:\ta1b2\nrun_time_ns:\t700\nrun_cnt:\t7\nverified_insns:\t51\n";
-        let cost = ProgramCost { name: "a".into(), runs: 7, run_ns: 700, verified_instructions: Some(51) };
+        let cost = LoadedProgram { name: "a".into(), runs: 7, run_ns: 700, verified_instructions: Some(51) };
         assert_eq!(of("a", text), cost);
         let older = of("b", "prog_tag:\tx\nrun_cnt:\tnonsense\n");
         assert_eq!((older.runs, older.run_ns, older.verified_instructions), (0, 0, None));

@@ -12,7 +12,7 @@ use thiserror::Error;
 use super::{
     axis::CgroupAxis,
     log,
-    record::{self, LONGEST, TaskRecord},
+    record::{self, IteratedTask, LONGEST},
     stream,
 };
 
@@ -103,7 +103,7 @@ impl TaskIterator {
     }
 
     /// Every thread, in ascending order of tid.
-    pub fn read(&self) -> Result<Vec<TaskRecord>, IteratorError> {
+    pub fn read(&self) -> Result<Vec<IteratedTask>, IteratorError> {
         let stream = Iter::new(&self.link).context("creating the stream").map_err(IteratorError::Start)?;
         let mut records = Vec::new();
         stream::read_to_end(stream, IteratorError::Read, |bytes| {

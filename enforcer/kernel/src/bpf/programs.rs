@@ -27,7 +27,7 @@ use super::{
     axis::CgroupAxis,
     changes::KernelChange,
     columns::NodeColumns,
-    cost::{self, ProgramCost},
+    cost::{self, LoadedProgram},
     counters::{Drops, KernelCounters},
     events::{EventRing, KernelEvent},
     hardware::{HardwareEvents, OpenCounters},
@@ -416,7 +416,7 @@ impl Programs {
     }
 
     /// What each program that is loaded has cost.
-    pub fn costs(&self) -> Vec<ProgramCost> {
+    pub fn costs(&self) -> Vec<LoadedProgram> {
         self.ebpf.as_ref().map(|ebpf| cost::read(ebpf, &self.probes)).unwrap_or_default()
     }
 

@@ -27,7 +27,7 @@ pub(super) const LONGEST: usize = RECORD + NODES * FAULTS;
 
 /// One thread as the kernel has it; what it does not have is `None`.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct TaskRecord {
+pub struct IteratedTask {
     /// Thread id.
     pub tid: u32,
     /// Process id.
@@ -75,7 +75,7 @@ pub(super) struct MalformedRecord;
 pub(super) fn decode(
     bytes: &[u8],
     possible: &CpuSet,
-    records: &mut Vec<TaskRecord>,
+    records: &mut Vec<IteratedTask>,
 ) -> Result<usize, MalformedRecord> {
     let mut taken = 0;
     while let Some(rest) = bytes.get(taken..)
@@ -93,7 +93,7 @@ pub(super) fn decode(
     Ok(taken)
 }
 
-fn decode_one(bytes: &[u8], faults: &[u8], possible: &CpuSet) -> Option<TaskRecord> {
+fn decode_one(bytes: &[u8], faults: &[u8], possible: &CpuSet) -> Option<IteratedTask> {
     let word = |at| u64_at(bytes, at);
     let half = |at| u32_at(bytes, at);
     let present = half(offset_of!(Layout, present))?;
@@ -101,7 +101,7 @@ fn decode_one(bytes: &[u8], faults: &[u8], possible: &CpuSet) -> Option<TaskReco
     let cgroup = word(offset_of!(Layout, cgroup))?;
     let flags = half(offset_of!(Layout, flags))?;
     let preferred_node = half(offset_of!(Layout, preferred_node))?.cast_signed();
-    Some(TaskRecord {
+    Some(IteratedTask {
         tid: half(offset_of!(Layout, tid))?,
         pid: half(offset_of!(Layout, tgid))?,
         command: command(bytes.get(offset_of!(Layout, comm)..)?),
@@ -188,7 +188,7 @@ mod tests {
         "0-3".parse().unwrap()
     }
 
-    fn decoded(present: u32) -> TaskRecord {
+    fn decoded(present: u32) -> IteratedTask {
         let mut records = Vec::new();
         assert_eq!(decode(&sample(present), &possible(), &mut records), Ok(RECORD));
         records.remove(0)

@@ -26,7 +26,7 @@ use enforcer_core::{
     policy::KubeletSettings,
 };
 
-use self::podresources::PodResources;
+use self::podresources::PodResourcesAnswer;
 pub use self::podresources::{Allocatable, PodResourcesError, ask};
 
 /// Name of the CPU manager's file in the kubelet's directory.
@@ -54,7 +54,7 @@ pub struct KubeletSnapshot {
 }
 
 /// Reads the state files below `root_dir`, and adds the socket's answer.
-fn seen(root_dir: &Path, told: Result<PodResources, PodResourcesError>) -> KubeletSnapshot {
+fn seen(root_dir: &Path, told: Result<PodResourcesAnswer, PodResourcesError>) -> KubeletSnapshot {
     let mut seen = KubeletSnapshot::default();
     let cpus = state::read(&root_dir.join(CPU_STATE), cpu_state::parse);
     let memory = state::read(&root_dir.join(MEMORY_STATE), memory_state::parse);

@@ -138,7 +138,7 @@ pub struct Allocatable {
 
 /// What the socket says.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct PodResources {
+pub struct PodResourcesAnswer {
     /// What is given away.
     pub(super) claims: Vec<Claim>,
     /// What may be; kubelets before 1.21 do not say.
@@ -186,18 +186,18 @@ pub enum PodResourcesError {
 }
 
 /// Asks once, and waits for at most some seconds.
-pub fn ask(socket: &Path) -> Result<PodResources, PodResourcesError> {
+pub fn ask(socket: &Path) -> Result<PodResourcesAnswer, PodResourcesError> {
     ask_within(socket, WITHIN)
 }
 
 /// The same with another bound on the time.
-pub(super) fn ask_within(socket: &Path, within: Duration) -> Result<PodResources, PodResourcesError> {
+pub(super) fn ask_within(socket: &Path, within: Duration) -> Result<PodResourcesAnswer, PodResourcesError> {
     let runtime = Builder::new_current_thread().enable_all().build()?;
     let answer = runtime.block_on(async { timeout(within, exchange(socket)).await });
     answer.unwrap_or_else(|_late| Err(PodResourcesError::Silent { path: socket.to_owned(), within }))
 }
 
-async fn exchange(socket: &Path) -> Result<PodResources, PodResourcesError> {
+async fn exchange(socket: &Path) -> Result<PodResourcesAnswer, PodResourcesError> {
     let absent = |cause: String| PodResourcesError::Absent { path: socket.to_owned(), cause };
     // The transport hides the cause of a failed connection.
     UnixStream::connect(socket).await.map_err(|cause| absent(cause.to_string()))?;
@@ -220,7 +220,7 @@ async fn exchange(socket: &Path) -> Result<PodResources, PodResourcesError> {
             None
         }
     };
-    Ok(PodResources { claims: claims(list, socket)?, allocatable })
+    Ok(PodResourcesAnswer { claims: claims(list, socket)?, allocatable })
 }
 
 /// The bytes of an answer.

@@ -450,7 +450,7 @@ fn silent_or_foreign_server_is_given_up_in_time() {
 fn a_socket_that_comes_and_a_file_that_changes_are_seen_by_themselves() {
     let dir = Dir::new();
     dir.write(CPU_STATE, NONE);
-    let watch = watch::Watch::first(&dir.settings());
+    let watch = watch::KubeletWatch::first(&dir.settings());
     assert_eq!(sources(&watch.latest()), ["kubelet:podresources"]);
     thread::spawn(watch.keep_up(dir.settings()).unwrap());
     let one = ContainerResources { name: "c".into(), cpu_ids: vec![1], ..ContainerResources::default() };

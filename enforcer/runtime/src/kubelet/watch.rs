@@ -27,9 +27,9 @@ const SEARCH: Duration = Duration::from_mins(1);
 
 /// The latest look; clones share it.
 #[derive(Debug, Clone, Default)]
-pub struct Watch(Arc<Mutex<Arc<KubeletSnapshot>>>);
+pub struct KubeletWatch(Arc<Mutex<Arc<KubeletSnapshot>>>);
 
-impl Watch {
+impl KubeletWatch {
     /// Looks once.
     pub fn first(settings: &KubeletSettings) -> Self {
         Self(Arc::new(Mutex::new(Arc::new(look(settings)))))

@@ -32,7 +32,7 @@ use super::{
         NriAnswer, NriCall, NriSubject, Reply, RuntimeVersion, beyond_container, beyond_pod, short_container,
         short_pod, told,
     },
-    wire::{LogicalConnection, Message, MessageDecoder, MessageKind, WireError},
+    wire::{LogicalConnection, MessageDecoder, MessageKind, TtrpcMessage, WireError},
 };
 use crate::protobuf::occurrences;
 
@@ -168,7 +168,7 @@ where
     S: AsyncRead + AsyncWrite + Send + 'static,
 {
     let (mut reader, mut writer) = tokio::io::split(stream);
-    let (answers, mut queue) = mpsc::channel::<Message>(QUEUE);
+    let (answers, mut queue) = mpsc::channel::<TtrpcMessage>(QUEUE);
     let write = async move {
         while let Some(message) = queue.recv().await {
             if let Err(cause) = writer.write_all(&message.encode()).await {
@@ -196,7 +196,7 @@ enum Endless {}
 
 struct Link<'a> {
     calls: &'a mpsc::Sender<NriCall>,
-    answers: mpsc::Sender<Message>,
+    answers: mpsc::Sender<TtrpcMessage>,
     runtime: RuntimeVersion,
     parts: SyncParts,
     /// Room for calls without a written answer.
@@ -245,7 +245,7 @@ impl Link<'_> {
             timeout_nano: 0,
         };
         let (connection, kind) = (LogicalConnection::Runtime, MessageKind::Request);
-        self.write(Message { connection, stream: REGISTRATION, kind, body: body.encode_to_vec() }).await
+        self.write(TtrpcMessage { connection, stream: REGISTRATION, kind, body: body.encode_to_vec() }).await
     }
 
     async fn read(&mut self, reader: &mut (impl AsyncRead + Unpin)) -> Result<Endless, LinkError> {
@@ -289,7 +289,7 @@ impl Link<'_> {
     }
 
     /// One question of the runtime.
-    async fn asked(&mut self, message: Message, arrived: Instant) -> Result<(), LinkError> {
+    async fn asked(&mut self, message: TtrpcMessage, arrived: Instant) -> Result<(), LinkError> {
         let stream = message.stream;
         let request: Request = decode("a request", &message.body)?;
         let asked = PendingCall { stream, arrived, until: arrived + answer_within(request.timeout_nano) };
@@ -468,7 +468,7 @@ impl Link<'_> {
         self.write(response(stream, Vec::new(), Some(status))).await
     }
 
-    async fn write(&self, message: Message) -> Result<(), LinkError> {
+    async fn write(&self, message: TtrpcMessage) -> Result<(), LinkError> {
         self.answers.send(message).await.map_err(|_ended| LinkError::Closed)
     }
 }
@@ -481,9 +481,9 @@ fn answer_within(timeout_nano: i64) -> Duration {
     told.map_or(RUNTIMES_WAIT, Duration::from_nanos).min(LONGEST_WAIT) / 2
 }
 
-fn response(stream: u32, payload: Vec<u8>, status: Option<Status>) -> Message {
+fn response(stream: u32, payload: Vec<u8>, status: Option<Status>) -> TtrpcMessage {
     let body = Response { status, payload }.encode_to_vec();
-    Message { connection: LogicalConnection::Plugin, stream, kind: MessageKind::Response, body }
+    TtrpcMessage { connection: LogicalConnection::Plugin, stream, kind: MessageKind::Response, body }
 }
 
 fn accepted(body: &[u8]) -> Result<(), LinkError> {

@@ -79,7 +79,7 @@ impl MessageKind {
 
 /// One ttrpc message.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Message {
+pub(super) struct TtrpcMessage {
     /// Its logical connection.
     pub connection: LogicalConnection,
     /// Id of its exchange: odd numbers, ascending, chosen by the caller.
@@ -101,7 +101,7 @@ pub(super) enum WireError {
     },
 }
 
-impl Message {
+impl TtrpcMessage {
     /// The bytes to write.
     pub(super) fn encode(&self) -> Vec<u8> {
         let mut message = Vec::with_capacity(HEADER + self.body.len());
@@ -138,7 +138,7 @@ pub(super) struct MessageDecoder {
 impl MessageDecoder {
     /// Takes bytes and returns the messages that are complete now, in the order of their last bytes. Messages
     /// of unknown kinds are skipped.
-    pub(super) fn push(&mut self, mut bytes: &[u8]) -> Result<Vec<Message>, WireError> {
+    pub(super) fn push(&mut self, mut bytes: &[u8]) -> Result<Vec<TtrpcMessage>, WireError> {
         let mut complete = Vec::new();
         while !bytes.is_empty() {
             let Some((connection, left)) = self.frame else {
@@ -175,7 +175,7 @@ impl MessageDecoder {
 fn take_messages(
     connection: LogicalConnection,
     stream: &mut Vec<u8>,
-    complete: &mut Vec<Message>,
+    complete: &mut Vec<TtrpcMessage>,
 ) -> Result<(), WireError> {
     let mut taken = 0;
     while let Some(header) = stream.get(taken..taken + HEADER) {
@@ -186,7 +186,7 @@ fn take_messages(
         let kind = MessageKind::of(header[8]);
         let Some(bytes) = stream.get(body..body + size) else { break };
         if let Some(kind) = kind {
-            complete.push(Message { connection, stream: number, kind, body: bytes.to_vec() });
+            complete.push(TtrpcMessage { connection, stream: number, kind, body: bytes.to_vec() });
         }
         taken = body + size;
     }
@@ -205,13 +205,13 @@ mod tests {
 
     use super::*;
 
-    fn any_message() -> impl Strategy<Value = Message> {
+    fn any_message() -> impl Strategy<Value = TtrpcMessage> {
         let body = prop_oneof![
             prop::collection::vec(any::<u8>(), 0..40),
             prop::collection::vec(any::<u8>(), LARGEST_FRAME - 20..3 * LARGEST_FRAME),
         ];
         (any::<bool>(), any::<u32>(), any::<bool>(), body).prop_map(|(plugin, stream, request, body)| {
-            Message {
+            TtrpcMessage {
                 connection: if plugin { LogicalConnection::Plugin } else { LogicalConnection::Runtime },
                 stream,
                 kind: if request { MessageKind::Request } else { MessageKind::Response },
@@ -236,7 +236,7 @@ mod tests {
             messages in prop::collection::vec(any_message(), 0..5),
             cuts in prop::collection::vec(1usize..5000, 1..20),
         ) {
-            let bytes: Vec<u8> = messages.iter().flat_map(Message::encode).collect();
+            let bytes: Vec<u8> = messages.iter().flat_map(TtrpcMessage::encode).collect();
             let mut decoder = MessageDecoder::default();
             let (mut rest, mut came) = (bytes.as_slice(), Vec::new());
             for cut in cuts.iter().cycle() {
@@ -270,7 +270,7 @@ mod tests {
 
     #[test]
     fn a_message_is_laid_out_as_the_runtime_reads_it() {
-        let message = Message {
+        let message = TtrpcMessage {
             connection: LogicalConnection::Runtime,
             stream: 3,
             kind: MessageKind::Request,
@@ -286,13 +286,13 @@ mod tests {
 
     #[test]
     fn frames_may_be_of_any_size_hold_several_messages_and_be_of_unknown_connections() {
-        let one = Message {
+        let one = TtrpcMessage {
             connection: LogicalConnection::Plugin,
             stream: 1,
             kind: MessageKind::Request,
             body: vec![7; 9000],
         };
-        let other = Message {
+        let other = TtrpcMessage {
             connection: LogicalConnection::Plugin,
             stream: 3,
             kind: MessageKind::Request,
@@ -316,7 +316,7 @@ mod tests {
     #[test]
     fn an_unknown_kind_is_passed_over_and_what_follows_is_read() {
         let stray = [0u8, 0, 0, 1, 0, 0, 0, 5, 3, 0, b'!'];
-        let asked = Message {
+        let asked = TtrpcMessage {
             connection: LogicalConnection::Plugin,
             stream: 7,
             kind: MessageKind::Request,
@@ -329,7 +329,7 @@ mod tests {
 
     #[test]
     fn messages_of_more_than_ttrpc_allows_are_read_and_endless_ones_are_not() {
-        let long = Message {
+        let long = TtrpcMessage {
             connection: LogicalConnection::Plugin,
             stream: 1,
             kind: MessageKind::Request,

@@ -156,7 +156,7 @@ impl LocalFeed {
         let mut source = LiveSource::new(host, layout, SamplerOptions::new(&policy.sample, true));
         // An earlier daemon may have set cpusets.
         source.set_by_us(recorded_settings(&policy.state_dir));
-        let engine = Engine::new(Box::new(source.beside(Watch::first(&policy.kubelet))), policy);
+        let engine = Engine::new(Box::new(source.beside(KubeletWatch::first(&policy.kubelet))), policy);
         Ok(Self { engine, spent: Duration::ZERO, looked: false })
     }
 

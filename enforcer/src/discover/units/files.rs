@@ -1,10 +1,10 @@
-//! Which files a unit of systemd is made of, and what they set, where systemd cannot be asked.
+//! Reads the files of systemd's units where systemd cannot be asked.
 //!
-//! Rules (systemd.unit(5)): of files of one name that of the first directory counts, as a whole; an empty
-//! one, or a link to `/dev/null`, masks. Drop-ins come from all directories together, by their file names:
-//! `a-b@c.d` stands for `a-b@c.service.d`, then `a-b@.service.d`, `a-.service.d` and `service.d`, and of two
-//! of one name that of the directory which comes first counts. Later values are added, an empty one takes
-//! back.
+//! Rules (systemd.unit(5)): of several files with one name, only that of the first directory counts; an empty
+//! one, or a link to `/dev/null`, masks. Drop-ins of all directories are joined in the order of their file
+//! names. They are looked for in `a-b@c.d` (short for `a-b@c.service.d`), then in `a-b@.service.d`,
+//! `a-.service.d` and `service.d`; of two with one name, that of the first directory counts. Later values are
+//! added, an empty one resets.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -18,7 +18,7 @@ use rustix::fs::FileType;
 use super::KEYS;
 use enforcer_host::{read_dir, read_text_within};
 
-/// Where files are, those that win first.
+/// Directories of units, the one with the highest priority first.
 const DIRS: [&str; 13] = [
     "/etc/systemd/system.control",
     "/run/systemd/system.control",
@@ -35,31 +35,31 @@ const DIRS: [&str; 13] = [
     "/run/systemd/generator.late",
 ];
 
-/// Longest file that is read, and most names of a directory that are.
+/// Longest file that is read, and most names of a directory.
 const LONGEST: u64 = 64 << 10;
 const MOST: usize = 20_000;
 
 /// Longest line that is shown.
 const SHOWN: usize = 200;
 
-/// Names in systemd's directories.
+/// Files in systemd's directories.
 #[derive(Debug, Default)]
 pub(super) struct UnitFiles {
     /// Files of units, the first of each name.
     fragments: BTreeMap<String, PathBuf>,
-    /// Directories of drop-ins by the name before `.d`, those that win first.
+    /// Directories of drop-ins by the name before `.d`, in order of priority.
     drop_ins: BTreeMap<String, Vec<PathBuf>>,
     /// Other names of units: links to a file of another name.
     aliases: BTreeMap<String, BTreeSet<String>>,
 }
 
 impl UnitFiles {
-    /// Those of this host.
+    /// The files of this host.
     pub(super) fn of_host() -> Self {
         Self::read(DIRS.iter().map(Path::new))
     }
 
-    /// Those of these directories, of which the first ones win.
+    /// The files of these directories, in order of priority.
     pub(super) fn read<'a>(dirs: impl IntoIterator<Item = &'a Path>) -> Self {
         let (mut files, mut left) = (Self::default(), MOST);
         for dir in dirs {
@@ -92,7 +92,7 @@ impl UnitFiles {
         self.fragments.entry(name.to_owned()).or_insert(path);
     }
 
-    /// What the files set of a unit, where that is not ours.
+    /// The setting of a unit, if it is not ours.
     pub(super) fn setting(&self, unit: &str, own: &OwnSettings) -> Option<UnitSetting> {
         let paths = self.paths(unit);
         let mut found =
@@ -100,7 +100,7 @@ impl UnitFiles {
         found.next()
     }
 
-    /// Its own file and its drop-ins, in the order in which they count; none of a unit that is masked.
+    /// A unit's file and its drop-ins, in the order in which they apply; empty for a masked unit.
     fn paths(&self, unit: &str) -> Vec<PathBuf> {
         let fragment = self.fragments.get(unit).or_else(|| self.fragments.get(&template(unit)?));
         if fragment.is_some_and(|path| is_null_or_empty(path)) {
@@ -120,7 +120,7 @@ impl UnitFiles {
         fragment.cloned().into_iter().chain(drop_ins).collect()
     }
 
-    /// Directories of drop-ins, those that win first.
+    /// Directories of drop-ins, in order of priority.
     fn dirs_of_drop_ins(&self, unit: &str) -> Vec<&Path> {
         let aliases = self.aliases.get(unit).into_iter().flatten().map(String::as_str);
         let named = [unit].into_iter().chain(aliases).flat_map(names_of_drop_ins);
@@ -158,15 +158,15 @@ fn template(unit: &str) -> Option<String> {
     (!instance.is_empty()).then(|| format!("{name}@.{kind}"))
 }
 
-/// Does a file mask?
+/// Whether a file masks.
 fn is_null_or_empty(path: &Path) -> bool {
     use std::os::unix::fs::FileTypeExt;
 
     fs::metadata(path).is_ok_and(|found| found.file_type().is_char_device() || found.len() == 0)
 }
 
-/// What these files, in the order in which they count, set of a unit: the latest line of the key that nothing
-/// takes back, and that is not ours.
+/// The setting of a unit by these files, in the order in which they apply: the latest line of the key that is
+/// not reset, and not ours.
 pub(super) fn setting_in<'a>(
     files: impl Iterator<Item = &'a Path>,
     key: &str,
@@ -188,8 +188,8 @@ pub(super) fn setting_in<'a>(
     latest
 }
 
-/// Does the file set nothing but what we have set? It begins by taking back what others set, which counts no
-/// more than the rest of it.
+/// Whether the file sets nothing but our settings. Its first line resets the settings of others, and does not
+/// count alone.
 fn is_ours(unit: &str, text: &str, own: &OwnSettings) -> bool {
     let mut values = settings(text).filter(|(_, value, _)| !value.is_empty()).peekable();
     values.peek().is_some() && values.all(|(key, value, _)| own.has(unit, key, value))
@@ -216,7 +216,7 @@ mod tests {
         UnitFiles::read(dirs.iter().map(PathBuf::as_path))
     }
 
-    /// Line that counts of a unit made of these files: place and text, `-> TARGET` for a link.
+    /// The line that counts for a unit with these files: place and text, `-> TARGET` for a link.
     fn line(unit: &str, made_of: &[(&str, &str)]) -> Option<String> {
         let root = tempfile::tempdir().unwrap();
         for (place, text) in made_of {

@@ -1,10 +1,10 @@
-//! CPUs and memory nodes that administrators have given to systemd's units.
+//! CPUs and memory nodes that administrators have set for systemd's units.
 //!
-//! A unit with `AllowedCPUs=` or `AllowedMemoryNodes=` has a cpuset that systemd writes, at every start and
-//! at every daemon-reload. systemd itself says what counts: which files a unit is made of, and what came of
-//! them. Where it cannot be asked its files are read by its rules ([`files`]).
+//! systemd writes the cpuset of a unit with `AllowedCPUs=` or `AllowedMemoryNodes=` at every start and every
+//! daemon-reload. systemd itself tells the files of a unit and the resulting value. Where it cannot be asked,
+//! its files are read by its rules ([`files`]).
 //!
-//! Our own settings are in its files as well, and are passed over.
+//! Our own settings are in its files as well, and are skipped.
 
 mod files;
 
@@ -21,10 +21,10 @@ use enforcer_host::{
     systemd::{Systemd, SystemdError, UnitState},
 };
 
-/// What systemd turns into a cpuset.
+/// Keys that systemd turns into a cpuset.
 const KEYS: [&str; 2] = ["AllowedCPUs", "AllowedMemoryNodes"];
 
-/// The units that workloads are.
+/// The units of the workloads.
 pub fn units_of(workloads: &[Workload]) -> BTreeSet<UnitName> {
     let names = workloads.iter().filter_map(|workload| match &workload.origin {
         Origin::Unit { unit } => UnitName::new(unit),
@@ -33,14 +33,13 @@ pub fn units_of(workloads: &[Workload]) -> BTreeSet<UnitName> {
     names.collect()
 }
 
-/// Those of these units that have such a setting which is not ours, by name. A file that cannot be read sets
-/// nothing.
+/// Units with such a setting that is not ours, by name. An unreadable file sets nothing.
 pub fn read_units(
     host: &HostRoot,
     own: &OwnSettings,
     units: &BTreeSet<UnitName>,
 ) -> BTreeMap<String, UnitSetting> {
-    // A captured machine has none, and those of this one say nothing about it.
+    // A captured machine has no systemd, and this host's says nothing about it.
     if host.captured || units.is_empty() {
         return BTreeMap::new();
     }
@@ -49,7 +48,7 @@ pub fn read_units(
     settings(told, &units, own, UnitFiles::of_host)
 }
 
-/// What systemd told, or else what its files say.
+/// Settings from systemd, or from its files.
 fn settings(
     told: Option<Result<Vec<UnitState>, SystemdError>>,
     units: &[&UnitName],
@@ -68,8 +67,8 @@ fn settings(
     units.iter().filter_map(|unit| named(unit, files.setting(unit.as_str(), own))).collect()
 }
 
-/// What systemd says of a unit counts; its files say where it comes from. What is ours hides what an
-/// administrator has set below it, which the files still say.
+/// The value from systemd counts; its files tell where it comes from. Our setting hides that of an
+/// administrator, which the files still contain.
 fn told_setting(unit: &UnitName, state: &UnitState, own: &OwnSettings) -> Option<UnitSetting> {
     let set = KEYS.into_iter().zip([&state.cpus, &state.mems]).filter(|(_, value)| !value.is_empty());
     let mut settings = set.filter_map(|(key, value)| {

@@ -48,7 +48,7 @@ fn placed_by(policy: &Policy) -> SharedLedger {
     let machine = Machine::new().sockets(2).cores(4).threads(1).build();
     let inventory = Inventory::new(machine, Vec::new(), &policy.placement).unwrap();
     let placed = SharedLedger::default();
-    placed.follow(Some(Arc::new(inventory)), policy, true);
+    placed.apply_policy(Some(Arc::new(inventory)), policy, true);
     placed
 }
 

@@ -10,10 +10,12 @@ use enforcer_core::replay::{Replay, ReplayReport};
 use proptest::prelude::*;
 
 use super::*;
-use crate::record::{Frames, Reader, Recorded as FromFile, Recorder, RecordingError, Target, frame};
+use crate::record::{
+    FrameReader, Recorder, RecordingError, RecordingFile, RecordingItem as FromFile, RecordingReader, frame,
+};
 
 fn try_replay(bytes: &[u8], policy: Option<&Policy>) -> Result<ReplayReport, RecordingError> {
-    let mut reader = Reader::new(bytes);
+    let mut reader = RecordingReader::new(bytes);
     let mut replay = Replay::new(policy);
     while let FromFile::Turn(turn) = reader.turn()? {
         replay.turn(turn.situation, &turn.made, &turn.outcomes, turn.dropped);
@@ -43,7 +45,7 @@ fn a_recorded_engine_decides_the_same_again_and_another_policy_something_else() 
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("turns.rec");
         let mut rig = rig(mode);
-        rig.engine.set_recorder(Recorder::start(Target::open(&path, 1 << 20).unwrap()).unwrap());
+        rig.engine.set_recorder(Recorder::start(RecordingFile::open(&path, 1 << 20).unwrap()).unwrap());
         let mut reports = Vec::new();
         for turn in 1..=4 {
             *rig.broken.borrow_mut() = (turn == 3).then_some("workloads");
@@ -75,14 +77,14 @@ fn lines() -> Vec<String> {
     let policy = Policy { mode: Mode::Enforce, ..rig.engine.policy().clone() };
     let rebalance = enforcer_core::policy::RebalanceSettings { enabled: true, ..policy.rebalance.clone() };
     rig.engine.set_policy(Policy { rebalance, ..policy });
-    rig.engine.set_recorder(Recorder::start(Target::open(&path, 1 << 20).unwrap()).unwrap());
+    rig.engine.set_recorder(Recorder::start(RecordingFile::open(&path, 1 << 20).unwrap()).unwrap());
     for turn in 1..=2 {
         recorded(&path, || rig.engine.turn(turn * 10 * SECOND)).unwrap();
     }
     drop(rig);
     let bytes = fs::read(&path).unwrap();
-    let (mut frames, mut all) = (Frames::at(0, &bytes[..]), Vec::new());
-    while let frame::Found::Frame(plain) = frames.read().unwrap() {
+    let (mut frames, mut all) = (FrameReader::at(0, &bytes[..]), Vec::new());
+    while let frame::FrameStep::Frame(plain) = frames.read().unwrap() {
         all.push(String::from_utf8(plain).unwrap());
     }
     assert_eq!(all.len(), 2);

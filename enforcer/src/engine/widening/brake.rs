@@ -26,8 +26,8 @@ use enforcer_core::{
 
 use super::{
     Widening,
+    guard_event::{GuardEvent, Happened},
     guardian::tell,
-    told::{GuardEvent, Happened},
 };
 use crate::{
     threads::{self, Role},

@@ -7,7 +7,7 @@ use enforcer_core::{
     workload::Workload,
 };
 
-use super::{Widening, told::BY};
+use super::{Widening, guard_event::BY};
 use crate::engine::decisions::{entry, subject};
 use enforcer_report::decision::{DecisionRecord, DecisionState, DecisionSubject};
 

@@ -37,7 +37,7 @@ use enforcer_core::{
 use super::{
     MOST_TOLD, Sensors, Widening,
     brake::{BrakeHandle, not_on_v1},
-    told::{Addition, GuardEvent, Happened},
+    guard_event::{Addition, GuardEvent, Happened},
 };
 use crate::{
     engine::Gate,

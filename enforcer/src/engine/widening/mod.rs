@@ -10,9 +10,9 @@
 
 mod brake;
 mod exposure;
+mod guard_event;
 mod guardian;
 mod relief;
-mod told;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -35,9 +35,9 @@ use enforcer_core::{
 pub(super) use self::relief::PACE as RELIEF_PACE;
 use self::{
     brake::BrakeHandle,
+    guard_event::GuardEvent,
     guardian::Guardian,
     relief::{ReliefMove, ReliefWorker},
-    told::GuardEvent,
 };
 pub use self::{brake::BrakeParts, relief::ReliefSensors};
 use super::{Demotion, Gate};

@@ -313,7 +313,10 @@ impl ReliefMove {
     /// The move as a decision.
     pub(in crate::engine) fn record(&self, workload: &Workload) -> (DecisionSubject, DecisionRecord) {
         let reason = self.sentence();
-        (subject(workload), DecisionRecord { reason, ..entry(super::told::BY, DecisionState::Corrected) })
+        (
+            subject(workload),
+            DecisionRecord { reason, ..entry(super::guard_event::BY, DecisionState::Corrected) },
+        )
     }
 }
 

@@ -21,7 +21,7 @@ use super::with_causes;
 use crate::observe::{index::Index, pressure_tap::PressureTap};
 use enforcer_kernel::bpf::{
     AttachOptions, CountersError, DrainedEvents, Drops, Hook, KernelChange, KernelCounters, KernelEvent,
-    ProgramCost as LoadedProgram, Programs, WatchedCgroup,
+    LoadedProgram, Programs, WatchedCgroup,
 };
 
 /// Degraded source: the programs know a former set of CPUs.

@@ -18,11 +18,11 @@ use crate::observe::{
     procfs::{Membership, read_tasks},
 };
 use enforcer_host::{HostRoot, cgroup::CgroupLayout};
-use enforcer_kernel::bpf::{TaskIterator, TaskRecord};
+use enforcer_kernel::bpf::{IteratedTask, TaskIterator};
 
 /// Threads of the workloads in ascending order of tid, and their source.
 pub(super) fn read(
-    records: Vec<TaskRecord>,
+    records: Vec<IteratedTask>,
     host: &HostRoot,
     layout: &CgroupLayout,
     index: &Index,
@@ -45,7 +45,7 @@ pub(super) fn read(
 }
 
 /// The threads that belong to a workload, in ascending order of tid.
-fn of_workloads(records: Vec<TaskRecord>, index: &Index, members: &Membership) -> Vec<TaskSample> {
+fn of_workloads(records: Vec<IteratedTask>, index: &Index, members: &Membership) -> Vec<TaskSample> {
     let mut tasks: Vec<TaskSample> = records
         .into_iter()
         .filter(|record| !record.kernel_thread)
@@ -58,7 +58,7 @@ fn of_workloads(records: Vec<TaskRecord>, index: &Index, members: &Membership) -
     tasks
 }
 
-fn cgroup_of(record: &TaskRecord, index: &Index, members: &Membership) -> Option<CgroupPath> {
+fn cgroup_of(record: &IteratedTask, index: &Index, members: &Membership) -> Option<CgroupPath> {
     if index.processes.contains(&record.pid) {
         return Some(CgroupPath::root());
     }
@@ -67,7 +67,7 @@ fn cgroup_of(record: &TaskRecord, index: &Index, members: &Membership) -> Option
     members.threads.get(&record.tid).or_else(by_id).cloned()
 }
 
-fn task(record: TaskRecord, cgroup: CgroupPath) -> TaskSample {
+fn task(record: IteratedTask, cgroup: CgroupPath) -> TaskSample {
     TaskSample {
         tid: record.tid,
         pid: record.pid,
@@ -130,8 +130,8 @@ mod tests {
 
     use super::*;
 
-    fn record(tid: u32, pid: u32, cgroup: u64) -> TaskRecord {
-        TaskRecord {
+    fn record(tid: u32, pid: u32, cgroup: u64) -> IteratedTask {
+        IteratedTask {
             tid,
             pid,
             command: "a\nb".into(),
@@ -183,7 +183,7 @@ mod tests {
         let tasks = of_workloads(vec![record(1, 1, 7), record(2, 2, 7)], &index, &Membership::default());
         let address = |task: &TaskSample| task.cgroup.as_ref().unwrap().as_str().as_ptr();
         assert_eq!(address(&tasks[0]), address(&tasks[1]));
-        let (sample, record) = (size_of::<TaskSample>() + HEAP, size_of::<TaskRecord>() + HEAP);
+        let (sample, record) = (size_of::<TaskSample>() + HEAP, size_of::<IteratedTask>() + HEAP);
         let all = THREADS * (3 * sample + record);
         assert!(all < LIMIT, "{all} bytes: {sample} of a sample, {record} of a record");
     }
@@ -191,7 +191,7 @@ mod tests {
     #[test]
     fn kernel_threads_are_left_out_and_the_rest_is_in_order() {
         let index = Index { processes: [2, 3, 4].into(), ..Index::default() };
-        let kernel_thread = TaskRecord { kernel_thread: true, ..record(2, 2, 1) };
+        let kernel_thread = IteratedTask { kernel_thread: true, ..record(2, 2, 1) };
         let records = vec![record(4, 4, 1), kernel_thread, record(3, 3, 1)];
         let tasks = of_workloads(records, &index, &Membership::default());
         assert_eq!(tasks.iter().map(|task| task.tid).collect::<Vec<_>>(), [3, 4]);

@@ -96,7 +96,7 @@ fn is_cluster(source: &mut Source<'_>, id: CpuId, siblings: &CpuSet, clusters: &
     real
 }
 
-/// Packages in ascending order of their first CPU, from CPUs whose nodes are known.
+/// Packages in ascending order of their first CPU, from CPUs with known nodes.
 pub(super) fn read_packages(source: &mut Source<'_>, cpus: &[Cpu]) -> Vec<Package> {
     let mut open: CpuSet = cpus.iter().map(|cpu| cpu.id).collect();
     let mut packages = Vec::new();

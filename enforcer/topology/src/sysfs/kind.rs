@@ -188,7 +188,7 @@ fn types_by_capacity(source: &mut Source<'_>, speeds: &BTreeMap<Speed, CpuSet>) 
     Types::from([(CoreType::Efficiency, weakest), (CoreType::Performance, others)])
 }
 
-/// CPUs of the design whose fastest CPU is the slowest.
+/// CPUs of the slowest design, by its fastest CPU.
 fn weakest_design(by_capacity: &BTreeMap<u32, CpuSet>, designs: &BTreeMap<CpuId, CoreDesign>) -> CpuSet {
     let mut strongest = BTreeMap::<CoreDesign, (u32, CpuSet)>::new();
     for (capacity, cpus) in by_capacity {

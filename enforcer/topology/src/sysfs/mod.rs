@@ -8,7 +8,7 @@
 //! | `kind.rs` | types of cores, frequencies, what a CPU is to prefer |
 //! | `node.rs` | NUMA nodes: CPUs, memory, huge pages, distances, HMAT |
 //! | `memory.rs` | what brought a node's memory online, memory tiers, the kind of each node |
-//! | `pci.rs` | devices whose place matters |
+//! | `pci.rs` | devices with a place that matters |
 //!
 //! These are thin: text becomes values in `crate::parse`. Kernels differ by twenty years, so
 //! every file is optional. Only a host that names no CPU at all is an error. Everything else that is

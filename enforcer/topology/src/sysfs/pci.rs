@@ -1,4 +1,4 @@
-//! PCI devices whose place matters: network, NVMe and other storage, GPUs, accelerators.
+//! PCI devices with a place that matters: network, NVMe and other storage, GPUs, accelerators.
 //!
 //! `/sys/bus/pci/devices` holds a link per device. Copies of sysfs sometimes lose links; then the
 //! devices are looked for in the tree of bridges below `/sys/devices/pci*`. A kernel that does not write

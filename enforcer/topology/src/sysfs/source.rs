@@ -1,9 +1,9 @@
 //! Files of one host, read for one purpose, with a list of what was wrong with them.
 //!
-//! A file that is absent is an answer (`None`). A file that is there and cannot be read, or whose
-//! text is not what the kernel writes, is left out too, and becomes a [`Degraded`] entry with its
-//! path and value. A broken machine may have thousands of such files, so those that differ in numbers alone
-//! are one entry, the entries per subject are bounded, and the rest is counted.
+//! An absent file is an answer (`None`). An unreadable file, or a text that the kernel does not write, is
+//! left out too, and becomes a [`Degraded`] entry with its path and value. A broken machine may have
+//! thousands of such files: those that differ in numbers alone are one entry, the entries per subject are
+//! bounded, and the rest is counted.
 
 use std::{collections::BTreeMap, fmt, io, path::Path};
 

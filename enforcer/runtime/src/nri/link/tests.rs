@@ -16,12 +16,12 @@ const ANSWER_WITHIN: Duration = Duration::from_secs(1);
 struct Runtime {
     stream: DuplexStream,
     decoder: MessageDecoder,
-    came: Vec<Message>,
+    came: Vec<TtrpcMessage>,
     next: u32,
 }
 
 impl Runtime {
-    async fn send(&mut self, message: Message) {
+    async fn send(&mut self, message: TtrpcMessage) {
         self.stream.write_all(&message.encode()).await.unwrap();
     }
 
@@ -37,12 +37,12 @@ impl Runtime {
         let (service, method) = (service.into(), method.into());
         let request = Request { service, method, payload, timeout_nano: nanoseconds };
         let (connection, kind) = (LogicalConnection::Plugin, MessageKind::Request);
-        self.send(Message { connection, stream, kind, body: request.encode_to_vec() }).await;
+        self.send(TtrpcMessage { connection, stream, kind, body: request.encode_to_vec() }).await;
         stream
     }
 
     /// The next message of the plugin.
-    async fn receive(&mut self) -> Message {
+    async fn receive(&mut self) -> TtrpcMessage {
         while self.came.is_empty() {
             let mut buffer = [0; 1024];
             let length = self.stream.read(&mut buffer).await.unwrap();
@@ -73,7 +73,7 @@ impl Runtime {
         let request = Request::decode(&*message.body).unwrap();
         assert_eq!((request.service.as_str(), request.method.as_str()), (RUNTIME_SERVICE, "RegisterPlugin"));
         let body = Response { status, payload: Vec::new() }.encode_to_vec();
-        self.send(Message { kind: MessageKind::Response, body, ..message }).await;
+        self.send(TtrpcMessage { kind: MessageKind::Response, body, ..message }).await;
         RegisterPluginRequest::decode(&*request.payload).unwrap()
     }
 
@@ -143,8 +143,11 @@ async fn a_runtime_that_configures_before_it_answers_the_registration_is_fine() 
     let (mut runtime, mut calls, _served) = link();
     let registration = runtime.receive().await;
     runtime.configure("0.12.1").await;
-    let ok =
-        Message { kind: MessageKind::Response, body: Response::default().encode_to_vec(), ..registration };
+    let ok = TtrpcMessage {
+        kind: MessageKind::Response,
+        body: Response::default().encode_to_vec(),
+        ..registration
+    };
     runtime.send(ok).await;
     runtime.ask(PLUGIN_SERVICE, "Synchronize", SynchronizeRequest::default().encode_to_vec()).await;
     let Some(NriCall::Synchronize { runtime: version, .. }) = calls.recv().await else { panic!() };
@@ -192,7 +195,7 @@ async fn interrupted_synchronisation_is_not_passed_on() {
         payload: part().encode_to_vec(),
         ..Request::default()
     };
-    let whole = Message {
+    let whole = TtrpcMessage {
         connection: LogicalConnection::Plugin,
         stream: 9,
         kind: MessageKind::Request,
@@ -497,7 +500,7 @@ async fn a_runtime_that_registers_us_and_says_nothing_of_its_containers_is_left(
 async fn a_registration_that_is_never_answered_whole_ends_the_link() {
     let (mut runtime, _calls, served) = link();
     let registration = runtime.receive().await;
-    let answer = Message { kind: MessageKind::Response, ..registration }.encode();
+    let answer = TtrpcMessage { kind: MessageKind::Response, ..registration }.encode();
     let begun = tokio::time::Instant::now();
     for byte in &answer[..answer.len() - 1] {
         if runtime.stream.write_all(&[*byte]).await.is_err() {

@@ -203,7 +203,7 @@ fn container_that_ends_while_placing_is_off_has_nothing_afterwards() {
     }
     assert_eq!(taken(&placed), "0-5");
     let inventory = placed.lock().inventory();
-    placed.follow(inventory.clone(), &policy(false), true);
+    placed.apply_policy(inventory.clone(), &policy(false), true);
     let stopped = ask(&placed, |reply| NriCall::Stop { subject: subject("one", "", None), reply });
     assert_eq!(stopped, NriAnswer::default());
     let removed = NriCall::Removed(subject("two", "", None));
@@ -211,10 +211,10 @@ fn container_that_ends_while_placing_is_off_has_nothing_afterwards() {
     assert_eq!(create(&placed, "four", 2), NriAnswer::default());
     let again = placed.again();
     let mut told = pin!(again.notified());
-    placed.follow(inventory.clone(), &policy(true), true);
+    placed.apply_policy(inventory.clone(), &policy(true), true);
     assert!(told.as_mut().enable(), "containers that came meanwhile are unknown");
     let mut told = pin!(again.notified());
-    placed.follow(inventory, &policy(true), true);
+    placed.apply_policy(inventory, &policy(true), true);
     assert!(!told.as_mut().enable(), "nothing has changed");
     assert_eq!(taken(&placed), "4-5");
     synchronize(&placed, &["three", "four"], "");
