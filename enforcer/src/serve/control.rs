@@ -283,7 +283,11 @@ impl ControlState {
             };
             let (name, cgroup) = (one.name.clone(), Some(one.cgroup.clone()));
             let rule = name_of(&one.cgroup).filter(|_| process.is_none());
-            NamedWorkload { subject: DecisionSubject { name, cgroup, container_id, ended: false }, rule, process }
+            NamedWorkload {
+                subject: DecisionSubject { name, cgroup, container_id, ended: false },
+                rule,
+                process,
+            }
         }));
         let at = find(wanted, &candidates).map_err(|problem| match problem.code {
             ProblemCode::UnknownWorkload => unmatched_entry(wanted, entries).unwrap_or(problem),
