@@ -61,7 +61,7 @@ impl Remembered {
 
 #[derive(Debug, Default)]
 struct Store {
-    by_workload: BTreeMap<WorkloadKey, Remembered>,
+    by_workload: BTreeMap<DecisionKey, Remembered>,
     entries: usize,
     /// Incremented with each entry.
     clock: u64,
@@ -69,7 +69,7 @@ struct Store {
 
 /// Identity of a workload: its cgroup, or the container id where the cgroup is not understood.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-enum WorkloadKey {
+enum DecisionKey {
     Cgroup(CgroupPath),
     Container(String),
 }
@@ -225,8 +225,8 @@ fn again(before: &DecisionRecord, record: &DecisionRecord) -> bool {
 impl Store {
     fn note(&mut self, subject: DecisionSubject, record: DecisionRecord, now: u64) {
         let key = match (&subject.cgroup, &subject.container_id) {
-            (Some(path), _) => WorkloadKey::Cgroup(path.clone()),
-            (None, id) => WorkloadKey::Container(id.clone().unwrap_or_default()),
+            (Some(path), _) => DecisionKey::Cgroup(path.clone()),
+            (None, id) => DecisionKey::Container(id.clone().unwrap_or_default()),
         };
         self.clock += 1;
         let one = self.by_workload.entry(key).or_insert_with(|| Remembered {
@@ -265,7 +265,7 @@ impl Store {
 
     /// Notes that turns no longer control a workload that they controlled until now.
     fn release(&mut self, subject: DecisionSubject, now: u64) {
-        let one = subject.cgroup.clone().and_then(|path| self.by_workload.get(&WorkloadKey::Cgroup(path)));
+        let one = subject.cgroup.clone().and_then(|path| self.by_workload.get(&DecisionKey::Cgroup(path)));
         let own = one.and_then(Remembered::own);
         if own.is_some_and(|own| own.by == "turn" && own.state != DecisionState::Released) {
             let reason =
@@ -279,7 +279,7 @@ impl Store {
     /// Drops the workloads that ended first, beyond the latest few.
     fn forget_ended(&mut self) {
         let ended = self.by_workload.iter().filter(|(_, one)| one.subject.ended);
-        let mut ended: Vec<(u64, WorkloadKey)> = ended.map(|(key, one)| (one.touched, key.clone())).collect();
+        let mut ended: Vec<(u64, DecisionKey)> = ended.map(|(key, one)| (one.touched, key.clone())).collect();
         ended.sort();
         for (_, key) in ended.iter().rev().skip(ENDED) {
             let gone = self.by_workload.remove(key).map_or(0, |one| one.records.len());

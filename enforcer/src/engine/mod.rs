@@ -59,7 +59,7 @@ pub use self::{
     exposure::ResourceFiles,
     gate::{Gate, GatePass},
     placed::SharedLedger,
-    source::{LiveSource, ForeignOwners, Source, SourceError, WakeFds},
+    source::{ForeignOwners, LiveSource, Source, SourceError, WakeFds},
     top::top_report,
     widening::{BrakeParts, ReliefSensors, Sensors, Widening},
 };

@@ -33,7 +33,7 @@ use super::{
     Latest,
     api::{self, LogLevelText, PauseAnswer, PauseRequest, Problem, ProblemCode},
     connections::PeerRights,
-    find::{NamedWorkload, find},
+    find::{NameCandidate, find},
 };
 use crate::{
     engine::{Decisions, Gate, decisions::Remembered, top_report},
@@ -266,10 +266,10 @@ impl ControlState {
             // No entry lists ended workloads.
             let decided_by = || one.records.back()?.considered.asked.rule.clone();
             let rule = one.subject.cgroup.as_ref().and_then(name_of).or_else(decided_by);
-            NamedWorkload { subject: one.subject.clone(), rule, process: None }
+            NameCandidate { subject: one.subject.clone(), rule, process: None }
         };
         let decided: BTreeSet<_> = all.iter().filter_map(|one| one.subject.cgroup.clone()).collect();
-        let mut candidates: Vec<NamedWorkload> = all.iter().map(known).collect();
+        let mut candidates: Vec<NameCandidate> = all.iter().map(known).collect();
         let seen = latest.iter().flat_map(|turn| &turn.audit.workloads);
         let (processes, others): (Vec<_>, Vec<_>) =
             seen.partition(|one| matches!(one.origin, Origin::Process { .. }));
@@ -283,7 +283,7 @@ impl ControlState {
             };
             let (name, cgroup) = (one.name.clone(), Some(one.cgroup.clone()));
             let rule = name_of(&one.cgroup).filter(|_| process.is_none());
-            NamedWorkload {
+            NameCandidate {
                 subject: DecisionSubject { name, cgroup, container_id, ended: false },
                 rule,
                 process,
@@ -299,7 +299,7 @@ impl ControlState {
         } else {
             (Vec::new(), 0)
         };
-        let NamedWorkload { subject: workload, process, .. } = candidates.swap_remove(at);
+        let NameCandidate { subject: workload, process, .. } = candidates.swap_remove(at);
         let cgroup = workload.cgroup.as_ref();
         let entry = cgroup.filter(|_| process.is_none()).and_then(|cgroup| entry_of.get(cgroup));
         let declared = entry

@@ -17,7 +17,7 @@ const QUOTED: usize = 200;
 
 /// A workload that a name may mean.
 #[derive(Debug, Clone)]
-pub(crate) struct NamedWorkload {
+pub(crate) struct NameCandidate {
     pub(crate) subject: DecisionSubject,
     /// Name of the rule that declares it.
     pub(crate) rule: Option<String>,
@@ -26,8 +26,8 @@ pub(crate) struct NamedWorkload {
 }
 
 /// Index in `known` of the workload that is meant.
-pub(crate) fn find(wanted: &str, known: &[NamedWorkload]) -> Result<usize, Problem> {
-    let ways: [fn(&str, &NamedWorkload) -> bool; 3] = [is_named, is_declared_as, is_named_in_part];
+pub(crate) fn find(wanted: &str, known: &[NameCandidate]) -> Result<usize, Problem> {
+    let ways: [fn(&str, &NameCandidate) -> bool; 3] = [is_named, is_declared_as, is_named_in_part];
     let found = ways.iter().map(|fits| those(known, |one| fits(wanted, one))).find(|found| !found.is_empty());
     let Some(mut found) = found.filter(|_| !wanted.is_empty()) else { return Err(unknown(wanted, known)) };
     if found.iter().any(|at| !known[*at].subject.ended) {
@@ -43,11 +43,11 @@ pub(crate) fn find(wanted: &str, known: &[NamedWorkload]) -> Result<usize, Probl
     }
 }
 
-fn those(known: &[NamedWorkload], fits: impl Fn(&NamedWorkload) -> bool) -> Vec<usize> {
+fn those(known: &[NameCandidate], fits: impl Fn(&NameCandidate) -> bool) -> Vec<usize> {
     (0..known.len()).filter(|at| fits(&known[*at])).collect()
 }
 
-fn is_named(wanted: &str, one: &NamedWorkload) -> bool {
+fn is_named(wanted: &str, one: &NameCandidate) -> bool {
     let DecisionSubject { name, cgroup, container_id, .. } = &one.subject;
     if let Some((_, object)) = &one.process {
         // The process shares its cgroup.
@@ -58,12 +58,12 @@ fn is_named(wanted: &str, one: &NamedWorkload) -> bool {
         || container_id.as_ref().is_some_and(|id| id == wanted)
 }
 
-fn is_declared_as(wanted: &str, one: &NamedWorkload) -> bool {
+fn is_declared_as(wanted: &str, one: &NameCandidate) -> bool {
     one.rule.as_ref().is_some_and(|rule| rule == wanted)
 }
 
 /// Matches the last elements of the path or name, or the beginning of the id.
-fn is_named_in_part(wanted: &str, one: &NamedWorkload) -> bool {
+fn is_named_in_part(wanted: &str, one: &NameCandidate) -> bool {
     if one.process.is_some() {
         return false;
     }
@@ -74,10 +74,10 @@ fn is_named_in_part(wanted: &str, one: &NamedWorkload) -> bool {
         || (wanted.len() >= LEAST_OF_AN_ID && container_id.as_ref().is_some_and(|id| id.starts_with(wanted)))
 }
 
-fn unknown(wanted: &str, known: &[NamedWorkload]) -> Problem {
+fn unknown(wanted: &str, known: &[NameCandidate]) -> Problem {
     let lower = wanted.to_lowercase();
     let resembles =
-        |one: &&NamedWorkload| !lower.is_empty() && one.subject.name.to_lowercase().contains(&lower);
+        |one: &&NameCandidate| !lower.is_empty() && one.subject.name.to_lowercase().contains(&lower);
     let mut candidates = listed(known.iter().filter(resembles));
     if candidates.is_empty() {
         // Workloads with decisions are likelier to be meant than others.
@@ -92,8 +92,8 @@ fn quoted(wanted: &str) -> String {
 }
 
 /// Unambiguous names of these.
-fn listed<'a>(known: impl Iterator<Item = &'a NamedWorkload>) -> Vec<String> {
-    let one = |NamedWorkload { subject, process, .. }: &NamedWorkload| {
+fn listed<'a>(known: impl Iterator<Item = &'a NameCandidate>) -> Vec<String> {
+    let one = |NameCandidate { subject, process, .. }: &NameCandidate| {
         let DecisionSubject { name, cgroup, container_id, ended } = subject;
         let object = process.as_ref().map(|(_, object)| object.clone());
         let path = || cgroup.as_ref().map(ToString::to_string);
@@ -115,22 +115,22 @@ mod tests {
 
     use super::*;
 
-    fn container(name: &str, id: &str, ended: bool) -> NamedWorkload {
+    fn container(name: &str, id: &str, ended: bool) -> NameCandidate {
         let cgroup = Some(CgroupPath::new(&format!("/kubepods/{id}")));
-        NamedWorkload {
+        NameCandidate {
             subject: DecisionSubject { name: name.into(), cgroup, container_id: Some(id.into()), ended },
             rule: None,
             process: None,
         }
     }
 
-    fn cgroup(path: &str, rule: &str) -> NamedWorkload {
+    fn cgroup(path: &str, rule: &str) -> NameCandidate {
         let cgroup = Some(CgroupPath::new(path));
         let subject = DecisionSubject { name: path.into(), cgroup, container_id: None, ended: false };
-        NamedWorkload { subject, rule: Some(rule.into()), process: None }
+        NameCandidate { subject, rule: Some(rule.into()), process: None }
     }
 
-    fn all() -> Vec<NamedWorkload> {
+    fn all() -> Vec<NameCandidate> {
         vec![
             container("shop/web-1/main", "aaaaaa111111", false),
             container("shop/web-2/main", "aaaaaa222222", false),
@@ -182,7 +182,7 @@ mod tests {
                 container_id: None,
                 ended: false,
             };
-            NamedWorkload { subject, rule: None, process: Some((pid, format!("/#{pid}"))) }
+            NameCandidate { subject, rule: None, process: Some((pid, format!("/#{pid}"))) }
         };
         let known = [process("a", 1), process("a", 11), process("b/main", 2)];
         for (wanted, found) in [("a (1)", Some(0)), ("/#1", Some(0)), ("/#11", Some(1)), ("a (11)", Some(1))]
@@ -207,7 +207,7 @@ mod tests {
         assert_eq!(problem.candidates[0], "shop/old/main (/kubepods/cccccc555555), ended");
         assert_eq!(find("WEB-", &all()).unwrap_err().candidates.len(), 4);
         assert!(find("nothing", &all()).unwrap_err().candidates.len() > 4);
-        let many: Vec<NamedWorkload> = (0..1000).map(|n| cgroup(&format!("/c{n}"), "x")).collect();
+        let many: Vec<NameCandidate> = (0..1000).map(|n| cgroup(&format!("/c{n}"), "x")).collect();
         let problem = find("nothing", &many).unwrap_err();
         assert_eq!(
             (problem.candidates.len(), problem.candidates[LISTED].as_str()),

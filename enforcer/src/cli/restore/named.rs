@@ -14,7 +14,7 @@ use enforcer_report::decision::DecisionSubject;
 
 use crate::serve::{
     api::ProblemCode,
-    find::{NamedWorkload, find},
+    find::{NameCandidate, find},
 };
 
 /// What a name stands for.
@@ -40,7 +40,7 @@ pub(super) fn named(
     if typed.starts_with('/') {
         return Ok(if is_in_journal() { RestoreTarget::Cgroup(path) } else { RestoreTarget::Path(path) });
     }
-    let known: Vec<NamedWorkload> = journal.iter().map(|cgroup| known(cgroup, policy)).collect();
+    let known: Vec<NameCandidate> = journal.iter().map(|cgroup| known(cgroup, policy)).collect();
     match find(typed, &known) {
         Ok(at) => {
             let found = journal.get(at).map_or(path, |cgroup| (*cgroup).clone());
@@ -59,7 +59,7 @@ pub(super) fn named(
     }
 }
 
-fn known(cgroup: &CgroupPath, policy: &Policy) -> NamedWorkload {
+fn known(cgroup: &CgroupPath, policy: &Policy) -> NameCandidate {
     let Identity { name, origin, .. } = identify(cgroup);
     let asked = Asked { cgroup: Some(cgroup), standing: Standing::from(&origin), pod: None, commands: &[] };
     let rule = policy.rule(&asked).map(|(_, rule)| rule.name.clone());
@@ -69,7 +69,7 @@ fn known(cgroup: &CgroupPath, policy: &Policy) -> NamedWorkload {
         _ => None,
     };
     let subject = DecisionSubject { name, cgroup: Some(cgroup.clone()), container_id, ended: false };
-    NamedWorkload { subject, rule, process: None }
+    NameCandidate { subject, rule, process: None }
 }
 
 #[cfg(test)]

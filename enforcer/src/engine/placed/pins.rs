@@ -24,7 +24,7 @@ use std::{
 use enforcer_core::{place::Cpuset, self_placement::CgroupThreads, set::CpuSet, workload::CgroupPath};
 
 use super::{
-    SharedLedger, Ledger, WRITTEN_BY,
+    Ledger, SharedLedger, WRITTEN_BY,
     originals::{Noting, NotingPins},
     record_writer::Ticket,
 };
