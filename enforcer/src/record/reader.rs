@@ -94,7 +94,8 @@ impl<R: Read> RecordingReader<R> {
         }
         self.complete = true;
         let (mut made, mut outcomes) = (RecordedOutput::default(), Vec::new());
-        let to_check = parts.iter().any(|part| matches!(part, RecordedPart::Machine(_) | RecordedPart::Policy(_)));
+        let to_check =
+            parts.iter().any(|part| matches!(part, RecordedPart::Machine(_) | RecordedPart::Policy(_)));
         for part in parts {
             match part {
                 RecordedPart::Decision(decision) => made.decision = *decision,
