@@ -21,7 +21,7 @@ use std::{
 
 use anyhow::{Context as _, Result, ensure};
 use enforcer::{
-    engine::{Engine, Source, SourceError},
+    engine::{Engine, HostSource, SourceError},
     record::{Recorder, RecordingFile, frame::SIZE},
 };
 use enforcer_core::{
@@ -140,7 +140,7 @@ struct HandedIn {
     workloads: Vec<Workload>,
 }
 
-impl Source for HandedIn {
+impl HostSource for HandedIn {
     fn host(&self) -> AuditedHost {
         AuditedHost::default()
     }

@@ -24,9 +24,9 @@ use enforcer_core::{
 };
 
 pub use self::{
-    control::{Explain, Level, LogLevel, Pause, Resume, Socket, Status},
-    plan::Plan,
-    replay::Replay,
+    control::{Explain, LogLevelArgs, LogLevelName, Pause, Resume, Socket, StatusArgs},
+    plan::PlanArgs,
+    replay::ReplayArgs,
     rule::RuleParser,
     top::{SortBy, Top},
 };
@@ -129,12 +129,12 @@ pub enum Command {
     /// `--sample`, which attaches eBPF programs for that long; without it the column says n/a.
     ///
     /// Changes nothing, and works without root; what it could not see then, it lists.
-    Audit(Audit),
+    Audit(AuditArgs),
     /// Show the machine: packages, NUMA nodes, caches, memory, devices.
     ///
     /// Prints what the kernel says about the machine, distances included. Node ids and CPU lists are the
     /// kernel's own; what it does not say is left out of the tree and `null` in JSON.
-    Topology(Topology),
+    Topology(TopologyArgs),
     /// Show what CPUs, memory and devices pods would get.
     ///
     /// Places the pods of manifests one after another on an empty machine: this host's topology, a captured
@@ -143,7 +143,7 @@ pub enum Command {
     ///
     /// With `--rebalance` what runs here is watched for a while, and moves are shown that would bring its
     /// CPUs, memory and devices together, with what they cost and save.
-    Plan(Box<Plan>),
+    Plan(Box<PlanArgs>),
     /// Copy what the readers read, scrubbed, to look at it elsewhere.
     ///
     /// Writes DIR/sys and DIR/proc with the files that `audit` and `topology` read, and nothing else.
@@ -163,13 +163,13 @@ pub enum Command {
     /// declares; every original value is journalled before it is overwritten, and `restore` puts it back.
     ///
     /// Flags win over the configuration file.
-    Run(Run),
+    Run(RunArgs),
     /// Take recorded turns again, and show what comes out differently.
     ///
     /// Gives what `run --record` has written to the code that decides, turn by turn, and compares what it
     /// decides now with what was recorded. With --policy it is asked what another configuration would have
     /// done in each of these turns. Changes nothing, and needs neither root nor the recorded host.
-    Replay(Replay),
+    Replay(ReplayArgs),
     /// Put back every original value that the daemon has overwritten.
     ///
     /// Reads the journal and puts back each original value, in an order that the kernel accepts: wider first,
@@ -180,7 +180,7 @@ pub enum Command {
     ///
     /// Its mode, whether it is paused, its workloads, the container runtime, what is degraded. Asks the
     /// daemon over its control socket. Root and members of the socket's group may ask.
-    Status(Status),
+    Status(StatusArgs),
     /// Show what the daemon decided about a workload lately, and why.
     ///
     /// Each decision with its inputs, the places that were considered, the comparison that decided, what it
@@ -203,7 +203,7 @@ pub enum Command {
     /// Its next turn corrects what is not in place.
     Resume(Resume),
     /// Show or set from which level on the running daemon logs.
-    LogLevel(LogLevel),
+    LogLevel(LogLevelArgs),
     /// Print what a shell needs to complete commands and options.
     Completions(Completions),
     /// Print the JSON Schema of an output or of the configuration.
@@ -221,7 +221,7 @@ pub enum Command {
 /// Arguments of `audit`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = AUDIT_HELP)]
-pub struct Audit {
+pub struct AuditArgs {
     /// How to show it.
     #[arg(short, long, value_enum, default_value = "table")]
     pub output: AuditOutput,
@@ -273,7 +273,7 @@ Examples:
   numa-enforcer topology -o svg > machine.svg
   numa-enforcer topology --root ./captured-host
   numa-enforcer topology --synthetic 'sockets:2 nodes:2 cores:8'")]
-pub struct Topology {
+pub struct TopologyArgs {
     /// How to show it.
     #[arg(short, long, value_enum, default_value = "tree")]
     pub output: TopologyOutput,
@@ -341,7 +341,7 @@ Examples:
 
 A configuration that cannot be read exits with 2, one that is not valid with 64.")]
 #[expect(clippy::struct_excessive_bools, reason = "each is a flag of its own")]
-pub struct Run {
+pub struct RunArgs {
     /// May it write? [default: the configuration's, else observe]
     #[arg(long, value_enum)]
     pub mode: Option<RunMode>,

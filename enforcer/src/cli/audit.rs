@@ -47,10 +47,10 @@ pub(super) struct Options {
     fail_on: Severity,
 }
 
-impl TryFrom<args::Audit> for Options {
+impl TryFrom<args::AuditArgs> for Options {
     type Error = anyhow::Error;
 
-    fn try_from(args: args::Audit) -> anyhow::Result<Self> {
+    fn try_from(args: args::AuditArgs) -> anyhow::Result<Self> {
         Ok(Self {
             host: root::resolve(args.root.as_deref())?,
             format: args.output,

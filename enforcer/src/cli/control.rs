@@ -15,7 +15,7 @@ use enforcer_report::{
     text,
 };
 
-pub(super) fn status(args: &args::Status, out: &mut dyn Write) -> anyhow::Result<Exit> {
+pub(super) fn status(args: &args::StatusArgs, out: &mut dyn Write) -> anyhow::Result<Exit> {
     let answer: StatusReport = client::get(&args.question.daemon.socket, api::STATUS)?;
     match args.question.output {
         args::TableOrJson::Table => write!(out, "{}", status::render(&answer, terminal::style()))?,
@@ -78,7 +78,7 @@ pub(super) fn resume(args: &args::Resume, out: &mut dyn Write) -> anyhow::Result
     Ok(Exit::Ok)
 }
 
-pub(super) fn log_level(args: &args::LogLevel, out: &mut dyn Write) -> anyhow::Result<Exit> {
+pub(super) fn log_level(args: &args::LogLevelArgs, out: &mut dyn Write) -> anyhow::Result<Exit> {
     let socket = &args.daemon.socket;
     let LogLevelText { level } = match args.level {
         None => client::get(socket, api::LOG_LEVEL)?,

@@ -64,7 +64,7 @@ pub fn main(words: impl IntoIterator<Item = OsString>) -> ExitCode {
 
 fn run(args: Args, out: &mut dyn Write) -> anyhow::Result<Exit> {
     match args.command {
-        Command::Audit(args::Audit { explain: Some(rule), .. }) => audit::explain(rule, out),
+        Command::Audit(args::AuditArgs { explain: Some(rule), .. }) => audit::explain(rule, out),
         Command::Audit(args) => audit::run(&args.try_into()?, out),
         Command::Topology(args) => topology::run(&args.try_into()?, out),
         Command::Plan(args) if args.rebalance => rebalance::run(&(*args).try_into()?, out),

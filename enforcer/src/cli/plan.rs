@@ -28,10 +28,10 @@ pub(super) struct Options {
     explain: bool,
 }
 
-impl TryFrom<args::Plan> for Options {
+impl TryFrom<args::PlanArgs> for Options {
     type Error = anyhow::Error;
 
-    fn try_from(args: args::Plan) -> anyhow::Result<Self> {
+    fn try_from(args: args::PlanArgs) -> anyhow::Result<Self> {
         let standard_input = |path: &&PathBuf| path.as_os_str() == "-";
         let inputs = args.pods.iter().chain(&args.steps).chain(&args.devices);
         if inputs.filter(standard_input).count() > 1 {

@@ -19,10 +19,10 @@ pub(super) struct Options {
     policy: Policy,
 }
 
-impl TryFrom<args::Plan> for Options {
+impl TryFrom<args::PlanArgs> for Options {
     type Error = anyhow::Error;
 
-    fn try_from(args: args::Plan) -> anyhow::Result<Self> {
+    fn try_from(args: args::PlanArgs) -> anyhow::Result<Self> {
         let policy = config_file::read(args.config.as_deref())?;
         Ok(Self {
             host: root::resolve(None)?,

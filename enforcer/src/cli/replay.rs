@@ -20,10 +20,10 @@ pub(super) struct Options {
     format: args::TableOrJson,
 }
 
-impl TryFrom<args::Replay> for Options {
+impl TryFrom<args::ReplayArgs> for Options {
     type Error = anyhow::Error;
 
-    fn try_from(args: args::Replay) -> anyhow::Result<Self> {
+    fn try_from(args: args::ReplayArgs) -> anyhow::Result<Self> {
         let policy = config_file::read(args.policy.as_deref())?;
         Ok(Self { file: args.file, policy, format: args.output })
     }

@@ -1,4 +1,4 @@
-//! `numa-enforcer restore`: puts back every original value that the journal holds.
+//! `numa-enforcer restore`: restores every original value in the journal.
 
 mod named;
 
@@ -35,7 +35,7 @@ use enforcer_host::{HostRoot, cgroup::CgroupLayout, systemd::Systemd};
 use enforcer_kernel::clock;
 use enforcer_report::{text, units};
 
-/// Puts back what can be put back; what cannot is named, stays in the journal, and is an error.
+/// Restores what can be restored. The rest is named, stays in the journal, and makes the command fail.
 pub(super) fn run(args: &args::Restore, out: &mut dyn Write) -> anyhow::Result<Exit> {
     let policy = config_file::read(args.config.as_deref())?.unwrap_or_default();
     let Policy { state_dir: configured, kubelet: kubelet_settings, .. } = &policy;
@@ -44,7 +44,7 @@ pub(super) fn run(args: &args::Restore, out: &mut dyn Write) -> anyhow::Result<E
     check_state_dir(state_dir, args.state_dir.is_some())?;
     let mut contents = Journal::peek(state_dir)?;
     let host = HostRoot::live();
-    // Before anything that may take long.
+    // Read first: later steps may take long.
     let boot_id = read_boot_id(&host);
     let boot_id = boot_id.as_deref();
     let left = match MakingRecord::left(state_dir, boot_id) {
@@ -120,8 +120,7 @@ pub(super) fn run(args: &args::Restore, out: &mut dyn Write) -> anyhow::Result<E
     end(&report, args.dry_run, state_dir, out)
 }
 
-/// Ends a restore that has nothing to put back. It has not done what it was asked where a daemon may write in
-/// the next moment.
+/// Ends a restore without entries. It fails if a daemon may write in the next moment.
 fn nothing_to_put_back(args: &args::Restore, state_dir: &Path, out: &mut dyn Write) -> anyhow::Result<Exit> {
     let kept = kept(state_dir, out)?;
     let held = beside(state_dir, out)?;
@@ -130,7 +129,7 @@ fn nothing_to_put_back(args: &args::Restore, state_dir: &Path, out: &mut dyn Wri
     Ok(if kept || (held && !args.dry_run) { Exit::Undetermined } else { Exit::Ok })
 }
 
-/// Of containers whose runtime had its answer from a daemon that was killed before it could journal them.
+/// Reports on pending containers of a daemon that was killed before it could journal them.
 fn of_making(tree: &CpusetTree, boot_id: Option<&str>, left: Result<LeftMaking, JournalError>) -> LeftBehind {
     match left {
         Ok(left) => left_behind(tree, boot_id, left, clock::now_ns()),
@@ -138,14 +137,14 @@ fn of_making(tree: &CpusetTree, boot_id: Option<&str>, left: Result<LeftMaking, 
     }
 }
 
-/// What is said of them, and nothing else.
+/// The report on these only.
 fn of_left(left: &LeftBehind, top: Option<&CgroupPath>) -> RestoreReport {
     let awaited = left.awaited.keys().filter(|cgroup| top.is_none_or(|top| cgroup.is_within(top)));
     let (damaged, unusable) = (left.damaged.clone(), left.unusable.clone());
     RestoreReport { damaged, awaited: awaited.cloned().collect(), unusable, ..RestoreReport::default() }
 }
 
-/// A record beside the journal that cannot be used keeps nothing else from being put back.
+/// An unusable record beside the journal does not block the rest of the restore.
 fn usable(result: Result<RestoreReport, JournalError>) -> RestoreReport {
     result.unwrap_or_else(|error| RestoreReport {
         unusable: vec![error.to_string()],
@@ -153,7 +152,7 @@ fn usable(result: Result<RestoreReport, JournalError>) -> RestoreReport {
     })
 }
 
-/// Has the journal hold what only the records beside it know.
+/// Journals what only the records beside it know.
 fn begin(journal: &mut Journal, left: &LeftBehind, boot_id: Option<&str>, state_dir: &Path) -> RestoreReport {
     let nothing = |()| RestoreReport::default();
     let forgotten = usable(DriftRecord::remove(state_dir).map(nothing));
@@ -166,7 +165,8 @@ fn begin(journal: &mut Journal, left: &LeftBehind, boot_id: Option<&str>, state_
     forgotten.and(taken)
 }
 
-/// Has the journal hold those that are there. Others stay in the record: they may yet come to be, or be seen.
+/// Journals the containers that exist. Others stay in the record: they may still be created, or become
+/// readable.
 fn take_over(
     journal: &mut Journal,
     left: &LeftBehind,
@@ -182,9 +182,8 @@ fn take_over(
     record.keep(left.awaited.iter().chain(&left.unseen))
 }
 
-/// Has the journal hold where threads were pinned when a daemon was killed after its answer, of those cgroups
-/// of which it holds anything. Of `top` alone the others wait on in the record, and so does all of it while a
-/// cgroup cannot be looked at.
+/// Journals thread pins recorded by a daemon that was killed after its answer, for cgroups with entries. With
+/// `top` the other cgroups stay in the record; all stay while a cgroup cannot be read.
 fn take_pins(
     tree: &CpusetTree,
     journal: &mut Journal,
@@ -195,7 +194,7 @@ fn take_pins(
     let LeftPins { pins, unread, .. } = PinsRecord::open(state_dir, boot_id);
     let mut take = |(cgroup, noted): (&CgroupPath, &NotedPins)| {
         let taken = match tree.open(cgroup) {
-            // One that has ended has nothing to lose.
+            // An ended container has no pins to lose.
             Err(error) if error.is_gone() || error.is_never() => Ok(()),
             Err(error) => Err(error.to_string()),
             Ok(cpuset) => {
@@ -208,7 +207,7 @@ fn take_pins(
         })
     };
     let mut failed: Vec<String> = pins.iter().filter_map(&mut take).collect();
-    // What is no record at all stays where it is.
+    // A file that is no record stays where it is.
     let is_usable = unread.is_empty() || !pins.is_empty();
     if top.is_none() && failed.is_empty() && is_usable {
         failed.extend(PinsRecord::remove(state_dir).err().map(|error| error.to_string()));
@@ -229,8 +228,8 @@ fn beside(state_dir: &Path, out: &mut dyn Write) -> anyhow::Result<bool> {
     }
 }
 
-/// Names the damaged journals, and records beside them, that were set aside, of which nobody knows whether
-/// all that they say is put back; are there any?
+/// Names damaged journals and records that were set aside, because they may hold values that were not
+/// restored. Returns whether there are any.
 fn kept(state_dir: &Path, out: &mut dyn Write) -> anyhow::Result<bool> {
     let kept = set_aside(state_dir)?;
     for path in &kept {
@@ -250,8 +249,8 @@ fn end(report: &RestoreReport, dry_run: bool, state_dir: &Path, out: &mut dyn Wr
     Ok(if report.is_complete() && !kept { Exit::Ok } else { Exit::Undetermined })
 }
 
-/// Where no daemon ever ran there is no directory, and nothing to put back. One that is named with
-/// `--state-dir` exists, or the name is wrong.
+/// Without a daemon there is no directory, and nothing to restore. A directory named by `--state-dir` must
+/// exist, or the name is wrong.
 fn check_state_dir(path: &Path, is_typed: bool) -> anyhow::Result<()> {
     match fs::metadata(path) {
         Ok(found) if !found.is_dir() => bail!("{}: not a directory", path.display()),
@@ -266,8 +265,7 @@ fn check_state_dir(path: &Path, is_typed: bool) -> anyhow::Result<()> {
     }
 }
 
-/// Of a cgroup that is not there, and never was set, nothing can be said to be as it was: its name may be
-/// another one.
+/// Fails for an unknown cgroup without entries: the name may be wrong.
 fn check_cgroup(cgroup: &CgroupPath) -> anyhow::Result<()> {
     let path = tree(&HostRoot::live())?.path_of(cgroup);
     fs::metadata(&path).map(drop).with_context(|| {
@@ -275,7 +273,7 @@ fn check_cgroup(cgroup: &CgroupPath) -> anyhow::Result<()> {
     })
 }
 
-/// What a daemon does that was to restore when it ends.
+/// Restores everything when a daemon with `--restore-on-exit` ends.
 pub(super) fn everything(
     host: &HostRoot,
     state_dir: &Path,
@@ -302,7 +300,7 @@ fn everything_in(
     end(&report, false, state_dir, out)
 }
 
-/// Properties of units first: what systemd makes of the files is seen when these are put back.
+/// Properties of units first: restoring the files shows what systemd makes of them.
 fn put_back(
     host: &HostRoot,
     tree: &CpusetTree,
@@ -323,8 +321,8 @@ fn put_back(
     renewed.and(of_units).and(files).and(kept)
 }
 
-/// Where it is not known what the kubelet wants of its containers, those that were put back stay in the
-/// journal: a restore that can read its state gives them what it wants.
+/// Where the kubelet's wishes are unknown, restored containers stay in the journal: a later restore that can
+/// read its state gives them the right cpusets.
 fn keep_guessed(
     journal: &mut Journal,
     mut guessed: BTreeMap<EntryKey, Entry>,
@@ -431,7 +429,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_being_made_is_put_back_when_it_is_there_and_awaited_when_it_is_not() {
+    fn pending_container_is_restored_if_it_exists_and_awaited_if_not() {
         let host = Fixture::new(true);
         drop(host.journal());
         let (mut record, _) = MakingRecord::open(&host.state_dir(), None).unwrap();
@@ -491,7 +489,7 @@ mod tests {
             let all = cgroups.iter().map(|cgroup| (CgroupPath::new(cgroup), noted.clone()));
             PinsRecord::new(&host.state_dir(), None).keep(&all.collect()).unwrap();
         };
-        // The root is there and cannot be opened to be set.
+        // The root exists and cannot be opened for writing.
         keep(&["/", "/ended"]);
         let path = host.state_dir().join("pins");
         let mut take = |top: Option<&str>| {
@@ -516,7 +514,7 @@ mod tests {
     }
 
     #[test]
-    fn a_damaged_line_of_who_is_being_made_is_named_until_somebody_has_seen_to_it() {
+    fn damaged_line_of_a_pending_container_is_named_until_it_is_removed() {
         let host = Fixture::new(true);
         drop(host.journal());
         fs::write(host.state_dir().join("making"), "nonsense\n").unwrap();
@@ -648,7 +646,7 @@ mod tests {
     }
 
     #[test]
-    fn who_cannot_be_seen_is_not_forgotten() {
+    fn unreadable_cgroup_is_not_forgotten() {
         let host = Fixture::new(false);
         drop(host.journal());
         for cgroup in ["/", "/top", "/there", "/top/odd"] {

@@ -32,8 +32,8 @@ pub(super) struct Options {
     check: bool,
 }
 
-impl From<args::Run> for Options {
-    fn from(args: args::Run) -> Self {
+impl From<args::RunArgs> for Options {
+    fn from(args: args::RunArgs) -> Self {
         let overrides = Overrides {
             mode: args.mode.map(Into::into),
             interval: args.interval,

@@ -14,10 +14,10 @@ pub(super) struct Options {
     format: args::TopologyOutput,
 }
 
-impl TryFrom<args::Topology> for Options {
+impl TryFrom<args::TopologyArgs> for Options {
     type Error = anyhow::Error;
 
-    fn try_from(args: args::Topology) -> anyhow::Result<Self> {
+    fn try_from(args: args::TopologyArgs) -> anyhow::Result<Self> {
         let (machine, degraded) = machine::of(&args.machine)?;
         Ok(Self { machine, degraded, format: args.output })
     }

@@ -1,17 +1,19 @@
 //! Answers the calls of a container runtime.
 //!
-//! Each call is one decision under the lock of [`SharedLedger`], which takes less than a millisecond; nothing
-//! is read or written for it, but for what a new container is to have mounted ([`ResourceFiles`]), and,
-//! without the lock, what cgroups show: all of them when a runtime says which containers there are, else
-//! those that are in the answer, where threads of these are pinned ([`running`]), and whether a container
-//! that ends has a process left. What a container gets goes into the answer, and so does what others must
-//! leave at once; what they may have more, and memory nodes, are for turns, which ask before they write and
-//! give pins back. What an answer was too late for is done by the engine's next turn, which compares every
-//! container with its grant. While enforcement is paused answers change nothing: an update is answered with
-//! what the container was set to before, and the turn after the pause writes the rest.
+//! Each call is one decision under the lock of [`SharedLedger`], which takes less than a millisecond. No file
+//! is read or written under that lock. Without it a call writes the resource files that a new container
+//! mounts ([`ResourceFiles`]). It also reads current cpusets: of all containers for a runtime's list, else of
+//! those in the answer. It reads thread pins of these ([`running`]), and whether an ending container still
+//! has a process.
 //!
-//! A container whose cpuset is somebody else's gets no answer but that nothing changes, at its creation and
-//! at every update; what others must leave because of it is in the same answer.
+//! The answer has the cpuset of the call's container, and the CPUs that others must give up at once.
+//! Additional CPUs and all memory nodes are for turns, which check first and restore pins. The next turn also
+//! corrects what a late answer missed: it compares every container with its grant. While enforcement is
+//! paused answers change nothing: an update gets the container's former cpuset, and the turn after the pause
+//! writes the rest.
+//!
+//! A container with a foreign cpuset owner gets "no change" at its creation and at every update. The same
+//! answer moves others off its CPUs.
 //!
 //! An answer is never an error: the pod would not start.
 
@@ -43,8 +45,8 @@ use enforcer_runtime::nri::{
 mod messages;
 mod running;
 
-/// Answers calls until nobody sends any. Whoever must make room reads it once it was told to the runtime,
-/// from another thread: the next call does not wait for files of the containers before.
+/// Answers calls until all senders are gone. Another thread refreshes the resource files of containers that
+/// make room, so the next call does not wait for them.
 pub fn answer_calls(
     placed: &SharedLedger,
     gate: &Gate,
@@ -70,7 +72,7 @@ pub fn answer_calls(
         }
         while let Some(call) = calls.blocking_recv() {
             answer(placed, gate, exposure, call);
-            // Where it was woken already, or nothing is exposed, there is nothing to do.
+            // A pending wake-up is enough, and without resource files there is no receiver.
             let _ = wake.try_send(());
             let _ = wake_departures.try_send(());
         }
@@ -79,7 +81,7 @@ pub fn answer_calls(
 }
 
 fn answer(placed: &SharedLedger, gate: &Gate, exposure: &ResourceFiles, call: NriCall) {
-    // Inside until it is answered: whoever pauses waits for that.
+    // Stay inside until the call is answered: a pause waits for that.
     let inside = gate.enter();
     placed.lock().freeze(inside.is_none());
     let answering = Answering { placed, exposure };
@@ -104,7 +106,7 @@ fn answer(placed: &SharedLedger, gate: &Gate, exposure: &ResourceFiles, call: Nr
     }
 }
 
-/// One call.
+/// Answers one call.
 struct Answering<'a> {
     placed: &'a SharedLedger,
     exposure: &'a ResourceFiles,
@@ -129,7 +131,7 @@ impl Answering<'_> {
         let occupied = self.placed.occupied_beside(there.iter().map(|(one, _)| one.id.as_str()));
         self.look_at(&mut there);
         let mut state = self.placed.lock();
-        // Who announces its containers again over the same link is the same.
+        // A new list over the same link is no new link.
         if state.link(RuntimeLink::Up { name: runtime.name, version: runtime.version }) {
             tracing::info!("{connected}");
         }
@@ -155,26 +157,26 @@ impl Answering<'_> {
 
     fn create(&self, subject: &NriSubject, reply: Reply) {
         let NriSubject { pod, container } = subject;
-        let (mut new, who) = both(pod, container);
+        let (mut new, known) = both(pod, container);
         let has = shares(resources_of(container));
         self.placed.keep_apart(&new);
         let mut state = self.placed.lock();
         state.has_pod(pod);
-        state.name(&mut new, who.clone());
+        state.name(&mut new, known.clone());
         let mut settled = state.settle("create", |containers, node| containers.create(node, &new));
         let mut noting = state.changes(settled.others.keys());
         if !settled.own.is_empty() {
             state.record_original(&new, &mut noting);
         }
-        // What is written for an answer: what is noted for the next daemon, and what is mounted, which must
-        // be there. Not under the lock.
+        // Writes that the answer depends on: the record for the next daemon, and the mounted directory. Not
+        // under the lock.
         drop(state);
         let pins = self.leave_running(&mut settled.others, None);
         let noted = self.placed.await_noted(noting.and(pins));
         if !settled.own.is_empty() {
             let mut state = self.placed.lock();
             if noted {
-                state.mark_pending(&new, who, &settled.own);
+                state.mark_pending(&new, known, &settled.own);
             } else {
                 state.drop_pending(&new.id);
             }
@@ -198,7 +200,7 @@ impl Answering<'_> {
         let mut of_caller = Noting::default();
         state.is_told(&id, &told, &mut of_caller);
         let noting = state.changes(settled.others.keys().chain([&id])).and(of_caller);
-        // The runtime would write the cpuset that it has stored, so it is told every time.
+        // The runtime would write its stored cpuset, so it is told every time.
         let mut own = state.cpuset(&id).unwrap_or_default();
         drop(state);
         let pins = self.leave_running(&mut settled.others, Some((&id, &mut own)));
@@ -216,8 +218,7 @@ impl Answering<'_> {
         send(&mut state, "update", reply, answer);
     }
 
-    /// A runtime tells of a stop at its beginning: what a container was given is free when its last process
-    /// is gone.
+    /// A runtime announces a stop at its begin: the grant is free only when the last process is gone.
     fn stop(&self, id: &str, reply: Reply) {
         if self.placed.leaves(id) {
             send(&mut self.placed.lock(), "stop", reply, NriAnswer::default());
@@ -236,7 +237,7 @@ impl Answering<'_> {
         send(&mut state, "stop", reply, answer);
     }
 
-    /// Its cgroup is there now; what it lacks is written by the next turn.
+    /// The cgroup exists now; the next turn corrects it.
     fn started(&self, subject: &NriSubject) {
         self.know(subject);
         let mut state = self.placed.lock();
@@ -246,7 +247,8 @@ impl Answering<'_> {
         state.count("started");
     }
 
-    /// It was stopped before. If that was not told, what changes for others is written by the next turn.
+    /// Usually it was stopped before. If the stop was not announced, the next turn writes the changes for
+    /// others.
     fn removed(&self, id: &str) {
         let stays = self.placed.leaves(id);
         {
@@ -259,9 +261,9 @@ impl Answering<'_> {
         self.exposure.end(id);
     }
 
-    /// Places one that runs, or is about to, and of whose creation nobody was told: it was being made when
-    /// the link came up, and no list had it. The next turn writes what comes of it. One without a cgroup has
-    /// ended, and is told of too late.
+    /// Places a running or starting container without an announced creation: the creation was under way when
+    /// the link came up, and no list had it. The next turn writes the results. A container without a cgroup
+    /// has ended already.
     fn know(&self, subject: &NriSubject) {
         let NriSubject { pod, container } = subject;
         if container.state == STOPPED || self.placed.lock().knows(&container.id) {
@@ -269,11 +271,11 @@ impl Answering<'_> {
         }
         let mut there = [both(pod, container)];
         self.look_at(&mut there);
-        let [(mut one, who)] = there;
+        let [(mut one, known)] = there;
         if one.shown.is_none() {
             return;
         }
-        // One that names the cgroup of another is refused below, and sets nothing apart.
+        // A container that names another's cgroup is refused below, and needs no separate grant.
         let is_refused = |cgroup| self.placed.lock().container_in(cgroup).is_some();
         if !one.cgroup.as_ref().is_some_and(is_refused) {
             self.placed.keep_apart(&one);
@@ -284,7 +286,7 @@ impl Answering<'_> {
             tracing::warn!("container {id} is not placed: it names the cgroup of container {other}");
             return;
         }
-        state.name(&mut one, who);
+        state.name(&mut one, known);
         if let Some(cgroup) = one.cgroup.clone() {
             state.originals.is_set_to(cgroup, one.set_to().clone());
         }
@@ -292,7 +294,7 @@ impl Answering<'_> {
         state.originals.want_turn();
     }
 
-    /// Notes what the cgroups of these show.
+    /// Fills in the current cpusets of these containers.
     fn look_at(&self, there: &mut [(Announced, KnownContainer)]) {
         let mut shown = self.placed.shown(there.iter().filter_map(|(one, _)| one.cgroup.as_ref()));
         for (one, _) in there {
@@ -301,8 +303,7 @@ impl Answering<'_> {
     }
 }
 
-/// CPUs and memory nodes that the caller of a runtime wants; those that it does not name, or that cannot be
-/// read, stay as they are.
+/// The cpuset that the runtime's caller wants; absent or unreadable sets are left out.
 fn wanted_cpuset(wanted: &LinuxResources) -> Cpuset {
     let cpu = wanted.cpu.as_ref();
     let cpus = cpu.and_then(|cpu| cpu.cpus.parse().ok()).filter(|cpus: &CpuSet| !cpus.is_empty());
@@ -313,7 +314,7 @@ fn wanted_cpuset(wanted: &LinuxResources) -> Cpuset {
 fn resize(state: &mut Ledger, subject: NriSubject, wanted: LinuxResources) -> Settled {
     let NriSubject { pod, mut container } = subject;
     let linux = container.linux.get_or_insert_default();
-    // What is not in the update stays as it is.
+    // Values that are not in the update stay.
     let now = linux.resources.get_or_insert_default();
     now.memory = wanted.memory.or(now.memory.take());
     let cpu = now.cpu.get_or_insert_default();
@@ -336,8 +337,8 @@ fn resize(state: &mut Ledger, subject: NriSubject, wanted: LinuxResources) -> Se
     settled
 }
 
-/// What was settled, as an answer, which notes what the runtime is about to write. `own` is the container of
-/// the call, where the answer has it among the updates.
+/// Builds the answer, and notes the cpusets that the runtime is about to write. `own` is the container of the
+/// call if the answer has it among the updates.
 fn answer_of(
     state: &mut Ledger,
     own: Option<(String, Cpuset)>,
@@ -345,7 +346,7 @@ fn answer_of(
     mut settled: Settled,
 ) -> NriAnswer {
     if state.is_frozen() {
-        // Decided it is; once the pause is over a turn writes it.
+        // Decided, but written only by a turn after the pause.
         (settled.own, settled.others) = Default::default();
     }
     let adjust = (!settled.own.is_empty() && own.is_none()).then(|| resources(&settled.own));
@@ -359,8 +360,8 @@ fn answer_of(
     }
 }
 
-/// Sends it, and notes when that was too late. Waiting for the calls before, or for a turn to let go of the
-/// lock, is part of what the runtime waits for.
+/// Sends the answer, and counts a late one. Time spent waiting for earlier calls, or for a turn to release
+/// the lock, is part of the runtime's wait.
 fn send(state: &mut Ledger, call: &'static str, reply: Reply, answer: NriAnswer) {
     let arrived = reply.arrived();
     let late = reply.send(answer).is_err();

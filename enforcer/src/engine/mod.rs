@@ -2,8 +2,8 @@
 //!
 //! One [`turn`](Engine::turn) is one pass through the stages. The engine owns the state between turns: the
 //! previous sample, the grants, the times of corrections, the topology. The time comes in as a value, the
-//! host as a [`Source`], and writes go to an [`Actuator`]. So a recording can replace the host, and a dry run
-//! the writes.
+//! host as a [`HostSource`], and writes go to an [`Actuator`]. So a recording can replace the host, and a dry
+//! run the writes.
 //!
 //! The engine makes no decision and knows no kernel detail. On request it records the input of each decision,
 //! so that a turn can be repeated (`replay` in the core).
@@ -59,7 +59,7 @@ pub use self::{
     exposure::ResourceFiles,
     gate::{Gate, GatePass},
     placed::SharedLedger,
-    source::{ForeignOwners, LiveSource, Source, SourceError, WakeFds},
+    source::{ForeignOwners, HostSource, LiveSource, SourceError, WakeFds},
     top::top_report,
     widening::{BrakeParts, ReliefSensors, Sensors, Widening},
 };
@@ -86,7 +86,7 @@ const TOPOLOGY_EVERY: u64 = 30;
 
 /// State between two turns.
 pub struct Engine {
-    source: Box<dyn Source>,
+    source: Box<dyn HostSource>,
     /// Carries out a live plan; `None` in observe mode.
     actuator: Option<Box<dyn Actuator>>,
     policy: Policy,
@@ -153,7 +153,7 @@ impl Machine {
 
 impl Engine {
     /// An engine without observations. Without an actuator it never writes, whatever the policy.
-    pub fn new(source: Box<dyn Source>, policy: Policy) -> Self {
+    pub fn new(source: Box<dyn HostSource>, policy: Policy) -> Self {
         let host = source.host();
         Self {
             source,

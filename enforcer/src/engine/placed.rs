@@ -101,7 +101,7 @@ pub(super) struct Ledger {
     /// Cgroups with CPUs that an answer has changed since the latest turn began.
     retold: BTreeSet<CgroupPath>,
     /// Thread pins of these containers from before the change, kept until the runtime has written.
-    pins: BTreeMap<CgroupPath, pins::Pins>,
+    pins: BTreeMap<CgroupPath, pins::PendingPins>,
     /// Time of the latest turn's decision.
     decided: Option<Instant>,
     /// Cpusets that containers would have without us.

@@ -27,7 +27,7 @@ use enforcer_core::{
 };
 
 use super::{
-    Engine, Source, TOPOLOGY_EVERY,
+    Engine, HostSource, TOPOLOGY_EVERY,
     placed::{Ledger, SharedLedger},
     recording::TurnLog,
 };
@@ -110,7 +110,7 @@ impl SelfPlacedAnswers {
     /// Why a workload that is to have only its `home` nodes again keeps the added nodes.
     pub(super) fn narrows(
         &mut self,
-        source: &mut dyn Source,
+        source: &mut dyn HostSource,
         sample: &Sample,
         cgroup: &CgroupPath,
         (home, added): (&NodeSet, &NodeSet),
@@ -158,7 +158,7 @@ impl SelfPlacedAnswers {
 
     fn ask(
         &mut self,
-        source: &mut dyn Source,
+        source: &mut dyn HostSource,
         inputs: &Inputs<'_>,
         decision: &Decision,
         writes: BTreeMap<CgroupPath, CpusetWrites>,
@@ -203,7 +203,7 @@ impl CachedAnswer {
 
 /// A turn's decision with what it needs to read processes.
 pub(super) struct SelfPlacedDecision<'a> {
-    pub(super) source: &'a mut dyn Source,
+    pub(super) source: &'a mut dyn HostSource,
     pub(super) placed: &'a SharedLedger,
     pub(super) recording: &'a mut TurnLog,
     pub(super) looks: &'a mut SelfPlacedAnswers,

@@ -71,16 +71,17 @@ impl SourceError {
 /// Descriptors by which a source wakes the loop; `None` where there are no events.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct WakeFds<'a> {
-    /// Readable when there is something to [`drain`](Source::drain); wakes when half of the room is taken.
+    /// Readable when there is something to [`drain`](HostSource::drain); wakes when half of the room is
+    /// taken.
     pub filling: Option<BorrowedFd<'a>>,
-    /// Readable when [`appeared`](Source::appeared) should be asked.
+    /// Readable when [`appeared`](HostSource::appeared) should be asked.
     pub came: Option<BorrowedFd<'a>>,
-    /// Readable when [`written`](Source::written) should be asked.
+    /// Readable when [`written`](HostSource::written) should be asked.
     pub written: Option<BorrowedFd<'a>>,
 }
 
 /// A host, live or recorded.
-pub trait Source {
+pub trait HostSource {
     /// Identity of the host.
     fn host(&self) -> AuditedHost;
     /// The machine.
@@ -194,7 +195,7 @@ impl LiveSource {
     }
 }
 
-impl Source for LiveSource {
+impl HostSource for LiveSource {
     fn host(&self) -> AuditedHost {
         read_host(&self.host, &self.layout)
     }

@@ -27,7 +27,7 @@ struct Recorded {
     aimed: Rc<RefCell<BTreeMap<CgroupPath, NodeSet>>>,
 }
 
-impl Source for Recorded {
+impl HostSource for Recorded {
     fn host(&self) -> AuditedHost {
         AuditedHost::default()
     }

@@ -32,8 +32,8 @@ use super::{
 use crate::{
     config::Configured,
     engine::{
-        BrakeParts, Engine, Gate, LiveSource, ReliefSensors, ResourceFiles, Sensors, SharedLedger,
-        Source as _, Widening, answer_calls, demote,
+        BrakeParts, Engine, Gate, HostSource as _, LiveSource, ReliefSensors, ResourceFiles, Sensors,
+        SharedLedger, Widening, answer_calls, demote,
     },
     observe::{HeadroomReader, IdleDetector, MemoryLimits, ResidentsReader, SamplerOptions},
     record::{self, Recorder},

@@ -13,7 +13,7 @@ pub const PLUGIN_SERVICE: &str = "nri.pkg.api.v1alpha1.Plugin";
 /// What the runtime serves.
 pub const RUNTIME_SERVICE: &str = "nri.pkg.api.v1alpha1.Runtime";
 
-/// Codes of [`Status`] (`google.rpc.Code`).
+/// Codes of [`TtrpcStatus`] (`google.rpc.Code`).
 pub mod code {
     /// It went well.
     pub const OK: i32 = 0;
@@ -23,7 +23,7 @@ pub mod code {
 
 /// A question of ttrpc.
 #[derive(Clone, PartialEq, Message)]
-pub struct Request {
+pub struct TtrpcRequest {
     /// Service of the method.
     #[prost(string, tag = "1")]
     pub service: String,
@@ -40,10 +40,10 @@ pub struct Request {
 
 /// An answer of ttrpc.
 #[derive(Clone, PartialEq, Message)]
-pub struct Response {
+pub struct TtrpcResponse {
     /// How it went; absent is well.
     #[prost(message, optional, tag = "1")]
-    pub status: Option<Status>,
+    pub status: Option<TtrpcStatus>,
     /// The result.
     #[prost(bytes = "vec", tag = "2")]
     pub payload: Vec<u8>,
@@ -51,7 +51,7 @@ pub struct Response {
 
 /// How a call went.
 #[derive(Clone, PartialEq, Message)]
-pub struct Status {
+pub struct TtrpcStatus {
     /// One of [`code`].
     #[prost(int32, tag = "1")]
     pub code: i32,
@@ -127,7 +127,7 @@ pub struct SynchronizeResponse {
 /// The argument of `CreateContainer`, `UpdateContainer`, `StopContainer` and, with another first field, of
 /// `StateChange`.
 #[derive(Clone, PartialEq, Message)]
-pub struct ContainerRequest {
+pub struct ContainerCall {
     /// Its pod.
     #[prost(message, optional, tag = "1")]
     pub pod: Option<PodSandbox>,

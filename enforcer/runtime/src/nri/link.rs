@@ -23,10 +23,10 @@ use tokio::{
 
 use super::{
     api::{
-        ConfigureRequest, ConfigureResponse, Container, ContainerAdjustment, ContainerRequest,
+        ConfigureRequest, ConfigureResponse, Container, ContainerAdjustment, ContainerCall,
         CreateContainerResponse, LinuxChange, LinuxResources, PLUGIN_SERVICE, PodSandbox, RUNTIME_SERVICE,
-        RegisterPluginRequest, Request, Response, StateChangeEvent, Status, SynchronizeRequest,
-        SynchronizeResponse, Updates, code,
+        RegisterPluginRequest, StateChangeEvent, SynchronizeRequest, SynchronizeResponse, TtrpcRequest,
+        TtrpcResponse, TtrpcStatus, Updates, code,
     },
     call::{
         NriAnswer, NriCall, NriSubject, Reply, RuntimeVersion, beyond_container, beyond_pod, short_container,
@@ -238,7 +238,7 @@ impl Link<'_> {
             plugin_name: plugin.name.clone(),
             plugin_idx: format!("{:02}", plugin.index.min(99)),
         };
-        let body = Request {
+        let body = TtrpcRequest {
             service: RUNTIME_SERVICE.into(),
             method: "RegisterPlugin".into(),
             payload: request.encode_to_vec(),
@@ -291,7 +291,7 @@ impl Link<'_> {
     /// One question of the runtime.
     async fn asked(&mut self, message: TtrpcMessage, arrived: Instant) -> Result<(), LinkError> {
         let stream = message.stream;
-        let request: Request = decode("a request", &message.body)?;
+        let request: TtrpcRequest = decode("a request", &message.body)?;
         let asked = PendingCall { stream, arrived, until: arrived + answer_within(request.timeout_nano) };
         if request.service != PLUGIN_SERVICE {
             return self.unimplemented(stream, &request).await;
@@ -336,7 +336,7 @@ impl Link<'_> {
         &mut self,
         asked: PendingCall,
         method: &'static str,
-        request: &Request,
+        request: &TtrpcRequest,
         call: impl FnOnce(Box<NriSubject>, LinuxResources, Reply) -> NriCall,
         encode: fn(NriAnswer) -> Vec<u8>,
     ) -> Result<(), LinkError> {
@@ -358,7 +358,7 @@ impl Link<'_> {
         reason.is_some()
     }
 
-    async fn configured(&mut self, stream: u32, request: &Request) -> Result<(), LinkError> {
+    async fn configured(&mut self, stream: u32, request: &TtrpcRequest) -> Result<(), LinkError> {
         let asked: ConfigureRequest = decode(&request.method, &request.payload)?;
         self.runtime = RuntimeVersion {
             name: told(&asked.runtime_name),
@@ -369,7 +369,7 @@ impl Link<'_> {
         self.respond(stream, ConfigureResponse { events }.encode_to_vec()).await
     }
 
-    async fn synchronized(&mut self, asked: PendingCall, request: &Request) -> Result<(), LinkError> {
+    async fn synchronized(&mut self, asked: PendingCall, request: &TtrpcRequest) -> Result<(), LinkError> {
         let (method, payload) = ("Synchronize", &request.payload);
         self.parts.bytes = self.parts.bytes.saturating_add(payload.len());
         if self.parts.bytes > MOST_BYTES {
@@ -462,9 +462,9 @@ impl Link<'_> {
         self.write(response(stream, payload, None)).await
     }
 
-    async fn unimplemented(&self, stream: u32, request: &Request) -> Result<(), LinkError> {
+    async fn unimplemented(&self, stream: u32, request: &TtrpcRequest) -> Result<(), LinkError> {
         let message = format!("{}.{} is not served", told(&request.service), told(&request.method));
-        let status = Status { code: code::UNIMPLEMENTED, message };
+        let status = TtrpcStatus { code: code::UNIMPLEMENTED, message };
         self.write(response(stream, Vec::new(), Some(status))).await
     }
 
@@ -481,24 +481,27 @@ fn answer_within(timeout_nano: i64) -> Duration {
     told.map_or(RUNTIMES_WAIT, Duration::from_nanos).min(LONGEST_WAIT) / 2
 }
 
-fn response(stream: u32, payload: Vec<u8>, status: Option<Status>) -> TtrpcMessage {
-    let body = Response { status, payload }.encode_to_vec();
+fn response(stream: u32, payload: Vec<u8>, status: Option<TtrpcStatus>) -> TtrpcMessage {
+    let body = TtrpcResponse { status, payload }.encode_to_vec();
     TtrpcMessage { connection: LogicalConnection::Plugin, stream, kind: MessageKind::Response, body }
 }
 
 fn accepted(body: &[u8]) -> Result<(), LinkError> {
-    let response: Response = decode("RegisterPlugin", body)?;
+    let response: TtrpcResponse = decode("RegisterPlugin", body)?;
     match response.status {
-        Some(Status { code, message }) if code != code::OK => {
+        Some(TtrpcStatus { code, message }) if code != code::OK => {
             Err(LinkError::Refused { code, message: told(&message) })
         }
         _ => Ok(()),
     }
 }
 
-fn subject(method: &'static str, request: &Request) -> Result<(Box<NriSubject>, LinuxResources), LinkError> {
+fn subject(
+    method: &'static str,
+    request: &TtrpcRequest,
+) -> Result<(Box<NriSubject>, LinuxResources), LinkError> {
     bounded(method, &request.payload, 1, MOST_FIELDS)?;
-    let told: ContainerRequest = decode(&request.method, &request.payload)?;
+    let told: ContainerCall = decode(&request.method, &request.payload)?;
     let subject = NriSubject::told(told.pod, told.container);
     Ok((Box::new(subject), told.linux_resources.unwrap_or_default()))
 }

@@ -17,7 +17,7 @@ pub struct Socket {
 
 /// What is asked of a running daemon.
 #[derive(Debug, clap::Args)]
-pub struct Question {
+pub struct DaemonQuery {
     /// How to show it.
     #[arg(short, long, value_enum, default_value = "table")]
     pub output: TableOrJson,
@@ -35,10 +35,10 @@ Examples:
 
 Exit codes: 0 the daemon answered, 69 no daemon runs there, 2 it could not be
 asked, 64 usage.")]
-pub struct Status {
+pub struct StatusArgs {
     /// How it is asked.
     #[command(flatten)]
-    pub question: Question,
+    pub question: DaemonQuery,
 }
 
 /// Arguments of `explain`.
@@ -58,7 +58,7 @@ pub struct Explain {
     pub workload: String,
     /// How it is asked.
     #[command(flatten)]
-    pub question: Question,
+    pub question: DaemonQuery,
 }
 
 /// Arguments of `pause`.
@@ -93,10 +93,10 @@ pub struct Resume {
 Examples:
   numa-enforcer log-level
   numa-enforcer log-level debug")]
-pub struct LogLevel {
+pub struct LogLevelArgs {
     /// From which level on the daemon logs; without it the level is only shown.
     #[arg(value_enum, value_name = "LEVEL")]
-    pub level: Option<Level>,
+    pub level: Option<LogLevelName>,
     /// How the daemon is reached.
     #[command(flatten)]
     pub daemon: Socket,
@@ -104,7 +104,7 @@ pub struct LogLevel {
 
 /// Levels of a log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum Level {
+pub enum LogLevelName {
     /// Nothing.
     Off,
     /// What does not work.
@@ -119,7 +119,7 @@ pub enum Level {
     Trace,
 }
 
-impl Level {
+impl LogLevelName {
     /// The word that the daemon takes.
     pub const fn as_str(self) -> &'static str {
         match self {

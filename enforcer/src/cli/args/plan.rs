@@ -29,7 +29,7 @@ Examples:
 /// Arguments of `plan`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = HELP)]
-pub struct Plan {
+pub struct PlanArgs {
     /// Manifests or workload files; `-` is standard input.
     ///
     /// Every pod is created, in their order.

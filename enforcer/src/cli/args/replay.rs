@@ -34,7 +34,7 @@ Examples:
 
 Exit codes: 0 all the same, 1 some turns differ, 2 could not be read, 64 usage.",
 after_long_help = HELP)]
-pub struct Replay {
+pub struct ReplayArgs {
     /// What `run --record` has written.
     #[arg(value_name = "FILE")]
     pub file: PathBuf,

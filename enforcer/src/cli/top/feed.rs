@@ -24,7 +24,7 @@ use rustix::time::{ClockId, clock_gettime};
 
 use super::super::client::{self, NoDaemon};
 use crate::{
-    engine::{Engine, LiveSource, Source as _, top_report},
+    engine::{Engine, HostSource as _, LiveSource, top_report},
     observe::SamplerOptions,
     serve::api,
 };

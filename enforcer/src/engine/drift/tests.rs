@@ -14,7 +14,7 @@ use enforcer_core::{
 };
 
 use crate::{
-    engine::{Engine, Look, Source, SourceError},
+    engine::{Engine, HostSource, Look, SourceError},
     observe::{CgroupWatch, CpusetWatch, KeptCgroups, WatchLimit},
 };
 use enforcer_act::{cpuset, fixture::Fixture, journal::DriftRecord};
@@ -37,7 +37,7 @@ impl Files {
     }
 }
 
-impl Source for Files {
+impl HostSource for Files {
     fn host(&self) -> AuditedHost {
         AuditedHost::default()
     }

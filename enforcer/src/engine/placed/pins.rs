@@ -1,20 +1,20 @@
-//! Where threads were pinned of containers whose CPUs their runtime was told to change.
+//! Restores thread pins of containers after their runtime has written new CPUs.
 //!
-//! Problem: a runtime writes `cpuset.cpus` at a time of its own after the answer, and Linux 6.1 and older
-//! forget then where threads had pinned themselves. Idea: this is read before the answer, for a bounded time,
-//! and written for the next daemon ([`NotedPins`]). Turns record it in the journal, and give it back as soon
-//! as the file holds something else than before the answer, as far as its CPUs allow: whether the runtime
-//! wrote that, a later turn or an administrator, the pins are gone by it. Of threads to which the CPUs of
-//! before had left nothing of their pins the journal alone knows them; a turn asks it as well.
+//! Problem: a runtime writes `cpuset.cpus` some time after the answer, and Linux 6.1 and older then forget to
+//! which CPUs threads had pinned themselves. Idea: pins are read before the answer, for a bounded time, and
+//! recorded for the next daemon ([`NotedPins`]). Turns record them in the journal. They restore them as soon
+//! as the file has other CPUs than before the answer, as far as these allow. The writer does not matter: the
+//! runtime, a later turn or an administrator, each write loses the pins. If the former CPUs left a thread
+//! none of its pinned ones, only the journal knows its pins; a turn reads it as well.
 //!
-//! What was told counts as written when the file holds it at [`LOOKS`] looks: the kernel shows the new text
-//! before it sets the threads. At as many looks pins are given back, and not at later ones: a thread that
-//! runs on all CPUs then has set that itself. Until what was told is written, and for as long as a runtime
-//! may take to write, it is looked at in each turn. A file that holds after that what it held before the
-//! answer is not written yet: what its threads set themselves meanwhile is theirs, and the others wait on.
+//! An answer counts as written when the file shows it at [`LOOKS`] looks: the kernel shows the new text
+//! before it sets the threads. Pins are restored at that many looks and not later: a thread that runs on all
+//! CPUs after that has set this itself. Until the answer is written, and for as long as a runtime may take to
+//! write, each turn looks at the file. A file with the former CPUs after that time is not written yet: pins
+//! that its threads have set meanwhile stay theirs, and the others wait on.
 //!
-//! Invariants: nothing is kept of a thread that is not pinned, and was not; what could not be looked at in
-//! time, and what is not given back, is said with cgroup, threads and CPUs.
+//! Invariants: threads without pins are not recorded. Threads that could not be read in time, and pins that
+//! are not restored, are logged with cgroup, threads and CPUs.
 
 use std::{
     collections::BTreeMap,
@@ -36,27 +36,27 @@ use enforcer_act::{
     self_placed,
 };
 
-/// Longest look at threads before one answer. The kernel tells the affinity of one in a microsecond.
+/// Longest time for reading threads before one answer. The kernel returns one affinity in a microsecond.
 const LONGEST_LOOK: Duration = Duration::from_millis(20);
 
-/// Looks at a file that was written, one in each turn.
+/// Looks at a written file, one in each turn.
 const LOOKS: u32 = 2;
 
-/// Threads that one message names.
+/// Most threads that one message names.
 const MOST_NAMED: usize = 8;
 
-/// A container that runs and whose CPUs its runtime is about to write.
+/// A running container with CPUs that its runtime is about to write.
 #[derive(Debug)]
 pub(in crate::engine) struct Retold {
     cgroup: CgroupPath,
-    /// CPUs that its file holds now.
+    /// CPUs in its file now.
     was: CpuSet,
-    /// CPUs that the runtime is told.
+    /// CPUs in the answer.
     told: CpuSet,
 }
 
 impl Retold {
-    /// `None` where no CPUs are told.
+    /// `None` if the answer has no CPUs.
     pub(in crate::engine) fn new(cgroup: &CgroupPath, told: &Cpuset, now: &Cpuset) -> Option<Self> {
         let (told, was) = (told.cpus.clone()?, now.cpus.clone().unwrap_or_default());
         Some(Self { cgroup: cgroup.clone(), was, told })
@@ -69,44 +69,44 @@ impl Retold {
 
 /// Pins of one container.
 #[derive(Debug, Clone)]
-pub(super) struct Pins {
+pub(super) struct PendingPins {
     noted: NotedPins,
-    /// When the runtime was told last.
+    /// Time of the latest answer.
     at: Instant,
-    /// `None` while the file holds what it held before the answer.
+    /// `None` while the file has its former CPUs.
     written: Option<Written>,
 }
 
-/// What was written to a file, and at how many looks in a row it held that.
+/// The CPUs written to a file, and the number of looks in a row that showed them.
 #[derive(Debug, Clone)]
 struct Written {
     cpus: CpuSet,
     looks: u32,
 }
 
-/// What becomes of pins after a look.
+/// State of pins after a look.
 #[derive(Debug, PartialEq, Eq)]
-enum Fate {
+enum PinProgress {
     /// Nothing is left to do.
     Over,
-    /// They are looked at again.
+    /// All are looked at again.
     Waits,
-    /// So are those of these threads alone.
+    /// Those of these threads are looked at again.
     WaitsFor(Vec<CgroupThreads>),
 }
 
-impl Pins {
+impl PendingPins {
     fn new(noted: NotedPins, at: Instant) -> Self {
         Self { noted, at, written: None }
     }
 
-    /// Was its runtime told to write what the file held before? It may have been told another thing first,
-    /// and write both.
+    /// Whether the runtime was told to write the file's former CPUs. An earlier answer may differ, and it may
+    /// write both.
     fn is_told_back(&self) -> bool {
         self.noted.was == self.noted.told
     }
 
-    /// Where pins are given back when the file holds these CPUs.
+    /// Threads that get their pins back when the file has these CPUs.
     fn gives(&self, cpus: &CpuSet) -> Gives {
         let is_as_before = *cpus == self.noted.was;
         match &self.written {
@@ -117,25 +117,29 @@ impl Pins {
         }
     }
 
-    /// Notes what a look has found.
-    fn look(&mut self, seen: &SeenPins) -> Fate {
+    /// Applies the result of a look.
+    fn look(&mut self, seen: &SeenPins) -> PinProgress {
         let is_late = self.at.elapsed() >= WRITTEN_BY;
         if self.written.is_none() && seen.cpus == self.noted.was {
             return if !is_late {
-                Fate::Waits
+                PinProgress::Waits
             } else if self.is_told_back() || seen.whole.is_empty() {
-                Fate::Over
+                PinProgress::Over
             } else {
-                Fate::WaitsFor(seen.whole.clone())
+                PinProgress::WaitsFor(seen.whole.clone())
             };
         }
         let before = self.written.take().filter(|written| written.cpus == seen.cpus);
         let looks = before.map_or(1, |written| written.looks.saturating_add(1));
         self.written = Some(Written { cpus: seen.cpus.clone(), looks });
-        if looks >= LOOKS && (is_late || seen.cpus == self.noted.told) { Fate::Over } else { Fate::Waits }
+        if looks >= LOOKS && (is_late || seen.cpus == self.noted.told) {
+            PinProgress::Over
+        } else {
+            PinProgress::Waits
+        }
     }
 
-    /// Adds threads that were found by a later answer. Of those that are known the first one knows more.
+    /// Adds threads found by a later answer. For a known thread the first finding is the better one.
     fn add(&mut self, found: Vec<CgroupThreads>) {
         for mut one in found {
             let known = self.noted.before.iter().flat_map(|of| &of.threads);
@@ -148,20 +152,20 @@ impl Pins {
 }
 
 impl Ledger {
-    /// Containers whose pins wait for their runtime.
+    /// Number of containers with pins that wait for the runtime.
     #[cfg(test)]
     pub(in crate::engine) fn pinned(&self) -> usize {
         self.pins.len()
     }
 
-    /// All runtimes were told long ago.
+    /// Backdates all answers.
     #[cfg(test)]
     pub(in crate::engine) fn expire_pending_pins(&mut self) {
         let long_ago = Instant::now().checked_sub(WRITTEN_BY).unwrap();
         self.pins.values_mut().for_each(|pins| pins.at = long_ago);
     }
 
-    /// Nothing is told to the runtimes of these.
+    /// Drops the pins of containers that get no answer.
     pub(super) fn drop_pins(&mut self, cgroups: &[CgroupPath]) {
         if !cgroups.is_empty() {
             self.pins.retain(|cgroup, _| !cgroups.contains(cgroup));
@@ -169,7 +173,7 @@ impl Ledger {
         }
     }
 
-    /// Has all that waits written for the next daemon.
+    /// Records all waiting pins for the next daemon.
     fn record_pins(&self) -> Option<Ticket> {
         let all = self.pins.iter().map(|(cgroup, pins)| (cgroup.clone(), pins.noted.clone()));
         self.originals.keep_pins(all.collect())
@@ -177,18 +181,18 @@ impl Ledger {
 }
 
 impl SharedLedger {
-    /// Goes on with what a daemon before this one had noted: its runtime may be writing still.
+    /// Takes over pins that the previous daemon had recorded: the runtime may be writing still.
     pub(in crate::engine) fn remember_pins(&self, left: LeftPins) {
         for error in left.unread {
             tracing::warn!("where threads had pinned themselves before a daemon ended is not known: {error}");
         }
         let at = Instant::now();
-        let pins = left.pins.into_iter().map(|(cgroup, noted)| (cgroup, Pins::new(noted, at)));
+        let pins = left.pins.into_iter().map(|(cgroup, noted)| (cgroup, PendingPins::new(noted, at)));
         self.lock().pins.extend(pins);
     }
 
-    /// Reads where threads of these containers are pinned, for a turn to give back. Not under the lock, and
-    /// before the runtime is told.
+    /// Reads the thread pins of these containers, for a turn to restore. Called without the lock, before the
+    /// runtime gets its answer.
     pub(in crate::engine) fn note_pins(&self, retold: Vec<Retold>) -> Noting {
         if retold.is_empty() {
             return Noting::default();
@@ -203,7 +207,7 @@ impl SharedLedger {
                 "{left_out} threads or cgroups of containers that lose CPUs could not be looked at before an answer:                  where these threads had pinned themselves is not given back (Linux 6.2 and newer remember it)"
             );
         }
-        // Threads that have none of the CPUs that they had pinned themselves to are known to the journal.
+        // The journal knows threads that have none of their pinned CPUs.
         let is_forgotten = tree.is_some_and(|tree| tree.forgets_pins());
         let at = Instant::now();
         let (mut state, mut cgroups, mut has_pins) = (self.lock(), Vec::new(), false);
@@ -222,7 +226,7 @@ impl SharedLedger {
                 (None, None) if !(changes && is_forgotten) => continue,
                 (None, found) => {
                     let noted = NotedPins { before: found.unwrap_or_default(), was, told };
-                    state.pins.insert(cgroup.clone(), Pins::new(noted, at));
+                    state.pins.insert(cgroup.clone(), PendingPins::new(noted, at));
                     cgroups.push(cgroup);
                 }
             }
@@ -236,8 +240,8 @@ impl SharedLedger {
         Noting::of_pins(NotingPins { ticket, cgroups })
     }
 
-    /// Has them recorded, and given back where something was written. The error is that they cannot be
-    /// recorded, or that their cgroups cannot be read.
+    /// Journals pins, and restores those of written files. An error means that they cannot be journalled, or
+    /// that their cgroups cannot be read.
     pub(in crate::engine) fn give_pins_back(&self, actuator: &mut dyn Actuator) -> Result<(), String> {
         let noted = self.lock().pins.clone();
         let (mut fates, mut recorded) = (BTreeMap::new(), Ok(()));
@@ -245,7 +249,7 @@ impl SharedLedger {
             let seen = match actuator.keep_pins(&cgroup, &pins.noted.before, &|cpus| pins.gives(cpus)) {
                 Ok(Some(seen)) => seen,
                 Ok(None) => {
-                    fates.insert(cgroup, (pins, Fate::Over));
+                    fates.insert(cgroup, (pins, PinProgress::Over));
                     continue;
                 }
                 Err(error) => {
@@ -255,27 +259,27 @@ impl SharedLedger {
             };
             let mut fate = pins.look(&seen);
             if let Some(error) = seen.unrecorded {
-                // Given back they are, and what `restore` may need is recorded as soon as it can be.
+                // They are restored; the journal for `restore` follows as soon as it can be written.
                 recorded = recorded.and(Err(error));
-                fate = Fate::Waits;
-            } else if fate == Fate::Over {
+                fate = PinProgress::Waits;
+            } else if fate == PinProgress::Over {
                 tell_unkept(&cgroup, &pins.noted.told, &seen);
             }
             fates.insert(cgroup, (pins, fate));
         }
         let mut state = self.lock();
         let mut has_changed = false;
-        for (cgroup, (Pins { at, written, .. }, fate)) in fates {
-            // What was told since is looked at again.
+        for (cgroup, (PendingPins { at, written, .. }, fate)) in fates {
+            // Pins with a newer answer are looked at again.
             let Some(pins) = state.pins.get_mut(&cgroup).filter(|pins| pins.at == at) else { continue };
             pins.written = written;
             match fate {
-                Fate::Over => {
+                PinProgress::Over => {
                     state.pins.remove(&cgroup);
                     has_changed = true;
                 }
-                Fate::Waits => {}
-                Fate::WaitsFor(before) => {
+                PinProgress::Waits => {}
+                PinProgress::WaitsFor(before) => {
                     has_changed |= pins.noted.before != before;
                     pins.noted.before = before;
                 }
@@ -288,7 +292,7 @@ impl SharedLedger {
     }
 }
 
-/// Says which threads have not what they had pinned themselves to.
+/// Logs threads that have lost their pins.
 fn tell_unkept(cgroup: &CgroupPath, told: &CpuSet, seen: &SeenPins) {
     let SeenPins { cpus, unkept, .. } = seen;
     if unkept.is_empty() {
@@ -313,10 +317,10 @@ fn tell_unkept(cgroup: &CgroupPath, told: &CpuSet, seen: &SeenPins) {
 mod tests {
     use super::*;
 
-    fn pins(was: &str, told: &str, is_late: bool) -> Pins {
+    fn pins(was: &str, told: &str, is_late: bool) -> PendingPins {
         let set = |text: &str| text.parse().unwrap();
         let at = Instant::now().checked_sub(if is_late { WRITTEN_BY } else { Duration::ZERO }).unwrap();
-        Pins::new(NotedPins { before: Vec::new(), was: set(was), told: set(told) }, at)
+        PendingPins::new(NotedPins { before: Vec::new(), was: set(was), told: set(told) }, at)
     }
 
     fn threads() -> Vec<CgroupThreads> {
@@ -335,8 +339,8 @@ mod tests {
     #[test]
     fn pins_are_given_back_whatever_was_written_and_wait_while_nothing_was() {
         use Gives::{Everywhere, Nowhere, WhereChanged};
-        // What the file held, what was told, is it late; what it holds at each look, where pins are given
-        // back then, and do they wait on?
+        // Former CPUs, answer, late; for each look the file's CPUs, the threads that get pins back, and
+        // whether pins wait on.
         for (was, told, is_late, looks) in [
             ("0-7", "2-7", false, &[("0-7", Nowhere, true); 3][..]),
             ("0-7", "2-7", true, &[("0-7", Nowhere, true); 3]),
@@ -348,7 +352,7 @@ mod tests {
                 true,
                 &[("0-7", Nowhere, true), ("2-7", WhereChanged, true), ("2-7", WhereChanged, false)],
             ),
-            // A later turn of ours, after which the runtime may write still; a thread that unpins itself is
+            // A later turn of ours, after which the runtime may still write; a thread that unpins itself is
             // left.
             (
                 "0-7",
@@ -364,7 +368,7 @@ mod tests {
                 false,
                 &[("1-7", WhereChanged, true), ("0-7", Everywhere, true), ("0-7", Everywhere, true)],
             ),
-            // Told back before it had written what it was told first: it may write both.
+            // Told back before the first answer was written: the runtime may write both.
             ("0-7", "0-7", false, &[("0-7", Everywhere, true); 3]),
             (
                 "0-7",
@@ -373,7 +377,7 @@ mod tests {
                 &[("2-7", WhereChanged, true), ("0-7", Everywhere, true), ("0-7", Everywhere, false)],
             ),
             ("0-7", "0-7", true, &[("0-7", Everywhere, false)]),
-            // It had what the cgroup above it has.
+            // Its file was empty: it had its parent's CPUs.
             ("", "2-7", true, &[("", Nowhere, true)]),
         ] {
             let mut pins = pins(was, told, is_late);
@@ -382,7 +386,7 @@ mod tests {
                 let cpus: CpuSet = now.parse().unwrap();
                 assert_eq!(pins.gives(&cpus), *gives, "{case}");
                 let fate = pins.look(&SeenPins { cpus, whole: threads(), ..SeenPins::default() });
-                assert_eq!(fate != Fate::Over, *waits, "{case}");
+                assert_eq!(fate != PinProgress::Over, *waits, "{case}");
             }
         }
     }
@@ -393,7 +397,7 @@ mod tests {
             let cpus = "0-7".parse().unwrap();
             pins("0-7", "2-7", true).look(&SeenPins { cpus, whole, ..SeenPins::default() })
         };
-        assert_eq!(look(threads()), Fate::WaitsFor(threads()));
-        assert_eq!(look(Vec::new()), Fate::Over);
+        assert_eq!(look(threads()), PinProgress::WaitsFor(threads()));
+        assert_eq!(look(Vec::new()), PinProgress::Over);
     }
 }

@@ -16,7 +16,7 @@ struct Pinned {
     asked: Rc<Cell<usize>>,
 }
 
-impl Source for Pinned {
+impl HostSource for Pinned {
     fn host(&self) -> AuditedHost {
         AuditedHost::default()
     }

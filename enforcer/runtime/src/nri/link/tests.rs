@@ -35,7 +35,7 @@ impl Runtime {
         let stream = self.next;
         self.next += 2;
         let (service, method) = (service.into(), method.into());
-        let request = Request { service, method, payload, timeout_nano: nanoseconds };
+        let request = TtrpcRequest { service, method, payload, timeout_nano: nanoseconds };
         let (connection, kind) = (LogicalConnection::Plugin, MessageKind::Request);
         self.send(TtrpcMessage { connection, stream, kind, body: request.encode_to_vec() }).await;
         stream
@@ -53,26 +53,26 @@ impl Runtime {
     }
 
     /// The answer to the question of that number.
-    async fn answer(&mut self, stream: u32) -> Response {
+    async fn answer(&mut self, stream: u32) -> TtrpcResponse {
         let message = self.receive().await;
         assert_eq!(
             (message.connection, message.kind, message.stream),
             (LogicalConnection::Plugin, MessageKind::Response, stream)
         );
-        Response::decode(&*message.body).unwrap()
+        TtrpcResponse::decode(&*message.body).unwrap()
     }
 
-    async fn answer_to(&mut self, method: &str, payload: Vec<u8>) -> Response {
+    async fn answer_to(&mut self, method: &str, payload: Vec<u8>) -> TtrpcResponse {
         let stream = self.ask(PLUGIN_SERVICE, method, payload).await;
         self.answer(stream).await
     }
 
-    async fn register(&mut self, status: Option<Status>) -> RegisterPluginRequest {
+    async fn register(&mut self, status: Option<TtrpcStatus>) -> RegisterPluginRequest {
         let message = self.receive().await;
         assert_eq!((message.connection, message.kind), (LogicalConnection::Runtime, MessageKind::Request));
-        let request = Request::decode(&*message.body).unwrap();
+        let request = TtrpcRequest::decode(&*message.body).unwrap();
         assert_eq!((request.service.as_str(), request.method.as_str()), (RUNTIME_SERVICE, "RegisterPlugin"));
-        let body = Response { status, payload: Vec::new() }.encode_to_vec();
+        let body = TtrpcResponse { status, payload: Vec::new() }.encode_to_vec();
         self.send(TtrpcMessage { kind: MessageKind::Response, body, ..message }).await;
         RegisterPluginRequest::decode(&*request.payload).unwrap()
     }
@@ -115,7 +115,7 @@ fn container(id: &str) -> Container {
 
 fn about(id: &str) -> Vec<u8> {
     let (pod, container) = (Some(pod("p")), Some(container(id)));
-    ContainerRequest { pod, container, linux_resources: Some(cpuset("9", "")) }.encode_to_vec()
+    ContainerCall { pod, container, linux_resources: Some(cpuset("9", "")) }.encode_to_vec()
 }
 
 fn cpuset(cpus: &str, mems: &str) -> LinuxResources {
@@ -145,7 +145,7 @@ async fn a_runtime_that_configures_before_it_answers_the_registration_is_fine() 
     runtime.configure("0.12.1").await;
     let ok = TtrpcMessage {
         kind: MessageKind::Response,
-        body: Response::default().encode_to_vec(),
+        body: TtrpcResponse::default().encode_to_vec(),
         ..registration
     };
     runtime.send(ok).await;
@@ -189,11 +189,11 @@ async fn interrupted_synchronisation_is_not_passed_on() {
 
     // In the middle of a message.
     let (mut runtime, mut calls, served) = registered().await;
-    let request = Request {
+    let request = TtrpcRequest {
         service: PLUGIN_SERVICE.into(),
         method: "Synchronize".into(),
         payload: part().encode_to_vec(),
-        ..Request::default()
+        ..TtrpcRequest::default()
     };
     let whole = TtrpcMessage {
         connection: LogicalConnection::Plugin,
@@ -384,7 +384,7 @@ async fn a_link_says_why_it_ended() {
     assert!(matches!(served.await.unwrap(), LinkError::Closed));
 
     let (mut runtime, _calls, served) = link();
-    runtime.register(Some(Status { code: 2, message: "no".into() })).await;
+    runtime.register(Some(TtrpcStatus { code: 2, message: "no".into() })).await;
     let text = served.await.unwrap().to_string();
     assert_eq!(text, "RegisterPlugin: the runtime refused with code 2: no");
 
@@ -428,7 +428,7 @@ async fn texts_of_a_runtime_are_told_in_one_line_and_cut() {
         |text: &str| text.chars().count() <= 201 && text.ends_with('…') && !text.contains(['\n', '\u{202e}']);
 
     let (mut runtime, _calls, served) = link();
-    runtime.register(Some(Status { code: 2, message: forged.clone() })).await;
+    runtime.register(Some(TtrpcStatus { code: 2, message: forged.clone() })).await;
     let Err(LinkError::Refused { message, .. }) = served.await.map(Err::<(), _>).unwrap() else { panic!() };
     assert!(fits(&message) && message.starts_with("evil\\nINFO"), "{message}");
 

@@ -11,7 +11,7 @@ use enforcer_core::{
 };
 
 use super::*;
-use crate::engine::{Source, SourceError};
+use crate::engine::{HostSource, SourceError};
 
 /// Shows the cpuset files of existing containers; some die right after the look.
 pub(super) struct Containers {
@@ -25,7 +25,7 @@ pub(super) fn cgroup_of(name: &str, class: &str) -> String {
     format!("/kubepods{class}/pod{name}/id-{name}")
 }
 
-impl Source for Containers {
+impl HostSource for Containers {
     fn host(&self) -> AuditedHost {
         AuditedHost::default()
     }
