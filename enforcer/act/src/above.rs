@@ -1,7 +1,7 @@
 //! Which cgroup above another one is too narrow for what that was set to.
 //!
-//! A plan looks before it is made, but a cgroup above may have been narrowed since. This is for the message
-//! alone: nothing is decided here, and what cannot be read is left out.
+//! A plan checks the cgroups above, but one may have been narrowed since. This module only explains the
+//! failure: it decides nothing, and leaves unreadable files out.
 
 use enforcer_core::{id::Id, set::IdSet, workload::CgroupPath};
 

@@ -1,9 +1,9 @@
 //! What carries out one step of a plan.
 //!
-//! [`LiveActuator`] changes the host, [`DryRunActuator`] says what it would do; nothing else differs
-//! between a dry run and a live one. A live write is recorded in the journal before it is made, and
-//! read back afterwards: that the kernel keeps, or makes in effect, something else than was written is a
-//! result of its own.
+//! [`LiveActuator`] changes the host, [`DryRunActuator`] reports the changes that it would make; there is no
+//! other difference between a dry run and a live one. A live write is recorded in the journal before it is
+//! made, and read back afterwards. If the kernel keeps, or puts in effect, another value than the written
+//! one, that is a result of its own.
 //!
 //! Invariants: an actuator writes no empty set, and no file of the root cgroup.
 
@@ -44,11 +44,11 @@ use enforcer_kernel::Kernel;
 pub struct Undo {
     /// Which file, in which life of its cgroup.
     pub key: EntryKey,
-    /// What it held before the step.
+    /// Content before the step.
     pub before: String,
 }
 
-/// What a step leads to.
+/// How the plan goes on after a step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Next {
     /// The workload's next step.
@@ -61,7 +61,7 @@ pub enum Next {
     RollBack,
 }
 
-/// What became of one step.
+/// Result of one step.
 #[derive(Debug)]
 pub struct StepEffect {
     /// For the report.
@@ -75,10 +75,10 @@ pub struct StepEffect {
 /// Cpuset of a cgroup when its pinned threads were read.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct SeenPins {
-    /// What `cpuset.cpus` holds; nothing where it has what the cgroup above it has.
+    /// Content of `cpuset.cpus`; empty where the cgroup inherits.
     pub cpus: CpuSet,
-    /// Threads that had all that they had pinned themselves to when they were looked at; where nothing was
-    /// given back, also those of which only the journal knows to what.
+    /// Threads that had all their pinned CPUs when they were read; where no pin was restored, also threads
+    /// with pins that only the journal knows.
     pub whole: Vec<CgroupThreads>,
     /// Threads that have not, because their cgroup does not have these CPUs: one phrase each.
     pub unkept: Vec<String>,
@@ -108,8 +108,8 @@ pub trait Actuator {
         Ok(originals.keys().cloned().collect())
     }
 
-    /// Puts what the callers of runtimes want by now in the place of what is recorded of these cgroups; of
-    /// those of which nothing is recorded nothing is.
+    /// Replaces the recorded originals of these cgroups by the present wishes of the runtimes' callers. A
+    /// cgroup without a record gets none.
     fn renew(&mut self, _wanted: &BTreeMap<CgroupPath, Original>) -> Result<(), String> {
         Ok(())
     }
@@ -137,7 +137,7 @@ pub trait Actuator {
         false
     }
 
-    /// What was ever set of partitions, and not put back.
+    /// Partition files that were set and not restored.
     fn partitioned(&self) -> Partitioned {
         Partitioned::default()
     }
@@ -147,23 +147,22 @@ pub trait Actuator {
         Ok(())
     }
 
-    /// Forgets what was recorded of cgroups that have ended since. Those that were seen (`is_there`), or have
-    /// one below them that was, are not looked at.
+    /// Drops the entries of ended cgroups. Skips cgroups that were seen (`is_there`) and those above them.
     fn tidy(&mut self, _is_there: &dyn Fn(&CgroupPath) -> bool) -> Result<(), String> {
         Ok(())
     }
 
-    /// What it has set of systemd's units.
+    /// Properties of systemd units that it has set.
     fn own_settings(&self) -> OwnSettings {
         OwnSettings::default()
     }
 
-    /// What the calls that moved pages took, since it is there; `None` of one that moves none.
+    /// Times of the calls that moved pages, since its creation; `None` if it moves none.
     fn page_move_calls(&self) -> Option<&CallTimes> {
         None
     }
 
-    /// What it cannot do just now as it should.
+    /// A missing or failing source, if any.
     fn degraded(&self) -> Option<Degraded> {
         None
     }
@@ -197,9 +196,9 @@ pub struct LiveActuator {
     journal: Journal,
     kernel: Box<dyn Kernel>,
     budget: PageBudget,
-    /// Where systemd can be asked.
+    /// Connection to systemd, where there is one.
     units: Option<Units>,
-    /// Containers of which it could not be seen what would be put back.
+    /// Containers with unreadable originals.
     unseen: Option<Degraded>,
 }
 
@@ -225,13 +224,13 @@ impl LiveActuator {
         }
     }
 
-    /// Tells systemd what its units are set to.
+    /// Also sets the properties of systemd units.
     #[must_use]
     pub fn with_units(self, units: Units) -> Self {
         Self { units: Some(units), ..self }
     }
 
-    /// The journal, for what is open and damaged in it.
+    /// The journal, for its open entries and damaged lines.
     pub fn journal(&self) -> &Journal {
         &self.journal
     }
@@ -353,7 +352,7 @@ impl LiveActuator {
         self.record_entry(cgroup, cpuset, file, before, Entry::of_file("", None), undo)
     }
 
-    /// Records what a file holds, and what the entry says beside that.
+    /// Records the content of a file, with the other fields of the entry.
     fn record_entry(
         &mut self,
         cgroup: &CgroupPath,
@@ -582,7 +581,7 @@ impl LiveActuator {
     }
 }
 
-/// That these containers, of which nothing could be read, cannot be put back.
+/// Degraded entry for containers with unreadable originals, which cannot be restored.
 fn unseen_originals(errors: &[String]) -> Option<Degraded> {
     let (first, more) = errors.split_first()?;
     let reason = match more.len() {

@@ -8,11 +8,10 @@
 //! the steps leaves each workload with CPUs and memory that it may use: steps that free a CPU come before
 //! steps that give it out exclusively.
 //!
-//! A plan is decided once and takes as long as the kernel lets it. What was settled of a workload meanwhile,
-//! in the answer to a container runtime, is newer than its steps: those that are left are not tried, and what
-//! is taken back with its group leaves it alone. The others' go on, because the newer settlement knew what
-//! they were to get. Nothing is taken back onto CPUs that are exclusive to another workload by now either
-//! ([`roll_back`]).
+//! A plan is decided once, and its steps may take long. An answer to a container runtime meanwhile is newer
+//! than the steps of that workload: its remaining steps are not tried, and an undo of its group leaves it
+//! alone. Steps of other workloads go on, because the answer took their new places into account. No undo
+//! gives back CPUs that are exclusive to another workload by then ([`roll_back`]).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -27,7 +26,7 @@ use super::{
     roll_back::{Failed, OVERTAKEN, roll_back},
 };
 
-/// What has been done for a workload, or for a group, or why nothing more will be.
+/// Progress of a workload or a group, or the reason why it stopped.
 #[derive(Default)]
 struct Progress {
     /// Step's index in the outcomes, and a write it made.
@@ -44,7 +43,7 @@ pub struct Applied {
     pub unfinished: BTreeSet<CgroupPath>,
 }
 
-/// What is settled beside the plan, in answers to a container runtime too; it changes while the plan is
+/// Present claims of workloads, from answers to a container runtime too; they change while the plan is
 /// carried out.
 pub trait CurrentClaims {
     /// Is something newer settled of this cgroup than the plan knew?

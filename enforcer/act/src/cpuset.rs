@@ -1,11 +1,10 @@
 //! The cpuset files of one cgroup: read, write, read back.
 //!
-//! cgroups-rs makes the writes; three of its habits are dealt with here. It opens files with
-//! `O_CREAT | O_TRUNC`, so a file must be known to exist before it is written. It joins paths without a
-//! look at them, so a cgroup is opened first, beneath the root of its hierarchy and through no
-//! symlink (`openat2`), and then addressed as `/proc/self/fd/N`: what was checked is what is written,
-//! and a cgroup that is removed and made again in between is not touched. It reads the effective
-//! files by their v1 names only, so reading is done here.
+//! cgroups-rs makes the writes; this module handles three of its properties. It opens files with `O_CREAT |
+//! O_TRUNC`, so the module checks first that a file exists. It joins paths without a check, so the module
+//! opens a cgroup first, beneath the root of its hierarchy and through no symlink (`openat2`), and then uses
+//! `/proc/self/fd/N`: the checked cgroup is the written one, and one that is recreated in between is not
+//! touched. It reads the effective files by their v1 names only, so the module reads them itself.
 //!
 //! Do not use `Cgroup::new` of that crate: it enables controllers in every ancestor.
 //!
@@ -167,8 +166,7 @@ impl CpusetError {
         }
     }
 
-    /// Can there be no cgroup of this name, now or later: no kernel has one with such a name, or so long a
-    /// path, and a path through a symlink is never followed?
+    /// Is a cgroup of this name impossible: an invalid name, too long a path, or a path through a symlink?
     pub fn is_never(&self) -> bool {
         matches!(self, Self::Open { cause, .. }
             if matches!(Errno::from_io_error(cause), Some(Errno::INVAL | Errno::NAMETOOLONG | Errno::LOOP)))
@@ -191,7 +189,7 @@ pub fn opened() -> usize {
 pub struct CpusetTree {
     root: PathBuf,
     v2: bool,
-    /// Where processes of the cgroups are looked at.
+    /// The `/proc` for reading processes of the cgroups.
     proc: Option<PathBuf>,
     forgets_pins: bool,
 }
@@ -202,7 +200,7 @@ impl CpusetTree {
         Self { root: root.into(), v2, proc: None, forgets_pins: false }
     }
 
-    /// Has what processes have set themselves looked at in this `/proc` before writes, and given back.
+    /// Reads pins and policies of processes in this `/proc` before writes, and restores them after.
     #[must_use]
     pub fn with_processes(self, proc: &Path) -> Self {
         let release = read_text(&proc.join("sys/kernel/osrelease")).ok().and_then(|text| release(&text));
@@ -216,7 +214,7 @@ impl CpusetTree {
         self.forgets_pins
     }
 
-    /// Where processes of the cgroups are looked at; `None` where they are not.
+    /// The `/proc` for reading processes of the cgroups; `None` where they are not read.
     pub fn proc(&self) -> Option<&Path> {
         self.proc.as_deref()
     }
@@ -226,7 +224,7 @@ impl CpusetTree {
         self.v2
     }
 
-    /// Where a cgroup's directory is, for messages and for reading.
+    /// Directory of a cgroup, for messages and for reading.
     pub fn path_of(&self, cgroup: &CgroupPath) -> PathBuf {
         self.root.join(cgroup.relative())
     }
@@ -244,7 +242,8 @@ impl CpusetTree {
         self.open_any(cgroup, if cgroup.is_root() { "." } else { cgroup.relative() })
     }
 
-    /// What the kernel makes of the file of a cgroup, the root included; `None` where it does not say.
+    /// Effective content of the file of a cgroup, the root included; `None` where the kernel has no such
+    /// file.
     pub fn read_effective(
         &self,
         cgroup: &CgroupPath,
@@ -266,7 +265,7 @@ impl CpusetTree {
         Ok(Cpuset { dir, path, root: self.root.clone(), v2: self.v2, inode })
     }
 
-    /// What a cgroup is set to, and nothing of what it inherits; `None` where it cannot be read.
+    /// Own setting of a cgroup, without inherited values; `None` where it cannot be read.
     pub fn set_to(&self, cgroup: &CgroupPath) -> Option<SetTo> {
         let cpuset = self.open(cgroup).ok()?;
         let cpus =
@@ -301,7 +300,7 @@ impl CpusetTree {
     }
 }
 
-/// Cgroups of one container that are looked at on v1, which has no count of all below; with more of them it
+/// Most cgroups of one container that are read on v1, which has no count of all below. A container with more
 /// counts as occupied.
 const MOST_CGROUPS: usize = 1_000;
 
@@ -331,7 +330,7 @@ impl Cpuset {
         self.read_name(file.name())
     }
 
-    /// Does a process run here or below? Looks at so many cgroups.
+    /// Does a process run here or below? Reads at most `left` cgroups.
     fn has_processes(&self, left: &mut usize) -> Result<bool, CpusetError> {
         if !self.read_name("cgroup.procs")?.trim().is_empty() {
             return Ok(true);
@@ -359,7 +358,7 @@ impl Cpuset {
         Ok(false)
     }
 
-    /// What the kernel makes of the file; `None` where it does not say.
+    /// Effective content of the file; `None` where the kernel has no such file.
     pub fn read_effective(&self, file: CpusetFile) -> Result<Option<String>, CpusetError> {
         let Some(name) = file.effective_name(self.v2) else { return Ok(None) };
         match self.read_name(name) {

@@ -31,7 +31,7 @@ use enforcer_host::{
 
 /// Below the state directory.
 const FOLDER: &str = "exposed";
-/// What containers read.
+/// The file that containers read.
 const FILE: &str = "resources.sh";
 /// Its next text.
 const NEXT: &str = ".resources.sh";
@@ -42,13 +42,13 @@ const LONGEST_ID: usize = 128;
 #[derive(Debug)]
 pub struct Exposed {
     dir: PathBuf,
-    /// What each container reads now; empty where that is not known.
+    /// Present text of each container; empty where that is unknown.
     texts: BTreeMap<String, String>,
-    /// Where those are heard that may say that they are ready.
+    /// Sockets of the containers that may report ready.
     ready: BTreeMap<String, ReadySocket>,
 }
 
-/// A container does not read what it should.
+/// A container has a stale file, or none.
 #[derive(Debug, Error)]
 pub enum ExposeError {
     /// An id that must not become the name of a file.
@@ -62,7 +62,7 @@ pub enum ExposeError {
 }
 
 impl Exposed {
-    /// Those below a state directory, with what an earlier daemon has left there.
+    /// Opens the directory below a state directory, with the files of an earlier daemon.
     pub fn open(state_dir: &Path) -> Result<Self, ExposeError> {
         let dir = state_dir.join(FOLDER);
         make_dir(&dir)?;

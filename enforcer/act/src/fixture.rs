@@ -100,12 +100,12 @@ impl Fixture {
         Journal::open(&self.state_dir()).unwrap()
     }
 
-    /// What writes to this host, with a journal of the state directory.
+    /// Actuator for this host, with the journal of the state directory.
     pub fn actuator(&self) -> LiveActuator {
         self.actuator_with(self.journal())
     }
 
-    /// What writes to this host, with this journal.
+    /// Actuator for this host, with this journal.
     pub fn actuator_with(&self, journal: Journal) -> LiveActuator {
         let budget = PageBudget::new(PageMoveLimits::default(), Stop::default());
         LiveActuator::new(&self.host(), &self.layout, journal, Box::new(FakeKernel::default()), budget)

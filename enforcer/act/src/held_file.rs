@@ -34,7 +34,7 @@ impl HeldFile {
         }
     }
 
-    /// Where it is, for messages.
+    /// Its path, for messages.
     pub(super) fn path(&self) -> &Path {
         &self.path
     }
@@ -58,8 +58,8 @@ impl HeldFile {
     }
 }
 
-/// What a file holds now, at most as much as there is room for: the kernel makes it anew at each reading from
-/// its begin.
+/// Reads a file from its beginning, at most as much as `room` holds; the kernel produces its content anew
+/// each time.
 pub(super) fn read_whole<'a>(file: &File, room: &'a mut [u8]) -> io::Result<&'a [u8]> {
     let count = file.read_at(room, 0)?;
     Ok(room.get(..count).unwrap_or_default())

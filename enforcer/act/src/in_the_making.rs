@@ -1,8 +1,8 @@
-//! What containers would have been set to without us, as entries of the journal.
+//! Originals of containers that are being created, as entries of the journal.
 //!
-//! A container's cgroup is made after its runtime was told what to set it to. The entries are made when the
-//! cgroup is there: by a turn, or, where a daemon was killed before its turn, by a restore ([`left_behind`]).
-//! A restore names those that may yet come: they come with what they were told.
+//! The cgroup of a container is created after its runtime was told the cpuset. The entries are made when the
+//! cgroup exists: by a turn, or, if the daemon was killed before its turn, by a restore ([`left_behind`]). A
+//! restore names pending containers: they will start with the told cpuset.
 //!
 //! Invariants: nothing is written here, and a cgroup that does not exist gets no entry.
 
@@ -15,8 +15,8 @@ use super::{
     journal::{Entry, EntryKey, LeftMaking, Made},
 };
 
-/// What the files of a cgroup would hold. A runtime leaves a file empty for which
-/// it is told nothing, which on v1 it cannot: it takes what the parent has (`cpusetEnsureParent` of runc).
+/// Contents that the files of a cgroup would have without us. Without a value a runtime leaves a file empty.
+/// On v1 that is impossible: there it copies the parent's value (`cpusetEnsureParent` of runc).
 pub(super) fn originals(
     tree: &CpusetTree,
     boot_id: Option<&str>,
@@ -59,24 +59,24 @@ pub fn renewed(
     renewed.collect()
 }
 
-/// What a daemon knew of containers in the making when it was killed.
+/// Pending containers of a killed daemon, by their present state.
 #[derive(Debug, Default)]
 pub struct LeftBehind {
-    /// Of those that have come to be.
+    /// Entries of created containers.
     pub entries: BTreeMap<EntryKey, Entry>,
-    /// Of those in the journal, what their runtime was told to set since.
+    /// New originals of containers in the journal, from later calls of their runtime.
     pub renewed: BTreeMap<CgroupPath, Original>,
-    /// Those that have not, and still may.
+    /// Containers that may still be created.
     pub awaited: BTreeMap<CgroupPath, Made>,
-    /// Those of which it cannot be told.
+    /// Containers with an unknown state.
     pub unseen: BTreeMap<CgroupPath, Made>,
     /// Lines of the record that cannot be read.
     pub damaged: Vec<String>,
-    /// Why it cannot be told of others, or of all, whether they are there.
+    /// Reasons why the state of others, or of all, is unknown.
     pub unusable: Vec<String>,
 }
 
-/// What became of those of this boot by `now_ns` after it.
+/// States at `now_ns` of the containers of this boot.
 pub fn left_behind(tree: &CpusetTree, boot_id: Option<&str>, left: LeftMaking, now_ns: u64) -> LeftBehind {
     let mut found = LeftBehind { damaged: left.damaged, ..LeftBehind::default() };
     for (cgroup, made) in left.made {

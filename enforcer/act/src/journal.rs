@@ -1,22 +1,21 @@
 //! The write-ahead undo log: what every file held before the daemon first wrote to it.
 //!
-//! One JSON object per line, with its CRC-32, is appended and made durable before the write that it undoes.
-//! Whatever happens in between, a crash included, leaves either an entry without a write (putting back what
-//! is there changes nothing) or an entry with its write; never a write without an entry. Only the first value
-//! of a file is kept: it is the one that was there before us.
+//! One JSON object per line, with its CRC-32, is appended and made durable before the write that it undoes. A
+//! crash in between leaves either an entry without a write, which restores the present value, or an entry
+//! with its write, but never a write without an entry. Only the first value of a file is kept: the value from
+//! before the daemon.
 //!
-//! Beside them is what each container was granted, for the next daemon: believed only as far as the kernel
-//! agrees ([`GrantRecord`]), so nothing waits for it, and what a crash loses of it is adopted from the
-//! cpusets alone.
+//! The journal also has the grants of containers, for the next daemon. It uses them only as far as the
+//! cgroups agree ([`GrantRecord`]), so no write waits for them, and after a crash lost ones are taken from
+//! the cpusets.
 //!
 //! A container that its runtime sets on our behalf is recorded as soon as its cgroup is there
 //! ([`Journal::record_all`]), not before the runtime writes: its creation must not wait for a disk. What is
 //! known until then outlives a daemon that is killed as well ([`MakingRecord`]).
 //!
-//! A file is known by cgroup, name and inode of the cgroup's directory: a cgroup that was made again is
-//! another one. Inodes start over when the host boots, so entries carry the boot they belong to. A property
-//! of a unit outlives the cgroup, and has no inode; what it was set to is kept as well, by which it is told
-//! from what others set.
+//! A file is identified by cgroup, name and inode of the cgroup's directory: a recreated cgroup is another
+//! one. Inodes start over at each boot, so entries have a boot id. A property of a unit outlives the cgroup
+//! and has no inode; its set value is kept as well, to tell it from values of other programs.
 //!
 //! Root writes the journal's values to the host. So the journal is read only from a directory and files that
 //! belong to root or to the daemon's user and that no other user may write, and no symlink is followed.
@@ -25,8 +24,8 @@
 //! other unreadable line is no entry and is named in [`Journal::damaged`]. Its file is kept beside the new
 //! one, and each restore names it until an administrator removes it ([`set_aside`]).
 //!
-//! Lines of what is over are left out when the journal is opened, and when it has become long: it is written
-//! anew beside the old one, which stays in use until the new one is durable.
+//! Closed lines are left out when the journal is opened, and when it has become long: it is written anew
+//! beside the old one, which stays in use until the new one is durable.
 
 mod brake_record;
 mod damage;
@@ -78,7 +77,7 @@ use self::{
 use super::cpuset::CpusetFile;
 use enforcer_host::file_error::FileError;
 
-/// Most bytes of a container's id and cgroup, which a runtime tells; escaped, six times as many.
+/// Most bytes of a container's id and cgroup, as the runtime gives them; escaped, six times as many.
 const LONGEST_NAMES: usize = 64 << 10;
 
 /// Name of the lock file of the directory.
@@ -90,7 +89,7 @@ const A_FEW_LINES: usize = 4096;
 /// A journal that is no longer than this, in bytes, is not worth writing anew.
 const LONG: u64 = 1 << 20;
 
-/// Nor is one that is no longer than so many times what it has to say.
+/// A journal is rewritten only if it is longer than this multiple of its open lines.
 const MOSTLY_OVER: u64 = 4;
 
 /// A file that was written, and in which life of its cgroup; or a property of the unit that the cgroup
@@ -105,15 +104,14 @@ pub struct EntryKey {
     pub inode: u64,
 }
 
-/// What a file held before us.
+/// Original of a file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Entry {
     /// The exact text, newline included.
     pub original: String,
     /// `/proc/sys/kernel/random/boot_id` of that time, where it could be read.
     pub boot_id: Option<String>,
-    /// What a property was set to, the latest last, and the one before it: either may be in force after a
-    /// crash.
+    /// Last two values of a property, the latest last: either may be in force after a crash.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub set: Vec<String>,
     /// Threads in the cgroup and below it that had set memory policies or affinities themselves, as they were
@@ -164,7 +162,7 @@ pub enum JournalError {
     Held {
         /// The lock file.
         path: PathBuf,
-        /// Process id, as far as the lock file tells.
+        /// Process id from the lock file, or `unknown`.
         holder: String,
     },
 }
@@ -183,12 +181,12 @@ pub(super) fn is_of_another_boot(recorded: Option<&str>, now: Option<&str>) -> b
     matches!((recorded, now), (Some(then), Some(now)) if then != now)
 }
 
-/// What is written in a journal.
+/// Contents of a journal.
 #[derive(Debug, Default)]
 pub struct JournalContents {
-    /// What has to be put back.
+    /// Entries to restore.
     pub entries: BTreeMap<EntryKey, Entry>,
-    /// What containers were granted, by id.
+    /// Grants of containers, by id.
     pub grants: BTreeMap<String, GrantRecord>,
     /// Lines that could not be read, with their numbers.
     pub damaged: Vec<String>,
@@ -199,7 +197,7 @@ pub struct JournalContents {
 }
 
 impl JournalContents {
-    /// What is to be said of these.
+    /// Warning about these; `None` where there are none.
     pub fn behind_the_last_line(&self) -> Option<String> {
         (self.zeros > 0).then(|| {
             format!(
@@ -221,7 +219,7 @@ pub struct Journal {
     damaged: Vec<String>,
     /// The damaged lines are in the file still, and are not kept elsewhere.
     is_damaged: bool,
-    /// Where they are kept.
+    /// File with the damaged lines.
     kept: Option<PathBuf>,
     /// Length in bytes above which it is seen whether the journal should be written anew.
     look_at: u64,
@@ -277,7 +275,7 @@ impl Journal {
         })
     }
 
-    /// What the journal holds, without its lock and without a change; nothing when there is none.
+    /// Reads the journal without its lock and without a change; empty when there is none.
     pub fn peek(state_dir: &Path) -> Result<JournalContents, JournalError> {
         match fs::symlink_metadata(state_dir) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(JournalContents::default()),
@@ -291,12 +289,12 @@ impl Journal {
         files::check_free(&state_dir.join(LOCK))
     }
 
-    /// What has to be put back.
+    /// Entries to restore.
     pub fn entries(&self) -> &BTreeMap<EntryKey, Entry> {
         &self.entries
     }
 
-    /// Is there anything of this cgroup that has to be put back?
+    /// Has this cgroup an entry to restore?
     pub fn has_set(&self, cgroup: &CgroupPath) -> bool {
         // `Mems` is the first of the files.
         let first = EntryKey { cgroup: cgroup.clone(), file: CpusetFile::Mems, inode: 0 };
@@ -304,7 +302,7 @@ impl Journal {
         of_it.map(|(key, _)| key.file).any(|file| matches!(file, CpusetFile::Mems | CpusetFile::Cpus))
     }
 
-    /// What containers were granted, by id.
+    /// Grants of containers, by id.
     pub fn grants(&self) -> &BTreeMap<String, GrantRecord> {
         &self.grants
     }
@@ -314,8 +312,7 @@ impl Journal {
         &self.damaged
     }
 
-    /// Where the lines that could not be read are kept since it was opened; `None` where they are in it
-    /// still.
+    /// File with the unreadable lines since it was opened; `None` where they are still in the journal.
     pub fn kept(&self) -> Option<&Path> {
         self.kept.as_deref()
     }
@@ -331,8 +328,8 @@ impl Journal {
         self.trouble.clone().map_or(Ok(()), Err)
     }
 
-    /// Records what a file holds, before it is written for the first time; later values are ignored. Of a
-    /// property it is recorded each time what it is set to.
+    /// Records the content of a file before its first write; later calls are ignored. For a property each set
+    /// value is recorded.
     pub fn record(&mut self, key: EntryKey, entry: Entry) -> Result<(), JournalError> {
         self.record_all(vec![(key, entry)])
     }
@@ -424,15 +421,16 @@ impl Journal {
         Ok(())
     }
 
-    /// Further lines go to a file that is in the place of the one before, and holds what is known.
+    /// Continues in a rewritten file that has replaced the former one.
     fn go_on_in(&mut self, Rewritten { file, kept }: Rewritten) {
         self.tail = Tail::new(&self.path, Box::new(file));
         self.kept = kept.or(self.kept.take());
         (self.is_damaged, self.is_moved) = (false, true);
     }
 
-    /// Leaves out what is over, once that is most of the journal. Where it cannot, the old file stays in use;
-    /// the error is of one that may come back after a crash, and to which nothing may be added before.
+    /// Rewrites the journal without closed lines, once these are most of it. On failure the old file stays in
+    /// use. An error means that the old file may come back after a crash: no line may be added before the
+    /// rewrite succeeds.
     fn shorten(&mut self) -> Result<(), JournalError> {
         let length = self.tail.length()?;
         if length > self.look_at {
@@ -469,7 +467,7 @@ impl Journal {
 /// Most lines of which each is logged.
 const LOGGED: usize = 10;
 
-/// What of it is not believed.
+/// Logs the unused lines of a journal.
 fn say(path: &Path, contents: &JournalContents) {
     for line in contents.damaged.iter().take(LOGGED) {
         tracing::error!("journal line that cannot be read: {}", printable(line));

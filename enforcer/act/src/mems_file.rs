@@ -76,7 +76,7 @@ pub struct MemsFiles {
     files: BTreeMap<CgroupPath, Arc<MemsFile>>,
     /// Cgroups with open files, by path, with the kernel's ids.
     ids: BTreeMap<CgroupPath, u64>,
-    /// Which could not be, and why, as it was said.
+    /// Cgroups with files that could not be opened, and the logged reason.
     unusable: BTreeMap<CgroupPath, String>,
 }
 
@@ -86,8 +86,8 @@ impl MemsFiles {
         Self { tree, files: BTreeMap::new(), ids: BTreeMap::new(), unusable: BTreeMap::new() }
     }
 
-    /// Opens what is missing of these and of those above that may be widened for them, and closes the rest.
-    /// What cannot be opened is tried again each time; it is returned where that is news.
+    /// Opens the missing files of these cgroups and of those above that may be widened for them, and closes
+    /// the rest. A file that cannot be opened is tried again each time; new failures are returned.
     pub fn follow<'a>(&mut self, guarded: &'a [ProtectedWorkload]) -> Vec<String> {
         let ids = guarded.iter().filter_map(|one| Some((one.cgroup.clone(), one.cgroup_id?)));
         let ids: BTreeMap<CgroupPath, u64> = ids.collect();
@@ -141,13 +141,13 @@ impl MemsFiles {
 pub struct MemsWrite {
     /// The workload that it is for.
     pub cgroup: CgroupPath,
-    /// Each with what it is to hold.
+    /// Files with their new values.
     pub files: Vec<(Arc<MemsFile>, NodeSet)>,
 }
 
 impl MemsWrite {
-    /// Writes on a thread of its own, and hands the result to `done` there. Where there can be no thread it
-    /// is done here: late is better than never.
+    /// Writes on a new thread, and passes the result to `done` there. If no thread can be started, it writes
+    /// on the caller's.
     pub fn start(self, done: impl FnOnce(CgroupPath, Result<(), String>) + Send + 'static) {
         let slot = Arc::new(std::sync::Mutex::new(Some((self, done))));
         let job = {

@@ -1,4 +1,4 @@
-//! Where threads had pinned themselves, looked at after a write of their cpuset and given back.
+//! Pins of threads, checked after a write of their cpuset and restored.
 //!
 //! Problem: up to Linux 6.1 a write of `cpuset.cpus` sets the affinity of each thread to all CPUs of its
 //! cgroup, and forgets what the thread had set (`update_tasks_cpumask`, kernel/cgroup/cpuset.c; remembered
@@ -26,10 +26,10 @@ use super::{
 };
 use enforcer_kernel::affinity;
 
-/// What became of the pins of some threads.
+/// Result of restoring pins of threads.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct PinsNow {
-    /// Threads that had all that they had pinned themselves to when they were looked at.
+    /// Threads that had all their pinned CPUs when they were read.
     pub whole: Vec<CgroupThreads>,
     /// Threads that have not, because their cgroup does not have these CPUs: one phrase each.
     pub unkept: Vec<String>,
@@ -37,7 +37,7 @@ pub struct PinsNow {
     pub failed: Vec<String>,
 }
 
-/// Where pins that the kernel may have taken away are given back.
+/// How pins are restored that the kernel may have reset.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Gives {
     /// Nothing was written.

@@ -34,7 +34,7 @@ const HEARD: &str = "ready";
 /// The socket before it is in its place, where no container sees it; a short name, because the kernel takes
 /// 107 bytes of a path.
 const NEXT: &str = ".notify";
-/// What is said, among other lines or alone.
+/// The line of a ready message, among other lines or alone.
 const READY: &[u8] = b"READY=1";
 /// Most messages that are read at once: above what the kernel lets wait (`net.unix.max_dgram_qlen`, 10).
 const MOST: usize = 32;
@@ -71,7 +71,7 @@ impl ReadySocket {
         self.is_ready
     }
 
-    /// Takes what was sent since the last time.
+    /// Receives messages since the last call.
     pub(super) fn hear(&mut self) -> Result<(), FileError> {
         let (mut message, mut said) = ([0; LONGEST], false);
         for _ in 0..MOST {

@@ -1,11 +1,11 @@
 //! Empties cpuset files of a v2 cgroup that has tasks.
 //!
-//! Problem: an empty file means "what the parent has", and a workload often starts with that. But once the
-//! file has a value, the kernel refuses to empty it while the cgroup has tasks (`ENOSPC`, `validate_change`
-//! in kernel/cgroup/cpuset.c). Idea: take the cpuset controller from the children of the parent and give it
-//! back at once (`cgroup.subtree_control`). Every child then has an empty cpuset, tasks or not; the values of
-//! those that shall have one are written again. The tasks' own CPUs do not follow that, so what is to be
-//! empty is set to all that the parent has before.
+//! Problem: an empty file inherits from the parent, and a workload often starts with that. But once the file
+//! has a value, the kernel refuses to empty it while the cgroup has tasks (`ENOSPC`, `validate_change` in
+//! kernel/cgroup/cpuset.c). Idea: disable the cpuset controller for the children of the parent and enable it
+//! again at once (`cgroup.subtree_control`). Then every child has an empty cpuset, with or without tasks, and
+//! the values of the other children are written again. Affinities of tasks do not follow, so a file that is
+//! to be empty is first set to all CPUs of the parent.
 //!
 //! For some milliseconds the siblings are as wide as their parent; no pages move because of it. Their values
 //! and the removal of the controller are journalled first, so that the next restore undoes a crash in
@@ -21,10 +21,10 @@ use super::{
     journal::{Entry, EntryKey, Journal},
 };
 
-/// Children of one cgroup that are looked at.
+/// Most children of one cgroup that are read.
 const MAX_CHILDREN: usize = 10_000;
 
-/// A child, and what its files shall hold afterwards.
+/// A child, and the final contents of its files.
 struct Child {
     cgroup: CgroupPath,
     cpuset: Cpuset,
@@ -90,8 +90,8 @@ pub(super) fn empty(
 
 /// Lets the tasks of those that are emptied run wherever the parent may.
 ///
-/// Each task has CPUs of its own, which follow the cpuset when it is written but not when its controller is
-/// taken away: it would stay on the CPUs that it had, in a cpuset that is empty (seen on Linux 6.12).
+/// Sets each task's affinity: it follows a write of the cpuset, but not the removal of the controller. The
+/// task would stay on its old CPUs in an empty cpuset (seen on Linux 6.12).
 fn widen_tasks(tree: &CpusetTree, parent: &CgroupPath, files: &[&EntryKey]) -> Result<(), String> {
     files.iter().try_for_each(|key| {
         let wide = tree.read_effective(parent, key.file).map_err(|error| error.to_string())?;

@@ -12,10 +12,10 @@
 //!
 //! Partitions are ended before all of that: in one that lives not every write has the effect that it says.
 //!
-//! Properties of systemd's units are put back before ([`super::units::restore`]).
+//! Properties of systemd units are restored before ([`super::units::restore`]).
 //!
-//! Each file is read back. Only what then holds its original text, byte for byte, and what is gone,
-//! is closed in the journal; the rest stays for the next time. Doing it twice is harmless.
+//! Each file is read back. Only entries of files that hold their original text, byte for byte, or are gone,
+//! are closed in the journal; the rest stay for the next time. A second restore is harmless.
 
 use std::{
     cmp::Reverse,
@@ -36,7 +36,7 @@ use super::{
     self_placed::{self, Depth},
 };
 
-/// One file of the journal, and what became of it.
+/// One file of the journal, and its result.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Restored {
     /// Its cgroup.
@@ -45,64 +45,64 @@ pub struct Restored {
     pub file: CpusetFile,
     /// The text it had.
     pub original: String,
-    /// What happened.
+    /// Its result.
     pub result: RestoreResult,
 }
 
-/// What happened to one file.
+/// Result for one file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RestoreResult {
     /// It holds its original again.
     PutBack {
-        /// What it held.
+        /// Content before the restore.
         from: String,
     },
-    /// It inherited, and has all that it would inherit: the file itself cannot be emptied now.
+    /// It inherited; it is set to all that it would inherit, as the file cannot be emptied now.
     Widened {
-        /// What it held.
+        /// Content before the restore.
         from: String,
         /// All that the cgroup above it has.
         to: String,
         /// Why it cannot be emptied.
         reason: String,
     },
-    /// It would be put back; [`preview`] says so.
+    /// It would be restored; only of [`preview`].
     WouldPutBack {
-        /// What it holds.
+        /// Present content.
         from: String,
     },
     /// It held its original already.
     Unchanged,
-    /// The cgroup is gone or is another one now; there is nothing to put back.
+    /// The cgroup is gone or is another one now; there is nothing to restore.
     Skipped {
         /// Why.
         reason: String,
     },
-    /// It could not be put back; it stays in the journal.
+    /// It could not be restored; it stays in the journal.
     Failed {
         /// Operation, path, value and cause.
         error: String,
     },
 }
 
-/// What [`restore`] did.
+/// Report of a [`restore`].
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RestoreReport {
     /// Every file of the journal, in the order of paths.
     pub files: Vec<Restored>,
     /// Lines of the journal, and of the record of brakes, that could not be read.
     pub damaged: Vec<String>,
-    /// Containers that are being made with what a daemon had told their runtime: they can be put back once
-    /// they are there.
+    /// Containers that a runtime is still creating with the daemon's cpuset: they can be restored once they
+    /// exist.
     pub awaited: Vec<CgroupPath>,
     /// Records beside the journal that could not be used, and why.
     pub unusable: Vec<String>,
-    /// What processes had set themselves and the kernel has rewritten for good, one sentence each.
+    /// Policies of processes that the kernel has rewritten for good, one sentence each.
     pub lost: Vec<String>,
 }
 
 impl RestoreReport {
-    /// What went wrong with single files: operation, path, value and cause.
+    /// Errors of single files: operation, path, value and cause.
     pub fn failures(&self) -> impl Iterator<Item = &str> {
         self.files.iter().filter_map(|file| match &file.result {
             RestoreResult::Failed { error } => Some(error.as_str()),
@@ -131,13 +131,13 @@ impl RestoreReport {
 
 /// Puts back every original of the journal that belongs to this boot.
 ///
-/// What went wrong with single files is in the report.
+/// Errors of single files are in the report.
 pub fn restore(tree: &CpusetTree, boot_id: Option<&str>, journal: &mut Journal) -> RestoreReport {
     let entries = journal.entries().clone();
     restore_entries(tree, boot_id, journal, &entries)
 }
 
-/// The same for one cgroup and what is below it; what a crash took from others is undone too ([`recover`]).
+/// The same for one cgroup and those below it. The effects of a crash on others are undone too ([`recover`]).
 pub fn restore_within(
     tree: &CpusetTree,
     boot_id: Option<&str>,
@@ -239,9 +239,9 @@ fn restore_entries(
     report
 }
 
-/// What processes have set themselves before their cpusets are put back.
+/// Pins and policies of processes before their cpusets are restored.
 struct SelfPlacedBefore {
-    /// Cgroups that are looked at, with what is below them.
+    /// Cgroups that are read, with those below them.
     tops: BTreeSet<CgroupPath>,
     before: Vec<CgroupThreads>,
     recorded: Vec<SelfPlacedThread>,
@@ -266,7 +266,7 @@ impl SelfPlacedBefore {
         Self { before: read.flatten().collect(), recorded, tops }
     }
 
-    /// Puts pins back, and says what is lost.
+    /// Restores pins, and returns lost policies.
     fn give_back(&self, tree: &CpusetTree) -> Vec<String> {
         let mut lost = pins::look(tree, &self.before, &self.recorded, Gives::Everywhere).failed;
         lost.extend(self_placed::not_given_back(tree, &self.before, &self.recorded, &self.tops));
@@ -291,7 +291,7 @@ fn merge(recorded: &mut Vec<SelfPlacedThread>, threads: &[SelfPlacedThread]) {
     }
 }
 
-/// What [`restore`] would do, as far as can be told without writing. Needs no lock, and so can be asked
+/// Reports what [`restore`] would do, as far as that is known without writing. Needs no lock, so it works
 /// while the daemon runs.
 pub fn preview(tree: &CpusetTree, boot_id: Option<&str>, contents: &JournalContents) -> RestoreReport {
     let files = contents.entries.iter().filter(|(key, _)| !key.file.is_property());
@@ -333,7 +333,7 @@ pub(super) const ANOTHER_BOOT: &str = "the host has been started again since";
 /// A cgroup and in which life of it something was set.
 pub(super) struct Life<'a> {
     pub(super) cgroup: &'a CgroupPath,
-    /// Of its directory.
+    /// Inode of its directory.
     pub(super) inode: u64,
     /// The boot that the inode is of.
     pub(super) boot_id: Option<&'a str>,
@@ -378,7 +378,7 @@ fn open_entry<'a>(
     }
 }
 
-/// Third pass, for v2: what was empty, cannot be emptied while there are tasks, and so failed.
+/// Third pass, for v2: files that were empty and that the kernel refused to empty because of tasks.
 fn empty_what_has_tasks<'a>(
     tree: &CpusetTree,
     boot_id: Option<&str>,
@@ -421,7 +421,7 @@ fn empty_what_has_tasks<'a>(
 
 /// Gives a cgroup all that the one above it has, where its file cannot be emptied: that of a sibling with
 /// cgroups below keeps the controller from being taken away (`-EBUSY`, kernel/cgroup/cgroup.c). Its processes
-/// may be everywhere again, which is what was wanted; returns what it has now.
+/// may run everywhere again, as intended. Returns the present content.
 fn widen_to_all(tree: &CpusetTree, parent: &CgroupPath, pending: &Pending<'_>) -> Result<String, String> {
     let file = pending.key.file;
     let text = |error: super::cpuset::CpusetError| error.to_string();
@@ -460,7 +460,7 @@ fn order<'p, 'a>(
     pending.iter()
 }
 
-/// First pass: the union of what the file has and what it had.
+/// First pass: sets the union of the present and the original value.
 fn widen(pending: &Pending<'_>) -> Result<(), String> {
     if pending.key.file == CpusetFile::MemoryMigrate {
         return Ok(());

@@ -1,11 +1,10 @@
 //! Takes the writes of a workload, or of its group, back after one of its steps failed.
 //!
-//! Problem: while a plan is carried out, answers to a container runtime give CPUs away, and a plan may find
-//! them given away already: what a file held before its step is then no place to go back to. Idea: before
-//! anything is taken back it is asked what is settled by now. A workload is *kept*, with all that was written
-//! of it, where something newer is settled of it, or where the CPUs that it had are exclusive to a workload
-//! that is not taken back with it; of one that is kept the others of the group keep away in turn. What the
-//! plan was to give to one of the group that was not begun is exclusive to none.
+//! Problem: while a plan is carried out, answers to a container runtime give CPUs away. Then the value of a
+//! file before its step may no longer be a valid place to go back to. Idea: before an undo the present claims
+//! are read. A workload is *kept* with its new values if a newer claim of it exists, or if its old CPUs are
+//! exclusive to a workload that is not undone with it. Other members of the group then keep off the CPUs of a
+//! kept one in turn. CPUs that the plan meant for a member that was not begun are exclusive to none.
 //!
 //! Invariant: no write is taken back onto CPUs that are exclusive to another workload. A workload that is
 //! kept has the CPUs and memory nodes that it was given, which every prefix of a plan's steps may leave it.
@@ -86,8 +85,8 @@ pub(super) fn roll_back(
     overtaken
 }
 
-/// Workloads that are not taken back, and why. One of the group that was not begun has what it had, whatever
-/// the allocations say.
+/// Workloads that are not undone, and why. A member that was not begun still has its old place, whatever the
+/// allocations say.
 fn kept(
     undo: &[(usize, Undo)],
     group: &BTreeSet<&CgroupPath>,

@@ -1,8 +1,8 @@
-//! What processes of a cgroup have set themselves, read before a write.
+//! Pins and memory policies that processes of a cgroup have set, read before a write.
 //!
-//! What a write changes of it is computed in the core ([`hindrance`]); here it is read from `/proc`. Pins are
-//! put back where the kernel has taken them away ([`super::pins`]). A memory policy can only be set by the
-//! process itself, so that one that was rewritten is named and not given back ([`lost`]).
+//! They are read from `/proc` here; the core computes what a write changes ([`hindrance`]). Pins that the
+//! kernel has reset are restored ([`super::pins`]). A memory policy can only be set by the process itself, so
+//! a rewritten one is named and not restored ([`lost`]).
 //!
 //! Limits. Threads of at most [`MAX_CGROUPS`] cgroups are looked at, [`MAX_THREADS`] of them, and the
 //! mappings of [`MAX_PROCESSES`] processes within [`LONGEST`] bytes; what is left out is counted.
@@ -40,7 +40,7 @@ use super::{
 use enforcer_host::{processes::start_ticks, read_text};
 use enforcer_kernel::affinity;
 
-/// Cgroups of one subtree that are looked at.
+/// Most cgroups of one subtree that are read.
 const MAX_CGROUPS: usize = 1_024;
 /// Most threads of one subtree with affinities that are read.
 const MAX_THREADS: usize = 16_384;
@@ -222,7 +222,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// May a thread run on all of these CPUs? One that has ended is told so by its files.
+/// May a thread run on all of these CPUs? An ended thread is an error of its files.
 fn is_free(tid: u32, cpus: &CpuSet) -> bool {
     i32::try_from(tid).is_ok_and(|tid| affinity::affinity(tid).is_ok_and(|now| now == *cpus))
 }
@@ -317,7 +317,7 @@ pub fn hindrances(
     (found, of_unseen(&too_many, &forbidden))
 }
 
-/// What could not be looked at, and why.
+/// Degraded entry for unread threads, with the reason.
 fn of_unseen(too_many: &[String], forbidden: &[String]) -> Option<Degraded> {
     let reasons = [
         ("too many to look at before a write", too_many),

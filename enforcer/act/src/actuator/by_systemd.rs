@@ -1,4 +1,4 @@
-//! The part of a write that systemd is told, so that it keeps what was written
+//! The systemd side of a write: sets the property, so that systemd keeps the written value
 //! ([`units`](super::super::units)).
 //!
 //! As with files, the journal is written first and the previous value can be restored. A property outlives
@@ -44,9 +44,8 @@ impl LiveActuator {
         }
     }
 
-    /// What a file would hold without us that holds this and has no entry yet. What we had told systemd is in
-    /// the file of a unit that was started again, since the file of its life before was recorded first
-    /// ([`Self::keep_by_systemd`]).
+    /// Content that a file without an entry would have without us. The file of a restarted unit holds our
+    /// property's value; its original is in the entry of its earlier life ([`Self::keep_by_systemd`]).
     pub(super) fn without_us(&self, cgroup: &CgroupPath, file: CpusetFile, found: String) -> String {
         let told = file.property().and_then(|property| self.journal.entries().get(&key_of(cgroup, property)));
         let is_ours = |entry: &&Entry| {
@@ -68,7 +67,7 @@ impl LiveActuator {
         self.close_original(undo)
     }
 
-    /// A unit that has ended shall not have, when it is started again, what was its before.
+    /// Resets the properties of ended units, so that a restart does not bring our values back.
     pub(super) fn reset_ended_units(&mut self) -> Result<(), String> {
         let Some(units) = &mut self.units else { return Ok(()) };
         let ended = |key: &&EntryKey| {

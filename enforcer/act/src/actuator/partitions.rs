@@ -78,7 +78,7 @@ impl LiveActuator {
         Ok(OutcomeResult::Differs { wanted: kind.to_string(), read_back })
     }
 
-    /// Cgroups with anything of partitions to be put back.
+    /// Cgroups with partition files to restore.
     pub(super) fn with_partition_files(&self) -> Partitioned {
         let with = |file| {
             let keys = self.journal.entries().keys().filter(move |key| key.file == file);
@@ -100,7 +100,7 @@ pub(super) fn is_of_partitions(file: CpusetFile) -> bool {
     matches!(file, CpusetFile::Exclusive | CpusetFile::Partition)
 }
 
-/// What the kernel means by it here (`perr_strings` in kernel/cgroup/cpuset.c).
+/// Meaning of the kernel's reason for an invalid partition (`perr_strings` in kernel/cgroup/cpuset.c).
 fn meaning(invalid: &str) -> &'static str {
     if invalid.contains("not permitted") {
         "; it takes CAP_SYS_ADMIN, which the daemon keeps only if it has it and a partition is declared when it starts"

@@ -1,5 +1,5 @@
-//! What processes have set themselves, around writes of their cpuset: the actuator's own, and those that a
-//! runtime carries out on the daemon's behalf.
+//! Pins and policies of processes around writes of their cpuset, by the actuator or by a runtime on its
+//! behalf.
 
 use enforcer_core::{
     id::Id,
@@ -17,8 +17,8 @@ use crate::{
 };
 
 impl LiveActuator {
-    /// What processes have set themselves and a write of this would change. What cannot be read is no reason
-    /// to write nothing: it was looked at when it was decided.
+    /// Pins and policies of processes that a write of this would change. Unreadable ones do not prevent the
+    /// write: the decision has checked them.
     pub(super) fn self_placed<T: Id>(
         &self,
         cgroup: &CgroupPath,

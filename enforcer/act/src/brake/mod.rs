@@ -51,13 +51,13 @@ const fn file_of(kind: BrakeKind) -> CpusetFile {
     }
 }
 
-/// What a file holds now.
+/// Reads a file.
 fn text_of(file: &File) -> io::Result<String> {
     let mut room = [0; LONGEST];
     Ok(String::from_utf8_lossy(read_whole(file, &mut room)?).into_owned())
 }
 
-/// The same, with an error that says of which file.
+/// Reads a held file; the error names it.
 fn held_text(held: &HeldFile) -> Result<String, String> {
     text_of(held.file()).map_err(|error| format!("reading {}: {error}", held.path().display()))
 }
@@ -91,7 +91,7 @@ impl BrakeFile {
         }
     }
 
-    /// What the file of a brake holds, and what it is to be set to.
+    /// Original of a brake's file, and the value of the brake.
     fn original_and_mark(&self, kind: BrakeKind, rate: u64) -> Result<(String, String), String> {
         let original = held_text(self.of(kind)?)?;
         let mark = match (kind, &self.high) {
@@ -118,8 +118,8 @@ impl BrakeFile {
 pub struct BrakeFiles(BTreeMap<CgroupPath, (Option<u64>, Arc<BrakeFile>)>);
 
 impl BrakeFiles {
-    /// Opens what is missing of these, and closes the rest. What cannot be opened is said, and tried again
-    /// the next time.
+    /// Opens the missing files of these workloads, and closes the rest. A file that cannot be opened is
+    /// logged and tried again the next time.
     pub fn follow(&mut self, tree: &CpusetTree, guarded: &[ProtectedWorkload]) {
         let mut before = std::mem::take(&mut self.0);
         for one in guarded.iter().filter(|one| !one.strict) {
@@ -141,7 +141,7 @@ impl BrakeFiles {
         }
     }
 
-    /// Those of a cgroup.
+    /// Brake file of a cgroup.
     pub fn get(&self, cgroup: &CgroupPath) -> Option<Arc<BrakeFile>> {
         self.0.get(cgroup).map(|(_, file)| Arc::clone(file))
     }
@@ -170,7 +170,7 @@ impl SlowedWorkload {
         self.kind
     }
 
-    /// The file and what it was set to.
+    /// The file and its set value, for messages.
     pub fn what(&self) -> String {
         format!("{} = {}", file_of(self.kind).name(), self.set)
     }
@@ -203,7 +203,7 @@ impl BrakeControl {
         self.watchdog.lost()
     }
 
-    /// Those that are slowed down.
+    /// Workloads that are slowed down.
     pub fn slowed(&self) -> &[SlowedWorkload] {
         &self.slowed
     }

@@ -42,7 +42,7 @@ pub fn undo(
     Ok(report)
 }
 
-/// What [`undo`] would do.
+/// Reports what [`undo`] would do.
 pub fn preview(
     tree: &CpusetTree,
     boot_id: Option<&str>,

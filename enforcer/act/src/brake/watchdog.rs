@@ -1,15 +1,15 @@
 //! The process that releases a brake when the daemon does not.
 //!
-//! Problem: a daemon that is killed, or hangs, while a workload stands still leaves it so for ever. A thread
-//! would end with it, so this is another process: the same program, started once, with no capability, and
-//! with nothing open but a socket to the daemon and the record of brakes. Before the daemon writes a file it
-//! hands over its descriptor (`SCM_RIGHTS`, unix(7)), with what it will hold and what it held, and waits
-//! until the other has said that it has them. The other puts the original back when the socket ends, which is
-//! when the daemon does, or 1.5 s after it was told and not told that it is over: within two seconds.
+//! Problem: if the daemon is killed or hangs while a workload is frozen, the workload would stay frozen. A
+//! thread would end with the daemon. Idea: another process, the same program, started once, without
+//! capabilities, and with nothing open but a socket to the daemon and the record of brakes. Before the daemon
+//! writes a file, it sends the descriptor (`SCM_RIGHTS`, unix(7)), the new value and the original, and waits
+//! for a confirmation. The process restores the original when the socket closes, that is when the daemon
+//! ends, or 1.5 s after the message if the daemon has not released the brake: within two seconds.
 //!
-//! It is started by executing the program, not by a bare fork: a copy of a process with threads may do next
-//! to nothing. Signals that end the daemon do not end it (systemd sends them to both): it ends when the
-//! daemon has.
+//! It is started by exec, not by a bare fork, because a forked copy of a process with threads may call hardly
+//! anything safely. Signals that end the daemon do not end it (systemd sends them to both): it ends after the
+//! daemon.
 //!
 //! Messages are one packet each (`SOCK_SEQPACKET`): `hold ID SET ORIGINAL` with a descriptor, `gone ID`;
 //! answers: `ready`, `held ID`.
@@ -49,7 +49,7 @@ const ANSWERS_WITHIN: Duration = Duration::from_millis(200);
 const MESSAGE: usize = 128;
 /// Most brakes at a time.
 const MOST: usize = 1_024;
-/// So often it is seen whether it has ended, when it shall, and so long in between.
+/// Checks for the end of the process when it should end, and the time between two.
 const LOOKS_AT_ITS_END: u32 = 20;
 const BETWEEN_LOOKS: Duration = Duration::from_millis(10);
 /// With nothing to do.
@@ -66,7 +66,7 @@ pub struct BrakeWatchdog {
 }
 
 impl BrakeWatchdog {
-    /// Starts the process and waits until it watches. `record` is where it notes what it has released.
+    /// Starts the process and waits until it is ready. It notes its releases in `record`.
     pub fn start(record: File) -> Result<Self, String> {
         let failed = |cause: &dyn std::fmt::Display| format!("starting {COMMAND}: {cause}");
         let (near, far) = pair().map_err(|error| failed(&error))?;
@@ -129,7 +129,7 @@ impl BrakeWatchdog {
         })
     }
 
-    /// A file is as it was.
+    /// Reports that a file holds its original again.
     pub(super) fn let_go(&mut self, id: u64) {
         // A process that is gone needs no message.
         let _ = send(self.socket.as_fd(), &format!("gone {id}"), None);
@@ -156,13 +156,13 @@ impl BrakeWatchdog {
         }
     }
 
-    /// The end of a pair, for tests that play the other one.
+    /// One end of a socket pair, for tests that play the other one.
     #[cfg(test)]
     pub(super) fn over(socket: OwnedFd, patience: Duration) -> Self {
         Self { socket, child: None, patience, lost: None }
     }
 
-    /// The same, when the other one has begun.
+    /// The same, after the other end is ready.
     #[cfg(test)]
     pub(super) fn ready_over(socket: OwnedFd) -> Self {
         let mut watchdog = Self::over(socket, STARTS_WITHIN);
@@ -192,7 +192,7 @@ pub(super) fn pair() -> io::Result<(OwnedFd, OwnedFd)> {
     Ok(socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?)
 }
 
-/// What is held for the daemon.
+/// A file that is watched for the daemon.
 struct WatchedFile {
     id: u64,
     file: File,

@@ -46,15 +46,15 @@ pub struct RecordedBrake {
     pub inode: u64,
     /// The file that was written.
     pub file: CpusetFile,
-    /// What it was set to.
+    /// Set value.
     pub set: String,
-    /// What it held before.
+    /// Original.
     pub original: String,
     /// The boot that it belongs to.
     pub boot_id: Option<String>,
 }
 
-/// What is recorded.
+/// Contents of the record.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct RecordedBrakes {
     /// Workloads that are slowed down.
@@ -77,7 +77,7 @@ enum BrakeRecordEvent {
     Released { id: u64 },
 }
 
-/// What a brake writes; a line about anything else would have a restore write it.
+/// Files that a brake writes. A line about another file is damage: a restore must not write that file.
 fn is_of_a_brake(file: CpusetFile) -> bool {
     matches!(file, CpusetFile::Freeze | CpusetFile::High)
 }
@@ -146,7 +146,7 @@ impl BrakeRecord {
         self.append(versioned::encode(VERSION, BrakeRecordEvent::Slowed(brake.clone())))
     }
 
-    /// It is over.
+    /// Records the end of a brake.
     pub fn released(&mut self, id: u64) -> Result<(), JournalError> {
         self.append(released_line(id))
     }
@@ -204,7 +204,7 @@ mod tests {
         assert_eq!(read(), [brake(4)], "after it was emptied lines begin at its begin");
     }
 
-    /// What is read of this text.
+    /// Parses the text of a record.
     fn found(text: &str) -> RecordedBrakes {
         let dir = tempfile::tempdir().unwrap();
         let mut file =

@@ -5,7 +5,7 @@ use std::path::Path;
 /// Lines that are named.
 const NAMED: usize = 100;
 
-/// What cannot be read of a file.
+/// Unreadable lines of a file.
 #[derive(Debug, Default)]
 pub(super) struct DamageList {
     named: Vec<String>,
@@ -13,7 +13,7 @@ pub(super) struct DamageList {
 }
 
 impl DamageList {
-    /// Notes a line by what is wrong with it.
+    /// Adds the fault of a line.
     pub(super) fn note(&mut self, error: impl FnOnce() -> String) {
         if self.named.len() < NAMED {
             self.named.push(error());

@@ -1,9 +1,9 @@
 //! Record of repairs per workload, beside the journal. With it, a restarted daemon does not begin a fight
 //! with another writer anew.
 //!
-//! What is written, and what is believed of it, is the core's ([`Drift::to_record`]). One line with its sum,
-//! replaced as a whole when something of it has changed. It is of no use after the host has gone down, so
-//! nothing waits for the directory.
+//! The core defines the content and its checks ([`Drift::to_record`]). The file is one line with its
+//! checksum, replaced as a whole at each change. It is useless after a reboot, so nothing waits for the
+//! directory.
 //!
 //! Invariant: this record neither keeps the daemon from starting nor from repairing. A record that cannot be
 //! read counts as none; a write that fails is repeated in the next turn. Each is logged once.
@@ -22,17 +22,17 @@ use super::{
 };
 
 const NAME: &str = "drift";
-/// Most bytes of what is written and read.
+/// Longest record, in bytes.
 const LONGEST: u64 = 1 << 20;
 
-/// Where it is recorded.
+/// Path of the record.
 #[derive(Debug)]
 pub struct DriftRecord {
     path: PathBuf,
     boot_id: String,
-    /// What is there; `None` where that is something else than a daemon of this boot has written.
+    /// Present content; `None` where a daemon of this boot has not written it.
     latest: Option<Drift>,
-    /// It could not be written, which was said.
+    /// The latest write failed, and that was logged.
     fails: bool,
 }
 
@@ -50,7 +50,7 @@ impl DriftRecord {
         (Self { path, boot_id: boot_id.to_owned(), latest, fails: false }, left.unwrap_or_default())
     }
 
-    /// Records what lasts of this, where it is something else than what is there.
+    /// Records the lasting part of the state, if it differs from the present record.
     pub fn keep(&mut self, lasting: Drift) {
         if self.latest.as_ref() == Some(&lasting) {
             return;

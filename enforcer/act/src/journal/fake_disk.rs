@@ -19,7 +19,7 @@ struct Disk {
     bytes: Vec<u8>,
     /// Bytes that fit; no bound when absent.
     room: Option<usize>,
-    /// What is added does not become durable.
+    /// Error of each sync.
     sync: Option<Errno>,
     /// Nothing can be taken away.
     cut: Option<Errno>,
@@ -44,7 +44,7 @@ impl FakeDisk {
         self.0.lock().unwrap().cut = with;
     }
 
-    /// What a reader would find.
+    /// Content that a reader would find.
     pub fn text(&self) -> String {
         String::from_utf8(self.0.lock().unwrap().bytes.clone()).unwrap()
     }

@@ -122,7 +122,7 @@ pub(super) fn read(path: &Path) -> Result<String, JournalError> {
     read_within(path, READ_LIMIT)
 }
 
-/// The same of one that has no more than so many bytes.
+/// Reads a file of at most `limit` bytes.
 pub(super) fn read_within(path: &Path, limit: u64) -> Result<String, JournalError> {
     let Some(file) = reader(path)? else { return Ok(String::new()) };
     let mut bytes = Vec::new();
@@ -148,7 +148,7 @@ pub(super) fn cut_zeros(path: &Path, file: &File) -> Result<(), JournalError> {
     Ok(())
 }
 
-/// What a journal says; of one that is not there nothing.
+/// Reads a journal; empty where there is none.
 pub(super) fn read_journal(path: &Path) -> Result<JournalReading, JournalError> {
     match reader(path)? {
         Some(file) => reading::read(path, BufReader::new(file)).map_err(failed("reading", path)),
@@ -187,7 +187,7 @@ fn is_at(file: &File, path: &Path) -> io::Result<bool> {
     Ok((ours.dev(), ours.ino()) == (named.dev(), named.ino()))
 }
 
-/// Where lines go, one after another.
+/// Medium of the journal's lines.
 pub(super) trait JournalMedium: fmt::Debug + Send {
     /// Is it what a reader of this path would find?
     fn is_at(&self, path: &Path) -> io::Result<bool>;
@@ -195,9 +195,9 @@ pub(super) trait JournalMedium: fmt::Debug + Send {
     fn length(&self) -> io::Result<u64>;
     /// Adds bytes at the end; some may be there after a failure.
     fn add(&mut self, bytes: &[u8]) -> io::Result<()>;
-    /// Waits until what was added would survive a crash.
+    /// Makes the added lines durable.
     fn sync(&mut self) -> io::Result<()>;
-    /// Takes everything away that is behind so many bytes.
+    /// Truncates to `length` bytes.
     fn cut(&mut self, length: u64) -> io::Result<()>;
 }
 
@@ -223,8 +223,8 @@ impl JournalMedium for File {
     }
 }
 
-/// The end of the journal. Whatever fails in whatever order, what was there before stays as it was, and no
-/// line is ever glued to half of another one.
+/// The end of the journal. After any sequence of failures earlier lines stay as they were, and no line
+/// follows half of another one.
 #[derive(Debug)]
 pub(super) struct Tail {
     path: PathBuf,
@@ -235,12 +235,12 @@ pub(super) struct Tail {
     length: u64,
 }
 
-/// How what was in the journal is no longer where a reader would find it.
+/// How the journal was lost while it was open.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum FileLoss {
-    /// The file is there, and what was in it is not.
+    /// The file exists, but its content is cut.
     Cut,
-    /// Nothing has its name.
+    /// No file has its name.
     Gone,
     /// Another file has its name.
     Replaced,
@@ -264,7 +264,7 @@ impl Tail {
         Self { path: path.to_owned(), medium, torn_at: None, length }
     }
 
-    /// What a reader would miss of what was added; none where all is there.
+    /// Checks whether a reader would find the added lines; `None` where it would.
     pub(super) fn loss(&self) -> Result<Option<FileLoss>, JournalError> {
         if !self.medium.is_at(&self.path).map_err(failed("looking at", &self.path))? {
             let is_gone = fs::symlink_metadata(&self.path).is_err();
@@ -293,8 +293,8 @@ impl Tail {
         added.map_err(failed("appending to", &self.path))
     }
 
-    /// Is there room for so many bytes? They are taken away again; a crash in between leaves a line without
-    /// its end, which is not read.
+    /// Checks that there is space for `bytes`, by adding and removing them. A crash in between leaves a line
+    /// without end, which is not read.
     pub(super) fn probe(&mut self, bytes: usize) -> Result<(), JournalError> {
         self.mend()?;
         let length = self.length()?;
@@ -318,7 +318,7 @@ impl Tail {
 pub(super) struct Rewritten {
     /// For appending.
     pub(super) file: File,
-    /// Where the damaged one is kept.
+    /// Path of the kept damaged one.
     pub(super) kept: Option<PathBuf>,
 }
 
@@ -401,9 +401,9 @@ fn say_kept(path: &Path, kept: &Path) -> PathBuf {
     kept.to_owned()
 }
 
-/// The file is opened once and for all: after its renaming nothing may fail that leaves the old one in use.
-/// Other files that are replaced (`cli/whole_file.rs`, `exposed.rs`) are written and closed, and what
-/// is in their way need not be ours.
+/// The file stays open: after the rename no failure may leave the old one in use. Other replaced files
+/// (`cli/whole_file.rs`, `exposed.rs`) are closed after the write, and the file in their place may be
+/// foreign.
 fn replace(
     path: &Path,
     mut lines: impl Iterator<Item = io::Result<String>>,
@@ -424,8 +424,7 @@ fn replace(
     Ok(file)
 }
 
-/// Opens the file for appending as it is, but for its end: what is no line goes, and what is one gets its
-/// newline.
+/// Opens the file for appending and repairs its end: a partial line is cut, and a whole one gets its newline.
 pub(super) fn open_whole(path: &Path, torn_at: Option<u64>) -> Result<File, JournalError> {
     let mut file = open(path)?;
     if let Some(length) = torn_at {

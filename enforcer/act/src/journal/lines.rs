@@ -1,4 +1,4 @@
-//! What one line of the journal says, and how.
+//! Format of one line of the journal.
 //!
 //! `{...} 0123abcd` and a newline: a JSON object and its CRC-32. A line with a wrong sum is not used at all.
 
@@ -48,25 +48,25 @@ struct JournalLineVersion {
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(tag = "record", rename_all = "lowercase")]
 pub(super) enum Record {
-    /// What a file held before us.
+    /// Original of a file.
     Before {
         #[serde(flatten)]
         key: EntryKey,
         #[serde(flatten)]
         entry: Entry,
     },
-    /// It holds that again, or is gone.
+    /// The file holds its original again, or is gone.
     Restored {
         #[serde(flatten)]
         key: EntryKey,
     },
-    /// What a container was granted, in place of what it had.
+    /// New grant of a container, which replaces the former one.
     Granted {
         id: String,
         #[serde(flatten)]
         grant: Box<GrantRecord>,
     },
-    /// It has nothing any longer.
+    /// The container has no grant any more.
     Released { id: String },
 }
 
@@ -118,7 +118,7 @@ pub(super) fn decode(line: &str) -> Result<Record, String> {
     }
 }
 
-/// Why a line is none. Where in the line is left out: it has a number of its own.
+/// Cause of a parse error, without serde's position: the message has the line number.
 fn unread(line: &str, error: &serde_json::Error) -> String {
     match line.rsplit_once("} ") {
         Some((start, sum)) if serde_json::from_str::<IgnoredAny>(&line[..=start.len()]).is_ok() => {
@@ -142,12 +142,12 @@ fn unknown(version: u32) -> String {
     format!("version {version} is not known, or has no checksum")
 }
 
-/// What is wrong with a line that has so many zeros.
+/// Fault of a line with zeros.
 pub(super) fn of_zeros(zeros: usize) -> String {
     format!("zeros, {zeros} of them, are in the place of what was written")
 }
 
-/// Is it how a line begins, and no more? So is what was whole but for its sum.
+/// Is the text the beginning of a line, or a line without its checksum?
 pub(super) fn is_begun(text: &str) -> bool {
     let begun = |json: &str| {
         serde_json::from_str::<IgnoredAny>(json).map_or_else(|error| error.is_eof(), |_whole| true)

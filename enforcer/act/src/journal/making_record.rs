@@ -1,14 +1,14 @@
-//! What containers would have been set to without us, and what they were granted, from the answer to their
-//! runtime on until the journal has it.
+//! Record of pending containers: their originals and grants, from the answer to their runtime until the
+//! journal has them.
 //!
 //! The journal knows a file by the inode of its cgroup, but the cgroup of a container is created after the
 //! runtime was told its cpuset. If the daemon were killed in between, the next one would not know what the
 //! container has, and would give its CPUs to another container. So a line with the cgroup's path is written
 //! here before the answer; the next daemon takes it over into its journal.
 //!
-//! Nothing here waits for a disk: what was written outlives the process, and a host that loses power loses
-//! the cgroups as well. A line that was cut is one of which no runtime was told ([`super::versioned`]); what
-//! is damaged is set aside and named, as of the journal.
+//! No write waits for the disk: it outlives the process, and a host that loses power loses the cgroups as
+//! well. The runtime was not told of a cut line ([`super::versioned`]); damaged lines are set aside and
+//! named, as for the journal.
 //!
 //! Invariants: no file that another user may write is read, no symlink is followed, and no line of another
 //! boot is used.
@@ -72,16 +72,16 @@ pub struct MakingRecord {
     trouble: Option<String>,
 }
 
-/// A container of which its runtime was told what to set it to.
+/// A pending container: the runtime was told its cpuset.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Made {
-    /// What it would be set to without us.
+    /// Cpuset that it would have without us.
     #[serde(flatten)]
     pub original: Cpuset,
-    /// The journal has it: what is said here is put in the place of what that says.
+    /// The journal has an entry, and this original replaces the one there.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub renews: bool,
-    /// What it was granted, of one that was not there before.
+    /// Its grant, for a new container.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub granted: Option<Granted>,
     /// The boot of that time, where it was known.
@@ -90,12 +90,12 @@ pub struct Made {
     pub told_ns: u64,
 }
 
-/// What a container was granted.
+/// Grant of a container.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Granted {
     /// The container.
     pub id: String,
-    /// What it was granted.
+    /// The grant.
     pub grant: GrantRecord,
 }
 
@@ -117,14 +117,14 @@ struct PendingRecordLine {
 #[serde(tag = "record", rename_all = "lowercase")]
 enum PendingRecordEvent {
     Made(Box<Made>),
-    /// It is in the journal, or has ended.
+    /// The container is in the journal, or has ended.
     Over,
 }
 
-/// What a daemon has left.
+/// Record of an earlier daemon.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct LeftMaking {
-    /// What is said of each cgroup at last.
+    /// Latest line of each cgroup.
     pub made: BTreeMap<CgroupPath, Made>,
     /// Lines that cannot be read, with their numbers.
     pub damaged: Vec<String>,
@@ -168,7 +168,7 @@ impl MakingRecord {
         Self { path: path.to_owned(), file, boot_id: None, length: 0, is_damaged: false, trouble: None }
     }
 
-    /// What is there of this boot, without anything being made for it.
+    /// Reads the record of this boot without creating one.
     pub fn left(state_dir: &Path, boot_id: Option<&str>) -> Result<LeftMaking, JournalError> {
         let path = state_dir.join("making");
         let text = files::read(&path)?;
@@ -199,7 +199,7 @@ impl MakingRecord {
         PinsRecord::new(self.path.parent().unwrap_or(&self.path), self.boot_id())
     }
 
-    /// Is it so long that it should be written anew with no more than `containers` in it?
+    /// Should it be written anew with `containers` in it, because it is long?
     pub fn is_long(&self, containers: usize) -> bool {
         self.length > LONG.max(LONG_EACH.saturating_mul(containers as u64))
     }

@@ -29,7 +29,7 @@ use super::{
 /// Version of the record.
 const VERSION: u32 = 1;
 
-/// Where a pause is recorded; clones are of the same.
+/// The record of a pause; clones share it.
 #[derive(Debug, Clone)]
 pub struct PauseRecord(Arc<Mutex<PathBuf>>);
 
@@ -43,7 +43,7 @@ pub struct RecordedPause {
 }
 
 impl RecordedPause {
-    /// One that has lasted so long by now, and has so many seconds left if it has an end.
+    /// A pause that has lasted for `for_seconds`, with `left_seconds` left if it has an end.
     pub fn new(now_unix_ms: u64, for_seconds: u64, left_seconds: Option<u64>) -> Self {
         let ms = |seconds: u64| seconds.saturating_mul(1_000);
         Self {
@@ -72,7 +72,7 @@ impl PauseRecord {
         Self(Arc::new(Mutex::new(state_dir.join("pause"))))
     }
 
-    /// What was recorded, if anything was.
+    /// Reads the record, if there is one.
     pub fn read(&self) -> Result<Option<RecordedPause>, JournalError> {
         let path = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if fs::symlink_metadata(&*path).is_err_and(|error| error.kind() == io::ErrorKind::NotFound) {

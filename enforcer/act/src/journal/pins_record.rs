@@ -1,17 +1,16 @@
 //! Record of pinned threads, for the next daemon: of containers for which a runtime was told other CPUs.
 //!
-//! Problem: Linux 6.1 and older forget these pins when the runtime writes, and a daemon that is killed
-//! between its answer and the next turn takes with it what it had read. Idea: all of it is written before the
-//! answer, one line for each container, in the place of what was there ([`super::versioned`]). A turn has the
-//! journal record the same for `restore`; this record knows which pins wait to be given back, and to what.
+//! Problem: Linux 6.1 and older forget pins when the runtime writes the cpuset, and a daemon that is killed
+//! between its answer and the next turn loses the pins that it has read. Idea: all pins are written before
+//! the answer, one line for each container; the file is replaced ([`super::versioned`]). A turn records the
+//! same in the journal for `restore`; this record has the pins that wait to be restored.
 //!
-//! Nothing here waits for a disk: what was written outlives the process, and a host that loses power loses
-//! the threads as well.
+//! No write waits for the disk: it outlives the process, and a host that loses power loses the threads as
+//! well.
 //!
-//! Invariants: no daemon stops, and nothing is left unset, because of this record. What cannot be read or
-//! written is said; lines that cannot be read are set aside, as of the journal. A line of another boot is not
-//! believed, a symlink is not followed. The file has at most [`LONGEST`] bytes; containers that have no room
-//! are said.
+//! Invariants: a failure of this record neither stops the daemon nor prevents a write. Failures are logged,
+//! and unreadable lines are set aside, as for the journal. A line of another boot is not used, and no symlink
+//! is followed. The file has at most [`LONGEST`] bytes; omitted containers are logged.
 
 use std::{
     collections::BTreeMap,
@@ -35,7 +34,7 @@ use super::{
 const NAME: &str = "pins";
 /// Version of a line.
 const VERSION: u32 = 1;
-/// Most bytes of what is written and read.
+/// Longest record, in bytes.
 const LONGEST: u64 = 4 << 20;
 
 /// Pins of the threads of one container.
@@ -43,9 +42,9 @@ const LONGEST: u64 = 4 << 20;
 pub struct NotedPins {
     /// Threads that were pinned before the answer, and nothing of others.
     pub before: Vec<CgroupThreads>,
-    /// What `cpuset.cpus` held then; nothing where the container had what the cgroup above it has.
+    /// Content of `cpuset.cpus` then; empty where the container inherited.
     pub was: CpuSet,
-    /// What the runtime was told to write.
+    /// CPUs that the runtime was told to write.
     pub told: CpuSet,
 }
 
@@ -57,7 +56,7 @@ struct PinsRecordLine {
     boot_id: Option<String>,
 }
 
-/// What a daemon has left.
+/// Record of an earlier daemon.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct LeftPins {
     /// By cgroup.
@@ -68,7 +67,7 @@ pub struct LeftPins {
     is_damaged: bool,
 }
 
-/// Where they are recorded.
+/// Path of the record.
 #[derive(Debug)]
 pub struct PinsRecord {
     path: PathBuf,
@@ -94,7 +93,7 @@ impl PinsRecord {
         left
     }
 
-    /// What is there of this boot.
+    /// Reads the record of this boot.
     pub fn left(state_dir: &Path, boot_id: Option<&str>) -> LeftPins {
         let path = state_dir.join(NAME);
         let mut left = LeftPins::default();
@@ -116,7 +115,7 @@ impl PinsRecord {
         left
     }
 
-    /// These are all that wait: they are written in the place of what is there, or it stays as it was.
+    /// Replaces the record by these pins, or leaves it as it was.
     pub fn keep(&self, all: &BTreeMap<CgroupPath, NotedPins>) -> Result<(), JournalError> {
         if all.is_empty() {
             return forget(&self.path);

@@ -31,14 +31,14 @@ use super::{
     lines::{LONGEST, Record, decode, encode, is_begun, of_zeros},
 };
 
-/// What a journal may take.
+/// Limits of a journal.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct JournalBounds {
     /// Bytes of a line.
     pub(super) line: u64,
     /// Bytes of all lines that count: a million files that were written.
     pub(super) kept: usize,
-    /// Bytes that are looked at.
+    /// Bytes that are read.
     pub(super) read: u64,
 }
 
@@ -51,15 +51,15 @@ impl Default for JournalBounds {
 /// Characters that are shown of a line that was cut.
 const SHOWN: usize = 1_000;
 
-/// A journal as it was found.
+/// A journal as it was read.
 #[derive(Debug, Default)]
 pub(super) struct JournalReading {
     pub(super) contents: JournalContents,
-    /// It says that and nothing else. Such a file stays: a restore must not need space on a full disk.
+    /// The file has only these lines. It is not rewritten then: a restore must work on a full disk.
     pub(super) is_compact: bool,
-    /// What is behind so many bytes is no line, and goes.
+    /// Length in bytes without the partial line at the end, which is cut.
     pub(super) torn_at: Option<u64>,
-    /// It goes on behind what was looked at.
+    /// The file is longer than the read limit.
     pub(super) is_beyond: bool,
 }
 
@@ -77,7 +77,7 @@ struct JournalReader<'a> {
     is_compact: bool,
 }
 
-/// What this text says; the path is for messages.
+/// Reads a journal's text; the path is for messages.
 pub(super) fn read(path: &Path, text: impl BufRead) -> io::Result<JournalReading> {
     read_within(path, text, JournalBounds::default())
 }
@@ -133,7 +133,7 @@ pub(super) fn read_within(
     Ok(reading.found(torn_at, is_beyond))
 }
 
-/// What is at the end of a file and is no line.
+/// Reserved space at the end of a file.
 #[derive(Debug, Default)]
 struct ReservedSpace {
     bytes: u64,
@@ -179,8 +179,8 @@ impl JournalReader<'_> {
         }
     }
 
-    /// What is behind the last newline, and how many zeros are behind that. Returns how many bytes of it
-    /// stay: those of a line, or of damage.
+    /// Reads the bytes after the last newline, which `zeros_behind` zeros follow. Returns how many of the
+    /// bytes stay: those of a line, or of damage.
     fn end(&mut self, number: u64, bytes: &[u8], zeros_behind: usize) -> usize {
         self.is_compact = false;
         let room = bytes.iter().rev().take_while(|byte| is_room(**byte)).count();

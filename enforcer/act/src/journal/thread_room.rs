@@ -1,8 +1,8 @@
 //! How much one entry may say of threads that placed themselves.
 //!
-//! Problem: what processes set themselves has no bound of ours, and a line of the journal that is too long is
-//! not read. Idea: threads are counted, with their bytes as they are written, before an entry is made of
-//! them; what has no room is left out of what is recorded, and said.
+//! Problem: processes may have any number of pinned threads, but a too long line of the journal is not read.
+//! Idea: the bytes of threads are counted before they become an entry; threads without room are left out and
+//! logged.
 //!
 //! Invariant: an entry that was made so has a line that is read: a path has 4,096 bytes and a list of CPUs at
 //! most 20 KiB, escaped six times as much.
@@ -16,7 +16,7 @@ const MOST_THREADS: usize = 2_048;
 /// Bytes of them in its line.
 const MOST_BYTES: usize = 512 << 10;
 
-/// What is left of the room of one entry.
+/// Remaining room of one entry.
 #[derive(Debug, Clone)]
 pub struct ThreadRoom {
     threads: usize,
@@ -43,10 +43,9 @@ impl ThreadRoom {
 }
 
 impl Entry {
-    /// Of what was recorded `first`, and of what is new of the threads that are seen now, as much as there is
-    /// room for; what a thread has pinned itself to since is in the place of its first pin. Recorded threads
-    /// that are not seen have ended, for the most part: they give way, the oldest first. Says how many of the
-    /// others have no room.
+    /// Merges the threads recorded `first` with the present ones, as far as there is room. A new pin of a
+    /// thread replaces its first one. Recorded threads that are gone are dropped first, the oldest before
+    /// others. Returns also the number of threads without room.
     pub(super) fn threads_after(&self, first: &Self) -> Vec<SelfPlacedThread> {
         let is_seen = |known: &SelfPlacedThread| self.threads.iter().any(|thread| thread.is(known));
         let is_new = |thread: &&SelfPlacedThread| !first.threads.iter().any(|known| known.is(thread));
@@ -75,7 +74,7 @@ impl Entry {
     }
 }
 
-/// Says that so many threads are not recorded.
+/// Logs the number of threads that are not recorded.
 pub fn say_left_out(threads: usize) {
     tracing::warn!(
         "{threads} threads that placed themselves are not recorded, an entry of the journal has no room for more: \

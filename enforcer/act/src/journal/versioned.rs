@@ -1,9 +1,8 @@
 //! The lines of the records beside the journal, of which each begins and ends with a newline: what a crash or
 //! a full disk cuts takes no other line with it.
 //!
-//! `{...} 0123abcd` as in the journal, with a version. What was cut is left out: of what a line says nothing
-//! is done before the line is whole. Any other line that is not as it was written, or of another version, is
-//! damage, and named.
+//! `{...} 0123abcd` as in the journal, with a version. A cut line is left out: its action does not begin
+//! before the line is whole. Any other changed line, or one of another version, is damage and named.
 //!
 //! Some file systems have zeros in the place of what did not become durable in a crash, up to the end of the
 //! file. They are left out with a word in the log, and taken away before another line comes behind them
@@ -21,7 +20,7 @@ use serde::{
 
 use super::lines::{has_sum, of_zeros, sealed, unsealed};
 
-/// `T` is what is written, a JSON object.
+/// `T` serializes to a JSON object.
 #[derive(Debug, Serialize, Deserialize)]
 struct RecordLine<T> {
     version: u32,
@@ -41,7 +40,7 @@ pub(super) fn encode<T: Serialize>(version: u32, says: T) -> io::Result<String> 
     Ok(format!("\n{}", sealed(&json)))
 }
 
-/// What the lines of a text say. The error names the line and says what is wrong with it; `path` is for that.
+/// Parses the lines of a text. An error names `path`, line and fault.
 pub(super) fn read<T: DeserializeOwned>(
     path: &Path,
     text: &str,
@@ -73,7 +72,7 @@ pub(super) fn without_zeros(text: &str) -> &str {
     text.trim_end_matches('\0')
 }
 
-/// `None` of a line that was cut. The error says what is wrong with another one.
+/// `None` for a cut line. The error is the fault of a damaged one.
 fn decode<T: DeserializeOwned>(versions: &RangeInclusive<u32>, line: &str) -> Result<Option<T>, String> {
     let Some(json) = unsealed(line) else {
         let zeros = line.bytes().filter(|byte| *byte == 0).count();

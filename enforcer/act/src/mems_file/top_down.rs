@@ -1,9 +1,9 @@
 //! Files of cpusets that are written one below the other, each as soon as the one above it counts.
 //!
-//! A write counts at once and returns when pages of whomever have been moved, seconds later (see [`super`]).
-//! The cgroup below would wait as long if it was written after that return. So each that is above is written
-//! by a thread of its own, and what its file holds says when it counts: the kernel changes that before it
-//! waits for anything.
+//! A write takes effect at once, but returns only after the kernel has moved pages of other cgroups, seconds
+//! later (see [`super`]). A cgroup below must not wait for that return. So each cgroup above is written by a
+//! thread of its own, and its file shows when the write has taken effect: the kernel changes the content
+//! before it waits.
 //!
 //! Invariant: a cgroup is written only after the cgroup above allows it, and not if the write above has
 //! failed.
@@ -20,7 +20,7 @@ use std::{
 
 use enforcer_core::set::NodeSet;
 
-/// Time between two looks at what a file holds.
+/// Time between two readings of a file.
 const LOOK: Duration = Duration::from_millis(1);
 
 /// The memory nodes of a cgroup.
@@ -82,7 +82,7 @@ mod tests {
     /// Long enough to fail rather than to hang.
     const LONG: Duration = Duration::from_secs(5);
 
-    /// What was written, in its order.
+    /// Writes, in order.
     #[derive(Default)]
     struct Log {
         written: Mutex<Vec<&'static str>>,
@@ -105,7 +105,7 @@ mod tests {
         /// Its write returns when this one is written.
         until: Option<&'static str>,
         fails: bool,
-        /// It can be seen that a write counts.
+        /// The file shows the written value.
         counts: bool,
     }
 

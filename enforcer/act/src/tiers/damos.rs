@@ -6,7 +6,7 @@
 //! no cpuset, so the caller has. A quota for one hour bounds it, and it gets one window only: if the daemon
 //! is killed meanwhile, the kdamond moves no more than this round was to. A quota counts attempted bytes.
 //!
-//! It is switched off, and what it was told is taken away, when the call returns.
+//! It is switched off and its settings are removed when the call returns.
 
 use std::{
     fs, io,
@@ -19,29 +19,29 @@ use enforcer_core::id::NodeId;
 
 use super::{Carried, Deadline, PageFrames, Sides, memory, shift_since};
 
-/// Between two looks of DAMON at a region.
+/// DAMON's sampling interval.
 const SAMPLE: Duration = Duration::from_millis(20);
 /// Looks in one interval.
 const LOOKS: u32 = 5;
 /// Intervals for which a region must be as it is before it is moved.
 const AGE: u32 = 2;
-/// A quota is for so long.
+/// Period of a quota.
 const WINDOW: Duration = Duration::from_hours(1);
-/// Between two looks of ours at what has moved.
+/// Time between two readings of the progress.
 const LOOK: Duration = Duration::from_millis(50);
-/// Nothing moved for so long: there is no more that would.
+/// Time without progress after which a round is over.
 const QUIET: Duration = Duration::from_millis(600);
 
-/// What is to move.
+/// Request for one round.
 #[derive(Debug, Clone, Copy)]
 pub struct DamosOrder<'a> {
-    /// These frames.
+    /// Frames to move.
     pub frames: &'a PageFrames,
-    /// To this node.
+    /// Target node.
     pub to: NodeId,
-    /// Of pages that are charged to this cgroup, as the kernel names it.
+    /// Cgroup that the pages are charged to, as the kernel names it.
     pub named: &'a str,
-    /// At most so many bytes.
+    /// Most bytes.
     pub bytes: u64,
 }
 
@@ -91,7 +91,7 @@ pub fn migrate(
     Ok(carried)
 }
 
-/// What a kdamond is told; it is off, and has nothing, when this is dropped.
+/// Settings of a kdamond; dropping them switches it off and clears it.
 struct Context(PathBuf);
 
 impl Context {

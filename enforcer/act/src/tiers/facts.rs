@@ -1,7 +1,7 @@
-//! What the kernel does not ask for when DAMON or reclaim moves pages, read right before they do.
+//! Conditions that the kernel does not check when DAMON or reclaim moves pages, read right before.
 //!
-//! The turns know the cpuset as it was when they looked; for `move_pages(2)` that is enough, because the
-//! kernel looks again.
+//! Turns have an earlier reading of the cpuset. For `move_pages(2)` that is enough, because the kernel checks
+//! again.
 
 use std::path::{Path, PathBuf};
 
@@ -27,12 +27,12 @@ pub struct TierFacts {
     pub cgroups_below: usize,
     /// There is swap, and it may use it.
     pub may_swap: bool,
-    /// Where its memory is.
+    /// Its memory by node.
     pub memory: ByNode,
 }
 
 impl TierFacts {
-    /// Of this cgroup. The error says what could not be read.
+    /// Reads the facts of this cgroup. The error names the unreadable file.
     pub fn read(host: &HostRoot, layout: &CgroupLayout, cgroup: &CgroupPath) -> Result<Self, String> {
         let root = layout.memory.as_ref().filter(|root| root.v2 && layout.cpuset.v2);
         let root = root.ok_or("the memory controller is not in the unified hierarchy")?;

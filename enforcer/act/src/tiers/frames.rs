@@ -17,7 +17,7 @@ use super::Deadline;
 use crate::pages::each_there;
 use enforcer_kernel::Kernel;
 
-/// Runs of frames that DAMON is told of: each is a region of its own.
+/// Most runs of frames given to DAMON, each a region of its own.
 const RUNS: usize = 256;
 /// Bits of an entry: page present, mapped exclusively by this process, frame number.
 const PRESENT: u64 = 1 << 63;
@@ -48,8 +48,8 @@ pub fn bytes_there(kernel: &dyn Kernel, proc: &Path, flow: &PageFlow, deadline: 
     bytes.min(flow.bytes)
 }
 
-/// The frames of pages of the flow that are there, up to its bytes: the longest runs. The error says why
-/// frames cannot be told.
+/// Frames of the present pages of the flow, up to its bytes: the longest runs. The error says why frames are
+/// unknown.
 pub fn frames_there(
     kernel: &dyn Kernel,
     proc: &Path,

@@ -1,9 +1,8 @@
 //! Cold pages down by the kernel's own means: DAMON ([`damos`]) and reclaim ([`reclaim`]).
 //!
-//! `move_pages(2)` asks the cpuset for each page; these two do not, and what they return says little about
-//! what they did. So the facts that a round is allowed by are read for that round ([`facts`]), both are asked
-//! for a bounded amount and end with the round, and what went down is told by `memory.numa_stat` before and
-//! after.
+//! `move_pages(2)` checks the cpuset for each page; these two do not, and their results say little about
+//! their effect. So the conditions of a round are read for that round ([`facts`]), both get a bounded amount
+//! and end with the round, and the demoted bytes are the difference of `memory.numa_stat` before and after.
 //!
 //! Nothing here decides whether or how much: that is `enforcer_core::demotion::backend`. Neither may outlive
 //! the round: whatever was switched on is off when the call returns.
@@ -58,7 +57,7 @@ impl Deadline {
     }
 }
 
-/// What a backend came to.
+/// Result of a backend.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Carried {
     /// By where memory was before and is now.
@@ -67,7 +66,7 @@ pub struct Carried {
     pub less: Option<String>,
 }
 
-/// Where the memory of a cgroup (its directory) is.
+/// Memory of a cgroup (its directory) by node.
 pub fn memory(cgroup: &Path) -> Result<ByNode, String> {
     let path = cgroup.join("memory.numa_stat");
     let text = read_text(&path).map_err(|error| error.to_string())?;

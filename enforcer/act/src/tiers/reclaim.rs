@@ -1,9 +1,9 @@
 //! Asks the kernel to reclaim memory of a cgroup (`memory.reclaim`), which takes pages down where its
 //! demotion is on.
 //!
-//! One write returns when as much was reclaimed, or with `EAGAIN` when the kernel gave up before: then it is
-//! less than was asked for, and that is all. It may be more, too. So it is asked for little at a time, and
-//! how far it is is read from `memory.numa_stat` in between.
+//! A write returns when the amount was reclaimed, or with `EAGAIN` when the kernel gave up with less. It may
+//! also reclaim more. So each write asks for little, and the progress is read from `memory.numa_stat` in
+//! between.
 
 use std::{fs, io, path::Path};
 

@@ -14,10 +14,10 @@ use super::UnitProperties;
 use crate::cpuset::CpusetFile;
 use enforcer_host::systemd::{SystemdError, UnitState};
 
-/// What it does when it is asked.
+/// Behaviour of the fake.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) enum Mood {
-    /// What it is asked.
+    /// Carries out each call.
     #[default]
     Obliging,
     /// It shows its units and refuses to set anything.
@@ -67,7 +67,7 @@ impl FakeSystemd {
         self.inside.lock().unwrap().mood = mood;
     }
 
-    /// What it was asked since this was last called.
+    /// Calls since this was last called.
     pub(crate) fn asked(&self) -> Vec<String> {
         std::mem::take(&mut self.inside.lock().unwrap().asked)
     }
@@ -78,7 +78,7 @@ impl FakeSystemd {
         (state.cpus, state.mems)
     }
 
-    /// What a daemon-reload does: every unit has the files that its properties say.
+    /// Plays a daemon-reload: every unit's files get the values of its properties.
     pub(crate) fn reload(&self) {
         for state in self.inside.lock().unwrap().units.values() {
             self.write(state);

@@ -45,7 +45,7 @@ const NO_INODE: u64 = 0;
 
 /// systemd, as far as cpusets of its units go.
 pub trait UnitProperties: Send {
-    /// What it says of a unit; of one that it does not know, nothing.
+    /// Properties of a unit; empty for an unknown one.
     fn show(&self, unit: &UnitName) -> Result<UnitState, SystemdError>;
 
     /// Sets a property until the next boot; an empty value resets it.
@@ -95,12 +95,12 @@ pub(super) fn key_of(cgroup: &CgroupPath, property: CpusetFile) -> EntryKey {
     EntryKey { cgroup: cgroup.clone(), file: property, inode: NO_INODE }
 }
 
-/// systemd, and what it did not do.
+/// Connection to systemd, with its failures.
 pub struct Units {
     systemd: Box<dyn UnitProperties>,
-    /// It did not even answer: why, and until when it is not asked again.
+    /// Reason of a missing answer, and the time until which it is not asked again.
     silent: Option<(String, Instant)>,
-    /// Units of which it did not set what it was asked to, and why.
+    /// Units with refused properties, and why.
     refused: BTreeMap<UnitName, String>,
 }
 
@@ -140,7 +140,7 @@ impl Units {
         if known { self.set(unit, property, original) } else { Ok(()) }
     }
 
-    /// That units lose their cpusets at the next daemon-reload, while systemd does not do what it is asked.
+    /// Degraded entry while systemd refuses: units lose their cpusets at the next daemon-reload.
     pub(super) fn degraded(&self) -> Option<Degraded> {
         let silent = self.silent.as_ref().map(|(reason, _)| reason);
         Some(not_kept(silent.or_else(|| self.refused.values().next())?))
@@ -178,7 +178,7 @@ pub fn not_kept(reason: &str) -> Degraded {
     Degraded::new("systemd", reason, effect)
 }
 
-/// What the journal says that we have set of units.
+/// Properties of units that we have set, by the journal.
 pub fn own_settings(entries: &BTreeMap<EntryKey, Entry>) -> OwnSettings {
     let mut own = OwnSettings::default();
     for (key, entry) in entries {
@@ -192,7 +192,7 @@ pub fn own_settings(entries: &BTreeMap<EntryKey, Entry>) -> OwnSettings {
     own
 }
 
-/// The same from a journal that may be another process's; nothing where there is none that may be read.
+/// The same from a journal that another process may hold; empty where there is no readable one.
 pub fn recorded_settings(state_dir: &Path) -> OwnSettings {
     Journal::peek(state_dir).map(|contents| own_settings(&contents.entries)).unwrap_or_default()
 }

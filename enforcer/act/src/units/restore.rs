@@ -1,8 +1,7 @@
 //! Resets the properties of units that we have set.
 //!
-//! To be done before the files are put back: systemd writes the file of the unit's cgroup, or switches the
-//! controller off, and what then still differs from the original is the business of the files' own
-//! [restore](super::super::restore).
+//! Runs before the files are restored: systemd writes the file of the unit's cgroup, or disables the
+//! controller, and the [restore](super::super::restore) of files handles remaining differences.
 
 use std::collections::BTreeMap;
 
@@ -23,7 +22,7 @@ pub const NO_SYSTEMD: &str = "process 1 is not systemd";
 /// systemd, or why it cannot be asked.
 pub type SystemdOrReason<'a> = Result<&'a dyn UnitProperties, &'a str>;
 
-/// Gives every property of the journal its original back, or those of one cgroup and what is below it.
+/// Restores every property of the journal, or those of one cgroup and below.
 pub fn restore(
     systemd: SystemdOrReason<'_>,
     boot_id: Option<&str>,
@@ -63,16 +62,16 @@ pub fn restore(
     report
 }
 
-/// A property that is to be put back.
+/// A property to restore.
 struct DueProperty {
     key: EntryKey,
     entry: Entry,
-    /// It is known by the files that say the same, and has no entry of its own.
+    /// It has no entry of its own; the entries of the cgroup's files imply it.
     of_files: bool,
 }
 
 impl DueProperty {
-    /// What is said of it; nothing of a container without such a scope, or with nothing set of it.
+    /// Result to report; `None` for a container without such a scope, or without a set property.
     fn shown(&self, systemd: SystemdOrReason<'_>, result: RestoreResult) -> Option<RestoreResult> {
         match result {
             result if !self.of_files => Some(result),
@@ -124,7 +123,7 @@ fn is_said_by_file(entries: &BTreeMap<EntryKey, Entry>, property: &EntryKey) -> 
     property.file.is_property() && is_scope_of_container(&property.cgroup) && entries.keys().any(says)
 }
 
-/// What [`restore`] would do.
+/// Reports what [`restore`] would do.
 pub fn preview(
     systemd: SystemdOrReason<'_>,
     boot_id: Option<&str>,
@@ -168,7 +167,7 @@ fn put_back(
     }
 }
 
-/// What the property is now, where it is to be put back; else what became of it.
+/// Present value of the property if it is to be restored; else its result.
 fn look<'a>(
     systemd: SystemdOrReason<'a>,
     boot_id: Option<&str>,
