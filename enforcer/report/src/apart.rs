@@ -1,4 +1,4 @@
-//! Names that several workloads have, told apart.
+//! Makes names unique that several workloads have.
 //!
 //! Problem: names come from cgroup paths and container runtimes, so two workloads may have the same one and
 //! look alike in a list. Idea: a name that occurs more than once is followed by what differs: the process id,
@@ -15,7 +15,7 @@ use enforcer_core::{
 /// Characters of a container's id that people are used to see at least.
 const SHORT: usize = 8;
 
-/// A workload, as far as it can be told apart.
+/// The identifying facts of a workload.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct NamedWorkload<'a> {
     pub(super) name: &'a str,
@@ -41,7 +41,7 @@ impl<'a> NamedWorkload<'a> {
     }
 }
 
-/// What is to stand behind the name of each, in their order; nothing where the name is its own.
+/// Text to add to the name of each, in order; `None` for a unique name.
 pub(super) fn apart<'a>(workloads: impl IntoIterator<Item = NamedWorkload<'a>>) -> Vec<Option<String>> {
     let mut by_name: BTreeMap<&str, Vec<(usize, NamedWorkload<'a>)>> = BTreeMap::new();
     let mut number = 0;
@@ -61,7 +61,7 @@ pub(super) fn apart<'a>(workloads: impl IntoIterator<Item = NamedWorkload<'a>>) 
     behind
 }
 
-/// The same of the workloads of an audit.
+/// The same for the workloads of an audit.
 pub(super) fn apart_in(workloads: &[AuditedWorkload]) -> Vec<Option<String>> {
     apart(workloads.iter().map(|one| NamedWorkload {
         name: &one.name,
@@ -91,8 +91,7 @@ fn short(ids: &[&str]) -> Vec<String> {
     enough.unwrap_or_else(|| beginnings(longest))
 }
 
-/// Of each path what is between that with which all begin and that with which all end; all of one that has
-/// nothing there.
+/// The part of each path between the common beginning and the common end; the whole path where that is empty.
 fn paths(same: &[NamedWorkload<'_>]) -> Vec<String> {
     let split: Vec<Vec<&str>> = same.iter().map(|one| one.cgroup.as_str().split('/').collect()).collect();
     let least = split.iter().map(Vec::len).min().unwrap_or(0);

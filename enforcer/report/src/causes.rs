@@ -1,11 +1,11 @@
 //! Sources that are missing, by their cause.
 //!
-//! One refusal of the kernel can take several sources away. The reason is said once then, with all sources
-//! and all that they cost.
+//! One refusal of the kernel can disable several sources. Then the reason is shown once, with all sources and
+//! their effects.
 
 use enforcer_core::degraded::Degraded;
 
-/// One line for each cause, in the order in which the causes come first.
+/// One line for each cause, by its first occurrence.
 pub fn lines(entries: &[Degraded]) -> Vec<String> {
     let mut causes: Vec<(&str, Vec<&Degraded>)> = Vec::new();
     for entry in entries {

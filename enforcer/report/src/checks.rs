@@ -21,21 +21,21 @@ pub struct Diagnosis {
     pub checks: Vec<Check>,
 }
 
-/// One thing that was tried.
+/// One check of `doctor`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Check {
     /// Short stable name.
     pub name: String,
-    /// What came of it.
+    /// Its result.
     pub status: Status,
-    /// What was seen: file and value.
+    /// Evidence: file and value.
     pub detail: String,
-    /// What to do about it; `None` where there is nothing to do.
+    /// Advice; `None` where there is nothing to do.
     pub advice: Option<String>,
 }
 
-/// What came of a check.
+/// Result of a check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Status {
@@ -65,7 +65,7 @@ impl Check {
         Self { status: Status::Missing, advice: Some(advice.to_owned()), ..Self::ok(name, detail) }
     }
 
-    /// It is not there, which is nothing to worry about.
+    /// It is absent, and not needed.
     pub fn absent(name: impl Into<String>, detail: impl Into<String>, advice: &str) -> Self {
         Self { status: Status::Absent, ..Self::missing(name, detail, advice) }
     }

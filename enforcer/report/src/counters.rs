@@ -1,4 +1,4 @@
-//! What the kernel side counted: of each workload, and of all of them since the daemon started.
+//! Counters of the kernel side: of each workload, and of all together since the daemon started.
 //!
 //! The counters of a workload end with it. A host-wide rate must not lose what ended workloads counted, nor
 //! see a recreated cgroup at the same path as a counter that runs backwards. So the sum over all workloads is
@@ -16,7 +16,7 @@ use enforcer_core::{
 };
 use serde::Serialize;
 
-/// What the kernel side counted; none of what it has no program for.
+/// Counters of the kernel side; `None` for those without a program.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Counters {
@@ -30,9 +30,9 @@ pub struct Counters {
     pub hardware: Option<BTreeMap<NodeId, HardwareAccesses>>,
     /// Pages that its threads moved.
     pub page_moves: Option<PageMovesByReason>,
-    /// What the kernel's balancer did with its tasks.
+    /// Decisions of the kernel's balancer about its tasks.
     pub balancer: Option<BalancerSteps>,
-    /// Where the kernel's balancer did not look.
+    /// Mappings and tasks that the kernel's balancer skipped.
     pub scan_skips: Option<ScanSkips>,
     /// Writes of others to its cpuset.
     pub cpuset_writes: Option<CpusetWrites>,
@@ -41,7 +41,7 @@ pub struct Counters {
 }
 
 impl Counters {
-    /// Of every cgroup of a sample that anything was counted for.
+    /// Counters of every cgroup of a sample that has any.
     pub fn of(sample: &Sample) -> BTreeMap<CgroupPath, Self> {
         let counters = sample.cgroups.iter().map(|(path, cgroup)| {
             let counters = Self {
@@ -60,8 +60,7 @@ impl Counters {
         counters.filter(|(_, counters)| *counters != Self::default()).collect()
     }
 
-    /// Adds what was counted in any cgroup between two samples; all of it where the cgroup was not there
-    /// before.
+    /// Adds the growth of all cgroups between two samples; the whole count of a new cgroup.
     pub fn grow(&mut self, before: Option<&Sample>, now: &Sample) {
         for (path, cgroup) in &now.cgroups {
             let same = |earlier: &&CgroupSample| earlier.id == cgroup.id;
@@ -132,7 +131,7 @@ impl Counters {
     }
 }
 
-/// Adds what each count has grown by; what is not known now adds nothing.
+/// Adds the growth of each count; an unknown count adds nothing.
 fn grow_each<K: Ord + Copy, V: Copy + Default>(
     sums: &mut Option<BTreeMap<K, V>>,
     now: Option<&BTreeMap<K, V>>,

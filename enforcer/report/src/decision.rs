@@ -1,11 +1,10 @@
-//! What was decided about one workload, decision by decision: what `explain` shows.
+//! The decisions about one workload, as `explain` shows them.
 //!
-//! A decision is told with what it was made from, the places that were considered and the comparison that
-//! decided, what it changed for others, and what became of its steps. Places and grants are shown as `plan
-//! --explain` shows them.
+//! A decision has its inputs, the candidate places, the deciding comparison, the changes of others, and the
+//! results of its steps. Places and grants are shown as `plan --explain` shows them.
 //!
-//! The same decision turn after turn is one entry that says how often. Texts from outside are escaped here,
-//! not in the JSON.
+//! The same decision in consecutive turns is one entry with a count. Texts from outside are escaped here, not
+//! in the JSON.
 
 use std::fmt::Write as _;
 
@@ -105,13 +104,13 @@ impl Processes {
 #[serde(rename_all = "camelCase")]
 #[schemars(rename = "Subject")]
 pub struct DecisionSubject {
-    /// What people call it: `NAMESPACE/POD/CONTAINER` of a container.
+    /// Display name: `NAMESPACE/POD/CONTAINER` of a container.
     pub name: String,
     /// Its cgroup, as far as it is known.
     pub cgroup: Option<CgroupPath>,
     /// Its container's id.
     pub container_id: Option<String>,
-    /// It is gone.
+    /// It has ended.
     pub ended: bool,
 }
 
@@ -125,9 +124,9 @@ pub struct DecisionRecord {
     pub last_unix_ms: u64,
     /// How often in a row.
     pub times: u64,
-    /// What it answers: `turn`, or a call of the runtime as `create`, `update`, `stop`.
+    /// Occasion: `turn`, or a call of the runtime such as `create`, `update`, `stop`.
     pub by: String,
-    /// What came of it.
+    /// Result.
     pub state: DecisionState,
     /// Why nothing was done about it; of a refusal.
     pub cause: Option<RefusalCause>,
@@ -135,17 +134,17 @@ pub struct DecisionRecord {
     pub paused: bool,
     /// Why, in one sentence.
     pub reason: String,
-    /// What it was made from, and what was considered.
+    /// Inputs and candidates.
     pub considered: Considered,
-    /// What it changed for others.
+    /// Changes of other containers.
     pub updates: Vec<UpdateReport>,
-    /// What was asked for and ignored.
+    /// Ignored requests.
     pub warnings: Vec<String>,
     /// Its steps, and what became of them.
     pub outcomes: Vec<Outcome>,
 }
 
-/// What came of a decision.
+/// Result of a decision.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum DecisionState {
@@ -153,17 +152,17 @@ pub enum DecisionState {
     Placed,
     /// It got no place and runs on all CPUs that no container has exclusively.
     Unplaced,
-    /// What it may use changed because of another container.
+    /// Its place changed because of another container.
     Changed,
-    /// It has ended, and what it had is free; or no entry asks for its place any longer.
+    /// It has ended and its resources are free, or no entry asks for its place any longer.
     Released,
     /// It is where it should be.
     InPlace,
-    /// It was brought to where it should be.
+    /// It was moved to its place.
     Corrected,
-    /// It would be, but the daemon observes or is paused.
+    /// It would be moved, but the daemon only observes or is paused.
     Planned,
-    /// It is being brought there; a move of pages is not finished.
+    /// It is being moved; its pages are not all there yet.
     Unfinished,
     /// Some of its cold pages went to slower memory, or hot ones came back.
     Tiered,
@@ -191,7 +190,7 @@ impl DecisionState {
         }
     }
 
-    /// What it means for the reader.
+    /// Tone for display.
     pub const fn tone(self) -> Tone {
         match self {
             Self::Placed | Self::InPlace | Self::Corrected => Tone::Good,
@@ -201,7 +200,7 @@ impl DecisionState {
         }
     }
 
-    /// What the outcomes of steps come to.
+    /// Summary of the outcomes of steps.
     pub fn of(outcomes: &[Outcome]) -> Self {
         let any = |of: fn(&OutcomeResult) -> bool| outcomes.iter().any(|outcome| of(&outcome.result));
         if any(|result| {

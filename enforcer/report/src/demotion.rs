@@ -1,4 +1,4 @@
-//! What went to slower memory and came back, workload by workload.
+//! Moves to slower memory and back, by workload.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use serde::Serialize;
 /// Moves of cold pages, by workload.
 pub type DemotionReport = BTreeMap<CgroupPath, TierMoves>;
 
-/// Of one workload, since the daemon started.
+/// Totals of one workload, since the daemon started.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct TierMoves {
@@ -19,7 +19,7 @@ pub struct TierMoves {
     pub up_bytes: BTreeMap<&'static str, u64>,
     /// Bytes moved to slower memory, by the backend that moved them.
     pub by_backend: BTreeMap<&'static str, u64>,
-    /// What the latest round saw; `None` before the first.
+    /// The latest round; `None` before the first.
     pub latest: Option<LatestRound>,
 }
 
@@ -35,7 +35,7 @@ pub struct LatestRound {
     pub hot_bytes: u64,
     /// Bytes that the kernel's generations hold for cold; `None` where it does not say.
     pub estimate_bytes: Option<u64>,
-    /// What decided how much went down; `None` where the cpuset allows no slower node.
+    /// The bound that decided the amount; `None` where the cpuset allows no slower node.
     pub bound: Option<AmountBound>,
     /// Backend that moves pages to slower memory.
     pub backend: &'static str,

@@ -105,7 +105,7 @@ pub fn workload(name: &str, cpus: &str, nodes: &str, memory: &[(u32, u64)]) -> A
     }
 }
 
-/// It breaks this rule.
+/// Adds a finding of this rule.
 pub fn finding(workload: &mut AuditedWorkload, rule: Rule, severity: Severity) -> Finding {
     let id = format!("{rule}:{}", workload.cgroup.as_str());
     workload.findings.push(id.clone());
@@ -212,8 +212,7 @@ pub fn moves() -> RebalanceReport {
     }
 }
 
-/// What the page must hold: 64 nodes and 2,000 containers, each of which breaks three rules and has memory
-/// everywhere.
+/// The largest page: 64 nodes and 2,000 containers, each with three findings and memory on every node.
 pub fn large() -> Audit {
     let machine = Machine::new().sockets(16).nodes_per_socket(4).cores(4).build();
     let memory: Vec<(u32, u64)> = (0..64).map(|node| (node, 100 + u64::from(node))).collect();

@@ -1,7 +1,8 @@
 //! Findings by what they are about.
 //!
-//! One workload often breaks several rules for the same reason, and one command mends all of it. So findings
-//! are shown in groups: each with its line and its cost, while what proves and mends them is said once.
+//! One workload often breaks several rules for the same reason, and one command fixes all of them. So
+//! findings are grouped by workload: each has its line and impact, and the group has the evidence and the
+//! remedy once.
 
 use std::collections::BTreeMap;
 
@@ -36,7 +37,7 @@ impl<'a> FindingGroup<'a> {
         self.findings.first().map_or(self.object, |finding| finding.object.as_str())
     }
 
-    /// What was read, each once.
+    /// Evidence of all findings, each once.
     pub(super) fn evidence(&self) -> Vec<&'a Evidence> {
         let mut said: Vec<&Evidence> = Vec::new();
         for evidence in self.findings.iter().flat_map(|finding| &finding.evidence) {
@@ -52,7 +53,7 @@ impl<'a> FindingGroup<'a> {
         self.once(|finding| finding.remedy.as_deref())
     }
 
-    /// What is in the way of a command, each once.
+    /// Obstacles of all findings, each once.
     pub(super) fn obstacles(&self) -> Vec<&'a str> {
         self.once(|finding| finding.obstacle.as_deref())
     }

@@ -1,8 +1,8 @@
 //! JSON for programs: indented, keys in the order of the types, one newline at the end.
 //!
-//! Names of cgroups and pods are chosen by others, and what is for programs is read on terminals too. JSON
-//! has controls below U+0020 escaped; so are all others here, and what turns the direction of text. Outside
-//! of strings there are none, so the text can be escaped as a whole.
+//! Names of cgroups and pods come from outside, and JSON is read on terminals too. JSON escapes controls
+//! below U+0020; all other control characters and bidirectional marks are escaped here. They occur only
+//! inside strings, so the text is escaped as a whole.
 
 use std::{
     borrow::Cow,
@@ -20,7 +20,7 @@ pub fn write<T: Serialize>(value: &T, out: &mut dyn Write) -> io::Result<()> {
     writeln!(out)
 }
 
-/// The same in one line without an end.
+/// The same in one line without a newline.
 pub fn in_one_line<T: Serialize>(value: &T) -> serde_json::Result<String> {
     serde_json::to_string(value).map(|text| escaped(&text).into_owned())
 }

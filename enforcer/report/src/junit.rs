@@ -1,9 +1,9 @@
 //! The audit as a JUnit report, so that CI shows findings as it shows tests that fail.
 //!
-//! One suite with a test case per workload: it fails with its findings of at least the severity that the exit
-//! code is about, and is skipped where too little was seen to judge it, because a pass would be a lie.
-//! Findings below are its output. What could not be seen is the output of the suite. There is no schema of
-//! the format's own; this is the part that Jenkins, `GitLab` and others read.
+//! One suite with a test case per workload. A case fails with findings of at least the severity of
+//! `--fail-on`. It is skipped if too little was measured for a verdict, because a pass would be wrong. Lesser
+//! findings are its output; missing sources are the output of the suite. The format has no schema; this is
+//! the part that Jenkins, `GitLab` and others read.
 //!
 //! Written with maud: its HTML escaping is valid for XML. Characters that XML does not allow in names are
 //! escaped before.
@@ -50,7 +50,7 @@ fn taken_at(audit: &Audit) -> Option<&str> {
     audit.taken_at.as_deref().map(|at| at.trim_end_matches('Z'))
 }
 
-/// One per workload; and one per object that has findings and is none of the workloads.
+/// One case per workload, and one per other object with findings.
 fn cases(audit: &Audit, fail_on: Severity) -> Vec<JunitCase<'_>> {
     let mut by_id: BTreeMap<&str, &Finding> =
         audit.findings.iter().map(|finding| (finding.id.as_str(), finding)).collect();

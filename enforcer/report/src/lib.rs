@@ -1,8 +1,8 @@
 //! report: findings, plans and the machine, for people and for programs.
 //!
-//! Output is a pure function of what is reported and of the [`style::Style`] it is given: equal input
-//! gives equal bytes. Nothing here reads the host or the environment. Every text that came from
-//! outside (cgroup names, device names, kernel text) goes through [`text::escape`] before it is shown.
+//! Output is a pure function of the report and the [`style::Style`]: equal input gives equal bytes. Nothing
+//! here reads the host or the environment. Every text that came from outside (cgroup names, device names,
+//! kernel text) goes through [`text::escape`] before it is shown.
 
 mod apart;
 pub mod causes;

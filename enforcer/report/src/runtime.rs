@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 pub struct RuntimeReport {
     /// Is it there?
     pub link: RuntimeLink,
-    /// Containers that it told of and that have not ended.
+    /// Running containers that it reported.
     pub containers: usize,
     /// Containers that have no place, by id, and why.
     pub unplaced: BTreeMap<String, String>,
@@ -28,11 +28,11 @@ pub struct RuntimeReport {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct AnswerTimes {
-    /// Of all calls together.
+    /// Sum of all calls.
     pub sum: Duration,
     /// The longest since the report before; `None` where there was no call.
     pub longest: Option<Duration>,
-    /// Of calls about containers that are created, each.
+    /// Times of calls about new containers.
     pub creations: CallTimes,
 }
 

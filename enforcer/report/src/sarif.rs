@@ -6,7 +6,7 @@
 //! `partialFingerprints` holds the id of the finding, which is the same in every run. What could not be seen
 //! is a notification of the tool.
 //!
-//! What viewers show is escaped like everywhere; fingerprints and properties are for programs, and as in `-o
+//! Texts for viewers are escaped as everywhere; fingerprints and properties are for programs, as in `-o
 //! json`.
 
 use enforcer_core::{

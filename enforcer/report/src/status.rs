@@ -46,7 +46,7 @@ pub struct StatusReport {
     pub uptime_seconds: u64,
     /// Its clock when it answered, in milliseconds since 1970.
     pub now_unix_ms: u64,
-    /// What its log tells: a level, or the directives that it was started with.
+    /// Log level, or the directives that the daemon was started with.
     pub log_level: String,
     /// Enforcement is paused; `null` when it is not.
     pub paused: Option<Paused>,
@@ -66,7 +66,7 @@ pub struct Paused {
     pub left_seconds: Option<u64>,
 }
 
-/// What the latest turn was like.
+/// Summary of the latest turn.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct LatestTurn {
@@ -84,7 +84,7 @@ pub struct LatestTurn {
     pub config_good: bool,
     /// The link to the container runtime; `null` where none was looked for.
     pub runtime: Option<RuntimeLink>,
-    /// Containers that the runtime told of, and those of them that have no place.
+    /// Containers that the runtime reported, and those without a place.
     pub containers: usize,
     /// Containers that have no place.
     pub unplaced: usize,
@@ -103,7 +103,7 @@ pub struct LatestTurn {
     /// Of the first few of these: that their processes are in cgroups below, and the pattern that matches.
     #[serde(default)]
     pub unmatched_below: Vec<String>,
-    /// What is missing.
+    /// Missing sources.
     pub degraded: Vec<Degraded>,
 }
 
@@ -113,7 +113,7 @@ pub struct LatestTurn {
 pub struct WidenedWorkload {
     /// Its cgroup.
     pub cgroup: CgroupPath,
-    /// What was added.
+    /// Added nodes.
     pub nodes: NodeSet,
     /// Why it keeps that for now; `null` where that is not known yet.
     pub keeps: Option<String>,
@@ -125,13 +125,13 @@ pub struct WidenedWorkload {
 pub struct ManagedWorkload {
     /// Which.
     pub workload: DecisionSubject,
-    /// What came of the latest decision about it.
+    /// Result of the latest decision about it.
     pub state: DecisionState,
     /// Since when, in milliseconds since 1970.
     pub since_unix_ms: u64,
     /// Why, in one sentence.
     pub reason: String,
-    /// What it was given; `null` for nothing.
+    /// Its grant; `null` for none.
     pub placement: Option<ContainerReport>,
 }
 

@@ -13,7 +13,7 @@ pub struct Style {
     pub colour: bool,
 }
 
-/// What a word means, which decides its colour.
+/// Meaning of a word, which decides its colour.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Tone {
     /// A heading.
@@ -24,7 +24,7 @@ pub enum Tone {
     Notice,
     /// Wrong.
     Bad,
-    /// Of no importance.
+    /// Unimportant.
     Quiet,
 }
 

@@ -8,8 +8,7 @@ use std::borrow::Cow;
 
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
-/// Columns of a terminal that the text takes: two for most of what is written in China, Japan and
-/// Korea, none for an accent of its own.
+/// Terminal columns of the text: two for most East Asian characters, none for a combining accent.
 pub fn width(text: &str) -> usize {
     text.width()
 }
@@ -27,8 +26,8 @@ pub fn escape(text: &str) -> Cow<'_, str> {
     Cow::Owned(escaped)
 }
 
-/// At most `columns` columns of the escaped text; what is cut from the middle becomes `…`, since
-/// the end of a cgroup path tells more than its middle. No escape is cut in two.
+/// Escaped text in at most `columns` columns. The middle is replaced by `…`, as the end of a cgroup path
+/// matters more. No escape is cut in two.
 pub fn fit(text: &str, columns: usize) -> String {
     let whole = escape(text);
     if width(&whole) <= columns {
@@ -83,7 +82,7 @@ pub fn wrap(out: &mut String, text: &str, columns: usize, first: &str, rest: &st
     }
 }
 
-/// The first line of `text`, of at most `room` columns, and what is behind it.
+/// Splits off the first line of at most `room` columns.
 fn split_line(text: &str, room: usize) -> (&str, &str) {
     let hard = end_of(text.chars(), room, plain_width);
     if hard == text.len() {

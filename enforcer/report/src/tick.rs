@@ -1,5 +1,5 @@
-//! What one turn of the daemon saw, decided and did: the source of `/report.json`, of the metrics
-//! and of the line that `run` prints.
+//! Report of one turn of the daemon: the source of `/report.json`, of the metrics and of the line that `run`
+//! prints.
 
 use std::collections::BTreeMap;
 
@@ -54,7 +54,7 @@ pub struct TickReport {
     pub paused: Option<Paused>,
     /// When it began, in nanoseconds of the kernel's monotonic clock.
     pub begun_ns: u64,
-    /// What was seen, and what is wrong with it.
+    /// Observations and findings.
     pub audit: Audit,
     /// Counters of the nodes at that time.
     pub nodes: BTreeMap<NodeId, NodeSample>,
@@ -62,13 +62,13 @@ pub struct TickReport {
     pub activity: Activity,
     /// Names of the pods that workloads are containers of.
     pub pods: BTreeMap<CgroupPath, PodNames>,
-    /// Events of the kernel side since it was attached; `None` where it tells none.
+    /// Events of the kernel side since it was attached; `None` without a source.
     pub events: Option<EventCounts>,
-    /// What the kernel side counted of each workload's cgroup since it is watched.
+    /// Counters of the kernel side for each workload's cgroup since it is watched.
     pub counters: BTreeMap<CgroupPath, Counters>,
     /// How the kernel side itself fares.
     pub kernel_side: Option<KernelSide>,
-    /// Memory that got short since the turn before; `None` where nothing tells.
+    /// Memory pressure since the turn before; `None` without a source.
     pub pressure: Option<PressureEvents>,
     /// Memory nodes added to workloads on nearly full nodes; `None` where widening is off.
     pub widening: Option<WideningReport>,
@@ -76,18 +76,17 @@ pub struct TickReport {
     pub other_page_moves: Option<OtherPageMoves>,
     /// The container runtime; `None` where none was looked for.
     pub runtime: Option<RuntimeReport>,
-    /// What went to slower memory and came back.
+    /// Moves to slower memory and back.
     pub demotion: DemotionReport,
-    /// Cpusets that others wrote and memory policies that were set since the turn before; `None` where
-    /// nothing tells.
+    /// Foreign cpuset writes and new memory policies since the turn before; `None` without a source.
     pub changes: Option<Changes>,
     /// The `[[workload]]` entries and the workloads that they match.
     pub entries: Vec<DeclaredEntry>,
-    /// What shall be done.
+    /// Plan of the turn.
     pub decision: Decision,
     /// Better places for running workloads; `None` where that was not asked for.
     pub rebalanced: Option<Rebalanced>,
-    /// What became of it; dry runs in observe mode.
+    /// Outcomes of its steps; dry runs in observe mode.
     pub outcomes: Vec<Outcome>,
     /// Since the daemon started.
     pub totals: TickTotals,
@@ -134,13 +133,13 @@ pub struct TickTotals {
     pub last_tick_seconds: Option<f64>,
     /// Steps by action and by result.
     pub actions: BTreeMap<&'static str, BTreeMap<&'static str, u64>>,
-    /// What became of what others wrote to cpusets that are ours to keep.
+    /// Results of foreign writes to kept cpusets.
     pub drift: DriftCounts,
-    /// What the calls that moved pages took; `None` where none are made.
+    /// Times of the calls that moved pages; `None` where none are made.
     pub page_move_calls: Option<CallTimes>,
     /// Workloads that were given a better place.
     pub rebalance: RebalanceTotals,
-    /// What the kernel side counted in all workloads, those that are gone included.
+    /// Counters of the kernel side for all workloads, including ended ones.
     pub counters: Counters,
     /// Was the latest reading of the configuration good?
     pub config_good: bool,
@@ -162,13 +161,13 @@ pub struct Rebalanced {
 pub struct RebalanceTotals {
     /// Moves begun, in workloads.
     pub begun: u64,
-    /// Of these: it fares better.
+    /// Finished moves that helped.
     pub held: u64,
-    /// It does not, and went back.
+    /// Finished moves that did not help and were undone.
     pub reverted: u64,
-    /// It does not, and could not go back.
+    /// Finished moves that did not help and could not be undone.
     pub stays: u64,
-    /// It could not be brought there.
+    /// Moves that failed.
     pub given_up: u64,
     /// Bytes that the moves were to move.
     pub bytes: u64,
@@ -185,8 +184,8 @@ impl TickTotals {
 }
 
 impl TickReport {
-    /// The turn in one line, without a newline: verdicts with the names of the worst, the highest
-    /// remote shares, what was done. What there is nothing of is left out.
+    /// The turn in one line, without a newline: verdicts with the names of the worst, the highest remote
+    /// ratios, steps. Empty parts are left out.
     pub fn line(&self) -> String {
         let workloads = &self.audit.workloads;
         let mut parts: Vec<String> = self.paused.map(Paused::line).into_iter().collect();
@@ -208,14 +207,13 @@ impl TickReport {
         format!("turn {}: {}", self.totals.ticks, parts.join("; "))
     }
 
-    /// One line for each step that did not come out as planned, but for pages that stayed.
+    /// One line for each step that did not end as planned, except for remaining pages.
     pub fn complaints(&self) -> Vec<String> {
         self.outcomes.iter().filter(|outcome| !is_remainder(outcome)).filter_map(complaint).collect()
     }
 
-    /// One line for each move of pages that left some where they were. A process that starts maps, locks and
-    /// ends what is being moved: what stays is moved by a later turn, or by the kernel when the memory nodes
-    /// are narrowed.
+    /// One line for each move with remaining pages. A starting process maps, locks and frees pages during the
+    /// move; a later turn moves the rest, or the kernel when the memory nodes are narrowed.
     pub fn remainders(&self) -> Vec<String> {
         self.outcomes.iter().filter(|outcome| is_remainder(outcome)).filter_map(complaint).collect()
     }

@@ -27,7 +27,7 @@ const KINDS_SHOWN: usize = 16;
 /// Caches of one kind in a node that have a line each.
 const CACHES_SHOWN: usize = 3;
 
-/// One line of the tree and what hangs below it.
+/// One line of the tree and its children.
 struct Branch {
     text: String,
     children: Vec<Branch>,
@@ -107,7 +107,7 @@ pub(super) fn nearest(machine: &Topology, node: &Node) -> String {
     if node.cpus.is_empty() && !near.is_empty() { node_words(&near) } else { String::new() }
 }
 
-/// One package; several where each holds a further part of the same node and nothing else.
+/// One package, or several that each have only part of the same node.
 fn package_branch(view: &TreeView<'_>, alike: &[&Package]) -> Branch {
     let cpus = alike.iter().fold(CpuSet::new(), |all, package| all.union(&package.cpus));
     let ids: BTreeSet<u32> = alike.iter().filter_map(|package| u32::try_from(package.id).ok()).collect();
@@ -249,7 +249,7 @@ fn cpu_list(cpus: &CpuSet) -> String {
     format!("{} {cpus}", if cpus.len() == 1 { "CPU" } else { "CPUs" })
 }
 
-/// What a line says of a node beside its CPUs.
+/// Facts of a node beside its CPUs.
 fn node_facts(machine: &Topology, node: &Node) -> String {
     let mut parts = Vec::new();
     match (node.mem_total_bytes, node.mem_free_bytes) {

@@ -36,7 +36,7 @@ pub fn percent(share: f64) -> String {
     }
 }
 
-/// A list of ids of at most `width` characters; what is cut becomes `…`, `-` stands for none.
+/// A list of ids of at most `width` characters, cut with `…`; `-` for an empty one.
 pub fn ids<T: Id>(set: &IdSet<T>, width: usize) -> String {
     let text = set.to_string();
     if text.is_empty() {

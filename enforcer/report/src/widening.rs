@@ -1,4 +1,4 @@
-//! What was done about memory that ran out, since the daemon was started.
+//! Actions against full memory nodes, since the daemon started.
 
 use std::collections::BTreeMap;
 
@@ -46,7 +46,7 @@ pub struct WideningReport {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct BrakeUse {
-    /// What the configuration says: `off`, `freeze` or `high`.
+    /// Configured brake: `off`, `freeze` or `high`.
     pub wanted: String,
     /// Id of the process that releases a workload if the daemon does not; `null` without one: then no
     /// workload is slowed down.
@@ -57,7 +57,7 @@ pub struct BrakeUse {
     pub failed: u64,
     /// How long that was together, in ns.
     pub slowed_ns: u64,
-    /// Those that are slowed down now.
+    /// Workloads that are slowed down at present.
     pub slowed: Vec<CgroupPath>,
 }
 
@@ -99,7 +99,7 @@ impl WideningReport {
         *sum = sum.saturating_add(bytes);
     }
 
-    /// Processes that can be chosen because of what was added, each once.
+    /// Number of processes that the OOM killer can choose because of added nodes, each once.
     pub fn exposed_processes(&self) -> usize {
         let by_cgroup: BTreeMap<_, _> = self.exposed.iter().map(|one| (&one.cgroup, one.processes)).collect();
         by_cgroup.values().sum()

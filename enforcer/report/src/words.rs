@@ -1,6 +1,6 @@
-//! The words for what is reported, the same in tables, on the page and in logs of other programs.
+//! Words that tables, the page and other outputs share.
 //!
-//! Only what has no words of its own in the core; nothing here comes from outside.
+//! Only values without words in the core; no text here comes from outside.
 
 use std::{cmp::Reverse, collections::BTreeMap};
 
@@ -56,7 +56,7 @@ pub(super) const fn origin(origin: &Origin) -> &'static str {
     }
 }
 
-/// What a device is for.
+/// Word for the class of a device.
 pub(super) const fn device_class(class: DeviceClass) -> &'static str {
     match class {
         DeviceClass::Nvme => "NVMe",
@@ -112,7 +112,7 @@ pub(super) fn is_captured(audit: &Audit) -> bool {
     audit.taken_at.is_none()
 }
 
-/// What people call the machine.
+/// Display name of the machine.
 pub(super) fn host(audit: &Audit) -> &str {
     let unnamed = if is_captured(audit) { "a captured machine" } else { "this host" };
     audit.host.hostname.as_deref().unwrap_or(unnamed)

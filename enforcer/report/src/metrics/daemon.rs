@@ -1,4 +1,4 @@
-//! The daemon itself, and what it cannot see.
+//! The daemon itself, and its missing sources.
 
 use std::collections::BTreeMap;
 
@@ -42,7 +42,7 @@ pub(super) const ALL: &[&Family] = &[
     &EVENTS,
 ];
 
-/// Of a turn.
+/// Series of a turn.
 pub(super) fn put(report: &TickReport, scrape: &mut Scrape) {
     looked(&report.audit, scrape);
     if let Some(events) = report.events {
@@ -72,7 +72,7 @@ pub(super) fn looked(audit: &Audit, scrape: &mut Scrape) {
     scrape.put(&BUILD_INFO, &[&audit.tool.version], Some(1.0));
 }
 
-/// What became of the events of a ring.
+/// Counts of the events of a ring.
 pub(super) fn put_counts(family: &'static Family, events: EventCounts, scrape: &mut Scrape) {
     for (result, count) in [
         ("told", events.told),

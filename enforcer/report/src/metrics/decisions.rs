@@ -1,4 +1,4 @@
-//! What was found, decided and done.
+//! Findings, decisions and outcomes.
 
 use enforcer_core::{
     audit::{Audit, AuditedWorkload},
@@ -45,7 +45,7 @@ const DRIFT: Family = Family::counter(
 /// Every metric of this file.
 pub(super) const ALL: &[&Family] = &[&FINDINGS, &OWNERS, &REFUSED, &ACTIONS, &PAGE_MOVE_CALLS, &DRIFT];
 
-/// Of a turn.
+/// Series of a turn.
 pub(super) fn put(report: &TickReport, scrape: &mut Scrape) {
     found(&report.audit, scrape);
     for cause in RefusalCause::ALL {
@@ -68,7 +68,7 @@ pub(super) fn put(report: &TickReport, scrape: &mut Scrape) {
     }
 }
 
-/// What a single look finds.
+/// Series of a single audit.
 pub(super) fn found(audit: &Audit, scrape: &mut Scrape) {
     for (severity, name) in
         [(Severity::Info, "info"), (Severity::Warning, "warning"), (Severity::Critical, "critical")]

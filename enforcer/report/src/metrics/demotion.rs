@@ -43,7 +43,7 @@ const ESTIMATE: &str = "lru-gen";
 /// Every metric of this file.
 pub(super) const ALL: &[&Family] = &[&MOVED, &CARRIED, &COLD, &HALVINGS];
 
-/// Of workloads that are declared for it; `label_of` is what a cgroup is labelled with.
+/// Series of workloads with demotion; `label_of` gives the label of a cgroup.
 pub(super) fn put<'a>(
     report: &'a DemotionReport,
     label_of: impl Fn(&'a CgroupPath) -> Cow<'a, str>,

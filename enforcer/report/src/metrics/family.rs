@@ -86,11 +86,12 @@ pub(super) struct CountedFamily {
     pub(super) all: Family,
 }
 
-/// What names of counters of a workload begin with.
+/// Beginning of the names of counters of a workload.
 const EACH: &str = "workload_";
 
 impl CountedFamily {
-    /// Of each: the name begins with `workload_`, and the first label is `workload`. Of all: without both.
+    /// The family of single workloads has the prefix `workload_` and the first label `workload`; the family
+    /// of all has neither.
     pub(super) const fn new(
         name: &'static str,
         labels: &'static [&'static str],
@@ -121,7 +122,7 @@ pub(super) enum CounterScope<'a> {
 /// The series of a family.
 struct FamilySeries {
     family: &'static Family,
-    /// Where a series has its labels in the family's order: it has them by name.
+    /// Positions of the sorted labels in the family's order.
     order: Vec<usize>,
     series: Vec<Metric>,
 }
@@ -173,8 +174,8 @@ impl FamilySeries {
 
 /// The values of one scrape. A missing value makes no series, and no family without one.
 ///
-/// The crate's own vectors look each series up by its labels before they set it, and are then read out; here
-/// each series is put once, so it is made as it will be told.
+/// The crate's own vectors look up each series by its labels before they set it. Here each series is put
+/// once, so it is built directly.
 #[derive(Default)]
 pub(super) struct Scrape {
     families: BTreeMap<&'static str, FamilySeries>,
@@ -215,8 +216,8 @@ impl Scrape {
         self.of_workloads
     }
 
-    /// Puts all calls of a histogram; the registry of this crate counts what it is told one by one, and these
-    /// were counted elsewhere.
+    /// Puts a whole histogram. The crate's registry counts single observations, but these were counted
+    /// elsewhere.
     pub(super) fn put_times(&mut self, family: &'static Family, times: &CallTimes) {
         let buckets = times.within().map(|(bound, calls)| {
             let mut bucket = Bucket::default();

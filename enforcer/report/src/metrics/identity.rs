@@ -1,4 +1,4 @@
-//! What a workload is, as labels of one series of the value 1.
+//! Identity of a workload, as labels of one series with the value 1.
 //!
 //! Cgroup, names of pods, owner and policy are joined to other series by `workload`: as labels of all of them
 //! they would make new series of all of them whenever one changes and most of the length of an answer, and

@@ -1,4 +1,4 @@
-//! What the kernel side counted: counters since a workload is watched, as the kernel side keeps them.
+//! Counters of the kernel side, since a workload is watched.
 //!
 //! Counters of all workloads together always, of each workload where the configuration asks for it. Ratios
 //! are left to the query: one over a chosen time says more than one over a turn. A counter restarts from 0
@@ -147,7 +147,7 @@ fn accesses(scope: CounterScope<'_>, counters: &Counters, scrape: &mut Scrape) {
     }
 }
 
-/// What was lost, and how full its maps are.
+/// Lost events, and the fill of its maps.
 pub(super) fn state(state: Option<&KernelSide>, scrape: &mut Scrape) {
     let Some(state) = state else { return };
     for (reason, count) in &state.lost {

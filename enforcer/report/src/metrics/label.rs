@@ -20,7 +20,7 @@ use enforcer_core::{
 /// Longest value in bytes.
 pub(super) const LONGEST: usize = 512;
 
-/// The same of a text that a container chose: what would disturb a terminal is escaped.
+/// The same for a text from a container, with terminal escapes escaped.
 pub(super) fn shown(value: &str) -> String {
     bounded(&printable(value)).into_owned()
 }
@@ -38,7 +38,7 @@ pub(super) fn bounded(value: &str) -> Cow<'_, str> {
     Cow::Owned(format!("{}{hash}", &value[..end]))
 }
 
-/// What workloads are labelled with, by cgroup. Lone processes have no label.
+/// Labels of workloads, by cgroup. Lone processes have no label.
 pub(super) struct Labels<'a>(BTreeMap<&'a CgroupPath, Cow<'a, str>>);
 
 impl<'a> Labels<'a> {

@@ -1,13 +1,13 @@
 //! The latest turn as Prometheus metrics.
 //!
-//! A [`Collector`] over the latest report, in a registry of its own: every scrape is made from the latest
-//! report and from nothing else, so a workload that is gone leaves no stale series behind.
+//! A [`Collector`] over the latest report, in its own registry: every scrape uses only the latest report, so
+//! an ended workload leaves no stale series.
 //!
 //! Names: one prefix, base units, `numa_node` for NUMA nodes because `node` is a machine in Kubernetes. Label
-//! values are cgroup names, which containers choose: the encoder escapes them, and long ones are cut. No
-//! process ids as labels, and at most [`MAX_WORKLOADS`] workloads: the worst ones, and a metric says how many
-//! were left out. What is counted of each workload is most of what there is to tell, so it is told only where
-//! it is asked for; of all of them together it always is.
+//! values are cgroup names, which containers choose: the encoder escapes them, and long ones are cut. Process
+//! ids are no labels, and at most [`MAX_WORKLOADS`] workloads have series: the worst ones, and a metric has
+//! the number of omitted ones. Counters of each workload are most of the series, so they are served only
+//! where configured; counters of all together always are.
 
 mod daemon;
 mod decisions;

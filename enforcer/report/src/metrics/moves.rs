@@ -1,4 +1,4 @@
-//! What the kernel did with the pages and the tasks of a workload: counters since it is watched.
+//! Moves of pages and tasks of a workload by the kernel: counters since it is watched.
 
 use enforcer_core::sample::{OtherPageMoves, PageMovesByReason};
 
@@ -56,7 +56,7 @@ const POLICIES: CountedFamily = CountedFamily::new(
 pub(super) const COUNTED: [&CountedFamily; 5] =
     [&PAGE_MOVES, &BALANCER, &SCAN_SKIPS, &CPUSET_WRITES, &POLICIES];
 
-/// Every metric of what is no workload.
+/// Metrics of everything that is not a workload.
 pub(super) const OTHERS: &[&Family] = &[&OTHER_PAGE_MOVES];
 
 /// The counters of a workload, or of all.

@@ -1,4 +1,4 @@
-//! Memory that got short, as the kernel side told it at once, and how long that took.
+//! Memory pressure events of the kernel side, with their latency.
 
 use enforcer_core::sample::{PressureEvents, PressureKind};
 
@@ -37,7 +37,7 @@ const LONGEST: Family = Family::gauge(
 /// Every metric of this file.
 pub(super) const ALL: &[&Family] = &[&EVENTS, &RESULTS, &DELAY, &LONGEST];
 
-/// Absent where nothing tells of pressure.
+/// Absent without a source of pressure events.
 pub(super) fn put(pressure: Option<&PressureEvents>, scrape: &mut Scrape) {
     let Some(pressure) = pressure else { return };
     for total in &pressure.totals {

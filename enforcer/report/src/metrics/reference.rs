@@ -141,7 +141,7 @@ fn series_at_most(family: &Family) -> String {
     if factors.is_empty() { "1".into() } else { factors.join(" x ") }
 }
 
-/// What a family is, and the values of those of its labels that have others elsewhere.
+/// Meaning of a family, with the values of labels that have other values elsewhere.
 fn meaning(family: &Family) -> String {
     let elsewhere = family.values.iter().filter(|(label, _)| lists(label).len() > 1);
     elsewhere.fold(family.help.to_owned(), |text, (label, values)| {

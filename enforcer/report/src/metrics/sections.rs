@@ -1,5 +1,4 @@
-//! Which metrics there are, and where those of each kind come from: what is announced and what
-//! docs/metrics.md is written from.
+//! Sections of metrics with their sources: for announcement, and for docs/metrics.md.
 
 use super::{
     daemon, decisions, demotion, family::Family, identity, kernel_side, machine, moves, pressure, rebalance,
@@ -9,9 +8,9 @@ use super::{
 /// Metrics that come from the same place.
 #[cfg_attr(not(test), expect(dead_code, reason = "only docs/metrics.md is written from the words"))]
 pub(super) struct Section {
-    /// What they are of.
+    /// Heading.
     pub(super) title: &'static str,
-    /// Where their values come from, and when there are none.
+    /// Source of the values, and when they are absent.
     pub(super) source: &'static str,
     pub(super) families: Vec<&'static Family>,
 }

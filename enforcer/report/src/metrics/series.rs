@@ -1,4 +1,4 @@
-//! What of a report becomes series, and in which order they are asked for.
+//! Series of a report, in their order.
 
 use std::collections::BTreeMap;
 

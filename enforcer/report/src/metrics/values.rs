@@ -1,8 +1,8 @@
 //! Values of labels that this program chooses, all of them: docs/metrics.md lists them, and a scrape has no
 //! other.
 //!
-//! What others choose (names, cgroups, node numbers) is not here. Where a type has the values, a test holds
-//! the list to it.
+//! Values from outside (names, cgroups, node numbers) are not here. Where a type has the values, a test
+//! compares the list with it.
 
 use enforcer_core::{
     decide::RefusalCause,

@@ -1,4 +1,4 @@
-//! Workloads, each by its label: where its memory is and what it accesses.
+//! Residency and traffic of workloads, each by its label.
 //!
 //! Any user that creates cgroups adds series, so their number is bounded, and the worst workloads come first.
 
@@ -63,11 +63,11 @@ pub(super) const COUNTERS_OMITTED: Family = Family::gauge(
     "Workloads without per-workload counters, because the limit of such series is reached.",
 );
 
-/// Every metric of this file that one look tells.
+/// Metrics of this file that a single audit has.
 pub(super) const ALL: &[&Family] =
     &[&WORKLOAD_MEMORY, &REMOTE_RESIDENCY, &REMOTE_TRAFFIC, &TRAFFIC_SAMPLES, &ALIGNED, &OMITTED];
 
-/// Those of a turn; the counters of each only where they are wanted.
+/// Series of a turn; counters of each workload only where configured.
 pub(super) fn put(report: &TickReport, labels: &Labels<'_>, counters: bool, scrape: &mut Scrape) {
     let shown = shown_of(&report.audit, scrape);
     for workload in &shown {
@@ -90,7 +90,7 @@ pub(super) fn put(report: &TickReport, labels: &Labels<'_>, counters: bool, scra
     scrape.put(&COUNTERS_OMITTED, &[], Some(count(omitted)));
 }
 
-/// Those of a single look.
+/// Series of a single audit.
 pub(super) fn of_one_look(audit: &Audit, scrape: &mut Scrape) {
     let labels = Labels::new(&audit.workloads);
     for workload in shown_of(audit, scrape) {
@@ -106,7 +106,7 @@ fn shown_of<'a>(audit: &'a Audit, scrape: &mut Scrape) -> Vec<&'a AuditedWorkloa
     shown
 }
 
-/// What one look at a workload tells.
+/// Series of one workload of an audit.
 fn seen(label: &str, workload: &AuditedWorkload, scrape: &mut Scrape) {
     for (node, bytes) in workload.bytes_by_numa.iter().flatten() {
         let total = crate::words::bytes(bytes);

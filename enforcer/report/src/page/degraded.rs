@@ -1,4 +1,4 @@
-//! What could not be seen, and what the page does not say because of it.
+//! Missing sources, and their effects on the page.
 
 use enforcer_core::{audit::Audit, degraded::Degraded, rebalance::RebalanceReport};
 use maud::{Markup, html};

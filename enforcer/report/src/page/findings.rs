@@ -1,4 +1,4 @@
-//! What is wrong, how we know, what it costs, what to do: by workload, worst first.
+//! Findings with evidence, impact and remedy: by workload, worst first.
 //!
 //! The first [`FULL`] workloads are shown in full. Each further one has a row with its rules, because a page
 //! with thousands would be too large to open. `audit -o json` has all of it.
@@ -94,7 +94,7 @@ fn title(group: &FindingGroup<'_>, workload: Option<FindingRow<'_>>) -> Markup {
     }
 }
 
-/// Files of the group's own cgroup go by their name: where that is, is said above them.
+/// Files of the group's own cgroup are shown by name; the path is above them.
 fn source<'a>(group: &FindingGroup<'_>, source: &'a str) -> &'a str {
     let file = source.strip_prefix("/sys/fs/cgroup").and_then(|path| path.strip_prefix(group.cgroup()));
     file.and_then(|file| file.strip_prefix('/')).filter(|file| !file.contains('/')).unwrap_or(source)

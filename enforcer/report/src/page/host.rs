@@ -12,7 +12,7 @@ use crate::{table, tree, units, words};
 /// Length of the bar of verdicts.
 const BAR: u32 = 1000;
 
-/// What people call the machine.
+/// Display name of the machine.
 pub(super) fn name_of(audit: &Audit) -> String {
     name(words::host(audit))
 }

@@ -1,4 +1,4 @@
-//! Where each part of the machine's picture is: rectangles, and nothing that is drawn.
+//! Rectangles of all parts of the machine's picture, without drawing.
 //!
 //! Problem: a picture of four nodes should say much of each, one of sixty-four must still be seen as a whole.
 //! Idea: boxes of one size, chosen by the number of nodes; the nodes of a package in a grid within its frame,
@@ -16,7 +16,7 @@ use enforcer_core::{
     topology::{Device, Node, Package, Topology},
 };
 
-/// From so many nodes on boxes are small.
+/// Number of nodes from which boxes are small.
 const SMALL_FROM: usize = 17;
 /// Frames wrap beyond this.
 const WIDTH: u32 = 1250;
@@ -55,7 +55,7 @@ const SMALL: Detail = Detail { width: 130, columns: 14, lines: 4, devices: 0 };
 /// Devices of no node with a line of their own.
 pub(super) const NODELESS: usize = 12;
 
-/// What a frame stands for.
+/// Meaning of a frame.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum PackageFrame<'a> {
     /// A package, or several that share a NUMA node.
@@ -95,7 +95,7 @@ pub(super) struct PageLayout<'a> {
     pub(super) frames: Vec<Frame<'a>>,
 }
 
-/// Where everything is.
+/// Lays out the machine.
 pub(super) fn lay_out(machine: &Topology) -> PageLayout<'_> {
     let detail = if machine.nodes.len() < SMALL_FROM { LARGE } else { SMALL };
     let (devices, nodeless) = devices_by_node(machine);

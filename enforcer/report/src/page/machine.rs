@@ -1,4 +1,4 @@
-//! The machine as a picture: packages, nodes with their memory, what is near, devices.
+//! The machine as a picture: packages, nodes with their memory, near memory, devices.
 //!
 //! The same drawing is part of the page and, with its own style, what `topology -o svg` writes. A text that
 //! does not fit its box is cut; its tooltip has all of it. The page's tables have the same facts for readers

@@ -41,16 +41,16 @@ const STYLE: &str = concat!(include_str!("page.css"), include_str!("machine.css"
 /// Sorts and filters the table of workloads; hashed in [`POLICY`].
 const SCRIPT: &str = include_str!("page.js");
 
-/// What the page may do: show itself. Also sent as a header where the page is served. The hashes are those of
-/// the style and the script; a test computes them.
+/// Content security policy: the page may only show itself. Also sent as a header where the page is served.
+/// The hashes are of the style and the script; a test computes them.
 pub const POLICY: &str = "default-src 'none'; \
      style-src 'sha256-wEs2Fz8ROe4k6WFEgdxzSLR20lx1Dh3PvYnp/nikwAo='; \
-     script-src 'sha256-C75mje0bWZv2pyC75R3zwjIz+rUBufoWa62d6NtlRa4='; \
+     script-src 'sha256-N59ijrUneA3X1KeolpiqFIbO27yOCqXUFfPo0sw88fs='; \
      img-src data:; base-uri 'none'; form-action 'none'";
 
 /// Columns of a name.
 const NAME: usize = 60;
-/// Columns of what tells apart two workloads of that name.
+/// Most columns of the text that makes a name unique.
 const BEHIND: usize = 40;
 /// Columns of a path or a sentence.
 const SENTENCE: usize = 400;

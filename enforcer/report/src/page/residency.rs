@@ -1,8 +1,8 @@
-//! Where the memory of one workload is, as a bar and in words.
+//! Memory of one workload by node, as a bar and in words.
 //!
-//! The bar is as long as all of its memory; what is near its CPUs is full height, what is away from them is
-//! half of it, so that no colour is needed. The style draws it before the words, by the cell's class for the
-//! share that is away, without an element of its own: there are thousands of cells.
+//! The bar is as long as all of its memory. Memory near its CPUs has full height, remote memory half of it,
+//! so no colour is needed. The style draws the bar before the words, by the cell's class for the remote
+//! share, without an extra element: there are thousands of cells.
 
 use enforcer_core::{audit::AuditedWorkload, id::NodeId, topology::Locality};
 use maud::{Markup, html};
@@ -16,11 +16,11 @@ pub(super) const STEPS: u64 = 20;
 
 /// Memory of one workload.
 pub(super) struct WorkloadMemory {
-    /// Where most is, most first.
+    /// Nodes with most of it, most first.
     named: Vec<(u64, NodeId)>,
     others: Vec<(u64, NodeId)>,
     total: u64,
-    /// None where it is not known from what it would be away.
+    /// `None` where its CPUs are unknown.
     away: Option<u64>,
 }
 
@@ -76,7 +76,7 @@ fn steps(away: u64, total: u64) -> u64 {
     if away == 0 || away == total { nearest } else { nearest.clamp(1, STEPS - 1) }
 }
 
-/// What the parts stand for.
+/// Legend of the bar.
 pub(super) fn legend() -> Markup {
     html! {
         p.key {

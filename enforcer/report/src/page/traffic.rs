@@ -1,7 +1,7 @@
 //! Which nodes' CPUs access which nodes' memory.
 //!
-//! An estimate, and called one: what is measured has no destination (see `core/src/audit/flow.rs`). The share
-//! of each workload, measured where that could be, is in the table of workloads.
+//! An estimate, and named so: measurements have no destination (see `core/src/audit/flow.rs`). The ratio of
+//! each workload, measured where possible, is in the table of workloads.
 
 use std::collections::BTreeMap;
 

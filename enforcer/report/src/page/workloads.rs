@@ -41,7 +41,7 @@ const COLUMNS: [(&str, &str); 9] = [
     ("Remote traffic", "number"),
 ];
 
-/// Where a workload's CPUs are.
+/// Column of a workload's CPUs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Home {
     One(NodeId),
@@ -183,7 +183,7 @@ fn row(place: usize, workload: &AuditedWorkload, behind: Option<&str>, locality:
     }
 }
 
-/// What a figure was computed from, in a word.
+/// Source of a figure, in a word.
 const fn source(source: TrafficSource) -> &'static str {
     match source {
         TrafficSource::Placement => "estimated",

@@ -1,8 +1,8 @@
-//! The findings of the audit: what is wrong, how we know, what it costs, what to do.
+//! The findings of the audit, with evidence, impact and remedy.
 //!
-//! One workload often breaks several rules for the same reason, and one command mends all of it. So
-//! the findings are grouped by what they are about; each has its line and its cost, and what proves
-//! and mends them is said once.
+//! One workload often breaks several rules for the same reason, and one command fixes all of them. So
+//! findings are grouped by workload: each has its line and impact, and the group has the evidence and the
+//! remedy once.
 
 use enforcer_core::finding::Finding;
 

@@ -1,7 +1,7 @@
-//! The audit for people: the host, what runs on it, what is wrong, what could not be seen, a verdict.
+//! The audit as text: host, workloads, findings, missing sources, summary.
 //!
-//! What matters most is never folded away: misaligned workloads and findings are all shown, while
-//! long lists of what is as it should be become one line with their number.
+//! Misaligned workloads and findings are always shown; long lists of aligned workloads become one line with
+//! their number.
 
 mod findings;
 mod host;
@@ -34,7 +34,7 @@ pub fn render(audit: &Audit, style: Style) -> String {
     out
 }
 
-/// What is not among the findings.
+/// Remark about known findings, which are left out.
 pub(super) fn known(summary: &Summary) -> String {
     format!("{} left out: an earlier audit has them", units::count(summary.known, "finding"))
 }

@@ -1,6 +1,6 @@
 //! The workloads of the audit, worst first.
 //!
-//! Residency and traffic are two columns and never one: where the memory is, and what is accessed.
+//! Residency and traffic are two separate columns.
 
 use std::{cmp::Reverse, collections::BTreeMap};
 
@@ -70,7 +70,7 @@ pub(super) fn render(out: &mut String, workloads: &[AuditedWorkload], style: Sty
     }
 }
 
-/// A name within so many columns; what tells it from others of the same name is below it.
+/// A name cut to `width` columns, with the text that makes it unique below.
 fn called(name: &str, behind: Option<&str>, width: usize) -> String {
     let name = text::fit(name, width);
     match behind {
@@ -120,7 +120,7 @@ fn folded(rest: &[(&AuditedWorkload, Option<String>)]) -> String {
     format!("and {}", counts.join(", "))
 }
 
-/// Where the memory is, most first.
+/// Memory by node, most first.
 fn memory(by_node: Option<&BTreeMap<NodeId, NodeBytes>>) -> String {
     let Some(by_node) = by_node else { return "?".into() };
     let sizes = words::most_first(by_node);

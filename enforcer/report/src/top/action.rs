@@ -1,7 +1,7 @@
-//! What was decided lately, in one line each and with its steps.
+//! Recent decisions, in one line each and with their steps.
 //!
-//! The same decision turn after turn is one entry since it was made first, so that a refusal that stays does
-//! not push away what happens. Bounded in number and length, because texts of errors come from outside.
+//! The same decision in consecutive turns is one entry, so that a lasting refusal does not displace other
+//! decisions. Bounded in number and length, because texts of errors come from outside.
 
 use enforcer_core::workload::{CgroupPath, cut_at};
 use schemars::JsonSchema;
@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::decision::{self, DecisionRecord, DecisionState, DecisionSubject};
 
-/// Actions that are told.
+/// Most actions in a report.
 const KEPT: usize = 64;
 /// Steps of one.
 const STEPS: usize = 8;
@@ -29,9 +29,9 @@ pub struct TopAction {
     pub first_unix_ms: u64,
     /// How often in a row.
     pub times: u64,
-    /// What it answers: `turn`, or a call of the runtime.
+    /// Occasion: `turn`, or a call of the runtime.
     pub by: String,
-    /// What came of it.
+    /// Result.
     pub state: DecisionState,
     /// Enforcement was paused.
     pub paused: bool,
@@ -42,7 +42,7 @@ pub struct TopAction {
 }
 
 impl TopAction {
-    /// What a record says.
+    /// Makes the action of a record.
     fn new(subject: &DecisionSubject, record: &DecisionRecord) -> Self {
         Self {
             workload: subject.name.clone(),
@@ -67,7 +67,7 @@ impl TopAction {
         records.into_iter().take(KEPT).map(|(subject, record)| Self::new(subject, record)).collect()
     }
 
-    /// Why, or what it does where no reason was given.
+    /// The reason, or the step where there is no reason.
     pub fn words(&self) -> &str {
         match self.steps.first() {
             Some(step) if self.reason.is_empty() => step,

@@ -1,4 +1,4 @@
-//! What happens to the screen: keys, sizes, reports, silence.
+//! Events of the screen: keys, sizes, reports, silence.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use super::report::TopReport;
 pub enum TopEvent {
     /// A key was pressed.
     Key(KeyPress),
-    /// The terminal has so many columns and rows.
+    /// New size of the terminal, in columns and rows.
     Resized(u16, u16),
     /// A second went by.
     Second,
@@ -17,7 +17,7 @@ pub enum TopEvent {
     Told(Feed, Box<TopReport>),
     /// No report came, and why.
     Silent(String),
-    /// It is time to end.
+    /// End of the program.
     End,
 }
 
@@ -53,7 +53,7 @@ pub enum KeyPress {
 pub enum Feed {
     /// A running daemon, over its control socket.
     Daemon,
-    /// This process looks by itself.
+    /// This process measures by itself.
     Own {
         /// Why, in some words: `no daemon`.
         because: String,

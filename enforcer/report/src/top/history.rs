@@ -1,4 +1,4 @@
-//! What workloads were like over the latest turns, for the details of one of them.
+//! Figures of workloads over the latest turns, for the details of one of them.
 //!
 //! Bounded: [`TURNS`] points of a workload, and only of the workloads in the latest report. A turn that is
 //! reported twice is one point.
@@ -35,7 +35,7 @@ impl Point {
     }
 }
 
-/// Of all workloads.
+/// Histories of all workloads.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Histories {
     by_workload: BTreeMap<WorkloadKey, VecDeque<Point>>,
@@ -60,7 +60,7 @@ impl Histories {
         }
     }
 
-    /// Of one, oldest first; nothing of one that is not there.
+    /// History of one workload, oldest first; empty for an unknown one.
     pub(super) fn of(&self, key: &WorkloadKey) -> impl Iterator<Item = &Point> {
         self.by_workload.get(key).into_iter().flatten()
     }

@@ -1,8 +1,7 @@
 //! Which rows of the screen are for what.
 //!
-//! Two rows of head and one of keys; of the rest the nodes get a third at most, actions a quarter at most,
-//! and workloads what is left. A screen that is too low for everything loses actions first, then nodes, then
-//! the keys.
+//! Two rows of head and one of keys; of the rest nodes get a third at most, actions a quarter at most, and
+//! workloads the remainder. On a low screen actions are dropped first, then nodes, then the keys.
 
 /// Rows from `at` on.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -22,14 +21,14 @@ pub(super) struct ScreenLayout {
     pub(super) nodes: Rows,
     /// Workloads.
     pub(super) workloads: Rows,
-    /// What was decided.
+    /// Rows of actions.
     pub(super) actions: Rows,
     /// Keys.
     pub(super) foot: Rows,
 }
 
 impl ScreenLayout {
-    /// Of a screen of `height` rows for so many nodes and actions.
+    /// Layout of a screen of `height` rows for these numbers of nodes and actions.
     pub(super) fn new(height: u16, nodes: usize, actions: usize) -> Self {
         let count = |number: usize| u16::try_from(number).unwrap_or(u16::MAX);
         let head = height.min(2);

@@ -9,7 +9,7 @@
 //! and owns the terminal. Neither function panics, whatever the size of the terminal, the keys, and the names
 //! from outside: every text goes through `report::text` first.
 //!
-//! Meaning is never in colour alone: verdicts are words, and what is selected is marked.
+//! No meaning is in colour alone: verdicts are words, and the selection is marked.
 
 mod action;
 mod event;

@@ -1,11 +1,11 @@
 //! In which order workloads are shown, and which of them.
 //!
-//! What is not known comes last, whatever is sorted by: it is not 0. Equal ones keep the order of the report,
-//! so that a screen does not flicker between turns.
+//! Unknown values come last in every order: they are not 0. Equal ones keep the order of the report, so that
+//! a screen does not flicker between turns.
 
 use super::report::TopWorkload;
 
-/// What workloads are sorted by, most first.
+/// Sort key of workloads, most first.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Sort {
     /// Remote traffic: the share of accesses times the busy CPUs that make them.
@@ -59,7 +59,7 @@ impl Sort {
         }
     }
 
-    /// Between those that are equal by what was asked for.
+    /// Second key for equal ones.
     fn second(self, workload: &TopWorkload) -> Option<f64> {
         match self {
             Self::Traffic => workload.remote_traffic.or(workload.remote_residency),

@@ -17,14 +17,14 @@ use crate::{style::Tone, text, units, words::verdict};
 /// Columns of the words before a text.
 const LABEL: usize = 12;
 
-/// A line, and what it means.
+/// A line with its tone.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct PageLine {
     pub(super) tone: Option<Tone>,
     pub(super) text: String,
 }
 
-/// The keys, as they are told.
+/// Help of the keys.
 const HELP: [(&str, &str); 12] = [
     ("up, down", "select a workload; PgUp, PgDn, Home, End, k, j, g, G as in less"),
     ("enter", "details of the selected workload, over the latest turns"),

@@ -1,9 +1,8 @@
-//! What `top` is told: the latest turn, cut down to what a screen shows, and what was decided lately.
+//! Report for `top`: the latest turn, reduced to a screen, and the recent decisions.
 //!
-//! The daemon answers it on its control socket; where no daemon runs, `top` makes the same of turns of its
-//! own. It is bounded whatever runs on the host: of very many workloads those are kept that would be at the
-//! top of one of the orders that can be chosen, and the rest is counted. Texts from outside are escaped where
-//! they are shown, not here.
+//! The daemon serves it on its control socket; without a daemon `top` makes it from its own turns. It is
+//! bounded: of very many workloads it has the first ones of each order, and the number of the rest. Texts
+//! from outside are escaped where they are shown, not here.
 
 use std::collections::BTreeMap;
 
@@ -56,7 +55,7 @@ pub struct TopReport {
     pub actions: Vec<TopAction>,
 }
 
-/// What the latest turn saw.
+/// The latest turn.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[schemars(rename = "TopTurn")]
@@ -96,7 +95,7 @@ pub struct TopNode {
     pub free_bytes: Option<u64>,
     /// Bytes of page cache, tmpfs included.
     pub cache_bytes: Option<u64>,
-    /// Signs that it is short of memory since the turn before, by kind; `null` where nothing tells.
+    /// Memory pressure events since the turn before, by kind; `null` without a source.
     pub pressure: Option<Vec<NodePressure>>,
     /// Share of the memory accesses of its CPUs that go to another node, 0 to 1.
     pub remote_ratio: Option<f64>,
@@ -107,7 +106,7 @@ pub struct TopNode {
 #[serde(rename_all = "camelCase")]
 #[schemars(rename = "NodePressure")]
 pub struct NodePressure {
-    /// What happened.
+    /// Kind of event.
     pub kind: PressureKind,
     /// How often, at least.
     pub events: u64,
@@ -118,11 +117,11 @@ pub struct NodePressure {
 #[serde(rename_all = "camelCase")]
 #[schemars(rename = "TopWorkload")]
 pub struct TopWorkload {
-    /// What people call it.
+    /// Display name.
     pub name: String,
-    /// Where it is.
+    /// Its cgroup.
     pub cgroup: CgroupPath,
-    /// What it is.
+    /// Its kind.
     pub origin: Origin,
     /// Owner of its cpuset: `numa-enforcer`, `nobody` and so on, as in the audit.
     pub owner: String,
@@ -144,7 +143,7 @@ pub struct TopWorkload {
     pub remote_residency: Option<f64>,
     /// Share of its memory accesses that are remote, 0 to 1: traffic.
     pub remote_traffic: Option<f64>,
-    /// What that is from.
+    /// Source of the traffic ratio.
     pub traffic_source: Option<TrafficSource>,
     /// Observations behind it.
     pub traffic_samples: Option<u64>,
@@ -154,7 +153,7 @@ pub struct TopWorkload {
     pub cpus_used: Option<f64>,
     /// Share of its run time on nodes where it should not be, 0 to 1.
     pub misplaced_time: Option<f64>,
-    /// What is wrong with it, worst first.
+    /// Rules of its findings, worst first.
     pub findings: Vec<String>,
 }
 
@@ -162,7 +161,7 @@ pub struct TopWorkload {
 pub(super) type WorkloadKey = (CgroupPath, Option<u32>);
 
 impl TopWorkload {
-    /// What stays the same of it.
+    /// Key that stays the same over turns.
     pub(super) fn key(&self) -> WorkloadKey {
         let pid = match self.origin {
             Origin::Process { pid, .. } => Some(pid),
@@ -178,7 +177,7 @@ impl TopWorkload {
 }
 
 impl TopTurn {
-    /// What a turn saw, `age_seconds` after it began.
+    /// The report of a turn, `age_seconds` after it began.
     pub fn new(turn: &TickReport, age_seconds: u64) -> Self {
         let audit = &turn.audit;
         let locality = Locality::new(&audit.topology);
@@ -262,7 +261,7 @@ fn workload(audit: &Audit, one: &AuditedWorkload, rates: Rates, locality: &Local
     }
 }
 
-/// Those at the top of each order, and how many are left out.
+/// The first workloads of each order, and the number of omitted ones.
 fn worst(workloads: Vec<TopWorkload>) -> (Vec<TopWorkload>, usize) {
     if workloads.len() <= EACH {
         return (workloads, 0);

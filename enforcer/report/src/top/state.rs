@@ -1,4 +1,4 @@
-//! What is shown, and how it changes: one event after another, nothing else.
+//! State of the screen, changed by one event after another.
 //!
 //! The selection is a workload and not a row: it stays on its workload when the order changes, and goes to
 //! the next one when that workload ends. On the first row it stays on that row, the worst workload. Bounded:
@@ -22,7 +22,7 @@ const LONGEST_FILTER: usize = 64;
 /// Time for which the return of an answer is shown.
 const NEWS: Duration = Duration::from_secs(10);
 
-/// What fills the screen below the head.
+/// Content of the screen below the head.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum TopView {
     /// Nodes, workloads, actions.
@@ -53,7 +53,7 @@ pub struct TopState {
     pub(super) feed: Option<Feed>,
     /// Since when no report comes, and why.
     pub(super) silent: Option<(Duration, String)>,
-    /// What stands behind the names of the workloads that others have, too.
+    /// Texts that make names unique.
     behind: Vec<Option<String>>,
     /// Indices of the workloads that are shown, in their order.
     pub(super) order: Vec<usize>,
@@ -73,7 +73,7 @@ pub struct TopState {
 }
 
 impl TopState {
-    /// Nothing was told yet.
+    /// State before the first report.
     pub fn new(size: (u16, u16), sort: Sort, filter: &str) -> Self {
         let filter = filter.chars().take(LONGEST_FILTER).collect();
         Self { size, sort, filter, ..Self::default() }
@@ -84,7 +84,7 @@ impl TopState {
         self.ended
     }
 
-    /// What was told last.
+    /// The latest report.
     pub fn report(&self) -> Option<&TopReport> {
         self.report.as_ref()
     }
@@ -136,7 +136,7 @@ impl TopState {
         self.arrange();
     }
 
-    /// The turn that was told last.
+    /// The turn of the latest report.
     pub(super) fn turn(&self) -> Option<&TopTurn> {
         self.report.as_ref()?.turn.as_ref()
     }
@@ -267,7 +267,7 @@ impl TopState {
         self.arrange();
     }
 
-    /// `to` is told where it is and how many fit on the screen.
+    /// Moves the selection or the page; `to` gets the position and the number of visible rows.
     fn go(&mut self, to: impl Fn(usize, usize) -> usize) {
         if self.view == TopView::Main {
             self.selected = to(self.selected, self.rows().max(1)).min(self.order.len().saturating_sub(1));
@@ -301,7 +301,7 @@ impl TopState {
         }
     }
 
-    /// Keeps what is selected, or scrolled to, on the screen.
+    /// Keeps the selection or the scroll position on the screen.
     fn settle(&mut self) {
         let rows = self.rows().max(1);
         let last = self.order.len().saturating_sub(rows);

@@ -1,4 +1,4 @@
-//! Cells that can be written anywhere: what is outside is not written.
+//! Cells with clipping: writes outside the screen are dropped.
 
 use ratatui::{
     buffer::Buffer,

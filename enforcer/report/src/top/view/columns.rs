@@ -8,7 +8,7 @@ use crate::text;
 /// A column of a table of `T`.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::top) struct Column<T> {
-    /// What it shows.
+    /// Its content.
     pub(in crate::top) of: T,
     /// Its title.
     pub(in crate::top) title: &'static str,
@@ -27,7 +27,7 @@ pub(in crate::top) struct Columns<T: 'static> {
 }
 
 impl<T: Copy + PartialEq> Columns<T> {
-    /// Those that there is room for, and the width of the first one.
+    /// Columns that fit, and the width of the first one.
     pub(in crate::top) fn fitting(&self, width: usize) -> (usize, impl Iterator<Item = &'static Column<T>>) {
         let needed = |rank: u8| -> usize {
             self.others.iter().filter(|one| one.rank <= rank).map(|one| one.width + 1).sum()
@@ -84,7 +84,7 @@ fn blanks(text: &str, width: usize) -> String {
     " ".repeat(width.saturating_sub(text::width(text)))
 }
 
-/// `?` for what is not known.
+/// `?` for an unknown value.
 pub(in crate::top) fn known<T>(value: Option<T>, show: impl Fn(T) -> String) -> String {
     value.map_or_else(|| "?".to_owned(), show)
 }

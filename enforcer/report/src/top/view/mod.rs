@@ -1,4 +1,4 @@
-//! From what is known to cells: nothing is remembered, nothing is read.
+//! Draws the state into cells; keeps and reads nothing else.
 //!
 //! Written row by row instead of with layouts and widgets: the columns that fit are known beforehand, and a
 //! frame makes only the rows that are on the screen. Whatever does not fit is cut, never an error.
@@ -24,7 +24,7 @@ const AGE: usize = 8;
 const STATE: usize = 10;
 const NAME: usize = 20;
 
-/// Fills the buffer with what is to be seen; in colour only if wanted.
+/// Fills the buffer with the screen, in colour or not.
 pub fn draw(state: &TopState, buffer: &mut Buffer, colour: bool) {
     let height = buffer.area.height;
     let mut canvas = Canvas::new(buffer, colour);

@@ -12,7 +12,7 @@ use crate::{
     units,
 };
 
-/// What a column shows.
+/// Content of a column.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::top) enum Of {
     Full,

@@ -13,7 +13,7 @@ use crate::{
     words::verdict,
 };
 
-/// What a column shows.
+/// Content of a column.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Of {
     Cpus,
