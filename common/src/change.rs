@@ -1,8 +1,8 @@
 //! Changes of a workload's CPUs or memory nodes, sent one by one with the process that made them.
 //!
-//! Sent in the ring of events, as a longer record with an [`EventRecord`] at its beginning. At most one record of a
-//! workload and kind lies in the ring unread: the reader looks at the workload after reading, and so sees
-//! later changes too.
+//! Sent in the ring of events, as a longer record with an [`EventRecord`] at its beginning. At most one
+//! record of a workload and kind lies in the ring unread: the reader looks at the workload after reading, and
+//! so sees later changes too.
 
 use crate::{event::EventRecord, limit::NODE_WORDS};
 

@@ -4,9 +4,9 @@
 //! is bound to one node. So the success of a move is read from the places of the pages: mapping by mapping
 //! (`numa_maps`), and for unmapped pages from the account of the cgroup (`memory.numa_stat`).
 //!
-//! The reason is the first property of a mapping, in the order of [`ResidueReason`], that keeps pages in place. A
-//! charge does not follow a process that changes its cgroup, so unmapped bytes are those of the account
-//! beyond the mappings that were seen, and at least 0.
+//! The reason is the first property of a mapping, in the order of [`ResidueReason`], that keeps pages in
+//! place. A charge does not follow a process that changes its cgroup, so unmapped bytes are those of the
+//! account beyond the mappings that were seen, and at least 0.
 
 use std::collections::BTreeMap;
 

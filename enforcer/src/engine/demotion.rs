@@ -2,7 +2,8 @@
 //!
 //! Problem: looking for cold pages and moving them both wait for the kernel. Idea: a thread of its own does
 //! both, so neither a turn nor an answer to a runtime waits. The turns hand in the workloads
-//! ([`Demotion::set_targets`]) and fetch the results ([`Demotion::report`]); their lock is held for copies only.
+//! ([`Demotion::set_targets`]) and fetch the results ([`Demotion::report`]); their lock is held for copies
+//! only.
 //!
 //! One round of one workload: look (`observe::cold`), decide (`enforcer_core::demotion`), pass the gate, move
 //! (`enforce::pages`), remember. A round takes some seconds at most, so a pause takes effect between rounds.

@@ -11,9 +11,9 @@
 //! thread (`writer.rs`), which compresses and writes them. When that is not done with the frames before, the
 //! frame is dropped, and the next one says how many were.
 //!
-//! Reading ([`RecordingReader`]) believes nothing: a file that was cut, changed or made up gives what is before the
-//! damage, and an error with the offset. Memory is bounded: a frame's text by [`PLAIN_LIMIT`], and what it
-//! becomes by `room.rs`.
+//! Reading ([`RecordingReader`]) believes nothing: a file that was cut, changed or made up gives what is
+//! before the damage, and an error with the offset. Memory is bounded: a frame's text by [`PLAIN_LIMIT`], and
+//! what it becomes by `room.rs`.
 
 pub mod frame;
 mod part;

@@ -2,9 +2,9 @@
 //!
 //! One tick of the daemon carries out one plan, so a budget per plan bounds the tick: in bytes, in questions
 //! to the kernel (a sparse mapping costs questions and moves nothing) and in time. How many bytes one call
-//! takes on, and how many all of them in a second, is the [`CallPacer`]'s to say, which learns from what calls
-//! took and outlasts the plan. [`Stop`] ends everything at once when the daemon is told to end. The budget is
-//! looked at between two system calls, each of which is bounded by its batch.
+//! takes on, and how many all of them in a second, is the [`CallPacer`]'s to say, which learns from what
+//! calls took and outlasts the plan. [`Stop`] ends everything at once when the daemon is told to end. The
+//! budget is looked at between two system calls, each of which is bounded by its batch.
 
 use std::{
     fmt,

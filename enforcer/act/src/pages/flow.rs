@@ -1,7 +1,7 @@
 //! Moves what is in given ranges of processes from one node to another.
 //!
-//! The ranges are what a [`PageFlow`] says, and of these only the pages that are on the node it comes from are
-//! touched. The kernel refuses a target that the process's cpuset does not allow, and that refusal is the
+//! The ranges are what a [`PageFlow`] says, and of these only the pages that are on the node it comes from
+//! are touched. The kernel refuses a target that the process's cpuset does not allow, and that refusal is the
 //! safety of it: nothing here may get around it.
 
 use std::{

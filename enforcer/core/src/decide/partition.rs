@@ -10,8 +10,8 @@
 //!
 //! Invariants: no CPUs are removed above a live partition (6.12 loses them for the whole host when it then
 //! ends); a set above that another program wrote is not changed; a partition begins only after its cpuset is
-//! as it should be, and not again after the kernel has refused just that ([`PartitionAttempts`]). Without a partition the
-//! workload keeps its exclusive CPUs as a plain cpuset.
+//! as it should be, and not again after the kernel has refused just that ([`PartitionAttempts`]). Without a
+//! partition the workload keeps its exclusive CPUs as a plain cpuset.
 //!
 //! Cost: a look at each cgroup above a partition; nothing without partitions.
 

@@ -6,8 +6,8 @@
 //!
 //! Idea: another backend is used for a round of a workload only if facts that are read for this round rule
 //! out every side effect ([`obstacle`]); else `move_pages` does it. The request is limited to what was found
-//! cold and is there ([`ask`]). The result is measured by the place of memory before and after ([`MemoryShift`]),
-//! never by the call's return value.
+//! cold and is there ([`ask`]). The result is measured by the place of memory before and after
+//! ([`MemoryShift`]), never by the call's return value.
 //!
 //! Cost: one pass over the nodes. Invariant: no request names a node that the cpuset does not allow.
 

@@ -12,7 +12,8 @@
 //! only the pages of the ranges that are on its source node.
 //!
 //! Cost: one sort of the regions per workload and round. Only later rounds show whether a round was right, so
-//! the caller keeps [`DemotionBackoff`] between rounds. Invariant: no more bytes are planned down than are cold.
+//! the caller keeps [`DemotionBackoff`] between rounds. Invariant: no more bytes are planned down than are
+//! cold.
 
 pub mod amount;
 pub mod backend;

@@ -1,7 +1,7 @@
 //! The host while a plan is made: what is free where, after the groups that were chosen so far.
 //!
-//! [`PlanState::after`] tries a group. It returns the state after the group if every bound holds at each move of
-//! the group, else the bound that does not hold. The state itself is never changed by a trial.
+//! [`PlanState::after`] tries a group. It returns the state after the group if every bound holds at each move
+//! of the group, else the bound that does not hold. The state itself is never changed by a trial.
 //!
 //! CPUs: exclusive CPUs of a workload are not free. Workloads that share CPUs keep as many as they want, or
 //! no fewer than before. Memory: arriving bytes must be available, and the node keeps enough after them; one

@@ -3,10 +3,11 @@
 //! Problem: a workload that is confined to a node is killed when that node is full, while half of the machine
 //! is empty. The kernel gives little warning: between the first sign and the kill there may be 3 ms. Idea:
 //! know for each node how much is left ([`NodeRoom`]) and how fast that goes away ([`Rate`]); derive from
-//! both, and from the kernel's events, how near each workload is to the end ([`PressureLevel`]); and add the best
-//! allowed node ([`spares`]) while there is still time for the write. A workload that would fill its nodes
-//! before the write returns can be slowed down until then ([`BrakeOrder`]). [`WideningWatch`] does that for all of
-//! them, look by look. An added node is given back when home has had room for long enough ([`Narrowing`]).
+//! both, and from the kernel's events, how near each workload is to the end ([`PressureLevel`]); and add the
+//! best allowed node ([`spares`]) while there is still time for the write. A workload that would fill its
+//! nodes before the write returns can be slowed down until then ([`BrakeOrder`]). [`WideningWatch`] does that
+//! for all of them, look by look. An added node is given back when home has had room for long enough
+//! ([`Narrowing`]).
 //!
 //! Terminology. *Widening* adds a node to `cpuset.mems`; it moves no page. *Narrowing* takes it away, and
 //! moves pages first. A workload's *home* is what placement granted it. *Spares* are the nodes that may be

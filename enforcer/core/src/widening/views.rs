@@ -6,10 +6,10 @@
 //! free memory needs no look until a good part of that could be gone.
 //!
 //! Terminology. A *view* is a set of nodes, its room, and its marks. The *rest* is the time to the next look.
-//! A node is assumed to take some time to fill ([`FillSpeed`]), however large it is: its bandwidth grows with it.
-//! If that is wrong the kernel still reports ([`super::PressureSign`]); without the kernel's reports a shorter time
-//! is assumed. The sum of free memory costs a tenth of reading each node: while that hardly shrinks, no
-//! workload fills a node.
+//! A node is assumed to take some time to fill ([`FillSpeed`]), however large it is: its bandwidth grows with
+//! it. If that is wrong the kernel still reports ([`super::PressureSign`]); without the kernel's reports a
+//! shorter time is assumed. The sum of free memory costs a tenth of reading each node: while that hardly
+//! shrinks, no workload fills a node.
 //!
 //! Cost: one comparison of sets for each workload and view; no allocation in a look.
 

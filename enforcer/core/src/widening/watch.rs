@@ -1,7 +1,8 @@
 //! All guarded workloads, look by look.
 //!
-//! The caller passes what each node has and gets the steps that are due, in the order of need. [`WideningWatch`]
-//! keeps the rates of the nodes and the stages of the workloads; it reads no clock and no file.
+//! The caller passes what each node has and gets the steps that are due, in the order of need.
+//! [`WideningWatch`] keeps the rates of the nodes and the stages of the workloads; it reads no clock and no
+//! file.
 //!
 //! A strict workload that is short gets no node. Neighbours that may be elsewhere get one, so that their
 //! pages can go ([`super::relief`]).

@@ -1,9 +1,9 @@
 //! The thread that widens: reads the nodes, asks the core what is due, and has it written.
 //!
 //! It looks every 5 ms while a workload is near the end of its nodes. While all are calm it looks each 100 ms
-//! to 1 s, by free memory, or each 4 s if free memory has not shrunk for a while ([`WideningWatch::rest`]). It skips
-//! a calm look when the host's free memory has hardly changed ([`WideningWatch::pass`]). Memory pressure events wake
-//! it at once.
+//! to 1 s, by free memory, or each 4 s if free memory has not shrunk for a while ([`WideningWatch::rest`]).
+//! It skips a calm look when the host's free memory has hardly changed ([`WideningWatch::pass`]). Memory
+//! pressure events wake it at once.
 //!
 //! A look allocates nothing. A thread of its own writes, to files opened when the workload was handed in,
 //! with the original in the journal. So between the signal and the write no file is opened and no disk is
