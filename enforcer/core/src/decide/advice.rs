@@ -1,14 +1,15 @@
-//! What would bring one workload's CPUs and memory together: the one answer for whoever advises or acts.
+//! Advice that brings one workload's CPUs and memory together: the single source for remedies and for the
+//! daemon.
 //!
-//! Problem: advice that knows less than the daemon names CPUs that a cgroup above does not allow, nodes that
-//! are full, or what is set already. Idea: one function answers for every workload. Of one that the decision
-//! is about it repeats the decision; any other one is placed by the same request, within the cgroups above
-//! it, beside what others hold and pin, and where its memory could be had now. What is right already stays.
+//! Problem: advice that knows less than the daemon names CPUs that a cgroup above does not allow, full nodes,
+//! or sets that are in effect already. Idea: one function answers for every workload. For a workload of the
+//! decision it repeats the decision; any other is placed by the same request, within the cgroups above it,
+//! beside the grants and pins of others, and where its memory has room now. Sets that are right already stay.
 //!
-//! Invariants: advice never leaves what the cgroups above allow, never names a node without room, never
-//! writes what is there already, never touches a cpuset of another owner, and never promises what was advised
-//! to another workload before ([`EarlierAdvice`]). Without advice there is an [`Obstacle`] that names what is
-//! in the way. Cost: at most four placements per workload that is asked for.
+//! Invariants: advice stays within the cgroups above, names only nodes with room, writes nothing that is
+//! there already, touches no cpuset of another owner, and promises nothing that was advised to another
+//! workload before ([`EarlierAdvice`]). Without advice there is an [`Obstacle`] that names the cause. Cost:
+//! at most four placements per workload.
 
 mod no_place;
 mod pages;
@@ -34,59 +35,60 @@ use crate::{
     workload::{Origin, Workload},
 };
 
-/// What to set, and what that does not reach.
+/// Sets to write, and what they do not reach.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Advice {
-    /// CPUs to set; `None` where they are right already.
+    /// CPUs to set; `None` if they are right already.
     pub cpus: Option<CpuSet>,
-    /// Memory nodes to set; `None` where they are right already.
+    /// Memory nodes to set; `None` if they are right already.
     pub mems: Option<NodeSet>,
-    /// Nodes far from its CPUs that it has pages on and may use no more, or may not have been able to leave.
+    /// Nodes far from its CPUs with pages that it may use no more, or may not have been able to leave.
     pub from: NodeSet,
-    /// Memory nodes to write, one set after the other: a write moves pages of those nodes alone that it takes
-    /// away, each to the one node that its position gives it.
+    /// Memory nodes to write, one set after the other: a write moves only pages of the nodes that it takes
+    /// away, each node's pages to the one node that its position gives.
     pub mem_writes: Vec<NodeSet>,
-    /// Pages that each process has to be told to bring before the last of these writes, which would move them
-    /// to where they have no room.
+    /// Sweeps by each process (migratepages) before the last of these writes, which would move the pages to
+    /// nodes without room.
     pub swept_first: Vec<(NodeSet, NodeId)>,
-    /// Pages that no write moves, which each process has to be told to bring afterwards.
+    /// Sweeps by each process after the writes, of pages that no write moves.
     pub swept: Vec<(NodeSet, NodeId)>,
-    /// The CPUs and memory nodes that it has then.
+    /// Its CPUs and memory nodes afterwards.
     pub place: (CpuSet, NodeSet),
-    /// The nodes of these that pages come to, without memory of GPUs and what is there for the kernel alone.
+    /// Nodes of these that receive pages, without memory of GPUs and nodes that are only there for the
+    /// kernel.
     pub to: NodeSet,
-    /// What keeps some of its CPUs from memory near them all the same.
+    /// Reason why some of its CPUs have no memory near them even so.
     pub lacks: Option<Obstacle>,
-    /// Bytes that come to each of these nodes from others.
+    /// Bytes that arrive on each of these nodes.
     pub comes: BTreeMap<NodeId, u64>,
-    /// Nodes far from its CPUs with files that stay there because no process maps them, and how many bytes:
-    /// page cache does not follow its readers.
+    /// Nodes far from its CPUs with bytes of files that stay because no process maps them: page cache does
+    /// not follow its readers.
     pub stays: (NodeSet, u64),
 }
 
 impl Advice {
-    /// What carrying it out changes, in order.
+    /// Changes of this advice, in order.
     pub fn writes(&self) -> CpusetWrites {
         let moves = self.swept_first.iter().chain(&self.swept).cloned().collect();
         CpusetWrites { cpus: self.cpus.iter().cloned().collect(), mems: self.mem_writes.clone(), moves }
     }
 }
 
-/// Memory nodes near these CPU nodes, for a workload that may have what the cgroups above it leave it: the
-/// one answer for findings and for advice.
+/// Memory nodes near these CPU nodes that the cgroups above leave a workload: the single answer for findings
+/// and for advice.
 pub fn near_memory(inputs: &Inputs<'_>, workload: &Workload, cpu_nodes: &NodeSet) -> NodeSet {
     let inventory = inputs.inventory;
     inventory.locality.near_memory_of(&inventory.machine, cpu_nodes, &allowed_memory(inputs, workload))
 }
 
-/// Ordinary memory nodes that the cgroups above a workload leave it.
+/// Ordinary memory nodes that the cgroups above leave a workload.
 fn allowed_memory(inputs: &Inputs<'_>, workload: &Workload) -> NodeSet {
     let ordinary = inputs.inventory.machine.ordinary_memory_nodes();
     let above = bounds(inputs, workload).and_then(|bounds| bounds.mems);
     above.map_or(ordinary.clone(), |above| ordinary.intersection(&above))
 }
 
-/// What the cgroups above allow; for a process its own cgroup is one of them.
+/// Limits of the cgroups above; for a process its own cgroup is one of them.
 fn bounds(inputs: &Inputs<'_>, workload: &Workload) -> Option<Bounds> {
     let cgroup = &workload.cgroup;
     if !matches!(workload.origin, Origin::Process { .. }) {
@@ -102,28 +104,28 @@ fn bounds(inputs: &Inputs<'_>, workload: &Workload) -> Option<Bounds> {
     })
 }
 
-/// Places that are tried for one workload: each costs a placement.
+/// Limit of places tried for one workload: each costs a placement.
 const MOST_PLACES: usize = 4;
 
-/// Why nothing can be advised.
+/// Reason why there is no advice.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Obstacle {
-    /// What kind of thing is in the way.
+    /// Kind of obstacle.
     pub kind: ObstacleKind,
-    /// In one sentence, with its name.
+    /// The obstacle in one sentence, with its name.
     pub reason: String,
 }
 
 /// Kinds of obstacles.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ObstacleKind {
-    /// The machine has no better place for it.
+    /// The machine has no better place for the workload.
     Machine,
-    /// It is where the daemon puts it, or its own memory policy spreads it.
+    /// The daemon has put it there, or its own memory policy spreads it.
     Intended,
     /// The better place is full at present.
     NoRoom,
-    /// A cgroup, a partition or another owner decides, and would have to be changed.
+    /// A cgroup, a partition or another owner decides, and would have to change.
     Elsewhere,
 }
 
@@ -139,8 +141,8 @@ impl fmt::Display for Obstacle {
     }
 }
 
-/// What would bring this workload together after what was advised earlier. `decision` and `allocations` are
-/// those of the same inputs.
+/// Advice for this workload after the earlier advice. `decision` and `allocations` are those of the same
+/// inputs.
 pub fn advise(
     inputs: &Inputs<'_>,
     decision: &Decision,
@@ -185,7 +187,7 @@ fn kind_of(cause: RefusalCause) -> ObstacleKind {
     }
 }
 
-/// A workload for which advice is wanted, with what it may use now.
+/// A workload with its present CPUs and memory nodes.
 struct Asked<'a> {
     inputs: &'a Inputs<'a>,
     earlier: &'a EarlierAdvice,
@@ -198,13 +200,13 @@ struct Asked<'a> {
     locality: &'a Locality,
 }
 
-/// What a workload asks for, and what others have beside it: the same for each place that is tried.
+/// The request of a workload, and the grants and pins of others: the same for each tried place.
 struct Beside<'a> {
     request: CgroupRequest<'a>,
     allocations: Allocations,
-    /// Pins of others.
+    /// Pins of other cgroups.
     held: pins::Pins,
-    /// CPUs that others have for themselves, without those that earlier remedies keep busy.
+    /// Exclusive CPUs of others, without those that earlier remedies keep busy.
     taken: CpuSet,
 }
 
@@ -245,7 +247,7 @@ impl<'a> Asked<'a> {
     }
 
     /// Is it pinned to CPUs of one node, or may it use memory of GPUs alone, and is none of its memory known
-    /// to be far from its CPUs? These are right then: memory that is not known is no reason to leave them.
+    /// to be far from its CPUs? Its CPUs are right then: unknown memory is no reason to leave them.
     fn is_beside_its_memory(&self) -> bool {
         let machine = &self.inputs.inventory.machine;
         let cpu_nodes = machine.nodes_of(self.cpus);
@@ -258,8 +260,7 @@ impl<'a> Asked<'a> {
         (on_one_node || on_gpus) && held_far.next().is_none() && cache_is_near
     }
 
-    /// Is it pinned beside a GPU that it has memory on? Its CPUs are right then, wherever its other memory
-    /// is.
+    /// Is it pinned near a GPU that it has memory on? Its CPUs are right then, wherever its other memory is.
     fn is_beside_its_gpu(&self) -> bool {
         let machine = &self.inputs.inventory.machine;
         let cpu_nodes = machine.nodes_of(self.cpus);
@@ -269,7 +270,7 @@ impl<'a> Asked<'a> {
         self.is_pinned() && gpus.any(|(node, _)| is_beside(node))
     }
 
-    /// Why its CPUs are not exchanged for others, where that is so.
+    /// Reason why its CPUs are not exchanged for others.
     fn keeps_its_cpus(&self) -> Option<String> {
         let inventory = &self.inputs.inventory;
         if inventory.is_pinned_to_isolated(self.cpus, self.figures.on_isolated_cpus.keys().copied()) {
@@ -284,7 +285,7 @@ impl<'a> Asked<'a> {
         ))
     }
 
-    /// Its CPUs or its memory where the other is, by what is right already.
+    /// Brings its CPUs to its memory or its memory to its CPUs, depending on which is right already.
     fn best(&self, allocations: &Allocations) -> Result<Advice, Obstacle> {
         let in_place = LazyCell::new(|| self.in_place_of_its_cpus());
         if let Some(reason) = self.keeps_its_cpus() {
@@ -301,7 +302,7 @@ impl<'a> Asked<'a> {
         })
     }
 
-    /// The cgroup below that keeps advice from what it is for. On v1 a cgroup keeps what those below it have
+    /// The cgroup below that makes advice ineffective. On v1 a cgroup keeps what those below it have
     /// (`validate_change`, kernel/cgroup/cpuset.c). On v2 the kernel moves pages of a cgroup with memory
     /// nodes of its own by these and not by those of the one above (`update_nodemasks_hier`).
     fn held_below(&self, advice: &Advice) -> Option<Obstacle> {
@@ -337,8 +338,7 @@ impl<'a> Asked<'a> {
     }
 
     /// As many CPUs as it has, on one node with all of its memory; all CPUs of that node for a workload that
-    /// may run everywhere. Of nodes to which its pages cannot come the next one is tried, [`MOST_PLACES`] in
-    /// all.
+    /// may run everywhere. If its pages cannot come to a node the next one is tried, [`MOST_PLACES`] in all.
     fn alone_on_a_node(&self, allocations: &Allocations) -> Result<Advice, Obstacle> {
         let all: NodeSet = self.inputs.inventory.nodes.iter().map(|node| node.id).collect();
         let open = self.open_to_its_cache()?;
@@ -348,14 +348,15 @@ impl<'a> Asked<'a> {
         for _ in 0..MOST_PLACES {
             let (cpus, mems) = match self.placed_on(&beside, left.as_ref()) {
                 Ok(place) => place,
-                // Other nodes may have room, and are kept from it by its page cache.
+                // Other nodes may have room, but its page cache keeps it from them.
                 Err(obstacle) if open.is_some() => {
                     return Err(first.unwrap_or_else(|| self.cache_stays(Some(&obstacle))));
                 }
                 Err(obstacle) => return Err(first.unwrap_or(obstacle)),
             };
             let nodes = self.inputs.inventory.machine.nodes_of(&cpus);
-            // Of nodes that have room together none may have room for the pages of one node: another one may.
+            // Nodes with enough room together may lack room for the pages of one node: another node may have
+            // it.
             let all_near = self.near(&nodes).intersection(left.as_ref().unwrap_or(&all));
             let advice = self.advice(cpus.clone(), self.completed(mems));
             let advice = match advice {
@@ -382,14 +383,14 @@ impl<'a> Asked<'a> {
         Err(first.unwrap_or_else(|| self.stays_as_it_is()))
     }
 
-    /// What it asks for on any node, and what others have beside it.
+    /// Its request for any node, and the grants and pins of others.
     fn beside(&self, allocations: &Allocations) -> Beside<'_> {
         let inputs = self.inputs;
         let pinned = self.is_pinned();
         let count = if pinned { self.cpus.len() } else { busy_cpus(self.figures) };
         let mut allocations = allocations.clone();
         for cgroup in self.workload.cgroup.ancestors().chain([self.workload.cgroup.clone()]) {
-            // What is inside a partition may have its CPUs.
+            // A workload inside of a partition may have its CPUs.
             allocations.release(&Holder::partition(&cgroup));
         }
         let mut held = pins::of_others(inputs, &self.workload.cgroup, self.cpus);
@@ -413,7 +414,7 @@ impl<'a> Asked<'a> {
         Beside { request, allocations, held, taken }
     }
 
-    /// CPUs and memory nodes of one of the nodes `open`, of any when absent.
+    /// CPUs and memory nodes of one of the nodes `open`, or of any node without `open`.
     fn placed_on(&self, beside: &Beside<'_>, open: Option<&NodeSet>) -> Result<(CpuSet, NodeSet), Obstacle> {
         let inventory = self.inputs.inventory;
         let request = CgroupRequest { nodes: open, ..beside.request.clone() };
@@ -429,7 +430,7 @@ impl<'a> Asked<'a> {
         Ok((cpus, grant.mems))
     }
 
-    /// Its memory comes to the nodes of the CPUs that it has.
+    /// Brings its memory to the nodes of its present CPUs.
     fn in_place_of_its_cpus(&self) -> Result<Advice, Obstacle> {
         let machine = &self.inputs.inventory.machine;
         let cpu_nodes = machine.nodes_of(self.cpus);
@@ -472,14 +473,14 @@ impl<'a> Asked<'a> {
         self.inputs.inventory.machine.gpu_memory_nodes().intersection(self.mems)
     }
 
-    /// These nodes with what belongs to them: memory for the kernel where they have none, and the memory of
-    /// GPUs that it may use. Neither is room for what has to come.
+    /// These nodes with their companions: memory for the kernel if they have none, and memory of GPUs that
+    /// the workload may use. Pages that arrive do not count on either.
     fn completed(&self, mems: NodeSet) -> NodeSet {
         let machine = &self.inputs.inventory.machine;
         machine.with_kernel_memory(mems, &self.allowed).union(&self.of_gpus())
     }
 
-    /// Advice to be there; `None` where nothing would change by it. What cannot come is an obstacle.
+    /// Advice to be there; `None` if it would change nothing. Pages that cannot come are an obstacle.
     fn advice(&self, cpus: CpuSet, mems: NodeSet) -> Result<Option<Advice>, Obstacle> {
         let near = self.near(&self.inputs.inventory.machine.nodes_of(&cpus));
         let machine = &self.inputs.inventory.machine;

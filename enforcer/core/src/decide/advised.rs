@@ -1,14 +1,13 @@
-//! What the remedies of one audit take from each other.
+//! Earlier advice of the same audit, which later advice takes into account.
 //!
-//! Problem: advice that is right for each workload alone promises the same idle CPUs and the same free
-//! memory several times; carried out in order, the second remedy undoes the first. Idea: the advice of one
-//! audit is a sequence. What a workload is advised to take is noted, and the advice for each later workload
-//! reckons with it, as if it had been carried out.
+//! Problem: advice that is right for each workload alone promises the same idle CPUs and the same free memory
+//! several times; carried out in order, the second remedy undoes the first. Idea: the advice of one audit is
+//! a sequence. Each advice is recorded, and the advice for later workloads assumes that it was carried out.
 //!
-//! Invariants: CPUs and memory that a remedy would free are promised to no later one, so that the
-//! remedies may be carried out in any order, or in part. What the daemon would bring to several nodes
-//! counts on each of them, because it goes by the room of that moment. Of two cgroups of which one is in
-//! the other, at most one has a remedy. Cost: each workload walks the remedies before it.
+//! Invariants: CPUs and memory that a remedy would free are promised to no later one, so that the remedies
+//! may be carried out in any order, or in part. Memory that the daemon would move to several nodes counts on
+//! each of them, because it goes by the room of that moment. Of two cgroups of which one contains the other,
+//! at most one has a remedy. Cost: each workload walks the remedies before it.
 
 use std::collections::BTreeMap;
 
@@ -25,33 +24,33 @@ use crate::{
     workload::{CgroupPath, Origin, Workload},
 };
 
-/// Remedies that come before the next one.
+/// Remedies before the next one.
 #[derive(Debug, Clone, Default)]
 pub struct EarlierAdvice {
     remedies: Vec<Remedy>,
-    /// Isolated CPUs that single threads are sent to.
+    /// Isolated CPUs that remedies send single threads to.
     isolated: CpuSet,
 }
 
-/// What carrying out one remedy takes.
+/// Resources that one remedy takes.
 #[derive(Debug, Clone)]
 struct Remedy {
     cgroup: CgroupPath,
-    /// It sets the affinity of a process, and no cpuset.
+    /// True if it sets the affinity of a process, and no cpuset.
     of_process: bool,
-    /// The workload had fewer CPUs than all, and these are for it alone.
+    /// True if the workload had fewer CPUs than all, and gets these exclusively.
     pinned: bool,
-    /// New CPUs; empty where it keeps what it has.
+    /// New CPUs; empty if it keeps its CPUs.
     cpus: CpuSet,
-    /// Of these, as many as it keeps busy.
+    /// Number of these that it keeps busy.
     busy: CpuSet,
-    /// Bytes that come to each ordinary memory node at most.
+    /// Most bytes that arrive on each ordinary memory node.
     comes: BTreeMap<NodeId, u64>,
 }
 
 impl EarlierAdvice {
-    /// What the daemon would do about declared workloads: their CPUs are in the allocations of the decision
-    /// already, memory that has to come to them is not.
+    /// Advice of the decision for declared workloads: the decision's allocations have their CPUs already, but
+    /// not memory that still has to arrive.
     pub fn of_decision(inputs: &Inputs<'_>, decision: &Decision) -> Self {
         let mut earlier = Self::default();
         for workload in inputs.workloads {
@@ -66,7 +65,7 @@ impl EarlierAdvice {
         earlier
     }
 
-    /// Notes what is advised for a workload that the decision is not about.
+    /// Records advice for a workload outside of the decision.
     pub fn note(&mut self, inputs: &Inputs<'_>, workload: &Workload, advice: &Advice) {
         let figures = inputs.model.of(workload);
         let has = figures.and_then(|figures| figures.cpus.as_ref());
@@ -90,8 +89,7 @@ impl EarlierAdvice {
         self.remedies.push(Remedy { cgroup, of_process, pinned, cpus, busy, comes });
     }
 
-    /// Why the workload has to wait until a remedy is carried out: cpusets that are in one another change
-    /// together.
+    /// Reason why the workload must wait until a remedy is carried out: nested cpusets change together.
     pub(super) fn comes_first(&self, workload: &Workload) -> Option<String> {
         let is_process = matches!(workload.origin, Origin::Process { .. });
         let inside = |inner: &CgroupPath, outer: &CgroupPath| {
@@ -107,7 +105,7 @@ impl EarlierAdvice {
         ))
     }
 
-    /// Makes these pins have CPUs that are advised to others, as those of their cgroups.
+    /// Adds CPUs that are advised to others to these pins, as pins of their cgroups.
     pub(super) fn pin(&self, pins: &mut Pins, own: &CpuSet, asks_pinned: bool) {
         let none = CpuSet::new();
         for one in self.remedies.iter().filter(|one| asks_pinned || one.pinned) {
@@ -115,14 +113,14 @@ impl EarlierAdvice {
         }
     }
 
-    /// These pins with the CPUs that others keep busy which may use all CPUs of a node: they are no room for
-    /// a workload that comes there as well.
+    /// Adds to these pins the busy CPUs of workloads that may use all CPUs of a node: they are no room for
+    /// another workload there.
     pub(super) fn with_busy(&self, mut pins: Pins) -> Pins {
         self.remedies.iter().for_each(|one| add(&mut pins, &one.cgroup, &one.busy));
         pins
     }
 
-    /// Sends threads to these isolated CPUs.
+    /// Records that threads are sent to these isolated CPUs.
     pub fn note_isolated(&mut self, cpus: &CpuSet) {
         self.isolated.extend(cpus);
     }
@@ -132,14 +130,14 @@ impl EarlierAdvice {
         &self.isolated
     }
 
-    /// CPUs that earlier remedies take, in words; none where they take none.
+    /// CPUs that earlier remedies take, in words; `None` without any.
     pub(super) fn cpus_in_words(&self) -> Option<String> {
         let cpus = self.remedies.iter().fold(CpuSet::new(), |all, one| all.union(&one.cpus));
         let first = self.remedies.iter().find(|one| !one.cpus.is_empty())?;
         Some(format!("remedies before this one take CPUs {cpus}, the first for {}", first.cgroup))
     }
 
-    /// Bytes that come to this node.
+    /// Bytes that arrive on this node.
     pub(super) fn coming_to(&self, node: NodeId) -> u64 {
         self.remedies
             .iter()
@@ -147,13 +145,13 @@ impl EarlierAdvice {
             .fold(0, |sum, bytes| sum.saturating_add(*bytes))
     }
 
-    /// What is available on each node without that.
+    /// Available bytes of each node without those.
     pub(super) fn leave_of(&self, available: BTreeMap<NodeId, u64>) -> BTreeMap<NodeId, u64> {
         let left = |(node, bytes): (NodeId, u64)| (node, bytes.saturating_sub(self.coming_to(node)));
         available.into_iter().map(left).collect()
     }
 
-    /// What earlier remedies bring to this node, in words; none where that is nothing.
+    /// Arrivals of earlier remedies on this node, in words; `None` without any.
     pub(super) fn in_words(&self, node: NodeId) -> Option<String> {
         let comes = |one: &&Remedy| one.comes.get(&node).is_some_and(|bytes| *bytes > 0);
         let first = self.remedies.iter().find(comes)?;

@@ -1,24 +1,22 @@
-//! Pages of containers that are away from home.
+//! Pages of containers that are displaced from home.
 //!
-//! Problem: a container whose shared CPUs were given away runs on other nodes as long as that lasts. What it
-//! was promised at home it keeps, so its memory nodes are both, and nothing would move its pages to its CPUs.
-//! Idea: they follow as far as the nodes near its CPUs have room, those of the farthest nodes first; when it
-//! returns its memory nodes are those of its home again, and the pages with them.
+//! Problem: a container runs on other nodes while other containers have its shared CPUs. It keeps its promise
+//! at home, so its memory nodes are both, and nothing would move its pages to its CPUs. Idea: the pages
+//! follow as far as the nodes near its CPUs have room, those of the farthest nodes first; when it returns,
+//! its memory nodes are those of its home again, and the pages go with them.
 //!
-//! What follows is anonymous memory and shared memory that processes map ([`own_bytes`]). Files that no
-//! process maps stay, of tmpfs as well, and page cache is no reason to begin: it comes anew where it is read
-//! again. What a process alone maps of it comes along all the same, so that room is asked for it, too
-//! ([`room_bytes`]).
+//! Anonymous memory follows, and shared memory that processes map ([`own_bytes`]). Unmapped files stay, of
+//! tmpfs as well, and page cache is no reason to begin: it comes anew where it is read again. File pages that
+//! only one process maps come along even so, so room is requested for them too ([`room_bytes`]).
 //!
 //! Terminology: a promise is *open* as far as its memory is not in use yet. The *room* of a node is what may
-//! be taken there so that all open promises can still be kept at once, from what is available now and from
-//! what can be promised at all. What containers that are away have beside their promises takes as much of
-//! what could be promised.
+//! be taken there while all open promises can still be kept, by the available memory and by the amount that
+//! can be promised at all. Memory of displaced containers beyond their promises takes as much of the latter.
 //!
-//! Invariants: no node is sent more than its room, by all containers of a decision together; while a node has
-//! room for [`LEAST_PART`](super::parts::LEAST_PART), no pages stay away for want of it, in parts and on
-//! several nodes if need be. Cost: two accounts of memory for each decision in which a container is away with
-//! pages at home, and a look at both for each part.
+//! Invariants: all containers of a decision together send a node at most its room. While a node has room for
+//! [`LEAST_PART`](super::parts::LEAST_PART), no pages stay away for want of it, in parts and on several nodes
+//! if need be. Cost: two accounts of memory for each decision with a displaced container that has pages at
+//! home, and a look at both for each part.
 
 use std::{
     cell::OnceCell,
@@ -40,7 +38,7 @@ use crate::{
     workload::{CgroupPath, Workload},
 };
 
-/// What is left of the room of each node while one container after the other takes of it.
+/// Remaining room of each node while containers take of it in turn.
 pub(super) struct RoomAway<'a> {
     inputs: &'a Inputs<'a>,
     allocations: &'a Allocations,
@@ -49,12 +47,12 @@ pub(super) struct RoomAway<'a> {
 }
 
 impl<'a> RoomAway<'a> {
-    /// The room of all nodes, when `taken` are the exclusive CPUs of all.
+    /// Room of all nodes; `taken` are the exclusive CPUs of all.
     pub(super) fn new(inputs: &'a Inputs<'a>, allocations: &'a Allocations, taken: &'a CpuSet) -> Self {
         Self { inputs, allocations, taken, room: OnceCell::new() }
     }
 
-    /// Where pages of a container go; nowhere of one that is at home, or has nothing that could follow.
+    /// Targets of a container's pages; empty for a container at home, or without pages that could follow.
     pub(super) fn follows(&mut self, grant: &Grant, figures: Option<&WorkloadModel>) -> Vec<Gathering> {
         let Some((away, near)) = self.away(grant, figures) else { return Vec::new() };
         let (inputs, allocations) = (self.inputs, self.allocations);
@@ -95,11 +93,11 @@ impl<'a> RoomAway<'a> {
     }
 }
 
-/// What may be taken of each node.
+/// Memory that may be taken of each node.
 struct Room {
-    /// Open promises, beside what is available.
+    /// Open promises, beside available memory.
     now: ZoneAccount,
-    /// All promises, beside what may be promised at all.
+    /// All promises, beside the amount that may be promised at all.
     promised: ZoneAccount,
 }
 
@@ -169,14 +167,14 @@ fn still_open(mut claims: Vec<&MemoryClaim>, held: &mut BTreeMap<NodeId, u64>) -
     open.collect()
 }
 
-/// Bytes of huge pages that a cgroup uses of a node: they keep no promise of ordinary memory.
+/// Bytes of huge pages that a cgroup uses on a node: they keep no promise of ordinary memory.
 fn huge_bytes(inputs: &Inputs<'_>, cgroup: &CgroupPath, node: NodeId) -> u64 {
     let seen = inputs.sample.cgroups.get(cgroup);
     let by_size = seen.into_iter().flat_map(|seen| seen.hugetlb_by_file.values());
     by_size.filter_map(|by_node| by_node.get(&node)).fold(0, |sum, bytes| sum.saturating_add(*bytes))
 }
 
-/// Cgroups and figures of what holds something, as far as they were seen.
+/// Cgroups and figures of each holder that was seen.
 fn figures<'a>(inputs: &Inputs<'a>) -> BTreeMap<Holder, (&'a CgroupPath, &'a WorkloadModel)> {
     let containers: BTreeMap<_, _> = inputs.containers.cgroups().collect();
     let of = |workload: &'a Workload| {

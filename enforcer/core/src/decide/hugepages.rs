@@ -1,22 +1,21 @@
-//! Huge pages that processes use, or have reserved, without a promise: they are promised to nobody else.
+//! Huge pages that processes use, or have reserved, without a promise: no other container is promised them.
 //!
 //! Problem: a process that maps huge pages reserves them (`hugetlb_reserve_pages`, mm/hugetlb.c), and they
 //! are free until it touches them. The next container would be promised them, and its mapping fails. The
-//! kernel counts reserved pages of the whole host alone (`resv_hugepages`): from which node each comes is
-//! decided when it is touched. Idea: what is in use is taken of its node, and what is reserved of all nodes
-//! together. A node may be promised all that is free there, and all nodes together what is free less what is
-//! reserved: the kernel grants a mapping by that sum.
+//! kernel counts reserved pages of the whole host only (`resv_hugepages`): the node of each is decided when
+//! it is touched. Idea: used pages are subtracted from their node, reserved ones from all nodes together. A
+//! node may be promised all its free pages, and all nodes together their free pages less the reserved ones:
+//! the kernel grants a mapping by that sum.
 //!
-//! What is not known is none that is free: of a size that cannot be read on a node, or of a node that was not
-//! seen, all pages there count as in use, and of a size whose reserved pages cannot be read all count as
-//! reserved.
+//! Unknown pages do not count as free. If a size cannot be read on a node, or a node was not seen, all its
+//! pages count as used. If the reserved pages of a size cannot be read, all count as reserved.
 //!
 //! Limit: a process that has reserved pages may touch them on the node of a promise first. The kernel
 //! warrants neither of both a node (`hugetlb_acct_memory`).
 //!
-//! What a container uses or has reserved of its own promise is not counted twice: as much as its cgroup tells
-//! (`hugetlb.SIZE.numa_stat`, `hugetlb.SIZE.rsvd.current`). Where a cgroup does not tell, as many as it was
-//! promised count as its own, over all nodes of the promise together.
+//! Pages that a container uses or has reserved of its own promise are not counted twice: its cgroup reports
+//! them (`hugetlb.SIZE.numa_stat`, `hugetlb.SIZE.rsvd.current`). If a cgroup does not report them, its
+//! promised pages count as its own, over all nodes of the promise together.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -34,13 +33,13 @@ use crate::{
 /// Bytes of one size by what they are, for promises that count.
 #[derive(Default)]
 struct Own {
-    /// Used of what was promised; where a cgroup does not tell, all that may be so.
+    /// Used pages of promises; all that may be of one if a cgroup does not report them.
     used: BTreeMap<NodeId, u64>,
-    /// Reserved of what was promised and is not used; where a cgroup does not tell, all of that.
+    /// Reserved and unused pages of promises; all of them if a cgroup does not report them.
     reserved: u64,
 }
 
-/// By node, what is in use there beyond promises; and what is reserved beyond them, as far as it is free.
+/// Used pages beyond promises by node; and reserved pages beyond promises, as far as they are free.
 pub(super) fn held(inputs: &Inputs<'_>, allocations: &Allocations) -> Apart {
     let sample = inputs.sample;
     let machine = &inputs.inventory.machine;
@@ -59,7 +58,7 @@ pub(super) fn held(inputs: &Inputs<'_>, allocations: &Allocations) -> Apart {
     for size in sizes {
         let used = |node: NodeId| {
             let seen = sample.nodes.get(&node).filter(|seen| !seen.hugepages_unknown.contains(&size));
-            // A size of which none is in use is left out.
+            // A size without a used page is absent.
             seen.map_or_else(
                 || machine.node(node).map_or(0, |node| total(node, size)),
                 |seen| seen.hugepages_used.get(&size).copied().unwrap_or(0),
@@ -107,7 +106,7 @@ fn bytes(pages: &Hugepages) -> u64 {
     pages.total.saturating_mul(pages.size_bytes)
 }
 
-/// What of the pages in use and reserved is that of promises. `used` is what is in use on a node.
+/// Used and reserved pages that belong to promises. `used` are the used pages of a node.
 fn own(inputs: &Inputs<'_>, allocations: &Allocations, size: u64, used: impl Fn(NodeId) -> u64) -> Own {
     let (kind, file) = (MemoryResource::Hugepages(size), hugetlb_file(size));
     let mut own = Own::default();
@@ -116,7 +115,7 @@ fn own(inputs: &Inputs<'_>, allocations: &Allocations, size: u64, used: impl Fn(
         (grant, seen, seen.and_then(|seen| seen.hugetlb_by_file.get(&file)))
     });
     let (telling, silent): (Vec<_>, Vec<_>) = holders.partition(|(_, _, told)| told.is_some());
-    // What no cgroup tells may be that of a promise, once: after what the others have told.
+    // Pages that no cgroup reports may belong to a promise, once: after those that were reported.
     for (grant, seen, told) in telling.into_iter().chain(silent) {
         let mut unused = 0u64;
         for claim in grant.memory.iter().filter(|claim| claim.resource == kind) {

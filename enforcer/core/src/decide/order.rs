@@ -5,12 +5,12 @@
 //! allowed. Idea: widen the memory nodes to old and new (moves nothing), move the CPUs, move the
 //! pages in small batches, then narrow the nodes (the kernel sweeps up the rest).
 //!
-//! The kernel moves all pages of a node to one node, with room there or not ([`crate::page_migration`]); the
-//! moves before that go in parts, to as many nodes as it takes. Room is asked for all that may move
-//! ([`room_bytes`]); what stayed behind is brought for the part that surely can be ([`own_bytes`]).
+//! The kernel moves all pages of a node to one node, with or without room there ([`crate::page_migration`]);
+//! the moves before that go in parts, to as many nodes as needed. Room is requested for all pages that may
+//! move ([`room_bytes`]); pages that stayed behind are moved for the part that surely can be ([`own_bytes`]).
 //!
-//! Never: an empty set, a narrowing before its widening, a write that changes nothing, a page out of a GPU's
-//! memory. The kernel's side of it: `cpuset_migrate_mm` in kernel/cgroup/cpuset.c,
+//! Invariants: no step writes an empty set, narrows before it widens, writes without a change, or moves a
+//! page out of a GPU's memory. The kernel's rules: `cpuset_migrate_mm` in kernel/cgroup/cpuset.c,
 //! Documentation/admin-guide/cgroup-v2.rst.
 
 use std::{cmp::Reverse, collections::BTreeMap};
@@ -27,63 +27,63 @@ use crate::{
     workload::CgroupPath,
 };
 
-/// Where one workload is, and where it shall be.
+/// Present state and goal of one workload.
 #[derive(Debug, Clone)]
 pub struct Change<'a> {
-    /// Its cgroup.
+    /// Cgroup of the workload.
     pub cgroup: &'a CgroupPath,
     /// CPUs it may use now.
     pub cpus: &'a CpuSet,
     /// Nodes it may allocate on now.
     pub mems: &'a NodeSet,
-    /// Where its memory is.
+    /// Its memory by node.
     pub bytes_by_node: Option<&'a BTreeMap<NodeId, NodeBytes>>,
-    /// Bytes that each node can give; a node for which that is not known is missing.
+    /// Bytes that each node can give; a node with an unknown amount is absent.
     pub room: BTreeMap<NodeId, u64>,
-    /// Anonymous memory that may be left on other nodes when the cpuset is as it should be.
+    /// Bytes of anonymous memory that may stay on other nodes when the cpuset is right.
     pub negligible_bytes: u64,
-    /// Where it shall be.
+    /// The goal.
     pub goal: Goal,
 }
 
-/// Where a workload shall be, and why.
+/// Goal of a workload, with the reason.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Goal {
-    /// CPUs and memory nodes; what is absent is left as it is.
+    /// CPUs and memory nodes; an absent set is left as it is.
     pub cpuset: Cpuset,
     /// Memory nodes of these that were added because it ran short: pages may stay there, and none are sent
     /// there.
     pub added: NodeSet,
-    /// CPUs of these that nobody else shall have.
+    /// CPUs of these that it has exclusively.
     pub exclusive: CpuSet,
-    /// Pages that its memory nodes leave where they are, and where they are to go, in order.
+    /// Pages that its memory nodes alone do not move, with their targets, in order.
     pub gathers: Vec<Gathering>,
     /// Nodes of GPU memory that it may use: they stay allowed, and their pages stay there.
     pub gpus: NodeSet,
-    /// In one sentence.
+    /// The reason in one sentence.
     pub reason: String,
 }
 
 /// Pages that go from nodes that a workload may keep using to one of them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Gathering {
-    /// Where they are.
+    /// Source nodes.
     pub from: NodeSet,
-    /// Where they are to go.
+    /// Target node.
     pub to: NodeId,
-    /// So many bytes at most, where that node has no room for all.
+    /// Most bytes to move; absent if the target has room for all.
     pub most_bytes: Option<u64>,
 }
 
 impl Goal {
-    /// What a grant pins, when `taken` are the exclusive CPUs of all.
+    /// The sets of a grant; `taken` are the exclusive CPUs of all.
     pub fn of(grant: &Grant, taken: &CpuSet) -> Self {
         let (cpuset, exclusive) = (Cpuset::of(grant, taken), grant.exclusive.clone());
         Self { cpuset, exclusive, reason: grant.why().into_owned(), ..Self::default() }
     }
 
-    /// The same; of the nodes of GPU memory, `gpus`, it keeps those that it may use now. Nothing is placed
-    /// there, and nothing that is placed takes them away: what is allocated there is allocated for the GPU.
+    /// The same, with the nodes of GPU memory in `gpus` that it may use now. Nothing is placed there, and no
+    /// placement takes them away: memory that is allocated there is meant for the GPU.
     #[must_use]
     pub fn keep_gpu_memory(mut self, now: &NodeSet, gpus: &NodeSet) -> Self {
         if let Some(mems) = &mut self.cpuset.mems {
@@ -116,7 +116,7 @@ impl Change<'_> {
     }
 }
 
-/// The steps in order; none when the workload is in place or the goal is empty.
+/// The steps in order; empty if the workload is in place or the goal is empty.
 pub fn steps(change: &Change<'_>) -> Vec<Step> {
     let (cpus, mems) = (change.goal_cpus(), change.goal_mems());
     let ordinary = mems.difference(&change.goal.gpus);
@@ -168,8 +168,8 @@ fn move_pages(change: &Change<'_>) -> Vec<Step> {
     page_moves(change, &away(change, bytes, room_bytes), "")
 }
 
-/// The cpuset is right but pages stayed behind: those that a write of `cpuset.mems` could not move.
-/// Page cache is left: it does not follow its readers.
+/// Moves pages that stayed behind a right cpuset: a write of `cpuset.mems` could not move them. Page cache
+/// stays: it does not follow its readers.
 fn left_behind(change: &Change<'_>) -> Vec<Step> {
     let Some(bytes) = change.bytes_by_node else { return Vec::new() };
     let own = |node: &NodeId| bytes.get(node).map_or(0, own_bytes);
@@ -182,7 +182,7 @@ fn left_behind(change: &Change<'_>) -> Vec<Step> {
     page_moves(change, &away, "were left behind on ")
 }
 
-/// Moves to the nodes that take these pages.
+/// Moves these pages to the nodes that take them.
 fn page_moves(change: &Change<'_>, away: &BTreeMap<NodeId, u64>, stayed: &str) -> Vec<Step> {
     let step = |PagePart { to, from, most_bytes }: PagePart| {
         let size = words::size(sum(&from));
@@ -201,7 +201,7 @@ fn sum(bytes: &BTreeMap<NodeId, u64>) -> u64 {
     bytes.values().fold(0, |sum, bytes| sum.saturating_add(*bytes))
 }
 
-/// Pages on nodes that it may keep using, which belong on others of them.
+/// Pages on nodes that it may keep using, with targets on others of them.
 fn gather<'a>(change: &'a Change<'_>) -> impl Iterator<Item = Step> + 'a {
     change.goal.gathers.iter().filter_map(|Gathering { from, to, most_bytes }| {
         let held = change
@@ -229,7 +229,7 @@ fn narrow(change: &Change<'_>) -> Option<Step> {
     })
 }
 
-/// Nodes outside the goal with bytes on them, and how many; without memory of GPUs.
+/// Nodes outside of the goal with their bytes, without memory of GPUs.
 fn away(
     change: &Change<'_>,
     bytes: &BTreeMap<NodeId, NodeBytes>,

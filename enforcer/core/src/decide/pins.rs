@@ -1,15 +1,14 @@
 //! CPUs that other cgroups are pinned to.
 //!
-//! Problem: a cpuset that an administrator or a runtime has narrowed says that its CPUs are meant for that
-//! cgroup, though nothing promises them to it; a partition takes them for certain. Advice that puts a
-//! workload there trades one fault for another. Idea: what the kernel shows tells both. A cgroup with fewer
-//! CPUs than the one above it is pinned, with all that is in it; one with CPUs that the one above does not
-//! have is the root of a partition, or in one (`cpuset.cpus.effective` of the cgroup above lacks what a
-//! partition has taken).
+//! Problem: an administrator or a runtime narrows a cpuset to reserve its CPUs for that cgroup, although
+//! nothing guarantees them; a partition takes them for certain. Advice that puts a workload there trades one
+//! fault for another. Idea: the kernel shows both. A cgroup with fewer CPUs than the one above it is pinned,
+//! with all cgroups in it. A cgroup with CPUs that the one above lacks is a partition root, or in a partition
+//! (`cpuset.cpus.effective` of the cgroup above lacks the partition's CPUs).
 //!
-//! Advice, the daemon's placement of declared workloads and the search of the rebalance all ask here. Pinned
-//! CPUs are avoided; partitions are held in the allocations like what a kubelet gave away, because nothing
-//! else can run there.
+//! Advice, the daemon's placement of declared workloads and the rebalance all ask here. Pinned CPUs are
+//! avoided; partitions are held in the allocations like CPUs that a kubelet gave away, because nothing else
+//! can run there.
 //!
 //! Invariant: cgroups above or below the asking one, and those that the daemon places, are never among them.
 
@@ -24,15 +23,15 @@ use crate::{
     workload::{CgroupPath, Origin},
 };
 
-/// CPUs of one cgroup.
+/// Pinned CPUs of one cgroup.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Pin {
     pub(crate) cpus: CpuSet,
-    /// A partition has taken them.
+    /// True if a partition has taken them.
     pub(crate) partition: bool,
 }
 
-/// By cgroup.
+/// Pins by cgroup.
 pub(crate) type Pins = BTreeMap<CgroupPath, Pin>;
 
 impl Pin {
@@ -48,12 +47,12 @@ impl Pin {
     }
 }
 
-/// The CPUs that others are pinned to and that the asking cgroup, which has `own`, does not share already.
+/// CPUs that others are pinned to and that the asking cgroup, which has `own`, does not share already.
 pub(crate) fn of_others(inputs: &Inputs<'_>, asking: &CgroupPath, own: &CpuSet) -> Pins {
     beside(&all(inputs), asking, own)
 }
 
-/// The same of pins that are known.
+/// The same for known pins.
 pub(super) fn beside(all: &Pins, asking: &CgroupPath, own: &CpuSet) -> Pins {
     let related = |path: &CgroupPath| {
         path == asking
@@ -83,8 +82,8 @@ pub(crate) fn all(inputs: &Inputs<'_>) -> Pins {
     others.filter_map(|one| nearest_pin(inputs.sample, &one.cgroup)).collect()
 }
 
-/// What a cgroup is pinned to, by its own files or by those of the nearest cgroup above it that is, and which
-/// that is: what is in a cgroup that was narrowed runs there as well.
+/// CPUs that a cgroup is pinned to, by its own files or by those of the nearest pinned cgroup above it, and
+/// that cgroup: all cgroups in a narrowed cgroup run on its CPUs.
 pub(crate) fn nearest_pin(sample: &Sample, cgroup: &CgroupPath) -> Option<(CgroupPath, Pin)> {
     let mut path = cgroup.clone();
     loop {
@@ -95,13 +94,13 @@ pub(crate) fn nearest_pin(sample: &Sample, cgroup: &CgroupPath) -> Option<(Cgrou
     }
 }
 
-/// The CPUs of these pins.
+/// All CPUs of these pins.
 pub(crate) fn cpus(pins: &Pins) -> CpuSet {
     pins.values().fold(CpuSet::new(), |all, pin| all.union(&pin.cpus))
 }
 
-/// Makes the allocations have what others gave away or took for themselves: claims of a kubelet, partitions,
-/// and huge pages that are in use or reserved without a promise.
+/// Adds to the allocations what others gave away or took: claims of a kubelet, partitions, and huge pages
+/// that are used or reserved without a promise.
 pub(crate) fn hold_of_others(inputs: &Inputs<'_>, allocations: &mut Allocations) {
     let partition = |(cgroup, cpus): (CgroupPath, CpuSet)| {
         (Holder::partition(&cgroup), Grant::taken_by_others(cpus, format!("the partition of {cgroup}")))
@@ -143,7 +142,7 @@ fn partitions(inputs: &Inputs<'_>) -> BTreeMap<CgroupPath, CpuSet> {
             others.insert(path.clone(), cpus);
         }
     }
-    // Whatever a kernel shows of CPUs that it was booted to isolate, no partition has taken them.
+    // Whatever the kernel shows of CPUs that it was booted to isolate, no partition has taken them.
     let isolated = &inputs.inventory.machine.isolated_cpus;
     let unseen = passes_on.map(|cpus| online.difference(cpus).difference(&known).difference(isolated));
     let unseen = unseen.unwrap_or_default();
@@ -153,7 +152,7 @@ fn partitions(inputs: &Inputs<'_>) -> BTreeMap<CgroupPath, CpuSet> {
     others
 }
 
-/// What a cgroup is pinned to, by its own files.
+/// CPUs that a cgroup is pinned to, by its own files.
 pub(super) fn pin(sample: &Sample, cgroup: &CgroupPath) -> Option<Pin> {
     let seen = sample.cgroups.get(cgroup).filter(|seen| seen.effective_from.is_none())?;
     let cpus = seen.cpus_effective.as_ref().filter(|cpus| !cpus.is_empty())?;
@@ -162,7 +161,7 @@ pub(super) fn pin(sample: &Sample, cgroup: &CgroupPath) -> Option<Pin> {
     (cpus != above).then(|| Pin { cpus: cpus.clone(), partition })
 }
 
-/// Makes the allocations have these as CPUs that are taken.
+/// Marks these CPUs as taken in the allocations.
 pub(crate) fn hold(allocations: &mut Allocations, pins: &Pins) {
     for (cgroup, pin) in pins {
         let grant =

@@ -1,15 +1,14 @@
 //! Findings about workloads to which this daemon has added memory nodes.
 //!
-//! Such a workload may have memory where its CPUs are not, and what is wrong with that is that it was needed:
-//! without it the OOM killer would have acted. So each finding about its memory says who added the node and
-//! why; that it is not where its declaration puts it is worth knowing and no more, because it is where the
-//! daemon keeps it; and nobody is told a command that would take the node away from it while its own ones are
-//! full.
+//! Such a workload may have memory far from its CPUs, because without the added node the OOM killer would
+//! have acted. So each finding about its memory says that the daemon added the node, and why. A difference to
+//! its declaration is only a note, because the daemon keeps it there. No remedy takes the node away while the
+//! workload's own nodes are full.
 
 use super::{Finding, Rule, Severity};
 use crate::{decide::Widened, words};
 
-/// These findings, and which of them come from what was added.
+/// These findings, with the added nodes named in those that they cause.
 pub fn with_added(mut findings: Vec<Finding>, widened: &Widened) -> Vec<Finding> {
     for finding in &mut findings {
         let about_memory = matches!(

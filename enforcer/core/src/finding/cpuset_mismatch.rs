@@ -2,11 +2,11 @@
 //!
 //! Disjoint: every new page is remote, critical. CPUs on nodes without allowed memory: threads there only
 //! have remote memory, a warning. Memory nodes wider than the CPUs' (often a `cpuset.mems` that was never
-//! set): pages may become remote, worth knowing. What memory is near is asked of the one function that advice
-//! asks as well: CPUs without memory of their own have the nearest that the workload may have, and a node
-//! that is there for the kernel, beside movable memory, is no mismatch. Memory of a GPU is neither near nor
-//! far, and where there is no other, nothing is left for the program: critical as well. A workload that may
-//! use every CPU has not been placed, and has no mismatch on account of its memory nodes alone.
+//! set): pages may become remote, a note. The definition of near memory is that of the advice: for CPUs
+//! without memory of their own the nearest allowed memory is near, and a node that is there for the kernel,
+//! beside movable memory, is no mismatch. Memory of a GPU is neither near nor far; if there is no other
+//! memory, nothing is left for the program: critical as well. A workload that may use every CPU has not been
+//! placed, and its memory nodes alone are no mismatch.
 
 use super::{
     Finding, Rule, Severity,
@@ -26,7 +26,7 @@ pub(super) fn assess(subject: &Subject<'_>) -> Option<Finding> {
     }
     let near = near_memory(subject.inputs, subject.workload, &cpu_nodes);
     let homes = subject.locality.homes(&ordinary);
-    // A node that has no memory of its own cannot be asked for it.
+    // A node without memory of its own cannot be asked for it.
     let without_memory = cpu_nodes.difference(&homes).intersection(&machine.ordinary_memory_nodes());
     let far = ordinary.difference(&near).difference(&machine.kernel_only(&ordinary, &near));
 

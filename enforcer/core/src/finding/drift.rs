@@ -1,8 +1,8 @@
 //! A declared workload is not where its placement says.
 //!
-//! The same decision that the daemon would make, with no history: whatever it would correct has
-//! drifted. A workload that the daemon refuses is reported as well, because what was declared for it
-//! does not hold: with what is in the way, and without a command, because the daemon would refuse it again.
+//! Uses the daemon's decision without a history: a workload that it would correct has drifted. A workload
+//! that the daemon refuses is reported as well, because its declaration does not hold: with the obstacle, and
+//! without a command, because the daemon would refuse it again.
 
 use std::collections::BTreeMap;
 

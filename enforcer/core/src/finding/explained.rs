@@ -1,4 +1,4 @@
-//! What each rule means, for somebody who has only its code: what is looked at, why it matters, what to do.
+//! Meaning of each rule, for a reader with only its code: what it checks, why it matters, what to do.
 //!
 //! General on purpose: the figures, the files and the command of one case are in its finding. The same words
 //! are shown by `audit --explain`, beside the findings of the page, and as the rules of a SARIF log.
@@ -9,20 +9,20 @@ use thiserror::Error;
 
 use super::Rule;
 
-/// The words for a rule.
+/// Words for a rule.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RuleWords {
-    /// In a few words.
+    /// Title in a few words.
     pub title: &'static str,
-    /// When it is broken, and how bad that is.
+    /// Condition of the rule, with its severity.
     pub when: &'static str,
-    /// What it costs.
+    /// Cost of the fault.
     pub why: &'static str,
-    /// What to do in general.
+    /// General remedy.
     pub remedy: &'static str,
 }
 
-/// A code that no rule has.
+/// A code without a rule.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error("no rule has the code `{0}`; there are {1}")]
 pub struct UnknownRule(String, String);
@@ -40,7 +40,7 @@ impl Rule {
         Self::IsolatedCpus,
     ];
 
-    /// Its code, as in the ids of findings: `remote-residency`.
+    /// Code of the rule, as in the ids of findings: `remote-residency`.
     pub const fn code(self) -> &'static str {
         match self {
             Self::CpusetMismatch => "cpuset-mismatch",
@@ -54,13 +54,13 @@ impl Rule {
         }
     }
 
-    /// The words for it.
+    /// Words for the rule.
     pub const fn words(self) -> RuleWords {
         match self {
             Self::CpusetMismatch => RuleWords {
                 title: "CPUs and memory nodes of a cpuset differ",
                 when: "The NUMA nodes of cpuset.cpus and those of cpuset.mems are compared. With none in common, or \
-                       with memory of GPUs alone, it is critical; with CPUs on a node whose memory may not be used it is a warning; when a pinned \
+                       with memory of GPUs alone, it is critical; with CPUs on a node with memory that may not be used it is a warning; when a pinned \
                        workload may also allocate where it has no CPU, a note. CPUs of a node without memory have the \
                        nearest that may be had.",
                 why: "Pages that are allocated on another node than the CPU that uses them cost a trip over the \
@@ -82,7 +82,7 @@ impl Rule {
                 when: "The share of remote accesses between two looks is at least remote_traffic_warning or \
                        remote_traffic_critical, from at least min_samples observations. An estimate from placement of a \
                        workload that may run on several nodes is never critical.",
-                why: "Remote accesses have more latency and share the interconnect with everybody else's.",
+                why: "Remote accesses have more latency and share the interconnect with those of other workloads.",
                 remedy: "Keep the workload on the node that holds its memory; `plan --rebalance` says where that is worth \
                          its cost.",
             },
@@ -95,7 +95,7 @@ impl Rule {
             Self::Drift => RuleWords {
                 title: "A declared workload is not in its place",
                 when: "What the configuration declares for a workload and what its cgroup shows differ: a warning. That it \
-                       cannot be placed, or that its cpuset is somebody else's, is a note.",
+                       cannot be placed, or that its cpuset has another owner, is a note.",
                 why: "What was declared for it does not hold until it is corrected.",
                 remedy: "Run the daemon in enforce mode, or find the program that writes the cpuset.",
             },
@@ -108,7 +108,7 @@ impl Rule {
             },
             Self::OwnerMismatch => RuleWords {
                 title: "A cpuset is not what its owner gave",
-                when: "Somebody else than this daemon owns the cpuset (the kubelet's static managers, koordlet, a DRA \
+                when: "Another program than this daemon owns the cpuset (the kubelet's static managers, koordlet, a DRA \
                        driver), and the cgroup shows another one than the owner's record: a warning.",
                 why: "The workload does not get what it was promised, and the owner does not notice by itself.",
                 remedy: "Have the owner write it again, mostly by starting the container again; find the program that wrote it.",
@@ -129,7 +129,7 @@ impl Rule {
 impl FromStr for Rule {
     type Err = UnknownRule;
 
-    /// A code, or the id of a finding, which begins with one.
+    /// Parses a code, or the id of a finding, which begins with one.
     fn from_str(text: &str) -> Result<Self, UnknownRule> {
         let code = text.split_once(':').map_or(text, |(code, _)| code);
         Self::ALL.into_iter().find(|rule| rule.code() == code).ok_or_else(|| {

@@ -1,4 +1,4 @@
-//! Full paths of the cgroup files that findings speak of, as a person on the machine would type them.
+//! Full paths of the cgroup files in findings, as a person on the machine would type them.
 //!
 //! The two cgroup versions name the same thing differently, and v1 has a mount point per controller
 //! (Documentation/admin-guide/cgroup-v1/cpusets.rst, cgroup-v2.rst).
@@ -22,12 +22,12 @@ impl<'a> CgroupFiles<'a> {
         Self { v1: sample.cpuset_v1, mounts: &sample.cgroup_mounts }
     }
 
-    /// File with the CPUs in force.
+    /// File with the effective CPUs.
     pub(super) fn effective_cpus(self, cgroup: &CgroupPath) -> String {
         self.cpuset(cgroup, if self.v1 { "cpuset.effective_cpus" } else { "cpuset.cpus.effective" })
     }
 
-    /// File with the memory nodes in force.
+    /// File with the effective memory nodes.
     pub(super) fn effective_mems(self, cgroup: &CgroupPath) -> String {
         self.cpuset(cgroup, if self.v1 { "cpuset.effective_mems" } else { "cpuset.mems.effective" })
     }
@@ -54,7 +54,8 @@ impl<'a> CgroupFiles<'a> {
     }
 }
 
-/// The files that hold for this cgroup and were read: its own, or those of the cgroup above that has some.
+/// The effective files that were read: those of the cgroup itself, or of the nearest cgroup above that has
+/// some.
 pub(super) fn cpuset_evidence(sample: &Sample, cgroup: &CgroupPath) -> Vec<Evidence> {
     let files = CgroupFiles::of(sample);
     let effective = |pick: &dyn Fn(&CgroupSample) -> Option<String>| {

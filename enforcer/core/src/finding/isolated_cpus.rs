@@ -1,9 +1,9 @@
-//! Which workloads run on isolated CPUs, and how many of their threads take turns on one.
+//! Workloads on isolated CPUs, and busy threads that share such a CPU.
 //!
-//! The kernel balances no load between isolated CPUs: a thread stays where it was put, also beside another
-//! one that is busy, while the next CPU idles. Busy threads that share such a CPU, of one workload or of
-//! several, are a warning; a workload that has a CPU for each of its busy threads is a note, because isolated
-//! CPUs are for those that were put there on purpose.
+//! The kernel balances no load between isolated CPUs: a thread stays where it was put, even on a CPU with
+//! another busy thread, while the next CPU idles. Busy threads that share such a CPU, of one workload or of
+//! several, are a warning. A workload with a CPU for each of its busy threads is a note, because isolated
+//! CPUs are for threads that were put there on purpose.
 
 use std::cmp::Reverse;
 
@@ -21,7 +21,7 @@ use crate::{
     workload::Workload,
 };
 
-/// Threads and workloads that are named; the rest is counted.
+/// Limit of named threads and workloads; the rest is counted.
 const NAMED: usize = 3;
 
 pub(super) fn assess(subject: &Subject<'_>) -> Option<Finding> {
@@ -48,7 +48,7 @@ pub(super) fn assess(subject: &Subject<'_>) -> Option<Finding> {
                         .to_owned(),
                 remedy: Err(String::new()),
             };
-            // Nothing is in the way of what has to be done, which is nothing.
+            // There is no obstacle, because there is nothing to do.
             let note = subject.finding(Rule::IsolatedCpus, Severity::Info, words, evidence(subject, None));
             return Some(Finding { obstacle: None, ..note });
         }
@@ -78,8 +78,8 @@ pub(super) fn assess(subject: &Subject<'_>) -> Option<Finding> {
     Some(subject.finding(Rule::IsolatedCpus, Severity::Warning, words, evidence))
 }
 
-/// The CPUs on which several busy threads are, and how many, where one is of this workload: the most crowded
-/// first, of equally crowded ones the lowest.
+/// CPUs with several busy threads, at least one of this workload, and their numbers: the most crowded first,
+/// of equally crowded ones the lowest.
 fn crowded(subject: &Subject<'_>) -> Vec<(CpuId, u64)> {
     let own = subject.figures.on_isolated_cpus.iter().filter(|(_, here)| here.busy > 0);
     let busy = own.map(|(cpu, here)| (*cpu, here.busy + busy_beside(subject, *cpu)));
@@ -112,9 +112,9 @@ fn others<'a>(subject: &'a Subject<'_>, cpu: CpuId) -> impl Iterator<Item = (&'a
     all.filter_map(move |other| Some((other, *subject.inputs.model.of(other)?.on_isolated_cpus.get(&cpu)?)))
 }
 
-/// Isolated CPUs that it may use, on which none of its threads is busy and no other workload has any, which
-/// no earlier remedy takes, and to which no cgroup is pinned that shares none of the CPUs that its threads
-/// are on.
+/// Isolated CPUs that the workload may use and that are idle: no busy thread of its own, no thread of another
+/// workload, not taken by an earlier remedy, and not pinned by a cgroup that shares none of the CPUs of its
+/// threads.
 fn idle(subject: &Subject<'_>) -> CpuSet {
     let is_used = |cpu: CpuId| {
         let own = subject.figures.on_isolated_cpus.get(&cpu).is_some_and(|here| here.busy > 0);
@@ -136,7 +136,7 @@ fn may_use(subject: &Subject<'_>) -> (CpuSet, CpuSet) {
     (may.intersection(&isolated), may.difference(&isolated))
 }
 
-/// Threads of this workload on a CPU: those first that ran most of the time by which they are busy.
+/// Threads of this workload on a CPU, those with the most busy time first.
 fn threads_on<'a>(subject: &Subject<'a>, cpu: CpuId) -> Vec<&'a TaskSample> {
     let mut on: Vec<&TaskSample> = subject.threads.of(subject.workload);
     on.retain(|task| task.cpu == Some(cpu));
@@ -145,20 +145,20 @@ fn threads_on<'a>(subject: &Subject<'a>, cpu: CpuId) -> Vec<&'a TaskSample> {
     on
 }
 
-/// Busy threads of crowded CPUs that have to leave, those first that ran least.
+/// Busy threads of crowded CPUs that must leave, those with the least busy time first.
 fn leaving<'a>(subject: &Subject<'a>, crowded: &[(CpuId, u64)]) -> Vec<&'a TaskSample> {
     let of_cpu = |(cpu, busy): &(CpuId, u64)| {
         let mut own = threads_on(subject, *cpu);
         own.retain(|task| subject.figures.busy_on_isolated_cpus.contains_key(&task.tid));
-        // One stays, where no other workload is busy there.
+        // One stays, if no other workload is busy there.
         let stays = usize::from(u64::try_from(own.len()).is_ok_and(|own| own == *busy));
         own.into_iter().skip(stays).rev()
     };
     crowded.iter().flat_map(of_cpu).collect()
 }
 
-/// Those, each with an idle isolated CPU that the workload may use, of the node that the thread is on: the
-/// kernel would leave it on another one for good, away from its memory.
+/// These threads, each with an idle isolated CPU that the workload may use, on the thread's node: on another
+/// node the kernel would leave it there for good, away from its memory.
 fn moves<'a>(subject: &Subject<'a>, crowded: &[(CpuId, u64)]) -> Vec<(&'a TaskSample, CpuId)> {
     let machine = &subject.inventory.machine;
     let mut idle = idle(subject);
@@ -207,7 +207,7 @@ fn evidence(subject: &Subject<'_>, crowded: Option<CpuId>) -> Vec<Evidence> {
     counted.take(CPUS_NAMED).chain(named).chain(subject.cpuset_evidence()).collect()
 }
 
-/// Isolated CPUs of which the threads are in the evidence.
+/// Isolated CPUs with threads in the evidence.
 const CPUS_NAMED: usize = 8;
 
 fn cpus(cpus: &CpuSet) -> String {

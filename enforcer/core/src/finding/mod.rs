@@ -1,11 +1,11 @@
-//! Findings: what is wrong, how we know, what it costs, and what to do about it.
+//! Findings: a fault, its evidence, its cost, and its remedy.
 //!
-//! A finding's id is stable: the same misalignment of the same object has the same id in every run,
-//! so that a baseline can leave known ones out. A finding without evidence must not exist.
+//! A finding's id is stable: the same fault of the same object has the same id in every run, so that a
+//! baseline can leave known ones out. Every finding has evidence.
 //!
-//! Each rule is a function in a file of its own that judges one workload. Findings are about the
-//! workloads that are handed in and never about the slices above them, so nothing is said twice. On
-//! a machine with fewer than two CPU nodes nothing can be remote: only isolated CPUs are judged there.
+//! Each rule is a function in a file of its own that judges one workload. Only the given workloads are
+//! judged, and not the slices above them, so no fault is reported twice. On a machine with fewer than two CPU
+//! nodes nothing can be remote: only isolated CPUs are judged there.
 
 mod added;
 mod cpuset_mismatch;
@@ -48,19 +48,19 @@ use crate::{
     workload::{CgroupPath, Origin, Workload},
 };
 
-/// How bad it is.
+/// Severity of a finding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Severity {
-    /// Worth knowing.
+    /// A note.
     Info,
     /// Costs performance.
     Warning,
-    /// Costs much performance, or breaks what was promised to the workload.
+    /// Costs much performance, or breaks a promise to the workload.
     Critical,
 }
 
-/// The rules that can be broken.
+/// Rules that a host can break.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Rule {
@@ -92,29 +92,29 @@ pub struct Evidence {
     pub value: String,
 }
 
-/// Something that is wrong.
+/// A fault of a host.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Finding {
     /// `RULE:OBJECT`, stable between runs.
     pub id: String,
-    /// Rule that is broken.
+    /// The broken rule.
     pub rule: Rule,
-    /// How bad it is.
+    /// Its severity.
     pub severity: Severity,
-    /// Cgroup it is about.
+    /// Cgroup of the fault.
     pub object: CgroupPath,
-    /// One sentence.
+    /// Summary in one sentence.
     pub summary: String,
-    /// What was read.
+    /// Values that were read.
     pub evidence: Vec<Evidence>,
-    /// What it costs.
+    /// Cost of the fault.
     pub impact: String,
-    /// Command that mends it; absent where there is none, and `obstacle` says why.
+    /// Command that fixes it; absent if there is none, and `obstacle` has the reason.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub remedy: Option<String>,
-    /// What is in the way of a remedy: the cgroup, the partition, the owner or the shortage, by name. Absent
-    /// as well where nothing has to be done.
+    /// Obstacle of a remedy: the cgroup, the partition, the owner or the shortage, by name. Absent as well if
+    /// nothing has to be done.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub obstacle: Option<String>,
 }
@@ -125,36 +125,36 @@ impl fmt::Display for Rule {
     }
 }
 
-/// The host that is judged.
+/// The judged host.
 #[derive(Debug, Clone, Copy)]
 pub struct Judged<'a> {
     /// The machine.
     pub inventory: &'a Inventory,
-    /// What runs on it.
+    /// Its workloads.
     pub workloads: &'a [Workload],
     /// The latest sample.
     pub sample: &'a Sample,
     /// Figures of the workloads.
     pub model: &'a Model,
-    /// Thresholds, and what people declared.
+    /// Thresholds and declarations.
     pub policy: &'a Policy,
     /// The owner of each cpuset.
     pub owners: &'a Owners,
-    /// The workloads that entries of the policy are about.
+    /// Workloads that entries of the policy match.
     pub declarations: &'a Declarations,
 }
 
-/// Judges every workload by every rule. The findings come worst first, then by id. Their remedies belong
-/// together: each reckons with what the others take, so that they may be carried out one after the other.
+/// Judges every workload by every rule. The findings come worst first, then by id. Their remedies fit
+/// together: each takes the others into account, so that they may be carried out one after the other.
 pub fn assess(host: Judged<'_>) -> Vec<Finding> {
     assess_with_writes(host).0
 }
 
-/// What remedies write to cpusets, by cgroup, in order.
+/// Cpuset writes of remedies, by cgroup, in order.
 pub type AdvisedWrites = BTreeMap<CgroupPath, CpusetWrites>;
 
-/// The same, with what their remedies would write: whether that changes what processes have set themselves is
-/// to be asked where that can be read.
+/// The findings, and the cpuset writes of their remedies: the caller checks whether these change settings of
+/// processes.
 pub fn assess_with_writes(host: Judged<'_>) -> (Vec<Finding>, AdvisedWrites) {
     let Judged { inventory, workloads, sample, model, policy, owners, declarations } = host;
     let machine = &inventory.machine;
@@ -180,7 +180,7 @@ pub fn assess_with_writes(host: Judged<'_>) -> (Vec<Finding>, AdvisedWrites) {
         self_placed: &SelfPlacedWorkloads::new(),
         now_ns: 0,
     };
-    // The same decision that the daemon would make, with no history.
+    // The decision of the daemon, without a history.
     let mut allocations = Allocations::default();
     let decision = decide(&inputs, &mut allocations);
     let mut findings = if has_nodes { drift::assess(&inputs, &decision) } else { Vec::new() };
@@ -227,7 +227,7 @@ pub fn assess_with_writes(host: Judged<'_>) -> (Vec<Finding>, AdvisedWrites) {
             writes.insert(workload.cgroup.clone(), advice.writes());
         }
         earlier.note_isolated(&sent_to);
-        // What the daemon would do about declared workloads is noted already.
+        // The advice of the decision for declared workloads is recorded already.
         if let Some(advice) =
             advice.filter(|_| is_advised && !decision.targets.contains_key(&workload.cgroup))
         {
@@ -238,8 +238,8 @@ pub fn assess_with_writes(host: Judged<'_>) -> (Vec<Finding>, AdvisedWrites) {
     (findings, writes)
 }
 
-/// Says of findings whose remedy would change what processes have set themselves (the reason, by cgroup) that
-/// it would, instead of advising it: the daemon leaves such a workload alone as well.
+/// Replaces remedies that would change settings of processes (the reason, by cgroup) by an obstacle: the
+/// daemon leaves such a workload alone as well.
 pub fn without_hindered(findings: &mut [Finding], hindrances: &BTreeMap<CgroupPath, String>) {
     for finding in findings {
         let Some(reason) = hindrances.get(&finding.object) else { continue };

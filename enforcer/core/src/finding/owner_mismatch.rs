@@ -1,11 +1,11 @@
-//! The cpuset is not what its owner gave the workload.
+//! A cpuset differs from its owner's record.
 //!
-//! The owner is somebody else (the kubelet's static managers, koordlet), and what it gave is known from its
-//! own list. The kubelet does not notice: it compares with what it wrote last, not with the cgroup. Other
-//! CPUs than those given break what was promised to this container and to those whose CPUs they are. We do
-//! not mend it, because two that write one cpuset never end; the remedy says what a person can write.
+//! The owner is another program (the kubelet's static managers, koordlet) with a record of its grants. The
+//! kubelet does not notice the difference: it compares with its last write, not with the cgroup. Wrong CPUs
+//! break the promise to this container and to the containers that own those CPUs. The daemon does not correct
+//! it, because two writers of one cpuset never end; the remedy says what a person can write.
 //!
-//! Fewer CPUs than were given are reported as well: somebody pays for CPUs that they cannot use.
+//! Fewer CPUs than granted are reported as well: the container pays for CPUs that it cannot use.
 
 use super::{
     Evidence, Finding, Rule, Severity, remedy,

@@ -13,10 +13,10 @@ use crate::{
     workload::{CgroupPath, Origin},
 };
 
-/// Carries out what is advised. CPUs move at once; the kernel moves the pages that a new `cpuset.mems` leaves
-/// outside (v1 has to be asked). Pages that stayed behind on other nodes follow where these are allowed once
-/// more and taken away again, because only a change moves pages; where that changes nothing, or would bring
-/// them to a node without room, each process is told by migratepages(8).
+/// Commands for an advice. CPUs move at once; the kernel moves the pages that a new `cpuset.mems` excludes
+/// (v1 must be asked). For pages that stayed behind on other nodes these nodes are allowed once more and
+/// removed again, because only a change moves pages. If that changes nothing, or would bring them to a node
+/// without room, migratepages(8) moves the pages of each process.
 pub(super) fn realign(subject: &Subject<'_>, advice: &Advice) -> String {
     let cpus = advice.cpus.as_ref();
     if let Origin::Process { pid, .. } = subject.workload.origin {
@@ -29,7 +29,7 @@ pub(super) fn realign(subject: &Subject<'_>, advice: &Advice) -> String {
     let files = subject.files();
     let set = |cpus: Option<&CpuSet>, mems: Option<&NodeSet>| match &subject.workload.origin {
         _ if cpus.is_none() && mems.is_none() => None,
-        // systemd forgets what others write at its next reload, and has no cpuset on v1.
+        // At its next reload systemd forgets a cpuset that another program wrote, and has none on v1.
         Origin::Unit { unit }
             if !files.pages_stay() && cgroup.relative().rsplit('/').next() == Some(unit.as_str()) =>
         {
@@ -44,23 +44,22 @@ pub(super) fn realign(subject: &Subject<'_>, advice: &Advice) -> String {
     before.chain(set(cpus, last)).chain(advice.swept.iter().map(sweep)).collect::<Vec<_>>().join(" && ")
 }
 
-/// Has each process of a cgroup and of those below it bring its pages from some nodes to another one.
+/// Moves pages of each process of a cgroup, and of those below it, from some nodes to another one.
 fn sweep(files: CgroupFiles<'_>, cgroup: &CgroupPath, from: &NodeSet, to: NodeId) -> String {
     let folder = quote(&files.folder(cgroup));
-    // A process that has ended meanwhile must not keep the commands after this one from being run.
+    // A process that has ended meanwhile must not stop the commands after this one.
     let each = format!("migratepages {{}} {from} {to} || true");
     format!("find {folder} -name cgroup.procs -exec cat {{}} + | xargs -rI{{}} sh -c '{each}'")
 }
 
-/// Has systemd put a unit where it is given, until the next start of the machine.
+/// Sets CPUs and memory nodes of a unit through systemd, until the next boot.
 fn set_property(unit: &str, cpus: Option<&CpuSet>, mems: Option<&NodeSet>) -> String {
     let mems = mems.map_or_else(String::new, |mems| format!(" AllowedMemoryNodes={mems}"));
     let cpus = cpus.map_or_else(String::new, |cpus| format!(" AllowedCPUs={cpus}"));
     format!("systemctl set-property --runtime {}{mems}{cpus}", quote(unit))
 }
 
-/// Writes what the owner of a cpuset gave: nothing else does, where the owner only compares with what it
-/// wrote last.
+/// Writes the grant of the cpuset's owner: nothing else does, if the owner only compares with its last write.
 pub(super) fn as_given(subject: &Subject<'_>, cpus: Option<&CpuSet>, mems: Option<&NodeSet>) -> String {
     let (files, cgroup) = (subject.files(), &subject.workload.cgroup);
     let mems = mems.map(|mems| write(files, cgroup, "cpuset.mems", mems));
@@ -68,7 +67,7 @@ pub(super) fn as_given(subject: &Subject<'_>, cpus: Option<&CpuSet>, mems: Optio
     mems.into_iter().chain(cpus).collect::<Vec<_>>().join(" && ")
 }
 
-/// Puts memory nodes and then CPUs of a cgroup where they are given.
+/// Writes memory nodes and then CPUs of a cgroup.
 fn set_cpuset(
     files: CgroupFiles<'_>,
     cgroup: &CgroupPath,
@@ -86,7 +85,7 @@ fn write(files: CgroupFiles<'_>, cgroup: &CgroupPath, file: &str, value: &dyn fm
     format!("echo {value} > {}", quote(&files.cpuset(cgroup, file)))
 }
 
-/// Lets the daemon put a declared workload where it belongs.
+/// Runs the daemon so that it corrects a declared workload.
 pub(super) fn enforce() -> String {
     "numa-enforcer run --mode enforce --config FILE".into()
 }
@@ -118,8 +117,8 @@ pub(super) fn quote(text: &str) -> String {
     word
 }
 
-/// Characters that a terminal does not show as themselves: controls, and marks that turn the
-/// direction of writing around.
+/// Characters that a terminal does not show as themselves: controls, and marks that change the direction of
+/// writing.
 fn hidden(c: char) -> bool {
     c.is_control() || matches!(c, '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }

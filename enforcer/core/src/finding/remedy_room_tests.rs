@@ -1,5 +1,5 @@
-//! Advice whose pages come to several nodes: each goes to one that has room, because the kernel gives the
-//! pages of a node one target and asks for no other one.
+//! Advice that sends pages to several nodes: each goes to a node with room, because the kernel gives the
+//! pages of a node one target and tries no other.
 
 use super::{
     remedy_tests::{carried_out, mems, with_available, worst},
@@ -38,8 +38,8 @@ fn pages_are_sent_to_the_node_beside_the_cpus_that_has_room_for_them() {
     };
     let far = &[(1, 12_000, 0)][..];
     for (scene, expected) in [
-        // By its position the kernel sends node 1 to node 0, which has no room; a larger set before it
-        // sends it to node 2, whose room is enough.
+        // By its position the kernel sends node 1 to node 0, which has no room; a larger set before it sends
+        // it to node 2, which has enough room.
         (on([3000, 20_000, 0], "1", far), vec![mems("/db", "0-2"), mems("/db", "0,2")]),
         // Node 0 has room: the write alone.
         (on([20_000, 3000, 3000], "1", far), vec![mems("/db", "0")]),

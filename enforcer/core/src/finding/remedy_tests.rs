@@ -288,7 +288,7 @@ fn memory_of_a_gpu_is_no_room_for_what_has_to_come() {
 }
 
 #[test]
-fn memory_of_gpus_alone_is_one_finding_whose_remedy_adds_memory_near_the_cpus() {
+fn memory_of_gpus_alone_is_one_finding_with_a_remedy_that_adds_memory_near_the_cpus() {
     let machine = Machine::new().sockets(2).threads(1).memory_only(NodeId(2), 90, MemoryKind::Gpu, NodeId(1));
     for (cpus, expected) in [("0-1", "0,2"), ("4-5", "1-2"), ("0-7", "0-2")] {
         let scene = Scene::new(machine.clone().build()).workload("/h", cpus, "2");
@@ -435,7 +435,7 @@ fn what_the_daemon_refuses_has_no_command() {
 
 #[test]
 fn page_cache_that_stays_is_no_promise() {
-    // All of it is page cache on node 1, whose CPUs are those of a neighbour.
+    // All of it is page cache on node 1, and the CPUs of node 1 belong to a neighbour.
     let scene = two().workload("/other", "4-7", "1").workload("/a", "0-1", "0").memory("/a", &[(1, 0, 4096)]);
     let finding = worst(&scene, "/a");
     assert_eq!(finding.remedy, None, "{finding:?}");

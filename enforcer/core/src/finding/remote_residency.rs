@@ -1,7 +1,7 @@
 //! Memory is on nodes that the workload's CPUs are not on.
 //!
 //! Judged by `memory.numa_stat` against the nodes of the CPUs that the workload may use, its threads' own
-//! affinity included; that a process binds its memory there itself is told with it. What it says is where
+//! affinity included. The evidence names a process that binds its memory there itself. The finding says where
 //! pages are, not whether they are accessed.
 
 use super::{
@@ -20,7 +20,7 @@ pub(super) fn assess(subject: &Subject<'_>) -> Option<Finding> {
         if share >= thresholds.remote_residency_critical { Severity::Critical } else { Severity::Warning };
     let (nodes, bytes) = subject.remote_memory();
     if bytes == 0 {
-        // It is as near as memory that the cgroups above allow can be.
+        // The memory is as near as the cgroups above allow.
         return None;
     }
     let cpu_nodes = &subject.figures.cpu_nodes;

@@ -63,8 +63,8 @@ const fn title(source: TrafficSource) -> &'static str {
     }
 }
 
-/// Why the sources that are trusted more say nothing. Of hinting faults newer kernels do not take any for
-/// some workloads, which no setting shows.
+/// Reasons why sources that are trusted more have no figure. Newer kernels take no hinting faults for some
+/// workloads, which no setting shows.
 fn silent(subject: &Subject<'_>, traffic: &Traffic) -> Vec<Evidence> {
     let one_node = subject.figures.mems.as_ref().filter(|mems| mems.len() == 1);
     let evidence = |silent: &Silent| {

@@ -1,7 +1,7 @@
 //! The CPUs span nodes although one node would hold the workload.
 //!
-//! Only for a workload that somebody pinned: one that may run everywhere was not placed at all, and
-//! is judged by its traffic.
+//! Only for a pinned workload: one that may run everywhere was not placed at all, and is judged by its
+//! traffic.
 
 use super::{
     Finding, Rule, Severity, remedy,
@@ -15,7 +15,7 @@ pub(super) fn assess(subject: &Subject<'_>) -> Option<Finding> {
     if nodes.len() < 2 {
         return None;
     }
-    // Where no node has room for all of it, there is nothing wrong with several.
+    // If no node has room for all of it, several nodes are right.
     let advice = subject.advice().ok()?;
     if subject.inventory.machine.nodes_of(&advice.place.0).len() > 1 {
         return None;

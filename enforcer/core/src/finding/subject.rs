@@ -1,4 +1,4 @@
-//! What a rule judges: one workload with everything known about it.
+//! Input of a rule: one workload with everything known about it.
 
 use std::{cell::OnceCell, collections::BTreeSet};
 
@@ -36,9 +36,9 @@ pub(super) struct Subject<'a> {
     pub(super) inputs: &'a Inputs<'a>,
     pub(super) decision: &'a Decision,
     pub(super) allocations: &'a Allocations,
-    /// What was advised to workloads before this one.
+    /// Advice to earlier workloads.
     pub(super) earlier: &'a EarlierAdvice,
-    /// What several rules ask for, and takes a whole placement to find.
+    /// Advice that several rules share; it takes a whole placement to find.
     pub(super) advice: OnceCell<Result<Advice, Obstacle>>,
 }
 
@@ -64,17 +64,17 @@ impl Subject<'_> {
         }
     }
 
-    /// The cpuset files that hold for this workload, and what has taken CPUs that its own name.
+    /// The cpuset files of this workload, and the partition that has taken CPUs which its own file names.
     pub(super) fn cpuset_evidence(&self) -> Vec<Evidence> {
         files::cpuset_evidence(self.sample, &self.workload.cgroup)
     }
 
-    /// Where its files are and how they are called.
+    /// Paths of its files.
     pub(super) fn files(&self) -> CgroupFiles<'_> {
         CgroupFiles::of(self.sample)
     }
 
-    /// Where the memory is, file by file. Nodes that have none of it say nothing, and there may be many.
+    /// Its memory by node, file by file. Nodes without any are left out, and there may be many.
     pub(super) fn residency_evidence(&self) -> Vec<Evidence> {
         let Some(bytes) = self.figures.bytes_by_node.as_ref() else { return Vec::new() };
         let in_cgroup = !matches!(self.workload.origin, Origin::Process { .. });
@@ -106,15 +106,15 @@ impl Subject<'_> {
         plain.into_iter().chain(of_huge).collect()
     }
 
-    /// Its processes that keep memory away from its CPUs themselves: the nodes that they bind it to, how much
-    /// address space, and what says so.
+    /// Processes that bind memory away from the workload's CPUs: the nodes, the size of the mappings, and the
+    /// evidence.
     pub(super) fn bound_away(&self) -> Option<BoundAway> {
         let pids: BTreeSet<u32> = self.threads.of(self.workload).into_iter().map(|task| task.pid).collect();
         let mut bound = BoundAway { nodes: NodeSet::new(), bytes: 0, evidence: Vec::new() };
         for pid in pids {
             for extent in self.sample.policies_by_process.get(&pid).into_iter().flatten() {
                 let Some(nodes) = extent.policy.bound_to() else { continue };
-                // Who names memory of a GPU alone means it for the GPU.
+                // A policy that names only memory of a GPU is meant for the GPU.
                 if !nodes.iter().any(|node| self.locality.is_far(node, &self.figures.cpu_nodes))
                     || nodes.iter().any(|node| self.locality.is_near(node, &self.figures.cpu_nodes))
                 {
@@ -130,29 +130,29 @@ impl Subject<'_> {
         (bound.bytes > 0).then_some(bound)
     }
 
-    /// Bytes of its memory that are far from its CPUs, and the nodes they are on. CPUs without memory of
-    /// their own have the nearest that the cgroups above allow.
+    /// Bytes of its memory that are far from its CPUs, and their nodes. For CPUs without memory of their own
+    /// the nearest allowed memory counts as near.
     pub(super) fn remote_memory(&self) -> (NodeSet, u64) {
         self.far(accessed_bytes)
     }
 
-    /// The nodes far from its CPUs on which `count` sees any of its bytes, and how many.
+    /// Nodes far from its CPUs with their bytes, as `count` sees them.
     fn far(&self, count: impl Fn(&NodeBytes) -> u64) -> (NodeSet, u64) {
         let near = near_memory(self.inputs, self.workload, &self.figures.cpu_nodes);
         self.figures.ordinary_bytes_outside(&self.inventory.machine, &near, count)
     }
 
-    /// Its ordinary memory in bytes, without that on GPUs; none where it is not known.
+    /// Its ordinary memory in bytes, without that on GPUs; `None` if unknown.
     pub(super) fn memory(&self) -> Option<u64> {
         self.figures.ordinary_bytes(&self.inventory.machine)
     }
 
-    /// Has it enough memory to be judged by where that is?
+    /// Has it enough memory to judge its place?
     pub(super) fn has_memory(&self) -> bool {
         self.memory().is_some_and(|bytes| bytes >= self.policy.thresholds.min_memory.0)
     }
 
-    /// The one CPU node that at least this share of its memory on one node is local to.
+    /// The only CPU node to which at least this share of its memory on one node is local.
     pub(super) fn dominant_node(&self, share_percent: u64) -> Option<NodeId> {
         let total = self.memory()?;
         let bytes = self.figures.bytes_by_node.as_ref()?;
@@ -170,13 +170,13 @@ impl Subject<'_> {
         self.figures.cpus.as_ref().is_some_and(|cpus| !self.inventory.machine.online_cpus().is_subset(cpus))
     }
 
-    /// What would bring it together, or what is in the way; see [`advise`].
+    /// Advice that would bring it together, or the obstacle; see [`advise`].
     pub(super) fn advice(&self) -> Result<&Advice, &Obstacle> {
         let find = || advise(self.inputs, self.decision, self.allocations, self.earlier, self.workload);
         self.advice.get_or_init(find).as_ref()
     }
 
-    /// How bad it is, and the command that mends it or what is in the way of one.
+    /// Severity, with the command that fixes it or the obstacle.
     pub(super) fn judged(&self, severity: Severity) -> (Severity, Result<String, String>) {
         if let Some(spread) = self.spread_on_purpose() {
             return (Severity::Info, Err(spread));
@@ -187,14 +187,14 @@ impl Subject<'_> {
         }
     }
 
-    /// The same where page cache that stays would leave it as bad as it is.
+    /// The same for a fault that page cache, which stays, would keep as bad as it is.
     pub(super) fn judged_by_memory(&self, severity: Severity) -> (Severity, Result<String, String>) {
         if let Some(placed) = self.placed_here() {
             return (lessened(severity, ObstacleKind::NoRoom), Err(placed));
         }
         let total = self.memory().unwrap_or(0);
         let advised = self.advice().map(|advice| advice.stays.clone());
-        // Without advice it stays where it is far now, before a remedy and after it.
+        // Without advice its far memory stays as it is now, before a remedy and after it.
         let bytes = advised.as_ref().map_or_else(|_| self.far(staying_bytes).1, |(_, bytes)| *bytes);
         #[expect(clippy::cast_precision_loss, reason = "a share")]
         let stays = bytes as f64 / total.max(1) as f64;
@@ -213,8 +213,8 @@ impl Subject<'_> {
         (severity, Err(reason))
     }
 
-    /// Why memory that is far is there, where the daemon has placed the container and it may have memory near
-    /// its CPUs: its pages follow.
+    /// Reason for far memory of a container that the daemon has placed, if it may have memory near its CPUs:
+    /// its pages follow.
     fn placed_here(&self) -> Option<String> {
         let ours = self.owner.is_some_and(|owner| owner.owner == Owner::NumaEnforcer);
         let declared = self.inputs.declarations.rule(self.policy, &self.workload.cgroup).is_some();
@@ -230,7 +230,7 @@ impl Subject<'_> {
         })
     }
 
-    /// Says that its processes spread or keep their memory there themselves, where most of what is far is
+    /// Says that its processes spread or keep their memory there themselves, if most of the far memory is
     /// under such a policy.
     fn spread_on_purpose(&self) -> Option<String> {
         let (_, far) = self.remote_memory();
@@ -253,7 +253,7 @@ impl Subject<'_> {
     }
 }
 
-/// Severity where nothing can be done now: nothing is critical that cannot be mended.
+/// Severity without a remedy now: a fault without a fix is never critical.
 const fn lessened(severity: Severity, obstacle: ObstacleKind) -> Severity {
     match (severity, obstacle) {
         (_, ObstacleKind::Machine | ObstacleKind::Intended) => Severity::Info,
@@ -262,7 +262,7 @@ const fn lessened(severity: Severity, obstacle: ObstacleKind) -> Severity {
     }
 }
 
-/// Policies named in the evidence of a finding.
+/// Limit of policies named in the evidence of a finding.
 const BOUND_NAMED: usize = 3;
 
 /// Memory that a workload binds to nodes away from its CPUs.
@@ -283,10 +283,10 @@ fn policy_evidence(pid: u32, extent: &PolicyExtent) -> Evidence {
     Evidence { source: format!("/proc/{pid}/numa_maps policy"), value }
 }
 
-/// The sentences of a finding.
+/// Texts of a finding.
 pub(super) struct Words {
     pub(super) summary: String,
     pub(super) impact: String,
-    /// The command, or what is in the way of one.
+    /// The command, or the obstacle.
     pub(super) remedy: Result<String, String>,
 }

@@ -2,8 +2,8 @@
 //!
 //! The node of a workload is the one with nearly all of its memory. A thread that may not run there was left
 //! behind, as happens when a cpuset is widened and the threads keep their old narrow affinity (kernels from
-//! 6.2 on), or was pinned by the program itself. Worth knowing: a program may want that. It does when the
-//! thread's own hinting faults find its memory where it runs; such a thread is left out.
+//! 6.2 on), or the program pinned it. The finding is a note: the program may want that. If the thread's own
+//! hinting faults find its memory local, the thread is left out.
 
 use super::{
     Evidence, Finding, Rule, Severity,
@@ -14,7 +14,7 @@ use crate::{id::NodeId, sample::TaskSample};
 /// Share of the memory that makes a node the workload's own.
 const HOME_PERCENT: u64 = 80;
 
-/// Threads named in the evidence; the rest is counted.
+/// Limit of threads named in the evidence; the rest is counted.
 const NAMED: usize = 3;
 
 pub(super) fn assess(subject: &Subject<'_>) -> Option<Finding> {
@@ -48,7 +48,7 @@ pub(super) fn assess(subject: &Subject<'_>) -> Option<Finding> {
     Some(subject.finding(Rule::ThreadAffinity, Severity::Info, words, evidence))
 }
 
-/// Is what the thread accesses local to the CPUs that it may run on, by enough of its own hinting faults?
+/// Are the thread's accesses local to the CPUs that it may run on, by enough of its own hinting faults?
 fn keeps_to_itself(subject: &Subject<'_>, task: &TaskSample) -> bool {
     let (Some(faults), Some(cpus)) = (&task.faults_by_node, &task.cpus_allowed) else { return false };
     let nodes = subject.inventory.machine.nodes_of(cpus);
@@ -62,7 +62,7 @@ fn keeps_to_itself(subject: &Subject<'_>, task: &TaskSample) -> bool {
     enough && u128::from(own) * 100 >= u128::from(all) * u128::from(HOME_PERCENT)
 }
 
-/// What its hinting faults found, and where the kernel would have it run.
+/// Evidence of its hinting faults, and the node that the kernel prefers for it.
 fn accesses(task: &TaskSample) -> Option<Evidence> {
     let faults = task.faults_by_node.as_ref().filter(|faults| !faults.is_empty())?;
     let mut parts: Vec<String> = faults.iter().map(|(node, pages)| format!("N{node}={pages}")).collect();

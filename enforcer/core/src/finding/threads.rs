@@ -1,9 +1,9 @@
 //! The threads of each workload.
 //!
-//! Problem: rules ask for the threads of one workload, and a sample lists those of all. To look through that
-//! list for each workload costs the product of both. Idea: they are sorted by cgroup once for all workloads.
+//! Problem: rules ask for the threads of one workload, and a sample lists those of all. A search through that
+//! list for each workload costs the product of both. Idea: sort them by cgroup once for all workloads.
 //!
-//! Never: a thread counts for a workload whose cgroup is above its own. Cost: one pass over the sample.
+//! Invariant: a thread counts only for the workload of its own cgroup. Cost: one pass over the sample.
 
 use std::collections::BTreeMap;
 
@@ -12,14 +12,14 @@ use crate::{
     workload::{CgroupPath, Origin, Workload},
 };
 
-/// Threads by who has them.
+/// Threads by cgroup or process.
 pub(super) struct Threads<'a> {
     all: &'a [TaskSample],
     by_cgroup: BTreeMap<&'a CgroupPath, Vec<&'a TaskSample>>,
 }
 
 impl<'a> Threads<'a> {
-    /// Those of a sample.
+    /// Sorts the threads of a sample.
     pub(super) fn new(sample: &'a Sample) -> Self {
         let mut by_cgroup: BTreeMap<_, Vec<_>> = BTreeMap::new();
         for task in &sample.tasks {
@@ -30,7 +30,7 @@ impl<'a> Threads<'a> {
         Self { all: &sample.tasks, by_cgroup }
     }
 
-    /// Those of a workload, in the order of the sample.
+    /// Threads of a workload, in the order of the sample.
     pub(super) fn of(&self, workload: &Workload) -> Vec<&'a TaskSample> {
         match workload.origin {
             Origin::Process { pid, .. } => self.all.iter().filter(|task| task.pid == pid).collect(),

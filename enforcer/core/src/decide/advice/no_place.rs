@@ -1,11 +1,11 @@
-//! What is in the way where no node has a place for a workload, in words.
+//! Words for the obstacle if no node has a place for a workload.
 //!
-//! Problem: the refusal of a placement says what was short and what took it; the cgroups above, pins of
-//! other cgroups and earlier remedies may be the reason as well, and may be none. Idea: what would hold
-//! the workload if no CPU were taken says whose CPUs are in the way.
+//! Problem: the refusal of a placement names what was short and what took it; the cgroups above, pins of
+//! other cgroups and earlier remedies may be the reason as well, or not. Idea: the nodes that would hold the
+//! workload if no CPU were taken show which cgroups hold the needed CPUs.
 //!
-//! Invariants: a cgroup is named once, and one whose CPUs would be of no use is not named. Cost: a
-//! look at each node with CPUs and one placement, and only where there is no place.
+//! Invariants: a cgroup is named once, and only if its CPUs would be of use. Cost: a look at each node with
+//! CPUs and one placement, and only without a place.
 
 use std::collections::BTreeMap;
 
@@ -19,7 +19,7 @@ use crate::{
 };
 
 impl Asked<'_> {
-    /// Why none of the nodes that it asked for has a place for it.
+    /// Reason why none of the requested nodes has a place for the workload.
     pub(super) fn no_node(
         &self,
         request: &CgroupRequest<'_>,
@@ -31,7 +31,7 @@ impl Asked<'_> {
         let unbounded = CgroupRequest { bounds: None, ..request.clone() };
         let (within_bounds, anywhere) = (self.would_hold(request), self.would_hold(&unbounded));
         let in_the_way = held.iter().filter(|(_, pin)| {
-            // What a partition has taken, the cgroups above do not have.
+            // The cgroups above lack the CPUs that a partition has taken.
             let nodes = if pin.partition { &anywhere } else { &within_bounds };
             !machine.nodes_of(&pin.cpus).is_disjoint(nodes)
         });
@@ -63,8 +63,8 @@ impl Asked<'_> {
         Obstacle::new(kind, reason)
     }
 
-    /// Nodes with as many CPUs and as much memory beside them as it wants, if no CPU were taken: pins
-    /// elsewhere are in the way of nothing.
+    /// Nodes with as many CPUs and as much memory near them as it wants, if no CPU were taken: pins on other
+    /// nodes are no obstacle.
     fn would_hold(&self, request: &CgroupRequest<'_>) -> NodeSet {
         let inventory = self.inputs.inventory;
         let usable = inventory.shareable_cpus().difference(&inventory.reserved_cpus);
@@ -78,7 +78,7 @@ impl Asked<'_> {
             let own = cpus.map_or(own.clone(), |above| own.intersection(above));
             let near = self.near(&one);
             let near = mems.map_or(near.clone(), |above| near.intersection(above));
-            // Of a node of which nothing is known there may be enough.
+            // An unknown node may have enough.
             let room = |node: NodeId| request.available_bytes.get(&node).copied().unwrap_or(u64::MAX);
             request.nodes.is_none_or(|open| open.contains(*node))
                 && own.len() >= request.cpus as usize
@@ -89,7 +89,7 @@ impl Asked<'_> {
     }
 }
 
-/// Does a text name this cgroup, and not only one whose path begins alike?
+/// Does a text name this cgroup, and not only one with a path that begins alike?
 fn is_named(text: &str, cgroup: &CgroupPath) -> bool {
     let path = cgroup.as_str();
     let ends = |rest: &str| rest.chars().next().is_none_or(|next| matches!(next, ',' | ';' | ')' | ' '));

@@ -1,13 +1,12 @@
-//! What happens to the pages of a workload when advice for it is carried out.
+//! Effect of advice on the pages of a workload.
 //!
-//! Problem: a write of `cpuset.mems` moves pages that processes map, of nodes that are no longer allowed, and
-//! no others: page cache and tmpfs that no process maps stay ([`crate::model::movable_bytes`]), and so does
-//! what is on a node that stays allowed for the kernel. CPUs that are sent elsewhere without regard to that
-//! are farther from their memory than before. Idea: the pages that come and those that stay are counted here,
-//! for all advice.
+//! Problem: a write of `cpuset.mems` moves mapped pages of nodes that are no longer allowed, and no others:
+//! unmapped page cache and tmpfs stay ([`crate::model::movable_bytes`]), and so do pages on a node that stays
+//! allowed for the kernel. CPUs that move without regard to that are farther from their memory than before.
+//! Idea: count the pages that come and those that stay here, for all advice.
 //!
-//! Invariant: CPUs go nowhere where a larger share of the memory is remote afterwards. CPUs of several nodes
-//! have nothing remote and are not together either: for these a share that is no finding is accepted.
+//! Invariant: no advice moves CPUs so that a larger share of the memory is remote afterwards. CPUs of several
+//! nodes have nothing remote and are not together either: for these a share below a finding is accepted.
 
 use super::{Advice, Asked, Obstacle, ObstacleKind};
 use crate::{
@@ -30,18 +29,18 @@ pub fn tmpfs_in_words(figures: &WorkloadModel, machine: &Topology, near: &NodeSe
 }
 
 impl Asked<'_> {
-    /// Nodes with ordinary memory that is near these, of what it may have.
+    /// Nodes with ordinary memory near these, of the nodes that it may have.
     pub(super) fn near(&self, cpu_nodes: &NodeSet) -> NodeSet {
         self.locality.near_memory_of(&self.inputs.inventory.machine, cpu_nodes, &self.allowed)
     }
 
-    /// Nodes outside of these with pages that can move, without GPUs, and how many bytes.
+    /// Nodes outside of these with their movable bytes, without GPUs.
     pub(super) fn held_outside(&self, to: &NodeSet) -> (NodeSet, u64) {
         self.figures.ordinary_bytes_outside(&self.inputs.inventory.machine, to, movable_bytes)
     }
 
-    /// Bytes outside of these nodes that may come along although that is not known: a kernel that does not
-    /// tell what processes map may move all page cache.
+    /// Bytes outside of these nodes that may come along although that is unknown: a kernel that does not
+    /// report mapped file pages may move all page cache.
     pub(super) fn may_come_along(&self, to: &NodeSet) -> u64 {
         let unknown = |bytes: &_| room_bytes(bytes).saturating_sub(movable_bytes(bytes));
         self.figures.ordinary_bytes_outside(&self.inputs.inventory.machine, to, unknown).1
@@ -63,7 +62,7 @@ impl Asked<'_> {
         Obstacle::new(ObstacleKind::Machine, reason)
     }
 
-    /// Files outside of these nodes that no process maps: page cache, tmpfs among it.
+    /// Bytes of unmapped files outside of these nodes: page cache, tmpfs among it.
     pub(super) fn stays(&self, near: &NodeSet) -> (NodeSet, u64) {
         self.figures.ordinary_bytes_outside(&self.inputs.inventory.machine, near, staying_bytes)
     }
@@ -101,7 +100,7 @@ impl Asked<'_> {
         remote_to(nodes).max(remote_to(&self.figures.cpu_nodes))
     }
 
-    /// Is more of its memory remote once this is carried out?
+    /// Is more of its memory remote after this advice?
     pub(super) fn leaves_more_remote(&self, advice: &Advice) -> bool {
         let near = self.near(&self.inputs.inventory.machine.nodes_of(&advice.place.0));
         let come = advice.comes.values().fold(0u64, |sum, bytes| sum.saturating_add(*bytes));

@@ -1,41 +1,39 @@
-//! The way that pages take when advice is carried out, command by command.
+//! Commands that bring the pages of a workload to their target.
 //!
-//! Problem: a write of `cpuset.mems` moves pages of those nodes alone that it takes away, and all pages
-//! of such a node to one other node that its position in the set chooses ([`crate::page_migration`]): a
-//! node without room, memory of a GPU, or a node that is there for the kernel. Idea: several sequences of
-//! commands come to the same cpuset. Each is carried out on the figures, and the first that brings every
-//! page to a node near the CPUs with room for it is advised: the write alone, a larger set before it, or
-//! each process told to bring its pages from one node to one other node (migratepages(8)), and the write
-//! afterwards.
+//! Problem: a write of `cpuset.mems` moves only pages of the nodes that it takes away, and all pages of such
+//! a node to the one other node that its position in the set chooses ([`crate::page_migration`]): a node
+//! without room, memory of a GPU, or a node that is there for the kernel. Idea: several sequences of commands
+//! lead to the same cpuset. Each is simulated on the figures, and the first that brings every page to a node
+//! near the CPUs with room for it is advised: the write alone, a larger set before it, or a sweep of each
+//! process (migratepages(8)) from one node to another and the write afterwards.
 //!
-//! Invariants: no node is sent more than it can give, and one of which that is not known nothing, nothing
-//! comes to memory of a GPU or leaves it, and what stays far from the CPUs is too little for a finding. Pages
-//! of one node are never split: a command cannot. Cost: at most four sequences for each place that is
-//! advised.
+//! Invariants: no node is sent more than it can give, and a node with unknown room nothing; no page comes to
+//! memory of a GPU or leaves it; the amount that stays far from the CPUs is too little for a finding. Pages
+//! of one node are never split: a command cannot. Cost: at most four sequences for each advised place.
 
 use std::{cmp::Reverse, collections::BTreeMap};
 
 use super::{Asked, Obstacle, ObstacleKind, bounds};
 use crate::{id::NodeId, model::movable_bytes, page_migration::NodePages, set::NodeSet, words};
 
-/// Pages that each process is told to bring from some nodes to another one.
+/// A sweep: each process moves its pages from some nodes to another one.
 type Sweep = (NodeSet, NodeId);
 
-/// Where pages are to come.
+/// Target of the pages.
 pub(super) struct Way<'a> {
-    /// Memory nodes in the end.
+    /// Final memory nodes.
     pub(super) mems: &'a NodeSet,
-    /// Nodes with pages that can move and that are not meant to have any in the end, and how many bytes.
+    /// Nodes that must not have pages in the end, with their movable bytes.
     pub(super) outside: (NodeSet, u64),
-    /// The nodes of these that pages are best sent to.
+    /// The best targets among the final nodes.
     pub(super) best: &'a NodeSet,
-    /// Nodes near the CPUs in the end: pages there are right.
+    /// Nodes near the final CPUs: pages there are right.
     pub(super) near: &'a NodeSet,
     /// Memory nodes that are there for the kernel alone.
     pub(super) for_kernel: &'a NodeSet,
 }
 
-/// What is done, in this order but for the last write, which comes after the first sweeps.
+/// Commands in this order, except that the last write comes after the first sweeps.
 #[derive(Debug, Default)]
 pub(super) struct Route {
     /// Memory nodes to write.
@@ -44,7 +42,7 @@ pub(super) struct Route {
     pub(super) swept_first: Vec<Sweep>,
     /// Sweeps after it.
     pub(super) swept: Vec<Sweep>,
-    /// Bytes that come to each node.
+    /// Bytes that arrive on each node.
     pub(super) comes: BTreeMap<NodeId, u64>,
 }
 
@@ -57,7 +55,7 @@ struct Sequence {
 }
 
 impl Asked<'_> {
-    /// What brings its pages there.
+    /// The commands that bring its pages there.
     pub(super) fn route(&self, way: &Way<'_>) -> Result<Route, Obstacle> {
         let begins = self.pages(way);
         let routes =
@@ -66,7 +64,7 @@ impl Asked<'_> {
         found.next().map(|(route, _)| route).ok_or_else(|| self.no_room(&begins, way))
     }
 
-    /// Its pages, and what each node can give beside remedies before this one.
+    /// Its pages, and the room of each node beside earlier remedies.
     fn pages(&self, way: &Way<'_>) -> NodePages {
         let machine = &self.inputs.inventory.machine;
         let bytes = self.figures.bytes_by_node.iter().flatten();
@@ -75,7 +73,7 @@ impl Asked<'_> {
         let along = self.may_come_along(&way.near.union(way.best));
         let taken = |node: NodeId| self.earlier.coming_to(node).saturating_add(along);
         let left = |node: NodeId| Some((node, available(node)?.saturating_sub(taken(node))));
-        // What comes to memory of a GPU is seen, and refused, whatever room is there.
+        // Pages that come to memory of a GPU are seen, and refused, whatever room is there.
         let gpus = machine.gpu_memory_nodes().iter().map(|node| (node, u64::MAX)).collect::<Vec<_>>();
         let room = machine.ordinary_memory_nodes().iter().filter_map(left).chain(gpus).collect();
         NodePages { held, room, came: BTreeMap::new() }
@@ -118,7 +116,7 @@ impl Asked<'_> {
         sequences
     }
 
-    /// What a sequence does, and where the pages are in the end.
+    /// The commands of a sequence, and the final places of the pages.
     fn carried_out(&self, begins: &NodePages, way: &Way<'_>, sequence: &Sequence) -> (Route, NodePages) {
         let mut pages = begins.clone();
         let moves = self.inputs.sample.moves_pages_by_cpuset();
@@ -155,7 +153,7 @@ impl Asked<'_> {
             && gpus.iter().all(|node| held(begins, node) == held(ends, node))
     }
 
-    /// Says which nodes would have to have room.
+    /// Names the nodes that would need room.
     fn no_room(&self, begins: &NodePages, way: &Way<'_>) -> Obstacle {
         let (from, comes) = &way.outside;
         let along = match self.may_come_along(&way.near.union(way.best)) {
