@@ -6,7 +6,7 @@
 //!
 //! Idea: the first of several signs ends the start: its time is up; the container reports that it is ready;
 //! its memory has stopped growing; hinting faults show that it keeps reading pages on slow memory; or the
-//! slow memory runs short. The end is [`warm`]: nodes are added and none is taken away, so no page moves.
+//! slow memory runs short. The end is [`finish_cold_start`]: nodes are added and none is taken away, so no page moves.
 //!
 //! Terminology. A *cold start* is described by the grant ([`crate::place::ColdStart`]): its end, and the
 //! nodes after it. Fast memory is *wanted* when hinting faults cover a tenth of the container's memory in a
@@ -20,7 +20,7 @@
 
 use std::{collections::BTreeMap, fmt, time::Duration};
 
-use crate::place::{Allocations, Grant, Holder, Update, warm};
+use crate::place::{Allocations, Grant, Holder, Update, finish_cold_start};
 
 /// Time in ns within which memory must grow by a hundredth to count as growing.
 const STILL_NS: u64 = 5_000_000_000;
@@ -125,7 +125,7 @@ impl ColdStarts {
             let course = self.0.entry(holder.clone()).or_default();
             let Some(why) = course.over(after, &look(&holder, &grant), began_ns, now_ns) else { continue };
             self.0.remove(&holder);
-            if let Some(update) = warm(allocations, &holder) {
+            if let Some(update) = finish_cold_start(allocations, &holder) {
                 changed = true;
                 ended.push(EndedColdStart { update, why });
             }

@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use crate::{
     id::NodeId,
     model::{WorkloadModel, accessed_bytes},
-    place::{Candidate, ContainerRequest, Grant, Weighed},
+    place::{Candidate, ContainerRequest, DecisionInputs, Grant},
     set::{CpuSet, NodeSet},
     trial::ContainerReport,
     workload::QosClass,
@@ -26,11 +26,12 @@ pub const PLACES: usize = 32;
 /// Inputs and result of a decision.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct Considered {
+#[schemars(rename = "Considered")]
+pub struct DecisionTrace {
     /// The request.
-    pub asked: Asked,
+    pub asked: WorkloadRequest,
     /// The measured state.
-    pub seen: Seen,
+    pub seen: MeasuredState,
     /// Its placement; `null` if it got none.
     pub placement: Option<ContainerReport>,
     /// Places considered, the chosen one first; empty if it kept its place.
@@ -42,7 +43,8 @@ pub struct Considered {
 /// Request of a workload.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct Asked {
+#[schemars(rename = "Asked")]
+pub struct WorkloadRequest {
     /// Name of the entry that declares it; only for a declared workload.
     pub rule: Option<String>,
     /// `QoS` class of its pod; only for a container of a pod.
@@ -58,7 +60,8 @@ pub struct Asked {
 /// Measured state of a workload; `null` for unknown values.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct Seen {
+#[schemars(rename = "Seen")]
+pub struct MeasuredState {
     /// CPUs that it could use.
     pub cpus: Option<CpuSet>,
     /// Nodes that it could allocate on.
@@ -69,13 +72,13 @@ pub struct Seen {
     pub available_by_node: Option<BTreeMap<NodeId, u64>>,
 }
 
-impl Considered {
+impl DecisionTrace {
     /// For a container that the runtime reports. `given` is its grant, `taken` are the exclusive CPUs of all
     /// containers.
-    pub fn of_container(weighed: Weighed, given: Option<&Grant>, taken: &CpuSet) -> Self {
-        let Weighed { asked, qos, candidates } = weighed;
+    pub fn of_container(weighed: DecisionInputs, given: Option<&Grant>, taken: &CpuSet) -> Self {
+        let DecisionInputs { asked, qos, candidates } = weighed;
         let placement = given.map(|grant| ContainerReport::new(&asked, grant, taken));
-        let asked = Asked { qos: Some(qos), ..Asked::of(&asked) };
+        let asked = WorkloadRequest { qos: Some(qos), ..WorkloadRequest::of(&asked) };
         Self { asked, placement, ..Self::default() }.with(candidates)
     }
 
@@ -93,7 +96,7 @@ impl Considered {
     }
 }
 
-impl Asked {
+impl WorkloadRequest {
     /// The amounts in a request.
     pub fn of(request: &ContainerRequest) -> Self {
         let (milli_cpus, memory_bytes) = (request.requests.milli_cpus, request.requests.memory_bytes);
@@ -101,7 +104,7 @@ impl Asked {
     }
 }
 
-impl Seen {
+impl MeasuredState {
     /// The figures of a workload.
     pub fn of(figures: Option<&WorkloadModel>) -> Self {
         let Some(figures) = figures else { return Self::default() };
@@ -128,10 +131,10 @@ mod tests {
             chosen: number == 90,
             because: String::new(),
         };
-        let considered = Considered::default().with((0..100).map(of).collect());
+        let considered = DecisionTrace::default().with((0..100).map(of).collect());
         assert_eq!((considered.candidates.len(), considered.more_candidates), (PLACES, 100 - PLACES));
         assert_eq!(considered.candidates.iter().filter(|one| one.chosen).count(), 1);
-        let few = Considered::default().with((0..3).map(of).collect());
+        let few = DecisionTrace::default().with((0..3).map(of).collect());
         assert_eq!((few.candidates.len(), few.more_candidates), (3, 0));
     }
 }

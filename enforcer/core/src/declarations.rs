@@ -11,8 +11,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    owner::{Facts, KnownContainer},
-    policy::{PodNames, Policy, Standing, Subject, WorkloadRule},
+    owner::{KnownContainer, OwnershipFacts},
+    policy::{PodNames, Policy, RuleSubject, WorkloadKind, WorkloadRule},
     sample::TaskSample,
     self_placement::SelfPlacement,
     workload::{CgroupPath, Origin, Workload, printable},
@@ -48,13 +48,18 @@ pub struct DeclaredEntry {
 impl Declarations {
     /// Declarations of workloads with the threads `tasks`. A process without a cgroup of its own has nothing
     /// that could be set.
-    pub fn find(policy: &Policy, workloads: &[Workload], tasks: &[TaskSample], facts: &Facts) -> Self {
+    pub fn find(
+        policy: &Policy,
+        workloads: &[Workload],
+        tasks: &[TaskSample],
+        facts: &OwnershipFacts,
+    ) -> Self {
         let commands = commands(policy, tasks);
         let own = workloads.iter().filter(|one| !matches!(one.origin, Origin::Process { .. }));
         let declared = own.filter_map(|workload| {
-            let subject = Subject {
+            let subject = RuleSubject {
                 cgroup: Some(&workload.cgroup),
-                standing: Standing::from(&workload.origin),
+                standing: WorkloadKind::from(&workload.origin),
                 pod: known(workload, facts).map(names_of),
                 commands: commands.get(&workload.cgroup).map_or(&[], Vec::as_slice),
             };
@@ -160,7 +165,7 @@ pub fn names_of(known: &KnownContainer) -> PodNames<'_> {
     }
 }
 
-fn known<'a>(workload: &Workload, facts: &'a Facts) -> Option<&'a KnownContainer> {
+fn known<'a>(workload: &Workload, facts: &'a OwnershipFacts) -> Option<&'a KnownContainer> {
     match &workload.origin {
         Origin::Pod { container_id: Some(id), .. } => facts.containers.get(id),
         _ => None,

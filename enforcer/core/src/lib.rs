@@ -53,8 +53,8 @@ pub use numa_topology::{degraded, id, set};
 /// Placement: the engines, and what a running host adds to them.
 pub mod place {
     pub use crate::hosted::{
-        Announced, Bounds, CgroupRequest, Containers, Cpuset, GrantRecord, Node, Settled, Weighed, Wished,
-        declare, exposed, never_granted, never_had, wishes_of,
+        Announced, CallOutcome, CgroupBounds, CgroupRequest, Containers, Cpuset, DecisionInputs, GrantRecord,
+        PlacementNode, Wished, declare, exposed, never_granted, never_had, wishes_of,
     };
     pub(crate) use crate::hosted::{Apart, hold};
     pub use numa_placement::*;

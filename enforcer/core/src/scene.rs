@@ -10,7 +10,7 @@ use crate::{
     finding::{AdvisedWrites, Finding, Judged, assess_with_writes},
     id::{CpuId, NodeId},
     model::Model,
-    owner::{Facts, Owners},
+    owner::{Owners, OwnershipFacts},
     partition::PartitionState,
     place::{Allocations, Containers, Inventory},
     plan::{Action, Plan},
@@ -33,7 +33,7 @@ pub(crate) struct Scene {
     pub(crate) before: Sample,
     pub(crate) now: Sample,
     pub(crate) policy: Policy,
-    pub(crate) facts: Facts,
+    pub(crate) facts: OwnershipFacts,
     /// Cgroups that the daemon has set.
     pub(crate) written: BTreeSet<CgroupPath>,
     /// Cgroups with a partition that the daemon has set.
@@ -71,7 +71,7 @@ impl Scene {
             before,
             now,
             policy: Policy::default(),
-            facts: Facts::default(),
+            facts: OwnershipFacts::default(),
             written: BTreeSet::new(),
             partitioned: Partitioned::default(),
             widened: Widened::new(),

@@ -9,7 +9,7 @@ use numa_placement::{
     CpuLayout, CpuPlace,
     hints::{
         NodeIndex,
-        cpu::{CpuOptions, CpuStock, Pick, offer, take, take_near},
+        cpu::{CpuOptions, CpuPick, CpuStock, offer, take, take_near},
     },
 };
 use numa_topology::{
@@ -59,7 +59,7 @@ fn one_container(bencher: Bencher<'_, '_>, count: u32) {
     let (available, none, index) = (free(&layout), CpuSet::new(), NodeIndex::new(&nodes(&layout)));
     let stock = CpuStock { available: &available, reusable: &none, allocated: None, usable: None };
     let affinity: NodeSet = [NodeId(count - 1)].into_iter().collect();
-    let pick = Pick {
+    let pick = CpuPick {
         available: &available,
         reserved: &none,
         reusable: &none,

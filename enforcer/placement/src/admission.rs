@@ -10,11 +10,10 @@
 use std::{collections::BTreeMap, convert::Infallible};
 
 use super::{
-    Allocations, Grant, Holder, Inventory, PodName, PodRequest, Reason, Rejection, Trace, bring_home,
-    capacity,
+    Allocations, Grant, Holder, Inventory, PodName, PodRequest, Rejection, RejectionReason, Trace, capacity,
     choice::engine_of,
     external::{UNPLACED, make_room},
-    taken,
+    taken, unspill,
 };
 use crate::settings::PlacementSettings;
 use numa_topology::set::{CpuSet, NodeSet};
@@ -48,7 +47,7 @@ pub fn admit(
 ) -> Result<Admission, Rejection> {
     if allocations.of_pod(&pod.name).next().is_some() {
         let problem = format!("pod {} is already there", pod.name);
-        return Err(Rejection::new(Reason::UnexpectedAdmissionError, problem));
+        return Err(Rejection::new(RejectionReason::UnexpectedAdmissionError, problem));
     }
     replace(inventory, settings, allocations, pod, trace)
 }
@@ -64,7 +63,7 @@ pub fn resize(
 ) -> Result<Admission, Rejection> {
     if allocations.of_pod(&pod.name).next().is_none() {
         let problem = format!("pod {} is not there", pod.name);
-        return Err(Rejection::new(Reason::UnexpectedAdmissionError, problem));
+        return Err(Rejection::new(RejectionReason::UnexpectedAdmissionError, problem));
     }
     replace(inventory, settings, allocations, pod, trace)
 }
@@ -92,7 +91,7 @@ fn outside(
     let taken = allocations.exclusive_cpus();
     let outcome = allocations.transaction(|allocations| {
         change(allocations);
-        bring_home(allocations);
+        unspill(allocations);
         Ok::<_, Infallible>(())
     });
     match outcome {
@@ -102,7 +101,7 @@ fn outside(
 }
 
 /// Moves displaced containers back if their own CPUs have room again, except those of `pod`.
-pub fn settle_home(allocations: &mut Allocations, pod: &PodName) -> Vec<Update> {
+pub fn settle_overflow(allocations: &mut Allocations, pod: &PodName) -> Vec<Update> {
     outside(allocations, pod, |_| {})
 }
 
@@ -142,7 +141,7 @@ fn replace(
             let pod = PodRequest { previous, ..pod.clone() };
             engine.place(inventory, allocations, &pod, trace)?;
         }
-        bring_home(allocations);
+        unspill(allocations);
         // The engines that check capacity report the shortage in more detail.
         capacity::check(inventory, pod, settings.predicts_kubelet())
     });

@@ -66,39 +66,39 @@ impl fmt::Display for Holder {
 /// Grants by holder.
 #[derive(Debug, Clone, Default)]
 pub struct Allocations {
-    grants: BTreeMap<Holder, Given>,
+    grants: BTreeMap<Holder, HeldGrant>,
     /// Position of the next new holder.
     next: u64,
     /// State of each touched holder before each open transaction, the outermost first.
-    open: Vec<Touched>,
+    open: Vec<TouchedHolders>,
 }
 
 /// Holders that a transaction has touched, and their previous state.
-type Touched = BTreeMap<Holder, Option<Given>>;
+type TouchedHolders = BTreeMap<Holder, Option<HeldGrant>>;
 
 #[derive(Debug, Clone)]
-struct Given {
+struct HeldGrant {
     grant: Grant,
-    turn: u64,
+    arrival_seq: u64,
 }
 
 impl PartialEq for Allocations {
     fn eq(&self, other: &Self) -> bool {
-        self.in_turn(|_| true).eq(other.in_turn(|_| true))
+        self.in_arrival_order(|_| true).eq(other.in_arrival_order(|_| true))
     }
 }
 
 impl Allocations {
     /// Records a grant in place of the holder's previous one. A known holder keeps its position.
     pub fn give(&mut self, holder: Holder, grant: Grant) {
-        let turn = self.turn_in_transaction(&holder).unwrap_or(self.next);
-        self.give_at(holder, grant, turn);
+        let arrival_seq = self.arrival_seq_in_transaction(&holder).unwrap_or(self.next);
+        self.give_at(holder, grant, arrival_seq);
     }
 
     /// Records a grant for a holder with a known position, from a record.
-    pub fn give_at(&mut self, holder: Holder, grant: Grant, turn: u64) {
-        self.next = self.next.max(turn.saturating_add(1));
-        let had = self.grants.insert(holder.clone(), Given { grant, turn });
+    pub fn give_at(&mut self, holder: Holder, grant: Grant, arrival_seq: u64) {
+        self.next = self.next.max(arrival_seq.saturating_add(1));
+        let had = self.grants.insert(holder.clone(), HeldGrant { grant, arrival_seq });
         self.note(holder, had);
     }
 
@@ -133,14 +133,14 @@ impl Allocations {
     }
 
     /// Position of a holder in the order of arrival: lower than that of all later holders.
-    pub fn turn(&self, holder: &Holder) -> Option<u64> {
-        self.grants.get(holder).map(|given| given.turn)
+    pub fn arrival_seq(&self, holder: &Holder) -> Option<u64> {
+        self.grants.get(holder).map(|given| given.arrival_seq)
     }
 
     /// Position of a holder that has a grant, or had one before an open transaction.
-    fn turn_in_transaction(&self, holder: &Holder) -> Option<u64> {
+    fn arrival_seq_in_transaction(&self, holder: &Holder) -> Option<u64> {
         let had = || self.open.iter().find_map(|touched| touched.get(holder)?.as_ref());
-        self.grants.get(holder).or_else(had).map(|given| given.turn)
+        self.grants.get(holder).or_else(had).map(|given| given.arrival_seq)
     }
 
     /// All grants, in order of holder.
@@ -149,26 +149,26 @@ impl Allocations {
     }
 
     /// All grants with the positions of their holders, in order of holder.
-    pub fn with_turns(&self) -> impl Iterator<Item = (&Holder, u64, &Grant)> {
-        self.grants.iter().map(|(holder, given)| (holder, given.turn, &given.grant))
+    pub fn with_arrival_seqs(&self) -> impl Iterator<Item = (&Holder, u64, &Grant)> {
+        self.grants.iter().map(|(holder, given)| (holder, given.arrival_seq, &given.grant))
     }
 
-    /// Allocations with these grants, in the form of [`Self::with_turns`].
-    pub fn of_turns(given: impl Iterator<Item = (Holder, u64, Grant)>) -> Self {
+    /// Allocations with these grants, in the form of [`Self::with_arrival_seqs`].
+    pub fn from_arrival_seqs(given: impl Iterator<Item = (Holder, u64, Grant)>) -> Self {
         let grants: BTreeMap<_, _> =
-            given.map(|(holder, turn, grant)| (holder, Given { grant, turn })).collect();
-        let next = grants.values().map(|given| given.turn.saturating_add(1)).max().unwrap_or(0);
+            given.map(|(holder, arrival_seq, grant)| (holder, HeldGrant { grant, arrival_seq })).collect();
+        let next = grants.values().map(|given| given.arrival_seq.saturating_add(1)).max().unwrap_or(0);
         Self { grants, next, open: Vec::new() }
     }
 
     /// Holders for which `counts` is true, in order of arrival.
-    pub fn in_turn<'a>(
+    pub fn in_arrival_order<'a>(
         &'a self,
         counts: impl Fn(&Grant) -> bool + 'a,
     ) -> impl Iterator<Item = (&'a Holder, &'a Grant)> {
         let mut given: Vec<_> = self.grants.iter().filter(|(_, given)| counts(&given.grant)).collect();
         // A stable sort: for equal positions, which a record may have, the order of holders decides.
-        given.sort_by_key(|(_, given)| given.turn);
+        given.sort_by_key(|(_, given)| given.arrival_seq);
         given.into_iter().map(|(holder, given)| (holder, &given.grant))
     }
 
@@ -195,7 +195,7 @@ impl Allocations {
         change: impl FnOnce(&mut Self) -> Result<T, E>,
     ) -> Result<(T, BTreeMap<Holder, Option<Grant>>), E> {
         let next = self.next;
-        self.open.push(Touched::new());
+        self.open.push(TouchedHolders::new());
         let result = change(self);
         let touched = self.open.pop().unwrap_or_default();
         match result {
@@ -216,7 +216,7 @@ impl Allocations {
         }
     }
 
-    fn put_back(&mut self, touched: Touched) {
+    fn put_back(&mut self, touched: TouchedHolders) {
         for (holder, had) in touched {
             match had {
                 Some(given) => self.grants.insert(holder, given),
@@ -225,7 +225,7 @@ impl Allocations {
         }
     }
 
-    fn note(&mut self, holder: Holder, had: Option<Given>) {
+    fn note(&mut self, holder: Holder, had: Option<HeldGrant>) {
         if let Some(touched) = self.open.last_mut() {
             touched.entry(holder).or_insert(had);
         }
@@ -295,16 +295,16 @@ mod tests {
             Err(())
         });
         assert_eq!(failed, Err(()));
-        assert_eq!(allocations.turn(&three), None);
+        assert_eq!(allocations.arrival_seq(&three), None);
         let kept: Result<((), _), ()> = allocations.transaction(|allocations| {
             again(allocations);
             Ok(())
         });
         assert!(kept.is_ok());
-        assert!(allocations.turn(&one) < allocations.turn(&two), "a resize is no arrival");
+        assert!(allocations.arrival_seq(&one) < allocations.arrival_seq(&two), "a resize is no arrival");
         allocations.release(&one);
         allocations.give(one.clone(), with("1"));
-        assert!(allocations.turn(&one) > allocations.turn(&three), "it has come anew");
+        assert!(allocations.arrival_seq(&one) > allocations.arrival_seq(&three), "it has come anew");
     }
 
     #[test]
@@ -359,7 +359,7 @@ mod tests {
                             for (holder, had) in had {
                                 prop_assert_eq!(before.get(&holder), had.as_ref());
                                 if let (Some(was), Some(is)) =
-                                    (before.turn(&holder), allocations.turn(&holder))
+                                    (before.arrival_seq(&holder), allocations.arrival_seq(&holder))
                                 {
                                     prop_assert_eq!(was, is, "{} has arrived once", holder);
                                 }

@@ -4,7 +4,9 @@
 //! run them. But a pod that requests more than the whole machine has was scheduled to the wrong node, and no
 //! placement helps.
 
-use super::{Inventory, MemoryResource, PodRequest, Reason, Rejection, Shortage, room::Room};
+use super::{
+    Inventory, MemoryResource, PodRequest, Rejection, RejectionReason, Shortage, room::FittingAmount,
+};
 use numa_topology::set::NodeSet;
 
 /// Rejects a pod that requests more CPU time or memory than all nodes have together. Memory is not checked if
@@ -32,10 +34,10 @@ pub fn check(inventory: &Inventory, pod: &PodRequest, is_kubelet: bool) -> Resul
         wanted: *wanted,
         available: *available,
     });
-    let rooms =
-        short().map(|(resource, _, available, _)| Room::together(resource, nodes.clone(), *available));
+    let rooms = short()
+        .map(|(resource, _, available, _)| FittingAmount::together(resource, nodes.clone(), *available));
     let problem = "it asks for more than the whole machine has";
-    let rejection = Rejection::new(Reason::UnexpectedAdmissionError, problem);
+    let rejection = Rejection::new(RejectionReason::UnexpectedAdmissionError, problem);
     Err(rejection.short_of(shortages.collect(), &rooms.collect::<Vec<_>>()))
 }
 

@@ -45,20 +45,20 @@ pub(super) fn engine_of(
         trace.warn(mistake);
     }
     let (engine, other) = match choice {
-        Choice::Pools => (PoolsEngine::NAME, HintsEngine::NAME),
-        Choice::Hints(..) => (HintsEngine::NAME, PoolsEngine::NAME),
+        EngineChoice::Pools => (PoolsEngine::NAME, HintsEngine::NAME),
+        EngineChoice::Hints(..) => (HintsEngine::NAME, PoolsEngine::NAME),
     };
     for ignored in foreign::warnings(pod, engine, other) {
         trace.warn(ignored);
     }
     match choice {
-        Choice::Pools => {
+        EngineChoice::Pools => {
             for stranger in strangers(pod) {
                 trace.warn(stranger);
             }
             Box::new(PoolsEngine::new(settings.pools.clone()))
         }
-        Choice::Hints(of_pod, of_containers) => {
+        EngineChoice::Hints(of_pod, of_containers) => {
             Box::new(HintsEngine::new(of_pod).with_containers(of_containers))
         }
     }
@@ -79,23 +79,23 @@ fn as_kubelet(settings: &PlacementSettings, pod: &PodRequest, trace: &mut Trace)
 
 /// The selected engine, with the settings of the pod and of containers with their own.
 #[derive(Debug, PartialEq, Eq)]
-enum Choice {
+enum EngineChoice {
     Hints(HintsSettings, BTreeMap<String, HintsSettings>),
     Pools,
 }
 
-fn choose(settings: &PlacementSettings, pod: &PodRequest, trace: &mut Trace) -> Choice {
+fn choose(settings: &PlacementSettings, pod: &PodRequest, trace: &mut Trace) -> EngineChoice {
     let PodName { namespace, name, .. } = &pod.name;
     let rule = settings.rules.iter().find(|rule| rule.matches(namespace, name, &pod.labels));
     let annotations = Annotations::read(pod, trace);
     let wished = pod.wished(|wishes| wishes.engine);
     let engine = wished.or(rule.and_then(|rule| rule.engine)).unwrap_or(settings.engine);
     match annotations.for_pod("engine", trace).unwrap_or(engine) {
-        Engine::Pools => Choice::Pools,
+        Engine::Pools => EngineChoice::Pools,
         Engine::Hints => {
             let host = rule.map_or_else(|| settings.hints.clone(), |rule| rule.hints(&settings.hints));
             let (of_pod, of_containers) = hints_settings(&host, pod, &annotations, trace);
-            Choice::Hints(of_pod, of_containers)
+            EngineChoice::Hints(of_pod, of_containers)
         }
     }
 }
@@ -301,7 +301,7 @@ mod tests {
         }
     }
 
-    fn chosen(namespace: &str, annotations: &[(&str, &str)]) -> (Choice, Vec<String>) {
+    fn chosen(namespace: &str, annotations: &[(&str, &str)]) -> (EngineChoice, Vec<String>) {
         let settings: PlacementSettings = toml::from_str(RULES).unwrap();
         settings.validate().unwrap();
         let mut trace = Trace::default();
@@ -314,7 +314,7 @@ mod tests {
         annotations: &[(&str, &str)],
     ) -> (HintsSettings, BTreeMap<String, HintsSettings>) {
         match chosen(namespace, annotations) {
-            (Choice::Hints(pod, containers), warnings) if warnings.is_empty() => (pod, containers),
+            (EngineChoice::Hints(pod, containers), warnings) if warnings.is_empty() => (pod, containers),
             other => panic!("{other:?}"),
         }
     }
@@ -325,12 +325,12 @@ mod tests {
         let (gold, _) = hints("db-1", &[]);
         assert_eq!((gold.policy, gold.scope), (TopologyPolicy::SingleNumaNode, Scope::Pod));
         assert!(gold.full_pcpus_only && gold.prefer_closest());
-        assert_eq!(chosen("batch", &[]).0, Choice::Pools);
+        assert_eq!(chosen("batch", &[]).0, EngineChoice::Pools);
     }
 
     #[test]
     fn annotations_win_over_rules_and_the_narrower_over_the_wider() {
-        assert_eq!(chosen("x", &[("engine.numa-enforcer.io", "topology-aware")]).0, Choice::Pools);
+        assert_eq!(chosen("x", &[("engine.numa-enforcer.io", "topology-aware")]).0, EngineChoice::Pools);
         let (own, _) = hints("batch", &[("engine.numa-enforcer.io/pod", "hints")]);
         assert_eq!(own.policy, TopologyPolicy::None);
         let (own, containers) = hints(
@@ -401,7 +401,7 @@ mod tests {
             ("policy.numa-enforcer.io/container.a", "single-numa-node"),
         ];
         let (choice, warnings) = chosen("x", &annotations);
-        let Choice::Hints(own, containers) = choice else { panic!() };
+        let EngineChoice::Hints(own, containers) = choice else { panic!() };
         assert!(own.align_by_socket && containers.is_empty());
         assert!(warnings[0].contains("does not go with the options"), "{warnings:?}");
     }

@@ -13,8 +13,7 @@ use numa_topology::{
 };
 
 use crate::{
-    Allocations, CgroupPath, CpuClass, Grant, Holder, Inventory, MemoryClaim, MemoryResource, PodName,
-    send_away,
+    Allocations, CgroupPath, CpuClass, Grant, Holder, Inventory, MemoryClaim, MemoryResource, PodName, spill,
 };
 
 /// Engine name of a grant of another owner.
@@ -148,9 +147,9 @@ impl Holder {
     }
 }
 
-/// Moves containers to their refuge if CPUs of other owners (`moved`) leave their scope too little room. If
+/// Moves containers to their fallback CPUs if CPUs of other owners (`moved`) leave their scope too little room. If
 /// no CPU would remain for any container, all stay: the other owner gave all CPUs away.
 pub fn make_room(inventory: &Inventory, allocations: &mut Allocations, moved: &CpuSet) {
     let pool = inventory.shareable_cpus();
-    let _squeezed = send_away(&inventory.machine, allocations, &pool, moved, |_| Some(CpuSet::new()));
+    let _squeezed = spill(&inventory.machine, allocations, &pool, moved, |_| Some(CpuSet::new()));
 }

@@ -17,7 +17,7 @@ pub const VOLCANO_POLICY: &str = "volcano.sh/numa-topology-policy";
 
 /// Treatment of an annotation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Fate {
+pub enum AnnotationSupport {
     /// The engine `pools` reads it.
     Pools,
     /// The engine `hints` reads it.
@@ -37,95 +37,123 @@ pub struct KnownAnnotation {
     /// and a slash.
     pub name: &'static str,
     /// How it is treated.
-    pub fate: Fate,
+    pub fate: AnnotationSupport,
     /// Its meaning, or why it is not supported.
     pub because: &'static str,
 }
 
 const NO_BALLOONS: &str = "there are no balloons; the pools of the machine are its sockets, nodes and caches";
 
-const fn known(name: &'static str, fate: Fate, because: &'static str) -> KnownAnnotation {
+const fn known(name: &'static str, fate: AnnotationSupport, because: &'static str) -> KnownAnnotation {
     KnownAnnotation { name, fate, because }
 }
 
 /// All known annotations: names of the families in ascending order, then whole keys.
 pub const KNOWN: &[KnownAnnotation] = &[
-    known("affinity", Fate::Pools, "containers that want to be close to each other"),
-    known("allow.topologyhints", Fate::Pools, "the only hints that count"),
-    known("anti-affinity", Fate::Pools, "containers that want to be far apart"),
-    known("balloon", Fate::NotDone, NO_BALLOONS),
-    known("blockioclass", Fate::NotDone, "block I/O is not limited; the container runtime does that"),
-    known("cold-start", Fate::Pools, "the time without DRAM"),
-    known("cpu-class", Fate::NotDone, "CPU frequencies are not set"),
-    known("cpu.preserve", Fate::Pools, "CPUs are left as they are"),
-    known("deny.topologyhints", Fate::Pools, "hints that do not count"),
-    known("engine", Fate::Both, "the engine that places the pod"),
-    known("hide-hyperthreads", Fate::Pools, "one thread of each core"),
+    known("affinity", AnnotationSupport::Pools, "containers that want to be close to each other"),
+    known("allow.topologyhints", AnnotationSupport::Pools, "the only hints that count"),
+    known("anti-affinity", AnnotationSupport::Pools, "containers that want to be far apart"),
+    known("balloon", AnnotationSupport::NotDone, NO_BALLOONS),
+    known(
+        "blockioclass",
+        AnnotationSupport::NotDone,
+        "block I/O is not limited; the container runtime does that",
+    ),
+    known("cold-start", AnnotationSupport::Pools, "the time without DRAM"),
+    known("cpu-class", AnnotationSupport::NotDone, "CPU frequencies are not set"),
+    known("cpu.preserve", AnnotationSupport::Pools, "CPUs are left as they are"),
+    known("deny.topologyhints", AnnotationSupport::Pools, "hints that do not count"),
+    known("engine", AnnotationSupport::Both, "the engine that places the pod"),
+    known("hide-hyperthreads", AnnotationSupport::Pools, "one thread of each core"),
     known(
         "irq-affinity",
-        Fate::NotDone,
+        AnnotationSupport::NotDone,
         "interrupts are not moved; irqbalance or the kernel's defaults do that",
     ),
-    known("memory-type", Fate::Pools, "kinds of memory"),
-    known("memory.preserve", Fate::Pools, "memory nodes are left as they are"),
-    known("memory.strict", Fate::Pools, "memory is never moved for others"),
-    known("options", Fate::Hints, "options of the engine `hints`"),
-    known("pick-resources-by-hints", Fate::Pools, "CPUs and memory beside what the container uses"),
-    known("policy", Fate::Hints, "the topology policy"),
-    known("prefer-cpu-priority", Fate::Pools, "faster or slower CPUs"),
-    known("prefer-isolated-cpus", Fate::Pools, "CPUs of `isolcpus=`"),
-    known("prefer-reserved-cpus", Fate::Pools, "CPUs that are set aside for the system"),
-    known("prefer-shared-cpus", Fate::Pools, "shared instead of exclusive CPUs"),
+    known("memory-type", AnnotationSupport::Pools, "kinds of memory"),
+    known("memory.preserve", AnnotationSupport::Pools, "memory nodes are left as they are"),
+    known("memory.strict", AnnotationSupport::Pools, "memory is never moved for others"),
+    known("options", AnnotationSupport::Hints, "options of the engine `hints`"),
+    known(
+        "pick-resources-by-hints",
+        AnnotationSupport::Pools,
+        "CPUs and memory beside what the container uses",
+    ),
+    known("policy", AnnotationSupport::Hints, "the topology policy"),
+    known("prefer-cpu-priority", AnnotationSupport::Pools, "faster or slower CPUs"),
+    known("prefer-isolated-cpus", AnnotationSupport::Pools, "CPUs of `isolcpus=`"),
+    known("prefer-reserved-cpus", AnnotationSupport::Pools, "CPUs that are set aside for the system"),
+    known("prefer-shared-cpus", AnnotationSupport::Pools, "shared instead of exclusive CPUs"),
     known(
         "rdtclass",
-        Fate::NotDone,
+        AnnotationSupport::NotDone,
         "caches and memory bandwidth are not partitioned; the container runtime does that",
     ),
-    known("require-isolated-cpus", Fate::Pools, "CPUs of `isolcpus=` or none"),
-    known("scheduling-class", Fate::NotDone, "scheduling policies and priorities of processes are not set"),
-    known("scope", Fate::Hints, "the scope of the topology policy"),
-    known("strict.topologyhints", Fate::Pools, "the container is not placed outside its hints"),
-    known("test.topologyhints", Fate::NotDone, "hints come from devices, mounts and the configuration alone"),
-    known("topologyhints", Fate::Pools, "which kinds of hints count"),
+    known("require-isolated-cpus", AnnotationSupport::Pools, "CPUs of `isolcpus=` or none"),
+    known(
+        "scheduling-class",
+        AnnotationSupport::NotDone,
+        "scheduling policies and priorities of processes are not set",
+    ),
+    known("scope", AnnotationSupport::Hints, "the scope of the topology policy"),
+    known("strict.topologyhints", AnnotationSupport::Pools, "the container is not placed outside its hints"),
+    known(
+        "test.topologyhints",
+        AnnotationSupport::NotDone,
+        "hints come from devices, mounts and the configuration alone",
+    ),
+    known("topologyhints", AnnotationSupport::Pools, "which kinds of hints count"),
     known(
         "toptierlimit",
-        Fate::NotDone,
+        AnnotationSupport::NotDone,
         "no limit of DRAM is kept per container; `memory-type` chooses the nodes",
     ),
     known(
         "unlimited-burstable",
-        Fate::Pools,
+        AnnotationSupport::Pools,
         "level of the pools for Burstable containers without a CPU limit",
     ),
-    known("balloon.balloons.resource-policy.nri.io", Fate::NotDone, NO_BALLOONS),
-    known(VOLCANO_POLICY, Fate::Hints, "the topology policy, where `policy.numa-enforcer.io` says nothing"),
+    known("balloon.balloons.resource-policy.nri.io", AnnotationSupport::NotDone, NO_BALLOONS),
+    known(
+        VOLCANO_POLICY,
+        AnnotationSupport::Hints,
+        "the topology policy, where `policy.numa-enforcer.io` says nothing",
+    ),
     known(
         pools::RESOURCES_KEY,
-        Fate::Pools,
+        AnnotationSupport::Pools,
         "exact resources, for what the runtime does not tell; a webhook makes the copy, so `hints` passes it over \
          without a warning",
     ),
-    known("memory-qos.nri.io", Fate::NotDone, "`memory.high` and swap are not set"),
+    known("memory-qos.nri.io", AnnotationSupport::NotDone, "`memory.high` and swap are not set"),
     known(
         "memtierd.nri.io",
-        Fate::NotDone,
+        AnnotationSupport::NotDone,
         "cold pages are demoted by `memory.demotion` of the configuration",
     ),
-    known("cpu-c-states.crio.io", Fate::Elsewhere, "CRI-O sets idle states"),
-    known("cpu-freq-governor.crio.io", Fate::Elsewhere, "CRI-O sets the governor"),
-    known("cpu-load-balancing.crio.io", Fate::Elsewhere, "CRI-O switches load balancing off"),
-    known("cpu-quota.crio.io", Fate::Elsewhere, "CRI-O switches the quota off"),
-    known("irq-load-balancing.crio.io", Fate::Elsewhere, "CRI-O keeps interrupts away"),
+    known("cpu-c-states.crio.io", AnnotationSupport::Elsewhere, "CRI-O sets idle states"),
+    known("cpu-freq-governor.crio.io", AnnotationSupport::Elsewhere, "CRI-O sets the governor"),
+    known("cpu-load-balancing.crio.io", AnnotationSupport::Elsewhere, "CRI-O switches load balancing off"),
+    known("cpu-quota.crio.io", AnnotationSupport::Elsewhere, "CRI-O switches the quota off"),
+    known("irq-load-balancing.crio.io", AnnotationSupport::Elsewhere, "CRI-O keeps interrupts away"),
     known(
         "scheduling.koordinator.sh/numa-topology-spec",
-        Fate::Elsewhere,
+        AnnotationSupport::Elsewhere,
         "Koordinator's scheduler reads it",
     ),
-    known("scheduling.koordinator.sh/resource-spec", Fate::Elsewhere, "koordlet sets the CPUs"),
-    known("scheduling.koordinator.sh/resource-status", Fate::Elsewhere, "koordlet's CPUs count as taken"),
-    known("katalyst.kubewharf.io/cpu_enhancement", Fate::Elsewhere, "Katalyst sets the CPUs"),
-    known("katalyst.kubewharf.io/memory_enhancement", Fate::Elsewhere, "Katalyst sets the memory nodes"),
-    known("katalyst.kubewharf.io/qos_level", Fate::Elsewhere, "Katalyst sets the CPUs"),
+    known("scheduling.koordinator.sh/resource-spec", AnnotationSupport::Elsewhere, "koordlet sets the CPUs"),
+    known(
+        "scheduling.koordinator.sh/resource-status",
+        AnnotationSupport::Elsewhere,
+        "koordlet's CPUs count as taken",
+    ),
+    known("katalyst.kubewharf.io/cpu_enhancement", AnnotationSupport::Elsewhere, "Katalyst sets the CPUs"),
+    known(
+        "katalyst.kubewharf.io/memory_enhancement",
+        AnnotationSupport::Elsewhere,
+        "Katalyst sets the memory nodes",
+    ),
+    known("katalyst.kubewharf.io/qos_level", AnnotationSupport::Elsewhere, "Katalyst sets the CPUs"),
 ];
 
 /// Maximum number of keys that one warning names.
@@ -172,7 +200,7 @@ pub fn annotations_of_interest<'a>(
 
 /// Can an annotation have an effect here, or require a warning that it has none?
 pub fn is_of_interest(key: &str) -> bool {
-    let whole = |known: &&KnownAnnotation| known.is_whole_key() && known.fate != Fate::Elsewhere;
+    let whole = |known: &&KnownAnnotation| known.is_whole_key() && known.fate != AnnotationSupport::Elsewhere;
     pools::FAMILIES.iter().any(|family| key.contains(family))
         || KNOWN.iter().filter(whole).any(|known| key == known.name || below(key, known.name))
 }
@@ -203,11 +231,15 @@ pub(super) fn warnings(pod: &PodRequest, engine: &'static str, other: &'static s
     let mut ignored = BTreeMap::<bool, Vec<&str>>::new();
     for key in pod.annotations.keys() {
         match KnownAnnotation::of(key).map(|known| (known.name, known.fate)) {
-            Some((_, Fate::NotDone)) => ignored.entry(false).or_default().push(key),
+            Some((_, AnnotationSupport::NotDone)) => ignored.entry(false).or_default().push(key),
             // The copy of the resources does not come from the pod's author.
             Some((pools::RESOURCES_KEY, _)) => {}
-            Some((_, Fate::Pools)) if engine == "hints" => ignored.entry(true).or_default().push(key),
-            Some((_, Fate::Hints)) if engine == "pools" => ignored.entry(true).or_default().push(key),
+            Some((_, AnnotationSupport::Pools)) if engine == "hints" => {
+                ignored.entry(true).or_default().push(key)
+            }
+            Some((_, AnnotationSupport::Hints)) if engine == "pools" => {
+                ignored.entry(true).or_default().push(key)
+            }
             _ => {}
         }
     }
@@ -360,11 +392,11 @@ mod tests {
         let page = include_str!("../../../docs/coming-from.md");
         for KnownAnnotation { name, fate, because } in KNOWN {
             let by = match fate {
-                Fate::Pools => "engine `pools`",
-                Fate::Hints => "engine `hints`",
-                Fate::Both => "both engines",
-                Fate::NotDone => "not done",
-                Fate::Elsewhere => "left to its program",
+                AnnotationSupport::Pools => "engine `pools`",
+                AnnotationSupport::Hints => "engine `hints`",
+                AnnotationSupport::Both => "both engines",
+                AnnotationSupport::NotDone => "not done",
+                AnnotationSupport::Elsewhere => "left to its program",
             };
             let line = format!("| `{name}` | {by} | {because} |");
             assert!(page.contains(&line), "docs/coming-from.md lacks: {line}");

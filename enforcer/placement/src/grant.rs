@@ -88,16 +88,17 @@ pub struct SharedCpus {
     #[serde(default, skip_serializing_if = "CpuSet::is_empty")]
     pub reserved: CpuSet,
     /// CPUs where it runs instead, while exclusive CPUs of others leave its scope less than was promised.
-    pub refuge: Option<CpuSet>,
-    /// CPUs of each node of the refuge, and the ordinary memory near them.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub refuge_memory: Vec<(CpuSet, NodeSet)>,
+    #[serde(rename = "refuge")]
+    pub fallback_cpus: Option<CpuSet>,
+    /// CPUs of each node of `fallback_cpus`, and the ordinary memory near them.
+    #[serde(rename = "refuge_memory", default, skip_serializing_if = "Vec::is_empty")]
+    pub fallback_memory: Vec<(CpuSet, NodeSet)>,
 }
 
 impl SharedCpus {
     /// Shared CPUs within a scope.
     pub const fn new(scope: CpuSet, milli_cpus: u64) -> Self {
-        Self { scope, milli_cpus, reserved: CpuSet::new(), refuge: None, refuge_memory: Vec::new() }
+        Self { scope, milli_cpus, reserved: CpuSet::new(), fallback_cpus: None, fallback_memory: Vec::new() }
     }
 
     /// The same on a machine where these CPUs are reserved for the system.
@@ -108,7 +109,7 @@ impl SharedCpus {
 
     /// CPUs where it may run now, apart from exclusive CPUs of others.
     pub fn reach(&self) -> &CpuSet {
-        self.refuge.as_ref().unwrap_or(&self.scope)
+        self.fallback_cpus.as_ref().unwrap_or(&self.scope)
     }
 }
 
@@ -220,11 +221,11 @@ impl Grant {
         cpus
     }
 
-    /// Memory nodes that the container uses, where `taken` are the exclusive CPUs of all holders. In its
-    /// refuge it uses those near its current CPUs, so that its pages follow, and keeps its promises in its
+    /// Memory nodes that the container uses, where `taken` are the exclusive CPUs of all holders. On its
+    /// fallback CPUs it uses those near its current CPUs, so that its pages follow, and keeps its promises in its
     /// scope.
     pub fn mems(&self, taken: &CpuSet) -> NodeSet {
-        let away = self.shared.as_ref().map_or(&[][..], |shared| &shared.refuge_memory);
+        let away = self.shared.as_ref().map_or(&[][..], |shared| &shared.fallback_memory);
         if away.is_empty() || self.mems.is_empty() {
             return self.mems.clone();
         }
@@ -235,15 +236,15 @@ impl Grant {
         if is_promised || near.is_empty() { near.union(&self.mems) } else { near }
     }
 
-    /// All memory nodes that it may be using, in its scope or its refuge.
+    /// All memory nodes that it may be using, in its scope or on its fallback CPUs.
     pub fn all_mems(&self) -> NodeSet {
-        let away = self.shared.iter().flat_map(|shared| &shared.refuge_memory);
+        let away = self.shared.iter().flat_map(|shared| &shared.fallback_memory);
         away.fold(self.mems.clone(), |all, (_, mems)| all.union(mems))
     }
 
     /// Why it is at its current place.
     pub fn why(&self) -> Cow<'_, str> {
-        if self.shared.as_ref().is_some_and(|shared| shared.refuge.is_some()) {
+        if self.shared.as_ref().is_some_and(|shared| shared.fallback_cpus.is_some()) {
             let away = "on all shared CPUs as long as exclusive CPUs of others leave too few of these";
             return Cow::Owned(format!("{}; {away}", self.reason));
         }

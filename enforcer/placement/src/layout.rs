@@ -41,7 +41,7 @@ pub struct CpuLayout {
     /// Last-level caches by ascending id, with their CPUs.
     pub llcs: Vec<(u32, CpuSet)>,
     /// By CPU id: positions of its groups in the tables above.
-    seats: Vec<Option<Seat>>,
+    seats: Vec<Option<CpuGroupIndex>>,
     all: CpuSet,
     threads_per_core: usize,
 }
@@ -61,7 +61,7 @@ pub(crate) enum Level {
 
 /// Positions of a CPU's groups, by [`Level`].
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct Seat([usize; Level::COUNT]);
+pub(crate) struct CpuGroupIndex([usize; Level::COUNT]);
 
 impl Level {
     /// Number of levels.
@@ -70,7 +70,7 @@ impl Level {
     pub(crate) const ALL: [Self; Self::COUNT] = [Self::Core, Self::Cache, Self::Node, Self::Socket];
 }
 
-impl Seat {
+impl CpuGroupIndex {
     /// Position of its group at this level.
     pub(crate) const fn group(&self, level: Level) -> usize {
         self.0[level as usize]
@@ -98,7 +98,8 @@ impl CpuLayout {
         for level in Level::ALL {
             for group in 0..layout.count(level) {
                 for cpu in layout.members(level, group).iter() {
-                    seats[cpu.0 as usize].get_or_insert_with(Seat::default).0[level as usize] = group;
+                    seats[cpu.0 as usize].get_or_insert_with(CpuGroupIndex::default).0[level as usize] =
+                        group;
                 }
             }
         }
@@ -151,7 +152,7 @@ impl CpuLayout {
     }
 
     /// Positions of a CPU's groups.
-    pub(crate) fn seat(&self, cpu: CpuId) -> Option<&Seat> {
+    pub(crate) fn group_index(&self, cpu: CpuId) -> Option<&CpuGroupIndex> {
         self.seats.get(cpu.0 as usize)?.as_ref()
     }
 
@@ -178,8 +179,8 @@ impl CpuLayout {
     /// CPUs of all groups at a level that contain one of these CPUs.
     pub(crate) fn closure(&self, level: Level, cpus: &CpuSet) -> CpuSet {
         let mut all = CpuSet::new();
-        for seat in cpus.iter().filter_map(|cpu| self.seat(cpu)) {
-            all.extend(self.members(level, seat.group(level)));
+        for group_index in cpus.iter().filter_map(|cpu| self.group_index(cpu)) {
+            all.extend(self.members(level, group_index.group(level)));
         }
         all
     }

@@ -47,14 +47,15 @@ mod cgroup_path;
 mod choice;
 mod explain;
 pub mod external;
+mod finish_cold_start;
 pub mod foreign;
 mod grant;
 pub mod hints;
-mod home;
 mod inventory;
 mod isolated;
 mod layout;
 pub mod memory;
+mod overflow;
 pub mod pools;
 mod recorded;
 pub mod rejection;
@@ -65,7 +66,6 @@ pub mod samples;
 pub mod settings;
 pub mod taken;
 pub mod trial;
-mod warm;
 mod what_if;
 mod wishes;
 
@@ -76,22 +76,22 @@ pub use self::{
     allocations::{Allocations, Holder},
     cgroup_path::CgroupPath,
     explain::{Candidate, Trace},
+    finish_cold_start::finish_cold_start,
     foreign::annotations_of_interest,
     grant::{
         ColdStart, CpuClass, Grant, MemoryClaim, MemoryPriority, MemoryResource, MemorySource, SharedCpus,
     },
-    home::{bring_home, send_away},
     inventory::{DeviceUnit, Inventory, InventoryError, NodeSupply},
     layout::{CpuLayout, CpuPlace},
     memory::ZoneAccount,
+    overflow::{spill, unspill},
     recorded::known_name,
-    rejection::{Reason, Rejection, Shortage},
+    rejection::{Rejection, RejectionReason, Shortage},
     request::{
         ContainerKind, ContainerRequest, DeviceCounts, PodName, PodRequest, QosClass, Resources,
         TopologyHint, qos_class,
     },
-    warm::warm,
-    what_if::{Move, Seat, what_if},
+    what_if::{CpusAndNodes, HolderMove, what_if},
     wishes::Wishes,
 };
 

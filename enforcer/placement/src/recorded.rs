@@ -35,14 +35,14 @@ pub fn known_name(text: &str) -> Option<FixedName> {
 }
 
 #[derive(Serialize)]
-struct Line<'a> {
+struct GrantEntry<'a> {
     holder: &'a Holder,
     turn: u64,
     grant: &'a Grant,
 }
 
 #[derive(Deserialize)]
-struct OwnedLine {
+struct OwnedGrantEntry {
     holder: Holder,
     turn: u64,
     grant: Grant,
@@ -50,15 +50,19 @@ struct OwnedLine {
 
 impl Serialize for Allocations {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_seq(self.with_turns().map(|(holder, turn, grant)| Line { holder, turn, grant }))
+        serializer.collect_seq(self.with_arrival_seqs().map(|(holder, turn, grant)| GrantEntry {
+            holder,
+            turn,
+            grant,
+        }))
     }
 }
 
 impl<'de> Deserialize<'de> for Allocations {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let lines = Vec::<OwnedLine>::deserialize(deserializer)?;
+        let lines = Vec::<OwnedGrantEntry>::deserialize(deserializer)?;
         let (mut bytes, mut milli_cpus) = (0u64, 0u64);
-        for OwnedLine { grant, .. } in &lines {
+        for OwnedGrantEntry { grant, .. } in &lines {
             for claim in &grant.memory {
                 let of_nodes = claim.by_node.values().fold(0u64, |sum, one| sum.saturating_add(*one));
                 bytes = bytes.saturating_add(claim.bytes.max(of_nodes));
@@ -69,7 +73,7 @@ impl<'de> Deserialize<'de> for Allocations {
         if bytes.max(milli_cpus) > SUM_LIMIT {
             return Err(de::Error::custom("more is given away than any machine has"));
         }
-        Ok(Self::of_turns(lines.into_iter().map(|line| (line.holder, line.turn, line.grant))))
+        Ok(Self::from_arrival_seqs(lines.into_iter().map(|line| (line.holder, line.turn, line.grant))))
     }
 }
 
@@ -135,7 +139,10 @@ mod tests {
         assert_eq!(again, allocations);
         assert_eq!(serde_json::to_string(&again).unwrap(), text);
         again.give(holder("b"), Grant::default());
-        assert!(again.turn(&holder("b")) > again.turn(&holder("k")), "the order of arrival is kept");
+        assert!(
+            again.arrival_seq(&holder("b")) > again.arrival_seq(&holder("k")),
+            "the order of arrival is kept"
+        );
     }
 
     #[test]

@@ -11,7 +11,7 @@ use thiserror::Error;
 
 use super::{
     MemoryResource,
-    room::{Room, is_in_bytes, would_fit},
+    room::{FittingAmount, is_in_bytes, would_fit},
 };
 use crate::words::{self, SizeUnit};
 use numa_topology::set::NodeSet;
@@ -20,7 +20,7 @@ use numa_topology::set::NodeSet;
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub struct Rejection {
     /// Kind of the reason.
-    pub reason: Reason,
+    pub reason: RejectionReason,
     /// Container that could not be placed; `None` for the whole pod.
     pub container: Option<String>,
     /// The problem, in one sentence without the figures below.
@@ -39,9 +39,9 @@ pub struct Wording {
     /// Holders of what is short, by resource and nodes, see [`super::taken`].
     pub taken: Vec<(String, NodeSet, String)>,
     /// Units of the sizes of each resource.
-    pub units: Units,
+    pub units: SizeUnits,
     /// Room of each resource, as in [`Rejection::fits`].
-    pub rooms: Box<[Room]>,
+    pub rooms: Box<[FittingAmount]>,
     /// Nodes with memory of unknown size.
     pub unsized_nodes: NodeSet,
     /// Whether it is about a workload outside pods. The reason names are Kubernetes terms and are not shown
@@ -51,7 +51,8 @@ pub struct Wording {
 
 /// Kinds of rejections.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
-pub enum Reason {
+#[schemars(rename = "Reason")]
+pub enum RejectionReason {
     /// Enough resources exist, but not together.
     TopologyAffinityError,
     /// Whole cores were requested and are not available.
@@ -76,14 +77,14 @@ pub struct Shortage {
 
 impl Rejection {
     /// A rejection without figures.
-    pub fn new(reason: Reason, problem: impl Into<String>) -> Self {
+    pub fn new(reason: RejectionReason, problem: impl Into<String>) -> Self {
         let (container, shortages, fits, wording) = (None, Vec::new(), None, Box::default());
         Self { reason, container, problem: problem.into(), shortages, fits, wording }
     }
 
     /// Adds shortages, and what would have fitted.
     #[must_use]
-    pub fn short_of(mut self, shortages: Vec<Shortage>, rooms: &[Room]) -> Self {
+    pub fn short_of(mut self, shortages: Vec<Shortage>, rooms: &[FittingAmount]) -> Self {
         let units = units_of(&shortages, rooms);
         self.fits = would_fit(rooms, &units);
         self.shortages = shortages;
@@ -96,10 +97,10 @@ impl Rejection {
     #[must_use]
     pub fn without_sizes_of(mut self, nodes: NodeSet) -> Self {
         let memory = MemoryResource::Memory.to_string();
-        let known = |room: &Room| room.clone();
-        let unknown = |room: &Room| room.clone().without_sizes_of(&nodes, &memory);
-        let told = |of: &dyn Fn(&Room) -> Room| {
-            let rooms: Vec<Room> = self.wording.rooms.iter().map(of).collect();
+        let known = |room: &FittingAmount| room.clone();
+        let unknown = |room: &FittingAmount| room.clone().without_sizes_of(&nodes, &memory);
+        let told = |of: &dyn Fn(&FittingAmount) -> FittingAmount| {
+            let rooms: Vec<FittingAmount> = self.wording.rooms.iter().map(of).collect();
             would_fit(&rooms, &self.wording.units)
         };
         if let (Some(fits), Some(before), Some(now)) = (&self.fits, told(&known), told(&unknown)) {
@@ -127,7 +128,7 @@ impl Rejection {
 
 impl Shortage {
     /// `14 of 16 cpu on nodes 0-1`.
-    pub fn text(&self, units: &Units, unsized_nodes: &NodeSet) -> String {
+    pub fn text(&self, units: &SizeUnits, unsized_nodes: &NodeSet) -> String {
         // An amount too small for the common unit has its own unit.
         let own =
             |unit: SizeUnit| if unit.rounds_away(self.wanted) { SizeUnit::of(self.wanted) } else { unit };
@@ -145,9 +146,9 @@ impl Shortage {
 
 /// Units by resource; only for resources in bytes. A boxed slice, to keep the error small.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Units(Box<[(String, SizeUnit)]>);
+pub struct SizeUnits(Box<[(String, SizeUnit)]>);
 
-impl Units {
+impl SizeUnits {
     /// Unit of a resource.
     pub fn get(&self, resource: &str) -> Option<SizeUnit> {
         self.0.iter().find(|(name, _)| name == resource).map(|(_, unit)| *unit)
@@ -160,18 +161,18 @@ impl Units {
 }
 
 /// Unit of the largest size of each resource in the text.
-pub fn units_of(shortages: &[Shortage], rooms: &[Room]) -> Units {
+pub fn units_of(shortages: &[Shortage], rooms: &[FittingAmount]) -> SizeUnits {
     let of_shortage = |short: &Shortage| (short.resource.clone(), short.wanted.max(short.available));
-    let told = shortages.iter().map(of_shortage).chain(rooms.iter().map(Room::largest));
+    let told = shortages.iter().map(of_shortage).chain(rooms.iter().map(FittingAmount::largest));
     let mut largest: BTreeMap<String, u64> = BTreeMap::new();
     for (resource, bytes) in told.filter(|(resource, _)| is_in_bytes(resource)) {
         let before = largest.entry(resource).or_default();
         *before = bytes.max(*before);
     }
-    Units(largest.into_iter().map(|(resource, bytes)| (resource, SizeUnit::of(bytes))).collect())
+    SizeUnits(largest.into_iter().map(|(resource, bytes)| (resource, SizeUnit::of(bytes))).collect())
 }
 
-impl Reason {
+impl RejectionReason {
     /// Name in Kubernetes.
     pub const fn as_str(self) -> &'static str {
         match self {

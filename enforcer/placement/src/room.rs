@@ -9,7 +9,7 @@
 
 use std::cmp::Reverse;
 
-use super::{MemoryResource, memory::ZoneAccount, rejection::Units};
+use super::{MemoryResource, memory::ZoneAccount, rejection::SizeUnits};
 use crate::words;
 use numa_topology::{
     Topology,
@@ -20,7 +20,7 @@ use numa_topology::{
 
 /// Amount of one resource that would have fitted.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Room {
+pub struct FittingAmount {
     resource: String,
     /// Whether amounts are in thousandths of a CPU.
     milli: bool,
@@ -32,7 +32,7 @@ pub struct Room {
     unknown: bool,
 }
 
-impl Room {
+impl FittingAmount {
     /// Computes the figures from the free amount on a set of nodes.
     pub fn new(resource: &str, nodes: &NodeSet, free: impl Fn(&NodeSet) -> u64) -> Self {
         let of_one = |node: NodeId| (node, free(&std::iter::once(node).collect()));
@@ -97,7 +97,7 @@ impl Room {
 
 /// `at most 6 cpu on node 0 and 14 on nodes 0-1, 16 GiB memory on node 0 would fit`; `None` without
 /// resources.
-pub fn would_fit(rooms: &[Room], units: &Units) -> Option<String> {
+pub fn would_fit(rooms: &[FittingAmount], units: &SizeUnits) -> Option<String> {
     let rooms: Vec<String> = rooms.iter().map(|room| room.text(units)).collect();
     (!rooms.is_empty()).then(|| format!("at most {} would fit", rooms.join(", ")))
 }
@@ -107,8 +107,8 @@ pub fn is_in_bytes(resource: &str) -> bool {
     resource == "memory" || resource.starts_with("hugepages-")
 }
 
-impl Room {
-    fn text(&self, units: &Units) -> String {
+impl FittingAmount {
+    fn text(&self, units: &SizeUnits) -> String {
         let amount = |value: u64| match units.get(&self.resource) {
             _ if self.unknown => "unknown".to_owned(),
             Some(unit) => unit.show(value),
@@ -143,7 +143,7 @@ mod tests {
     fn the_best_node_and_all_of_them_are_told_where_they_differ() {
         let nodes = |list: &str| list.parse::<NodeSet>().unwrap();
         let room = |list: &str, amounts: [u64; 3], sum: u64| {
-            Room::new("cpu", &nodes(list), |nodes| match nodes.len() {
+            FittingAmount::new("cpu", &nodes(list), |nodes| match nodes.len() {
                 1 => nodes.first().map_or(0, |node| amounts[node.0 as usize]),
                 _ => sum,
             })
@@ -160,15 +160,15 @@ mod tests {
             (room("0-1", [300, 600, 0], 900).in_thousandths(), "600m cpu on node 1 and 900m on nodes 0-1"),
             (room("0-1", [0, 2000, 0], 3500).in_thousandths(), "2 cpu on node 1 and 3500m on nodes 0-1"),
             (room("0", [0, 0, 0], 0).in_thousandths(), "0 cpu on node 0"),
-            (Room::together("memory", nodes("0-1"), 1 << 40), "1024 GiB memory on nodes 0-1"),
-            (Room::together("v.com/\u{1b}", nodes("0"), 1), "1 v.com/\\u{1b} on node 0"),
-            (Room::new("cpu", &NodeSet::new(), |_| 0), "0 cpu"),
+            (FittingAmount::together("memory", nodes("0-1"), 1 << 40), "1024 GiB memory on nodes 0-1"),
+            (FittingAmount::together("v.com/\u{1b}", nodes("0"), 1), "1 v.com/\\u{1b} on node 0"),
+            (FittingAmount::new("cpu", &NodeSet::new(), |_| 0), "0 cpu"),
         ] {
             assert_eq!(room.text(&units_of(&[], std::slice::from_ref(&room))), text);
         }
-        let rooms = [room("0", [3, 0, 0], 3), Room::together("hugepages-2Mi", nodes("1"), 0)];
+        let rooms = [room("0", [3, 0, 0], 3), FittingAmount::together("hugepages-2Mi", nodes("1"), 0)];
         let said = "at most 3 cpu on node 0, 0 B hugepages-2Mi on node 1 would fit";
         assert_eq!(would_fit(&rooms, &units_of(&[], &rooms)).as_deref(), Some(said));
-        assert_eq!(would_fit(&[], &Units::default()), None);
+        assert_eq!(would_fit(&[], &SizeUnits::default()), None);
     }
 }

@@ -25,7 +25,7 @@ mod tests;
 
 use std::{cell::Cell, cmp::Reverse, collections::BTreeSet};
 
-use self::places::{Amounts, Place};
+use self::places::{CandidateNodes, NodeAmounts};
 use super::{
     Allocations, ContainerRequest, CpuClass, Grant, Holder, Inventory, MemoryPriority, MemoryResource,
     Placement, PodRequest, Resources, Trace, admit, hints::HintsEngine, memory::ZoneAccount,
@@ -45,20 +45,20 @@ const LAST_TRIALS: usize = 16;
 
 /// A move of a holder to another place.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Move {
+pub struct HolderMove {
     /// The holder.
     pub holder: Holder,
     /// Its current place.
-    pub from: Seat,
+    pub from: CpusAndNodes,
     /// Its place after the move.
-    pub to: Seat,
+    pub to: CpusAndNodes,
     /// Promised bytes that would have to move.
     pub bytes: u64,
 }
 
 /// CPUs and memory nodes.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Seat {
+pub struct CpusAndNodes {
     /// CPUs.
     pub cpus: CpuSet,
     /// Memory nodes.
@@ -73,10 +73,10 @@ pub fn what_if(
     allocations: &Allocations,
     pod: &PodRequest,
     may_move: impl Fn(&Holder) -> bool,
-) -> Option<Vec<Move>> {
+) -> Option<Vec<HolderMove>> {
     let mut without = allocations.clone();
     without.release_pod(&pod.name);
-    let search = Search { inventory, settings, allocations: &without, pod, trials: Cell::new(TRIALS) };
+    let search = MoveSearch { inventory, settings, allocations: &without, pod, trials: Cell::new(TRIALS) };
     search.run(|holder, grant| is_movable(grant) && may_move(holder))
 }
 
@@ -89,7 +89,7 @@ fn is_movable(grant: &Grant) -> bool {
         && grant.pin_cpus
 }
 
-struct Search<'a> {
+struct MoveSearch<'a> {
     inventory: &'a Inventory,
     settings: &'a PlacementSettings,
     /// Allocations without the pod.
@@ -99,8 +99,8 @@ struct Search<'a> {
     trials: Cell<usize>,
 }
 
-impl Search<'_> {
-    fn run(&self, may_move: impl Fn(&Holder, &Grant) -> bool) -> Option<Vec<Move>> {
+impl MoveSearch<'_> {
+    fn run(&self, may_move: impl Fn(&Holder, &Grant) -> bool) -> Option<Vec<HolderMove>> {
         if let Some(moves) = self.attempt(&[]) {
             return Some(moves);
         }
@@ -133,7 +133,7 @@ impl Search<'_> {
             }
         }
         self.trials.set(self.trials.get().max(LAST_TRIALS));
-        let greedy = places.iter().filter_map(Place::greedy);
+        let greedy = places.iter().filter_map(CandidateNodes::greedy);
         let greedy = greedy.filter_map(|holders| self.attempt(&holders));
         greedy.min_by_key(|moves| (moves.len(), moves.iter().map(|one| one.bytes).sum::<u64>()))
     }
@@ -176,7 +176,7 @@ impl Search<'_> {
     }
 
     /// Removes the holders, places the pod, and places them again; returns the moves if that works.
-    fn attempt(&self, holders: &[&Holder]) -> Option<Vec<Move>> {
+    fn attempt(&self, holders: &[&Holder]) -> Option<Vec<HolderMove>> {
         self.trials.set(self.trials.get().checked_sub(1)?);
         let mut trial = self.allocations.clone();
         let taken = trial.exclusive_cpus();
@@ -199,10 +199,10 @@ impl Search<'_> {
         before.sort_by_key(|(holder, _)| *holder);
         let moves = before.into_iter().map(|(holder, had)| {
             let has = trial.get(holder)?;
-            Some(Move {
+            Some(HolderMove {
                 holder: holder.clone(),
-                from: Seat { cpus: had.cpus(&taken), mems: had.mems(&taken) },
-                to: Seat { cpus: has.cpus(&now), mems: has.mems.clone() },
+                from: CpusAndNodes { cpus: had.cpus(&taken), mems: had.mems(&taken) },
+                to: CpusAndNodes { cpus: has.cpus(&now), mems: has.mems.clone() },
                 bytes: promised(&had),
             })
         });
@@ -211,8 +211,8 @@ impl Search<'_> {
 
     /// Request of the largest container, or of the pod if it is aligned as a whole; a lower bound of what
     /// must be free together.
-    fn largest(&self) -> Amounts {
-        let of = |container: &ContainerRequest| Amounts {
+    fn largest(&self) -> NodeAmounts {
+        let of = |container: &ContainerRequest| NodeAmounts {
             cpus: container.whole_cpus().filter(|_| self.pod.qos == QosClass::Guaranteed).unwrap_or(0),
             memory: container
                 .requests

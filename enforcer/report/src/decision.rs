@@ -9,7 +9,7 @@
 use std::fmt::Write as _;
 
 use enforcer_core::{
-    considered::{Asked, Considered, Seen},
+    considered::{DecisionTrace, MeasuredState, WorkloadRequest},
     decide::RefusalCause,
     id::NodeId,
     owner::Ownership,
@@ -135,7 +135,7 @@ pub struct DecisionRecord {
     /// Why, in one sentence.
     pub reason: String,
     /// Inputs and candidates.
-    pub considered: Considered,
+    pub considered: DecisionTrace,
     /// Changes of other containers.
     pub updates: Vec<UpdateReport>,
     /// Ignored requests.
@@ -290,7 +290,7 @@ fn decision(out: &mut String, record: &DecisionRecord, now: u64, style: Style) {
     if !record.reason.is_empty() {
         line("why", &record.reason);
     }
-    let Considered { asked, seen, placement, candidates, more_candidates } = &record.considered;
+    let DecisionTrace { asked, seen, placement, candidates, more_candidates } = &record.considered;
     for (lead, what) in [("asked", self::asked(asked)), ("seen", self::seen(seen))] {
         if !what.is_empty() {
             line(lead, &what);
@@ -317,8 +317,8 @@ fn decision(out: &mut String, record: &DecisionRecord, now: u64, style: Style) {
     }
 }
 
-fn asked(asked: &Asked) -> String {
-    let Asked { rule, qos, milli_cpus, memory_bytes, numa_nodes } = asked;
+fn asked(asked: &WorkloadRequest) -> String {
+    let WorkloadRequest { rule, qos, milli_cpus, memory_bytes, numa_nodes } = asked;
     let cpus = milli_cpus.map(|milli| match (milli / 1000, milli % 1000) {
         (whole, 0) => units::count(usize::try_from(whole).unwrap_or(usize::MAX), "CPU"),
         _ => format!("{milli}m CPU"),
@@ -330,8 +330,8 @@ fn asked(asked: &Asked) -> String {
     [cpus, memory, nodes, qos, rule].into_iter().flatten().collect::<Vec<_>>().join(", ")
 }
 
-fn seen(seen: &Seen) -> String {
-    let Seen { cpus, mems, memory_by_node, available_by_node } = seen;
+fn seen(seen: &MeasuredState) -> String {
+    let MeasuredState { cpus, mems, memory_by_node, available_by_node } = seen;
     let cpus = cpus.as_ref().map(|cpus| format!("CPUs {cpus}"));
     let mems = mems.as_ref().map(|mems| format!("memory nodes {mems}"));
     let bytes = |what: &str, by_node: &std::collections::BTreeMap<NodeId, u64>| {

@@ -10,7 +10,7 @@ use enforcer_core::{
     id::Id,
     place::{Candidate, ContainerKind, hints::Hint},
     set::{CpuSet, IdSet},
-    trial::{Act, ContainerReport, MoveReport, PlanReport, StepReport, UpdateReport},
+    trial::{ContainerReport, MoveReport, PlanReport, StepKind, StepReport, UpdateReport},
 };
 
 use super::{
@@ -39,10 +39,10 @@ fn step(step: &StepReport, style: Style) -> String {
     let mut out = String::new();
     let (verdict, tone) = match (step.admitted, step.action) {
         (false, _) => ("rejected", Tone::Bad),
-        (true, Act::Create) => ("admitted", Tone::Good),
-        (true, Act::Resize) => ("resized", Tone::Good),
-        (true, Act::Delete) => ("deleted", Tone::Good),
-        (true, Act::Warm) => ("warm", Tone::Good),
+        (true, StepKind::Create) => ("admitted", Tone::Good),
+        (true, StepKind::Resize) => ("resized", Tone::Good),
+        (true, StepKind::Delete) => ("deleted", Tone::Good),
+        (true, StepKind::Warm) => ("warm", Tone::Good),
     };
     let title = format!("{}. {} {}: ", step.step, action(step.action), text::escape(&step.pod));
     out.push_str(&style.paint(Tone::Heading, title).to_string());
@@ -71,12 +71,12 @@ fn step(step: &StepReport, style: Style) -> String {
     out
 }
 
-const fn action(action: Act) -> &'static str {
+const fn action(action: StepKind) -> &'static str {
     match action {
-        Act::Create => "create",
-        Act::Resize => "resize",
-        Act::Delete => "delete",
-        Act::Warm => "warm",
+        StepKind::Create => "create",
+        StepKind::Resize => "resize",
+        StepKind::Delete => "delete",
+        StepKind::Warm => "warm",
     }
 }
 

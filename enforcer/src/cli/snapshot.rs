@@ -11,7 +11,7 @@ use std::{
 use enforcer_core::{
     audit::AuditedHost,
     degraded::Degraded,
-    owner::Facts,
+    owner::OwnershipFacts,
     policy::Policy,
     sample::{SAMPLE_SCHEMA_VERSION, Sample},
     topology::Topology,
@@ -38,7 +38,7 @@ pub(super) struct HostSnapshot {
     pub(super) workloads: Vec<Workload>,
     pub(super) before: Option<Sample>,
     pub(super) now: Sample,
-    pub(super) facts: Facts,
+    pub(super) facts: OwnershipFacts,
     pub(super) degraded: Vec<Degraded>,
 }
 
@@ -56,7 +56,7 @@ impl HostSnapshot {
             workloads: Vec::new(),
             before: None,
             now: Sample { schema_version: SAMPLE_SCHEMA_VERSION, ..Sample::default() },
-            facts: Facts::default(),
+            facts: OwnershipFacts::default(),
             degraded,
         };
         let layout = match CgroupLayout::read(host) {
@@ -99,7 +99,7 @@ impl HostSnapshot {
             if host.captured { kubelet::KubeletSnapshot::default() } else { kubelet::look(&policy.kubelet) };
         degraded.extend(kubelet.degraded);
         let units = read_units(host, &recorded_settings(&policy.state_dir), &units_of(&workloads));
-        let facts = Facts { kubelet: kubelet.kubelet, units, ..Facts::default() };
+        let facts = OwnershipFacts { kubelet: kubelet.kubelet, units, ..OwnershipFacts::default() };
         Self { host: on_host, workloads, before, now, facts, degraded }
     }
 

@@ -21,7 +21,7 @@ use std::{collections::BTreeSet, sync::mpsc::sync_channel, thread};
 
 use enforcer_core::{
     owner::KnownContainer,
-    place::{Announced, Cpuset, Settled},
+    place::{Announced, CallOutcome, Cpuset},
     set::{CpuSet, NodeSet},
     workload::printable,
 };
@@ -311,7 +311,7 @@ fn wanted_cpuset(wanted: &LinuxResources) -> Cpuset {
     Cpuset { cpus, mems }
 }
 
-fn resize(state: &mut Ledger, subject: NriSubject, wanted: LinuxResources) -> Settled {
+fn resize(state: &mut Ledger, subject: NriSubject, wanted: LinuxResources) -> CallOutcome {
     let NriSubject { pod, mut container } = subject;
     let linux = container.linux.get_or_insert_default();
     // Values that are not in the update stay.
@@ -343,7 +343,7 @@ fn answer_of(
     state: &mut Ledger,
     own: Option<(String, Cpuset)>,
     mounts: Option<Mount>,
-    mut settled: Settled,
+    mut settled: CallOutcome,
 ) -> NriAnswer {
     if state.is_frozen() {
         // Decided, but written only by a turn after the pause.

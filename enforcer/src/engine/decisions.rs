@@ -15,7 +15,7 @@ use std::{
 };
 
 use enforcer_core::{
-    considered::Considered,
+    considered::DecisionTrace,
     decide::Decision,
     plan::Outcome,
     workload::{CgroupPath, Origin, Workload, cut_at},
@@ -169,7 +169,7 @@ pub(crate) fn entry(by: &str, state: DecisionState) -> DecisionRecord {
         cause: None,
         paused: false,
         reason: String::new(),
-        considered: Considered::default(),
+        considered: DecisionTrace::default(),
         updates: Vec::new(),
         warnings: Vec::new(),
         outcomes: Vec::new(),

@@ -41,7 +41,7 @@ use enforcer_core::{
     degraded::Degraded,
     finding::{Finding, Judged, Severity, assess, with_added},
     model::{Activity, Model},
-    owner::{Facts, Owners},
+    owner::{Owners, OwnershipFacts},
     place::{Containers, GrantRecord, Inventory},
     plan::{Outcome, OutcomeResult, Plan, Step},
     policy::{Mode, Policy},
@@ -396,7 +396,7 @@ impl Engine {
         degraded.extend(self.missing());
 
         let model = Model::new(&inventory.machine, &workloads, &sample, self.before.as_ref());
-        let begins = |facts: &Facts| self.recording.begin(facts);
+        let begins = |facts: &OwnershipFacts| self.recording.begin(facts);
         let (declarations, owners) = self.placed.owners(&workloads, &sample, &model, &self.policy, begins);
         let findings = {
             let (workloads, sample, model, policy) = (&workloads, &sample, &model, &self.policy);

@@ -18,12 +18,12 @@ use enforcer_core::{
     declarations::{Declarations, names_of},
     degraded::Degraded,
     model::Model,
-    owner::{Facts, KnownContainer, Owner, Owners, Ownership, given_at_creation},
+    owner::{KnownContainer, Owner, Owners, Ownership, OwnershipFacts, given_at_creation},
     place::{
-        Allocations, Announced, ContainerRequest, Containers, Cpuset, GrantRecord, Holder, Inventory, Node,
-        Settled, declare, exposed, external::UNPLACED,
+        Allocations, Announced, CallOutcome, ContainerRequest, Containers, Cpuset, GrantRecord, Holder,
+        Inventory, PlacementNode, declare, exposed, external::UNPLACED,
     },
-    policy::{Policy, Standing, Subject as Declared, WorkloadRule, placement::PlacementSettings},
+    policy::{Policy, RuleSubject as Declared, WorkloadKind, WorkloadRule, placement::PlacementSettings},
     sample::Sample,
     set::CpuSet,
     workload::{CgroupPath, Origin, QosClass, Workload, identify, printable},
@@ -127,7 +127,7 @@ pub(super) struct Ledger {
     /// `NAMESPACE/POD/CONTAINER` by container id.
     pub(super) names: BTreeMap<String, String>,
     /// Facts about other writers of cpusets.
-    facts: Facts,
+    facts: OwnershipFacts,
     report: RuntimeReport,
     said: WarnOnce,
     /// Writes are blocked because the journal could not undo them.
@@ -305,7 +305,7 @@ impl SharedLedger {
         sample: &Sample,
         model: &Model,
         policy: &Policy,
-        note: impl FnOnce(&Facts),
+        note: impl FnOnce(&OwnershipFacts),
     ) -> (Declarations, Owners) {
         let mut state = self.lock();
         note(&state.facts);
@@ -465,7 +465,7 @@ impl Ledger {
     /// Applies the configuration's rule to a container. No process runs in it yet, so commands do not match.
     fn declare(&self, one: &mut Announced, known: &KnownContainer) {
         let (cgroup, pod) = (one.cgroup.as_ref(), Some(names_of(known)));
-        let subject = Declared { cgroup, standing: Standing::Pod, pod, commands: &[] };
+        let subject = Declared { cgroup, standing: WorkloadKind::Pod, pod, commands: &[] };
         let mut rules = self.rules.iter().enumerate();
         let Some((position, rule)) = rules.find(|(_, rule)| rule.is_about(&subject)) else { return };
         one.opts_out = !rule.enforce;
@@ -498,7 +498,7 @@ impl Ledger {
     }
 
     /// Forgets a container that has ended. The decision is logged under `call`.
-    pub(super) fn ends(&mut self, call: &str, id: &str) -> Settled {
+    pub(super) fn ends(&mut self, call: &str, id: &str) -> CallOutcome {
         if let Some(cgroup) = self.containers.cgroup(id).or_else(|| self.containers.expected_cgroup(id)) {
             self.originals.ends(cgroup);
             self.told.remove(cgroup);
@@ -568,10 +568,10 @@ impl Ledger {
     pub(super) fn settle(
         &mut self,
         call: &str,
-        settle: impl FnOnce(&mut Containers, &mut Node<'_>) -> Settled,
-    ) -> Settled {
+        settle: impl FnOnce(&mut Containers, &mut PlacementNode<'_>) -> CallOutcome,
+    ) -> CallOutcome {
         if !self.places {
-            return Settled::default();
+            return CallOutcome::default();
         }
         let mut settled = self.act(settle);
         settled.others.retain(|id, _| self.goal(id).is_none_or(|goal| !self.is_given_up(id, &goal)));
@@ -661,13 +661,13 @@ impl Ledger {
     }
 
     /// Frees what a container had that has ended, also while placing is not allowed.
-    pub(super) fn ended(&mut self, call: &str, id: &str) -> Settled {
+    pub(super) fn ended(&mut self, call: &str, id: &str) -> CallOutcome {
         if self.places {
             return self.settle(call, |known, node| known.end(node, id));
         }
         // The runtime is not told how this changes other containers.
         self.act(|known, node| known.end(node, id));
-        Settled::default()
+        CallOutcome::default()
     }
 
     /// Marks the grants as changed without a request of the runtime.
@@ -680,11 +680,14 @@ impl Ledger {
         &self.decisions
     }
 
-    fn act(&mut self, act: impl FnOnce(&mut Containers, &mut Node<'_>) -> Settled) -> Settled {
-        let Some(inventory) = self.inventory.clone() else { return Settled::default() };
+    fn act(
+        &mut self,
+        act: impl FnOnce(&mut Containers, &mut PlacementNode<'_>) -> CallOutcome,
+    ) -> CallOutcome {
+        let Some(inventory) = self.inventory.clone() else { return CallOutcome::default() };
         self.regranted = true;
         let Self { allocations, settings, containers, .. } = self;
-        act(containers, &mut Node { inventory: &inventory, settings, allocations })
+        act(containers, &mut PlacementNode { inventory: &inventory, settings, allocations })
     }
 
     /// Freezes the current cpusets for as long as enforcement is paused or blocked.
@@ -753,7 +756,7 @@ impl Ledger {
     fn goal(&mut self, id: &str) -> Option<Cpuset> {
         let inventory = self.inventory.clone().filter(|_| self.places)?;
         let Self { allocations, settings, containers, .. } = self;
-        containers.cpuset(&Node { inventory: &inventory, settings, allocations }, id)
+        containers.cpuset(&PlacementNode { inventory: &inventory, settings, allocations }, id)
     }
 }
 

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use enforcer_core::{
     decide::{Decision, Inputs, SelfPlacedWorkloads},
     degraded::Degraded,
-    owner::Facts,
+    owner::OwnershipFacts,
     place::{Allocations, Containers, Inventory},
     plan::Outcome,
     rebalance::RebalanceTurn,
@@ -29,7 +29,7 @@ impl TurnLog {
     }
 
     /// Begins a turn with these facts.
-    pub(super) fn begin(&mut self, facts: &Facts) {
+    pub(super) fn begin(&mut self, facts: &OwnershipFacts) {
         if let Some(recorder) = &mut self.0 {
             recorder.begin();
             recorder.note(PartRef::Facts(facts));

@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 
 use enforcer_core::{
     decide::{Decision, History, Partitioned, SelfPlacedWorkloads, Widened},
-    owner::Facts,
+    owner::OwnershipFacts,
     place::{Allocations, Containers},
     plan::Outcome,
     policy::Policy,
@@ -45,7 +45,7 @@ pub(crate) enum PartRef<'a> {
     Turn(&'a TurnPart),
     Machine(&'a Topology),
     Policy(&'a Policy),
-    Facts(&'a Facts),
+    Facts(&'a OwnershipFacts),
     Workloads(&'a [Workload]),
     Before(Option<&'a Sample>),
     Sample(&'a Sample),
@@ -109,7 +109,7 @@ pub(super) enum RecordedPart {
     Turn(TurnPart),
     Machine(Box<Topology>),
     Policy(Box<Policy>),
-    Facts(Box<Facts>),
+    Facts(Box<OwnershipFacts>),
     Workloads(Vec<Workload>),
     Before(Option<Box<Sample>>),
     Sample(Box<Sample>),

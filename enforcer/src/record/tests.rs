@@ -14,7 +14,7 @@ use enforcer_core::{
     decide::{Decision, History, Inputs, Partitioned, SelfPlacedWorkloads, Widened, WrittenCgroups},
     declarations::Declarations,
     model::Model,
-    owner::{Facts, Owners},
+    owner::{Owners, OwnershipFacts},
     place::{Allocations, Containers, Inventory},
     policy::Policy,
     replay::TurnLimits,
@@ -39,7 +39,7 @@ fn inventory() -> Arc<Inventory> {
 fn turn(recorder: &mut Recorder, inventory: &Arc<Inventory>, now_ns: u64) {
     let sample = Sample { monotonic_ns: now_ns, ..Sample::default() };
     recorder.begin();
-    recorder.note(PartRef::Facts(&Facts::default()));
+    recorder.note(PartRef::Facts(&OwnershipFacts::default()));
     let (policy, allocations) = (Policy::default(), Allocations::default());
     let inputs = Inputs {
         inventory,

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use enforcer_core::{
     place::ContainerKind,
     set::CpuSet,
-    trial::{Act, ContainerReport, StepReport},
+    trial::{ContainerReport, StepKind, StepReport},
 };
 
 use crate::machine::Machine;
@@ -37,7 +37,7 @@ impl<'a> State<'a> {
             return Ok(());
         }
         let of_pod = format!("{}/", step.pod);
-        if matches!(step.action, Act::Create | Act::Delete) {
+        if matches!(step.action, StepKind::Create | StepKind::Delete) {
             self.containers.retain(|name, _| !name.starts_with(&of_pod));
         }
         for container in &step.containers {

@@ -1,7 +1,7 @@
 //! Counters of memory accesses: software events take their way, because few machines have the others.
 
 use enforcer_core::{
-    hardware::{AccessEvents, Candidates, Near, PerfEvent, TYPE_SOFTWARE},
+    hardware::{AccessEvents, Candidates, NearCounts, PerfEvent, TYPE_SOFTWARE},
     id::{CpuId, NodeId},
     sample::HardwareAccesses,
 };
@@ -23,7 +23,7 @@ const fn event(kind: u32, config: u64) -> PerfEvent {
 const SOFTWARE: AccessEvents = AccessEvents {
     name: "software",
     near: event(TYPE_SOFTWARE, CONTEXT_SWITCHES),
-    counts: Near::Local,
+    counts: NearCounts::Local,
     remote: event(TYPE_SOFTWARE, PAGE_FAULTS),
 };
 /// The second event of it cannot be opened.

@@ -5,7 +5,7 @@ use std::fmt;
 use enforcer_core::{
     place::hints::{
         NodeIndex, Offer,
-        cpu::{CpuError, CpuOptions, CpuStock, Pick, offer, take},
+        cpu::{CpuError, CpuOptions, CpuPick, CpuStock, offer, take},
         kubelet::take_near,
     },
     set::{CpuSet, NodeSet},
@@ -13,13 +13,13 @@ use enforcer_core::{
 use serde::Deserialize;
 
 use crate::{
-    machine::{Cpu, Hint, Nodes, Shown, known, layout},
+    machine::{Shown, VectorCpu, VectorHint, VectorNodes, known, layout},
     vector::same,
 };
 
 #[derive(Debug, Deserialize)]
 pub(crate) struct Assignment {
-    cpus: Vec<Cpu>,
+    cpus: Vec<VectorCpu>,
     available: CpuSet,
     count: usize,
     options: Options,
@@ -28,12 +28,12 @@ pub(crate) struct Assignment {
 
 #[derive(Debug, Deserialize)]
 pub(crate) struct Affinity {
-    cpus: Vec<Cpu>,
+    cpus: Vec<VectorCpu>,
     available: CpuSet,
     reserved: CpuSet,
     reusable: CpuSet,
     #[serde(rename = "affinity")]
-    near: Option<Nodes>,
+    near: Option<VectorNodes>,
     count: usize,
     options: Options,
     expect: Assigned,
@@ -41,7 +41,7 @@ pub(crate) struct Affinity {
 
 #[derive(Debug, Deserialize)]
 pub(crate) struct Hints {
-    cpus: Vec<Cpu>,
+    cpus: Vec<VectorCpu>,
     available: CpuSet,
     reusable: CpuSet,
     allocated: Option<CpuSet>,
@@ -77,7 +77,7 @@ impl From<Options> for CpuOptions {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Hinted {
-    hints: Option<Vec<Hint>>,
+    hints: Option<Vec<VectorHint>>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -89,14 +89,14 @@ enum Assigned {
 
 /// Outcome of an assignment; of an error only its class.
 #[derive(Debug, PartialEq, Eq)]
-enum Outcome {
+enum AssignmentOutcome {
     Cpus(CpuSet),
     NotEnough,
     SmtAlignment,
     Other(String),
 }
 
-impl fmt::Display for Outcome {
+impl fmt::Display for AssignmentOutcome {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Cpus(cpus) => write!(f, "CPUs `{cpus}`"),
@@ -108,22 +108,26 @@ impl fmt::Display for Outcome {
 }
 
 impl Assigned {
-    fn outcome(&self) -> Result<Outcome, String> {
+    fn outcome(&self) -> Result<AssignmentOutcome, String> {
         match self {
-            Self::Cpus(cpus) => Ok(Outcome::Cpus(cpus.clone())),
-            Self::Error(text) if text == "SMTAlignmentError" => Ok(Outcome::SmtAlignment),
-            Self::Error(text) if text.starts_with("not enough cpus available") => Ok(Outcome::NotEnough),
+            Self::Cpus(cpus) => Ok(AssignmentOutcome::Cpus(cpus.clone())),
+            Self::Error(text) if text == "SMTAlignmentError" => Ok(AssignmentOutcome::SmtAlignment),
+            Self::Error(text) if text.starts_with("not enough cpus available") => {
+                Ok(AssignmentOutcome::NotEnough)
+            }
             Self::Error(text) => Err(format!("unknown class of error: {text}")),
         }
     }
 }
 
-fn ours(assigned: Result<CpuSet, CpuError>) -> Outcome {
+fn ours(assigned: Result<CpuSet, CpuError>) -> AssignmentOutcome {
     match assigned {
-        Ok(cpus) => Outcome::Cpus(cpus),
-        Err(CpuError::NotEnough { .. }) => Outcome::NotEnough,
-        Err(CpuError::NotWholeCores { .. } | CpuError::TooFewWholeCores { .. }) => Outcome::SmtAlignment,
-        Err(other) => Outcome::Other(other.to_string()),
+        Ok(cpus) => AssignmentOutcome::Cpus(cpus),
+        Err(CpuError::NotEnough { .. }) => AssignmentOutcome::NotEnough,
+        Err(CpuError::NotWholeCores { .. } | CpuError::TooFewWholeCores { .. }) => {
+            AssignmentOutcome::SmtAlignment
+        }
+        Err(other) => AssignmentOutcome::Other(other.to_string()),
     }
 }
 
@@ -138,8 +142,8 @@ pub(crate) fn check_assignment(vector: &Assignment) -> Result<(), String> {
 /// CPUs near an affinity.
 pub(crate) fn check_affinity(vector: &Affinity) -> Result<(), String> {
     let layout = layout(&vector.cpus);
-    let affinity = vector.near.as_ref().map(Nodes::set);
-    let pick = Pick {
+    let affinity = vector.near.as_ref().map(VectorNodes::set);
+    let pick = CpuPick {
         available: &known(&vector.available, &layout)?,
         reserved: &known(&vector.reserved, &layout)?,
         reusable: &known(&vector.reusable, &layout)?,

@@ -8,7 +8,7 @@ use crate::{run, vector};
 
 /// Result of one file.
 #[derive(Debug)]
-pub(crate) struct File {
+pub(crate) struct FileResult {
     /// File name, or the path that could not be read.
     pub(crate) name: String,
     /// Vectors that passed.
@@ -17,21 +17,21 @@ pub(crate) struct File {
     pub(crate) failures: Vec<String>,
 }
 
-impl File {
+impl FileResult {
     fn broken(name: &str, why: &str) -> Self {
         Self { name: name.to_owned(), passed: 0, failures: vec![format!("{name}: {why}")] }
     }
 }
 
 /// Runs every `*.json` of a folder, in the order of their names.
-pub(crate) fn run(folder: &Path) -> Vec<File> {
+pub(crate) fn run(folder: &Path) -> Vec<FileResult> {
     let shown = folder.display().to_string();
     let names = match names(folder) {
         Ok(names) => names,
-        Err(error) => return vec![File::broken(&shown, &format!("cannot be listed: {error}"))],
+        Err(error) => return vec![FileResult::broken(&shown, &format!("cannot be listed: {error}"))],
     };
     if names.is_empty() {
-        return vec![File::broken(&shown, "has no *.json")];
+        return vec![FileResult::broken(&shown, "has no *.json")];
     }
     names.iter().map(|name| file(folder, name)).collect()
 }
@@ -48,7 +48,7 @@ fn names(folder: &Path) -> std::io::Result<Vec<String>> {
     Ok(names)
 }
 
-fn file(folder: &Path, name: &str) -> File {
+fn file(folder: &Path, name: &str) -> FileResult {
     let vectors = fs::read_to_string(folder.join(name))
         .map_err(|error| format!("cannot be read: {error}"))
         .and_then(|text| {
@@ -56,14 +56,14 @@ fn file(folder: &Path, name: &str) -> File {
                 .map_err(|error| format!("is no list of vectors: {error}"))
         });
     match vectors {
-        Ok(vectors) if vectors.is_empty() => File::broken(name, "has no vectors"),
+        Ok(vectors) if vectors.is_empty() => FileResult::broken(name, "has no vectors"),
         Ok(vectors) => all(name, vectors),
-        Err(why) => File::broken(name, &why),
+        Err(why) => FileResult::broken(name, &why),
     }
 }
 
-fn all(name: &str, vectors: Vec<Value>) -> File {
-    let mut file = File { name: name.to_owned(), passed: 0, failures: Vec::new() };
+fn all(name: &str, vectors: Vec<Value>) -> FileResult {
+    let mut file = FileResult { name: name.to_owned(), passed: 0, failures: Vec::new() };
     for (number, vector) in (1..).zip(vectors) {
         let called = vector["name"].as_str().map_or_else(|| format!("vector {number}"), str::to_owned);
         match run::guarded(move || vector::check(vector)) {
@@ -81,7 +81,7 @@ mod tests {
     use super::*;
 
     /// Results of a folder with these files.
-    fn of(test: &str, files: &[(&str, &str)]) -> Vec<File> {
+    fn of(test: &str, files: &[(&str, &str)]) -> Vec<FileResult> {
         let folder = env::temp_dir().join(format!("conformance-{test}-{}", std::process::id()));
         fs::create_dir_all(&folder).unwrap();
         for (name, text) in files {

@@ -15,7 +15,7 @@ use serde::Deserialize;
 /// One CPU of a machine.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Cpu {
+pub(crate) struct VectorCpu {
     id: u32,
     core: u32,
     socket: u32,
@@ -30,8 +30,8 @@ pub(crate) fn known(cpus: &CpuSet, layout: &CpuLayout) -> Result<CpuSet, String>
 }
 
 /// Location of each CPU.
-pub(crate) fn layout(cpus: &[Cpu]) -> CpuLayout {
-    let place = |cpu: &Cpu| CpuPlace {
+pub(crate) fn layout(cpus: &[VectorCpu]) -> CpuLayout {
+    let place = |cpu: &VectorCpu| CpuPlace {
         id: CpuId(cpu.id),
         core: cpu.core,
         socket: cpu.socket,
@@ -44,9 +44,9 @@ pub(crate) fn layout(cpus: &[Cpu]) -> CpuLayout {
 /// A set of nodes as a hint gives it.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(transparent)]
-pub(crate) struct Nodes(Vec<u32>);
+pub(crate) struct VectorNodes(Vec<u32>);
 
-impl Nodes {
+impl VectorNodes {
     /// As a set.
     pub(crate) fn set(&self) -> NodeSet {
         self.0.iter().copied().map(NodeId).collect()
@@ -56,8 +56,8 @@ impl Nodes {
 /// A hint of a vector.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Hint {
-    pub(crate) nodes: Option<Nodes>,
+pub(crate) struct VectorHint {
+    pub(crate) nodes: Option<VectorNodes>,
     pub(crate) preferred: bool,
 }
 
@@ -75,9 +75,9 @@ impl Shown {
     }
 }
 
-impl From<&Hint> for Shown {
-    fn from(hint: &Hint) -> Self {
-        Self { nodes: hint.nodes.as_ref().map(Nodes::set), preferred: hint.preferred }
+impl From<&VectorHint> for Shown {
+    fn from(hint: &VectorHint) -> Self {
+        Self { nodes: hint.nodes.as_ref().map(VectorNodes::set), preferred: hint.preferred }
     }
 }
 

@@ -12,27 +12,27 @@ use enforcer_core::{
 use serde::Deserialize;
 
 use crate::{
-    machine::{Hint, Nodes, Shown},
+    machine::{Shown, VectorHint, VectorNodes},
     vector::same,
 };
 
 /// Hints of a provider by resource; a resource without a list has no preference.
-type Provider = BTreeMap<String, Option<Vec<Hint>>>;
+type Provider = BTreeMap<String, Option<Vec<VectorHint>>>;
 
 #[derive(Debug, Deserialize)]
 pub(crate) struct Vector {
-    numa_nodes: Nodes,
+    numa_nodes: VectorNodes,
     distances: Option<Vec<Vec<u32>>>,
     policy: TopologyPolicy,
     prefer_closest: bool,
     providers: Vec<Option<Provider>>,
-    expect: Expected,
+    expect: ExpectedMerge,
 }
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Expected {
-    nodes: Option<Nodes>,
+struct ExpectedMerge {
+    nodes: Option<VectorNodes>,
     preferred: bool,
     admit: bool,
 }
@@ -54,8 +54,8 @@ pub(crate) fn check(vector: &Vector) -> Result<(), String> {
     let merged = merge(&index, &offers, options);
     let admitted = admits(vector.policy, merged.preferred)?;
     let shown = |hint: &Shown, admit: bool| format!("{hint} {}", if admit { "admitted" } else { "rejected" });
-    let Expected { nodes, preferred, admit } = &vector.expect;
-    let expected = Shown::from(&Hint { nodes: nodes.clone(), preferred: *preferred });
+    let ExpectedMerge { nodes, preferred, admit } = &vector.expect;
+    let expected = Shown::from(&VectorHint { nodes: nodes.clone(), preferred: *preferred });
     let actual = Shown::ours(&index, merged.mask, merged.preferred);
     same(&shown(&expected, *admit), &shown(&actual, admitted))
 }
@@ -90,7 +90,7 @@ fn offers(providers: &[Option<Provider>], masks: &mut HintMasks<'_>) -> Result<V
     Ok(offers)
 }
 
-fn translated(hint: &Hint, masks: &mut HintMasks<'_>) -> Result<MaskHint, String> {
+fn translated(hint: &VectorHint, masks: &mut HintMasks<'_>) -> Result<MaskHint, String> {
     let mask = match &hint.nodes {
         Some(nodes) => Some(masks.mask(&nodes.set()).ok_or("more nodes than fit into one mask")?),
         None => None,

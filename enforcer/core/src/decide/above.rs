@@ -17,7 +17,7 @@ use std::{collections::BTreeMap, fmt};
 use super::{Inputs, partition};
 use crate::{
     id::{CpuId, Id, NodeId},
-    place::{Bounds, Cpuset},
+    place::{CgroupBounds, Cpuset},
     plan::{Action, Step},
     sample::CgroupSample,
     set::{IdSet, NodeSet},
@@ -169,10 +169,10 @@ impl AncestorLimits {
     }
 
     /// The most that the workload can have.
-    pub(super) fn bounds(&self) -> Option<Bounds> {
+    pub(super) fn bounds(&self) -> Option<CgroupBounds> {
         let (cpus, mems) = (self.cpus.most.as_ref(), self.mems.most.as_ref());
         let named = mems.map(|(path, _)| path).or(cpus.map(|(path, _)| path))?.clone();
-        Some(Bounds {
+        Some(CgroupBounds {
             cgroup: named,
             cpus: cpus.map(|(_, cpus)| cpus.clone()),
             mems: mems.map(|(_, mems)| mems.clone()),

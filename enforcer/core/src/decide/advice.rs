@@ -26,7 +26,7 @@ use super::{
 use crate::{
     id::NodeId,
     model::{WorkloadModel, nearest_effective, own_bytes},
-    place::{Allocations, Bounds, CgroupRequest, Holder},
+    place::{Allocations, CgroupBounds, CgroupRequest, Holder},
     sample::CgroupSample,
     self_placement::CpusetWrites,
     set::{CpuSet, NodeSet},
@@ -89,7 +89,7 @@ fn allowed_memory(inputs: &Inputs<'_>, workload: &Workload) -> NodeSet {
 }
 
 /// Limits of the cgroups above; for a process its own cgroup is one of them.
-fn bounds(inputs: &Inputs<'_>, workload: &Workload) -> Option<Bounds> {
+fn bounds(inputs: &Inputs<'_>, workload: &Workload) -> Option<CgroupBounds> {
     let cgroup = &workload.cgroup;
     if !matches!(workload.origin, Origin::Process { .. }) {
         return AncestorLimits::of(inputs, cgroup).bounds();
@@ -97,7 +97,7 @@ fn bounds(inputs: &Inputs<'_>, workload: &Workload) -> Option<Bounds> {
     let sample = inputs.sample;
     let cpus = nearest_effective(sample, cgroup, |cgroup| cgroup.cpus_effective.clone());
     let mems = nearest_effective(sample, cgroup, |cgroup| cgroup.mems_effective.clone());
-    Some(Bounds {
+    Some(CgroupBounds {
         cgroup: cgroup.clone(),
         cpus: cpus.map(|(_, cpus)| cpus),
         mems: mems.map(|(_, mems)| mems),

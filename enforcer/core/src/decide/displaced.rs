@@ -70,7 +70,7 @@ impl<'a> RoomAway<'a> {
     /// Nodes with pages of a container that are far from the CPUs that it has now, the farthest first, with
     /// the bytes that may come from there, and the nodes near these CPUs.
     fn away(&self, grant: &Grant, figures: Option<&WorkloadModel>) -> Option<(Vec<(NodeId, u64)>, NodeSet)> {
-        grant.shared.as_ref()?.refuge.as_ref()?;
+        grant.shared.as_ref()?.fallback_cpus.as_ref()?;
         let bytes = figures?.bytes_by_node.as_ref()?;
         let mems = grant.mems(self.taken);
         let machine = &self.inputs.inventory.machine;
@@ -114,7 +114,7 @@ impl Room {
             });
             let ordinary = |claim: &&MemoryClaim| claim.resource == MemoryResource::Memory;
             let claims: Vec<&MemoryClaim> = grant.memory.iter().filter(ordinary).collect();
-            if grant.shared.as_ref().is_some_and(|shared| shared.refuge.is_some()) {
+            if grant.shared.as_ref().is_some_and(|shared| shared.fallback_cpus.is_some()) {
                 let promised_on: BTreeSet<NodeId> =
                     claims.iter().flat_map(|claim| claim.zone.iter()).collect();
                 for (node, bytes) in held.iter().filter(|(node, _)| !promised_on.contains(*node)) {

@@ -52,13 +52,13 @@ pub use self::{
     self_placed::{SelfPlaced, SelfPlacedWorkloads, cpuset_writes},
 };
 use crate::{
-    considered::{Asked, Considered, Seen},
+    considered::{DecisionTrace, MeasuredState, WorkloadRequest},
     declarations::Declarations,
     id::NodeId,
     model::{Model, WorkloadModel, accessed_bytes},
     owner::{Owner, Owners, Ownership},
     place::{
-        Allocations, Bounds, CgroupRequest, ContainerRequest, Containers, Grant, Holder, Inventory,
+        Allocations, CgroupBounds, CgroupRequest, ContainerRequest, Containers, Grant, Holder, Inventory,
         Rejection, Trace, Wished, Wishes, wishes_of,
     },
     plan::{Action, PLAN_SCHEMA_VERSION, Plan},
@@ -132,7 +132,7 @@ pub struct Decision {
     pub added_above: AddedAbove,
     /// Input of the decision about each declared workload and each container; shown by `explain`.
     #[serde(skip)]
-    pub considered: BTreeMap<CgroupPath, Considered>,
+    pub considered: BTreeMap<CgroupPath, DecisionTrace>,
     /// Workloads with guarded memory nodes; internal.
     #[serde(skip)]
     pub guarded: Vec<ProtectedWorkload>,
@@ -415,9 +415,9 @@ fn announced(inputs: &Inputs<'_>, allocations: &Allocations, decision: &mut Deci
             }
             Err(refusal) => decision.refused.push(refusal),
         }
-        let seen = Seen::of(inputs.model.of(workload));
+        let seen = MeasuredState::of(inputs.model.of(workload));
         let placement = Some(ContainerReport::new(&ContainerRequest::default(), grant, &taken));
-        let considered = Considered { seen, placement, ..Considered::default() };
+        let considered = DecisionTrace { seen, placement, ..DecisionTrace::default() };
         decision.considered.insert(workload.cgroup.clone(), considered);
     }
     parts
@@ -555,7 +555,7 @@ fn keep_valid(
 fn can_be_had(inputs: &Inputs<'_>, allocations: &Allocations, cgroup: &CgroupPath, aim: &Grant) -> bool {
     let bounds = bounds(inputs, cgroup);
     let above =
-        |within: fn(&Bounds, &Grant) -> bool| bounds.as_ref().is_none_or(|bounds| within(bounds, aim));
+        |within: fn(&CgroupBounds, &Grant) -> bool| bounds.as_ref().is_none_or(|bounds| within(bounds, aim));
     let holder = Holder::cgroup(cgroup);
     let mut others = allocations.iter().filter(|(other, _)| **other != holder);
     aim.exclusive.is_subset(&inputs.inventory.allowed_cpus)
@@ -649,17 +649,18 @@ fn considered(
     allocations: &Allocations,
     one: &DeclaredWorkload<'_>,
     trace: Trace,
-) -> Considered {
+) -> DecisionTrace {
     let request = request(inputs, one);
     let container = request.as_ref().map(|request| request.container(inputs.inventory)).unwrap_or_default();
     let numa_nodes = one.rule.numa_nodes.clone();
-    let asked = Asked { rule: Some(one.rule.name.clone()), numa_nodes, ..Asked::of(&container) };
+    let asked =
+        WorkloadRequest { rule: Some(one.rule.name.clone()), numa_nodes, ..WorkloadRequest::of(&container) };
     let placement = allocations
         .get(&Holder::cgroup(one.cgroup))
         .map(|grant| ContainerReport::new(&container, grant, &allocations.exclusive_cpus()));
     let available_by_node = request.map(|request| request.available_bytes);
-    let seen = Seen { available_by_node, ..Seen::of(one.figures) };
-    Considered { asked, seen, placement, ..Considered::default() }.with(trace.into_parts().0)
+    let seen = MeasuredState { available_by_node, ..MeasuredState::of(one.figures) };
+    DecisionTrace { asked, seen, placement, ..DecisionTrace::default() }.with(trace.into_parts().0)
 }
 
 /// The request of a workload; `None` if neither its entry nor its container names an amount of CPUs.
@@ -682,7 +683,7 @@ fn request<'a>(inputs: &Inputs<'a>, one: &'a DeclaredWorkload<'a>) -> Option<Cgr
 }
 
 /// The most that the cgroups above leave a cgroup; `None` if they are unknown.
-pub(crate) fn bounds(inputs: &Inputs<'_>, cgroup: &CgroupPath) -> Option<Bounds> {
+pub(crate) fn bounds(inputs: &Inputs<'_>, cgroup: &CgroupPath) -> Option<CgroupBounds> {
     AncestorLimits::of(inputs, cgroup).bounds()
 }
 

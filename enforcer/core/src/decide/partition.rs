@@ -246,9 +246,9 @@ fn exclusive_above(inputs: &Inputs<'_>, needed: &Needed) -> (Vec<Step>, AddedAbo
         let taken = beside.fold(CpuSet::new(), |taken, (_, theirs)| taken.union(theirs));
         let mut has = stays.clone();
         // A refusal stops the steps after it, so partitions that were refused before come last.
-        let mut in_turn: Vec<_> = needed_in(cgroup).collect();
-        in_turn.sort_by_key(|(partition, _)| inputs.history.partitions.refusal(partition).is_some());
-        for (partition, cpus) in in_turn {
+        let mut in_arrival_order: Vec<_> = needed_in(cgroup).collect();
+        in_arrival_order.sort_by_key(|(partition, _)| inputs.history.partitions.refusal(partition).is_some());
+        for (partition, cpus) in in_arrival_order {
             let then = has.union(&cpus.difference(&taken));
             if then != has {
                 more.push(set(cgroup, &then, format!("{partition} is to have CPUs {cpus} for itself alone")));

@@ -6,7 +6,9 @@ use proptest::prelude::*;
 use super::*;
 use crate::{
     owner::KnownContainer,
-    place::{Allocations, Announced, ContainerRequest, Cpuset, Node, PodName, PodRequest, Resources},
+    place::{
+        Allocations, Announced, ContainerRequest, Cpuset, PlacementNode, PodName, PodRequest, Resources,
+    },
     plan::{Action, Outcome, OutcomeResult},
     policy::HumanDuration,
     sample::CgroupSample,
@@ -565,7 +567,7 @@ fn placed(scene: &Scene, cgroup: &str) -> (Containers, Allocations) {
         opts_out: false,
     };
     let (inventory, settings) = (scene.inventory(), &scene.policy.placement);
-    let mut node = Node { inventory: &inventory, settings, allocations: &mut allocations };
+    let mut node = PlacementNode { inventory: &inventory, settings, allocations: &mut allocations };
     let settled = containers.create(&mut node, &new);
     assert_eq!(settled.own.cpus.unwrap().to_string(), "0-1");
     (containers, allocations)

@@ -38,7 +38,7 @@ pub struct PerfEvent {
 
 /// What the event beside the remote one counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Near {
+pub enum NearCounts {
     /// Accesses to local DRAM.
     Local,
     /// All accesses to DRAM, the remote ones included.
@@ -53,7 +53,7 @@ pub struct AccessEvents {
     /// The event beside the remote one.
     pub near: PerfEvent,
     /// Accesses that `near` counts.
-    pub counts: Near,
+    pub counts: NearCounts,
     /// Accesses to other nodes.
     pub remote: PerfEvent,
 }

@@ -2,7 +2,7 @@
 //!
 //! Raw codes are `umask << 8 | event`, from the makers' manuals and event lists.
 
-use super::{AccessEvents, Cpu, Maker, Near, PerfEvent, Pmu, TYPE_HW_CACHE, TYPE_RAW};
+use super::{AccessEvents, Cpu, Maker, NearCounts, PerfEvent, Pmu, TYPE_HW_CACHE, TYPE_RAW};
 
 /// Arm's optional architectural event 0x31: accesses to another chip.
 pub(super) const ARM_REMOTE: &str = "remote_access";
@@ -27,7 +27,7 @@ const fn offcore(config: u64, config1: u64) -> PerfEvent {
 }
 
 const fn pair(name: &'static str, near: PerfEvent, remote: PerfEvent) -> AccessEvents {
-    AccessEvents { name, near, counts: Near::Local, remote }
+    AccessEvents { name, near, counts: NearCounts::Local, remote }
 }
 
 /// `MEM_LOAD_L3_MISS_RETIRED.LOCAL_DRAM` and `.REMOTE_DRAM`.
@@ -89,7 +89,7 @@ fn arm(pmus: &[Pmu]) -> Result<AccessEvents, String> {
     let (near, remote) = pmus.iter().find_map(listed).ok_or_else(|| {
         format!("no PMU in /sys/bus/event_source/devices lists the events {ARM_REMOTE} and {ARM_ALL}")
     })?;
-    Ok(AccessEvents { name: ARM_REMOTE, near, counts: Near::All, remote })
+    Ok(AccessEvents { name: ARM_REMOTE, near, counts: NearCounts::All, remote })
 }
 
 /// The number of `event=0x31`; a text with more fields is an error.
@@ -109,7 +109,7 @@ pub(super) fn generic(cpu: Option<&Cpu>) -> AccessEvents {
     AccessEvents {
         name: "node-loads",
         near: event(NODE_READS),
-        counts: if local { Near::Local } else { Near::All },
+        counts: if local { NearCounts::Local } else { NearCounts::All },
         remote: event(NODE_READ_MISSES),
     }
 }

@@ -41,7 +41,7 @@ fn each_cpu_of_the_table_has_its_events() {
         assert_eq!(found.only_generic, None, "{vendor} {family} {model}");
         let (generic, own) = found.events.split_last().unwrap();
         assert_eq!(own.iter().map(codes).collect::<Vec<_>>(), expected, "{vendor} {family} {model}");
-        assert!(own.iter().all(|events| events.counts == Near::Local && events.near.kind == TYPE_RAW));
+        assert!(own.iter().all(|events| events.counts == NearCounts::Local && events.near.kind == TYPE_RAW));
         assert_eq!((generic.near.kind, codes(generic)), (TYPE_HW_CACHE, [(0x6, 0), (0x1_0006, 0)]));
     }
 }
@@ -69,13 +69,13 @@ fn a_cpu_that_is_not_known_says_so_and_has_the_generic_events_alone() {
 #[test]
 fn what_the_kernel_calls_an_access_depends_on_the_generation() {
     for (vendor, model, counts) in [
-        ("GenuineIntel", 0x2d, Near::All),
-        ("GenuineIntel", 0x3e, Near::All),
-        ("GenuineIntel", 0x3f, Near::Local),
-        ("GenuineIntel", 0x4f, Near::Local),
-        ("GenuineIntel", 0x8f, Near::Local),
-        ("AuthenticAMD", 0x8f, Near::All),
-        ("CentaurHauls", 0x8f, Near::All),
+        ("GenuineIntel", 0x2d, NearCounts::All),
+        ("GenuineIntel", 0x3e, NearCounts::All),
+        ("GenuineIntel", 0x3f, NearCounts::Local),
+        ("GenuineIntel", 0x4f, NearCounts::Local),
+        ("GenuineIntel", 0x8f, NearCounts::Local),
+        ("AuthenticAMD", 0x8f, NearCounts::All),
+        ("CentaurHauls", 0x8f, NearCounts::All),
     ] {
         let found = Candidates::new(&x86(vendor, 6, model), &[]);
         assert_eq!(found.events.last().unwrap().counts, counts, "{vendor} {model:#x}");
@@ -95,7 +95,7 @@ fn arm_has_the_events_that_its_pmu_lists() {
     let found = arm(&[("remote_access", "event=0x0031\n"), ("ll_cache_miss_rd", "event=0x037\n")]);
     let events = found.events[0];
     assert_eq!(codes(&events), [(0x37, 0), (0x31, 0)]);
-    assert_eq!((events.remote.kind, events.counts, found.only_generic), (10, Near::All, None));
+    assert_eq!((events.remote.kind, events.counts, found.only_generic), (10, NearCounts::All, None));
     for listed in [
         &[("ll_cache_miss_rd", "event=0x37")][..],
         &[("remote_access", "event=0x31")],

@@ -16,12 +16,12 @@ use std::collections::BTreeMap;
 
 use crate::place::{
     Allocations, ContainerRequest, CpuClass, Grant, Holder, Inventory, MemoryPriority, MemoryResource,
-    PodName, PodRequest, Reason, Rejection, Resources, Shortage, Trace, Wishes, admission,
+    PodName, PodRequest, Rejection, RejectionReason, Resources, Shortage, Trace, Wishes, admission,
     hints::HintsEngine,
     memory::ZoneAccount,
     pools::{Documents, PoolsEngine},
     rejection::units_of,
-    room::{Room, would_fit},
+    room::{FittingAmount, would_fit},
     taken,
 };
 use crate::{
@@ -50,7 +50,7 @@ pub struct CgroupRequest<'a> {
     /// Nodes that it may use; all when absent.
     pub nodes: Option<&'a NodeSet>,
     /// Constraints by the cgroup above; none when absent.
-    pub bounds: Option<Bounds>,
+    pub bounds: Option<CgroupBounds>,
     /// Bytes available to the workload on each node, including what it already has there. Nodes without a
     /// known value are missing and checked by their size alone.
     pub available_bytes: BTreeMap<NodeId, u64>,
@@ -73,7 +73,7 @@ pub struct Wished<'a> {
 
 /// Constraints that a cgroup passes on to its descendants.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Bounds {
+pub struct CgroupBounds {
     /// The cgroup.
     pub cgroup: CgroupPath,
     /// Its effective CPUs; `None` if unknown.
@@ -468,7 +468,7 @@ impl CgroupRequest<'_> {
             let nodes = asked.into_iter().flatten().find(|nodes| !nodes.is_empty()).cloned();
             let nodes = nodes.unwrap_or_else(|| inventory.cpu_nodes());
             let (resource, wanted) = ("cpu".to_owned(), u64::from(self.cpus));
-            let nothing = Room::together(&resource, nodes.clone(), 0);
+            let nothing = FittingAmount::together(&resource, nodes.clone(), 0);
             let shortages = vec![Shortage { resource, nodes, wanted, available: 0 }];
             return Rejection::new(rejection.reason, problem).short_of(shortages, &[nothing]);
         }
@@ -489,8 +489,8 @@ impl CgroupRequest<'_> {
         let known = zones.values().filter_map(|zone| Some((zone, self.available_on(zone)?)));
         let most = known.max_by_key(|(zone, bytes)| (*bytes, std::cmp::Reverse(zone.first())));
         let room = most.filter(|_| !shortages.is_empty());
-        let room = room.map(|(zone, bytes)| Room::together("memory", zone.clone(), bytes));
-        let rooms: Vec<Room> = room.into_iter().collect();
+        let room = room.map(|(zone, bytes)| FittingAmount::together("memory", zone.clone(), bytes));
+        let rooms: Vec<FittingAmount> = room.into_iter().collect();
         // The engine's own shortages are reported in its units.
         let mut wording = rejection.wording;
         wording.units = wording.units.or(units_of(&shortages, &rooms));
@@ -511,7 +511,7 @@ impl CgroupRequest<'_> {
         &self,
         inventory: &Inventory,
         allocations: &Allocations,
-        reason: Reason,
+        reason: RejectionReason,
         zones: &BTreeMap<NodeId, NodeSet>,
     ) -> Rejection {
         let (holder, wanted) = (Holder::cgroup(self.cgroup), u64::from(self.cpus));
@@ -520,7 +520,7 @@ impl CgroupRequest<'_> {
             free = free.difference(&grant.exclusive);
         }
         let nodes: NodeSet = zones.keys().copied().collect();
-        let room = Room::of_cpus(&inventory.machine, &nodes, &free).on_one_node();
+        let room = FittingAmount::of_cpus(&inventory.machine, &nodes, &free).on_one_node();
         let short = room.best().filter(|(_, available)| *available < wanted);
         let short = short.map(|(node, available)| Shortage {
             resource: "cpu".to_owned(),

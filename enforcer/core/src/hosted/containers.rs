@@ -35,14 +35,14 @@ use serde::{Deserialize, Serialize};
 
 use numa_placement::external::UNPLACED;
 
-use super::{external, grant_record::Expected};
+use super::{external, grant_record::ExpectedContainers};
 use crate::place::{
     Allocations, Candidate, ContainerRequest, CpuClass, Grant, GrantRecord, Holder, Inventory, PodName,
     PodRequest, Rejection, SharedCpus, Trace, Update,
-    admission::{give_apart, remove_container, settle_home},
-    admit, bring_home,
+    admission::{give_apart, remove_container, settle_overflow},
+    admit,
     pools::Documents,
-    remove, resize,
+    remove, resize, unspill,
 };
 use crate::{
     owner::{Owner, Ownership},
@@ -53,7 +53,7 @@ use crate::{
 
 /// Node on which containers are placed.
 #[derive(Debug)]
-pub struct Node<'a> {
+pub struct PlacementNode<'a> {
     /// Resources of the machine.
     pub inventory: &'a Inventory,
     /// Placement settings.
@@ -147,7 +147,7 @@ impl Cpuset {
 
 /// Result of a call.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Settled {
+pub struct CallOutcome {
     /// Cpuset of the container itself.
     pub own: Cpuset,
     /// Changed cpusets of other containers, by id.
@@ -157,12 +157,12 @@ pub struct Settled {
     /// Warnings about annotations and settings.
     pub warnings: Vec<String>,
     /// Inputs of the decisions, by id of container.
-    pub weighed: BTreeMap<String, Weighed>,
+    pub weighed: BTreeMap<String, DecisionInputs>,
 }
 
 /// Request of one container, and the places considered for it.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Weighed {
+pub struct DecisionInputs {
     /// Its request.
     pub asked: ContainerRequest,
     /// `QoS` class of its pod.
@@ -174,16 +174,16 @@ pub struct Weighed {
 /// The containers of a node.
 #[derive(Debug, Clone, Default)]
 pub struct Containers {
-    pods: BTreeMap<PodName, Pod>,
+    pods: BTreeMap<PodName, KnownPod>,
     holders: BTreeMap<String, Holder>,
-    expected: Expected,
+    expected: ExpectedContainers,
     /// Containers that have ended while a process of them may still be running.
     departing: BTreeSet<String>,
 }
 
 /// Known part of a pod.
 #[derive(Debug, Clone)]
-struct Pod {
+struct KnownPod {
     /// Request with all containers that have a place.
     request: PodRequest,
     /// All containers by their name in the pod.
@@ -206,7 +206,7 @@ impl Containers {
     /// Removes expected containers without a cgroup.
     pub fn expect_only(&mut self, allocations: &mut Allocations, is_there: impl Fn(&CgroupPath) -> bool) {
         if self.expected.retain(allocations, is_there) {
-            bring_home(allocations);
+            unspill(allocations);
         }
     }
 
@@ -240,8 +240,8 @@ impl Containers {
             self.pods.remove(holder.pod());
         }
         let members = BTreeMap::from([(holder.name().to_owned(), member)]);
-        self.pods.insert(apart.pod().clone(), Pod { request, members });
-        let turn = allocations.turn(&holder);
+        self.pods.insert(apart.pod().clone(), KnownPod { request, members });
+        let turn = allocations.arrival_seq(&holder);
         if let Some((turn, grant)) = turn.zip(allocations.release(&holder)) {
             allocations.give_at(apart.clone(), grant, turn);
         }
@@ -280,16 +280,16 @@ impl Containers {
         let holder = self.holders.get(id)?;
         let cgroup = self.member(holder)?.cgroup.as_ref()?;
         let asked = self.pods.get(holder.pod()).and_then(|pod| pod.request.container(holder.name()));
-        let (turn, grant) = (allocations.turn(holder).unwrap_or(0), allocations.get(holder)?);
+        let (turn, grant) = (allocations.arrival_seq(holder).unwrap_or(0), allocations.get(holder)?);
         GrantRecord::of(cgroup, turn, grant, asked)
     }
 
     /// Handles a container that is about to be created, or an expected one that is found running.
-    pub fn create(&mut self, node: &mut Node<'_>, new: &Announced) -> Settled {
+    pub fn create(&mut self, node: &mut PlacementNode<'_>, new: &Announced) -> CallOutcome {
         let record = self.expected.take(node.allocations, &new.id);
         let mut settled = self.come(node, new, record.as_ref());
         if record.is_some() {
-            let updates = settle_home(node.allocations, &new.pod.name);
+            let updates = settle_overflow(node.allocations, &new.pod.name);
             self.others(&gpus_of(node), updates, &mut settled);
         }
         settled
@@ -297,9 +297,14 @@ impl Containers {
 
     /// Adds a container with its record from before the daemon started, if there is one. The record is used
     /// as far as the kernel confirms it; its position in the order of arrival is always used.
-    fn come(&mut self, node: &mut Node<'_>, new: &Announced, record: Option<&GrantRecord>) -> Settled {
+    fn come(
+        &mut self,
+        node: &mut PlacementNode<'_>,
+        new: &Announced,
+        record: Option<&GrantRecord>,
+    ) -> CallOutcome {
         let had = record.filter(|record| record.holds(new.set_to()) && record.is_placed());
-        let Some(asked) = new.pod.containers.first().cloned() else { return Settled::default() };
+        let Some(asked) = new.pod.containers.first().cloned() else { return CallOutcome::default() };
         if let Some(ownership) = &new.given {
             return self.give_up(node, &new.id, &asked.name, new.cgroup.as_ref(), ownership);
         }
@@ -307,7 +312,7 @@ impl Containers {
             return self.end(node, &new.id);
         }
         let holder = Holder::new(new.pod.name.clone(), asked.name.clone());
-        let mut settled = Settled::default();
+        let mut settled = CallOutcome::default();
         // This id may have been another container before.
         if self.holders.get(&new.id).is_some_and(|known| *known != holder) {
             settled = self.end(node, &new.id);
@@ -345,22 +350,25 @@ impl Containers {
     /// unknown, its current CPUs stay taken.
     pub fn give_up(
         &mut self,
-        node: &mut Node<'_>,
+        node: &mut PlacementNode<'_>,
         id: &str,
         name: &str,
         cgroup: Option<&CgroupPath>,
         ownership: &Ownership,
-    ) -> Settled {
+    ) -> CallOutcome {
         let holder = Holder::given(id, name);
         let grant = external::given(ownership, &holder, node.inventory, node.allocations);
         let known = self.holders.get(id).cloned();
         let nothing_new = ownership.owner == Owner::Unknown || node.allocations.get(&holder) == Some(&grant);
         if known.as_ref() == Some(&holder) && nothing_new {
-            return Settled::default();
+            return CallOutcome::default();
         }
         let cgroup = cgroup.cloned().or_else(|| self.member(known.as_ref()?)?.cgroup.clone());
-        let mut settled =
-            if known.is_some_and(|known| known != holder) { self.end(node, id) } else { Settled::default() };
+        let mut settled = if known.is_some_and(|known| known != holder) {
+            self.end(node, id)
+        } else {
+            CallOutcome::default()
+        };
         let disbelieved = ownership.cpus.as_ref().map(|named| named.difference(&grant.exclusive));
         if let Some(cpus) = disbelieved.filter(|cpus| !cpus.is_empty()) {
             let why = "they are set aside, or other containers would have none left";
@@ -379,7 +387,7 @@ impl Containers {
             previous: BTreeMap::new(),
         };
         let members = BTreeMap::from([(name.to_owned(), Member { id: id.to_owned(), cgroup })]);
-        self.pods.insert(holder.pod().clone(), Pod { request, members });
+        self.pods.insert(holder.pod().clone(), KnownPod { request, members });
         self.holders.insert(id.to_owned(), holder.clone());
         self.others(&gpus_of(node), updates, &mut settled);
         settled
@@ -387,8 +395,8 @@ impl Containers {
 
     /// Changes the amounts of a container. If they do not fit, it keeps its grant. An unknown container is
     /// not placed: its creation was not reported.
-    pub fn resize(&mut self, node: &mut Node<'_>, changed: Announced) -> Settled {
-        let mut settled = Settled::default();
+    pub fn resize(&mut self, node: &mut PlacementNode<'_>, changed: Announced) -> CallOutcome {
+        let mut settled = CallOutcome::default();
         let Some(holder) = self.holders.get(&changed.id).cloned() else { return settled };
         if let Some(ownership) = &changed.given {
             return self.give_up(node, &changed.id, holder.name(), None, ownership);
@@ -411,8 +419,8 @@ impl Containers {
     }
 
     /// Removes an ended container and releases its grant. A second call has no effect.
-    pub fn end(&mut self, node: &mut Node<'_>, id: &str) -> Settled {
-        let mut settled = Settled::default();
+    pub fn end(&mut self, node: &mut PlacementNode<'_>, id: &str) -> CallOutcome {
+        let mut settled = CallOutcome::default();
         self.expected.take(node.allocations, id);
         self.departing.remove(id);
         let Some(holder) = self.holders.remove(id) else { return settled };
@@ -443,11 +451,11 @@ impl Containers {
     /// grant.
     pub fn synchronize(
         &mut self,
-        node: &mut Node<'_>,
+        node: &mut PlacementNode<'_>,
         all: Vec<Announced>,
         awaited: &BTreeSet<CgroupPath>,
-    ) -> Settled {
-        let mut settled = Settled::default();
+    ) -> CallOutcome {
+        let mut settled = CallOutcome::default();
         let there: BTreeSet<&str> = all.iter().map(|one| one.id.as_str()).collect();
         self.departing.retain(|id| !there.contains(id.as_str()));
         let is_gone = |id: &&String| !there.contains(id.as_str()) && !self.departing.contains(*id);
@@ -486,7 +494,7 @@ impl Containers {
             settled.weighed.extend(placed.weighed);
         }
         // Only after all were added: before that, shared CPUs look emptier than they are.
-        bring_home(node.allocations);
+        unspill(node.allocations);
         let taken = node.allocations.exclusive_cpus();
         let gpus = gpus_of(node);
         for (id, holder) in &self.holders {
@@ -526,7 +534,7 @@ impl Containers {
     }
 
     /// The cpuset that a container should have.
-    pub fn cpuset(&self, node: &Node<'_>, id: &str) -> Option<Cpuset> {
+    pub fn cpuset(&self, node: &PlacementNode<'_>, id: &str) -> Option<Cpuset> {
         let grant = node.allocations.get(self.holders.get(id)?)?;
         let cpuset = Cpuset::of(grant, &node.allocations.exclusive_cpus());
         Some(cpuset.with_gpu_memory(&gpus_of(node)))
@@ -539,7 +547,7 @@ impl Containers {
     fn note(&mut self, holder: &Holder, new: &Announced, had: Option<Grant>) {
         let pod = self.pods.entry(holder.pod().clone()).or_insert_with(|| {
             let request = PodRequest { containers: Vec::new(), ..new.pod.clone() };
-            Pod { request, members: BTreeMap::new() }
+            KnownPod { request, members: BTreeMap::new() }
         });
         let known = std::mem::take(&mut pod.request.containers);
         let seen = || {
@@ -558,7 +566,7 @@ impl Containers {
     /// other container has to move.
     fn adopt(
         &mut self,
-        node: &mut Node<'_>,
+        node: &mut PlacementNode<'_>,
         holder: &Holder,
         asked: ContainerRequest,
         (grant, turn): (Grant, u64),
@@ -574,14 +582,15 @@ impl Containers {
     /// unplaced.
     fn place(
         &mut self,
-        node: &mut Node<'_>,
+        node: &mut PlacementNode<'_>,
         holder: &Holder,
         asked: ContainerRequest,
         had: Option<ContainerRequest>,
-        settled: &mut Settled,
+        settled: &mut CallOutcome,
     ) {
         let Some(pod) = self.pods.get_mut(holder.pod()) else { return };
-        let mut weighed = Weighed { asked: asked.clone(), qos: pod.request.qos, candidates: Vec::new() };
+        let mut weighed =
+            DecisionInputs { asked: asked.clone(), qos: pod.request.qos, candidates: Vec::new() };
         let at = pod.request.containers.iter().position(|container| container.name == holder.name());
         if let Some(at) = at {
             pod.request.containers[at] = asked;
@@ -589,7 +598,7 @@ impl Containers {
             // In order of arrival: an unplaced container may be older than placed ones.
             let turn = |name: &str| {
                 let holder = Holder::new(holder.pod().clone(), name.to_owned());
-                node.allocations.turn(&holder).unwrap_or(u64::MAX)
+                node.allocations.arrival_seq(&holder).unwrap_or(u64::MAX)
             };
             let own = turn(holder.name());
             let before = pod.request.containers.iter().take_while(|other| turn(&other.name) <= own);
@@ -598,7 +607,7 @@ impl Containers {
         }
         let unplaced: Vec<(Holder, u64, Grant)> = node
             .allocations
-            .with_turns()
+            .with_arrival_seqs()
             .filter(|(other, _, grant)| other.pod() == holder.pod() && grant.engine == UNPLACED)
             .filter(|(other, ..)| *other != holder)
             .map(|(other, turn, grant)| (other.clone(), turn, grant.clone()))
@@ -641,10 +650,10 @@ impl Containers {
     /// Adds the changes for other containers of the pod, and the cpuset of the container itself.
     fn settle(
         &self,
-        node: &Node<'_>,
+        node: &PlacementNode<'_>,
         holder: &Holder,
         before: &BTreeMap<String, Cpuset>,
-        settled: &mut Settled,
+        settled: &mut CallOutcome,
     ) {
         for (id, mut cpuset) in self.cpusets(node, holder) {
             if self.holders.get(&id) == Some(holder) {
@@ -661,7 +670,7 @@ impl Containers {
     }
 
     /// Cpusets of the containers of the holder's pod, by id.
-    fn cpusets(&self, node: &Node<'_>, holder: &Holder) -> BTreeMap<String, Cpuset> {
+    fn cpusets(&self, node: &PlacementNode<'_>, holder: &Holder) -> BTreeMap<String, Cpuset> {
         let taken = node.allocations.exclusive_cpus();
         let gpus = gpus_of(node);
         let members = self.pods.get(holder.pod()).into_iter().flat_map(|pod| &pod.members);
@@ -673,7 +682,7 @@ impl Containers {
             .collect()
     }
 
-    fn others(&self, gpus: &NodeSet, updates: Vec<Update>, settled: &mut Settled) {
+    fn others(&self, gpus: &NodeSet, updates: Vec<Update>, settled: &mut CallOutcome) {
         for Update { holder, cpus, mems } in updates {
             if let Some(member) = self.member(&holder) {
                 let cpus = cpus.filter(|cpus| !cpus.is_empty());
@@ -711,7 +720,7 @@ fn left_over(inventory: &Inventory, rejection: &Rejection) -> Grant {
     }
 }
 
-fn gpus_of(node: &Node<'_>) -> NodeSet {
+fn gpus_of(node: &PlacementNode<'_>) -> NodeSet {
     node.inventory.machine.gpu_memory_nodes()
 }
 

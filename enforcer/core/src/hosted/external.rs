@@ -10,7 +10,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::place::{
-    Allocations, CpuClass, Grant, Holder, Inventory, MemoryClaim, MemoryResource, PodName, bring_home,
+    Allocations, CpuClass, Grant, Holder, Inventory, MemoryClaim, MemoryResource, PodName, unspill,
 };
 use numa_placement::external::{CLAIMED, OTHERS, make_room};
 
@@ -30,7 +30,7 @@ pub(crate) fn hold(inventory: &Inventory, allocations: &mut Allocations, claims:
     let now = allocations.exclusive_cpus();
     if now != before {
         make_room(inventory, allocations, &now.difference(&before));
-        bring_home(allocations);
+        unspill(allocations);
     }
 }
 

@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::place::{
     Allocations, ColdStart, ContainerRequest, CpuClass, Cpuset, DeviceCounts, Grant, Holder, MemoryClaim,
-    MemoryPriority, Node, PodName, PodRequest, Resources, SharedCpus,
+    MemoryPriority, PlacementNode, PodName, PodRequest, Resources, SharedCpus,
     external::{OTHERS, UNPLACED},
     hints, known_name, pools,
 };
@@ -31,7 +31,7 @@ const EXPECTED: &str = "-expected";
 
 /// The whole grant of a container, its position in the order of arrival, and its request.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(try_from = "Read")]
+#[serde(try_from = "AnyVersionRecord")]
 pub struct GrantRecord {
     /// Its cgroup.
     pub cgroup: CgroupPath,
@@ -40,7 +40,7 @@ pub struct GrantRecord {
     /// The grant.
     grant: Grant,
     #[serde(skip_serializing_if = "Option::is_none")]
-    asked: Option<Amounts>,
+    asked: Option<RecordedAmounts>,
     /// Whether the record has a version without labels, class, affinity rules, hint, CPU shares and devices.
     #[serde(skip)]
     is_partial: bool,
@@ -48,21 +48,21 @@ pub struct GrantRecord {
 
 /// Amounts that a container requested when it got its grant.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-struct Amounts {
-    requests: Amount,
-    limits: Amount,
+struct RecordedAmounts {
+    requests: RecordedAmount,
+    limits: RecordedAmount,
     devices: DeviceCounts,
 }
 
 /// Huge pages are pairs: inside an untagged enum, serde reads no map with numbers as keys.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-struct Amount {
+struct RecordedAmount {
     milli_cpus: Option<u64>,
     memory_bytes: Option<u64>,
     hugepages: Vec<(u64, u64)>,
 }
 
-impl Amount {
+impl RecordedAmount {
     fn of(resources: &Resources) -> Self {
         let Resources { milli_cpus, memory_bytes, hugepages } = resources;
         let hugepages = hugepages.iter().map(|(size, bytes)| (*size, *bytes)).collect();
@@ -70,21 +70,25 @@ impl Amount {
     }
 }
 
-impl Amounts {
+impl RecordedAmounts {
     fn of(asked: &ContainerRequest) -> Self {
         let ContainerRequest { requests, limits, devices, .. } = asked;
-        Self { requests: Amount::of(requests), limits: Amount::of(limits), devices: devices.clone() }
+        Self {
+            requests: RecordedAmount::of(requests),
+            limits: RecordedAmount::of(limits),
+            devices: devices.clone(),
+        }
     }
 }
 
 /// A record of any supported version: a whole grant, or some of its fields.
 #[derive(Deserialize)]
-struct Read {
+struct AnyVersionRecord {
     cgroup: CgroupPath,
     turn: u64,
     grant: Option<Grant>,
     #[serde(default)]
-    asked: Option<Amounts>,
+    asked: Option<RecordedAmounts>,
     #[serde(flatten)]
     some: Option<Partial>,
 }
@@ -108,11 +112,11 @@ struct Partial {
     cold_start: Option<ColdStart>,
 }
 
-impl TryFrom<Read> for GrantRecord {
+impl TryFrom<AnyVersionRecord> for GrantRecord {
     type Error = String;
 
-    fn try_from(read: Read) -> Result<Self, String> {
-        let Read { cgroup, turn, grant, asked, some } = read;
+    fn try_from(read: AnyVersionRecord) -> Result<Self, String> {
+        let AnyVersionRecord { cgroup, turn, grant, asked, some } = read;
         let is_partial = grant.is_none();
         let grant = match (grant, some) {
             (Some(grant), _) => grant,
@@ -160,7 +164,7 @@ impl GrantRecord {
             cgroup: cgroup.clone(),
             turn,
             grant: grant.clone(),
-            asked: asked.map(Amounts::of),
+            asked: asked.map(RecordedAmounts::of),
             is_partial: false,
         })
     }
@@ -172,7 +176,7 @@ impl GrantRecord {
 
     /// Is the container's request unchanged?
     pub(super) fn asks_for(&self, asked: &ContainerRequest) -> bool {
-        self.asked.as_ref() == Some(&Amounts::of(asked))
+        self.asked.as_ref() == Some(&RecordedAmounts::of(asked))
     }
 
     /// The grant, if it is still a valid answer to this request, given the allocations of other holders.
@@ -180,9 +184,9 @@ impl GrantRecord {
         &self,
         pod: &PodRequest,
         asked: &ContainerRequest,
-        node: &Node<'_>,
+        node: &PlacementNode<'_>,
     ) -> Option<Grant> {
-        let Node { inventory, allocations, .. } = node;
+        let PlacementNode { inventory, allocations, .. } = node;
         let scope = self.grant.shared.as_ref().map(|shared| &shared.scope);
         let later = self.grant.cold_start.iter().map(|start| &start.mems);
         let of_the_machine = [Some(&self.grant.exclusive), scope]
@@ -200,7 +204,7 @@ impl GrantRecord {
     }
 
     /// The grant, with fields that an older record lacks taken from the pod.
-    fn completed(&self, pod: &PodRequest, asked: &ContainerRequest, node: &Node<'_>) -> Grant {
+    fn completed(&self, pod: &PodRequest, asked: &ContainerRequest, node: &PlacementNode<'_>) -> Grant {
         let grant = self.grant.clone();
         if !self.is_partial {
             return grant;
@@ -220,7 +224,7 @@ impl GrantRecord {
             let own = Grant { shared: None, ..grant.clone() }.cpus(&CpuSet::new());
             if grant.shared.is_some() { own.is_subset(set) } else { own == *set }
         };
-        let is_away = grant.shared.as_ref().is_some_and(|shared| !shared.refuge_memory.is_empty());
+        let is_away = grant.shared.as_ref().is_some_and(|shared| !shared.fallback_memory.is_empty());
         let mems = |set: &NodeSet| {
             let away = || is_away && !set.is_empty() && set.is_subset(&grant.all_mems());
             !grant.mems.is_empty() && (grant.mems.is_subset(set) || away())
@@ -254,9 +258,9 @@ impl GrantRecord {
 /// Containers from before the daemon started, by id, until the runtime lists its containers.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(transparent)]
-pub(super) struct Expected(BTreeMap<String, GrantRecord>);
+pub(super) struct ExpectedContainers(BTreeMap<String, GrantRecord>);
 
-impl Expected {
+impl ExpectedContainers {
     /// Counts these grants as taken, each at its position, in addition to those expected already.
     pub(super) fn add(&mut self, records: BTreeMap<String, GrantRecord>, allocations: &mut Allocations) {
         for (id, record) in &records {
@@ -408,7 +412,7 @@ mod tests {
         let pod = PodRequest { labels: labels.clone(), ..samples::pod("p", vec![asked()]) };
         let mut host = Host::new(Machine::new().sockets(2).build(), HintsSettings::default());
         let Host { inventory, settings, allocations } = &mut host;
-        let grant = record.still_answers(&pod, &asked(), &Node { inventory, settings, allocations });
+        let grant = record.still_answers(&pod, &asked(), &PlacementNode { inventory, settings, allocations });
         assert_eq!(grant.map(|grant| (grant.labels, grant.qos)), Some((labels, Some(pod.qos))));
     }
 
@@ -436,7 +440,7 @@ mod tests {
     fn expected_container_counts_as_taken_and_is_never_written() {
         let mut allocations = Allocations::default();
         let records = BTreeMap::from([("x".to_owned(), record("4-5", None))]);
-        let mut expected = Expected::default();
+        let mut expected = ExpectedContainers::default();
         expected.add(records, &mut allocations);
         assert_eq!(allocations.exclusive_cpus().to_string(), "4-5");
         assert!(allocations.iter().all(|(_, grant)| Cpuset::of(grant, &CpuSet::new()).is_empty()));

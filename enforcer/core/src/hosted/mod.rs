@@ -15,8 +15,8 @@ mod never;
 
 pub(crate) use self::external::{Apart, hold};
 pub use self::{
-    cgroup::{Bounds, CgroupRequest, Wished},
-    containers::{Announced, Containers, Cpuset, Node, Settled, Weighed},
+    cgroup::{CgroupBounds, CgroupRequest, Wished},
+    containers::{Announced, CallOutcome, Containers, Cpuset, DecisionInputs, PlacementNode},
     declare::{declare, wishes_of},
     exposed::exposed,
     grant_record::GrantRecord,

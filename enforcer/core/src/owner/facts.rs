@@ -13,7 +13,7 @@ use crate::{
 
 /// Everything that the ownership table reads.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Facts {
+pub struct OwnershipFacts {
     /// State of the kubelet's static managers.
     pub kubelet: Kubelet,
     /// Containers that the runtime reported, by container id.
@@ -74,7 +74,7 @@ pub struct UnitSetting {
     pub line: String,
 }
 
-impl Facts {
+impl OwnershipFacts {
     /// Is the workload the daemon's own container, or a container of its pod? False for a systemd unit in
     /// which the daemon runs.
     pub(super) fn is_daemons(&self, workload: &Workload) -> bool {

@@ -2,7 +2,7 @@
 //!
 //! Problem: two controllers that write one cpuset undo each other's writes for as long as both run. The
 //! kubelet's static managers, koordlet, katalyst, a DRA driver, systemd and libvirt each assume that they are
-//! the only writer. Idea: [`Facts`] holds what this node shows of them; [`table`] derives from it the owner
+//! the only writer. Idea: [`OwnershipFacts`] holds what this node shows of them; [`table`] derives from it the owner
 //! of each workload, the evidence, and the expected CPUs where known. The daemon writes only cpusets that are
 //! its own or have no owner.
 //!
@@ -20,7 +20,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 pub use self::{
-    facts::{Facts, KnownContainer, PodClaim, UnitSetting},
+    facts::{KnownContainer, OwnershipFacts, PodClaim, UnitSetting},
     kubelet::{Claim, ClaimedPod, Kubelet, MemoryBlock},
     own_settings::{OwnSettings, as_in_file, is_same_list},
     table::given_at_creation,
@@ -166,7 +166,7 @@ impl Owners {
     /// Determines the owners from `facts`. `placed` returns whether the daemon placed a cgroup at its
     /// creation.
     pub fn find(
-        facts: &Facts,
+        facts: &OwnershipFacts,
         workloads: &[Workload],
         model: &Model,
         declarations: &Declarations,
@@ -175,7 +175,8 @@ impl Owners {
         let owned = |workload: &Workload| {
             let cpus = model.of(workload).and_then(|figures| figures.cpus.as_ref());
             let declared = declarations.asks_for(&workload.cgroup);
-            let subject = table::Subject { workload, cpus, placed: placed(&workload.cgroup), declared };
+            let subject =
+                table::OwnershipSubject { workload, cpus, placed: placed(&workload.cgroup), declared };
             (workload.object(), table::owner_of(&subject, facts))
         };
         Self { by_object: workloads.iter().map(owned).collect(), claims: facts.kubelet.claims.clone() }

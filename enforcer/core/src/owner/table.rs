@@ -14,7 +14,7 @@
 //! | 10 | the configuration declares it | this daemon |
 //! | 11 | everything else | none |
 
-use super::{Claim, Facts, KnownContainer, Kubelet, Owner, Ownership};
+use super::{Claim, KnownContainer, Kubelet, Owner, Ownership, OwnershipFacts};
 use crate::{
     set::CpuSet,
     workload::{Origin, Workload, printable_within},
@@ -24,7 +24,7 @@ use crate::{
 const EVIDENCE_LIMIT: usize = 300;
 
 /// Workload that the table is applied to.
-pub(super) struct Subject<'a> {
+pub(super) struct OwnershipSubject<'a> {
     pub(super) workload: &'a Workload,
     /// CPUs in its cpuset now.
     pub(super) cpus: Option<&'a CpuSet>,
@@ -35,8 +35,8 @@ pub(super) struct Subject<'a> {
 }
 
 /// The first matching row of the table.
-pub(super) fn owner_of(subject: &Subject<'_>, facts: &Facts) -> Ownership {
-    let Subject { workload, cpus, placed, declared } = subject;
+pub(super) fn owner_of(subject: &OwnershipSubject<'_>, facts: &OwnershipFacts) -> Ownership {
+    let OwnershipSubject { workload, cpus, placed, declared } = subject;
     let found = match &workload.origin {
         Origin::Pod { pod_uid, container_id, .. } => {
             let known = container_id.as_ref().and_then(|id| facts.containers.get(id));
@@ -67,7 +67,7 @@ pub(super) fn owner_of(subject: &Subject<'_>, facts: &Facts) -> Ownership {
 }
 
 fn of_pod(
-    facts: &Facts,
+    facts: &OwnershipFacts,
     pod_uid: &str,
     known: Option<&KnownContainer>,
     cpus: Option<&CpuSet>,
@@ -144,7 +144,7 @@ fn of_nameless(kubelet: &Kubelet, pod_uid: &str, cpus: Option<&CpuSet>) -> Optio
 /// If that state cannot be used, the owner is unknown, and CPUs that look exclusive count as the container's
 /// own.
 pub fn given_at_creation(
-    facts: &Facts,
+    facts: &OwnershipFacts,
     known: &KnownContainer,
     asked: Option<&CpuSet>,
     whole: Option<u64>,

@@ -43,7 +43,7 @@ fn marked(owner: Owner, cpus: Option<&str>) -> KnownContainer {
     KnownContainer { claim: Some(claim), milli_cpus: Some(64_000), ..known("main") }
 }
 
-fn facts(claims: Vec<Claim>, container: Option<KnownContainer>) -> Facts {
+fn facts(claims: Vec<Claim>, container: Option<KnownContainer>) -> OwnershipFacts {
     let kubelet = Kubelet {
         cpu_policy: Some("static".into()),
         shared_cpus: Some("0-1".parse().unwrap()),
@@ -51,10 +51,10 @@ fn facts(claims: Vec<Claim>, container: Option<KnownContainer>) -> Facts {
         ..Kubelet::default()
     };
     let containers = container.map(|known| ("abc".to_owned(), known)).into_iter().collect();
-    Facts { kubelet, containers, ..Facts::default() }
+    OwnershipFacts { kubelet, containers, ..OwnershipFacts::default() }
 }
 
-fn policy_none(container: Option<KnownContainer>) -> Facts {
+fn policy_none(container: Option<KnownContainer>) -> OwnershipFacts {
     let mut facts = facts(Vec::new(), container);
     facts.kubelet = Kubelet { cpu_policy: Some("none".into()), ..Kubelet::default() };
     facts
@@ -74,10 +74,10 @@ fn unit(name: &str) -> Origin {
 }
 
 /// Owner of a workload on CPUs 2-3, and the CPUs and memory nodes that the owner gave it.
-fn judged(origin: Origin, facts: &Facts, placed: bool, declared: bool) -> (Owner, String) {
+fn judged(origin: Origin, facts: &OwnershipFacts, placed: bool, declared: bool) -> (Owner, String) {
     let cpus = "2-3".parse().unwrap();
     let workload = workload(origin);
-    let subject = table::Subject { workload: &workload, cpus: Some(&cpus), placed, declared };
+    let subject = table::OwnershipSubject { workload: &workload, cpus: Some(&cpus), placed, declared };
     let found = table::owner_of(&subject, facts);
     assert_eq!(found.owner == Owner::Nobody, found.evidence.is_empty(), "{found:?}");
     let set = |text: Option<String>| text.unwrap_or_else(|| "-".into());
@@ -96,7 +96,7 @@ fn every_row_of_the_table() {
 
     let with_unit = |name: &str| {
         let setting = UnitSetting { file: "/etc/x".into(), line: "AllowedCPUs=0-3".into() };
-        Facts { units: BTreeMap::from([(name.to_owned(), setting)]), ..Facts::default() }
+        OwnershipFacts { units: BTreeMap::from([(name.to_owned(), setting)]), ..OwnershipFacts::default() }
     };
     let unread = {
         let mut facts = facts(Vec::new(), None);
@@ -111,7 +111,7 @@ fn every_row_of_the_table() {
     };
     let vm = || Origin::VirtualMachine { domain: "db".into() };
     let main = || Some(known("main"));
-    let (nothing, exclusive) = (Facts::default(), || vec![claim("main", "2-3", "")]);
+    let (nothing, exclusive) = (OwnershipFacts::default(), || vec![claim("main", "2-3", "")]);
     let memory_by_itself = {
         let mut facts = policy_none(main());
         facts.kubelet.claims = vec![claim("main", "", "1")];
@@ -236,7 +236,7 @@ fn the_socket_names_pods_by_name() {
 #[test]
 fn what_comes_with_a_container_tells_before_the_list_does() {
     let cpus = |text: &str| Some(text.parse::<CpuSet>().unwrap());
-    let owner = |facts: &Facts, known: &KnownContainer, asked: Option<CpuSet>, whole| {
+    let owner = |facts: &OwnershipFacts, known: &KnownContainer, asked: Option<CpuSet>, whole| {
         given_at_creation(facts, known, asked.as_ref(), whole).map(|found| found.owner)
     };
     let empty = facts(Vec::new(), None);
@@ -302,7 +302,7 @@ fn the_mark_of_a_pod_is_held_against_what_all_its_containers_ask_for() {
 
 #[test]
 fn new_container_has_unknown_owner_and_keeps_its_cpus_while_the_kubelet_state_is_unusable() {
-    for mut facts in [policy_none(None), Facts::default()] {
+    for mut facts in [policy_none(None), OwnershipFacts::default()] {
         facts.kubelet.unread = Some("checksum of memory_manager_state".into());
         let given = |asked: &str, whole| {
             let asked = asked.parse().ok();
@@ -319,7 +319,7 @@ fn new_container_has_unknown_owner_and_keeps_its_cpus_while_the_kubelet_state_is
 const PATH: &str = "/kubepods/pod0b5a6f8e-1111-2222-3333-444455556666/abc";
 
 /// A declared container of a pod on CPUs 4-5, with its memory on node 0.
-fn scene(facts: Facts) -> Scene {
+fn scene(facts: OwnershipFacts) -> Scene {
     let machine = Machine::new().sockets(2).threads(1).build();
     let mut scene = Scene::new(machine)
         .workload(PATH, "4-5", "0-1")
@@ -352,7 +352,7 @@ fn another_owner_is_refused_with_evidence_and_its_cpus_are_not_handed_out() {
 #[test]
 fn an_owner_that_comes_later_takes_back_what_was_given() {
     let mut allocations = Allocations::default();
-    scene(Facts::default()).decide_with(&History::default(), &mut allocations);
+    scene(OwnershipFacts::default()).decide_with(&History::default(), &mut allocations);
     assert_eq!(allocations.exclusive_cpus().len(), 4);
     let claimed = scene(facts(vec![claim("main", "4-5", "")], Some(known("main"))));
     let decision = claimed.decide_with(&History::default(), &mut allocations);
@@ -363,9 +363,9 @@ fn an_owner_that_comes_later_takes_back_what_was_given() {
 #[test]
 fn unknown_owner_takes_nothing_back() {
     let mut allocations = Allocations::default();
-    scene(Facts::default()).decide_with(&History::default(), &mut allocations);
+    scene(OwnershipFacts::default()).decide_with(&History::default(), &mut allocations);
     let before = allocations.exclusive_cpus();
-    let mut facts = Facts::default();
+    let mut facts = OwnershipFacts::default();
     facts.kubelet.unread = Some("checksum of cpu_manager_state".into());
     let decision = scene(facts).decide_with(&History::default(), &mut allocations);
     assert_eq!((decision.refused.len(), before.len()), (1, 4));
@@ -400,7 +400,7 @@ fn all_owners_have_words() {
     }
 }
 
-fn any_facts() -> impl Strategy<Value = Facts> {
+fn any_facts() -> impl Strategy<Value = OwnershipFacts> {
     let cpus = prop::collection::btree_set(0u32..8, 0..4);
     let claims = prop::collection::vec((0..3u8, 0..3u8, cpus), 0..4);
     (claims, prop::option::of("static|none|[a-z]{0,4}"), prop::option::of(".{0,400}"), any::<bool>())
@@ -415,7 +415,7 @@ fn any_facts() -> impl Strategy<Value = Facts> {
             });
             let kubelet = Kubelet { cpu_policy, unread, claims: claims.collect(), ..Kubelet::default() };
             let containers = named.then(|| ("abc".to_owned(), known("main"))).into_iter().collect();
-            Facts { kubelet, containers, ..Facts::default() }
+            OwnershipFacts { kubelet, containers, ..OwnershipFacts::default() }
         })
 }
 
@@ -453,8 +453,8 @@ fn the_daemons_own_container_and_pod_are_left_alone_and_its_unit_is_not() {
     let (own, beside, other) =
         (pod("a", "0f2b9a31_6a1d"), pod("b", "0f2b9a31_6a1d"), pod("c", "1f2b9a31_6a1d"));
     let mut facts = policy_none(None);
-    let owner = |facts: &Facts, workload: &Workload, placed| {
-        let subject = table::Subject { workload, cpus: None, placed, declared: true };
+    let owner = |facts: &OwnershipFacts, workload: &Workload, placed| {
+        let subject = table::OwnershipSubject { workload, cpus: None, placed, declared: true };
         table::owner_of(&subject, facts).owner
     };
     assert_eq!(owner(&facts, &own, true), Owner::NumaEnforcer, "it is not known where the daemon runs");

@@ -99,7 +99,7 @@ const NO_NAMES: &str = "it matches nothing: nri.enabled is false, and the contai
 impl Policy {
     /// Settings without effect, whether the file has them or not.
     pub fn ineffective(&self) -> Vec<Ineffective> {
-        let mut list = List::default();
+        let mut list = IneffectiveList::default();
         self.check_switched(&mut list);
         self.check_observing(&mut list);
         self.check_enforcing(&mut list);
@@ -129,7 +129,7 @@ impl Policy {
     }
 
     /// Sections that are turned off.
-    fn check_switched(&self, list: &mut List) {
+    fn check_switched(&self, list: &mut IneffectiveList) {
         for (section, keys) in SWITCHED {
             let is_on = match section {
                 "metrics" => self.metrics.enabled,
@@ -148,7 +148,7 @@ impl Policy {
     }
 
     /// Settings without effect in observe mode.
-    fn check_observing(&self, list: &mut List) {
+    fn check_observing(&self, list: &mut IneffectiveList) {
         if self.mode != Mode::Observe {
             return;
         }
@@ -165,7 +165,7 @@ impl Policy {
     }
 
     /// Enforce mode without anything to enforce.
-    fn check_enforcing(&self, list: &mut List) {
+    fn check_enforcing(&self, list: &mut IneffectiveList) {
         let Self { mode, nri, workloads, .. } = self;
         let is_declared = workloads.iter().any(|rule| rule.enforce || rule.demotion == Some(true));
         if *mode != Mode::Enforce || is_declared || (nri.enabled && nri.place) {
@@ -180,7 +180,7 @@ impl Policy {
         list.add("mode", format!("no effect: {entries} and {switch} is false, so nothing is written"));
     }
 
-    fn check_daemon(&self, list: &mut List) {
+    fn check_daemon(&self, list: &mut IneffectiveList) {
         let Self { interval, idle_interval, sample, nri, .. } = self;
         if idle_interval < interval {
             list.add("idle_interval", format!("no effect: it is shorter than interval ({interval})"));
@@ -196,7 +196,7 @@ impl Policy {
         }
     }
 
-    fn check_memory(&self, list: &mut List) {
+    fn check_memory(&self, list: &mut IneffectiveList) {
         let demotion = &self.memory.demotion;
         if self.workloads.iter().any(|rule| demotion.is_for(rule)) {
             return;
@@ -213,7 +213,7 @@ impl Policy {
         }
     }
 
-    fn check_hints(&self, list: &mut List) {
+    fn check_hints(&self, list: &mut IneffectiveList) {
         let hints = &self.placement.hints;
         let no_limit = "no effect: it is accepted for compatibility, and there is no limit to lift";
         list.add("placement.hints.max_allowable_numa_nodes", no_limit);
@@ -252,7 +252,7 @@ impl Policy {
     }
 
     /// Settings of an engine that places no pod.
-    fn check_engines(&self, list: &mut List) {
+    fn check_engines(&self, list: &mut IneffectiveList) {
         let placement = &self.placement;
         let wanted = |engine: Engine| {
             let of_rule = placement.rules.iter().any(|rule| rule.engine == Some(engine));
@@ -284,7 +284,7 @@ impl Policy {
         }
     }
 
-    fn check_rules(&self, list: &mut List, effort: &mut Effort) {
+    fn check_rules(&self, list: &mut IneffectiveList, effort: &mut Effort) {
         let rules = &self.placement.rules;
         for (index, rule) in rules.iter().enumerate() {
             let section = format!("placement.rule[{index}]");
@@ -308,7 +308,7 @@ impl Policy {
         }
     }
 
-    fn check_entry(&self, section: &str, rule: &WorkloadRule, list: &mut List) {
+    fn check_entry(&self, section: &str, rule: &WorkloadRule, list: &mut IneffectiveList) {
         let Self { nri, .. } = self;
         if self.mode == Mode::Observe && rule.demotion == Some(true) {
             list.add_because("mode", format!("{section}.demotion"), OBSERVES);
@@ -344,7 +344,7 @@ impl Policy {
 
 impl Policy {
     /// An entry that leaves its workloads alone.
-    fn check_left_alone(&self, section: &str, rule: &WorkloadRule, list: &mut List) {
+    fn check_left_alone(&self, section: &str, rule: &WorkloadRule, list: &mut IneffectiveList) {
         if rule.names_pods() && !self.nri.enabled {
             list.add(section, NO_NAMES);
             return;
@@ -361,9 +361,9 @@ impl Policy {
 }
 
 #[derive(Default)]
-struct List(Vec<Ineffective>);
+struct IneffectiveList(Vec<Ineffective>);
 
-impl List {
+impl IneffectiveList {
     fn add(&mut self, key: impl Into<String>, reason: impl Into<String>) {
         self.0.push(Ineffective { key: key.into(), reason: reason.into(), decided_by: None });
     }

@@ -34,7 +34,7 @@ pub use self::{
     ineffective::Ineffective,
     memory::{Brake, DemotionBackend, DemotionSettings, MemorySettings, MoveSettings, WideningSettings},
     rebalance::RebalanceSettings,
-    workload::{PodNames, Standing, Subject, WorkloadRule},
+    workload::{PodNames, RuleSubject, WorkloadKind, WorkloadRule},
 };
 use crate::{
     partition::Partition,
@@ -282,7 +282,7 @@ impl Policy {
     }
 
     /// The entry of a workload and its position: the first matching one in the file.
-    pub fn rule(&self, subject: &Subject<'_>) -> Option<(usize, &WorkloadRule)> {
+    pub fn rule(&self, subject: &RuleSubject<'_>) -> Option<(usize, &WorkloadRule)> {
         self.workloads.iter().enumerate().find(|(_, rule)| rule.is_about(subject))
     }
 }

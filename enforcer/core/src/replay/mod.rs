@@ -31,7 +31,7 @@ use crate::{
     decide::{Decision, History, Inputs, Partitioned, SelfPlacedWorkloads, Widened, WrittenCgroups, decide},
     declarations::Declarations,
     model::Model,
-    owner::{Facts, Owners},
+    owner::{Owners, OwnershipFacts},
     place::{Allocations, Containers, Inventory},
     policy::{Policy, PolicyError},
     rebalance::{self, MoveHistory, NextTurn},
@@ -83,7 +83,7 @@ pub struct TurnInput {
     /// Configured policy.
     pub policy: Policy,
     /// Other owners of cpusets.
-    pub facts: Facts,
+    pub facts: OwnershipFacts,
     /// Running workloads.
     pub workloads: Vec<Workload>,
     /// Sample of the last turn.

@@ -28,10 +28,8 @@ pub struct Identity {
 pub fn identify(path: &CgroupPath) -> Identity {
     let parts: Vec<&str> = path.relative().split('/').collect();
     let found = pod(&parts).or_else(|| virtual_machine(&parts)).or_else(|| container(&parts));
-    let Found { origin, label, depth } = found.or_else(|| unit(&parts)).unwrap_or_else(|| Found {
-        origin: Origin::Cgroup,
-        label: path.as_str().to_owned(),
-        depth: parts.len(),
+    let RecognizedCgroup { origin, label, depth } = found.or_else(|| unit(&parts)).unwrap_or_else(|| {
+        RecognizedCgroup { origin: Origin::Cgroup, label: path.as_str().to_owned(), depth: parts.len() }
     });
     let (own, below) = parts.split_at(depth);
     if matches!(origin, Origin::VirtualMachine { .. }) {
@@ -55,7 +53,7 @@ fn bounded(text: &str) -> String {
 }
 
 /// A workload recognised in the first `depth` names of a path.
-struct Found {
+struct RecognizedCgroup {
     origin: Origin,
     label: String,
     depth: usize,
@@ -63,7 +61,7 @@ struct Found {
 
 // ---- Kubernetes
 
-fn pod(parts: &[&str]) -> Option<Found> {
+fn pod(parts: &[&str]) -> Option<RecognizedCgroup> {
     let (depth, (pod_uid, qos)) = (0..parts.len()).rev().find_map(|at| Some((at + 1, pod_at(parts, at)?)))?;
     let pod_name = format!("pod-{}", short(&pod_uid, 8));
     // containerd without its systemd driver below a kubelet with it: `SLICE:cri-containerd:ID`.
@@ -73,7 +71,7 @@ fn pod(parts: &[&str]) -> Option<Found> {
         (None, Some(inside)) => ((*inside).to_owned(), depth + 1),
         (None, None) => {
             let origin = Origin::Pod { pod_uid, qos, container_id: None, runtime: None };
-            return Some(Found { origin, label: pod_name, depth });
+            return Some(RecognizedCgroup { origin, label: pod_name, depth });
         }
     };
     let (container_id, runtime) = match scoped(&inside) {
@@ -85,7 +83,7 @@ fn pod(parts: &[&str]) -> Option<Found> {
         Some(id) => format!("{pod_name}/{}", short(id, 12)),
         None => format!("{pod_name}/{inside}"),
     };
-    Some(Found { origin: Origin::Pod { pod_uid, qos, container_id, runtime }, label, depth })
+    Some(RecognizedCgroup { origin: Origin::Pod { pod_uid, qos, container_id, runtime }, label, depth })
 }
 
 /// Uid and class of the pod that has `parts[at]` as its own cgroup.
@@ -149,7 +147,7 @@ const PARENTS: [(&str, Runtime); 10] = [
     ("lxc", Runtime::Lxc),
 ];
 
-fn container(parts: &[&str]) -> Option<Found> {
+fn container(parts: &[&str]) -> Option<RecognizedCgroup> {
     (0..parts.len()).rev().find_map(|at| {
         let name = parts[at];
         let (id, runtime) =
@@ -160,7 +158,7 @@ fn container(parts: &[&str]) -> Option<Found> {
             depth += 1;
         }
         let label = if is_full_id(&id) { short(&id, 12).to_owned() } else { id.clone() };
-        Some(Found { origin: Origin::Container { id, runtime }, label, depth })
+        Some(RecognizedCgroup { origin: Origin::Container { id, runtime }, label, depth })
     })
 }
 
@@ -201,7 +199,7 @@ fn is_full_id(id: &str) -> bool {
 
 /// A libvirt domain: `machine-qemu\x2d1\x2dNAME.scope`, or without systemd
 /// `/machine/qemu-1-NAME.libvirt-qemu`.
-fn virtual_machine(parts: &[&str]) -> Option<Found> {
+fn virtual_machine(parts: &[&str]) -> Option<RecognizedCgroup> {
     parts.iter().enumerate().find_map(|(at, name)| {
         let scope = name.strip_prefix("machine-").and_then(|rest| rest.strip_suffix(".scope"));
         let stem = match scope {
@@ -214,7 +212,7 @@ fn virtual_machine(parts: &[&str]) -> Option<Found> {
             None => return None,
         };
         let label = domain.clone();
-        Some(Found { origin: Origin::VirtualMachine { domain }, label, depth: at + 1 })
+        Some(RecognizedCgroup { origin: Origin::VirtualMachine { domain }, label, depth: at + 1 })
     })
 }
 
@@ -252,14 +250,14 @@ fn unescaped_file_name(name: &str) -> &str {
 }
 
 /// The innermost systemd unit.
-fn unit(parts: &[&str]) -> Option<Found> {
+fn unit(parts: &[&str]) -> Option<RecognizedCgroup> {
     let is_unit = |name: &&str| {
         let mut kinds = UNIT_SUFFIXES.iter().chain(&[SLICE_SUFFIX]);
         kinds.any(|kind| name.len() > kind.len() && name.ends_with(kind))
     };
     let at = parts.iter().rposition(is_unit)?;
     let unit = unescaped_file_name(parts[at]).to_owned();
-    Some(Found { label: unit.clone(), origin: Origin::Unit { unit }, depth: at + 1 })
+    Some(RecognizedCgroup { label: unit.clone(), origin: Origin::Unit { unit }, depth: at + 1 })
 }
 
 /// Undoes systemd's escaping of a name: `-` is `/`, `\xHH` a byte.

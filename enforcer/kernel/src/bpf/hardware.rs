@@ -8,7 +8,7 @@ use std::{borrow::Cow, collections::BTreeMap, io, os::fd::AsFd};
 
 use aya::programs::ProgramFd;
 use enforcer_core::{
-    hardware::{AccessEvents, Candidates, Near, PMU_EVENTS, Pmu},
+    hardware::{AccessEvents, Candidates, NearCounts, PMU_EVENTS, Pmu},
     id::CpuId,
     sample::HardwareAccesses,
 };
@@ -69,8 +69,8 @@ impl OpenCounters {
     /// What the two counters say.
     pub(super) fn accesses(&self, near: u64, remote: u64) -> HardwareAccesses {
         let local = match self.events.counts {
-            Near::Local => near,
-            Near::All => near.saturating_sub(remote),
+            NearCounts::Local => near,
+            NearCounts::All => near.saturating_sub(remote),
         };
         HardwareAccesses { local, remote, samples: local.saturating_add(remote) / self.period.max(1) }
     }
@@ -187,7 +187,7 @@ mod tests {
 
     use super::*;
 
-    fn counters(counts: Near) -> OpenCounters {
+    fn counters(counts: NearCounts) -> OpenCounters {
         let event = PerfEvent { kind: TYPE_SOFTWARE, config: 0, config1: 0 };
         let events = AccessEvents { name: "test", near: event, counts, remote: event };
         OpenCounters { events, period: 100, _counters: Vec::new() }
@@ -196,10 +196,10 @@ mod tests {
     #[test]
     fn all_accesses_are_the_local_and_the_remote_ones() {
         let accesses = |local, remote, samples| HardwareAccesses { local, remote, samples };
-        assert_eq!(counters(Near::Local).accesses(300, 200), accesses(300, 200, 5));
-        assert_eq!(counters(Near::All).accesses(300, 200), accesses(100, 200, 3));
-        assert_eq!(counters(Near::All).accesses(100, 200), accesses(0, 200, 2), "one counter is ahead");
-        assert_eq!(counters(Near::Local).accesses(u64::MAX, 200).samples, u64::MAX / 100);
+        assert_eq!(counters(NearCounts::Local).accesses(300, 200), accesses(300, 200, 5));
+        assert_eq!(counters(NearCounts::All).accesses(300, 200), accesses(100, 200, 3));
+        assert_eq!(counters(NearCounts::All).accesses(100, 200), accesses(0, 200, 2), "one counter is ahead");
+        assert_eq!(counters(NearCounts::Local).accesses(u64::MAX, 200).samples, u64::MAX / 100);
     }
 
     #[test]

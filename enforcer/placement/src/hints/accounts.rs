@@ -8,7 +8,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::shared::Load;
+use super::shared::SharedLoad;
 use crate::{
     Allocations, ContainerKind, ContainerRequest, Grant, Holder, Inventory, MemoryClaim, MemoryPriority,
     MemoryResource, PodRequest, memory::ZoneAccount,
@@ -24,7 +24,7 @@ pub(super) struct Accounts {
     /// CPUs that containers of this pod had before and may keep.
     pub(super) held: CpuSet,
     /// Promised shared CPU time.
-    pub(super) load: Load,
+    pub(super) load: SharedLoad,
     /// Promised memory.
     pub(super) memory: ZoneAccount,
     /// Promised memory without soft promises; computed when needed.
@@ -68,7 +68,7 @@ impl Accounts {
             taken: allocations.exclusive_cpus(),
             reusable: CpuSet::new(),
             held: CpuSet::new(),
-            load: Load::of(allocations.iter().map(|(_, grant)| grant)),
+            load: SharedLoad::of(allocations.iter().map(|(_, grant)| grant)),
             memory: ZoneAccount::new(inventory, allocations, |_| false),
             firm_memory: None,
             init_memory: None,
@@ -159,7 +159,7 @@ impl Accounts {
                 self.memory = init.on(None).unwrap_or_else(|| self.memory.clone());
             }
             let beside = allocations.iter().filter(|(holder, _)| !pod.has_ended(holder, index + 1));
-            self.load = Load::of(beside.map(|(_, grant)| grant));
+            self.load = SharedLoad::of(beside.map(|(_, grant)| grant));
             return;
         }
         if let Some(shared) = &grant.shared {

@@ -10,8 +10,8 @@
 use super::{
     Mask, Offer,
     masks::positions,
-    merge::{self, Comparison, Considered, Merged},
-    question::{Question, Settled, accepts, prefers},
+    merge::{self, Comparison, MergeCandidate, Merged},
+    question::{Alignment, NodeSetQuestion, accepts, prefers},
 };
 use crate::{Candidate, ContainerRequest, words};
 
@@ -22,8 +22,8 @@ const FEW: usize = 8;
 
 /// The candidates, the chosen one first.
 pub(super) fn of(
-    question: &Question<'_>,
-    settled: Option<Settled>,
+    question: &NodeSetQuestion<'_>,
+    settled: Option<Alignment>,
     container: Option<&ContainerRequest>,
 ) -> Vec<Candidate> {
     let nodes = question.nodes;
@@ -69,7 +69,7 @@ pub(super) fn of(
 }
 
 /// The best sets of the merge that led to the chosen one; empty if it was chosen otherwise.
-fn next_best(question: &Question<'_>, taken: Option<Merged>) -> Vec<Considered> {
+fn next_best(question: &NodeSetQuestion<'_>, taken: Option<Merged>) -> Vec<MergeCandidate> {
     let Some(Merged { mask: Some(chosen), preferred }) = taken else { return Vec::new() };
     let (nodes, options) = (question.nodes, question.options());
     let most = if nodes.len() <= FEW { 1 << FEW } else { MERGED };
@@ -83,13 +83,13 @@ fn next_best(question: &Question<'_>, taken: Option<Merged>) -> Vec<Considered> 
 }
 
 /// The comparison of the merge. Resources that do not prefer the set are named instead of counted.
-fn decided(merged: &[Considered], mask: Mask) -> Option<String> {
+fn decided(merged: &[MergeCandidate], mask: Mask) -> Option<String> {
     let considered = merged.iter().find(|considered| considered.mask == mask)?;
     let because = considered.because.as_ref().filter(|because| **because != Comparison::NotPreferred)?;
     Some(because.to_string())
 }
 
-fn because(question: &Question<'_>, mask: Mask, taken: Option<Merged>) -> String {
+fn because(question: &NodeSetQuestion<'_>, mask: Mask, taken: Option<Merged>) -> String {
     let offers = || question.firm.iter().chain(&question.soft);
     let lacking: Vec<&str> =
         offers().filter(|(_, offer)| !accepts(offer, mask)).map(|(name, _)| name.as_str()).collect();
@@ -120,7 +120,7 @@ fn because(question: &Question<'_>, mask: Mask, taken: Option<Merged>) -> String
 }
 
 /// Comparison of two sets that all resources prefer.
-fn compared(question: &Question<'_>, mask: Mask, chosen: Mask) -> String {
+fn compared(question: &NodeSetQuestion<'_>, mask: Mask, chosen: Mask) -> String {
     let options = question.options();
     let (own, best) = (distance(question, mask), distance(question, chosen));
     if options.prefer_closest && own > best {
@@ -147,7 +147,7 @@ fn compared(question: &Question<'_>, mask: Mask, chosen: Mask) -> String {
     }
 }
 
-fn distance(question: &Question<'_>, mask: Mask) -> u32 {
+fn distance(question: &NodeSetQuestion<'_>, mask: Mask) -> u32 {
     let rows = question.nodes.distances();
     let pairs = positions(mask).flat_map(|from| positions(mask).map(move |to| (from, to)));
     let known = pairs.filter_map(|(from, to)| rows.get(from)?.get(to).copied());

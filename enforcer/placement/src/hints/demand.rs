@@ -2,7 +2,7 @@
 //!
 //! A pod's demand is the [peak](PodRequest::peak) of its stages.
 
-use super::memory::{Wanted, wanted};
+use super::memory::{WantedMemory, wanted};
 use crate::{ContainerRequest, DeviceCounts, PodRequest, QosClass, Resources};
 
 /// Amounts by resource.
@@ -13,7 +13,7 @@ pub(super) struct Demand {
     /// CPU time on shared CPUs in thousandths; `None` without shared CPUs.
     pub(super) shared: Option<u64>,
     /// Memory to promise.
-    pub(super) memory: Wanted,
+    pub(super) memory: WantedMemory,
     /// Devices by resource, none with a count of zero.
     pub(super) devices: DeviceCounts,
 }

@@ -5,7 +5,7 @@
 //! asked for once, and the answer holds for every container.
 //!
 //! After the last container, other pods are adjusted: containers without enough shared CPUs get the whole
-//! shared pool ([`send_away`]), and those with a soft memory promise that no longer fits get all nodes
+//! shared pool ([`spill`]), and those with a soft memory promise that no longer fits get all nodes
 //! ([`soften`](super::soften)). If that is impossible, the pod is rejected.
 
 use std::collections::BTreeMap;
@@ -14,16 +14,15 @@ use super::{
     NodeIndex,
     cpu::CpuOptions,
     demand::Demand,
-    placing::{Asker, Placing, shared_pool},
-    question::Settled,
+    placing::{Asker, HintsPlacing, shared_pool},
+    question::Alignment,
 };
 use crate::{
-    Allocations, ContainerKind, ContainerRequest, Grant, Holder, Inventory, Placement, PodRequest, Reason,
-    Rejection, Shortage, Trace,
-    room::Room,
-    send_away,
+    Allocations, ContainerKind, ContainerRequest, Grant, Holder, Inventory, Placement, PodRequest, Rejection,
+    RejectionReason, Shortage, Trace,
+    room::FittingAmount,
     settings::{HintsSettings, NumaAllocationStrategy, Scope, TopologyPolicy},
-    words,
+    spill, words,
 };
 use numa_topology::set::{CpuSet, NodeSet};
 
@@ -143,9 +142,10 @@ impl HintsEngine {
                 // The request, not the possible demand of others.
                 let asked = container.allowed_nodes.as_ref().filter(|asked| !asked.is_empty());
                 let nodes = asked.cloned().unwrap_or(nodes);
-                let room = Room::together("cpu", nodes.clone(), 0);
+                let room = FittingAmount::together("cpu", nodes.clone(), 0);
                 let nothing = Shortage { resource: "cpu".to_owned(), nodes, wanted, available: 0 };
-                let rejection = Rejection::new(Reason::UnexpectedAdmissionError, problem).of(&container.name);
+                let rejection =
+                    Rejection::new(RejectionReason::UnexpectedAdmissionError, problem).of(&container.name);
                 return Err(rejection.short_of(vec![nothing], &[room]));
             }
             nodes = own;
@@ -197,13 +197,13 @@ impl HintsEngine {
         pod: &PodRequest,
         trace: &mut Trace,
     ) -> Result<(), Rejection> {
-        let mut placing = Placing::new(inventory, allocations, pod);
+        let mut placing = HintsPlacing::new(inventory, allocations, pod);
         if self.settings.is_kubelet() {
             placing.accounts.keep_init_memory();
         }
         let nodes = self.nodes_of(inventory, pod.containers.iter())?;
         let nodes = self.index(inventory, &nodes);
-        Run { engine: self, placing, nodes, trace }.place()
+        PodPlacement { engine: self, placing, nodes, trace }.place()
     }
 
     /// Warns of nodes beyond the maximum of a mask, if anything is aligned.
@@ -218,15 +218,15 @@ impl HintsEngine {
 }
 
 /// State of placing one pod.
-struct Run<'a, 'b> {
+struct PodPlacement<'a, 'b> {
     engine: &'a HintsEngine,
-    placing: Placing<'a>,
+    placing: HintsPlacing<'a>,
     /// Nodes that every container may use.
     nodes: NodeIndex,
     trace: &'b mut Trace,
 }
 
-impl Run<'_, '_> {
+impl PodPlacement<'_, '_> {
     fn place(mut self) -> Result<(), Rejection> {
         let pod = self.placing.pod;
         let mut waiting: Vec<(usize, &ContainerRequest)> = pod.containers.iter().enumerate().collect();
@@ -272,7 +272,7 @@ impl Run<'_, '_> {
     }
 
     /// The answer for the whole pod under the scope `pod`.
-    fn for_all(&mut self, waiting: &[(usize, &ContainerRequest)]) -> Result<Option<Settled>, Rejection> {
+    fn for_all(&mut self, waiting: &[(usize, &ContainerRequest)]) -> Result<Option<Alignment>, Rejection> {
         let settings = &self.engine.settings;
         let pod = self.placing.pod;
         if settings.scope != Scope::Pod || settings.policy == TopologyPolicy::None {
@@ -299,7 +299,7 @@ impl Run<'_, '_> {
         &mut self,
         index: usize,
         container: &ContainerRequest,
-        common: Option<Settled>,
+        common: Option<Alignment>,
     ) -> Result<(), Rejection> {
         let settings = self.engine.settings_of(container);
         let own_nodes;
@@ -361,8 +361,7 @@ impl Run<'_, '_> {
                     .difference(&self.placing.accounts.taken)
             })
         };
-        let squeezed =
-            send_away(&self.placing.inventory.machine, self.placing.allocations, &pool, &moved, ended);
+        let squeezed = spill(&self.placing.inventory.machine, self.placing.allocations, &pool, &moved, ended);
         squeezed.map_err(|holder| nothing_left(&self.placing, &holder, &moved))?;
         if self.placing.over_soft {
             super::soften::widen_soft(self.placing.inventory, self.placing.allocations, &pod.name)?;
@@ -371,13 +370,13 @@ impl Run<'_, '_> {
     }
 }
 
-fn nothing_left(placing: &Placing<'_>, holder: &Holder, wanted: &CpuSet) -> Rejection {
+fn nothing_left(placing: &HintsPlacing<'_>, holder: &Holder, wanted: &CpuSet) -> Rejection {
     let problem = format!("{holder} would have no CPU left");
     let nodes: NodeSet = placing.inventory.machine.nodes_of(wanted);
     let count = |cpus: usize| u64::try_from(cpus).unwrap_or(u64::MAX);
     let wanted = count(wanted.len());
     let available = wanted.saturating_sub(1);
-    let room = Room::together("cpu", nodes.clone(), available);
+    let room = FittingAmount::together("cpu", nodes.clone(), available);
     let shortage = Shortage { resource: "cpu".to_owned(), nodes, wanted, available };
-    Rejection::new(Reason::UnexpectedAdmissionError, problem).short_of(vec![shortage], &[room])
+    Rejection::new(RejectionReason::UnexpectedAdmissionError, problem).short_of(vec![shortage], &[room])
 }

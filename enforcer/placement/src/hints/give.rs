@@ -12,25 +12,25 @@ use super::{
     demand::Demand,
     device,
     masks::positions,
-    placing::{Asker, Placing},
-    question::Settled,
+    placing::{Asker, HintsPlacing},
+    question::Alignment,
 };
 use crate::{
-    CpuClass, Grant, Inventory, MemoryPriority, MemorySource, QosClass, Reason, Rejection, SharedCpus,
-    Shortage, room::Room, settings::TopologyPolicy, words,
+    CpuClass, Grant, Inventory, MemoryPriority, MemorySource, QosClass, Rejection, RejectionReason,
+    SharedCpus, Shortage, room::FittingAmount, settings::TopologyPolicy, words,
 };
 use numa_topology::{
     Topology,
     set::{CpuSet, NodeSet},
 };
 
-impl Placing<'_> {
+impl HintsPlacing<'_> {
     /// Grant of a container at this place; without a place (policy `none`) anywhere.
     pub(super) fn grant(
         &mut self,
         asker: Asker<'_>,
         demand: &Demand,
-        settled: Option<Settled>,
+        settled: Option<Alignment>,
     ) -> Result<Grant, Rejection> {
         let Asker { nodes, settings, .. } = asker;
         let merged = settled.map(|settled| settled.merged);
@@ -106,9 +106,9 @@ impl Placing<'_> {
             let problem = "no shared CPU is left";
             let wanted = millis.div_ceil(1000).max(1);
             let nodes = asker.nodes.nodes(asker.nodes.all());
-            let room = Room::together("cpu", nodes.clone(), 0);
+            let room = FittingAmount::together("cpu", nodes.clone(), 0);
             let shortage = Shortage { resource: "cpu".to_owned(), nodes, wanted, available: 0 };
-            let rejection = Rejection::new(Reason::UnexpectedAdmissionError, problem);
+            let rejection = Rejection::new(RejectionReason::UnexpectedAdmissionError, problem);
             return Err(rejection.short_of(vec![shortage], &[room]));
         }
         let room = self.shared_stock(asker);
@@ -147,7 +147,7 @@ pub(super) fn no_cpus(inventory: &Inventory, asker: Asker<'_>, error: &CpuError,
     } else {
         near
     };
-    let room = Room::of_cpus(&inventory.machine, &nodes, &room);
+    let room = FittingAmount::of_cpus(&inventory.machine, &nodes, &room);
     let shortage =
         Shortage { resource: "cpu".to_owned(), nodes, wanted: count(wanted), available: count(available) };
     let rejection = Rejection::new(error.reason(), error.to_string()).short_of(vec![shortage], &[room]);

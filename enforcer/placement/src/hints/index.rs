@@ -4,7 +4,7 @@
 
 use super::{
     Mask,
-    masks::{FEW, LISTED, positions},
+    masks::{FEW, MAX_ENUMERATED_NODES, positions},
 };
 use numa_topology::{Topology, id::NodeId, set::NodeSet};
 
@@ -65,7 +65,7 @@ impl NodeIndex {
     /// The same nodes with listed sets if that is possible at all: for questions that amounts do not answer.
     #[must_use]
     pub fn with_lists(self) -> Self {
-        Self { most_listed: LISTED, ..self }
+        Self { most_listed: MAX_ENUMERATED_NODES, ..self }
     }
 
     /// The same nodes without listed sets.

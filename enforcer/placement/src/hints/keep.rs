@@ -3,12 +3,12 @@
 use super::{
     accounts::restricted,
     demand::Demand,
-    placing::{Asker, Placing},
+    placing::{Asker, HintsPlacing},
 };
 use crate::{ContainerRequest, Grant};
 use numa_topology::set::CpuSet;
 
-impl Placing<'_> {
+impl HintsPlacing<'_> {
     /// The unchanged grant, if the request is the same and all of it is still available.
     pub(super) fn unchanged(
         &self,

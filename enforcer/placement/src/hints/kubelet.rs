@@ -14,7 +14,7 @@
 
 use super::{
     Mask, Offer, Offers,
-    cpu::{self, CpuError, CpuOptions, Pick},
+    cpu::{self, CpuError, CpuOptions, CpuPick},
     placing::Asker,
 };
 use crate::{CpuLayout, Inventory, settings::KubeletDeviceHints};
@@ -66,8 +66,8 @@ fn keep_within(offer: &mut Offer, nodes: Mask) {
 }
 
 /// Chooses the CPUs of a container.
-pub fn take_near(layout: &CpuLayout, pick: &Pick<'_>, options: CpuOptions) -> Result<CpuSet, CpuError> {
-    let without = cpu::take_near(layout, &Pick { reusable: &CpuSet::new(), ..*pick }, options);
+pub fn take_near(layout: &CpuLayout, pick: &CpuPick<'_>, options: CpuOptions) -> Result<CpuSet, CpuError> {
+    let without = cpu::take_near(layout, &CpuPick { reusable: &CpuSet::new(), ..*pick }, options);
     match without {
         Err(error @ (CpuError::TooFewWholeCores { .. } | CpuError::NotWholeCores { .. })) => Err(error),
         _ => cpu::take_near(layout, pick, options),

@@ -4,7 +4,7 @@
 //! of width, and within a width in lexicographic order of their positions, so that the first set that would
 //! suffice on an empty machine gives the width of the preferred ones.
 //!
-//! Cost: O(2^N) sets of N nodes, so a check must be very cheap: see [`super::table`]. The limit is [`LISTED`]
+//! Cost: O(2^N) sets of N nodes, so a check must be very cheap: see [`super::table`]. The limit is [`MAX_ENUMERATED_NODES`]
 //! nodes.
 
 use super::{Mask, MaskHint};
@@ -13,7 +13,7 @@ use super::{Mask, MaskHint};
 pub(crate) const FEW: usize = 8;
 
 /// Maximum number of nodes with listed masks, for questions that thresholds do not answer.
-pub(crate) const LISTED: usize = 16;
+pub(crate) const MAX_ENUMERATED_NODES: usize = 16;
 
 /// Every non-empty set of the first `nodes` positions, by width, then lexicographically by position.
 pub(crate) fn by_width(nodes: usize) -> impl Iterator<Item = Mask> {
@@ -48,7 +48,7 @@ pub(super) fn list(
 ) -> Vec<MaskHint> {
     let mut width = None;
     let mut hints = Vec::new();
-    for mask in by_width(nodes.min(LISTED)) {
+    for mask in by_width(nodes.min(MAX_ENUMERATED_NODES)) {
         if width.is_none() && would_do(mask) {
             width = Some(mask.count_ones());
         }

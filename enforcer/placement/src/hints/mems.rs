@@ -19,32 +19,32 @@ use super::{
     demand::Demand,
     give::is_first_fit,
     local::LocalMemory,
-    memory::{self, MemoryStock, Wanted},
+    memory::{self, MemoryStock, WantedMemory},
     merge::Merged,
-    placing::{Asker, Placing},
-    question::Settled,
+    placing::{Asker, HintsPlacing},
+    question::Alignment,
     refusal::left_out,
 };
 use crate::{
-    MemoryClaim, MemoryResource, QosClass, Reason, Rejection, Shortage,
+    MemoryClaim, MemoryResource, QosClass, Rejection, RejectionReason, Shortage,
     memory::ZoneAccount,
-    room::Room,
+    room::FittingAmount,
     settings::{MemoryManagerPolicy, TopologyPolicy},
 };
 use numa_topology::{Topology, id::NodeId, set::NodeSet};
 
 /// Memory promises and memory nodes.
-type Memory = (Vec<MemoryClaim>, NodeSet);
+type MemoryAndNodes = (Vec<MemoryClaim>, NodeSet);
 
-impl Placing<'_> {
+impl HintsPlacing<'_> {
     /// The memory of a container with CPUs on these nodes.
     pub(super) fn memory(
         &mut self,
         asker: Asker<'_>,
         demand: &Demand,
-        settled: Option<Settled>,
+        settled: Option<Alignment>,
         cpu_nodes: &NodeSet,
-    ) -> Result<Memory, Rejection> {
+    ) -> Result<MemoryAndNodes, Rejection> {
         let local = self.local(asker);
         let everywhere = local.everywhere().clone();
         let guaranteed = self.pod.qos == QosClass::Guaranteed;
@@ -67,7 +67,8 @@ impl Placing<'_> {
         let machine = &self.inventory.machine;
         let is_loose = settled.is_none() && !guaranteed;
         let chosen = settled.and_then(|settled| settled.merged.mask);
-        let place = Place { asker, account, machine, local: &local, cpu_nodes, wanted: &demand.memory };
+        let place =
+            MemorySearch { asker, account, machine, local: &local, cpu_nodes, wanted: &demand.memory };
         if demand.memory.is_empty() {
             let is_aligned = chosen.is_some() && (asker.settings.align_all_qos || guaranteed);
             let mems = if is_aligned { place.at_home() } else { everywhere };
@@ -88,19 +89,19 @@ impl Placing<'_> {
 }
 
 /// Constraints of the memory of one container.
-struct Place<'a> {
+struct MemorySearch<'a> {
     asker: Asker<'a>,
     account: &'a ZoneAccount,
     machine: &'a Topology,
     local: &'a LocalMemory,
     /// Nodes of its CPUs.
     cpu_nodes: &'a NodeSet,
-    wanted: &'a Wanted,
+    wanted: &'a WantedMemory,
 }
 
-impl Place<'_> {
+impl MemorySearch<'_> {
     /// The nodes of its memory; none if there is too little.
-    fn zone(&self, settled: Option<Settled>) -> Option<NodeSet> {
+    fn zone(&self, settled: Option<Alignment>) -> Option<NodeSet> {
         let nodes = self.asker.nodes;
         let of_cpus = nodes.mask(self.cpu_nodes);
         let chosen = settled.and_then(|settled| settled.merged.mask).unwrap_or(0);
@@ -200,7 +201,7 @@ impl Place<'_> {
         self.wanted.iter().map(claim).collect()
     }
 
-    fn refusal(&self, settled: Option<Settled>) -> Rejection {
+    fn refusal(&self, settled: Option<Alignment>) -> Rejection {
         let everywhere = self.local.everywhere();
         let nodes = if self.is_strict() {
             let chosen = settled.and_then(|settled| settled.merged.mask).unwrap_or(0);
@@ -217,8 +218,9 @@ impl Place<'_> {
         };
         let all: Vec<Shortage> = self.wanted.iter().map(shortage).collect();
         let short: Vec<Shortage> = all.iter().filter(|one| one.available < one.wanted).cloned().collect();
-        let room = |(resource, _): &(MemoryResource, u64)| Room::of_memory(self.account, &nodes, *resource);
-        let rooms: Vec<Room> = self.wanted.iter().map(room).collect();
+        let room =
+            |(resource, _): &(MemoryResource, u64)| FittingAmount::of_memory(self.account, &nodes, *resource);
+        let rooms: Vec<FittingAmount> = self.wanted.iter().map(room).collect();
         // The kubelet's message.
         let mut problem = match settled.and_then(|settled| settled.merged.mask) {
             Some(_) => "[memorymanager] failed to find NUMA nodes to extend the current topology hint",
@@ -231,7 +233,7 @@ impl Place<'_> {
         if let Some(left_out) = left_out(self.machine, &nodes) {
             problem = format!("{problem} ({left_out})");
         }
-        let rejection = Rejection::new(Reason::UnexpectedAdmissionError, problem);
+        let rejection = Rejection::new(RejectionReason::UnexpectedAdmissionError, problem);
         rejection.short_of(if short.is_empty() { all } else { short }, &rooms)
     }
 }
@@ -241,10 +243,10 @@ fn as_kubelet(
     asker: Asker<'_>,
     account: &ZoneAccount,
     demand: &Demand,
-    settled: Option<Settled>,
+    settled: Option<Alignment>,
     everywhere: NodeSet,
     guaranteed: bool,
-) -> Result<Memory, Rejection> {
+) -> Result<MemoryAndNodes, Rejection> {
     let is_off = asker.settings.memory_manager_policy == MemoryManagerPolicy::None;
     if is_off || !guaranteed || demand.memory.is_empty() {
         return Ok((Vec::new(), everywhere));

@@ -51,7 +51,7 @@ pub use self::{
     windows::Windows,
 };
 pub(crate) use self::{
-    masks::{LISTED, positions},
+    masks::{MAX_ENUMERATED_NODES, positions},
     refusal::left_out,
     table::{Sums, Table, each_pair},
 };

@@ -10,7 +10,7 @@ use super::{
     NodeIndex, Offers,
     accounts::{Accounts, restricted},
     beside,
-    cpu::{self, CpuOptions, CpuStock, Pick},
+    cpu::{self, CpuOptions, CpuPick, CpuStock},
     demand::Demand,
     device::{self, DeviceStock},
     give::no_cpus,
@@ -18,15 +18,15 @@ use super::{
     local::LocalMemory,
     masks::positions,
     memory::{self, MemoryStock},
-    question::{Question, Settled},
-    refusal::{Line, not_aligned},
+    question::{Alignment, NodeSetQuestion},
+    refusal::{ResourceFit, not_aligned},
     shared::SharedStock,
 };
 use crate::{
     Allocations, ContainerKind, ContainerRequest, Grant, Holder, Inventory, PodRequest, QosClass, Rejection,
     Trace,
     memory::ZoneAccount,
-    room::Room,
+    room::FittingAmount,
     settings::{HintsSettings, MemoryManagerPolicy, TopologyPolicy},
 };
 use numa_topology::{
@@ -35,7 +35,7 @@ use numa_topology::{
 };
 
 /// A pod that is being placed.
-pub(super) struct Placing<'a> {
+pub(super) struct HintsPlacing<'a> {
     pub(super) inventory: &'a Inventory,
     pub(super) allocations: &'a mut Allocations,
     pub(super) pod: &'a PodRequest,
@@ -62,7 +62,7 @@ pub(super) struct Asker<'a> {
     pub(super) reuse: bool,
 }
 
-impl<'a> Placing<'a> {
+impl<'a> HintsPlacing<'a> {
     pub(super) fn new(
         inventory: &'a Inventory,
         allocations: &'a mut Allocations,
@@ -102,13 +102,13 @@ impl<'a> Placing<'a> {
         asker: Asker<'_>,
         demand: &Demand,
         trace: &mut Trace,
-    ) -> Result<Settled, Rejection> {
+    ) -> Result<Alignment, Rejection> {
         let Asker { nodes, settings, .. } = asker;
         let room = self.shared_stock(asker);
         let local = self.local(asker);
         // Without memory one level is enough.
         let levels = if is_memory_asked(asker, demand) { local.levels() } else { 1 };
-        let mut best: Option<(u8, Question<'_>, Option<Settled>)> = None;
+        let mut best: Option<(u8, NodeSetQuestion<'_>, Option<Alignment>)> = None;
         for level in 0..levels {
             let mut question = self.question(asker, demand, &room, local.level(level));
             let guaranteed = self.pod.qos == QosClass::Guaranteed && !demand.memory.is_empty();
@@ -122,7 +122,7 @@ impl<'a> Placing<'a> {
             };
             let (exclusive, shares) = (demand.exclusive, demand.shared.is_some());
             let settled = question.settle(firm_alone, |mask| room.burden(mask, exclusive, shares));
-            let settled = settled.map(|settled| Settled { level, ..settled });
+            let settled = settled.map(|settled| Alignment { level, ..settled });
             let rank = match settled {
                 Some(settled) if settled.merged.preferred => 0,
                 Some(settled) if question.has_everything(settled) => 1,
@@ -168,7 +168,7 @@ impl<'a> Placing<'a> {
         demand: &Demand,
         room: &SharedStock,
         zones: &[NodeSet],
-    ) -> Question<'q> {
+    ) -> NodeSetQuestion<'q> {
         let Asker { nodes, settings, .. } = asker;
         let (firm, mut soft) = self.offers(asker, demand, &self.accounts.memory, zones);
         if let Some(millis) = demand.shared.filter(|_| settings.align_all_qos) {
@@ -179,7 +179,7 @@ impl<'a> Placing<'a> {
             soft.extend(beside::offers(nodes, asker.container, self.pod));
             resident = self.resident(asker);
         }
-        Question { nodes, settings, qos: self.pod.qos, firm, soft, resident }
+        NodeSetQuestion { nodes, settings, qos: self.pod.qos, firm, soft, resident }
     }
 
     /// Memory by the CPU nodes that it is local to.
@@ -358,7 +358,7 @@ impl<'a> Placing<'a> {
             };
         }
         let reserved = &self.inventory.reserved_cpus;
-        let pick = Pick { available: &available, reserved, reusable: &reusable, affinity, count };
+        let pick = CpuPick { available: &available, reserved, reusable: &reusable, affinity, count };
         if asker.settings.is_kubelet() {
             return kubelet::take_near(layout, &pick, options).map_err(refused);
         }
@@ -371,7 +371,13 @@ impl<'a> Placing<'a> {
     }
 
     /// One line per resource, for a rejection.
-    fn lines(&self, asker: Asker<'_>, demand: &Demand, memory: &ZoneAccount, zones: &[NodeSet]) -> Vec<Line> {
+    fn lines(
+        &self,
+        asker: Asker<'_>,
+        demand: &Demand,
+        memory: &ZoneAccount,
+        zones: &[NodeSet],
+    ) -> Vec<ResourceFit> {
         let ids = asker.nodes.ids();
         let nodes = asker.nodes.nodes(asker.nodes.all());
         let by_node = |amount: &dyn Fn(&NodeSet) -> u64| {
@@ -384,8 +390,8 @@ impl<'a> Placing<'a> {
             let usable = self.usable(asker);
             let machine = &self.inventory.machine;
             let count = |cpus: usize| u64::try_from(cpus).unwrap_or(u64::MAX);
-            lines.push(Line {
-                room: Room::of_cpus(machine, &nodes, &had),
+            lines.push(ResourceFit {
+                room: FittingAmount::of_cpus(machine, &nodes, &had),
                 resource: "cpu".to_owned(),
                 wanted: count(demand.exclusive),
                 free: by_node(&|node| count(had.common(&machine.cpus_of(node)))),
@@ -406,8 +412,10 @@ impl<'a> Placing<'a> {
                     },
                 )
             };
-            lines.extend(demand.memory.iter().map(|(resource, bytes)| Line {
-                room: Room::new(&resource.to_string(), &nodes, |nodes| memory.free(&local(nodes), *resource)),
+            lines.extend(demand.memory.iter().map(|(resource, bytes)| ResourceFit {
+                room: FittingAmount::new(&resource.to_string(), &nodes, |nodes| {
+                    memory.free(&local(nodes), *resource)
+                }),
                 resource: resource.to_string(),
                 wanted: *bytes,
                 free: by_node(&|node| memory.free(&local(node), *resource)),
@@ -422,9 +430,9 @@ impl<'a> Placing<'a> {
             let units = self.inventory.devices.get(resource).map_or(&[][..], Vec::as_slice);
             let all =
                 |node: &NodeSet| units.iter().filter(|unit| !unit.nodes.is_disjoint(node)).count() as u64;
-            Line {
+            ResourceFit {
                 // Devices without a known node cannot be aligned, unless no node is known for any.
-                room: anywhere.map_or_else(|| Room::new(resource, &nodes, near), |_| stock.room()),
+                room: anywhere.map_or_else(|| FittingAmount::new(resource, &nodes, near), |_| stock.room()),
                 resource: resource.clone(),
                 wanted: *count,
                 free: by_node(&near),

@@ -33,7 +33,7 @@ use crate::{
 };
 
 /// Offers of the resources for a container or a pod, and the rules to judge them.
-pub(super) struct Question<'a> {
+pub(super) struct NodeSetQuestion<'a> {
     pub(super) nodes: &'a NodeIndex,
     pub(super) settings: &'a HintsSettings,
     pub(super) qos: QosClass,
@@ -47,7 +47,7 @@ pub(super) struct Question<'a> {
 
 /// A place that is good enough for the policy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Settled {
+pub(super) struct Alignment {
     /// The set of nodes; its mask is `None` if any node is suitable.
     pub(super) merged: Merged,
     /// Whether soft promises of others were ignored.
@@ -56,13 +56,13 @@ pub(super) struct Settled {
     pub(super) level: usize,
 }
 
-impl Settled {
+impl Alignment {
     const fn new(merged: Merged, over_soft: bool) -> Self {
         Self { merged, over_soft, level: 0 }
     }
 }
 
-impl Question<'_> {
+impl NodeSetQuestion<'_> {
     /// The place; `None` if the policy does not accept the best one. `firm_alone` repeats the question
     /// without soft promises of others, if there are any; `burden` is the cost of a place for containers that
     /// share CPUs.
@@ -70,7 +70,7 @@ impl Question<'_> {
         &mut self,
         firm_alone: impl FnOnce() -> Option<Offers>,
         burden: impl Fn(Mask) -> Burden,
-    ) -> Option<Settled> {
+    ) -> Option<Alignment> {
         self.score_by_residence();
         let legacy = matches!(
             self.settings.policy,
@@ -78,7 +78,7 @@ impl Question<'_> {
         );
         if !has_preference(&self.firm) {
             let merged = self.soft_choice(burden);
-            return Some(Settled::new(merged, false));
+            return Some(Alignment::new(merged, false));
         }
         if legacy {
             return self.first_fit();
@@ -86,7 +86,7 @@ impl Question<'_> {
         let all = merge(self.nodes, self.offers(), self.options());
         if all.preferred {
             let merged = self.least_burden(self.at_its_memory(all, self.offers()), burden);
-            return Some(Settled::new(merged, false));
+            return Some(Alignment::new(merged, false));
         }
         let alone = firm_alone();
         let over_soft = alone.is_some();
@@ -100,7 +100,7 @@ impl Question<'_> {
         admitted.then(|| {
             let merged = self.with_everything(merged, firm());
             let merged = if merged.preferred { merged } else { self.least_burden(merged, burden) };
-            Settled::new(merged, over_soft)
+            Alignment::new(merged, over_soft)
         })
     }
 
@@ -114,7 +114,7 @@ impl Question<'_> {
     }
 
     /// Does each firm offer have enough at this place?
-    pub(super) fn has_everything(&self, settled: Settled) -> bool {
+    pub(super) fn has_everything(&self, settled: Alignment) -> bool {
         let accepted = |mask| self.firm.iter().all(|(_, offer)| accepts(offer, mask));
         settled.merged.mask.is_none_or(accepted)
     }
@@ -221,14 +221,14 @@ impl Question<'_> {
     }
 
     /// The older protocol: strict only for Guaranteed pods, and only without best-effort.
-    fn first_fit(&self) -> Option<Settled> {
+    fn first_fit(&self) -> Option<Alignment> {
         let firm = || self.firm.iter().map(|(_, offer)| offer);
         let lists: Vec<Vec<Mask>> = firm().filter_map(|offer| masks_of(offer, self.nodes)).collect();
         let mask = numa_first_fit(self.nodes, &lists);
         let strict = self.settings.policy == TopologyPolicy::NumaManager && self.qos == QosClass::Guaranteed;
         let has_everything = |mask: Mask| firm().all(|offer| accepts(offer, mask));
         let preferred = mask.is_some_and(has_everything);
-        (mask.is_some() || !strict).then_some(Settled::new(Merged { mask, preferred }, false))
+        (mask.is_some() || !strict).then_some(Alignment::new(Merged { mask, preferred }, false))
     }
 
     fn score_by_residence(&mut self) {

@@ -9,12 +9,12 @@
 use std::cmp::Reverse;
 
 use super::{Mask, NodeIndex, Offers, masks::positions, question::accepts};
-use crate::{Reason, Rejection, Shortage, room::Room, words};
+use crate::{Rejection, RejectionReason, Shortage, room::FittingAmount, words};
 use numa_topology::{MemoryKind, Node, Topology, set::NodeSet};
 
 /// One resource: the request, and the amounts of nodes by position.
 #[derive(Debug, Clone)]
-pub(super) struct Line {
+pub(super) struct ResourceFit {
     pub(super) resource: String,
     pub(super) wanted: u64,
     pub(super) free: Vec<u64>,
@@ -22,10 +22,10 @@ pub(super) struct Line {
     /// Amount available at any place, for a resource without known nodes.
     pub(super) anywhere: Option<u64>,
     /// Amount that would have been possible.
-    pub(super) room: Room,
+    pub(super) room: FittingAmount,
 }
 
-impl Line {
+impl ResourceFit {
     fn sum(amounts: &[u64], mask: Mask) -> u64 {
         positions(mask).filter_map(|at| amounts.get(at)).fold(0, |sum, amount| sum.saturating_add(*amount))
     }
@@ -80,22 +80,22 @@ impl Line {
 pub(super) fn not_aligned(
     nodes: &NodeIndex,
     single_node: bool,
-    lines: &[Line],
+    lines: &[ResourceFit],
     offers: &Offers,
 ) -> Rejection {
-    let widest = |line: &Line| match line.anywhere {
+    let widest = |line: &ResourceFit| match line.anywhere {
         Some(_) => nodes.len(),
         None if single_node => 1,
         None => line.width().unwrap_or(nodes.len()),
     };
-    let own = lines.iter().map(|line| (line, Line::richest(&line.free, widest(line))));
+    let own = lines.iter().map(|line| (line, ResourceFit::richest(&line.free, widest(line))));
     let short: Vec<Shortage> = own
         .filter(|(line, mask)| line.is_short(*mask))
         .map(|(line, mask)| line.shortage(nodes, mask))
         .collect();
     let shortages = if short.is_empty() { conflict(nodes, single_node, lines) } else { short };
     let problem = "Resources cannot be allocated with Topology locality";
-    let rejection = Rejection::new(Reason::TopologyAffinityError, problem);
+    let rejection = Rejection::new(RejectionReason::TopologyAffinityError, problem);
     let rejection = rejection.short_of(shortages, &rooms(single_node, lines));
     match narrowest_with_room(nodes, lines, offers) {
         Some(mask) => {
@@ -127,12 +127,12 @@ pub(crate) fn left_out(machine: &Topology, counted: &NodeSet) -> Option<String> 
 }
 
 /// Each resource fits somewhere, but not all of them together: shortages on the nodes where fewest are short.
-fn conflict(nodes: &NodeIndex, single_node: bool, lines: &[Line]) -> Vec<Shortage> {
-    let widths = || lines.iter().filter_map(Line::width).filter(|_| !single_node);
+fn conflict(nodes: &NodeIndex, single_node: bool, lines: &[ResourceFit]) -> Vec<Shortage> {
+    let widths = || lines.iter().filter_map(ResourceFit::width).filter(|_| !single_node);
     let short = |mask: Mask| lines.iter().filter(move |line| line.is_short(mask));
     let worst = |mask: Mask| short(mask).map(|line| line.missing(mask)).sum::<u128>();
     let best_of = |width: usize| {
-        let candidates = lines.iter().map(|line| Line::richest(&line.free, width));
+        let candidates = lines.iter().map(|line| ResourceFit::richest(&line.free, width));
         candidates
             .min_by_key(|mask| (short(*mask).count(), worst(*mask), *mask))
             .unwrap_or_else(|| nodes.all())
@@ -150,8 +150,8 @@ fn conflict(nodes: &NodeIndex, single_node: bool, lines: &[Line]) -> Vec<Shortag
 }
 
 /// Amounts of each resource that would have been possible.
-fn rooms(single_node: bool, lines: &[Line]) -> Vec<Room> {
-    let room = |line: &Line| {
+fn rooms(single_node: bool, lines: &[ResourceFit]) -> Vec<FittingAmount> {
+    let room = |line: &ResourceFit| {
         let room = line.room.clone();
         if single_node && line.anywhere.is_none() { room.on_one_node() } else { room }
     };
@@ -159,8 +159,8 @@ fn rooms(single_node: bool, lines: &[Line]) -> Vec<Room> {
 }
 
 /// A narrow set of nodes with room for everything: adds the node that leaves the least missing each time.
-fn narrowest_with_room(nodes: &NodeIndex, lines: &[Line], offers: &Offers) -> Option<Mask> {
-    if lines.iter().any(Line::is_short_anywhere) {
+fn narrowest_with_room(nodes: &NodeIndex, lines: &[ResourceFit], offers: &Offers) -> Option<Mask> {
+    if lines.iter().any(ResourceFit::is_short_anywhere) {
         return None;
     }
     let missing = |mask: Mask| lines.iter().map(|line| line.missing(mask)).sum::<u128>();

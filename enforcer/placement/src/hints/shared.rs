@@ -8,7 +8,7 @@
 //! though containers run there too: a node without other shared CPUs comes last.
 //!
 //! This is a preference and never causes a rejection: a container that fits nowhere shares the whole pool. A
-//! displaced container ([`send_away`](crate::send_away)) still counts in its own scope, so that the
+//! displaced container ([`spill`](crate::spill)) still counts in its own scope, so that the
 //! scope is not given to others in the meantime.
 //!
 //! Cost: a pass over the CPUs of each scope to sum up the promises; holders with the same scope share one.
@@ -28,7 +28,7 @@ const NOMINAL: u64 = 100;
 
 /// Promised shared CPU time by scope.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Load {
+pub(super) struct SharedLoad {
     rows: BTreeMap<CpuSet, Promised>,
 }
 
@@ -39,7 +39,7 @@ struct Promised {
     nominal: u64,
 }
 
-impl Load {
+impl SharedLoad {
     /// Load of these grants.
     pub(super) fn of<'a>(grants: impl Iterator<Item = &'a Grant>) -> Self {
         let mut load = Self::default();
@@ -90,14 +90,14 @@ fn count_by_node(layout: &CpuLayout, cpus: &CpuSet, counts: &mut [usize]) {
         counts[group] = cpus.len();
         return;
     }
-    for seat in cpus.iter().filter_map(|cpu| layout.seat(cpu)) {
-        counts[seat.group(Level::Node)] += 1;
+    for group_index in cpus.iter().filter_map(|cpu| layout.group_index(cpu)) {
+        counts[group_index.group(Level::Node)] += 1;
     }
 }
 
 /// The group of the node that has all of these CPUs.
 fn only_node(layout: &CpuLayout, cpus: &CpuSet) -> Option<usize> {
-    let group = layout.seat(cpus.first()?)?.group(Level::Node);
+    let group = layout.group_index(cpus.first()?)?.group(Level::Node);
     cpus.is_subset(layout.members(Level::Node, group)).then_some(group)
 }
 
@@ -134,7 +134,7 @@ impl SharedStock {
         nodes: &NodeIndex,
         pool: &CpuSet,
         taken: &CpuSet,
-        load: &Load,
+        load: &SharedLoad,
     ) -> Self {
         let left = pool.difference(taken);
         let is_listed = nodes.is_listed();
@@ -161,8 +161,8 @@ impl SharedStock {
             if let Some(group) = only_node(layout, scope) {
                 return positions[group].map_or(0, |at: usize| 1 << at);
             }
-            let on = scope.iter().filter_map(|cpu| layout.seat(cpu));
-            let on = on.filter_map(|seat| positions[seat.group(Level::Node)]);
+            let on = scope.iter().filter_map(|cpu| layout.group_index(cpu));
+            let on = on.filter_map(|group_index| positions[group_index.group(Level::Node)]);
             on.fold(0, |mask: Mask, at: usize| mask | 1 << at)
         };
         stock.homes = load.rows.iter().map(|(scope, promised)| (of_scope(scope), *promised)).collect();

@@ -7,9 +7,10 @@
 //! be dropped: their pages are in use or missing.
 
 use crate::{
-    Allocations, Grant, Holder, Inventory, MemoryClaim, MemoryResource, PodName, Reason, Rejection, Shortage,
+    Allocations, Grant, Holder, Inventory, MemoryClaim, MemoryResource, PodName, Rejection, RejectionReason,
+    Shortage,
     memory::{Overcommit, ZoneAccount},
-    room::Room,
+    room::FittingAmount,
 };
 use numa_topology::set::NodeSet;
 
@@ -53,7 +54,7 @@ pub(super) fn widen_soft(
         None => Ok(()),
         Some((resource, over)) => {
             let without = ZoneAccount::new(inventory, allocations, |holder| holder.pod() == pod);
-            let room = Room::of_memory(&without, &over.zone, resource);
+            let room = FittingAmount::of_memory(&without, &over.zone, resource);
             let shortage = Shortage {
                 resource: resource.to_string(),
                 nodes: over.zone,
@@ -61,7 +62,8 @@ pub(super) fn widen_soft(
                 available: over.capacity,
             };
             let problem = "others hold what it would need";
-            Err(Rejection::new(Reason::UnexpectedAdmissionError, problem).short_of(vec![shortage], &[room]))
+            Err(Rejection::new(RejectionReason::UnexpectedAdmissionError, problem)
+                .short_of(vec![shortage], &[room]))
         }
     }
 }

@@ -6,9 +6,9 @@
 //! a set, the minimum over all supersets) take one pass over the table per node, which pairs every set with
 //! the same set plus that node.
 //!
-//! Cost: 2^N additions for sums, N x 2^(N-1) for passes. The limit is [`LISTED`] nodes.
+//! Cost: 2^N additions for sums, N x 2^(N-1) for passes. The limit is [`MAX_ENUMERATED_NODES`] nodes.
 
-use super::{LISTED, Mask, positions};
+use super::{MAX_ENUMERATED_NODES, Mask, positions};
 
 /// Amounts by set of nodes.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -17,8 +17,8 @@ pub(crate) struct Table(Vec<u64>);
 impl Table {
     /// Sums over the nodes of each set; they saturate.
     pub(crate) fn of_sums(by_node: &[u64]) -> Self {
-        let mut sums = vec![0u64; 1 << by_node.len().min(LISTED)];
-        for (position, amount) in by_node.iter().take(LISTED).enumerate() {
+        let mut sums = vec![0u64; 1 << by_node.len().min(MAX_ENUMERATED_NODES)];
+        for (position, amount) in by_node.iter().take(MAX_ENUMERATED_NODES).enumerate() {
             let (without, with) = sums.split_at_mut(1 << position);
             for (with, without) in with.iter_mut().zip(without) {
                 *with = without.saturating_add(*amount);
@@ -29,7 +29,7 @@ impl Table {
 
     /// For each set of nodes, the amounts near any of its nodes, for amounts that are near sets of nodes.
     pub(crate) fn of_near(nodes: usize, near: impl IntoIterator<Item = (Mask, u64)>) -> Self {
-        let all = (1 << nodes.min(LISTED)) - 1;
+        let all = (1 << nodes.min(MAX_ENUMERATED_NODES)) - 1;
         let mut inside = vec![0u64; all + 1];
         for (mask, count) in near {
             if let Some(slot) = usize::try_from(mask).ok().and_then(|mask| inside.get_mut(mask)) {
@@ -62,7 +62,7 @@ impl Table {
 /// Sums over sets of nodes, precomputed for few nodes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Sums {
-    /// For at most [`LISTED`] nodes.
+    /// For at most [`MAX_ENUMERATED_NODES`] nodes.
     BySet(Table),
     /// For more nodes.
     ByNode(Vec<u64>),
@@ -71,7 +71,11 @@ pub(crate) enum Sums {
 impl Sums {
     /// Sums over the amount of each node, by position.
     pub(crate) fn new(by_node: Vec<u64>) -> Self {
-        if by_node.len() <= LISTED { Self::BySet(Table::of_sums(&by_node)) } else { Self::ByNode(by_node) }
+        if by_node.len() <= MAX_ENUMERATED_NODES {
+            Self::BySet(Table::of_sums(&by_node))
+        } else {
+            Self::ByNode(by_node)
+        }
     }
 
     /// Sum over the nodes of a set; saturates.

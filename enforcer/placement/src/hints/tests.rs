@@ -1,6 +1,6 @@
 use crate::{
     Allocations, ContainerKind, ContainerRequest, CpuClass, Holder, MemoryResource, PodName, PodRequest,
-    Reason, SharedCpus, Trace, bring_home,
+    RejectionReason, SharedCpus, Trace,
     memory::ZoneAccount,
     remove, resize,
     samples::{GIB, Host, container, devices, pod, policy},
@@ -8,6 +8,7 @@ use crate::{
         AvailableResources, CpuAmount, CpuChoice, HintsSettings, PlacementSettings, ReservedResources, Scope,
         TopologyPolicy,
     },
+    unspill,
 };
 use numa_topology::{
     MemoryKind, Topology,
@@ -82,7 +83,7 @@ fn policies_differ_in_what_they_accept() {
         match outcome {
             Ok(_) => assert_eq!(host.grant("p", "c").exclusive.len() as u64, cpus),
             Err(rejection) => {
-                assert_eq!(rejection.reason, Reason::TopologyAffinityError);
+                assert_eq!(rejection.reason, RejectionReason::TopologyAffinityError);
                 assert!(!rejection.shortages.is_empty() && rejection.fits.is_some(), "{rejection}");
                 assert_eq!(host.allocations, before);
             }
@@ -139,7 +140,7 @@ fn in_pod_scope_all_containers_share_one_place() {
     }
     let rejection =
         host.admit(&pod("q", vec![container("a", 4000, GIB), container("b", 4000, GIB)])).unwrap_err();
-    assert_eq!((rejection.reason, rejection.container), (Reason::TopologyAffinityError, None));
+    assert_eq!((rejection.reason, rejection.container), (RejectionReason::TopologyAffinityError, None));
 }
 
 #[test]
@@ -258,7 +259,7 @@ fn a_resize_keeps_what_it_can() {
     assert_eq!((grown.as_str(), kept.as_str()), ("0,2,8,10", "1,9"));
     let (shrunk, kept) = resized(1).unwrap();
     assert_eq!((shrunk.as_str(), kept.as_str()), ("0", "1,9"));
-    assert_eq!(resized(9).unwrap_err().reason, Reason::TopologyAffinityError);
+    assert_eq!(resized(9).unwrap_err().reason, RejectionReason::TopologyAffinityError);
     assert_eq!(resized(1).unwrap(), ("0".into(), "1,9".into()));
 }
 
@@ -282,7 +283,10 @@ fn a_container_stays_inside_what_the_cgroups_above_leave_it() {
     let rejection = host.admit(&pod("b", vec![request.clone()])).unwrap_err();
     assert_eq!(rejection.shortages[0].available, 1);
     request.allowed_cpus = Some("99".parse().unwrap());
-    assert_eq!(host.admit(&pod("c", vec![request])).unwrap_err().reason, Reason::UnexpectedAdmissionError);
+    assert_eq!(
+        host.admit(&pod("c", vec![request])).unwrap_err().reason,
+        RejectionReason::UnexpectedAdmissionError
+    );
 }
 
 #[test]

@@ -28,7 +28,7 @@ mod zones;
 
 use std::collections::BTreeMap;
 
-use self::{promises::Promises, zones::Zones};
+use self::{promises::Promises, zones::ZoneSums};
 use super::{
     Allocations, Holder, Inventory, MemoryClaim, MemoryResource, PodRequest,
     hints::{Mask, NodeIndex, Table},
@@ -159,7 +159,8 @@ impl ZoneAccount {
 
     /// Enters the parts of claims on the nodes of the masks.
     fn enter_here<'a>(&mut self, claims: impl IntoIterator<Item = &'a MemoryClaim>) {
-        let mut kinds: Vec<_> = self.kinds.iter_mut().map(|(kind, all)| (*kind, all, Zones::new())).collect();
+        let mut kinds: Vec<_> =
+            self.kinds.iter_mut().map(|(kind, all)| (*kind, all, ZoneSums::new())).collect();
         for claim in claims.into_iter().filter(|claim| claim.bytes > 0) {
             let zone = self.nodes.mask(&claim.zone);
             let kind = kinds.iter_mut().find(|(kind, ..)| *kind == claim.resource);
@@ -315,7 +316,7 @@ impl ZoneAccount {
     }
 
     /// The [free](Self::free) amount on every set of these nodes, each a mask of this account with one node
-    /// or none, at most [`LISTED`](super::hints::LISTED) of them. If the table would be too large, the
+    /// or none, at most [`MAX_ENUMERATED_NODES`](super::hints::MAX_ENUMERATED_NODES) of them. If the table would be too large, the
     /// amounts that one arrangement of all claims leaves.
     pub(super) fn free_on_sets(&self, nodes: &[Mask], resource: MemoryResource) -> Table {
         let free =

@@ -14,7 +14,7 @@
 //! O(zones x nodes). All sums saturate: sizes come from outside.
 
 use super::{fixed::Fixed, room};
-use crate::hints::{LISTED, Mask, Table, positions};
+use crate::hints::{MAX_ENUMERATED_NODES, Mask, Table, positions};
 
 /// Capacity, promises, and one arrangement that keeps them.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -140,7 +140,7 @@ impl Promises {
     pub(super) fn free_on_sets(&self, nodes: &[Mask]) -> Table {
         if self.is_fixed {
             let fixed = Fixed::of(self);
-            let sets = 0..1 << nodes.len().min(LISTED);
+            let sets = 0..1 << nodes.len().min(MAX_ENUMERATED_NODES);
             let of_set =
                 |set: Mask| positions(set).filter_map(|at| nodes.get(at)).fold(0, |all, node| all | node);
             return Table::of_amounts(sets.map(|set| fixed.free(of_set(set))).collect());
@@ -249,17 +249,17 @@ impl Promises {
 
     /// Path from one of these nodes to one with a free amount, over zones that can move; the zone of the
     /// first step has no meaning.
-    fn shortest_path(&self, nodes: Mask) -> Option<Vec<Step>> {
+    fn shortest_path(&self, nodes: Mask) -> Option<Vec<PathStep>> {
         let mut seen = nodes;
-        let mut queue: Vec<(Step, Option<usize>)> =
-            positions(nodes).map(|to| (Step { zone: 0, to }, None)).collect();
+        let mut queue: Vec<(PathStep, Option<usize>)> =
+            positions(nodes).map(|to| (PathStep { zone: 0, to }, None)).collect();
         let mut next = 0;
-        while let Some((Step { to: node, .. }, _)) = queue.get(next).copied() {
+        while let Some((PathStep { to: node, .. }, _)) = queue.get(next).copied() {
             if self.free.get(node).is_some_and(|free| *free > 0) {
                 return Some(unwind(&queue, next));
             }
             for (zone, at) in self.zones.iter().enumerate().filter(|(_, zone)| zone.on >> node & 1 == 1) {
-                queue.extend(positions(at.nodes & !seen).map(|to| (Step { zone, to }, Some(next))));
+                queue.extend(positions(at.nodes & !seen).map(|to| (PathStep { zone, to }, Some(next))));
                 seen |= at.nodes;
             }
             next += 1;
@@ -288,14 +288,14 @@ impl Promises {
 
 /// One step of a path: a zone moves memory from the previous node to this one.
 #[derive(Debug, Clone, Copy)]
-struct Step {
+struct PathStep {
     zone: usize,
     to: usize,
 }
 
-fn unwind(queue: &[(Step, Option<usize>)], last: usize) -> Vec<Step> {
+fn unwind(queue: &[(PathStep, Option<usize>)], last: usize) -> Vec<PathStep> {
     let ends = std::iter::successors(Some(last), |at| queue.get(*at).and_then(|(_, before)| *before));
-    let mut path: Vec<Step> = ends.filter_map(|at| queue.get(at).map(|(step, _)| *step)).collect();
+    let mut path: Vec<PathStep> = ends.filter_map(|at| queue.get(at).map(|(step, _)| *step)).collect();
     path.reverse();
     path
 }

@@ -10,7 +10,7 @@ use crate::hints::{Mask, NodeIndex};
 
 /// Claims and forecasts by zone.
 #[derive(Debug)]
-pub(super) struct Zones {
+pub(super) struct ZoneSums {
     sums: Vec<Sum>,
     /// Index in `sums` of single nodes, by position.
     single: [Option<usize>; NodeIndex::LARGEST],
@@ -25,7 +25,7 @@ struct Sum {
     by_node: [u64; NodeIndex::LARGEST],
 }
 
-impl Zones {
+impl ZoneSums {
     /// No claims yet.
     pub(super) const fn new() -> Self {
         Self { sums: Vec::new(), single: [None; NodeIndex::LARGEST], several: BTreeMap::new() }

@@ -21,7 +21,7 @@ use globset::{GlobBuilder, GlobMatcher};
 
 use super::{
     annotations::{IsolatedCpus, Preferences},
-    request::Amounts,
+    request::RequestedAmounts,
 };
 use crate::{
     CpuClass, QosClass,
@@ -114,7 +114,7 @@ impl Classifier {
     /// CPU demand of a container with this class and namespace.
     pub fn classify(
         &self,
-        amounts: &Amounts,
+        amounts: &RequestedAmounts,
         qos: QosClass,
         namespace: &str,
         preferences: &Preferences,
@@ -221,8 +221,12 @@ mod tests {
     use super::*;
     use crate::pools::request::MemoryAmount;
 
-    fn amounts(milli_cpus: u64, milli_cpu_limit: Option<u64>) -> Amounts {
-        Amounts { milli_cpus, milli_cpu_limit, memory: MemoryAmount { bytes: 0, limit: None, source: None } }
+    fn amounts(milli_cpus: u64, milli_cpu_limit: Option<u64>) -> RequestedAmounts {
+        RequestedAmounts {
+            milli_cpus,
+            milli_cpu_limit,
+            memory: MemoryAmount { bytes: 0, limit: None, source: None },
+        }
     }
 
     fn settings(prefer_isolated_cpus: bool, prefer_shared_cpus: bool) -> PoolsSettings {

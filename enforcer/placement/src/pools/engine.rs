@@ -2,7 +2,7 @@
 
 use super::{
     classify::Classifier,
-    placing::{ENGINE, Placing},
+    placing::{ENGINE, PoolsPlacing},
 };
 use crate::{
     Allocations, ContainerKind, Inventory, Placement, PodRequest, Rejection, Trace, settings::PoolsSettings,
@@ -40,7 +40,7 @@ impl Placement for PoolsEngine {
         for problem in problems {
             trace.warn_about_settings(problem);
         }
-        let mut placing = Placing::new(&self.settings, inventory, &classifier, pod, allocations);
+        let mut placing = PoolsPlacing::new(&self.settings, inventory, &classifier, pod, allocations);
         for (index, container) in pod.containers.iter().enumerate() {
             if index > 0 && pod.containers[index - 1].kind == ContainerKind::Init {
                 placing.look_again(allocations, index);

@@ -14,10 +14,10 @@ use std::{collections::BTreeMap, time::Duration};
 
 use super::{
     annotations::Preferences,
-    rank::{MemoryLimit, MemoryStanding},
+    rank::{MemoryLimit, MemoryScore},
     request::MemoryAmount,
     tree::{Pool, PoolTree},
-    zones::{Others, Promise, ZoneOffer, Zones},
+    zones::{MemoryZones, OtherPromises, Promise, ZoneOffer},
 };
 use crate::{
     ContainerRequest, Inventory, MemoryPriority, MemoryResource, QosClass, settings::MemoryTypes, words,
@@ -148,11 +148,11 @@ impl<'a> MemoryWish<'a> {
     /// Offer of a pool, or of `place` instead of the pool's nodes.
     pub(super) fn offer<'p>(
         &self,
-        zones: Zones<'_>,
+        zones: MemoryZones<'_>,
         tree: &PoolTree,
         pool: &Pool,
         place: Option<&NodeSet>,
-        others: impl FnOnce() -> &'p Others<'p>,
+        others: impl FnOnce() -> &'p OtherPromises<'p>,
     ) -> Option<MemoryOffer> {
         let full = match place {
             _ if self.preserve => tree.root().memory.all(),
@@ -171,7 +171,7 @@ impl<'a> MemoryWish<'a> {
         if start.is_empty() {
             return None;
         }
-        let new = Promise { zone: &start, bytes: self.bytes, priority: self.priority, turn: u64::MAX };
+        let new = Promise { zone: &start, bytes: self.bytes, priority: self.priority, arrival_seq: u64::MAX };
         let zone = zones.offer(new, limit.as_ref(), others)?;
         let mut hugepages = self.hugepages.iter();
         let fits = |(size, bytes): (&u64, &u64)| {
@@ -202,14 +202,14 @@ impl<'a> MemoryWish<'a> {
     /// Figures of an offer for ranking pools.
     pub(super) fn standing(
         &self,
-        zones: Zones<'_>,
+        zones: MemoryZones<'_>,
         pool: &Pool,
         offer: Option<&MemoryOffer>,
-    ) -> MemoryStanding {
+    ) -> MemoryScore {
         let of_pool = pool.memory.of_types(self.types);
         let offered = offer.map(|offer| offer.then.as_ref().unwrap_or(&offer.zone.zone));
         let (wholly_ordinary, mostly_ordinary) = self.ordinary(zones, pool);
-        MemoryStanding {
+        MemoryScore {
             offered: offered.is_some(),
             wholly_ordinary,
             mostly_ordinary,
@@ -221,7 +221,7 @@ impl<'a> MemoryWish<'a> {
     }
 
     /// The first of these nodes that together have room for the request; all if they have not.
-    fn enough_of(&self, zones: Zones<'_>, nodes: &NodeSet) -> NodeSet {
+    fn enough_of(&self, zones: MemoryZones<'_>, nodes: &NodeSet) -> NodeSet {
         let mut enough = NodeSet::new();
         for node in nodes.iter() {
             enough.insert(node);
@@ -234,7 +234,7 @@ impl<'a> MemoryWish<'a> {
 
     /// Does ordinary memory of a pool have room for all of the request, and for most of what it could ever
     /// hold of it? Constant if the container states its kinds.
-    fn ordinary(&self, zones: Zones<'_>, pool: &Pool) -> (bool, bool) {
+    fn ordinary(&self, zones: MemoryZones<'_>, pool: &Pool) -> (bool, bool) {
         if !self.ordinary_first {
             return (false, true);
         }
@@ -247,7 +247,7 @@ impl<'a> MemoryWish<'a> {
     }
 
     /// Nodes of these kinds in a pool, or the nearest ones.
-    fn nodes(&self, zones: Zones<'_>, pool: &Pool, types: MemoryTypes) -> NodeSet {
+    fn nodes(&self, zones: MemoryZones<'_>, pool: &Pool, types: MemoryTypes) -> NodeSet {
         let here = pool.memory.types();
         let mut nodes = pool.memory.of_types(types);
         let from = || pool.memory.all().union(&pool.cpu_nodes);

@@ -35,8 +35,8 @@ pub use self::{
     document::{Document, Documents, documents},
     engine::PoolsEngine,
     machine::MachinePools,
-    rank::{Order, Standing},
-    request::Amounts,
+    rank::{PoolOrder, PoolScore},
+    request::RequestedAmounts,
     tree::{Pool, PoolTree},
 };
 pub(super) use self::{

@@ -41,7 +41,7 @@ use crate::{CpuClass, settings::CpuPriority};
 /// Figures of one pool for one container. CPU time is in thousandths of a CPU; remaining amounts may be
 /// negative.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Standing {
+pub struct PoolScore {
     /// Id of the pool.
     pub pool: usize,
     /// Number of its ancestors.
@@ -63,7 +63,7 @@ pub struct Standing {
     /// Containers of the same class in it.
     pub colocated: usize,
     /// Its memory.
-    pub memory: MemoryStanding,
+    pub memory: MemoryScore,
 }
 
 /// A level relative to the wanted one.
@@ -81,7 +81,7 @@ pub enum LevelFit {
 /// Memory that a pool offers to one container.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 #[expect(clippy::struct_excessive_bools, reason = "independent keys of one order")]
-pub struct MemoryStanding {
+pub struct MemoryScore {
     /// Whether there is enough, possibly after moving others.
     pub offered: bool,
     /// Whether ordinary memory has room for all of the request; false if kinds are requested.
@@ -110,16 +110,16 @@ pub enum MemoryLimit {
 
 /// The order for one container.
 #[derive(Debug, Clone)]
-pub struct Order<'a> {
+pub struct PoolOrder<'a> {
     demand: &'a CpuDemand,
     memory_limit: MemoryLimit,
 }
 
 /// A key: its name in explanations, and the comparison, better pools first.
-type Key = (&'static str, fn(&Order<'_>, &Standing, &Standing) -> Ordering);
+type PoolKey = (&'static str, fn(&PoolOrder<'_>, &PoolScore, &PoolScore) -> Ordering);
 
 /// All keys, in order.
-const KEYS: &[Key] = &[
+const KEYS: &[PoolKey] = &[
     ("CPUs", |order, a, b| by_more(order.cpu_fit(a), order.cpu_fit(b))),
     ("affinity", |_, a, b| by_more(a.affinity, b.affinity)),
     ("topology hints", |_, a, b| by_more(a.hints, b.hints)),
@@ -133,7 +133,7 @@ const KEYS: &[Key] = &[
     ("room in ordinary memory", |_, a, b| by_more(a.memory.wholly_ordinary, b.memory.wholly_ordinary)),
     ("memory types", |_, a, b| by_more(a.memory.has_types, b.memory.has_types)),
     ("CPU priority", |order, a, b| {
-        let of = |standing: &Standing| {
+        let of = |standing: &PoolScore| {
             matches!(order.demand.priority, CpuPriority::High | CpuPriority::Low) && standing.priority_fits
         };
         by_more(of(a), of(b))
@@ -141,7 +141,7 @@ const KEYS: &[Key] = &[
     ("depth", |_, a, b| by_more(a.depth, b.depth)),
     ("reserved CPU time left for each container", |order, a, b| {
         // Fractions are compared by cross-multiplication, without rounding.
-        let share = |mine: &Standing, other: &Standing| {
+        let share = |mine: &PoolScore, other: &PoolScore| {
             let containers = u64::try_from(other.colocated).unwrap_or(u64::MAX);
             i128::from(order.reserved_left(mine)) * (i128::from(containers) + 1)
         };
@@ -149,7 +149,7 @@ const KEYS: &[Key] = &[
     }),
     ("isolated CPUs left", |order, a, b| by_more(order.isolated_left(a), order.isolated_left(b))),
     ("CPU priority", |order, a, b| {
-        let of = |s: &Standing| order.demand.priority == CpuPriority::Normal && s.priority_fits;
+        let of = |s: &PoolScore| order.demand.priority == CpuPriority::Normal && s.priority_fits;
         by_more(of(a), of(b))
     }),
     ("number of containers", |order, a, b| order.colocated(a).cmp(&order.colocated(b))),
@@ -157,29 +157,29 @@ const KEYS: &[Key] = &[
     ("id", |_, a, b| a.pool.cmp(&b.pool)),
 ];
 
-impl<'a> Order<'a> {
+impl<'a> PoolOrder<'a> {
     /// The order for a container with this demand.
     pub const fn new(demand: &'a CpuDemand, memory_limit: MemoryLimit) -> Self {
         Self { demand, memory_limit }
     }
 
     /// Better pools compare as less.
-    pub fn compare(&self, a: &Standing, b: &Standing) -> Ordering {
+    pub fn compare(&self, a: &PoolScore, b: &PoolScore) -> Ordering {
         self.first_difference(a, b).map_or(Ordering::Equal, |(_, ordering)| ordering)
     }
 
     /// The key that distinguishes two pools.
-    pub fn decided_by(&self, a: &Standing, b: &Standing) -> &'static str {
+    pub fn decided_by(&self, a: &PoolScore, b: &PoolScore) -> &'static str {
         self.first_difference(a, b).map_or("nothing", |(key, _)| key)
     }
 
     /// Sorts the pools, best first.
-    pub fn sort(&self, standings: &mut [Standing]) {
+    pub fn sort(&self, standings: &mut [PoolScore]) {
         standings.sort_unstable_by(|a, b| self.compare(a, b));
     }
 
     /// Moves the `count` best pools to the front in order; the others stay in any order.
-    pub fn sort_best(&self, standings: &mut [Standing], count: usize) {
+    pub fn sort_best(&self, standings: &mut [PoolScore], count: usize) {
         if count < standings.len() {
             standings.select_nth_unstable_by(count, |a, b| self.compare(a, b));
         }
@@ -187,13 +187,13 @@ impl<'a> Order<'a> {
         self.sort(&mut standings[..count]);
     }
 
-    fn first_difference(&self, a: &Standing, b: &Standing) -> Option<(&'static str, Ordering)> {
+    fn first_difference(&self, a: &PoolScore, b: &PoolScore) -> Option<(&'static str, Ordering)> {
         KEYS.iter().map(|(name, compare)| (*name, compare(self, a, b))).find(|(_, ordering)| ordering.is_ne())
     }
 
     /// 2: isolated CPUs if wanted, or enough of the others if not; 1: enough ordinary ones instead of
     /// isolated ones; 0: too few.
-    fn cpu_fit(&self, standing: &Standing) -> u8 {
+    fn cpu_fit(&self, standing: &PoolScore) -> u8 {
         match (self.demand.class, self.demand.isolate) {
             (CpuClass::Reserved, _) => u8::from(self.reserved_left(standing) >= 0) * 2,
             (_, Isolate::No) => u8::from(self.shared_left(standing) >= 0) * 2,
@@ -209,17 +209,17 @@ impl<'a> Order<'a> {
         self.demand.full > 0 && self.demand.isolate != Isolate::No
     }
 
-    fn isolated_left(&self, standing: &Standing) -> i64 {
+    fn isolated_left(&self, standing: &PoolScore) -> i64 {
         if self.wants_isolated() { standing.isolated.saturating_sub(signed(self.demand.full)) } else { 0 }
     }
 
-    fn isolated_fits(&self, standing: &Standing) -> bool {
+    fn isolated_fits(&self, standing: &PoolScore) -> bool {
         self.wants_isolated() && self.isolated_left(standing) >= 0
     }
 
     /// Shared CPU time that remains after the request. A container without a request counts as a thousandth,
     /// so that it does not go where nothing is left.
-    fn shared_left(&self, standing: &Standing) -> i64 {
+    fn shared_left(&self, standing: &PoolScore) -> i64 {
         let CpuDemand { class, full, fraction_milli, .. } = *self.demand;
         if class == CpuClass::Reserved {
             return 0;
@@ -229,21 +229,21 @@ impl<'a> Order<'a> {
         standing.shared.saturating_sub(signed(sliced)).saturating_sub(signed(fraction))
     }
 
-    fn reserved_left(&self, standing: &Standing) -> i64 {
+    fn reserved_left(&self, standing: &PoolScore) -> i64 {
         if self.demand.class != CpuClass::Reserved {
             return 0;
         }
         standing.reserved.saturating_sub(signed(self.demand.fraction_milli))
     }
 
-    fn memory_room(&self, standing: &Standing) -> u64 {
+    fn memory_room(&self, standing: &PoolScore) -> u64 {
         match self.memory_limit {
             MemoryLimit::Request => 0,
             MemoryLimit::Bytes(limit) => standing.memory.capacity.min(limit),
         }
     }
 
-    fn cpu_room(&self, standing: &Standing) -> (LevelFit, i64) {
+    fn cpu_room(&self, standing: &PoolScore) -> (LevelFit, i64) {
         match self.demand.limit {
             CpuLimit::Request => (LevelFit::Shallower, 0),
             CpuLimit::Milli(limit) => (LevelFit::Shallower, standing.shared.min(signed(limit))),
@@ -255,7 +255,7 @@ impl<'a> Order<'a> {
     }
 
     /// Containers of the same class there; irrelevant with exclusive CPUs.
-    fn colocated(&self, standing: &Standing) -> usize {
+    fn colocated(&self, standing: &PoolScore) -> usize {
         if self.demand.class == CpuClass::Shared { standing.colocated } else { 0 }
     }
 }
@@ -270,7 +270,7 @@ fn by_more<T: Ord + Copy>(a: T, b: T) -> Ordering {
 }
 
 /// Depth of a pool that hints score.
-fn hinted_depth(standing: &Standing) -> Option<usize> {
+fn hinted_depth(standing: &PoolScore) -> Option<usize> {
     standing.hints.filter(HintScore::speaks_for).map(|_| standing.depth)
 }
 

@@ -9,14 +9,14 @@ use super::{
     tree::{Pool, PoolTree},
 };
 use crate::{
-    CpuClass, Inventory, MemoryResource, MemorySource, Reason, Rejection, Shortage, hints::left_out,
-    memory::ZoneAccount, room::Room,
+    CpuClass, Inventory, MemoryResource, MemorySource, Rejection, RejectionReason, Shortage, hints::left_out,
+    memory::ZoneAccount, room::FittingAmount,
 };
 use numa_topology::set::{CpuSet, NodeSet};
 
 /// What is missing in one pool.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Obstacle {
+pub(super) enum PoolObstacle {
     /// Too few CPUs.
     Cpus,
     /// Isolated CPUs are required, and there are too few.
@@ -38,7 +38,7 @@ pub(super) enum Obstacle {
     Types(String),
 }
 
-impl fmt::Display for Obstacle {
+impl fmt::Display for PoolObstacle {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Cpus => f.write_str("too few CPUs"),
@@ -51,13 +51,15 @@ impl fmt::Display for Obstacle {
     }
 }
 
-impl Obstacle {
+impl PoolObstacle {
     /// The rejection, if every pool has this obstacle.
     pub(super) fn into_rejection(self) -> Rejection {
         match self {
             Self::Devices(rejection) => *rejection,
-            Self::StrictHint { .. } => Rejection::new(Reason::TopologyAffinityError, self.to_string()),
-            _ => Rejection::new(Reason::UnexpectedAdmissionError, self.to_string()),
+            Self::StrictHint { .. } => {
+                Rejection::new(RejectionReason::TopologyAffinityError, self.to_string())
+            }
+            _ => Rejection::new(RejectionReason::UnexpectedAdmissionError, self.to_string()),
         }
     }
 
@@ -87,16 +89,16 @@ pub(super) struct Refused<'a> {
 
 impl Refused<'_> {
     /// The rejection, after every pool refused the container.
-    pub(super) fn rejection(&self, obstacles: &[(usize, Obstacle)]) -> Rejection {
+    pub(super) fn rejection(&self, obstacles: &[(usize, PoolObstacle)]) -> Rejection {
         let closest = obstacles.iter().rev().max_by_key(|(_, obstacle)| obstacle.progress());
-        let obstacle = closest.map_or(Obstacle::Cpus, |(_, obstacle)| obstacle.clone());
+        let obstacle = closest.map_or(PoolObstacle::Cpus, |(_, obstacle)| obstacle.clone());
         let rejection = obstacle.clone().into_rejection();
         match obstacle {
-            Obstacle::Cpus => self.cpus(rejection),
-            Obstacle::IsolatedCpus => self.isolated_cpus(rejection),
-            Obstacle::Memory => self.of_memory(rejection),
-            Obstacle::StrictHint { near, memory, .. } => self.strict_hint(rejection, &near, &memory),
-            Obstacle::Devices(_) | Obstacle::Types(_) => rejection,
+            PoolObstacle::Cpus => self.cpus(rejection),
+            PoolObstacle::IsolatedCpus => self.isolated_cpus(rejection),
+            PoolObstacle::Memory => self.of_memory(rejection),
+            PoolObstacle::StrictHint { near, memory, .. } => self.strict_hint(rejection, &near, &memory),
+            PoolObstacle::Devices(_) | PoolObstacle::Types(_) => rejection,
         }
     }
 
@@ -129,10 +131,10 @@ impl Refused<'_> {
     }
 
     /// Available amount on the nodes of a single pool, and on the whole machine.
-    fn room(&self, free: impl Fn(&Pool) -> u64) -> Room {
+    fn room(&self, free: impl Fn(&Pool) -> u64) -> FittingAmount {
         let pools = || self.tree.pools().iter();
         let nodes = self.inventory.cpu_nodes();
-        Room::new("cpu", &nodes, |place| {
+        FittingAmount::new("cpu", &nodes, |place| {
             if *place == nodes {
                 return free(self.tree.root());
             }
@@ -165,8 +167,9 @@ impl Refused<'_> {
             wanted,
         };
         let all: Vec<Shortage> = self.amounts().into_iter().map(shortage).collect();
-        let room = |(resource, _): (MemoryResource, u64)| Room::of_memory(self.account, zone, resource);
-        let rooms: Vec<Room> = self.amounts().into_iter().map(room).collect();
+        let room =
+            |(resource, _): (MemoryResource, u64)| FittingAmount::of_memory(self.account, zone, resource);
+        let rooms: Vec<FittingAmount> = self.amounts().into_iter().map(room).collect();
         let rejection = rejection.short_of(short_or_all(all), &rooms);
         Rejection { fits: rejection.fits.map(|fits| format!("{fits} without moving others")), ..rejection }
     }
@@ -179,10 +182,10 @@ impl Refused<'_> {
         let wanted = full.saturating_add(fraction_milli.div_ceil(1000)).max(1);
         let nodes = machine.nodes_of(&near).union(memory);
         let cpus = Shortage { nodes: nodes.clone(), ..self.cpu_shortage(wanted, count) };
-        let room = Room::together("cpu", nodes, count);
+        let room = FittingAmount::together("cpu", nodes, count);
         let memory = self.on_zone(rejection.clone(), memory).shortages;
-        let bytes = |one: &Shortage| Room::together(&one.resource, one.nodes.clone(), one.available);
-        let rooms: Vec<Room> = std::iter::once(room).chain(memory.iter().map(bytes)).collect();
+        let bytes = |one: &Shortage| FittingAmount::together(&one.resource, one.nodes.clone(), one.available);
+        let rooms: Vec<FittingAmount> = std::iter::once(room).chain(memory.iter().map(bytes)).collect();
         let all: Vec<Shortage> = std::iter::once(cpus).chain(memory).collect();
         rejection.short_of(short_or_all(all), &rooms)
     }
@@ -208,10 +211,10 @@ pub(super) fn no_such_memory(
     problem: String,
 ) -> Rejection {
     let nodes = tree.root().memory.all();
-    let room = Room::of_memory(account, &nodes, MemoryResource::Memory);
+    let room = FittingAmount::of_memory(account, &nodes, MemoryResource::Memory);
     let resource = MemoryResource::Memory.to_string();
     let shortage = Shortage { resource, nodes, wanted: bytes, available: 0 };
-    let rejection = Obstacle::Types(problem).into_rejection().short_of(vec![shortage], &[room]);
+    let rejection = PoolObstacle::Types(problem).into_rejection().short_of(vec![shortage], &[room]);
     Rejection { fits: rejection.fits.map(|fits| format!("{fits} of other types")), ..rejection }
 }
 

@@ -25,14 +25,14 @@ pub(in super::super) const RESOURCES_KEY: &str = "noderesource.dev/resources";
     default,
     expecting = "a map like {containers: {NAME: {requests: {memory: 1Gi}}}}"
 )]
-struct PodResources {
-    init_containers: BTreeMap<String, ContainerResources>,
-    containers: BTreeMap<String, ContainerResources>,
+struct CopiedPodResources {
+    init_containers: BTreeMap<String, CopiedContainerResources>,
+    containers: BTreeMap<String, CopiedContainerResources>,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, expecting = "a map like {requests: {memory: 1Gi}}")]
-struct ContainerResources {
+struct CopiedContainerResources {
     requests: BTreeMap<String, Scalar>,
     limits: BTreeMap<String, Scalar>,
 }
@@ -50,7 +50,7 @@ pub struct MemoryAmount {
 
 /// Requests and limits of one container.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Amounts {
+pub struct RequestedAmounts {
     /// CPU time in thousandths of a CPU.
     pub milli_cpus: u64,
     /// CPU limit in thousandths; `None` without a limit.
@@ -59,13 +59,13 @@ pub struct Amounts {
     pub memory: MemoryAmount,
 }
 
-impl Amounts {
+impl RequestedAmounts {
     /// Amounts of a container on a machine with this much memory, and warnings about its annotation.
     pub fn of(container: &ContainerRequest, pod: &PodRequest, machine_bytes: u64) -> (Self, Vec<String>) {
         let mut warnings = Vec::new();
         let copy = copied_resources(container, pod).unwrap_or_else(|problem| {
             warnings.push(format!("annotation {RESOURCES_KEY}: {}, ignored", shown_problem(&problem)));
-            ContainerResources::default()
+            CopiedContainerResources::default()
         });
         let mut copied =
             |amounts: &BTreeMap<String, Scalar>, resource: &str, read: fn(&str) -> Option<u64>| {
@@ -114,9 +114,14 @@ impl Amounts {
 }
 
 /// The annotation's resources for a container; empty if it does not mention it.
-fn copied_resources(container: &ContainerRequest, pod: &PodRequest) -> Result<ContainerResources, String> {
-    let Some(document) = pod.documents.get(RESOURCES_KEY) else { return Ok(ContainerResources::default()) };
-    let mut all: PodResources = document.as_ref().map_err(Clone::clone)?.read()?;
+fn copied_resources(
+    container: &ContainerRequest,
+    pod: &PodRequest,
+) -> Result<CopiedContainerResources, String> {
+    let Some(document) = pod.documents.get(RESOURCES_KEY) else {
+        return Ok(CopiedContainerResources::default());
+    };
+    let mut all: CopiedPodResources = document.as_ref().map_err(Clone::clone)?.read()?;
     let of_kind = match container.kind {
         ContainerKind::Init | ContainerKind::Sidecar => &mut all.init_containers,
         ContainerKind::App => &mut all.containers,
@@ -141,8 +146,8 @@ mod tests {
 
     const GIB: u64 = 1 << 30;
 
-    fn of(pod: &PodRequest) -> (Amounts, Vec<String>) {
-        Amounts::of(&pod.containers[0], pod, 256 * GIB)
+    fn of(pod: &PodRequest) -> (RequestedAmounts, Vec<String>) {
+        RequestedAmounts::of(&pod.containers[0], pod, 256 * GIB)
     }
 
     /// A Burstable pod with these memory requests and limits of its first container.

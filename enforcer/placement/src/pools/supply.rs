@@ -178,7 +178,7 @@ impl<'a> CpuSupply<'a> {
     pub(super) fn take_isolated(
         &self,
         groups: &CpuGroups,
-        from: &Choice<'_>,
+        from: &CpuConstraints<'_>,
         count: usize,
     ) -> Option<CpuSet> {
         let free = from.within(self.tree.pool(from.pool).isolated.difference(&self.taken));
@@ -190,7 +190,7 @@ impl<'a> CpuSupply<'a> {
     pub(super) fn take_shared(
         &self,
         groups: &CpuGroups,
-        from: &Choice<'_>,
+        from: &CpuConstraints<'_>,
         count: usize,
         fraction_milli: u64,
     ) -> Option<CpuSet> {
@@ -242,7 +242,7 @@ impl<'a> CpuSupply<'a> {
 
 /// Constraints for choosing exclusive CPUs.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Choice<'a> {
+pub(super) struct CpuConstraints<'a> {
     /// Id of the pool.
     pub(super) pool: usize,
     /// Priority between fast and slow CPUs.
@@ -255,7 +255,7 @@ pub(super) struct Choice<'a> {
     pub(super) near: &'a [CpuSet],
 }
 
-impl Choice<'_> {
+impl CpuConstraints<'_> {
     fn within(&self, cpus: CpuSet) -> CpuSet {
         match self.allowed {
             Some(allowed) => cpus.intersection(allowed),

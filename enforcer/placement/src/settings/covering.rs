@@ -44,7 +44,7 @@ impl Effort {
 
 /// Part of a glob that a character is compared with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Step {
+enum GlobPart {
     Char(char),
     /// Any character; `/` only if `apart` is false.
     One,
@@ -69,7 +69,7 @@ pub fn covers(
         return true;
     }
     let Some(inner) = steps(narrow, apart) else { return false };
-    if inner.iter().all(|step| matches!(step, Step::Char(_))) {
+    if inner.iter().all(|step| matches!(step, GlobPart::Char(_))) {
         return matches(narrow);
     }
     let Some(outer) = steps(wide, apart) else { return false };
@@ -77,7 +77,7 @@ pub fn covers(
 }
 
 /// Steps of a glob; none for a glob with classes, alternatives or escapes.
-fn steps(glob: &str, apart: bool) -> Option<Vec<Step>> {
+fn steps(glob: &str, apart: bool) -> Option<Vec<GlobPart>> {
     if glob.contains(['[', ']', '{', '}', '\\']) || !apart && glob.contains('/') {
         return None;
     }
@@ -87,24 +87,24 @@ fn steps(glob: &str, apart: bool) -> Option<Vec<Step>> {
     for (index, name) in names.iter().enumerate() {
         // The slash after `/**/` is its own step.
         if index > 0 && !is_open {
-            found.push(Step::Char('/'));
+            found.push(GlobPart::Char('/'));
         }
         is_open = false;
         if apart && *name == "**" {
             match index {
                 0 => return None,
-                _ if index + 1 == names.len() => found.push(Step::All),
+                _ if index + 1 == names.len() => found.push(GlobPart::All),
                 _ => {
-                    found.extend([Step::Skip(3), Step::All, Step::Char('/')]);
+                    found.extend([GlobPart::Skip(3), GlobPart::All, GlobPart::Char('/')]);
                     is_open = true;
                 }
             }
             continue;
         }
         found.extend(name.chars().map(|one| match one {
-            '*' => Step::Many,
-            '?' => Step::One,
-            other => Step::Char(other),
+            '*' => GlobPart::Many,
+            '?' => GlobPart::One,
+            other => GlobPart::Char(other),
         }));
     }
     Some(found)
@@ -113,11 +113,11 @@ fn steps(glob: &str, apart: bool) -> Option<Vec<Step>> {
 /// A character, or any that neither glob names.
 type Symbol = Option<char>;
 
-fn includes(outer: &[Step], inner: &[Step], apart: bool, effort: &mut Effort) -> bool {
-    let named = |step: &Step| if let Step::Char(one) = step { Some(Some(*one)) } else { None };
+fn includes(outer: &[GlobPart], inner: &[GlobPart], apart: bool, effort: &mut Effort) -> bool {
+    let named = |step: &GlobPart| if let GlobPart::Char(one) = step { Some(Some(*one)) } else { None };
     let mut symbols: BTreeSet<Symbol> = outer.iter().chain(inner).filter_map(named).collect();
     symbols.extend([None, Some('/')]);
-    let first = |steps: &[Step]| closure(steps, [0].into());
+    let first = |steps: &[GlobPart]| closure(steps, [0].into());
     let outer_first = first(outer);
     let mut waiting: Vec<(usize, BTreeSet<usize>)> =
         first(inner).into_iter().map(|at| (at, outer_first.clone())).collect();
@@ -147,24 +147,24 @@ fn includes(outer: &[Step], inner: &[Step], apart: bool, effort: &mut Effort) ->
 }
 
 /// Positions after a symbol.
-fn after(steps: &[Step], at: usize, symbol: Symbol, apart: bool) -> BTreeSet<usize> {
+fn after(steps: &[GlobPart], at: usize, symbol: Symbol, apart: bool) -> BTreeSet<usize> {
     let is_any = !apart || symbol != Some('/');
     match steps.get(at) {
-        Some(Step::Char(one)) if symbol == Some(*one) => [at + 1].into(),
-        Some(Step::One) if is_any => [at + 1].into(),
-        Some(Step::Many) if is_any => [at].into(),
-        Some(Step::All) => [at].into(),
+        Some(GlobPart::Char(one)) if symbol == Some(*one) => [at + 1].into(),
+        Some(GlobPart::One) if is_any => [at + 1].into(),
+        Some(GlobPart::Many) if is_any => [at].into(),
+        Some(GlobPart::All) => [at].into(),
         _ => BTreeSet::new(),
     }
 }
 
 /// These positions, and those reachable from them without a symbol.
-fn closure(steps: &[Step], mut positions: BTreeSet<usize>) -> BTreeSet<usize> {
+fn closure(steps: &[GlobPart], mut positions: BTreeSet<usize>) -> BTreeSet<usize> {
     let mut waiting: Vec<usize> = positions.iter().copied().collect();
     while let Some(at) = waiting.pop() {
         let reached: &[usize] = match steps.get(at) {
-            Some(Step::Many | Step::All) => &[at + 1],
-            Some(Step::Skip(behind)) => &[at + 1, at + behind],
+            Some(GlobPart::Many | GlobPart::All) => &[at + 1],
+            Some(GlobPart::Skip(behind)) => &[at + 1, at + behind],
             _ => &[],
         };
         waiting.extend(reached.iter().filter(|at| positions.insert(**at)));

@@ -30,22 +30,22 @@ where
     D: Deserializer<'de>,
     T: TryFrom<u64>,
 {
-    struct Read<T, const MIN: u64, const MAX: u64>(T);
+    struct InRange<T, const MIN: u64, const MAX: u64>(T);
 
-    impl<'de, T: TryFrom<u64>, const MIN: u64, const MAX: u64> Deserialize<'de> for Read<T, MIN, MAX> {
+    impl<'de, T: TryFrom<u64>, const MIN: u64, const MAX: u64> Deserialize<'de> for InRange<T, MIN, MAX> {
         fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
             within::<D, T, MIN, MAX>(deserializer).map(Self)
         }
     }
 
-    Ok(Option::<Read<T, MIN, MAX>>::deserialize(deserializer)?.map(|Read(number)| number))
+    Ok(Option::<InRange<T, MIN, MAX>>::deserialize(deserializer)?.map(|InRange(number)| number))
 }
 
 /// Deserializes an optional number of CPUs, at least 1. Giving a list of CPUs instead is a common mistake.
 pub fn cpus<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<NonZeroU32>, D::Error> {
-    struct Cpus;
+    struct CpuCount;
 
-    impl Visitor<'_> for Cpus {
+    impl Visitor<'_> for CpuCount {
         type Value = NonZeroU32;
 
         fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -73,7 +73,7 @@ pub fn cpus<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<NonZero
         }
     }
 
-    deserializer.deserialize_u64(Cpus).map(Some)
+    deserializer.deserialize_u64(CpuCount).map(Some)
 }
 
 struct Within<T, const MIN: u64, const MAX: u64>(PhantomData<T>);

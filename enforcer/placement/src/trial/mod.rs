@@ -15,11 +15,13 @@ mod report;
 use std::collections::{BTreeMap, BTreeSet};
 
 pub use self::report::{
-    Act, ContainerReport, MoveReport, PLAN_SCHEMA_VERSION, PlanReport, SeatReport, StepReport, UpdateReport,
+    ContainerReport, MoveReport, PLAN_SCHEMA_VERSION, PlanReport, SeatReport, StepKind, StepReport,
+    UpdateReport,
 };
 use crate::{
-    Admission, Allocations, ContainerKind, Holder, Inventory, PodName, PodRequest, QosClass, Reason,
-    Rejection, Trace, Update, admit, bring_home, remove, resize, settings::PlacementSettings, warm, what_if,
+    Admission, Allocations, ContainerKind, Holder, Inventory, PodName, PodRequest, QosClass, Rejection,
+    RejectionReason, Trace, Update, admit, finish_cold_start, remove, resize, settings::PlacementSettings,
+    unspill, what_if,
 };
 use numa_topology::{
     set::{CpuSet, NodeSet},
@@ -32,16 +34,16 @@ const WHAT_IF_LIMIT: u32 = 32;
 
 /// One step of a trial.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Step {
+pub struct TrialStep {
     /// The action.
-    pub action: Action,
+    pub action: TrialAction,
     /// Warnings from reading the step, such as fields of a manifest that are ignored here.
     pub warnings: Vec<String>,
 }
 
 /// Action of a step.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Action {
+pub enum TrialAction {
     /// Creates a pod.
     Create(PodRequest),
     /// Changes the amounts that a running pod requests.
@@ -68,7 +70,12 @@ pub struct Trial<'a> {
 }
 
 /// Plays all steps on an empty machine.
-pub fn run(inventory: &Inventory, settings: &PlacementSettings, steps: &[Step], explain: bool) -> PlanReport {
+pub fn run(
+    inventory: &Inventory,
+    settings: &PlacementSettings,
+    steps: &[TrialStep],
+    explain: bool,
+) -> PlanReport {
     let mut trial = Trial::new(inventory, settings, explain);
     let steps = steps.iter().map(|step| trial.step(step)).collect();
     PlanReport { schema_version: PLAN_SCHEMA_VERSION, steps }
@@ -88,46 +95,47 @@ impl<'a> Trial<'a> {
     }
 
     /// Plays one step.
-    pub fn step(&mut self, step: &Step) -> StepReport {
+    pub fn step(&mut self, step: &TrialStep) -> StepReport {
         self.done = self.done.saturating_add(1);
         let mut trace = if self.explain { Trace::wanted() } else { Trace::default() };
         step.warnings.iter().for_each(|warning| trace.warn(warning.clone()));
         match &step.action {
-            Action::Create(pod) => {
-                let before = has_init(pod).then(|| Effective::of_others(&self.allocations, &pod.name));
+            TrialAction::Create(pod) => {
+                let before = has_init(pod).then(|| PinnedHolders::of_others(&self.allocations, &pod.name));
                 let outcome = admit(self.inventory, self.settings, &mut self.allocations, pod, &mut trace);
                 if outcome.is_ok() {
                     self.running.insert(pod.name.clone(), lasting(pod));
                 }
-                self.report(Act::Create, pod, before, outcome, trace)
+                self.report(StepKind::Create, pod, before, outcome, trace)
             }
-            Action::Resize(whole) => {
+            TrialAction::Resize(whole) => {
                 // The init containers have ended, so their amounts no longer count.
                 let mut pod = whole.clone();
                 pod.containers.retain(|container| container.kind != ContainerKind::Init);
                 if let Some(problem) = self.running.get(&pod.name).and_then(|had| may_not_change(had, whole))
                 {
-                    let reason = Rejection::new(Reason::UnexpectedAdmissionError, problem).to_string();
-                    let report = self.done_to(Act::Resize, &pod.name, &[], trace);
+                    let reason =
+                        Rejection::new(RejectionReason::UnexpectedAdmissionError, problem).to_string();
+                    let report = self.done_to(StepKind::Resize, &pod.name, &[], trace);
                     return StepReport { admitted: false, reason: Some(reason), ..report };
                 }
                 let outcome = resize(self.inventory, self.settings, &mut self.allocations, &pod, &mut trace);
-                self.report(Act::Resize, &pod, None, outcome, trace)
+                self.report(StepKind::Resize, &pod, None, outcome, trace)
             }
-            Action::Delete(name) => self.delete(name, trace),
-            Action::Warm(name) => self.warm(name, trace),
+            TrialAction::Delete(name) => self.delete(name, trace),
+            TrialAction::Warm(name) => self.warm(name, trace),
         }
     }
 
     fn warm(&mut self, name: &PodName, mut trace: Trace) -> StepReport {
         let holders: Vec<Holder> = self.allocations.of_pod(name).map(|(holder, _)| holder.clone()).collect();
-        let ended = holders.iter().filter_map(|holder| warm(&mut self.allocations, holder));
+        let ended = holders.iter().filter_map(|holder| finish_cold_start(&mut self.allocations, holder));
         let mut updates: Vec<Update> = ended.collect();
         if updates.is_empty() {
             trace.warn(format!("no container of pod {name} is in a cold start"));
         }
         updates.retain(|update| update.mems.is_some());
-        self.done_to(Act::Warm, name, &updates, trace)
+        self.done_to(StepKind::Warm, name, &updates, trace)
     }
 
     fn delete(&mut self, name: &PodName, mut trace: Trace) -> StepReport {
@@ -136,11 +144,11 @@ impl<'a> Trial<'a> {
         }
         let updates = remove(&mut self.allocations, name);
         self.running.remove(name);
-        self.done_to(Act::Delete, name, &updates, trace)
+        self.done_to(StepKind::Delete, name, &updates, trace)
     }
 
     /// Report of a step that places no new pod and is never refused.
-    fn done_to(&self, action: Act, name: &PodName, updates: &[Update], trace: Trace) -> StepReport {
+    fn done_to(&self, action: StepKind, name: &PodName, updates: &[Update], trace: Trace) -> StepReport {
         let (candidates, warnings) = trace.into_parts();
         StepReport {
             step: self.done,
@@ -158,9 +166,9 @@ impl<'a> Trial<'a> {
 
     fn report(
         &mut self,
-        action: Act,
+        action: StepKind,
         pod: &PodRequest,
-        before: Option<Effective>,
+        before: Option<PinnedHolders>,
         outcome: Result<Admission, Rejection>,
         mut trace: Trace,
     ) -> StepReport {
@@ -204,7 +212,7 @@ impl<'a> Trial<'a> {
     fn settle(
         &mut self,
         pod: &PodRequest,
-        before: Option<Effective>,
+        before: Option<PinnedHolders>,
         updates: Vec<Update>,
     ) -> (Vec<ContainerReport>, Vec<Update>) {
         let mut ended = BTreeMap::new();
@@ -215,7 +223,7 @@ impl<'a> Trial<'a> {
             }
         }
         if !ended.is_empty() {
-            bring_home(&mut self.allocations);
+            unspill(&mut self.allocations);
         }
         let running = self.allocations.exclusive_cpus();
         // An init container ran beside others, and beside the containers that its pod had before.
@@ -235,7 +243,7 @@ impl<'a> Trial<'a> {
         let rows = rows.collect();
         let updates = match before {
             Some(before) if !ended.is_empty() => {
-                before.changes(&Effective::of_others(&self.allocations, &pod.name))
+                before.changes(&PinnedHolders::of_others(&self.allocations, &pod.name))
             }
             _ => updates,
         };
@@ -271,9 +279,9 @@ fn has_init(pod: &PodRequest) -> bool {
 
 /// CPUs and memory nodes that the holders outside a pod are pinned to.
 #[derive(Debug)]
-struct Effective(BTreeMap<Holder, (Option<CpuSet>, Option<NodeSet>)>);
+struct PinnedHolders(BTreeMap<Holder, (Option<CpuSet>, Option<NodeSet>)>);
 
-impl Effective {
+impl PinnedHolders {
     fn of_others(allocations: &Allocations, pod: &PodName) -> Self {
         let taken = allocations.exclusive_cpus();
         let others = allocations.iter().filter(|(holder, _)| holder.pod() != pod);

@@ -9,8 +9,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    Candidate, ContainerKind, ContainerRequest, CpuClass, Grant, MemorySource, Move, Seat, Update,
-    hints::Hint,
+    Candidate, ContainerKind, ContainerRequest, CpuClass, CpusAndNodes, Grant, HolderMove, MemorySource,
+    Update, hints::Hint,
 };
 use numa_topology::{
     id::NodeId,
@@ -37,7 +37,7 @@ pub struct StepReport {
     /// Number of the step, from 1.
     pub step: u32,
     /// The action.
-    pub action: Act,
+    pub action: StepKind,
     /// The pod: `namespace/name`.
     pub pod: String,
     /// Whether the step succeeded. A pod that was not admitted leaves no trace; a pod that was not resized
@@ -63,7 +63,8 @@ pub struct StepReport {
 /// Kind of a step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
-pub enum Act {
+#[schemars(rename = "Act")]
+pub enum StepKind {
     /// Create a pod.
     Create,
     /// Change the amounts of a pod.
@@ -190,9 +191,9 @@ impl ContainerReport {
     }
 }
 
-impl From<&Move> for MoveReport {
-    fn from(one: &Move) -> Self {
-        let seat = |seat: &Seat| SeatReport { cpus: seat.cpus.clone(), mems: seat.mems.clone() };
+impl From<&HolderMove> for MoveReport {
+    fn from(one: &HolderMove) -> Self {
+        let seat = |seat: &CpusAndNodes| SeatReport { cpus: seat.cpus.clone(), mems: seat.mems.clone() };
         Self { who: one.holder.to_string(), from: seat(&one.from), to: seat(&one.to), bytes: one.bytes }
     }
 }

@@ -39,12 +39,12 @@ fn pod(pod: &str, containers: Vec<ContainerRequest>) -> PodRequest {
     }
 }
 
-fn step(action: Action) -> Step {
-    Step { action, warnings: Vec::new() }
+fn step(action: TrialAction) -> TrialStep {
+    TrialStep { action, warnings: Vec::new() }
 }
 
-fn create(pod: PodRequest) -> Step {
-    step(Action::Create(pod))
+fn create(pod: PodRequest) -> TrialStep {
+    step(TrialAction::Create(pod))
 }
 
 fn exclusive(cpus: &str) -> Grant {
@@ -78,7 +78,7 @@ fn a_cold_start_ends_in_a_step_and_changes_its_own_pod() {
     for (container, grant) in [("cold", cold.clone()), ("free", Grant { pin_mems: false, ..cold })] {
         trial.allocations.give(Holder::new(name("p"), container.into()), grant);
     }
-    let warm = step(Action::Warm(name("p")));
+    let warm = step(TrialAction::Warm(name("p")));
     let report = trial.step(&warm);
     let told: Vec<_> =
         report.updates.iter().map(|update| (update.who.as_str(), update.mems.clone())).collect();
@@ -87,7 +87,7 @@ fn a_cold_start_ends_in_a_step_and_changes_its_own_pod() {
         [("default/p/cold", Some("0-1".parse().unwrap()))],
         "only pinned containers are updated"
     );
-    assert_eq!((report.action, report.admitted, report.warnings.len()), (Act::Warm, true, 0));
+    assert_eq!((report.action, report.admitted, report.warnings.len()), (StepKind::Warm, true, 0));
     let again = trial.step(&warm);
     assert_eq!((again.updates.len(), again.warnings.len()), (0, 1), "{again:?}");
 }
@@ -98,7 +98,7 @@ fn deleting_gives_the_cpus_back_to_sharing_containers() {
     let mut trial = Trial::new(&inventory, &settings, false);
     trial.allocations.give(Holder::new(name("a"), "c".into()), exclusive("0-1"));
     trial.allocations.give(Holder::new(name("b"), "c".into()), shared("0-3"));
-    let report = trial.step(&step(Action::Delete(name("a"))));
+    let report = trial.step(&step(TrialAction::Delete(name("a"))));
     assert!(report.admitted && report.reason.is_none() && report.containers.is_empty());
     let update = UpdateReport { who: "default/b/c".into(), cpus: Some("0-3".parse().unwrap()), mems: None };
     assert_eq!(report.updates, [update]);
@@ -108,7 +108,7 @@ fn deleting_gives_the_cpus_back_to_sharing_containers() {
 #[test]
 fn deleting_an_unknown_pod_is_reported_and_changes_nothing() {
     let (inventory, settings) = (two_nodes(), PlacementSettings::default());
-    let report = Trial::new(&inventory, &settings, false).step(&step(Action::Delete(name("ghost"))));
+    let report = Trial::new(&inventory, &settings, false).step(&step(TrialAction::Delete(name("ghost"))));
     assert!(report.admitted);
     assert_eq!(report.warnings, ["pod default/ghost holds nothing, so there is nothing to take back"]);
 }
@@ -121,7 +121,7 @@ fn init_containers_have_ended_after_the_step() {
     trial.allocations.give(other.clone(), shared("0-3"));
     let pod =
         pod("a", vec![container("i", ContainerKind::Init, 2, 1), container("c", ContainerKind::App, 1, 1)]);
-    let before = Effective::of_others(&trial.allocations, &pod.name);
+    let before = PinnedHolders::of_others(&trial.allocations, &pod.name);
     trial.allocations.give(Holder::new(pod.name.clone(), "i".into()), exclusive("0-1"));
     trial.allocations.give(Holder::new(pod.name.clone(), "c".into()), exclusive("0"));
     let (rows, updates) = trial.settle(&pod, Some(before), Vec::new());
@@ -157,7 +157,8 @@ fn the_row_of_an_init_container_shows_what_it_had_before_others_of_its_pod_came(
 fn a_rejection_begins_with_the_name_of_the_error_and_the_steps_go_on() {
     let (inventory, settings) = (two_nodes(), PlacementSettings::default());
     let wants = |cpus| pod("a", vec![container("c", ContainerKind::App, cpus, 1)]);
-    let steps = [step(Action::Resize(wants(1))), create(wants(1000)), step(Action::Delete(name("a")))];
+    let steps =
+        [step(TrialAction::Resize(wants(1))), create(wants(1000)), step(TrialAction::Delete(name("a")))];
     let report = run(&inventory, &settings, &steps, true);
     assert_eq!(report.steps.iter().map(|step| step.step).collect::<Vec<_>>(), [1, 2, 3]);
     let reasons: Vec<Option<&str>> = report.steps.iter().map(|step| step.reason.as_deref()).collect();
@@ -182,7 +183,7 @@ fn a_resize_keeps_the_class_and_the_containers_of_a_pod() {
         (pod("a", containers(&["c", "d"], 1)), Some("may not add containers: the pod has no d")),
         (pod("a", containers(&["d"], 1)), Some("may not add containers: the pod has no d")),
     ] {
-        let steps = [create(pod("a", containers(&["c"], 1))), step(Action::Resize(to))];
+        let steps = [create(pod("a", containers(&["c"], 1))), step(TrialAction::Resize(to))];
         let report = run(&inventory, &settings, &steps, false).steps.pop().unwrap();
         let reason = report.reason.as_deref().unwrap_or_default();
         assert_eq!(report.admitted, said.is_none(), "{report:?}");
@@ -207,7 +208,7 @@ fn rejected_pod_report_names_containers_that_would_have_to_move() {
 }
 
 /// A step of one of a few pods: create twice as often as the others.
-fn any_step() -> impl Strategy<Value = Step> {
+fn any_step() -> impl Strategy<Value = TrialStep> {
     (0..4u8, 0..6u8, 1..10u64, 0..4u64, any::<bool>()).prop_map(|(what, number, halves, gib, init)| {
         let mut main = container("c", ContainerKind::App, 1, gib);
         for amounts in [&mut main.requests, &mut main.limits] {
@@ -216,9 +217,9 @@ fn any_step() -> impl Strategy<Value = Step> {
         let init = init.then(|| container("i", ContainerKind::Init, 2, 1));
         let pod = pod(&format!("p{number}"), init.into_iter().chain([main]).collect());
         step(match what {
-            0 => Action::Delete(pod.name),
-            1 => Action::Resize(pod),
-            _ => Action::Create(pod),
+            0 => TrialAction::Delete(pod.name),
+            1 => TrialAction::Resize(pod),
+            _ => TrialAction::Create(pod),
         })
     })
 }
@@ -236,13 +237,13 @@ proptest! {
         let mut trial = Trial::new(&inventory, &settings, false);
         for step in &steps {
             let pod = match &step.action {
-                Action::Create(pod) | Action::Resize(pod) => &pod.name,
-                Action::Delete(name) | Action::Warm(name) => name,
+                TrialAction::Create(pod) | TrialAction::Resize(pod) => &pod.name,
+                TrialAction::Delete(name) | TrialAction::Warm(name) => name,
             };
-            let before = Effective::of_others(trial.allocations(), pod);
+            let before = PinnedHolders::of_others(trial.allocations(), pod);
             let state = trial.allocations().clone();
             let report = trial.step(step);
-            let changes = before.changes(&Effective::of_others(trial.allocations(), pod));
+            let changes = before.changes(&PinnedHolders::of_others(trial.allocations(), pod));
             let expected: Vec<UpdateReport> = changes.iter().map(UpdateReport::from).collect();
             prop_assert_eq!(&report.updates, &expected, "{:?}", report);
             prop_assert!(report.admitted || *trial.allocations() == state, "{:?}", report);

@@ -10,7 +10,7 @@
 
 use std::cmp::Reverse;
 
-use super::{EXACT, Search, count, promised};
+use super::{EXACT, MoveSearch, count, promised};
 use crate::{Grant, Holder, MemoryResource, QosClass, memory::ZoneAccount};
 use numa_topology::{
     id::NodeId,
@@ -25,35 +25,35 @@ const NEAR_BY: usize = 16;
 const PLACES: usize = 256;
 
 /// A set of nodes for the pod, what is missing there, and the holders that could leave.
-pub(super) struct Place<'a> {
+pub(super) struct CandidateNodes<'a> {
     /// The pod's request there.
-    wanted: Amounts,
-    missing: Amounts,
-    leaving: Vec<Leaving<'a>>,
+    wanted: NodeAmounts,
+    missing: NodeAmounts,
+    leaving: Vec<LeavingHolder<'a>>,
     /// Free amounts of each node of the machine.
-    rooms: Vec<Amounts>,
+    rooms: Vec<NodeAmounts>,
     /// Index of its node, if it is a single one.
     at: Option<usize>,
 }
 
 /// A holder that could leave, and the amounts that frees there: nothing for one that is elsewhere.
-struct Leaving<'a> {
+struct LeavingHolder<'a> {
     holder: &'a Holder,
-    frees: Amounts,
+    frees: NodeAmounts,
     bytes: u64,
     /// Amounts that it needs on one node again, because it was on one.
-    needs_on_one_node: Option<Amounts>,
+    needs_on_one_node: Option<NodeAmounts>,
     /// Exclusive CPUs that it frees, by node.
     cpus_by_node: Vec<u64>,
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) struct Amounts {
+pub(super) struct NodeAmounts {
     pub(super) cpus: u64,
     pub(super) memory: u64,
 }
 
-impl Amounts {
+impl NodeAmounts {
     fn plus(self, other: Self) -> Self {
         Self { cpus: self.cpus.saturating_add(other.cpus), memory: self.memory.saturating_add(other.memory) }
     }
@@ -67,21 +67,21 @@ impl Amounts {
     }
 }
 
-impl Search<'_> {
+impl MoveSearch<'_> {
     /// Sets of nodes that would be wide enough for the largest container, with what is missing there.
-    pub(super) fn places<'a>(&self, movable: &[(&'a Holder, &'a Grant)]) -> Vec<Place<'a>> {
+    pub(super) fn places<'a>(&self, movable: &[(&'a Holder, &'a Grant)]) -> Vec<CandidateNodes<'a>> {
         let wanted = self.largest();
         let account = ZoneAccount::new(self.inventory, self.allocations, |_| false);
         let free = self.free_cpus();
         let room = |node: &NodeId| {
             let alone: NodeSet = std::iter::once(*node).collect();
-            Amounts {
+            NodeAmounts {
                 cpus: count(free.common(&self.inventory.machine.cpus_of(&alone))),
                 memory: account.free(&alone, MemoryResource::Memory),
             }
         };
         let nodes: Vec<NodeId> = self.inventory.cpu_nodes().iter().collect();
-        let capacity = |place: &NodeSet| Amounts {
+        let capacity = |place: &NodeSet| NodeAmounts {
             cpus: count(self.inventory.allowed_cpus.common(&self.inventory.machine.cpus_of(place))),
             memory: account.capacity(place, MemoryResource::Memory),
         };
@@ -89,18 +89,18 @@ impl Search<'_> {
             .map(|width| combinations(&nodes, width))
             .find(|sets| sets.iter().any(|place| capacity(place).covers(wanted)));
         let places = sets.unwrap_or_default().into_iter().filter(|place| capacity(place).covers(wanted));
-        let one_node_holds = |needs: Amounts| {
+        let one_node_holds = |needs: NodeAmounts| {
             nodes.iter().any(|node| capacity(&std::iter::once(*node).collect()).covers(needs))
         };
-        let rooms: Vec<Amounts> = nodes.iter().map(room).collect();
+        let rooms: Vec<NodeAmounts> = nodes.iter().map(room).collect();
         places
             .map(|place| {
                 let cpus = self.inventory.machine.cpus_of(&place).intersection(&self.inventory.allowed_cpus);
-                let missing = Amounts {
+                let missing = NodeAmounts {
                     cpus: wanted.cpus.saturating_sub(count(cpus.common(&free))),
                     memory: wanted.memory.saturating_sub(account.free(&place, MemoryResource::Memory)),
                 };
-                let mut leaving: Vec<Leaving<'a>> = movable
+                let mut leaving: Vec<LeavingHolder<'a>> = movable
                     .iter()
                     .map(|(holder, grant)| {
                         self.leaving(holder, grant, &nodes, (&cpus, &place), &one_node_holds)
@@ -109,7 +109,7 @@ impl Search<'_> {
                 leaving.sort_by_key(|leaving| (leaving.bytes, leaving.holder));
                 let alone = place.first().filter(|_| place.len() == 1);
                 let at = alone.and_then(|node| nodes.iter().position(|other| *other == node));
-                Place { wanted, missing, leaving, rooms: rooms.clone(), at }
+                CandidateNodes { wanted, missing, leaving, rooms: rooms.clone(), at }
             })
             .collect()
     }
@@ -120,8 +120,8 @@ impl Search<'_> {
         grant: &Grant,
         nodes: &[NodeId],
         (cpus, place): (&CpuSet, &NodeSet),
-        one_node_holds: &dyn Fn(Amounts) -> bool,
-    ) -> Leaving<'a> {
+        one_node_holds: &dyn Fn(NodeAmounts) -> bool,
+    ) -> LeavingHolder<'a> {
         let own = |node: &NodeId| {
             let alone: NodeSet = std::iter::once(*node).collect();
             count(grant.exclusive.common(&self.inventory.machine.cpus_of(&alone)))
@@ -129,13 +129,13 @@ impl Search<'_> {
         // Its new place must be no worse: as few nodes as an empty machine would need.
         let aligned = grant.hint.as_ref().is_some_and(|hint| hint.preferred);
         let guaranteed = grant.qos == Some(QosClass::Guaranteed);
-        let needs = Amounts {
+        let needs = NodeAmounts {
             cpus: count(grant.exclusive.len()),
             memory: if guaranteed { grant.memory_by_node().values().sum() } else { 0 },
         };
-        Leaving {
+        LeavingHolder {
             holder,
-            frees: Amounts { cpus: count(grant.exclusive.common(cpus)), memory: memory_on(grant, place) },
+            frees: NodeAmounts { cpus: count(grant.exclusive.common(cpus)), memory: memory_on(grant, place) },
             bytes: promised(grant),
             needs_on_one_node: (aligned && one_node_holds(needs)).then_some(needs),
             cpus_by_node: nodes.iter().map(own).collect(),
@@ -143,13 +143,13 @@ impl Search<'_> {
     }
 }
 
-impl Leaving<'_> {
+impl LeavingHolder<'_> {
     fn only_makes_way(&self) -> bool {
-        self.frees == Amounts::default()
+        self.frees == NodeAmounts::default()
     }
 }
 
-impl<'a> Place<'a> {
+impl<'a> CandidateNodes<'a> {
     pub(super) fn holder(&self, at: usize) -> Option<&'a Holder> {
         self.leaving.get(at).map(|leaving| leaving.holder)
     }
@@ -183,9 +183,9 @@ impl<'a> Place<'a> {
         }
     }
 
-    fn sum(&self, members: &[usize]) -> (Amounts, u64) {
+    fn sum(&self, members: &[usize]) -> (NodeAmounts, u64) {
         let chosen = members.iter().filter_map(|at| self.leaving.get(*at));
-        chosen.fold((Amounts::default(), 0), |(frees, bytes), one| {
+        chosen.fold((NodeAmounts::default(), 0), |(frees, bytes), one| {
             (frees.plus(one.frees), bytes.saturating_add(one.bytes))
         })
     }
@@ -194,21 +194,21 @@ impl<'a> Place<'a> {
     fn has_room_for(&self, members: &[usize]) -> bool {
         let chosen = || members.iter().filter_map(|at| self.leaving.get(*at));
         let memory = chosen().fold(0u64, |sum, one| sum.saturating_add(one.bytes));
-        let room = |(node, room): (usize, &Amounts)| {
+        let room = |(node, room): (usize, &NodeAmounts)| {
             let left = chosen().filter_map(|one| one.cpus_by_node.get(node));
-            let freed = Amounts { cpus: left.sum(), memory };
-            let taken = if self.at == Some(node) { self.wanted } else { Amounts::default() };
+            let freed = NodeAmounts { cpus: left.sum(), memory };
+            let taken = if self.at == Some(node) { self.wanted } else { NodeAmounts::default() };
             room.plus(freed).minus(taken)
         };
-        let mut rooms: Vec<Amounts> = self.rooms.iter().enumerate().map(room).collect();
-        let mut needs: Vec<Amounts> = chosen().filter_map(|one| one.needs_on_one_node).collect();
+        let mut rooms: Vec<NodeAmounts> = self.rooms.iter().enumerate().map(room).collect();
+        let mut needs: Vec<NodeAmounts> = chosen().filter_map(|one| one.needs_on_one_node).collect();
         needs.sort_by_key(|needs| Reverse((needs.cpus, needs.memory)));
         can_be_seated(&needs, &mut rooms)
     }
 
     /// The holders that free most of what is missing, until nothing is missing.
     pub(super) fn greedy(&self) -> Option<Vec<&'a Holder>> {
-        let mut order: Vec<(usize, &Leaving<'a>)> =
+        let mut order: Vec<(usize, &LeavingHolder<'a>)> =
             self.leaving.iter().enumerate().filter(|(_, leaving)| !leaving.only_makes_way()).collect();
         let share = |part: u64, whole: u64| {
             (u128::from(part.min(whole)) * 1000).checked_div(u128::from(whole)).unwrap_or(0)
@@ -218,7 +218,7 @@ impl<'a> Place<'a> {
                 + share(leaving.frees.memory, self.missing.memory);
             (Reverse(frees), leaving.bytes, leaving.holder)
         });
-        let mut freed = Amounts::default();
+        let mut freed = NodeAmounts::default();
         let mut chosen = Vec::new();
         for (at, leaving) in order {
             if freed.covers(self.missing) {
@@ -249,7 +249,7 @@ fn choose(candidates: &[usize], count: usize, members: &mut Vec<usize>, found: &
 
 /// Can each have a node for its needs? Ends early if there is plenty of room; depth of the recursion: at most
 /// [`EXACT`].
-fn can_be_seated(needs: &[Amounts], rooms: &mut [Amounts]) -> bool {
+fn can_be_seated(needs: &[NodeAmounts], rooms: &mut [NodeAmounts]) -> bool {
     let Some((first, rest)) = needs.split_first() else { return true };
     for node in 0..rooms.len() {
         let had = rooms[node];

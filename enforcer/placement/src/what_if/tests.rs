@@ -115,7 +115,7 @@ fn placement_at_the_same_place_is_no_move() {
 
 /// Number of placements tried for a pod.
 fn trials(host: &Host, request: &PodRequest) -> usize {
-    let search = Search {
+    let search = MoveSearch {
         inventory: &host.inventory,
         settings: &host.settings,
         allocations: &host.allocations,
@@ -170,7 +170,7 @@ proptest! {
         let before = host.allocations.clone();
         let found = what_if(&host.inventory, &host.settings, &host.allocations, &request, |_| true);
         prop_assert_eq!(&before, &host.allocations);
-        let search = Search {
+        let search = MoveSearch {
             inventory: &host.inventory,
             settings: &host.settings,
             allocations: &host.allocations,

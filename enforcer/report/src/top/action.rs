@@ -83,7 +83,7 @@ pub(super) fn cut(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use enforcer_core::considered::Considered;
+    use enforcer_core::considered::DecisionTrace;
 
     use super::*;
 
@@ -101,7 +101,7 @@ mod tests {
                 cause: None,
                 paused: false,
                 reason,
-                considered: Considered::default(),
+                considered: DecisionTrace::default(),
                 updates: Vec::new(),
                 warnings: Vec::new(),
                 outcomes: Vec::new(),

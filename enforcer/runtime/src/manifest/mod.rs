@@ -27,7 +27,7 @@ use enforcer_core::{
         pools::{self, Documents},
     },
     set::NodeSet,
-    trial::{Action, Step},
+    trial::{TrialAction, TrialStep},
 };
 
 use self::{
@@ -49,7 +49,7 @@ struct Manifests {
 #[derive(Debug, Default)]
 pub struct Steps {
     /// In order.
-    pub steps: Vec<Step>,
+    pub steps: Vec<TrialStep>,
     /// Objects that make no pods: `FILE:LINE: what`.
     pub ignored: Vec<String>,
 }
@@ -61,8 +61,9 @@ pub fn read_steps(manifests: &[&Path], steps: Option<&Path>) -> Result<Steps, In
     for path in manifests {
         let source = ManifestSource::read(path)?;
         let Manifests { pods, ignored } = Manifests::of(&source)?;
-        let created =
-            pods.into_iter().map(|pod| Step { action: Action::Create(pod.request), warnings: pod.warnings });
+        let created = pods
+            .into_iter()
+            .map(|pod| TrialStep { action: TrialAction::Create(pod.request), warnings: pod.warnings });
         read.steps.extend(created);
         read.ignored.extend(ignored);
         if read.steps.len() > PODS_LIMIT {

@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 
 use enforcer_core::{
     place::PodName,
-    trial::{Action, Step},
+    trial::{TrialAction, TrialStep},
 };
 
 use super::{
@@ -31,7 +31,7 @@ const ACTIONS: [&str; 4] = ["create", "delete", "resize", "warm"];
 pub(super) fn steps(
     source: &ManifestSource,
     documents: &[TreeNode],
-) -> Result<(Vec<Step>, Vec<String>), InputError> {
+) -> Result<(Vec<TrialStep>, Vec<String>), InputError> {
     let mut steps = Vec::new();
     let mut ignored = Vec::new();
     let mut text = 0usize;
@@ -46,8 +46,8 @@ pub(super) fn steps(
         };
         for node in list.list("a file of steps").map_err(problem)? {
             let (made, passed) = step(source, node)?;
-            for Step { action, .. } in &made {
-                if let Action::Create(pod) | Action::Resize(pod) = action {
+            for TrialStep { action, .. } in &made {
+                if let TrialAction::Create(pod) | TrialAction::Resize(pod) = action {
                     text = text.saturating_add(pod::text(pod));
                 }
             }
@@ -66,7 +66,7 @@ pub(super) fn steps(
     Ok((steps, ignored))
 }
 
-fn step(source: &ManifestSource, node: &TreeNode) -> Result<(Vec<Step>, Vec<String>), InputError> {
+fn step(source: &ManifestSource, node: &TreeNode) -> Result<(Vec<TrialStep>, Vec<String>), InputError> {
     let problem = |problem: ManifestProblem| source.error(&problem);
     node.only("a step", &ACTIONS).map_err(problem)?;
     let entries = node.map("a step").map_err(problem)?;
@@ -75,8 +75,8 @@ fn step(source: &ManifestSource, node: &TreeNode) -> Result<(Vec<Step>, Vec<Stri
         return Err(problem(ManifestProblem::new(node.at, format!("a step is exactly one of {expected}"))));
     };
     let named = |name: PodName| {
-        let action = if entry.key == "warm" { Action::Warm(name) } else { Action::Delete(name) };
-        Step { action, warnings: Vec::new() }
+        let action = if entry.key == "warm" { TrialAction::Warm(name) } else { TrialAction::Delete(name) };
+        TrialStep { action, warnings: Vec::new() }
     };
     if let ("delete" | "warm", Value::Text(text)) = (entry.key.as_str(), &entry.node.value)
         && !is_file(text)
@@ -86,8 +86,8 @@ fn step(source: &ManifestSource, node: &TreeNode) -> Result<(Vec<Step>, Vec<Stri
     }
     let manifests = manifests(source, &entry.node)?;
     let step = |ManifestPod { request, warnings }: ManifestPod| match entry.key.as_str() {
-        "create" => Step { action: Action::Create(request), warnings },
-        "resize" => Step { action: Action::Resize(request), warnings },
+        "create" => TrialStep { action: TrialAction::Create(request), warnings },
+        "resize" => TrialStep { action: TrialAction::Resize(request), warnings },
         _ => named(request.name),
     };
     Ok((manifests.pods.into_iter().map(step).collect(), manifests.ignored))

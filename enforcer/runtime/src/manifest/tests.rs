@@ -359,10 +359,10 @@ fn steps_of(text: &str) -> Result<Vec<String>, String> {
     fs::write(&path, text).unwrap();
     let read = read_steps(&[], Some(&path)).map_err(|error| error.to_string())?;
     let shown = read.steps.iter().map(|step| match &step.action {
-        Action::Create(pod) => format!("create {}", pod.name),
-        Action::Resize(pod) => format!("resize {}", pod.name),
-        Action::Warm(pod) => format!("warm {pod}"),
-        Action::Delete(pod) => format!("delete {pod}"),
+        TrialAction::Create(pod) => format!("create {}", pod.name),
+        TrialAction::Resize(pod) => format!("resize {}", pod.name),
+        TrialAction::Warm(pod) => format!("warm {pod}"),
+        TrialAction::Delete(pod) => format!("delete {pod}"),
     });
     Ok(shown.collect())
 }

@@ -7,7 +7,7 @@
 
 use anyhow::bail;
 use enforcer_core::{
-    policy::{Policy, Standing, Subject as Asked},
+    policy::{Policy, RuleSubject as Asked, WorkloadKind},
     workload::{CgroupPath, Identity, Origin, identify},
 };
 use enforcer_report::decision::DecisionSubject;
@@ -61,7 +61,8 @@ pub(super) fn named(
 
 fn known(cgroup: &CgroupPath, policy: &Policy) -> NameCandidate {
     let Identity { name, origin, .. } = identify(cgroup);
-    let asked = Asked { cgroup: Some(cgroup), standing: Standing::from(&origin), pod: None, commands: &[] };
+    let asked =
+        Asked { cgroup: Some(cgroup), standing: WorkloadKind::from(&origin), pod: None, commands: &[] };
     let rule = policy.rule(&asked).map(|(_, rule)| rule.name.clone());
     let container_id = match origin {
         Origin::Pod { container_id, .. } => container_id,

@@ -161,7 +161,7 @@ fn long_texts_and_long_lists_are_cut() {
 
 #[test]
 fn a_place_that_is_kept_is_still_explained_by_what_was_considered_for_it() {
-    use enforcer_core::{considered::Considered, place::Candidate};
+    use enforcer_core::{considered::DecisionTrace, place::Candidate};
 
     let decisions = Decisions::default();
     let place = Candidate {
@@ -171,7 +171,7 @@ fn a_place_that_is_kept_is_still_explained_by_what_was_considered_for_it() {
         because: "nearest".into(),
     };
     for candidates in [vec![place.clone()], Vec::new()] {
-        let considered = Considered { candidates, ..Considered::default() };
+        let considered = DecisionTrace { candidates, ..DecisionTrace::default() };
         let decision =
             Decision { considered: [(CgroupPath::new("/a"), considered)].into(), ..Decision::default() };
         let planned = outcome("/a", OutcomeResult::DryRun);

@@ -5,7 +5,8 @@
 //! Invariant: it changes neither grants nor answers.
 
 use enforcer_core::{
-    considered::Considered, decide::RefusalCause, place::Settled, trial::UpdateReport, workload::printable,
+    considered::DecisionTrace, decide::RefusalCause, place::CallOutcome, trial::UpdateReport,
+    workload::printable,
 };
 
 use super::Ledger;
@@ -14,7 +15,7 @@ use enforcer_report::decision::{DecisionRecord, DecisionState};
 
 impl Ledger {
     /// Records the decision about each container, and what it changed for others.
-    pub(super) fn explain(&self, call: &str, settled: &mut Settled) {
+    pub(super) fn explain(&self, call: &str, settled: &mut CallOutcome) {
         let shown = |id: &str| self.names.get(id).cloned().unwrap_or_else(|| printable(id));
         let taken = self.allocations.exclusive_cpus();
         let updates: Vec<UpdateReport> = settled
@@ -45,7 +46,7 @@ impl Ledger {
                 cause,
                 reason,
                 paused,
-                considered: Considered::of_container(weighed, given, &taken),
+                considered: DecisionTrace::of_container(weighed, given, &taken),
                 updates: updates.clone(),
                 warnings: settled.warnings.clone(),
                 ..entry(call, state)

@@ -11,7 +11,7 @@ use std::{
 };
 
 use enforcer_core::{
-    considered::{Asked, Considered},
+    considered::{DecisionTrace, WorkloadRequest},
     policy::Policy,
     workload::CgroupPath,
 };
@@ -97,10 +97,10 @@ fn note(rig: &Rig, name: &str, rule: &str) {
         container_id: None,
         ended: false,
     };
-    let asked = Asked { rule: Some(rule.into()), ..Asked::default() };
+    let asked = WorkloadRequest { rule: Some(rule.into()), ..WorkloadRequest::default() };
     let record = DecisionRecord {
         reason: "node 0 has 4 free CPUs for 2".into(),
-        considered: Considered { asked, ..Considered::default() },
+        considered: DecisionTrace { asked, ..DecisionTrace::default() },
         ..crate::engine::decisions::entry("turn", DecisionState::Corrected)
     };
     rig.control.decisions.note(subject, record);
@@ -152,7 +152,7 @@ fn drifted_workload_is_shown_without_its_grant() {
             "mems": "0", "pinnedMems": true, "memoryByNode": {}, "devices": {}, "reason": "",
         });
         let given = serde_json::from_value(given).unwrap();
-        let considered = Considered { placement: Some(given), ..Considered::default() };
+        let considered = DecisionTrace { placement: Some(given), ..DecisionTrace::default() };
         let record = DecisionRecord { cause, considered, ..crate::engine::decisions::entry("turn", state) };
         let subject = DecisionSubject {
             name: "a".into(),

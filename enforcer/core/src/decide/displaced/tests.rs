@@ -8,7 +8,7 @@ use super::*;
 use crate::{
     decide::{History, parts::LEAST_PART},
     finding::Severity,
-    place::{Announced, ContainerRequest, Containers, Cpuset, Node, PodName, PodRequest, Resources},
+    place::{Announced, ContainerRequest, Containers, Cpuset, PlacementNode, PodName, PodRequest, Resources},
     sample::NodeBytes,
     scene::Scene,
     topology::synth::Machine,
@@ -31,11 +31,11 @@ impl Host {
         Self { scene, containers: Containers::default(), allocations: Allocations::default() }
     }
 
-    fn with<T>(&mut self, act: impl FnOnce(&mut Containers, &mut Node<'_>) -> T) -> T {
+    fn with<T>(&mut self, act: impl FnOnce(&mut Containers, &mut PlacementNode<'_>) -> T) -> T {
         let (inventory, settings) = (self.scene.inventory(), &self.scene.policy.placement);
         act(
             &mut self.containers,
-            &mut Node { inventory: &inventory, settings, allocations: &mut self.allocations },
+            &mut PlacementNode { inventory: &inventory, settings, allocations: &mut self.allocations },
         )
     }
 
@@ -95,7 +95,7 @@ impl Host {
     fn away(&self) -> Vec<(CgroupPath, Grant)> {
         let grants = self.containers.cgroups().filter_map(|(path, holder)| {
             let grant = self.allocations.get(holder)?.clone();
-            let is_away = grant.shared.as_ref().is_some_and(|shared| shared.refuge.is_some());
+            let is_away = grant.shared.as_ref().is_some_and(|shared| shared.fallback_cpus.is_some());
             (is_away && !grant.memory.is_empty()).then(|| (path.clone(), grant))
         });
         grants.collect()
@@ -114,7 +114,7 @@ impl Host {
             let here = grant.memory.iter().filter(|claim| claim.zone.contains(node));
             let promised: u64 = here.map(|claim| claim.bytes).sum();
             free = free.saturating_sub(used(path).max(promised));
-            let is_away = grant.shared.as_ref().is_some_and(|shared| shared.refuge.is_some());
+            let is_away = grant.shared.as_ref().is_some_and(|shared| shared.fallback_cpus.is_some());
             let takes = if is_away && promised == 0 { used(path) } else { promised };
             promised_to_none = promised_to_none.saturating_sub(takes);
         }

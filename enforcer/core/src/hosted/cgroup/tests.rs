@@ -132,7 +132,7 @@ fn memory_only_nodes_are_memory_of_the_cpus_that_they_are_local_to() {
     let of = |gib: u64, allowed: Option<&str>, above: Option<&str>, available: &[(u32, u64)]| {
         let nodes = allowed.map(|nodes| nodes.parse().unwrap());
         let mems = above.map(|nodes| nodes.parse().unwrap());
-        let bounds = Some(Bounds { cgroup: CgroupPath::new("/s"), cpus: None, mems });
+        let bounds = Some(CgroupBounds { cgroup: CgroupPath::new("/s"), cpus: None, mems });
         let available_bytes = available.iter().map(|(node, gib)| (NodeId(*node), gib * GIB)).collect();
         let wants = request(&path, 2);
         let memory_bytes = Some(gib * GIB);
@@ -188,7 +188,7 @@ fn refusals_say_what_is_short_and_which_bound_excludes() {
     let refusal = place(&machine(), &given(&[("/b", "0-5", 0, 0)]), &request(&path, 9));
     assert!(refusal.contains("6 of 9 cpu on node 1"), "{refusal}");
     let nodes = "7".parse().unwrap();
-    let bounds = Bounds { cgroup: CgroupPath::new("/s"), cpus: None, mems: Some("0".parse().unwrap()) };
+    let bounds = CgroupBounds { cgroup: CgroupPath::new("/s"), cpus: None, mems: Some("0".parse().unwrap()) };
     let elsewhere = CgroupRequest { nodes: Some(&nodes), bounds: Some(bounds), ..request(&path, 1) };
     let refusal = place(&machine(), &Allocations::default(), &elsewhere);
     let why = "both CPUs and memory: numa_nodes of its rule is 7, cpuset.mems.effective of /s is 0";

@@ -7,58 +7,64 @@
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::{
-    BTreeMap, CgroupPath, Containers, Documents, Expected, Holder, Member, Pod, PodRequest, QosClass,
+    BTreeMap, CgroupPath, Containers, Documents, ExpectedContainers, Holder, KnownPod, Member, PodRequest,
+    QosClass,
 };
 
 #[derive(Serialize)]
-struct Line<'a> {
+struct ContainerEntry<'a> {
     id: &'a str,
     holder: &'a Holder,
     cgroup: Option<&'a CgroupPath>,
 }
 
 #[derive(Deserialize)]
-struct OwnedLine {
+struct OwnedContainerEntry {
     id: String,
     holder: Holder,
     cgroup: Option<CgroupPath>,
 }
 
 /// All containers, one by one.
-struct Lines<'a>(&'a Containers);
+struct ContainerEntries<'a>(&'a Containers);
 
-impl<'a> Serialize for Lines<'a> {
+impl<'a> Serialize for ContainerEntries<'a> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let line =
-            |(id, holder): (&'a String, &'a Holder)| Line { id, holder, cgroup: self.0.cgroup_of(holder) };
+        let line = |(id, holder): (&'a String, &'a Holder)| ContainerEntry {
+            id,
+            holder,
+            cgroup: self.0.cgroup_of(holder),
+        };
         serializer.collect_seq(self.0.holders.iter().map(line))
     }
 }
 
 #[derive(Serialize)]
-struct Recorded<'a> {
-    containers: Lines<'a>,
-    expected: &'a Expected,
+struct SerializedContainers<'a> {
+    containers: ContainerEntries<'a>,
+    expected: &'a ExpectedContainers,
 }
 
 #[derive(Deserialize)]
-struct OwnedRecorded {
-    containers: Vec<OwnedLine>,
-    expected: Expected,
+struct OwnedSerializedContainers {
+    containers: Vec<OwnedContainerEntry>,
+    expected: ExpectedContainers,
 }
 
 impl Serialize for Containers {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        Recorded { containers: Lines(self), expected: &self.expected }.serialize(serializer)
+        SerializedContainers { containers: ContainerEntries(self), expected: &self.expected }
+            .serialize(serializer)
     }
 }
 
 impl<'de> Deserialize<'de> for Containers {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let OwnedRecorded { containers: lines, expected } = OwnedRecorded::deserialize(deserializer)?;
+        let OwnedSerializedContainers { containers: lines, expected } =
+            OwnedSerializedContainers::deserialize(deserializer)?;
         let mut containers = Self { expected, ..Self::default() };
-        for OwnedLine { id, holder, cgroup } in lines {
-            let pod = containers.pods.entry(holder.pod().clone()).or_insert_with(|| Pod {
+        for OwnedContainerEntry { id, holder, cgroup } in lines {
+            let pod = containers.pods.entry(holder.pod().clone()).or_insert_with(|| KnownPod {
                 request: PodRequest {
                     name: holder.pod().clone(),
                     qos: QosClass::BestEffort,

@@ -25,19 +25,19 @@ impl Scene {
         Self { host, containers: Containers::default(), asked: BTreeMap::new() }
     }
 
-    fn with<T>(&mut self, act: impl FnOnce(&mut Containers, &mut Node<'_>) -> T) -> T {
+    fn with<T>(&mut self, act: impl FnOnce(&mut Containers, &mut PlacementNode<'_>) -> T) -> T {
         let Host { inventory, settings, allocations } = &mut self.host;
-        act(&mut self.containers, &mut Node { inventory, settings, allocations })
+        act(&mut self.containers, &mut PlacementNode { inventory, settings, allocations })
     }
 
-    fn create(&mut self, number: u8, id: &str, milli: u64) -> Settled {
+    fn create(&mut self, number: u8, id: &str, milli: u64) -> CallOutcome {
         let new = announced(number, id, milli);
         self.asked.insert(id.to_owned(), new.clone());
         self.with(|containers, node| containers.create(node, &new))
     }
 
-    fn resize(&mut self, id: &str, milli: u64) -> Settled {
-        let Some(known) = self.asked.get(id) else { return Settled::default() };
+    fn resize(&mut self, id: &str, milli: u64) -> CallOutcome {
+        let Some(known) = self.asked.get(id) else { return CallOutcome::default() };
         let mut changed = known.clone();
         changed.pod.containers = vec![asking(id, changed.pod.qos, milli)];
         let settled = self.with(|containers, node| containers.resize(node, changed.clone()));
@@ -136,7 +136,7 @@ proptest! {
         prop_assume!(!scene.has_unplaced());
         let again = scene.restarted(reversed);
         let grants = |scene: &Scene| {
-            let all = scene.host.allocations.in_turn(|_| true);
+            let all = scene.host.allocations.in_arrival_order(|_| true);
             all.map(|(holder, grant)| (holder.clone(), grant.clone())).collect::<Vec<_>>()
         };
         prop_assert_eq!(grants(&again), grants(&scene));
@@ -154,7 +154,7 @@ proptest! {
         let mut scene = Scene::new(if pools { Engine::Pools } else { Engine::Hints });
         for act in acts {
             let order = |scene: &Scene| -> Vec<Holder> {
-                scene.host.allocations.in_turn(|_| true).map(|(holder, _)| holder.clone()).collect()
+                scene.host.allocations.in_arrival_order(|_| true).map(|(holder, _)| holder.clone()).collect()
             };
             let before = order(&scene);
             match act {
@@ -199,6 +199,6 @@ fn a_container_that_was_changed_meanwhile_keeps_its_turn_over_a_restart() {
     scene.asked.insert("old".to_owned(), asked);
     let again = scene.restarted(false);
     let order: Vec<&str> =
-        again.host.allocations.in_turn(|_| true).map(|(holder, _)| holder.name()).collect();
+        again.host.allocations.in_arrival_order(|_| true).map(|(holder, _)| holder.name()).collect();
     assert_eq!(order, ["old", "young"]);
 }

@@ -26,26 +26,26 @@ impl Scene {
         Self { host: Host::new(machine, hints), containers: Containers::default() }
     }
 
-    fn with<T>(&mut self, act: impl FnOnce(&mut Containers, &mut Node<'_>) -> T) -> T {
+    fn with<T>(&mut self, act: impl FnOnce(&mut Containers, &mut PlacementNode<'_>) -> T) -> T {
         let Host { inventory, settings, allocations } = &mut self.host;
-        act(&mut self.containers, &mut Node { inventory, settings, allocations })
+        act(&mut self.containers, &mut PlacementNode { inventory, settings, allocations })
     }
 
-    fn create(&mut self, pod: &str, id: &str, asked: ContainerRequest) -> Settled {
+    fn create(&mut self, pod: &str, id: &str, asked: ContainerRequest) -> CallOutcome {
         let new = announced(pod, id, asked, None);
         self.with(|containers, node| containers.create(node, &new))
     }
 
-    fn resize(&mut self, pod: &str, id: &str, asked: ContainerRequest) -> Settled {
+    fn resize(&mut self, pod: &str, id: &str, asked: ContainerRequest) -> CallOutcome {
         let changed = announced(pod, id, asked, None);
         self.with(|containers, node| containers.resize(node, changed))
     }
 
-    fn synchronize(&mut self, all: Vec<Announced>) -> Settled {
+    fn synchronize(&mut self, all: Vec<Announced>) -> CallOutcome {
         self.with(|containers, node| containers.synchronize(node, all, &BTreeSet::new()))
     }
 
-    fn end(&mut self, id: &str) -> Settled {
+    fn end(&mut self, id: &str) -> CallOutcome {
         self.with(|containers, node| containers.end(node, id))
     }
 
@@ -75,7 +75,7 @@ fn text(cpuset: &Cpuset) -> String {
     format!("{}/{mems}", part(cpuset.cpus.as_ref().map(ToString::to_string)))
 }
 
-fn others(settled: &Settled) -> Vec<(String, String)> {
+fn others(settled: &CallOutcome) -> Vec<(String, String)> {
     settled.others.iter().map(|(id, cpuset)| (id.clone(), text(cpuset))).collect()
 }
 
@@ -104,7 +104,7 @@ fn each_container_gets_its_own_and_others_shrink_and_grow() {
     assert_eq!(others(&second), vec![]);
     let ended = scene.end("a1");
     assert_eq!((text(&ended.own).as_str(), others(&ended)), ("-/-", pairs(&[("s1", "0-7/-")])));
-    assert_eq!(scene.end("a1"), Settled::default());
+    assert_eq!(scene.end("a1"), CallOutcome::default());
 }
 
 #[test]
@@ -131,7 +131,7 @@ fn a_container_that_is_restarted_has_another_id_and_what_it_had() {
     // The end of the old one was not reported.
     let again = scene.create("p", "new", whole(4));
     assert_eq!((text(&again.own), scene.cpus("old")), ("2-5/0".into(), String::new()));
-    assert_eq!(scene.end("old"), Settled::default());
+    assert_eq!(scene.end("old"), CallOutcome::default());
     assert_eq!(scene.host.allocations.iter().count(), 2);
 }
 
@@ -240,7 +240,7 @@ fn a_resize_that_does_not_fit_takes_nothing_away() {
     assert_eq!((text(&refused.own).as_str(), refused.rejections.len()), ("8-11/1", 1));
     let back = scene.resize("a", "a1", whole(2));
     assert_eq!((text(&back.own).as_str(), back.rejections.len()), ("8-9/1", 0));
-    assert_eq!(scene.resize("a", "never seen", whole(1)), Settled::default());
+    assert_eq!(scene.resize("a", "never seen", whole(1)), CallOutcome::default());
 }
 
 #[test]
@@ -547,7 +547,7 @@ fn a_container_that_is_declared_to_be_left_alone_is_set_to_nothing_and_takes_not
     assert_eq!(text(&shared.own), "0-7/0");
     let alone = Announced { opts_out: true, ..announced("alone", "a1", whole(4), None) };
     let created = scene.with(|containers, node| containers.create(node, &alone));
-    assert_eq!(created, Settled::default());
+    assert_eq!(created, CallOutcome::default());
     assert_eq!(scene.cpus("a1"), "");
     // A placed container with a later `enforce = false` releases its grant.
     scene.create("first", "f1", whole(4));
@@ -575,7 +575,7 @@ fn container_without_foreign_owner_is_placed_at_the_next_runtime_list() {
     let resized = scene.with(|containers, node| containers.resize(node, given(None)));
     assert_eq!(
         (resized, scene.host.allocations.exclusive_cpus().to_string()),
-        (Settled::default(), "0-1".into())
+        (CallOutcome::default(), "0-1".into())
     );
     let shared = scene.create("shared", "s1", burstable("main", 500));
     assert_eq!(text(&shared.own), "2-7/0");

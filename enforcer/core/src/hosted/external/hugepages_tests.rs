@@ -6,7 +6,7 @@ use crate::{
     decide::History,
     id::NodeId,
     place::{
-        Allocations, Announced, Containers, Cpuset, Holder, Node, PodName, PodRequest, Trace, admit,
+        Allocations, Announced, Containers, Cpuset, Holder, PlacementNode, PodName, PodRequest, Trace, admit,
         samples::{container, pod},
     },
     policy::placement::PlacementSettings,
@@ -93,7 +93,8 @@ fn fits(given: &Taken, mib: u64) -> bool {
     };
     let (mut used, mut reserved) = (given.used.clone(), given.reserved);
     if let Some((promised, told)) = given.own {
-        let mut node = Node { inventory: &inventory, settings: &settings, allocations: &mut allocations };
+        let mut node =
+            PlacementNode { inventory: &inventory, settings: &settings, allocations: &mut allocations };
         let one = Announced {
             id: "first".into(),
             cgroup: Some(CgroupPath::new("/first")),

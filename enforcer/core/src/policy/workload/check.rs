@@ -33,7 +33,7 @@ pub(in crate::policy) fn validate(
 ) -> Result<(), PolicyError> {
     let (mut names, mut earlier) = (BTreeSet::new(), BTreeSet::new());
     for (index, rule) in rules.iter().enumerate() {
-        let entry = Entry { rule, section: format!("workload[{index}]") };
+        let entry = RuleChecker { rule, section: format!("workload[{index}]") };
         if rule.name.trim().is_empty() {
             return entry.refused("name", quoted(&rule.name), "a workload needs a name");
         }
@@ -49,12 +49,12 @@ pub(in crate::policy) fn validate(
     Ok(())
 }
 
-struct Entry<'a> {
+struct RuleChecker<'a> {
     rule: &'a WorkloadRule,
     section: String,
 }
 
-impl Entry<'_> {
+impl RuleChecker<'_> {
     fn refused<T>(
         &self,
         key: &str,

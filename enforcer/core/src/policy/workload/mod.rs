@@ -7,7 +7,7 @@
 //!
 //! Terminology: a *matcher* is a key that selects workloads; all other keys declare settings.
 //!
-//! Invariant: a name that a container chose for itself can only match, see [`Subject`].
+//! Invariant: a name that a container chose for itself can only match, see [`RuleSubject`].
 
 mod check;
 mod subject;
@@ -21,7 +21,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 pub(super) use self::check::validate;
-pub use self::subject::{PodNames, Standing, Subject};
+pub use self::subject::{PodNames, RuleSubject, WorkloadKind};
 use super::{
     ByteSize, CgroupGlob, DeclaredClass, NameGlob,
     placement::{Engine, MemoryTypes, TopologyPolicy},
@@ -116,7 +116,7 @@ fn yes() -> bool {
 
 impl WorkloadRule {
     /// Does the entry select this workload?
-    pub fn is_about(&self, subject: &Subject<'_>) -> bool {
+    pub fn is_about(&self, subject: &RuleSubject<'_>) -> bool {
         let cgroup = self.cgroup.as_ref();
         cgroup.is_none_or(|glob| subject.cgroup.is_some_and(|path| glob.matches(path)))
             && self.unit.as_ref().is_none_or(|glob| subject.unit().is_some_and(|unit| glob.matches(unit)))
@@ -126,12 +126,12 @@ impl WorkloadRule {
 
     /// Could the entry select this cgroup? Only its path is known yet.
     pub fn may_be_about(&self, cgroup: &CgroupPath) -> bool {
-        let standing = Standing::from(&identify(cgroup).origin);
-        let subject = Subject { cgroup: Some(cgroup), standing, pod: None, commands: &[] };
+        let standing = WorkloadKind::from(&identify(cgroup).origin);
+        let subject = RuleSubject { cgroup: Some(cgroup), standing, pod: None, commands: &[] };
         self.cgroup.as_ref().is_none_or(|glob| glob.matches(cgroup))
             && self.unit.as_ref().is_none_or(|glob| subject.unit().is_some_and(|unit| glob.matches(unit)))
-            && (!self.names_pods() || standing == Standing::Pod)
-            && (self.command.is_none() || standing != Standing::Pod)
+            && (!self.names_pods() || standing == WorkloadKind::Pod)
+            && (self.command.is_none() || standing != WorkloadKind::Pod)
     }
 
     /// Could the entry select a descendant of this cgroup?
@@ -154,11 +154,11 @@ impl WorkloadRule {
     }
 
     /// The author of a container image chooses the names of its processes.
-    fn is_about_command(&self, glob: &NameGlob, subject: &Subject<'_>) -> bool {
+    fn is_about_command(&self, glob: &NameGlob, subject: &RuleSubject<'_>) -> bool {
         let trusted = match subject.standing {
-            Standing::Pod => false,
-            Standing::Container => self.cgroup.is_some() || self.unit.is_some(),
-            Standing::Other => true,
+            WorkloadKind::Pod => false,
+            WorkloadKind::Container => self.cgroup.is_some() || self.unit.is_some(),
+            WorkloadKind::Other => true,
         };
         trusted && subject.commands.iter().any(|command| glob.matches(command))
     }

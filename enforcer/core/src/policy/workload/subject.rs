@@ -13,11 +13,11 @@ use crate::workload::{CgroupPath, Origin, system_unit};
 
 /// A workload, or a container that is about to be created.
 #[derive(Debug, Clone, Copy)]
-pub struct Subject<'a> {
+pub struct RuleSubject<'a> {
     /// Its cgroup, if known.
     pub cgroup: Option<&'a CgroupPath>,
     /// Its kind, which determines the trusted names.
-    pub standing: Standing,
+    pub standing: WorkloadKind,
     /// Names of its pod, for a container that the runtime has reported.
     pub pod: Option<PodNames<'a>>,
     /// Names of its processes, as far as they were sampled.
@@ -26,7 +26,7 @@ pub struct Subject<'a> {
 
 /// Kind of workload, by the trust in names that it gives itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Standing {
+pub enum WorkloadKind {
     /// A pod, or a container of one.
     Pod,
     /// A container outside Kubernetes.
@@ -48,14 +48,14 @@ pub struct PodNames<'a> {
     pub labels: &'a BTreeMap<String, String>,
 }
 
-impl Subject<'_> {
+impl RuleSubject<'_> {
     /// The system manager's unit that it belongs to; none for a pod.
     pub(super) fn unit(&self) -> Option<&str> {
-        self.cgroup.filter(|_| self.standing != Standing::Pod).and_then(system_unit)
+        self.cgroup.filter(|_| self.standing != WorkloadKind::Pod).and_then(system_unit)
     }
 }
 
-impl From<&Origin> for Standing {
+impl From<&Origin> for WorkloadKind {
     fn from(origin: &Origin) -> Self {
         match origin {
             Origin::Pod { .. } => Self::Pod,

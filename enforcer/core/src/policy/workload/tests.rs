@@ -15,8 +15,8 @@ fn policy(text: &str) -> Policy {
 /// The name of the entry that selects a cgroup with these processes.
 fn entry(policy: &Policy, path: &str, commands: &[&str]) -> String {
     let identity = identify(&CgroupPath::new(path));
-    let standing = Standing::from(&identity.origin);
-    let subject = Subject { cgroup: Some(&identity.cgroup), standing, pod: None, commands };
+    let standing = WorkloadKind::from(&identity.origin);
+    let subject = RuleSubject { cgroup: Some(&identity.cgroup), standing, pod: None, commands };
     policy.rule(&subject).map(|(_, rule)| rule.name.clone()).unwrap_or_default()
 }
 
@@ -104,10 +104,10 @@ fn containers_of_pods_match_by_what_the_runtime_tells() {
     ] {
         let pod = Some(PodNames { namespace, pod, container, labels });
         let path = CgroupPath::new("/kubepods/podab/id");
-        let subject = Subject { cgroup: Some(&path), standing: Standing::Pod, pod, commands: &[] };
+        let subject = RuleSubject { cgroup: Some(&path), standing: WorkloadKind::Pod, pod, commands: &[] };
         let found = policy.rule(&subject).map(|(_, rule)| rule.name.as_str());
         assert_eq!(found.unwrap_or_default(), name, "{namespace} {container}");
-        let untold = Subject { pod: None, ..subject };
+        let untold = RuleSubject { pod: None, ..subject };
         assert!(policy.rule(&untold).is_none(), "only the runtime's report makes a container one of a pod");
     }
 }

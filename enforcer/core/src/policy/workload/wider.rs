@@ -3,7 +3,7 @@
 //! Invariant: a positive answer holds for all workloads; for matchers of different kinds the answer is
 //! negative.
 
-use super::{Standing, Subject, WorkloadRule};
+use super::{RuleSubject, WorkloadKind, WorkloadRule};
 use crate::{
     policy::{covering::Effort, placement::name_glob::covers_optional},
     workload::{CgroupPath, identify},
@@ -44,8 +44,8 @@ impl WorkloadRule {
             return false;
         }
         let cgroup = CgroupPath::new(glob.as_str());
-        let standing = Standing::from(&identify(&cgroup).origin);
-        let subject = Subject { cgroup: Some(&cgroup), standing, pod: None, commands: &[] };
+        let standing = WorkloadKind::from(&identify(&cgroup).origin);
+        let subject = RuleSubject { cgroup: Some(&cgroup), standing, pod: None, commands: &[] };
         subject.unit().is_some_and(|name| unit.matches(name))
     }
 }

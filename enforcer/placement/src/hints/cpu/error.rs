@@ -2,7 +2,7 @@
 
 use thiserror::Error;
 
-use crate::Reason;
+use crate::RejectionReason;
 use numa_topology::set::CpuSet;
 
 /// Why CPUs cannot be assigned.
@@ -52,11 +52,11 @@ pub enum CpuError {
 
 impl CpuError {
     /// Kind of the rejection.
-    pub const fn reason(&self) -> Reason {
+    pub const fn reason(&self) -> RejectionReason {
         match self {
-            Self::NotWholeCores { .. } | Self::TooFewWholeCores { .. } => Reason::SmtAlignmentError,
+            Self::NotWholeCores { .. } | Self::TooFewWholeCores { .. } => RejectionReason::SmtAlignmentError,
             Self::NotEnough { .. } | Self::NotHeld { .. } | Self::KeepsMore { .. } => {
-                Reason::UnexpectedAdmissionError
+                RejectionReason::UnexpectedAdmissionError
             }
         }
     }

@@ -26,7 +26,7 @@ mod tests;
 pub use self::{
     assign::{reserve, take},
     error::CpuError,
-    near::{Pick, take_near},
+    near::{CpuPick, take_near},
     offer::{CpuStock, offer},
     options::{CpuOptions, CpuOptionsError},
     resize::{grow, retain},

@@ -12,7 +12,7 @@ use numa_topology::set::{CpuSet, NodeSet};
 
 /// CPUs that one container may get.
 #[derive(Debug, Clone, Copy)]
-pub struct Pick<'a> {
+pub struct CpuPick<'a> {
     /// CPUs that no holder has and that are not reserved.
     pub available: &'a CpuSet,
     /// Reserved CPUs, which are never given; cores with one of them are not whole.
@@ -26,7 +26,7 @@ pub struct Pick<'a> {
 }
 
 /// Chooses the CPUs of one container.
-pub fn take_near(layout: &CpuLayout, pick: &Pick<'_>, options: CpuOptions) -> Result<CpuSet, CpuError> {
+pub fn take_near(layout: &CpuLayout, pick: &CpuPick<'_>, options: CpuOptions) -> Result<CpuSet, CpuError> {
     let pool = layout.known(&pick.available.union(pick.reusable)).difference(pick.reserved);
     let beside_reserved = layout.closure(Level::Core, pick.reserved);
     check_whole_cores(layout, pick.count, &pool.difference(&beside_reserved), options)?;

@@ -98,8 +98,8 @@ impl Sockets {
         let mut of_socket = vec![0; sockets];
         for (node, cpus) in &layout.nodes {
             let Some(position) = nodes.position(*node) else { continue };
-            for seat in cpus.iter().filter_map(|cpu| layout.seat(cpu)) {
-                of_socket[seat.group(Level::Socket)] |= 1 << position;
+            for group_index in cpus.iter().filter_map(|cpu| layout.group_index(cpu)) {
+                of_socket[group_index.group(Level::Socket)] |= 1 << position;
             }
         }
         Some(Self { nodes: of_socket, fewest: (width as usize).div_ceil(per_socket) })

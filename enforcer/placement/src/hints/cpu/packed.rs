@@ -116,8 +116,11 @@ fn part_of_cache(stock: &Stock<'_>, cache: usize) -> Option<CpuSet> {
         return None;
     }
     let free = stock.free().intersection(layout.members(Level::Cache, cache));
-    let mut cores: Vec<_> =
-        free.iter().filter_map(|cpu| layout.seat(cpu)).map(|seat| seat.group(Level::Core)).collect();
+    let mut cores: Vec<_> = free
+        .iter()
+        .filter_map(|cpu| layout.group_index(cpu))
+        .map(|group_index| group_index.group(Level::Core))
+        .collect();
     cores.sort_unstable();
     cores.dedup();
     cores.sort_by_key(|core| std::cmp::Reverse(stock.kept(Level::Core, *core)));
@@ -132,8 +135,11 @@ fn part_of_cache(stock: &Stock<'_>, cache: usize) -> Option<CpuSet> {
         cpus.extend(&threads.intersection(stock.free()));
     }
     if wanted % 2 == 1 && layout.threads_per_core() > 1 && cpus.len() > wanted {
-        let of_begun_core =
-            |cpu| layout.seat(cpu).is_some_and(|seat| stock.kept(Level::Core, seat.group(Level::Core)) > 0);
+        let of_begun_core = |cpu| {
+            layout
+                .group_index(cpu)
+                .is_some_and(|group_index| stock.kept(Level::Core, group_index.group(Level::Core)) > 0)
+        };
         let spare = cpus.iter().filter(|cpu| !stock.is_kept(*cpu));
         let last = spare.max_by_key(|cpu| (!of_begun_core(*cpu), *cpu))?;
         cpus.remove(last);

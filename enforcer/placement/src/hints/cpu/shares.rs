@@ -62,7 +62,7 @@ pub(super) fn find_within(
     let mut fullest: Vec<usize> = (0..free.len()).collect();
     fullest.sort_by_key(|node| Reverse(free[*node]));
     (first..=most).chain((1..first).rev()).find_map(|width| {
-        let parts = Parts { free, size, even: groups / width, remainder: groups % width };
+        let parts = EqualParts { free, size, even: groups / width, remainder: groups % width };
         let mut nodes = fullest[..width].to_vec();
         if nodes.iter().any(|node| free[*node] < parts.even * size) {
             return None;
@@ -70,14 +70,14 @@ pub(super) fn find_within(
         nodes.sort_unstable();
         let mut effort = if free.len() > NODES { 0 } else { effort };
         let known = parts.choice(&nodes, 0, &mut effort)?;
-        let choice = if effort == 0 { known } else { Search::new(&parts, width, known, effort).best() };
+        let choice = if effort == 0 { known } else { ShareSearch::new(&parts, width, known, effort).best() };
         Some(choice.shares(&parts, free.len()))
     })
 }
 
 /// The problem for one number of nodes.
 #[derive(Debug)]
-struct Parts<'a> {
+struct EqualParts<'a> {
     free: &'a [usize],
     size: usize,
     /// Groups that each node gives.
@@ -88,14 +88,14 @@ struct Parts<'a> {
 
 /// Nodes, and their parts of the remainder.
 #[derive(Debug, Clone)]
-struct Choice {
+struct ShareChoice {
     nodes: Vec<usize>,
     extra: Vec<(usize, usize)>,
     gain: u64,
 }
 
-impl Choice {
-    fn shares(self, parts: &Parts<'_>, nodes: usize) -> Vec<Share> {
+impl ShareChoice {
+    fn shares(self, parts: &EqualParts<'_>, nodes: usize) -> Vec<Share> {
         let mut shares = vec![Share::default(); nodes];
         self.nodes.into_iter().for_each(|node| shares[node].even = parts.even);
         self.extra.into_iter().for_each(|(node, extra)| shares[node].extra = extra);
@@ -103,7 +103,7 @@ impl Choice {
     }
 }
 
-impl Parts<'_> {
+impl EqualParts<'_> {
     /// CPUs left on a node after its even part.
     fn left(&self, node: usize) -> usize {
         self.free[node] - self.even * self.size
@@ -116,7 +116,7 @@ impl Parts<'_> {
 
     /// The best choice with exactly these nodes, all of which can give their even part; none if it would gain
     /// less than the floor, or if the remainder cannot be divided.
-    fn choice(&self, nodes: &[usize], floor: u64, effort: &mut usize) -> Option<Choice> {
+    fn choice(&self, nodes: &[usize], floor: u64, effort: &mut usize) -> Option<ShareChoice> {
         let even_gain: u64 = nodes.iter().map(|node| self.even_gain(*node)).sum();
         // Nodes with room for another group, in order.
         let roomy: Vec<usize> = nodes.iter().copied().filter(|node| self.left(*node) >= self.size).collect();
@@ -139,7 +139,7 @@ impl Parts<'_> {
             }
         }
         let (gain, extra) = best?;
-        Some(Choice { nodes: nodes.to_vec(), extra, gain: even_gain + gain })
+        Some(ShareChoice { nodes: nodes.to_vec(), extra, gain: even_gain + gain })
     }
 
     /// One group from each of the nodes with the most CPUs left.
@@ -198,8 +198,8 @@ fn advance(combination: &mut [usize], of: usize) -> bool {
 
 /// The walk through all sets of a given number of nodes.
 #[derive(Debug)]
-struct Search<'a> {
-    parts: &'a Parts<'a>,
+struct ShareSearch<'a> {
+    parts: &'a EqualParts<'a>,
     width: usize,
     /// Nodes that can give the even part, in order.
     able: Vec<usize>,
@@ -209,13 +209,13 @@ struct Search<'a> {
     remainder: u64,
     /// Minimum gain of a useful choice.
     floor: u64,
-    known: Choice,
+    known: ShareChoice,
     chosen: Vec<usize>,
     effort: usize,
 }
 
-impl<'a> Search<'a> {
-    fn new(parts: &'a Parts<'a>, width: usize, known: Choice, effort: usize) -> Self {
+impl<'a> ShareSearch<'a> {
+    fn new(parts: &'a EqualParts<'a>, width: usize, known: ShareChoice, effort: usize) -> Self {
         let able: Vec<usize> =
             (0..parts.free.len()).filter(|node| parts.free[*node] >= parts.even * parts.size).collect();
         let ahead = (0..=able.len()).map(|first| {
@@ -233,7 +233,7 @@ impl<'a> Search<'a> {
         Self { parts, width, ahead, able, remainder, floor: known.gain, known, chosen: Vec::new(), effort }
     }
 
-    fn best(mut self) -> Choice {
+    fn best(mut self) -> ShareChoice {
         self.walk(0, 0);
         self.known
     }

@@ -29,9 +29,9 @@ impl<'a> Stock<'a> {
     pub(super) fn new(layout: &'a CpuLayout, available: &CpuSet, kept: CpuSet, needed: usize) -> Self {
         let mut counts = Level::ALL.map(|level| vec![0; layout.count(level)]);
         let free = layout.known(available);
-        for seat in free.iter().filter_map(|cpu| layout.seat(cpu)) {
+        for group_index in free.iter().filter_map(|cpu| layout.group_index(cpu)) {
             for level in Level::ALL {
-                counts[level as usize][seat.group(level)] += 1;
+                counts[level as usize][group_index.group(level)] += 1;
             }
         }
         Self { layout, free, counts, kept, taken: CpuSet::new(), needed }
@@ -95,9 +95,9 @@ impl<'a> Stock<'a> {
             if !self.free.remove(cpu) {
                 continue;
             }
-            let Some(seat) = self.layout.seat(cpu) else { continue };
+            let Some(group_index) = self.layout.group_index(cpu) else { continue };
             for level in Level::ALL {
-                self.counts[level as usize][seat.group(level)] -= 1;
+                self.counts[level as usize][group_index.group(level)] -= 1;
             }
         }
         self.taken.extend(cpus);
@@ -116,9 +116,9 @@ impl<'a> Stock<'a> {
         for (rank, group) in order.iter().enumerate() {
             outer_ranks[*group] = rank;
         }
-        for seat in self.free.iter().filter_map(|cpu| self.layout.seat(cpu)) {
-            let rank = &mut ranks[seat.group(level)];
-            *rank = (*rank).min(outer_ranks[seat.group(outer)]);
+        for group_index in self.free.iter().filter_map(|cpu| self.layout.group_index(cpu)) {
+            let rank = &mut ranks[group_index.group(level)];
+            *rank = (*rank).min(outer_ranks[group_index.group(outer)]);
         }
         self.sorted(level, |group| ranks[group])
     }

@@ -9,7 +9,7 @@ use super::{
     stock::{State, Unit},
 };
 use crate::{
-    Reason, Rejection, Shortage,
+    Rejection, RejectionReason, Shortage,
     hints::{Mask, positions},
 };
 use numa_topology::{set::NodeSet, text::printable};
@@ -73,5 +73,6 @@ fn unavailable(stock: &DeviceStock<'_>, count: u64, available: usize) -> Rejecti
         wanted: count,
         available: u64::try_from(available).unwrap_or(u64::MAX),
     };
-    Rejection::new(Reason::UnexpectedAdmissionError, problem).short_of(vec![shortage], &[stock.room()])
+    Rejection::new(RejectionReason::UnexpectedAdmissionError, problem)
+        .short_of(vec![shortage], &[stock.room()])
 }

@@ -16,7 +16,7 @@ use crate::hints::{
 };
 
 /// Number of devices by their near nodes.
-type Counts = BTreeMap<Mask, u64>;
+type CountsByNodes = BTreeMap<Mask, u64>;
 
 /// Offer of the devices of a resource for a request.
 pub fn offer(stock: &DeviceStock<'_>, count: u64) -> Offer {
@@ -44,15 +44,15 @@ pub fn offer(stock: &DeviceStock<'_>, count: u64) -> Offer {
     Offer::Listed(masks::list(nodes, |mask| all.at(mask) >= count, does))
 }
 
-fn counts<'a>(units: impl Iterator<Item = &'a Unit<'a>>) -> Counts {
-    let mut counts = Counts::new();
+fn counts<'a>(units: impl Iterator<Item = &'a Unit<'a>>) -> CountsByNodes {
+    let mut counts = CountsByNodes::new();
     for near in units.filter_map(|unit| unit.near) {
         *counts.entry(near).or_insert(0) += 1;
     }
     counts
 }
 
-fn need(counts: &Counts, nodes: usize, amount: u64) -> Need {
+fn need(counts: &CountsByNodes, nodes: usize, amount: u64) -> Need {
     let mut free = vec![0u64; nodes];
     for (near, count) in counts {
         if let Some(sum) = positions(*near).next().and_then(|node| free.get_mut(node)) {

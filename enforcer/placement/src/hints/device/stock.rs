@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use crate::{
     Allocations, Inventory, PodRequest,
     hints::{Mask, NodeIndex},
-    room::Room,
+    room::FittingAmount,
 };
 use numa_topology::{Topology, id::NodeId, set::NodeSet};
 
@@ -92,11 +92,11 @@ impl<'a> DeviceStock<'a> {
     }
 
     /// Available devices; those without a known node only together with all others.
-    pub(in crate::hints) fn room(&self) -> Room {
+    pub(in crate::hints) fn room(&self) -> FittingAmount {
         let nodes: NodeSet = self.nodes.ids().iter().copied().collect();
         let all = u64::try_from(self.available().count()).unwrap_or(u64::MAX);
         let free = |part: &NodeSet| if part.len() == nodes.len() { all } else { self.count_near(part) };
-        Room::new(self.resource, &nodes, free)
+        FittingAmount::new(self.resource, &nodes, free)
     }
 
     /// Does it have exactly the requested number of devices? Then it keeps them.

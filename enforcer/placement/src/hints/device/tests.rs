@@ -8,8 +8,8 @@ use super::*;
 use crate::{
     Allocations, ContainerKind, ContainerRequest, DeviceUnit, Grant, Holder, Inventory, PodName, PodRequest,
     QosClass,
-    hints::{LISTED, Mask, NodeIndex, Offer},
-    rejection::Units,
+    hints::{MAX_ENUMERATED_NODES, Mask, NodeIndex, Offer},
+    rejection::SizeUnits,
     samples,
     settings::PlacementSettings,
 };
@@ -209,7 +209,7 @@ fn a_refusal_has_figures() {
     }
     let on_node = |count, nodes: &str| state.on(|stock| shortage(stock, count, &nodes.parse().unwrap()));
     assert_eq!(
-        on_node(1, "0").unwrap().text(&Units::default(), &NodeSet::new()),
+        on_node(1, "0").unwrap().text(&SizeUnits::default(), &NodeSet::new()),
         "0 of 1 vendor.com/gpu on node 0"
     );
     assert_eq!(on_node(1, "0-1"), None);
@@ -217,7 +217,7 @@ fn a_refusal_has_figures() {
 
 #[test]
 fn a_machine_with_many_nodes_gets_a_threshold() {
-    let mut state = State::rows(&[1; LISTED + 1]);
+    let mut state = State::rows(&[1; MAX_ENUMERATED_NODES + 1]);
     state.devices.push(("z".into(), "3-4".into()));
     state.of_init = named(&["2-000"]);
     state.taken = named(&["1-000"]);

@@ -6,9 +6,9 @@
 
 use super::{MemoryStock, offer::best};
 use crate::{
-    MemoryClaim, MemoryResource, Reason, Rejection, Shortage,
+    MemoryClaim, MemoryResource, Rejection, RejectionReason, Shortage,
     hints::{Mask, merge::Merged},
-    room::Room,
+    room::FittingAmount,
     words,
 };
 use numa_topology::set::NodeSet;
@@ -69,10 +69,11 @@ fn choose(
             let free = |place: &NodeSet| {
                 if allowed(place) { stock.account.free(place, *resource) } else { 0 }
             };
-            Room::new(&resource.to_string(), &all, free)
+            FittingAmount::new(&resource.to_string(), &all, free)
         };
-        let rooms: Vec<Room> = wanted.iter().map(room).collect();
-        let rejection = Rejection::new(Reason::UnexpectedAdmissionError, problem).short_of(short, &rooms);
+        let rooms: Vec<FittingAmount> = wanted.iter().map(room).collect();
+        let rejection =
+            Rejection::new(RejectionReason::UnexpectedAdmissionError, problem).short_of(short, &rooms);
         match best(stock, wanted, 0).and_then(|hint| hint.mask) {
             Some(mask) => {
                 let fits = format!("it fits on {}", words::nodes(&stock.nodes.nodes(mask)));

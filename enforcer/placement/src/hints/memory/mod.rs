@@ -23,5 +23,5 @@ mod tests;
 pub use self::{
     assign::{assign, shortages},
     offer::offer,
-    stock::{MemoryStock, Wanted, wanted},
+    stock::{MemoryStock, WantedMemory, wanted},
 };

@@ -9,7 +9,7 @@ use super::{MemoryStock, fullness::Fullness};
 use crate::{
     MemoryResource,
     hints::{
-        LISTED, Mask, MaskHint, Need, Offer, Offers, Table, Threshold,
+        MAX_ENUMERATED_NODES, Mask, MaskHint, Need, Offer, Offers, Table, Threshold,
         masks::{self, positions},
         narrowest::narrowest,
     },
@@ -37,7 +37,7 @@ pub(super) fn hints(stock: &MemoryStock<'_>, wanted: &[(MemoryResource, u64)], b
     if wanted.is_empty() {
         return Vec::new();
     }
-    if stock.nodes.len() <= LISTED && (stock.nodes.is_listed() || stock.groups.is_some()) {
+    if stock.nodes.len() <= MAX_ENUMERATED_NODES && (stock.nodes.is_listed() || stock.groups.is_some()) {
         let has: Vec<(Table, u64)> =
             wanted.iter().map(|(resource, bytes)| (stock.capacity_on_sets(*resource), *bytes)).collect();
         let free: Vec<(Table, u64)> =

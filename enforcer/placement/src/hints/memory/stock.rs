@@ -9,7 +9,7 @@ use crate::{
 use numa_topology::set::NodeSet;
 
 /// Bytes by kind of memory, none of them zero.
-pub type Wanted = Vec<(MemoryResource, u64)>;
+pub type WantedMemory = Vec<(MemoryResource, u64)>;
 
 /// The memory account, by nodes that take part in hints.
 #[derive(Debug)]
@@ -26,9 +26,9 @@ pub struct MemoryStock<'a> {
 
 /// Memory to promise to a container, or to a pod as a whole: everything for a Guaranteed pod; for others only
 /// if all classes are aligned.
-pub fn wanted(requests: &Resources, qos: QosClass, align_all_qos: bool) -> Wanted {
+pub fn wanted(requests: &Resources, qos: QosClass, align_all_qos: bool) -> WantedMemory {
     if qos != QosClass::Guaranteed && !align_all_qos {
-        return Wanted::new();
+        return WantedMemory::new();
     }
     let memory = requests.memory_bytes.map(|bytes| (MemoryResource::Memory, bytes));
     let hugepages = requests.hugepages.iter().map(|(size, bytes)| (MemoryResource::Hugepages(*size), *bytes));

@@ -8,7 +8,7 @@ use super::*;
 use crate::{
     Allocations, ContainerKind, ContainerRequest, Grant, Holder, Inventory, MemoryClaim, MemoryResource,
     PodRequest, QosClass, Rejection, Resources,
-    hints::{LISTED, Mask, MaskHint, NodeIndex, Offer, merge::Merged},
+    hints::{MAX_ENUMERATED_NODES, Mask, MaskHint, NodeIndex, Offer, merge::Merged},
     memory::ZoneAccount,
     samples,
     settings::PlacementSettings,
@@ -340,7 +340,7 @@ fn any_state(most: usize) -> impl Strategy<Value = State> {
     })
 }
 
-fn any_wanted() -> impl Strategy<Value = Wanted> {
+fn any_wanted() -> impl Strategy<Value = WantedMemory> {
     (1u64..20, 0u64..4).prop_map(|(memory, pages)| {
         [(MEMORY, memory), (HUGE, pages)].into_iter().filter(|(_, bytes)| *bytes > 0).collect()
     })
@@ -441,7 +441,7 @@ proptest! {
         masks in proptest::collection::vec(1u64..1 << 22, 8),
     ) {
         let mut nodes = state.nodes.clone();
-        nodes.extend(std::iter::repeat_n(BTreeMap::from([(MEMORY, 3), (HUGE, 1)]), LISTED + 6 - nodes.len()));
+        nodes.extend(std::iter::repeat_n(BTreeMap::from([(MEMORY, 3), (HUGE, 1)]), MAX_ENUMERATED_NODES + 6 - nodes.len()));
         let state = State { nodes, ..state };
         state.on(false, |stock| {
             let offers = offer(stock, &wanted);

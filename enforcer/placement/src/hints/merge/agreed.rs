@@ -2,17 +2,17 @@
 //!
 //! All agree on a set if every list has it as a preferred hint, or has a preferred hint for any nodes, which
 //! agrees with every set. If all lists have such a hint, the set of all nodes is one more. Idea: an
-//! intersection of sets of masks. Masks of up to [`LISTED`] bits are one bit each in a table of 2^N bits;
+//! intersection of sets of masks. Masks of up to [`MAX_ENUMERATED_NODES`] bits are one bit each in a table of 2^N bits;
 //! wider ones are sorted lists. Hints are compared as given, including nodes that the machine does not have.
 //!
 //! Cost: O(hints + 2^N / 64) for narrow masks, O(hints x log hints) for wide ones.
 
-use super::{LISTED, list::List};
+use super::{MAX_ENUMERATED_NODES, list::HintList};
 use crate::hints::Mask;
 
 /// Calls `visit` with every set that all prefer, as given; some may be visited twice.
-pub(super) fn visit(lists: &[List<'_>], all: Mask, mut visit: impl FnMut(Mask)) {
-    let mut bound: Vec<&List<'_>> = Vec::with_capacity(lists.len());
+pub(super) fn visit(lists: &[HintList<'_>], all: Mask, mut visit: impl FnMut(Mask)) {
+    let mut bound: Vec<&HintList<'_>> = Vec::with_capacity(lists.len());
     let mut widest = 0;
     for list in lists {
         let preference = list.preference();
@@ -23,17 +23,17 @@ pub(super) fn visit(lists: &[List<'_>], all: Mask, mut visit: impl FnMut(Mask)) 
     }
     if bound.is_empty() {
         visit(all);
-        lists.iter().flat_map(List::preferred).for_each(visit);
+        lists.iter().flat_map(HintList::preferred).for_each(visit);
         return;
     }
-    if (Mask::BITS - widest.leading_zeros()) as usize <= LISTED {
+    if (Mask::BITS - widest.leading_zeros()) as usize <= MAX_ENUMERATED_NODES {
         narrow(&bound, widest, visit);
     } else {
         wide(&bound, visit);
     }
 }
 
-fn narrow(lists: &[&List<'_>], widest: Mask, mut visit: impl FnMut(Mask)) {
+fn narrow(lists: &[&HintList<'_>], widest: Mask, mut visit: impl FnMut(Mask)) {
     // `widest` has at most LISTED bits.
     let words = (widest / 64 + 1).try_into().unwrap_or(0);
     let mut common = vec![u64::MAX; words];
@@ -55,8 +55,8 @@ fn narrow(lists: &[&List<'_>], widest: Mask, mut visit: impl FnMut(Mask)) {
     }
 }
 
-fn wide(lists: &[&List<'_>], visit: impl FnMut(Mask)) {
-    let sorted = |list: &&List<'_>| {
+fn wide(lists: &[&HintList<'_>], visit: impl FnMut(Mask)) {
+    let sorted = |list: &&HintList<'_>| {
         let mut masks: Vec<Mask> = list.preferred().collect();
         masks.sort_unstable();
         masks

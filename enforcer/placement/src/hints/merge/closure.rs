@@ -1,39 +1,43 @@
 //! The sets of nodes that are the intersection of one set of each list.
 //!
 //! Problem: which sets can result from the cross product? Idea: they are built list by list, as the
-//! intersections of the sets so far with the hints of the next list. For up to [`LISTED`] nodes this is an
+//! intersections of the sets so far with the hints of the next list. For up to [`MAX_ENUMERATED_NODES`] nodes this is an
 //! AND-convolution of two 0/1 tables over all 2^N sets: sum each over supersets (zeta transform), multiply,
 //! and invert the sums (Moebius transform). Nonzero entries are the intersection of some pair. The counts
 //! stay below 2^32, so the arithmetic is exact. For more nodes the sets are a sorted list.
 //!
 //! Cost: O(lists x N x 2^N), three transforms per list, independent of the number of hints. For more than
-//! [`LISTED`] nodes O(sets so far x hints) per list, and **bounded**: at most [`PAIRS`] intersections per
+//! [`MAX_ENUMERATED_NODES`] nodes O(sets so far x hints) per list, and **bounded**: at most [`PAIRS`] intersections per
 //! list. Beyond that only the widest sets and hints are used: the answer is still an intersection of one hint
 //! of each list, but maybe not the best one. With few hints per list nothing is left out.
 
 use std::cmp::Reverse;
 
-use super::{LISTED, list::List};
+use super::{MAX_ENUMERATED_NODES, list::HintList};
 use crate::hints::{Mask, NodeIndex, each_pair};
 
-/// Maximum number of intersections per list on machines with more than [`LISTED`] nodes.
+/// Maximum number of intersections per list on machines with more than [`MAX_ENUMERATED_NODES`] nodes.
 pub(super) const PAIRS: usize = 1 << 20;
 
 /// Calls `visit` with every possible result, restricted to the machine; the empty set may be among them.
-pub(super) fn visit(lists: &[List<'_>], nodes: &NodeIndex, visit: impl FnMut(Mask)) {
+pub(super) fn visit(lists: &[HintList<'_>], nodes: &NodeIndex, visit: impl FnMut(Mask)) {
     // A list with only hints for any nodes changes no intersection; an empty list has none.
     if lists.iter().any(|list| list.hints().is_empty()) {
         return;
     }
     let naming = lists.iter().filter(|list| list.masks().next().is_some());
-    if nodes.len() <= LISTED {
+    if nodes.len() <= MAX_ENUMERATED_NODES {
         of_tables(naming, nodes, visit);
     } else {
         of_sets(naming, nodes.all()).into_iter().for_each(visit);
     }
 }
 
-fn of_tables<'l>(lists: impl Iterator<Item = &'l List<'l>>, nodes: &NodeIndex, mut visit: impl FnMut(Mask)) {
+fn of_tables<'l>(
+    lists: impl Iterator<Item = &'l HintList<'l>>,
+    nodes: &NodeIndex,
+    mut visit: impl FnMut(Mask),
+) {
     let size = 1_usize << nodes.len();
     let mut sets = vec![0_u32; size];
     sets[size - 1] = 1;
@@ -74,8 +78,8 @@ fn take_sums_apart(table: &mut [u32]) {
     each_pair(table, |without, with| *without = without.wrapping_sub(*with));
 }
 
-fn of_sets<'l>(lists: impl Iterator<Item = &'l List<'l>>, all: Mask) -> Vec<Mask> {
-    let cut = |list: &List<'_>| {
+fn of_sets<'l>(lists: impl Iterator<Item = &'l HintList<'l>>, all: Mask) -> Vec<Mask> {
+    let cut = |list: &HintList<'_>| {
         let mut masks: Vec<Mask> = list
             .hints()
             .iter()

@@ -7,7 +7,8 @@
 use std::fmt;
 
 use super::{
-    Lists, MergeOptions, each_other, each_preferred, not_preferred, order::Order, preferred, scores::Scores,
+    HintLists, MergeOptions, each_other, each_preferred, not_preferred, order::NodeSetOrder, preferred,
+    scores::Scores,
 };
 use crate::{
     hints::{Mask, NodeIndex, Offer},
@@ -16,7 +17,7 @@ use crate::{
 
 /// A set of nodes that could have been the answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Considered {
+pub struct MergeCandidate {
     /// The nodes.
     pub mask: Mask,
     /// Does every resource prefer it?
@@ -63,36 +64,36 @@ pub fn candidates<'a>(
     offers: impl IntoIterator<Item = &'a Offer>,
     options: MergeOptions,
     limit: usize,
-) -> Vec<Considered> {
-    let lists = Lists::new(offers, nodes, options);
+) -> Vec<MergeCandidate> {
+    let lists = HintLists::new(offers, nodes, options);
     let mut found = Vec::new();
     let best = preferred(nodes, &lists, options);
     if let Some(chosen) = best {
-        let order = Order::of_preferred(nodes, options);
+        let order = NodeSetOrder::of_preferred(nodes, options);
         let scores = Scores::new(&lists.listed, nodes.all(), options.strategy, |hint| hint.preferred);
         let ranked = ranked(&order, chosen, |visit| each_preferred(nodes, &lists, &order, visit));
         found.extend(ranked.into_iter().map(|mask| {
             let because = (mask != chosen).then(|| compared(&order, &scores, mask, chosen));
-            Considered { mask, preferred: true, because }
+            MergeCandidate { mask, preferred: true, because }
         }));
     }
     if found.len() < limit && !options.single_node {
         let wanted = lists.widest_of_the_narrowest(nodes);
-        let order = Order::of_others(nodes, options, wanted);
+        let order = NodeSetOrder::of_others(nodes, options, wanted);
         let scores = Scores::new(&lists.listed, nodes.all(), options.strategy, |_| true);
         let first = best.or_else(|| not_preferred(nodes, &lists, options));
         let ranked = first.map_or_else(Vec::new, |first| {
             ranked(&order, first, |visit| each_other(nodes, &lists, &order, wanted, visit))
         });
         let others = ranked.into_iter().filter(|mask| !found.iter().any(|known| known.mask == *mask));
-        let others: Vec<Considered> = others
+        let others: Vec<MergeCandidate> = others
             .map(|mask| {
                 let because = match (best, first) {
                     (Some(_), _) => Some(Comparison::NotPreferred),
                     (None, Some(first)) if first != mask => Some(compared(&order, &scores, mask, first)),
                     (None, _) => None,
                 };
-                Considered { mask, preferred: false, because }
+                MergeCandidate { mask, preferred: false, because }
             })
             .collect();
         found.extend(others);
@@ -102,7 +103,7 @@ pub fn candidates<'a>(
 }
 
 /// All visited sets, the chosen one first and the others by the order.
-fn ranked(order: &Order<'_>, chosen: Mask, each: impl FnOnce(&mut dyn FnMut(Mask))) -> Vec<Mask> {
+fn ranked(order: &NodeSetOrder<'_>, chosen: Mask, each: impl FnOnce(&mut dyn FnMut(Mask))) -> Vec<Mask> {
     let mut ranked = vec![];
     each(&mut |mask| {
         ranked.push((mask != chosen, order.detour(mask.count_ones()), order.spread(mask), mask));
@@ -113,7 +114,7 @@ fn ranked(order: &Order<'_>, chosen: Mask, each: impl FnOnce(&mut dyn FnMut(Mask
     ranked.into_iter().map(|(.., mask)| mask).collect()
 }
 
-fn compared(order: &Order<'_>, scores: &Scores, mask: Mask, chosen: Mask) -> Comparison {
+fn compared(order: &NodeSetOrder<'_>, scores: &Scores, mask: Mask, chosen: Mask) -> Comparison {
     let (own, best) = (mask.count_ones(), chosen.count_ones());
     if own != best {
         return Comparison::Width { own, chosen: best, wanted: order.wanted() };
@@ -142,10 +143,10 @@ impl fmt::Display for Comparison {
                 write!(f, "{}, and {wanted} are needed; the chosen set has {chosen}", nodes(own))
             }
             Self::Distance { own, chosen } => {
-                write!(f, "average distance {}, the chosen set has {}", Mean(own), Mean(chosen))
+                write!(f, "average distance {}, the chosen set has {}", MeanText(own), MeanText(chosen))
             }
             Self::Score { own, chosen } => {
-                write!(f, "score {}, the chosen set has {}", Mean(own), Mean(chosen))
+                write!(f, "score {}, the chosen set has {}", MeanText(own), MeanText(chosen))
             }
             Self::Ids => f.write_str("as good, the lowest ids are taken"),
         }
@@ -158,9 +159,9 @@ fn nodes(number: u32) -> String {
 }
 
 /// A mean with two places after the point, rounded down.
-struct Mean((u64, u64));
+struct MeanText((u64, u64));
 
-impl fmt::Display for Mean {
+impl fmt::Display for MeanText {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self((sum, count)) = *self;
         let count = count.max(1);
@@ -255,7 +256,10 @@ mod tests {
         {
             let merged = super::super::merge(&nodes, &offers, MergeOptions::default());
             let considered = candidates(&nodes, &offers, MergeOptions::default(), 4);
-            assert_eq!(considered[0], Considered { mask: merged.mask.unwrap(), preferred, because: None });
+            assert_eq!(
+                considered[0],
+                MergeCandidate { mask: merged.mask.unwrap(), preferred, because: None }
+            );
         }
     }
 }

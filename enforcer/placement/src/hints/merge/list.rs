@@ -10,16 +10,16 @@ use crate::hints::{Mask, MaskHint, NodeIndex, Offer, Threshold};
 
 /// Offers of all resources.
 #[derive(Debug)]
-pub(super) struct Lists<'a> {
+pub(super) struct HintLists<'a> {
     /// Listed offers.
-    pub(super) listed: Vec<List<'a>>,
+    pub(super) listed: Vec<HintList<'a>>,
     /// Thresholds that all nodes together satisfy.
     pub(super) thresholds: Vec<&'a Threshold>,
 }
 
 /// The hints of one resource.
 #[derive(Debug)]
-pub(super) struct List<'a> {
+pub(super) struct HintList<'a> {
     hints: Cow<'a, [MaskHint]>,
 }
 
@@ -35,7 +35,7 @@ pub(super) struct Preference {
 const ANYWHERE: MaskHint = MaskHint { mask: None, preferred: true, score: 0 };
 const NOWHERE: MaskHint = MaskHint { mask: None, preferred: false, score: 0 };
 
-impl<'a> Lists<'a> {
+impl<'a> HintLists<'a> {
     /// The lists of all offers; thresholds are expanded if sets of the nodes are listed.
     pub(super) fn new(
         offers: impl IntoIterator<Item = &'a Offer>,
@@ -57,7 +57,7 @@ impl<'a> Lists<'a> {
                 }
                 Offer::Threshold(_) => Cow::Borrowed([].as_slice()),
             };
-            lists.listed.push(List::new(hints, options.single_node));
+            lists.listed.push(HintList::new(hints, options.single_node));
         }
         lists
     }
@@ -71,7 +71,7 @@ impl<'a> Lists<'a> {
     }
 }
 
-impl<'a> List<'a> {
+impl<'a> HintList<'a> {
     fn new(hints: Cow<'a, [MaskHint]>, single_node: bool) -> Self {
         let hints = if hints.is_empty() { Cow::Borrowed([NOWHERE].as_slice()) } else { hints };
         if !single_node {

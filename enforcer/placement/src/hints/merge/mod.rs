@@ -17,7 +17,7 @@
 //! stand for nodes that the machine does not have: they count for the width of a hint and for the equality of
 //! hints, and are never part of an answer.
 //!
-//! Cost: O(hints) for the preferred answer, O(resources x N x 2^N) for the other one on up to [`LISTED`]
+//! Cost: O(hints) for the preferred answer, O(resources x N x 2^N) for the other one on up to [`MAX_ENUMERATED_NODES`]
 //! nodes. [`closure`] and [`amounts`] state what is exact and what is bounded beyond that.
 
 mod agreed;
@@ -30,15 +30,15 @@ mod scores;
 #[cfg(test)]
 mod tests;
 
-pub use self::considered::{Comparison, Considered, candidates};
+pub use self::considered::{Comparison, MergeCandidate, candidates};
 use self::{
-    list::Lists,
-    order::{Best, Order},
+    list::HintLists,
+    order::{Best, NodeSetOrder},
     scores::Scores,
 };
 use std::borrow::Cow;
 
-use super::{Mask, MaskHint, NodeIndex, Offer, Threshold, masks::LISTED};
+use super::{Mask, MaskHint, NodeIndex, Offer, Threshold, masks::MAX_ENUMERATED_NODES};
 use crate::settings::{HintsSettings, NumaAllocationStrategy, TopologyPolicy};
 
 /// Maximum number of common sets of the lists that are searched, if lists and thresholds have no preferred
@@ -79,7 +79,7 @@ pub fn merge<'a>(
     offers: impl IntoIterator<Item = &'a Offer>,
     options: MergeOptions,
 ) -> Merged {
-    of_lists(nodes, &Lists::new(offers, nodes, options), options)
+    of_lists(nodes, &HintLists::new(offers, nodes, options), options)
 }
 
 /// The best set of nodes that is in the list of each resource, preferred or not; `None` if there is no such
@@ -93,7 +93,7 @@ pub fn complete<'a>(
     let options = MergeOptions { single_node: false, ..options };
     let thresholds = || offers.iter().filter(|offer| matches!(***offer, Offer::Threshold(_)));
     if thresholds().next().is_none() {
-        let lists = Lists::new(offers.iter().map(AsRef::as_ref), nodes, options);
+        let lists = HintLists::new(offers.iter().map(AsRef::as_ref), nodes, options);
         return preferred(nodes, &lists, options);
     }
     // Preferred sets have one width: the narrowest at which every resource has enough.
@@ -110,7 +110,7 @@ pub fn complete<'a>(
         if !offers.iter().all(reaches) {
             return None;
         }
-        preferred(nodes, &Lists::new(&offers, nodes, options), options)
+        preferred(nodes, &HintLists::new(&offers, nodes, options), options)
     })
 }
 
@@ -125,7 +125,7 @@ fn all_preferred(offer: &Offer) -> Cow<'_, Offer> {
     }
 }
 
-fn of_lists(nodes: &NodeIndex, lists: &Lists<'_>, options: MergeOptions) -> Merged {
+fn of_lists(nodes: &NodeIndex, lists: &HintLists<'_>, options: MergeOptions) -> Merged {
     let all = nodes.all();
     let found = preferred(nodes, lists, options).map(|mask| Merged { mask: Some(mask), preferred: true });
     // Different single nodes have nothing in common, so `single_node` has no other answer.
@@ -137,17 +137,17 @@ fn of_lists(nodes: &NodeIndex, lists: &Lists<'_>, options: MergeOptions) -> Merg
     Merged { mask: merged.mask.filter(|&mask| !(options.single_node && mask == all)), ..merged }
 }
 
-fn preferred(nodes: &NodeIndex, lists: &Lists<'_>, options: MergeOptions) -> Option<Mask> {
-    let order = Order::of_preferred(nodes, options);
+fn preferred(nodes: &NodeIndex, lists: &HintLists<'_>, options: MergeOptions) -> Option<Mask> {
+    let order = NodeSetOrder::of_preferred(nodes, options);
     let scores = Scores::new(&lists.listed, nodes.all(), options.strategy, |hint| hint.preferred);
     let mut best = Best::new(&order, &scores);
     each_preferred(nodes, lists, &order, |mask| best.consider(mask));
     best.found()
 }
 
-fn not_preferred(nodes: &NodeIndex, lists: &Lists<'_>, options: MergeOptions) -> Option<Mask> {
+fn not_preferred(nodes: &NodeIndex, lists: &HintLists<'_>, options: MergeOptions) -> Option<Mask> {
     let wanted = lists.widest_of_the_narrowest(nodes);
-    let order = Order::of_others(nodes, options, wanted);
+    let order = NodeSetOrder::of_others(nodes, options, wanted);
     let scores = Scores::new(&lists.listed, nodes.all(), options.strategy, |_| true);
     let mut best = Best::new(&order, &scores);
     each_other(nodes, lists, &order, wanted, |mask| best.consider(mask));
@@ -155,7 +155,12 @@ fn not_preferred(nodes: &NodeIndex, lists: &Lists<'_>, options: MergeOptions) ->
 }
 
 /// Visits every set that all prefer; of sets that only thresholds define, the best.
-fn each_preferred(nodes: &NodeIndex, lists: &Lists<'_>, order: &Order<'_>, mut visit: impl FnMut(Mask)) {
+fn each_preferred(
+    nodes: &NodeIndex,
+    lists: &HintLists<'_>,
+    order: &NodeSetOrder<'_>,
+    mut visit: impl FnMut(Mask),
+) {
     let all = nodes.all();
     if lists.thresholds.is_empty() {
         agreed::visit(&lists.listed, all, |mask| visit(mask & all));
@@ -174,8 +179,8 @@ fn each_preferred(nodes: &NodeIndex, lists: &Lists<'_>, order: &Order<'_>, mut v
 /// differ by thresholds, the best.
 fn each_other(
     nodes: &NodeIndex,
-    lists: &Lists<'_>,
-    order: &Order<'_>,
+    lists: &HintLists<'_>,
+    order: &NodeSetOrder<'_>,
     wanted: u32,
     mut visit: impl FnMut(Mask),
 ) {

@@ -16,14 +16,14 @@ use crate::hints::{Mask, NodeIndex, masks::positions};
 
 /// The order of sets, apart from score and ids.
 #[derive(Debug)]
-pub(super) struct Order<'a> {
+pub(super) struct NodeSetOrder<'a> {
     /// The best width; `None` if narrower is always better.
     wanted: Option<u32>,
     /// Complete table of distances, if distances decide.
     distances: Option<&'a [Vec<u32>]>,
 }
 
-impl<'a> Order<'a> {
+impl<'a> NodeSetOrder<'a> {
     /// Order of preferred sets.
     pub(super) fn of_preferred(nodes: &'a NodeIndex, options: MergeOptions) -> Self {
         Self { wanted: None, distances: table(nodes, options) }
@@ -35,8 +35,8 @@ impl<'a> Order<'a> {
     }
 
     /// Order of sets of equal width, without distances.
-    pub(super) const fn by_ids() -> Order<'static> {
-        Order { wanted: None, distances: None }
+    pub(super) const fn by_ids() -> NodeSetOrder<'static> {
+        NodeSetOrder { wanted: None, distances: None }
     }
 
     /// Distances between all nodes, if they matter.
@@ -89,7 +89,7 @@ fn table(nodes: &NodeIndex, options: MergeOptions) -> Option<&[Vec<u32>]> {
 /// The best of the sets that were considered.
 #[derive(Debug)]
 pub(super) struct Best<'a> {
-    order: &'a Order<'a>,
+    order: &'a NodeSetOrder<'a>,
     scores: &'a Scores,
     leading: Option<Leading>,
 }
@@ -106,7 +106,7 @@ struct Leading {
 
 impl<'a> Best<'a> {
     /// No set considered yet.
-    pub(super) const fn new(order: &'a Order<'a>, scores: &'a Scores) -> Self {
+    pub(super) const fn new(order: &'a NodeSetOrder<'a>, scores: &'a Scores) -> Self {
         Self { order, scores, leading: None }
     }
 

@@ -7,7 +7,7 @@
 
 use std::cmp::Ordering;
 
-use super::list::List;
+use super::list::HintList;
 use crate::{
     hints::{Mask, MaskHint},
     settings::NumaAllocationStrategy,
@@ -18,21 +18,21 @@ use crate::{
 pub(super) struct Scores {
     strategy: NumaAllocationStrategy,
     /// Ascending by mask.
-    means: Vec<(Mask, Mean)>,
+    means: Vec<(Mask, MeanScore)>,
 }
 
 /// A mean as a sum and a count.
-type Mean = (u64, u64);
+type MeanScore = (u64, u64);
 
 impl Scores {
     /// Scores from hints for which `counts` is true, for their nodes on the machine.
     pub(super) fn new(
-        lists: &[List<'_>],
+        lists: &[HintList<'_>],
         all: Mask,
         strategy: NumaAllocationStrategy,
         counts: impl Fn(&MaskHint) -> bool,
     ) -> Self {
-        let mut means: Vec<(Mask, Mean)> = Vec::new();
+        let mut means: Vec<(Mask, MeanScore)> = Vec::new();
         if strategy != NumaAllocationStrategy::None {
             let scored = |hint: &&MaskHint| hint.score > 0 && counts(hint);
             for list in lists {
@@ -74,14 +74,14 @@ impl Scores {
     }
 
     /// The mean score of a set, as a sum and a count.
-    pub(super) fn mean(&self, mask: Mask) -> Option<Mean> {
+    pub(super) fn mean(&self, mask: Mask) -> Option<MeanScore> {
         let at = self.means.binary_search_by_key(&mask, |(mask, _)| *mask).ok()?;
         Some(self.means[at].1)
     }
 }
 
 /// Greater is better.
-fn by_strategy(strategy: NumaAllocationStrategy, a: Mean, b: Mean) -> Ordering {
+fn by_strategy(strategy: NumaAllocationStrategy, a: MeanScore, b: MeanScore) -> Ordering {
     let ascending = (a.0 * b.1).cmp(&(b.0 * a.1));
     match strategy {
         NumaAllocationStrategy::None => Ordering::Equal,

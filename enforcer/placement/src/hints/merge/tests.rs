@@ -156,7 +156,7 @@ fn distances_that_are_not_known_between_all_nodes_decide_nothing() {
 #[test]
 fn the_average_distance_counts_every_ordered_pair_and_the_nodes_themselves() {
     let machine = d4();
-    let order = Order::of_preferred(&machine, CLOSEST);
+    let order = NodeSetOrder::of_preferred(&machine, CLOSEST);
     for (mask, sum) in [(0, 0), (0b1, 10), (0b11, 42), (0b101, 44), (0b1101, 100)] {
         assert_eq!(order.spread(mask), sum, "{mask:b}");
     }
@@ -197,7 +197,7 @@ fn the_wanted_width_is_that_of_the_most_demanding_resource() {
         ("{0,1}+ {0,1,2}+ ; {0,1,2}+ {0,1,2,3}+", 3),
     ] {
         let offers = offers(lists);
-        let lists = Lists::new(&offers, &nodes(4), NARROWEST);
+        let lists = HintLists::new(&offers, &nodes(4), NARROWEST);
         assert_eq!(lists.widest_of_the_narrowest(&nodes(4)), wanted);
     }
 }
@@ -219,7 +219,7 @@ fn of_two_sets_the_better_one_is_found_in_either_order() {
     ] {
         for pair in [[one, other], [other, one], [one, one]] {
             let (order, scores) = (
-                Order::of_others(&machine, NARROWEST, wanted),
+                NodeSetOrder::of_others(&machine, NARROWEST, wanted),
                 Scores::new(&[], 0, NumaAllocationStrategy::None, |_| true),
             );
             let mut best = Best::new(&order, &scores);

@@ -125,7 +125,7 @@ pub(super) fn run(host: &mut Host, steps: &[Step]) -> Vec<String> {
                                 host.allocations.release(&holder);
                             }
                         }
-                        bring_home(&mut host.allocations);
+                        unspill(&mut host.allocations);
                         let mut without = host.allocations.clone();
                         remove(&mut without, &request.name);
                         assert_eq!(shared(&without), shared(&before), "{}", request.name);

@@ -39,7 +39,7 @@ fn a_squeezed_neighbour_gets_the_whole_shared_pool() {
     assert_eq!(update.cpus.as_ref().unwrap().to_string(), "4-7,12-15");
     let before = host.allocations.clone();
     let rejection = host.admit(&pod("h", vec![container("c", 8000, GIB)])).unwrap_err();
-    assert_eq!(rejection.reason, Reason::UnexpectedAdmissionError);
+    assert_eq!(rejection.reason, RejectionReason::UnexpectedAdmissionError);
     assert!(rejection.to_string().contains("default/a/c would have no CPU left"), "{rejection}");
     assert_eq!(host.allocations, before);
 }
@@ -88,7 +88,8 @@ fn the_youngest_of_a_scope_go_and_the_oldest_of_them_return_first() {
         let all = ["a", "b", "c", "idle"].into_iter();
         let holder = |name: &str| Holder::new(of(name), "c".into());
         let shared = |name| host.allocations.get(&holder(name))?.shared.as_ref();
-        all.filter(|name| shared(name).is_some_and(|shared| shared.refuge.is_some())).collect::<String>()
+        all.filter(|name| shared(name).is_some_and(|shared| shared.fallback_cpus.is_some()))
+            .collect::<String>()
     };
     let exclusive = |name: &str, cpus: u64| {
         let mut own = container("c", cpus * 1000, GIB);

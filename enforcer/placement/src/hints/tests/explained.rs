@@ -63,13 +63,13 @@ fn whole_cores_are_refused_by_their_own_name() {
     let hints = HintsSettings { full_pcpus_only: true, ..policy(TopologyPolicy::BestEffort) };
     let mut host = Host::with(two_nodes(), vec![], reserved("0", hints));
     let rejection = host.admit(&pod("p", vec![container("c", 3000, GIB)])).unwrap_err();
-    assert_eq!(rejection.reason, Reason::SmtAlignmentError);
+    assert_eq!(rejection.reason, RejectionReason::SmtAlignmentError);
     assert_eq!(
         rejection.fits.as_deref(),
         Some("2 or 4 CPUs are whole cores, at most 8 cpu on node 1 and 14 on nodes 0-1 would fit")
     );
     let rejection = host.admit(&pod("p", vec![container("c", 16000, GIB)])).unwrap_err();
-    assert_eq!(rejection.reason, Reason::SmtAlignmentError);
+    assert_eq!(rejection.reason, RejectionReason::SmtAlignmentError);
     assert_eq!((rejection.shortages[0].wanted, rejection.shortages[0].available), (16, 14));
 }
 

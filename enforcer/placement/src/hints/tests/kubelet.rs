@@ -88,8 +88,8 @@ fn the_kubelet_never_mixes_groups_of_memory_nodes() {
 #[test]
 fn too_little_memory_is_no_preference_for_the_kubelet() {
     for (hints, reason) in [
-        (policy(TopologyPolicy::Restricted), Reason::TopologyAffinityError),
-        (kubelet(TopologyPolicy::Restricted), Reason::UnexpectedAdmissionError),
+        (policy(TopologyPolicy::Restricted), RejectionReason::TopologyAffinityError),
+        (kubelet(TopologyPolicy::Restricted), RejectionReason::UnexpectedAdmissionError),
     ] {
         let mut host = Host::new(two_nodes(), hints);
         let rejection = host.admit(&pod("p", vec![container("c", 2000, 33 * GIB)])).unwrap_err();
@@ -133,7 +133,7 @@ fn the_kubelet_forgets_cpus_of_init_containers_for_whole_cores() {
         host.admit(&pod("p", vec![init, container("c", 4000, GIB)])).map_err(|rejection| rejection.reason)
     };
     assert!(outcome(policy(TopologyPolicy::BestEffort)).is_ok());
-    assert_eq!(outcome(kubelet(TopologyPolicy::BestEffort)), Err(Reason::SmtAlignmentError));
+    assert_eq!(outcome(kubelet(TopologyPolicy::BestEffort)), Err(RejectionReason::SmtAlignmentError));
 }
 
 #[test]

@@ -53,7 +53,7 @@ fn pods_of_one_node_fill_the_machine_node_by_node() {
         }
         assert_eq!(used.len(), nodes as usize);
         let rejection = host.admit(&pod("more", vec![container("c", 6000, GIB)])).unwrap_err();
-        assert_eq!(rejection.reason, Reason::TopologyAffinityError);
+        assert_eq!(rejection.reason, RejectionReason::TopologyAffinityError);
     }
 }
 

@@ -8,7 +8,7 @@ use std::borrow::Cow;
 use globset::{GlobBuilder, GlobMatcher};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
-use super::{super::document::Scalar, Subject};
+use super::{super::document::Scalar, AffinitySubject};
 use crate::{QosClass, settings::glob::compile};
 
 /// Maximum number of values of one expression, and of keys of a joint one.
@@ -17,15 +17,15 @@ const VALUE_LIMIT: usize = 64;
 /// An expression about a container.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Expression {
-    keys: Vec<Key>,
+    keys: Vec<ContainerKey>,
     /// Separator of the values of several keys.
     separator: String,
-    test: Test,
+    test: Operator,
 }
 
 /// Property of a container.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) enum Key {
+pub(super) enum ContainerKey {
     Container,
     Pod,
     Namespace,
@@ -36,7 +36,7 @@ pub(super) enum Key {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-enum Test {
+enum Operator {
     OneOf { values: Vec<String>, negated: bool },
     Matches { patterns: Vec<Pattern>, negated: bool },
     Exists { negated: bool },
@@ -84,19 +84,20 @@ impl RawExpression {
         if values.len() > VALUE_LIMIT {
             return refused(&format!("has more than {VALUE_LIMIT} values"));
         }
-        let one_of = |negated| Test::OneOf { values: values.iter().map(|v| v.0.clone()).collect(), negated };
+        let one_of =
+            |negated| Operator::OneOf { values: values.iter().map(|v| v.0.clone()).collect(), negated };
         let matches = |negated| {
             let patterns: Result<_, String> = values.iter().map(|value| Pattern::new(&value.0)).collect();
-            Ok::<_, String>(Test::Matches { patterns: patterns?, negated })
+            Ok::<_, String>(Operator::Matches { patterns: patterns?, negated })
         };
         let (needed, test) = match operator.as_str() {
             "Equals" => (Some(1), one_of(false)),
             "NotEqual" => (Some(1), one_of(true)),
             "In" => (None, one_of(false)),
             "NotIn" => (None, one_of(true)),
-            "Exists" => (Some(0), Test::Exists { negated: false }),
-            "NotExist" => (Some(0), Test::Exists { negated: true }),
-            "AlwaysTrue" => (None, Test::Always),
+            "Exists" => (Some(0), Operator::Exists { negated: false }),
+            "NotExist" => (Some(0), Operator::Exists { negated: true }),
+            "AlwaysTrue" => (None, Operator::Always),
             "Matches" => (Some(1), matches(false)?),
             "MatchesNot" => (Some(1), matches(true)?),
             "MatchesAny" => (None, matches(false)?),
@@ -107,7 +108,7 @@ impl RawExpression {
             return refused(&format!("takes {} values, not {}", needed.unwrap_or(0), values.len()));
         }
         let (keys, separator) = match test {
-            Test::Always => (Vec::new(), String::new()),
+            Operator::Always => (Vec::new(), String::new()),
             _ => keys_of(key)?,
         };
         Ok(Expression { keys, separator, test })
@@ -117,10 +118,10 @@ impl RawExpression {
 /// Parses the keys of an expression and the separator of their values: one key, or several as
 /// `:SEPARATOR:KEY,KEY`; also `:KEY,KEY` with a colon as separator, and `:KV...` where K separates keys and V
 /// separates values, one character each.
-fn keys_of(text: &str) -> Result<(Vec<Key>, String), String> {
+fn keys_of(text: &str) -> Result<(Vec<ContainerKey>, String), String> {
     let is_mark = |c: char| c.is_ascii_punctuation() && c != '/';
     let (separator, between, list) = match text.strip_prefix(':') {
-        None => return Ok((vec![Key::read(text)?], String::new())),
+        None => return Ok((vec![ContainerKey::read(text)?], String::new())),
         Some(joint) => match joint.split_once(':') {
             Some((separator, list)) => (separator.to_owned(), ',', list),
             None => match (joint.chars().next(), joint.chars().nth(1)) {
@@ -131,12 +132,15 @@ fn keys_of(text: &str) -> Result<(Vec<Key>, String), String> {
             },
         },
     };
-    let keys: Vec<Key> =
-        list.split(between).take(VALUE_LIMIT).map(|key| Key::read(key.trim())).collect::<Result<_, _>>()?;
+    let keys: Vec<ContainerKey> = list
+        .split(between)
+        .take(VALUE_LIMIT)
+        .map(|key| ContainerKey::read(key.trim()))
+        .collect::<Result<_, _>>()?;
     Ok((keys, separator))
 }
 
-impl Key {
+impl ContainerKey {
     fn read(text: &str) -> Result<Self, String> {
         let of_container = |key: &str| match key {
             "io.kubernetes.container.name" => Self::Container,
@@ -158,7 +162,7 @@ impl Key {
         })
     }
 
-    fn value<'a>(&self, of: &Subject<'a>) -> Option<&'a str> {
+    fn value<'a>(&self, of: &AffinitySubject<'a>) -> Option<&'a str> {
         match self {
             Self::Container => Some(of.container),
             Self::Pod => Some(&of.pod.name),
@@ -186,24 +190,24 @@ impl Pattern {
 impl Expression {
     /// An expression that holds for every container.
     pub(super) const fn always() -> Self {
-        Self { keys: Vec::new(), separator: String::new(), test: Test::Always }
+        Self { keys: Vec::new(), separator: String::new(), test: Operator::Always }
     }
 
-    pub(super) fn equals(key: Key, value: &str) -> Self {
-        let test = Test::OneOf { values: vec![value.to_owned()], negated: false };
+    pub(super) fn equals(key: ContainerKey, value: &str) -> Self {
+        let test = Operator::OneOf { values: vec![value.to_owned()], negated: false };
         Self { keys: vec![key], separator: String::new(), test }
     }
 
     /// Names of containers, if the expression is only about names.
     pub(super) fn names(&self) -> &[String] {
         match (&self.test, self.keys.as_slice()) {
-            (Test::OneOf { values, .. }, [Key::Container]) => values,
+            (Operator::OneOf { values, .. }, [ContainerKey::Container]) => values,
             _ => &[],
         }
     }
 
     /// The value to compare; a joint one exists if all of its parts do.
-    fn value<'a>(&self, of: &Subject<'a>) -> Option<Cow<'a, str>> {
+    fn value<'a>(&self, of: &AffinitySubject<'a>) -> Option<Cow<'a, str>> {
         if let [key] = self.keys.as_slice() {
             return key.value(of).map(Cow::Borrowed);
         }
@@ -211,15 +215,15 @@ impl Expression {
         Some(Cow::Owned(parts.join(&self.separator)))
     }
 
-    pub(super) fn holds(&self, of: &Subject<'_>) -> bool {
+    pub(super) fn holds(&self, of: &AffinitySubject<'_>) -> bool {
         match &self.test {
-            Test::Always => true,
-            Test::Exists { negated } => self.value(of).is_some() != *negated,
-            Test::OneOf { values, negated } => {
+            Operator::Always => true,
+            Operator::Exists { negated } => self.value(of).is_some() != *negated,
+            Operator::OneOf { values, negated } => {
                 let found = self.value(of).is_some_and(|value| values.iter().any(|v| *v == value));
                 found != *negated
             }
-            Test::Matches { patterns, negated } => {
+            Operator::Matches { patterns, negated } => {
                 let found =
                     self.value(of).is_some_and(|value| patterns.iter().any(|p| p.0.is_match(&*value)));
                 found != *negated

@@ -21,7 +21,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
-use self::expression::{Expression, Key, RawExpression};
+use self::expression::{ContainerKey, Expression, RawExpression};
 use super::{
     annotations::{FAMILIES, shown_problem},
     document::{Document, Scalar},
@@ -41,7 +41,7 @@ const RULE_LIMIT: usize = 64;
 
 /// A container as rules see it.
 #[derive(Debug, Clone, Copy)]
-pub struct Subject<'a> {
+pub struct AffinitySubject<'a> {
     /// Its pod.
     pub pod: &'a PodName,
     /// Its name.
@@ -69,12 +69,12 @@ pub struct AffinityRule {
 }
 
 /// Value of the annotation: rules by container.
-type Annotation = BTreeMap<String, Vec<Entry>>;
+type Annotation = BTreeMap<String, Vec<AffinityEntry>>;
 
 /// An element of a container's list: a name (the simple form) or a rule (the full form).
 #[derive(Debug, Clone, Deserialize)]
 #[serde(untagged, expecting = "the name of a container or {scope, match, weight} was expected")]
-enum Entry {
+enum AffinityEntry {
     Rule(FullRule),
     Name(Scalar),
 }
@@ -120,7 +120,7 @@ pub fn strangers(pod: &PodRequest) -> Vec<String> {
     let of_one = |(key, _, read): (String, i64, Result<Annotation, String>)| {
         let annotation = read.ok()?;
         let names = annotation.iter().flat_map(|(owner, list)| {
-            std::iter::once(owner.clone()).chain(list.iter().flat_map(Entry::names))
+            std::iter::once(owner.clone()).chain(list.iter().flat_map(AffinityEntry::names))
         });
         let unknown: BTreeSet<String> = names.filter(|name| pod.container(name).is_none()).collect();
         let shown: Vec<String> = unknown.iter().take(SHOWN_LIMIT).map(|name| printable(name)).collect();
@@ -147,7 +147,7 @@ fn explicit_rules(annotation: &Annotation, container: &str, sign: i64) -> Result
     let mut rules = Vec::new();
     for (owner, entry) in annotation.iter().flat_map(|(owner, list)| list.iter().map(move |e| (owner, e))) {
         match entry {
-            Entry::Name(Scalar(other)) => {
+            AffinityEntry::Name(Scalar(other)) => {
                 let partner = if owner == container {
                     other
                 } else if other == container {
@@ -157,15 +157,15 @@ fn explicit_rules(annotation: &Annotation, container: &str, sign: i64) -> Result
                 };
                 rules.push(AffinityRule {
                     scope: None,
-                    wanted: Expression::equals(Key::Container, partner),
+                    wanted: Expression::equals(ContainerKey::Container, partner),
                     weight: sign,
                     mutual: true,
                     implicit: false,
                 });
             }
-            Entry::Rule(rule) if owner == container => rules.push(rule.read(sign)?),
+            AffinityEntry::Rule(rule) if owner == container => rules.push(rule.read(sign)?),
             // Rules of another container; parsed too, so that a mistake is reported for every container.
-            Entry::Rule(rule) => drop(rule.read(sign)?),
+            AffinityEntry::Rule(rule) => drop(rule.read(sign)?),
         }
     }
     rules.dedup();
@@ -173,7 +173,7 @@ fn explicit_rules(annotation: &Annotation, container: &str, sign: i64) -> Result
 }
 
 fn implicit_rules(pod: &PodName, settings: &PoolsSettings) -> Vec<AffinityRule> {
-    let same_namespace = Expression::equals(Key::Namespace, &pod.namespace);
+    let same_namespace = Expression::equals(ContainerKey::Namespace, &pod.namespace);
     let rule = |scope| AffinityRule {
         scope,
         wanted: Expression::always(),
@@ -186,7 +186,7 @@ fn implicit_rules(pod: &PodName, settings: &PoolsSettings) -> Vec<AffinityRule> 
     of_pod.into_iter().chain(of_namespace).collect()
 }
 
-impl Entry {
+impl AffinityEntry {
     /// Containers of the same pod that it names.
     fn names(&self) -> Vec<String> {
         match self {
@@ -219,7 +219,7 @@ impl FullRule {
 
 impl AffinityRule {
     /// Does the rule of `owner` attract it to `other`? Never to itself.
-    fn concerns(&self, owner: &Subject<'_>, other: &Subject<'_>) -> bool {
+    fn concerns(&self, owner: &AffinitySubject<'_>, other: &AffinitySubject<'_>) -> bool {
         let in_scope = match &self.scope {
             None => owner.pod == other.pod,
             Some(scope) => scope.holds(other),
@@ -231,8 +231,8 @@ impl AffinityRule {
 /// Attraction between two containers, by the rules of both; negative if they should be apart. If one of them
 /// has its own rules, those of the settings have no effect between them.
 pub fn attraction(
-    (one, rules_of_one): (&Subject<'_>, &[AffinityRule]),
-    (other, rules_of_other): (&Subject<'_>, &[AffinityRule]),
+    (one, rules_of_one): (&AffinitySubject<'_>, &[AffinityRule]),
+    (other, rules_of_other): (&AffinitySubject<'_>, &[AffinityRule]),
 ) -> i64 {
     let own = rules_of_one.iter().chain(rules_of_other).any(|rule| !rule.implicit);
     let sum = |rules: &[AffinityRule], owner, other, mutual: bool| {

@@ -22,7 +22,7 @@ fn rules(annotations: &[(&str, &str)], container: &str) -> Vec<AffinityRule> {
 fn pairs(annotations: &[(&str, &str)]) -> BTreeSet<(&'static str, &'static str, i64)> {
     let pod = pod(annotations);
     let names = ["c1", "c2", "c3", "c4", "c5"];
-    let of = |container| Subject { pod: &pod.name, container, qos: None, labels: &pod.labels };
+    let of = |container| AffinitySubject { pod: &pod.name, container, qos: None, labels: &pod.labels };
     let every = names.into_iter().flat_map(|one| names.map(|other| (one, other)));
     let drawn = every.map(|(one, other)| {
         let attraction =
@@ -118,7 +118,8 @@ fn holds(key: &str, operator: &str, values: &[&str]) -> bool {
     let raw: RawExpression = serde_json::from_value(json).unwrap();
     let pod = PodName::new("shop", "web-0");
     let labels = BTreeMap::from([("tier".into(), "gold".into()), ("a.b/c".into(), "x/y".into())]);
-    let subject = Subject { pod: &pod, container: "db", qos: Some(QosClass::Burstable), labels: &labels };
+    let subject =
+        AffinitySubject { pod: &pod, container: "db", qos: Some(QosClass::Burstable), labels: &labels };
     raw.read().unwrap().holds(&subject)
 }
 
@@ -225,7 +226,7 @@ fn without_a_scope_a_rule_is_about_the_same_pod_of_the_same_namespace() {
     let labels = BTreeMap::new();
     let drawn = |annotation: &str, pod: &PodName, container: &str| {
         let rules = rules(&[(KEY, annotation)], "c1");
-        let of = |pod, container| Subject { pod, container, qos: None, labels: &labels };
+        let of = |pod, container| AffinitySubject { pod, container, qos: None, labels: &labels };
         attraction((&of(&here, "c1"), &rules), (&of(pod, container), &[]))
     };
     let any = r#"{"c1": [{"match": {"operator": "AlwaysTrue"}}]}"#;
@@ -249,9 +250,12 @@ fn colocation_is_for_containers_without_rules_of_their_own_and_counts_once() {
     let own = pod(&[]).name;
     let (of_namespace, far) =
         (PodName { name: "q".into(), ..own.clone() }, PodName { namespace: "x".into(), ..own.clone() });
-    let one = Subject { pod: &own, container: "c1", qos: None, labels: &labels };
+    let one = AffinitySubject { pod: &own, container: "c1", qos: None, labels: &labels };
     let drawn = |mine: &[AffinityRule], pod: &PodName, theirs: &[AffinityRule]| {
-        attraction((&one, mine), (&Subject { pod, container: "c2", qos: None, labels: &labels }, theirs))
+        attraction(
+            (&one, mine),
+            (&AffinitySubject { pod, container: "c2", qos: None, labels: &labels }, theirs),
+        )
     };
     let implicit = rules(&[]);
     assert_eq!(drawn(&implicit, &own, &[]), 20);

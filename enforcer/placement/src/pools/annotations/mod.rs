@@ -89,16 +89,16 @@ pub enum IsolatedCpus {
 }
 
 /// Annotations that apply to one container, by name.
-struct Counting<'a> {
+struct EffectiveAnnotations<'a> {
     pod: &'a PodRequest,
     container: &'a str,
-    by_name: BTreeMap<&'a str, Found<'a>>,
+    by_name: BTreeMap<&'a str, RankedAnnotation<'a>>,
     warnings: Vec<String>,
 }
 
 /// An annotation, in order of precedence.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-struct Found<'a> {
+struct RankedAnnotation<'a> {
     /// 0: of the container, 1: of the pod, 2: bare, 3: deprecated.
     scope: u8,
     family: usize,
@@ -108,7 +108,7 @@ struct Found<'a> {
 impl Preferences {
     /// Preferences of a container by its pod's annotations, and warnings about ignored ones.
     pub fn read(pod: &PodRequest, container: &str) -> (Self, Vec<String>) {
-        let mut own = Counting::of(pod, container);
+        let mut own = EffectiveAnnotations::of(pod, container);
         let wishes = pod.container(container).map(|container| &container.wishes);
         let class = wishes.and_then(|wishes| wishes.class);
         let alone = wishes.and_then(Wishes::alone);
@@ -150,9 +150,9 @@ impl Preferences {
     }
 }
 
-impl<'a> Counting<'a> {
+impl<'a> EffectiveAnnotations<'a> {
     fn of(pod: &'a PodRequest, container: &'a str) -> Self {
-        let mut by_name = BTreeMap::<&str, Found<'_>>::new();
+        let mut by_name = BTreeMap::<&str, RankedAnnotation<'_>>::new();
         for key in pod.annotations.keys() {
             let (base, about) =
                 key.split_once('/').map_or((key.as_str(), None), |(b, about)| (b, Some(about)));
@@ -167,7 +167,7 @@ impl<'a> Counting<'a> {
                 (None, Some(name)) if base == FAMILIES[2] && DEPRECATED.contains(&name) => (name, 3, 2),
                 _ => continue,
             };
-            let found = Found { scope, family, key };
+            let found = RankedAnnotation { scope, family, key };
             by_name.entry(name).and_modify(|best| *best = found.min(*best)).or_insert(found);
         }
         Self { pod, container, by_name, warnings: Vec::new() }
@@ -202,7 +202,7 @@ impl<'a> Counting<'a> {
 
     /// Typed value of a document; of the deprecated form, which may be a map from container to value, the
     /// container's value.
-    fn of_document<T: serde::de::DeserializeOwned>(&mut self, found: Found<'_>) -> Option<T> {
+    fn of_document<T: serde::de::DeserializeOwned>(&mut self, found: RankedAnnotation<'_>) -> Option<T> {
         let document = self.pod.documents.get(found.key)?;
         let read = document.as_ref().map_err(Clone::clone).and_then(|document| match document {
             Document::Map(by_container) if found.scope == DEPRECATED_SCOPE => {
@@ -245,7 +245,7 @@ impl<'a> Counting<'a> {
 
     fn cold_start(&mut self) -> Option<Duration> {
         let found = *self.by_name.get("cold-start")?;
-        let ColdStart { duration: Scalar(text) } = self.of_document(found)?;
+        let ColdStartValue { duration: Scalar(text) } = self.of_document(found)?;
         self.read(found.key, &text, "a duration of at most 1h", |text| {
             duration(text).filter(|time| !time.is_zero() && *time <= LONGEST_COLD_START)
         })
@@ -268,7 +268,7 @@ const DEPRECATED_SCOPE: u8 = 3;
 /// The value of `cold-start`.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields, expecting = "a map like {duration: 60s}")]
-struct ColdStart {
+struct ColdStartValue {
     duration: Scalar,
 }
 

@@ -34,7 +34,7 @@ pub(super) fn pick(groups: &CpuGroups, from: &CpuSet, count: usize, priority: Cp
     if available <= count {
         return (available == count).then(|| from.clone());
     }
-    let mut pick = Pick { groups, free: from.clone(), picked: CpuSet::new(), missing: count, priority };
+    let mut pick = CpuPicking { groups, free: from.clone(), picked: CpuSet::new(), missing: count, priority };
     pick.keep_to_one_kind();
     pick.whole_packages();
     pick.whole_clusters();
@@ -69,7 +69,7 @@ fn of_priority(groups: &CpuGroups, cpus: &CpuSet, priority: CpuPriority) -> usiz
 }
 
 /// A choice in progress.
-struct Pick<'a> {
+struct CpuPicking<'a> {
     groups: &'a CpuGroups,
     /// CPUs that can still be taken.
     free: CpuSet,
@@ -79,7 +79,7 @@ struct Pick<'a> {
     priority: CpuPriority,
 }
 
-impl<'a> Pick<'a> {
+impl<'a> CpuPicking<'a> {
     fn take(&mut self, cpus: &CpuSet) {
         self.picked.extend(cpus);
         self.free = self.free.difference(cpus);
@@ -191,7 +191,7 @@ impl<'a> Pick<'a> {
             let holds_rest = free.iter().filter(|free| free.len() >= self.missing).min_by_key(|f| f.len());
             if let Some(last) = holds_rest {
                 let groups = self.groups;
-                let mut inner = Pick {
+                let mut inner = CpuPicking {
                     groups,
                     free: last.clone(),
                     picked: CpuSet::new(),

@@ -1,16 +1,16 @@
 //! Writes a grant, and widens the zones of containers that make room.
 
-use super::{Placing, wanted::Wanted};
+use super::{PoolsPlacing, wanted::ContainerWish};
 use crate::{
     Allocations, Grant, Holder, MemoryClaim, MemoryResource, memory::ZoneAccount, pools::memory::MemoryOffer,
 };
 use numa_topology::set::NodeSet;
 
-impl Placing<'_> {
+impl PoolsPlacing<'_> {
     /// Writes the grant, and widens the zones of containers that make room.
     pub(super) fn give(
         &mut self,
-        wanted: &Wanted<'_>,
+        wanted: &ContainerWish<'_>,
         mut grant: Grant,
         offer: &MemoryOffer,
         allocations: &mut Allocations,

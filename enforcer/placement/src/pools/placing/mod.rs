@@ -5,15 +5,15 @@
 
 mod give;
 mod offer;
-mod standings;
+mod pool_scores;
 mod wanted;
 
-use self::wanted::Wanted;
+use self::wanted::ContainerWish;
 use super::{
     classify::Classifier,
     cpus::CpuGroups,
-    rank::{Order, Standing},
-    refusal::{Obstacle, Refused},
+    rank::{PoolOrder, PoolScore},
+    refusal::{PoolObstacle, Refused},
     supply::CpuSupply,
     tree::PoolTree,
 };
@@ -31,7 +31,7 @@ pub const POLICY: &str = "topology-aware";
 const SORTED: usize = 8;
 
 /// A pod that is being placed.
-pub(super) struct Placing<'a> {
+pub(super) struct PoolsPlacing<'a> {
     settings: &'a PoolsSettings,
     inventory: &'a Inventory,
     tree: &'a PoolTree,
@@ -43,7 +43,7 @@ pub(super) struct Placing<'a> {
     groups: Option<&'a CpuGroups>,
 }
 
-impl<'a> Placing<'a> {
+impl<'a> PoolsPlacing<'a> {
     /// Starts placing the pod on the current allocations.
     pub(super) fn new(
         settings: &'a PoolsSettings,
@@ -83,18 +83,18 @@ impl<'a> Placing<'a> {
         if wanted.demand.full > 0 && self.groups.is_none() {
             self.groups = Some(self.inventory.pools.groups(self.inventory));
         }
-        let order = Order::new(&wanted.demand, wanted.memory.limit);
+        let order = PoolOrder::new(&wanted.demand, wanted.memory.limit);
         let sorted = if trace.is_wanted() { usize::MAX } else { SORTED };
-        let (mut standings, offers) = self.standings(&wanted, &order, sorted, allocations);
+        let (mut pool_scores, offers) = self.pool_scores(&wanted, &order, sorted, allocations);
         let mut obstacles = Vec::new();
-        for at in 0..standings.len() {
+        for at in 0..pool_scores.len() {
             if at == sorted {
-                order.sort(&mut standings[at..]);
+                order.sort(&mut pool_scores[at..]);
             }
-            let standing = &standings[at];
+            let standing = &pool_scores[at];
             match self.try_pool(&wanted, standing, &offers, allocations) {
                 Ok((grant, offer)) => {
-                    self.consider(&wanted, &standings, standing, &obstacles, trace);
+                    self.consider(&wanted, &pool_scores, standing, &obstacles, trace);
                     self.give(&wanted, grant, &offer, allocations);
                     return Ok(());
                 }
@@ -116,17 +116,17 @@ impl<'a> Placing<'a> {
 
     fn consider(
         &self,
-        wanted: &Wanted<'_>,
-        standings: &[Standing],
-        chosen: &Standing,
-        obstacles: &[(usize, Obstacle)],
+        wanted: &ContainerWish<'_>,
+        pool_scores: &[PoolScore],
+        chosen: &PoolScore,
+        obstacles: &[(usize, PoolObstacle)],
         trace: &mut Trace,
     ) {
         if !trace.is_wanted() {
             return;
         }
-        let order = Order::new(&wanted.demand, wanted.memory.limit);
-        let candidates = standings.iter().map(|standing| {
+        let order = PoolOrder::new(&wanted.demand, wanted.memory.limit);
+        let candidates = pool_scores.iter().map(|standing| {
             let obstacle =
                 obstacles.iter().find(|(id, _)| *id == standing.pool).map(|(_, obstacle)| obstacle);
             let because = match obstacle {
@@ -144,7 +144,12 @@ impl<'a> Placing<'a> {
         trace.consider(candidates);
     }
 
-    fn consider_none(&self, wanted: &Wanted<'_>, obstacles: &[(usize, Obstacle)], trace: &mut Trace) {
+    fn consider_none(
+        &self,
+        wanted: &ContainerWish<'_>,
+        obstacles: &[(usize, PoolObstacle)],
+        trace: &mut Trace,
+    ) {
         if trace.is_wanted() {
             trace.consider(obstacles.iter().map(|(id, obstacle)| Candidate {
                 container: wanted.container.name.clone(),

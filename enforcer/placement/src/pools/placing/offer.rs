@@ -5,8 +5,8 @@
 use std::collections::BTreeMap;
 
 use super::{
-    ENGINE, Placing,
-    wanted::{Wanted, picked_hints},
+    ENGINE, PoolsPlacing,
+    wanted::{ContainerWish, picked_hints},
 };
 use crate::{
     Allocations, ColdStart, CpuClass, Grant, SharedCpus,
@@ -17,9 +17,9 @@ use crate::{
     pools::{
         classify::Isolate,
         memory::MemoryOffer,
-        rank::Standing,
-        refusal::{self, Obstacle},
-        supply::Choice,
+        rank::PoolScore,
+        refusal::{self, PoolObstacle},
+        supply::CpuConstraints,
         topology_hints,
         tree::Pool,
         zones::ZoneOffer,
@@ -28,19 +28,19 @@ use crate::{
 };
 use numa_topology::set::CpuSet;
 
-impl Placing<'_> {
+impl PoolsPlacing<'_> {
     /// What a pool can give.
     pub(super) fn try_pool(
         &self,
-        wanted: &Wanted<'_>,
-        standing: &Standing,
+        wanted: &ContainerWish<'_>,
+        standing: &PoolScore,
         offers: &BTreeMap<usize, MemoryOffer>,
         allocations: &Allocations,
-    ) -> Result<(Grant, MemoryOffer), Obstacle> {
+    ) -> Result<(Grant, MemoryOffer), PoolObstacle> {
         let pool = self.tree.pool(standing.pool);
         let (class, exclusive, shared) = self.cpus(wanted, pool)?;
-        let offer = offers.get(&pool.id).ok_or(Obstacle::Memory)?;
-        let Wanted { preferences, amounts, demand, memory, rules, .. } = wanted;
+        let offer = offers.get(&pool.id).ok_or(PoolObstacle::Memory)?;
+        let ContainerWish { preferences, amounts, demand, memory, rules, .. } = wanted;
         let had = self.pod.previous.get(&wanted.container.name).and_then(|had| had.cold_start.as_ref());
         let all_milli = demand.full.saturating_mul(1000).saturating_add(demand.fraction_milli);
         let pin_cpus = self.settings.pin_cpu && class != CpuClass::Preserved;
@@ -79,7 +79,7 @@ impl Placing<'_> {
             let outside = wanted.hints.iter().find_map(|hint| {
                 let outside = topology_hints::outside(self.tree, machine, hint, &cpus, &grant.mems)?;
                 let (near, memory) = topology_hints::inside(self.tree, machine, hint);
-                Some(Obstacle::StrictHint { outside, near, memory })
+                Some(PoolObstacle::StrictHint { outside, near, memory })
             });
             if let Some(outside) = outside {
                 return Err(outside);
@@ -93,9 +93,9 @@ impl Placing<'_> {
 
     fn cpus(
         &self,
-        wanted: &Wanted<'_>,
+        wanted: &ContainerWish<'_>,
         pool: &Pool,
-    ) -> Result<(CpuClass, CpuSet, Option<SharedCpus>), Obstacle> {
+    ) -> Result<(CpuClass, CpuSet, Option<SharedCpus>), PoolObstacle> {
         let demand = &wanted.demand;
         let allowed = wanted.container.allowed_cpus.as_ref();
         let within =
@@ -105,7 +105,7 @@ impl Placing<'_> {
         if demand.class == CpuClass::Reserved {
             let scope = within(&pool.reserved);
             return if scope.is_empty() {
-                Err(Obstacle::Cpus)
+                Err(PoolObstacle::Cpus)
             } else {
                 Ok((CpuClass::Reserved, CpuSet::new(), Some(shared(scope))))
             };
@@ -119,7 +119,7 @@ impl Placing<'_> {
         }
         let scope = within(&pool.sharable);
         if scope.is_subset(&self.supply.taken().union(&exclusive)) {
-            return Err(Obstacle::Cpus);
+            return Err(PoolObstacle::Cpus);
         }
         // Taking exclusive CPUs leaves room for the fraction; a container without a request only needs some
         // CPU.
@@ -128,18 +128,18 @@ impl Placing<'_> {
             && fraction > 0
             && self.supply.shared(pool.id) < i64::try_from(fraction).unwrap_or(i64::MAX)
         {
-            return Err(Obstacle::Cpus);
+            return Err(PoolObstacle::Cpus);
         }
         let class = if demand.full > 0 { CpuClass::Mixed } else { CpuClass::Shared };
         Ok((class, exclusive, Some(shared(scope))))
     }
 
-    fn exclusive(&self, wanted: &Wanted<'_>, pool: &Pool) -> Result<(CpuClass, CpuSet), Obstacle> {
+    fn exclusive(&self, wanted: &ContainerWish<'_>, pool: &Pool) -> Result<(CpuClass, CpuSet), PoolObstacle> {
         let demand = &wanted.demand;
         let Some(groups) = self.groups.filter(|_| demand.full > 0) else {
             return Ok((CpuClass::Shared, CpuSet::new()));
         };
-        let count = usize::try_from(demand.full).ok().ok_or(Obstacle::Cpus)?;
+        let count = usize::try_from(demand.full).ok().ok_or(PoolObstacle::Cpus)?;
         let near = self.near(wanted);
         let choice = self.choice(wanted, pool, &near);
         if demand.isolate != Isolate::No
@@ -148,14 +148,19 @@ impl Placing<'_> {
             return Ok((CpuClass::Isolated, cpus));
         }
         if demand.isolate == Isolate::Require {
-            return Err(Obstacle::IsolatedCpus);
+            return Err(PoolObstacle::IsolatedCpus);
         }
         let cpus = self.supply.take_shared(groups, &choice, count, demand.fraction_milli);
-        cpus.map(|cpus| (CpuClass::Exclusive, cpus)).ok_or(Obstacle::Cpus)
+        cpus.map(|cpus| (CpuClass::Exclusive, cpus)).ok_or(PoolObstacle::Cpus)
     }
 
-    fn choice<'c>(&'c self, wanted: &Wanted<'c>, pool: &Pool, near: &'c [CpuSet]) -> Choice<'c> {
-        Choice {
+    fn choice<'c>(
+        &'c self,
+        wanted: &ContainerWish<'c>,
+        pool: &Pool,
+        near: &'c [CpuSet],
+    ) -> CpuConstraints<'c> {
+        CpuConstraints {
             pool: pool.id,
             priority: wanted.demand.priority,
             allowed: wanted.container.allowed_cpus.as_ref(),
@@ -165,7 +170,7 @@ impl Placing<'_> {
     }
 
     /// Maximum number of exclusive CPUs that such a container could get in a pool, by binary search.
-    pub(super) fn most_exclusive(&self, wanted: &Wanted<'_>, pool: &Pool) -> u64 {
+    pub(super) fn most_exclusive(&self, wanted: &ContainerWish<'_>, pool: &Pool) -> u64 {
         let Some(groups) = self.groups else { return 0 };
         let near = self.near(wanted);
         let choice = self.choice(wanted, pool, &near);
@@ -186,7 +191,7 @@ impl Placing<'_> {
     }
 
     /// By `pick-resources-by-hints`: the CPUs near each of its hints.
-    fn near(&self, wanted: &Wanted<'_>) -> Vec<CpuSet> {
+    fn near(&self, wanted: &ContainerWish<'_>) -> Vec<CpuSet> {
         if !wanted.preferences.pick_by_hints {
             return Vec::new();
         }
@@ -198,10 +203,10 @@ impl Placing<'_> {
 
     fn devices(
         &self,
-        wanted: &Wanted<'_>,
+        wanted: &ContainerWish<'_>,
         pool: &Pool,
         allocations: &Allocations,
-    ) -> Result<BTreeMap<String, Vec<String>>, Obstacle> {
+    ) -> Result<BTreeMap<String, Vec<String>>, PoolObstacle> {
         let asked = wanted.container.devices.iter().filter(|(_, count)| **count > 0);
         let mut devices = BTreeMap::new();
         let all = self.inventory.cpu_nodes();
@@ -212,15 +217,17 @@ impl Placing<'_> {
             let stock =
                 DeviceStock::new(self.inventory, allocations, &nodes, self.pod, wanted.index, resource);
             let ids = device::assign(&stock, *count, Some(nodes.mask(&pool.cpu_nodes)));
-            devices
-                .insert(resource.clone(), ids.map_err(|rejection| Obstacle::Devices(Box::new(rejection)))?);
+            devices.insert(
+                resource.clone(),
+                ids.map_err(|rejection| PoolObstacle::Devices(Box::new(rejection)))?,
+            );
         }
         Ok(devices)
     }
 }
 
 /// Why it was placed here, in one sentence.
-fn reason(wanted: &Wanted<'_>, pool: &Pool, offer: &ZoneOffer, had: Option<&Grant>) -> String {
+fn reason(wanted: &ContainerWish<'_>, pool: &Pool, offer: &ZoneOffer, had: Option<&Grant>) -> String {
     let memory = wanted.amounts.memory;
     let promised = memory.source.filter(|_| memory.bytes > 0).map(|source| {
         format!("; {} of memory by its {}", words::size(memory.bytes), refusal::source(source))

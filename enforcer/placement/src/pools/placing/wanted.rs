@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 
-use super::Placing;
+use super::PoolsPlacing;
 use crate::{
     Allocations, ContainerRequest, CpuClass, MemoryResource, Rejection, TopologyHint, Trace,
     pools::{
@@ -14,7 +14,7 @@ use crate::{
         cpus,
         memory::MemoryWish,
         refusal::no_such_memory,
-        request::Amounts,
+        request::RequestedAmounts,
         topology_hints::HintKind,
     },
     settings::{CpuPriority, PoolLevel},
@@ -25,24 +25,24 @@ use numa_topology::{
 };
 
 /// One container with its request.
-pub(super) struct Wanted<'a> {
+pub(super) struct ContainerWish<'a> {
     pub(super) index: usize,
     pub(super) container: &'a ContainerRequest,
     pub(super) preferences: Preferences,
-    pub(super) amounts: Amounts,
+    pub(super) amounts: RequestedAmounts,
     pub(super) demand: CpuDemand,
     pub(super) memory: MemoryWish<'a>,
     pub(super) rules: Vec<AffinityRule>,
     pub(super) hints: Vec<TopologyHint>,
 }
 
-impl<'a> Placing<'a> {
+impl<'a> PoolsPlacing<'a> {
     pub(super) fn wanted(
         &self,
         index: usize,
         allocations: &Allocations,
         trace: &mut Trace,
-    ) -> Result<Wanted<'a>, Rejection> {
+    ) -> Result<ContainerWish<'a>, Rejection> {
         let (pod, container) = (self.pod, &self.pod.containers[index]);
         let name = printable(&container.name);
         let mut warn = |warning: String| trace.warn_about(&name, warning);
@@ -55,7 +55,7 @@ impl<'a> Placing<'a> {
         // All memory including reserved memory, because the kubelet divides by it.
         let totals = self.inventory.nodes.iter().filter_map(|node| node.total.get(&MemoryResource::Memory));
         let machine_bytes = totals.fold(0u64, |sum, bytes| sum.saturating_add(*bytes));
-        let (amounts, warnings) = Amounts::of(container, pod, machine_bytes);
+        let (amounts, warnings) = RequestedAmounts::of(container, pod, machine_bytes);
         warnings.into_iter().for_each(&mut warn);
         let (rules, warnings) = affinity::rules_of(pod, &container.name, self.settings);
         warnings.into_iter().for_each(&mut warn);
@@ -82,7 +82,7 @@ impl<'a> Placing<'a> {
         for hint in &mut hints {
             hint.nodes = self.tree.nodes_in_pools(&hint.nodes);
         }
-        Ok(Wanted { index, container, preferences, amounts, demand, memory, rules, hints })
+        Ok(ContainerWish { index, container, preferences, amounts, demand, memory, rules, hints })
     }
 
     /// Warns of the cost of a CPU wish, or that the machine cannot meet it.

@@ -18,8 +18,8 @@ fn demand(class: CpuClass, full: u64, fraction_milli: u64) -> CpuDemand {
 }
 
 /// A pool that can hold everything.
-fn standing(pool: usize) -> Standing {
-    Standing {
+fn standing(pool: usize) -> PoolScore {
+    PoolScore {
         pool,
         depth: 1,
         shared: 8000,
@@ -30,13 +30,13 @@ fn standing(pool: usize) -> Standing {
         level: LevelFit::Shallower,
         priority_fits: true,
         colocated: 0,
-        memory: MemoryStanding {
+        memory: MemoryScore {
             offered: true,
             exact_types: true,
             has_types: true,
             capacity: 64,
             nodes: 1,
-            ..MemoryStanding::default()
+            ..MemoryScore::default()
         },
     }
 }
@@ -45,10 +45,10 @@ fn standing(pool: usize) -> Standing {
 fn better(
     demand: &CpuDemand,
     limit: MemoryLimit,
-    first: &Standing,
-    second: &Standing,
+    first: &PoolScore,
+    second: &PoolScore,
 ) -> (usize, &'static str) {
-    let order = Order::new(demand, limit);
+    let order = PoolOrder::new(demand, limit);
     let both = [(first, second), (second, first)].map(|(a, b)| order.compare(a, b));
     assert_eq!(both[0], both[1].reverse());
     let winner = if both[0].is_lt() { first.pool } else { second.pool };
@@ -58,7 +58,7 @@ fn better(
 #[test]
 fn each_key_decides_when_those_before_it_are_equal() {
     let exclusive = demand(CpuClass::Exclusive, 2, 0);
-    let other = |change: fn(&mut Standing)| {
+    let other = |change: fn(&mut PoolScore)| {
         let mut second = standing(1);
         change(&mut second);
         better(&exclusive, MemoryLimit::Bytes(100), &standing(0), &second)
@@ -83,7 +83,7 @@ fn each_key_decides_when_those_before_it_are_equal() {
 
 #[test]
 fn isolated_cpus_are_better_where_they_are_wanted() {
-    let with_isolated = Standing { isolated: 2, shared: 0, ..standing(1) };
+    let with_isolated = PoolScore { isolated: 2, shared: 0, ..standing(1) };
     let of = |isolate| {
         let demand = CpuDemand { isolate, ..demand(CpuClass::Exclusive, 2, 0) };
         better(&demand, MemoryLimit::Request, &standing(0), &with_isolated)
@@ -92,8 +92,8 @@ fn isolated_cpus_are_better_where_they_are_wanted() {
     assert_eq!(of(Isolate::Prefer), (1, "CPUs"));
     assert_eq!(of(Isolate::Require), (1, "CPUs"));
     // Without enough of them, ordinary ones are used, unless isolated ones are required.
-    let few = Standing { isolated: 1, ..standing(1) };
-    let neither = Standing { isolated: 1, shared: 0, ..standing(0) };
+    let few = PoolScore { isolated: 1, ..standing(1) };
+    let neither = PoolScore { isolated: 1, shared: 0, ..standing(0) };
     for (isolate, decided) in
         [(Isolate::Prefer, (1, "CPUs")), (Isolate::Require, (1, "shared CPU time left"))]
     {
@@ -109,7 +109,7 @@ fn isolated_cpus_are_better_where_they_are_wanted() {
 fn a_limit_that_no_pool_holds_takes_the_pool_with_most() {
     let of = |limit| CpuDemand { limit, ..demand(CpuClass::Shared, 0, 1000) };
     let decide = |limit, first: i64, second: i64| {
-        let [a, b] = [(0, first), (1, second)].map(|(pool, shared)| Standing { shared, ..standing(pool) });
+        let [a, b] = [(0, first), (1, second)].map(|(pool, shared)| PoolScore { shared, ..standing(pool) });
         better(&of(CpuLimit::Milli(limit)), MemoryLimit::Request, &a, &b)
     };
     assert_eq!(decide(80_000, 8000, 30_000), (1, "room up to the CPU limit"));
@@ -124,36 +124,36 @@ fn without_a_limit_the_configured_level_counts() {
     let demand =
         CpuDemand { limit: CpuLimit::Unlimited(PoolLevel::Package), ..demand(CpuClass::Shared, 0, 1000) };
     let [exact, more, deeper, shallower] = [
-        Standing { level: LevelFit::Exact, ..standing(0) },
-        Standing { level: LevelFit::Exact, shared: 9000, ..standing(1) },
-        Standing { level: LevelFit::Deeper, shared: 9000, depth: 3, ..standing(2) },
-        Standing { level: LevelFit::Shallower, shared: 20_000, ..standing(3) },
+        PoolScore { level: LevelFit::Exact, ..standing(0) },
+        PoolScore { level: LevelFit::Exact, shared: 9000, ..standing(1) },
+        PoolScore { level: LevelFit::Deeper, shared: 9000, depth: 3, ..standing(2) },
+        PoolScore { level: LevelFit::Shallower, shared: 20_000, ..standing(3) },
     ];
     let mut all = [shallower, deeper, exact, more];
-    Order::new(&demand, MemoryLimit::Request).sort(&mut all);
+    PoolOrder::new(&demand, MemoryLimit::Request).sort(&mut all);
     assert_eq!(all.map(|standing| standing.pool), [1, 0, 2, 3]);
 }
 
 #[test]
 fn hints_that_speak_for_two_pools_leave_it_to_the_deeper_one() {
     let demand = demand(CpuClass::Shared, 0, 500);
-    let score = |pool, product, depth| Standing { hints: Some(product), depth, ..standing(pool) };
+    let score = |pool, product, depth| PoolScore { hints: Some(product), depth, ..standing(pool) };
     let [none, half, full] = [0, 500_000, 1_000_000].map(HintScore::of);
-    let decide = |a: &Standing, b: &Standing| better(&demand, MemoryLimit::Bytes(1000), a, b);
+    let decide = |a: &PoolScore, b: &PoolScore| better(&demand, MemoryLimit::Bytes(1000), a, b);
     assert_eq!(decide(&score(0, half, 2), &score(1, full, 0)), (1, "topology hints"));
     let larger =
-        Standing { memory: MemoryStanding { capacity: 1000, ..standing(0).memory }, ..score(0, full, 0) };
+        PoolScore { memory: MemoryScore { capacity: 1000, ..standing(0).memory }, ..score(0, full, 0) };
     assert_eq!(decide(&larger, &score(1, full, 2)), (1, "depth of the pools that hints speak for"));
     // If no hint scores either, memory decides.
-    let larger = Standing { hints: Some(none), ..larger };
+    let larger = PoolScore { hints: Some(none), ..larger };
     assert_eq!(decide(&larger, &score(1, none, 2)), (0, "room up to the memory limit"));
 }
 
 #[test]
 fn memory_limits_choose_pools_with_room() {
     let demand = demand(CpuClass::Shared, 0, 500);
-    let with = |pool, capacity, depth| Standing {
-        memory: MemoryStanding { capacity, ..standing(0).memory },
+    let with = |pool, capacity, depth| PoolScore {
+        memory: MemoryScore { capacity, ..standing(0).memory },
         depth,
         ..standing(pool)
     };
@@ -165,20 +165,20 @@ fn memory_limits_choose_pools_with_room() {
 
 #[test]
 fn shared_containers_go_where_fewer_are_and_reserved_ones_where_each_has_more() {
-    let crowded = Standing { colocated: 2, shared: 20_000, reserved: 3000, ..standing(0) };
-    let lonely = Standing { reserved: 2000, ..standing(1) };
+    let crowded = PoolScore { colocated: 2, shared: 20_000, reserved: 3000, ..standing(0) };
+    let lonely = PoolScore { reserved: 2000, ..standing(1) };
     let shared = demand(CpuClass::Shared, 0, 500);
     assert_eq!(better(&shared, MemoryLimit::Request, &crowded, &lonely), (1, "number of containers"));
     let reserved = demand(CpuClass::Reserved, 0, 500);
     let key = "reserved CPU time left for each container";
     assert_eq!(better(&reserved, MemoryLimit::Request, &crowded, &lonely), (1, key));
-    let short = Standing { reserved: 100, ..lonely };
+    let short = PoolScore { reserved: 100, ..lonely };
     assert_eq!(better(&reserved, MemoryLimit::Request, &crowded, &short), (0, "CPUs"));
 }
 
 #[test]
 fn priorities_other_than_normal_come_before_depth() {
-    let without = Standing { priority_fits: false, depth: 2, ..standing(0) };
+    let without = PoolScore { priority_fits: false, depth: 2, ..standing(0) };
     let of = |priority| {
         let demand = CpuDemand { priority, ..demand(CpuClass::Exclusive, 1, 0) };
         better(&demand, MemoryLimit::Request, &without, &standing(1)).0
@@ -189,19 +189,11 @@ fn priorities_other_than_normal_come_before_depth() {
     );
 }
 
-fn any_standing() -> impl Strategy<Value = Standing> {
+fn any_standing() -> impl Strategy<Value = PoolScore> {
     let ordinary = (any::<bool>(), any::<bool>());
     let memory = (any::<bool>(), ordinary, any::<bool>(), any::<bool>(), 0u64..4, 0usize..3).prop_map(
         |(offered, (wholly_ordinary, mostly_ordinary), exact_types, has_types, capacity, nodes)| {
-            MemoryStanding {
-                offered,
-                wholly_ordinary,
-                mostly_ordinary,
-                exact_types,
-                has_types,
-                capacity,
-                nodes,
-            }
+            MemoryScore { offered, wholly_ordinary, mostly_ordinary, exact_types, has_types, capacity, nodes }
         },
     );
     let level = prop::sample::select(vec![LevelFit::Shallower, LevelFit::Deeper, LevelFit::Exact]);
@@ -218,7 +210,7 @@ fn any_standing() -> impl Strategy<Value = Standing> {
             colocated,
             memory,
         )| {
-            Standing {
+            PoolScore {
                 pool,
                 depth,
                 shared,
@@ -269,7 +261,7 @@ proptest! {
         demand in any_demand(), limit in any_limit(),
         a in any_standing(), b in any_standing(), c in any_standing(),
     ) {
-        let order = Order::new(&demand, limit);
+        let order = PoolOrder::new(&demand, limit);
         prop_assert_eq!(order.compare(&a, &b), order.compare(&b, &a).reverse());
         prop_assert_eq!(order.compare(&a, &a), Ordering::Equal);
         prop_assert_eq!(order.decided_by(&a, &b), order.decided_by(&b, &a));
@@ -292,7 +284,7 @@ proptest! {
         seed in any::<prop::sample::Index>(),
     ) {
         pools.iter_mut().enumerate().for_each(|(index, standing)| standing.pool = index);
-        let order = Order::new(&demand, limit);
+        let order = PoolOrder::new(&demand, limit);
         let mut other = pools.clone();
         other.reverse();
         let middle = seed.index(other.len());

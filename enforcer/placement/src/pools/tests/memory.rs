@@ -88,7 +88,7 @@ fn a_resize_neither_begins_a_cold_start_again_nor_forgets_when_it_began() {
     node.resize(&asking(600)).unwrap();
     let grant = node.allocations.get(&holder).unwrap();
     assert_eq!((&grant.mems, grant.cold_start.as_ref().unwrap().began_ns), (&slow, Some(7)));
-    crate::warm(&mut node.allocations, &holder).unwrap();
+    crate::finish_cold_start(&mut node.allocations, &holder).unwrap();
     node.resize(&asking(700)).unwrap();
     let grant = node.allocations.get(&holder).unwrap();
     assert!(grant.cold_start.is_none() && slow.is_subset(&grant.mems) && grant.mems.len() > 1, "{grant:?}");

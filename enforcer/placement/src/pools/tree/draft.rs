@@ -18,7 +18,7 @@ use numa_topology::{Topology, set::CpuSet};
 
 /// CPUs of one group at one level.
 #[derive(Debug, Clone)]
-struct Group {
+struct CpuGroup {
     kind: PoolKind,
     cpus: CpuSet,
 }
@@ -34,7 +34,7 @@ pub(super) struct Draft {
 
 /// Drafts the whole tree by hardware.
 pub(super) fn draft(machine: &Topology) -> Draft {
-    let mut root = Draft::new(Group { kind: PoolKind::Root, cpus: machine.online_cpus() });
+    let mut root = Draft::new(CpuGroup { kind: PoolKind::Root, cpus: machine.online_cpus() });
     root.nest(nested_groups(machine));
     root.cut_by_caches(&caches(machine));
     root
@@ -42,16 +42,16 @@ pub(super) fn draft(machine: &Topology) -> Draft {
 
 /// Groups that do not cross: NUMA nodes with memory, packages, dies. All or no dies of a package are
 /// included.
-fn nested_groups(machine: &Topology) -> Vec<Group> {
-    let mut accepted: Vec<Group> = Vec::new();
+fn nested_groups(machine: &Topology) -> Vec<CpuGroup> {
+    let mut accepted: Vec<CpuGroup> = Vec::new();
     let sockets = machine
         .packages
         .iter()
-        .map(|package| Group { kind: PoolKind::Socket(package.id.max(0)), cpus: package.cpus.clone() });
+        .map(|package| CpuGroup { kind: PoolKind::Socket(package.id.max(0)), cpus: package.cpus.clone() });
     let dies = machine.packages.iter().map(|package| dies(machine, package.id, &package.cpus));
     let levels = nodes(machine).map(|node| vec![node]).chain(sockets.map(|socket| vec![socket])).chain(dies);
     for groups in levels {
-        let nests = |group: &Group| accepted.iter().all(|other| !crosses(&group.cpus, &other.cpus));
+        let nests = |group: &CpuGroup| accepted.iter().all(|other| !crosses(&group.cpus, &other.cpus));
         if groups.iter().all(nests) {
             accepted.extend(groups.into_iter().filter(|group| !group.cpus.is_empty()));
         }
@@ -65,31 +65,31 @@ fn crosses(one: &CpuSet, other: &CpuSet) -> bool {
 }
 
 /// Nodes with CPUs and memory.
-fn nodes(machine: &Topology) -> impl Iterator<Item = Group> + '_ {
+fn nodes(machine: &Topology) -> impl Iterator<Item = CpuGroup> + '_ {
     let with_memory = machine.nodes.iter().filter(|node| node.takes_ordinary_memory());
-    with_memory.map(|node| Group { kind: PoolKind::Numa(node.id), cpus: node.cpus.clone() })
+    with_memory.map(|node| CpuGroup { kind: PoolKind::Numa(node.id), cpus: node.cpus.clone() })
 }
 
 /// Dies of a package; CPUs without a known die are on die 0.
-fn dies(machine: &Topology, package: i32, within: &CpuSet) -> Vec<Group> {
+fn dies(machine: &Topology, package: i32, within: &CpuSet) -> Vec<CpuGroup> {
     let mut dies = BTreeMap::<i32, CpuSet>::new();
     for cpu in machine.cpus.iter().filter(|cpu| within.contains(cpu.id)) {
         dies.entry(cpu.die.unwrap_or(0).max(0)).or_default().insert(cpu.id);
     }
-    dies.into_iter().map(|(die, cpus)| Group { kind: PoolKind::Die(package.max(0), die), cpus }).collect()
+    dies.into_iter().map(|(die, cpus)| CpuGroup { kind: PoolKind::Die(package.max(0), die), cpus }).collect()
 }
 
 /// Last-level caches, numbered by their lowest CPU. A cache of level 2 counts as private.
-fn caches(machine: &Topology) -> Vec<Group> {
+fn caches(machine: &Topology) -> Vec<CpuGroup> {
     let mut caches: Vec<&CpuSet> =
         machine.llcs.iter().filter(|llc| llc.level >= 3).map(|llc| &llc.cpus).collect();
     caches.sort_by_key(|cpus| cpus.first());
     let numbered = caches.into_iter().enumerate();
-    numbered.map(|(index, cpus)| Group { kind: PoolKind::L3(index), cpus: cpus.clone() }).collect()
+    numbered.map(|(index, cpus)| CpuGroup { kind: PoolKind::L3(index), cpus: cpus.clone() }).collect()
 }
 
 impl Draft {
-    fn new(group: Group) -> Self {
+    fn new(group: CpuGroup) -> Self {
         Self {
             stands_for: BTreeSet::from([group.kind.level()]),
             kind: group.kind,
@@ -99,9 +99,9 @@ impl Draft {
     }
 
     /// Nests groups that do not cross below it; those with the same CPUs become part of it.
-    fn nest(&mut self, mut groups: Vec<Group>) {
+    fn nest(&mut self, mut groups: Vec<CpuGroup>) {
         groups.sort_by_key(|group| (Reverse(group.cpus.len()), group.kind.precedence()));
-        let mut parts: Vec<(Self, Vec<Group>)> = Vec::new();
+        let mut parts: Vec<(Self, Vec<CpuGroup>)> = Vec::new();
         for group in groups {
             if group.cpus == self.cpus {
                 self.stand_for(group.kind);
@@ -137,7 +137,7 @@ impl Draft {
     }
 
     /// Divides pools without parts by caches, if these are meaningful.
-    fn cut_by_caches(&mut self, caches: &[Group]) {
+    fn cut_by_caches(&mut self, caches: &[CpuGroup]) {
         if !self.children.is_empty() {
             self.children.iter_mut().for_each(|child| child.cut_by_caches(caches));
             return;
@@ -147,7 +147,7 @@ impl Draft {
             return;
         }
         // A cache that is only partly inside is meaningless for this pool, and a single one adds nothing.
-        let inside: Vec<&Group> = caches.iter().filter(|cache| cache.cpus.is_subset(&self.cpus)).collect();
+        let inside: Vec<&CpuGroup> = caches.iter().filter(|cache| cache.cpus.is_subset(&self.cpus)).collect();
         if inside.len() > 1 {
             self.children = inside.into_iter().cloned().map(Self::new).collect();
         }

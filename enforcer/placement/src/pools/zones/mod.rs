@@ -45,17 +45,17 @@ pub(super) struct Promise<'a> {
     /// Priority for moves.
     pub(super) priority: MemoryPriority,
     /// Position in the order of arrival: later ones are younger.
-    pub(super) turn: u64,
+    pub(super) arrival_seq: u64,
 }
 
 /// Promises of all other containers.
 #[derive(Debug, Default)]
-pub(super) struct Others<'a> {
+pub(super) struct OtherPromises<'a> {
     promises: Vec<Promise<'a>>,
     by_zone: OnceCell<BTreeMap<NodeSet, u64>>,
 }
 
-impl<'a> Others<'a> {
+impl<'a> OtherPromises<'a> {
     /// Other containers with these promises.
     pub(super) fn new(promises: Vec<Promise<'a>>) -> Self {
         Self { promises, by_zone: OnceCell::new() }
@@ -83,21 +83,21 @@ pub(super) struct ZoneOffer {
 
 /// Memory of a machine, and the promises on it.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Zones<'a> {
+pub(super) struct MemoryZones<'a> {
     /// Inventory of the machine.
     pub(super) inventory: &'a Inventory,
     /// Current promises.
     pub(super) account: &'a ZoneAccount,
 }
 
-impl Zones<'_> {
+impl MemoryZones<'_> {
     /// How a new promise could be kept; `None` if not, or for a zone without a node of this machine. `others`
     /// are the containers with promises.
     pub(super) fn offer<'o>(
         &self,
         new: Promise<'_>,
         limit: Option<&NodeSet>,
-        others: impl FnOnce() -> &'o Others<'o>,
+        others: impl FnOnce() -> &'o OtherPromises<'o>,
     ) -> Option<ZoneOffer> {
         if !new.zone.iter().any(|node| self.inventory.node(node).is_some()) {
             return None;
@@ -125,7 +125,7 @@ impl Zones<'_> {
             let tier = |index: usize| (class(everybody[index].priority), Reverse(zone_of(index).len()));
             candidates.sort_by_key(|&index| {
                 let promise = &everybody[index];
-                (tier(index), promise.priority, Reverse(promise.turn), index)
+                (tier(index), promise.priority, Reverse(promise.arrival_seq), index)
             });
             let tiers = candidates.chunk_by(|&one, &other| tier(one) == tier(other));
             let sizes = tiers.map(|tier| tier.iter().map(|&index| everybody[index].bytes).collect());

@@ -83,16 +83,16 @@ impl Everybody {
         let zone = nodes(zone);
         let claims: Vec<MemoryClaim> = self.0.iter().map(|(_, zone, bytes, _)| claim(zone, *bytes)).collect();
         let account = ZoneAccount::of_claims(inventory, &claims);
-        let zones = Zones { inventory, account: &account };
+        let zones = MemoryZones { inventory, account: &account };
         let offer = {
-            let others = self.0.iter().zip(0u64..).map(|((_, zone, bytes, priority), turn)| Promise {
+            let others = self.0.iter().zip(0u64..).map(|((_, zone, bytes, priority), arrival_seq)| Promise {
                 zone,
                 bytes: *bytes,
                 priority: *priority,
-                turn,
+                arrival_seq,
             });
-            let others = Others::new(others.collect());
-            zones.offer(Promise { zone: &zone, bytes, priority, turn: u64::MAX }, None, || &others)?
+            let others = OtherPromises::new(others.collect());
+            zones.offer(Promise { zone: &zone, bytes, priority, arrival_seq: u64::MAX }, None, || &others)?
         };
         let mut moved = Vec::new();
         for (index, zone) in offer.moved {
@@ -185,9 +185,9 @@ fn zones_that_overlap_are_counted_together() {
 fn a_limit_is_kept_also_when_widened() {
     let inventory = machine();
     let account = ZoneAccount::of_claims(&inventory, []);
-    let zones = Zones { inventory: &inventory, account: &account };
-    let (zone, limit, none) = (nodes("0"), nodes("0,4"), Others::default());
-    let new = Promise { zone: &zone, bytes: 6, priority: Burstable, turn: 0 };
+    let zones = MemoryZones { inventory: &inventory, account: &account };
+    let (zone, limit, none) = (nodes("0"), nodes("0,4"), OtherPromises::default());
+    let new = Promise { zone: &zone, bytes: 6, priority: Burstable, arrival_seq: 0 };
     assert_eq!(zones.offer(new, Some(&limit), || &none).unwrap().zone, limit);
     let new = Promise { bytes: 9, ..new };
     assert_eq!(zones.offer(new, Some(&limit), || &none), None);

@@ -132,7 +132,7 @@ proptest! {
         let options = CpuOptions { align_by_socket: false, ..options };
         let nodes = layout.nodes.iter().map(|(node, _)| *node);
         let affinity: NodeSet = nodes.filter(|node| sets[3] >> (node.0 % 128) & 1 == 1).collect();
-        let pick = Pick {
+        let pick = CpuPick {
             available: &available,
             reserved: &reserved,
             reusable: &reusable,

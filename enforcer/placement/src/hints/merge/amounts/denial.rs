@@ -24,7 +24,7 @@ struct Slack<'a> {
 
 /// One threshold, which nodes can be denied to.
 #[derive(Debug)]
-struct Party<'a> {
+struct Bin<'a> {
     must: Mask,
     slacks: Vec<Slack<'a>>,
     /// Number of slacks of the thresholds before it.
@@ -33,12 +33,12 @@ struct Party<'a> {
 
 /// Packs denied nodes into the slacks of thresholds.
 #[derive(Debug)]
-pub(super) struct Denial<'a> {
+pub(super) struct ExclusionPacking<'a> {
     nodes: usize,
-    thresholds: Vec<Party<'a>>,
+    thresholds: Vec<Bin<'a>>,
 }
 
-impl<'a> Denial<'a> {
+impl<'a> ExclusionPacking<'a> {
     /// For thresholds that all nodes together satisfy.
     pub(super) fn new(nodes: &NodeIndex, thresholds: &[&'a Threshold]) -> Self {
         let slack = |need: &'a Need| {
@@ -48,7 +48,7 @@ impl<'a> Denial<'a> {
         let mut first = 0;
         let of = |threshold: &&'a Threshold| {
             let party =
-                Party { must: threshold.must, slacks: threshold.needs.iter().map(slack).collect(), first };
+                Bin { must: threshold.must, slacks: threshold.needs.iter().map(slack).collect(), first };
             first += party.slacks.len();
             party
         };
@@ -57,7 +57,7 @@ impl<'a> Denial<'a> {
 
     /// Conditions for sets of `base` with all other nodes denied.
     pub(super) fn covers(&self, base: Mask) -> Vec<Cover> {
-        if let [Party { slacks, .. }] = self.thresholds.as_slice() {
+        if let [Bin { slacks, .. }] = self.thresholds.as_slice() {
             // Only sets that suffice.
             let cover = |slack: &Slack<'_>| {
                 let lost = |node: usize| if base >> node & 1 == 1 { slack.need.at(node) } else { 0 };
@@ -101,7 +101,7 @@ impl<'a> Denial<'a> {
         left.extend(self.thresholds.iter().flat_map(|party| &party.slacks).map(|slack| slack.slack));
         // A node that costs a threshold nothing is denied to it; the others come from the most expensive
         // down.
-        let free = |party: &Party<'_>, node: usize| {
+        let free = |party: &Bin<'_>, node: usize| {
             !party.must_have(node) && party.slacks.iter().all(|slack| slack.need.at(node) == 0)
         };
         let mut dear = [(0, 0); NodeIndex::LARGEST];
@@ -129,16 +129,16 @@ impl<'a> Denial<'a> {
         // The smallest relative cost first; a threshold after the 64th is never tried.
         while let Some(threshold) = self.least_hurt(*node, left, tried) {
             tried |= 1 << threshold;
-            self.charge(threshold, *node, left, u64::checked_sub);
+            self.deduct(threshold, *node, left, u64::checked_sub);
             if self.pack(rest, left, steps) {
                 return true;
             }
-            self.charge(threshold, *node, left, u64::checked_add);
+            self.deduct(threshold, *node, left, u64::checked_add);
         }
         false
     }
 
-    fn charge(&self, party: usize, node: usize, left: &mut [u64], change: fn(u64, u64) -> Option<u64>) {
+    fn deduct(&self, party: usize, node: usize, left: &mut [u64], change: fn(u64, u64) -> Option<u64>) {
         let party = &self.thresholds[party];
         for (left, slack) in left[party.first..].iter_mut().zip(&party.slacks) {
             *left = change(*left, slack.need.at(node)).unwrap_or(*left);
@@ -160,7 +160,7 @@ impl<'a> Denial<'a> {
     }
 }
 
-impl Party<'_> {
+impl Bin<'_> {
     fn must_have(&self, node: usize) -> bool {
         self.must >> node & 1 == 1
     }

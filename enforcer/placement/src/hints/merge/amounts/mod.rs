@@ -21,14 +21,18 @@ mod denial;
 mod search;
 
 use self::{
-    denial::Denial,
-    search::{Cover, Peers, Search},
+    denial::ExclusionPacking,
+    search::{Cover, CoverSearch, Peers},
 };
-use super::order::Order;
+use super::order::NodeSetOrder;
 use crate::hints::{Mask, NodeIndex, Threshold, masks::positions};
 
 /// The best set that all thresholds prefer.
-pub(super) fn preferred(nodes: &NodeIndex, thresholds: &[&Threshold], order: &Order<'_>) -> Option<Mask> {
+pub(super) fn preferred(
+    nodes: &NodeIndex,
+    thresholds: &[&Threshold],
+    order: &NodeSetOrder<'_>,
+) -> Option<Mask> {
     let width = thresholds.first()?.width;
     if thresholds.iter().any(|threshold| threshold.width != width) {
         return None;
@@ -38,14 +42,19 @@ pub(super) fn preferred(nodes: &NodeIndex, thresholds: &[&Threshold], order: &Or
 
 /// Number of nodes of the narrowest sufficient set; none if not even all nodes suffice.
 pub(super) fn narrowest(nodes: &NodeIndex, threshold: &Threshold) -> Option<u32> {
-    let order = Order::by_ids();
+    let order = NodeSetOrder::by_ids();
     let widest = nodes.all().count_ones();
     threshold.suffices(nodes.all()).then_some(())?;
     (1..widest).find(|width| sufficient(nodes, &[threshold], &order, *width).is_some()).or(Some(widest))
 }
 
 /// The best set of this width that has enough for all thresholds.
-fn sufficient(nodes: &NodeIndex, thresholds: &[&Threshold], order: &Order<'_>, width: u32) -> Option<Mask> {
+fn sufficient(
+    nodes: &NodeIndex,
+    thresholds: &[&Threshold],
+    order: &NodeSetOrder<'_>,
+    width: u32,
+) -> Option<Mask> {
     let must = thresholds.iter().fold(0, |must, threshold| must | threshold.must);
     if must & !nodes.all() != 0 {
         return None;
@@ -61,7 +70,7 @@ fn sufficient(nodes: &NodeIndex, thresholds: &[&Threshold], order: &Order<'_>, w
     if covers.len() > 1 {
         covers.push(Cover::sum_of(&covers, nodes.len()));
     }
-    Search::new(nodes.len(), &covers, &peers, order).best(nodes.all(), must, width, |_| true)
+    CoverSearch::new(nodes.len(), &covers, &peers, order).best(nodes.all(), must, width, |_| true)
 }
 
 /// The best set within `base` that is the intersection of it and one set of each threshold. All nodes
@@ -70,14 +79,14 @@ pub(super) fn common(
     nodes: &NodeIndex,
     thresholds: &[&Threshold],
     base: Mask,
-    order: &Order<'_>,
+    order: &NodeSetOrder<'_>,
     wanted: u32,
 ) -> Option<Mask> {
     let widest = base.count_ones();
     if widest <= wanted.max(1) {
         return Some(base);
     }
-    let denial = Denial::new(nodes, thresholds);
+    let denial = ExclusionPacking::new(nodes, thresholds);
     let covers = denial.covers(base);
     let peers = Peers::new(nodes.len(), order, |better, worse| denial.is_dearer(better, worse));
     let held =
@@ -86,7 +95,7 @@ pub(super) fn common(
     let mut left = Vec::new();
     let search = |width| {
         let possible = |mask: Mask| denial.is_possible(base & !mask, &mut left);
-        Search::new(nodes.len(), &covers, &peers, order).best(base, held, width, possible)
+        CoverSearch::new(nodes.len(), &covers, &peers, order).best(base, held, width, possible)
     };
     widths.find_map(search).or(Some(base))
 }

@@ -20,7 +20,7 @@
 
 use std::cmp::Reverse;
 
-use super::super::order::Order;
+use super::super::order::NodeSetOrder;
 use crate::hints::{Mask, NodeIndex, masks::positions};
 
 /// Maximum number of steps of one part of a search.
@@ -94,7 +94,11 @@ pub(super) struct Peers {
 
 impl Peers {
     /// `is_as_good(i, j)`: does node i have at least as much of everything as j?
-    pub(super) fn new(nodes: usize, order: &Order<'_>, is_as_good: impl Fn(usize, usize) -> bool) -> Self {
+    pub(super) fn new(
+        nodes: usize,
+        order: &NodeSetOrder<'_>,
+        is_as_good: impl Fn(usize, usize) -> bool,
+    ) -> Self {
         let mut peers = Self { before: [0; LARGEST], after: [0; LARGEST] };
         for high in 0..nodes.min(LARGEST) {
             for low in (0..high).filter(|low| is_as_good(*low, high) && order.same_place(*low, high)) {
@@ -117,17 +121,17 @@ struct State {
 
 /// The search for one width.
 #[derive(Debug)]
-pub(super) struct Search<'a> {
+pub(super) struct CoverSearch<'a> {
     covers: &'a [Cover],
     peers: &'a Peers,
-    near: Option<Near>,
+    near: Option<DistanceTable>,
     steps: u32,
 }
 
-impl<'a> Search<'a> {
+impl<'a> CoverSearch<'a> {
     /// A search over this number of nodes, under these conditions.
-    pub(super) fn new(nodes: usize, covers: &'a [Cover], peers: &'a Peers, order: &Order<'_>) -> Self {
-        let near = order.distances().map(|table| Near::new(table, nodes));
+    pub(super) fn new(nodes: usize, covers: &'a [Cover], peers: &'a Peers, order: &NodeSetOrder<'_>) -> Self {
+        let near = order.distances().map(|table| DistanceTable::new(table, nodes));
         Self { covers, peers, near, steps: STEPS }
     }
 
@@ -226,14 +230,14 @@ impl<'a> Search<'a> {
 
 /// Distances, prepared for bounds.
 #[derive(Debug)]
-struct Near {
+struct DistanceTable {
     /// Distance in both directions; to itself once.
     pairs: Vec<[u64; LARGEST]>,
     /// For each node the others, nearest first.
     ranked: Vec<Vec<usize>>,
 }
 
-impl Near {
+impl DistanceTable {
     fn new(table: &[Vec<u32>], nodes: usize) -> Self {
         let at = |from: usize, to: usize| u64::from(table[from][to]);
         let pair = |from, to| if from == to { at(from, to) } else { at(from, to) + at(to, from) };

@@ -3,7 +3,7 @@
 use super::*;
 
 /// Two nodes of four CPUs and 8 GiB: does an init container of one CPU and `init` GiB leave room for these?
-fn admits(hints: HintsSettings, init: &[u64], apps: &[(u64, u64)]) -> Result<Vec<String>, Reason> {
+fn admits(hints: HintsSettings, init: &[u64], apps: &[(u64, u64)]) -> Result<Vec<String>, RejectionReason> {
     let machine = Machine::new().sockets(2).cores(4).threads(1).memory_gib(8).build();
     let mut host = Host::new(machine, hints);
     let inits = init

@@ -11,7 +11,7 @@
 use super::{Allocations, Holder, MemoryResource, Update};
 
 /// Ends the cold start of a holder and returns its memory nodes; `None` if it has no cold start.
-pub fn warm(allocations: &mut Allocations, holder: &Holder) -> Option<Update> {
+pub fn finish_cold_start(allocations: &mut Allocations, holder: &Holder) -> Option<Update> {
     let mut grant = allocations.get(holder)?.clone();
     let cold_start = grant.cold_start.take()?;
     grant.mems.extend(&cold_start.mems);
@@ -55,15 +55,19 @@ mod tests {
         let mut allocations = Allocations::default();
         allocations.give(holder("c"), grant.clone());
         allocations.give(holder("loose"), Grant { pin_mems: false, ..grant });
-        let update = warm(&mut allocations, &holder("c")).unwrap();
+        let update = finish_cold_start(&mut allocations, &holder("c")).unwrap();
         assert_eq!((update.cpus, update.mems.unwrap().to_string().as_str()), (None, "0,4"));
         let now = allocations.get(&holder("c")).unwrap().clone();
         let zones: Vec<String> = now.memory.iter().map(|claim| claim.zone.to_string()).collect();
         assert_eq!(zones, ["0,4", "4"], "huge pages are where they are");
         assert_eq!(now.memory_by_node(), BTreeMap::from([(NodeId(4), 7)]));
-        assert_eq!(warm(&mut allocations, &holder("c")), None);
-        assert_eq!(warm(&mut allocations, &holder("unknown")), None);
+        assert_eq!(finish_cold_start(&mut allocations, &holder("c")), None);
+        assert_eq!(finish_cold_start(&mut allocations, &holder("unknown")), None);
         assert_eq!(allocations.get(&holder("c")), Some(&now));
-        assert_eq!(warm(&mut allocations, &holder("loose")).unwrap().mems, None, "it is not pinned");
+        assert_eq!(
+            finish_cold_start(&mut allocations, &holder("loose")).unwrap().mems,
+            None,
+            "it is not pinned"
+        );
     }
 }

@@ -30,7 +30,7 @@ use numa_topology::{
 };
 
 /// A holder of shared CPUs.
-struct Judged<'a> {
+struct SharingHolder<'a> {
     holder: &'a Holder,
     grant: &'a Grant,
     shared: &'a SharedCpus,
@@ -43,7 +43,7 @@ struct Judged<'a> {
 /// Displaces containers from scopes with less room than promised, after the CPUs `moved` became exclusive.
 /// `ended` are the CPUs of containers that have ended before a holder starts; `None` for a holder that has
 /// ended itself. The error is a holder that would have no CPU left.
-pub fn send_away(
+pub fn spill(
     machine: &Topology,
     allocations: &mut Allocations,
     pool: &CpuSet,
@@ -56,10 +56,10 @@ pub fn send_away(
     let taken = allocations.exclusive_cpus();
     let touched = |shared: &SharedCpus| !shared.reach().is_disjoint(moved);
     let mut away = Vec::new();
-    for Judged { holder, grant, shared, taken, fits } in judge(allocations, &taken, touched, ended) {
-        let stays = match &shared.refuge {
+    for SharingHolder { holder, grant, shared, taken, fits } in judge(allocations, &taken, touched, ended) {
+        let stays = match &shared.fallback_cpus {
             None => fits,
-            Some(refuge) => left_of(refuge, &taken) > 0,
+            Some(fallback_cpus) => left_of(fallback_cpus, &taken) > 0,
         };
         if stays {
             continue;
@@ -81,14 +81,14 @@ pub fn send_away(
 }
 
 /// Moves containers back to scopes that have room again.
-pub fn bring_home(allocations: &mut Allocations) {
-    let is_away = |grant: &Grant| grant.shared.as_ref().is_some_and(|shared| shared.refuge.is_some());
+pub fn unspill(allocations: &mut Allocations) {
+    let is_away = |grant: &Grant| grant.shared.as_ref().is_some_and(|shared| shared.fallback_cpus.is_some());
     if !allocations.iter().any(|(_, grant)| is_away(grant)) {
         return;
     }
     let taken = allocations.exclusive_cpus();
     let judged = judge(allocations, &taken, |_| true, |_| Some(CpuSet::new()));
-    let back = judged.into_iter().filter(|one| one.fits && one.shared.refuge.is_some());
+    let back = judged.into_iter().filter(|one| one.fits && one.shared.fallback_cpus.is_some());
     let back: Vec<_> = back.map(|one| (one.holder.clone(), moved_to(one.grant, None, Vec::new()))).collect();
     for (holder, grant) in back {
         allocations.give(holder, grant);
@@ -102,9 +102,9 @@ fn judge<'a>(
     taken: &'a CpuSet,
     interesting: impl Fn(&SharedCpus) -> bool + 'a,
     ended: impl Fn(&Holder) -> Option<CpuSet>,
-) -> Vec<Judged<'a>> {
+) -> Vec<SharingHolder<'a>> {
     let sharing = allocations
-        .in_turn(move |grant| grant.pin_cpus && grant.shared.as_ref().is_some_and(&interesting))
+        .in_arrival_order(move |grant| grant.pin_cpus && grant.shared.as_ref().is_some_and(&interesting))
         .filter_map(|(holder, grant)| Some((holder, grant, grant.shared.as_ref()?)));
     let mut rows = BTreeMap::<&CpuSet, u64>::new();
     let judged = sharing.filter_map(|(holder, grant, shared)| {
@@ -118,7 +118,7 @@ fn judge<'a>(
         let room = shared.scope.difference(&shared.reserved);
         let left = u64::try_from(left_of(&room, &taken)).unwrap_or(u64::MAX);
         let fits = left.saturating_mul(1000) >= needed;
-        Some(Judged { holder, grant, shared, taken, fits })
+        Some(SharingHolder { holder, grant, shared, taken, fits })
     });
     judged.collect()
 }
@@ -127,8 +127,8 @@ fn left_of(scope: &CpuSet, taken: &CpuSet) -> usize {
     scope.len() - scope.common(taken)
 }
 
-fn moved_to(grant: &Grant, refuge: Option<CpuSet>, refuge_memory: Vec<(CpuSet, NodeSet)>) -> Grant {
-    let shared = grant.shared.clone().map(|shared| SharedCpus { refuge, refuge_memory, ..shared });
+fn moved_to(grant: &Grant, fallback_cpus: Option<CpuSet>, fallback_memory: Vec<(CpuSet, NodeSet)>) -> Grant {
+    let shared = grant.shared.clone().map(|shared| SharedCpus { fallback_cpus, fallback_memory, ..shared });
     Grant { shared, ..grant.clone() }
 }
 
@@ -229,7 +229,7 @@ mod tests {
                 }
                 let taken = host.allocations.exclusive_cpus();
                 for (holder, grant) in host.allocations.iter() {
-                    let is_away = grant.shared.as_ref().is_some_and(|shared| shared.refuge.is_some());
+                    let is_away = grant.shared.as_ref().is_some_and(|shared| shared.fallback_cpus.is_some());
                     let (cpus, mems) = (grant.cpus(&taken), grant.mems(&taken));
                     if is_away && grant.pin_cpus && grant.pin_mems && !cpus.is_empty() && !mems.is_empty() {
                         let nodes = host.inventory.machine.nodes_of(&cpus);
