@@ -25,7 +25,7 @@ use enforcer_report::{
     counters::Counters,
     fixture,
     metrics::Metrics,
-    tick::{PodNames, TickReport},
+    tick::{ContainerNames, TickReport},
 };
 
 const CONTAINERS: u32 = 1_000;
@@ -70,7 +70,7 @@ fn report() -> TickReport {
             CgroupPath::new(&format!("/{pod}/cri-containerd-{number:064x}.scope"))
         })
         .collect();
-    let names = |number: usize| PodNames {
+    let names = |number: usize| ContainerNames {
         namespace: "production".to_owned(),
         pod: format!("service-{number:04}-7c9d8f6b5-x2x4z"),
         container: "server".to_owned(),

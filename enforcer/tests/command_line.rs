@@ -10,7 +10,7 @@ use std::{
 
 use common::{finish, program, run, unprivileged};
 use enforcer_act::{
-    cpuset::CpusetFile,
+    cpuset::ManagedFile,
     journal::{BrakeRecord, RecordedBrake},
 };
 use enforcer_core::workload::CgroupPath;
@@ -461,7 +461,7 @@ fn restore_finds_a_workload_by_its_name_that_only_the_record_of_the_brake_has() 
         id: 1,
         cgroup: CgroupPath::new("/nowhere/frozen"),
         inode: 1,
-        file: CpusetFile::Freeze,
+        file: ManagedFile::Freeze,
         set: "1".into(),
         original: "0\n".into(),
         boot_id: None,

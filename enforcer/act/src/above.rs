@@ -5,13 +5,13 @@
 
 use enforcer_core::{id::Id, set::IdSet, workload::CgroupPath};
 
-use super::cpuset::{CpusetFile, CpusetTree};
+use super::cpuset::{CpusetTree, ManagedFile};
 
 /// Names the highest of those that do not have all of this, and what it has.
 pub(super) fn too_narrow<T: Id>(
     tree: &CpusetTree,
     cgroup: &CgroupPath,
-    file: CpusetFile,
+    file: ManagedFile,
     wanted: &IdSet<T>,
 ) -> Option<String> {
     let mut narrow = None;

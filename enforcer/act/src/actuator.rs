@@ -28,7 +28,7 @@ use enforcer_core::{
 
 use super::{
     above,
-    cpuset::{Cpuset, CpusetFile, CpusetTree},
+    cpuset::{CpusetTree, ManagedFile, OpenCpuset},
     in_the_making,
     journal::{Entry, EntryKey, Journal},
     pages::{PageBudget, PageMove},
@@ -238,7 +238,7 @@ impl LiveActuator {
     fn set<T: Id>(
         &mut self,
         cgroup: &CgroupPath,
-        file: CpusetFile,
+        file: ManagedFile,
         wanted: &IdSet<T>,
         undo: &mut Vec<Undo>,
     ) -> Result<OutcomeResult, String> {
@@ -246,7 +246,7 @@ impl LiveActuator {
             return Err(format!("{cgroup}: an empty {} is never written", file.name()));
         }
         let cpuset = self.tree.open(cgroup).map_err(text)?;
-        if file == CpusetFile::Mems && !cpuset.is_v2() {
+        if file == ManagedFile::Mems && !cpuset.is_v2() {
             self.let_pages_follow(cgroup, &cpuset, undo)?;
         }
         let before = self.self_placed(cgroup, file, &cpuset, wanted);
@@ -274,7 +274,7 @@ impl LiveActuator {
         if let Some(property) = property.filter(|property| !is_told(property)) {
             self.keep_by_systemd(cgroup, &property, &wanted.to_string(), undo)?;
         }
-        if file == CpusetFile::Cpus {
+        if file == ManagedFile::Cpus {
             self.give_pins_back(&cpuset, cgroup, &before);
         }
         let now = cpuset.read(file).map_err(text)?;
@@ -301,7 +301,7 @@ impl LiveActuator {
         &self,
         said: String,
         cgroup: &CgroupPath,
-        file: CpusetFile,
+        file: ManagedFile,
         wanted: &IdSet<T>,
     ) -> String {
         match above::too_narrow(&self.tree, cgroup, file, wanted) {
@@ -315,10 +315,10 @@ impl LiveActuator {
     fn let_pages_follow(
         &mut self,
         cgroup: &CgroupPath,
-        cpuset: &Cpuset,
+        cpuset: &OpenCpuset,
         undo: &mut Vec<Undo>,
     ) -> Result<(), String> {
-        let file = CpusetFile::MemoryMigrate;
+        let file = ManagedFile::MemoryMigrate;
         match cpuset.read(file) {
             Ok(before) if before.trim() != "1" => self.write(cgroup, cpuset, file, before, "1", undo),
             Ok(_) => Ok(()),
@@ -331,8 +331,8 @@ impl LiveActuator {
     fn write(
         &mut self,
         cgroup: &CgroupPath,
-        cpuset: &Cpuset,
-        file: CpusetFile,
+        cpuset: &OpenCpuset,
+        file: ManagedFile,
         before: String,
         value: &str,
         undo: &mut Vec<Undo>,
@@ -344,8 +344,8 @@ impl LiveActuator {
     fn record_file(
         &mut self,
         cgroup: &CgroupPath,
-        cpuset: &Cpuset,
-        file: CpusetFile,
+        cpuset: &OpenCpuset,
+        file: ManagedFile,
         before: String,
         undo: &mut Vec<Undo>,
     ) -> Result<(), String> {
@@ -356,8 +356,8 @@ impl LiveActuator {
     fn record_entry(
         &mut self,
         cgroup: &CgroupPath,
-        cpuset: &Cpuset,
-        file: CpusetFile,
+        cpuset: &OpenCpuset,
+        file: ManagedFile,
         before: String,
         entry: Entry,
         undo: &mut Vec<Undo>,
@@ -423,7 +423,7 @@ impl Actuator for LiveActuator {
     }
 
     fn record_mems(&mut self, cgroups: &[&CgroupPath]) -> Result<(), String> {
-        let file = CpusetFile::Mems;
+        let file = ManagedFile::Mems;
         let mut entries = Vec::new();
         for cgroup in cgroups {
             let read = self.tree.open(cgroup).and_then(|cpuset| Ok((cpuset.inode(), cpuset.read(file)?)));
@@ -456,7 +456,7 @@ impl Actuator for LiveActuator {
         let mut ended = Vec::new();
         // A controller is the business of a restore, and its cgroup may be the root; a property outlives the
         // cgroup.
-        let of_cgroups = |key: &&EntryKey| key.file != CpusetFile::SubtreeControl && !key.file.is_property();
+        let of_cgroups = |key: &&EntryKey| key.file != ManagedFile::SubtreeControl && !key.file.is_property();
         let mut keys = self.journal.entries().keys().filter(of_cgroups).peekable();
         while let Some(first) = keys.next() {
             let mut of_it = vec![first];
@@ -535,8 +535,8 @@ impl LiveActuator {
     fn carry_out(&mut self, step: &Step) -> StepEffect {
         let mut undo = Vec::new();
         let outcome = match &step.action {
-            Action::SetCpus { cgroup, cpus } => self.set(cgroup, CpusetFile::Cpus, cpus, &mut undo),
-            Action::SetMems { cgroup, mems } => self.set(cgroup, CpusetFile::Mems, mems, &mut undo),
+            Action::SetCpus { cgroup, cpus } => self.set(cgroup, ManagedFile::Cpus, cpus, &mut undo),
+            Action::SetMems { cgroup, mems } => self.set(cgroup, ManagedFile::Mems, mems, &mut undo),
             Action::SetExclusive { cgroup, cpus } => self.set_exclusive(cgroup, cpus, &mut undo),
             Action::SetPartition { cgroup, kind } => return self.set_partition(cgroup, *kind),
             Action::MovePages { cgroup, from, to, most_bytes } => {
@@ -563,7 +563,7 @@ impl LiveActuator {
         if original { self.journal.close(&undo.key).map_err(text) } else { Ok(()) }
     }
 
-    fn write_back(&mut self, undo: &Undo, cpuset: &Cpuset) -> Result<(), String> {
+    fn write_back(&mut self, undo: &Undo, cpuset: &OpenCpuset) -> Result<(), String> {
         match cpuset.read(undo.key.file) {
             Ok(now) if now == undo.before => return Ok(()),
             // systemd has switched the controller off again.

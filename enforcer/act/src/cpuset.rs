@@ -43,7 +43,7 @@ const REMEMBERS_PINS: (u32, u32) = (6, 2);
 
 /// A file that is written, or the property of a unit of systemd that says the same.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub enum CpusetFile {
+pub enum ManagedFile {
     /// Memory nodes.
     #[serde(rename = "cpuset.mems")]
     Mems,
@@ -76,7 +76,7 @@ pub enum CpusetFile {
     AllowedCpus,
 }
 
-impl CpusetFile {
+impl ManagedFile {
     /// Name of the file.
     pub fn name(self) -> &'static str {
         match self {
@@ -230,7 +230,7 @@ impl CpusetTree {
     }
 
     /// Opens a cgroup below the root.
-    pub fn open(&self, cgroup: &CgroupPath) -> Result<Cpuset, CpusetError> {
+    pub fn open(&self, cgroup: &CgroupPath) -> Result<OpenCpuset, CpusetError> {
         if cgroup.relative().is_empty() {
             return Err(CpusetError::Root);
         }
@@ -238,7 +238,7 @@ impl CpusetTree {
     }
 
     /// Opens a cgroup, which may be the root: for its children's controllers, and to read what they have.
-    pub(super) fn open_or_root(&self, cgroup: &CgroupPath) -> Result<Cpuset, CpusetError> {
+    pub(super) fn open_or_root(&self, cgroup: &CgroupPath) -> Result<OpenCpuset, CpusetError> {
         self.open_any(cgroup, if cgroup.is_root() { "." } else { cgroup.relative() })
     }
 
@@ -247,12 +247,12 @@ impl CpusetTree {
     pub fn read_effective(
         &self,
         cgroup: &CgroupPath,
-        file: CpusetFile,
+        file: ManagedFile,
     ) -> Result<Option<String>, CpusetError> {
         self.open_or_root(cgroup)?.read_effective(file)
     }
 
-    fn open_any(&self, cgroup: &CgroupPath, relative: &str) -> Result<Cpuset, CpusetError> {
+    fn open_any(&self, cgroup: &CgroupPath, relative: &str) -> Result<OpenCpuset, CpusetError> {
         #[cfg(any(test, feature = "testing"))]
         OPENED.set(OPENED.get() + 1);
         let path = self.path_of(cgroup);
@@ -262,16 +262,16 @@ impl CpusetTree {
         let beneath = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
         let dir = rustix::fs::openat2(&root, relative, flags, Mode::empty(), beneath).map_err(failed)?;
         let inode = rustix::fs::fstat(&dir).map_err(failed)?.st_ino;
-        Ok(Cpuset { dir, path, root: self.root.clone(), v2: self.v2, inode })
+        Ok(OpenCpuset { dir, path, root: self.root.clone(), v2: self.v2, inode })
     }
 
     /// Own setting of a cgroup, without inherited values; `None` where it cannot be read.
     pub fn set_to(&self, cgroup: &CgroupPath) -> Option<SetTo> {
         let cpuset = self.open(cgroup).ok()?;
         let cpus =
-            cpuset.read(CpusetFile::Cpus).ok()?.trim().parse().ok().filter(|set: &CpuSet| !set.is_empty());
+            cpuset.read(ManagedFile::Cpus).ok()?.trim().parse().ok().filter(|set: &CpuSet| !set.is_empty());
         let mems =
-            cpuset.read(CpusetFile::Mems).ok()?.trim().parse().ok().filter(|set: &NodeSet| !set.is_empty());
+            cpuset.read(ManagedFile::Mems).ok()?.trim().parse().ok().filter(|set: &NodeSet| !set.is_empty());
         Some(SetTo { cpus, mems })
     }
 }
@@ -306,7 +306,7 @@ const MOST_CGROUPS: usize = 1_000;
 
 /// The cpuset of one cgroup, held open.
 #[derive(Debug)]
-pub struct Cpuset {
+pub struct OpenCpuset {
     dir: OwnedFd,
     path: PathBuf,
     root: PathBuf,
@@ -314,7 +314,7 @@ pub struct Cpuset {
     inode: u64,
 }
 
-impl Cpuset {
+impl OpenCpuset {
     /// Inode of the directory: a cgroup that was made again has another one.
     pub fn inode(&self) -> u64 {
         self.inode
@@ -326,7 +326,7 @@ impl Cpuset {
     }
 
     /// The file's whole text, newline included.
-    pub fn read(&self, file: CpusetFile) -> Result<String, CpusetError> {
+    pub fn read(&self, file: ManagedFile) -> Result<String, CpusetError> {
         self.read_name(file.name())
     }
 
@@ -359,7 +359,7 @@ impl Cpuset {
     }
 
     /// Effective content of the file; `None` where the kernel has no such file.
-    pub fn read_effective(&self, file: CpusetFile) -> Result<Option<String>, CpusetError> {
+    pub fn read_effective(&self, file: ManagedFile) -> Result<Option<String>, CpusetError> {
         let Some(name) = file.effective_name(self.v2) else { return Ok(None) };
         match self.read_name(name) {
             Ok(text) => Ok(Some(text)),
@@ -369,7 +369,7 @@ impl Cpuset {
     }
 
     /// Writes a text to the file, which must exist.
-    pub fn write(&self, file: CpusetFile, text: &str) -> Result<(), CpusetError> {
+    pub fn write(&self, file: ManagedFile, text: &str) -> Result<(), CpusetError> {
         let failed = |cause: String| CpusetError::Write {
             path: self.path.join(file.name()),
             value: text.into(),
@@ -379,22 +379,22 @@ impl Cpuset {
         let dir = self.address();
         let controller = || CpuSetController::new(dir.clone(), self.root.clone(), self.v2);
         match file {
-            CpusetFile::Cpus => {
+            ManagedFile::Cpus => {
                 controller().set_cpus(text).map_err(|error| failed(self.explain(file, &error)))
             }
-            CpusetFile::Mems => {
+            ManagedFile::Mems => {
                 controller().set_mems(text).map_err(|error| failed(self.explain(file, &error)))
             }
             // For the first cgroups-rs takes a bool, which loses the exact text; it does not know the others.
-            CpusetFile::AllowedMemoryNodes | CpusetFile::AllowedCpus => {
+            ManagedFile::AllowedMemoryNodes | ManagedFile::AllowedCpus => {
                 Err(failed("it is a property of a unit, and no file".to_owned()))
             }
-            CpusetFile::MemoryMigrate
-            | CpusetFile::SubtreeControl
-            | CpusetFile::Exclusive
-            | CpusetFile::Partition
-            | CpusetFile::Freeze
-            | CpusetFile::High => File::options()
+            ManagedFile::MemoryMigrate
+            | ManagedFile::SubtreeControl
+            | ManagedFile::Exclusive
+            | ManagedFile::Partition
+            | ManagedFile::Freeze
+            | ManagedFile::High => File::options()
                 .write(true)
                 .truncate(true)
                 .open(dir.join(file.name()))
@@ -404,7 +404,7 @@ impl Cpuset {
     }
 
     /// A symlink or a device in the file's place is refused, and so is a file that is not there.
-    fn check_regular(&self, file: CpusetFile) -> io::Result<()> {
+    fn check_regular(&self, file: ManagedFile) -> io::Result<()> {
         let stat = rustix::fs::statat(&self.dir, file.name(), rustix::fs::AtFlags::SYMLINK_NOFOLLOW)?;
         if FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile {
             Ok(())
@@ -415,7 +415,7 @@ impl Cpuset {
 
     /// The system's own words for what went wrong below cgroups-rs, and what the kernel means by it here
     /// (kernel/cgroup/cpuset.c, `validate_change`).
-    fn explain(&self, file: CpusetFile, error: &cgroups_rs::fs::error::Error) -> String {
+    fn explain(&self, file: ManagedFile, error: &cgroups_rs::fs::error::Error) -> String {
         let Some(cause) = error.source() else { return error.to_string() };
         let meaning = match cause.downcast_ref::<io::Error>().and_then(Errno::from_io_error) {
             Some(Errno::BUSY) => {
@@ -433,7 +433,7 @@ impl Cpuset {
     }
 
     /// May the file not even be opened? Both errors are `EACCES`, and cgroups-rs does not say which it was.
-    fn is_closed_to_us(&self, file: CpusetFile) -> bool {
+    fn is_closed_to_us(&self, file: ManagedFile) -> bool {
         let flags = OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
         let opened = rustix::fs::openat(&self.dir, file.name(), flags, Mode::empty());
         opened.is_err_and(|errno| errno == Errno::ACCESS)
@@ -483,7 +483,7 @@ mod tests {
         let write = move || {
             privileges::renounce().unwrap();
             let cpuset = CpusetTree::new(&root, true).open(&CgroupPath::new("/a")).unwrap();
-            cpuset.write(CpusetFile::Cpus, "0-1").unwrap_err().to_string()
+            cpuset.write(ManagedFile::Cpus, "0-1").unwrap_err().to_string()
         };
         let error = thread::spawn(write).join().unwrap();
         assert!(error.contains("cpuset.cpus: Permission denied"), "{error}");

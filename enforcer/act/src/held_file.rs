@@ -14,7 +14,7 @@ use std::{
 
 use rustix::fs::{Mode, OFlags};
 
-use super::cpuset::{Cpuset, CpusetError};
+use super::cpuset::{CpusetError, OpenCpuset};
 
 /// An open file of a cgroup.
 #[derive(Debug)]
@@ -25,7 +25,7 @@ pub(super) struct HeldFile {
 
 impl HeldFile {
     /// Opens it to be read, or written, or both, as `mode` says; nothing is written.
-    pub(super) fn open(cpuset: &Cpuset, name: &str, mode: OFlags) -> Result<Self, CpusetError> {
+    pub(super) fn open(cpuset: &OpenCpuset, name: &str, mode: OFlags) -> Result<Self, CpusetError> {
         let path = cpuset.path().join(name);
         let flags = mode | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
         match rustix::fs::openat(cpuset.dir(), name, flags, Mode::empty()) {

@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use enforcer_core::{place::Cpuset as Original, workload::CgroupPath};
 
 use super::{
-    cpuset::{CpusetError, CpusetFile, CpusetTree},
+    cpuset::{CpusetError, CpusetTree, ManagedFile},
     journal::{Entry, EntryKey, LeftMaking, Made},
 };
 
@@ -28,8 +28,8 @@ pub(super) fn originals(
     let parent = parent.map(|parent| tree.open_or_root(&parent)).transpose()?;
     let mut files = Vec::new();
     for (file, text) in [
-        (CpusetFile::Mems, original.mems.as_ref().map(ToString::to_string)),
-        (CpusetFile::Cpus, original.cpus.as_ref().map(ToString::to_string)),
+        (ManagedFile::Mems, original.mems.as_ref().map(ToString::to_string)),
+        (ManagedFile::Cpus, original.cpus.as_ref().map(ToString::to_string)),
     ] {
         let original = match (text, &parent) {
             (Some(text), _) => format!("{text}\n"),
@@ -50,8 +50,8 @@ pub fn renewed(
     let renewed = entries.iter().filter_map(|(key, entry)| {
         let wanted = wanted.get(&key.cgroup)?;
         let text = match key.file {
-            CpusetFile::Cpus => wanted.cpus.as_ref()?.to_string(),
-            CpusetFile::Mems => wanted.mems.as_ref()?.to_string(),
+            ManagedFile::Cpus => wanted.cpus.as_ref()?.to_string(),
+            ManagedFile::Mems => wanted.mems.as_ref()?.to_string(),
             _ => return None,
         };
         Some((key.clone(), Entry { original: format!("{text}\n"), ..entry.clone() }))
@@ -126,7 +126,7 @@ mod tests {
             left_behind(&tree, Some("boot"), left, now_ns);
         let of =
             |(key, entry): (&EntryKey, &Entry)| (key.cgroup.to_string(), key.file, entry.original.clone());
-        let expected = [(CpusetFile::Mems, "\n"), (CpusetFile::Cpus, "0-6\n")]
+        let expected = [(ManagedFile::Mems, "\n"), (ManagedFile::Cpus, "0-6\n")]
             .map(|(file, text)| ("/there".to_owned(), file, text.to_owned()));
         let mut found: Vec<_> = entries.iter().map(of).collect();
         found.sort_by_key(|(_, _, text)| text.len());

@@ -74,7 +74,7 @@ use self::{
     lines::Record,
     reading::JournalReading,
 };
-use super::cpuset::CpusetFile;
+use super::cpuset::ManagedFile;
 use enforcer_host::file_error::FileError;
 
 /// Most bytes of a container's id and cgroup, as the runtime gives them; escaped, six times as many.
@@ -99,7 +99,7 @@ pub struct EntryKey {
     /// Its cgroup.
     pub cgroup: CgroupPath,
     /// Its name.
-    pub file: CpusetFile,
+    pub file: ManagedFile,
     /// Inode of the cgroup's directory; 0 for a property.
     pub inode: u64,
 }
@@ -297,9 +297,9 @@ impl Journal {
     /// Has this cgroup an entry to restore?
     pub fn has_set(&self, cgroup: &CgroupPath) -> bool {
         // `Mems` is the first of the files.
-        let first = EntryKey { cgroup: cgroup.clone(), file: CpusetFile::Mems, inode: 0 };
+        let first = EntryKey { cgroup: cgroup.clone(), file: ManagedFile::Mems, inode: 0 };
         let of_it = self.entries.range(first..).take_while(|(key, _)| key.cgroup == *cgroup);
-        of_it.map(|(key, _)| key.file).any(|file| matches!(file, CpusetFile::Mems | CpusetFile::Cpus))
+        of_it.map(|(key, _)| key.file).any(|file| matches!(file, ManagedFile::Mems | ManagedFile::Cpus))
     }
 
     /// Grants of containers, by id.

@@ -28,7 +28,7 @@ use rustix::fs::OFlags;
 
 use self::top_down::Mems;
 use super::{
-    cpuset::{CpusetError, CpusetFile, CpusetTree},
+    cpuset::{CpusetError, CpusetTree, ManagedFile},
     held_file::{HeldFile, read_whole},
 };
 
@@ -47,7 +47,7 @@ impl MemsFile {
     /// Opens it for writing; nothing is written.
     pub fn open(tree: &CpusetTree, cgroup: &CgroupPath) -> Result<Self, CpusetError> {
         let cpuset = tree.open(cgroup)?;
-        let open = |mode| HeldFile::open(&cpuset, CpusetFile::Mems.name(), mode);
+        let open = |mode| HeldFile::open(&cpuset, ManagedFile::Mems.name(), mode);
         Ok(Self { file: open(OFlags::WRONLY)?, read: open(OFlags::RDONLY)? })
     }
 }

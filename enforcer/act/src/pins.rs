@@ -20,7 +20,7 @@ use enforcer_core::{
 };
 
 use super::{
-    cpuset::{CpusetFile, CpusetTree},
+    cpuset::{CpusetTree, ManagedFile},
     journal::{Entry, EntryKey, Journal, JournalError},
     self_placed::{self, Depth, read_thread, to_record},
 };
@@ -59,7 +59,7 @@ pub(super) fn look(
     let mut now = PinsNow::default();
     let Some(proc) = tree.proc() else { return now };
     for one in before {
-        let effective = tree.read_effective(&one.cgroup, CpusetFile::Cpus);
+        let effective = tree.read_effective(&one.cgroup, ManagedFile::Cpus);
         let Some(to) = effective.ok().flatten().and_then(|text| text.trim().parse::<CpuSet>().ok()) else {
             continue;
         };

@@ -17,7 +17,7 @@ use std::fs;
 use enforcer_core::workload::CgroupPath;
 
 use super::{
-    cpuset::{Cpuset, CpusetFile, CpusetTree},
+    cpuset::{CpusetTree, ManagedFile, OpenCpuset},
     journal::{Entry, EntryKey, Journal},
 };
 
@@ -27,8 +27,8 @@ const MAX_CHILDREN: usize = 10_000;
 /// A child, and the final contents of its files.
 struct Child {
     cgroup: CgroupPath,
-    cpuset: Cpuset,
-    values: [(CpusetFile, String); 2],
+    cpuset: OpenCpuset,
+    values: [(ManagedFile, String); 2],
 }
 
 impl Child {
@@ -51,7 +51,7 @@ pub(super) fn empty(
     let children = children(tree, parent, &control.0, files)?;
     let entry = Entry::of_file(control.read()?, boot_id);
     let taken =
-        EntryKey { cgroup: parent.clone(), file: CpusetFile::SubtreeControl, inode: control.0.inode() };
+        EntryKey { cgroup: parent.clone(), file: ManagedFile::SubtreeControl, inode: control.0.inode() };
     let mut temporary = Vec::new();
     for child in &children {
         for (file, text) in child.values.iter().filter(|(_, text)| !text.trim().is_empty()) {
@@ -107,7 +107,7 @@ fn widen_tasks(tree: &CpusetTree, parent: &CgroupPath, files: &[&EntryKey]) -> R
 fn children(
     tree: &CpusetTree,
     parent: &CgroupPath,
-    opened: &Cpuset,
+    opened: &OpenCpuset,
     files: &[&EntryKey],
 ) -> Result<Vec<Child>, String> {
     let path = opened.path();
@@ -147,12 +147,12 @@ fn child(tree: &CpusetTree, cgroup: CgroupPath, files: &[&EntryKey]) -> Result<O
             Err(error) => return Err(error.to_string()),
         }
     }
-    let value = |file: CpusetFile| {
+    let value = |file: ManagedFile| {
         let emptied = files.iter().any(|key| key.cgroup == cgroup && key.file == file);
         let text = if emptied { Ok(String::new()) } else { cpuset.read(file) };
         text.map(|text| (file, text)).map_err(|error| error.to_string())
     };
-    let values = [value(CpusetFile::Mems)?, value(CpusetFile::Cpus)?];
+    let values = [value(ManagedFile::Mems)?, value(ManagedFile::Cpus)?];
     Ok(Some(Child { cgroup, cpuset, values }))
 }
 
@@ -174,7 +174,7 @@ pub(super) fn resume(tree: &CpusetTree, taken: &EntryKey) -> Result<Option<Strin
 
 /// `cgroup.subtree_control` of one cgroup, the root included: opened beneath the root of the hierarchy and
 /// through no symlink, as every cgroup that is written.
-struct ControllerSwitch(Cpuset);
+struct ControllerSwitch(OpenCpuset);
 
 impl ControllerSwitch {
     fn of(tree: &CpusetTree, cgroup: &CgroupPath) -> Result<Self, String> {
@@ -182,11 +182,11 @@ impl ControllerSwitch {
     }
 
     fn read(&self) -> Result<String, String> {
-        self.0.read(CpusetFile::SubtreeControl).map_err(|error| error.to_string())
+        self.0.read(ManagedFile::SubtreeControl).map_err(|error| error.to_string())
     }
 
     fn write(&self, value: &str) -> Result<(), String> {
-        self.0.write(CpusetFile::SubtreeControl, value).map_err(|error| error.to_string())
+        self.0.write(ManagedFile::SubtreeControl, value).map_err(|error| error.to_string())
     }
 }
 
@@ -201,7 +201,7 @@ mod tests {
         let cgroup = CgroupPath::new("/top/a");
         let inode = tree.open(&cgroup).unwrap().inode();
         fs::write(host.path("/top").join("cgroup.subtree_control"), "cpuset memory\n").unwrap();
-        EntryKey { cgroup, file: CpusetFile::Mems, inode }
+        EntryKey { cgroup, file: ManagedFile::Mems, inode }
     }
 
     #[test]
@@ -267,8 +267,11 @@ mod tests {
         let tree = CpusetTree::new(&host.layout.cpuset.path, true);
         let cgroup = CgroupPath::new("/db");
         let inode = tree.open(&cgroup).unwrap().inode();
-        let keys =
-            [CpusetFile::Mems, CpusetFile::Cpus].map(|file| EntryKey { cgroup: cgroup.clone(), file, inode });
+        let keys = [ManagedFile::Mems, ManagedFile::Cpus].map(|file| EntryKey {
+            cgroup: cgroup.clone(),
+            file,
+            inode,
+        });
         let mut journal = host.journal();
         empty(&tree, &CgroupPath::root(), &[&keys[0], &keys[1]], None, &mut journal).unwrap();
         // A plain file does not lose its text with the controller.
@@ -301,7 +304,7 @@ mod tests {
             assert_ne!(sibling.metadata().unwrap().modified().unwrap(), UNIX_EPOCH, "room for {room}");
             let open: Vec<_> = journal.entries().keys().map(|key| key.file).collect();
             assert_eq!(
-                open.contains(&CpusetFile::SubtreeControl),
+                open.contains(&ManagedFile::SubtreeControl),
                 emptied.is_err(),
                 "room for {room}: {open:?}"
             );

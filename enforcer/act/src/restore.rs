@@ -29,7 +29,7 @@ use enforcer_core::{
 };
 
 use super::{
-    cpuset::{Cpuset, CpusetFile, CpusetTree},
+    cpuset::{CpusetTree, ManagedFile, OpenCpuset},
     journal::{Entry, EntryKey, Journal, JournalContents, is_of_another_boot},
     pins::{self, Gives},
     reset,
@@ -42,7 +42,7 @@ pub struct Restored {
     /// Its cgroup.
     pub cgroup: CgroupPath,
     /// Which file.
-    pub file: CpusetFile,
+    pub file: ManagedFile,
     /// The text it had.
     pub original: String,
     /// Its result.
@@ -179,7 +179,7 @@ fn is_lost(key: &EntryKey, parents: &BTreeSet<CgroupPath>) -> bool {
 
 /// Is it about the cpuset controller of a cgroup's children, and not about a cpuset?
 fn is_controller(key: &EntryKey) -> bool {
-    key.file == CpusetFile::SubtreeControl
+    key.file == ManagedFile::SubtreeControl
 }
 
 fn restore_entries(
@@ -204,10 +204,10 @@ fn restore_entries(
         }
     }
     // What lives could not be changed.
-    for pending in open.iter().filter(|pending| pending.key.file == CpusetFile::Partition) {
+    for pending in open.iter().filter(|pending| pending.key.file == ManagedFile::Partition) {
         results.insert(pending.key, put_back(pending));
     }
-    open.retain(|pending| pending.key.file != CpusetFile::Partition);
+    open.retain(|pending| pending.key.file != ManagedFile::Partition);
     for pending in order(&mut open, Direction::Down) {
         // A refusal here shows up again, with its cause, when the original is written.
         let _widened = widen(pending);
@@ -250,7 +250,7 @@ struct SelfPlacedBefore {
 impl SelfPlacedBefore {
     fn read(tree: &CpusetTree, boot_id: Option<&str>, entries: &BTreeMap<EntryKey, Entry>) -> Self {
         let written = |(key, entry): &(&EntryKey, &Entry)| {
-            matches!(key.file, CpusetFile::Mems | CpusetFile::Cpus)
+            matches!(key.file, ManagedFile::Mems | ManagedFile::Cpus)
                 && !is_of_another_boot(entry.boot_id.as_deref(), boot_id)
                 && tree.open(&key.cgroup).is_ok_and(|cpuset| cpuset.inode() == key.inode)
         };
@@ -310,7 +310,7 @@ struct Pending<'a> {
     key: &'a EntryKey,
     original: &'a str,
     found: String,
-    cpuset: Cpuset,
+    cpuset: OpenCpuset,
 }
 
 /// Gives the children of a cgroup their cpuset controller back.
@@ -341,7 +341,7 @@ pub(super) struct Life<'a> {
 
 impl Life<'_> {
     /// The cgroup, while it lasts; what has become of its files else.
-    pub(super) fn open(&self, tree: &CpusetTree, boot_id: Option<&str>) -> Result<Cpuset, RestoreResult> {
+    pub(super) fn open(&self, tree: &CpusetTree, boot_id: Option<&str>) -> Result<OpenCpuset, RestoreResult> {
         if is_of_another_boot(self.boot_id, boot_id) {
             return Err(skipped(ANOTHER_BOOT));
         }
@@ -389,7 +389,7 @@ fn empty_what_has_tasks<'a>(
     let mut by_parent: BTreeMap<CgroupPath, Vec<&Pending<'a>>> = BTreeMap::new();
     for pending in open {
         let failed = matches!(results.get(pending.key), Some(RestoreResult::Failed { .. }));
-        let confines = matches!(pending.key.file, CpusetFile::Mems | CpusetFile::Cpus);
+        let confines = matches!(pending.key.file, ManagedFile::Mems | ManagedFile::Cpus);
         if failed && confines && pending.original.trim().is_empty() && pending.cpuset.is_v2() {
             by_parent
                 .entry(pending.key.cgroup.parent().unwrap_or_else(CgroupPath::root))
@@ -449,8 +449,8 @@ fn order<'p, 'a>(
 ) -> impl Iterator<Item = &'p Pending<'a>> + use<'p, 'a> {
     let depth = |entry: &Pending<'_>| entry.key.cgroup.depth();
     let rank = |entry: &Pending<'_>| match entry.key.file {
-        CpusetFile::Mems => 1,
-        CpusetFile::Cpus => 2,
+        ManagedFile::Mems => 1,
+        ManagedFile::Cpus => 2,
         _ => 0,
     };
     match direction {
@@ -462,7 +462,7 @@ fn order<'p, 'a>(
 
 /// First pass: sets the union of the present and the original value.
 fn widen(pending: &Pending<'_>) -> Result<(), String> {
-    if pending.key.file == CpusetFile::MemoryMigrate {
+    if pending.key.file == ManagedFile::MemoryMigrate {
         return Ok(());
     }
     // Ids of nodes and of CPUs have the same text form; which of them it is does not matter here.

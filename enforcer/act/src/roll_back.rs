@@ -23,7 +23,7 @@ use enforcer_core::{
 use super::{
     actuator::{Actuator, Undo},
     apply::CurrentClaims,
-    cpuset::CpusetFile,
+    cpuset::ManagedFile,
 };
 
 /// Why nothing of a workload is the plan's any longer.
@@ -97,7 +97,7 @@ fn kept(
     let mut kept: BTreeMap<CgroupPath, String> =
         overtaken.into_iter().map(|cgroup| (cgroup.clone(), OVERTAKEN.to_owned())).collect();
     let cpus_before =
-        |undo: &Undo| (undo.key.file == CpusetFile::Cpus).then(|| undo.before.trim().parse().ok());
+        |undo: &Undo| (undo.key.file == ManagedFile::Cpus).then(|| undo.before.trim().parse().ok());
     let had: Vec<(&CgroupPath, Option<CpuSet>)> = undo
         .iter()
         .filter_map(|(_, undo)| {

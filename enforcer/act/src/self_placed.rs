@@ -34,7 +34,7 @@ use enforcer_core::{
 };
 
 use super::{
-    cpuset::{Cpuset, CpusetError, CpusetFile, CpusetTree},
+    cpuset::{CpusetError, CpusetTree, ManagedFile, OpenCpuset},
     journal::{ThreadRoom, say_left_out},
 };
 use enforcer_host::{processes::start_ticks, read_text};
@@ -157,17 +157,17 @@ impl<'a> Reader<'a> {
         Ok(found)
     }
 
-    fn cgroup(&mut self, cpuset: &Cpuset, cgroup: &CgroupPath) -> Result<CgroupThreads, CpusetError> {
+    fn cgroup(&mut self, cpuset: &OpenCpuset, cgroup: &CgroupPath) -> Result<CgroupThreads, CpusetError> {
         let list = |file| match cpuset.read(file) {
             Err(error) if error.is_gone() => Ok(String::new()),
             read => read,
         };
-        let (own_cpus, own_mems) = (list(CpusetFile::Cpus)?, list(CpusetFile::Mems)?);
+        let (own_cpus, own_mems) = (list(ManagedFile::Cpus)?, list(ManagedFile::Mems)?);
         let effective = |file, own: &str| {
             Ok::<_, CpusetError>(cpuset.read_effective(file)?.unwrap_or_else(|| own.to_owned()))
         };
-        let cpus = effective(CpusetFile::Cpus, &own_cpus)?.trim().parse().unwrap_or_default();
-        let mems = effective(CpusetFile::Mems, &own_mems)?.trim().parse().unwrap_or_default();
+        let cpus = effective(ManagedFile::Cpus, &own_cpus)?.trim().parse().unwrap_or_default();
+        let mems = effective(ManagedFile::Mems, &own_mems)?.trim().parse().unwrap_or_default();
         let name = if cpuset.is_v2() { "cgroup.threads" } else { "tasks" };
         let tids = cpuset.read_name(name).unwrap_or_default();
         let (mut threads, mut left_out, mut unreadable) = (Vec::new(), 0, 0);

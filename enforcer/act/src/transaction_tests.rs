@@ -12,7 +12,7 @@ use super::{
     Actuator,
     actuator::{Next, StepEffect, Undo},
     apply_plan,
-    cpuset::CpusetFile,
+    cpuset::ManagedFile,
     fixture::{Fixture, plan, set_cpus, set_mems},
     journal::EntryKey,
 };
@@ -31,13 +31,13 @@ enum Fate {
 
 /// Cpusets by cgroup and file; steps meet their fates by number.
 struct Memory {
-    files: BTreeMap<(CgroupPath, CpusetFile), String>,
+    files: BTreeMap<(CgroupPath, ManagedFile), String>,
     steps: usize,
     fates: BTreeMap<usize, Fate>,
 }
 
 impl Memory {
-    fn write(&mut self, cgroup: &CgroupPath, file: CpusetFile, text: String) -> Option<String> {
+    fn write(&mut self, cgroup: &CgroupPath, file: ManagedFile, text: String) -> Option<String> {
         assert!(!text.is_empty(), "an empty set for {cgroup}");
         let known = self.files.get_mut(&(cgroup.clone(), file))?;
         Some(std::mem::replace(known, text))
@@ -62,8 +62,8 @@ impl Actuator for Memory {
             _ => {}
         }
         let (file, text) = match &step.action {
-            Action::SetCpus { cpus, .. } => (CpusetFile::Cpus, cpus.to_string()),
-            Action::SetMems { mems, .. } => (CpusetFile::Mems, mems.to_string()),
+            Action::SetCpus { cpus, .. } => (ManagedFile::Cpus, cpus.to_string()),
+            Action::SetMems { mems, .. } => (ManagedFile::Mems, mems.to_string()),
             _ => panic!("neither pages nor partitions here"),
         };
         let Some(before) = self.write(cgroup, file, text.clone()) else {
@@ -102,9 +102,9 @@ proptest! {
         at in 0usize..9,
         fate in prop::sample::select(vec![Fate::Refused, Fate::Differs, Fate::Gone]),
     ) {
-        let files = [CpusetFile::Cpus, CpusetFile::Mems];
-        let before = |file| if file == CpusetFile::Cpus { "0-3" } else { "0" }.to_owned();
-        let after = |file| if file == CpusetFile::Cpus { "4-7" } else { "1" }.to_owned();
+        let files = [ManagedFile::Cpus, ManagedFile::Mems];
+        let before = |file| if file == ManagedFile::Cpus { "0-3" } else { "0" }.to_owned();
+        let after = |file| if file == ManagedFile::Cpus { "4-7" } else { "1" }.to_owned();
         let all = CGROUPS.iter().flat_map(|path| files.map(|file| (CgroupPath::new(path), file)));
         let mut kernel = Memory {
             files: all.map(|(cgroup, file)| ((cgroup, file), before(file))).collect(),
@@ -142,7 +142,7 @@ fn unfinished_workload_fails_no_other_and_is_undone_with_its_group() {
         (vec![(0, Fate::Unfinished), (2, Fate::Refused)], 0, ["0", "0"]),
     ] {
         let files = ["/a", "/b"].map(|path| {
-            [CpusetFile::Cpus, CpusetFile::Mems].map(|file| ((CgroupPath::new(path), file), "0".to_owned()))
+            [ManagedFile::Cpus, ManagedFile::Mems].map(|file| ((CgroupPath::new(path), file), "0".to_owned()))
         });
         let files = files.into_iter().flatten().collect();
         let mut kernel = Memory { files, steps: 0, fates: fates.into_iter().collect() };
@@ -150,7 +150,7 @@ fn unfinished_workload_fails_no_other_and_is_undone_with_its_group() {
         let done = apply_plan(&Plan { groups: group(), ..plan(actions) }, &mut kernel);
         assert_eq!(done.unfinished.len(), unfinished, "{done:?}");
         let found =
-            ["/a", "/b"].map(|path| kernel.files[&(CgroupPath::new(path), CpusetFile::Mems)].as_str());
+            ["/a", "/b"].map(|path| kernel.files[&(CgroupPath::new(path), ManagedFile::Mems)].as_str());
         assert_eq!(found, mems, "{done:?}");
     }
 }

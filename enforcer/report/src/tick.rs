@@ -61,7 +61,7 @@ pub struct TickReport {
     /// Rates since the turn before.
     pub activity: Activity,
     /// Names of the pods that workloads are containers of.
-    pub pods: BTreeMap<CgroupPath, PodNames>,
+    pub pods: BTreeMap<CgroupPath, ContainerNames>,
     /// Events of the kernel side since it was attached; `None` without a source.
     pub events: Option<EventCounts>,
     /// Counters of the kernel side for each workload's cgroup since it is watched.
@@ -109,7 +109,7 @@ impl TickReport {
 /// Kubernetes' names of a container; untrusted text, chosen by the author of the pod.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct PodNames {
+pub struct ContainerNames {
     /// Namespace of its pod.
     pub namespace: String,
     /// Name of its pod.

@@ -21,7 +21,7 @@ use enforcer_act::{
     Journal,
     actuator::read_boot_id,
     brake::undo as brake,
-    cpuset::{CpusetFile, CpusetTree},
+    cpuset::{CpusetTree, ManagedFile},
     in_the_making::{LeftBehind, left_behind, renewed},
     journal::{
         BrakeRecord, DriftRecord, Entry, EntryKey, JournalError, LeftMaking, LeftPins, MakingRecord,
@@ -198,7 +198,7 @@ fn take_pins(
             Err(error) if error.is_gone() || error.is_never() => Ok(()),
             Err(error) => Err(error.to_string()),
             Ok(cpuset) => {
-                let key = EntryKey { cgroup: cgroup.clone(), file: CpusetFile::Cpus, inode: cpuset.inode() };
+                let key = EntryKey { cgroup: cgroup.clone(), file: ManagedFile::Cpus, inode: cpuset.inode() };
                 pins::record(journal, &key, &noted.before).map_err(|error| error.to_string())
             }
         };
@@ -456,7 +456,7 @@ mod tests {
         host.cgroup("/a", "4\n", "0\n");
         let tree = CpusetTree::new(&host.layout.cpuset.path, true);
         let inode = tree.open(&CgroupPath::new("/a")).unwrap().inode();
-        for (file, original) in [(CpusetFile::Cpus, "0-7\n"), (CpusetFile::Mems, "0-1\n")] {
+        for (file, original) in [(ManagedFile::Cpus, "0-7\n"), (ManagedFile::Mems, "0-1\n")] {
             let key = EntryKey { cgroup: CgroupPath::new("/a"), file, inode };
             host.journal().record(key, Entry::of_file(original, None)).unwrap();
         }
@@ -476,7 +476,7 @@ mod tests {
         host.cgroup("/a", "4\n", "0\n");
         let tree = CpusetTree::new(&host.layout.cpuset.path, true);
         let inode = tree.open(&CgroupPath::new("/a")).unwrap().inode();
-        let key = EntryKey { cgroup: CgroupPath::new("/a"), file: CpusetFile::Cpus, inode };
+        let key = EntryKey { cgroup: CgroupPath::new("/a"), file: ManagedFile::Cpus, inode };
         let mut journal = host.journal();
         journal.record(key.clone(), Entry::of_file("0-6\n", None)).unwrap();
         let thread = serde_json::json!({"pid": 9, "tid": 9, "start_ticks": 7, "command": "db", "cpus": "2"});
@@ -581,7 +581,7 @@ mod tests {
         host.cgroup(&cgroup, "2\n", "0\n");
         let tree = CpusetTree::new(&host.layout.cpuset.path, true);
         let inode = tree.open(&CgroupPath::new(&cgroup)).unwrap().inode();
-        let key = EntryKey { cgroup: CgroupPath::new(&cgroup), file: CpusetFile::Cpus, inode };
+        let key = EntryKey { cgroup: CgroupPath::new(&cgroup), file: ManagedFile::Cpus, inode };
         host.journal().record(key, Entry::of_file("0-7\n", None)).unwrap();
         let root = tempfile::tempdir().unwrap();
         let settings = KubeletSettings {
@@ -634,7 +634,7 @@ mod tests {
             host.cgroup("/a", "0-1\n", "0\n");
             let inode =
                 CpusetTree::new(&host.layout.cpuset.path, true).open(&CgroupPath::new("/a")).unwrap().inode();
-            let key = EntryKey { cgroup: CgroupPath::new("/a"), file: CpusetFile::Cpus, inode };
+            let key = EntryKey { cgroup: CgroupPath::new("/a"), file: ManagedFile::Cpus, inode };
             host.journal().record(key, Entry::of_file("0-6\n", None)).unwrap();
             fs::create_dir(host.state_dir().join(name)).unwrap();
             let (exit, out) = restored(&host);

@@ -11,7 +11,7 @@ use enforcer_core::{
 
 use enforcer_act::{
     Journal,
-    cpuset::CpusetFile,
+    cpuset::ManagedFile,
     journal::{Entry, EntryKey, JournalError},
     restore::RestoreReport,
 };
@@ -41,7 +41,7 @@ pub(super) fn ask_kubelet<'a>(
 /// Is it a file of a container that a kubelet has told its runtime to make?
 pub(super) fn is_of_kubelet(key: &EntryKey) -> bool {
     let of_pod = matches!(identify(&key.cgroup).origin, Origin::Pod { container_id: Some(_), .. });
-    of_pod && matches!(key.file, CpusetFile::Cpus | CpusetFile::Mems)
+    of_pod && matches!(key.file, ManagedFile::Cpus | ManagedFile::Mems)
 }
 
 /// Entries with an outdated original.
@@ -49,11 +49,11 @@ pub(super) fn changed(entries: &BTreeMap<EntryKey, Entry>, kubelet: &Kubelet) ->
     let changed = entries.iter().filter_map(|(key, entry)| {
         let had = entry.original.trim();
         let wants = match key.file {
-            CpusetFile::Cpus => {
+            ManagedFile::Cpus => {
                 let wants = kubelet.wants_now(&key.cgroup, &had.parse().ok()?)?;
                 wants.to_string()
             }
-            CpusetFile::Mems => {
+            ManagedFile::Mems => {
                 let wants = kubelet.wants_memory_now(&key.cgroup, &had.parse().ok()?)?;
                 wants.to_string()
             }

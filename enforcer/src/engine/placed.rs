@@ -44,7 +44,7 @@ use enforcer_kernel::clock;
 use enforcer_report::{
     decision::{DecisionRecord, DecisionState, DecisionSubject},
     runtime::{AnswerTimes, RuntimeLink, RuntimeReport},
-    tick::PodNames,
+    tick::ContainerNames,
 };
 
 mod current_claims;
@@ -360,13 +360,13 @@ impl SharedLedger {
     }
 
     /// Pod names of the workloads, from the runtime.
-    pub(super) fn pods(&self, workloads: &[Workload]) -> BTreeMap<CgroupPath, PodNames> {
+    pub(super) fn pods(&self, workloads: &[Workload]) -> BTreeMap<CgroupPath, ContainerNames> {
         let known = &self.lock().facts.containers;
         let named = workloads.iter().filter_map(|workload| {
             let Origin::Pod { container_id: Some(id), .. } = &workload.origin else { return None };
             let KnownContainer { namespace, pod, container, .. } = known.get(id)?;
             let [namespace, pod, container] = [namespace, pod, container].map(Clone::clone);
-            Some((workload.cgroup.clone(), PodNames { namespace, pod, container }))
+            Some((workload.cgroup.clone(), ContainerNames { namespace, pod, container }))
         });
         named.collect()
     }

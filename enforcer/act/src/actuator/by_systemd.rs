@@ -12,7 +12,7 @@ use enforcer_core::{
 
 use super::{LiveActuator, Undo, text};
 use crate::{
-    cpuset::CpusetFile,
+    cpuset::ManagedFile,
     journal::{Entry, EntryKey},
     units::{UnitProperty, key_of},
 };
@@ -46,7 +46,7 @@ impl LiveActuator {
 
     /// Content that a file without an entry would have without us. The file of a restarted unit holds our
     /// property's value; its original is in the entry of its earlier life ([`Self::keep_by_systemd`]).
-    pub(super) fn without_us(&self, cgroup: &CgroupPath, file: CpusetFile, found: String) -> String {
+    pub(super) fn without_us(&self, cgroup: &CgroupPath, file: ManagedFile, found: String) -> String {
         let told = file.property().and_then(|property| self.journal.entries().get(&key_of(cgroup, property)));
         let is_ours = |entry: &&Entry| {
             entry.boot_id == self.boot_id && entry.set.iter().any(|set| is_same_list(set, found.trim()))

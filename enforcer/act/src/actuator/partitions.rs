@@ -14,7 +14,7 @@ use enforcer_core::{
 
 use super::{LiveActuator, Next, StepEffect, Undo, text};
 use crate::{
-    cpuset::{Cpuset, CpusetFile},
+    cpuset::{ManagedFile, OpenCpuset},
     journal::EntryKey,
 };
 
@@ -28,12 +28,12 @@ impl LiveActuator {
     ) -> Result<OutcomeResult, String> {
         let cpuset = self.tree.open(cgroup).map_err(text)?;
         let is_wanted = |text: &str| text.trim().parse().ok().as_ref() == Some(cpus);
-        let before = cpuset.read(CpusetFile::Exclusive).map_err(text)?;
+        let before = cpuset.read(ManagedFile::Exclusive).map_err(text)?;
         if !is_wanted(&before) {
             // The kernel takes a write of no bytes for none.
-            self.write(cgroup, &cpuset, CpusetFile::Exclusive, before, &format!("{cpus}\n"), undo)?;
+            self.write(cgroup, &cpuset, ManagedFile::Exclusive, before, &format!("{cpus}\n"), undo)?;
         }
-        let now = cpuset.read(CpusetFile::Exclusive).map_err(text)?;
+        let now = cpuset.read(ManagedFile::Exclusive).map_err(text)?;
         let read_back = now.trim().to_owned();
         Ok(if is_wanted(&now) {
             OutcomeResult::Applied { read_back }
@@ -61,7 +61,7 @@ impl LiveActuator {
         if !before.is(kind) {
             // What was in effect can be written back; that it was not, cannot.
             let original = format!("{}\n", before.kind);
-            self.write(cgroup, &cpuset, CpusetFile::Partition, original, kind.name(), undo)?;
+            self.write(cgroup, &cpuset, ManagedFile::Partition, original, kind.name(), undo)?;
         }
         let now = state(&cpuset)?;
         let Some(invalid) = &now.invalid else {
@@ -72,7 +72,7 @@ impl LiveActuator {
                 OutcomeResult::Differs { wanted: kind.to_string(), read_back }
             });
         };
-        let ended = cpuset.write(CpusetFile::Partition, Partition::Member.name());
+        let ended = cpuset.write(ManagedFile::Partition, Partition::Member.name());
         let ended = ended.map_or_else(|error| format!("; {error}"), |()| String::new());
         let read_back = format!("{} invalid ({invalid}){ended}{}", now.kind, meaning(invalid));
         Ok(OutcomeResult::Differs { wanted: kind.to_string(), read_back })
@@ -84,11 +84,11 @@ impl LiveActuator {
             let keys = self.journal.entries().keys().filter(move |key| key.file == file);
             keys.map(|key| key.cgroup.clone()).collect()
         };
-        Partitioned { begun: with(CpusetFile::Partition), exclusive: with(CpusetFile::Exclusive) }
+        Partitioned { begun: with(ManagedFile::Partition), exclusive: with(ManagedFile::Exclusive) }
     }
 
     /// Does this file hold its value from before the partition?
-    pub(super) fn is_as_before(&self, key: &EntryKey, cpuset: &Cpuset) -> bool {
+    pub(super) fn is_as_before(&self, key: &EntryKey, cpuset: &OpenCpuset) -> bool {
         let original = self.journal.entries().get(key).map(|entry| entry.original.trim());
         is_of_partitions(key.file)
             && cpuset.read(key.file).is_ok_and(|now| original.is_some_and(|original| original == now.trim()))
@@ -96,8 +96,8 @@ impl LiveActuator {
 }
 
 /// Is it about partitions, and not about what the cgroup may use?
-pub(super) fn is_of_partitions(file: CpusetFile) -> bool {
-    matches!(file, CpusetFile::Exclusive | CpusetFile::Partition)
+pub(super) fn is_of_partitions(file: ManagedFile) -> bool {
+    matches!(file, ManagedFile::Exclusive | ManagedFile::Partition)
 }
 
 /// Meaning of the kernel's reason for an invalid partition (`perr_strings` in kernel/cgroup/cpuset.c).
@@ -109,10 +109,10 @@ fn meaning(invalid: &str) -> &'static str {
     }
 }
 
-fn state(cpuset: &Cpuset) -> Result<PartitionState, String> {
-    let said = cpuset.read(CpusetFile::Partition).map_err(text)?;
+fn state(cpuset: &OpenCpuset) -> Result<PartitionState, String> {
+    let said = cpuset.read(ManagedFile::Partition).map_err(text)?;
     said.parse().map_err(|error| {
-        format!("reading {}: {error}", cpuset.path().join(CpusetFile::Partition.name()).display())
+        format!("reading {}: {error}", cpuset.path().join(ManagedFile::Partition.name()).display())
     })
 }
 

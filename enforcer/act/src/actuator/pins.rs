@@ -10,7 +10,7 @@ use enforcer_core::{
 
 use super::{LiveActuator, SeenPins, text};
 use crate::{
-    cpuset::{Cpuset, CpusetFile},
+    cpuset::{ManagedFile, OpenCpuset},
     journal::EntryKey,
     pins::{self, Gives, PinsNow},
     self_placed::{self, Depth},
@@ -22,8 +22,8 @@ impl LiveActuator {
     pub(super) fn self_placed<T: Id>(
         &self,
         cgroup: &CgroupPath,
-        file: CpusetFile,
-        cpuset: &Cpuset,
+        file: ManagedFile,
+        cpuset: &OpenCpuset,
         wanted: &IdSet<T>,
     ) -> Vec<CgroupThreads> {
         let now = cpuset.read(file).ok().and_then(|text| text.trim().parse::<IdSet<T>>().ok());
@@ -32,13 +32,13 @@ impl LiveActuator {
         }
         // Also where the file is in the journal: it may be there since before a process had set anything, and
         // what has been recorded of a thread stays.
-        let depth = if file == CpusetFile::Cpus { Depth::Affinity } else { Depth::AllPolicies };
+        let depth = if file == ManagedFile::Cpus { Depth::Affinity } else { Depth::AllPolicies };
         self_placed::read(&self.tree, cgroup, depth).unwrap_or_default()
     }
 
     /// Linux 6.1 and older forget where threads were pinned when their cpuset is written.
-    pub(super) fn give_pins_back(&self, cpuset: &Cpuset, cgroup: &CgroupPath, before: &[CgroupThreads]) {
-        let key = EntryKey { cgroup: cgroup.clone(), file: CpusetFile::Cpus, inode: cpuset.inode() };
+    pub(super) fn give_pins_back(&self, cpuset: &OpenCpuset, cgroup: &CgroupPath, before: &[CgroupThreads]) {
+        let key = EntryKey { cgroup: cgroup.clone(), file: ManagedFile::Cpus, inode: cpuset.inode() };
         say(&pins::look(&self.tree, before, self.recorded(&key), Gives::WhereChanged).failed);
     }
 
@@ -59,9 +59,9 @@ impl LiveActuator {
             Err(error) if error.is_gone() || error.is_never() => return Ok(None),
             opened => opened.map_err(text)?,
         };
-        let key = EntryKey { cgroup: cgroup.clone(), file: CpusetFile::Cpus, inode: cpuset.inode() };
+        let key = EntryKey { cgroup: cgroup.clone(), file: ManagedFile::Cpus, inode: cpuset.inode() };
         let unrecorded = pins::record(&mut self.journal, &key, before).map_err(text).err();
-        let now = match cpuset.read(CpusetFile::Cpus) {
+        let now = match cpuset.read(ManagedFile::Cpus) {
             Err(error) if error.is_gone() => return Ok(None),
             read => read.map_err(text)?,
         };

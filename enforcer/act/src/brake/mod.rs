@@ -24,7 +24,7 @@ use rustix::fs::OFlags;
 
 use self::watchdog::BrakeWatchdog;
 use super::{
-    cpuset::{CpusetError, CpusetFile, CpusetTree},
+    cpuset::{CpusetError, CpusetTree, ManagedFile},
     held_file::{HeldFile, read_whole},
     journal::{BrakeRecord, RecordedBrake},
 };
@@ -44,10 +44,10 @@ pub struct BrakeFile {
 }
 
 /// The file by which a workload is slowed down in this way.
-const fn file_of(kind: BrakeKind) -> CpusetFile {
+const fn file_of(kind: BrakeKind) -> ManagedFile {
     match kind {
-        BrakeKind::Freeze => CpusetFile::Freeze,
-        BrakeKind::High => CpusetFile::High,
+        BrakeKind::Freeze => ManagedFile::Freeze,
+        BrakeKind::High => ManagedFile::High,
     }
 }
 
@@ -67,12 +67,12 @@ impl BrakeFile {
     fn open(tree: &CpusetTree, cgroup: &CgroupPath) -> Result<Self, CpusetError> {
         let cpuset = tree.open(cgroup)?;
         let both = OFlags::RDWR;
-        let high = HeldFile::open(&cpuset, CpusetFile::High.name(), both);
+        let high = HeldFile::open(&cpuset, ManagedFile::High.name(), both);
         let current = HeldFile::open(&cpuset, "memory.current", OFlags::RDONLY);
         Ok(Self {
             cgroup: cgroup.clone(),
             inode: cpuset.inode(),
-            freeze: HeldFile::open(&cpuset, CpusetFile::Freeze.name(), both)?,
+            freeze: HeldFile::open(&cpuset, ManagedFile::Freeze.name(), both)?,
             high: high.ok().zip(current.ok()),
         })
     }

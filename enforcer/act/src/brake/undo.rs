@@ -9,7 +9,7 @@ use std::path::Path;
 use enforcer_core::workload::CgroupPath;
 
 use crate::{
-    cpuset::{Cpuset, CpusetTree},
+    cpuset::{CpusetTree, OpenCpuset},
     journal::{BrakeRecord, JournalError, RecordedBrake, RecordedBrakes},
     restore::{Life, RestoreReport, RestoreResult, Restored, skipped},
 };
@@ -49,11 +49,12 @@ pub fn preview(
     state_dir: &Path,
     top: Option<&CgroupPath>,
 ) -> Result<RestoreReport, JournalError> {
-    let would = |_: &RecordedBrake, _: &Cpuset, found: String| RestoreResult::WouldPutBack { from: found };
+    let would =
+        |_: &RecordedBrake, _: &OpenCpuset, found: String| RestoreResult::WouldPutBack { from: found };
     look(tree, boot_id, state_dir, top, &would)
 }
 
-type Then<'a> = &'a dyn Fn(&RecordedBrake, &Cpuset, String) -> RestoreResult;
+type Then<'a> = &'a dyn Fn(&RecordedBrake, &OpenCpuset, String) -> RestoreResult;
 
 fn is_within(brake: &RecordedBrake, top: Option<&CgroupPath>) -> bool {
     top.is_none_or(|top| brake.cgroup.is_within(top))
@@ -91,7 +92,7 @@ fn result(tree: &CpusetTree, boot_id: Option<&str>, brake: &RecordedBrake, then:
     }
 }
 
-fn put_back(brake: &RecordedBrake, cpuset: &Cpuset, found: String) -> RestoreResult {
+fn put_back(brake: &RecordedBrake, cpuset: &OpenCpuset, found: String) -> RestoreResult {
     let now = cpuset.write(brake.file, &brake.original).and_then(|()| cpuset.read(brake.file));
     match now {
         Ok(now) if now.trim() == brake.original.trim() => RestoreResult::PutBack { from: found },
@@ -105,7 +106,7 @@ mod tests {
     use std::fs;
 
     use super::*;
-    use crate::{cpuset::CpusetFile, fixture::Fixture, journal::set_aside};
+    use crate::{cpuset::ManagedFile, fixture::Fixture, journal::set_aside};
 
     /// A cgroup that was frozen and a record of it.
     fn frozen(fixture: &Fixture, path: &str, id: u64) -> RecordedBrake {
@@ -117,7 +118,7 @@ mod tests {
             id,
             inode: tree.open(&cgroup).unwrap().inode(),
             cgroup,
-            file: CpusetFile::Freeze,
+            file: ManagedFile::Freeze,
             set: "1".into(),
             original: "0\n".into(),
             boot_id: Some("boot-1".into()),
@@ -134,7 +135,7 @@ mod tests {
         let other = RecordedBrake { boot_id: Some("boot-0".into()), ..frozen(&fixture, "/other", 3) };
         let gone = RecordedBrake { cgroup: CgroupPath::new("/gone"), id: 4, ..ours.clone() };
         let high = RecordedBrake {
-            file: CpusetFile::High,
+            file: ManagedFile::High,
             set: "1048576".into(),
             original: "max\n".into(),
             ..frozen(&fixture, "/high", 5)

@@ -28,7 +28,7 @@ use super::{
     files::{self, check_owned, failed},
     versioned,
 };
-use crate::cpuset::CpusetFile;
+use crate::cpuset::ManagedFile;
 
 const NAME: &str = "brakes";
 /// Version of a line.
@@ -45,7 +45,7 @@ pub struct RecordedBrake {
     /// Inode of the cgroup's directory.
     pub inode: u64,
     /// The file that was written.
-    pub file: CpusetFile,
+    pub file: ManagedFile,
     /// Set value.
     pub set: String,
     /// Original.
@@ -78,8 +78,8 @@ enum BrakeRecordEvent {
 }
 
 /// Files that a brake writes. A line about another file is damage: a restore must not write that file.
-fn is_of_a_brake(file: CpusetFile) -> bool {
-    matches!(file, CpusetFile::Freeze | CpusetFile::High)
+fn is_of_a_brake(file: ManagedFile) -> bool {
+    matches!(file, ManagedFile::Freeze | ManagedFile::High)
 }
 
 /// The line that says that a brake is released.
@@ -173,7 +173,7 @@ mod tests {
             id,
             cgroup: CgroupPath::new("/a"),
             inode: 7,
-            file: CpusetFile::Freeze,
+            file: ManagedFile::Freeze,
             set: "1".into(),
             original: "0\n".into(),
             boot_id: Some("boot-1".into()),
@@ -260,7 +260,7 @@ mod tests {
     #[test]
     fn a_line_about_a_file_that_no_brake_sets_is_not_believed() {
         for (file, is_believed) in
-            [(CpusetFile::Freeze, true), (CpusetFile::High, true), (CpusetFile::Cpus, false)]
+            [(ManagedFile::Freeze, true), (ManagedFile::High, true), (ManagedFile::Cpus, false)]
         {
             let line =
                 versioned::encode(VERSION, BrakeRecordEvent::Slowed(RecordedBrake { file, ..brake(1) }))

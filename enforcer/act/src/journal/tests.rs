@@ -14,7 +14,7 @@ use rustix::io::Errno;
 use super::{fake_disk::FakeDisk, *};
 
 fn key(cgroup: &str, inode: u64) -> EntryKey {
-    EntryKey { cgroup: CgroupPath::new(cgroup), file: CpusetFile::Mems, inode }
+    EntryKey { cgroup: CgroupPath::new(cgroup), file: ManagedFile::Mems, inode }
 }
 
 fn entry(original: &str) -> Entry {

@@ -93,7 +93,7 @@ mod tests {
         },
         *,
     };
-    use crate::cpuset::CpusetFile;
+    use crate::cpuset::ManagedFile;
 
     fn thread(tid: usize, cpus: usize) -> SelfPlacedThread {
         let every_other: Vec<String> = (0..cpus).map(|cpu| (cpu * 2).to_string()).collect();
@@ -112,7 +112,7 @@ mod tests {
         for (threads, cpus, kept) in
             [(0, 512, 0..=0), (1, 512, 1..=1), (4_096, 1, 2_048..=2_048), (300, 4_096, 8..=64)]
         {
-            let key = EntryKey { cgroup: CgroupPath::new("/db"), file: CpusetFile::Cpus, inode: 7 };
+            let key = EntryKey { cgroup: CgroupPath::new("/db"), file: ManagedFile::Cpus, inode: 7 };
             let all = (0..threads).map(|tid| thread(tid, cpus)).collect();
             let threads_kept = entry(all).threads_after(&entry(Vec::new()));
             let entry = entry(threads_kept);

@@ -39,7 +39,7 @@ use rustix::io::Errno;
 pub use self::{
     budget::{PageBudget, PageMoveLimits, Spent, Stop},
     flow::move_flow,
-    outcome::{Interrupted, PageMoveReport},
+    outcome::{MoveInterruption, PageMoveReport},
     there::each_there,
 };
 use self::{
@@ -113,7 +113,7 @@ impl<'a> PageMove<'a> {
                 let (bytes, processes) = (self.unreached_bytes, processes.len() - index - 1);
                 // That it ended with the very last page is no interruption.
                 self.report.interrupted =
-                    (bytes > 0 || processes > 0).then_some(Interrupted { because, bytes, processes });
+                    (bytes > 0 || processes > 0).then_some(MoveInterruption { because, bytes, processes });
                 break;
             }
         }

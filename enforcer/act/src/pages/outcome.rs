@@ -24,7 +24,7 @@ pub struct PageMoveReport {
     /// Processes that were worked on.
     pub processes: u32,
     /// The budget ended before everything was seen.
-    pub interrupted: Option<Interrupted>,
+    pub interrupted: Option<MoveInterruption>,
     /// What is still there when everything was done, by where the pages are.
     pub residue: Residue,
     /// The processes could not be listed.
@@ -33,7 +33,7 @@ pub struct PageMoveReport {
 
 /// What is not done when the budget ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Interrupted {
+pub struct MoveInterruption {
     /// Which limit.
     pub because: Spent,
     /// Bytes on the nodes to be left in the process that was being worked on, as `numa_maps` counts them.
@@ -106,7 +106,7 @@ impl PageMoveReport {
         for (reason, bytes) in self.residue.by_reason() {
             parts.push(format!("{bytes} bytes still there: {}", reason.words()));
         }
-        if let Some(Interrupted { because, bytes, processes }) = &self.interrupted {
+        if let Some(MoveInterruption { because, bytes, processes }) = &self.interrupted {
             parts.push(format!("{because}: {bytes} bytes and {processes} processes are still to be done"));
         }
         parts.join("; ")
@@ -158,7 +158,7 @@ mod tests {
 
     #[test]
     fn a_move_that_the_budget_ends_is_unfinished_and_goes_on() {
-        let interrupted = Some(Interrupted { because: Spent::Bytes, bytes: 4096, processes: 1 });
+        let interrupted = Some(MoveInterruption { because: Spent::Bytes, bytes: 4096, processes: 1 });
         let report = PageMoveReport { interrupted, processes: 1, ..PageMoveReport::default() };
         let effect = report.into_effect(&"0".parse().unwrap(), NodeId(1));
         assert!(matches!(effect.result, OutcomeResult::Unfinished { .. }), "{:?}", effect.result);

@@ -64,7 +64,7 @@ fn an_inherited_cpuset_that_cannot_be_emptied_is_put_back_when_it_has_all_that_i
     }
     let tree = CpusetTree::new(&host.layout.cpuset.path, true);
     let cgroup = CgroupPath::new("/top/a");
-    let key = EntryKey { file: CpusetFile::Cpus, inode: tree.open(&cgroup).unwrap().inode(), cgroup };
+    let key = EntryKey { file: ManagedFile::Cpus, inode: tree.open(&cgroup).unwrap().inode(), cgroup };
     let pending = Pending {
         key: &key,
         original: "\n",
@@ -121,9 +121,9 @@ fn a_crash_on_either_side_of_the_write_is_undone() {
     let key = |file| EntryKey { cgroup: cgroup.clone(), file, inode: cpuset.inode() };
     let entry = |original: &str| Entry::of_file(original, BOOT);
     let mut journal = host.journal();
-    journal.record(key(CpusetFile::Mems), entry("0\n")).unwrap();
-    journal.record(key(CpusetFile::Cpus), entry("0-3\n")).unwrap();
-    cpuset.write(CpusetFile::Cpus, "1").unwrap();
+    journal.record(key(ManagedFile::Mems), entry("0\n")).unwrap();
+    journal.record(key(ManagedFile::Cpus), entry("0-3\n")).unwrap();
+    cpuset.write(ManagedFile::Cpus, "1").unwrap();
     drop(journal); // as a kill would
     let report = restore_all(&host);
     assert_eq!(results(&report), [&RestoreResult::Unchanged, &RestoreResult::PutBack { from: "1".into() }]);
@@ -137,7 +137,7 @@ fn a_crash_with_the_controller_taken_away_is_undone() {
     let tree = CpusetTree::new(&host.layout.cpuset.path, true);
     let control = host.path("/top").join("cgroup.subtree_control");
     let inode = fs::symlink_metadata(host.path("/top")).map(|top| top.ino()).unwrap();
-    let taken = EntryKey { cgroup: CgroupPath::new("/top"), file: CpusetFile::SubtreeControl, inode };
+    let taken = EntryKey { cgroup: CgroupPath::new("/top"), file: ManagedFile::SubtreeControl, inode };
     for (found, result, after) in [
         ("memory\n", RestoreResult::PutBack { from: "memory\n".into() }, "+cpuset"),
         ("cpuset memory\n", RestoreResult::Unchanged, "cpuset memory\n"),
@@ -194,8 +194,8 @@ fn a_daemon_that_starts_undoes_such_a_crash_and_leaves_the_rest() {
     let inode = |cgroup: &str| fs::metadata(host.path(cgroup)).unwrap().ino();
     let key = |cgroup: &str, file| EntryKey { cgroup: CgroupPath::new(cgroup), file, inode: inode(cgroup) };
     let mut journal = host.journal();
-    journal.record(key("/top/a", CpusetFile::Cpus), entry("2-3\n")).unwrap();
-    journal.record(key("/top", CpusetFile::SubtreeControl), entry("cpuset memory\n")).unwrap();
+    journal.record(key("/top/a", ManagedFile::Cpus), entry("2-3\n")).unwrap();
+    journal.record(key("/top", ManagedFile::SubtreeControl), entry("cpuset memory\n")).unwrap();
     // As the kernel leaves it when the controller is gone and comes again.
     fs::write(host.path("/top/a").join("cpuset.cpus"), "\n").unwrap();
     let report = recover(&tree, BOOT, &mut journal);
@@ -223,9 +223,9 @@ fn restoring_one_cgroup_undoes_a_crash_that_took_the_controller_from_it_and_its_
     };
     let mut journal = host.journal();
     for (key, original) in [
-        (key("/top/a", CpusetFile::Cpus), "2-3\n"),
-        (key("/top/x", CpusetFile::Cpus), "\n"),
-        (key("/top", CpusetFile::SubtreeControl), "cpuset memory\n"),
+        (key("/top/a", ManagedFile::Cpus), "2-3\n"),
+        (key("/top/x", ManagedFile::Cpus), "\n"),
+        (key("/top", ManagedFile::SubtreeControl), "cpuset memory\n"),
     ] {
         journal.record(key, Entry::of_file(original, BOOT)).unwrap();
     }

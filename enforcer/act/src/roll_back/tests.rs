@@ -66,7 +66,7 @@ proptest! {
             .enumerate()
             .take(begun)
             .map(|(at, path)| {
-                let key = EntryKey { cgroup: path.clone(), file: CpusetFile::Cpus, inode: 1 };
+                let key = EntryKey { cgroup: path.clone(), file: ManagedFile::Cpus, inode: 1 };
                 (at, Undo { key, before: cpus_of(before[at]).to_string() })
             })
             .collect();

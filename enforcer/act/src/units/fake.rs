@@ -11,7 +11,7 @@ use std::{
 use enforcer_core::workload::{CgroupPath, UnitName};
 
 use super::UnitProperties;
-use crate::cpuset::CpusetFile;
+use crate::cpuset::ManagedFile;
 use enforcer_host::systemd::{SystemdError, UnitState};
 
 /// Behaviour of the fake.
@@ -111,7 +111,7 @@ impl UnitProperties for FakeSystemd {
         Ok(inside.units.get(unit.as_str()).cloned().unwrap_or_default())
     }
 
-    fn set(&self, unit: &UnitName, property: CpusetFile, value: &str) -> Result<(), SystemdError> {
+    fn set(&self, unit: &UnitName, property: ManagedFile, value: &str) -> Result<(), SystemdError> {
         let mut inside = self.inside.lock().unwrap();
         inside.asked.push(format!("{unit} {}={value}", property.name()));
         let refused = || SystemdError::Refused { command: format!("set {unit}"), reason: "no".into() };
@@ -121,7 +121,7 @@ impl UnitProperties for FakeSystemd {
         let state = inside.units.get_mut(unit.as_str()).ok_or_else(refused)?;
         // It writes lists in its own way.
         let value = value.replace(',', " ");
-        if property == CpusetFile::AllowedCpus {
+        if property == ManagedFile::AllowedCpus {
             state.cpus = value;
         } else {
             state.mems = value;

@@ -32,7 +32,7 @@ use enforcer_core::{
 };
 
 use super::{
-    cpuset::CpusetFile,
+    cpuset::ManagedFile,
     journal::{Entry, EntryKey, Journal},
 };
 use enforcer_host::systemd::{Systemd, SystemdError, UnitState};
@@ -49,7 +49,7 @@ pub trait UnitProperties: Send {
     fn show(&self, unit: &UnitName) -> Result<UnitState, SystemdError>;
 
     /// Sets a property until the next boot; an empty value resets it.
-    fn set(&self, unit: &UnitName, property: CpusetFile, value: &str) -> Result<(), SystemdError>;
+    fn set(&self, unit: &UnitName, property: ManagedFile, value: &str) -> Result<(), SystemdError>;
 }
 
 impl UnitProperties for Systemd {
@@ -57,14 +57,14 @@ impl UnitProperties for Systemd {
         Ok(Self::show(self, &[unit])?.pop().unwrap_or_default())
     }
 
-    fn set(&self, unit: &UnitName, property: CpusetFile, value: &str) -> Result<(), SystemdError> {
+    fn set(&self, unit: &UnitName, property: ManagedFile, value: &str) -> Result<(), SystemdError> {
         Self::set(self, unit, property.name(), value)
     }
 }
 
 /// Value of the property behind this.
-pub(super) fn value_of(state: &UnitState, property: CpusetFile) -> &str {
-    if property == CpusetFile::AllowedCpus { &state.cpus } else { &state.mems }
+pub(super) fn value_of(state: &UnitState, property: ManagedFile) -> &str {
+    if property == ManagedFile::AllowedCpus { &state.cpus } else { &state.mems }
 }
 
 /// A property of the unit that a cgroup belongs to.
@@ -72,8 +72,8 @@ pub(super) fn value_of(state: &UnitState, property: CpusetFile) -> &str {
 pub(super) struct UnitProperty {
     pub(super) unit: UnitName,
     /// The file that says the same.
-    pub(super) file: CpusetFile,
-    pub(super) property: CpusetFile,
+    pub(super) file: ManagedFile,
+    pub(super) property: ManagedFile,
     /// Its value.
     pub(super) value: String,
 }
@@ -91,7 +91,7 @@ impl UnitProperty {
 }
 
 /// How the journal knows a property of the unit that a cgroup belongs to.
-pub(super) fn key_of(cgroup: &CgroupPath, property: CpusetFile) -> EntryKey {
+pub(super) fn key_of(cgroup: &CgroupPath, property: ManagedFile) -> EntryKey {
     EntryKey { cgroup: cgroup.clone(), file: property, inode: NO_INODE }
 }
 
@@ -112,7 +112,7 @@ impl Units {
 
     /// The property that says the same as `file` of this cgroup; `None` where systemd does not own the
     /// cgroup, or cannot be asked.
-    pub(super) fn property(&mut self, cgroup: &CgroupPath, file: CpusetFile) -> Option<UnitProperty> {
+    pub(super) fn property(&mut self, cgroup: &CgroupPath, file: ManagedFile) -> Option<UnitProperty> {
         let property = file.property()?;
         let unit = UnitName::of_cgroup(cgroup)?;
         let state = self.ask(&unit, |systemd| systemd.show(&unit)).ok()?;
@@ -121,7 +121,7 @@ impl Units {
     }
 
     /// Sets a property.
-    pub(super) fn set(&mut self, unit: &UnitName, property: CpusetFile, value: &str) -> Result<(), String> {
+    pub(super) fn set(&mut self, unit: &UnitName, property: ManagedFile, value: &str) -> Result<(), String> {
         self.ask(unit, |systemd| systemd.set(unit, property, value))?;
         self.refused.remove(unit);
         Ok(())
@@ -132,7 +132,7 @@ impl Units {
     pub(super) fn reset(
         &mut self,
         unit: &UnitName,
-        property: CpusetFile,
+        property: ManagedFile,
         original: &str,
     ) -> Result<(), String> {
         self.refused.remove(unit);

@@ -13,7 +13,7 @@ use super::{
 };
 use crate::{
     Actuator, LiveActuator, apply_plan,
-    cpuset::{CpusetFile, CpusetTree},
+    cpuset::{CpusetTree, ManagedFile},
     fixture::{Fixture, plan, set_cpus, set_mems},
     journal::EntryKey,
     restore::{RestoreReport, RestoreResult, restore as restore_files},
@@ -221,7 +221,7 @@ fn after_a_restart_of_the_service_what_we_told_systemd_is_not_its_original() {
     for (had, file_had) in [("", None), ("0,2-3", Some("0,2-3\n"))] {
         let (host, systemd) = host(true);
         let unit = UnitName::of_cgroup(&cgroup).unwrap();
-        for property in [CpusetFile::AllowedMemoryNodes, CpusetFile::AllowedCpus] {
+        for property in [ManagedFile::AllowedMemoryNodes, ManagedFile::AllowedCpus] {
             UnitProperties::set(&systemd, &unit, property, had).unwrap();
         }
         if had.is_empty() {
@@ -250,7 +250,7 @@ fn foreign_value_is_the_original_even_if_it_equals_ours() {
     let (host, systemd) = host(true);
     let original = |actuator: &LiveActuator| {
         let inode = fs::metadata(host.path(CGROUP)).unwrap().ino();
-        let key = EntryKey { cgroup: cgroup.clone(), file: CpusetFile::Mems, inode };
+        let key = EntryKey { cgroup: cgroup.clone(), file: ManagedFile::Mems, inode };
         actuator.journal().entries()[&key].original.clone()
     };
     host.cgroup(CGROUP, "\n", "1\n");
@@ -304,9 +304,9 @@ fn what_a_runtime_has_set_of_a_scope_for_us_is_taken_back_on_the_scope_too() {
     let systemd = FakeSystemd::new(&host.layout.cpuset.path);
     systemd.start(&cgroup);
     let name = UnitName::of_cgroup(&CgroupPath::new(&cgroup)).unwrap();
-    systemd.set(&name, CpusetFile::AllowedCpus, "0 3").unwrap();
+    systemd.set(&name, ManagedFile::AllowedCpus, "0 3").unwrap();
     let inode = fs::metadata(host.path(&cgroup)).unwrap().ino();
-    let key = EntryKey { cgroup: CgroupPath::new(&cgroup), file: CpusetFile::Cpus, inode };
+    let key = EntryKey { cgroup: CgroupPath::new(&cgroup), file: ManagedFile::Cpus, inode };
     let mut journal = host.journal();
     journal.record(key, crate::journal::Entry::of_file("0-7\n", BOOT)).unwrap();
     drop(journal);

@@ -14,7 +14,7 @@ use super::{
     label::shown,
     values,
 };
-use crate::tick::{PodNames, TickReport};
+use crate::tick::{ContainerNames, TickReport};
 
 pub(super) const INFO: Family = Family::gauge(
     "workload_info",
@@ -39,7 +39,7 @@ pub(super) fn of_one_look(label: &str, workload: &AuditedWorkload, scrape: &mut 
 fn write(
     label: &str,
     workload: &AuditedWorkload,
-    (pod, policy): (Option<&PodNames>, &str),
+    (pod, policy): (Option<&ContainerNames>, &str),
     scrape: &mut Scrape,
 ) {
     let [namespace, pod, container] = pod

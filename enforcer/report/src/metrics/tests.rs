@@ -28,7 +28,7 @@ use crate::{
     demotion::{LatestRound, TierMoves},
     fixture,
     runtime::{AnswerTimes, RuntimeLink, RuntimeReport},
-    tick::{PodNames, Rebalanced, TickTotals},
+    tick::{ContainerNames, Rebalanced, TickTotals},
     widening::{BrakeUse, WideningReport},
 };
 
@@ -215,7 +215,7 @@ fn whose_a_workload_is_and_what_it_was_placed_with_are_labels_of_one_series() {
         Origin::Pod { pod_uid: "u".into(), qos, container_id: Some("x".into()), runtime: None };
     let mut report = report(vec![container, workload("/db", Verdict::Aligned)]);
     let [namespace, pod, container] = ["shop", "db-0", "main"].map(str::to_owned);
-    report.pods = [(CgroupPath::new("/kubepods/x"), PodNames { namespace, pod, container })].into();
+    report.pods = [(CgroupPath::new("/kubepods/x"), ContainerNames { namespace, pod, container })].into();
     let text = render(report);
     for line in [
         "{cgroup=\"/kubepods/x\",container=\"main\",namespace=\"shop\",owner=\"\",pod=\"db-0\",policy=\"\",\

@@ -12,7 +12,7 @@ use super::{
     *,
 };
 use crate::engine::Engine;
-use enforcer_act::{cpuset::CpusetFile, journal::MakingRecord};
+use enforcer_act::{cpuset::ManagedFile, journal::MakingRecord};
 
 const SECOND: u64 = 1_000_000_000;
 
@@ -143,7 +143,7 @@ fn killed_after_the_answer(remembers: bool) -> Vec<String> {
     next.turn(10 * SECOND).unwrap();
     drop(next);
     let journal = host.journal();
-    let before = journal.entries().iter().filter(|(key, _)| key.file == CpusetFile::Cpus);
+    let before = journal.entries().iter().filter(|(key, _)| key.file == ManagedFile::Cpus);
     before.map(|(_, entry)| entry.original.trim().to_owned()).collect()
 }
 
