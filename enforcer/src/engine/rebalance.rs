@@ -26,7 +26,7 @@ pub(super) fn tell(turn: RebalanceTurn, totals: &mut RebalanceTotals) -> Rebalan
                 tracing::info!("{cgroup}: has run too little since it was moved to tell; it stays");
             }
             MoveVerdict::GivenUp => {
-                tracing::warn!("{cgroup}: could not be brought to where it was to be moved")
+                tracing::warn!("{cgroup}: could not be brought to where it was to be moved");
             }
         }
     }

@@ -1,9 +1,13 @@
 //! Manifests: descriptions of pods, devices and steps, as the values that placement takes.
 //!
-//! | module | reads | |---|---| | [`source`] | a file or standard input, with its name for messages | |
-//! `yaml`, `toml` | text as a `tree` with the place of each value | | `kinds` | objects of Kubernetes: which
-//! make pods, and how many | | `pod`, `container` | a pod's specification as a request | | `workload` | our
-//! own short form | | `devices`, `steps` | the files behind `--devices` and `--steps` |
+//! | module | reads |
+//! |---|---|
+//! | [`source`] | a file or standard input, with its name for messages |
+//! | `yaml`, `toml` | text as a `tree` with the place of each value |
+//! | `kinds` | objects of Kubernetes: which make pods, and how many |
+//! | `pod`, `container` | a pod's specification as a request |
+//! | `workload` | our own short form |
+//! | `devices`, `steps` | the files behind `--devices` and `--steps` |
 //!
 //! People write all of this, some of it strangers: each message names file, line and column, nothing is
 //! expanded without bound, and no name is trusted.

@@ -1,9 +1,10 @@
 //! Marks of other controllers on pods: the pod itself names the owner of its cpuset.
 //!
-//! | mark | controller | |---|---| | annotation `scheduling.koordinator.sh/resource-status` with a cpuset |
-//! koordlet, which applies what its scheduler chose | | annotation `katalyst.kubewharf.io/qos_level` |
-//! katalyst, which pins every pod of its classes | | variable `DRA_CPUSET_CLAIM` | dra-driver-cpu; the claim
-//! has these CPUs |
+//! | mark | controller |
+//! |---|---|
+//! | annotation `scheduling.koordinator.sh/resource-status` with a cpuset | koordlet, which applies what its scheduler chose |
+//! | annotation `katalyst.kubewharf.io/qos_level` | katalyst, which pins every pod of its classes |
+//! | variable `DRA_CPUSET_CLAIM` | dra-driver-cpu; the claim has these CPUs |
 //!
 //! The author of a pod writes its marks. A mark can only make us leave the pod alone; its values are compared
 //! and shown, never set. CPUs named by a mark count as taken only if as many are requested, by the container

@@ -151,7 +151,7 @@ impl BrakeWorker {
                 match self.orders.try_recv() {
                     Ok(BrakeCommand::Be(wanted)) => self.be(wanted, &mut parts),
                     Ok(BrakeCommand::Slow { file, kind, rate, until_ns }) => {
-                        self.slow(file, kind, rate, until_ns)
+                        self.slow(file, kind, rate, until_ns);
                     }
                     Ok(BrakeCommand::Release { cgroup, why }) => self.release(&cgroup, why),
                     Err(TryRecvError::Empty) => break,
