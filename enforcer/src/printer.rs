@@ -22,6 +22,7 @@ use enforcer_core::degraded::Degraded;
 use rustix::event::{PollFd, PollFlags, poll};
 
 use enforcer_kernel::privileges;
+use enforcer_report::units;
 
 /// Most queued bytes: about two thousand lines of turns, or the audit of a large host.
 const ROOM: usize = 512 << 10;
@@ -151,7 +152,7 @@ impl PrintQueue {
     fn push(&mut self, text: Vec<u8>) {
         let text = match mem::take(&mut self.lost) {
             0 => text,
-            lost => [format!("(here were {lost} more, which were not read)\n").into_bytes(), text].concat(),
+            lost => [format!("({} dropped: output blocked)\n", messages(lost)).into_bytes(), text].concat(),
         };
         self.bytes += text.len();
         self.texts.push_back(text);
@@ -173,7 +174,7 @@ impl StreamState {
         let text = match self.unwritten {
             0 => text,
             unwritten => {
-                let told = format!("(here were {unwritten} more, which could not be written)\n");
+                let told = format!("({} dropped: write failed)\n", messages(unwritten));
                 let end: &[u8] = if self.torn { b"\n" } else { b"" };
                 [end, told.as_bytes(), &text].concat()
             }
@@ -185,6 +186,11 @@ impl StreamState {
         self.unwritten = if result.is_ok() { 0 } else { self.unwritten + 1 };
         result
     }
+}
+
+/// `1 message`, `2 messages`.
+fn messages(number: u64) -> String {
+    units::count(usize::try_from(number).unwrap_or(usize::MAX), "message")
 }
 
 /// Like `Write::write_all`, but keeps what is left.
@@ -354,7 +360,7 @@ mod tests {
             assert_eq!(line, format!("{kept:099}"));
             kept += 1;
         };
-        assert_eq!(told, format!("(here were {} more, which were not read)", lines - kept + later - 1));
+        assert_eq!(told, format!("({} messages dropped: output blocked)", lines - kept + later - 1));
         assert_eq!(read.next().unwrap(), "next");
         assert_eq!(kept, ROOM / 100);
         assert!(heard.try_recv().is_err(), "it is said once");
@@ -417,8 +423,7 @@ mod tests {
             text
         });
         printer.finish(PATIENCE).unwrap();
-        let told =
-            "(here were 2 more, which were not read)\nthe last\n(here were 1 more, which were not read)\n";
+        let told = "(2 messages dropped: output blocked)\nthe last\n(1 message dropped: output blocked)\n";
         assert_eq!(reading.join().unwrap(), told);
     }
 
@@ -433,7 +438,7 @@ mod tests {
         disk.left = 1000;
         page.print(b"turn 5\n".to_vec(), &mut disk).unwrap();
         page.print(b"turn 6\n".to_vec(), &mut disk).unwrap();
-        let told = "turn 1\nturn 2\n(here were 3 more, which could not be written)\nturn 5\nturn 6\n";
+        let told = "turn 1\nturn 2\n(3 messages dropped: write failed)\nturn 5\nturn 6\n";
         assert_eq!(String::from_utf8(disk.has).unwrap(), told);
     }
 

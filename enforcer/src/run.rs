@@ -78,7 +78,7 @@ pub struct EndedDaemon {
 
 impl EndedDaemon {
     /// Whether it was told to end, before or after it stopped.
-    pub fn is_told_to_end(&self) -> bool {
+    pub fn must_end(&self) -> bool {
         self.stop.is_requested()
     }
 

@@ -291,7 +291,7 @@ mod tests {
         let stale = Instant::now().checked_sub(LONGEST_SILENCE + Duration::from_secs(20)).unwrap();
         let answer = get(serving_since([127, 0, 0, 1], stale), "/live");
         assert!(answer.starts_with("HTTP/1.1 503 "), "{answer}");
-        assert!(answer.contains("one turn lasts for 2") && answer.contains(" 180 s "), "{answer}");
+        assert!(answer.contains("current turn has run 2") && answer.contains("limit 180 s"), "{answer}");
     }
 
     #[test]

@@ -11,7 +11,7 @@
 const KEPT: libc::c_int = 1 << 20;
 
 /// From now on the heap keeps a megabyte that is free, and no more. Does nothing with another C library.
-pub fn give_back_what_is_freed() {
+pub fn return_freed_memory() {
     #[cfg(target_env = "gnu")]
     // SAFETY: mallopt takes two numbers, and may be called at any time and by any thread (mallopt(3):
     // MT-Unsafe init, const:malloc is about the parameter itself, which nothing else here sets or reads).

@@ -97,7 +97,7 @@ pub fn reading_maps_needs_cap_bpf() -> bool {
 
 /// From now on a write beyond the greatest size that a file may have (`RLIMIT_FSIZE`) fails with `EFBIG`;
 /// until then it ends the process (`SIGXFSZ`, setrlimit(2)). The processes that this one starts inherit that.
-pub fn outlive_the_largest_file() {
+pub fn ignore_file_size_signal() {
     // SAFETY: no function is installed, the signal is ignored; signal(2) takes two numbers then, and nothing
     // else in the process asks for this signal.
     let _was_default = unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_IGN) };

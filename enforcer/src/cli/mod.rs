@@ -45,11 +45,11 @@ use std::{
 use self::args::{Args, Command};
 pub use self::exit::{Exit, UsageError};
 use enforcer_act::scratch::hold;
-use enforcer_kernel::linux::outlive_the_largest_file;
+use enforcer_kernel::linux::ignore_file_size_signal;
 
 /// Parses the command line, runs the command and gives its exit code.
 pub fn main(words: impl IntoIterator<Item = OsString>) -> ExitCode {
-    outlive_the_largest_file();
+    ignore_file_size_signal();
     let args = match args::parse(words) {
         Ok(args) => args,
         Err(error) => return exit::of_clap(&error).into(),

@@ -111,7 +111,7 @@ fn run_and_restore(run: &RunOptions, output: DaemonOutput<'_>) -> anyhow::Result
     }
     // With `--once` the audit is awaited until the daemon is told to end. Otherwise the daemon has ended,
     // even if its output is unread.
-    let is_awaited = || run.once && !ended.is_told_to_end();
+    let is_awaited = || run.once && !ended.must_end();
     let is_late =
         |printed: &io::Result<()>| matches!(printed, Err(late) if late.kind() == io::ErrorKind::TimedOut);
     let mut printed = output.turns.finish(LAST_LINES);

@@ -96,7 +96,7 @@ fn answer(placed: &SharedLedger, gate: &Gate, exposure: &ResourceFiles, call: Nr
         NriCall::Removed(subject) => answering.removed(&subject.container.id),
         NriCall::PodRemoved(pod) => {
             let mut state = placed.lock();
-            state.pod_is_gone(&pod);
+            state.remove_pod(&pod);
             state.count("pod-removed");
         }
         NriCall::Down(reason) => {
@@ -127,20 +127,20 @@ impl Answering<'_> {
             runtime.nri.as_deref().unwrap_or("of before 0.12").escape_default(),
             containers.len()
         );
-        let mut there = self.placed.lock().with_those_in_the_making(listed(pods, containers));
-        let occupied = self.placed.occupied_beside(there.iter().map(|(one, _)| one.id.as_str()));
+        let mut there = self.placed.lock().with_pending(listed(pods, containers));
+        let occupied = self.placed.occupied_unlisted(there.iter().map(|(one, _)| one.id.as_str()));
         self.look_at(&mut there);
         let mut state = self.placed.lock();
         // A new list over the same link is no new link.
         if state.link(RuntimeLink::Up { name: runtime.name, version: runtime.version }) {
             tracing::info!("{connected}");
         }
-        state.only_pods(pods);
+        state.set_pods(pods);
         state.only(&mut there);
         let all: Vec<Announced> = there.into_iter().map(|(one, _)| one).collect();
         let there: BTreeSet<String> = all.iter().map(|one| one.id.clone()).collect();
         let set_to = all.iter().filter_map(|one| Some((one.cgroup.clone()?, one.set_to().clone())));
-        state.originals.are_set_to(set_to);
+        state.originals.set_original_cpusets(set_to);
         let mut left = state.originals.left();
         left.extend(occupied);
         let mut settled = state.settle("synchronize", |known, node| known.synchronize(node, all, &left));
@@ -161,7 +161,7 @@ impl Answering<'_> {
         let has = shares(resources_of(container));
         self.placed.keep_apart(&new);
         let mut state = self.placed.lock();
-        state.has_pod(pod);
+        state.add_pod(pod);
         state.name(&mut new, known.clone());
         let mut settled = state.settle("create", |containers, node| containers.create(node, &new));
         let mut noting = state.changes(settled.others.keys());
@@ -198,7 +198,7 @@ impl Answering<'_> {
         let mut state = self.placed.lock();
         let mut settled = resize(&mut state, subject, wanted);
         let mut of_caller = Noting::default();
-        state.is_told(&id, &told, &mut of_caller);
+        state.note_caller_request(&id, &told, &mut of_caller);
         let noting = state.changes(settled.others.keys().chain([&id])).and(of_caller);
         // The runtime would write its stored cpuset, so it is told every time.
         let mut own = state.cpuset(&id).unwrap_or_default();
@@ -241,7 +241,7 @@ impl Answering<'_> {
     fn started(&self, subject: &NriSubject) {
         self.know(subject);
         let mut state = self.placed.lock();
-        state.has_pod(&subject.pod);
+        state.add_pod(&subject.pod);
         state.runs(&subject.container.id);
         state.originals.started();
         state.count("started");
@@ -288,7 +288,7 @@ impl Answering<'_> {
         }
         state.name(&mut one, known);
         if let Some(cgroup) = one.cgroup.clone() {
-            state.originals.is_set_to(cgroup, one.set_to().clone());
+            state.originals.set_original_cpuset(cgroup, one.set_to().clone());
         }
         state.settle("late", |containers, node| containers.create(node, &one));
         state.originals.want_turn();
@@ -332,7 +332,7 @@ fn resize(state: &mut Ledger, subject: NriSubject, wanted: LinuxResources) -> Ca
     state.name(&mut changed, known(&pod, &container));
     let settled = state.settle("update", |known, node| known.resize(node, changed));
     if settled.rejections.is_empty() {
-        state.is_content("update", &container.id);
+        state.clear_rejection("update", &container.id);
     }
     settled
 }

@@ -42,7 +42,7 @@ pub(super) fn tell(cgroup: &CgroupPath, fate: DriftFate) {
 }
 
 /// Logs the cgroups that were given up before this daemon started.
-pub(super) fn tell_given_up(left: &Drift, now_ns: u64) {
+pub(super) fn log_given_up(left: &Drift, now_ns: u64) {
     for (cgroup, _) in left.given_up(now_ns) {
         tracing::warn!(
             "{cgroup}: still left as another program set it, again and again, before the daemon was started"

@@ -65,7 +65,7 @@ impl Gate {
     }
 
     /// Closes it for the rest of a pause that has `lasted` already.
-    pub fn stay_closed(&self, lasted: Duration, left: Option<Duration>) {
+    pub fn close_for_rest(&self, lasted: Duration, left: Option<Duration>) {
         let now = Instant::now();
         let since = now.checked_sub(lasted).unwrap_or(now);
         let until = left.and_then(|left| now.checked_add(left));
@@ -159,7 +159,7 @@ mod tests {
         gate.close(Some(Duration::MAX));
         assert!(!gate.ended());
         assert_eq!(gate.paused().unwrap().left_seconds, None);
-        gate.stay_closed(Duration::from_millis(1), Some(Duration::from_mins(1)));
+        gate.close_for_rest(Duration::from_millis(1), Some(Duration::from_mins(1)));
         assert_eq!(gate.paused().unwrap().left_seconds, Some(60));
     }
 

@@ -208,7 +208,7 @@ impl Engine {
 
     /// Adds memory nodes to workloads that run short, between turns.
     pub fn set_widening(&mut self, widening: Widening) {
-        self.placed.widened_by(widening.clone());
+        self.placed.set_widening(widening.clone());
         self.widening = Some(widening);
     }
 
@@ -235,8 +235,8 @@ impl Engine {
     }
 
     /// Continues the drift counts that the previous daemon `left` at `now_ns`.
-    pub fn go_on_counting(&mut self, record: DriftRecord, left: Drift, now_ns: u64) {
-        drift::tell_given_up(&left, now_ns);
+    pub fn restore_drift_counts(&mut self, record: DriftRecord, left: Drift, now_ns: u64) {
+        drift::log_given_up(&left, now_ns);
         let given_up = left.given_up(now_ns).map(|(cgroup, goal)| (cgroup.clone(), goal.clone()));
         self.placed.give_up(given_up.collect());
         self.history.drift = left;
@@ -274,7 +274,7 @@ impl Engine {
         }
         self.history.partitions.forgive();
         self.history.rebalance.forget_aims();
-        self.source.others_may();
+        self.source.refresh_owners();
         self.share();
     }
 
@@ -363,7 +363,7 @@ impl Engine {
         Look {
             wants_turn,
             misplaced,
-            is_quiet: !wants_turn && !drained && !is_paused && !self.source.must_be_asked(),
+            is_quiet: !wants_turn && !drained && !is_paused && !self.source.needs_polling(),
         }
     }
 
@@ -538,7 +538,7 @@ impl Engine {
         let mut missing: Vec<Degraded> =
             self.actuator.as_ref().and_then(|actuator| actuator.degraded()).into_iter().collect();
         missing.extend(self.placed.degraded());
-        missing.extend(self.placed.unread_departures());
+        missing.extend(self.placed.unreadable_departures());
         missing.extend(self.exposure.degraded());
         missing.extend(self.demotion.degraded());
         missing.extend(self.recording.degraded());
@@ -585,8 +585,8 @@ impl Engine {
             tracing::debug!("{cgroup} is {name}, and no workload");
         }
         self.sandboxes = sandboxes.into_iter().map(|(cgroup, _)| cgroup).collect();
-        self.placed.release_departed();
-        self.placed.end_those_gone(&workloads);
+        self.placed.free_departed();
+        self.placed.end_vanished(&workloads);
         self.placed.expect_only(&workloads);
         let sample = self.source.sample(&workloads, now_ns);
         Ok((workloads, degraded, sample))
@@ -595,7 +595,7 @@ impl Engine {
     /// Changes by other writers, without the runtime's writes of our answers.
     fn foreign_changes(&self, sample: &Sample) -> Option<Changes> {
         let mut changes = sample.changes.clone()?;
-        self.placed.without_our_answers(&mut changes);
+        self.placed.remove_own_writes(&mut changes);
         Some(changes)
     }
 
@@ -662,7 +662,7 @@ impl Engine {
         let mut outcome = Ok(());
         // The grants go first: with the originals they leave the other record.
         if let Some(grants) = self.placed.regranted() {
-            outcome = actuator.note_grants(grants).inspect_err(|_error| self.placed.not_recorded());
+            outcome = actuator.note_grants(grants).inspect_err(|_error| self.placed.mark_unrecorded());
         }
         if outcome.is_ok() && !originals.is_empty() {
             outcome = actuator.record(&originals).map(|recorded| self.placed.recorded(&recorded));

@@ -210,7 +210,7 @@ impl SharedLedger {
     }
 
     /// Sets the widening. Its added nodes become part of each cpuset.
-    pub(super) fn widened_by(&self, widening: Widening) {
+    pub(super) fn set_widening(&self, widening: Widening) {
         self.lock().widening = Some(widening);
     }
 
@@ -245,7 +245,7 @@ impl SharedLedger {
     pub(super) fn expect_only(&self, workloads: &[Workload]) {
         let mut state = self.lock();
         let runs = |cgroup: &CgroupPath| workloads.iter().any(|one| one.cgroup == *cgroup);
-        state.lapse(runs);
+        state.drop_expired_pending(runs);
         let Ledger { containers, allocations, originals, .. } = &mut *state;
         let awaited = originals.left();
         containers.expect_only(allocations, |cgroup| awaited.contains(cgroup) || runs(cgroup));
@@ -267,7 +267,7 @@ impl SharedLedger {
     }
 
     /// Marks the grants as not recorded.
-    pub(super) fn not_recorded(&self) {
+    pub(super) fn mark_unrecorded(&self) {
         self.lock().regranted = true;
     }
 
@@ -598,7 +598,7 @@ impl Ledger {
             if self.keeps(id) {
                 tracing::warn!("{name} keeps what it has: {rejection}");
             } else {
-                tracing::warn!("{name} has no place and runs on what is left: {rejection}");
+                tracing::warn!("{name} has no place and runs on the shared CPUs: {rejection}");
             }
             self.report.unplaced.insert(id.clone(), rejection);
         }
@@ -617,7 +617,7 @@ impl Ledger {
     }
 
     /// The container asks again for what it has: clears its rejection.
-    pub(super) fn is_content(&mut self, call: &str, id: &str) {
+    pub(super) fn clear_rejection(&mut self, call: &str, id: &str) {
         if !self.keeps(id) || self.report.unplaced.remove(id).is_none() {
             return;
         }
@@ -650,7 +650,7 @@ impl Ledger {
             let told = ids.filter_map(|id| Some((self.containers.cgroup(id)?.clone(), now)));
             self.told.extend(told);
             let told: Vec<CgroupPath> = self.told.keys().cloned().collect();
-            self.note_answered(told, now);
+            self.note_pending_writes(told, now);
         }
     }
 

@@ -113,11 +113,11 @@ pub trait HostSource {
         false
     }
     /// Whether one of these two has no event, so that it must be polled.
-    fn must_be_asked(&self) -> bool {
+    fn needs_polling(&self) -> bool {
         false
     }
     /// Drops cached answers of other owners: they may have changed.
-    fn others_may(&mut self) {}
+    fn refresh_owners(&mut self) {}
     /// From the next sample on, reads the partition state of these cgroups only.
     fn look_at_partitions(&mut self, _cgroups: BTreeSet<CgroupPath>) {}
     /// Why these writes would change what processes of respected cgroups have set, and which processes could
@@ -275,12 +275,12 @@ impl HostSource for LiveSource {
         self.cgroups.appeared(interest)
     }
 
-    fn must_be_asked(&self) -> bool {
-        self.watch.must_be_asked() || self.cgroups.must_be_asked()
+    fn needs_polling(&self) -> bool {
+        self.watch.needs_polling() || self.cgroups.needs_polling()
     }
 
-    fn others_may(&mut self) {
-        self.cgroups.begin_anew();
+    fn refresh_owners(&mut self) {
+        self.cgroups.restart_watches();
     }
 
     fn look_at_partitions(&mut self, cgroups: BTreeSet<CgroupPath>) {

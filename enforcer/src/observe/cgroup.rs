@@ -58,7 +58,7 @@ pub(super) struct CgroupReader<'a> {
     effective: BTreeMap<CgroupPath, EffectiveCpuset>,
     /// Names of files with huge pages by node, for sizes in use on the host.
     hugepages: Vec<String>,
-    told_of_hugepages: bool,
+    has_hugepage_files: bool,
     /// Cgroups with an unreadable file of memory by node.
     garbled: BTreeSet<CgroupPath>,
 }
@@ -97,7 +97,7 @@ impl<'a> CgroupReader<'a> {
             page_bytes,
             effective: BTreeMap::new(),
             hugepages: Vec::new(),
-            told_of_hugepages: false,
+            has_hugepage_files: false,
             garbled: BTreeSet::new(),
         }
     }
@@ -113,8 +113,8 @@ impl<'a> CgroupReader<'a> {
     }
 
     /// Whether any cgroup had such a file.
-    pub(super) const fn told_of_hugepages(&self) -> bool {
-        self.told_of_hugepages
+    pub(super) const fn has_hugepage_files(&self) -> bool {
+        self.has_hugepage_files
     }
 
     /// Reads one cgroup, including everything `below` it where the files separate the two; `None` if it is
@@ -217,7 +217,7 @@ impl<'a> CgroupReader<'a> {
                 sample.hugetlb_reserved.insert(file.clone(), all.saturating_sub(used));
             }
             let Some(bytes) = by_node else { continue };
-            self.told_of_hugepages = true;
+            self.has_hugepage_files = true;
             // Without the sum of huge pages the total would be too low.
             if let Some(by_node) = &mut sample.memory_by_node {
                 for (node, bytes) in &bytes {

@@ -146,12 +146,12 @@ impl CgroupWatch {
     }
 
     /// Whether an empty cgroup must be polled.
-    pub fn must_be_asked(&self) -> bool {
+    pub fn needs_polling(&self) -> bool {
         !self.empty.is_empty()
     }
 
     /// Starts over: other cgroups may be of interest now.
-    pub fn begin_anew(&mut self) {
+    pub fn restart_watches(&mut self) {
         *self = Self::new(self.root.clone(), self.limit);
     }
 
@@ -186,7 +186,7 @@ impl CgroupWatch {
                 TreeEvent::Removed(path) => self.remove(&path),
                 TreeEvent::Changed(path) => came |= self.is_populated(&path),
                 TreeEvent::Lost => {
-                    self.begin_anew();
+                    self.restart_watches();
                     return self.begin(interest);
                 }
             }
@@ -465,7 +465,7 @@ mod tests {
         rig.make("other/empty");
         rig.says("jobs/empty", false);
         rig.says("other/empty", false);
-        rig.watch.begin_anew();
+        rig.watch.restart_watches();
         assert!(rig.watch.descriptor().is_none());
         assert!(!rig.appeared() && !rig.is_told());
         for time in 1..=2 {
@@ -477,7 +477,7 @@ mod tests {
             rig.says("jobs/empty", false);
             assert!(!rig.appeared(), "the last one has gone, time {time}");
         }
-        rig.watch.begin_anew();
+        rig.watch.restart_watches();
         rig.says("jobs/empty", true);
         assert!(!rig.appeared(), "earlier processes are no news");
         fs::remove_dir_all(rig.dir.path().join("jobs/empty")).unwrap();

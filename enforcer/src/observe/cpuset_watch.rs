@@ -93,7 +93,7 @@ impl CpusetWatch {
     }
 
     /// Whether a file must be polled.
-    pub fn must_be_asked(&self) -> bool {
+    pub fn needs_polling(&self) -> bool {
         self.kept.values().flatten().any(|watch| matches!(watch, CpusetFileWatch::Read { .. }))
     }
 
@@ -220,7 +220,7 @@ mod tests {
             rig.watch.follow(&kept(&[("/a", 1)]));
             assert!(rig.written(), "it is new; inotify: {inotify}");
             assert!(!rig.written(), "inotify: {inotify}");
-            assert_eq!((rig.watch.descriptor().is_some(), rig.watch.must_be_asked()), (inotify, !inotify));
+            assert_eq!((rig.watch.descriptor().is_some(), rig.watch.needs_polling()), (inotify, !inotify));
             for (file, text) in [("cpuset.cpus", "1\n"), ("cpuset.mems", "1\n")] {
                 rig.write("a", file, text);
                 assert!(rig.written(), "{file}, inotify: {inotify}");

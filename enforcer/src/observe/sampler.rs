@@ -240,7 +240,7 @@ impl Sampler {
                 sample.cgroups.insert(path.clone(), CgroupSample { id, ..cgroup });
             }
         }
-        if !reader.told_of_hugepages() {
+        if !reader.has_hugepage_files() {
             hugepages.untold().into_iter().for_each(|entry| degraded.push(entry));
         }
         let version = |v2: bool| if v2 { "v2" } else { "v1" };

@@ -71,7 +71,7 @@ const CALLS: usize = 256;
 impl RunningDaemon {
     /// Opens and attaches everything, then drops the privileges for it.
     pub(super) fn start(options: &RunOptions, stop: &Stop) -> Result<Self, RunError> {
-        heap::give_back_what_is_freed();
+        heap::return_freed_memory();
         let Configured { policy, notes, file } = options.configured()?;
         if !options.once {
             tracing::info!("{}", begins(&policy, file.as_deref(), options));
@@ -253,7 +253,7 @@ fn stay_paused(gate: &Gate, record: &PauseRecord, mode: Mode) {
         Ok(None) => {}
         Ok(Some(pause)) => {
             if let Some(left) = pause.left(now) {
-                gate.stay_closed(pause.lasted(now), left);
+                gate.close_for_rest(pause.lasted(now), left);
                 let line = gate.paused().map_or_else(String::new, Paused::line);
                 tracing::warn!("still {line}, since before the daemon was started");
             }
@@ -310,7 +310,7 @@ fn may_write(
     if let Some(boot_id) = boot_id {
         let now_ns = clock::now_ns();
         let (record, left) = DriftRecord::open(&policy.state_dir, &boot_id, now_ns);
-        engine.go_on_counting(record, left, now_ns);
+        engine.restore_drift_counts(record, left, now_ns);
     }
     if layout.cpuset.v2 && scratch::is_on(host) {
         engine.add_degraded(kernel_demotion(&layout.cpuset.path, host));

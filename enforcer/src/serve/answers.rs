@@ -146,7 +146,7 @@ async fn live(State(Answers { alive, .. }): State<Answers>) -> Response {
     let last = *alive.borrow();
     let Some(silence) = overdue(last, Instant::now()) else { return "alive\n".into_response() };
     let (seconds, longest) = (silence.as_secs(), LONGEST_SILENCE.as_secs());
-    let text = format!("one turn lasts for {seconds} s by now, {longest} s at most are expected\n");
+    let text = format!("current turn has run {seconds} s (limit {longest} s)\n");
     (StatusCode::SERVICE_UNAVAILABLE, text).into_response()
 }
 

@@ -43,7 +43,7 @@ impl Answering<'_> {
             let ids = others.keys().chain(own.as_ref().map(|(id, _)| *id));
             let cgroups = ids.filter_map(|id| {
                 let cgroup = state.containers.cgroup(id)?;
-                Some((id.clone(), (cgroup.clone(), state.was_told_lately(cgroup))))
+                Some((id.clone(), (cgroup.clone(), state.may_be_writing(cgroup))))
             });
             cgroups.collect()
         };

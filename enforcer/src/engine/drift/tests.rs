@@ -66,8 +66,8 @@ impl HostSource for Files {
         self.cgroups.appeared(interest)
     }
 
-    fn must_be_asked(&self) -> bool {
-        self.watch.must_be_asked() || self.cgroups.must_be_asked()
+    fn needs_polling(&self) -> bool {
+        self.watch.needs_polling() || self.cgroups.needs_polling()
     }
 
     fn sample(&mut self, workloads: &[Workload], now_ns: u64) -> Sample {
@@ -119,7 +119,7 @@ impl Rig {
         let mut engine = Engine::new(Box::new(source), policy);
         engine.set_actuator(Box::new(host.actuator()));
         let (record, left) = DriftRecord::open(&host.state_dir(), boot_id, now_ns);
-        engine.go_on_counting(record, left, now_ns);
+        engine.restore_drift_counts(record, left, now_ns);
         Self { host, engine }
     }
 

@@ -108,7 +108,7 @@ impl SharedLedger {
 
     /// Cgroups of known containers that are not in `listed` and still have processes.
     /// These containers leave.
-    pub(in crate::engine) fn occupied_beside<'a>(
+    pub(in crate::engine) fn occupied_unlisted<'a>(
         &self,
         listed: impl Iterator<Item = &'a str>,
     ) -> Vec<CgroupPath> {
@@ -133,7 +133,7 @@ impl SharedLedger {
     }
 
     /// Frees the grants of containers after their last process has ended.
-    pub(in crate::engine) fn release_departed(&self) {
+    pub(in crate::engine) fn free_departed(&self) {
         let (tree, leaving) = {
             let mut state = self.lock();
             let Ledger { containers, leaving, .. } = &mut *state;
@@ -164,7 +164,7 @@ impl SharedLedger {
                      run: {reason}"
                 );
             } else {
-                tracing::debug!("{name} has ended: what it was given is free");
+                tracing::debug!("{name} has ended: its grant is free");
             }
             // The turn writes and records what this changes for others.
             drop(state.ends("stop", &id));
@@ -174,7 +174,7 @@ impl SharedLedger {
 
     /// Ends listed containers without a cgroup. If the previous daemon was told of a stop, no event
     /// comes at its end. `workloads` exist.
-    pub(in crate::engine) fn end_those_gone(&self, workloads: &[Workload]) {
+    pub(in crate::engine) fn end_vanished(&self, workloads: &[Workload]) {
         let (tree, found) = {
             let state = self.lock();
             let runs = |cgroup: &CgroupPath| workloads.iter().any(|one| one.cgroup == *cgroup);
@@ -202,12 +202,12 @@ impl SharedLedger {
             if told == Err(RecvTimeoutError::Disconnected) {
                 return;
             }
-            self.release_departed();
+            self.free_departed();
         }
     }
 
     /// Leaving containers with processes that cannot be seen.
-    pub(in crate::engine) fn unread_departures(&self) -> Vec<Degraded> {
+    pub(in crate::engine) fn unreadable_departures(&self) -> Vec<Degraded> {
         let state = self.lock();
         let unread = state.leaving.iter().filter_map(|(id, one)| Some((id, one.unread.as_ref()?)));
         let effect = |id: &str| {
@@ -229,7 +229,7 @@ impl Ledger {
     fn note_leaving(&mut self, id: &str, unread: Option<String>) {
         let name = self.name_of(id);
         let one = self.leaving.entry(id.to_owned()).or_insert_with(|| {
-            tracing::debug!("{name} ends: what it was given stays taken until its last process is gone");
+            tracing::debug!("{name} ends: its grant stays taken until its last process is gone");
             DepartingContainer { since: Instant::now(), unread: None }
         });
         one.unread = unread;
@@ -241,7 +241,7 @@ impl Ledger {
 
     /// Backdates all departures.
     #[cfg(test)]
-    pub(in crate::engine) fn left_long_ago(&mut self) {
+    pub(in crate::engine) fn expire_departures(&mut self) {
         let long_ago = Instant::now().checked_sub(UNREAD_WITHIN).unwrap();
         self.leaving.values_mut().for_each(|one| one.since = long_ago);
     }

@@ -126,18 +126,21 @@ impl Originals {
     }
 
     /// Replaces the current cpusets of all running containers.
-    pub(in crate::engine) fn are_set_to(&mut self, all: impl Iterator<Item = (CgroupPath, Cpuset)>) {
+    pub(in crate::engine) fn set_original_cpusets(
+        &mut self,
+        all: impl Iterator<Item = (CgroupPath, Cpuset)>,
+    ) {
         self.untouched = all.collect();
     }
 
     /// Notes the cpuset of a container that was not announced.
-    pub(in crate::engine) fn is_set_to(&mut self, cgroup: CgroupPath, cpuset: Cpuset) {
+    pub(in crate::engine) fn set_original_cpuset(&mut self, cgroup: CgroupPath, cpuset: Cpuset) {
         self.untouched.insert(cgroup, cpuset);
     }
 
     /// Notes that the runtime's caller has set this cgroup: that is its original from now on. Absent sets
     /// stay.
-    fn is_told(&mut self, cgroup: &CgroupPath, wanted: &Cpuset) -> Option<Ticket> {
+    fn note_caller_request(&mut self, cgroup: &CgroupPath, wanted: &Cpuset) -> Option<Ticket> {
         let renew = |was: &mut Cpuset| {
             was.cpus = wanted.cpus.clone().or(was.cpus.take());
             was.mems = wanted.mems.clone().or(was.mems.take());
@@ -296,13 +299,13 @@ impl Ledger {
     }
 
     /// Notes that the runtime's caller sets a container of ours; also while writes are blocked.
-    pub(in crate::engine) fn is_told(&mut self, id: &str, wanted: &Cpuset, noting: &mut Noting) {
+    pub(in crate::engine) fn note_caller_request(&mut self, id: &str, wanted: &Cpuset, noting: &mut Noting) {
         if wanted.is_empty() {
             return;
         }
         let ours = self.containers.holder(id).filter(|holder| !holder.is_given());
         if let Some(cgroup) = ours.and_then(|holder| self.containers.cgroup_of(holder)).cloned() {
-            noting.tickets.extend(self.originals.is_told(&cgroup, wanted));
+            noting.tickets.extend(self.originals.note_caller_request(&cgroup, wanted));
         }
     }
 

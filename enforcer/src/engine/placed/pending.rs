@@ -45,7 +45,7 @@ impl Ledger {
         let Cpuset { cpus, mems } = one.now.clone();
         let now = Cpuset { cpus: own.cpus.clone().or(cpus), mems: own.mems.clone().or(mems) };
         self.pending.retain(|_, making| making.unlisted || making.may_come());
-        self.note_answered(one.cgroup.clone(), Instant::now());
+        self.note_pending_writes(one.cgroup.clone(), Instant::now());
         let one = Announced { now, ..one.clone() };
         let making = PendingContainer { one, known, answered: Instant::now(), unlisted: false };
         self.pending.insert(making.one.id.clone(), making);
@@ -63,7 +63,7 @@ impl Ledger {
     }
 
     /// The listed containers and the pending ones.
-    pub(in crate::engine) fn with_those_in_the_making(
+    pub(in crate::engine) fn with_pending(
         &mut self,
         mut listed: Vec<(Announced, KnownContainer)>,
     ) -> Vec<(Announced, KnownContainer)> {
@@ -78,7 +78,7 @@ impl Ledger {
     /// Frees the grants of pending containers that no runtime has listed and that do not exist. No event
     /// would announce their end, as when a runtime dies during a creation. `runs` says whether a cgroup
     /// exists.
-    pub(super) fn lapse(&mut self, runs: impl Fn(&CgroupPath) -> bool) {
+    pub(super) fn drop_expired_pending(&mut self, runs: impl Fn(&CgroupPath) -> bool) {
         let over = |_: &String, making: &mut PendingContainer| making.unlisted && !making.may_come();
         let over: Vec<(String, PendingContainer)> = self.pending.extract_if(.., over).collect();
         for (id, PendingContainer { one, .. }) in over {
@@ -94,7 +94,7 @@ impl Ledger {
 
     /// Backdates all answers.
     #[cfg(test)]
-    pub(in crate::engine) fn answered_long_ago(&mut self) {
+    pub(in crate::engine) fn expire_answers(&mut self) {
         let long_ago = Instant::now().checked_sub(MADE_WITHIN).unwrap();
         self.pending.values_mut().for_each(|making| making.answered = long_ago);
     }

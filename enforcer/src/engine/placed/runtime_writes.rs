@@ -25,12 +25,16 @@ const CARRIERS: [&str; 7] = ["systemd", "runc", "crun", "youki", "containerd", "
 
 impl Ledger {
     /// Whether the runtime may still be writing an answer about this cgroup.
-    pub(in crate::engine) fn was_told_lately(&self, cgroup: &CgroupPath) -> bool {
+    pub(in crate::engine) fn may_be_writing(&self, cgroup: &CgroupPath) -> bool {
         self.told.get(cgroup).is_some_and(|at| at.elapsed() < WRITTEN_BY)
     }
 
     /// Notes answers about these cgroups.
-    pub(super) fn note_answered(&mut self, cgroups: impl IntoIterator<Item = CgroupPath>, now: Instant) {
+    pub(super) fn note_pending_writes(
+        &mut self,
+        cgroups: impl IntoIterator<Item = CgroupPath>,
+        now: Instant,
+    ) {
         self.answered.retain(|_, at| at.elapsed() < CARRIED_OUT_WITHIN);
         self.answered.extend(cgroups.into_iter().map(|cgroup| (cgroup, now)));
     }
@@ -45,7 +49,7 @@ impl SharedLedger {
     }
 
     /// Removes the writes that carry our answers out.
-    pub(in crate::engine) fn without_our_answers(&self, changes: &mut Changes) {
+    pub(in crate::engine) fn remove_own_writes(&self, changes: &mut Changes) {
         let answered = &self.lock().answered;
         changes.latest.retain(|change| {
             let Change { workload: Some(cgroup), command, what: ChangeKind::CpusetWritten { .. }, .. } =
@@ -85,7 +89,7 @@ mod tests {
     #[test]
     fn what_carries_an_answer_out_is_no_foreign_write_and_all_else_is() {
         let placed = SharedLedger::default();
-        placed.lock().note_answered([CgroupPath::new("/told")], Instant::now());
+        placed.lock().note_pending_writes([CgroupPath::new("/told")], Instant::now());
         let written = || ChangeKind::CpusetWritten { file: CpusetFile::Mems };
         let policy = ChangeKind::PolicySet {
             scope: PolicyScope::Task,
@@ -102,7 +106,7 @@ mod tests {
             change("/other", "systemd", written()),
         ];
         let mut changes = Changes { latest, ..Changes::default() };
-        placed.without_our_answers(&mut changes);
+        placed.remove_own_writes(&mut changes);
         let left: Vec<&str> = changes.latest.iter().map(|one| one.command.as_str()).collect();
         assert_eq!(left, ["sh", "runcible", "runc", "systemd"]);
     }

@@ -13,7 +13,7 @@ use enforcer_runtime::nri::api::PodSandbox;
 
 impl Ledger {
     /// Notes the sandbox of a pod.
-    pub(in crate::engine) fn has_pod(&mut self, pod: &PodSandbox) {
+    pub(in crate::engine) fn add_pod(&mut self, pod: &PodSandbox) {
         if !pod.id.is_empty() && !self.sandboxes.contains_key(&pod.id) {
             let name = printable(&format!("{}/{} (sandbox)", pod.namespace, pod.name));
             self.sandboxes.insert(pod.id.clone(), name.chars().take(NAME_LIMIT).collect());
@@ -21,15 +21,15 @@ impl Ledger {
     }
 
     /// Replaces the list of pods.
-    pub(in crate::engine) fn only_pods(&mut self, pods: &[PodSandbox]) {
+    pub(in crate::engine) fn set_pods(&mut self, pods: &[PodSandbox]) {
         self.sandboxes.clear();
         for pod in pods {
-            self.has_pod(pod);
+            self.add_pod(pod);
         }
     }
 
     /// Forgets the sandbox of a removed pod.
-    pub(in crate::engine) fn pod_is_gone(&mut self, pod: &PodSandbox) {
+    pub(in crate::engine) fn remove_pod(&mut self, pod: &PodSandbox) {
         self.sandboxes.remove(&pod.id);
     }
 }

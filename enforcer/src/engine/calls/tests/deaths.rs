@@ -244,7 +244,7 @@ fn container_never_created_after_a_runtime_restart_frees_its_cpus() {
     create(&placed, "waits", 2);
     placed.expect_only(&[]);
     assert_eq!((taken(), placed.unrecorded().len()), ("0-3".into(), 2), "both may come yet");
-    placed.lock().answered_long_ago();
+    placed.lock().expire_answers();
     placed.expect_only(&[]);
     assert_eq!(taken(), "2-3", "of the other one the runtime would say that it ended");
     assert_eq!(placed.unrecorded().len(), 1);

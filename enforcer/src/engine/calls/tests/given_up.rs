@@ -23,7 +23,7 @@ fn start(host: &Rc<Fixture>, grants: BTreeMap<String, GrantRecord>, now_ns: u64)
     let mut engine = Engine::new(Box::new(source), policy);
     engine.set_actuator(Box::new(host.actuator()));
     let (record, left) = DriftRecord::open(&host.state_dir(), "boot-1", now_ns);
-    engine.go_on_counting(record, left, now_ns);
+    engine.restore_drift_counts(record, left, now_ns);
     let tree = CpusetTree::new(&host.layout.cpuset.path, true);
     engine.adopt(tree, grants);
     engine.prepare().unwrap();

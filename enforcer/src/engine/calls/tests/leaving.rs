@@ -56,13 +56,13 @@ fn what_a_container_has_is_free_when_its_last_process_is_gone_whatever_its_runti
                     "stop" => assert_eq!(updates(&stop(&placed, "one")), []),
                     _ => removed(&placed, "one"),
                 }
-                placed.release_departed();
+                placed.free_departed();
                 assert_eq!(taken(&placed), own, "v2 {v2}, {tells:?}: a process runs");
             }
             let other = running(&host, &placed, "two", 2);
             assert_ne!(other, own);
             populate(&host, "one", false);
-            placed.release_departed();
+            placed.free_departed();
             assert_eq!(taken(&placed), other, "v2 {v2}, {tells:?}: the last process is gone");
             assert!(placed.has_started(), "a turn gives it to those that wait");
         }
@@ -95,14 +95,14 @@ fn a_cgroup_that_cannot_be_read_is_named_and_keeps_for_a_bounded_time() {
     std::fs::remove_file(&events).unwrap();
     std::fs::create_dir(&events).unwrap();
     stop(&placed, "one");
-    placed.release_departed();
+    placed.free_departed();
     assert_eq!(taken(&placed), own);
-    let gap = placed.unread_departures();
+    let gap = placed.unreadable_departures();
     assert_eq!((gap.len(), gap[0].source.as_str()), (1, "departures"));
     assert!(gap[0].reason.contains("cgroup.events") && gap[0].effect.contains("shop/one/main"), "{gap:?}");
-    placed.lock().left_long_ago();
-    placed.release_departed();
-    assert_eq!((taken(&placed), placed.unread_departures().len()), (String::new(), 0));
+    placed.lock().expire_departures();
+    placed.free_departed();
+    assert_eq!((taken(&placed), placed.unreadable_departures().len()), (String::new(), 0));
 }
 
 #[test]
@@ -126,7 +126,7 @@ fn a_runtime_that_lists_it_no_longer_frees_nothing_while_a_process_runs() {
     assert_eq!(taken(&next), own);
 
     populate(&host, "one", false);
-    before.release_departed();
+    before.free_departed();
     next.expect_only(&[]);
     assert_eq!((taken(&before), taken(&next)), (String::new(), String::new()));
 }
@@ -156,10 +156,10 @@ fn a_container_of_the_same_name_goes_on_with_what_one_before_that_has_ended_had(
     stop(&placed, "one");
     populate(&host, "one", false);
     assert_eq!(made_again(&placed, "", 2), own, "nothing has looked since its last process was gone");
-    placed.release_departed();
+    placed.free_departed();
     assert_eq!(taken(&placed), own, "they are the other one's by now");
-    placed.lock().left_long_ago();
-    assert_eq!(placed.unread_departures().len(), 0, "what it had is no longer its own");
+    placed.lock().expire_departures();
+    assert_eq!(placed.unreadable_departures().len(), 0, "what it had is no longer its own");
 }
 
 #[test]
@@ -182,13 +182,13 @@ fn a_container_of_the_same_name_takes_nothing_from_one_before_whose_process_runs
             (cpus, 0),
             "{case}: {own} and {other}"
         );
-        placed.release_departed();
+        placed.free_departed();
         assert_eq!(taken(&placed), own.union(&other).to_string(), "{case}: a process of the old one runs");
-        assert_eq!(placed.unread_departures().len(), 0, "{case}");
+        assert_eq!(placed.unreadable_departures().len(), 0, "{case}");
         assert_eq!(placed.regranted().unwrap().len(), 2, "{case}: both are recorded for the next daemon");
         populate(&host, "one", false);
         stop(&placed, "one");
-        placed.release_departed();
+        placed.free_departed();
         assert_eq!(taken(&placed), other.to_string(), "{case}: its last process is gone");
     }
 }
@@ -205,11 +205,11 @@ fn a_daemon_that_was_not_told_of_a_stop_frees_what_is_gone() {
     let next = placed(true);
     next.adopt(tree(), before.regranted().unwrap());
     synchronize(&next, &["one"], &own);
-    next.end_those_gone(&[]);
+    next.end_vanished(&[]);
     assert_eq!(taken(&next), own, "its cgroup is there");
     std::fs::remove_dir_all(host.path("/kubepods/podone")).unwrap();
-    next.end_those_gone(&[workload_of("one")]);
+    next.end_vanished(&[workload_of("one")]);
     assert_eq!(taken(&next), own, "it was there when the turn began");
-    next.end_those_gone(&[]);
+    next.end_vanished(&[]);
     assert_eq!(taken(&next), "");
 }
