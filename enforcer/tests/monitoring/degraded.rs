@@ -59,8 +59,9 @@ fn feature(text: &str) -> Option<&str> {
 fn in_the_program() -> BTreeMap<String, PathBuf> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let mut files = Vec::new();
-    for part in [".", "act", "core", "host", "kernel", "report", "runtime"] {
-        sources(&root.join(part).join("src"), &mut files);
+    let crates = fs::read_dir(root).unwrap().map(|entry| entry.unwrap().path());
+    for folder in crates.filter(|path| path.join("Cargo.toml").exists()).chain([root.to_owned()]) {
+        sources(&folder.join("src"), &mut files);
     }
     let mut found = BTreeMap::new();
     for path in files {
