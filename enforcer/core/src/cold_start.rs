@@ -6,7 +6,8 @@
 //!
 //! Idea: the first of several signs ends the start: its time is up; the container reports that it is ready;
 //! its memory has stopped growing; hinting faults show that it keeps reading pages on slow memory; or the
-//! slow memory runs short. The end is [`finish_cold_start`]: nodes are added and none is taken away, so no page moves.
+//! slow memory runs short. The end is [`finish_cold_start`]: nodes are added and none is taken away, so no
+//! page moves.
 //!
 //! Terminology. A *cold start* is described by the grant ([`crate::place::ColdStart`]): its end, and the
 //! nodes after it. Fast memory is *wanted* when hinting faults cover a tenth of the container's memory in a

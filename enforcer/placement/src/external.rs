@@ -147,8 +147,8 @@ impl Holder {
     }
 }
 
-/// Moves containers to their fallback CPUs if CPUs of other owners (`moved`) leave their scope too little room. If
-/// no CPU would remain for any container, all stay: the other owner gave all CPUs away.
+/// Moves containers to their fallback CPUs if CPUs of other owners (`moved`) leave their scope too little
+/// room. If no CPU would remain for any container, all stay: the other owner gave all CPUs away.
 pub fn make_room(inventory: &Inventory, allocations: &mut Allocations, moved: &CpuSet) {
     let pool = inventory.shareable_cpus();
     let _squeezed = spill(&inventory.machine, allocations, &pool, moved, |_| Some(CpuSet::new()));

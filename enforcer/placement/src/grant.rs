@@ -222,8 +222,8 @@ impl Grant {
     }
 
     /// Memory nodes that the container uses, where `taken` are the exclusive CPUs of all holders. On its
-    /// fallback CPUs it uses those near its current CPUs, so that its pages follow, and keeps its promises in its
-    /// scope.
+    /// fallback CPUs it uses those near its current CPUs, so that its pages follow, and keeps its promises in
+    /// its scope.
     pub fn mems(&self, taken: &CpuSet) -> NodeSet {
         let away = self.shared.as_ref().map_or(&[][..], |shared| &shared.fallback_memory);
         if away.is_empty() || self.mems.is_empty() {

@@ -55,6 +55,7 @@ mod inventory;
 mod isolated;
 mod layout;
 pub mod memory;
+pub mod nodes;
 mod overflow;
 pub mod pools;
 mod recorded;

@@ -2,9 +2,9 @@
 //!
 //! Problem: two controllers that write one cpuset undo each other's writes for as long as both run. The
 //! kubelet's static managers, koordlet, katalyst, a DRA driver, systemd and libvirt each assume that they are
-//! the only writer. Idea: [`OwnershipFacts`] holds what this node shows of them; [`table`] derives from it the owner
-//! of each workload, the evidence, and the expected CPUs where known. The daemon writes only cpusets that are
-//! its own or have no owner.
+//! the only writer. Idea: [`OwnershipFacts`] holds what this node shows of them; [`table`] derives from it
+//! the owner of each workload, the evidence, and the expected CPUs where known. The daemon writes only
+//! cpusets that are its own or have no owner.
 //!
 //! Invariants: the owner is never guessed. If a source cannot be read, the owner is [`Owner::Unknown`], which
 //! counts as foreign. Annotations of a pod can only take a workload away from the daemon, never give it one.

@@ -4,7 +4,7 @@
 //! another node, so it never causes a rejection. Devices in a manifest are not among them: the kubelet
 //! ignores them.
 
-use super::{Need, NodeIndex, Offer, Offers, Threshold, masks::list};
+use super::{Need, NodeIndex, Offer, Offers, Threshold, listed::list};
 use crate::{ContainerRequest, PodRequest};
 
 /// Offers for one container, or for all of a pod.

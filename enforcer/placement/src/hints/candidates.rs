@@ -9,8 +9,8 @@
 
 use super::{
     Mask, Offer,
-    masks::positions,
     merge::{self, Comparison, MergeCandidate, Merged},
+    positions,
     question::{Alignment, NodeSetQuestion, accepts, prefers},
 };
 use crate::{Candidate, ContainerRequest, words};

@@ -11,8 +11,8 @@ use super::{
     cpu::CpuError,
     demand::Demand,
     device,
-    masks::positions,
     placing::{Asker, HintsPlacing},
+    positions,
     question::Alignment,
 };
 use crate::{

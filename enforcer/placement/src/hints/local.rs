@@ -9,7 +9,7 @@
 //! level includes all near memory. Memory that is near no CPU node is in no level, and is used if nothing
 //! nearer is left ([`LocalMemory::others`]).
 
-use super::{Mask, NodeIndex, masks::positions};
+use super::{Mask, NodeIndex, positions};
 use crate::Inventory;
 use numa_topology::{MemoryClass, Topology, id::NodeId, set::NodeSet};
 

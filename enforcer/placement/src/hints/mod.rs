@@ -19,11 +19,10 @@ mod demand;
 pub mod device;
 mod engine;
 mod give;
-mod index;
 mod keep;
 pub mod kubelet;
+mod listed;
 mod local;
-mod masks;
 pub mod memory;
 mod mems;
 pub mod merge;
@@ -34,7 +33,6 @@ mod question;
 mod refusal;
 mod shared;
 mod soften;
-mod table;
 #[cfg(test)]
 mod tests;
 mod threshold;
@@ -43,22 +41,16 @@ mod windows;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+pub(crate) use self::refusal::left_out;
 pub use self::{
     engine::HintsEngine,
-    index::{HintMasks, NodeIndex},
     numa_first_fit::numa_first_fit,
     threshold::{Need, Threshold},
     windows::Windows,
 };
-pub(crate) use self::{
-    masks::{MAX_ENUMERATED_NODES, positions},
-    refusal::left_out,
-    table::{Sums, Table, each_pair},
-};
+pub use crate::nodes::{HintMasks, Mask, NodeIndex};
+pub(crate) use crate::nodes::{MAX_ENUMERATED_NODES, Sums, Table, of_width, positions};
 use numa_topology::set::NodeSet;
-
-/// A set of nodes by position; bit 0 is the lowest id.
-pub type Mask = u64;
 
 /// A set of nodes for a container, for display.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]

@@ -22,9 +22,8 @@ use std::{cmp::Reverse, collections::BTreeSet};
 
 use super::{
     Mask, MaskHint, NodeIndex, Offer, Offers, Sums, Threshold,
-    masks::{of_width, positions},
     merge::{MergeOptions, Merged, complete, merge},
-    numa_first_fit,
+    numa_first_fit, of_width, positions,
     shared::Burden,
 };
 use crate::{

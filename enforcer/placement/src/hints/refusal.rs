@@ -8,7 +8,7 @@
 
 use std::cmp::Reverse;
 
-use super::{Mask, NodeIndex, Offers, masks::positions, question::accepts};
+use super::{Mask, NodeIndex, Offers, positions, question::accepts};
 use crate::{Rejection, RejectionReason, Shortage, room::FittingAmount, words};
 use numa_topology::{MemoryKind, Node, Topology, set::NodeSet};
 

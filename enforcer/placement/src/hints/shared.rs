@@ -15,11 +15,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{
-    Mask, Need, NodeIndex, Offer, Table, Threshold,
-    masks::{self, positions},
-    narrowest::narrowest,
-};
+use super::{Mask, Need, NodeIndex, Offer, Table, Threshold, narrowest::narrowest, positions};
 use crate::{CpuLayout, Grant, SharedCpus, layout::Level};
 use numa_topology::{id::NodeId, set::CpuSet};
 
@@ -178,7 +174,7 @@ impl SharedStock {
             let [free, capacity, used, there] =
                 [free, capacity, &self.used, &self.there].map(|amounts| Table::of_sums(amounts));
             let (would_do, does) = (|mask| capacity.at(mask) >= amount, |mask| free.at(mask) >= amount);
-            let mut hints = masks::list(self.there.len(), would_do, does);
+            let mut hints = crate::hints::listed::list(self.there.len(), would_do, does);
             for hint in &mut hints {
                 let mask = hint.mask.unwrap_or_default();
                 hint.score = score(fullness(used.at(mask), there.at(mask)));

@@ -1,6 +1,6 @@
 //! Thresholds: all sets of nodes that have enough.
 
-use super::{Mask, MaskHint, masks::positions};
+use super::{Mask, MaskHint, positions};
 
 /// All masks that satisfy every need.
 #[derive(Debug, Clone, PartialEq, Eq)]

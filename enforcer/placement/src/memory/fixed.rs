@@ -9,7 +9,7 @@
 //! O(zones^2).
 
 use super::promises::Promises;
-use crate::hints::{Mask, positions};
+use crate::nodes::{Mask, positions};
 
 /// Promises on zones, and the capacity of the nodes.
 pub(super) struct Fixed<'a> {

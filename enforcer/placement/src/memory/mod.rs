@@ -31,7 +31,7 @@ use std::collections::BTreeMap;
 use self::{promises::Promises, zones::ZoneSums};
 use super::{
     Allocations, Holder, Inventory, MemoryClaim, MemoryResource, PodRequest,
-    hints::{Mask, NodeIndex, Table},
+    nodes::{Mask, NodeIndex, Table},
 };
 use numa_topology::{id::NodeId, set::NodeSet};
 
@@ -316,8 +316,8 @@ impl ZoneAccount {
     }
 
     /// The [free](Self::free) amount on every set of these nodes, each a mask of this account with one node
-    /// or none, at most [`MAX_ENUMERATED_NODES`](super::hints::MAX_ENUMERATED_NODES) of them. If the table would be too large, the
-    /// amounts that one arrangement of all claims leaves.
+    /// or none, at most [`MAX_ENUMERATED_NODES`](crate::nodes::MAX_ENUMERATED_NODES) of them. If the table
+    /// would be too large, the amounts that one arrangement of all claims leaves.
     pub(super) fn free_on_sets(&self, nodes: &[Mask], resource: MemoryResource) -> Table {
         let free =
             self.of(resource).map_or_else(|| Table::of_sums(&[]), |promises| promises.free_on_sets(nodes));

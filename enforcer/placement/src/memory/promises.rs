@@ -14,7 +14,7 @@
 //! O(zones x nodes). All sums saturate: sizes come from outside.
 
 use super::{fixed::Fixed, room};
-use crate::hints::{MAX_ENUMERATED_NODES, Mask, Table, positions};
+use crate::nodes::{MAX_ENUMERATED_NODES, Mask, Table, positions};
 
 /// Capacity, promises, and one arrangement that keeps them.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

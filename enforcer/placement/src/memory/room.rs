@@ -14,7 +14,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::hints::{Mask, Table, each_pair, positions};
+use crate::nodes::{Mask, Table, each_pair, positions};
 
 /// The largest table: sixteen nodes, and four classes of other nodes that zones tie to them.
 const BITS: usize = 20;

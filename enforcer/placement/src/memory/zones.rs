@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use super::promises::Promises;
-use crate::hints::{Mask, NodeIndex};
+use crate::nodes::{Mask, NodeIndex};
 
 /// Claims and forecasts by zone.
 #[derive(Debug)]

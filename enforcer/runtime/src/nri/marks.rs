@@ -8,8 +8,9 @@
 //!
 //! The author of a pod writes its marks. A mark can only make us leave the pod alone; its values are compared
 //! and shown, never set. CPUs named by a mark count as taken only if as many are requested, by the container
-//! of a variable and by the pod of an annotation ([`OwnershipFacts::excess`](enforcer_core::owner::OwnershipFacts::excess)): a
-//! request was granted by the cluster, a mark was not.
+//! of a variable and by the pod of an annotation
+//! ([`OwnershipFacts::excess`](enforcer_core::owner::OwnershipFacts::excess)): a request was granted by the
+//! cluster, a mark was not.
 
 use std::collections::BTreeMap;
 

@@ -12,7 +12,7 @@ use std::slice;
 use super::CpuOptions;
 use crate::{
     CpuLayout,
-    hints::{Mask, MaskHint, Need, NodeIndex, Offer, Table, Threshold, masks, narrowest::narrowest},
+    hints::{Mask, MaskHint, Need, NodeIndex, Offer, Table, Threshold, narrowest::narrowest},
     layout::Level,
 };
 use numa_topology::set::CpuSet;
@@ -72,7 +72,8 @@ pub fn offer(
         let score = if stock.allocated.is_some() { 0 } else { in_use(had.at(mask), has.at(mask)) };
         MaskHint { mask: Some(mask), preferred, score }
     };
-    let masks = masks::by_width(nodes.len()).filter(|mask| mask & must == must && had.at(*mask) >= amount);
+    let masks =
+        crate::nodes::by_width(nodes.len()).filter(|mask| mask & must == must && had.at(*mask) >= amount);
     Offer::Listed(masks.map(hint).collect())
 }
 

@@ -9,11 +9,7 @@ use super::{
     DeviceStock,
     stock::{State, Unit},
 };
-use crate::hints::{
-    Mask, Need, Offer, Table, Threshold,
-    masks::{self, positions},
-    narrowest::narrowest,
-};
+use crate::hints::{Mask, Need, Offer, Table, Threshold, narrowest::narrowest, positions};
 
 /// Number of devices by their near nodes.
 type CountsByNodes = BTreeMap<Mask, u64>;
@@ -41,7 +37,7 @@ pub fn offer(stock: &DeviceStock<'_>, count: u64) -> Offer {
     }
     let (all, now) = (Table::of_near(nodes, all), Table::of_near(nodes, now));
     let does = |mask: Mask| now.at(mask) >= count && reusable.keys().all(|near| near & mask != 0);
-    Offer::Listed(masks::list(nodes, |mask| all.at(mask) >= count, does))
+    Offer::Listed(crate::hints::listed::list(nodes, |mask| all.at(mask) >= count, does))
 }
 
 fn counts<'a>(units: impl Iterator<Item = &'a Unit<'a>>) -> CountsByNodes {

@@ -9,9 +9,8 @@ use super::{MemoryStock, fullness::Fullness};
 use crate::{
     MemoryResource,
     hints::{
-        MAX_ENUMERATED_NODES, Mask, MaskHint, Need, Offer, Offers, Table, Threshold,
-        masks::{self, positions},
-        narrowest::narrowest,
+        MAX_ENUMERATED_NODES, Mask, MaskHint, Need, Offer, Offers, Table, Threshold, narrowest::narrowest,
+        positions,
     },
 };
 
@@ -45,7 +44,7 @@ pub(super) fn hints(stock: &MemoryStock<'_>, wanted: &[(MemoryResource, u64)], b
         let enough =
             |tables: &[(Table, u64)], mask| tables.iter().all(|(table, amount)| table.at(mask) >= *amount);
         let does = |mask| mask & base == base && enough(&free, mask) && stock.allowed(mask);
-        return masks::list(stock.nodes.len(), |mask| enough(&has, mask), does);
+        return crate::hints::listed::list(stock.nodes.len(), |mask| enough(&has, mask), does);
     }
     let width = narrowest(&needs(stock, wanted, when_empty));
     let hint =

@@ -2,8 +2,9 @@
 //!
 //! All agree on a set if every list has it as a preferred hint, or has a preferred hint for any nodes, which
 //! agrees with every set. If all lists have such a hint, the set of all nodes is one more. Idea: an
-//! intersection of sets of masks. Masks of up to [`MAX_ENUMERATED_NODES`] bits are one bit each in a table of 2^N bits;
-//! wider ones are sorted lists. Hints are compared as given, including nodes that the machine does not have.
+//! intersection of sets of masks. Masks of up to [`MAX_ENUMERATED_NODES`] bits are one bit each in a table of
+//! 2^N bits; wider ones are sorted lists. Hints are compared as given, including nodes that the machine does
+//! not have.
 //!
 //! Cost: O(hints + 2^N / 64) for narrow masks, O(hints x log hints) for wide ones.
 

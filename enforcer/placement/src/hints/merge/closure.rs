@@ -1,20 +1,21 @@
 //! The sets of nodes that are the intersection of one set of each list.
 //!
 //! Problem: which sets can result from the cross product? Idea: they are built list by list, as the
-//! intersections of the sets so far with the hints of the next list. For up to [`MAX_ENUMERATED_NODES`] nodes this is an
-//! AND-convolution of two 0/1 tables over all 2^N sets: sum each over supersets (zeta transform), multiply,
-//! and invert the sums (Moebius transform). Nonzero entries are the intersection of some pair. The counts
-//! stay below 2^32, so the arithmetic is exact. For more nodes the sets are a sorted list.
+//! intersections of the sets so far with the hints of the next list. For up to [`MAX_ENUMERATED_NODES`] nodes
+//! this is an AND-convolution of two 0/1 tables over all 2^N sets: sum each over supersets (zeta transform),
+//! multiply, and invert the sums (Moebius transform). Nonzero entries are the intersection of some pair. The
+//! counts stay below 2^32, so the arithmetic is exact. For more nodes the sets are a sorted list.
 //!
 //! Cost: O(lists x N x 2^N), three transforms per list, independent of the number of hints. For more than
-//! [`MAX_ENUMERATED_NODES`] nodes O(sets so far x hints) per list, and **bounded**: at most [`PAIRS`] intersections per
-//! list. Beyond that only the widest sets and hints are used: the answer is still an intersection of one hint
-//! of each list, but maybe not the best one. With few hints per list nothing is left out.
+//! [`MAX_ENUMERATED_NODES`] nodes O(sets so far x hints) per list, and **bounded**: at most [`PAIRS`]
+//! intersections per list. Beyond that only the widest sets and hints are used: the answer is still an
+//! intersection of one hint of each list, but maybe not the best one. With few hints per list nothing is left
+//! out.
 
 use std::cmp::Reverse;
 
 use super::{MAX_ENUMERATED_NODES, list::HintList};
-use crate::hints::{Mask, NodeIndex, each_pair};
+use crate::nodes::{Mask, NodeIndex, each_pair};
 
 /// Maximum number of intersections per list on machines with more than [`MAX_ENUMERATED_NODES`] nodes.
 pub(super) const PAIRS: usize = 1 << 20;

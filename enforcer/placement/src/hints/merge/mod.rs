@@ -17,8 +17,9 @@
 //! stand for nodes that the machine does not have: they count for the width of a hint and for the equality of
 //! hints, and are never part of an answer.
 //!
-//! Cost: O(hints) for the preferred answer, O(resources x N x 2^N) for the other one on up to [`MAX_ENUMERATED_NODES`]
-//! nodes. [`closure`] and [`amounts`] state what is exact and what is bounded beyond that.
+//! Cost: O(hints) for the preferred answer, O(resources x N x 2^N) for the other one on up to
+//! [`MAX_ENUMERATED_NODES`] nodes. [`closure`] and [`amounts`] state what is exact and what is bounded beyond
+//! that.
 
 mod agreed;
 mod amounts;
@@ -38,7 +39,7 @@ use self::{
 };
 use std::borrow::Cow;
 
-use super::{Mask, MaskHint, NodeIndex, Offer, Threshold, masks::MAX_ENUMERATED_NODES};
+use super::{MAX_ENUMERATED_NODES, Mask, MaskHint, NodeIndex, Offer, Threshold};
 use crate::settings::{HintsSettings, NumaAllocationStrategy, TopologyPolicy};
 
 /// Maximum number of common sets of the lists that are searched, if lists and thresholds have no preferred

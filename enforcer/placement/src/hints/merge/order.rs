@@ -12,7 +12,7 @@
 use std::cmp::Ordering;
 
 use super::{MergeOptions, scores::Scores};
-use crate::hints::{Mask, NodeIndex, masks::positions};
+use crate::hints::{Mask, NodeIndex, positions};
 
 /// The order of sets, apart from score and ids.
 #[derive(Debug)]

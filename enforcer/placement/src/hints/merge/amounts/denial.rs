@@ -10,7 +10,7 @@
 //! packed by then counts as impossible.
 
 use super::search::{Cover, PARTS, part};
-use crate::hints::{Mask, Need, NodeIndex, Threshold, masks::positions};
+use crate::hints::{Mask, Need, NodeIndex, Threshold, positions};
 
 /// Maximum number of steps of one packing.
 const STEPS: u32 = 2_000;

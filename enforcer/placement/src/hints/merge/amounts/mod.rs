@@ -25,7 +25,7 @@ use self::{
     search::{Cover, CoverSearch, Peers},
 };
 use super::order::NodeSetOrder;
-use crate::hints::{Mask, NodeIndex, Threshold, masks::positions};
+use crate::hints::{Mask, NodeIndex, Threshold, positions};
 
 /// The best set that all thresholds prefer.
 pub(super) fn preferred(

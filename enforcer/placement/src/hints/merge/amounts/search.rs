@@ -21,7 +21,7 @@
 use std::cmp::Reverse;
 
 use super::super::order::NodeSetOrder;
-use crate::hints::{Mask, NodeIndex, masks::positions};
+use crate::hints::{Mask, NodeIndex, positions};
 
 /// Maximum number of steps of one part of a search.
 pub(super) const STEPS: u32 = 2_000;

@@ -4,10 +4,10 @@
 //! of width, and within a width in lexicographic order of their positions, so that the first set that would
 //! suffice on an empty machine gives the width of the preferred ones.
 //!
-//! Cost: O(2^N) sets of N nodes, so a check must be very cheap: see [`super::table`]. The limit is [`MAX_ENUMERATED_NODES`]
-//! nodes.
+//! Cost: O(2^N) sets of N nodes, so a check must be very cheap: see [`Table`](super::Table). The limit is
+//! [`MAX_ENUMERATED_NODES`] nodes.
 
-use super::{Mask, MaskHint};
+use super::Mask;
 
 /// Maximum number of nodes with listed masks by default; above it, offers are thresholds.
 pub(crate) const FEW: usize = 8;
@@ -24,7 +24,7 @@ pub(crate) fn by_width(nodes: usize) -> impl Iterator<Item = Mask> {
 ///
 /// With position 0 as the highest bit, lexicographic order is descending order of numbers. Their complements
 /// ascend, and one arithmetic step gives the next greater number of equal width.
-pub(super) fn of_width(nodes: usize, width: usize) -> impl Iterator<Item = Mask> {
+pub(crate) fn of_width(nodes: usize, width: usize) -> impl Iterator<Item = Mask> {
     let nodes = nodes.min(63);
     let all: Mask = (1 << nodes) - 1;
     let absent: Mask = (1 << nodes.saturating_sub(width)) - 1;
@@ -37,26 +37,6 @@ fn next_of_width(bits: Mask) -> Option<Mask> {
     let lowest = bits & bits.wrapping_neg();
     let carried = bits.checked_add(lowest).filter(|_| lowest != 0)?;
     Some(carried | (bits ^ carried) >> 2 >> lowest.trailing_zeros())
-}
-
-/// Hints for the sets that suffice, among those that would suffice on an empty machine; those as narrow as an
-/// empty machine would allow are preferred. `does` is never true for a set that would not suffice.
-pub(super) fn list(
-    nodes: usize,
-    would_do: impl Fn(Mask) -> bool,
-    does: impl Fn(Mask) -> bool,
-) -> Vec<MaskHint> {
-    let mut width = None;
-    let mut hints = Vec::new();
-    for mask in by_width(nodes.min(MAX_ENUMERATED_NODES)) {
-        if width.is_none() && would_do(mask) {
-            width = Some(mask.count_ones());
-        }
-        if width.is_some() && does(mask) {
-            hints.push(MaskHint { mask: Some(mask), preferred: width == Some(mask.count_ones()), score: 0 });
-        }
-    }
-    hints
 }
 
 /// Positions of a mask, ascending.
@@ -89,14 +69,5 @@ mod tests {
             masks.sort_unstable();
             assert!(masks.into_iter().eq(1..1 << nodes), "{nodes}");
         }
-    }
-
-    #[test]
-    fn the_narrowest_that_would_do_is_preferred_even_if_it_does_not() {
-        let hints = list(3, |_| true, |mask| mask & 0b110 == 0b110);
-        let masks: Vec<_> = hints.iter().map(|hint| (hint.mask, hint.preferred)).collect();
-        assert_eq!(masks, [(Some(0b110), false), (Some(0b111), false)]);
-        assert!(list(3, |_| false, |_| false).is_empty());
-        assert!(list(0, |_| true, |_| true).is_empty());
     }
 }
