@@ -7,8 +7,8 @@
 //!   were touched. Only DAMON sees inside a mapping.
 //! - [`referenced`] clears the marks of a whole process (`clear_refs`) and reads how much of each mapping is
 //!   marked again (`smaps`): by mapping, where DAMON is not available.
-//! - [`generations`] reads the kernel's own ages (MGLRU): how much is cold, but not which pages. It bounds the
-//!   other two.
+//! - [`generations`] reads the kernel's own ages (MGLRU): how much is cold, but not which pages. It bounds
+//!   the other two.
 //!
 //! Marks of writes (soft-dirty) are no source: pages written once and read often are hot.
 //!
