@@ -18,7 +18,7 @@ use crate::{
 
 /// Engine name of a grant of another owner.
 pub const OTHERS: &str = "others";
-/// Engine name of a grant whose container runs without a place.
+/// Engine name of the grant of a container that runs without a place.
 pub const UNPLACED: &str = "none";
 /// Namespace of holders from the kubelet's own lists. No namespace of Kubernetes starts with `-`.
 pub const CLAIMED: &str = "-claimed";

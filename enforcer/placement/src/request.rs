@@ -174,7 +174,7 @@ impl PodRequest {
 }
 
 impl ContainerRequest {
-    /// A container whose limits are its requests: thousandths of a CPU, and bytes.
+    /// A container with limits equal to its requests: thousandths of a CPU, and bytes.
     pub fn guaranteed(name: impl Into<String>, milli_cpus: u64, memory_bytes: u64) -> Self {
         let amount = |amount: u64| Some(amount).filter(|amount| *amount > 0);
         let amounts = Resources {

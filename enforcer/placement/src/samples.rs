@@ -10,7 +10,7 @@ use numa_topology::Topology;
 /// Bytes of a gibibyte.
 pub const GIB: u64 = 1 << 30;
 
-/// A container whose limits are its requests.
+/// A container with limits equal to its requests.
 pub fn container(name: &str, milli_cpus: u64, memory_bytes: u64) -> ContainerRequest {
     ContainerRequest::guaranteed(name, milli_cpus, memory_bytes)
 }
