@@ -207,15 +207,15 @@ pub(super) fn changed(update: &UpdateReport) -> String {
     let cpus = update.cpus.as_ref().map(|cpus| format!("CPUs {}", shown(cpus)));
     let mems = update.mems.as_ref().map(|mems| format!("memory nodes {}", shown(mems)));
     let changes: Vec<String> = cpus.into_iter().chain(mems).collect();
-    format!("{}: {}", update.who, changes.join(", "))
+    format!("{}: {}", update.container, changes.join(", "))
 }
 
 fn moved(one: &MoveReport) -> String {
-    let MoveReport { who, from, to, bytes } = one;
+    let MoveReport { container, from, to, bytes } = one;
     let (had, has) = (shown(&from.cpus), shown(&to.cpus));
     let (was, is) = (shown(&from.mems), shown(&to.mems));
     let size = units::bytes(*bytes);
-    format!("{who} moved from CPUs {had} to {has}, from memory nodes {was} to {is} ({size})")
+    format!("{container} moved from CPUs {had} to {has}, from memory nodes {was} to {is} ({size})")
 }
 
 fn shown<T: Id>(set: &IdSet<T>) -> String {

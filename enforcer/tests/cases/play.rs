@@ -73,7 +73,7 @@ fn judge(step: &Step, said: &StepReport, state: &mut State<'_>) -> Result<(), St
     }
     state.apply(said)?;
     if let Some(wanted) = &step.updates {
-        let told: BTreeSet<&str> = said.updates.iter().map(|update| update.who.as_str()).collect();
+        let told: BTreeSet<&str> = said.updates.iter().map(|update| update.container.as_str()).collect();
         if told != wanted.split_whitespace().collect() {
             return Err(format!("updates for {told:?} instead of {wanted}"));
         }

@@ -44,8 +44,9 @@ impl<'a> State<'a> {
             self.containers.insert(format!("{of_pod}{}", container.name), container.clone());
         }
         for update in &step.updates {
-            let told = self.containers.get_mut(&update.who);
-            let told = told.ok_or_else(|| format!("an update for {}, which is not there", update.who))?;
+            let told = self.containers.get_mut(&update.container);
+            let told =
+                told.ok_or_else(|| format!("an update for {}, which is not there", update.container))?;
             if let Some(cpus) = &update.cpus {
                 told.shared_cpus = cpus.difference(&told.exclusive_cpus);
                 told.cpus = cpus.clone();

@@ -178,10 +178,10 @@ impl MakingRecord {
                 Ok(PendingRecordLine { event: PendingRecordEvent::Made(one), .. })
                     if is_of_another_boot(one.boot_id.as_deref(), boot_id) => {}
                 Ok(PendingRecordLine { cgroup, event: PendingRecordEvent::Made(one) }) => {
-                    drop(made.insert(cgroup, *one))
+                    drop(made.insert(cgroup, *one));
                 }
                 Ok(PendingRecordLine { cgroup, event: PendingRecordEvent::Over }) => {
-                    drop(made.remove(&cgroup))
+                    drop(made.remove(&cgroup));
                 }
                 Err(error) => damage.note(|| error),
             }

@@ -124,7 +124,8 @@ pub struct ContainerReport {
 #[serde(rename_all = "camelCase")]
 pub struct UpdateReport {
     /// The container: `namespace/name/container`.
-    pub who: String,
+    #[serde(rename = "who")]
+    pub container: String,
     /// Its CPUs now; `null` if unchanged.
     pub cpus: Option<CpuSet>,
     /// Its memory nodes now; `null` if unchanged.
@@ -136,7 +137,8 @@ pub struct UpdateReport {
 #[serde(rename_all = "camelCase")]
 pub struct MoveReport {
     /// The container: `namespace/name/container`.
-    pub who: String,
+    #[serde(rename = "who")]
+    pub container: String,
     /// Current placement.
     pub from: SeatReport,
     /// Placement after the move.
@@ -194,12 +196,12 @@ impl ContainerReport {
 impl From<&HolderMove> for MoveReport {
     fn from(one: &HolderMove) -> Self {
         let seat = |seat: &CpusAndNodes| SeatReport { cpus: seat.cpus.clone(), mems: seat.mems.clone() };
-        Self { who: one.holder.to_string(), from: seat(&one.from), to: seat(&one.to), bytes: one.bytes }
+        Self { container: one.holder.to_string(), from: seat(&one.from), to: seat(&one.to), bytes: one.bytes }
     }
 }
 
 impl From<&Update> for UpdateReport {
     fn from(update: &Update) -> Self {
-        Self { who: update.holder.to_string(), cpus: update.cpus.clone(), mems: update.mems.clone() }
+        Self { container: update.holder.to_string(), cpus: update.cpus.clone(), mems: update.mems.clone() }
     }
 }

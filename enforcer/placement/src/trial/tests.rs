@@ -81,7 +81,7 @@ fn a_cold_start_ends_in_a_step_and_changes_its_own_pod() {
     let warm = step(TrialAction::Warm(name("p")));
     let report = trial.step(&warm);
     let told: Vec<_> =
-        report.updates.iter().map(|update| (update.who.as_str(), update.mems.clone())).collect();
+        report.updates.iter().map(|update| (update.container.as_str(), update.mems.clone())).collect();
     assert_eq!(
         told,
         [("default/p/cold", Some("0-1".parse().unwrap()))],
@@ -100,7 +100,8 @@ fn deleting_gives_the_cpus_back_to_sharing_containers() {
     trial.allocations.give(Holder::new(name("b"), "c".into()), shared("0-3"));
     let report = trial.step(&step(TrialAction::Delete(name("a"))));
     assert!(report.admitted && report.reason.is_none() && report.containers.is_empty());
-    let update = UpdateReport { who: "default/b/c".into(), cpus: Some("0-3".parse().unwrap()), mems: None };
+    let update =
+        UpdateReport { container: "default/b/c".into(), cpus: Some("0-3".parse().unwrap()), mems: None };
     assert_eq!(report.updates, [update]);
     assert_eq!(report.warnings, [""; 0]);
 }
@@ -203,7 +204,7 @@ fn rejected_pod_report_names_containers_that_would_have_to_move() {
     let last = &report.steps[3];
     assert!(!last.admitted && report.steps[..3].iter().all(|step| step.what_if.is_none()));
     let Some([one]) = last.what_if.as_deref() else { panic!("{report:#?}") };
-    assert_eq!((one.who.as_str(), one.bytes), ("default/a/c", 1 << 30));
+    assert_eq!((one.container.as_str(), one.bytes), ("default/a/c", 1 << 30));
     assert!(one.from.mems.is_disjoint(&one.to.mems), "{one:?}");
 }
 

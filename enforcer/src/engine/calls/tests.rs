@@ -643,7 +643,7 @@ fn each_call_is_explained_and_so_is_what_it_changed_for_others() {
         Some("0-1")
     );
     assert!(first.considered.candidates.iter().any(|one| one.chosen && one.place == "node 0"), "{first:?}");
-    assert_eq!(first.updates[0].who, "shop/shared/main");
+    assert_eq!(first.updates[0].container, "shop/shared/main");
     let refused = &told("big").records[0];
     assert!(refused.reason.contains("cpu") && !refused.considered.candidates.is_empty(), "{refused:?}");
     let changed = &told("shared").records[1];

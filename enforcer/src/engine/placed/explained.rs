@@ -22,7 +22,7 @@ impl Ledger {
             .others
             .iter()
             .map(|(id, cpuset)| UpdateReport {
-                who: shown(id),
+                container: shown(id),
                 cpus: cpuset.cpus.clone(),
                 mems: cpuset.mems.clone(),
             })
