@@ -235,10 +235,10 @@ pub(super) fn warnings(pod: &PodRequest, engine: &'static str, other: &'static s
             // The copy of the resources does not come from the pod's author.
             Some((pools::RESOURCES_KEY, _)) => {}
             Some((_, AnnotationSupport::Pools)) if engine == "hints" => {
-                ignored.entry(true).or_default().push(key)
+                ignored.entry(true).or_default().push(key);
             }
             Some((_, AnnotationSupport::Hints)) if engine == "pools" => {
-                ignored.entry(true).or_default().push(key)
+                ignored.entry(true).or_default().push(key);
             }
             _ => {}
         }

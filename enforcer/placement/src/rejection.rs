@@ -155,6 +155,7 @@ impl SizeUnits {
     }
 
     /// These units, plus others for resources that are missing here.
+    #[must_use]
     pub fn or(self, others: Self) -> Self {
         Self(self.0.into_iter().chain(others.0).collect())
     }

@@ -17,18 +17,21 @@ pub fn container(name: &str, milli_cpus: u64, memory_bytes: u64) -> ContainerReq
 
 impl ContainerRequest {
     /// Of this kind.
+    #[must_use]
     pub fn kind(mut self, kind: ContainerKind) -> Self {
         self.kind = kind;
         self
     }
 
     /// With so many devices of a resource.
+    #[must_use]
     pub fn device(mut self, resource: &str, count: u64) -> Self {
         self.devices.insert(resource.into(), count);
         self
     }
 
     /// Without limits.
+    #[must_use]
     pub fn without_limits(mut self) -> Self {
         self.limits = Resources::default();
         self
@@ -96,6 +99,10 @@ pub fn policy(policy: TopologyPolicy) -> HintsSettings {
 }
 
 /// Devices `NAME0`, `NAME1`... of one resource, each near the nodes of the list.
+///
+/// # Panics
+/// Where a list of nodes cannot be read.
+#[expect(clippy::unwrap_used, reason = "a fixture of tests")]
 pub fn devices(resource: &str, near: &[&str]) -> Vec<DeviceUnit> {
     let unit = |(index, nodes): (usize, &&str)| DeviceUnit {
         resource: resource.into(),

@@ -103,7 +103,7 @@ mod tests {
             let mut room: BTreeMap<_, _> = [gib(0, 3), gib(1, 5)].into();
             let parts = split([gib(2, 10)], &"0-1".parse().unwrap(), &mut room, without_room);
             let found = parts.into_iter().map(|part| {
-                let from = NodeSet::from_iter(part.from.into_keys());
+                let from: NodeSet = part.from.into_keys().collect();
                 let most = part.most_bytes.map_or_else(String::new, |most| format!(" {}", most >> 30));
                 format!("{from}>{}{most}", part.to)
             });

@@ -276,7 +276,7 @@ fn apply<'a>(host: &HostState<'a>, movers: &[Mover], moves: &[Move]) -> (HostSta
             mover.bytes.get_mut(from).unwrap().movable -= bytes;
             mover.bytes.entry(one.to).or_default().movable += bytes;
             let give = |room: &mut FreeResources, by: u64| {
-                room.available_bytes = room.available_bytes.map(|has| has + by)
+                room.available_bytes = room.available_bytes.map(|has| has + by);
             };
             give(host.rooms.get_mut(from).unwrap(), *bytes);
             let room = host.rooms.get_mut(&one.to).unwrap();
