@@ -277,7 +277,8 @@ fn shared(dir: &Path, file: &str, mapmax: u64, mappers: &[(u32, u64)]) {
         let line =
             format!("{START:x}-{end:x} rw-s 00000000 00:01 {inode}   {}\n", file.replace("\\040", " "));
         fs::write(dir.join(format!("{pid}/maps")), line).unwrap();
-        procs += &format!("{pid}\n");
+        procs.push_str(&pid.to_string());
+        procs.push('\n');
     }
     fs::write(dir.join("cgroup/below/cgroup.procs"), procs).unwrap();
 }

@@ -4,6 +4,8 @@
 //! `/proc`. Both are a [`MachineFiles`]. A file or directory that is absent is `None`; one that is there and
 //! cannot be read is an error, which the reader turns into a [`Degraded`](crate::degraded::Degraded) entry.
 
+#![expect(clippy::disallowed_types, reason = "the one place of this crate that opens files")]
+
 use std::{
     fs::{self, File},
     io::{self, Read as _},
