@@ -38,10 +38,11 @@ const FOLDER: &str = ".numa-enforcer";
 const SOCKET: &str = "notify";
 const HEARD: &str = "ready";
 /// MiB that a container may have, more than it ever takes.
-const MEBIBYTES: i64 = 200;
-/// Grows by a MiB each second: by more than a hundredth in five of them. Ready after 15 seconds.
+const MEBIBYTES: i64 = 280;
+/// Grows by a MiB each second, so for longer than [`DURATION`]: by more than a hundredth in five seconds. Ready
+/// after 15 seconds.
 const SERVE: [&str; 7] =
-    ["serve", "--mebibytes", "180", "--mebibytes-per-second", "1", "--ready-after", "15"];
+    ["serve", "--mebibytes", "265", "--mebibytes-per-second", "1", "--ready-after", "15"];
 /// Turns after which it must have its memory: one may be under way when it says so, one hears it, and one
 /// more is for a beginning that was not noted yet.
 const TURNS: f64 = 3.5;
