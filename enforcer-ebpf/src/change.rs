@@ -43,7 +43,8 @@ pub fn cpuset_written(open: impl Memory, written: i64) {
     let slot = entry.slot();
     let file = file_named(kn.follow(KN_NAME.load()).address());
     tally::add(slot, what::CPUSET_WRITES, file, 1, 0);
-    let event = EventRecord { cgroup, slot, kind: kind::CPUSET_WRITTEN, detail: file, ..EventRecord::default() };
+    let event =
+        EventRecord { cgroup, slot, kind: kind::CPUSET_WRITTEN, detail: file, ..EventRecord::default() };
     tell(event, u32::from(file), scope::NONE, 0);
 }
 

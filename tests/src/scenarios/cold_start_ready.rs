@@ -39,8 +39,8 @@ const SOCKET: &str = "notify";
 const HEARD: &str = "ready";
 /// MiB that a container may have, more than it ever takes.
 const MEBIBYTES: i64 = 280;
-/// Grows by a MiB each second, so for longer than [`DURATION`]: by more than a hundredth in five seconds. Ready
-/// after 15 seconds.
+/// Grows by a MiB each second, so for longer than [`DURATION`], and by more than a hundredth in five seconds.
+/// Ready after 15 seconds.
 const SERVE: [&str; 7] =
     ["serve", "--mebibytes", "265", "--mebibytes-per-second", "1", "--ready-after", "15"];
 /// Turns after which it must have its memory: one may be under way when it says so, one hears it, and one
