@@ -3,7 +3,7 @@
 //! checksums of a file.
 #![no_main]
 
-use enforcer::record::{Reader, Recorded, frame};
+use enforcer::record::{RecordingItem, RecordingReader, frame};
 use enforcer_core::replay::Replay;
 use libfuzzer_sys::fuzz_target;
 
@@ -15,9 +15,9 @@ fuzz_target!(|bytes: &[u8]| {
         let Some(framed) = frame::encode(bytes) else { return };
         framed
     };
-    let mut reader = Reader::new(&file[..]);
+    let mut reader = RecordingReader::new(&file[..]);
     let mut replay = Replay::new(None);
-    while let Ok(Recorded::Turn(turn)) = reader.turn() {
+    while let Ok(RecordingItem::Turn(turn)) = reader.turn() {
         replay.turn(turn.situation, &turn.made, &turn.outcomes, turn.dropped);
     }
     let _ = replay.end(None);
