@@ -7,7 +7,7 @@
 //!
 //! Problem: reading the policies of a process walks its page tables with its mmap lock held, and a plan that
 //! is not carried out is the same next turn. Idea: answers are cached ([`SelfPlacedAnswers`]) by cgroup,
-//! cgroup id and intended write, for [`KEPT_NS`]; only imminent writes are read anew.
+//! cgroup id, cpuset and intended write, for [`KEPT_NS`]; only imminent writes are read anew.
 //!
 //! Invariants: no lock is held while processes are read, and the discarded decisions leave no trace.
 
@@ -21,7 +21,7 @@ use enforcer_core::{
     replay::{self, TurnLimits, TurnOutput},
     sample::Sample,
     self_placement::CpusetWrites,
-    set::NodeSet,
+    set::{CpuSet, NodeSet},
     widening::ProtectedWorkload,
     workload::CgroupPath,
 };
@@ -67,6 +67,9 @@ impl GuardedLook {
     }
 }
 
+/// Effective CPUs and memory nodes of a cgroup; absent ones are unknown.
+type EffectiveCpuset = (Option<CpuSet>, Option<NodeSet>);
+
 /// Cached answers about cgroups that a plan would write.
 #[derive(Default)]
 pub(super) struct SelfPlacedAnswers {
@@ -78,6 +81,9 @@ pub(super) struct SelfPlacedAnswers {
 
 struct CachedAnswer {
     cgroup_id: Option<u64>,
+    /// Effective CPUs and memory nodes at the look: a write of another program, or of an answer to the runtime,
+    /// may have taken what the processes had set.
+    cpuset: EffectiveCpuset,
     writes: CpusetWrites,
     at_ns: u64,
     /// Placements that the writes would change.
@@ -93,11 +99,13 @@ impl SelfPlacedAnswers {
         *self = Self::default();
     }
 
-    /// Forgets ended cgroups and expired answers.
+    /// Forgets ended cgroups, expired answers, and answers about another cpuset than the present one.
     fn prune(&mut self, sample: &Sample, now_ns: u64) {
         self.answers.retain(|cgroup, answer| {
             let there = sample.cgroups.contains_key(cgroup) && sample.cgroup_id(cgroup) == answer.cgroup_id;
-            there && (!answer.found.is_empty() || answer.counts(now_ns))
+            there
+                && effective(sample, cgroup) == answer.cpuset
+                && (!answer.found.is_empty() || answer.counts(now_ns))
         });
     }
 
@@ -173,7 +181,9 @@ impl SelfPlacedAnswers {
                 left.clone_from(&before.left);
             }
             let cgroup_id = sample.cgroup_id(&cgroup);
-            self.answers.insert(cgroup, CachedAnswer { cgroup_id, writes, at_ns, found, left, unseen });
+            let cpuset = effective(sample, &cgroup);
+            self.answers
+                .insert(cgroup, CachedAnswer { cgroup_id, cpuset, writes, at_ns, found, left, unseen });
         }
     }
 
@@ -193,6 +203,11 @@ impl SelfPlacedAnswers {
         let of_guarded = self.guarded.values().filter_map(|look| look.unseen.clone());
         together(self.answers.values().filter_map(|answer| answer.unseen.clone()).chain(of_guarded))
     }
+}
+
+fn effective(sample: &Sample, cgroup: &CgroupPath) -> EffectiveCpuset {
+    let there = sample.cgroups.get(cgroup);
+    there.map(|one| (one.cpus_effective.clone(), one.mems_effective.clone())).unwrap_or_default()
 }
 
 impl CachedAnswer {

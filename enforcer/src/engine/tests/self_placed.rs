@@ -14,6 +14,8 @@ use enforcer_act::self_placed::Depth;
 struct Pinned {
     is_pinned: Rc<Cell<bool>>,
     asked: Rc<Cell<usize>>,
+    /// Effective CPUs of `/a`.
+    cpus: Rc<Cell<&'static str>>,
 }
 
 impl HostSource for Pinned {
@@ -52,7 +54,7 @@ impl HostSource for Pinned {
 
     fn sample(&mut self, _workloads: &[Workload], now_ns: u64) -> Sample {
         let mut sample = Sample { monotonic_ns: now_ns, ..Sample::default() };
-        for (path, cpus, node) in [("/", "0-3", 0), ("/a", "0-1", 1), ("/b", "0-3", 0)] {
+        for (path, cpus, node) in [("/", "0-3", 0), ("/a", self.cpus.get(), 1), ("/b", "0-3", 0)] {
             let bytes = NodeBytes { anon: 400 << 20, ..NodeBytes::default() };
             let cgroup = CgroupSample {
                 cpus_effective: Some(cpus.parse().unwrap()),
@@ -71,6 +73,10 @@ impl HostSource for Pinned {
 }
 
 fn rig(mode: Mode) -> (Fixture, Engine, Rc<Cell<bool>>, Rc<Cell<usize>>) {
+    rig_with(mode, Rc::new(Cell::new("0-1")))
+}
+
+fn rig_with(mode: Mode, cpus: Rc<Cell<&'static str>>) -> (Fixture, Engine, Rc<Cell<bool>>, Rc<Cell<usize>>) {
     let host = Fixture::new(true);
     host.cgroup("/a", "0-1\n", "0-1\n");
     host.cgroup("/b", "0-3\n", "0-1\n");
@@ -78,7 +84,7 @@ fn rig(mode: Mode) -> (Fixture, Engine, Rc<Cell<bool>>, Rc<Cell<usize>>) {
     let text = format!("{}{}", rule("/a"), rule("/b"));
     let policy = Policy { mode, ..toml::from_str(&text).unwrap() };
     let (is_pinned, asked) = (Rc::new(Cell::new(true)), Rc::new(Cell::new(0)));
-    let source = Pinned { is_pinned: Rc::clone(&is_pinned), asked: Rc::clone(&asked) };
+    let source = Pinned { is_pinned: Rc::clone(&is_pinned), asked: Rc::clone(&asked), cpus };
     let mut engine = Engine::new(Box::new(source), policy);
     engine.set_actuator(Box::new(host.actuator()));
     (host, engine, is_pinned, asked)
@@ -112,6 +118,21 @@ fn what_is_left_alone_keeps_its_cpus_and_others_are_placed_beside_it() {
 }
 
 #[test]
+fn processes_are_read_anew_when_the_cpuset_has_changed() {
+    let cpus = Rc::new(Cell::new("0-1"));
+    let (_host, mut engine, is_pinned, _) = rig_with(Mode::Enforce, Rc::clone(&cpus));
+    let is_left_alone = |report: &TickReport| {
+        report.decision.refused.iter().any(|one| one.cause == RefusalCause::SelfPlacement)
+    };
+    assert!(is_left_alone(&engine.turn(SECOND).unwrap()));
+    // An answer to the runtime gives the container other CPUs, and nothing is left of the pin.
+    is_pinned.set(false);
+    assert!(is_left_alone(&engine.turn(2 * SECOND).unwrap()), "the answer is cached");
+    cpus.set("0");
+    assert!(!is_left_alone(&engine.turn(3 * SECOND).unwrap()));
+}
+
+#[test]
 fn processes_are_read_now_and_then_and_not_in_each_turn() {
     for (mode, is_pinned) in [(Mode::Enforce, true), (Mode::Observe, true), (Mode::Observe, false)] {
         let (_host, mut engine, pinned, asked) = rig(mode);
@@ -133,7 +154,8 @@ fn processes_are_read_now_and_then_and_not_in_each_turn() {
 #[test]
 fn what_keeps_added_memory_nodes_is_asked_now_and_then() {
     let (is_pinned, asked) = (Rc::new(Cell::new(true)), Rc::new(Cell::new(0)));
-    let mut source = Pinned { is_pinned: Rc::clone(&is_pinned), asked: Rc::clone(&asked) };
+    let cpus = Rc::new(Cell::new("0-1"));
+    let mut source = Pinned { is_pinned: Rc::clone(&is_pinned), asked: Rc::clone(&asked), cpus };
     let mut looks = super::super::self_placed::SelfPlacedAnswers::default();
     let mut narrows = |second: u64, cgroup: &str| {
         let sample = Sample { monotonic_ns: second * SECOND, ..Sample::default() };
