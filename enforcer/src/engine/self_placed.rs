@@ -81,8 +81,8 @@ pub(super) struct SelfPlacedAnswers {
 
 struct CachedAnswer {
     cgroup_id: Option<u64>,
-    /// Effective CPUs and memory nodes at the look: a write of another program, or of an answer to the runtime,
-    /// may have taken what the processes had set.
+    /// Effective CPUs and memory nodes at the look: a write of another program, or of an answer to the
+    /// runtime, may have taken what the processes had set.
     cpuset: EffectiveCpuset,
     writes: CpusetWrites,
     at_ns: u64,

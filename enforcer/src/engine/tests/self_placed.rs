@@ -11,14 +11,14 @@ use super::*;
 use enforcer_act::self_placed::Depth;
 
 /// CPUs 0-1 on node 0 and 2-3 on node 1: `/a` is on node 0 with its memory on node 1, `/b` anywhere.
-struct Pinned {
+struct ScriptedHost {
     is_pinned: Rc<Cell<bool>>,
     asked: Rc<Cell<usize>>,
     /// Effective CPUs of `/a`.
     cpus: Rc<Cell<&'static str>>,
 }
 
-impl HostSource for Pinned {
+impl HostSource for ScriptedHost {
     fn host(&self) -> AuditedHost {
         AuditedHost::default()
     }
@@ -84,7 +84,7 @@ fn rig_with(mode: Mode, cpus: Rc<Cell<&'static str>>) -> (Fixture, Engine, Rc<Ce
     let text = format!("{}{}", rule("/a"), rule("/b"));
     let policy = Policy { mode, ..toml::from_str(&text).unwrap() };
     let (is_pinned, asked) = (Rc::new(Cell::new(true)), Rc::new(Cell::new(0)));
-    let source = Pinned { is_pinned: Rc::clone(&is_pinned), asked: Rc::clone(&asked), cpus };
+    let source = ScriptedHost { is_pinned: Rc::clone(&is_pinned), asked: Rc::clone(&asked), cpus };
     let mut engine = Engine::new(Box::new(source), policy);
     engine.set_actuator(Box::new(host.actuator()));
     (host, engine, is_pinned, asked)
@@ -155,7 +155,7 @@ fn processes_are_read_now_and_then_and_not_in_each_turn() {
 fn what_keeps_added_memory_nodes_is_asked_now_and_then() {
     let (is_pinned, asked) = (Rc::new(Cell::new(true)), Rc::new(Cell::new(0)));
     let cpus = Rc::new(Cell::new("0-1"));
-    let mut source = Pinned { is_pinned: Rc::clone(&is_pinned), asked: Rc::clone(&asked), cpus };
+    let mut source = ScriptedHost { is_pinned: Rc::clone(&is_pinned), asked: Rc::clone(&asked), cpus };
     let mut looks = super::super::self_placed::SelfPlacedAnswers::default();
     let mut narrows = |second: u64, cgroup: &str| {
         let sample = Sample { monotonic_ns: second * SECOND, ..Sample::default() };
