@@ -255,14 +255,14 @@ impl BrowserPage {
             "const filter = document.getElementById('filter'); filter.value = '';
             filter.dispatchEvent(new Event('input'));",
         )?;
-        self.choose_verdict("partial")?;
+        self.choose_verdict("misaligned")?;
         let shown = self.script(
             "return [...document.querySelectorAll('#workloads tr[data-verdict]')]
                 .filter((row) => row.offsetParent).map((row) => row.dataset.verdict);",
         )?;
         let shown = shown.as_array().context("no list")?;
         ensure!(!shown.is_empty() && shown.len() < ROWS, "{} rows are shown", shown.len());
-        ensure!(shown.iter().all(|verdict| verdict == "partial"), "others are shown");
+        ensure!(shown.iter().all(|verdict| verdict == "misaligned"), "others are shown");
         Ok(())
     }
 
