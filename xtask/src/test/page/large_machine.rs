@@ -71,7 +71,8 @@ fn nodes(tree: &CapturedTree) -> Result<()> {
         let cpus = format!("{}-{}\n", node * CPUS, node * CPUS + CPUS - 1);
         tree.put(&format!("{folder}/cpulist"), if node < CPU_NODES { &cpus } else { "\n" })?;
         let (total, free) = (64 << 20, (node % 8 + 1) * (8 << 20));
-        let meminfo = format!("Node {node} MemTotal: {total} kB\nNode {node} MemFree: {free} kB\n");
+        let sizes = [("MemTotal", total), ("MemFree", free), ("Active(file)", 0), ("Inactive(file)", 0)];
+        let meminfo = sizes.map(|(name, kb)| format!("Node {node} {name}: {kb} kB\n")).concat();
         tree.put(&format!("{folder}/meminfo"), &meminfo)?;
         let distances: Vec<String> = (0..NODES).map(|other| distance(node, other).to_string()).collect();
         tree.put(&format!("{folder}/distance"), &(distances.join(" ") + "\n"))?;
