@@ -204,7 +204,8 @@ impl SharedLedger {
             tree.as_ref().map(|tree| self_placed::pinned(tree, cgroups, until)).unwrap_or_default();
         if left_out > 0 {
             tracing::warn!(
-                "{left_out} threads or cgroups of containers that lose CPUs could not be looked at before an answer:                  where these threads had pinned themselves is not given back (Linux 6.2 and newer remember it)"
+                "{left_out} threads or cgroups of containers that lose CPUs could not be looked at before an answer: \
+                 where these threads had pinned themselves is not given back (Linux 6.2 and newer remember it)"
             );
         }
         // The journal knows threads that have none of their pinned CPUs.
