@@ -67,9 +67,6 @@ impl GuardedLook {
     }
 }
 
-/// Effective CPUs and memory nodes of a cgroup; absent ones are unknown.
-type EffectiveCpuset = (Option<CpuSet>, Option<NodeSet>);
-
 /// Cached answers about cgroups that a plan would write.
 #[derive(Default)]
 pub(super) struct SelfPlacedAnswers {
@@ -83,7 +80,7 @@ struct CachedAnswer {
     cgroup_id: Option<u64>,
     /// Effective CPUs and memory nodes at the look: a write of another program, or of an answer to the
     /// runtime, may have taken what the processes had set.
-    cpuset: EffectiveCpuset,
+    cpuset: (Option<CpuSet>, Option<NodeSet>),
     writes: CpusetWrites,
     at_ns: u64,
     /// Placements that the writes would change.
@@ -102,10 +99,11 @@ impl SelfPlacedAnswers {
     /// Forgets ended cgroups, expired answers, and answers about another cpuset than the present one.
     fn prune(&mut self, sample: &Sample, now_ns: u64) {
         self.answers.retain(|cgroup, answer| {
-            let there = sample.cgroups.contains_key(cgroup) && sample.cgroup_id(cgroup) == answer.cgroup_id;
-            there
-                && effective(sample, cgroup) == answer.cpuset
-                && (!answer.found.is_empty() || answer.counts(now_ns))
+            let Some(now) = sample.cgroups.get(cgroup) else { return false };
+            let (cpus, mems) = &answer.cpuset;
+            let is_same = sample.cgroup_id(cgroup) == answer.cgroup_id
+                && (&now.cpus_effective, &now.mems_effective) == (cpus, mems);
+            is_same && (!answer.found.is_empty() || answer.counts(now_ns))
         });
     }
 
@@ -181,7 +179,9 @@ impl SelfPlacedAnswers {
                 left.clone_from(&before.left);
             }
             let cgroup_id = sample.cgroup_id(&cgroup);
-            let cpuset = effective(sample, &cgroup);
+            let now = sample.cgroups.get(&cgroup);
+            let cpuset =
+                now.map(|now| (now.cpus_effective.clone(), now.mems_effective.clone())).unwrap_or_default();
             self.answers
                 .insert(cgroup, CachedAnswer { cgroup_id, cpuset, writes, at_ns, found, left, unseen });
         }
@@ -203,11 +203,6 @@ impl SelfPlacedAnswers {
         let of_guarded = self.guarded.values().filter_map(|look| look.unseen.clone());
         together(self.answers.values().filter_map(|answer| answer.unseen.clone()).chain(of_guarded))
     }
-}
-
-fn effective(sample: &Sample, cgroup: &CgroupPath) -> EffectiveCpuset {
-    let there = sample.cgroups.get(cgroup);
-    there.map(|one| (one.cpus_effective.clone(), one.mems_effective.clone())).unwrap_or_default()
 }
 
 impl CachedAnswer {
