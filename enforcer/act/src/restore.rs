@@ -285,9 +285,7 @@ fn merge(recorded: &mut Vec<SelfPlacedThread>, threads: &[SelfPlacedThread]) {
         if known.policies.is_empty() {
             known.policies.clone_from(&thread.policies);
         }
-        if known.is_repinned(thread) {
-            known.cpus.clone_from(&thread.cpus);
-        }
+        known.follow_pin(thread);
     }
 }
 

@@ -50,12 +50,12 @@ impl Entry {
         let is_seen = |known: &SelfPlacedThread| self.threads.iter().any(|thread| thread.is(known));
         let is_new = |thread: &&SelfPlacedThread| !first.threads.iter().any(|known| known.is(thread));
         let new: Vec<&SelfPlacedThread> = self.threads.iter().filter(is_new).collect();
-        let by_now = |known: &SelfPlacedThread| {
-            let anew = self.threads.iter().find(|seen| known.is_repinned(seen));
-            let cpus = anew.map_or(&known.cpus, |seen| &seen.cpus).clone();
-            SelfPlacedThread { cpus, ..known.clone() }
-        };
-        let first = Self { threads: first.threads.iter().map(by_now).collect(), ..first.clone() };
+        let mut first = first.clone();
+        for known in &mut first.threads {
+            if let Some(seen) = self.threads.iter().find(|seen| known.is_repinned(seen)) {
+                known.follow_pin(seen);
+            }
+        }
         let mut room = ThreadRoom::default();
         let mut kept: Vec<bool> =
             first.threads.iter().map(|known| is_seen(known) && room.takes(known)).collect();

@@ -166,6 +166,13 @@ impl SelfPlacedThread {
         self.is(seen) && seen.cpus.as_ref().is_some_and(|pin| !has_all(pin))
     }
 
+    /// Records the CPUs of the thread as it is `seen` now, if it has pinned itself anew.
+    pub fn follow_pin(&mut self, seen: &Self) {
+        if self.is_repinned(seen) {
+            self.cpus.clone_from(&seen.cpus);
+        }
+    }
+
     /// Name in messages.
     pub fn name(&self) -> String {
         if self.pid == self.tid {
