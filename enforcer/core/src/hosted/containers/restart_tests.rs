@@ -52,6 +52,18 @@ impl Scene {
         self.with(|containers, node| containers.end(node, id));
     }
 
+    /// Creates, resizes or ends a container; nothing if it is there already.
+    fn play(&mut self, act: &Act) {
+        match *act {
+            Act::Create(number, id, halves) if !self.asked.contains_key(&format!("c{id}")) => {
+                self.create(number, &format!("c{id}"), halves * 500);
+            }
+            Act::Resize(id, halves) => drop(self.resize(&format!("c{id}"), halves * 500)),
+            Act::End(id) => self.end(&format!("c{id}")),
+            Act::Create(..) | Act::Synchronize(_) => {}
+        }
+    }
+
     /// The same host after a restart of the daemon, when its runtime has reported `all` containers. The
     /// records pass through their serialized form.
     fn restarted(&mut self, reversed: bool) -> Self {
@@ -123,14 +135,7 @@ proptest! {
     ) {
         let mut scene = Scene::new(if pools { Engine::Pools } else { Engine::Hints });
         for act in acts {
-            match act {
-                Act::Create(number, id, halves) if !scene.asked.contains_key(&format!("c{id}")) => {
-                    scene.create(number, &format!("c{id}"), halves * 500);
-                }
-                Act::Resize(id, halves) => drop(scene.resize(&format!("c{id}"), halves * 500)),
-                Act::End(id) => scene.end(&format!("c{id}")),
-                Act::Create(..) | Act::Synchronize(_) => {}
-            }
+            scene.play(&act);
         }
         // An unplaced container may find a place now.
         prop_assume!(!scene.has_unplaced());
@@ -157,14 +162,7 @@ proptest! {
                 scene.host.allocations.in_arrival_order(|_| true).map(|(holder, _)| holder.clone()).collect()
             };
             let before = order(&scene);
-            match act {
-                Act::Create(number, id, halves) if !scene.asked.contains_key(&format!("c{id}")) => {
-                    scene.create(number, &format!("c{id}"), halves * 500);
-                }
-                Act::Resize(id, halves) => drop(scene.resize(&format!("c{id}"), halves * 500)),
-                Act::End(id) => scene.end(&format!("c{id}")),
-                Act::Create(..) | Act::Synchronize(_) => {}
-            }
+            scene.play(&act);
             let now = order(&scene);
             let stayed: Vec<&Holder> = before.iter().filter(|holder| now.contains(holder)).collect();
             prop_assert_eq!(now.iter().take(stayed.len()).collect::<Vec<_>>(), stayed);
