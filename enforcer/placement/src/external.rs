@@ -53,9 +53,7 @@ impl Grant {
         let reason = "in use, and promised to no container".to_owned();
         Self { memory: claims.collect(), ..Self::taken_by_others(CpuSet::new(), reason) }
     }
-}
 
-impl Grant {
     /// Memory that processes have reserved on all of these nodes together; the kernel does not report the
     /// node.
     pub fn reserved_by_others(nodes: &NodeSet, reserved: &BTreeMap<MemoryResource, u64>) -> Self {
