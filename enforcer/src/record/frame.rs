@@ -38,6 +38,8 @@ const STORED_LIMIT: usize = PLAIN_LIMIT + (PLAIN_LIMIT >> 4);
 
 /// Zeros at the end that no frame has by chance, and that no change of it leaves.
 const LOST: u64 = 16;
+/// Where a member says how many bytes were in it, from its end (RFC 1952); a sound frame has zeros there.
+const PLAIN_SIZE: usize = 4;
 /// What a disk writes as a whole; zeros from the beginning of one are lost, however few.
 const SECTOR: u64 = 512;
 /// More than this nothing that is written as one file loses: it never ends, as a device does.
@@ -200,7 +202,19 @@ impl<R: Read> FrameReader<R> {
         let end = self.next + behind.unwrap_or_default();
         let lost = behind.map_or(0, |behind| within + behind);
         let last_sector = end.saturating_sub(1) / SECTOR * SECTOR;
-        Ok(within > 0 && (lost >= LOST || last_sector >= end - lost))
+        let is_loss = within > 0 && (lost >= LOST || last_sector >= end - lost);
+        Ok(is_loss && (lost >= PLAIN_SIZE as u64 || self.is_whole_but_for_its_plain_size()))
+    }
+
+    /// Is nothing of the frame that was read last wrong but the count of its bytes before compression?
+    fn is_whole_but_for_its_plain_size(&self) -> bool {
+        let mut frame = self.frame.clone();
+        let mut plain = Vec::new();
+        let read = GzDecoder::new(&frame[..]).take(PLAIN_LIMIT as u64).read_to_end(&mut plain);
+        let (Err(_), Ok(size)) = (read, u32::try_from(plain.len())) else { return false };
+        let Some(said) = frame.last_chunk_mut::<PLAIN_SIZE>() else { return false };
+        *said = size.to_le_bytes();
+        inflate(&frame).is_ok()
     }
 
     /// Reads on until there are so many bytes of the frame, or as many as there are.
@@ -335,6 +349,39 @@ mod tests {
                 assert!(read(&more).1.is_err(), "{said} and then something else");
             }
         }
+    }
+
+    /// It does not get smaller.
+    fn noise(length: usize) -> Vec<u8> {
+        let next = |state: &u32| Some(state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223));
+        std::iter::successors(Some(7), next).map(|state| state.to_le_bytes()[3]).take(length).collect()
+    }
+
+    #[test]
+    fn zeros_that_a_sound_frame_has_in_its_last_sector_hide_no_damage() {
+        let frames = (300..2_000).map(|length| encode(&noise(length)).unwrap());
+        let mut tried = 0;
+        for frame in frames.filter(|frame| (1..4).contains(&(frame.len() % 512))) {
+            assert_eq!(frame[frame.len() - 2..], [0, 0], "the high bytes of its size before compression");
+            for at in (HEAD.len()..frame.len() - 8).step_by(29) {
+                let mut changed = frame.clone();
+                changed[at] ^= 4;
+                let (all, end) = read(&changed);
+                assert!(end.is_err() && all.is_empty(), "{} bytes, changed at {at}: {end:?}", frame.len());
+                tried += 1;
+            }
+        }
+        assert!(tried > 100, "{tried}");
+    }
+
+    #[test]
+    fn a_lost_sector_with_nothing_but_the_high_bytes_of_a_size_is_torn() {
+        let mut frames = (66_000..67_000).map(|length| encode(&noise(length)).unwrap());
+        let mut frame = frames.find(|frame| frame.len() % 512 == 3).unwrap();
+        let sector = frame.len() - 3;
+        assert!(frame[sector..].iter().any(|byte| *byte != 0));
+        frame[sector..].fill(0);
+        assert_eq!(read(&frame).1.unwrap(), FrameStep::Torn);
     }
 
     #[test]
