@@ -14,11 +14,7 @@ use std::{
 
 use anyhow::{Context as _, Result, ensure};
 use enforcer::engine::{Gate, ResourceFiles, SharedLedger, answer_calls};
-use enforcer_core::{
-    place::Inventory,
-    policy::{Policy, placement::PlacementSettings},
-    topology::synth::Machine,
-};
+use enforcer_core::policy::{Policy, placement::PlacementSettings};
 use enforcer_runtime::nri::{
     NriAnswer, NriCall, NriSubject, Reply, RuntimeVersion,
     api::{
@@ -26,6 +22,8 @@ use enforcer_runtime::nri::{
         OptionalUint, PodSandbox,
     },
 };
+use numa_placement::Inventory;
+use numa_topology::synth::Machine;
 use tokio::sync::mpsc;
 
 /// Containers that stay: every fourth has a CPU to itself, the others share.

@@ -26,13 +26,16 @@ use enforcer::{
 };
 use enforcer_core::{
     audit::AuditedHost,
-    degraded::Degraded,
-    id::{CpuId, NodeId},
     policy::Policy,
     sample::{CgroupSample, HintFaults, NodeBytes, NodeSample, RunTime, Sample, TaskSample},
-    set::NodeSet,
-    topology::{Topology, synth::Machine},
     workload::{CgroupPath, Workload, identify},
+};
+use numa_topology::{
+    Topology,
+    degraded::Degraded,
+    id::{CpuId, NodeId},
+    set::NodeSet,
+    synth::Machine,
 };
 
 const CONTAINERS: [u32; 2] = [50, 1_000];

@@ -14,11 +14,8 @@ use std::{
 use anyhow::{Context as _, Result};
 use enforcer_core::{
     audit::{AUDIT_SCHEMA_VERSION, Audit, AuditedHost, AuditedWorkload, ReportingTool, Summary, Verdict},
-    id::NodeId,
     model::{Traffic, TrafficSource},
     sample::{HintFaults, HostSettings, NodeBytes, NodeSample, RunTime},
-    set::NodeSet,
-    topology::synth::Machine,
     workload::{CgroupPath, identify},
 };
 use enforcer_report::{
@@ -27,6 +24,7 @@ use enforcer_report::{
     metrics::Metrics,
     tick::{ContainerNames, TickReport},
 };
+use numa_topology::{id::NodeId, set::NodeSet, synth::Machine};
 
 const CONTAINERS: u32 = 1_000;
 const NODES: u32 = 8;

@@ -14,10 +14,10 @@ use std::{
 };
 
 use enforcer_core::{
-    place::pools::Classifier,
     policy::{Ineffective, Policy},
     workload::{cut_at, printable},
 };
+use numa_placement::pools::Classifier;
 use serde_json::Value;
 use thiserror::Error;
 

@@ -1,11 +1,9 @@
 //! numa-enforcer: the daemon and its command line.
 pub mod cli;
 pub mod config;
-pub mod discover;
 pub mod doctor;
 pub mod engine;
 pub mod log_level;
-pub mod observe;
 pub mod pace;
 pub mod panics;
 pub mod printer;
@@ -16,5 +14,4 @@ pub mod signals;
 pub mod supervisor;
 pub mod threads;
 pub mod wait;
-pub mod waker;
 mod wall_clock;

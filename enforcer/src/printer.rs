@@ -18,7 +18,7 @@ use std::{
     time::Duration,
 };
 
-use enforcer_core::degraded::Degraded;
+use numa_topology::degraded::Degraded;
 use rustix::event::{PollFd, PollFlags, poll};
 
 use enforcer_kernel::privileges;

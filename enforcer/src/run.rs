@@ -20,10 +20,8 @@ use std::{
     time::{Duration, Instant},
 };
 
-use enforcer_core::{
-    degraded::Degraded,
-    policy::{DemotionBackend, Mode, NriSettings, Policy},
-};
+use enforcer_core::policy::{DemotionBackend, Mode, NriSettings, Policy};
+use numa_topology::degraded::Degraded;
 use tokio::{runtime::Builder, sync::watch};
 
 use self::options::failed;
@@ -31,17 +29,16 @@ pub use self::options::{Overrides, RecordOptions, RunError, RunOptions, declared
 use crate::{
     config::Configured,
     engine::{Engine, Gate},
-    observe::IdleDetector,
     pace::{LOOK, QUIET_LOOK, TurnSchedule},
     printer::Printer,
     serve::{CONTROL_EFFECT, socket::ControlSocket},
     signals::{EndedBy, GRACE, Orders, SignalOrder, Signals},
     supervisor::Supervisor,
     wait::{self, Heard, Wake},
-    waker::Waker,
 };
 use enforcer_act::pages::Stop;
-use enforcer_kernel::clock;
+use enforcer_kernel::{clock, waker::Waker};
+use enforcer_observe::IdleDetector;
 use enforcer_report::{style::Style, table, text, tick::TickReport};
 
 mod options;

@@ -28,7 +28,8 @@ use std::{
 };
 
 pub use self::{control::ControlState, port::ServeError};
-use enforcer_core::{degraded::Degraded, policy::Policy};
+use enforcer_core::policy::Policy;
+use numa_topology::degraded::Degraded;
 use tokio::{runtime::Builder, sync::watch};
 
 use self::{

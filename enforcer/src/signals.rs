@@ -25,9 +25,9 @@ use tokio::{
     time::sleep,
 };
 
-use crate::{cli::Exit, printer::Printer, waker::Waker};
+use crate::{cli::Exit, printer::Printer};
 use enforcer_act::pages::Stop;
-use enforcer_kernel::privileges;
+use enforcer_kernel::{privileges, waker::Waker};
 
 /// Longest time from the first request to the end, so that the daemon ends within two seconds.
 pub const GRACE: Duration = Duration::from_millis(1_500);

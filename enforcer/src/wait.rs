@@ -12,10 +12,8 @@ use std::{
 
 use enforcer_kernel::readable;
 
-use crate::{
-    signals::{Orders, SignalOrder},
-    waker::Waker,
-};
+use crate::signals::{Orders, SignalOrder};
+use enforcer_kernel::waker::Waker;
 
 /// Why a wait ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -17,20 +17,16 @@ use std::{
     time::{Duration, Instant},
 };
 
-use enforcer::{
-    engine::{BrakeParts, Demotion, Gate, ReliefSensors, Sensors, Widening},
-    observe::{HeadroomReader, MemoryLimits, PressureTap, ResidentsReader},
-};
+use enforcer::engine::{BrakeParts, Demotion, Gate, ReliefSensors, Sensors, Widening};
 use enforcer_act::cpuset::CpusetTree;
 use enforcer_core::{
-    id::NodeId,
     policy::WideningSettings,
-    set::NodeSet,
-    topology::synth::Machine,
     widening::{ProtectedWorkload, spares},
     workload::CgroupPath,
 };
 use enforcer_host::HostRoot;
+use enforcer_observe::{HeadroomReader, MemoryLimits, PressureTap, ResidentsReader};
+use numa_topology::{id::NodeId, set::NodeSet, synth::Machine};
 
 /// Rows for thread ids; two threads of this process hardly share one.
 const ROWS: usize = 4_096;

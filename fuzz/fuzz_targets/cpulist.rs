@@ -1,8 +1,8 @@
 //! The kernel's list format: any text is a set that round-trips, or an error.
 #![no_main]
 
-use enforcer_core::set::CpuSet;
 use libfuzzer_sys::fuzz_target;
+use numa_topology::set::CpuSet;
 
 fuzz_target!(|text: &str| {
     if let Ok(set) = text.parse::<CpuSet>() {

@@ -2,17 +2,17 @@
 //! limit.
 #![no_main]
 
-use enforcer_core::{
-    id::{CpuId, NodeId},
-    parse::{
-        cmdline::{isolated_cpus, tickless_cpus},
-        mask::mask,
-        meminfo::meminfo,
-        processors, scalar,
-    },
-    set::{CpuSet, MAX_ID},
+use enforcer_core::parse::{
+    cmdline::{isolated_cpus, tickless_cpus},
+    mask::mask,
+    meminfo::meminfo,
+    processors, scalar,
 };
 use libfuzzer_sys::fuzz_target;
+use numa_topology::{
+    id::{CpuId, NodeId},
+    set::{CpuSet, MAX_ID},
+};
 
 fuzz_target!(|text: &str| {
     let _ = scalar::unsigned(text);

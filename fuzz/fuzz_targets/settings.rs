@@ -4,10 +4,10 @@
 
 use enforcer_core::{
     policy::{ByteSize, CgroupGlob, HumanDuration},
-    topology::synth::Machine,
     workload::CgroupPath,
 };
 use libfuzzer_sys::fuzz_target;
+use numa_topology::synth::Machine;
 
 fuzz_target!(|text: &str| {
     if let Ok(span) = text.parse::<HumanDuration>() {

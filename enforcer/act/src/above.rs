@@ -3,7 +3,8 @@
 //! A plan checks the cgroups above, but one may have been narrowed since. This module only explains the
 //! failure: it decides nothing, and leaves unreadable files out.
 
-use enforcer_core::{id::Id, set::IdSet, workload::CgroupPath};
+use enforcer_core::workload::CgroupPath;
+use numa_topology::{id::Id, set::IdSet};
 
 use super::cpuset::{CpusetTree, ManagedFile};
 

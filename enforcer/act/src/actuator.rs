@@ -13,17 +13,20 @@ mod pins;
 
 use std::{collections::BTreeMap, path::PathBuf};
 
+use enforcer_core::hosted::Cpuset as Original;
 use enforcer_core::{
     call_times::CallTimes,
     decide::Partitioned,
-    degraded::Degraded,
-    id::Id,
+    hosted::GrantRecord,
     owner::OwnSettings,
-    place::{Cpuset as Original, GrantRecord},
     plan::{Action, OutcomeResult, Step},
     self_placement::CgroupThreads,
-    set::{CpuSet, IdSet},
     workload::{CgroupPath, printable},
+};
+use numa_topology::{
+    degraded::Degraded,
+    id::Id,
+    set::{CpuSet, IdSet},
 };
 
 use super::{

@@ -17,9 +17,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use enforcer_core::{
     plan::{Outcome, OutcomeResult, Plan},
-    set::CpuSet,
     workload::CgroupPath,
 };
+use numa_topology::set::CpuSet;
 
 use super::{
     actuator::{Actuator, Next, Undo},

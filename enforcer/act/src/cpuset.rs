@@ -20,12 +20,9 @@ use std::{
 };
 
 use cgroups_rs::fs::cpuset::CpuSetController;
-use enforcer_core::{
-    parse::scalar::release,
-    place::Cpuset as SetTo,
-    set::{CpuSet, NodeSet},
-    workload::CgroupPath,
-};
+use enforcer_core::hosted::Cpuset as SetTo;
+use enforcer_core::{parse::scalar::release, workload::CgroupPath};
+use numa_topology::set::{CpuSet, NodeSet};
 use rustix::{
     fs::{FileType, Mode, OFlags, ResolveFlags},
     io::Errno,

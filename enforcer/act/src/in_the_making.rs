@@ -8,7 +8,8 @@
 
 use std::collections::BTreeMap;
 
-use enforcer_core::{place::Cpuset as Original, workload::CgroupPath};
+use enforcer_core::hosted::Cpuset as Original;
+use enforcer_core::workload::CgroupPath;
 
 use super::{
     cpuset::{CpusetError, CpusetTree, ManagedFile},

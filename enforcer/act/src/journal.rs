@@ -53,7 +53,7 @@ use std::{
 };
 
 use enforcer_core::{
-    place::GrantRecord,
+    hosted::GrantRecord,
     self_placement::SelfPlacedThread,
     workload::{CgroupPath, printable},
 };

@@ -23,7 +23,8 @@ use std::{
     thread,
 };
 
-use enforcer_core::{set::NodeSet, widening::ProtectedWorkload, workload::CgroupPath};
+use enforcer_core::{widening::ProtectedWorkload, workload::CgroupPath};
+use numa_topology::set::NodeSet;
 use rustix::fs::OFlags;
 
 use self::top_down::Mems;

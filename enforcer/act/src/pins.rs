@@ -15,9 +15,9 @@ use std::path::Path;
 
 use enforcer_core::{
     self_placement::{CgroupThreads, SelfPlacedThread, kept_pin},
-    set::CpuSet,
     workload::{CgroupPath, printable},
 };
+use numa_topology::set::CpuSet;
 
 use super::{
     cpuset::{CpusetTree, ManagedFile},

@@ -24,9 +24,9 @@ use std::{
 
 use enforcer_core::{
     self_placement::{CgroupThreads, SelfPlacedThread},
-    set::CpuSet,
     workload::CgroupPath,
 };
+use numa_topology::set::CpuSet;
 
 use super::{
     cpuset::{CpusetTree, ManagedFile, OpenCpuset},

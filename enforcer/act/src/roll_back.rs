@@ -16,9 +16,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use enforcer_core::{
     plan::{Outcome, OutcomeResult},
-    set::CpuSet,
     workload::CgroupPath,
 };
+use numa_topology::set::CpuSet;
 
 use super::{
     actuator::{Actuator, Undo},

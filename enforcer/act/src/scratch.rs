@@ -16,7 +16,8 @@ use std::{
     time::Duration,
 };
 
-use enforcer_core::{id::NodeId, parse::numa_stat::parse_numa_stat_v2};
+use enforcer_core::parse::numa_stat::parse_numa_stat_v2;
+use numa_topology::id::NodeId;
 
 use enforcer_host::{HostRoot, exists, read_text};
 

@@ -25,13 +25,12 @@ use std::{
 
 use enforcer_core::{
     decide::{SelfPlaced, SelfPlacedWorkloads},
-    degraded::Degraded,
     self_placement::{
         CgroupThreads, CpusetWrites, OwnPolicy, SelfPlacedThread, hindrance, lost, pinned_cpus,
     },
-    set::CpuSet,
     workload::{CgroupPath, printable},
 };
+use numa_topology::{degraded::Degraded, set::CpuSet};
 
 use super::{
     cpuset::{CpusetError, CpusetTree, ManagedFile, OpenCpuset},
@@ -195,7 +194,7 @@ impl<'a> Reader<'a> {
                 .trim()
                 .parse()
                 .ok()
-                .filter(|mems: &enforcer_core::set::NodeSet| !mems.is_empty()),
+                .filter(|mems: &numa_topology::set::NodeSet| !mems.is_empty()),
             cpus,
             mems,
             threads,

@@ -3,12 +3,12 @@
 use std::{collections::BTreeMap, fs, os::unix::fs::MetadataExt as _, path::Path};
 
 use anyhow::{Context as _, Result};
-use enforcer_core::{
+use enforcer_kernel::bpf::{AttachOptions, CgroupAxis, Programs, WatchedCgroup};
+use numa_topology::{
     degraded::Degraded,
     id::{CpuId, NodeId},
     set::CpuSet,
 };
-use enforcer_kernel::bpf::{AttachOptions, CgroupAxis, Programs, WatchedCgroup};
 
 pub(super) struct Host {
     cpus: CpuSet,

@@ -3,7 +3,7 @@
 use std::{thread, time::Duration};
 
 use anyhow::{Context as _, Result};
-use enforcer_core::id::CpuId;
+use numa_topology::id::CpuId;
 use rustix::time::{ClockId, clock_gettime};
 
 /// Something to do again and again.

@@ -9,7 +9,7 @@
 //! slow memory runs short. The end is [`finish_cold_start`]: nodes are added and none is taken away, so no
 //! page moves.
 //!
-//! Terminology. A *cold start* is described by the grant ([`crate::place::ColdStart`]): its end, and the
+//! Terminology. A *cold start* is described by the grant ([`numa_placement::ColdStart`]): its end, and the
 //! nodes after it. Fast memory is *wanted* when hinting faults cover a tenth of the container's memory in a
 //! second, twice in succession: a program that fills its memory touches every page once, and that is no sign.
 //! A runtime's own process in the container may have been larger than the program is for a while, so growth
@@ -21,7 +21,7 @@
 
 use std::{collections::BTreeMap, fmt, time::Duration};
 
-use crate::place::{Allocations, Grant, Holder, Update, finish_cold_start};
+use numa_placement::{Allocations, Grant, Holder, Update, finish_cold_start};
 
 /// Time in ns within which memory must grow by a hundredth to count as growing.
 const STILL_NS: u64 = 5_000_000_000;
@@ -189,7 +189,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::place::{ColdStart, PodName};
+    use numa_placement::{ColdStart, PodName};
 
     const SECOND: u64 = 1_000_000_000;
     const MIB: u64 = 1 << 20;

@@ -12,12 +12,14 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    id::NodeId,
+    hosted::DecisionInputs,
     model::{WorkloadModel, accessed_bytes},
-    place::{Candidate, ContainerRequest, DecisionInputs, Grant},
-    set::{CpuSet, NodeSet},
-    trial::ContainerReport,
     workload::QosClass,
+};
+use numa_placement::{Candidate, ContainerRequest, Grant, trial::ContainerReport};
+use numa_topology::{
+    id::NodeId,
+    set::{CpuSet, NodeSet},
 };
 
 /// Maximum number of places kept of one decision.

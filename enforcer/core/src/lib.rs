@@ -1,14 +1,14 @@
 //! The pure core of numa-enforcer: it decides, and does not touch the host.
 //!
-//! It contains the machine ([`topology`]), its workloads ([`workload`]), readings of one moment ([`sample`]),
-//! the workloads that the configuration declares ([`declarations`]), the owners of cpusets ([`owner`]),
-//! figures and findings ([`model`], [`finding`]), decisions and plans ([`place`], [`decide`], [`plan`]),
-//! additional memory nodes ([`widening`]) and the configuration itself ([`policy`]). [`parse`] turns kernel
-//! text into values; the text is read elsewhere. [`pacing`] limits the speed of page moves, [`call_times`]
-//! holds the durations of the calls, `page_migration` computes the targets of pages after a cpuset write,
-//! [`residue`] the pages that stay behind, [`demotion`] those that go to slower memory, and [`cold_start`]
-//! the end of a start on slow memory. [`hardware`] knows the CPU counters of memory accesses. [`replay`]
-//! decides a recorded turn again.
+//! The machine is [`numa_topology`], the engines are [`numa_placement`]. This crate contains workloads
+//! ([`workload`]), readings of one moment ([`sample`]), the workloads that the configuration declares
+//! ([`declarations`]), the owners of cpusets ([`owner`]), placement on a running host ([`hosted`]), figures
+//! and findings ([`model`], [`finding`]), decisions and plans ([`decide`], [`plan`]), additional memory nodes
+//! ([`widening`]) and the configuration itself ([`policy`]). [`parse`] turns kernel text into values; the
+//! text is read elsewhere. [`pacing`] limits the speed of page moves, [`call_times`] holds the durations of
+//! the calls, `page_migration` computes the targets of pages after a cpuset write, [`residue`] the pages that
+//! stay behind, [`demotion`] those that go to slower memory, and [`cold_start`] the end of a start on slow
+//! memory. [`hardware`] knows the CPU counters of memory accesses. [`replay`] decides a recorded turn again.
 //!
 //! This crate opens no file or socket, reads no clock, starts no thread and does not log. Time is an
 //! argument. The same input gives the same output, byte for byte: no hash maps with a visible order.
@@ -23,7 +23,7 @@ pub mod declarations;
 pub mod demotion;
 pub mod finding;
 pub mod hardware;
-mod hosted;
+pub mod hosted;
 pub mod memory_policy;
 pub mod model;
 pub mod node_room;
@@ -45,17 +45,4 @@ pub mod vma;
 pub mod widening;
 pub mod workload;
 
-pub use numa_placement::trial;
-pub use numa_topology as topology;
 pub(crate) use numa_topology::text::{figures as words, quoted};
-pub use numa_topology::{degraded, id, set};
-
-/// Placement: the engines, and what a running host adds to them.
-pub mod place {
-    pub use crate::hosted::{
-        Announced, CallOutcome, CgroupBounds, CgroupRequest, Containers, Cpuset, DecisionInputs, GrantRecord,
-        PlacementNode, Wished, declare, exposed, never_granted, never_had, wishes_of,
-    };
-    pub(crate) use crate::hosted::{Apart, hold};
-    pub use numa_placement::*;
-}

@@ -10,10 +10,8 @@ use std::fmt;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::{
-    parse::{ParseError, scalar},
-    set::NodeSet,
-};
+use crate::parse::{ParseError, scalar};
+use numa_topology::set::NodeSet;
 
 /// How the nodes of a policy are used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]

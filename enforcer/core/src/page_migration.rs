@@ -12,7 +12,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::{id::NodeId, set::NodeSet};
+use numa_topology::{id::NodeId, set::NodeSet};
 
 /// The node with the position in `to` that `node` has in `from`; a node outside of `from` stays. Positions
 /// wrap around if `to` has fewer nodes.

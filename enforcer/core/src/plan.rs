@@ -12,11 +12,10 @@ use std::collections::BTreeSet;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::{
+use crate::{partition::Partition, workload::CgroupPath};
+use numa_topology::{
     id::NodeId,
-    partition::Partition,
     set::{CpuSet, NodeSet},
-    workload::CgroupPath,
 };
 
 /// Version of the serde form of [`Plan`].
@@ -195,7 +194,10 @@ mod tests {
         (cgroup, ids, 0u32..300, 0..5).prop_map(|(cgroup, ids, to, kind)| {
             let nodes: NodeSet = ids.iter().copied().map(NodeId).collect();
             match kind {
-                0 => Action::SetCpus { cgroup, cpus: ids.iter().copied().map(crate::id::CpuId).collect() },
+                0 => Action::SetCpus {
+                    cgroup,
+                    cpus: ids.iter().copied().map(numa_topology::id::CpuId).collect(),
+                },
                 1 => Action::SetMems { cgroup, mems: nodes },
                 2 => Action::SetExclusive { cgroup, cpus: CpuSet::new() },
                 3 => Action::SetPartition { cgroup, kind: Partition::Isolated },

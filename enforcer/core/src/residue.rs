@@ -10,7 +10,8 @@
 
 use std::collections::BTreeMap;
 
-use crate::{id::NodeId, parse::numa_maps::Mapping, sample::NodeBytes, set::NodeSet};
+use crate::{parse::numa_maps::Mapping, sample::NodeBytes};
+use numa_topology::{id::NodeId, set::NodeSet};
 
 /// Reason why pages stay.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

@@ -23,13 +23,12 @@ pub use self::{
     pressure::{OomConstraint, PressureDelay, PressureEvent, PressureEvents, PressureKind, PressureTotal},
 };
 use crate::{
+    memory_policy::MemoryPolicy, node_room::NodeRoom, partition::PartitionState, workload::CgroupPath,
+};
+use numa_topology::{
     degraded::Degraded,
     id::{CpuId, NodeId},
-    memory_policy::MemoryPolicy,
-    node_room::NodeRoom,
-    partition::PartitionState,
     set::{CpuSet, NodeSet},
-    workload::CgroupPath,
 };
 
 /// Version of the serde form of [`Sample`].

@@ -8,18 +8,21 @@ use crate::{
     decide::{Decision, History, Inputs, Partitioned, SelfPlacedWorkloads, Widened, WrittenCgroups, decide},
     declarations::Declarations,
     finding::{AdvisedWrites, Finding, Judged, assess_with_writes},
-    id::{CpuId, NodeId},
+    hosted::Containers,
     model::Model,
     owner::{Owners, OwnershipFacts},
     partition::PartitionState,
-    place::{Allocations, Containers, Inventory},
     plan::{Action, Plan},
     policy::Policy,
     sample::{
         CgroupSample, HardwareAccesses, HintFaults, NodeBytes, NodeSample, RunTime, Sample, TaskSample,
     },
-    topology::Topology,
     workload::{CgroupPath, Origin, Workload},
+};
+use numa_placement::{Allocations, Inventory};
+use numa_topology::{
+    Topology,
+    id::{CpuId, NodeId},
 };
 
 const MIB: u64 = 1 << 20;

@@ -1,21 +1,26 @@
 //! Where the host's files are, and how they are read.
 //!
 //! A [`HostRoot`] is a value that is handed in, so that every reader works on the running host, on a
-//! captured tree (`--root DIR`) and on a fixture alike. Beside it, procfs reads tasks and `numa_maps` for
-//! samples. Nothing is written here, but [`systemd`] asks for properties of units.
+//! captured tree (`--root DIR`) and on a fixture alike. [`workloads`], [`units`], [`sandboxes`] and
+//! [`topology`] turn files into values of the core. Nothing is written here, but [`systemd`] asks for
+//! properties of units.
 
 pub mod cgroup;
 pub mod cgroup_dir;
 pub mod cgroup_tree;
 mod confined;
 pub mod file_error;
+pub mod host_facts;
 pub mod lockdown;
 pub mod owned_file;
 pub mod processes;
 pub mod recording;
 pub mod repeated;
+pub mod sandboxes;
 pub mod systemd;
 pub mod topology;
+pub mod units;
+pub mod workloads;
 
 use std::{
     ffi::{OsStr, OsString},

@@ -6,7 +6,7 @@
 
 use std::io;
 
-use enforcer_core::{id::CpuId, set::CpuSet};
+use numa_topology::{id::CpuId, set::CpuSet};
 
 /// Bits of the mask: more than `CONFIG_NR_CPUS` can be (8,192 on x86-64).
 const CPUS: usize = 8_192;

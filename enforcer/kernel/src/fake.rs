@@ -2,7 +2,7 @@
 
 use std::{cell::RefCell, collections::BTreeMap, io, ops::Range};
 
-use enforcer_core::id::NodeId;
+use numa_topology::id::NodeId;
 use rustix::io::Errno;
 
 use super::{Kernel, PageStatus};

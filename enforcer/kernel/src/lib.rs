@@ -32,10 +32,11 @@ pub mod privileges;
 #[cfg(feature = "bpf")]
 pub mod probe_multi;
 pub mod readable;
+pub mod waker;
 
 use std::io;
 
-use enforcer_core::id::NodeId;
+use numa_topology::id::NodeId;
 
 /// What the kernel says about one page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -8,7 +8,7 @@
 
 use std::{io, ptr};
 
-use enforcer_core::id::NodeId;
+use numa_topology::id::NodeId;
 
 use super::{Kernel, PageStatus};
 

@@ -13,7 +13,8 @@ use std::{
     os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd},
 };
 
-use enforcer_core::{hardware::PerfEvent, id::CpuId};
+use enforcer_core::hardware::PerfEvent;
+use numa_topology::id::CpuId;
 
 /// Flags and requests (`include/uapi/linux/perf_event.h`).
 const PERF_FLAG_FD_CLOEXEC: libc::c_ulong = 1 << 3;

@@ -3,7 +3,7 @@
 //! One refusal of the kernel can disable several sources. Then the reason is shown once, with all sources and
 //! their effects.
 
-use enforcer_core::degraded::Degraded;
+use numa_topology::degraded::Degraded;
 
 /// One line for each cause, by its first occurrence.
 pub fn lines(entries: &[Degraded]) -> Vec<String> {

@@ -7,13 +7,13 @@
 use std::collections::BTreeMap;
 
 use enforcer_core::{
-    id::NodeId,
     sample::{
         BalancerSteps, CgroupSample, CpusetWrites, HardwareAccesses, HintFaults, PageMovesByReason,
         Placements, Policies, RunTime, Sample, ScanSkips,
     },
     workload::CgroupPath,
 };
+use numa_topology::id::NodeId;
 use serde::Serialize;
 
 /// Counters of the kernel side; `None` for those without a program.

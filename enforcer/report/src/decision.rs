@@ -11,12 +11,12 @@ use std::fmt::Write as _;
 use enforcer_core::{
     considered::{DecisionTrace, MeasuredState, WorkloadRequest},
     decide::RefusalCause,
-    id::NodeId,
     owner::Ownership,
     plan::{Action, Outcome, OutcomeResult},
-    trial::UpdateReport,
     workload::CgroupPath,
 };
+use numa_placement::trial::UpdateReport;
+use numa_topology::id::NodeId;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 

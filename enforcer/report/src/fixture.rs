@@ -8,15 +8,15 @@ use enforcer_core::{
         TrafficMap, Verdict,
     },
     decide::Decision,
-    degraded::Degraded,
     finding::{Evidence, Finding, Rule, Severity},
-    id::NodeId,
     model::{Activity, Traffic, TrafficSource},
     policy::Mode,
     rebalance::{Cpus, Figures, Move, REBALANCE_SCHEMA_VERSION, RebalanceReport, UnmovedWorkload},
     sample::{HostSettings, NodeBytes},
-    topology::{Device, DeviceClass, MemoryKind, Topology, synth::Machine},
     workload::{CgroupPath, Origin, QosClass},
+};
+use numa_topology::{
+    Device, DeviceClass, MemoryKind, Topology, degraded::Degraded, id::NodeId, synth::Machine,
 };
 
 use super::tick::{TICK_SCHEMA_VERSION, TickReport, TickTotals};

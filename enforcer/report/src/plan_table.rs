@@ -6,11 +6,14 @@
 
 use std::io::{self, Write};
 
-use enforcer_core::{
-    id::Id,
-    place::{Candidate, ContainerKind, hints::Hint},
-    set::{CpuSet, IdSet},
+use numa_placement::{
+    Candidate, ContainerKind,
+    hints::Hint,
     trial::{ContainerReport, MoveReport, PlanReport, StepKind, StepReport, UpdateReport},
+};
+use numa_topology::{
+    id::Id,
+    set::{CpuSet, IdSet},
 };
 
 use super::{

@@ -2,10 +2,8 @@
 
 use std::fmt::Write;
 
-use enforcer_core::{
-    rebalance::{Cpus, Move, RebalanceReport, UnmovedWorkload},
-    set::NodeSet,
-};
+use enforcer_core::rebalance::{Cpus, Move, RebalanceReport, UnmovedWorkload};
+use numa_topology::set::NodeSet;
 
 use super::{
     causes,
@@ -113,11 +111,10 @@ mod tests {
     use std::collections::BTreeMap;
 
     use enforcer_core::{
-        degraded::Degraded,
-        id::NodeId,
         rebalance::{Figures, REBALANCE_SCHEMA_VERSION},
         workload::{CgroupPath, QosClass},
     };
+    use numa_topology::{degraded::Degraded, id::NodeId};
 
     use super::*;
 

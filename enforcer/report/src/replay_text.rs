@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use enforcer_core::{
-    place::Cpuset,
+    hosted::Cpuset,
     plan::Action,
     replay::{Effect, ReplayReport, ReplayTotals, ReplayedTurn},
 };

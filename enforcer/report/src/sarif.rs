@@ -214,7 +214,7 @@ mod tests {
             (&invocation["exitCode"], &invocation["endTimeUtc"]),
             (&json!(1), &json!("2026-01-31T12:00:00Z"))
         );
-        let nothing = fixture::audit(enforcer_core::topology::Topology::default(), Vec::new(), Vec::new());
+        let nothing = fixture::audit(numa_topology::Topology::default(), Vec::new(), Vec::new());
         assert_eq!(
             valid(&nothing)["runs"][0]["results"],
             json!([]),

@@ -5,10 +5,9 @@
 
 use std::fmt::Write as _;
 
-use enforcer_core::{
-    audit::Summary, degraded::Degraded, policy::Mode, set::NodeSet, trial::ContainerReport,
-    workload::CgroupPath,
-};
+use enforcer_core::{audit::Summary, policy::Mode, workload::CgroupPath};
+use numa_placement::trial::ContainerReport;
+use numa_topology::{degraded::Degraded, set::NodeSet};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 

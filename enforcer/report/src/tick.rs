@@ -8,7 +8,6 @@ use enforcer_core::{
     call_times::CallTimes,
     decide::{Decision, DriftCounts, RefusalCause},
     declarations::DeclaredEntry,
-    id::NodeId,
     model::Activity,
     plan::{Action, Outcome, OutcomeResult},
     policy::Mode,
@@ -19,6 +18,7 @@ use enforcer_core::{
     },
     workload::CgroupPath,
 };
+use numa_topology::id::NodeId;
 use serde::Serialize;
 
 use super::{

@@ -7,10 +7,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use enforcer_core::{
+use numa_topology::{
+    CoreType, Cpu, CpuKind, Device, Hmat, MemoryKind, Node, Package, Topology,
     id::{CpuId, Id as _, NodeId},
     set::{CpuSet, NodeSet},
-    topology::{CoreType, Cpu, CpuKind, Device, Hmat, MemoryKind, Node, Package, Topology},
 };
 
 use super::{
@@ -469,7 +469,7 @@ pub(super) fn set_aside(machine: &Topology) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
-    use enforcer_core::topology::{DeviceClass, EnergyPreference, synth::Machine};
+    use numa_topology::{DeviceClass, EnergyPreference, synth::Machine};
 
     use super::*;
 

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use enforcer_core::{audit::Summary, id::Id, set::IdSet};
+use enforcer_core::audit::Summary;
+use numa_topology::{id::Id, set::IdSet};
 
 const UNITS: [&str; 7] = ["B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
 
@@ -93,7 +94,7 @@ pub fn verdicts(summary: &Summary) -> String {
 
 #[cfg(test)]
 mod tests {
-    use enforcer_core::set::CpuSet;
+    use numa_topology::set::CpuSet;
 
     use super::*;
 

@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 
 use enforcer_core::{
     decide::Widened,
-    set::NodeSet,
     widening::{Latencies, OomCandidates, PressureLevel, ReclaimSource, WideningRefusal},
     workload::CgroupPath,
 };
+use numa_topology::set::NodeSet;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 

@@ -7,13 +7,12 @@ use std::{cmp::Reverse, collections::BTreeMap};
 use enforcer_core::{
     audit::{Audit, AuditedWorkload, Verdict},
     finding::Severity,
-    id::NodeId,
     model::accessed_bytes,
     owner::Owner,
     sample::{HostSettings, NodeBytes},
-    topology::DeviceClass,
     workload::Origin,
 };
+use numa_topology::{DeviceClass, id::NodeId};
 
 /// In one word.
 pub(super) const fn verdict(verdict: Verdict) -> &'static str {

@@ -20,8 +20,8 @@ use clap_complete::Shell;
 use enforcer_core::{
     finding::{Rule, Severity},
     policy::{ByteSize, HumanDuration, Mode, Policy},
-    topology::synth::Machine,
 };
+use numa_topology::synth::Machine;
 
 pub use self::{
     control::{Explain, LogLevelArgs, LogLevelName, Pause, Resume, Socket, StatusArgs},

@@ -9,16 +9,16 @@ use enforcer_core::{
     audit::{Audit, AuditInputs, Baseline, ReportingTool},
     decide::Widened,
     declarations::Declarations,
-    degraded::Degraded,
     finding::{
         AdvisedWrites, Finding, Judged, Rule, Severity, assess_with_writes, with_added, without_hindered,
     },
     model::Model,
     owner::Owners,
-    place::Inventory,
     policy::Policy,
     workload::CgroupPath,
 };
+use numa_placement::Inventory;
+use numa_topology::degraded::Degraded;
 
 use super::{
     Exit, args, baseline,

@@ -10,23 +10,19 @@ use std::{
 };
 
 use anyhow::{Context, ensure};
-use enforcer_core::{parse::task_stat::parse_task_stat, topology::Topology};
+use enforcer_core::parse::task_stat::parse_task_stat;
+use numa_topology::Topology;
 
 use super::{Exit, args, root};
-use crate::{
-    discover::{
-        host_facts,
-        workloads::{self, UserProcesses},
-    },
-    observe::{Sampler, SamplerOptions},
-};
 use enforcer_host::{
     HostRoot,
     cgroup::CgroupLayout,
-    list_dir, read_optional,
+    host_facts, list_dir, read_optional,
     recording::{CaptureSize, FileCapture},
     topology,
+    workloads::{self, UserProcesses},
 };
+use enforcer_observe::{Sampler, SamplerOptions};
 
 /// Threads that are copied, at most; each is two small files.
 const THREAD_LIMIT: usize = 50_000;

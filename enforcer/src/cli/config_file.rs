@@ -6,9 +6,10 @@ use std::path::Path;
 
 use enforcer_core::{
     declarations::DeclaredEntry,
-    place::{Inventory, never_granted, never_had},
+    hosted::{never_granted, never_had},
     policy::Policy,
 };
+use numa_placement::Inventory;
 
 use super::{exit::of_config, terminal};
 use crate::config::{Configured, read_config};

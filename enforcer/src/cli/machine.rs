@@ -3,7 +3,7 @@
 use std::{fs::File, path::Path};
 
 use anyhow::Context;
-use enforcer_core::{degraded::Degraded, topology::Topology};
+use numa_topology::{Topology, degraded::Degraded};
 
 use super::{UsageError, args, root};
 use enforcer_host::{read_within, topology::read_topology, written_text};

@@ -8,12 +8,9 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use enforcer_core::{
-    place::{DeviceUnit, Inventory},
-    policy::placement::PlacementSettings,
-    set::NodeSet,
-    trial,
-};
+use enforcer_core::policy::placement::PlacementSettings;
+use numa_placement::{DeviceUnit, Inventory, trial};
+use numa_topology::set::NodeSet;
 
 use super::{Exit, UsageError, args, config_file, exit::of_input, machine, terminal};
 use enforcer_report::{json, plan_table};

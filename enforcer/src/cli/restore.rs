@@ -414,7 +414,7 @@ mod tests {
     use enforcer_act::{fixture::Fixture, journal::Made};
 
     fn made(told_ns: u64) -> Made {
-        let original = enforcer_core::place::Cpuset { cpus: "0-6".parse().ok(), mems: None };
+        let original = enforcer_core::hosted::Cpuset { cpus: "0-6".parse().ok(), mems: None };
         Made { original, renews: false, granted: None, boot_id: None, told_ns }
     }
 

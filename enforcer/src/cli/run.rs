@@ -6,7 +6,8 @@ use std::{
 };
 
 use anyhow::Context as _;
-use enforcer_core::{place::Inventory, policy::Mode};
+use enforcer_core::policy::Mode;
+use numa_placement::Inventory;
 
 use super::{
     Exit, args, config_file,

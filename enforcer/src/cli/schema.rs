@@ -30,10 +30,9 @@ mod tests {
     use std::{env, fs, path::Path};
 
     use clap::ValueEnum;
-    use enforcer_core::{
-        audit::Audit, policy::Policy, rebalance::RebalanceReport, replay::ReplayReport, topology::Topology,
-        trial::PlanReport,
-    };
+    use enforcer_core::{audit::Audit, policy::Policy, rebalance::RebalanceReport, replay::ReplayReport};
+    use numa_placement::trial::PlanReport;
+    use numa_topology::Topology;
     use schemars::{
         Schema, schema_for,
         transform::{RecursiveTransform, Transform as _},

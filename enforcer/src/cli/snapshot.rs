@@ -10,26 +10,24 @@ use std::{
 
 use enforcer_core::{
     audit::AuditedHost,
-    degraded::Degraded,
     owner::OwnershipFacts,
     policy::Policy,
     sample::{SAMPLE_SCHEMA_VERSION, Sample},
-    topology::Topology,
     workload::Workload,
 };
+use numa_topology::{Topology, degraded::Degraded};
 
 use super::progress;
-use crate::{
-    discover::{
-        host_facts::{read_host, read_host_without_cgroups},
-        sandboxes::take_sandboxes,
-        units::{read_units, units_of},
-        workloads::{UserProcesses, read_workloads},
-    },
-    observe::{Sampler, SamplerOptions},
-};
 use enforcer_act::units::recorded_settings;
-use enforcer_host::{HostRoot, cgroup::CgroupLayout};
+use enforcer_host::{
+    HostRoot,
+    cgroup::CgroupLayout,
+    host_facts::{read_host, read_host_without_cgroups},
+    sandboxes::take_sandboxes,
+    units::{read_units, units_of},
+    workloads::{UserProcesses, read_workloads},
+};
+use enforcer_observe::{Sampler, SamplerOptions};
 use enforcer_runtime::kubelet;
 
 /// Results of discover and observe, as far as possible.

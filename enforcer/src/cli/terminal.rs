@@ -2,7 +2,7 @@
 
 use std::io::{self, IsTerminal, Write};
 
-use enforcer_core::degraded::Degraded;
+use numa_topology::degraded::Degraded;
 use tracing_subscriber::EnvFilter;
 
 use crate::{

@@ -2,7 +2,7 @@
 
 use std::io::Write;
 
-use enforcer_core::{degraded::Degraded, topology::Topology};
+use numa_topology::{Topology, degraded::Degraded};
 
 use super::{Exit, args, machine, terminal};
 use enforcer_report::{json, page, tree};

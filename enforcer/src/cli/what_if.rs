@@ -8,12 +8,13 @@ use std::collections::BTreeMap;
 use enforcer_core::{
     decide::{History, Inputs, Partitioned, SelfPlacedWorkloads, WrittenCgroups},
     declarations::Declarations,
+    hosted::Containers,
     model::Model,
     owner::Owners,
-    place::{Allocations, Containers, Inventory},
     policy::Policy,
     rebalance::{self, RebalanceReport},
 };
+use numa_placement::{Allocations, Inventory};
 
 use super::snapshot::HostSnapshot;
 use enforcer_act::pages::PageMoveLimits;

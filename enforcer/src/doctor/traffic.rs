@@ -2,7 +2,8 @@
 //!
 //! Nothing is tried here: the hooks were tried already.
 
-use enforcer_core::{degraded::source, sample::HostSettings};
+use enforcer_core::sample::HostSettings;
+use numa_topology::degraded::source;
 
 use enforcer_report::checks::{Check, Status};
 

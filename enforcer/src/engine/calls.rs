@@ -20,11 +20,11 @@
 use std::{collections::BTreeSet, sync::mpsc::sync_channel, thread};
 
 use enforcer_core::{
+    hosted::{Announced, CallOutcome, Cpuset},
     owner::KnownContainer,
-    place::{Announced, CallOutcome, Cpuset},
-    set::{CpuSet, NodeSet},
     workload::printable,
 };
+use numa_topology::set::{CpuSet, NodeSet};
 use tokio::sync::mpsc;
 
 use self::messages::{

@@ -7,13 +7,12 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use enforcer_core::{
     cold_start::{ColdStartLook, ColdStarts},
-    id::NodeId,
     model::{Model, TrafficSource, WorkloadModel},
-    place::{Grant, Holder},
     sample::{NodeSample, Sample},
-    set::NodeSet,
     workload::{CgroupPath, Workload},
 };
+use numa_placement::{Grant, Holder};
+use numa_topology::{id::NodeId, set::NodeSet};
 
 use super::{
     decisions::{entry, subject},

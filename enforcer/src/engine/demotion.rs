@@ -29,20 +29,17 @@ use std::{
 
 use enforcer_core::{
     declarations::Declarations,
-    degraded::Degraded,
     demotion::{
         AmountBound, DemotionBackoff, DemotionInput, DemotionRound, NodeMemory, PageFlow, decide, relieve,
         target,
     },
-    id::NodeId,
-    place::Inventory,
     policy::{DemotionBackend, DemotionSettings, Policy},
     sample::Sample,
-    set::NodeSet,
-    topology::Topology,
     widening::PressedNodes,
     workload::{CgroupPath, Workload},
 };
+use numa_placement::Inventory;
+use numa_topology::{Topology, degraded::Degraded, id::NodeId, set::NodeSet};
 
 use self::backends::{BackendChoice, Backends, DemotionContext, DemotionRequest};
 use super::{
@@ -50,10 +47,10 @@ use super::{
     decisions::{entry, subject},
     widening::RELIEF_PACE,
 };
-use crate::observe::cold::{ColdLook, ColdWatch, sweep};
 use enforcer_act::pages::{PageBudget, PageMoveLimits, PageMoveReport, Stop, move_flow};
 use enforcer_host::{HostRoot, cgroup::CgroupLayout};
 use enforcer_kernel::{Kernel, linux::Linux};
+use enforcer_observe::cold::{ColdLook, ColdWatch, sweep};
 use enforcer_report::{
     decision::{DecisionRecord, DecisionState, DecisionSubject},
     demotion::{DemotionReport, LatestRound, TierMoves},

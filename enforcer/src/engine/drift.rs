@@ -7,12 +7,12 @@ use std::collections::BTreeMap;
 
 use enforcer_core::{
     decide::{Decision, Drift, DriftFate, DriftStatus, RefusalCause},
-    degraded::Degraded,
-    place::Cpuset,
+    hosted::Cpuset,
     workload::CgroupPath,
 };
+use numa_topology::degraded::Degraded;
 
-use crate::observe::KeptCgroups;
+use enforcer_observe::KeptCgroups;
 
 /// Cgroups with cpusets that are ours. Those left alone are not watched: each write would cause a turn.
 pub(super) fn kept(decision: &Decision) -> KeptCgroups {

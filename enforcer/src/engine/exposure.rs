@@ -15,7 +15,8 @@ use std::{
     thread,
 };
 
-use enforcer_core::{degraded::Degraded, place::Holder};
+use numa_placement::Holder;
+use numa_topology::degraded::Degraded;
 
 use super::placed::SharedLedger;
 use enforcer_act::exposed::{ExposeError, Exposed};

@@ -38,19 +38,19 @@ use enforcer_core::{
     audit::{Audit, AuditInputs, AuditedHost, ReportingTool},
     cold_start::ColdStarts,
     decide::{self, Drift, History, Inputs, SelfPlacedWorkloads, WrittenCgroups},
-    degraded::Degraded,
     finding::{Finding, Judged, Severity, assess, with_added},
+    hosted::{Containers, GrantRecord},
     model::{Activity, Model},
     owner::{Owners, OwnershipFacts},
-    place::{Containers, GrantRecord, Inventory},
     plan::{Outcome, OutcomeResult, Plan, Step},
     policy::{Mode, Policy},
     replay::{TurnLimits, TurnOutput},
     sample::{Changes, Sample},
-    topology::Topology,
     widening::Narrowing,
     workload::{CgroupPath, Workload},
 };
+use numa_placement::Inventory;
+use numa_topology::{Topology, degraded::Degraded};
 
 pub use self::{
     calls::answer_calls,
@@ -64,18 +64,14 @@ pub use self::{
     widening::{BrakeParts, ReliefSensors, Sensors, Widening},
 };
 use self::{early_turns::EarlyTurns, own_cpus::OwnCpus, recording::TurnLog};
-use crate::{
-    observe::{KeptCgroups, PressureTap},
-    printer::Printer,
-    record::Recorder,
-    wall_clock,
-};
+use crate::{printer::Printer, record::Recorder, wall_clock};
 use enforcer_act::{
     Actuator, Applied, CurrentClaims as _, DryRunActuator, apply_plan, apply_plan_beside,
     cpuset::CpusetTree,
     journal::{DriftRecord, LeftPins, Made, MakingRecord},
     pages::PageMoveLimits,
 };
+use enforcer_observe::{KeptCgroups, PressureTap};
 use enforcer_report::{
     counters::Counters,
     tick::{TICK_SCHEMA_VERSION, TickReport, TickTotals},

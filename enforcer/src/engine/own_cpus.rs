@@ -9,7 +9,7 @@
 
 use std::{fs, io};
 
-use enforcer_core::{degraded::Degraded, set::CpuSet};
+use numa_topology::{degraded::Degraded, set::CpuSet};
 use rustix::io::Errno;
 
 use enforcer_kernel::affinity::{affinity, set_affinity};

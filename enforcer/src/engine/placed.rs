@@ -16,18 +16,15 @@ use std::{
 
 use enforcer_core::{
     declarations::{Declarations, names_of},
-    degraded::Degraded,
+    hosted::{Announced, CallOutcome, Containers, Cpuset, GrantRecord, PlacementNode, declare, exposed},
     model::Model,
     owner::{KnownContainer, Owner, Owners, Ownership, OwnershipFacts, given_at_creation},
-    place::{
-        Allocations, Announced, CallOutcome, ContainerRequest, Containers, Cpuset, GrantRecord, Holder,
-        Inventory, PlacementNode, declare, exposed, external::UNPLACED,
-    },
     policy::{Policy, RuleSubject as Declared, WorkloadKind, WorkloadRule, placement::PlacementSettings},
     sample::Sample,
-    set::CpuSet,
     workload::{CgroupPath, Origin, QosClass, Workload, identify, printable},
 };
+use numa_placement::{Allocations, ContainerRequest, Holder, Inventory, external::UNPLACED};
+use numa_topology::{degraded::Degraded, set::CpuSet};
 use tokio::sync::Notify;
 
 use super::{
@@ -35,12 +32,11 @@ use super::{
     source::ForeignOwners,
     widening::Widening,
 };
-use crate::waker::Waker;
 use enforcer_act::{
     cpuset::CpusetTree,
     journal::{MADE_WITHIN, Made, MakingRecord},
 };
-use enforcer_kernel::clock;
+use enforcer_kernel::{clock, waker::Waker};
 use enforcer_report::{
     decision::{DecisionRecord, DecisionState, DecisionSubject},
     runtime::{AnswerTimes, RuntimeLink, RuntimeReport},

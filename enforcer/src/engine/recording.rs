@@ -8,14 +8,15 @@ use std::sync::Arc;
 
 use enforcer_core::{
     decide::{Decision, Inputs, SelfPlacedWorkloads},
-    degraded::Degraded,
+    hosted::Containers,
     owner::OwnershipFacts,
-    place::{Allocations, Containers, Inventory},
     plan::Outcome,
     rebalance::RebalanceTurn,
     replay::TurnLimits,
     sample::Sample,
 };
+use numa_placement::{Allocations, Inventory};
+use numa_topology::degraded::Degraded;
 
 use crate::record::{PartRef, Recorder};
 

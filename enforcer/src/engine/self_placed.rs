@@ -16,14 +16,16 @@ use std::collections::{BTreeMap, BTreeSet};
 use enforcer_core::{
     decide::{Decision, Inputs, SelfPlacedWorkloads, cpuset_writes},
     declarations::Declarations,
-    degraded::Degraded,
-    id::NodeId,
     replay::{self, TurnLimits, TurnOutput},
     sample::Sample,
     self_placement::CpusetWrites,
-    set::{CpuSet, NodeSet},
     widening::ProtectedWorkload,
     workload::CgroupPath,
+};
+use numa_topology::{
+    degraded::Degraded,
+    id::NodeId,
+    set::{CpuSet, NodeSet},
 };
 
 use super::{

@@ -9,30 +9,35 @@ use std::{
 use enforcer_core::{
     audit::AuditedHost,
     decide::SelfPlacedWorkloads,
-    degraded::Degraded,
     owner::{Kubelet, OwnSettings, UnitSetting},
     policy::Interest,
     sample::Sample,
     self_placement::CpusetWrites,
-    set::{CpuSet, NodeSet},
-    topology::Topology,
     workload::{CgroupPath, Origin, UnitName, Workload, identify},
+};
+use numa_topology::{
+    Topology,
+    degraded::Degraded,
+    set::{CpuSet, NodeSet},
 };
 use thiserror::Error;
 
-use crate::{
-    discover::{
-        host_facts::read_host,
-        units::{read_units, units_of},
-        workloads::{UserProcesses, read_workloads},
-    },
-    observe::{CgroupWatch, CpusetWatch, KeptCgroups, PressureTap, Sampler, SamplerOptions, WatchLimit},
-};
 use enforcer_act::{
     cpuset::CpusetTree,
     self_placed::{self, Depth},
 };
-use enforcer_host::{HostRoot, cgroup::CgroupLayout, read_text, topology::read_topology};
+use enforcer_host::{
+    HostRoot,
+    cgroup::CgroupLayout,
+    host_facts::read_host,
+    read_text,
+    topology::read_topology,
+    units::{read_units, units_of},
+    workloads::{UserProcesses, read_workloads},
+};
+use enforcer_observe::{
+    CgroupWatch, CpusetWatch, KeptCgroups, PressureTap, Sampler, SamplerOptions, WatchLimit,
+};
 use enforcer_runtime::kubelet::watch::KubeletWatch;
 
 /// Result of one look: the workloads, what of them could not be read, and the sample.

@@ -7,13 +7,11 @@ mod steady;
 use std::{cell::RefCell, collections::BTreeMap, rc::Rc};
 
 use enforcer_core::{
-    id::NodeId,
     plan::OutcomeResult,
     sample::{CgroupSample, NodeBytes, NodeSample},
-    set::NodeSet,
-    topology::synth::Machine,
     workload::{CgroupPath, Origin, Workload},
 };
+use numa_topology::{id::NodeId, set::NodeSet, synth::Machine};
 
 use super::*;
 use enforcer_act::{fixture::Fixture, journal::fake_disk::FakeDisk};

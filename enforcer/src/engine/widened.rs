@@ -9,10 +9,10 @@ use enforcer_core::{
     declarations::Declarations,
     model::Model,
     sample::Sample,
-    set::NodeSet,
     widening::{ProtectedWorkload, ReclaimSource, added_before},
     workload::{CgroupPath, Workload},
 };
+use numa_topology::set::NodeSet;
 
 use super::{Engine, Machine};
 use enforcer_report::widening::WideningReport;

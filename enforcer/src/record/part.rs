@@ -8,16 +8,17 @@ use std::collections::BTreeSet;
 
 use enforcer_core::{
     decide::{Decision, History, Partitioned, SelfPlacedWorkloads, Widened},
+    hosted::Containers,
     owner::OwnershipFacts,
-    place::{Allocations, Containers},
     plan::Outcome,
     policy::Policy,
     rebalance,
     replay::TurnLimits,
     sample::Sample,
-    topology::Topology,
     workload::{CgroupPath, Workload},
 };
+use numa_placement::Allocations;
+use numa_topology::Topology;
 use serde::{Deserialize, Serialize, Serializer};
 
 /// Time and terms of a turn.

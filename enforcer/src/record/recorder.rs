@@ -5,9 +5,9 @@
 
 use std::sync::Arc;
 
-use enforcer_core::{
-    decide::Inputs, degraded::Degraded, place::Inventory, replay::TurnLimits, sample::Sample,
-};
+use enforcer_core::{decide::Inputs, replay::TurnLimits, sample::Sample};
+use numa_placement::Inventory;
+use numa_topology::degraded::Degraded;
 
 use super::{
     PLAIN_LIMIT,

@@ -10,10 +10,8 @@
 
 use std::fmt;
 
-use enforcer_core::{
-    id::{CpuId, Id},
-    sample::CgroupSample,
-};
+use enforcer_core::sample::CgroupSample;
+use numa_topology::id::{CpuId, Id};
 use serde::{
     Deserialize, Deserializer,
     de::{self, DeserializeSeed, MapAccess, SeqAccess, Visitor},

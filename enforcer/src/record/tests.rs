@@ -13,14 +13,15 @@ use std::{
 use enforcer_core::{
     decide::{Decision, History, Inputs, Partitioned, SelfPlacedWorkloads, Widened, WrittenCgroups},
     declarations::Declarations,
+    hosted::Containers,
     model::Model,
     owner::{Owners, OwnershipFacts},
-    place::{Allocations, Containers, Inventory},
     policy::Policy,
     replay::TurnLimits,
     sample::Sample,
-    topology::synth::Machine,
 };
+use numa_placement::{Allocations, Inventory};
+use numa_topology::synth::Machine;
 
 use super::{
     frame::FrameStep,

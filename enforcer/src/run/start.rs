@@ -15,11 +15,8 @@ use std::{
     time::Instant,
 };
 
-use enforcer_core::{
-    degraded::Degraded,
-    policy::{DemotionBackend, Mode, NriSettings, Policy},
-    set::NodeSet,
-};
+use enforcer_core::policy::{DemotionBackend, Mode, NriSettings, Policy};
+use numa_topology::{degraded::Degraded, set::NodeSet};
 use tokio::{
     runtime::Builder,
     sync::{mpsc, watch},
@@ -35,7 +32,6 @@ use crate::{
         BrakeParts, Engine, Gate, HostSource as _, LiveSource, ReliefSensors, ResourceFiles, Sensors,
         SharedLedger, Widening, answer_calls, demote,
     },
-    observe::{HeadroomReader, IdleDetector, MemoryLimits, ResidentsReader, SamplerOptions},
     record::{self, Recorder},
     serve::{ControlState, Endpoints},
     supervisor::Supervisor,
@@ -59,6 +55,7 @@ use enforcer_kernel::{
     linux::Linux,
     privileges::{self, Duties},
 };
+use enforcer_observe::{HeadroomReader, IdleDetector, MemoryLimits, ResidentsReader, SamplerOptions};
 use enforcer_report::{status::Paused, text};
 use enforcer_runtime::{
     kubelet::watch::KubeletWatch,

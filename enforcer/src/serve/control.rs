@@ -23,10 +23,10 @@ use enforcer_core::{
     audit::AuditedWorkload,
     decide::RefusalCause,
     declarations::DeclaredEntry,
-    place::external::UNPLACED,
     policy::Mode,
     workload::{CgroupPath, Origin},
 };
+use numa_placement::external::UNPLACED;
 use serde::{Serialize, de::DeserializeOwned};
 
 use super::{

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use enforcer_core::set::CpuSet;
+use numa_topology::set::CpuSet;
 
 use crate::state::{Field, Ids, State};
 
@@ -101,7 +101,7 @@ fn shown(field: &Field) -> String {
     match field {
         Field::Text(text) => format!("`{text}`"),
         Field::Ids(ids) => {
-            let set: CpuSet = ids.iter().copied().map(enforcer_core::id::CpuId).collect();
+            let set: CpuSet = ids.iter().copied().map(numa_topology::id::CpuId).collect();
             format!("`{set}`")
         }
     }

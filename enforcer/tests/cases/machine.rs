@@ -2,9 +2,10 @@
 
 use std::{fs, path::PathBuf};
 
-use enforcer_core::{
+use numa_topology::{
+    Topology,
     set::{CpuSet, NodeSet},
-    topology::{Topology, synth},
+    synth,
 };
 
 use crate::state::Ids;

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeSet, fs, path::Path};
 
-use enforcer_core::trial::{PlanReport, StepReport};
+use numa_placement::trial::{PlanReport, StepReport};
 use serde_json::{Value, json};
 
 use crate::{

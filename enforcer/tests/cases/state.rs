@@ -2,11 +2,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use enforcer_core::{
-    place::ContainerKind,
-    set::CpuSet,
+use numa_placement::{
+    ContainerKind,
     trial::{ContainerReport, StepKind, StepReport},
 };
+use numa_topology::set::CpuSet;
 
 use crate::machine::Machine;
 

@@ -12,8 +12,9 @@ use std::{
     thread,
 };
 
-use enforcer_core::{id::CpuId, parse::task_sched::TaskSched, set::CpuSet};
+use enforcer_core::parse::task_sched::TaskSched;
 use enforcer_kernel::bpf::{IteratedTask, TaskIterator};
+use numa_topology::{id::CpuId, set::CpuSet};
 
 use crate::{axis, own_cgroup, permitted, possible, possible_nodes, refused, run_on, thread_id};
 

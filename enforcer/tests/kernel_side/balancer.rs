@@ -5,11 +5,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-use enforcer_core::{
-    id::{CpuId, NodeId},
-    sample::{BalancerSteps, HintFaults, ScanSkips},
-};
+use enforcer_core::sample::{BalancerSteps, HintFaults, ScanSkips};
 use enforcer_kernel::bpf::{Hook, Programs, WatchedCgroup};
+use numa_topology::id::{CpuId, NodeId};
 
 use crate::{
     OwnCgroup,

@@ -4,13 +4,13 @@
 use std::{fs, process::Command};
 
 use enforcer_core::{
-    id::NodeId,
     memory_policy::PolicyMode,
     sample::{Change, ChangeKind, CpusetFile, PolicyCounts, PolicyScope},
 };
 use enforcer_kernel::bpf::{
     AttachOptions, FunctionTracing, Hook, KernelChange, Programs, Sizes, WatchedCgroup,
 };
+use numa_topology::id::NodeId;
 
 use crate::{
     OwnCgroup, attached_by, axis,

@@ -2,13 +2,11 @@
 
 use std::{collections::BTreeMap, fs, time::Duration};
 
-use enforcer_core::{
-    id::{CpuId, NodeId},
-    policy::RunTimeSource,
-};
+use enforcer_core::policy::RunTimeSource;
 use enforcer_kernel::bpf::{
     AttachOptions, CgroupAxis, Hook, KernelCounters, Programs, Sizes, TICK_NS, WatchedCgroup,
 };
+use numa_topology::id::{CpuId, NodeId};
 use rustix::process::Pid;
 
 use crate::{OwnCgroup, burn, options, permitted, possible, refused, run_anywhere, run_on, two_cpus, ways};

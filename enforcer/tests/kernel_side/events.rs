@@ -2,10 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use enforcer_core::{id::NodeId, sample::TaskEventKind};
+use enforcer_core::sample::TaskEventKind;
 use enforcer_kernel::bpf::{
     AttachOptions, DrainedEvents, EVENT_INTERVAL_NS, Hook, KernelEvent, Programs, Sizes, WatchedCgroup,
 };
+use numa_topology::id::NodeId;
 use rustix::{
     buffer::spare_capacity,
     event::{Timespec, epoll},

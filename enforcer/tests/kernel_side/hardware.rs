@@ -2,10 +2,10 @@
 
 use enforcer_core::{
     hardware::{AccessEvents, Candidates, NearCounts, PerfEvent, TYPE_SOFTWARE},
-    id::{CpuId, NodeId},
     sample::HardwareAccesses,
 };
 use enforcer_kernel::bpf::{AttachOptions, HardwareEvents, Hook, Programs, WatchedCgroup};
+use numa_topology::id::{CpuId, NodeId};
 
 use crate::{OwnCgroup, options, permitted, refused, run_anywhere, run_on, two_cpus};
 

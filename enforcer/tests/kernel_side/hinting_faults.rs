@@ -2,11 +2,9 @@
 
 use std::fs;
 
-use enforcer_core::{
-    id::NodeId,
-    sample::{HintFaults, PageMoveReason},
-};
+use enforcer_core::sample::{HintFaults, PageMoveReason};
 use enforcer_kernel::bpf::{AttachOptions, CgroupAxis, FunctionTracing, Hook, Programs, WatchedCgroup};
+use numa_topology::id::NodeId;
 
 use crate::{
     OwnCgroup,

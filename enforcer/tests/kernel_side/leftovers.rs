@@ -17,8 +17,8 @@ use aya::{
     maps::loaded_maps,
     programs::{loaded_links, loaded_programs},
 };
-use enforcer_core::id::NodeId;
 use enforcer_kernel::bpf::{Programs, TaskIterator};
+use numa_topology::id::NodeId;
 
 use crate::{axis, options, permitted, possible, possible_nodes, refused};
 

@@ -14,10 +14,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use enforcer_core::id::NodeId;
 use enforcer_kernel::bpf::{
     AttachOptions, CgroupAxis, EVENT_INTERVAL_NS, Hook, Programs, Sizes, WatchedCgroup,
 };
+use numa_topology::id::NodeId;
 
 use crate::{OwnCgroup, axis, options, permitted, refused, run_on, two_cpus};
 

@@ -29,11 +29,11 @@ use std::{
     time::{Duration, Instant},
 };
 
-use enforcer_core::{
+use enforcer_kernel::bpf::{AttachOptions, CgroupAxis, FunctionTracing, Hook, Programs};
+use numa_topology::{
     id::{CpuId, NodeId},
     set::{CpuSet, NodeSet},
 };
-use enforcer_kernel::bpf::{AttachOptions, CgroupAxis, FunctionTracing, Hook, Programs};
 
 /// True when the test can run; else says why not.
 fn permitted() -> bool {

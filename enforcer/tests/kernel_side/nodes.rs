@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use enforcer_core::{
+use numa_topology::{
     id::{CpuId, NodeId},
     set::{CpuSet, NodeSet},
 };

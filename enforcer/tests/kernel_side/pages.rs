@@ -2,15 +2,13 @@
 
 use std::process::Command;
 
-use enforcer_core::{
-    id::NodeId,
-    sample::{OtherPageMoves, PageMoveReason, PageMovesByReason},
-};
+use enforcer_core::sample::{OtherPageMoves, PageMoveReason, PageMovesByReason};
 use enforcer_kernel::{
     Kernel as _, PageStatus,
     bpf::{AttachOptions, Hook, Programs, WatchedCgroup},
     linux::Linux,
 };
+use numa_topology::id::NodeId;
 
 use crate::{OwnCgroup, memory::Pages, nodes::two_nodes, options, permitted, refused, run_on};
 

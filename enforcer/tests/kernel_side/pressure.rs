@@ -12,11 +12,9 @@ use std::{
 };
 
 use aya::maps::{Array, Map, MapData, loaded_maps};
-use enforcer_core::{
-    id::NodeId,
-    sample::{OomConstraint, PressureEvent, PressureKind},
-};
+use enforcer_core::sample::{OomConstraint, PressureEvent, PressureKind};
 use enforcer_kernel::bpf::{AttachOptions, FunctionTracing, Hook, PressureRing, Programs, WatchedCgroup};
+use numa_topology::id::NodeId;
 use tokio::io::{Interest, unix::AsyncFd};
 
 use crate::{attached_by, leftovers::Ids, options, permitted, refused, remove_cgroup, ways};

@@ -9,12 +9,12 @@ use std::{
     time::Duration,
 };
 
-use enforcer_core::{
+use enforcer_core::sample::RunTime;
+use enforcer_kernel::bpf::{AttachOptions, Programs, TICK_NS, WatchedCgroup};
+use numa_topology::{
     id::{CpuId, NodeId},
-    sample::RunTime,
     set::NodeSet,
 };
-use enforcer_kernel::bpf::{AttachOptions, Programs, TICK_NS, WatchedCgroup};
 
 use crate::{OwnCgroup, burn, options, permitted, refused, run_on, two_cpus};
 

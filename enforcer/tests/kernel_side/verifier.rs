@@ -4,8 +4,9 @@
 //! kernel went through is recorded here; a rise of more than a tenth fails until the record is changed,
 //! which is then seen in a review. Kernels that are not recorded are held to the largest record.
 
-use enforcer_core::{id::NodeId, policy::RunTimeSource};
+use enforcer_core::policy::RunTimeSource;
 use enforcer_kernel::bpf::{AttachOptions, CgroupAxis, LoadedProgram, Programs};
+use numa_topology::id::NodeId;
 
 use crate::{axis, options, permitted, refused};
 

@@ -2,14 +2,12 @@
 
 use std::fmt;
 
-use enforcer_core::{
-    place::hints::{
-        NodeIndex, Offer,
-        cpu::{CpuError, CpuOptions, CpuPick, CpuStock, offer, take},
-        kubelet::take_near,
-    },
-    set::{CpuSet, NodeSet},
+use numa_placement::hints::{
+    NodeIndex, Offer,
+    cpu::{CpuError, CpuOptions, CpuPick, CpuStock, offer, take},
+    kubelet::take_near,
 };
+use numa_topology::set::{CpuSet, NodeSet};
 use serde::Deserialize;
 
 use crate::{

@@ -2,12 +2,12 @@
 
 use std::fmt;
 
-use enforcer_core::{
+use numa_placement::{
+    CpuLayout, CpuPlace,
+    hints::{Mask, NodeIndex},
+};
+use numa_topology::{
     id::{CpuId, NodeId},
-    place::{
-        CpuLayout, CpuPlace,
-        hints::{Mask, NodeIndex},
-    },
     set::{CpuSet, NodeSet},
 };
 use serde::Deserialize;

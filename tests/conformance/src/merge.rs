@@ -2,12 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use enforcer_core::{
-    place::hints::{
-        HintMasks, MaskHint, NodeIndex, Offer,
-        merge::{MergeOptions, merge},
-    },
-    policy::placement::{HintsSettings, Profile, TopologyPolicy},
+use enforcer_core::policy::placement::{HintsSettings, Profile, TopologyPolicy};
+use numa_placement::hints::{
+    HintMasks, MaskHint, NodeIndex, Offer,
+    merge::{MergeOptions, merge},
 };
 use serde::Deserialize;
 

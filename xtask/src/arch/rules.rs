@@ -4,10 +4,6 @@ use anyhow::{Context as _, Result};
 
 use super::{SourceFile, Violation, source::Code};
 
-/// The stages of the daemon that are modules of it: none of them imports another. Cargo keeps the other ones
-/// apart.
-const STAGES: [&str; 2] = ["discover", "observe"];
-
 /// The pure crates, and what each may depend on.
 pub(crate) const PURE: [(&str, &[&str]); 3] = [
     ("enforcer/placement", &["globset", "numa-topology", "schemars", "serde", "thiserror"]),
@@ -41,7 +37,7 @@ const OWNERS: [(&str, &[&str]); 15] = [
     ("aya_obj", &["enforcer/kernel/"]),
     ("libbpf_rs", &["enforcer/kernel/"]),
     ("cgroups_rs", &["enforcer/act/"]),
-    ("procfs", &["enforcer/src/observe/"]),
+    ("procfs", &["enforcer/observe/"]),
     ("maud", &["enforcer/report/"]),
     ("prometheus", &["enforcer/report/"]),
     ("axum", &["enforcer/src/serve"]),
@@ -79,9 +75,7 @@ pub(crate) fn check(files: &[SourceFile]) -> Vec<Violation> {
         // The rules name what they forbid.
         .filter(|file| !file.path.starts_with("xtask/src/arch/"))
         .flat_map(|file| {
-            [stages(file), owners(file), purity(file), unsafety(file), shape(file), width(file)]
-                .into_iter()
-                .flatten()
+            [owners(file), purity(file), unsafety(file), shape(file), width(file)].into_iter().flatten()
         })
         .collect()
 }
@@ -90,33 +84,9 @@ fn violation(rule: &'static str, file: &SourceFile, line: usize, found: &str) ->
     Violation { rule, path: file.path.clone(), line, found: found.to_owned() }
 }
 
-fn stages(file: &SourceFile) -> Vec<Violation> {
-    let Some(own) = STAGES.iter().find(|stage| in_stage(&file.path, stage)) else { return Vec::new() };
-    let foreign: Vec<String> = STAGES
-        .iter()
-        .filter(|stage| *stage != own)
-        .chain(&["engine", "cli"])
-        .map(|module| format!("crate::{module}"))
-        .chain(["enforcer_act".to_owned(), "enforcer_runtime".to_owned()])
-        .collect();
-    let Code { imports, rest } = Code::of(file.code());
-    let imported = imports.iter().filter(|(_, path)| foreign.iter().any(|module| is_within(path, module)));
-    let inline =
-        rest.iter().filter(|(_, line)| foreign.iter().any(|module| line.contains(&format!("{module}::"))));
-    imported
-        .map(|(number, path)| (*number, path.as_str()))
-        .chain(inline.copied())
-        .map(|(number, found)| violation("stages-are-strangers", file, number, found))
-        .collect()
-}
-
 /// Is a path this one, or of something in it?
 fn is_within(path: &str, module: &str) -> bool {
     path.strip_prefix(module).is_some_and(|rest| rest.is_empty() || rest.starts_with("::"))
-}
-
-fn in_stage(path: &str, stage: &str) -> bool {
-    path.starts_with(&format!("enforcer/src/{stage}/")) || path == format!("enforcer/src/{stage}.rs")
 }
 
 fn owners(file: &SourceFile) -> Vec<Violation> {
@@ -228,20 +198,6 @@ mod tests {
     #[test]
     fn each_rule_finds_its_violation() {
         for (path, text, rule) in [
-            ("enforcer/src/observe/node.rs", "use crate::discover::units;", "stages-are-strangers"),
-            ("enforcer/src/discover/table.rs", "fn f() { crate::cli::run() }", "stages-are-strangers"),
-            (
-                "enforcer/src/observe/node.rs",
-                "use crate::{\n    host,\n    discover::{\n        topology,\n    },\n};",
-                "stages-are-strangers",
-            ),
-            (
-                "enforcer/src/observe/node.rs",
-                "pub(crate) use crate::{host, discover};",
-                "stages-are-strangers",
-            ),
-            ("enforcer/src/observe/x.rs", "use crate::{engine::Look};", "stages-are-strangers"),
-            ("enforcer/src/observe/x.rs", "use enforcer_act::Journal;", "stages-are-strangers"),
             ("enforcer/src/engine.rs", "use prometheus::Registry;", "one-owner-per-dependency"),
             ("enforcer/src/engine.rs", "use prometheus;", "one-owner-per-dependency"),
             (
@@ -257,7 +213,7 @@ mod tests {
             ),
             ("enforcer/topology/src/machine.rs", "use std::fs;", "the-core-is-pure"),
             ("enforcer/core/src/model.rs", "use std::net::{SocketAddr, TcpStream};", "the-core-is-pure"),
-            ("enforcer/src/discover/x.rs", "let _ = libc::getpid();", "one-owner-per-dependency"),
+            ("enforcer/host/src/x.rs", "let _ = libc::getpid();", "one-owner-per-dependency"),
             ("enforcer/core/src/model.rs", "let now = Instant::now();", "the-core-is-pure"),
             ("enforcer/src/engine.rs", "unsafe { f() }", "unsafe-has-its-place"),
             ("enforcer/src/node_manager.rs", "", "names-say-something"),
@@ -275,7 +231,6 @@ mod tests {
     #[test]
     fn what_is_allowed_is_not_reported() {
         for (path, text) in [
-            ("enforcer/src/engine.rs", "use crate::{observe::Sampler, discover::units};"),
             ("enforcer/topology/src/sysfs/files.rs", "use std::fs;"),
             ("enforcer/report/src/metrics.rs", "use prometheus::Registry;"),
             ("enforcer/report/src/metrics.rs", "let x = my_prometheus::Registry;"),
@@ -284,8 +239,6 @@ mod tests {
             ("enforcer/core/src/model.rs", "#[cfg(test)]\nmod tests { use std::fs; }"),
             ("enforcer/src/engine.rs", &format!("//! | {} |", "a ".repeat(WIDEST_COMMENT))),
             ("enforcer/core/src/model.rs", "use std::{net::SocketAddr, time::Duration};"),
-            ("enforcer/src/observe/node.rs", "use crate::{host, observe::reports};"),
-            ("enforcer/src/observe/node.rs", "use crate::discovered;"),
             ("enforcer/kernel/src/linux.rs", "unsafe { libc::getpid() }"),
         ] {
             assert_eq!(broken(path, text), Vec::<&str>::new(), "{path}: {text}");

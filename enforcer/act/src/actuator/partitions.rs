@@ -8,9 +8,9 @@ use enforcer_core::{
     decide::Partitioned,
     partition::{Partition, PartitionState},
     plan::OutcomeResult,
-    set::CpuSet,
     workload::CgroupPath,
 };
+use numa_topology::set::CpuSet;
 
 use super::{LiveActuator, Next, StepEffect, Undo, text};
 use crate::{

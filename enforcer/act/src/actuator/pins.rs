@@ -2,10 +2,12 @@
 //! behalf.
 
 use enforcer_core::{
-    id::Id,
     self_placement::{CgroupThreads, SelfPlacedThread},
-    set::{CpuSet, IdSet},
     workload::{CgroupPath, printable},
+};
+use numa_topology::{
+    id::Id,
+    set::{CpuSet, IdSet},
 };
 
 use super::{LiveActuator, SeenPins, text};
@@ -193,7 +195,7 @@ mod tests {
             let (root, kernel) = (self.host.host(), Box::new(FakeKernel::default()));
             let mut actuator = LiveActuator::new(&root, &self.host.layout, journal, kernel, budget);
             actuator
-                .record(&[(self.cgroup.clone(), enforcer_core::place::Cpuset::default())].into())
+                .record(&[(self.cgroup.clone(), enforcer_core::hosted::Cpuset::default())].into())
                 .unwrap();
             actuator
         }

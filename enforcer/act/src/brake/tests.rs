@@ -1,6 +1,6 @@
 use std::{fs, os::fd::OwnedFd, thread, time::Duration};
 
-use enforcer_core::set::NodeSet;
+use numa_topology::set::NodeSet;
 
 use super::*;
 use crate::{brake::watchdog::pair, fixture::Fixture};

@@ -4,7 +4,7 @@
 
 use std::{collections::BTreeMap, io};
 
-use enforcer_core::{place::GrantRecord, workload::cut_at};
+use enforcer_core::{hosted::GrantRecord, workload::cut_at};
 use serde::{Deserialize, Serialize, de::IgnoredAny};
 
 use super::{Entry, EntryKey};

@@ -22,7 +22,7 @@ use std::{
 };
 
 use enforcer_core::{
-    place::{Cpuset, GrantRecord},
+    hosted::{Cpuset, GrantRecord},
     workload::CgroupPath,
 };
 use serde::{Deserialize, Serialize};
@@ -294,7 +294,7 @@ fn encode(cgroup: &CgroupPath, made: &Made) -> io::Result<String> {
 mod tests {
     use std::{fs, os::unix::fs::symlink};
 
-    use enforcer_core::place::Grant;
+    use numa_placement::Grant;
 
     use super::*;
 

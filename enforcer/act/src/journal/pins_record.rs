@@ -20,9 +20,9 @@ use std::{
 
 use enforcer_core::{
     self_placement::CgroupThreads,
-    set::CpuSet,
     workload::{CgroupPath, printable},
 };
+use numa_topology::set::CpuSet;
 use serde::{Deserialize, Serialize};
 
 use super::{

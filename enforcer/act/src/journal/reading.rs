@@ -23,7 +23,7 @@ use std::{
     path::Path,
 };
 
-use enforcer_core::place::GrantRecord;
+use enforcer_core::hosted::GrantRecord;
 
 use super::{
     Entry, EntryKey, JournalContents,

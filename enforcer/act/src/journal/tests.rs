@@ -5,10 +5,8 @@ use std::{
     os::unix::fs::{MetadataExt, PermissionsExt},
 };
 
-use enforcer_core::{
-    id::NodeId,
-    place::{ContainerRequest, Grant, MemoryClaim, MemoryResource, Resources},
-};
+use numa_placement::{ContainerRequest, Grant, MemoryClaim, MemoryResource, Resources};
+use numa_topology::id::NodeId;
 use rustix::io::Errno;
 
 use super::{fake_disk::FakeDisk, *};

@@ -18,7 +18,7 @@ use std::{
     time::Duration,
 };
 
-use enforcer_core::set::NodeSet;
+use numa_topology::set::NodeSet;
 
 /// Time between two readings of a file.
 const LOOK: Duration = Duration::from_millis(1);

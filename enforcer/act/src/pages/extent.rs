@@ -11,7 +11,8 @@ use std::{
     path::Path,
 };
 
-use enforcer_core::{parse::numa_maps::Mapping, set::NodeSet};
+use enforcer_core::parse::numa_maps::Mapping;
+use numa_topology::set::NodeSet;
 
 /// A mapping with pages on the nodes that were asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

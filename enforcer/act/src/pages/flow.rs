@@ -10,11 +10,8 @@ use std::{
     path::Path,
 };
 
-use enforcer_core::{
-    demotion::{AddressRange, PageFlow, ProcessRange},
-    id::NodeId,
-    set::NodeSet,
-};
+use enforcer_core::demotion::{AddressRange, PageFlow, ProcessRange};
+use numa_topology::{id::NodeId, set::NodeSet};
 
 use super::{
     PageBudget, PageMove, PageMoveReport,

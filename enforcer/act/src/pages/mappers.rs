@@ -14,7 +14,7 @@ use std::{
     path::Path,
 };
 
-use enforcer_core::set::NodeSet;
+use numa_topology::set::NodeSet;
 
 use super::extent::{FileId, read_extents};
 

@@ -33,7 +33,7 @@ mod verify;
 
 use std::{io, path::Path, time::Instant};
 
-use enforcer_core::{id::NodeId, set::NodeSet};
+use numa_topology::{id::NodeId, set::NodeSet};
 use rustix::io::Errno;
 
 pub use self::{

@@ -2,7 +2,8 @@
 
 use std::{collections::BTreeMap, io};
 
-use enforcer_core::{id::NodeId, plan::OutcomeResult, residue::Residue, set::NodeSet};
+use enforcer_core::{plan::OutcomeResult, residue::Residue};
+use numa_topology::{id::NodeId, set::NodeSet};
 use rustix::io::Errno;
 
 use super::budget::Spent;

@@ -9,10 +9,8 @@ use std::{
     path::Path,
 };
 
-use enforcer_core::{
-    demotion::{PageFlow, ProcessRange},
-    set::NodeSet,
-};
+use enforcer_core::demotion::{PageFlow, ProcessRange};
+use numa_topology::set::NodeSet;
 
 use super::{
     extent::{Extent, read_extents},

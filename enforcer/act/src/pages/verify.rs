@@ -13,8 +13,8 @@ use std::{
 use enforcer_core::{
     parse::{numa_maps::Mapping, numa_stat::parse_numa_stat_v2},
     residue::Residue,
-    set::NodeSet,
 };
+use numa_topology::set::NodeSet;
 
 /// What of these processes, and of their cgroup's files, is on these nodes.
 pub(super) fn residue(proc: &Path, processes: &[u32], cgroup: &Path, from: &NodeSet) -> Residue {

@@ -40,7 +40,7 @@ impl Actuator for Files {
 }
 
 fn cpus_of(bits: u8) -> CpuSet {
-    (0..8).filter(|cpu| bits & (1 << cpu) != 0).map(enforcer_core::id::CpuId).collect()
+    (0..8).filter(|cpu| bits & (1 << cpu) != 0).map(numa_topology::id::CpuId).collect()
 }
 
 proptest! {

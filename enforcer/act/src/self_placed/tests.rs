@@ -123,7 +123,7 @@ fn policies_are_asked_of_writes_of_memory_and_moves_and_not_of_cpus() {
     assert!(found.reason.contains("pinned itself to CPUs 0"), "{found:?}");
     assert_eq!(found.pinned.to_string(), "0");
     let moves = |from: &str| CpusetWrites {
-        moves: vec![(from.parse().unwrap(), enforcer_core::id::NodeId(1))],
+        moves: vec![(from.parse().unwrap(), numa_topology::id::NodeId(1))],
         ..CpusetWrites::default()
     };
     let found = asked(moves("0")).unwrap();

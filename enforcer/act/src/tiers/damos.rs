@@ -15,7 +15,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use enforcer_core::id::NodeId;
+use numa_topology::id::NodeId;
 
 use super::{Carried, Deadline, PageFrames, Sides, memory, shift_since};
 

@@ -5,7 +5,8 @@
 
 use std::path::{Path, PathBuf};
 
-use enforcer_core::{parse::numa_stat::ByNode, set::NodeSet, workload::CgroupPath};
+use enforcer_core::{parse::numa_stat::ByNode, workload::CgroupPath};
+use numa_topology::set::NodeSet;
 use rustix::fs::FileType;
 
 use super::memory;

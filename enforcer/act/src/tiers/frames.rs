@@ -108,10 +108,8 @@ fn page_bytes() -> usize {
 mod tests {
     use std::{fs, time::Duration};
 
-    use enforcer_core::{
-        demotion::{AddressRange as Addresses, ProcessRange},
-        id::NodeId,
-    };
+    use enforcer_core::demotion::{AddressRange as Addresses, ProcessRange};
+    use numa_topology::id::NodeId;
 
     use super::*;
     use crate::pages::Stop;

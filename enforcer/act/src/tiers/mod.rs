@@ -20,8 +20,8 @@ use std::{
 use enforcer_core::{
     demotion::backend::MemoryShift,
     parse::numa_stat::{ByNode, parse_numa_stat_v2},
-    set::NodeSet,
 };
+use numa_topology::set::NodeSet;
 
 pub use self::frames::{PageFrames, bytes_there, frames_there};
 use super::pages::Stop;

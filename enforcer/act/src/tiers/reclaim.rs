@@ -86,7 +86,7 @@ mod tests {
 
         fn bytes(&self) -> [u64; 3] {
             let by_node = memory(self.0.path()).unwrap();
-            [0, 2, 3].map(|node| by_node[&enforcer_core::id::NodeId(node)].anon)
+            [0, 2, 3].map(|node| by_node[&numa_topology::id::NodeId(node)].anon)
         }
 
         /// Takes so many percent of what it is asked for to the second node, and bytes of it to the third.

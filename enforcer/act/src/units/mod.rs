@@ -26,10 +26,10 @@ use std::{
 };
 
 use enforcer_core::{
-    degraded::Degraded,
     owner::{OwnSettings, is_same_list},
     workload::{CgroupPath, UnitName},
 };
+use numa_topology::degraded::Degraded;
 
 use super::{
     cpuset::ManagedFile,

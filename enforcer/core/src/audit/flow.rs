@@ -16,10 +16,8 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::{
-    id::NodeId,
-    model::{Model, WorkloadModel, accessed_bytes},
-};
+use crate::model::{Model, WorkloadModel, accessed_bytes};
+use numa_topology::id::NodeId;
 
 /// Estimated traffic between nodes over the time of the sample.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]

@@ -14,15 +14,17 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    degraded::Degraded,
     finding::{Finding, Severity},
-    id::NodeId,
     model::Traffic,
     owner::Ownership,
     sample::{HostSettings, NodeBytes},
-    set::{CpuSet, NodeSet},
-    topology::Topology,
     workload::{CgroupPath, Origin},
+};
+use numa_topology::{
+    Topology,
+    degraded::Degraded,
+    id::NodeId,
+    set::{CpuSet, NodeSet},
 };
 
 /// Version of the serde form of [`Audit`].

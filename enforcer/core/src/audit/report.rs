@@ -7,15 +7,14 @@ use super::{
     Verdict, verdict,
 };
 use crate::{
-    degraded::Degraded,
     finding::{Finding, Severity},
     model::Model,
     owner::{Owners, Ownership},
     policy::Thresholds,
     sample::Sample,
-    topology::Topology,
     workload::{Origin, Workload},
 };
+use numa_topology::{Topology, degraded::Degraded};
 
 /// Exit code of an audit without findings at or above the asked severity.
 const EXIT_ALIGNED: u8 = 0;

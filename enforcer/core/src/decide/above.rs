@@ -16,12 +16,14 @@ use std::{collections::BTreeMap, fmt};
 
 use super::{Inputs, partition};
 use crate::{
-    id::{CpuId, Id, NodeId},
-    place::{CgroupBounds, Cpuset},
+    hosted::{CgroupBounds, Cpuset},
     plan::{Action, Step},
     sample::CgroupSample,
-    set::{IdSet, NodeSet},
     workload::CgroupPath,
+};
+use numa_topology::{
+    id::{CpuId, Id, NodeId},
+    set::{IdSet, NodeSet},
 };
 
 /// Returns whether the daemon has set a cgroup, at any time, and has not put it back.

@@ -24,15 +24,18 @@ use super::{
     controller::without_controller, pins,
 };
 use crate::{
-    id::NodeId,
+    hosted::{CgroupBounds, CgroupRequest},
     model::{WorkloadModel, nearest_effective, own_bytes},
-    place::{Allocations, CgroupBounds, CgroupRequest, Holder},
     sample::CgroupSample,
     self_placement::CpusetWrites,
-    set::{CpuSet, NodeSet},
-    topology::Locality,
     words,
     workload::{Origin, Workload},
+};
+use numa_placement::{Allocations, Holder};
+use numa_topology::{
+    Locality,
+    id::NodeId,
+    set::{CpuSet, NodeSet},
 };
 
 /// Sets to write, and what they do not reach.

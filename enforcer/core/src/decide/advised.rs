@@ -17,11 +17,13 @@ use super::{
     pins::{Pin, Pins},
 };
 use crate::{
-    id::NodeId,
     model::{WorkloadModel, room_bytes},
-    set::{CpuSet, NodeSet},
     words,
     workload::{CgroupPath, Origin, Workload},
+};
+use numa_topology::{
+    id::NodeId,
+    set::{CpuSet, NodeSet},
 };
 
 /// Remedies before the next one.

@@ -27,12 +27,9 @@ fn is_of_users(cgroup: &CgroupPath) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{
-        decide::RefusalCause,
-        place::{Allocations, Holder},
-        scene::Scene,
-        topology::synth::Machine,
-    };
+    use crate::{decide::RefusalCause, scene::Scene};
+    use numa_placement::{Allocations, Holder};
+    use numa_topology::synth::Machine;
 
     /// A declared workload with sets that were read from another cgroup.
     fn scene(from: &str) -> Scene {

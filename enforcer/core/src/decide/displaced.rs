@@ -30,12 +30,14 @@ use super::{
 };
 use crate::{
     decide::Inputs,
-    id::NodeId,
     model::{WorkloadModel, kept_bytes, own_bytes, room_bytes},
-    place::{Allocations, Grant, Holder, MemoryClaim, MemoryResource, ZoneAccount},
     sample::NodeSample,
-    set::{CpuSet, NodeSet},
     workload::{CgroupPath, Workload},
+};
+use numa_placement::{Allocations, Grant, Holder, MemoryClaim, MemoryResource, ZoneAccount};
+use numa_topology::{
+    id::NodeId,
+    set::{CpuSet, NodeSet},
 };
 
 /// Remaining room of each node while containers take of it in turn.

@@ -21,11 +21,11 @@ use serde::{Deserialize, Serialize};
 pub use self::record::{DriftRecordError, LastingDrift};
 use super::Decision;
 use crate::{
-    place::Cpuset,
+    hosted::Cpuset,
     plan::{Outcome, OutcomeResult},
-    set::{CpuSet, NodeSet},
     workload::CgroupPath,
 };
+use numa_topology::set::{CpuSet, NodeSet};
 
 /// How often a workload is put back within [`WINDOW_NS`].
 pub(super) const REPAIRS: usize = 3;

@@ -12,13 +12,12 @@ use std::collections::BTreeMap;
 
 use super::{CpusetTarget, Decision, DriftStatus, Inputs, above::AncestorLimits, order::Goal};
 use crate::{
-    id::NodeId,
     model::{WorkloadModel, accessed_bytes},
-    set::NodeSet,
     widening::{ProtectedWorkload, spares},
     words,
     workload::CgroupPath,
 };
+use numa_topology::{id::NodeId, set::NodeSet};
 
 /// Memory nodes that were added to workloads and must stay for now.
 pub type Widened = BTreeMap<CgroupPath, NodeSet>;
@@ -112,13 +111,13 @@ mod tests {
     use super::*;
     use crate::{
         decide::History,
-        place::Allocations,
         plan::{Action, Outcome, OutcomeResult},
         sample::CgroupSample,
         scene::Scene,
-        topology::synth::Machine,
         widening::FallbackNode,
     };
+    use numa_placement::Allocations;
+    use numa_topology::synth::Machine;
 
     /// CPUs 0-3 on node 0 and 4-7 on node 1; `/a` is on node 0 with these memory nodes.
     fn host(mems: &str) -> Scene {

@@ -15,7 +15,7 @@ use super::{
     partition::PartitionAttempts,
 };
 use crate::{
-    place::Cpuset,
+    hosted::Cpuset,
     plan::{Action, Plan},
     policy::Policy,
     rebalance::MoveHistory,

@@ -20,15 +20,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::Inputs;
-use crate::{
-    id::NodeId,
-    parse::numa_stat::hugetlb_file,
-    place::{Allocations, Apart, Grant, Holder, MemoryResource},
-    sample::CgroupSample,
-    set::NodeSet,
-    topology::{Hugepages, Node},
-    workload::CgroupPath,
-};
+use crate::{hosted::Apart, parse::numa_stat::hugetlb_file, sample::CgroupSample, workload::CgroupPath};
+use numa_placement::{Allocations, Grant, Holder, MemoryResource};
+use numa_topology::{Hugepages, Node, id::NodeId, set::NodeSet};
 
 /// Bytes of one size by what they are, for promises that count.
 #[derive(Default)]

@@ -54,22 +54,23 @@ pub use self::{
 use crate::{
     considered::{DecisionTrace, MeasuredState, WorkloadRequest},
     declarations::Declarations,
-    id::NodeId,
+    hosted::{CgroupBounds, CgroupRequest, Containers, Wished, wishes_of},
     model::{Model, WorkloadModel, accessed_bytes},
     owner::{Owner, Owners, Ownership},
-    place::{
-        Allocations, CgroupBounds, CgroupRequest, ContainerRequest, Containers, Grant, Holder, Inventory,
-        Rejection, Trace, Wished, Wishes, wishes_of,
-    },
     plan::{Action, PLAN_SCHEMA_VERSION, Plan},
     policy::{DeclaredClass, Policy, WorkloadRule},
     sample::{ChangeKind, NodeBytes, NodeSample, Sample},
-    set::{CpuSet, NodeSet},
-    topology::Topology,
-    trial::ContainerReport,
     widening::ProtectedWorkload,
     words,
     workload::{CgroupPath, Origin, Workload},
+};
+use numa_placement::{
+    Allocations, ContainerRequest, Grant, Holder, Inventory, Rejection, Trace, Wishes, trial::ContainerReport,
+};
+use numa_topology::{
+    Topology,
+    id::NodeId,
+    set::{CpuSet, NodeSet},
 };
 
 /// Input of a decision.

@@ -17,14 +17,17 @@ use std::{cmp::Reverse, collections::BTreeMap};
 
 use super::parts::{PagePart, WithoutRoom, split};
 use crate::{
-    id::NodeId,
+    hosted::Cpuset,
     model::{movable_bytes, own_bytes, room_bytes},
-    place::{Cpuset, Grant},
     plan::{Action, Step},
     sample::NodeBytes,
-    set::{CpuSet, NodeSet},
     words,
     workload::CgroupPath,
+};
+use numa_placement::Grant;
+use numa_topology::{
+    id::NodeId,
+    set::{CpuSet, NodeSet},
 };
 
 /// Present state and goal of one workload.

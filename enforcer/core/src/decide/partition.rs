@@ -25,9 +25,9 @@ use crate::{
     partition::Partition,
     plan::{Action, Outcome, OutcomeResult, Step},
     sample::CgroupSample,
-    set::CpuSet,
     workload::CgroupPath,
 };
+use numa_topology::set::CpuSet;
 
 /// How often a partition that another program ends is begun before it is left alone.
 const BEGINNINGS: u32 = 3;

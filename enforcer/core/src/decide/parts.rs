@@ -10,7 +10,7 @@
 
 use std::{cmp::Reverse, collections::BTreeMap};
 
-use crate::{id::NodeId, set::NodeSet};
+use numa_topology::{id::NodeId, set::NodeSet};
 
 /// A part of a node's pages that is smaller than this is not worth a step of its own.
 pub(super) const LEAST_PART: u64 = 1 << 20;

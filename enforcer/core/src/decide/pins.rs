@@ -15,13 +15,15 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{Inputs, hugepages, self_placed};
+use crate::hosted::hold as hold_claims;
 use crate::{
+    hosted::Apart,
     model::nearest_effective,
-    place::{Allocations, Apart, Grant, Holder, hold as hold_claims},
     sample::Sample,
-    set::CpuSet,
     workload::{CgroupPath, Origin},
 };
+use numa_placement::{Allocations, Grant, Holder};
+use numa_topology::set::CpuSet;
 
 /// Pinned CPUs of one cgroup.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -5,8 +5,8 @@ use crate::{
     partition::{Partition, PartitionState},
     rebalance,
     scene::Scene,
-    topology::synth::Machine,
 };
+use numa_topology::synth::Machine;
 
 /// CPUs 0-3 on node 0, 4-7 on node 1.
 fn host() -> Scene {

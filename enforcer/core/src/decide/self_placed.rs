@@ -16,12 +16,13 @@ use serde::{Deserialize, Serialize};
 
 use super::{Decision, Inputs, Refusal, RefusalCause, pins};
 use crate::{
-    place::{Allocations, Apart, Grant, Holder},
+    hosted::Apart,
     plan::{Action, Plan},
     self_placement::CpusetWrites,
-    set::CpuSet,
     workload::CgroupPath,
 };
+use numa_placement::{Allocations, Grant, Holder};
+use numa_topology::set::CpuSet;
 
 /// A workload that is left where it is.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -168,7 +169,7 @@ mod tests {
     use super::*;
     use crate::{
         decide::{CpusetTarget, DriftStatus},
-        place::Cpuset,
+        hosted::Cpuset,
         plan::Step,
     };
 

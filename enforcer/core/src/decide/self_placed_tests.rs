@@ -3,7 +3,9 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::{place::Allocations, scene::Scene, topology::synth::Machine};
+use crate::scene::Scene;
+use numa_placement::Allocations;
+use numa_topology::synth::Machine;
 
 /// CPUs 0-1 on node 0 and 2-3 on node 1. `/a` is on node 0 with its memory on node 1, `/b` anywhere.
 fn scene(a: &str) -> Scene {

@@ -5,17 +5,16 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::{
+    hosted::{Announced, Cpuset, PlacementNode},
     owner::KnownContainer,
-    place::{
-        Allocations, Announced, ContainerRequest, Cpuset, PlacementNode, PodName, PodRequest, Resources,
-    },
     plan::{Action, Outcome, OutcomeResult},
     policy::HumanDuration,
     sample::CgroupSample,
     scene::Scene,
-    topology::{MemoryKind, synth::Machine},
     workload::QosClass,
 };
+use numa_placement::{Allocations, ContainerRequest, PodName, PodRequest, Resources};
+use numa_topology::{MemoryKind, synth::Machine};
 
 /// CPUs 0-3 on node 0 and 4-7 on node 1.
 fn host() -> Scene {
@@ -419,13 +418,13 @@ fn any_scene() -> impl Strategy<Value = Scene> {
                 let subset = |bits: u32, position: usize| {
                     bits.checked_shr(u32::try_from(position).unwrap()).unwrap_or(0) & 1 == 1
                 };
-                let some_cpus: crate::set::CpuSet = cpus
+                let some_cpus: numa_topology::set::CpuSet = cpus
                     .iter()
                     .enumerate()
                     .filter(|(i, _)| subset(cpu_bits.into(), *i))
                     .map(|(_, id)| id)
                     .collect();
-                let some_mems: crate::set::NodeSet = mems
+                let some_mems: numa_topology::set::NodeSet = mems
                     .iter()
                     .enumerate()
                     .filter(|(i, _)| subset(mem_bits.into(), *i))
@@ -516,7 +515,7 @@ proptest! {
     fn what_is_given_fits_and_is_given_once(scene in any_scene()) {
         let mut allocations = Allocations::default();
         scene.decide_with(&History::default(), &mut allocations);
-        let mut taken = crate::set::CpuSet::new();
+        let mut taken = numa_topology::set::CpuSet::new();
         for (holder, one) in allocations.iter() {
             let path = CgroupPath::new(&holder.pod().name);
             prop_assert!(taken.is_disjoint(&one.exclusive), "{path}");

@@ -18,11 +18,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::above::AncestorWidening;
 use crate::{
-    id::CpuId,
     plan::{PLAN_SCHEMA_VERSION, Plan, Step},
-    set::CpuSet,
     workload::CgroupPath,
 };
+use numa_topology::{id::CpuId, set::CpuSet};
 
 /// The steps of one workload.
 #[derive(Debug, Clone)]

@@ -1,5 +1,6 @@
 use super::*;
-use crate::{scene::Scene, topology::synth::Machine, workload::identify};
+use crate::{scene::Scene, workload::identify};
+use numa_topology::synth::Machine;
 
 fn scene() -> Scene {
     Scene::new(Machine::new().sockets(2).threads(1).build())

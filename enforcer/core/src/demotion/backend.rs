@@ -19,13 +19,11 @@ use super::{
     target::{below, rank},
 };
 use crate::{
-    id::NodeId,
     model::{accessed_bytes, page_cache_bytes},
     parse::numa_stat::ByNode,
     policy::DemotionBackend,
-    set::NodeSet,
-    topology::Topology,
 };
+use numa_topology::{Topology, id::NodeId, set::NodeSet};
 
 /// Of a reclaim request, one part in so many may be files that the kernel can only drop.
 const FILES: u64 = 16;

@@ -26,7 +26,7 @@ pub use self::{
     amount::{AmountBound, DemotionBackoff, NodeMemory, RoundLimits},
     ranges::{AddressRange, AddressRegion},
 };
-use crate::{id::NodeId, set::NodeSet, topology::Topology};
+use numa_topology::{Topology, id::NodeId, set::NodeSet};
 
 /// Percent of the observations that must have found a hot region touched: one of five. An observation looks
 /// at one page of the region for a tenth of the interval, so a single touch means that most pages are touched

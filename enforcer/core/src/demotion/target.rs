@@ -3,11 +3,7 @@
 //! The tiers are the kernel's (`memory_tiering`). If it has none, or one for all memory, the kind of memory
 //! decides what is slow. No target lies outside of the workload's cpuset.
 
-use crate::{
-    id::NodeId,
-    set::NodeSet,
-    topology::{MemoryKind, Topology},
-};
+use numa_topology::{MemoryKind, Topology, id::NodeId, set::NodeSet};
 
 /// Rank of a node's memory: 0 is the fastest. `None` for a node without ordinary memory: nothing moves out of
 /// a GPU or into it.
@@ -50,7 +46,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::topology::{MemoryTier, synth::Machine};
+    use numa_topology::{MemoryTier, synth::Machine};
 
     fn set(text: &str) -> NodeSet {
         text.parse().unwrap()

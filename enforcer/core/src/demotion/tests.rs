@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::topology::{MemoryKind, synth::Machine};
+use numa_topology::{MemoryKind, synth::Machine};
 
 const MIB: u64 = 1 << 20;
 const IDLE: Duration = Duration::from_secs(5);

@@ -39,9 +39,9 @@ mod tests {
         decide::Widened,
         finding::{Severity, with_added},
         scene::Scene,
-        topology::synth::Machine,
         workload::CgroupPath,
     };
+    use numa_topology::synth::Machine;
 
     #[test]
     fn what_was_added_is_no_misalignment_of_its_own() {

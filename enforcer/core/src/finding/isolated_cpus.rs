@@ -13,13 +13,12 @@ use super::{
 };
 use crate::{
     decide::pins,
-    id::CpuId,
     model::{ThreadsOnCpu, isolated_cpus},
     sample::TaskSample,
-    set::CpuSet,
     words::count,
     workload::Workload,
 };
+use numa_topology::{id::CpuId, set::CpuSet};
 
 /// Limit of named threads and workloads; the rest is counted.
 const NAMED: usize = 3;
@@ -229,8 +228,8 @@ mod tests {
         finding::{Finding, Rule, Severity},
         partition::{Partition, PartitionState},
         scene::Scene,
-        topology::synth::Machine,
     };
+    use numa_topology::synth::Machine;
 
     /// CPUs 0-3 on node 0, 4-7 on node 1.
     fn host(isolated: &str) -> Scene {

@@ -37,16 +37,16 @@ use crate::{
         EarlierAdvice, History, Inputs, Partitioned, SelfPlacedWorkloads, Widened, WrittenCgroups, decide,
     },
     declarations::Declarations,
+    hosted::Containers,
     model::{Model, isolated_cpus},
     owner::Owners,
-    place::{Allocations, Containers, Inventory},
     policy::Policy,
     sample::Sample,
     self_placement::CpusetWrites,
-    set::CpuSet,
-    topology::Locality,
     workload::{CgroupPath, Origin, Workload},
 };
+use numa_placement::{Allocations, Inventory};
+use numa_topology::{Locality, set::CpuSet};
 
 /// Severity of a finding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]

@@ -8,9 +8,11 @@ use std::fmt::{self, Write as _};
 use super::{files::CgroupFiles, subject::Subject};
 use crate::{
     decide::Advice,
+    workload::{CgroupPath, Origin},
+};
+use numa_topology::{
     id::NodeId,
     set::{CpuSet, NodeSet},
-    workload::{CgroupPath, Origin},
 };
 
 /// Commands for an advice. CPUs move at once; the kernel moves the pages that a new `cpuset.mems` excludes

@@ -6,12 +6,11 @@ use super::{
     *,
 };
 use crate::{
-    id::NodeId,
     sample::{CgroupSample, NodeBytes},
     scene::Scene,
-    topology::{MemoryKind, synth::Machine},
     workload::{Origin, Workload},
 };
+use numa_topology::{MemoryKind, id::NodeId, synth::Machine};
 
 /// CPUs 0-3 on node 0 and 4-7 on node 1; memory-only nodes 2 and 3 are beside node 0. Nodes 0, 2 and 3
 /// can give so many MiB, node 1 nothing. CPUs 4-7 are those of /other.

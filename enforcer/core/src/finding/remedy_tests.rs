@@ -5,14 +5,8 @@ use std::collections::BTreeMap;
 use proptest::prelude::*;
 
 use super::*;
-use crate::{
-    id::NodeId,
-    page_migration::NodePages,
-    sample::CgroupSample,
-    scene::Scene,
-    set::NodeSet,
-    topology::{MemoryKind, synth::Machine},
-};
+use crate::{page_migration::NodePages, sample::CgroupSample, scene::Scene};
+use numa_topology::{MemoryKind, id::NodeId, set::NodeSet, synth::Machine};
 
 const MIB: u64 = 1 << 20;
 
@@ -62,7 +56,7 @@ fn cpus_that_are_right_already_are_left() {
     let first: Vec<_> = machine.nodes[0].cpus.iter().collect();
     let two_cores =
         machine.cpus.iter().filter(|cpu| first.contains(&cpu.id) && cpu.siblings.first() == Some(cpu.id));
-    let cpus = two_cores.map(|cpu| cpu.id).collect::<crate::set::CpuSet>().to_string();
+    let cpus = two_cores.map(|cpu| cpu.id).collect::<numa_topology::set::CpuSet>().to_string();
     let scene = threaded().workload("/a", &cpus, "0-1").memory("/a", &[(0, 100, 0)]);
     let finding = worst(&scene, "/a");
     assert_eq!(finding.remedy, Some(mems("/a", "0")), "CPUs {cpus}");
@@ -534,7 +528,7 @@ impl Shape {
         Self::Gpu,
     ];
 
-    fn machine(self) -> crate::topology::Topology {
+    fn machine(self) -> numa_topology::Topology {
         let two = Machine::new().sockets(2).threads(1);
         let without = |far: u32| {
             let mut machine = Machine::new().sockets(3).threads(1).build();

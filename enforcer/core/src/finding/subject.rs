@@ -12,17 +12,15 @@ use crate::{
     decide::{
         Advice, Decision, EarlierAdvice, Inputs, Obstacle, ObstacleKind, advise, near_memory, tmpfs_in_words,
     },
-    id::NodeId,
     model::{WorkloadModel, accessed_bytes, staying_bytes},
     owner::{Owner, Ownership},
-    place::{Allocations, Inventory},
     policy::Policy,
     sample::{NodeBytes, PolicyExtent, Sample},
-    set::NodeSet,
-    topology::Locality,
     words::{self, count, size},
     workload::{Origin, Workload},
 };
+use numa_placement::{Allocations, Inventory};
+use numa_topology::{Locality, id::NodeId, set::NodeSet};
 
 pub(super) struct Subject<'a> {
     pub(super) inventory: &'a Inventory,

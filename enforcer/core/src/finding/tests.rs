@@ -3,14 +3,8 @@ use proptest::prelude::*;
 use schemars::schema_for;
 
 use super::*;
-use crate::{
-    id::NodeId,
-    memory_policy::MemoryPolicy,
-    sample::PolicyExtent,
-    scene::Scene,
-    topology::{MemoryKind, synth::Machine},
-    workload::Origin,
-};
+use crate::{memory_policy::MemoryPolicy, sample::PolicyExtent, scene::Scene, workload::Origin};
+use numa_topology::{MemoryKind, id::NodeId, synth::Machine};
 
 /// CPUs 0-3 on node 0, 4-7 on node 1, and a CXL node 2 beside node 1.
 fn host() -> Scene {

@@ -9,7 +9,8 @@ use super::{
     Evidence, Finding, Rule, Severity,
     subject::{Subject, Words},
 };
-use crate::{id::NodeId, sample::TaskSample};
+use crate::sample::TaskSample;
+use numa_topology::id::NodeId;
 
 /// Share of the memory that makes a node the workload's own.
 const HOME_PERCENT: u64 = 80;

@@ -14,7 +14,16 @@
 
 use std::collections::BTreeMap;
 
-use crate::place::{
+use crate::{
+    model::{WorkloadModel, accessed_bytes},
+    policy::{
+        DeclaredClass,
+        placement::{Engine, HintsSettings, PlacementSettings, PoolsSettings, TopologyPolicy},
+    },
+    words,
+    workload::{CgroupPath, QosClass},
+};
+use numa_placement::{
     Allocations, ContainerRequest, CpuClass, Grant, Holder, Inventory, MemoryPriority, MemoryResource,
     PodName, PodRequest, Rejection, RejectionReason, Resources, Shortage, Trace, Wishes, admission,
     hints::HintsEngine,
@@ -24,16 +33,9 @@ use crate::place::{
     room::{FittingAmount, would_fit},
     taken,
 };
-use crate::{
+use numa_topology::{
     id::NodeId,
-    model::{WorkloadModel, accessed_bytes},
-    policy::{
-        DeclaredClass,
-        placement::{Engine, HintsSettings, PlacementSettings, PoolsSettings, TopologyPolicy},
-    },
     set::{CpuSet, NodeSet},
-    words,
-    workload::{CgroupPath, QosClass},
 };
 
 /// Request for one cgroup, with its constraints.

@@ -36,20 +36,21 @@ use serde::{Deserialize, Serialize};
 use numa_placement::external::UNPLACED;
 
 use super::{external, grant_record::ExpectedContainers};
-use crate::place::{
-    Allocations, Candidate, ContainerRequest, CpuClass, Grant, GrantRecord, Holder, Inventory, PodName,
-    PodRequest, Rejection, SharedCpus, Trace, Update,
+use crate::{
+    hosted::GrantRecord,
+    owner::{Owner, Ownership},
+    policy::placement::PlacementSettings,
+    workload::{CgroupPath, QosClass},
+};
+use numa_placement::{
+    Allocations, Candidate, ContainerRequest, CpuClass, Grant, Holder, Inventory, PodName, PodRequest,
+    Rejection, SharedCpus, Trace, Update,
     admission::{give_apart, remove_container, settle_overflow},
     admit,
     pools::Documents,
     remove, resize, unspill,
 };
-use crate::{
-    owner::{Owner, Ownership},
-    policy::placement::PlacementSettings,
-    set::{CpuSet, NodeSet},
-    workload::{CgroupPath, QosClass},
-};
+use numa_topology::set::{CpuSet, NodeSet};
 
 /// Node on which containers are placed.
 #[derive(Debug)]

@@ -5,10 +5,10 @@
 
 use numa_placement::{ContainerRequest, TopologyHint, Wishes};
 
-use crate::{
-    policy::{DeclaredClass, WorkloadRule},
+use crate::policy::{DeclaredClass, WorkloadRule};
+use numa_topology::{
+    Topology,
     set::{CpuSet, NodeSet},
-    topology::Topology,
 };
 
 /// What an entry wishes on this machine; and what of it cannot be had: devices that are not there or of

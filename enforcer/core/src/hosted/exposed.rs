@@ -7,8 +7,8 @@
 
 use std::fmt::Write;
 
-use crate::place::{CpuClass, Grant, pools::tree::MemoryNodes};
-use crate::{set::CpuSet, topology::Topology};
+use numa_placement::{CpuClass, Grant, pools::tree::MemoryNodes};
+use numa_topology::{Topology, set::CpuSet};
 
 /// The file for a grant on this machine, where `taken` are the exclusive CPUs of all holders.
 pub fn exposed(grant: &Grant, taken: &CpuSet, machine: &Topology) -> String {
@@ -39,10 +39,8 @@ pub fn exposed(grant: &Grant, taken: &CpuSet, machine: &Topology) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{
-        place::SharedCpus,
-        topology::{MemoryKind, synth::Machine},
-    };
+    use numa_placement::SharedCpus;
+    use numa_topology::{MemoryKind, synth::Machine};
 
     fn lines(grant: &Grant, taken: &str) -> Vec<String> {
         let machine = Machine::new().sockets(2).memory_beside_each(64 << 30, MemoryKind::Pmem).build();

@@ -9,16 +9,17 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::place::{
-    Allocations, CpuClass, Grant, Holder, Inventory, MemoryClaim, MemoryResource, PodName, unspill,
+use numa_placement::{
+    Allocations, CpuClass, Grant, Holder, Inventory, MemoryClaim, MemoryResource, PodName,
+    external::{CLAIMED, OTHERS, make_room},
+    unspill,
 };
-use numa_placement::external::{CLAIMED, OTHERS, make_room};
 
 use crate::{
     owner::{Claim, ClaimedPod, MemoryBlock, Owner, Ownership},
     parse::quantity,
-    set::CpuSet,
 };
+use numa_topology::set::CpuSet;
 
 /// Resources of processes and cgroups that are not claims of a kubelet, each with its own holder.
 pub(crate) type Apart = BTreeMap<Holder, Grant>;
@@ -129,14 +130,12 @@ mod hugepages_tests;
 mod tests {
     use super::*;
 
-    use crate::{
-        place::{
-            SharedCpus,
-            samples::{Host, policy},
-        },
-        policy::placement::TopologyPolicy,
-        topology::synth::Machine,
+    use crate::policy::placement::TopologyPolicy;
+    use numa_placement::{
+        SharedCpus,
+        samples::{Host, policy},
     };
+    use numa_topology::synth::Machine;
 
     fn inventory() -> Inventory {
         let machine = Machine::new().sockets(2).cores(4).threads(1).build();

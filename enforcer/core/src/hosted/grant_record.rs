@@ -15,16 +15,17 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::place::{
-    Allocations, ColdStart, ContainerRequest, CpuClass, Cpuset, DeviceCounts, Grant, Holder, MemoryClaim,
-    MemoryPriority, PlacementNode, PodName, PodRequest, Resources, SharedCpus,
+use crate::{
+    hosted::{Cpuset, PlacementNode},
+    workload::CgroupPath,
+};
+use numa_placement::{
+    Allocations, ColdStart, ContainerRequest, CpuClass, DeviceCounts, Grant, Holder, MemoryClaim,
+    MemoryPriority, PodName, PodRequest, Resources, SharedCpus,
     external::{OTHERS, UNPLACED},
     hints, known_name, pools,
 };
-use crate::{
-    set::{CpuSet, NodeSet},
-    workload::CgroupPath,
-};
+use numa_topology::set::{CpuSet, NodeSet};
 
 /// Namespace of expected holders. No namespace of Kubernetes starts with `-`.
 const EXPECTED: &str = "-expected";
@@ -336,11 +337,9 @@ fn is_ours(engine: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{
-        place::samples::{self, Host},
-        policy::placement::HintsSettings,
-        topology::synth::Machine,
-    };
+    use crate::policy::placement::HintsSettings;
+    use numa_placement::samples::{self, Host};
+    use numa_topology::synth::Machine;
 
     fn set_to(cpus: &str, mems: &str) -> Cpuset {
         Cpuset { cpus: cpus.parse().ok(), mems: mems.parse().ok() }

@@ -3,7 +3,7 @@
 //! A runtime creates, resizes and removes containers ([`Containers`]), declared cgroups are placed as pods
 //! of one container ([`CgroupRequest`]), other owners have taken CPUs and memory ([`hold`]), and a restart
 //! finds grants in its records ([`GrantRecord`]). All of it ends in one
-//! [`Allocations`](crate::place::Allocations).
+//! [`Allocations`](numa_placement::Allocations).
 
 mod cgroup;
 mod containers;

@@ -11,16 +11,16 @@
 use std::collections::BTreeMap;
 
 use super::{declare, wishes_of};
-use crate::place::{
-    Allocations, CgroupRequest, ContainerRequest, Inventory, PodName, PodRequest, Rejection, Trace, Wished,
-    admit, pools::Documents,
-};
 use crate::{
     demotion::backend::slower,
+    hosted::{CgroupRequest, Wished},
     policy::{Policy, WorkloadRule},
-    set::CpuSet,
     workload::{CgroupPath, QosClass},
 };
+use numa_placement::{
+    Allocations, ContainerRequest, Inventory, PodName, PodRequest, Rejection, Trace, admit, pools::Documents,
+};
+use numa_topology::set::CpuSet;
 
 /// Root cgroups of pods, for both drivers.
 const OF_PODS: [&str; 2] = ["/kubepods.slice", "/kubepods"];
@@ -106,10 +106,7 @@ fn of_pod(policy: &Policy, position: usize, rule: &WorkloadRule, inventory: &Inv
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{
-        id::NodeId,
-        topology::{MemoryKind, Topology, synth::Machine},
-    };
+    use numa_topology::{MemoryKind, Topology, id::NodeId, synth::Machine};
 
     fn told(machine: Topology, text: &str) -> Vec<String> {
         let policy: Policy = toml::from_str(text).unwrap();

@@ -13,12 +13,8 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use super::{Model, TrafficSource, WorkloadModel, residency};
-use crate::{
-    id::NodeId,
-    set::NodeSet,
-    topology::{Locality, Topology},
-    workload::{CgroupPath, Origin},
-};
+use crate::workload::{CgroupPath, Origin};
+use numa_topology::{Locality, Topology, id::NodeId, set::NodeSet};
 
 /// Rates between two samples; empty for the first one.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -104,7 +100,8 @@ fn away_from(node: NodeId, locality: &Locality, figures: &WorkloadModel) -> Opti
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{model::Traffic, sample::NodeBytes, topology::synth::Machine};
+    use crate::{model::Traffic, sample::NodeBytes};
+    use numa_topology::synth::Machine;
 
     const MIB: u64 = 1 << 20;
 

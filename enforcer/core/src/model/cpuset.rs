@@ -8,9 +8,11 @@ use std::iter;
 
 use crate::{
     sample::{CgroupSample, Sample, TaskSample},
-    set::{CpuSet, NodeSet},
-    topology::Topology,
     workload::CgroupPath,
+};
+use numa_topology::{
+    Topology,
+    set::{CpuSet, NodeSet},
 };
 
 /// The cgroup or the nearest one above it with a value that `pick` finds, and the value; `None` if one of

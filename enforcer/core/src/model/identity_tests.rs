@@ -4,10 +4,10 @@ use proptest::prelude::*;
 
 use super::{tests::two_nodes, *};
 use crate::{
-    id::CpuId,
     sample::{HardwareAccesses, HintFaults, Placements, RunTime},
     scene::{SECOND, Scene},
 };
+use numa_topology::id::CpuId;
 
 const A: &str = "/a";
 

@@ -16,12 +16,10 @@ use serde::{Deserialize, Serialize};
 
 use super::run_time::RunTimeBaseline;
 use crate::{
-    id::CpuId,
     partition::Partition,
     sample::{Sample, TaskSample},
-    set::CpuSet,
-    topology::Topology,
 };
+use numa_topology::{Topology, id::CpuId, set::CpuSet};
 
 /// CPU time since its begin from which a thread counts as busy in a single sample, in nanoseconds.
 const WORKED_NS: u64 = 1_000_000_000;

@@ -1,10 +1,8 @@
 //! Memory where no CPU is, memory in huge pages, a machine of one node, and a kernel that does not balance.
 
 use super::{tests::two_nodes, *};
-use crate::{
-    scene::Scene,
-    topology::{MemoryKind, Topology, synth::Machine},
-};
+use crate::scene::Scene;
+use numa_topology::{MemoryKind, Topology, synth::Machine};
 
 fn figures(scene: &Scene) -> WorkloadModel {
     scene.model().workloads.remove(&CgroupPath::new("/a")).unwrap()

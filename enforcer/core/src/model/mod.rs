@@ -36,11 +36,13 @@ pub use self::{
     },
 };
 use crate::{
-    id::{CpuId, NodeId},
     sample::{CgroupSample, NodeBytes, Sample, TaskSample},
-    set::{CpuSet, NodeSet},
-    topology::{Locality, Topology},
     workload::{CgroupPath, Origin, Workload},
+};
+use numa_topology::{
+    Locality, Topology,
+    id::{CpuId, NodeId},
+    set::{CpuSet, NodeSet},
 };
 
 /// Figures of every workload.

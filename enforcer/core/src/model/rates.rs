@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use crate::{id::NodeId, sample::CgroupSample};
+use crate::sample::CgroupSample;
+use numa_topology::id::NodeId;
 
 const NANOS_PER_SECOND: f64 = 1e9;
 

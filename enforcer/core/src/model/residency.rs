@@ -19,7 +19,8 @@
 use std::collections::BTreeMap;
 
 use super::rates::ratio;
-use crate::{id::NodeId, sample::NodeBytes, set::NodeSet, topology::Locality};
+use crate::sample::NodeBytes;
+use numa_topology::{Locality, id::NodeId, set::NodeSet};
 
 /// Bytes of a node's memory that a workload can access itself: anonymous and page cache.
 pub fn accessed_bytes(bytes: &NodeBytes) -> u64 {

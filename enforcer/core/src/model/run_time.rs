@@ -8,10 +8,10 @@
 use std::collections::BTreeMap;
 
 use super::rates::{advance, ratio};
-use crate::{
+use crate::sample::{self, CgroupSample, Sample, TaskSample};
+use numa_topology::{
+    Topology,
     id::{CpuId, NodeId},
-    sample::{self, CgroupSample, Sample, TaskSample},
-    topology::Topology,
 };
 
 /// A clock tick in nanoseconds: `USER_HZ` is 100 on every architecture that Linux still builds for

@@ -2,11 +2,10 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::{
-    degraded::Degraded,
     sample::{HardwareAccesses, HintFaults, Placements, RunTime, ScanSkips},
     scene::{SECOND, Scene},
-    topology::{MemoryKind, synth::Machine},
 };
+use numa_topology::{MemoryKind, degraded::Degraded, synth::Machine};
 
 /// Two nodes, CPUs 0-3 and 4-7, and a CXL node 2 beside node 1.
 pub(super) fn two_nodes() -> Topology {

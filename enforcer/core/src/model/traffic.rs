@@ -27,13 +27,8 @@ use super::{
     residency,
     run_time::MeasuredRunTime,
 };
-use crate::{
-    degraded::source,
-    id::NodeId,
-    sample::{CgroupSample, HardwareAccesses, HintFaults, NodeBytes, Sample},
-    set::NodeSet,
-    topology::Locality,
-};
+use crate::sample::{CgroupSample, HardwareAccesses, HintFaults, NodeBytes, Sample};
+use numa_topology::{Locality, degraded::source, id::NodeId, set::NodeSet};
 
 /// Least faulted pages for a figure from hinting faults: at 100, one standard deviation of the ratio is at
 /// most 0.05.

@@ -6,10 +6,8 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use super::{Kubelet, Owner, Ownership};
-use crate::{
-    set::{CpuSet, NodeSet},
-    workload::{CgroupPath, Origin, Workload, identify},
-};
+use crate::workload::{CgroupPath, Origin, Workload, identify};
+use numa_topology::set::{CpuSet, NodeSet};
 
 /// Everything that the ownership table reads.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::{Deserialize, Serialize};
 
 use super::KnownContainer;
-use crate::set::{CpuSet, NodeSet};
+use numa_topology::set::{CpuSet, NodeSet};
 
 /// State of a kubelet, read from its files and its podresources socket.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]

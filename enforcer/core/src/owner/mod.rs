@@ -28,9 +28,9 @@ pub use self::{
 use crate::{
     declarations::Declarations,
     model::Model,
-    set::{CpuSet, NodeSet},
     workload::{CgroupPath, Workload},
 };
+use numa_topology::set::{CpuSet, NodeSet};
 
 /// Controller that owns a cpuset.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::set::CpuSet;
+use numa_topology::set::CpuSet;
 
 /// Values by unit and property. A property has two values after a crash between recording the later value and
 /// setting it: either may be in force.

@@ -15,10 +15,8 @@
 //! | 11 | everything else | none |
 
 use super::{Claim, KnownContainer, Kubelet, Owner, Ownership, OwnershipFacts};
-use crate::{
-    set::CpuSet,
-    workload::{Origin, Workload, printable_within},
-};
+use crate::workload::{Origin, Workload, printable_within};
+use numa_topology::set::CpuSet;
 
 /// Maximum length of evidence in characters: the authors of pods choose names and annotations.
 const EVIDENCE_LIMIT: usize = 300;

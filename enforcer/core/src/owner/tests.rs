@@ -6,11 +6,12 @@ use super::*;
 use crate::{
     decide::{History, RefusalCause},
     finding::Rule,
-    place::{Allocations, Containers},
+    hosted::Containers,
     scene::Scene,
-    topology::synth::Machine,
     workload::{Origin, QosClass, identify},
 };
+use numa_placement::Allocations;
+use numa_topology::synth::Machine;
 
 const UID: &str = "0b5a6f8e-1111-2222-3333-444455556666";
 
@@ -409,7 +410,7 @@ fn any_facts() -> impl Strategy<Value = OwnershipFacts> {
                 pod: ClaimedPod::Uid(if pod == 0 { UID.into() } else { format!("pod{pod}") }),
                 container: (container > 0)
                     .then(|| ["", "main", "sidecar"][usize::from(container)].to_owned()),
-                cpus: cpus.into_iter().map(crate::id::CpuId).collect(),
+                cpus: cpus.into_iter().map(numa_topology::id::CpuId).collect(),
                 source: "\u{1b}[2J".into(),
                 ..Claim::default()
             });

@@ -11,10 +11,8 @@
 //! container's own pod. Without a usable state the result is `None`.
 
 use super::{Claim, ClaimedPod, Kubelet};
-use crate::{
-    set::{CpuSet, NodeSet},
-    workload::{CgroupPath, Origin, QosClass, identify},
-};
+use crate::workload::{CgroupPath, Origin, QosClass, identify};
+use numa_topology::set::{CpuSet, NodeSet};
 
 /// Policy of the memory manager that gives containers memory nodes of their own.
 const STATIC_MEMORY: &str = "Static";

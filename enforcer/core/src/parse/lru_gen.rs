@@ -7,7 +7,8 @@
 
 use std::time::Duration;
 
-use crate::{id::NodeId, workload::CgroupPath};
+use crate::workload::CgroupPath;
+use numa_topology::id::NodeId;
 
 /// Pages of one generation of one cgroup on one node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -8,7 +8,8 @@
 use std::collections::BTreeMap;
 
 use super::{ParseError, numa_stat::node_count};
-use crate::{id::NodeId, sample::NodeBytes, set::NodeSet};
+use crate::sample::NodeBytes;
+use numa_topology::{id::NodeId, set::NodeSet};
 
 /// Page size of mappings without a stated size (kernels before 3.13).
 const SMALL_PAGE_BYTES: u64 = 4_096;

@@ -9,7 +9,8 @@
 use std::collections::BTreeMap;
 
 use super::ParseError;
-use crate::{id::NodeId, sample::NodeBytes};
+use crate::sample::NodeBytes;
+use numa_topology::id::NodeId;
 
 /// Memory on each node.
 pub type ByNode = BTreeMap<NodeId, NodeBytes>;

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use super::{ParseError, scalar};
-use crate::{id::NodeId, set::NodeSet};
+use numa_topology::{id::NodeId, set::NodeSet};
 
 /// Maximum number of node lines kept: no kernel has more nodes.
 const NODES: usize = 1_024;

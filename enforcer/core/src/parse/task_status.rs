@@ -1,7 +1,7 @@
 //! Placement fields of `/proc/PID/status` (Documentation/filesystems/proc.rst).
 
 use super::{ParseError, scalar};
-use crate::set::{CpuSet, NodeSet};
+use numa_topology::set::{CpuSet, NodeSet};
 
 /// The lines in use; a kernel without cpusets or NUMA leaves some out.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

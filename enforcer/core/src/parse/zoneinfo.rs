@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use super::{ParseError, scalar::unsigned};
-use crate::id::NodeId;
+use numa_topology::id::NodeId;
 
 /// Maximum number of zones read; a node has five at most.
 const MOST_ZONES: usize = 8 * 1024;

@@ -18,14 +18,13 @@ use super::{
 };
 use crate::{
     decide::{Inputs, bounds, pins},
-    id::NodeId,
+    hosted::wishes_of,
     model::{WorkloadModel, movable_bytes, staying_bytes},
-    place::{Allocations, CpuClass, Grant, Holder, MemoryClaim, MemoryResource, hints, wishes_of},
     sample::NodeSample,
-    set::NodeSet,
-    topology::Locality,
     workload::{CgroupPath, Origin, QosClass, Workload},
 };
+use numa_placement::{Allocations, CpuClass, Grant, Holder, MemoryClaim, MemoryResource, hints};
+use numa_topology::{Locality, id::NodeId, set::NodeSet};
 
 /// Input of a plan, and the workloads that are no part of it.
 #[derive(Debug, Clone)]
@@ -311,7 +310,7 @@ fn rooms(
     // The grant of a mover counts too when it is not there: the move may be in progress.
     taken.extend(&exclusive);
     let pinned = pins::cpus(&pins::all(inputs));
-    let room = |node: &crate::place::NodeSupply| {
+    let room = |node: &numa_placement::NodeSupply| {
         let seen = inputs.sample.nodes.get(&node.id);
         let cache = inventory.machine.llcs.iter().find(|llc| !llc.cpus.is_disjoint(&node.cpus));
         FreeResources {

@@ -23,11 +23,10 @@ use super::{
 };
 use crate::{
     decide::{Decision, Inputs},
-    id::NodeId,
-    place::{Allocations, Grant, Holder, Inventory, MemoryResource},
-    set::NodeSet,
     workload::CgroupPath,
 };
+use numa_placement::{Allocations, Grant, Holder, Inventory, MemoryResource};
+use numa_topology::{id::NodeId, set::NodeSet};
 
 /// Time after which a workload that has reached its place must fare better.
 const WATCHED_NS: u64 = 30_000_000_000;

@@ -50,9 +50,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     decide::{Decision, Inputs, pins},
-    place::Allocations,
     workload::CgroupPath,
 };
+use numa_placement::Allocations;
 
 /// A plan for a host without earlier measurements. `bytes_per_turn` is the most that one turn of the daemon
 /// moves.

@@ -14,7 +14,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::{Deserialize, Serialize};
 
 use super::{gather::Gathered, in_flight::InFlightMove, report::Move, state::short, view::Ailment};
-use crate::{policy::RebalanceSettings, set::NodeSet, workload::CgroupPath};
+use crate::{policy::RebalanceSettings, workload::CgroupPath};
+use numa_topology::set::NodeSet;
 
 /// Limit of the doublings of the cool-down: 5 min become 5 h 20 min.
 const MOST_DOUBLINGS: u32 = 6;

@@ -8,11 +8,11 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::{
+use crate::workload::{CgroupPath, QosClass};
+use numa_topology::{
     degraded::Degraded,
     id::NodeId,
     set::{CpuSet, NodeSet},
-    workload::{CgroupPath, QosClass},
 };
 
 /// Version of [`RebalanceReport`]: raised when a key goes away or changes its meaning.

@@ -17,12 +17,11 @@ use super::{
     worth::{LEAST_SHARE, MARGIN, remote_ratio, to_f64},
 };
 use crate::{
-    id::NodeId,
     policy::{HumanDuration, RebalanceSettings},
-    set::NodeSet,
     words,
     workload::{CgroupPath, QosClass},
 };
+use numa_topology::{id::NodeId, set::NodeSet};
 
 /// Workloads that one round asks.
 const MOST_ASKED: usize = 32;

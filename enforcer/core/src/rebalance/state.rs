@@ -15,11 +15,10 @@ use super::{
     view::{CpusHeld, FreeResources, HostState, Mover},
     worth::{Footprint, lost_per_second, of_move, of_shortage, to_f64},
 };
-use crate::{
+use crate::{policy::RebalanceSettings, words};
+use numa_topology::{
     id::{CpuId, NodeId},
-    policy::RebalanceSettings,
     set::{CpuSet, NodeSet},
-    words,
 };
 
 /// Nodes that are short of memory: below the lower threshold, or below the upper one if they were short
@@ -147,7 +146,7 @@ impl<'a> PlanState<'a> {
             .map(|id| {
                 let siblings = core(id).filter(|siblings| !siblings.is_empty());
                 let whole = siblings.is_none_or(|siblings| siblings.is_subset(free));
-                (!whole, siblings.and_then(crate::set::IdSet::first).unwrap_or(id), id)
+                (!whole, siblings.and_then(numa_topology::set::IdSet::first).unwrap_or(id), id)
             })
             .collect();
         cpus.sort_unstable();

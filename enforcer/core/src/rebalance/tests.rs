@@ -4,11 +4,14 @@ use proptest::prelude::*;
 
 use super::{search::MoveSpeed, *};
 use crate::{
-    id::{CpuId, NodeId},
     policy::{ByteSize, RebalanceSettings},
-    set::{CpuSet, NodeSet},
-    topology::{Locality, Topology, synth::Machine},
     workload::{CgroupPath, QosClass},
+};
+use numa_topology::{
+    Locality, Topology,
+    id::{CpuId, NodeId},
+    set::{CpuSet, NodeSet},
+    synth::Machine,
 };
 
 const MIB: u64 = 1 << 20;

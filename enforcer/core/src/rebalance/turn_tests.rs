@@ -5,15 +5,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::{MoveHistory, MoveVerdict, NextTurn, RebalanceTurn, turn};
 use crate::{
     decide::{Decision, History, Inputs},
-    id::NodeId,
-    place::{Allocations, Containers, CpuClass, Grant, Holder},
+    hosted::Containers,
     plan::{Action, Outcome, OutcomeResult},
     sample::RunTime,
     scene::{SECOND, Scene},
-    set::NodeSet,
-    topology::synth::Machine,
     workload::CgroupPath,
 };
+use numa_placement::{Allocations, CpuClass, Grant, Holder};
+use numa_topology::{id::NodeId, set::NodeSet, synth::Machine};
 
 /// A turn that may begin moves.
 fn turn_of(
@@ -251,7 +250,7 @@ fn aim_is_given_up_when_its_cpus_were_given_away() {
     let aim = host.history.rebalance.aim(&CgroupPath::new("/a")).unwrap().exclusive.clone();
     // The kubelet hands the same CPU to a container.
     let grant = Grant { engine: "others", policy: "others", exclusive: aim, ..Grant::default() };
-    host.allocations.give(Holder::new(crate::place::PodName::new("shop", "web"), "main".into()), grant);
+    host.allocations.give(Holder::new(numa_placement::PodName::new("shop", "web"), "main".into()), grant);
     let (decision, turn) = host.turn();
     assert_eq!(turn.verdicts.get(&CgroupPath::new("/a")), Some(&MoveVerdict::GivenUp), "{decision:?}");
     assert!(!host.history.rebalance.is_underway(&CgroupPath::new("/a")));

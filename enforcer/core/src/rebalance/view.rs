@@ -8,11 +8,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::{
+use crate::workload::{CgroupPath, QosClass};
+use numa_topology::{
+    Locality, Topology,
     id::NodeId,
     set::{CpuSet, NodeSet},
-    topology::{Locality, Topology},
-    workload::{CgroupPath, QosClass},
 };
 
 /// The host.

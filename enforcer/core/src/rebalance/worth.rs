@@ -29,7 +29,7 @@
 use std::collections::BTreeMap;
 
 use super::view::{HostState, Mover, NodeShare};
-use crate::id::NodeId;
+use numa_topology::id::NodeId;
 
 /// Share of CPU time that an ordinary workload waits for memory.
 const MEMORY_BOUND: f64 = 0.3;

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use super::TurnOutput;
 use crate::{
     decide::{CpusetTarget, Decision, Refusal},
-    place::Cpuset,
+    hosted::Cpuset,
     plan::{Action, Plan},
     rebalance,
     workload::CgroupPath,

@@ -13,9 +13,9 @@ use crate::{
     decide::Decision,
     model::{Model, accessed_bytes},
     plan::Action,
-    set::NodeSet,
     workload::{CgroupPath, Workload},
 };
+use numa_topology::set::NodeSet;
 
 /// Figures of one plan.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]

@@ -30,15 +30,16 @@ pub use self::{
 use crate::{
     decide::{Decision, History, Inputs, Partitioned, SelfPlacedWorkloads, Widened, WrittenCgroups, decide},
     declarations::Declarations,
+    hosted::Containers,
     model::Model,
     owner::{Owners, OwnershipFacts},
-    place::{Allocations, Containers, Inventory},
     policy::{Policy, PolicyError},
     rebalance::{self, MoveHistory, NextTurn},
     sample::Sample,
-    topology::{Inconsistency, Topology},
     workload::{CgroupPath, Workload},
 };
+use numa_placement::{Allocations, Inventory};
+use numa_topology::{Inconsistency, Topology};
 
 /// Limits of a turn.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -4,8 +4,8 @@ use super::*;
 use crate::{
     plan::{Action, Step},
     scene::Scene,
-    topology::synth::Machine,
 };
+use numa_topology::synth::Machine;
 
 /// `/a` is declared and runs on node 1 with its memory on node 0.
 fn scene() -> Scene {

@@ -6,7 +6,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::EventCounts;
-use crate::{memory_policy::PolicyMode, set::NodeSet, workload::CgroupPath};
+use crate::{memory_policy::PolicyMode, workload::CgroupPath};
+use numa_topology::set::NodeSet;
 
 /// Changes since the last sample, and totals.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]

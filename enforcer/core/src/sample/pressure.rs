@@ -4,7 +4,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::EventCounts;
-use crate::{id::NodeId, workload::CgroupPath};
+use crate::workload::CgroupPath;
+use numa_topology::id::NodeId;
 
 /// Events since the last sample, and totals.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]

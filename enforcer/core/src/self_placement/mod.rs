@@ -25,12 +25,14 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    id::{Id, NodeId},
     memory_policy::{MemoryPolicy, PolicyMode},
     page_migration::remapped,
-    set::{CpuSet, IdSet, NodeSet},
     words,
     workload::CgroupPath,
+};
+use numa_topology::{
+    id::{Id, NodeId},
+    set::{CpuSet, IdSet, NodeSet},
 };
 
 /// Handling of workloads with processes that placed themselves.

@@ -4,7 +4,8 @@
 //! of a workload's CPUs tell instead. The engine `pools` may grant several kinds of memory from the
 //! beginning, so its grants are not taken for added.
 
-use crate::{model::WorkloadModel, policy::placement::Engine, set::NodeSet, topology::Topology};
+use crate::{model::WorkloadModel, policy::placement::Engine};
+use numa_topology::{Topology, set::NodeSet};
 
 /// Nodes that were added to a workload placed by `engine`: those without its CPUs, if it has all nodes of its
 /// CPUs.
@@ -21,7 +22,7 @@ pub fn added_before(machine: &Topology, engine: Engine, figures: &WorkloadModel)
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::topology::synth::Machine;
+    use numa_topology::synth::Machine;
 
     #[test]
     fn what_is_beside_the_nodes_of_its_cpus_was_added_unless_pools_gave_it() {

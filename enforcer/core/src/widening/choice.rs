@@ -14,11 +14,7 @@
 use std::cmp::{Ordering, Reverse};
 
 use super::NodeRoom;
-use crate::{
-    id::NodeId,
-    set::NodeSet,
-    topology::{MemoryRank, Node, Topology},
-};
+use numa_topology::{MemoryRank, Node, Topology, id::NodeId, set::NodeSet};
 
 /// Seconds of growth that a node should have room for.
 const AHEAD: u64 = 2;
@@ -144,7 +140,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::topology::{MemoryKind, MemoryTier, synth::Machine};
+    use numa_topology::{MemoryKind, MemoryTier, synth::Machine};
 
     const GIB: u64 = 1 << 30;
 

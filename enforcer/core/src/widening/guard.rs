@@ -10,7 +10,8 @@ use super::{
     choice::FallbackNode,
     stage::{PressureLevel, PressureSign},
 };
-use crate::{id::NodeId, set::NodeSet, workload::CgroupPath};
+use crate::workload::CgroupPath;
+use numa_topology::{id::NodeId, set::NodeSet};
 
 /// A workload with memory nodes that the daemon guards.
 #[derive(Debug, Clone, PartialEq, Eq)]

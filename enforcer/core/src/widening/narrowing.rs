@@ -20,11 +20,10 @@ use crate::{
     model::{WorkloadModel, accessed_bytes},
     policy::WideningSettings,
     sample::Sample,
-    set::NodeSet,
-    topology::Topology,
     words,
     workload::CgroupPath,
 };
+use numa_topology::{Topology, set::NodeSet};
 
 /// Longest calm time that a workload waits for, in ns.
 const LONGEST: u64 = 1_800 * 1_000_000_000;
@@ -177,11 +176,8 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::{
-        id::NodeId,
-        sample::{CgroupSample, NodeBytes, NodeSample, Pressure, PressureLine},
-        topology::synth::Machine,
-    };
+    use crate::sample::{CgroupSample, NodeBytes, NodeSample, Pressure, PressureLine};
+    use numa_topology::{id::NodeId, synth::Machine};
 
     const SECOND: u64 = 1_000_000_000;
     const GIB: u64 = 1 << 30;

@@ -13,7 +13,7 @@
 use std::cmp::Reverse;
 
 use super::{NodeRoom, choice, guard::Guard};
-use crate::{id::NodeId, set::NodeSet};
+use numa_topology::{id::NodeId, set::NodeSet};
 
 /// Least bytes on the short nodes for which a neighbour is disturbed.
 const LEAST: u64 = 16 << 20;

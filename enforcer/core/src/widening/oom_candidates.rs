@@ -17,10 +17,10 @@ use serde::Serialize;
 use crate::{
     decide::Widened,
     sample::Sample,
-    set::NodeSet,
     words,
     workload::{CgroupPath, Workload},
 };
+use numa_topology::set::NodeSet;
 
 /// Limit of the processes listed for a workload.
 const NAMED: usize = 8;
@@ -111,7 +111,8 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::{scene::Scene, set::NodeSet, topology::synth::Machine};
+    use crate::scene::Scene;
+    use numa_topology::{set::NodeSet, synth::Machine};
 
     /// `cgroup because-of nodes: pids` of each.
     fn said(scene: &Scene, widened: &[(&str, &str)]) -> Vec<String> {
@@ -160,7 +161,7 @@ mod tests {
     proptest! {
         #[test]
         fn workloads_that_are_on_no_added_node_are_not_exposed(added in 1u32..16) {
-            let of = |bits: u32| (0..4).filter(|id| bits & (1 << id) != 0).map(crate::id::NodeId).collect::<NodeSet>();
+            let of = |bits: u32| (0..4).filter(|id| bits & (1 << id) != 0).map(numa_topology::id::NodeId).collect::<NodeSet>();
             let (scene, added) = (host(), of(added));
             let widened = [(CgroupPath::new("/a"), added.clone())].into();
             for one in oom_candidates(&widened, &scene.workloads, &scene.now) {

@@ -13,7 +13,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{PressuredNodes, ProtectedWorkload, stage::PressureMarks};
-use crate::{id::NodeId, set::NodeSet, workload::CgroupPath};
+use crate::workload::CgroupPath;
+use numa_topology::{id::NodeId, set::NodeSet};
 
 /// Nodes that must be relieved, with the missing bytes and the strict workload that needs them.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

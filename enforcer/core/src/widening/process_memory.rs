@@ -10,9 +10,8 @@
 //!
 //! Cost: memory for [`MOST`] mappings; further ones are left out.
 
-use crate::{
-    demotion::AddressRange, id::NodeId, memory_policy::MemoryPolicy, parse::numa_maps::Mapping, set::NodeSet,
-};
+use crate::{demotion::AddressRange, memory_policy::MemoryPolicy, parse::numa_maps::Mapping};
+use numa_topology::{id::NodeId, set::NodeSet};
 
 /// Limit of the mappings of a process: the kernel's own default (`vm.max_map_count`).
 const MOST: usize = 65_536;

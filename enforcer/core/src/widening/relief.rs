@@ -17,10 +17,9 @@
 use super::{NodeRoom, process_memory::ProcessMemory, stage::PressureMarks};
 use crate::{
     demotion::{PageFlow, ProcessRange},
-    id::NodeId,
     policy::WideningSettings,
-    set::NodeSet,
 };
+use numa_topology::{id::NodeId, set::NodeSet};
 
 /// A node keeps more than one part in so many of its memory.
 const PARTS: u64 = 10;

@@ -19,7 +19,8 @@ use super::{
     guard::Guard,
     stage::{NodeSetHeadroom, PressureMarks},
 };
-use crate::{policy::WideningSettings, set::NodeSet};
+use crate::policy::WideningSettings;
+use numa_topology::set::NodeSet;
 
 /// Assumed speed at which an empty node can be filled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -227,7 +228,7 @@ mod tests {
     #[test]
     fn an_eighth_of_what_may_go_can_be_spared() {
         let views = views(&[guard("0", 0), guard("1", 0)], |mems| {
-            let room = if mems.contains(crate::id::NodeId(0)) { CAPACITY } else { 24 * GIB };
+            let room = if mems.contains(numa_topology::id::NodeId(0)) { CAPACITY } else { 24 * GIB };
             NodeSetHeadroom { headroom: room, room, capacity: CAPACITY, rate: 0 }
         });
         // Armed with 8 GiB left, 16 GiB may go of the second.

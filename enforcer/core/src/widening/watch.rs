@@ -25,7 +25,8 @@ use super::{
     stage::{NodeSetHeadroom, PressureLevel, PressureMarks, PressureSign, stage},
     views::{FillSpeed, Views},
 };
-use crate::{id::NodeId, policy::WideningSettings, set::NodeSet, workload::CgroupPath};
+use crate::{policy::WideningSettings, workload::CgroupPath};
+use numa_topology::{id::NodeId, set::NodeSet};
 
 /// Nanoseconds of a millisecond.
 const MS: u64 = 1_000_000;

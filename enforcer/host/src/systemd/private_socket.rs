@@ -12,7 +12,8 @@ use std::{
     time::Duration,
 };
 
-use enforcer_core::{id::CpuId, owner::as_in_file, set::CpuSet, workload::UnitName};
+use enforcer_core::{owner::as_in_file, workload::UnitName};
+use numa_topology::{id::CpuId, set::CpuSet};
 
 use super::{
     SystemdError, UnitState,

@@ -6,11 +6,11 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use enforcer_core::{
+use numa_topology::{
+    CoreType, EnergyPreference, MemoryKind, Node, Topology,
     degraded::Degraded,
     id::NodeId,
     set::{CpuSet, NodeSet},
-    topology::{CoreType, EnergyPreference, MemoryKind, Node, Topology},
 };
 use proptest::prelude::*;
 use serde::Deserialize;
@@ -563,8 +563,7 @@ fn access_by_cpus_goes_before_access_by_any_initiator() {
     let hmat = |files: &[(&str, &str)]| read_tree(tree(files).path()).0.node(NodeId(5)).unwrap().hmat.clone();
     let any = ("node/node5/access0/initiators/read_latency", "90\n");
     let cpus = ("node/node5/access1/initiators/read_latency", "350\n");
-    let figures =
-        |hmat: Option<enforcer_core::topology::Hmat>| hmat.map(|h| (h.access_class, h.read_latency_ns));
+    let figures = |hmat: Option<numa_topology::Hmat>| hmat.map(|h| (h.access_class, h.read_latency_ns));
     assert_eq!(figures(hmat(&[any, cpus])), Some((1, Some(350))));
     assert_eq!(figures(hmat(&[any])), Some((0, Some(90))));
     assert_eq!(figures(hmat(&[])), None);

@@ -15,7 +15,8 @@ use enforcer_common::{
     limit,
     settings::{self, NO_NODE},
 };
-use enforcer_core::{id::CpuId, policy::RunTimeSource, workload::cut_at};
+use enforcer_core::{policy::RunTimeSource, workload::cut_at};
+use numa_topology::id::CpuId;
 
 use rustix::time::{ClockId, clock_getres};
 
@@ -708,7 +709,7 @@ fn node_table(options: &AttachOptions, columns: &NodeColumns) -> Vec<u16> {
 
 #[cfg(test)]
 mod tests {
-    use enforcer_core::id::NodeId;
+    use numa_topology::id::NodeId;
 
     use super::*;
 

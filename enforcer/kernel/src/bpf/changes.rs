@@ -11,8 +11,8 @@ use enforcer_common::{
 use enforcer_core::{
     memory_policy::PolicyMode,
     sample::{Change, ChangeKind, CpusetFile, PolicyScope},
-    set::NodeSet,
 };
+use numa_topology::set::NodeSet;
 
 use super::bytes::{u32_at, u64_at};
 

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use enforcer_common::limit::{NODE_WORDS, NODES};
-use enforcer_core::{
+use numa_topology::{
     id::{CpuId, NodeId},
     set::NodeSet,
 };

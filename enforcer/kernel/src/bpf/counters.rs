@@ -2,10 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use enforcer_core::{
-    id::NodeId,
-    sample::{HardwareAccesses, HintFaults, Placements, RunTime},
-};
+use enforcer_core::sample::{HardwareAccesses, HintFaults, Placements, RunTime};
+use numa_topology::id::NodeId;
 
 use super::tallies::Tallies;
 

@@ -15,7 +15,8 @@ use aya::{
     maps::{MapData, RingBuf},
 };
 use enforcer_common::event::{EventRecord, kind};
-use enforcer_core::{id::NodeId, sample::TaskEventKind};
+use enforcer_core::sample::TaskEventKind;
+use numa_topology::id::NodeId;
 
 use super::{
     bytes::{u16_at, u32_at, u64_at},
@@ -135,7 +136,7 @@ fn known(event: &EventRecord, owners: &BTreeMap<u32, u64>, columns: &NodeColumns
 
 #[cfg(test)]
 mod tests {
-    use enforcer_core::id::CpuId;
+    use numa_topology::id::CpuId;
     use proptest::prelude::*;
 
     use super::*;

@@ -9,9 +9,9 @@ use std::{borrow::Cow, collections::BTreeMap, io, os::fd::AsFd};
 use aya::programs::ProgramFd;
 use enforcer_core::{
     hardware::{AccessEvents, Candidates, NearCounts, PMU_EVENTS, Pmu},
-    id::CpuId,
     sample::HardwareAccesses,
 };
+use numa_topology::id::CpuId;
 use rustix::io::Errno;
 
 use super::{hook::HookError, perf_rights::PerfRights};

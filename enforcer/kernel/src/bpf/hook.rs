@@ -1,6 +1,6 @@
 //! The hooks by name: what each counts, what it needs, and whether it works here.
 
-use enforcer_core::degraded::{Degraded, source};
+use numa_topology::degraded::{Degraded, source};
 use thiserror::Error;
 
 use super::btf::Missing;

@@ -5,8 +5,8 @@
 
 use std::{fs, io, os::unix::fs::MetadataExt as _};
 
-use enforcer_core::set::{CpuSet, NodeSet};
 use libbpf_rs::{ErrorExt as _, Iter, IterOpts, Link, ObjectBuilder, OpenObject};
+use numa_topology::set::{CpuSet, NodeSet};
 use thiserror::Error;
 
 use super::{

@@ -5,7 +5,7 @@ use aya::programs::{
     perf_event::{PerfEventConfig, PerfEventScope, SamplePolicy, SoftwareEvent},
 };
 use enforcer_common::settings::TICK_HZ;
-use enforcer_core::id::CpuId;
+use numa_topology::id::CpuId;
 use rustix::io::Errno;
 
 use super::{attach::io_error_of, hook::HookError, perf_rights::PerfRights};

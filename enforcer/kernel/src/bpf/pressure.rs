@@ -12,10 +12,8 @@ use enforcer_common::{
     limit::PRESSURE_BYTES,
     pressure::{NO_CONSTRAINT, PressureRecord as Layout, kind},
 };
-use enforcer_core::{
-    id::NodeId,
-    sample::{OomConstraint, PressureEvent, PressureKind},
-};
+use enforcer_core::sample::{OomConstraint, PressureEvent, PressureKind};
+use numa_topology::id::NodeId;
 
 use super::{
     bytes::{u16_at, u32_at, u64_at},

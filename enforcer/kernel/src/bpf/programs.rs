@@ -14,10 +14,12 @@ use enforcer_common::{
     tally,
 };
 use enforcer_core::{
-    degraded::Degraded,
-    id::{CpuId, NodeId},
     policy::RunTimeSource,
     sample::{HardwareAccesses, HintFaults, OtherPageMoves, RunTime},
+};
+use numa_topology::{
+    degraded::Degraded,
+    id::{CpuId, NodeId},
     set::NodeSet,
 };
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};

@@ -11,7 +11,7 @@ use enforcer_common::{
     limit::{MASK_CPUS, MASK_WORDS, NODES},
     task::{self, NodeFaults, TaskRecord as Layout},
 };
-use enforcer_core::{
+use numa_topology::{
     id::{CpuId, Id as _, NodeId},
     set::CpuSet,
 };

@@ -9,8 +9,9 @@ use enforcer_common::{
     limit::NODE_WORDS,
     vma::{self, VmaRecord as Layout},
 };
-use enforcer_core::{memory_policy::MemoryPolicy, set::NodeSet, vma::Vma};
+use enforcer_core::{memory_policy::MemoryPolicy, vma::Vma};
 use libbpf_rs::{Object, ObjectBuilder};
+use numa_topology::set::NodeSet;
 use thiserror::Error;
 
 use super::{

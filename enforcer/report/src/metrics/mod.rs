@@ -34,7 +34,8 @@ mod workloads;
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use enforcer_core::{audit::Audit, id::NodeId, sample::NodeSample};
+use enforcer_core::{audit::Audit, sample::NodeSample};
+use numa_topology::id::NodeId;
 pub use prometheus::Error as MetricsError;
 use prometheus::{
     Registry, TextEncoder,

@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use enforcer_core::{audit::Audit, id::NodeId, sample::NodeSample};
+use enforcer_core::{audit::Audit, sample::NodeSample};
+use numa_topology::id::NodeId;
 use prometheus::proto::MetricFamily;
 
 use super::{

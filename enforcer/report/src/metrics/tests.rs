@@ -5,8 +5,6 @@ use std::{collections::BTreeMap, sync::Mutex, time::Duration};
 use enforcer_core::{
     audit::{AUDIT_SCHEMA_VERSION, Audit, AuditedHost, AuditedWorkload, ReportingTool, Summary, Verdict},
     call_times::CallTimes,
-    degraded::Degraded,
-    id::NodeId,
     memory_policy::PolicyMode,
     model::{Traffic, TrafficSource},
     rebalance::RebalanceReport,
@@ -16,11 +14,10 @@ use enforcer_core::{
         PolicyCounts, PressureDelay, PressureEvents, PressureKind, PressureTotal, ProgramCost, RunTime,
         ScanSkips,
     },
-    set::NodeSet,
-    topology::synth::Machine,
     widening::{OomCandidates, PressureLevel, ReclaimSource, WideningRefusal},
     workload::{CgroupPath, Origin, QosClass},
 };
+use numa_topology::{degraded::Degraded, id::NodeId, set::NodeSet, synth::Machine};
 
 use super::*;
 use crate::{

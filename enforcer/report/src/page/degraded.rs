@@ -1,7 +1,8 @@
 //! Missing sources, and their effects on the page.
 
-use enforcer_core::{audit::Audit, degraded::Degraded, rebalance::RebalanceReport};
+use enforcer_core::{audit::Audit, rebalance::RebalanceReport};
 use maud::{Markup, html};
+use numa_topology::degraded::Degraded;
 
 use super::{name, scrolling, sentence};
 

@@ -4,8 +4,8 @@
 //! a frame. A table and no picture: it can be read by a screen reader with its row and column, copied, and
 //! searched.
 
-use enforcer_core::id::NodeId;
 use maud::{Markup, html};
+use numa_topology::id::NodeId;
 
 /// Largest matrix that is drawn, in nodes.
 pub(super) const MOST_NODES: usize = 64;

@@ -1,10 +1,8 @@
 //! The head of the page and what the machine is: summary, settings, picture, nodes, distances, devices.
 
-use enforcer_core::{
-    audit::{Audit, Summary, Verdict},
-    topology::{Device, Node, Topology},
-};
+use enforcer_core::audit::{Audit, Summary, Verdict};
 use maud::{Markup, html};
+use numa_topology::{Device, Node, Topology};
 
 use super::{heat, machine, name, region, scrolling, sentence};
 use crate::{table, tree, units, words};

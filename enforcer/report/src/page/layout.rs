@@ -11,10 +11,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use enforcer_core::{
-    id::NodeId,
-    topology::{Device, Node, Package, Topology},
-};
+use numa_topology::{Device, Node, Package, Topology, id::NodeId};
 
 /// Number of nodes from which boxes are small.
 const SMALL_FROM: usize = 17;
@@ -213,7 +210,7 @@ impl Shelf {
 
 #[cfg(test)]
 mod tests {
-    use enforcer_core::topology::{MemoryKind, synth::Machine};
+    use numa_topology::{MemoryKind, synth::Machine};
     use proptest::prelude::*;
 
     use super::*;
@@ -297,7 +294,7 @@ mod tests {
             machine.devices = (0..devices)
                 .map(|number| Device {
                     address: number.to_string(),
-                    class: enforcer_core::topology::DeviceClass::Nvme,
+                    class: numa_topology::DeviceClass::Nvme,
                     names: Vec::new(),
                     node: (number % 2 == 0).then_some(NodeId(0)),
                 })

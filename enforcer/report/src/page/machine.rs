@@ -6,11 +6,8 @@
 //!
 //! Names of devices come from outside: escaped, cut, never anything but text.
 
-use enforcer_core::{
-    set::NodeSet,
-    topology::{Device, Node, Topology},
-};
 use maud::{Markup, PreEscaped, html};
+use numa_topology::{Device, Node, Topology, set::NodeSet};
 
 use super::layout::{Detail, Frame, LINE, NODELESS, NodeBox, PackageFrame, PageLayout, Rect, TITLE, lay_out};
 use crate::{text, tree, units, words};
@@ -257,7 +254,7 @@ fn line(of: Rect, row: u32, class: &str, text: &str, columns: usize) -> Markup {
 
 #[cfg(test)]
 mod tests {
-    use enforcer_core::topology::{DeviceClass, MemoryKind, synth};
+    use numa_topology::{DeviceClass, MemoryKind, synth};
 
     use super::*;
 

@@ -4,8 +4,9 @@
 //! so no colour is needed. The style draws the bar before the words, by the cell's class for the remote
 //! share, without an extra element: there are thousands of cells.
 
-use enforcer_core::{audit::AuditedWorkload, id::NodeId, topology::Locality};
+use enforcer_core::audit::AuditedWorkload;
 use maud::{Markup, html};
+use numa_topology::{Locality, id::NodeId};
 
 use crate::{units, words};
 

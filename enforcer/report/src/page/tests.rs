@@ -66,7 +66,7 @@ fn a_small_page_in_full() {
 
 #[test]
 fn a_page_about_nothing_is_a_page() {
-    let nothing = fixture::audit(enforcer_core::topology::Topology::default(), Vec::new(), Vec::new());
+    let nothing = fixture::audit(numa_topology::Topology::default(), Vec::new(), Vec::new());
     let page = render(&nothing, None);
     check(&page);
     for said in ["no workload was seen", "No findings.", "Not sampled.", "Not considered"] {

@@ -5,11 +5,9 @@
 
 use std::collections::BTreeMap;
 
-use enforcer_core::{
-    audit::{Audit, NodeTraffic, TrafficMap},
-    id::NodeId,
-};
+use enforcer_core::audit::{Audit, NodeTraffic, TrafficMap};
 use maud::{Markup, html};
+use numa_topology::id::NodeId;
 
 use super::{heat, region, scrolling};
 use crate::units;

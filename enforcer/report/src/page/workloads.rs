@@ -12,11 +12,10 @@ use std::{cmp::Reverse, collections::BTreeMap, fmt};
 
 use enforcer_core::{
     audit::{Audit, AuditedWorkload, Verdict},
-    id::NodeId,
     model::TrafficSource,
-    topology::Locality,
 };
 use maud::{Markup, html};
+use numa_topology::{Locality, id::NodeId};
 
 use super::{
     called,

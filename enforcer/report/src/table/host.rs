@@ -1,10 +1,8 @@
 //! The head of the audit: host, settings, NUMA nodes with their distances.
 
 use comfy_table::CellAlignment;
-use enforcer_core::{
-    audit::Audit,
-    topology::{Node, Topology},
-};
+use enforcer_core::audit::Audit;
+use numa_topology::{Node, Topology};
 
 use super::{columns, heading, push};
 use crate::{style::Style, text, tree, units, words};

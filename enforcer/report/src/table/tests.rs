@@ -4,15 +4,13 @@ use std::collections::BTreeMap;
 
 use enforcer_core::{
     audit::{AuditedHost, AuditedWorkload, Verdict},
-    degraded::Degraded,
     finding::{Evidence, Finding, Rule, Severity},
-    id::NodeId,
     model::{Traffic, TrafficSource},
     owner::{Owner, Ownership},
     sample::{HostSettings, NodeBytes},
-    topology::{MemoryKind, Topology, synth::Machine},
     workload::{CgroupPath, Origin, QosClass},
 };
+use numa_topology::{MemoryKind, Topology, degraded::Degraded, id::NodeId, synth::Machine};
 
 use super::*;
 use crate::fixture;

@@ -6,10 +6,10 @@ use std::{cmp::Reverse, collections::BTreeMap};
 
 use enforcer_core::{
     audit::{AuditedWorkload, Verdict},
-    id::NodeId,
     owner::Owner,
     sample::NodeBytes,
 };
+use numa_topology::id::NodeId;
 
 use super::{columns, heading, push};
 use crate::{

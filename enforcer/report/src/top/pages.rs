@@ -3,7 +3,8 @@
 //! Made anew for each frame from at most one report: some hundred lines. All of it is escaped by
 //! [`text::wrap`] and [`text::fit`].
 
-use enforcer_core::{degraded::Degraded, model::TrafficSource, workload::Origin};
+use enforcer_core::{model::TrafficSource, workload::Origin};
+use numa_topology::degraded::Degraded;
 
 use super::{
     action::TopAction,

@@ -8,15 +8,17 @@ use std::collections::BTreeMap;
 
 use enforcer_core::{
     audit::{Audit, AuditedWorkload, Summary, Verdict},
-    degraded::Degraded,
-    id::NodeId,
     model::{Rates, TrafficSource, accessed_bytes},
     owner::Owner,
     policy::Mode,
     sample::{PressureEvents, PressureKind},
-    set::{CpuSet, NodeSet},
-    topology::Locality,
     workload::{CgroupPath, Origin},
+};
+use numa_topology::{
+    Locality,
+    degraded::Degraded,
+    id::NodeId,
+    set::{CpuSet, NodeSet},
 };
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};

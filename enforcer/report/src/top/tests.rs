@@ -4,14 +4,12 @@ use std::{collections::BTreeMap, time::Duration};
 
 use enforcer_core::{
     audit::{Summary, Verdict},
-    degraded::Degraded,
-    id::NodeId,
     model::TrafficSource,
     policy::Mode,
     sample::PressureKind,
-    set::CpuSet,
     workload::{CgroupPath, Origin},
 };
+use numa_topology::{degraded::Degraded, id::NodeId, set::CpuSet};
 use proptest::prelude::*;
 use ratatui::{Terminal, backend::TestBackend, buffer::Buffer, layout::Rect, style::Color};
 

@@ -7,10 +7,8 @@
 
 use std::collections::BTreeMap;
 
-use enforcer_core::{
-    owner::{Claim, ClaimedPod},
-    set::CpuSet,
-};
+use enforcer_core::owner::{Claim, ClaimedPod};
+use numa_topology::set::CpuSet;
 use serde::Deserialize;
 
 use super::{

@@ -6,10 +6,8 @@
 
 use std::collections::BTreeMap;
 
-use enforcer_core::{
-    id::NodeId,
-    owner::{Claim, ClaimedPod, MemoryBlock},
-};
+use enforcer_core::owner::{Claim, ClaimedPod, MemoryBlock};
+use numa_topology::id::NodeId;
 use serde::Deserialize;
 
 use super::{
@@ -162,7 +160,7 @@ impl Block {
     /// `None` without nodes, or with a node that no machine has.
     fn memory(self) -> Option<MemoryBlock> {
         let nodes = self.numa_affinity.unwrap_or_default().into_iter().filter(|node| *node < MOST_NODES);
-        let nodes = nodes.map(NodeId).collect::<enforcer_core::set::NodeSet>();
+        let nodes = nodes.map(NodeId).collect::<numa_topology::set::NodeSet>();
         (!nodes.is_empty()).then_some(MemoryBlock { kind: self.r#type, nodes, bytes: self.size })
     }
 }

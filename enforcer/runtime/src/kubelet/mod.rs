@@ -21,10 +21,10 @@ pub mod watch;
 use std::path::Path;
 
 use enforcer_core::{
-    degraded::Degraded,
     owner::{Claim, Kubelet},
     policy::KubeletSettings,
 };
+use numa_topology::degraded::Degraded;
 
 use self::podresources::PodResourcesAnswer;
 pub use self::podresources::{Allocatable, PodResourcesError, ask};

@@ -15,10 +15,12 @@ use std::{
 };
 
 use enforcer_core::{
-    id::{CpuId, NodeId},
     owner::{Claim, ClaimedPod, MemoryBlock},
-    set::{CpuSet, NodeSet},
     workload::printable_within,
+};
+use numa_topology::{
+    id::{CpuId, NodeId},
+    set::{CpuSet, NodeSet},
 };
 use prost::{Message, bytes::Buf as _};
 use thiserror::Error;

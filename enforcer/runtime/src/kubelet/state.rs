@@ -8,7 +8,8 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use enforcer_core::{owner::Claim, set::CpuSet, workload::printable_within};
+use enforcer_core::{owner::Claim, workload::printable_within};
+use numa_topology::set::CpuSet;
 use serde::de::DeserializeOwned;
 use thiserror::Error;
 
@@ -124,7 +125,7 @@ pub(super) fn document<D: DeserializeOwned>(text: &str) -> Result<D, StateDamage
 
 /// A list of CPUs as the kubelet writes it (`k8s.io/utils/cpuset`).
 pub(super) fn cpus(text: &str, holder: impl FnOnce() -> String) -> Result<CpuSet, StateDamage> {
-    text.parse().map_err(|error: enforcer_core::set::ListError| StateDamage::Cpus {
+    text.parse().map_err(|error: numa_topology::set::ListError| StateDamage::Cpus {
         holder: shortened(&holder()),
         text: shortened(text),
         problem: shortened(&error.to_string()),

@@ -8,10 +8,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use enforcer_core::{
-    parse::quantity,
-    place::{ContainerKind, ContainerRequest, DeviceCounts, Resources},
-};
+use enforcer_core::parse::quantity;
+use numa_placement::{ContainerKind, ContainerRequest, DeviceCounts, Resources};
 
 use super::{
     source::ManifestProblem,

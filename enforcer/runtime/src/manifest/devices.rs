@@ -10,9 +10,9 @@
 
 use std::collections::BTreeSet;
 
-use enforcer_core::{
+use numa_placement::DeviceUnit;
+use numa_topology::{
     id::{Id, NodeId},
-    place::DeviceUnit,
     set::NodeSet,
 };
 

@@ -5,7 +5,7 @@
 //! as the annotation that Volcano gives them. A pod with the phase of an ended one holds
 //! nothing and is skipped, like every other kind.
 
-use enforcer_core::place::{PodName, foreign::VOLCANO_POLICY};
+use numa_placement::{PodName, foreign::VOLCANO_POLICY};
 
 use super::{
     pod::{self, ManifestPod},

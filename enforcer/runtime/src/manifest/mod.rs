@@ -25,14 +25,12 @@ mod yaml;
 
 use std::{collections::BTreeMap, path::Path};
 
-use enforcer_core::{
-    place::{
-        DeviceUnit,
-        pools::{self, Documents},
-    },
-    set::NodeSet,
+use numa_placement::{
+    DeviceUnit,
+    pools::{self, Documents},
     trial::{TrialAction, TrialStep},
 };
+use numa_topology::set::NodeSet;
 
 use self::{
     kinds::{ManifestPods, PODS_LIMIT},

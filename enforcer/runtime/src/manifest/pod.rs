@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 
-use enforcer_core::place::{
+use numa_placement::{
     ContainerRequest, PodName, PodRequest, annotations_of_interest, foreign::is_of_interest, qos_class,
 };
 

@@ -11,8 +11,8 @@
 
 use std::path::{Path, PathBuf};
 
-use enforcer_core::{
-    place::PodName,
+use numa_placement::{
+    PodName,
     trial::{TrialAction, TrialStep},
 };
 

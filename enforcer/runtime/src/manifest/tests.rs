@@ -1,9 +1,7 @@
 use std::fs;
 
-use enforcer_core::{
-    place::{ContainerKind, PodRequest, pools::Document},
-    workload::QosClass,
-};
+use enforcer_core::workload::QosClass;
+use numa_placement::{ContainerKind, PodRequest, pools::Document};
 
 use super::*;
 
@@ -161,7 +159,7 @@ fn what_does_not_count_is_a_warning() {
 
 #[test]
 fn annotations_beyond_the_bound_of_the_daemon_are_a_warning() {
-    let most = enforcer_core::place::foreign::MOST_ANNOTATIONS;
+    let most = numa_placement::foreign::MOST_ANNOTATIONS;
     let text = format!(
         "kind: Pod\nmetadata: {{name: p, annotations: {{engine.numa-enforcer.io: pools, notes: {0}, \
          resource-policy.nri.io/affinity: {0}}}}}\nspec: {SPEC}\n",

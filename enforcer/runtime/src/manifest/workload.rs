@@ -15,11 +15,8 @@
 
 use std::collections::BTreeMap;
 
-use enforcer_core::{
-    parse::quantity,
-    place::{ContainerKind, PodName, Resources},
-    policy::ByteSize,
-};
+use enforcer_core::{parse::quantity, policy::ByteSize};
+use numa_placement::{ContainerKind, PodName, Resources};
 
 use super::{
     container::{self, ContainerAmounts},

@@ -14,10 +14,8 @@
 
 use std::collections::BTreeMap;
 
-use enforcer_core::{
-    owner::{KnownContainer, Owner, PodClaim},
-    set::CpuSet,
-};
+use enforcer_core::owner::{KnownContainer, Owner, PodClaim};
+use numa_topology::set::CpuSet;
 use serde::Deserialize;
 
 use super::{

@@ -10,10 +10,8 @@
 
 use std::collections::BTreeMap;
 
-use enforcer_core::{
-    place::{ContainerRequest, PodName, PodRequest, Resources, annotations_of_interest, qos_class},
-    workload::{CgroupPath, Origin, QosClass, identify, printable_within},
-};
+use enforcer_core::workload::{CgroupPath, Origin, QosClass, identify, printable_within};
+use numa_placement::{ContainerRequest, PodName, PodRequest, Resources, annotations_of_interest, qos_class};
 
 use super::{
     api::{Container, LinuxResources, PodSandbox},
@@ -190,7 +188,7 @@ fn slice_path(slice: &str) -> Option<String> {
 mod tests {
     use proptest::prelude::*;
 
-    use enforcer_core::place::foreign::MOST_ANNOTATIONS;
+    use numa_placement::foreign::MOST_ANNOTATIONS;
 
     use super::*;
     use crate::nri::api::{

@@ -16,21 +16,19 @@ use std::{
     time::{Duration, Instant},
 };
 
-use enforcer_core::{
-    degraded::Degraded,
-    policy::{Mode, Policy},
-};
+use enforcer_core::policy::{Mode, Policy};
+use numa_topology::degraded::Degraded;
 use rustix::time::{ClockId, clock_gettime};
 
 use super::super::client::{self, NoDaemon};
 use crate::{
     engine::{Engine, HostSource as _, LiveSource, top_report},
-    observe::SamplerOptions,
     serve::api,
 };
 use enforcer_act::units::recorded_settings;
 use enforcer_host::{HostRoot, cgroup::CgroupLayout};
 use enforcer_kernel::clock;
+use enforcer_observe::SamplerOptions;
 use enforcer_report::top::{Feed, TopEvent, TopReport};
 use enforcer_runtime::kubelet::watch::KubeletWatch;
 

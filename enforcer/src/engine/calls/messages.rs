@@ -5,9 +5,9 @@
 use std::{collections::HashMap, path::Path};
 
 use enforcer_core::{
+    hosted::{Announced, Cpuset},
     owner::KnownContainer,
     parse::scalar,
-    place::{Announced, Cpuset},
 };
 
 use enforcer_runtime::nri::{

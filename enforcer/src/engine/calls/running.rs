@@ -19,7 +19,7 @@
 
 use std::collections::BTreeMap;
 
-use enforcer_core::place::Cpuset;
+use enforcer_core::hosted::Cpuset;
 
 use super::Answering;
 use crate::engine::placed::{Noting, Retold};

@@ -3,15 +3,15 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use enforcer_core::{
+    hosted::Cpuset,
     model::Model,
     owner::{Claim, ClaimedPod, Kubelet, Owner},
-    place::{Cpuset, Inventory},
     policy::Policy,
     sample::Sample,
-    set::CpuSet,
-    topology::synth::Machine,
     workload::{CgroupPath, Origin, QosClass, Workload},
 };
+use numa_placement::Inventory;
+use numa_topology::{set::CpuSet, synth::Machine};
 
 mod cold_start;
 mod deaths;
@@ -29,8 +29,9 @@ mod source;
 mod wishes;
 
 use super::{messages::STOPPED, *};
-use crate::{engine::ForeignOwners, waker::Waker};
+use crate::engine::ForeignOwners;
 use enforcer_act::{Actuator as _, cpuset::CpusetTree, fixture::Fixture, journal::MakingRecord};
+use enforcer_kernel::waker::Waker;
 use enforcer_runtime::nri::{
     RuntimeVersion,
     api::{

@@ -161,7 +161,8 @@ fn long_texts_and_long_lists_are_cut() {
 
 #[test]
 fn a_place_that_is_kept_is_still_explained_by_what_was_considered_for_it() {
-    use enforcer_core::{considered::DecisionTrace, place::Candidate};
+    use enforcer_core::considered::DecisionTrace;
+    use numa_placement::Candidate;
 
     let decisions = Decisions::default();
     let place = Candidate {

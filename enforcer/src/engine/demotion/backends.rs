@@ -12,20 +12,16 @@ use std::{
 };
 
 use enforcer_core::{
-    degraded::Degraded,
     demotion::{
         NodeMemory, PageFlow,
         backend::{BackendObstacle, BackendPreconditions, BackendProbe, ask, obstacle, slower},
         target,
     },
-    id::NodeId,
     policy::DemotionBackend,
-    set::NodeSet,
-    topology::Topology,
 };
+use numa_topology::{Topology, degraded::Degraded, id::NodeId, set::NodeSet};
 
 use super::{DemotionTarget, DemotionWork, FLOW, LONGEST_REST, RoundBackoff, WorkloadDemotion, add, moved};
-use crate::observe::cold::ColdWatch;
 use enforcer_act::{
     pages::{PageBudget, Stop},
     scratch,
@@ -38,6 +34,7 @@ use enforcer_act::{
 };
 use enforcer_host::{HostRoot, cgroup::CgroupLayout};
 use enforcer_kernel::Kernel;
+use enforcer_observe::cold::ColdWatch;
 use enforcer_report::units;
 
 /// Requests of at least this size that move nothing are vain; `memory.numa_stat` may not show less yet.

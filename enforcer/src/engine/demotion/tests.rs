@@ -5,9 +5,9 @@ use std::fs;
 use enforcer_core::{
     demotion::backend::BackendProbe,
     policy::{WideningSettings, placement::PlacementSettings},
-    topology::{MemoryKind, synth::Machine},
     widening::{NodeRoom, PressureTracker, PressuredNodes, ProtectedWorkload},
 };
+use numa_topology::{MemoryKind, synth::Machine};
 
 use super::*;
 use enforcer_act::fixture::Fixture;

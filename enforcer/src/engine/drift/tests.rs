@@ -4,21 +4,17 @@ use std::{collections::BTreeMap, fs, os::unix::fs::MetadataExt};
 
 use enforcer_core::{
     audit::AuditedHost,
-    degraded::Degraded,
     plan::OutcomeResult,
     policy::{Interest, Mode, Policy},
     sample::{CgroupSample, Change, ChangeKind, Changes, CpusetFile, NodeSample, Sample},
-    set::NodeSet,
-    topology::{Topology, synth::Machine},
     workload::{CgroupPath, Origin, Workload},
 };
+use numa_topology::{Topology, degraded::Degraded, set::NodeSet, synth::Machine};
 
-use crate::{
-    engine::{Engine, HostSource, Look, SourceError},
-    observe::{CgroupWatch, CpusetWatch, KeptCgroups, WatchLimit},
-};
+use crate::engine::{Engine, HostSource, Look, SourceError};
 use enforcer_act::{cpuset, fixture::Fixture, journal::DriftRecord};
 use enforcer_host::{cgroup::CgroupLayout, read_text};
+use enforcer_observe::{CgroupWatch, CpusetWatch, KeptCgroups, WatchLimit};
 use enforcer_report::tick::TickReport;
 
 const SECOND: u64 = 1_000_000_000;
@@ -90,7 +86,7 @@ impl HostSource for Files {
         Sample {
             monotonic_ns: now_ns,
             cgroups: workloads.iter().map(|one| (one.cgroup.clone(), cgroup.clone())).collect(),
-            nodes: [0, 1].map(|node| (enforcer_core::id::NodeId(node), free.clone())).into(),
+            nodes: [0, 1].map(|node| (numa_topology::id::NodeId(node), free.clone())).into(),
             changes: Some(Changes { latest: vec![change], ..Changes::default() }),
             ..Sample::default()
         }

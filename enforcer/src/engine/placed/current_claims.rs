@@ -7,7 +7,9 @@
 
 use std::collections::BTreeSet;
 
-use enforcer_core::{place::Holder, set::CpuSet, workload::CgroupPath};
+use enforcer_core::workload::CgroupPath;
+use numa_placement::Holder;
+use numa_topology::set::CpuSet;
 
 use super::SharedLedger;
 use enforcer_act::CurrentClaims;

@@ -5,9 +5,9 @@
 //! Invariant: it changes neither grants nor answers.
 
 use enforcer_core::{
-    considered::DecisionTrace, decide::RefusalCause, place::CallOutcome, trial::UpdateReport,
-    workload::printable,
+    considered::DecisionTrace, decide::RefusalCause, hosted::CallOutcome, workload::printable,
 };
+use numa_placement::trial::UpdateReport;
 
 use super::Ledger;
 use crate::engine::decisions::entry;

@@ -19,10 +19,10 @@ use std::{
 };
 
 use enforcer_core::{
-    degraded::Degraded,
-    place::Announced,
+    hosted::Announced,
     workload::{CgroupPath, Workload, printable},
 };
+use numa_topology::degraded::Degraded;
 
 use super::{Ledger, SharedLedger};
 use enforcer_act::cpuset::CpusetTree;

@@ -12,7 +12,7 @@ use std::{
 };
 
 use enforcer_core::{
-    place::{Announced, Cpuset},
+    hosted::{Announced, Cpuset},
     workload::CgroupPath,
 };
 
@@ -20,9 +20,8 @@ use super::{
     Ledger, SharedLedger,
     record_writer::{RecordWriter, Ticket, Waiter},
 };
-use crate::waker::Waker;
 use enforcer_act::journal::{Granted, MADE_WITHIN, Made, MakingRecord, NotedPins};
-use enforcer_kernel::clock;
+use enforcer_kernel::{clock, waker::Waker};
 
 /// Originals that the journal does not have yet.
 #[derive(Debug, Default)]

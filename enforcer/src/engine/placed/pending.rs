@@ -9,8 +9,8 @@
 use std::time::Instant;
 
 use enforcer_core::{
+    hosted::{Announced, Cpuset},
     owner::KnownContainer,
-    place::{Announced, Cpuset},
     workload::{CgroupPath, printable},
 };
 

@@ -21,7 +21,8 @@ use std::{
     time::{Duration, Instant},
 };
 
-use enforcer_core::{place::Cpuset, self_placement::CgroupThreads, set::CpuSet, workload::CgroupPath};
+use enforcer_core::{hosted::Cpuset, self_placement::CgroupThreads, workload::CgroupPath};
+use numa_topology::set::CpuSet;
 
 use super::{
     Ledger, SharedLedger, WRITTEN_BY,

@@ -295,7 +295,7 @@ fn write(
 mod tests {
     use std::{ffi::CString, fs, os::unix::ffi::OsStrExt};
 
-    use enforcer_core::place::Cpuset;
+    use enforcer_core::hosted::Cpuset;
 
     use super::*;
 

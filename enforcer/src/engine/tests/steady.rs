@@ -14,13 +14,13 @@ use rustix::fs::inotify::{self, CreateFlags, ReadFlags, Reader, WatchFlags};
 use tempfile::TempDir;
 
 use super::*;
-use crate::observe::SamplerOptions;
 use enforcer_act::{
     Journal, LiveActuator,
     pages::{PageBudget, PageMoveLimits, Stop},
 };
 use enforcer_host::{HostRoot, cgroup::CgroupLayout};
 use enforcer_kernel::fake::FakeKernel;
+use enforcer_observe::SamplerOptions;
 
 const CONTAINERS: u32 = 3;
 

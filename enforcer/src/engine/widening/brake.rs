@@ -18,26 +18,23 @@ use std::{
 };
 
 use enforcer_core::{
-    degraded::Degraded,
     policy::Brake,
     widening::{BrakeConditions, BrakeKind, BrakeOrder, LONGEST_BRAKE_NS, ReleaseReason},
     workload::CgroupPath,
 };
+use numa_topology::degraded::Degraded;
 
 use super::{
     Widening,
     guard_event::{GuardEvent, Happened},
     guardian::tell,
 };
-use crate::{
-    threads::{self, Role},
-    waker::Waker,
-};
+use crate::threads::{self, Role};
 use enforcer_act::{
     brake::{BrakeControl, BrakeFile, watchdog::BrakeWatchdog},
     journal::BrakeRecord,
 };
-use enforcer_kernel::clock;
+use enforcer_kernel::{clock, waker::Waker};
 use enforcer_report::widening::BrakeUse;
 
 /// Longest wait while a workload is slowed down.

@@ -2,10 +2,10 @@
 
 use enforcer_core::{
     plan::{Action, Outcome, OutcomeResult, Step},
-    set::NodeSet,
     widening::{NodeSetHeadroom, PressureLevel, ReleaseReason, WideningRefusal},
     workload::{CgroupPath, Workload},
 };
+use numa_topology::set::NodeSet;
 
 use crate::engine::decisions::{entry, subject};
 use enforcer_report::decision::{DecisionRecord, DecisionState, DecisionSubject};

@@ -39,16 +39,14 @@ use super::{
     brake::{BrakeHandle, not_on_v1},
     guard_event::{Addition, GuardEvent, Happened},
 };
-use crate::{
-    engine::Gate,
-    observe::{PressureTap, free_on_all_nodes},
-};
+use crate::engine::Gate;
 use enforcer_act::{
     brake::BrakeFiles,
     cpuset::CpusetTree,
     mems_file::{MemsFiles, MemsWrite},
 };
 use enforcer_kernel::clock;
+use enforcer_observe::{PressureTap, free_on_all_nodes};
 
 /// Interval of looks while a workload is near the end of its nodes.
 const ARMED: Duration = Duration::from_millis(5);

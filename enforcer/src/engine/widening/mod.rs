@@ -22,15 +22,14 @@ use std::{
 
 use enforcer_core::{
     decide::Widened,
-    degraded::Degraded,
     model::Model,
-    place::Inventory,
     policy::{Policy, WideningSettings},
     sample::Sample,
-    set::NodeSet,
     widening::{Calmness, Narrowing, OomCandidates, ProtectedWorkload},
     workload::{CgroupPath, Workload},
 };
+use numa_placement::Inventory;
+use numa_topology::{degraded::Degraded, set::NodeSet};
 
 pub(super) use self::relief::PACE as RELIEF_PACE;
 use self::{
@@ -41,13 +40,10 @@ use self::{
 };
 pub use self::{brake::BrakeParts, relief::ReliefSensors};
 use super::{Demotion, Gate};
-use crate::{
-    observe::{HeadroomReader, MemoryLimits, PressureTap},
-    threads::{self, Role},
-    waker::Waker,
-};
+use crate::threads::{self, Role};
 use enforcer_act::cpuset::CpusetTree;
-use enforcer_kernel::linux::Linux;
+use enforcer_kernel::{linux::Linux, waker::Waker};
+use enforcer_observe::{HeadroomReader, MemoryLimits, PressureTap};
 use enforcer_report::{
     decision::{DecisionRecord, DecisionSubject},
     widening::WideningReport,
@@ -249,12 +245,11 @@ impl Widening {
 #[cfg(test)]
 mod tests {
     use enforcer_core::{
-        id::NodeId,
-        place::Inventory,
         sample::{CgroupSample, NodeBytes, NodeSample},
-        topology::synth::Machine,
         workload::Origin,
     };
+    use numa_placement::Inventory;
+    use numa_topology::{id::NodeId, synth::Machine};
 
     use super::*;
 

@@ -23,29 +23,26 @@ use std::{
 
 use enforcer_core::{
     demotion::PageFlow,
-    id::NodeId,
     pacing::PaceLimits,
-    set::NodeSet,
     widening::{
         FallbackNode, PressedNodes, PressureTracker, PressuredNodes, ProcessMemory, ProtectedWorkload,
         ReclaimSource, relief, short,
     },
     workload::{CgroupPath, Workload},
 };
+use numa_topology::{id::NodeId, set::NodeSet};
 
 use super::{Guards, MOST_TOLD, Widening};
-use crate::{
-    engine::{
-        Demotion, Gate,
-        decisions::{entry, subject},
-    },
-    observe::{HeadroomReader, ResidentsReader},
+use crate::engine::{
+    Demotion, Gate,
+    decisions::{entry, subject},
 };
 use enforcer_act::{
     cpuset::CpusetTree,
     pages::{PageBudget, PageMoveLimits, Stop, move_flow},
 };
 use enforcer_kernel::{Kernel, linux::Linux};
+use enforcer_observe::{HeadroomReader, ResidentsReader};
 use enforcer_report::{
     decision::{DecisionRecord, DecisionState, DecisionSubject},
     units,

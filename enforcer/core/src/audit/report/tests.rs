@@ -2,7 +2,8 @@ use insta::assert_json_snapshot;
 use schemars::schema_for;
 
 use super::*;
-use crate::{place::Containers, scene::Scene, topology::synth::Machine};
+use crate::{hosted::Containers, scene::Scene};
+use numa_topology::synth::Machine;
 
 fn audit_with(scene: &Scene, fail_on: Severity, only_misaligned: bool) -> Audit {
     audit_after(scene, &Baseline::default(), fail_on, only_misaligned)

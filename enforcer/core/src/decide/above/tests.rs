@@ -7,9 +7,9 @@ use crate::{
     plan::Action,
     sample::CgroupSample,
     scene::Scene,
-    topology::synth::Machine,
     workload::CgroupPath,
 };
+use numa_topology::synth::Machine;
 
 /// CPUs 0-3 on node 0 and 4-7 on node 1; each of these cgroups has these CPUs and all memory.
 fn host(above: &[(&str, &str)]) -> Scene {

@@ -12,11 +12,11 @@ use std::collections::BTreeMap;
 use super::{Asked, Obstacle, ObstacleKind};
 use crate::{
     decide::{above::AncestorLimits, pins},
-    id::NodeId,
-    place::{Allocations, CgroupRequest, Rejection},
-    set::NodeSet,
+    hosted::CgroupRequest,
     workload::CgroupPath,
 };
+use numa_placement::{Allocations, Rejection};
+use numa_topology::{id::NodeId, set::NodeSet};
 
 impl Asked<'_> {
     /// Reason why none of the requested nodes has a place for the workload.

@@ -10,12 +10,10 @@
 
 use super::{Advice, Asked, Obstacle, ObstacleKind};
 use crate::{
-    id::NodeId,
     model::{WorkloadModel, accessed_bytes, movable_bytes, room_bytes, staying_bytes, staying_shmem_bytes},
-    set::NodeSet,
-    topology::Topology,
     words,
 };
+use numa_topology::{Topology, id::NodeId, set::NodeSet};
 
 /// Says how much of what stays outside of these nodes is tmpfs; empty where that is nothing.
 pub fn tmpfs_in_words(figures: &WorkloadModel, machine: &Topology, near: &NodeSet) -> String {

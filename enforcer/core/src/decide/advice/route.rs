@@ -14,7 +14,8 @@
 use std::{cmp::Reverse, collections::BTreeMap};
 
 use super::{Asked, Obstacle, ObstacleKind, bounds};
-use crate::{id::NodeId, model::movable_bytes, page_migration::NodePages, set::NodeSet, words};
+use crate::{model::movable_bytes, page_migration::NodePages, words};
+use numa_topology::{id::NodeId, set::NodeSet};
 
 /// A sweep: each process moves its pages from some nodes to another one.
 type Sweep = (NodeSet, NodeId);

@@ -8,12 +8,13 @@ use super::*;
 use crate::{
     decide::{History, parts::LEAST_PART},
     finding::Severity,
-    place::{Announced, ContainerRequest, Containers, Cpuset, PlacementNode, PodName, PodRequest, Resources},
+    hosted::{Announced, Containers, Cpuset, PlacementNode},
     sample::NodeBytes,
     scene::Scene,
-    topology::synth::Machine,
     workload::{CgroupPath, QosClass},
 };
+use numa_placement::{ContainerRequest, PodName, PodRequest, Resources};
+use numa_topology::synth::Machine;
 
 const MIB: u64 = 1 << 20;
 

@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use super::{Drift, REPAIRS, is_recent};
-use crate::{place::Cpuset, workload::CgroupPath};
+use crate::{hosted::Cpuset, workload::CgroupPath};
 
 /// Version of the record; raised whenever [`WorkloadDrift`](super::WorkloadDrift) changes.
 const VERSION: u32 = 1;

@@ -5,10 +5,9 @@ use std::collections::BTreeMap;
 use proptest::prelude::*;
 
 use super::*;
-use crate::{
-    decide::History, partition::PartitionState, place::Allocations, plan::Plan, sample::CgroupSample,
-    scene::Scene, topology::synth::Machine,
-};
+use crate::{decide::History, partition::PartitionState, plan::Plan, sample::CgroupSample, scene::Scene};
+use numa_placement::Allocations;
+use numa_topology::synth::Machine;
 
 /// Four CPUs on each of two nodes, `/pods` above, of which everything of partitions is looked at.
 fn host(workloads: &[(&str, &str, u32)]) -> Scene {

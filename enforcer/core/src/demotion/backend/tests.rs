@@ -3,10 +3,8 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::{
-    sample::NodeBytes,
-    topology::{MemoryKind, synth::Machine},
-};
+use crate::sample::NodeBytes;
+use numa_topology::{MemoryKind, synth::Machine};
 
 const MIB: u64 = 1 << 20;
 const ALL: [DemotionBackend; 3] =

@@ -1,13 +1,9 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::{
-    id::CpuId,
-    place::MemoryClaim,
-    policy::placement::MemoryTypes,
-    sample::NodeBytes,
-    topology::{MemoryKind, Topology, synth::Machine},
-};
+use crate::{policy::placement::MemoryTypes, sample::NodeBytes};
+use numa_placement::MemoryClaim;
+use numa_topology::{MemoryKind, Topology, id::CpuId, synth::Machine};
 
 const GIB: u64 = 1 << 30;
 
@@ -320,7 +316,7 @@ proptest! {
             }
             Err(rejection) => {
                 prop_assert_eq!(after, allocations);
-                let fits = |node: &crate::topology::Node| {
+                let fits = |node: &numa_topology::Node| {
                     let promised = if node.id == NodeId(0) { 5 } else { 0 };
                     node.cpus.difference(&taken).len() >= wanted as usize && gib <= 16 - promised
                 };

@@ -86,7 +86,7 @@ impl<'de> Deserialize<'de> for Containers {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::place::PodName;
+    use numa_placement::PodName;
 
     #[test]
     fn holders_and_cgroups_survive_serde() {

@@ -2,12 +2,13 @@
 
 use proptest::prelude::*;
 
-use super::{tests::Act, tests::any_act, *};
-use crate::{
-    place::samples::{GIB, Host, container, pod, policy},
-    policy::placement::{Engine, TopologyPolicy},
-    topology::synth::Machine,
+use super::{
+    tests::{Act, any_act},
+    *,
 };
+use crate::policy::placement::{Engine, TopologyPolicy};
+use numa_placement::samples::{GIB, Host, container, pod, policy};
+use numa_topology::synth::Machine;
 
 /// A host with one engine, its containers, and the request of each.
 struct Scene {

@@ -3,14 +3,12 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::{
-    place::{
-        ContainerRequest,
-        samples::{GIB, Host, container, pod, policy},
-    },
-    policy::placement::TopologyPolicy,
-    topology::synth::Machine,
+use crate::policy::placement::TopologyPolicy;
+use numa_placement::{
+    ContainerRequest,
+    samples::{GIB, Host, container, pod, policy},
 };
+use numa_topology::synth::Machine;
 
 /// A host and its containers.
 struct Scene {

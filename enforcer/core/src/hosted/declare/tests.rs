@@ -3,16 +3,12 @@ use std::collections::BTreeMap;
 use numa_placement::PodRequest;
 
 use super::*;
-use crate::{
-    id::NodeId,
-    place::{
-        CpuClass, Grant,
-        samples::{GIB, Host, container, pod},
-    },
-    policy::placement::PlacementSettings,
-    topology::{Device, DeviceClass, MemoryKind, synth::Machine},
-    workload::QosClass,
+use crate::{policy::placement::PlacementSettings, workload::QosClass};
+use numa_placement::{
+    CpuClass, Grant,
+    samples::{GIB, Host, container, pod},
 };
+use numa_topology::{Device, DeviceClass, MemoryKind, id::NodeId, synth::Machine};
 
 /// CPUs 0-7 on node 0 and 8-15 on node 1, each with PMEM beside it (nodes 2 and 3), `eth0` on node 1.
 fn machine() -> Topology {

@@ -4,16 +4,16 @@ use proptest::prelude::*;
 
 use crate::{
     decide::History,
-    id::NodeId,
-    place::{
-        Allocations, Announced, Containers, Cpuset, Holder, PlacementNode, PodName, PodRequest, Trace, admit,
-        samples::{container, pod},
-    },
+    hosted::{Announced, Containers, Cpuset, PlacementNode},
     policy::placement::PlacementSettings,
     scene::Scene,
-    topology::synth::Machine,
     workload::CgroupPath,
 };
+use numa_placement::{
+    Allocations, Holder, PodName, PodRequest, Trace, admit,
+    samples::{container, pod},
+};
+use numa_topology::{id::NodeId, synth::Machine};
 
 const MIB: u64 = 1 << 20;
 

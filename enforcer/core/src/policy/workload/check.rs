@@ -4,17 +4,16 @@
 use std::{collections::BTreeSet, fmt};
 
 use super::WorkloadRule;
-use crate::policy::DeclaredClass;
 use crate::{
     partition::Partition,
     policy::{
-        NameGlob, PolicyError, Relation, at_odds,
+        DeclaredClass, NameGlob, PolicyError, Relation, at_odds,
         placement::{Engine, HintsSettings, PlacementSettings},
         quoted, refused,
     },
-    set::NodeSet,
     workload::{SLICE_SUFFIX, UNIT_SUFFIXES},
 };
+use numa_topology::set::NodeSet;
 
 /// Maximum length of a command in the kernel in bytes (`TASK_COMM_LEN` without the terminating NUL).
 const LONGEST_COMMAND: usize = 15;

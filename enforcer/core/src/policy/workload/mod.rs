@@ -30,9 +30,9 @@ use super::{
 use crate::{
     partition::Partition,
     self_placement::SelfPlacement,
-    set::NodeSet,
     workload::{CgroupPath, identify, system_unit},
 };
+use numa_topology::set::NodeSet;
 
 /// An entry of the configuration for workloads. It needs at least one matcher.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]

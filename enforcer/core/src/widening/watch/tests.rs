@@ -3,10 +3,8 @@ use std::collections::BTreeMap;
 use proptest::prelude::*;
 
 use super::*;
-use crate::{
-    topology::{MemoryTier, Topology, synth::Machine},
-    widening::{ReleaseReason, spares},
-};
+use crate::widening::{ReleaseReason, spares};
+use numa_topology::{MemoryTier, Topology, synth::Machine};
 
 const GIB: u64 = 1 << 30;
 

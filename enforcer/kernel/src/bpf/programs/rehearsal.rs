@@ -7,7 +7,7 @@
 //! with a control.
 
 use aya::programs::{RawTracePoint, RawTracePointRunOptions, TestRun as _};
-use enforcer_core::id::CpuId;
+use numa_topology::id::CpuId;
 
 use super::{
     AttachOptions, Hook, HookState, KernelFacts, NodeColumns, Programs, Slots, attach, raise_limits,

@@ -2,7 +2,8 @@
 
 use std::{cell::RefCell, os::unix::net::UnixDatagram, path::Path, rc::Rc};
 
-use enforcer_core::{policy::Mode, topology::MemoryKind};
+use enforcer_core::policy::Mode;
+use numa_topology::MemoryKind;
 
 use super::{
     source::{Containers, cgroup_of},

@@ -2,7 +2,7 @@
 
 use std::{cell::RefCell, fs, rc::Rc};
 
-use enforcer_core::{place::GrantRecord, policy::Mode};
+use enforcer_core::{hosted::GrantRecord, policy::Mode};
 
 use super::{
     source::{Containers, cgroup_of},

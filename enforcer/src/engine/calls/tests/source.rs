@@ -4,11 +4,9 @@ use std::{cell::RefCell, fs, rc::Rc};
 
 use enforcer_core::{
     audit::AuditedHost,
-    degraded::Degraded,
     sample::{CgroupSample, NodeSample, Sample},
-    set::NodeSet,
-    topology::Topology,
 };
+use numa_topology::{Topology, degraded::Degraded, set::NodeSet};
 
 use super::*;
 use crate::engine::{HostSource, SourceError};

@@ -1,11 +1,11 @@
 use std::{fs, path::Path};
 
-use enforcer_core::{policy::WideningSettings, topology::synth::Machine, widening::spares};
+use enforcer_core::{policy::WideningSettings, widening::spares};
+use numa_topology::synth::Machine;
 
 use super::*;
-use crate::waker::Waker;
 use enforcer_host::HostRoot;
-use enforcer_kernel::fake::FakeKernel;
+use enforcer_kernel::{fake::FakeKernel, waker::Waker};
 
 /// Pages of each node; with less than 96 MiB free it is short, and 128 MiB are wanted.
 const NODE: usize = 100_000;
