@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 
 use divan::Bencher;
 use numa_placement::{
-    Allocations, ContainerRequest, DeviceUnit, Inventory, PodName, PodRequest, Resources, Trace, admit,
+    Allocations, ContainerRequest, DeviceUnit, Inventory, PodName, PodRequest, Resources, admit,
     pools::Documents,
     qos_class,
     settings::{Engine, HintsSettings, PlacementSettings, TopologyPolicy},
@@ -92,15 +92,15 @@ fn host(engine: Engine, nodes: u32) -> Host {
 
 fn admitted(host: &mut Host, pod: &PodRequest) {
     let Host { inventory, settings, allocations } = host;
-    let outcome = admit(inventory, settings, allocations, pod, &mut Trace::default());
+    let outcome = admit(inventory, settings, allocations, pod);
     outcome.unwrap_or_else(|rejection| panic!("{}: {rejection}", pod.name));
 }
 
 fn measure(bencher: Bencher<'_, '_>, host: Host, pod: &PodRequest) {
     let Host { inventory, settings, allocations } = host;
-    bencher.with_inputs(|| allocations.clone()).bench_local_refs(|allocations| {
-        admit(&inventory, &settings, allocations, divan::black_box(pod), &mut Trace::default())
-    });
+    bencher
+        .with_inputs(|| allocations.clone())
+        .bench_local_refs(|allocations| admit(&inventory, &settings, allocations, divan::black_box(pod)));
 }
 
 const ENGINES: [&str; 2] = ["hints", "pools"];

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 
 use divan::Bencher;
 use numa_placement::{
-    Allocations, ContainerRequest, Inventory, PodName, PodRequest, Resources, Trace, admit, qos_class,
+    Allocations, ContainerRequest, Inventory, PodName, PodRequest, Resources, admit, qos_class,
     settings::{CpuAmount, Engine, PlacementSettings},
 };
 use numa_topology::synth::Machine;
@@ -78,7 +78,7 @@ fn full(inventory: &Inventory, settings: &PlacementSettings) -> Allocations {
             0 => pod(&format!("pod-{number}"), 2000, true),
             _ => pod(&format!("pod-{number}"), 200, false),
         };
-        if let Err(rejection) = admit(inventory, settings, &mut allocations, &pod, &mut Trace::default()) {
+        if let Err(rejection) = admit(inventory, settings, &mut allocations, &pod) {
             panic!("{rejection}");
         }
     }
@@ -91,9 +91,9 @@ fn whole_pod(bencher: Bencher<'_, '_>, (nodes, milli, guaranteed): (u32, u64, bo
     let inventory = inventory(&settings, nodes);
     let running = full(&inventory, &settings);
     let pod = pod("new", milli, guaranteed);
-    bencher.with_inputs(|| running.clone()).bench_local_refs(|allocations| {
-        admit(&inventory, &settings, allocations, &pod, &mut Trace::default())
-    });
+    bencher
+        .with_inputs(|| running.clone())
+        .bench_local_refs(|allocations| admit(&inventory, &settings, allocations, &pod));
 }
 
 /// The same where nothing else runs.
@@ -102,9 +102,9 @@ fn exclusive_alone(bencher: Bencher<'_, '_>, nodes: u32) {
     let settings = settings();
     let inventory = inventory(&settings, nodes);
     let pod = pod("new", 8000, true);
-    bencher.with_inputs(Allocations::default).bench_local_refs(|allocations| {
-        admit(&inventory, &settings, allocations, &pod, &mut Trace::default())
-    });
+    bencher
+        .with_inputs(Allocations::default)
+        .bench_local_refs(|allocations| admit(&inventory, &settings, allocations, &pod));
 }
 
 /// All pods of a machine, each with a request and no limit.
@@ -121,9 +121,7 @@ fn burstable_pods_without_limit(bencher: Bencher<'_, '_>, count: usize) {
         .collect();
     bencher.bench_local(|| {
         let mut allocations = Allocations::default();
-        let admitted = pods.iter().filter_map(|pod| {
-            admit(&inventory, &settings, &mut allocations, pod, &mut Trace::default()).ok()
-        });
+        let admitted = pods.iter().filter_map(|pod| admit(&inventory, &settings, &mut allocations, pod).ok());
         admitted.map(|admission| admission.updates.len()).sum::<usize>()
     });
 }

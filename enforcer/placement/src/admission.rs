@@ -18,11 +18,29 @@ use super::{
 use crate::settings::PlacementSettings;
 use numa_topology::set::{CpuSet, NodeSet};
 
-/// Result of admitting a pod.
+/// Result of admitting or resizing a pod.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Admission {
-    /// Changes for other holders.
+    /// Grants of the pod's containers, in order of their holders.
+    pub grants: Vec<PodGrant>,
+    /// Changes for containers of other pods.
     pub updates: Vec<Update>,
+}
+
+/// Grant of one container of an admitted pod.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct PodGrant {
+    /// The container.
+    pub holder: Holder,
+    /// What the ledger has for it now.
+    pub grant: Grant,
+    /// CPUs that it may run on now: its exclusive ones, and its shared ones without those that are exclusive
+    /// to other containers.
+    pub cpus: CpuSet,
+    /// Memory nodes that it may use now.
+    pub mems: NodeSet,
 }
 
 /// A holder with changed CPUs or memory nodes.
@@ -36,9 +54,25 @@ pub struct Update {
     pub mems: Option<NodeSet>,
 }
 
-/// Places a new pod with the engine and policy that the settings select for it. The trace has the candidates
-/// and the ignored settings, also if the pod is rejected.
+/// Places a new pod with the engine and policy that the settings select for it.
+///
+/// # Errors
+/// If a container of the pod does not fit, or the pod is there already. The allocations are unchanged then.
 pub fn admit(
+    inventory: &Inventory,
+    settings: &PlacementSettings,
+    allocations: &mut Allocations,
+    pod: &PodRequest,
+) -> Result<Admission, Rejection> {
+    admit_traced(inventory, settings, allocations, pod, &mut Trace::default())
+}
+
+/// [`admit`] with an explanation: `trace` gets the ignored settings of the pod and, if it is
+/// [wanted](Trace::wanted), the candidates; also if the pod is rejected.
+///
+/// # Errors
+/// As [`admit`].
+pub fn admit_traced(
     inventory: &Inventory,
     settings: &PlacementSettings,
     allocations: &mut Allocations,
@@ -52,9 +86,24 @@ pub fn admit(
     replace(inventory, settings, allocations, pod, trace)
 }
 
-/// Changes the amounts of a running pod. It keeps its placement as far as that is still valid; on an error it
-/// keeps everything.
+/// Changes the amounts of a running pod. It keeps its placement as far as that is still valid.
+///
+/// # Errors
+/// If the new amounts do not fit, or the pod is not there. It keeps everything then.
 pub fn resize(
+    inventory: &Inventory,
+    settings: &PlacementSettings,
+    allocations: &mut Allocations,
+    pod: &PodRequest,
+) -> Result<Admission, Rejection> {
+    resize_traced(inventory, settings, allocations, pod, &mut Trace::default())
+}
+
+/// [`resize`] with an explanation, as [`admit_traced`].
+///
+/// # Errors
+/// As [`resize`].
+pub fn resize_traced(
     inventory: &Inventory,
     settings: &PlacementSettings,
     allocations: &mut Allocations,
@@ -147,7 +196,22 @@ fn replace(
     });
     let ((), before) =
         placed.map_err(|rejection| taken::explained(inventory, allocations, pod, rejection))?;
-    Ok(Admission { updates: updates(allocations, &taken, &before, &pod.name) })
+    Ok(Admission {
+        grants: grants(allocations, &pod.name),
+        updates: updates(allocations, &taken, &before, &pod.name),
+    })
+}
+
+/// Grants of the containers of a pod.
+fn grants(allocations: &Allocations, pod: &PodName) -> Vec<PodGrant> {
+    let taken = allocations.exclusive_cpus();
+    let own = allocations.of_pod(pod).map(|(holder, grant)| PodGrant {
+        holder: holder.clone(),
+        grant: grant.clone(),
+        cpus: grant.cpus(&taken),
+        mems: grant.mems(&taken),
+    });
+    own.collect()
 }
 
 /// Holders outside `pod` with changed CPUs or memory nodes; `taken` were the exclusive CPUs before.

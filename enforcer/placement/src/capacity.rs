@@ -45,7 +45,7 @@ pub fn check(inventory: &Inventory, pod: &PodRequest, is_kubelet: bool) -> Resul
 mod tests {
     use super::*;
     use crate::{
-        Allocations, QosClass, Trace, admit, samples,
+        Allocations, QosClass, admit, samples,
         settings::{Engine, PlacementSettings},
     };
     use numa_topology::synth::Machine;
@@ -59,7 +59,7 @@ mod tests {
                 let mut pod = samples::pod("p", vec![samples::container("c", milli, gib << 30)]);
                 pod.qos = QosClass::Burstable;
                 let mut allocations = Allocations::default();
-                admit(&inventory, &settings, &mut allocations, &pod, &mut Trace::default())
+                admit(&inventory, &settings, &mut allocations, &pod)
                     .map_err(|rejection| (rejection.to_string(), allocations == Allocations::default()))
             };
             assert!(admitted(16_000, 1).is_ok());

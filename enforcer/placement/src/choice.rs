@@ -19,7 +19,7 @@ use serde::{
 };
 
 use super::{
-    Placement, PodName, PodRequest, Trace,
+    Allocations, Inventory, PodName, PodRequest, Rejection, Trace,
     foreign::{self, VOLCANO_POLICY},
     hints::HintsEngine,
     pools::{PoolsEngine, affinity::strangers, annotations::mistaken_keys},
@@ -31,14 +31,33 @@ use numa_topology::text::printable_within;
 
 const DOMAIN: &str = ".numa-enforcer.io";
 
+/// The engine of a pod, with its settings.
+pub(super) enum PodEngine {
+    Hints(HintsEngine),
+    Pools(PoolsEngine),
+}
+
+impl PodEngine {
+    /// Makes a grant for every container of the pod. Runs inside a transaction of the allocations: on an
+    /// error the caller undoes all grants.
+    pub(super) fn place(
+        &self,
+        inventory: &Inventory,
+        allocations: &mut Allocations,
+        pod: &PodRequest,
+        trace: &mut Trace,
+    ) -> Result<(), Rejection> {
+        match self {
+            Self::Hints(engine) => engine.place(inventory, allocations, pod, trace),
+            Self::Pools(engine) => engine.place(inventory, allocations, pod, trace),
+        }
+    }
+}
+
 /// Selects the engine of a pod.
-pub(super) fn engine_of(
-    settings: &PlacementSettings,
-    pod: &PodRequest,
-    trace: &mut Trace,
-) -> Box<dyn Placement> {
+pub(super) fn engine_of(settings: &PlacementSettings, pod: &PodRequest, trace: &mut Trace) -> PodEngine {
     if settings.predicts_kubelet() {
-        return Box::new(HintsEngine::new(as_kubelet(settings, pod, trace)));
+        return PodEngine::Hints(HintsEngine::new(as_kubelet(settings, pod, trace)));
     }
     let choice = choose(settings, pod, trace);
     for mistake in mistaken_keys(pod) {
@@ -56,10 +75,10 @@ pub(super) fn engine_of(
             for stranger in strangers(pod) {
                 trace.warn(stranger);
             }
-            Box::new(PoolsEngine::new(settings.pools.clone()))
+            PodEngine::Pools(PoolsEngine::new(settings.pools.clone()))
         }
         EngineChoice::Hints(of_pod, of_containers) => {
-            Box::new(HintsEngine::new(of_pod).with_containers(of_containers))
+            PodEngine::Hints(HintsEngine::new(of_pod).with_containers(of_containers))
         }
     }
 }

@@ -19,7 +19,7 @@ pub(super) type FixedName = &'static str;
 /// All resources of one container, and how they were chosen.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Grant {
-    /// Engine that gave it: its [`super::Placement::name`].
+    /// Name of the engine that gave it, as in the configuration.
     #[serde(deserialize_with = "recorded::fixed_name")]
     pub engine: FixedName,
     /// Policy by which it was given, as in the configuration.

@@ -1,14 +1,14 @@
 //! Placement: CPUs, memory and devices of every container of a pod.
 //!
 //! Problem: a node gives CPUs, memory and devices to one pod after another, and each container should get all
-//! of its own close together. There are two established approaches, and both are engines behind one trait:
+//! of its own close together. There are two established approaches, and both are engines of this crate:
 //! [`hints`] (every resource offers sets of NUMA nodes, and the offers are merged) and [`pools`] (the machine
 //! is a tree of pools, and the best pool is chosen). Both use one [`Allocations`], so that nothing is given
 //! twice.
 //!
 //! The flow is one way: an [`Inventory`] (resources of the machine) and a [`PodRequest`] go in; [`admit`]
-//! selects the engine, records its [`Grant`]s in the allocations, and returns an [`Admission`] (changes for
-//! other pods) or a [`Rejection`], which leaves the allocations unchanged. Nothing here reads a clock or a
+//! selects the engine, records its [`Grant`]s in the allocations, and returns an [`Admission`] (the grants of
+//! the pod, and changes for other pods) or a [`Rejection`], which leaves the allocations unchanged. Nothing here reads a clock or a
 //! file, and equal input gives equal output.
 //!
 //! Terminology: *exclusive* CPUs run only one container. The *shared* CPUs of a container are its scope
@@ -18,7 +18,7 @@
 //!
 //! ```
 //! use numa_placement::{
-//!     Allocations, ContainerRequest, Holder, Inventory, PodName, PodRequest, Trace, admit,
+//!     Allocations, ContainerRequest, Inventory, PodName, PodRequest, admit,
 //!     settings::PlacementSettings,
 //! };
 //! use numa_topology::synth::Machine;
@@ -31,9 +31,9 @@
 //!     PodName::new("default", "web"),
 //!     vec![ContainerRequest::guaranteed("main", 4_000, 8 << 30)],
 //! );
-//! admit(&inventory, &settings, &mut allocations, &web, &mut Trace::default())?;
-//! let grant = allocations.get(&Holder::new(web.name, "main".into())).ok_or("no grant")?;
-//! println!("CPUs {}, memory nodes {}", grant.exclusive, grant.mems);
+//! for container in admit(&inventory, &settings, &mut allocations, &web)?.grants {
+//!     println!("{}: CPUs {}, memory nodes {}", container.holder, container.cpus, container.mems);
+//! }
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 #![forbid(unsafe_code)]
@@ -73,7 +73,7 @@ mod wishes;
 pub(crate) use numa_topology::text::figures as words;
 
 pub use self::{
-    admission::{Admission, Update, admit, remove, resize},
+    admission::{Admission, PodGrant, Update, admit, admit_traced, remove, resize, resize_traced},
     allocations::{Allocations, Holder},
     cgroup_path::CgroupPath,
     explain::{Candidate, Trace},
@@ -95,19 +95,3 @@ pub use self::{
     what_if::{CpusAndNodes, HolderMove, what_if},
     wishes::Wishes,
 };
-
-/// A placement engine.
-pub trait Placement {
-    /// Its name in configuration, annotations and output.
-    fn name(&self) -> &'static str;
-
-    /// Makes a grant for every container of the pod. Runs inside a transaction of the allocations: on an
-    /// error the caller undoes all grants.
-    fn place(
-        &self,
-        inventory: &Inventory,
-        allocations: &mut Allocations,
-        pod: &PodRequest,
-        trace: &mut Trace,
-    ) -> Result<(), Rejection>;
-}

@@ -2,7 +2,7 @@
 
 use super::{
     Admission, Allocations, ContainerKind, ContainerRequest, DeviceUnit, Grant, Holder, Inventory, PodName,
-    PodRequest, Rejection, Resources, Trace, admit,
+    PodRequest, Rejection, Resources, admit,
 };
 use crate::settings::{HintsSettings, PlacementSettings, TopologyPolicy};
 use numa_topology::Topology;
@@ -72,7 +72,7 @@ impl Host {
 
     /// Admits a pod.
     pub fn admit(&mut self, pod: &PodRequest) -> Result<Admission, Rejection> {
-        admit(&self.inventory, &self.settings, &mut self.allocations, pod, &mut Trace::default())
+        admit(&self.inventory, &self.settings, &mut self.allocations, pod)
     }
 
     /// The grant of a container.

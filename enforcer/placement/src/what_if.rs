@@ -28,7 +28,7 @@ use std::{cell::Cell, cmp::Reverse, collections::BTreeSet};
 use self::places::{CandidateNodes, NodeAmounts};
 use super::{
     Allocations, ContainerRequest, CpuClass, Grant, Holder, Inventory, MemoryPriority, MemoryResource,
-    Placement, PodRequest, Resources, Trace, admit, hints::HintsEngine, memory::ZoneAccount,
+    PodGrant, PodRequest, Resources, Trace, admit, hints::HintsEngine, memory::ZoneAccount,
 };
 use crate::{
     QosClass,
@@ -170,9 +170,9 @@ impl MoveSearch<'_> {
     /// Places the pod aligned, if possible.
     fn admits(&self, trial: &mut Allocations) -> bool {
         let request = PodRequest { previous: std::collections::BTreeMap::new(), ..self.pod.clone() };
-        let outcome = admit(self.inventory, self.settings, trial, &request, &mut Trace::default());
-        let aligned = |grant: &Grant| grant.hint.as_ref().is_none_or(|hint| hint.preferred);
-        outcome.is_ok() && trial.of_pod(&self.pod.name).all(|(_, grant)| aligned(grant))
+        let aligned = |one: &PodGrant| one.grant.hint.as_ref().is_none_or(|hint| hint.preferred);
+        admit(self.inventory, self.settings, trial, &request)
+            .is_ok_and(|admission| admission.grants.iter().all(aligned))
     }
 
     /// Removes the holders, places the pod, and places them again; returns the moves if that works.

@@ -25,11 +25,12 @@ use crate::{
 };
 use numa_placement::{
     Allocations, ContainerRequest, CpuClass, Grant, Holder, Inventory, MemoryPriority, MemoryResource,
-    PodName, PodRequest, Rejection, RejectionReason, Resources, Shortage, Trace, Wishes, admission,
+    PodName, PodRequest, Rejection, RejectionReason, Resources, Shortage, Trace, Wishes, admit, admit_traced,
     hints::HintsEngine,
     memory::ZoneAccount,
     pools::{Documents, PoolsEngine},
     rejection::units_of,
+    resize_traced,
     room::{FittingAmount, would_fit},
     taken,
 };
@@ -205,9 +206,9 @@ impl CgroupRequest<'_> {
         container.allowed_cpus = Some(cpus.clone());
         container.allowed_nodes = Some(mems.union(&near));
         let mut trial = allocations.clone();
-        admission::admit(inventory, &self.settings(), &mut trial, &pod, &mut Trace::default()).ok()?;
+        let admission = admit(inventory, &self.settings(), &mut trial, &pod).ok()?;
         let holder = Holder::cgroup(self.cgroup);
-        let grant = trial.get(&holder).cloned()?;
+        let grant = admission.grants.into_iter().next()?.grant;
         if !apart {
             return Some(grant);
         }
@@ -241,11 +242,11 @@ impl CgroupRequest<'_> {
         let pod = self.pod(inventory);
         let holder = Holder::cgroup(self.cgroup);
         let had_none = allocations.get(&holder).is_none();
-        let admit = if had_none { admission::admit } else { admission::resize };
+        let admit = if had_none { admit_traced } else { resize_traced };
         let free = self.may_be_its_own(inventory).difference(&allocations.exclusive_cpus());
-        admit(inventory, &self.settings(), allocations, &pod, trace)
+        let admission = admit(inventory, &self.settings(), allocations, &pod, trace)
             .map_err(|rejection| self.explained(inventory, allocations, rejection).outside_pods())?;
-        let mut grant = allocations.get(&holder).cloned().unwrap_or_default();
+        let mut grant = admission.grants.into_iter().next().map(|own| own.grant).unwrap_or_default();
         if self.is_usual() {
             // A recorded grant takes precedence over the current cpuset.
             if let Some(own) = self.right_already(inventory, &grant, &free).filter(|_| had_none) {

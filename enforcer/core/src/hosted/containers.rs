@@ -46,9 +46,9 @@ use numa_placement::{
     Allocations, Candidate, ContainerRequest, CpuClass, Grant, Holder, Inventory, PodName, PodRequest,
     Rejection, SharedCpus, Trace, Update,
     admission::{give_apart, remove_container, settle_overflow},
-    admit,
+    admit_traced,
     pools::Documents,
-    remove, resize, unspill,
+    remove, resize_traced, unspill,
 };
 use numa_topology::set::{CpuSet, NodeSet};
 
@@ -618,7 +618,7 @@ impl Containers {
         }
         let known = node.allocations.of_pod(holder.pod()).next().is_some();
         let mut trace = Trace::wanted();
-        let place = if known { resize } else { admit };
+        let place = if known { resize_traced } else { admit_traced };
         let outcome = place(node.inventory, node.settings, node.allocations, &pod.request, &mut trace);
         let (candidates, warnings) = trace.into_parts();
         settled.warnings.extend(warnings);

@@ -18,7 +18,7 @@ use crate::{
     workload::{CgroupPath, QosClass},
 };
 use numa_placement::{
-    Allocations, ContainerRequest, Inventory, PodName, PodRequest, Rejection, Trace, admit, pools::Documents,
+    Allocations, ContainerRequest, Inventory, PodName, PodRequest, Rejection, admit, pools::Documents,
 };
 use numa_topology::set::CpuSet;
 
@@ -99,7 +99,7 @@ fn of_pod(policy: &Policy, position: usize, rule: &WorkloadRule, inventory: &Inv
         previous: BTreeMap::new(),
     };
     let mut allocations = Allocations::default();
-    let admitted = admit(inventory, &policy.placement, &mut allocations, &pod, &mut Trace::default());
+    let admitted = admit(inventory, &policy.placement, &mut allocations, &pod);
     admitted.err().map(Rejection::outside_pods)
 }
 

@@ -157,7 +157,7 @@ fn distance(question: &NodeSetQuestion<'_>, mask: Mask) -> u32 {
 #[cfg(test)]
 mod tests {
     use crate::{
-        Trace, admit,
+        Trace, admit_traced,
         samples::{GIB, Host, container, pod, policy},
         settings::{HintsSettings, TopologyPolicy},
     };
@@ -179,7 +179,7 @@ mod tests {
             let mut trace = Trace::wanted();
             let Host { inventory, settings, allocations } = &mut host;
             let request = pod("a", vec![container("c", milli_cpus, milli_cpus * GIB / 1000)]);
-            admit(inventory, settings, allocations, &request, &mut trace).unwrap();
+            admit_traced(inventory, settings, allocations, &request, &mut trace).unwrap();
             let (candidates, _) = trace.into_parts();
             let told: Vec<_> =
                 candidates.iter().map(|c| (c.place.as_str(), c.chosen, c.because.as_str())).collect();

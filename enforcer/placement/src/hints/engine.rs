@@ -18,7 +18,7 @@ use super::{
     question::Alignment,
 };
 use crate::{
-    Allocations, ContainerKind, ContainerRequest, Grant, Holder, Inventory, Placement, PodRequest, Rejection,
+    Allocations, ContainerKind, ContainerRequest, Grant, Holder, Inventory, PodRequest, Rejection,
     RejectionReason, Shortage, Trace,
     room::FittingAmount,
     settings::{HintsSettings, NumaAllocationStrategy, Scope, TopologyPolicy},
@@ -52,14 +52,9 @@ impl HintsEngine {
     fn settings_of(&self, container: &ContainerRequest) -> &HintsSettings {
         self.containers.get(&container.name).unwrap_or(&self.settings)
     }
-}
 
-impl Placement for HintsEngine {
-    fn name(&self) -> &'static str {
-        Self::NAME
-    }
-
-    fn place(
+    /// Makes a grant for every container of the pod. On an error, the caller undoes those made before.
+    pub(crate) fn place(
         &self,
         inventory: &Inventory,
         allocations: &mut Allocations,
@@ -75,9 +70,7 @@ impl Placement for HintsEngine {
         }
         engine.place_in(inventory, allocations, pod, trace)
     }
-}
 
-impl HintsEngine {
     /// Removes options that the machine does not allow.
     fn for_machine(&self, inventory: &Inventory, trace: &mut Trace) -> Self {
         let mut own = self.clone();

@@ -1,6 +1,6 @@
 use crate::{
     Allocations, ContainerKind, ContainerRequest, CpuClass, Holder, MemoryResource, PodName, PodRequest,
-    RejectionReason, SharedCpus, Trace,
+    RejectionReason, SharedCpus,
     memory::ZoneAccount,
     remove, resize,
     samples::{GIB, Host, container, devices, pod, policy},
@@ -250,7 +250,7 @@ fn a_resize_keeps_what_it_can() {
     host.admit(&sized(2)).unwrap();
     let mut resized = |cpus: u64| {
         let Host { inventory, settings, allocations } = &mut host;
-        let outcome = resize(inventory, settings, allocations, &sized(cpus), &mut Trace::default());
+        let outcome = resize(inventory, settings, allocations, &sized(cpus));
         outcome.map(|_| (host.place("p", "a").0, host.place("p", "b").0))
     };
     let (a, b) = resized(2).unwrap();
@@ -297,7 +297,7 @@ fn shrinking_container_keeps_the_cpus_near_its_place() {
     // Eight CPUs of node 0 and four of node 1, which alone would be the tighter fit; the memory stays.
     for (cpus, on) in [(12, "0-1"), (4, "0"), (1, "0")] {
         let Host { inventory, settings, allocations } = &mut host;
-        resize(inventory, settings, allocations, &sized(cpus), &mut Trace::default()).unwrap();
+        resize(inventory, settings, allocations, &sized(cpus)).unwrap();
         let nodes = host.inventory.machine.nodes_of(&host.grant("p", "c").exclusive);
         let hint = host.grant("p", "c").hint.clone().unwrap();
         assert_eq!(

@@ -4,9 +4,7 @@ use super::{
     classify::Classifier,
     placing::{ENGINE, PoolsPlacing},
 };
-use crate::{
-    Allocations, ContainerKind, Inventory, Placement, PodRequest, Rejection, Trace, settings::PoolsSettings,
-};
+use crate::{Allocations, ContainerKind, Inventory, PodRequest, Rejection, Trace, settings::PoolsSettings};
 
 /// Places pods by pools.
 #[derive(Debug, Clone)]
@@ -22,14 +20,9 @@ impl PoolsEngine {
     pub const fn new(settings: PoolsSettings) -> Self {
         Self { settings }
     }
-}
 
-impl Placement for PoolsEngine {
-    fn name(&self) -> &'static str {
-        Self::NAME
-    }
-
-    fn place(
+    /// Makes a grant for every container of the pod. On an error, the caller undoes those made before.
+    pub(crate) fn place(
         &self,
         inventory: &Inventory,
         allocations: &mut Allocations,

@@ -20,8 +20,8 @@ pub use self::report::{
 };
 use crate::{
     Admission, Allocations, ContainerKind, Holder, Inventory, PodName, PodRequest, QosClass, Rejection,
-    RejectionReason, Trace, Update, admit, finish_cold_start, remove, resize, settings::PlacementSettings,
-    unspill, what_if,
+    RejectionReason, Trace, Update, admit_traced, finish_cold_start, remove, resize_traced,
+    settings::PlacementSettings, unspill, what_if,
 };
 use numa_topology::{
     set::{CpuSet, NodeSet},
@@ -102,7 +102,8 @@ impl<'a> Trial<'a> {
         match &step.action {
             TrialAction::Create(pod) => {
                 let before = has_init(pod).then(|| PinnedHolders::of_others(&self.allocations, &pod.name));
-                let outcome = admit(self.inventory, self.settings, &mut self.allocations, pod, &mut trace);
+                let outcome =
+                    admit_traced(self.inventory, self.settings, &mut self.allocations, pod, &mut trace);
                 if outcome.is_ok() {
                     self.running.insert(pod.name.clone(), lasting(pod));
                 }
@@ -119,7 +120,8 @@ impl<'a> Trial<'a> {
                     let report = self.done_to(StepKind::Resize, &pod.name, &[], trace);
                     return StepReport { admitted: false, reason: Some(reason), ..report };
                 }
-                let outcome = resize(self.inventory, self.settings, &mut self.allocations, &pod, &mut trace);
+                let outcome =
+                    resize_traced(self.inventory, self.settings, &mut self.allocations, &pod, &mut trace);
                 self.report(StepKind::Resize, &pod, None, outcome, trace)
             }
             TrialAction::Delete(name) => self.delete(name, trace),
@@ -180,7 +182,7 @@ impl<'a> Trial<'a> {
         let rejection = outcome.as_ref().err().map(ToString::to_string);
         let what_if = rejection.as_ref().and_then(|_| self.moves_for(pod));
         let (containers, updates) = match outcome {
-            Ok(Admission { updates }) => self.settle(pod, before, updates),
+            Ok(Admission { updates, .. }) => self.settle(pod, before, updates),
             Err(_) => (Vec::new(), Vec::new()),
         };
         let (candidates, warnings) = trace.into_parts();

@@ -10,7 +10,7 @@ use crate::{
     workload::CgroupPath,
 };
 use numa_placement::{
-    Allocations, Holder, PodName, PodRequest, Trace, admit,
+    Allocations, Holder, PodName, PodRequest, admit,
     samples::{container, pod},
 };
 use numa_topology::{id::NodeId, synth::Machine};
@@ -45,9 +45,8 @@ fn huge_pages_that_others_use_are_not_promised() {
         }
         let (inventory, settings) = (scene.inventory(), PlacementSettings::default());
         let mut allocations = Allocations::default();
-        let admitted = |allocations: &mut Allocations, pod: &_| {
-            admit(&inventory, &settings, allocations, pod, &mut Trace::default())
-        };
+        let admitted =
+            |allocations: &mut Allocations, pod: &_| admit(&inventory, &settings, allocations, pod);
         let first = asks("first", 100);
         if own.is_some() {
             admitted(&mut allocations, &first).unwrap();
@@ -88,9 +87,7 @@ fn fits(given: &Taken, mib: u64) -> bool {
     let (inventory, settings) = (scene.inventory(), PlacementSettings::default());
     let mut allocations = Allocations::default();
     let mut containers = Containers::default();
-    let admitted = |allocations: &mut Allocations, pod: &_| {
-        admit(&inventory, &settings, allocations, pod, &mut Trace::default())
-    };
+    let admitted = |allocations: &mut Allocations, pod: &_| admit(&inventory, &settings, allocations, pod);
     let (mut used, mut reserved) = (given.used.clone(), given.reserved);
     if let Some((promised, told)) = given.own {
         let mut node =
@@ -169,7 +166,7 @@ fn half_of_all_that_is_reserved_keeps_no_node_from_being_promised_the_other_half
     let settings: PlacementSettings = toml::from_str("hints.policy = 'single-numa-node'").unwrap();
     let (inventory, mut allocations) = (scene.inventory(), Allocations::default());
     scene.decide_with(&History::default(), &mut allocations);
-    let mut admitted = |pod: &_| admit(&inventory, &settings, &mut allocations, pod, &mut Trace::default());
+    let mut admitted = |pod: &_| admit(&inventory, &settings, &mut allocations, pod);
     admitted(&asks("first", 150)).unwrap();
     admitted(&asks("second", 50)).unwrap();
     let text = admitted(&asks("third", 2)).unwrap_err().to_string();
@@ -221,9 +218,8 @@ fn huge_pages_of_which_it_is_not_known_whether_they_are_free_are_not_promised() 
         let mut scene = Scene::new(Machine::new().sockets(2).threads(1).hugepages(size, 100).build());
         let (inventory, settings) = (scene.inventory(), PlacementSettings::default());
         let mut allocations = Allocations::default();
-        let admitted = |allocations: &mut Allocations, pod: &_| {
-            admit(&inventory, &settings, allocations, pod, &mut Trace::default())
-        };
+        let admitted =
+            |allocations: &mut Allocations, pod: &_| admit(&inventory, &settings, allocations, pod);
         if promised > 0 {
             admitted(&mut allocations, &asks("first", promised)).unwrap();
         }

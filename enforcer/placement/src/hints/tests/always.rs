@@ -140,7 +140,7 @@ pub(super) fn run(host: &mut Host, steps: &[Step]) -> Vec<String> {
                 let mut request = request(*pod, &[(2, cpus * 2, 2, 0, true)]);
                 request.containers[0].name = "c0".into();
                 let Host { inventory, settings, allocations } = host;
-                let outcome = resize(inventory, settings, allocations, &request, &mut Trace::default());
+                let outcome = resize(inventory, settings, allocations, &request);
                 match outcome {
                     Ok(_) => check_sums(host, &request),
                     Err(rejection) => {

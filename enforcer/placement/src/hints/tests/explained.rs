@@ -1,6 +1,7 @@
 //! Messages about rejections and about the considered sets of nodes.
 
 use super::*;
+use crate::{Trace, admit_traced};
 
 #[test]
 fn a_rejection_says_what_was_short_where_and_what_would_fit() {
@@ -99,7 +100,7 @@ fn every_candidate_is_listed_on_request() {
     let mut trace = Trace::wanted();
     let Host { inventory, settings, allocations } = &mut host;
     let request = pod("b", vec![container("c", 4000, GIB)]);
-    crate::admit(inventory, settings, allocations, &request, &mut trace).unwrap();
+    admit_traced(inventory, settings, allocations, &request, &mut trace).unwrap();
     let (candidates, _) = trace.into_parts();
     let told: Vec<_> = candidates.iter().map(|c| (c.place.as_str(), c.chosen, c.because.as_str())).collect();
     assert_eq!(
@@ -118,7 +119,7 @@ fn every_set_of_a_few_nodes_is_told() {
     let Host { inventory, settings, mut allocations } = Host::new(machine, HintsSettings::default());
     let mut trace = crate::Trace::wanted();
     let request = pod("a", vec![container("c", 2000, GIB)]);
-    crate::admit(&inventory, &settings, &mut allocations, &request, &mut trace).unwrap();
+    admit_traced(&inventory, &settings, &mut allocations, &request, &mut trace).unwrap();
     let (candidates, _) = trace.into_parts();
     let places: std::collections::BTreeSet<_> = candidates.iter().map(|c| c.place.as_str()).collect();
     assert_eq!((candidates.len(), places.len()), (15, 15), "{places:?}");

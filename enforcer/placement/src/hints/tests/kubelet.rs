@@ -5,7 +5,7 @@ mod init_memory;
 
 use super::*;
 use crate::{
-    Grant,
+    Grant, Trace, admit_traced,
     settings::{KubeletDeviceHints, MemoryManagerPolicy, Profile},
 };
 use numa_topology::id::NodeId;
@@ -143,7 +143,7 @@ fn no_annotation_changes_what_a_kubelet_does() {
     request.annotations.insert("policy.numa-enforcer.io".into(), "best-effort".into());
     let mut trace = Trace::default();
     let Host { inventory, settings, allocations } = &mut host;
-    let outcome = crate::admit(inventory, settings, allocations, &request, &mut trace);
+    let outcome = admit_traced(inventory, settings, allocations, &request, &mut trace);
     assert!(outcome.is_err());
     assert_eq!(trace.into_parts().1, ["annotation policy.numa-enforcer.io: the profile is kubelet, ignored"]);
 }

@@ -3,7 +3,7 @@
 //! The assertions are about location: CPUs, memory and devices of one pod are on the same nodes.
 
 use super::{always::check, *};
-use crate::settings::NumaAllocationStrategy;
+use crate::{Trace, admit_traced, settings::NumaAllocationStrategy};
 
 /// Sockets of four nodes, each with eight CPUs and 16 GiB.
 fn machine(nodes: u32) -> Topology {
@@ -146,7 +146,7 @@ fn warned(nodes: u32, policy_of: TopologyPolicy, milli_cpus: u64) -> Vec<String>
     let mut trace = Trace::default();
     let Host { inventory, settings, allocations } = &mut host;
     let request = pod("p", vec![container("c", milli_cpus, GIB)]);
-    crate::admit(inventory, settings, allocations, &request, &mut trace).unwrap();
+    admit_traced(inventory, settings, allocations, &request, &mut trace).unwrap();
     trace.into_parts().1
 }
 

@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use super::documents;
 use crate::{
     Admission, Allocations, ContainerKind, ContainerRequest, DeviceUnit, Grant, Holder, Inventory, PodName,
-    PodRequest, Rejection, Resources, TopologyHint, Trace, admit, remove, resize, samples,
+    PodRequest, Rejection, Resources, TopologyHint, Trace, admit_traced, remove, resize, samples,
     settings::PlacementSettings,
 };
 use numa_topology::{
@@ -45,13 +45,13 @@ impl Node {
 
     fn create(&mut self, pod: &PodRequest) -> Result<Admission, Rejection> {
         let mut trace = Trace::wanted();
-        let outcome = admit(&self.inventory, &self.settings, &mut self.allocations, pod, &mut trace);
+        let outcome = admit_traced(&self.inventory, &self.settings, &mut self.allocations, pod, &mut trace);
         self.warnings = trace.into_parts().1;
         outcome
     }
 
     fn resize(&mut self, pod: &PodRequest) -> Result<Admission, Rejection> {
-        resize(&self.inventory, &self.settings, &mut self.allocations, pod, &mut Trace::default())
+        resize(&self.inventory, &self.settings, &mut self.allocations, pod)
     }
 
     fn delete(&mut self, pod: &str) {

@@ -2,7 +2,7 @@
 //! the kubelet's way to read distances.
 
 use super::*;
-use crate::{DeviceUnit, Inventory, admit, hints::NodeIndex};
+use crate::{DeviceUnit, Inventory, Trace, admit_traced, hints::NodeIndex};
 
 fn machine_of(line: &str) -> Topology {
     line.parse::<Machine>().unwrap().build()
@@ -95,7 +95,7 @@ fn the_kubelet_reads_distances_at_the_ids_of_nodes() {
     let inventory = inventory(&machine, &settings);
     let mut trace = Trace::default();
     let asks = pod("g", vec![container("c", 3000, GIB)]);
-    admit(&inventory, &settings, &mut Allocations::default(), &asks, &mut trace).unwrap();
+    admit_traced(&inventory, &settings, &mut Allocations::default(), &asks, &mut trace).unwrap();
     let warned = trace.into_parts().1;
     assert!(warned.iter().any(|text| text.contains("panics when it compares node 2")), "{warned:?}");
 }
