@@ -23,7 +23,7 @@ use thiserror::Error;
 
 use self::{
     kinds::misfit,
-    place::{excerpt, position, span_of, written_span},
+    place::{QUOTED_LIMIT, excerpt, position, span_of, written_span},
 };
 use enforcer_host::{read_bytes, written_text};
 
@@ -36,9 +36,6 @@ const SIZE_LIMIT: u64 = 1 << 20;
 /// Most letters that are wrong, missing or in a wrong place in a key of which it is guessed which one was
 /// meant.
 const MISTAKES: usize = 2;
-
-/// Most characters of the file that a message quotes.
-const QUOTED_LIMIT: usize = 200;
 
 /// Why there is no policy.
 #[derive(Debug, Error)]

@@ -17,7 +17,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use enforcer::engine::{BrakeParts, Demotion, Gate, ReliefSensors, Sensors, Widening};
+use enforcer::engine::{BrakeParts, Demotion, Gate, ReliefSensors, Sensors, start_widening};
 use enforcer_act::cpuset::CpusetTree;
 use enforcer_core::{
     policy::WideningSettings,
@@ -135,8 +135,7 @@ fn a_look_while_all_is_calm_allocates_nothing() {
     let tree = CpusetTree::new(root.join("cgroup"), true);
     let record = Err("no brake in this test".to_owned());
     let brake = BrakeParts { record, boot_id: None, demotes: Box::new(|| false) };
-    let widening =
-        Widening::start(senses, relief, brake, tree, Gate::default(), Demotion::default()).unwrap();
+    let widening = start_widening(senses, relief, brake, tree, Gate::default(), Demotion::default()).unwrap();
 
     let machine = Machine::new().sockets(2).build();
     let home: NodeSet = [NodeId(0)].into_iter().collect();

@@ -8,7 +8,8 @@ use std::ops::Range;
 use serde_json::Value;
 use toml::de::{DeTable, DeValue};
 
-use super::QUOTED_LIMIT;
+/// Most characters of the file that a message quotes.
+pub(super) const QUOTED_LIMIT: usize = 200;
 
 /// The bytes of the value of a key, be it there under its own name or one that the schema calls the same;
 /// where it is not there, of what it would be in. Where what is `refused` of a table is the name of an entry

@@ -17,43 +17,40 @@
 //! is watched and when the daemon ends.
 
 mod backends;
+mod progress;
+mod shared;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
     fmt::Write as _,
-    path::{Path, PathBuf},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-    thread::{self, Thread},
+    path::PathBuf,
+    thread,
     time::{Duration, Instant},
 };
 
 use enforcer_core::{
-    declarations::Declarations,
-    demotion::{
-        AmountBound, DemotionBackoff, DemotionInput, DemotionRound, NodeMemory, PageFlow, decide, relieve,
-        target,
-    },
-    policy::{DemotionBackend, DemotionSettings, Policy},
-    sample::Sample,
+    demotion::{AmountBound, DemotionInput, decide, relieve, target},
+    policy::DemotionBackend,
     widening::PressedNodes,
-    workload::{CgroupPath, Workload},
+    workload::CgroupPath,
 };
-use numa_placement::Inventory;
-use numa_topology::{Topology, degraded::Degraded, id::NodeId, set::NodeSet};
+use numa_topology::set::NodeSet;
 
-use self::backends::{BackendChoice, Backends, DemotionContext, DemotionRequest};
-use super::{
-    Decisions, Gate,
-    decisions::{entry, subject},
-    widening::RELIEF_PACE,
+pub use self::shared::Demotion;
+pub(super) use self::shared::RELIEF_PACE;
+use self::{
+    backends::{Backends, DemotionContext, DemotionRequest},
+    progress::{WorkloadDemotion, add, moved},
+    shared::{DemotionTarget, DemotionWork, FLOW},
 };
-use enforcer_act::pages::{PageBudget, PageMoveLimits, PageMoveReport, Stop, move_flow};
+use super::{Decisions, Gate, decisions::entry};
+use enforcer_act::pages::{PageBudget, PageMoveLimits, Stop};
 use enforcer_host::{HostRoot, cgroup::CgroupLayout};
 use enforcer_kernel::{Kernel, linux::Linux};
-use enforcer_observe::cold::{ColdLook, ColdWatch, sweep};
+use enforcer_observe::cold::{ColdWatch, sweep};
 use enforcer_report::{
-    decision::{DecisionRecord, DecisionState, DecisionSubject},
-    demotion::{DemotionReport, LatestRound, TierMoves},
+    decision::{DecisionRecord, DecisionState},
+    demotion::TierMoves,
     units,
 };
 
@@ -64,120 +61,6 @@ const IDLE: Duration = Duration::from_mins(1);
 /// Bounds of the time between two rounds of a workload, which is a quarter of the idle time.
 const SHORTEST_ROUND: Duration = Duration::from_secs(1);
 const LONGEST_ROUND: Duration = Duration::from_secs(10);
-/// Longest time for moves between one pair of nodes in one round.
-const FLOW: Duration = Duration::from_secs(2);
-
-/// Most rounds skipped in a row because no cold page was left to move.
-const LONGEST_REST: u32 = 8;
-
-/// Handle shared by the turns and the thread; clones share its state.
-#[derive(Debug, Clone, Default)]
-pub struct Demotion(Arc<Mutex<DemotionState>>);
-
-#[derive(Debug, Default)]
-struct DemotionState {
-    wanted: Option<Arc<DemotionWork>>,
-    /// The thread that moves pages, once it runs.
-    mover: Option<Thread>,
-    report: DemotionReport,
-    degraded: Vec<Degraded>,
-    /// Nodes that declared workloads run short of, until the thread takes them.
-    pressed: PressedNodes,
-    /// Bytes moved down for workloads that ran short.
-    relieved: u64,
-}
-
-/// Work that the turns hand in.
-#[derive(Debug)]
-struct DemotionWork {
-    inventory: Arc<Inventory>,
-    settings: DemotionSettings,
-    limits: PageMoveLimits,
-    kernel_promotes: bool,
-    of: Vec<DemotionTarget>,
-}
-
-/// One workload with cold pages that may go down.
-#[derive(Debug)]
-struct DemotionTarget {
-    subject: DecisionSubject,
-    cgroup: CgroupPath,
-    allowed: NodeSet,
-    home: NodeSet,
-}
-
-impl Demotion {
-    fn lock(&self) -> MutexGuard<'_, DemotionState> {
-        // Poisoning is ignored: every update leaves the values consistent.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Replaces the workloads to move pages of; none while the daemon may not write.
-    pub(super) fn set_targets(
-        &self,
-        inventory: &Arc<Inventory>,
-        workloads: &[Workload],
-        sample: &Sample,
-        declarations: &Declarations,
-        policy: &Policy,
-        writes: bool,
-    ) {
-        let settings = policy.memory.demotion.clone();
-        let wish = |workload: &Workload| {
-            let (_, rule) = declarations.rule(policy, &workload.cgroup)?;
-            let cgroup = sample.cgroups.get(&workload.cgroup).filter(|_| settings.is_for(rule))?;
-            let home = cgroup.cpus_effective.as_ref().map(|cpus| inventory.machine.nodes_of(cpus));
-            Some(DemotionTarget {
-                subject: subject(workload),
-                cgroup: workload.cgroup.clone(),
-                allowed: cgroup.mems_effective.clone()?,
-                home: home.unwrap_or_default(),
-            })
-        };
-        let of: Vec<DemotionTarget> = workloads.iter().filter(|_| writes).filter_map(wish).collect();
-        let kernel_promotes = sample.settings.promotes() == Some(true);
-        let mut pace = policy.memory.moves.pace();
-        pace.bytes_per_second = Some(settings.bytes_per_second.0);
-        let limits = PageMoveLimits { pace, time: FLOW, ..PageMoveLimits::default() };
-        let there: BTreeSet<&CgroupPath> = of.iter().map(|wish| &wish.cgroup).collect();
-        let mut shared = self.lock();
-        shared.report.retain(|cgroup, _| there.contains(cgroup));
-        let rested = shared.wanted.is_none();
-        shared.wanted = (!of.is_empty()).then(|| {
-            Arc::new(DemotionWork { inventory: Arc::clone(inventory), settings, limits, kernel_promotes, of })
-        });
-        if rested && shared.wanted.is_some() {
-            shared.mover.iter().for_each(Thread::unpark);
-        }
-    }
-
-    /// Moves so far, by workload.
-    pub(super) fn report(&self) -> DemotionReport {
-        self.lock().report.clone()
-    }
-
-    /// Replaces the nodes that run short.
-    pub(super) fn press(&self, pressed: PressedNodes) {
-        self.lock().pressed = pressed;
-    }
-
-    /// Bytes moved down for workloads that ran short.
-    pub(super) fn relieved(&self) -> u64 {
-        self.lock().relieved
-    }
-
-    /// The nodes that run short.
-    #[cfg(test)]
-    pub(super) fn pressed(&self) -> PressedNodes {
-        self.lock().pressed.clone()
-    }
-
-    /// Idle detectors that are missing while workloads are watched.
-    pub(super) fn degraded(&self) -> Vec<Degraded> {
-        self.lock().degraded.clone()
-    }
-}
-
 /// Moves pages until `stop` is requested; the requester unparks the thread.
 pub fn demote(
     demotion: &Demotion,
@@ -247,35 +130,6 @@ struct Rounds<K = Linux> {
     proc: PathBuf,
     began: Instant,
     standings: BTreeMap<CgroupPath, WorkloadDemotion>,
-}
-
-/// State of one workload between two rounds.
-#[derive(Default)]
-struct WorkloadDemotion {
-    trust: DemotionBackoff,
-    latest: Option<Instant>,
-    /// When it may next make room for another workload, and the wait after a vain attempt.
-    relieves: Option<(Instant, Duration)>,
-    /// The kernel's promotion count at the latest look.
-    promoted: Option<u64>,
-    /// Bytes that we moved down and that did not return.
-    below: u64,
-    /// Bytes moved beyond the rate: a huge page moves as a whole or not at all.
-    owed: u64,
-    moves: TierMoves,
-    rest: RoundBackoff,
-    carriage: BackendChoice,
-    /// The latest record without its byte counts.
-    said: Option<(DecisionState, String)>,
-}
-
-/// Rounds skipped because all cold pages have gone down already.
-#[derive(Debug, Clone, Copy, Default)]
-struct RoundBackoff {
-    /// Rounds left.
-    left: u32,
-    /// Length of this rest in rounds. The next rest is twice as long if nothing goes down after it.
-    length: u32,
 }
 
 /// Result of making room for another workload.
@@ -434,104 +288,8 @@ impl<K: Kernel> Rounds<K> {
     }
 }
 
-impl DemotionTarget {
-    /// Nodes that its cold pages may leave.
-    fn upper(&self, machine: &Topology) -> NodeSet {
-        let upper = |node: &NodeId| target::below(machine, *node, &self.allowed).is_some();
-        self.allowed.iter().filter(upper).collect()
-    }
-
-    /// Inputs of a round, without rate and time.
-    fn situation<'a>(
-        &'a self,
-        wanted: &'a DemotionWork,
-        look: &'a ColdLook,
-        rooms: &'a BTreeMap<NodeId, NodeMemory>,
-    ) -> DemotionInput<'a> {
-        DemotionInput {
-            topology: &wanted.inventory.machine,
-            allowed: &self.allowed,
-            home: &self.home,
-            rooms,
-            watched: &look.watched,
-            estimate: look.estimate,
-            idle: wanted.settings.idle.get(),
-            rate: 0,
-            kernel_promotes: wanted.kernel_promotes,
-            now_ns: 0,
-        }
-    }
-}
-
 fn ns(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
-}
-
-impl WorkloadDemotion {
-    /// Records the result of a round: bytes down and up.
-    fn remember(&mut self, [down, up]: [u64; 2], look: &ColdLook, of: &DemotionInput<'_>) {
-        let before = std::mem::replace(&mut self.promoted, look.promoted);
-        let by_kernel = look.promoted.zip(before).map_or(0, |(now, before)| now.saturating_sub(before));
-        let returned = up.saturating_add(by_kernel).min(self.below);
-        self.trust.note(down, self.below, returned, of.idle, of.now_ns);
-        self.below = (self.below - returned).saturating_add(down);
-        add(&mut self.moves.down_bytes, look.source, down);
-        add(&mut self.moves.up_bytes, look.source, up);
-        add(&mut self.moves.up_bytes, "kernel", by_kernel);
-    }
-
-    /// Summary of a round for the report.
-    fn seen(&self, look: &ColdLook, round: &DemotionRound) -> LatestRound {
-        LatestRound {
-            source: look.source,
-            cold_bytes: round.cold,
-            hot_bytes: round.hot,
-            estimate_bytes: look.estimate,
-            bound: round.bound,
-            backend: self.carriage.by.name(),
-            backend_refused: self.carriage.refused.clone(),
-            halvings: self.trust.halvings(),
-            unwatched: look.unwatched.clone(),
-        }
-    }
-
-    /// A record, unless nothing moved and the latest record said the same.
-    fn tell(&mut self, state: DecisionState, gist: String, reason: String) -> Option<DecisionRecord> {
-        let said = Some((state, gist));
-        let again = self.said == said && state != DecisionState::Tiered;
-        self.said = said;
-        (!again).then(|| DecisionRecord { reason, ..entry("demotion", state) })
-    }
-}
-
-fn add(sums: &mut BTreeMap<&'static str, u64>, source: &'static str, bytes: u64) {
-    if bytes > 0 {
-        let sum = sums.entry(source).or_default();
-        *sum = sum.saturating_add(bytes);
-    }
-}
-
-/// Carries flows out. Returns the bytes moved and adds a line for each flow that moved some.
-fn moved(
-    kernel: &dyn Kernel,
-    flows: &[PageFlow],
-    proc: &Path,
-    budget: &mut PageBudget,
-    lines: &mut Vec<String>,
-) -> u64 {
-    let mut sum = 0u64;
-    for flow in flows {
-        let report: PageMoveReport = move_flow(kernel, proc, budget, flow);
-        sum = sum.saturating_add(report.moved_bytes);
-        let left = report.left();
-        if report.moved_bytes > 0 || !left.is_empty() {
-            let moved = units::bytes(report.moved_bytes);
-            let mut line = vec![format!("{moved} went from node {} to node {}", flow.from, flow.to)];
-            line.extend(left);
-            lines.push(line.join(", "));
-        }
-    }
-    sum
 }
 
 #[cfg(test)]

@@ -61,7 +61,7 @@ pub use self::{
     placed::SharedLedger,
     source::{ForeignOwners, HostSource, LiveSource, SourceError, WakeFds},
     top::top_report,
-    widening::{BrakeParts, ReliefSensors, Sensors, Widening},
+    widening::{BrakeParts, ReliefSensors, Sensors, Widening, start as start_widening},
 };
 use self::{early_turns::EarlyTurns, own_cpus::OwnCpus, recording::TurnLog};
 use crate::{printer::Printer, record::Recorder, wall_clock};

@@ -30,7 +30,7 @@ use crate::{
     config::Configured,
     engine::{
         BrakeParts, Engine, Gate, HostSource as _, LiveSource, ReliefSensors, ResourceFiles, Sensors,
-        SharedLedger, Widening, answer_calls, demote,
+        SharedLedger, answer_calls, demote, start_widening,
     },
     record::{self, Recorder},
     serve::{ControlState, Endpoints},
@@ -207,7 +207,7 @@ fn widen_memory(engine: &mut Engine, host: &HostRoot, layout: &CgroupLayout, sta
         Box::new(move || scratch::is_on(&host))
     };
     let brake = BrakeParts { record, boot_id: read_boot_id(host), demotes: demotion };
-    match Widening::start(senses, relief, brake, tree, engine.gate(), engine.demotion()) {
+    match start_widening(senses, relief, brake, tree, engine.gate(), engine.demotion()) {
         Ok(widening) => engine.set_widening(widening),
         Err(error) => {
             let effect = "workloads on full memory nodes are not widened";

@@ -12,6 +12,7 @@
 //! People write all of this, some of it strangers: each message names file, line and column, nothing is
 //! expanded without bound, and no name is trusted.
 
+mod annotations;
 mod container;
 mod devices;
 mod kinds;
@@ -23,15 +24,15 @@ mod tree;
 mod workload;
 mod yaml;
 
-use std::{collections::BTreeMap, path::Path};
+use std::path::Path;
 
 use numa_placement::{
     DeviceUnit,
-    pools::{self, Documents},
     trial::{TrialAction, TrialStep},
 };
 use numa_topology::set::NodeSet;
 
+pub use self::annotations::annotation_documents;
 use self::{
     kinds::{ManifestPods, PODS_LIMIT},
     pod::ManifestPod,
@@ -96,11 +97,6 @@ pub fn read_steps(manifests: &[&Path], steps: Option<&Path>) -> Result<Steps, In
 pub fn read_devices(path: &Path, nodes: &NodeSet) -> Result<Vec<DeviceUnit>, InputError> {
     let source = ManifestSource::read(path)?;
     devices::devices(&documents(&source)?, nodes).map_err(|problem| source.error(&problem))
-}
-
-/// The values of a pod's annotations that are documents (YAML or JSON), parsed.
-pub fn annotation_documents(annotations: &BTreeMap<String, String>) -> Documents {
-    pools::documents(annotations, yaml::parse)
 }
 
 impl Manifests {

@@ -8,7 +8,7 @@ use numa_placement::{
     ContainerRequest, PodName, PodRequest, annotations_of_interest, foreign::is_of_interest, qos_class,
 };
 
-use super::{annotation_documents, container, source::ManifestProblem, tree::TreeNode};
+use super::{annotations::annotation_documents, container, source::ManifestProblem, tree::TreeNode};
 
 /// A pod that was read.
 #[derive(Debug, Clone, PartialEq)]

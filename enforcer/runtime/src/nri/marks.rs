@@ -19,8 +19,8 @@ use numa_topology::set::CpuSet;
 use serde::Deserialize;
 
 use super::{
+    amounts::milli_cpus,
     api::{Container, PodSandbox},
-    request::milli_cpus,
 };
 
 /// Of Koordinator (`apis/extension/resource.go`).

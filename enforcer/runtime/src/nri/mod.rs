@@ -8,6 +8,7 @@
 //!
 //! Bytes are [`wire`], messages are [`api`]; docs/adr/0009 says why neither is a library.
 
+mod amounts;
 pub mod api;
 mod call;
 mod connect;

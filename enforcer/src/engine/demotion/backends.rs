@@ -5,11 +5,7 @@
 //! a refusal for the whole host is a degraded source. The latest round always names its backend. Room for a
 //! neighbour is made with `move_pages` in any case: it concerns one node and must happen at once.
 
-use std::{
-    collections::BTreeMap,
-    mem::{Discriminant, discriminant},
-    path::Path,
-};
+use std::{collections::BTreeMap, mem::discriminant, path::Path};
 
 use enforcer_core::{
     demotion::{
@@ -21,7 +17,10 @@ use enforcer_core::{
 };
 use numa_topology::{Topology, degraded::Degraded, id::NodeId, set::NodeSet};
 
-use super::{DemotionTarget, DemotionWork, FLOW, LONGEST_REST, RoundBackoff, WorkloadDemotion, add, moved};
+use super::{
+    progress::{BackendChoice, LONGEST_REST, RoundBackoff, WorkloadDemotion, add, moved},
+    shared::{DemotionTarget, DemotionWork, FLOW},
+};
 use enforcer_act::{
     pages::{PageBudget, Stop},
     scratch,
@@ -219,25 +218,7 @@ pub(super) struct DemotionRequest<'a> {
     pub(super) rooms: &'a BTreeMap<NodeId, NodeMemory>,
 }
 
-/// Backend state of one workload.
-#[derive(Default)]
-pub(super) struct BackendChoice {
-    /// Backend of the latest round.
-    pub(super) by: DemotionBackend,
-    /// Why the configured backend was not used.
-    pub(super) refused: Option<String>,
-    /// Obstacles that were logged already.
-    told: Vec<Discriminant<BackendObstacle>>,
-    /// Rounds in succession in which a large request moved nothing.
-    in_vain: u32,
-}
-
 impl BackendChoice {
-    /// Number of different obstacles logged.
-    pub(super) fn told(&self) -> usize {
-        self.told.len()
-    }
-
     fn refuse(&mut self, obstacle: &BackendObstacle, round: &DemotionRequest<'_>, lines: &mut Vec<String>) {
         let (asked, words) = (round.wanted.settings.backend.name(), obstacle.words());
         if !self.told.contains(&discriminant(obstacle)) {

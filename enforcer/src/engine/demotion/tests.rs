@@ -1,17 +1,19 @@
 //! Room for a neighbour that is declared to stay and runs short; and the choice of the backend of a round.
 
-use std::fs;
+use std::{fs, path::Path, sync::Arc};
 
 use enforcer_core::{
     demotion::backend::BackendProbe,
-    policy::{WideningSettings, placement::PlacementSettings},
+    policy::{DemotionSettings, WideningSettings, placement::PlacementSettings},
     widening::{NodeRoom, PressureTracker, PressuredNodes, ProtectedWorkload},
 };
-use numa_topology::{MemoryKind, synth::Machine};
+use numa_placement::Inventory;
+use numa_topology::{MemoryKind, id::NodeId, synth::Machine};
 
-use super::*;
+use super::{progress::RoundBackoff, *};
 use enforcer_act::fixture::Fixture;
 use enforcer_kernel::fake::FakeKernel;
+use enforcer_report::decision::DecisionSubject;
 
 const PAGE: usize = 4096;
 const COLD_AT: usize = 0x7f00_0000_0000;

@@ -25,9 +25,8 @@ use enforcer_core::{
 use numa_topology::degraded::Degraded;
 
 use super::{
-    Widening,
     guard_event::{GuardEvent, Happened},
-    guardian::tell,
+    shared::Widening,
 };
 use crate::threads::{self, Role};
 use enforcer_act::{
@@ -213,7 +212,7 @@ impl BrakeWorker {
             Ok(()) => self.note(|used| used.applied += 1),
             Err(why) => {
                 self.note(|used| used.failed += 1);
-                tell(&self.widening, GuardEvent { cgroup, what: Happened::NotSlowed { why } });
+                self.widening.note(GuardEvent { cgroup, what: Happened::NotSlowed { why } });
             }
         }
     }
@@ -225,7 +224,7 @@ impl BrakeWorker {
         let lasted_ns = clock::now_ns().saturating_sub(slowed.since_ns);
         self.note(|used| used.slowed_ns = used.slowed_ns.saturating_add(lasted_ns));
         let (cgroup, set) = (cgroup.clone(), slowed.what());
-        tell(&self.widening, GuardEvent { cgroup, what: Happened::Slowed { set, lasted_ns, why, result } });
+        self.widening.note(GuardEvent { cgroup, what: Happened::Slowed { set, lasted_ns, why, result } });
     }
 
     /// Updates the brake's part of the report.

@@ -7,7 +7,7 @@ use enforcer_core::{
     workload::Workload,
 };
 
-use super::{Widening, guard_event::BY};
+use super::{guard_event::BY, shared::Widening};
 use crate::engine::decisions::{entry, subject};
 use enforcer_report::decision::{DecisionRecord, DecisionState, DecisionSubject};
 

@@ -35,9 +35,9 @@ use enforcer_core::{
 };
 
 use super::{
-    MOST_TOLD, Sensors, Widening,
     brake::{BrakeHandle, not_on_v1},
     guard_event::{Addition, GuardEvent, Happened},
+    shared::Widening,
 };
 use crate::engine::Gate;
 use enforcer_act::{
@@ -46,7 +46,7 @@ use enforcer_act::{
     mems_file::{MemsFiles, MemsWrite},
 };
 use enforcer_kernel::clock;
-use enforcer_observe::{PressureTap, free_on_all_nodes};
+use enforcer_observe::{HeadroomReader, MemoryLimits, PressureTap, free_on_all_nodes};
 
 /// Interval of looks while a workload is near the end of its nodes.
 const ARMED: Duration = Duration::from_millis(5);
@@ -54,6 +54,16 @@ const ARMED: Duration = Duration::from_millis(5);
 const IDLE: Duration = Duration::from_secs(10);
 /// Most write results taken at once: each of them woke the thread.
 const MOST_RESULTS: usize = 64;
+
+/// Observers of the thread that adds nodes.
+pub struct Sensors {
+    /// Memory pressure.
+    pub tap: PressureTap,
+    /// Free memory of the nodes.
+    pub rooms: HeadroomReader,
+    /// Memory limits of workloads.
+    pub limits: MemoryLimits,
+}
 
 /// State of the guardian thread.
 pub(super) struct Guardian {
@@ -252,10 +262,9 @@ impl Guardian {
             WideningAction::Refuse(refusal) => {
                 let bound = guarded.bound.clone();
                 self.widening.lock().report.refused(refusal);
-                return tell(
-                    &self.widening,
-                    GuardEvent { cgroup, what: Happened::Refused { sight, refusal, bound } },
-                );
+                return self
+                    .widening
+                    .note(GuardEvent { cgroup, what: Happened::Refused { sight, refusal, bound } });
             }
         };
         // Stay inside until the write has returned: a pause waits for that.
@@ -323,7 +332,7 @@ impl Guardian {
                     }
                 }
             }
-            tell(&self.widening, GuardEvent { cgroup, what: Happened::Widened(addition) });
+            self.widening.note(GuardEvent { cgroup, what: Happened::Widened(addition) });
         }
     }
 }
@@ -342,13 +351,5 @@ fn killed(watch: &mut WideningWatch, widening: &Widening, event: &PressureEvent)
     if !by_limit {
         watch.killed(&cgroup);
     }
-    tell(widening, GuardEvent { cgroup, what: Happened::Killed { by_limit } });
-}
-
-pub(super) fn tell(widening: &Widening, told: GuardEvent) {
-    told.log();
-    let mut state = widening.lock();
-    if state.told.len() < MOST_TOLD {
-        state.told.push(told);
-    }
+    widening.note(GuardEvent { cgroup, what: Happened::Killed { by_limit } });
 }

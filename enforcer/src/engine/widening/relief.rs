@@ -16,37 +16,31 @@
 
 use std::{
     collections::BTreeMap,
-    fmt::Write as _,
     sync::Arc,
     time::{Duration, Instant},
 };
 
 use enforcer_core::{
     demotion::PageFlow,
-    pacing::PaceLimits,
     widening::{
         FallbackNode, PressedNodes, PressureTracker, PressuredNodes, ProcessMemory, ProtectedWorkload,
         ReclaimSource, relief, short,
     },
-    workload::{CgroupPath, Workload},
+    workload::CgroupPath,
 };
 use numa_topology::{id::NodeId, set::NodeSet};
 
-use super::{Guards, MOST_TOLD, Widening};
-use crate::engine::{
-    Demotion, Gate,
-    decisions::{entry, subject},
+use super::{
+    relief_move::ReliefMove,
+    shared::{Guards, MOST_TOLD, Widening},
 };
+use crate::engine::{Demotion, Gate, demotion::RELIEF_PACE};
 use enforcer_act::{
     cpuset::CpusetTree,
     pages::{PageBudget, PageMoveLimits, Stop, move_flow},
 };
 use enforcer_kernel::{Kernel, linux::Linux};
 use enforcer_observe::{HeadroomReader, ResidentsReader};
-use enforcer_report::{
-    decision::{DecisionRecord, DecisionState, DecisionSubject},
-    units,
-};
 
 /// Interval of looks while pages move.
 const BUSY: Duration = Duration::from_millis(10);
@@ -64,16 +58,6 @@ const REST: Duration = Duration::from_millis(20);
 const LONGEST_BOUND: Duration = Duration::from_secs(1);
 /// Longest rest of a workload without bound processes.
 const LONGEST_UNBOUND: Duration = Duration::from_mins(1);
-
-/// Each call of `move_pages(2)` waits for all CPUs to drain their page caches (`lru_cache_disable`,
-/// mm/swap.c). That takes longer the less memory is free, so few large calls beat many small ones. The
-/// process would otherwise be killed, so it bears the stall.
-pub(in crate::engine) const PACE: PaceLimits = PaceLimits {
-    bytes_per_second: None,
-    call: Duration::from_millis(50),
-    smallest: 8 << 20,
-    largest: 32 << 20,
-};
 
 /// Observers of the relief thread.
 pub struct ReliefSensors {
@@ -98,21 +82,6 @@ pub(super) struct ReliefWorker<K = Linux> {
     blind: bool,
 }
 
-/// Pages of a workload that made room.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(in crate::engine) struct ReliefMove {
-    /// The workload that the pages belong to.
-    pub(in crate::engine) cgroup: CgroupPath,
-    source: ReclaimSource,
-    /// The strict workload that got the room, if it is another one.
-    strict: Option<CgroupPath>,
-    from: NodeId,
-    to: NodeId,
-    bytes: u64,
-    processes: u32,
-    left: Vec<String>,
-}
-
 impl<K: Kernel> ReliefWorker<K> {
     pub(super) fn new(
         kernel: K,
@@ -122,7 +91,7 @@ impl<K: Kernel> ReliefWorker<K> {
         gate: Gate,
         demotion: Demotion,
     ) -> Self {
-        let limits = PageMoveLimits { pace: PACE, time: FLOW, ..PageMoveLimits::default() };
+        let limits = PageMoveLimits { pace: RELIEF_PACE, time: FLOW, ..PageMoveLimits::default() };
         let budget = PageBudget::new(limits, Stop::default());
         let (pressing, rests) = (PressureTracker::default(), BTreeMap::new());
         Self { kernel, widening, senses, tree, gate, budget, demotion, pressing, rests, blind: false }
@@ -284,36 +253,6 @@ impl<K: Kernel> ReliefWorker<K> {
         let (until, rest) = self.rests.entry(cgroup.clone()).or_insert((Instant::now(), REST / 2));
         *rest = (*rest * 2).min(longest);
         *until = Instant::now() + *rest;
-    }
-}
-
-impl ReliefMove {
-    /// The move in one sentence.
-    fn sentence(&self) -> String {
-        let Self { source, strict, from, to, bytes, processes, left, .. } = self;
-        let (bytes, of) = (units::bytes(*bytes), if *processes == 1 { "process" } else { "processes" });
-        let mut text = match (source, strict) {
-            (ReclaimSource::Neighbour, Some(strict)) => format!(
-                "{bytes} of {processes} {of} went from node {from} to node {to}, so that {strict}, which is declared to stay, has room"
-            ),
-            _ => format!(
-                "{bytes} of {processes} {of} bound to node {from} went to node {to}: their memory policy allows them no other node, and it was nearly full"
-            ),
-        };
-        for part in left {
-            // Writing to a `String` cannot fail.
-            let _ = write!(text, "; {part}");
-        }
-        text
-    }
-
-    /// The move as a decision.
-    pub(in crate::engine) fn record(&self, workload: &Workload) -> (DecisionSubject, DecisionRecord) {
-        let reason = self.sentence();
-        (
-            subject(workload),
-            DecisionRecord { reason, ..entry(super::guard_event::BY, DecisionState::Corrected) },
-        )
     }
 }
 

@@ -5,7 +5,7 @@ use numa_topology::synth::Machine;
 
 use super::*;
 use enforcer_host::HostRoot;
-use enforcer_kernel::{fake::FakeKernel, waker::Waker};
+use enforcer_kernel::fake::FakeKernel;
 
 /// Pages of each node; with less than 96 MiB free it is short, and 128 MiB are wanted.
 const NODE: usize = 100_000;
@@ -36,11 +36,7 @@ impl Host {
             put(dir.path(), &path, &format!("Node {node} MemFree: {} kB\n", free * 4));
         }
         let host = HostRoot::captured(dir.path());
-        let widening = Widening {
-            state: Arc::default(),
-            waker: Waker::new().unwrap(),
-            relief_waker: Waker::new().unwrap(),
-        };
+        let widening = Widening::new().unwrap();
         let senses =
             ReliefSensors { rooms: HeadroomReader::new(&host, 4096), tenants: ResidentsReader::new(&host) };
         let tree = CpusetTree::new(dir.path().join("cgroup"), true);
