@@ -26,7 +26,6 @@ pub struct RebalanceSettings {
     pub short_below: f64,
     /// Share of available memory above which a node is no longer short. A node that receives a workload keeps
     /// this share.
-    /// keeps it.
     pub enough_above: f64,
     /// Number of observations that always suffices for a traffic figure; a clear figure needs fewer.
     #[serde(deserialize_with = "whole::within::<_, _, 0, { whole::MOST }>")]
