@@ -5,6 +5,13 @@
  *
  * A thread with NUMA hinting faults has them behind its record, for every node id; others, which are most,
  * pay for none. There is a program per cgroup axis; the daemon loads one of them.
+ *
+ * The verifier knows the type of the task and of what it points to, so a field is a plain load, with an offset
+ * that CO-RE relocates; a pointer that is NULL or stale reads as 0. bpf_probe_read_kernel is left for arrays with
+ * a length that depends on the kernel.
+ *
+ * The iterator holds a reference to the task, so the task and what lives as long stay. The task runs meanwhile:
+ * fields of one record may be of different moments.
  */
 #include <linux/bpf.h>
 #include <bpf/bpf_core_read.h>
@@ -24,19 +31,18 @@ const volatile __u32 NODE_IDS = 0;
 
 static __always_inline __u64 unified_cgroup(struct task_struct *task)
 {
-	return BPF_CORE_READ(task, cgroups, dfl_cgrp, kn, id);
+	return task->cgroups->dfl_cgrp->kn->id;
 }
 
 static __always_inline __u64 cpuset_cgroup(struct task_struct *task)
 {
-	struct css_set *set = BPF_CORE_READ(task, cgroups);
+	struct css_set *set = task->cgroups;
 	/* Not subsys[index]: only constant indices are relocated. An element is a pointer anywhere. */
 	void *slots = __builtin_preserve_access_index(&set->subsys);
 	__u64 index = bpf_core_enum_value(enum cgroup_subsys_id, cpuset_cgrp_id);
-	struct cgroup_subsys_state *css = 0;
+	struct cgroup_subsys_state *css = *(struct cgroup_subsys_state **)(slots + index * sizeof(css));
 
-	bpf_probe_read_kernel(&css, sizeof(css), slots + index * sizeof(css));
-	return BPF_CORE_READ(css, cgroup, kn, id);
+	return css->cgroup->kn->id;
 }
 
 static __always_inline void read_cpu(struct task_record *record, struct task_struct *task)
@@ -44,9 +50,9 @@ static __always_inline void read_cpu(struct task_record *record, struct task_str
 	struct task_struct___old *old = (void *)task;
 
 	if (bpf_core_field_exists(old->cpu))
-		record->cpu = BPF_CORE_READ(old, cpu);
+		record->cpu = old->cpu;
 	else if (bpf_core_field_exists(task->thread_info.cpu))
-		record->cpu = BPF_CORE_READ(task, thread_info.cpu);
+		record->cpu = task->thread_info.cpu;
 	else
 		return;
 	record->present |= HAS_CPU;
@@ -63,20 +69,25 @@ static __always_inline void read_cpus_allowed(struct task_record *record, struct
 		record->present |= HAS_CPUS_ALLOWED;
 }
 
-/* Returns the kernel's array of faults, if there is one and its length is known. */
+/*
+ * Returns the kernel's array of faults, if there is one and its length is known.
+ *
+ * The array needs no RCU: since Linux 5.3 it is freed with the task itself (task_numa_free in
+ * kernel/sched/fair.c), which the iterator holds. An exec sets it to 0 in place.
+ */
 static __always_inline unsigned long *read_numa(struct task_record *record, struct task_struct *task)
 {
 	unsigned long *faults;
 
 	if (!bpf_core_field_exists(task->total_numa_faults))
 		return 0;
-	record->preferred_node = BPF_CORE_READ(task, numa_preferred_nid);
-	record->numa_faults = BPF_CORE_READ(task, total_numa_faults);
+	record->preferred_node = task->numa_preferred_nid;
+	record->numa_faults = task->total_numa_faults;
 	record->present |= HAS_NUMA_BALANCING;
 	if (NODE_IDS == 0 || NODE_IDS > NODES)
 		return 0;
 	record->present |= HAS_NODE_FAULTS;
-	faults = BPF_CORE_READ(task, numa_faults);
+	faults = task->numa_faults;
 	if (faults)
 		record->fault_nodes = NODE_IDS;
 	return faults;
@@ -105,19 +116,19 @@ static __always_inline int write_record(struct bpf_iter__task *ctx, struct task_
 	unsigned long *faults;
 
 	record.cgroup = cgroup;
-	record.run_ns = BPF_CORE_READ(task, se.sum_exec_runtime);
-	record.utime_ns = BPF_CORE_READ(task, utime);
-	record.stime_ns = BPF_CORE_READ(task, stime);
-	record.voluntary_switches = BPF_CORE_READ(task, nvcsw);
-	record.involuntary_switches = BPF_CORE_READ(task, nivcsw);
-	record.tid = BPF_CORE_READ(task, pid);
-	record.tgid = BPF_CORE_READ(task, tgid);
+	record.run_ns = task->se.sum_exec_runtime;
+	record.utime_ns = task->utime;
+	record.stime_ns = task->stime;
+	record.voluntary_switches = task->nvcsw;
+	record.involuntary_switches = task->nivcsw;
+	record.tid = task->pid;
+	record.tgid = task->tgid;
 	if (bpf_core_field_exists(task->__state))
-		record.state = BPF_CORE_READ(task, __state);
+		record.state = task->__state;
 	else
-		record.state = BPF_CORE_READ(old, state);
-	record.flags = BPF_CORE_READ(task, flags);
-	record.policy = BPF_CORE_READ(task, policy);
+		record.state = old->state;
+	record.flags = task->flags;
+	record.policy = task->policy;
 	bpf_probe_read_kernel_str(record.comm, sizeof(record.comm),
 				  __builtin_preserve_access_index(&task->comm));
 	read_cpu(&record, task);

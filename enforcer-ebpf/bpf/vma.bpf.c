@@ -4,6 +4,10 @@
  * too, but walks the page tables of the whole process for it.
  *
  * The policy of shared memory that another process has set is not seen: it is in the file, not in the mapping.
+ *
+ * Fields are plain loads, as in task.bpf.c. The iterator holds the lock of the process's mappings for reading, so
+ * a mapping and its policy stay. The policy of the first thread does not: that thread may replace it meanwhile,
+ * and one mapping is then told with a policy of neither moment.
  */
 #include <linux/bpf.h>
 #include <bpf/bpf_core_read.h>
@@ -24,12 +28,12 @@ static __always_inline void read_policy(struct vma_record *record, struct task_s
 	if (!bpf_core_field_exists(vma->vm_policy) || !bpf_core_field_exists(struct mempolicy, nodes))
 		return;
 	record->present |= HAS_POLICY;
-	policy = BPF_CORE_READ(vma, vm_policy);
+	policy = vma->vm_policy;
 	if (!policy)
-		policy = BPF_CORE_READ(task, mempolicy);
+		policy = task->mempolicy;
 	if (!policy)
 		return;
-	record->mode = BPF_CORE_READ(policy, mode);
+	record->mode = policy->mode;
 	size = bpf_core_field_size(policy->nodes);
 	if (size > sizeof(record->nodes))
 		size = sizeof(record->nodes);
@@ -45,17 +49,17 @@ int vmas(struct bpf_iter__task_vma *ctx)
 
 	if (!task || !vma)
 		return 0;
-	record.tgid = BPF_CORE_READ(task, tgid);
+	record.tgid = task->tgid;
 	/* A thread with files of its own is visited too, and has the same mappings. */
-	if ((__u32)BPF_CORE_READ(task, pid) != record.tgid)
+	if ((__u32)task->pid != record.tgid)
 		return 0;
-	record.start = BPF_CORE_READ(vma, vm_start);
-	record.end = BPF_CORE_READ(vma, vm_end);
+	record.start = vma->vm_start;
+	record.end = vma->vm_end;
 	if (bpf_core_field_exists(vma->vm_flags)) {
-		record.flags = BPF_CORE_READ(vma, vm_flags);
+		record.flags = vma->vm_flags;
 		record.present |= HAS_FLAGS;
 	}
-	if (BPF_CORE_READ(vma, vm_file))
+	if (vma->vm_file)
 		record.present |= HAS_FILE;
 	read_policy(&record, task, vma);
 	bpf_seq_write(ctx->meta->seq, &record, sizeof(record));

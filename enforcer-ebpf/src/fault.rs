@@ -1,7 +1,8 @@
 //! NUMA hinting faults: pages that a task touched, and whether they were on its node.
 //!
 //! `task_numa_fault` runs at the end of each such fault, in the faulting task. Local is what its flag
-//! says: the node argument is already the new one after the kernel has moved the page.
+//! says: the node argument is already the new one after the kernel has moved the page. The task may be
+//! preempted here, and the next one may fault as well: additions are atomic.
 
 use core::mem::offset_of;
 
@@ -22,11 +23,12 @@ pub fn taken(ctx: &impl EbpfContext, memory_node: i32, pages: i32, flags: u32) {
     if let Some(sum) = maps::cell(&maps::HINT_FAULTS, entry.cell(node)) {
         let of = |set: bool| if set { pages } else { 0 };
         let local = flags & fault_flag::LOCAL != 0;
-        sum.word::<{ offset_of!(HintFaultPages, local) }>().add(of(local));
-        sum.word::<{ offset_of!(HintFaultPages, remote) }>().add(of(!local));
-        sum.word::<{ offset_of!(HintFaultPages, migrated) }>().add(of(flags & fault_flag::MIGRATED != 0));
+        sum.word::<{ offset_of!(HintFaultPages, local) }>().add_atomically(of(local));
+        sum.word::<{ offset_of!(HintFaultPages, remote) }>().add_atomically(of(!local));
+        sum.word::<{ offset_of!(HintFaultPages, migrated) }>()
+            .add_atomically(of(flags & fault_flag::MIGRATED != 0));
         let failed = of(flags & fault_flag::MIGRATE_FAIL != 0);
-        sum.word::<{ offset_of!(HintFaultPages, migrate_failed) }>().add(failed);
+        sum.word::<{ offset_of!(HintFaultPages, migrate_failed) }>().add_atomically(failed);
     }
     debug!(ctx, "hinting fault: cgroup {} on node {} memory {} flags {:x}", cgroup, node, memory_node, flags);
 }

@@ -8,6 +8,8 @@
 //! Each hook is loaded on its own; the daemon reports those that this kernel refuses.
 #![no_std]
 #![no_main]
+// Inline assembly for BPF is unstable.
+#![feature(asm_experimental_arch)]
 
 mod balancer;
 mod cgroup;

@@ -17,7 +17,8 @@ use enforcer_common::{
 use crate::{cgroup, checked::Tracked, maps, settings::NODES, words::Value};
 
 /// The entry of a cgroup. The daemon may change it meanwhile: one event is then counted by the old or the new
-/// entry.
+/// entry. If the entry is removed and its memory given to another cgroup meanwhile, the event is counted by
+/// that one's entry.
 #[derive(Clone, Copy)]
 pub struct Entry(Value<ManagedCgroup>);
 

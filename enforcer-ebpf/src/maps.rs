@@ -1,11 +1,12 @@
 //! All maps.
 //!
 //! Preallocated, because a perf event program may use nothing else on older kernels and a program that holds
-//! a run queue's lock must not allocate. Counters are per CPU, so counting needs no atomic operation. The
-//! daemon sizes the maps for its host before it loads them.
+//! a run queue's lock must not allocate. Counters are per CPU: no two CPUs write one word. The frequent ones,
+//! of the scheduler and of perf events, need no atomic addition, because their programs run with interrupts
+//! disabled; all others are added to atomically. The daemon sizes the maps for its host before it loads them.
 
 use aya_ebpf::{
-    bindings::BPF_ANY,
+    bindings::BPF_NOEXIST,
     macros::map,
     maps::{Array, HashMap, LruHashMap, PerCpuArray, PerCpuHashMap, RingBuf},
 };
@@ -98,21 +99,26 @@ pub struct Call {
     pub arguments: [u64; 2],
 }
 
-/// Counts in this CPU's value of a map: `first` for a new key, else `more` changes the value; a full map
+/// Counts in this CPU's value of a map: `first` for a new key, else `more` adds to the value; a full map
 /// counts as a drop for `reason`.
 #[inline(always)]
 pub fn count<K, V>(
     map: &'static PerCpuHashMap<K, V>,
     key: &K,
     first: &V,
-    more: impl FnOnce(Value<V>),
+    more: impl Fn(Value<V>),
     reason: u32,
 ) {
-    if let Some(value) = map.get_ptr_mut(key) {
-        // SAFETY: the look-up has just returned it.
-        more(unsafe { Value::new(value) });
-    } else if map.insert(key, first, u64::from(BPF_ANY)).is_err() {
-        dropped(reason);
+    // SAFETY: the look-up has just returned it.
+    let value = || map.get_ptr_mut(key).map(|value| unsafe { Value::new(value) });
+    if let Some(value) = value() {
+        more(value);
+    } else if map.insert(key, first, u64::from(BPF_NOEXIST)).is_err() {
+        // It was full, or another CPU or another task of this one has inserted the key meanwhile.
+        match value() {
+            Some(value) => more(value),
+            None => dropped(reason),
+        }
     }
 }
 
@@ -134,6 +140,6 @@ pub fn shared(map: &'static Array<u64>, index: u32) -> Option<Word> {
 #[inline(always)]
 pub fn dropped(reason: u32) {
     if let Some(count) = cell(&DROPS, reason) {
-        count.word::<0>().add(1);
+        count.word::<0>().add_atomically(1);
     }
 }

@@ -1,4 +1,4 @@
-//! Counters of rare events.
+//! Counters of rare events: hooks of every kind count here, also those that may be preempted.
 
 use core::mem::offset_of;
 
@@ -14,8 +14,8 @@ use crate::{cgroup, managed, maps, settings::OWN_TGID, words::Value};
 #[inline(always)]
 pub fn add(slot: u32, what: u16, detail: u16, first: u64, second: u64) {
     let more = |tally: Value<TallyCounts>| {
-        tally.word::<{ offset_of!(TallyCounts, first) }>().add(first);
-        tally.word::<{ offset_of!(TallyCounts, second) }>().add(second);
+        tally.word::<{ offset_of!(TallyCounts, first) }>().add_atomically(first);
+        tally.word::<{ offset_of!(TallyCounts, second) }>().add_atomically(second);
     };
     let key = TallyKey { slot, what, detail };
     maps::count(&maps::TALLIES, &key, &TallyCounts { first, second }, more, drop::TALLIES);

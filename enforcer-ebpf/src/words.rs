@@ -1,14 +1,19 @@
 //! Values of maps, word by word.
 //!
-//! Problem: a reference into a map promises that nothing else writes its target. The daemon, other CPUs and
-//! interrupts of this one do.
+//! Problem: a reference into a map promises that nothing else writes its target. The daemon and programs on
+//! other CPUs do. On this CPU, interrupts do, and another task where this one is preempted: programs at
+//! trampolines may be, since Linux 5.11 (they disable migration only).
 //!
-//! Idea: a value is a raw pointer that is only read and written by whole words, each with one volatile
-//! access. Every function here is safe, because no reference is ever made and no place outside of the value
-//! is reached: [`Value::word`] is checked at compile time.
+//! Idea: a value is a raw pointer that is only read and written by whole words, each with one volatile or
+//! atomic access. Every function here is safe, because no reference to plain memory is ever made and no place
+//! outside of the value is reached: [`Value::word`] is checked at compile time.
 //!
-//! Invariants: a [`Value`] points to a live value of a map. The kernel keeps the map while a program runs,
-//! and an entry that is removed meanwhile stays memory of the map.
+//! Invariants: a [`Value`] points to a live value of a map. The kernel keeps the map while a program runs.
+//! An element of a preallocated hash that is removed meanwhile stays memory of the map, but the kernel gives
+//! it to another key at once: what is read or counted then may be that key's. It is one event, and it is
+//! counted for the wrong workload or not at all.
+
+use core::arch::asm;
 
 /// A value of a map.
 pub struct Value<V>(*mut V);
@@ -59,7 +64,7 @@ impl<V> Value<V> {
     }
 }
 
-/// A word of a value. Other CPUs may write it too: a race may spoil it, or it is this CPU's own.
+/// A word of a value; the header says what else may write it.
 #[derive(Clone, Copy)]
 pub struct Word(*mut u64);
 
@@ -78,9 +83,25 @@ impl Word {
         unsafe { self.0.write_volatile(word) }
     }
 
-    /// Adds to a word that only this program changes on this CPU.
+    /// Adds to a word of this CPU, in a program that nothing interrupts that adds to the same word: it runs
+    /// with interrupts disabled, or in an NMI.
     #[inline(always)]
     pub fn add(self, more: u64) {
         self.set(self.get().wrapping_add(more));
+    }
+
+    /// Adds to a word that other programs, or other runs of this one, may change meanwhile.
+    #[inline(always)]
+    pub fn add_atomically(self, more: u64) {
+        // `core` has no atomic addition for this target. This one, without a result, is in every kernel.
+        // SAFETY: the word is inside of a live value and aligned; nothing else is read or written.
+        unsafe {
+            asm!(
+                "lock *(u64 *)({word} + 0) += {more}",
+                word = in(reg) self.0,
+                more = in(reg) more,
+                options(nostack),
+            );
+        }
     }
 }

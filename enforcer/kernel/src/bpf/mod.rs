@@ -45,6 +45,8 @@ mod counters;
 mod events;
 mod hardware;
 mod hook;
+#[cfg(test)]
+mod instructions;
 mod iter;
 mod kept;
 mod log;
