@@ -10,19 +10,19 @@ use crate::{cgroup, checked::Tracked, managed, settings::SKIP_UNSUITABLE, tally}
 
 /// A task is moved to the node of its memory.
 #[inline(always)]
-pub fn moved(ctx: &BtfTracePointContext) {
+pub fn count_move(ctx: &BtfTracePointContext) {
     count(Tracked::argument(ctx, 0), step::MOVED);
 }
 
 /// A task should be moved, and the move failed.
 #[inline(always)]
-pub fn stuck(ctx: &BtfTracePointContext) {
+pub fn count_failed_move(ctx: &BtfTracePointContext) {
     count(Tracked::argument(ctx, 0), step::STUCK);
 }
 
 /// Two tasks change places.
 #[inline(always)]
-pub fn swapped(ctx: &BtfTracePointContext) {
+pub fn count_swap(ctx: &BtfTracePointContext) {
     count(Tracked::argument(ctx, 0), step::SWAPPED);
     let other = Tracked::argument(ctx, 2);
     if !other.is_null() {
@@ -32,19 +32,19 @@ pub fn swapped(ctx: &BtfTracePointContext) {
 
 /// The scan of the current task skips a mapping.
 #[inline(always)]
-pub fn skipped_mapping(ctx: &BtfTracePointContext) {
+pub fn count_mapping_skip(ctx: &BtfTracePointContext) {
     let reason: u32 = ctx.arg(2);
-    skipped(if reason == SKIP_UNSUITABLE.load() { skip::UNSUITABLE } else { skip::PASSED });
+    count_skip(if reason == SKIP_UNSUITABLE.load() { skip::UNSUITABLE } else { skip::PASSED });
 }
 
 /// The current task is not scanned, because its cpuset has one node.
 #[inline(always)]
-pub fn skipped_task() {
-    skipped(skip::ONE_NODE);
+pub fn count_task_skip() {
+    count_skip(skip::ONE_NODE);
 }
 
 #[inline(always)]
-fn skipped(skip: u16) {
+fn count_skip(skip: u16) {
     if let Some(slot) = tally::slot_of_current() {
         tally::add(slot, what::SKIPS, skip, 1, 0);
     }

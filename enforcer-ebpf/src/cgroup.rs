@@ -37,7 +37,7 @@ pub fn parent_id(cgroup: Tracked) -> u64 {
 
 /// Is it of the counted hierarchy? The tracepoints fire for all, and ids repeat between them.
 #[inline(always)]
-pub fn counts(cgroup: Tracked) -> bool {
+pub fn is_counted(cgroup: Tracked) -> bool {
     cgroup.follow(CGROUP_ROOT.load()).half(ROOT_HIERARCHY.load()) == HIERARCHY.load()
 }
 
@@ -46,7 +46,7 @@ pub fn counts(cgroup: Tracked) -> bool {
 pub fn of_current() -> Option<u64> {
     let cgroup = peek_current();
     if cgroup.is_none() {
-        maps::dropped(drop::UNKNOWN_CGROUP);
+        maps::count_drop(drop::UNKNOWN_CGROUP);
     }
     cgroup
 }

@@ -33,7 +33,7 @@ const MASK_BYTES: u32 = size_of::<[u64; NODE_WORDS]>() as u32;
 
 /// A file of a cpuset was written; `written` is the number of bytes, or an error.
 #[inline(always)]
-pub fn cpuset_written(open: impl Memory, written: i64) {
+pub fn report_cpuset_write(open: impl Memory, written: i64) {
     if written <= 0 || tally::is_own() {
         return;
     }
@@ -45,28 +45,28 @@ pub fn cpuset_written(open: impl Memory, written: i64) {
     tally::add(slot, what::CPUSET_WRITES, file, 1, 0);
     let event =
         EventRecord { cgroup, slot, kind: kind::CPUSET_WRITTEN, detail: file, ..EventRecord::default() };
-    tell(event, u32::from(file), scope::NONE, 0);
+    send(event, u32::from(file), scope::NONE, 0);
 }
 
 /// The current thread has a new memory policy; `nodes` is the address of its mask. A result that is not 0
 /// is an error.
 #[inline(always)]
-pub fn task_policy_set(mode: u32, nodes: u64, result: i64) {
+pub fn report_task_policy(mode: u32, nodes: u64, result: i64) {
     if result == 0 {
-        policy_set(mode, nodes, scope::TASK, what::TASK_POLICIES);
+        report_policy(mode, nodes, scope::TASK, what::TASK_POLICIES);
     }
 }
 
 /// The same for a range of addresses of the current process.
 #[inline(always)]
-pub fn range_policy_set(mode: u32, nodes: u64, result: i64) {
+pub fn report_range_policy(mode: u32, nodes: u64, result: i64) {
     if result == 0 {
-        policy_set(mode, nodes, scope::RANGE, what::RANGE_POLICIES);
+        report_policy(mode, nodes, scope::RANGE, what::RANGE_POLICIES);
     }
 }
 
 #[inline(always)]
-fn policy_set(mode: u32, nodes: u64, scope: u32, what: u16) {
+fn report_policy(mode: u32, nodes: u64, scope: u32, what: u16) {
     let Some(cgroup) = cgroup::of_current() else { return };
     let Some(entry) = managed::of(cgroup) else { return };
     let slot = entry.slot();
@@ -74,7 +74,7 @@ fn policy_set(mode: u32, nodes: u64, scope: u32, what: u16) {
     let mode = mode as u16;
     tally::add(slot, what, mode, 1, 0);
     let event = EventRecord { cgroup, slot, kind: kind::POLICY_SET, detail: mode, ..EventRecord::default() };
-    tell(event, POLICY, scope, nodes);
+    send(event, POLICY, scope, nodes);
 }
 
 /// The file by its name, which the first twelve bytes determine.
@@ -95,11 +95,11 @@ fn file_named(name: u64) -> u16 {
 
 /// Sends a change, unless a similar one lies in the ring unread: its reader looks after this one too.
 #[inline(always)]
-fn tell(event: EventRecord, like: u32, scope: u32, nodes: u64) {
-    let Some(told) = maps::shared(&maps::TOLD, event.slot * KINDS + like) else { return };
+fn send(event: EventRecord, like: u32, scope: u32, nodes: u64) {
+    let Some(last) = maps::shared(&maps::LAST_CHANGE, event.slot * KINDS + like) else { return };
     let end = maps::EVENTS.query(u64::from(BPF_RB_PROD_POS));
-    if told.get() != 0 && maps::EVENTS.query(u64::from(BPF_RB_CONS_POS)) < told.get() {
-        maps::dropped(drop::CHANGES_UNREAD);
+    if last.get() != 0 && maps::EVENTS.query(u64::from(BPF_RB_CONS_POS)) < last.get() {
+        maps::count_drop(drop::CHANGES_UNREAD);
         return;
     }
     let thread = bpf_get_current_pid_tgid();
@@ -123,8 +123,8 @@ fn tell(event: EventRecord, like: u32, scope: u32, nodes: u64) {
         }
         entry.submit(event::wake_up());
         // It begins there or later, and positions begin with 0.
-        told.set(end + 1);
+        last.set(end + 1);
     } else {
-        maps::dropped(drop::CHANGES);
+        maps::count_drop(drop::CHANGES);
     }
 }

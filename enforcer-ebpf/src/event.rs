@@ -36,7 +36,7 @@ pub fn send(slot: u32, event: impl FnOnce(u64) -> EventRecord) {
         entry.write(event(unsafe { bpf_ktime_get_ns() }));
         entry.submit(wake_up());
     } else {
-        maps::dropped(drop::EVENTS);
+        maps::count_drop(drop::EVENTS);
     }
 }
 

@@ -14,7 +14,7 @@ use crate::{cgroup, managed, maps, settings::node_of};
 
 /// A fault of the current task.
 #[inline(always)]
-pub fn taken(ctx: &impl EbpfContext, memory_node: i32, pages: i32, flags: u32) {
+pub fn count(ctx: &impl EbpfContext, memory_node: i32, pages: i32, flags: u32) {
     let pages = u64::from(pages.unsigned_abs());
     let Some(cgroup) = cgroup::of_current() else { return };
     let Some(entry) = managed::of(cgroup) else { return };

@@ -17,23 +17,23 @@ use crate::{
 
 /// The counter of accesses to the own node, or to all, overflowed.
 #[inline(always)]
-pub fn near() {
-    if let Some(accesses) = current() {
+pub fn count_near() {
+    if let Some(accesses) = current_cell() {
         accesses.word::<{ offset_of!(Accesses, near) }>().add(HARDWARE_PERIOD.load());
     }
 }
 
 /// The counter of accesses to other nodes overflowed.
 #[inline(always)]
-pub fn remote() {
-    if let Some(accesses) = current() {
+pub fn count_remote() {
+    if let Some(accesses) = current_cell() {
         accesses.word::<{ offset_of!(Accesses, remote) }>().add(HARDWARE_PERIOD.load());
     }
 }
 
 /// The cell of the current task's workload; most tasks belong to none, and the idle task never does.
 #[inline(always)]
-fn current() -> Option<Value<Accesses>> {
+fn current_cell() -> Option<Value<Accesses>> {
     if bpf_get_current_pid_tgid() == 0 {
         return None;
     }

@@ -43,42 +43,42 @@ use crate::checked::{Memory as _, Tracked};
 /// `sched:sched_migrate_task(task, dest_cpu)`
 #[btf_tracepoint(function = "sched_migrate_task")]
 pub fn sched_migrate_task(ctx: BtfTracePointContext) -> i32 {
-    placement::migrated(&ctx);
+    placement::count_migration(&ctx);
     0
 }
 
 /// `sched:sched_wakeup_new(task)`
 #[btf_tracepoint(function = "sched_wakeup_new")]
 pub fn sched_wakeup_new(ctx: BtfTracePointContext) -> i32 {
-    placement::started(&ctx);
+    placement::count_start(&ctx);
     0
 }
 
 /// `sched:sched_switch(preempt, prev, next)`; since 5.18 with `prev_state`
 #[btf_tracepoint(function = "sched_switch")]
 pub fn sched_switch(ctx: BtfTracePointContext) -> i32 {
-    run_time::switched(&ctx);
+    run_time::count_switch(&ctx);
     0
 }
 
 /// `cgroup:cgroup_mkdir(cgroup, path)`
 #[btf_tracepoint(function = "cgroup_mkdir")]
 pub fn cgroup_mkdir(ctx: BtfTracePointContext) -> i32 {
-    managed::made(&ctx);
+    managed::watch_new_cgroup(&ctx);
     0
 }
 
 /// `cgroup:cgroup_rmdir(cgroup, path)`
 #[btf_tracepoint(function = "cgroup_rmdir")]
 pub fn cgroup_rmdir(ctx: BtfTracePointContext) -> i32 {
-    managed::removed(&ctx);
+    managed::forget_removed_cgroup(&ctx);
     0
 }
 
 /// The software clock of each CPU, at a fixed rate.
 #[perf_event]
 pub fn cpu_clock(_ctx: PerfEventContext) -> u32 {
-    run_time::tick();
+    run_time::count_tick();
     0
 }
 
@@ -86,140 +86,140 @@ pub fn cpu_clock(_ctx: PerfEventContext) -> u32 {
 /// runs raw tracepoint programs on demand (`BPF_PROG_TEST_RUN`), perf event programs it does not.
 #[raw_tracepoint]
 pub fn rehearsed_tick(_ctx: RawTracePointContext) -> i32 {
-    run_time::tick();
+    run_time::count_tick();
     0
 }
 
 /// Overflow of the counter beside that of remote accesses
 #[perf_event]
 pub fn hardware_near(_ctx: PerfEventContext) -> u32 {
-    hardware::near();
+    hardware::count_near();
     0
 }
 
 /// Overflow of the counter of remote accesses
 #[perf_event]
 pub fn hardware_remote(_ctx: PerfEventContext) -> u32 {
-    hardware::remote();
+    hardware::count_remote();
     0
 }
 
 /// `task_numa_fault(last_cpupid, mem_node, pages, flags)`
 #[fentry(function = "task_numa_fault")]
 pub fn task_numa_fault(ctx: FEntryContext) -> i32 {
-    fault::taken(&ctx, ctx.arg(1), ctx.arg(2), ctx.arg(3));
+    fault::count(&ctx, ctx.arg(1), ctx.arg(2), ctx.arg(3));
     0
 }
 
 /// `vmscan:mm_vmscan_wakeup_kswapd(nid, zid, order, gfp_flags)`
 #[btf_tracepoint(function = "mm_vmscan_wakeup_kswapd")]
 pub fn mm_vmscan_wakeup_kswapd(ctx: BtfTracePointContext) -> i32 {
-    pressure::kswapd_woken(&ctx);
+    pressure::report_kswapd_wakeup(&ctx);
     0
 }
 
 /// `wakeup_kswapd(zone, gfp_flags, order, highest_zoneidx)`
 #[fentry(function = "wakeup_kswapd")]
 pub fn wakeup_kswapd(ctx: FEntryContext) -> i32 {
-    pressure::kswapd_wanted(Tracked::argument(&ctx, 0), ctx.arg(2));
+    pressure::report_kswapd_request(Tracked::argument(&ctx, 0), ctx.arg(2));
     0
 }
 
 /// `vmscan:mm_vmscan_direct_reclaim_begin(order, gfp_flags)`; `(gfp_flags, order, memcg)` since 7.2
 #[btf_tracepoint(function = "mm_vmscan_direct_reclaim_begin")]
 pub fn mm_vmscan_direct_reclaim_begin(ctx: BtfTracePointContext) -> i32 {
-    pressure::reclaims(&ctx);
+    pressure::report_direct_reclaim(&ctx);
     0
 }
 
 /// `oom:reclaim_retry_zone(zoneref, order, ...)`
 #[btf_tracepoint(function = "reclaim_retry_zone")]
 pub fn reclaim_retry_zone(ctx: BtfTracePointContext) -> i32 {
-    pressure::retries(&ctx);
+    pressure::report_reclaim_retry(&ctx);
     0
 }
 
 /// `oom:mark_victim(pid)`, or `(task, uid)`: that changed inside stable series
 #[btf_tracepoint(function = "mark_victim")]
 pub fn mark_victim(ctx: BtfTracePointContext) -> i32 {
-    pressure::killed(&ctx);
+    pressure::report_victim(&ctx);
     0
 }
 
 /// `out_of_memory(oom_control)`
 #[fentry(function = "out_of_memory")]
 pub fn out_of_memory(ctx: FEntryContext) -> i32 {
-    pressure::oom_kill_begins(Tracked::argument(&ctx, 0).address());
+    pressure::remember_oom_kill(Tracked::argument(&ctx, 0).address());
     0
 }
 
 /// The end of `out_of_memory`
 #[fexit(function = "out_of_memory")]
 pub fn out_of_memory_ends(_ctx: FExitContext) -> i32 {
-    pressure::oom_kill_ends();
+    pressure::forget_oom_kill();
     0
 }
 
 /// `migrate:mm_migrate_pages(succeeded, failed, ..., mode, reason)`
 #[btf_tracepoint(function = "mm_migrate_pages")]
 pub fn mm_migrate_pages(ctx: BtfTracePointContext) -> i32 {
-    pages::moved(&ctx);
+    pages::count(&ctx);
     0
 }
 
 /// `sched:sched_move_numa(task, src_cpu, dst_cpu)`
 #[btf_tracepoint(function = "sched_move_numa")]
 pub fn sched_move_numa(ctx: BtfTracePointContext) -> i32 {
-    balancer::moved(&ctx);
+    balancer::count_move(&ctx);
     0
 }
 
 /// `sched:sched_stick_numa(task, src_cpu, other_task, dst_cpu)`
 #[btf_tracepoint(function = "sched_stick_numa")]
 pub fn sched_stick_numa(ctx: BtfTracePointContext) -> i32 {
-    balancer::stuck(&ctx);
+    balancer::count_failed_move(&ctx);
     0
 }
 
 /// `sched:sched_swap_numa(task, src_cpu, other_task, dst_cpu)`
 #[btf_tracepoint(function = "sched_swap_numa")]
 pub fn sched_swap_numa(ctx: BtfTracePointContext) -> i32 {
-    balancer::swapped(&ctx);
+    balancer::count_swap(&ctx);
     0
 }
 
 /// `sched:sched_skip_vma_numa(mm, vma, reason)`; since 6.7
 #[btf_tracepoint(function = "sched_skip_vma_numa")]
 pub fn sched_skip_vma_numa(ctx: BtfTracePointContext) -> i32 {
-    balancer::skipped_mapping(&ctx);
+    balancer::count_mapping_skip(&ctx);
     0
 }
 
 /// `sched:sched_skip_cpuset_numa(task, allowed_nodes)`; since 6.17
 #[btf_tracepoint(function = "sched_skip_cpuset_numa")]
 pub fn sched_skip_cpuset_numa(_ctx: BtfTracePointContext) -> i32 {
-    balancer::skipped_task();
+    balancer::count_task_skip();
     0
 }
 
 /// `cpuset_write_resmask(open_file, text, length, offset)`
 #[fexit(function = "cpuset_write_resmask")]
 pub fn cpuset_write_resmask(ctx: FExitContext) -> i32 {
-    change::cpuset_written(Tracked::argument(&ctx, 0), ctx.arg(4));
+    change::report_cpuset_write(Tracked::argument(&ctx, 0), ctx.arg(4));
     0
 }
 
 /// `do_set_mempolicy(mode, flags, nodes)`
 #[fexit(function = "do_set_mempolicy")]
 pub fn do_set_mempolicy(ctx: FExitContext) -> i32 {
-    change::task_policy_set(ctx.arg(0), Tracked::argument(&ctx, 2).address(), ctx.arg(3));
+    change::report_task_policy(ctx.arg(0), Tracked::argument(&ctx, 2).address(), ctx.arg(3));
     0
 }
 
 /// `do_mbind(start, length, mode, mode_flags, nodes, flags)`
 #[fexit(function = "do_mbind")]
 pub fn do_mbind(ctx: FExitContext) -> i32 {
-    change::range_policy_set(ctx.arg(2), Tracked::argument(&ctx, 4).address(), ctx.arg(6));
+    change::report_range_policy(ctx.arg(2), Tracked::argument(&ctx, 4).address(), ctx.arg(6));
     0
 }
 
@@ -233,7 +233,7 @@ pub fn probe_hinting_fault(ctx: ProbeContext) -> u32 {
 /// `wakeup_kswapd`
 #[kprobe]
 pub fn probe_kswapd(ctx: ProbeContext) -> u32 {
-    probed::kswapd_wanted(&ctx);
+    probed::kswapd_request(&ctx);
     0
 }
 
@@ -247,7 +247,7 @@ pub fn probe_oom(ctx: ProbeContext) -> u32 {
 /// The end of `out_of_memory`
 #[kretprobe]
 pub fn probe_oom_ends(_ctx: RetProbeContext) -> u32 {
-    pressure::oom_kill_ends();
+    pressure::forget_oom_kill();
     0
 }
 

@@ -71,9 +71,9 @@ pub fn of(cgroup: u64) -> Option<Entry> {
 
 /// A cgroup was created.
 #[inline(always)]
-pub fn made(ctx: &BtfTracePointContext) {
+pub fn watch_new_cgroup(ctx: &BtfTracePointContext) {
     let new = Tracked::argument(ctx, 0);
-    if !cgroup::counts(new) {
+    if !cgroup::is_counted(new) {
         return;
     }
     let Some(parent) = of(cgroup::parent_id(new)) else { return };
@@ -81,15 +81,15 @@ pub fn made(ctx: &BtfTracePointContext) {
         return;
     }
     if maps::MANAGED.insert(cgroup::id_of(new), parent.inherited(), u64::from(BPF_ANY)).is_err() {
-        maps::dropped(drop::MANAGED);
+        maps::count_drop(drop::MANAGED);
     }
 }
 
 /// A cgroup was removed: nothing is in it, and nothing can enter it.
 #[inline(always)]
-pub fn removed(ctx: &BtfTracePointContext) {
+pub fn forget_removed_cgroup(ctx: &BtfTracePointContext) {
     let old = Tracked::argument(ctx, 0);
-    if cgroup::counts(old) {
+    if cgroup::is_counted(old) {
         // Most were never watched.
         let _ = maps::MANAGED.remove(cgroup::id_of(old));
     }

@@ -41,7 +41,7 @@ pub static TALLIES: PerCpuHashMap<TallyKey, TallyCounts> = PerCpuHashMap::with_m
 
 /// End of the ring of events before the latest change of a kind of a slot was put into it, plus 1.
 #[map]
-pub static TOLD: Array<u64> = Array::with_max_entries(limit::SLOTS * KINDS, 0);
+pub static LAST_CHANGE: Array<u64> = Array::with_max_entries(limit::SLOTS * KINDS, 0);
 
 /// Run time: a row of nodes for each slot.
 #[map]
@@ -74,7 +74,7 @@ pub static PRESSURE: RingBuf = RingBuf::with_byte_size(limit::PRESSURE_BYTES, 0)
 /// Time of a node's last pressure event, in ticks: a row of nodes for each kind.
 #[map]
 #[expect(clippy::cast_possible_truncation, reason = "1024")]
-pub static PRESSURE_TOLD: Array<u64> = Array::with_max_entries(kind::KINDS * limit::NODES as u32, 0);
+pub static LAST_PRESSURE: Array<u64> = Array::with_max_entries(kind::KINDS * limit::NODES as u32, 0);
 
 /// The OOM kill in progress: the words of `pressure::oom`; 0 without one.
 #[map]
@@ -117,7 +117,7 @@ pub fn count<K, V>(
         // It was full, or another CPU or another task of this one has inserted the key meanwhile.
         match value() {
             Some(value) => more(value),
-            None => dropped(reason),
+            None => count_drop(reason),
         }
     }
 }
@@ -138,7 +138,7 @@ pub fn shared(map: &'static Array<u64>, index: u32) -> Option<Word> {
 
 /// Counts an event that no other counter has.
 #[inline(always)]
-pub fn dropped(reason: u32) {
+pub fn count_drop(reason: u32) {
     if let Some(count) = cell(&DROPS, reason) {
         count.word::<0>().add_atomically(1);
     }

@@ -16,7 +16,7 @@ use crate::{
 
 /// A batch of pages was moved, as far as possible.
 #[inline(always)]
-pub fn moved(ctx: &BtfTracePointContext) {
+pub fn count(ctx: &BtfTracePointContext) {
     let moved: u64 = ctx.arg(0);
     let failed: u64 = ctx.arg(1);
     // Kept apart, because one load from a computed place of the context is refused by the verifier.

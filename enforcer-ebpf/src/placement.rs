@@ -25,7 +25,7 @@ use crate::{
 
 /// `set_task_cpu` is about to move the task; its `cpu` is still the old one.
 #[inline(always)]
-pub fn migrated(ctx: &BtfTracePointContext) {
+pub fn count_migration(ctx: &BtfTracePointContext) {
     let task = Tracked::argument(ctx, 0);
     let destination: u32 = ctx.arg(1);
     count(ctx, task, task.half(TASK_CPU.load()), destination, kind::MIGRATED);
@@ -33,7 +33,7 @@ pub fn migrated(ctx: &BtfTracePointContext) {
 
 /// `wake_up_new_task` has chosen the CPU of a new task; the parent runs on this one.
 #[inline(always)]
-pub fn started(ctx: &BtfTracePointContext) {
+pub fn count_start(ctx: &BtfTracePointContext) {
     let task = Tracked::argument(ctx, 0);
     // SAFETY: the helper has no precondition.
     let parent = unsafe { bpf_get_smp_processor_id() };

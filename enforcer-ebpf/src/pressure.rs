@@ -29,39 +29,39 @@ use crate::{
 
 /// A node's kswapd was woken for an allocation.
 #[inline(always)]
-pub fn kswapd_woken(ctx: &BtfTracePointContext) {
+pub fn report_kswapd_wakeup(ctx: &BtfTracePointContext) {
     let node: u32 = ctx.arg(0);
     let order: u32 = ctx.arg(2);
-    tell_seldom(kind::KSWAPD_WOKEN, node, order);
+    send_limited(kind::KSWAPD_WOKEN, node, order);
 }
 
 /// A node's kswapd would be woken for an allocation. The kernel does not wake it while it is hopeless, that
 /// is after it found nothing to reclaim several times (`wakeup_kswapd`, mm/vmscan.c). The tracepoint is
 /// silent then; this probe is not.
 #[inline(always)]
-pub fn kswapd_wanted(zone: impl Memory, order: u32) {
-    tell_seldom(kind::KSWAPD_WOKEN, zone.half(ZONE_NODE.load()), order);
+pub fn report_kswapd_request(zone: impl Memory, order: u32) {
+    send_limited(kind::KSWAPD_WOKEN, zone.half(ZONE_NODE.load()), order);
 }
 
 /// The current task reclaims memory itself.
 #[inline(always)]
-pub fn reclaims(ctx: &BtfTracePointContext) {
+pub fn report_direct_reclaim(ctx: &BtfTracePointContext) {
     let order: u32 = if RECLAIM_ORDER.load() == 0 { ctx.arg(0) } else { ctx.arg(1) };
-    tell_seldom(kind::DIRECT_RECLAIM, current_node(), order);
+    send_limited(kind::DIRECT_RECLAIM, current_node(), order);
 }
 
 /// The last try before the OOM killer.
 #[inline(always)]
-pub fn retries(ctx: &BtfTracePointContext) {
+pub fn report_reclaim_retry(ctx: &BtfTracePointContext) {
     let zoneref = Tracked::argument(ctx, 0);
     let order: u32 = ctx.arg(1);
     let node = zoneref.follow(ZONEREF_ZONE.load()).half(ZONE_NODE.load());
-    tell_seldom(kind::RECLAIM_RETRY, node, order);
+    send_limited(kind::RECLAIM_RETRY, node, order);
 }
 
 /// An OOM kill begins; `control` is the address of its `struct oom_control`.
 #[inline(always)]
-pub fn oom_kill_begins(control: u64) {
+pub fn remember_oom_kill(control: u64) {
     let Some(thread) = maps::shared(&maps::OOM, oom::THREAD) else { return };
     let Some(call) = maps::shared(&maps::OOM, oom::CONTROL) else { return };
     thread.set(bpf_get_current_pid_tgid());
@@ -70,7 +70,7 @@ pub fn oom_kill_begins(control: u64) {
 
 /// It is over: from now on the address is that of a reused stack.
 #[inline(always)]
-pub fn oom_kill_ends() {
+pub fn forget_oom_kill() {
     let Some(thread) = maps::shared(&maps::OOM, oom::THREAD) else { return };
     let Some(call) = maps::shared(&maps::OOM, oom::CONTROL) else { return };
     if thread.get() == bpf_get_current_pid_tgid() {
@@ -81,10 +81,10 @@ pub fn oom_kill_ends() {
 
 /// The OOM killer has chosen a task.
 #[inline(always)]
-pub fn killed(ctx: &BtfTracePointContext) {
+pub fn report_victim(ctx: &BtfTracePointContext) {
     let tid: u32 =
         if VICTIM_IS_TASK.load() == 0 { ctx.arg(0) } else { Tracked::argument(ctx, 0).half(TASK_PID.load()) };
-    tell(kind::VICTIM, current_node(), 0, tid, constraint());
+    send(kind::VICTIM, current_node(), 0, tid, constraint());
 }
 
 /// The bound of the allocation that the kill is for.
@@ -115,28 +115,28 @@ fn current_node() -> u32 {
 
 /// Sends an event unless the node sent one of its kind recently.
 #[inline(always)]
-fn tell_seldom(kind: u16, node: u32, order: u32) {
+fn send_limited(kind: u16, node: u32, order: u32) {
     #[expect(clippy::cast_possible_truncation, reason = "1024")]
     let row = u32::from(kind) * limit::NODES as u32;
     #[expect(clippy::cast_possible_truncation, reason = "1023")]
     let index = row + (node & (limit::NODES as u32 - 1));
     let interval = PRESSURE_INTERVAL.load();
     if interval > 0 {
-        let Some(told) = maps::shared(&maps::PRESSURE_TOLD, index) else { return };
+        let Some(last) = maps::shared(&maps::LAST_PRESSURE, index) else { return };
         // Two CPUs may both find that it is time: then both send one.
-        let Some(now) = limiter::due(told.get(), interval) else {
-            maps::dropped(drop::PRESSURE_LIMITED);
+        let Some(now) = limiter::due(last.get(), interval) else {
+            maps::count_drop(drop::PRESSURE_LIMITED);
             return;
         };
-        told.set(now);
+        last.set(now);
     }
     #[expect(clippy::cast_possible_truncation, reason = "the low half is the thread")]
     let tid = bpf_get_current_pid_tgid() as u32;
-    tell(kind, node, order, tid, NO_CONSTRAINT);
+    send(kind, node, order, tid, NO_CONSTRAINT);
 }
 
 #[inline(always)]
-fn tell(kind: u16, node: u32, order: u32, tid: u32, constraint: u32) {
+fn send(kind: u16, node: u32, order: u32, tid: u32, constraint: u32) {
     // SAFETY: the helper has no precondition.
     let time_ns = unsafe { bpf_ktime_get_ns() };
     let cgroup = cgroup::peek_current().unwrap_or(0);
@@ -147,6 +147,6 @@ fn tell(kind: u16, node: u32, order: u32, tid: u32, constraint: u32) {
         // Wakes the reader if it has read what was there.
         entry.submit(0);
     } else {
-        maps::dropped(drop::PRESSURE);
+        maps::count_drop(drop::PRESSURE);
     }
 }

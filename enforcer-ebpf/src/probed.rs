@@ -32,57 +32,57 @@ const MBIND: u64 = 3;
 #[inline(always)]
 pub fn hinting_fault(ctx: &ProbeContext) {
     let (Some(node), Some(pages), Some(flags)) = (ctx.arg(1), ctx.arg(2), ctx.arg(3)) else { return };
-    fault::taken(ctx, node, pages, flags);
+    fault::count(ctx, node, pages, flags);
 }
 
 #[inline(always)]
-pub fn kswapd_wanted(ctx: &ProbeContext) {
+pub fn kswapd_request(ctx: &ProbeContext) {
     let (Some(zone), Some(order)) = (ctx.arg(0), ctx.arg(2)) else { return };
-    pressure::kswapd_wanted(Probed(zone), order);
+    pressure::report_kswapd_request(Probed(zone), order);
 }
 
 #[inline(always)]
 pub fn oom_kill_begins(ctx: &ProbeContext) {
     let Some(control) = ctx.arg(0) else { return };
-    pressure::oom_kill_begins(control);
+    pressure::remember_oom_kill(control);
 }
 
 #[inline(always)]
 pub fn cpuset_write_begins(ctx: &ProbeContext) {
     let Some(open) = ctx.arg(0) else { return };
-    begins(CPUSET_WRITE, [open, 0]);
+    remember(CPUSET_WRITE, [open, 0]);
 }
 
 #[inline(always)]
 pub fn cpuset_write_ends(ctx: &RetProbeContext) {
-    if let Some([open, _]) = ends(CPUSET_WRITE) {
-        change::cpuset_written(Probed(open), ctx.ret());
+    if let Some([open, _]) = take_arguments(CPUSET_WRITE) {
+        change::report_cpuset_write(Probed(open), ctx.ret());
     }
 }
 
 #[inline(always)]
 pub fn set_mempolicy_begins(ctx: &ProbeContext) {
     let (Some(mode), Some(nodes)) = (ctx.arg(0), ctx.arg(2)) else { return };
-    begins(SET_MEMPOLICY, [mode, nodes]);
+    remember(SET_MEMPOLICY, [mode, nodes]);
 }
 
 #[inline(always)]
 pub fn set_mempolicy_ends(ctx: &RetProbeContext) {
-    if let Some([mode, nodes]) = ends(SET_MEMPOLICY) {
-        change::task_policy_set(short(mode), nodes, ctx.ret());
+    if let Some([mode, nodes]) = take_arguments(SET_MEMPOLICY) {
+        change::report_task_policy(short(mode), nodes, ctx.ret());
     }
 }
 
 #[inline(always)]
 pub fn mbind_begins(ctx: &ProbeContext) {
     let (Some(mode), Some(nodes)) = (ctx.arg(2), ctx.arg(4)) else { return };
-    begins(MBIND, [mode, nodes]);
+    remember(MBIND, [mode, nodes]);
 }
 
 #[inline(always)]
 pub fn mbind_ends(ctx: &RetProbeContext) {
-    if let Some([mode, nodes]) = ends(MBIND) {
-        change::range_policy_set(short(mode), nodes, ctx.ret());
+    if let Some([mode, nodes]) = take_arguments(MBIND) {
+        change::report_range_policy(short(mode), nodes, ctx.ret());
     }
 }
 
@@ -93,14 +93,14 @@ const fn short(mode: u64) -> u32 {
 }
 
 #[inline(always)]
-fn begins(function: u64, arguments: [u64; 2]) {
+fn remember(function: u64, arguments: [u64; 2]) {
     // A full map gives up its oldest entry.
     let _ = maps::CALLS.insert(bpf_get_current_pid_tgid(), Call { function, arguments }, u64::from(BPF_ANY));
 }
 
 /// The arguments of the call; `None` if its beginning was missed.
 #[inline(always)]
-fn ends(function: u64) -> Option<[u64; 2]> {
+fn take_arguments(function: u64) -> Option<[u64; 2]> {
     let thread = bpf_get_current_pid_tgid();
     // SAFETY: the look-up has just returned it.
     let call = maps::CALLS.get_ptr_mut(thread).map(|call| unsafe { Value::new(call) })?;

@@ -21,18 +21,18 @@ use crate::{
 
 /// One tick of this CPU's clock; the idle task does not count.
 #[inline(always)]
-pub fn tick() {
+pub fn count_tick() {
     if bpf_get_current_pid_tgid() == 0 {
         return;
     }
     if let Some(cgroup) = cgroup::of_current() {
-        ran(cgroup, TICK_NS);
+        add(cgroup, TICK_NS);
     }
 }
 
 /// This CPU leaves a task for another; the idle task does not count.
 #[inline(always)]
-pub fn switched(ctx: &BtfTracePointContext) {
+pub fn count_switch(ctx: &BtfTracePointContext) {
     // SAFETY: the helper has no precondition.
     let now = unsafe { bpf_ktime_get_ns() };
     let Some(since) = maps::cell(&maps::SINCE, 0) else { return };
@@ -42,13 +42,13 @@ pub fn switched(ctx: &BtfTracePointContext) {
     let task = Tracked::argument(ctx, 1);
     // The first switch on a CPU does not show how long the task had run.
     if began != 0 && task.half(TASK_PID.load()) != 0 {
-        ran(cgroup::of_task(task), now.wrapping_sub(began));
+        add(cgroup::of_task(task), now.wrapping_sub(began));
     }
 }
 
 /// A task of this cgroup ran here for so long.
 #[inline(always)]
-fn ran(cgroup: u64, ns: u64) {
+fn add(cgroup: u64, ns: u64) {
     let Some(entry) = managed::of(cgroup) else { return };
     // SAFETY: the helper has no precondition.
     let Some(node) = node_of(unsafe { bpf_get_smp_processor_id() }) else { return };

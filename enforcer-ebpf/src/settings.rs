@@ -90,7 +90,7 @@ pub fn node_of(cpu: u32) -> Option<u32> {
             return Some(u32::from(node));
         }
     }
-    maps::dropped(drop::UNKNOWN_CPU);
+    maps::count_drop(drop::UNKNOWN_CPU);
     None
 }
 

@@ -315,7 +315,7 @@ pub(super) fn load(
         (maps::MOVE_CELLS, sizes.move_cells.max(1)),
         (maps::MOVES, sizes.moves.max(1)),
         (maps::TALLIES, sizes.tallies),
-        (maps::TOLD, sizes.slots.saturating_mul(KINDS)),
+        (maps::LAST_CHANGE, sizes.slots.saturating_mul(KINDS)),
         (maps::RUN_TIME, sizes.slots.saturating_mul(count)),
         (maps::HINT_FAULTS, sizes.slots.saturating_mul(count)),
         (maps::HARDWARE, sizes.slots.saturating_mul(count)),
