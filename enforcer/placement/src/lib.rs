@@ -8,8 +8,8 @@
 //!
 //! The flow is one way: an [`Inventory`] (resources of the machine) and a [`PodRequest`] go in; [`admit`]
 //! selects the engine, records its [`Grant`]s in the allocations, and returns an [`Admission`] (the grants of
-//! the pod, and changes for other pods) or a [`Rejection`], which leaves the allocations unchanged. Nothing here reads a clock or a
-//! file, and equal input gives equal output.
+//! the pod, and changes for other pods) or a [`Rejection`], which leaves the allocations unchanged. Nothing
+//! here reads a clock or a file, and equal input gives equal output.
 //!
 //! Terminology: *exclusive* CPUs run only one container. The *shared* CPUs of a container are its scope
 //! without all exclusive CPUs, so they shrink and grow as other pods are created and deleted. If too little
