@@ -3,6 +3,12 @@
 //! Everything is built for an explicit target with a static C runtime, so that the binary that passes
 //! the host's tests is byte for byte the one that runs in guests. `enforcer/kernel/build.rs` compiles the
 //! kernel side; here it only gets its tools.
+//!
+//! Invariant: what tests and guests need is built in one configuration. Cargo takes the features of a dependency
+//! from all packages that a command selects, and from their tests if it builds any: a command for one package
+//! would build most dependencies, and the product, a second time. So each selects the whole workspace, and a
+//! target that makes the features those of tests ([`FEATURES_OF_TESTS`]). What ships, and the product without its
+//! kernel side, are built without.
 
 use std::{env, path::PathBuf, process::Command};
 
@@ -15,9 +21,42 @@ use crate::{command, progress::ProgressStep, setup, workspace::Workspace};
 pub(crate) enum BuildProfile {
     /// Quick to build: tests and guests.
     Dev,
-    /// Quick to run: people and measurements.
+    /// Quick to build, and quick enough to run: the first look at a host.
+    Fast,
+    /// Quick to run: what ships, and measurements.
     Release,
 }
+
+impl BuildProfile {
+    /// As cargo calls it.
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Dev => "dev",
+            Self::Fast => "fast",
+            Self::Release => "release",
+        }
+    }
+
+    /// Where cargo puts what it builds.
+    const fn folder(self) -> &'static str {
+        match self {
+            Self::Dev => "debug",
+            Self::Fast | Self::Release => self.name(),
+        }
+    }
+
+    /// For people who wait.
+    const fn about(self) -> &'static str {
+        match self {
+            Self::Dev => "",
+            Self::Fast => ", which takes minutes the first time",
+            Self::Release => ", optimised, which takes many minutes the first time",
+        }
+    }
+}
+
+/// A selection in which features are those of a build of all tests. The example is one of them, and small.
+const FEATURES_OF_TESTS: [&str; 3] = ["--workspace", "--example", "manual"];
 
 /// Name of the tests that need a kernel.
 const KERNEL_SIDE_TESTS: &str = "kernel_side";
@@ -44,32 +83,41 @@ fn triple() -> String {
     format!("{}-unknown-linux-gnu", env::consts::ARCH)
 }
 
-/// Builds the product with its kernel side; returns the binary.
-pub(crate) fn build(workspace: &Workspace, profile: BuildProfile) -> Result<PathBuf> {
-    build_binary(workspace, "enforcer", "numa-enforcer", profile, &[])
+/// Builds all that a whole run needs at once: it takes less than one after another, as few steps wait for others.
+pub(crate) fn build_all(workspace: &Workspace) -> Result<()> {
+    let step = ProgressStep::begin("build the product and all tests");
+    let mut cargo = cargo(workspace)?;
+    command::visibly(cargo.args(["build", "--quiet", "--workspace", "--bins", "--tests", "--examples"]))?;
+    step.done();
+    Ok(())
 }
 
-/// Builds the product without its kernel side, for tests; returns the binary.
+/// Builds the product with its kernel side; returns the binary.
+pub(crate) fn build(workspace: &Workspace, profile: BuildProfile) -> Result<PathBuf> {
+    build_binary(workspace, "numa-enforcer", profile)
+}
+
+/// Builds the product without its kernel side, as it would be shipped; returns the binary.
 pub(crate) fn build_without_bpf(workspace: &Workspace) -> Result<PathBuf> {
-    let options = ["--no-default-features"];
-    build_binary(workspace, "enforcer", "numa-enforcer", BuildProfile::Dev, &options)
+    let selection = ["--workspace", "--no-default-features"];
+    build_selected(workspace, &selection, "numa-enforcer", BuildProfile::Dev)
 }
 
 /// Builds the program that runs scenarios inside a guest.
 pub(crate) fn build_scenarios(workspace: &Workspace) -> Result<PathBuf> {
-    build_binary(workspace, "enforcer-tests", "scenario", BuildProfile::Dev, &[])
+    build_binary(workspace, "scenario", BuildProfile::Dev)
 }
 
 /// Builds the program that runs conformance vectors.
 pub(crate) fn build_conformance(workspace: &Workspace) -> Result<PathBuf> {
-    build_binary(workspace, "enforcer-conformance", "conformance", BuildProfile::Dev, &[])
+    build_binary(workspace, "conformance", BuildProfile::Dev)
 }
 
 /// Builds the tests of the kernel side (`enforcer/tests/kernel_side`) without running them.
 pub(crate) fn build_kernel_side_tests(workspace: &Workspace) -> Result<PathBuf> {
     let step = ProgressStep::begin("build the tests of the kernel side");
     let mut cargo = cargo(workspace)?;
-    cargo.args(["test", "--no-run", "--quiet", "--package", "enforcer", "--test", KERNEL_SIDE_TESTS]);
+    cargo.args(["build", "--quiet", "--workspace", "--test", KERNEL_SIDE_TESTS]);
     let messages = command::quietly(cargo.arg("--message-format=json"))?;
     step.done();
     messages
@@ -86,25 +134,27 @@ pub(crate) fn build_ebpf(workspace: &Workspace) -> Result<()> {
     build(workspace, BuildProfile::Dev).map(drop)
 }
 
-fn build_binary(
+fn build_binary(workspace: &Workspace, binary: &str, profile: BuildProfile) -> Result<PathBuf> {
+    match profile {
+        BuildProfile::Dev => build_selected(workspace, &FEATURES_OF_TESTS, binary, profile),
+        BuildProfile::Fast | BuildProfile::Release => {
+            build_selected(workspace, &["--package", "enforcer"], binary, profile)
+        }
+    }
+}
+
+fn build_selected(
     workspace: &Workspace,
-    package: &str,
+    selection: &[&str],
     binary: &str,
     profile: BuildProfile,
-    options: &[&str],
 ) -> Result<PathBuf> {
-    let how =
-        if profile == BuildProfile::Release { ", optimised, which takes minutes the first time" } else { "" };
-    let step = ProgressStep::begin(format!("build {binary}{how}"));
+    let step = ProgressStep::begin(format!("build {binary}{}", profile.about()));
     let mut cargo = cargo(workspace)?;
-    cargo.args(["build", "--quiet", "--package", package, "--bin", binary]).args(options);
-    if profile == BuildProfile::Release {
-        cargo.arg("--release");
-    }
+    cargo.args(["build", "--quiet", "--bin", binary, "--profile", profile.name()]).args(selection);
     command::visibly(&mut cargo)?;
     step.done();
-    let folder = if profile == BuildProfile::Release { "release" } else { "debug" };
-    let path = workspace.target().join(triple()).join(folder).join(binary);
+    let path = workspace.target().join(triple()).join(profile.folder()).join(binary);
     ensure!(path.is_file(), "cargo built no {}", path.display());
     Ok(path)
 }

@@ -92,7 +92,8 @@ pub struct Scenario {
     pub needs_systemd: bool,
     /// Does Prometheus scrape the product?
     pub needs_prometheus: bool,
-    /// Takes minutes, so it is run only when it is named: it measures more than it tests.
+    /// Takes minutes, so a run plays it only when it is named, or with `--all`: it measures, repeats, or varies
+    /// what a shorter one of its group shows.
     pub only_by_name: bool,
     /// The scenario itself.
     #[serde(skip)]
@@ -126,21 +127,27 @@ pub const ALL: &[Scenario] = &[
         only_by_name: true,
         run: large::audit,
     },
-    kernel_side("eyes-two-nodes", eyes::two_nodes),
+    Scenario { only_by_name: true, ..kernel_side("eyes-two-nodes", eyes::two_nodes) },
     Scenario { only_by_name: true, ..kernel_side("eyes-kernel-side", eyes::kernel_side) },
     Scenario { only_by_name: true, ..long("eyes-forty", "4s", BALANCING_OFF, forty::misaligned) },
     long("eyes-bound", "2s", "", bound::to_one_node),
-    long("eyes-churn", "2s", "", churn::forgotten),
-    long("eyes-spread", "2s", "", spread::without_a_move),
+    Scenario { only_by_name: true, ..long("eyes-churn", "2s", "", churn::forgotten) },
+    Scenario { only_by_name: true, ..long("eyes-spread", "2s", "", spread::without_a_move) },
     long("eyes-moves", "2s", "", moves::counted),
-    long("eyes-traffic", "2s", BALANCING_OFF, traffic::proportions),
-    long("eyes-traffic-4s", "4s", BALANCING_OFF, traffic::proportions_on_four_nodes),
+    Scenario { only_by_name: true, ..long("eyes-traffic", "2s", BALANCING_OFF, traffic::proportions) },
+    Scenario {
+        only_by_name: true,
+        ..long("eyes-traffic-4s", "4s", BALANCING_OFF, traffic::proportions_on_four_nodes)
+    },
     Scenario { only_by_name: true, ..long("eyes-traffic-kinds", "2s", BALANCING_OFF, traffic::kinds) },
-    long("eyes-self-placed", "2s", "", self_placed::survives),
+    Scenario { only_by_name: true, ..long("eyes-self-placed", "2s", "", self_placed::survives) },
     product("eyes-what-needs-what", "2s", "", eyes::what_needs_what),
     product("audit-misaligned", "2s", "", audit::misaligned),
     // Without the kernel's own balancing, which would move pages before a remedy does.
-    product("audit-remedies", remedies::TOPOLOGY, BALANCING_OFF, remedies::are_carried_out),
+    Scenario {
+        only_by_name: true,
+        ..product("audit-remedies", remedies::TOPOLOGY, BALANCING_OFF, remedies::are_carried_out)
+    },
     product(
         "audit-remedies-room",
         remedies_room::TOPOLOGY,
@@ -159,7 +166,7 @@ pub const ALL: &[Scenario] = &[
     // Without the kernel's own balancing, which would move the pages before the daemon does.
     product("correct-restore-inherited", "2s", BALANCING_OFF, correct::restore_inherited),
     product("correct-drift", "2s", "", drift::repaired),
-    product("correct-partition", "2s", "", partition::keeps_strangers_out),
+    Scenario { only_by_name: true, ..product("correct-partition", "2s", "", partition::keeps_strangers_out) },
     product("correct-partition-refused", "2s", "", partition::refused),
     long("rebalance-four", "2s", BALANCING_OFF, rebalance::four),
     Scenario { only_by_name: true, ..long("rebalance-peers", "2s", BALANCING_OFF, rebalance::peers) },
@@ -170,7 +177,10 @@ pub const ALL: &[Scenario] = &[
         only_by_name: true,
         ..product("widen-back", "hmat", BALANCING_OFF, widening_back::without_a_stall)
     },
-    long("widen-bound", "hmat", BALANCING_OFF, widening_relief::of_bound_process),
+    Scenario {
+        only_by_name: true,
+        ..long("widen-bound", "hmat", BALANCING_OFF, widening_relief::of_bound_process)
+    },
     Scenario {
         only_by_name: true,
         ..product("widen-strict-relief", "hmat", BALANCING_OFF, widening_relief::of_strict_workload)
@@ -223,35 +233,57 @@ pub const ALL: &[Scenario] = &[
     product("degrade-no-btf", "2s", "", degrade::no_btf),
     product("degrade-no-cap-bpf", "2s", "", degrade::no_cap_bpf),
     product("degrade-no-cap-perfmon", "2s", "", refused::no_cap_perfmon),
-    product("degrade-shipped-privileges", "2s", "", shipped::privileges),
-    product("degrade-no-fentry", "2s", "", refused::no_fentry),
-    product("degrade-fentry-refused", "2s", "", probed::trampolines_refused),
+    Scenario { only_by_name: true, ..product("degrade-shipped-privileges", "2s", "", shipped::privileges) },
+    Scenario { only_by_name: true, ..product("degrade-no-fentry", "2s", "", refused::no_fentry) },
+    Scenario {
+        only_by_name: true,
+        ..product("degrade-fentry-refused", "2s", "", probed::trampolines_refused)
+    },
     Scenario { only_by_name: true, ..product("degrade-others-pins", "2s", "", others_pins::survive) },
     Scenario {
         needs_containerd: true,
         only_by_name: true,
         ..long("degrade-answered-pins", pods::TOPOLOGY, "", answered_pins::outlive_answers)
     },
-    product("degrade-lockdown", "2s", "lockdown=confidentiality", refused::lockdown_confidentiality),
+    Scenario {
+        only_by_name: true,
+        ..product("degrade-lockdown", "2s", "lockdown=confidentiality", refused::lockdown_confidentiality)
+    },
     Scenario {
         only_by_name: true,
         ..product("degrade-lockdown-integrity", "2s", "lockdown=integrity", refused::lockdown_integrity)
     },
-    product("degrade-balancing-off", "2s", BALANCING_OFF, degrade::balancing_off),
-    Scenario { needs_containerd: true, limit_seconds: 600, ..rig("node-containerd", "2s", node::containerd) },
+    Scenario {
+        only_by_name: true,
+        ..product("degrade-balancing-off", "2s", BALANCING_OFF, degrade::balancing_off)
+    },
+    Scenario {
+        needs_containerd: true,
+        only_by_name: true,
+        limit_seconds: 600,
+        ..rig("node-containerd", "2s", node::containerd)
+    },
     Scenario {
         needs_containerd: true,
         only_by_name: true,
         ..long("node-shipped-pod", pods::TOPOLOGY, "", shipped_pod::enforces)
     },
     Scenario { needs_containerd: true, ..long("node-placed", pods::TOPOLOGY, "", placed::at_creation) },
-    Scenario { needs_containerd: true, ..long("node-policies", "ccx", "", policies::on_two_nodes) },
+    Scenario {
+        needs_containerd: true,
+        only_by_name: true,
+        ..long("node-policies", "ccx", "", policies::on_two_nodes)
+    },
     Scenario {
         needs_containerd: true,
         only_by_name: true,
         ..long("node-policies-4s", "4s", "", policies::on_four_nodes)
     },
-    Scenario { needs_containerd: true, ..long("node-resized", pods::TOPOLOGY, "", resized::in_place) },
+    Scenario {
+        needs_containerd: true,
+        only_by_name: true,
+        ..long("node-resized", pods::TOPOLOGY, "", resized::in_place)
+    },
     Scenario {
         needs_containerd: true,
         only_by_name: true,
@@ -259,14 +291,17 @@ pub const ALL: &[Scenario] = &[
     },
     Scenario {
         needs_containerd: true,
+        only_by_name: true,
         ..long("node-restarted", pods::TOPOLOGY, "", restarted::while_containers_run)
     },
     Scenario {
         needs_containerd: true,
+        only_by_name: true,
         ..long("node-displaced", pods::TOPOLOGY, "", displaced::goes_with_its_memory)
     },
     Scenario {
         needs_containerd: true,
+        only_by_name: true,
         ..long("node-stopped", pods::TOPOLOGY, "", stopped::until_the_last_process_is_gone)
     },
     Scenario {
@@ -297,12 +332,21 @@ pub const ALL: &[Scenario] = &[
         limit_seconds: 3_600,
         ..long("node-deadlock", pods::TOPOLOGY, "", deadlock::is_not_met)
     },
-    Scenario { needs_containerd: true, ..long("node-owned", pods::TOPOLOGY, "", owned::by_the_kubelet) },
     Scenario {
         needs_containerd: true,
+        only_by_name: true,
+        ..long("node-owned", pods::TOPOLOGY, "", owned::by_the_kubelet)
+    },
+    Scenario {
+        needs_containerd: true,
+        only_by_name: true,
         ..long("node-full-disk", pods::TOPOLOGY, "", full_disk::of_the_journal)
     },
-    Scenario { needs_containerd: true, ..long("node-cut", pods::TOPOLOGY, "", cut::while_it_tells) },
+    Scenario {
+        needs_containerd: true,
+        only_by_name: true,
+        ..long("node-cut", pods::TOPOLOGY, "", cut::while_it_tells)
+    },
     systemd("systemd-placement", service::keeps_its_place),
     systemd("systemd-unit", unit::as_shipped),
     Scenario {

@@ -1,7 +1,8 @@
 //! Build tools from crates.io, each in a folder of its own version under `target/tools`.
 //!
 //! They run on this machine and nowhere else, so they are built with neither the flags nor the
-//! triple of the product. What their build leaves is thrown away.
+//! triple of the product. Each runs for seconds, and people wait for its build, so that is what is made quick:
+//! nothing is optimised ([`QUICKLY`]). What their build leaves is thrown away.
 
 use std::{
     fs,
@@ -22,6 +23,15 @@ pub(super) struct BuiltTool {
     /// Further arguments of `cargo install`.
     pub(super) options: &'static [&'static str],
 }
+
+/// Overrides what the program's own release profile says.
+const QUICKLY: [(&str, &str); 5] = [
+    ("CARGO_PROFILE_RELEASE_OPT_LEVEL", "0"),
+    ("CARGO_PROFILE_RELEASE_LTO", "off"),
+    ("CARGO_PROFILE_RELEASE_CODEGEN_UNITS", "256"),
+    ("CARGO_PROFILE_RELEASE_DEBUG", "0"),
+    ("CARGO_PROFILE_RELEASE_INCREMENTAL", "false"),
+];
 
 impl BuiltTool {
     /// Its folder; the program is in `bin`.
@@ -53,6 +63,7 @@ impl BuiltTool {
         for variable in ["RUSTFLAGS", "CARGO_ENCODED_RUSTFLAGS", "CARGO_BUILD_TARGET"] {
             cargo.env_remove(variable);
         }
+        cargo.envs(QUICKLY);
         adapt(&mut cargo);
         command::quietly(&mut cargo)?;
         fs::remove_dir_all(scratch).with_context(|| format!("remove {}", scratch.display()))?;

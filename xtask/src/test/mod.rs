@@ -25,15 +25,19 @@ mod why;
 
 use std::{path::PathBuf, process::ExitCode};
 
-use anyhow::Result;
+use anyhow::{Result, ensure};
 
+use self::scenario::ListedScenario;
 pub(crate) use self::{
     matrix::plays,
     scenario::{Options, Scenarios},
     tally::TestTally,
 };
 use crate::{
-    containerd::ContainerdPackages, product::BuildProfile, series::Kernels, setup, stdout,
+    containerd::ContainerdPackages,
+    product::{self, BuildProfile},
+    series::Kernels,
+    setup, stdout,
     workspace::Workspace,
 };
 
@@ -43,6 +47,9 @@ pub(crate) struct TestArguments {
     /// A step, a scenario or a group of scenarios by the beginning of its name (`correct-`);
     /// any other name filters the tests of the host
     name: Option<String>,
+    /// Play what is marked "only by name" too: of the group that is named, or of a whole run, as every night
+    #[arg(long)]
+    all: bool,
     /// List everything that would run, and stop
     #[arg(long)]
     list: bool,
@@ -84,11 +91,21 @@ pub(crate) fn run(workspace: &Workspace, arguments: &TestArguments) -> Result<Ex
 fn run_matching(workspace: &Workspace, arguments: &TestArguments, tally: &mut TestTally) -> Result<()> {
     let name = arguments.name.as_deref();
     setup::build_tools(workspace)?;
+    if name.is_none() {
+        product::build_all(workspace)?;
+    }
     let scenarios = Scenarios::build(workspace)?;
     let prefix = name.unwrap_or_default();
     let steps = steps::matching(prefix);
-    let mut chosen = scenarios.matching(prefix);
-    chosen.retain(|scenario| name == Some(scenario.name.as_str()) || !scenario.only_by_name);
+    let matching = scenarios.matching(prefix);
+    let is_chosen = |scenario: &&&ListedScenario| {
+        arguments.all || name == Some(scenario.name.as_str()) || !scenario.only_by_name
+    };
+    let chosen: Vec<_> = matching.iter().filter(is_chosen).copied().collect();
+    ensure!(
+        !steps.is_empty() || !chosen.is_empty() || matching.is_empty(),
+        "every scenario of {prefix} plays only by its whole name, or with --all"
+    );
     if steps.is_empty() && chosen.is_empty() {
         host::run(workspace, name, tally)?;
         if tally.is_empty() {
