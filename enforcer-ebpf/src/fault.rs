@@ -2,7 +2,8 @@
 //!
 //! `task_numa_fault` runs at the end of each such fault, in the faulting task. Local is what its flag
 //! says: the node argument is already the new one after the kernel has moved the page. The task may be
-//! preempted here, and the next one may fault as well: additions are atomic.
+//! preempted here, and the next one may fault as well: additions are atomic. From Linux 5.12 on the kernel
+//! skips the second fault's run instead, and it is not counted ([`crate::words`]).
 
 use core::mem::offset_of;
 
