@@ -3,8 +3,8 @@
 //! Problem: a reference into a map promises that nothing else writes its target. The daemon and programs on
 //! other CPUs do. On this CPU, interrupts do, and another task where this one is preempted: programs at
 //! trampolines may be, since Linux 5.11 (they disable migration only). From 5.12 on the kernel does not start
-//! the same program once more on that CPU (`prog->active` in kernel/bpf/trampoline.c; `recursion_misses` in the
-//! program's fdinfo counts such runs), but it starts others, which add to the same words.
+//! the same program once more on that CPU (`prog->active` in kernel/bpf/trampoline.c; the program's fdinfo
+//! counts such runs as `recursion_misses`), but it starts others, which add to the same words.
 //!
 //! Idea: a value is a raw pointer that is only read and written by whole words, each with one volatile or
 //! atomic access. Every function here is safe, because no reference to plain memory is ever made and no place

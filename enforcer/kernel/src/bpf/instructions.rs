@@ -1,7 +1,7 @@
 //! What the compiler made of the programs, where it decides whether their counts are right.
 //!
-//! Lost additions show too seldom for a test on events: two tasks of one CPU must add to one word at once. The
-//! instructions show whether any can be lost. Each function is inlined, so a program is all of its code.
+//! Lost additions show too seldom for a test on events: two tasks of one CPU must add to one word at once.
+//! The instructions show whether any can be lost. Each function is inlined, so a program is all of its code.
 
 use std::collections::BTreeMap;
 
