@@ -3,6 +3,7 @@ pub mod cli;
 pub mod config;
 pub mod doctor;
 pub mod engine;
+pub mod exit;
 pub mod log_level;
 pub mod pace;
 pub mod panics;

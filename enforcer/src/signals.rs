@@ -25,7 +25,7 @@ use tokio::{
     time::sleep,
 };
 
-use crate::{cli::Exit, printer::Printer};
+use crate::{exit::Exit, printer::Printer};
 use enforcer_act::pages::Stop;
 use enforcer_kernel::{privileges, waker::Waker};
 

@@ -15,15 +15,15 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::{
+    actuator::Actuator,
+    claims::CurrentClaims,
+    roll_back::{Failed, OVERTAKEN, roll_back},
+    step_effect::{Next, Undo},
+};
 use enforcer_core::{
     plan::{Outcome, OutcomeResult, Plan},
     workload::CgroupPath,
-};
-use numa_topology::set::CpuSet;
-
-use super::{
-    actuator::{Actuator, Next, Undo},
-    roll_back::{Failed, OVERTAKEN, roll_back},
 };
 
 /// Progress of a workload or a group, or the reason why it stopped.
@@ -41,28 +41,6 @@ pub struct Applied {
     pub outcomes: Vec<Outcome>,
     /// Workloads with more to do than one plan may: to be gone on with at once, not after a cool-down.
     pub unfinished: BTreeSet<CgroupPath>,
-}
-
-/// Present claims of workloads, from answers to a container runtime too; they change while the plan is
-/// carried out.
-pub trait CurrentClaims {
-    /// Is something newer settled of this cgroup than the plan knew?
-    fn is_overtaken(&self, cgroup: &CgroupPath) -> bool;
-
-    /// The workload that has some of these CPUs for itself (of any CPUs where `None`), in words. What is
-    /// given to the cgroups `among` does not count.
-    fn exclusive_to(&self, cpus: Option<&CpuSet>, among: &BTreeSet<&CgroupPath>) -> Option<String>;
-}
-
-/// Nothing is exclusive to any workload.
-impl<IsOvertaken: Fn(&CgroupPath) -> bool> CurrentClaims for IsOvertaken {
-    fn is_overtaken(&self, cgroup: &CgroupPath) -> bool {
-        self(cgroup)
-    }
-
-    fn exclusive_to(&self, _cpus: Option<&CpuSet>, _among: &BTreeSet<&CgroupPath>) -> Option<String> {
-        None
-    }
 }
 
 /// Carries out the steps in order.
@@ -150,8 +128,8 @@ mod tests {
     use super::*;
     use crate::{
         DryRunActuator,
-        actuator::StepEffect,
         fixture::{Fixture, plan, set_cpus, set_mems},
+        step_effect::StepEffect,
     };
 
     fn results(applied: &Applied) -> Vec<&OutcomeResult> {

@@ -11,6 +11,7 @@ mod above;
 pub mod actuator;
 pub mod apply;
 pub mod brake;
+mod claims;
 pub mod cpuset;
 pub mod exposed;
 #[cfg(any(test, feature = "testing"))]
@@ -30,11 +31,13 @@ pub mod restore;
 mod roll_back;
 pub mod scratch;
 pub mod self_placed;
+pub mod step_effect;
 pub mod tiers;
 #[cfg(test)]
 mod transaction_tests;
 pub mod units;
 
 pub use actuator::{Actuator, DryRunActuator, LiveActuator};
-pub use apply::{Applied, CurrentClaims, apply_plan, apply_plan_beside};
+pub use apply::{Applied, apply_plan, apply_plan_beside};
+pub use claims::CurrentClaims;
 pub use journal::Journal;

@@ -20,11 +20,7 @@ use enforcer_core::{
 };
 use numa_topology::set::CpuSet;
 
-use super::{
-    actuator::{Actuator, Undo},
-    apply::CurrentClaims,
-    cpuset::ManagedFile,
-};
+use super::{actuator::Actuator, claims::CurrentClaims, cpuset::ManagedFile, step_effect::Undo};
 
 /// Why nothing of a workload is the plan's any longer.
 pub(super) const OVERTAKEN: &str = "a container runtime was told something newer";

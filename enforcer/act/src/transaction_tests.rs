@@ -9,12 +9,11 @@ use enforcer_core::{
 use proptest::prelude::*;
 
 use super::{
-    Actuator,
-    actuator::{Next, StepEffect, Undo},
-    apply_plan,
+    Actuator, apply_plan,
     cpuset::ManagedFile,
     fixture::{Fixture, plan, set_cpus, set_mems},
     journal::EntryKey,
+    step_effect::{Next, StepEffect, Undo},
 };
 
 const CGROUPS: [&str; 4] = ["/a", "/b", "/c", "/d"];

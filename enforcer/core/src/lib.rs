@@ -2,7 +2,7 @@
 //!
 //! The machine is [`numa_topology`], the engines are [`numa_placement`]. This crate contains workloads
 //! ([`workload`]), readings of one moment ([`sample`]), the workloads that the configuration declares
-//! ([`declarations`]), the owners of cpusets ([`owner`]), placement on a running host ([`hosted`]), figures
+//! ([`declarations`]), the owners of cpusets ([`owner`], [`owners`]), placement on a running host ([`hosted`]), figures
 //! and findings ([`model`], [`finding`]), decisions and plans ([`decide`], [`plan`]), additional memory nodes
 //! ([`widening`]) and the configuration itself ([`policy`]). [`parse`] turns kernel text into values; the
 //! text is read elsewhere. [`pacing`] limits the speed of page moves, [`call_times`] holds the durations of
@@ -28,6 +28,7 @@ pub mod memory_policy;
 pub mod model;
 pub mod node_room;
 pub mod owner;
+pub mod owners;
 pub mod pacing;
 mod page_migration;
 pub mod parse;

@@ -398,25 +398,6 @@ pub struct RunTime {
     pub samples: u64,
 }
 
-impl RunTime {
-    /// Adds another count.
-    pub fn add(&mut self, more: Self) {
-        self.ns = self.ns.saturating_add(more.ns);
-        self.misplaced_ns = self.misplaced_ns.saturating_add(more.misplaced_ns);
-        self.samples = self.samples.saturating_add(more.samples);
-    }
-
-    /// Counts since an earlier reading.
-    #[must_use]
-    pub fn minus(self, earlier: Self) -> Self {
-        Self {
-            ns: self.ns.saturating_sub(earlier.ns),
-            misplaced_ns: self.misplaced_ns.saturating_sub(earlier.misplaced_ns),
-            samples: self.samples.saturating_sub(earlier.samples),
-        }
-    }
-}
-
 /// Tasks that moved between CPUs of two nodes, or started on a CPU.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
@@ -438,24 +419,6 @@ impl Placements {
     pub fn count(self) -> u64 {
         self.migrated.saturating_add(self.started)
     }
-
-    /// Adds another count of the same pair of nodes.
-    pub fn add(&mut self, more: Self) {
-        self.migrated = self.migrated.saturating_add(more.migrated);
-        self.started = self.started.saturating_add(more.started);
-        self.misplaced = self.misplaced.saturating_add(more.misplaced);
-    }
-
-    /// Counts of the same pair of nodes since an earlier reading.
-    #[must_use]
-    pub fn minus(self, earlier: Self) -> Self {
-        Self {
-            migrated: self.migrated.saturating_sub(earlier.migrated),
-            started: self.started.saturating_sub(earlier.started),
-            misplaced: self.misplaced.saturating_sub(earlier.misplaced),
-            ..self
-        }
-    }
 }
 
 /// NUMA hinting faults in pages.
@@ -472,27 +435,6 @@ pub struct HintFaults {
     pub migrate_failed: u64,
 }
 
-impl HintFaults {
-    /// Adds another count.
-    pub fn add(&mut self, more: Self) {
-        self.local = self.local.saturating_add(more.local);
-        self.remote = self.remote.saturating_add(more.remote);
-        self.migrated = self.migrated.saturating_add(more.migrated);
-        self.migrate_failed = self.migrate_failed.saturating_add(more.migrate_failed);
-    }
-
-    /// Counts since an earlier reading.
-    #[must_use]
-    pub fn minus(self, earlier: Self) -> Self {
-        Self {
-            local: self.local.saturating_sub(earlier.local),
-            remote: self.remote.saturating_sub(earlier.remote),
-            migrated: self.migrated.saturating_sub(earlier.migrated),
-            migrate_failed: self.migrate_failed.saturating_sub(earlier.migrate_failed),
-        }
-    }
-}
-
 /// Accesses to DRAM by the CPU's counters: each overflow stands for a whole period.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
@@ -505,24 +447,31 @@ pub struct HardwareAccesses {
     pub samples: u64,
 }
 
-impl HardwareAccesses {
-    /// Adds another count.
-    pub fn add(&mut self, more: Self) {
-        self.local = self.local.saturating_add(more.local);
-        self.remote = self.remote.saturating_add(more.remote);
-        self.samples = self.samples.saturating_add(more.samples);
-    }
+/// Sums and differences of counts. Counts that went back, as local accesses may that are the difference of two
+/// counters, differ by 0; other fields stay.
+macro_rules! counts {
+    ($($counts:ty { $($field:ident),+ })+) => {$(
+        impl $counts {
+            /// Adds another count.
+            pub fn add(&mut self, more: Self) {
+                $(self.$field = self.$field.saturating_add(more.$field);)+
+            }
 
-    /// Counts since an earlier reading. Local accesses may be the difference of two counters, and so go back
-    /// by a period.
-    #[must_use]
-    pub fn minus(self, earlier: Self) -> Self {
-        Self {
-            local: self.local.saturating_sub(earlier.local),
-            remote: self.remote.saturating_sub(earlier.remote),
-            samples: self.samples.saturating_sub(earlier.samples),
+            /// Counts since an earlier reading.
+            #[must_use]
+            pub fn minus(mut self, earlier: Self) -> Self {
+                $(self.$field = self.$field.saturating_sub(earlier.$field);)+
+                self
+            }
         }
-    }
+    )+};
+}
+
+counts! {
+    RunTime { ns, misplaced_ns, samples }
+    Placements { migrated, started, misplaced }
+    HintFaults { local, remote, migrated, migrate_failed }
+    HardwareAccesses { local, remote, samples }
 }
 
 /// One thread.

@@ -16,7 +16,7 @@ use std::{
 use enforcer_core::sample::PressureEvent;
 
 #[cfg(feature = "bpf")]
-use super::kernel_side::PressureBuffer;
+use super::pressure_buffer::PressureBuffer;
 use enforcer_kernel::waker::Waker;
 #[cfg(feature = "bpf")]
 use enforcer_kernel::{bpf::PressureRing, clock};

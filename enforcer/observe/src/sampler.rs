@@ -10,7 +10,6 @@ use std::{
 };
 
 use enforcer_core::{
-    policy::{RunTimeSource, SampleSettings},
     sample::{CgroupSample, NodeBytes, SAMPLE_SCHEMA_VERSION, Sample, TaskSample},
     vma::{self, Vma},
     workload::{CgroupPath, Workload},
@@ -30,6 +29,7 @@ use super::{
     index::Index,
     node::{Watermarks, read_nodes},
     numa_maps::read_numa_maps,
+    options::SamplerOptions,
     policies::{MemoryDistances, read_mappings},
     pressure_tap::PressureTap,
     procfs::read_tasks,
@@ -39,47 +39,8 @@ use enforcer_host::{HostRoot, cgroup::CgroupLayout, is_dir};
 
 const UNCOUNTED: &str = "run time per node, placements and hinting faults are not counted";
 
-/// Sources that the sampler may use.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct SamplerOptions {
-    /// Use BPF: the task iterator, and the counting programs if `counters` is set.
-    pub bpf: bool,
-    /// Attach the programs that count run time, placements and hinting faults. A single sample has no use for
-    /// them.
-    pub counters: bool,
-    /// Bring the programs' own diagnostics into the log.
-    pub bpf_log: bool,
-    /// Source of run time.
-    pub run_time: RunTimeSource,
-    /// Most processes with a read of `numa_maps` in one sample, where there is no cheaper source; 0 reads
-    /// none. Each read holds the process's mmap lock for a while.
-    pub numa_maps: usize,
-}
-
-/// Most reads of `numa_maps` in one sample, if the configuration allows it.
-const MAX_NUMA_MAPS: usize = 256;
-
 /// Most processes with a read of memory policies in one sample.
 const MAX_POLICIES: usize = 64;
-
-impl SamplerOptions {
-    /// Options by the configuration; `counters` if a second sample follows.
-    pub fn new(settings: &SampleSettings, counters: bool) -> Self {
-        Self {
-            bpf: settings.bpf,
-            counters,
-            bpf_log: settings.bpf_log,
-            run_time: settings.run_time,
-            numa_maps: if settings.numa_maps { MAX_NUMA_MAPS } else { 0 },
-        }
-    }
-}
-
-impl Default for SamplerOptions {
-    fn default() -> Self {
-        Self { bpf: true, counters: true, bpf_log: false, run_time: RunTimeSource::Clock, numa_maps: 0 }
-    }
-}
 
 /// Takes samples of one host.
 pub struct Sampler {

@@ -13,7 +13,7 @@ use enforcer_core::{
         AdvisedWrites, Finding, Judged, Rule, Severity, assess_with_writes, with_added, without_hindered,
     },
     model::Model,
-    owner::Owners,
+    owners::Owners,
     policy::Policy,
     workload::CgroupPath,
 };

@@ -43,7 +43,8 @@ use std::{
 };
 
 use self::args::{Args, Command};
-pub use self::exit::{Exit, UsageError};
+pub use self::exit::UsageError;
+use crate::exit::Exit;
 use enforcer_act::scratch::hold;
 use enforcer_kernel::linux::ignore_file_size_signal;
 

@@ -3,7 +3,7 @@
 
 use std::{io::Write, time::Duration};
 
-use enforcer_core::{declarations::Declarations, model::Model, owner::Owners, policy::Policy};
+use enforcer_core::{declarations::Declarations, model::Model, owners::Owners, policy::Policy};
 use numa_placement::Inventory;
 
 use super::{Exit, args, config_file, root, snapshot::HostSnapshot, terminal, what_if};

@@ -10,7 +10,7 @@ use enforcer_core::{
     declarations::Declarations,
     hosted::Containers,
     model::Model,
-    owner::Owners,
+    owners::Owners,
     policy::Policy,
     rebalance::{self, RebalanceReport},
 };

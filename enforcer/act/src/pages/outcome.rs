@@ -7,7 +7,7 @@ use numa_topology::{id::NodeId, set::NodeSet};
 use rustix::io::Errno;
 
 use super::budget::Spent;
-use crate::actuator::{Next, StepEffect};
+use crate::step_effect::{Next, StepEffect};
 
 /// What a step of moving pages came to.
 #[derive(Debug, Default)]

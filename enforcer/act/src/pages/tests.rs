@@ -5,7 +5,7 @@ use std::{fs, time::Duration};
 use enforcer_core::{pacing::PaceLimits, plan::OutcomeResult};
 
 use super::*;
-use crate::actuator::{Next, StepEffect};
+use crate::step_effect::{Next, StepEffect};
 use enforcer_kernel::fake::{FakeCall, FakeKernel};
 
 const START: usize = 0x7f00_0000_0000;

@@ -3,9 +3,9 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::{
-    actuator::StepEffect,
     fixture::{Fixture, plan, set_cpus, set_mems},
     journal::EntryKey,
+    step_effect::StepEffect,
 };
 
 const GROUP: [&str; 4] = ["/a", "/b", "/c", "/d"];

@@ -9,7 +9,8 @@ use super::{
 use crate::{
     finding::{Finding, Severity},
     model::Model,
-    owner::{Owners, Ownership},
+    owner::Ownership,
+    owners::Owners,
     policy::Thresholds,
     sample::Sample,
     workload::{Origin, Workload},

@@ -28,6 +28,7 @@ mod partition;
 mod parts;
 pub(crate) mod pins;
 mod self_placed;
+pub(crate) mod taken;
 mod transaction;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -56,7 +57,8 @@ use crate::{
     declarations::Declarations,
     hosted::{CgroupBounds, CgroupRequest, Containers, Wished, wishes_of},
     model::{Model, WorkloadModel, accessed_bytes},
-    owner::{Owner, Owners, Ownership},
+    owner::{Owner, Ownership},
+    owners::Owners,
     plan::{Action, PLAN_SCHEMA_VERSION, Plan},
     policy::{DeclaredClass, Policy, WorkloadRule},
     sample::{ChangeKind, NodeBytes, NodeSample, Sample},
@@ -236,7 +238,7 @@ pub fn decide(inputs: &Inputs<'_>, allocations: &mut Allocations) -> Decision {
     let holders: BTreeSet<Holder> =
         declared.iter().chain(unknown).map(|one| Holder::cgroup(one.cgroup)).collect();
     allocations.retain(|holder| !holder.is_cgroup() || holders.contains(holder));
-    pins::hold_of_others(inputs, allocations);
+    taken::withhold_of_others(inputs, allocations);
     decision.refused.extend(others.iter().filter_map(|one| Some(of_other(one.cgroup, one.foreign?))));
     let mut parts = Vec::new();
     // The CPUs of containers are of one node as well.

@@ -13,6 +13,7 @@ mod drift;
 mod explained;
 mod files;
 mod isolated_cpus;
+mod judged;
 mod owner_mismatch;
 mod remedy;
 mod remote_residency;
@@ -39,7 +40,7 @@ use crate::{
     declarations::Declarations,
     hosted::Containers,
     model::{Model, isolated_cpus},
-    owner::Owners,
+    owners::Owners,
     policy::Policy,
     sample::Sample,
     self_placement::CpusetWrites,

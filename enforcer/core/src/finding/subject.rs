@@ -5,18 +5,15 @@ use std::{cell::OnceCell, collections::BTreeSet};
 use super::{
     Evidence, Finding, Rule, Severity,
     files::{self, CgroupFiles},
-    remedy,
     threads::Threads,
 };
 use crate::{
-    decide::{
-        Advice, Decision, EarlierAdvice, Inputs, Obstacle, ObstacleKind, advise, near_memory, tmpfs_in_words,
-    },
-    model::{WorkloadModel, accessed_bytes, staying_bytes},
-    owner::{Owner, Ownership},
+    decide::{Advice, Decision, EarlierAdvice, Inputs, Obstacle, advise, near_memory},
+    model::{WorkloadModel, accessed_bytes},
+    owner::Ownership,
     policy::Policy,
     sample::{NodeBytes, PolicyExtent, Sample},
-    words::{self, count, size},
+    words::{count, size},
     workload::{Origin, Workload},
 };
 use numa_placement::{Allocations, Inventory};
@@ -135,7 +132,7 @@ impl Subject<'_> {
     }
 
     /// Nodes far from its CPUs with their bytes, as `count` sees them.
-    fn far(&self, count: impl Fn(&NodeBytes) -> u64) -> (NodeSet, u64) {
+    pub(super) fn far(&self, count: impl Fn(&NodeBytes) -> u64) -> (NodeSet, u64) {
         let near = near_memory(self.inputs, self.workload, &self.figures.cpu_nodes);
         self.figures.ordinary_bytes_outside(&self.inventory.machine, &near, count)
     }
@@ -174,72 +171,6 @@ impl Subject<'_> {
         self.advice.get_or_init(find).as_ref()
     }
 
-    /// Severity, with the command that fixes it or the obstacle.
-    pub(super) fn judged(&self, severity: Severity) -> (Severity, Result<String, String>) {
-        if let Some(spread) = self.spread_on_purpose() {
-            return (Severity::Info, Err(spread));
-        }
-        match self.advice() {
-            Ok(advice) => (severity, Ok(remedy::realign(self, advice))),
-            Err(obstacle) => (lessened(severity, obstacle.kind), Err(obstacle.reason.clone())),
-        }
-    }
-
-    /// The same for a fault that page cache, which stays, would keep as bad as it is.
-    pub(super) fn judged_by_memory(&self, severity: Severity) -> (Severity, Result<String, String>) {
-        if let Some(placed) = self.placed_here() {
-            return (lessened(severity, ObstacleKind::NoRoom), Err(placed));
-        }
-        let total = self.memory().unwrap_or(0);
-        let advised = self.advice().map(|advice| advice.stays.clone());
-        // Without advice its far memory stays as it is now, before a remedy and after it.
-        let bytes = advised.as_ref().map_or_else(|_| self.far(staying_bytes).1, |(_, bytes)| *bytes);
-        #[expect(clippy::cast_precision_loss, reason = "a share")]
-        let stays = bytes as f64 / total.max(1) as f64;
-        if stays < self.policy.thresholds.remote_residency_warning {
-            return self.judged(severity);
-        }
-        let severity = lessened(severity, ObstacleKind::NoRoom);
-        let Ok((nodes, bytes)) = advised else { return self.judged(severity) };
-        let machine = &self.inventory.machine;
-        let reason = format!(
-            "{} of page cache on {} would stay there: page cache does not follow its readers{}",
-            size(bytes),
-            words::nodes(&nodes),
-            tmpfs_in_words(self.figures, machine, &machine.memory_nodes().difference(&nodes))
-        );
-        (severity, Err(reason))
-    }
-
-    /// Reason for far memory of a container that the daemon has placed, if it may have memory near its CPUs:
-    /// its pages follow.
-    fn placed_here(&self) -> Option<String> {
-        let ours = self.owner.is_some_and(|owner| owner.owner == Owner::NumaEnforcer);
-        let declared = self.inputs.declarations.rule(self.policy, &self.workload.cgroup).is_some();
-        let mems = self.figures.mems.as_ref().filter(|_| ours && !declared)?;
-        let inventory = self.inventory;
-        let near = inventory.locality.near_memory_nodes(&inventory.machine, &self.figures.cpu_nodes);
-        (!near.is_empty() && near.is_subset(mems)).then(|| {
-            format!(
-                "numa-enforcer placed it, and it may use {}: its pages follow as far as there is memory that is \
-                 promised to no other container",
-                words::nodes(&near)
-            )
-        })
-    }
-
-    /// Says that its processes spread or keep their memory there themselves, if most of the far memory is
-    /// under such a policy.
-    fn spread_on_purpose(&self) -> Option<String> {
-        let (_, far) = self.remote_memory();
-        let pids: BTreeSet<u32> = self.threads.of(self.workload).into_iter().map(|task| task.pid).collect();
-        let extents = pids.iter().filter_map(|pid| self.sample.policies_by_process.get(pid)).flatten();
-        let spread: Vec<&PolicyExtent> = extents.filter(|extent| extent.policy.spreads()).collect();
-        let bytes = spread.iter().fold(0u64, |sum, extent| sum.saturating_add(extent.bytes));
-        let first = spread.first().filter(|_| bytes >= far)?;
-        Some(format!("it spreads its memory itself, by the policy {}: that is on purpose", first.policy))
-    }
-
     /// Policies by which its processes spread memory, as evidence.
     pub(super) fn spread_evidence(&self) -> Vec<Evidence> {
         let pids: BTreeSet<u32> = self.threads.of(self.workload).into_iter().map(|task| task.pid).collect();
@@ -248,15 +179,6 @@ impl Subject<'_> {
             extents.filter(|extent| extent.policy.spreads()).map(move |extent| policy_evidence(pid, extent))
         };
         pids.into_iter().flat_map(of).take(BOUND_NAMED).collect()
-    }
-}
-
-/// Severity without a remedy now: a fault without a fix is never critical.
-const fn lessened(severity: Severity, obstacle: ObstacleKind) -> Severity {
-    match (severity, obstacle) {
-        (_, ObstacleKind::Machine | ObstacleKind::Intended) => Severity::Info,
-        (Severity::Critical, ObstacleKind::NoRoom) => Severity::Warning,
-        (severity, _) => severity,
     }
 }
 

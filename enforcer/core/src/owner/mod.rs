@@ -14,21 +14,17 @@ mod kubelet;
 mod own_settings;
 mod table;
 
-use std::{collections::BTreeMap, fmt};
+use std::fmt;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+pub(crate) use self::table::{OwnershipSubject, owner_of};
 pub use self::{
     facts::{KnownContainer, OwnershipFacts, PodClaim, UnitSetting},
     kubelet::{Claim, ClaimedPod, Kubelet, MemoryBlock},
     own_settings::{OwnSettings, as_in_file, is_same_list},
     table::given_at_creation,
-};
-use crate::{
-    declarations::Declarations,
-    model::Model,
-    workload::{CgroupPath, Workload},
 };
 use numa_topology::set::{CpuSet, NodeSet};
 
@@ -152,49 +148,6 @@ impl Ownership {
     /// Why the daemon writes nothing: `its cpuset belongs to OWNER: EVIDENCE`.
     pub fn refusal(&self) -> String {
         format!("its cpuset belongs to {}: {}", self.owner.in_words(), self.evidence)
-    }
-}
-
-/// Owners of all workloads.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Owners {
-    by_object: BTreeMap<String, Ownership>,
-    claims: Vec<Claim>,
-}
-
-impl Owners {
-    /// Determines the owners from `facts`. `placed` returns whether the daemon placed a cgroup at its
-    /// creation.
-    pub fn find(
-        facts: &OwnershipFacts,
-        workloads: &[Workload],
-        model: &Model,
-        declarations: &Declarations,
-        placed: impl Fn(&CgroupPath) -> bool,
-    ) -> Self {
-        let owned = |workload: &Workload| {
-            let cpus = model.of(workload).and_then(|figures| figures.cpus.as_ref());
-            let declared = declarations.asks_for(&workload.cgroup);
-            let subject =
-                table::OwnershipSubject { workload, cpus, placed: placed(&workload.cgroup), declared };
-            (workload.object(), table::owner_of(&subject, facts))
-        };
-        Self { by_object: workloads.iter().map(owned).collect(), claims: facts.kubelet.claims.clone() }
-    }
-
-    /// Owner of a workload's cpuset.
-    pub fn of(&self, workload: &Workload) -> Option<&Ownership> {
-        self.by_object.get(&workload.object())
-    }
-
-    /// Owner of a workload's cpuset, if it is another controller.
-    pub fn foreign(&self, workload: &Workload) -> Option<&Ownership> {
-        self.of(workload).filter(|ownership| ownership.owner.is_foreign())
-    }
-
-    /// What the kubelet gave away, including to workloads that are not visible.
-    pub fn claims(&self) -> &[Claim] {
-        &self.claims
     }
 }
 

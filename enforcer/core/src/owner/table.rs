@@ -22,18 +22,18 @@ use numa_topology::set::CpuSet;
 const EVIDENCE_LIMIT: usize = 300;
 
 /// Workload that the table is applied to.
-pub(super) struct OwnershipSubject<'a> {
-    pub(super) workload: &'a Workload,
+pub(crate) struct OwnershipSubject<'a> {
+    pub(crate) workload: &'a Workload,
     /// CPUs in its cpuset now.
-    pub(super) cpus: Option<&'a CpuSet>,
+    pub(crate) cpus: Option<&'a CpuSet>,
     /// Did the daemon place it at creation?
-    pub(super) placed: bool,
+    pub(crate) placed: bool,
     /// Does a rule of the configuration select it for correction?
-    pub(super) declared: bool,
+    pub(crate) declared: bool,
 }
 
 /// The first matching row of the table.
-pub(super) fn owner_of(subject: &OwnershipSubject<'_>, facts: &OwnershipFacts) -> Ownership {
+pub(crate) fn owner_of(subject: &OwnershipSubject<'_>, facts: &OwnershipFacts) -> Ownership {
     let OwnershipSubject { workload, cpus, placed, declared } = subject;
     let found = match &workload.origin {
         Origin::Pod { pod_uid, container_id, .. } => {

@@ -1,5 +1,7 @@
 //! Each row of the table, the order between rows, and the effect of a foreign owner on other workloads.
 
+use std::collections::BTreeMap;
+
 use proptest::prelude::*;
 
 use super::*;
@@ -8,7 +10,7 @@ use crate::{
     finding::Rule,
     hosted::Containers,
     scene::Scene,
-    workload::{Origin, QosClass, identify},
+    workload::{CgroupPath, Origin, QosClass, Workload, identify},
 };
 use numa_placement::Allocations;
 use numa_topology::synth::Machine;

@@ -49,7 +49,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    decide::{Decision, Inputs, pins},
+    decide::{Decision, Inputs, taken},
     workload::CgroupPath,
 };
 use numa_placement::Allocations;
@@ -57,7 +57,7 @@ use numa_placement::Allocations;
 /// A plan for a host without earlier measurements. `bytes_per_turn` is the most that one turn of the daemon
 /// moves.
 pub fn once(inputs: &Inputs<'_>, allocations: &mut Allocations, bytes_per_turn: u64) -> RebalanceReport {
-    pins::hold_of_others(inputs, allocations);
+    taken::withhold_of_others(inputs, allocations);
     let past = MoveHistory::default();
     let gathered = gather(inputs, allocations, &past, |_| None);
     let settings = &inputs.policy.rebalance;

@@ -4,10 +4,10 @@
 //! load, which is where the kernel says yes or no. There is no probe for a capability: probing
 //! cannot tell "the kernel lacks it" from "not permitted", the load's own error can.
 
-use std::{collections::BTreeMap, error::Error, io, path::Path};
+use std::{collections::BTreeMap, path::Path};
 
 use aya::{
-    Btf, Ebpf, EbpfError, EbpfLoader, include_bytes_aligned,
+    Btf, Ebpf, EbpfError, EbpfLoader,
     programs::{BtfTracePoint, FEntry, FExit, PerfEvent, Program, ProgramError, ProgramFd},
 };
 use enforcer_common::{
@@ -15,7 +15,7 @@ use enforcer_common::{
     limit,
     settings::{self, NO_NODE},
 };
-use enforcer_core::{policy::RunTimeSource, workload::cut_at};
+use enforcer_core::policy::RunTimeSource;
 use numa_topology::id::CpuId;
 
 use rustix::time::{ClockId, clock_getres};
@@ -27,15 +27,13 @@ use super::{
     hardware::{self, OnOverflow, OpenCounters},
     hook::{Hook, HookError},
     maps,
+    object::{OBJECT, program, refused},
     offsets::{self, CgroupFile, CgroupTree, CgroupWalk, ZoneWalk},
+    options::AttachOptions,
     perf,
     probes::{self, FunctionTracing, MultiProbe, ProbeTwin},
-    programs::AttachOptions,
 };
 use enforcer_host::{HostRoot, lockdown, read_text};
-
-/// The programs of `enforcer-ebpf`, as `build.rs` built them.
-pub(super) static OBJECT: &[u8] = include_bytes_aligned!(concat!(env!("OUT_DIR"), "/programs.o"));
 
 /// The programs' names and the numbers of arguments that they understand.
 const MIGRATE: (&str, &[usize]) = ("sched_migrate_task", &[2]);
@@ -90,9 +88,6 @@ const FUNCTIONS: [(&str, &[usize]); 6] =
 /// Ring of the programs' diagnostics when they are off: the smallest that every page size allows.
 const SILENT_LOG_BYTES: u32 = 65_536;
 const NS_PER_S: u64 = 1_000_000_000;
-/// Longest reason, in characters: some errors carry the kernel's whole log.
-const REASON: usize = 300;
-
 /// Facts about this kernel.
 pub(super) struct KernelFacts {
     /// The facts, or why they are unknown.
@@ -635,60 +630,6 @@ where
     }
 }
 
-pub(super) fn program<'a, P: 'a>(ebpf: &'a mut Ebpf, name: &'static str) -> Result<&'a mut P, HookError>
-where
-    &'a mut P: TryFrom<&'a mut Program>,
-{
-    ebpf.program_mut(name).and_then(|program| program.try_into().ok()).ok_or(HookError::NoProgram(name))
-}
-
-fn refused(name: &'static str, error: &ProgramError) -> HookError {
-    HookError::Program { name, cause: describe(error) }
-}
-
-/// The system call and its error, with the end of the verifier's log where there is one.
-pub(super) fn describe(error: &ProgramError) -> String {
-    let ProgramError::LoadError { io_error, verifier_log } = error else { return with_causes(error) };
-    let log = verifier_log.to_string();
-    match log.trim().lines().rfind(|line| !is_statistics(line)) {
-        Some(line) => one_line(&format!("BPF_PROG_LOAD: {io_error}: {line}")),
-        None => format!("BPF_PROG_LOAD: {io_error}"),
-    }
-}
-
-/// The system error behind a refusal, where there is one.
-pub(super) fn io_error_of(error: &ProgramError) -> Option<&io::Error> {
-    match error {
-        ProgramError::LoadError { io_error, .. } | ProgramError::IOError(io_error) => Some(io_error),
-        ProgramError::SyscallError(call) => Some(&call.io_error),
-        _ => None,
-    }
-}
-
-/// An error with all its causes, on one line of bounded length.
-pub(super) fn with_causes(error: &dyn Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        let error_text = error.to_string();
-        if !text.contains(&error_text) {
-            text = format!("{text}: {error_text}");
-        }
-        cause = error.source();
-    }
-    one_line(&text)
-}
-
-fn one_line(text: &str) -> String {
-    cut_at(&text.split_whitespace().collect::<Vec<_>>().join(" "), REASON).into_owned()
-}
-
-/// The verifier ends its log with what it counted, also when it says no more.
-fn is_statistics(line: &str) -> bool {
-    line.is_empty()
-        || ["processed ", "verification time", "stack depth"].iter().any(|start| line.starts_with(start))
-}
-
 /// Ticks of the kernel's clock that are at least so many ns; 0 of none. The one that is under way may be over
 /// at once, so it does not count.
 fn ticks(ns: u64) -> u64 {
@@ -721,18 +662,5 @@ mod tests {
         let table = node_table(&options, &NodeColumns::new(&options.cpu_node));
         assert_eq!(table.len(), limit::CPUS);
         assert_eq!([table[0], table[1], table[3], table[8191]], [2, NO_NODE, 3, 0]);
-    }
-
-    #[test]
-    fn a_reason_is_one_line_and_short() {
-        assert_eq!(one_line("refused:\n  processed 3\n"), "refused: processed 3");
-        assert_eq!(one_line(&"é".repeat(1_000)).chars().count(), REASON + 1);
-    }
-
-    #[test]
-    fn causes_are_not_repeated() {
-        let error = EbpfError::FileError { path: "x".into(), error: rustix::io::Errno::PERM.into() };
-        let text = with_causes(&error);
-        assert_eq!(text.matches("Operation not permitted").count(), 1, "{text}");
     }
 }

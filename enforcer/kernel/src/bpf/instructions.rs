@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use aya_obj::Object;
 
-use super::attach::OBJECT;
+use super::object::OBJECT;
 
 /// `BPF_STX | BPF_ATOMIC` of 64 and of 32 bits; before Linux 5.12 the only one was `BPF_XADD`.
 const ATOMIC: [u8; 2] = [0xdb, 0xc3];

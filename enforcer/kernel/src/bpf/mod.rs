@@ -51,7 +51,9 @@ mod iter;
 mod kept;
 mod log;
 mod maps;
+mod object;
 mod offsets;
+mod options;
 mod perf;
 mod perf_rights;
 mod pressure;
@@ -79,9 +81,11 @@ pub use self::{
     iter::{IteratorError, TaskIterator},
     kept::{DrainedEvents, EventBuffer},
     maps::CountersError,
+    object::with_causes,
+    options::{AttachOptions, EVENT_INTERVAL_NS, PRESSURE_INTERVAL_NS},
     pressure::PressureRing,
     probes::FunctionTracing,
-    programs::{AttachOptions, EVENT_INTERVAL_NS, PRESSURE_INTERVAL_NS, Programs, WatchedCgroup},
+    programs::{Programs, WatchedCgroup},
     record::IteratedTask,
     sizes::Sizes,
     tallies::Tallies,

@@ -8,7 +8,11 @@ use enforcer_common::settings::TICK_HZ;
 use numa_topology::id::CpuId;
 use rustix::io::Errno;
 
-use super::{attach::io_error_of, hook::HookError, perf_rights::PerfRights};
+use super::{
+    hook::HookError,
+    object::{describe, io_error_of},
+    perf_rights::PerfRights,
+};
 
 /// `ENODEV` of `perf_event_open`: the CPU is offline.
 const OFFLINE: i32 = Errno::NODEV.raw_os_error();
@@ -28,7 +32,7 @@ pub(super) fn attach(
             Ok(()) => attached += 1,
             Err(error) if io_error_of(&error).and_then(std::io::Error::raw_os_error) == Some(OFFLINE) => {}
             Err(error) => {
-                let mut cause = format!("CPU {cpu}: {}", super::attach::describe(&error));
+                let mut cause = format!("CPU {cpu}: {}", describe(&error));
                 if let Some(why) = io_error_of(&error).and_then(|error| PerfRights::here().refusal(error)) {
                     cause = format!("{cause}: {why}");
                 }

@@ -26,8 +26,8 @@ use aya::{
 use aya_obj::{Object, generated::bpf_insn};
 
 use super::{
-    attach::{OBJECT, describe, io_error_of, program, with_causes},
     hook::{Hook, HookError},
+    object::{OBJECT, describe, io_error_of, program, with_causes},
     perf_rights::PerfRights,
 };
 use crate::probe_multi;

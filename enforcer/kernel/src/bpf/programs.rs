@@ -7,101 +7,37 @@ use std::{
     os::fd::BorrowedFd,
 };
 
-use aya::{Ebpf, util::nr_cpus};
+use aya::Ebpf;
 use aya_log::EbpfLogger;
 use enforcer_common::{
     managed::{ManagedCgroup, flag},
     tally,
 };
-use enforcer_core::{
-    policy::RunTimeSource,
-    sample::{HardwareAccesses, HintFaults, OtherPageMoves, RunTime},
-};
-use numa_topology::{
-    degraded::Degraded,
-    id::{CpuId, NodeId},
-    set::NodeSet,
-};
+use enforcer_core::sample::{HardwareAccesses, HintFaults, OtherPageMoves, RunTime};
+use numa_topology::{degraded::Degraded, id::NodeId, set::NodeSet};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use super::{
     attach::{self, KernelFacts, Opened},
-    axis::CgroupAxis,
     changes::KernelChange,
     columns::NodeColumns,
     cost::{self, LoadedProgram},
     counters::{Drops, KernelCounters},
     events::{EventRing, KernelEvent},
-    hardware::{HardwareEvents, OpenCounters},
+    hardware::OpenCounters,
     hook::{Hook, HookState},
-    iter::in_host_pid_namespace,
     kept::DrainedEvents,
     log::ToTracing,
     maps::{self, CountersError},
+    object::with_causes,
+    options::AttachOptions,
     pressure::PressureRing,
-    probes::{FunctionTracing, MultiProbe},
+    probes::MultiProbe,
     sizes::Sizes,
     slots::Slots,
     tallies::Tallies,
 };
 use enforcer_host::{HostRoot, lockdown};
-
-/// Least time between two events of one workload from one CPU.
-pub const EVENT_INTERVAL_NS: u64 = 10_000_000;
-
-/// Least time between two pressure events of one kind from one node.
-pub const PRESSURE_INTERVAL_NS: u64 = 10_000_000;
-
-/// How to attach.
-#[derive(Debug, Clone)]
-pub struct AttachOptions {
-    /// NUMA node of each CPU; events on other CPUs are counted as dropped.
-    pub cpu_node: BTreeMap<CpuId, NodeId>,
-    /// Hierarchy of the watched cgroups.
-    pub cgroups: CgroupAxis,
-    /// How run time is measured.
-    pub run_time: RunTimeSource,
-    /// How functions of the kernel are traced.
-    pub functions: FunctionTracing,
-    /// Counters of memory accesses to open.
-    pub hardware: HardwareEvents,
-    /// Bring the programs' own diagnostics into the log; when off they are not even loaded.
-    pub log: bool,
-    /// Sizes of the maps.
-    pub sizes: Sizes,
-    /// Least time between two events of one workload from one CPU, in ns; 0 sends all.
-    pub event_interval_ns: u64,
-    /// Least time between two pressure events of one kind from one node, in ns; 0 sends all.
-    pub pressure_interval_ns: u64,
-    /// Process with separately counted page moves, in the first pid namespace; `None` if unknown.
-    pub own_tgid: Option<u32>,
-}
-
-impl AttachOptions {
-    /// Without diagnostics, with the counters of this host's CPU and maps for a host of few cgroups.
-    pub fn new(cpu_node: BTreeMap<CpuId, NodeId>, cgroups: CgroupAxis) -> Self {
-        let options = Self {
-            sizes: Sizes::new(0, 1, 1),
-            cpu_node,
-            cgroups,
-            run_time: RunTimeSource::default(),
-            functions: FunctionTracing::default(),
-            hardware: HardwareEvents::of_cpu(&HostRoot::live()),
-            log: false,
-            event_interval_ns: EVENT_INTERVAL_NS,
-            pressure_interval_ns: PRESSURE_INTERVAL_NS,
-            own_tgid: in_host_pid_namespace().then(std::process::id),
-        };
-        options.sized_for(0)
-    }
-
-    /// With maps for a host of so many cgroups.
-    #[must_use]
-    pub fn sized_for(self, cgroups: usize) -> Self {
-        let nodes = NodeColumns::new(&self.cpu_node).count() as usize;
-        Self { sizes: Sizes::new(cgroups, nodes, nr_cpus().unwrap_or(1)), ..self }
-    }
-}
 
 /// How a cgroup is watched.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -153,7 +89,7 @@ impl Programs {
         let mut kernel = KernelFacts::read(options.cgroups);
         let mut ebpf = match attach::load(&kernel, options, &columns) {
             Ok(ebpf) => ebpf,
-            Err(error) => return Self::absent(&attach::with_causes(&error)),
+            Err(error) => return Self::absent(&with_causes(&error)),
         };
         kernel.read_attach_points();
         let mut opened = Opened::default();
@@ -171,7 +107,7 @@ impl Programs {
         let log = if options.log {
             EbpfLogger::init_with_logger(&mut ebpf, ToTracing)
                 .inspect_err(|error| {
-                    let reason = attach::with_causes(error);
+                    let reason = with_causes(error);
                     degraded.push(Degraded::new("bpf:log", reason, "no diagnostics of the kernel side"));
                 })
                 .ok()
@@ -180,13 +116,13 @@ impl Programs {
         };
         let events = EventRing::take(&mut ebpf, options.sizes.event_bytes)
             .inspect_err(|error| {
-                let reason = attach::with_causes(error);
+                let reason = with_causes(error);
                 degraded.push(Degraded::new("bpf:events", reason, "misplaced tasks are counted, not told"));
             })
             .ok();
         let pressure = PressureRing::take(&mut ebpf)
             .inspect_err(|error| {
-                let reason = attach::with_causes(error);
+                let reason = with_causes(error);
                 degraded.push(Degraded::new("bpf:pressure", reason, Hook::Pressure.effect()));
             })
             .ok();

@@ -19,11 +19,10 @@ use numa_topology::{
     set::NodeSet,
 };
 
-use super::with_causes;
 use crate::{index::Index, pressure_tap::PressureTap};
 use enforcer_kernel::bpf::{
     AttachOptions, CountersError, DrainedEvents, Drops, Hook, KernelChange, KernelCounters, KernelEvent,
-    LoadedProgram, Programs, WatchedCgroup,
+    LoadedProgram, Programs, WatchedCgroup, with_causes,
 };
 
 /// Degraded source: the programs know a former set of CPUs.

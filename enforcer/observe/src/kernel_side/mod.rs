@@ -4,10 +4,9 @@
 //! these ids to workloads.
 
 mod counters;
-mod pressure;
 mod tasks;
 
-use std::{collections::BTreeMap, error::Error, os::fd::BorrowedFd};
+use std::{collections::BTreeMap, os::fd::BorrowedFd};
 
 use enforcer_core::{
     parse::scalar,
@@ -23,10 +22,11 @@ use numa_topology::{
 };
 
 use self::counters::KernelCounts;
-pub(super) use self::pressure::PressureBuffer;
-use super::{index::Index, pressure_tap::PressureTap, sampler::SamplerOptions};
+use super::{index::Index, options::SamplerOptions, pressure_tap::PressureTap};
 use enforcer_host::{HostRoot, cgroup::CgroupLayout, cgroup_tree::walk, lockdown, read_text};
-use enforcer_kernel::bpf::{AttachOptions, CgroupAxis, IteratorError, TaskIterator, VmaIterator};
+use enforcer_kernel::bpf::{
+    AttachOptions, CgroupAxis, IteratorError, TaskIterator, VmaIterator, with_causes,
+};
 
 /// Loaded programs.
 pub(super) struct KernelSources {
@@ -147,16 +147,4 @@ impl KernelSources {
 fn not_listed(host: &HostRoot, error: &IteratorError) -> Degraded {
     let reason = lockdown::explained(host, with_causes(error));
     Degraded::new(TaskIterator::SOURCE, reason, TaskIterator::EFFECT)
-}
-
-/// Error and causes in one line.
-fn with_causes(error: &dyn Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        text.push_str(": ");
-        text.push_str(&error.to_string());
-        cause = error.source();
-    }
-    text
 }

@@ -2,7 +2,10 @@
 
 use std::{fs, path::Path};
 
-use enforcer_core::workload::{Origin, identify};
+use enforcer_core::{
+    policy::RunTimeSource,
+    workload::{Origin, identify},
+};
 use numa_topology::id::CpuId;
 use tempfile::TempDir;
 

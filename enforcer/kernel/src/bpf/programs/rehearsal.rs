@@ -10,7 +10,9 @@ use aya::programs::{RawTracePoint, RawTracePointRunOptions, TestRun as _};
 use numa_topology::id::CpuId;
 
 use super::{
+    super::object::{describe, program},
     AttachOptions, Hook, HookState, KernelFacts, NodeColumns, Programs, Slots, attach, raise_limits,
+    with_causes,
 };
 
 /// The program's name.
@@ -22,11 +24,9 @@ impl Programs {
         raise_limits();
         let columns = NodeColumns::new(&options.cpu_node);
         let kernel = KernelFacts::read(options.cgroups);
-        let mut ebpf =
-            attach::load(&kernel, options, &columns).map_err(|error| attach::with_causes(&error))?;
-        let program: &mut RawTracePoint =
-            attach::program(&mut ebpf, TICK).map_err(|error| error.to_string())?;
-        program.load().map_err(|error| attach::describe(&error))?;
+        let mut ebpf = attach::load(&kernel, options, &columns).map_err(|error| with_causes(&error))?;
+        let program: &mut RawTracePoint = program(&mut ebpf, TICK).map_err(|error| error.to_string())?;
+        program.load().map_err(|error| describe(&error))?;
         Ok(Self {
             ebpf: Some(ebpf),
             hooks: vec![HookState { hook: Hook::RunTime, absent: None, instead: None }],
@@ -43,6 +43,6 @@ impl Programs {
         let program: &RawTracePoint =
             program.and_then(|program| program.try_into().ok()).ok_or("nothing is loaded")?;
         let on_cpu = RawTracePointRunOptions { cpu: Some(cpu.0), ..RawTracePointRunOptions::new() };
-        program.test_run(on_cpu).map(|_| ()).map_err(|error| attach::describe(&error))
+        program.test_run(on_cpu).map(|_| ()).map_err(|error| describe(&error))
     }
 }

@@ -14,7 +14,8 @@ use super::{
 use crate::engine::Engine;
 use enforcer_act::{
     CurrentClaims as _,
-    actuator::{LiveActuator, StepEffect, Undo},
+    actuator::LiveActuator,
+    step_effect::{StepEffect, Undo},
 };
 
 const SECOND: u64 = 1_000_000_000;

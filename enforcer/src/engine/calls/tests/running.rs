@@ -21,9 +21,10 @@ use super::{
 use crate::engine::Engine;
 use enforcer_act::{
     Actuator,
-    actuator::{SeenPins, StepEffect, Undo},
+    actuator::SeenPins,
     journal::PinsRecord,
     pins::Gives,
+    step_effect::{StepEffect, Undo},
 };
 
 const SECOND: u64 = 1_000_000_000;
