@@ -4,11 +4,11 @@
 //! the host's tests is byte for byte the one that runs in guests. `enforcer/kernel/build.rs` compiles the
 //! kernel side; here it only gets its tools.
 //!
-//! Invariant: what tests and guests need is built in one configuration. Cargo takes the features of a dependency
-//! from all packages that a command selects, and from their tests if it builds any: a command for one package
-//! would build most dependencies, and the product, a second time. So each selects the whole workspace, and a
-//! target that makes the features those of tests ([`FEATURES_OF_TESTS`]). What ships, and the product without its
-//! kernel side, are built without.
+//! Invariant: what tests and guests need is built in one configuration. Cargo takes the features of a
+//! dependency from all packages that a command selects, and from their tests if it builds any: a command for
+//! one package would build most dependencies, and the product, a second time. So each selects the whole
+//! workspace, and a target that makes the features those of tests ([`FEATURES_OF_TESTS`]). What ships, and
+//! the product without its kernel side, are built without.
 
 use std::{env, path::PathBuf, process::Command};
 
@@ -83,7 +83,7 @@ fn triple() -> String {
     format!("{}-unknown-linux-gnu", env::consts::ARCH)
 }
 
-/// Builds all that a whole run needs at once: it takes less than one after another, as few steps wait for others.
+/// Builds all that a whole run needs at once, so that few compilers wait for others.
 pub(crate) fn build_all(workspace: &Workspace) -> Result<()> {
     let step = ProgressStep::begin("build the product and all tests");
     let mut cargo = cargo(workspace)?;

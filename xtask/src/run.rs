@@ -1,7 +1,7 @@
 //! `cargo xtask run`: from a fresh working copy to the product on this host.
 //!
-//! What counts is the time to the first audit, so the product is built quickly, and optimised only where it is
-//! shipped or measured: `--release`.
+//! What counts is the time to the first audit, so the product is built quickly, and optimised only where it
+//! is shipped or measured: `--release`.
 
 use std::{
     os::unix::process::CommandExt,

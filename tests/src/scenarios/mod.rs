@@ -92,8 +92,8 @@ pub struct Scenario {
     pub needs_systemd: bool,
     /// Does Prometheus scrape the product?
     pub needs_prometheus: bool,
-    /// Takes minutes, so a run plays it only when it is named, or with `--all`: it measures, repeats, or varies
-    /// what a shorter one of its group shows.
+    /// Takes minutes, so a run plays it only when it is named, or with `--all`: it measures, repeats, or
+    /// varies what a shorter one of its group shows.
     pub only_by_name: bool,
     /// The scenario itself.
     #[serde(skip)]

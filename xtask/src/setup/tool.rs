@@ -1,8 +1,8 @@
 //! Build tools from crates.io, each in a folder of its own version under `target/tools`.
 //!
 //! They run on this machine and nowhere else, so they are built with neither the flags nor the
-//! triple of the product. Each runs for seconds, and people wait for its build, so that is what is made quick:
-//! nothing is optimised ([`QUICKLY`]). What their build leaves is thrown away.
+//! triple of the product. Each runs for seconds, and its build is waited for, so nothing is optimised
+//! ([`QUICKLY`]). What their build leaves is thrown away.
 
 use std::{
     fs,
