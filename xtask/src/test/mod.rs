@@ -43,6 +43,7 @@ use crate::{
 
 /// Arguments of `test`.
 #[derive(clap::Args)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a flag of its own")]
 pub(crate) struct TestArguments {
     /// A step, a scenario or a group of scenarios by the beginning of its name (`correct-`);
     /// any other name filters the tests of the host
