@@ -78,7 +78,7 @@ fn it_outlives_signals_and_puts_back_what_it_holds_when_the_daemon_is_gone() {
     assert_eq!(fs::read_to_string(&file).unwrap(), "0\n");
     let record = fs::read_to_string(&record).unwrap();
     let (line, sum) = record.trim().rsplit_once(' ').unwrap();
-    assert_eq!((line, sum.len()), ("{\"version\":1,\"record\":\"released\",\"id\":7}", 8));
+    assert_eq!((line, sum.len()), ("{\"version\":5,\"record\":\"released\",\"id\":7}", 8));
 }
 
 #[test]

@@ -3,56 +3,33 @@
 //!
 //! The journal has originals from before the first write. They must not overwrite what another program set
 //! meanwhile. A brake lasts half a second: its original is read when it begins, and only a file that still
-//! holds the brake's value is restored. Nothing of it outlives a boot, so no line waits for a disk.
+//! holds the brake's value is restored.
 //!
 //! Each line is added by one write: a brake before it takes hold, its release after it. The watching process
-//! writes releases too. The file is emptied when no workload is slowed down. A brake with a cut line was not
-//! yet on ([`super::versioned`]). A damaged line is reported to the reader: an unknown workload may be
-//! frozen.
+//! writes releases too, to the open file, which therefore keeps its inode: it is emptied when no workload is
+//! slowed down, and never written anew meanwhile. A damaged line is reported to the reader: an unknown
+//! workload may be frozen.
 //!
 //! Invariants: only the two processes of one daemon write lines; a damaged line is reported; only files that
-//! a brake sets are restored.
+//! a brake sets are restored ([`Record::fault`]).
 
 use std::{
     fs::{self, File},
-    io::{self, Write},
-    path::{Path, PathBuf},
+    io,
+    path::Path,
 };
-
-use enforcer_core::workload::CgroupPath;
-use serde::{Deserialize, Serialize};
 
 use super::{
-    JournalError,
-    damage::DamageList,
-    files::{self, check_owned, failed},
-    versioned,
+    error::JournalError,
+    files::check_owned,
+    lines::encode,
+    log::{self, Log, LogKind},
+    reading::Fold,
+    record::{Record, RecordedBrake, ReleasedId},
 };
-use crate::cpuset::ManagedFile;
 
-const NAME: &str = "brakes";
-/// Version of a line.
-const VERSION: u32 = 1;
-
-/// Record of one workload that is slowed down.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct RecordedBrake {
-    /// A number that no other brake of this boot has.
-    pub id: u64,
-    /// Its cgroup.
-    pub cgroup: CgroupPath,
-    /// Inode of the cgroup's directory.
-    pub inode: u64,
-    /// The file that was written.
-    pub file: ManagedFile,
-    /// Set value.
-    pub set: String,
-    /// Original.
-    pub original: String,
-    /// The boot that it belongs to.
-    pub boot_id: Option<String>,
-}
+pub(super) static BRAKES: LogKind =
+    LogKind { name: "brakes", is_shared: true, long: u64::MAX, limit: u64::MAX };
 
 /// Contents of the record.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -70,103 +47,91 @@ impl RecordedBrakes {
     }
 }
 
-#[derive(Debug, Serialize, Deserialize)]
-#[serde(tag = "record", rename_all = "lowercase")]
-enum BrakeRecordEvent {
-    Slowed(RecordedBrake),
-    Released { id: u64 },
+impl Fold for Vec<RecordedBrake> {
+    fn take(&mut self, record: Record) -> Option<Record> {
+        match record {
+            Record::Slowed(brake) => self.push(brake),
+            Record::Released { id: ReleasedId::Brake(id) } => {
+                let at = self.iter().position(|brake| brake.id == id)?;
+                return Some(Record::Slowed(self.remove(at)));
+            }
+            _ => {}
+        }
+        None
+    }
+
+    fn records(&self) -> impl Iterator<Item = Record> {
+        self.iter().cloned().map(Record::Slowed)
+    }
 }
 
-/// Files that a brake writes. A line about another file is damage: a restore must not write that file.
-fn is_of_a_brake(file: ManagedFile) -> bool {
-    matches!(file, ManagedFile::Freeze | ManagedFile::High)
+fn released(id: u64) -> Record {
+    Record::Released { id: ReleasedId::Brake(id) }
 }
 
 /// The line that says that a brake is released.
 pub fn released_line(id: u64) -> io::Result<String> {
-    versioned::encode(VERSION, BrakeRecordEvent::Released { id })
+    encode(&released(id)).map(|line| format!("\n{line}"))
 }
 
 /// The record of one state directory.
 #[derive(Debug)]
-pub struct BrakeRecord {
-    path: PathBuf,
-    file: File,
-}
+pub struct BrakeRecord(Log<Vec<RecordedBrake>>);
 
 impl BrakeRecord {
     /// Opens or makes the one below this directory, which is there. Lines that cannot be read are set aside.
     pub fn open(state_dir: &Path) -> Result<Self, JournalError> {
         check_owned(state_dir)?;
-        let path = state_dir.join(NAME);
-        let RecordedBrakes { slowed, damaged } = Self::read(state_dir)?;
-        if damaged.is_empty() {
-            let file = files::open(&path)?;
-            files::cut_zeros(&path, &file)?;
-            return Ok(Self { path, file });
-        }
-        let lines =
-            slowed.into_iter().map(|brake| versioned::encode(VERSION, BrakeRecordEvent::Slowed(brake)));
-        Ok(Self { file: files::rewrite_at_once(&path, true, lines)?, path })
+        Log::open(state_dir, &BRAKES).map(Self)
     }
 
     /// Reads the record; empty where there is none.
     pub fn read(state_dir: &Path) -> Result<RecordedBrakes, JournalError> {
-        let path = state_dir.join(NAME);
-        let mut found = RecordedBrakes::default();
+        let path = state_dir.join(BRAKES.name);
         if fs::symlink_metadata(&path).is_err_and(|error| error.kind() == io::ErrorKind::NotFound) {
-            return Ok(found);
+            return Ok(RecordedBrakes::default());
         }
         check_owned(state_dir)?;
-        let text = files::read(&path)?;
-        let mut damage = DamageList::default();
-        for event in versioned::read(&path, &text, VERSION..=VERSION) {
-            match event {
-                Ok(BrakeRecordEvent::Slowed(brake)) if is_of_a_brake(brake.file) => found.slowed.push(brake),
-                Ok(BrakeRecordEvent::Slowed(RecordedBrake { file, .. })) => {
-                    damage.note(|| format!("{}: no brake sets {}", path.display(), file.name()));
-                }
-                Ok(BrakeRecordEvent::Released { id }) => found.slowed.retain(|brake| brake.id != id),
-                Err(error) => damage.note(|| {
-                    format!("{error}; a workload may stand still, or have a low memory.high: see to that")
-                }),
-            }
-        }
-        found.damaged = damage.into_lines(&path);
-        Ok(found)
+        let found = log::read(state_dir, &BRAKES)?;
+        let see =
+            |line| format!("{line}; a workload may stand still, or have a low memory.high: see to that");
+        Ok(RecordedBrakes { slowed: found.state, damaged: found.damaged.into_iter().map(see).collect() })
     }
 
     /// Another handle to the file, for the process that watches.
     pub fn handle(&self) -> io::Result<File> {
-        self.file.try_clone()
+        self.0.handle()
     }
 
     /// Records a brake that is about to begin.
     pub fn slowed(&mut self, brake: &RecordedBrake) -> Result<(), JournalError> {
-        self.append(versioned::encode(VERSION, BrakeRecordEvent::Slowed(brake.clone())))
+        self.0.append(vec![Record::Slowed(brake.clone())])
     }
 
     /// Records the end of a brake.
     pub fn released(&mut self, id: u64) -> Result<(), JournalError> {
-        self.append(released_line(id))
+        self.0.append(vec![released(id)])
     }
 
     /// Records that no workload is slowed down.
     pub fn clear(&mut self) -> Result<(), JournalError> {
-        self.file.set_len(0).map_err(failed("emptying", &self.path))
-    }
-
-    fn append(&mut self, line: io::Result<String>) -> Result<(), JournalError> {
-        let written = line.and_then(|line| self.file.write_all(line.as_bytes()));
-        written.map_err(failed("appending to", &self.path))
+        self.0.clear()
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::OpenOptionsExt;
+    use std::{io::Write, os::unix::fs::OpenOptionsExt};
 
-    use super::*;
+    use super::{super::files, *};
+    use crate::cpuset::ManagedFile;
+    use enforcer_core::workload::CgroupPath;
+
+    const NAME: &str = "brakes";
+
+    fn slowed_line(brake: RecordedBrake) -> String {
+        encode(&Record::Slowed(brake)).map(|line| format!("\n{line}")).unwrap()
+    }
 
     fn brake(id: u64) -> RecordedBrake {
         RecordedBrake {
@@ -215,8 +180,7 @@ mod tests {
 
     #[test]
     fn a_damaged_line_is_told_and_takes_no_other_with_it() {
-        let [one, two] =
-            [1, 2].map(|id| versioned::encode(VERSION, BrakeRecordEvent::Slowed(brake(id))).unwrap());
+        let [one, two] = [1, 2].map(|id| slowed_line(brake(id)));
         let RecordedBrakes { slowed, damaged } = found(&format!("{}{two}", one.replace("\"/a\"", "\"/b\"")));
         assert_eq!(slowed, [brake(2)]);
         let [line] = damaged.as_slice() else { panic!("{damaged:?}") };
@@ -226,8 +190,7 @@ mod tests {
     #[test]
     fn what_is_damaged_is_set_aside_and_is_not_forgotten_with_the_next_brake() {
         let dir = tempfile::tempdir().unwrap();
-        let [one, two] =
-            [1, 2].map(|id| versioned::encode(VERSION, BrakeRecordEvent::Slowed(brake(id))).unwrap());
+        let [one, two] = [1, 2].map(|id| slowed_line(brake(id)));
         let damaged = one.replace("\"/a\"", "\"/b\"") + &two;
         fs::write(dir.path().join(NAME), &damaged).unwrap();
         let mut record = BrakeRecord::open(dir.path()).unwrap();
@@ -262,9 +225,7 @@ mod tests {
         for (file, is_believed) in
             [(ManagedFile::Freeze, true), (ManagedFile::High, true), (ManagedFile::Cpus, false)]
         {
-            let line =
-                versioned::encode(VERSION, BrakeRecordEvent::Slowed(RecordedBrake { file, ..brake(1) }))
-                    .unwrap();
+            let line = slowed_line(RecordedBrake { file, ..brake(1) });
             let RecordedBrakes { slowed, damaged } = found(&line);
             assert_eq!((slowed.len(), damaged.len()), if is_believed { (1, 0) } else { (0, 1) }, "{file:?}");
         }

@@ -1,29 +1,40 @@
 //! Record of repairs per workload, beside the journal. With it, a restarted daemon does not begin a fight
 //! with another writer anew.
 //!
-//! The core defines the content and its checks ([`Drift::to_record`]). The file is one line with its
-//! checksum, replaced as a whole at each change. It is useless after a reboot, so nothing waits for the
-//! directory.
+//! The core defines the content and its checks ([`Drift::to_record`]). The file is one line,
+//! replaced as a whole at each change.
 //!
 //! Invariant: this record neither keeps the daemon from starting nor from repairing. A record that cannot be
 //! read counts as none; a write that fails is repeated in the next turn. Each is logged once.
 
 use std::{
-    fs, io,
+    fs,
     path::{Path, PathBuf},
 };
 
-use enforcer_core::decide::Drift;
+use enforcer_core::decide::{Drift, LastingDrift};
 
 use super::{
-    JournalError,
-    files::{self, failed},
-    lines::{sealed, unsealed},
+    error::{JournalError, failed, refused},
+    files::{self, forget},
+    lines::encode,
+    log::{self, LogKind},
+    reading::Fold,
+    record::Record,
 };
 
-const NAME: &str = "drift";
-/// Longest record, in bytes.
-const LONGEST: u64 = 1 << 20;
+pub(super) static DRIFT: LogKind = LogKind { name: "drift", is_shared: true, long: 1 << 20, limit: 1 << 20 };
+
+impl Fold for Option<LastingDrift> {
+    fn take(&mut self, record: Record) -> Option<Record> {
+        let Record::Drift { drift } = record else { return None };
+        self.replace(drift).map(|drift| Record::Drift { drift })
+    }
+
+    fn records(&self) -> impl Iterator<Item = Record> {
+        self.iter().map(|drift| Record::Drift { drift: drift.clone() })
+    }
+}
 
 /// Path of the record.
 #[derive(Debug)]
@@ -39,8 +50,8 @@ pub struct DriftRecord {
 impl DriftRecord {
     /// Below the state directory of a journal that is open; with what the daemon before has left.
     pub fn open(state_dir: &Path, boot_id: &str, now_ns: u64) -> (Self, Drift) {
-        let path = state_dir.join(NAME);
-        let left = read(&path, boot_id, now_ns).unwrap_or_else(|error| {
+        let path = state_dir.join(DRIFT.name);
+        let left = read(state_dir, boot_id, now_ns).unwrap_or_else(|error| {
             tracing::warn!("how often cpusets were put back is counted anew: {error}");
             None
         });
@@ -71,47 +82,38 @@ impl DriftRecord {
         if lasting.is_empty() {
             return forget(&self.path);
         }
-        files::rewrite(&self.path, false, std::iter::once(self.line(lasting))).map(drop)
-    }
-
-    fn line(&self, lasting: &Drift) -> io::Result<String> {
-        let mut record = lasting.to_record(&self.boot_id);
+        let mut drift = lasting.to_record(&self.boot_id);
         loop {
-            let line = sealed(&serde_json::to_string(&record)?);
-            if line.len() as u64 <= LONGEST {
-                return Ok(line);
+            let line =
+                encode(&Record::Drift { drift: drift.clone() }).map_err(failed("writing", &self.path))?;
+            if line.len() as u64 <= DRIFT.limit {
+                return files::rewrite(&self.path, false, std::iter::once(Ok(line))).map(drop);
             }
-            record.halve();
+            drift.halve();
         }
     }
 
     /// Nothing is set any longer, so nothing can drift. The journal of this directory is open.
     pub fn remove(state_dir: &Path) -> Result<(), JournalError> {
-        forget(&state_dir.join(NAME))
+        forget(&state_dir.join(DRIFT.name))
     }
 }
 
-fn forget(path: &Path) -> Result<(), JournalError> {
-    match fs::remove_file(path) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(failed("removing", path)(error)),
-        _ => Ok(()),
+fn read(state_dir: &Path, boot_id: &str, now_ns: u64) -> Result<Option<Drift>, JournalError> {
+    let found = log::read::<Option<LastingDrift>>(state_dir, &DRIFT)?;
+    let invalid = |cause| refused("reading", &state_dir.join(DRIFT.name), cause);
+    if let Some(line) = found.damaged.first() {
+        return Err(invalid(format!("it is damaged: {line}")));
     }
-}
-
-fn read(path: &Path, boot_id: &str, now_ns: u64) -> Result<Option<Drift>, JournalError> {
-    let text = files::read_within(path, LONGEST)?;
-    if text.is_empty() && fs::symlink_metadata(path).is_err() {
-        return Ok(None);
-    }
-    let invalid = |cause: String| failed("reading", path)(io::Error::new(io::ErrorKind::InvalidData, cause));
-    let json = text.strip_suffix('\n').and_then(unsealed).ok_or_else(|| invalid("it is damaged".into()))?;
-    let record = serde_json::from_str(json).map_err(|error| invalid(error.to_string()))?;
-    Drift::of_record(record, boot_id, now_ns).map(Some).map_err(|error| invalid(error.to_string()))
+    let drift = found.state.map(|drift| Drift::of_record(drift, boot_id, now_ns)).transpose();
+    drift.map_err(|error| invalid(error.to_string()))
 }
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use super::{super::lines::sealed, *};
+
+    const NAME: &str = "drift";
 
     const TEXT: &str = r#"{"version":1,"bootId":"boot-1","workloads":{"/db":{"cgroup_id":7,"goal":{"cpus":"0-1","mems":"0"},"reached":"Yes","repairs":[1,2,3],"left_alone":true}}}"#;
 

@@ -1,14 +1,17 @@
-//! A disk in memory that runs full, loses its power and comes back.
+//! A disk in memory that runs full, fails and comes back.
 
 use std::{
-    io,
+    fs, io,
     path::Path,
     sync::{Arc, Mutex},
 };
 
 use rustix::io::Errno;
 
-use super::{Journal, files::JournalMedium, files::Tail};
+use super::{
+    originals::Journal,
+    tail::{JournalMedium, Tail},
+};
 
 /// A handle to the disk; clones refer to the same.
 #[derive(Debug, Clone, Default)]
@@ -19,8 +22,8 @@ struct Disk {
     bytes: Vec<u8>,
     /// Bytes that fit; no bound when absent.
     room: Option<usize>,
-    /// Error of each sync.
-    sync: Option<Errno>,
+    /// Error of each line.
+    add: Option<Errno>,
     /// Nothing can be taken away.
     cut: Option<Errno>,
     /// How often anything was asked of it.
@@ -34,9 +37,9 @@ impl FakeDisk {
         disk.room = more.map(|more| disk.bytes.len() + more);
     }
 
-    /// Makes syncs fail, or not.
-    pub fn fail_syncs(&self, with: Option<Errno>) {
-        self.0.lock().unwrap().sync = with;
+    /// Makes each addition fail when all is added, or not.
+    pub fn fail_adds(&self, with: Option<Errno>) {
+        self.0.lock().unwrap().add = with;
     }
 
     /// Makes cuts fail, or not.
@@ -59,7 +62,7 @@ impl Journal {
     /// The same journal, with new lines written to this disk.
     #[must_use]
     pub fn appending_to(mut self, disk: &FakeDisk) -> Self {
-        self.tail = Tail::new(&self.path, Box::new(disk.clone()));
+        self.log.tail = Tail::new(self.log.path(), Box::new(disk.clone()), false);
         self
     }
 }
@@ -78,11 +81,8 @@ impl JournalMedium for FakeDisk {
         disk.asked += 1;
         let free = disk.room.map_or(bytes.len(), |room| room.saturating_sub(disk.bytes.len()));
         disk.bytes.extend(bytes.iter().take(free));
-        if free < bytes.len() { Err(Errno::NOSPC.into()) } else { Ok(()) }
-    }
-
-    fn sync(&mut self) -> io::Result<()> {
-        self.0.lock().unwrap().sync.map_or(Ok(()), |errno| Err(errno.into()))
+        let errno = disk.add.or((free < bytes.len()).then_some(Errno::NOSPC));
+        errno.map_or(Ok(()), |errno| Err(errno.into()))
     }
 
     fn cut(&mut self, length: u64) -> io::Result<()> {
@@ -92,5 +92,9 @@ impl JournalMedium for FakeDisk {
         }
         disk.bytes.truncate(usize::try_from(length).unwrap());
         Ok(())
+    }
+
+    fn handle(&self) -> io::Result<fs::File> {
+        Err(Errno::NOTSUP.into())
     }
 }

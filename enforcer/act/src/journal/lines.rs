@@ -1,25 +1,28 @@
-//! Format of one line of the journal.
+//! Format of one line of a log.
 //!
 //! `{...} 0123abcd` and a newline: a JSON object and its CRC-32. A line with a wrong sum is not used at all.
 
-use std::{collections::BTreeMap, io};
+use std::{io, ops::RangeInclusive};
 
-use enforcer_core::{hosted::GrantRecord, workload::cut_at};
+use enforcer_core::workload::cut_at;
 use serde::{Deserialize, Serialize, de::IgnoredAny};
+use serde_json::{Map, Value};
 
-use super::{Entry, EntryKey};
+use super::record::Record;
 
-/// Version of the lines that are written.
-const JOURNAL_VERSION: u32 = 4;
+/// Version of the lines that are written. A daemon that knows only older ones names it, and uses no line.
+const VERSION: u32 = 5;
 
 /// Versions of lines with a checksum that are read. A line of another one is damage.
 ///
-/// | version | of a grant it has |
+/// | version | difference |
 /// |---|---|
-/// | 2 | nothing |
-/// | 3 | some fields; its labels, class and affinity rules are taken from the pod when its runtime tells of it |
-/// | 4 | all of it |
-const READABLE: std::ops::RangeInclusive<u32> = 2..=JOURNAL_VERSION;
+/// | 1 | lines of the records beside the journal; those of pins, drift and pause do not name their kind |
+/// | 2 | a grant is not in the journal, and has some fields for a pending container |
+/// | 3 | some fields of a grant in the journal; its labels, class and affinity rules are taken from the pod when its runtime tells of it |
+/// | 4 | all of a grant |
+/// | 5 | one enum for all logs |
+const READABLE: RangeInclusive<u32> = 1..=VERSION;
 
 /// Version of lines without a checksum, which are still read.
 const WITHOUT_SUM: u32 = 1;
@@ -45,46 +48,15 @@ struct JournalLineVersion {
     version: u32,
 }
 
-#[derive(Debug, Serialize, Deserialize)]
-#[serde(tag = "record", rename_all = "lowercase")]
-pub(super) enum Record {
-    /// Original of a file.
-    Before {
-        #[serde(flatten)]
-        key: EntryKey,
-        #[serde(flatten)]
-        entry: Entry,
-    },
-    /// The file holds its original again, or is gone.
-    Restored {
-        #[serde(flatten)]
-        key: EntryKey,
-    },
-    /// New grant of a container, which replaces the former one.
-    Granted {
-        id: String,
-        #[serde(flatten)]
-        grant: Box<GrantRecord>,
-    },
-    /// The container has no grant any more.
-    Released { id: String },
-}
-
 /// The line of a record, which [`decode`] reads.
 pub(super) fn encode(record: &Record) -> io::Result<String> {
-    Ok(sealed(&serde_json::to_string(&JournalLine { version: JOURNAL_VERSION, record })?))
+    Ok(sealed(&serde_json::to_string(&JournalLine { version: VERSION, record })?))
 }
 
 /// A line of this JSON with its sum.
 pub(super) fn sealed(json: &str) -> String {
     let sum = crc32fast::hash(json.as_bytes());
     format!("{json} {sum:08x}\n")
-}
-
-/// The JSON of such a line without its newline; `None` where the sum is not its own.
-pub(super) fn unsealed(line: &str) -> Option<&str> {
-    let (json, sum) = line.rsplit_once(' ')?;
-    (u32::from_str_radix(sum, 16).ok()? == crc32fast::hash(json.as_bytes())).then_some(json)
 }
 
 /// Does a line end with a sum, be it its own or not?
@@ -107,15 +79,29 @@ pub(super) fn decode(line: &str) -> Result<Record, String> {
         }
         _ => (line, WITHOUT_SUM..=WITHOUT_SUM),
     };
-    match serde_json::from_str::<JournalLine<Record>>(json) {
+    let decoded = match serde_json::from_str::<JournalLine<Record>>(json) {
         Ok(line) if versions.contains(&line.version) => Ok(line.record),
         Ok(line) => Err(unknown(line.version)),
-        Err(error) => Err(match serde_json::from_str::<JournalLineVersion>(json) {
-            Ok(line) if !versions.contains(&line.version) => unknown(line.version),
-            _ if has_sum(line) => without_place(&error),
-            _ => unread(line, &error),
-        }),
+        Err(error) => match serde_json::from_str::<JournalLineVersion>(json) {
+            Ok(line) if !versions.contains(&line.version) => Err(unknown(line.version)),
+            Ok(JournalLineVersion { version: 1 }) => without_kind(json).ok_or_else(|| without_place(&error)),
+            _ if has_sum(line) => Err(without_place(&error)),
+            _ => Err(unread(line, &error)),
+        },
+    };
+    decoded.and_then(|record| record.fault().map_or(Ok(record), Err))
+}
+
+/// A line of version 1 of the records of pins, drift and pause, each of which had a file of one kind.
+fn without_kind(json: &str) -> Option<Record> {
+    let mut line: Map<String, Value> = serde_json::from_str(json).ok()?;
+    let kinds = [("told", "pinned"), ("sinceUnixMs", "paused"), ("workloads", "drift")];
+    let (_, kind) = kinds.into_iter().find(|(field, _)| line.contains_key(*field))?;
+    if kind == "drift" {
+        line = Map::from_iter([(kind.to_owned(), Value::Object(line))]);
     }
+    let had = line.insert("record".to_owned(), kind.into());
+    serde_json::from_value(Value::Object(line)).ok().filter(|_| had.is_none())
 }
 
 /// Cause of a parse error, without serde's position: the message has the line number.
@@ -133,52 +119,39 @@ fn without_place(error: &serde_json::Error) -> String {
 }
 
 fn unknown(version: u32) -> String {
-    if version > JOURNAL_VERSION {
+    if version > VERSION {
         return format!(
             "it is of version {version}, of a newer numa-enforcer, which can put it back; this one reads those up to \
-             {JOURNAL_VERSION}"
+             {VERSION}"
         );
     }
     format!("version {version} is not known, or has no checksum")
 }
 
-/// Fault of a line with zeros.
-pub(super) fn of_zeros(zeros: usize) -> String {
-    format!("zeros, {zeros} of them, are in the place of what was written")
-}
-
 /// Is the text the beginning of a line, or a line without its checksum?
 pub(super) fn is_begun(text: &str) -> bool {
-    let begun = |json: &str| {
-        serde_json::from_str::<IgnoredAny>(json).map_or_else(|error| error.is_eof(), |_whole| true)
-    };
     let without_sum = match text.rsplit_once("} ") {
         Some((start, sum)) if sum.len() < 8 && sum.bytes().all(|byte| byte.is_ascii_hexdigit()) => {
             &text[..=start.len()]
         }
         _ => text,
     };
-    text.starts_with('{') && (begun(without_sum) || begun(text))
+    let is_whole = |json: &str| serde_json::from_str::<IgnoredAny>(json).is_ok();
+    text.starts_with('{') && [without_sum, text].into_iter().any(|json| is_cut(json) || is_whole(json))
 }
 
-/// The lines that say this and nothing else.
-pub(super) fn all(
-    entries: &BTreeMap<EntryKey, Entry>,
-    grants: &BTreeMap<String, GrantRecord>,
-) -> impl Iterator<Item = io::Result<String>> {
-    let before = entries.iter().map(|(key, entry)| Record::Before { key: key.clone(), entry: entry.clone() });
-    let granted =
-        grants.iter().map(|(id, grant)| Record::Granted { id: id.clone(), grant: Box::new(grant.clone()) });
-    before.chain(granted).map(|record| encode(&record))
+/// Does the text end before its JSON does, and before a checksum?
+pub(super) fn is_cut(text: &str) -> bool {
+    !has_sum(text) && serde_json::from_str::<IgnoredAny>(text).is_err_and(|error| error.is_eof())
 }
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use super::{super::record::ReleasedId, *};
 
     #[test]
     fn what_is_wrong_with_a_line_is_said_without_a_place_in_it() {
-        let line = encode(&Record::Released { id: "a} b".into() }).unwrap();
+        let line = encode(&Record::Released { id: ReleasedId::Container("a} b".into()) }).unwrap();
         let (json, sum) = line.trim_end().rsplit_once(' ').unwrap();
         assert!(decode(line.trim_end()).is_ok());
         for (text, error) in [

@@ -3,9 +3,10 @@
 //!
 //! The reason for a pause does not end with a crash, an upgrade or a restart by the supervisor. So the pause
 //! is recorded until enforcement is resumed. A pause with an end expires at that time, whether a daemon runs
-//! or not. Times are of the host's wall clock, which alone outlives daemon and boot.
+//! or not. Times are of the host's wall clock, which alone outlives daemon and boot, so this record, alone
+//! of all, waits for the disk.
 //!
-//! One file with one JSON object, replaced as a whole, in a directory that no other user may write.
+//! One line, replaced as a whole, in a directory that no other user may write.
 //!
 //! Invariant: a record that cannot be read is an error, and the daemon takes it for a pause without an end.
 //! It never counts as none.
@@ -19,27 +20,29 @@ use std::{
     time::Duration,
 };
 
-use serde::{Deserialize, Serialize};
-
 use super::{
-    JournalError,
-    files::{self, check_owned, failed},
+    error::{JournalError, failed, refused},
+    files::{check_owned, forget, sync_dir_of},
+    log::{self, LogKind},
+    reading::Fold,
+    record::{Record, RecordedPause},
 };
 
-/// Version of the record.
-const VERSION: u32 = 1;
+pub(super) static PAUSE: LogKind = LogKind { name: "pause", is_shared: true, long: 1 << 20, limit: 1 << 20 };
 
 /// The record of a pause; clones share it.
 #[derive(Debug, Clone)]
 pub struct PauseRecord(Arc<Mutex<PathBuf>>);
 
-/// A pause, in milliseconds since 1970.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct RecordedPause {
-    version: u32,
-    since_unix_ms: u64,
-    until_unix_ms: Option<u64>,
+impl Fold for Option<RecordedPause> {
+    fn take(&mut self, record: Record) -> Option<Record> {
+        let Record::Paused(pause) = record else { return None };
+        self.replace(pause).map(Record::Paused)
+    }
+
+    fn records(&self) -> impl Iterator<Item = Record> {
+        self.iter().copied().map(Record::Paused)
+    }
 }
 
 impl RecordedPause {
@@ -47,7 +50,6 @@ impl RecordedPause {
     pub fn new(now_unix_ms: u64, for_seconds: u64, left_seconds: Option<u64>) -> Self {
         let ms = |seconds: u64| seconds.saturating_mul(1_000);
         Self {
-            version: VERSION,
             since_unix_ms: now_unix_ms.saturating_sub(ms(for_seconds)),
             until_unix_ms: left_seconds.map(|left| now_unix_ms.saturating_add(ms(left))),
         }
@@ -69,43 +71,40 @@ impl RecordedPause {
 impl PauseRecord {
     /// Below this state directory.
     pub fn new(state_dir: &Path) -> Self {
-        Self(Arc::new(Mutex::new(state_dir.join("pause"))))
+        Self(Arc::new(Mutex::new(state_dir.to_owned())))
     }
 
     /// Reads the record, if there is one.
     pub fn read(&self) -> Result<Option<RecordedPause>, JournalError> {
-        let path = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if fs::symlink_metadata(&*path).is_err_and(|error| error.kind() == io::ErrorKind::NotFound) {
+        let dir = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let path = dir.join(PAUSE.name);
+        if fs::symlink_metadata(&path).is_err_and(|error| error.kind() == io::ErrorKind::NotFound) {
             return Ok(None);
         }
-        check_owned(path.parent().unwrap_or(&path))?;
-        let invalid =
-            |cause: String| failed("reading", &path)(io::Error::new(io::ErrorKind::InvalidData, cause));
-        let pause: RecordedPause =
-            serde_json::from_str(&files::read(&path)?).map_err(|error| invalid(error.to_string()))?;
-        match pause.version {
-            VERSION => Ok(Some(pause)),
-            other => Err(invalid(format!("version {other} is not known"))),
+        check_owned(&dir)?;
+        let found = log::read::<Option<RecordedPause>>(&dir, &PAUSE)?;
+        match found.damaged.into_iter().next() {
+            None if found.state.is_some() => Ok(found.state),
+            fault => Err(refused("reading", &path, fault.unwrap_or_else(|| "no pause is in it".to_owned()))),
         }
     }
 
     /// Records the pause that `now` returns, or its absence, durably. Calls `now` under the lock, so that the
     /// latest state is recorded last.
     pub fn keep(&self, now: impl FnOnce() -> Option<RecordedPause>) -> Result<(), JournalError> {
-        let path = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let dir = path.parent().unwrap_or(&path);
-        let Some(pause) = now() else {
-            return match fs::remove_file(&*path) {
-                Ok(()) => files::sync_dir_of(&path),
-                Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-                Err(cause) => Err(failed("removing", &path)(cause)),
-            };
-        };
-        DirBuilder::new().recursive(true).mode(0o700).create(dir).map_err(failed("creating", dir))?;
-        check_owned(dir)?;
-        let line = serde_json::to_string(&pause).map(|json| json + "\n").map_err(io::Error::from);
-        files::rewrite(&path, false, std::iter::once(line))?;
-        files::sync_dir_of(&path)
+        let dir = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let path = dir.join(PAUSE.name);
+        let pause = now();
+        if pause.is_none() {
+            let is_there = fs::symlink_metadata(&path).is_ok();
+            forget(&path)?;
+            return if is_there { sync_dir_of(&path) } else { Ok(()) };
+        }
+        DirBuilder::new().recursive(true).mode(0o700).create(&*dir).map_err(failed("creating", &dir))?;
+        check_owned(&dir)?;
+        let written = log::write(&path, false, &pause)?;
+        written.file.sync_all().map_err(failed("syncing", &path))?;
+        sync_dir_of(&path)
     }
 }
 

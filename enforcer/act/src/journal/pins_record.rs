@@ -2,59 +2,32 @@
 //!
 //! Problem: Linux 6.1 and older forget pins when the runtime writes the cpuset, and a daemon that is killed
 //! between its answer and the next turn loses the pins that it has read. Idea: all pins are written before
-//! the answer, one line for each container; the file is replaced ([`super::versioned`]). A turn records the
-//! same in the journal for `restore`; this record has the pins that wait to be restored.
-//!
-//! No write waits for the disk: it outlives the process, and a host that loses power loses the threads as
-//! well.
+//! the answer, one line for each container; the file is replaced. A turn records the same in the journal for
+//! `restore`; this record has the pins that wait to be restored.
 //!
 //! Invariants: a failure of this record neither stops the daemon nor prevents a write. Failures are logged,
-//! and unreadable lines are set aside, as for the journal. A line of another boot is not used, and no symlink
-//! is followed. The file has at most [`LONGEST`] bytes; omitted containers are logged.
+//! and unreadable lines are set aside, as for the journal. A line of another boot is not used. The file is
+//! written with at most [`LogKind::limit`] bytes; omitted containers are logged.
 
 use std::{
     collections::BTreeMap,
-    fs, io,
     path::{Path, PathBuf},
 };
 
-use enforcer_core::{
-    self_placement::CgroupThreads,
-    workload::{CgroupPath, printable},
-};
-use numa_topology::set::CpuSet;
-use serde::{Deserialize, Serialize};
+use enforcer_core::workload::{CgroupPath, printable};
 
 use super::{
-    JournalError, ThreadRoom,
-    files::{self, failed},
-    is_of_another_boot, versioned,
+    entry::is_of_another_boot,
+    error::{JournalError, failed, refused},
+    files::forget,
+    lines::encode,
+    log::{self, LogKind},
+    reading::Fold,
+    record::{NotedPins, Record},
+    thread_room::ThreadRoom,
 };
 
-const NAME: &str = "pins";
-/// Version of a line.
-const VERSION: u32 = 1;
-/// Longest record, in bytes.
-const LONGEST: u64 = 4 << 20;
-
-/// Pins of the threads of one container.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct NotedPins {
-    /// Threads that were pinned before the answer, and nothing of others.
-    pub before: Vec<CgroupThreads>,
-    /// Content of `cpuset.cpus` then; empty where the container inherited.
-    pub was: CpuSet,
-    /// CPUs that the runtime was told to write.
-    pub told: CpuSet,
-}
-
-#[derive(Debug, Serialize, Deserialize)]
-struct PinsRecordLine {
-    cgroup: CgroupPath,
-    #[serde(flatten)]
-    pins: NotedPins,
-    boot_id: Option<String>,
-}
+pub(super) static PINS: LogKind = LogKind { name: "pins", is_shared: true, long: 4 << 20, limit: 4 << 20 };
 
 /// Record of an earlier daemon.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -67,6 +40,25 @@ pub struct LeftPins {
     is_damaged: bool,
 }
 
+/// The pins of each cgroup, with the boot of that time.
+type PinsByCgroup = BTreeMap<CgroupPath, (NotedPins, Option<String>)>;
+
+impl Fold for PinsByCgroup {
+    fn take(&mut self, record: Record) -> Option<Record> {
+        let Record::Pinned { cgroup, pins, boot_id } = record else { return None };
+        let was = self.insert(cgroup.clone(), (pins, boot_id));
+        was.map(|(pins, boot_id)| Record::Pinned { cgroup, pins, boot_id })
+    }
+
+    fn records(&self) -> impl Iterator<Item = Record> {
+        self.iter().map(|(cgroup, (pins, boot_id))| Record::Pinned {
+            cgroup: cgroup.clone(),
+            pins: pins.clone(),
+            boot_id: boot_id.clone(),
+        })
+    }
+}
+
 /// Path of the record.
 #[derive(Debug)]
 pub struct PinsRecord {
@@ -77,7 +69,7 @@ pub struct PinsRecord {
 impl PinsRecord {
     /// Below the state directory of a journal that is open.
     pub fn new(state_dir: &Path, boot_id: Option<&str>) -> Self {
-        Self { path: state_dir.join(NAME), boot_id: boot_id.map(str::to_owned) }
+        Self { path: state_dir.join(PINS.name), boot_id: boot_id.map(str::to_owned) }
     }
 
     /// Opens the record of this boot for the daemon that continues it. Unreadable lines are set aside.
@@ -95,24 +87,18 @@ impl PinsRecord {
 
     /// Reads the record of this boot.
     pub fn left(state_dir: &Path, boot_id: Option<&str>) -> LeftPins {
-        let path = state_dir.join(NAME);
-        let mut left = LeftPins::default();
-        let text = match files::read_within(&path, LONGEST) {
-            Ok(text) => text,
-            Err(error) => {
-                left.unread.push(error.to_string());
-                return left;
-            }
+        let found = match log::read::<PinsByCgroup>(state_dir, &PINS) {
+            Ok(found) => found,
+            Err(error) => return LeftPins { unread: vec![error.to_string()], ..LeftPins::default() },
         };
-        for line in versioned::read::<PinsRecordLine>(&path, &text, VERSION..=VERSION) {
-            match line {
-                Ok(line) if is_of_another_boot(line.boot_id.as_deref(), boot_id) => {}
-                Ok(PinsRecordLine { cgroup, pins, .. }) => drop(left.pins.insert(cgroup, pins)),
-                Err(error) => left.unread.push(error),
-            }
+        let ours =
+            |(_, of_boot): &(NotedPins, Option<String>)| !is_of_another_boot(of_boot.as_deref(), boot_id);
+        let pins = found.state.into_iter().filter(|(_, pins)| ours(pins));
+        LeftPins {
+            pins: pins.map(|(cgroup, (pins, _))| (cgroup, pins)).collect(),
+            is_damaged: !found.damaged.is_empty(),
+            unread: found.damaged,
         }
-        left.is_damaged = !left.unread.is_empty();
-        left
     }
 
     /// Replaces the record by these pins, or leaves it as it was.
@@ -124,29 +110,30 @@ impl PinsRecord {
     }
 
     fn write(&self, all: &BTreeMap<CgroupPath, NotedPins>, is_damaged: bool) -> Result<(), JournalError> {
-        let (mut lines, mut length, mut left_out) = (Vec::new(), 0, Vec::new());
+        let (mut kept, mut length, mut left_out) = (PinsByCgroup::new(), 0, Vec::new());
         for (cgroup, pins) in all {
-            let pins = pins.as_far_as_there_is_room();
-            let line = PinsRecordLine { cgroup: cgroup.clone(), pins, boot_id: self.boot_id.clone() };
-            let line = versioned::encode(VERSION, line).map_err(failed("writing", &self.path))?;
-            if length + line.len() as u64 > LONGEST {
-                left_out.push(printable(cgroup.as_str()));
-                continue;
+            let of_it = (pins.as_far_as_there_is_room(), self.boot_id.clone());
+            let one: PinsByCgroup = [(cgroup.clone(), of_it)].into();
+            for line in one.records().map(|record| encode(&record)) {
+                length += line.map_err(failed("writing", &self.path))?.len() as u64;
             }
-            length += line.len() as u64;
-            lines.push(Ok(line));
+            if length > PINS.limit {
+                left_out.push(printable(cgroup.as_str()));
+            } else {
+                kept.extend(one);
+            }
         }
-        files::rewrite_at_once(&self.path, is_damaged, lines.into_iter())?;
+        log::write(&self.path, is_damaged, &kept)?;
         if left_out.is_empty() {
             return Ok(());
         }
-        let cause = format!("longer than {LONGEST} bytes: {} not in it", left_out.join(", "));
-        Err(failed("writing", &self.path)(io::Error::new(io::ErrorKind::FileTooLarge, cause)))
+        let cause = format!("longer than {} bytes: {} not in it", PINS.limit, left_out.join(", "));
+        Err(refused("writing", &self.path, cause))
     }
 
     /// All of them were given back, or are the business of the journal, which is open.
     pub fn remove(state_dir: &Path) -> Result<(), JournalError> {
-        forget(&state_dir.join(NAME))
+        forget(&state_dir.join(PINS.name))
     }
 }
 
@@ -164,18 +151,13 @@ impl NotedPins {
     }
 }
 
-fn forget(path: &Path) -> Result<(), JournalError> {
-    match fs::remove_file(path) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(failed("removing", path)(error)),
-        _ => Ok(()),
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::symlink;
+    use std::{fs, os::unix::fs::symlink};
 
-    use super::*;
+    use super::{super::files, *};
+
+    const NAME: &str = "pins";
 
     const BOOT: Option<&str> = Some("boot-1");
 
@@ -217,7 +199,7 @@ mod tests {
         fs::write(&path, damaged).unwrap();
         let left = PinsRecord::left(dir.path(), BOOT);
         assert_eq!(left.pins.keys().map(CgroupPath::as_str).collect::<Vec<_>>(), ["/b"]);
-        assert!(left.unread[0].contains("pins line 2: "), "{left:?}");
+        assert!(left.unread[0].contains("pins line 1: "), "{left:?}");
         let kept = dir.path().join("pins.damaged");
         assert!(!kept.exists(), "reading changes nothing");
         assert_eq!(PinsRecord::open(dir.path(), BOOT).unread, left.unread);

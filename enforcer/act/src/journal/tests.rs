@@ -1,15 +1,33 @@
 //! What is recorded, what survives, and what of a damaged file is believed.
 
 use std::{
+    collections::BTreeMap,
+    fs::{self, DirBuilder},
     io::Write,
-    os::unix::fs::{MetadataExt, PermissionsExt},
+    os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt},
+    path::{Path, PathBuf},
 };
 
+use enforcer_core::{hosted::GrantRecord, workload::CgroupPath};
 use numa_placement::{ContainerRequest, Grant, MemoryClaim, MemoryResource, Resources};
 use numa_topology::id::NodeId;
 use rustix::io::Errno;
 
-use super::{fake_disk::FakeDisk, *};
+use super::{
+    fake_disk::FakeDisk,
+    originals::{JOURNAL, LOCK, Originals},
+    reading::{LogBounds, Reading},
+    *,
+};
+use crate::cpuset::ManagedFile;
+
+fn read(path: &Path, text: &[u8], bounds: LogBounds) -> Reading<Originals> {
+    reading::read(path, text, false, bounds).unwrap()
+}
+
+fn read_file(path: &Path) -> Reading<Originals> {
+    log::read(path.parent().unwrap(), &JOURNAL).unwrap()
+}
 
 fn key(cgroup: &str, inode: u64) -> EntryKey {
     EntryKey { cgroup: CgroupPath::new(cgroup), file: ManagedFile::Mems, inode }
@@ -199,24 +217,24 @@ fn a_journal_is_read_within_bounds() {
         format!("{json} {:08x}\n", crc32fast::hash(json.as_bytes()))
     };
     let text = ["/a", "/b", "/c"].map(|path| line(path, "0\\n")).concat();
-    let read = |text: &str, bounds: reading::JournalBounds| {
-        let found = reading::read_within(Path::new("j"), text.as_bytes(), bounds).unwrap();
-        let JournalContents { entries, damaged, .. } = found.contents;
+    let read = |text: &str, bounds: LogBounds| {
+        let Reading { state: Originals { entries, .. }, damaged, .. } =
+            read(Path::new("j"), text.as_bytes(), bounds);
         (entries.into_keys().map(|key| key.cgroup.to_string()).collect::<Vec<_>>(), damaged)
     };
-    let all = reading::JournalBounds::default();
+    let all = LogBounds::default();
     let one = text.len() / 3;
     let long = format!("{}{text}", line("/long", &"0".repeat(one)));
-    let (entries, damaged) = read(&long, reading::JournalBounds { line: one as u64, ..all });
+    let (entries, damaged) = read(&long, LogBounds { line: one as u64, ..all });
     assert_eq!((entries.join(" "), damaged.len()), ("/a /b /c".into(), 1), "{damaged:?}");
-    let (entries, damaged) = read(&text, reading::JournalBounds { kept: 2 * one, ..all });
+    let (entries, damaged) = read(&text, LogBounds { kept: 2 * one, ..all });
     assert_eq!((entries.join(" "), damaged.len()), ("/a /b".into(), 1), "{damaged:?}");
     assert!(damaged[0].contains("line 3: one too many"), "{damaged:?}");
     // What is over makes room.
     let over = format!("{}{}{text}", line("/a", "1\\n"), line("/a", "2\\n"));
-    assert!(read(&over, reading::JournalBounds { kept: 3 * one, ..all }).1.is_empty());
+    assert!(read(&over, LogBounds { kept: 3 * one, ..all }).1.is_empty());
     for read_bytes in [one + 10, 2 * one - 1] {
-        let (entries, damaged) = read(&text, reading::JournalBounds { read: read_bytes as u64, ..all });
+        let (entries, damaged) = read(&text, LogBounds { read: read_bytes as u64, ..all });
         assert_eq!((entries.join(" "), damaged.len()), ("/a".into(), 1), "{read_bytes}: {damaged:?}");
         assert!(damaged[0].contains("is not read"), "{damaged:?}");
     }
@@ -239,12 +257,12 @@ fn a_grant_of_endless_names_is_not_recorded() {
 #[test]
 fn a_line_of_a_newer_version_is_named_with_it_and_kept() {
     let dir = tempfile::tempdir().unwrap();
-    let json = r#"{"version":5,"record":"unheard-of","cgroup":7}"#;
+    let json = r#"{"version":6,"record":"unheard-of","cgroup":7}"#;
     let line = format!("{json} {:08x}\n", crc32fast::hash(json.as_bytes()));
     fs::write(dir.path().join("journal"), &line).unwrap();
     let journal = Journal::open(dir.path()).unwrap();
     let said = &journal.damaged()[0];
-    assert!(said.contains("version 5") && said.contains("newer numa-enforcer"), "{said}");
+    assert!(said.contains("version 6") && said.contains("newer numa-enforcer"), "{said}");
     assert_eq!(fs::read_to_string(dir.path().join("journal.damaged")).unwrap(), line);
 }
 
@@ -316,7 +334,7 @@ fn of_any_change_of_a_byte_nothing_is_believed() {
     for at in 0..good.len() - 1 {
         let mut bad = good.clone();
         bad[at] ^= 1;
-        let contents = reading::read(&file, &bad[..]).unwrap().contents;
+        let contents = read(&file, &bad[..], LogBounds::default()).state;
         assert!(contents.entries.is_empty(), "byte {at}");
     }
 }
@@ -455,6 +473,46 @@ fn lines_of_a_daemon_that_recorded_no_grants_are_read() {
     assert_eq!(journal.entries()[&key("/a", 1)], entry("0\n"), "{:?}", journal.damaged());
 }
 
+#[test]
+fn records_of_the_version_before_are_taken_over() {
+    let dir = tempfile::tempdir().unwrap();
+    let line = |json: &str| format!("\n{json} {:08x}\n", crc32fast::hash(json.as_bytes()));
+    let write = |name: &str, text: String| fs::write(dir.path().join(name), text).unwrap();
+    let brake = |id: u64| {
+        format!(
+            r#"{{"version":1,"record":"slowed","id":{id},"cgroup":"/a","inode":7,"file":"cgroup.freeze","set":"1","original":"0\n","bootId":"b"}}"#
+        )
+    };
+    let released = r#"{"version":1,"record":"released","id":1}"#;
+    write("brakes", [brake(1), brake(2), released.to_owned()].map(|json| line(&json)).concat());
+    let made = |cgroup: &str| {
+        format!(
+            r#"{{"version":3,"cgroup":"{cgroup}","record":"made","cpus":"0-1","mems":null,"boot_id":"b","told_ns":7}}"#
+        )
+    };
+    let over = r#"{"version":3,"cgroup":"/b","record":"over"}"#;
+    write("making", [made("/a"), made("/b"), over.to_owned()].map(|json| line(&json)).concat());
+    let pins = r#"{"version":1,"cgroup":"/a","before":[],"was":"0-7","told":"2-7","boot_id":"b"}"#;
+    write("pins", line(pins));
+    write("pause", "{\"version\":1,\"sinceUnixMs\":1000,\"untilUnixMs\":null}\n".to_owned());
+    let brakes = BrakeRecord::read(dir.path()).unwrap();
+    assert_eq!(
+        (brakes.slowed.iter().map(|one| one.id).collect::<Vec<_>>(), brakes.damaged),
+        (vec![2], vec![])
+    );
+    let (mut making, left) = MakingRecord::open(dir.path(), Some("b")).unwrap();
+    assert_eq!(
+        (left.made.keys().map(CgroupPath::as_str).collect::<Vec<_>>(), left.damaged),
+        (vec!["/a"], vec![])
+    );
+    making.over(vec![CgroupPath::new("/a")]).unwrap();
+    assert!(MakingRecord::left(dir.path(), Some("b")).unwrap().is_empty());
+    let left = PinsRecord::left(dir.path(), Some("b"));
+    assert_eq!((left.pins[&CgroupPath::new("/a")].told.to_string(), left.unread), ("2-7".into(), vec![]));
+    let pause = PauseRecord::new(dir.path()).read().unwrap().unwrap();
+    assert_eq!(pause.lasted(3_000).as_secs(), 2);
+}
+
 /// A journal with one entry, and the disk to which further lines go.
 fn on_fake_disk() -> (tempfile::TempDir, Journal, FakeDisk) {
     let dir = tempfile::tempdir().unwrap();
@@ -465,9 +523,9 @@ fn on_fake_disk() -> (tempfile::TempDir, Journal, FakeDisk) {
 }
 
 fn inodes(text: &str) -> Vec<u64> {
-    let contents = reading::read(Path::new("journal"), text.as_bytes()).unwrap().contents;
-    assert!(contents.damaged.is_empty(), "{:?}", contents.damaged);
-    contents.entries.keys().map(|key| key.inode).collect()
+    let found = read(Path::new("journal"), text.as_bytes(), LogBounds::default());
+    assert!(found.damaged.is_empty(), "{:?}", found.damaged);
+    found.state.entries.keys().map(|key| key.inode).collect()
 }
 
 #[test]
@@ -564,10 +622,10 @@ fn what_cannot_be_taken_away_at_once_is_before_the_next_line() {
 }
 
 #[test]
-fn what_may_not_survive_a_crash_is_not_recorded() {
+fn line_that_fails_is_not_recorded() {
     let (_dir, mut journal, disk) = on_fake_disk();
     let whole = disk.text();
-    disk.fail_syncs(Some(Errno::IO));
+    disk.fail_adds(Some(Errno::IO));
     journal.record(key("/b", 2), entry("1\n")).unwrap_err();
     journal.note_grants([("x".to_owned(), grant("0"))].into()).unwrap_err();
     journal.close(&key("/a", 1)).unwrap_err();
@@ -587,19 +645,19 @@ fn a_journal_that_cannot_be_written_anew_is_used_as_it_is() {
     let whole = fs::read(&path).unwrap();
     // A torn end need not be text.
     fs::write(&path, [&whole[..], b"{\"ver\xff"].concat()).unwrap();
-    let torn_at = files::read_journal(&path).unwrap().torn_at;
+    let torn_at = read_file(&path).torn_at;
     drop(files::open_whole(&path, torn_at).unwrap());
     assert_eq!(fs::read(&path).unwrap(), whole);
     // What is a line gets the newline that it lacks, before another one comes behind it.
     for end in ["rubbish", String::from_utf8_lossy(&whole).trim_end()] {
         fs::write(&path, [&whole[..], end.as_bytes()].concat()).unwrap();
-        let torn_at = files::read_journal(&path).unwrap().torn_at;
+        let torn_at = read_file(&path).torn_at;
         drop(files::open_whole(&path, torn_at).unwrap());
         assert_eq!(fs::read(&path).unwrap(), [&whole[..], end.as_bytes(), b"\n"].concat());
     }
     // Zeros in the place of its newline go, and no more.
     fs::write(&path, [whole.strip_suffix(b"\n").unwrap(), &[0; 3]].concat()).unwrap();
-    drop(files::open_whole(&path, files::read_journal(&path).unwrap().torn_at).unwrap());
+    drop(files::open_whole(&path, read_file(&path).torn_at).unwrap());
     assert_eq!(fs::read(&path).unwrap(), whole);
     assert_eq!(inodes(&String::from_utf8(whole).unwrap()), [2]);
 }
@@ -661,11 +719,11 @@ fn a_journal_that_cannot_be_made_shorter_is_used_as_it_is() {
     };
     let length = (0..40).map(|inode| cycle(&mut journal, inode)).last().unwrap();
     assert!(length > 2 << 20, "{length}");
-    assert_eq!(files::read_journal(&path).unwrap().contents.entries, *journal.entries());
+    assert_eq!(read_file(&path).state.entries, *journal.entries());
     fs::remove_dir(&in_the_way).unwrap();
     let length = (40..60).map(|inode| cycle(&mut journal, inode)).last().unwrap();
     assert!(length < 2 << 20, "{length}");
-    assert_eq!(files::read_journal(&path).unwrap().contents.entries, *journal.entries());
+    assert_eq!(read_file(&path).state.entries, *journal.entries());
     assert_eq!(journal.entries().len(), 60);
 }
 
@@ -709,16 +767,16 @@ fn each_damaged_journal_is_kept_until_there_are_many() {
 fn check_of_the_lock_does_not_keep_a_daemon_from_it() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("lock");
-    drop(files::take_lock(&path).unwrap());
+    drop(lock::take_lock(&path).unwrap());
     let is_over = std::sync::atomic::AtomicBool::new(false);
     std::thread::scope(|scope| {
         scope.spawn(|| {
             while !is_over.load(std::sync::atomic::Ordering::Relaxed) {
                 // Free or not.
-                let _ = files::check_free(&path);
+                let _ = lock::check_free(&path);
             }
         });
-        let taken: Vec<_> = (0..2_000).map(|_| files::take_lock(&path).map(drop)).collect();
+        let taken: Vec<_> = (0..2_000).map(|_| lock::take_lock(&path).map(drop)).collect();
         is_over.store(true, std::sync::atomic::Ordering::Relaxed);
         let refused: Vec<_> = taken.into_iter().filter_map(Result::err).collect();
         assert!(refused.is_empty(), "{} times: {}", refused.len(), refused[0]);

@@ -9,8 +9,6 @@
 
 use enforcer_core::self_placement::SelfPlacedThread;
 
-use super::Entry;
-
 /// Threads of one entry.
 const MOST_THREADS: usize = 2_048;
 /// Bytes of them in its line.
@@ -42,36 +40,33 @@ impl ThreadRoom {
     }
 }
 
-impl Entry {
-    /// Merges the threads recorded `first` with the present ones, as far as there is room. A new pin of a
-    /// thread replaces its first one. Recorded threads that are gone are dropped first, the oldest before
-    /// others. Returns also the number of threads without room.
-    pub(super) fn threads_after(&self, first: &Self) -> Vec<SelfPlacedThread> {
-        let is_seen = |known: &SelfPlacedThread| self.threads.iter().any(|thread| thread.is(known));
-        let is_new = |thread: &&SelfPlacedThread| !first.threads.iter().any(|known| known.is(thread));
-        let new: Vec<&SelfPlacedThread> = self.threads.iter().filter(is_new).collect();
-        let mut first = first.clone();
-        for known in &mut first.threads {
-            if let Some(seen) = self.threads.iter().find(|seen| known.is_repinned(seen)) {
-                known.follow_pin(seen);
-            }
+/// Merges the threads recorded `first` with those of `now`, as far as there is room. A new pin of a
+/// thread replaces its first one. Recorded threads that are gone are dropped first, the oldest before
+/// others.
+pub(super) fn threads_after(first: &[SelfPlacedThread], now: &[SelfPlacedThread]) -> Vec<SelfPlacedThread> {
+    let is_seen = |known: &SelfPlacedThread| now.iter().any(|thread| thread.is(known));
+    let is_new = |thread: &&SelfPlacedThread| !first.iter().any(|known| known.is(thread));
+    let new: Vec<&SelfPlacedThread> = now.iter().filter(is_new).collect();
+    let mut first = first.to_vec();
+    for known in &mut first {
+        if let Some(seen) = now.iter().find(|seen| known.is_repinned(seen)) {
+            known.follow_pin(seen);
         }
-        let mut room = ThreadRoom::default();
-        let mut kept: Vec<bool> =
-            first.threads.iter().map(|known| is_seen(known) && room.takes(known)).collect();
-        let seen = first.threads.iter().filter(|known| is_seen(known)).count();
-        let added: Vec<SelfPlacedThread> =
-            new.iter().filter(|thread| room.takes(thread)).map(|thread| (*thread).clone()).collect();
-        let left_out = seen + new.len() - added.len() - kept.iter().filter(|kept| **kept).count();
-        if left_out > 0 {
-            say_left_out(left_out);
-        }
-        for (known, kept) in first.threads.iter().zip(&mut kept).rev() {
-            *kept = *kept || (!is_seen(known) && room.takes(known));
-        }
-        let known = first.threads.iter().zip(kept).filter(|(_, kept)| *kept).map(|(known, _)| known.clone());
-        known.chain(added).collect()
     }
+    let mut room = ThreadRoom::default();
+    let mut kept: Vec<bool> = first.iter().map(|known| is_seen(known) && room.takes(known)).collect();
+    let seen = first.iter().filter(|known| is_seen(known)).count();
+    let added: Vec<SelfPlacedThread> =
+        new.iter().filter(|thread| room.takes(thread)).map(|thread| (*thread).clone()).collect();
+    let left_out = seen + new.len() - added.len() - kept.iter().filter(|kept| **kept).count();
+    if left_out > 0 {
+        say_left_out(left_out);
+    }
+    for (known, kept) in first.iter().zip(&mut kept).rev() {
+        *kept = *kept || (!is_seen(known) && room.takes(known));
+    }
+    let known = first.iter().zip(kept).filter(|(_, kept)| *kept).map(|(known, _)| known.clone());
+    known.chain(added).collect()
 }
 
 /// Logs the number of threads that are not recorded.
@@ -88,8 +83,9 @@ mod tests {
 
     use super::{
         super::{
-            EntryKey,
-            lines::{LONGEST, Record, decode, encode},
+            entry::{Entry, EntryKey},
+            lines::{LONGEST, decode, encode},
+            record::Record,
         },
         *,
     };
@@ -113,9 +109,8 @@ mod tests {
             [(0, 512, 0..=0), (1, 512, 1..=1), (4_096, 1, 2_048..=2_048), (300, 4_096, 8..=64)]
         {
             let key = EntryKey { cgroup: CgroupPath::new("/db"), file: ManagedFile::Cpus, inode: 7 };
-            let all = (0..threads).map(|tid| thread(tid, cpus)).collect();
-            let threads_kept = entry(all).threads_after(&entry(Vec::new()));
-            let entry = entry(threads_kept);
+            let all: Vec<_> = (0..threads).map(|tid| thread(tid, cpus)).collect();
+            let entry = entry(threads_after(&[], &all));
             let line = encode(&Record::Before { key, entry }).unwrap();
             assert!(u64::try_from(line.len()).unwrap() < LONGEST);
             let Ok(Record::Before { entry, .. }) = decode(line.trim_end()) else {
@@ -127,10 +122,10 @@ mod tests {
 
     #[test]
     fn threads_that_ended_give_way_to_those_that_are_seen_the_oldest_first() {
-        let of = |tids: std::ops::Range<usize>| entry(tids.map(|tid| thread(tid, 1)).collect());
+        let of = |tids: std::ops::Range<usize>| tids.map(|tid| thread(tid, 1)).collect::<Vec<_>>();
         let tids = |threads: Vec<SelfPlacedThread>| threads.iter().map(|one| one.tid).collect::<Vec<_>>();
-        let all = tids(of(2_000..2_100).threads_after(&of(0..2_048)));
+        let all = tids(threads_after(&of(0..2_048), &of(2_000..2_100)));
         assert_eq!(all, (52..2_100).collect::<Vec<_>>(), "2,000-2,047 are seen, 2,048-2,099 new");
-        assert_eq!(tids(of(5..7).threads_after(&of(0..6))), [0, 1, 2, 3, 4, 5, 6]);
+        assert_eq!(tids(threads_after(&of(0..6), &of(5..7))), [0, 1, 2, 3, 4, 5, 6]);
     }
 }

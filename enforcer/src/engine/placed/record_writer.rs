@@ -17,7 +17,7 @@ use std::{
 use enforcer_core::workload::CgroupPath;
 
 use crate::threads::{self, Role};
-use enforcer_act::journal::{JournalError, Made, MakingRecord, NotedPins, PinsRecord};
+use enforcer_act::journal::{Made, MakingRecord, NotedPins, PinsRecord};
 
 /// Longest wait for all writes of one answer: a runtime waits two seconds for it and disconnects a plugin
 /// that is slower.
@@ -70,11 +70,12 @@ struct RecordQueue {
 
 impl RecordWriter {
     /// Starts with the record's current content.
-    pub(super) fn start(record: MakingRecord, left: BTreeMap<CgroupPath, Made>) -> Self {
+    pub(super) fn start(mut record: MakingRecord, left: BTreeMap<CgroupPath, Made>) -> Self {
+        record.take_for_pending(left);
         let boot_id = record.boot_id().map(str::to_owned);
         let shared = Arc::new(RecordWriterState::default());
         let own = Arc::clone(&shared);
-        let spawned = threads::spawn(Role::Making, move || own.carry_out(record, left));
+        let spawned = threads::spawn(Role::Making, move || own.carry_out(record));
         if let Err(error) = spawned {
             let mut queue = shared.lock();
             queue.trouble =
@@ -211,7 +212,7 @@ impl RecordWriterState {
     }
 
     /// Runs until the last handle is gone and every order is carried out.
-    fn carry_out(&self, mut record: MakingRecord, mut known: BTreeMap<CgroupPath, Made>) {
+    fn carry_out(&self, mut record: MakingRecord) {
         let pins = record.of_pins();
         let mut queue = self.lock();
         loop {
@@ -225,7 +226,7 @@ impl RecordWriterState {
             queue.begun = Some(Instant::now());
             queue.writes_pins = matches!(order, RecordOrder::Pins(_));
             drop(queue);
-            let written = write(&mut record, &pins, &mut known, order);
+            let written = write(&mut record, &pins, order);
             queue = self.lock();
             queue.begun = None;
             queue.done += 1;
@@ -246,35 +247,13 @@ impl RecordWriterState {
 }
 
 /// Carries one order out. `None` where its failure blocks no answer.
-fn write(
-    record: &mut MakingRecord,
-    pins: &PinsRecord,
-    known: &mut BTreeMap<CgroupPath, Made>,
-    order: RecordOrder,
-) -> Option<Result<(), String>> {
-    let said = |error: JournalError| error.to_string();
+fn write(record: &mut MakingRecord, pins: &PinsRecord, order: RecordOrder) -> Option<Result<(), String>> {
     match order {
         RecordOrder::Made(cgroup, made) => {
-            let room = if record.is_long(known.len()) {
-                record.keep(known.iter().filter(|(other, _)| **other != cgroup))
-            } else {
-                Ok(())
-            };
-            let written = room.and_then(|()| record.add(&cgroup, &made));
-            if written.is_ok() {
-                known.insert(cgroup, *made);
-            }
-            Some(written.map_err(said))
+            Some(record.add(&cgroup, &made).map_err(|error| error.to_string()))
         }
         RecordOrder::Over(cgroups) => {
-            let over: Vec<CgroupPath> =
-                cgroups.into_iter().filter(|one| known.remove(one).is_some()).collect();
-            let noted = match (known.is_empty(), over.is_empty()) {
-                (true, _) => record.clear(),
-                (false, true) => Ok(()),
-                (false, false) => record.over(&over),
-            };
-            if let Err(error) = noted {
+            if let Err(error) = record.over(cgroups) {
                 tracing::warn!("{error}");
             }
             None
