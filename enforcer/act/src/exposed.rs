@@ -40,7 +40,7 @@ const LONGEST_ID: usize = 128;
 
 /// The directories of all containers.
 #[derive(Debug)]
-pub struct Exposed {
+pub struct ResourceDirs {
     dir: PathBuf,
     /// Present text of each container; empty where that is unknown.
     texts: BTreeMap<String, String>,
@@ -61,7 +61,7 @@ pub enum ExposeError {
     File(#[from] FileError),
 }
 
-impl Exposed {
+impl ResourceDirs {
     /// Opens the directory below a state directory, with the files of an earlier daemon.
     pub fn open(state_dir: &Path) -> Result<Self, ExposeError> {
         let dir = state_dir.join(FOLDER);
@@ -199,7 +199,7 @@ mod tests {
     #[test]
     fn a_container_reads_whole_texts_until_it_is_gone() {
         let state = tempfile::tempdir().unwrap();
-        let mut exposed = Exposed::open(state.path()).unwrap();
+        let mut exposed = ResourceDirs::open(state.path()).unwrap();
         let dir = exposed.begin("a", "one\n").unwrap();
         assert_eq!(dir, state.path().join("exposed/a"));
         let inode = |dir: &Path| fs::metadata(dir.join(FILE)).unwrap().ino();
@@ -225,11 +225,11 @@ mod tests {
     #[test]
     fn a_later_daemon_finds_and_refreshes_what_there_is() {
         let state = tempfile::tempdir().unwrap();
-        let mut first = Exposed::open(state.path()).unwrap();
+        let mut first = ResourceDirs::open(state.path()).unwrap();
         for id in ["a", "b", "c"] {
             first.begin(id, "one\n").unwrap();
         }
-        let mut later = Exposed::open(state.path()).unwrap();
+        let mut later = ResourceDirs::open(state.path()).unwrap();
         assert_eq!(later.ids().collect::<Vec<_>>(), ["a", "b", "c"]);
         later.refresh("a", "two\n").unwrap();
         later.only(|id| ["a", "other"].contains(&id)).unwrap();
@@ -241,7 +241,7 @@ mod tests {
     #[test]
     fn an_id_is_a_name_or_nothing() {
         let state = tempfile::tempdir().unwrap();
-        let mut exposed = Exposed::open(state.path()).unwrap();
+        let mut exposed = ResourceDirs::open(state.path()).unwrap();
         for id in ["", ".", "..", "../x", "a/b", ".hidden", "a\0", "\u{1b}", &"x".repeat(129)] {
             let error = exposed.begin(id, "").unwrap_err();
             assert!(matches!(error, ExposeError::Id(_)) && error.to_string().len() < 400, "{error}");
@@ -252,7 +252,7 @@ mod tests {
     #[test]
     fn what_cannot_be_written_is_named_and_tried_again() {
         let state = tempfile::tempdir().unwrap();
-        let mut exposed = Exposed::open(state.path()).unwrap();
+        let mut exposed = ResourceDirs::open(state.path()).unwrap();
         let dir = exposed.begin("a", "one\n").unwrap();
         let elsewhere = state.path().join("elsewhere");
         fs::write(&elsewhere, "kept").unwrap();

@@ -60,7 +60,7 @@ impl Declarations {
             let subject = RuleSubject {
                 cgroup: Some(&workload.cgroup),
                 standing: WorkloadKind::from(&workload.origin),
-                pod: known(workload, facts).map(names_of),
+                pod: known_container(workload, facts).map(names_of),
                 commands: commands.get(&workload.cgroup).map_or(&[], Vec::as_slice),
             };
             let (position, rule) = policy.rule(&subject)?;
@@ -165,7 +165,7 @@ pub fn names_of(known: &KnownContainer) -> PodNames<'_> {
     }
 }
 
-fn known<'a>(workload: &Workload, facts: &'a OwnershipFacts) -> Option<&'a KnownContainer> {
+fn known_container<'a>(workload: &Workload, facts: &'a OwnershipFacts) -> Option<&'a KnownContainer> {
     match &workload.origin {
         Origin::Pod { container_id: Some(id), .. } => facts.containers.get(id),
         _ => None,

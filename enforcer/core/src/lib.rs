@@ -2,13 +2,14 @@
 //!
 //! The machine is [`numa_topology`], the engines are [`numa_placement`]. This crate contains workloads
 //! ([`workload`]), readings of one moment ([`sample`]), the workloads that the configuration declares
-//! ([`declarations`]), the owners of cpusets ([`owner`], [`owners`]), placement on a running host ([`hosted`]), figures
-//! and findings ([`model`], [`finding`]), decisions and plans ([`decide`], [`plan`]), additional memory nodes
-//! ([`widening`]) and the configuration itself ([`policy`]). [`parse`] turns kernel text into values; the
-//! text is read elsewhere. [`pacing`] limits the speed of page moves, [`call_times`] holds the durations of
-//! the calls, `page_migration` computes the targets of pages after a cpuset write, [`residue`] the pages that
-//! stay behind, [`demotion`] those that go to slower memory, and [`cold_start`] the end of a start on slow
-//! memory. [`hardware`] knows the CPU counters of memory accesses. [`replay`] decides a recorded turn again.
+//! ([`declarations`]), the owners of cpusets ([`owner`], [`owners`]), placement on a running host
+//! ([`hosted`]), figures and findings ([`model`], [`finding`]), decisions and plans ([`decide`], [`plan`]),
+//! additional memory nodes ([`widening`]) and the configuration itself ([`policy`]). [`parse`] turns kernel
+//! text into values; the text is read elsewhere. [`pacing`] limits the speed of page moves, [`call_times`]
+//! holds the durations of the calls, `page_migration` computes the targets of pages after a cpuset write,
+//! [`residue`] the pages that stay behind, [`demotion`] those that go to slower memory, and [`cold_start`]
+//! the end of a start on slow memory. [`hardware`] knows the CPU counters of memory accesses. [`replay`]
+//! decides a recorded turn again.
 //!
 //! This crate opens no file or socket, reads no clock, starts no thread and does not log. Time is an
 //! argument. The same input gives the same output, byte for byte: no hash maps with a visible order.

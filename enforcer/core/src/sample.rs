@@ -447,8 +447,8 @@ pub struct HardwareAccesses {
     pub samples: u64,
 }
 
-/// Sums and differences of counts. Counts that went back, as local accesses may that are the difference of two
-/// counters, differ by 0; other fields stay.
+/// Sums and differences of counts; other fields stay. Counts that went back differ by 0: local accesses may,
+/// as the difference of two counters.
 macro_rules! counts {
     ($($counts:ty { $($field:ident),+ })+) => {$(
         impl $counts {

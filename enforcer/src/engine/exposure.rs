@@ -19,7 +19,7 @@ use numa_placement::Holder;
 use numa_topology::degraded::Degraded;
 
 use super::placed::SharedLedger;
-use enforcer_act::exposed::{ExposeError, Exposed};
+use enforcer_act::exposed::{ExposeError, ResourceDirs};
 
 /// Handle to the resource files; clones share it. The default exposes nothing.
 #[derive(Debug, Clone, Default)]
@@ -27,7 +27,7 @@ pub struct ResourceFiles(Option<Arc<Mutex<ResourceFileWriter>>>);
 
 #[derive(Debug)]
 struct ResourceFileWriter {
-    exposed: Exposed,
+    exposed: ResourceDirs,
     /// Why the latest text could not be written.
     failure: Option<String>,
     /// Why a container's readiness could not be read at the latest look.
@@ -37,7 +37,7 @@ struct ResourceFileWriter {
 impl ResourceFiles {
     /// Exposes below this state directory.
     pub fn below(state_dir: &Path) -> Result<Self, ExposeError> {
-        let exposed = Exposed::open(state_dir)?;
+        let exposed = ResourceDirs::open(state_dir)?;
         Ok(Self(Some(Arc::new(Mutex::new(ResourceFileWriter { exposed, failure: None, deaf: None })))))
     }
 

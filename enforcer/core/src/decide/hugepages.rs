@@ -20,7 +20,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::Inputs;
-use crate::{hosted::Apart, parse::numa_stat::hugetlb_file, sample::CgroupSample, workload::CgroupPath};
+use crate::{
+    hosted::ExternalGrants, parse::numa_stat::hugetlb_file, sample::CgroupSample, workload::CgroupPath,
+};
 use numa_placement::{Allocations, Grant, Holder, MemoryResource};
 use numa_topology::{Hugepages, Node, id::NodeId, set::NodeSet};
 
@@ -34,7 +36,7 @@ struct Own {
 }
 
 /// Used pages beyond promises by node; and reserved pages beyond promises, as far as they are free.
-pub(super) fn held(inputs: &Inputs<'_>, allocations: &Allocations) -> Apart {
+pub(super) fn unpromised_grants(inputs: &Inputs<'_>, allocations: &Allocations) -> ExternalGrants {
     let sample = inputs.sample;
     let machine = &inputs.inventory.machine;
     let total = |node: &Node, size: u64| {
@@ -88,7 +90,7 @@ pub(super) fn held(inputs: &Inputs<'_>, allocations: &Allocations) -> Apart {
     let held = |(node, beyond): (NodeId, BTreeMap<MemoryResource, u64>)| {
         (Holder::hugepages(node), Grant::used_by_others(node, &beyond))
     };
-    let mut apart: Apart = beyond.into_iter().map(held).collect();
+    let mut apart: ExternalGrants = beyond.into_iter().map(held).collect();
     if !reserved_beyond.is_empty() {
         let grant = Grant::reserved_by_others(&reserved_on, &reserved_beyond);
         apart.insert(Holder::reserved_hugepages(), grant);

@@ -295,7 +295,7 @@ impl Decision {
             self.aims.insert(cgroup.clone(), inputs.inventory.machine.nodes_of(cpus));
         }
         let goal = &change.goal;
-        let wanted = partition::wanted(inputs, cgroup, goal.cpuset.cpus.as_ref(), &goal.exclusive);
+        let wanted = partition::wanted_partition(inputs, cgroup, goal.cpuset.cpus.as_ref(), &goal.exclusive);
         self.partitions.extend(wanted.map(|wanted| (cgroup.clone(), wanted)));
         let mut steps = order::steps(change);
         let cgroup_id = inputs.sample.cgroup_id(cgroup);

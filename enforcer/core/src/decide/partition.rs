@@ -126,7 +126,7 @@ impl PartitionAttempts {
 }
 
 /// The partition that this workload should have with these CPUs; `None` if its entry asks for none.
-pub(super) fn wanted(
+pub(super) fn wanted_partition(
     inputs: &Inputs<'_>,
     cgroup: &CgroupPath,
     cpus: Option<&CpuSet>,

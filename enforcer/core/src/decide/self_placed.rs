@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{Decision, Inputs, Refusal, RefusalCause, pins};
 use crate::{
-    hosted::Apart,
+    hosted::ExternalGrants,
     plan::{Action, Plan},
     self_placement::CpusetWrites,
     workload::CgroupPath,
@@ -69,7 +69,7 @@ pub(super) fn refusal(inputs: &Inputs<'_>, cgroup: &CgroupPath) -> Option<Refusa
 }
 
 /// CPUs of the workloads that stay, withheld from all others.
-pub(super) fn held(inputs: &Inputs<'_>, allocations: &Allocations) -> Apart {
+pub(super) fn withheld_grants(inputs: &Inputs<'_>, allocations: &Allocations) -> ExternalGrants {
     let of_container: BTreeMap<&CgroupPath, &Holder> = inputs.containers.cgroups().collect();
     let held = inputs.self_placed.iter().filter(|(_, one)| !one.keeps_place).filter_map(|(cgroup, one)| {
         let rule = inputs.declarations.rule(inputs.policy, cgroup).filter(|(_, rule)| rule.enforce);

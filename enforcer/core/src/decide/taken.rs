@@ -1,13 +1,13 @@
 //! What other owners have taken: CPUs and huge pages that no placement may give away.
 //!
-//! Claims of a kubelet, partitions, huge pages and workloads that are left alone are grants in the allocations,
-//! because nothing else can run, or be stored, there.
+//! Claims of a kubelet, partitions, huge pages and workloads that are left alone are grants in the
+//! allocations, because nothing else can run, or be stored, there.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{Inputs, hugepages, pins::pin, self_placed};
 use crate::{
-    hosted::{Apart, hold},
+    hosted::{ExternalGrants, sync_external},
     workload::CgroupPath,
 };
 use numa_placement::{Allocations, Grant, Holder};
@@ -19,10 +19,10 @@ pub(crate) fn withhold_of_others(inputs: &Inputs<'_>, allocations: &mut Allocati
     let partition = |(cgroup, cpus): (CgroupPath, CpuSet)| {
         (Holder::partition(&cgroup), Grant::taken_by_others(cpus, format!("the partition of {cgroup}")))
     };
-    let mut apart: Apart = partitions(inputs).into_iter().map(partition).collect();
-    apart.extend(hugepages::held(inputs, allocations));
-    apart.extend(self_placed::held(inputs, allocations));
-    hold(inputs.inventory, allocations, inputs.owners.claims(), apart);
+    let mut apart: ExternalGrants = partitions(inputs).into_iter().map(partition).collect();
+    apart.extend(hugepages::unpromised_grants(inputs, allocations));
+    apart.extend(self_placed::withheld_grants(inputs, allocations));
+    sync_external(inputs.inventory, allocations, inputs.owners.claims(), apart);
 }
 
 /// CPUs of partitions that are not the daemon's, by their roots; those of partitions without a process under

@@ -56,7 +56,7 @@ pub(super) fn assess(subject: &Subject<'_>) -> Option<Finding> {
     } else {
         return None;
     };
-    let (severity, mut remedy) = subject.judged(severity);
+    let (severity, mut remedy) = subject.judge(severity);
     if let Some(lacks) = subject.advice().ok().and_then(|advice| advice.lacks.as_ref()) {
         remedy = Err(lacks.reason.clone());
     }

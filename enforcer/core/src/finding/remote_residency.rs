@@ -32,7 +32,7 @@ pub(super) fn assess(subject: &Subject<'_>) -> Option<Finding> {
             words::nodes(&bound.nodes)
         )
     });
-    let (severity, remedy) = subject.judged_by_memory(severity);
+    let (severity, remedy) = subject.judge_by_memory(severity);
     let words = Words {
         summary: format!(
             "{} of its memory is on {}, its CPUs are on {}",

@@ -32,7 +32,7 @@ pub(super) fn assess(subject: &Subject<'_>) -> Option<Finding> {
         _ => Severity::Warning,
     };
     let busy = subject.figures.cpus_used.map_or(String::new(), |cpus| format!(" of {cpus:.1} busy CPUs"));
-    let (severity, remedy) = subject.judged_by_memory(severity);
+    let (severity, remedy) = subject.judge_by_memory(severity);
     let words = Words {
         summary: format!("{} of its memory accesses are remote", percent(traffic.remote_ratio)),
         impact: format!("{} of the accesses{busy} cross nodes", percent(traffic.remote_ratio)),

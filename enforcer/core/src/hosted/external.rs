@@ -22,10 +22,15 @@ use crate::{
 use numa_topology::set::CpuSet;
 
 /// Resources of processes and cgroups that are not claims of a kubelet, each with its own holder.
-pub(crate) type Apart = BTreeMap<Holder, Grant>;
+pub(crate) type ExternalGrants = BTreeMap<Holder, Grant>;
 
 /// Replaces all grants of other owners by these claims and resources. Containers that share CPUs make room.
-pub(crate) fn hold(inventory: &Inventory, allocations: &mut Allocations, claims: &[Claim], apart: Apart) {
+pub(crate) fn sync_external(
+    inventory: &Inventory,
+    allocations: &mut Allocations,
+    claims: &[Claim],
+    apart: ExternalGrants,
+) {
     let before = allocations.exclusive_cpus();
     list(allocations, claims, apart);
     let now = allocations.exclusive_cpus();
@@ -35,7 +40,7 @@ pub(crate) fn hold(inventory: &Inventory, allocations: &mut Allocations, claims:
     }
 }
 
-fn list(allocations: &mut Allocations, claims: &[Claim], apart: Apart) {
+fn list(allocations: &mut Allocations, claims: &[Claim], apart: ExternalGrants) {
     let mut wanted = apart;
     for claim in claims {
         let grant = wanted.entry(holder(claim)).or_default();
@@ -157,19 +162,19 @@ mod tests {
         let mut allocations = Allocations::default();
         let own = Holder::new(PodName::new("shop", "web"), "main".into());
         allocations.give(own.clone(), Grant { exclusive: "0".parse().unwrap(), ..Grant::default() });
-        hold(
+        sync_external(
             &inventory(),
             &mut allocations,
             &[claim("a", "x", "2-3"), claim("a", "y", "4"), claim("b", "x", "5")],
-            Apart::new(),
+            ExternalGrants::new(),
         );
         assert_eq!(allocations.exclusive_cpus().to_string(), "0,2-5");
-        hold(&inventory(), &mut allocations, &[claim("a", "y", "4,6")], Apart::new());
+        sync_external(&inventory(), &mut allocations, &[claim("a", "y", "4,6")], ExternalGrants::new());
         assert_eq!(allocations.exclusive_cpus().to_string(), "0,4,6");
         for (holder, grant) in allocations.iter().filter(|(holder, _)| **holder != own) {
             assert!(super::super::Cpuset::of(grant, &CpuSet::new()).is_empty(), "{holder}");
         }
-        hold(&inventory(), &mut allocations, &[], Apart::new());
+        sync_external(&inventory(), &mut allocations, &[], ExternalGrants::new());
         assert_eq!(allocations.iter().count(), 1);
     }
 
@@ -180,7 +185,7 @@ mod tests {
         let mut allocations = Allocations::default();
         allocations.give(sharing.clone(), Grant { shared, pin_cpus: true, ..Grant::default() });
         let mut runs_on = |claims: &[Claim]| {
-            hold(&inventory(), &mut allocations, claims, Apart::new());
+            sync_external(&inventory(), &mut allocations, claims, ExternalGrants::new());
             let taken = allocations.exclusive_cpus();
             allocations.get(&sharing).map(|grant| grant.cpus(&taken).to_string()).unwrap_or_default()
         };
@@ -201,7 +206,7 @@ mod tests {
         let huge = Claim { memory: blocks("hugepages-2Mi"), ..claim("a", "x", "") };
         let odd = Claim { memory: blocks("hugepages-x"), ..claim("a", "x", "") };
         let mut allocations = Allocations::default();
-        hold(&inventory(), &mut allocations, &[file, socket, huge, odd], Apart::new());
+        sync_external(&inventory(), &mut allocations, &[file, socket, huge, odd], ExternalGrants::new());
         let claims: Vec<String> = allocations
             .iter()
             .flat_map(|(_, grant)| &grant.memory)

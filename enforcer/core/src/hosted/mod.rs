@@ -13,7 +13,7 @@ mod external;
 mod grant_record;
 mod never;
 
-pub(crate) use self::external::{Apart, hold};
+pub(crate) use self::external::{ExternalGrants, sync_external};
 pub use self::{
     cgroup::{CgroupBounds, CgroupRequest, Wished},
     containers::{Announced, CallOutcome, Containers, Cpuset, DecisionInputs, PlacementNode},

@@ -245,7 +245,7 @@ fn may_settle(
         let has_memory = |node: &NodeId| bounds.mems.as_ref().is_none_or(|above| above.contains(*node));
         nodes = nodes.iter().filter(has_cpus).filter(has_memory).collect();
     }
-    let left = past.left(&ours.workload.cgroup, &inputs.policy.rebalance, inputs.now_ns);
+    let left = past.nodes_it_left(&ours.workload.cgroup, &inputs.policy.rebalance, inputs.now_ns);
     nodes.difference(&left.difference(stands_on))
 }
 

@@ -72,7 +72,7 @@ impl MoveHistory {
     }
 
     /// Nodes to which the workload may not return yet.
-    pub fn left(&self, workload: &CgroupPath, settings: &RebalanceSettings, now_ns: u64) -> NodeSet {
+    pub fn nodes_it_left(&self, workload: &CgroupPath, settings: &RebalanceSettings, now_ns: u64) -> NodeSet {
         let moves = self.moves.get(workload).into_iter().flatten();
         let lately = moves.filter(|moved| is_within(moved, settings, now_ns));
         lately.fold(NodeSet::new(), |left, moved| left.union(&moved.left))

@@ -78,20 +78,19 @@ pub fn plan(
     }
     report.seconds = pace.seconds(report.bytes);
     let full = report.moves.len() >= usize::try_from(settings.max_moves).unwrap_or(usize::MAX);
-    report.left = left(&state, full);
+    report.left = unmoved_workloads(&state, full);
     report
 }
 
 /// The next group of the plan.
 fn next<'a>(state: &PlanState<'a>, moves: usize) -> Option<WeighedGroup<'a>> {
     let most = usize::try_from(state.settings.max_moves).unwrap_or(usize::MAX).saturating_sub(moves);
-    let asked = asked(state);
-    let best = asked.into_iter().filter_map(|index| best_of(state, index).ok());
+    let best = movable_workloads(state).into_iter().filter_map(|index| best_of(state, index).ok());
     best.filter(|weighed| weighed.steps.len() <= most).min_by(WeighedGroup::compare)
 }
 
 /// Workloads that should move, those with the greatest loss first.
-fn asked(state: &PlanState<'_>) -> Vec<usize> {
+fn movable_workloads(state: &PlanState<'_>) -> Vec<usize> {
     let mut asked: Vec<usize> =
         (0..state.movers.len()).filter(|index| should_move(state, *index).is_some()).collect();
     let lost = |index: usize| state.lost_per_second(index);
@@ -328,7 +327,7 @@ fn partners(state: &PlanState<'_>, index: usize, from: NodeId, to: NodeId) -> Ve
 }
 
 /// Workloads that should move and stay, with the reason.
-fn left(state: &PlanState<'_>, full: bool) -> Vec<UnmovedWorkload> {
+fn unmoved_workloads(state: &PlanState<'_>, full: bool) -> Vec<UnmovedWorkload> {
     let mut left = Vec::new();
     for (index, mover) in state.movers.iter().enumerate() {
         let Some(ails) = should_move(state, index) else { continue };

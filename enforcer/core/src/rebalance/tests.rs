@@ -457,7 +457,7 @@ fn workload_stays_within_the_cool_down_and_does_not_return_within_the_guard() {
         (1000, false, ""),
     ] {
         assert_eq!(past.cooling(&path, &settings, now * SECOND).is_some(), cools, "{now}");
-        assert_eq!(past.left(&path, &settings, now * SECOND).to_string(), left, "{now}");
+        assert_eq!(past.nodes_it_left(&path, &settings, now * SECOND).to_string(), left, "{now}");
         assert_eq!(past.cooling(&other, &settings, now * SECOND), None);
     }
     past.prune(&settings, 999 * SECOND, |_| true);

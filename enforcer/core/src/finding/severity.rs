@@ -18,20 +18,20 @@ use crate::{
 
 impl Subject<'_> {
     /// Severity, with the command that fixes it or the obstacle.
-    pub(super) fn judged(&self, severity: Severity) -> (Severity, Result<String, String>) {
+    pub(super) fn judge(&self, severity: Severity) -> (Severity, Result<String, String>) {
         if let Some(spread) = self.spread_on_purpose() {
             return (Severity::Info, Err(spread));
         }
         match self.advice() {
             Ok(advice) => (severity, Ok(remedy::realign(self, advice))),
-            Err(obstacle) => (lessened(severity, obstacle.kind), Err(obstacle.reason.clone())),
+            Err(obstacle) => (lessen(severity, obstacle.kind), Err(obstacle.reason.clone())),
         }
     }
 
     /// The same for a fault that page cache, which stays, would keep as bad as it is.
-    pub(super) fn judged_by_memory(&self, severity: Severity) -> (Severity, Result<String, String>) {
+    pub(super) fn judge_by_memory(&self, severity: Severity) -> (Severity, Result<String, String>) {
         if let Some(placed) = self.placed_here() {
-            return (lessened(severity, ObstacleKind::NoRoom), Err(placed));
+            return (lessen(severity, ObstacleKind::NoRoom), Err(placed));
         }
         let total = self.memory().unwrap_or(0);
         let advised = self.advice().map(|advice| advice.stays.clone());
@@ -40,10 +40,10 @@ impl Subject<'_> {
         #[expect(clippy::cast_precision_loss, reason = "a share")]
         let stays = bytes as f64 / total.max(1) as f64;
         if stays < self.policy.thresholds.remote_residency_warning {
-            return self.judged(severity);
+            return self.judge(severity);
         }
-        let severity = lessened(severity, ObstacleKind::NoRoom);
-        let Ok((nodes, bytes)) = advised else { return self.judged(severity) };
+        let severity = lessen(severity, ObstacleKind::NoRoom);
+        let Ok((nodes, bytes)) = advised else { return self.judge(severity) };
         let machine = &self.inventory.machine;
         let reason = format!(
             "{} of page cache on {} would stay there: page cache does not follow its readers{}",
@@ -85,7 +85,7 @@ impl Subject<'_> {
 }
 
 /// Severity without a remedy now: a fault without a fix is never critical.
-const fn lessened(severity: Severity, obstacle: ObstacleKind) -> Severity {
+const fn lessen(severity: Severity, obstacle: ObstacleKind) -> Severity {
     match (severity, obstacle) {
         (_, ObstacleKind::Machine | ObstacleKind::Intended) => Severity::Info,
         (Severity::Critical, ObstacleKind::NoRoom) => Severity::Warning,
