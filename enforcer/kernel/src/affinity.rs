@@ -12,14 +12,15 @@ use numa_topology::{id::CpuId, set::CpuSet};
 const CPUS: usize = 8_192;
 const BITS: usize = usize::BITS as usize;
 
-type Mask = [usize; CPUS / BITS];
+type AffinityMask = [usize; CPUS / BITS];
 
 /// CPUs that a thread may run on; 0 is the calling one.
 pub fn affinity(thread: libc::pid_t) -> io::Result<CpuSet> {
-    let mut mask: Mask = [0; CPUS / BITS];
+    let mut mask: AffinityMask = [0; CPUS / BITS];
     // SAFETY: the mask is live for the whole call and as long as is said; the kernel writes no more.
-    let result =
-        unsafe { libc::syscall(libc::SYS_sched_getaffinity, thread, size_of::<Mask>(), mask.as_mut_ptr()) };
+    let result = unsafe {
+        libc::syscall(libc::SYS_sched_getaffinity, thread, size_of::<AffinityMask>(), mask.as_mut_ptr())
+    };
     if result < 0 {
         return Err(io::Error::last_os_error());
     }
@@ -29,15 +30,16 @@ pub fn affinity(thread: libc::pid_t) -> io::Result<CpuSet> {
 
 /// Has a thread run on these CPUs alone, as far as its cpuset has them.
 pub fn set_affinity(thread: libc::pid_t, cpus: &CpuSet) -> io::Result<()> {
-    let mut mask: Mask = [0; CPUS / BITS];
+    let mut mask: AffinityMask = [0; CPUS / BITS];
     for cpu in cpus.iter() {
         if let Some(word) = mask.get_mut(cpu.0 as usize / BITS) {
             *word |= 1 << (cpu.0 as usize % BITS);
         }
     }
     // SAFETY: the mask is live for the whole call and as long as is said; the kernel only reads it.
-    let result =
-        unsafe { libc::syscall(libc::SYS_sched_setaffinity, thread, size_of::<Mask>(), mask.as_ptr()) };
+    let result = unsafe {
+        libc::syscall(libc::SYS_sched_setaffinity, thread, size_of::<AffinityMask>(), mask.as_ptr())
+    };
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 

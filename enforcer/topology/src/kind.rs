@@ -81,14 +81,14 @@ pub fn classify(facts: &KindFacts<'_>) -> (MemoryKind, Vec<String>) {
     (kind, evidence)
 }
 
-struct Comparison {
+struct MemoryComparison {
     fast: bool,
     evidence: Vec<String>,
 }
 
 /// Twice the bandwidth or 1.5 times the latency indicates another technology; smaller differences occur
 /// between ordinary DIMMs.
-fn compare(own: &Hmat, ordinary: &Hmat) -> Comparison {
+fn compare(own: &Hmat, ordinary: &Hmat) -> MemoryComparison {
     let bandwidth = own.read_bandwidth_mbps.zip(ordinary.read_bandwidth_mbps);
     let latency = own.read_latency_ns.zip(ordinary.read_latency_ns);
     let fast = bandwidth.filter(|&(own, ordinary)| own / 2 > ordinary);
@@ -97,7 +97,7 @@ fn compare(own: &Hmat, ordinary: &Hmat) -> Comparison {
         fast.map(|(own, ordinary)| format!("read_bandwidth: {own} MB/s, ordinary memory {ordinary}")),
         slow.map(|(own, ordinary)| format!("read_latency: {own} ns, ordinary memory {ordinary}")),
     ];
-    Comparison { fast: fast.is_some(), evidence: evidence.into_iter().flatten().collect() }
+    MemoryComparison { fast: fast.is_some(), evidence: evidence.into_iter().flatten().collect() }
 }
 
 #[cfg(test)]

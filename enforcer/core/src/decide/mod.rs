@@ -39,7 +39,7 @@ use serde::{Deserialize, Serialize};
 pub(crate) use self::controller::without_controller;
 use self::{
     above::AncestorLimits,
-    order::{Change, Gathering, Goal},
+    order::{Gathering, Goal, PlacementChange},
     transaction::WorkloadSteps,
 };
 pub use self::{
@@ -289,7 +289,7 @@ impl Decision {
     }
 
     /// Records the state of one workload; returns its steps.
-    fn plan_workload(&mut self, inputs: &Inputs<'_>, change: &Change<'_>) -> Option<WorkloadSteps> {
+    fn plan_workload(&mut self, inputs: &Inputs<'_>, change: &PlacementChange<'_>) -> Option<WorkloadSteps> {
         let cgroup = change.cgroup;
         if let Some(cpus) = &change.goal.cpuset.cpus {
             self.aims.insert(cgroup.clone(), inputs.inventory.machine.nodes_of(cpus));
@@ -437,7 +437,7 @@ fn change_to<'a>(
     figures: Option<&'a WorkloadModel>,
     grant: &Grant,
     taken: &CpuSet,
-) -> Result<Change<'a>, Refusal> {
+) -> Result<PlacementChange<'a>, Refusal> {
     let (figures, cpus, mems) = seen(cgroup, figures)?;
     let negligible_bytes = inputs.policy.thresholds.min_memory.0;
     let goal = guarded::widened(inputs, cgroup, Goal::of(grant, taken));
@@ -447,7 +447,7 @@ fn change_to<'a>(
     let goal = Goal { gathers: gathers.into_iter().collect(), ..goal };
     let room = inputs.sample.nodes.iter().filter_map(|(node, now)| Some((*node, now.available_bytes()?)));
     let (room, bytes_by_node) = (room.collect(), figures.bytes_by_node.as_ref());
-    Ok(Change { cgroup, cpus, mems, bytes_by_node, room, negligible_bytes, goal })
+    Ok(PlacementChange { cgroup, cpus, mems, bytes_by_node, room, negligible_bytes, goal })
 }
 
 /// Figures of a workload with its effective CPUs and memory nodes.

@@ -32,7 +32,7 @@ use numa_topology::{
 
 /// Present state and goal of one workload.
 #[derive(Debug, Clone)]
-pub struct Change<'a> {
+pub struct PlacementChange<'a> {
     /// Cgroup of the workload.
     pub cgroup: &'a CgroupPath,
     /// CPUs it may use now.
@@ -97,7 +97,7 @@ impl Goal {
     }
 }
 
-impl Change<'_> {
+impl PlacementChange<'_> {
     fn goal_cpus(&self) -> &CpuSet {
         self.goal.cpuset.cpus.as_ref().unwrap_or(self.cpus)
     }
@@ -120,7 +120,7 @@ impl Change<'_> {
 }
 
 /// The steps in order; empty if the workload is in place or the goal is empty.
-pub fn steps(change: &Change<'_>) -> Vec<Step> {
+pub fn steps(change: &PlacementChange<'_>) -> Vec<Step> {
     let (cpus, mems) = (change.goal_cpus(), change.goal_mems());
     let ordinary = mems.difference(&change.goal.gpus);
     if ordinary.is_empty() || cpus.is_empty() {
@@ -135,7 +135,7 @@ pub fn steps(change: &Change<'_>) -> Vec<Step> {
     before.chain(move_pages(change)).chain(gather(change)).chain(narrow(change)).collect()
 }
 
-fn widen(change: &Change<'_>) -> Option<Step> {
+fn widen(change: &PlacementChange<'_>) -> Option<Step> {
     let union = change.mems.union(change.goal_mems());
     (union != *change.mems).then(|| Step {
         reason: format!(
@@ -148,7 +148,7 @@ fn widen(change: &Change<'_>) -> Option<Step> {
     })
 }
 
-fn set_cpus(change: &Change<'_>) -> Option<Step> {
+fn set_cpus(change: &PlacementChange<'_>) -> Option<Step> {
     let cpus = change.goal_cpus();
     (change.cpus != cpus).then(|| Step {
         reason: format!("CPUs {} become {cpus}: {}", change.cpus, change.goal.reason),
@@ -156,7 +156,7 @@ fn set_cpus(change: &Change<'_>) -> Option<Step> {
     })
 }
 
-fn move_pages(change: &Change<'_>) -> Vec<Step> {
+fn move_pages(change: &PlacementChange<'_>) -> Vec<Step> {
     let Some(bytes) = change.bytes_by_node else {
         let from = change.mems.difference(change.goal_mems()).difference(&change.goal.gpus);
         let unknown = change.spread(&from.iter().map(|node| (node, 0)).collect());
@@ -173,7 +173,7 @@ fn move_pages(change: &Change<'_>) -> Vec<Step> {
 
 /// Moves pages that stayed behind a right cpuset: a write of `cpuset.mems` could not move them. Page cache
 /// stays: it does not follow its readers.
-fn left_behind(change: &Change<'_>) -> Vec<Step> {
+fn left_behind(change: &PlacementChange<'_>) -> Vec<Step> {
     let Some(bytes) = change.bytes_by_node else { return Vec::new() };
     let own = |node: &NodeId| bytes.get(node).map_or(0, own_bytes);
     let mut away = away(change, bytes, movable_bytes);
@@ -186,7 +186,7 @@ fn left_behind(change: &Change<'_>) -> Vec<Step> {
 }
 
 /// Moves these pages to the nodes that take them.
-fn page_moves(change: &Change<'_>, away: &BTreeMap<NodeId, u64>, stayed: &str) -> Vec<Step> {
+fn page_moves(change: &PlacementChange<'_>, away: &BTreeMap<NodeId, u64>, stayed: &str) -> Vec<Step> {
     let step = |PagePart { to, from, most_bytes }: PagePart| {
         let size = words::size(sum(&from));
         let from: NodeSet = from.into_keys().collect();
@@ -205,7 +205,7 @@ fn sum(bytes: &BTreeMap<NodeId, u64>) -> u64 {
 }
 
 /// Pages on nodes that it may keep using, with targets on others of them.
-fn gather<'a>(change: &'a Change<'_>) -> impl Iterator<Item = Step> + 'a {
+fn gather<'a>(change: &'a PlacementChange<'_>) -> impl Iterator<Item = Step> + 'a {
     change.goal.gathers.iter().filter_map(|Gathering { from, to, most_bytes }| {
         let held = change
             .bytes_by_node?
@@ -223,7 +223,7 @@ fn gather<'a>(change: &'a Change<'_>) -> impl Iterator<Item = Step> + 'a {
     })
 }
 
-fn narrow(change: &Change<'_>) -> Option<Step> {
+fn narrow(change: &PlacementChange<'_>) -> Option<Step> {
     let mems = change.goal_mems();
     let widened = change.mems.union(mems);
     (widened != *mems).then(|| Step {
@@ -234,7 +234,7 @@ fn narrow(change: &Change<'_>) -> Option<Step> {
 
 /// Nodes outside of the goal with their bytes, without memory of GPUs.
 fn away(
-    change: &Change<'_>,
+    change: &PlacementChange<'_>,
     bytes: &BTreeMap<NodeId, NodeBytes>,
     count: impl Fn(&NodeBytes) -> u64,
 ) -> BTreeMap<NodeId, u64> {
@@ -244,7 +244,7 @@ fn away(
 }
 
 fn page_move(
-    change: &Change<'_>,
+    change: &PlacementChange<'_>,
     from: NodeSet,
     (to, most_bytes): (NodeId, Option<u64>),
     reason: String,
@@ -264,7 +264,7 @@ mod tests {
             |(node, gib): &(u32, u64)| (NodeId(*node), NodeBytes { anon: gib << 30, ..NodeBytes::default() });
         let bytes = held.iter().map(gib).collect();
         let cpuset = Cpuset { cpus: Some("0-1".parse().unwrap()), mems: Some(goal.parse().unwrap()) };
-        let change = Change {
+        let change = PlacementChange {
             cgroup: &cgroup,
             cpus: &cpus,
             mems: &mems,

@@ -10,7 +10,7 @@
 
 use super::{
     Finding, Rule, Severity,
-    subject::{Subject, Words},
+    subject::{FindingWords, Subject},
 };
 use crate::{decide::near_memory, words};
 
@@ -60,7 +60,7 @@ pub(super) fn assess(subject: &Subject<'_>) -> Option<Finding> {
     if let Some(lacks) = subject.advice().ok().and_then(|advice| advice.lacks.as_ref()) {
         remedy = Err(lacks.reason.clone());
     }
-    let words = Words {
+    let words = FindingWords {
         summary: format!(
             "its CPUs are on {}, its memory may be on {}",
             words::nodes(&cpu_nodes),

@@ -9,7 +9,7 @@ use std::cmp::Reverse;
 
 use super::{
     Evidence, Finding, Rule, Severity,
-    subject::{Subject, Words},
+    subject::{FindingWords, Subject},
 };
 use crate::{
     decide::pins,
@@ -39,7 +39,7 @@ pub(super) fn assess(subject: &Subject<'_>) -> Option<Finding> {
                 _ if own.values().all(|here| here.threads == 1) => ", each on a CPU of its own",
                 _ => ", of which at most one on each CPU is busy",
             };
-            let words = Words {
+            let words = FindingWords {
                 summary: format!("{runs}{quiet}"),
                 impact:
                     "nothing has to be done while each busy thread has a CPU; the kernel balances no load on \
@@ -55,7 +55,7 @@ pub(super) fn assess(subject: &Subject<'_>) -> Option<Finding> {
             let beside = workloads_beside(subject, cpu);
             let remedy = remedy(subject, &crowded);
             let with = if beside.is_empty() { String::new() } else { format!(" with {}", beside.join(", ")) };
-            Words {
+            FindingWords {
                 summary: format!("{runs}, and {busy} busy threads share CPU {cpu}{with}"),
                 impact: format!(
                     "the kernel balances no load on isolated CPUs: these threads take turns on CPU {cpu}{}{}",

@@ -9,7 +9,7 @@
 
 use super::{
     Evidence, Finding, Rule, Severity, remedy,
-    subject::{Subject, Words},
+    subject::{FindingWords, Subject},
 };
 use crate::decide::without_controller;
 
@@ -29,7 +29,7 @@ pub(super) fn assess(subject: &Subject<'_>) -> Option<Finding> {
     } else {
         "it has not what was promised to it"
     };
-    let words = Words {
+    let words = FindingWords {
         summary: format!("{} gave it {differs}", ownership.owner.in_words()),
         impact: impact.to_owned(),
         remedy: match without_controller(subject.sample, &subject.workload.cgroup) {

@@ -6,7 +6,7 @@
 
 use super::{
     Finding, Rule, Severity,
-    subject::{Subject, Words},
+    subject::{FindingWords, Subject},
 };
 use crate::words::{self, percent, size};
 
@@ -33,7 +33,7 @@ pub(super) fn assess(subject: &Subject<'_>) -> Option<Finding> {
         )
     });
     let (severity, remedy) = subject.judge_by_memory(severity);
-    let words = Words {
+    let words = FindingWords {
         summary: format!(
             "{} of its memory is on {}, its CPUs are on {}",
             percent(share),

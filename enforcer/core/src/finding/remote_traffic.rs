@@ -6,7 +6,7 @@
 
 use super::{
     Evidence, Finding, Rule, Severity,
-    subject::{Subject, Words},
+    subject::{FindingWords, Subject},
 };
 use crate::{
     model::{Silent, Traffic, TrafficSource},
@@ -33,7 +33,7 @@ pub(super) fn assess(subject: &Subject<'_>) -> Option<Finding> {
     };
     let busy = subject.figures.cpus_used.map_or(String::new(), |cpus| format!(" of {cpus:.1} busy CPUs"));
     let (severity, remedy) = subject.judge_by_memory(severity);
-    let words = Words {
+    let words = FindingWords {
         summary: format!("{} of its memory accesses are remote", percent(traffic.remote_ratio)),
         impact: format!("{} of the accesses{busy} cross nodes", percent(traffic.remote_ratio)),
         remedy,

@@ -5,7 +5,7 @@
 
 use super::{
     Finding, Rule, Severity, remedy,
-    subject::{Subject, Words},
+    subject::{FindingWords, Subject},
 };
 use crate::words;
 
@@ -20,7 +20,7 @@ pub(super) fn assess(subject: &Subject<'_>) -> Option<Finding> {
     if subject.inventory.machine.nodes_of(&advice.place.0).len() > 1 {
         return None;
     }
-    let words = Words {
+    let words = FindingWords {
         summary: format!("its {} CPUs {cpus} span {}", cpus.len(), words::nodes(&nodes)),
         impact: format!(
             "its threads share {} across nodes; {} alone has room for all of it",

@@ -43,7 +43,7 @@ impl Subject<'_> {
         &self,
         rule: Rule,
         severity: Severity,
-        words: Words,
+        words: FindingWords,
         evidence: Vec<Evidence>,
     ) -> Finding {
         Finding {
@@ -204,7 +204,7 @@ fn policy_evidence(pid: u32, extent: &PolicyExtent) -> Evidence {
 }
 
 /// Texts of a finding.
-pub(super) struct Words {
+pub(super) struct FindingWords {
     pub(super) summary: String,
     pub(super) impact: String,
     /// The command, or the obstacle.

@@ -7,7 +7,7 @@
 
 use super::{
     Evidence, Finding, Rule, Severity,
-    subject::{Subject, Words},
+    subject::{FindingWords, Subject},
 };
 use crate::sample::TaskSample;
 use numa_topology::id::NodeId;
@@ -32,7 +32,7 @@ pub(super) fn assess(subject: &Subject<'_>) -> Option<Finding> {
     };
     let strays: Vec<&TaskSample> = subject.threads.of(subject.workload).into_iter().filter(outside).collect();
     let first = strays.first()?;
-    let words = Words {
+    let words = FindingWords {
         summary: format!("{} of its threads may not run on node {home}, where its memory is", strays.len()),
         impact: format!("what is accessed from there on node {home} is remote"),
         remedy: Ok(format!("taskset -pc {local} {}", first.tid)),

@@ -20,7 +20,7 @@ pub enum Maker {
 
 /// A CPU by the properties that determine its counters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Cpu {
+pub enum CpuModel {
     /// x86, by CPUID.
     X86 {
         /// `vendor_id`
@@ -45,7 +45,7 @@ pub enum UnknownCpu {
     NoLine(&'static str),
 }
 
-impl Cpu {
+impl CpuModel {
     /// Identifies the CPU of a `/proc/cpuinfo` text.
     pub fn identify(cpuinfo: &str) -> Result<Self, UnknownCpu> {
         let Some(vendor) = value(cpuinfo, "vendor_id") else {
@@ -66,7 +66,7 @@ impl Cpu {
     }
 }
 
-impl fmt::Display for Cpu {
+impl fmt::Display for CpuModel {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::X86 { maker, family, model } => {

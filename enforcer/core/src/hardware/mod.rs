@@ -16,7 +16,7 @@ mod table;
 
 use std::collections::BTreeMap;
 
-pub use self::cpu::{Cpu, Maker, UnknownCpu};
+pub use self::cpu::{CpuModel, Maker, UnknownCpu};
 
 /// `PERF_TYPE_SOFTWARE` (`include/uapi/linux/perf_event.h`).
 pub const TYPE_SOFTWARE: u32 = 1;
@@ -84,7 +84,7 @@ pub struct Candidates {
 impl Candidates {
     /// Events to try on the CPU that this `/proc/cpuinfo` describes, with these PMUs.
     pub fn new(cpuinfo: &str, pmus: &[Pmu]) -> Self {
-        let cpu = Cpu::identify(cpuinfo);
+        let cpu = CpuModel::identify(cpuinfo);
         let (mut events, only_generic) = match cpu.as_ref().map_err(ToString::to_string) {
             Ok(cpu) => match table::of(cpu, pmus) {
                 Ok(events) => (events, None),

@@ -2,7 +2,7 @@
 //!
 //! Raw codes are `umask << 8 | event`, from the makers' manuals and event lists.
 
-use super::{AccessEvents, Cpu, Maker, NearCounts, PerfEvent, Pmu, TYPE_HW_CACHE, TYPE_RAW};
+use super::{AccessEvents, CpuModel, Maker, NearCounts, PerfEvent, Pmu, TYPE_HW_CACHE, TYPE_RAW};
 
 /// Arm's optional architectural event 0x31: accesses to another chip.
 pub(super) const ARM_REMOTE: &str = "remote_access";
@@ -69,8 +69,8 @@ const X86: [(Maker, u32, [u32; 2], &[AccessEvents]); 10] = [
 ];
 
 /// The events of a CPU, best first, or the reason why there are none.
-pub(super) fn of(cpu: &Cpu, pmus: &[Pmu]) -> Result<Vec<AccessEvents>, String> {
-    let Cpu::X86 { maker, family, model } = cpu else { return arm(pmus).map(|events| vec![events]) };
+pub(super) fn of(cpu: &CpuModel, pmus: &[Pmu]) -> Result<Vec<AccessEvents>, String> {
+    let CpuModel::X86 { maker, family, model } = cpu else { return arm(pmus).map(|events| vec![events]) };
     X86.iter()
         .find(|(of, in_family, [first, last], _)| {
             of == maker && in_family == family && (first..=last).contains(&model)
@@ -99,10 +99,10 @@ fn code(text: &str) -> Option<u64> {
 
 /// The kernel's events for nodes. The meaning of `access` differs: all accesses on most CPUs, local accesses
 /// on Intel's from Haswell on (`hsw_hw_cache_extra_regs` of the kernel).
-pub(super) fn generic(cpu: Option<&Cpu>) -> AccessEvents {
+pub(super) fn generic(cpu: Option<&CpuModel>) -> AccessEvents {
     let local = matches!(
         cpu,
-        Some(Cpu::X86 { maker: Maker::Intel, family: INTEL, model })
+        Some(CpuModel::X86 { maker: Maker::Intel, family: INTEL, model })
             if *model >= HASWELL && *model != IVY_BRIDGE_EP
     );
     let event = |config| PerfEvent { kind: TYPE_HW_CACHE, config, config1: 0 };

@@ -63,7 +63,7 @@ pub enum LineError {
 
 /// The words of a line by key.
 #[derive(Default)]
-struct Words<'a> {
+struct LineWords<'a> {
     by_key: BTreeMap<&'a str, &'a str>,
 }
 
@@ -71,7 +71,7 @@ impl FromStr for Machine {
     type Err = LineError;
 
     fn from_str(line: &str) -> Result<Self, LineError> {
-        let mut words = Words::read(line)?;
+        let mut words = LineWords::read(line)?;
         let sockets = words.count("sockets")?;
         let dies = words.count("dies")?;
         let nodes = words.count("nodes")?;
@@ -129,7 +129,7 @@ fn check(machine: &Machine, llcs: u32, cores: u32) -> Result<(), LineError> {
     Ok(())
 }
 
-impl<'a> Words<'a> {
+impl<'a> LineWords<'a> {
     fn read(line: &'a str) -> Result<Self, LineError> {
         let mut words = Self::default();
         for word in line.split_whitespace() {

@@ -12,9 +12,10 @@ use crate::{
     set::CpuSet,
 };
 
-use super::source::{Source, Subject};
+use super::source::{Source, SourceEffect};
 
-const CACHE: Subject = Subject { source: "cache", effect: "some CPUs are in no last-level cache group" };
+const CACHE: SourceEffect =
+    SourceEffect { source: "cache", effect: "some CPUs are in no last-level cache group" };
 
 /// No machine has more than five levels and two caches per level.
 const INDEX_LIMIT: usize = 16;

@@ -10,10 +10,12 @@ use std::{collections::BTreeMap, path::PathBuf};
 
 use crate::{Cpu, Package, id::CpuId, parse::scalar, set::CpuSet};
 
-use super::source::{Source, Subject};
+use super::source::{Source, SourceEffect};
 
-const TOPOLOGY: Subject =
-    Subject { source: "cpu-topology", effect: "packages, cores and threads are not known for some CPUs" };
+const TOPOLOGY: SourceEffect = SourceEffect {
+    source: "cpu-topology",
+    effect: "packages, cores and threads are not known for some CPUs",
+};
 
 /// What the kernel gives where a CPU is in no cluster (`topology_cluster_id` of x86 and arm64).
 const NO_CLUSTER: [i32; 3] = [-1, 0xffff, i32::MAX];

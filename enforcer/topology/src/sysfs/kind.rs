@@ -23,14 +23,14 @@ use crate::{
     set::CpuSet,
 };
 
-use super::source::{Source, Subject};
+use super::source::{Source, SourceEffect};
 
-const FREQUENCY: Subject = Subject {
+const FREQUENCY: SourceEffect = SourceEffect {
     source: "cpufreq",
     effect: "the frequencies of some CPUs are not known, their priority may be wrong",
 };
-const TYPES: Subject =
-    Subject { source: "core-types", effect: "which CPUs are of efficiency cores may be incomplete" };
+const TYPES: SourceEffect =
+    SourceEffect { source: "core-types", effect: "which CPUs are of efficiency cores may be incomplete" };
 
 /// Event sources and what their CPUs are (`arch/x86/events/intel/core.c`).
 const EVENT_SOURCES: [(&str, CoreType); 3] = [

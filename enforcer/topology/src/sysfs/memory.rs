@@ -14,11 +14,12 @@ use crate::{
     parse::{ParseError, scalar},
 };
 
-use super::source::{Source, Subject};
+use super::source::{Source, SourceEffect};
 
-const KIND: Subject = Subject { source: "memory-kind", effect: "the kind of some nodes' memory is unknown" };
-const TIERS: Subject =
-    Subject { source: "memory-tiers", effect: "the kernel's ranking of memory is not known" };
+const KIND: SourceEffect =
+    SourceEffect { source: "memory-kind", effect: "the kind of some nodes' memory is unknown" };
+const TIERS: SourceEffect =
+    SourceEffect { source: "memory-tiers", effect: "the kernel's ranking of memory is not known" };
 
 type Devices = BTreeMap<NodeId, Vec<MemoryDevice>>;
 

@@ -17,19 +17,23 @@ use crate::{
     set::{CpuSet, NodeSet},
 };
 
-use super::source::{Source, Subject};
+use super::source::{Source, SourceEffect};
 
 /// `MAX_NUMNODES` of the largest configuration (`NODES_SHIFT` 10).
 const NODE_LIMIT: usize = 1024;
 
-const NUMA: Subject = Subject { source: "numa", effect: "which node a CPU belongs to may be incomplete" };
-const NO_NUMA: Subject =
-    Subject { source: "numa", effect: "the host is treated as one NUMA node with all CPUs and memory" };
-const DISTANCE: Subject =
-    Subject { source: "numa-distance", effect: "distances between some nodes are not known" };
-const MEMORY: Subject = Subject { source: "node-memory", effect: "memory sizes of some nodes are not known" };
-const HUGEPAGES: Subject = Subject { source: "hugepages", effect: "huge pages of some nodes are not known" };
-const HMAT: Subject = Subject { source: "hmat", effect: "performance of some nodes' memory is not known" };
+const NUMA: SourceEffect =
+    SourceEffect { source: "numa", effect: "which node a CPU belongs to may be incomplete" };
+const NO_NUMA: SourceEffect =
+    SourceEffect { source: "numa", effect: "the host is treated as one NUMA node with all CPUs and memory" };
+const DISTANCE: SourceEffect =
+    SourceEffect { source: "numa-distance", effect: "distances between some nodes are not known" };
+const MEMORY: SourceEffect =
+    SourceEffect { source: "node-memory", effect: "memory sizes of some nodes are not known" };
+const HUGEPAGES: SourceEffect =
+    SourceEffect { source: "hugepages", effect: "huge pages of some nodes are not known" };
+const HMAT: SourceEffect =
+    SourceEffect { source: "hmat", effect: "performance of some nodes' memory is not known" };
 
 type Distances = Vec<Vec<Option<u32>>>;
 

@@ -12,15 +12,17 @@ use crate::{
 
 use super::{
     TopologyError,
-    source::{Source, Subject},
+    source::{Source, SourceEffect},
 };
 
 /// `NR_CPUS` of the largest x86 configuration.
 const CPU_LIMIT: usize = 8192;
 
-const CPUS: Subject = Subject { source: "cpus", effect: "the set of CPUs may be incomplete" };
-const ISOLATED: Subject =
-    Subject { source: "isolated-cpus", effect: "isolated and tickless CPUs are treated like the others" };
+const CPUS: SourceEffect = SourceEffect { source: "cpus", effect: "the set of CPUs may be incomplete" };
+const ISOLATED: SourceEffect = SourceEffect {
+    source: "isolated-cpus",
+    effect: "isolated and tickless CPUs are treated like the others",
+};
 
 /// The sets of CPUs of a host.
 pub(super) struct CpuSets {

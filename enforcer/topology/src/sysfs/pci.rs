@@ -18,10 +18,10 @@ use crate::{
 
 use super::{
     memory::Gpus,
-    source::{Source, Subject},
+    source::{Source, SourceEffect},
 };
 
-const PCI: Subject = Subject { source: "pci", effect: "the node of some devices is not known" };
+const PCI: SourceEffect = SourceEffect { source: "pci", effect: "the node of some devices is not known" };
 
 /// Directories that are visited in the tree of bridges, at most.
 const VISIT_LIMIT: usize = 16_384;

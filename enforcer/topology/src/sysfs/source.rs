@@ -22,7 +22,7 @@ const ATTRIBUTE_LIMIT: u64 = 1 << 18;
 const ENTRIES: usize = 8;
 
 /// What a group of files is read for: name and price of its loss.
-pub(super) struct Subject {
+pub(super) struct SourceEffect {
     /// [`Degraded::source`].
     pub source: &'static str,
     /// [`Degraded::effect`].
@@ -64,8 +64,8 @@ impl<'a> Source<'a> {
     }
 
     /// Notes a loss. Losses that differ in numbers alone are one entry: a machine has many files of a sort.
-    pub(super) fn lost(&mut self, subject: &Subject, reason: impl fmt::Display) {
-        let Subject { source, effect } = *subject;
+    pub(super) fn lost(&mut self, subject: &SourceEffect, reason: impl fmt::Display) {
+        let SourceEffect { source, effect } = *subject;
         let reason = reason.to_string();
         let shape = shape(&reason);
         let same = |loss: &&mut Loss| loss.source == source && loss.shape == shape;
@@ -79,7 +79,7 @@ impl<'a> Source<'a> {
     }
 
     /// The text of a file.
-    pub(super) fn text(&mut self, subject: &Subject, path: &Path) -> Option<String> {
+    pub(super) fn text(&mut self, subject: &SourceEffect, path: &Path) -> Option<String> {
         let text = self.files.text(path, ATTRIBUTE_LIMIT);
         self.ok(subject, path, text)
     }
@@ -87,7 +87,7 @@ impl<'a> Source<'a> {
     /// The value of a file.
     pub(super) fn value<T>(
         &mut self,
-        subject: &Subject,
+        subject: &SourceEffect,
         path: &Path,
         parse: impl FnOnce(&str) -> Result<T, ParseError>,
     ) -> Option<T> {
@@ -104,7 +104,7 @@ impl<'a> Source<'a> {
     /// A set of ids from the first of the list files that gives one, else from the first mask file.
     pub(super) fn ids<T: Id>(
         &mut self,
-        subject: &Subject,
+        subject: &SourceEffect,
         dir: &Path,
         lists: &[&str],
         masks: &[&str],
@@ -118,20 +118,20 @@ impl<'a> Source<'a> {
     }
 
     /// The names in a directory; none where it is absent.
-    pub(super) fn names(&mut self, subject: &Subject, dir: &Path) -> Vec<String> {
+    pub(super) fn names(&mut self, subject: &SourceEffect, dir: &Path) -> Vec<String> {
         let names = self.files.names(dir);
         self.ok(subject, dir, names).unwrap_or_default()
     }
 
     /// The numbers N of the entries `prefixN` of a directory, ascending.
-    pub(super) fn numbered(&mut self, subject: &Subject, dir: &Path, prefix: &str) -> Vec<u32> {
+    pub(super) fn numbered(&mut self, subject: &SourceEffect, dir: &Path, prefix: &str) -> Vec<u32> {
         let names = self.names(subject, dir);
         let mut numbers: Vec<u32> = names.iter().filter_map(|name| number_after(name, prefix)).collect();
         numbers.sort_unstable();
         numbers
     }
 
-    fn ok<T>(&mut self, subject: &Subject, path: &Path, read: io::Result<Option<T>>) -> Option<T> {
+    fn ok<T>(&mut self, subject: &SourceEffect, path: &Path, read: io::Result<Option<T>>) -> Option<T> {
         read.unwrap_or_else(|cause| {
             self.lost(subject, format_args!("reading {}: {cause}", path.display()));
             None

@@ -6,7 +6,7 @@
 
 use super::{
     DeviceStock,
-    stock::{State, Unit},
+    stock::{DeviceAvailability, Unit},
 };
 use crate::{
     Rejection, RejectionReason, Shortage,
@@ -23,7 +23,7 @@ pub fn assign(stock: &DeviceStock<'_>, count: u64, mask: Option<Mask>) -> Result
     };
     let load = free_by_node(stock);
     units.sort_by_cached_key(|unit| {
-        let first = unit.state.min(State::Free);
+        let first = unit.state.min(DeviceAvailability::Free);
         (first, rank(unit, mask, &load), unit.id)
     });
     let mut ids: Vec<String> = units.iter().take(wanted).map(|unit| unit.id.to_owned()).collect();

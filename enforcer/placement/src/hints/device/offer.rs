@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use super::{
     DeviceStock,
-    stock::{State, Unit},
+    stock::{DeviceAvailability, Unit},
 };
 use crate::hints::{Mask, Need, Offer, Table, Threshold, narrowest::narrowest, positions};
 
@@ -24,11 +24,13 @@ pub fn offer(stock: &DeviceStock<'_>, count: u64) -> Offer {
         return Offer::Listed(Vec::new());
     }
     let keeps = stock.keeps(count);
-    let usable =
-        |unit: &&Unit<'_>| if keeps { unit.state == State::Held } else { unit.state != State::Taken };
+    let usable = |unit: &&Unit<'_>| {
+        if keeps { unit.state == DeviceAvailability::Held } else { unit.state != DeviceAvailability::Taken }
+    };
     let all = counts(stock.units.iter());
     let now = counts(stock.units.iter().filter(usable));
-    let reusable = counts(stock.units.iter().filter(|unit| !keeps && unit.state == State::Reusable));
+    let reusable =
+        counts(stock.units.iter().filter(|unit| !keeps && unit.state == DeviceAvailability::Reusable));
     let nodes = stock.nodes.len();
     if !stock.nodes.is_listed() {
         let Some(width) = narrowest(&[need(&all, nodes, count)]) else { return Offer::Listed(Vec::new()) };

@@ -22,12 +22,12 @@ pub(super) struct Unit<'a> {
     pub(super) id: &'a str,
     /// Nodes near it; `None` if unknown.
     pub(super) near: Option<Mask>,
-    pub(super) state: State,
+    pub(super) state: DeviceAvailability,
 }
 
 /// Availability of a device to this container.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum State {
+pub(super) enum DeviceAvailability {
     /// The container has had the device before a resize or restart.
     Held,
     /// An ended init container of the pod had it.
@@ -60,13 +60,13 @@ impl<'a> DeviceStock<'a> {
         let unit = |unit: &'a crate::DeviceUnit| {
             let id = unit.id.as_str();
             let state = if taken.contains(id) {
-                State::Taken
+                DeviceAvailability::Taken
             } else if held.is_some_and(|held| held.iter().any(|held| held == id)) {
-                State::Held
+                DeviceAvailability::Held
             } else if ended.contains(id) {
-                State::Reusable
+                DeviceAvailability::Reusable
             } else {
-                State::Free
+                DeviceAvailability::Free
             };
             Unit { id, near: near(&inventory.machine, nodes, &unit.nodes), state }
         };
@@ -75,7 +75,7 @@ impl<'a> DeviceStock<'a> {
 
     /// Devices that the container can get.
     pub(super) fn available(&self) -> impl Iterator<Item = &Unit<'a>> {
-        self.units.iter().filter(|unit| unit.state != State::Taken)
+        self.units.iter().filter(|unit| unit.state != DeviceAvailability::Taken)
     }
 
     /// Number of available devices near these nodes.
@@ -101,7 +101,7 @@ impl<'a> DeviceStock<'a> {
 
     /// Does it have exactly the requested number of devices? Then it keeps them.
     pub(super) fn keeps(&self, count: u64) -> bool {
-        let held = self.units.iter().filter(|unit| unit.state == State::Held).count();
+        let held = self.units.iter().filter(|unit| unit.state == DeviceAvailability::Held).count();
         held > 0 && u64::try_from(held) == Ok(count)
     }
 }

@@ -65,7 +65,7 @@ impl Cover {
     }
 
     /// Can `left` of the open nodes complete the chosen ones?
-    fn can_be_met(&self, state: State) -> bool {
+    fn can_be_met(&self, state: SearchState) -> bool {
         let had = positions(state.chosen).map(|node| self.values[node]).sum::<u64>();
         let open = self.ranked.iter().filter(|node| state.open >> **node & 1 == 1);
         had + open.take(state.left as usize).map(|node| self.values[*node]).sum::<u64>() >= self.target
@@ -112,7 +112,7 @@ impl Peers {
 
 /// State of a search: some nodes are chosen, some are open.
 #[derive(Debug, Clone, Copy)]
-struct State {
+struct SearchState {
     chosen: Mask,
     open: Mask,
     /// Number of open nodes that must still be chosen.
@@ -144,7 +144,7 @@ impl<'a> CoverSearch<'a> {
         mut check: impl FnMut(Mask) -> bool,
     ) -> Option<Mask> {
         let left = width.checked_sub(held.count_ones())?;
-        let start = State { chosen: held, open: base & !held, left };
+        let start = SearchState { chosen: held, open: base & !held, left };
         let mut nearest = None;
         if self.near.is_some() {
             self.nearest(start, &mut check, &mut nearest);
@@ -158,7 +158,7 @@ impl<'a> CoverSearch<'a> {
     /// Searches sets that are strictly nearer than the best so far.
     fn nearest(
         &mut self,
-        state: State,
+        state: SearchState,
         check: &mut impl FnMut(Mask) -> bool,
         best: &mut Option<(u64, Mask)>,
     ) {
@@ -187,7 +187,7 @@ impl<'a> CoverSearch<'a> {
     /// The lowest set within the limit of distance.
     fn lowest(
         &mut self,
-        state: State,
+        state: SearchState,
         limit: Option<u64>,
         check: &mut impl FnMut(Mask) -> bool,
     ) -> Option<Mask> {
@@ -211,20 +211,20 @@ impl<'a> CoverSearch<'a> {
     }
 
     /// Can it be completed, by the bounds?
-    fn is_open(&self, state: State) -> bool {
+    fn is_open(&self, state: SearchState) -> bool {
         state.open.count_ones() >= state.left && self.covers.iter().all(|cover| cover.can_be_met(state))
     }
 
     /// Chooses this node and those that come before it.
-    fn with(&self, state: State, node: usize) -> Option<State> {
+    fn with(&self, state: SearchState, node: usize) -> Option<SearchState> {
         let more = (self.peers.before[node] & state.open) | 1 << node;
         let left = state.left.checked_sub(more.count_ones())?;
-        Some(State { chosen: state.chosen | more, open: state.open & !more, left })
+        Some(SearchState { chosen: state.chosen | more, open: state.open & !more, left })
     }
 
     /// Excludes this node and those that come after it.
-    fn without(&self, state: State, node: usize) -> State {
-        State { open: state.open & !(self.peers.after[node] | 1 << node), ..state }
+    fn without(&self, state: SearchState, node: usize) -> SearchState {
+        SearchState { open: state.open & !(self.peers.after[node] | 1 << node), ..state }
     }
 }
 
@@ -262,7 +262,7 @@ impl DistanceTable {
     }
 
     /// Lower bound of the distances of a completed set, and the apparently nearest open node.
-    fn bound(&self, state: State) -> (u64, usize) {
+    fn bound(&self, state: SearchState) -> (u64, usize) {
         // All values are doubled, so that half a distance is an integer.
         let mut costs = [u64::MAX; LARGEST];
         let company = state.left.saturating_sub(1) as usize;
