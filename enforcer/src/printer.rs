@@ -152,7 +152,10 @@ impl PrintQueue {
     fn push(&mut self, text: Vec<u8>) {
         let text = match mem::take(&mut self.lost) {
             0 => text,
-            lost => [format!("({} dropped: output blocked)\n", messages(lost)).into_bytes(), text].concat(),
+            lost => {
+                [format!("({} dropped: output blocked)\n", units::count(lost, "message")).into_bytes(), text]
+                    .concat()
+            }
         };
         self.bytes += text.len();
         self.texts.push_back(text);
@@ -174,7 +177,7 @@ impl StreamState {
         let text = match self.unwritten {
             0 => text,
             unwritten => {
-                let told = format!("({} dropped: write failed)\n", messages(unwritten));
+                let told = format!("({} dropped: write failed)\n", units::count(unwritten, "message"));
                 let end: &[u8] = if self.torn { b"\n" } else { b"" };
                 [end, told.as_bytes(), &text].concat()
             }
@@ -186,11 +189,6 @@ impl StreamState {
         self.unwritten = if result.is_ok() { 0 } else { self.unwritten + 1 };
         result
     }
-}
-
-/// `1 message`, `2 messages`.
-fn messages(number: u64) -> String {
-    units::count(usize::try_from(number).unwrap_or(usize::MAX), "message")
 }
 
 /// Like `Write::write_all`, but keeps what is left.

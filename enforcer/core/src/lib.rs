@@ -27,6 +27,7 @@ pub mod hardware;
 pub mod hosted;
 pub mod memory_policy;
 pub mod model;
+pub mod named;
 pub mod node_room;
 pub mod owner;
 pub mod owners;

@@ -9,6 +9,7 @@ use std::fmt;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use strum::{IntoStaticStr, VariantNames};
 
 use crate::parse::{ParseError, scalar};
 use numa_topology::set::NodeSet;
@@ -16,6 +17,8 @@ use numa_topology::set::NodeSet;
 /// How the nodes of a policy are used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
+#[derive(IntoStaticStr, VariantNames)]
+#[strum(serialize_all = "kebab-case")]
 pub enum PolicyMode {
     /// No policy: the node of the CPU that touches a page first.
     Default,
@@ -39,20 +42,6 @@ impl PolicyMode {
     /// The mode with the kernel's number.
     pub fn from_number(mode: u16) -> Self {
         MODES.get(usize::from(mode)).map_or(Self::Unknown, |(mode, _)| *mode)
-    }
-
-    /// Name in JSON.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Default => "default",
-            Self::Preferred => "preferred",
-            Self::Bind => "bind",
-            Self::Interleave => "interleave",
-            Self::Local => "local",
-            Self::PreferredMany => "preferred-many",
-            Self::WeightedInterleave => "weighted-interleave",
-            Self::Unknown => "unknown",
-        }
     }
 }
 

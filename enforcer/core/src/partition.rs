@@ -14,7 +14,9 @@ use std::{fmt, str::FromStr};
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use strum::IntoStaticStr;
 
+use crate::named::Named as _;
 use crate::parse::ParseError;
 
 /// Kinds of partitions.
@@ -22,6 +24,8 @@ use crate::parse::ParseError;
     Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
 )]
 #[serde(rename_all = "kebab-case")]
+#[derive(IntoStaticStr)]
+#[strum(serialize_all = "lowercase")]
 pub enum Partition {
     /// No partition: the cgroup is in that of the one above it.
     #[default]
@@ -30,17 +34,6 @@ pub enum Partition {
     Root,
     /// Exclusive CPUs without load balancing: a task stays where it was put.
     Isolated,
-}
-
-impl Partition {
-    /// The kernel's name.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Member => "member",
-            Self::Root => "root",
-            Self::Isolated => "isolated",
-        }
-    }
 }
 
 impl fmt::Display for Partition {

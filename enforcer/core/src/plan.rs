@@ -11,6 +11,7 @@ use std::collections::BTreeSet;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use strum::{IntoStaticStr, VariantNames};
 
 use crate::{partition::Partition, workload::CgroupPath};
 use numa_topology::{
@@ -48,6 +49,8 @@ pub struct Step {
 /// A change of the host.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "type", rename_all = "kebab-case", rename_all_fields = "camelCase")]
+#[derive(IntoStaticStr, VariantNames)]
+#[strum(serialize_all = "kebab-case")]
 pub enum Action {
     /// Write `cpuset.cpus`. Undone by writing the original text back.
     SetCpus {
@@ -124,6 +127,8 @@ pub struct Outcome {
 /// Result of an action.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "result", rename_all = "kebab-case", rename_all_fields = "camelCase")]
+#[derive(IntoStaticStr, VariantNames)]
+#[strum(serialize_all = "kebab-case")]
 pub enum OutcomeResult {
     /// Done, and read back as wanted.
     Applied {
@@ -164,22 +169,6 @@ pub enum OutcomeResult {
         /// The step, and its state.
         because: String,
     },
-}
-
-impl OutcomeResult {
-    /// Name in JSON, such as `applied`.
-    pub const fn as_str(&self) -> &'static str {
-        match self {
-            Self::Applied { .. } => "applied",
-            Self::Differs { .. } => "differs",
-            Self::Unfinished { .. } => "unfinished",
-            Self::Failed { .. } => "failed",
-            Self::DryRun => "dry-run",
-            Self::Gone => "gone",
-            Self::RolledBack { .. } => "rolled-back",
-            Self::Skipped { .. } => "skipped",
-        }
-    }
 }
 
 #[cfg(test)]

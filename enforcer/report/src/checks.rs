@@ -1,7 +1,9 @@
 //! The doctor's findings about the tool itself: what works on this host, what does not, what to do.
 
+use enforcer_core::named::Named as _;
 use schemars::JsonSchema;
 use serde::Serialize;
+use strum::IntoStaticStr;
 
 use super::{
     style::{Style, Tone},
@@ -38,6 +40,8 @@ pub struct Check {
 /// Result of a check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
+#[derive(IntoStaticStr)]
+#[strum(serialize_all = "lowercase")]
 pub enum Status {
     /// Works.
     Ok,
@@ -77,35 +81,26 @@ pub fn render(diagnosis: &Diagnosis, style: Style) -> String {
     let indent = " ".repeat(names.min(style.width / 3) + STATUS + 2);
     let mut out = String::new();
     for check in &diagnosis.checks {
-        let word = word(check.status);
+        let word = check.status.name();
         let first = format!("{word:<STATUS$}{:<names$}  ", text::escape(&check.name));
         let mut block = String::new();
         text::wrap(&mut block, &check.detail, style.width, &first, &indent);
         let painted = style.paint(tone(check.status), word).to_string();
         out.push_str(&block.replacen(word, &painted, 1));
         if let Some(advice) = &check.advice {
-            text::wrap(&mut out, advice, style.width, &format!("{indent}-> "), &format!("{indent}   "));
+            text::hang(&mut out, &format!("{indent}-> "), advice, style.width);
         }
     }
     let count = |status| diagnosis.checks.iter().filter(|check| check.status == status).count();
     let statuses = [Status::Ok, Status::Degraded, Status::Missing, Status::Absent];
     out.push('\n');
-    let summary = statuses.map(|status| format!("{} {}", count(status), word(status))).join(", ");
+    let summary = statuses.map(|status| format!("{} {}", count(status), status.name())).join(", ");
     text::wrap(&mut out, &summary, style.width, "", "");
     out
 }
 
 /// As wide as the longest status and two blanks.
 const STATUS: usize = 10;
-
-const fn word(status: Status) -> &'static str {
-    match status {
-        Status::Ok => "ok",
-        Status::Degraded => "degraded",
-        Status::Missing => "missing",
-        Status::Absent => "absent",
-    }
-}
 
 const fn tone(status: Status) -> Tone {
     match status {

@@ -6,26 +6,27 @@
 //! The same decision in consecutive turns is one entry with a count. Texts from outside are escaped here, not
 //! in the JSON.
 
-use std::fmt::Write as _;
+use std::{collections::BTreeMap, fmt::Write as _};
 
 use enforcer_core::{
     considered::{DecisionTrace, MeasuredState, WorkloadRequest},
     decide::RefusalCause,
+    named::Named as _,
     owner::Ownership,
-    plan::{Action, Outcome, OutcomeResult},
+    plan::{Outcome, OutcomeResult},
     workload::CgroupPath,
 };
 use numa_placement::trial::UpdateReport;
 use numa_topology::id::NodeId;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use strum::IntoStaticStr;
 
 use super::{
     plan_table,
     style::{Style, Tone},
-    text,
-    tick::action_name,
-    units,
+    text, units,
+    view::step::step,
 };
 
 /// Version of the serde form of [`Explanation`].
@@ -91,11 +92,7 @@ impl Processes {
     /// `12, 34 and 5 more`, `none`.
     fn line(&self) -> String {
         let pids = self.pids.iter().map(u32::to_string).collect::<Vec<_>>().join(", ");
-        match (pids.as_str(), self.more) {
-            ("", _) => "none".to_owned(),
-            (_, 0) => pids,
-            (_, more) => format!("{pids} and {more} more"),
-        }
+        if pids.is_empty() { "none".to_owned() } else { units::and_more(&pids, self.more) }
     }
 }
 
@@ -147,6 +144,8 @@ pub struct DecisionRecord {
 /// Result of a decision.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
+#[derive(IntoStaticStr)]
+#[strum(serialize_all = "kebab-case")]
 pub enum DecisionState {
     /// A container got its place in the answer to its runtime.
     Placed,
@@ -173,23 +172,6 @@ pub enum DecisionState {
 }
 
 impl DecisionState {
-    /// The word of the JSON.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Placed => "placed",
-            Self::Unplaced => "unplaced",
-            Self::Changed => "changed",
-            Self::Released => "released",
-            Self::InPlace => "in-place",
-            Self::Corrected => "corrected",
-            Self::Planned => "planned",
-            Self::Unfinished => "unfinished",
-            Self::Tiered => "tiered",
-            Self::Failed => "failed",
-            Self::Refused => "refused",
-        }
-    }
-
     /// Tone for display.
     pub const fn tone(self) -> Tone {
         match self {
@@ -235,7 +217,7 @@ pub fn render(explanation: &Explanation, style: Style) -> String {
     out.push('\n');
     text::wrap(&mut out, &about, style.width, "  ", "  ");
     if let Some(processes) = processes {
-        text::wrap(&mut out, &processes.line(), style.width, "  processes ", "            ");
+        text::hang(&mut out, "  processes ", &processes.line(), style.width);
     }
     for record in decisions.iter().rev() {
         out.push('\n');
@@ -276,17 +258,19 @@ fn undecided(Explanation { declared, owner, .. }: &Explanation) -> String {
 }
 
 fn decision(out: &mut String, record: &DecisionRecord, now: u64, style: Style) {
-    let mut title = format!("{} ago", ago(now, record.last_unix_ms));
+    let mut title = format!("{} ago", units::ago(now, record.last_unix_ms));
     if record.times > 1 {
-        let _ =
-            write!(title, ", {} times in {}", record.times, ago(record.last_unix_ms, record.first_unix_ms));
+        let _ = write!(
+            title,
+            ", {} times in {}",
+            record.times,
+            units::ago(record.last_unix_ms, record.first_unix_ms)
+        );
     }
     let paused = if record.paused { ", while paused" } else { "" };
-    let state = style.paint(record.state.tone(), record.state.as_str());
+    let state = style.paint(record.state.tone(), record.state.name());
     let _ = writeln!(out, "{title}, {}{paused}: {state}", text::escape(&record.by));
-    let mut line = |lead: &str, what: &str| {
-        text::wrap(out, what, style.width, &format!("  {lead:<9}"), "           ");
-    };
+    let mut line = |lead: &str, what: &str| text::hang(out, &format!("  {lead:<9}"), what, style.width);
     if !record.reason.is_empty() {
         line("why", &record.reason);
     }
@@ -300,9 +284,7 @@ fn decision(out: &mut String, record: &DecisionRecord, now: u64, style: Style) {
         plan_table::containers(out, std::slice::from_ref(placement), style);
     }
     plan_table::candidates(out, candidates, style);
-    let mut line = |lead: &str, what: &str| {
-        text::wrap(out, what, style.width, &format!("  {lead:<9}"), "           ");
-    };
+    let mut line = |lead: &str, what: &str| text::hang(out, &format!("  {lead:<9}"), what, style.width);
     if *more_candidates > 0 {
         line("place", &format!("and {} that are not kept", units::count(*more_candidates, "more place")));
     }
@@ -320,7 +302,7 @@ fn decision(out: &mut String, record: &DecisionRecord, now: u64, style: Style) {
 fn asked(asked: &WorkloadRequest) -> String {
     let WorkloadRequest { rule, qos, milli_cpus, memory_bytes, numa_nodes } = asked;
     let cpus = milli_cpus.map(|milli| match (milli / 1000, milli % 1000) {
-        (whole, 0) => units::count(usize::try_from(whole).unwrap_or(usize::MAX), "CPU"),
+        (whole, 0) => units::count(whole, "CPU"),
         _ => format!("{milli}m CPU"),
     });
     let memory = memory_bytes.map(|bytes| format!("{} of memory", units::bytes(bytes)));
@@ -334,52 +316,13 @@ fn seen(seen: &MeasuredState) -> String {
     let MeasuredState { cpus, mems, memory_by_node, available_by_node } = seen;
     let cpus = cpus.as_ref().map(|cpus| format!("CPUs {cpus}"));
     let mems = mems.as_ref().map(|mems| format!("memory nodes {mems}"));
-    let bytes = |what: &str, by_node: &std::collections::BTreeMap<NodeId, u64>| {
-        let each = by_node.iter().map(|(node, bytes)| format!("{node}: {}", units::bytes(*bytes)));
-        let each = each.collect::<Vec<_>>().join(", ");
+    let bytes = |what: &str, by_node: &BTreeMap<NodeId, u64>| {
+        let each = units::by_node(by_node).collect::<Vec<_>>().join(", ");
         (!each.is_empty()).then(|| format!("{what} {each}"))
     };
     let memory = memory_by_node.as_ref().and_then(|by_node| bytes("memory", by_node));
     let available = available_by_node.as_ref().and_then(|by_node| bytes("room for it", by_node));
     [cpus, mems, memory, available].into_iter().flatten().collect::<Vec<_>>().join("; ")
-}
-
-/// A step, what became of it, and why it was planned.
-pub(super) fn step(outcome: &Outcome) -> String {
-    let Outcome { step, result } = outcome;
-    let what = match &step.action {
-        Action::SetMems { mems, .. } => format!("{mems}"),
-        Action::SetExclusive { cpus, .. } if cpus.is_empty() => "none".to_owned(),
-        Action::SetCpus { cpus, .. } | Action::SetExclusive { cpus, .. } => format!("{cpus}"),
-        Action::SetPartition { kind, .. } => format!("{kind}"),
-        Action::MovePages { from, to, most_bytes, .. } => {
-            let most = most_bytes.map_or_else(String::new, |most| format!("{} at most ", units::bytes(most)));
-            format!("{most}from nodes {from} to node {to}")
-        }
-    };
-    let became = match result {
-        OutcomeResult::Applied { read_back } => format!(", is {read_back}"),
-        OutcomeResult::Differs { wanted, read_back } => format!(", wanted {wanted}, is {read_back}"),
-        OutcomeResult::Unfinished { read_back } => format!(", {read_back}"),
-        OutcomeResult::Failed { error } => format!(": {error}"),
-        OutcomeResult::DryRun | OutcomeResult::Gone => String::new(),
-        OutcomeResult::RolledBack { because, error } => {
-            let failed = error.as_ref().map(|error| format!("; taking it back failed: {error}"));
-            format!(": {because}{}", failed.unwrap_or_default())
-        }
-        OutcomeResult::Skipped { because } => format!(": {because}"),
-    };
-    format!(
-        "{} {what}: {}{became}; planned because {}",
-        action_name(&step.action),
-        result.as_str(),
-        step.reason
-    )
-}
-
-/// `3m 12s`; a clock that went back gives `0s`.
-fn ago(now: u64, then: u64) -> String {
-    units::span(now.saturating_sub(then) / 1000)
 }
 
 #[cfg(test)]

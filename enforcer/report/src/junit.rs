@@ -13,10 +13,11 @@ use std::collections::BTreeMap;
 use enforcer_core::{
     audit::{Audit, Verdict},
     finding::{Finding, Severity},
+    named::Named as _,
 };
 use maud::{Markup, html};
 
-use super::{text, words};
+use super::{text, view};
 
 /// Columns of a text.
 const TEXT: usize = 2000;
@@ -29,13 +30,13 @@ pub fn render(audit: &Audit, fail_on: Severity) -> String {
     let (name, tests) = (audit.tool.name.as_str(), cases.len());
     let report = html! {
         testsuites name=(name) tests=(tests) failures=(failed) errors="0" {
-            testsuite name=(shown(words::host(audit))) tests=(tests)
+            testsuite name=(shown(view::host::name(audit))) tests=(tests)
                 failures=(failed) errors="0" skipped=(skipped) timestamp=[taken_at(audit)] {
                 @for case in &cases { (case.render()) }
                 @if !audit.degraded.is_empty() {
                     system-err {
                         @for one in &audit.degraded {
-                            (shown(&format!("{}: {}; {}", one.source, one.reason, one.effect))) "\n"
+                            (shown(&one.to_string())) "\n"
                         }
                     }
                 }
@@ -112,7 +113,7 @@ impl<'a> JunitCase<'a> {
 
 fn details(finding: &Finding) -> String {
     let mut lines = vec![
-        format!("{}: {}", words::severity(finding.severity), shown(&finding.id)),
+        format!("{}: {}", finding.severity.name(), shown(&finding.id)),
         shown(&finding.summary),
         format!("impact: {}", shown(&finding.impact)),
     ];

@@ -4,16 +4,14 @@
 //! here reads the host or the environment. Every text that came from outside (cgroup names, device names,
 //! kernel text) goes through [`text::escape`] before it is shown.
 
-mod apart;
-pub mod causes;
 pub mod checks;
+mod columns;
 pub mod counters;
 pub mod decision;
 pub mod demotion;
 #[cfg(any(test, feature = "testing"))]
 #[expect(clippy::unwrap_used, clippy::missing_panics_doc, reason = "only tests use it")]
 pub mod fixture;
-mod grouped;
 pub mod json;
 pub mod junit;
 pub mod metrics;
@@ -32,5 +30,5 @@ pub mod tick;
 pub mod top;
 pub mod tree;
 pub mod units;
+mod view;
 pub mod widening;
-mod words;

@@ -17,8 +17,9 @@ use numa_topology::{
 };
 
 use super::{
+    columns,
     style::{Style, Tone},
-    table, text, units,
+    text, units,
 };
 
 /// A name is not wider than this.
@@ -55,16 +56,16 @@ fn step(step: &StepReport, style: Style) -> String {
         text::wrap(&mut out, reason, style.width, "  ", "    ");
     }
     for one in step.what_if.iter().flatten() {
-        text::wrap(&mut out, &moved(one), style.width, "  what if  ", "           ");
+        text::hang(&mut out, "  what if  ", &moved(one), style.width);
     }
     if !step.containers.is_empty() {
         containers(&mut out, &step.containers, style);
     }
     for update in &step.updates {
-        text::wrap(&mut out, &changed(update), style.width, "  changes  ", "           ");
+        text::hang(&mut out, "  changes  ", &changed(update), style.width);
     }
     for warning in &step.warnings {
-        text::wrap(&mut out, warning, style.width, "  warning  ", "           ");
+        text::hang(&mut out, "  warning  ", warning, style.width);
     }
     if let Some(considered) = &step.candidates {
         reasons(&mut out, &step.containers, style);
@@ -94,7 +95,7 @@ pub(super) fn containers(out: &mut String, containers: &[ContainerReport], style
     if wide {
         header.push("policy");
     }
-    let mut table = table::columns(style, header);
+    let mut table = columns::columns(style, header);
     for container in containers {
         let mut row = vec![
             name(container),
@@ -112,7 +113,7 @@ pub(super) fn containers(out: &mut String, containers: &[ContainerReport], style
         }
         table.add_row(row);
     }
-    table::push(out, &table);
+    columns::push(out, &table);
 }
 
 fn name(container: &ContainerReport) -> String {
@@ -165,22 +166,12 @@ fn list<T: Id>(set: &IdSet<T>) -> String {
 
 fn memory(container: &ContainerReport) -> String {
     let by_node = container.memory_by_node.iter().filter(|(_, bytes)| **bytes > 0);
-    let mut lines: Vec<String> = by_node
-        .clone()
-        .take(NODES_SHOWN)
-        .map(|(node, bytes)| format!("{node}: {}", units::bytes(*bytes)))
-        .collect();
-    let rest = by_node.count().saturating_sub(NODES_SHOWN);
-    if rest > 0 {
-        lines.push(format!("and {rest} more"));
-    }
+    let mut lines = units::folded(units::by_node(by_node), NODES_SHOWN);
     for (resource, by_node) in &container.hugepages_by_node {
         let size = resource.strip_prefix("hugepages-").unwrap_or(resource);
         let by_node = by_node.iter().filter(|(_, bytes)| **bytes > 0);
-        let shown = by_node.clone().take(NODES_SHOWN);
-        lines.extend(shown.map(|(node, bytes)| format!("{node}: {} of {size} pages", units::bytes(*bytes))));
-        let rest = by_node.count().saturating_sub(NODES_SHOWN);
-        lines.extend((rest > 0).then(|| format!("and {rest} more of {size} pages")));
+        let each = units::folded(units::by_node(by_node), NODES_SHOWN);
+        lines.extend(each.iter().map(|line| format!("{line} of {size} pages")));
     }
     if lines.is_empty() { "-".into() } else { lines.join("\n") }
 }
@@ -207,28 +198,24 @@ fn placed(container: &ContainerReport) -> String {
 }
 
 pub(super) fn changed(update: &UpdateReport) -> String {
-    let cpus = update.cpus.as_ref().map(|cpus| format!("CPUs {}", shown(cpus)));
-    let mems = update.mems.as_ref().map(|mems| format!("memory nodes {}", shown(mems)));
+    let cpus = update.cpus.as_ref().map(|cpus| format!("CPUs {}", units::ids_or_none(cpus)));
+    let mems = update.mems.as_ref().map(|mems| format!("memory nodes {}", units::ids_or_none(mems)));
     let changes: Vec<String> = cpus.into_iter().chain(mems).collect();
     format!("{}: {}", update.container, changes.join(", "))
 }
 
 fn moved(one: &MoveReport) -> String {
     let MoveReport { container, from, to, bytes } = one;
-    let (had, has) = (shown(&from.cpus), shown(&to.cpus));
-    let (was, is) = (shown(&from.mems), shown(&to.mems));
+    let (had, has) = (units::ids_or_none(&from.cpus), units::ids_or_none(&to.cpus));
+    let (was, is) = (units::ids_or_none(&from.mems), units::ids_or_none(&to.mems));
     let size = units::bytes(*bytes);
     format!("{container} moved from CPUs {had} to {has}, from memory nodes {was} to {is} ({size})")
-}
-
-fn shown<T: Id>(set: &IdSet<T>) -> String {
-    if set.is_empty() { "none".into() } else { set.to_string() }
 }
 
 fn reasons(out: &mut String, containers: &[ContainerReport], style: Style) {
     for container in containers.iter().filter(|container| !container.reason.is_empty()) {
         let line = format!("{}: {}", container.name, container.reason);
-        text::wrap(out, &line, style.width, "  why      ", "           ");
+        text::hang(out, "  why      ", &line, style.width);
     }
 }
 
@@ -236,7 +223,7 @@ pub(super) fn candidates(out: &mut String, candidates: &[Candidate], style: Styl
     for candidate in candidates {
         let mark = if candidate.chosen { "taken" } else { "not" };
         let line = format!("{}: {} {}: {}", candidate.container, mark, candidate.place, candidate.because);
-        text::wrap(out, &line, style.width, "  place    ", "           ");
+        text::hang(out, "  place    ", &line, style.width);
     }
 }
 

@@ -6,9 +6,9 @@ use enforcer_core::rebalance::{Cpus, Move, RebalanceReport, UnmovedWorkload};
 use numa_topology::set::NodeSet;
 
 use super::{
-    causes,
     style::{Style, Tone},
     text, units,
+    view::causes,
 };
 
 /// Lists of CPUs are cut beyond this.
@@ -27,7 +27,7 @@ pub fn render(report: &RebalanceReport, style: Style) -> String {
         out.push('\n');
     }
     for line in causes::lines(&report.degraded) {
-        text::wrap(&mut out, &line, style.width, "not seen  ", "          ");
+        text::hang(&mut out, "not seen  ", &line, style.width);
     }
     if !report.degraded.is_empty() {
         out.push('\n');
@@ -42,7 +42,7 @@ fn moved(out: &mut String, report: &RebalanceReport, one: &Move, style: Style) {
     out.push_str(&style.paint(Tone::Heading, title).to_string());
     out.push_str(if others > 0 { ", together with the other of this number\n" } else { "\n" });
     let mut row = |name: &str, value: &str| {
-        text::wrap(out, value, style.width, &format!("  {name:<8} "), "           ");
+        text::hang(out, &format!("  {name:<8} "), value, style.width);
     };
     match &one.cpus_to {
         Some(to) => row("CPUs", &format!("{} -> {}", cpus(&one.cpus_from), cpus(to))),
@@ -59,8 +59,10 @@ fn moved(out: &mut String, report: &RebalanceReport, one: &Move, style: Style) {
     } else {
         row("memory", "stays where it is");
     }
-    let ratio = |ratio: Option<f64>| ratio.map_or_else(|| "n/a".into(), units::percent);
-    row("remote", &format!("{} -> {}", ratio(one.now.remote_ratio), ratio(one.then.remote_ratio)));
+    row(
+        "remote",
+        &format!("{} -> {}", units::measured(one.now.remote_ratio), units::measured(one.then.remote_ratio)),
+    );
     row("why", &one.reason);
     out.push('\n');
 }
@@ -75,7 +77,7 @@ pub(super) fn cpus(cpus: &Cpus) -> String {
 
 fn stays(out: &mut String, left: &UnmovedWorkload, style: Style) {
     let line = format!("{}: {}", text::escape(left.workload.as_str()), left.reason);
-    text::wrap(out, &line, style.width, "stays     ", "          ");
+    text::hang(out, "stays     ", &line, style.width);
 }
 
 pub(super) fn summary(report: &RebalanceReport) -> String {

@@ -39,7 +39,7 @@ fn different(out: &mut String, turn: &ReplayedTurn, style: Style) {
     let title = format!("turn {}, {:.1} s", turn.turn, turn.at_seconds);
     let _ = writeln!(out, "{}", style.paint(Tone::Heading, title));
     let mut row = |name: &str, value: &str| {
-        text::wrap(out, value, style.width, &format!("  {name:<12} "), "               ");
+        text::hang(out, &format!("  {name:<12} "), value, style.width);
     };
     let difference = &turn.difference;
     for (name, steps) in [("recorded", &difference.gone), ("now", &difference.new)] {
@@ -118,9 +118,8 @@ fn table(out: &mut String, report: &ReplayReport, style: Style) {
 }
 
 fn summary(report: &ReplayReport) -> String {
-    let count = |number: u64, one: &str| units::count(usize::try_from(number).unwrap_or(usize::MAX), one);
     let recording = &report.recording;
-    let mut said = vec![count(recording.turns, "turn")];
+    let mut said = vec![units::count(recording.turns, "turn")];
     if recording.dropped > 0 {
         said.push(format!("{} not recorded", recording.dropped));
     }

@@ -12,7 +12,7 @@ pub fn render(rule: Rule, style: Style) -> String {
     let RuleWords { title, when, why, remedy } = rule.words();
     let mut out = format!("{}: {title}\n", style.paint(Tone::Heading, rule.code()));
     for (label, words) in [("when", when), ("why", why), ("remedy", remedy)] {
-        text::wrap(&mut out, words, style.width, &format!("  {label:<8}"), "          ");
+        text::hang(&mut out, &format!("  {label:<8}"), words, style.width);
     }
     out
 }

@@ -12,11 +12,12 @@
 use enforcer_core::{
     audit::Audit,
     finding::{Finding, Rule, Severity},
+    named::Named as _,
 };
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use super::{text, words};
+use super::text;
 
 /// Of the log; its properties are in camelCase like those of the standard.
 #[derive(Debug, Serialize)]
@@ -85,10 +86,7 @@ fn invocation(audit: &Audit) -> Value {
     let unseen: Vec<Value> = audit
         .degraded
         .iter()
-        .map(|one| {
-            let text = format!("{}: {}; {}", one.source, one.reason, one.effect);
-            json!({ "level": "warning", "message": { "text": text::escape(&text) } })
-        })
+        .map(|one| json!({ "level": "warning", "message": { "text": text::escape(&one.to_string()) } }))
         .collect();
     let mut invocation = json!({
         "executionSuccessful": true,
@@ -107,7 +105,7 @@ fn found(finding: &Finding) -> SarifResult {
         rule_id: rule.code(),
         rule_index: Rule::ALL.iter().position(|one| one == rule).unwrap_or(0),
         level: level(*severity),
-        message: SarifMessage { text: format!("{}: {}", words::severity(*severity), text::escape(summary)) },
+        message: SarifMessage { text: format!("{}: {}", severity.name(), text::escape(summary)) },
         locations: [json!({
             "logicalLocations": [{ "fullyQualifiedName": text::escape(object.as_str()), "kind": "resource" }],
         })],

@@ -5,19 +5,20 @@
 
 use std::fmt::Write as _;
 
-use enforcer_core::{audit::Summary, policy::Mode, workload::CgroupPath};
+use enforcer_core::{audit::Summary, named::Named as _, policy::Mode};
 use numa_placement::trial::ContainerReport;
-use numa_topology::{degraded::Degraded, set::NodeSet};
+use numa_topology::degraded::Degraded;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    causes,
+    columns,
     decision::{DecisionState, DecisionSubject},
     runtime::RuntimeLink,
     style::{Style, Tone},
-    table, text, units,
-    widening::BrakeUse,
+    text, units,
+    view::{causes, verdicts::VerdictCounts},
+    widening::{BrakeUse, WidenedWorkload},
 };
 
 /// Version of the serde form of [`StatusReport`].
@@ -106,18 +107,6 @@ pub struct LatestTurn {
     pub degraded: Vec<Degraded>,
 }
 
-/// A workload to which memory nodes were added.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct WidenedWorkload {
-    /// Its cgroup.
-    pub cgroup: CgroupPath,
-    /// Added nodes.
-    pub nodes: NodeSet,
-    /// Why it keeps that for now; `null` where that is not known yet.
-    pub keeps: Option<String>,
-}
-
 /// A workload that the daemon places or corrects.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
@@ -151,9 +140,7 @@ impl Paused {
 /// For people.
 pub fn render(status: &StatusReport, style: Style) -> String {
     let mut out = String::new();
-    let mut line = |key: &str, value: &str| {
-        text::wrap(&mut out, value, style.width, &format!("{key:<10}"), "          ");
-    };
+    let mut line = |key: &str, value: &str| text::hang(&mut out, &format!("{key:<10}"), value, style.width);
     let mode = status
         .latest
         .as_ref()
@@ -169,7 +156,7 @@ pub fn render(status: &StatusReport, style: Style) -> String {
         if let Some(link) = &turn.runtime {
             line("Runtime", &runtime(link, turn));
         }
-        let verdicts = units::verdicts(&turn.summary);
+        let verdicts = VerdictCounts::from(&turn.summary);
         line("Workloads", &format!("{} seen: {verdicts}", turn.summary.total));
         if !turn.unmatched.is_empty() {
             line("Unmatched", &unmatched(&turn.unmatched));
@@ -181,25 +168,19 @@ pub fn render(status: &StatusReport, style: Style) -> String {
     } else {
         workloads(&mut out, status, style);
     }
-    if let Some(turn) = status.latest.as_ref().filter(|turn| !turn.widened.is_empty()) {
-        let _ = writeln!(out, "\n{}", style.paint(Tone::Heading, "Memory nodes added"));
-        for one in &turn.widened {
-            let keeps = one.keeps.as_ref().map_or_else(String::new, |why| format!("; kept, because {why}"));
-            let what = format!("{}: {} beside its own, which were nearly full{keeps}", one.cgroup, one.nodes);
-            text::wrap(&mut out, &what, style.width, "  ", "      ");
-        }
-    }
-    if let Some(used) = status.latest.as_ref().and_then(|turn| turn.brake.as_ref()) {
-        let _ = writeln!(out, "\n{}", style.paint(Tone::Heading, "Brake"));
-        text::wrap(&mut out, &brake(used), style.width, "  ", "      ");
-    }
-    if let Some(turn) = status.latest.as_ref().filter(|turn| !turn.degraded.is_empty()) {
-        let _ = writeln!(out, "\n{}", style.paint(Tone::Heading, "Degraded"));
-        for line in causes::lines(&turn.degraded) {
-            text::wrap(&mut out, &line, style.width, "  ", "      ");
-        }
+    if let Some(turn) = &status.latest {
+        let added: Vec<String> = turn.widened.iter().map(widened).collect();
+        let brake: Vec<String> = turn.brake.iter().map(brake).collect();
+        style.section(&mut out, "Memory nodes added", &added);
+        style.section(&mut out, "Brake", &brake);
+        style.section(&mut out, "Degraded", &causes::lines(&turn.degraded));
     }
     out
+}
+
+fn widened(WidenedWorkload { cgroup, nodes, keeps }: &WidenedWorkload) -> String {
+    let keeps = keeps.as_ref().map_or_else(String::new, |why| format!("; kept, because {why}"));
+    format!("{cgroup}: {nodes} beside its own, which were nearly full{keeps}")
 }
 
 fn turns(turn: &LatestTurn) -> String {
@@ -218,10 +199,8 @@ fn turns(turn: &LatestTurn) -> String {
 
 /// The first few, and how many there are besides.
 fn unmatched(names: &[String]) -> String {
-    let (shown, more) = names.split_at(names.len().min(UNMATCHED));
-    let shown = shown.iter().map(|name| format!("{name:?}")).collect::<Vec<_>>().join(", ");
-    let more = if more.is_empty() { String::new() } else { format!(" and {} more", more.len()) };
-    format!("[[workload]] {shown}{more}: nothing that runs matches")
+    let quoted: Vec<String> = names.iter().map(|name| format!("{name:?}")).collect();
+    format!("[[workload]] {}: nothing that runs matches", units::first_few(&quoted, UNMATCHED))
 }
 
 fn brake(used: &BrakeUse) -> String {
@@ -229,7 +208,7 @@ fn brake(used: &BrakeUse) -> String {
         || "no process watches it, so that it is not used".to_owned(),
         |pid| format!("watched by process {pid}"),
     );
-    let times = units::count(usize::try_from(used.applied).unwrap_or(usize::MAX), "time");
+    let times = units::count(used.applied, "time");
     let mut said =
         format!("{}, {watched}; used {times}, {} ms together", used.wanted, used.slowed_ns / 1_000_000);
     if used.failed > 0 {
@@ -254,13 +233,13 @@ fn runtime(link: &RuntimeLink, turn: &LatestTurn) -> String {
 
 fn workloads(out: &mut String, status: &StatusReport, style: Style) {
     out.push('\n');
-    let mut table = table::columns(style, vec!["workload", "state", "since", "CPUs", "nodes", "placed by"]);
+    let mut table = columns::columns(style, vec!["workload", "state", "since", "CPUs", "nodes", "placed by"]);
     for one in &status.workloads {
         let placement = one.placement.as_ref();
-        let since = units::span(status.now_unix_ms.saturating_sub(one.since_unix_ms) / 1000);
+        let since = units::ago(status.now_unix_ms, one.since_unix_ms);
         table.add_row(vec![
             text::fit(&one.workload.name, NAME_WIDTH),
-            one.state.as_str().to_owned(),
+            one.state.name().to_owned(),
             since,
             placement.map_or_else(|| "-".into(), |given| units::ids(&given.cpus, LIST_WIDTH)),
             placement.map_or_else(|| "-".into(), |given| units::ids(&given.mems, LIST_WIDTH)),
@@ -270,17 +249,19 @@ fn workloads(out: &mut String, status: &StatusReport, style: Style) {
             ),
         ]);
     }
-    table::push(out, &table);
+    columns::push(out, &table);
     // What is as it should be needs no reason here; `explain` has it.
     let reasons = status.workloads.iter().filter(|one| !matches!(one.state.tone(), Tone::Good | Tone::Quiet));
     for one in reasons {
-        let line = format!("{}: {}: {}", one.workload.name, one.state.as_str(), one.reason);
+        let line = format!("{}: {}: {}", one.workload.name, one.state.name(), one.reason);
         text::wrap(out, &line, style.width, "  ", "      ");
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use enforcer_core::workload::CgroupPath;
+
     use super::*;
 
     #[test]

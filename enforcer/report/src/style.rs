@@ -1,8 +1,10 @@
 //! How wide the output may be, and whether it may be coloured. The caller knows; nothing here asks.
 
-use std::fmt;
+use std::fmt::{self, Write as _};
 
 use enforcer_core::{audit::Verdict, finding::Severity};
+
+use super::text;
 
 /// Width and colour of output for people.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -64,6 +66,23 @@ impl Style {
     /// `text` in the colour of `tone`.
     pub fn paint<T: fmt::Display>(self, tone: Tone, text: T) -> Painted<T> {
         Painted { tone: self.colour.then_some(tone), text }
+    }
+
+    /// Writes a heading, with an empty line before it.
+    pub fn heading(self, out: &mut String, title: &str) {
+        // A string takes whatever is written to it.
+        let _ = writeln!(out, "\n{}", self.paint(Tone::Heading, title));
+    }
+
+    /// Writes a heading and the lines below it; nothing where there are none.
+    pub fn section(self, out: &mut String, title: &str, lines: &[String]) {
+        if lines.is_empty() {
+            return;
+        }
+        self.heading(out, title);
+        for line in lines {
+            text::wrap(out, line, self.width, "  ", "      ");
+        }
     }
 }
 

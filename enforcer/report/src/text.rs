@@ -82,6 +82,11 @@ pub fn wrap(out: &mut String, text: &str, columns: usize, first: &str, rest: &st
     }
 }
 
+/// Writes the text behind `lead`, with its further lines below its beginning.
+pub fn hang(out: &mut String, lead: &str, text: &str, columns: usize) {
+    wrap(out, text, columns, lead, &" ".repeat(width(lead)));
+}
+
 /// Splits off the first line of at most `room` columns.
 fn split_line(text: &str, room: usize) -> (&str, &str) {
     let hard = end_of(text.chars(), room, plain_width);

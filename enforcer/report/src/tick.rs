@@ -9,6 +9,7 @@ use enforcer_core::{
     decide::{Decision, DriftCounts, RefusalCause},
     declarations::DeclaredEntry,
     model::Activity,
+    named::Named as _,
     plan::{Action, Outcome, OutcomeResult},
     policy::Mode,
     rebalance::RebalanceReport,
@@ -28,6 +29,7 @@ use super::{
     status::Paused,
     text::{escape, fit},
     units,
+    view::{step, verdicts::VerdictCounts},
     widening::WideningReport,
 };
 
@@ -177,8 +179,8 @@ impl TickTotals {
     /// Adds what became of the steps of a plan.
     pub fn count(&mut self, outcomes: &[Outcome]) {
         for outcome in outcomes {
-            let by_result = self.actions.entry(action_name(&outcome.step.action)).or_default();
-            *by_result.entry(outcome.result.as_str()).or_default() += 1;
+            let by_result = self.actions.entry(outcome.step.action.name()).or_default();
+            *by_result.entry(outcome.result.name()).or_default() += 1;
         }
     }
 }
@@ -190,7 +192,7 @@ impl TickReport {
         let workloads = &self.audit.workloads;
         let mut parts: Vec<String> = self.paused.map(Paused::line).into_iter().collect();
         parts.push(units::count(self.audit.summary.total, "workload"));
-        let verdicts = units::verdicts(&self.audit.summary);
+        let verdicts = VerdictCounts::from(&self.audit.summary).to_string();
         parts.extend(Some(verdicts).filter(|verdicts| !verdicts.is_empty()));
         parts.extend(misaligned(workloads));
         let traffic = |of: &AuditedWorkload| of.traffic.as_ref().map(|traffic| traffic.remote_ratio);
@@ -209,13 +211,18 @@ impl TickReport {
 
     /// One line for each step that did not end as planned, except for remaining pages.
     pub fn complaints(&self) -> Vec<String> {
-        self.outcomes.iter().filter(|outcome| !is_remainder(outcome)).filter_map(complaint).collect()
+        self.complaints_of(|outcome| !is_remainder(outcome))
     }
 
     /// One line for each move with remaining pages. A starting process maps, locks and frees pages during the
     /// move; a later turn moves the rest, or the kernel when the memory nodes are narrowed.
     pub fn remainders(&self) -> Vec<String> {
-        self.outcomes.iter().filter(|outcome| is_remainder(outcome)).filter_map(complaint).collect()
+        self.complaints_of(is_remainder)
+    }
+
+    fn complaints_of(&self, wanted: impl Fn(&Outcome) -> bool) -> Vec<String> {
+        let complaints = self.outcomes.iter().filter(|outcome| wanted(outcome)).filter_map(step::complaint);
+        complaints.map(|line| escape(&line).into_owned()).collect()
     }
 
     /// One line for each cpuset write of another program, with its process.
@@ -226,7 +233,7 @@ impl TickReport {
     fn results(&self) -> BTreeMap<&'static str, usize> {
         let mut results = BTreeMap::new();
         for outcome in &self.outcomes {
-            *results.entry(outcome.result.as_str()).or_default() += 1;
+            *results.entry(outcome.result.name()).or_default() += 1;
         }
         results
     }
@@ -251,12 +258,7 @@ fn foreign_write(change: &Change) -> Option<String> {
 fn misaligned(workloads: &[AuditedWorkload]) -> Option<String> {
     let names: Vec<String> =
         workloads.iter().filter(|of| of.verdict == Verdict::Misaligned).map(shown_name).collect();
-    let first = names.get(..NAMES.min(names.len()))?.join(", ");
-    match names.len().saturating_sub(NAMES) {
-        _ if names.is_empty() => None,
-        0 => Some(format!("misaligned: {first}")),
-        more => Some(format!("misaligned: {first} and {more} more")),
-    }
+    (!names.is_empty()).then(|| format!("misaligned: {}", units::first_few(&names, NAMES)))
 }
 
 /// `remote traffic up to 97% (NAME)`; nothing where every share is 0 or unknown.
@@ -281,35 +283,6 @@ fn is_remainder(outcome: &Outcome) -> bool {
         (&outcome.step.action, &outcome.result),
         (Action::MovePages { .. }, OutcomeResult::Differs { .. })
     )
-}
-
-fn complaint(outcome: &Outcome) -> Option<String> {
-    let text = match &outcome.result {
-        OutcomeResult::Applied { .. } | OutcomeResult::DryRun | OutcomeResult::Gone => return None,
-        OutcomeResult::Differs { wanted, read_back } => format!("wanted {wanted}, is {read_back}"),
-        OutcomeResult::Unfinished { read_back } => read_back.clone(),
-        OutcomeResult::Failed { error } => error.clone(),
-        OutcomeResult::RolledBack { because, error: None } | OutcomeResult::Skipped { because } => {
-            because.clone()
-        }
-        OutcomeResult::RolledBack { because, error: Some(error) } => {
-            format!("{because}; taking it back failed: {error}")
-        }
-    };
-    let cgroup = outcome.step.action.cgroup();
-    let (action, result) = (action_name(&outcome.step.action), outcome.result.as_str());
-    Some(escape(&format!("{cgroup}: {action} {result}: {text}")).into_owned())
-}
-
-/// `set-cpus`, as in the plan's JSON.
-pub(super) fn action_name(action: &Action) -> &'static str {
-    match action {
-        Action::SetCpus { .. } => "set-cpus",
-        Action::SetMems { .. } => "set-mems",
-        Action::SetExclusive { .. } => "set-exclusive",
-        Action::SetPartition { .. } => "set-partition",
-        Action::MovePages { .. } => "move-pages",
-    }
 }
 
 #[cfg(test)]

@@ -8,14 +8,18 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use numa_topology::{
-    CoreType, Cpu, CpuKind, Device, Hmat, MemoryKind, Node, Package, Topology,
+    CoreType, Cpu, CpuKind, Device, Hmat, Node, Package, Topology,
     id::{CpuId, Id as _, NodeId},
     set::{CpuSet, NodeSet},
 };
 
 use super::{
-    style::{Style, Tone},
-    text, units, words,
+    style::Style,
+    text, units,
+    view::{
+        machine::{distance_groups, headline, named_packages, nearest, set_aside},
+        words,
+    },
 };
 
 /// Beyond this, the rest of the devices is one line.
@@ -39,30 +43,16 @@ pub fn render(machine: &Topology, style: Style) -> String {
     text::wrap(&mut out, &headline(machine), style.width, "", "  ");
     let branches = branches(machine);
     draw(&mut out, &branches, "", style.width);
-    section(&mut out, style, "Kinds of CPUs", &kinds(machine));
-    section(&mut out, style, "Distances", &distances(machine, style.width));
-    section(&mut out, style, "Memory tiers, fastest first", &tiers(machine));
-    section(&mut out, style, "Devices", &devices(machine));
-    section(&mut out, style, "CPUs set aside", &set_aside(machine));
+    for (title, lines) in [
+        ("Kinds of CPUs", kinds(machine)),
+        ("Distances", distances(machine, style.width)),
+        ("Memory tiers, fastest first", tiers(machine)),
+        ("Devices", devices(machine)),
+        ("CPUs set aside", set_aside(machine)),
+    ] {
+        style.section(&mut out, title, &lines);
+    }
     out
-}
-
-/// `2 packages, 3 NUMA nodes, 64 CPUs, 128 GiB of memory`.
-pub(super) fn headline(machine: &Topology) -> String {
-    let memory: Option<u64> =
-        machine.nodes.iter().filter_map(|node| node.mem_total_bytes).reduce(u64::saturating_add);
-    let packages = (machine.packages.is_empty() || named_packages(machine).next().is_some())
-        .then(|| units::count(named_packages(machine).count(), "package"));
-    let mut parts: Vec<String> = packages.into_iter().collect();
-    parts.push(units::count(machine.nodes.len(), "NUMA node"));
-    parts.push(units::count(machine.cpus.len(), "CPU"));
-    parts.extend(memory.map(|memory| format!("{} of memory", units::bytes(memory))));
-    parts.join(", ")
-}
-
-/// Packages that the kernel has an id for; where it has none, nodes are the top of the tree.
-fn named_packages(machine: &Topology) -> impl Iterator<Item = &Package> {
-    machine.packages.iter().filter(|package| package.id >= 0)
 }
 
 fn branches(machine: &Topology) -> Vec<Branch> {
@@ -91,20 +81,9 @@ fn branches(machine: &Topology) -> Vec<Branch> {
         let ids: NodeSet = alike.iter().map(|(node, _)| node.id).collect();
         let (_, facts) = alike.first()?;
         let each = if alike.len() > 1 { ", each" } else { "" };
-        Some(Branch { text: format!("{}: no CPUs{each}; {facts}", node_words(&ids)), children: Vec::new() })
+        Some(Branch { text: format!("{}: no CPUs{each}; {facts}", units::nodes(&ids)), children: Vec::new() })
     }));
     branches
-}
-
-/// `node 3`, `nodes 3-5`.
-fn node_words(ids: &NodeSet) -> String {
-    format!("{} {ids}", if ids.len() == 1 { "node" } else { "nodes" })
-}
-
-/// The CPU nodes that a node without CPUs is near to; empty where there are none, and for a node with CPUs.
-pub(super) fn nearest(machine: &Topology, node: &Node) -> String {
-    let near = machine.near_cpu_nodes(node.id);
-    if node.cpus.is_empty() && !near.is_empty() { node_words(&near) } else { String::new() }
 }
 
 /// One package, or several that each have only part of the same node.
@@ -161,14 +140,14 @@ impl TreeView<'_> {
             homeless = homeless.difference(&here);
             // Its memory is there once, in however many packages its CPUs are.
             let text = if node.cpus.first().is_none_or(|first| here.contains(first)) {
-                format!("node {}: {}; {}", node.id, cpu_list(&here), node_facts(self.machine, node))
+                format!("node {}: {}; {}", node.id, units::cpus(&here), node_facts(self.machine, node))
             } else {
-                format!("node {}, another part: {}", node.id, cpu_list(&here))
+                format!("node {}, another part: {}", node.id, units::cpus(&here))
             };
             branches.push(Branch { text, children: self.caches(&here) });
         }
         if !homeless.is_empty() {
-            let text = format!("no NUMA node: {}", cpu_list(&homeless));
+            let text = format!("no NUMA node: {}", units::cpus(&homeless));
             branches.push(Branch { text, children: self.caches(&homeless) });
         }
         branches
@@ -238,15 +217,10 @@ impl TreeView<'_> {
 /// One line for each, or one for all where they are many.
 fn cache_lines(kind: &str, parts: &[CpuSet]) -> Vec<String> {
     if parts.len() <= CACHES_SHOWN {
-        return parts.iter().map(|cpus| format!("{kind}, {}", cpu_list(cpus))).collect();
+        return parts.iter().map(|cpus| format!("{kind}, {}", units::cpus(cpus))).collect();
     }
     let lists: Vec<String> = parts.iter().map(ToString::to_string).collect();
     vec![format!("{} times {kind}, CPUs {}", parts.len(), lists.join("; "))]
-}
-
-/// `CPU 3`, `CPUs 0-3`.
-fn cpu_list(cpus: &CpuSet) -> String {
-    format!("{} {cpus}", if cpus.len() == 1 { "CPU" } else { "CPUs" })
 }
 
 /// Facts of a node beside its CPUs.
@@ -255,9 +229,16 @@ fn node_facts(machine: &Topology, node: &Node) -> String {
     match (node.mem_total_bytes, node.mem_free_bytes) {
         (Some(0), _) => parts.push("no memory".into()),
         (Some(total), Some(free)) => {
-            parts.push(format!("{} {}, {} free", units::bytes(total), kind(node.kind), units::bytes(free)));
+            parts.push(format!(
+                "{} {}, {} free",
+                units::bytes(total),
+                words::memory_kind(node.kind),
+                units::bytes(free)
+            ));
         }
-        (Some(total), None) => parts.push(format!("{} {}", units::bytes(total), kind(node.kind))),
+        (Some(total), None) => {
+            parts.push(format!("{} {}", units::bytes(total), words::memory_kind(node.kind)))
+        }
         (None, _) => parts.push("memory unknown".into()),
     }
     for pages in node.hugepages.iter().filter(|pages| pages.total > 0) {
@@ -284,29 +265,6 @@ fn hmat(hmat: &Hmat) -> Option<String> {
     (!figures.is_empty()).then(|| format!("reads {}", figures.join(" at ")))
 }
 
-/// The same in a few letters; nothing for no memory.
-pub(super) const fn short_kind(kind: MemoryKind) -> &'static str {
-    match kind {
-        MemoryKind::Gpu => "GPU",
-        MemoryKind::Unknown => "?",
-        MemoryKind::None => "",
-        named => self::kind(named),
-    }
-}
-
-/// The word for a kind of memory.
-pub(super) const fn kind(kind: MemoryKind) -> &'static str {
-    match kind {
-        MemoryKind::Dram => "DRAM",
-        MemoryKind::Pmem => "PMEM",
-        MemoryKind::Cxl => "CXL",
-        MemoryKind::Hbm => "HBM",
-        MemoryKind::Gpu => "GPU memory",
-        MemoryKind::None => "no memory",
-        MemoryKind::Unknown => "memory of unknown kind",
-    }
-}
-
 fn draw(out: &mut String, branches: &[Branch], lead: &str, width: usize) {
     for (index, branch) in branches.iter().enumerate() {
         let last = index + 1 == branches.len();
@@ -315,18 +273,6 @@ fn draw(out: &mut String, branches: &[Branch], lead: &str, width: usize) {
         let rest = format!("{below}{}", if branch.children.is_empty() { "  " } else { "│ " });
         text::wrap(out, &branch.text, width, &first, &rest);
         draw(out, &branch.children, &below, width);
-    }
-}
-
-fn section(out: &mut String, style: Style, title: &str, lines: &[String]) {
-    if lines.is_empty() {
-        return;
-    }
-    out.push('\n');
-    out.push_str(&style.paint(Tone::Heading, title).to_string());
-    out.push('\n');
-    for line in lines {
-        text::wrap(out, line, style.width, "  ", "      ");
     }
 }
 
@@ -352,66 +298,9 @@ fn distances(machine: &Topology, width: usize) -> Vec<String> {
         .collect()
 }
 
-pub(super) fn distance_groups(machine: &Topology) -> Vec<String> {
-    let of = |node: &Node| Some(format!("node {}: {}", node.id, distance_group(machine, node.id)?));
-    let runs = machine.nodes.chunk_by(|one, next| stand_alike(machine, one, next));
-    runs.flat_map(|run| match run {
-        [first, _, .., last] => run_of_nodes(machine, first, last).into_iter().collect(),
-        few => few.iter().filter_map(of).collect::<Vec<_>>(),
-    })
-    .collect()
-}
-
-/// Have two nodes without CPUs the same distances to all others?
-fn stand_alike(machine: &Topology, one: &Node, other: &Node) -> bool {
-    let between = |from: &Node, to: &Node| machine.distance(from.id, to.id);
-    let others = || machine.nodes.iter().filter(|node| ![one.id, other.id].contains(&node.id));
-    one.cpus.is_empty()
-        && other.cpus.is_empty()
-        && between(one, one) == between(other, other)
-        && between(one, other) == between(other, one)
-        && others().all(|to| between(one, to) == between(other, to))
-}
-
-/// `nodes 4-31: each 10 to itself; 80 to 0-1; 254 to 4-31`: nodes that all stand alike, from the first to
-/// the last.
-fn run_of_nodes(machine: &Topology, first: &Node, last: &Node) -> Option<String> {
-    let ids: NodeSet =
-        machine.nodes.iter().map(|node| node.id).filter(|id| (first.id..=last.id).contains(id)).collect();
-    let itself = machine.distance(first.id, first.id)?;
-    let mut groups: BTreeMap<u32, NodeSet> = BTreeMap::new();
-    for to in machine.nodes.iter().filter(|to| to.id != first.id) {
-        groups.entry(machine.distance(first.id, to.id)?).or_default().insert(to.id);
-    }
-    if let Some(inner) = groups.values_mut().find(|group| group.contains(last.id)) {
-        inner.insert(first.id);
-    }
-    let groups = groups.iter().map(|(distance, nodes)| format!("{distance} to {nodes}"));
-    let groups: Vec<String> = groups.collect();
-    Some(format!("nodes {ids}: each {itself} to itself; {}", groups.join("; ")))
-}
-
-/// Nodes by their distance from one: `10 to 0; 21 to 1-3`; nothing where none is known.
-pub(super) fn distance_group(machine: &Topology, from: NodeId) -> Option<String> {
-    let place = machine.nodes.iter().position(|node| node.id == from)?;
-    let mut groups: BTreeMap<u32, NodeSet> = BTreeMap::new();
-    for (to, distance) in machine.nodes.iter().zip(machine.distances.get(place)?) {
-        if let Some(distance) = distance {
-            groups.entry(*distance).or_default().insert(to.id);
-        }
-    }
-    let groups: Vec<String> =
-        groups.iter().map(|(distance, nodes)| format!("{distance} to {nodes}")).collect();
-    (!groups.is_empty()).then(|| groups.join("; "))
-}
-
 /// One line for each kind; bounded, as each CPU of a machine may be of a kind of its own.
 fn kinds(machine: &Topology) -> Vec<String> {
-    let mut lines: Vec<String> = machine.cpu_kinds.iter().take(KINDS_SHOWN).map(cpu_kind).collect();
-    if machine.cpu_kinds.len() > KINDS_SHOWN {
-        lines.push(format!("and {} more, see -o json", machine.cpu_kinds.len() - KINDS_SHOWN));
-    }
-    lines
+    bounded(machine.cpu_kinds.iter().map(cpu_kind), KINDS_SHOWN)
 }
 
 fn cpu_kind(kind: &CpuKind) -> String {
@@ -427,7 +316,7 @@ fn cpu_kind(kind: &CpuKind) -> String {
         kind.energy_preference.map(|preference| format!("prefer {preference}")),
     ];
     let facts: Vec<String> = facts.into_iter().flatten().collect();
-    format!("{}: {}", cpu_list(&kind.cpus), facts.join(", "))
+    format!("{}: {}", units::cpus(&kind.cpus), facts.join(", "))
 }
 
 /// A single tier says nothing.
@@ -440,9 +329,14 @@ fn tiers(machine: &Topology) -> Vec<String> {
 
 /// One line per device; a host with hundreds of virtual functions does not bury the rest.
 fn devices(machine: &Topology) -> Vec<String> {
-    let mut lines: Vec<String> = machine.devices.iter().take(DEVICES_SHOWN).map(device).collect();
-    if machine.devices.len() > DEVICES_SHOWN {
-        lines.push(format!("and {} more, see -o json", machine.devices.len() - DEVICES_SHOWN));
+    bounded(machine.devices.iter().map(device), DEVICES_SHOWN)
+}
+
+/// The first lines, and the number of the others.
+fn bounded(lines: impl Iterator<Item = String>, most: usize) -> Vec<String> {
+    let mut lines = units::folded(lines, most);
+    if let Some(more) = lines.get_mut(most) {
+        more.push_str(", see -o json");
     }
     lines
 }
@@ -455,21 +349,9 @@ fn device(device: &Device) -> String {
     format!("{node}: {class} {}{names}", device.address)
 }
 
-pub(super) fn set_aside(machine: &Topology) -> Vec<String> {
-    [
-        ("offline", &machine.offline_cpus),
-        ("isolated", &machine.isolated_cpus),
-        ("without a tick (nohz_full)", &machine.nohz_full_cpus),
-    ]
-    .iter()
-    .filter(|(_, cpus)| !cpus.is_empty())
-    .map(|(what, cpus)| format!("{what}: {cpus}"))
-    .collect()
-}
-
 #[cfg(test)]
 mod tests {
-    use numa_topology::{DeviceClass, EnergyPreference, synth::Machine};
+    use numa_topology::{DeviceClass, EnergyPreference, MemoryKind, synth::Machine};
 
     use super::*;
 

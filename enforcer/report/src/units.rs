@@ -2,8 +2,10 @@
 
 use std::time::Duration;
 
-use enforcer_core::audit::Summary;
-use numa_topology::{id::Id, set::IdSet};
+use numa_topology::{
+    id::{Id, NodeId},
+    set::{CpuSet, IdSet, NodeSet},
+};
 
 const UNITS: [&str; 7] = ["B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
 
@@ -52,8 +54,72 @@ pub fn ids<T: Id>(set: &IdSet<T>, width: usize) -> String {
 }
 
 /// `1 node`, `2 nodes`.
-pub fn count(number: usize, one: &str) -> String {
-    if number == 1 { format!("1 {one}") } else { format!("{number} {one}s") }
+pub fn count(number: impl TryInto<usize>, one: &str) -> String {
+    match number.try_into().unwrap_or(usize::MAX) {
+        1 => format!("1 {one}"),
+        number => format!("{number} {one}s"),
+    }
+}
+
+/// The value as `show` has it, `?` where it is unknown.
+pub fn known<T>(value: Option<T>, show: impl FnOnce(T) -> String) -> String {
+    value.map_or_else(|| "?".to_owned(), show)
+}
+
+/// A size, `unknown` where it is.
+pub fn size(size: Option<u64>) -> String {
+    size.map_or_else(|| "unknown".to_owned(), bytes)
+}
+
+/// A share that is measured only at times: `n/a` without a measurement.
+pub fn measured(share: Option<f64>) -> String {
+    share.map_or_else(|| "n/a".to_owned(), percent)
+}
+
+/// `node 3`, `nodes 3-5`.
+pub fn nodes(nodes: &NodeSet) -> String {
+    format!("{} {nodes}", if nodes.len() == 1 { "node" } else { "nodes" })
+}
+
+/// `CPU 3`, `CPUs 0-3`.
+pub fn cpus(cpus: &CpuSet) -> String {
+    format!("{} {cpus}", if cpus.len() == 1 { "CPU" } else { "CPUs" })
+}
+
+/// A list of ids, `none` for an empty one.
+pub fn ids_or_none<T: Id>(set: &IdSet<T>) -> String {
+    if set.is_empty() { "none".to_owned() } else { set.to_string() }
+}
+
+/// `0: 3.5 GiB` for each node.
+pub fn by_node<'a>(sizes: impl IntoIterator<Item = (&'a NodeId, &'a u64)>) -> impl Iterator<Item = String> {
+    sizes.into_iter().map(|(node, size)| format!("{node}: {}", bytes(*size)))
+}
+
+/// The first `most` lines, and `and 3 more` for those after them.
+pub fn folded(lines: impl IntoIterator<Item = String>, most: usize) -> Vec<String> {
+    let mut lines = lines.into_iter();
+    let mut shown: Vec<String> = lines.by_ref().take(most).collect();
+    let more = lines.count();
+    shown.extend((more > 0).then(|| format!("and {more} more")));
+    shown
+}
+
+/// `a, b and 3 more`: the first `most` names in a sentence.
+pub fn first_few(names: &[String], most: usize) -> String {
+    let (shown, more) = names.split_at(names.len().min(most));
+    and_more(&shown.join(", "), more.len())
+}
+
+/// `a, b and 3 more` of what is listed already.
+pub fn and_more(listed: &str, more: usize) -> String {
+    if more == 0 { listed.to_owned() } else { format!("{listed} and {more} more") }
+}
+
+/// The time from one moment to another, both in milliseconds since 1970, as [`span`]; a clock that went back
+/// gives `0s`.
+pub fn ago(now_unix_ms: u64, then_unix_ms: u64) -> String {
+    span(now_unix_ms.saturating_sub(then_unix_ms) / 1000)
 }
 
 /// A length of time in its two largest units: `0s`, `5m 3s`, `2d 4h`.
@@ -80,22 +146,8 @@ pub fn short_span(length: Duration) -> String {
     }
 }
 
-/// `1 misaligned, 3 aligned`: how many workloads have each verdict, worst first; nothing for none.
-pub fn verdicts(summary: &Summary) -> String {
-    let verdicts = [
-        (summary.misaligned, "misaligned"),
-        (summary.partial, "partial"),
-        (summary.aligned, "aligned"),
-        (summary.unknown, "unknown"),
-    ];
-    let counted = verdicts.iter().filter(|(number, _)| *number > 0);
-    counted.map(|(number, verdict)| format!("{number} {verdict}")).collect::<Vec<_>>().join(", ")
-}
-
 #[cfg(test)]
 mod tests {
-    use numa_topology::set::CpuSet;
-
     use super::*;
 
     #[test]
@@ -175,5 +227,17 @@ mod tests {
         assert_eq!(ids(&cpus, 10), "0-3,8,…");
         assert_eq!(ids(&cpus, 3), "…");
         assert_eq!(ids(&CpuSet::new(), 3), "-");
+    }
+    #[test]
+    fn long_lists_say_how_much_is_left_out() {
+        let names = |number: usize| -> Vec<String> { (0..number).map(|name| name.to_string()).collect() };
+        for (number, few, lines) in [
+            (0, "", vec![]),
+            (2, "0, 1", vec!["0", "1"]),
+            (5, "0, 1 and 3 more", vec!["0", "1", "and 3 more"]),
+        ] {
+            assert_eq!(first_few(&names(number), 2), few);
+            assert_eq!(folded(names(number), 2), lines);
+        }
     }
 }

@@ -4,14 +4,13 @@ use std::collections::BTreeMap;
 
 use enforcer_core::{
     decide::Widened,
+    named::Named as _,
     widening::{Latencies, OomCandidates, PressureLevel, ReclaimSource, WideningRefusal},
     workload::CgroupPath,
 };
 use numa_topology::set::NodeSet;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-
-use super::status::WidenedWorkload;
 
 /// Workloads that were given memory nodes because theirs were nearly full.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
@@ -40,6 +39,18 @@ pub struct WideningReport {
     /// All of these times.
     #[serde(skip)]
     pub latencies: Latencies,
+}
+
+/// A workload to which memory nodes were added.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct WidenedWorkload {
+    /// Its cgroup.
+    pub cgroup: CgroupPath,
+    /// Added nodes.
+    pub nodes: NodeSet,
+    /// Why it keeps that for now; `null` where that is not known yet.
+    pub keeps: Option<String>,
 }
 
 /// Workloads that were slowed down because they filled their memory nodes faster than one is added.

@@ -10,17 +10,13 @@ use super::{Exit, args, client, terminal};
 use crate::serve::api::{self, LogLevelText, PauseAnswer, PauseRequest};
 use enforcer_report::{
     decision::{self, Explanation},
-    json,
     status::{self, Paused, StatusReport},
     text,
 };
 
 pub(super) fn status(args: &args::StatusArgs, out: &mut dyn Write) -> anyhow::Result<Exit> {
     let answer: StatusReport = client::get(&args.question.daemon.socket, api::STATUS)?;
-    match args.question.output {
-        args::TableOrJson::Table => write!(out, "{}", status::render(&answer, terminal::style()))?,
-        args::TableOrJson::Json => json::write(&answer, out)?,
-    }
+    terminal::show(args.question.output, &answer, status::render, out)?;
     Ok(Exit::Ok)
 }
 
@@ -36,10 +32,7 @@ pub(super) fn explain(args: &args::Explain, out: &mut dyn Write) -> anyhow::Resu
         form_urlencoded::Serializer::new(String::new()).append_pair("workload", &args.workload).finish();
     let socket = &args.question.daemon.socket;
     let answer: Explanation = client::get(socket, &format!("{}?{query}", api::EXPLAIN))?;
-    match args.question.output {
-        args::TableOrJson::Table => write!(out, "{}", decision::render(&answer, terminal::style()))?,
-        args::TableOrJson::Json => json::write(&answer, out)?,
-    }
+    terminal::show(args.question.output, &answer, decision::render, out)?;
     Ok(Exit::Ok)
 }
 
@@ -83,7 +76,7 @@ pub(super) fn log_level(args: &args::LogLevelArgs, out: &mut dyn Write) -> anyho
     let LogLevelText { level } = match args.level {
         None => client::get(socket, api::LOG_LEVEL)?,
         Some(level) => {
-            let wanted = LogLevelText { level: level.as_str().to_owned() };
+            let wanted = LogLevelText { level: level.word() };
             client::send(socket, Method::PUT, api::LOG_LEVEL, &wanted)?
         }
     };

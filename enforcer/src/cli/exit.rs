@@ -2,7 +2,10 @@
 //!
 //! A reader that goes away before the output ends is no failure of ours: 0, and silence.
 
-use std::io::{self, Write};
+use std::{
+    fmt::Display,
+    io::{self, Write},
+};
 
 use clap::error::ErrorKind;
 use thiserror::Error;
@@ -23,10 +26,7 @@ pub(super) fn of_config(error: ConfigError) -> anyhow::Error {
     match error {
         ConfigError::Read { ref cause, .. } if is_no_text(cause) => UsageError(error.to_string()).into(),
         ConfigError::Read { .. } => error.into(),
-        ConfigError::Invalid { .. } | ConfigError::NotHere { .. } => {
-            let excerpt = error.excerpt().map(|lines| format!("\n{lines}")).unwrap_or_default();
-            UsageError(format!("{error}{excerpt}")).into()
-        }
+        ConfigError::Invalid { .. } | ConfigError::NotHere { .. } => with_excerpt(&error, error.excerpt()),
     }
 }
 
@@ -35,11 +35,13 @@ pub(super) fn of_input(error: InputError) -> anyhow::Error {
     match error {
         InputError::Read { ref cause, .. } if is_no_text(cause) => UsageError(error.to_string()).into(),
         InputError::Read { .. } => error.into(),
-        InputError::Invalid { .. } => {
-            let excerpt = error.excerpt().map(|lines| format!("\n{lines}")).unwrap_or_default();
-            UsageError(format!("{error}{excerpt}")).into()
-        }
+        InputError::Invalid { .. } => with_excerpt(&error, error.excerpt()),
     }
+}
+
+fn with_excerpt(error: &dyn Display, excerpt: Option<&str>) -> anyhow::Error {
+    let lines = excerpt.map(|lines| format!("\n{lines}")).unwrap_or_default();
+    UsageError(format!("{error}{lines}")).into()
 }
 
 /// It was read, and is no UTF-8.

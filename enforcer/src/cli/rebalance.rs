@@ -8,7 +8,7 @@ use numa_placement::Inventory;
 
 use super::{Exit, args, config_file, root, snapshot::HostSnapshot, terminal, what_if};
 use enforcer_host::{HostRoot, topology::read_topology};
-use enforcer_report::{json, rebalance_text};
+use enforcer_report::rebalance_text;
 
 /// What is watched, and for how long.
 pub(super) struct Options {
@@ -44,9 +44,6 @@ pub(super) fn run(options: &Options, out: &mut dyn Write) -> anyhow::Result<Exit
     config_file::tell_of_entries(policy, &inventory, &entries);
     let owners = Owners::find(&seen.facts, &seen.workloads, &model, &declarations, |_| false);
     let report = what_if::moves(policy, &inventory, &seen, &model, &declarations, &owners);
-    match format {
-        args::TableOrJson::Table => write!(out, "{}", rebalance_text::render(&report, terminal::style()))?,
-        args::TableOrJson::Json => json::write(&report, out)?,
-    }
+    terminal::show(*format, &report, rebalance_text::render, out)?;
     Ok(Exit::Ok)
 }

@@ -11,7 +11,7 @@ use enforcer_core::{policy::Policy, replay::Replay};
 
 use super::{Exit, args, config_file, terminal};
 use crate::record::{RecordingItem, RecordingReader};
-use enforcer_report::{json, replay_text};
+use enforcer_report::replay_text;
 
 /// Which recording, by which policy.
 pub(super) struct Options {
@@ -61,8 +61,7 @@ pub(super) fn run(options: &Options, out: &mut dyn Write) -> anyhow::Result<Exit
     match options.format {
         // A table of zeros says nothing that the error does not.
         args::TableOrJson::Table if report.recording.turns == 0 => {}
-        args::TableOrJson::Table => write!(out, "{}", replay_text::render(&report, terminal::style()))?,
-        args::TableOrJson::Json => json::write(&report, out)?,
+        output => terminal::show(output, &report, replay_text::render, out)?,
     }
     out.flush()?;
     match damage {

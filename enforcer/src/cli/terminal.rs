@@ -3,13 +3,15 @@
 use std::io::{self, IsTerminal, Write};
 
 use numa_topology::degraded::Degraded;
+use serde::Serialize;
 use tracing_subscriber::EnvFilter;
 
+use super::args::TableOrJson;
 use crate::{
     log_level::LogLevel,
     printer::{BlockingStream, Printer, Stream},
 };
-use enforcer_report::{style::Style, text};
+use enforcer_report::{json, style::Style, text};
 
 /// Width of output that goes into a file or a pipe.
 const WIDTH_WITHOUT_TERMINAL: usize = 100;
@@ -34,6 +36,19 @@ pub(super) fn style() -> Style {
     }
 }
 
+/// Writes what a command has to say in the form that was asked for.
+pub(super) fn show<T: Serialize>(
+    output: TableOrJson,
+    said: &T,
+    table: impl FnOnce(&T, Style) -> String,
+    out: &mut dyn Write,
+) -> io::Result<()> {
+    match output {
+        TableOrJson::Table => write!(out, "{}", table(said, style())),
+        TableOrJson::Json => json::write(said, out),
+    }
+}
+
 /// One line on standard error, for what is worth knowing beside the output.
 pub(super) fn note(line: &str) {
     // If this fails, there is no reader left.
@@ -47,7 +62,7 @@ pub(super) fn noted(line: &str) -> String {
 
 /// What a reader could not see.
 pub(super) fn note_degraded(degraded: &Degraded) {
-    note(&format!("{}: {}; {}", degraded.source, degraded.reason, degraded.effect));
+    note(&degraded.to_string());
 }
 
 /// Warnings of what a command goes through go to standard error, as those of the daemon.

@@ -29,7 +29,8 @@ use std::{
 };
 
 use enforcer_core::{
-    demotion::{AmountBound, DemotionInput, decide, relieve, target},
+    demotion::{DemotionInput, decide, relieve, target},
+    named::Named as _,
     policy::DemotionBackend,
     widening::PressedNodes,
     workload::CgroupPath,
@@ -216,11 +217,11 @@ impl<K: Kernel> Rounds<K> {
         standing.owed = standing.owed.saturating_add(down.max(up)).saturating_sub(earned);
         standing.remember([down, up], &look, &situation);
         standing.moves.latest = Some(standing.seen(&look, &round));
-        let bound = round.bound.map_or("no slower node", AmountBound::name);
+        let bound = round.bound.map_or("no slower node", |bound| bound.name());
         let halved = match standing.trust.halvings() {
             0 => String::new(),
             times => {
-                let times = units::count(times as usize, "time");
+                let times = units::count(times, "time");
                 format!(", halved {times} because pages were wanted back")
             }
         };

@@ -34,6 +34,14 @@ impl Degraded {
     }
 }
 
+/// `SOURCE: REASON; EFFECT`.
+impl fmt::Display for Degraded {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { source, reason, effect } = self;
+        write!(f, "{source}: {reason}; {effect}")
+    }
+}
+
 /// Limit of like objects that are listed one by one.
 const LISTED: usize = 5;
 

@@ -6,6 +6,7 @@
 
 use enforcer_core::{
     decide::Partitioned,
+    named::Named as _,
     partition::{Partition, PartitionState},
     plan::OutcomeResult,
     workload::CgroupPath,

@@ -35,6 +35,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use strum::{IntoStaticStr, VariantNames};
 
 pub(crate) use self::controller::without_controller;
 use self::{
@@ -156,6 +157,8 @@ pub struct Refusal {
 /// Kind of the reason for a refusal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
+#[derive(IntoStaticStr, VariantNames)]
+#[strum(serialize_all = "kebab-case")]
 pub enum RefusalCause {
     /// All CPUs are on one NUMA node, so there is no choice.
     OneNode,
@@ -193,22 +196,6 @@ impl RefusalCause {
         Self::PinnedToIsolated,
         Self::SelfPlacement,
     ];
-
-    /// Name in JSON and labels.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::OneNode => "one-node",
-            Self::NoPlace => "no-place",
-            Self::NotSeen => "not-seen",
-            Self::CoolDown => "cool-down",
-            Self::Drift => "drift",
-            Self::OtherOwner => "other-owner",
-            Self::AboveTooNarrow => "above-too-narrow",
-            Self::NoController => "no-controller",
-            Self::PinnedToIsolated => "pinned-to-isolated",
-            Self::SelfPlacement => "self-placement",
-        }
-    }
 }
 
 /// Decides what to do. `allocations` are those of the last decision, and become those of this one: workloads

@@ -17,6 +17,7 @@
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+use strum::IntoStaticStr;
 
 /// Part of the target's memory that stays free: a tenth.
 const KEPT_FREE: u64 = 10;
@@ -48,6 +49,8 @@ pub(super) fn headroom(room: &NodeMemory) -> u64 {
 /// The bound that decided the amount.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
+#[derive(IntoStaticStr)]
+#[strum(serialize_all = "kebab-case")]
 pub enum AmountBound {
     /// All cold bytes are moved.
     Cold,
@@ -59,19 +62,6 @@ pub enum AmountBound {
     Rate,
     /// Pages of earlier rounds have returned.
     BackOff,
-}
-
-impl AmountBound {
-    /// Name in JSON and in sentences.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Cold => "cold",
-            Self::Estimate => "estimate",
-            Self::Headroom => "headroom",
-            Self::Rate => "rate",
-            Self::BackOff => "back-off",
-        }
-    }
 }
 
 /// Limits of a round.

@@ -27,6 +27,7 @@ use std::{cell::OnceCell, collections::BTreeMap, fmt};
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use strum::{IntoStaticStr, VariantNames};
 
 pub use self::{
     added::with_added,
@@ -52,6 +53,8 @@ use numa_topology::{Locality, set::CpuSet};
 /// Severity of a finding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
+#[derive(IntoStaticStr, VariantNames)]
+#[strum(serialize_all = "lowercase")]
 pub enum Severity {
     /// A note.
     Info,

@@ -23,6 +23,7 @@ use std::collections::BTreeMap;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use strum::{IntoStaticStr, VariantNames};
 
 pub(crate) use self::isolated::cpus as isolated_cpus;
 use self::run_time::{MeasuredRunTime, RunTimeBaseline};
@@ -128,6 +129,8 @@ pub struct Silent {
 /// Where a traffic figure comes from, least trusted first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
+#[derive(IntoStaticStr, VariantNames)]
+#[strum(serialize_all = "kebab-case")]
 pub enum TrafficSource {
     /// Run-time share times residency.
     Placement,

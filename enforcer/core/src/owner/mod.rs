@@ -18,6 +18,7 @@ use std::fmt;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use strum::{IntoStaticStr, VariantNames};
 
 pub(crate) use self::table::{OwnershipSubject, owner_of};
 pub use self::{
@@ -26,11 +27,14 @@ pub use self::{
     own_settings::{OwnSettings, as_in_file, is_same_list},
     table::given_at_creation,
 };
+use crate::named::Named as _;
 use numa_topology::set::{CpuSet, NodeSet};
 
 /// Controller that owns a cpuset.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
+#[derive(IntoStaticStr, VariantNames)]
+#[strum(serialize_all = "kebab-case")]
 pub enum Owner {
     /// This daemon: it placed the workload at creation, or the configuration declares the workload.
     NumaEnforcer,
@@ -75,24 +79,6 @@ impl Owner {
         Self::Nobody,
     ];
 
-    /// Name in JSON and labels.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::NumaEnforcer => "numa-enforcer",
-            Self::KubeletCpuManager => "kubelet-cpu-manager",
-            Self::KubeletMemoryManager => "kubelet-memory-manager",
-            Self::KubeletSharedPool => "kubelet-shared-pool",
-            Self::Koordlet => "koordlet",
-            Self::Katalyst => "katalyst",
-            Self::DraDriver => "dra-driver",
-            Self::Systemd => "systemd",
-            Self::Libvirt => "libvirt",
-            Self::DaemonItself => "daemon-itself",
-            Self::Unknown => "unknown",
-            Self::Nobody => "nobody",
-        }
-    }
-
     /// Does another controller own it, so that the daemon must not write it?
     pub const fn is_foreign(self) -> bool {
         !matches!(self, Self::NumaEnforcer | Self::Nobody)
@@ -119,7 +105,7 @@ impl Owner {
 
 impl fmt::Display for Owner {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
+        f.write_str(self.name())
     }
 }
 

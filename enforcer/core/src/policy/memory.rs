@@ -5,9 +5,11 @@ mod widening;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use strum::{IntoStaticStr, VariantNames};
 
 pub use self::widening::{Brake, WideningSettings};
 use super::{ByteSize, HumanDuration, PolicyError, Relation, WorkloadRule, at_odds, quoted, refused};
+use crate::named::Named as _;
 use crate::pacing::PaceLimits;
 
 /// Minimum idle time of a cold page.
@@ -57,6 +59,8 @@ pub struct DemotionSettings {
 /// Mechanism that moves pages to slower memory.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
+#[derive(IntoStaticStr, VariantNames)]
+#[strum(serialize_all = "kebab-case")]
 pub enum DemotionBackend {
     /// This daemon, page by page with `move_pages(2)`: the kernel refuses nodes outside the cpuset.
     #[default]
@@ -66,17 +70,6 @@ pub enum DemotionBackend {
     /// The kernel's reclaim (`memory.reclaim`), which selects pages by its own lists. Only where an
     /// administrator has turned the kernel's demotion on.
     Reclaim,
-}
-
-impl DemotionBackend {
-    /// Name in the configuration.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::MovePages => "move-pages",
-            Self::Damos => "damos",
-            Self::Reclaim => "reclaim",
-        }
-    }
 }
 
 impl MemorySettings {
@@ -146,6 +139,7 @@ impl Default for DemotionSettings {
 #[cfg(test)]
 mod tests {
     use super::{Brake, DemotionBackend};
+    use crate::named::Named as _;
     use crate::policy::Policy;
 
     #[test]

@@ -6,6 +6,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{Effect, RecordedOutput, TurnDifference, TurnInput, differences};
+use crate::named::Named as _;
 use crate::{plan::Outcome, policy::Policy};
 
 /// Version of the serde form of [`ReplayReport`].
@@ -133,7 +134,7 @@ impl<'a> Replay<'a> {
         report.recording.turns += 1;
         report.recording.dropped = report.recording.dropped.saturating_add(dropped);
         for outcome in outcomes {
-            *report.recording.outcomes.entry(outcome.result.as_str().to_owned()).or_default() += 1;
+            *report.recording.outcomes.entry(outcome.result.name().to_owned()).or_default() += 1;
         }
         let (taken, now) = situation.replay(self.policy.unwrap_or(&situation.policy));
         let made = RecordedOutput::from(taken);

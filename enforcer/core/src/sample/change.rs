@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use strum::{IntoStaticStr, VariantNames};
 
 use super::EventCounts;
 use crate::{memory_policy::PolicyMode, workload::CgroupPath};
@@ -62,6 +63,8 @@ pub enum ChangeKind {
 /// Files of a cpuset that take a list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
+#[derive(IntoStaticStr, VariantNames)]
+#[strum(serialize_all = "kebab-case")]
 pub enum CpusetFile {
     /// `cpuset.cpus`
     Cpus,
@@ -69,17 +72,6 @@ pub enum CpusetFile {
     Mems,
     /// Another, such as `cpuset.cpus.exclusive`.
     Other,
-}
-
-impl CpusetFile {
-    /// Name in JSON.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Cpus => "cpus",
-            Self::Mems => "mems",
-            Self::Other => "other",
-        }
-    }
 }
 
 /// Scope of a memory policy.

@@ -7,10 +7,13 @@ use std::collections::BTreeMap;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use strum::{IntoStaticStr, VariantNames};
 
 /// Why pages are moved (`enum migrate_reason` in `include/linux/migrate_mode.h`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
+#[derive(IntoStaticStr, VariantNames)]
+#[strum(serialize_all = "kebab-case")]
 pub enum PageMoveReason {
     /// `move_pages(2)`, `migrate_pages(2)`, or a new `cpuset.mems`.
     Syscall,
@@ -26,21 +29,6 @@ pub enum PageMoveReason {
     Compaction,
     /// Failing or removed memory, and contiguous allocations.
     Other,
-}
-
-impl PageMoveReason {
-    /// Name in JSON.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Syscall => "syscall",
-            Self::Mempolicy => "mempolicy",
-            Self::Balancing => "balancing",
-            Self::Demotion => "demotion",
-            Self::Damon => "damon",
-            Self::Compaction => "compaction",
-            Self::Other => "other",
-        }
-    }
 }
 
 /// Pages of attempted moves.

@@ -2,6 +2,7 @@
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use strum::{IntoStaticStr, VariantNames};
 
 use super::EventCounts;
 use crate::workload::CgroupPath;
@@ -70,6 +71,8 @@ pub struct PressureEvent {
 /// Kinds of events, in the order in which they usually come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
+#[derive(IntoStaticStr, VariantNames)]
+#[strum(serialize_all = "kebab-case")]
 pub enum PressureKind {
     /// The node's kswapd was woken.
     KswapdWoken,

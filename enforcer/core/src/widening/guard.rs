@@ -5,6 +5,7 @@
 //! back.
 
 use std::collections::BTreeMap;
+use strum::{IntoStaticStr, VariantNames};
 
 use super::{
     choice::FallbackNode,
@@ -42,7 +43,8 @@ pub struct ProtectedWorkload {
 }
 
 /// Reason why a workload that is short of memory gets no node.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, IntoStaticStr, VariantNames)]
+#[strum(serialize_all = "kebab-case")]
 pub enum WideningRefusal {
     /// It is declared to stay on its nodes.
     Strict,
@@ -50,17 +52,6 @@ pub enum WideningRefusal {
     MemoryLimit,
     /// No allowed node has room.
     NoNode,
-}
-
-impl WideningRefusal {
-    /// Name in metrics and logs.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Strict => "strict",
-            Self::MemoryLimit => "memory-limit",
-            Self::NoNode => "no-node",
-        }
-    }
 }
 
 /// A guarded workload and its state between two looks.

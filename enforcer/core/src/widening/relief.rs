@@ -20,12 +20,14 @@ use crate::{
     policy::WideningSettings,
 };
 use numa_topology::{id::NodeId, set::NodeSet};
+use strum::{IntoStaticStr, VariantNames};
 
 /// A node keeps more than one part in so many of its memory.
 const PARTS: u64 = 10;
 
 /// Source of the pages that leave.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, IntoStaticStr, VariantNames)]
+#[strum(serialize_all = "lowercase")]
 pub enum ReclaimSource {
     /// Processes bound to the node, for their own growth.
     Bound,
@@ -33,17 +35,6 @@ pub enum ReclaimSource {
     Neighbour,
     /// Idle pages of a neighbour, to slower memory, for a strict workload.
     Cold,
-}
-
-impl ReclaimSource {
-    /// Name in metrics.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Bound => "bound",
-            Self::Neighbour => "neighbour",
-            Self::Cold => "cold",
-        }
-    }
 }
 
 /// State of the machine's nodes while some are short.

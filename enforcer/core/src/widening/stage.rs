@@ -12,6 +12,7 @@
 //! with little free memory, whatever reclaim might find.
 
 use std::fmt;
+use strum::IntoStaticStr;
 
 use crate::{policy::WideningSettings, words};
 
@@ -26,7 +27,8 @@ const MOST_RAISES: u8 = 3;
 const WRITES: u64 = 10;
 
 /// How near a workload is to the end of its room.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, IntoStaticStr)]
+#[strum(serialize_all = "lowercase")]
 pub enum PressureLevel {
     /// Far; looks are seldom.
     #[default]
@@ -37,18 +39,6 @@ pub enum PressureLevel {
     Widen,
     /// All nodes of a tier are added at once.
     Emergency,
-}
-
-impl PressureLevel {
-    /// Name in metrics and logs.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Calm => "calm",
-            Self::Armed => "armed",
-            Self::Widen => "widen",
-            Self::Emergency => "emergency",
-        }
-    }
 }
 
 /// The worst event that the kernel reported since the look before.

@@ -4,6 +4,7 @@ use enforcer_core::{
     audit::{Audit, AuditedWorkload},
     decide::RefusalCause,
     finding::Severity,
+    named::Named as _,
     owner::Owner,
 };
 
@@ -50,7 +51,7 @@ pub(super) fn put(report: &TickReport, scrape: &mut Scrape) {
     found(&report.audit, scrape);
     for cause in RefusalCause::ALL {
         let refused = report.decision.refused.iter().filter(|refusal| refusal.cause == cause);
-        scrape.put(&REFUSED, &[cause.as_str()], Some(count(refused.count())));
+        scrape.put(&REFUSED, &[cause.name()], Some(count(refused.count())));
     }
     let drift = report.totals.drift;
     for (result, count) in
@@ -70,17 +71,15 @@ pub(super) fn put(report: &TickReport, scrape: &mut Scrape) {
 
 /// Series of a single audit.
 pub(super) fn found(audit: &Audit, scrape: &mut Scrape) {
-    for (severity, name) in
-        [(Severity::Info, "info"), (Severity::Warning, "warning"), (Severity::Critical, "critical")]
-    {
+    for severity in [Severity::Info, Severity::Warning, Severity::Critical] {
         let findings = audit.findings.iter().filter(|finding| finding.severity == severity);
-        scrape.put(&FINDINGS, &[name], Some(count(findings.count())));
+        scrape.put(&FINDINGS, &[severity.name()], Some(count(findings.count())));
     }
     for owner in Owner::ALL {
         let is_owner = |workload: &&AuditedWorkload| {
             workload.owner.as_ref().is_some_and(|ownership| ownership.owner == owner)
         };
         let owned = audit.workloads.iter().filter(is_owner).count();
-        scrape.put(&OWNERS, &[owner.as_str()], Some(count(owned)));
+        scrape.put(&OWNERS, &[owner.name()], Some(count(owned)));
     }
 }

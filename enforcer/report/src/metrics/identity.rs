@@ -6,6 +6,7 @@
 
 use enforcer_core::{
     audit::AuditedWorkload,
+    named::Named as _,
     workload::{Origin, QosClass},
 };
 
@@ -51,7 +52,7 @@ fn write(
         Origin::Pod { qos: QosClass::BestEffort, .. } => "best-effort",
         _ => "",
     };
-    let owner = workload.owner.as_ref().map_or("", |ownership| ownership.owner.as_str());
+    let owner = workload.owner.as_ref().map_or("", |ownership| ownership.owner.name());
     let cgroup = &*shown(workload.cgroup.as_str());
     let labels = [label, cgroup, &*namespace, &*pod, &*container, qos, owner, policy];
     scrape.put(&INFO, &labels, Some(1.0));

@@ -1,6 +1,9 @@
 //! Moves of pages and tasks of a workload by the kernel: counters since it is watched.
 
-use enforcer_core::sample::{OtherPageMoves, PageMovesByReason};
+use enforcer_core::{
+    named::Named as _,
+    sample::{OtherPageMoves, PageMovesByReason},
+};
 
 use super::{
     family::{CountedFamily, CounterScope, Family, Scrape},

@@ -1,6 +1,6 @@
 //! Memory pressure events of the kernel side, with their latency.
 
-use enforcer_core::sample::{PressureEvents, PressureKind};
+use enforcer_core::{named::Named as _, sample::PressureEvents};
 
 use super::{
     daemon::put_counts,
@@ -42,19 +42,9 @@ pub(super) fn put(pressure: Option<&PressureEvents>, scrape: &mut Scrape) {
     let Some(pressure) = pressure else { return };
     for total in &pressure.totals {
         let node = total.numa_node.to_string();
-        scrape.put(&EVENTS, &[&node, kind_name(total.kind)], Some(to_f64(total.events)));
+        scrape.put(&EVENTS, &[&node, total.kind.name()], Some(to_f64(total.events)));
     }
     put_counts(&RESULTS, pressure.counts, scrape);
     scrape.put(&DELAY, &[], Some(to_f64(pressure.delay.sum_ns) / SECOND));
     scrape.put(&LONGEST, &[], pressure.delay.longest_ns.map(|ns| to_f64(ns) / SECOND));
-}
-
-/// As in the report's JSON.
-fn kind_name(kind: PressureKind) -> &'static str {
-    match kind {
-        PressureKind::KswapdWoken => "kswapd-woken",
-        PressureKind::DirectReclaim => "direct-reclaim",
-        PressureKind::ReclaimRetry => "reclaim-retry",
-        PressureKind::OomVictim => "oom-victim",
-    }
 }

@@ -6,44 +6,45 @@
 
 use enforcer_core::{
     decide::RefusalCause,
+    finding::Severity,
     memory_policy::PolicyMode,
+    model::TrafficSource,
     owner::Owner,
+    plan::{Action, OutcomeResult},
     policy::DemotionBackend,
-    sample::{CpusetFile, PageMoveReason},
+    sample::{CpusetFile, PageMoveReason, PressureKind},
+    widening::{ReclaimSource, WideningRefusal},
 };
+use strum::VariantNames;
 
 /// A label, and every value that it has in a family.
 pub(super) type Values = (&'static str, &'static [&'static str]);
 
 pub(super) const MEMORY: Values = ("memory", &["local", "remote"]);
-pub(super) const TRAFFIC_SOURCE: Values = ("source", &["placement", "hint-faults", "hardware"]);
+pub(super) const TRAFFIC_SOURCE: Values = ("source", TrafficSource::VARIANTS);
 pub(super) const QOS: Values = ("qos", &["guaranteed", "burstable", "best-effort"]);
-pub(super) const SEVERITY: Values = ("severity", &["info", "warning", "critical"]);
-pub(super) const OWNER: Values = ("owner", &OWNERS);
+pub(super) const SEVERITY: Values = ("severity", Severity::VARIANTS);
+pub(super) const OWNER: Values = ("owner", Owner::VARIANTS);
 pub(super) const ALLOCATION: Values = ("kind", &["hit", "miss", "foreign", "interleave", "local", "other"]);
-pub(super) const PRESSURE: Values =
-    ("kind", &["kswapd-woken", "direct-reclaim", "reclaim-retry", "oom-victim"]);
-pub(super) const ACTION: Values =
-    ("action", &["set-cpus", "set-mems", "set-exclusive", "set-partition", "move-pages"]);
-pub(super) const STEP_RESULT: Values =
-    ("result", &["applied", "differs", "unfinished", "failed", "dry-run", "gone", "rolled-back", "skipped"]);
+pub(super) const PRESSURE: Values = ("kind", PressureKind::VARIANTS);
+pub(super) const ACTION: Values = ("action", Action::VARIANTS);
+pub(super) const STEP_RESULT: Values = ("result", OutcomeResult::VARIANTS);
 pub(super) const DRIFT: Values = ("result", &["repaired", "failed", "left-alone"]);
 pub(super) const RING: Values = ("result", &["told", "forgotten", "ring-full", "limited"]);
 pub(super) const APPLIED: Values = ("result", &["applied", "failed"]);
 pub(super) const MOVED: Values = ("result", &["moved", "failed"]);
-pub(super) const MOVE_CAUSE: Values = ("cause", &MOVE_CAUSES);
+pub(super) const MOVE_CAUSE: Values = ("cause", PageMoveReason::VARIANTS);
 pub(super) const SKIP_CAUSE: Values = ("cause", &["one-node", "unsuitable", "passed"]);
 pub(super) const KILL_CAUSE: Values = ("cause", &["memory-nodes", "memory-limit"]);
-pub(super) const RELIEF_CAUSE: Values = ("cause", &["bound", "neighbour", "cold"]);
-pub(super) const REFUSED: Values = ("cause", &REFUSED_CAUSES);
-pub(super) const REFUSAL: Values = ("reason", &["strict", "memory-limit", "no-node"]);
+pub(super) const RELIEF_CAUSE: Values = ("cause", ReclaimSource::VARIANTS);
+pub(super) const REFUSED: Values = ("cause", RefusalCause::VARIANTS);
+pub(super) const REFUSAL: Values = ("reason", WideningRefusal::VARIANTS);
 pub(super) const LOST: Values = ("reason", &["map-full", "unknown-cpu", "unknown-cgroup", "unwatched"]);
 pub(super) const BY: Values = ("by", &["own", "elsewhere"]);
 pub(super) const STEP: Values = ("step", &["moved", "swapped", "stuck"]);
-pub(super) const FILE: Values =
-    ("file", &[CpusetFile::Cpus.name(), CpusetFile::Mems.name(), CpusetFile::Other.name()]);
+pub(super) const FILE: Values = ("file", CpusetFile::VARIANTS);
 pub(super) const SCOPE: Values = ("scope", &["task", "range"]);
-pub(super) const POLICY_MODE: Values = ("mode", &POLICY_MODES);
+pub(super) const POLICY_MODE: Values = ("mode", PolicyMode::VARIANTS);
 pub(super) const STAGE: Values = ("stage", &["widen", "emergency"]);
 pub(super) const QUANTILE: Values = ("quantile", &["0.5", "0.99"]);
 pub(super) const CALL: Values =
@@ -51,64 +52,14 @@ pub(super) const CALL: Values =
 pub(super) const DIRECTION: Values = ("direction", &["down", "up"]);
 pub(super) const COLD_SOURCE: Values = ("source", &["damon", "referenced", "lru-gen"]);
 pub(super) const TIER_SOURCE: Values = ("source", &["damon", "referenced", "kernel"]);
-pub(super) const BACKEND: Values = (
-    "backend",
-    &[DemotionBackend::MovePages.name(), DemotionBackend::Damos.name(), DemotionBackend::Reclaim.name()],
-);
+pub(super) const BACKEND: Values = ("backend", DemotionBackend::VARIANTS);
 pub(super) const OUTCOME: Values = ("outcome", &["begun", "held", "reverted", "stays", "given-up"]);
-
-const OWNERS: [&str; Owner::ALL.len()] = {
-    let mut names = [""; Owner::ALL.len()];
-    let mut at = 0;
-    while at < names.len() {
-        names[at] = Owner::ALL[at].as_str();
-        at += 1;
-    }
-    names
-};
-
-const REFUSED_CAUSES: [&str; RefusalCause::ALL.len()] = {
-    let mut names = [""; RefusalCause::ALL.len()];
-    let mut at = 0;
-    while at < names.len() {
-        names[at] = RefusalCause::ALL[at].as_str();
-        at += 1;
-    }
-    names
-};
-
-const MOVE_CAUSES: [&str; 7] = [
-    PageMoveReason::Syscall.name(),
-    PageMoveReason::Mempolicy.name(),
-    PageMoveReason::Balancing.name(),
-    PageMoveReason::Demotion.name(),
-    PageMoveReason::Damon.name(),
-    PageMoveReason::Compaction.name(),
-    PageMoveReason::Other.name(),
-];
-
-const POLICY_MODES: [&str; 8] = [
-    PolicyMode::Default.name(),
-    PolicyMode::Preferred.name(),
-    PolicyMode::Bind.name(),
-    PolicyMode::Interleave.name(),
-    PolicyMode::Local.name(),
-    PolicyMode::PreferredMany.name(),
-    PolicyMode::WeightedInterleave.name(),
-    PolicyMode::Unknown.name(),
-];
 
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeSet;
 
-    use enforcer_core::{
-        finding::Severity,
-        model::TrafficSource,
-        plan::{Action, OutcomeResult},
-        sample::PressureKind,
-        widening::{PressureLevel, ReclaimSource, WideningRefusal},
-    };
+    use enforcer_core::{named::Named as _, widening::PressureLevel};
     use schemars::{JsonSchema, schema_for};
 
     use super::{super::sections, *};
@@ -177,13 +128,13 @@ mod tests {
         assert_eq!(
             REFUSAL.1,
             [WideningRefusal::Strict, WideningRefusal::MemoryLimit, WideningRefusal::NoNode]
-                .map(WideningRefusal::name)
+                .map(|one| one.name())
         );
         assert_eq!(
             RELIEF_CAUSE.1,
-            [ReclaimSource::Bound, ReclaimSource::Neighbour, ReclaimSource::Cold].map(ReclaimSource::name)
+            [ReclaimSource::Bound, ReclaimSource::Neighbour, ReclaimSource::Cold].map(|one| one.name())
         );
-        assert_eq!(STAGE.1, [PressureLevel::Widen, PressureLevel::Emergency].map(PressureLevel::name));
+        assert_eq!(STAGE.1, [PressureLevel::Widen, PressureLevel::Emergency].map(|one| one.name()));
     }
 
     #[test]

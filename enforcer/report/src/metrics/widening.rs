@@ -1,6 +1,6 @@
 //! Workloads that were given memory nodes because theirs were nearly full.
 
-use enforcer_core::widening::PressureLevel;
+use enforcer_core::{named::Named as _, widening::PressureLevel};
 
 use super::{
     family::{Family, Scrape},
@@ -74,7 +74,7 @@ pub(super) const ALL: &[&Family] =
 /// Absent where no workload is watched.
 pub(super) fn put(report: Option<&WideningReport>, scrape: &mut Scrape) {
     let Some(report) = report else { return };
-    for stage in [PressureLevel::Widen, PressureLevel::Emergency].map(PressureLevel::name) {
+    for stage in [PressureLevel::Widen, PressureLevel::Emergency].map(|level| level.name()) {
         for (result, counts) in [("applied", &report.applied), ("failed", &report.failed)] {
             let count = counts.get(stage).copied().unwrap_or(0);
             scrape.put(&STEPS, &[stage, result], Some(to_f64(count)));

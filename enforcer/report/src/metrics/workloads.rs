@@ -2,11 +2,11 @@
 //!
 //! Any user that creates cgroups adds series, so their number is bounded, and the worst workloads come first.
 
-use std::collections::BTreeSet;
+use std::{cmp::Reverse, collections::BTreeSet};
 
 use enforcer_core::{
     audit::{Audit, AuditedWorkload, Verdict},
-    model::TrafficSource,
+    named::Named as _,
     workload::Origin,
 };
 
@@ -17,7 +17,10 @@ use super::{
     number::{count, to_f64},
     values,
 };
-use crate::tick::TickReport;
+use crate::{
+    tick::TickReport,
+    view::{verdicts::rank, workload::bytes as bytes_of},
+};
 
 /// Workloads with series of their own.
 pub const MAX_WORKLOADS: usize = 1_000;
@@ -109,14 +112,14 @@ fn shown_of<'a>(audit: &'a Audit, scrape: &mut Scrape) -> Vec<&'a AuditedWorkloa
 /// Series of one workload of an audit.
 fn seen(label: &str, workload: &AuditedWorkload, scrape: &mut Scrape) {
     for (node, bytes) in workload.bytes_by_numa.iter().flatten() {
-        let total = crate::words::bytes(bytes);
+        let total = bytes_of(bytes);
         // On a machine of 64 nodes these would be most of an answer.
         let total = Some(total).filter(|total| *total > 0);
         scrape.put(&WORKLOAD_MEMORY, &[label, &node.to_string()], total.map(to_f64));
     }
     scrape.put(&REMOTE_RESIDENCY, &[label], workload.remote_residency);
     if let Some(traffic) = &workload.traffic {
-        let source = source_name(traffic.source);
+        let source = traffic.source.name();
         scrape.put(&REMOTE_TRAFFIC, &[label, source], Some(traffic.remote_ratio));
         scrape.put(&TRAFFIC_SAMPLES, &[label, source], Some(to_f64(traffic.samples)));
     }
@@ -136,22 +139,8 @@ fn shown(workloads: &[AuditedWorkload]) -> (Vec<&AuditedWorkload>, usize) {
         .filter(|workload| !matches!(workload.origin, Origin::Process { .. }))
         .filter(|workload| cgroups.insert(&workload.cgroup))
         .collect();
-    let badness = |workload: &AuditedWorkload| match workload.verdict {
-        Verdict::Misaligned => 0,
-        Verdict::Partial => 1,
-        Verdict::Aligned => 2,
-        Verdict::Unknown => 3,
-    };
-    shown.sort_by_key(|workload| badness(workload));
+    shown.sort_by_key(|workload| Reverse(rank(workload.verdict)));
     shown.truncate(MAX_WORKLOADS);
     let omitted = workloads.len() - shown.len();
     (shown, omitted)
-}
-
-fn source_name(source: TrafficSource) -> &'static str {
-    match source {
-        TrafficSource::Placement => "placement",
-        TrafficSource::HintFaults => "hint-faults",
-        TrafficSource::Hardware => "hardware",
-    }
 }

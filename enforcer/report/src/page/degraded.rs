@@ -4,7 +4,7 @@ use enforcer_core::{audit::Audit, rebalance::RebalanceReport};
 use maud::{Markup, html};
 use numa_topology::degraded::Degraded;
 
-use super::{name, scrolling, sentence};
+use super::parts::{name, scrolling, sentence};
 
 pub(super) fn degraded(audit: &Audit, moves: Option<&RebalanceReport>) -> Markup {
     let of_moves = moves.into_iter().flat_map(|moves| &moves.degraded);

@@ -8,16 +8,22 @@
 use std::collections::BTreeMap;
 
 use enforcer_core::{
-    audit::{Audit, AuditedWorkload},
+    audit::Audit,
     finding::{Finding, Severity},
+    named::Named as _,
 };
 use maud::{Markup, html};
 
-use super::{called, rules, scrolling, sentence};
+use super::{
+    parts::{called, scrolling, sentence},
+    rules,
+};
 use crate::{
-    apart::apart_in,
-    grouped::{FindingGroup, by_object},
-    text, units, words,
+    text, units,
+    view::{
+        groups::{FindingGroup, by_object},
+        workload::{WorkloadRow, rows},
+    },
 };
 
 /// Workloads shown with full findings.
@@ -36,13 +42,17 @@ pub(super) fn findings(audit: &Audit) -> Markup {
     if audit.findings.is_empty() {
         return html! { p { "No findings." } };
     }
-    let owners = workloads_by_finding(audit);
-    let apart = apart_in(&audit.workloads);
+    let rows = rows(&audit.workloads);
+    let mut by_finding: BTreeMap<&str, &WorkloadRow<'_>> = BTreeMap::new();
+    for row in &rows {
+        for id in &row.workload.findings {
+            by_finding.entry(id).or_insert(row);
+        }
+    }
     let groups = by_object(&audit.findings);
     let (full, short) = groups.split_at(groups.len().min(FULL));
-    let of = |group: &FindingGroup<'_>| -> Option<FindingRow<'_>> {
-        let place = group.findings.iter().find_map(|one| owners.get(one.id.as_str()).copied())?;
-        Some((place, audit.workloads.get(place)?, apart.get(place).and_then(Option::as_deref)))
+    let of = |group: &FindingGroup<'_>| {
+        group.findings.iter().find_map(|one| by_finding.get(one.id.as_str()).copied())
     };
     html! {
         p { (count(audit)) }
@@ -66,29 +76,15 @@ fn count(audit: &Audit) -> String {
         [Severity::Critical, Severity::Warning, Severity::Info].map(|severity| (of(severity), severity));
     let counts = counts.iter().filter(|(number, _)| *number > 0);
     let counts: Vec<String> =
-        counts.map(|(number, severity)| format!("{number} {}", words::severity(*severity))).collect();
+        counts.map(|(number, severity)| format!("{number} {}", severity.name())).collect();
     format!("{}: {}", units::count(audit.findings.len(), "finding"), counts.join(", "))
 }
 
-/// The place of the workload that each finding is about.
-fn workloads_by_finding(audit: &Audit) -> BTreeMap<&str, usize> {
-    let mut places = BTreeMap::new();
-    for (place, workload) in audit.workloads.iter().enumerate() {
-        for id in &workload.findings {
-            places.entry(id.as_str()).or_insert(place);
-        }
-    }
-    places
-}
-
-/// A workload with its place in the audit, which its row is known by, and what stands behind its name.
-type FindingRow<'a> = (usize, &'a AuditedWorkload, Option<&'a str>);
-
 /// The workload's name with a link to its row, where it has one; else what the findings are about.
-fn title(group: &FindingGroup<'_>, workload: Option<FindingRow<'_>>) -> Markup {
+fn title(group: &FindingGroup<'_>, workload: Option<&WorkloadRow<'_>>) -> Markup {
     html! {
         @match workload {
-            Some((place, workload, behind)) => { a href={ "#w" (place) } { (called(workload, behind)) } }
+            Some(row) => { a href={ "#w" (row.place) } { (called(row)) } }
             None => { (sentence(group.object)) }
         }
     }
@@ -100,11 +96,11 @@ fn source<'a>(group: &FindingGroup<'_>, source: &'a str) -> &'a str {
     file.and_then(|file| file.strip_prefix('/')).filter(|file| !file.contains('/')).unwrap_or(source)
 }
 
-fn spelled_out(group: &FindingGroup<'_>, workload: Option<FindingRow<'_>>) -> Markup {
+fn spelled_out(group: &FindingGroup<'_>, workload: Option<&WorkloadRow<'_>>) -> Markup {
     let evidence = group.evidence();
     let listed = &evidence[..evidence.len().min(EVIDENCE)];
     html! {
-        article id=[workload.map(|(place, ..)| anchor(place))] class=[group.findings.first().map(|one| words::severity(one.severity))] {
+        article id=[workload.map(|row| anchor(row.place))] class=[group.findings.first().map(|one| one.severity.name())] {
             h3 { (title(group, workload)) }
             @if workload.is_some() { p { code { (sentence(group.object)) } } }
             ul { @for finding in &group.findings { (one(finding)) } }
@@ -133,7 +129,7 @@ fn one(finding: &Finding) -> Markup {
 }
 
 fn severity(severity: Severity) -> Markup {
-    let word = words::severity(severity);
+    let word = severity.name();
     html! { strong class={ "v " (word) } { (word) } }
 }
 
@@ -145,14 +141,14 @@ fn command(command: &str) -> Markup {
     }
 }
 
-fn in_a_row(group: &FindingGroup<'_>, workload: Option<FindingRow<'_>>) -> Markup {
+fn in_a_row(group: &FindingGroup<'_>, workload: Option<&WorkloadRow<'_>>) -> Markup {
     let rules: Vec<String> = group
         .findings
         .iter()
-        .map(|finding| format!("{} ({})", finding.rule.code(), words::severity(finding.severity)))
+        .map(|finding| format!("{} ({})", finding.rule.code(), finding.severity.name()))
         .collect();
     html! {
-        tr id=[workload.map(|(place, ..)| anchor(place))] {
+        tr id=[workload.map(|row| anchor(row.place))] {
             th scope="row" {
                 (title(group, workload))
             }

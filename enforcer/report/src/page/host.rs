@@ -1,60 +1,47 @@
 //! The head of the page and what the machine is: summary, settings, picture, nodes, distances, devices.
 
-use enforcer_core::audit::{Audit, Summary, Verdict};
+use enforcer_core::audit::{Audit, Summary};
 use maud::{Markup, html};
 use numa_topology::{Device, Node, Topology};
 
-use super::{heat, machine, name, region, scrolling, sentence};
-use crate::{table, tree, units, words};
+use super::{
+    heat, machine,
+    parts::{name, region, scrolling, sentence},
+};
+use crate::{
+    units,
+    view::{
+        self,
+        verdicts::{VerdictCounts, rank},
+        words,
+    },
+};
 
 /// Length of the bar of verdicts.
 const BAR: u32 = 1000;
 
-/// Display name of the machine.
-pub(super) fn name_of(audit: &Audit) -> String {
-    name(words::host(audit))
-}
-
 pub(super) fn header(audit: &Audit, title: &str) -> Markup {
-    let host = &audit.host;
-    let facts = [
-        ("Kernel", host.kernel.as_deref()),
-        ("CPU", host.cpu_model.as_deref()),
-        ("Cgroups", host.cgroup_version.as_deref()),
-    ];
-    let set_aside = tree::set_aside(&audit.topology).join("; ");
     html! {
         h1 { (title) }
-        p.summary { (table::summary(&audit.summary)) }
+        p.summary { (view::host::summary(&audit.summary)) }
         (shares(&audit.summary))
-        @if audit.summary.known > 0 { p { (table::known(&audit.summary)) } }
-        @if audit.summary.unsampled > 0 { p { (table::advice(audit)) } }
+        @for remark in view::host::remarks(audit) { p { (remark) } }
         dl.facts {
             @if let Some(at) = &audit.taken_at { dt { "Taken" } dd { time datetime=(at) { (at) } } }
-            @for (label, value) in facts {
-                dt { (label) } dd { (value.map_or_else(|| "unknown".into(), sentence)) }
-            }
-            dt { "Settings" } dd { (sentence(&words::settings(&audit.settings))) }
-            @if !set_aside.is_empty() { dt { "CPUs" } dd { (sentence(&set_aside)) } }
+            @for (label, value) in view::host::facts(audit) { dt { (label) } dd { (sentence(&value)) } }
         }
     }
 }
 
 /// The verdicts as parts of a bar; the summary says them in words.
 fn shares(summary: &Summary) -> Markup {
-    let counts = [
-        (summary.misaligned, Verdict::Misaligned),
-        (summary.partial, Verdict::Partial),
-        (summary.aligned, Verdict::Aligned),
-        (summary.unknown, Verdict::Unknown),
-    ];
     let total = u64::try_from(summary.total).unwrap_or(u64::MAX);
     let (mut before, mut parts) = (0usize, Vec::new());
-    for (number, verdict) in counts {
+    for (verdict, number) in VerdictCounts::from(summary).0 {
         let start = machine::scaled(u64::try_from(before).unwrap_or(u64::MAX), total, BAR);
         before = before.saturating_add(number);
         let end = machine::scaled(u64::try_from(before).unwrap_or(u64::MAX), total, BAR);
-        parts.extend((end > start).then(|| (start, end - start, words::rank(verdict))));
+        parts.extend((end > start).then(|| (start, end - start, rank(verdict))));
     }
     html! {
         @if !parts.is_empty() {
@@ -76,7 +63,6 @@ pub(super) fn machine(audit: &Audit) -> Markup {
 }
 
 fn nodes(topology: &Topology) -> Markup {
-    let size = |size: Option<u64>| size.map_or_else(|| "unknown".into(), units::bytes);
     region(
         topology.nodes.len(),
         "NUMA nodes",
@@ -95,11 +81,11 @@ fn nodes(topology: &Topology) -> Markup {
                         tr id={ "node-" (node.id.0) } {
                             th scope="row" { (node.id.0) }
                             td { (units::ids(&node.cpus, 60)) }
-                            td.n { (size(node.mem_total_bytes)) }
-                            td.n { (size(node.mem_free_bytes)) }
-                            td { (tree::kind(node.kind)) }
+                            td.n { (units::size(node.mem_total_bytes)) }
+                            td.n { (units::size(node.mem_free_bytes)) }
+                            td { (words::memory_kind(node.kind)) }
                             td { (hugepages(node)) }
-                            td { (tree::nearest(topology, node)) }
+                            td { (view::machine::nearest(topology, node)) }
                         }
                     }
                 }
@@ -125,7 +111,7 @@ fn distances(topology: &Topology) -> Markup {
     if ids.len() > heat::MOST_NODES {
         return html! {
             h3 { "Distances" }
-            ul { @for group in tree::distance_groups(topology) { li { (sentence(&group)) } } }
+            ul { @for group in view::machine::distance_groups(topology) { li { (sentence(&group)) } } }
         };
     }
     let farthest = topology.distances.iter().flatten().flatten().copied().max().unwrap_or(0);

@@ -10,7 +10,10 @@ use maud::{Markup, PreEscaped, html};
 use numa_topology::{Device, Node, Topology, set::NodeSet};
 
 use super::layout::{Detail, Frame, LINE, NODELESS, NodeBox, PackageFrame, PageLayout, Rect, TITLE, lay_out};
-use crate::{text, tree, units, words};
+use crate::{
+    text, units,
+    view::{self, words},
+};
 
 /// The look of the drawing.
 pub(super) const STYLE: &str = include_str!("machine.css");
@@ -28,7 +31,7 @@ pub fn standalone(machine: &Topology) -> String {
     let drawing = html! {
         svg xmlns="http://www.w3.org/2000/svg" class="machine" role="img" viewBox=(view_box(&layout))
             width=(layout.width) height=(layout.height) {
-            title { (tree::headline(machine)) }
+            title { (view::machine::headline(machine)) }
             style { (PreEscaped(STYLE)) }
             (frames(machine, &layout))
         }
@@ -42,7 +45,7 @@ pub(super) fn inline(machine: &Topology) -> Markup {
     html! {
         svg.machine role="img" aria-labelledby="picture-title" viewBox=(view_box(&layout))
             width=(layout.width) height=(layout.height) {
-            title id="picture-title" { (tree::headline(machine)) "; the tables below say the same" }
+            title id="picture-title" { (view::machine::headline(machine)) "; the tables below say the same" }
             (frames(machine, &layout))
         }
     }
@@ -138,7 +141,7 @@ fn more_devices(more: usize, shown: usize) -> String {
 /// The list, or how many there are where that is too long.
 fn cpus(machine: &Topology, node: &Node, columns: usize) -> String {
     if node.cpus.is_empty() {
-        let near = tree::nearest(machine, node);
+        let near = view::machine::nearest(machine, node);
         return if near.is_empty() { "no CPUs".into() } else { format!("beside {near}") };
     }
     let list = format!("CPUs {}", node.cpus);
@@ -152,7 +155,11 @@ fn memory(node: &Node, columns: usize) -> String {
         Some(total) => {
             let size = units::bytes(total);
             let with = |kind| format!("{size} {kind}");
-            let texts = [with(tree::kind(node.kind)), with(tree::short_kind(node.kind)), size.clone()];
+            let texts = [
+                with(words::memory_kind(node.kind)),
+                with(words::short_memory_kind(node.kind)),
+                size.clone(),
+            ];
             first_that_fits(texts, columns)
         }
         None => "memory unknown".into(),
@@ -201,7 +208,9 @@ fn nearest(machine: &Topology, node: &Node) -> Option<Vec<String>> {
 }
 
 fn distances(machine: &Topology, node: &Node) -> String {
-    let Some(groups) = tree::distance_group(machine, node.id) else { return "distances unknown".into() };
+    let Some(groups) = view::machine::distance_group(machine, node.id) else {
+        return "distances unknown".into();
+    };
     let itself = format!("10 to {}", node.id);
     match groups.strip_prefix(&itself) {
         Some("") => String::new(),

@@ -6,7 +6,7 @@
 //! on paper.
 //!
 //! Every text from outside (names of cgroups, devices, processes) is hostile. It is escaped twice over: what
-//! would not be seen or would reorder the line by [`text::escape`], what would be markup by maud. It is cut,
+//! would not be seen or would reorder the line by `text::escape`, what would be markup by maud. It is cut,
 //! it is never part of a script, a style, a URL, an id or the name of an attribute, and the page's
 //! Content-Security-Policy lets nothing run but the script with the hash that is written here.
 //!
@@ -20,6 +20,7 @@ mod host;
 mod layout;
 mod machine;
 mod moves;
+mod parts;
 mod residency;
 mod rules;
 #[cfg(test)]
@@ -27,14 +28,11 @@ mod tests;
 mod traffic;
 mod workloads;
 
-use enforcer_core::{
-    audit::{Audit, AuditedWorkload},
-    rebalance::RebalanceReport,
-};
+use enforcer_core::{audit::Audit, rebalance::RebalanceReport};
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
 pub use self::machine::standalone as picture;
-use super::text;
+use super::view;
 
 /// Everything that is styled; hashed in [`POLICY`].
 const STYLE: &str = concat!(include_str!("page.css"), include_str!("machine.css"));
@@ -48,16 +46,9 @@ pub const POLICY: &str = "default-src 'none'; \
      script-src 'sha256-N59ijrUneA3X1KeolpiqFIbO27yOCqXUFfPo0sw88fs='; \
      img-src data:; base-uri 'none'; form-action 'none'";
 
-/// Columns of a name.
-const NAME: usize = 60;
-/// Most columns of the text that makes a name unique.
-const BEHIND: usize = 40;
-/// Columns of a path or a sentence.
-const SENTENCE: usize = 400;
-
 /// The whole page, ending in a newline.
 pub fn render(audit: &Audit, moves: Option<&RebalanceReport>) -> String {
-    let title = format!("NUMA audit of {}", host::name_of(audit));
+    let title = format!("NUMA audit of {}", parts::name(view::host::name(audit)));
     let page = html! {
         (DOCTYPE)
         html lang="en" {
@@ -129,37 +120,4 @@ fn section(id: &str, content: &Markup) -> Markup {
             (content)
         }
     }
-}
-
-/// A table that may be wider than the page: it scrolls by itself, with the keyboard too.
-fn scrolling(label: &str, table: &Markup) -> Markup {
-    html! { div.wide role="region" aria-label=(label) tabindex="0" { (table) } }
-}
-
-/// A table that may be longer than a screen as well: its head stays in sight.
-fn tall(label: &str, table: &Markup) -> Markup {
-    html! { div.wide.tall role="region" aria-label=(label) tabindex="0" { (table) } }
-}
-
-/// A table of so many rows, of which a few more would fill the screen.
-fn region(rows: usize, label: &str, table: &Markup) -> Markup {
-    if rows > heat::SPACIOUS { tall(label, table) } else { scrolling(label, table) }
-}
-
-/// A name or a path from outside.
-fn name(name: &str) -> String {
-    text::fit(name, NAME)
-}
-
-/// A workload by its name, and what stands behind it.
-fn called(workload: &AuditedWorkload, behind: Option<&str>) -> String {
-    match behind {
-        Some(behind) => format!("{} ({})", name(&workload.name), text::fit(behind, BEHIND)),
-        None => name(&workload.name),
-    }
-}
-
-/// A sentence with names from outside in it.
-fn sentence(sentence: &str) -> String {
-    text::fit(sentence, SENTENCE)
 }

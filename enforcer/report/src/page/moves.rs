@@ -6,7 +6,7 @@
 use enforcer_core::rebalance::{Move, RebalanceReport, UnmovedWorkload};
 use maud::{Markup, html};
 
-use super::{name, scrolling, sentence};
+use super::parts::{name, scrolling, sentence};
 use crate::{
     rebalance_text::{cpus, seconds, summary},
     units,
@@ -48,7 +48,6 @@ pub(super) fn moves(report: Option<&RebalanceReport>) -> Markup {
 }
 
 fn row(one: &Move) -> Markup {
-    let ratio = |ratio: Option<f64>| ratio.map_or_else(|| "n/a".into(), units::percent);
     html! {
         tr {
             td.n { (one.group) }
@@ -62,7 +61,7 @@ fn row(one: &Move) -> Markup {
                 @if one.bytes > 0 { (units::bytes(one.bytes)) ", about " (seconds(one.seconds)) }
                 @else { "stays" }
             }
-            td { (ratio(one.now.remote_ratio)) " to " (ratio(one.then.remote_ratio)) }
+            td { (units::measured(one.now.remote_ratio)) " to " (units::measured(one.then.remote_ratio)) }
             td { (sentence(&one.reason)) }
         }
     }

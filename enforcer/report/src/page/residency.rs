@@ -8,7 +8,7 @@ use enforcer_core::audit::AuditedWorkload;
 use maud::{Markup, html};
 use numa_topology::{Locality, id::NodeId};
 
-use crate::{units, words};
+use crate::{units, view::workload::most_first};
 
 /// Nodes that are named.
 const NAMED: usize = 4;
@@ -18,8 +18,8 @@ pub(super) const STEPS: u64 = 20;
 /// Memory of one workload.
 pub(super) struct WorkloadMemory {
     /// Nodes with most of it, most first.
-    named: Vec<(u64, NodeId)>,
-    others: Vec<(u64, NodeId)>,
+    named: Vec<(NodeId, u64)>,
+    others: Vec<(NodeId, u64)>,
     total: u64,
     /// `None` where its CPUs are unknown.
     away: Option<u64>,
@@ -28,9 +28,9 @@ pub(super) struct WorkloadMemory {
 impl WorkloadMemory {
     /// None where it is not known.
     pub(super) fn of(workload: &AuditedWorkload, locality: &Locality) -> Option<Self> {
-        let mut sizes = words::most_first(workload.bytes_by_numa.as_ref()?);
+        let mut sizes = most_first(workload.bytes_by_numa.as_ref()?);
         let cpu_nodes = &workload.numa_nodes;
-        let is_away = |(_, node): &&(u64, NodeId)| locality.is_far(*node, cpu_nodes);
+        let is_away = |(node, _): &&(NodeId, u64)| locality.is_far(*node, cpu_nodes);
         let (total, away) = (sum(&sizes), sum(sizes.iter().filter(is_away)));
         let others = sizes.split_off(sizes.len().min(NAMED));
         Some(Self { named: sizes, others, total, away: (!cpu_nodes.is_empty()).then_some(away) })
@@ -52,7 +52,7 @@ impl WorkloadMemory {
             return "-".into();
         }
         let mut said: Vec<String> =
-            self.named.iter().map(|(size, node)| format!("{node}: {}", units::bytes(*size))).collect();
+            units::by_node(self.named.iter().map(|(node, size)| (node, size))).collect();
         if !self.others.is_empty() {
             let (number, bytes) = (units::count(self.others.len(), "other"), units::bytes(sum(&self.others)));
             said.push(format!("{number}: {bytes}"));
@@ -61,8 +61,8 @@ impl WorkloadMemory {
     }
 }
 
-fn sum<'a>(sizes: impl IntoIterator<Item = &'a (u64, NodeId)>) -> u64 {
-    sizes.into_iter().fold(0, |total, (size, _)| total.saturating_add(*size))
+fn sum<'a>(sizes: impl IntoIterator<Item = &'a (NodeId, u64)>) -> u64 {
+    sizes.into_iter().fold(0, |total, (_, size)| total.saturating_add(*size))
 }
 
 fn class(steps: u64) -> String {

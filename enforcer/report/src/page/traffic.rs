@@ -9,7 +9,10 @@ use enforcer_core::audit::{Audit, NodeTraffic, TrafficMap};
 use maud::{Markup, html};
 use numa_topology::id::NodeId;
 
-use super::{heat, region, scrolling};
+use super::{
+    heat,
+    parts::{region, scrolling},
+};
 use crate::units;
 
 /// Pairs of nodes in a list, where a matrix would be too large.

@@ -8,21 +8,28 @@
 //! a screen `page.css` lays rows out as boxes of their own, so that a browser skips those that are out of
 //! sight. That takes the meaning of a table from them in some browsers; the roles give it back.
 
-use std::{cmp::Reverse, collections::BTreeMap, fmt};
+use std::{collections::BTreeMap, fmt};
 
 use enforcer_core::{
     audit::{Audit, AuditedWorkload, Verdict},
     model::TrafficSource,
+    named::Named as _,
 };
 use maud::{Markup, html};
 use numa_topology::{Locality, id::NodeId};
 
 use super::{
-    called,
+    parts::{called, tall},
     residency::{self, WorkloadMemory},
-    tall,
 };
-use crate::{apart::apart_in, text, units, words};
+use crate::{
+    text, units,
+    view::{
+        verdicts::{VerdictCounts, rank},
+        words,
+        workload::{WorkloadRow, worst_first},
+    },
+};
 
 /// Columns of a path in a tooltip.
 const PATH: usize = 120;
@@ -68,22 +75,14 @@ impl fmt::Display for Home {
     }
 }
 
-/// A workload with its place in the audit, which its row is known by.
-type WorkloadRow<'a> = (usize, &'a AuditedWorkload);
-
 pub(super) fn table(audit: &Audit) -> Markup {
     if audit.workloads.is_empty() {
         return html! { p { "No workload to show." } };
     }
     let locality = Locality::new(&audit.topology);
-    let apart = apart_in(&audit.workloads);
-    let behind = |place: &usize| apart.get(*place).and_then(Option::as_deref);
     let mut groups: BTreeMap<Home, Vec<WorkloadRow<'_>>> = BTreeMap::new();
-    for (place, workload) in audit.workloads.iter().enumerate() {
-        groups.entry(Home::of(workload)).or_default().push((place, workload));
-    }
-    for rows in groups.values_mut() {
-        rows.sort_by_key(|(place, workload)| (Reverse(words::rank(workload.verdict)), *place));
+    for row in worst_first(&audit.workloads) {
+        groups.entry(Home::of(row.workload)).or_default().push(row);
     }
     html! {
         p { "Residency is where the memory is, traffic is what is accessed." }
@@ -104,7 +103,7 @@ pub(super) fn table(audit: &Audit) -> Markup {
                                 (heading(*home, rows, &locality))
                             }
                         }
-                        @for (place, workload) in rows { (row(*place, workload, behind(place), &locality)) }
+                        @for one in rows { (row(one, &locality)) }
                     }
                 }
             }
@@ -114,8 +113,8 @@ pub(super) fn table(audit: &Audit) -> Markup {
 
 /// Hidden until the script shows that it runs.
 fn controls() -> Markup {
-    let verdicts =
-        [Verdict::Misaligned, Verdict::Partial, Verdict::Unknown, Verdict::Aligned].map(words::verdict);
+    let verdicts = [Verdict::Misaligned, Verdict::Partial, Verdict::Unknown, Verdict::Aligned]
+        .map(|verdict| verdict.name());
     html! {
         div id="controls" role="search" aria-label="Workloads" hidden {
             label for="filter" { "Filter by name " }
@@ -133,50 +132,43 @@ fn controls() -> Markup {
 
 /// `node 1: 12 workloads, 1 misaligned, 11 aligned; 38 GiB`.
 fn heading(home: Home, rows: &[WorkloadRow<'_>], locality: &Locality) -> String {
-    let mut counts: BTreeMap<Reverse<u8>, (usize, Verdict)> = BTreeMap::new();
-    for (_, workload) in rows {
-        counts.entry(Reverse(words::rank(workload.verdict))).or_insert((0, workload.verdict)).0 += 1;
-    }
-    let counts: Vec<String> =
-        counts.values().map(|(number, of)| format!("{number} {}", words::verdict(*of))).collect();
-    let memory = rows.iter().filter_map(|(_, workload)| WorkloadMemory::of(workload, locality));
+    let counts: VerdictCounts = rows.iter().map(|row| row.workload.verdict).collect();
+    let memory = rows.iter().filter_map(|row| WorkloadMemory::of(row.workload, locality));
     let bytes = memory.map(|memory| memory.total()).fold(0, u64::saturating_add);
     let total = units::count(rows.len(), "workload");
-    format!("{home}: {total}, {}; {}", counts.join(", "), units::bytes(bytes))
+    format!("{home}: {total}, {counts}; {}", units::bytes(bytes))
 }
 
-fn row(place: usize, workload: &AuditedWorkload, behind: Option<&str>, locality: &Locality) -> Markup {
-    let verdict = words::verdict(workload.verdict);
+fn row(row: &WorkloadRow<'_>, locality: &Locality) -> Markup {
+    let WorkloadRow { place, workload, .. } = row;
+    let verdict = workload.verdict.name();
     let path = text::fit(workload.cgroup.as_str(), PATH);
     let share = |share: Option<f64>| share.map(|share| format!("{share:.4}"));
-    let traffic = workload.traffic.as_ref();
     let memory = WorkloadMemory::of(workload, locality);
     html! {
         tr role="row" id={ "w" (place) } data-verdict=(verdict) {
-            th scope="row" role="rowheader" title=(path) { (called(workload, behind)) }
-            td role="cell" data-n=(words::rank(workload.verdict)) {
+            th scope="row" role="rowheader" title=(path) { (called(row)) }
+            td role="cell" data-n=(rank(workload.verdict)) {
                 (verdict)
                 @if !workload.findings.is_empty() {
-                    ", " a href={ "#" (super::findings::anchor(place)) } {
+                    ", " a href={ "#" (super::findings::anchor(*place)) } {
                         (units::count(workload.findings.len(), "finding"))
                     }
                 }
             }
             td role="cell" { (words::origin(&workload.origin)) }
-            td role="cell" { (words::owner(workload)) }
-            td role="cell" { (workload.cpus.as_ref().map_or_else(|| "?".into(), |cpus| units::ids(cpus, 24))) }
-            td role="cell" { (units::ids(&workload.numa_nodes, 16)) }
+            td role="cell" { (row.owner().name()) }
+            td role="cell" { (row.cpus(24)) }
+            td role="cell" { (row.nodes(16)) }
             td role="cell" class=[memory.as_ref().and_then(WorkloadMemory::bar)] data-n=[memory.as_ref().map(WorkloadMemory::total)] {
-                (memory.map_or_else(|| "?".into(), |memory| memory.in_words()))
+                (units::known(memory, |memory| memory.in_words()))
             }
             td role="cell" data-n=[share(workload.remote_residency)] {
-                (workload.remote_residency.map_or_else(|| "?".into(), units::percent))
+                (row.remote_residency())
             }
-            td role="cell" data-n=[share(traffic.map(|traffic| traffic.remote_ratio))] {
-                @match traffic {
-                    Some(traffic) => { (units::percent(traffic.remote_ratio)) " " (source(traffic.source)) }
-                    None => { "n/a" }
-                }
+            td role="cell" data-n=[share(row.remote_ratio())] {
+                (units::measured(row.remote_ratio()))
+                @if let Some(traffic) = &workload.traffic { " " (source(traffic.source)) }
             }
         }
     }

@@ -1,26 +1,21 @@
 //! The findings of the audit, with evidence, impact and remedy.
 //!
-//! One workload often breaks several rules for the same reason, and one command fixes all of them. So
-//! findings are grouped by workload: each has its line and impact, and the group has the evidence and the
-//! remedy once.
+//! They are grouped by workload: each has its line and impact, and the group has the evidence and the remedy
+//! once.
 
-use enforcer_core::finding::Finding;
+use enforcer_core::{finding::Finding, named::Named as _};
 
-use super::heading;
 use crate::{
-    grouped::{FindingGroup, by_object},
     style::{Style, Tone},
-    text, words,
+    text,
+    view::groups::{FindingGroup, by_object},
 };
-
-/// As wide as the labels before evidence, impact and remedy.
-const LABEL: &str = "              ";
 
 pub(super) fn render(out: &mut String, findings: &[Finding], style: Style) {
     if findings.is_empty() {
         return;
     }
-    heading(out, style, "Findings");
+    style.heading(out, "Findings");
     for group in by_object(findings) {
         text::wrap(out, group.object, style.width, "  ", "      ");
         for finding in &group.findings {
@@ -32,10 +27,10 @@ pub(super) fn render(out: &mut String, findings: &[Finding], style: Style) {
 
 fn one(out: &mut String, finding: &Finding, style: Style) {
     // Colour goes in last: it has no width.
-    let word = words::severity(finding.severity);
+    let word = finding.severity.name();
     let mut head = String::new();
     let sentence = format!("{}: {}", finding.rule, finding.summary);
-    text::wrap(&mut head, &sentence, style.width, &format!("    {word:<10}"), LABEL);
+    text::hang(&mut head, &format!("    {word:<10}"), &sentence, style.width);
     out.push_str(&head.replacen(word, &style.paint(Tone::from(finding.severity), word).to_string(), 1));
     labelled(out, "impact", &finding.impact, style.width);
 }
@@ -56,6 +51,6 @@ fn shared(out: &mut String, group: &FindingGroup<'_>, style: Style) {
 
 fn labelled(out: &mut String, label: &str, value: &str, width: usize) {
     if !value.is_empty() {
-        text::wrap(out, value, width, &format!("    {label:<10}"), LABEL);
+        text::hang(out, &format!("    {label:<10}"), value, width);
     }
 }

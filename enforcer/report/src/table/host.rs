@@ -4,8 +4,12 @@ use comfy_table::CellAlignment;
 use enforcer_core::audit::Audit;
 use numa_topology::{Node, Topology};
 
-use super::{columns, heading, push};
-use crate::{style::Style, text, tree, units, words};
+use crate::{
+    columns::{columns, push},
+    style::Style,
+    text, units,
+    view::{self, words},
+};
 
 /// Beyond this, the rest of the nodes is one line.
 const NODES_SHOWN: usize = 16;
@@ -13,22 +17,12 @@ const NODES_SHOWN: usize = 16;
 const DISTANCES_SHOWN: usize = 8;
 
 pub(super) fn render(out: &mut String, audit: &Audit, style: Style) {
-    let host = &audit.host;
-    let unknown = || "unknown".to_owned();
-    let name = ("Host", host.hostname.clone().unwrap_or_else(unknown));
+    let name = ("Host", audit.host.hostname.clone().unwrap_or_else(|| "unknown".to_owned()));
     let taken = audit.taken_at.clone().map(|at| ("Taken", at));
-    let lines = [
-        ("Kernel", host.kernel.clone().unwrap_or_else(unknown)),
-        ("CPU", host.cpu_model.clone().unwrap_or_else(unknown)),
-        ("Cgroups", host.cgroup_version.clone().unwrap_or_else(unknown)),
-        ("Settings", words::settings(&audit.settings)),
-    ];
-    let set_aside = tree::set_aside(&audit.topology).join("; ");
-    let set_aside = Some(("CPUs", set_aside)).filter(|(_, cpus)| !cpus.is_empty());
-    for (label, value) in [name].into_iter().chain(taken).chain(lines).chain(set_aside) {
-        text::wrap(out, &value, style.width, &format!("{label:<10}"), &" ".repeat(10));
+    for (label, value) in [name].into_iter().chain(taken).chain(view::host::facts(audit)) {
+        text::hang(out, &format!("{label:<10}"), &value, style.width);
     }
-    heading(out, style, "NUMA nodes");
+    style.heading(out, "NUMA nodes");
     nodes(out, &audit.topology, style);
 }
 
@@ -45,12 +39,11 @@ fn nodes(out: &mut String, machine: &Topology, style: Style) {
     }
     let mut table = columns(style, header);
     for (node, distances) in machine.nodes.iter().zip(&machine.distances).take(NODES_SHOWN) {
-        let size = |size: Option<u64>| size.map_or_else(|| "unknown".into(), units::bytes);
         let mut row = vec![
             node.id.to_string(),
             units::ids(&node.cpus, style.width / 5),
-            size(node.mem_total_bytes),
-            size(node.mem_free_bytes),
+            units::size(node.mem_total_bytes),
+            units::size(node.mem_free_bytes),
             kind(node),
         ];
         if with_hugepages {
@@ -103,7 +96,7 @@ fn farthest(machine: &Topology) -> Option<(u32, u32)> {
 }
 
 fn kind(node: &Node) -> String {
-    tree::kind(node.kind).trim_start_matches("memory of ").to_owned()
+    words::memory_kind(node.kind).trim_start_matches("memory of ").to_owned()
 }
 
 fn hugepages(node: &Node) -> String {

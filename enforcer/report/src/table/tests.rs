@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use enforcer_core::{
-    audit::{AuditedHost, AuditedWorkload, Verdict},
+    audit::{AuditedHost, AuditedWorkload, Summary, Verdict},
     finding::{Evidence, Finding, Rule, Severity},
     model::{Traffic, TrafficSource},
     owner::{Owner, Ownership},
@@ -55,7 +55,14 @@ fn audit(topology: Topology, workloads: Vec<AuditedWorkload>, findings: Vec<Find
 #[test]
 fn what_is_beside_an_earlier_audit_is_called_new() {
     let of = |worst, known| {
-        summary(&Summary { total: 3, misaligned: 1, aligned: 2, worst, known, ..Summary::default() })
+        host_view::summary(&Summary {
+            total: 3,
+            misaligned: 1,
+            aligned: 2,
+            worst,
+            known,
+            ..Summary::default()
+        })
     };
     assert_eq!(of(None, 0), "3 workloads: 1 misaligned, 2 aligned; no findings");
     assert_eq!(of(None, 2), "3 workloads: 1 misaligned, 2 aligned; no new findings");
@@ -221,9 +228,9 @@ fn captured_machine_is_named_as_one_and_no_sample_is_advised() {
     let live = audit(Machine::new().sockets(2).build(), Vec::new(), Vec::new());
     let live = Audit { summary: Summary { unsampled: 1, ..live.summary.clone() }, ..live };
     let captured = Audit { taken_at: None, ..live.clone() };
-    assert!(advice(&live).ends_with("can tell: --sample 10s"));
-    assert!(!advice(&captured).contains("--sample"));
+    assert!(host_view::remarks(&live).concat().ends_with("can tell: --sample 10s"));
+    assert!(!host_view::remarks(&captured).concat().contains("--sample"));
     let unnamed = |audit: &Audit| Audit { host: AuditedHost::default(), ..audit.clone() };
-    assert_eq!(words::host(&unnamed(&live)), "this host");
-    assert_eq!(words::host(&unnamed(&captured)), "a captured machine");
+    assert_eq!(host_view::name(&unnamed(&live)), "this host");
+    assert_eq!(host_view::name(&unnamed(&captured)), "a captured machine");
 }

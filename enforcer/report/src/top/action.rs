@@ -7,7 +7,10 @@ use enforcer_core::workload::{CgroupPath, cut_at};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::decision::{self, DecisionRecord, DecisionState, DecisionSubject};
+use crate::{
+    decision::{DecisionRecord, DecisionState, DecisionSubject},
+    view::step::step,
+};
 
 /// Most actions in a report.
 const KEPT: usize = 64;
@@ -53,7 +56,7 @@ impl TopAction {
             state: record.state,
             paused: record.paused,
             reason: cut(&record.reason),
-            steps: record.outcomes.iter().take(STEPS).map(|outcome| cut(&decision::step(outcome))).collect(),
+            steps: record.outcomes.iter().take(STEPS).map(|outcome| cut(&step(outcome))).collect(),
         }
     }
 

@@ -2,13 +2,15 @@
 
 use std::time::Duration;
 
+use ratatui::crossterm::event::KeyCode;
+
 use super::report::TopReport;
 
 /// Something that happened.
 #[derive(Debug, Clone, PartialEq)]
 pub enum TopEvent {
     /// A key was pressed.
-    Key(KeyPress),
+    Key(KeyCode),
     /// New size of the terminal, in columns and rows.
     Resized(u16, u16),
     /// A second went by.
@@ -19,33 +21,6 @@ pub enum TopEvent {
     Silent(String),
     /// End of the program.
     End,
-}
-
-/// A key, as far as there is a meaning to it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum KeyPress {
-    /// A character.
-    Char(char),
-    /// One up.
-    Up,
-    /// One down.
-    Down,
-    /// A screen up.
-    PageUp,
-    /// A screen down.
-    PageDown,
-    /// To the first.
-    Home,
-    /// To the last.
-    End,
-    /// Enter.
-    Enter,
-    /// Escape.
-    Escape,
-    /// Backspace.
-    Backspace,
-    /// Control-C.
-    Interrupt,
 }
 
 /// Source of the reports.

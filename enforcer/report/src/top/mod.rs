@@ -1,7 +1,7 @@
 //! `top`: the host as it is now, on a terminal.
 //!
 //! ```text
-//! TopReport, keys, size --> State (what is shown) --> draw (cells)
+//! TopReport, keys, size --> TopState (what is shown) --> draw (cells)
 //! ```
 //!
 //! Both arrows are pure functions. [`TopState`] is the latest report, the order, the filter, the selection
@@ -12,6 +12,7 @@
 //! No meaning is in colour alone: verdicts are words, and the selection is marked.
 
 mod action;
+mod columns;
 mod event;
 mod history;
 mod layout;
@@ -19,11 +20,12 @@ mod order;
 mod pages;
 mod report;
 mod state;
+mod update;
 mod view;
 
 pub use self::{
     action::TopAction,
-    event::{Feed, KeyPress, TopEvent},
+    event::{Feed, TopEvent},
     layout::height_for,
     order::Sort,
     report::{TOP_SCHEMA_VERSION, TopReport, TopTurn},

@@ -3,17 +3,18 @@
 //! Made anew for each frame from at most one report: some hundred lines. All of it is escaped by
 //! [`text::wrap`] and [`text::fit`].
 
-use enforcer_core::{model::TrafficSource, workload::Origin};
+use enforcer_core::{model::TrafficSource, named::Named as _, workload::Origin};
 use numa_topology::degraded::Degraded;
 
 use super::{
     action::TopAction,
+    columns,
     history::{Point, TURNS},
     report::TopWorkload,
     state::{TopState, TopView},
-    view::{columns, nodes},
+    view::nodes,
 };
-use crate::{style::Tone, text, units, words::verdict};
+use crate::{style::Tone, text, units};
 
 /// Columns of the words before a text.
 const LABEL: usize = 12;
@@ -119,10 +120,10 @@ fn all_actions(page: &mut TextPage, state: &TopState) {
 
 fn one_action(page: &mut TextPage, action: &TopAction, now: u64) {
     let TopAction { workload, first_unix_ms, times, by, state, paused, reason, steps, .. } = action;
-    let ago = units::span(now.saturating_sub(*first_unix_ms) / 1000);
+    let ago = units::ago(now, *first_unix_ms);
     let again = if *times > 1 { format!(", {times} times since") } else { String::new() };
     let paused = if *paused { ", while paused" } else { "" };
-    let head = format!("{ago} ago{again}, {by}{paused}: {}: {workload}", state.as_str());
+    let head = format!("{ago} ago{again}, {by}{paused}: {}: {workload}", state.name());
     page.line(Some(state.tone()), &head);
     if !reason.is_empty() {
         page.labelled("why", reason, None);
@@ -146,18 +147,18 @@ fn degraded(page: &mut TextPage, degraded: &[Degraded]) {
 fn details(page: &mut TextPage, workload: &TopWorkload, state: &TopState) {
     page.line(Some(Tone::Heading), &workload.name);
     page.labelled("cgroup", &place(workload), None);
-    page.labelled("verdict", verdict(workload.verdict), Some(Tone::from(workload.verdict)));
+    page.labelled("verdict", workload.verdict.name(), Some(Tone::from(workload.verdict)));
     page.labelled("owner", &workload.owner, None);
-    let cpus = workload.cpus.as_ref().map_or_else(|| "?".into(), |cpus| units::ids(cpus, 60));
-    let mems = workload.mems.as_ref().map_or_else(|| "?".into(), |mems| units::ids(mems, 60));
+    let cpus = units::known(workload.cpus.as_ref(), |cpus| units::ids(cpus, 60));
+    let mems = units::known(workload.mems.as_ref(), |mems| units::ids(mems, 60));
     let (nodes, tasks) =
-        (units::ids(&workload.numa_nodes, 60), columns::known(workload.tasks, |n| n.to_string()));
+        (units::ids(&workload.numa_nodes, 60), units::known(workload.tasks, |n| n.to_string()));
     page.labelled("may run on", &format!("CPUs {cpus} of nodes {nodes}; {tasks} threads"), None);
     page.labelled("may use", &format!("memory of nodes {mems}"), None);
     page.labelled("memory", &memory(workload), None);
     page.labelled("residency", &residency(workload), None);
     page.labelled("traffic", &traffic(workload), None);
-    let misplaced = columns::known(workload.misplaced_time, units::percent);
+    let misplaced = units::known(workload.misplaced_time, units::percent);
     page.labelled("run time", &format!("{misplaced} of it on nodes where it should not be"), None);
 
     page.heading(&format!("The latest turns, {TURNS} at most, the newest on the right"));
@@ -200,13 +201,13 @@ fn place(workload: &TopWorkload) -> String {
 fn memory(workload: &TopWorkload) -> String {
     let Some(by_node) = &workload.bytes_by_numa else { return "?".to_owned() };
     let each = by_node.iter().filter(|(_, bytes)| **bytes > 0);
-    let each: Vec<String> = each.map(|(node, bytes)| format!("{node}: {}", units::bytes(*bytes))).collect();
+    let each: Vec<String> = units::by_node(each).collect();
     if each.is_empty() { "none".to_owned() } else { each.join(", ") }
 }
 
 fn residency(workload: &TopWorkload) -> String {
-    let share = columns::known(workload.remote_residency, units::percent);
-    let bytes = columns::known(workload.misplaced_bytes, units::bytes);
+    let share = units::known(workload.remote_residency, units::percent);
+    let bytes = units::known(workload.misplaced_bytes, units::bytes);
     format!("{share} of its memory is remote, {bytes}")
 }
 
@@ -218,7 +219,7 @@ fn traffic(workload: &TopWorkload) -> String {
         Some(TrafficSource::Hardware) => "by counters of the CPU",
         None => "of an unknown source",
     };
-    let samples = columns::known(workload.traffic_samples, |samples| samples.to_string());
+    let samples = units::known(workload.traffic_samples, |samples| samples.to_string());
     format!("{} of its accesses are remote, {source}, {samples} observations", units::percent(share))
 }
 

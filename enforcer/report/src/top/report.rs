@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use enforcer_core::{
     audit::{Audit, AuditedWorkload, Summary, Verdict},
     model::{Rates, TrafficSource, accessed_bytes},
-    owner::Owner,
+    named::Named as _,
     policy::Mode,
     sample::{PressureEvents, PressureKind},
     workload::{CgroupPath, Origin},
@@ -27,7 +27,11 @@ use super::{
     action::{TopAction, cut},
     order::Sort,
 };
-use crate::{status::Paused, tick::TickReport};
+use crate::{
+    status::Paused,
+    tick::TickReport,
+    view::{distinct::NamedWorkload, workload::owner},
+};
 
 /// Version of the serde form of [`TopReport`].
 pub const TOP_SCHEMA_VERSION: u32 = 1;
@@ -162,6 +166,12 @@ pub struct TopWorkload {
 /// Names a workload among all of a host, from turn to turn: its cgroup, and the process where it is one.
 pub(super) type WorkloadKey = (CgroupPath, Option<u32>);
 
+impl<'a> From<&'a TopWorkload> for NamedWorkload<'a> {
+    fn from(TopWorkload { name, cgroup, origin, .. }: &'a TopWorkload) -> Self {
+        Self { name, cgroup, origin }
+    }
+}
+
 impl TopWorkload {
     /// Key that stays the same over turns.
     pub(super) fn key(&self) -> WorkloadKey {
@@ -240,7 +250,7 @@ fn workload(audit: &Audit, one: &AuditedWorkload, rates: Rates, locality: &Local
         name: one.name.clone(),
         cgroup: one.cgroup.clone(),
         origin: one.origin.clone(),
-        owner: one.owner.as_ref().map_or(Owner::Nobody, |ownership| ownership.owner).as_str().to_owned(),
+        owner: owner(one.owner.as_ref()).name().to_owned(),
         verdict: one.verdict,
         cpus: one.cpus.clone(),
         mems: one.mems.clone(),

@@ -1,24 +1,21 @@
-//! State of the screen, changed by one event after another.
+//! State of the screen, and what is read of it to draw it.
 //!
-//! The selection is a workload and not a row: it stays on its workload when the order changes, and goes to
-//! the next one when that workload ends. On the first row it stays on that row, the worst workload. Bounded:
-//! one report, one history ([`Histories`]), a filter of some characters.
+//! Bounded: one report, one history ([`Histories`]), a filter of some characters.
 
 use std::time::Duration;
 
 use super::{
     action::TopAction,
-    event::{Feed, KeyPress, TopEvent},
+    event::Feed,
     history::Histories,
     layout::ScreenLayout,
-    order::{Sort, matches},
-    pages,
+    order::Sort,
     report::{self, TopReport, TopTurn, TopWorkload},
 };
-use crate::apart::{NamedWorkload, apart};
+use crate::view::distinct::called;
 
 /// Characters of a filter.
-const LONGEST_FILTER: usize = 64;
+pub(super) const LONGEST_FILTER: usize = 64;
 /// Time for which the return of an answer is shown.
 const NEWS: Duration = Duration::from_secs(10);
 
@@ -54,7 +51,7 @@ pub struct TopState {
     /// Since when no report comes, and why.
     pub(super) silent: Option<(Duration, String)>,
     /// Texts that make names unique.
-    behind: Vec<Option<String>>,
+    pub(super) distinct: Vec<Option<String>>,
     /// Indices of the workloads that are shown, in their order.
     pub(super) order: Vec<usize>,
     /// Which of them is selected, and which is the first on the screen.
@@ -66,10 +63,10 @@ pub struct TopState {
     pub(super) scroll: usize,
     pub(super) histories: Histories,
     /// When the report came, and news about its source.
-    told: Duration,
-    news: Option<(Duration, String)>,
-    now: Duration,
-    ended: bool,
+    pub(super) told: Duration,
+    pub(super) news: Option<(Duration, String)>,
+    pub(super) now: Duration,
+    pub(super) ended: bool,
 }
 
 impl TopState {
@@ -92,48 +89,6 @@ impl TopState {
     /// Workloads that are shown.
     pub fn shown(&self) -> usize {
         self.order.len()
-    }
-
-    /// Takes an event at `now`, a time since any beginning.
-    pub fn update(&mut self, event: TopEvent, now: Duration) {
-        self.now = now;
-        match event {
-            TopEvent::Key(key) => self.press(key),
-            TopEvent::Resized(width, height) => self.size = (width, height),
-            TopEvent::Second => {}
-            TopEvent::Told(feed, report) => self.hear(feed, *report),
-            TopEvent::Silent(reason) => {
-                let since = self.silent.take().map_or(now, |(since, _)| since);
-                self.silent = Some((since, reason));
-            }
-            TopEvent::End => self.ended = true,
-        }
-        self.settle();
-    }
-
-    fn hear(&mut self, feed: Feed, report: TopReport) {
-        let before = self.report.as_ref().map(|before| before.pid);
-        let another = before.is_some_and(|pid| pid != report.pid);
-        let news = match &feed {
-            Feed::Daemon if another => Some("another daemon answers now".to_owned()),
-            Feed::Daemon if self.silent.is_some() && before.is_some() => {
-                Some("the daemon answers again".to_owned())
-            }
-            _ => None,
-        };
-        if let Some(news) = news {
-            self.news = Some((self.now, news));
-        }
-        if let Some(turn) = &report.turn {
-            self.histories.add(report.pid, turn);
-        }
-        (self.silent, self.told, self.feed) = (None, self.now, Some(feed));
-        self.behind = report.turn.as_ref().map_or_else(Vec::new, |turn| {
-            let each = turn.workloads.iter();
-            apart(each.map(|one| NamedWorkload { name: &one.name, cgroup: &one.cgroup, origin: &one.origin }))
-        });
-        self.report = Some(report);
-        self.arrange();
     }
 
     /// The turn of the latest report.
@@ -171,19 +126,23 @@ impl TopState {
         let from_first = self.order.iter().enumerate().skip(self.first);
         from_first.filter_map(|(row, index)| {
             let workload = workloads.get(*index)?;
-            Some((row, workload, called(&workload.name, self.behind.get(*index).and_then(Option::as_deref))))
+            Some((
+                row,
+                workload,
+                called(&workload.name, self.distinct.get(*index).and_then(Option::as_deref)),
+            ))
         })
     }
 
     /// Name of an action's workload. One that is not in the report has its bare name.
     pub(super) fn called(&self, action: &TopAction) -> String {
         let workloads = self.turn().map_or(&[][..], |turn| &turn.workloads);
-        let mut several =
-            self.behind.iter().zip(workloads).filter_map(|(behind, one)| Some((behind.as_deref()?, one)));
+        let several = self.distinct.iter().zip(workloads);
+        let mut several = several.filter_map(|(distinct, one)| Some((distinct.as_deref()?, one)));
         let is_it =
             |one: &TopWorkload| action.cgroup.as_ref() == Some(&one.cgroup) && one.name == action.workload;
-        let behind = several.find(|(_, one)| is_it(one)).map(|(behind, _)| behind);
-        called(&action.workload, behind)
+        let distinct = several.find(|(_, one)| is_it(one)).map(|(distinct, _)| distinct);
+        called(&action.workload, distinct)
     }
 
     /// The workload of the details.
@@ -197,124 +156,4 @@ impl TopState {
         let actions = self.report.as_ref().map_or(0, |report| report.actions.len());
         ScreenLayout::new(self.size.1, nodes, actions)
     }
-
-    fn press(&mut self, key: KeyPress) {
-        match key {
-            KeyPress::Interrupt => self.ended = true,
-            key if self.typing => self.type_filter(key),
-            KeyPress::Char('q') if self.view == TopView::Main => self.ended = true,
-            KeyPress::Char('q') | KeyPress::Escape if self.view != TopView::Main => self.show(TopView::Main),
-            KeyPress::Escape => self.filter_by(String::new()),
-            KeyPress::Char('n') => self.toggle(TopView::Nodes),
-            KeyPress::Char('a') => self.toggle(TopView::Actions),
-            KeyPress::Char('d') => self.toggle(TopView::Degraded),
-            KeyPress::Char('?' | 'h') => self.toggle(TopView::Help),
-            KeyPress::Up | KeyPress::Char('k') => self.go(|at, _| at.saturating_sub(1)),
-            KeyPress::Down | KeyPress::Char('j') => self.go(|at, _| at.saturating_add(1)),
-            KeyPress::PageUp => self.go(usize::saturating_sub),
-            KeyPress::PageDown | KeyPress::Char(' ') => self.go(usize::saturating_add),
-            KeyPress::Home | KeyPress::Char('g') => self.go(|_, _| 0),
-            KeyPress::End | KeyPress::Char('G') => self.go(|_, _| usize::MAX),
-            _ if self.view != TopView::Main => {}
-            KeyPress::Enter if self.key.is_some() => self.show(TopView::Workload),
-            KeyPress::Char('/') => self.typing = true,
-            KeyPress::Char('s') => self.sort_by(self.sort.next()),
-            KeyPress::Char('t') => self.sort_by(Sort::Traffic),
-            KeyPress::Char('b') => self.sort_by(Sort::Bytes),
-            KeyPress::Char('m') => self.sort_by(Sort::Migrations),
-            _ => {}
-        }
-    }
-
-    fn type_filter(&mut self, key: KeyPress) {
-        let mut filter = self.filter.clone();
-        match key {
-            KeyPress::Enter => self.typing = false,
-            KeyPress::Escape => {
-                self.typing = false;
-                self.filter_by(String::new());
-            }
-            KeyPress::Backspace => {
-                filter.pop();
-                self.filter_by(filter);
-            }
-            KeyPress::Char(c) if filter.chars().count() < LONGEST_FILTER && !c.is_control() => {
-                filter.push(c);
-                self.filter_by(filter);
-            }
-            _ => {}
-        }
-    }
-
-    fn show(&mut self, view: TopView) {
-        (self.view, self.scroll) = (view, 0);
-        if view == TopView::Main {
-            self.key = self.at(self.selected);
-        }
-    }
-
-    fn toggle(&mut self, view: TopView) {
-        self.show(if self.view == view { TopView::Main } else { view });
-    }
-
-    fn sort_by(&mut self, sort: Sort) {
-        self.sort = sort;
-        self.arrange();
-    }
-
-    fn filter_by(&mut self, filter: String) {
-        self.filter = filter;
-        self.arrange();
-    }
-
-    /// Moves the selection or the page; `to` gets the position and the number of visible rows.
-    fn go(&mut self, to: impl Fn(usize, usize) -> usize) {
-        if self.view == TopView::Main {
-            self.selected = to(self.selected, self.rows().max(1)).min(self.order.len().saturating_sub(1));
-            self.key = self.at(self.selected);
-        } else {
-            self.scroll = to(self.scroll, usize::from(ScreenLayout::page(self.size.1).count).max(1));
-        }
-    }
-
-    /// Rows of workloads on the screen.
-    fn rows(&self) -> usize {
-        usize::from(self.layout().workloads.count).saturating_sub(1)
-    }
-
-    fn at(&self, row: usize) -> Option<report::WorkloadKey> {
-        self.turn()?.workloads.get(*self.order.get(row)?).map(TopWorkload::key)
-    }
-
-    /// Puts the workloads in order, and the selection where its workload is.
-    fn arrange(&mut self) {
-        let workloads = self.turn().map_or(&[][..], |turn| &turn.workloads);
-        let mut order = self.sort.order(workloads);
-        order.retain(|index| workloads.get(*index).is_some_and(|one| matches(one, &self.filter)));
-        let is_selected = |index: &usize| workloads.get(*index).map(TopWorkload::key) == self.key;
-        let found = if self.selected > 0 { order.iter().position(is_selected) } else { None };
-        self.order = order;
-        self.selected = found.unwrap_or(self.selected).min(self.order.len().saturating_sub(1));
-        // The details stay with the one that they are about, also when it has gone.
-        if self.view != TopView::Workload {
-            self.key = self.at(self.selected);
-        }
-    }
-
-    /// Keeps the selection or the scroll position on the screen.
-    fn settle(&mut self) {
-        let rows = self.rows().max(1);
-        let last = self.order.len().saturating_sub(rows);
-        let least = (self.selected + 1).saturating_sub(rows);
-        self.first = self.first.clamp(least, self.selected.max(least)).min(last);
-        if self.view != TopView::Main {
-            let page = usize::from(ScreenLayout::page(self.size.1).count);
-            self.scroll = self.scroll.min(pages::lines(self).len().saturating_sub(page));
-        }
-    }
-}
-
-/// A name, and what stands behind it where others have it, too.
-fn called(name: &str, behind: Option<&str>) -> String {
-    behind.map_or_else(|| name.to_owned(), |behind| format!("{name} ({behind})"))
 }

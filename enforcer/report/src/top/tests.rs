@@ -11,7 +11,9 @@ use enforcer_core::{
 };
 use numa_topology::{degraded::Degraded, id::NodeId, set::CpuSet};
 use proptest::prelude::*;
-use ratatui::{Terminal, backend::TestBackend, buffer::Buffer, layout::Rect, style::Color};
+use ratatui::{
+    Terminal, backend::TestBackend, buffer::Buffer, crossterm::event::KeyCode, layout::Rect, style::Color,
+};
 
 use super::{
     report::{NodePressure, TopNode, TopWorkload},
@@ -184,7 +186,7 @@ fn seen(size: (u16, u16), events: impl IntoIterator<Item = TopEvent>) -> String 
 }
 
 fn typed(text: &str) -> Vec<TopEvent> {
-    text.chars().map(|c| TopEvent::Key(if c == '\n' { KeyPress::Enter } else { KeyPress::Char(c) })).collect()
+    text.chars().map(|c| TopEvent::Key(if c == '\n' { KeyCode::Enter } else { KeyCode::Char(c) })).collect()
 }
 
 /// A host, and keys.
@@ -213,10 +215,8 @@ fn of_many_nodes_the_rest_is_counted_and_a_page_has_all() {
     let nodes = (0..64).map(|id| node(id, &format!("{}-{}", id * 4, id * 4 + 3), u64::from(id)));
     many.turn.as_mut().unwrap().nodes = nodes.collect();
     insta::assert_snapshot!("64_nodes", seen((80, 24), [told(many.clone())]));
-    let page = seen(
-        (80, 24),
-        [told(many.clone()), TopEvent::Key(KeyPress::Char('n')), TopEvent::Key(KeyPress::End)],
-    );
+    let page =
+        seen((80, 24), [told(many.clone()), TopEvent::Key(KeyCode::Char('n')), TopEvent::Key(KeyCode::End)]);
     assert!(page.contains("\n63   252-255"), "{page}");
     assert!(seen((80, 120), [told(many)]).contains("and 27 more nodes"));
 }
@@ -351,7 +351,7 @@ fn a_pause_is_in_the_first_line() {
 fn ended_workload_is_not_shown_as_another() {
     let mut later = host();
     later.turn.as_mut().unwrap().workloads.remove(0);
-    let gone = seen((80, 24), [told(host()), TopEvent::Key(KeyPress::Enter), told(later)]);
+    let gone = seen((80, 24), [told(host()), TopEvent::Key(KeyCode::Enter), told(later)]);
     assert!(gone.contains("it is no longer there") && !gone.contains("/shop/web"), "{gone}");
 }
 
@@ -368,16 +368,17 @@ fn colours_only_where_they_are_wanted() {
 
 fn any_event() -> impl Strategy<Value = TopEvent> {
     let keys = prop_oneof![
-        Just(KeyPress::Up),
-        Just(KeyPress::Down),
-        Just(KeyPress::PageUp),
-        Just(KeyPress::PageDown),
-        Just(KeyPress::Home),
-        Just(KeyPress::End),
-        Just(KeyPress::Enter),
-        Just(KeyPress::Escape),
-        Just(KeyPress::Backspace),
-        "[a-z?/G \u{1b}é日]".prop_map(|text| KeyPress::Char(text.chars().next().unwrap_or('x'))),
+        Just(KeyCode::Up),
+        Just(KeyCode::Down),
+        Just(KeyCode::PageUp),
+        Just(KeyCode::PageDown),
+        Just(KeyCode::Home),
+        Just(KeyCode::End),
+        Just(KeyCode::Enter),
+        Just(KeyCode::Esc),
+        Just(KeyCode::Backspace),
+        Just(KeyCode::F(1)),
+        "[a-z?/G \u{1b}é日]".prop_map(|text| KeyCode::Char(text.chars().next().unwrap_or('x'))),
     ];
     prop_oneof![
         8 => keys.prop_map(TopEvent::Key),

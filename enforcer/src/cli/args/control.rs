@@ -121,15 +121,8 @@ pub enum LogLevelName {
 
 impl LogLevelName {
     /// The word that the daemon takes.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Off => "off",
-            Self::Error => "error",
-            Self::Warn => "warn",
-            Self::Info => "info",
-            Self::Debug => "debug",
-            Self::Trace => "trace",
-        }
+    pub fn word(self) -> String {
+        self.to_possible_value().map_or_else(String::new, |level| level.get_name().to_owned())
     }
 }
 

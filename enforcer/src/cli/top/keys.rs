@@ -7,7 +7,7 @@ use ratatui::crossterm::{
     terminal,
 };
 
-use enforcer_report::top::{KeyPress, TopEvent};
+use enforcer_report::top::TopEvent;
 
 /// Sends until the terminal or the receiver is gone.
 pub(super) fn tell(sender: &SyncSender<TopEvent>) {
@@ -25,26 +25,15 @@ pub(super) fn tell(sender: &SyncSender<TopEvent>) {
 
 fn of(key: KeyEvent) -> Option<TopEvent> {
     let control = key.modifiers.contains(KeyModifiers::CONTROL);
-    let key = match key.code {
-        KeyCode::Char('c') if control => KeyPress::Interrupt,
+    match key.code {
+        KeyCode::Char('c') if control => Some(TopEvent::End),
         // Redraws the whole screen, as after a change of its size.
         KeyCode::Char('l') if control => {
-            return terminal::size().ok().map(|(width, height)| TopEvent::Resized(width, height));
+            terminal::size().ok().map(|(width, height)| TopEvent::Resized(width, height))
         }
-        KeyCode::Char(_) if control => return None,
-        KeyCode::Char(c) => KeyPress::Char(c),
-        KeyCode::Up => KeyPress::Up,
-        KeyCode::Down => KeyPress::Down,
-        KeyCode::PageUp => KeyPress::PageUp,
-        KeyCode::PageDown => KeyPress::PageDown,
-        KeyCode::Home => KeyPress::Home,
-        KeyCode::End => KeyPress::End,
-        KeyCode::Enter => KeyPress::Enter,
-        KeyCode::Esc => KeyPress::Escape,
-        KeyCode::Backspace => KeyPress::Backspace,
-        _ => return None,
-    };
-    Some(TopEvent::Key(key))
+        KeyCode::Char(_) if control => None,
+        key => Some(TopEvent::Key(key)),
+    }
 }
 
 #[cfg(test)]
@@ -55,9 +44,8 @@ mod tests {
     fn control_c_ends_and_other_controls_are_no_characters() {
         let with = |code, modifiers| of(KeyEvent::new(code, modifiers));
         let control = KeyModifiers::CONTROL;
-        assert_eq!(with(KeyCode::Char('c'), control), Some(TopEvent::Key(KeyPress::Interrupt)));
+        assert_eq!(with(KeyCode::Char('c'), control), Some(TopEvent::End));
         assert_eq!(with(KeyCode::Char('q'), control), None);
-        assert_eq!(with(KeyCode::Char('G'), KeyModifiers::SHIFT), Some(TopEvent::Key(KeyPress::Char('G'))));
-        assert_eq!(with(KeyCode::F(1), KeyModifiers::NONE), None);
+        assert_eq!(with(KeyCode::Char('G'), KeyModifiers::SHIFT), Some(TopEvent::Key(KeyCode::Char('G'))));
     }
 }

@@ -13,6 +13,7 @@ use enforcer_core::{
         backend::{BackendObstacle, BackendPreconditions, BackendProbe, ask, obstacle, slower},
         target,
     },
+    named::Named as _,
     policy::DemotionBackend,
 };
 use numa_topology::{Topology, degraded::Degraded, id::NodeId, set::NodeSet};

@@ -8,6 +8,7 @@ use std::{
 };
 
 use enforcer_core::{
+    named::Named as _,
     demotion::{DemotionBackoff, DemotionInput, DemotionRound, PageFlow, backend::BackendObstacle},
     policy::DemotionBackend,
 };

@@ -18,6 +18,7 @@ use std::{
 };
 
 use enforcer_core::{
+    named::Named as _,
     policy::Brake,
     widening::{BrakeConditions, BrakeKind, BrakeOrder, LONGEST_BRAKE_NS, ReleaseReason},
     workload::CgroupPath,

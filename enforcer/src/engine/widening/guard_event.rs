@@ -1,6 +1,7 @@
 //! Events of a guarded workload, for the log, for `explain` and for counts.
 
 use enforcer_core::{
+    named::Named as _,
     plan::{Action, Outcome, OutcomeResult, Step},
     widening::{NodeSetHeadroom, PressureLevel, ReleaseReason, WideningRefusal},
     workload::{CgroupPath, Workload},

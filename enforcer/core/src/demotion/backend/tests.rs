@@ -3,6 +3,7 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::named::Named as _;
 use crate::sample::NodeBytes;
 use numa_topology::{MemoryKind, synth::Machine};
 

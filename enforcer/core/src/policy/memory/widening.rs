@@ -6,6 +6,7 @@
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use strum::IntoStaticStr;
 
 use crate::policy::{ByteSize, HumanDuration, PolicyError, Relation, at_odds, refused, whole};
 
@@ -46,6 +47,8 @@ pub struct WideningSettings {
 /// How a workload is slowed down for a moment.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
+#[derive(IntoStaticStr)]
+#[strum(serialize_all = "lowercase")]
 pub enum Brake {
     /// Not at all.
     #[default]
@@ -58,15 +61,6 @@ pub enum Brake {
 }
 
 impl Brake {
-    /// Name in the configuration.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Off => "off",
-            Self::Freeze => "freeze",
-            Self::High => "high",
-        }
-    }
-
     /// Why `high` must not be used while demotion is on, for a message.
     pub const NOT_BESIDE_DEMOTION: &'static str = "while demotion is on, memory.high sends pages of the workload to slower memory, hot ones too; `freeze` does not";
 }

@@ -5,6 +5,7 @@ use std::{collections::BTreeSet, fmt};
 
 use super::WorkloadRule;
 use crate::{
+    named::Named as _,
     partition::Partition,
     policy::{
         DeclaredClass, NameGlob, PolicyError, Relation, at_odds,

@@ -3,6 +3,7 @@ use std::collections::BTreeMap;
 use proptest::prelude::*;
 
 use super::*;
+use crate::named::Named as _;
 use crate::widening::{ReleaseReason, spares};
 use numa_topology::{MemoryTier, Topology, synth::Machine};
 

@@ -9,6 +9,7 @@ use crate::{
     text,
     top::{event::Feed, layout::Rows, report::TopReport, state::TopState},
     units,
+    view::verdicts::VerdictCounts,
 };
 
 const KEYS: &str = "q end  enter details  s sort  / filter  n nodes  a actions  d degraded  ? help";
@@ -56,7 +57,7 @@ fn how(state: &TopState) -> (String, Option<Tone>) {
     match state.report() {
         Some(TopReport { turn: None, .. }) => ("it is in its first turn".to_owned(), None),
         Some(TopReport { turn: Some(turn), .. }) => {
-            let verdicts = units::verdicts(&turn.summary);
+            let verdicts = VerdictCounts::from(&turn.summary).to_string();
             let mut parts = vec![units::count(turn.summary.total, "workload")];
             parts.extend(Some(verdicts).filter(|verdicts| !verdicts.is_empty()));
             let mut line = parts.join(": ");

@@ -4,15 +4,16 @@
 //! frame makes only the rows that are on the screen. Whatever does not fit is cut, never an error.
 
 mod canvas;
-pub(super) mod columns;
 mod head;
 pub(super) mod nodes;
 mod workloads;
 
+use enforcer_core::named::Named as _;
 use ratatui::buffer::Buffer;
 
 use self::canvas::Canvas;
 use super::{
+    columns,
     layout::{Rows, ScreenLayout},
     pages,
     state::{TopState, TopView},
@@ -57,13 +58,13 @@ fn actions(state: &TopState, rows: Rows, canvas: &mut Canvas<'_>) {
     canvas.bar(rows.at, &title);
     let actions = state.report().map_or(&[][..], |report| &report.actions);
     for (action, y) in actions.iter().zip(rows.at + 1..rows.at + rows.count) {
-        let age = units::span(state.unix_ms().saturating_sub(action.first_unix_ms) / 1000);
+        let age = units::ago(state.unix_ms(), action.first_unix_ms);
         let tone = match action.state.tone() {
             Tone::Quiet => None,
             tone => Some(tone),
         };
         let x = canvas.put(0, y, &format!("{age:<AGE$} "), None);
-        let x = canvas.put(x, y, &format!("{:<STATE$} ", action.state.as_str()), tone);
+        let x = canvas.put(x, y, &format!("{:<STATE$} ", action.state.name()), tone);
         let name = columns::left(&text::fit(&state.called(action), NAME), NAME);
         let x = canvas.put(x, y, &format!("{name} "), None);
         canvas.put(x, y, &text::escape(action.words()), None);

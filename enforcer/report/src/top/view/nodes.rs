@@ -2,13 +2,15 @@
 
 use enforcer_core::sample::PressureKind;
 
-use super::{
-    canvas::Canvas,
-    columns::{self, Column, Columns, known},
-};
+use super::canvas::Canvas;
 use crate::{
     style::Tone,
-    top::{layout::Rows, report::TopNode, state::TopState},
+    top::{
+        columns::{self, Column, Columns},
+        layout::Rows,
+        report::TopNode,
+        state::TopState,
+    },
     units,
 };
 
@@ -66,12 +68,12 @@ pub(in crate::top) fn cell(column: Option<Of>, node: &TopNode) -> String {
     match column {
         None if node.cpus.is_empty() => format!("{:<4} no CPUs", node.id),
         None => format!("{:<4} {}", node.id, node.cpus),
-        Some(Of::Full) => known(used.zip(node.total_bytes), |(used, total)| full(used, total)),
-        Some(Of::Used) => known(used, units::bytes),
-        Some(Of::Free) => known(node.free_bytes, units::bytes),
-        Some(Of::Cache) => known(node.cache_bytes, units::bytes),
+        Some(Of::Full) => units::known(used.zip(node.total_bytes), |(used, total)| full(used, total)),
+        Some(Of::Used) => units::known(used, units::bytes),
+        Some(Of::Free) => units::known(node.free_bytes, units::bytes),
+        Some(Of::Cache) => units::known(node.cache_bytes, units::bytes),
         Some(Of::Pressure) => pressure(node),
-        Some(Of::Remote) => known(node.remote_ratio, units::percent),
+        Some(Of::Remote) => units::known(node.remote_ratio, units::percent),
     }
 }
 

@@ -1,16 +1,18 @@
 //! The workloads, in the order that was asked for.
 
-use enforcer_core::audit::Verdict;
+use enforcer_core::{audit::Verdict, named::Named as _};
 
-use super::{
-    canvas::Canvas,
-    columns::{self, Column, Columns, known},
-};
+use super::canvas::Canvas;
 use crate::{
     style::Tone,
-    top::{layout::Rows, order::Sort, report::TopWorkload, state::TopState},
+    top::{
+        columns::{self, Column, Columns},
+        layout::Rows,
+        order::Sort,
+        report::TopWorkload,
+        state::TopState,
+    },
     units,
-    words::verdict,
 };
 
 /// Content of a column.
@@ -74,14 +76,14 @@ fn cell(column: Of, workload: &TopWorkload) -> String {
             .map(|by_node| by_node.values().fold(0, |a: u64, b| a.saturating_add(*b)))
     };
     match column {
-        Of::Cpus => known(workload.cpus.as_ref(), |cpus| units::ids(cpus, 11)),
+        Of::Cpus => units::known(workload.cpus.as_ref(), |cpus| units::ids(cpus, 11)),
         Of::Nodes => units::ids(&workload.numa_nodes, 5),
-        Of::Memory => known(memory(), units::bytes),
-        Of::Misplaced => known(workload.misplaced_bytes, units::bytes),
-        Of::Busy => known(workload.cpus_used, |cpus| format!("{cpus:.2}")),
-        Of::Traffic => known(workload.remote_traffic, units::percent),
-        Of::Moves => known(workload.migrations_per_second, |moves| format!("{moves:.1}")),
-        Of::Verdict => verdict(workload.verdict).to_owned(),
+        Of::Memory => units::known(memory(), units::bytes),
+        Of::Misplaced => units::known(workload.misplaced_bytes, units::bytes),
+        Of::Busy => units::known(workload.cpus_used, |cpus| format!("{cpus:.2}")),
+        Of::Traffic => units::known(workload.remote_traffic, units::percent),
+        Of::Moves => units::known(workload.migrations_per_second, |moves| format!("{moves:.1}")),
+        Of::Verdict => workload.verdict.name().to_owned(),
     }
 }
 

@@ -10,14 +10,14 @@ use enforcer_core::finding::{Evidence, Finding};
 
 /// The findings about one object, worst first.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct FindingGroup<'a> {
+pub(crate) struct FindingGroup<'a> {
     /// Cgroup, with the process behind it where it is about one.
-    pub(super) object: &'a str,
-    pub(super) findings: Vec<&'a Finding>,
+    pub(crate) object: &'a str,
+    pub(crate) findings: Vec<&'a Finding>,
 }
 
 /// Groups in the order of their first finding, which is their worst.
-pub(super) fn by_object(findings: &[Finding]) -> Vec<FindingGroup<'_>> {
+pub(crate) fn by_object(findings: &[Finding]) -> Vec<FindingGroup<'_>> {
     let mut places: BTreeMap<&str, usize> = BTreeMap::new();
     let mut groups: Vec<FindingGroup<'_>> = Vec::new();
     for finding in findings {
@@ -33,12 +33,12 @@ pub(super) fn by_object(findings: &[Finding]) -> Vec<FindingGroup<'_>> {
 
 impl<'a> FindingGroup<'a> {
     /// The cgroup alone.
-    pub(super) fn cgroup(&self) -> &'a str {
+    pub(crate) fn cgroup(&self) -> &'a str {
         self.findings.first().map_or(self.object, |finding| finding.object.as_str())
     }
 
     /// Evidence of all findings, each once.
-    pub(super) fn evidence(&self) -> Vec<&'a Evidence> {
+    pub(crate) fn evidence(&self) -> Vec<&'a Evidence> {
         let mut said: Vec<&Evidence> = Vec::new();
         for evidence in self.findings.iter().flat_map(|finding| &finding.evidence) {
             if !said.contains(&evidence) {
@@ -49,12 +49,12 @@ impl<'a> FindingGroup<'a> {
     }
 
     /// Commands that mend it, each once.
-    pub(super) fn remedies(&self) -> Vec<&'a str> {
+    pub(crate) fn remedies(&self) -> Vec<&'a str> {
         self.once(|finding| finding.remedy.as_deref())
     }
 
     /// Obstacles of all findings, each once.
-    pub(super) fn obstacles(&self) -> Vec<&'a str> {
+    pub(crate) fn obstacles(&self) -> Vec<&'a str> {
         self.once(|finding| finding.obstacle.as_deref())
     }
 

@@ -7,28 +7,28 @@ use crate::text;
 
 /// A column of a table of `T`.
 #[derive(Debug, Clone, Copy)]
-pub(in crate::top) struct Column<T> {
+pub(super) struct Column<T> {
     /// Its content.
-    pub(in crate::top) of: T,
+    pub(super) of: T,
     /// Its title.
-    pub(in crate::top) title: &'static str,
+    pub(super) title: &'static str,
     /// Its width, without the blank before it.
-    pub(in crate::top) width: usize,
+    pub(super) width: usize,
     /// The lower, the longer it stays.
-    pub(in crate::top) rank: u8,
+    pub(super) rank: u8,
 }
 
 /// A table: the least width of the first column, its title, and the others.
 #[derive(Debug, Clone, Copy)]
-pub(in crate::top) struct Columns<T: 'static> {
-    pub(in crate::top) first: &'static str,
-    pub(in crate::top) least: usize,
-    pub(in crate::top) others: &'static [Column<T>],
+pub(super) struct Columns<T: 'static> {
+    pub(super) first: &'static str,
+    pub(super) least: usize,
+    pub(super) others: &'static [Column<T>],
 }
 
 impl<T: Copy + PartialEq> Columns<T> {
     /// Columns that fit, and the width of the first one.
-    pub(in crate::top) fn fitting(&self, width: usize) -> (usize, impl Iterator<Item = &'static Column<T>>) {
+    pub(super) fn fitting(&self, width: usize) -> (usize, impl Iterator<Item = &'static Column<T>>) {
         let needed = |rank: u8| -> usize {
             self.others.iter().filter(|one| one.rank <= rank).map(|one| one.width + 1).sum()
         };
@@ -41,11 +41,7 @@ impl<T: Copy + PartialEq> Columns<T> {
 }
 
 /// The titles; the column that is sorted by is marked.
-pub(in crate::top) fn heading<T: Copy + PartialEq>(
-    columns: &Columns<T>,
-    width: usize,
-    sorted: Option<T>,
-) -> String {
+pub(super) fn heading<T: Copy + PartialEq>(columns: &Columns<T>, width: usize, sorted: Option<T>) -> String {
     let (first, others) = columns.fitting(width);
     let mut out = left(&text::fit(columns.first, first), first);
     for column in others {
@@ -57,7 +53,7 @@ pub(in crate::top) fn heading<T: Copy + PartialEq>(
 }
 
 /// A row; `cell` of `None` is the first column.
-pub(in crate::top) fn row<T: Copy + PartialEq>(
+pub(super) fn row<T: Copy + PartialEq>(
     columns: &Columns<T>,
     width: usize,
     cell: impl Fn(Option<T>) -> String,
@@ -72,7 +68,7 @@ pub(in crate::top) fn row<T: Copy + PartialEq>(
 }
 
 /// Filled up with blanks behind it, by columns of the terminal.
-pub(in crate::top) fn left(text: &str, width: usize) -> String {
+pub(super) fn left(text: &str, width: usize) -> String {
     format!("{text}{}", blanks(text, width))
 }
 
@@ -82,11 +78,6 @@ fn right(text: &str, width: usize) -> String {
 
 fn blanks(text: &str, width: usize) -> String {
     " ".repeat(width.saturating_sub(text::width(text)))
-}
-
-/// `?` for an unknown value.
-pub(in crate::top) fn known<T>(value: Option<T>, show: impl Fn(T) -> String) -> String {
-    value.map_or_else(|| "?".to_owned(), show)
 }
 
 #[cfg(test)]

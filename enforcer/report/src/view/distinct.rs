@@ -17,10 +17,16 @@ const SHORT: usize = 8;
 
 /// The identifying facts of a workload.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct NamedWorkload<'a> {
-    pub(super) name: &'a str,
-    pub(super) cgroup: &'a CgroupPath,
-    pub(super) origin: &'a Origin,
+pub(crate) struct NamedWorkload<'a> {
+    pub(crate) name: &'a str,
+    pub(crate) cgroup: &'a CgroupPath,
+    pub(crate) origin: &'a Origin,
+}
+
+impl<'a> From<&'a AuditedWorkload> for NamedWorkload<'a> {
+    fn from(AuditedWorkload { name, cgroup, origin, .. }: &'a AuditedWorkload) -> Self {
+        Self { name, cgroup, origin }
+    }
 }
 
 impl<'a> NamedWorkload<'a> {
@@ -42,7 +48,7 @@ impl<'a> NamedWorkload<'a> {
 }
 
 /// Text to add to the name of each, in order; `None` for a unique name.
-pub(super) fn apart<'a>(workloads: impl IntoIterator<Item = NamedWorkload<'a>>) -> Vec<Option<String>> {
+pub(crate) fn distinct<'a>(workloads: impl IntoIterator<Item = NamedWorkload<'a>>) -> Vec<Option<String>> {
     let mut by_name: BTreeMap<&str, Vec<(usize, NamedWorkload<'a>)>> = BTreeMap::new();
     let mut number = 0;
     for (place, one) in workloads.into_iter().enumerate() {
@@ -61,13 +67,9 @@ pub(super) fn apart<'a>(workloads: impl IntoIterator<Item = NamedWorkload<'a>>) 
     behind
 }
 
-/// The same for the workloads of an audit.
-pub(super) fn apart_in(workloads: &[AuditedWorkload]) -> Vec<Option<String>> {
-    apart(workloads.iter().map(|one| NamedWorkload {
-        name: &one.name,
-        cgroup: &one.cgroup,
-        origin: &one.origin,
-    }))
+/// A name, and behind it what tells it from others of the name.
+pub(crate) fn called(name: &str, distinct: Option<&str>) -> String {
+    distinct.map_or_else(|| name.to_owned(), |distinct| format!("{name} ({distinct})"))
 }
 
 /// A different text for each.
@@ -125,7 +127,7 @@ mod tests {
             cgroup,
             origin,
         });
-        apart(named)
+        distinct(named)
     }
 
     fn container(id: &str) -> Origin {

@@ -6,7 +6,7 @@
 use numa_topology::degraded::Degraded;
 
 /// One line for each cause, by its first occurrence.
-pub fn lines(entries: &[Degraded]) -> Vec<String> {
+pub(crate) fn lines(entries: &[Degraded]) -> Vec<String> {
     let mut causes: Vec<(&str, Vec<&Degraded>)> = Vec::new();
     for entry in entries {
         match causes.iter_mut().find(|(reason, _)| *reason == entry.reason) {
