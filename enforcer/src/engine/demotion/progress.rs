@@ -8,8 +8,8 @@ use std::{
 };
 
 use enforcer_core::{
-    named::Named as _,
     demotion::{DemotionBackoff, DemotionInput, DemotionRound, PageFlow, backend::BackendObstacle},
+    named::Named as _,
     policy::DemotionBackend,
 };
 
