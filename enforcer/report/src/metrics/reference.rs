@@ -1,5 +1,5 @@
 //! `docs/metrics.md` is written from the same families that the registry is made of, and this test holds it
-//! to them: `UPDATE_METRICS=1 cargo test -p enforcer --lib metrics` writes it anew.
+//! to them: `UPDATE_METRICS=1 cargo test -p enforcer-report --lib metrics` writes it anew.
 
 use std::{collections::BTreeSet, env, fmt::Write as _, fs, path::Path};
 
@@ -17,7 +17,7 @@ const HEAD: &str = "\
 `numa-enforcer run` serves these at `/metrics`, in the text format of Prometheus. Everything is as of the latest turn: a
 scrape reads nothing from the host, and what is gone leaves no series behind. What is not known has no series; it is never 0.
 
-This page is generated from the program (`UPDATE_METRICS=1 cargo test -p enforcer --lib metrics`), and a test holds it to that.
+This page is generated from the program (`UPDATE_METRICS=1 cargo test -p enforcer-report --lib metrics`), and a test holds it to that.
 
 ## Where else they are
 
@@ -242,7 +242,7 @@ fn the_reference_is_that_of_the_registry() {
     assert!(
         published == page,
         "docs/metrics.md is not that of the metrics; write it anew with\n    \
-         UPDATE_METRICS=1 cargo test -p enforcer --lib metrics"
+         UPDATE_METRICS=1 cargo test -p enforcer-report --lib metrics"
     );
 }
 
