@@ -237,7 +237,7 @@ fn node_facts(machine: &Topology, node: &Node) -> String {
             ));
         }
         (Some(total), None) => {
-            parts.push(format!("{} {}", units::bytes(total), words::memory_kind(node.kind)))
+            parts.push(format!("{} {}", units::bytes(total), words::memory_kind(node.kind)));
         }
         (None, _) => parts.push("memory unknown".into()),
     }
