@@ -13,7 +13,7 @@ use numa_placement::{
     Allocations, ContainerRequest, DeviceUnit, Inventory, PodName, PodRequest, Resources, admit,
     pools::Documents,
     qos_class,
-    settings::{Engine, HintsSettings, PlacementSettings, TopologyPolicy},
+    settings::{Engine, PlacementSettings, TopologyPolicy},
 };
 use numa_topology::{id::NodeId, synth::Machine};
 
@@ -68,8 +68,9 @@ fn host(engine: Engine, nodes: u32) -> Host {
         id: format!("gpu{index}"),
         nodes: std::iter::once(NodeId(index)).collect(),
     };
-    let hints = HintsSettings { policy: TopologyPolicy::Restricted, ..HintsSettings::default() };
-    let settings = PlacementSettings { engine, hints, ..PlacementSettings::default() };
+    let mut settings = PlacementSettings::default();
+    settings.engine = engine;
+    settings.hints.policy = TopologyPolicy::Restricted;
     let inventory = Inventory::new(machine, (0..nodes).map(device).collect(), &settings)
         .unwrap_or_else(|error| panic!("inventory: {error}"));
     let mut host = Host { inventory, settings, allocations: Allocations::default() };

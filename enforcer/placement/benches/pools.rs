@@ -27,7 +27,8 @@ fn scaled(count: usize) -> usize {
 }
 
 fn settings() -> PlacementSettings {
-    let mut settings = PlacementSettings { engine: Engine::Pools, ..PlacementSettings::default() };
+    let mut settings = PlacementSettings::default();
+    settings.engine = Engine::Pools;
     settings.reserved.cpus = Some(CpuAmount::Milli(2000));
     settings
 }

@@ -14,14 +14,13 @@
 
 use std::{collections::BTreeMap, fmt};
 
-use serde::{Deserialize, Serialize};
-
 use super::{Grant, PodName};
 use crate::CgroupPath;
 use numa_topology::{set::CpuSet, text::printable};
 
 /// Holder of a grant: a container, or a cgroup outside Kubernetes, which counts as a pod of its own.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Holder {
     pod: PodName,
     container: String,
@@ -190,6 +189,9 @@ impl Allocations {
 
     /// Applies changes only if `change` succeeds and every outer transaction does too. On success returns its
     /// result, and the previous grant of each touched holder.
+    ///
+    /// # Errors
+    /// That of `change`; nothing is changed then.
     pub fn transaction<T, E>(
         &mut self,
         change: impl FnOnce(&mut Self) -> Result<T, E>,

@@ -11,6 +11,9 @@ use numa_topology::set::NodeSet;
 
 /// Rejects a pod that requests more CPU time or memory than all nodes have together. Memory is not checked if
 /// the size of a node is unknown; GPU memory counts only for a kubelet.
+///
+/// # Errors
+/// If the machine does not have that much.
 pub fn check(inventory: &Inventory, pod: &PodRequest, is_kubelet: bool) -> Result<(), Rejection> {
     let millis = pod.peak(|container| container.requests.milli_cpus.unwrap_or(0));
     let bytes = pod.peak(|container| container.requests.memory_bytes.unwrap_or(0));

@@ -3,14 +3,12 @@
 use std::{fmt, iter, sync::Arc};
 
 use numa_topology::text::printable;
-use schemars::JsonSchema;
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 /// Path of a cgroup from the root of its hierarchy: `/`, `/system.slice/cron.service`.
 // Clones share the text: samples have one path for each thread, and a container may have 100,000 threads.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, JsonSchema)]
-#[serde(transparent)]
-pub struct CgroupPath(#[schemars(with = "String")] Arc<str>);
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema), schemars(transparent))]
+pub struct CgroupPath(#[cfg_attr(feature = "schemars", schemars(with = "String"))] Arc<str>);
 
 impl CgroupPath {
     /// Normalizes a path: one `/` before each name and none at the end. `.` and `..` are dropped: no cgroup
@@ -70,19 +68,6 @@ impl CgroupPath {
     /// Number of ancestors: 0 for the root.
     pub fn depth(&self) -> usize {
         self.relative().split_terminator('/').count()
-    }
-}
-
-impl Serialize for CgroupPath {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_str(&self.0)
-    }
-}
-
-impl<'de> Deserialize<'de> for CgroupPath {
-    /// Normalizes as [`CgroupPath::new`] does: a path in a file cannot leave its hierarchy either.
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        String::deserialize(deserializer).map(|path| Self::new(&path))
     }
 }
 

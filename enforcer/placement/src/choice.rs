@@ -11,12 +11,7 @@
 //! Annotations are untrusted text of the pod's author: an invalid one is reported once, cut to a limit, and
 //! ignored.
 
-use std::collections::BTreeMap;
-
-use serde::{
-    Deserialize,
-    de::{IntoDeserializer, value::Error as ValueError},
-};
+use std::{collections::BTreeMap, str::FromStr};
 
 use super::{
     Allocations, Inventory, PodName, PodRequest, Rejection, Trace,
@@ -24,9 +19,7 @@ use super::{
     hints::HintsEngine,
     pools::{PoolsEngine, affinity::strangers, annotations::mistaken_keys},
 };
-use crate::settings::{
-    Engine, HintsSettings, NumaAllocationStrategy, PlacementSettings, Scope, TopologyPolicy,
-};
+use crate::settings::{Engine, HintsSettings, PlacementSettings, Scope, TopologyPolicy};
 use numa_topology::text::printable_within;
 
 const DOMAIN: &str = ".numa-enforcer.io";
@@ -228,19 +221,19 @@ impl<'a> Annotations<'a> {
         parsed(VOLCANO_POLICY, text, trace)
     }
 
-    fn for_pod<T: for<'de> Deserialize<'de>>(&self, subject: &str, trace: &mut Trace) -> Option<T> {
+    fn for_pod<T: FromStr>(&self, subject: &str, trace: &mut Trace) -> Option<T> {
         let (key, text) = self.of_pod(subject)?;
         parsed(key, text, trace)
     }
 }
 
 /// Parses a value in the spelling of the configuration.
-fn parsed<T: for<'de> Deserialize<'de>>(key: &str, text: &str, trace: &mut Trace) -> Option<T> {
-    let value = T::deserialize(IntoDeserializer::<ValueError>::into_deserializer(text.trim()));
-    if value.is_err() {
+fn parsed<T: FromStr>(key: &str, text: &str, trace: &mut Trace) -> Option<T> {
+    let value = text.trim().parse().ok();
+    if value.is_none() {
         trace.warn(format!("annotation {} = {}: no such value, ignored", shown(key), shown(text)));
     }
-    value.ok()
+    value
 }
 
 /// Maximum number of invalid options of one annotation that are reported separately.
@@ -270,10 +263,7 @@ fn set_option(settings: &mut HintsSettings, option: &str) -> bool {
     let (name, value) =
         option.split_once('=').map_or((option, None), |(name, value)| (name.trim(), Some(value.trim())));
     if name.replace('-', "_") == "numa_allocation_strategy" {
-        let strategy = value.and_then(|value| {
-            let value: ValueDeserializer<'_> = value.into_deserializer();
-            NumaAllocationStrategy::deserialize(value).ok()
-        });
+        let strategy = value.and_then(|value| value.parse().ok());
         return strategy.map(|strategy| settings.numa_allocation_strategy = strategy).is_some();
     }
     let on = match value {
@@ -284,8 +274,6 @@ fn set_option(settings: &mut HintsSettings, option: &str) -> bool {
     settings.switch(name).map(|switch| *switch = on).is_some()
 }
 
-type ValueDeserializer<'a> = serde::de::value::StrDeserializer<'a, ValueError>;
-
 /// Untrusted text, cut and escaped.
 fn shown(text: &str) -> String {
     printable_within(text, 80)
@@ -294,7 +282,10 @@ fn shown(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{samples, settings::TopologyPolicy};
+    use crate::{
+        samples,
+        settings::{NumaAllocationStrategy, TopologyPolicy},
+    };
 
     const RULES: &str = r#"
         [hints]

@@ -32,6 +32,7 @@ pub enum AnnotationSupport {
 
 /// One known annotation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct KnownAnnotation {
     /// The name before the families of [`FAMILIES`](pools::FAMILIES), or the whole key if it contains a dot
     /// and a slash.

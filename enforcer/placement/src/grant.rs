@@ -2,10 +2,7 @@
 
 use std::{borrow::Cow, collections::BTreeMap, fmt, time::Duration};
 
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
-
-use super::{hints::Hint, pools::AffinityRule, recorded};
+use super::{hints::Hint, pools::AffinityRule};
 use crate::QosClass;
 use numa_topology::{
     id::NodeId,
@@ -17,13 +14,14 @@ use numa_topology::{
 pub(super) type FixedName = &'static str;
 
 /// All resources of one container, and how they were chosen.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Grant {
     /// Name of the engine that gave it, as in the configuration.
-    #[serde(deserialize_with = "recorded::fixed_name")]
+    #[cfg_attr(feature = "serde", serde(deserialize_with = "super::recorded::fixed_name"))]
     pub engine: FixedName,
     /// Policy by which it was given, as in the configuration.
-    #[serde(deserialize_with = "recorded::fixed_name")]
+    #[cfg_attr(feature = "serde", serde(deserialize_with = "super::recorded::fixed_name"))]
     pub policy: FixedName,
     /// Use of its CPUs.
     pub class: CpuClass,
@@ -66,7 +64,8 @@ pub struct Grant {
 }
 
 /// A start on slow memory, so that rarely used pages stay there.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct ColdStart {
     /// Time from the start of the container to its end.
     pub after: Duration,
@@ -77,7 +76,9 @@ pub struct ColdStart {
 }
 
 /// CPUs that a container shares: a scope without the exclusive CPUs of others.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[non_exhaustive]
 pub struct SharedCpus {
     /// CPUs where it may run as long as no container has them exclusively.
     pub scope: CpuSet,
@@ -85,13 +86,16 @@ pub struct SharedCpus {
     pub milli_cpus: u64,
     /// CPUs of the scope that are reserved for the system: the container may run there, but they do not count
     /// as capacity for promises.
-    #[serde(default, skip_serializing_if = "CpuSet::is_empty")]
+    #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "CpuSet::is_empty"))]
     pub reserved: CpuSet,
     /// CPUs where it runs instead, while exclusive CPUs of others leave its scope less than was promised.
-    #[serde(rename = "refuge")]
+    #[cfg_attr(feature = "serde", serde(rename = "refuge"))]
     pub fallback_cpus: Option<CpuSet>,
     /// CPUs of each node of `fallback_cpus`, and the ordinary memory near them.
-    #[serde(rename = "refuge_memory", default, skip_serializing_if = "Vec::is_empty")]
+    #[cfg_attr(
+        feature = "serde",
+        serde(rename = "refuge_memory", default, skip_serializing_if = "Vec::is_empty")
+    )]
     pub fallback_memory: Vec<(CpuSet, NodeSet)>,
 }
 
@@ -114,8 +118,9 @@ impl SharedCpus {
 }
 
 /// Use of a container's CPUs.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "kebab-case")]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(rename_all = "kebab-case"))]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 pub enum CpuClass {
     /// Shared with others.
     #[default]
@@ -133,8 +138,9 @@ pub enum CpuClass {
 }
 
 /// Order in which memory of containers moves to a wider zone, first to last.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "kebab-case")]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(rename_all = "kebab-case"))]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 pub enum MemoryPriority {
     /// Without a promise.
     #[default]
@@ -150,8 +156,9 @@ pub enum MemoryPriority {
 }
 
 /// Source of a container's memory request.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "kebab-case")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(rename_all = "kebab-case"))]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 pub enum MemorySource {
     /// Its own request.
     Request,
@@ -164,8 +171,8 @@ pub enum MemorySource {
 }
 
 /// A kind of memory with its own account.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(rename_all = "kebab-case"))]
 pub enum MemoryResource {
     /// Ordinary memory.
     Memory,
@@ -174,7 +181,8 @@ pub enum MemoryResource {
 }
 
 /// Promised memory of one kind on a zone.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct MemoryClaim {
     /// Kind of memory.
     pub resource: MemoryResource,
@@ -184,12 +192,13 @@ pub struct MemoryClaim {
     pub bytes: u64,
     /// Forecast by node of the zone; the sum is `bytes`. The kernel decides page by page, and promises hold
     /// only for whole zones.
-    #[serde(with = "pairs")]
+    #[cfg_attr(feature = "serde", serde(with = "pairs"))]
     pub by_node: BTreeMap<NodeId, u64>,
 }
 
 /// Lists of pairs instead of maps with numbers as keys, which serde cannot read inside an internally tagged
 /// enum.
+#[cfg(feature = "serde")]
 mod pairs {
     use std::collections::BTreeMap;
 

@@ -28,6 +28,7 @@ use numa_topology::{
 
 /// The machine as placement sees it.
 #[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
 pub struct Inventory {
     /// The machine itself.
     pub machine: Topology,
@@ -54,6 +55,7 @@ pub struct Inventory {
 
 /// Resources of one node.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct NodeSupply {
     /// Id of the node.
     pub id: NodeId,
@@ -82,17 +84,48 @@ pub struct DeviceUnit {
 /// Error: the configuration does not fit the machine.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error("{key} = {value}: {problem}")]
+#[non_exhaustive]
 pub struct InventoryError {
     /// Key of the configuration.
     pub key: String,
     /// Its value.
     pub value: String,
     /// What does not fit.
-    pub problem: String,
+    pub problem: InventoryProblem,
+}
+
+/// Why a setting does not fit the machine.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum InventoryProblem {
+    /// No CPU remains for workloads.
+    #[error("no online CPU is left")]
+    NoCpuLeft,
+    /// These CPUs are not online.
+    #[error("CPUs {0} are not online")]
+    NotOnline(CpuSet),
+    /// These CPUs are not among the available ones.
+    #[error("CPUs {0} are not available")]
+    NotAvailable(CpuSet),
+    /// These CPUs are isolated from the scheduler, but others that are named with them are not.
+    #[error("CPUs {0} are isolated")]
+    Isolated(CpuSet),
+    /// The amount of CPUs cannot be reserved.
+    #[error(transparent)]
+    Cpus(hints::cpu::CpuError),
+    /// The machine has only these nodes.
+    #[error("the machine has no such NUMA node, only {0}")]
+    NoSuchNode(NodeSet),
+    /// The node has only this much of the resource, in bytes.
+    #[error("the node has {} of it", words::size(*.0))]
+    TooLittleMemory(u64),
 }
 
 impl Inventory {
     /// Inventory of the machine under this configuration.
+    ///
+    /// # Errors
+    /// If the settings name CPUs or memory that the machine does not have, or leave no CPU.
     pub fn new(
         machine: Topology,
         devices: Vec<DeviceUnit>,
@@ -142,19 +175,19 @@ impl Inventory {
         (!absent.is_empty()).then(|| InventoryError {
             key: "placement.available.cpus".into(),
             value: choice.to_string(),
-            problem: format!("CPUs {absent} are not online"),
+            problem: InventoryProblem::NotOnline(absent),
         })
     }
 
     /// Does the machine have all memory to reserve? Unknown sizes pass.
     fn has_what_is_reserved(&self, settings: &PlacementSettings) -> Result<(), InventoryError> {
         for (node, amounts) in &settings.reserved.memory {
-            let refused = |key: String, value: String, problem: String| {
+            let refused = |key: String, value: String, problem: InventoryProblem| {
                 Err(InventoryError { key: format!("placement.reserved.memory{key}"), value, problem })
             };
             let ids: NodeSet = self.nodes.iter().map(|supply| supply.id).collect();
             let Some(supply) = self.nodes.iter().find(|supply| supply.id.to_string() == *node) else {
-                let problem = format!("the machine has no such NUMA node, only {ids}");
+                let problem = InventoryProblem::NoSuchNode(ids);
                 return refused(String::new(), format!("{node:?}"), problem);
             };
             let unknown = self.machine.node(supply.id).is_none_or(|node| node.mem_total_bytes.is_none());
@@ -162,7 +195,7 @@ impl Inventory {
                 let total = supply.total.iter().find(|(resource, _)| resource.to_string() == *name);
                 let total = total.map_or(0, |(_, bytes)| *bytes);
                 if wanted.0 > total {
-                    let problem = format!("the node has {} of it", words::size(total));
+                    let problem = InventoryProblem::TooLittleMemory(total);
                     return refused(format!(".{node}.{name}"), words::size(wanted.0), problem);
                 }
             }
@@ -292,7 +325,7 @@ fn available_cpus(settings: &PlacementSettings, online: &CpuSet) -> Result<CpuSe
         return Err(InventoryError {
             key: "placement.available.cpus".into(),
             value: choice.to_string(),
-            problem: "no online CPU is left".into(),
+            problem: InventoryProblem::NoCpuLeft,
         });
     }
     Ok(cpus)
@@ -307,19 +340,19 @@ fn reserved_cpus(
 ) -> Result<CpuSet, InventoryError> {
     let Some(amount) = &settings.reserved.cpus else { return Ok(CpuSet::new()) };
     let is_kubelet = settings.predicts_kubelet();
-    let refused = |problem: String| InventoryError {
+    let refused = |problem: InventoryProblem| InventoryError {
         key: "placement.reserved.cpus".into(),
         value: amount.to_string(),
         problem,
     };
     match amount {
         CpuAmount::Named(CpuChoice::Only(cpus)) if !cpus.is_subset(allowed) => {
-            Err(refused(format!("CPUs {} are not available", cpus.difference(allowed))))
+            Err(refused(InventoryProblem::NotAvailable(cpus.difference(allowed))))
         }
         CpuAmount::Named(CpuChoice::Only(cpus))
             if cpus.len() > 1 && !cpus.is_disjoint(isolated) && !is_kubelet =>
         {
-            Err(refused(format!("CPUs {} are isolated", cpus.intersection(isolated))))
+            Err(refused(InventoryProblem::Isolated(cpus.intersection(isolated))))
         }
         CpuAmount::Named(choice) => Ok(choice.of(allowed)),
         CpuAmount::Milli(milli) => {
@@ -329,7 +362,7 @@ fn reserved_cpus(
             } else {
                 amount_of(layout, &allowed.difference(isolated), count)
             };
-            cpus.map_err(|error| refused(error.to_string()))
+            cpus.map_err(|error| refused(InventoryProblem::Cpus(error)))
         }
     }
 }

@@ -16,6 +16,31 @@
 //! of a scope remains, its youngest containers are *away* until there is room again. A *zone* is a set of
 //! nodes that holds memory together.
 //!
+//! This machine, and a pod on it (feature `sysfs`):
+//!
+//! ```
+//! # #[cfg(feature = "sysfs")] {
+//! use numa_placement::{
+//!     Allocations, ContainerRequest, Inventory, PodName, PodRequest, admit,
+//!     settings::PlacementSettings,
+//! };
+//! use numa_topology::sysfs::{Directory, read_topology};
+//!
+//! let (machine, _degraded) = read_topology(&Directory::live())?;
+//! let inventory = Inventory::new(machine, Vec::new(), &PlacementSettings::default())?;
+//! let main = ContainerRequest::guaranteed("main", 1_000, 64 << 20);
+//! let web = PodRequest::new(PodName::new("default", "web"), vec![main]);
+//! let mut allocations = Allocations::default();
+//! let admission = admit(&inventory, &PlacementSettings::default(), &mut allocations, &web)?;
+//! for own in admission.grants {
+//!     println!("{}: CPUs {}, memory nodes {}", own.holder, own.cpus, own.mems);
+//! }
+//! # }
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! A machine of two sockets, for tests:
+//!
 //! ```
 //! use numa_placement::{
 //!     Allocations, ContainerRequest, Inventory, PodName, PodRequest, admit,
@@ -36,7 +61,14 @@
 //! }
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
+//!
+//! Without features the crate needs `numa-topology`, `thiserror` and `globset`. Settings, reports and errors
+//! are `#[non_exhaustive]`: take a `Default` and assign the fields. Requests, grants and updates are plain
+//! values that callers build whole; a new field of them is a breaking change on purpose, because each caller
+//! must decide about it. A [`Rejection`] is typed by its reason, its container and its shortages; its
+//! `problem` is text for people.
 #![forbid(unsafe_code)]
+#![warn(clippy::missing_errors_doc)]
 
 pub mod admission;
 mod allocations;
@@ -58,12 +90,17 @@ pub mod memory;
 pub mod nodes;
 mod overflow;
 pub mod pools;
+#[cfg(feature = "serde")]
 mod recorded;
 pub mod rejection;
 mod request;
 pub mod room;
 #[cfg(any(test, feature = "testing"))]
 pub mod samples;
+#[cfg(feature = "schemars")]
+mod schema;
+#[cfg(feature = "serde")]
+mod serde_text;
 pub mod settings;
 pub mod taken;
 pub mod trial;
@@ -71,6 +108,9 @@ mod what_if;
 mod wishes;
 
 pub(crate) use numa_topology::text::figures as words;
+
+#[cfg(feature = "serde")]
+pub use self::recorded::known_name;
 
 pub use self::{
     admission::{Admission, PodGrant, Update, admit, admit_traced, remove, resize, resize_traced},
@@ -82,11 +122,10 @@ pub use self::{
     grant::{
         ColdStart, CpuClass, Grant, MemoryClaim, MemoryPriority, MemoryResource, MemorySource, SharedCpus,
     },
-    inventory::{DeviceUnit, Inventory, InventoryError, NodeSupply},
+    inventory::{DeviceUnit, Inventory, InventoryError, InventoryProblem, NodeSupply},
     layout::{CpuLayout, CpuPlace},
     memory::ZoneAccount,
     overflow::{spill, unspill},
-    recorded::known_name,
     rejection::{Rejection, RejectionReason, Shortage},
     request::{
         ContainerKind, ContainerRequest, DeviceCounts, PodName, PodRequest, QosClass, Resources,

@@ -42,7 +42,10 @@ struct SharingHolder<'a> {
 
 /// Displaces containers from scopes with less room than promised, after the CPUs `moved` became exclusive.
 /// `ended` are the CPUs of containers that have ended before a holder starts; `None` for a holder that has
-/// ended itself. The error is a holder that would have no CPU left.
+/// ended itself.
+///
+/// # Errors
+/// The holder that would have no CPU left.
 pub fn spill(
     machine: &Topology,
     allocations: &mut Allocations,

@@ -5,8 +5,6 @@
 
 use std::{collections::BTreeMap, fmt};
 
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use super::{
@@ -18,6 +16,7 @@ use numa_topology::set::NodeSet;
 
 /// A pod that was not admitted.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[non_exhaustive]
 pub struct Rejection {
     /// Kind of the reason.
     pub reason: RejectionReason,
@@ -35,6 +34,7 @@ pub struct Rejection {
 
 /// Details for the text of a rejection.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Wording {
     /// Holders of what is short, by resource and nodes, see [`super::taken`].
     pub taken: Vec<(String, NodeSet, String)>,
@@ -50,13 +50,16 @@ pub struct Wording {
 }
 
 /// Kinds of rejections.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
-#[schemars(rename = "Reason")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
+#[cfg_attr(feature = "schemars", schemars(rename = "Reason"))]
+#[non_exhaustive]
 pub enum RejectionReason {
     /// Enough resources exist, but not together.
     TopologyAffinityError,
     /// Whole cores were requested and are not available.
-    #[serde(rename = "SMTAlignmentError")]
+    #[cfg_attr(feature = "serde", serde(rename = "SMTAlignmentError"))]
     SmtAlignmentError,
     /// Any other reason.
     UnexpectedAdmissionError,

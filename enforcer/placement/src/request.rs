@@ -6,9 +6,6 @@
 
 use std::{collections::BTreeMap, fmt};
 
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
-
 use super::{Grant, Holder, Wishes, pools::Documents};
 use crate::CgroupPath;
 use numa_topology::{
@@ -18,8 +15,9 @@ use numa_topology::{
 };
 
 /// Kubernetes `QoS` class.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "kebab-case")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(rename_all = "kebab-case"))]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 pub enum QosClass {
     /// Requests equal limits.
     Guaranteed,
@@ -30,7 +28,8 @@ pub enum QosClass {
 }
 
 /// Name of a pod on its node.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct PodName {
     /// Its namespace.
     pub namespace: String,
@@ -38,7 +37,7 @@ pub struct PodName {
     pub name: String,
     /// Distinguishes pods with the same name: a recreated pod may start before the old one has ended. Empty
     /// if unknown. It is compared, never shown or matched by rules.
-    #[serde(default, skip_serializing_if = "String::is_empty")]
+    #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "String::is_empty"))]
     pub uid: String,
 }
 
@@ -92,8 +91,9 @@ pub struct PodRequest {
 }
 
 /// When a container runs.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "kebab-case")]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(rename_all = "kebab-case"))]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 pub enum ContainerKind {
     /// Before the other containers of the pod, one after another.
     Init,

@@ -71,6 +71,9 @@ impl Host {
     }
 
     /// Admits a pod.
+    ///
+    /// # Errors
+    /// If it does not fit.
     pub fn admit(&mut self, pod: &PodRequest) -> Result<Admission, Rejection> {
         admit(&self.inventory, &self.settings, &mut self.allocations, pod)
     }

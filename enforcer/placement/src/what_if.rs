@@ -45,6 +45,7 @@ const LAST_TRIALS: usize = 16;
 
 /// A move of a holder to another place.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct HolderMove {
     /// The holder.
     pub holder: Holder,

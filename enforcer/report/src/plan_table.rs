@@ -205,7 +205,7 @@ pub(super) fn changed(update: &UpdateReport) -> String {
 }
 
 fn moved(one: &MoveReport) -> String {
-    let MoveReport { container, from, to, bytes } = one;
+    let MoveReport { container, from, to, bytes, .. } = one;
     let (had, has) = (units::ids_or_none(&from.cpus), units::ids_or_none(&to.cpus));
     let (was, is) = (units::ids_or_none(&from.mems), units::ids_or_none(&to.mems));
     let size = units::bytes(*bytes);

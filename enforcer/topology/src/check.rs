@@ -19,6 +19,9 @@ pub struct Inconsistency(String);
 
 impl Topology {
     /// Checks that all parts are consistent.
+    ///
+    /// # Errors
+    /// The first inconsistency.
     pub fn check(&self) -> Result<(), Inconsistency> {
         let refused = |problem: String| Err(Inconsistency(problem));
         if self.nodes.is_empty() || self.cpus.is_empty() {

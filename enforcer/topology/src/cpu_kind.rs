@@ -66,6 +66,9 @@ const WORDS: [(&str, u8); 4] =
 
 impl EnergyPreference {
     /// Parses a word or number of the kernel; `default` is `None`.
+    ///
+    /// # Errors
+    /// If the text is neither.
     pub fn parse(text: &str) -> Result<Option<Self>, ParseError> {
         let word = scalar::bare(text);
         if word == "default" {

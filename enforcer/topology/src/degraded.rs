@@ -18,6 +18,7 @@ pub mod source {
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(rename_all = "camelCase"))]
 #[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
+#[non_exhaustive]
 pub struct Degraded {
     /// Short stable name: `bpf`, `task-iterator`, `numa-balancing`, `hmat`, `cgroup:/a/b`.
     pub source: String,
@@ -48,6 +49,7 @@ const LISTED: usize = 5;
 /// Degraded entries of many like objects (a thousand cgroups, ten thousand threads): the first few
 /// of a kind are listed, the others counted.
 #[derive(Debug, Clone, Default)]
+#[non_exhaustive]
 pub struct DegradedTally {
     entries: Vec<Degraded>,
     counts: BTreeMap<(&'static str, &'static str), usize>,

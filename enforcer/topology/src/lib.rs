@@ -23,6 +23,7 @@
 //! What is not known is `None` or an entry of [`degraded`], never a default. Without features the crate needs
 //! `thiserror` alone: `serde` and `schemars` add the serde forms and their schemas. Only `sysfs` reads files.
 #![forbid(unsafe_code)]
+#![warn(clippy::missing_errors_doc)]
 
 mod check;
 mod cpu_kind;

@@ -31,6 +31,7 @@ pub struct IdSet<T> {
 
 /// Why a text is not a list of ids.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[non_exhaustive]
 pub enum ListError {
     /// An element is neither a number nor a range.
     #[error("`{0}` is not an id or a range of ids")]

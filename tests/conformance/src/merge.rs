@@ -42,12 +42,10 @@ pub(crate) fn check(vector: &Vector) -> Result<(), String> {
         index = index.with_distances(distances.clone());
     }
     let offers = offers(&vector.providers, &mut HintMasks::new(&index))?;
-    let settings = HintsSettings {
-        profile: Profile::Kubelet,
-        policy: vector.policy,
-        prefer_closest_numa_nodes: Some(vector.prefer_closest),
-        ..HintsSettings::default()
-    };
+    let mut settings = HintsSettings::default();
+    settings.profile = Profile::Kubelet;
+    settings.policy = vector.policy;
+    settings.prefer_closest_numa_nodes = Some(vector.prefer_closest);
     let options = MergeOptions::from(&settings.under_profile());
     let merged = merge(&index, &offers, options);
     let admitted = admits(vector.policy, merged.preferred)?;

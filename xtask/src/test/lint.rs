@@ -29,7 +29,8 @@ pub(super) fn format(workspace: &Workspace) -> Result<()> {
     Ok(())
 }
 
-/// Clippy has no warning: everything, the product without BPF, and what runs in the kernel.
+/// Clippy has no warning: everything, the product without BPF, the libraries without features, and what runs in
+/// the kernel.
 pub(super) fn clippy(workspace: &Workspace) -> Result<()> {
     component("clippy", "clippy")?;
     for selection in [&["--workspace"][..], &["--package", "enforcer", "--no-default-features"]] {
@@ -37,6 +38,11 @@ pub(super) fn clippy(workspace: &Workspace) -> Result<()> {
         cargo.args(["clippy", "--quiet", "--all-targets"]).args(selection).args(DENY_WARNINGS);
         command::visibly(&mut cargo)?;
     }
+    // The libraries need nothing of serde without features, and no feature that another crate turns on.
+    let mut cargo = product::cargo(workspace)?;
+    cargo.args(["clippy", "--quiet", "--no-default-features"]);
+    cargo.args(["--package", "numa-placement", "--package", "numa-topology"]).args(DENY_WARNINGS);
+    command::visibly(&mut cargo)?;
     kernel_side(workspace)
 }
 

@@ -18,7 +18,7 @@ use crate::{
     model::{WorkloadModel, accessed_bytes},
     policy::{
         DeclaredClass,
-        placement::{Engine, HintsSettings, PlacementSettings, PoolsSettings, TopologyPolicy},
+        placement::{Engine, PlacementSettings, PoolsSettings, TopologyPolicy},
     },
     words,
     workload::{CgroupPath, QosClass},
@@ -88,9 +88,11 @@ pub struct CgroupBounds {
 impl CgroupRequest<'_> {
     /// Settings under which a cgroup is placed, before its wishes.
     fn settings(&self) -> PlacementSettings {
-        let hints = HintsSettings { policy: TopologyPolicy::SingleNumaNode, ..HintsSettings::default() };
-        let pools = self.wished.map(|wished| wished.pools.clone()).unwrap_or_default();
-        PlacementSettings { engine: Engine::Hints, hints, pools, ..PlacementSettings::default() }
+        let mut settings = PlacementSettings::default();
+        settings.engine = Engine::Hints;
+        settings.hints.policy = TopologyPolicy::SingleNumaNode;
+        settings.pools = self.wished.map(|wished| wished.pools.clone()).unwrap_or_default();
+        settings
     }
 
     fn wish<T>(&self, of: impl Fn(&Wishes) -> Option<T>) -> Option<T> {
@@ -484,7 +486,7 @@ impl CgroupRequest<'_> {
         });
         let shortages = shortages.collect::<Vec<_>>();
         // The engine had no nodes, so its count of CPUs is 0 too.
-        let rejection = if !zones.is_empty() && shortages.len() == zones.len() {
+        let mut rejection = if !zones.is_empty() && shortages.len() == zones.len() {
             self.without_memory(inventory, allocations, rejection.reason, &zones)
         } else {
             rejection
@@ -495,18 +497,12 @@ impl CgroupRequest<'_> {
         let room = room.map(|(zone, bytes)| FittingAmount::together("memory", zone.clone(), bytes));
         let rooms: Vec<FittingAmount> = room.into_iter().collect();
         // The engine's own shortages are reported in its units.
-        let mut wording = rejection.wording;
-        wording.units = wording.units.or(units_of(&shortages, &rooms));
-        let units = &wording.units;
-        let fits = would_fit(&rooms, units).into_iter().chain(rejection.fits).collect::<Vec<_>>();
-        Rejection {
-            shortages: shortages.into_iter().chain(rejection.shortages).collect(),
-            fits: (!fits.is_empty()).then(|| fits.join("; ")),
-            container: rejection.container,
-            reason: rejection.reason,
-            problem: rejection.problem,
-            wording,
-        }
+        let units = std::mem::take(&mut rejection.wording.units).or(units_of(&shortages, &rooms));
+        let fits = would_fit(&rooms, &units).into_iter().chain(rejection.fits).collect::<Vec<_>>();
+        rejection.wording.units = units;
+        rejection.fits = (!fits.is_empty()).then(|| fits.join("; "));
+        rejection.shortages.splice(..0, shortages);
+        rejection
     }
 
     /// No node has enough memory: CPUs are reported as short only if no allowed node has enough.

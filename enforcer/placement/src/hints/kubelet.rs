@@ -66,6 +66,9 @@ fn keep_within(offer: &mut Offer, nodes: Mask) {
 }
 
 /// Chooses the CPUs of a container.
+///
+/// # Errors
+/// If too few CPUs are free, or the options do not allow the amount.
 pub fn take_near(layout: &CpuLayout, pick: &CpuPick<'_>, options: CpuOptions) -> Result<CpuSet, CpuError> {
     let without = cpu::take_near(layout, &CpuPick { reusable: &CpuSet::new(), ..*pick }, options);
     match without {

@@ -38,9 +38,6 @@ mod tests;
 mod threshold;
 mod windows;
 
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
-
 pub(crate) use self::refusal::left_out;
 pub use self::{
     engine::HintsEngine,
@@ -53,7 +50,9 @@ pub(crate) use crate::nodes::{MAX_ENUMERATED_NODES, Sums, Table, of_width, posit
 use numa_topology::set::NodeSet;
 
 /// A set of nodes for a container, for display.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 pub struct Hint {
     /// The nodes; `None` if any node is suitable.
     pub nodes: Option<NodeSet>,

@@ -9,8 +9,6 @@
 
 use std::collections::BTreeMap;
 
-use serde::Deserialize;
-
 use super::{annotations::shown_problem, document::Scalar};
 use crate::{ContainerKind, ContainerRequest, MemorySource, PodRequest, QosClass};
 use numa_topology::{quantity, text::printable_within};
@@ -19,19 +17,27 @@ use numa_topology::{quantity, text::printable_within};
 pub(in super::super) const RESOURCES_KEY: &str = "noderesource.dev/resources";
 
 /// The document of [`RESOURCES_KEY`].
-#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
-#[serde(
-    rename_all = "camelCase",
-    default,
-    expecting = "a map like {containers: {NAME: {requests: {memory: 1Gi}}}}"
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[cfg_attr(
+    feature = "serde",
+    derive(serde::Deserialize),
+    serde(
+        rename_all = "camelCase",
+        default,
+        expecting = "a map like {containers: {NAME: {requests: {memory: 1Gi}}}}"
+    )
 )]
 struct CopiedPodResources {
     init_containers: BTreeMap<String, CopiedContainerResources>,
     containers: BTreeMap<String, CopiedContainerResources>,
 }
 
-#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
-#[serde(default, expecting = "a map like {requests: {memory: 1Gi}}")]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[cfg_attr(
+    feature = "serde",
+    derive(serde::Deserialize),
+    serde(default, expecting = "a map like {requests: {memory: 1Gi}}")
+)]
 struct CopiedContainerResources {
     requests: BTreeMap<String, Scalar>,
     limits: BTreeMap<String, Scalar>,

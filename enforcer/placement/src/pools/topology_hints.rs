@@ -109,6 +109,9 @@ impl HintKind {
 
 impl HintPattern {
     /// Parses a pattern; the error is that of the glob.
+    ///
+    /// # Errors
+    /// If it is no pattern.
     pub fn new(text: &str) -> Result<Self, String> {
         let (kind, place) = match text.split_once(':') {
             Some((kind, place)) if HintKind::named(kind).is_some() => (HintKind::named(kind), place),

@@ -3,15 +3,13 @@
 //! `cpuset:0-3`, `exclude-cpuset:0-1`, `0-3` or `0,4` name CPUs; `750m` and `2` are amounts, as
 //! Kubernetes writes them.
 
-use std::{borrow::Cow, fmt, str::FromStr};
+use std::{fmt, str::FromStr};
 
-use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use thiserror::Error;
 
 use numa_topology::text::beginning;
 
-use numa_topology::{quantity::milli_cpus, set::CpuSet, text::quoted};
+use numa_topology::{quantity::milli_cpus, set::CpuSet};
 
 /// A set of CPUs: these, or all but these.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -33,6 +31,7 @@ pub enum CpuAmount {
 
 /// Why a text is neither a set of CPUs nor an amount.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[non_exhaustive]
 pub enum CpuAmountError {
     /// Neither CPUs nor an amount.
     #[error("`{0}` is neither CPUs (cpuset:0-3, exclude-cpuset:0-1, 0-3) nor an amount (750m, 2)")]
@@ -102,56 +101,6 @@ impl fmt::Display for CpuAmount {
             Self::Milli(milli) if milli % 1000 == 0 => write!(f, "{}", milli / 1000),
             Self::Milli(milli) => write!(f, "{milli}m"),
         }
-    }
-}
-
-impl Serialize for CpuChoice {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(self)
-    }
-}
-
-impl Serialize for CpuAmount {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(self)
-    }
-}
-
-impl<'de> Deserialize<'de> for CpuChoice {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        quoted::read(deserializer, "CPUs in quotes, as in \"cpuset:0-3\"")
-    }
-}
-
-impl<'de> Deserialize<'de> for CpuAmount {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        quoted::read(deserializer, "an amount of CPUs or CPUs in quotes, as in \"750m\" or \"cpuset:0-3\"")
-    }
-}
-
-impl JsonSchema for CpuChoice {
-    fn schema_name() -> Cow<'static, str> {
-        "CpuChoice".into()
-    }
-    fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        json_schema!({
-            "type": "string",
-            // With a prefix, or with a character that an amount cannot have.
-            "pattern": "cpuset:|[-,]",
-            "description": "CPUs (cpuset:0-3, exclude-cpuset:0-1, 0-3)"
-        })
-    }
-}
-
-impl JsonSchema for CpuAmount {
-    fn schema_name() -> Cow<'static, str> {
-        "CpuAmount".into()
-    }
-    fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        json_schema!({
-            "type": "string",
-            "description": "CPUs (cpuset:0-3, exclude-cpuset:0-1, 0-3) or an amount (750m, 2)"
-        })
     }
 }
 

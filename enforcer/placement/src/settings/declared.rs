@@ -1,11 +1,9 @@
 //! How a declared workload uses its CPUs.
 
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
-
 /// Declared use of CPUs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "kebab-case")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(rename_all = "kebab-case"))]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 pub enum DeclaredClass {
     /// CPUs of its own.
     Exclusive,

@@ -3,15 +3,11 @@
 //! One whole number and one unit. A number without a unit is refused: readers should not have to guess
 //! whether `interval = 10` means seconds.
 
-use std::{borrow::Cow, fmt, str::FromStr, time::Duration};
+use std::{fmt, str::FromStr, time::Duration};
 
-use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use thiserror::Error;
 
 use numa_topology::text::beginning;
-
-use numa_topology::text::quoted;
 
 /// Units, longest first, in milliseconds.
 const UNITS: [(&str, u64); 4] = [("h", 3_600_000), ("m", 60_000), ("s", 1_000), ("ms", 1)];
@@ -79,31 +75,6 @@ impl fmt::Display for HumanDuration {
             Some((name, factor)) => write!(f, "{}{name}", self.0 / factor),
             None => f.write_str("0s"),
         }
-    }
-}
-
-impl Serialize for HumanDuration {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(self)
-    }
-}
-
-impl<'de> Deserialize<'de> for HumanDuration {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        quoted::read(deserializer, "a length of time in quotes, as in \"5s\"")
-    }
-}
-
-impl JsonSchema for HumanDuration {
-    fn schema_name() -> Cow<'static, str> {
-        "Duration".into()
-    }
-    fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        json_schema!({
-            "type": "string",
-            "description": "A whole number and a unit: 500ms, 10s, 5m, 1h",
-            "pattern": "^[0-9]+ *(ms|s|m|h)$"
-        })
     }
 }
 

@@ -4,23 +4,22 @@
 //! that slice. A glob is compiled when the configuration is read, so an invalid one is refused there and
 //! matching cannot fail later. Matching takes time linear in the path.
 
-use std::{borrow::Cow, fmt, str::FromStr};
+use std::{fmt, str::FromStr};
 
 use globset::{GlobBuilder, GlobMatcher, GlobSetBuilder};
-use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use thiserror::Error;
 
 use super::covering::{self, Effort};
 use crate::CgroupPath;
-use numa_topology::text::quoted;
-
 /// Maximum length of a glob in bytes.
 const LONGEST: usize = 1024;
 
 /// Compiles an untrusted glob. A glob that is too long or does not compile is an error with the cause:
 /// [`globset::Glob::compile_matcher`] panics if the regular expression behind a glob does not compile, as
 /// with alternatives nested hundreds deep.
+///
+/// # Errors
+/// Why it is no glob.
 pub fn compile(text: &str, settings: impl Fn(&mut GlobBuilder<'_>)) -> Result<GlobMatcher, String> {
     if text.len() > LONGEST {
         return Err(format!("it must not be longer than {LONGEST} bytes"));
@@ -160,31 +159,6 @@ impl fmt::Debug for CgroupGlob {
 impl fmt::Display for CgroupGlob {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.as_str())
-    }
-}
-
-impl Serialize for CgroupGlob {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_str(self.as_str())
-    }
-}
-
-impl<'de> Deserialize<'de> for CgroupGlob {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        quoted::read(deserializer, "a glob over cgroup paths in quotes, as in \"/system.slice/**\"")
-    }
-}
-
-impl JsonSchema for CgroupGlob {
-    fn schema_name() -> Cow<'static, str> {
-        "CgroupGlob".into()
-    }
-    fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        json_schema!({
-            "type": "string",
-            "description": "Glob over cgroup paths; `*` does not cross a `/`, `**` does",
-            "pattern": "^/.*[^/]$"
-        })
     }
 }
 

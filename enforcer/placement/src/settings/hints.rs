@@ -3,14 +3,9 @@
 //! Keys are the kubelet's options in snake case; the kubelet's own spelling (`prefer-closest-numa-nodes`) is
 //! an alias. Conflicts between options are found when the configuration is read.
 
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
-
-use super::aliases;
 use super::{
     PolicyError,
     refusal::{Relation, at_odds, quoted, refused},
-    whole,
 };
 
 /// Options that cannot be combined.
@@ -22,57 +17,72 @@ const EXCLUSIVE: [(&str, &str); 4] = [
 ];
 
 /// Settings of the engine `hints`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, default)]
-#[schemars(transform = aliases::of_hints)]
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[cfg_attr(
+    feature = "serde",
+    derive(serde::Serialize, serde::Deserialize),
+    serde(deny_unknown_fields, default)
+)]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
+#[cfg_attr(feature = "schemars", schemars(transform = super::aliases::of_hints))]
 #[expect(clippy::struct_excessive_bools, reason = "each is a switch of its own, with the name people know")]
+#[non_exhaustive]
 pub struct HintsSettings {
     /// Rules by which sets of nodes are offered, compared and given.
     pub profile: Profile,
     /// Condition for admitting a pod.
-    #[serde(alias = "topologyManagerPolicy")]
+    #[cfg_attr(feature = "serde", serde(alias = "topologyManagerPolicy"))]
     pub policy: TopologyPolicy,
     /// Unit of alignment.
-    #[serde(alias = "topologyManagerScope")]
+    #[cfg_attr(feature = "serde", serde(alias = "topologyManagerScope"))]
     pub scope: Scope,
     /// Whether memory affects the choice of nodes. `none`: only CPUs and devices do, as with the kubelet's
     /// `memoryManagerPolicy: None`.
-    #[serde(alias = "memoryManagerPolicy")]
+    #[cfg_attr(feature = "serde", serde(alias = "memoryManagerPolicy"))]
     pub memory_manager_policy: MemoryManagerPolicy,
     /// Among sets of equally many nodes, take the one with the smallest average distance. Absent: true,
     /// false under the profile `kubelet`.
-    #[serde(alias = "prefer-closest-numa-nodes", skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(
+        feature = "serde",
+        serde(alias = "prefer-closest-numa-nodes", skip_serializing_if = "Option::is_none")
+    )]
     pub prefer_closest_numa_nodes: Option<bool>,
     /// Nodes that device hints include under the profile `kubelet`; it differs by kubelet version.
     pub kubelet_device_hints: KubeletDeviceHints,
     /// Accepted for compatibility, at least 8; there is no limit.
-    #[serde(
-        alias = "max-allowable-numa-nodes",
-        skip_serializing_if = "Option::is_none",
-        deserialize_with = "whole::optional::<_, _, 8, { whole::MOST_32 }>"
+    #[cfg_attr(
+        feature = "serde",
+        serde(
+            alias = "max-allowable-numa-nodes",
+            skip_serializing_if = "Option::is_none",
+            deserialize_with = "super::whole::optional::<_, _, 8, { super::whole::MOST_32 }>"
+        )
     )]
-    #[schemars(range(min = 8))]
+    #[cfg_attr(feature = "schemars", schemars(range(min = 8)))]
     pub max_allowable_numa_nodes: Option<u32>,
     /// Tie-break between equally suitable sets of nodes.
-    #[serde(alias = "numa-allocation-strategy")]
+    #[cfg_attr(feature = "serde", serde(alias = "numa-allocation-strategy"))]
     pub numa_allocation_strategy: NumaAllocationStrategy,
     /// Exclusive CPUs are whole cores.
-    #[serde(alias = "full-pcpus-only")]
+    #[cfg_attr(feature = "serde", serde(alias = "full-pcpus-only"))]
     pub full_pcpus_only: bool,
     /// Exclusive CPUs come in equal parts from as few nodes as possible.
-    #[serde(alias = "distribute-cpus-across-numa")]
+    #[cfg_attr(feature = "serde", serde(alias = "distribute-cpus-across-numa"))]
     pub distribute_cpus_across_numa: bool,
     /// Exclusive CPUs come from different cores.
-    #[serde(alias = "distribute-cpus-across-cores")]
+    #[cfg_attr(feature = "serde", serde(alias = "distribute-cpus-across-cores"))]
     pub distribute_cpus_across_cores: bool,
     /// CPUs are aligned by socket instead of by node.
-    #[serde(alias = "align-by-socket")]
+    #[cfg_attr(feature = "serde", serde(alias = "align-by-socket"))]
     pub align_by_socket: bool,
     /// Exclusive CPUs come from as few last-level caches as possible.
-    #[serde(alias = "prefer-align-cpus-by-uncorecache", alias = "prefer_align_cpus_by_uncorecache")]
+    #[cfg_attr(
+        feature = "serde",
+        serde(alias = "prefer-align-cpus-by-uncorecache", alias = "prefer_align_cpus_by_uncorecache")
+    )]
     pub prefer_align_cpus_by_uncore_cache: bool,
     /// No container runs on reserved CPUs, not even in the shared pool.
-    #[serde(alias = "strict-cpu-reservation")]
+    #[cfg_attr(feature = "serde", serde(alias = "strict-cpu-reservation"))]
     pub strict_cpu_reservation: bool,
     /// A node holds memory either of single nodes or of groups of nodes, never both: the kubelet's rule. Off:
     /// any set of nodes with enough room.
@@ -83,8 +93,9 @@ pub struct HintsSettings {
 }
 
 /// Rules of the engine `hints`.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "kebab-case")]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(rename_all = "kebab-case"))]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 pub enum Profile {
     /// Rules of this project: memory nodes include those of the CPUs, memory-only nodes belong to the nearest
     /// CPU nodes.
@@ -96,22 +107,24 @@ pub enum Profile {
 }
 
 /// Whether memory affects the choice of nodes.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "kebab-case")]
-#[schemars(transform = aliases::of_memory_manager)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(rename_all = "kebab-case"))]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
+#[cfg_attr(feature = "schemars", schemars(transform = super::aliases::of_memory_manager))]
 pub enum MemoryManagerPolicy {
     /// It does not. The profile `kubelet` then sets no memory nodes.
-    #[serde(alias = "None")]
+    #[cfg_attr(feature = "serde", serde(alias = "None"))]
     None,
     /// It does.
     #[default]
-    #[serde(alias = "Static")]
+    #[cfg_attr(feature = "serde", serde(alias = "Static"))]
     Static,
 }
 
 /// Nodes that the kubelet's device hints include.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "kebab-case")]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(rename_all = "kebab-case"))]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 pub enum KubeletDeviceHints {
     /// Nodes with a device of the resource, free or not: since 1.36.
     #[default]
@@ -121,8 +134,9 @@ pub enum KubeletDeviceHints {
 }
 
 /// Condition for admitting a pod.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "kebab-case")]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(rename_all = "kebab-case"))]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 pub enum TopologyPolicy {
     /// Always; nothing is aligned.
     None,
@@ -132,7 +146,7 @@ pub enum TopologyPolicy {
     /// If it is aligned as well as on an empty machine.
     Restricted,
     /// If everything is on one node.
-    #[serde(rename = "single-numa-node")]
+    #[cfg_attr(feature = "serde", serde(rename = "single-numa-node"))]
     SingleNumaNode,
     /// The older NUMA Manager: the first common set of nodes in order of width. Without one, a Guaranteed pod
     /// is rejected and others run unaligned.
@@ -166,8 +180,9 @@ impl TopologyPolicy {
 }
 
 /// Unit of alignment.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "kebab-case")]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(rename_all = "kebab-case"))]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 pub enum Scope {
     /// Each container separately.
     #[default]
@@ -177,8 +192,9 @@ pub enum Scope {
 }
 
 /// Tie-break between equally suitable sets of nodes.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "kebab-case")]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(rename_all = "kebab-case"))]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 pub enum NumaAllocationStrategy {
     /// The set with the lowest ids.
     #[default]
@@ -255,6 +271,9 @@ impl HintsSettings {
     }
 
     /// Checks that the options can be combined; `section` is the section of the keys in the file.
+    ///
+    /// # Errors
+    /// The first two settings that exclude each other.
     pub fn validate(&self, section: &str) -> Result<(), PolicyError> {
         let key_of = |key: &str| format!("{section}.{key}");
         if let Some(limit) = self.max_allowable_numa_nodes.filter(|limit| *limit < 8) {

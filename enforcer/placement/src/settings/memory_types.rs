@@ -1,15 +1,18 @@
 //! Kinds of memory in requests: `["dram", "pmem"]`.
 
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use numa_topology::MemoryClass;
 
 /// A set of memory kinds; at least one in a configuration.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
-#[serde(try_from = "Vec<MemoryType>", into = "Vec<MemoryType>")]
-#[schemars(with = "Vec<MemoryType>", extend("minItems" = 1))]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
+#[cfg_attr(
+    feature = "serde",
+    derive(serde::Serialize, serde::Deserialize),
+    serde(try_from = "Vec<MemoryType>", into = "Vec<MemoryType>")
+)]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
+#[cfg_attr(feature = "schemars", schemars(with = "Vec<MemoryType>", extend("minItems" = 1)))]
 pub struct MemoryTypes {
     /// Ordinary memory.
     pub dram: bool,
@@ -31,8 +34,9 @@ impl MemoryTypes {
 }
 
 /// A kind of memory.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(rename_all = "lowercase"))]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 pub enum MemoryType {
     /// Ordinary memory.
     Dram,

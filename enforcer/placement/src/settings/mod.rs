@@ -4,6 +4,7 @@
 //! policy are aliases. A `[[placement.rule]]` and annotations override settings of the host for some pods;
 //! annotations take precedence.
 
+#[cfg(feature = "schemars")]
 mod aliases;
 pub mod covering;
 mod cpu_amount;
@@ -13,15 +14,14 @@ pub mod glob;
 mod hints;
 mod memory_types;
 pub mod name_glob;
+mod names;
 mod pools;
 pub mod refusal;
 mod rule;
+#[cfg(feature = "serde")]
 pub mod whole;
 
 use std::collections::BTreeMap;
-
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
 
 use self::refusal::{Relation, at_odds, quoted, refused};
 pub use self::{
@@ -35,6 +35,7 @@ pub use self::{
     },
     memory_types::{MemoryType, MemoryTypes, NoMemoryType},
     name_glob::{NameGlob, NameGlobError},
+    names::UnknownName,
     pools::{CpuPriority, PoolLevel, PoolsSettings},
     refusal::{OtherSetting, PolicyError},
     rule::{HINTS_KEYS, PlacementRule},
@@ -42,66 +43,94 @@ pub use self::{
 use numa_topology::size::ByteSize;
 
 /// Placement of pods.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, default)]
-#[schemars(transform = aliases::of_placement)]
+#[derive(Debug, Clone, Default, PartialEq)]
+#[cfg_attr(
+    feature = "serde",
+    derive(serde::Serialize, serde::Deserialize),
+    serde(deny_unknown_fields, default)
+)]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
+#[cfg_attr(feature = "schemars", schemars(transform = aliases::of_placement))]
+#[non_exhaustive]
 pub struct PlacementSettings {
     /// Engine for pods without another one from a rule or annotation.
     pub engine: Engine,
     /// CPUs that workloads may get: `cpuset:0-3`, `exclude-cpuset:0-1`, or a plain list; all when absent.
-    #[serde(
-        alias = "AvailableResources",
-        alias = "availableResources",
-        skip_serializing_if = "Option::is_none"
+    #[cfg_attr(
+        feature = "serde",
+        serde(
+            alias = "AvailableResources",
+            alias = "availableResources",
+            skip_serializing_if = "Option::is_none"
+        )
     )]
     pub available: Option<AvailableResources>,
     /// Resources reserved for the system.
-    #[serde(alias = "ReservedResources", alias = "reservedResources")]
+    #[cfg_attr(feature = "serde", serde(alias = "ReservedResources", alias = "reservedResources"))]
     pub reserved: ReservedResources,
     /// Settings of the engine `hints`.
     pub hints: HintsSettings,
     /// Settings of the engine `pools`.
     pub pools: PoolsSettings,
     /// Other settings for some pods; the first matching rule applies.
-    #[serde(rename = "rule", skip_serializing_if = "Vec::is_empty")]
+    #[cfg_attr(feature = "serde", serde(rename = "rule", skip_serializing_if = "Vec::is_empty"))]
     pub rules: Vec<PlacementRule>,
 }
 
 /// The engines.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "kebab-case")]
-#[schemars(transform = aliases::of_engines)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(rename_all = "kebab-case"))]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
+#[cfg_attr(feature = "schemars", schemars(transform = aliases::of_engines))]
 pub enum Engine {
     /// Merged hints of all resources, as in the kubelet's managers.
     #[default]
     Hints,
     /// A tree of pools, as in the topology-aware policy.
-    #[serde(alias = "topology-aware")]
+    #[cfg_attr(feature = "serde", serde(alias = "topology-aware"))]
     Pools,
 }
 
 /// Resources that workloads may get.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, default)]
-#[schemars(transform = aliases::of_resources)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[cfg_attr(
+    feature = "serde",
+    derive(serde::Serialize, serde::Deserialize),
+    serde(deny_unknown_fields, default)
+)]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
+#[cfg_attr(feature = "schemars", schemars(transform = aliases::of_resources))]
+#[non_exhaustive]
 pub struct AvailableResources {
     /// `cpuset:LIST`, `exclude-cpuset:LIST` or a plain list with a comma or a range.
-    #[serde(alias = "cpu", alias = "CPU", skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(
+        feature = "serde",
+        serde(alias = "cpu", alias = "CPU", skip_serializing_if = "Option::is_none")
+    )]
     pub cpus: Option<CpuChoice>,
 }
 
 /// Resources reserved for the system.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, default)]
-#[schemars(transform = aliases::of_resources)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[cfg_attr(
+    feature = "serde",
+    derive(serde::Serialize, serde::Deserialize),
+    serde(deny_unknown_fields, default)
+)]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
+#[cfg_attr(feature = "schemars", schemars(transform = aliases::of_resources))]
+#[non_exhaustive]
 pub struct ReservedResources {
     /// `cpuset:LIST`, `exclude-cpuset:LIST`, a quantity (`750m`, `2`), or a plain list where it has a
     /// comma or a range. A bare number is a quantity: CPU 0 is `cpuset:0`. A quantity is rounded up to whole
     /// CPUs: the smallest packages that fit as a whole, then the lowest ids, whole cores first.
-    #[serde(alias = "cpu", alias = "CPU", skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(
+        feature = "serde",
+        serde(alias = "cpu", alias = "CPU", skip_serializing_if = "Option::is_none")
+    )]
     pub cpus: Option<CpuAmount>,
     /// Memory by node id (`"0"`), then by resource: `memory`, `hugepages-2Mi`.
-    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    #[cfg_attr(feature = "serde", serde(skip_serializing_if = "BTreeMap::is_empty"))]
     pub memory: BTreeMap<String, BTreeMap<String, ByteSize>>,
 }
 
@@ -113,6 +142,9 @@ impl PlacementSettings {
 
     /// Checks relations that types cannot express: the options can be combined, for the host and under each
     /// rule, and reserved memory names valid nodes and resources.
+    ///
+    /// # Errors
+    /// The first setting that is refused.
     pub fn validate(&self) -> Result<(), PolicyError> {
         self.hints.validate("placement.hints")?;
         if self.hints.is_kubelet() && self.engine != Engine::Hints {

@@ -4,11 +4,9 @@
 //! have no separators: `*` is any number of characters, `{a,b}` is either. Names are untrusted: a name longer
 //! than any real one matches nothing.
 
-use std::{borrow::Cow, fmt, str::FromStr};
+use std::{fmt, str::FromStr};
 
 use globset::GlobMatcher;
-use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
-use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use super::{
@@ -20,8 +18,12 @@ use super::{
 const LONGEST_NAME: usize = 1024;
 
 /// A compiled glob; two are equal when their texts are.
-#[derive(Clone, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String")]
+#[derive(Clone)]
+#[cfg_attr(
+    feature = "serde",
+    derive(serde::Serialize, serde::Deserialize),
+    serde(try_from = "String", into = "String")
+)]
 pub struct NameGlob(GlobMatcher);
 
 /// A text that is not a glob over names.
@@ -101,19 +103,6 @@ impl fmt::Debug for NameGlob {
 impl fmt::Display for NameGlob {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.as_str())
-    }
-}
-
-impl JsonSchema for NameGlob {
-    fn schema_name() -> Cow<'static, str> {
-        "NameGlob".into()
-    }
-    fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        json_schema!({
-            "type": "string",
-            "description": "Glob over names: `*` is any number of characters, `{a,b}` either",
-            "minLength": 1
-        })
     }
 }
 

@@ -2,70 +2,73 @@
 //!
 //! The topology-aware policy's spelling of each key (`pinCPU`, `PinCPU`) is an alias.
 
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
-
-use super::aliases;
-
 /// Settings of the engine `pools`, with the defaults in the documentation of the topology-aware policy.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, default)]
-#[schemars(transform = aliases::of_pools)]
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[cfg_attr(
+    feature = "serde",
+    derive(serde::Serialize, serde::Deserialize),
+    serde(deny_unknown_fields, default)
+)]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
+#[cfg_attr(feature = "schemars", schemars(transform = super::aliases::of_pools))]
 #[expect(clippy::struct_excessive_bools, reason = "each is a switch of its own, with the name people know")]
+#[non_exhaustive]
 pub struct PoolsSettings {
     /// CPUs are pinned.
-    #[serde(alias = "pinCPU", alias = "PinCPU")]
+    #[cfg_attr(feature = "serde", serde(alias = "pinCPU", alias = "PinCPU"))]
     pub pin_cpu: bool,
     /// Memory nodes are pinned.
-    #[serde(alias = "pinMemory", alias = "PinMemory")]
+    #[cfg_attr(feature = "serde", serde(alias = "pinMemory", alias = "PinMemory"))]
     pub pin_memory: bool,
     /// The exclusive CPU of a container with a request from one to below two CPUs, and exclusive CPUs beside
     /// a shared fraction, are isolated CPUs if there are any.
-    #[serde(alias = "preferIsolatedCPUs", alias = "PreferIsolatedCPUs")]
+    #[cfg_attr(feature = "serde", serde(alias = "preferIsolatedCPUs", alias = "PreferIsolatedCPUs"))]
     pub prefer_isolated_cpus: bool,
     /// Containers that would get exclusive CPUs get shared ones.
-    #[serde(alias = "preferSharedCPUs", alias = "PreferSharedCPUs")]
+    #[cfg_attr(feature = "serde", serde(alias = "preferSharedCPUs", alias = "PreferSharedCPUs"))]
     pub prefer_shared_cpus: bool,
     /// Globs of namespaces with all containers on the reserved CPUs; `kube-system` is always one of them.
-    #[serde(alias = "reservedPoolNamespaces", alias = "ReservedPoolNamespaces")]
+    #[cfg_attr(feature = "serde", serde(alias = "reservedPoolNamespaces", alias = "ReservedPoolNamespaces"))]
     pub reserved_pool_namespaces: Vec<String>,
     /// Containers of a pod are kept together.
-    #[serde(alias = "colocatePods", alias = "ColocatePods")]
+    #[cfg_attr(feature = "serde", serde(alias = "colocatePods", alias = "ColocatePods"))]
     pub colocate_pods: bool,
     /// Containers of a namespace are kept together.
-    #[serde(alias = "colocateNamespaces", alias = "ColocateNamespaces")]
+    #[cfg_attr(feature = "serde", serde(alias = "colocateNamespaces", alias = "ColocateNamespaces"))]
     pub colocate_namespaces: bool,
     /// Level of the pools that Burstable containers without a CPU limit are spread over.
-    #[serde(alias = "unlimitedBurstable", alias = "UnlimitedBurstable")]
+    #[cfg_attr(feature = "serde", serde(alias = "unlimitedBurstable", alias = "UnlimitedBurstable"))]
     pub unlimited_burstable: PoolLevel,
     /// CPU priority of containers that do not request one.
-    #[serde(alias = "defaultCPUPriority", alias = "DefaultCPUPriority")]
+    #[cfg_attr(feature = "serde", serde(alias = "defaultCPUPriority", alias = "DefaultCPUPriority"))]
     pub default_cpu_priority: CpuPriority,
 }
 
 /// A level of the tree of pools.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
-#[schemars(transform = aliases::of_levels)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(rename_all = "lowercase"))]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
+#[cfg_attr(feature = "schemars", schemars(transform = super::aliases::of_levels))]
 pub enum PoolLevel {
     /// The whole machine.
     System,
     /// A socket.
     #[default]
-    #[serde(alias = "socket")]
+    #[cfg_attr(feature = "serde", serde(alias = "socket"))]
     Package,
     /// A die.
     Die,
     /// A NUMA node.
     Numa,
     /// The CPUs behind one last-level cache.
-    #[serde(alias = "l3")]
+    #[cfg_attr(feature = "serde", serde(alias = "l3"))]
     L3Cache,
 }
 
 /// Preference between fast and slow CPUs.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(rename_all = "lowercase"))]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 pub enum CpuPriority {
     /// The fastest CPUs.
     High,

@@ -5,11 +5,8 @@
 
 use std::collections::BTreeMap;
 
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
-
 use super::{
-    Engine, HintsSettings, MemoryManagerPolicy, NumaAllocationStrategy, Scope, TopologyPolicy, aliases,
+    Engine, HintsSettings, MemoryManagerPolicy, NumaAllocationStrategy, Scope, TopologyPolicy,
     covering::Effort, name_glob::covers_optional,
 };
 use crate::settings::NameGlob;
@@ -32,64 +29,91 @@ pub const HINTS_KEYS: [&str; 13] = [
 ];
 
 /// Settings for the pods that it matches; absent ones are those of the host.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, default)]
-#[schemars(transform = aliases::of_rule)]
+#[derive(Debug, Clone, Default, PartialEq)]
+#[cfg_attr(
+    feature = "serde",
+    derive(serde::Serialize, serde::Deserialize),
+    serde(deny_unknown_fields, default)
+)]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
+#[cfg_attr(feature = "schemars", schemars(transform = super::aliases::of_rule))]
+#[non_exhaustive]
 pub struct PlacementRule {
     /// Glob over namespaces; every namespace when absent.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Option::is_none"))]
     pub namespace: Option<NameGlob>,
     /// Glob over names of pods; every pod when absent.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Option::is_none"))]
     pub pod: Option<NameGlob>,
     /// Labels that the pod must have.
-    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    #[cfg_attr(feature = "serde", serde(skip_serializing_if = "BTreeMap::is_empty"))]
     pub labels: BTreeMap<String, String>,
     /// Engine.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Option::is_none"))]
     pub engine: Option<Engine>,
     /// Policy of the engine `hints`.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Option::is_none"))]
     pub policy: Option<TopologyPolicy>,
     /// Scope of the engine `hints`.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Option::is_none"))]
     pub scope: Option<Scope>,
     /// As `hints.memory_manager_policy`.
-    #[serde(alias = "memoryManagerPolicy", skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(
+        feature = "serde",
+        serde(alias = "memoryManagerPolicy", skip_serializing_if = "Option::is_none")
+    )]
     pub memory_manager_policy: Option<MemoryManagerPolicy>,
     /// Tie-break of the engine `hints`.
-    #[serde(alias = "numa-allocation-strategy", skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(
+        feature = "serde",
+        serde(alias = "numa-allocation-strategy", skip_serializing_if = "Option::is_none")
+    )]
     pub numa_allocation_strategy: Option<NumaAllocationStrategy>,
     /// Distances as a tie-break of the engine `hints`.
-    #[serde(alias = "prefer-closest-numa-nodes", skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(
+        feature = "serde",
+        serde(alias = "prefer-closest-numa-nodes", skip_serializing_if = "Option::is_none")
+    )]
     pub prefer_closest_numa_nodes: Option<bool>,
     /// As `hints.full_pcpus_only`.
-    #[serde(alias = "full-pcpus-only", skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "serde", serde(alias = "full-pcpus-only", skip_serializing_if = "Option::is_none"))]
     pub full_pcpus_only: Option<bool>,
     /// As `hints.distribute_cpus_across_numa`.
-    #[serde(alias = "distribute-cpus-across-numa", skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(
+        feature = "serde",
+        serde(alias = "distribute-cpus-across-numa", skip_serializing_if = "Option::is_none")
+    )]
     pub distribute_cpus_across_numa: Option<bool>,
     /// As `hints.distribute_cpus_across_cores`.
-    #[serde(alias = "distribute-cpus-across-cores", skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(
+        feature = "serde",
+        serde(alias = "distribute-cpus-across-cores", skip_serializing_if = "Option::is_none")
+    )]
     pub distribute_cpus_across_cores: Option<bool>,
     /// As `hints.align_by_socket`.
-    #[serde(alias = "align-by-socket", skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "serde", serde(alias = "align-by-socket", skip_serializing_if = "Option::is_none"))]
     pub align_by_socket: Option<bool>,
     /// As `hints.prefer_align_cpus_by_uncore_cache`.
-    #[serde(
-        alias = "prefer-align-cpus-by-uncorecache",
-        alias = "prefer_align_cpus_by_uncorecache",
-        skip_serializing_if = "Option::is_none"
+    #[cfg_attr(
+        feature = "serde",
+        serde(
+            alias = "prefer-align-cpus-by-uncorecache",
+            alias = "prefer_align_cpus_by_uncorecache",
+            skip_serializing_if = "Option::is_none"
+        )
     )]
     pub prefer_align_cpus_by_uncore_cache: Option<bool>,
     /// As `hints.strict_cpu_reservation`: these pods do not run on reserved CPUs.
-    #[serde(alias = "strict-cpu-reservation", skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(
+        feature = "serde",
+        serde(alias = "strict-cpu-reservation", skip_serializing_if = "Option::is_none")
+    )]
     pub strict_cpu_reservation: Option<bool>,
     /// As `hints.strict_memory_groups`.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Option::is_none"))]
     pub strict_memory_groups: Option<bool>,
     /// As `hints.align_all_qos`.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Option::is_none"))]
     pub align_all_qos: Option<bool>,
 }
 

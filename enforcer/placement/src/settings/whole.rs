@@ -16,6 +16,9 @@ pub const MOST: u64 = i64::MAX.unsigned_abs();
 pub const MOST_32: u64 = 0xffff_ffff;
 
 /// Deserializes a number from `MIN` to `MAX`.
+///
+/// # Errors
+/// If it is anything else.
 pub fn within<'de, D, T, const MIN: u64, const MAX: u64>(deserializer: D) -> Result<T, D::Error>
 where
     D: Deserializer<'de>,
@@ -25,6 +28,9 @@ where
 }
 
 /// Deserializes an optional number from `MIN` to `MAX`.
+///
+/// # Errors
+/// If it is anything else.
 pub fn optional<'de, D, T, const MIN: u64, const MAX: u64>(deserializer: D) -> Result<Option<T>, D::Error>
 where
     D: Deserializer<'de>,
@@ -42,6 +48,9 @@ where
 }
 
 /// Deserializes an optional number of CPUs, at least 1. Giving a list of CPUs instead is a common mistake.
+///
+/// # Errors
+/// If it is anything else.
 pub fn cpus<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<NonZeroU32>, D::Error> {
     struct CpuCount;
 

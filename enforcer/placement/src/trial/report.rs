@@ -5,9 +5,6 @@
 
 use std::collections::BTreeMap;
 
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
-
 use crate::{
     Candidate, ContainerKind, ContainerRequest, CpuClass, CpusAndNodes, Grant, HolderMove, MemorySource,
     Update, hints::Hint,
@@ -21,8 +18,10 @@ use numa_topology::{
 pub const PLAN_SCHEMA_VERSION: u32 = 2;
 
 /// The steps of a trial, in order.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(rename_all = "camelCase"))]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
+#[non_exhaustive]
 pub struct PlanReport {
     /// Version of this format.
     pub schema_version: u32,
@@ -31,8 +30,10 @@ pub struct PlanReport {
 }
 
 /// Result of one step.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(rename_all = "camelCase"))]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
+#[non_exhaustive]
 pub struct StepReport {
     /// Number of the step, from 1.
     pub step: u32,
@@ -56,14 +57,15 @@ pub struct StepReport {
     /// aligned; `null` if none was found or searched.
     pub what_if: Option<Vec<MoveReport>>,
     /// Candidates considered, if requested.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "Option::is_none"))]
     pub candidates: Option<Vec<Candidate>>,
 }
 
 /// Kind of a step.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
-#[schemars(rename = "Act")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(rename_all = "lowercase"))]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
+#[cfg_attr(feature = "schemars", schemars(rename = "Act"))]
 pub enum StepKind {
     /// Create a pod.
     Create,
@@ -76,8 +78,10 @@ pub enum StepKind {
 }
 
 /// What one container got.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(rename_all = "camelCase"))]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
+#[non_exhaustive]
 pub struct ContainerReport {
     /// Its name.
     pub name: String,
@@ -105,7 +109,7 @@ pub struct ContainerReport {
     pub memory_by_node: BTreeMap<NodeId, u64>,
     /// Forecast of huge pages in bytes, by resource (`hugepages-2Mi`) and node. They are promised on the
     /// nodes of `mems` together.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "BTreeMap::is_empty"))]
     pub hugepages_by_node: BTreeMap<String, BTreeMap<NodeId, u64>>,
     /// Ids of devices by resource.
     pub devices: BTreeMap<String, Vec<String>>,
@@ -120,11 +124,12 @@ pub struct ContainerReport {
 }
 
 /// Change for a container of another pod.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(rename_all = "camelCase"))]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 pub struct UpdateReport {
     /// The container: `namespace/name/container`.
-    #[serde(rename = "who")]
+    #[cfg_attr(feature = "serde", serde(rename = "who"))]
     pub container: String,
     /// Its CPUs now; `null` if unchanged.
     pub cpus: Option<CpuSet>,
@@ -133,11 +138,13 @@ pub struct UpdateReport {
 }
 
 /// A move of a container of another pod.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(rename_all = "camelCase"))]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
+#[non_exhaustive]
 pub struct MoveReport {
     /// The container: `namespace/name/container`.
-    #[serde(rename = "who")]
+    #[cfg_attr(feature = "serde", serde(rename = "who"))]
     pub container: String,
     /// Current placement.
     pub from: SeatReport,
@@ -148,8 +155,9 @@ pub struct MoveReport {
 }
 
 /// CPUs and memory nodes.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(rename_all = "camelCase"))]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 pub struct SeatReport {
     /// Its CPUs.
     pub cpus: CpuSet,

@@ -137,7 +137,7 @@ fn degraded(page: &mut TextPage, degraded: &[Degraded]) {
     if degraded.is_empty() {
         page.line(None, "Everything that can be seen on this host is seen.");
     }
-    for Degraded { source, reason, effect } in degraded {
+    for Degraded { source, reason, effect, .. } in degraded {
         page.line(Some(Tone::Heading), source);
         page.labelled("because", reason, None);
         page.labelled("effect", effect, None);

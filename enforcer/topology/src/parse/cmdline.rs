@@ -8,6 +8,9 @@ use super::{ParseError, scalar::unsigned};
 use crate::{id::CpuId, set::CpuSet};
 
 /// CPUs of `nohz_full=` and of `isolcpus=nohz,...` that are in `present`; `None` without either.
+///
+/// # Errors
+/// If an option has a malformed list.
 pub fn tickless_cpus(cmdline: &str, present: &CpuSet) -> Result<Option<CpuSet>, ParseError> {
     if !options(cmdline).any(|option| option.nohz) {
         return Ok(None);
@@ -18,6 +21,9 @@ pub fn tickless_cpus(cmdline: &str, present: &CpuSet) -> Result<Option<CpuSet>, 
 /// CPUs of `isolcpus=` that are in `present` and excluded from the scheduler's balancing; `None` without the
 /// option. Only the flag `domain` excludes them: `managed_irq` keeps interrupts away, `nohz` the tick
 /// (`kernel/sched/isolation.c`).
+///
+/// # Errors
+/// If an option has a malformed list.
 pub fn isolated_cpus(cmdline: &str, present: &CpuSet) -> Result<Option<CpuSet>, ParseError> {
     if values(cmdline).all(|(name, _)| name != ISOLCPUS) {
         return Ok(None);

@@ -10,6 +10,9 @@ use crate::{id::Id, set::IdSet};
 const WORD_BITS: u32 = 32;
 
 /// Parses a mask. A set bit above [`Id::GREATEST`] is an error.
+///
+/// # Errors
+/// If the text is anything else, or has such a bit.
 pub fn mask<T: Id>(text: &str) -> Result<IdSet<T>, ParseError> {
     let text = bare(text);
     let mut ids = IdSet::new();

@@ -5,6 +5,7 @@ use super::{ParseError, scalar::unsigned};
 
 /// The sizes in use, in bytes; `None` for a missing field.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Meminfo {
     /// `MemTotal`.
     pub total_bytes: Option<u64>,
@@ -22,6 +23,9 @@ pub struct Meminfo {
 
 /// Parses both forms. A malformed value is an error, an unknown line is not. Valid text causes no allocation:
 /// the daemon reads it up to 200 times a second.
+///
+/// # Errors
+/// If a known line has a malformed value.
 pub fn meminfo(text: &str) -> Result<Meminfo, ParseError> {
     let mut sizes = Meminfo::default();
     for line in text.lines() {

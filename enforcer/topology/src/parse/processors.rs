@@ -22,6 +22,7 @@ pub fn cpus_of_cpuinfo(text: &str) -> CpuSet {
 
 /// A core design of Arm: implementer and part number of its main ID register.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[non_exhaustive]
 pub struct CoreDesign {
     /// Bits 31-24.
     pub implementer: u64,
@@ -30,6 +31,9 @@ pub struct CoreDesign {
 }
 
 /// `regs/identification/midr_el1`: `0x00000000410fd850`.
+///
+/// # Errors
+/// If the text is anything else.
 pub fn design_of_midr(text: &str) -> Result<CoreDesign, ParseError> {
     let text = super::scalar::bare(text);
     let number = hexadecimal(text).ok_or_else(|| ParseError::new("a main ID register", text))?;

@@ -12,6 +12,9 @@ pub fn bare(text: &str) -> &str {
 }
 
 /// A decimal number without sign.
+///
+/// # Errors
+/// If the text is anything else.
 pub fn unsigned(text: &str) -> Result<u64, ParseError> {
     let digits = bare(text);
     let plain = !digits.is_empty() && digits.bytes().all(|b| b.is_ascii_digit());
@@ -19,11 +22,17 @@ pub fn unsigned(text: &str) -> Result<u64, ParseError> {
 }
 
 /// A decimal number that may be negative: `numa_node`, `physical_package_id`.
+///
+/// # Errors
+/// If the text is anything else.
 pub fn signed(text: &str) -> Result<i32, ParseError> {
     bare(text).parse().ok().ok_or_else(|| ParseError::new("a number", bare(text)))
 }
 
 /// A hexadecimal number with the `0x` of sysfs: the `class` of a PCI device.
+///
+/// # Errors
+/// If the text is anything else.
 pub fn hexadecimal(text: &str) -> Result<u32, ParseError> {
     let digits = bare(text).strip_prefix("0x").unwrap_or("");
     let plain = !digits.is_empty() && digits.bytes().all(|b| b.is_ascii_hexdigit());
@@ -41,6 +50,9 @@ pub fn release(text: &str) -> Option<(u32, u32)> {
 
 /// A list of ids. Kernels before 6.10 print `(null)` for a list that was never allocated
 /// (`nohz_full` in `drivers/base/cpu.c`): the empty list.
+///
+/// # Errors
+/// If the text is anything else.
 pub fn list<T: crate::id::Id>(text: &str) -> Result<IdSet<T>, ParseError> {
     match bare(text) {
         "(null)" => Ok(IdSet::new()),
@@ -49,6 +61,9 @@ pub fn list<T: crate::id::Id>(text: &str) -> Result<IdSet<T>, ParseError> {
 }
 
 /// Ids separated by blanks (`related_cpus`, `cpufreq_show_cpus` in `drivers/cpufreq/cpufreq.c`).
+///
+/// # Errors
+/// If the text is anything else.
 pub fn spaced<T: crate::id::Id>(text: &str) -> Result<IdSet<T>, ParseError> {
     let mut ids = IdSet::new();
     for word in bare(text).split_ascii_whitespace() {
@@ -65,6 +80,9 @@ pub fn chosen(words: &str) -> Option<String> {
 }
 
 /// A cache size in bytes, `32K` or `1M` (`size_show` in `drivers/base/cacheinfo.c`).
+///
+/// # Errors
+/// If the text is anything else.
 pub fn cache_size(text: &str) -> Result<u64, ParseError> {
     let error = || ParseError::new("a cache size like 32K", bare(text));
     let (digits, shift) = match bare(text) {
@@ -76,6 +94,9 @@ pub fn cache_size(text: &str) -> Result<u64, ParseError> {
 }
 
 /// Distances from one node to all online nodes, in ascending order of their ids (nodeN/distance).
+///
+/// # Errors
+/// If the text is anything else.
 pub fn distances(text: &str) -> Result<Vec<u32>, ParseError> {
     bare(text)
         .split_ascii_whitespace()

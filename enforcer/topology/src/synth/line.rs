@@ -38,6 +38,7 @@ const WORDS: &str = "sockets, dies, nodes, l3, cores, threads, memory, pmem, cxl
 
 /// Why a line is not a machine.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[non_exhaustive]
 pub enum LineError {
     /// No word at all.
     #[error("no machine is described; expected something like `sockets:2 nodes:1 cores:8 memory:64GiB`")]

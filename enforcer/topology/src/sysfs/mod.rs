@@ -39,6 +39,7 @@ use source::Source;
 
 /// Why there is no topology at all.
 #[derive(Debug, Error)]
+#[non_exhaustive]
 pub enum TopologyError {
     /// Neither sysfs nor procfs names a CPU.
     #[error("no CPU found: looked in {}, {} and {}", .0[0].display(), .0[1].display(), .0[2].display())]
@@ -56,6 +57,9 @@ pub enum TopologyError {
 }
 
 /// Reads the topology of a host.
+///
+/// # Errors
+/// If no CPU is found, or more than any kernel has. Everything else that is missing is in the second value.
 pub fn read_topology(files: &dyn MachineFiles) -> Result<(Topology, Vec<Degraded>), TopologyError> {
     let mut source = Source::new(files);
     let sets = online::read(&mut source)?;

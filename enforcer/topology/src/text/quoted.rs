@@ -10,6 +10,9 @@ use serde::{
 };
 
 /// Reads such a value; `expected` describes it, with an example.
+///
+/// # Errors
+/// If the value is no text, or not one that can be parsed.
 pub fn read<'de, D, T>(deserializer: D, expected: &'static str) -> Result<T, D::Error>
 where
     D: Deserializer<'de>,

@@ -9,7 +9,7 @@ use crate::{
     partition::Partition,
     policy::{
         DeclaredClass, NameGlob, PolicyError, Relation, at_odds,
-        placement::{Engine, HintsSettings, PlacementSettings},
+        placement::{Engine, PlacementSettings},
         quoted, refused,
     },
     workload::{SLICE_SUFFIX, UNIT_SUFFIXES},
@@ -168,7 +168,8 @@ impl RuleChecker<'_> {
                 let policy = self.of("policy", quoted(policy.as_str()));
                 return Err(at_odds(policy, relation, self.of("engine", quoted("pools"))));
             }
-            let hints = HintsSettings { policy: *policy, ..placement.hints.clone() };
+            let mut hints = placement.hints.clone();
+            hints.policy = *policy;
             if self.rule.names_pods() {
                 let (own, hosts) = (self.key("policy"), "placement.hints.policy");
                 let renamed = |key: &str| (key == hosts).then(|| own.clone());

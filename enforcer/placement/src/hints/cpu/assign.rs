@@ -5,6 +5,9 @@ use crate::CpuLayout;
 use numa_topology::set::CpuSet;
 
 /// `count` of the available CPUs.
+///
+/// # Errors
+/// If too few CPUs are free, or the options do not allow the amount.
 pub fn take(
     layout: &CpuLayout,
     available: &CpuSet,
@@ -16,6 +19,9 @@ pub fn take(
 }
 
 /// The CPUs that a kubelet reserves for an amount, in the order for containers, whole cores or not.
+///
+/// # Errors
+/// If too few CPUs are free, or the options do not allow the amount.
 pub fn reserve(
     layout: &CpuLayout,
     available: &CpuSet,

@@ -26,6 +26,9 @@ pub struct CpuPick<'a> {
 }
 
 /// Chooses the CPUs of one container.
+///
+/// # Errors
+/// If too few CPUs are free, or the options do not allow the amount.
 pub fn take_near(layout: &CpuLayout, pick: &CpuPick<'_>, options: CpuOptions) -> Result<CpuSet, CpuError> {
     let pool = layout.known(&pick.available.union(pick.reusable)).difference(pick.reserved);
     let beside_reserved = layout.closure(Level::Core, pick.reserved);

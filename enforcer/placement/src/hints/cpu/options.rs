@@ -42,6 +42,9 @@ pub enum CpuOptionsError {
 impl CpuOptions {
     /// Are the options compatible with the policy and the machine? The settings check whether they are
     /// compatible with each other.
+    ///
+    /// # Errors
+    /// The first option that the policy or the machine does not allow.
     pub fn validate_for(self, policy: TopologyPolicy, layout: &CpuLayout) -> Result<(), CpuOptionsError> {
         let (sockets, nodes) = (layout.sockets.len(), layout.nodes.len());
         match policy {

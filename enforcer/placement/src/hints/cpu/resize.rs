@@ -15,6 +15,9 @@ use crate::{CpuLayout, layout::Level};
 use numa_topology::set::CpuSet;
 
 /// `count` of the CPUs that a container holds, including those that must stay.
+///
+/// # Errors
+/// If too few CPUs are free, or the options do not allow the amount.
 pub fn retain(
     layout: &CpuLayout,
     current: &CpuSet,
@@ -29,6 +32,9 @@ pub fn retain(
 }
 
 /// All CPUs that a container holds, plus available ones up to `count`.
+///
+/// # Errors
+/// If too few CPUs are free, or the options do not allow the amount.
 pub fn grow(
     layout: &CpuLayout,
     current: &CpuSet,

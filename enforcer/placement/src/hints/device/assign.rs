@@ -15,6 +15,9 @@ use crate::{
 use numa_topology::{set::NodeSet, text::printable};
 
 /// Ids of `count` devices, ascending; `mask` is the set of nodes chosen for the container.
+///
+/// # Errors
+/// If too few devices are free.
 pub fn assign(stock: &DeviceStock<'_>, count: u64, mask: Option<Mask>) -> Result<Vec<String>, Rejection> {
     let mut units: Vec<&Unit<'_>> = stock.available().collect();
     let wanted = match usize::try_from(count) {

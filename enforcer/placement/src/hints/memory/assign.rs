@@ -14,6 +14,9 @@ use crate::{
 use numa_topology::set::NodeSet;
 
 /// Claims for all wanted amounts, all on the same zone; none if nothing is wanted.
+///
+/// # Errors
+/// If a resource does not fit.
 pub fn assign(
     stock: &MemoryStock<'_>,
     wanted: &[(MemoryResource, u64)],

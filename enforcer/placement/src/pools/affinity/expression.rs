@@ -6,7 +6,6 @@
 use std::borrow::Cow;
 
 use globset::{GlobBuilder, GlobMatcher};
-use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 use super::{super::document::Scalar, AffinitySubject};
 use crate::{QosClass, settings::glob::compile};
@@ -15,7 +14,8 @@ use crate::{QosClass, settings::glob::compile};
 const VALUE_LIMIT: usize = 64;
 
 /// An expression about a container.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub(super) struct Expression {
     keys: Vec<ContainerKey>,
     /// Separator of the values of several keys.
@@ -24,7 +24,8 @@ pub(super) struct Expression {
 }
 
 /// Property of a container.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub(super) enum ContainerKey {
     Container,
     Pod,
@@ -35,7 +36,8 @@ pub(super) enum ContainerKey {
     NotYet,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 enum Operator {
     OneOf { values: Vec<String>, negated: bool },
     Matches { patterns: Vec<Pattern>, negated: bool },
@@ -55,25 +57,34 @@ impl PartialEq for Pattern {
 
 impl Eq for Pattern {}
 
-impl Serialize for Pattern {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_str(self.0.glob().glob())
+#[cfg(feature = "serde")]
+mod serde_text {
+    use std::borrow::Cow;
+
+    use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+
+    use super::Pattern;
+
+    impl Serialize for Pattern {
+        fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+            serializer.serialize_str(self.0.glob().glob())
+        }
+    }
+
+    impl<'de> Deserialize<'de> for Pattern {
+        fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+            Self::new(&<Cow<'de, str>>::deserialize(deserializer)?).map_err(de::Error::custom)
+        }
     }
 }
 
-impl<'de> Deserialize<'de> for Pattern {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        Self::new(&<Cow<'de, str>>::deserialize(deserializer)?).map_err(de::Error::custom)
-    }
-}
-
-#[derive(Debug, Clone, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Debug, Clone)]
+#[cfg_attr(feature = "serde", derive(serde::Deserialize), serde(deny_unknown_fields))]
 pub(super) struct RawExpression {
-    #[serde(default)]
+    #[cfg_attr(feature = "serde", serde(default))]
     key: String,
     operator: String,
-    #[serde(default)]
+    #[cfg_attr(feature = "serde", serde(default))]
     values: Vec<Scalar>,
 }
 

@@ -19,8 +19,6 @@ mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use serde::{Deserialize, Serialize};
-
 use self::expression::{ContainerKey, Expression, RawExpression};
 use super::{
     annotations::{FAMILIES, shown_problem},
@@ -53,7 +51,8 @@ pub struct AffinitySubject<'a> {
 }
 
 /// One rule of one container.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct AffinityRule {
     /// Containers that it can apply to; those of the same pod when absent.
     scope: Option<Expression>,
@@ -64,7 +63,7 @@ pub struct AffinityRule {
     /// Whether it applies in both directions and counts once.
     mutual: bool,
     /// Whether it comes from a setting: it has no effect beside rules written for a container.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "std::ops::Not::not"))]
     implicit: bool,
 }
 
@@ -72,18 +71,23 @@ pub struct AffinityRule {
 type Annotation = BTreeMap<String, Vec<AffinityEntry>>;
 
 /// An element of a container's list: a name (the simple form) or a rule (the full form).
-#[derive(Debug, Clone, Deserialize)]
-#[serde(untagged, expecting = "the name of a container or {scope, match, weight} was expected")]
+#[derive(Debug, Clone)]
+#[cfg_attr(
+    feature = "serde",
+    derive(serde::Deserialize),
+    serde(untagged, expecting = "the name of a container or {scope, match, weight} was expected")
+)]
+#[cfg_attr(not(feature = "serde"), expect(dead_code, reason = "entries are read by serde"))]
 enum AffinityEntry {
     Rule(FullRule),
     Name(Scalar),
 }
 
-#[derive(Debug, Clone, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Debug, Clone)]
+#[cfg_attr(feature = "serde", derive(serde::Deserialize), serde(deny_unknown_fields))]
 struct FullRule {
     scope: Option<RawExpression>,
-    #[serde(rename = "match")]
+    #[cfg_attr(feature = "serde", serde(rename = "match"))]
     wanted: RawExpression,
     weight: Option<i64>,
 }

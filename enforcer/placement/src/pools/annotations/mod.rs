@@ -18,8 +18,6 @@ mod values;
 
 use std::{collections::BTreeMap, time::Duration};
 
-use serde::Deserialize;
-
 pub(super) use self::keys::is_document;
 pub use self::keys::mistaken_keys;
 pub(in super::super) use self::keys::{FAMILIES, name_of_key};
@@ -28,7 +26,7 @@ use self::{
     values::{duration, hint_kinds, hint_patterns, level, memory_types, priority, switch},
 };
 use super::{
-    document::{Document, Scalar},
+    document::{Document, FromDocument, Scalar},
     topology_hints::HintRules,
 };
 use crate::{
@@ -202,7 +200,7 @@ impl<'a> EffectiveAnnotations<'a> {
 
     /// Typed value of a document; of the deprecated form, which may be a map from container to value, the
     /// container's value.
-    fn of_document<T: serde::de::DeserializeOwned>(&mut self, found: RankedAnnotation<'_>) -> Option<T> {
+    fn of_document<T: FromDocument>(&mut self, found: RankedAnnotation<'_>) -> Option<T> {
         let document = self.pod.documents.get(found.key)?;
         let read = document.as_ref().map_err(Clone::clone).and_then(|document| match document {
             Document::Map(by_container) if found.scope == DEPRECATED_SCOPE => {
@@ -266,8 +264,12 @@ impl<'a> EffectiveAnnotations<'a> {
 const DEPRECATED_SCOPE: u8 = 3;
 
 /// The value of `cold-start`.
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields, expecting = "a map like {duration: 60s}")]
+#[derive(Debug)]
+#[cfg_attr(
+    feature = "serde",
+    derive(serde::Deserialize),
+    serde(deny_unknown_fields, expecting = "a map like {duration: 60s}")
+)]
 struct ColdStartValue {
     duration: Scalar,
 }
