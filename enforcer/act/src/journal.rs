@@ -1,9 +1,9 @@
 //! The undo log: what every file held before the daemon first wrote to it, and everything else that `restore`
 //! and the next daemon must know.
 //!
-//! Problem: a daemon that is killed must leave a host that can be put back, and the next one must know what it
-//! holds. Idea: each fact is one line of one enum ([`record`]), added before it takes effect and folded when it
-//! is read ([`log`]). The views are small folds:
+//! Problem: a daemon that is killed must leave a host that can be put back, and the next one must know what
+//! it holds. Idea: each fact is one line of one enum ([`record`]), added before it takes effect and folded
+//! when it is read ([`log`]). The views are small folds:
 //!
 //! | file | records | writer | why a file of its own |
 //! |---|---|---|---|
@@ -17,9 +17,9 @@
 //! Root writes these values to the host. So a log is read only from a directory and files that belong to root
 //! or to the daemon's user and that no other user may write, and no symlink is followed.
 //!
-//! A last line that a crash cut off is dropped with a warning ([`reading`]): its write was not made. Any other
-//! unreadable line is no record and is named. Its file is kept beside the new one, and each restore names it
-//! until an administrator removes it ([`set_aside`]).
+//! A last line that a crash cut off is dropped with a warning ([`reading`]): its write was not made. Any
+//! other unreadable line is no record and is named. Its file is kept beside the new one, and each restore
+//! names it until an administrator removes it ([`set_aside`]).
 
 mod brake_record;
 mod drift_record;

@@ -29,8 +29,8 @@ pub(super) fn format(workspace: &Workspace) -> Result<()> {
     Ok(())
 }
 
-/// Clippy has no warning: everything, the product without BPF, the libraries without features, and what runs in
-/// the kernel.
+/// Clippy has no warning: everything, the product without BPF, the libraries without features, and what runs
+/// in the kernel.
 pub(super) fn clippy(workspace: &Workspace) -> Result<()> {
     component("clippy", "clippy")?;
     for selection in [&["--workspace"][..], &["--package", "enforcer", "--no-default-features"]] {

@@ -48,7 +48,8 @@ pub(crate) struct TestArguments {
     /// A step, a scenario or a group of scenarios by the beginning of its name (`correct-`);
     /// any other name filters the tests of the host
     name: Option<String>,
-    /// Play what is marked "only by name" too: of the group that is named, or of a whole run, as a nightly one
+    /// Play what is marked "only by name" too: of the group that is named, or of a whole run, as a nightly
+    /// one
     #[arg(long)]
     all: bool,
     /// List everything that would run, and stop

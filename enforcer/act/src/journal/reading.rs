@@ -7,8 +7,8 @@
 //! line is no damage: its action had not begun, so nothing has to be restored. A file that was cut by hand
 //! looks the same, so what is dropped is reported ([`Reading::torn`]). Any other end is damage.
 //!
-//! A log that others add to has half a line wherever a write of theirs failed. It is left out, and logged. Its
-//! lines begin with a newline, so empty ones are nothing.
+//! A log that others add to has half a line wherever a write of theirs failed. It is left out, and logged.
+//! Its lines begin with a newline, so empty ones are nothing.
 //!
 //! Zeros. A file system may extend a file before the added data is on the disk. A crash in between leaves
 //! zeros at the end of the file, after the last newline or after part of a line (ext4 without `data=ordered`,
