@@ -78,7 +78,7 @@ fn in_the_program() -> BTreeMap<String, PathBuf> {
             found.extend(names.iter().map(|name| ((*name).to_owned(), path.clone())));
         }
         let counted = after("degraded.add(").chain(after(".unread("));
-        let subjects = after("Subject {").filter_map(|subject| subject.split("source: ").nth(1));
+        let subjects = after("SourceEffect {").filter_map(|subject| subject.split("source: ").nth(1));
         for name in counted.chain(subjects).filter_map(feature) {
             found.insert(name.to_owned(), path.clone());
         }
