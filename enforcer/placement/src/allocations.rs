@@ -8,14 +8,13 @@
 //! Changes are made in a [transaction](Allocations::transaction): either all of them apply or none, and the
 //! caller gets the list of touched holders. Transactions nest: the changes of an inner one are undone if an
 //! outer one fails.
-//! outer one fails.
+//!
 //! Invariant: a holder that a transaction releases and gives a new grant keeps its position. A resize, or a
 //! second container of a pod, places the whole pod again without making any holder younger.
 
 use std::{collections::BTreeMap, fmt};
 
-use super::{Grant, PodName};
-use crate::CgroupPath;
+use crate::{CgroupPath, grant::Grant, pod_name::PodName};
 use numa_topology::{set::CpuSet, text::printable};
 
 /// Holder of a grant: a container, or a cgroup outside Kubernetes, which counts as a pod of its own.

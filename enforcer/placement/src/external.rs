@@ -16,10 +16,7 @@ use crate::{
     Allocations, CgroupPath, CpuClass, Grant, Holder, Inventory, MemoryClaim, MemoryResource, PodName, spill,
 };
 
-/// Engine name of a grant of another owner.
-pub const OTHERS: &str = "others";
-/// Engine name of the grant of a container that runs without a place.
-pub const UNPLACED: &str = "none";
+pub use crate::engine_name::{OTHERS, UNPLACED};
 /// Namespace of holders from the kubelet's own lists. No namespace of Kubernetes starts with `-`.
 pub const CLAIMED: &str = "-claimed";
 /// Namespace of containers that were created with CPUs.

@@ -2,26 +2,21 @@
 
 use std::{borrow::Cow, collections::BTreeMap, fmt, time::Duration};
 
-use super::{hints::Hint, pools::AffinityRule};
-use crate::QosClass;
+use crate::{affinity::AffinityRule, engine_name::FixedName, hint::Hint, qos::QosClass};
 use numa_topology::{
     id::NodeId,
     set::{CpuSet, NodeSet},
 };
-
-/// A name of an engine or a policy in the code; an alias, because serde would borrow a `&'static str` from
-/// its input.
-pub(super) type FixedName = &'static str;
 
 /// All resources of one container, and how they were chosen.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Grant {
     /// Name of the engine that gave it, as in the configuration.
-    #[cfg_attr(feature = "serde", serde(deserialize_with = "super::recorded::fixed_name"))]
+    #[cfg_attr(feature = "serde", serde(deserialize_with = "crate::engine_name::fixed_name"))]
     pub engine: FixedName,
     /// Policy by which it was given, as in the configuration.
-    #[cfg_attr(feature = "serde", serde(deserialize_with = "super::recorded::fixed_name"))]
+    #[cfg_attr(feature = "serde", serde(deserialize_with = "crate::engine_name::fixed_name"))]
     pub policy: FixedName,
     /// Use of its CPUs.
     pub class: CpuClass,

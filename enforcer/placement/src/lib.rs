@@ -71,17 +71,21 @@
 #![warn(clippy::missing_errors_doc)]
 
 pub mod admission;
+mod affinity;
 mod allocations;
 #[cfg(test)]
 mod any_machine;
 pub mod capacity;
 mod cgroup_path;
 mod choice;
+mod document;
+mod engine_name;
 mod explain;
 pub mod external;
 mod finish_cold_start;
 pub mod foreign;
 mod grant;
+mod hint;
 pub mod hints;
 mod inventory;
 mod isolated;
@@ -89,7 +93,9 @@ mod layout;
 pub mod memory;
 pub mod nodes;
 mod overflow;
+mod pod_name;
 pub mod pools;
+mod qos;
 #[cfg(feature = "serde")]
 mod recorded;
 pub mod rejection;
@@ -102,6 +108,7 @@ mod schema;
 #[cfg(feature = "serde")]
 mod serde_text;
 pub mod settings;
+mod size_units;
 pub mod taken;
 pub mod trial;
 mod what_if;
@@ -109,13 +116,11 @@ mod wishes;
 
 pub(crate) use numa_topology::text::figures as words;
 
-#[cfg(feature = "serde")]
-pub use self::recorded::known_name;
-
 pub use self::{
     admission::{Admission, PodGrant, Update, admit, admit_traced, remove, resize, resize_traced},
     allocations::{Allocations, Holder},
     cgroup_path::CgroupPath,
+    engine_name::known_name,
     explain::{Candidate, Trace},
     finish_cold_start::finish_cold_start,
     foreign::annotations_of_interest,
@@ -126,11 +131,10 @@ pub use self::{
     layout::{CpuLayout, CpuPlace},
     memory::ZoneAccount,
     overflow::{spill, unspill},
+    pod_name::PodName,
+    qos::QosClass,
     rejection::{Rejection, RejectionReason, Shortage},
-    request::{
-        ContainerKind, ContainerRequest, DeviceCounts, PodName, PodRequest, QosClass, Resources,
-        TopologyHint, qos_class,
-    },
+    request::{ContainerKind, ContainerRequest, DeviceCounts, PodRequest, Resources, qos_class},
     what_if::{CpusAndNodes, HolderMove, what_if},
-    wishes::Wishes,
+    wishes::{TopologyHint, Wishes},
 };

@@ -5,34 +5,14 @@
 //! cannot be a JSON key.
 //!
 //! Invariant: recordings are untrusted, so input is validated: names of engines and policies must be those in
-//! the code, and sums of amounts must not overflow.
+//! the code (`engine_name`), and sums of amounts must not overflow.
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
-use super::{
-    Allocations, Grant, Holder,
-    external::{OTHERS, UNPLACED},
-    grant::FixedName,
-    hints::HintsEngine,
-    pools::{ENGINE, POLICY},
-};
-use crate::settings::TopologyPolicy;
+use super::{Allocations, Grant, Holder};
 
 /// Limit of the sum of all amounts of each kind: they are added in 64 bits.
 const SUM_LIMIT: u64 = 1 << 60;
-
-/// Deserializes a name of an engine or a policy.
-pub(super) fn fixed_name<'de, D: Deserializer<'de>>(from: D) -> Result<FixedName, D::Error> {
-    let text = String::deserialize(from)?;
-    known_name(&text).ok_or_else(|| de::Error::custom(format!("{text:.40?} is no engine and no policy")))
-}
-
-/// The same name as in the code.
-pub fn known_name(text: &str) -> Option<FixedName> {
-    let others = ["", OTHERS, UNPLACED, HintsEngine::NAME, ENGINE, POLICY];
-    let policies = TopologyPolicy::ALL.into_iter().map(TopologyPolicy::as_str);
-    policies.chain(others).find(|name| *name == text)
-}
 
 #[derive(Serialize)]
 struct GrantEntry<'a> {
@@ -83,7 +63,10 @@ mod tests {
 
     use super::*;
     use crate::{
-        ColdStart, CpuClass, MemoryClaim, MemoryResource, PodName, QosClass, SharedCpus, hints::Hint,
+        ColdStart, CpuClass, MemoryClaim, MemoryResource, PodName, QosClass, SharedCpus,
+        engine_name::{FixedName, HINTS, OTHERS, POOLS, POOLS_POLICY, UNPLACED},
+        hints::Hint,
+        settings::TopologyPolicy,
     };
 
     fn holder(pod: &str) -> Holder {
@@ -127,8 +110,8 @@ mod tests {
     fn allocations_survive_serde_with_their_turns() {
         let mut allocations = Allocations::default();
         for (pod, engine, policy) in [
-            ("z", HintsEngine::NAME, TopologyPolicy::SingleNumaNode.as_str()),
-            ("a", ENGINE, POLICY),
+            ("z", HINTS, TopologyPolicy::SingleNumaNode.as_str()),
+            ("a", POOLS, POOLS_POLICY),
             ("m", OTHERS, OTHERS),
             ("k", UNPLACED, UNPLACED),
         ] {
@@ -148,7 +131,7 @@ mod tests {
     #[test]
     fn unknown_names_and_impossible_amounts_are_refused() {
         let mut allocations = Allocations::default();
-        allocations.give(holder("a"), whole(ENGINE, POLICY));
+        allocations.give(holder("a"), whole(POOLS, POOLS_POLICY));
         let text = serde_json::to_string(&allocations).unwrap();
         for (from, to, said) in [
             ("\"engine\":\"pools\"", "\"engine\":\"magic\"", "no engine"),

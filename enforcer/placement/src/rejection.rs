@@ -11,7 +11,10 @@ use super::{
     MemoryResource,
     room::{FittingAmount, is_in_bytes, would_fit},
 };
-use crate::words::{self, SizeUnit};
+use crate::{
+    size_units::SizeUnits,
+    words::{self, SizeUnit},
+};
 use numa_topology::set::NodeSet;
 
 /// A pod that was not admitted.
@@ -147,23 +150,6 @@ impl Shortage {
     }
 }
 
-/// Units by resource; only for resources in bytes. A boxed slice, to keep the error small.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct SizeUnits(Box<[(String, SizeUnit)]>);
-
-impl SizeUnits {
-    /// Unit of a resource.
-    pub fn get(&self, resource: &str) -> Option<SizeUnit> {
-        self.0.iter().find(|(name, _)| name == resource).map(|(_, unit)| *unit)
-    }
-
-    /// These units, plus others for resources that are missing here.
-    #[must_use]
-    pub fn or(self, others: Self) -> Self {
-        Self(self.0.into_iter().chain(others.0).collect())
-    }
-}
-
 /// Unit of the largest size of each resource in the text.
 pub fn units_of(shortages: &[Shortage], rooms: &[FittingAmount]) -> SizeUnits {
     let of_shortage = |short: &Shortage| (short.resource.clone(), short.wanted.max(short.available));
@@ -173,7 +159,7 @@ pub fn units_of(shortages: &[Shortage], rooms: &[FittingAmount]) -> SizeUnits {
         let before = largest.entry(resource).or_default();
         *before = bytes.max(*before);
     }
-    SizeUnits(largest.into_iter().map(|(resource, bytes)| (resource, SizeUnit::of(bytes))).collect())
+    largest.into_iter().map(|(resource, bytes)| (resource, SizeUnit::of(bytes))).collect()
 }
 
 impl RejectionReason {

@@ -4,71 +4,20 @@
 //! container runtime, a rule of the configuration) is not known here. Names, labels and annotations are
 //! untrusted: they are compared, never trusted.
 
-use std::{collections::BTreeMap, fmt};
+use std::collections::BTreeMap;
 
-use super::{Grant, Holder, Wishes, pools::Documents};
-use crate::CgroupPath;
+use crate::{
+    allocations::Holder,
+    document::Documents,
+    grant::Grant,
+    pod_name::PodName,
+    qos::QosClass,
+    wishes::{TopologyHint, Wishes},
+};
 use numa_topology::{
     id::NodeId,
     set::{CpuSet, NodeSet},
-    text::printable,
 };
-
-/// Kubernetes `QoS` class.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(rename_all = "kebab-case"))]
-#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
-pub enum QosClass {
-    /// Requests equal limits.
-    Guaranteed,
-    /// Some requests.
-    Burstable,
-    /// None.
-    BestEffort,
-}
-
-/// Name of a pod on its node.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
-pub struct PodName {
-    /// Its namespace.
-    pub namespace: String,
-    /// Its name.
-    pub name: String,
-    /// Distinguishes pods with the same name: a recreated pod may start before the old one has ended. Empty
-    /// if unknown. It is compared, never shown or matched by rules.
-    #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "String::is_empty"))]
-    pub uid: String,
-}
-
-impl PodName {
-    /// The name without a uid.
-    pub fn new(namespace: impl Into<String>, name: impl Into<String>) -> Self {
-        Self { namespace: namespace.into(), name: name.into(), uid: String::new() }
-    }
-
-    /// The name with this uid.
-    #[must_use]
-    pub fn with_uid(self, uid: impl Into<String>) -> Self {
-        Self { uid: uid.into(), ..self }
-    }
-
-    /// Name of a cgroup outside Kubernetes: a pod without a namespace, which no real pod is.
-    pub fn of_cgroup(cgroup: &CgroupPath) -> Self {
-        Self::new("", cgroup.as_str())
-    }
-}
-
-impl fmt::Display for PodName {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // No namespace of Kubernetes starts with a dash: such a namespace marks another kind of holder, which
-        // is shown by name.
-        if self.namespace.is_empty() || self.namespace.starts_with('-') {
-            return f.write_str(&printable(&self.name));
-        }
-        write!(f, "{}/{}", printable(&self.namespace), printable(&self.name))
-    }
-}
 
 /// Request of a pod.
 #[derive(Debug, Clone, PartialEq)]
@@ -143,19 +92,6 @@ pub struct Resources {
     pub memory_bytes: Option<u64>,
     /// Bytes of huge pages by size of the page in bytes.
     pub hugepages: BTreeMap<u64, u64>,
-}
-
-/// Location of something that a container uses.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct TopologyHint {
-    /// Source of the hint: `mount:PATH`, `device:PATH`, `pod-resources:RESOURCE`.
-    pub provider: String,
-    /// CPUs near it; empty if unknown.
-    pub cpus: CpuSet,
-    /// Nodes near it; empty if unknown.
-    pub nodes: NodeSet,
-    /// Packages near it; empty if unknown.
-    pub packages: Vec<i32>,
 }
 
 impl PodRequest {
@@ -247,6 +183,16 @@ impl ContainerRequest {
     pub fn whole_cpus(&self) -> Option<u64> {
         let milli = self.requests.milli_cpus?;
         milli.is_multiple_of(1000).then_some(milli / 1000)
+    }
+}
+
+impl PodRequest {
+    /// The first wish of its containers, by the order of the configuration, for settings that a pod has only
+    /// once.
+    pub fn wished<T>(&self, of: impl Fn(&Wishes) -> Option<T>) -> Option<T> {
+        let wishes = self.containers.iter().map(|container| &container.wishes);
+        let wished = wishes.filter_map(|wishes| Some((wishes.position, of(wishes)?)));
+        wished.min_by_key(|(position, _)| *position).map(|(_, wish)| wish)
     }
 }
 

@@ -9,8 +9,7 @@
 
 use std::cmp::Reverse;
 
-use super::{MemoryResource, memory::ZoneAccount, rejection::SizeUnits};
-use crate::words;
+use crate::{size_units::SizeUnits, words};
 use numa_topology::{
     Topology,
     id::NodeId,
@@ -58,11 +57,6 @@ impl FittingAmount {
     pub fn of_cpus(machine: &Topology, nodes: &NodeSet, free: &CpuSet) -> Self {
         let count = |nodes: &NodeSet| free.common(&machine.cpus_of(nodes));
         Self::new("cpu", nodes, |nodes| u64::try_from(count(nodes)).unwrap_or(u64::MAX))
-    }
-
-    /// Room for memory, by the account.
-    pub fn of_memory(account: &ZoneAccount, nodes: &NodeSet, resource: MemoryResource) -> Self {
-        Self::new(&resource.to_string(), nodes, |nodes| account.free(nodes, resource))
     }
 
     /// A resource with only a total for all nodes.

@@ -3,8 +3,8 @@
 //! Wishes are defaults: an annotation for the same setting takes precedence, if it would be valid without the
 //! entry. Settings that annotations cannot override (amounts, allowed nodes) go into the request itself.
 
-use super::{PodRequest, TopologyHint};
 use crate::settings::{DeclaredClass, Engine, MemoryTypes, TopologyPolicy};
+use numa_topology::set::{CpuSet, NodeSet};
 
 /// Wishes for a container; the default has none.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -32,12 +32,15 @@ impl Wishes {
     }
 }
 
-impl PodRequest {
-    /// The first wish of its containers, by the order of the configuration, for settings that a pod has only
-    /// once.
-    pub fn wished<T>(&self, of: impl Fn(&Wishes) -> Option<T>) -> Option<T> {
-        let wishes = self.containers.iter().map(|container| &container.wishes);
-        let wished = wishes.filter_map(|wishes| Some((wishes.position, of(wishes)?)));
-        wished.min_by_key(|(position, _)| *position).map(|(_, wish)| wish)
-    }
+/// Location of something that a container uses.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TopologyHint {
+    /// Source of the hint: `mount:PATH`, `device:PATH`, `pod-resources:RESOURCE`.
+    pub provider: String,
+    /// CPUs near it; empty if unknown.
+    pub cpus: CpuSet,
+    /// Nodes near it; empty if unknown.
+    pub nodes: NodeSet,
+    /// Packages near it; empty if unknown.
+    pub packages: Vec<i32>,
 }

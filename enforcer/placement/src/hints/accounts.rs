@@ -176,7 +176,7 @@ impl Accounts {
 
 /// Is its promised memory only a preference that gives way to promises of Guaranteed pods?
 pub(super) fn is_soft(grant: &Grant) -> bool {
-    grant.engine == super::HintsEngine::NAME
+    grant.engine == crate::engine_name::HINTS
         && grant.memory_priority < MemoryPriority::Guaranteed
         && !grant.memory.is_empty()
 }

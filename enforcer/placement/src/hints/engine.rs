@@ -12,9 +12,10 @@ use std::collections::BTreeMap;
 
 use super::{
     NodeIndex,
+    asker::Asker,
     cpu::CpuOptions,
     demand::Demand,
-    placing::{Asker, HintsPlacing, shared_pool},
+    placing::{HintsPlacing, shared_pool},
     question::Alignment,
 };
 use crate::{
@@ -36,7 +37,7 @@ pub struct HintsEngine {
 
 impl HintsEngine {
     /// Its name, in configuration, annotations and grants.
-    pub const NAME: &'static str = "hints";
+    pub const NAME: &'static str = crate::engine_name::HINTS;
 
     /// An engine with these settings.
     pub const fn new(settings: HintsSettings) -> Self {

@@ -7,13 +7,8 @@
 use std::collections::BTreeMap;
 
 use super::{
-    Hint, Mask, NodeIndex,
-    cpu::CpuError,
-    demand::Demand,
-    device,
-    placing::{Asker, HintsPlacing},
-    positions,
-    question::Alignment,
+    Hint, Mask, NodeIndex, asker::Asker, cpu::CpuError, demand::Demand, device, placing::HintsPlacing,
+    positions, question::Alignment,
 };
 use crate::{
     CpuClass, Grant, Inventory, MemoryPriority, MemorySource, QosClass, Rejection, RejectionReason,
@@ -70,7 +65,7 @@ impl HintsPlacing<'_> {
             preferred: merged.preferred,
         });
         Ok(Grant {
-            engine: super::HintsEngine::NAME,
+            engine: crate::engine_name::HINTS,
             policy: settings.policy.as_str(),
             class,
             reason: reason(settings.policy, class, hint.as_ref(), &mems),

@@ -1,10 +1,6 @@
 //! Keeps the grant of a container over a resize or restart.
 
-use super::{
-    accounts::restricted,
-    demand::Demand,
-    placing::{Asker, HintsPlacing},
-};
+use super::{accounts::restricted, asker::Asker, demand::Demand, placing::HintsPlacing};
 use crate::{ContainerRequest, Grant};
 use numa_topology::set::CpuSet;
 
@@ -17,7 +13,7 @@ impl HintsPlacing<'_> {
         demand: &Demand,
     ) -> Option<Grant> {
         let before = self.pod.previous.get(&container.name)?;
-        let same = before.engine == super::HintsEngine::NAME
+        let same = before.engine == crate::engine_name::HINTS
             && before.exclusive.len() == demand.exclusive
             && before.shared.as_ref().map(|shared| shared.milli_cpus) == demand.shared
             && demand

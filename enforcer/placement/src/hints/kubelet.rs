@@ -14,8 +14,8 @@
 
 use super::{
     Mask, Offer, Offers,
+    asker::Asker,
     cpu::{self, CpuError, CpuOptions, CpuPick},
-    placing::Asker,
 };
 use crate::{CpuLayout, Inventory, settings::KubeletDeviceHints};
 use numa_topology::set::{CpuSet, NodeSet};

@@ -16,12 +16,13 @@
 
 use super::{
     NodeIndex,
+    asker::Asker,
     demand::Demand,
     give::is_first_fit,
     local::LocalMemory,
     memory::{self, MemoryStock, WantedMemory},
     merge::Merged,
-    placing::{Asker, HintsPlacing},
+    placing::HintsPlacing,
     question::Alignment,
     refusal::left_out,
 };
@@ -218,8 +219,7 @@ impl MemorySearch<'_> {
         };
         let all: Vec<Shortage> = self.wanted.iter().map(shortage).collect();
         let short: Vec<Shortage> = all.iter().filter(|one| one.available < one.wanted).cloned().collect();
-        let room =
-            |(resource, _): &(MemoryResource, u64)| FittingAmount::of_memory(self.account, &nodes, *resource);
+        let room = |(resource, _): &(MemoryResource, u64)| self.account.room(&nodes, *resource);
         let rooms: Vec<FittingAmount> = self.wanted.iter().map(room).collect();
         // The kubelet's message.
         let mut problem = match settled.and_then(|settled| settled.merged.mask) {

@@ -12,6 +12,7 @@
 //! managers (docs/placement.md lists the differences and reasons).
 
 mod accounts;
+mod asker;
 mod beside;
 mod candidates;
 pub mod cpu;
@@ -45,20 +46,11 @@ pub use self::{
     threshold::{Need, Threshold},
     windows::Windows,
 };
-pub use crate::nodes::{HintMasks, Mask, NodeIndex};
 pub(crate) use crate::nodes::{MAX_ENUMERATED_NODES, Sums, Table, of_width, positions};
-use numa_topology::set::NodeSet;
-
-/// A set of nodes for a container, for display.
-#[derive(Debug, Clone, PartialEq, Eq)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
-#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
-pub struct Hint {
-    /// The nodes; `None` if any node is suitable.
-    pub nodes: Option<NodeSet>,
-    /// Whether it is as narrow as an empty machine would allow.
-    pub preferred: bool,
-}
+pub use crate::{
+    hint::Hint,
+    nodes::{HintMasks, Mask, NodeIndex},
+};
 
 /// A set of nodes that is suitable for one resource.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

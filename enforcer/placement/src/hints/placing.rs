@@ -7,8 +7,9 @@
 //! many of its CPUs as possible. Only if that fails, it is placed from scratch.
 
 use super::{
-    NodeIndex, Offers,
+    Offers,
     accounts::{Accounts, restricted},
+    asker::Asker,
     beside,
     cpu::{self, CpuOptions, CpuPick, CpuStock},
     demand::Demand,
@@ -44,22 +45,6 @@ pub(super) struct HintsPlacing<'a> {
     others: CpuSet,
     /// Whether a promise was made regardless of soft ones.
     pub(super) over_soft: bool,
-}
-
-/// Subject of a question: a container by its position in the pod, or the pod as a whole.
-#[derive(Clone, Copy)]
-pub(super) struct Asker<'a> {
-    /// Position of the container, or of the first one.
-    pub(super) index: usize,
-    /// `None` for the pod.
-    pub(super) container: Option<&'a ContainerRequest>,
-    pub(super) settings: &'a HintsSettings,
-    pub(super) nodes: &'a NodeIndex,
-    /// CPUs that it has and keeps.
-    pub(super) kept: &'a CpuSet,
-    /// Whether the place must include the CPUs of ended init containers. They are free for the pod in any
-    /// case, but of no use for later containers elsewhere.
-    pub(super) reuse: bool,
 }
 
 impl<'a> HintsPlacing<'a> {

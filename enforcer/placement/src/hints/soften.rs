@@ -10,7 +10,6 @@ use crate::{
     Allocations, Grant, Holder, Inventory, MemoryClaim, MemoryResource, PodName, Rejection, RejectionReason,
     Shortage,
     memory::{Overcommit, ZoneAccount},
-    room::FittingAmount,
 };
 use numa_topology::set::NodeSet;
 
@@ -54,7 +53,7 @@ pub(super) fn widen_soft(
         None => Ok(()),
         Some((resource, over)) => {
             let without = ZoneAccount::new(inventory, allocations, |holder| holder.pod() == pod);
-            let room = FittingAmount::of_memory(&without, &over.zone, resource);
+            let room = without.room(&over.zone, resource);
             let shortage = Shortage {
                 resource: resource.to_string(),
                 nodes: over.zone,

@@ -33,6 +33,7 @@ use super::{
     Allocations, Holder, Inventory, MemoryClaim, MemoryResource, PodRequest,
     nodes::{Mask, NodeIndex, Table},
 };
+use crate::room::FittingAmount;
 use numa_topology::{id::NodeId, set::NodeSet};
 
 /// Promises on zones, by kind of memory.
@@ -172,6 +173,11 @@ impl ZoneAccount {
         for (_, promises, zones) in kinds {
             zones.enter(promises);
         }
+    }
+
+    /// Room for memory on these nodes, for the text of a rejection.
+    pub fn room(&self, nodes: &NodeSet, resource: MemoryResource) -> FittingAmount {
+        FittingAmount::new(&resource.to_string(), nodes, |nodes| self.free(nodes, resource))
     }
 
     /// Amount that can be promised on a zone in addition.

@@ -12,7 +12,7 @@ pub mod affinity;
 pub mod annotations;
 pub mod classify;
 mod cpus;
-mod document;
+mod documents;
 mod engine;
 mod machine;
 mod memory;
@@ -27,19 +27,19 @@ pub mod topology_hints;
 pub mod tree;
 mod zones;
 
+pub(super) use self::annotations::{FAMILIES, RESOURCES_KEY, name_of_key};
 pub use self::placing::{ENGINE, POLICY};
 pub use self::{
-    affinity::AffinityRule,
     annotations::Preferences,
     classify::{Classifier, CpuDemand},
-    document::{Document, Documents, documents},
+    documents::documents,
     engine::PoolsEngine,
     machine::MachinePools,
     rank::{PoolOrder, PoolScore},
     request::RequestedAmounts,
     tree::{Pool, PoolTree},
 };
-pub(super) use self::{
-    annotations::{FAMILIES, name_of_key},
-    request::RESOURCES_KEY,
+pub use crate::{
+    affinity::AffinityRule,
+    document::{Document, Documents},
 };

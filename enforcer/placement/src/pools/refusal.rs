@@ -167,8 +167,7 @@ impl Refused<'_> {
             wanted,
         };
         let all: Vec<Shortage> = self.amounts().into_iter().map(shortage).collect();
-        let room =
-            |(resource, _): (MemoryResource, u64)| FittingAmount::of_memory(self.account, zone, resource);
+        let room = |(resource, _): (MemoryResource, u64)| self.account.room(zone, resource);
         let rooms: Vec<FittingAmount> = self.amounts().into_iter().map(room).collect();
         let rejection = rejection.short_of(short_or_all(all), &rooms);
         Rejection { fits: rejection.fits.map(|fits| format!("{fits} without moving others")), ..rejection }
@@ -211,7 +210,7 @@ pub(super) fn no_such_memory(
     problem: String,
 ) -> Rejection {
     let nodes = tree.root().memory.all();
-    let room = FittingAmount::of_memory(account, &nodes, MemoryResource::Memory);
+    let room = account.room(&nodes, MemoryResource::Memory);
     let resource = MemoryResource::Memory.to_string();
     let shortage = Shortage { resource, nodes, wanted: bytes, available: 0 };
     let rejection = PoolObstacle::Types(problem).into_rejection().short_of(vec![shortage], &[room]);

@@ -9,12 +9,10 @@
 
 use std::collections::BTreeMap;
 
-use super::{annotations::shown_problem, document::Scalar};
+use super::annotations::{RESOURCES_KEY, shown_problem};
+use crate::document::Scalar;
 use crate::{ContainerKind, ContainerRequest, MemorySource, PodRequest, QosClass};
 use numa_topology::{quantity, text::printable_within};
-
-/// Key of the annotation with a copy of the exact resources.
-pub(in super::super) const RESOURCES_KEY: &str = "noderesource.dev/resources";
 
 /// The document of [`RESOURCES_KEY`].
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

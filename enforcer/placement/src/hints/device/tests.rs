@@ -9,9 +9,9 @@ use crate::{
     Allocations, ContainerKind, ContainerRequest, DeviceUnit, Grant, Holder, Inventory, PodName, PodRequest,
     QosClass,
     hints::{MAX_ENUMERATED_NODES, Mask, NodeIndex, Offer},
-    rejection::SizeUnits,
     samples,
     settings::PlacementSettings,
+    size_units::SizeUnits,
 };
 use numa_topology::{MemoryKind, id::NodeId, set::NodeSet, synth::Machine};
 

@@ -5,7 +5,7 @@
 
 use std::borrow::Cow;
 
-use super::{MergeOptions, amounts};
+use super::{amounts, options::MergeOptions};
 use crate::hints::{Mask, MaskHint, NodeIndex, Offer, Threshold};
 
 /// Offers of all resources.

@@ -26,12 +26,14 @@ mod amounts;
 mod closure;
 mod considered;
 mod list;
+mod options;
 mod order;
 mod scores;
 #[cfg(test)]
 mod tests;
 
 pub use self::considered::{Comparison, MergeCandidate, candidates};
+pub use self::options::MergeOptions;
 use self::{
     list::HintLists,
     order::{Best, NodeSetOrder},
@@ -40,30 +42,10 @@ use self::{
 use std::borrow::Cow;
 
 use super::{MAX_ENUMERATED_NODES, Mask, MaskHint, NodeIndex, Offer, Threshold};
-use crate::settings::{HintsSettings, NumaAllocationStrategy, TopologyPolicy};
 
 /// Maximum number of common sets of the lists that are searched, if lists and thresholds have no preferred
 /// set in common.
 const BASES: usize = 256;
-
-/// Comparison of candidates.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct MergeOptions {
-    /// For equal width, the smaller average distance is better (`prefer-closest-numa-nodes`).
-    pub prefer_closest: bool,
-    /// Only single preferred nodes count (`single-numa-node`).
-    pub single_node: bool,
-    /// Tie-break between two masks that are otherwise equal.
-    pub strategy: NumaAllocationStrategy,
-}
-
-impl From<&HintsSettings> for MergeOptions {
-    fn from(settings: &HintsSettings) -> Self {
-        let single_node = settings.policy == TopologyPolicy::SingleNumaNode;
-        let prefer_closest = settings.prefer_closest() && !single_node;
-        Self { prefer_closest, single_node, strategy: settings.numa_allocation_strategy }
-    }
-}
 
 /// Result of the merge.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

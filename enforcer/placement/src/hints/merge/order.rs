@@ -11,7 +11,7 @@
 
 use std::cmp::Ordering;
 
-use super::{MergeOptions, scores::Scores};
+use super::{options::MergeOptions, scores::Scores};
 use crate::hints::{Mask, NodeIndex, positions};
 
 /// The order of sets, apart from score and ids.

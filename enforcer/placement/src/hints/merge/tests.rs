@@ -4,6 +4,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::hints::{MaskHint, Need, Threshold};
+use crate::settings::NumaAllocationStrategy;
 use numa_topology::set::NodeSet;
 
 const D4: [[u32; 4]; 4] = [[10, 11, 12, 12], [11, 10, 12, 12], [12, 12, 10, 11], [12, 12, 11, 10]];

@@ -13,19 +13,22 @@
 //! Invariant: no rounding: scores are integers, scaled by four to the depth of the tree, so that equal means
 //! equal.
 
-mod expression;
 #[cfg(test)]
 mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use self::expression::{ContainerKey, Expression, RawExpression};
 use super::{
     annotations::{FAMILIES, shown_problem},
-    document::{Document, Scalar},
     tree::PoolTree,
 };
-use crate::{PodName, PodRequest, QosClass, settings::PoolsSettings};
+pub use crate::affinity::{AffinityRule, AffinitySubject};
+use crate::{
+    PodName, PodRequest,
+    affinity::{ContainerKey, Expression, RawExpression},
+    document::{Document, Scalar},
+    settings::PoolsSettings,
+};
 use numa_topology::text::printable;
 
 /// Maximum absolute weight.
@@ -36,36 +39,6 @@ const COLOCATION_WEIGHT: i64 = 10;
 const SHOWN_LIMIT: usize = 8;
 /// Maximum number of rules of one container.
 const RULE_LIMIT: usize = 64;
-
-/// A container as rules see it.
-#[derive(Debug, Clone, Copy)]
-pub struct AffinitySubject<'a> {
-    /// Its pod.
-    pub pod: &'a PodName,
-    /// Its name.
-    pub container: &'a str,
-    /// `QoS` class of its pod.
-    pub qos: Option<QosClass>,
-    /// Labels of its pod.
-    pub labels: &'a BTreeMap<String, String>,
-}
-
-/// One rule of one container.
-#[derive(Debug, Clone, PartialEq, Eq)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
-pub struct AffinityRule {
-    /// Containers that it can apply to; those of the same pod when absent.
-    scope: Option<Expression>,
-    /// Containers of the scope that it attracts to.
-    wanted: Expression,
-    /// Strength; negative for repulsion.
-    weight: i64,
-    /// Whether it applies in both directions and counts once.
-    mutual: bool,
-    /// Whether it comes from a setting: it has no effect beside rules written for a container.
-    #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "std::ops::Not::not"))]
-    implicit: bool,
-}
 
 /// Value of the annotation: rules by container.
 type Annotation = BTreeMap<String, Vec<AffinityEntry>>;
@@ -218,17 +191,6 @@ impl FullRule {
             mutual: false,
             implicit: false,
         })
-    }
-}
-
-impl AffinityRule {
-    /// Does the rule of `owner` attract it to `other`? Never to itself.
-    fn concerns(&self, owner: &AffinitySubject<'_>, other: &AffinitySubject<'_>) -> bool {
-        let in_scope = match &self.scope {
-            None => owner.pod == other.pod,
-            Some(scope) => scope.holds(other),
-        };
-        in_scope && (owner.pod, owner.container) != (other.pod, other.container) && self.wanted.holds(other)
     }
 }
 

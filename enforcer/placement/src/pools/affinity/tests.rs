@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::*;
+use crate::QosClass;
 use crate::{
     Inventory,
     pools::{annotations::tests::pod, tree::tests::server},

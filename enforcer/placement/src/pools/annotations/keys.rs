@@ -3,8 +3,11 @@
 //! An unknown key is usually misspelt, and its author believes that it works. It is reported, but only in the
 //! known families.
 
-use super::{super::request::RESOURCES_KEY, shown};
 use crate::{PodRequest, foreign::is_known};
+use numa_topology::text::printable_within;
+
+/// Key of the annotation with a copy of the exact resources.
+pub(in super::super::super) const RESOURCES_KEY: &str = "noderesource.dev/resources";
 
 /// Families of keys: the suffix of names, or their prefix before a `/`. Earlier ones take precedence.
 pub(in super::super::super) const FAMILIES: [&str; 3] =
@@ -70,4 +73,14 @@ pub fn mistaken_keys(pod: &PodRequest) -> Vec<String> {
         Some(format!("annotation {}: {problem}, ignored", shown(key)))
     });
     of_ours.collect()
+}
+
+/// Untrusted text, cut and escaped.
+pub(super) fn shown(text: &str) -> String {
+    printable_within(text, 80)
+}
+
+/// Error of a document, which may quote all of it.
+pub(in super::super) fn shown_problem(problem: &str) -> String {
+    printable_within(problem, 300)
 }

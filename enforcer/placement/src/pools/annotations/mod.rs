@@ -20,20 +20,18 @@ use std::{collections::BTreeMap, time::Duration};
 
 pub(super) use self::keys::is_document;
 pub use self::keys::mistaken_keys;
-pub(in super::super) use self::keys::{FAMILIES, name_of_key};
+pub(super) use self::keys::shown_problem;
+pub(in super::super) use self::keys::{FAMILIES, RESOURCES_KEY, name_of_key};
 use self::{
-    keys::{DEPRECATED, named},
+    keys::{DEPRECATED, named, shown},
     values::{duration, hint_kinds, hint_patterns, level, memory_types, priority, switch},
 };
-use super::{
-    document::{Document, FromDocument, Scalar},
-    topology_hints::HintRules,
-};
+use super::topology_hints::HintRules;
+use crate::document::{Document, FromDocument, Scalar};
 use crate::{
     PodRequest, Wishes,
     settings::{CpuPriority, DeclaredClass, MemoryTypes, PoolLevel},
 };
-use numa_topology::text::printable_within;
 
 /// Maximum time without DRAM.
 const LONGEST_COLD_START: Duration = Duration::from_hours(1);
@@ -272,14 +270,4 @@ const DEPRECATED_SCOPE: u8 = 3;
 )]
 struct ColdStartValue {
     duration: Scalar,
-}
-
-/// Untrusted text, cut and escaped.
-fn shown(text: &str) -> String {
-    printable_within(text, 80)
-}
-
-/// Error of a document, which may quote all of it.
-pub(super) fn shown_problem(problem: &str) -> String {
-    printable_within(problem, 300)
 }

@@ -7,8 +7,8 @@ use std::borrow::Cow;
 
 use globset::{GlobBuilder, GlobMatcher};
 
-use super::{super::document::Scalar, AffinitySubject};
-use crate::{QosClass, settings::glob::compile};
+use super::subject::AffinitySubject;
+use crate::{document::Scalar, qos::QosClass, settings::glob::compile};
 
 /// Maximum number of values of one expression, and of keys of a joint one.
 const VALUE_LIMIT: usize = 64;
@@ -16,7 +16,7 @@ const VALUE_LIMIT: usize = 64;
 /// An expression about a container.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
-pub(super) struct Expression {
+pub(crate) struct Expression {
     keys: Vec<ContainerKey>,
     /// Separator of the values of several keys.
     separator: String,
@@ -26,7 +26,7 @@ pub(super) struct Expression {
 /// Property of a container.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
-pub(super) enum ContainerKey {
+pub(crate) enum ContainerKey {
     Container,
     Pod,
     Namespace,
@@ -80,7 +80,7 @@ mod serde_text {
 
 #[derive(Debug, Clone)]
 #[cfg_attr(feature = "serde", derive(serde::Deserialize), serde(deny_unknown_fields))]
-pub(super) struct RawExpression {
+pub(crate) struct RawExpression {
     #[cfg_attr(feature = "serde", serde(default))]
     key: String,
     operator: String,
@@ -89,7 +89,7 @@ pub(super) struct RawExpression {
 }
 
 impl RawExpression {
-    pub(super) fn read(&self) -> Result<Expression, String> {
+    pub(crate) fn read(&self) -> Result<Expression, String> {
         let Self { key, operator, values } = self;
         let refused = |problem: &str| Err(format!("operator {operator} {problem}"));
         if values.len() > VALUE_LIMIT {
@@ -200,17 +200,17 @@ impl Pattern {
 
 impl Expression {
     /// An expression that holds for every container.
-    pub(super) const fn always() -> Self {
+    pub(crate) const fn always() -> Self {
         Self { keys: Vec::new(), separator: String::new(), test: Operator::Always }
     }
 
-    pub(super) fn equals(key: ContainerKey, value: &str) -> Self {
+    pub(crate) fn equals(key: ContainerKey, value: &str) -> Self {
         let test = Operator::OneOf { values: vec![value.to_owned()], negated: false };
         Self { keys: vec![key], separator: String::new(), test }
     }
 
     /// Names of containers, if the expression is only about names.
-    pub(super) fn names(&self) -> &[String] {
+    pub(crate) fn names(&self) -> &[String] {
         match (&self.test, self.keys.as_slice()) {
             (Operator::OneOf { values, .. }, [ContainerKey::Container]) => values,
             _ => &[],
@@ -226,7 +226,7 @@ impl Expression {
         Some(Cow::Owned(parts.join(&self.separator)))
     }
 
-    pub(super) fn holds(&self, of: &AffinitySubject<'_>) -> bool {
+    pub(crate) fn holds(&self, of: &AffinitySubject<'_>) -> bool {
         match &self.test {
             Operator::Always => true,
             Operator::Exists { negated } => self.value(of).is_some() != *negated,

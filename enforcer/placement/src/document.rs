@@ -2,20 +2,18 @@
 //!
 //! Some annotations hold YAML or JSON: affinity rules, exact resources, a cold start, maps from container to
 //! value. The core has no text parsers, so the caller that builds a request parses these into [`Document`]s
-//! with [`documents`], and the core reads its types out of these. Parse errors are kept and reported when the
+//! with [`documents`](crate::pools::documents), and the core reads its types out of these. Parse errors are kept and reported when the
 //! value is needed.
 //!
 //! The text is untrusted: depth and number of elements are bounded while it is parsed.
 
-use std::{collections::BTreeMap, fmt};
-
-use super::annotations::is_document;
+use std::collections::BTreeMap;
 
 #[cfg(feature = "serde")]
 mod reader;
 
 /// Types that annotations with structured values are converted to.
-pub(super) trait FromDocument: Sized {
+pub(crate) trait FromDocument: Sized {
     /// Converts a document; the error names the part that does not fit.
     fn from_document(document: &Document) -> Result<Self, String>;
 }
@@ -50,22 +48,13 @@ pub enum Document {
     Map(BTreeMap<String, Document>),
 }
 
-/// Documents among a pod's annotations, each parsed by `parse`.
-pub fn documents<E: fmt::Display>(
-    annotations: &BTreeMap<String, String>,
-    parse: impl Fn(&str) -> Result<Document, E>,
-) -> Documents {
-    let documents = annotations.iter().filter(|(key, _)| is_document(key));
-    documents.map(|(key, text)| (key.clone(), parse(text).map_err(|error| error.to_string()))).collect()
-}
-
 impl Document {
     /// Converts it to a typed value; the error names the part that does not fit.
-    pub(super) fn read<T: FromDocument>(&self) -> Result<T, String> {
+    pub(crate) fn read<T: FromDocument>(&self) -> Result<T, String> {
         T::from_document(self)
     }
 }
 
 /// A scalar of any kind as text: people write `values: [1, true]` and mean text.
 #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Scalar(pub(super) String);
+pub(crate) struct Scalar(pub(crate) String);
