@@ -2,8 +2,8 @@
 //!
 //! Some annotations hold YAML or JSON: affinity rules, exact resources, a cold start, maps from container to
 //! value. The core has no text parsers, so the caller that builds a request parses these into [`Document`]s
-//! with [`documents`](crate::pools::documents), and the core reads its types out of these. Parse errors are kept and reported when the
-//! value is needed.
+//! with [`documents`](crate::pools::documents), and the core reads its types out of these. Parse errors are
+//! kept and reported when the value is needed.
 //!
 //! The text is untrusted: depth and number of elements are bounded while it is parsed.
 
