@@ -28,6 +28,7 @@ pub mod memory;
 mod mems;
 pub mod merge;
 mod narrowest;
+mod no_cpus;
 mod numa_first_fit;
 mod placing;
 mod question;

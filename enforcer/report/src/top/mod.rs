@@ -19,6 +19,7 @@ mod layout;
 mod order;
 mod pages;
 mod report;
+mod sort;
 mod state;
 mod update;
 mod view;
@@ -27,8 +28,8 @@ pub use self::{
     action::TopAction,
     event::{Feed, TopEvent},
     layout::height_for,
-    order::Sort,
     report::{TOP_SCHEMA_VERSION, TopReport, TopTurn},
+    sort::Sort,
     state::{TopState, TopView},
     view::{draw, to_text},
 };

@@ -3,43 +3,9 @@
 //! Unknown values come last in every order: they are not 0. Equal ones keep the order of the report, so that
 //! a screen does not flicker between turns.
 
-use super::report::TopWorkload;
-
-/// Sort key of workloads, most first.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum Sort {
-    /// Remote traffic: the share of accesses times the busy CPUs that make them.
-    #[default]
-    Traffic,
-    /// Bytes on nodes where it has no CPUs.
-    Bytes,
-    /// Placements on another node per second.
-    Migrations,
-}
+use super::{report::TopWorkload, sort::Sort};
 
 impl Sort {
-    /// All of them.
-    pub const ALL: [Self; 3] = [Self::Traffic, Self::Bytes, Self::Migrations];
-
-    /// The one after it.
-    #[must_use]
-    pub const fn next(self) -> Self {
-        match self {
-            Self::Traffic => Self::Bytes,
-            Self::Bytes => Self::Migrations,
-            Self::Migrations => Self::Traffic,
-        }
-    }
-
-    /// In words.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Traffic => "remote traffic",
-            Self::Bytes => "misplaced bytes",
-            Self::Migrations => "moves between nodes",
-        }
-    }
-
     /// Indices of the workloads, most first.
     pub fn order(self, workloads: &[TopWorkload]) -> Vec<usize> {
         let mut keyed: Vec<(Option<f64>, Option<f64>, usize)> =

@@ -25,7 +25,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     action::{TopAction, cut},
-    order::Sort,
+    sort::Sort,
 };
 use crate::{
     status::Paused,

@@ -9,8 +9,8 @@ use super::{
     event::Feed,
     history::Histories,
     layout::ScreenLayout,
-    order::Sort,
     report::{self, TopReport, TopTurn, TopWorkload},
+    sort::Sort,
 };
 use crate::view::distinct::called;
 

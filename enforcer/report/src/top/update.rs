@@ -10,9 +10,10 @@ use ratatui::crossterm::event::KeyCode;
 use super::{
     event::{Feed, TopEvent},
     layout::ScreenLayout,
-    order::{Sort, matches},
+    order::matches,
     pages,
     report::{TopReport, TopWorkload, WorkloadKey},
+    sort::Sort,
     state::{LONGEST_FILTER, TopState, TopView},
 };
 use crate::view::distinct::distinct;

@@ -2,7 +2,7 @@
 
 use super::{
     MemoryStock,
-    offer::{now, when_empty},
+    stock::{now, when_empty},
 };
 use crate::{
     MemoryResource,

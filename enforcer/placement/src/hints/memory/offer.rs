@@ -5,7 +5,11 @@
 //! nodes, which may exceed what can be promised on them together; then nodes are added. A threshold cannot
 //! express the rule for groups; under it, single nodes, groups in use and runs of unused nodes are offered.
 
-use super::{MemoryStock, fullness::Fullness};
+use super::{
+    MemoryStock,
+    fullness::Fullness,
+    stock::{now, when_empty},
+};
 use crate::{
     MemoryResource,
     hints::{
@@ -69,14 +73,6 @@ fn needs(
     let nodes = 0..stock.nodes.len();
     let free = |resource| nodes.clone().map(|node| on(stock, stock.apart(node), resource)).collect();
     wanted.iter().map(|(resource, bytes)| Need { free: free(*resource), amount: *bytes }).collect()
-}
-
-pub(super) fn when_empty(stock: &MemoryStock<'_>, zone: Mask, resource: MemoryResource) -> u64 {
-    stock.account.capacity_on(zone, resource)
-}
-
-pub(super) fn now(stock: &MemoryStock<'_>, zone: Mask, resource: MemoryResource) -> u64 {
-    stock.account.left_on(zone, resource)
 }
 
 /// On a machine with many nodes, the sets to check under the rule for groups: single nodes, groups in use,

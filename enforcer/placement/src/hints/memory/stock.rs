@@ -120,3 +120,13 @@ impl<'a> MemoryStock<'a> {
         self.groups.as_ref().is_none_or(|groups| groups.allow(self.zone(mask)))
     }
 }
+
+/// Room of a zone on an empty machine.
+pub(super) fn when_empty(stock: &MemoryStock<'_>, zone: Mask, resource: MemoryResource) -> u64 {
+    stock.account.capacity_on(zone, resource)
+}
+
+/// Room of a zone now.
+pub(super) fn now(stock: &MemoryStock<'_>, zone: Mask, resource: MemoryResource) -> u64 {
+    stock.account.left_on(zone, resource)
+}

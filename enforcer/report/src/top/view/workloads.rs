@@ -8,8 +8,8 @@ use crate::{
     top::{
         columns::{self, Column, Columns},
         layout::Rows,
-        order::Sort,
         report::TopWorkload,
+        sort::Sort,
         state::TopState,
     },
     units,
