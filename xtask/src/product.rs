@@ -45,7 +45,7 @@ impl BuildProfile {
         }
     }
 
-    /// For people who wait.
+    /// What a reader of the progress should expect.
     const fn about(self) -> &'static str {
         match self {
             Self::Dev => "",

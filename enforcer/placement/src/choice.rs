@@ -11,6 +11,7 @@
 //! Annotations are untrusted text of the pod's author: an invalid one is reported once, cut to a limit, and
 //! ignored.
 
+use crate::engine_name::{HINTS, POOLS};
 use std::{collections::BTreeMap, str::FromStr};
 
 use super::{
@@ -57,8 +58,8 @@ pub(super) fn engine_of(settings: &PlacementSettings, pod: &PodRequest, trace: &
         trace.warn(mistake);
     }
     let (engine, other) = match choice {
-        EngineChoice::Pools => (PoolsEngine::NAME, HintsEngine::NAME),
-        EngineChoice::Hints(..) => (HintsEngine::NAME, PoolsEngine::NAME),
+        EngineChoice::Pools => (POOLS, HINTS),
+        EngineChoice::Hints(..) => (HINTS, POOLS),
     };
     for ignored in foreign::warnings(pod, engine, other) {
         trace.warn(ignored);
@@ -250,7 +251,7 @@ fn with_options(settings: HintsSettings, key: &str, text: &str, trace: &mut Trac
     if let Some(more) = bad.len().checked_sub(BAD_OPTIONS).filter(|more| *more > 0) {
         trace.warn(format!("annotation {}: {more} more bad options, ignored", shown(key)));
     }
-    match own.validate("hints") {
+    match own.validate(HINTS) {
         Ok(()) => own,
         Err(error) => {
             trace.warn(format!("annotation {}: {error}, ignored", shown(key)));

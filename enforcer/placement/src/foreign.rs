@@ -7,6 +7,7 @@
 //! Invariants: an annotation that another program handles itself causes no warning. Keys are untrusted text:
 //! warnings show them cut and escaped.
 
+use crate::engine_name::{HINTS, POOLS};
 use std::collections::BTreeMap;
 
 use super::{PodRequest, pools};
@@ -235,10 +236,10 @@ pub(super) fn warnings(pod: &PodRequest, engine: &'static str, other: &'static s
             Some((_, AnnotationSupport::NotDone)) => ignored.entry(false).or_default().push(key),
             // The copy of the resources does not come from the pod's author.
             Some((pools::RESOURCES_KEY, _)) => {}
-            Some((_, AnnotationSupport::Pools)) if engine == "hints" => {
+            Some((_, AnnotationSupport::Pools)) if engine == HINTS => {
                 ignored.entry(true).or_default().push(key);
             }
-            Some((_, AnnotationSupport::Hints)) if engine == "pools" => {
+            Some((_, AnnotationSupport::Hints)) if engine == POOLS => {
                 ignored.entry(true).or_default().push(key);
             }
             _ => {}

@@ -79,7 +79,7 @@ pub mod capacity;
 mod cgroup_path;
 mod choice;
 mod document;
-mod engine_name;
+pub mod engine_name;
 mod explain;
 pub mod external;
 mod finish_cold_start;

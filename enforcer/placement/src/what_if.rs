@@ -83,7 +83,7 @@ pub fn what_if(
 
 /// Can it be moved while it runs?
 fn is_movable(grant: &Grant) -> bool {
-    grant.engine == HintsEngine::NAME
+    grant.engine == crate::engine_name::HINTS
         && grant.memory_priority < MemoryPriority::Preserved
         && !matches!(grant.class, CpuClass::Preserved | CpuClass::Reserved)
         && grant.devices.is_empty()

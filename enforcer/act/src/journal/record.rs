@@ -1,4 +1,4 @@
-//! Everything that a daemon records for `restore` and for the next daemon: one enum, whose variants are the
+//! Everything that a daemon records for `restore` and for the next daemon: one enum. Its variants are the
 //! lines of all logs ([`super::log`]).
 //!
 //! A new kind of record is a variant here and a [`Fold`](super::reading::Fold) over it.

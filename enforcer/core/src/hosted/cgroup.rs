@@ -26,9 +26,9 @@ use crate::{
 use numa_placement::{
     Allocations, ContainerRequest, CpuClass, Grant, Holder, Inventory, MemoryPriority, MemoryResource,
     PodName, PodRequest, Rejection, RejectionReason, Resources, Shortage, Trace, Wishes, admit, admit_traced,
-    hints::HintsEngine,
+    engine_name,
     memory::ZoneAccount,
-    pools::{Documents, PoolsEngine},
+    pools::Documents,
     rejection::units_of,
     resize_traced,
     room::{FittingAmount, would_fit},
@@ -175,8 +175,8 @@ impl CgroupRequest<'_> {
     /// and their arrival or end moves no workload.
     fn is_answered_by(&self, grant: &Grant, inventory: &Inventory) -> bool {
         let engine = match self.engine() {
-            Engine::Hints => HintsEngine::NAME,
-            Engine::Pools => PoolsEngine::NAME,
+            Engine::Hints => engine_name::HINTS,
+            Engine::Pools => engine_name::POOLS,
         };
         let as_many = match &grant.shared {
             _ if self.alone() => u32::try_from(grant.exclusive.len()).is_ok_and(|count| count == self.cpus),
@@ -186,7 +186,7 @@ impl CgroupRequest<'_> {
         let policy = self.wish(|wishes| wishes.policy).unwrap_or(TopologyPolicy::SingleNumaNode);
         let promised = || grant.memory.iter().map(|claim| claim.bytes).sum::<u64>();
         grant.engine == engine
-            && (engine == PoolsEngine::NAME || grant.policy == policy.as_str())
+            && (engine == engine_name::POOLS || grant.policy == policy.as_str())
             && as_many
             && grant.exclusive.is_subset(&self.allowed_cpus(inventory))
             && grant.mems.is_subset(&self.usable_nodes(inventory))

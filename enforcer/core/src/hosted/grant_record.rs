@@ -21,9 +21,9 @@ use crate::{
 };
 use numa_placement::{
     Allocations, ColdStart, ContainerRequest, CpuClass, DeviceCounts, Grant, Holder, MemoryClaim,
-    MemoryPriority, PodName, PodRequest, Resources, SharedCpus,
+    MemoryPriority, PodName, PodRequest, Resources, SharedCpus, engine_name,
     external::{OTHERS, UNPLACED},
-    hints, known_name, pools,
+    known_name, pools,
 };
 use numa_topology::set::{CpuSet, NodeSet};
 
@@ -211,7 +211,7 @@ impl GrantRecord {
             return grant;
         }
         let affinity = match grant.engine {
-            pools::ENGINE => pools::affinity::rules_of(pod, &asked.name, &node.settings.pools).0,
+            engine_name::POOLS => pools::affinity::rules_of(pod, &asked.name, &node.settings.pools).0,
             _ => Vec::new(),
         };
         Grant { labels: pod.labels.clone(), qos: Some(pod.qos), affinity, ..grant }
@@ -331,7 +331,7 @@ fn holder(id: &str) -> Holder {
 
 /// Is it an engine of this project?
 fn is_ours(engine: &str) -> bool {
-    [hints::HintsEngine::NAME, pools::ENGINE].contains(&engine)
+    [engine_name::HINTS, engine_name::POOLS].contains(&engine)
 }
 
 #[cfg(test)]
@@ -347,7 +347,7 @@ mod tests {
 
     fn record(exclusive: &str, shared: Option<&str>) -> GrantRecord {
         let grant = Grant {
-            engine: hints::HintsEngine::NAME,
+            engine: engine_name::HINTS,
             exclusive: exclusive.parse().unwrap(),
             shared: shared.map(|scope| SharedCpus::new(scope.parse().unwrap(), 500)),
             mems: "1".parse().unwrap(),

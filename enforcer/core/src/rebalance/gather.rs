@@ -23,7 +23,7 @@ use crate::{
     sample::NodeSample,
     workload::{CgroupPath, Origin, QosClass, Workload},
 };
-use numa_placement::{Allocations, CpuClass, Grant, Holder, MemoryClaim, MemoryResource, hints};
+use numa_placement::{Allocations, CpuClass, Grant, Holder, MemoryClaim, MemoryResource, engine_name::HINTS};
 use numa_topology::{Locality, id::NodeId, set::NodeSet};
 
 /// Input of a plan, and the workloads that are no part of it.
@@ -113,7 +113,7 @@ fn ours<'a>(
     };
     let placed = holder.filter(|holder| !holder.is_given());
     if let Some(grant) = placed.and_then(|holder| allocations.get(holder)) {
-        if grant.engine != hints::HintsEngine::NAME {
+        if grant.engine != HINTS {
             return Err("it is in a pool, which it does not leave while it runs".into());
         }
         let hugepages = |claim: &MemoryClaim| claim.resource != MemoryResource::Memory && claim.bytes > 0;

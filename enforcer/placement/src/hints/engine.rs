@@ -36,9 +36,6 @@ pub struct HintsEngine {
 }
 
 impl HintsEngine {
-    /// Its name, in configuration, annotations and grants.
-    pub const NAME: &'static str = crate::engine_name::HINTS;
-
     /// An engine with these settings.
     pub const fn new(settings: HintsSettings) -> Self {
         Self { settings, containers: BTreeMap::new() }

@@ -1,9 +1,6 @@
 //! The engine `pools`: places the containers of a pod one by one.
 
-use super::{
-    classify::Classifier,
-    placing::{ENGINE, PoolsPlacing},
-};
+use super::{classify::Classifier, placing::PoolsPlacing};
 use crate::{Allocations, ContainerKind, Inventory, PodRequest, Rejection, Trace, settings::PoolsSettings};
 
 /// Places pods by pools.
@@ -13,9 +10,6 @@ pub struct PoolsEngine {
 }
 
 impl PoolsEngine {
-    /// Its name, in configuration, annotations and grants.
-    pub const NAME: &'static str = ENGINE;
-
     /// An engine with these settings.
     pub const fn new(settings: PoolsSettings) -> Self {
         Self { settings }

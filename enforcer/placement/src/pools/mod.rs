@@ -28,7 +28,6 @@ pub mod tree;
 mod zones;
 
 pub(super) use self::annotations::{FAMILIES, RESOURCES_KEY, name_of_key};
-pub use self::placing::{ENGINE, POLICY};
 pub use self::{
     annotations::Preferences,
     classify::{Classifier, CpuDemand},

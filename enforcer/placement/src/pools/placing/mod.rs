@@ -22,11 +22,6 @@ use crate::{
     settings::PoolsSettings,
 };
 
-/// The engine's name.
-pub const ENGINE: &str = crate::engine_name::POOLS;
-/// Policy of all of its grants.
-pub const POLICY: &str = crate::engine_name::POOLS_POLICY;
-
 /// Number of the best pools that are sorted first: usually one of them meets the request.
 const SORTED: usize = 8;
 

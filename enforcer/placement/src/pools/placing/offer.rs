@@ -2,10 +2,11 @@
 //!
 //! Nothing is given here; an obstacle states what is missing.
 
+use crate::engine_name::{POOLS, POOLS_POLICY};
 use std::collections::BTreeMap;
 
 use super::{
-    ENGINE, PoolsPlacing,
+    PoolsPlacing,
     wanted::{ContainerWish, picked_hints},
 };
 use crate::{
@@ -45,8 +46,8 @@ impl PoolsPlacing<'_> {
         let all_milli = demand.full.saturating_mul(1000).saturating_add(demand.fraction_milli);
         let pin_cpus = self.settings.pin_cpu && class != CpuClass::Preserved;
         let mut grant = Grant {
-            engine: ENGINE,
-            policy: super::POLICY,
+            engine: POOLS,
+            policy: POOLS_POLICY,
             class,
             mems: memory.with_kernel_memory(&self.inventory.machine, offer.zone.zone.clone()),
             memory_source: amounts.memory.source,

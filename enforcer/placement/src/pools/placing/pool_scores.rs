@@ -2,10 +2,11 @@
 //!
 //! Memory offers are calculations: nothing moves here.
 
+use crate::engine_name::POOLS;
 use std::{cell::OnceCell, collections::BTreeMap};
 
 use super::{
-    ENGINE, PoolsPlacing,
+    PoolsPlacing,
     wanted::{ContainerWish, picked_hints},
 };
 use crate::{
@@ -123,7 +124,7 @@ impl PoolsPlacing<'_> {
             allocations.with_arrival_seqs().filter(move |(holder, ..)| !self.pod.has_ended(holder, index));
         kept.filter_map(move |(holder, arrival_seq, grant)| {
             let claim = grant.memory.iter().find(|claim| claim.resource == MemoryResource::Memory)?;
-            let ours = grant.engine == ENGINE;
+            let ours = grant.engine == POOLS;
             let priority = if ours { grant.memory_priority } else { MemoryPriority::Strict };
             Some((holder, Promise { zone: &claim.zone, bytes: claim.bytes, priority, arrival_seq }))
         })
