@@ -7,8 +7,8 @@
 //! Invariant: what tests and guests need is built in one configuration. Cargo takes the features of a
 //! dependency from all packages that a command selects, and from their tests if it builds any: a command for
 //! one package would build most dependencies, and the product, a second time. So each selects the whole
-//! workspace, and a target that makes the features those of tests ([`FEATURES_OF_TESTS`]). What ships, and
-//! the product without its kernel side, are built without.
+//! workspace, and a target that makes the features those of tests ([`FEATURES_OF_TESTS`]). What ships is
+//! built without.
 
 use std::{env, path::PathBuf, process::Command};
 
@@ -97,9 +97,9 @@ pub(crate) fn build(workspace: &Workspace, profile: BuildProfile) -> Result<Path
     build_binary(workspace, "numa-enforcer", profile)
 }
 
-/// Builds the product without its kernel side, as it would be shipped; returns the binary.
+/// Builds the product without its kernel side; returns the binary.
 pub(crate) fn build_without_bpf(workspace: &Workspace) -> Result<PathBuf> {
-    let selection = ["--workspace", "--no-default-features"];
+    let selection = [&FEATURES_OF_TESTS[..], &["--no-default-features"]].concat();
     build_selected(workspace, &selection, "numa-enforcer", BuildProfile::Dev)
 }
 

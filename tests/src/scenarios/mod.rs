@@ -102,17 +102,26 @@ pub struct Scenario {
 
 /// Every scenario, quick ones first.
 pub const ALL: &[Scenario] = &[
-    rig("rig-topology-uma", "uma", |checks| rig::topology(checks, "uma")),
+    Scenario { only_by_name: true, ..rig("rig-topology-uma", "uma", |checks| rig::topology(checks, "uma")) },
     rig("rig-topology-2s", "2s", |checks| rig::topology(checks, "2s")),
-    rig("rig-topology-asym", "asym", |checks| rig::topology(checks, "asym")),
-    rig("rig-topology-smt", "smt", |checks| rig::topology(checks, "smt")),
-    rig("rig-topology-snc", "snc", |checks| rig::topology(checks, "snc")),
-    rig("rig-topology-ccx", "ccx", |checks| rig::topology(checks, "ccx")),
-    rig("rig-topology-4s", "4s", |checks| rig::topology(checks, "4s")),
-    rig("rig-topology-8n", "8n", |checks| rig::topology(checks, "8n")),
+    Scenario {
+        only_by_name: true,
+        ..rig("rig-topology-asym", "asym", |checks| rig::topology(checks, "asym"))
+    },
+    Scenario { only_by_name: true, ..rig("rig-topology-smt", "smt", |checks| rig::topology(checks, "smt")) },
+    Scenario { only_by_name: true, ..rig("rig-topology-snc", "snc", |checks| rig::topology(checks, "snc")) },
+    Scenario { only_by_name: true, ..rig("rig-topology-ccx", "ccx", |checks| rig::topology(checks, "ccx")) },
+    Scenario { only_by_name: true, ..rig("rig-topology-4s", "4s", |checks| rig::topology(checks, "4s")) },
+    Scenario { only_by_name: true, ..rig("rig-topology-8n", "8n", |checks| rig::topology(checks, "8n")) },
     rig("rig-topology-hmat", "hmat", |checks| rig::topology(checks, "hmat")),
-    rig("rig-topology-pmem", "pmem", |checks| rig::topology(checks, "pmem")),
-    rig("rig-topology-pmem-crossed", "pmem-crossed", |checks| rig::topology(checks, "pmem-crossed")),
+    Scenario {
+        only_by_name: true,
+        ..rig("rig-topology-pmem", "pmem", |checks| rig::topology(checks, "pmem"))
+    },
+    Scenario {
+        only_by_name: true,
+        ..rig("rig-topology-pmem-crossed", "pmem-crossed", |checks| rig::topology(checks, "pmem-crossed"))
+    },
     rig("rig-hog", "2s", rig::hog),
     Scenario {
         name: "audit-large",

@@ -18,6 +18,7 @@ mod qemu;
 mod root_image;
 mod suite;
 mod tool;
+mod wheel;
 
 pub(crate) use bpf_linker::bin as bpf_linker_bin;
 pub(crate) use cargo_deny::install as cargo_deny;

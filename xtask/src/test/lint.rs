@@ -9,8 +9,8 @@ use anyhow::{Context, Result, ensure};
 
 use crate::{command, product, setup, workspace::Workspace};
 
-/// Workspaces of their own, besides the root.
-const OTHERS: &[&str] = &["enforcer-ebpf", "fuzz"];
+/// A workspace of its own, besides the root.
+const KERNEL_SIDE: &str = "enforcer-ebpf";
 
 /// Clippy of the compiler that has a core for BPF; `rust-web-clippy` brings it.
 const DEBIAN_CLIPPY: &str = "/usr/bin/cargo-clippy";
@@ -18,31 +18,32 @@ const DEBIAN_RUSTC: &str = "/usr/bin/rustc";
 
 const DENY_WARNINGS: [&str; 3] = ["--", "-D", "warnings"];
 
-/// rustfmt has nothing to change in any workspace.
+/// rustfmt has nothing to change in either workspace.
 pub(super) fn format(workspace: &Workspace) -> Result<()> {
     component("rustfmt", "fmt")?;
     command::quietly(product::cargo(workspace)?.args(["fmt", "--all", "--check"]))?;
-    for other in OTHERS {
-        let mut cargo = product::cargo(workspace)?;
-        command::quietly(cargo.args(["fmt", "--check"]).current_dir(workspace.root().join(other)))?;
-    }
-    Ok(())
+    let mut cargo = product::cargo(workspace)?;
+    command::quietly(cargo.args(["fmt", "--check"]).current_dir(workspace.root().join(KERNEL_SIDE))).map(drop)
 }
 
 /// Clippy has no warning: everything, the product without BPF, the libraries without features, and what runs
 /// in the kernel.
+///
+/// Without BPF the whole workspace is selected too: with other features of dependencies, all of them would be
+/// checked a second time (product.rs).
 pub(super) fn clippy(workspace: &Workspace) -> Result<()> {
     component("clippy", "clippy")?;
-    for selection in [&["--workspace"][..], &["--package", "enforcer", "--no-default-features"]] {
+    let selections = [
+        &["--workspace", "--all-targets", "--features", "enforcer-fuzz/targets"][..],
+        &["--workspace", "--all-targets", "--no-default-features"],
+        // They need nothing of serde without features, and no feature that another crate turns on.
+        &["--package", "numa-placement", "--package", "numa-topology", "--no-default-features"],
+    ];
+    for selection in selections {
         let mut cargo = product::cargo(workspace)?;
-        cargo.args(["clippy", "--quiet", "--all-targets"]).args(selection).args(DENY_WARNINGS);
+        cargo.args(["clippy", "--quiet"]).args(selection).args(DENY_WARNINGS);
         command::visibly(&mut cargo)?;
     }
-    // The libraries need nothing of serde without features, and no feature that another crate turns on.
-    let mut cargo = product::cargo(workspace)?;
-    cargo.args(["clippy", "--quiet", "--no-default-features"]);
-    cargo.args(["--package", "numa-placement", "--package", "numa-topology"]).args(DENY_WARNINGS);
-    command::visibly(&mut cargo)?;
     kernel_side(workspace)
 }
 
@@ -60,27 +61,13 @@ fn kernel_side(workspace: &Workspace) -> Result<()> {
         cargo
     };
     cargo
-        .current_dir(workspace.root().join("enforcer-ebpf"))
+        .current_dir(workspace.root().join(KERNEL_SIDE))
         .args(["--quiet", "--release", "--locked", "--target", "bpfel-unknown-none", "--target-dir"])
         .arg(workspace.target().join("lint-ebpf"))
         .args(DENY_WARNINGS)
         .env("RUSTFLAGS", format!("--cfg=bpf_target_arch=\"{}\"", std::env::consts::ARCH));
     // It would win over the flags above.
     cargo.env_remove("CARGO_ENCODED_RUSTFLAGS");
-    command::visibly(&mut cargo)
-}
-
-/// The fuzz targets compile; libFuzzer itself is left to cargo-fuzz.
-pub(super) fn fuzz(workspace: &Workspace) -> Result<()> {
-    component("clippy", "clippy")?;
-    let mut cargo = product::cargo(workspace)?;
-    cargo
-        .current_dir(workspace.root().join("fuzz"))
-        .args(["clippy", "--quiet", "--locked", "--target-dir"])
-        .arg(workspace.target().join("lint-fuzz"))
-        .args(DENY_WARNINGS)
-        // Nothing is linked: a library that is not there keeps its C++ from being compiled.
-        .env("CUSTOM_LIBFUZZER_PATH", workspace.target().join("lint-fuzz/libfuzzer.a"));
     command::visibly(&mut cargo)
 }
 
