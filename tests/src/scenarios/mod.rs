@@ -157,31 +157,41 @@ pub const ALL: &[Scenario] = &[
         only_by_name: true,
         ..product("audit-remedies", remedies::TOPOLOGY, BALANCING_OFF, remedies::are_carried_out)
     },
-    product(
-        "audit-remedies-room",
-        remedies_room::TOPOLOGY,
-        BALANCING_OFF,
-        remedies_room::is_of_the_node_that_pages_go_to,
-    ),
+    Scenario {
+        only_by_name: true,
+        ..product(
+            "audit-remedies-room",
+            remedies_room::TOPOLOGY,
+            BALANCING_OFF,
+            remedies_room::is_of_the_node_that_pages_go_to,
+        )
+    },
     Scenario {
         needs_prometheus: true,
         ..long("alert-fires-and-resolves", "2s", BALANCING_OFF, alert::fires_and_resolves)
     },
     product("correct-enforce", "2s", "", correct::enforce),
-    product("correct-pause", "2s", "", pause::and_resume),
-    product("correct-restore", "2s", "", correct::restore),
-    product("correct-restore-on-exit", "2s", "", correct::restore_on_exit),
+    Scenario { only_by_name: true, ..product("correct-pause", "2s", "", pause::and_resume) },
+    Scenario { only_by_name: true, ..product("correct-restore", "2s", "", correct::restore) },
+    Scenario { only_by_name: true, ..product("correct-restore-on-exit", "2s", "", correct::restore_on_exit) },
     product("correct-restore-after-kill", "2s", "", correct::restore_after_kill),
     // Without the kernel's own balancing, which would move the pages before the daemon does.
-    product("correct-restore-inherited", "2s", BALANCING_OFF, correct::restore_inherited),
+    Scenario {
+        only_by_name: true,
+        ..product("correct-restore-inherited", "2s", BALANCING_OFF, correct::restore_inherited)
+    },
     product("correct-drift", "2s", "", drift::repaired),
     Scenario { only_by_name: true, ..product("correct-partition", "2s", "", partition::keeps_strangers_out) },
-    product("correct-partition-refused", "2s", "", partition::refused),
-    long("rebalance-four", "2s", BALANCING_OFF, rebalance::four),
+    Scenario { only_by_name: true, ..product("correct-partition-refused", "2s", "", partition::refused) },
+    Scenario { only_by_name: true, ..long("rebalance-four", "2s", BALANCING_OFF, rebalance::four) },
     Scenario { only_by_name: true, ..long("rebalance-peers", "2s", BALANCING_OFF, rebalance::peers) },
     Scenario { only_by_name: true, ..product("correct-late", "2s", "", late::between_two_turns) },
     // Without the kernel's own balancing, which would move pages between the nodes.
     product("widen-before-oom", "hmat", BALANCING_OFF, widening::before_the_oom_killer),
+    Scenario {
+        only_by_name: true,
+        ..product("widen-before-oom-1", "hmat", BALANCING_OFF, widening::before_the_oom_killer_on_node_1)
+    },
     Scenario {
         only_by_name: true,
         ..product("widen-back", "hmat", BALANCING_OFF, widening_back::without_a_stall)
@@ -238,10 +248,10 @@ pub const ALL: &[Scenario] = &[
         limit_seconds: 2_400,
         ..long("tiers-backends", "hmat", BALANCING_OFF, tiers_backends::one_after_another)
     },
-    product("degrade-one-node", "uma", "", degrade::one_node),
+    Scenario { only_by_name: true, ..product("degrade-one-node", "uma", "", degrade::one_node) },
     product("degrade-no-btf", "2s", "", degrade::no_btf),
     product("degrade-no-cap-bpf", "2s", "", degrade::no_cap_bpf),
-    product("degrade-no-cap-perfmon", "2s", "", refused::no_cap_perfmon),
+    Scenario { only_by_name: true, ..product("degrade-no-cap-perfmon", "2s", "", refused::no_cap_perfmon) },
     Scenario { only_by_name: true, ..product("degrade-shipped-privileges", "2s", "", shipped::privileges) },
     Scenario { only_by_name: true, ..product("degrade-no-fentry", "2s", "", refused::no_fentry) },
     Scenario {

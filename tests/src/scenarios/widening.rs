@@ -93,48 +93,56 @@ pub(super) fn mebibytes_on(hog: &Running) -> Result<[u64; 4]> {
     Ok([0, 1, 2, 3].map(|node| by_node.get(&node).copied().unwrap_or(0) >> 10))
 }
 
-/// Scenarios 1, 2 and 5 of the design: without the daemon it is killed, with it it lives, on either node,
-/// also after the kswapd of its node has given up.
+/// [`outlives_full_node`] on the faster node.
 pub(super) fn before_the_oom_killer(checks: &mut Checks) -> Result<()> {
-    for node in [0, 1] {
-        let control = at_home(&format!("/work/control{node}"), node)?;
-        let mut hog = Running::growing(&control, MEBIBYTES, RATE)?;
-        checks.equal(
-            format!("node {node}, control: without the daemon"),
-            Fate::Killed,
-            fate(&mut hog, MEBIBYTES)?,
-        );
-        checks.equal(format!("node {node}, control: oom and oom_kill"), [0, 1], kills(&control)?);
+    outlives_full_node(checks, 0)
+}
 
-        let cgroup = at_home(&format!("/work/home{node}"), node)?;
-        let daemon = guarding(&[&cgroup], "")?;
-        let mut hog = Running::growing(&cgroup, MEBIBYTES, RATE)?;
-        checks.equal(format!("node {node}: with the daemon"), Fate::Lives, fate(&mut hog, MEBIBYTES)?);
-        checks.equal(format!("node {node}: oom and oom_kill"), [0, 0], kills(&cgroup)?);
-        checks.equal(format!("node {node}: its memory nodes"), "0-1".to_owned(), cgroup.cpuset()?.1);
-        let on = mebibytes_on(&hog)?;
-        checks.note(format!("node {node}: MiB on each node"), &on);
-        checks.equal(format!("node {node}: MiB on slower nodes"), [0, 0], [on[2], on[3]]);
-        let metrics = daemon.metrics_after_ticks(2)?;
-        let widened = |stage| metrics.sum(WIDENINGS, &[("stage", stage), ("result", "applied")]);
-        checks.equal(
-            format!("node {node}: nodes added in time and late"),
-            [1.0, 0.0],
-            ["widen", "emergency"].map(widened),
-        );
-        checks.equal(format!("node {node}: it stays as wide"), "0-1".to_owned(), cgroup.cpuset()?.1);
+/// [`outlives_full_node`] on the other fast node.
+pub(super) fn before_the_oom_killer_on_node_1(checks: &mut Checks) -> Result<()> {
+    outlives_full_node(checks, 1)
+}
 
-        // A daemon that is started again takes over what was added, and restore takes it back.
-        daemon.process().kill()?;
-        let daemon = guarding(&[&cgroup], "")?;
-        checks.equal(format!("node {node}: after a restart"), "0-1".to_owned(), cgroup.cpuset()?.1);
-        let explained = product::run(&["explain", cgroup.path()])?;
-        checks.note(format!("node {node}: explain"), &explained.stdout);
-        daemon.ends_well(checks)?;
-        hog.kill()?;
-        product::run(&["restore", "--state-dir", STATE])?;
-        checks.equal(format!("node {node}: after restore"), node.to_string(), cgroup.cpuset()?.1);
-    }
+/// Scenarios 1, 2 and 5 of the design: without the daemon the workload is killed, with it the workload lives,
+/// also after the kswapd of its node has given up.
+fn outlives_full_node(checks: &mut Checks, node: usize) -> Result<()> {
+    let control = at_home(&format!("/work/control{node}"), node)?;
+    let mut hog = Running::growing(&control, MEBIBYTES, RATE)?;
+    checks.equal(
+        format!("node {node}, control: without the daemon"),
+        Fate::Killed,
+        fate(&mut hog, MEBIBYTES)?,
+    );
+    checks.equal(format!("node {node}, control: oom and oom_kill"), [0, 1], kills(&control)?);
+
+    let cgroup = at_home(&format!("/work/home{node}"), node)?;
+    let daemon = guarding(&[&cgroup], "")?;
+    let mut hog = Running::growing(&cgroup, MEBIBYTES, RATE)?;
+    checks.equal(format!("node {node}: with the daemon"), Fate::Lives, fate(&mut hog, MEBIBYTES)?);
+    checks.equal(format!("node {node}: oom and oom_kill"), [0, 0], kills(&cgroup)?);
+    checks.equal(format!("node {node}: its memory nodes"), "0-1".to_owned(), cgroup.cpuset()?.1);
+    let on = mebibytes_on(&hog)?;
+    checks.note(format!("node {node}: MiB on each node"), &on);
+    checks.equal(format!("node {node}: MiB on slower nodes"), [0, 0], [on[2], on[3]]);
+    let metrics = daemon.metrics_after_ticks(2)?;
+    let widened = |stage| metrics.sum(WIDENINGS, &[("stage", stage), ("result", "applied")]);
+    checks.equal(
+        format!("node {node}: nodes added in time and late"),
+        [1.0, 0.0],
+        ["widen", "emergency"].map(widened),
+    );
+    checks.equal(format!("node {node}: it stays as wide"), "0-1".to_owned(), cgroup.cpuset()?.1);
+
+    // A daemon that is started again takes over what was added, and restore takes it back.
+    daemon.process().kill()?;
+    let daemon = guarding(&[&cgroup], "")?;
+    checks.equal(format!("node {node}: after a restart"), "0-1".to_owned(), cgroup.cpuset()?.1);
+    let explained = product::run(&["explain", cgroup.path()])?;
+    checks.note(format!("node {node}: explain"), &explained.stdout);
+    daemon.ends_well(checks)?;
+    hog.kill()?;
+    product::run(&["restore", "--state-dir", STATE])?;
+    checks.equal(format!("node {node}: after restore"), node.to_string(), cgroup.cpuset()?.1);
     Ok(())
 }
 

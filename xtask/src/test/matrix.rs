@@ -23,8 +23,15 @@ const ALWAYS_ON_SECOND: &[&str] = &["eyes-"];
 
 /// Of these, what takes minutes and sees no more than the others on another kernel, or what those that are
 /// left do not need: every program is loaded, attached and counted by on the second kernel all the same.
-const NOT_ON_SECOND: &[&str] =
-    &["eyes-two-nodes", "eyes-traffic", "eyes-bound", "eyes-churn", "eyes-self-placed", "eyes-spread"];
+const NOT_ON_SECOND: &[&str] = &[
+    "eyes-two-nodes",
+    "eyes-traffic",
+    "eyes-bound",
+    "eyes-churn",
+    "eyes-moves",
+    "eyes-self-placed",
+    "eyes-spread",
+];
 
 /// What a machine is made of, beside its topology.
 pub(super) type GuestParts = (Series, Userland);
