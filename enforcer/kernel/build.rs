@@ -13,6 +13,9 @@ mod iterators;
 #[cfg(feature = "bpf")]
 #[path = "build/programs.rs"]
 mod programs;
+#[cfg(feature = "bpf")]
+#[path = "build/strip.rs"]
+mod strip;
 
 #[cfg(feature = "bpf")]
 fn main() -> anyhow::Result<()> {

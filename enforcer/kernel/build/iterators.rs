@@ -1,4 +1,4 @@
-//! Builds the C iterators of `enforcer-ebpf/bpf` with clang, through libbpf-cargo.
+//! Builds the C iterators of `enforcer-ebpf/bpf` with clang.
 
 use std::{
     env,
@@ -7,8 +7,9 @@ use std::{
     process::{Command, Stdio},
 };
 
-use anyhow::{Context as _, Result};
-use libbpf_cargo::SkeletonBuilder;
+use anyhow::{Context as _, Result, ensure};
+
+use crate::strip;
 
 /// Names under which a clang with a BPF backend is installed, the preferred first.
 const CLANGS: &[&str] =
@@ -18,28 +19,49 @@ const CLANGS: &[&str] =
 pub(crate) fn build(workspace: &Path, out: &Path) -> Result<()> {
     let sources = workspace.join("enforcer-ebpf/bpf");
     println!("cargo::rerun-if-changed={}", sources.display());
-    let arch = env::var("CARGO_CFG_TARGET_ARCH").context("cargo sets CARGO_CFG_TARGET_ARCH")?;
     let clang = clang()?;
+    let arguments = arguments()?;
     for name in ["task", "vma"] {
-        SkeletonBuilder::new()
-            .source(sources.join(format!("{name}.bpf.c")))
-            .obj(out.join(format!("{name}.o")))
-            .clang(&clang)
-            .clang_args(arguments(&arch))
-            .build()
-            .with_context(|| format!("building the iterator {name}"))?;
+        let (with_dwarf, object) = (out.join(format!("{name}.dwarf.o")), out.join(format!("{name}.o")));
+        let mut compile = Command::new(&clang);
+        compile
+            .args(&arguments)
+            .arg("-c")
+            .arg(sources.join(format!("{name}.bpf.c")))
+            .arg("-o")
+            .arg(&with_dwarf);
+        let output = compile.output().with_context(|| format!("start {compile:?}"))?;
+        ensure!(
+            output.status.success(),
+            "{compile:?} failed ({}):\n{}",
+            output.status,
+            String::from_utf8_lossy(&output.stderr)
+        );
+        strip::without_dwarf(&with_dwarf, &object)?;
     }
     Ok(())
 }
 
-fn arguments(arch: &str) -> Vec<OsString> {
-    let mut arguments: Vec<OsString> = ["-Wall", "-Wextra", "-Werror"].map(OsString::from).into();
-    // <linux/types.h> needs <asm/types.h>, which Debian keeps where no BPF compiler looks.
-    let multiarch = PathBuf::from(format!("/usr/include/{arch}-linux-gnu"));
+/// Where libbpf's headers are is told by libbpf-sys, which compiles the same version into the daemon.
+fn arguments() -> Result<Vec<OsString>> {
+    let headers = env::var_os("DEP_BPF_INCLUDE").context("libbpf-sys tells where libbpf's headers are")?;
+    let arch = match env::var("CARGO_CFG_TARGET_ARCH").context("cargo sets CARGO_CFG_TARGET_ARCH")?.as_str() {
+        "x86_64" => "x86".to_owned(),
+        "aarch64" => "arm64".to_owned(),
+        other => other.to_owned(),
+    };
+    // -g: BTF is made from the debug information.
+    let flags = ["-Wall", "-Wextra", "-Werror", "-target", "bpf", "-g", "-O2", "-fno-stack-protector"];
+    let mut arguments: Vec<OsString> = flags.map(OsString::from).into();
+    arguments.push(format!("-D__TARGET_ARCH_{arch}").into());
+    arguments.extend(["-I".into(), headers]);
+    // <linux/types.h> needs <asm/types.h>, which Debian keeps where no BPF compiler looks. Its types are those
+    // of all 64-bit machines.
+    let multiarch = PathBuf::from(format!("/usr/include/{}-linux-gnu", env::consts::ARCH));
     if multiarch.is_dir() {
         arguments.extend(["-idirafter".into(), multiarch.into_os_string()]);
     }
-    arguments
+    Ok(arguments)
 }
 
 fn clang() -> Result<OsString> {

@@ -12,7 +12,10 @@ use std::{
 
 use anyhow::{Context as _, Result, bail, ensure};
 
-use crate::compiler::{self, Compiler};
+use crate::{
+    compiler::{self, Compiler},
+    strip,
+};
 
 /// Variables that mean the outer build.
 const OUTER: &[&str] = &[
@@ -29,9 +32,6 @@ const OUTER: &[&str] = &[
 /// Prefixes of such variables: `CARGO_BUILD_TARGET`, `CARGO_TARGET_X_LINKER`...
 const OUTER_PREFIXES: &[&str] =
     &["CARGO_BUILD_", "CARGO_TARGET_", "CARGO_PROFILE_", "CARGO_CFG_", "CARGO_FEATURE_"];
-
-/// Names under which LLVM's strip is installed; binutils' does not know BPF.
-const STRIPS: &[&str] = &["llvm-strip-22", "llvm-strip"];
 
 /// Builds the programs and puts the object at `out/programs.o`.
 pub(crate) fn build(workspace: &Path, out: &Path) -> Result<()> {
@@ -79,19 +79,7 @@ pub(crate) fn build(workspace: &Path, out: &Path) -> Result<()> {
         String::from_utf8_lossy(&output.stderr)
     );
     let object = target_dir.join(target).join("release/enforcer-ebpf");
-    without_debug_information(&object, &out.join("programs.o"))
-}
-
-/// Copies the object without its DWARF, nine tenths of it, where a tool is there to do that. The kernel
-/// wants BTF, which stays.
-fn without_debug_information(object: &Path, to: &Path) -> Result<()> {
-    for strip in STRIPS {
-        let done = Command::new(strip).args(["--strip-debug", "-o"]).arg(to).arg(object).output();
-        if done.is_ok_and(|output| output.status.success()) {
-            return Ok(());
-        }
-    }
-    fs::copy(object, to).with_context(|| format!("copying {}", object.display())).map(drop)
+    strip::without_dwarf(&object, &out.join("programs.o"))
 }
 
 fn flags(linker: &Path) -> Result<String> {
