@@ -10,6 +10,7 @@
 use crate::engine_name::{HINTS, POOLS};
 use std::collections::BTreeMap;
 
+use self::AnnotationSupport::{Both, Elsewhere, Hints, NotDone, Pools};
 use super::{PodRequest, pools};
 use numa_topology::text::printable_within;
 
@@ -52,110 +53,62 @@ const fn known(name: &'static str, fate: AnnotationSupport, because: &'static st
 
 /// All known annotations: names of the families in ascending order, then whole keys.
 pub const KNOWN: &[KnownAnnotation] = &[
-    known("affinity", AnnotationSupport::Pools, "containers that want to be close to each other"),
-    known("allow.topologyhints", AnnotationSupport::Pools, "the only hints that count"),
-    known("anti-affinity", AnnotationSupport::Pools, "containers that want to be far apart"),
-    known("balloon", AnnotationSupport::NotDone, NO_BALLOONS),
-    known(
-        "blockioclass",
-        AnnotationSupport::NotDone,
-        "block I/O is not limited; the container runtime does that",
-    ),
-    known("cold-start", AnnotationSupport::Pools, "the time without DRAM"),
-    known("cpu-class", AnnotationSupport::NotDone, "CPU frequencies are not set"),
-    known("cpu.preserve", AnnotationSupport::Pools, "CPUs are left as they are"),
-    known("deny.topologyhints", AnnotationSupport::Pools, "hints that do not count"),
-    known("engine", AnnotationSupport::Both, "the engine that places the pod"),
-    known("hide-hyperthreads", AnnotationSupport::Pools, "one thread of each core"),
-    known(
-        "irq-affinity",
-        AnnotationSupport::NotDone,
-        "interrupts are not moved; irqbalance or the kernel's defaults do that",
-    ),
-    known("memory-type", AnnotationSupport::Pools, "kinds of memory"),
-    known("memory.preserve", AnnotationSupport::Pools, "memory nodes are left as they are"),
-    known("memory.strict", AnnotationSupport::Pools, "memory is never moved for others"),
-    known("options", AnnotationSupport::Hints, "options of the engine `hints`"),
-    known(
-        "pick-resources-by-hints",
-        AnnotationSupport::Pools,
-        "CPUs and memory beside what the container uses",
-    ),
-    known("policy", AnnotationSupport::Hints, "the topology policy"),
-    known("prefer-cpu-priority", AnnotationSupport::Pools, "faster or slower CPUs"),
-    known("prefer-isolated-cpus", AnnotationSupport::Pools, "CPUs of `isolcpus=`"),
-    known("prefer-reserved-cpus", AnnotationSupport::Pools, "CPUs that are set aside for the system"),
-    known("prefer-shared-cpus", AnnotationSupport::Pools, "shared instead of exclusive CPUs"),
+    known("affinity", Pools, "containers that want to be close to each other"),
+    known("allow.topologyhints", Pools, "the only hints that count"),
+    known("anti-affinity", Pools, "containers that want to be far apart"),
+    known("balloon", NotDone, NO_BALLOONS),
+    known("blockioclass", NotDone, "block I/O is not limited; the container runtime does that"),
+    known("cold-start", Pools, "the time without DRAM"),
+    known("cpu-class", NotDone, "CPU frequencies are not set"),
+    known("cpu.preserve", Pools, "CPUs are left as they are"),
+    known("deny.topologyhints", Pools, "hints that do not count"),
+    known("engine", Both, "the engine that places the pod"),
+    known("hide-hyperthreads", Pools, "one thread of each core"),
+    known("irq-affinity", NotDone, "interrupts are not moved; irqbalance or the kernel's defaults do that"),
+    known("memory-type", Pools, "kinds of memory"),
+    known("memory.preserve", Pools, "memory nodes are left as they are"),
+    known("memory.strict", Pools, "memory is never moved for others"),
+    known("options", Hints, "options of the engine `hints`"),
+    known("pick-resources-by-hints", Pools, "CPUs and memory beside what the container uses"),
+    known("policy", Hints, "the topology policy"),
+    known("prefer-cpu-priority", Pools, "faster or slower CPUs"),
+    known("prefer-isolated-cpus", Pools, "CPUs of `isolcpus=`"),
+    known("prefer-reserved-cpus", Pools, "CPUs that are set aside for the system"),
+    known("prefer-shared-cpus", Pools, "shared instead of exclusive CPUs"),
     known(
         "rdtclass",
-        AnnotationSupport::NotDone,
+        NotDone,
         "caches and memory bandwidth are not partitioned; the container runtime does that",
     ),
-    known("require-isolated-cpus", AnnotationSupport::Pools, "CPUs of `isolcpus=` or none"),
-    known(
-        "scheduling-class",
-        AnnotationSupport::NotDone,
-        "scheduling policies and priorities of processes are not set",
-    ),
-    known("scope", AnnotationSupport::Hints, "the scope of the topology policy"),
-    known("strict.topologyhints", AnnotationSupport::Pools, "the container is not placed outside its hints"),
-    known(
-        "test.topologyhints",
-        AnnotationSupport::NotDone,
-        "hints come from devices, mounts and the configuration alone",
-    ),
-    known("topologyhints", AnnotationSupport::Pools, "which kinds of hints count"),
-    known(
-        "toptierlimit",
-        AnnotationSupport::NotDone,
-        "no limit of DRAM is kept per container; `memory-type` chooses the nodes",
-    ),
-    known(
-        "unlimited-burstable",
-        AnnotationSupport::Pools,
-        "level of the pools for Burstable containers without a CPU limit",
-    ),
-    known("balloon.balloons.resource-policy.nri.io", AnnotationSupport::NotDone, NO_BALLOONS),
-    known(
-        VOLCANO_POLICY,
-        AnnotationSupport::Hints,
-        "the topology policy, where `policy.numa-enforcer.io` says nothing",
-    ),
+    known("require-isolated-cpus", Pools, "CPUs of `isolcpus=` or none"),
+    known("scheduling-class", NotDone, "scheduling policies and priorities of processes are not set"),
+    known("scope", Hints, "the scope of the topology policy"),
+    known("strict.topologyhints", Pools, "the container is not placed outside its hints"),
+    known("test.topologyhints", NotDone, "hints come from devices, mounts and the configuration alone"),
+    known("topologyhints", Pools, "which kinds of hints count"),
+    known("toptierlimit", NotDone, "no limit of DRAM is kept per container; `memory-type` chooses the nodes"),
+    known("unlimited-burstable", Pools, "level of the pools for Burstable containers without a CPU limit"),
+    known("balloon.balloons.resource-policy.nri.io", NotDone, NO_BALLOONS),
+    known(VOLCANO_POLICY, Hints, "the topology policy, where `policy.numa-enforcer.io` says nothing"),
     known(
         pools::RESOURCES_KEY,
-        AnnotationSupport::Pools,
+        Pools,
         "exact resources, for what the runtime does not tell; a webhook makes the copy, so `hints` passes it over \
          without a warning",
     ),
-    known("memory-qos.nri.io", AnnotationSupport::NotDone, "`memory.high` and swap are not set"),
-    known(
-        "memtierd.nri.io",
-        AnnotationSupport::NotDone,
-        "cold pages are demoted by `memory.demotion` of the configuration",
-    ),
-    known("cpu-c-states.crio.io", AnnotationSupport::Elsewhere, "CRI-O sets idle states"),
-    known("cpu-freq-governor.crio.io", AnnotationSupport::Elsewhere, "CRI-O sets the governor"),
-    known("cpu-load-balancing.crio.io", AnnotationSupport::Elsewhere, "CRI-O switches load balancing off"),
-    known("cpu-quota.crio.io", AnnotationSupport::Elsewhere, "CRI-O switches the quota off"),
-    known("irq-load-balancing.crio.io", AnnotationSupport::Elsewhere, "CRI-O keeps interrupts away"),
-    known(
-        "scheduling.koordinator.sh/numa-topology-spec",
-        AnnotationSupport::Elsewhere,
-        "Koordinator's scheduler reads it",
-    ),
-    known("scheduling.koordinator.sh/resource-spec", AnnotationSupport::Elsewhere, "koordlet sets the CPUs"),
-    known(
-        "scheduling.koordinator.sh/resource-status",
-        AnnotationSupport::Elsewhere,
-        "koordlet's CPUs count as taken",
-    ),
-    known("katalyst.kubewharf.io/cpu_enhancement", AnnotationSupport::Elsewhere, "Katalyst sets the CPUs"),
-    known(
-        "katalyst.kubewharf.io/memory_enhancement",
-        AnnotationSupport::Elsewhere,
-        "Katalyst sets the memory nodes",
-    ),
-    known("katalyst.kubewharf.io/qos_level", AnnotationSupport::Elsewhere, "Katalyst sets the CPUs"),
+    known("memory-qos.nri.io", NotDone, "`memory.high` and swap are not set"),
+    known("memtierd.nri.io", NotDone, "cold pages are demoted by `memory.demotion` of the configuration"),
+    known("cpu-c-states.crio.io", Elsewhere, "CRI-O sets idle states"),
+    known("cpu-freq-governor.crio.io", Elsewhere, "CRI-O sets the governor"),
+    known("cpu-load-balancing.crio.io", Elsewhere, "CRI-O switches load balancing off"),
+    known("cpu-quota.crio.io", Elsewhere, "CRI-O switches the quota off"),
+    known("irq-load-balancing.crio.io", Elsewhere, "CRI-O keeps interrupts away"),
+    known("scheduling.koordinator.sh/numa-topology-spec", Elsewhere, "Koordinator's scheduler reads it"),
+    known("scheduling.koordinator.sh/resource-spec", Elsewhere, "koordlet sets the CPUs"),
+    known("scheduling.koordinator.sh/resource-status", Elsewhere, "koordlet's CPUs count as taken"),
+    known("katalyst.kubewharf.io/cpu_enhancement", Elsewhere, "Katalyst sets the CPUs"),
+    known("katalyst.kubewharf.io/memory_enhancement", Elsewhere, "Katalyst sets the memory nodes"),
+    known("katalyst.kubewharf.io/qos_level", Elsewhere, "Katalyst sets the CPUs"),
 ];
 
 /// Maximum number of keys that one warning names.
@@ -202,7 +155,7 @@ pub fn annotations_of_interest<'a>(
 
 /// Can an annotation have an effect here, or require a warning that it has none?
 pub fn is_of_interest(key: &str) -> bool {
-    let whole = |known: &&KnownAnnotation| known.is_whole_key() && known.fate != AnnotationSupport::Elsewhere;
+    let whole = |known: &&KnownAnnotation| known.is_whole_key() && known.fate != Elsewhere;
     pools::FAMILIES.iter().any(|family| key.contains(family))
         || KNOWN.iter().filter(whole).any(|known| key == known.name || below(key, known.name))
 }
@@ -233,13 +186,13 @@ pub(super) fn warnings(pod: &PodRequest, engine: &'static str, other: &'static s
     let mut ignored = BTreeMap::<bool, Vec<&str>>::new();
     for key in pod.annotations.keys() {
         match KnownAnnotation::of(key).map(|known| (known.name, known.fate)) {
-            Some((_, AnnotationSupport::NotDone)) => ignored.entry(false).or_default().push(key),
+            Some((_, NotDone)) => ignored.entry(false).or_default().push(key),
             // The copy of the resources does not come from the pod's author.
             Some((pools::RESOURCES_KEY, _)) => {}
-            Some((_, AnnotationSupport::Pools)) if engine == HINTS => {
+            Some((_, Pools)) if engine == HINTS => {
                 ignored.entry(true).or_default().push(key);
             }
-            Some((_, AnnotationSupport::Hints)) if engine == POOLS => {
+            Some((_, Hints)) if engine == POOLS => {
                 ignored.entry(true).or_default().push(key);
             }
             _ => {}
