@@ -11,22 +11,33 @@ use super::{
 };
 use crate::settings::NameGlob;
 
-/// Keys of `placement.hints` that a rule may also have.
-pub const HINTS_KEYS: [&str; 13] = [
-    "policy",
-    "scope",
-    "memory_manager_policy",
-    "numa_allocation_strategy",
-    "prefer_closest_numa_nodes",
-    "full_pcpus_only",
-    "distribute_cpus_across_numa",
-    "distribute_cpus_across_cores",
-    "align_by_socket",
-    "prefer_align_cpus_by_uncore_cache",
-    "strict_cpu_reservation",
-    "strict_memory_groups",
-    "align_all_qos",
-];
+/// What a rule may set of `placement.hints`, from one list of keys; the one in brackets is optional there as
+/// well.
+macro_rules! overrides {
+    ($($key:ident),+, [$optional:ident], $($more:ident),+) => {
+        /// Keys of `placement.hints` that a rule may also have.
+        pub const HINTS_KEYS: &[&str] = &[$(stringify!($key),)+ stringify!($optional), $(stringify!($more)),+];
+
+        impl PlacementRule {
+            /// The settings of the engine `hints` for the pods that it matches.
+            #[must_use]
+            pub fn hints(&self, host: &HintsSettings) -> HintsSettings {
+                HintsSettings {
+                    $($key: self.$key.unwrap_or(host.$key),)+
+                    $optional: self.$optional.or(host.$optional),
+                    $($more: self.$more.unwrap_or(host.$more),)+
+                    ..host.clone()
+                }
+            }
+
+            /// The keys of this rule that the engine `hints` reads.
+            pub fn keys_of_hints(&self) -> impl Iterator<Item = &'static str> {
+                let written = [$(self.$key.is_some(),)+ self.$optional.is_some(), $(self.$more.is_some()),+];
+                HINTS_KEYS.iter().zip(written).filter_map(|(key, written)| written.then_some(*key))
+            }
+        }
+    };
+}
 
 /// Settings for the pods that it matches; absent ones are those of the host.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -117,6 +128,12 @@ pub struct PlacementRule {
     pub align_all_qos: Option<bool>,
 }
 
+overrides! {
+    policy, scope, memory_manager_policy, numa_allocation_strategy, [prefer_closest_numa_nodes], full_pcpus_only,
+    distribute_cpus_across_numa, distribute_cpus_across_cores, align_by_socket, prefer_align_cpus_by_uncore_cache,
+    strict_cpu_reservation, strict_memory_groups, align_all_qos
+}
+
 impl PlacementRule {
     /// Does it match the pod of this name with these labels?
     pub fn matches(&self, namespace: &str, pod: &str, labels: &BTreeMap<String, String>) -> bool {
@@ -126,65 +143,11 @@ impl PlacementRule {
             && self.labels.iter().all(|(key, value)| labels.get(key) == Some(value))
     }
 
-    /// The settings of the engine `hints` for the pods that it matches.
-    #[must_use]
-    pub fn hints(&self, host: &HintsSettings) -> HintsSettings {
-        let or = |own: Option<bool>, host: bool| own.unwrap_or(host);
-        HintsSettings {
-            policy: self.policy.unwrap_or(host.policy),
-            scope: self.scope.unwrap_or(host.scope),
-            profile: host.profile,
-            memory_manager_policy: self.memory_manager_policy.unwrap_or(host.memory_manager_policy),
-            prefer_closest_numa_nodes: self.prefer_closest_numa_nodes.or(host.prefer_closest_numa_nodes),
-            kubelet_device_hints: host.kubelet_device_hints,
-            max_allowable_numa_nodes: host.max_allowable_numa_nodes,
-            numa_allocation_strategy: self.numa_allocation_strategy.unwrap_or(host.numa_allocation_strategy),
-            full_pcpus_only: or(self.full_pcpus_only, host.full_pcpus_only),
-            distribute_cpus_across_numa: or(
-                self.distribute_cpus_across_numa,
-                host.distribute_cpus_across_numa,
-            ),
-            distribute_cpus_across_cores: or(
-                self.distribute_cpus_across_cores,
-                host.distribute_cpus_across_cores,
-            ),
-            align_by_socket: or(self.align_by_socket, host.align_by_socket),
-            prefer_align_cpus_by_uncore_cache: or(
-                self.prefer_align_cpus_by_uncore_cache,
-                host.prefer_align_cpus_by_uncore_cache,
-            ),
-            strict_cpu_reservation: or(self.strict_cpu_reservation, host.strict_cpu_reservation),
-            strict_memory_groups: or(self.strict_memory_groups, host.strict_memory_groups),
-            align_all_qos: or(self.align_all_qos, host.align_all_qos),
-        }
-    }
-}
-impl PlacementRule {
     /// Does it match every pod that the other one matches?
     pub fn is_about_all_of(&self, other: &Self, effort: &mut Effort) -> bool {
         effort.take_pair()
             && covers_optional(self.namespace.as_ref(), other.namespace.as_ref(), effort)
             && covers_optional(self.pod.as_ref(), other.pod.as_ref(), effort)
             && self.labels.iter().all(|(key, value)| other.labels.get(key) == Some(value))
-    }
-
-    /// The keys of this rule that the engine `hints` reads.
-    pub fn keys_of_hints(&self) -> impl Iterator<Item = &'static str> {
-        let written = [
-            self.policy.is_some(),
-            self.scope.is_some(),
-            self.memory_manager_policy.is_some(),
-            self.numa_allocation_strategy.is_some(),
-            self.prefer_closest_numa_nodes.is_some(),
-            self.full_pcpus_only.is_some(),
-            self.distribute_cpus_across_numa.is_some(),
-            self.distribute_cpus_across_cores.is_some(),
-            self.align_by_socket.is_some(),
-            self.prefer_align_cpus_by_uncore_cache.is_some(),
-            self.strict_cpu_reservation.is_some(),
-            self.strict_memory_groups.is_some(),
-            self.align_all_qos.is_some(),
-        ];
-        HINTS_KEYS.into_iter().zip(written).filter_map(|(key, written)| written.then_some(key))
     }
 }
