@@ -21,50 +21,26 @@ impl<'de> Deserialize<'de> for CgroupPath {
     }
 }
 
-impl Serialize for CpuChoice {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(self)
-    }
+/// Serializes as `Display` writes, and reads quoted text; `$expected` is the error for other values.
+macro_rules! as_quoted_text {
+    ($($type:ty: $expected:literal,)+) => {$(
+        impl Serialize for $type {
+            fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                serializer.collect_str(self)
+            }
+        }
+
+        impl<'de> Deserialize<'de> for $type {
+            fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+                quoted::read(deserializer, $expected)
+            }
+        }
+    )+};
 }
 
-impl<'de> Deserialize<'de> for CpuChoice {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        quoted::read(deserializer, "CPUs in quotes, as in \"cpuset:0-3\"")
-    }
-}
-
-impl Serialize for CpuAmount {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(self)
-    }
-}
-
-impl<'de> Deserialize<'de> for CpuAmount {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        quoted::read(deserializer, "an amount of CPUs or CPUs in quotes, as in \"750m\" or \"cpuset:0-3\"")
-    }
-}
-
-impl Serialize for HumanDuration {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(self)
-    }
-}
-
-impl<'de> Deserialize<'de> for HumanDuration {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        quoted::read(deserializer, "a length of time in quotes, as in \"5s\"")
-    }
-}
-
-impl Serialize for CgroupGlob {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_str(self.as_str())
-    }
-}
-
-impl<'de> Deserialize<'de> for CgroupGlob {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        quoted::read(deserializer, "a glob over cgroup paths in quotes, as in \"/system.slice/**\"")
-    }
+as_quoted_text! {
+    CpuChoice: "CPUs in quotes, as in \"cpuset:0-3\"",
+    CpuAmount: "an amount of CPUs or CPUs in quotes, as in \"750m\" or \"cpuset:0-3\"",
+    HumanDuration: "a length of time in quotes, as in \"5s\"",
+    CgroupGlob: "a glob over cgroup paths in quotes, as in \"/system.slice/**\"",
 }

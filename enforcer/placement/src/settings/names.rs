@@ -4,24 +4,12 @@ use std::str::FromStr;
 
 use thiserror::Error;
 
-use super::{Engine, NumaAllocationStrategy, Scope, TopologyPolicy};
+use super::{CpuPriority, Engine, NumaAllocationStrategy, PoolLevel, Scope, TopologyPolicy};
 
 /// A text that is not the name of a value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 #[error("no such value")]
 pub struct UnknownName;
-
-impl FromStr for Engine {
-    type Err = UnknownName;
-
-    fn from_str(name: &str) -> Result<Self, UnknownName> {
-        match name {
-            "hints" => Ok(Self::Hints),
-            "pools" | "topology-aware" => Ok(Self::Pools),
-            _ => Err(UnknownName),
-        }
-    }
-}
 
 impl FromStr for TopologyPolicy {
     type Err = UnknownName;
@@ -31,28 +19,31 @@ impl FromStr for TopologyPolicy {
     }
 }
 
-impl FromStr for Scope {
-    type Err = UnknownName;
+macro_rules! from_names {
+    ($($type:ident { $($($name:literal)|+ => $variant:ident),+ })+) => {$(
+        impl FromStr for $type {
+            type Err = UnknownName;
 
-    fn from_str(name: &str) -> Result<Self, UnknownName> {
-        match name {
-            "container" => Ok(Self::Container),
-            "pod" => Ok(Self::Pod),
-            _ => Err(UnknownName),
+            fn from_str(name: &str) -> Result<Self, UnknownName> {
+                match name {
+                    $($($name)|+ => Ok(Self::$variant),)+
+                    _ => Err(UnknownName),
+                }
+            }
         }
-    }
+    )+};
 }
 
-impl FromStr for NumaAllocationStrategy {
-    type Err = UnknownName;
-
-    fn from_str(name: &str) -> Result<Self, UnknownName> {
-        match name {
-            "none" => Ok(Self::None),
-            "most-allocated" => Ok(Self::MostAllocated),
-            "least-allocated" => Ok(Self::LeastAllocated),
-            _ => Err(UnknownName),
-        }
+from_names! {
+    Engine { "hints" => Hints, "pools" | "topology-aware" => Pools }
+    Scope { "container" => Container, "pod" => Pod }
+    NumaAllocationStrategy {
+        "none" => None, "most-allocated" => MostAllocated, "least-allocated" => LeastAllocated
+    }
+    CpuPriority { "high" => High, "normal" => Normal, "low" => Low, "none" => None }
+    PoolLevel {
+        "system" => System, "package" | "socket" => Package, "die" => Die, "numa" => Numa,
+        "l3cache" | "l3" => L3Cache
     }
 }
 

@@ -2,7 +2,7 @@
 //!
 //! Error messages state the accepted range, not the type that the program uses.
 
-use std::{fmt, marker::PhantomData, num::NonZeroU32};
+use std::{fmt, marker::PhantomData, num::NonZeroU32, ops::RangeInclusive};
 
 use serde::{
     Deserialize, Deserializer,
@@ -24,7 +24,7 @@ where
     D: Deserializer<'de>,
     T: TryFrom<u64>,
 {
-    deserializer.deserialize_u64(Within::<T, MIN, MAX>(PhantomData))
+    deserializer.deserialize_u64(Within { range: MIN..=MAX, meaning: "", of: PhantomData })
 }
 
 /// Deserializes an optional number from `MIN` to `MAX`.
@@ -52,66 +52,49 @@ where
 /// # Errors
 /// If it is anything else.
 pub fn cpus<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<NonZeroU32>, D::Error> {
-    struct CpuCount;
-
-    impl Visitor<'_> for CpuCount {
-        type Value = NonZeroU32;
-
-        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-            write!(f, "a whole number from 1 to {MOST_32}: how many CPUs; numa_nodes says where")
-        }
-
-        fn visit_u64<E: de::Error>(self, number: u64) -> Result<NonZeroU32, E> {
-            let found = u32::try_from(number).ok().and_then(NonZeroU32::new);
-            found.ok_or_else(|| E::invalid_value(Unexpected::Unsigned(number), &self))
-        }
-
-        fn visit_i64<E: de::Error>(self, number: i64) -> Result<NonZeroU32, E> {
-            match u64::try_from(number) {
-                Ok(number) => self.visit_u64(number),
-                Err(_below_zero) => Err(E::invalid_value(Unexpected::Signed(number), &self)),
-            }
-        }
-
-        fn visit_i128<E: de::Error>(self, number: i128) -> Result<NonZeroU32, E> {
-            Err(E::invalid_value(Unexpected::Other(&format!("integer `{number}`")), &self))
-        }
-
-        fn visit_u128<E: de::Error>(self, number: u128) -> Result<NonZeroU32, E> {
-            Err(E::invalid_value(Unexpected::Other(&format!("integer `{number}`")), &self))
-        }
-    }
-
-    deserializer.deserialize_u64(CpuCount).map(Some)
+    let meaning = ": how many CPUs; numa_nodes says where";
+    let visitor = Within { range: 1..=MOST_32, meaning, of: PhantomData::<u32> };
+    deserializer.deserialize_u64(visitor).map(NonZeroU32::new)
 }
 
-struct Within<T, const MIN: u64, const MAX: u64>(PhantomData<T>);
+/// Reads a whole number in `range`.
+struct Within<T> {
+    range: RangeInclusive<u64>,
+    /// Ends the sentence about what is expected.
+    meaning: &'static str,
+    of: PhantomData<T>,
+}
 
-impl<T: TryFrom<u64>, const MIN: u64, const MAX: u64> Visitor<'_> for Within<T, MIN, MAX> {
+impl<T: TryFrom<u64>> Within<T> {
+    fn refused<E: de::Error>(&self, number: impl fmt::Display) -> E {
+        E::invalid_value(Unexpected::Other(&format!("integer `{number}`")), self)
+    }
+}
+
+impl<T: TryFrom<u64>> Visitor<'_> for Within<T> {
     type Value = T;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "a whole number from {MIN} to {MAX}")
+        write!(f, "a whole number from {} to {}{}", self.range.start(), self.range.end(), self.meaning)
     }
 
     fn visit_u64<E: de::Error>(self, number: u64) -> Result<T, E> {
-        let number_of = |number: u64| T::try_from(number).ok();
-        let found = Some(number).filter(|number| (MIN..=MAX).contains(number)).and_then(number_of);
-        found.ok_or_else(|| E::invalid_value(Unexpected::Unsigned(number), &self))
+        let found = Some(number).filter(|number| self.range.contains(number));
+        found.and_then(|number| T::try_from(number).ok()).ok_or_else(|| self.refused(number))
     }
 
     fn visit_i64<E: de::Error>(self, number: i64) -> Result<T, E> {
         match u64::try_from(number) {
             Ok(number) => self.visit_u64(number),
-            Err(_below_zero) => Err(E::invalid_value(Unexpected::Signed(number), &self)),
+            Err(_below_zero) => Err(self.refused(number)),
         }
     }
 
     fn visit_i128<E: de::Error>(self, number: i128) -> Result<T, E> {
-        Err(E::invalid_value(Unexpected::Other(&format!("integer `{number}`")), &self))
+        Err(self.refused(number))
     }
 
     fn visit_u128<E: de::Error>(self, number: u128) -> Result<T, E> {
-        Err(E::invalid_value(Unexpected::Other(&format!("integer `{number}`")), &self))
+        Err(self.refused(number))
     }
 }

@@ -24,7 +24,7 @@ pub(super) use self::keys::shown_problem;
 pub(in super::super) use self::keys::{FAMILIES, RESOURCES_KEY, name_of_key};
 use self::{
     keys::{DEPRECATED, named, shown},
-    values::{duration, hint_kinds, hint_patterns, level, memory_types, priority, switch},
+    values::{duration, hint_kinds, hint_patterns, memory_types, switch},
 };
 use super::topology_hints::HintRules;
 use crate::document::{Document, FromDocument, Scalar};
@@ -122,7 +122,7 @@ impl Preferences {
             unlimited_burstable: own.value(
                 "unlimited-burstable",
                 "system, package, die, numa or l3cache",
-                level,
+                |text| text.parse().ok(),
             ),
             hide_hyperthreads: own.switch("hide-hyperthreads").unwrap_or(false),
             pick_by_hints: own.switch("pick-resources-by-hints").unwrap_or(false),
@@ -219,7 +219,7 @@ impl<'a> EffectiveAnnotations<'a> {
     /// `default` is the same as no annotation.
     fn priority(&mut self) -> Option<CpuPriority> {
         let expected = "high, normal, low, none or default";
-        let read = |text: &str| if text == "default" { Some(None) } else { priority(text).map(Some) };
+        let read = |text: &str| if text == "default" { Some(None) } else { text.parse().ok().map(Some) };
         self.value("prefer-cpu-priority", expected, read).flatten()
     }
 

@@ -5,7 +5,7 @@
 use std::{collections::BTreeSet, time::Duration};
 
 use super::super::topology_hints::{HintKind, HintPattern, HintRules};
-use crate::settings::{CpuPriority, HumanDuration, MemoryTypes, PoolLevel};
+use crate::settings::{HumanDuration, MemoryTypes};
 
 /// Maximum number of patterns of one list.
 const PATTERN_LIMIT: usize = 64;
@@ -15,27 +15,6 @@ pub(super) fn switch(text: &str) -> Option<bool> {
     match text {
         "1" | "t" | "T" | "true" | "TRUE" | "True" => Some(true),
         "0" | "f" | "F" | "false" | "FALSE" | "False" => Some(false),
-        _ => None,
-    }
-}
-
-pub(super) fn priority(text: &str) -> Option<CpuPriority> {
-    match text {
-        "high" => Some(CpuPriority::High),
-        "normal" => Some(CpuPriority::Normal),
-        "low" => Some(CpuPriority::Low),
-        "none" => Some(CpuPriority::None),
-        _ => None,
-    }
-}
-
-pub(super) fn level(text: &str) -> Option<PoolLevel> {
-    match text {
-        "system" => Some(PoolLevel::System),
-        "package" | "socket" => Some(PoolLevel::Package),
-        "die" => Some(PoolLevel::Die),
-        "numa" => Some(PoolLevel::Numa),
-        "l3cache" | "l3" => Some(PoolLevel::L3Cache),
         _ => None,
     }
 }
