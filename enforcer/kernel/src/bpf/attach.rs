@@ -100,19 +100,34 @@ pub(super) struct KernelFacts {
     btf: Option<Btf>,
 }
 
-struct BtfFacts {
-    walk: Result<CgroupWalk, Missing>,
-    tree: Result<CgroupTree, Missing>,
-    task_cpu: Result<u32, Missing>,
-    task_pid: Result<u32, Missing>,
-    zone: Result<ZoneWalk, Missing>,
-    oom_constraint: Result<u32, Missing>,
-    victim_is_task: Result<bool, Missing>,
-    reasons: Result<[u8; limit::MIGRATE_REASONS], Missing>,
-    skip_unsuitable: Result<u32, Missing>,
-    cgroup_file: Result<CgroupFile, Missing>,
-    node_mask_bytes: Result<u32, Missing>,
-    arities: BTreeMap<&'static str, Result<usize, Missing>>,
+macro_rules! btf_facts {
+    ($($name:ident: $type:ty,)+) => {
+        /// What the kernel's types say: each fact, or why it is missing.
+        struct BtfFacts {
+            $($name: Result<$type, Missing>,)+
+            arities: BTreeMap<&'static str, Result<usize, Missing>>,
+        }
+
+        impl KernelFacts {
+            $(fn $name(&self) -> Result<$type, HookError> {
+                Ok(self.facts()?.$name.clone()?)
+            })+
+        }
+    };
+}
+
+btf_facts! {
+    walk: CgroupWalk,
+    tree: CgroupTree,
+    task_cpu: u32,
+    task_pid: u32,
+    zone: ZoneWalk,
+    oom_constraint: u32,
+    victim_is_task: bool,
+    reasons: [u8; limit::MIGRATE_REASONS],
+    skip_unsuitable: u32,
+    cgroup_file: CgroupFile,
+    node_mask_bytes: u32,
 }
 
 impl KernelFacts {
@@ -163,35 +178,9 @@ impl KernelFacts {
         self.btf.as_ref().ok_or_else(unreadable)
     }
 
-    fn walk(&self) -> Result<CgroupWalk, HookError> {
-        Ok(self.facts()?.walk.clone()?)
-    }
-
-    fn task_cpu(&self) -> Result<u32, HookError> {
-        Ok(self.facts()?.task_cpu.clone()?)
-    }
-
-    fn task_pid(&self) -> Result<u32, HookError> {
-        Ok(self.facts()?.task_pid.clone()?)
-    }
-
-    fn zone(&self) -> Result<ZoneWalk, HookError> {
-        Ok(self.facts()?.zone.clone()?)
-    }
-
-    /// The program that tells of a kill reads it by address: where that is refused it must not try.
-    fn oom_constraint(&self) -> Result<u32, HookError> {
-        self.may_read_by_address()?;
-        Ok(self.facts()?.oom_constraint.clone()?)
-    }
-
     fn may_read_by_address(&self) -> Result<(), HookError> {
         let refused = |cause: &String| HookError::Confidential { cause: cause.clone() };
         self.confidential.as_ref().map(refused).map_or(Ok(()), Err)
-    }
-
-    fn victim_is_task(&self) -> Result<bool, HookError> {
-        Ok(self.facts()?.victim_is_task.clone()?)
     }
 
     /// Position of the order among the arguments of the tracepoint of direct reclaim: it came second when a
@@ -205,26 +194,6 @@ impl KernelFacts {
     fn reason_argument(&self) -> u32 {
         let arity = self.facts().ok().and_then(|facts| facts.arities.get(MIGRATE_PAGES.0)?.as_ref().ok());
         if arity.is_some_and(|arity| *arity > 7) { 7 } else { 6 }
-    }
-
-    fn reasons(&self) -> Result<[u8; limit::MIGRATE_REASONS], HookError> {
-        Ok(self.facts()?.reasons.clone()?)
-    }
-
-    fn skip_unsuitable(&self) -> Result<u32, HookError> {
-        Ok(self.facts()?.skip_unsuitable.clone()?)
-    }
-
-    fn cgroup_file(&self) -> Result<CgroupFile, HookError> {
-        Ok(self.facts()?.cgroup_file.clone()?)
-    }
-
-    fn node_mask_bytes(&self) -> Result<u32, HookError> {
-        Ok(self.facts()?.node_mask_bytes.clone()?)
-    }
-
-    fn tree(&self) -> Result<CgroupTree, HookError> {
-        Ok(self.facts()?.tree.clone()?)
     }
 
     fn hierarchy(&self) -> Result<u32, HookError> {
@@ -250,7 +219,9 @@ pub(super) fn load(
     let task_pid = kernel.task_pid().unwrap_or_default();
     let hierarchy = kernel.hierarchy().unwrap_or_default();
     let zone = kernel.zone().unwrap_or_default();
-    let oom_constraint = kernel.oom_constraint().unwrap_or_default();
+    // The program that tells of a kill reads it by address: where that is refused it must not try.
+    let oom_constraint =
+        kernel.may_read_by_address().and_then(|()| kernel.oom_constraint()).unwrap_or_default();
     let victim_is_task = u32::from(kernel.victim_is_task().unwrap_or_default());
     let reclaim_order = kernel.reclaim_order();
     let reason_argument = kernel.reason_argument();
@@ -442,6 +413,7 @@ fn attach_usual(
             trace::<BtfTracePoint>(ebpf, kernel, VICTIM)
         }
         Hook::OomConstraint => {
+            kernel.may_read_by_address()?;
             kernel.oom_constraint()?;
             kernel.check_arity(OUT_OF_MEMORY.0, OUT_OF_MEMORY.1)?;
             check_trampolines(options, OUT_OF_MEMORY.0)?;
