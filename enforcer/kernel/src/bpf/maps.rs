@@ -12,12 +12,7 @@ use aya::{
     maps::{HashMap, Map, MapData, MapError, PerCpuArray, PerCpuHashMap, RingBuf},
     util::nr_cpus,
 };
-use enforcer_common::{
-    counter::{self, Accesses, HintFaultPages, Moves, Sent, drop},
-    key::MoveKey,
-    managed::ManagedCgroup,
-    tally::{TallyCounts, TallyKey},
-};
+use enforcer_common::{counter::drop, key::MoveKey, managed::ManagedCgroup, tally::TallyKey};
 use enforcer_core::sample::{HardwareAccesses, HintFaults, Placements, RunTime};
 use thiserror::Error;
 
@@ -74,56 +69,14 @@ fn map_mut<'a>(ebpf: &'a mut Ebpf, name: &'static str) -> Result<&'a mut Map, Co
     ebpf.map_mut(name).ok_or(CountersError::NoMap(name))
 }
 
-/// A value as the words that it consists of, so that a batch needs no other view of its bytes.
-pub(super) trait ValueWords<const N: usize>: Pod {
-    /// The words, in the order of the fields.
-    fn words(&self) -> [u64; N];
-}
-
-impl ValueWords<3> for counter::RunTimeCounts {
-    fn words(&self) -> [u64; 3] {
-        [self.ns, self.misplaced_ns, self.samples]
-    }
-}
-
-impl ValueWords<4> for HintFaultPages {
-    fn words(&self) -> [u64; 4] {
-        [self.local, self.remote, self.migrated, self.migrate_failed]
-    }
-}
-
-impl ValueWords<2> for Accesses {
-    fn words(&self) -> [u64; 2] {
-        [self.near, self.remote]
-    }
-}
-
-impl ValueWords<2> for Sent {
-    fn words(&self) -> [u64; 2] {
-        [self.at, self.limited]
-    }
-}
-
-impl ValueWords<2> for TallyCounts {
-    fn words(&self) -> [u64; 2] {
-        [self.first, self.second]
-    }
-}
-
-impl ValueWords<3> for Moves {
-    fn words(&self) -> [u64; 3] {
-        [self.migrated, self.started, self.misplaced]
-    }
-}
-
 /// Sum over the CPUs, word by word, of values that stand one after another.
 fn sum<const N: usize>(words: &[u64]) -> [u64; N] {
     words.as_chunks().0.iter().copied().fold([0; N], plus)
 }
 
 /// The same of values one by one.
-fn sum_of<V: ValueWords<N>, const N: usize>(values: &[V]) -> [u64; N] {
-    values.iter().map(ValueWords::words).fold([0; N], plus)
+fn sum_of<const N: usize>(values: &[[u64; N]]) -> [u64; N] {
+    values.iter().copied().fold([0; N], plus)
 }
 
 fn plus<const N: usize>(mut total: [u64; N], value: [u64; N]) -> [u64; N] {
@@ -140,8 +93,9 @@ fn batch(map: &MapData, most: usize, each: impl FnMut(&[u8], &[u64])) -> bool {
     read.inspect_err(|error| tracing::trace!("reading a map in batches: {error}")).is_ok()
 }
 
-/// The first `cells` of an array, each summed over the CPUs.
-fn array<V: ValueWords<N>, const N: usize>(
+/// The first `cells` of an array, each summed over the CPUs. Counters consist of words, in the order of their
+/// fields.
+fn array<const N: usize>(
     ebpf: &Ebpf,
     name: &'static str,
     cells: u32,
@@ -155,19 +109,19 @@ fn array<V: ValueWords<N>, const N: usize>(
         sums.truncate(cells as usize);
         return Ok(sums);
     }
-    let array: PerCpuArray<&MapData, V> = found.try_into().map_err(failed(name))?;
+    let array: PerCpuArray<&MapData, [u64; N]> = found.try_into().map_err(failed(name))?;
     (0..cells).map(|index| array.get(&index, 0).map(|values| sum_of(&values)).map_err(failed(name))).collect()
 }
 
 /// A row of nodes for each of the first `slots` of an array.
-fn rows<V: ValueWords<N>, T, const N: usize>(
+fn rows<T, const N: usize>(
     ebpf: &Ebpf,
     name: &'static str,
     slots: u32,
     columns: &NodeColumns,
     value: impl Fn([u64; N]) -> T,
 ) -> Result<Vec<Vec<T>>, CountersError> {
-    let cells = array::<V, N>(ebpf, name, slots * columns.count())?;
+    let cells = array(ebpf, name, slots * columns.count())?;
     Ok(cells.chunks(columns.count() as usize).map(|row| row.iter().copied().map(&value).collect()).collect())
 }
 
@@ -178,7 +132,7 @@ pub(super) fn run_time(
     columns: &NodeColumns,
 ) -> Result<Vec<Vec<RunTime>>, CountersError> {
     let value = |[ns, misplaced_ns, samples]: [u64; 3]| RunTime { ns, misplaced_ns, samples };
-    rows::<counter::RunTimeCounts, _, 3>(ebpf, RUN_TIME, slots, columns, value)
+    rows(ebpf, RUN_TIME, slots, columns, value)
 }
 
 /// Hinting faults, in the same form.
@@ -193,7 +147,7 @@ pub(super) fn hint_faults(
         migrated,
         migrate_failed,
     };
-    rows::<HintFaultPages, _, 4>(ebpf, HINT_FAULTS, slots, columns, value)
+    rows(ebpf, HINT_FAULTS, slots, columns, value)
 }
 
 /// Accesses counted by hardware, in the same form.
@@ -204,7 +158,7 @@ pub(super) fn hardware(
     open: &OpenCounters,
 ) -> Result<Vec<Vec<HardwareAccesses>>, CountersError> {
     let value = |[near, remote]: [u64; 2]| open.accesses(near, remote);
-    rows::<Accesses, _, 2>(ebpf, HARDWARE, slots, columns, value)
+    rows(ebpf, HARDWARE, slots, columns, value)
 }
 
 /// A key of a hash of counters: a slot and two numbers.
@@ -246,7 +200,7 @@ impl RowKey for TallyKey {
 }
 
 /// A whole hash of counters, each summed over the CPUs.
-fn hash<K: RowKey, V: ValueWords<N>, const N: usize>(
+fn hash<K: RowKey, const N: usize>(
     ebpf: &Ebpf,
     name: &'static str,
     most: u32,
@@ -260,7 +214,7 @@ fn hash<K: RowKey, V: ValueWords<N>, const N: usize>(
         }
     }));
     if !batched {
-        let hash: PerCpuHashMap<&MapData, K, V> = map.try_into().map_err(failed(name))?;
+        let hash: PerCpuHashMap<&MapData, K, [u64; N]> = map.try_into().map_err(failed(name))?;
         for entry in hash.iter().take(2 * most as usize) {
             let (key, values) = entry.map_err(failed(name))?;
             found.insert(key.row(), sum_of(&values));
@@ -280,7 +234,7 @@ pub(super) fn moves(
     let found = if sizes.move_cells > 0 {
         table_of_moves(ebpf, slots, columns)?
     } else {
-        hash::<MoveKey, Moves, 3>(ebpf, MOVES, sizes.moves)?
+        hash::<MoveKey, 3>(ebpf, MOVES, sizes.moves)?
     };
     let mut by_slot: BTreeMap<u32, Vec<Placements>> = BTreeMap::new();
     for ((slot, src, dst), [migrated, started, misplaced]) in found {
@@ -306,7 +260,7 @@ fn table_of_moves(
 ) -> Result<BTreeMap<HashRow, [u64; 3]>, CountersError> {
     let nodes = columns.count();
     let square = nodes * nodes;
-    let cells = array::<Moves, 3>(ebpf, MOVE_CELLS, slots * square)?;
+    let cells = array(ebpf, MOVE_CELLS, slots * square)?;
     let name = |at: usize| {
         let at = u32::try_from(at).ok()?;
         let (src, dst) = (at % square / nodes, at % nodes);
@@ -319,7 +273,7 @@ fn table_of_moves(
 /// What is rare, by slot.
 pub(super) fn tallies(ebpf: &Ebpf, most: u32) -> Result<BTreeMap<u32, Tallies>, CountersError> {
     let mut by_slot: BTreeMap<u32, Tallies> = BTreeMap::new();
-    for ((slot, what, detail), count) in hash::<TallyKey, TallyCounts, 2>(ebpf, TALLIES, most)? {
+    for ((slot, what, detail), count) in hash::<TallyKey, 2>(ebpf, TALLIES, most)? {
         by_slot.entry(slot).or_default().put(what, detail, count);
     }
     Ok(by_slot)
@@ -327,21 +281,21 @@ pub(super) fn tallies(ebpf: &Ebpf, most: u32) -> Result<BTreeMap<u32, Tallies>, 
 
 /// Removes the moves of some slots.
 pub(super) fn forget_moves(ebpf: &mut Ebpf, slots: &BTreeSet<u32>) -> Result<(), CountersError> {
-    forget::<MoveKey, Moves>(ebpf, MOVES, slots)
+    forget::<MoveKey, 3>(ebpf, MOVES, slots)
 }
 
 /// Removes what is rare of some slots.
 pub(super) fn forget_tallies(ebpf: &mut Ebpf, slots: &BTreeSet<u32>) -> Result<(), CountersError> {
-    forget::<TallyKey, TallyCounts>(ebpf, TALLIES, slots)
+    forget::<TallyKey, 2>(ebpf, TALLIES, slots)
 }
 
-fn forget<K: RowKey, V: Pod>(
+fn forget<K: RowKey, const N: usize>(
     ebpf: &mut Ebpf,
     name: &'static str,
     slots: &BTreeSet<u32>,
 ) -> Result<(), CountersError> {
     let map = map_mut(ebpf, name)?;
-    let mut hash: PerCpuHashMap<&mut MapData, K, V> = map.try_into().map_err(failed(name))?;
+    let mut hash: PerCpuHashMap<&mut MapData, K, [u64; N]> = map.try_into().map_err(failed(name))?;
     let gone: Vec<K> =
         hash.keys().filter_map(Result::ok).filter(|key| slots.contains(&key.row().0)).collect();
     for key in gone {
@@ -415,7 +369,7 @@ pub(super) fn ring(ebpf: &mut Ebpf, name: &'static str) -> Result<RingBuf<MapDat
 
 /// Events that were not counted or not told.
 pub(super) fn drops(ebpf: &Ebpf, sizes: Sizes) -> Result<Drops, CountersError> {
-    let limited = array::<Sent, 2>(ebpf, SENT, sizes.slots)?;
+    let limited = array(ebpf, SENT, sizes.slots)?;
     let array: PerCpuArray<&MapData, u64> = map(ebpf, DROPS)?.try_into().map_err(failed(DROPS))?;
     let count = |reason: u32| {
         let sum = |counts: aya::maps::PerCpuValues<u64>| counts.iter().copied().fold(0, u64::saturating_add);
@@ -442,8 +396,7 @@ mod tests {
     #[test]
     fn sums_are_word_by_word_and_do_not_wrap() {
         assert_eq!(sum::<2>(&[1, 2, 10, u64::MAX]), [11, u64::MAX]);
-        let moves = [Moves { migrated: 1, started: 2, misplaced: 3 }; 2];
-        assert_eq!(sum_of::<_, 3>(&moves), [2, 4, 6]);
+        assert_eq!(sum_of(&[[1, 2, 3]; 2]), [2, 4, 6]);
     }
 
     #[test]
