@@ -6,6 +6,7 @@
 
 mod balancer;
 mod change;
+mod count;
 mod event;
 mod pages;
 mod pressure;
@@ -18,6 +19,7 @@ use serde::{Deserialize, Serialize};
 pub use self::{
     balancer::{BalancerSteps, ScanSkips},
     change::{Change, ChangeKind, Changes, CpusetFile, CpusetWrites, Policies, PolicyCounts, PolicyScope},
+    count::Count,
     event::{EventCounts, Events, TaskEvent, TaskEventKind},
     pages::{OtherPageMoves, PageMoveReason, PageMoves, PageMovesByReason},
     pressure::{OomConstraint, PressureDelay, PressureEvent, PressureEvents, PressureKind, PressureTotal},
@@ -445,33 +447,6 @@ pub struct HardwareAccesses {
     pub remote: u64,
     /// Overflows behind both.
     pub samples: u64,
-}
-
-/// Sums and differences of counts; other fields stay. Counts that went back differ by 0: local accesses may,
-/// as the difference of two counters.
-macro_rules! counts {
-    ($($counts:ty { $($field:ident),+ })+) => {$(
-        impl $counts {
-            /// Adds another count.
-            pub fn add(&mut self, more: Self) {
-                $(self.$field = self.$field.saturating_add(more.$field);)+
-            }
-
-            /// Counts since an earlier reading.
-            #[must_use]
-            pub fn minus(mut self, earlier: Self) -> Self {
-                $(self.$field = self.$field.saturating_sub(earlier.$field);)+
-                self
-            }
-        }
-    )+};
-}
-
-counts! {
-    RunTime { ns, misplaced_ns, samples }
-    Placements { migrated, started, misplaced }
-    HintFaults { local, remote, migrated, migrate_failed }
-    HardwareAccesses { local, remote, samples }
 }
 
 /// One thread.

@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 
 use enforcer_core::sample::{
-    EventCounts, PressureDelay, PressureEvent, PressureEvents, PressureKind, PressureTotal,
+    Count as _, EventCounts, PressureDelay, PressureEvent, PressureEvents, PressureKind, PressureTotal,
 };
 use numa_topology::id::NodeId;
 
@@ -37,7 +37,7 @@ impl PressureBuffer {
 
     /// Counts what programs could not send, before they are detached.
     pub(super) fn carry(&mut self, unsent: EventCounts) {
-        self.counts = self.counts.plus(unsent);
+        self.counts.add(&unsent);
     }
 
     /// Events for a sample, with workload names, and the outcomes of all events.
@@ -56,7 +56,7 @@ impl PressureBuffer {
         self.delay.longest_ns = None;
         PressureEvents {
             latest,
-            counts: self.counts.plus(unsent),
+            counts: self.counts.plus(&unsent),
             totals: self.totals.iter().map(total).collect(),
             delay,
         }

@@ -8,8 +8,8 @@ use std::collections::BTreeMap;
 
 use enforcer_core::{
     sample::{
-        BalancerSteps, CgroupSample, CpusetWrites, HardwareAccesses, HintFaults, PageMovesByReason,
-        Placements, Policies, RunTime, Sample, ScanSkips,
+        BalancerSteps, CgroupSample, Count as _, CpusetWrites, HardwareAccesses, HintFaults,
+        PageMovesByReason, Placements, Policies, RunTime, Sample, ScanSkips,
     },
     workload::CgroupPath,
 };
@@ -70,90 +70,16 @@ impl Counters {
     }
 
     fn grow_by(&mut self, now: &CgroupSample, before: Option<&CgroupSample>) {
-        let times = before.and_then(|one| one.run_time.as_ref());
-        grow_each(&mut self.run_time, now.run_time.as_ref(), times, |sum, now, before| {
-            sum.add(now.minus(before));
-        });
-        let faults = before.and_then(|one| one.hint_faults.as_ref());
-        grow_each(&mut self.hint_faults, now.hint_faults.as_ref(), faults, |sum, now, before| {
-            sum.add(now.minus(before));
-        });
-        let hardware = before.and_then(|one| one.hardware.as_ref());
-        grow_each(&mut self.hardware, now.hardware.as_ref(), hardware, |sum, now, before| {
-            sum.add(now.minus(before));
-        });
-        let moves = before.and_then(|one| one.page_moves.as_ref());
-        grow_each(&mut self.page_moves, now.page_moves.as_ref(), moves, |sum, now, before| {
-            grow_count(&mut sum.moved, now.moved, before.moved);
-            grow_count(&mut sum.failed, now.failed, before.failed);
-        });
-        let writes = before.and_then(|one| one.cpuset_writes.as_ref());
-        grow_each(&mut self.cpuset_writes, now.cpuset_writes.as_ref(), writes, grow_count);
-        let policies = before.and_then(|one| one.policies.as_ref());
-        grow_each(&mut self.policies, now.policies.as_ref(), policies, |sum, now, before| {
-            grow_count(&mut sum.tasks, now.tasks, before.tasks);
-            grow_count(&mut sum.ranges, now.ranges, before.ranges);
-        });
-        self.grow_placements(now.placements.as_deref(), before.and_then(|one| one.placements.as_deref()));
-        if let Some(now) = now.balancer {
-            let before = before.and_then(|one| one.balancer).unwrap_or_default();
-            let sum = self.balancer.get_or_insert_default();
-            grow_count(&mut sum.moved, now.moved, before.moved);
-            grow_count(&mut sum.swapped, now.swapped, before.swapped);
-            grow_count(&mut sum.stuck, now.stuck, before.stuck);
+        let nothing = CgroupSample::default();
+        let before = before.unwrap_or(&nothing);
+        macro_rules! grow {
+            ($($field:ident),+) => {
+                $(self.$field.add(&now.$field.minus(&before.$field));)+
+            };
         }
-        if let Some(now) = now.scan_skips {
-            let before = before.and_then(|one| one.scan_skips).unwrap_or_default();
-            let sum = self.scan_skips.get_or_insert_default();
-            grow_known(&mut sum.one_node, now.one_node, before.one_node);
-            grow_known(&mut sum.unsuitable, now.unsuitable, before.unsuitable);
-            grow_known(&mut sum.passed, now.passed, before.passed);
-        }
+        grow!(run_time, placements, hint_faults, hardware, page_moves, balancer, scan_skips);
+        grow!(cpuset_writes, policies);
     }
-
-    /// Pairs of nodes are in order in the sum.
-    fn grow_placements(&mut self, now: Option<&[Placements]>, before: Option<&[Placements]>) {
-        let Some(now) = now else { return };
-        let sums = self.placements.get_or_insert_default();
-        let pair = |one: &Placements| (one.src_numa, one.dst_numa);
-        for one in now {
-            let earlier = before.into_iter().flatten().find(|earlier| pair(earlier) == pair(one));
-            let more = earlier.map_or(*one, |earlier| one.minus(*earlier));
-            match sums.binary_search_by_key(&pair(one), pair) {
-                Ok(at) => {
-                    if let Some(sum) = sums.get_mut(at) {
-                        sum.add(more);
-                    }
-                }
-                Err(at) => sums.insert(at, more),
-            }
-        }
-    }
-}
-
-/// Adds the growth of each count; an unknown count adds nothing.
-fn grow_each<K: Ord + Copy, V: Copy + Default>(
-    sums: &mut Option<BTreeMap<K, V>>,
-    now: Option<&BTreeMap<K, V>>,
-    before: Option<&BTreeMap<K, V>>,
-    grow: impl Fn(&mut V, V, V),
-) {
-    let Some(now) = now else { return };
-    let sums = sums.get_or_insert_default();
-    for (key, now) in now {
-        let before = before.and_then(|counts| counts.get(key)).copied().unwrap_or_default();
-        grow(sums.entry(*key).or_default(), *now, before);
-    }
-}
-
-fn grow_known(sum: &mut Option<u64>, now: Option<u64>, before: Option<u64>) {
-    if let Some(now) = now {
-        grow_count(sum.get_or_insert_default(), now, before.unwrap_or_default());
-    }
-}
-
-fn grow_count(sum: &mut u64, now: u64, before: u64) {
-    *sum = sum.saturating_add(now.saturating_sub(before));
 }
 
 #[cfg(test)]

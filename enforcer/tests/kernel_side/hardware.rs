@@ -2,7 +2,7 @@
 
 use enforcer_core::{
     hardware::{AccessEvents, Candidates, NearCounts, PerfEvent, TYPE_SOFTWARE},
-    sample::HardwareAccesses,
+    sample::{Count as _, HardwareAccesses},
 };
 use enforcer_kernel::bpf::{AttachOptions, HardwareEvents, Hook, Programs, WatchedCgroup};
 use numa_topology::id::{CpuId, NodeId};
@@ -103,7 +103,7 @@ fn accesses_are_counted_by_workload_and_node() {
             let of = |cpu: CpuId| {
                 let [now, then] =
                     [&counted, &before].map(|all| all.get(&node(cpu)).copied().unwrap_or_default());
-                now.minus(then)
+                now.minus(&then)
             };
             let (faults, switches) = (FAULTS as u64, u64::from(SWITCHES));
             // Something else of the harness may run in the cgroup; it does less than this.

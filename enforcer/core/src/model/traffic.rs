@@ -27,7 +27,7 @@ use super::{
     residency,
     run_time::MeasuredRunTime,
 };
-use crate::sample::{CgroupSample, HardwareAccesses, HintFaults, NodeBytes, Sample};
+use crate::sample::{CgroupSample, Count as _, HardwareAccesses, HintFaults, NodeBytes, Sample};
 use numa_topology::{Locality, degraded::source, id::NodeId, set::NodeSet};
 
 /// Least faulted pages for a figure from hinting faults: at 100, one standard deviation of the ratio is at
@@ -78,10 +78,7 @@ impl TrafficInput<'_> {
         for field in [|one: &HardwareAccesses| one.remote, |one: &HardwareAccesses| one.samples] {
             advance(&each(now, field), &each(before, field)).ok_or(RESET)?;
         }
-        let mut sum = HardwareAccesses::default();
-        for (node, accesses) in now {
-            sum.add(accesses.minus(before.get(node).copied().unwrap_or_default()));
-        }
+        let sum = now.minus(before).values().fold(HardwareAccesses::default(), |sum, one| sum.plus(one));
         enough(sum.samples, MIN_OVERFLOWS, "samples")?;
         let all = sum.local.saturating_add(sum.remote);
         let remote_ratio = ratio(sum.remote, all).ok_or("its counters did not advance")?;

@@ -35,19 +35,6 @@ pub struct EventCounts {
     pub limited: u64,
 }
 
-impl EventCounts {
-    /// Adds another count.
-    #[must_use]
-    pub fn plus(self, more: Self) -> Self {
-        Self {
-            told: self.told.saturating_add(more.told),
-            forgotten: self.forgotten.saturating_add(more.forgotten),
-            ring_full: self.ring_full.saturating_add(more.ring_full),
-            limited: self.limited.saturating_add(more.limited),
-        }
-    }
-}
-
 /// A task that came to a node which its workload should not use.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]

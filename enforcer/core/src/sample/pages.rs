@@ -53,16 +53,3 @@ pub struct OtherPageMoves {
     /// Moved by the kernel's threads, and by cgroups that are no workloads.
     pub elsewhere: PageMovesByReason,
 }
-
-impl OtherPageMoves {
-    /// Adds another count.
-    pub fn add(&mut self, more: &Self) {
-        for (sum, more) in [(&mut self.own, &more.own), (&mut self.elsewhere, &more.elsewhere)] {
-            for (reason, moves) in more {
-                let sum = sum.entry(*reason).or_default();
-                sum.moved = sum.moved.saturating_add(moves.moved);
-                sum.failed = sum.failed.saturating_add(moves.failed);
-            }
-        }
-    }
-}

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use enforcer_core::sample::{HardwareAccesses, HintFaults, Placements, RunTime};
+use enforcer_core::sample::{Count, HardwareAccesses, HintFaults, Placements, RunTime};
 use numa_topology::id::NodeId;
 
 use super::tallies::Tallies;
@@ -27,72 +27,37 @@ pub struct KernelCounters {
 impl KernelCounters {
     /// Adds what was counted for another cgroup, or at another time; what is not attached here stays out.
     pub fn add(&mut self, more: &Self) {
-        if let (Some(sum), Some(times)) = (&mut self.run_time, &more.run_time) {
-            add_each(sum, times, RunTime::add);
-        }
-        if let (Some(sum), Some(placements)) = (&mut self.placements, &more.placements) {
-            add_placements(sum, placements);
-        }
-        if let (Some(sum), Some(faults)) = (&mut self.hint_faults, &more.hint_faults) {
-            add_each(sum, faults, HintFaults::add);
-        }
-        if let (Some(sum), Some(accesses)) = (&mut self.hardware, &more.hardware) {
-            add_each(sum, accesses, HardwareAccesses::add);
-        }
+        add_attached(&mut self.run_time, more.run_time.as_ref());
+        add_attached(&mut self.placements, more.placements.as_ref());
+        add_attached(&mut self.hint_faults, more.hint_faults.as_ref());
+        add_attached(&mut self.hardware, more.hardware.as_ref());
         self.tallies.add(&more.tallies);
     }
 
-    /// Counts after `start`.
+    /// Counts after `start`; nodes without any are left out.
     pub(super) fn since(&self, start: &Self) -> Self {
+        let mut placements = self.placements.minus(&start.placements);
+        placements.iter_mut().for_each(|all| all.retain(|one| one.count() > 0));
         Self {
-            run_time: minus(self.run_time.as_ref(), start.run_time.as_ref(), RunTime::minus),
-            placements: self.placements.as_ref().map(|now| {
-                let had = |one: &Placements| {
-                    let same =
-                        |had: &&Placements| (had.src_numa, had.dst_numa) == (one.src_numa, one.dst_numa);
-                    start.placements.iter().flatten().find(same)
-                };
-                now.iter()
-                    .map(|one| had(one).map_or(*one, |had| one.minus(*had)))
-                    .filter(|one| one.count() > 0)
-                    .collect()
-            }),
-            hint_faults: minus(self.hint_faults.as_ref(), start.hint_faults.as_ref(), HintFaults::minus),
-            hardware: minus(self.hardware.as_ref(), start.hardware.as_ref(), HardwareAccesses::minus),
+            run_time: self.run_time.minus(&start.run_time).map(nonzero),
+            placements,
+            hint_faults: self.hint_faults.minus(&start.hint_faults).map(nonzero),
+            hardware: self.hardware.minus(&start.hardware).map(nonzero),
             tallies: self.tallies.since(&start.tallies),
         }
     }
 }
 
-/// What each node has more than at the start; nodes that have not are left out.
-fn minus<V: Copy + Default + PartialEq>(
-    now: Option<&BTreeMap<NodeId, V>>,
-    start: Option<&BTreeMap<NodeId, V>>,
-    minus: impl Fn(V, V) -> V,
-) -> Option<BTreeMap<NodeId, V>> {
-    let had = |node: &NodeId| start.and_then(|start| start.get(node)).copied().unwrap_or_default();
-    let more = now?.iter().map(|(node, value)| (*node, minus(*value, had(node))));
-    Some(more.filter(|(_, value)| *value != V::default()).collect())
-}
-
-fn add_each<V: Copy + Default>(
-    sum: &mut BTreeMap<NodeId, V>,
-    more: &BTreeMap<NodeId, V>,
-    add: impl Fn(&mut V, V),
-) {
-    for (node, value) in more {
-        add(sum.entry(*node).or_default(), *value);
+fn add_attached<C: Count>(sum: &mut Option<C>, more: Option<&C>) {
+    if let (Some(sum), Some(more)) = (sum, more) {
+        sum.add(more);
     }
 }
 
-fn add_placements(sum: &mut Vec<Placements>, more: &[Placements]) {
-    for placements in more {
-        let route = |p: &Placements| (p.src_numa, p.dst_numa);
-        match sum.binary_search_by_key(&route(placements), route) {
-            Ok(at) => sum[at].add(*placements),
-            Err(at) => sum.insert(at, *placements),
-        }
-    }
+/// The counts without those that are 0.
+pub(super) fn nonzero<K: Ord, C: Count + PartialEq>(mut counts: BTreeMap<K, C>) -> BTreeMap<K, C> {
+    counts.retain(|_, count| *count != C::default());
+    counts
 }
 
 /// Events that the kernel side saw and could not count for any workload, or not tell.

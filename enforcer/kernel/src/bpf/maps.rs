@@ -260,7 +260,7 @@ fn table_of_moves(
 ) -> Result<BTreeMap<HashRow, [u64; 3]>, CountersError> {
     let nodes = columns.count();
     let square = nodes * nodes;
-    let cells = array(ebpf, MOVE_CELLS, slots * square)?;
+    let cells = array::<3>(ebpf, MOVE_CELLS, slots * square)?;
     let name = |at: usize| {
         let at = u32::try_from(at).ok()?;
         let (src, dst) = (at % square / nodes, at % nodes);
@@ -369,7 +369,7 @@ pub(super) fn ring(ebpf: &mut Ebpf, name: &'static str) -> Result<RingBuf<MapDat
 
 /// Events that were not counted or not told.
 pub(super) fn drops(ebpf: &Ebpf, sizes: Sizes) -> Result<Drops, CountersError> {
-    let limited = array(ebpf, SENT, sizes.slots)?;
+    let limited = array::<2>(ebpf, SENT, sizes.slots)?;
     let array: PerCpuArray<&MapData, u64> = map(ebpf, DROPS)?.try_into().map_err(failed(DROPS))?;
     let count = |reason: u32| {
         let sum = |counts: aya::maps::PerCpuValues<u64>| counts.iter().copied().fold(0, u64::saturating_add);

@@ -6,11 +6,12 @@ use enforcer_common::tally::{reason, skip, step, what};
 use enforcer_core::{
     memory_policy::PolicyMode,
     sample::{
-        BalancerSteps, CpusetWrites, PageMoveReason, PageMoves, PageMovesByReason, Policies, ScanSkips,
+        BalancerSteps, Count as _, CpusetWrites, PageMoveReason, PageMoves, PageMovesByReason, Policies,
+        ScanSkips,
     },
 };
 
-use super::changes::cpuset_file;
+use super::{changes::cpuset_file, counters::nonzero};
 
 /// Counters of one row of the kernel side, as it names them.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -24,26 +25,19 @@ impl Tallies {
 
     /// Adds what was counted elsewhere, or at another time.
     pub(super) fn add(&mut self, more: &Self) {
-        for (key, count) in &more.0 {
-            let sum = self.0.entry(*key).or_default();
-            *sum = each(*sum, *count, u64::saturating_add);
-        }
+        self.0.add(&more.0);
     }
 
     /// What was counted after `start`.
     pub(super) fn since(&self, start: &Self) -> Self {
-        let had = |key: &(u16, u16)| start.0.get(key).copied().unwrap_or_default();
-        let more = self.0.iter().map(|(key, count)| (*key, each(*count, had(key), u64::saturating_sub)));
-        Self(more.filter(|(_, count)| *count != [0; 2]).collect())
+        Self(nonzero(self.0.minus(&start.0)))
     }
 
     /// Pages by the reason for which they were moved.
     pub fn page_moves(&self) -> PageMovesByReason {
         let mut moves = PageMovesByReason::new();
         for (detail, [moved, failed]) in self.of(what::PAGES) {
-            let sum: &mut PageMoves = moves.entry(page_move_reason(detail)).or_default();
-            sum.moved = sum.moved.saturating_add(moved);
-            sum.failed = sum.failed.saturating_add(failed);
+            moves.entry(page_move_reason(detail)).or_default().add(&PageMoves { moved, failed });
         }
         moves
     }
@@ -68,8 +62,7 @@ impl Tallies {
     pub fn cpuset_writes(&self) -> CpusetWrites {
         let mut writes = CpusetWrites::new();
         for (detail, [times, _]) in self.of(what::CPUSET_WRITES) {
-            let sum = writes.entry(cpuset_file(detail)).or_default();
-            *sum = sum.saturating_add(times);
+            writes.entry(cpuset_file(detail)).or_default().add(&times);
         }
         writes
     }
@@ -78,12 +71,10 @@ impl Tallies {
     pub fn policies(&self) -> Policies {
         let mut policies = Policies::new();
         for (detail, [times, _]) in self.of(what::TASK_POLICIES) {
-            let sum = &mut policies.entry(PolicyMode::from_number(detail)).or_default().tasks;
-            *sum = sum.saturating_add(times);
+            policies.entry(PolicyMode::from_number(detail)).or_default().tasks.add(&times);
         }
         for (detail, [times, _]) in self.of(what::RANGE_POLICIES) {
-            let sum = &mut policies.entry(PolicyMode::from_number(detail)).or_default().ranges;
-            *sum = sum.saturating_add(times);
+            policies.entry(PolicyMode::from_number(detail)).or_default().ranges.add(&times);
         }
         policies
     }
@@ -95,10 +86,6 @@ impl Tallies {
     fn of(&self, what: u16) -> impl Iterator<Item = (u16, [u64; 2])> {
         self.0.range((what, 0)..=(what, u16::MAX)).map(|((_, detail), count)| (*detail, *count))
     }
-}
-
-fn each([a, b]: [u64; 2], [c, d]: [u64; 2], of: impl Fn(u64, u64) -> u64) -> [u64; 2] {
-    [of(a, c), of(b, d)]
 }
 
 /// The reason of a class of the kernel side.

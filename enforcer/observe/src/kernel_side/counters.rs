@@ -8,8 +8,8 @@ use std::collections::BTreeMap;
 
 use enforcer_core::{
     sample::{
-        CgroupSample, Change, Changes, EventCounts, Events, KernelSide, OtherPageMoves, PressureEvents,
-        ProgramCost, Sample, TaskEvent,
+        CgroupSample, Change, Changes, Count as _, EventCounts, Events, KernelSide, OtherPageMoves,
+        PressureEvents, ProgramCost, Sample, TaskEvent,
     },
     workload::CgroupPath,
 };
@@ -106,10 +106,10 @@ impl KernelCounts {
         self.carried = self.take_events().unwrap_or_default();
         self.carried_changes = self.take_changes().unwrap_or_default();
         let drops = self.programs.drops().ok().flatten();
-        self.events = self.events.plus(unsent(drops));
+        self.events.add(&unsent(drops));
         self.pressure.with(|told| told.carry(unsent_pressure(drops)));
         self.pressure.attach(programs.take_pressure());
-        self.changes = self.changes.plus(unsent_changes(drops));
+        self.changes.add(&unsent_changes(drops));
         (self.programs, self.missing) = (programs, missing);
     }
 
@@ -133,7 +133,7 @@ impl KernelCounts {
     /// Events that no sample has yet.
     fn take_events(&mut self) -> Option<Vec<KernelEvent>> {
         let DrainedEvents { latest, told, forgotten } = self.programs.told()?;
-        self.events = self.events.plus(EventCounts { told, forgotten, ..EventCounts::default() });
+        self.events.add(&EventCounts { told, forgotten, ..EventCounts::default() });
         let mut events = std::mem::take(&mut self.carried);
         events.extend(latest);
         Some(events)
@@ -142,7 +142,7 @@ impl KernelCounts {
     /// Changes that no sample has yet.
     fn take_changes(&mut self) -> Option<Vec<KernelChange>> {
         let DrainedEvents { latest, told, forgotten } = self.programs.changes()?;
-        self.changes = self.changes.plus(EventCounts { told, forgotten, ..EventCounts::default() });
+        self.changes.add(&EventCounts { told, forgotten, ..EventCounts::default() });
         let mut changes = std::mem::take(&mut self.carried_changes);
         changes.extend(latest);
         Some(changes)
@@ -159,7 +159,7 @@ impl KernelCounts {
         };
         Some(Changes {
             latest: changes.into_iter().map(named).collect(),
-            counts: self.changes.plus(unsent_changes(drops)),
+            counts: self.changes.plus(&unsent_changes(drops)),
         })
     }
 
@@ -170,7 +170,7 @@ impl KernelCounts {
             index.owners.iter().map(|(path, owner)| (*owner, path)).collect();
         Some(Events {
             latest: events.iter().map(|event| named(event, &names)).collect(),
-            counts: self.events.plus(unsent(drops)),
+            counts: self.events.plus(&unsent(drops)),
         })
     }
 
@@ -536,8 +536,8 @@ mod tests {
         };
         let told = EventCounts { told: 5, forgotten: 1, ..EventCounts::default() };
         let all = EventCounts { told: 5, forgotten: 1, ring_full: 2, limited: 3 };
-        assert_eq!(told.plus(unsent(Some(drops))), all);
-        assert_eq!(told.plus(unsent(None)), told);
+        assert_eq!(told.plus(&unsent(Some(drops))), all);
+        assert_eq!(told.plus(&unsent(None)), told);
         let pressure = EventCounts { ring_full: 4, limited: 5, ..EventCounts::default() };
         assert_eq!(unsent_pressure(Some(drops)), pressure);
     }
