@@ -17,11 +17,13 @@ use std::{
 };
 
 use rustix::thread::CapabilitySet;
+use strum::{IntoStaticStr, VariantArray};
 
 use enforcer_kernel::privileges;
 
 /// What a thread is for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, IntoStaticStr, VariantArray)]
+#[strum(serialize_all = "kebab-case")]
 pub enum Role {
     /// Answers readers of metrics and reports.
     Serve,
@@ -50,38 +52,12 @@ pub enum Role {
 }
 
 /// Every role.
-pub const ROLES: [Role; 12] = [
-    Role::Serve,
-    Role::Probes,
-    Role::Control,
-    Role::Nri,
-    Role::Placement,
-    Role::Kubelet,
-    Role::Recording,
-    Role::Making,
-    Role::Widening,
-    Role::Relief,
-    Role::Brake,
-    Role::ColdPages,
-];
+pub const ROLES: &[Role] = Role::VARIANTS;
 
 impl Role {
     /// Name of the thread, as in `/proc/PID/task/TID/comm`.
     pub fn name(self) -> &'static str {
-        match self {
-            Self::Serve => "serve",
-            Self::Probes => "probes",
-            Self::Control => "control",
-            Self::Nri => "nri",
-            Self::Placement => "placement",
-            Self::Kubelet => "kubelet",
-            Self::Recording => "recording",
-            Self::Making => "making",
-            Self::Widening => "widening",
-            Self::Relief => "relief",
-            Self::Brake => "brake",
-            Self::ColdPages => "cold-pages",
-        }
+        self.into()
     }
 
     /// The most that a thread of this role keeps of what the daemon has.
@@ -144,7 +120,7 @@ mod tests {
     #[test]
     fn a_thread_keeps_at_most_what_its_role_names() {
         let before = capabilities(None).unwrap();
-        for role in ROLES {
+        for &role in ROLES {
             let sets = spawn(role, || capabilities(None).unwrap()).unwrap().join().unwrap();
             assert_eq!(sets.permitted, role.keeps() & before.permitted, "{role:?}");
             assert_eq!(sets.effective, role.keeps() & before.effective, "{role:?}");

@@ -23,7 +23,7 @@ mod tests {
 
     #[test]
     fn a_rule_is_told_within_the_width() {
-        for rule in Rule::ALL {
+        for &rule in Rule::ALL {
             let told = render(rule, Style { width: 72, colour: false });
             assert!(told.starts_with(rule.code()) && told.contains("\n  remedy  "), "{told}");
             assert!(told.lines().skip(1).all(|line| line.len() <= 72), "{told}");

@@ -5,9 +5,11 @@
 
 use std::str::FromStr;
 
+use strum::VariantArray;
 use thiserror::Error;
 
 use super::Rule;
+use crate::named::Named as _;
 
 /// Words for a rule.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -29,29 +31,11 @@ pub struct UnknownRule(String, String);
 
 impl Rule {
     /// Every rule, in order.
-    pub const ALL: [Self; 8] = [
-        Self::CpusetMismatch,
-        Self::RemoteResidency,
-        Self::RemoteTraffic,
-        Self::SpansNodes,
-        Self::Drift,
-        Self::ThreadAffinity,
-        Self::OwnerMismatch,
-        Self::IsolatedCpus,
-    ];
+    pub const ALL: &'static [Self] = Self::VARIANTS;
 
     /// Code of the rule, as in the ids of findings: `remote-residency`.
-    pub const fn code(self) -> &'static str {
-        match self {
-            Self::CpusetMismatch => "cpuset-mismatch",
-            Self::RemoteResidency => "remote-residency",
-            Self::RemoteTraffic => "remote-traffic",
-            Self::SpansNodes => "spans-nodes",
-            Self::Drift => "drift",
-            Self::ThreadAffinity => "thread-affinity",
-            Self::OwnerMismatch => "owner-mismatch",
-            Self::IsolatedCpus => "isolated-cpus",
-        }
+    pub fn code(self) -> &'static str {
+        self.name()
     }
 
     /// Words for the rule.
@@ -132,7 +116,7 @@ impl FromStr for Rule {
     /// Parses a code, or the id of a finding, which begins with one.
     fn from_str(text: &str) -> Result<Self, UnknownRule> {
         let code = text.split_once(':').map_or(text, |(code, _)| code);
-        Self::ALL.into_iter().find(|rule| rule.code() == code).ok_or_else(|| {
+        Self::ALL.iter().copied().find(|rule| rule.code() == code).ok_or_else(|| {
             let codes: Vec<&str> = Self::ALL.iter().map(|rule| rule.code()).collect();
             UnknownRule(code.to_owned(), codes.join(", "))
         })
@@ -145,7 +129,7 @@ mod tests {
 
     #[test]
     fn every_rule_is_found_by_its_code_and_by_an_id() {
-        for rule in Rule::ALL {
+        for &rule in Rule::ALL {
             assert_eq!(rule.code().parse(), Ok(rule));
             assert_eq!(format!("{rule}:/a:b").parse(), Ok(rule));
             assert_eq!(serde_json::to_value(rule).unwrap(), rule.code(), "the code is the one of JSON");

@@ -27,7 +27,7 @@ use std::{cell::OnceCell, collections::BTreeMap, fmt};
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use strum::{IntoStaticStr, VariantNames};
+use strum::{IntoStaticStr, VariantArray, VariantNames};
 
 pub use self::{
     added::with_added,
@@ -67,6 +67,8 @@ pub enum Severity {
 /// Rules that a host can break.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
+#[derive(IntoStaticStr, VariantArray)]
+#[strum(serialize_all = "kebab-case")]
 pub enum Rule {
     /// `cpuset.cpus` and `cpuset.mems` name different nodes.
     CpusetMismatch,

@@ -18,7 +18,7 @@ use std::fmt;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use strum::{IntoStaticStr, VariantNames};
+use strum::{IntoStaticStr, VariantArray, VariantNames};
 
 pub(crate) use self::table::{OwnershipSubject, owner_of};
 pub use self::{
@@ -33,7 +33,7 @@ use numa_topology::set::{CpuSet, NodeSet};
 /// Controller that owns a cpuset.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
-#[derive(IntoStaticStr, VariantNames)]
+#[derive(IntoStaticStr, VariantArray, VariantNames)]
 #[strum(serialize_all = "kebab-case")]
 pub enum Owner {
     /// This daemon: it placed the workload at creation, or the configuration declares the workload.
@@ -64,20 +64,7 @@ pub enum Owner {
 
 impl Owner {
     /// Every owner, in order.
-    pub const ALL: [Self; 12] = [
-        Self::NumaEnforcer,
-        Self::KubeletCpuManager,
-        Self::KubeletMemoryManager,
-        Self::KubeletSharedPool,
-        Self::Koordlet,
-        Self::Katalyst,
-        Self::DraDriver,
-        Self::Systemd,
-        Self::Libvirt,
-        Self::DaemonItself,
-        Self::Unknown,
-        Self::Nobody,
-    ];
+    pub const ALL: &'static [Self] = <Self as VariantArray>::VARIANTS;
 
     /// Does another controller own it, so that the daemon must not write it?
     pub const fn is_foreign(self) -> bool {

@@ -398,7 +398,7 @@ fn a_cpuset_that_is_not_what_its_owner_gave_is_a_finding() {
 fn all_owners_have_words() {
     let words: std::collections::BTreeSet<&str> = Owner::ALL.iter().map(crate::named::Named::name).collect();
     assert_eq!(words.len(), Owner::ALL.len());
-    for owner in Owner::ALL {
+    for &owner in Owner::ALL {
         assert_eq!(serde_json::to_value(owner).unwrap(), owner.name());
     }
 }

@@ -75,7 +75,7 @@ pub(super) fn found(audit: &Audit, scrape: &mut Scrape) {
         let findings = audit.findings.iter().filter(|finding| finding.severity == severity);
         scrape.put(&FINDINGS, &[severity.name()], Some(count(findings.count())));
     }
-    for owner in Owner::ALL {
+    for &owner in Owner::ALL {
         let is_owner = |workload: &&AuditedWorkload| {
             workload.owner.as_ref().is_some_and(|ownership| ownership.owner == owner)
         };

@@ -20,6 +20,6 @@ impl TypedValueParser for RuleParser {
     }
 
     fn possible_values(&self) -> Option<Box<dyn Iterator<Item = PossibleValue> + '_>> {
-        Some(Box::new(Rule::ALL.into_iter().map(|rule| PossibleValue::new(rule.code()))))
+        Some(Box::new(Rule::ALL.iter().map(|rule| PossibleValue::new(rule.code()))))
     }
 }
