@@ -10,7 +10,10 @@
 
 use std::collections::BTreeMap;
 
-use crate::{parse::numa_maps::Mapping, sample::NodeBytes};
+use crate::{
+    parse::numa_maps::Mapping,
+    sample::{Count as _, NodeBytes},
+};
 use numa_topology::{id::NodeId, set::NodeSet};
 
 /// Reason why pages stay.
@@ -78,8 +81,7 @@ impl Residue {
             return;
         }
         let reason = ResidueReason::of(mapping);
-        let sum = self.by_reason.entry(reason).or_default();
-        *sum = sum.saturating_add(bytes);
+        self.by_reason.entry(reason).or_default().add(&bytes);
         if !mapping.is_anonymous() && reason != ResidueReason::Hugetlb {
             self.mapped = self.mapped.saturating_add(bytes);
         }

@@ -10,7 +10,7 @@ use std::{
 };
 
 use enforcer_core::{
-    sample::{CgroupSample, NodeBytes, SAMPLE_SCHEMA_VERSION, Sample, TaskSample},
+    sample::{CgroupSample, Count as _, NodeBytes, SAMPLE_SCHEMA_VERSION, Sample, TaskSample},
     vma::{self, Vma},
     workload::{CgroupPath, Workload},
 };
@@ -364,7 +364,7 @@ impl Sampler {
                 (Some(maps), _) if index.processes.contains(&pid) => {
                     sample.memory_by_process.insert(pid, maps.by_node);
                 }
-                (Some(maps), Some(path)) => add(sums.entry(path).or_default(), &maps.by_node),
+                (Some(maps), Some(path)) => sums.entry(path).or_default().add(&maps.by_node),
                 (None, Some(path)) => {
                     incomplete.insert(path);
                 }
@@ -391,18 +391,6 @@ fn count_tasks(sample: &mut Sample) {
     }
     for (path, cgroup) in &mut sample.cgroups {
         cgroup.tasks = Some(counts.get(path).copied().unwrap_or(0));
-    }
-}
-
-fn add(sum: &mut BTreeMap<NodeId, NodeBytes>, by_node: &BTreeMap<NodeId, NodeBytes>) {
-    for (node, bytes) in by_node {
-        let total = sum.entry(*node).or_default();
-        total.anon = total.anon.saturating_add(bytes.anon);
-        total.file = total.file.saturating_add(bytes.file);
-        let known = [(&mut total.shmem, bytes.shmem), (&mut total.file_mapped, bytes.file_mapped)];
-        for (total, bytes) in known {
-            *total = bytes.map_or(*total, |bytes| Some(total.unwrap_or(0).saturating_add(bytes)));
-        }
     }
 }
 

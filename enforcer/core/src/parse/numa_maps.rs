@@ -8,7 +8,7 @@
 use std::collections::BTreeMap;
 
 use super::{ParseError, numa_stat::node_count};
-use crate::sample::NodeBytes;
+use crate::sample::{Count as _, NodeBytes};
 use numa_topology::{id::NodeId, set::NodeSet};
 
 /// Page size of mappings without a stated size (kernels before 3.13).
@@ -128,16 +128,14 @@ impl NumaMaps {
         let mapping = Mapping::parse(line)?;
         for (node, pages) in &mapping.pages {
             let bytes = pages.saturating_mul(mapping.page_bytes);
-            let sum = self.by_node.entry(*node).or_default();
             // A private copy of shared memory is anonymous, and nothing else.
             let (anon, file) = if mapping.is_anonymous() { (bytes, 0) } else { (0, bytes) };
             let shmem = if mapping.is_shmem() { file } else { 0 };
-            sum.anon = sum.anon.saturating_add(anon);
-            sum.file = sum.file.saturating_add(file);
-            sum.shmem = Some(sum.shmem.unwrap_or(0).saturating_add(shmem));
             // All that is in this file is mapped; huge pages are none of ordinary memory.
             let mapped = if mapping.is_hugetlb() { 0 } else { file };
-            sum.file_mapped = Some(sum.file_mapped.unwrap_or(0).saturating_add(mapped));
+            let (shmem, file_mapped) = (Some(shmem), Some(mapped));
+            let more = NodeBytes { anon, file, shmem, file_mapped, kernel: None };
+            self.by_node.entry(*node).or_default().add(&more);
         }
         Ok(())
     }

@@ -9,7 +9,7 @@
 use std::collections::BTreeMap;
 
 use super::ParseError;
-use crate::sample::NodeBytes;
+use crate::sample::{Count as _, NodeBytes};
 use numa_topology::id::NodeId;
 
 /// Memory on each node.
@@ -78,7 +78,7 @@ pub fn hugetlb_file(size_bytes: u64) -> String {
 /// Parses `hugetlb.SIZE.numa_stat` of v2 (Linux 5.17 and later): bytes of huge pages in use by node, of the
 /// cgroup and its descendants (`hugetlb_cgroup_read_numa_stat`). `memory.numa_stat` does not include them.
 pub fn parse_hugetlb_numa_stat(text: &str) -> Result<BTreeMap<NodeId, u64>, ParseError> {
-    let mut by_node = BTreeMap::new();
+    let mut by_node = BTreeMap::<NodeId, u64>::new();
     let mut words =
         text.lines().find(|line| line.starts_with("total=")).unwrap_or(text).split_ascii_whitespace();
     if !words.next().is_some_and(|word| word.starts_with("total=")) {
@@ -86,8 +86,7 @@ pub fn parse_hugetlb_numa_stat(text: &str) -> Result<BTreeMap<NodeId, u64>, Pars
     }
     for word in words {
         let (node, bytes) = node_count(word)?;
-        let sum: &mut u64 = by_node.entry(node).or_default();
-        *sum = sum.saturating_add(bytes);
+        by_node.entry(node).or_default().add(&bytes);
     }
     Ok(by_node)
 }

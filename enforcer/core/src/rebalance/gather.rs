@@ -20,7 +20,7 @@ use crate::{
     decide::{Inputs, bounds, pins},
     hosted::wishes_of,
     model::{WorkloadModel, movable_bytes, staying_bytes},
-    sample::NodeSample,
+    sample::{Count as _, NodeSample},
     workload::{CgroupPath, Origin, QosClass, Workload},
 };
 use numa_placement::{Allocations, CpuClass, Grant, Holder, MemoryClaim, MemoryResource, engine_name::HINTS};
@@ -284,12 +284,7 @@ fn rooms(
     let mut taken = inventory.reserved_cpus.union(&inventory.machine.isolated_cpus);
     let mut promised = BTreeMap::<NodeId, u64>::new();
     let mut others = BTreeMap::<NodeId, u64>::new();
-    let mut promise = |by_node: &BTreeMap<NodeId, u64>| {
-        for (node, bytes) in by_node {
-            let sum = promised.entry(*node).or_default();
-            *sum = sum.saturating_add(*bytes);
-        }
-    };
+    let mut promise = |by_node: &BTreeMap<NodeId, u64>| promised.add(by_node);
     for mover in movers {
         promise(&mover.promised);
         if let CpusHeld::Alone(cpus) = &mover.cpus {

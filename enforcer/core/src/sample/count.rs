@@ -7,8 +7,8 @@ use std::collections::BTreeMap;
 use numa_topology::id::NodeId;
 
 use super::{
-    BalancerSteps, EventCounts, HardwareAccesses, HintFaults, OtherPageMoves, PageMoves, Placements,
-    PolicyCounts, RunTime, ScanSkips,
+    BalancerSteps, EventCounts, HardwareAccesses, HintFaults, NodeBytes, OtherPageMoves, PageMoves,
+    Placements, PolicyCounts, RunTime, ScanSkips,
 };
 
 /// A count, or several.
@@ -125,6 +125,7 @@ macro_rules! counts {
 }
 
 counts! {
+    NodeBytes { anon, file, shmem, file_mapped, kernel }
     RunTime { ns, misplaced_ns, samples }
     HintFaults { local, remote, migrated, migrate_failed }
     HardwareAccesses { local, remote, samples }

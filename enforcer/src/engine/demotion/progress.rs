@@ -11,6 +11,7 @@ use enforcer_core::{
     demotion::{DemotionBackoff, DemotionInput, DemotionRound, PageFlow, backend::BackendObstacle},
     named::Named as _,
     policy::DemotionBackend,
+    sample::Count as _,
 };
 
 use crate::engine::decisions::entry;
@@ -119,8 +120,7 @@ impl WorkloadDemotion {
 
 pub(super) fn add(sums: &mut BTreeMap<&'static str, u64>, source: &'static str, bytes: u64) {
     if bytes > 0 {
-        let sum = sums.entry(source).or_default();
-        *sum = sum.saturating_add(bytes);
+        sums.entry(source).or_default().add(&bytes);
     }
 }
 
