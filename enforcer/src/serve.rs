@@ -186,7 +186,7 @@ mod tests {
 
     use super::*;
     use enforcer_act::journal::PauseRecord;
-    use enforcer_host::cgroup::ControllerRoot;
+    use enforcer_host::{HostRoot, cgroup::ControllerRoot};
 
     fn get(address: SocketAddr, path: &str) -> String {
         get_from(address, path, "localhost")
@@ -226,7 +226,8 @@ mod tests {
         let (_latest, latest) = watch::channel(None);
         let (gate, decisions, log) = Default::default();
         let record = PauseRecord::new(std::path::Path::new("/nonexistent"));
-        let cgroups = ControllerRoot { path: "/nonexistent".into(), v2: true, mounted_cgroup: "/".into() };
+        let path = HostRoot::live().at("/nonexistent");
+        let cgroups = ControllerRoot { path, v2: true, mounted_cgroup: "/".into() };
         let started = Instant::now();
         let control = ControlState { gate, decisions, latest, log, started, cgroups, record };
         let (_turns, alive) = watch::channel(alive);

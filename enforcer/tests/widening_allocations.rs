@@ -132,7 +132,7 @@ fn a_look_while_all_is_calm_allocates_nothing() {
     let rooms = || HeadroomReader::new(&host, 4096);
     let senses = Sensors { tap: PressureTap::default(), rooms: rooms(), limits: MemoryLimits::new(None) };
     let relief = ReliefSensors { rooms: rooms(), tenants: ResidentsReader::new(&host) };
-    let tree = CpusetTree::new(root.join("cgroup"), true);
+    let tree = CpusetTree::new(&host.at(root.join("cgroup")), true);
     let record = Err("no brake in this test".to_owned());
     let brake = BrakeParts { record, boot_id: None, demotes: Box::new(|| false) };
     let widening = start_widening(senses, relief, brake, tree, Gate::default(), Demotion::default()).unwrap();

@@ -11,7 +11,7 @@ mod by_systemd;
 mod partitions;
 mod pins;
 
-use std::{collections::BTreeMap, path::PathBuf};
+use std::collections::BTreeMap;
 
 use enforcer_core::hosted::Cpuset as Original;
 use enforcer_core::{
@@ -40,7 +40,7 @@ use super::{
     step_effect::{Next, StepEffect, Undo},
     units::{UnitProperty, Units, own_settings},
 };
-use enforcer_host::{HostRoot, cgroup::CgroupLayout, read_text};
+use enforcer_host::{HostPath, HostRoot, cgroup::CgroupLayout};
 use enforcer_kernel::Kernel;
 
 /// Cpuset of a cgroup when its pinned threads were read.
@@ -162,7 +162,7 @@ impl Actuator for DryRunActuator {
 /// Changes the host.
 pub struct LiveActuator {
     tree: CpusetTree,
-    proc: PathBuf,
+    proc: HostPath,
     boot_id: Option<String>,
     journal: Journal,
     kernel: Box<dyn Kernel>,
@@ -566,7 +566,7 @@ fn unseen_originals(errors: &[String]) -> Option<Degraded> {
 
 /// `/proc/sys/kernel/random/boot_id`.
 pub fn read_boot_id(host: &HostRoot) -> Option<String> {
-    let text = read_text(&host.proc.join("sys/kernel/random/boot_id")).ok()?;
+    let text = host.proc.join("sys/kernel/random/boot_id").read_text().ok()?;
     Some(text.trim().to_owned())
 }
 

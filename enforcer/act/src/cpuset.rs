@@ -22,6 +22,7 @@ use std::{
 use cgroups_rs::fs::cpuset::CpuSetController;
 use enforcer_core::hosted::Cpuset as SetTo;
 use enforcer_core::{parse::scalar::release, workload::CgroupPath};
+use enforcer_host::HostPath;
 use numa_topology::set::{CpuSet, NodeSet};
 use rustix::{
     fs::{FileType, Mode, OFlags, ResolveFlags},
@@ -29,8 +30,6 @@ use rustix::{
 };
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
-
-use enforcer_host::read_text;
 
 /// Most bytes that are read of one cpuset file: a list of every other CPU of 8,192 has 20 KiB.
 const READ_LIMIT: u64 = 256 * 1024;
@@ -187,22 +186,22 @@ pub struct CpusetTree {
     root: PathBuf,
     v2: bool,
     /// The `/proc` for reading processes of the cgroups.
-    proc: Option<PathBuf>,
+    proc: Option<HostPath>,
     forgets_pins: bool,
 }
 
 impl CpusetTree {
     /// The hierarchy that is mounted at `root`.
-    pub fn new(root: impl Into<PathBuf>, v2: bool) -> Self {
-        Self { root: root.into(), v2, proc: None, forgets_pins: false }
+    pub fn new(root: &HostPath, v2: bool) -> Self {
+        Self { root: root.as_path().to_owned(), v2, proc: None, forgets_pins: false }
     }
 
     /// Reads pins and policies of processes in this `/proc` before writes, and restores them after.
     #[must_use]
-    pub fn with_processes(self, proc: &Path) -> Self {
-        let release = read_text(&proc.join("sys/kernel/osrelease")).ok().and_then(|text| release(&text));
+    pub fn with_processes(self, proc: &HostPath) -> Self {
+        let release = proc.join("sys/kernel/osrelease").read_text().ok().and_then(|text| release(&text));
         let forgets_pins = release.is_none_or(|release| release < REMEMBERS_PINS);
-        Self { proc: Some(proc.to_owned()), forgets_pins, ..self }
+        Self { proc: Some(proc.clone()), forgets_pins, ..self }
     }
 
     /// Does a write of `cpuset.cpus` take away where threads have pinned themselves, and the kernel never
@@ -212,8 +211,8 @@ impl CpusetTree {
     }
 
     /// The `/proc` for reading processes of the cgroups; `None` where they are not read.
-    pub fn proc(&self) -> Option<&Path> {
-        self.proc.as_deref()
+    pub fn proc(&self) -> Option<&HostPath> {
+        self.proc.as_ref()
     }
 
     /// Is it the unified hierarchy?
@@ -475,7 +474,7 @@ mod tests {
         let fixture = Fixture::new(true);
         fixture.cgroup("/a", "0-3", "0\n");
         let root = fixture.layout.cpuset.path.clone();
-        fs::set_permissions(root.join("a/cpuset.cpus"), fs::Permissions::from_mode(0o400)).unwrap();
+        fs::set_permissions(root.join("a/cpuset.cpus").as_path(), fs::Permissions::from_mode(0o400)).unwrap();
         // Root may write what its mode forbids, until it gives that up.
         let write = move || {
             privileges::renounce().unwrap();

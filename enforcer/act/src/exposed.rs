@@ -25,8 +25,9 @@ use thiserror::Error;
 
 use super::ready_socket::ReadySocket;
 use enforcer_host::{
+    READ_LIMIT,
     file_error::{FileError, failed},
-    read_text,
+    read_bytes, written_text,
 };
 
 /// Below the state directory.
@@ -69,7 +70,8 @@ impl ResourceDirs {
         let mut texts = BTreeMap::new();
         for entry in fs::read_dir(&dir).map_err(failed("listing", &dir))?.flatten() {
             if let Some(id) = entry.file_name().to_str().filter(|id| is_id(id)) {
-                let text = read_text(&entry.path().join(FILE)).unwrap_or_default();
+                let text = read_bytes(&entry.path().join(FILE), READ_LIMIT).and_then(written_text);
+                let text = text.unwrap_or_default();
                 texts.insert(id.to_owned(), text);
             }
         }

@@ -31,8 +31,8 @@ impl Fixture {
     /// With cgroup v2, or with the cpuset hierarchy of v1.
     pub fn new(v2: bool) -> Self {
         let dir = tempfile::tempdir().unwrap();
-        let root = dir.path().join("cgroup");
-        fs::create_dir(&root).unwrap();
+        let root = HostRoot::live_below(dir.path()).cgroup;
+        fs::create_dir_all(root.as_path()).unwrap();
         let boot = dir.path().join("proc/sys/kernel/random");
         fs::create_dir_all(&boot).unwrap();
         fs::write(boot.join("boot_id"), "boot-1\n").unwrap();
@@ -56,7 +56,7 @@ impl Fixture {
 
     /// Makes a process of one thread in a cgroup, as `/proc` shows it.
     pub fn process(&self, cgroup: &str, pid: u32, cpus: &str, numa_maps: &str) {
-        let proc = self.host().proc;
+        let proc = self.dir.path().join("proc");
         let dir = proc.join(format!("{pid}/task/{pid}"));
         fs::create_dir_all(&dir).unwrap();
         let status = format!("Name:\tdb\nTgid:\t{pid}\nCpus_allowed_list:\t{cpus}\n");
@@ -71,7 +71,7 @@ impl Fixture {
 
     /// Directory of a cgroup.
     pub fn path(&self, cgroup: &str) -> PathBuf {
-        self.layout.cpuset.path.join(CgroupPath::new(cgroup).relative())
+        self.layout.cpuset.dir(&CgroupPath::new(cgroup)).as_path().to_owned()
     }
 
     /// The text of a file of a cgroup.
@@ -81,13 +81,7 @@ impl Fixture {
 
     /// The host as the daemon is handed it.
     pub fn host(&self) -> HostRoot {
-        let root = self.dir.path();
-        HostRoot {
-            sys: root.join("sys"),
-            proc: root.join("proc"),
-            cgroup: root.join("cgroup"),
-            captured: false,
-        }
+        HostRoot::live_below(self.dir.path())
     }
 
     /// The state directory, which nothing is in yet.
@@ -114,7 +108,7 @@ impl Fixture {
     /// Every file below the root of the hierarchy with its bytes.
     pub fn contents(&self) -> Vec<(PathBuf, Vec<u8>)> {
         let mut files = Vec::new();
-        collect(&self.layout.cpuset.path, &mut files);
+        collect(self.layout.cpuset.path.as_path(), &mut files);
         files.sort();
         files
     }

@@ -36,7 +36,7 @@ impl Scratch {
             skip("the cpuset controller is not enabled at the root");
             return None;
         }
-        if fs::read_to_string(scratch.layout.cpuset.path.join("cpuset.cpus")).ok()?.trim() == "0" {
+        if fs::read_to_string(scratch.layout.cpuset.path.as_path().join("cpuset.cpus")).ok()?.trim() == "0" {
             skip("one CPU");
             return None;
         }
@@ -44,7 +44,7 @@ impl Scratch {
     }
 
     fn dir(&self, below: &str) -> PathBuf {
-        self.layout.cpuset.path.join(&self.name[1..]).join(below.trim_start_matches('/'))
+        self.layout.cpuset.path.as_path().join(&self.name[1..]).join(below.trim_start_matches('/'))
     }
 
     fn cgroup(&self, below: &str) -> String {

@@ -225,7 +225,7 @@ mod tests {
     fn what_cannot_be_opened_is_said_once() {
         let fixture = Fixture::new(true);
         fixture.cgroup("/pod", "0-3", "0\n");
-        let mems = fixture.layout.cpuset.path.join("pod/cpuset.mems");
+        let mems = fixture.path("/pod").join("cpuset.mems");
         std::fs::remove_file(&mems).unwrap();
         std::fs::create_dir(&mems).unwrap();
         let mut files = MemsFiles::new(CpusetTree::new(&fixture.layout.cpuset.path, true));

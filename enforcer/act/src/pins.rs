@@ -11,8 +11,6 @@
 //! have, or that it has not asked for. On a kernel that remembers pins nothing is set: there a thread that
 //! runs on all CPUs has set that itself. Cost: two files of each thread that was pinned.
 
-use std::path::Path;
-
 use enforcer_core::{
     self_placement::{CgroupThreads, SelfPlacedThread, kept_pin},
     workload::{CgroupPath, printable},
@@ -24,6 +22,7 @@ use super::{
     journal::{Entry, EntryKey, Journal, JournalError},
     self_placed::{self, Depth, read_thread, to_record},
 };
+use enforcer_host::HostPath;
 use enforcer_kernel::affinity;
 
 /// Result of restoring pins of threads.
@@ -120,7 +119,7 @@ impl PinsNow {
     /// `to`?
     fn had_whole(
         &mut self,
-        proc: &Path,
+        proc: &HostPath,
         (before, original): (&SelfPlacedThread, Option<&SelfPlacedThread>),
         from: &CpuSet,
         to: &CpuSet,

@@ -10,7 +10,6 @@
 use std::{
     fs,
     io::{self, BufRead, BufReader, Read, Write},
-    path::{Path, PathBuf},
     process::{Child, Command, Stdio},
     thread,
     time::Duration,
@@ -19,7 +18,7 @@ use std::{
 use enforcer_core::parse::numa_stat::parse_numa_stat_v2;
 use numa_topology::id::NodeId;
 
-use enforcer_host::{HostRoot, exists, read_text};
+use enforcer_host::{HostPath, HostRoot};
 
 /// Memory of the child.
 pub const HELD: usize = 8 << 20;
@@ -28,21 +27,21 @@ pub const COMMAND: &str = "hold-memory";
 const ASKED: &str = "4M";
 
 /// The switch of the kernel's demotion.
-pub fn switch(host: &HostRoot) -> PathBuf {
+pub fn switch(host: &HostRoot) -> HostPath {
     host.sys.join("kernel/mm/numa/demotion_enabled")
 }
 
 /// Is it on?
 pub fn is_on(host: &HostRoot) -> bool {
-    let text = read_text(&switch(host));
+    let text = switch(host).read_text();
     text.is_ok_and(|text| matches!(text.trim(), "true" | "1"))
 }
 
 /// Bytes that reclaim takes outside of a cpuset of this node; the error names operation, path and cause.
-pub fn bytes_outside(mount: &Path, node: NodeId) -> Result<u64, String> {
+pub fn bytes_outside(mount: &HostPath, node: NodeId) -> Result<u64, String> {
     let scratch = ScratchDir::new(mount)?;
     let reclaim = scratch.0.join("memory.reclaim");
-    if !exists(&reclaim) {
+    if !reclaim.exists() {
         return Err(format!("{} is not there", reclaim.display()));
     }
     scratch.write("cpuset.mems", &node.to_string())?;
@@ -54,7 +53,7 @@ pub fn bytes_outside(mount: &Path, node: NodeId) -> Result<u64, String> {
     // Less than was asked for is an error, and no matter.
     let _less = scratch.write("memory.reclaim", ASKED);
     let path = scratch.0.join("memory.numa_stat");
-    let text = read_text(&path).map_err(|error| error.to_string())?;
+    let text = path.read_text().map_err(|error| error.to_string())?;
     let by_node = parse_numa_stat_v2(&text).map_err(|error| format!("{}: {error}", path.display()))?;
     let outside = by_node.iter().filter(|(on, _)| **on != node);
     Ok(outside.fold(0, |sum, (_, bytes)| sum.saturating_add(bytes.anon)))
@@ -76,18 +75,19 @@ pub fn hold(lines: &mut dyn Read, out: &mut dyn Write) -> io::Result<()> {
 }
 
 /// A cgroup that is removed again.
-struct ScratchDir(PathBuf);
+struct ScratchDir(HostPath);
 
 impl ScratchDir {
-    fn new(mount: &Path) -> Result<Self, String> {
+    fn new(mount: &HostPath) -> Result<Self, String> {
         let path = mount.join(format!("numa-enforcer-scratch-{}", std::process::id()));
-        fs::create_dir(&path).map_err(|error| format!("creating {}: {error}", path.display()))?;
+        fs::create_dir(path.as_path()).map_err(|error| format!("creating {}: {error}", path.display()))?;
         Ok(Self(path))
     }
 
     fn write(&self, file: &str, value: &str) -> Result<(), String> {
         let path = self.0.join(file);
-        fs::write(&path, value).map_err(|error| format!("writing {value:?} to {}: {error}", path.display()))
+        fs::write(path.as_path(), value)
+            .map_err(|error| format!("writing {value:?} to {}: {error}", path.display()))
     }
 }
 
@@ -95,7 +95,7 @@ impl Drop for ScratchDir {
     fn drop(&mut self) {
         // The kernel takes a moment to let go of a child that has ended.
         for _ in 0..20 {
-            if fs::remove_dir(&self.0).is_ok() {
+            if fs::remove_dir(self.0.as_path()).is_ok() {
                 return;
             }
             thread::sleep(Duration::from_millis(5));
@@ -154,13 +154,13 @@ mod tests {
     #[test]
     fn a_kernel_that_cannot_be_asked_to_reclaim_is_not_said_to_keep_to_cpusets() {
         let dir = tempfile::tempdir().unwrap();
-        let error = bytes_outside(dir.path(), NodeId(0)).unwrap_err();
+        let error = bytes_outside(&HostRoot::live().at(dir.path()), NodeId(0)).unwrap_err();
         assert!(error.contains("memory.reclaim is not there"), "{error}");
     }
 
     #[test]
     fn where_no_cgroup_can_be_made_the_error_says_so() {
-        let error = bytes_outside(Path::new("/nonexistent"), NodeId(0)).unwrap_err();
+        let error = bytes_outside(&HostRoot::live().at("/nonexistent"), NodeId(0)).unwrap_err();
         assert!(error.contains("creating /nonexistent/numa-enforcer-scratch-"), "{error}");
     }
 }

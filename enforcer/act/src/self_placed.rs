@@ -36,7 +36,7 @@ use super::{
     cpuset::{CpusetError, CpusetTree, ManagedFile, OpenCpuset},
     journal::{ThreadRoom, say_left_out},
 };
-use enforcer_host::{processes::start_ticks, read_text};
+use enforcer_host::{HostPath, processes::start_ticks};
 use enforcer_kernel::affinity;
 
 /// Most cgroups of one subtree that are read.
@@ -109,7 +109,7 @@ pub fn pinned<'a>(
 }
 
 struct Reader<'a> {
-    proc: &'a Path,
+    proc: &'a HostPath,
     depth: Depth,
     threads: usize,
     processes: usize,
@@ -119,7 +119,7 @@ struct Reader<'a> {
 }
 
 impl<'a> Reader<'a> {
-    fn new(proc: &'a Path, depth: Depth) -> Self {
+    fn new(proc: &'a HostPath, depth: Depth) -> Self {
         let (threads, processes, others) = (MAX_THREADS, MAX_PROCESSES, MAX_PROCESSES);
         Self { proc, depth, threads, processes, others, until: None }
     }
@@ -216,7 +216,7 @@ impl<'a> Reader<'a> {
         let limit = if all { LONGEST } else { FIRST_LINES };
         let path = self.proc.join(format!("{}/task/{}/numa_maps", thread.pid, thread.tid));
         let looked;
-        (thread.policies, looked) = read_policies(&path, limit);
+        (thread.policies, looked) = read_policies(path.as_path(), limit);
         looked
     }
 }
@@ -266,13 +266,13 @@ fn unopened(error: &std::io::Error) -> Looked {
 }
 
 /// Name, process, affinity and start of a thread; `None` of one that has ended.
-pub(super) fn read_thread(proc: &Path, tid: u32) -> Option<SelfPlacedThread> {
-    let status = read_text(&proc.join(format!("{tid}/status"))).ok()?;
+pub(super) fn read_thread(proc: &HostPath, tid: u32) -> Option<SelfPlacedThread> {
+    let status = proc.join(format!("{tid}/status")).read_text().ok()?;
     let value = |name: &str| {
         let line = status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
         line.map(str::trim)
     };
-    let stat = read_text(&proc.join(format!("{tid}/stat"))).ok()?;
+    let stat = proc.join(format!("{tid}/stat")).read_text().ok()?;
     let start_ticks = start_ticks(&stat)?;
     Some(SelfPlacedThread {
         pid: value("Tgid")?.parse().ok()?,

@@ -24,7 +24,7 @@ use enforcer_core::{
 use rustix::fs::FileType;
 use thiserror::Error;
 
-use super::{HostRoot, exists, read_dir, read_text};
+use super::{HostPath, HostRoot};
 
 /// Which hierarchies are mounted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -68,14 +68,14 @@ pub struct CgroupLayout {
     /// systemd's own v1 hierarchy (`name=systemd`), which has no controller but every unit.
     pub systemd: Option<ControllerRoot>,
     /// Mount point of the unified hierarchy.
-    pub unified: Option<PathBuf>,
+    pub unified: Option<HostPath>,
 }
 
 /// The hierarchy of one controller.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ControllerRoot {
     /// Its mount point.
-    pub path: PathBuf,
+    pub path: HostPath,
     /// Is it the unified hierarchy?
     pub v2: bool,
     /// Which cgroup is at the mount point, as `/proc/PID/cgroup` names it; `/` as a rule.
@@ -158,29 +158,29 @@ impl CgroupLayout {
     /// The layout of this host.
     pub fn read(host: &HostRoot) -> Result<Self, LayoutError> {
         if !host.captured
-            && let Ok(text) = read_text(&host.proc.join("self/mountinfo"))
+            && let Ok(text) = host.proc.join("self/mountinfo").read_text()
             && let Ok(mounts) = parse_cgroup_mounts(&text)
-            && let Some(layout) = Self::of_mounts(&below(mounts, &host.cgroup))
+            && let Some(layout) = Self::of_mounts(host, &below(mounts, host.cgroup.as_path()))
         {
             return Ok(layout);
         }
-        Self::of_mounts(&probe(&host.cgroup)?)
-            .ok_or_else(|| LayoutError::NoCpuset { top: host.cgroup.clone() })
+        Self::of_mounts(host, &probe(&host.cgroup)?)
+            .ok_or_else(|| LayoutError::NoCpuset { top: host.cgroup.as_path().to_owned() })
     }
 
     /// The mount points as the machine itself names them: in a captured tree, without the path of the
     /// copy.
     pub fn mounts(&self, host: &HostRoot) -> CgroupMounts {
-        let own = |root: &ControllerRoot| match root.path.strip_prefix(&host.cgroup) {
+        let own = |root: &ControllerRoot| match root.path.as_path().strip_prefix(host.cgroup.as_path()) {
             Ok(inside) if inside.as_os_str().is_empty() => "/sys/fs/cgroup".to_owned(),
             Ok(inside) => Path::new("/sys/fs/cgroup").join(inside).to_string_lossy().into_owned(),
-            Err(_elsewhere) => root.path.to_string_lossy().into_owned(),
+            Err(_elsewhere) => root.path.display().to_string(),
         };
         let cpuset = own(&self.cpuset);
         CgroupMounts { memory: self.memory.as_ref().map_or_else(|| cpuset.clone(), own), cpuset }
     }
 
-    fn of_mounts(mounts: &[CgroupMount]) -> Option<Self> {
+    fn of_mounts(host: &HostRoot, mounts: &[CgroupMount]) -> Option<Self> {
         let unified = mounts.iter().rev().find(|mount| mount.hierarchy == Hierarchy::Unified);
         let v1 = |option: &str| {
             mounts.iter().rev().find(|mount| match &mount.hierarchy {
@@ -188,6 +188,7 @@ impl CgroupLayout {
                 Hierarchy::Unified => false,
             })
         };
+        let root = |mount: &CgroupMount| ControllerRoot::of_mount(host, mount);
         let version = match (unified, mounts.iter().any(|mount| mount.hierarchy != Hierarchy::Unified)) {
             (Some(_), true) => CgroupVersion::Hybrid,
             (Some(_), false) => CgroupVersion::V2,
@@ -195,11 +196,11 @@ impl CgroupLayout {
         };
         Some(Self {
             version,
-            cpuset: v1("cpuset").or(unified).map(ControllerRoot::of_mount)?,
-            memory: v1("memory").or(unified).map(ControllerRoot::of_mount),
-            hugetlb: v1("hugetlb").or(unified).map(ControllerRoot::of_mount),
-            systemd: v1("name=systemd").map(ControllerRoot::of_mount),
-            unified: unified.map(|mount| mount.mount_point.clone().into()),
+            cpuset: v1("cpuset").or(unified).map(root)?,
+            memory: v1("memory").or(unified).map(root),
+            hugetlb: v1("hugetlb").or(unified).map(root),
+            systemd: v1("name=systemd").map(root),
+            unified: unified.map(|mount| host.at(&mount.mount_point)),
         })
     }
 }
@@ -211,13 +212,13 @@ impl ControllerRoot {
     }
 
     /// Directory of a cgroup.
-    pub fn dir(&self, cgroup: &CgroupPath) -> PathBuf {
+    pub fn dir(&self, cgroup: &CgroupPath) -> HostPath {
         self.path.join(cgroup.relative())
     }
 
-    fn of_mount(mount: &CgroupMount) -> Self {
+    fn of_mount(host: &HostRoot, mount: &CgroupMount) -> Self {
         Self {
-            path: mount.mount_point.clone().into(),
+            path: host.at(&mount.mount_point),
             v2: mount.hierarchy == Hierarchy::Unified,
             mounted_cgroup: mount.root.clone(),
         }
@@ -233,9 +234,9 @@ fn below(mounts: Vec<CgroupMount>, top: &Path) -> Vec<CgroupMount> {
 }
 
 /// What the directories look like when there is no mountinfo to ask.
-fn probe(top: &Path) -> Result<Vec<CgroupMount>, LayoutError> {
-    let mount = |path: &Path, hierarchy| CgroupMount {
-        mount_point: path.to_string_lossy().into_owned(),
+fn probe(top: &HostPath) -> Result<Vec<CgroupMount>, LayoutError> {
+    let mount = |path: &HostPath, hierarchy| CgroupMount {
+        mount_point: path.display().to_string(),
         root: "/".into(),
         hierarchy,
     };
@@ -243,11 +244,11 @@ fn probe(top: &Path) -> Result<Vec<CgroupMount>, LayoutError> {
         return Ok(vec![mount(top, Hierarchy::Unified)]);
     }
     let unreadable = |cause: io::Error| match cause.kind() {
-        io::ErrorKind::NotFound => LayoutError::NoCpuset { top: top.to_owned() },
-        _ => LayoutError::Unreadable { path: top.to_owned(), cause },
+        io::ErrorKind::NotFound => LayoutError::NoCpuset { top: top.as_path().to_owned() },
+        _ => LayoutError::Unreadable { path: top.as_path().to_owned(), cause },
     };
     let mut mounts = Vec::new();
-    for (name, kind) in read_dir(top).map_err(unreadable)? {
+    for (name, kind) in top.read_dir().map_err(unreadable)? {
         // Symbolic links (`cpu` to `cpu,cpuacct`) name a hierarchy a second time.
         if kind != FileType::Directory {
             continue;
@@ -266,10 +267,10 @@ fn probe(top: &Path) -> Result<Vec<CgroupMount>, LayoutError> {
     Ok(mounts)
 }
 
-fn is_unified(dir: &Path) -> bool {
+fn is_unified(dir: &HostPath) -> bool {
     ["cgroup.controllers", "cgroup.subtree_control", "cpuset.cpus.effective"]
         .iter()
-        .any(|file| exists(&dir.join(file)))
+        .any(|file| dir.join(file).exists())
 }
 
 #[cfg(test)]

@@ -9,27 +9,23 @@
 //! there is room, so that a read that leaves some room was the last.
 //!
 //! Must never be used for lists (`cgroup.procs`, `cgroup.threads`): a read of these may end anywhere. What is
-//! below a captured tree is read as [`read_text`] reads it, because it may hold anything.
+//! below a captured tree is read as [`HostPath::read_text`] reads it, because it may hold anything.
 //!
-//! Cost: two calls for the directory and three for each file; [`read_text`] takes five, with a longer walk.
+//! Cost: two calls for the directory and three for each file; [`HostPath::read_text`] takes five, with a longer walk.
 
-use std::{
-    io,
-    os::fd::OwnedFd,
-    path::{Path, PathBuf},
-};
+use std::{io, os::fd::OwnedFd};
 
 use rustix::{
     fs::{Mode, OFlags},
     io::Errno,
 };
 
-use super::{FIRST_READ, READ_LIMIT, ReadError, as_text, confined, read_text, too_long};
+use super::{FIRST_READ, HostPath, READ_LIMIT, ReadError, as_text, too_long};
 
 /// A directory of a cgroup hierarchy.
 #[derive(Debug)]
 pub struct CgroupDir {
-    path: PathBuf,
+    path: HostPath,
     found: DirLookup,
 }
 
@@ -45,18 +41,19 @@ enum DirLookup {
 
 impl CgroupDir {
     /// Looks it up. Whether it is there is told by its files.
-    pub fn open(path: PathBuf) -> Self {
-        let found = if confined::is_confined(&path) {
+    pub fn open(path: HostPath) -> Self {
+        let found = if path.is_confined() {
             DirLookup::Captured
         } else {
             let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-            rustix::fs::open(&path, flags, Mode::empty()).map_or_else(DirLookup::Not, DirLookup::Here)
+            rustix::fs::open(path.as_path(), flags, Mode::empty())
+                .map_or_else(DirLookup::Not, DirLookup::Here)
         };
         Self { path, found }
     }
 
     /// Where it is.
-    pub fn path(&self) -> &Path {
+    pub fn path(&self) -> &HostPath {
         &self.path
     }
 
@@ -64,12 +61,14 @@ impl CgroupDir {
     /// replaced.
     pub fn read(&self, file: &str) -> Result<String, ReadError> {
         let read = match &self.found {
-            DirLookup::Captured => return read_text(&self.path.join(file)),
+            DirLookup::Captured => return self.path.join(file).read_text(),
             DirLookup::Here(dir) => read_record(dir, file),
             DirLookup::Not(error) => Err((*error).into()),
         };
-        let text = read.map(as_text).map_err(|cause| ReadError { path: self.path.join(file), cause })?;
-        super::recording::note_text_in(&self.path, file, &text);
+        let text = read.map(as_text).map_err(|cause| self.path.join(file).failed(cause))?;
+        if let Some(recorder) = self.path.recorder() {
+            recorder.note_text(&self.path.as_path().join(file), &text);
+        }
         Ok(text)
     }
 }
@@ -101,11 +100,11 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         for length in [0, 1, FIRST_READ - 1, FIRST_READ, FIRST_READ + 1, 2 * FIRST_READ, 5 * FIRST_READ + 7] {
             fs::write(dir.path().join("file"), "x".repeat(length)).unwrap();
-            let text = CgroupDir::open(dir.path().into()).read("file").unwrap();
+            let text = CgroupDir::open(HostRoot::live().at(dir.path())).read("file").unwrap();
             assert!(text.len() == length && text.bytes().all(|byte| byte == b'x'), "{length} bytes");
         }
         fs::write(dir.path().join("file"), [b'a', 0xff]).unwrap();
-        assert_eq!(CgroupDir::open(dir.path().into()).read("file").unwrap(), "a\u{fffd}");
+        assert_eq!(CgroupDir::open(HostRoot::live().at(dir.path())).read("file").unwrap(), "a\u{fffd}");
     }
 
     #[test]
@@ -113,12 +112,12 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         fs::create_dir(dir.path().join("below")).unwrap();
         symlink("/proc/version", dir.path().join("link")).unwrap();
-        let here = CgroupDir::open(dir.path().into());
+        let here = CgroupDir::open(HostRoot::live().at(dir.path()));
         for file in ["below", "link", "none"] {
             let error = here.read(file).unwrap_err();
             assert_eq!(error.path, dir.path().join(file));
         }
-        let error = CgroupDir::open(dir.path().join("gone")).read("none").unwrap_err();
+        let error = CgroupDir::open(HostRoot::live().at(dir.path().join("gone"))).read("none").unwrap_err();
         assert_eq!((error.path, error.cause.kind()), (dir.path().join("gone/none"), io::ErrorKind::NotFound));
         let long = fs::File::create(dir.path().join("long")).unwrap();
         long.set_len(READ_LIMIT + 1).unwrap();
@@ -141,8 +140,7 @@ mod tests {
             0,
         )
         .unwrap();
-        HostRoot::captured(dir.path());
-        let captured = CgroupDir::open(cgroup);
+        let captured = CgroupDir::open(HostRoot::captured(dir.path()).cgroup.join("a"));
         assert_eq!(captured.read("link").unwrap(), "1\n");
         for file in ["outside", "fifo"] {
             assert!(captured.read(file).is_err(), "{file}");
@@ -156,13 +154,13 @@ mod tests {
             let (dir, names) = (CgroupDir::open(root.path.clone()), root.files());
             for file in [names.cpus, names.mems, names.cpus_effective, names.mems_effective] {
                 let once = dir.read(file).ok();
-                let to_its_end = read_text(&root.path.join(file)).ok();
+                let to_its_end = root.path.join(file).read_text().ok();
                 assert_eq!(once, to_its_end, "{file} in {}", root.path.display());
             }
             // Its numbers move; its lines do not.
             let lines = |text: String| text.lines().count();
             let file = names.memory_numa_stat;
-            let to_its_end = read_text(&root.path.join(file)).ok().map(lines);
+            let to_its_end = root.path.join(file).read_text().ok().map(lines);
             assert_eq!(dir.read(file).ok().map(lines), to_its_end, "{file} in {}", root.path.display());
         }
     }
@@ -170,16 +168,13 @@ mod tests {
     #[test]
     fn what_is_read_is_noted() {
         let dir = tempfile::tempdir().unwrap();
-        let host = HostRoot {
-            sys: dir.path().join("sys"),
-            proc: dir.path().join("proc"),
-            cgroup: dir.path().join("cgroup"),
-            captured: false,
-        };
-        fs::create_dir_all(host.cgroup.join("a")).unwrap();
-        fs::write(host.cgroup.join("a/cpuset.cpus"), "1\n").unwrap();
-        let (_, recording) =
-            FileCapture::of(|| CgroupDir::open(host.cgroup.join("a")).read("cpuset.cpus").unwrap());
+        let host = HostRoot::live_below(dir.path());
+        let cgroup = dir.path().join("sys/fs/cgroup/a");
+        fs::create_dir_all(&cgroup).unwrap();
+        fs::write(cgroup.join("cpuset.cpus"), "1\n").unwrap();
+        let (_, recording) = FileCapture::of(&host, |host| {
+            CgroupDir::open(host.cgroup.join("a")).read("cpuset.cpus").unwrap()
+        });
         let copy = dir.path().join("copy");
         recording.write(&host, &copy).unwrap();
         assert_eq!(fs::read_to_string(copy.join("sys/fs/cgroup/a/cpuset.cpus")).unwrap(), "1\n");

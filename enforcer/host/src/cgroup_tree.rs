@@ -15,13 +15,12 @@ use std::{
     ffi::OsString,
     fs, io,
     os::unix::fs::MetadataExt,
-    path::Path,
 };
 
 use enforcer_core::workload::CgroupPath;
 use rustix::{fs::FileType, io::Errno};
 
-use super::{cgroup::ControllerRoot, read_dir};
+use super::{HostPath, cgroup::ControllerRoot};
 
 /// Greatest depth below the start; systemd and the kubelet together need about 10.
 const MAX_DEPTH: usize = 64;
@@ -223,15 +222,15 @@ fn not_text() -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, "its name is not UTF-8")
 }
 
-fn visit(path: &CgroupPath, dir: &Path, kernfs: bool) -> io::Result<(Visited, Vec<OsString>)> {
-    let metadata = fs::symlink_metadata(dir)?;
+fn visit(path: &CgroupPath, dir: &HostPath, kernfs: bool) -> io::Result<(Visited, Vec<OsString>)> {
+    let metadata = fs::symlink_metadata(dir.as_path())?;
     let visited = Visited { path: path.clone(), inode: metadata.ino() };
     let childless = kernfs && metadata.nlink() == 2;
     Ok((visited, if childless { Vec::new() } else { children(dir)? }))
 }
 
-fn children(dir: &Path) -> io::Result<Vec<OsString>> {
-    let entries = read_dir(dir)?.into_iter();
+fn children(dir: &HostPath) -> io::Result<Vec<OsString>> {
+    let entries = dir.read_dir()?.into_iter();
     let mut names: Vec<OsString> =
         entries.filter(|(_, kind)| *kind == FileType::Directory).map(|(name, _)| name).collect();
     names.sort_unstable();
@@ -240,7 +239,11 @@ fn children(dir: &Path) -> io::Result<Vec<OsString>> {
 
 #[cfg(test)]
 mod tests {
-    use std::{ffi::OsStr, os::unix::ffi::OsStrExt, path::PathBuf};
+    use std::{
+        ffi::OsStr,
+        os::unix::ffi::OsStrExt,
+        path::{Path, PathBuf},
+    };
 
     use tempfile::TempDir;
 
@@ -248,7 +251,7 @@ mod tests {
     use crate::{HostRoot, cgroup::CgroupLayout};
 
     fn root(dir: &Path) -> ControllerRoot {
-        ControllerRoot { path: PathBuf::from(dir), v2: true, mounted_cgroup: "/".into() }
+        ControllerRoot { path: HostRoot::live().at(dir), v2: true, mounted_cgroup: "/".into() }
     }
 
     fn paths(walk: &Walk) -> Vec<&str> {

@@ -2,7 +2,7 @@
 
 use enforcer_core::audit::AuditedHost;
 
-use crate::{HostRoot, cgroup::CgroupLayout, read_text};
+use crate::{HostRoot, cgroup::CgroupLayout};
 
 /// Reads the facts.
 pub fn read_host(host: &HostRoot, layout: &CgroupLayout) -> AuditedHost {
@@ -12,7 +12,7 @@ pub fn read_host(host: &HostRoot, layout: &CgroupLayout) -> AuditedHost {
 /// The same for a host where no cgroup hierarchy was found.
 pub fn read_host_without_cgroups(host: &HostRoot) -> AuditedHost {
     let line = |path: &str| {
-        let text = read_text(&host.proc.join(path)).ok()?;
+        let text = host.proc.join(path).read_text().ok()?;
         Some(text.trim().to_owned()).filter(|line| !line.is_empty())
     };
     AuditedHost {

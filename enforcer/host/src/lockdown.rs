@@ -4,19 +4,17 @@
 //! memory (`LOCKDOWN_BPF_READ_KERNEL` in `include/linux/security.h`). Where the file is not there, the kernel
 //! knows no lockdown or securityfs is not mounted.
 
-use std::path::PathBuf;
-
 use enforcer_core::parse::scalar;
 
-use super::{HostRoot, read_text};
+use super::{HostPath, HostRoot};
 
 /// The mode in which BPF may not read the kernel's memory.
 const CONFIDENTIAL: &str = "confidentiality";
 
 /// Mode of the lockdown, and the file that says so.
-pub fn lockdown(host: &HostRoot) -> Option<(PathBuf, String)> {
+pub fn lockdown(host: &HostRoot) -> Option<(HostPath, String)> {
     let path = host.sys.join("kernel/security/lockdown");
-    let mode = read_text(&path).ok().and_then(|text| scalar::chosen(&text))?;
+    let mode = path.read_text().ok().and_then(|text| scalar::chosen(&text))?;
     Some((path, mode))
 }
 

@@ -1,21 +1,21 @@
 //! Records what readers read, and writes it as a captured tree.
 //!
 //! Problem: a copy of a host must hold exactly the files that the readers use, give the same answers, and
-//! hold nothing private. A list of files would be wrong with the next reader. Idea: run the readers and
-//! record each text, listing and link as it is read ([`FileCapture::of`]), then write those
+//! hold nothing private. A list of files would be wrong with the next reader. Idea: run the readers on a root
+//! whose paths record each text, listing and link as it is read ([`FileCapture::of`]), then write those
 //! ([`FileCapture::write`]). So nothing is read twice, and the copy holds only what a reader used: no command
 //! lines, no addresses, no serials.
 //!
 //! Invariants: writing never follows a link, leaves its directory, or writes host name and boot id. Only
-//! reads of the calling thread through [`crate`] are recorded.
+//! reads through [`crate::HostPath`] of that root are recorded.
 //!
 //! Cost: all texts in memory, at most [`SIZE_LIMIT`].
 
 use std::{
-    cell::RefCell,
     collections::BTreeMap,
     fs, io,
     path::{Component, Path, PathBuf},
+    sync::{Arc, Mutex, PoisonError},
 };
 
 use super::HostRoot;
@@ -33,10 +33,6 @@ const KERNEL_OPTIONS: [&str; 5] = ["isolcpus", "nohz_full", "numa_balancing", "n
 /// Fields of cpuinfo that readers use; others hold serial numbers on some architectures.
 const CPUINFO_FIELDS: [&str; 6] =
     ["processor", "model name", "cpu", "Hardware", "CPU implementer", "CPU part"];
-
-thread_local! {
-    static CURRENT: RefCell<Option<FileCapture>> = const { RefCell::new(None) };
-}
 
 /// Everything that was read during one call.
 #[derive(Debug, Default)]
@@ -65,12 +61,12 @@ pub struct CaptureSize {
 }
 
 impl FileCapture {
-    /// The result of a call and what it read.
-    pub fn of<T>(read: impl FnOnce() -> T) -> (T, Self) {
-        CURRENT.with_borrow_mut(|current| *current = Some(Self::default()));
-        let result = read();
-        let recording = CURRENT.with_borrow_mut(Option::take).unwrap_or_default();
-        (result, recording)
+    /// The result of a call with a root like `host`, and what it read through that root.
+    pub fn of<T>(host: &HostRoot, read: impl FnOnce(&HostRoot) -> T) -> (T, Self) {
+        let recorder = Recorder::default();
+        let result = read(&host.recorded_by(&recorder));
+        let capture = std::mem::take(&mut *recorder.0.lock().unwrap_or_else(PoisonError::into_inner));
+        (result, capture)
     }
 
     /// Writes a tree that [`HostRoot::captured`] reads like the host. The directory is made if it is
@@ -114,7 +110,9 @@ impl FileCapture {
             resolved.push(part);
         }
         let trees = [(&host.cgroup, "sys/fs/cgroup"), (&host.sys, "sys"), (&host.proc, "proc")];
-        trees.iter().find_map(|(tree, name)| Some(Path::new(name).join(resolved.strip_prefix(tree).ok()?)))
+        trees
+            .iter()
+            .find_map(|(tree, name)| Some(Path::new(name).join(resolved.strip_prefix(tree.as_path()).ok()?)))
     }
 
     fn note(&mut self, path: &Path, seen: CapturedRead) {
@@ -135,31 +133,26 @@ impl FileCapture {
     }
 }
 
-pub(super) fn note_text(path: &Path, text: &str) {
-    note(path, || CapturedRead::Text(text.to_owned()));
-}
+/// Shared by the paths of a root whose reads are recorded.
+#[derive(Clone, Default)]
+pub(super) struct Recorder(Arc<Mutex<FileCapture>>);
 
-/// [`note_text`] of a file in a directory.
-pub(super) fn note_text_in(dir: &Path, file: &str, text: &str) {
-    if CURRENT.with_borrow(Option::is_some) {
-        note_text(&dir.join(file), text);
+impl Recorder {
+    pub(super) fn note_text(&self, path: &Path, text: &str) {
+        self.note(path, CapturedRead::Text(text.to_owned()));
     }
-}
 
-pub(super) fn note_directory(path: &Path) {
-    note(path, || CapturedRead::Directory);
-}
+    pub(super) fn note_directory(&self, path: &Path) {
+        self.note(path, CapturedRead::Directory);
+    }
 
-pub(super) fn note_link(path: &Path, to: &Path) {
-    note(path, || CapturedRead::Link(to.to_owned()));
-}
+    pub(super) fn note_link(&self, path: &Path, to: &Path) {
+        self.note(path, CapturedRead::Link(to.to_owned()));
+    }
 
-fn note(path: &Path, seen: impl FnOnce() -> CapturedRead) {
-    CURRENT.with_borrow_mut(|current| {
-        if let Some(recording) = current {
-            recording.note(path, seen());
-        }
-    });
+    fn note(&self, path: &Path, seen: CapturedRead) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).note(path, seen);
+    }
 }
 
 /// The path without `..`; `None` when it leaves the root.
@@ -199,7 +192,6 @@ fn cpuinfo_line(line: &str) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{list_dir, read_link, read_text};
 
     fn host(dir: &Path) -> HostRoot {
         HostRoot::captured(dir)
@@ -212,15 +204,18 @@ mod tests {
         fs::create_dir_all(from.join("sys/devices/system/cpu/cpu7")).unwrap();
         fs::write(from.join("sys/devices/system/cpu/online"), "7\n").unwrap();
         fs::write(from.join("sys/devices/system/cpu/offline"), "8\n").unwrap();
-        let ((), recording) = FileCapture::of(|| {
-            list_dir(&from.join("sys/devices/system/cpu")).unwrap();
-            read_text(&from.join("sys/devices/system/cpu/online")).unwrap();
-            read_text(&from.join("sys/devices/system/cpu/none")).unwrap_err();
+        let ((), recording) = FileCapture::of(&host(&from), |from| {
+            let cpus = from.sys.join("devices/system/cpu");
+            cpus.list_dir().unwrap();
+            cpus.join("online").read_text().unwrap();
+            cpus.join("none").read_text().unwrap_err();
         });
+        host(&from).sys.join("devices/system/cpu/offline").read_text().unwrap();
         let written = recording.write(&host(&from), &to).unwrap();
         assert_eq!(written, CaptureSize { files: 1, bytes: 2, left_out: 0 });
-        assert_eq!(list_dir(&to.join("sys/devices/system/cpu")).unwrap().unwrap(), ["cpu7", "online"]);
-        assert_eq!(read_text(&to.join("sys/devices/system/cpu/online")).unwrap(), "7\n");
+        let cpus = host(&to).sys.join("devices/system/cpu");
+        assert_eq!(cpus.list_dir().unwrap().unwrap(), ["cpu7", "online"]);
+        assert_eq!(cpus.join("online").read_text().unwrap(), "7\n");
         assert!(recording.write(&host(&from), &to).is_err(), "must not overwrite");
     }
 
@@ -233,13 +228,14 @@ mod tests {
         fs::write(from.join("sys/devices/hmem.0/dax0.0/target_node"), "3\n").unwrap();
         let link = from.join("sys/bus/dax/dax0.0");
         std::os::unix::fs::symlink("../../devices/hmem.0/dax0.0", &link).unwrap();
-        let ((), recording) = FileCapture::of(|| {
-            read_link(&link).unwrap();
-            read_text(&link.join("target_node")).unwrap();
+        let ((), recording) = FileCapture::of(&host(&from), |from| {
+            let link = from.sys.join("bus/dax/dax0.0");
+            link.read_link().unwrap();
+            link.join("target_node").read_text().unwrap();
         });
         recording.write(&host(&from), &to).unwrap();
         assert!(to.join("sys/devices/hmem.0/dax0.0/target_node").exists());
-        assert_eq!(read_text(&to.join("sys/bus/dax/dax0.0/target_node")).unwrap(), "3\n");
+        assert_eq!(host(&to).sys.join("bus/dax/dax0.0/target_node").read_text().unwrap(), "3\n");
     }
 
     #[test]
@@ -249,10 +245,10 @@ mod tests {
         fs::create_dir_all(from.join("sys")).unwrap();
         fs::write(dir.path().join("secret"), "x").unwrap();
         std::os::unix::fs::symlink("../..", from.join("sys/up")).unwrap();
-        let ((), recording) = FileCapture::of(|| {
-            read_link(&from.join("sys/up")).unwrap();
-            read_text(&from.join("sys/up/secret")).unwrap();
-            read_text(&dir.path().join("secret")).unwrap();
+        let ((), recording) = FileCapture::of(&HostRoot::live_below(&from), |from| {
+            from.sys.join("up").read_link().unwrap();
+            from.sys.join("up/secret").read_text().unwrap();
+            from.at(dir.path().join("secret")).read_text().unwrap();
         });
         let written = recording.write(&host(&from), &to).unwrap();
         assert_eq!((written.files, written.left_out), (0, 2));

@@ -7,29 +7,25 @@
 //! room was the last; lists are not to be read so. A file of a cgroup or node that is gone fails with
 //! `ENODEV`.
 
-use std::{
-    fs::File,
-    io,
-    os::unix::fs::FileExt,
-    path::{Path, PathBuf},
-};
+use std::{fs::File, io, os::unix::fs::FileExt};
 
-use super::ReadError;
+use rustix::fs::OFlags;
+
+use super::{HostPath, ReadError};
 
 /// The file, and room for its text.
 #[derive(Debug)]
 pub struct RepeatedFile {
-    path: PathBuf,
+    path: HostPath,
     file: File,
     buffer: Vec<u8>,
 }
 
 impl RepeatedFile {
     /// Opens a file of which at most `room` bytes are ever read.
-    pub fn open(path: &Path, room: usize) -> Result<Self, ReadError> {
-        let failed = |cause| ReadError { path: path.to_owned(), cause };
-        let file = File::open(path).map_err(failed)?;
-        Ok(Self { path: path.to_owned(), file, buffer: vec![0; room] })
+    pub fn open(path: HostPath, room: usize) -> Result<Self, ReadError> {
+        let file = File::from(path.open(OFlags::RDONLY).map_err(|cause| path.failed(cause))?);
+        Ok(Self { path, file, buffer: vec![0; room] })
     }
 
     /// Its text now, or as much of it as there is room for; allocates nothing unless it fails.
@@ -49,14 +45,12 @@ impl RepeatedFile {
                     }
                 }
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(cause) => return Err(ReadError { path: self.path.clone(), cause }),
+                Err(cause) => return Err(self.path.failed(cause)),
             }
         }
         let read = self.buffer.get(..filled).unwrap_or_default();
-        std::str::from_utf8(read).map_err(|error| ReadError {
-            path: self.path.clone(),
-            cause: io::Error::new(io::ErrorKind::InvalidData, error),
-        })
+        std::str::from_utf8(read)
+            .map_err(|error| self.path.failed(io::Error::new(io::ErrorKind::InvalidData, error)))
     }
 }
 
@@ -65,13 +59,15 @@ mod tests {
     use std::fs;
 
     use super::*;
+    use crate::HostRoot;
 
     #[test]
     fn shows_what_is_there_at_each_reading() {
         let dir = tempfile::TempDir::new().unwrap();
+        let host = HostRoot::live();
         let path = dir.path().join("meminfo");
         fs::write(&path, "MemFree: 12 kB\n").unwrap();
-        let mut file = RepeatedFile::open(&path, 64).unwrap();
+        let mut file = RepeatedFile::open(host.at(&path), 64).unwrap();
         assert_eq!(file.text().unwrap(), "MemFree: 12 kB\n");
         fs::write(&path, "MemFree: 3 kB\n").unwrap();
         assert_eq!(file.text().unwrap(), "MemFree: 3 kB\n");
@@ -79,6 +75,6 @@ mod tests {
         assert_eq!(file.text().unwrap().len(), 64, "no more than there is room for");
         fs::write(&path, [0xff]).unwrap();
         assert!(file.text().unwrap_err().to_string().contains("meminfo"));
-        assert!(RepeatedFile::open(&dir.path().join("none"), 64).is_err());
+        assert!(RepeatedFile::open(host.at(dir.path().join("none")), 64).is_err());
     }
 }

@@ -8,7 +8,7 @@
 
 use enforcer_core::workload::{Origin, Workload};
 
-use crate::{HostRoot, cgroup::CgroupLayout, read_text};
+use crate::{HostRoot, cgroup::CgroupLayout};
 
 /// Name of the process.
 const PAUSE: &str = "pause";
@@ -24,16 +24,16 @@ pub fn take_sandboxes(host: &HostRoot, layout: &CgroupLayout, workloads: &mut Ve
 fn is_sandbox(host: &HostRoot, layout: &CgroupLayout, workload: &Workload) -> bool {
     let Origin::Pod { container_id: Some(_), .. } = workload.origin else { return false };
     let cgroup = &workload.cgroup;
-    let Ok(processes) = read_text(&layout.cpuset.dir(cgroup).join("cgroup.procs")) else { return false };
+    let Ok(processes) = layout.cpuset.dir(cgroup).join("cgroup.procs").read_text() else { return false };
     let mut processes = processes.split_ascii_whitespace();
     let (Some(only), None) = (processes.next(), processes.next()) else { return false };
     let is_named = |only: &str| {
-        let comm = read_text(&host.proc.join(only).join("comm"));
+        let comm = host.proc.join(only).join("comm").read_text();
         comm.is_ok_and(|comm| comm.trim_end() == PAUSE)
     };
     let memory = layout.memory.as_ref();
     let bytes = memory.and_then(|root| {
-        let text = read_text(&root.dir(cgroup).join(root.files().memory_current)).ok()?;
+        let text = root.dir(cgroup).join(root.files().memory_current).read_text().ok()?;
         text.trim().parse::<u64>().ok()
     });
     is_named(only) && bytes.is_none_or(|bytes| bytes <= LARGEST)
@@ -68,7 +68,7 @@ mod tests {
         };
         let service = CgroupPath::new("/system.slice/pause.service");
         for (pid, comm) in [(7, "pause\n"), (8, "pause\n"), (9, "postgres\n")] {
-            let process = host.proc.join(pid.to_string());
+            let process = dir.path().join(format!("proc/{pid}"));
             fs::create_dir_all(&process).unwrap();
             fs::write(process.join("comm"), comm).unwrap();
         }
@@ -84,10 +84,10 @@ mod tests {
             (service, "7\n", Some(kib)),
         ] {
             let cgroup_dir = layout.cpuset.dir(&cgroup);
-            fs::create_dir_all(&cgroup_dir).unwrap();
-            fs::write(cgroup_dir.join("cgroup.procs"), processes).unwrap();
+            fs::create_dir_all(cgroup_dir.as_path()).unwrap();
+            fs::write(cgroup_dir.join("cgroup.procs").as_path(), processes).unwrap();
             if let Some(memory) = memory {
-                fs::write(cgroup_dir.join("memory.current"), memory).unwrap();
+                fs::write(cgroup_dir.join("memory.current").as_path(), memory).unwrap();
             }
             let origin = identify(&cgroup).origin;
             workloads.push(Workload { cgroup, cgroup_id: None, name: String::new(), origin });

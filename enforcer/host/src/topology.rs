@@ -11,35 +11,35 @@ use std::{
 use numa_topology::sysfs::MachineFiles;
 pub use numa_topology::sysfs::{TopologyError, read_topology};
 
-use crate::{HostRoot, ReadError, exists, is_dir, list_dir, present, read_link, read_text_within};
+use crate::{HostRoot, ReadError, present};
 
 impl MachineFiles for HostRoot {
     fn sys(&self) -> &Path {
-        &self.sys
+        self.sys.as_path()
     }
 
     fn proc(&self) -> &Path {
-        &self.proc
+        self.proc.as_path()
     }
 
     fn text(&self, path: &Path, limit: u64) -> io::Result<Option<String>> {
-        present(read_text_within(path, limit)).map_err(cause)
+        present(self.at(path).read_text_within(limit)).map_err(cause)
     }
 
     fn names(&self, dir: &Path) -> io::Result<Option<Vec<String>>> {
-        list_dir(dir).map_err(cause)
+        self.at(dir).list_dir().map_err(cause)
     }
 
     fn link(&self, path: &Path) -> Option<PathBuf> {
-        read_link(path)
+        self.at(path).read_link()
     }
 
     fn exists(&self, path: &Path) -> bool {
-        exists(path)
+        self.at(path).exists()
     }
 
     fn is_dir(&self, path: &Path) -> bool {
-        is_dir(path)
+        self.at(path).is_dir()
     }
 }
 

@@ -28,7 +28,6 @@ use crate::{
     HostRoot, ReadError,
     cgroup::{CgroupLayout, ControllerRoot},
     cgroup_tree::{Visited, vanished, walk},
-    read_text,
 };
 
 /// Most processes that become workloads of their own.
@@ -133,7 +132,7 @@ impl<'a> Census<'a> {
         let cgroups = self.walk(root);
         if cgroups.is_empty() {
             let reason = "its root is gone or unreadable".to_owned();
-            return Err(WorkloadsError { path: root.path.clone(), reason });
+            return Err(WorkloadsError { path: root.path.as_path().to_owned(), reason });
         }
         let mut root_pids = Vec::new();
         let ids: BTreeMap<&CgroupPath, u64> = cgroups.iter().map(|c| (&c.path, c.inode)).collect();
@@ -231,10 +230,10 @@ impl<'a> Census<'a> {
     /// The processes of a cgroup; `None` when it is gone or cannot be read.
     fn members(&mut self, root: &ControllerRoot, path: &CgroupPath) -> Option<Vec<u32>> {
         let dir = root.dir(path);
-        let text = match read_text(&dir.join(root.files().procs)) {
+        let text = match dir.join(root.files().procs).read_text() {
             // A threaded cgroup has threads but no processes (cgroup-v2.rst, "Threads").
             Err(ReadError { cause, .. }) if cause.kind() == io::ErrorKind::Unsupported => {
-                read_text(&dir.join(root.files().threads))
+                dir.join(root.files().threads).read_text()
             }
             other => other,
         };
@@ -269,7 +268,7 @@ impl<'a> Census<'a> {
     }
 
     fn stat(&self, pid: u32) -> Option<TaskStat> {
-        let text = read_text(&self.host.proc.join(pid.to_string()).join("stat")).ok()?;
+        let text = self.host.proc.join(pid.to_string()).join("stat").read_text().ok()?;
         parse_task_stat(&text).ok()
     }
 }
@@ -291,7 +290,7 @@ fn pids(text: &str) -> Vec<u32> {
 
 #[cfg(test)]
 mod tests {
-    use std::{fs, path::Path};
+    use std::fs;
 
     use enforcer_core::workload::{QosClass, Runtime};
     use tempfile::TempDir;
@@ -505,7 +504,7 @@ mod tests {
         let tree = v2();
         let host = HostRoot::captured(tree.0.path());
         let layout = CgroupLayout::read(&host).unwrap();
-        fs::remove_dir_all(Path::new(&layout.cpuset.path)).unwrap();
+        fs::remove_dir_all(layout.cpuset.path.as_path()).unwrap();
         assert!(
             read_workloads(&host, &layout, &mut UserProcesses::default())
                 .unwrap_err()

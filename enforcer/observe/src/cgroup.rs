@@ -32,7 +32,6 @@ use enforcer_host::{
     cgroup::{CgroupLayout, ControllerRoot},
     cgroup_dir::CgroupDir,
     cgroup_tree::vanished,
-    is_dir,
 };
 
 /// Files with sums of huge pages, beside the file that tells their nodes: pages in use, and pages in use or
@@ -262,7 +261,7 @@ impl<'a> CgroupReader<'a> {
         let layout = self.layout;
         let others = [&layout.memory, &layout.systemd].into_iter().flatten().map(|root| root.dir(path));
         let unified = layout.unified.iter().map(|root| root.join(path.relative()));
-        std::iter::once(layout.cpuset.dir(path)).chain(others).chain(unified).any(|dir| is_dir(&dir))
+        std::iter::once(layout.cpuset.dir(path)).chain(others).chain(unified).any(|dir| dir.is_dir())
     }
 }
 

@@ -22,7 +22,6 @@ use std::{
     iter,
     mem::MaybeUninit,
     os::fd::{AsFd as _, BorrowedFd, OwnedFd},
-    path::PathBuf,
     time::{Duration, Instant},
 };
 
@@ -36,7 +35,7 @@ use rustix::{
     io::Errno,
 };
 
-use enforcer_host::{HostRoot, cgroup::ControllerRoot, cgroup_tree::vanished, read_dir, read_text};
+use enforcer_host::{HostPath, HostRoot, cgroup::ControllerRoot, cgroup_tree::vanished};
 
 /// Most watches in all: the kernel keeps about a kilobyte for each.
 const MOST_WATCHED: usize = 8_192;
@@ -74,7 +73,7 @@ impl Default for WatchLimit {
 impl WatchLimit {
     /// A part of what the kernel of `host` allows a user.
     pub fn of(host: &HostRoot) -> Self {
-        let text = read_text(&host.proc.join("sys/fs/inotify/max_user_watches"));
+        let text = host.proc.join("sys/fs/inotify/max_user_watches").read_text();
         Self::within(text.ok().and_then(|text| text.trim().parse().ok()))
     }
 
@@ -222,13 +221,13 @@ impl CgroupWatch {
         let mut pending = VecDeque::from([start.clone()]);
         while let Some(path) = pending.pop_front() {
             let Interest { itself, below } = interest(&path);
-            if below && let Some(number) = self.watch(&path, self.root.dir(&path), flags) {
+            if below && let Some(number) = self.watch(&path, &self.root.dir(&path), flags) {
                 if let Some(before) = self.by_path.insert(path.clone(), number) {
                     self.by_number.remove(&before);
                     self.give_back(&path);
                 }
                 self.by_number.insert(number, path.clone());
-                let entries = read_dir(&self.root.dir(&path)).into_iter().flatten();
+                let entries = self.root.dir(&path).read_dir().into_iter().flatten();
                 let dirs = entries.filter(|(_, kind)| *kind == FileType::Directory);
                 pending.extend(dirs.filter_map(|(name, _)| Some(path.child(name.to_str()?))));
             }
@@ -246,7 +245,7 @@ impl CgroupWatch {
     }
 
     /// Watches `file` of a cgroup, if its subtrees have a watch left.
-    fn watch(&mut self, cgroup: &CgroupPath, file: PathBuf, flags: WatchFlags) -> Option<i32> {
+    fn watch(&mut self, cgroup: &CgroupPath, file: &HostPath, flags: WatchFlags) -> Option<i32> {
         let full = subtrees(cgroup)
             .map(|path| (self.limit.share(path.depth()), path))
             .find(|(share, path)| self.taken.get(path).is_some_and(|taken| taken >= share));
@@ -256,7 +255,7 @@ impl CgroupWatch {
             }
             return None;
         }
-        match inotify::add_watch(self.inotify.as_ref()?, file, flags) {
+        match inotify::add_watch(self.inotify.as_ref()?, file.as_path(), flags) {
             Ok(number) => {
                 subtrees(cgroup).for_each(|path| *self.taken.entry(path).or_default() += 1);
                 Some(number)
@@ -295,7 +294,7 @@ impl CgroupWatch {
             return true;
         }
         let file = self.root.dir(path).join(EVENTS);
-        let Some(number) = self.watch(path, file, WatchFlags::MODIFY | WatchFlags::DONT_FOLLOW) else {
+        let Some(number) = self.watch(path, &file, WatchFlags::MODIFY | WatchFlags::DONT_FOLLOW) else {
             return false;
         };
         self.told_by_number.insert(number, path.clone());
@@ -304,7 +303,7 @@ impl CgroupWatch {
     }
 
     fn is_populated(&self, path: &CgroupPath) -> bool {
-        let text = read_text(&self.root.dir(path).join(EVENTS));
+        let text = self.root.dir(path).join(EVENTS).read_text();
         text.is_ok_and(|text| text.lines().any(|line| line == "populated 1"))
     }
 
@@ -356,7 +355,7 @@ impl CgroupWatch {
     fn poll_empty(&mut self) -> bool {
         let Self { root, empty, .. } = self;
         let mut came = false;
-        empty.retain(|path, since| match read_text(&root.dir(path).join(root.files().procs)) {
+        empty.retain(|path, since| match root.dir(path).join(root.files().procs).read_text() {
             Ok(text) if !text.trim().is_empty() => {
                 came = true;
                 false
@@ -393,7 +392,8 @@ mod tests {
 
         fn with(limit: WatchLimit) -> Self {
             let dir = tempfile::tempdir().unwrap();
-            let root = ControllerRoot { path: dir.path().into(), v2: true, mounted_cgroup: "/".into() };
+            let path = HostRoot::live().at(dir.path());
+            let root = ControllerRoot { path, v2: true, mounted_cgroup: "/".into() };
             let mut rig = Self { dir, watch: CgroupWatch::new(root, limit) };
             rig.make("jobs/old");
             rig.enter("jobs/old", "1\n");

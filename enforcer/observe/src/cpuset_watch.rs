@@ -16,7 +16,6 @@ use std::{
     io,
     mem::MaybeUninit,
     os::fd::{AsFd as _, BorrowedFd, OwnedFd},
-    path::{Path, PathBuf},
     time::{Duration, Instant},
 };
 
@@ -26,7 +25,7 @@ use rustix::{
     io::Errno,
 };
 
-use enforcer_host::{cgroup::CgroupLayout, read_text};
+use enforcer_host::{HostPath, cgroup::CgroupLayout};
 
 /// Interval of reads of a file that cannot be watched.
 const READ_EVERY: Duration = Duration::from_secs(1);
@@ -50,8 +49,8 @@ pub struct CpusetWatch {
 enum CpusetFileWatch {
     /// Watched; its events have this number.
     Told(i32),
-    /// Polled.
-    Read { path: PathBuf, text: Option<String> },
+    /// Polled. No text if it is unreadable: it is gone, or the sample will report it.
+    Read { path: HostPath, text: Option<String> },
 }
 
 impl CpusetWatch {
@@ -124,17 +123,17 @@ fn take_events(inotify: &OwnedFd) -> bool {
 }
 
 impl CpusetFileWatch {
-    fn begin(inotify: Result<&OwnedFd, &io::Error>, path: PathBuf) -> Self {
-        let told = inotify
-            .ok()
-            .map(|inotify| inotify::add_watch(inotify, &path, WatchFlags::MODIFY | WatchFlags::DONT_FOLLOW));
+    fn begin(inotify: Result<&OwnedFd, &io::Error>, path: HostPath) -> Self {
+        let told = inotify.ok().map(|inotify| {
+            inotify::add_watch(inotify, path.as_path(), WatchFlags::MODIFY | WatchFlags::DONT_FOLLOW)
+        });
         match told {
             Some(Ok(number)) => Self::Told(number),
             other => {
                 if let Some(Err(error)) = other.filter(|told| *told != Err(Errno::NOENT)) {
                     tracing::debug!("reading {} once a second: inotify_add_watch: {error}", path.display());
                 }
-                let text = text_of(&path);
+                let text = path.read_text().ok();
                 Self::Read { path, text }
             }
         }
@@ -149,16 +148,11 @@ impl CpusetFileWatch {
 
     fn has_another_text(&mut self) -> bool {
         let Self::Read { path, text } = self else { return false };
-        let now = text_of(path);
+        let now = path.read_text().ok();
         let differs = now != *text;
         *text = now;
         differs
     }
-}
-
-/// `None` if it is unreadable: it is gone, or the sample will report it.
-fn text_of(path: &Path) -> Option<String> {
-    read_text(path).ok()
 }
 
 #[cfg(test)]
@@ -166,7 +160,10 @@ mod tests {
     use std::fs;
 
     use super::*;
-    use enforcer_host::cgroup::{CgroupVersion, ControllerRoot};
+    use enforcer_host::{
+        HostRoot,
+        cgroup::{CgroupVersion, ControllerRoot},
+    };
 
     struct Rig {
         dir: tempfile::TempDir,
@@ -176,7 +173,11 @@ mod tests {
     impl Rig {
         fn new(inotify: bool) -> Self {
             let dir = tempfile::tempdir().unwrap();
-            let cpuset = ControllerRoot { path: dir.path().into(), v2: true, mounted_cgroup: "/".into() };
+            let cpuset = ControllerRoot {
+                path: HostRoot::live().at(dir.path()),
+                v2: true,
+                mounted_cgroup: "/".into(),
+            };
             let layout = CgroupLayout {
                 version: CgroupVersion::V2,
                 cpuset,
@@ -268,9 +269,9 @@ mod tests {
 
     #[test]
     fn the_kernels_own_files_are_told() {
-        let Ok(layout) = CgroupLayout::read(&enforcer_host::HostRoot::live()) else { return };
+        let Ok(layout) = CgroupLayout::read(&HostRoot::live()) else { return };
         let name = format!("numa-enforcer-test-watch-{}", std::process::id());
-        let dir = layout.cpuset.path.join(&name);
+        let dir = layout.cpuset.path.as_path().join(&name);
         if fs::create_dir(&dir).is_err() || !dir.join("cpuset.mems").exists() {
             let _ = fs::remove_dir(&dir);
             println!("skipped: cannot make a cgroup with a cpuset (not root?)");

@@ -6,7 +6,6 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     io::ErrorKind,
-    path::{Path, PathBuf},
 };
 
 use enforcer_core::{
@@ -18,7 +17,7 @@ use numa_topology::{
     id::NodeId,
 };
 
-use enforcer_host::{read_dir, read_text};
+use enforcer_host::HostPath;
 
 /// No architecture has more sizes.
 const MOST_SIZES: usize = 16;
@@ -42,7 +41,7 @@ pub(super) struct HugepagesInUse {
 
 impl HugepagesInUse {
     /// Reads the whole host; empty if the kernel has no such pages.
-    pub(super) fn read(sys: &Path) -> Self {
+    pub(super) fn read(sys: &HostPath) -> Self {
         let top = sys.join("kernel/mm/hugepages");
         let mut found = Self::default();
         let sizes = sizes(&top).unwrap_or_else(|unlisted| {
@@ -89,7 +88,13 @@ impl HugepagesInUse {
     }
 
     /// Notes what is in use on a node, and of which sizes that is not known.
-    pub(super) fn note(&self, sys: &Path, node: NodeId, seen: &mut NodeSample, degraded: &mut DegradedTally) {
+    pub(super) fn note(
+        &self,
+        sys: &HostPath,
+        node: NodeId,
+        seen: &mut NodeSample,
+        degraded: &mut DegradedTally,
+    ) {
         // The kernel registers huge pages of nodes with memory alone (`hugetlb_register_node`).
         if seen.mem_total_bytes == Some(0) {
             return;
@@ -121,8 +126,8 @@ impl HugepagesInUse {
 }
 
 /// Sizes in KiB that have a directory here; none where the kernel has no such pages.
-fn sizes(dir: &Path) -> Result<Vec<u64>, String> {
-    let entries = match read_dir(dir) {
+fn sizes(dir: &HostPath) -> Result<Vec<u64>, String> {
+    let entries = match dir.read_dir() {
         Ok(entries) => entries,
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
         Err(error) => return Err(format!("read {}: {error}", dir.display())),
@@ -132,16 +137,16 @@ fn sizes(dir: &Path) -> Result<Vec<u64>, String> {
 }
 
 /// Sizes that any node has.
-fn sizes_of_nodes(sys: &Path) -> Vec<u64> {
+fn sizes_of_nodes(sys: &HostPath) -> Vec<u64> {
     let top = sys.join("devices/system/node");
-    let nodes = read_dir(&top).into_iter().flatten();
+    let nodes = top.read_dir().into_iter().flatten();
     let of_node = |(name, _): (std::ffi::OsString, _)| sizes(&top.join(name).join("hugepages")).ok();
     let all: BTreeSet<u64> = nodes.filter_map(of_node).flatten().collect();
     all.into_iter().take(MOST_SIZES).collect()
 }
 
 /// Pages that are in use, of one size.
-fn used(dir: &Path) -> Result<u64, String> {
+fn used(dir: &HostPath) -> Result<u64, String> {
     let mut counts = (0, 0);
     for _ in 0..MOST_LOOKS {
         counts = (count(dir, "nr_hugepages")?, count(dir, "free_hugepages")?);
@@ -153,17 +158,22 @@ fn used(dir: &Path) -> Result<u64, String> {
     Err(format!("{}: {free} of {all} pages are free", dir.display()))
 }
 
-fn count(dir: &Path, file: &str) -> Result<u64, String> {
-    let path: PathBuf = dir.join(file);
-    let text = read_text(&path).map_err(|error| error.to_string())?;
+fn count(dir: &HostPath, file: &str) -> Result<u64, String> {
+    let path = dir.join(file);
+    let text = path.read_text().map_err(|error| error.to_string())?;
     scalar::unsigned(&text).map_err(|error| format!("{}: {error}", path.display()))
 }
 
 #[cfg(test)]
 mod tests {
-    use std::fs;
+    use std::{fs, path::Path};
 
     use super::*;
+    use enforcer_host::HostRoot;
+
+    fn on_host(sys: &Path) -> HostPath {
+        HostRoot::live().at(sys)
+    }
 
     fn size(sys: &Path, size: &str, files: &[(&str, &str)]) {
         let dir = sys.join("kernel/mm/hugepages").join(size);
@@ -180,7 +190,7 @@ mod tests {
     /// What was noted of node 1, and what was said.
     fn noted(found: &HugepagesInUse, sys: &Path) -> (NodeSample, Vec<String>) {
         let (mut seen, mut degraded) = (NodeSample::default(), DegradedTally::default());
-        found.note(sys, NodeId(1), &mut seen, &mut degraded);
+        found.note(&on_host(sys), NodeId(1), &mut seen, &mut degraded);
         (
             seen,
             degraded
@@ -198,7 +208,7 @@ mod tests {
             let files = [("nr", "512\n"), ("free", "512\n"), ("resv", reserved)];
             size(dir.path(), &format!("hugepages-{kib}kB"), &files);
         }
-        let found = HugepagesInUse::read(dir.path());
+        let found = HugepagesInUse::read(&on_host(dir.path()));
         assert_eq!(found.reserved(), [(2 << 20, 200 << 20)].into());
         // That none is reserved is not known of a file that makes no sense.
         assert_eq!(found.files().collect::<Vec<_>>(), ["hugetlb.64KB.numa_stat", "hugetlb.2MB.numa_stat"]);
@@ -212,7 +222,7 @@ mod tests {
     #[test]
     fn sizes_that_are_in_use_have_their_files() {
         let dir = tempfile::TempDir::new().unwrap();
-        assert_eq!(HugepagesInUse::read(dir.path()), HugepagesInUse::default());
+        assert_eq!(HugepagesInUse::read(&on_host(dir.path())), HugepagesInUse::default());
         assert_eq!(HugepagesInUse::default().untold(), None);
         for (name, total, free) in [
             ("hugepages-64kB", "9\n", "9\n"),
@@ -223,7 +233,7 @@ mod tests {
         ] {
             size(dir.path(), name, &[("nr", total), ("free", free), ("resv", "0\n")]);
         }
-        let found = HugepagesInUse::read(dir.path());
+        let found = HugepagesInUse::read(&on_host(dir.path()));
         let files: Vec<_> = found.files().collect();
         assert_eq!(files, ["hugetlb.32KB.numa_stat", "hugetlb.2MB.numa_stat", "hugetlb.1GB.numa_stat"]);
         let node = dir.path().join("devices/system/node/node1/hugepages");
@@ -252,7 +262,7 @@ mod tests {
             let files: Vec<_> = files.into_iter().filter_map(|(file, text)| Some((file, text?))).collect();
             let node = dir.path().join("devices/system/node/node1/hugepages");
             pool(&node.join("hugepages-2048kB"), &files);
-            let (seen, said) = noted(&HugepagesInUse::read(dir.path()), dir.path());
+            let (seen, said) = noted(&HugepagesInUse::read(&on_host(dir.path())), dir.path());
             assert_eq!((seen.hugepages_used, seen.hugepages_unknown), (BTreeMap::new(), [2 << 20].into()));
             assert!(said[0].starts_with("hugepages:node1: ") && said[0].contains(word), "{word}: {said:?}");
         }
@@ -266,7 +276,7 @@ mod tests {
         fs::write(dir.path().join("kernel/mm/hugepages"), "").unwrap();
         let node = dir.path().join("devices/system/node/node1/hugepages");
         pool(&node.join("hugepages-2048kB"), &[("nr", "256\n"), ("free", "6\n")]);
-        let found = HugepagesInUse::read(dir.path());
+        let found = HugepagesInUse::read(&on_host(dir.path()));
         assert_eq!(noted(&found, dir.path()).0.hugepages_used, [(2 << 20, 500 << 20)].into());
         let mut degraded = DegradedTally::default();
         assert_eq!(found.reserved_unknown(&mut degraded), [2 << 20].into());

@@ -18,7 +18,6 @@ use enforcer_host::{
     HostRoot,
     cgroup::{CgroupLayout, ControllerRoot},
     cgroup_tree::{vanished, walk},
-    is_dir, read_text,
 };
 
 /// The workloads of one sample, by their identities.
@@ -54,7 +53,7 @@ impl Index {
         let root = CgroupPath::root();
         if !host.captured
             && index.cgroups.contains_key(&root)
-            && let Ok(metadata) = fs::metadata(&layout.cpuset.path)
+            && let Ok(metadata) = fs::metadata(layout.cpuset.path.as_path())
         {
             index.ids.insert(metadata.ino(), root.clone());
             index.owners.insert(root, metadata.ino());
@@ -107,7 +106,7 @@ fn threads(
     });
     let hierarchies =
         [Some(&layout.cpuset), layout.memory.as_ref(), layout.systemd.as_ref(), unified.as_ref()];
-    let Some(root) = hierarchies.into_iter().flatten().find(|root| is_dir(&root.dir(path))) else {
+    let Some(root) = hierarchies.into_iter().flatten().find(|root| root.dir(path).is_dir()) else {
         return Vec::new();
     };
     let mut paths = vec![path.clone()];
@@ -117,7 +116,7 @@ fn threads(
     let mut tids = Vec::new();
     for path in &paths {
         let dir = root.dir(path);
-        match read_text(&dir.join(root.files().threads)) {
+        match dir.join(root.files().threads).read_text() {
             Ok(text) => tids.extend(text.lines().filter_map(|line| line.trim().parse::<u32>().ok())),
             Err(error) if vanished(&error.cause) => {}
             Err(error) => degraded.add("cgroup", path, error, "its threads are not seen"),

@@ -50,7 +50,7 @@ impl MemoryLimits {
                     continue;
                 }
                 let dir = root.path.join(path.relative());
-                let open = |name: &str| RepeatedFile::open(&dir.join(name), LONGEST).ok();
+                let open = |name: &str| RepeatedFile::open(dir.join(name), LONGEST).ok();
                 // A cgroup without a memory controller has no limit.
                 if let Some((usage, limit)) = open(usage).zip(open(limit)) {
                     self.files.insert(path, LimitFiles { usage, limit });
@@ -93,7 +93,8 @@ mod tests {
         put("pod/one", "50\n", "max\n");
         put("pod/two", "9\n", "10\n");
         put("free", "9\n", "max\n");
-        let root = ControllerRoot { path: dir.path().into(), v2: true, mounted_cgroup: "/".into() };
+        let path = enforcer_host::HostRoot::live().at(dir.path());
+        let root = ControllerRoot { path, v2: true, mounted_cgroup: "/".into() };
         let mut limits = MemoryLimits::new(Some(root));
         let paths = ["/pod/one", "/pod/two", "/free", "/gone"].map(CgroupPath::new);
         limits.follow(paths.iter());

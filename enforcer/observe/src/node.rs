@@ -16,7 +16,7 @@ use numa_topology::{
     id::NodeId,
 };
 
-use enforcer_host::{HostRoot, is_dir, read_optional};
+use enforcer_host::{HostPath, HostRoot};
 
 const EFFECT: &str = "counters of the node are missing";
 
@@ -30,7 +30,7 @@ pub(super) fn read_nodes(
     degraded: &mut DegradedTally,
 ) -> BTreeMap<NodeId, NodeSample> {
     let top = host.sys.join("devices/system/node");
-    if !is_dir(&top) {
+    if !top.is_dir() {
         let reason = format!("{} does not exist: the kernel was built without NUMA", top.display());
         degraded.push(Degraded::new("node", reason, EFFECT));
         return BTreeMap::new();
@@ -41,7 +41,7 @@ pub(super) fn read_nodes(
         let mut missing = 0;
         let mut read = |file: &str| {
             let path = dir.join(file);
-            let text = read_optional(&path).unwrap_or_else(|error| {
+            let text = path.read_optional().unwrap_or_else(|error| {
                 degraded.add("node", node, error, EFFECT);
                 None
             });
@@ -55,7 +55,7 @@ pub(super) fn read_nodes(
         let low_watermark_bytes = low_watermarks.get(&node).copied();
         let mut sample = NodeSample { low_watermark_bytes, ..NodeSample::default() };
         let [sizes, counters @ ..] = files;
-        let mut malformed = |path: std::path::PathBuf, error: ParseError| {
+        let mut malformed = |path: HostPath, error: ParseError| {
             degraded.add("node", node, format_args!("{}: {error}", path.display()), EFFECT);
         };
         if let Some((path, text)) = sizes {
@@ -109,7 +109,7 @@ impl Watermarks {
         }
         let path = host.proc.join("zoneinfo");
         // A kernel without the file has no watermarks, and a captured tree may lack it.
-        let text = read_optional(&path).unwrap_or_else(|error| {
+        let text = path.read_optional().unwrap_or_else(|error| {
             degraded.push(Degraded::new("zoneinfo", error.to_string(), EFFECT));
             None
         });

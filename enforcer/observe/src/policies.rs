@@ -82,7 +82,7 @@ pub(super) fn read_mappings(host: &HostRoot, pid: u32) -> io::Result<Vec<Vma>> {
 /// Passes each line of a process's file to `take`; lines and files are bounded.
 pub(super) fn each_line(host: &HostRoot, pid: u32, name: &str, mut take: impl FnMut(&str)) -> io::Result<()> {
     let path = host.proc.join(format!("{pid}/{name}"));
-    let mut reader = BufReader::new(File::open(path)?).take(LIMIT);
+    let mut reader = BufReader::new(File::open(path.as_path())?).take(LIMIT);
     let mut line = Vec::new();
     loop {
         line.clear();

@@ -66,7 +66,7 @@ pub(super) fn read_tasks(
     degraded: &mut DegradedTally,
 ) -> Vec<TaskSample> {
     let mut tasks = Vec::new();
-    let processes = match all_processes_with_root(&host.proc) {
+    let processes = match all_processes_with_root(host.proc.as_path()) {
         Ok(processes) => processes,
         Err(error) => {
             degraded.push(Degraded::new("procfs", error.to_string(), "no thread of any workload is seen"));
@@ -98,8 +98,8 @@ pub(super) fn read_tasks(
 fn read_task(host: &HostRoot, thread: &Task, pid: u32, tid: u32) -> ProcResult<TaskSample> {
     if host.captured {
         let dir = format!("{pid}/task/{tid}");
-        if !["stat", "status"].iter().all(|file| is_plain(&host.proc, &format!("{dir}/{file}"))) {
-            return Err(ProcError::NotFound(Some(host.proc.join(dir))));
+        if !["stat", "status"].iter().all(|file| is_plain(host.proc.as_path(), &format!("{dir}/{file}"))) {
+            return Err(ProcError::NotFound(Some(host.proc.as_path().join(dir))));
         }
     }
     let ProcStat(stat) = thread.read("stat")?;
@@ -121,7 +121,7 @@ fn read_task(host: &HostRoot, thread: &Task, pid: u32, tid: u32) -> ProcResult<T
 /// The NUMA balancer's view of a thread. Empty if the file is missing or not understood: it is meant for
 /// people.
 fn read_sched(host: &HostRoot, thread: &Task, pid: u32, tid: u32) -> TaskSched {
-    if host.captured && !is_plain(&host.proc, &format!("{pid}/task/{tid}/sched")) {
+    if host.captured && !is_plain(host.proc.as_path(), &format!("{pid}/task/{tid}/sched")) {
         return TaskSched::default();
     }
     thread.read("sched").map_or_else(|_| TaskSched::default(), |ProcSched(sched)| sched)

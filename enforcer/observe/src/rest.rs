@@ -13,13 +13,13 @@
 //! Invariant: no turn is skipped if it is unknown what ran. Time taken by a hypervisor, and time spent
 //! waiting for a disk, are not idle time. Cost: three small files for each due turn.
 
-use std::{path::PathBuf, time::Duration};
+use std::time::Duration;
 
 use ::procfs::{FromRead, Uptime};
 use enforcer_core::parse::{keyed::parse_keyed, scalar};
 use numa_topology::set::CpuSet;
 
-use enforcer_host::{HostRoot, cgroup::CgroupLayout, read_text};
+use enforcer_host::{HostPath, HostRoot, cgroup::CgroupLayout};
 use enforcer_kernel::clock;
 
 /// Busy CPUs of an idle host: a quarter of one, for timers and services such as a kubelet and a container
@@ -29,8 +29,8 @@ const NOTHING: f64 = 0.25;
 /// Detects whether anything ran.
 #[derive(Debug)]
 pub struct IdleDetector {
-    uptime: PathBuf,
-    online: PathBuf,
+    uptime: HostPath,
+    online: HostPath,
     cgroups: Cgroups,
     since: Option<IdleReading>,
 }
@@ -39,10 +39,10 @@ pub struct IdleDetector {
 #[derive(Debug)]
 enum Cgroups {
     /// `cgroup.stat` at the top of the unified hierarchy.
-    Unified(PathBuf),
+    Unified(HostPath),
     /// `/proc/cgroups`, which counts each hierarchy of v1. Reading it without v1 hierarchies writes a line to
     /// the kernel's log (6.15).
-    PerController(PathBuf),
+    PerController(HostPath),
 }
 
 impl Cgroups {
@@ -50,10 +50,10 @@ impl Cgroups {
     fn read(&self) -> Option<String> {
         match self {
             Self::Unified(stat) => {
-                let counts = parse_keyed(&read_text(stat).ok()?).ok()?;
+                let counts = parse_keyed(&stat.read_text().ok()?).ok()?;
                 counts.get("nr_descendants").map(u64::to_string)
             }
-            Self::PerController(table) => read_text(table).ok(),
+            Self::PerController(table) => table.read_text().ok(),
         }
     }
 }
@@ -98,8 +98,8 @@ impl IdleDetector {
 
     fn read(&self) -> Option<IdleReading> {
         let Uptime { uptime: up, idle, .. } =
-            Uptime::from_read(read_text(&self.uptime).ok()?.as_bytes()).ok()?;
-        let cpus = scalar::list(&read_text(&self.online).ok()?).ok()?;
+            Uptime::from_read(self.uptime.read_text().ok()?.as_bytes()).ok()?;
+        let cpus = scalar::list(&self.online.read_text().ok()?).ok()?;
         let own = Duration::from_nanos(clock::own_cpu_ns()).as_secs_f64();
         Some(IdleReading { up, idle, own, cpus, cgroups: self.cgroups.read()? })
     }

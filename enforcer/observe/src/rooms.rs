@@ -8,7 +8,6 @@
 
 use std::{
     collections::BTreeMap,
-    path::PathBuf,
     time::{Duration, Instant},
 };
 
@@ -21,7 +20,7 @@ use enforcer_core::{
 };
 use numa_topology::id::NodeId;
 
-use enforcer_host::{HostRoot, ReadError, list_dir, read_text, repeated::RepeatedFile};
+use enforcer_host::{HostPath, HostRoot, ReadError, repeated::RepeatedFile};
 
 /// Time between two readings of the watermarks and of the list of nodes.
 const REFRESH: Duration = Duration::from_secs(30);
@@ -31,8 +30,8 @@ const LONGEST: usize = 4_096;
 /// The open files of all nodes.
 #[derive(Debug)]
 pub struct HeadroomReader {
-    nodes_dir: PathBuf,
-    zoneinfo: PathBuf,
+    nodes_dir: HostPath,
+    zoneinfo: HostPath,
     page_bytes: u64,
     files: Vec<(NodeId, RepeatedFile)>,
     zones: BTreeMap<NodeId, ZonePages>,
@@ -71,19 +70,19 @@ impl HeadroomReader {
     }
 
     fn refresh(&mut self) -> Result<(), ReadError> {
-        let text = read_text(&self.zoneinfo)?;
+        let text = self.zoneinfo.read_text()?;
         self.zones = zone_pages(&text).map_err(|error| ReadError {
-            path: self.zoneinfo.clone(),
+            path: self.zoneinfo.as_path().to_owned(),
             cause: std::io::Error::new(std::io::ErrorKind::InvalidData, error),
         })?;
-        let names = list_dir(&self.nodes_dir)?.unwrap_or_default();
+        let names = self.nodes_dir.list_dir()?.unwrap_or_default();
         let ids = names.iter().filter_map(|name| name.strip_prefix("node")?.parse().ok().map(NodeId));
         let ids: Vec<NodeId> = ids.collect();
         self.files.retain(|(node, _)| ids.contains(node));
         for node in ids {
             if !self.files.iter().any(|(known, _)| *known == node) {
                 let path = self.nodes_dir.join(format!("node{node}/meminfo"));
-                self.files.push((node, RepeatedFile::open(&path, LONGEST)?));
+                self.files.push((node, RepeatedFile::open(path, LONGEST)?));
             }
         }
         self.seen.reserve(self.files.len());

@@ -35,7 +35,7 @@ use super::{
     procfs::read_tasks,
     settings::read_settings,
 };
-use enforcer_host::{HostRoot, cgroup::CgroupLayout, is_dir};
+use enforcer_host::{HostRoot, cgroup::CgroupLayout};
 
 const UNCOUNTED: &str = "run time per node, placements and hinting faults are not counted";
 
@@ -286,7 +286,7 @@ impl Sampler {
                     sample.policies_by_process.insert(pid, vma::extents(&mappings));
                 }
                 // A process that has ended is no loss.
-                Err(_) if !is_dir(&self.host.proc.join(pid.to_string())) => {}
+                Err(_) if !self.host.proc.join(pid.to_string()).is_dir() => {}
                 Err(error) => {
                     degraded.add("memory policies", pid, error, "whether it binds its memory is not known");
                 }
@@ -353,7 +353,7 @@ impl Sampler {
         let mut sums: BTreeMap<CgroupPath, BTreeMap<NodeId, NodeBytes>> = BTreeMap::new();
         for (at, (pid, cgroup)) in processes.into_iter().enumerate() {
             let by_node = (at < self.options.numa_maps)
-                .then(|| read_numa_maps(&self.host.proc, pid, self.host.captured))
+                .then(|| read_numa_maps(self.host.proc.as_path(), pid, self.host.captured))
                 .and_then(|maps| {
                     maps.map_err(|error| {
                         degraded.add("numa_maps", pid, error, "where its memory is, is not known");

@@ -1,16 +1,14 @@
 //! Host-wide settings that change the meaning of other figures. A missing file is `None`: the kernel lacks
 //! the feature.
 
-use std::path::Path;
-
 use enforcer_core::{parse::scalar, sample::HostSettings};
 use numa_topology::degraded::DegradedTally;
 
-use enforcer_host::{HostRoot, read_optional};
+use enforcer_host::{HostPath, HostRoot};
 
 /// Reads the settings.
 pub(super) fn read_settings(host: &HostRoot, degraded: &mut DegradedTally) -> HostSettings {
-    let mut text = |path: &Path| match read_optional(path) {
+    let mut text = |path: &HostPath| match path.read_optional() {
         Ok(text) => text,
         Err(error) => {
             degraded.add("setting", path.display(), error, "a host-wide setting is unknown");
@@ -94,7 +92,7 @@ mod tests {
     #[test]
     fn a_host_without_them_has_none() {
         let mut degraded = DegradedTally::default();
-        let nowhere = HostRoot::captured(Path::new("/nonexistent"));
+        let nowhere = HostRoot::captured(std::path::Path::new("/nonexistent"));
         assert_eq!(read_settings(&nowhere, &mut degraded), HostSettings::default());
         assert!(degraded.into_entries().is_empty());
     }

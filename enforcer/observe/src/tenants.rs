@@ -9,7 +9,7 @@ use std::path::Path;
 use enforcer_core::widening::ProcessMemory;
 
 use super::policies::each_line;
-use enforcer_host::{HostRoot, processes::processes_in};
+use enforcer_host::{HostPath, HostRoot, processes::processes_in};
 
 /// Most processes of a cgroup that are read.
 const MOST: usize = 1_024;
@@ -25,7 +25,7 @@ impl ResidentsReader {
     }
 
     /// The directory of processes.
-    pub fn proc(&self) -> &Path {
+    pub fn proc(&self) -> &HostPath {
         &self.0.proc
     }
 

@@ -4,10 +4,7 @@
 //! ([`enforcer_host::recording`]), so `audit --root DIR` and `topology --root DIR` say the same as they
 //! do here. Threads are added by hand: their reader does not go through `host`.
 
-use std::{
-    io::Write,
-    path::{Path, PathBuf},
-};
+use std::{fs, io::Write, path::PathBuf};
 
 use anyhow::{Context, ensure};
 use enforcer_core::parse::task_stat::parse_task_stat;
@@ -15,9 +12,9 @@ use numa_topology::Topology;
 
 use super::{Exit, args, root};
 use enforcer_host::{
-    HostRoot,
+    HostPath, HostRoot, ReadError,
     cgroup::CgroupLayout,
-    host_facts, list_dir, read_optional,
+    host_facts, present,
     recording::{CaptureSize, FileCapture},
     topology,
     workloads::{self, UserProcesses},
@@ -43,10 +40,11 @@ impl TryFrom<args::Capture> for Options {
 
 pub(super) fn run(options: &Options, out: &mut dyn Write) -> anyhow::Result<Exit> {
     let Options { host, directory } = options;
-    let taken = list_dir(directory)?.is_some_and(|names| !names.is_empty());
+    let entries = fs::read_dir(directory).map_err(|cause| ReadError { path: directory.clone(), cause });
+    let taken = present(entries)?.is_some_and(|mut entries| entries.next().is_some());
     ensure!(!taken, "{}: not empty", directory.display());
     let processes = processes(host);
-    let (result, recording) = FileCapture::of(|| read_everything(host, &processes));
+    let (result, recording) = FileCapture::of(host, |host| read_everything(host, &processes));
     result?;
     let written = recording.write(host, directory);
     let CaptureSize { files, bytes, left_out } =
@@ -59,7 +57,7 @@ pub(super) fn run(options: &Options, out: &mut dyn Write) -> anyhow::Result<Exit
 }
 
 /// What `audit` and `topology` read. What is missing here is missing for them too, and they say so.
-fn read_everything(host: &HostRoot, processes: &[PathBuf]) -> anyhow::Result<()> {
+fn read_everything(host: &HostRoot, processes: &[String]) -> anyhow::Result<()> {
     let (topology, _) = topology::read_topology(host)?;
     match CgroupLayout::read(host) {
         Ok(layout) => read_cgroups(host, layout, &topology),
@@ -70,7 +68,7 @@ fn read_everything(host: &HostRoot, processes: &[PathBuf]) -> anyhow::Result<()>
     }
     let mut threads = 0;
     for process in processes {
-        threads += read_threads(process, THREAD_LIMIT - threads);
+        threads += read_threads(&host.proc.join(process), THREAD_LIMIT - threads);
     }
     Ok(())
 }
@@ -94,28 +92,27 @@ fn mark(layout: &CgroupLayout) {
     for root in roots.into_iter().flatten() {
         for file in ["cgroup.controllers", "cgroup.subtree_control", "cpuset.cpus.effective"] {
             // Absent on v1, and then it is no mark.
-            let _ = read_optional(&root.join(file));
+            let _ = root.join(file).read_optional();
         }
     }
 }
 
 /// Not recorded: `/proc` holds far more directories than processes.
-fn processes(host: &HostRoot) -> Vec<PathBuf> {
-    let names = list_dir(&host.proc).ok().flatten().unwrap_or_default();
-    let pids = names.into_iter().filter(|name| name.bytes().all(|b| b.is_ascii_digit()));
-    pids.map(|pid| host.proc.join(pid)).collect()
+fn processes(host: &HostRoot) -> Vec<String> {
+    let names = host.proc.list_dir().ok().flatten().unwrap_or_default();
+    names.into_iter().filter(|name| name.bytes().all(|b| b.is_ascii_digit())).collect()
 }
 
 /// Kernel threads belong to no workload. A thread that ends meanwhile is not missed.
-fn read_threads(process: &Path, limit: usize) -> usize {
-    let Ok(Some(stat)) = read_optional(&process.join("stat")) else { return 0 };
+fn read_threads(process: &HostPath, limit: usize) -> usize {
+    let Ok(Some(stat)) = process.join("stat").read_optional() else { return 0 };
     if parse_task_stat(&stat).is_ok_and(|stat| stat.kernel_thread) {
         return 0;
     }
     let task = process.join("task");
-    let threads = list_dir(&task).ok().flatten().unwrap_or_default();
+    let threads = task.list_dir().ok().flatten().unwrap_or_default();
     let read = threads.iter().take(limit).map(|thread| {
-        let _ = ["stat", "status", "sched"].map(|file| read_optional(&task.join(thread).join(file)));
+        let _ = ["stat", "status", "sched"].map(|file| task.join(thread).join(file).read_optional());
     });
     read.count()
 }
@@ -159,16 +156,20 @@ mod tests {
     fn the_cgroups_of_a_capture_are_those_of_the_host() {
         let dir = tempfile::tempdir().unwrap();
         let live = HostRoot::live();
-        let layout = CgroupLayout::read(&live).unwrap();
-        let ((workloads, _), recording) = FileCapture::of(|| {
+        let ((layout, workloads), recording) = FileCapture::of(&live, |live| {
+            let layout = CgroupLayout::read(live).unwrap();
             mark(&layout);
-            workloads::read_workloads(&live, &layout, &mut UserProcesses::default()).unwrap()
+            let (workloads, _) =
+                workloads::read_workloads(live, &layout, &mut UserProcesses::default()).unwrap();
+            (layout, workloads)
         });
         recording.write(&live, dir.path()).unwrap();
         let copy = HostRoot::captured(dir.path());
         let copied = CgroupLayout::read(&copy).unwrap();
         assert_eq!(copied.cpuset.v2, layout.cpuset.v2);
-        let place = |root: &HostRoot, path: &Path| path.strip_prefix(&root.cgroup).unwrap().to_owned();
+        let place = |root: &HostRoot, path: &HostPath| {
+            path.as_path().strip_prefix(root.cgroup.as_path()).unwrap().to_owned()
+        };
         assert_eq!(place(&copy, &copied.cpuset.path), place(&live, &layout.cpuset.path));
         let (copied, _) = workloads::read_workloads(&copy, &copied, &mut UserProcesses::default()).unwrap();
         let names = |all: &[Workload]| all.iter().map(|w| w.cgroup.clone()).collect::<BTreeSet<_>>();

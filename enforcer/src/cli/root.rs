@@ -1,9 +1,6 @@
 //! `--root DIR`: the machine that a command reads.
 
-use std::{
-    fs,
-    path::{Path, PathBuf},
-};
+use std::{fs, path::Path};
 
 use anyhow::{Context, ensure};
 
@@ -19,8 +16,8 @@ pub(super) fn resolve(root: Option<&Path>) -> anyhow::Result<HostRoot> {
     let metadata = fs::metadata(root).with_context(what)?;
     ensure!(metadata.is_dir(), "{}: not a directory", what());
     let host = HostRoot::captured(root);
-    let expected: PathBuf = host.sys.join("devices/system");
-    fs::metadata(&expected)
+    let expected = host.sys.join("devices/system");
+    fs::metadata(expected.as_path())
         .with_context(|| format!("{}: not a captured machine: {}", what(), expected.display()))?;
     Ok(host)
 }

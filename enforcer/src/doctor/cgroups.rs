@@ -17,7 +17,7 @@ pub(super) fn checks(host: &HostRoot) -> Vec<Check> {
     let cpuset = &layout.cpuset.path;
     let mut checks = vec![
         Check::ok("cgroups", layout.version.as_str()),
-        match writable(&cpuset.join("cgroup.procs")) {
+        match writable(cpuset.join("cgroup.procs").as_path()) {
             Ok(()) => Check::ok("cpuset", format!("{} may be written", cpuset.display())),
             Err(error) => Check::degraded(
                 "cpuset",
@@ -27,7 +27,7 @@ pub(super) fn checks(host: &HostRoot) -> Vec<Check> {
         },
     ];
     checks.push(match &layout.memory {
-        Some(memory) => memory_check(&memory.path.join("memory.numa_stat"), memory.v2),
+        Some(memory) => memory_check(memory.path.join("memory.numa_stat").as_path(), memory.v2),
         None => Check::missing(
             "memory-controller",
             "no hierarchy has the memory controller",

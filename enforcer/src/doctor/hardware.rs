@@ -1,7 +1,5 @@
 //! The hardware: counters for memory accesses, memory tiers, HMAT.
 
-use std::fs;
-
 use enforcer_host::HostRoot;
 use enforcer_report::checks::Check;
 
@@ -58,15 +56,13 @@ fn hmat(host: &HostRoot) -> Check {
 
 /// Names in a directory below `/sys`, sorted; a directory that is not there has none.
 fn names(host: &HostRoot, path: &str) -> Vec<String> {
-    let Ok(entries) = fs::read_dir(host.sys.join(path)) else { return Vec::new() };
-    let mut names: Vec<String> =
-        entries.flatten().filter_map(|entry| entry.file_name().into_string().ok()).collect();
-    names.sort();
-    names
+    host.sys.join(path).list_dir().ok().flatten().unwrap_or_default()
 }
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
     use enforcer_report::checks::Status;
 

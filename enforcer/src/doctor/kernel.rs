@@ -1,15 +1,12 @@
 //! The kernel: its release, BTF, NUMA balancing.
 
-use std::{
-    io,
-    path::{Path, PathBuf},
-};
+use std::{io, path::Path};
 
 use enforcer_core::parse::scalar;
 
 use super::read;
 use enforcer_act::scratch;
-use enforcer_host::{HostRoot, exists, list_dir, lockdown};
+use enforcer_host::{HostPath, HostRoot, lockdown};
 use enforcer_kernel::linux::Linux;
 use enforcer_report::checks::Check;
 
@@ -19,14 +16,14 @@ const OLDEST: (u32, u32) = (5, 10);
 pub(super) fn checks(host: &HostRoot) -> Vec<Check> {
     vec![
         release(read(host, "sys/kernel/osrelease")),
-        btf(&host.sys.join("kernel/btf/vmlinux")),
+        btf(host.sys.join("kernel/btf/vmlinux").as_path()),
         locked(lockdown::lockdown(host), lockdown::confidential(host)),
-        numa(&host.sys.join("devices/system/node")),
+        numa(host.sys.join("devices/system/node").as_path()),
         page_moves(Linux::probe()),
         balancing(&read(host, "sys/kernel/numa_balancing")),
         demotion(scratch::is_on(host)),
         reclaim(scratch::is_on(host), &host.cgroup),
-        damos(&host.sys.join("kernel/mm/damon/admin/kdamonds/nr_kdamonds")),
+        damos(host.sys.join("kernel/mm/damon/admin/kdamonds/nr_kdamonds").as_path()),
     ]
 }
 
@@ -57,7 +54,7 @@ fn btf(path: &Path) -> Check {
 }
 
 /// The kernel's lockdown.
-fn locked(mode: Option<(PathBuf, String)>, confidential: Option<String>) -> Check {
+fn locked(mode: Option<(HostPath, String)>, confidential: Option<String>) -> Check {
     let name = "lockdown";
     match (confidential, mode) {
         (Some(reason), _) => Check::degraded(
@@ -136,13 +133,13 @@ fn demotion(on: bool) -> Check {
 
 /// Whether `memory.demotion.backend = "reclaim"` can be used. A cgroup below the root has the file, the root
 /// has none.
-fn reclaim(on: bool, cgroups: &Path) -> Check {
+fn reclaim(on: bool, cgroups: &HostPath) -> Check {
     let (name, advice) = (
         "demotion-reclaim",
         "only for `memory.demotion.backend = \"reclaim\"`: cold pages go by move_pages(2) instead",
     );
-    let names = list_dir(cgroups).ok().flatten().unwrap_or_default();
-    let file = names.iter().map(|name| cgroups.join(name).join("memory.reclaim")).find(|file| exists(file));
+    let names = cgroups.list_dir().ok().flatten().unwrap_or_default();
+    let file = names.iter().map(|name| cgroups.join(name).join("memory.reclaim")).find(|file| file.exists());
     match file {
         None => Check::absent(name, "no cgroup has memory.reclaim: Linux 5.19, cgroup v2", advice),
         Some(_) if !on => Check::absent(name, "the kernel's demotion is off", advice),
@@ -188,7 +185,7 @@ mod tests {
     fn a_backend_that_cannot_be_used_is_absent_with_its_reason() {
         let dir = tempfile::tempdir().unwrap();
         let cgroups = dir.path();
-        let of = |on| reclaim(on, cgroups);
+        let of = |on| reclaim(on, &HostRoot::live().at(cgroups));
         assert_eq!(of(true).status, Status::Absent);
         std::fs::create_dir(cgroups.join("a.slice")).unwrap();
         std::fs::write(cgroups.join("a.slice/memory.reclaim"), "").unwrap();
@@ -203,7 +200,7 @@ mod tests {
 
     #[test]
     fn only_a_lockdown_that_keeps_memory_from_bpf_is_degraded() {
-        let mode = |mode: &str| Some((PathBuf::from("/l"), mode.to_owned()));
+        let mode = |mode: &str| Some((HostRoot::live().at("/l"), mode.to_owned()));
         assert_eq!(locked(mode("integrity"), None).status, Status::Ok);
         assert_eq!(locked(None, None).status, Status::Ok);
         let strict = locked(mode("confidentiality"), Some("/l is confidentiality".into()));

@@ -19,7 +19,7 @@ use std::{io, path::Path};
 
 use enforcer_core::{parse::scalar, policy::KubeletSettings, sample::HostSettings};
 
-use enforcer_host::{HostRoot, read_text};
+use enforcer_host::HostRoot;
 use enforcer_report::checks::{DIAGNOSIS_SCHEMA_VERSION, Diagnosis};
 
 /// Runs all checks.
@@ -41,7 +41,7 @@ pub fn examine(host: &HostRoot, kubelet: &KubeletSettings, state_dir: &Path) -> 
 
 /// A file below `/proc`, or its error.
 fn read(host: &HostRoot, path: &str) -> Result<String, String> {
-    read_text(&host.proc.join(path)).map_err(|error| error.to_string())
+    host.proc.join(path).read_text().map_err(|error| error.to_string())
 }
 
 /// Whether this process may write there, without writing.

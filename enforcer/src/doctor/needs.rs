@@ -4,8 +4,6 @@
 //! Some of these can be checked: capabilities, BTF, the kernel's release, its balancer. What cannot be
 //! checked is not called missing; the feature's own error is shown beside this.
 
-use std::path::Path;
-
 use enforcer_core::parse::scalar;
 
 use super::{privileges, read};
@@ -24,11 +22,10 @@ pub(super) struct Here {
 
 impl Here {
     pub(super) fn look(host: &HostRoot) -> Self {
-        let there = |path: &Path| path.exists();
         Self {
             capabilities: read(host, "self/status").ok().and_then(|status| privileges::effective(&status)),
-            btf: there(&host.sys.join("kernel/btf/vmlinux")),
-            balancing: there(&host.proc.join("sys/kernel/numa_balancing")),
+            btf: host.sys.join("kernel/btf/vmlinux").exists(),
+            balancing: host.proc.join("sys/kernel/numa_balancing").exists(),
             release: read(host, "sys/kernel/osrelease").ok().and_then(|text| scalar::release(&text)),
         }
     }

@@ -23,7 +23,6 @@ mod shared;
 use std::{
     collections::{BTreeMap, BTreeSet},
     fmt::Write as _,
-    path::PathBuf,
     thread,
     time::{Duration, Instant},
 };
@@ -46,7 +45,7 @@ use self::{
 };
 use super::{Decisions, Gate, decisions::entry};
 use enforcer_act::pages::{PageBudget, PageMoveLimits, Stop};
-use enforcer_host::{HostRoot, cgroup::CgroupLayout};
+use enforcer_host::{HostPath, HostRoot, cgroup::CgroupLayout};
 use enforcer_kernel::{Kernel, linux::Linux};
 use enforcer_observe::cold::{ColdWatch, sweep};
 use enforcer_report::{
@@ -128,7 +127,7 @@ struct Rounds<K = Linux> {
     /// Budget of moves for workloads that run short.
     relief: PageBudget,
     limits: PageMoveLimits,
-    proc: PathBuf,
+    proc: HostPath,
     began: Instant,
     standings: BTreeMap<CgroupPath, WorkloadDemotion>,
 }

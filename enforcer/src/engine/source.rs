@@ -30,7 +30,6 @@ use enforcer_host::{
     HostRoot,
     cgroup::CgroupLayout,
     host_facts::read_host,
-    read_text,
     topology::read_topology,
     units::{read_units, units_of},
     workloads::{UserProcesses, read_workloads},
@@ -236,7 +235,7 @@ impl HostSource for LiveSource {
         let is_contained =
             |own: &&CgroupPath| matches!(identify(own).origin, Origin::Pod { .. } | Origin::Container { .. });
         let own_cpus = own_cgroup.as_ref().filter(is_contained).and_then(|own| {
-            let text = read_text(&root.dir(own).join(root.files().cpus_effective)).ok()?;
+            let text = root.dir(own).join(root.files().cpus_effective).read_text().ok()?;
             text.trim().parse().ok()
         });
         ForeignOwners { kubelet, units: self.units.clone(), own_cgroup, own_cpus, degraded }

@@ -186,7 +186,7 @@ impl RunOptions {
                 place: self.config.clone().unwrap_or_default(),
                 key: "memory.widening.brake",
                 problem: Brake::NOT_BESIDE_DEMOTION,
-                seen: scratch::switch(&self.host),
+                seen: scratch::switch(&self.host).as_path().to_owned(),
             });
         }
         Ok(Configured { policy, notes, file })

@@ -49,7 +49,7 @@ use enforcer_act::{
     scratch,
     units::{Units, not_kept, recorded_settings},
 };
-use enforcer_host::{HostRoot, cgroup::CgroupLayout, read_text, systemd::Systemd};
+use enforcer_host::{HostPath, HostRoot, cgroup::CgroupLayout, systemd::Systemd};
 use enforcer_kernel::{
     clock, heap,
     linux::Linux,
@@ -347,9 +347,9 @@ fn release_brakes(engine: &mut Engine, host: &HostRoot, tree: &CpusetTree, state
 }
 
 /// Whether the kernel's own demotion, which an administrator has switched on, bypasses cpusets.
-fn kernel_demotion(mount: &Path, host: &HostRoot) -> Degraded {
+fn kernel_demotion(mount: &HostPath, host: &HostRoot) -> Degraded {
     let effect = "reclaim may take pages of any workload to slower memory, hot ones too";
-    let with_cpus = read_text(&host.sys.join("devices/system/node/has_cpu"));
+    let with_cpus = host.sys.join("devices/system/node/has_cpu").read_text();
     let nodes: NodeSet = with_cpus.ok().and_then(|text| text.trim().parse().ok()).unwrap_or_default();
     let tried = nodes.first().ok_or_else(|| "no node has CPUs".to_owned());
     let reason = match tried.and_then(|node| scratch::bytes_outside(mount, node)) {

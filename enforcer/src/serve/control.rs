@@ -120,7 +120,8 @@ async fn explain(State(control): SharedControl, uri: Uri) -> Response {
     }
     // This reads kernel files, so it runs apart from other requests.
     let cgroup = explanation.workload.cgroup.as_ref().map(|cgroup| control.cgroups.dir(cgroup));
-    let listed = tokio::task::spawn_blocking(move || processes_in(&cgroup?).ok().map(Processes::of)).await;
+    let listed =
+        tokio::task::spawn_blocking(move || processes_in(cgroup?.as_path()).ok().map(Processes::of)).await;
     answer(&Explanation { processes: listed.ok().flatten(), ..explanation })
 }
 

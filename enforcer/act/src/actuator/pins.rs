@@ -147,7 +147,7 @@ mod tests {
             });
             let tid = told.recv().unwrap();
             let host = Fixture::new(true);
-            let proc = host.host().proc;
+            let proc = host.host().proc.as_path().to_owned();
             fs::write(proc.join("sys/kernel/osrelease"), release).unwrap();
             symlink(format!("/proc/{tid}"), proc.join(tid.to_string())).unwrap();
             let thread = Some((end, thread));

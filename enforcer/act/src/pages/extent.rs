@@ -8,10 +8,10 @@ use std::{
     collections::BTreeMap,
     fs::File,
     io::{self, BufRead, BufReader},
-    path::Path,
 };
 
 use enforcer_core::parse::numa_maps::Mapping;
+use enforcer_host::HostPath;
 use numa_topology::set::NodeSet;
 
 /// A mapping with pages on the nodes that were asked for.
@@ -42,14 +42,14 @@ pub(super) struct FileId {
 }
 
 /// The mappings of a process (its directory below `/proc`) with pages on these nodes, in order.
-pub(super) fn read_extents(process: &Path, nodes: &NodeSet) -> io::Result<Vec<Extent>> {
+pub(super) fn read_extents(process: &HostPath, nodes: &NodeSet) -> io::Result<Vec<Extent>> {
     let mut extents: BTreeMap<usize, Extent> = BTreeMap::new();
-    for line in BufReader::new(File::open(process.join("numa_maps"))?).split(b'\n') {
+    for line in BufReader::new(File::open(process.join("numa_maps").as_path())?).split(b'\n') {
         if let Some(extent) = extent_of(&String::from_utf8_lossy(&line?), nodes) {
             extents.insert(extent.start, extent);
         }
     }
-    for line in BufReader::new(File::open(process.join("maps"))?).split(b'\n') {
+    for line in BufReader::new(File::open(process.join("maps").as_path())?).split(b'\n') {
         let line = line?;
         let line = String::from_utf8_lossy(&line);
         if let Some((start, end)) = range_of(&line)

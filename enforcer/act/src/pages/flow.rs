@@ -7,7 +7,6 @@
 use std::{
     collections::{BTreeMap, btree_map::Entry},
     io,
-    path::Path,
 };
 
 use enforcer_core::demotion::{AddressRange, PageFlow, ProcessRange};
@@ -19,12 +18,13 @@ use super::{
     incarnation::{Incarnation, is_reused},
     is_gone,
 };
+use enforcer_host::HostPath;
 use enforcer_kernel::Kernel;
 
 /// Moves a flow within the budget, of which its own bytes are the limit. Processes that ended are done.
 pub fn move_flow(
     kernel: &dyn Kernel,
-    proc: &Path,
+    proc: &HostPath,
     budget: &mut PageBudget,
     flow: &PageFlow,
 ) -> PageMoveReport {
@@ -97,6 +97,7 @@ mod tests {
 
     use super::*;
     use crate::pages::{PageMoveLimits, Stop};
+    use enforcer_host::HostRoot;
     use enforcer_kernel::fake::FakeKernel;
 
     const START: usize = 0x7f00_0000_0000;
@@ -155,7 +156,7 @@ mod tests {
         let (dir, kernel) = process();
         let mut budget = PageBudget::new(PageMoveLimits::default(), Stop::default());
         let flow = flow(&[(42, range(START + 50 * PAGE, 100)), (43, range(START, 10))], 1000);
-        let report = move_flow(&kernel, dir.path(), &mut budget, &flow);
+        let report = move_flow(&kernel, &HostRoot::live().at(dir.path()), &mut budget, &flow);
         assert_eq!((report.moved_bytes, report.processes), (50 * 4096, 1), "{report:?}");
         assert_eq!((kernel.count_on(0), kernel.count_on(1), kernel.count_on(2)), (50, 10, 50));
         assert!(report.refused.is_empty(), "a process that ended is done");
@@ -166,7 +167,12 @@ mod tests {
         let (dir, kernel) = process();
         let mut budget = PageBudget::new(PageMoveLimits::default(), Stop::default());
         for moved in [30, 60, 90] {
-            move_flow(&kernel, dir.path(), &mut budget, &flow(&[(42, range(START, 100))], 30));
+            move_flow(
+                &kernel,
+                &HostRoot::live().at(dir.path()),
+                &mut budget,
+                &flow(&[(42, range(START, 100))], 30),
+            );
             assert_eq!(kernel.count_on(2), moved);
         }
     }
@@ -177,7 +183,7 @@ mod tests {
         kernel.failing.insert(42, rustix::io::Errno::ACCESS.raw_os_error());
         let mut budget = PageBudget::new(PageMoveLimits::default(), Stop::default());
         let flow = flow(&[(42, range(START, 10)), (42, range(START + 20 * PAGE, 10))], 100);
-        let report = move_flow(&kernel, dir.path(), &mut budget, &flow);
+        let report = move_flow(&kernel, &HostRoot::live().at(dir.path()), &mut budget, &flow);
         assert_eq!((report.moved_bytes, report.refused.len()), (0, 1), "{report:?}");
         assert_eq!(kernel.count_on(0), 100);
     }

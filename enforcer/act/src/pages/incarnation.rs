@@ -5,20 +5,17 @@
 //! it. Between a comparison and the call some microseconds are left, in which nothing can be excluded; what
 //! was moved then is not counted, and told.
 
-use std::{
-    fmt, io,
-    path::{Path, PathBuf},
-};
+use std::{fmt, io};
 
 use rustix::io::Errno;
 
-use enforcer_host::{processes::start_ticks, read_text};
+use enforcer_host::{HostPath, processes::start_ticks};
 
 /// A process, told apart from a later one of its number.
 #[derive(Debug)]
 pub(super) struct Incarnation {
     pub(super) pid: u32,
-    stat: PathBuf,
+    stat: HostPath,
     /// `None` where it could not be read: then the number is all there is.
     start: Option<u64>,
 }
@@ -37,7 +34,7 @@ impl std::error::Error for Reused {}
 
 impl Incarnation {
     /// The process that has the number now.
-    pub(super) fn now(proc: &Path, pid: u32) -> Self {
+    pub(super) fn now(proc: &HostPath, pid: u32) -> Self {
         let stat = proc.join(format!("{pid}/stat"));
         let start = start(&stat);
         Self { pid, stat, start }
@@ -56,8 +53,8 @@ impl Incarnation {
     }
 }
 
-fn start(stat: &Path) -> Option<u64> {
-    start_ticks(&read_text(stat).ok()?)
+fn start(stat: &HostPath) -> Option<u64> {
+    start_ticks(&stat.read_text().ok()?)
 }
 
 /// Is that the cause?
@@ -75,14 +72,15 @@ mod tests {
     fn a_number_is_another_process_when_its_start_differs() {
         let dir = tempfile::tempdir().unwrap();
         fs::create_dir(dir.path().join("42")).unwrap();
+        let proc = enforcer_host::HostRoot::live().at(dir.path());
         let stat = dir.path().join("42/stat");
         let begun = |ticks: u64| {
             fs::write(&stat, format!("42 (a) b) S 1 1 1 0 -1 4 0 0 0 0 0 0 0 0 20 0 1 0 {ticks} 0 0\n"))
                 .unwrap();
         };
-        assert!(Incarnation::now(dir.path(), 42).check().is_ok(), "without a start there is only the number");
+        assert!(Incarnation::now(&proc, 42).check().is_ok(), "without a start there is only the number");
         begun(700);
-        let process = Incarnation::now(dir.path(), 42);
+        let process = Incarnation::now(&proc, 42);
         assert_eq!(process.start, Some(700));
         assert!(process.check().is_ok());
         begun(701);

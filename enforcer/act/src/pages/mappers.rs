@@ -9,14 +9,12 @@
 //! instead. Cost: one more reading of `numa_maps` and `maps` for each process, once for a step that comes to
 //! shared memory with several mappers; memory for [`MOST_FILES`] files.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    path::Path,
-};
+use std::collections::{BTreeMap, BTreeSet};
 
 use numa_topology::set::NodeSet;
 
 use super::extent::{FileId, read_extents};
+use enforcer_host::HostPath;
 
 /// Shared files of one workload; others stay where they are.
 const MOST_FILES: usize = 1 << 16;
@@ -29,7 +27,7 @@ pub(super) struct OwnMappers {
 
 impl OwnMappers {
     /// Counts them. A process that has ended, or cannot be looked at, maps nothing.
-    pub(super) fn count(proc: &Path, processes: &[u32], nodes: &NodeSet) -> Self {
+    pub(super) fn count(proc: &HostPath, processes: &[u32], nodes: &NodeSet) -> Self {
         let mut by_file = BTreeMap::new();
         for pid in processes {
             let extents = read_extents(&proc.join(pid.to_string()), nodes).unwrap_or_default();

@@ -47,13 +47,13 @@ use self::{
     incarnation::{Incarnation, is_reused},
     mappers::OwnMappers,
 };
-use enforcer_host::processes::processes_in;
+use enforcer_host::{HostPath, processes::processes_in};
 use enforcer_kernel::{Kernel, PageStatus};
 
 /// One step of moving pages.
 pub struct PageMove<'a> {
     kernel: &'a dyn Kernel,
-    proc: &'a Path,
+    proc: &'a HostPath,
     budget: &'a mut PageBudget,
     report: PageMoveReport,
     /// Announced by `numa_maps` and not reached before the budget ended.
@@ -66,7 +66,7 @@ pub struct PageMove<'a> {
 
 impl<'a> PageMove<'a> {
     /// Moves with `kernel` within `budget`, and reads processes below `proc`.
-    pub fn new(kernel: &'a dyn Kernel, proc: &'a Path, budget: &'a mut PageBudget) -> Self {
+    pub fn new(kernel: &'a dyn Kernel, proc: &'a HostPath, budget: &'a mut PageBudget) -> Self {
         Self {
             kernel,
             proc,

@@ -6,6 +6,7 @@ use enforcer_core::{pacing::PaceLimits, plan::OutcomeResult};
 
 use super::*;
 use crate::step_effect::{Next, StepEffect};
+use enforcer_host::HostRoot;
 use enforcer_kernel::fake::{FakeCall, FakeKernel};
 
 const START: usize = 0x7f00_0000_0000;
@@ -50,7 +51,7 @@ fn carry_out(dir: &Path, kernel: &FakeKernel, limits: PageMoveLimits) -> StepEff
 
 fn within(dir: &Path, kernel: &FakeKernel, budget: &mut PageBudget) -> StepEffect {
     let from: NodeSet = "0-1".parse().unwrap();
-    PageMove::new(kernel, dir, budget)
+    PageMove::new(kernel, &HostRoot::live().at(dir), budget)
         .carry_out(&dir.join("cgroup"), &from, NodeId(1))
         .into_effect(&from, NodeId(1))
 }
@@ -153,7 +154,7 @@ fn a_step_that_moves_a_part_is_done_with_it_and_leaves_the_rest_to_the_next() {
     let from: NodeSet = "0".parse().unwrap();
     let mut budget = PageBudget::new(limits(), Stop::default());
     let mut step = |to: u32, pages: Option<u64>| {
-        PageMove::new(&kernel, dir.path(), &mut budget)
+        PageMove::new(&kernel, &HostRoot::live().at(dir.path()), &mut budget)
             .at_most(pages.map(|pages| pages * 4096))
             .carry_out(&dir.path().join("cgroup"), &from, NodeId(to))
             .into_effect(&from, NodeId(to))
@@ -247,7 +248,7 @@ fn a_number_that_was_given_to_another_process_is_named_and_nothing_of_it_is_coun
     let reusing = Reusing { kernel: &kernel, stat, after: 2 };
     let from: NodeSet = "0-1".parse().unwrap();
     let mut budget = PageBudget::new(limits(), Stop::default());
-    let effect = PageMove::new(&reusing, dir.path(), &mut budget)
+    let effect = PageMove::new(&reusing, &HostRoot::live().at(dir.path()), &mut budget)
         .carry_out(&dir.path().join("cgroup"), &from, NodeId(1))
         .into_effect(&from, NodeId(1));
     let moves = kernel.calls.borrow().iter().filter(|call| matches!(call, FakeCall::Move { .. })).count();

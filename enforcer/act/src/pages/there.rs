@@ -6,7 +6,6 @@
 use std::{
     collections::{BTreeMap, btree_map::Entry},
     io,
-    path::Path,
 };
 
 use enforcer_core::demotion::{PageFlow, ProcessRange};
@@ -17,6 +16,7 @@ use super::{
     flow::within,
     is_gone,
 };
+use enforcer_host::HostPath;
 use enforcer_kernel::{Kernel, PageStatus};
 
 /// Pages of one question.
@@ -26,7 +26,7 @@ const BATCH: usize = 4096;
 /// is over. An unreadable process has none.
 pub fn each_there(
     kernel: &dyn Kernel,
-    proc: &Path,
+    proc: &HostPath,
     flow: &PageFlow,
     is_over: &dyn Fn() -> bool,
     see: &mut dyn FnMut(u32, &[usize]) -> io::Result<bool>,
@@ -50,7 +50,7 @@ pub fn each_there(
 /// Is it not enough yet?
 fn each_of(
     kernel: &dyn Kernel,
-    proc: &Path,
+    proc: &HostPath,
     flow: &PageFlow,
     piece: &ProcessRange,
     known: &mut BTreeMap<u32, Vec<Extent>>,

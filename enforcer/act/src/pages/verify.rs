@@ -14,13 +14,14 @@ use enforcer_core::{
     parse::{numa_maps::Mapping, numa_stat::parse_numa_stat_v2},
     residue::Residue,
 };
+use enforcer_host::HostPath;
 use numa_topology::set::NodeSet;
 
 /// What of these processes, and of their cgroup's files, is on these nodes.
-pub(super) fn residue(proc: &Path, processes: &[u32], cgroup: &Path, from: &NodeSet) -> Residue {
+pub(super) fn residue(proc: &HostPath, processes: &[u32], cgroup: &Path, from: &NodeSet) -> Residue {
     let mut residue = Residue::default();
     for pid in processes {
-        let Ok(file) = File::open(proc.join(format!("{pid}/numa_maps"))) else { continue };
+        let Ok(file) = File::open(proc.join(format!("{pid}/numa_maps")).as_path()) else { continue };
         for line in BufReader::new(file).split(b'\n').map_while(Result::ok) {
             if let Ok(mapping) = Mapping::parse(&String::from_utf8_lossy(&line)) {
                 residue.add(&mapping, from);

@@ -159,7 +159,7 @@ fn a_crash_with_the_controller_taken_away_is_undone() {
 fn no_line_of_the_journal_leads_out_of_the_hierarchy() {
     let host = Fixture::new(true);
     drop(host.journal());
-    let root = &host.layout.cpuset.path;
+    let root = host.layout.cpuset.path.as_path();
     let outside = root.with_file_name("outside");
     let control = outside.join("cgroup.subtree_control");
     fs::create_dir(&outside).unwrap();
@@ -174,7 +174,7 @@ fn no_line_of_the_journal_leads_out_of_the_hierarchy() {
         );
         let line = format!("{json} {:08x}\n", crc32fast::hash(json.as_bytes()));
         fs::write(host.state_dir().join("journal"), line).unwrap();
-        let tree = CpusetTree::new(root, true);
+        let tree = CpusetTree::new(&host.layout.cpuset.path, true);
         recover(&tree, BOOT, &mut host.journal());
         let report = restore_all(&host);
         assert_eq!(fs::read_to_string(&control).unwrap(), "precious\n", "{cgroup}: {report:?}");

@@ -72,7 +72,7 @@ fn the_journal_keeps_what_processes_had_and_restore_names_what_it_cannot_give_ba
     assert!(recorded.iter().any(|thread| thread.policies.iter().any(|own| own.to_string() == "bind:1")));
     drop(actuator);
     // As the kernel does.
-    let numa_maps = host.host().proc.join(format!("{PID}/task/{PID}/numa_maps"));
+    let numa_maps = host.host().proc.as_path().join(format!("{PID}/task/{PID}/numa_maps"));
     fs::write(&numa_maps, "1000 bind:0 anon=1\n").unwrap();
     let report = crate::restore::restore(&tree(&host), Some("boot-1"), &mut host.journal());
     assert_eq!(host.read("/a", "cpuset.mems"), "0-1\n");
@@ -102,7 +102,7 @@ fn what_is_overridden_is_recorded_though_the_file_was_recorded_before_a_process_
     apply_plan(&plan([set_mems("/a", "0")]), &mut actuator);
     drop(actuator);
     // As the kernel leaves it.
-    let maps = host.host().proc.join(format!("{PID}/task/{PID}/numa_maps"));
+    let maps = host.host().proc.as_path().join(format!("{PID}/task/{PID}/numa_maps"));
     fs::write(maps, "1000 bind:0 anon=1\n").unwrap();
     let report = crate::restore::restore(&tree(&host), Some("boot-1"), &mut host.journal());
     assert_eq!(report.lost.len(), 1, "{report:?}");

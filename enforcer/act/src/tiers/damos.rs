@@ -18,6 +18,7 @@ use std::{
 use numa_topology::id::NodeId;
 
 use super::{Carried, Deadline, PageFrames, Sides, memory, shift_since};
+use enforcer_host::HostPath;
 
 /// DAMON's sampling interval.
 const SAMPLE: Duration = Duration::from_millis(20);
@@ -60,7 +61,7 @@ pub fn probe(kdamond: &Path) -> io::Result<()> {
 /// Carries an order out, of a cgroup (its directory). The error says why nothing could be done.
 pub fn migrate(
     kdamond: &Path,
-    cgroup: &Path,
+    cgroup: &HostPath,
     order: &DamosOrder<'_>,
     sides: &Sides,
     deadline: &Deadline,
@@ -169,6 +170,7 @@ fn settings(order: &DamosOrder<'_>) -> Vec<(String, String)> {
 mod tests {
     use super::*;
     use crate::pages::Stop;
+    use enforcer_host::HostRoot;
 
     const MIB: u64 = 1 << 20;
 
@@ -226,7 +228,7 @@ mod tests {
                 (0..10_000).take_while(|_| !is_on()).for_each(|_| thread::sleep(Duration::from_millis(1)));
                 stat(&cgroup, 70, 30);
             });
-            migrate(&kdamond, &cgroup, &order, &sides(), &long())
+            migrate(&kdamond, &HostRoot::live().at(&cgroup), &order, &sides(), &long())
         });
         assert_eq!(carried.unwrap().shift.down, 30 * MIB);
         let read = |file: &str| fs::read_to_string(kdamond.join(file)).unwrap();
@@ -258,7 +260,8 @@ mod tests {
         let order = DamosOrder { frames: &frames, to: NodeId(2), named: "/work/a", bytes: MIB };
         let over = Deadline::after(Duration::ZERO, &Stop::default());
         for deadline in [long(), over] {
-            let carried = migrate(&kdamond, &cgroup, &order, &sides(), &deadline).unwrap();
+            let carried =
+                migrate(&kdamond, &HostRoot::live().at(&cgroup), &order, &sides(), &deadline).unwrap();
             assert_eq!(carried, Carried::default());
             assert_eq!(fs::read_to_string(kdamond.join("state")).unwrap(), "off");
             assert_eq!(fs::read_to_string(kdamond.join("contexts/nr_contexts")).unwrap(), "0");
@@ -274,7 +277,7 @@ mod tests {
         assert!(probe(&kdamond).unwrap_err().to_string().contains("schemes/0/action"));
         let frames = frames();
         let order = DamosOrder { frames: &frames, to: NodeId(2), named: "/work/a", bytes: MIB };
-        let error = migrate(&kdamond, &cgroup, &order, &sides(), &long()).unwrap_err();
+        let error = migrate(&kdamond, &HostRoot::live().at(&cgroup), &order, &sides(), &long()).unwrap_err();
         assert!(error.contains("schemes/0/action"), "{error}");
         assert_eq!(fs::read_to_string(kdamond.join("state")).unwrap(), "off");
     }
@@ -285,7 +288,7 @@ mod tests {
         let (some, none) = (frames(), PageFrames::default());
         for (frames, bytes) in [(&some, 0), (&none, MIB)] {
             let order = DamosOrder { frames, to: NodeId(2), named: "/work/a", bytes };
-            migrate(&kdamond, &cgroup, &order, &sides(), &long()).unwrap();
+            migrate(&kdamond, &HostRoot::live().at(&cgroup), &order, &sides(), &long()).unwrap();
             assert!(!kdamond.join("contexts/nr_contexts").exists());
         }
     }

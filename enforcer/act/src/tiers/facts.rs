@@ -3,21 +3,19 @@
 //! Turns have an earlier reading of the cpuset. For `move_pages(2)` that is enough, because the kernel checks
 //! again.
 
-use std::path::{Path, PathBuf};
-
 use enforcer_core::{parse::numa_stat::ByNode, workload::CgroupPath};
 use numa_topology::set::NodeSet;
 use rustix::fs::FileType;
 
 use super::memory;
 use crate::scratch;
-use enforcer_host::{HostRoot, cgroup::CgroupLayout, read_dir, read_text};
+use enforcer_host::{HostPath, HostRoot, cgroup::CgroupLayout};
 
 /// A workload, now.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TierFacts {
     /// Directory of its cgroup where the memory controller is.
-    pub cgroup: PathBuf,
+    pub cgroup: HostPath,
     /// The cgroup, as the kernel names it.
     pub named: String,
     /// Nodes that its cpuset allows.
@@ -39,10 +37,10 @@ impl TierFacts {
         let root = root.ok_or("the memory controller is not in the unified hierarchy")?;
         let dir = root.dir(cgroup);
         let path = layout.cpuset.dir(cgroup).join("cpuset.mems.effective");
-        let mems = read_text(&path).map_err(|error| error.to_string())?;
+        let mems = path.read_text().map_err(|error| error.to_string())?;
         let allowed =
             mems.trim().parse::<NodeSet>().map_err(|error| format!("{}: {error}", path.display()))?;
-        let entries = read_dir(&dir).map_err(|error| format!("listing {}: {error}", dir.display()))?;
+        let entries = dir.read_dir().map_err(|error| format!("listing {}: {error}", dir.display()))?;
         Ok(Self {
             named: format!("{}{cgroup}", root.mounted_cgroup.trim_end_matches('/')),
             allowed,
@@ -58,11 +56,11 @@ impl TierFacts {
 /// True where that is not known.
 fn has_swap(host: &HostRoot) -> bool {
     // The first line names the columns.
-    read_text(&host.proc.join("swaps")).map_or(true, |text| text.lines().nth(1).is_some())
+    host.proc.join("swaps").read_text().map_or(true, |text| text.lines().nth(1).is_some())
 }
 
-fn may_swap(cgroup: &Path) -> bool {
-    read_text(&cgroup.join("memory.swap.max")).map_or(true, |text| text.trim() != "0")
+fn may_swap(cgroup: &HostPath) -> bool {
+    cgroup.join("memory.swap.max").read_text().map_or(true, |text| text.trim() != "0")
 }
 
 #[cfg(test)]
@@ -95,9 +93,9 @@ mod tests {
 
         fs::create_dir(fixture.path("/a").join("below")).unwrap();
         let numa = fixture.host().sys.join("kernel/mm/numa");
-        fs::create_dir_all(&numa).unwrap();
-        fs::write(numa.join("demotion_enabled"), "true\n").unwrap();
-        fs::write(fixture.host().proc.join("swaps"), "Filename Type Size Used Priority\n").unwrap();
+        fs::create_dir_all(numa.as_path()).unwrap();
+        fs::write(numa.join("demotion_enabled").as_path(), "true\n").unwrap();
+        fs::write(fixture.host().proc.join("swaps").as_path(), "Filename Type Size Used Priority\n").unwrap();
         let facts = read();
         assert_eq!((facts.kernel_demotes, facts.cgroups_below, facts.may_swap), (true, 1, false));
     }
@@ -106,7 +104,7 @@ mod tests {
     fn swap_counts_unless_the_cgroup_may_use_none() {
         let fixture = fixture();
         let swaps = "Filename Type Size Used Priority\n/dev/vda2 partition 1048572 0 -2\n";
-        fs::write(fixture.host().proc.join("swaps"), swaps).unwrap();
+        fs::write(fixture.host().proc.join("swaps").as_path(), swaps).unwrap();
         for (most, expected) in [("max\n", true), ("4096\n", true), ("0\n", false)] {
             fs::write(fixture.path("/a").join("memory.swap.max"), most).unwrap();
             let facts = TierFacts::read(&fixture.host(), &fixture.layout, &CgroupPath::new("/a")).unwrap();

@@ -9,12 +9,13 @@
 //! Cost: one question per page of the ranges until the flow's bytes are found, and eight bytes of pagemap for
 //! each.
 
-use std::{fs::File, ops::Range, os::unix::fs::FileExt as _, path::Path};
+use std::{fs::File, ops::Range, os::unix::fs::FileExt as _};
 
 use enforcer_core::demotion::PageFlow;
 
 use super::Deadline;
 use crate::pages::each_there;
+use enforcer_host::HostPath;
 use enforcer_kernel::Kernel;
 
 /// Most runs of frames given to DAMON, each a region of its own.
@@ -39,7 +40,7 @@ impl PageFrames {
 }
 
 /// Bytes of the flow that are there, up to the flow's own.
-pub fn bytes_there(kernel: &dyn Kernel, proc: &Path, flow: &PageFlow, deadline: &Deadline) -> u64 {
+pub fn bytes_there(kernel: &dyn Kernel, proc: &HostPath, flow: &PageFlow, deadline: &Deadline) -> u64 {
     let mut bytes = 0u64;
     each_there(kernel, proc, flow, &|| deadline.is_over(), &mut |_, pages| {
         bytes += (pages.len() * page_bytes()) as u64;
@@ -52,14 +53,14 @@ pub fn bytes_there(kernel: &dyn Kernel, proc: &Path, flow: &PageFlow, deadline: 
 /// unknown.
 pub fn frames_there(
     kernel: &dyn Kernel,
-    proc: &Path,
+    proc: &HostPath,
     flow: &PageFlow,
     deadline: &Deadline,
 ) -> Result<PageFrames, String> {
     let (mut frames, mut hidden) = (Vec::new(), false);
     let wanted = flow.bytes / page_bytes() as u64;
     each_there(kernel, proc, flow, &|| deadline.is_over(), &mut |pid, pages| {
-        let file = File::open(proc.join(format!("{pid}/pagemap")))?;
+        let file = File::open(proc.join(format!("{pid}/pagemap")).as_path())?;
         let (Some(first), Some(last)) = (pages.first(), pages.last()) else { return Ok(true) };
         let mut entries = vec![0; ((last - first) / page_bytes() + 1) * 8];
         file.read_exact_at(&mut entries, (first / page_bytes() * 8) as u64)?;
@@ -106,13 +107,14 @@ fn page_bytes() -> usize {
 
 #[cfg(test)]
 mod tests {
-    use std::{fs, time::Duration};
+    use std::{fs, path::Path, time::Duration};
 
     use enforcer_core::demotion::{AddressRange as Addresses, ProcessRange};
     use numa_topology::id::NodeId;
 
     use super::*;
     use crate::pages::Stop;
+    use enforcer_host::HostRoot;
     use enforcer_kernel::fake::FakeKernel;
 
     const START: usize = 0x20_0000;
@@ -138,6 +140,10 @@ mod tests {
     }
 
     /// Entries of the 64 pages.
+    fn on_host(dir: &tempfile::TempDir) -> HostPath {
+        HostRoot::live().at(dir.path())
+    }
+
     fn pagemap(dir: &Path, entry: impl Fn(u64) -> u64) {
         let file = fs::File::create(dir.join("7/pagemap")).unwrap();
         for page in 0..64 {
@@ -160,10 +166,10 @@ mod tests {
     fn only_pages_on_the_node_count_and_no_more_than_the_flow_is_of() {
         let (dir, kernel) = process();
         for (bytes, expected) in [(usize::MAX >> 1, 43 * PAGE), (10 * PAGE, 10 * PAGE), (0, 0)] {
-            assert_eq!(bytes_there(&kernel, dir.path(), &flow(bytes), &long()), expected as u64);
+            assert_eq!(bytes_there(&kernel, &on_host(&dir), &flow(bytes), &long()), expected as u64);
         }
         let over = Deadline::after(Duration::ZERO, &Stop::default());
-        assert_eq!(bytes_there(&kernel, dir.path(), &flow(usize::MAX >> 1), &over), 0);
+        assert_eq!(bytes_there(&kernel, &on_host(&dir), &flow(usize::MAX >> 1), &over), 0);
     }
 
     #[test]
@@ -171,7 +177,7 @@ mod tests {
         let (dir, kernel) = process();
         // In the order of their addresses; the first four are shared.
         pagemap(dir.path(), |page| PRESENT | if page < 4 { 0 } else { OURS_ALONE } | (1000 + page));
-        let frames = frames_there(&kernel, dir.path(), &flow(usize::MAX >> 1), &long()).unwrap();
+        let frames = frames_there(&kernel, &on_host(&dir), &flow(usize::MAX >> 1), &long()).unwrap();
         assert_eq!(frames.bytes(), (43 - 3) * 4096);
         let taken = |page: u64| {
             let at = (1000 + page) * 4096;
@@ -180,7 +186,7 @@ mod tests {
         for page in 0..64 {
             assert_eq!(taken(page), page >= 4 && page % 3 != 2, "{page}");
         }
-        let few = frames_there(&kernel, dir.path(), &flow(5 * PAGE), &long()).unwrap();
+        let few = frames_there(&kernel, &on_host(&dir), &flow(5 * PAGE), &long()).unwrap();
         assert_eq!(few.bytes(), 5 * 4096);
     }
 
@@ -188,11 +194,11 @@ mod tests {
     fn hidden_frames_are_an_error_and_a_process_that_is_gone_has_none() {
         let (dir, kernel) = process();
         pagemap(dir.path(), |_| PRESENT | OURS_ALONE);
-        let error = frames_there(&kernel, dir.path(), &flow(1 << 20), &long()).unwrap_err();
+        let error = frames_there(&kernel, &on_host(&dir), &flow(1 << 20), &long()).unwrap_err();
         assert!(error.contains("CAP_SYS_ADMIN"), "{error}");
         fs::remove_dir_all(dir.path().join("7")).unwrap();
         assert_eq!(
-            frames_there(&kernel, dir.path(), &flow(1 << 20), &long()).unwrap(),
+            frames_there(&kernel, &on_host(&dir), &flow(1 << 20), &long()).unwrap(),
             PageFrames::default()
         );
     }

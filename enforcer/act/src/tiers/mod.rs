@@ -12,10 +12,7 @@ pub mod facts;
 mod frames;
 pub mod reclaim;
 
-use std::{
-    path::Path,
-    time::{Duration, Instant},
-};
+use std::time::{Duration, Instant};
 
 use enforcer_core::{
     demotion::backend::MemoryShift,
@@ -25,7 +22,7 @@ use numa_topology::set::NodeSet;
 
 pub use self::frames::{PageFrames, bytes_there, frames_there};
 use super::pages::Stop;
-use enforcer_host::read_text;
+use enforcer_host::HostPath;
 
 /// From where to where, and where it may never go.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -67,14 +64,14 @@ pub struct Carried {
 }
 
 /// Memory of a cgroup (its directory) by node.
-pub fn memory(cgroup: &Path) -> Result<ByNode, String> {
+pub fn memory(cgroup: &HostPath) -> Result<ByNode, String> {
     let path = cgroup.join("memory.numa_stat");
-    let text = read_text(&path).map_err(|error| error.to_string())?;
+    let text = path.read_text().map_err(|error| error.to_string())?;
     parse_numa_stat_v2(&text).map_err(|error| format!("{}: {error}", path.display()))
 }
 
 /// How memory shifted since it was like this.
-fn shift_since(before: &ByNode, cgroup: &Path, sides: &Sides) -> Result<MemoryShift, String> {
+fn shift_since(before: &ByNode, cgroup: &HostPath, sides: &Sides) -> Result<MemoryShift, String> {
     let Sides { upper, lower, allowed } = sides;
     Ok(MemoryShift::between(before, &memory(cgroup)?, upper, lower, allowed))
 }

@@ -10,6 +10,7 @@ use std::{fs, io, path::Path};
 use rustix::io::Errno;
 
 use super::{Carried, Deadline, Sides, memory, shift_since};
+use enforcer_host::HostPath;
 
 /// Bytes of one write.
 const PART: u64 = 8 << 20;
@@ -24,7 +25,7 @@ pub fn to_file(path: &Path, text: &str) -> io::Result<()> {
 /// Asks for `bytes` of the cgroup (its directory); `write` writes a text into a file. The error says why
 /// nothing could be done.
 pub fn reclaim(
-    cgroup: &Path,
+    cgroup: &HostPath,
     bytes: u64,
     sides: &Sides,
     deadline: &Deadline,
@@ -40,7 +41,7 @@ pub fn reclaim(
             break;
         }
         let part = left.min(PART);
-        let written = write(&path, &part.to_string());
+        let written = write(path.as_path(), &part.to_string());
         match written.as_ref().err().map(Errno::from_io_error) {
             None => {}
             Some(Some(Errno::AGAIN | Errno::INTR)) => {
@@ -66,6 +67,7 @@ mod tests {
 
     use super::*;
     use crate::pages::Stop;
+    use enforcer_host::HostRoot;
 
     const MIB: u64 = 1 << 20;
 
@@ -84,8 +86,12 @@ mod tests {
             fs::write(self.0.path().join("memory.numa_stat"), text).unwrap();
         }
 
+        fn dir(&self) -> HostPath {
+            HostRoot::live().at(self.0.path())
+        }
+
         fn bytes(&self) -> [u64; 3] {
-            let by_node = memory(self.0.path()).unwrap();
+            let by_node = memory(&self.dir()).unwrap();
             [0, 2, 3].map(|node| by_node[&numa_topology::id::NodeId(node)].anon)
         }
 
@@ -112,7 +118,7 @@ mod tests {
     fn it_is_asked_for_a_little_at_a_time_and_for_no_more_than_wanted() {
         let cgroup = Cgroup::new(100 * MIB);
         let mut asked = Vec::new();
-        let carried = reclaim(cgroup.0.path(), 20 * MIB, &sides(), &long(), &mut |path, text| {
+        let carried = reclaim(&cgroup.dir(), 20 * MIB, &sides(), &long(), &mut |path, text| {
             asked.push(text.parse::<u64>().unwrap() / MIB);
             cgroup.take(path, text, 100, 0);
             Ok(())
@@ -124,7 +130,7 @@ mod tests {
     #[test]
     fn what_moved_is_what_memory_shows_and_not_what_the_call_says() {
         let cgroup = Cgroup::new(100 * MIB);
-        let carried = reclaim(cgroup.0.path(), 20 * MIB, &sides(), &long(), &mut |_, _| Ok(())).unwrap();
+        let carried = reclaim(&cgroup.dir(), 20 * MIB, &sides(), &long(), &mut |_, _| Ok(())).unwrap();
         assert_eq!((carried.shift.down, carried.less), (0, None));
     }
 
@@ -132,7 +138,7 @@ mod tests {
     fn less_than_was_asked_for_ends_it_and_what_went_down_counts() {
         let cgroup = Cgroup::new(10 * MIB);
         let mut writes = 0;
-        let carried = reclaim(cgroup.0.path(), 50 * MIB, &sides(), &long(), &mut |path, text| {
+        let carried = reclaim(&cgroup.dir(), 50 * MIB, &sides(), &long(), &mut |path, text| {
             writes += 1;
             cgroup.take(path, text, 100, 0);
             if writes == 2 { Err(Errno::AGAIN.into()) } else { Ok(()) }
@@ -146,7 +152,7 @@ mod tests {
     fn a_page_on_a_node_that_is_not_allowed_ends_it() {
         let cgroup = Cgroup::new(100 * MIB);
         let mut writes = 0;
-        let carried = reclaim(cgroup.0.path(), 50 * MIB, &sides(), &long(), &mut |path, text| {
+        let carried = reclaim(&cgroup.dir(), 50 * MIB, &sides(), &long(), &mut |path, text| {
             writes += 1;
             cgroup.take(path, text, 100, 4096);
             Ok(())
@@ -157,10 +163,10 @@ mod tests {
     #[test]
     fn a_file_that_is_not_there_is_an_error_and_one_whose_time_is_over_is_not_written() {
         let cgroup = Cgroup::new(100 * MIB);
-        let refused = reclaim(cgroup.0.path(), MIB, &sides(), &long(), &mut |_, _| Err(Errno::NOENT.into()));
+        let refused = reclaim(&cgroup.dir(), MIB, &sides(), &long(), &mut |_, _| Err(Errno::NOENT.into()));
         assert!(refused.unwrap_err().contains("memory.reclaim"), "its name is told");
         let over = Deadline::after(Duration::ZERO, &Stop::default());
-        let carried = reclaim(cgroup.0.path(), MIB, &sides(), &over, &mut |_, _| panic!("it is over"));
+        let carried = reclaim(&cgroup.dir(), MIB, &sides(), &over, &mut |_, _| panic!("it is over"));
         assert_eq!(carried.unwrap(), Carried::default());
     }
 
@@ -171,7 +177,7 @@ mod tests {
         ) {
             let cgroup = Cgroup::new(upper);
             let mut asked = 0;
-            let carried = reclaim(cgroup.0.path(), wanted, &sides(), &long(), &mut |path, text| {
+            let carried = reclaim(&cgroup.dir(), wanted, &sides(), &long(), &mut |path, text| {
                 asked += text.parse::<u64>().unwrap();
                 cgroup.take(path, text, percent, 0);
                 Ok(())

@@ -31,7 +31,7 @@ fn host(files: bool) -> (Fixture, FakeSystemd) {
     } else {
         fs::create_dir_all(host.path(CGROUP)).unwrap();
     }
-    let systemd = FakeSystemd::new(&host.layout.cpuset.path);
+    let systemd = FakeSystemd::new(host.layout.cpuset.path.as_path());
     systemd.start(CGROUP);
     (host, systemd)
 }
@@ -301,7 +301,7 @@ fn what_a_runtime_has_set_of_a_scope_for_us_is_taken_back_on_the_scope_too() {
     let unit = format!("cri-containerd-{id}.scope");
     let host = Fixture::new(true);
     host.cgroup(&cgroup, "0,3\n", "0\n");
-    let systemd = FakeSystemd::new(&host.layout.cpuset.path);
+    let systemd = FakeSystemd::new(host.layout.cpuset.path.as_path());
     systemd.start(&cgroup);
     let name = UnitName::of_cgroup(&CgroupPath::new(&cgroup)).unwrap();
     systemd.set(&name, ManagedFile::AllowedCpus, "0 3").unwrap();

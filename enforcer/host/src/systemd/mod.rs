@@ -17,7 +17,7 @@ use enforcer_core::workload::UnitName;
 use thiserror::Error;
 
 use self::{private_socket::PrivateSocket, systemctl::Systemctl};
-use super::{HostRoot, read_text};
+use super::HostRoot;
 
 /// There while systemd is process 1 (`sd_booted(3)`).
 const BOOTED: &str = "/run/systemd/system";
@@ -92,7 +92,7 @@ impl Systemd {
         if host.captured {
             return Ok(None);
         }
-        let first = read_text(&host.proc.join("1/comm")).unwrap_or_default();
+        let first = host.proc.join("1/comm").read_text().unwrap_or_default();
         let programs = systemctl::PROGRAMS.iter().map(Path::new);
         Self::find(first.trim(), Path::new(BOOTED).is_dir(), programs, Path::new(SOCKET))
     }

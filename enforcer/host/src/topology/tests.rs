@@ -51,7 +51,7 @@ fn unpack(archive: &Path) -> (String, TempDir) {
         entry.set_preserve_mtime(false);
         assert!(entry.unpack_in(dir.path()).unwrap(), "{archive:?} leaves its directory");
     }
-    let names = crate::list_dir(dir.path()).unwrap().unwrap();
+    let names = HostRoot::live().at(dir.path()).list_dir().unwrap().unwrap();
     assert_eq!(names.len(), 1, "{archive:?}");
     (names[0].clone(), dir)
 }
@@ -77,7 +77,7 @@ const KERNEL_WINS: [(&str, &str, &str); 1] = [(
 fn all_captured_machines_agree_with_their_facts() {
     let facts = fs::read_to_string(fixtures().join("facts.json")).unwrap();
     let mut facts: BTreeMap<String, Facts> = serde_json::from_str(&facts).unwrap();
-    for name in crate::list_dir(&fixtures()).unwrap().unwrap() {
+    for name in HostRoot::live().at(fixtures()).list_dir().unwrap().unwrap() {
         if !name.ends_with(".tar.bz2") {
             continue;
         }
@@ -384,7 +384,7 @@ fn a_capture_reads_like_the_machine() {
     {
         let (folder, dir) = unpack(&fixtures().join(format!("{archive}.tar.bz2")));
         let root = HostRoot::captured(&dir.path().join(folder));
-        let (machine, recording) = FileCapture::of(|| read_topology(&root).unwrap().0);
+        let (machine, recording) = FileCapture::of(&root, |root| read_topology(root).unwrap().0);
         let copy = dir.path().join("copy");
         recording.write(&root, &copy).unwrap();
         assert_eq!(read_tree(&copy).0, machine, "{archive}");
@@ -394,8 +394,9 @@ fn a_capture_reads_like_the_machine() {
 #[test]
 fn a_capture_of_this_host_reads_like_this_host() {
     let dir = tempdir();
-    let (machine, recording) = FileCapture::of(|| read_topology(&HostRoot::live()).unwrap().0);
-    recording.write(&HostRoot::live(), dir.path()).unwrap();
+    let live = HostRoot::live();
+    let (machine, recording) = FileCapture::of(&live, |live| read_topology(live).unwrap().0);
+    recording.write(&live, dir.path()).unwrap();
     assert_eq!(read_tree(dir.path()).0, machine);
 }
 
@@ -403,7 +404,7 @@ fn a_capture_of_this_host_reads_like_this_host() {
 fn a_large_machine_takes_few_reads() {
     let (folder, dir) = unpack(&fixtures().join("256ppc-8n8s4t.tar.bz2"));
     let root = HostRoot::captured(&dir.path().join(folder));
-    let (_, recording) = FileCapture::of(|| read_topology(&root).unwrap());
+    let (_, recording) = FileCapture::of(&root, |root| read_topology(root).unwrap());
     let written = recording.write(&root, &dir.path().join("copy")).unwrap();
     assert!(written.files < 1500, "{written:?}");
 }

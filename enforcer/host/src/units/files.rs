@@ -8,15 +8,15 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    ffi::OsString,
     fs,
     path::{Path, PathBuf},
 };
 
 use enforcer_core::owner::{OwnSettings, UnitSetting};
-use rustix::fs::FileType;
 
 use super::KEYS;
-use crate::{read_dir, read_text_within};
+use crate::{as_text, read_bytes};
 
 /// Directories of units, the one with the highest priority first.
 const DIRS: [&str; 13] = [
@@ -63,14 +63,14 @@ impl UnitFiles {
     pub(super) fn read<'a>(dirs: impl IntoIterator<Item = &'a Path>) -> Self {
         let (mut files, mut left) = (Self::default(), MOST);
         for dir in dirs {
-            for (name, kind) in read_dir(dir).unwrap_or_default() {
+            for (name, kind) in entries(dir) {
                 let Some(name) = name.to_str() else { continue };
                 let path = dir.join(name);
                 match name.strip_suffix(".d") {
-                    Some(unit) if kind != FileType::RegularFile => {
+                    Some(unit) if !kind.is_file() => {
                         files.drop_ins.entry(unit.to_owned()).or_default().push(path);
                     }
-                    None if kind == FileType::Directory => continue,
+                    None if kind.is_dir() => continue,
                     _ => files.add(name, path, kind),
                 }
                 let Some(now) = left.checked_sub(1) else { return files };
@@ -80,8 +80,8 @@ impl UnitFiles {
         files
     }
 
-    fn add(&mut self, name: &str, path: PathBuf, kind: FileType) {
-        if kind == FileType::Symlink {
+    fn add(&mut self, name: &str, path: PathBuf, kind: fs::FileType) {
+        if kind.is_symlink() {
             let target = fs::read_link(&path).ok();
             let target = target.as_ref().and_then(|target| target.file_name()?.to_str());
             // A link into the directories of a package has the same name, one to /dev/null masks.
@@ -108,7 +108,7 @@ impl UnitFiles {
         }
         let mut by_name: BTreeMap<String, PathBuf> = BTreeMap::new();
         for dir in self.dirs_of_drop_ins(unit) {
-            for (name, _) in read_dir(dir).unwrap_or_default() {
+            for (name, _) in entries(dir).take(MOST) {
                 if let Some(name) =
                     name.to_str().filter(|name| Path::new(name).extension().is_some_and(|end| end == "conf"))
                 {
@@ -158,6 +158,12 @@ fn template(unit: &str) -> Option<String> {
     (!instance.is_empty()).then(|| format!("{name}@.{kind}"))
 }
 
+/// Names in a directory with what they are, symlinks not followed; none where it cannot be listed.
+fn entries(dir: &Path) -> impl Iterator<Item = (OsString, fs::FileType)> {
+    let entries = fs::read_dir(dir).into_iter().flatten().filter_map(Result::ok);
+    entries.filter_map(|entry| Some((entry.file_name(), entry.file_type().ok()?)))
+}
+
 /// Whether a file masks.
 fn is_null_or_empty(path: &Path) -> bool {
     use std::os::unix::fs::FileTypeExt;
@@ -175,7 +181,7 @@ pub(super) fn setting_in<'a>(
 ) -> Option<UnitSetting> {
     let mut latest = None;
     for path in files {
-        let Ok(text) = read_text_within(path, LONGEST) else { continue };
+        let Ok(text) = read_bytes(path, LONGEST).map(as_text) else { continue };
         if is_ours(unit, &text, own) {
             continue;
         }

@@ -33,7 +33,7 @@ use super::{
     perf,
     probes::{self, FunctionTracing, MultiProbe, ProbeTwin},
 };
-use enforcer_host::{HostRoot, lockdown, read_text};
+use enforcer_host::{HostRoot, lockdown};
 
 /// The programs' names and the numbers of arguments that they understand.
 const MIGRATE: (&str, &[usize]) = ("sched_migrate_task", &[2]);
@@ -155,11 +155,12 @@ impl KernelFacts {
                         .collect(),
                 }
             });
+        let host = HostRoot::live();
         let hierarchy =
-            read_text(Path::new("/proc/self/cgroup")).map_err(|error| error.to_string()).and_then(|text| {
+            host.proc.join("self/cgroup").read_text().map_err(|error| error.to_string()).and_then(|text| {
                 axis.hierarchy(&text).ok_or_else(|| "/proc/self/cgroup: no such hierarchy".to_owned())
             });
-        Self { facts, hierarchy, confidential: lockdown::confidential(&HostRoot::live()), btf: None }
+        Self { facts, hierarchy, confidential: lockdown::confidential(&host), btf: None }
     }
 
     /// Reads the types for aya; after the object is loaded, because the loader reads them as well.

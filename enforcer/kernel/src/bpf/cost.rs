@@ -7,22 +7,22 @@
 use std::{
     collections::BTreeMap,
     os::fd::{AsFd, AsRawFd},
-    path::{Path, PathBuf},
 };
 
 use aya::Ebpf;
 
 use super::probes::MultiProbe;
-use enforcer_host::read_text;
+use enforcer_host::HostRoot;
 
-/// Says whether the kernel counts runs and time.
-const STATS: &str = "/proc/sys/kernel/bpf_stats_enabled";
+/// Says whether the kernel counts runs and time; below `/proc`.
+const STATS: &str = "sys/kernel/bpf_stats_enabled";
 
 /// Why runs and time are not counted; `None` where they are.
 pub(super) fn silent() -> Option<String> {
-    match read_text(Path::new(STATS)) {
+    let path = HostRoot::live().proc.join(STATS);
+    match path.read_text() {
         Ok(text) if text.trim() == "1" => None,
-        Ok(text) => Some(format!("{STATS} is {}", text.trim())),
+        Ok(text) => Some(format!("{} is {}", path.display(), text.trim())),
         Err(error) => Some(error.to_string()),
     }
 }
@@ -42,13 +42,14 @@ pub struct LoadedProgram {
 
 /// Costs of all programs that are loaded, by name.
 pub(super) fn read(ebpf: &Ebpf, probes: &[MultiProbe]) -> Vec<LoadedProgram> {
+    let fdinfo = HostRoot::live().proc.join("self/fdinfo");
     let by_aya =
         ebpf.programs().filter_map(|(name, program)| Some((name, program.fd().ok()?.as_fd().as_raw_fd())));
     let others = probes.iter().map(|probe| (probe.name, probe.program.as_raw_fd()));
     let mut costs: Vec<LoadedProgram> = by_aya
         .chain(others)
         .filter_map(|(name, fd)| {
-            let text = read_text(&PathBuf::from(format!("/proc/self/fdinfo/{fd}"))).ok()?;
+            let text = fdinfo.join(fd.to_string()).read_text().ok()?;
             Some(of(name, &text))
         })
         .collect();

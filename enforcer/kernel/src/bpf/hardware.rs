@@ -16,7 +16,7 @@ use rustix::io::Errno;
 
 use super::{hook::HookError, perf_rights::PerfRights};
 use crate::perf_event::CpuCounter;
-use enforcer_host::{HostRoot, list_dir, read_text};
+use enforcer_host::HostRoot;
 
 /// Accesses between two overflows, a prime so that it does not beat with loops. A core that does nothing but
 /// wait for DRAM makes some 10^8 accesses a second: 1,000 overflows of about 1 us. One that makes 10^6 gives
@@ -35,7 +35,7 @@ pub struct HardwareEvents {
 impl HardwareEvents {
     /// Those of this host's CPU.
     pub fn of_cpu(host: &HostRoot) -> Self {
-        let cpuinfo = read_text(&host.proc.join("cpuinfo")).unwrap_or_default();
+        let cpuinfo = host.proc.join("cpuinfo").read_text().unwrap_or_default();
         Self { candidates: Candidates::new(&cpuinfo, &pmus(host)), period: HARDWARE_PERIOD }
     }
 }
@@ -47,14 +47,14 @@ fn pmus(host: &HostRoot) -> Vec<Pmu> {
         let at = devices.join(&name);
         let events: BTreeMap<String, String> = PMU_EVENTS
             .iter()
-            .filter_map(|event| Some(((*event).to_owned(), read_text(&at.join("events").join(event)).ok()?)))
+            .filter_map(|event| Some(((*event).to_owned(), at.join("events").join(event).read_text().ok()?)))
             .collect();
         if events.is_empty() {
             return None;
         }
-        Some(Pmu { kind: read_text(&at.join("type")).ok()?.trim().parse().ok()?, name, events })
+        Some(Pmu { kind: at.join("type").read_text().ok()?.trim().parse().ok()?, name, events })
     };
-    list_dir(&devices).ok().flatten().unwrap_or_default().into_iter().filter_map(pmu).collect()
+    devices.list_dir().ok().flatten().unwrap_or_default().into_iter().filter_map(pmu).collect()
 }
 
 /// The open counters; they count while this value lives.

@@ -5,16 +5,17 @@
 //! (their patch "Allow further restriction of `perf_event_open`"), so that a daemon with the right that the
 //! kernel's documentation names gets no event. A seccomp filter refuses with the same error.
 
-use std::{io, path::Path};
+use std::io;
 
 use rustix::{
     io::Errno,
     thread::{CapabilitySet, capabilities},
 };
 
-use enforcer_host::read_text;
+use enforcer_host::HostRoot;
 
-const PARANOID: &str = "/proc/sys/kernel/perf_event_paranoid";
+/// The setting, below `/proc`.
+const PARANOID: &str = "sys/kernel/perf_event_paranoid";
 /// From this value on some kernels want `CAP_SYS_ADMIN`.
 const ADMIN_ONLY: i64 = 3;
 
@@ -29,7 +30,8 @@ pub(super) struct PerfRights {
 impl PerfRights {
     /// Those of the calling thread.
     pub(super) fn here() -> Self {
-        let paranoid = read_text(Path::new(PARANOID)).ok().and_then(|text| text.trim().parse().ok());
+        let text = HostRoot::live().proc.join(PARANOID).read_text();
+        let paranoid = text.ok().and_then(|text| text.trim().parse().ok());
         let capabilities = capabilities(None).map_or(CapabilitySet::empty(), |sets| sets.effective);
         Self { paranoid, capabilities }
     }

@@ -14,13 +14,12 @@
 use std::{
     collections::BTreeSet,
     fs, io,
-    path::{Path, PathBuf},
     time::{Duration, Instant},
 };
 
 use enforcer_core::demotion::AddressRegion;
 
-use enforcer_host::{list_dir, read_text};
+use enforcer_host::HostPath;
 
 /// Most processes watched at a time.
 const SLOTS: usize = 16;
@@ -43,7 +42,7 @@ const MARK: u64 = 137;
 /// Our set of kdamonds.
 #[derive(Debug)]
 pub(super) struct Damon {
-    kdamonds: PathBuf,
+    kdamonds: HostPath,
     /// Slots by index of their kdamond; empty before the first process is watched.
     slots: Vec<Option<Slot>>,
 }
@@ -57,20 +56,20 @@ struct Slot {
 
 impl Damon {
     /// Checks whether DAMON is available; the error says why not.
-    pub(super) fn new(sys: &Path) -> Result<Self, String> {
+    pub(super) fn new(sys: &HostPath) -> Result<Self, String> {
         let kdamonds = sys.join("kernel/mm/damon/admin/kdamonds");
-        let count = read_text(&kdamonds.join("nr_kdamonds")).map_err(|error| error.to_string())?;
+        let count = kdamonds.join("nr_kdamonds").read_text().map_err(|error| error.to_string())?;
         let damon = Self { kdamonds, slots: Vec::new() };
         if count.trim() != "0" && !damon.is_ours() {
             return Err(format!("{} is {}: another program uses it", damon.count().display(), count.trim()));
         }
-        rustix::fs::access(damon.count(), rustix::fs::Access::WRITE_OK)
+        rustix::fs::access(damon.count().as_path(), rustix::fs::Access::WRITE_OK)
             .map_err(|error| format!("{} may not be written: {error}", damon.count().display()))?;
         Ok(damon)
     }
 
     /// The directory of the spare kdamond; creates the set.
-    pub(super) fn spare(&mut self) -> Result<PathBuf, String> {
+    pub(super) fn spare(&mut self) -> Result<HostPath, String> {
         if self.slots.is_empty() {
             self.prepare().map_err(|error| error.to_string())?;
         }
@@ -128,19 +127,19 @@ impl Damon {
         stale.then(|| self.end(index)).map(|()| index)
     }
 
-    fn count(&self) -> PathBuf {
+    fn count(&self) -> HostPath {
         self.kdamonds.join("nr_kdamonds")
     }
 
     fn is_ours(&self) -> bool {
         let interval = self.kdamonds.join("0/contexts/0/monitoring_attrs/intervals/sample_us");
-        let text = read_text(&interval).unwrap_or_default();
+        let text = interval.read_text().unwrap_or_default();
         text.trim().parse::<u64>().is_ok_and(|sample| sample % 1000 == MARK)
     }
 
     /// Creates the set, and removes one that an earlier daemon left.
     fn prepare(&mut self) -> io::Result<()> {
-        let there = list_dir(&self.kdamonds).ok().flatten().unwrap_or_default();
+        let there = self.kdamonds.list_dir().ok().flatten().unwrap_or_default();
         for index in there.iter().filter_map(|name| name.parse::<usize>().ok()) {
             self.end(index);
         }
@@ -161,7 +160,7 @@ impl Damon {
     }
 
     fn state(&self, index: usize) -> String {
-        let text = read_text(&self.kdamonds.join(format!("{index}/state")));
+        let text = self.kdamonds.join(format!("{index}/state")).read_text();
         text.map(|text| text.trim().to_owned()).unwrap_or_default()
     }
 
@@ -213,7 +212,7 @@ impl Damon {
     fn regions(&self, index: usize, interval: Duration) -> io::Result<Vec<AddressRegion>> {
         self.tell(index, "update_schemes_tried_regions")?;
         let dir = self.kdamonds.join(format!("{index}/contexts/0/schemes/0/tried_regions"));
-        let names = list_dir(&dir).map_err(io::Error::other)?.unwrap_or_default();
+        let names = dir.list_dir().map_err(io::Error::other)?.unwrap_or_default();
         let regions = names.iter().filter(|name| name.bytes().all(|byte| byte.is_ascii_digit()));
         Ok(regions.filter_map(|name| region(&dir.join(name), interval)).collect())
     }
@@ -228,9 +227,9 @@ impl Drop for Damon {
 }
 
 /// Removes what a killed daemon of ours left: it would go on watching and moving pages.
-pub(super) fn sweep(sys: &Path) {
+pub(super) fn sweep(sys: &HostPath) {
     let Ok(mut left) = Damon::new(sys) else { return };
-    if read_text(&left.count()).is_ok_and(|count| count.trim() != "0") {
+    if left.count().read_text().is_ok_and(|count| count.trim() != "0") {
         tracing::warn!("{}: taken down, an earlier daemon left it", left.kdamonds.display());
         left.take_down();
     }
@@ -238,8 +237,8 @@ pub(super) fn sweep(sys: &Path) {
 
 /// One of `tried_regions`. Accesses are the looks of the latest interval that found it touched; age is in
 /// intervals.
-fn region(dir: &Path, interval: Duration) -> Option<AddressRegion> {
-    let number = |file: &str| read_text(&dir.join(file)).ok()?.trim().parse::<u64>().ok();
+fn region(dir: &HostPath, interval: Duration) -> Option<AddressRegion> {
+    let number = |file: &str| dir.join(file).read_text().ok()?.trim().parse::<u64>().ok();
     let (start, end, accesses, age) =
         (number("start")?, number("end")?, number("nr_accesses")?, number("age")?);
     let percent = (accesses.saturating_mul(100) / u64::from(LOOKS)).min(100);
@@ -250,15 +249,18 @@ fn region(dir: &Path, interval: Duration) -> Option<AddressRegion> {
 }
 
 /// Adds file and value to the kernel's error.
-fn write(path: &Path, value: &str) -> io::Result<()> {
-    fs::write(path, value).map_err(|error| {
+fn write(path: &HostPath, value: &str) -> io::Result<()> {
+    fs::write(path.as_path(), value).map_err(|error| {
         io::Error::new(error.kind(), format!("writing {value:?} to {}: {error}", path.display()))
     })
 }
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use super::*;
+    use enforcer_host::HostRoot;
 
     /// A set of `count` kdamonds, the first with this sampling interval, all switched on.
     fn host(count: usize, sample: u64) -> tempfile::TempDir {
@@ -289,10 +291,10 @@ mod tests {
             (0, 20_000 + MARK, ("0", SPARE + 1)),
         ] {
             let dir = host(count, sample);
-            sweep(dir.path());
+            sweep(&HostRoot::live().at(dir.path()));
             let (left, on) = states(dir.path());
             assert_eq!((left.as_str(), on), expected, "{count} {sample}");
         }
-        sweep(Path::new("/nonexistent"));
+        sweep(&HostRoot::live().at("/nonexistent"));
     }
 }

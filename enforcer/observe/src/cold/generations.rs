@@ -8,7 +8,6 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     fs,
-    path::{Path, PathBuf},
     time::{Duration, Instant},
 };
 
@@ -16,21 +15,21 @@ use enforcer_core::{parse::lru_gen::Generations, workload::CgroupPath};
 use numa_topology::set::NodeSet;
 
 use super::page_bytes;
-use enforcer_host::read_text;
+use enforcer_host::HostPath;
 
 /// The kernel's ages, and when a generation was last requested.
 #[derive(Debug)]
 pub(super) struct Generational {
-    path: PathBuf,
+    path: HostPath,
     /// When each workload was first and last aged.
     aged: BTreeMap<CgroupPath, (Instant, Instant)>,
     missing: Option<String>,
 }
 
 impl Generational {
-    pub(super) fn new(sys: &Path) -> Self {
+    pub(super) fn new(sys: &HostPath) -> Self {
         let path = sys.join("kernel/debug/lru_gen");
-        let missing = read_text(&path).err().map(|error| error.to_string());
+        let missing = path.read_text().err().map(|error| error.to_string());
         Self { path, aged: BTreeMap::new(), missing }
     }
 
@@ -55,7 +54,7 @@ impl Generational {
         if self.missing.is_some() {
             return None;
         }
-        let found = match read_text(&self.path) {
+        let found = match self.path.read_text() {
             Ok(text) => Generations::within(&text, cgroup),
             Err(error) => {
                 self.missing = Some(error.to_string());
@@ -72,7 +71,7 @@ impl Generational {
                 let Some(youngest) = memcg.youngest(node) else { continue };
                 // Anonymous pages too, although there may be no swap.
                 let command = format!("+ {} {node} {} 1 1", memcg.memcg, youngest.number);
-                if let Err(error) = fs::write(&self.path, &command) {
+                if let Err(error) = fs::write(self.path.as_path(), &command) {
                     let reason = format!("writing {command:?} to {}: {error}", self.path.display());
                     self.missing = Some(reason);
                     return None;

@@ -22,7 +22,6 @@ mod referenced;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    path::PathBuf,
     time::{Duration, Instant},
 };
 
@@ -35,7 +34,7 @@ use numa_topology::{degraded::Degraded, id::NodeId, set::NodeSet};
 
 use self::{damon::Damon, generations::Generational, referenced::ReferencedBits};
 use super::rooms::room_of;
-use enforcer_host::{HostRoot, cgroup::CgroupLayout, processes::processes_in, read_text};
+use enforcer_host::{HostPath, HostRoot, cgroup::CgroupLayout, processes::processes_in};
 
 /// Most processes of one workload that are watched: the largest.
 const PROCESSES: usize = 8;
@@ -88,7 +87,7 @@ impl ColdWatch {
                 damon.look(pid, idle, now)
             } else {
                 look.source = "referenced";
-                self.referenced.look(&self.host.proc, pid, now)
+                self.referenced.look(self.host.proc.as_path(), pid, now)
             };
             match seen {
                 Ok(regions) => look.watched.push(ProcessRegions { pid, regions }),
@@ -109,7 +108,7 @@ impl ColdWatch {
     }
 
     /// The directory of an unused kdamond of our set; the error says why there is none.
-    pub fn spare_kdamond(&mut self) -> Result<PathBuf, String> {
+    pub fn spare_kdamond(&mut self) -> Result<HostPath, String> {
         self.damon.as_mut().map_err(|reason| reason.clone())?.spare()
     }
 
@@ -126,11 +125,11 @@ impl ColdWatch {
     /// Memory of these nodes now.
     pub fn rooms(&self, nodes: &NodeSet) -> BTreeMap<NodeId, NodeMemory> {
         // Unreadable watermarks count as none.
-        let zones = read_text(&self.host.proc.join("zoneinfo")).ok().and_then(|text| zone_pages(&text).ok());
+        let zones = self.host.proc.join("zoneinfo").read_text().ok().and_then(|text| zone_pages(&text).ok());
         let zones = zones.unwrap_or_default();
         let room = |node: NodeId| {
             let path = self.host.sys.join(format!("devices/system/node/node{node}/meminfo"));
-            let sizes = meminfo(&read_text(&path).ok()?).ok()?;
+            let sizes = meminfo(&path.read_text().ok()?).ok()?;
             let zones = zones.get(&node).copied().unwrap_or_default();
             let room = room_of(&sizes, &zones, rustix::param::page_size() as u64)?;
             Some((node, NodeMemory { total: sizes.total_bytes?, available: room.available() }))
@@ -153,7 +152,7 @@ impl ColdWatch {
 
     /// The largest processes of a workload.
     fn largest(&self, cgroup: &CgroupPath) -> Vec<u32> {
-        let Ok(pids) = processes_in(&self.layout.cpuset.dir(cgroup)) else { return Vec::new() };
+        let Ok(pids) = processes_in(self.layout.cpuset.dir(cgroup).as_path()) else { return Vec::new() };
         let mut sizes: Vec<(u64, u32)> =
             pids.into_iter().filter_map(|pid| Some((self.resident(pid)?, pid))).collect();
         sizes.retain(|(pages, _)| *pages >= FEWEST_PAGES);
@@ -164,14 +163,14 @@ impl ColdWatch {
 
     /// The second number of `/proc/PID/statm`: resident pages.
     fn resident(&self, pid: u32) -> Option<u64> {
-        let text = read_text(&self.host.proc.join(format!("{pid}/statm"))).ok()?;
+        let text = self.host.proc.join(format!("{pid}/statm")).read_text().ok()?;
         text.split_ascii_whitespace().nth(1)?.parse().ok()
     }
 
     /// `pgpromote_success` of `memory.stat`, in bytes; kernels before 6.12 count it for the host only.
     fn promoted(&self, cgroup: &CgroupPath) -> Option<u64> {
         let memory = self.layout.memory.as_ref().filter(|root| root.v2)?;
-        let counters = parse_keyed(&read_text(&memory.dir(cgroup).join("memory.stat")).ok()?).ok()?;
+        let counters = parse_keyed(&memory.dir(cgroup).join("memory.stat").read_text().ok()?).ok()?;
         Some(counters.get("pgpromote_success")?.saturating_mul(page_bytes()))
     }
 }

@@ -23,7 +23,7 @@ use numa_topology::{
 
 use self::counters::KernelCounts;
 use super::{index::Index, options::SamplerOptions, pressure_tap::PressureTap};
-use enforcer_host::{HostRoot, cgroup::CgroupLayout, cgroup_tree::walk, lockdown, read_text};
+use enforcer_host::{HostRoot, cgroup::CgroupLayout, cgroup_tree::walk, lockdown};
 use enforcer_kernel::bpf::{
     AttachOptions, CgroupAxis, IteratorError, TaskIterator, VmaIterator, with_causes,
 };
@@ -47,11 +47,17 @@ impl KernelSources {
         options: &SamplerOptions,
     ) -> Self {
         let axis = if layout.cpuset.v2 { CgroupAxis::Unified } else { CgroupAxis::Cpuset };
-        let possible = read_text(&host.sys.join("devices/system/cpu/possible"))
+        let possible = host
+            .sys
+            .join("devices/system/cpu/possible")
+            .read_text()
             .ok()
             .and_then(|text| scalar::list(&text).ok())
             .unwrap_or_else(|| topology.online_cpus());
-        let nodes = read_text(&host.sys.join("devices/system/node/possible"))
+        let nodes = host
+            .sys
+            .join("devices/system/node/possible")
+            .read_text()
             .ok()
             .and_then(|text| scalar::list(&text).ok())
             .unwrap_or_default();

@@ -28,14 +28,12 @@ use numa_topology::degraded::Degraded;
 
 use self::podresources::PodResourcesAnswer;
 pub use self::podresources::{Allocatable, PodResourcesError, ask};
+use enforcer_host::{HostPath, HostRoot};
 
 /// Name of the CPU manager's file in the kubelet's directory.
 pub const CPU_STATE: &str = "cpu_manager_state";
 /// Name of the memory manager's file.
 pub const MEMORY_STATE: &str = "memory_manager_state";
-
-/// Where the kubelet's command line is.
-const PROC: &str = "/proc";
 
 /// Effect of a file or a socket that cannot be used.
 const NOT_KNOWN: &str = "what the kubelet gave away is not known; containers of pods are left alone";
@@ -112,17 +110,17 @@ pub fn look(settings: &KubeletSettings) -> KubeletSnapshot {
     if !settings.enabled {
         return KubeletSnapshot::default();
     }
-    let settings = root::of_running(settings, Path::new(PROC));
+    let settings = root::of_running(settings, &HostRoot::live().proc);
     seen(&settings.root_dir, ask(&settings.podresources))
 }
 
 /// The state files' content, for a command that must not silently go on without it; and why it is missing,
 /// with the directory that was searched. Without a kubelet nothing is missing.
 pub fn look_at_state(settings: &KubeletSettings) -> (Kubelet, Option<String>) {
-    state_below(settings, Path::new(PROC))
+    state_below(settings, &HostRoot::live().proc)
 }
 
-fn state_below(settings: &KubeletSettings, proc: &Path) -> (Kubelet, Option<String>) {
+fn state_below(settings: &KubeletSettings, proc: &HostPath) -> (Kubelet, Option<String>) {
     if !settings.enabled {
         return Default::default();
     }
@@ -136,7 +134,7 @@ fn state_below(settings: &KubeletSettings, proc: &Path) -> (Kubelet, Option<Stri
 
 /// Files that a present kubelet would have written. Every kubelet has a file of its CPU manager, whatever its
 /// policy.
-fn missing(kubelet: &Kubelet, root_dir: &Path, proc: &Path) -> Option<String> {
+fn missing(kubelet: &Kubelet, root_dir: &Path, proc: &HostPath) -> Option<String> {
     if let Some(policy) = &kubelet.cpu_policy {
         let is_short = policy == "static" && kubelet.shared_cpus.is_none();
         return is_short.then(|| format!("{CPU_STATE} names no shared CPUs"));

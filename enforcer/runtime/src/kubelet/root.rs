@@ -4,14 +4,11 @@
 //! process with that name is looked for. A directory that does not exist here, as in a pod that mounts it
 //! elsewhere, is not used.
 
-use std::{
-    fs,
-    path::{Path, PathBuf},
-};
+use std::path::PathBuf;
 
 use enforcer_core::policy::KubeletSettings;
 
-use enforcer_host::read_text;
+use enforcer_host::HostPath;
 
 /// Name of the process.
 const KUBELET: &str = "kubelet";
@@ -23,7 +20,7 @@ const OPTION: &str = "--root-dir";
 const SOCKET: &str = "pod-resources/kubelet.sock";
 
 /// The settings, with the directory and the socket of the kubelet that runs where they are the default ones.
-pub(super) fn of_running(settings: &KubeletSettings, proc: &Path) -> KubeletSettings {
+pub(super) fn of_running(settings: &KubeletSettings, proc: &HostPath) -> KubeletSettings {
     let default = KubeletSettings::default();
     if settings.root_dir != default.root_dir {
         return settings.clone();
@@ -37,23 +34,21 @@ pub(super) fn of_running(settings: &KubeletSettings, proc: &Path) -> KubeletSett
 }
 
 /// The directory that the command line of the kubelet names.
-pub(super) fn running(proc: &Path) -> Option<PathBuf> {
-    processes(proc).find_map(|process| named(&read_text(&process.join("cmdline")).ok()?))
+pub(super) fn running(proc: &HostPath) -> Option<PathBuf> {
+    processes(proc).find_map(|process| named(&process.join("cmdline").read_text().ok()?))
 }
 
 /// Whether a kubelet runs, as far as this process can see.
-pub(super) fn runs(proc: &Path) -> bool {
+pub(super) fn runs(proc: &HostPath) -> bool {
     processes(proc).next().is_some()
 }
 
 /// Directories of processes with that name.
-fn processes(proc: &Path) -> impl Iterator<Item = PathBuf> {
-    let processes = fs::read_dir(proc).into_iter().flatten().filter_map(Result::ok);
-    let processes = processes.filter(|entry| {
-        let is_process = entry.file_name().to_str().is_some_and(|name| name.parse::<u32>().is_ok());
-        is_process && read_text(&entry.path().join("comm")).is_ok_and(|comm| comm.trim() == KUBELET)
-    });
-    processes.map(|entry| entry.path())
+fn processes(proc: &HostPath) -> impl Iterator<Item = HostPath> {
+    let names = proc.read_dir().unwrap_or_default().into_iter().map(|(name, _)| name);
+    let pids = names.filter(|name| name.to_str().is_some_and(|name| name.parse::<u32>().is_ok()));
+    pids.map(|pid| proc.join(pid))
+        .filter(|process| process.join("comm").read_text().is_ok_and(|comm| comm.trim() == KUBELET))
 }
 
 /// The directory on a command line with zero-terminated words; the last option counts.
@@ -69,7 +64,10 @@ fn named(command_line: &str) -> Option<PathBuf> {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
+    use enforcer_host::HostRoot;
 
     #[test]
     fn the_directory_is_read_off_the_command_line() {
@@ -89,20 +87,20 @@ mod tests {
 
     #[test]
     fn a_configuration_wins_and_a_directory_that_is_not_there_is_not_taken() {
-        let proc = tempfile::tempdir().unwrap();
-        let dir = proc.path().join("data");
-        let write = |name: &str, text: &str| fs::write(proc.path().join("77").join(name), text).unwrap();
-        fs::create_dir(proc.path().join("77")).unwrap();
+        let root = tempfile::tempdir().unwrap();
+        let (proc, dir) = (HostRoot::live().at(root.path()), root.path().join("data"));
+        let write = |name: &str, text: &str| fs::write(root.path().join("77").join(name), text).unwrap();
+        fs::create_dir(root.path().join("77")).unwrap();
         write("comm", "kubelet\n");
         write("cmdline", &format!("/usr/bin/kubelet\0--root-dir={}\0", dir.display()));
         let default = KubeletSettings::default();
-        assert_eq!(of_running(&default, proc.path()), default);
+        assert_eq!(of_running(&default, &proc), default);
         fs::create_dir(&dir).unwrap();
-        let found = of_running(&default, proc.path());
+        let found = of_running(&default, &proc);
         assert_eq!((&found.root_dir, &found.podresources), (&dir, &dir.join(SOCKET)));
         let configured = KubeletSettings { root_dir: "/elsewhere".into(), ..default.clone() };
-        assert_eq!(of_running(&configured, proc.path()), configured);
+        assert_eq!(of_running(&configured, &proc), configured);
         write("comm", "kubectl\n");
-        assert_eq!(of_running(&default, proc.path()), default);
+        assert_eq!(of_running(&default, &proc), default);
     }
 }

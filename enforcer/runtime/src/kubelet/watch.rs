@@ -6,7 +6,6 @@
 
 use std::{
     os::unix::fs::MetadataExt,
-    path::Path,
     sync::{Arc, Mutex, PoisonError, Weak},
     thread,
     time::{Duration, Instant},
@@ -14,7 +13,9 @@ use std::{
 
 use enforcer_core::policy::KubeletSettings;
 
-use super::{CPU_STATE, KubeletSnapshot, MEMORY_STATE, PROC, look, root};
+use enforcer_host::HostRoot;
+
+use super::{CPU_STATE, KubeletSnapshot, MEMORY_STATE, look, root};
 
 /// Interval of checks for changed files: one `stat` each.
 const LOOK: Duration = Duration::from_millis(500);
@@ -52,12 +53,13 @@ fn follow(latest: &Weak<Mutex<Arc<KubeletSnapshot>>>, settings: &KubeletSettings
     // Changes since the first look are unknown, so the thread's first look reads everything.
     let mut last = None;
     let mut asked = Instant::now();
-    let (mut found, mut searched) = (root::of_running(settings, Path::new(PROC)), Instant::now());
+    let proc = HostRoot::live().proc;
+    let (mut found, mut searched) = (root::of_running(settings, &proc), Instant::now());
     while let Some(latest) = latest.upgrade() {
         let now = stamps(&found);
         let is_there = now.iter().any(Option::is_some);
         if !is_there && searched.elapsed() >= SEARCH {
-            (found, searched) = (root::of_running(settings, Path::new(PROC)), Instant::now());
+            (found, searched) = (root::of_running(settings, &proc), Instant::now());
         }
         if last != Some(now) || (is_there && asked.elapsed() >= ASK) {
             (last, asked) = (Some(now), Instant::now());

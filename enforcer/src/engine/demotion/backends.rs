@@ -32,7 +32,7 @@ use enforcer_act::{
         frames_there, reclaim,
     },
 };
-use enforcer_host::{HostRoot, cgroup::CgroupLayout};
+use enforcer_host::{HostPath, HostRoot, cgroup::CgroupLayout};
 use enforcer_kernel::Kernel;
 use enforcer_observe::cold::ColdWatch;
 use enforcer_report::units;
@@ -43,7 +43,7 @@ const MUCH: u64 = 4 << 20;
 /// Everything that a round uses to move pages.
 pub(super) struct DemotionContext<'a> {
     pub(super) kernel: &'a dyn Kernel,
-    pub(super) proc: &'a Path,
+    pub(super) proc: &'a HostPath,
     pub(super) budget: &'a mut PageBudget,
     pub(super) watch: &'a mut ColdWatch,
     pub(super) backends: &'a mut Backends,
@@ -113,7 +113,7 @@ impl Backends {
             }
             DemotionBackend::Damos => {
                 let tried = watch.spare_kdamond().and_then(|kdamond| {
-                    damos::probe(&kdamond).map_err(|error| format!("{error}; Linux 6.11 has it"))
+                    damos::probe(kdamond.as_path()).map_err(|error| format!("{error}; Linux 6.11 has it"))
                 });
                 tried.map_or_else(BackendProbe::Unusable, |()| BackendProbe::Sound)
             }
@@ -150,7 +150,7 @@ impl Backends {
             let all = round.flows.iter().fold(0, |sum: u64, flow| sum.saturating_add(flow.bytes));
             obstacle(backend, &footing, round.flows, all).map_or(Ok(()), Err)?;
             let kdamond = watch.spare_kdamond().map_err(BackendObstacle::Unusable)?;
-            return self.migrate(&kdamond, round, &facts, kernel);
+            return self.migrate(kdamond.as_path(), round, &facts, kernel);
         }
         let deadline = Deadline::after(FLOW, &self.stop);
         let there = |flow: &PageFlow| (flow.from, bytes_there(kernel, &self.host.proc, flow, &deadline));

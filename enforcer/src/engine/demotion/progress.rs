@@ -3,7 +3,6 @@
 use std::{
     collections::BTreeMap,
     mem::Discriminant,
-    path::Path,
     time::{Duration, Instant},
 };
 
@@ -16,6 +15,7 @@ use enforcer_core::{
 
 use crate::engine::decisions::entry;
 use enforcer_act::pages::{PageBudget, PageMoveReport, move_flow};
+use enforcer_host::HostPath;
 use enforcer_kernel::Kernel;
 use enforcer_observe::cold::ColdLook;
 use enforcer_report::{
@@ -128,7 +128,7 @@ pub(super) fn add(sums: &mut BTreeMap<&'static str, u64>, source: &'static str, 
 pub(super) fn moved(
     kernel: &dyn Kernel,
     flows: &[PageFlow],
-    proc: &Path,
+    proc: &HostPath,
     budget: &mut PageBudget,
     lines: &mut Vec<String>,
 ) -> u64 {

@@ -45,11 +45,12 @@ impl Host {
         fixture.cgroup("/near", "0-1", "0-1");
         put(&fixture.path("/near"), "cgroup.procs", "8\n");
         let HostRoot { sys, proc, .. } = fixture.host();
+        let (sys, proc) = (sys.as_path(), proc.as_path());
         for node in 0..2 {
             let text = format!("Node {node} MemTotal: 1048576 kB\nNode {node} MemFree: 900000 kB\n");
-            put(&sys, &format!("devices/system/node/node{node}/meminfo"), &text);
+            put(sys, &format!("devices/system/node/node{node}/meminfo"), &text);
         }
-        put(&proc, "8/statm", "30000 24576 0 0 0 0 0\n");
+        put(proc, "8/statm", "30000 24576 0 0 0 0 0\n");
         let both = [(COLD_AT, COLD, 0), (HOT_AT, HOT, HOT)];
         let of_each = |line: &dyn Fn(usize, usize, usize) -> String| -> String {
             both.iter().map(|(start, pages, hot)| line(*start, *pages, *hot)).collect()
@@ -62,9 +63,9 @@ impl Host {
         let touched = of_each(&|start, pages, hot| {
             format!("{}Rss: {} kB\nReferenced: {} kB\n", mapped(start, pages), pages * 4, hot * 4)
         });
-        put(&proc, "8/numa_maps", &placed);
-        put(&proc, "8/maps", &of_each(&|start, pages, _| mapped(start, pages)));
-        put(&proc, "8/smaps", &touched);
+        put(proc, "8/numa_maps", &placed);
+        put(proc, "8/maps", &of_each(&|start, pages, _| mapped(start, pages)));
+        put(proc, "8/smaps", &touched);
         let machine = Machine::new().sockets(1).cores(2);
         let machine = machine.memory_only(NodeId(1), 64, MemoryKind::Pmem, NodeId(0)).build();
         let (inventory, _) = Inventory::or_whole(machine, &PlacementSettings::default());
@@ -193,8 +194,8 @@ impl Host {
     /// Cold pages are to go down by reclaim, without an obstacle.
     fn by_reclaim(&mut self) {
         let (host, dir) = (self.fixture.host(), self.fixture.path("/near"));
-        put(&host.sys, "kernel/mm/numa/demotion_enabled", "true\n");
-        put(&host.proc, "swaps", "Filename Type Size Used Priority\n");
+        put(host.sys.as_path(), "kernel/mm/numa/demotion_enabled", "true\n");
+        put(host.proc.as_path(), "swaps", "Filename Type Size Used Priority\n");
         put(&dir, "cpuset.mems.effective", "0-1\n");
         put(&dir, "memory.numa_stat", "anon N0=100663296 N1=0\nfile N0=0 N1=0\n");
         let mut layout = self.fixture.layout.clone();
@@ -297,10 +298,10 @@ fn what_is_not_safe_goes_by_move_pages_and_why_is_told_once() {
         let (sys, proc, dir) =
             (host.fixture.host().sys, host.fixture.host().proc, host.fixture.path("/near"));
         match what {
-            "demotion" => put(&sys, "kernel/mm/numa/demotion_enabled", "false\n"),
+            "demotion" => put(sys.as_path(), "kernel/mm/numa/demotion_enabled", "false\n"),
             "cpuset" => put(&dir, "cpuset.mems.effective", "0\n"),
             "below" => fs::create_dir(dir.join("child")).unwrap(),
-            "swap" => put(&proc, "swaps", "Filename\n/dev/vda2 partition 8 0 -2\n"),
+            "swap" => put(proc.as_path(), "swaps", "Filename\n/dev/vda2 partition 8 0 -2\n"),
             "files" => put(&dir, "memory.numa_stat", "anon N0=100663296 N1=0\nfile N0=0 N1=67108864\n"),
             "probe" => {
                 let probe = BackendProbe::Unusable("no such thing".into());

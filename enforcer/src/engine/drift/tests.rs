@@ -13,7 +13,7 @@ use numa_topology::{Topology, degraded::Degraded, set::NodeSet, synth::Machine};
 
 use crate::engine::{Engine, HostSource, Look, SourceError};
 use enforcer_act::{cpuset, fixture::Fixture, journal::DriftRecord};
-use enforcer_host::{cgroup::CgroupLayout, read_text};
+use enforcer_host::cgroup::CgroupLayout;
 use enforcer_observe::{CgroupWatch, CpusetWatch, KeptCgroups, WatchLimit};
 use enforcer_report::tick::TickReport;
 
@@ -29,7 +29,7 @@ struct Files {
 
 impl Files {
     fn list(&self, file: &str) -> String {
-        read_text(&self.layout.cpuset.path.join("db").join(file)).unwrap()
+        self.layout.cpuset.path.join("db").join(file).read_text().unwrap()
     }
 }
 
@@ -269,7 +269,7 @@ fn a_declared_cgroup_that_appears_between_two_turns_does_not_wait_for_the_next()
         rig.turn(SECOND);
         rig.engine.look();
         for (cgroup, declared) in [("other", false), ("late", true)] {
-            let dir = rig.host.layout.cpuset.path.join(cgroup);
+            let dir = rig.host.layout.cpuset.path.as_path().join(cgroup);
             fs::create_dir(&dir).unwrap();
             fs::write(dir.join("cgroup.procs"), "").unwrap();
             assert!(!rig.engine.look().wants_turn, "{cgroup}: it is empty");
@@ -289,7 +289,7 @@ fn a_look_is_quiet_where_all_that_could_come_tells_of_itself() {
     rig.engine.look();
     assert_eq!(rig.engine.look(), Look { wants_turn: false, misplaced: false, is_quiet: true });
     // A fixture has no cgroup.events, like v1: no event signals a new process.
-    let dir = rig.host.layout.cpuset.path.join("late");
+    let dir = rig.host.layout.cpuset.path.as_path().join("late");
     fs::create_dir(&dir).unwrap();
     fs::write(dir.join("cgroup.procs"), "").unwrap();
     assert_eq!(rig.engine.look(), Look { wants_turn: false, misplaced: false, is_quiet: false });

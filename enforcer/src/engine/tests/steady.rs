@@ -75,7 +75,9 @@ impl Quiet {
             writeln!(policy, "[[workload]]\nname = \"{index}\"\ncgroup = \"/{index}\"\ncpus = 1").unwrap();
         }
         let at = |name: &str| dir.path().join(name);
-        let host = HostRoot { sys: at("sys"), proc: at("proc"), cgroup: at("cgroup"), captured: false };
+        let live = HostRoot::live();
+        let [sys, proc, cgroup] = ["sys", "proc", "cgroup"].map(|tree| live.at(at(tree)));
+        let host = HostRoot { sys, proc, cgroup, captured: false };
         let layout = CgroupLayout::read(&host).unwrap();
         let options = SamplerOptions { bpf: false, counters: false, ..SamplerOptions::default() };
         let source = LiveSource::new(host.clone(), layout.clone(), options);

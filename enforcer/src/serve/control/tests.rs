@@ -21,6 +21,7 @@ use tokio::sync::watch;
 
 use super::*;
 use crate::serve::{Endpoints, socket::ControlSocket};
+use enforcer_host::HostRoot;
 use enforcer_report::{
     decision::{DecisionRecord, DecisionState},
     fixture,
@@ -55,7 +56,11 @@ fn rig() -> Rig {
             Ok(())
         }),
         started: Instant::now(),
-        cgroups: ControllerRoot { path: root.path().join("cgroup"), v2: true, mounted_cgroup: "/".into() },
+        cgroups: ControllerRoot {
+            path: HostRoot::live().at(root.path().join("cgroup")),
+            v2: true,
+            mounted_cgroup: "/".into(),
+        },
         record: PauseRecord::new(&root.path().join("state")),
     };
     let (_turns, alive) = watch::channel(Instant::now());

@@ -170,7 +170,7 @@ fn pins_that_a_killed_daemon_had_noted_are_recorded_and_given_back_by_the_next_o
 fn an_answer_has_a_turn_look_at_containers_without_pinned_threads_where_the_kernel_forgets_pins() {
     for (release, waits) in [("6.1.0\n", 1), ("6.12.0\n", 0)] {
         let (host, placed) = sharing();
-        fs::write(host.host().proc.join("sys/kernel/osrelease"), release).unwrap();
+        fs::write(host.host().proc.join("sys/kernel/osrelease").as_path(), release).unwrap();
         let tree = CpusetTree::new(&host.layout.cpuset.path, true).with_processes(&host.host().proc);
         placed.adopt(tree, BTreeMap::new());
         let cgroup = cgroup_of("shared", "/besteffort");

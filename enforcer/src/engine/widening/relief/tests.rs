@@ -39,7 +39,7 @@ impl Host {
         let widening = Widening::new().unwrap();
         let senses =
             ReliefSensors { rooms: HeadroomReader::new(&host, 4096), tenants: ResidentsReader::new(&host) };
-        let tree = CpusetTree::new(dir.path().join("cgroup"), true);
+        let tree = CpusetTree::new(&host.at(dir.path().join("cgroup")), true);
         let mut relief = ReliefWorker::new(
             FakeKernel::default(),
             widening,
