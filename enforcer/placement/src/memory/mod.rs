@@ -91,7 +91,7 @@ impl ZoneAccount {
 
     /// The account for the container at this position in the pod's list: memory of earlier init containers is
     /// free again, so that a pod takes the peak of its stages and not their sum.
-    pub fn for_container(
+    pub(crate) fn for_container(
         inventory: &Inventory,
         allocations: &Allocations,
         pod: &PodRequest,
@@ -269,7 +269,7 @@ impl ZoneAccount {
 
     /// Every zone with more claims inside it than capacity, narrow ones first. If no single zone is too small
     /// but several together are, the nodes that they share. Empty exactly if all promises can be kept.
-    pub fn overcommitted(&self, resource: MemoryResource) -> Vec<Overcommit> {
+    pub(crate) fn overcommitted(&self, resource: MemoryResource) -> Vec<Overcommit> {
         let of = |promises: &Promises| -> Vec<Overcommit> {
             let over = |mask: &Mask| Overcommit {
                 zone: self.nodes.nodes(*mask),

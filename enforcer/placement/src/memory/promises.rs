@@ -13,7 +13,10 @@
 //! the forecasts still hold, the quick answers are O(nodes + zones), an augmenting path is
 //! O(zones x nodes). All sums saturate: sizes come from outside.
 
-use super::{fixed::Fixed, room};
+use super::{
+    fixed::{Fixed, sum},
+    room,
+};
 use crate::nodes::{MAX_ENUMERATED_NODES, Mask, Table, positions};
 
 /// Capacity, promises, and one arrangement that keeps them.
@@ -115,7 +118,7 @@ impl Promises {
     /// Amount that could be promised on these nodes in addition, with all other promises kept as now.
     pub(super) fn free(&self, nodes: Mask) -> u64 {
         if self.is_fixed {
-            return Fixed::of(self).free(nodes);
+            return self.as_fixed().free(nodes);
         }
         if self.reach(nodes) == nodes {
             return self.left(nodes);
@@ -126,7 +129,7 @@ impl Promises {
     /// Could this be promised on these nodes?
     pub(super) fn fits(&self, nodes: Mask, bytes: u64) -> bool {
         if self.is_fixed {
-            return Fixed::of(self).free(nodes) >= bytes;
+            return self.as_fixed().free(nodes) >= bytes;
         }
         if self.left(nodes) >= bytes {
             return true;
@@ -139,7 +142,7 @@ impl Promises {
     /// [left](Self::left) if the table would be too large.
     pub(super) fn free_on_sets(&self, nodes: &[Mask]) -> Table {
         if self.is_fixed {
-            let fixed = Fixed::of(self);
+            let fixed = self.as_fixed();
             let sets = 0..1 << nodes.len().min(MAX_ENUMERATED_NODES);
             let of_set =
                 |set: Mask| positions(set).filter_map(|at| nodes.get(at)).fold(0, |all, node| all | node);
@@ -163,7 +166,7 @@ impl Promises {
     /// Maximum that promises take from these nodes: promises inside them, and for memory that cannot move
     /// also what others may take there.
     pub(super) fn taken(&self, nodes: Mask) -> u64 {
-        if self.is_fixed { Fixed::of(self).taken(nodes) } else { self.usage(nodes) }
+        if self.is_fixed { self.as_fixed().taken(nodes) } else { self.usage(nodes) }
     }
 
     /// Sum of the promises on zones inside these nodes.
@@ -175,7 +178,7 @@ impl Promises {
     /// Amount that the arrangement leaves on these nodes: at most [`Self::free`]. For memory that cannot
     /// move, the sum of the free amounts of each node, which says nothing about the nodes together.
     pub(super) fn left(&self, nodes: Mask) -> u64 {
-        if self.is_fixed { Fixed::of(self).free_on_each(nodes) } else { sum(&self.free, nodes) }
+        if self.is_fixed { self.as_fixed().free_on_each(nodes) } else { sum(&self.free, nodes) }
     }
 
     /// Zones with a promise.
@@ -187,7 +190,7 @@ impl Promises {
     /// together are the cause, the nodes that they share.
     pub(super) fn overcommitted(&self) -> Vec<Mask> {
         if self.is_fixed {
-            let mut found = Fixed::of(self).overcommitted();
+            let mut found = self.as_fixed().overcommitted();
             found.sort_unstable_by_key(|nodes| (nodes.count_ones(), *nodes));
             return found;
         }
@@ -201,6 +204,10 @@ impl Promises {
         }
         found.sort_unstable_by_key(|nodes| (nodes.count_ones(), *nodes));
         found
+    }
+
+    fn as_fixed(&self) -> Fixed<'_> {
+        Fixed::new(&self.capacity, self.promised())
     }
 
     /// [`Self::free`], limited to `most`.
@@ -298,9 +305,4 @@ fn unwind(queue: &[(PathStep, Option<usize>)], last: usize) -> Vec<PathStep> {
     let mut path: Vec<PathStep> = ends.filter_map(|at| queue.get(at).map(|(step, _)| *step)).collect();
     path.reverse();
     path
-}
-
-fn sum(amounts: &[u64], nodes: Mask) -> u64 {
-    let amounts = positions(nodes).filter_map(|node| amounts.get(node));
-    amounts.fold(0, |sum, amount| sum.saturating_add(*amount))
 }

@@ -7,8 +7,8 @@
 use std::fmt;
 
 use super::{
-    HintLists, MergeOptions, each_other, each_preferred, not_preferred, order::NodeSetOrder, preferred,
-    scores::Scores,
+    HintLists, MergeOptions, amounts, each_other, each_preferred, not_preferred, order::NodeSetOrder,
+    preferred, scores::Scores,
 };
 use crate::{
     hints::{Mask, NodeIndex, Offer},
@@ -78,7 +78,7 @@ pub fn candidates<'a>(
         }));
     }
     if found.len() < limit && !options.single_node {
-        let wanted = lists.widest_of_the_narrowest(nodes);
+        let wanted = amounts::widest_of_the_narrowest(nodes, &lists);
         let order = NodeSetOrder::of_others(nodes, options, wanted);
         let scores = Scores::new(&lists.listed, nodes.all(), options.strategy, |_| true);
         let first = best.or_else(|| not_preferred(nodes, &lists, options));

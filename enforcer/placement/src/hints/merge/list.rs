@@ -5,7 +5,7 @@
 
 use std::borrow::Cow;
 
-use super::{amounts, options::MergeOptions};
+use super::options::MergeOptions;
 use crate::hints::{Mask, MaskHint, NodeIndex, Offer, Threshold};
 
 /// Offers of all resources.
@@ -60,14 +60,6 @@ impl<'a> HintLists<'a> {
             lists.listed.push(HintList::new(hints, options.single_node));
         }
         lists
-    }
-
-    /// Desired width of a non-preferred answer: that of the narrowest hint of the most demanding resource; 0
-    /// if no hint names nodes.
-    pub(super) fn widest_of_the_narrowest(&self, nodes: &NodeIndex) -> u32 {
-        let listed = self.listed.iter().filter_map(|list| list.masks().map(Mask::count_ones).min());
-        let amounts = self.thresholds.iter().filter_map(|threshold| amounts::narrowest(nodes, threshold));
-        listed.chain(amounts).max().unwrap_or(0)
     }
 }
 

@@ -129,7 +129,7 @@ fn preferred(nodes: &NodeIndex, lists: &HintLists<'_>, options: MergeOptions) ->
 }
 
 fn not_preferred(nodes: &NodeIndex, lists: &HintLists<'_>, options: MergeOptions) -> Option<Mask> {
-    let wanted = lists.widest_of_the_narrowest(nodes);
+    let wanted = amounts::widest_of_the_narrowest(nodes, lists);
     let order = NodeSetOrder::of_others(nodes, options, wanted);
     let scores = Scores::new(&lists.listed, nodes.all(), options.strategy, |_| true);
     let mut best = Best::new(&order, &scores);

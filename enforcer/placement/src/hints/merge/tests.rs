@@ -199,7 +199,7 @@ fn the_wanted_width_is_that_of_the_most_demanding_resource() {
     ] {
         let offers = offers(lists);
         let lists = HintLists::new(&offers, &nodes(4), NARROWEST);
-        assert_eq!(lists.widest_of_the_narrowest(&nodes(4)), wanted);
+        assert_eq!(amounts::widest_of_the_narrowest(&nodes(4), &lists), wanted);
     }
 }
 

@@ -24,7 +24,7 @@ use self::{
     denial::ExclusionPacking,
     search::{Cover, CoverSearch, Peers},
 };
-use super::order::NodeSetOrder;
+use super::{list::HintLists, order::NodeSetOrder};
 use crate::hints::{Mask, NodeIndex, Threshold, positions};
 
 /// The best set that all thresholds prefer.
@@ -40,8 +40,16 @@ pub(super) fn preferred(
     sufficient(nodes, thresholds, order, width)
 }
 
+/// Desired width of a non-preferred answer: that of the narrowest hint of the most demanding resource; 0 if
+/// no hint names nodes.
+pub(super) fn widest_of_the_narrowest(nodes: &NodeIndex, lists: &HintLists<'_>) -> u32 {
+    let listed = lists.listed.iter().filter_map(|list| list.masks().map(Mask::count_ones).min());
+    let amounts = lists.thresholds.iter().filter_map(|threshold| narrowest(nodes, threshold));
+    listed.chain(amounts).max().unwrap_or(0)
+}
+
 /// Number of nodes of the narrowest sufficient set; none if not even all nodes suffice.
-pub(super) fn narrowest(nodes: &NodeIndex, threshold: &Threshold) -> Option<u32> {
+fn narrowest(nodes: &NodeIndex, threshold: &Threshold) -> Option<u32> {
     let order = NodeSetOrder::by_ids();
     let widest = nodes.all().count_ones();
     threshold.suffices(nodes.all()).then_some(())?;
