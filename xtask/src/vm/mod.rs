@@ -13,10 +13,12 @@ mod machine;
 mod monitor;
 mod qemu;
 mod snapshot;
+mod snapshots;
 pub(crate) mod topology;
 mod watch;
 
 pub(crate) use disk::inject_image;
 pub(crate) use guest::{Guest, GuestReport};
-pub(crate) use snapshot::{Snapshot, Snapshots};
+pub(crate) use snapshot::Snapshot;
+pub(crate) use snapshots::Snapshots;
 pub(crate) use watch::Ending;
