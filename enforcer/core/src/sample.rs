@@ -140,6 +140,9 @@ pub struct ProgramCost {
     pub run_ns: Option<u64>,
     /// Instructions that the verifier processed; `None` before Linux 5.16.
     pub verified_instructions: Option<u64>,
+    /// Runs that the kernel skipped because the program was running on that CPU already; `None` before Linux
+    /// 5.12.
+    pub recursion_misses: Option<u64>,
 }
 
 /// Mount points of the cgroup hierarchies, as the machine names them: those of a captured machine are its

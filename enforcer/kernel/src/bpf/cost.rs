@@ -1,8 +1,13 @@
-//! What each program costs: instructions for the verifier, runs and time in the kernel.
+//! What each program costs: instructions for the verifier, runs and time in the kernel; and the runs that the
+//! kernel skipped.
 //!
 //! The kernel tells in `/proc/self/fdinfo` of the program's descriptor (`bpf_prog_show_fdinfo`,
 //! kernel/bpf/syscall.c). Runs and time are counted only while `kernel.bpf_stats_enabled` is 1, which
 //! itself costs some 60 ns for each run; nothing here switches it on.
+//!
+//! A program that is preempted does not run a second time on its CPU: the kernel skips the run and counts it,
+//! whatever `kernel.bpf_stats_enabled` is (`bpf_prog_inc_misses_counter`, kernel/bpf/syscall.c; commit
+//! 9ed9e9ba2337, "bpf: Count the number of times recursion was prevented").
 
 use std::{
     collections::BTreeMap,
@@ -38,6 +43,8 @@ pub struct LoadedProgram {
     pub run_ns: u64,
     /// Instructions that the verifier went through; since Linux 5.16.
     pub verified_instructions: Option<u64>,
+    /// Runs that the kernel skipped because the program was running on that CPU already; since Linux 5.12.
+    pub recursion_misses: Option<u64>,
 }
 
 /// Costs of all programs that are loaded, by name.
@@ -69,6 +76,7 @@ fn of(name: &str, text: &str) -> LoadedProgram {
         runs: field("run_cnt").unwrap_or(0),
         run_ns: field("run_time_ns").unwrap_or(0),
         verified_instructions: field("verified_insns"),
+        recursion_misses: field("recursion_misses"),
     }
 }
 
@@ -77,12 +85,25 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_the_kernel_does_not_say_is_not_zero_instructions() {
-        let text =
-            "pos:\t0\nprog_type:\t26\nprog_tag:\ta1b2\nrun_time_ns:\t700\nrun_cnt:\t7\nverified_insns:\t51\n";
-        let cost = LoadedProgram { name: "a".into(), runs: 7, run_ns: 700, verified_instructions: Some(51) };
+    fn field_that_the_kernel_does_not_print_is_none() {
+        // As Linux 6.12 prints it.
+        let text = "pos:\t0\nflags:\t02000002\nmnt_id:\t17\nino:\t2059\nprog_type:\t26\nprog_jited:\t1\n\
+                    prog_tag:\ta1b2\nmemlock:\t4096\nprog_id:\t9\nrun_time_ns:\t700\nrun_cnt:\t7\n\
+                    recursion_misses:\t3\nverified_insns:\t51\n";
+        let cost = LoadedProgram {
+            name: "a".into(),
+            runs: 7,
+            run_ns: 700,
+            verified_instructions: Some(51),
+            recursion_misses: Some(3),
+        };
         assert_eq!(of("a", text), cost);
-        let older = of("b", "prog_tag:\tx\nrun_cnt:\tnonsense\n");
-        assert_eq!((older.runs, older.run_ns, older.verified_instructions), (0, 0, None));
+        // Linux 5.10 ends after `run_cnt`.
+        let older = of("b", "prog_id:\t9\nrun_time_ns:\t700\nrun_cnt:\t7\n");
+        assert_eq!((older.runs, older.recursion_misses, older.verified_instructions), (7, None, None));
+        let none_missed = of("c", "recursion_misses:\t0\n");
+        assert_eq!(none_missed.recursion_misses, Some(0));
+        let damaged = of("d", "prog_tag:\tx\nrun_cnt:\tnonsense\nrecursion_misses:\t-1\n");
+        assert_eq!((damaged.runs, damaged.run_ns, damaged.recursion_misses), (0, 0, None));
     }
 }

@@ -235,6 +235,7 @@ impl KernelCounts {
                 runs: counted.then_some(cost.runs),
                 run_ns: counted.then_some(cost.run_ns),
                 verified_instructions: cost.verified_instructions,
+                recursion_misses: cost.recursion_misses,
             };
             (cost.name, cost_of)
         };

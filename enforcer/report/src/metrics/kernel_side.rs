@@ -95,6 +95,12 @@ const PROGRAM_TIME: Family = Family::counter(
     &["program"],
     "Time that the eBPF program ran; only while kernel.bpf_stats_enabled is 1.",
 );
+const RECURSION_MISSES: Family = Family::counter(
+    "kernel_side_program_recursion_misses_total",
+    &["program"],
+    "Runs of the eBPF program that the kernel skipped because the program was preempted on the same CPU: the \
+     events are in no counter; since Linux 5.12.",
+);
 const VERIFIED: Family = Family::gauge(
     "kernel_side_program_verified_instructions",
     &["program"],
@@ -107,7 +113,7 @@ pub(super) const COUNTED: [&CountedFamily; 8] =
 
 /// Every metric of the kernel side itself.
 pub(super) const STATE: &[&Family] =
-    &[&LOST, &WATCHED, &ROOM, &ROWS, &ROWS_ROOM, &RUNS, &PROGRAM_TIME, &VERIFIED];
+    &[&LOST, &WATCHED, &ROOM, &ROWS, &ROWS_ROOM, &RUNS, &PROGRAM_TIME, &RECURSION_MISSES, &VERIFIED];
 
 /// The counters of a workload, or of all.
 pub(super) fn counted(scope: CounterScope<'_>, counters: &Counters, scrape: &mut Scrape) {
@@ -160,6 +166,7 @@ pub(super) fn state(state: Option<&KernelSide>, scrape: &mut Scrape) {
     for (program, cost) in &state.programs {
         scrape.put(&RUNS, &[program], cost.runs.map(to_f64));
         scrape.put(&PROGRAM_TIME, &[program], cost.run_ns.map(|ns| to_f64(ns) / SECOND));
+        scrape.put(&RECURSION_MISSES, &[program], cost.recursion_misses.map(to_f64));
         scrape.put(&VERIFIED, &[program], cost.verified_instructions.map(to_f64));
     }
 }

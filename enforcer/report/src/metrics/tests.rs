@@ -358,10 +358,18 @@ fn what_programs_cost_is_told_where_the_kernel_counts_it() {
         let state = KernelSide { programs: [("sched_switch".into(), cost)].into(), ..KernelSide::default() };
         render(TickReport { kernel_side: Some(state), ..report(Vec::new()) })
     };
-    let text = with(ProgramCost { runs: Some(4), run_ns: Some(500), verified_instructions: Some(91) });
-    for line in
-        ["runs_total{P} 4\n", "run_time_seconds_total{P} 0.0000005\n", "verified_instructions{P} 91\n"]
-    {
+    let text = with(ProgramCost {
+        runs: Some(4),
+        run_ns: Some(500),
+        verified_instructions: Some(91),
+        recursion_misses: Some(2),
+    });
+    for line in [
+        "runs_total{P} 4\n",
+        "run_time_seconds_total{P} 0.0000005\n",
+        "recursion_misses_total{P} 2\n",
+        "verified_instructions{P} 91\n",
+    ] {
         let line = line.replace('P', "program=\"sched_switch\"");
         assert!(text.contains(&format!("numa_enforcer_kernel_side_program_{line}")), "{line}: {text}");
     }
@@ -451,7 +459,12 @@ fn full() -> TickReport {
     report.other_page_moves = Some(OtherPageMoves { own: moves.clone(), elsewhere: moves });
     report.counters = [(CgroupPath::new("/db"), counters.clone())].into();
     report.totals.counters = counters;
-    let cost = ProgramCost { runs: Some(0), run_ns: Some(0), verified_instructions: Some(0) };
+    let cost = ProgramCost {
+        runs: Some(0),
+        run_ns: Some(0),
+        verified_instructions: Some(0),
+        recursion_misses: Some(0),
+    };
     report.kernel_side = Some(KernelSide {
         lost: [("map-full".into(), 0)].into(),
         programs: [("p".into(), cost)].into(),
