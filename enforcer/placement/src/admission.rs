@@ -10,7 +10,8 @@
 use std::{collections::BTreeMap, convert::Infallible};
 
 use super::{
-    Allocations, Grant, Holder, Inventory, PodName, PodRequest, Rejection, RejectionReason, Trace, capacity,
+    Allocations, Grant, Holder, Inventory, PodName, PodRequest, Rejection, RejectionProblem, RejectionReason,
+    Trace, capacity,
     choice::engine_of,
     external::{UNPLACED, make_room},
     taken, unspill,
@@ -80,7 +81,7 @@ pub fn admit_traced(
     trace: &mut Trace,
 ) -> Result<Admission, Rejection> {
     if allocations.of_pod(&pod.name).next().is_some() {
-        let problem = format!("pod {} is already there", pod.name);
+        let problem = RejectionProblem::PodExists(pod.name.clone());
         return Err(Rejection::new(RejectionReason::UnexpectedAdmissionError, problem));
     }
     replace(inventory, settings, allocations, pod, trace)
@@ -111,7 +112,7 @@ pub fn resize_traced(
     trace: &mut Trace,
 ) -> Result<Admission, Rejection> {
     if allocations.of_pod(&pod.name).next().is_none() {
-        let problem = format!("pod {} is not there", pod.name);
+        let problem = RejectionProblem::UnknownPod(pod.name.clone());
         return Err(Rejection::new(RejectionReason::UnexpectedAdmissionError, problem));
     }
     replace(inventory, settings, allocations, pod, trace)

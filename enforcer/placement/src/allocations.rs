@@ -108,7 +108,7 @@ impl Allocations {
     }
 
     /// Removes the grants of a pod's containers; returns them by name of container.
-    pub fn release_pod(&mut self, pod: &PodName) -> BTreeMap<String, Grant> {
+    pub(crate) fn release_pod(&mut self, pod: &PodName) -> BTreeMap<String, Grant> {
         let holders: Vec<Holder> = self.of_pod(pod).map(|(holder, _)| holder.clone()).collect();
         let released = holders.iter().filter_map(|holder| {
             let grant = self.release(holder)?;
@@ -152,7 +152,7 @@ impl Allocations {
     }
 
     /// Allocations with these grants, in the form of [`Self::with_arrival_seqs`].
-    pub fn from_arrival_seqs(given: impl Iterator<Item = (Holder, u64, Grant)>) -> Self {
+    pub(crate) fn from_arrival_seqs(given: impl Iterator<Item = (Holder, u64, Grant)>) -> Self {
         let grants: BTreeMap<_, _> =
             given.map(|(holder, arrival_seq, grant)| (holder, HeldGrant { grant, arrival_seq })).collect();
         let next = grants.values().map(|given| given.arrival_seq.saturating_add(1)).max().unwrap_or(0);

@@ -5,7 +5,8 @@
 //! placement helps.
 
 use super::{
-    Inventory, MemoryResource, PodRequest, Rejection, RejectionReason, Shortage, room::FittingAmount,
+    Inventory, MemoryResource, PodRequest, Rejection, RejectionProblem, RejectionReason, Shortage,
+    room::FittingAmount,
 };
 use numa_topology::set::NodeSet;
 
@@ -39,8 +40,8 @@ pub fn check(inventory: &Inventory, pod: &PodRequest, is_kubelet: bool) -> Resul
     });
     let rooms = short()
         .map(|(resource, _, available, _)| FittingAmount::together(resource, nodes.clone(), *available));
-    let problem = "it asks for more than the whole machine has";
-    let rejection = Rejection::new(RejectionReason::UnexpectedAdmissionError, problem);
+    let rejection =
+        Rejection::new(RejectionReason::UnexpectedAdmissionError, RejectionProblem::AboveCapacity);
     Err(rejection.short_of(shortages.collect(), &rooms.collect::<Vec<_>>()))
 }
 

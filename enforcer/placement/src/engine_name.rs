@@ -11,7 +11,7 @@ pub const HINTS: &str = "hints";
 /// The engine `pools`.
 pub const POOLS: &str = "pools";
 /// The policy of the engine `pools`.
-pub const POOLS_POLICY: &str = "topology-aware";
+pub(crate) const POOLS_POLICY: &str = "topology-aware";
 /// Engine name of a grant of another owner.
 pub const OTHERS: &str = "others";
 /// Engine name of the grant of a container that runs without a place.

@@ -57,7 +57,7 @@ impl Trace {
 
     /// Adds the candidates of a container, best first; call it only if they are wanted. Candidates that a
     /// second attempt repeats are added once.
-    pub fn consider(&mut self, candidates: impl IntoIterator<Item = Candidate>) {
+    pub(crate) fn consider(&mut self, candidates: impl IntoIterator<Item = Candidate>) {
         if self.wanted {
             let before = self.candidates.len();
             for candidate in candidates {
@@ -76,7 +76,7 @@ impl Trace {
 
     /// Adds a warning about one container. A warning that holds for several containers is reported once, with
     /// their names.
-    pub fn warn_about(&mut self, container: &str, warning: impl Into<String>) {
+    pub(crate) fn warn_about(&mut self, container: &str, warning: impl Into<String>) {
         let text = warning.into();
         let next = self.warnings.len();
         let at = *self.about_containers.entry(text.clone()).or_insert(next);
@@ -89,12 +89,12 @@ impl Trace {
     }
 
     /// Adds a warning about the settings, which concerns every pod.
-    pub fn warn_about_settings(&mut self, warning: impl Into<String>) {
+    pub(crate) fn warn_about_settings(&mut self, warning: impl Into<String>) {
         self.about_settings.push(warning.into());
     }
 
     /// Removes and returns the warnings about the settings.
-    pub fn take_settings_warnings(&mut self) -> Vec<String> {
+    pub(crate) fn take_settings_warnings(&mut self) -> Vec<String> {
         std::mem::take(&mut self.about_settings)
     }
 

@@ -22,15 +22,15 @@ pub const CLAIMED: &str = "-claimed";
 /// Namespace of containers that were created with CPUs.
 pub const GIVEN: &str = "-given";
 /// Namespace of cgroups with a cpuset partition.
-pub const PARTITION: &str = "-partition";
+pub(crate) const PARTITION: &str = "-partition";
 /// Namespace of cgroups that other owners have pinned to CPUs, for advice about a place beside them.
-pub const PINNED: &str = "-pinned";
+pub(crate) const PINNED: &str = "-pinned";
 /// Namespace of cgroups that are not changed because their processes set their own placement.
-pub const SELF_PLACED: &str = "-self-placed";
+pub(crate) const SELF_PLACED: &str = "-self-placed";
 /// Namespace of nodes with huge pages in use without a promise.
 pub const HUGEPAGES: &str = "-hugepages";
 /// Name of the holder of reserved huge pages.
-pub const RESERVED: &str = "reserved";
+pub(crate) const RESERVED: &str = "reserved";
 
 impl Grant {
     /// Exclusive CPUs of another owner.
@@ -108,7 +108,7 @@ impl Holder {
     }
 
     /// Its name in messages about memory or devices.
-    pub fn of_memory_in_words(&self) -> String {
+    pub(crate) fn of_memory_in_words(&self) -> String {
         match self.pod().namespace.as_str() {
             HUGEPAGES if self.pod().name == RESERVED => {
                 "processes that have them reserved, and the kernel does not say where".to_owned()

@@ -52,7 +52,7 @@ const fn known(name: &'static str, fate: AnnotationSupport, because: &'static st
 }
 
 /// All known annotations: names of the families in ascending order, then whole keys.
-pub const KNOWN: &[KnownAnnotation] = &[
+pub(crate) const KNOWN: &[KnownAnnotation] = &[
     known("affinity", Pools, "containers that want to be close to each other"),
     known("allow.topologyhints", Pools, "the only hints that count"),
     known("anti-affinity", Pools, "containers that want to be far apart"),

@@ -102,7 +102,7 @@ impl SharedCpus {
 
     /// The same on a machine where these CPUs are reserved for the system.
     #[must_use]
-    pub fn beside_reserved(self, reserved: &CpuSet) -> Self {
+    pub(crate) fn beside_reserved(self, reserved: &CpuSet) -> Self {
         Self { reserved: self.scope.intersection(reserved), ..self }
     }
 

@@ -257,7 +257,7 @@ impl Inventory {
     }
 
     /// Do all of these nodes lack such memory? False for an empty set.
-    pub fn are_movable_only(&self, nodes: &NodeSet) -> bool {
+    pub(crate) fn are_movable_only(&self, nodes: &NodeSet) -> bool {
         !nodes.is_empty() && nodes.iter().all(|node| self.is_movable_only(node))
     }
 

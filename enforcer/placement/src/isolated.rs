@@ -34,7 +34,7 @@ impl Inventory {
 
     /// The ordinary CPU that stays shared beside isolated ones; `None` if reserved CPUs are shared anyway, or
     /// if no CPU is isolated.
-    pub fn kept_shared(&self) -> Option<CpuSet> {
+    pub(crate) fn kept_shared(&self) -> Option<CpuSet> {
         let shareable = self.shareable_cpus();
         let kept = !self.isolated_cpus.is_empty() && shareable.is_disjoint(&self.reserved_cpus);
         shareable.first().filter(|_| kept).map(|lowest| CpuSet::from_iter([lowest]))
@@ -58,7 +58,7 @@ impl Inventory {
 
 impl ContainerRequest {
     /// Does it request isolated CPUs?
-    pub fn wants_isolated(&self) -> bool {
+    pub(crate) fn wants_isolated(&self) -> bool {
         self.wishes.class == Some(DeclaredClass::Isolated)
     }
 }

@@ -147,7 +147,7 @@ impl CpuLayout {
     }
 
     /// Threads per core: the maximum of all cores, at least 1.
-    pub fn threads_per_core(&self) -> usize {
+    pub(crate) fn threads_per_core(&self) -> usize {
         self.threads_per_core.max(1)
     }
 

@@ -65,8 +65,7 @@
 //! Without features the crate needs `numa-topology`, `thiserror` and `globset`. Settings, reports and errors
 //! are `#[non_exhaustive]`: take a `Default` and assign the fields. Requests, grants and updates are plain
 //! values that callers build whole; a new field of them is a breaking change on purpose, because each caller
-//! must decide about it. A [`Rejection`] is typed by its reason, its container and its shortages; its
-//! `problem` is text for people.
+//! must decide about it. A [`Rejection`] is typed: its reason, its problem, its container and its shortages.
 #![forbid(unsafe_code)]
 #![warn(clippy::missing_errors_doc)]
 
@@ -114,6 +113,7 @@ pub mod trial;
 mod what_if;
 mod wishes;
 
+pub(crate) use self::overflow::spill;
 pub(crate) use numa_topology::text::figures as words;
 
 pub use self::{
@@ -130,10 +130,10 @@ pub use self::{
     inventory::{DeviceUnit, Inventory, InventoryError, InventoryProblem, NodeSupply},
     layout::{CpuLayout, CpuPlace},
     memory::ZoneAccount,
-    overflow::{spill, unspill},
+    overflow::unspill,
     pod_name::PodName,
     qos::QosClass,
-    rejection::{Rejection, RejectionReason, Shortage},
+    rejection::{Rejection, RejectionProblem, RejectionReason, Shortage},
     request::{ContainerKind, ContainerRequest, DeviceCounts, PodRequest, Resources, qos_class},
     what_if::{CpusAndNodes, HolderMove, what_if},
     wishes::{TopologyHint, Wishes},

@@ -46,7 +46,7 @@ struct SharingHolder<'a> {
 ///
 /// # Errors
 /// The holder that would have no CPU left.
-pub fn spill(
+pub(crate) fn spill(
     machine: &Topology,
     allocations: &mut Allocations,
     pool: &CpuSet,

@@ -3,10 +3,19 @@
 //! Reasons have the kubelet's names (pkg/kubelet/cm/admission). The text always states what was short, where,
 //! and what would have fitted.
 
+mod cpu_error;
+mod problem;
+mod reason;
+
 use std::{collections::BTreeMap, fmt};
 
 use thiserror::Error;
 
+pub use self::{
+    cpu_error::CpuError,
+    problem::{MemoryProblem, RejectionProblem, ResizeProblem},
+    reason::RejectionReason,
+};
 use super::{
     MemoryResource,
     room::{FittingAmount, is_in_bytes, would_fit},
@@ -25,8 +34,8 @@ pub struct Rejection {
     pub reason: RejectionReason,
     /// Container that could not be placed; `None` for the whole pod.
     pub container: Option<String>,
-    /// The problem, in one sentence without the figures below.
-    pub problem: String,
+    /// The problem, without the figures below. Boxed to keep the error small.
+    pub problem: Box<RejectionProblem>,
     /// Shortages, most important first.
     pub shortages: Vec<Shortage>,
     /// What would have fitted, if anything.
@@ -45,27 +54,13 @@ pub struct Wording {
     pub units: SizeUnits,
     /// Room of each resource, as in [`Rejection::fits`].
     pub rooms: Box<[FittingAmount]>,
+    /// Nodes with memory that was not counted, each with the reason, in words.
+    pub left_out: Option<String>,
     /// Nodes with memory of unknown size.
     pub unsized_nodes: NodeSet,
     /// Whether it is about a workload outside pods. The reason names are Kubernetes terms and are not shown
     /// for it.
     pub is_outside_pods: bool,
-}
-
-/// Kinds of rejections.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
-#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
-#[cfg_attr(feature = "schemars", schemars(rename = "Reason"))]
-#[non_exhaustive]
-pub enum RejectionReason {
-    /// Enough resources exist, but not together.
-    TopologyAffinityError,
-    /// Whole cores were requested and are not available.
-    #[cfg_attr(feature = "serde", serde(rename = "SMTAlignmentError"))]
-    SmtAlignmentError,
-    /// Any other reason.
-    UnexpectedAdmissionError,
 }
 
 /// A resource that is short.
@@ -83,9 +78,9 @@ pub struct Shortage {
 
 impl Rejection {
     /// A rejection without figures.
-    pub fn new(reason: RejectionReason, problem: impl Into<String>) -> Self {
+    pub fn new(reason: RejectionReason, problem: RejectionProblem) -> Self {
         let (container, shortages, fits, wording) = (None, Vec::new(), None, Box::default());
-        Self { reason, container, problem: problem.into(), shortages, fits, wording }
+        Self { reason, container, problem: Box::new(problem), shortages, fits, wording }
     }
 
     /// Adds shortages, and what would have fitted.
@@ -99,9 +94,16 @@ impl Rejection {
         self
     }
 
+    /// Adds which memory was not counted, and why.
+    #[must_use]
+    pub(crate) fn leaving_out(mut self, left_out: Option<String>) -> Self {
+        self.wording.left_out = left_out;
+        self
+    }
+
     /// Adds that the size of these nodes is unknown: none of their memory was counted.
     #[must_use]
-    pub fn without_sizes_of(mut self, nodes: NodeSet) -> Self {
+    pub(crate) fn without_sizes_of(mut self, nodes: NodeSet) -> Self {
         let memory = MemoryResource::Memory.to_string();
         let known = |room: &FittingAmount| room.clone();
         let unknown = |room: &FittingAmount| room.clone().without_sizes_of(&nodes, &memory);
@@ -162,17 +164,6 @@ pub fn units_of(shortages: &[Shortage], rooms: &[FittingAmount]) -> SizeUnits {
     largest.into_iter().map(|(resource, bytes)| (resource, SizeUnit::of(bytes))).collect()
 }
 
-impl RejectionReason {
-    /// Name in Kubernetes.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::TopologyAffinityError => "TopologyAffinityError",
-            Self::SmtAlignmentError => "SMTAlignmentError",
-            Self::UnexpectedAdmissionError => "UnexpectedAdmissionError",
-        }
-    }
-}
-
 impl fmt::Display for Rejection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if !self.wording.is_outside_pods {
@@ -181,7 +172,10 @@ impl fmt::Display for Rejection {
         if let Some(container) = &self.container {
             write!(f, "container {}: ", numa_topology::text::printable(container))?;
         }
-        f.write_str(&self.problem)?;
+        self.problem.fmt(f)?;
+        if let Some(left_out) = &self.wording.left_out {
+            write!(f, " ({left_out})")?;
+        }
         for (index, shortage) in self.shortages.iter().enumerate() {
             write!(
                 f,

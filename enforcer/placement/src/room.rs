@@ -46,7 +46,7 @@ impl FittingAmount {
 
     /// Marks the resource as unknown on these nodes.
     #[must_use]
-    pub fn without_sizes_of(self, nodes: &NodeSet, resource: &str) -> Self {
+    pub(crate) fn without_sizes_of(self, nodes: &NodeSet, resource: &str) -> Self {
         let one = self.one.map(|(node, _)| NodeSet::from_iter([node]));
         let own = self.all.as_ref().map(|(all, _)| all.clone()).or(one).unwrap_or_default();
         let unknown = self.resource == resource && !own.is_empty() && own.is_subset(nodes);
@@ -84,7 +84,7 @@ impl FittingAmount {
 
     /// Amounts in thousandths of a CPU.
     #[must_use]
-    pub fn in_thousandths(self) -> Self {
+    pub(crate) fn in_thousandths(self) -> Self {
         Self { milli: true, ..self }
     }
 }
@@ -97,7 +97,7 @@ pub fn would_fit(rooms: &[FittingAmount], units: &SizeUnits) -> Option<String> {
 }
 
 /// Is this resource counted in bytes?
-pub fn is_in_bytes(resource: &str) -> bool {
+pub(crate) fn is_in_bytes(resource: &str) -> bool {
     resource == "memory" || resource.starts_with("hugepages-")
 }
 

@@ -56,14 +56,6 @@ impl Topology {
         self.distances.get(self.position(from)?)?.get(self.position(to)?).copied().flatten()
     }
 
-    /// All nodes from the nearest to the farthest as seen from `from`, itself first; ties by id,
-    /// unknown distances last.
-    pub fn nearest_first(&self, from: NodeId) -> Vec<NodeId> {
-        let mut nodes: Vec<NodeId> = self.nodes.iter().map(|node| node.id).collect();
-        nodes.sort_by_key(|&to| (to != from, self.distance(from, to).unwrap_or(u32::MAX), to));
-        nodes
-    }
-
     /// Node of each online CPU.
     pub fn node_of_cpu(&self) -> BTreeMap<CpuId, NodeId> {
         self.cpus.iter().filter_map(|cpu| Some((cpu.id, cpu.node?))).collect()
@@ -80,14 +72,6 @@ mod tests {
     }
 
     #[test]
-    fn nearest_first_starts_at_home_and_breaks_ties_by_id() {
-        let machine = two_sockets_and_cxl();
-        let order = |from| machine.nearest_first(NodeId(from)).iter().map(|n| n.0).collect::<Vec<_>>();
-        assert_eq!(order(1), [1, 2, 0]);
-        assert_eq!(order(0), [0, 1, 2]);
-    }
-
-    #[test]
     fn cpus_and_nodes_answer_for_each_other() {
         let machine = two_sockets_and_cxl();
         let cpus = machine.cpus_of(&"1-2".parse().unwrap());
@@ -97,10 +81,10 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_distance_is_not_near() {
+    fn unknown_distance_is_none() {
         let mut machine = two_sockets_and_cxl();
         machine.distances[0][1] = None;
-        assert_eq!(machine.nearest_first(NodeId(0)), [NodeId(0), NodeId(2), NodeId(1)]);
+        assert_eq!(machine.distance(NodeId(0), NodeId(1)), None);
         assert_eq!(machine.distance(NodeId(0), NodeId(9)), None);
     }
 }

@@ -25,8 +25,8 @@ use crate::{
 };
 use numa_placement::{
     Allocations, ContainerRequest, CpuClass, Grant, Holder, Inventory, MemoryPriority, MemoryResource,
-    PodName, PodRequest, Rejection, RejectionReason, Resources, Shortage, Trace, Wishes, admit, admit_traced,
-    engine_name,
+    PodName, PodRequest, Rejection, RejectionProblem, RejectionReason, Resources, Shortage, Trace, Wishes,
+    admit, admit_traced, engine_name,
     memory::ZoneAccount,
     pools::Documents,
     rejection::units_of,
@@ -467,8 +467,8 @@ impl CgroupRequest<'_> {
                 Some(format!("cpuset.mems.effective of {} is {mems}", bounds.cgroup))
             });
             let why: Vec<String> = declared.into_iter().chain(above).collect();
-            let why = if why.is_empty() { "the machine has none".to_owned() } else { why.join(", ") };
-            let problem = format!("no node that it may use has both CPUs and memory: {why}");
+            let excluded_by = if why.is_empty() { "the machine has none".to_owned() } else { why.join(", ") };
+            let problem = RejectionProblem::NoAllowedNode { excluded_by };
             let asked = [self.nodes, self.bounds.as_ref().and_then(|bounds| bounds.mems.as_ref())];
             let nodes = asked.into_iter().flatten().find(|nodes| !nodes.is_empty()).cloned();
             let nodes = nodes.unwrap_or_else(|| inventory.cpu_nodes());
@@ -527,8 +527,8 @@ impl CgroupRequest<'_> {
             wanted,
             available,
         });
-        let problem = "none of the nodes that it may use has the memory that it needs";
-        let rejection = Rejection::new(reason, problem).short_of(short.into_iter().collect(), &[room]);
+        let rejection = Rejection::new(reason, RejectionProblem::NoNodeWithMemory)
+            .short_of(short.into_iter().collect(), &[room]);
         taken::explained(inventory, allocations, &self.pod(inventory), rejection)
     }
 }

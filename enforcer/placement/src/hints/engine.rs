@@ -20,7 +20,7 @@ use super::{
 };
 use crate::{
     Allocations, ContainerKind, ContainerRequest, Grant, Holder, Inventory, PodRequest, Rejection,
-    RejectionReason, Shortage, Trace,
+    RejectionProblem, RejectionReason, Shortage, Trace,
     room::FittingAmount,
     settings::{HintsSettings, NumaAllocationStrategy, Scope, TopologyPolicy},
     spill, words,
@@ -128,15 +128,14 @@ impl HintsEngine {
                 own = own.iter().filter(|id| has(*id)).collect();
             }
             if own.is_empty() {
-                let problem = "none of the nodes that it may use has a CPU that it may use";
                 let wanted = container.requests.milli_cpus.unwrap_or(0).div_ceil(1000).max(1);
                 // The request, not the possible demand of others.
                 let asked = container.allowed_nodes.as_ref().filter(|asked| !asked.is_empty());
                 let nodes = asked.cloned().unwrap_or(nodes);
                 let room = FittingAmount::together("cpu", nodes.clone(), 0);
                 let nothing = Shortage { resource: "cpu".to_owned(), nodes, wanted, available: 0 };
-                let rejection =
-                    Rejection::new(RejectionReason::UnexpectedAdmissionError, problem).of(&container.name);
+                let reason = RejectionReason::UnexpectedAdmissionError;
+                let rejection = Rejection::new(reason, RejectionProblem::NoAllowedCpu).of(&container.name);
                 return Err(rejection.short_of(vec![nothing], &[room]));
             }
             nodes = own;
@@ -362,7 +361,7 @@ impl PodPlacement<'_, '_> {
 }
 
 fn nothing_left(placing: &HintsPlacing<'_>, holder: &Holder, wanted: &CpuSet) -> Rejection {
-    let problem = format!("{holder} would have no CPU left");
+    let problem = RejectionProblem::EmptiesHolder(holder.clone());
     let nodes: NodeSet = placing.inventory.machine.nodes_of(wanted);
     let count = |cpus: usize| u64::try_from(cpus).unwrap_or(u64::MAX);
     let wanted = count(wanted.len());

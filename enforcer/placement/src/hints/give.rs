@@ -11,8 +11,8 @@ use super::{
     question::Alignment,
 };
 use crate::{
-    CpuClass, Grant, MemoryPriority, MemorySource, QosClass, Rejection, RejectionReason, SharedCpus,
-    Shortage, room::FittingAmount, settings::TopologyPolicy, words,
+    CpuClass, Grant, MemoryPriority, MemorySource, QosClass, Rejection, RejectionProblem, RejectionReason,
+    SharedCpus, Shortage, room::FittingAmount, settings::TopologyPolicy, words,
 };
 use numa_topology::{
     Topology,
@@ -98,12 +98,12 @@ impl HintsPlacing<'_> {
         let pool = self.pool(asker);
         let taken = self.accounts.not_shared();
         if pool.is_subset(&taken) {
-            let problem = "no shared CPU is left";
             let wanted = millis.div_ceil(1000).max(1);
             let nodes = asker.nodes.nodes(asker.nodes.all());
             let room = FittingAmount::together("cpu", nodes.clone(), 0);
             let shortage = Shortage { resource: "cpu".to_owned(), nodes, wanted, available: 0 };
-            let rejection = Rejection::new(RejectionReason::UnexpectedAdmissionError, problem);
+            let rejection =
+                Rejection::new(RejectionReason::UnexpectedAdmissionError, RejectionProblem::NoSharedCpu);
             return Err(rejection.short_of(vec![shortage], &[room]));
         }
         let room = self.shared_stock(asker);

@@ -27,8 +27,9 @@ use super::{
     refusal::left_out,
 };
 use crate::{
-    MemoryClaim, MemoryResource, QosClass, Rejection, RejectionReason, Shortage,
+    MemoryClaim, MemoryResource, QosClass, Rejection, RejectionProblem, RejectionReason, Shortage,
     memory::ZoneAccount,
+    rejection::MemoryProblem,
     room::FittingAmount,
     settings::{MemoryManagerPolicy, TopologyPolicy},
 };
@@ -221,19 +222,13 @@ impl MemorySearch<'_> {
         let short: Vec<Shortage> = all.iter().filter(|one| one.available < one.wanted).cloned().collect();
         let room = |(resource, _): &(MemoryResource, u64)| self.account.room(&nodes, *resource);
         let rooms: Vec<FittingAmount> = self.wanted.iter().map(room).collect();
-        // The kubelet's message.
-        let mut problem = match settled.and_then(|settled| settled.merged.mask) {
-            Some(_) => "[memorymanager] failed to find NUMA nodes to extend the current topology hint",
-            None => {
-                "[memorymanager] failed to get the default NUMA affinity, \
-                 no NUMA nodes with enough memory is available"
-            }
-        }
-        .to_owned();
-        if let Some(left_out) = left_out(self.machine, &nodes) {
-            problem = format!("{problem} ({left_out})");
-        }
+        let problem = match settled.and_then(|settled| settled.merged.mask) {
+            Some(_) => MemoryProblem::NoExtension,
+            None => MemoryProblem::NoDefaultAffinity,
+        };
+        let problem = RejectionProblem::Memory(problem);
         let rejection = Rejection::new(RejectionReason::UnexpectedAdmissionError, problem);
+        let rejection = rejection.leaving_out(left_out(self.machine, &nodes));
         rejection.short_of(if short.is_empty() { all } else { short }, &rooms)
     }
 }

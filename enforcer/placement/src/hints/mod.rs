@@ -40,10 +40,10 @@ mod tests;
 mod threshold;
 mod windows;
 
+pub(crate) use self::numa_first_fit::numa_first_fit;
 pub(crate) use self::refusal::left_out;
 pub use self::{
     engine::HintsEngine,
-    numa_first_fit::numa_first_fit,
     threshold::{Need, Threshold},
     windows::Windows,
 };

@@ -1,7 +1,7 @@
 //! Why no CPUs could be chosen, and how many would have had a place.
 
 use super::{asker::Asker, cpu::CpuError};
-use crate::{Inventory, Rejection, Shortage, room::FittingAmount};
+use crate::{Inventory, Rejection, RejectionProblem, Shortage, room::FittingAmount};
 use numa_topology::set::CpuSet;
 
 /// Rejection for a failed choice of CPUs; `free` are the CPUs that it could choose from.
@@ -31,7 +31,8 @@ pub(super) fn no_cpus(inventory: &Inventory, asker: Asker<'_>, error: &CpuError,
     let room = FittingAmount::of_cpus(&inventory.machine, &nodes, &room);
     let shortage =
         Shortage { resource: "cpu".to_owned(), nodes, wanted: count(wanted), available: count(available) };
-    let rejection = Rejection::new(error.reason(), error.to_string()).short_of(vec![shortage], &[room]);
+    let rejection = Rejection::new(error.reason(), RejectionProblem::Cpus(error.clone()))
+        .short_of(vec![shortage], &[room]);
     match whole.flatten() {
         Some(whole) => Rejection { fits: rejection.fits.map(|fits| format!("{whole}, {fits}")), ..rejection },
         None => rejection,

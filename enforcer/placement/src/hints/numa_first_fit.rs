@@ -13,7 +13,7 @@ use super::{Mask, NodeIndex};
 
 /// The common nodes of the first combination that has any; none if there is no such combination. Without any
 /// list that is all nodes; sets of equal width keep their order.
-pub fn numa_first_fit(nodes: &NodeIndex, lists: &[Vec<Mask>]) -> Option<Mask> {
+pub(crate) fn numa_first_fit(nodes: &NodeIndex, lists: &[Vec<Mask>]) -> Option<Mask> {
     // Nodes that all lists from this one on have in some set.
     let mut reachable = vec![nodes.all(); lists.len() + 1];
     for (position, list) in lists.iter().enumerate().rev() {

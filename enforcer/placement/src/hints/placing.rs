@@ -137,9 +137,7 @@ impl<'a> HintsPlacing<'a> {
             let is_short = rejection.shortages.iter().any(|short| is_memory(&short.resource));
             let near = local.zone(levels, nodes.all());
             return Err(match super::refusal::left_out(&self.inventory.machine, &near) {
-                Some(left_out) if is_short && !settings.is_kubelet() => {
-                    Rejection { problem: format!("{} ({left_out})", rejection.problem), ..rejection }
-                }
+                left_out if is_short && !settings.is_kubelet() => rejection.leaving_out(left_out),
                 _ => rejection,
             });
         };

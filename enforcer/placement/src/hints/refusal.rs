@@ -9,7 +9,7 @@
 use std::cmp::Reverse;
 
 use super::{Mask, NodeIndex, Offers, positions, question::accepts};
-use crate::{Rejection, RejectionReason, Shortage, room::FittingAmount, words};
+use crate::{Rejection, RejectionProblem, RejectionReason, Shortage, room::FittingAmount, words};
 use numa_topology::{MemoryKind, Node, Topology, set::NodeSet};
 
 /// One resource: the request, and the amounts of nodes by position.
@@ -94,8 +94,7 @@ pub(super) fn not_aligned(
         .map(|(line, mask)| line.shortage(nodes, mask))
         .collect();
     let shortages = if short.is_empty() { conflict(nodes, single_node, lines) } else { short };
-    let problem = "Resources cannot be allocated with Topology locality";
-    let rejection = Rejection::new(RejectionReason::TopologyAffinityError, problem);
+    let rejection = Rejection::new(RejectionReason::TopologyAffinityError, RejectionProblem::NotAligned);
     let rejection = rejection.short_of(shortages, &rooms(single_node, lines));
     match narrowest_with_room(nodes, lines, offers) {
         Some(mask) => {

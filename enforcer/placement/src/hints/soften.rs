@@ -7,8 +7,8 @@
 //! be dropped: their pages are in use or missing.
 
 use crate::{
-    Allocations, Grant, Holder, Inventory, MemoryClaim, MemoryResource, PodName, Rejection, RejectionReason,
-    Shortage,
+    Allocations, Grant, Holder, Inventory, MemoryClaim, MemoryResource, PodName, Rejection, RejectionProblem,
+    RejectionReason, Shortage,
     memory::{Overcommit, ZoneAccount},
 };
 use numa_topology::set::NodeSet;
@@ -60,7 +60,7 @@ pub(super) fn widen_soft(
                 wanted: over.usage,
                 available: over.capacity,
             };
-            let problem = "others hold what it would need";
+            let problem = RejectionProblem::HeldByOthers;
             Err(Rejection::new(RejectionReason::UnexpectedAdmissionError, problem)
                 .short_of(vec![shortage], &[room]))
         }

@@ -31,7 +31,7 @@ impl Threshold {
     }
 
     /// Can this many nodes suffice at all?
-    pub fn is_reached_by(&self, width: u32) -> bool {
+    pub(crate) fn is_reached_by(&self, width: u32) -> bool {
         width >= self.must.count_ones() && self.needs.iter().all(|need| need.most_of(width) >= need.amount)
     }
 
@@ -48,7 +48,7 @@ impl Threshold {
     }
 
     /// Those of the first `nodes` nodes that suffice alone.
-    pub fn single_nodes(&self, nodes: usize) -> Vec<MaskHint> {
+    pub(crate) fn single_nodes(&self, nodes: usize) -> Vec<MaskHint> {
         self.hints((0..nodes).map(|position| 1 << position).filter(|mask| self.suffices(*mask)))
     }
 
@@ -71,14 +71,14 @@ impl Need {
     }
 
     /// Sum over the `width` richest nodes.
-    pub fn most_of(&self, width: u32) -> u64 {
+    pub(crate) fn most_of(&self, width: u32) -> u64 {
         let mut free: Vec<u64> = (0..self.free.len()).map(|position| self.at(position)).collect();
         free.sort_unstable_by(|a, b| b.cmp(a));
         free.iter().take(width as usize).sum()
     }
 
     /// Do these nodes have enough together?
-    pub fn is_met_by(&self, mask: Mask) -> bool {
+    pub(crate) fn is_met_by(&self, mask: Mask) -> bool {
         self.had(mask) >= self.amount
     }
 

@@ -48,7 +48,7 @@ impl NodeIndex {
     /// The same index with distances as a kubelet reads them: each row has one value per node, and a kubelet
     /// uses node ids as positions. If a row is too short for that (a kubelet panics), by position.
     #[must_use]
-    pub fn with_distances_by_id(self, machine: &Topology) -> Self {
+    pub(crate) fn with_distances_by_id(self, machine: &Topology) -> Self {
         let row = |from: usize, row: &Vec<u32>| {
             let of = machine.nodes.iter().position(|node| Some(node.id) == self.ids.get(from).copied());
             let read = of.and_then(|of| machine.distances.get(of));

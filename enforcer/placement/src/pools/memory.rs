@@ -79,7 +79,7 @@ impl<'a> MemoryWish<'a> {
         };
         if types == MemoryTypes::default() {
             if preferences.memory_types.is_some() {
-                return Err(format!("the machine has no memory of type {}", named(asked)));
+                return Err(named(asked));
             }
             types = there;
         }

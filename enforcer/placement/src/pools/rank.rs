@@ -179,7 +179,7 @@ impl<'a> PoolOrder<'a> {
     }
 
     /// Moves the `count` best pools to the front in order; the others stay in any order.
-    pub fn sort_best(&self, standings: &mut [PoolScore], count: usize) {
+    pub(crate) fn sort_best(&self, standings: &mut [PoolScore], count: usize) {
         if count < standings.len() {
             standings.select_nth_unstable_by(count, |a, b| self.compare(a, b));
         }

@@ -9,8 +9,8 @@ use super::{
     tree::{Pool, PoolTree},
 };
 use crate::{
-    CpuClass, Inventory, MemoryResource, MemorySource, Rejection, RejectionReason, Shortage, hints::left_out,
-    memory::ZoneAccount, room::FittingAmount,
+    CpuClass, Inventory, MemoryResource, MemorySource, Rejection, RejectionProblem, RejectionReason,
+    Shortage, hints::left_out, memory::ZoneAccount, room::FittingAmount,
 };
 use numa_topology::set::{CpuSet, NodeSet};
 
@@ -34,7 +34,7 @@ pub(super) enum PoolObstacle {
     },
     /// Too few devices.
     Devices(Box<Rejection>),
-    /// The machine has no memory of these kinds.
+    /// The machine has no memory of these types.
     Types(String),
 }
 
@@ -45,8 +45,8 @@ impl fmt::Display for PoolObstacle {
             Self::IsolatedCpus => f.write_str("too few isolated CPUs"),
             Self::Memory => f.write_str("too little memory, also if others were moved"),
             Self::StrictHint { outside, .. } => write!(f, "fail strict hint: {outside}"),
-            Self::Devices(rejection) => f.write_str(&rejection.problem),
-            Self::Types(problem) => f.write_str(problem),
+            Self::Devices(rejection) => rejection.problem.fmt(f),
+            Self::Types(types) => RejectionProblem::NoMemoryOfType(types.clone()).fmt(f),
         }
     }
 }
@@ -54,12 +54,17 @@ impl fmt::Display for PoolObstacle {
 impl PoolObstacle {
     /// The rejection, if every pool has this obstacle.
     pub(super) fn into_rejection(self) -> Rejection {
+        let unexpected = RejectionReason::UnexpectedAdmissionError;
         match self {
             Self::Devices(rejection) => *rejection,
-            Self::StrictHint { .. } => {
-                Rejection::new(RejectionReason::TopologyAffinityError, self.to_string())
+            Self::StrictHint { outside, .. } => {
+                let problem = RejectionProblem::StrictHint { outside };
+                Rejection::new(RejectionReason::TopologyAffinityError, problem)
             }
-            _ => Rejection::new(RejectionReason::UnexpectedAdmissionError, self.to_string()),
+            Self::Cpus => Rejection::new(unexpected, RejectionProblem::NoPoolWithCpus),
+            Self::IsolatedCpus => Rejection::new(unexpected, RejectionProblem::NoPoolWithIsolatedCpus),
+            Self::Memory => Rejection::new(unexpected, RejectionProblem::NoPoolWithMemory),
+            Self::Types(types) => Rejection::new(unexpected, RejectionProblem::NoMemoryOfType(types)),
         }
     }
 
@@ -102,8 +107,7 @@ impl Refused<'_> {
         }
     }
 
-    fn cpus(&self, mut rejection: Rejection) -> Rejection {
-        "no pool has enough CPUs".clone_into(&mut rejection.problem);
+    fn cpus(&self, rejection: Rejection) -> Rejection {
         let CpuDemand { full, fraction_milli, .. } = *self.demand;
         let root = self.tree.root();
         let time = |pool: &Pool| u64::try_from(self.supply.shared(pool.id)).unwrap_or(0);
@@ -122,8 +126,7 @@ impl Refused<'_> {
         rejection.short_of(vec![self.cpu_shortage(wanted, available)], &[room])
     }
 
-    fn isolated_cpus(&self, mut rejection: Rejection) -> Rejection {
-        "too few isolated CPUs are free in one pool".clone_into(&mut rejection.problem);
+    fn isolated_cpus(&self, rejection: Rejection) -> Rejection {
         let isolated = |pool: &Pool| u64::try_from(self.supply.isolated(pool.id)).unwrap_or(u64::MAX);
         let shortage = self.cpu_shortage(self.demand.full, isolated(self.tree.root()));
         let rejection = rejection.short_of(vec![shortage], &[self.room(isolated)]);
@@ -152,11 +155,7 @@ impl Refused<'_> {
     fn of_memory(&self, rejection: Rejection) -> Rejection {
         let zone = self.memory.widest(self.tree);
         let counted = zone.union(&self.memory.set_aside(self.tree));
-        let problem = match left_out(&self.inventory.machine, &counted) {
-            Some(left_out) => format!("{} ({left_out})", rejection.problem),
-            None => rejection.problem.clone(),
-        };
-        self.on_zone(Rejection { problem, ..rejection }, &zone)
+        self.on_zone(rejection.leaving_out(left_out(&self.inventory.machine, &counted)), &zone)
     }
 
     fn on_zone(&self, rejection: Rejection, zone: &NodeSet) -> Rejection {
@@ -202,18 +201,13 @@ fn short_or_all(mut all: Vec<Shortage>) -> Vec<Shortage> {
     all
 }
 
-/// Rejection of memory kinds that the machine lacks; its nodes have `bytes` of other kinds.
-pub(super) fn no_such_memory(
-    tree: &PoolTree,
-    account: &ZoneAccount,
-    bytes: u64,
-    problem: String,
-) -> Rejection {
+/// Rejection of memory types that the machine lacks; its nodes have `bytes` of other types.
+pub(super) fn no_such_memory(tree: &PoolTree, account: &ZoneAccount, bytes: u64, types: String) -> Rejection {
     let nodes = tree.root().memory.all();
     let room = account.room(&nodes, MemoryResource::Memory);
     let resource = MemoryResource::Memory.to_string();
     let shortage = Shortage { resource, nodes, wanted: bytes, available: 0 };
-    let rejection = PoolObstacle::Types(problem).into_rejection().short_of(vec![shortage], &[room]);
+    let rejection = PoolObstacle::Types(types).into_rejection().short_of(vec![shortage], &[room]);
     Rejection { fits: rejection.fits.map(|fits| format!("{fits} of other types")), ..rejection }
 }
 

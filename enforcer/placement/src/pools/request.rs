@@ -136,7 +136,7 @@ fn copied_resources(
 /// Minimum memory request for an OOM score of the kubelet: it subtracts the request, in thousandths of the
 /// machine's memory and rounded down, from 1000 (pkg/kubelet/qos/policy.go). Scores outside `3..=999` are not
 /// of Burstable containers.
-pub fn bytes_of_oom_score(score: i32, machine_bytes: u64) -> Option<u64> {
+pub(crate) fn bytes_of_oom_score(score: i32, machine_bytes: u64) -> Option<u64> {
     let score = u128::try_from(score).ok().filter(|score| (3..=999).contains(score))?;
     u64::try_from(((1000 - score) * u128::from(machine_bytes)).div_ceil(1000)).ok()
 }

@@ -230,7 +230,7 @@ impl Default for HintsSettings {
 
 impl HintsSettings {
     /// Is it the profile `kubelet`?
-    pub const fn is_kubelet(&self) -> bool {
+    pub(crate) const fn is_kubelet(&self) -> bool {
         matches!(self.profile, Profile::Kubelet)
     }
 

@@ -24,7 +24,7 @@ pub struct MemoryTypes {
 
 impl MemoryTypes {
     /// The kind that memory of this class belongs to.
-    pub const fn of_class(class: MemoryClass) -> Self {
+    pub(crate) const fn of_class(class: MemoryClass) -> Self {
         Self {
             dram: matches!(class, MemoryClass::Dram),
             pmem: matches!(class, MemoryClass::Slow),

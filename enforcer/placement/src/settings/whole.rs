@@ -13,7 +13,7 @@ use serde::{
 pub const MOST: u64 = i64::MAX.unsigned_abs();
 
 /// Maximum of 32 bits.
-pub const MOST_32: u64 = 0xffff_ffff;
+pub(crate) const MOST_32: u64 = 0xffff_ffff;
 
 /// Deserializes a number from `MIN` to `MAX`.
 ///

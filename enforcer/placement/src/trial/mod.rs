@@ -20,13 +20,10 @@ pub use self::report::{
 };
 use crate::{
     Admission, Allocations, ContainerKind, Holder, Inventory, PodName, PodRequest, QosClass, Rejection,
-    RejectionReason, Trace, Update, admit_traced, finish_cold_start, remove, resize_traced,
-    settings::PlacementSettings, unspill, what_if,
+    RejectionProblem, RejectionReason, Trace, Update, admit_traced, finish_cold_start,
+    rejection::ResizeProblem, remove, resize_traced, settings::PlacementSettings, unspill, what_if,
 };
-use numa_topology::{
-    set::{CpuSet, NodeSet},
-    text::printable,
-};
+use numa_topology::set::{CpuSet, NodeSet};
 
 /// Maximum number of rejected pods for which the trial searches moves of other containers that would make
 /// room. One search costs as much as hundreds of placements.
@@ -115,8 +112,11 @@ impl<'a> Trial<'a> {
                 pod.containers.retain(|container| container.kind != ContainerKind::Init);
                 if let Some(problem) = self.running.get(&pod.name).and_then(|had| may_not_change(had, whole))
                 {
-                    let reason =
-                        Rejection::new(RejectionReason::UnexpectedAdmissionError, problem).to_string();
+                    let reason = Rejection::new(
+                        RejectionReason::UnexpectedAdmissionError,
+                        RejectionProblem::Resize(problem),
+                    )
+                    .to_string();
                     let report = self.done_to(StepKind::Resize, &pod.name, &[], trace);
                     return StepReport { admitted: false, reason: Some(reason), ..report };
                 }
@@ -261,18 +261,17 @@ fn lasting(pod: &PodRequest) -> (QosClass, BTreeSet<String>) {
 }
 
 /// Why a cluster would refuse this resize: it changes the QoS class or the containers.
-fn may_not_change((qos, had): &(QosClass, BTreeSet<String>), pod: &PodRequest) -> Option<String> {
+fn may_not_change((qos, had): &(QosClass, BTreeSet<String>), pod: &PodRequest) -> Option<ResizeProblem> {
     let (class, names) = lasting(pod);
     if class != *qos {
-        let problem = "a resize may not change the QoS class of a pod";
-        return Some(format!("{problem}: it is {qos:?} and would be {class:?}"));
+        return Some(ResizeProblem::QosClass { from: *qos, to: class });
     }
     let stranger = names.iter().find(|name| !had.contains(*name));
     if let Some(stranger) = stranger {
-        return Some(format!("a resize may not add containers: the pod has no {}", printable(stranger)));
+        return Some(ResizeProblem::AddsContainer(stranger.clone()));
     }
     let missing = had.iter().find(|name| !names.contains(*name))?;
-    Some(format!("a resize may not take containers away: {} is missing", printable(missing)))
+    Some(ResizeProblem::TakesContainer(missing.clone()))
 }
 
 fn has_init(pod: &PodRequest) -> bool {

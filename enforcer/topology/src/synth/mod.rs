@@ -207,14 +207,14 @@ impl Machine {
 
     /// CPUs of efficiency cores; if there are any, the others are performance cores.
     #[must_use]
-    pub fn efficiency_cpus(mut self, cpus: CpuSet) -> Self {
+    pub(crate) fn efficiency_cpus(mut self, cpus: CpuSet) -> Self {
         self.efficiency = cpus;
         self
     }
 
     /// CPUs with a base frequency of 3 GHz; if there are any, the others have 2 GHz.
     #[must_use]
-    pub fn fast_cpus(mut self, cpus: CpuSet) -> Self {
+    pub(crate) fn fast_cpus(mut self, cpus: CpuSet) -> Self {
         self.fast = cpus;
         self
     }

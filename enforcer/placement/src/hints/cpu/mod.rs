@@ -11,7 +11,6 @@
 //! sockets, cores with offline siblings, sparse ids.
 
 mod assign;
-mod error;
 mod near;
 mod offer;
 mod options;
@@ -25,9 +24,9 @@ mod tests;
 
 pub use self::{
     assign::{reserve, take},
-    error::CpuError,
     near::{CpuPick, take_near},
     offer::{CpuStock, offer},
     options::{CpuOptions, CpuOptionsError},
     resize::{grow, retain},
 };
+pub use crate::rejection::CpuError;

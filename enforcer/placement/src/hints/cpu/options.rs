@@ -45,7 +45,11 @@ impl CpuOptions {
     ///
     /// # Errors
     /// The first option that the policy or the machine does not allow.
-    pub fn validate_for(self, policy: TopologyPolicy, layout: &CpuLayout) -> Result<(), CpuOptionsError> {
+    pub(crate) fn validate_for(
+        self,
+        policy: TopologyPolicy,
+        layout: &CpuLayout,
+    ) -> Result<(), CpuOptionsError> {
         let (sockets, nodes) = (layout.sockets.len(), layout.nodes.len());
         match policy {
             _ if !self.align_by_socket => Ok(()),

@@ -9,10 +9,10 @@ use super::{
     stock::{DeviceAvailability, Unit},
 };
 use crate::{
-    Rejection, RejectionReason, Shortage,
+    Rejection, RejectionProblem, RejectionReason, Shortage,
     hints::{Mask, positions},
 };
-use numa_topology::{set::NodeSet, text::printable};
+use numa_topology::set::NodeSet;
 
 /// Ids of `count` devices, ascending; `mask` is the set of nodes chosen for the container.
 ///
@@ -66,10 +66,8 @@ fn free_by_node(stock: &DeviceStock<'_>) -> Vec<u64> {
 }
 
 fn unavailable(stock: &DeviceStock<'_>, count: u64, available: usize) -> Rejection {
-    let resource = printable(stock.resource);
-    let problem = format!(
-        "requested number of devices unavailable for {resource}. Requested: {count}, Available: {available}"
-    );
+    let resource = stock.resource.to_owned();
+    let problem = RejectionProblem::Devices { resource, requested: count, available };
     let shortage = Shortage {
         resource: stock.resource.to_owned(),
         nodes: stock.nodes.ids().iter().copied().collect(),

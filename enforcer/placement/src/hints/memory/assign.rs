@@ -6,8 +6,9 @@
 
 use super::{MemoryStock, offer::best};
 use crate::{
-    MemoryClaim, MemoryResource, Rejection, RejectionReason, Shortage,
+    MemoryClaim, MemoryResource, Rejection, RejectionProblem, RejectionReason, Shortage,
     hints::{Mask, merge::Merged},
+    rejection::MemoryProblem,
     room::FittingAmount,
     words,
 };
@@ -61,8 +62,8 @@ fn choose(
     wanted: &[(MemoryResource, u64)],
     merged: Merged,
 ) -> Result<Mask, Rejection> {
-    let refused = |problem: &str, nodes: Mask| {
-        let problem = format!("[memorymanager] {problem}");
+    let refused = |problem: MemoryProblem, nodes: Mask| {
+        let problem = RejectionProblem::Memory(problem);
         let (nodes, all) = (stock.nodes.nodes(nodes), stock.nodes.nodes(stock.nodes.all()));
         // Enough in total, but the rule for groups forbids it: the whole amount is short.
         let short = Some(shortages(stock, wanted, &nodes)).filter(|short| !short.is_empty());
@@ -88,33 +89,27 @@ fn choose(
     let Some(chosen) = merged.mask else {
         return match best(stock, wanted, 0).map(|hint| (hint.mask, hint.preferred)) {
             Some((_, false)) if merged.preferred => {
-                Err(refused("failed to find the default preferred hint", stock.nodes.all()))
+                Err(refused(MemoryProblem::NoDefaultPreferred, stock.nodes.all()))
             }
             Some((Some(mask), _)) => Ok(mask),
-            _ => {
-                let problem = "failed to get the default NUMA affinity, \
-                               no NUMA nodes with enough memory is available";
-                Err(refused(problem, stock.nodes.all()))
-            }
+            _ => Err(refused(MemoryProblem::NoDefaultAffinity, stock.nodes.all())),
         };
     };
     if stock.fits(chosen, wanted) {
         return if stock.allowed(chosen) {
             Ok(chosen)
         } else {
-            Err(refused("preferred hint violates NUMA node allocation", chosen))
+            Err(refused(MemoryProblem::ViolatesGroup, chosen))
         };
     }
     match best(stock, wanted, chosen).map(|hint| (hint.mask, hint.preferred)) {
-        Some((_, false)) if merged.preferred => {
-            Err(refused("failed to find the extended preferred hint", chosen))
-        }
+        Some((_, false)) if merged.preferred => Err(refused(MemoryProblem::NoExtendedPreferred, chosen)),
         Some((Some(mask), _)) => Ok(mask),
         _ => {
             // The shortage is that of all nodes together, not that of the first one.
             let all = stock.nodes.all();
             let nodes = if stock.fits(all, wanted) { chosen } else { all };
-            Err(refused("failed to find NUMA nodes to extend the current topology hint", nodes))
+            Err(refused(MemoryProblem::NoExtension, nodes))
         }
     }
 }

@@ -43,7 +43,7 @@ impl<'a> MemoryStock<'a> {
     }
 
     /// The account, with the memory zone of each node by position.
-    pub fn of_zones(
+    pub(crate) fn of_zones(
         account: &'a ZoneAccount,
         nodes: &'a NodeIndex,
         zones: &[NodeSet],

@@ -127,9 +127,9 @@ fn refusals_say_what_was_looked_for() {
         (grouped(), Some(0b111), true, false, None),
     ] {
         let outcome = state.assign(strict, &R, mask, preferred);
-        let said = outcome.as_ref().err().map(|rejection| rejection.problem.as_str());
+        let said = outcome.as_ref().err().map(|rejection| rejection.problem.to_string());
         let problem = problem.map(|problem| format!("[memorymanager] {problem}"));
-        assert_eq!(said, problem.as_deref(), "{mask:?} {preferred} {strict}");
+        assert_eq!(said, problem, "{mask:?} {preferred} {strict}");
     }
 }
 

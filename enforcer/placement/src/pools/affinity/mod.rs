@@ -196,7 +196,7 @@ impl FullRule {
 
 /// Attraction between two containers, by the rules of both; negative if they should be apart. If one of them
 /// has its own rules, those of the settings have no effect between them.
-pub fn attraction(
+pub(crate) fn attraction(
     (one, rules_of_one): (&AffinitySubject<'_>, &[AffinityRule]),
     (other, rules_of_other): (&AffinitySubject<'_>, &[AffinityRule]),
 ) -> i64 {

@@ -53,7 +53,7 @@ pub(super) fn named(base: &str) -> Option<(&str, usize)> {
 
 /// Warnings about the keys of a pod's annotations, regardless of their values: unknown names, and containers
 /// that the pod does not have.
-pub fn mistaken_keys(pod: &PodRequest) -> Vec<String> {
+pub(crate) fn mistaken_keys(pod: &PodRequest) -> Vec<String> {
     let of_ours = pod.annotations.keys().filter_map(|key| {
         let (base, about) = key.split_once('/').map_or((key.as_str(), None), |(b, about)| (b, Some(about)));
         let Some((name, family)) = named(base) else {

@@ -19,7 +19,7 @@ mod values;
 use std::{collections::BTreeMap, time::Duration};
 
 pub(super) use self::keys::is_document;
-pub use self::keys::mistaken_keys;
+pub(crate) use self::keys::mistaken_keys;
 pub(super) use self::keys::shown_problem;
 pub(in super::super) use self::keys::{FAMILIES, RESOURCES_KEY, name_of_key};
 use self::{

@@ -67,9 +67,8 @@ impl<'a> PoolsPlacing<'a> {
         self.warn_of_cpus(&preferences, &demand, &mut warn);
         let memory =
             MemoryWish::new(self.inventory, self.tree, container, pod.qos, amounts.memory, &preferences);
-        let (memory, warnings) = memory.map_err(|problem| {
-            no_such_memory(self.tree, &self.account, amounts.memory.bytes.max(1), problem)
-        })?;
+        let (memory, warnings) = memory
+            .map_err(|types| no_such_memory(self.tree, &self.account, amounts.memory.bytes.max(1), types))?;
         warnings.into_iter().for_each(&mut warn);
         let mut hints = container.topology_hints.clone();
         hints.extend(container.wishes.beside.iter().cloned());

@@ -35,7 +35,7 @@ impl MemoryNodes {
     }
 
     /// Nodes of these kinds.
-    pub fn of_types(&self, types: MemoryTypes) -> NodeSet {
+    pub(crate) fn of_types(&self, types: MemoryTypes) -> NodeSet {
         let kinds = [(types.dram, &self.dram), (types.pmem, &self.pmem), (types.hbm, &self.hbm)];
         let mut nodes = NodeSet::new();
         kinds.into_iter().filter(|(wanted, _)| *wanted).for_each(|(_, kind)| nodes.extend(kind));

@@ -182,12 +182,12 @@ impl PoolTree {
     }
 
     /// The CPU nodes among these nodes, and those that the memory-only ones are attached to.
-    pub fn cpu_nodes_near(&self, nodes: &NodeSet) -> NodeSet {
+    pub(crate) fn cpu_nodes_near(&self, nodes: &NodeSet) -> NodeSet {
         nodes.iter().map(|node| self.attached.get(&node).copied().unwrap_or(node)).collect()
     }
 
     /// These nodes; a node in no pool is replaced by the CPU node that it is attached to.
-    pub fn nodes_in_pools(&self, nodes: &NodeSet) -> NodeSet {
+    pub(crate) fn nodes_in_pools(&self, nodes: &NodeSet) -> NodeSet {
         let root = self.root();
         let known = |node: NodeId| root.cpu_nodes.contains(node) || root.memory.all().contains(node);
         let place = |node| if known(node) { Some(node) } else { self.attached.get(&node).copied() };
@@ -195,7 +195,7 @@ impl PoolTree {
     }
 
     /// The level, or the next coarser one that this machine has.
-    pub fn existing_level(&self, wanted: PoolLevel) -> PoolLevel {
+    pub(crate) fn existing_level(&self, wanted: PoolLevel) -> PoolLevel {
         let levels = self.pools.iter().flat_map(|pool| &pool.stands_for);
         levels.copied().filter(|level| *level <= wanted).max().unwrap_or(PoolLevel::System)
     }

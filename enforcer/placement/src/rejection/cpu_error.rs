@@ -2,7 +2,7 @@
 
 use thiserror::Error;
 
-use crate::RejectionReason;
+use super::reason::RejectionReason;
 use numa_topology::set::CpuSet;
 
 /// Why CPUs cannot be assigned.
