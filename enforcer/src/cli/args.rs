@@ -405,7 +405,7 @@ Examples:
 pub struct Restore {
     /// Only this cgroup and what is below it, by its path or a name
     /// that `explain` takes; with --config also the name of a
-    /// [[workload]] entry [default: all]
+    /// `[[workload]]` entry [default: all]
     // An empty one is the variable of a script that was not set, and not all.
     #[arg(value_name = "WORKLOAD", value_parser = NonEmptyStringValueParser::new())]
     pub workload: Option<String>,

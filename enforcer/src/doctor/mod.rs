@@ -1,8 +1,9 @@
 //! Checks what works on this host: every requirement of another command is tried or read, and a missing one
 //! comes with advice.
 //!
-//! The probes are functions from texts to [`Check`]s, so that they can be tested. They work without root and
-//! never change the host: write access is asked of `access(2)`, and eBPF programs are detached at once.
+//! The probes are functions from texts to [`Check`](enforcer_report::checks::Check)s, so that they can be
+//! tested. They work without root and never change the host: write access is asked of `access(2)`, and eBPF
+//! programs are detached at once.
 
 mod bpf;
 mod cgroups;

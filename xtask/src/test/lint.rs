@@ -35,7 +35,7 @@ pub(super) fn clippy(workspace: &Workspace) -> Result<()> {
     component("clippy", "clippy")?;
     let selections = [
         &["--workspace", "--all-targets", "--features", "enforcer-fuzz/targets"][..],
-        &["--workspace", "--all-targets", "--no-default-features"],
+        &["--workspace", "--lib", "--bins", "--example", "manual", "--no-default-features"],
         // They need nothing of serde without features, and no feature that another crate turns on.
         &["--package", "numa-placement", "--package", "numa-topology", "--no-default-features"],
     ];
@@ -44,7 +44,16 @@ pub(super) fn clippy(workspace: &Workspace) -> Result<()> {
         cargo.args(["clippy", "--quiet"]).args(selection).args(DENY_WARNINGS);
         command::visibly(&mut cargo)?;
     }
+    documentation(workspace)?;
     kernel_side(workspace)
+}
+
+/// Links in the documentation of the libraries lead to items that exist.
+fn documentation(workspace: &Workspace) -> Result<()> {
+    let mut cargo = product::cargo(workspace)?;
+    cargo.args(["doc", "--quiet", "--no-deps", "--all-features", "--document-private-items"]);
+    cargo.args(["--package", "numa-placement", "--package", "numa-topology"]);
+    command::visibly(cargo.env("RUSTDOCFLAGS", "-D rustdoc::broken_intra_doc_links"))
 }
 
 /// Clippy over the eBPF programs, by the compiler that builds them (`enforcer/kernel/build/compiler.rs`).

@@ -36,7 +36,11 @@ pub(super) const STEPS: &[TestStep] = &[
     step("format", "rustfmt has nothing to change", lint::format),
     step("arch", "the invariants of ARCHITECTURE.md", |workspace| arch::run(workspace.root())),
     step("deny", "licences, duplicates and sources of the dependencies", dependencies::deny),
-    step("lint", "clippy without a warning: with and without bpf, fuzz targets, kernel side", lint::clippy),
+    step(
+        "lint",
+        "clippy without a warning: with and without bpf, fuzz targets, kernel side; links of the libraries",
+        lint::clippy,
+    ),
     step("without-bpf", "the product without its kernel side builds, and says so", lint::without_bpf),
     parts(
         "conformance",

@@ -52,7 +52,7 @@ Examples:
 Exit codes: 0 explained, 69 no daemon runs there, 2 no such workload or
 several, 64 usage.")]
 pub struct Explain {
-    /// A cgroup, NAMESPACE/POD/CONTAINER, a container's id or its beginning, the name of a [[workload]],
+    /// A cgroup, NAMESPACE/POD/CONTAINER, a container's id or its beginning, the name of a `[[workload]]`,
     /// or the end of a cgroup or name.
     #[arg(value_name = "WORKLOAD")]
     pub workload: String,
