@@ -16,11 +16,11 @@ use std::collections::BTreeMap;
 use enforcer_core::hosted::Cpuset as Original;
 use enforcer_core::{
     call_times::CallTimes,
-    decide::Partitioned,
     hosted::GrantRecord,
     owner::OwnSettings,
     plan::{Action, OutcomeResult, Step},
     self_placement::CgroupThreads,
+    turn::Partitioned,
     workload::{CgroupPath, printable},
 };
 use numa_topology::{

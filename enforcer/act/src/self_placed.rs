@@ -24,10 +24,10 @@ use std::{
 };
 
 use enforcer_core::{
-    decide::{SelfPlaced, SelfPlacedWorkloads},
     self_placement::{
         CgroupThreads, CpusetWrites, OwnPolicy, SelfPlacedThread, hindrance, lost, pinned_cpus,
     },
+    turn::{SelfPlaced, SelfPlacedWorkloads},
     workload::{CgroupPath, printable},
 };
 use numa_topology::{degraded::Degraded, set::CpuSet};

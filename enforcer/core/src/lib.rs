@@ -44,6 +44,7 @@ pub mod sample;
 #[cfg(test)]
 mod scene;
 pub mod self_placement;
+pub mod turn;
 pub mod vma;
 pub mod widening;
 pub mod workload;

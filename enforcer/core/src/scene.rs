@@ -5,7 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::{
-    decide::{Decision, History, Inputs, Partitioned, SelfPlacedWorkloads, Widened, WrittenCgroups, decide},
+    decide::decide,
     declarations::Declarations,
     finding::{AdvisedWrites, Finding, Judged, assess_with_writes},
     hosted::Containers,
@@ -18,6 +18,7 @@ use crate::{
     sample::{
         CgroupSample, HardwareAccesses, HintFaults, NodeBytes, NodeSample, RunTime, Sample, TaskSample,
     },
+    turn::{Decision, History, Inputs, Partitioned, SelfPlacedWorkloads, Widened, WrittenCgroups},
     workload::{CgroupPath, Origin, Workload},
 };
 use numa_placement::{Allocations, Inventory};

@@ -10,10 +10,10 @@ use std::{collections::BTreeMap, fmt::Write as _};
 
 use enforcer_core::{
     considered::{DecisionTrace, MeasuredState, WorkloadRequest},
-    decide::RefusalCause,
     named::Named as _,
     owner::Ownership,
     plan::{Outcome, OutcomeResult},
+    turn::RefusalCause,
     workload::CgroupPath,
 };
 use numa_placement::trial::UpdateReport;

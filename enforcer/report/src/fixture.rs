@@ -7,12 +7,12 @@ use enforcer_core::{
         AUDIT_SCHEMA_VERSION, Audit, AuditedHost, AuditedWorkload, NodeTraffic, ReportingTool, Summary,
         TrafficMap, Verdict,
     },
-    decide::Decision,
     finding::{Evidence, Finding, Rule, Severity},
     model::{Activity, Traffic, TrafficSource},
     policy::Mode,
     rebalance::{Cpus, Figures, Move, REBALANCE_SCHEMA_VERSION, RebalanceReport, UnmovedWorkload},
     sample::{HostSettings, NodeBytes},
+    turn::Decision,
     workload::{CgroupPath, Origin, QosClass},
 };
 use numa_topology::{

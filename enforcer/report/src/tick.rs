@@ -6,7 +6,6 @@ use std::collections::BTreeMap;
 use enforcer_core::{
     audit::{Audit, AuditedWorkload, Verdict},
     call_times::CallTimes,
-    decide::{Decision, DriftCounts, RefusalCause},
     declarations::DeclaredEntry,
     model::Activity,
     named::Named as _,
@@ -17,6 +16,7 @@ use enforcer_core::{
         Change, ChangeKind, Changes, CpusetFile, EventCounts, KernelSide, NodeSample, OtherPageMoves,
         PressureEvents,
     },
+    turn::{Decision, DriftCounts, RefusalCause},
     workload::CgroupPath,
 };
 use numa_topology::id::NodeId;

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use enforcer_core::{
-    decide::Widened,
     named::Named as _,
+    turn::Widened,
     widening::{Latencies, OomCandidates, PressureLevel, ReclaimSource, WideningRefusal},
     workload::CgroupPath,
 };

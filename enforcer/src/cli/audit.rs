@@ -7,7 +7,6 @@ use std::{io::Write, path::PathBuf, time::Duration};
 
 use enforcer_core::{
     audit::{Audit, AuditInputs, Baseline, ReportingTool},
-    decide::Widened,
     declarations::Declarations,
     finding::{
         AdvisedWrites, Finding, Judged, Rule, Severity, assess_with_writes, with_added, without_hindered,
@@ -15,6 +14,7 @@ use enforcer_core::{
     model::Model,
     owners::Owners,
     policy::Policy,
+    turn::Widened,
     workload::CgroupPath,
 };
 use numa_placement::Inventory;

@@ -6,13 +6,13 @@
 use std::collections::BTreeMap;
 
 use enforcer_core::{
-    decide::{History, Inputs, Partitioned, SelfPlacedWorkloads, WrittenCgroups},
     declarations::Declarations,
     hosted::Containers,
     model::Model,
     owners::Owners,
     policy::Policy,
     rebalance::{self, RebalanceReport},
+    turn::{History, Inputs, Partitioned, SelfPlacedWorkloads, WrittenCgroups},
 };
 use numa_placement::{Allocations, Inventory};
 

@@ -16,8 +16,8 @@ use std::{
 
 use enforcer_core::{
     considered::DecisionTrace,
-    decide::Decision,
     plan::Outcome,
+    turn::Decision,
     workload::{CgroupPath, Origin, Workload, cut_at},
 };
 

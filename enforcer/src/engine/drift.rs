@@ -6,8 +6,8 @@
 use std::collections::BTreeMap;
 
 use enforcer_core::{
-    decide::{Decision, Drift, DriftFate, DriftStatus, RefusalCause},
     hosted::Cpuset,
+    turn::{Decision, Drift, DriftFate, DriftStatus, RefusalCause},
     workload::CgroupPath,
 };
 use numa_topology::degraded::Degraded;

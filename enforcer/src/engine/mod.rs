@@ -37,7 +37,6 @@ use std::{
 use enforcer_core::{
     audit::{Audit, AuditInputs, AuditedHost, ReportingTool},
     cold_start::ColdStarts,
-    decide::{self, Drift, History, Inputs, SelfPlacedWorkloads, WrittenCgroups},
     finding::{Finding, Judged, Severity, assess, with_added},
     hosted::{Containers, GrantRecord},
     model::{Activity, Model},
@@ -47,6 +46,7 @@ use enforcer_core::{
     policy::{Mode, Policy},
     replay::{TurnLimits, TurnOutput},
     sample::{Changes, Sample},
+    turn::{self, Drift, History, Inputs, SelfPlacedWorkloads, WrittenCgroups},
     widening::Narrowing,
     workload::{CgroupPath, Workload},
 };
@@ -596,7 +596,7 @@ impl Engine {
         Some(changes)
     }
 
-    fn carry_out(&mut self, decision: &decide::Decision, paused: bool, now_ns: u64) -> Applied {
+    fn carry_out(&mut self, decision: &turn::Decision, paused: bool, now_ns: u64) -> Applied {
         if self.may_write()
             && !paused
             && let Err(error) = self.ready()
@@ -675,14 +675,14 @@ impl Engine {
     }
 
     /// Updates the drift history from the outcomes, and watches the cpusets that are ours.
-    fn keep(&mut self, decision: &decide::Decision, applied: &Applied, paused: bool, now_ns: u64) {
+    fn keep(&mut self, decision: &turn::Decision, applied: &Applied, paused: bool, now_ns: u64) {
         if !self.may_write() || paused {
             self.source.keep_watch(&KeptCgroups::new());
             return;
         }
         let Applied { outcomes, unfinished } = applied;
-        self.history.partitions.note(decision, outcomes);
-        for (cgroup, fate) in self.history.drift.note(decision, outcomes, unfinished, now_ns) {
+        self.history.partitions.note(&decision.partitions, &decision.added_above, outcomes);
+        for (cgroup, fate) in self.history.drift.note(&decision.targets, outcomes, unfinished, now_ns) {
             drift::tell(&cgroup, fate);
             self.totals.drift.count(fate);
         }

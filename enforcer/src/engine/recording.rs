@@ -7,13 +7,13 @@
 use std::sync::Arc;
 
 use enforcer_core::{
-    decide::{Decision, Inputs, SelfPlacedWorkloads},
     hosted::Containers,
     owner::OwnershipFacts,
     plan::Outcome,
     rebalance::RebalanceTurn,
     replay::TurnLimits,
     sample::Sample,
+    turn::{Decision, Inputs, SelfPlacedWorkloads},
 };
 use numa_placement::{Allocations, Inventory};
 use numa_topology::degraded::Degraded;

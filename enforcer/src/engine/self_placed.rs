@@ -14,11 +14,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use enforcer_core::{
-    decide::{Decision, Inputs, SelfPlacedWorkloads, cpuset_writes},
+    decide::cpuset_writes,
     declarations::Declarations,
     replay::{self, TurnLimits, TurnOutput},
     sample::Sample,
     self_placement::CpusetWrites,
+    turn::{Decision, Inputs, SelfPlacedWorkloads},
     widening::ProtectedWorkload,
     workload::CgroupPath,
 };

@@ -8,11 +8,11 @@ use std::{
 
 use enforcer_core::{
     audit::AuditedHost,
-    decide::SelfPlacedWorkloads,
     owner::{Kubelet, OwnSettings, UnitSetting},
     policy::Interest,
     sample::Sample,
     self_placement::CpusetWrites,
+    turn::SelfPlacedWorkloads,
     workload::{CgroupPath, Origin, UnitName, Workload, identify},
 };
 use numa_topology::{

@@ -7,7 +7,6 @@
 use std::collections::BTreeSet;
 
 use enforcer_core::{
-    decide::{Decision, History, Partitioned, SelfPlacedWorkloads, Widened},
     hosted::Containers,
     owner::OwnershipFacts,
     plan::Outcome,
@@ -15,6 +14,7 @@ use enforcer_core::{
     rebalance,
     replay::TurnLimits,
     sample::Sample,
+    turn::{Decision, History, Partitioned, SelfPlacedWorkloads, Widened},
     workload::{CgroupPath, Workload},
 };
 use numa_placement::Allocations;

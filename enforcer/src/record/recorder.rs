@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use enforcer_core::{decide::Inputs, replay::TurnLimits, sample::Sample};
+use enforcer_core::{replay::TurnLimits, sample::Sample, turn::Inputs};
 use numa_placement::Inventory;
 use numa_topology::degraded::Degraded;
 

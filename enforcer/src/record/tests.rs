@@ -11,7 +11,6 @@ use std::{
 };
 
 use enforcer_core::{
-    decide::{Decision, History, Inputs, Partitioned, SelfPlacedWorkloads, Widened, WrittenCgroups},
     declarations::Declarations,
     hosted::Containers,
     model::Model,
@@ -20,6 +19,7 @@ use enforcer_core::{
     policy::Policy,
     replay::TurnLimits,
     sample::Sample,
+    turn::{Decision, History, Inputs, Partitioned, SelfPlacedWorkloads, Widened, WrittenCgroups},
 };
 use numa_placement::{Allocations, Inventory};
 use numa_topology::synth::Machine;

@@ -21,9 +21,9 @@ use axum::{
 };
 use enforcer_core::{
     audit::AuditedWorkload,
-    decide::RefusalCause,
     declarations::DeclaredEntry,
     policy::Mode,
+    turn::RefusalCause,
     workload::{CgroupPath, Origin},
 };
 use numa_placement::external::UNPLACED;

@@ -5,10 +5,10 @@
 //! above it. A refused partition fails no other step of the workload: exclusive CPUs are useful without one.
 
 use enforcer_core::{
-    decide::Partitioned,
     named::Named as _,
     partition::{Partition, PartitionState},
     plan::OutcomeResult,
+    turn::Partitioned,
     workload::CgroupPath,
 };
 use numa_topology::set::CpuSet;

@@ -12,7 +12,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use enforcer_core::decide::{Drift, LastingDrift};
+use enforcer_core::turn::{Drift, LastingDrift};
 
 use super::{
     error::{JournalError, failed, refused},

@@ -4,9 +4,9 @@
 //! A new kind of record is a variant here and a [`Fold`](super::reading::Fold) over it.
 
 use enforcer_core::{
-    decide::LastingDrift,
     hosted::{Cpuset, GrantRecord},
     self_placement::CgroupThreads,
+    turn::LastingDrift,
     workload::CgroupPath,
 };
 use numa_topology::set::CpuSet;

@@ -12,34 +12,22 @@
 //!
 //! Cost: one look at each cgroup above, and only for workloads that are not in place or are declared.
 
-use std::{collections::BTreeMap, fmt};
+use std::collections::BTreeMap;
 
-use super::{Inputs, partition};
+use super::partition;
 use crate::{
-    hosted::{CgroupBounds, Cpuset},
+    declarations::Declarations,
+    hosted::{CgroupBounds, Containers, Cpuset},
     plan::{Action, Step},
     sample::CgroupSample,
+    turn::Inputs,
     workload::CgroupPath,
 };
 use numa_topology::{
+    Topology,
     id::{CpuId, Id, NodeId},
     set::{IdSet, NodeSet},
 };
-
-/// Returns whether the daemon has set a cgroup, at any time, and has not put it back.
-#[derive(Clone, Copy)]
-pub struct WrittenCgroups<'a>(pub &'a dyn Fn(&CgroupPath) -> bool);
-
-impl WrittenCgroups<'_> {
-    /// No cgroup was ever written.
-    pub const NOTHING: Self = WrittenCgroups(&|_| false);
-}
-
-impl fmt::Debug for WrittenCgroups<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Written")
-    }
-}
 
 /// Sets that a cgroup above a workload must be widened to.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -148,6 +136,7 @@ pub(super) struct AncestorLimits {
 }
 
 impl AncestorLimits {
+    /// Looks at each cgroup above `cgroup`, from the top down.
     pub(super) fn of(inputs: &Inputs<'_>, cgroup: &CgroupPath) -> Self {
         let chain: Vec<CgroupPath> = cgroup.ancestors().collect();
         let mut above = Self { cpus: AncestorLimit::NONE, mems: AncestorLimit::NONE, ours: Vec::new() };
@@ -156,10 +145,12 @@ impl AncestorLimits {
             else {
                 continue;
             };
-            let ours = (inputs.written.0)(&path) && !has_own_place(inputs, &path);
+            let ours =
+                (inputs.written.0)(&path) && !has_own_place(inputs.declarations, inputs.containers, &path);
             // CPUs that the daemon's partitions took from a cgroup are still its own to give.
-            let cpus_effective =
-                cpus_effective.as_ref().map(|cpus| cpus.union(&partition::taken_from(inputs, &path)));
+            let cpus_effective = cpus_effective
+                .as_ref()
+                .map(|cpus| cpus.union(&partition::taken_from(inputs.sample, inputs.partitioned, &path)));
             above.cpus.below(&path, cpus_effective.as_ref(), ours);
             above.mems.below(&path, mems_effective.as_ref(), ours);
             if ours {
@@ -182,13 +173,13 @@ impl AncestorLimits {
     }
 
     /// The most memory nodes that it can have, and the cgroups above that may be widened for them.
-    pub(super) fn mems(self) -> AncestorMems {
-        let ours = self.ours.into_iter().filter_map(|(path, has)| Some((path, has.mems?)));
-        AncestorMems { most: self.mems.most, ours: ours.collect() }
+    pub(super) fn mems(&self) -> AncestorMems {
+        let ours = self.ours.iter().filter_map(|(path, has)| Some((path.clone(), has.mems.clone()?)));
+        AncestorMems { most: self.mems.most.clone(), ours: ours.collect() }
     }
 
     /// The cgroups to widen before the workload can be set to this goal, or the cgroup that is too narrow.
-    pub(super) fn make_room(self, goal: &Cpuset) -> Result<BTreeMap<CgroupPath, AncestorWidening>, String> {
+    pub(super) fn make_room(&self, goal: &Cpuset) -> Result<BTreeMap<CgroupPath, AncestorWidening>, String> {
         let lacking = [
             self.cpus.lacks("CPUs", goal.cpus.as_ref()),
             self.mems.lacks("memory nodes", goal.mems.as_ref()),
@@ -197,19 +188,18 @@ impl AncestorLimits {
         if !lacking.is_empty() {
             return Err(lacking.join("; "));
         }
-        let widened = self.ours.into_iter().map(|(path, has)| {
+        let widened = self.ours.iter().map(|(path, has)| {
             let widening = AncestorWidening {
                 cpus: SetChange::of(has.cpus.as_ref(), goal.cpus.as_ref()),
                 mems: SetChange::of(has.mems.as_ref(), goal.mems.as_ref()),
             };
-            (path, widening)
+            (path.clone(), widening)
         });
         Ok(widened.filter(|(_, widening)| *widening != AncestorWidening::default()).collect())
     }
 
     /// Names the cgroup above that leaves the workload less than the machine has, and its set.
-    pub(super) fn narrows(&self, inputs: &Inputs<'_>) -> Option<String> {
-        let machine = &inputs.inventory.machine;
+    pub(super) fn narrows(&self, machine: &Topology) -> Option<String> {
         let all = (machine.online_cpus(), machine.memory_nodes());
         let cpus = self.cpus.most.as_ref().filter(|(_, most)| !all.0.is_subset(most));
         let mems = self.mems.most.as_ref().filter(|(_, most)| !all.1.is_subset(most));
@@ -221,8 +211,8 @@ impl AncestorLimits {
 }
 
 /// Does the cgroup have a place of its own?
-fn has_own_place(inputs: &Inputs<'_>, cgroup: &CgroupPath) -> bool {
-    inputs.declarations.asks_for(cgroup) || inputs.containers.cgroups().any(|(path, _)| path == cgroup)
+fn has_own_place(declarations: &Declarations, containers: &Containers, cgroup: &CgroupPath) -> bool {
+    declarations.asks_for(cgroup) || containers.cgroups().any(|(path, _)| path == cgroup)
 }
 
 #[cfg(test)]

@@ -20,14 +20,14 @@ pub use self::pages::tmpfs_in_words;
 use std::{cell::LazyCell, collections::BTreeMap, fmt};
 
 use super::{
-    Decision, EarlierAdvice, Inputs, RefusalCause, above::AncestorLimits, available_bytes,
-    controller::without_controller, pins,
+    EarlierAdvice, above::AncestorLimits, controller::without_controller, declared::available_bytes, pins,
 };
 use crate::{
     hosted::{CgroupBounds, CgroupRequest},
     model::{WorkloadModel, nearest_effective, own_bytes},
     sample::CgroupSample,
     self_placement::CpusetWrites,
+    turn::{Decision, Inputs, RefusalCause},
     words,
     workload::{Origin, Workload},
 };

@@ -12,16 +12,18 @@
 use std::collections::BTreeMap;
 
 use super::{
-    Advice, Decision, Inputs,
+    Advice,
     advice::busy_cpus,
     pins::{Pin, Pins},
 };
 use crate::{
     model::{WorkloadModel, room_bytes},
+    turn::{Decision, Inputs},
     words,
     workload::{CgroupPath, Origin, Workload},
 };
 use numa_topology::{
+    Topology,
     id::NodeId,
     set::{CpuSet, NodeSet},
 };
@@ -61,17 +63,22 @@ impl EarlierAdvice {
             if decision.in_place.contains(&workload.cgroup) {
                 continue;
             }
-            let comes = comes(inputs, workload, mems);
+            let comes = comes(&inputs.inventory.machine, inputs.model.of(workload), mems);
             earlier.note_remedy(workload, comes, CpuSet::new(), (true, CpuSet::new()));
         }
         earlier
     }
 
     /// Records advice for a workload outside of the decision.
-    pub fn note(&mut self, inputs: &Inputs<'_>, workload: &Workload, advice: &Advice) {
-        let figures = inputs.model.of(workload);
+    pub fn note(
+        &mut self,
+        machine: &Topology,
+        workload: &Workload,
+        figures: Option<&WorkloadModel>,
+        advice: &Advice,
+    ) {
         let has = figures.and_then(|figures| figures.cpus.as_ref());
-        let pinned = has.is_some_and(|has| !inputs.inventory.machine.online_cpus().is_subset(has));
+        let pinned = has.is_some_and(|has| !machine.online_cpus().is_subset(has));
         let cpus = advice.cpus.clone().unwrap_or_default();
         let count = figures.map_or(1, busy_cpus);
         let free = cpus.iter().filter(|cpu| !self.remedies.iter().any(|one| one.busy.contains(*cpu)));
@@ -170,9 +177,8 @@ fn add(pins: &mut Pins, cgroup: &CgroupPath, cpus: &CpuSet) {
 }
 
 /// Bytes of a workload that have to come to these nodes, on each that they may come to.
-fn comes(inputs: &Inputs<'_>, workload: &Workload, mems: &NodeSet) -> BTreeMap<NodeId, u64> {
-    let machine = &inputs.inventory.machine;
+fn comes(machine: &Topology, figures: Option<&WorkloadModel>, mems: &NodeSet) -> BTreeMap<NodeId, u64> {
     let away = |figures: &WorkloadModel| figures.ordinary_bytes_outside(machine, mems, room_bytes).1;
-    let bytes = inputs.model.of(workload).map_or(0, away);
+    let bytes = figures.map_or(0, away);
     mems.intersection(&machine.ordinary_memory_nodes()).iter().map(|node| (node, bytes)).collect()
 }

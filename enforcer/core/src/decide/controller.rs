@@ -27,7 +27,7 @@ fn is_of_users(cgroup: &CgroupPath) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{decide::RefusalCause, scene::Scene};
+    use crate::{scene::Scene, turn::RefusalCause};
     use numa_placement::{Allocations, Holder};
     use numa_topology::synth::Machine;
 
@@ -58,7 +58,7 @@ mod tests {
         ] {
             let mut allocations = Allocations::default();
             let scene = scene(from);
-            let decision = scene.decide_with(&crate::decide::History::default(), &mut allocations);
+            let decision = scene.decide_with(&crate::turn::History::default(), &mut allocations);
             assert_eq!(decision.plan.steps, [], "{from}");
             assert_eq!(decision.refused.len(), 1);
             assert_eq!(decision.refused[0].cause, RefusalCause::NoController);

@@ -29,9 +29,9 @@ use super::{
     parts::{HasRoom, PagePart, WithoutRoom, split},
 };
 use crate::{
-    decide::Inputs,
     model::{WorkloadModel, kept_bytes, own_bytes, room_bytes},
-    sample::NodeSample,
+    sample::{NodeSample, Sample},
+    turn::Inputs,
     workload::{CgroupPath, Workload},
 };
 use numa_placement::{Allocations, Grant, Holder, MemoryClaim, MemoryResource, ZoneAccount};
@@ -110,7 +110,7 @@ impl Room {
         let mut open = Vec::new();
         for (holder, grant) in allocations.iter().filter(|(holder, _)| !holder.is_apart()) {
             let mut held = figures.get(holder).map_or_else(BTreeMap::new, |(cgroup, figures)| {
-                let huge = |node: &NodeId| huge_bytes(inputs, cgroup, *node);
+                let huge = |node: &NodeId| huge_bytes(inputs.sample, cgroup, *node);
                 let bytes = figures.bytes_by_node.iter().flatten();
                 bytes.map(|(node, bytes)| (*node, kept_bytes(bytes).saturating_sub(huge(node)))).collect()
             });
@@ -170,8 +170,8 @@ fn still_open(mut claims: Vec<&MemoryClaim>, held: &mut BTreeMap<NodeId, u64>) -
 }
 
 /// Bytes of huge pages that a cgroup uses on a node: they keep no promise of ordinary memory.
-fn huge_bytes(inputs: &Inputs<'_>, cgroup: &CgroupPath, node: NodeId) -> u64 {
-    let seen = inputs.sample.cgroups.get(cgroup);
+fn huge_bytes(sample: &Sample, cgroup: &CgroupPath, node: NodeId) -> u64 {
+    let seen = sample.cgroups.get(cgroup);
     let by_size = seen.into_iter().flat_map(|seen| seen.hugetlb_by_file.values());
     by_size.filter_map(|by_node| by_node.get(&node)).fold(0, |sum, bytes| sum.saturating_add(*bytes))
 }

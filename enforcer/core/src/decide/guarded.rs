@@ -10,21 +10,19 @@
 
 use std::collections::BTreeMap;
 
-use super::{CpusetTarget, Decision, DriftStatus, Inputs, above::AncestorLimits, order::Goal};
+use super::{above::AncestorLimits, order::Goal};
 use crate::{
-    model::{WorkloadModel, accessed_bytes},
-    widening::{ProtectedWorkload, spares},
+    model::{Model, WorkloadModel, accessed_bytes},
+    turn::{CpusetTarget, Decision, DriftStatus, Inputs, ProtectedWorkload},
+    widening::spares,
     words,
-    workload::CgroupPath,
+    workload::{CgroupPath, Workload},
 };
-use numa_topology::{id::NodeId, set::NodeSet};
+use numa_topology::{Topology, id::NodeId, set::NodeSet};
 
-/// Memory nodes that were added to workloads and must stay for now.
-pub type Widened = BTreeMap<CgroupPath, NodeSet>;
-
-/// A goal with the added nodes.
-pub(super) fn widened(inputs: &Inputs<'_>, cgroup: &CgroupPath, mut goal: Goal) -> Goal {
-    if let (Some(added), Some(mems)) = (inputs.widened.get(cgroup), &mut goal.cpuset.mems)
+/// The goal with the nodes that were added to the workload.
+pub(super) fn widen(mut goal: Goal, added: Option<&NodeSet>) -> Goal {
+    if let (Some(added), Some(mems)) = (added, &mut goal.cpuset.mems)
         && !added.is_subset(mems)
     {
         goal.reason =
@@ -38,18 +36,22 @@ pub(super) fn widened(inputs: &Inputs<'_>, cgroup: &CgroupPath, mut goal: Goal) 
 /// Figures of a workload without added nodes and without memory of GPUs, to judge its place; `None` if it has
 /// neither.
 pub(super) fn without(
-    inputs: &Inputs<'_>,
-    cgroup: &CgroupPath,
+    machine: &Topology,
+    added: Option<&NodeSet>,
     now: &WorkloadModel,
 ) -> Option<WorkloadModel> {
-    let (has, gpus) = (now.mems.as_ref()?, inputs.inventory.machine.gpu_memory_nodes());
-    let beside = inputs.widened.get(cgroup).map_or_else(|| gpus.clone(), |added| added.union(&gpus));
+    let (has, gpus) = (now.mems.as_ref()?, machine.gpu_memory_nodes());
+    let beside = added.map_or_else(|| gpus.clone(), |added| added.union(&gpus));
     let left = has.difference(&beside);
     (!left.is_empty() && left != *has).then(|| WorkloadModel { mems: Some(left), ..now.clone() })
 }
 
-/// All guarded workloads, in ascending order of their cgroups.
-pub(super) fn of(inputs: &Inputs<'_>, decision: &Decision) -> Vec<ProtectedWorkload> {
+/// All guarded workloads, in ascending order of their cgroups. `limits` are those of each target.
+pub(super) fn of(
+    inputs: &Inputs<'_>,
+    decision: &Decision,
+    limits: &BTreeMap<CgroupPath, AncestorLimits>,
+) -> Vec<ProtectedWorkload> {
     let machine = &inputs.inventory.machine;
     let gpus = machine.gpu_memory_nodes();
     let guarded = |(cgroup, target): (&CgroupPath, &CpusetTarget)| {
@@ -68,7 +70,7 @@ pub(super) fn of(inputs: &Inputs<'_>, decision: &Decision) -> Vec<ProtectedWorkl
         let rule = inputs.declarations.rule(inputs.policy, cgroup).map(|(_, rule)| rule);
         let lower_tiers = rule.and_then(|rule| rule.lower_tiers);
         let lower_tiers = lower_tiers.unwrap_or(inputs.policy.memory.widening.lower_tiers);
-        let above = AncestorLimits::of(inputs, cgroup).mems();
+        let above = limits.get(cgroup)?.mems();
         let mut allowed = machine.ordinary_memory_nodes();
         if let Some(most) = &above.most {
             allowed = allowed.intersection(&most.1);
@@ -93,16 +95,16 @@ pub(super) fn of(inputs: &Inputs<'_>, decision: &Decision) -> Vec<ProtectedWorkl
             strict: rule.is_some_and(|rule| rule.strict_memory),
             above: above.ours,
             bound: (!bound.is_empty()).then(|| bound.join(", ")),
-            bytes: bytes(inputs, cgroup),
+            bytes: bytes(inputs.workloads, inputs.model, cgroup),
         })
     };
     decision.targets.iter().filter_map(guarded).collect()
 }
 
 /// Known bytes on each node.
-fn bytes(inputs: &Inputs<'_>, cgroup: &CgroupPath) -> BTreeMap<NodeId, u64> {
-    let workload = inputs.workloads.iter().find(|one| one.cgroup == *cgroup);
-    let by_node = workload.and_then(|one| inputs.model.of(one)?.bytes_by_node.as_ref());
+fn bytes(workloads: &[Workload], model: &Model, cgroup: &CgroupPath) -> BTreeMap<NodeId, u64> {
+    let workload = workloads.iter().find(|one| one.cgroup == *cgroup);
+    let by_node = workload.and_then(|one| model.of(one)?.bytes_by_node.as_ref());
     by_node.into_iter().flatten().map(|(node, bytes)| (*node, accessed_bytes(bytes))).collect()
 }
 
@@ -110,11 +112,11 @@ fn bytes(inputs: &Inputs<'_>, cgroup: &CgroupPath) -> BTreeMap<NodeId, u64> {
 mod tests {
     use super::*;
     use crate::{
-        decide::History,
         plan::{Action, Outcome, OutcomeResult},
         sample::CgroupSample,
         scene::Scene,
-        widening::FallbackNode,
+        turn::FallbackNode,
+        turn::History,
     };
     use numa_placement::Allocations;
     use numa_topology::synth::Machine;
@@ -171,7 +173,7 @@ mod tests {
                 result: OutcomeResult::Applied { read_back: String::new() },
             };
             let outcomes: Vec<Outcome> = decision.plan.steps.iter().map(done).collect();
-            history.drift.note(&decision, &outcomes, &std::collections::BTreeSet::new(), at * second);
+            history.drift.note(&decision.targets, &outcomes, &std::collections::BTreeSet::new(), at * second);
             steps(&decision)
         };
         assert_eq!(turn(host("0").memory("/a", &[(0, 300, 0)]), 200), [""; 0]);

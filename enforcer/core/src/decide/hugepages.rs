@@ -19,12 +19,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::Inputs;
 use crate::{
-    hosted::ExternalGrants, parse::numa_stat::hugetlb_file, sample::CgroupSample, workload::CgroupPath,
+    hosted::{Containers, ExternalGrants},
+    parse::numa_stat::hugetlb_file,
+    sample::{CgroupSample, Sample},
+    workload::CgroupPath,
 };
 use numa_placement::{Allocations, Grant, Holder, MemoryResource};
-use numa_topology::{Hugepages, Node, id::NodeId, set::NodeSet};
+use numa_topology::{Hugepages, Node, Topology, id::NodeId, set::NodeSet};
 
 /// Bytes of one size by what they are, for promises that count.
 #[derive(Default)]
@@ -36,9 +38,12 @@ struct Own {
 }
 
 /// Used pages beyond promises by node; and reserved pages beyond promises, as far as they are free.
-pub(super) fn unpromised_grants(inputs: &Inputs<'_>, allocations: &Allocations) -> ExternalGrants {
-    let sample = inputs.sample;
-    let machine = &inputs.inventory.machine;
+pub(super) fn unpromised_grants(
+    machine: &Topology,
+    sample: &Sample,
+    containers: &Containers,
+    allocations: &Allocations,
+) -> ExternalGrants {
     let total = |node: &Node, size: u64| {
         let of_size = node.hugepages.iter().filter(|pages| pages.size_bytes == size);
         of_size.map(bytes).fold(0, u64::saturating_add)
@@ -60,7 +65,7 @@ pub(super) fn unpromised_grants(inputs: &Inputs<'_>, allocations: &Allocations) 
                 |seen| seen.hugepages_used.get(&size).copied().unwrap_or(0),
             )
         };
-        let own = own(inputs, allocations, size, used);
+        let own = own(sample, containers, allocations, size, used);
         let own_used = |node: NodeId| own.used.get(&node).copied().unwrap_or(0);
         let reserved = if sample.hugepages_reserved_unknown.contains(&size) {
             u64::MAX
@@ -103,11 +108,17 @@ fn bytes(pages: &Hugepages) -> u64 {
 }
 
 /// Used and reserved pages that belong to promises. `used` are the used pages of a node.
-fn own(inputs: &Inputs<'_>, allocations: &Allocations, size: u64, used: impl Fn(NodeId) -> u64) -> Own {
+fn own(
+    sample: &Sample,
+    containers: &Containers,
+    allocations: &Allocations,
+    size: u64,
+    used: impl Fn(NodeId) -> u64,
+) -> Own {
     let (kind, file) = (MemoryResource::Hugepages(size), hugetlb_file(size));
     let mut own = Own::default();
     let holders = allocations.iter().filter(|(holder, _)| !holder.is_apart()).map(|(holder, grant)| {
-        let seen = cgroup_of(inputs, holder).and_then(|cgroup| inputs.sample.cgroups.get(&cgroup));
+        let seen = cgroup_of(containers, holder).and_then(|cgroup| sample.cgroups.get(&cgroup));
         (grant, seen, seen.and_then(|seen| seen.hugetlb_by_file.get(&file)))
     });
     let (telling, silent): (Vec<_>, Vec<_>) = holders.partition(|(_, _, told)| told.is_some());
@@ -139,7 +150,7 @@ fn reserved(seen: Option<&CgroupSample>, file: &str) -> Option<u64> {
 }
 
 /// The cgroup of a holder.
-fn cgroup_of(inputs: &Inputs<'_>, holder: &Holder) -> Option<CgroupPath> {
+fn cgroup_of(containers: &Containers, holder: &Holder) -> Option<CgroupPath> {
     let declared = holder.is_cgroup().then(|| CgroupPath::new(&holder.pod().name));
-    declared.or_else(|| inputs.containers.cgroup_of(holder).cloned())
+    declared.or_else(|| containers.cgroup_of(holder).cloned())
 }

@@ -10,151 +10,51 @@
 //!
 //! Invariants: no CPUs are removed above a live partition (6.12 loses them for the whole host when it then
 //! ends); a set above that another program wrote is not changed; a partition begins only after its cpuset is
-//! as it should be, and not again after the kernel has refused just that ([`PartitionAttempts`]). Without a
-//! partition the workload keeps its exclusive CPUs as a plain cpuset.
+//! as it should be, and not again after the kernel has refused just that
+//! ([`PartitionAttempts`]). Without a partition the workload keeps its exclusive CPUs as a plain cpuset.
 //!
 //! Cost: a look at each cgroup above a partition; nothing without partitions.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
-
-use super::{Decision, Inputs};
 use crate::{
     partition::Partition,
-    plan::{Action, Outcome, OutcomeResult, Step},
-    sample::CgroupSample,
+    plan::{Action, Step},
+    policy::WorkloadRule,
+    sample::{CgroupSample, Sample},
+    turn::{AddedAbove, Decision, Inputs, PartitionAttempts, Partitioned, WantedPartition},
     workload::CgroupPath,
 };
 use numa_topology::set::CpuSet;
 
-/// How often a partition that another program ends is begun before it is left alone.
-const BEGINNINGS: u32 = 3;
-
-/// Partition settings that the daemon has written at any time, and not put back.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Partitioned {
-    /// Cgroups that it made partition roots.
-    pub begun: BTreeSet<CgroupPath>,
-    /// Cgroups with a `cpuset.cpus.exclusive` that it set.
-    pub exclusive: BTreeSet<CgroupPath>,
-}
-
-impl Partitioned {
-    /// All cgroups with such a setting.
-    pub fn all(&self) -> BTreeSet<CgroupPath> {
-        self.begun.union(&self.exclusive).cloned().collect()
-    }
-}
-
-/// The partition that a workload should have.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct WantedPartition {
-    /// Kernel id of the cgroup, if known.
-    pub cgroup_id: Option<u64>,
-    /// CPUs of the partition: all CPUs of the workload.
-    pub cpus: CpuSet,
-    /// Kind of partition.
-    pub kind: Partition,
-}
-
-/// The partition that each addition is for, by the cgroup above and its new set.
-pub type AddedAbove = BTreeMap<(CgroupPath, CpuSet), CgroupPath>;
-
-/// Attempts to begin partitions, and their outcomes.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct PartitionAttempts(BTreeMap<CgroupPath, PartitionAttempt>);
-
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-struct PartitionAttempt {
-    wanted: WantedPartition,
-    beginnings: u32,
-    refused: Option<String>,
-}
-
-impl PartitionAttempts {
-    /// Records the outcome of a plan.
-    pub fn note(&mut self, decision: &Decision, outcomes: &[Outcome]) {
-        self.0.retain(|cgroup, attempt| decision.partitions.get(cgroup) == Some(&attempt.wanted));
-        for Outcome { step, result } in outcomes {
-            let refused = match result {
-                OutcomeResult::Applied { .. } => None,
-                OutcomeResult::Differs { read_back, .. } => Some(read_back),
-                OutcomeResult::Failed { error } => Some(error),
-                _ => continue,
-            };
-            match &step.action {
-                Action::SetPartition { cgroup, kind } => {
-                    let wanted = decision.partitions.get(cgroup).filter(|wanted| wanted.kind == *kind);
-                    if let Some(attempt) = wanted.map(|wanted| self.attempt(cgroup, wanted)) {
-                        attempt.beginnings = attempt.beginnings.saturating_add(1);
-                        attempt.refused = refused.cloned();
-                    }
-                }
-                // A sibling has these CPUs: the partition that needs them cannot begin.
-                Action::SetExclusive { cgroup: above, cpus } if refused.is_some() => {
-                    let found = decision.added_above.get(&(above.clone(), cpus.clone()));
-                    let found = found.and_then(|cgroup| Some((cgroup, decision.partitions.get(cgroup)?)));
-                    if let Some((cgroup, wanted)) = found {
-                        self.attempt(cgroup, wanted).refused = refused.cloned();
-                    }
-                }
-                _ => {}
-            }
-        }
-    }
-
-    fn attempt(&mut self, cgroup: &CgroupPath, wanted: &WantedPartition) -> &mut PartitionAttempt {
-        let first = || PartitionAttempt { wanted: wanted.clone(), beginnings: 0, refused: None };
-        self.0.entry(cgroup.clone()).or_insert_with(first)
-    }
-
-    /// Allows every partition to be tried again.
-    pub fn forgive(&mut self) {
-        self.0.clear();
-    }
-
-    /// Reason why a partition is not begun again.
-    fn refusal(&self, cgroup: &CgroupPath) -> Option<String> {
-        let attempt = self.0.get(cgroup)?;
-        let ended = (attempt.beginnings >= BEGINNINGS)
-            .then(|| format!("it was begun {BEGINNINGS} times, and another program has ended it each time"));
-        attempt.refused.clone().or(ended)
-    }
-}
-
 /// The partition that this workload should have with these CPUs; `None` if its entry asks for none.
 pub(super) fn wanted_partition(
-    inputs: &Inputs<'_>,
-    cgroup: &CgroupPath,
+    rule: Option<&WorkloadRule>,
+    cgroup_id: Option<u64>,
     cpus: Option<&CpuSet>,
     exclusive: &CpuSet,
 ) -> Option<WantedPartition> {
-    let (_, rule) = inputs.declarations.rule(inputs.policy, cgroup)?;
-    let kind = rule.partition.filter(|kind| *kind != Partition::Member)?;
+    let kind = rule?.partition.filter(|kind| *kind != Partition::Member)?;
     // Shared CPUs are not its own.
     let cpus = cpus.filter(|cpus| *cpus == exclusive && !cpus.is_empty())?.clone();
-    let cgroup_id = inputs.sample.cgroup_id(cgroup);
     Some(WantedPartition { cgroup_id, cpus, kind })
 }
 
 /// Ends the partition of a cgroup before its CPUs change.
-pub(super) fn end_before(inputs: &Inputs<'_>, cgroup: &CgroupPath) -> Option<Step> {
-    lives(inputs, cgroup).then(|| end(cgroup, "its CPUs change; it begins again when they are set"))
+pub(super) fn end_before(sample: &Sample, set: &Partitioned, cgroup: &CgroupPath) -> Option<Step> {
+    lives(sample, set, cgroup).then(|| end(cgroup, "its CPUs change; it begins again when they are set"))
 }
 
 /// Adds the steps of partitions around those of workloads, and records wanted partitions that do not exist.
 pub(super) fn add_partition_steps(inputs: &Inputs<'_>, decision: &mut Decision) {
-    if decision.partitions.is_empty() && *inputs.partitioned == Partitioned::default() {
+    let (sample, partitioned, attempts) = (inputs.sample, inputs.partitioned, &inputs.history.partitions);
+    if decision.partitions.is_empty() && *partitioned == Partitioned::default() {
         return;
     }
-    let unwanted = inputs
-        .partitioned
+    let unwanted = partitioned
         .begun
         .iter()
-        .filter(|cgroup| !decision.partitions.contains_key(*cgroup) && lives(inputs, cgroup));
+        .filter(|cgroup| !decision.partitions.contains_key(*cgroup) && lives(sample, partitioned, cgroup));
     let ended: Vec<Step> = unwanted.map(|cgroup| end(cgroup, "no entry wants it any longer")).collect();
     let mut needed = Needed::new();
     let mut need = |cgroup: &CgroupPath, cpus: &CpuSet| {
@@ -162,20 +62,20 @@ pub(super) fn add_partition_steps(inputs: &Inputs<'_>, decision: &mut Decision) 
             needed.entry(ancestor).or_default().entry(cgroup.clone()).or_default().extend(cpus);
         }
     };
-    living(inputs).for_each(|(cgroup, cpus)| need(cgroup, &cpus));
+    living(sample, partitioned).for_each(|(cgroup, cpus)| need(cgroup, &cpus));
     let changed: BTreeSet<&CgroupPath> =
         decision.plan.steps.iter().map(|step| step.action.cgroup()).collect();
     let (mut narrow, mut begin) = (Vec::new(), Vec::new());
     for (cgroup, wanted) in &decision.partitions {
-        let refusal = || inputs.history.partitions.refusal(cgroup);
+        let refusal = || attempts.refusal(cgroup);
         // A refusal above does not matter for a live partition.
-        let reason = (!lives(inputs, cgroup)).then(refusal).flatten();
-        if let Some(reason) = reason.or_else(|| taken_above(inputs, cgroup, wanted)) {
+        let reason = (!lives(sample, partitioned, cgroup)).then(refusal).flatten();
+        if let Some(reason) = reason.or_else(|| taken_above(sample, partitioned, cgroup, wanted)) {
             decision.without_partition.insert(cgroup.clone(), reason);
             continue;
         }
         need(cgroup, &wanted.cpus);
-        let seen = inputs.sample.cgroups.get(cgroup);
+        let seen = sample.cgroups.get(cgroup);
         let in_effect = !changed.contains(cgroup)
             && seen.is_some_and(|seen| seen.cpus_effective.as_ref() == Some(&wanted.cpus));
         let set = seen.and_then(|seen| seen.cpus.as_ref());
@@ -184,8 +84,9 @@ pub(super) fn add_partition_steps(inputs: &Inputs<'_>, decision: &mut Decision) 
             continue;
         }
         if set.is_some_and(|set| *set != wanted.cpus) {
-            narrow.extend(narrowed(inputs, cgroup, wanted));
-        } else if allowed_above(inputs, cgroup, wanted) {
+            narrow.extend(end_before(sample, partitioned, cgroup));
+            narrow.push(narrow_to(cgroup, wanted));
+        } else if allowed_above(sample, cgroup, wanted) {
             begin.push(Step {
                 reason: format!("CPUs {} are its own, and declared to be exclusive", wanted.cpus),
                 action: Action::SetPartition { cgroup: cgroup.clone(), kind: wanted.kind },
@@ -195,7 +96,7 @@ pub(super) fn add_partition_steps(inputs: &Inputs<'_>, decision: &mut Decision) 
     let mut steps = ended;
     steps.append(&mut decision.plan.steps);
     steps.append(&mut narrow);
-    let (above, added) = exclusive_above(inputs, &needed);
+    let (above, added) = exclusive_above(sample, partitioned, attempts, &needed);
     steps.extend(above);
     decision.added_above = added;
     steps.append(&mut begin);
@@ -204,14 +105,10 @@ pub(super) fn add_partition_steps(inputs: &Inputs<'_>, decision: &mut Decision) 
 
 /// A step that narrows the cpuset to the wanted CPUs. It may name CPUs that another partition has now, so
 /// that only the effective set was exact; a partition would name them too.
-fn narrowed(
-    inputs: &Inputs<'_>,
-    cgroup: &CgroupPath,
-    wanted: &WantedPartition,
-) -> impl Iterator<Item = Step> {
+fn narrow_to(cgroup: &CgroupPath, wanted: &WantedPartition) -> Step {
     let reason = format!("its cpuset names more than the CPUs {} that are to be exclusive", wanted.cpus);
     let action = Action::SetCpus { cgroup: cgroup.clone(), cpus: wanted.cpus.clone() };
-    end_before(inputs, cgroup).into_iter().chain([Step { action, reason }])
+    Step { action, reason }
 }
 
 /// CPUs that each cgroup above needs, by the partition below that needs them.
@@ -219,18 +116,23 @@ type Needed = BTreeMap<CgroupPath, BTreeMap<CgroupPath, CpuSet>>;
 
 /// New sets of the cgroups above: removals from the bottom up, then additions from the top down, with the
 /// partition that each addition is for.
-fn exclusive_above(inputs: &Inputs<'_>, needed: &Needed) -> (Vec<Step>, AddedAbove) {
+fn exclusive_above(
+    sample: &Sample,
+    partitioned: &Partitioned,
+    attempts: &PartitionAttempts,
+    needed: &Needed,
+) -> (Vec<Step>, AddedAbove) {
     let (mut less, mut more) = (Vec::new(), Vec::new());
     let mut added = AddedAbove::new();
     let needed_in = |cgroup: &CgroupPath| needed.get(cgroup).into_iter().flatten();
-    let now = |cgroup: &CgroupPath| inputs.sample.cgroups.get(cgroup)?.cpus_exclusive.as_ref();
-    let all: BTreeSet<&CgroupPath> = needed.keys().chain(&inputs.partitioned.exclusive).collect();
+    let now = |cgroup: &CgroupPath| sample.cgroups.get(cgroup)?.cpus_exclusive.as_ref();
+    let all: BTreeSet<&CgroupPath> = needed.keys().chain(&partitioned.exclusive).collect();
     // CPUs that each cgroup keeps; a sibling may get the others later.
     let mut kept = BTreeMap::<&CgroupPath, CpuSet>::new();
     for cgroup in all {
         let Some(now) = now(cgroup) else { continue };
         // The set of another program suffices, or `taken_above` has refused.
-        if !inputs.partitioned.exclusive.contains(cgroup) && !now.is_empty() {
+        if !partitioned.exclusive.contains(cgroup) && !now.is_empty() {
             continue;
         }
         let all = needed_in(cgroup).fold(CpuSet::new(), |all, (_, cpus)| all.union(cpus));
@@ -247,7 +149,7 @@ fn exclusive_above(inputs: &Inputs<'_>, needed: &Needed) -> (Vec<Step>, AddedAbo
         let mut has = stays.clone();
         // A refusal stops the steps after it, so partitions that were refused before come last.
         let mut in_arrival_order: Vec<_> = needed_in(cgroup).collect();
-        in_arrival_order.sort_by_key(|(partition, _)| inputs.history.partitions.refusal(partition).is_some());
+        in_arrival_order.sort_by_key(|(partition, _)| attempts.refusal(partition).is_some());
         for (partition, cpus) in in_arrival_order {
             let then = has.union(&cpus.difference(&taken));
             if then != has {
@@ -269,10 +171,15 @@ fn set(cgroup: &CgroupPath, cpus: &CpuSet, reason: String) -> Step {
 }
 
 /// The reason if another program has set a cgroup above to fewer CPUs than needed.
-fn taken_above(inputs: &Inputs<'_>, cgroup: &CgroupPath, wanted: &WantedPartition) -> Option<String> {
+fn taken_above(
+    sample: &Sample,
+    partitioned: &Partitioned,
+    cgroup: &CgroupPath,
+    wanted: &WantedPartition,
+) -> Option<String> {
     ancestors(cgroup).find_map(|ancestor| {
-        let set = inputs.sample.cgroups.get(&ancestor)?.cpus_exclusive.as_ref()?;
-        let others = !set.is_empty() && !inputs.partitioned.exclusive.contains(&ancestor);
+        let set = sample.cgroups.get(&ancestor)?.cpus_exclusive.as_ref()?;
+        let others = !set.is_empty() && !partitioned.exclusive.contains(&ancestor);
         (others && !wanted.cpus.is_subset(set)).then(|| {
             format!(
                 "another program has set cpuset.cpus.exclusive of {ancestor} to {set}, which lacks some of {}",
@@ -283,24 +190,26 @@ fn taken_above(inputs: &Inputs<'_>, cgroup: &CgroupPath, wanted: &WantedPartitio
 }
 
 /// Do the cgroups above allow the partition to begin, by the last sample?
-fn allowed_above(inputs: &Inputs<'_>, cgroup: &CgroupPath, wanted: &WantedPartition) -> bool {
+fn allowed_above(sample: &Sample, cgroup: &CgroupPath, wanted: &WantedPartition) -> bool {
     ancestors(cgroup).all(|ancestor| {
-        let seen = inputs.sample.cgroups.get(&ancestor);
+        let seen = sample.cgroups.get(&ancestor);
         seen.and_then(|seen| seen.cpus_exclusive.as_ref()).is_some_and(|set| wanted.cpus.is_subset(set))
     })
 }
 
 /// CPUs that the daemon's partitions have taken from a cgroup above them.
-pub(super) fn taken_from(inputs: &Inputs<'_>, above: &CgroupPath) -> CpuSet {
-    let below = living(inputs).filter(|(cgroup, _)| cgroup.is_within(above));
+pub(super) fn taken_from(sample: &Sample, partitioned: &Partitioned, above: &CgroupPath) -> CpuSet {
+    let below = living(sample, partitioned).filter(|(cgroup, _)| cgroup.is_within(above));
     below.fold(CpuSet::new(), |taken, (_, cpus)| taken.union(&cpus))
 }
 
 /// Live partitions that the daemon began, with all CPUs that they may have: an invalid one may become valid
 /// again.
-fn living<'a>(inputs: &Inputs<'a>) -> impl Iterator<Item = (&'a CgroupPath, CpuSet)> + use<'a> {
-    let sample = inputs.sample;
-    inputs.partitioned.begun.iter().filter_map(move |cgroup| {
+fn living<'a>(
+    sample: &'a Sample,
+    partitioned: &'a Partitioned,
+) -> impl Iterator<Item = (&'a CgroupPath, CpuSet)> {
+    partitioned.begun.iter().filter_map(move |cgroup| {
         let seen = sample.cgroups.get(cgroup).filter(|seen| is_root_of_one(seen))?;
         let cpus = [&seen.cpus, &seen.cpus_effective].into_iter().flatten();
         Some((cgroup, cpus.fold(CpuSet::new(), |all, cpus| all.union(cpus))))
@@ -308,9 +217,9 @@ fn living<'a>(inputs: &Inputs<'a>) -> impl Iterator<Item = (&'a CgroupPath, CpuS
 }
 
 /// Is the cgroup a live partition of the daemon?
-fn lives(inputs: &Inputs<'_>, cgroup: &CgroupPath) -> bool {
-    let begun = inputs.partitioned.begun.contains(cgroup);
-    begun && inputs.sample.cgroups.get(cgroup).is_some_and(is_root_of_one)
+fn lives(sample: &Sample, partitioned: &Partitioned, cgroup: &CgroupPath) -> bool {
+    let begun = partitioned.begun.contains(cgroup);
+    begun && sample.cgroups.get(cgroup).is_some_and(is_root_of_one)
 }
 
 fn is_root_of_one(seen: &CgroupSample) -> bool {

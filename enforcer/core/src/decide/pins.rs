@@ -13,10 +13,10 @@
 
 use std::collections::BTreeMap;
 
-use super::Inputs;
 use crate::{
     model::nearest_effective,
     sample::Sample,
+    turn::Inputs,
     workload::{CgroupPath, Origin},
 };
 use numa_placement::{Allocations, Grant, Holder};

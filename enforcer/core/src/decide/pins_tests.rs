@@ -2,9 +2,11 @@
 
 use super::*;
 use crate::{
+    hosted::Containers,
     partition::{Partition, PartitionState},
     rebalance,
     scene::Scene,
+    turn::History,
 };
 use numa_topology::synth::Machine;
 

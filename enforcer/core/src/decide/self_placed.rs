@@ -12,34 +12,15 @@
 
 use std::collections::BTreeMap;
 
-use serde::{Deserialize, Serialize};
-
-use super::{Decision, Inputs, Refusal, RefusalCause, pins};
+use super::pins;
 use crate::{
     hosted::ExternalGrants,
     plan::{Action, Plan},
     self_placement::CpusetWrites,
+    turn::{Decision, Inputs, Refusal, RefusalCause, SelfPlaced, SelfPlacedWorkloads},
     workload::CgroupPath,
 };
 use numa_placement::{Allocations, Grant, Holder};
-use numa_topology::set::CpuSet;
-
-/// A workload that is left where it is.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct SelfPlaced {
-    /// The setting that a write would change.
-    pub reason: String,
-    /// CPUs that its threads are pinned to.
-    #[serde(default)]
-    pub pinned: CpuSet,
-    /// True if it is in its place, and only a move of its pages, or to a better place, is left out.
-    #[serde(default)]
-    pub keeps_place: bool,
-}
-
-/// Workloads that are left alone, by cgroup.
-pub type SelfPlacedWorkloads = BTreeMap<CgroupPath, SelfPlaced>;
 
 /// Writes of a plan, by cgroup.
 pub fn cpuset_writes(plan: &Plan) -> BTreeMap<CgroupPath, CpusetWrites> {
@@ -62,8 +43,8 @@ pub fn cpuset_writes(plan: &Plan) -> BTreeMap<CgroupPath, CpusetWrites> {
 }
 
 /// Reason why a workload stays where it is.
-pub(super) fn refusal(inputs: &Inputs<'_>, cgroup: &CgroupPath) -> Option<Refusal> {
-    let one = inputs.self_placed.get(cgroup).filter(|one| !one.keeps_place)?;
+pub(super) fn refusal(stay: &SelfPlacedWorkloads, cgroup: &CgroupPath) -> Option<Refusal> {
+    let one = stay.get(cgroup).filter(|one| !one.keeps_place)?;
     let (workload, cause) = (cgroup.clone(), RefusalCause::SelfPlacement);
     Some(Refusal { workload, cause, reason: one.reason.clone() })
 }
@@ -168,9 +149,9 @@ fn respected(reason: &str) -> String {
 mod tests {
     use super::*;
     use crate::{
-        decide::{CpusetTarget, DriftStatus},
         hosted::Cpuset,
         plan::Step,
+        turn::{CpusetTarget, DriftStatus},
     };
 
     fn step(cgroup: &str, mems: &str) -> Step {

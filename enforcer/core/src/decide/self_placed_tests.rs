@@ -3,7 +3,10 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::scene::Scene;
+use crate::{
+    scene::Scene,
+    turn::{History, SelfPlaced},
+};
 use numa_placement::Allocations;
 use numa_topology::synth::Machine;
 

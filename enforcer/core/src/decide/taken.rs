@@ -5,9 +5,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{Inputs, hugepages, pins::pin, self_placed};
+use super::{hugepages, pins::pin, self_placed};
 use crate::{
     hosted::{ExternalGrants, sync_external},
+    turn::Inputs,
     workload::CgroupPath,
 };
 use numa_placement::{Allocations, Grant, Holder};
@@ -20,7 +21,12 @@ pub(crate) fn withhold_of_others(inputs: &Inputs<'_>, allocations: &mut Allocati
         (Holder::partition(&cgroup), Grant::taken_by_others(cpus, format!("the partition of {cgroup}")))
     };
     let mut apart: ExternalGrants = partitions(inputs).into_iter().map(partition).collect();
-    apart.extend(hugepages::unpromised_grants(inputs, allocations));
+    apart.extend(hugepages::unpromised_grants(
+        &inputs.inventory.machine,
+        inputs.sample,
+        inputs.containers,
+        allocations,
+    ));
     apart.extend(self_placed::withheld_grants(inputs, allocations));
     sync_external(inputs.inventory, allocations, inputs.owners.claims(), apart);
 }

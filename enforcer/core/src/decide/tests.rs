@@ -3,18 +3,19 @@ use std::collections::{BTreeMap, BTreeSet};
 use insta::assert_json_snapshot;
 use proptest::prelude::*;
 
-use super::*;
+use super::{grants::NO_CPUS, *};
 use crate::{
-    hosted::{Announced, Cpuset, PlacementNode},
+    hosted::{Announced, Containers, Cpuset, PlacementNode},
     owner::KnownContainer,
     plan::{Action, Outcome, OutcomeResult},
-    policy::HumanDuration,
+    policy::{DeclaredClass, HumanDuration},
     sample::CgroupSample,
     scene::Scene,
+    turn::History,
     workload::QosClass,
 };
 use numa_placement::{Allocations, ContainerRequest, PodName, PodRequest, Resources};
-use numa_topology::{MemoryKind, synth::Machine};
+use numa_topology::{MemoryKind, id::NodeId, synth::Machine};
 
 /// CPUs 0-3 on node 0 and 4-7 on node 1.
 fn host() -> Scene {
@@ -311,7 +312,7 @@ fn turn(scene: &mut Scene, history: &mut History, allocations: &mut Allocations)
     let outcomes: Vec<Outcome> = decision.plan.steps.iter().map(done).collect();
     scene.carry_out(&decision.plan);
     history.note(&decision.plan, &decision.targets, now_ns);
-    history.drift.note(&decision, &outcomes, &BTreeSet::new(), now_ns);
+    history.drift.note(&decision.targets, &outcomes, &BTreeSet::new(), now_ns);
     scene.now.monotonic_ns += 10_000_000_000;
     decision
 }
@@ -388,7 +389,7 @@ fn choice_of_another_program_is_not_kept_although_it_would_suffice() {
     let (mut allocations, mut history) = (Allocations::default(), History::default());
     let placed = scene.decide_with(&history, &mut allocations);
     assert_eq!(placed.in_place.len(), 1);
-    history.drift.note(&placed, &[], &BTreeSet::new(), 0);
+    history.drift.note(&placed.targets, &[], &BTreeSet::new(), 0);
     // Two CPUs of the same node are as good, and are kept unless another program chose them.
     scene.now_mut("/a").cpus_effective = Some("6-7".parse().unwrap());
     let decision = scene.decide_with(&history, &mut allocations);

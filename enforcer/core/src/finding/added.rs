@@ -6,7 +6,7 @@
 //! workload's own nodes are full.
 
 use super::{Finding, Rule, Severity};
-use crate::{decide::Widened, words};
+use crate::{turn::Widened, words};
 
 /// These findings, with the added nodes named in those that they cause.
 pub fn with_added(mut findings: Vec<Finding>, widened: &Widened) -> Vec<Finding> {
@@ -36,9 +36,9 @@ pub fn with_added(mut findings: Vec<Finding>, widened: &Widened) -> Vec<Finding>
 #[cfg(test)]
 mod tests {
     use crate::{
-        decide::Widened,
         finding::{Severity, with_added},
         scene::Scene,
+        turn::Widened,
         workload::CgroupPath,
     };
     use numa_topology::synth::Machine;

@@ -8,8 +8,8 @@ use std::collections::BTreeMap;
 
 use super::{Evidence, Finding, Rule, Severity, files, remedy};
 use crate::{
-    decide::{Decision, Inputs, RefusalCause},
     plan::{Action, Step},
+    turn::{Decision, Inputs, RefusalCause},
     words,
     workload::CgroupPath,
 };

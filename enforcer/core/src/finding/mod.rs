@@ -35,9 +35,7 @@ pub use self::{
 };
 use self::{subject::Subject, threads::Threads};
 use crate::{
-    decide::{
-        EarlierAdvice, History, Inputs, Partitioned, SelfPlacedWorkloads, Widened, WrittenCgroups, decide,
-    },
+    decide::{EarlierAdvice, decide},
     declarations::Declarations,
     hosted::Containers,
     model::{Model, isolated_cpus},
@@ -45,6 +43,7 @@ use crate::{
     policy::Policy,
     sample::Sample,
     self_placement::CpusetWrites,
+    turn::{History, Inputs, Partitioned, SelfPlacedWorkloads, Widened, WrittenCgroups},
     workload::{CgroupPath, Origin, Workload},
 };
 use numa_placement::{Allocations, Inventory};
@@ -237,7 +236,7 @@ pub fn assess_with_writes(host: Judged<'_>) -> (Vec<Finding>, AdvisedWrites) {
         if let Some(advice) =
             advice.filter(|_| is_advised && !decision.targets.contains_key(&workload.cgroup))
         {
-            earlier.note(&inputs, workload, &advice);
+            earlier.note(&inputs.inventory.machine, workload, inputs.model.of(workload), &advice);
         }
     }
     findings.sort_by(|a, b| b.severity.cmp(&a.severity).then_with(|| a.id.cmp(&b.id)));

@@ -8,11 +8,12 @@ use super::{
     threads::Threads,
 };
 use crate::{
-    decide::{Advice, Decision, EarlierAdvice, Inputs, Obstacle, advise, near_memory},
+    decide::{Advice, EarlierAdvice, Obstacle, advise, near_memory},
     model::{WorkloadModel, accessed_bytes},
     owner::Ownership,
     policy::Policy,
     sample::{NodeBytes, PolicyExtent, Sample},
+    turn::{Decision, Inputs},
     words::{count, size},
     workload::{Origin, Workload},
 };

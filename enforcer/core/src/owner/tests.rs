@@ -6,10 +6,10 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::{
-    decide::{History, RefusalCause},
     finding::Rule,
     hosted::Containers,
     scene::Scene,
+    turn::{History, RefusalCause},
     workload::{CgroupPath, Origin, QosClass, Workload, identify},
 };
 use numa_placement::Allocations;

@@ -17,14 +17,15 @@ use super::{
     view::{Ailment, CpusHeld, FreeResources, HostState, Mover, NodeShare},
 };
 use crate::{
-    decide::{Inputs, bounds, pins},
+    decide::{bounds, pins},
     hosted::wishes_of,
     model::{WorkloadModel, movable_bytes, staying_bytes},
     sample::{Count as _, NodeSample},
+    turn::Inputs,
     workload::{CgroupPath, Origin, QosClass, Workload},
 };
 use numa_placement::{Allocations, CpuClass, Grant, Holder, MemoryClaim, MemoryResource, engine_name::HINTS};
-use numa_topology::{Locality, id::NodeId, set::NodeSet};
+use numa_topology::{Locality, Topology, id::NodeId, set::NodeSet};
 
 /// Input of a plan, and the workloads that are no part of it.
 #[derive(Debug, Clone)]
@@ -165,7 +166,7 @@ fn mover(inputs: &Inputs<'_>, past: &MoveHistory, ours: &OwnWorkload<'_>) -> Res
         .filter(|(node, _)| ordinary.contains(**node))
         .map(|(node, held)| (*node, NodeShare { movable: movable_bytes(held), fixed: staying_bytes(held) }))
         .collect();
-    let cpus = held_cpus(inputs, ours, used)?;
+    let cpus = held_cpus(&inputs.inventory.machine, ours, used)?;
     let stands_on = cpus.nodes(&inputs.inventory.machine);
     let run = match (&figures.run_share, stands_on.first()) {
         (Some(run), _) => run.clone(),
@@ -202,10 +203,9 @@ fn mover(inputs: &Inputs<'_>, past: &MoveHistory, ours: &OwnWorkload<'_>) -> Res
 }
 
 /// How it has its CPUs, as the kernel shows.
-fn held_cpus(inputs: &Inputs<'_>, ours: &OwnWorkload<'_>, used: f64) -> Result<CpusHeld, String> {
+fn held_cpus(machine: &Topology, ours: &OwnWorkload<'_>, used: f64) -> Result<CpusHeld, String> {
     let now = ours.figures.cpus.as_ref().filter(|cpus| !cpus.is_empty());
     let now = now.ok_or("its effective CPUs are not known")?;
-    let machine = &inputs.inventory.machine;
     let count = match ours.grant {
         Some(Grant { class: CpuClass::Mixed, .. }) => {
             return Err("it has some CPUs for itself and shares others".into());

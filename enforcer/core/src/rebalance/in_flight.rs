@@ -15,14 +15,13 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    MoveHistory,
     gather::Gathered,
-    report::{Cpus, Figures, Move},
     view::Mover,
     worth::{Footprint, lost_per_second, remote_ratio},
 };
 use crate::{
-    decide::{Decision, Inputs},
+    hosted::Containers,
+    turn::{Cpus, Decision, Figures, InFlightMove, Move, MoveHistory},
     workload::CgroupPath,
 };
 use numa_placement::{Allocations, Grant, Holder, Inventory, MemoryResource};
@@ -37,38 +36,18 @@ const TOLERANCE: f64 = 0.1;
 /// Part of the expected fall of the remote share that must have come.
 const LEAST_SAVED: f64 = 0.5;
 
-/// A move in progress of one workload.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub(super) struct InFlightMove {
-    pub(super) holder: Holder,
-    /// The new grant and the old one.
-    pub(super) grant: Grant,
-    had: Grant,
-    /// Source nodes and target of its pages, if its memory nodes alone do not say so.
-    pub(super) gathers: Option<(NodeSet, NodeId)>,
-    /// Members of the group, including this workload.
-    group: Vec<CgroupPath>,
-    began_ns: u64,
-    reached_ns: Option<u64>,
-    /// True for a way back, which is not judged.
-    returns: bool,
-    plan: Move,
-}
-
-impl InFlightMove {
-    /// Judges the move by the present remote share. A move for another reason is not expected to lower the
-    /// share, but it must not exceed the expectation either.
-    fn judge(&self, remote: f64) -> MoveVerdict {
-        let (before, expected) = (self.plan.now.remote_ratio, self.plan.then.remote_ratio);
-        let came = before.zip(expected).is_none_or(|(before, expected)| {
-            if expected < before {
-                before - remote >= (before - expected) * LEAST_SAVED
-            } else {
-                remote <= expected + TOLERANCE
-            }
-        });
-        if came { MoveVerdict::Held } else { MoveVerdict::Reverted }
-    }
+/// Judges the move by the present remote share. A move for another reason is not expected to lower the
+/// share, but it must not exceed the expectation either.
+fn judge(plan: &Move, remote: f64) -> MoveVerdict {
+    let (before, expected) = (plan.now.remote_ratio, plan.then.remote_ratio);
+    let came = before.zip(expected).is_none_or(|(before, expected)| {
+        if expected < before {
+            before - remote >= (before - expected) * LEAST_SAVED
+        } else {
+            remote <= expected + TOLERANCE
+        }
+    });
+    if came { MoveVerdict::Held } else { MoveVerdict::Reverted }
 }
 
 /// Outcome of a move.
@@ -88,36 +67,16 @@ pub enum MoveVerdict {
 }
 
 impl MoveHistory {
-    /// The grant that a workload aims at.
-    pub fn aim(&self, cgroup: &CgroupPath) -> Option<&Grant> {
-        self.underway.get(cgroup).map(|one| &one.grant)
-    }
-
-    /// Nodes from which the pages of a workload are gathered, and the node they go to.
-    pub fn gathers(&self, cgroup: &CgroupPath) -> Option<(NodeSet, NodeId)> {
-        self.underway.get(cgroup)?.gathers.clone()
-    }
-
-    /// Is the workload being moved, or watched after a move?
-    pub fn is_underway(&self, cgroup: &CgroupPath) -> bool {
-        self.underway.contains_key(cgroup)
-    }
-
-    /// Forgets all aims, after a change of the declarations.
-    pub fn forget_aims(&mut self) {
-        self.underway.clear();
-    }
-
-    /// Records that all steps of a workload were carried out: its pages are where they could be brought.
-    pub(crate) fn carried(&mut self, cgroup: &CgroupPath) {
-        if let Some(one) = self.underway.get_mut(cgroup) {
-            one.gathers = None;
-        }
-    }
-
     /// Begins the moves of a plan. From then on the allocations contain the new grants.
-    pub fn begin(&mut self, inputs: &Inputs<'_>, allocations: &mut Allocations, moves: &[Move]) {
-        let containers: BTreeMap<&CgroupPath, &Holder> = inputs.containers.cgroups().collect();
+    pub fn begin(
+        &mut self,
+        inventory: &Inventory,
+        containers: &Containers,
+        allocations: &mut Allocations,
+        moves: &[Move],
+        now_ns: u64,
+    ) {
+        let containers: BTreeMap<&CgroupPath, &Holder> = containers.cgroups().collect();
         let holder = |cgroup: &CgroupPath| {
             containers.get(cgroup).map_or_else(|| Holder::cgroup(cgroup), |holder| (*holder).clone())
         };
@@ -126,10 +85,10 @@ impl MoveHistory {
             let Some(had) = allocations.get(&holder).cloned() else { continue };
             let group = moves.iter().filter(|other| other.group == one.group);
             let underway = InFlightMove {
-                grant: granted(inputs.inventory, &had, one),
+                grant: granted(inventory, &had, one),
                 gathers: gathered(&had, one),
                 group: group.map(|other| other.workload.clone()).collect(),
-                began_ns: inputs.now_ns,
+                began_ns: now_ns,
                 reached_ns: None,
                 returns: false,
                 plan: one.clone(),
@@ -137,7 +96,7 @@ impl MoveHistory {
                 had,
             };
             allocations.give(underway.holder.clone(), underway.grant.clone());
-            self.note(one, inputs.now_ns);
+            self.note(one, now_ns);
             self.underway.insert(one.workload.clone(), underway);
         }
     }
@@ -145,13 +104,12 @@ impl MoveHistory {
     /// Checks the moves in progress; returns their outcomes.
     pub fn check_moves(
         &mut self,
-        inputs: &Inputs<'_>,
         allocations: &mut Allocations,
         gathered: &Gathered<'_>,
         decision: &Decision,
+        now_ns: u64,
     ) -> BTreeMap<CgroupPath, MoveVerdict> {
         let mut verdicts = BTreeMap::new();
-        let now_ns = inputs.now_ns;
         for (cgroup, one) in &mut self.underway {
             let in_place = decision.in_place.contains(cgroup) && one.gathers.is_none();
             if in_place && one.reached_ns.is_none() {
@@ -164,7 +122,7 @@ impl MoveHistory {
                 Some(_) if one.returns => Some(MoveVerdict::Held),
                 Some(reached) if since(reached) >= WATCHED_NS => {
                     let mover = gathered.movers.iter().find(|mover| mover.cgroup == *cgroup);
-                    let verdict = mover.and_then(|mover| mover.remote).map(|remote| one.judge(remote));
+                    let verdict = mover.and_then(|mover| mover.remote).map(|remote| judge(&one.plan, remote));
                     verdict.or_else(|| (since(reached) >= LONGEST_NS).then_some(MoveVerdict::Idle))
                 }
                 _ => None,
@@ -174,7 +132,7 @@ impl MoveHistory {
         let reverted = verdicts.iter().filter(|(_, verdict)| **verdict == MoveVerdict::Reverted);
         let reverted: Vec<CgroupPath> = reverted.map(|(cgroup, _)| cgroup.clone()).collect();
         for cgroup in reverted {
-            let group = self.revert(inputs, allocations, gathered, &cgroup);
+            let group = self.revert(allocations, gathered, &cgroup, now_ns);
             if group.is_empty() {
                 verdicts.insert(cgroup, MoveVerdict::Stays);
             }
@@ -189,10 +147,10 @@ impl MoveHistory {
     /// go back.
     fn revert(
         &mut self,
-        inputs: &Inputs<'_>,
         allocations: &mut Allocations,
         gathered: &Gathered<'_>,
         cgroup: &CgroupPath,
+        now_ns: u64,
     ) -> Vec<CgroupPath> {
         let Some(one) = self.underway.get(cgroup) else { return Vec::new() };
         let group = one.group.clone();
@@ -229,7 +187,7 @@ impl MoveHistory {
             had.reason =
                 format!("back where it was: {} did not lose less CPU time on node {}", cgroup, one.plan.to);
             allocations.give(one.holder.clone(), had.clone());
-            self.note(&back, inputs.now_ns);
+            self.note(&back, now_ns);
             let gathers = one
                 .plan
                 .bytes_from
@@ -240,7 +198,7 @@ impl MoveHistory {
                 had: one.grant.clone(),
                 grant: had,
                 gathers,
-                began_ns: inputs.now_ns,
+                began_ns: now_ns,
                 reached_ns: None,
                 returns: true,
                 plan: back,

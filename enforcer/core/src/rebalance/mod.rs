@@ -19,7 +19,7 @@
 //! The search ([`search`]) is greedy. It takes the best group of each ailing workload, and of these the one
 //! with the lowest `QoS` class and the fewest bytes; then it continues on the host after that group. No
 //! workload moves twice in a plan, none moves within its cool-down, and none returns within the guard to a
-//! node that it left ([`move_history`]). After a plan was carried out there is nothing left to plan.
+//! node that it left ([`MoveHistory`]). After a plan was carried out there is nothing left to plan.
 //!
 //! Invariants: a plan moves only workloads that the daemon places, keeps exclusive sets whole, at no point
 //! exceeds the CPUs or memory of a node, makes no node short, and stays within the byte budget. Cost:
@@ -28,7 +28,6 @@
 mod evidence;
 mod gather;
 mod in_flight;
-mod move_history;
 mod report;
 mod search;
 mod state;
@@ -38,18 +37,19 @@ mod worth;
 pub use self::{
     gather::{Gathered, gather},
     in_flight::MoveVerdict,
-    move_history::MoveHistory,
-    report::{Cpus, Figures, Move, REBALANCE_SCHEMA_VERSION, RebalanceReport, UnmovedWorkload},
+    report::{REBALANCE_SCHEMA_VERSION, RebalanceReport, UnmovedWorkload},
     search::{MoveSpeed, plan},
     view::{Ailment, CpusHeld, FreeResources, HostState, Mover, NodeShare},
 };
+pub use crate::turn::{Cpus, Figures, Move, MoveHistory};
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    decide::{Decision, Inputs, taken},
+    decide::taken,
+    turn::{Decision, Inputs},
     workload::CgroupPath,
 };
 use numa_placement::Allocations;
@@ -122,8 +122,9 @@ pub fn turn(
         }
     };
     let gathered = gather(inputs, allocations, past, busy);
-    let verdicts = past.check_moves(inputs, allocations, &gathered, decision);
-    past.see(&gathered, settings);
+    let verdicts = past.check_moves(allocations, &gathered, decision, inputs.now_ns);
+    let ailing = gathered.movers.iter().filter(|mover| mover.ails.contains(&Ailment::Remote));
+    past.see(ailing.map(|mover| mover.cgroup.clone()).collect(), state::short(&gathered.host, settings));
     let pace = MoveSpeed::usual(bytes_per_turn, inputs.policy.interval);
     let budget = past.budget(settings, inputs.now_ns);
     let mut report = plan(&gathered.host, &gathered.movers, settings, budget, pace);
@@ -131,7 +132,7 @@ pub fn turn(
     let goes_back = verdicts.values().any(|verdict| *verdict == MoveVerdict::Reverted);
     let begun = may_begin && !goes_back;
     if begun {
-        past.begin(inputs, allocations, &report.moves);
+        past.begin(inputs.inventory, inputs.containers, allocations, &report.moves, inputs.now_ns);
     }
     report.left.extend(gathered.left);
     report.left.sort_by(|one, other| one.workload.cmp(&other.workload));

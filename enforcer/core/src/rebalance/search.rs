@@ -11,13 +11,14 @@
 use std::cmp::{Ordering, Reverse};
 
 use super::{
-    report::{Cpus, Figures, Move, REBALANCE_SCHEMA_VERSION, RebalanceReport, UnmovedWorkload},
+    report::{REBALANCE_SCHEMA_VERSION, RebalanceReport, UnmovedWorkload},
     state::{GroupBound, PlanState, Settle, SettleStep},
     view::{Ailment, CpusHeld, HostState, Mover},
     worth::{LEAST_SHARE, MARGIN, remote_ratio, to_f64},
 };
 use crate::{
     policy::{HumanDuration, RebalanceSettings},
+    turn::{Cpus, Figures, Move},
     words,
     workload::{CgroupPath, QosClass},
 };

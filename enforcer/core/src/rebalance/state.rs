@@ -7,7 +7,6 @@
 //! no fewer than before. Memory: arriving bytes must be available, and the node keeps enough after them; one
 //! side of an exchange moves first, so the other node needs room for it. Promises are compared at the end of
 //! a group.
-//! compared at the end of a group.
 
 use std::collections::BTreeMap;
 

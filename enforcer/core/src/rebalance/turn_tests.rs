@@ -4,11 +4,11 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::{MoveHistory, MoveVerdict, NextTurn, RebalanceTurn, turn};
 use crate::{
-    decide::{Decision, History, Inputs},
     hosted::Containers,
     plan::{Action, Outcome, OutcomeResult},
     sample::RunTime,
     scene::{SECOND, Scene},
+    turn::{Decision, History, Inputs},
     workload::CgroupPath,
 };
 use numa_placement::{Allocations, CpuClass, Grant, Holder};
@@ -102,7 +102,7 @@ impl Host {
                 result: OutcomeResult::Applied { read_back: String::new() },
             })
             .collect();
-        history.drift.note(&decision, &outcomes, &BTreeSet::new(), now_ns);
+        history.drift.note(&decision.targets, &outcomes, &BTreeSet::new(), now_ns);
         self.pass();
         (decision, turn)
     }

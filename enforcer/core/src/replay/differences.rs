@@ -10,10 +10,10 @@ use serde::{Deserialize, Serialize};
 
 use super::TurnOutput;
 use crate::{
-    decide::{CpusetTarget, Decision, Refusal},
     hosted::Cpuset,
     plan::{Action, Plan},
     rebalance,
+    turn::{CpusetTarget, Decision, Refusal},
     workload::CgroupPath,
 };
 

@@ -10,9 +10,9 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    decide::Decision,
     model::{Model, accessed_bytes},
     plan::Action,
+    turn::Decision,
     workload::{CgroupPath, Workload},
 };
 use numa_topology::set::NodeSet;

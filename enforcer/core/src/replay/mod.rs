@@ -28,7 +28,7 @@ pub use self::{
     report::{REPLAY_SCHEMA_VERSION, RecordingSummary, Replay, ReplayReport, ReplayTotals, ReplayedTurn},
 };
 use crate::{
-    decide::{Decision, History, Inputs, Partitioned, SelfPlacedWorkloads, Widened, WrittenCgroups, decide},
+    decide::decide,
     declarations::Declarations,
     hosted::Containers,
     model::Model,
@@ -37,6 +37,7 @@ use crate::{
     policy::{Policy, PolicyError},
     rebalance::{self, MoveHistory, NextTurn},
     sample::Sample,
+    turn::{Decision, History, Inputs, Partitioned, SelfPlacedWorkloads, Widened, WrittenCgroups},
     workload::{CgroupPath, Workload},
 };
 use numa_placement::{Allocations, Inventory};

@@ -14,28 +14,13 @@
 use std::cmp::{Ordering, Reverse};
 
 use super::NodeRoom;
+use crate::turn::FallbackNode;
 use numa_topology::{MemoryRank, Node, Topology, id::NodeId, set::NodeSet};
 
 /// Seconds of growth that a node should have room for.
 const AHEAD: u64 = 2;
 /// A node needs more than one part in so many of its memory.
 const PARTS: u64 = 10;
-
-/// A node that may be added.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct FallbackNode {
-    node: NodeId,
-    /// 0 is the workload's own tier; groups with higher numbers come later.
-    group: u32,
-    distance: u32,
-}
-
-impl FallbackNode {
-    /// The node.
-    pub fn nodes(&self) -> NodeSet {
-        [self.node].into_iter().collect()
-    }
-}
 
 /// Nodes that may be added to `home` for a workload on CPUs of `cpu_nodes`, by group, then distance, then id.
 /// Only nodes of `allowed`; slower ones only if `lower_tiers`.
@@ -86,13 +71,6 @@ pub fn spares(
         spare.group = group;
     }
     ranked.into_iter().map(|(_, spare)| spare).collect()
-}
-
-impl FallbackNode {
-    /// Id of the node.
-    pub fn node(&self) -> NodeId {
-        self.node
-    }
 }
 
 /// Has the node room for further pages?

@@ -4,43 +4,11 @@
 //! effect long before it returns, and the same node must not be requested twice. A failed write takes it
 //! back.
 
-use std::collections::BTreeMap;
 use strum::{IntoStaticStr, VariantNames};
 
-use super::{
-    choice::FallbackNode,
-    stage::{PressureLevel, PressureSign},
-};
-use crate::workload::CgroupPath;
-use numa_topology::{id::NodeId, set::NodeSet};
-
-/// A workload with memory nodes that the daemon guards.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ProtectedWorkload {
-    /// Its cgroup.
-    pub cgroup: CgroupPath,
-    /// Kernel id of the cgroup: a recreated cgroup has another one.
-    pub cgroup_id: Option<u64>,
-    /// Nodes that it was granted.
-    pub home: NodeSet,
-    /// Ordinary memory nodes of its cpuset, including requested ones. It may allocate on them, and they are
-    /// written together with added ones.
-    pub mems: NodeSet,
-    /// Nodes of GPU memory in its cpuset: written with the others, but no room for it.
-    pub kept: NodeSet,
-    /// Nodes of the CPUs that it runs on.
-    pub cpu_nodes: NodeSet,
-    /// Nodes that may be added, in order of preference.
-    pub spares: Vec<FallbackNode>,
-    /// True if it is never widened.
-    pub strict: bool,
-    /// Ancestor cgroups that the daemon may widen, from the top down, with their nodes.
-    pub above: Vec<(CgroupPath, NodeSet)>,
-    /// Reason in words why it cannot have further nodes; absent without one.
-    pub bound: Option<String>,
-    /// Bytes on each node at the last measurement; a node with an unknown amount is absent.
-    pub bytes: BTreeMap<NodeId, u64>,
-}
+use super::stage::{PressureLevel, PressureSign};
+use crate::turn::ProtectedWorkload;
+use numa_topology::set::NodeSet;
 
 /// Reason why a workload that is short of memory gets no node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, IntoStaticStr, VariantNames)]

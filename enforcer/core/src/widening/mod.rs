@@ -15,7 +15,6 @@
 //!
 //! Invariants: a strict workload is not widened, nor one with a memory limit that ends its growth first; an
 //! added node is allowed by the cgroups above and by the declaration; one step adds nodes of one memory tier.
-//! that the cgroups above or the declaration do not allow; two memory tiers are added in one step.
 //!
 //! Cost: see [`WideningWatch`]; a look allocates nothing while nothing is to be done.
 
@@ -38,8 +37,8 @@ mod watch;
 pub use self::{
     adopted::added_before,
     brake::{BrakeConditions, BrakeKind, BrakeOrder, LONGEST_BRAKE_NS, ReleaseReason, high_mark},
-    choice::{FallbackNode, spares},
-    guard::{Guard, ProtectedWorkload, WideningRefusal},
+    choice::spares,
+    guard::{Guard, WideningRefusal},
     latency::Latencies,
     narrowing::{Calmness, Narrowing},
     oom_candidates::{OomCandidates, oom_candidates},
@@ -50,4 +49,7 @@ pub use self::{
     stage::{NodeSetHeadroom, PressureLevel, PressureSign},
     watch::{WideningAction, WideningStep, WideningWatch},
 };
-pub use crate::node_room::NodeRoom;
+pub use crate::{
+    node_room::NodeRoom,
+    turn::{FallbackNode, ProtectedWorkload},
+};

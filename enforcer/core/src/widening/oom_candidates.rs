@@ -15,8 +15,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::Serialize;
 
 use crate::{
-    decide::Widened,
     sample::Sample,
+    turn::Widened,
     words,
     workload::{CgroupPath, Workload},
 };

@@ -19,13 +19,13 @@ use super::{
     NodeRoom,
     brake::{BrakeKind, BrakeOrder, Brakes, WaitingWorkload},
     choice,
-    guard::{Guard, ProtectedWorkload, WideningRefusal},
+    guard::{Guard, WideningRefusal},
     neighbours,
     rate::Rate,
     stage::{NodeSetHeadroom, PressureLevel, PressureMarks, PressureSign, stage},
     views::{FillSpeed, Views},
 };
-use crate::{policy::WideningSettings, workload::CgroupPath};
+use crate::{policy::WideningSettings, turn::ProtectedWorkload, workload::CgroupPath};
 use numa_topology::{id::NodeId, set::NodeSet};
 
 /// Nanoseconds of a millisecond.

@@ -2,10 +2,10 @@
 
 use enforcer_core::{
     audit::{Audit, AuditedWorkload},
-    decide::RefusalCause,
     finding::Severity,
     named::Named as _,
     owner::Owner,
+    turn::RefusalCause,
 };
 
 use super::{

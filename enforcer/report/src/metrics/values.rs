@@ -5,7 +5,6 @@
 //! compares the list with it.
 
 use enforcer_core::{
-    decide::RefusalCause,
     finding::Severity,
     memory_policy::PolicyMode,
     model::TrafficSource,
@@ -13,6 +12,7 @@ use enforcer_core::{
     plan::{Action, OutcomeResult},
     policy::DemotionBackend,
     sample::{CpusetFile, PageMoveReason, PressureKind},
+    turn::RefusalCause,
     widening::{ReclaimSource, WideningRefusal},
 };
 use strum::VariantNames;

@@ -5,7 +5,7 @@
 //! Invariant: it changes neither grants nor answers.
 
 use enforcer_core::{
-    considered::DecisionTrace, decide::RefusalCause, hosted::CallOutcome, workload::printable,
+    considered::DecisionTrace, hosted::CallOutcome, turn::RefusalCause, workload::printable,
 };
 use numa_placement::trial::UpdateReport;
 

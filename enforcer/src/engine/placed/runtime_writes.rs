@@ -10,8 +10,8 @@
 use std::time::{Duration, Instant};
 
 use enforcer_core::{
-    decide::History,
     sample::{Change, ChangeKind, Changes},
+    turn::History,
     workload::CgroupPath,
 };
 

@@ -3,8 +3,8 @@
 use std::cell::Cell;
 
 use enforcer_core::{
-    decide::{RefusalCause, SelfPlaced, SelfPlacedWorkloads},
     self_placement::CpusetWrites,
+    turn::{RefusalCause, SelfPlaced, SelfPlacedWorkloads},
 };
 
 use super::*;

@@ -9,10 +9,10 @@ use std::{
 };
 
 use enforcer_core::{
-    decide::Widened,
     model::Model,
     policy::{Policy, WideningSettings},
     sample::Sample,
+    turn::Widened,
     widening::{Calmness, Narrowing, OomCandidates, ProtectedWorkload},
     workload::{CgroupPath, Workload},
 };

@@ -3,10 +3,10 @@
 use std::collections::BTreeSet;
 
 use crate::{
-    decide::{Decision, RefusalCause},
     plan::Action,
     sample::CgroupSample,
     scene::Scene,
+    turn::{Decision, RefusalCause},
     workload::CgroupPath,
 };
 use numa_topology::synth::Machine;

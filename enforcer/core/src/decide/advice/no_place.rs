@@ -27,7 +27,7 @@ impl Asked<'_> {
         held: &pins::Pins,
     ) -> Obstacle {
         let machine = &self.inputs.inventory.machine;
-        let above = AncestorLimits::of(self.inputs, &self.workload.cgroup).narrows(self.inputs);
+        let above = AncestorLimits::of(self.inputs, &self.workload.cgroup).narrows(machine);
         let unbounded = CgroupRequest { bounds: None, ..request.clone() };
         let (within_bounds, anywhere) = (self.would_hold(request), self.would_hold(&unbounded));
         let in_the_way = held.iter().filter(|(_, pin)| {

@@ -6,11 +6,12 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::{
-    decide::{History, parts::LEAST_PART},
+    decide::parts::LEAST_PART,
     finding::Severity,
     hosted::{Announced, Containers, Cpuset, PlacementNode},
     sample::NodeBytes,
     scene::Scene,
+    turn::History,
     workload::{CgroupPath, QosClass},
 };
 use numa_placement::{ContainerRequest, PodName, PodRequest, Resources};

@@ -5,7 +5,13 @@ use std::collections::BTreeMap;
 use proptest::prelude::*;
 
 use super::*;
-use crate::{decide::History, partition::PartitionState, plan::Plan, sample::CgroupSample, scene::Scene};
+use crate::{
+    partition::PartitionState,
+    plan::{Outcome, OutcomeResult, Plan},
+    sample::CgroupSample,
+    scene::Scene,
+    turn::History,
+};
 use numa_placement::Allocations;
 use numa_topology::synth::Machine;
 
@@ -221,7 +227,7 @@ fn what_the_kernel_refuses_is_not_tried_again_before_something_changes() {
     let refused = OutcomeResult::Differs { wanted: "isolated".into(), read_back };
     let outcomes = [Outcome { step: decision.plan.steps[0].clone(), result: refused }];
     let mut history = History::default();
-    history.partitions.note(&decision, &outcomes);
+    history.partitions.note(&decision.partitions, &decision.added_above, &outcomes);
     let again = scene.decide_with(&history, &mut Allocations::default());
     assert_eq!(short(&again.plan), ["/pods exclusive "], "what was for it alone is taken back");
     assert!(again.without_partition[&CgroupPath::new("/pods/a")].contains("not a partition root"));
@@ -236,7 +242,11 @@ fn what_cannot_be_had_because_of_a_neighbour_is_not_tried_again() {
     assert_eq!(short(&decision.plan), ["/pods exclusive 0-1"]);
     let result = OutcomeResult::Failed { error: "writing \"0-1\" to cpuset.cpus.exclusive: EINVAL".into() };
     let mut history = History::default();
-    history.partitions.note(&decision, &[Outcome { step: decision.plan.steps[0].clone(), result }]);
+    history.partitions.note(
+        &decision.partitions,
+        &decision.added_above,
+        &[Outcome { step: decision.plan.steps[0].clone(), result }],
+    );
     let again = scene.decide_with(&history, &mut Allocations::default());
     assert_eq!(short(&again.plan), [""; 0]);
     assert!(again.without_partition[&CgroupPath::new("/pods/a")].contains("EINVAL"));
@@ -268,7 +278,7 @@ fn a_refusal_is_of_the_one_that_needs_what_was_refused() {
         let outcomes = decision.plan.steps.iter().cloned().zip(results);
         let outcomes: Vec<Outcome> = outcomes.map(|(step, result)| Outcome { step, result }).collect();
         let mut history = History::default();
-        history.partitions.note(&decision, &outcomes);
+        history.partitions.note(&decision.partitions, &decision.added_above, &outcomes);
         let again = scene.decide_with(&history, &mut Allocations::default());
         assert_eq!(short(&again.plan), plan);
         let reasons: Vec<(&str, bool)> = again
@@ -294,7 +304,7 @@ fn partition_that_another_program_ends_repeatedly_is_left_alone() {
             result: OutcomeResult::Applied { read_back: String::new() },
         };
         let outcomes: Vec<Outcome> = decision.plan.steps.iter().map(done).collect();
-        history.partitions.note(&decision, &outcomes);
+        history.partitions.note(&decision.partitions, &decision.added_above, &outcomes);
         let seen = host.scene.now.cgroups.get_mut(&CgroupPath::new("/pods/a")).unwrap();
         seen.partition = Some(PartitionState::default());
         host.settle();

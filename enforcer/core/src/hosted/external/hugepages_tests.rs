@@ -3,10 +3,10 @@
 use proptest::prelude::*;
 
 use crate::{
-    decide::History,
     hosted::{Announced, Containers, Cpuset, PlacementNode},
     policy::placement::PlacementSettings,
     scene::Scene,
+    turn::History,
     workload::CgroupPath,
 };
 use numa_placement::{

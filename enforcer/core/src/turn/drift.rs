@@ -19,7 +19,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 pub use self::record::{DriftRecordError, LastingDrift};
-use super::Decision;
+use super::target::{CpusetTarget, DriftStatus};
 use crate::{
     hosted::Cpuset,
     plan::{Outcome, OutcomeResult},
@@ -28,37 +28,9 @@ use crate::{
 use numa_topology::set::{CpuSet, NodeSet};
 
 /// How often a workload is put back within [`WINDOW_NS`].
-pub(super) const REPAIRS: usize = 3;
+pub(crate) const REPAIRS: usize = 3;
 /// An hour in nanoseconds.
-pub(super) const WINDOW_NS: u64 = 3_600 * 1_000_000_000;
-
-/// Target cpuset of a workload, and how far the workload is from it.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-#[schemars(rename = "Target")]
-pub struct CpusetTarget {
-    /// Kernel id of its cgroup; a recreated cgroup has another one.
-    pub cgroup_id: Option<u64>,
-    /// CPUs and memory nodes.
-    pub cpuset: Cpuset,
-    /// Distance to the target.
-    pub standing: DriftStatus,
-}
-
-/// State of a workload's cpuset against its target.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "kebab-case")]
-#[schemars(rename = "Standing")]
-pub enum DriftStatus {
-    /// The cpuset is the target.
-    InPlace,
-    /// The target was not reached yet.
-    OnItsWay,
-    /// It was reached, and another program has written the cpuset since.
-    Drifted,
-    /// As `Drifted`, after the last repair that is allowed for now.
-    LeftAlone,
-}
+const WINDOW_NS: u64 = 3_600 * 1_000_000_000;
 
 /// Outcome of the drift of a workload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -208,20 +180,20 @@ impl Drift {
         }
     }
 
-    /// Records a decision that was carried out, and the outcomes of its steps. `unfinished` are workloads
-    /// with more steps than one plan allows. Returns the outcome of each drift.
+    /// Records the targets of a decision that was carried out, and the outcomes of its steps. `unfinished` are
+    /// workloads with more steps than one plan allows. Returns the outcome of each drift.
     pub fn note(
         &mut self,
-        decision: &Decision,
+        targets: &BTreeMap<CgroupPath, CpusetTarget>,
         outcomes: &[Outcome],
         unfinished: &BTreeSet<CgroupPath>,
         now_ns: u64,
     ) -> Vec<(CgroupPath, DriftFate)> {
         // A workload that is missing from one sample keeps its record.
-        self.0.retain(|cgroup, kept| decision.targets.contains_key(cgroup) || kept.repairs(now_ns) > 0);
+        self.0.retain(|cgroup, kept| targets.contains_key(cgroup) || kept.repairs(now_ns) > 0);
         let mut written = written(outcomes);
         let mut fates = Vec::new();
-        for (cgroup, target) in &decision.targets {
+        for (cgroup, target) in targets {
             let fresh = || WorkloadDrift {
                 cgroup_id: target.cgroup_id,
                 goal: target.cpuset.clone(),

@@ -1,10 +1,7 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::{
-    decide::PLAN_SCHEMA_VERSION,
-    plan::{Action, Plan, Step},
-};
+use crate::plan::{Action, Step};
 
 const SECOND: u64 = 1_000_000_000;
 const HOUR: u64 = WINDOW_NS;
@@ -47,8 +44,7 @@ impl Rig {
         let in_place = self.is == self.goal;
         let standing = self.drift.standing(&path(), Some(self.id), &cpuset, in_place, now_ns);
         let target = CpusetTarget { cgroup_id: Some(self.id), cpuset, standing };
-        let plan = Plan { schema_version: PLAN_SCHEMA_VERSION, ..Plan::default() };
-        let decision = Decision { plan, targets: [(path(), target)].into(), ..Decision::default() };
+        let targets = [(path(), target)].into();
         let writes = matches!(standing, DriftStatus::OnItsWay | DriftStatus::Drifted);
         let action = Action::SetCpus { cgroup: path(), cpus: self.goal.parse().unwrap() };
         let result = match fate {
@@ -61,7 +57,7 @@ impl Rig {
         if writes && fate == Fate::Done {
             self.is = self.goal;
         }
-        for (cgroup, fate) in self.drift.note(&decision, &outcomes, &unfinished, now_ns) {
+        for (cgroup, fate) in self.drift.note(&targets, &outcomes, &unfinished, now_ns) {
             assert_eq!(cgroup, path());
             self.counts.count(fate);
         }
@@ -181,7 +177,7 @@ fn workload_missing_from_one_sample_keeps_its_record() {
         rig.foreign_write();
         rig.turn(SECOND, Fate::Done);
     }
-    let empty = Decision::default();
+    let empty = BTreeMap::new();
     rig.drift.note(&empty, &[], &BTreeSet::new(), 2 * SECOND);
     rig.foreign_write();
     assert_eq!(rig.turn(3 * SECOND, Fate::Done), DriftStatus::LeftAlone);

@@ -1,9 +1,9 @@
 use std::collections::BTreeSet;
 
 use super::*;
-use crate::decide::{
-    Decision,
-    drift::{CpusetTarget, DriftStatus, TargetReached, WINDOW_NS, WorkloadDrift},
+use crate::turn::{
+    CpusetTarget, DriftStatus,
+    drift::{TargetReached, WINDOW_NS, WorkloadDrift},
 };
 
 fn kept(cgroup_id: u64, repairs: &[u64]) -> WorkloadDrift {
@@ -51,8 +51,7 @@ fn workload_left_alone_stays_so_and_a_recreated_cgroup_begins_anew() {
     assert_eq!(after.standing(&path, Some(1), &goal, false, 9), DriftStatus::LeftAlone);
     assert_eq!(after.standing(&path, Some(7), &goal, false, 9), DriftStatus::OnItsWay);
     let target = CpusetTarget { cgroup_id: Some(1), cpuset: goal, standing: DriftStatus::LeftAlone };
-    let decision = Decision { targets: [(path, target)].into(), ..Decision::default() };
-    assert_eq!(after.note(&decision, &[], &BTreeSet::new(), 9), [], "it was said before");
+    assert_eq!(after.note(&[(path, target)].into(), &[], &BTreeSet::new(), 9), [], "it was said before");
 }
 
 #[test]

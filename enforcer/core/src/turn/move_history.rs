@@ -13,9 +13,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
-use super::{gather::Gathered, in_flight::InFlightMove, report::Move, state::short, view::Ailment};
+use super::moves::Move;
 use crate::{policy::RebalanceSettings, workload::CgroupPath};
-use numa_topology::set::NodeSet;
+use numa_placement::{Grant, Holder};
+use numa_topology::{id::NodeId, set::NodeSet};
 
 /// Limit of the doublings of the cool-down: 5 min become 5 h 20 min.
 const MOST_DOUBLINGS: u32 = 6;
@@ -25,14 +26,36 @@ const MOST_DOUBLINGS: u32 = 6;
 pub struct MoveHistory {
     moves: BTreeMap<CgroupPath, Vec<PastMove>>,
     /// How often in a row a workload was moved back.
-    pub(super) reverts: BTreeMap<CgroupPath, u32>,
+    pub(crate) reverts: BTreeMap<CgroupPath, u32>,
     /// Workloads with too many remote accesses.
     ailing: BTreeSet<CgroupPath>,
     /// Nodes that are short of memory.
     short: NodeSet,
     /// Moves in progress.
     #[serde(default)]
-    pub(super) underway: BTreeMap<CgroupPath, InFlightMove>,
+    pub(crate) underway: BTreeMap<CgroupPath, InFlightMove>,
+}
+
+/// A move in progress of one workload.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(crate) struct InFlightMove {
+    pub(crate) holder: Holder,
+    /// The new grant.
+    pub(crate) grant: Grant,
+    /// The old grant.
+    pub(crate) had: Grant,
+    /// Source nodes and target of its pages, if its memory nodes alone do not say so.
+    pub(crate) gathers: Option<(NodeSet, NodeId)>,
+    /// Members of the group, including this workload.
+    pub(crate) group: Vec<CgroupPath>,
+    /// Monotonic time in nanoseconds.
+    pub(crate) began_ns: u64,
+    /// Time at which the workload was in its new place.
+    pub(crate) reached_ns: Option<u64>,
+    /// True for a way back, which is not judged.
+    pub(crate) returns: bool,
+    /// The move as it was planned.
+    pub(crate) plan: Move,
 }
 
 /// One move.
@@ -99,11 +122,36 @@ impl MoveHistory {
         &self.short
     }
 
-    /// Records which workloads are ailing and which nodes are short.
-    pub fn see(&mut self, gathered: &Gathered<'_>, settings: &RebalanceSettings) {
-        let ailing = gathered.movers.iter().filter(|mover| mover.ails.contains(&Ailment::Remote));
-        self.ailing = ailing.map(|mover| mover.cgroup.clone()).collect();
-        self.short = short(&gathered.host, settings);
+    /// Records which workloads have too many remote accesses, and which nodes are short of memory.
+    pub fn see(&mut self, ailing: BTreeSet<CgroupPath>, short: NodeSet) {
+        (self.ailing, self.short) = (ailing, short);
+    }
+
+    /// The grant that a workload aims at.
+    pub fn aim(&self, cgroup: &CgroupPath) -> Option<&Grant> {
+        self.underway.get(cgroup).map(|one| &one.grant)
+    }
+
+    /// Nodes from which the pages of a workload are gathered, and the node they go to.
+    pub fn gathers(&self, cgroup: &CgroupPath) -> Option<(NodeSet, NodeId)> {
+        self.underway.get(cgroup)?.gathers.clone()
+    }
+
+    /// Is the workload being moved, or watched after a move?
+    pub fn is_underway(&self, cgroup: &CgroupPath) -> bool {
+        self.underway.contains_key(cgroup)
+    }
+
+    /// Forgets all aims, after a change of the declarations.
+    pub fn forget_aims(&mut self) {
+        self.underway.clear();
+    }
+
+    /// Records that all steps of a workload were carried out: its pages are where they could be brought.
+    pub(crate) fn carried(&mut self, cgroup: &CgroupPath) {
+        if let Some(one) = self.underway.get_mut(cgroup) {
+            one.gathers = None;
+        }
     }
 
     /// Forgets workloads that are gone, and moves that no longer hold anything back.

@@ -11,14 +11,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::{Deserialize, Serialize};
 
 use super::{
-    drift::{CpusetTarget, Drift},
-    partition::PartitionAttempts,
+    drift::Drift, move_history::MoveHistory, partition_attempts::PartitionAttempts, target::CpusetTarget,
 };
 use crate::{
     hosted::Cpuset,
     plan::{Action, Plan},
     policy::Policy,
-    rebalance::MoveHistory,
     workload::CgroupPath,
 };
 
@@ -123,9 +121,9 @@ fn remaining(at_ns: u64, policy: &Policy, now_ns: u64) -> Option<u64> {
 mod tests {
     use super::*;
     use crate::{
-        decide::{Decision, DriftStatus},
         plan::{Action, Outcome, OutcomeResult, Step},
         policy::HumanDuration,
+        turn::DriftStatus,
     };
 
     const SECOND: u64 = 1_000_000_000;
@@ -187,8 +185,7 @@ mod tests {
                 .iter()
                 .map(|step| Outcome { step: step.clone(), result: result.clone() })
                 .collect();
-            let decision = Decision { plan, targets, ..Decision::default() };
-            history.drift.note(&decision, &outcomes, &BTreeSet::new(), 100 * SECOND);
+            history.drift.note(&targets, &outcomes, &BTreeSet::new(), 100 * SECOND);
             assert_eq!(history.cooling(&path, Some(7), &policy, 110 * SECOND).as_deref(), Some(said));
         }
     }
