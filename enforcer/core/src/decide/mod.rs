@@ -7,9 +7,9 @@
 //!
 //! Terminology. A workload is *declared* when an entry of the policy matches it ([`crate::declarations`]). It
 //! is *in place* when its effective cpuset equals its assignment and its pages are there. A *refusal* is a
-//! declared workload that gets no steps although it is not in place, with the reason. A workload with a cpuset
-//! of another owner ([`crate::owners`]) is refused in place or not, and CPUs that other owners gave away are
-//! taken.
+//! declared workload that gets no steps although it is not in place, with the reason. A workload with a
+//! cpuset of another owner ([`crate::owners`]) is refused in place or not, and CPUs that other owners gave
+//! away are taken.
 //!
 //! The decision does not depend on the policy's mode: `observe` shows it, `enforce` carries it out. A machine
 //! with fewer than two CPU nodes offers declared workloads no choice; containers that a runtime announced

@@ -180,8 +180,8 @@ impl Drift {
         }
     }
 
-    /// Records the targets of a decision that was carried out, and the outcomes of its steps. `unfinished` are
-    /// workloads with more steps than one plan allows. Returns the outcome of each drift.
+    /// Records the targets of a decision that was carried out, and the outcomes of its steps. `unfinished`
+    /// are workloads with more steps than one plan allows. Returns the outcome of each drift.
     pub fn note(
         &mut self,
         targets: &BTreeMap<CgroupPath, CpusetTarget>,
