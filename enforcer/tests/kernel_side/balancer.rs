@@ -5,7 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use enforcer_core::sample::{BalancerSteps, HintFaults, ScanSkips};
+use enforcer_core::sample::{BalancerSteps, Count as _, HintFaults, ScanSkips};
 use enforcer_kernel::bpf::{Hook, Programs, WatchedCgroup};
 use numa_topology::id::{CpuId, NodeId};
 
@@ -127,7 +127,7 @@ fn a_cpuset_of_one_node_is_seen_not_to_be_scanned() {
                     let faults = counters.hint_faults.unwrap().into_values().fold(
                         HintFaults::default(),
                         |mut sum, more| {
-                            sum.add(more);
+                            sum.add(&more);
                             sum
                         },
                     );
