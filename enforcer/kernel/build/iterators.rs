@@ -55,8 +55,8 @@ fn arguments() -> Result<Vec<OsString>> {
     let mut arguments: Vec<OsString> = flags.map(OsString::from).into();
     arguments.push(format!("-D__TARGET_ARCH_{arch}").into());
     arguments.extend(["-I".into(), headers]);
-    // <linux/types.h> needs <asm/types.h>, which Debian keeps where no BPF compiler looks. Its types are those
-    // of all 64-bit machines.
+    // <linux/types.h> needs <asm/types.h>, which Debian keeps where no BPF compiler looks. Its types are
+    // those of all 64-bit machines.
     let multiarch = PathBuf::from(format!("/usr/include/{}-linux-gnu", env::consts::ARCH));
     if multiarch.is_dir() {
         arguments.extend(["-idirafter".into(), multiarch.into_os_string()]);

@@ -139,7 +139,7 @@ fn reclaim(on: bool, cgroups: &HostPath) -> Check {
         "only for `memory.demotion.backend = \"reclaim\"`: cold pages go by move_pages(2) instead",
     );
     let names = cgroups.list_dir().ok().flatten().unwrap_or_default();
-    let file = names.iter().map(|name| cgroups.join(name).join("memory.reclaim")).find(|file| file.exists());
+    let file = names.iter().map(|name| cgroups.join(name).join("memory.reclaim")).find(HostPath::exists);
     match file {
         None => Check::absent(name, "no cgroup has memory.reclaim: Linux 5.19, cgroup v2", advice),
         Some(_) if !on => Check::absent(name, "the kernel's demotion is off", advice),

@@ -37,7 +37,9 @@ impl KernelCounters {
     /// Counts after `start`; nodes without any are left out.
     pub(super) fn since(&self, start: &Self) -> Self {
         let mut placements = self.placements.minus(&start.placements);
-        placements.iter_mut().for_each(|all| all.retain(|one| one.count() > 0));
+        if let Some(all) = &mut placements {
+            all.retain(|one| one.count() > 0);
+        }
         Self {
             run_time: self.run_time.minus(&start.run_time).map(nonzero),
             placements,

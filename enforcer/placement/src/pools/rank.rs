@@ -271,7 +271,7 @@ fn by_more<T: Ord + Copy>(a: T, b: T) -> Ordering {
 
 /// Depth of a pool that hints score.
 fn hinted_depth(standing: &PoolScore) -> Option<usize> {
-    standing.hints.filter(HintScore::speaks_for).map(|_| standing.depth)
+    standing.hints.filter(|score| score.speaks_for()).map(|_| standing.depth)
 }
 
 #[cfg(test)]

@@ -72,7 +72,7 @@ impl HintScore {
     }
 
     /// Does any hint score the pool above zero?
-    pub(crate) const fn speaks_for(&self) -> bool {
+    pub(crate) const fn speaks_for(self) -> bool {
         self.without_zeros > 0
     }
 }

@@ -520,7 +520,13 @@ fn full() -> TickReport {
         latest: Some(latest),
     };
     report.demotion = [(CgroupPath::new("/a"), moves)].into();
-    report.runtime = Some(RuntimeReport {
+    report.runtime = Some(runtime());
+    report
+}
+
+/// A runtime that is connected, with calls of which one was late.
+fn runtime() -> RuntimeReport {
+    RuntimeReport {
         link: RuntimeLink::Up { name: "containerd".into(), version: "2".into() },
         containers: 3,
         unplaced: [("id".into(), "no room".into())].into(),
@@ -537,8 +543,7 @@ fn full() -> TickReport {
                 creations
             },
         },
-    });
-    report
+    }
 }
 
 #[test]
