@@ -4,7 +4,7 @@ mod common;
 
 use std::{
     fs,
-    os::unix::net::UnixListener,
+    os::unix::{fs::PermissionsExt as _, net::UnixListener},
     process::{Command, Stdio},
 };
 
@@ -29,6 +29,7 @@ fn help_and_version_are_a_success() {
         &["doctor", "--help"],
         &["run", "--help"],
         &["restore", "--help"],
+        &["install-seccomp", "--help"],
         &["top", "--help"],
     ] {
         let ended = run(arguments);
@@ -209,6 +210,8 @@ fn wrong_usage_is_64_and_names_the_value_and_the_cause() {
         (&["run", "--check", "--state-dir", "/"], "a directory of its own is expected"),
         (&["run", "--check", "--state-dir", ""], "a value is required for '--state-dir"),
         (&["capture"], "<DIR>"),
+        (&["install-seccomp"], "<DIR>"),
+        (&["install-seccomp", ""], "a value is required for '<DIR>'"),
         (&["restore", ""], "a value is required for '[WORKLOAD]' but none was supplied"),
         (&["top", "--interval", "10ms"], "must not be shorter than 500ms"),
         (&["top", "--no-daemon", "--socket", "/x"], "cannot be used with"),
@@ -339,6 +342,64 @@ fn an_audit_goes_into_a_file_as_a_whole_or_is_an_error() {
 }
 
 #[test]
+fn seccomp_profile_is_written_as_a_whole_and_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let profile = include_str!("../../deploy/seccomp/numa-enforcer.json");
+    // As a new node has it: the kubelet makes no such folder.
+    let below = folder.path().join("seccomp/profiles");
+    let (file, below) = (below.join("numa-enforcer.json"), below.to_str().unwrap());
+    for (before, said) in
+        [(None, "written, "), (None, "unchanged, "), (Some("{}"), "written, "), (Some(""), "written, ")]
+    {
+        if let Some(text) = before {
+            fs::write(&file, text).unwrap();
+        }
+        let ended = run(&["install-seccomp", below]);
+        assert_eq!((ended.code, ended.stderr.as_str()), (Some(0), ""), "{before:?}");
+        assert!(ended.stdout.starts_with(&format!("{}: {said}", file.display())), "{}", ended.stdout);
+        assert_eq!(fs::read_to_string(&file).unwrap(), profile);
+        assert_eq!(fs::read_dir(below).unwrap().count(), 1, "nothing is left beside it");
+    }
+    // The runtime reads it, as root; a user who debugs a pod may too.
+    assert_eq!(fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o644);
+}
+
+#[test]
+fn seccomp_profile_that_cannot_be_written_is_an_error_that_names_the_path() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name);
+    fs::create_dir_all(at("taken/numa-enforcer.json")).unwrap();
+    fs::create_dir(at("linked")).unwrap();
+    fs::write(at("other"), "mine").unwrap();
+    std::os::unix::fs::symlink(at("other"), at("linked/numa-enforcer.json")).unwrap();
+    for (directory, said) in [
+        ("other", "creating "),
+        ("other/below", "creating "),
+        ("taken", "not a regular file"),
+        ("linked", "not a regular file"),
+    ] {
+        let directory = at(directory);
+        let ended = run(&["install-seccomp", directory.to_str().unwrap()]);
+        assert_eq!((ended.code, ended.stdout.as_str()), (Some(2), ""), "{}", ended.stderr);
+        assert!(
+            ended.stderr.contains(said) && ended.stderr.contains(directory.to_str().unwrap()),
+            "{}",
+            ended.stderr
+        );
+        assert_eq!(ended.stderr.lines().count(), 1, "{}", ended.stderr);
+    }
+    assert_eq!(fs::read_to_string(at("other")).unwrap(), "mine", "no link is followed");
+    let (mut command, open) = unprivileged(&["install-seccomp", "seccomp"]);
+    let read_only = open.path().join("seccomp");
+    fs::create_dir(&read_only).unwrap();
+    fs::set_permissions(&read_only, fs::Permissions::from_mode(0o555)).unwrap();
+    command.current_dir(open.path());
+    let ended = finish(command);
+    assert_eq!(ended.code, Some(2), "{}", ended.stderr);
+    assert!(ended.stderr.contains("Permission denied"), "{}", ended.stderr);
+}
+
+#[test]
 fn an_audit_goes_on_without_a_daemon_that_does_not_answer_and_says_so() {
     let folder = tempfile::tempdir().unwrap();
     let (socket, config) = (folder.path().join("deaf.sock"), folder.path().join("config.toml"));
@@ -399,6 +460,9 @@ fn doctor_answers_without_root_and_in_json() {
     assert_eq!(status("kernel"), "ok");
     assert_eq!(status("privileges"), "degraded");
     assert_eq!(status("cap-bpf"), "missing");
+    for name in ["seccomp", "security-label", "processes"] {
+        assert!(status(name).is_string(), "{name}: {report}");
+    }
     if cfg!(feature = "bpf") {
         assert_eq!(status("task-iterator"), "missing");
     } else {

@@ -210,6 +210,11 @@ pub enum Command {
     ///
     /// For editors and programs: it is the one that this program reads or writes, key by key.
     Schema(Schema),
+    /// Write the daemon's seccomp profile into a directory.
+    ///
+    /// For the init container of its pod: a Localhost profile is a file of the node, below the kubelet's
+    /// directory. Replaces DIR/numa-enforcer.json as a whole or not at all, and makes DIR if it is missing.
+    InstallSeccomp(InstallSeccomp),
     /// Hold memory while the daemon tries whether reclaim leaves it in its cpuset.
     #[command(hide = true)]
     HoldMemory,
@@ -436,6 +441,17 @@ pub struct Completions {
     /// For which shell.
     #[arg(value_enum, value_name = "SHELL")]
     pub shell: Shell,
+}
+
+/// Arguments of `install-seccomp`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  numa-enforcer install-seccomp /var/lib/kubelet/seccomp")]
+pub struct InstallSeccomp {
+    /// Where to write numa-enforcer.json.
+    #[arg(value_name = "DIR")]
+    pub directory: PathBuf,
 }
 
 /// Arguments of `schema`.

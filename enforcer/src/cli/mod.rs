@@ -18,6 +18,7 @@ mod config_file;
 mod control;
 mod doctor;
 mod exit;
+mod install_seccomp;
 mod machine;
 mod plan;
 mod progress;
@@ -83,6 +84,7 @@ fn run(args: Args, out: &mut dyn Write) -> anyhow::Result<Exit> {
         Command::LogLevel(args) => control::log_level(&args, out),
         Command::Completions(args) => completions::run(&args, out),
         Command::Schema(args) => schema::run(&args, out),
+        Command::InstallSeccomp(args) => install_seccomp::run(&args, out),
         Command::WatchBrake => watch_brake::run(out),
         Command::HoldMemory => Ok(hold(&mut io::stdin().lock(), out).map(|()| Exit::Ok)?),
     }

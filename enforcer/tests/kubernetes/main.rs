@@ -1,11 +1,12 @@
 //! What is in `deploy/kubernetes` against the types that are generated from the API's own schema: every
-//! preset, with its patches applied, as `kubectl apply -k` would send it.
+//! preset, as `kubectl apply -k` would send it, and what the chart renders with every switch on.
 //!
 //! Reading an object into its type finds what is missing and what has the wrong type. A field that the type
 //! does not know is passed over when it is read, and so is not there when the object is written again: that
 //! is how a misspelt one is found.
 #![expect(clippy::unwrap_used, reason = "only tests are here")]
 
+mod chart;
 mod preset;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -13,16 +14,16 @@ use std::collections::{BTreeMap, BTreeSet};
 use k8s_openapi::{
     api::{
         apps::v1::DaemonSet,
-        core::v1::{ConfigMap, Namespace, ServiceAccount},
+        core::v1::{ConfigMap, Namespace, ResourceQuota, Service, ServiceAccount},
         networking::v1::NetworkPolicy,
     },
     serde::{Serialize, de::DeserializeOwned},
 };
-use preset::{objects, yaml};
+use preset::{everything, objects};
 use serde_json::{Value, json};
 
 /// What the pods may call.
-const PROFILE: &str = include_str!("../../../deploy/kubernetes/base/numa-enforcer.json");
+const PROFILE: &str = include_str!("../../../deploy/seccomp/numa-enforcer.json");
 
 const PRESETS: [&str; 3] = ["observe", "enforce", "restore"];
 
@@ -37,6 +38,8 @@ fn complaints(object: &Value) -> Vec<String> {
         "networking.k8s.io/v1/NetworkPolicy" => complaints_of::<NetworkPolicy>(object),
         "v1/ConfigMap" => complaints_of::<ConfigMap>(object),
         "v1/Namespace" => complaints_of::<Namespace>(object),
+        "v1/ResourceQuota" => complaints_of::<ResourceQuota>(object),
+        "v1/Service" => complaints_of::<Service>(object),
         "v1/ServiceAccount" => complaints_of::<ServiceAccount>(object),
         _ => vec![format!("{kind} is not a kind that this test knows")],
     }
@@ -78,13 +81,40 @@ fn every_object_of_every_preset_is_what_the_api_knows() {
     for preset in PRESETS {
         let objects = objects(preset);
         let kinds: Vec<_> = objects.iter().map(|object| object["kind"].as_str().unwrap()).collect();
-        let expected =
-            ["Namespace", "ServiceAccount", "NetworkPolicy", "DaemonSet", "ConfigMap", "ConfigMap"];
+        let expected = ["Namespace", "NetworkPolicy", "ServiceAccount", "DaemonSet", "ConfigMap"];
         assert_eq!(kinds, expected, "{preset}");
         for object in &objects {
             assert_eq!(complaints(object), Vec::<String>::new(), "{preset}: {}", object["kind"]);
         }
     }
+}
+
+/// Kinds of others than the API's are left to those that define them.
+#[test]
+fn every_object_with_every_switch_on_is_what_the_api_knows() {
+    let foreign = ["monitoring.coreos.com/", "security.openshift.io/"];
+    let is_foreign = |object: &Value| {
+        foreign.iter().any(|group| object["apiVersion"].as_str().unwrap().starts_with(group))
+    };
+    let (foreign, own): (Vec<_>, Vec<_>) = everything().into_iter().partition(is_foreign);
+    for object in &own {
+        assert_eq!(complaints(object), Vec::<String>::new(), "{}", object["kind"]);
+    }
+    let kinds = |objects: &[Value]| -> BTreeSet<String> {
+        objects.iter().map(|object| object["kind"].as_str().unwrap().to_owned()).collect()
+    };
+    let expected = [
+        "ConfigMap",
+        "DaemonSet",
+        "Namespace",
+        "NetworkPolicy",
+        "ResourceQuota",
+        "Service",
+        "ServiceAccount",
+    ];
+    assert_eq!(kinds(&own), expected.map(str::to_owned).into());
+    let expected = ["PodMonitor", "SecurityContextConstraints", "ServiceMonitor"];
+    assert_eq!(kinds(&foreign), expected.map(str::to_owned).into());
 }
 
 /// The control: the same objects with one thing wrong.
@@ -299,29 +329,19 @@ fn probes_have_a_port_of_their_own_that_no_policy_opens() {
     }
 }
 
+/// No other image is pulled: the daemon's own puts the profile there and restores.
 #[test]
-fn images_of_others_are_named_with_their_registry() {
-    for container in pod("observe")["initContainers"].as_array().unwrap() {
-        let image = container["image"].as_str().unwrap();
+fn every_container_has_the_daemons_image_by_its_whole_name() {
+    for preset in PRESETS {
+        let pod = pod(preset);
+        let image = pod["containers"][0]["image"].as_str().unwrap();
         assert!(image.split('/').next().unwrap().contains('.'), "{image}: CRI-O refuses short names");
-    }
-}
-
-#[test]
-fn a_patch_that_no_longer_fits_its_base_is_refused() {
-    let object = json!({"args": ["run", "observe"]});
-    let patch = |text: &str| preset::patched(object.clone(), &yaml(text));
-    assert_eq!(
-        patch("[{op: replace, path: /args/1, value: enforce}, {op: add, path: /args/-, value: x}]").unwrap(),
-        json!({"args": ["run", "enforce", "x"]})
-    );
-    assert_eq!(patch("[{op: add, path: /new, value: {a: 1}}]").unwrap()["new"], json!({"a": 1}));
-    for text in [
-        "[{op: test, path: /args/1, value: enforce}]",
-        "[{op: replace, path: /args/2, value: x}]",
-        "[{op: add, path: /nowhere/x, value: x}]",
-        "[{op: move, path: /args/1, value: x}]",
-    ] {
-        assert!(patch(text).is_err(), "{text}");
+        for container in pod["initContainers"].as_array().unwrap() {
+            assert_eq!(container["image"], image, "{preset}: {}", container["name"]);
+        }
+        let profile = &pod["initContainers"][0];
+        assert_eq!(profile["args"], json!(["install-seccomp", "/seccomp"]));
+        let mounts = profile["volumeMounts"].as_array().unwrap();
+        assert_eq!(*mounts, [json!({"name": "seccomp", "mountPath": "/seccomp"})]);
     }
 }

@@ -13,7 +13,7 @@ use crate::{check::Checks, product};
 
 const UNIT: &str = include_str!("../../../deploy/systemd/numa-enforcer.service");
 const ENFORCE: &str = include_str!("../../../deploy/systemd/enforce.conf");
-const DAEMON_SET: &str = include_str!("../../../deploy/kubernetes/base/daemon-set.yaml");
+const DAEMON_SET: &str = include_str!("../../../deploy/kubernetes/observe/daemon-set.yaml");
 
 pub(super) const PARANOID: &str = "/proc/sys/kernel/perf_event_paranoid";
 /// Debian's own setting.
@@ -39,7 +39,12 @@ fn granted_by(unit: &str) -> Result<Vec<String>> {
 
 /// The same of the pod in observe mode.
 pub(super) fn of_pod() -> Result<Vec<String>> {
-    let line = DAEMON_SET.lines().find_map(|line| line.trim().strip_prefix("add: ["));
+    granted_by_pod(DAEMON_SET)
+}
+
+/// Names that a DaemonSet adds, of which one container has any.
+pub(super) fn granted_by_pod(daemon_set: &str) -> Result<Vec<String>> {
+    let line = daemon_set.lines().find_map(|line| line.trim().strip_prefix("add: ["));
     let names = line.context("the pod adds no capabilities")?.trim_end_matches(']').split(',');
     Ok(names.map(|name| name.trim().trim_matches('"').to_owned()).collect())
 }

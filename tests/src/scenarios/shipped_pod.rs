@@ -14,7 +14,7 @@ use rustix::thread::CapabilitySet;
 use super::{
     pods::{LIMIT, MEBIBYTES, alone, plan},
     refused::bpf_sources,
-    shipped::{DEBIANS, PARANOID, RUN_TIME, of_pod},
+    shipped::{DEBIANS, PARANOID, RUN_TIME, granted_by_pod, of_pod},
 };
 use crate::{
     cgroup::Cgroup,
@@ -26,10 +26,10 @@ use crate::{
     product, wait,
 };
 
-const PROFILE: &str = include_str!("../../../deploy/kubernetes/base/numa-enforcer.json");
-const ENFORCE: &str = include_str!("../../../deploy/kubernetes/overlays/enforce/enforce.yaml");
+const PROFILE: &str = include_str!("../../../deploy/seccomp/numa-enforcer.json");
+const ENFORCE: &str = include_str!("../../../deploy/kubernetes/enforce/daemon-set.yaml");
 
-/// Where the init container of the pod copies the profile to.
+/// Where the init container of the pod writes the profile.
 const SECCOMP: &str = "/var/lib/kubelet/seccomp";
 const CONFIG: &str = "/etc/numa-enforcer";
 
@@ -112,19 +112,18 @@ fn prepare() -> Result<()> {
     for (folder, _) in FOLDERS {
         fs::create_dir_all(folder).with_context(|| format!("make {folder}"))?;
     }
-    fs::create_dir_all(SECCOMP).with_context(|| format!("make {SECCOMP}"))?;
-    fs::write(format!("{SECCOMP}/numa-enforcer.json"), PROFILE).context("write the seccomp profile")
+    let output = product::run(&["install-seccomp", SECCOMP])?;
+    ensure!(output.status == Some(0), "install the seccomp profile: {}", output.stderr);
+    let path = format!("{SECCOMP}/numa-enforcer.json");
+    let installed = fs::read_to_string(&path).with_context(|| format!("read {path}"))?;
+    ensure!(installed == PROFILE, "{path} is not the profile that is shipped");
+    Ok(())
 }
 
 /// Capabilities of the daemon's container in enforce mode.
 fn of_enforcing_pod() -> Result<Vec<String>> {
-    let mut names = of_pod()?;
-    let more = ENFORCE.lines().filter_map(|line| {
-        let (_, value) = line.split_once("/securityContext/capabilities/add/-, value: ")?;
-        Some(value.trim_end_matches('}').to_owned())
-    });
-    names.extend(more);
-    ensure!(names.len() > of_pod()?.len(), "enforce.yaml adds no capability");
+    let names = granted_by_pod(ENFORCE)?;
+    ensure!(names.len() > of_pod()?.len(), "enforcing adds no capability");
     Ok(names)
 }
 

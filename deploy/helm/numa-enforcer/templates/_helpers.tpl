@@ -1,0 +1,164 @@
+{{/* Name of the application in labels. */}}
+{{- define "numa-enforcer.name" -}}
+{{- default .Chart.Name .Values.nameOverride | trunc 63 | trimSuffix "-" -}}
+{{- end -}}
+
+{{/* Name of the objects: of the release, and of the chart where that does not contain it. */}}
+{{- define "numa-enforcer.fullname" -}}
+{{- if .Values.fullnameOverride -}}
+{{- .Values.fullnameOverride | trunc 63 | trimSuffix "-" -}}
+{{- else -}}
+{{- $name := include "numa-enforcer.name" . -}}
+{{- if contains $name .Release.Name -}}
+{{- .Release.Name | trunc 63 | trimSuffix "-" -}}
+{{- else -}}
+{{- printf "%s-%s" .Release.Name $name | trunc 63 | trimSuffix "-" -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
+{{/* Labels by which pods are selected: they cannot change in the life of a DaemonSet. */}}
+{{- define "numa-enforcer.selectorLabels" -}}
+app.kubernetes.io/name: {{ include "numa-enforcer.name" . }}
+app.kubernetes.io/instance: {{ .Release.Name }}
+{{- end -}}
+
+{{/* Labels of every object. */}}
+{{- define "numa-enforcer.labels" -}}
+{{ include "numa-enforcer.selectorLabels" . }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
+{{- with .Values.commonLabels }}
+{{ toYaml . }}
+{{- end }}
+{{- end -}}
+
+{{- define "numa-enforcer.serviceAccountName" -}}
+{{- if .Values.serviceAccount.create -}}
+{{- default (include "numa-enforcer.fullname" .) .Values.serviceAccount.name -}}
+{{- else -}}
+{{- default "default" .Values.serviceAccount.name -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "numa-enforcer.image" -}}
+{{- $image := .Values.image -}}
+{{- if $image.digest -}}
+{{- printf "%s@%s" $image.repository $image.digest -}}
+{{- else -}}
+{{- printf "%s:%s" $image.repository (default .Chart.AppVersion $image.tag) -}}
+{{- end -}}
+{{- end -}}
+
+{{/* An address and a port as one word; takes both as a dict. */}}
+{{- define "numa-enforcer.listen" -}}
+{{- if contains ":" .address -}}
+{{- printf "[%s]:%d" .address (int .port) -}}
+{{- else -}}
+{{- printf "%s:%d" .address (int .port) -}}
+{{- end -}}
+{{- end -}}
+
+{{/* Whether an init container writes the seccomp profile: any text means yes. */}}
+{{- define "numa-enforcer.installsSeccomp" -}}
+{{- if and .Values.seccomp.install (eq .Values.seccomp.type "Localhost") (not .Values.nonRoot) -}}
+yes
+{{- end -}}
+{{- end -}}
+
+{{/* Whether systemd's socket is mounted into the daemon: any text means yes. */}}
+{{- define "numa-enforcer.usesSystemd" -}}
+{{- if and .Values.systemd.enabled (eq .Values.mode "enforce") -}}
+yes
+{{- end -}}
+{{- end -}}
+
+{{/* Capabilities that a mode adds to those of a start, as JSON (docs/privileges.md). */}}
+{{- define "numa-enforcer.capabilities" -}}
+{{- $start := list "BPF" "PERFMON" "SYS_RESOURCE" -}}
+{{- $enforce := ternary (list "SYS_PTRACE" "DAC_OVERRIDE" "SYS_NICE") list (eq .Values.mode "enforce") -}}
+{{- concat $start $enforce .Values.extraCapabilities | uniq | toJson -}}
+{{- end -}}
+
+{{- define "numa-enforcer.seccompProfile" -}}
+{{- if .Values.nonRoot -}}
+type: RuntimeDefault
+{{- else -}}
+type: {{ .Values.seccomp.type }}
+{{- if eq .Values.seccomp.type "Localhost" }}
+localhostProfile: {{ .Values.seccomp.localhostProfile }}
+{{- end }}
+{{- end -}}
+{{- end -}}
+
+{{/* AppArmor of a container that writes, or of one that does not; takes the root and `writes`. Clusters before 1.30 have
+an annotation instead of the field, with one value for each container. */}}
+{{- define "numa-enforcer.appArmorType" -}}
+{{- default (ternary "Unconfined" "" .writes) .root.Values.appArmor.type -}}
+{{- end -}}
+
+{{- define "numa-enforcer.appArmorProfile" -}}
+{{- $type := include "numa-enforcer.appArmorType" . -}}
+{{- if and $type (semverCompare ">=1.30.0-0" .root.Capabilities.KubeVersion.Version) -}}
+appArmorProfile:
+  type: {{ $type }}
+  {{- if eq $type "Localhost" }}
+  localhostProfile: {{ .root.Values.appArmor.localhostProfile }}
+  {{- end }}
+{{- end -}}
+{{- end -}}
+
+{{/* The annotation of one container; takes the root, `writes` and the container's name. */}}
+{{- define "numa-enforcer.appArmorAnnotation" -}}
+{{- $type := include "numa-enforcer.appArmorType" . -}}
+{{- if and $type (semverCompare "<1.30.0-0" .root.Capabilities.KubeVersion.Version) -}}
+{{- $values := dict "Unconfined" "unconfined" "RuntimeDefault" "runtime/default" -}}
+{{- $local := printf "localhost/%s" .root.Values.appArmor.localhostProfile -}}
+container.apparmor.security.beta.kubernetes.io/{{ .container }}: {{ default $local (get $values $type) }}
+{{- end -}}
+{{- end -}}
+
+{{/* How a monitor of the Prometheus operator reads the port; takes the root and the monitor's values. */}}
+{{- define "numa-enforcer.endpoint" -}}
+- port: metrics
+  interval: {{ .monitor.interval }}
+  scrapeTimeout: {{ .monitor.scrapeTimeout }}
+  # `namespace`, `pod` and `container` are those of workloads, and not of the daemon.
+  honorLabels: true
+  relabelings:
+    - sourceLabels: [__meta_kubernetes_pod_node_name]
+      targetLabel: node
+    # One name for a machine, also when its pod is made again.
+    - sourceLabels: [__meta_kubernetes_pod_node_name]
+      targetLabel: instance
+  {{- if .root.Values.metrics.token.secretName }}
+  authorization:
+    type: Bearer
+    credentials:
+      name: {{ .root.Values.metrics.token.secretName }}
+      key: {{ .root.Values.metrics.token.key }}
+  {{- end }}
+{{- end -}}
+
+{{/* What the schema cannot say of values. */}}
+{{- define "numa-enforcer.validate" -}}
+{{- if and .Values.nonRoot (ne .Values.mode "observe") -}}
+{{- fail (printf "nonRoot: mode %s writes cpusets, which takes root; only mode observe can run without" .Values.mode) -}}
+{{- end -}}
+{{- if and .Values.nonRoot .Values.extraCapabilities -}}
+{{- fail "extraCapabilities: a container that is not root gets none (nonRoot)" -}}
+{{- end -}}
+{{- if eq (int .Values.metrics.port) (int .Values.probes.port) -}}
+{{- fail "probes.port: must differ from metrics.port" -}}
+{{- end -}}
+{{- if and .Values.metrics.token.secretName (not (regexMatch "(?m)^\\s*token_file\\s*=" .Values.config)) -}}
+{{- fail "metrics.token.secretName: config must have `token_file = \"/etc/numa-enforcer-token/token\"` below [metrics], or the token is not asked for" -}}
+{{- end -}}
+{{- if and (include "numa-enforcer.installsSeccomp" .) (ne (base .Values.seccomp.localhostProfile) "numa-enforcer.json") -}}
+{{- fail "seccomp.localhostProfile: the init container writes numa-enforcer.json; for another name set seccomp.install to false" -}}
+{{- end -}}
+{{- if and (eq .Values.appArmor.type "Localhost") (not .Values.appArmor.localhostProfile) -}}
+{{- fail "appArmor.localhostProfile: type Localhost needs the name of a profile of the nodes" -}}
+{{- end -}}
+{{- end -}}
