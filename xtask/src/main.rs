@@ -10,6 +10,7 @@
 
 mod arch;
 mod bench;
+mod chart;
 mod command;
 mod containerd;
 mod docs;
@@ -57,6 +58,8 @@ enum XtaskCommand {
     Bench(bench::BenchArguments),
     /// Check the invariants of ARCHITECTURE.md
     Arch,
+    /// Lint the Helm chart, and write the presets for kustomize from it
+    Chart,
     /// Write the man pages, the completions of shells and, with mdBook, the book of docs/ below target/docs
     Docs,
 }
@@ -73,6 +76,7 @@ fn main() -> ExitCode {
         XtaskCommand::Vm(arguments) => vm::command::run(&workspace, &arguments),
         XtaskCommand::Bench(arguments) => bench::run(&workspace, &arguments).map(|()| ExitCode::SUCCESS),
         XtaskCommand::Arch => arch::run(workspace.root()).map(|()| ExitCode::SUCCESS),
+        XtaskCommand::Chart => chart::run(&workspace).map(|()| ExitCode::SUCCESS),
         XtaskCommand::Docs => docs::run(&workspace).map(|()| ExitCode::SUCCESS),
     });
     outcome.unwrap_or_else(|error| {

@@ -10,6 +10,7 @@ mod bz_image;
 pub(crate) mod cache;
 mod cargo_deny;
 mod container_image;
+mod helm;
 mod initrd;
 mod kernel;
 mod packages;
@@ -22,6 +23,7 @@ mod wheel;
 
 pub(crate) use bpf_linker::bin as bpf_linker_bin;
 pub(crate) use cargo_deny::install as cargo_deny;
+pub(crate) use helm::fetch as helm;
 pub(crate) use promtool::PrometheusTools;
 pub(crate) use root_image::{absent_is_fine, with_sbin};
 
@@ -98,6 +100,7 @@ pub(crate) fn terminal() -> Result<()> {
 pub(crate) fn everything(workspace: &Workspace) -> Result<()> {
     build_tools(workspace)?;
     prometheus(workspace)?;
+    helm(workspace)?;
     browser()?;
     terminal()?;
     rig(workspace, Series::SECOND, Userland::Plain)?;

@@ -7,6 +7,7 @@
 
 mod alerts;
 mod attempt;
+mod chart;
 mod conformance;
 mod daemon;
 mod dependencies;

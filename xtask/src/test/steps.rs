@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 
-use super::{alerts, conformance, dependencies, host, lint, page, tally::TestTally};
+use super::{alerts, chart, conformance, dependencies, host, lint, page, tally::TestTally};
 use crate::{arch, progress::ProgressStep as Progress, workspace::Workspace};
 
 /// One step by name.
@@ -51,6 +51,11 @@ pub(super) const STEPS: &[TestStep] = &[
         "alerts",
         "promtool on the rules, their tests, and the metrics of an audit and a daemon",
         alerts::run,
+    ),
+    parts(
+        "chart",
+        "Helm on the chart: lint, the presets that are rendered from it, values that are refused",
+        chart::run,
     ),
     parts(
         "page",

@@ -1,0 +1,269 @@
+//! What Helm itself says of the chart: lint, what it renders, which values it refuses.
+//!
+//! The presets for kustomize and a rendering with every switch on are committed, and compared with what the
+//! chart renders now. Each comparison, and each value that is refused, counts one.
+
+use std::fs;
+
+use anyhow::{Context, Result, bail, ensure};
+use serde_json::{Value, json};
+
+use super::tally::TestTally;
+use crate::{
+    chart::{self, Chart, HelmEngine, KUBERNETES, PRESETS, RenderedObject},
+    command,
+    progress::ProgressStep,
+    setup,
+    workspace::Workspace,
+};
+
+/// What a person does about a difference.
+const ADVICE: &str = "run `cargo xtask chart` and look at what it changes";
+
+/// Lines of an object that hold values of users.
+const NODE_SELECTOR: &str = "nodeSelector:";
+
+/// Checks and renders all of it, and counts each.
+pub(super) fn run(workspace: &Workspace, tally: &mut TestTally) -> Result<()> {
+    let step = ProgressStep::begin("chart");
+    let chart = Chart::of(workspace);
+    let (mut engine, _scratch) = chart::engine(workspace)?;
+    tally.outcome("chart lint", engine.lint(chart.folder()));
+    for preset in PRESETS {
+        tally.outcome(&format!("chart preset {preset}"), preset_is_rendered(&mut engine, &chart, preset));
+    }
+    let everything = chart.render_everything(&mut engine)?;
+    tally.outcome("chart everything", everything_is_rendered(&mut engine, &chart, &everything));
+    tally.outcome("chart dashboards", dashboards_are_copies(workspace, &everything));
+    tally.outcome("chart rules", rules_are_those_of_deploy(workspace, &everything));
+    for (name, values, wanted, unwanted) in rendered_values() {
+        let outcome = chart.render(&mut engine, &values, KUBERNETES);
+        let outcome = outcome.and_then(|text| contains(&text, wanted, unwanted));
+        tally.outcome(&format!("chart with {name}"), outcome);
+    }
+    tally.outcome("chart before 1.30", armor_is_an_annotation(&mut engine, &chart));
+    for (values, said) in refused_values() {
+        tally.outcome(&format!("chart refuses {values}"), is_refused(&mut engine, &chart, &values, said));
+    }
+    step.done();
+    Ok(())
+}
+
+fn preset_is_rendered(engine: &mut HelmEngine, chart: &Chart, preset: &str) -> Result<()> {
+    let folder = chart.preset(preset);
+    let differing = chart::differences(&folder, &chart::rendered_preset(engine, chart, preset)?)?;
+    ensure!(differing.is_empty(), "{}: {} differ; {ADVICE}", folder.display(), differing.join(", "));
+    Ok(())
+}
+
+/// What is committed, and the same when it is rendered again.
+fn everything_is_rendered(engine: &mut HelmEngine, chart: &Chart, objects: &[RenderedObject]) -> Result<()> {
+    ensure!(objects == chart.render_everything(engine)?, "the same values are rendered differently");
+    let path = chart.everything();
+    let kept = fs::read_to_string(path).with_context(|| format!("read {}", path.display()))?;
+    ensure!(kept == chart::kept(objects), "{} differs; {ADVICE}", path.display());
+    Ok(())
+}
+
+fn dashboards_are_copies(workspace: &Workspace, objects: &[RenderedObject]) -> Result<()> {
+    let folder = workspace.root().join("deploy/grafana");
+    let mut names = Vec::new();
+    for entry in fs::read_dir(&folder).with_context(|| format!("list {}", folder.display()))? {
+        let path = entry?.path();
+        let stem = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+        let end = format!("-dashboard-{stem}");
+        let map = objects.iter().find(|object| object.kind == "ConfigMap" && object.name.ends_with(&end));
+        let files = map.with_context(|| format!("no ConfigMap of {stem}"))?.files()?;
+        let text = fs::read_to_string(&path).with_context(|| format!("read {}", path.display()))?;
+        ensure!(files == [(format!("numa-enforcer-{stem}.json"), text)], "{stem} is another text");
+        names.push(stem);
+    }
+    ensure!(!names.is_empty(), "there is no dashboard in {}", folder.display());
+    Ok(())
+}
+
+/// Each rule of deploy/prometheus is in the object; promtool accepts them, and thresholds are those of the
+/// values.
+fn rules_are_those_of_deploy(workspace: &Workspace, objects: &[RenderedObject]) -> Result<()> {
+    let object =
+        objects.iter().find(|object| object.kind == "PrometheusRule").context("no PrometheusRule")?;
+    let (_, spec) = object.text.split_once("\nspec:\n").context("no spec")?;
+    let lines: Vec<_> = spec.lines().map(|line| line.strip_prefix("  ").unwrap_or(line)).collect();
+    let rules = lines.join("\n") + "\n";
+    for name in ["parameters.yml", "recording.yml", "alerts.yml"] {
+        let path = workspace.root().join("deploy/prometheus").join(name);
+        let text = fs::read_to_string(&path).with_context(|| format!("read {}", path.display()))?;
+        let titles = text.lines().filter_map(|line| {
+            let line = line.trim_start().trim_start_matches("- ");
+            line.starts_with("record: ")
+                .then_some(line)
+                .or_else(|| line.starts_with("alert: ").then_some(line))
+        });
+        let missing: Vec<_> = titles.filter(|title| !rules.contains(*title)).collect();
+        ensure!(missing.is_empty(), "{name}: the object has no {}", missing.join(", "));
+    }
+    let record = "record: numa_enforcer:remote_access_warning:ratio";
+    let is_threshold = |pair: &[&str]| pair[0].trim() == "- expr: vector(0.3)" && pair[1].trim() == record;
+    ensure!(lines.windows(2).any(is_threshold), "a threshold is not that of the values:\n{rules}");
+    ensure!(rules.contains("runbook_url: https://example.org/runbook#numaenforcerdown\n"), "no runbook_url");
+    let scratch = workspace.scratch()?;
+    let file = scratch.path().join("rules.yml");
+    fs::write(&file, rules).context("write the rules")?;
+    let mut promtool = setup::prometheus(workspace)?.promtool();
+    command::quietly(promtool.args(["check", "rules"]).arg(&file)).map(drop)
+}
+
+fn contains(text: &str, wanted: &[&str], unwanted: &[&str]) -> Result<()> {
+    let missing: Vec<_> = wanted.iter().filter(|part| !text.contains(**part)).collect();
+    ensure!(missing.is_empty(), "{missing:?} are not in:\n{text}");
+    let there: Vec<_> = unwanted.iter().filter(|part| text.contains(**part)).collect();
+    ensure!(there.is_empty(), "{there:?} are in:\n{text}");
+    Ok(())
+}
+
+/// Clusters before 1.30 do not know the field `appArmorProfile` and refuse it.
+fn armor_is_an_annotation(engine: &mut HelmEngine, chart: &Chart) -> Result<()> {
+    let annotation =
+        |container: &str| format!("container.apparmor.security.beta.kubernetes.io/{container}: unconfined");
+    for (mode, containers) in
+        [("enforce", &["numa-enforcer"][..]), ("restore", &["restore"]), ("observe", &[])]
+    {
+        let text = chart.render(engine, &json!({ "mode": mode }), "1.29.4")?;
+        ensure!(!text.contains("appArmorProfile"), "{mode}:\n{text}");
+        for container in ["numa-enforcer", "restore"] {
+            let expected = containers.contains(&container);
+            ensure!(text.contains(&annotation(container)) == expected, "{mode}, {container}:\n{text}");
+        }
+    }
+    Ok(())
+}
+
+/// Values; what the text has with them, and what it has not.
+fn rendered_values() -> Vec<(&'static str, Value, &'static [&'static str], &'static [&'static str])> {
+    vec![
+        (
+            "no value",
+            json!({}),
+            &[
+                "prometheus.io/scrape",
+                "checksum/config",
+                "localhostProfile: numa-enforcer.json",
+                NODE_SELECTOR,
+            ],
+            &[
+                "kind: Namespace",
+                "kind: Service\n",
+                "monitoring.coreos.com",
+                "appArmorProfile",
+                "seLinuxOptions",
+            ],
+        ),
+        (
+            "nonRoot",
+            json!({ "nonRoot": true }),
+            &["runAsUser: 65532", "runAsNonRoot: true", "type: RuntimeDefault"],
+            &[
+                "runAsUser: 0",
+                "add: [",
+                "initContainers:",
+                "mountPath: /var/run/nri",
+                "path: /run/numa-enforcer",
+            ],
+        ),
+        (
+            "a filter of the nodes' own",
+            json!({ "seccomp": { "install": false, "localhostProfile": "profiles/numa.json" } }),
+            &["localhostProfile: profiles/numa.json"],
+            &["initContainers:", "/seccomp"],
+        ),
+        (
+            "a filter below another folder",
+            json!({ "seccomp": { "localhostProfile": "profiles/numa-enforcer.json" } }),
+            &["\"/seccomp/profiles\"", "localhostProfile: profiles/numa-enforcer.json"],
+            &[],
+        ),
+        (
+            "a digest",
+            json!({ "image": { "tag": "1", "digest": format!("sha256:{:064}", 7) } }),
+            &["image: ghcr.io/numa-enforcer/numa-enforcer@sha256:000"],
+            &["numa-enforcer:1"],
+        ),
+        (
+            "no constraint of nodes, no account, no policy, no socket",
+            json!({
+                "nodeSelector": { "kubernetes.io/os": null, "kubernetes.io/arch": null },
+                "serviceAccount": { "create": false }, "networkPolicy": { "enabled": false },
+                "nri": { "enabled": false }, "tolerations": [], "priorityClassName": "",
+            }),
+            &["serviceAccountName: default"],
+            &[
+                NODE_SELECTOR,
+                "kind: ServiceAccount",
+                "kind: NetworkPolicy",
+                "/var/run/nri",
+                "priorityClassName",
+                "tolerations",
+            ],
+        ),
+        (
+            "no peer that may read metrics",
+            json!({ "networkPolicy": { "from": [] } }),
+            &["ingress: []", "egress: []"],
+            &["app.kubernetes.io/name: prometheus"],
+        ),
+        (
+            "a monitor",
+            json!({ "podMonitor": { "enabled": true } }),
+            &["kind: PodMonitor", "honorLabels: true"],
+            &["prometheus.io/scrape", "kind: ServiceMonitor", "kind: Service\n"],
+        ),
+    ]
+}
+
+/// Values, and what the refusal says.
+fn refused_values() -> Vec<(Value, &'static str)> {
+    vec![
+        (json!({ "mod": "enforce" }), "additional properties 'mod' not allowed"),
+        (json!({ "mode": "enfroce" }), "at '/mode'"),
+        (json!({ "mode": "enforce", "nonRoot": true }), "nonRoot: mode enforce writes cpusets"),
+        (json!({ "nonRoot": true, "extraCapabilities": ["SYS_ADMIN"] }), "extraCapabilities: "),
+        (json!({ "config": { "mode": "enforce" } }), "at '/config'"),
+        (json!({ "image": { "digest": "latest" } }), "at '/image/digest'"),
+        (json!({ "image": { "repository": "numa-enforcer@sha256:1" } }), "at '/image/repository'"),
+        (json!({ "extraCapabilities": ["CAP_sys_admin"] }), "at '/extraCapabilities/0'"),
+        (json!({ "kubelet": { "rootDir": "var/lib/kubelet" } }), "at '/kubelet/rootDir'"),
+        (json!({ "stateDir": "/run/a b" }), "at '/stateDir'"),
+        (json!({ "metrics": { "port": 0 } }), "at '/metrics/port'"),
+        (json!({ "metrics": { "address": "localhost" } }), "at '/metrics/address'"),
+        (json!({ "metrics": { "port": 9478 } }), "probes.port: must differ from metrics.port"),
+        (json!({ "metrics": { "token": { "secretName": "t" } } }), "config must have `token_file"),
+        (json!({ "resources": { "limits": { "memory": "256MB" } } }), "at '/resources/limits/memory'"),
+        (json!({ "probes": { "liveness": { "periodSeconds": 0 } } }), "at '/probes/liveness/periodSeconds'"),
+        (json!({ "updateStrategy": { "rollingUpdate": { "maxSurge": 1 } } }), "maxSurge"),
+        (json!({ "seccomp": { "localhostProfile": "../x" } }), "at '/seccomp/localhostProfile'"),
+        (
+            json!({ "seccomp": { "localhostProfile": "x.json" } }),
+            "the init container writes numa-enforcer.json",
+        ),
+        (json!({ "appArmor": { "type": "Localhost" } }), "appArmor.localhostProfile: "),
+        (json!({ "tolerations": [{ "effect": "NoExecution" }] }), "at '/tolerations/0/effect'"),
+        (json!({ "networkPolicy": { "from": [{}] } }), "at '/networkPolicy/from/0'"),
+        (json!({ "nodeSelector": { "a": true } }), "at '/nodeSelector/a'"),
+        (
+            json!({ "prometheusRule": { "enabled": true, "thresholds": { "numa_enforcer:x:ratio": 1 } } }),
+            "numa_enforcer:x:ratio is none of numa_enforcer:remote_access_warning:ratio",
+        ),
+        (json!({ "cluster": { "publish": true } }), "additional properties 'cluster' not allowed"),
+    ]
+}
+
+fn is_refused(engine: &mut HelmEngine, chart: &Chart, values: &Value, said: &str) -> Result<()> {
+    match chart.render(engine, values, KUBERNETES) {
+        Ok(_) => bail!("it is rendered"),
+        Err(error) => {
+            let error = format!("{error:#}");
+            ensure!(error.contains(said), "the refusal does not say {said:?}:\n{error}");
+            Ok(())
+        }
+    }
+}
