@@ -214,6 +214,8 @@ pub enum Command {
     ///
     /// For the init container of its pod: a Localhost profile is a file of the node, below the kubelet's
     /// directory. Replaces DIR/numa-enforcer.json as a whole or not at all, and makes DIR if it is missing.
+    // Only the chart types it: help and completions are for people, and the help is one screen.
+    #[command(hide = true)]
     InstallSeccomp(InstallSeccomp),
     /// Hold memory while the daemon tries whether reclaim leaves it in its cpuset.
     #[command(hide = true)]

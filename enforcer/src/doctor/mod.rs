@@ -7,6 +7,7 @@
 
 mod bpf;
 mod cgroups;
+mod confinement;
 mod hardware;
 mod kernel;
 mod kubelet;
@@ -27,6 +28,7 @@ use enforcer_report::checks::{DIAGNOSIS_SCHEMA_VERSION, Diagnosis};
 pub fn examine(host: &HostRoot, kubelet: &KubeletSettings, state_dir: &Path) -> Diagnosis {
     let version = read(host, "sys/kernel/osrelease").ok().and_then(|text| scalar::release(&text));
     let mut checks = privileges::checks(read(host, "self/status"), version);
+    checks.extend(confinement::checks(host));
     checks.extend(kernel::checks(host));
     let hooks = bpf::checks(host);
     let balancing = read(host, "sys/kernel/numa_balancing").ok().and_then(|text| text.trim().parse().ok());
