@@ -11,8 +11,8 @@
 //! Must never be used for lists (`cgroup.procs`, `cgroup.threads`): a read of these may end anywhere. What is
 //! below a captured tree is read as [`HostPath::read_text`] reads it, because it may hold anything.
 //!
-//! Cost: two calls for the directory and three for each file; [`HostPath::read_text`] takes five, with a longer
-//! walk.
+//! Cost: two calls for the directory and three for each file; [`HostPath::read_text`] takes five, with a
+//! longer walk.
 
 use std::{io, os::fd::OwnedFd};
 

@@ -7,21 +7,21 @@
 use std::io;
 
 use super::read;
-use enforcer_host::{HostRoot, read_link};
+use enforcer_host::HostRoot;
 use enforcer_kernel::linux::Linux;
 use enforcer_report::checks::Check;
 
-/// Name of the link to the first namespace of processes (`PROC_PID_INIT_INO`, include/linux/proc_ns.h).
+/// Name of the link to the first namespace of processes (`PROC_PID_INIT_INO`, `include/linux/proc_ns.h`).
 const FIRST_PIDS: &str = "pid:[4026531836]";
 
-/// SELinux types that may do what a process may do without SELinux: container-selinux, the reference policy,
+/// SELinux types that may do what a process may do without SELinux: `container-selinux`, the reference policy,
 /// Bottlerocket.
 const UNCONFINED_TYPES: [&str; 5] = ["spc_t", "super_t", "unconfined_t", "unconfined_service_t", "initrc_t"];
 
 pub(super) fn checks(host: &HostRoot) -> Vec<Check> {
     // Where several modules are stacked, the second is that of the first of them.
     let label = ["self/attr/apparmor/current", "self/attr/current"].map(|path| read(host, path).ok());
-    let pids = read_link(&host.proc.join("self/ns/pid"));
+    let pids = host.proc.join("self/ns/pid").read_link();
     vec![
         filter(read(host, "self/status"), Linux::probe()),
         security_label(label.into_iter().flatten().next().as_deref()),

@@ -67,7 +67,7 @@ pub(super) const BROWSER: PackageNeed =
 /// A terminal in which tests of this host run what people run in one.
 pub(super) const TERMINAL: PackageNeed = PackageNeed { packages: &["tmux"], programs: &["tmux"] };
 
-/// What downloads wheels of `PyPI`, where Python has none of its own.
+/// What downloads wheels of PyPI, where Python has none of its own.
 pub(super) const PIP: PackageNeed = PackageNeed { packages: &["python3-pip"], programs: &["pip3"] };
 
 /// What is to be done about a need.

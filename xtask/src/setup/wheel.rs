@@ -1,4 +1,4 @@
-//! Programs that `PyPI` has built: a wheel is a zip file, and one with a program needs no Python to run.
+//! Programs that PyPI has built: a wheel is a zip file, and one with a program needs no Python to run.
 //!
 //! A wheel is named by its SHA-256, so what is run is what a developer looked at, whatever the index serves.
 //! Nothing is installed into Python's own folders.
@@ -17,7 +17,7 @@ use crate::command;
 
 /// A program in a wheel.
 pub(super) struct Wheel {
-    /// The project on `PyPI`.
+    /// The project on PyPI.
     pub(super) project: &'static str,
     pub(super) version: &'static str,
     /// Of the wheel for x86-64 with glibc.
