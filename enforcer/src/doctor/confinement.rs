@@ -14,8 +14,8 @@ use enforcer_report::checks::Check;
 /// Name of the link to the first namespace of processes (`PROC_PID_INIT_INO`, `include/linux/proc_ns.h`).
 const FIRST_PIDS: &str = "pid:[4026531836]";
 
-/// SELinux types that may do what a process may do without SELinux: `container-selinux`, the reference policy,
-/// Bottlerocket.
+/// SELinux types that may do what a process may do without SELinux, of `container-selinux`, of the reference
+/// policy, and of Bottlerocket.
 const UNCONFINED_TYPES: [&str; 5] = ["spc_t", "super_t", "unconfined_t", "unconfined_service_t", "initrc_t"];
 
 pub(super) fn checks(host: &HostRoot) -> Vec<Check> {

@@ -73,8 +73,12 @@ fn schema_refuses_unknown_keys_of_every_object_that_it_describes() {
             Value::Array(items) => (Vec::new(), items.iter().enumerate().collect()),
             _ => return,
         };
-        keys.into_iter().for_each(|(key, value)| open(value, &format!("{path}/{key}"), found));
-        items.into_iter().for_each(|(at, value)| open(value, &format!("{path}/{at}"), found));
+        for (key, value) in keys {
+            open(value, &format!("{path}/{key}"), found);
+        }
+        for (at, value) in items {
+            open(value, &format!("{path}/{at}"), found);
+        }
     }
     let mut found = Vec::new();
     open(&schema(), "", &mut found);
