@@ -84,7 +84,7 @@ pub(crate) const KNOWN: &[KnownAnnotation] = &[
     known("scheduling-class", NotDone, "scheduling policies and priorities of processes are not set"),
     known("scope", Hints, "the scope of the topology policy"),
     known("strict.topologyhints", Pools, "the container is not placed outside its hints"),
-    known("test.topologyhints", NotDone, "hints come from devices, mounts and the configuration alone"),
+    known("test.topologyhints", NotDone, "hints come from devices in the configuration alone"),
     known("topologyhints", Pools, "which kinds of hints count"),
     known("toptierlimit", NotDone, "no limit of DRAM is kept per container; `memory-type` chooses the nodes"),
     known("unlimited-burstable", Pools, "level of the pools for Burstable containers without a CPU limit"),

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use enforcer_core::sample::{Count, HardwareAccesses, HintFaults, Placements, RunTime};
 use numa_topology::id::NodeId;
 
-use super::tallies::Tallies;
+use super::tallies::{Tallies, nonzero};
 
 /// Counters of one workload since it is watched.
 ///
@@ -54,12 +54,6 @@ fn add_attached<C: Count>(sum: &mut Option<C>, more: Option<&C>) {
     if let (Some(sum), Some(more)) = (sum, more) {
         sum.add(more);
     }
-}
-
-/// The counts without those that are 0.
-pub(super) fn nonzero<K: Ord, C: Count + PartialEq>(mut counts: BTreeMap<K, C>) -> BTreeMap<K, C> {
-    counts.retain(|_, count| *count != C::default());
-    counts
 }
 
 /// Events that the kernel side saw and could not count for any workload, or not tell.

@@ -6,12 +6,11 @@ use enforcer_common::tally::{reason, skip, step, what};
 use enforcer_core::{
     memory_policy::PolicyMode,
     sample::{
-        BalancerSteps, Count as _, CpusetWrites, PageMoveReason, PageMoves, PageMovesByReason, Policies,
-        ScanSkips,
+        BalancerSteps, Count, CpusetWrites, PageMoveReason, PageMoves, PageMovesByReason, Policies, ScanSkips,
     },
 };
 
-use super::{changes::cpuset_file, counters::nonzero};
+use super::changes::cpuset_file;
 
 /// Counters of one row of the kernel side, as it names them.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -99,6 +98,12 @@ fn page_move_reason(class: u16) -> PageMoveReason {
         reason::COMPACTION => PageMoveReason::Compaction,
         _ => PageMoveReason::Other,
     }
+}
+
+/// The counts without those that are 0.
+pub(super) fn nonzero<K: Ord, C: Count + PartialEq>(mut counts: BTreeMap<K, C>) -> BTreeMap<K, C> {
+    counts.retain(|_, count| *count != C::default());
+    counts
 }
 
 #[cfg(test)]
