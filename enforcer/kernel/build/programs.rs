@@ -1,8 +1,8 @@
 //! Builds the Rust programs of `enforcer-ebpf` with a cargo of their own.
 //!
 //! What the outer cargo was told (flags, target, wrappers such as clippy's) must not reach the inner
-//! one: it builds for another machine. Its target directory is in `OUT_DIR`, so the two never wait
-//! for each other's lock.
+//! one: it builds for another machine. Its target directory is beside the outer build's folders, so the two
+//! never wait for each other's lock, and a build by clippy or with other features compiles nothing anew.
 
 use std::{
     env, fs,
@@ -65,7 +65,9 @@ pub(crate) fn build(workspace: &Path, out: &Path) -> Result<()> {
             cargo
         }
     };
-    let target_dir = out.join("enforcer-ebpf");
+    // OUT_DIR is build/PACKAGE-HASH/out below the folder of the profile.
+    let profile = out.ancestors().nth(3).context("OUT_DIR is three folders below that of the profile")?;
+    let target_dir = profile.join("enforcer-ebpf");
     cargo
         .current_dir(&package)
         .args(["--release", "--locked", "--target", target, "--target-dir"])

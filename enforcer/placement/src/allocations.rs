@@ -152,6 +152,7 @@ impl Allocations {
     }
 
     /// Allocations with these grants, in the form of [`Self::with_arrival_seqs`].
+    #[cfg(feature = "serde")]
     pub(crate) fn from_arrival_seqs(given: impl Iterator<Item = (Holder, u64, Grant)>) -> Self {
         let grants: BTreeMap<_, _> =
             given.map(|(holder, arrival_seq, grant)| (holder, HeldGrant { grant, arrival_seq })).collect();
