@@ -1,6 +1,6 @@
 //! Serialized form of allocations, for recordings of whole turns.
 //!
-//! A [`Grant`] has one serial form, here and in a [`GrantRecord`](super::GrantRecord): all of it, because
+//! A [`Grant`] has one serial form, here and in the daemon's `GrantRecord`: all of it, because
 //! replaying must give the same decisions. Allocations are a list, in order of holder, because a holder
 //! cannot be a JSON key.
 //!

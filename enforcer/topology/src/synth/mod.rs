@@ -1,7 +1,7 @@
 //! Synthetic machines: [`Topology`] values made from a few numbers.
 //!
 //! For `plan --synthetic`, which tries a placement on a machine that does not exist ([`Machine`] parses such
-//! a [line]), and for tests: a test states what matters and gets the rest of an ordinary server.
+//! a [line](mod@line)), and for tests: a test states what matters and gets the rest of an ordinary server.
 //!
 //! ```
 //! use numa_topology::{MemoryKind, id::NodeId, synth::Machine};
