@@ -53,7 +53,9 @@ fn documentation(workspace: &Workspace) -> Result<()> {
     let mut cargo = product::cargo(workspace)?;
     cargo.args(["doc", "--quiet", "--no-deps", "--all-features", "--document-private-items"]);
     cargo.args(["--package", "numa-placement", "--package", "numa-topology"]);
-    command::visibly(cargo.env("RUSTDOCFLAGS", "-D rustdoc::broken_intra_doc_links -A rustdoc::private_intra_doc_links"))
+    command::visibly(
+        cargo.env("RUSTDOCFLAGS", "-D rustdoc::broken_intra_doc_links -A rustdoc::private_intra_doc_links"),
+    )
 }
 
 /// Clippy over the eBPF programs, by the compiler that builds them (`enforcer/kernel/build/compiler.rs`).
