@@ -58,6 +58,7 @@ const UNKEPT: [(&str, &[&str]); 4] = [
             "tiers-backends",
             "tiers-cpuset",
             "widen-back",
+            "widen-before-oom-1",
             "widen-brake-high",
             "widen-brake-killed",
             "widen-cold-relief",
