@@ -1,0 +1,23 @@
+//! cluster: which node runs which daemon, and a way to each of them with the rights of the user.
+//!
+//! Problem: `kubectl numa` asks the daemons of all nodes. The user's kubeconfig may name any way of logging
+//! in, any proxy and any certificate, and kubectl knows them all.
+//!
+//! Idea: kubectl itself is run ([ADR 0017](../../../docs/adr/0017-the-plugin-speaks-through-kubectl.md)):
+//! `get` for pods and nodes, `port-forward` for the way to a daemon.
+//!
+//! Invariants: every run of kubectl is bounded in time and output, and has ended when its value is dropped.
+//! What comes from the cluster is text from outside: it is parsed here, never run, and shown by `report`.
+
+mod child;
+mod forward;
+mod kubectl;
+mod nodes;
+mod pods;
+
+pub use self::{
+    forward::PortForward,
+    kubectl::{Kubectl, KubectlError},
+    nodes::{NodeDaemon, Unreachable, by_node},
+    pods::{DaemonPod, PodContainer, WorkloadPod},
+};
