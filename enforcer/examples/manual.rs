@@ -12,7 +12,10 @@ use clap_mangen::{
     Man,
     roff::{Roff, roman},
 };
-use enforcer::cli::args::{command, completed};
+use enforcer::cli::{
+    args::{command, completed},
+    kubectl,
+};
 
 /// Beginnings of what stands below the options, and the sections that they go to, in the order of manuals.
 const SECTIONS: [(&str, &str); 3] =
@@ -36,9 +39,15 @@ fn main() -> io::Result<()> {
     Ok(())
 }
 
-/// File names and pages of the program and its commands.
+/// File names and pages of the program and its commands, also under its name as a plugin.
 pub(crate) fn pages(date: &str) -> io::Result<Vec<(String, Vec<u8>)>> {
-    let mut all = command().disable_help_subcommand(true);
+    let mut pages = pages_of(command(), date)?;
+    pages.extend(pages_of(kubectl::args::command(), date)?);
+    Ok(pages)
+}
+
+fn pages_of(program: Command, date: &str) -> io::Result<Vec<(String, Vec<u8>)>> {
+    let mut all = program.disable_help_subcommand(true);
     all.build();
     // Commands have no versions of their own.
     let source = concat!("numa-enforcer ", env!("CARGO_PKG_VERSION"));

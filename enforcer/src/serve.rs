@@ -5,6 +5,10 @@
 //! ([`host_header`]). Beyond loopback it shows the reports only to requests with a token ([`token`]). No
 //! request on it changes anything. The resources of a peer are bounded ([`connections`], [`places`]).
 //!
+//! `metrics.reports` is a port on loopback for `kubectl numa`, with the reports and those answers of the
+//! control socket that change nothing. It is off by default: every process that shares the loopback addresses
+//! may read it.
+//!
 //! Each endpoint has a thread of its own: neither a turn that moves pages, nor the rendering of a report, nor
 //! readers of metrics delay a probe or `pause`. If a port or a socket is in use, the daemon runs without it
 //! and reports it as degraded. Binding is separate from answering, because it needs privileges that are
@@ -55,6 +59,7 @@ pub const LONGEST_SILENCE: Duration = Duration::from_mins(3);
 pub struct Endpoints {
     metrics: Option<(PortServer, PortAccess)>,
     probes: Option<PortServer>,
+    reports: Option<(PortServer, PortAccess)>,
     workload_counters: bool,
     control: Option<ControlSocket>,
     degraded: Vec<Degraded>,
@@ -72,12 +77,22 @@ impl Endpoints {
             degraded.push(no_metrics(&error));
             None
         });
+        let file = policy.metrics.token_file.as_deref();
         let metrics = metrics.map(|server| {
-            let file = policy.metrics.token_file.as_deref();
             let (access, error) = PortAccess::of(file, server.is_on_loopback());
             degraded.extend(error.map(|reason| {
                 Degraded::new("metrics", reason, "no metrics and no reports are served, only probes")
             }));
+            (server, access)
+        });
+        let reports = policy.metrics.reports.filter(|_| policy.metrics.enabled && !once);
+        let reports = reports.map(PortServer::bind).transpose().unwrap_or_else(|error| {
+            degraded.push(no_reports(&error.to_string()));
+            None
+        });
+        let reports = reports.map(|server| {
+            let (access, error) = PortAccess::of(file, server.is_on_loopback());
+            degraded.extend(error.map(|reason| no_reports(&reason)));
             (server, access)
         });
         let probes = policy.metrics.probes.filter(|_| !once).map(PortServer::bind).transpose();
@@ -92,7 +107,7 @@ impl Endpoints {
             None
         });
         let workload_counters = policy.metrics.workload_counters;
-        Self { metrics, probes, workload_counters, control, degraded }
+        Self { metrics, probes, reports, workload_counters, control, degraded }
     }
 
     /// Answers until the process ends, each endpoint on a thread of its own. Returns the degraded endpoints,
@@ -103,6 +118,7 @@ impl Endpoints {
         alive: LastAlive,
     ) -> (Vec<Degraded>, Option<ControlSocket>) {
         let latest = control.latest.clone();
+        let alive_of_reports = alive.clone();
         if let Some(server) = self.probes.take() {
             tracing::info!("serving http://{}/live", server.address());
             let router = answers::probes(latest.clone(), alive.clone());
@@ -114,6 +130,13 @@ impl Endpoints {
             && let Err(error) = self.answer_metrics(server, access, latest, alive)
         {
             self.degraded.push(no_metrics(&error));
+        }
+        if let Some((server, access)) = self.reports.take() {
+            tracing::info!("serving http://{}/v1/audit", server.address());
+            let router = answers::reports(control.clone(), alive_of_reports, access);
+            if let Err(error) = start(Role::Reports, server.answer(router)) {
+                self.degraded.push(no_reports(&error.to_string()));
+            }
         }
         if let Err(error) = self.answer_control(control) {
             self.degraded.push(Degraded::new("control", error.to_string(), CONTROL_EFFECT));
@@ -169,6 +192,10 @@ fn no_metrics(error: &ServeError) -> Degraded {
     Degraded::new("metrics", error.to_string(), "no metrics are served")
 }
 
+fn no_reports(reason: &str) -> Degraded {
+    Degraded::new("reports", reason, "kubectl numa does not reach this daemon")
+}
+
 fn no_probes(error: &ServeError) -> Degraded {
     Degraded::new("probes", error.to_string(), "/live and /ready are not served on a port of their own")
 }
@@ -210,12 +237,12 @@ mod tests {
         serving_with(listen, alive, |_| {}).0
     }
 
-    /// The same with other settings, and the port of the probes.
+    /// The same with other settings, and the ports of the probes and of the reports.
     fn serving_with(
         listen: [u8; 4],
         alive: Instant,
         change: impl FnOnce(&mut Policy),
-    ) -> (SocketAddr, Option<SocketAddr>) {
+    ) -> (SocketAddr, Option<SocketAddr>, Option<SocketAddr>) {
         let mut policy = Policy::default();
         policy.metrics.listen = (listen, 0).into();
         policy.control.enabled = false;
@@ -223,6 +250,7 @@ mod tests {
         let endpoints = Endpoints::open(&policy, false, false);
         let address = endpoints.metrics.as_ref().unwrap().0.address();
         let probes = endpoints.probes.as_ref().map(PortServer::address);
+        let reports = endpoints.reports.as_ref().map(|(server, _access)| server.address());
         let (_latest, latest) = watch::channel(None);
         let (gate, decisions, log) = Default::default();
         let record = PauseRecord::new(std::path::Path::new("/nonexistent"));
@@ -233,12 +261,12 @@ mod tests {
         let (_turns, alive) = watch::channel(alive);
         let (degraded, socket) = endpoints.answer(control, alive);
         assert!(degraded.is_empty() && socket.is_none());
-        (address, probes)
+        (address, probes, reports)
     }
 
     #[test]
     fn the_port_of_the_probes_answers_the_probes_alone() {
-        let (_metrics, probes) = serving_with([127, 0, 0, 1], Instant::now(), |policy| {
+        let (_metrics, probes, _) = serving_with([127, 0, 0, 1], Instant::now(), |policy| {
             policy.metrics.probes = Some(([127, 0, 0, 1], 0).into());
         });
         let probes = probes.unwrap();
@@ -247,6 +275,52 @@ mod tests {
         for path in ["/metrics", "/report.json", "/report.html"] {
             assert!(get(probes, path).starts_with("HTTP/1.1 404 "), "{path}");
         }
+    }
+
+    #[test]
+    fn reports_on_loopback_have_what_reads_and_nothing_that_changes() {
+        let (open, _, reports) = serving_with([0, 0, 0, 0], Instant::now(), |policy| {
+            policy.metrics.reports = Some(([127, 0, 0, 1], 0).into());
+        });
+        let address = reports.unwrap();
+        for (path, status) in [
+            ("/live", 200),
+            ("/v1/status", 200),
+            ("/v1/top", 200),
+            ("/v1/explain?workload=x", 404),
+            ("/v1/explain", 400),
+            ("/v1/audit", 503),
+            ("/report.json", 503),
+            ("/v1/pause", 404),
+            ("/v1/log-level", 404),
+            ("/metrics", 404),
+        ] {
+            let answer = get(address, path);
+            assert!(answer.starts_with(&format!("HTTP/1.1 {status} ")), "{path}: {answer}");
+        }
+        assert!(get_from(address, "/v1/status", "evil.example").starts_with("HTTP/1.1 421 "));
+        // The other port is as before.
+        let reached: SocketAddr = (std::net::Ipv4Addr::LOCALHOST, open.port()).into();
+        for (path, status) in [("/report.json", 403), ("/v1/status", 404), ("/v1/audit", 404)] {
+            let answer = get(reached, path);
+            assert!(answer.starts_with(&format!("HTTP/1.1 {status} ")), "{path}: {answer}");
+        }
+    }
+
+    #[test]
+    fn token_is_needed_for_reports_on_loopback_too() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("token");
+        std::fs::write(&file, "0123456789abcdef\n").unwrap();
+        let (.., reports) = serving_with([127, 0, 0, 1], Instant::now(), |policy| {
+            policy.metrics.reports = Some(([127, 0, 0, 1], 0).into());
+            policy.metrics.token_file = Some(file);
+        });
+        let address = reports.unwrap();
+        assert!(get(address, "/v1/status").starts_with("HTTP/1.1 401 "));
+        let with_token =
+            get_from(address, "/v1/status", "localhost\r\nAuthorization: Bearer 0123456789abcdef");
+        assert!(with_token.starts_with("HTTP/1.1 200 "), "{with_token}");
     }
 
     #[test]
@@ -266,7 +340,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("token");
         std::fs::write(&file, "0123456789abcdef\n").unwrap();
-        let (address, _) = serving_with([127, 0, 0, 1], Instant::now(), |policy| {
+        let (address, ..) = serving_with([127, 0, 0, 1], Instant::now(), |policy| {
             policy.metrics.token_file = Some(file);
         });
         assert!(get(address, "/live").starts_with("HTTP/1.1 200 "));

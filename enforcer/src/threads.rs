@@ -29,6 +29,8 @@ pub enum Role {
     Serve,
     /// Answers `/live` and `/ready` on a port of their own.
     Probes,
+    /// Answers readers of reports on a loopback port of their own.
+    Reports,
     /// Answers the control socket.
     Control,
     /// Keeps the link to the container runtime up.
@@ -68,6 +70,7 @@ impl Role {
             // What comes from a socket, and files of root.
             Self::Serve
             | Self::Probes
+            | Self::Reports
             | Self::Control
             | Self::Nri
             | Self::Placement

@@ -206,6 +206,10 @@ fn wrong_usage_is_64_and_names_the_value_and_the_cause() {
             "--probes-listen = \"127.0.0.1:9477\": it cannot be used with metrics.listen, which is \
              \"127.0.0.1:9477\": both would listen",
         ),
+        (
+            &["run", "--check", "--reports-listen", "0.0.0.0:9479"],
+            "--reports-listen = \"0.0.0.0:9479\": an address on loopback is expected",
+        ),
         (&["run", "--check", "--state-dir", "state"], "an absolute path is expected"),
         (&["run", "--check", "--state-dir", "/"], "a directory of its own is expected"),
         (&["run", "--check", "--state-dir", ""], "a value is required for '--state-dir"),

@@ -5,6 +5,7 @@
 //! kernel text) goes through [`text::escape`] before it is shown.
 
 pub mod checks;
+pub mod cluster;
 mod columns;
 pub mod counters;
 pub mod decision;

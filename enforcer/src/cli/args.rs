@@ -23,6 +23,7 @@ use enforcer_core::{
 };
 use numa_topology::synth::Machine;
 
+pub(super) use self::top::interval;
 pub use self::{
     control::{Explain, LogLevelArgs, LogLevelName, Pause, Resume, Socket, StatusArgs},
     plan::PlanArgs,
@@ -94,11 +95,16 @@ const TEMPLATE: &str = "{before-help}{usage-heading} {usage}\n\n{all-args}{after
 
 /// Everything that can be typed.
 pub fn command() -> clap::Command {
+    with_whole_help(Args::command())
+}
+
+/// The same definition with the help of this program: all of what a command does.
+pub(super) fn with_whole_help(command: clap::Command) -> clap::Command {
     let whole = |command: clap::Command| match command.get_long_about().cloned() {
         Some(about) => command.before_help(about).help_template(TEMPLATE),
         None => command,
     };
-    whole(Args::command()).mut_subcommands(whole)
+    whole(command).mut_subcommands(whole)
 }
 
 /// What a shell completes: everything that can be typed but for the commands that only we type ourselves.
@@ -381,6 +387,9 @@ pub struct RunArgs {
     /// Serve the probes /live and /ready there, too [default: none]
     #[arg(long, value_name = "ADDRESS", value_parser = address_and_port)]
     pub probes_listen: Option<SocketAddr>,
+    /// Serve reports there, on loopback, for `kubectl numa` [default: none]
+    #[arg(long, value_name = "ADDRESS", value_parser = address_and_port)]
+    pub reports_listen: Option<SocketAddr>,
     /// When it ends, put back every original value, as `restore` does.
     ///
     /// Containers keep the cpuset that their runtime has stored.
@@ -397,7 +406,8 @@ pub struct RunArgs {
     /// Log each event that the eBPF programs see, for debugging.
     ///
     /// Off, it costs nothing.
-    #[arg(long)]
+    // The short help is one screen.
+    #[arg(long, hide_short_help = true)]
     pub bpf_log: bool,
 }
 
@@ -625,6 +635,8 @@ pub enum SchemaOf {
     Topology,
     /// `doctor -o json`.
     Doctor,
+    /// `kubectl numa -o json` without `--node`.
+    Cluster,
     /// `replay -o json`.
     Replay,
 }

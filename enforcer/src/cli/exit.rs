@@ -10,10 +10,13 @@ use std::{
 use clap::error::ErrorKind;
 use thiserror::Error;
 
-use super::client::NoDaemon;
+use super::client::{NoDaemon, NoNodeDaemon};
 use crate::{config::ConfigError, exit::Exit};
 use enforcer_report::text;
 use enforcer_runtime::manifest::source::InputError;
+
+/// What errors begin with.
+const PROGRAM: &str = "numa-enforcer";
 
 /// What was asked for makes no sense; nothing was run.
 #[derive(Debug, Error)]
@@ -65,7 +68,12 @@ pub(super) fn of_clap(error: &clap::Error) -> Exit {
 /// Prints an error and gives its exit code. It is one line, but for what is wrong with the request: that
 /// may show where.
 pub(super) fn of_error(error: &anyhow::Error) -> Exit {
-    let (exit, said) = told(error);
+    of_error_by(PROGRAM, error)
+}
+
+/// The same for a program with another name.
+pub(super) fn of_error_by(program: &str, error: &anyhow::Error) -> Exit {
+    let (exit, said) = told_by(program, error);
     if let Some(said) = said {
         let _ = writeln!(io::stderr(), "{said}");
     }
@@ -74,6 +82,10 @@ pub(super) fn of_error(error: &anyhow::Error) -> Exit {
 
 /// The exit code of an error, and what is to be printed of it, without the last line end.
 pub(super) fn told(error: &anyhow::Error) -> (Exit, Option<String>) {
+    told_by(PROGRAM, error)
+}
+
+fn told_by(program: &str, error: &anyhow::Error) -> (Exit, Option<String>) {
     if is_broken_pipe(error) {
         return (Exit::Ok, None);
     }
@@ -82,10 +94,10 @@ pub(super) fn told(error: &anyhow::Error) -> (Exit, Option<String>) {
     let message = if is_usage { escape_lines(&message) } else { text::escape(&message).into_owned() };
     let exit = match () {
         () if is_usage => Exit::Usage,
-        () if error.is::<NoDaemon>() => Exit::NoDaemon,
+        () if error.is::<NoDaemon>() || error.is::<NoNodeDaemon>() => Exit::NoDaemon,
         () => Exit::Undetermined,
     };
-    (exit, Some(format!("numa-enforcer: {message}")))
+    (exit, Some(format!("{program}: {message}")))
 }
 
 fn escape_lines(message: &str) -> String {

@@ -6,6 +6,8 @@
 //! what it prints for people and programs goes through the writer it is given, so a reader that
 //! closes the pipe early (`| head`) is a quiet success and not a panic.
 //!
+//! Under the name `kubectl-numa` the program is a plugin of kubectl, with commands of its own ([`kubectl`]).
+//!
 //! Only this module and the engine see all four of discover, observe, enforce and report.
 
 pub mod args;
@@ -19,6 +21,7 @@ mod control;
 mod doctor;
 mod exit;
 mod install_seccomp;
+pub mod kubectl;
 mod machine;
 mod plan;
 mod progress;
@@ -52,6 +55,10 @@ use enforcer_kernel::linux::ignore_file_size_signal;
 /// Parses the command line, runs the command and gives its exit code.
 pub fn main(words: impl IntoIterator<Item = OsString>) -> ExitCode {
     ignore_file_size_signal();
+    let words: Vec<OsString> = words.into_iter().collect();
+    if let Some(plugin) = kubectl::called_as(words.first()) {
+        return plugin.main(words);
+    }
     let args = match args::parse(words) {
         Ok(args) => args,
         Err(error) => return exit::of_clap(&error).into(),

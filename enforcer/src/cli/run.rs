@@ -41,6 +41,7 @@ impl From<args::RunArgs> for Options {
             state_dir: args.state_dir,
             metrics_listen: args.metrics_listen.map(Into::into),
             probes_listen: args.probes_listen,
+            reports_listen: args.reports_listen,
             bpf_log: args.bpf_log,
         };
         let run = RunOptions {

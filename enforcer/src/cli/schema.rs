@@ -21,6 +21,7 @@ const fn published(of: args::SchemaOf) -> &'static str {
         args::SchemaOf::Rebalance => include_str!("../../../docs/schema/rebalance.schema.json"),
         args::SchemaOf::Replay => include_str!("../../../docs/schema/replay.schema.json"),
         args::SchemaOf::Topology => include_str!("../../../docs/schema/topology.schema.json"),
+        args::SchemaOf::Cluster => include_str!("../../../docs/schema/cluster.schema.json"),
         args::SchemaOf::Doctor => include_str!("../../../docs/schema/doctor.schema.json"),
     }
 }
@@ -41,7 +42,7 @@ mod tests {
 
     use super::*;
     use crate::serve::api::Control;
-    use enforcer_report::{checks::Diagnosis, json};
+    use enforcer_report::{checks::Diagnosis, cluster::ClusterOutputs, json};
 
     fn of_the_types(of: args::SchemaOf) -> Schema {
         let mut schema = match of {
@@ -52,6 +53,7 @@ mod tests {
             args::SchemaOf::Rebalance => schema_for!(RebalanceReport),
             args::SchemaOf::Replay => schema_for!(ReplayReport),
             args::SchemaOf::Topology => schema_for!(Topology),
+            args::SchemaOf::Cluster => schema_for!(ClusterOutputs),
             args::SchemaOf::Doctor => schema_for!(Diagnosis),
         };
         RecursiveTransform(unwrap_description).transform(&mut schema);

@@ -13,6 +13,9 @@ use crate::{
 };
 use enforcer_report::{json, style::Style, text};
 
+/// What notes begin with.
+const PROGRAM: &str = "numa-enforcer";
+
 /// Width of output that goes into a file or a pipe.
 const WIDTH_WITHOUT_TERMINAL: usize = 100;
 /// Narrower than this, tables are unreadable anyway.
@@ -51,13 +54,22 @@ pub(super) fn show<T: Serialize>(
 
 /// One line on standard error, for what is worth knowing beside the output.
 pub(super) fn note(line: &str) {
+    note_by(PROGRAM, line);
+}
+
+/// The same by a program with another name.
+pub(super) fn note_by(program: &str, line: &str) {
     // If this fails, there is no reader left.
-    let _ = writeln!(io::stderr(), "{}", noted(line));
+    let _ = writeln!(io::stderr(), "{}", noted_by(program, line));
 }
 
 /// Such a line, without its end.
 pub(super) fn noted(line: &str) -> String {
-    format!("numa-enforcer: {}", text::escape(line))
+    noted_by(PROGRAM, line)
+}
+
+fn noted_by(program: &str, line: &str) -> String {
+    format!("{program}: {}", text::escape(line))
 }
 
 /// What a reader could not see.

@@ -60,6 +60,8 @@ pub struct Overrides {
     pub metrics_listen: Option<Option<SocketAddr>>,
     /// Additional address for `/live` and `/ready`.
     pub probes_listen: Option<SocketAddr>,
+    /// Loopback address for the reports and what the control socket answers to readers.
+    pub reports_listen: Option<SocketAddr>,
     /// Log the diagnostics of the eBPF programs.
     pub bpf_log: bool,
 }
@@ -112,7 +114,7 @@ pub(super) fn failed(operation: &'static str) -> impl FnOnce(io::Error) -> RunEr
 
 impl Flags for Overrides {
     fn apply(&self, policy: &mut Policy) {
-        let Self { mode, interval, state_dir, metrics_listen, probes_listen, bpf_log } = self;
+        let Self { mode, interval, state_dir, metrics_listen, probes_listen, reports_listen, bpf_log } = self;
         if let Some(mode) = mode {
             policy.mode = *mode;
         }
@@ -128,11 +130,12 @@ impl Flags for Overrides {
             policy.metrics.listen = listen.unwrap_or(policy.metrics.listen);
         }
         policy.metrics.probes = probes_listen.or(policy.metrics.probes);
+        policy.metrics.reports = reports_listen.or(policy.metrics.reports);
         policy.sample.bpf_log |= *bpf_log;
     }
 
     fn flag(&self, key: &str) -> Option<String> {
-        let Self { mode, interval, state_dir, metrics_listen, probes_listen, bpf_log } = self;
+        let Self { mode, interval, state_dir, metrics_listen, probes_listen, reports_listen, bpf_log } = self;
         match key {
             "mode" => mode.map(|mode| format!("--mode {mode}")),
             "interval" | "idle_interval" => {
@@ -144,6 +147,7 @@ impl Flags for Overrides {
             }
             "metrics.listen" => metrics_listen.flatten().map(|listen| format!("--metrics-listen {listen}")),
             "metrics.probes" => probes_listen.map(|listen| format!("--probes-listen {listen}")),
+            "metrics.reports" => reports_listen.map(|listen| format!("--reports-listen {listen}")),
             "sample.bpf_log" => bpf_log.then(|| "--bpf-log".into()),
             _ => None,
         }

@@ -20,7 +20,7 @@ use axum::{
 };
 
 use super::{
-    LONGEST_SILENCE, LastAlive, Latest, host_header,
+    ControlState, LONGEST_SILENCE, LastAlive, Latest, api, control, host_header,
     token::{self, PortAccess},
 };
 use enforcer_report::{
@@ -37,6 +37,7 @@ struct Answers {
     metrics: Option<Metrics>,
     json: RenderedReport,
     page: RenderedReport,
+    audit: RenderedReport,
 }
 
 /// The latest report's text, rendered once for all readers.
@@ -76,11 +77,11 @@ pub(super) fn router(
         metrics: Some(metrics),
         json: RenderedReport::default(),
         page: RenderedReport::default(),
+        audit: RenderedReport::default(),
     };
     let router = probe_routes()
         .route("/metrics", get(metrics_text))
-        .route("/report.json", get(report))
-        .route("/report.html", get(report_page))
+        .merge(report_routes())
         .layer(from_fn_with_state(access, token::only_allowed));
     let router = if on_loopback { router.layer(from_fn(host_header::only_ours)) } else { router };
     Ok(router.layer(map_response(as_it_is_now)).with_state(answers))
@@ -88,14 +89,31 @@ pub(super) fn router(
 
 /// The probes alone.
 pub(super) fn probes(latest: Latest, alive: LastAlive) -> Router {
-    let answers = Answers {
-        latest,
-        alive,
-        metrics: None,
-        json: RenderedReport::default(),
-        page: RenderedReport::default(),
-    };
-    probe_routes().layer(map_response(as_it_is_now)).with_state(answers)
+    probe_routes().layer(map_response(as_it_is_now)).with_state(Answers::without_metrics(latest, alive))
+}
+
+/// The reports, and what the control socket answers to readers, for requests that `access` allows.
+pub(super) fn reports(control: ControlState, alive: LastAlive, access: PortAccess) -> Router {
+    let answers = Answers::without_metrics(control.latest.clone(), alive);
+    let reports = report_routes().route(api::AUDIT, get(audit)).merge(probe_routes()).with_state(answers);
+    control::readers_of(Arc::new(control))
+        .merge(reports)
+        .layer(from_fn_with_state(access, token::only_allowed))
+        .layer(from_fn(host_header::only_ours))
+        .layer(map_response(as_it_is_now))
+}
+
+impl Answers {
+    fn without_metrics(latest: Latest, alive: LastAlive) -> Self {
+        Self {
+            latest,
+            alive,
+            metrics: None,
+            json: RenderedReport::default(),
+            page: RenderedReport::default(),
+            audit: RenderedReport::default(),
+        }
+    }
 }
 
 fn probe_routes() -> Router<Answers> {
@@ -103,6 +121,10 @@ fn probe_routes() -> Router<Answers> {
         .route("/live", get(live))
         .route("/ready", get(ready))
         .fallback(async || (StatusCode::NOT_FOUND, "there is no such path\n"))
+}
+
+fn report_routes() -> Router<Answers> {
+    Router::new().route("/report.json", get(report)).route("/report.html", get(report_page))
 }
 
 /// Marks an answer as typed and not cacheable: it is true of the latest turn only.
@@ -124,6 +146,15 @@ async fn metrics_text(State(Answers { latest, metrics, .. }): State<Answers>) ->
 async fn report(State(Answers { latest, json, .. }): State<Answers>) -> Response {
     let Some(report) = latest.borrow().clone() else { return not_yet() };
     match json.text(&report, || enforcer_report::json::in_one_line(&*report)) {
+        Ok(json) => ([(header::CONTENT_TYPE, "application/json")], json).into_response(),
+        Err(error) => failed(&error),
+    }
+}
+
+/// The audit of the latest turn, as `audit -o json` prints one.
+async fn audit(State(Answers { latest, audit, .. }): State<Answers>) -> Response {
+    let Some(report) = latest.borrow().clone() else { return not_yet() };
+    match audit.text(&report, || enforcer_report::json::in_one_line(&report.audit)) {
         Ok(json) => ([(header::CONTENT_TYPE, "application/json")], json).into_response(),
         Err(error) => failed(&error),
     }

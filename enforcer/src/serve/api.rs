@@ -2,7 +2,10 @@
 //!
 //! JSON, camelCase; docs/control.md has every path. Used by the daemon and by the commands that ask it.
 
-use enforcer_core::policy::Mode;
+use enforcer_core::{
+    audit::{AUDIT_SCHEMA_VERSION, Audit},
+    policy::Mode,
+};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
@@ -18,6 +21,8 @@ pub const STATUS: &str = "/v1/status";
 pub const EXPLAIN: &str = "/v1/explain";
 /// What `top` shows.
 pub const TOP: &str = "/v1/top";
+/// The audit of the latest turn; on the port for reports alone.
+pub const AUDIT: &str = "/v1/audit";
 /// Stop enforcing.
 pub const PAUSE: &str = "/v1/pause";
 /// Go on.
@@ -44,6 +49,10 @@ impl ApiAnswer for Explanation {
 
 impl ApiAnswer for TopReport {
     const SCHEMA_VERSION: Option<u32> = Some(TOP_SCHEMA_VERSION);
+}
+
+impl ApiAnswer for Audit {
+    const SCHEMA_VERSION: Option<u32> = Some(AUDIT_SCHEMA_VERSION);
 }
 
 impl ApiAnswer for PauseAnswer {}

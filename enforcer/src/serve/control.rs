@@ -75,12 +75,18 @@ pub struct ControlState {
     pub record: PauseRecord,
 }
 
+/// The paths that change nothing.
+pub(super) fn readers_of(control: Arc<ControlState>) -> Router {
+    reading_routes().with_state(control)
+}
+
+fn reading_routes() -> Router<Arc<ControlState>> {
+    Router::new().route(api::STATUS, get(status)).route(api::EXPLAIN, get(explain)).route(api::TOP, get(top))
+}
+
 /// The paths of the socket.
 pub(super) fn router(control: ControlState) -> Router {
-    Router::new()
-        .route(api::STATUS, get(status))
-        .route(api::EXPLAIN, get(explain))
-        .route(api::TOP, get(top))
+    reading_routes()
         .route(api::PAUSE, post(pause))
         .route(api::RESUME, post(resume))
         .route(api::LOG_LEVEL, get(log_level).put(set_log_level))

@@ -1,6 +1,6 @@
 //! Commands in the pages parse as the program would parse them, and its help and manual are as the pages say.
 
-use enforcer::cli::args::command;
+use enforcer::cli::{args::command, kubectl};
 
 use super::{pages, split};
 
@@ -10,8 +10,16 @@ mod manual;
 
 const PROGRAM: &str = "numa-enforcer ";
 
+/// What the plugin's commands begin with.
+const PLUGIN: &str = "kubectl numa ";
+
 /// Every command of the program in a text of code: `$ sudo numa-enforcer audit | head` has one.
 fn commands(line: &str) -> Vec<String> {
+    commands_of(PROGRAM, line)
+}
+
+/// Every command in a text of code that begins with `program`.
+fn commands_of(program: &str, line: &str) -> Vec<String> {
     // What is quoted may hold anything.
     let mut parts = vec![String::new()];
     let mut quote = None;
@@ -28,7 +36,7 @@ fn commands(line: &str) -> Vec<String> {
     }
     let begins = |part: String| {
         let part = part.trim().trim_start_matches("$ ").trim_start_matches("sudo ").to_owned();
-        part.starts_with(PROGRAM).then_some(part)
+        part.starts_with(program).then_some(part)
     };
     parts.into_iter().filter_map(begins).collect()
 }
@@ -88,6 +96,27 @@ fn every_command_of_a_page_can_be_typed() {
 }
 
 #[test]
+fn every_command_of_the_plugin_on_a_page_can_be_typed() {
+    let mut seen = 0;
+    for (path, page) in pages() {
+        let (prose, code) = split(&page);
+        let prose = prose.join("\n");
+        let spoken = prose.split('`').skip(1).step_by(2).map(|text| text.replace('\n', " "));
+        for line in spoken.chain(code.into_iter().map(str::to_owned)) {
+            for typed in commands_of(PLUGIN, &line).into_iter().filter(|typed| !is_form(typed)) {
+                seen += 1;
+                let arguments = words(typed.strip_prefix("kubectl ").unwrap());
+                // The name of a command alone is what the prose calls it.
+                let is_name = matches!(&*arguments, [_, name] if kubectl::args::command().find_subcommand(name).is_some());
+                let parsed = kubectl::args::command().try_get_matches_from(arguments);
+                assert!(parsed.is_ok() || is_name, "{}: {typed}: {}", path.display(), parsed.unwrap_err());
+            }
+        }
+    }
+    assert!(seen > 5, "{seen} commands");
+}
+
+#[test]
 fn commands_are_found_as_they_are_written() {
     assert_eq!(
         commands("$ numa-enforcer status -o json | jq '.a | .b'  # why"),
@@ -116,7 +145,11 @@ fn visible() -> Vec<clap::Command> {
 #[test]
 fn every_command_has_a_page_of_the_manual() {
     let pages = manual::pages("2026-01-31").unwrap();
-    assert_eq!(pages.len(), visible().len());
+    let plugin = kubectl::args::command();
+    assert_eq!(pages.len(), visible().len() + 1 + plugin.get_subcommands().count());
+    for name in ["numa-enforcer-audit.1", "kubectl-numa.1", "kubectl-numa-audit.1"] {
+        assert!(pages.iter().any(|(page, _text)| page == name), "{name}");
+    }
     for (name, page) in pages {
         let page = String::from_utf8(page).unwrap();
         let title = format!(" 1 2026-01-31 \"{PROGRAM}{}\" \"NUMA Enforcer\"\n", env!("CARGO_PKG_VERSION"));
@@ -135,5 +168,8 @@ fn the_page_of_commands_has_them_all() {
     let page = &pages[std::path::Path::new("docs/commands.md")];
     for command in visible().iter().skip(1).map(clap::Command::get_name) {
         assert!(page.contains(&format!("`{PROGRAM}{command}")), "{command}");
+    }
+    for command in kubectl::args::command().get_subcommands().map(clap::Command::get_name) {
+        assert!(page.contains(&format!("`{PLUGIN}{command}")), "{command}");
     }
 }

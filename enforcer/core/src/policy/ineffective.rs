@@ -53,7 +53,7 @@ const POOLS: [&str; 9] = [
 /// Sections that `enabled = false` turns off as a whole, and their keys without effect then.
 /// `memory.demotion` is not among them: entries may turn it on.
 const SWITCHED: [(&str, &[&str]); 5] = [
-    ("metrics", &["listen", "token_file", "workload_counters"]),
+    ("metrics", &["listen", "reports", "token_file", "workload_counters"]),
     ("nri", &["place", "expose", "honour_marks", "socket", "index"]),
     ("kubelet", &["root_dir", "podresources"]),
     ("control", &["socket"]),

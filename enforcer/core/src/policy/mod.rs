@@ -143,6 +143,10 @@ pub struct MetricsSettings {
     /// Address and port on which `/live` and `/ready` are also served, independent of `listen`.
     #[serde(deserialize_with = "optional_address_and_port", skip_serializing_if = "Option::is_none")]
     pub probes: Option<SocketAddr>,
+    /// Loopback address and port on which the reports and the read-only answers of the control socket are
+    /// also served, for `kubectl numa`: a port-forward reaches the loopback addresses of a pod.
+    #[serde(deserialize_with = "optional_address_and_port", skip_serializing_if = "Option::is_none")]
+    pub reports: Option<SocketAddr>,
     /// File with the token that requests must carry (`Authorization: Bearer TOKEN`), except for `/live` and
     /// `/ready`.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -322,23 +326,34 @@ pub struct Interest {
 }
 
 impl MetricsSettings {
-    /// Checks that both addresses can be used at the same time, and that the path of the token file can be
-    /// opened. Flags may change the addresses after the file was read.
+    /// Checks that the addresses can be used at the same time, that the reports are on loopback, and that the
+    /// path of the token file can be opened. Flags may change the addresses after the file was read.
     pub fn validate(&self) -> Result<(), PolicyError> {
         if let Some(path) = &self.token_file {
             let path_of = || quoted(&path.to_string_lossy());
             can_be_opened(path).map_err(|problem| refused("metrics.token_file", path_of(), problem))?;
         }
-        match self.probes.filter(|probes| self.enabled && exclude_each_other(*probes, self.listen)) {
-            Some(probes) => {
+        if let Some(reports) = self.reports.filter(|reports| !reports.ip().to_canonical().is_loopback()) {
+            return Err(refused(
+                "metrics.reports",
+                quoted(&reports.to_string()),
+                "an address on loopback is expected: other pods and hosts must not reach the reports",
+            ));
+        }
+        let listen = ("metrics.listen", Some(self.listen).filter(|_| self.enabled));
+        let probes = ("metrics.probes", self.probes);
+        let reports = ("metrics.reports", self.reports.filter(|_| self.enabled));
+        for ((key, address), (other, taken)) in [(probes, listen), (reports, listen), (reports, probes)] {
+            let (Some(address), Some(taken)) = (address, taken) else { continue };
+            if exclude_each_other(address, taken) {
                 let relation = Relation::excludes(
                     "both would listen on the same port of the same address: another port is expected",
                 );
-                let [probes, listen] = [probes, self.listen].map(|address| quoted(&address.to_string()));
-                Err(at_odds(("metrics.probes", probes), relation, ("metrics.listen", listen)))
+                let [address, taken] = [address, taken].map(|address| quoted(&address.to_string()));
+                return Err(at_odds((key, address), relation, (other, taken)));
             }
-            None => Ok(()),
         }
+        Ok(())
     }
 }
 
@@ -437,6 +452,7 @@ impl Default for MetricsSettings {
             enabled: true,
             listen: (Ipv4Addr::LOCALHOST, 9477).into(),
             probes: None,
+            reports: None,
             token_file: None,
             workload_counters: false,
         }

@@ -137,6 +137,33 @@ fn the_schema_refuses_unknown_keys() {
 }
 
 #[test]
+fn reports_listen_on_loopback_on_a_port_of_their_own() {
+    for (listen, probes, reports, refused) in [
+        ("0.0.0.0:9477", "0.0.0.0:9478", "127.0.0.1:9479", None),
+        ("0.0.0.0:9477", "0.0.0.0:9478", "[::1]:9479", None),
+        ("0.0.0.0:9477", "0.0.0.0:9478", "[::ffff:127.0.0.1]:9479", None),
+        ("0.0.0.0:9477", "0.0.0.0:9478", "0.0.0.0:9479", Some("an address on loopback is expected")),
+        ("0.0.0.0:9477", "0.0.0.0:9478", "[::]:9479", Some("an address on loopback is expected")),
+        ("0.0.0.0:9477", "0.0.0.0:9478", "10.0.0.7:9479", Some("an address on loopback is expected")),
+        ("0.0.0.0:9477", "0.0.0.0:9478", "127.0.0.1:9477", Some("metrics.listen, which is")),
+        ("0.0.0.0:9477", "0.0.0.0:9478", "127.0.0.1:9478", Some("metrics.probes, which is")),
+        ("127.0.0.1:9477", "127.0.0.2:9478", "127.0.0.1:9478", None),
+    ] {
+        let text = format!("[metrics]\nlisten = '{listen}'\nprobes = '{probes}'\nreports = '{reports}'\n");
+        let policy: Policy = toml::from_str(&text).unwrap();
+        let error = policy.validate().err();
+        assert_eq!(
+            error.as_ref().map(|error| error.key.as_str()),
+            refused.map(|_| "metrics.reports"),
+            "{text}"
+        );
+        if let (Some(error), Some(said)) = (error, refused) {
+            assert!(error.to_string().contains(said), "{error}");
+        }
+    }
+}
+
+#[test]
 fn the_probes_have_a_port_of_their_own() {
     for (listen, probes, enabled, refused) in [
         ("127.0.0.1:9477", "127.0.0.1:9477", true, true),

@@ -16,6 +16,10 @@ pub(super) fn render(out: &mut String, findings: &[Finding], style: Style) {
         return;
     }
     style.heading(out, "Findings");
+    groups(out, findings, style);
+}
+
+pub(super) fn groups(out: &mut String, findings: &[Finding], style: Style) {
     for group in by_object(findings) {
         text::wrap(out, group.object, style.width, "  ", "      ");
         for finding in &group.findings {

@@ -7,7 +7,7 @@ mod findings;
 mod host;
 mod workloads;
 
-use enforcer_core::audit::Audit;
+use enforcer_core::{audit::Audit, finding::Finding};
 
 use super::{
     style::Style,
@@ -27,6 +27,11 @@ pub fn render(audit: &Audit, style: Style) -> String {
         text::wrap(&mut out, &sentence, style.width, "", "  ");
     }
     out
+}
+
+/// Findings, grouped by workload, below a heading of the caller's.
+pub(super) fn findings(out: &mut String, findings: &[Finding], style: Style) {
+    findings::groups(out, findings, style);
 }
 
 #[cfg(test)]

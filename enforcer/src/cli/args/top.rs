@@ -65,7 +65,7 @@ impl From<SortBy> for Sort {
     }
 }
 
-fn interval(text: &str) -> Result<Duration, String> {
+pub(in crate::cli) fn interval(text: &str) -> Result<Duration, String> {
     let interval = span(text)?;
     if interval < SHORTEST { Err("must not be shorter than 500ms".into()) } else { Ok(interval) }
 }

@@ -48,6 +48,39 @@ pub(super) struct Options {
     pub(super) interval: Duration,
 }
 
+/// Where figures come from.
+pub(in crate::cli) trait TopSource {
+    /// One look.
+    fn next(&mut self) -> TopEvent;
+
+    /// Time between two looks that was asked for.
+    fn interval(&self) -> Duration;
+
+    /// Time until the next look.
+    fn wait(&self) -> Duration {
+        self.interval()
+    }
+
+    /// Why a running daemon could not be asked, where another source stands in.
+    fn in_vain(&self) -> Option<&str> {
+        None
+    }
+
+    /// Sends looks until the receiver is gone.
+    fn tell(mut self, sender: &SyncSender<TopEvent>)
+    where
+        Self: Sized,
+    {
+        loop {
+            let begin = Instant::now();
+            if sender.send(self.next()).is_err() {
+                return;
+            }
+            thread::sleep(self.wait().saturating_sub(begin.elapsed()));
+        }
+    }
+}
+
 /// Both sources.
 pub(super) struct Feeds {
     options: Options,
@@ -62,20 +95,10 @@ impl Feeds {
     pub(super) fn new(options: &Options) -> Self {
         Self { options: options.clone(), answered: false, in_vain: None, own: None }
     }
+}
 
-    /// Sends looks until the receiver is gone.
-    pub(super) fn tell(mut self, sender: &SyncSender<TopEvent>) {
-        loop {
-            let begin = Instant::now();
-            if sender.send(self.next()).is_err() {
-                return;
-            }
-            thread::sleep(self.wait().saturating_sub(begin.elapsed()));
-        }
-    }
-
-    /// One look.
-    pub(super) fn next(&mut self) -> TopEvent {
+impl TopSource for Feeds {
+    fn next(&mut self) -> TopEvent {
         let Some(socket) = &self.options.socket else { return self.look("not asking a daemon", None) };
         if let Some((asked, why)) = &self.in_vain
             && asked.elapsed() < AGAIN
@@ -101,22 +124,26 @@ impl Feeds {
         }
     }
 
-    /// Why a running daemon could not be asked.
-    pub(super) fn in_vain(&self) -> Option<&str> {
-        self.in_vain.as_ref().map(|(_asked, why)| why.as_str())
+    fn interval(&self) -> Duration {
+        self.options.interval
     }
 
-    /// Our own look, because a daemon could not be asked.
-    fn look_instead(&mut self, why: String) -> TopEvent {
-        let effect = "top looks by itself, and knows nothing of the daemon's decisions";
-        self.look("a daemon cannot be asked", Some(Degraded::new("daemon", why, effect)))
-    }
-
-    /// Until the next look.
     fn wait(&self) -> Duration {
         let interval = self.options.interval;
         let spent = self.own.as_ref().map_or(Duration::ZERO, |own| own.spent);
         interval.max(spent.saturating_mul(PARTS).min(LATEST))
+    }
+
+    fn in_vain(&self) -> Option<&str> {
+        self.in_vain.as_ref().map(|(_asked, why)| why.as_str())
+    }
+}
+
+impl Feeds {
+    /// Our own look, because a daemon could not be asked.
+    fn look_instead(&mut self, why: String) -> TopEvent {
+        let effect = "top looks by itself, and knows nothing of the daemon's decisions";
+        self.look("a daemon cannot be asked", Some(Degraded::new("daemon", why, effect)))
     }
 
     fn look(&mut self, because: &str, missing: Option<Degraded>) -> TopEvent {

@@ -1,5 +1,7 @@
 //! `numa-enforcer top`: the host live on a terminal.
 //!
+//! The source of the figures is a parameter: this host ([`feed`]), or a node's daemon (`cli/kubectl`).
+//!
 //! A thin shell around `report::top`, which has the logic. Three threads send events over one bounded
 //! channel: keys, signals, and looks at the host ([`feed`]). This one takes the events and draws. It wakes at
 //! least once a second, so that ages stay true.
@@ -7,7 +9,7 @@
 //! The terminal is always restored: at the end of the loop, after an error or a signal, and on a panic of any
 //! thread.
 
-mod feed;
+pub(super) mod feed;
 mod keys;
 mod screen;
 
@@ -22,7 +24,10 @@ use std::{
 use anyhow::{Context, anyhow};
 use ratatui::{buffer::Buffer, layout::Rect};
 
-use self::{feed::Feeds, screen::Screen};
+use self::{
+    feed::{Feeds, TopSource},
+    screen::Screen,
+};
 use super::{Exit, UsageError, args, terminal};
 use enforcer_report::top::{Feed, Sort, TopEvent, TopState, draw, height_for, to_text};
 
@@ -35,9 +40,18 @@ const SECOND: Duration = Duration::from_secs(1);
 #[derive(Debug, Clone)]
 pub(super) struct Options {
     feed: feed::Options,
-    once: bool,
-    sort: Sort,
-    filter: String,
+    view: ViewOptions,
+}
+
+/// What is shown, from whatever source.
+#[derive(Debug, Clone)]
+pub(super) struct ViewOptions {
+    /// One frame, as text.
+    pub(super) once: bool,
+    /// Order of the workloads.
+    pub(super) sort: Sort,
+    /// Part of the names that are shown.
+    pub(super) filter: String,
 }
 
 impl From<args::Top> for Options {
@@ -45,24 +59,31 @@ impl From<args::Top> for Options {
         let socket = (!args.no_daemon).then_some(args.daemon.socket);
         Self {
             feed: feed::Options { socket, interval: args.interval },
-            once: args.once,
-            sort: args.sort.into(),
-            filter: args.filter,
+            view: ViewOptions { once: args.once, sort: args.sort.into(), filter: args.filter },
         }
     }
 }
 
 pub(super) fn run(options: &Options, out: &mut dyn Write) -> anyhow::Result<Exit> {
+    let feed = options.feed.clone();
+    show(&options.view, move || Feeds::new(&feed), out)
+}
+
+/// Shows what the source that `make` makes tells; it is made by the thread that asks it.
+pub(super) fn show<S: TopSource>(
+    options: &ViewOptions,
+    make: impl FnOnce() -> S + Send + 'static,
+    out: &mut dyn Write,
+) -> anyhow::Result<Exit> {
     if options.once {
-        return once(options, out);
+        return once(options, make(), out);
     }
     check_terminal()?;
     let (sender, events) = sync_channel(WAITING);
     screen::end_on_signals(sender.clone()).context("catching signals")?;
     let mut screen = Screen::enter().context("taking the terminal")?;
-    let feed = options.feed.clone();
     spawn("keys", &sender, keys::tell)?;
-    spawn("feed", &sender, move |sender| Feeds::new(&feed).tell(sender))?;
+    spawn("feed", &sender, move |sender| make().tell(sender))?;
     drop(sender);
     let state = TopState::new(screen.size()?, options.sort, &options.filter);
     watch(state, &events, &mut screen)?;
@@ -95,16 +116,15 @@ fn watch(mut state: TopState, events: &Receiver<TopEvent>, screen: &mut Screen) 
 }
 
 /// One frame, as high as needed.
-fn once(options: &Options, out: &mut dyn Write) -> anyhow::Result<Exit> {
-    let mut feeds = Feeds::new(&options.feed);
-    let mut event = feeds.next();
-    if let Some(why) = feeds.in_vain() {
+fn once(options: &ViewOptions, mut source: impl TopSource, out: &mut dyn Write) -> anyhow::Result<Exit> {
+    let mut event = source.next();
+    if let Some(why) = source.in_vain() {
         terminal::note(&format!("{why}; top looks by itself"));
     }
     if matches!(event, TopEvent::Told(Feed::Own { .. }, _)) {
         // Rates take two looks.
-        thread::sleep(options.feed.interval);
-        event = feeds.next();
+        thread::sleep(source.interval());
+        event = source.next();
     }
     if let TopEvent::Silent(reason) = event {
         return Err(anyhow!(reason));

@@ -1,0 +1,64 @@
+//! `kubectl numa top`: one node live, from its daemon alone.
+//!
+//! The connection is kept between looks, and made again after a failure: a pod that is replaced has another
+//! name.
+
+use std::{io::Write, time::Duration};
+
+use super::{
+    super::{
+        Exit,
+        top::{self, ViewOptions, feed::TopSource},
+    },
+    args::TopOfNode,
+    nodes::{Cluster, NodeConnection},
+};
+use crate::serve::api;
+use enforcer_report::top::{Feed, TopEvent, TopReport};
+
+/// The daemon of a node.
+struct NodeFeed {
+    cluster: Cluster,
+    node: String,
+    interval: Duration,
+    connection: Option<NodeConnection>,
+}
+
+pub(super) fn run(cluster: &Cluster, args: TopOfNode, out: &mut dyn Write) -> anyhow::Result<Exit> {
+    let node = cluster.node(args.node.as_deref())?;
+    // What can be said before the screen is taken is an error with its exit code.
+    let connection = cluster.connect(&node)?;
+    let feed = NodeFeed {
+        cluster: cluster.clone(),
+        node: node.node,
+        interval: args.interval,
+        connection: Some(connection),
+    };
+    let view = ViewOptions { once: args.once, sort: args.sort.into(), filter: args.filter };
+    top::show(&view, move || feed, out)
+}
+
+impl NodeFeed {
+    fn look(&mut self) -> anyhow::Result<TopReport> {
+        let connection = match self.connection.take() {
+            Some(connection) => connection,
+            None => self.cluster.connect(&self.cluster.node(Some(&self.node))?)?,
+        };
+        let report = connection.get(api::TOP)?;
+        self.connection = Some(connection);
+        Ok(report)
+    }
+}
+
+impl TopSource for NodeFeed {
+    fn next(&mut self) -> TopEvent {
+        match self.look() {
+            Ok(report) => TopEvent::Told(Feed::Daemon, Box::new(report)),
+            Err(error) => TopEvent::Silent(format!("{error:#}")),
+        }
+    }
+
+    fn interval(&self) -> Duration {
+        self.interval
+    }
+}
