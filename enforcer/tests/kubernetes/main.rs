@@ -16,6 +16,7 @@ use k8s_openapi::{
         apps::v1::DaemonSet,
         core::v1::{ConfigMap, Namespace, ResourceQuota, Service, ServiceAccount},
         networking::v1::NetworkPolicy,
+        rbac::v1::{ClusterRole, ClusterRoleBinding, Role, RoleBinding},
     },
     serde::{Serialize, de::DeserializeOwned},
 };
@@ -36,6 +37,10 @@ fn complaints(object: &Value) -> Vec<String> {
     match kind.as_str() {
         "apps/v1/DaemonSet" => complaints_of::<DaemonSet>(object),
         "networking.k8s.io/v1/NetworkPolicy" => complaints_of::<NetworkPolicy>(object),
+        "rbac.authorization.k8s.io/v1/ClusterRole" => complaints_of::<ClusterRole>(object),
+        "rbac.authorization.k8s.io/v1/ClusterRoleBinding" => complaints_of::<ClusterRoleBinding>(object),
+        "rbac.authorization.k8s.io/v1/Role" => complaints_of::<Role>(object),
+        "rbac.authorization.k8s.io/v1/RoleBinding" => complaints_of::<RoleBinding>(object),
         "v1/ConfigMap" => complaints_of::<ConfigMap>(object),
         "v1/Namespace" => complaints_of::<Namespace>(object),
         "v1/ResourceQuota" => complaints_of::<ResourceQuota>(object),
@@ -104,11 +109,15 @@ fn every_object_with_every_switch_on_is_what_the_api_knows() {
         objects.iter().map(|object| object["kind"].as_str().unwrap().to_owned()).collect()
     };
     let expected = [
+        "ClusterRole",
+        "ClusterRoleBinding",
         "ConfigMap",
         "DaemonSet",
         "Namespace",
         "NetworkPolicy",
         "ResourceQuota",
+        "Role",
+        "RoleBinding",
         "Service",
         "ServiceAccount",
     ];

@@ -152,6 +152,9 @@ fn rendered_values() -> Vec<(&'static str, Value, &'static [&'static str], &'sta
             ],
             &[
                 "kind: Namespace",
+                "kind: Role",
+                "kind: ClusterRole",
+                "reports",
                 "kind: Service\n",
                 "monitoring.coreos.com",
                 "appArmorProfile",
@@ -212,6 +215,12 @@ fn rendered_values() -> Vec<(&'static str, Value, &'static [&'static str], &'sta
             &["app.kubernetes.io/name: prometheus"],
         ),
         (
+            "the plugin of kubectl",
+            json!({ "kubectlPlugin": { "enabled": true } }),
+            &["\"127.0.0.1:9479\"", "name: reports", "pods/portforward", "kind: ClusterRole\n"],
+            &["kind: RoleBinding", "kind: ClusterRoleBinding"],
+        ),
+        (
             "a monitor",
             json!({ "podMonitor": { "enabled": true } }),
             &["kind: PodMonitor", "honorLabels: true"],
@@ -236,6 +245,11 @@ fn refused_values() -> Vec<(Value, &'static str)> {
         (json!({ "metrics": { "port": 0 } }), "at '/metrics/port'"),
         (json!({ "metrics": { "address": "localhost" } }), "at '/metrics/address'"),
         (json!({ "metrics": { "port": 9478 } }), "probes.port: must differ from metrics.port"),
+        (
+            json!({ "kubectlPlugin": { "enabled": true, "port": 9478 } }),
+            "kubectlPlugin.port: must differ from metrics.port and probes.port",
+        ),
+        (json!({ "kubectlPlugin": { "subjects": [{ "name": "a" }] } }), "at '/kubectlPlugin/subjects/0'"),
         (json!({ "metrics": { "token": { "secretName": "t" } } }), "config must have `token_file"),
         (json!({ "resources": { "limits": { "memory": "256MB" } } }), "at '/resources/limits/memory'"),
         (json!({ "probes": { "liveness": { "periodSeconds": 0 } } }), "at '/probes/liveness/periodSeconds'"),

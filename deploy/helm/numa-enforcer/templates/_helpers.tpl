@@ -152,6 +152,9 @@ container.apparmor.security.beta.kubernetes.io/{{ .container }}: {{ default $loc
 {{- if eq (int .Values.metrics.port) (int .Values.probes.port) -}}
 {{- fail "probes.port: must differ from metrics.port" -}}
 {{- end -}}
+{{- if and .Values.kubectlPlugin.enabled (has (int .Values.kubectlPlugin.port) (list (int .Values.metrics.port) (int .Values.probes.port))) -}}
+{{- fail "kubectlPlugin.port: must differ from metrics.port and probes.port" -}}
+{{- end -}}
 {{- if and .Values.metrics.token.secretName (not (regexMatch "(?m)^\\s*token_file\\s*=" .Values.config)) -}}
 {{- fail "metrics.token.secretName: config must have `token_file = \"/etc/numa-enforcer-token/token\"` below [metrics], or the token is not asked for" -}}
 {{- end -}}
