@@ -90,7 +90,7 @@ fn report() -> TickReport {
     let node = NodeSample { mem_total_bytes: Some(1 << 38), ..NodeSample::default() };
     let audit = Audit {
         schema_version: AUDIT_SCHEMA_VERSION,
-        tool: ReportingTool { name: "numa-enforcer".to_owned(), version: "0.0.0".to_owned() },
+        tool: ReportingTool { name: "numa-enforcer".to_owned(), version: "0.0.0".to_owned(), commit: None },
         taken_at: None,
         host: AuditedHost::default(),
         degraded: Vec::new(),

@@ -14,5 +14,6 @@ pub mod serve;
 pub mod signals;
 pub mod supervisor;
 pub mod threads;
+pub mod version;
 pub mod wait;
 mod wall_clock;

@@ -336,7 +336,7 @@ fn an_audit_goes_into_a_file_as_a_whole_or_is_an_error() {
     let path = path.to_str().unwrap();
     let ended = run(&["audit", "-o", "prometheus", "--write", path]);
     let text = fs::read_to_string(path).unwrap_or_else(|error| panic!("{error}: {}", ended.stderr));
-    assert!(text.contains("\nnuma_enforcer_build_info{version=") && text.ends_with('\n'), "{text}");
+    assert!(text.contains("\nnuma_enforcer_build_info{commit=") && text.ends_with('\n'), "{text}");
     assert!(ended.stdout.is_empty() && !text.contains("ticks"), "{}", ended.stdout);
     assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1, "nothing is left beside it");
 

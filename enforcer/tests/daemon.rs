@@ -220,7 +220,8 @@ fn it_answers_over_http_and_ends_when_told_to() {
         assert_eq!(daemon.ask("/live"), (200, "alive\n".to_owned()));
         daemon.get("/ready", "ready");
         let metrics = daemon.get("/metrics", "");
-        let version = concat!("numa_enforcer_build_info{version=\"", env!("CARGO_PKG_VERSION"), "\"} 1");
+        let version =
+            concat!("numa_enforcer_build_info{commit=\"\",version=\"", env!("CARGO_PKG_VERSION"), "\"} 1");
         for line in [version, "numa_enforcer_ticks_total 1", "numa_enforcer_enforcing 0"] {
             assert!(metrics.lines().any(|found| found == line), "{line}: {metrics}");
         }

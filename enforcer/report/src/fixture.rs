@@ -26,7 +26,7 @@ pub fn audit(topology: Topology, workloads: Vec<AuditedWorkload>, findings: Vec<
     let count = |verdict| workloads.iter().filter(|workload| workload.verdict == verdict).count();
     Audit {
         schema_version: AUDIT_SCHEMA_VERSION,
-        tool: ReportingTool { name: "numa-enforcer".into(), version: "0.1.0".into() },
+        tool: ReportingTool { name: "numa-enforcer".into(), version: "0.1.0".into(), commit: None },
         taken_at: Some("2026-01-31T12:00:00Z".into()),
         host: AuditedHost {
             hostname: Some("db-7".into()),

@@ -24,6 +24,8 @@ use enforcer_core::{
 use numa_topology::synth::Machine;
 
 pub(super) use self::top::interval;
+use crate::version;
+
 pub use self::{
     control::{Explain, LogLevelArgs, LogLevelName, Pause, Resume, Socket, StatusArgs},
     plan::PlanArgs,
@@ -80,7 +82,8 @@ Examples:
 /// `audit`, `topology`, `plan`, `capture` and `doctor` only read, and need no root. `run` is the daemon: it
 /// watches, and with `--mode enforce` corrects declared workloads; `restore` undoes what it has written.
 #[derive(Debug, Parser)]
-#[command(name = "numa-enforcer", version, after_help = HELP, max_term_width = 100, disable_help_flag = true)]
+#[command(name = "numa-enforcer", version = version::full(), after_help = HELP, max_term_width = 100)]
+#[command(disable_help_flag = true)]
 pub struct Args {
     /// What to do.
     #[command(subcommand)]
@@ -112,7 +115,7 @@ pub fn completed() -> clap::Command {
     let all = command();
     let shown = all.get_subcommands().filter(|one| !one.is_hide_set());
     clap::Command::new("numa-enforcer")
-        .version(env!("CARGO_PKG_VERSION"))
+        .version(version::VERSION)
         .disable_help_flag(true)
         .args(all.get_arguments())
         .subcommands(shown)

@@ -6,7 +6,7 @@
 use std::{io::Write, path::PathBuf, time::Duration};
 
 use enforcer_core::{
-    audit::{Audit, AuditInputs, Baseline, ReportingTool},
+    audit::{Audit, AuditInputs, Baseline},
     declarations::Declarations,
     finding::{
         AdvisedWrites, Finding, Judged, Rule, Severity, assess_with_writes, with_added, without_hindered,
@@ -27,7 +27,7 @@ use super::{
     snapshot::HostSnapshot,
     terminal, what_if, whole_file,
 };
-use crate::{serve::api, wall_clock};
+use crate::{serve::api, version, wall_clock};
 use enforcer_act::{
     cpuset::CpusetTree,
     self_placed::{self, Depth},
@@ -95,7 +95,7 @@ pub(super) fn run(options: &Options, out: &mut dyn Write) -> anyhow::Result<Exit
     let moves = (is_page && options.sample.is_some())
         .then(|| what_if::moves(policy, &inventory, &seen, &model, &declarations, &owners));
     let inputs = AuditInputs {
-        tool: ReportingTool { name: "numa-enforcer".into(), version: env!("CARGO_PKG_VERSION").into() },
+        tool: version::tool(),
         taken_at: (!options.host.captured).then(wall_clock::utc_now),
         host: seen.host,
         topology: inventory.machine,

@@ -30,7 +30,10 @@ use tokio::{
     time::timeout,
 };
 
-use crate::serve::api::{ApiAnswer, Problem};
+use crate::{
+    serve::api::{ApiAnswer, Problem},
+    version,
+};
 
 /// Longest wait for an answer: more than the daemon needs.
 const LIMIT: Duration = Duration::from_secs(15);
@@ -178,7 +181,7 @@ fn check_version<T: ApiAnswer>(text: &[u8]) -> anyhow::Result<()> {
         return Ok(());
     }
     let daemon = version.map_or_else(|| "the daemon".to_owned(), |version| format!("the daemon, {version},"));
-    let we = env!("CARGO_PKG_VERSION");
+    let we = version::VERSION;
     bail!(
         "{daemon} answers in schema version {theirs}, and this numa-enforcer, {we}, knows {ours}: use the one that the daemon runs"
     )

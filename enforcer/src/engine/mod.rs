@@ -35,7 +35,7 @@ use std::{
 };
 
 use enforcer_core::{
-    audit::{Audit, AuditInputs, AuditedHost, ReportingTool},
+    audit::{Audit, AuditInputs, AuditedHost},
     cold_start::ColdStarts,
     finding::{Finding, Judged, Severity, assess, with_added},
     hosted::{Containers, GrantRecord},
@@ -65,7 +65,7 @@ pub use self::{
     widening::{BrakeParts, ReliefSensors, Sensors, Widening, start as start_widening},
 };
 use self::{early_turns::EarlyTurns, own_cpus::OwnCpus, recording::TurnLog};
-use crate::{printer::Printer, record::Recorder, wall_clock};
+use crate::{printer::Printer, record::Recorder, version, wall_clock};
 use enforcer_act::{
     Actuator, Applied, CurrentClaims as _, DryRunActuator, apply_plan, apply_plan_beside,
     cpuset::CpusetTree,
@@ -495,7 +495,7 @@ impl Engine {
         degraded: Vec<Degraded>,
     ) -> Audit {
         Audit::new(AuditInputs {
-            tool: ReportingTool { name: "numa-enforcer".into(), version: env!("CARGO_PKG_VERSION").into() },
+            tool: version::tool(),
             taken_at: Some(wall_clock::utc_now()),
             host: self.host.clone(),
             topology: machine.clone(),

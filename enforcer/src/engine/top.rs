@@ -3,7 +3,7 @@
 use std::{process, time::Duration};
 
 use super::decisions::Decisions;
-use crate::wall_clock::unix_ms;
+use crate::{version, wall_clock::unix_ms};
 use enforcer_kernel::clock;
 use enforcer_report::{
     status::Paused,
@@ -18,7 +18,7 @@ pub fn top_report(latest: Option<&TickReport>, decisions: &Decisions, paused: Op
     let age = |turn: &TickReport| Duration::from_nanos(clock::now_ns().saturating_sub(turn.begun_ns));
     TopReport {
         schema_version: TOP_SCHEMA_VERSION,
-        version: env!("CARGO_PKG_VERSION").to_owned(),
+        version: version::VERSION.to_owned(),
         pid: process::id(),
         now_unix_ms: unix_ms(),
         paused,

@@ -91,7 +91,7 @@ impl Recorder {
         before: Option<&Sample>,
         terms: TurnLimits,
     ) {
-        let daemon = self.first.then(|| env!("CARGO_PKG_VERSION").to_owned());
+        let daemon = self.first.then(|| crate::version::VERSION.to_owned());
         let (key, dropped, now_ns) = (self.key, self.dropped, inputs.now_ns);
         self.note(PartRef::Turn(&TurnPart { daemon, key, dropped, now_ns, terms }));
         if key {

@@ -36,7 +36,7 @@ use crate::{
     serve::{ControlState, Endpoints},
     supervisor::Supervisor,
     threads::{self, Role},
-    wall_clock,
+    version, wall_clock,
 };
 use enforcer_act::{
     Journal, LiveActuator,
@@ -170,7 +170,7 @@ fn begins(policy: &Policy, file: Option<&Path>, options: &RunOptions) -> String 
     };
     let line = format!(
         "numa-enforcer {} starts: mode {}, configuration {configuration}, state directory {}",
-        env!("CARGO_PKG_VERSION"),
+        version::full(),
         policy.mode,
         policy.state_dir.display()
     );

@@ -38,6 +38,7 @@ use super::{
 use crate::{
     engine::{Decisions, Gate, decisions::Remembered, top_report},
     log_level::LogLevel,
+    version,
     wall_clock::unix_ms,
 };
 use enforcer_act::journal::{PauseRecord, RecordedPause};
@@ -229,7 +230,7 @@ impl ControlState {
         workloads.sort_by(|a, b| a.workload.name.cmp(&b.workload.name));
         StatusReport {
             schema_version: STATUS_SCHEMA_VERSION,
-            version: env!("CARGO_PKG_VERSION").to_owned(),
+            version: version::VERSION.to_owned(),
             pid: process::id(),
             uptime_seconds: self.started.elapsed().as_secs(),
             now_unix_ms: unix_ms(),

@@ -76,6 +76,9 @@ pub struct ReportingTool {
     pub name: String,
     /// Semantic version.
     pub version: String,
+    /// The commit that it is built from, in a release.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub commit: Option<String>,
 }
 
 /// The host of the report.

@@ -11,7 +11,11 @@ use super::{
 };
 use crate::tick::TickReport;
 
-const BUILD_INFO: Family = Family::gauge("build_info", &["version"], "Version of numa-enforcer.");
+const BUILD_INFO: Family = Family::gauge(
+    "build_info",
+    &["version", "commit"],
+    "Version of numa-enforcer, and the commit that it is built from, in a release.",
+);
 const ENFORCING: Family =
     Family::gauge("enforcing", &[], "1 when the daemon may write: in enforce mode, and not paused.");
 const PAUSED: Family = Family::gauge("paused", &[], "1 while enforcement is paused over the control socket.");
@@ -69,7 +73,11 @@ pub(super) fn looked(audit: &Audit, scrape: &mut Scrape) {
     for (feature, entries) in degraded {
         scrape.put(&DEGRADED, &[feature], Some(count(entries)));
     }
-    scrape.put(&BUILD_INFO, &[&audit.tool.version], Some(1.0));
+    scrape.put(
+        &BUILD_INFO,
+        &[&audit.tool.version, audit.tool.commit.as_deref().unwrap_or_default()],
+        Some(1.0),
+    );
 }
 
 /// Counts of the events of a ring.

@@ -69,13 +69,14 @@ const LABELS: [(&str, &str, &str, &str); 10] = [
 ];
 
 /// Labels with values of the program's own making, of which there are few.
-const OWN_LABELS: [(&str, &str, &str); 2] = [
+const OWN_LABELS: [(&str, &str, &str); 3] = [
     (
         "feature",
         "source that is missing, without its object: `cgroup` of `cgroup:/a`; [the runbook](runbook.md#numaenforcerdegraded) has all",
         "F",
     ),
     ("version", "version of the program", "1"),
+    ("commit", "first digits of the commit of a release; empty in other builds", "1"),
 ];
 
 /// Labels with listed values, and their meaning.

@@ -50,7 +50,7 @@ fn workload(path: &str, verdict: Verdict) -> AuditedWorkload {
 fn report(workloads: Vec<AuditedWorkload>) -> TickReport {
     let audit = Audit {
         schema_version: AUDIT_SCHEMA_VERSION,
-        tool: ReportingTool { name: "numa-enforcer".into(), version: "1.2.3".into() },
+        tool: ReportingTool { name: "numa-enforcer".into(), version: "1.2.3".into(), commit: None },
         taken_at: None,
         host: AuditedHost::default(),
         degraded: ["cgroup:/a", "cgroup:/b", "bpf"].map(|source| Degraded::new(source, "", "")).into(),
@@ -94,7 +94,7 @@ fn values_have_their_series_and_missing_ones_have_none() {
     // The encoder sorts labels by name.
     let db = "workload=\"db\"";
     for line in [
-        "numa_enforcer_build_info{version=\"1.2.3\"} 1",
+        "numa_enforcer_build_info{commit=\"\",version=\"1.2.3\"} 1",
         "numa_enforcer_enforcing 1",
         "numa_enforcer_numa_distance{dst_numa=\"1\",src_numa=\"0\"} 21",
         "numa_enforcer_numa_node_memory_total_bytes{numa_node=\"33\"} 1073741824",
@@ -256,7 +256,7 @@ fn a_single_look_tells_nothing_of_a_daemon() {
         "numa_enforcer_workload_info{cgroup=\"/db\",container=\"\",namespace=\"\",owner=\"\",pod=\"\",policy=\"\",qos=\"\",workload=\"db\"} 1",
         "numa_enforcer_numa_node_memory_total_bytes{numa_node=\"33\"} 1073741824",
         "numa_enforcer_findings{severity=\"critical\"} 0",
-        "numa_enforcer_build_info{version=\"1.2.3\"} 1",
+        "numa_enforcer_build_info{commit=\"\",version=\"1.2.3\"} 1",
         "numa_enforcer_degraded{feature=\"cgroup\"} 2",
     ] {
         assert!(series(&text).contains(&line), "{line} is missing in\n{text}");

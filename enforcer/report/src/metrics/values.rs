@@ -65,7 +65,7 @@ mod tests {
     use super::{super::sections, *};
 
     /// Labels with values from outside, or from what the host has.
-    const OPEN: [&str; 12] = [
+    const OPEN: [&str; 13] = [
         "workload",
         "cgroup",
         "namespace",
@@ -77,6 +77,7 @@ mod tests {
         "dst_numa",
         "program",
         "version",
+        "commit",
         // docs/runbook.md has them, and a test of its own.
         "feature",
     ];

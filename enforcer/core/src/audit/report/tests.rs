@@ -11,7 +11,7 @@ fn audit_with(scene: &Scene, fail_on: Severity, only_misaligned: bool) -> Audit 
 
 fn audit_after(scene: &Scene, baseline: &Baseline, fail_on: Severity, only_misaligned: bool) -> Audit {
     let inputs = AuditInputs {
-        tool: ReportingTool { name: "numa-enforcer".into(), version: "0.0.0".into() },
+        tool: ReportingTool { name: "numa-enforcer".into(), version: "0.0.0".into(), commit: None },
         taken_at: None,
         host: AuditedHost::default(),
         topology: scene.machine.clone(),
