@@ -20,7 +20,7 @@ pub(crate) fn build(workspace: &Path, out: &Path) -> Result<()> {
     let sources = workspace.join("enforcer-ebpf/bpf");
     println!("cargo::rerun-if-changed={}", sources.display());
     let clang = clang()?;
-    let arguments = arguments()?;
+    let arguments = arguments(workspace)?;
     for name in ["task", "vma"] {
         let (with_dwarf, object) = (out.join(format!("{name}.dwarf.o")), out.join(format!("{name}.o")));
         let mut compile = Command::new(&clang);
@@ -43,7 +43,7 @@ pub(crate) fn build(workspace: &Path, out: &Path) -> Result<()> {
 }
 
 /// Where libbpf's headers are is told by libbpf-sys, which compiles the same version into the daemon.
-fn arguments() -> Result<Vec<OsString>> {
+fn arguments(workspace: &Path) -> Result<Vec<OsString>> {
     let headers = env::var_os("DEP_BPF_INCLUDE").context("libbpf-sys tells where libbpf's headers are")?;
     let arch = match env::var("CARGO_CFG_TARGET_ARCH").context("cargo sets CARGO_CFG_TARGET_ARCH")?.as_str() {
         "x86_64" => "x86".to_owned(),
@@ -54,6 +54,13 @@ fn arguments() -> Result<Vec<OsString>> {
     let flags = ["-Wall", "-Wextra", "-Werror", "-target", "bpf", "-g", "-O2", "-fno-stack-protector"];
     let mut arguments: Vec<OsString> = flags.map(OsString::from).into();
     arguments.push(format!("-D__TARGET_ARCH_{arch}").into());
+    // Line information, which the verifier prints, is the same on every machine.
+    for folder in [workspace.join("").as_os_str(), &headers] {
+        let mut renamed = OsString::from("-ffile-prefix-map=");
+        renamed.push(folder);
+        renamed.push("=");
+        arguments.push(renamed);
+    }
     arguments.extend(["-I".into(), headers]);
     // <linux/types.h> needs <asm/types.h>, which Debian keeps where no BPF compiler looks. Its types are
     // those of all 64-bit machines.

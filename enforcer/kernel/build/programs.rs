@@ -72,7 +72,7 @@ pub(crate) fn build(workspace: &Path, out: &Path) -> Result<()> {
         .current_dir(&package)
         .args(["--release", "--locked", "--target", target, "--target-dir"])
         .arg(&target_dir)
-        .env("CARGO_ENCODED_RUSTFLAGS", flags(&linker)?);
+        .env("CARGO_ENCODED_RUSTFLAGS", flags(&linker, workspace)?);
     let output = cargo.output().with_context(|| format!("starting {cargo:?}"))?;
     ensure!(
         output.status.success(),
@@ -84,7 +84,8 @@ pub(crate) fn build(workspace: &Path, out: &Path) -> Result<()> {
     strip::without_dwarf(&object, &out.join("programs.o"))
 }
 
-fn flags(linker: &Path) -> Result<String> {
+/// Line information, which the verifier prints, names sources by paths that are the same on every machine.
+fn flags(linker: &Path, workspace: &Path) -> Result<String> {
     let linker = linker.to_str().with_context(|| format!("{} is not UTF-8", linker.display()))?;
     let flags = [
         format!("-Clinker={linker}"),
@@ -93,7 +94,12 @@ fn flags(linker: &Path) -> Result<String> {
         // kernel refuses.
         "-Cdebuginfo=2".to_owned(),
         format!("--cfg=bpf_target_arch=\"{}\"", cargo_cfg("TARGET_ARCH")?),
+        format!("--remap-path-prefix={}=", workspace.join("").display()),
     ];
+    let home = env::var_os("HOME").map(|home| Path::new(&home).join(".cargo"));
+    let cargo = env::var_os("CARGO_HOME").map(PathBuf::from).or(home);
+    let dependencies = cargo.map(|cargo| format!("--remap-path-prefix={}=", cargo.join("").display()));
+    let flags: Vec<_> = flags.into_iter().chain(dependencies).collect();
     Ok(flags.join("\x1f"))
 }
 
