@@ -1,9 +1,10 @@
-//! What is in `deploy/systemd` against what the product and its documentation say.
+//! What is in `deploy/systemd` and `deploy/deb` against what the product and its documentation say.
 #![expect(clippy::unwrap_used, clippy::print_stdout, reason = "only tests are here; what is skipped is said")]
 
 use std::{
     collections::{BTreeMap, BTreeSet},
     fs,
+    os::unix::fs::PermissionsExt as _,
     path::Path,
     process::Command,
 };
@@ -13,6 +14,8 @@ use enforcer_core::policy::Policy;
 
 const UNIT: &str = include_str!("../../deploy/systemd/numa-enforcer.service");
 const ENFORCE: &str = include_str!("../../deploy/systemd/enforce.conf");
+/// The configuration that the Debian package installs.
+const PACKAGED: &str = include_str!("../../deploy/deb/numa-enforcer.toml");
 const PRIVILEGES: &str = include_str!("../../docs/privileges.md");
 const DEPLOY: &str = include_str!("../../docs/deploy.md");
 
@@ -85,6 +88,75 @@ fn the_unit_keeps_the_journal_where_the_configuration_has_it() {
     assert_eq!(keys["Type"], ["notify"]);
     assert_eq!(keys["ProtectControlGroups"], ["yes"]);
     assert_eq!(service(ENFORCE)["ProtectControlGroups"], ["no"]);
+}
+
+/// As it is, and with every line that it suggests.
+#[test]
+fn the_configuration_of_the_package_is_valid() {
+    let is_key = |line: &str| line.starts_with(|c: char| c == '[' || c.is_ascii_lowercase());
+    let lines =
+        PACKAGED.lines().map(|line| line.strip_prefix('#').filter(|rest| is_key(rest)).unwrap_or(line));
+    let suggested: Vec<_> = lines.collect();
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("numa-enforcer.toml");
+    for (text, workloads) in [(PACKAGED.to_owned(), 0), (suggested.join("\n"), 1)] {
+        fs::write(&file, &text).unwrap();
+        let mut check = Command::new(env!("CARGO_BIN_EXE_numa-enforcer"));
+        let said = check.args(["run", "--check", "--config"]).arg(&file).output().unwrap();
+        let line = String::from_utf8(said.stdout).unwrap();
+        let declared = format!("{workloads} declared workload");
+        assert!(said.status.success() && line.contains(&declared), "{line}\n{text}");
+        let table: toml::Table = text.parse().unwrap();
+        assert!(!table.contains_key("mode"), "the unit says the mode");
+    }
+}
+
+/// What a maintainer script runs, with programs that note their arguments in place of its own; `restore` is
+/// the exit code of `numa-enforcer restore`.
+fn maintained(script: &str, arguments: &[&str], keep: bool, restore: u8) -> (bool, Vec<String>) {
+    let folder = tempfile::tempdir().unwrap();
+    let log = folder.path().join("log");
+    for (name, code) in [("numa-enforcer", restore), ("systemctl", 0)] {
+        let program = folder.path().join(name);
+        fs::write(&program, format!("#!/bin/sh\necho {name} \"$@\" >> \"$LOG\"\nexit {code}\n")).unwrap();
+        fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+    }
+    let path = format!("{}:/usr/bin:/bin", folder.path().display());
+    let script = Path::new("../deploy/deb").join(script);
+    let mut command = Command::new("sh");
+    command.arg(script).args(arguments).env_clear().env("PATH", path).env("LOG", &log);
+    if keep {
+        command.env("NUMA_ENFORCER_KEEP", "1");
+    }
+    let status = command.output().unwrap().status;
+    let lines = fs::read_to_string(&log).unwrap_or_default();
+    // Only a host with systemd is asked for its units, and a host may have a configuration.
+    let lines = lines.lines().filter(|line| !line.starts_with("systemctl daemon-reload"));
+    (status.success(), lines.map(|line| line.split(" --config").next().unwrap_or(line).to_owned()).collect())
+}
+
+#[test]
+fn removing_the_package_restores_unless_it_is_told_to_keep() {
+    let restores = |lines: &[String]| lines.iter().filter(|line| *line == "numa-enforcer restore").count();
+    let (done, lines) = maintained("prerm", &["remove"], false, 0);
+    assert!(done && restores(&lines) == 1, "{lines:?}");
+    let (done, lines) = maintained("prerm", &["remove"], false, 2);
+    assert!(!done && restores(&lines) == 1, "a package with something left to restore stays: {lines:?}");
+    let (done, lines) = maintained("prerm", &["remove"], true, 2);
+    assert!(done && restores(&lines) == 0, "{lines:?}");
+    let (done, lines) = maintained("prerm", &["upgrade", "2.0.0-1"], false, 2);
+    assert!(done && lines.is_empty(), "an upgrade goes on from the journal: {lines:?}");
+}
+
+#[test]
+fn installing_the_package_starts_and_enables_nothing() {
+    let (done, lines) = maintained("postinst", &["configure", ""], false, 0);
+    assert!(done && lines.is_empty(), "{lines:?}");
+    let (done, lines) = maintained("postinst", &["configure", "0.1.0-1"], false, 0);
+    let expected = ["systemctl try-restart numa-enforcer.service"];
+    assert!(done && (lines.is_empty() || lines == expected), "only what runs already: {lines:?}");
+    let (done, lines) = maintained("postrm", &["purge"], false, 0);
+    assert!(done && lines.is_empty(), "{lines:?}");
 }
 
 /// Blocks of this kind of docs/deploy.md, by the name of the file in the paragraph before.

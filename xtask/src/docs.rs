@@ -2,7 +2,10 @@
 //!
 //! Everything goes below `target/docs`. The man pages are not committed: they are made of the help, which is.
 
-use std::process::{Command, Stdio};
+use std::{
+    path::Path,
+    process::{Command, Stdio},
+};
 
 use anyhow::{Context, Result};
 
@@ -10,20 +13,7 @@ use crate::{command, product, progress::ProgressStep, workspace::Workspace};
 
 pub(crate) fn run(workspace: &Workspace) -> Result<()> {
     let directory = workspace.target().join("docs");
-    let step = ProgressStep::begin("write man pages and completions");
-    let mut cargo = product::cargo(workspace)?;
-    cargo.args([
-        "run",
-        "--quiet",
-        "--package",
-        "enforcer",
-        "--no-default-features",
-        "--example",
-        "manual",
-        "--",
-    ]);
-    command::visibly(cargo.arg(&directory).args(date(workspace)))?;
-    step.done();
+    manuals(workspace, &directory)?;
     println!("{}, {}", directory.join("man").display(), directory.join("completions").display());
     let is_there =
         Command::new("mdbook").arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();
@@ -36,6 +26,25 @@ pub(crate) fn run(workspace: &Workspace) -> Result<()> {
     mdbook.arg("build").arg(workspace.root().join("docs")).arg("--dest-dir").arg(&book);
     command::quietly(&mut mdbook).context("make the book")?;
     println!("{}", book.join("index.html").display());
+    Ok(())
+}
+
+/// Writes the man pages and the completions of shells into `man` and `completions` of a folder.
+pub(crate) fn manuals(workspace: &Workspace, directory: &Path) -> Result<()> {
+    let step = ProgressStep::begin("write man pages and completions");
+    let mut cargo = product::cargo(workspace)?;
+    cargo.args([
+        "run",
+        "--quiet",
+        "--package",
+        "enforcer",
+        "--no-default-features",
+        "--example",
+        "manual",
+        "--",
+    ]);
+    command::visibly(cargo.arg(directory).args(date(workspace)))?;
+    step.done();
     Ok(())
 }
 

@@ -9,10 +9,12 @@
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "a command-line program")]
 
 mod arch;
+mod architecture;
 mod bench;
 mod chart;
 mod command;
 mod containerd;
+mod dist;
 mod docs;
 mod product;
 mod progress;
@@ -54,6 +56,8 @@ enum XtaskCommand {
     Recordings(recordings::RecordingsArguments),
     /// Boot a virtual machine with a NUMA topology and run a command or a shell in it
     Vm(vm::command::VmArguments),
+    /// Make what is released, below target/dist: binary, Debian package, image, chart, manifests, checksums
+    Dist(dist::DistArguments),
     /// Measure the numbers of SPECIFICATION.md
     Bench(bench::BenchArguments),
     /// Check the invariants of ARCHITECTURE.md
@@ -74,6 +78,7 @@ fn main() -> ExitCode {
             recordings::run(&workspace, &arguments).map(|()| ExitCode::SUCCESS)
         }
         XtaskCommand::Vm(arguments) => vm::command::run(&workspace, &arguments),
+        XtaskCommand::Dist(arguments) => dist::run(&workspace, &arguments).map(|()| ExitCode::SUCCESS),
         XtaskCommand::Bench(arguments) => bench::run(&workspace, &arguments).map(|()| ExitCode::SUCCESS),
         XtaskCommand::Arch => arch::run(workspace.root()).map(|()| ExitCode::SUCCESS),
         XtaskCommand::Chart => chart::run(&workspace).map(|()| ExitCode::SUCCESS),

@@ -25,6 +25,11 @@ impl Workspace {
         Ok(Self { root: root.to_owned(), target })
     }
 
+    /// Another working copy, with a build folder of its own.
+    pub(crate) fn at(root: &Path) -> Self {
+        Self { root: root.to_owned(), target: root.join("target") }
+    }
+
     /// The folder of the workspace's `Cargo.toml`.
     pub(crate) fn root(&self) -> &Path {
         &self.root

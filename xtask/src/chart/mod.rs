@@ -19,7 +19,7 @@ use tempfile::TempDir;
 
 pub(crate) use self::{
     engine::{HelmEngine, Rendering},
-    presets::{PRESETS, differences, rendered as rendered_preset},
+    presets::{PRESETS, differences, manifest, rendered as rendered_preset},
     rendered::RenderedObject,
 };
 use crate::{progress::ProgressStep, setup, workspace::Workspace};

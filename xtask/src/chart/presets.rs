@@ -45,6 +45,30 @@ pub(crate) fn rendered(
     files_of(&about(&values), &RenderedObject::all(&text)?)
 }
 
+/// A preset as one manifest, rendered from a packed chart. Nothing but the pods themselves can tell that the
+/// configuration has changed, so they carry its checksum.
+pub(crate) fn manifest(
+    engine: &mut HelmEngine,
+    chart: &Chart,
+    packed: &Path,
+    preset: &str,
+) -> Result<String> {
+    let path = chart.preset(preset).join(VALUES);
+    let values = fs::read_to_string(&path).with_context(|| format!("read {}", path.display()))?;
+    let text = engine.render(&Rendering {
+        chart: packed,
+        release: RELEASE,
+        files: &[&path],
+        values: &json!({ "rollOnConfigChange": true }),
+        kubernetes: super::KUBERNETES,
+    })?;
+    let mut manifest = about(&values);
+    for object in RenderedObject::all(&text)? {
+        let _ = write!(manifest, "---\n{}", object.without_helm());
+    }
+    Ok(manifest)
+}
+
 /// The comment at the head of a file of values.
 fn about(values: &str) -> String {
     text_of(values.lines().take_while(|line| line.starts_with('#')))

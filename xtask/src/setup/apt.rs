@@ -1,4 +1,4 @@
-//! `apt-get` and `apt-cache` for another suite, with a state of their own.
+//! `apt-get` and `apt-cache` for another suite or another architecture, with a state of their own.
 //!
 //! The machine's package lists, its installed packages and its preferences are neither read nor
 //! changed.
@@ -12,29 +12,44 @@ use std::{
 use anyhow::{Context, Result};
 
 use super::suite;
-use crate::command;
+use crate::{architecture::Architecture, command};
 
-/// Lists of another suite, in a folder of their own.
+/// Lists of another suite or architecture, in a folder of their own.
 pub(super) struct Apt {
     state: PathBuf,
+    /// What to ask for, as settings of apt.
+    settings: Vec<String>,
 }
 
 impl Apt {
     /// Fetches the package lists of `suite` into `state`.
     pub(super) fn of_suite(suite: &str, state: &Path) -> Result<Self> {
+        let sources = state.join("etc");
+        fs::create_dir_all(&sources).with_context(|| format!("create {}", sources.display()))?;
+        fs::write(sources.join("suite.sources"), suite::sources(suite)?).context("write the sources")?;
+        let list = format!("Dir::Etc::SourceList={}", state.join("none").display());
+        let settings = vec![list, format!("Dir::Etc::SourceParts={}", sources.display())];
+        Self { state: state.to_owned(), settings }.fetch_lists()
+    }
+
+    /// Fetches the package lists of the machine's own suites for its architecture and a foreign one.
+    pub(super) fn of_architecture(foreign: Architecture, state: &Path) -> Result<Self> {
+        let native = command::quietly(Command::new("dpkg").arg("--print-architecture"))?;
+        let both = [native.trim(), foreign.debian()];
+        let settings = both.map(|name| format!("APT::Architectures::={name}")).into();
+        Self { state: state.to_owned(), settings }.fetch_lists()
+    }
+
+    fn fetch_lists(self) -> Result<Self> {
         for dir in ["lists/partial", "archives/partial", "etc/preferences.d"] {
-            fs::create_dir_all(state.join(dir)).with_context(|| format!("create {}", state.display()))?;
+            let dir = self.state.join(dir);
+            fs::create_dir_all(&dir).with_context(|| format!("create {}", dir.display()))?;
         }
-        for (file, text) in [
-            ("etc/suite.sources", suite::sources(suite)?),
-            ("status", String::new()),
-            ("none", String::new()),
-        ] {
-            fs::write(state.join(file), text).with_context(|| format!("write {file}"))?;
+        for file in ["status", "none"] {
+            fs::write(self.state.join(file), "").with_context(|| format!("write {file}"))?;
         }
-        let apt = Self { state: state.to_owned() };
-        command::quietly(apt.program("apt-get").args(["-q", "update"]))?;
-        Ok(apt)
+        command::quietly(self.program("apt-get").args(["-q", "update"]))?;
+        Ok(self)
     }
 
     /// Names of packages that match a regular expression.
@@ -56,8 +71,6 @@ impl Apt {
     fn program(&self, program: &str) -> Command {
         let mut command = Command::new(program);
         for (option, path) in [
-            ("Dir::Etc::SourceList", "none"),
-            ("Dir::Etc::SourceParts", "etc"),
             ("Dir::Etc::PreferencesParts", "etc/preferences.d"),
             ("Dir::State::Lists", "lists"),
             ("Dir::State::Status", "status"),
@@ -67,8 +80,8 @@ impl Apt {
             command.arg("-o").arg(format!("{option}={}", self.state.join(path).display()));
         }
         command.args(["-o", "Dir::Cache::SrcPkgCache=", "-o", "APT::Sandbox::User=root"]);
-        for option in VALIDITY {
-            command.args(["-o", option]);
+        for setting in self.settings.iter().map(String::as_str).chain(VALIDITY.iter().copied()) {
+            command.args(["-o", setting]);
         }
         command
     }

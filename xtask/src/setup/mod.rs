@@ -8,11 +8,15 @@ mod apt;
 mod bpf_linker;
 mod bz_image;
 pub(crate) mod cache;
+mod cargo_deb;
 mod cargo_deny;
 mod container_image;
+mod cross;
+mod emulator;
 mod helm;
 mod initrd;
 mod kernel;
+mod libraries;
 mod packages;
 mod promtool;
 mod qemu;
@@ -22,8 +26,12 @@ mod tool;
 mod wheel;
 
 pub(crate) use bpf_linker::bin as bpf_linker_bin;
+pub(crate) use cargo_deb::install as cargo_deb;
 pub(crate) use cargo_deny::install as cargo_deny;
+pub(crate) use cross::compiler as cross_compiler;
+pub(crate) use emulator::program;
 pub(crate) use helm::fetch as helm;
+pub(crate) use libraries::{LinkedLibrary, linked_libraries};
 pub(crate) use promtool::PrometheusTools;
 pub(crate) use root_image::{absent_is_fine, with_sbin};
 
@@ -84,6 +92,11 @@ pub(crate) fn rig(workspace: &Workspace, series: Series, userland: Userland) -> 
 pub(crate) fn prometheus(workspace: &Workspace) -> Result<PrometheusTools> {
     ensure!(ARCH == "x86_64", "Prometheus is unpacked for x86-64; this machine is {ARCH}");
     promtool::fetch(&workspace.rig())
+}
+
+/// What packs releases.
+pub(crate) fn dist_tools() -> Result<()> {
+    packages::install(&packages::DIST)
 }
 
 /// A browser without a window, for the page.

@@ -4,7 +4,7 @@
 //! the list shows what to look for.
 
 use std::{
-    fs,
+    fs, io,
     process::{Command, Stdio},
 };
 
@@ -69,6 +69,22 @@ pub(super) const TERMINAL: PackageNeed = PackageNeed { packages: &["tmux"], prog
 
 /// What downloads wheels of PyPI, where Python has none of its own.
 pub(super) const PIP: PackageNeed = PackageNeed { packages: &["python3-pip"], programs: &["pip3"] };
+
+/// What packs releases.
+pub(super) const DIST: PackageNeed = PackageNeed {
+    packages: &["tar", "gzip", "xz-utils", "dpkg", "binutils", "coreutils", "git"],
+    programs: &["tar", "gzip", "xz", "dpkg-deb", "readelf", "sha256sum", "git"],
+};
+
+/// Compilers of C for the other architecture.
+pub(super) const CROSS: PackageNeed = PackageNeed {
+    packages: &["gcc-aarch64-linux-gnu", "libc6-dev-arm64-cross"],
+    programs: &["aarch64-linux-gnu-gcc"],
+};
+
+/// What runs programs of the other architecture.
+pub(super) const EMULATOR: PackageNeed =
+    PackageNeed { packages: &["qemu-user-static"], programs: &["qemu-aarch64-static"] };
 
 /// What is to be done about a need.
 #[derive(Debug, PartialEq, Eq)]
@@ -147,6 +163,20 @@ fn runs(program: &str) -> bool {
 /// Is it Debian itself? Derivatives name other suites and lack `rustc-web`.
 fn is_debian(os_release: &str) -> bool {
     os_release.lines().any(|line| line.trim() == "ID=debian")
+}
+
+/// Version of a package that is installed; `None` without it, and on another distribution.
+pub(super) fn version(package: &str) -> Result<Option<String>> {
+    let mut query = Command::new("dpkg-query");
+    query.args(["-W", "-f", "${db:Status-Status} ${Version}\n", package]).stderr(Stdio::null());
+    match query.output() {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error).context("run dpkg-query"),
+        Ok(output) => {
+            let text = String::from_utf8_lossy(&output.stdout).into_owned();
+            Ok(text.lines().find_map(|line| line.strip_prefix("installed ")).map(str::to_owned))
+        }
+    }
 }
 
 /// State and name of the packages, one in a line.

@@ -11,6 +11,7 @@ mod chart;
 mod conformance;
 mod daemon;
 mod dependencies;
+mod dist;
 mod host;
 mod libtest;
 mod lint;
@@ -99,15 +100,16 @@ fn run_matching(workspace: &Workspace, arguments: &TestArguments, tally: &mut Te
     }
     let scenarios = Scenarios::build(workspace)?;
     let prefix = name.unwrap_or_default();
-    let steps = steps::matching(prefix);
+    let plays = |one: &str, only_by_name: bool| arguments.all || name == Some(one) || !only_by_name;
+    let matching_steps = steps::matching(prefix);
+    let steps: Vec<_> =
+        matching_steps.iter().copied().filter(|step| plays(step.name, step.only_by_name)).collect();
     let matching = scenarios.matching(prefix);
-    let is_chosen = |scenario: &&&ListedScenario| {
-        arguments.all || name == Some(scenario.name.as_str()) || !scenario.only_by_name
-    };
+    let is_chosen = |scenario: &&&ListedScenario| plays(&scenario.name, scenario.only_by_name);
     let chosen: Vec<_> = matching.iter().filter(is_chosen).copied().collect();
     ensure!(
-        !steps.is_empty() || !chosen.is_empty() || matching.is_empty(),
-        "every scenario of {prefix} plays only by its whole name, or with --all"
+        !steps.is_empty() || !chosen.is_empty() || (matching.is_empty() && matching_steps.is_empty()),
+        "all that {prefix} names plays only by its whole name, or with --all"
     );
     if steps.is_empty() && chosen.is_empty() {
         host::run(workspace, name, tally)?;
@@ -125,21 +127,28 @@ fn run_matching(workspace: &Workspace, arguments: &TestArguments, tally: &mut Te
     let profile = if arguments.release { BuildProfile::Release } else { BuildProfile::Dev };
     let record = arguments.record.clone();
     let options = Options { profile, cold: arguments.cold, record, runs: arguments.runs };
-    let plays = plays(&chosen, arguments.kernels.as_ref(), arguments.containerd);
-    scenarios.run(workspace, &plays, &options, tally, &mut |_| ())
+    let played = matrix::plays(&chosen, arguments.kernels.as_ref(), arguments.containerd);
+    scenarios.run(workspace, &played, &options, tally, &mut |_| ())
 }
 
 fn list(workspace: &Workspace, arguments: &TestArguments) -> Result<ExitCode> {
     setup::build_tools(workspace)?;
-    let mut lines: Vec<_> =
-        steps::STEPS.iter().map(|step| format!("{:34} {}", step.name, step.about)).collect();
+    let mut lines: Vec<_> = steps::STEPS
+        .iter()
+        .map(|step| format!("{:34} {}{}", step.name, step.about, when(step.only_by_name)))
+        .collect();
     let scenarios = Scenarios::build(workspace)?;
     for play in plays(&scenarios.matching(""), arguments.kernels.as_ref(), arguments.containerd) {
-        let when = if play.scenario.only_by_name { ", only by name" } else { "" };
+        let when = when(play.scenario.only_by_name);
         let (name, topology, kernel, with) =
             (play.name(), &play.scenario.topology, play.kernel, play.userland);
         lines.push(format!("{name:34} scenario on {topology}, kernel {kernel}{with}{when}"));
     }
     lines.extend(host::names(workspace)?);
     stdout::lines(lines).map(|()| ExitCode::SUCCESS)
+}
+
+/// What the list says of something that a run leaves out.
+fn when(only_by_name: bool) -> &'static str {
+    if only_by_name { ", only by name" } else { "" }
 }

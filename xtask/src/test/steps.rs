@@ -2,13 +2,15 @@
 
 use anyhow::Result;
 
-use super::{alerts, chart, conformance, dependencies, host, lint, page, tally::TestTally};
+use super::{alerts, chart, conformance, dependencies, dist, host, lint, page, tally::TestTally};
 use crate::{arch, progress::ProgressStep as Progress, workspace::Workspace};
 
 /// One step by name.
 pub(super) struct TestStep {
     pub(super) name: &'static str,
     pub(super) about: &'static str,
+    /// Left out of a run that does not name it.
+    pub(super) only_by_name: bool,
     work: Work,
 }
 
@@ -20,7 +22,7 @@ enum Work {
 }
 
 const fn step(name: &'static str, about: &'static str, work: fn(&Workspace) -> Result<()>) -> TestStep {
-    TestStep { name, about, work: Work::Whole(work) }
+    TestStep { name, about, only_by_name: false, work: Work::Whole(work) }
 }
 
 const fn parts(
@@ -28,7 +30,13 @@ const fn parts(
     about: &'static str,
     work: fn(&Workspace, &mut TestTally) -> Result<()>,
 ) -> TestStep {
-    TestStep { name, about, work: Work::Parts(work) }
+    TestStep { name, about, only_by_name: false, work: Work::Parts(work) }
+}
+
+impl TestStep {
+    const fn only_by_name(self) -> Self {
+        Self { only_by_name: true, ..self }
+    }
 }
 
 /// All steps, quick ones first.
@@ -63,6 +71,8 @@ pub(super) const STEPS: &[TestStep] = &[
         page::run,
     ),
     parts("host", "every test that runs on this host", |workspace, tally| host::run(workspace, None, tally)),
+    parts("dist", "a release made in two folders has the same bytes; takes two release builds", dist::run)
+        .only_by_name(),
 ];
 
 /// Steps with a name that begins with `prefix`.

@@ -1,0 +1,38 @@
+//! The architectures that releases are for, by the names that others give them.
+
+use std::env::consts::ARCH;
+
+/// An architecture of a release.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Architecture {
+    Amd64,
+    Arm64,
+}
+
+impl Architecture {
+    /// Debian's name, which OCI images and Kubernetes use too.
+    pub(crate) const fn debian(self) -> &'static str {
+        match self {
+            Self::Amd64 => "amd64",
+            Self::Arm64 => "arm64",
+        }
+    }
+
+    /// The kernel's name, which Rust, GCC and QEMU use too.
+    pub(crate) const fn kernel(self) -> &'static str {
+        match self {
+            Self::Amd64 => "x86_64",
+            Self::Arm64 => "aarch64",
+        }
+    }
+
+    /// Rust's target.
+    pub(crate) fn triple(self) -> String {
+        format!("{}-unknown-linux-gnu", self.kernel())
+    }
+
+    /// Whether this machine has it.
+    pub(crate) fn is_native(self) -> bool {
+        self.kernel() == ARCH
+    }
+}
