@@ -8,8 +8,8 @@
 //! though containers run there too: a node without other shared CPUs comes last.
 //!
 //! This is a preference and never causes a rejection: a container that fits nowhere shares the whole pool. A
-//! displaced container ([`spill`](crate::spill)) still counts in its own scope, so that the
-//! scope is not given to others in the meantime.
+//! displaced container ([`overflow`](crate::overflow)) still counts in its own scope, so that the scope is
+//! not given to others in the meantime.
 //!
 //! Cost: a pass over the CPUs of each scope to sum up the promises; holders with the same scope share one.
 
@@ -22,7 +22,7 @@ use numa_topology::{id::NodeId, set::CpuSet};
 /// Millis that a container without a request counts for.
 const NOMINAL: u64 = 100;
 
-/// Promised shared CPU time by scope.
+/// Promised shared CPU time by scope without its reserved CPUs, which serve no promise.
 #[derive(Debug, Clone, Default)]
 pub(super) struct SharedLoad {
     rows: BTreeMap<CpuSet, Promised>,
@@ -45,7 +45,11 @@ impl SharedLoad {
 
     /// Adds a container.
     pub(super) fn add(&mut self, shared: &SharedCpus) {
-        let row = self.rows.entry(shared.scope.clone()).or_default();
+        let mut room = shared.scope.difference(&shared.reserved);
+        if room.is_empty() {
+            room = shared.scope.clone();
+        }
+        let row = self.rows.entry(room).or_default();
         match shared.milli_cpus {
             0 => row.nominal = row.nominal.saturating_add(NOMINAL),
             millis => row.millis = row.millis.saturating_add(millis),

@@ -46,6 +46,24 @@ fn reserved_cpus_do_not_count_as_room_for_shared_promises() {
 }
 
 #[test]
+fn reserved_cpus_take_no_part_of_promises_over_several_nodes() {
+    let machine = Machine::new().sockets(3).cores(4).threads(1).memory_gib(32).build();
+    let mut units = devices("v.com/gpu", &["0", "1"]);
+    units.extend(devices("v.com/nic", &["0", "1"]));
+    let mut host = Host::with(machine, units, reserved("0", policy(TopologyPolicy::BestEffort)));
+    let mut exclusive = container("c", 2000, GIB);
+    exclusive.allowed_nodes = Some("0".parse().unwrap());
+    host.admit(&pod("x", vec![exclusive])).unwrap();
+    // Beside the reserved CPU there are one CPU on node 0 and four on node 1.
+    let near = |name, millis, resource| {
+        pod(name, vec![container("c", millis, GIB).without_limits().device(resource, 2)])
+    };
+    host.admit(&near("a", 4500, "v.com/gpu")).unwrap();
+    host.admit(&near("b", 600, "v.com/nic")).unwrap();
+    assert_eq!((host.place("a", "c").0, host.place("b", "c").0), ("0,3-7".into(), "0,3-11".into()));
+}
+
+#[test]
 fn fractional_pods_of_every_class_go_to_the_emptiest_node() {
     let placed = |guaranteed: bool| {
         let machine = Machine::new().sockets(4).cores(2).threads(1).build();
