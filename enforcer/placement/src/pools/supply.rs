@@ -100,8 +100,13 @@ impl<'a> CpuSupply<'a> {
         }
         let Some(shared) = shared else { return };
         let id = named.or_else(|| self.smallest(&shared.scope)).unwrap_or(self.tree.root().id);
-        if self.tree.pool(id).sharable != *shared.reach() && grant.class != CpuClass::Preserved {
-            let promised = self.scopes.entry(shared.reach().clone()).or_default();
+        let serving = match &shared.fallback_cpus {
+            Some(fallback_cpus) => fallback_cpus.clone(),
+            // Reserved CPUs serve no promise, see [`SharedCpus::reserved`](crate::SharedCpus::reserved).
+            None => shared.scope.difference(&shared.reserved),
+        };
+        if self.tree.pool(id).sharable != serving && grant.class != CpuClass::Preserved {
+            let promised = self.scopes.entry(serving).or_default();
             *promised = promised.saturating_add(shared.milli_cpus);
         }
         let idle = shared.milli_cpus == 0 && grant.class != CpuClass::Preserved;
