@@ -11,10 +11,7 @@ use std::{collections::BTreeMap, convert::Infallible};
 
 use super::{
     Allocations, Grant, Holder, Inventory, PodName, PodRequest, Rejection, RejectionProblem, RejectionReason,
-    Trace, capacity,
-    choice::engine_of,
-    external::{UNPLACED, make_room},
-    taken, unspill,
+    Trace, capacity, choice::engine_of, external::UNPLACED, settle_overflow, taken, unspill,
 };
 use crate::settings::PlacementSettings;
 use numa_topology::set::{CpuSet, NodeSet};
@@ -122,6 +119,7 @@ pub fn resize_traced(
 pub fn remove(allocations: &mut Allocations, pod: &PodName) -> Vec<Update> {
     outside(allocations, pod, |allocations| {
         allocations.release_pod(pod);
+        unspill(allocations);
     })
 }
 
@@ -129,6 +127,7 @@ pub fn remove(allocations: &mut Allocations, pod: &PodName) -> Vec<Update> {
 pub fn remove_container(allocations: &mut Allocations, holder: &Holder) -> Vec<Update> {
     outside(allocations, holder.pod(), |allocations| {
         allocations.release(holder);
+        unspill(allocations);
     })
 }
 
@@ -141,7 +140,6 @@ fn outside(
     let taken = allocations.exclusive_cpus();
     let outcome = allocations.transaction(|allocations| {
         change(allocations);
-        unspill(allocations);
         Ok::<_, Infallible>(())
     });
     match outcome {
@@ -150,9 +148,9 @@ fn outside(
     }
 }
 
-/// Moves displaced containers back if their own CPUs have room again, except those of `pod`.
-pub fn settle_overflow(allocations: &mut Allocations, pod: &PodName) -> Vec<Update> {
-    outside(allocations, pod, |_| {})
+/// [`settle_overflow`] after a change that no engine made. The updates leave out the containers of `pod`.
+pub fn settle_others(inventory: &Inventory, allocations: &mut Allocations, pod: &PodName) -> Vec<Update> {
+    outside(allocations, pod, |allocations| settle_overflow(inventory, allocations))
 }
 
 /// Records what another owner gave to a holder outside the daemon's control.
@@ -163,9 +161,8 @@ pub fn give_apart(
     grant: Grant,
 ) -> Vec<Update> {
     outside(allocations, holder.pod(), |allocations| {
-        let moved = grant.exclusive.difference(&allocations.exclusive_cpus());
         allocations.give(holder.clone(), grant);
-        make_room(inventory, allocations, &moved);
+        settle_overflow(inventory, allocations);
     })
 }
 
@@ -191,7 +188,6 @@ fn replace(
             let pod = PodRequest { previous, ..pod.clone() };
             engine.place(inventory, allocations, &pod, trace)?;
         }
-        unspill(allocations);
         // The engines that check capacity report the shortage in more detail.
         capacity::check(inventory, pod, settings.predicts_kubelet())
     });

@@ -69,7 +69,8 @@ pub(super) fn engine_of(settings: &PlacementSettings, pod: &PodRequest, trace: &
             for stranger in strangers(pod) {
                 trace.warn(stranger);
             }
-            PodEngine::Pools(PoolsEngine::new(settings.pools.clone()))
+            let engine = PoolsEngine::new(settings.pools.clone());
+            PodEngine::Pools(engine.with_strict_reservation(settings.hints.strict_cpu_reservation))
         }
         EngineChoice::Hints(of_pod, of_containers) => {
             PodEngine::Hints(HintsEngine::new(of_pod).with_containers(of_containers))

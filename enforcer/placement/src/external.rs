@@ -12,9 +12,7 @@ use numa_topology::{
     text::printable,
 };
 
-use crate::{
-    Allocations, CgroupPath, CpuClass, Grant, Holder, Inventory, MemoryClaim, MemoryResource, PodName, spill,
-};
+use crate::{CgroupPath, CpuClass, Grant, Holder, MemoryClaim, MemoryResource, PodName};
 
 pub use crate::engine_name::{OTHERS, UNPLACED};
 /// Namespace of holders from the kubelet's own lists. No namespace of Kubernetes starts with `-`.
@@ -140,11 +138,4 @@ impl Holder {
             _ => (0, format!("exclusive to {self}")),
         }
     }
-}
-
-/// Moves containers to their fallback CPUs if CPUs of other owners (`moved`) leave their scope too little
-/// room. If no CPU would remain for any container, all stay: the other owner gave all CPUs away.
-pub fn make_room(inventory: &Inventory, allocations: &mut Allocations, moved: &CpuSet) {
-    let pool = inventory.shareable_cpus();
-    let _squeezed = spill(&inventory.machine, allocations, &pool, moved, |_| Some(CpuSet::new()));
 }

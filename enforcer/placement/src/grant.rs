@@ -83,6 +83,9 @@ pub struct SharedCpus {
     /// as capacity for promises.
     #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "CpuSet::is_empty"))]
     pub reserved: CpuSet,
+    /// Whether reserved CPUs are none of its fallback CPUs (a strict reservation).
+    #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "std::ops::Not::not"))]
+    pub avoids_reserved: bool,
     /// CPUs where it runs instead, while exclusive CPUs of others leave its scope less than was promised.
     #[cfg_attr(feature = "serde", serde(rename = "refuge"))]
     pub fallback_cpus: Option<CpuSet>,
@@ -97,13 +100,27 @@ pub struct SharedCpus {
 impl SharedCpus {
     /// Shared CPUs within a scope.
     pub const fn new(scope: CpuSet, milli_cpus: u64) -> Self {
-        Self { scope, milli_cpus, reserved: CpuSet::new(), fallback_cpus: None, fallback_memory: Vec::new() }
+        Self {
+            scope,
+            milli_cpus,
+            reserved: CpuSet::new(),
+            avoids_reserved: false,
+            fallback_cpus: None,
+            fallback_memory: Vec::new(),
+        }
     }
 
     /// The same on a machine where these CPUs are reserved for the system.
     #[must_use]
     pub(crate) fn beside_reserved(self, reserved: &CpuSet) -> Self {
         Self { reserved: self.scope.intersection(reserved), ..self }
+    }
+
+    /// The same, with or without reserved CPUs among its fallback CPUs.
+    #[must_use]
+    pub(crate) const fn avoiding_reserved(mut self, avoids_reserved: bool) -> Self {
+        self.avoids_reserved = avoids_reserved;
+        self
     }
 
     /// CPUs where it may run now, apart from exclusive CPUs of others.

@@ -113,7 +113,6 @@ pub mod trial;
 mod what_if;
 mod wishes;
 
-pub(crate) use self::overflow::spill;
 pub(crate) use numa_topology::text::figures as words;
 
 pub use self::{
@@ -130,7 +129,7 @@ pub use self::{
     inventory::{DeviceUnit, Inventory, InventoryError, InventoryProblem, NodeSupply},
     layout::{CpuLayout, CpuPlace},
     memory::ZoneAccount,
-    overflow::unspill,
+    overflow::{settle_overflow, unspill},
     pod_name::PodName,
     qos::QosClass,
     rejection::{Rejection, RejectionProblem, RejectionReason, Shortage},

@@ -57,7 +57,9 @@ use crate::{
     words,
     workload::CgroupPath,
 };
-use numa_placement::{Allocations, ContainerRequest, Grant, Holder, Trace, trial::ContainerReport};
+use numa_placement::{
+    Allocations, ContainerRequest, Grant, Holder, Trace, settle_overflow, trial::ContainerReport,
+};
 use numa_topology::{
     Topology,
     set::{CpuSet, NodeSet},
@@ -126,10 +128,12 @@ pub fn decide(inputs: &Inputs<'_>, allocations: &mut Allocations) -> Decision {
         })
         .collect();
     // Sharing workloads also leave the CPUs that a later entry's workload gets exclusively.
+    settle_overflow(inputs.inventory, allocations);
     let taken = allocations.exclusive_cpus();
     for (one, granted, trace) in granted {
         let DeclaredWorkload { cgroup, figures, .. } = *one.workload;
-        match granted.and_then(|grant| change_to(inputs, cgroup, figures, &grant, &taken)) {
+        let settled = |grant| allocations.get(&Holder::cgroup(cgroup)).cloned().unwrap_or(grant);
+        match granted.map(settled).and_then(|grant| change_to(inputs, cgroup, figures, &grant, &taken)) {
             Ok(change) => parts.extend(decision.plan_workload(inputs, &change, one.limits)),
             Err(refusal) => decision.refused.push(refusal),
         }

@@ -45,10 +45,10 @@ use crate::{
 use numa_placement::{
     Allocations, Candidate, ContainerRequest, CpuClass, Grant, Holder, Inventory, PodName, PodRequest,
     Rejection, SharedCpus, Trace, Update,
-    admission::{give_apart, remove_container, settle_overflow},
+    admission::{give_apart, remove_container, settle_others},
     admit_traced,
     pools::Documents,
-    remove, resize_traced, unspill,
+    remove, resize_traced, settle_overflow, unspill,
 };
 use numa_topology::set::{CpuSet, NodeSet};
 
@@ -290,8 +290,12 @@ impl Containers {
         let record = self.expected.take(node.allocations, &new.id);
         let mut settled = self.come(node, new, record.as_ref());
         if record.is_some() {
-            let updates = settle_overflow(node.allocations, &new.pod.name);
+            let of_pod = || Holder::new(new.pod.name.clone(), String::new());
+            let holder = self.holders.get(&new.id).cloned().unwrap_or_else(of_pod);
+            let before = self.cpusets(node, &holder);
+            let updates = settle_others(node.inventory, node.allocations, holder.pod());
             self.others(&gpus_of(node), updates, &mut settled);
+            self.settle(node, &holder, &before, &mut settled);
         }
         settled
     }
@@ -495,7 +499,7 @@ impl Containers {
             settled.weighed.extend(placed.weighed);
         }
         // Only after all were added: before that, shared CPUs look emptier than they are.
-        unspill(node.allocations);
+        settle_overflow(node.inventory, node.allocations);
         let taken = node.allocations.exclusive_cpus();
         let gpus = gpus_of(node);
         for (id, holder) in &self.holders {

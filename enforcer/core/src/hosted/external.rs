@@ -11,8 +11,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use numa_placement::{
     Allocations, CpuClass, Grant, Holder, Inventory, MemoryClaim, MemoryResource, PodName,
-    external::{CLAIMED, OTHERS, make_room},
-    unspill,
+    external::{CLAIMED, OTHERS},
+    settle_overflow,
 };
 
 use crate::{
@@ -24,7 +24,8 @@ use numa_topology::set::CpuSet;
 /// Resources of processes and cgroups that are not claims of a kubelet, each with its own holder.
 pub(crate) type ExternalGrants = BTreeMap<Holder, Grant>;
 
-/// Replaces all grants of other owners by these claims and resources. Containers that share CPUs make room.
+/// Replaces all grants of other owners by these claims and resources. Containers that share CPUs make room or
+/// move back.
 pub(crate) fn sync_external(
     inventory: &Inventory,
     allocations: &mut Allocations,
@@ -33,10 +34,8 @@ pub(crate) fn sync_external(
 ) {
     let before = allocations.exclusive_cpus();
     list(allocations, claims, apart);
-    let now = allocations.exclusive_cpus();
-    if now != before {
-        make_room(inventory, allocations, &now.difference(&before));
-        unspill(allocations);
+    if allocations.exclusive_cpus() != before {
+        settle_overflow(inventory, allocations);
     }
 }
 

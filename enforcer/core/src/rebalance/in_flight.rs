@@ -247,7 +247,7 @@ fn granted(inventory: &Inventory, had: &Grant, one: &Move) -> Grant {
             let kept = inventory.reserved_cpus.union(&inventory.isolated_cpus);
             let there = inventory.node(one.to).map(|node| node.cpus.difference(&kept));
             shared.scope = there.unwrap_or_default();
-            shared.fallback_cpus = None;
+            (shared.fallback_cpus, shared.fallback_memory) = (None, Vec::new());
         } else {
             grant.exclusive = exclusive.clone();
         }

@@ -52,7 +52,7 @@ use crate::{
     turn::{Decision, Inputs},
     workload::CgroupPath,
 };
-use numa_placement::Allocations;
+use numa_placement::{Allocations, settle_overflow};
 
 /// A plan for a host without earlier measurements. `bytes_per_turn` is the most that one turn of the daemon
 /// moves.
@@ -133,6 +133,9 @@ pub fn turn(
     let begun = may_begin && !goes_back;
     if begun {
         past.begin(inputs.inventory, inputs.containers, allocations, &report.moves, inputs.now_ns);
+    }
+    if begun || goes_back {
+        settle_overflow(inputs.inventory, allocations);
     }
     report.left.extend(gathered.left);
     report.left.sort_by(|one, other| one.workload.cmp(&other.workload));

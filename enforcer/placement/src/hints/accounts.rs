@@ -110,11 +110,6 @@ impl Accounts {
         self.taken.union(&self.held)
     }
 
-    /// Exclusive CPUs of all holders.
-    pub(super) fn exclusive(&self) -> CpuSet {
-        self.taken.union(&self.reusable).union(&self.held)
-    }
-
     /// Memory without the soft promises of others; none if there are none.
     pub(super) fn firm(
         &mut self,

@@ -5,25 +5,21 @@
 //! asked for once, and the answer holds for every container.
 //!
 //! After the last container, other pods are adjusted: containers without enough shared CPUs get the whole
-//! shared pool ([`spill`]), and those with a soft memory promise that no longer fits get all nodes
-//! ([`soften`](super::soften)). If that is impossible, the pod is rejected.
+//! shared pool ([`overflow`](crate::overflow)), and those with a soft memory promise that no longer fits get
+//! all nodes ([`soften`](super::soften)). If that is impossible, the pod is rejected.
 
 use std::collections::BTreeMap;
 
 use super::{
-    NodeIndex,
-    asker::Asker,
-    cpu::CpuOptions,
-    demand::Demand,
-    placing::{HintsPlacing, shared_pool},
-    question::Alignment,
+    NodeIndex, asker::Asker, cpu::CpuOptions, demand::Demand, placing::HintsPlacing, question::Alignment,
 };
 use crate::{
-    Allocations, ContainerKind, ContainerRequest, Grant, Holder, Inventory, PodRequest, Rejection,
-    RejectionProblem, RejectionReason, Shortage, Trace,
+    Allocations, ContainerRequest, Grant, Inventory, PodRequest, Rejection, RejectionProblem,
+    RejectionReason, Shortage, Trace,
+    overflow::settle_overflow_for,
     room::FittingAmount,
     settings::{HintsSettings, NumaAllocationStrategy, Scope, TopologyPolicy},
-    spill, words,
+    words,
 };
 use numa_topology::set::{CpuSet, NodeSet};
 
@@ -336,37 +332,11 @@ impl PodPlacement<'_, '_> {
     }
 
     fn look_after_others(self) -> Result<(), Rejection> {
-        let moved = self.placing.taken_by_pod();
-        let pool = shared_pool(self.placing.inventory, &self.engine.settings);
-        let init = self.placing.exclusive_by_init();
-        let pod = self.placing.pod;
-        let ended = |holder: &Holder| {
-            let own =
-                |container: &ContainerRequest| *holder.pod() == pod.name && container.name == holder.name();
-            let Some(index) = pod.containers.iter().position(own) else { return Some(CpuSet::new()) };
-            let before = init.iter().filter(|(at, _)| *at < index);
-            (pod.containers[index].kind != ContainerKind::Init).then(|| {
-                before
-                    .fold(CpuSet::new(), |ended, (_, cpus)| ended.union(cpus))
-                    .difference(&self.placing.accounts.taken)
-            })
-        };
-        let squeezed = spill(&self.placing.inventory.machine, self.placing.allocations, &pool, &moved, ended);
-        squeezed.map_err(|holder| nothing_left(&self.placing, &holder, &moved))?;
-        if self.placing.over_soft {
-            super::soften::widen_soft(self.placing.inventory, self.placing.allocations, &pod.name)?;
+        let HintsPlacing { inventory, allocations, pod, over_soft, .. } = self.placing;
+        settle_overflow_for(inventory, allocations, pod)?;
+        if over_soft {
+            super::soften::widen_soft(inventory, allocations, &pod.name)?;
         }
         Ok(())
     }
-}
-
-fn nothing_left(placing: &HintsPlacing<'_>, holder: &Holder, wanted: &CpuSet) -> Rejection {
-    let problem = RejectionProblem::EmptiesHolder(holder.clone());
-    let nodes: NodeSet = placing.inventory.machine.nodes_of(wanted);
-    let count = |cpus: usize| u64::try_from(cpus).unwrap_or(u64::MAX);
-    let wanted = count(wanted.len());
-    let available = wanted.saturating_sub(1);
-    let room = FittingAmount::together("cpu", nodes.clone(), available);
-    let shortage = Shortage { resource: "cpu".to_owned(), nodes, wanted, available };
-    Rejection::new(RejectionReason::UnexpectedAdmissionError, problem).short_of(vec![shortage], &[room])
 }

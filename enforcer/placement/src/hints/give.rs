@@ -114,7 +114,8 @@ impl HintsPlacing<'_> {
             Some(mask) => pool.intersection(&self.inventory.machine.cpus_of(&asker.nodes.nodes(mask))),
             None => pool,
         };
-        Ok(SharedCpus::new(scope, millis).beside_reserved(&self.inventory.reserved_cpus))
+        let shared = SharedCpus::new(scope, millis).beside_reserved(&self.inventory.reserved_cpus);
+        Ok(shared.avoiding_reserved(asker.settings.strict_cpu_reservation))
     }
 }
 

@@ -24,8 +24,7 @@ use super::{
     shared::SharedStock,
 };
 use crate::{
-    Allocations, ContainerKind, ContainerRequest, Grant, Holder, Inventory, PodRequest, QosClass, Rejection,
-    Trace,
+    Allocations, ContainerRequest, Grant, Holder, Inventory, PodRequest, QosClass, Rejection, Trace,
     memory::ZoneAccount,
     room::FittingAmount,
     settings::{HintsSettings, MemoryManagerPolicy, TopologyPolicy},
@@ -41,8 +40,6 @@ pub(super) struct HintsPlacing<'a> {
     pub(super) allocations: &'a mut Allocations,
     pub(super) pod: &'a PodRequest,
     pub(super) accounts: Accounts,
-    /// Exclusive CPUs of other pods before this one was placed.
-    others: CpuSet,
     /// Whether a promise was made regardless of soft ones.
     pub(super) over_soft: bool,
 }
@@ -54,8 +51,7 @@ impl<'a> HintsPlacing<'a> {
         pod: &'a PodRequest,
     ) -> Self {
         let accounts = Accounts::new(inventory, allocations);
-        let others = accounts.taken.clone();
-        Self { inventory, allocations, pod, accounts, others, over_soft: false }
+        Self { inventory, allocations, pod, accounts, over_soft: false }
     }
 
     /// Records the grant of a container.
@@ -63,22 +59,6 @@ impl<'a> HintsPlacing<'a> {
         let holder = Holder::new(self.pod.name.clone(), container.name.clone());
         self.allocations.give(holder, grant.clone());
         self.accounts.note(self.inventory, self.allocations, self.pod, index, grant);
-    }
-
-    /// Exclusive CPUs of the pod.
-    pub(super) fn taken_by_pod(&self) -> CpuSet {
-        self.accounts.exclusive().difference(&self.others)
-    }
-
-    /// Exclusive CPUs of the pod's init containers, each with its position in the pod.
-    pub(super) fn exclusive_by_init(&self) -> Vec<(usize, CpuSet)> {
-        let all = self.pod.containers.iter().enumerate();
-        let init = all.filter(|(_, container)| container.kind == ContainerKind::Init);
-        let grants = init.filter_map(|(index, container)| {
-            let holder = Holder::new(self.pod.name.clone(), container.name.clone());
-            Some((index, self.allocations.get(&holder)?.exclusive.clone()))
-        });
-        grants.filter(|(_, cpus)| !cpus.is_empty()).collect()
     }
 
     /// The best place that the policy accepts.
@@ -439,7 +419,7 @@ fn is_memory(resource: &str) -> bool {
 }
 
 /// CPUs that may be shared.
-pub(super) fn shared_pool(inventory: &Inventory, settings: &HintsSettings) -> CpuSet {
+fn shared_pool(inventory: &Inventory, settings: &HintsSettings) -> CpuSet {
     let pool = inventory.shareable_cpus();
     if settings.strict_cpu_reservation { pool.difference(&inventory.reserved_cpus) } else { pool }
 }

@@ -259,6 +259,24 @@ fn pages_follow_in_parts_and_to_several_nodes_within_the_room_of_each() {
 
 /// As of a database: hardly anything is anonymous, and what its processes share is by far the most.
 #[test]
+fn container_makes_room_for_a_declared_workload_that_keeps_its_place_and_returns_after_it() {
+    let mut host = Host::of_nodes(2);
+    host.create("web", 500, false, 0);
+    let cpus = |host: &Host| {
+        let grant = host.allocations.get(host.containers.holder("web").unwrap()).unwrap();
+        grant.cpus(&host.allocations.exclusive_cpus()).to_string()
+    };
+    assert_eq!(cpus(&host), "0-3");
+    let scene = host.scene.clone().workload("/db", "0-3", "0").memory("/db", &[(0, 100, 0)]);
+    host.scene = scene.declared("/db", 4, None);
+    host.turns();
+    assert_eq!((host.allocations.exclusive_cpus().to_string(), cpus(&host)), ("0-3".into(), "4-7".into()));
+    host.scene.workloads.retain(|one| one.cgroup != CgroupPath::new("/db"));
+    host.turns();
+    assert_eq!(cpus(&host), "0-3");
+}
+
+#[test]
 fn shared_memory_follows_a_displaced_container_and_page_cache_does_not() {
     const FILE: u64 = 8 * 1024 * MIB;
     for (shared, mapped, node) in [

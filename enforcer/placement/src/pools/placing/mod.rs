@@ -32,6 +32,8 @@ pub(super) struct PoolsPlacing<'a> {
     tree: &'a PoolTree,
     classifier: &'a Classifier,
     pod: &'a PodRequest,
+    /// Whether its containers never run on CPUs that are reserved for the system.
+    pub(super) strict_cpu_reservation: bool,
     supply: CpuSupply<'a>,
     account: ZoneAccount,
     /// Groups of CPUs, looked up for requests of exclusive ones.
@@ -54,6 +56,7 @@ impl<'a> PoolsPlacing<'a> {
             tree,
             classifier,
             pod,
+            strict_cpu_reservation: false,
             supply: CpuSupply::new(tree, allocations, |_| false),
             account: ZoneAccount::new(inventory, allocations, |_| false),
             groups: None,

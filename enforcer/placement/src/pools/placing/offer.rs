@@ -102,7 +102,8 @@ impl PoolsPlacing<'_> {
         let within =
             |cpus: &CpuSet| allowed.map_or_else(|| cpus.clone(), |allowed| cpus.intersection(allowed));
         let fraction = demand.fraction_milli;
-        let shared = |scope: CpuSet| SharedCpus::new(scope, fraction);
+        let shared =
+            |scope: CpuSet| SharedCpus::new(scope, fraction).avoiding_reserved(self.strict_cpu_reservation);
         if demand.class == CpuClass::Reserved {
             let scope = within(&pool.reserved);
             return if scope.is_empty() {
