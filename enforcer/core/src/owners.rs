@@ -11,13 +11,13 @@ use crate::{
     declarations::Declarations,
     model::Model,
     owner::{Claim, Ownership, OwnershipFacts, OwnershipSubject, owner_of},
-    workload::{CgroupPath, Workload},
+    workload::{CgroupPath, Origin, Workload},
 };
 
 /// Owners of all workloads.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Owners {
-    by_object: BTreeMap<String, Ownership>,
+    by_workload: BTreeMap<(CgroupPath, Option<u32>), Ownership>,
     claims: Vec<Claim>,
 }
 
@@ -35,14 +35,14 @@ impl Owners {
             let cpus = model.of(workload).and_then(|figures| figures.cpus.as_ref());
             let declared = declarations.asks_for(&workload.cgroup);
             let subject = OwnershipSubject { workload, cpus, placed: placed(&workload.cgroup), declared };
-            (workload.object(), owner_of(&subject, facts))
+            (key(workload), owner_of(&subject, facts))
         };
-        Self { by_object: workloads.iter().map(owned).collect(), claims: facts.kubelet.claims.clone() }
+        Self { by_workload: workloads.iter().map(owned).collect(), claims: facts.kubelet.claims.clone() }
     }
 
     /// Owner of a workload's cpuset.
     pub fn of(&self, workload: &Workload) -> Option<&Ownership> {
-        self.by_object.get(&workload.object())
+        self.by_workload.get(&key(workload))
     }
 
     /// Owner of a workload's cpuset, if it is another controller.
@@ -54,4 +54,13 @@ impl Owners {
     pub fn claims(&self) -> &[Claim] {
         &self.claims
     }
+}
+
+/// A workload's cgroup, and its id for a process, of which a cgroup may have several.
+fn key(workload: &Workload) -> (CgroupPath, Option<u32>) {
+    let pid = match workload.origin {
+        Origin::Process { pid, .. } => Some(pid),
+        _ => None,
+    };
+    (workload.cgroup.clone(), pid)
 }

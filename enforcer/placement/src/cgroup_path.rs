@@ -56,8 +56,9 @@ impl CgroupPath {
 
     /// Path of the parent cgroup.
     pub fn parent(&self) -> Option<Self> {
-        let (parent, _) = self.0.rsplit_once('/')?;
-        (&*self.0 != "/").then(|| Self::new(parent))
+        let (parent, _) = self.0.rsplit_once('/').filter(|_| !self.is_root())?;
+        // What is before a name of a normalized path is normalized.
+        Some(if parent.is_empty() { Self::root() } else { Self(parent.into()) })
     }
 
     /// Paths of all ancestors, from the parent to the root.

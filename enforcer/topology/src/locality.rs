@@ -203,8 +203,11 @@ impl Topology {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Locality {
     near: BTreeMap<NodeId, NodeSet>,
+    /// For CPU nodes, the ordinary memory nodes that are local to them.
+    local: BTreeMap<NodeId, NodeSet>,
     /// For CPU nodes without local ordinary memory, the nearest memory nodes.
     nearest: BTreeMap<NodeId, NodeSet>,
+    ordinary: NodeSet,
     gpus: NodeSet,
 }
 
@@ -212,28 +215,33 @@ impl Locality {
     /// Computes the locality of a machine.
     pub fn new(machine: &Topology) -> Self {
         let near = machine.nodes.iter().map(|node| (node.id, machine.near_cpu_nodes(node.id)));
-        let local = Self { near: near.collect(), nearest: BTreeMap::new(), gpus: machine.gpu_memory_nodes() };
+        let near: BTreeMap<NodeId, NodeSet> = near.collect();
         let ordinary = machine.ordinary_memory_nodes();
-        let cpu_nodes = machine.cpu_nodes();
-        let without = cpu_nodes.iter().filter(|cpus| local.local_to(*cpus, &ordinary).is_empty());
-        let nearest = without.map(|cpus| (cpus, machine.nearest(&ordinary, cpus).0)).collect();
-        Self { nearest, ..local }
+        let local_to = |cpus: NodeId| {
+            let is_local = |memory: &NodeId| near.get(memory).is_some_and(|near| near.contains(cpus));
+            (cpus, ordinary.iter().filter(is_local).collect())
+        };
+        let local: BTreeMap<NodeId, NodeSet> = machine.cpu_nodes().iter().map(local_to).collect();
+        let without = local.iter().filter(|(_, local)| local.is_empty());
+        let nearest = without.map(|(cpus, _)| (*cpus, machine.nearest(&ordinary, *cpus).0)).collect();
+        Self { near, local, nearest, ordinary, gpus: machine.gpu_memory_nodes() }
     }
 
     /// [`Topology::near_memory_nodes`] from the cached answers; `machine` is the machine given to
     /// [`Self::new`].
     pub fn near_memory_nodes(&self, machine: &Topology, cpu_nodes: &NodeSet) -> NodeSet {
-        self.near_memory_of(machine, cpu_nodes, &machine.ordinary_memory_nodes())
+        self.near_memory_of(machine, cpu_nodes, &self.ordinary)
     }
 
     /// The same for a workload that may have memory only on the nodes `allowed`: CPUs without local memory
     /// have the nearest of these nodes, and equally near ones. Local memory is near whether allowed or not.
     pub fn near_memory_of(&self, machine: &Topology, cpu_nodes: &NodeSet, allowed: &NodeSet) -> NodeSet {
-        let ordinary = machine.ordinary_memory_nodes();
+        let ordinary = &self.ordinary;
         let mut near = NodeSet::new();
-        for cpus in machine.cpu_nodes().intersection(cpu_nodes).iter() {
+        let of_nodes = cpu_nodes.iter().filter_map(|cpus| Some((cpus, self.local.get(&cpus)?)));
+        for (cpus, local) in of_nodes {
             let Some(nearest) = self.nearest.get(&cpus) else {
-                near.extend(&self.local_to(cpus, &ordinary));
+                near.extend(local);
                 continue;
             };
             let (of_allowed, most) = machine.nearest(&ordinary.intersection(allowed), cpus);
@@ -244,11 +252,6 @@ impl Locality {
             near.extend(if of_allowed.is_empty() { nearest } else { &as_near });
         }
         near
-    }
-
-    /// The memory nodes that are local to the CPUs of a node.
-    fn local_to(&self, cpus: NodeId, memory: &NodeSet) -> NodeSet {
-        memory.iter().filter(|memory| self.near_cpu_nodes(*memory).contains(cpus)).collect()
     }
 
     /// Is this memory the nearest to the CPUs of a node without local memory?
@@ -277,12 +280,17 @@ impl Locality {
         !self.gpus.contains(memory) && !self.is_near(memory, cpu_nodes)
     }
 
+    /// [`Self::is_near`] for the CPUs of one node.
+    pub fn is_near_to(&self, memory: NodeId, cpus: NodeId) -> bool {
+        !self.gpus.contains(memory)
+            && (memory == cpus
+                || self.near_cpu_nodes(memory).contains(cpus)
+                || self.is_nearest(memory, cpus))
+    }
+
     /// [`Self::is_far`] from the CPUs of one node.
     pub fn is_far_from(&self, memory: NodeId, cpus: NodeId) -> bool {
-        !self.gpus.contains(memory)
-            && memory != cpus
-            && !self.near_cpu_nodes(memory).contains(cpus)
-            && !self.is_nearest(memory, cpus)
+        !self.gpus.contains(memory) && !self.is_near_to(memory, cpus)
     }
 
     /// Is it GPU memory, which is neither near nor far?

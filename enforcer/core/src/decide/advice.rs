@@ -396,7 +396,7 @@ impl<'a> Asked<'a> {
             // A workload inside of a partition may have its CPUs.
             allocations.release(&Holder::partition(&cgroup));
         }
-        let mut held = pins::of_others(inputs, &self.workload.cgroup, self.cpus);
+        let mut held = self.earlier.pins_beside(&self.workload.cgroup, self.cpus);
         self.earlier.pin(&mut held, self.cpus, pinned);
         pins::hold(&mut allocations, &held);
         let request = CgroupRequest {

@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 use super::{
     Advice,
     advice::busy_cpus,
-    pins::{Pin, Pins},
+    pins::{self, Pin, Pins},
 };
 use crate::{
     model::{WorkloadModel, room_bytes},
@@ -34,6 +34,8 @@ pub struct EarlierAdvice {
     remedies: Vec<Remedy>,
     /// Isolated CPUs that remedies send single threads to.
     isolated: CpuSet,
+    /// CPUs that cgroups are pinned to before any remedy.
+    pins: Pins,
 }
 
 /// Resources that one remedy takes.
@@ -56,7 +58,7 @@ impl EarlierAdvice {
     /// Advice of the decision for declared workloads: the decision's allocations have their CPUs already, but
     /// not memory that still has to arrive.
     pub fn of_decision(inputs: &Inputs<'_>, decision: &Decision) -> Self {
-        let mut earlier = Self::default();
+        let mut earlier = Self { pins: pins::all(inputs), ..Self::default() };
         for workload in inputs.workloads {
             let Some(target) = decision.targets.get(&workload.cgroup) else { continue };
             let Some(mems) = &target.cpuset.mems else { continue };
@@ -101,17 +103,19 @@ impl EarlierAdvice {
     /// Reason why the workload must wait until a remedy is carried out: nested cpusets change together.
     pub(super) fn comes_first(&self, workload: &Workload) -> Option<String> {
         let is_process = matches!(workload.origin, Origin::Process { .. });
-        let inside = |inner: &CgroupPath, outer: &CgroupPath| {
-            inner == outer || inner.ancestors().any(|above| above == *outer)
-        };
         let first = self.remedies.iter().find(|one| {
-            !is_process && inside(&one.cgroup, &workload.cgroup)
-                || !one.of_process && inside(&workload.cgroup, &one.cgroup)
+            !is_process && one.cgroup.is_within(&workload.cgroup)
+                || !one.of_process && workload.cgroup.is_within(&one.cgroup)
         })?;
         Some(format!(
             "the remedy of {} changes what it may use: carry that out first, and audit again",
             first.cgroup
         ))
+    }
+
+    /// CPUs that others than the asking cgroup, which has `own`, are pinned to, before any remedy.
+    pub(crate) fn pins_beside(&self, asking: &CgroupPath, own: &CpuSet) -> Pins {
+        pins::beside(&self.pins, asking, own)
     }
 
     /// Adds CPUs that are advised to others to these pins, as pins of their cgroups.

@@ -11,7 +11,7 @@
 //!
 //! Invariant: cgroups above or below the asking one, and those that the daemon places, are never among them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::{
     model::nearest_effective,
@@ -46,28 +46,20 @@ impl Pin {
     }
 }
 
-/// CPUs that others are pinned to and that the asking cgroup, which has `own`, does not share already.
-pub(crate) fn of_others(inputs: &Inputs<'_>, asking: &CgroupPath, own: &CpuSet) -> Pins {
-    beside(&all(inputs), asking, own)
-}
-
-/// The same for known pins.
-pub(super) fn beside(all: &Pins, asking: &CgroupPath, own: &CpuSet) -> Pins {
-    let related = |path: &CgroupPath| {
-        path == asking
-            || path.ancestors().any(|above| above == *asking)
-            || asking.ancestors().any(|above| above == *path)
-    };
-    let mut pins = all.clone();
-    pins.retain(|path, pin| {
-        pin.cpus = pin.cpus.difference(own);
-        !related(path) && !pin.cpus.is_empty()
+/// Of [`all`], the CPUs that others are pinned to and that the asking cgroup, which has `own`, does not share
+/// already.
+pub(crate) fn beside(all: &Pins, asking: &CgroupPath, own: &CpuSet) -> Pins {
+    let others = all.iter().filter(|(path, _)| !path.is_within(asking) && !asking.is_within(path));
+    let pins = others.map(|(path, pin)| {
+        let cpus = pin.cpus.difference(own);
+        (path.clone(), Pin { cpus, partition: pin.partition })
     });
-    pins
+    pins.filter(|(_, pin)| !pin.cpus.is_empty()).collect()
 }
 
 /// All pinned workloads that the daemon does not place itself.
 pub(crate) fn all(inputs: &Inputs<'_>) -> Pins {
+    let of_containers: BTreeSet<&CgroupPath> = inputs.containers.cgroups().map(|(path, _)| path).collect();
     let placed = |path: &CgroupPath| {
         let (_, rule) = inputs.declarations.rule(inputs.policy, path)?;
         rule.enforce.then_some(())
@@ -76,7 +68,7 @@ pub(crate) fn all(inputs: &Inputs<'_>) -> Pins {
         !matches!(workload.origin, Origin::Process { .. })
             && placed(&workload.cgroup).is_none()
             && inputs.owners.foreign(workload).is_none()
-            && inputs.containers.cgroups().all(|(path, _)| *path != workload.cgroup)
+            && !of_containers.contains(&workload.cgroup)
     });
     others.filter_map(|one| nearest_pin(inputs.sample, &one.cgroup)).collect()
 }

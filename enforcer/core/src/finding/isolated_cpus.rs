@@ -12,7 +12,6 @@ use super::{
     subject::{FindingWords, Subject},
 };
 use crate::{
-    decide::pins,
     model::{ThreadsOnCpu, isolated_cpus},
     sample::TaskSample,
     words::count,
@@ -120,7 +119,7 @@ fn idle(subject: &Subject<'_>) -> CpuSet {
         own || others(subject, cpu).next().is_some()
     };
     let (may, _) = may_use(subject);
-    let pins = pins::of_others(subject.inputs, &subject.workload.cgroup, &CpuSet::new());
+    let pins = subject.earlier.pins_beside(&subject.workload.cgroup, &CpuSet::new());
     let on: CpuSet = subject.figures.on_isolated_cpus.keys().copied().collect();
     let apart = pins.values().filter(|pin| pin.cpus.is_disjoint(&on));
     let pinned = apart.fold(CpuSet::new(), |all, pin| all.union(&pin.cpus));

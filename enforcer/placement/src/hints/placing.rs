@@ -282,7 +282,7 @@ impl<'a> HintsPlacing<'a> {
         // Memory on a memory-only node counts for the CPU nodes that it is local to.
         let locality = &self.inventory.locality;
         let near = |node: &NodeId| {
-            let near = bytes.iter().filter(|(at, _)| locality.is_near(**at, &NodeSet::from_iter([*node])));
+            let near = bytes.iter().filter(|(at, _)| locality.is_near_to(**at, *node));
             near.map(|(_, bytes)| *bytes).fold(0, u64::saturating_add)
         };
         asker.nodes.ids().iter().map(near).collect()

@@ -10,6 +10,10 @@ const CUT: char = '…';
 
 /// Escapes every character that could move a cursor, break a line or reverse text.
 pub fn printable(text: &str) -> String {
+    // Nearly all names: of ASCII, only controls are unfit.
+    if text.bytes().all(|byte| matches!(byte, b' '..=b'~')) {
+        return text.to_owned();
+    }
     let mut shown = String::with_capacity(text.len());
     text.chars().for_each(|c| show(c, &mut shown));
     shown
