@@ -134,6 +134,15 @@ pub(crate) fn build_ebpf(workspace: &Workspace) -> Result<()> {
     build(workspace, BuildProfile::Dev).map(drop)
 }
 
+/// Builds the example that draws the page of an audit.
+pub(crate) fn build_page_example(workspace: &Workspace) -> Result<PathBuf> {
+    let mut cargo = cargo(workspace)?;
+    // Of the whole workspace, as all tests are: with the features of one package its dependencies would be
+    // built again.
+    command::visibly(cargo.args(["build", "--quiet", "--workspace", "--example", "page"]))?;
+    Ok(workspace.target().join(triple()).join(BuildProfile::Dev.folder()).join("examples/page"))
+}
+
 fn build_binary(workspace: &Workspace, binary: &str, profile: BuildProfile) -> Result<PathBuf> {
     match profile {
         BuildProfile::Dev => build_selected(workspace, &FEATURES_OF_TESTS, binary, profile),

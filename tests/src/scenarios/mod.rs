@@ -142,7 +142,7 @@ pub const ALL: &[Scenario] = &[
     long("eyes-bound", "2s", "", bound::to_one_node),
     Scenario { only_by_name: true, ..long("eyes-churn", "2s", "", churn::forgotten) },
     Scenario { only_by_name: true, ..long("eyes-spread", "2s", "", spread::without_a_move) },
-    long("eyes-moves", "2s", "", moves::counted),
+    Scenario { only_by_name: true, ..long("eyes-moves", "2s", "", moves::counted) },
     Scenario { only_by_name: true, ..long("eyes-traffic", "2s", BALANCING_OFF, traffic::proportions) },
     Scenario {
         only_by_name: true,
@@ -250,7 +250,7 @@ pub const ALL: &[Scenario] = &[
     },
     Scenario { only_by_name: true, ..product("degrade-one-node", "uma", "", degrade::one_node) },
     product("degrade-no-btf", "2s", "", degrade::no_btf),
-    product("degrade-no-cap-bpf", "2s", "", degrade::no_cap_bpf),
+    Scenario { only_by_name: true, ..product("degrade-no-cap-bpf", "2s", "", degrade::no_cap_bpf) },
     Scenario { only_by_name: true, ..product("degrade-no-cap-perfmon", "2s", "", refused::no_cap_perfmon) },
     Scenario { only_by_name: true, ..product("degrade-shipped-privileges", "2s", "", shipped::privileges) },
     Scenario { only_by_name: true, ..product("degrade-no-fentry", "2s", "", refused::no_fentry) },

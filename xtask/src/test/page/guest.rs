@@ -7,6 +7,7 @@
 use std::{
     fs::{self, File},
     path::Path,
+    process::Command,
 };
 
 use anyhow::{Context, Result, ensure};
@@ -49,9 +50,8 @@ pub(super) fn shows_its_traffic(workspace: &Workspace, browser: &Browser, scratc
 fn draw(workspace: &Workspace, page: &Path) -> Result<()> {
     let audit = workspace.root().join(AUDIT);
     let audit = File::open(&audit).with_context(|| format!("open {}", audit.display()))?;
-    let mut cargo = product::cargo(workspace)?;
-    cargo.args(["run", "--quiet", "--package", "enforcer-report", "--example", "page"]).stdin(audit);
-    let drawn = cargo.output().context("run the example that draws the page")?;
+    let mut example = Command::new(product::build_page_example(workspace)?);
+    let drawn = example.stdin(audit).output().context("run the example that draws the page")?;
     ensure!(drawn.status.success(), "no page: {}", String::from_utf8_lossy(&drawn.stderr));
     fs::write(page, drawn.stdout).with_context(|| format!("write {}", page.display()))
 }
