@@ -283,9 +283,7 @@ impl Locality {
     /// [`Self::is_near`] for the CPUs of one node.
     pub fn is_near_to(&self, memory: NodeId, cpus: NodeId) -> bool {
         !self.gpus.contains(memory)
-            && (memory == cpus
-                || self.near_cpu_nodes(memory).contains(cpus)
-                || self.is_nearest(memory, cpus))
+            && (memory == cpus || self.near_cpu_nodes(memory).contains(cpus) || self.is_nearest(memory, cpus))
     }
 
     /// [`Self::is_far`] from the CPUs of one node.

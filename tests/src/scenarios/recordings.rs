@@ -1,7 +1,7 @@
 //! Of which scenarios a recording is kept (tests/fixtures/recordings), and why of the others none is.
 //!
 //! Every scenario with the product has a recording, or is in [`UNKEPT`] with the reason. What recordings say
-//! is for `kept_recordings_give_the_same_plans` (enforcer/tests/replay.rs), which takes each of them.
+//! is for `kept_recordings_give_the_same_plans` (enforcer/tests/product/replay.rs), which takes each of them.
 
 use std::{collections::BTreeMap, fs, path::Path};
 
