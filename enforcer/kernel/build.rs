@@ -16,6 +16,9 @@ mod programs;
 #[cfg(feature = "bpf")]
 #[path = "build/strip.rs"]
 mod strip;
+#[cfg(feature = "bpf")]
+#[path = "build/tool.rs"]
+mod tool;
 
 #[cfg(feature = "bpf")]
 fn main() -> anyhow::Result<()> {

@@ -7,9 +7,9 @@ use std::{
     process::{Command, Stdio},
 };
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Context as _, Result};
 
-use crate::strip;
+use crate::{strip, tool};
 
 /// Names under which a clang with a BPF backend is installed, the preferred first.
 const CLANGS: &[&str] =
@@ -30,13 +30,7 @@ pub(crate) fn build(workspace: &Path, out: &Path) -> Result<()> {
             .arg(sources.join(format!("{name}.bpf.c")))
             .arg("-o")
             .arg(&with_dwarf);
-        let output = compile.output().with_context(|| format!("start {compile:?}"))?;
-        ensure!(
-            output.status.success(),
-            "{compile:?} failed ({}):\n{}",
-            output.status,
-            String::from_utf8_lossy(&output.stderr)
-        );
+        tool::run(&mut compile)?;
         strip::without_dwarf(&with_dwarf, &object)?;
     }
     Ok(())

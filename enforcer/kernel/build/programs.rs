@@ -10,11 +10,11 @@ use std::{
     process::Command,
 };
 
-use anyhow::{Context as _, Result, bail, ensure};
+use anyhow::{Context as _, Result, bail};
 
 use crate::{
     compiler::{self, Compiler},
-    strip,
+    strip, tool,
 };
 
 /// Variables that mean the outer build.
@@ -73,13 +73,7 @@ pub(crate) fn build(workspace: &Path, out: &Path) -> Result<()> {
         .args(["--release", "--locked", "--target", target, "--target-dir"])
         .arg(&target_dir)
         .env("CARGO_ENCODED_RUSTFLAGS", flags(&linker, workspace)?);
-    let output = cargo.output().with_context(|| format!("starting {cargo:?}"))?;
-    ensure!(
-        output.status.success(),
-        "building the eBPF programs failed ({}):\n{}",
-        output.status,
-        String::from_utf8_lossy(&output.stderr)
-    );
+    tool::run(&mut cargo).context("build the eBPF programs")?;
     let object = target_dir.join(target).join("release/enforcer-ebpf");
     strip::without_dwarf(&object, &out.join("programs.o"))
 }

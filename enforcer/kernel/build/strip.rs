@@ -1,4 +1,4 @@
-//! Objects for the kernel without their DWARF, which is nine tenths of them.
+//! Objects for the kernel without their DWARF.
 
 use std::{fs, path::Path, process::Command};
 
