@@ -130,13 +130,14 @@ impl Settlement {
             }
             // Also if a move has no effect yet: it will when other containers leave.
             let fallback_cpus = (wider != shared.scope).then_some(wider);
+            // The memory follows from the CPUs. A record without it, of an older daemon, stays as it is.
+            if fallback_cpus == shared.fallback_cpus {
+                continue;
+            }
             let near = fallback_cpus.as_ref().map(|cpus| {
                 memory_by_cpus.entry(cpus.clone()).or_insert_with(|| memory_near(inventory, cpus)).clone()
             });
-            let near = near.unwrap_or_default();
-            if fallback_cpus != shared.fallback_cpus || near != shared.fallback_memory {
-                moves.push((holder.clone(), moved_to(grant, fallback_cpus, near)));
-            }
+            moves.push((holder.clone(), moved_to(grant, fallback_cpus, near.unwrap_or_default())));
         }
         Self { moves, emptied }
     }
