@@ -21,6 +21,16 @@ pub(crate) fn quietly(command: &mut Command) -> Result<String> {
     bail!("{} failed ({}):\n{}", shown(command), output.status, tail(&all, TAIL_LINES));
 }
 
+/// Runs a program that must have nothing to say, such as a compiler without a warning.
+pub(crate) fn silently(command: &mut Command) -> Result<()> {
+    let output = command.stdin(Stdio::null()).output().with_context(|| format!("run {}", shown(command)))?;
+    if output.status.success() && output.stderr.is_empty() {
+        return Ok(());
+    }
+    let said = String::from_utf8_lossy(&output.stderr);
+    bail!("{} ended with {}, and said:\n{}", shown(command), output.status, tail(&said, TAIL_LINES));
+}
+
 /// Runs a program that talks to the person at the terminal.
 pub(crate) fn visibly(command: &mut Command) -> Result<()> {
     let status = command.status().with_context(|| format!("run {}", shown(command)))?;
@@ -54,6 +64,14 @@ mod tests {
         assert_eq!(tail("a\nb\nc\n", 2), "b\nc");
         assert_eq!(tail("a", 5), "a");
         assert_eq!(tail("", 5), "");
+    }
+
+    #[test]
+    fn what_must_be_silent_fails_by_a_word() {
+        silently(Command::new("true")).unwrap();
+        silently(Command::new("false")).unwrap_err();
+        let error = silently(Command::new("sh").args(["-c", "echo warning >&2"])).unwrap_err();
+        assert!(error.to_string().contains("warning"), "{error}");
     }
 
     #[test]

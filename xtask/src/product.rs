@@ -58,6 +58,9 @@ impl BuildProfile {
 /// A selection in which features are those of a build of all tests. The example is one of them, and small.
 const FEATURES_OF_TESTS: [&str; 3] = ["--workspace", "--example", "manual"];
 
+/// Name of the binary that ships.
+const PRODUCT: &str = "numa-enforcer";
+
 /// Name of the tests that need a kernel.
 const KERNEL_SIDE_TESTS: &str = "kernel_side";
 
@@ -94,13 +97,15 @@ pub(crate) fn build_all(workspace: &Workspace) -> Result<()> {
 
 /// Builds the product with its kernel side; returns the binary.
 pub(crate) fn build(workspace: &Workspace, profile: BuildProfile) -> Result<PathBuf> {
-    build_binary(workspace, "numa-enforcer", profile)
+    build_binary(workspace, PRODUCT, profile)
 }
 
-/// Builds the product without its kernel side; returns the binary.
+/// Builds the product without its kernel side, and without a warning; returns the binary.
 pub(crate) fn build_without_bpf(workspace: &Workspace) -> Result<PathBuf> {
-    let selection = [&FEATURES_OF_TESTS[..], &["--no-default-features"]].concat();
-    build_selected(workspace, &selection, "numa-enforcer", BuildProfile::Dev)
+    let mut cargo = cargo(workspace)?;
+    cargo.args(["build", "--quiet", "--bin", PRODUCT, "--no-default-features"]).args(FEATURES_OF_TESTS);
+    command::silently(&mut cargo)?;
+    binary(workspace, PRODUCT, BuildProfile::Dev)
 }
 
 /// Builds the program that runs scenarios inside a guest.
@@ -163,7 +168,12 @@ fn build_selected(
     cargo.args(["build", "--quiet", "--bin", binary, "--profile", profile.name()]).args(selection);
     command::visibly(&mut cargo)?;
     step.done();
-    let path = workspace.target().join(triple()).join(profile.folder()).join(binary);
+    self::binary(workspace, binary, profile)
+}
+
+/// Where cargo has put a binary.
+fn binary(workspace: &Workspace, name: &str, profile: BuildProfile) -> Result<PathBuf> {
+    let path = workspace.target().join(triple()).join(profile.folder()).join(name);
     ensure!(path.is_file(), "cargo built no {}", path.display());
     Ok(path)
 }

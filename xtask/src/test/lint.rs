@@ -26,16 +26,12 @@ pub(super) fn format(workspace: &Workspace) -> Result<()> {
     command::quietly(cargo.args(["fmt", "--check"]).current_dir(workspace.root().join(KERNEL_SIDE))).map(drop)
 }
 
-/// Clippy has no warning: everything, the product without BPF, the libraries without features, and what runs
-/// in the kernel.
-///
-/// Without BPF the whole workspace is selected too: with other features of dependencies, all of them would be
-/// checked a second time (product.rs).
+/// Clippy has no warning: everything, the libraries without features, and what runs in the kernel. What is
+/// without BPF is built without a warning ([`without_bpf`]).
 pub(super) fn clippy(workspace: &Workspace) -> Result<()> {
     component("clippy", "clippy")?;
     let selections = [
         &["--workspace", "--all-targets", "--features", "enforcer-fuzz/targets"][..],
-        &["--workspace", "--lib", "--bins", "--example", "manual", "--no-default-features"],
         // They need nothing of serde without features, and no feature that another crate turns on.
         &["--package", "numa-placement", "--package", "numa-topology", "--no-default-features"],
     ];
@@ -82,7 +78,7 @@ fn kernel_side(workspace: &Workspace) -> Result<()> {
     command::visibly(&mut cargo)
 }
 
-/// The product without its kernel side builds, and its audit names what is missing.
+/// The product without its kernel side builds without a warning, and its audit names what is missing.
 pub(super) fn without_bpf(workspace: &Workspace) -> Result<()> {
     let program = product::build_without_bpf(workspace)?;
     let audit = Command::new(&program).args(["audit", "-o", "json"]).stdin(Stdio::null()).output();

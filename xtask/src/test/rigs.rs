@@ -119,9 +119,9 @@ mod tests {
 
     #[test]
     fn a_part_that_is_gone_fails_in_ci_and_is_skipped_elsewhere() {
-        let all = ["rig-a", "node-a", "eyes-a@6.1", "eyes-a@6.18"].map(str::to_owned).to_vec();
+        let all = ["node-a", "rig-a", "eyes-a@6.1", "eyes-a@6.18"].map(str::to_owned).to_vec();
         let rest = all[..3].to_vec();
-        let without_containers = [&all[..1], &all[2..]].concat();
+        let without_containers = all[1..].to_vec();
         for (ci, gone, wanted) in [
             (true, &[][..], (all.clone(), "0 passed, 0 failed")),
             // No scenario needs these.

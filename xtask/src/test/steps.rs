@@ -46,10 +46,10 @@ pub(super) const STEPS: &[TestStep] = &[
     step("deny", "licences, duplicates and sources of the dependencies", dependencies::deny),
     step(
         "lint",
-        "clippy without a warning: with and without bpf, fuzz targets, kernel side; links of the libraries",
+        "clippy without a warning: everything, fuzz targets, kernel side; links of the libraries",
         lint::clippy,
     ),
-    step("without-bpf", "the product without its kernel side builds, and says so", lint::without_bpf),
+    step("without-bpf", "the product without its kernel side builds without a warning, and says so", lint::without_bpf),
     parts(
         "conformance",
         "the vectors of the reference implementations, and those of CONFORMANCE_DIR",
