@@ -68,8 +68,8 @@ mod tests {
 
     #[test]
     fn what_must_be_silent_fails_by_a_word() {
-        silently(Command::new("true")).unwrap();
-        silently(Command::new("false")).unwrap_err();
+        silently(&mut Command::new("true")).unwrap();
+        silently(&mut Command::new("false")).unwrap_err();
         let error = silently(Command::new("sh").args(["-c", "echo warning >&2"])).unwrap_err();
         assert!(error.to_string().contains("warning"), "{error}");
     }

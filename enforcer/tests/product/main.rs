@@ -1,8 +1,8 @@
 //! The built program from outside: what it prints, writes, serves and returns.
 //!
 //! One test program for all of it, because each links the whole product statically. Tests run beside each
-//! other, so each has folders, sockets and ports of its own. What counts allocations or is put into guests is a
-//! program of its own (`widening_allocations`, `kernel_side`).
+//! other, so each has folders, sockets and ports of its own. What counts allocations or is put into guests
+//! is a program of its own (`widening_allocations`, `kernel_side`).
 #![expect(clippy::unwrap_used, reason = "only tests are here")]
 
 mod brake;

@@ -168,6 +168,7 @@ pub const ALL: &[Scenario] = &[
     },
     Scenario {
         needs_prometheus: true,
+        only_by_name: true,
         ..long("alert-fires-and-resolves", "2s", BALANCING_OFF, alert::fires_and_resolves)
     },
     product("correct-enforce", "2s", "", correct::enforce),

@@ -2,7 +2,8 @@
 //!
 //! deploy/helm/numa-enforcer is the one source of what is installed in a cluster. From it come the presets
 //! for kustomize (deploy/kubernetes) and a rendering with every switch on (tests/fixtures/chart), whose
-//! objects `enforcer/tests/shipped/kubernetes` holds against the types of the API. `cargo xtask test chart` compares.
+//! objects `enforcer/tests/shipped/kubernetes` holds against the types of the API. `cargo xtask test chart`
+//! compares.
 
 mod engine;
 mod presets;

@@ -71,8 +71,8 @@ impl Play<'_> {
 }
 
 /// Every scenario on each of its kernels; those of one kernel follow each other, the default first, so that
-/// few machines are in use at a time. Of these, what makes containers comes first: it takes minutes, at the end
-/// of which another guest still runs.
+/// few machines are in use at a time. Of these, what makes containers comes first: it takes minutes, at the
+/// end of which another guest still runs.
 pub(crate) fn plays<'a>(
     chosen: &[&'a ListedScenario],
     asked: Option<&Kernels>,

@@ -49,7 +49,11 @@ pub(super) const STEPS: &[TestStep] = &[
         "clippy without a warning: everything, fuzz targets, kernel side; links of the libraries",
         lint::clippy,
     ),
-    step("without-bpf", "the product without its kernel side builds without a warning, and says so", lint::without_bpf),
+    step(
+        "without-bpf",
+        "the product without its kernel side builds without a warning, and says so",
+        lint::without_bpf,
+    ),
     parts(
         "conformance",
         "the vectors of the reference implementations, and those of CONFORMANCE_DIR",
