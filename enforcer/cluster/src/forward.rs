@@ -12,7 +12,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use crate::{child::RunningChild, kubectl::KubectlError};
+use crate::{child::RunningChild, error::KubectlError};
 
 /// Longest wait for the port.
 const LIMIT: Duration = Duration::from_secs(15);

@@ -1,4 +1,4 @@
-//! One run of kubectl: arguments, limits, and what went wrong in words.
+//! One run of kubectl: arguments and limits.
 
 use std::{
     ffi::OsString,
@@ -9,10 +9,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-use thiserror::Error;
-
 use crate::{
     child::Children,
+    error::KubectlError,
     forward::PortForward,
     pods::{DaemonPod, WorkloadPod, daemon_pods, node_names, workload_pod},
 };
@@ -25,50 +24,6 @@ const LIMIT_OF_REQUEST: &str = "--request-timeout=20s";
 const LARGEST: u64 = 64 << 20;
 /// Time for the last words of a run that has failed.
 const LAST_WORDS: Duration = Duration::from_millis(200);
-
-/// Why kubectl did not answer.
-#[derive(Debug, Error)]
-pub enum KubectlError {
-    /// It could not be started.
-    #[error("running kubectl (--kubectl PROGRAM names another one): {program}: {cause}")]
-    Start {
-        /// The program.
-        program: String,
-        /// Cause of the failure.
-        #[source]
-        cause: io::Error,
-    },
-    /// It failed.
-    #[error("{operation}: {said}")]
-    Failed {
-        /// The operation.
-        operation: String,
-        /// What kubectl said, in one line.
-        said: String,
-    },
-    /// It did not end in time.
-    #[error("{operation}: no answer within {} s", limit.as_secs())]
-    Late {
-        /// The operation.
-        operation: String,
-        /// The limit.
-        limit: Duration,
-    },
-    /// It answered too much.
-    #[error("{operation}: the answer has more than {LARGEST} bytes")]
-    TooLong {
-        /// The operation.
-        operation: String,
-    },
-    /// The answer is none of the API's.
-    #[error("{operation}: an answer that is not understood: {cause}")]
-    NotUnderstood {
-        /// The operation.
-        operation: String,
-        /// What is wrong with it.
-        cause: String,
-    },
-}
 
 /// How kubectl is run.
 #[derive(Debug, Clone)]
@@ -148,7 +103,7 @@ impl Kubectl {
         let read = receive.recv_timeout(deadline.saturating_duration_since(Instant::now()));
         let text = read.map_err(|_elapsed| late())?.map_err(|cause| self.not_started(cause))?;
         if text.len() as u64 > LARGEST {
-            return Err(KubectlError::TooLong { operation: operation() });
+            return Err(KubectlError::TooLong { operation: operation(), most: LARGEST });
         }
         let status = child.wait_until(deadline).map_err(|cause| self.not_started(cause))?.ok_or_else(late)?;
         if status.success() {

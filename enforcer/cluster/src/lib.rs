@@ -10,14 +10,16 @@
 //! What comes from the cluster is text from outside: it is parsed here, never run, and shown by `report`.
 
 mod child;
+mod error;
 mod forward;
 mod kubectl;
 mod nodes;
 mod pods;
 
 pub use self::{
+    error::KubectlError,
     forward::PortForward,
-    kubectl::{Kubectl, KubectlError},
+    kubectl::Kubectl,
     nodes::{NodeDaemon, Unreachable, by_node},
     pods::{DaemonPod, PodContainer, WorkloadPod},
 };
