@@ -17,7 +17,7 @@ use crate::{architecture::Architecture, command, docs, progress::ProgressStep, s
 /// Revision of the packaging of one version.
 const REVISION: u32 = 1;
 
-/// Who Debian's changelog names, as `maintainer` of the metadata.
+/// The name in Debian's changelog, as `maintainer` of the metadata.
 const MAINTAINER: &str = "The numa-enforcer developers <maintainers@numa-enforcer.io>";
 
 /// Makes the package of the binary that `binary` has built, in `place`.

@@ -349,7 +349,7 @@ fn shared_cpus(allocations: &Allocations) -> Vec<(&Holder, &Option<SharedCpus>)>
 }
 
 proptest! {
-    /// Who is away depends only on the current allocations, for any sequence of changes.
+    /// Which containers are away depends only on the current allocations, for any sequence of changes.
     #[test]
     fn displaced_containers_are_those_that_the_current_allocations_displace(
         policy in 0usize..3,
