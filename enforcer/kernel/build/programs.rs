@@ -40,8 +40,8 @@ pub(crate) fn build(workspace: &Path, out: &Path) -> Result<()> {
         "enforcer-ebpf/src",
         "enforcer-ebpf/Cargo.toml",
         "enforcer-ebpf/Cargo.lock",
+        "enforcer-ebpf/common/Cargo.toml",
         "common/src",
-        "common/Cargo.toml",
     ] {
         println!("cargo::rerun-if-changed={}", workspace.join(path).display());
     }
