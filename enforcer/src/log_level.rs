@@ -1,7 +1,7 @@
 //! The level of the log, which can change while the daemon runs.
 //!
-//! Only one level for everything can be set. The directives of `RUST_LOG` may hold regular expressions; the
-//! user that starts the daemon may use these, but a client of its socket may not.
+//! Only one level for everything can be set. `RUST_LOG` may name a level for each module, which the user that
+//! starts the daemon may know; a client of its socket may not.
 
 use std::{
     fmt,
@@ -9,10 +9,27 @@ use std::{
 };
 
 use thiserror::Error;
-use tracing_subscriber::{EnvFilter, filter::LevelFilter};
+use tracing_subscriber::filter::{LevelFilter, ParseError, Targets};
 
 /// Applies a new filter, or says why not.
-type Reload = Box<dyn Fn(EnvFilter) -> Result<(), String> + Send + Sync>;
+type Reload = Box<dyn Fn(Targets) -> Result<(), String> + Send + Sync>;
+
+/// Variable with the directives that the daemon is started with.
+pub const DIRECTIVES: &str = "RUST_LOG";
+
+/// Level of a log whose directives are not given, or cannot be read.
+const LEVEL: LevelFilter = LevelFilter::INFO;
+
+/// The filter of these directives (`LEVEL` and `TARGET=LEVEL`, separated by commas). Those that cannot be read
+/// give the usual level, and the error.
+pub fn filter(directives: Option<&str>) -> (Targets, Option<ParseError>) {
+    let usual = || Targets::new().with_default(LEVEL);
+    match directives.filter(|text| !text.is_empty()).map(str::parse) {
+        Some(Ok(filter)) => (filter, None),
+        Some(Err(error)) => (usual(), Some(error)),
+        None => (usual(), None),
+    }
+}
 
 /// Handle to the log's filter; clones share it.
 #[derive(Clone)]
@@ -38,7 +55,7 @@ impl LogLevel {
     /// A log with the filter `current`, changed by `reload`.
     pub fn new(
         current: String,
-        reload: impl Fn(EnvFilter) -> Result<(), String> + Send + Sync + 'static,
+        reload: impl Fn(Targets) -> Result<(), String> + Send + Sync + 'static,
     ) -> Self {
         Self(Arc::new(LogFilter { current: Mutex::new(current), reload: Box::new(reload) }))
     }
@@ -55,7 +72,7 @@ impl LogLevel {
         let word = !level.is_empty() && level.bytes().all(|byte| byte.is_ascii_alphabetic());
         let filter = level.parse::<LevelFilter>().ok().filter(|_| word).ok_or_else(unknown)?;
         let mut current = self.0.current.lock().unwrap_or_else(PoisonError::into_inner);
-        (self.0.reload)(EnvFilter::default().add_directive(filter.into())).map_err(LogLevelError::Refused)?;
+        (self.0.reload)(Targets::new().with_default(filter)).map_err(LogLevelError::Refused)?;
         *current = filter.to_string();
         Ok(())
     }
@@ -95,6 +112,28 @@ mod tests {
             assert_eq!(log.current(), level.to_lowercase());
         }
         assert_eq!(*seen.lock().unwrap(), ["debug", "warn", "off", "trace"]);
+    }
+
+    #[test]
+    fn directives_name_levels_and_targets() {
+        let of = |text| {
+            let (filter, error) = filter(text);
+            (filter.to_string(), error.is_some())
+        };
+        assert_eq!(of(None), ("info".to_owned(), false));
+        assert_eq!(of(Some("")), ("info".to_owned(), false));
+        assert_eq!(of(Some("warn")), ("warn".to_owned(), false));
+        assert_eq!(
+            of(Some("info,enforcer::engine=debug")),
+            ("enforcer::engine=debug,info".to_owned(), false)
+        );
+        for unreadable in ["enforcer=loud", "[{a=.*}]=trace", "a=b=c"] {
+            assert_eq!(of(Some(unreadable)), ("info".to_owned(), true), "{unreadable}");
+        }
+        let (filter, _) = filter(Some("warn,enforcer=debug"));
+        let enables = |target, level| filter.would_enable(target, &level);
+        assert!(enables("enforcer::engine", tracing::Level::DEBUG));
+        assert!(!enables("hyper", tracing::Level::INFO) && enables("hyper", tracing::Level::WARN));
     }
 
     #[test]

@@ -4,11 +4,11 @@ use std::io::{self, IsTerminal, Write};
 
 use numa_topology::degraded::Degraded;
 use serde::Serialize;
-use tracing_subscriber::EnvFilter;
+use tracing_subscriber::{layer::SubscriberExt as _, reload, util::SubscriberInitExt as _};
 
 use super::args::TableOrJson;
 use crate::{
-    log_level::LogLevel,
+    log_level::{self, LogLevel},
     printer::{BlockingStream, Printer, Stream},
 };
 use enforcer_report::{json, style::Style, text};
@@ -113,15 +113,11 @@ pub(super) fn print_to_stderr() -> io::Result<Printer> {
 /// otherwise.
 pub(super) fn log_to_stderr() -> io::Result<(LogLevel, Printer)> {
     let printer = print_to_stderr()?;
-    let asked = std::env::var(EnvFilter::DEFAULT_ENV).ok().filter(|text| !text.is_empty());
-    let filter = asked.map(|text| EnvFilter::try_new(&text).map_err(|error| (text, error))).transpose();
-    let (filter, bad) = match filter {
-        Ok(filter) => (filter.unwrap_or_else(|| EnvFilter::new("info")), None),
-        Err(bad) => (EnvFilter::new("info"), Some(bad)),
-    };
+    let asked = std::env::var(log_level::DIRECTIVES).ok();
+    let (filter, unreadable) = log_level::filter(asked.as_deref());
     let current = filter.to_string();
-    let subscriber = tracing_subscriber::fmt()
-        .with_env_filter(filter)
+    let (filter, handle) = reload::Layer::new(filter);
+    let lines = tracing_subscriber::fmt::layer()
         .with_writer({
             let printer = printer.clone();
             move || printer.clone()
@@ -130,13 +126,12 @@ pub(super) fn log_to_stderr() -> io::Result<(LogLevel, Printer)> {
         .with_target(false)
         .without_time()
         // It would write to standard error, too, and panic where that fails.
-        .log_internal_errors(false)
-        .with_filter_reloading();
-    let handle = subscriber.reload_handle();
+        .log_internal_errors(false);
     // Only a second call fails, and then the first one's settings hold.
-    let _ = subscriber.try_init();
-    if let Some((text, error)) = bad {
-        tracing::warn!("{} = {text:?}: {error}; the level is info", EnvFilter::DEFAULT_ENV);
+    let _ = tracing_subscriber::registry().with(filter).with(lines).try_init();
+    if let Some(error) = unreadable {
+        let text = asked.unwrap_or_default();
+        tracing::warn!("{} = {text:?}: {error}; the level is info", log_level::DIRECTIVES);
     }
     let level =
         LogLevel::new(current, move |filter| handle.reload(filter).map_err(|error| error.to_string()));

@@ -8,4 +8,3 @@ mod book;
 mod deploy;
 mod kubernetes;
 mod monitoring;
-mod versions;

@@ -5,7 +5,6 @@ use std::{ffi::OsString, path::PathBuf, time::Duration};
 use clap::{ArgAction, CommandFactory, Parser, Subcommand, builder::NonEmptyStringValueParser};
 
 use super::super::args::{SortBy, TableOrJson, interval};
-use crate::version;
 
 const HELP: &str = "\
 The daemons have to serve reports: kubectlPlugin.enabled of the chart, which
@@ -27,7 +26,7 @@ Examples:
 #[command(
     name = "kubectl-numa",
     bin_name = "kubectl numa",
-    version = version::full(),
+    version,
     after_help = HELP,
     max_term_width = 100,
     disable_help_flag = true
