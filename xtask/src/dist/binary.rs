@@ -12,13 +12,17 @@ use std::{
 
 use anyhow::{Context, Result, bail, ensure};
 
-use super::commit::ReleaseCommit;
+use super::{ReleaseDraft, commit::ReleaseCommit};
 use crate::{
     architecture::Architecture, command, product, progress::ProgressStep, setup, workspace::Workspace,
 };
 
 /// Separates the flags in `CARGO_ENCODED_RUSTFLAGS`, so that paths may have spaces.
 const BETWEEN_FLAGS: &str = "\u{1f}";
+
+/// A panic aborts, and backtraces of a stripped program have no names: tables for unwinding, a tenth of it,
+/// serve nothing.
+const NO_UNWIND_TABLES: &str = "-Cforce-unwind-tables=no";
 
 /// Relocations of a static program are a fortieth of it otherwise. LLD packs them, which rustup's compiler
 /// links with, and glibc unpacks them from 2.36 on.
@@ -28,11 +32,8 @@ const PACKED_RELOCATIONS: &str = "-Clink-arg=-Wl,-z,pack-relative-relocs";
 const SHOWN: usize = 200;
 
 /// Builds the binary; returns where it is.
-pub(super) fn build(
-    workspace: &Workspace,
-    architecture: Architecture,
-    commit: &ReleaseCommit,
-) -> Result<PathBuf> {
+pub(super) fn build(draft: &ReleaseDraft<'_>, architecture: Architecture) -> Result<PathBuf> {
+    let ReleaseDraft { workspace, commit, .. } = draft;
     let cross =
         (!architecture.is_native()).then(|| setup::cross_compiler(workspace, architecture)).transpose()?;
     let step = ProgressStep::begin(format!(
@@ -40,7 +41,7 @@ pub(super) fn build(
         architecture.debian()
     ));
     let renamed = renamed_paths(workspace)?;
-    let mut flags = vec!["-Ctarget-feature=+crt-static".to_owned()];
+    let mut flags = vec!["-Ctarget-feature=+crt-static".to_owned(), NO_UNWIND_TABLES.to_owned()];
     flags.extend(renamed.iter().map(|(path, name)| format!("--remap-path-prefix={path}={name}")));
     let prefix_maps: Vec<_> =
         renamed.iter().map(|(path, name)| format!("-ffile-prefix-map={path}={name}")).collect();

@@ -13,12 +13,11 @@ use std::{
 
 use anyhow::{Context, Result, ensure};
 
-use super::{archive, commit::ReleaseCommit};
+use super::{ReleaseDraft, archive, commit::ReleaseCommit};
 use crate::{
     chart::{self, Chart, PRESETS},
     command,
     progress::ProgressStep,
-    workspace::Workspace,
 };
 
 /// Folder in the file, which Helm takes for the name of the chart.
@@ -27,8 +26,9 @@ const FOLDER: &str = "numa-enforcer";
 /// Keys of `Chart.yaml` that are the version.
 const VERSIONS: [&str; 2] = ["version: ", "appVersion: "];
 
-/// Writes chart and manifests into `place`.
-pub(super) fn write(workspace: &Workspace, commit: &ReleaseCommit, place: &Path) -> Result<()> {
+/// Writes chart and manifests.
+pub(super) fn write(draft: &ReleaseDraft<'_>) -> Result<()> {
+    let ReleaseDraft { workspace, commit, place, .. } = draft;
     let chart = Chart::of(workspace);
     let (mut engine, scratch) = chart::engine(workspace)?;
     let step = ProgressStep::begin("pack the chart and render the presets");
@@ -84,7 +84,7 @@ fn with_version(text: &str, version: &str) -> Result<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::dist::commit::tests::commit;
+    use crate::{dist::commit::tests::commit, workspace::Workspace};
 
     #[test]
     fn both_versions_are_those_of_the_release() {

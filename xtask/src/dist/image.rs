@@ -11,8 +11,8 @@ use std::{
 use anyhow::{Context, Result};
 use serde_json::{Value, json};
 
-use super::{ReleaseBinary, archive, bounds, checksums, commit::ReleaseCommit};
-use crate::{architecture::Architecture, progress::ProgressStep, workspace::Workspace};
+use super::{ReleaseBinary, ReleaseDraft, archive, bounds, checksums, commit::ReleaseCommit};
+use crate::{architecture::Architecture, progress::ProgressStep};
 
 /// Where the image is published, and what containerd calls it after an import.
 const REPOSITORY: &str = "ghcr.io/numa-enforcer/numa-enforcer";
@@ -29,13 +29,9 @@ const MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";
 const CONFIG: &str = "application/vnd.oci.image.config.v1+json";
 const LAYER: &str = "application/vnd.oci.image.layer.v1.tar+gzip";
 
-/// Writes the image of these binaries into `place`.
-pub(super) fn write(
-    workspace: &Workspace,
-    binaries: &[ReleaseBinary],
-    commit: &ReleaseCommit,
-    place: &Path,
-) -> Result<()> {
+/// Writes the image of the binaries.
+pub(super) fn write(draft: &ReleaseDraft<'_>) -> Result<()> {
+    let ReleaseDraft { workspace, commit, place, binaries } = draft;
     let step = ProgressStep::begin("make the image");
     let scratch = workspace.scratch()?;
     let layout = ImageLayout { folder: scratch.path().join("layout") };
@@ -158,7 +154,7 @@ mod tests {
     use std::process::Command;
 
     use super::*;
-    use crate::{command, dist::commit::tests::commit};
+    use crate::{command, dist::commit::tests::commit, workspace::Workspace};
 
     /// The image of a program for both architectures, unpacked.
     fn unpacked(place: &Path) -> (Vec<u8>, PathBuf) {
@@ -167,7 +163,9 @@ mod tests {
         command::quietly(Command::new("chmod").arg("755").arg(&path)).unwrap();
         let binaries = [Architecture::Amd64, Architecture::Arm64]
             .map(|architecture| ReleaseBinary { architecture, path: path.clone() });
-        write(&Workspace::find().unwrap(), &binaries, &commit(), place).unwrap();
+        let workspace = &Workspace::find().unwrap();
+        let (place, binaries) = (place.to_owned(), binaries.into());
+        write(&ReleaseDraft { workspace, commit: commit(), place: place.clone(), binaries }).unwrap();
         let file = place.join("numa-enforcer-1.2.3-oci.tar");
         let layout = place.join("layout");
         fs::create_dir(&layout).unwrap();

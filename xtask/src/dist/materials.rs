@@ -10,7 +10,7 @@ use std::{collections::BTreeMap, fs, path::Path};
 use anyhow::{Context, Result};
 use serde_json::{Map, Value, json};
 
-use super::{ReleaseBinary, checksums, commit::ReleaseCommit};
+use super::{ReleaseBinary, ReleaseDraft, checksums, commit::ReleaseCommit};
 use crate::{command, product, progress::ProgressStep, setup, workspace::Workspace};
 
 /// Separates the fields of a line that cargo prints.
@@ -19,13 +19,9 @@ const BETWEEN_FIELDS: char = '|';
 /// Components by their names and versions.
 type Components = BTreeMap<(String, String), Value>;
 
-/// Writes the bill into `place`.
-pub(super) fn write(
-    workspace: &Workspace,
-    binaries: &[ReleaseBinary],
-    commit: &ReleaseCommit,
-    place: &Path,
-) -> Result<()> {
+/// Writes the bill.
+pub(super) fn write(draft: &ReleaseDraft<'_>) -> Result<()> {
+    let ReleaseDraft { workspace, commit, place, binaries } = draft;
     let step = ProgressStep::begin("write the bill of materials");
     let mut components = Components::new();
     let (root, kernel_side) = (workspace.root().to_owned(), workspace.root().join("enforcer-ebpf"));

@@ -17,7 +17,10 @@ mod image;
 mod materials;
 mod package;
 
-use std::{fs, io, path::PathBuf};
+use std::{
+    fs, io,
+    path::{Path, PathBuf},
+};
 
 use anyhow::{Context, Result};
 
@@ -58,6 +61,38 @@ pub(crate) struct Release {
     pub(crate) sums: Vec<String>,
 }
 
+/// A release in the making: what each of its parts is made from, and where it is put.
+struct ReleaseDraft<'a> {
+    workspace: &'a Workspace,
+    commit: ReleaseCommit,
+    /// Folder of all files.
+    place: PathBuf,
+    /// Those that are built so far.
+    binaries: Vec<ReleaseBinary>,
+}
+
+impl<'a> ReleaseDraft<'a> {
+    /// The draft of the commit that is checked out, in an empty folder.
+    fn begin(workspace: &'a Workspace) -> Result<Self> {
+        let commit = ReleaseCommit::of(workspace)?;
+        let place = workspace.target().join("dist");
+        fs::remove_dir_all(&place)
+            .or_else(|error| if error.kind() == io::ErrorKind::NotFound { Ok(()) } else { Err(error) })
+            .with_context(|| format!("remove {}", place.display()))?;
+        fs::create_dir_all(&place).with_context(|| format!("create {}", place.display()))?;
+        Ok(Self { workspace, commit, place, binaries: Vec::new() })
+    }
+
+    /// Takes a binary in under the name that it is published as; returns the file.
+    fn add(&mut self, architecture: Architecture, built: &Path) -> Result<PathBuf> {
+        let name = format!("numa-enforcer-{}-{}", self.commit.version, architecture.debian());
+        let path = self.place.join(name);
+        fs::copy(built, &path).with_context(|| format!("copy {}", built.display()))?;
+        self.binaries.push(ReleaseBinary { architecture, path: path.clone() });
+        Ok(path)
+    }
+}
+
 /// A binary of a release.
 struct ReleaseBinary {
     architecture: Architecture,
@@ -79,26 +114,19 @@ pub(crate) fn run(workspace: &Workspace, arguments: &DistArguments) -> Result<()
 pub(crate) fn make(workspace: &Workspace, architectures: &[Architecture]) -> Result<Release> {
     setup::build_tools(workspace)?;
     setup::dist_tools()?;
-    let commit = ReleaseCommit::of(workspace)?;
-    let place = workspace.target().join("dist");
-    fs::remove_dir_all(&place)
-        .or_else(|error| if error.kind() == io::ErrorKind::NotFound { Ok(()) } else { Err(error) })
-        .with_context(|| format!("remove {}", place.display()))?;
-    fs::create_dir_all(&place).with_context(|| format!("create {}", place.display()))?;
-    let (mut binaries, mut bounded) = (Vec::new(), Vec::new());
+    let mut draft = ReleaseDraft::begin(workspace)?;
+    let mut bounded = Vec::new();
     for &architecture in architectures {
-        let built = binary::build(workspace, architecture, &commit)?;
-        let path = place.join(format!("numa-enforcer-{}-{}", commit.version, architecture.debian()));
-        fs::copy(&built, &path).with_context(|| format!("copy {}", built.display()))?;
-        bounded.push(bounds::check(&path, bounds::BINARY));
-        package::build(workspace, architecture, &commit, &place)?;
-        binaries.push(ReleaseBinary { architecture, path });
+        let built = binary::build(&draft, architecture)?;
+        let published = draft.add(architecture, &built)?;
+        bounded.push(bounds::check(&published, bounds::BINARY));
+        package::build(&draft, architecture)?;
     }
-    image::write(workspace, &binaries, &commit, &place)?;
-    chart::write(workspace, &commit, &place)?;
-    materials::write(workspace, &binaries, &commit, &place)?;
-    let sums = checksums::write(&place)?;
+    image::write(&draft)?;
+    chart::write(&draft)?;
+    materials::write(&draft)?;
+    let sums = checksums::write(&draft.place)?;
     // Last, so that there is something to look at.
     bounded.into_iter().collect::<Result<()>>()?;
-    Ok(Release { place, sums })
+    Ok(Release { place: draft.place, sums })
 }

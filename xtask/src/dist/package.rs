@@ -11,7 +11,7 @@ use std::{
 
 use anyhow::{Context, Result};
 
-use super::{archive, binary, bounds, commit::ReleaseCommit};
+use super::{ReleaseDraft, archive, binary, bounds, commit::ReleaseCommit};
 use crate::{architecture::Architecture, command, docs, progress::ProgressStep, setup, workspace::Workspace};
 
 /// Revision of the packaging of one version.
@@ -20,13 +20,9 @@ const REVISION: u32 = 1;
 /// The name in Debian's changelog, as `maintainer` of the metadata.
 const MAINTAINER: &str = "The numa-enforcer developers <maintainers@numa-enforcer.io>";
 
-/// Makes the package of the binary that `binary` has built, in `place`.
-pub(super) fn build(
-    workspace: &Workspace,
-    architecture: Architecture,
-    commit: &ReleaseCommit,
-    place: &Path,
-) -> Result<()> {
+/// Makes the package of the binary that `binary` has built.
+pub(super) fn build(draft: &ReleaseDraft<'_>, architecture: Architecture) -> Result<()> {
+    let ReleaseDraft { workspace, commit, place, .. } = draft;
     let cargo_deb = setup::cargo_deb(workspace)?;
     let version = format!("{}-{REVISION}", commit.version);
     lay_out(workspace, &binary::folder(workspace, architecture).join("package"), commit, &version)?;

@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 
-use super::{alerts, chart, conformance, dependencies, dist, host, lint, page, tally::TestTally, workflows};
+use super::{alerts, chart, conformance, dependencies, dist, host, lint, page, tally::TestTally};
 use crate::{arch, progress::ProgressStep as Progress, workspace::Workspace};
 
 /// One step by name.
@@ -43,7 +43,6 @@ impl TestStep {
 pub(super) const STEPS: &[TestStep] = &[
     step("format", "rustfmt has nothing to change", lint::format),
     step("arch", "the invariants of ARCHITECTURE.md", |workspace| arch::run(workspace.root())),
-    step("workflows", "workflows of GitHub without an error: syntax, permissions, pins", workflows::lint),
     step("deny", "licences, duplicates and sources of the dependencies", dependencies::deny),
     step(
         "lint",
@@ -79,6 +78,11 @@ pub(super) const STEPS: &[TestStep] = &[
     parts("dist", "a release made in two folders has the same bytes; takes two release builds", dist::run)
         .only_by_name(),
 ];
+
+/// The step of exactly this name.
+pub(super) fn named(name: &str) -> Option<&'static TestStep> {
+    STEPS.iter().find(|step| step.name == name)
+}
 
 /// Steps with a name that begins with `prefix`.
 pub(super) fn matching(prefix: &str) -> Vec<&'static TestStep> {
