@@ -16,6 +16,7 @@ mod command;
 mod containerd;
 mod dist;
 mod docs;
+mod notes;
 mod product;
 mod progress;
 mod recordings;
@@ -58,6 +59,8 @@ enum XtaskCommand {
     Vm(vm::command::VmArguments),
     /// Make what is released, below target/dist: binary, Debian package, image, chart, manifests, checksums
     Dist(dist::DistArguments),
+    /// Print the section of CHANGELOG.md about this version
+    Notes(notes::NotesArguments),
     /// Measure the numbers of SPECIFICATION.md
     Bench(bench::BenchArguments),
     /// Check the invariants of ARCHITECTURE.md
@@ -79,6 +82,7 @@ fn main() -> ExitCode {
         }
         XtaskCommand::Vm(arguments) => vm::command::run(&workspace, &arguments),
         XtaskCommand::Dist(arguments) => dist::run(&workspace, &arguments).map(|()| ExitCode::SUCCESS),
+        XtaskCommand::Notes(arguments) => notes::run(&workspace, &arguments).map(|()| ExitCode::SUCCESS),
         XtaskCommand::Bench(arguments) => bench::run(&workspace, &arguments).map(|()| ExitCode::SUCCESS),
         XtaskCommand::Arch => arch::run(workspace.root()).map(|()| ExitCode::SUCCESS),
         XtaskCommand::Chart => chart::run(&workspace).map(|()| ExitCode::SUCCESS),

@@ -96,6 +96,12 @@ pub(crate) const KNOWN: &[KnownAnnotation] = &[
         "exact resources, for what the runtime does not tell; a webhook makes the copy, so `hints` passes it over \
          without a warning",
     ),
+    known(
+        "volcano.sh/topology-decision",
+        NotDone,
+        "Volcano's scheduler writes it; the daemon computes the place itself",
+    ),
+    known("memory-policy.nri.io", NotDone, "memory policies of processes are not set"),
     known("memory-qos.nri.io", NotDone, "`memory.high` and swap are not set"),
     known("memtierd.nri.io", NotDone, "cold pages are demoted by `memory.demotion` of the configuration"),
     known("cpu-c-states.crio.io", Elsewhere, "CRI-O sets idle states"),
@@ -313,6 +319,19 @@ mod tests {
             );
         }
         assert_eq!(of(&["cpu-quota.crio.io"], "hints", "pools"), Vec::<String>::new(), "CRI-O does it");
+        for (key, why) in [
+            ("policy.memory-policy.nri.io", "memory policies of processes are not set"),
+            ("class.memory-policy.nri.io/container.c", "memory policies of processes are not set"),
+            (
+                "volcano.sh/topology-decision",
+                "Volcano's scheduler writes it; the daemon computes the place itself",
+            ),
+        ] {
+            for (engine, other) in [("hints", "pools"), ("pools", "hints")] {
+                let warning = format!("annotation {key} is not done here: {why}, ignored");
+                assert_eq!(of(&[key], engine, other), [warning], "{engine}");
+            }
+        }
         for key in [
             "balloon.balloons.resource-policy.nri.io",
             "balloon.balloons.resource-policy.nri.io/pod",
@@ -335,6 +354,9 @@ mod tests {
             (pools::RESOURCES_KEY, true),
             ("memory-type.numa-enforcer.io/pod", true),
             ("class.memory-qos.nri.io", true),
+            ("policy.memory-policy.nri.io/pod", true),
+            ("volcano.sh/topology-decision", true),
+            ("volcano.sh/queue-name", false),
             ("cpu-quota.crio.io", false),
             ("example.com/owner", false),
         ] {
@@ -355,6 +377,70 @@ mod tests {
             };
             let line = format!("| `{name}` | {by} | {because} |");
             assert!(page.contains(&line), "docs/coming-from.md lacks: {line}");
+        }
+    }
+    /// What stands between backticks in a text.
+    fn quoted(text: &str) -> impl Iterator<Item = &str> {
+        text.split('`').skip(1).step_by(2)
+    }
+
+    /// Domains below which other programs have annotations.
+    const FOREIGN_DOMAINS: [&str; 7] = [
+        "nri.io",
+        "crio.io",
+        "cri-resource-manager.intel.com",
+        "volcano.sh",
+        "koordinator.sh",
+        "katalyst.kubewharf.io",
+        "noderesource.dev",
+    ];
+
+    #[test]
+    fn every_foreign_annotation_that_a_page_names_is_in_the_table() {
+        let pages = [
+            include_str!("../../../docs/coming-from.md"),
+            include_str!("../../../docs/coming-from-kubelet.md"),
+            include_str!("../../../docs/coming-from-nri-plugins.md"),
+            include_str!("../../../docs/coming-from-numad.md"),
+            include_str!("../../../docs/coming-from-volcano.md"),
+            include_str!("../../../docs/placement.md"),
+            include_str!("../../../docs/plan.md"),
+        ];
+        let mut checked = 0;
+        for key in pages.into_iter().flat_map(quoted) {
+            let (base, is_below) = key.split_once('/').map_or((key, false), |(base, _)| (base, true));
+            let is_domain = |domain: &str| {
+                base == domain || base.strip_suffix(domain).is_some_and(|rest| rest.ends_with('.'))
+            };
+            // `KEY.` stands for any name, and groups of an API (`batch.volcano.sh`) are no annotations.
+            let is_pattern = key.contains(|c: char| c.is_ascii_uppercase() || c.is_whitespace());
+            let is_group = !is_below && base.ends_with("volcano.sh");
+            if !FOREIGN_DOMAINS.into_iter().any(is_domain) || is_pattern || is_group {
+                continue;
+            }
+            assert!(KnownAnnotation::of(key).is_some(), "{key}");
+            checked += 1;
+        }
+        assert!(checked > 15, "{checked} annotations were found");
+    }
+
+    #[test]
+    fn the_groups_of_the_page_for_nri_plugins_are_those_of_the_table() {
+        let page = include_str!("../../../docs/coming-from-nri-plugins.md");
+        for (row, fate, is_of_group) in [
+            ("| the engine `pools` reads them |", Pools, None),
+            ("| not done, with a warning of the pod |", NotDone, Some(false)),
+            ("| of the engine `hints` |", Hints, Some(false)),
+        ] {
+            let cells = page.lines().find_map(|line| line.strip_prefix(row)).expect(row);
+            let mut named: Vec<&str> = quoted(cells).filter(|key| *key != "numa-enforcer.io").collect();
+            let of_table = KNOWN.iter().filter(|known| known.fate == fate);
+            let of_table =
+                of_table.filter(|known| is_of_group.is_none_or(|whole| known.is_whole_key() == whole));
+            let mut listed: Vec<&str> = of_table.map(|known| known.name).collect();
+            named.sort_unstable();
+            listed.sort_unstable();
+            assert_eq!(named, listed, "{row}");
         }
     }
 }

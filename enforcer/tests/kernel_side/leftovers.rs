@@ -45,7 +45,7 @@ pub(crate) struct Ids {
 }
 
 impl Ids {
-    /// Of everybody's; none where the kernel does not list them for us.
+    /// Of every process; none where the kernel does not list them for this one.
     fn loaded() -> Option<Self> {
         // What goes away while the list is read is no error.
         let programs = loaded_programs().flatten().map(|info| info.id()).collect::<BTreeSet<_>>();

@@ -39,7 +39,7 @@ pub(crate) fn program(arguments: &[&str]) -> Command {
     command
 }
 
-/// The same without root, where the test has it: from a copy that everybody can reach, as the
+/// The same without root, where the test has it: from a copy that every user can reach, as the
 /// working copy may be below a home directory that only root can enter.
 pub(crate) fn unprivileged(arguments: &[&str]) -> (Command, TempDir) {
     let open = TempDir::with_prefix("numa-enforcer-").unwrap();

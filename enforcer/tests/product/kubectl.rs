@@ -16,7 +16,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use crate::common::{Ended, finish, program};
+use crate::common::{Ended, finish, program, run};
 use rustix::process::{Pid, Signal, kill_process, test_kill_process};
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -368,6 +368,17 @@ fn without_a_cluster_the_error_says_so() {
     let said = "kubectl numa: running kubectl (--kubectl PROGRAM names another one): /nonexistent/kubectl: No such file or \
                 directory (os error 2)\n";
     assert_eq!((absent.code, absent.stderr.as_str()), (Some(2), said));
+}
+
+#[test]
+fn plugin_and_daemon_name_one_version_and_commit() {
+    let cluster = Cluster::new();
+    let mut plugin = Command::new(cluster.dir.path().join("kubectl-numa"));
+    plugin.env_clear().arg("--version").stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let (plugin, daemon) = (finish(plugin), run(&["--version"]));
+    let expected = daemon.stdout.replacen("numa-enforcer", "kubectl-numa", 1);
+    assert!(expected.starts_with(concat!("kubectl-numa ", env!("CARGO_PKG_VERSION"))), "{expected}");
+    assert_eq!((plugin.code, plugin.stdout, plugin.stderr.as_str()), (Some(0), expected, ""));
 }
 
 #[test]

@@ -8,3 +8,4 @@ mod book;
 mod deploy;
 mod kubernetes;
 mod monitoring;
+mod versions;

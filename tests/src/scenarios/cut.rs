@@ -83,13 +83,13 @@ fn is_right(
     machine: &Topology,
 ) -> Result<()> {
     let state = || Ok::<_, anyhow::Error>((cpus(alone)?, mems(alone)?, cpus(sharing)?));
-    let right = wait::until("everybody has what it should", LIMIT, || {
+    let right = wait::until("every container has what it should", LIMIT, || {
         let (own, mems, shared) = state()?;
         let node = node_of(&own, machine)?.and_then(|node| u32::try_from(node).ok());
         let has_a_place = own.len() == 2 && node.is_some_and(|node| mems == Ids::from([node]));
         Ok((has_a_place && own.is_disjoint(&shared) && !shared.is_empty()).then_some(()))
     });
-    checks.holds(format!("everybody has what it should {when}"), right.is_ok(), state()?);
+    checks.holds(format!("every container has what it should {when}"), right.is_ok(), state()?);
     Ok(())
 }
 

@@ -31,8 +31,8 @@ const FAR_TO: &str = "0";
 /// CPUs of such workloads at any time.
 const OF_FAR: usize = 2;
 
-/// Within this, everybody has what it should: an answer that comes too late for the runtime is written by the
-/// next turn.
+/// Within this, every container has what it should: an answer that comes too late for the runtime is written
+/// by the next turn.
 const SETTLED: Duration = Duration::from_secs(20);
 /// Within this, what ended is seen to have ended, and its CPUs are back.
 const BACK: Duration = Duration::from_mins(1);
@@ -72,7 +72,7 @@ fn story(checks: &mut Checks) -> Result<()> {
         }
         let (pod, container) = node.exclusive(&format!("life-{life}"))?;
         let (mut left, mut looks) = (BTreeSet::new(), 0);
-        let right = until("everybody has what it should", SETTLED, || {
+        let right = until("every container has what it should", SETTLED, || {
             looks += 1;
             let own = cpus(&container)?;
             let others = cpus(&sharing)?;
@@ -93,7 +93,7 @@ fn story(checks: &mut Checks) -> Result<()> {
         pod.remove()?;
     }
     drop(far);
-    checks.equal("lives in which not everybody had what it should", 0, wrong);
+    checks.equal("lives in which a container had not what it should", 0, wrong);
     checks.above("lives for which the one that shares made room", 0.0, Some(f64::from(made_room)));
     let metrics = daemon.metrics_after_ticks(1)?;
     let moves = metrics.sum("numa_enforcer_rebalance_moves_total", &[("outcome", "begun")]);

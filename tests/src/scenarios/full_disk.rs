@@ -20,7 +20,7 @@ const COMMAND: Duration = Duration::from_secs(30);
 /// bytes.
 const FILLING: usize = 12;
 
-/// Nothing is set that could not be undone: it is said, everybody stays as they are, a new container runs
+/// Nothing is set that could not be undone: it is said, every container stays as it is, a new one runs
 /// where it likes, and all is as it should be when there is room again.
 pub(super) fn of_the_journal(checks: &mut Checks) -> Result<()> {
     // The directory is small before anything is started.

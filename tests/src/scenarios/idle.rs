@@ -29,7 +29,7 @@ use crate::{
 /// Containers, all of one pod: each pod has a process of the runtime beside it, and they are not what is
 /// measured.
 const CONTAINERS: usize = 200;
-/// Turns after which everybody is where it should be: a plan has a bounded number of steps.
+/// Turns after which every container is where it should be: a plan has a bounded number of steps.
 const SETTLED: u32 = 3;
 /// Turns that are measured.
 const TURNS: u32 = 6;
@@ -90,7 +90,7 @@ fn story(checks: &mut Checks) -> Result<()> {
     daemon.ends_well(checks)?;
     let daemon = Daemon::start_by_itself("enforce", CONFIG)?;
     connected(&daemon)?;
-    // Until everybody is where it should be, or it rests already.
+    // Until every container is where it should be, or it rests already.
     thread::sleep(INTERVAL * SETTLED);
     let containers = daemon.value("numa_enforcer_nri_containers")?;
     checks.equal("containers that the daemon knows which is left to itself", Some(200.0), containers);

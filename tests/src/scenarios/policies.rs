@@ -103,7 +103,7 @@ fn amounts(cpus: i64) -> Amounts {
 /// CPUs and memory nodes of each pod's container.
 type Places = BTreeMap<String, (Ids, Ids)>;
 
-/// What `plan` says of everybody after each step.
+/// What `plan` says of every pod after each step.
 fn planned(machine: &Topology) -> Result<Vec<Places>> {
     let steps: Vec<Value> = STORY.iter().map(step_of_plan).collect();
     fs::write(STEPS, serde_json::to_vec(&steps)?).context("write the steps")?;

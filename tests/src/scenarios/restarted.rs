@@ -93,7 +93,7 @@ fn right_again(
     let state = || -> Result<(Vec<Ids>, Ids)> {
         Ok((alone.iter().map(|one| cpus(one)).collect::<Result<_>>()?, cpus(sharing)?))
     };
-    let right = wait::until("everybody has what it should", LIMIT, || {
+    let right = wait::until("every container has what it should", LIMIT, || {
         let (owned, shared) = state()?;
         let mut of_one_node = true;
         for own in &owned {
@@ -102,7 +102,7 @@ fn right_again(
         let apart = owned[0].is_disjoint(&owned[1]) && owned.iter().all(|own| own.is_disjoint(&shared));
         Ok((of_one_node && apart && !shared.is_empty()).then_some(()))
     });
-    checks.holds(format!("everybody has what it should, {name} too"), right.is_ok(), state()?);
+    checks.holds(format!("every container has what it should, {name} too"), right.is_ok(), state()?);
     Ok(())
 }
 

@@ -56,7 +56,7 @@ pub(super) fn cold_down_hot_back(checks: &mut Checks) -> Result<()> {
     let (_, neighbour) = layered("/work/neighbour", "0,2", NEIGHBOUR)?;
     // Others run on that CPU, as on any machine. A processor that has nothing else to do keeps translations,
     // and marks no page again: one that is emulated keeps them for ever, and what is hot looks cold to
-    // everybody.
+    // every source.
     let _other = Running::hog(&Cgroup::with_cpuset("/work/other", "0", "1")?, 4)?;
     program.read(FIRST)?;
     sleep(LONG);

@@ -74,7 +74,7 @@ fn switch_demotion(on: bool) -> Result<()> {
 }
 
 pub(super) fn one_after_another(checks: &mut Checks) -> Result<()> {
-    // Others run on that CPU, or what is hot would look cold to everybody (see tiers-cold-down-hot-back).
+    // Others run on that CPU, or what is hot would look cold to every source (see tiers-cold-down-hot-back).
     let _other = Running::hog(&Cgroup::with_cpuset("/work/other", "0", "1")?, 4)?;
     for backend in ["move-pages", "reclaim", "damos"] {
         switch_demotion(backend == "reclaim")?;

@@ -24,6 +24,7 @@ mod scenario;
 mod steps;
 mod tally;
 mod why;
+mod workflows;
 
 use std::{path::PathBuf, process::ExitCode};
 

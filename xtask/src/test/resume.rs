@@ -1,8 +1,8 @@
 //! Which scenarios resume a saved guest.
 //!
 //! A snapshot costs a boot and two seconds more, and each resume saves most of a boot: it pays as soon as
-//! two scenarios of a run share a machine. A machine that only one of them needs is resumed if
-//! someone has saved it, else booted. A second try is always a boot.
+//! two scenarios of a run share a machine. A machine that only one of them needs is resumed if an earlier run
+//! has saved it, else booted. A second try is always a boot.
 
 use std::path::Path;
 

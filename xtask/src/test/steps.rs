@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 
-use super::{alerts, chart, conformance, dependencies, dist, host, lint, page, tally::TestTally};
+use super::{alerts, chart, conformance, dependencies, dist, host, lint, page, tally::TestTally, workflows};
 use crate::{arch, progress::ProgressStep as Progress, workspace::Workspace};
 
 /// One step by name.
@@ -43,6 +43,7 @@ impl TestStep {
 pub(super) const STEPS: &[TestStep] = &[
     step("format", "rustfmt has nothing to change", lint::format),
     step("arch", "the invariants of ARCHITECTURE.md", |workspace| arch::run(workspace.root())),
+    step("workflows", "workflows of GitHub without an error: syntax, permissions, pins", workflows::lint),
     step("deny", "licences, duplicates and sources of the dependencies", dependencies::deny),
     step(
         "lint",

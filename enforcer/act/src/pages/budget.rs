@@ -29,7 +29,7 @@ const STOP_CHECK_INTERVAL: Duration = Duration::from_millis(20);
 pub struct Stop(Arc<AtomicBool>);
 
 impl Stop {
-    /// Asks everybody to end.
+    /// Asks every holder of a copy to end.
     pub fn request(&self) {
         self.0.store(true, Ordering::Relaxed);
     }

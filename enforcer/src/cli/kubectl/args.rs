@@ -5,6 +5,7 @@ use std::{ffi::OsString, path::PathBuf, time::Duration};
 use clap::{ArgAction, CommandFactory, Parser, Subcommand, builder::NonEmptyStringValueParser};
 
 use super::super::args::{SortBy, TableOrJson, interval};
+use crate::version;
 
 const HELP: &str = "\
 The daemons have to serve reports: kubectlPlugin.enabled of the chart, which
@@ -26,7 +27,7 @@ Examples:
 #[command(
     name = "kubectl-numa",
     bin_name = "kubectl numa",
-    version,
+    version = version::full(),
     after_help = HELP,
     max_term_width = 100,
     disable_help_flag = true

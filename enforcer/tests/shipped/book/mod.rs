@@ -15,12 +15,12 @@ use std::{
 };
 
 /// The root of the working copy.
-fn root() -> PathBuf {
+pub(super) fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().to_owned()
 }
 
 /// Every page, by its path from the root: docs/ and below, and the README.
-fn pages() -> BTreeMap<PathBuf, String> {
+pub(super) fn pages() -> BTreeMap<PathBuf, String> {
     let mut pending = vec![PathBuf::from("docs")];
     let mut found = vec![PathBuf::from("README.md")];
     while let Some(directory) = pending.pop() {

@@ -106,29 +106,29 @@ impl MemoryZones<'_> {
             return Some(ZoneOffer { zone: new.zone.clone(), moved: Vec::new(), moved_bytes: 0 });
         }
         let others = others();
-        let everybody: Vec<Promise<'_>> = others.promises.iter().copied().chain([new]).collect();
+        let promises: Vec<Promise<'_>> = others.promises.iter().copied().chain([new]).collect();
         let mut after = others.by_zone().clone();
         add(&mut after, new.zone, new.bytes);
-        let last = everybody.len() - 1;
+        let last = promises.len() - 1;
         let mut wider = BTreeMap::<usize, NodeSet>::new();
         while let Some((nodes, excess)) = self.overcommitted(&after) {
-            let zone_of = |index: usize| wider.get(&index).unwrap_or(everybody[index].zone);
+            let zone_of = |index: usize| wider.get(&index).unwrap_or(promises[index].zone);
             let may_use = |index| if index == last { limit } else { None };
             let inside = |&index: &usize| {
-                let promise = &everybody[index];
+                let promise = &promises[index];
                 promise.bytes > 0
                     && promise.priority != MemoryPriority::Strict
                     && zone_of(index).is_subset(&nodes)
             };
-            let mut candidates: Vec<usize> = (0..everybody.len()).filter(inside).collect();
+            let mut candidates: Vec<usize> = (0..promises.len()).filter(inside).collect();
             candidates.retain(|&index| self.outside(zone_of(index), &nodes, may_use(index)).is_some());
-            let tier = |index: usize| (class(everybody[index].priority), Reverse(zone_of(index).len()));
+            let tier = |index: usize| (class(promises[index].priority), Reverse(zone_of(index).len()));
             candidates.sort_by_key(|&index| {
-                let promise = &everybody[index];
+                let promise = &promises[index];
                 (tier(index), promise.priority, Reverse(promise.arrival_seq), index)
             });
             let tiers = candidates.chunk_by(|&one, &other| tier(one) == tier(other));
-            let sizes = tiers.map(|tier| tier.iter().map(|&index| everybody[index].bytes).collect());
+            let sizes = tiers.map(|tier| tier.iter().map(|&index| promises[index].bytes).collect());
             let chosen = least_bytes(&sizes.collect::<Vec<Vec<u64>>>(), excess)?;
             let chosen = chosen.into_iter().filter_map(|place| candidates.get(place).copied());
             let next = chosen.map(|index| {
@@ -136,14 +136,14 @@ impl MemoryZones<'_> {
                 Some((index, zone.clone(), self.outside(zone, &nodes, may_use(index))?))
             });
             for (index, zone, next) in next.collect::<Option<Vec<_>>>()? {
-                let bytes = everybody[index].bytes;
+                let bytes = promises[index].bytes;
                 subtract(&mut after, &zone, bytes);
                 add(&mut after, &next, bytes);
                 wider.insert(index, next);
             }
         }
         let zone = wider.remove(&last).unwrap_or_else(|| new.zone.clone());
-        let moved_bytes = wider.keys().fold(0u64, |sum, &index| sum.saturating_add(everybody[index].bytes));
+        let moved_bytes = wider.keys().fold(0u64, |sum, &index| sum.saturating_add(promises[index].bytes));
         Some(ZoneOffer { zone, moved: wider.into_iter().collect(), moved_bytes })
     }
 

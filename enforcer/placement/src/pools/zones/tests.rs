@@ -68,9 +68,9 @@ fn claim(zone: &NodeSet, bytes: u64) -> MemoryClaim {
 
 /// All containers by number, in order of arrival.
 #[derive(Default)]
-struct Everybody(Vec<(u32, NodeSet, u64, MemoryPriority)>);
+struct ZonedContainers(Vec<(u32, NodeSet, u64, MemoryPriority)>);
 
-impl Everybody {
+impl ZonedContainers {
     /// Its zone, and the moved containers as `number zone`.
     fn ask(
         &mut self,
@@ -108,7 +108,7 @@ impl Everybody {
 #[test]
 fn the_cases_of_the_reference() {
     let inventory = machine();
-    let mut all = Everybody::default();
+    let mut all = ZonedContainers::default();
     // M1: more than the machine has, on no zone.
     assert_eq!(all.ask(&inventory, 0, "0-3", 33, Burstable), None);
     assert_eq!(all.ask(&inventory, 0, "10", 1, Burstable), None);
@@ -151,7 +151,7 @@ fn the_cases_of_the_reference() {
             (21, "0", 1, Burstable, "0", Some("20 0-7")),
         ],
     ] {
-        let mut all = Everybody::default();
+        let mut all = ZonedContainers::default();
         for (number, zone, bytes, priority, own, moved) in steps {
             let expected = Some((own.to_owned(), moved.map(str::to_owned).into_iter().collect()));
             assert_eq!(all.ask(&inventory, number, zone, bytes, priority), expected, "{number}");
@@ -162,7 +162,7 @@ fn the_cases_of_the_reference() {
 #[test]
 fn fewer_bytes_are_moved_than_by_the_smallest_first() {
     let inventory = machine();
-    let mut all = Everybody::default();
+    let mut all = ZonedContainers::default();
     for (number, bytes) in [(1, 1), (2, 2), (3, 5)] {
         assert_eq!(all.ask(&inventory, number, "0,2", bytes, Burstable).unwrap().1.len(), 0);
     }
@@ -174,7 +174,7 @@ fn fewer_bytes_are_moved_than_by_the_smallest_first() {
 #[test]
 fn zones_that_overlap_are_counted_together() {
     let inventory = machine();
-    let mut all = Everybody::default();
+    let mut all = ZonedContainers::default();
     assert_eq!(all.ask(&inventory, 1, "0-1", 8, Guaranteed).unwrap().1.len(), 0);
     // Each zone holds its own promise, the three nodes do not hold both.
     let (own, moved) = all.ask(&inventory, 2, "1-2", 8, Burstable).unwrap();
@@ -202,7 +202,7 @@ proptest! {
         asked in proptest::collection::vec((1u32..256, 0u64..7, 0usize..5), 1..14),
     ) {
         let inventory = machine();
-        let mut all = Everybody::default();
+        let mut all = ZonedContainers::default();
         for (number, &(mask, bytes, priority)) in asked.iter().enumerate() {
             let zone: NodeSet = (0..8).filter(|bit| mask >> bit & 1 == 1).map(NodeId).collect();
             let priority = [BestEffort, Burstable, Guaranteed, Preserved, Strict][priority];
