@@ -110,6 +110,17 @@ pub(crate) fn run(workspace: &Workspace, arguments: &DistArguments) -> Result<()
     Ok(())
 }
 
+/// Writes the bill of materials of a release for amd64 into a folder, with a stand-in for the binary; returns
+/// the file.
+pub(crate) fn bill_of_materials(workspace: &Workspace, place: &Path) -> Result<PathBuf> {
+    let (commit, path) = (ReleaseCommit::of(workspace)?, place.join("numa-enforcer"));
+    fs::write(&path, "").with_context(|| format!("write {}", path.display()))?;
+    let binaries = vec![ReleaseBinary { architecture: Architecture::Amd64, path }];
+    let draft = ReleaseDraft { workspace, commit, place: place.to_owned(), binaries };
+    materials::write(&draft)?;
+    Ok(place.join(format!("numa-enforcer-{}.cdx.json", draft.commit.version)))
+}
+
 /// Makes everything for these architectures.
 pub(crate) fn make(workspace: &Workspace, architectures: &[Architecture]) -> Result<Release> {
     setup::build_tools(workspace)?;

@@ -12,11 +12,13 @@ mod cargo_deb;
 mod cargo_deny;
 mod container_image;
 mod cross;
+mod cyclonedx;
 mod emulator;
 mod helm;
 mod initrd;
 mod jactionlint;
 mod kernel;
+mod kustomize;
 mod libraries;
 mod packages;
 mod promtool;
@@ -30,9 +32,11 @@ pub(crate) use bpf_linker::bin as bpf_linker_bin;
 pub(crate) use cargo_deb::install as cargo_deb;
 pub(crate) use cargo_deny::install as cargo_deny;
 pub(crate) use cross::compiler as cross_compiler;
+pub(crate) use cyclonedx::{CycloneDx, fetch as cyclonedx};
 pub(crate) use emulator::program;
 pub(crate) use helm::fetch as helm;
 pub(crate) use jactionlint::fetch as jactionlint;
+pub(crate) use kustomize::Kustomize;
 pub(crate) use libraries::{LinkedLibrary, linked_libraries};
 pub(crate) use promtool::PrometheusTools;
 pub(crate) use root_image::{absent_is_fine, with_sbin};
@@ -96,6 +100,12 @@ pub(crate) fn prometheus(workspace: &Workspace) -> Result<PrometheusTools> {
     promtool::fetch(&workspace.rig())
 }
 
+/// kustomize, for the presets.
+pub(crate) fn kustomize(workspace: &Workspace) -> Result<Kustomize> {
+    ensure!(ARCH == "x86_64", "kustomize is unpacked for x86-64; this machine is {ARCH}");
+    kustomize::fetch(&workspace.rig())
+}
+
 /// What packs releases.
 pub(crate) fn dist_tools() -> Result<()> {
     packages::install(&packages::DIST)
@@ -117,6 +127,8 @@ pub(crate) fn everything(workspace: &Workspace) -> Result<()> {
     prometheus(workspace)?;
     helm(workspace)?;
     jactionlint(workspace)?;
+    kustomize(workspace)?;
+    cyclonedx(workspace)?;
     browser()?;
     terminal()?;
     rig(workspace, Series::SECOND, Userland::Plain)?;

@@ -8,7 +8,7 @@ use std::fs;
 use anyhow::{Context, Result, bail, ensure};
 use serde_json::{Value, json};
 
-use super::tally::TestTally;
+use super::{kustomize, tally::TestTally};
 use crate::{
     chart::{self, Chart, HelmEngine, KUBERNETES, PRESETS, RenderedObject},
     command,
@@ -31,6 +31,8 @@ pub(super) fn run(workspace: &Workspace, tally: &mut TestTally) -> Result<()> {
     tally.outcome("chart lint", engine.lint(chart.folder()));
     for preset in PRESETS {
         tally.outcome(&format!("chart preset {preset}"), preset_is_rendered(&mut engine, &chart, preset));
+        let outcome = kustomize::preset_is_the_manifest(workspace, &mut engine, &chart, preset);
+        tally.outcome(&format!("chart manifest {preset}"), outcome);
     }
     let everything = chart.render_everything(&mut engine)?;
     tally.outcome("chart everything", everything_is_rendered(&mut engine, &chart, &everything));

@@ -7,12 +7,14 @@
 
 mod alerts;
 mod attempt;
+mod bill;
 mod chart;
 mod conformance;
 mod daemon;
 mod dependencies;
 mod dist;
 mod host;
+mod kustomize;
 mod libtest;
 mod lint;
 mod matrix;

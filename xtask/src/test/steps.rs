@@ -2,7 +2,9 @@
 
 use anyhow::Result;
 
-use super::{alerts, chart, conformance, dependencies, dist, host, lint, page, tally::TestTally, workflows};
+use super::{
+    alerts, bill, chart, conformance, dependencies, dist, host, lint, page, tally::TestTally, workflows,
+};
 use crate::{arch, progress::ProgressStep as Progress, workspace::Workspace};
 
 /// One step by name.
@@ -44,6 +46,7 @@ pub(super) const STEPS: &[TestStep] = &[
     step("format", "rustfmt has nothing to change", lint::format),
     step("arch", "the invariants of ARCHITECTURE.md", |workspace| arch::run(workspace.root())),
     step("workflows", "workflows of GitHub without an error: syntax, permissions, pins", workflows::lint),
+    step("bill", "the bill of materials of a release against the schema of CycloneDX", bill::run),
     step("deny", "licences, duplicates and sources of the dependencies", dependencies::deny),
     step(
         "lint",
