@@ -29,6 +29,7 @@ mod error;
 #[expect(clippy::unwrap_used, clippy::missing_panics_doc, reason = "for tests, of other crates too")]
 pub mod fake_disk;
 mod files;
+mod kept_lines;
 mod lines;
 mod lock;
 mod log;
@@ -50,6 +51,7 @@ pub use self::{
     entry::{Entry, EntryKey},
     error::JournalError,
     files::{check_owned, set_aside},
+    kept_lines::KeptLines,
     making_record::{LeftMaking, MADE_WITHIN, MakingRecord},
     originals::{Journal, JournalContents},
     pause_record::PauseRecord,

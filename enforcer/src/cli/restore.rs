@@ -24,8 +24,8 @@ use enforcer_act::{
     cpuset::{CpusetTree, ManagedFile},
     in_the_making::{LeftBehind, left_behind, renewed},
     journal::{
-        BrakeRecord, DriftRecord, Entry, EntryKey, JournalError, LeftMaking, LeftPins, MakingRecord,
-        NotedPins, PinsRecord, set_aside,
+        BrakeRecord, DriftRecord, Entry, EntryKey, JournalError, KeptLines, LeftMaking, LeftPins,
+        MakingRecord, NotedPins, PinsRecord, set_aside,
     },
     pins,
     restore::{RestoreReport, RestoreResult, Restored, preview, restore, restore_within, retain_within},
@@ -233,14 +233,31 @@ fn beside(state_dir: &Path, out: &mut dyn Write) -> anyhow::Result<bool> {
 fn kept(state_dir: &Path, out: &mut dyn Write) -> anyhow::Result<bool> {
     let kept = set_aside(state_dir)?;
     for path in &kept {
-        let path = path.to_string_lossy();
-        writeln!(
-            out,
-            "{}: it is damaged; what cannot be read of it is not put back: see what it says, then remove it",
-            text::escape(&path)
-        )?;
+        writeln!(out, "{}: {}", text::escape(&path.to_string_lossy()), remedy(path))?;
     }
     Ok(!kept.is_empty())
+}
+
+/// What an administrator does about a file that was set aside (docs/faq.md, "Lines that cannot be read").
+fn remedy(kept: &Path) -> String {
+    match KeptLines::of(kept) {
+        KeptLines::Readable => {
+            // `journal` of `journal.damaged.2`.
+            let name = kept.file_name().unwrap_or_default().to_string_lossy();
+            let name = name.split('.').next().unwrap_or_default();
+            format!(
+                "an older numa-enforcer has set it aside, and this one reads it: with the daemon stopped, move it to \
+                 {name}, and restore again"
+            )
+        }
+        KeptLines::Newer => {
+            "it is of a newer numa-enforcer: restore with that version, and keep it until then".into()
+        }
+        KeptLines::Damaged => {
+            "it is damaged; what cannot be read of it is not put back: see what it says, then remove it"
+                .into()
+        }
+    }
 }
 
 fn end(report: &RestoreReport, dry_run: bool, state_dir: &Path, out: &mut dyn Write) -> anyhow::Result<Exit> {
@@ -625,6 +642,45 @@ mod tests {
             matches!(exit, Exit::Undetermined) && out.contains("journal.damaged: it is damaged"),
             "{out}"
         );
+    }
+
+    /// docs/faq.md, "Lines that cannot be read": the older daemon is this one.
+    #[test]
+    fn originals_of_a_newer_daemon_come_back_after_an_older_one_has_run() {
+        let host = Fixture::new(true);
+        host.cgroup("/a", "2\n", "0\n");
+        let tree = CpusetTree::new(&host.layout.cpuset.path, true);
+        let inode = tree.open(&CgroupPath::new("/a")).unwrap().inode();
+        let key = EntryKey { cgroup: CgroupPath::new("/a"), file: ManagedFile::Cpus, inode };
+        host.journal().record(key.clone(), Entry::of_file("0-6\n", None)).unwrap();
+        let journal = host.state_dir().join("journal");
+        let as_version = |from: &str, to: &str, path: &Path| {
+            let text = fs::read_to_string(path).unwrap();
+            let json = text.trim_end().rsplit_once(' ').unwrap().0.replacen(from, to, 1);
+            fs::write(path, format!("{json} {:08x}\n", crc32fast::hash(json.as_bytes()))).unwrap();
+        };
+        as_version("\"version\":5", "\"version\":6", &journal);
+
+        // The older daemon takes what the newer one has set for the original, and sets something else.
+        let mut older = host.journal();
+        assert!(older.damaged()[0].contains("of a newer numa-enforcer"), "{:?}", older.damaged());
+        older.record(key, Entry::of_file("2\n", None)).unwrap();
+        drop(older);
+        host.cgroup("/a", "3\n", "0\n");
+        let (exit, out) = restored(&host);
+        assert!(matches!(exit, Exit::Undetermined) && out.contains("/a cpuset.cpus: `3` -> `2`"), "{out}");
+        assert!(out.contains("journal.damaged: it is of a newer numa-enforcer: restore with that"), "{out}");
+
+        // The newer version knows its lines.
+        let kept = host.state_dir().join("journal.damaged");
+        as_version("\"version\":6", "\"version\":5", &kept);
+        let (exit, out) = restored(&host);
+        assert!(matches!(exit, Exit::Undetermined), "{out}");
+        assert!(out.contains("this one reads it: with the daemon stopped, move it to journal, and"), "{out}");
+        fs::rename(&kept, &journal).unwrap();
+        let (exit, out) = restored(&host);
+        assert!(matches!(exit, Exit::Ok) && out.contains("/a cpuset.cpus: `2` -> `0-6`"), "{out}");
+        assert_eq!(host.read("/a", "cpuset.cpus").trim(), "0-6");
     }
 
     #[test]

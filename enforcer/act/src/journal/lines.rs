@@ -31,6 +31,9 @@ const WITHOUT_SUM: u32 = 1;
 /// of threads that placed themselves an entry has as many as it has room for ([`super::ThreadRoom`]).
 pub(super) const LONGEST: u64 = 1 << 20;
 
+/// Part of the fault of a whole line of a newer version.
+pub(super) const OF_NEWER: &str = ", of a newer numa-enforcer, which can put it back; ";
+
 /// Most characters that are shown of what stands in the place of a checksum.
 const SUM_SHOWN: usize = 40;
 
@@ -120,10 +123,7 @@ fn without_place(error: &serde_json::Error) -> String {
 
 fn unknown(version: u32) -> String {
     if version > VERSION {
-        return format!(
-            "it is of version {version}, of a newer numa-enforcer, which can put it back; this one reads those up to \
-             {VERSION}"
-        );
+        return format!("it is of version {version}{OF_NEWER}this one reads those up to {VERSION}");
     }
     format!("version {version} is not known, or has no checksum")
 }

@@ -13,6 +13,8 @@ use numa_placement::{ContainerRequest, Grant, MemoryClaim, MemoryResource, Resou
 use numa_topology::id::NodeId;
 use rustix::io::Errno;
 
+mod versions;
+
 use super::{
     fake_disk::FakeDisk,
     originals::{JOURNAL, LOCK, Originals},
@@ -255,18 +257,6 @@ fn a_grant_of_endless_names_is_not_recorded() {
 }
 
 #[test]
-fn a_line_of_a_newer_version_is_named_with_it_and_kept() {
-    let dir = tempfile::tempdir().unwrap();
-    let json = r#"{"version":6,"record":"unheard-of","cgroup":7}"#;
-    let line = format!("{json} {:08x}\n", crc32fast::hash(json.as_bytes()));
-    fs::write(dir.path().join("journal"), &line).unwrap();
-    let journal = Journal::open(dir.path()).unwrap();
-    let said = &journal.damaged()[0];
-    assert!(said.contains("version 6") && said.contains("newer numa-enforcer"), "{said}");
-    assert_eq!(fs::read_to_string(dir.path().join("journal.damaged")).unwrap(), line);
-}
-
-#[test]
 fn writable_journal_is_read_in_a_private_directory_and_made_private() {
     let dir = tempfile::tempdir().unwrap();
     let state = dir.path().join("state");
@@ -312,15 +302,6 @@ fn a_damaged_line_is_named_and_kept_and_does_not_hide_the_others() {
     assert!(journal.damaged()[1].contains("checksum"), "{:?}", journal.damaged());
     assert!(journal.damaged()[0].contains("line 1"), "{:?}", journal.damaged());
     assert!(fs::read_to_string(dir.path().join("journal.damaged")).unwrap().starts_with("rubbish"));
-}
-
-#[test]
-fn lines_of_a_daemon_that_wrote_no_checksums_are_read() {
-    let dir = tempfile::tempdir().unwrap();
-    let line = r#"{"version":1,"record":"before","cgroup":"/a } b","file":"cpuset.mems","inode":1,"original":"0\n","boot_id":"b"}"#;
-    fs::write(dir.path().join("journal"), format!("{line}\n")).unwrap();
-    let journal = Journal::open(dir.path()).unwrap();
-    assert_eq!(journal.entries()[&key("/a } b", 1)], entry("0\n"), "{:?}", journal.damaged());
 }
 
 #[test]
@@ -461,56 +442,6 @@ fn grants_survive_a_reopen_and_only_what_is_different_is_written() {
         assert_eq!((journal.grants(), journal.entries().len()), (&now, 1), "{opened}");
         assert!(journal.damaged().is_empty(), "{opened}: {:?}", journal.damaged());
     }
-}
-
-#[test]
-fn lines_of_a_daemon_that_recorded_no_grants_are_read() {
-    let dir = tempfile::tempdir().unwrap();
-    let json = r#"{"version":2,"record":"before","cgroup":"/a","file":"cpuset.mems","inode":1,"original":"0\n","boot_id":"b"}"#;
-    let line = format!("{json} {:08x}\n", crc32fast::hash(json.as_bytes()));
-    fs::write(dir.path().join("journal"), line).unwrap();
-    let journal = Journal::open(dir.path()).unwrap();
-    assert_eq!(journal.entries()[&key("/a", 1)], entry("0\n"), "{:?}", journal.damaged());
-}
-
-#[test]
-fn records_of_the_version_before_are_taken_over() {
-    let dir = tempfile::tempdir().unwrap();
-    let line = |json: &str| format!("\n{json} {:08x}\n", crc32fast::hash(json.as_bytes()));
-    let write = |name: &str, text: String| fs::write(dir.path().join(name), text).unwrap();
-    let brake = |id: u64| {
-        format!(
-            r#"{{"version":1,"record":"slowed","id":{id},"cgroup":"/a","inode":7,"file":"cgroup.freeze","set":"1","original":"0\n","bootId":"b"}}"#
-        )
-    };
-    let released = r#"{"version":1,"record":"released","id":1}"#;
-    write("brakes", [brake(1), brake(2), released.to_owned()].map(|json| line(&json)).concat());
-    let made = |cgroup: &str| {
-        format!(
-            r#"{{"version":3,"cgroup":"{cgroup}","record":"made","cpus":"0-1","mems":null,"boot_id":"b","told_ns":7}}"#
-        )
-    };
-    let over = r#"{"version":3,"cgroup":"/b","record":"over"}"#;
-    write("making", [made("/a"), made("/b"), over.to_owned()].map(|json| line(&json)).concat());
-    let pins = r#"{"version":1,"cgroup":"/a","before":[],"was":"0-7","told":"2-7","boot_id":"b"}"#;
-    write("pins", line(pins));
-    write("pause", "{\"version\":1,\"sinceUnixMs\":1000,\"untilUnixMs\":null}\n".to_owned());
-    let brakes = BrakeRecord::read(dir.path()).unwrap();
-    assert_eq!(
-        (brakes.slowed.iter().map(|one| one.id).collect::<Vec<_>>(), brakes.damaged),
-        (vec![2], vec![])
-    );
-    let (mut making, left) = MakingRecord::open(dir.path(), Some("b")).unwrap();
-    assert_eq!(
-        (left.made.keys().map(CgroupPath::as_str).collect::<Vec<_>>(), left.damaged),
-        (vec!["/a"], vec![])
-    );
-    making.over(vec![CgroupPath::new("/a")]).unwrap();
-    assert!(MakingRecord::left(dir.path(), Some("b")).unwrap().is_empty());
-    let left = PinsRecord::left(dir.path(), Some("b"));
-    assert_eq!((left.pins[&CgroupPath::new("/a")].told.to_string(), left.unread), ("2-7".into(), vec![]));
-    let pause = PauseRecord::new(dir.path()).read().unwrap().unwrap();
-    assert_eq!(pause.lasted(3_000).as_secs(), 2);
 }
 
 /// A journal with one entry, and the disk to which further lines go.
