@@ -19,3 +19,4 @@ mod schema;
 mod supervisor;
 mod tmux;
 mod top;
+mod upgrade;
