@@ -1,4 +1,4 @@
-//! kustomize of Debian unstable, unpacked beside its own libc and never installed: what it makes of the presets.
+//! kustomize of Debian unstable, unpacked beside its own libc and never installed, for the presets.
 
 use std::{
     fs,

@@ -1,4 +1,4 @@
-//! What is applied is the same with `kubectl apply --kustomize` on a preset and with its `install-PRESET.yaml`.
+//! A preset by `kubectl apply --kustomize` and its `install-PRESET.yaml` are the same objects.
 //!
 //! Both pass kustomize, which orders objects and keys. Two things differ on purpose and are taken away: the
 //! pods of a manifest carry the checksum of the configuration, where kustomize puts one into the name of the
