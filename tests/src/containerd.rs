@@ -65,6 +65,27 @@ impl Containerd {
         wait::until("containerd answers", LIMIT, || cri.version().map(Some)).map(drop)
     }
 
+    /// Gives it the images of an archive.
+    pub fn import(cri: &Cri, archive: &str) -> Result<()> {
+        let before = cri.images()?.len();
+        let mut import = Command::new("ctr");
+        // It gives up a busy runtime after ten seconds unless it is told.
+        import.args([
+            "--connect-timeout",
+            "3m",
+            "--namespace",
+            "k8s.io",
+            "images",
+            "import",
+            "--local",
+            archive,
+        ]);
+        let output = process::run(&mut import, LIMIT)?;
+        ensure!(output.status == Some(0), "import {archive}: {}", output.stderr.trim());
+        // It hears of its own images by an event.
+        wait::until("an image is known", LIMIT, || Ok((cri.images()?.len() > before).then_some(())))
+    }
+
     /// Ends it and starts it again; containers go on meanwhile.
     pub fn restart(self, cri: &Cri) -> Result<Self> {
         self.stop()?;
@@ -111,11 +132,6 @@ impl Containerd {
 
 /// Gives it the images that the root file system brings.
 fn import_images(cri: &Cri) -> Result<()> {
-    let mut import = Command::new("ctr");
-    // It gives up a busy runtime after ten seconds unless it is told.
-    import.args(["--connect-timeout", "3m", "--namespace", "k8s.io", "images", "import", "--local", IMAGES]);
-    let output = process::run(&mut import, LIMIT)?;
-    ensure!(output.status == Some(0), "import {IMAGES}: {}", output.stderr.trim());
-    // It hears of its own images by an event.
+    Containerd::import(cri, IMAGES)?;
     wait::until("both images are known", LIMIT, || Ok((cri.images()?.len() >= 2).then_some(())))
 }

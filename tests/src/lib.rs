@@ -24,6 +24,7 @@ pub mod kubelet;
 pub mod layers;
 pub mod measure;
 pub mod memory;
+pub mod preset;
 pub mod process;
 pub mod product;
 pub mod refuser;

@@ -194,10 +194,12 @@ fn others(granted: &[&str]) -> Vec<String> {
     known.iter_names().map(|(name, _)| name.to_owned()).filter(|name| !granted.contains(&&**name)).collect()
 }
 
-/// The audit that a daemon serves which this scenario has not started itself; `None` until it serves one.
-pub fn served_audit() -> Option<Report> {
-    let report: Value = serde_json::from_str(&http::get(METRICS, "/report.json").ok()?).ok()?;
-    Some(Report(report["audit"].clone())).filter(|audit| audit.0.is_object())
+/// The latest turn of a daemon that this scenario has not started itself, as its control socket tells of it;
+/// `None` until it has taken one.
+pub fn latest_turn() -> Result<Option<Report>> {
+    let output = run(&["status", "-o", "json"])?;
+    let status: Value = serde_json::from_str(&output.stdout).with_context(|| output.stderr.clone())?;
+    Ok(Some(Report(status["latest"].clone())).filter(|turn| turn.0.is_object()))
 }
 
 /// A sum of its metrics; `None` until it serves them.

@@ -2,6 +2,8 @@
 
 use std::env::consts::ARCH;
 
+use anyhow::{Context, Result};
+
 /// An architecture of a release.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Architecture {
@@ -29,6 +31,12 @@ impl Architecture {
     /// Rust's target.
     pub(crate) fn triple(self) -> String {
         format!("{}-unknown-linux-gnu", self.kernel())
+    }
+
+    /// That of this machine; an error where releases are for no such one.
+    pub(crate) fn native() -> Result<Self> {
+        let mut all = [Self::Amd64, Self::Arm64].into_iter();
+        all.find(|one| one.is_native()).with_context(|| format!("no release is for {ARCH}"))
     }
 
     /// Whether this machine has it.

@@ -32,18 +32,8 @@ pub(crate) fn run(workspace: &Workspace) -> Result<()> {
 /// Writes the man pages and the completions of shells into `man` and `completions` of a folder.
 pub(crate) fn manuals(workspace: &Workspace, directory: &Path) -> Result<()> {
     let step = ProgressStep::begin("write man pages and completions");
-    let mut cargo = product::cargo(workspace)?;
-    cargo.args([
-        "run",
-        "--quiet",
-        "--package",
-        "enforcer",
-        "--no-default-features",
-        "--example",
-        "manual",
-        "--",
-    ]);
-    command::visibly(cargo.arg(directory).args(date(workspace)))?;
+    let mut manual = Command::new(product::build_manual_example(workspace)?);
+    command::visibly(manual.current_dir(workspace.root()).arg(directory).args(date(workspace)))?;
     step.done();
     Ok(())
 }

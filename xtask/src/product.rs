@@ -139,13 +139,33 @@ pub(crate) fn build_ebpf(workspace: &Workspace) -> Result<()> {
     build(workspace, BuildProfile::Dev).map(drop)
 }
 
+/// Builds the example that writes man pages and completions. They are the same without the kernel side.
+pub(crate) fn build_manual_example(workspace: &Workspace) -> Result<PathBuf> {
+    let mut cargo = cargo(workspace)?;
+    // Of the whole workspace, as above: dependencies are those of tests.
+    command::visibly(cargo.args([
+        "build",
+        "--quiet",
+        "--workspace",
+        "--no-default-features",
+        "--example",
+        "manual",
+    ]))?;
+    Ok(example(workspace, "manual"))
+}
+
 /// Builds the example that draws the page of an audit.
 pub(crate) fn build_page_example(workspace: &Workspace) -> Result<PathBuf> {
     let mut cargo = cargo(workspace)?;
     // Of the whole workspace, as all tests are: with the features of one package its dependencies would be
     // built again.
     command::visibly(cargo.args(["build", "--quiet", "--workspace", "--example", "page"]))?;
-    Ok(workspace.target().join(triple()).join(BuildProfile::Dev.folder()).join("examples/page"))
+    Ok(example(workspace, "page"))
+}
+
+/// Where cargo has put an example.
+fn example(workspace: &Workspace, name: &str) -> PathBuf {
+    workspace.target().join(triple()).join(BuildProfile::Dev.folder()).join("examples").join(name)
 }
 
 fn build_binary(workspace: &Workspace, binary: &str, profile: BuildProfile) -> Result<PathBuf> {

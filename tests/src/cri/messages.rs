@@ -16,6 +16,8 @@ pub(super) const NODE: i32 = 2;
 
 /// `ContainerState` of a container with a running process.
 pub(super) const RUNNING: i32 = 1;
+/// Of one whose process has ended.
+pub(super) const EXITED: i32 = 2;
 
 #[derive(Clone, PartialEq, Message)]
 pub(super) struct VersionRequest {}
@@ -138,7 +140,14 @@ pub(super) struct Mount {
     pub host_path: String,
     #[prost(bool, tag = "3")]
     pub readonly: bool,
+    #[prost(int32, tag = "5")]
+    pub propagation: i32,
 }
+
+/// `MountPropagation` of what is mounted as it is.
+pub(super) const PRIVATE: i32 = 0;
+/// The container sees what the machine mounts later.
+pub(super) const FROM_HOST: i32 = 1;
 
 /// Names of capabilities, without `CAP_`.
 #[derive(Clone, PartialEq, Message)]
@@ -149,7 +158,11 @@ pub(super) struct Capability {
     pub drop_capabilities: Vec<String>,
 }
 
-/// `ProfileType` of a profile that is a file of the machine.
+/// `ProfileType` of the runtime's own profile.
+pub(super) const RUNTIME_DEFAULT: i32 = 0;
+/// Of none.
+pub(super) const UNCONFINED: i32 = 1;
+/// Of a profile that is a file of the machine.
 pub(super) const LOCALHOST: i32 = 2;
 
 #[derive(Clone, PartialEq, Message)]
@@ -160,18 +173,33 @@ pub(super) struct SecurityProfile {
     pub localhost_ref: String,
 }
 
+/// `Int64Value`.
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct UserId {
+    #[prost(int64, tag = "1")]
+    pub value: i64,
+}
+
 #[derive(Clone, PartialEq, Message)]
 pub(super) struct LinuxContainerSecurityContext {
     #[prost(message, optional, tag = "1")]
     pub capabilities: Option<Capability>,
     #[prost(message, optional, tag = "3")]
     pub namespace_options: Option<NamespaceOption>,
+    #[prost(message, optional, tag = "5")]
+    pub run_as_user: Option<UserId>,
     #[prost(bool, tag = "7")]
     pub readonly_rootfs: bool,
     #[prost(bool, tag = "11")]
     pub no_new_privs: bool,
+    #[prost(string, repeated, tag = "13")]
+    pub masked_paths: Vec<String>,
+    #[prost(string, repeated, tag = "14")]
+    pub readonly_paths: Vec<String>,
     #[prost(message, optional, tag = "15")]
     pub seccomp: Option<SecurityProfile>,
+    #[prost(message, optional, tag = "16")]
+    pub apparmor: Option<SecurityProfile>,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -190,6 +218,8 @@ pub(super) struct ContainerConfig {
     pub image: Option<ImageSpec>,
     #[prost(string, repeated, tag = "3")]
     pub command: Vec<String>,
+    #[prost(string, repeated, tag = "4")]
+    pub args: Vec<String>,
     #[prost(message, repeated, tag = "6")]
     pub envs: Vec<KeyValue>,
     #[prost(message, repeated, tag = "7")]
@@ -241,6 +271,20 @@ pub(super) struct UpdateContainerResourcesRequest {
 /// Of containers, pods and images: without a filter, so all of them.
 #[derive(Clone, PartialEq, Message)]
 pub(super) struct ListRequest {}
+
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct ContainerStatusResponse {
+    #[prost(message, optional, tag = "1")]
+    pub status: Option<ContainerStatus>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct ContainerStatus {
+    #[prost(int32, tag = "3")]
+    pub state: i32,
+    #[prost(int32, tag = "7")]
+    pub exit_code: i32,
+}
 
 #[derive(Clone, PartialEq, Message)]
 pub(super) struct ListContainersResponse {

@@ -7,9 +7,11 @@
 mod amounts;
 mod messages;
 mod pod;
+mod spec;
 
 pub use amounts::{Amounts, Qos};
-pub use pod::{Container, FirstLook, Plan, Pod, Privileges, Program};
+pub use pod::{Container, FirstLook, Plan, Pod, Program};
+pub use spec::{ContainerSpec, MountSpec};
 
 use std::{collections::BTreeMap, time::Duration};
 

@@ -10,13 +10,13 @@ use std::{
 use anyhow::{Context, Result};
 
 use super::{
-    Amounts, Cri, Qos, RUNTIME,
+    Amounts, ContainerSpec, Cri, Qos, RUNTIME,
     messages::{
-        CONTAINER, Capability, ContainerConfig, ContainerId, ContainerMetadata, CreateContainerRequest,
-        ImageSpec, KeyValue, LOCALHOST, LinuxContainerConfig, LinuxContainerSecurityContext,
-        LinuxPodSandboxConfig, LinuxSandboxSecurityContext, Mount, NODE, NamespaceOption, Nothing, POD,
-        PodSandboxConfig, PodSandboxId, PodSandboxMetadata, RunPodSandboxRequest, SecurityProfile,
-        UpdateContainerResourcesRequest,
+        CONTAINER, ContainerConfig, ContainerId, ContainerMetadata, ContainerStatusResponse,
+        CreateContainerRequest, EXITED, ImageSpec, KeyValue, LinuxContainerConfig,
+        LinuxContainerSecurityContext, LinuxPodSandboxConfig, LinuxSandboxSecurityContext, Mount, NODE,
+        NamespaceOption, Nothing, POD, PRIVATE, PodSandboxConfig, PodSandboxId, PodSandboxMetadata,
+        RunPodSandboxRequest, UpdateContainerResourcesRequest,
     },
 };
 use crate::{cgroup::Cgroup, ids, ids::Ids, memory, wait};
@@ -60,36 +60,6 @@ pub struct Program<'a> {
     pub environment: &'a [(&'a str, &'a str)],
     /// A folder of this machine that it sees at the same place, and cannot write.
     pub folder: Option<&'a str>,
-}
-
-/// What a container may do, and sees of this machine.
-#[derive(Debug, Clone, Copy)]
-pub struct Privileges<'a> {
-    /// Capabilities without `CAP_`; it has no others.
-    pub capabilities: &'a [&'a str],
-    /// The file of its seccomp profile.
-    pub seccomp: &'a str,
-    /// Folders of this machine that it sees at the same place: may it write them?
-    pub folders: &'a [(&'a str, bool)],
-}
-
-impl Privileges<'_> {
-    /// Processes are those of the machine, and no privileges come with a program.
-    fn context(&self) -> LinuxContainerSecurityContext {
-        LinuxContainerSecurityContext {
-            capabilities: Some(Capability {
-                add_capabilities: self.capabilities.iter().map(ToString::to_string).collect(),
-                drop_capabilities: vec!["ALL".to_owned()],
-            }),
-            namespace_options: Some(NamespaceOption { pid: NODE, ..namespaces() }),
-            readonly_rootfs: true,
-            no_new_privs: true,
-            seccomp: Some(SecurityProfile {
-                profile_type: LOCALHOST,
-                localhost_ref: self.seccomp.to_owned(),
-            }),
-        }
-    }
 }
 
 /// A pod that runs.
@@ -175,51 +145,46 @@ impl<'a> Pod<'a> {
 
     /// Makes a container that waits, and does not start it.
     pub fn create(&self, name: &str, amounts: &Amounts) -> Result<Container<'a>> {
-        self.create_of(name, amounts, &SLEEP, None)
+        self.create_of(name, amounts, &SLEEP)
     }
 
-    fn create_of(
-        &self,
-        name: &str,
-        amounts: &Amounts,
-        program: &Program,
-        privileges: Option<&Privileges>,
-    ) -> Result<Container<'a>> {
-        let usual = || LinuxContainerSecurityContext {
+    fn create_of(&self, name: &str, amounts: &Amounts, program: &Program) -> Result<Container<'a>> {
+        let looking = ["/bin/sh", "-c", LOOK, "sh"].iter().chain(program.command);
+        let config = ContainerConfig {
+            image: Some(ImageSpec { image: IMAGE.to_owned() }),
+            command: looking.map(ToString::to_string).collect(),
+            envs: program.environment.iter().map(|&variable| variable.into()).collect(),
+            mounts: program.folder.into_iter().map(Mount::from).collect(),
+            ..ContainerConfig::default()
+        };
+        let security = LinuxContainerSecurityContext {
             namespace_options: Some(namespaces()),
             ..LinuxContainerSecurityContext::default()
         };
-        let folders = privileges.map_or(&[][..], |privileges| privileges.folders);
+        self.create_as(name, amounts, config, security)
+    }
+
+    /// Makes a container of this image, and names it, its log and its resources as a kubelet does.
+    fn create_as(
+        &self,
+        name: &str,
+        amounts: &Amounts,
+        image: ContainerConfig,
+        security: LinuxContainerSecurityContext,
+    ) -> Result<Container<'a>> {
         let folder = &self.config.log_directory;
         let log_path = format!("{name}/0.log");
         fs::create_dir_all(format!("{folder}/{name}")).context("make the folder of a container's log")?;
         let metadata = self.config.metadata.as_ref().context("a pod without a name")?;
         let config = ContainerConfig {
             metadata: Some(ContainerMetadata { name: name.to_owned() }),
-            image: Some(ImageSpec { image: IMAGE.to_owned() }),
-            command: ["/bin/sh", "-c", LOOK, "sh"]
-                .iter()
-                .chain(program.command)
-                .map(ToString::to_string)
-                .collect(),
-            envs: program.environment.iter().map(|&variable| variable.into()).collect(),
-            mounts: program
-                .folder
-                .into_iter()
-                .map(Mount::from)
-                .chain(
-                    folders
-                        .iter()
-                        .map(|(folder, writable)| Mount { readonly: !writable, ..Mount::from(*folder) }),
-                )
-                .collect(),
             labels: labels(metadata, Some(name)),
-            annotations: HashMap::new(),
             log_path: log_path.clone(),
             linux: Some(LinuxContainerConfig {
                 resources: Some(amounts.resources(amounts.oom_score_adj(self.qos, capacity()?))),
-                security_context: Some(privileges.map_or_else(usual, Privileges::context)),
+                security_context: Some(security),
             }),
+            ..image
         };
         let request = CreateContainerRequest {
             pod_sandbox_id: self.id.clone(),
@@ -239,20 +204,20 @@ impl<'a> Pod<'a> {
 
     /// Makes a container that runs this, and starts it.
     pub fn start_of(&self, name: &str, amounts: &Amounts, program: &Program) -> Result<Container<'a>> {
-        let container = self.create_of(name, amounts, program, None)?;
+        let container = self.create_of(name, amounts, program)?;
         container.start()?;
         Ok(container)
     }
 
-    /// The same with these privileges and no others.
-    pub fn start_as(
-        &self,
-        name: &str,
-        amounts: &Amounts,
-        program: &Program,
-        privileges: &Privileges,
-    ) -> Result<Container<'a>> {
-        let container = self.create_of(name, amounts, program, Some(privileges))?;
+    /// Makes a container as its specification says, and starts it.
+    pub fn start_spec(&self, spec: &ContainerSpec) -> Result<Container<'a>> {
+        let image = ContainerConfig {
+            image: Some(ImageSpec { image: spec.image.clone() }),
+            args: spec.args.clone(),
+            mounts: spec.mounts(),
+            ..ContainerConfig::default()
+        };
+        let container = self.create_as(&spec.name, &spec.amounts, image, spec.security())?;
         container.start()?;
         Ok(container)
     }
@@ -306,6 +271,21 @@ impl Container<'_> {
     /// Kills its process: it has no handler for a signal that asks.
     pub fn stop(&self) -> Result<()> {
         self.cri.stop(&self.id, Duration::ZERO)
+    }
+
+    /// Asks it to end, and waits for that; returns its exit status.
+    pub fn end(&self) -> Result<i32> {
+        self.cri.stop(&self.id, LIMIT)?;
+        self.exit_status()
+    }
+
+    /// Exit status of its process, when that has ended.
+    pub fn exit_status(&self) -> Result<i32> {
+        wait::until("the process of a container has ended", LIMIT, || {
+            let request = ContainerId { container_id: self.id.clone() };
+            let answer: ContainerStatusResponse = self.cri.call(RUNTIME, "ContainerStatus", request)?;
+            Ok(answer.status.filter(|status| status.state == EXITED).map(|status| status.exit_code))
+        })
     }
 
     /// Forgets it; it must have ended.
@@ -425,12 +405,13 @@ impl From<(&str, &str)> for KeyValue {
 
 impl From<&str> for Mount {
     fn from(folder: &str) -> Self {
-        Self { container_path: folder.to_owned(), host_path: folder.to_owned(), readonly: true }
+        let path = || folder.to_owned();
+        Self { container_path: path(), host_path: path(), readonly: true, propagation: PRIVATE }
     }
 }
 
 /// A network that exists, and processes that see each other only in a container.
-fn namespaces() -> NamespaceOption {
+pub(super) fn namespaces() -> NamespaceOption {
     NamespaceOption { network: NODE, pid: CONTAINER, ipc: POD }
 }
 

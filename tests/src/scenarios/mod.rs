@@ -19,6 +19,7 @@ mod eyes;
 mod forty;
 mod full_disk;
 mod idle;
+mod image;
 mod large;
 mod late;
 mod lifecycles;
@@ -26,6 +27,7 @@ mod moves;
 mod node;
 mod others_pins;
 mod owned;
+mod package;
 mod partition;
 mod pause;
 mod placed;
@@ -45,7 +47,6 @@ mod rig;
 mod self_placed;
 mod service;
 mod shipped;
-mod shipped_pod;
 mod spread;
 mod stopped;
 mod tiers;
@@ -92,6 +93,10 @@ pub struct Scenario {
     pub needs_systemd: bool,
     /// Does Prometheus scrape the product?
     pub needs_prometheus: bool,
+    /// Does it install the product's Debian packages?
+    pub needs_package: bool,
+    /// Does it run the product's container image?
+    pub needs_image: bool,
     /// Takes minutes, so a run plays it only when it is named, or with `--all`: it measures, repeats, or
     /// varies what a shorter one of its group shows.
     pub only_by_name: bool,
@@ -133,6 +138,8 @@ pub const ALL: &[Scenario] = &[
         needs_containerd: false,
         needs_systemd: false,
         needs_prometheus: false,
+        needs_package: false,
+        needs_image: false,
         only_by_name: true,
         run: large::audit,
     },
@@ -283,11 +290,6 @@ pub const ALL: &[Scenario] = &[
         limit_seconds: 600,
         ..rig("node-containerd", "2s", node::containerd)
     },
-    Scenario {
-        needs_containerd: true,
-        only_by_name: true,
-        ..long("node-shipped-pod", pods::TOPOLOGY, "", shipped_pod::enforces)
-    },
     Scenario { needs_containerd: true, ..long("node-placed", pods::TOPOLOGY, "", placed::at_creation) },
     Scenario {
         needs_containerd: true,
@@ -375,6 +377,14 @@ pub const ALL: &[Scenario] = &[
         topology: pods::TOPOLOGY,
         ..systemd("systemd-undone", undone::stays_undone)
     },
+    Scenario { needs_package: true, limit_seconds: 1_800, ..systemd("package-deb", package::comes_and_goes) },
+    Scenario {
+        needs_image: true,
+        needs_containerd: true,
+        only_by_name: true,
+        limit_seconds: 1_800,
+        ..long("package-image", pods::TOPOLOGY, "", image::of_each_preset)
+    },
 ];
 
 const BALANCING_OFF: &str = "numa_balancing=disable";
@@ -390,6 +400,8 @@ const fn rig(name: &'static str, topology: &'static str, run: fn(&mut Checks) ->
         needs_containerd: false,
         needs_systemd: false,
         needs_prometheus: false,
+        needs_package: false,
+        needs_image: false,
         only_by_name: false,
         run,
     }
@@ -411,6 +423,8 @@ const fn product(
         needs_containerd: false,
         needs_systemd: false,
         needs_prometheus: false,
+        needs_package: false,
+        needs_image: false,
         only_by_name: false,
         run,
     }

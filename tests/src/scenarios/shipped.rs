@@ -9,11 +9,10 @@ use anyhow::{Context, Result, ensure};
 
 use super::refused::{bpf_sources, estimates};
 use super::workloads::Pair;
-use crate::{check::Checks, product};
+use crate::{check::Checks, preset::Preset, product};
 
 const UNIT: &str = include_str!("../../../deploy/systemd/numa-enforcer.service");
 const ENFORCE: &str = include_str!("../../../deploy/systemd/enforce.conf");
-const DAEMON_SET: &str = include_str!("../../../deploy/kubernetes/observe/daemon-set.yaml");
 
 pub(super) const PARANOID: &str = "/proc/sys/kernel/perf_event_paranoid";
 /// Debian's own setting.
@@ -39,14 +38,7 @@ fn granted_by(unit: &str) -> Result<Vec<String>> {
 
 /// The same of the pod in observe mode.
 pub(super) fn of_pod() -> Result<Vec<String>> {
-    granted_by_pod(DAEMON_SET)
-}
-
-/// Names that a DaemonSet adds, of which one container has any.
-pub(super) fn granted_by_pod(daemon_set: &str) -> Result<Vec<String>> {
-    let line = daemon_set.lines().find_map(|line| line.trim().strip_prefix("add: ["));
-    let names = line.context("the pod adds no capabilities")?.trim_end_matches(']').split(',');
-    Ok(names.map(|name| name.trim().trim_matches('"').to_owned()).collect())
+    Ok(Preset::observe()?.daemon.capabilities)
 }
 
 /// With exactly these, and perf events refused, run time per node is counted and the cause is named.

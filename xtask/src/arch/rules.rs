@@ -43,7 +43,7 @@ const OWNERS: [(&str, &[&str]); 15] = [
     ("axum", &["enforcer/src/serve"]),
     ("ratatui", &["enforcer/report/", "enforcer/src/cli/top/"]),
     ("flate2", &["enforcer/src/record/"]),
-    ("serde_saphyr", &["enforcer/runtime/src/manifest/", "enforcer/tests/"]),
+    ("serde_saphyr", &["enforcer/runtime/src/manifest/", "enforcer/tests/", "tests/src/preset.rs"]),
     ("tonic", &["enforcer/runtime/src/kubelet/", "tests/src/cri/"]),
     ("prost", &["enforcer/runtime/", "tests/src/cri/", "tests/src/unsolicited.rs"]),
     ("libc", &["enforcer/kernel/", "tests/src/", "enforcer/tests/"]),

@@ -60,7 +60,7 @@ pub(super) fn build(draft: &ReleaseDraft<'_>, architecture: Architecture) -> Res
         .env_remove("RUSTFLAGS")
         .env("CARGO_ENCODED_RUSTFLAGS", flags.join(BETWEEN_FLAGS))
         .env("CARGO_BUILD_TARGET", architecture.triple())
-        .env("CARGO_TARGET_DIR", target(workspace))
+        .env("CARGO_TARGET_DIR", &draft.target)
         .env("CARGO_INCREMENTAL", "0")
         .env(format!("CFLAGS_{}", architecture.triple()), prefix_maps.join(" "))
         .env("SOURCE_DATE_EPOCH", &commit.seconds)
@@ -70,7 +70,7 @@ pub(super) fn build(draft: &ReleaseDraft<'_>, architecture: Architecture) -> Res
         None => drop(cargo.args(["--", PACKED_RELOCATIONS])),
     }
     command::visibly(&mut cargo)?;
-    let binary = folder(workspace, architecture).join("numa-enforcer");
+    let binary = draft.built(architecture).join("numa-enforcer");
     ensure!(binary.is_file(), "cargo built no {}", binary.display());
     names_no_path(&binary, &renamed)?;
     is_static(&binary)?;
@@ -82,11 +82,6 @@ pub(super) fn build(draft: &ReleaseDraft<'_>, architecture: Architecture) -> Res
 /// Cargo's target folder of releases: other flags than those of tests.
 pub(super) fn target(workspace: &Workspace) -> PathBuf {
     workspace.target().join("dist-build")
-}
-
-/// Where cargo leaves what it builds for an architecture.
-pub(super) fn folder(workspace: &Workspace, architecture: Architecture) -> PathBuf {
-    target(workspace).join(architecture.triple()).join("release")
 }
 
 /// Folders of this machine, and what takes their place: sources, what is built from them, dependencies,

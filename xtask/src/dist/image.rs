@@ -29,9 +29,9 @@ const MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";
 const CONFIG: &str = "application/vnd.oci.image.config.v1+json";
 const LAYER: &str = "application/vnd.oci.image.layer.v1.tar+gzip";
 
-/// Writes the image of the binaries.
-pub(super) fn write(draft: &ReleaseDraft<'_>) -> Result<()> {
-    let ReleaseDraft { workspace, commit, place, binaries } = draft;
+/// Writes the image of the binaries; returns the file.
+pub(super) fn write(draft: &ReleaseDraft<'_>) -> Result<PathBuf> {
+    let ReleaseDraft { workspace, commit, place, binaries, .. } = draft;
     let step = ProgressStep::begin("make the image");
     let scratch = workspace.scratch()?;
     let layout = ImageLayout { folder: scratch.path().join("layout") };
@@ -39,7 +39,7 @@ pub(super) fn write(draft: &ReleaseDraft<'_>) -> Result<()> {
     let created = commit.time()?;
     let mut manifests = Vec::new();
     for ReleaseBinary { architecture, path } in binaries {
-        let layer = layer(&scratch.path().join(architecture.debian()), path, commit)?;
+        let layer = layer(&scratch.path().join(architecture.debian()), path, draft)?;
         manifests.push(layout.image(&layer, *architecture, commit, &created)?);
     }
     let index = json!({
@@ -57,7 +57,7 @@ pub(super) fn write(draft: &ReleaseDraft<'_>) -> Result<()> {
     let file = place.join(format!("numa-enforcer-{}-oci.tar", commit.version));
     archive::tar(&layout.folder, &["blobs", "index.json", "oci-layout"], commit, &file)?;
     step.done();
-    Ok(())
+    Ok(file)
 }
 
 /// A layer, packed and as it is unpacked.
@@ -67,17 +67,17 @@ struct ImageLayer {
 }
 
 /// The file system of the image: the program in its folder.
-fn layer(folder: &Path, binary: &Path, commit: &ReleaseCommit) -> Result<ImageLayer> {
+fn layer(folder: &Path, binary: &Path, draft: &ReleaseDraft<'_>) -> Result<ImageLayer> {
     let root = folder.join("root");
     let program = root.join(PROGRAM);
     fs::create_dir_all(program.parent().context("the program has a folder")?)
         .with_context(|| format!("create {}", root.display()))?;
     fs::copy(binary, &program).with_context(|| format!("copy {}", binary.display()))?;
     let unpacked = folder.join("layer.tar");
-    archive::tar(&root, &["usr"], commit, &unpacked)?;
+    archive::tar(&root, &["usr"], &draft.commit, &unpacked)?;
     let unpacked_sha256 = checksums::of(&unpacked)?;
     let packed = archive::gzip(&unpacked)?;
-    bounds::check(&packed, bounds::PACKED)?;
+    draft.check(&packed, bounds::PACKED)?;
     let packed = fs::read(&packed).with_context(|| format!("read {}", packed.display()))?;
     Ok(ImageLayer { packed, unpacked_sha256 })
 }
@@ -164,8 +164,16 @@ mod tests {
         let binaries = [Architecture::Amd64, Architecture::Arm64]
             .map(|architecture| ReleaseBinary { architecture, path: path.clone() });
         let workspace = &Workspace::find().unwrap();
-        let (place, binaries) = (place.to_owned(), binaries.into());
-        write(&ReleaseDraft { workspace, commit: commit(), place: place.clone(), binaries }).unwrap();
+        let (place, target) = (place.to_owned(), place.join("target"));
+        let draft = ReleaseDraft {
+            workspace,
+            commit: commit(),
+            place: place.clone(),
+            binaries: binaries.into(),
+            target,
+            is_published: true,
+        };
+        write(&draft).unwrap();
         let file = place.join("numa-enforcer-1.2.3-oci.tar");
         let layout = place.join("layout");
         fs::create_dir(&layout).unwrap();

@@ -21,7 +21,7 @@ type Components = BTreeMap<(String, String), Value>;
 
 /// Writes the bill.
 pub(super) fn write(draft: &ReleaseDraft<'_>) -> Result<()> {
-    let ReleaseDraft { workspace, commit, place, binaries } = draft;
+    let ReleaseDraft { workspace, commit, place, binaries, .. } = draft;
     let step = ProgressStep::begin("write the bill of materials");
     let mut components = Components::new();
     let (root, kernel_side) = (workspace.root().to_owned(), workspace.root().join("enforcer-ebpf"));

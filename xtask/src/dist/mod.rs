@@ -16,6 +16,7 @@ mod commit;
 mod image;
 mod materials;
 mod package;
+mod trial;
 
 use std::{
     fs, io,
@@ -24,7 +25,7 @@ use std::{
 
 use anyhow::{Context, Result};
 
-pub(crate) use self::commit::ReleaseCommit;
+pub(crate) use self::{commit::ReleaseCommit, trial::TrialRelease};
 use crate::{architecture::Architecture, setup, workspace::Workspace};
 
 /// Arguments of `dist`.
@@ -69,6 +70,10 @@ struct ReleaseDraft<'a> {
     place: PathBuf,
     /// Those that are built so far.
     binaries: Vec<ReleaseBinary>,
+    /// Cargo's target folder. Binaries are in `TRIPLE/release` there, whatever their profile.
+    target: PathBuf,
+    /// Is it compressed well and slowly, and bounded in its size?
+    is_published: bool,
 }
 
 impl<'a> ReleaseDraft<'a> {
@@ -80,7 +85,18 @@ impl<'a> ReleaseDraft<'a> {
             .or_else(|error| if error.kind() == io::ErrorKind::NotFound { Ok(()) } else { Err(error) })
             .with_context(|| format!("remove {}", place.display()))?;
         fs::create_dir_all(&place).with_context(|| format!("create {}", place.display()))?;
-        Ok(Self { workspace, commit, place, binaries: Vec::new() })
+        let target = binary::target(workspace);
+        Ok(Self { workspace, commit, place, binaries: Vec::new(), target, is_published: true })
+    }
+
+    /// Where cargo leaves what it builds for an architecture.
+    fn built(&self, architecture: Architecture) -> PathBuf {
+        self.target.join(architecture.triple()).join("release")
+    }
+
+    /// Fails if a file that is to be published has `bound` bytes or more.
+    fn check(&self, file: &Path, bound: u64) -> Result<()> {
+        if self.is_published { bounds::check(file, bound) } else { Ok(()) }
     }
 
     /// Takes a binary in under the name that it is published as; returns the file.
@@ -116,9 +132,10 @@ pub(crate) fn bill_of_materials(workspace: &Workspace, place: &Path) -> Result<P
     let (commit, path) = (ReleaseCommit::of(workspace)?, place.join("numa-enforcer"));
     fs::write(&path, "").with_context(|| format!("write {}", path.display()))?;
     let binaries = vec![ReleaseBinary { architecture: Architecture::Amd64, path }];
-    let draft = ReleaseDraft { workspace, commit, place: place.to_owned(), binaries };
+    let (place, target) = (place.to_owned(), binary::target(workspace));
+    let draft = ReleaseDraft { workspace, commit, place, binaries, target, is_published: true };
     materials::write(&draft)?;
-    Ok(place.join(format!("numa-enforcer-{}.cdx.json", draft.commit.version)))
+    Ok(draft.place.join(format!("numa-enforcer-{}.cdx.json", draft.commit.version)))
 }
 
 /// Makes everything for these architectures.

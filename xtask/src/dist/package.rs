@@ -11,7 +11,7 @@ use std::{
 
 use anyhow::{Context, Result};
 
-use super::{ReleaseDraft, archive, binary, bounds, commit::ReleaseCommit};
+use super::{ReleaseDraft, archive, bounds, commit::ReleaseCommit};
 use crate::{architecture::Architecture, command, docs, progress::ProgressStep, setup, workspace::Workspace};
 
 /// Revision of the packaging of one version.
@@ -20,12 +20,12 @@ const REVISION: u32 = 1;
 /// The name in Debian's changelog, as `maintainer` of the metadata.
 const MAINTAINER: &str = "The numa-enforcer developers <maintainers@numa-enforcer.io>";
 
-/// Makes the package of the binary that `binary` has built.
-pub(super) fn build(draft: &ReleaseDraft<'_>, architecture: Architecture) -> Result<()> {
+/// Makes the package of the binary that is built; returns the file.
+pub(super) fn build(draft: &ReleaseDraft<'_>, architecture: Architecture) -> Result<PathBuf> {
     let ReleaseDraft { workspace, commit, place, .. } = draft;
     let cargo_deb = setup::cargo_deb(workspace)?;
     let version = format!("{}-{REVISION}", commit.version);
-    lay_out(workspace, &binary::folder(workspace, architecture).join("package"), commit, &version)?;
+    lay_out(workspace, &draft.built(architecture).join("package"), commit, &version)?;
     let step = ProgressStep::begin(format!("make the Debian package for {}", architecture.debian()));
     let package = place.join(format!("numa-enforcer_{version}_{}.deb", architecture.debian()));
     let mut deb = Command::new(cargo_deb);
@@ -36,12 +36,15 @@ pub(super) fn build(draft: &ReleaseDraft<'_>, architecture: Architecture) -> Res
         .arg(&version)
         .arg("--output")
         .arg(&package)
-        .env("CARGO_TARGET_DIR", binary::target(workspace))
+        .env("CARGO_TARGET_DIR", &draft.target)
         .env("SOURCE_DATE_EPOCH", &commit.seconds);
+    if !draft.is_published {
+        deb.arg("--fast");
+    }
     command::quietly(&mut deb)?;
-    bounds::check(&package, bounds::PACKED)?;
+    draft.check(&package, bounds::PACKED)?;
     step.done();
-    Ok(())
+    Ok(package)
 }
 
 /// Writes what the package has besides files of the repository.

@@ -32,8 +32,9 @@ const PEERS: &str = "numad";
 const RUNTIME: &str = "containerd,runc";
 
 /// Further packages of a guest with systemd as process 1: systemd loads libraries when it confines a service,
-/// and silently does without missing ones.
-const SYSTEMD: &str = "systemd,libseccomp2,libmount1";
+/// and silently does without missing ones. dpkg installs packages there, for which it asks for tar, and for
+/// the `ldconfig` of libc-bin.
+const SYSTEMD: &str = "systemd,libseccomp2,libmount1,dpkg,tar,libc-bin";
 
 /// Where it is from.
 const SYSTEMD_SUITE: &str = "sid";

@@ -25,6 +25,7 @@ use super::{
 };
 use crate::{
     command,
+    dist::TrialRelease,
     product::{self, BuildProfile},
     setup,
     vm::{
@@ -52,6 +53,8 @@ pub(crate) struct ListedScenario {
     pub(super) needs_containerd: bool,
     pub(super) needs_systemd: bool,
     needs_prometheus: bool,
+    needs_package: bool,
+    needs_image: bool,
 }
 
 #[cfg(test)]
@@ -62,6 +65,7 @@ impl ListedScenario {
             "name": name, "topology": topology, "kernelArguments": kernel_arguments, "limitSeconds": 1,
             "needsProduct": false, "onlyByName": false, "needsKernelSide": false,
             "needsContainerd": false, "needsSystemd": false, "needsPrometheus": false,
+            "needsPackage": false, "needsImage": false,
         });
         serde_json::from_value(json).unwrap()
     }
@@ -231,9 +235,15 @@ impl Scenarios {
             programs.push((setup::prometheus(workspace)?.server(), "prometheus"));
         }
         let (folder, image) = (scratch.join("files"), scratch.join("inject"));
-        fill(&folder, &programs, workspace)
-            .and_then(|()| inject_image(&folder, &image))
-            .context("make the disk of files for the guests")?;
+        fill(&folder, &programs, workspace).context("gather files for the guests")?;
+        let product = folder.join("numa-enforcer");
+        if plays.iter().any(|play| play.scenario.needs_package) {
+            TrialRelease::of(workspace, &product)?.packages(&folder)?;
+        }
+        if plays.iter().any(|play| play.scenario.needs_image) {
+            TrialRelease::of(workspace, &product)?.image(&folder)?;
+        }
+        inject_image(&folder, &image).context("make the disk of files for the guests")?;
         Ok(image)
     }
 }
