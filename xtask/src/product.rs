@@ -9,6 +9,11 @@
 //! one package would build most dependencies, and the product, a second time. So each selects the whole
 //! workspace, and a target that makes the features those of tests ([`FEATURES_OF_TESTS`]). What ships is
 //! built without.
+//!
+//! The same build lints. Clippy's driver compiles the crates of the workspace, as cargo's `cargo clippy` would
+//! let it check them; the dependencies are compiled once for both, where a round of clippy would check all of
+//! them again. Clippy says of its driver that it may optimise otherwise than the compiler: development builds
+//! do not optimise, and what ships is compiled without it.
 
 use std::{env, path::PathBuf, process::Command};
 
@@ -58,6 +63,9 @@ impl BuildProfile {
 /// A selection in which features are those of a build of all tests. The example is one of them, and small.
 const FEATURES_OF_TESTS: [&str; 3] = ["--workspace", "--example", "manual"];
 
+/// Arguments of a build of all.
+const EVERYTHING: [&str; 4] = ["build", "--quiet", "--workspace", "--all-targets"];
+
 /// Name of the binary that ships.
 const PRODUCT: &str = "numa-enforcer";
 
@@ -81,6 +89,14 @@ pub(crate) fn cargo(workspace: &Workspace) -> Result<Command> {
     Ok(cargo)
 }
 
+/// `cargo` for what tests and guests run: the crates of the workspace are linted while they are compiled.
+fn linting_cargo(workspace: &Workspace) -> Result<Command> {
+    setup::component("clippy", "clippy")?;
+    let mut cargo = cargo(workspace)?;
+    cargo.env("RUSTC_WORKSPACE_WRAPPER", "clippy-driver");
+    Ok(cargo)
+}
+
 /// The triple of this machine: static glibc, which Debian's libc6-dev brings.
 fn triple() -> String {
     format!("{}-unknown-linux-gnu", env::consts::ARCH)
@@ -89,10 +105,21 @@ fn triple() -> String {
 /// Builds all that a whole run needs at once, so that few compilers wait for others.
 pub(crate) fn build_all(workspace: &Workspace) -> Result<()> {
     let step = ProgressStep::begin("build the product and all tests");
-    let mut cargo = cargo(workspace)?;
-    command::visibly(cargo.args(["build", "--quiet", "--workspace", "--bins", "--tests", "--examples"]))?;
+    command::visibly(linting_cargo(workspace)?.args(EVERYTHING))?;
     step.done();
     Ok(())
+}
+
+/// Fails with the warnings of that build, which cargo repeats for what is built already.
+pub(crate) fn lint_all(workspace: &Workspace) -> Result<()> {
+    command::silently(linting_cargo(workspace)?.args(EVERYTHING))
+}
+
+/// `cargo test` for the tests of the host, as [`build_all`] builds them.
+pub(crate) fn cargo_test(workspace: &Workspace) -> Result<Command> {
+    let mut cargo = linting_cargo(workspace)?;
+    cargo.args(["test", "--quiet", "--workspace"]);
+    Ok(cargo)
 }
 
 /// Builds the product with its kernel side; returns the binary.
@@ -102,7 +129,7 @@ pub(crate) fn build(workspace: &Workspace, profile: BuildProfile) -> Result<Path
 
 /// Builds the product without its kernel side, and without a warning; returns the binary.
 pub(crate) fn build_without_bpf(workspace: &Workspace) -> Result<PathBuf> {
-    let mut cargo = cargo(workspace)?;
+    let mut cargo = linting_cargo(workspace)?;
     cargo.args(["build", "--quiet", "--bin", PRODUCT, "--no-default-features"]).args(FEATURES_OF_TESTS);
     command::silently(&mut cargo)?;
     binary(workspace, PRODUCT, BuildProfile::Dev)
@@ -121,7 +148,7 @@ pub(crate) fn build_conformance(workspace: &Workspace) -> Result<PathBuf> {
 /// Builds the tests of the kernel side (`enforcer/tests/kernel_side`) without running them.
 pub(crate) fn build_kernel_side_tests(workspace: &Workspace) -> Result<PathBuf> {
     let step = ProgressStep::begin("build the tests of the kernel side");
-    let mut cargo = cargo(workspace)?;
+    let mut cargo = linting_cargo(workspace)?;
     cargo.args(["build", "--quiet", "--workspace", "--test", KERNEL_SIDE_TESTS]);
     let messages = command::quietly(cargo.arg("--message-format=json"))?;
     step.done();
@@ -156,7 +183,7 @@ pub(crate) fn build_manual_example(workspace: &Workspace) -> Result<PathBuf> {
 
 /// Builds the example that draws the page of an audit.
 pub(crate) fn build_page_example(workspace: &Workspace) -> Result<PathBuf> {
-    let mut cargo = cargo(workspace)?;
+    let mut cargo = linting_cargo(workspace)?;
     // Of the whole workspace, as all tests are: with the features of one package its dependencies would be
     // built again.
     command::visibly(cargo.args(["build", "--quiet", "--workspace", "--example", "page"]))?;
@@ -184,7 +211,10 @@ fn build_selected(
     profile: BuildProfile,
 ) -> Result<PathBuf> {
     let step = ProgressStep::begin(format!("build {binary}{}", profile.about()));
-    let mut cargo = cargo(workspace)?;
+    let mut cargo = match profile {
+        BuildProfile::Dev => linting_cargo(workspace)?,
+        BuildProfile::Fast | BuildProfile::Release => cargo(workspace)?,
+    };
     cargo.args(["build", "--quiet", "--bin", binary, "--profile", profile.name()]).args(selection);
     command::visibly(&mut cargo)?;
     step.done();

@@ -20,8 +20,8 @@ pub(super) fn run(workspace: &Workspace, filter: Option<&str>, tally: &mut TestT
         println!("{why:#}");
     }
     let step = ProgressStep::begin("host tests");
-    let mut cargo = product::cargo(workspace)?;
-    cargo.args(["test", "--quiet", "--workspace", "--no-fail-fast", "--"]).args(filter);
+    let mut cargo = product::cargo_test(workspace)?;
+    cargo.args(["--no-fail-fast", "--"]).args(filter);
     // Without it the quiet harness prints a dot for each test.
     cargo.arg("--format=pretty");
     let mut child = cargo.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().context("run cargo test")?;
@@ -62,8 +62,8 @@ pub(super) fn run(workspace: &Workspace, filter: Option<&str>, tally: &mut TestT
 
 /// Names of the host's tests.
 pub(super) fn names(workspace: &Workspace) -> Result<Vec<String>> {
-    let mut cargo = product::cargo(workspace)?;
-    cargo.args(["test", "--quiet", "--workspace", "--", "--list", "--format=terse"]);
+    let mut cargo = product::cargo_test(workspace)?;
+    cargo.args(["--", "--list", "--format=terse"]);
     let step = ProgressStep::begin("build the tests of this host, to name them");
     let text = command::quietly(&mut cargo)?;
     step.done();

@@ -20,26 +20,20 @@ const DENY_WARNINGS: [&str; 3] = ["--", "-D", "warnings"];
 
 /// rustfmt has nothing to change in either workspace.
 pub(super) fn format(workspace: &Workspace) -> Result<()> {
-    component("rustfmt", "fmt")?;
+    setup::component("rustfmt", "fmt")?;
     command::quietly(product::cargo(workspace)?.args(["fmt", "--all", "--check"]))?;
     let mut cargo = product::cargo(workspace)?;
     command::quietly(cargo.args(["fmt", "--check"]).current_dir(workspace.root().join(KERNEL_SIDE))).map(drop)
 }
 
-/// Clippy has no warning: everything, the libraries without features, and what runs in the kernel. What is
-/// without BPF is built without a warning ([`without_bpf`]).
+/// Clippy has no warning: everything, as it was built ([`product::lint_all`]), the libraries without features,
+/// and what runs in the kernel. What is without BPF is built without a warning ([`without_bpf`]).
 pub(super) fn clippy(workspace: &Workspace) -> Result<()> {
-    component("clippy", "clippy")?;
-    let selections = [
-        &["--workspace", "--all-targets", "--features", "enforcer-fuzz/targets"][..],
-        // They need nothing of serde without features, and no feature that another crate turns on.
-        &["--package", "numa-placement", "--package", "numa-topology", "--no-default-features"],
-    ];
-    for selection in selections {
-        let mut cargo = product::cargo(workspace)?;
-        cargo.args(["clippy", "--quiet"]).args(selection).args(DENY_WARNINGS);
-        command::visibly(&mut cargo)?;
-    }
+    product::lint_all(workspace)?;
+    let mut cargo = product::cargo(workspace)?;
+    // They need nothing of serde without features, and no feature that another crate turns on.
+    cargo.args(["clippy", "--quiet", "--package", "numa-placement", "--package", "numa-topology"]);
+    command::visibly(cargo.arg("--no-default-features").args(DENY_WARNINGS))?;
     documentation(workspace)?;
     kernel_side(workspace)
 }
@@ -91,20 +85,4 @@ pub(super) fn without_bpf(workspace: &Workspace) -> Result<()> {
         "the audit does not say that bpf is not built in: {degraded:?}"
     );
     Ok(())
-}
-
-/// A component of the toolchain; a minimal installation lacks it.
-fn component(component: &str, subcommand: &str) -> Result<()> {
-    let probe = Command::new("cargo").args([subcommand, "--version"]).output().context("run cargo")?;
-    if probe.status.success() {
-        return Ok(());
-    }
-    command::quietly(Command::new("rustup").args(["component", "add", component])).map(drop).with_context(
-        || {
-            format!(
-                "{component} is not installed and could not be fetched; with a network, run \
-                 `rustup component add {component}`"
-            )
-        },
-    )
 }
