@@ -17,6 +17,7 @@ mod versions;
 
 use super::{
     fake_disk::FakeDisk,
+    lines::LONGEST,
     originals::{JOURNAL, LOCK, Originals},
     reading::{LogBounds, Reading},
     *,
@@ -196,7 +197,7 @@ fn of_a_journal_of_any_length_what_can_be_read_is_read() {
     let (dir, file) = of_one_entry();
     let good = fs::read(&file).unwrap();
     let open = fs::File::options().append(true).open(&file).unwrap();
-    open.set_len((256 << 20) + 4096).unwrap();
+    open.set_len(16 * LONGEST + 4096).unwrap();
     // Behind what is too long for a line.
     let later = String::from_utf8(good.clone()).unwrap().replace("\"/a\"", "\"/b\"");
     let json = later.rsplit_once(' ').unwrap().0;
@@ -207,7 +208,7 @@ fn of_a_journal_of_any_length_what_can_be_read_is_read() {
     assert_eq!(journal.damaged().len(), 1, "{:?}", journal.damaged());
     assert!(journal.damaged()[0].contains("line 2: zeros, "), "{:?}", journal.damaged());
     assert!(fs::metadata(&file).unwrap().len() < 1024);
-    assert!(fs::metadata(dir.path().join("journal.damaged")).unwrap().len() > 256 << 20);
+    assert!(fs::metadata(dir.path().join("journal.damaged")).unwrap().len() > 16 * LONGEST);
 }
 
 #[test]
@@ -228,6 +229,10 @@ fn a_journal_is_read_within_bounds() {
     let one = text.len() / 3;
     let long = format!("{}{text}", line("/long", &"0".repeat(one)));
     let (entries, damaged) = read(&long, LogBounds { line: one as u64, ..all });
+    assert_eq!((entries.join(" "), damaged.len()), ("/a /b /c".into(), 1), "{damaged:?}");
+    // Zeros, however many, take no room of what counts.
+    let zeros = format!("{}\n{text}", "\0".repeat(9 * one));
+    let (entries, damaged) = read(&zeros, LogBounds { line: one as u64, kept: 3 * one, ..all });
     assert_eq!((entries.join(" "), damaged.len()), ("/a /b /c".into(), 1), "{damaged:?}");
     let (entries, damaged) = read(&text, LogBounds { kept: 2 * one, ..all });
     assert_eq!((entries.join(" "), damaged.len()), ("/a /b".into(), 1), "{damaged:?}");

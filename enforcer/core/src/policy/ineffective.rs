@@ -99,6 +99,11 @@ const NO_NAMES: &str = "it matches nothing: nri.enabled is false, and the contai
 impl Policy {
     /// Settings without effect, whether the file has them or not.
     pub fn ineffective(&self) -> Vec<Ineffective> {
+        self.ineffective_within(&mut Effort::default())
+    }
+
+    /// The same, with `effort` for all comparisons of entries.
+    fn ineffective_within(&self, effort: &mut Effort) -> Vec<Ineffective> {
         let mut list = IneffectiveList::default();
         self.check_switched(&mut list);
         self.check_observing(&mut list);
@@ -107,12 +112,11 @@ impl Policy {
         self.check_memory(&mut list);
         self.check_hints(&mut list);
         self.check_engines(&mut list);
-        let mut effort = Effort::default();
-        self.check_rules(&mut list, &mut effort);
+        self.check_rules(&mut list, effort);
         for (index, rule) in self.workloads.iter().enumerate() {
             let section = format!("workload[{index}]");
             let mut earlier = self.workloads.iter().take(index);
-            match earlier.position(|earlier| earlier.is_about_all_of(rule, &mut effort)) {
+            match earlier.position(|earlier| earlier.is_about_all_of(rule, effort)) {
                 Some(before) => {
                     let before = self.workloads.get(before).map_or("", |before| &before.name);
                     let reason = format!(

@@ -27,6 +27,11 @@ impl Default for Effort {
 }
 
 impl Effort {
+    /// So many steps.
+    pub const fn of(steps: u64) -> Self {
+        Self(steps)
+    }
+
     /// Uses up `steps`; false if fewer are left.
     fn take(&mut self, steps: usize) -> bool {
         let left = self.0.checked_sub(u64::try_from(steps).unwrap_or(u64::MAX));
@@ -229,7 +234,7 @@ mod tests {
         let stars = "*a".repeat(300);
         let wide: NameGlob = format!("{stars}*").parse().unwrap();
         let narrow: NameGlob = format!("*b{stars}").parse().unwrap();
-        let mut effort = Effort(1000);
+        let mut effort = Effort::of(1000);
         assert!(!wide.covers(&narrow, &mut effort));
         assert!(!effort.take_pair(), "nothing is left for others");
     }

@@ -328,7 +328,7 @@ proptest! {
                 rule.partition = declared.then_some(Partition::Isolated);
             }
             let mut allocations = Allocations::default();
-            let mut last = None;
+            let (mut last, mut settled) = (None, 0);
             for _ in 0..10 {
                 let decision = host.scene.decide_with(&History::default(), &mut allocations);
                 for step in &decision.plan.steps {
@@ -342,7 +342,11 @@ proptest! {
                         all.extend(cpus);
                     }
                 }
+                settled = if decision.plan.steps.is_empty() { settled + 1 } else { 0 };
                 last = Some(decision);
+                if settled == 2 {
+                    break;
+                }
             }
             let decision = last.unwrap();
             prop_assert_eq!(short(&decision.plan), Vec::<String>::new());

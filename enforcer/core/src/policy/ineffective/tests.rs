@@ -177,7 +177,18 @@ fn many_entries_are_compared_within_bounds() {
     let entry = |index: usize| {
         format!("[[workload]]\nname = 'n{index}'\ncpus = 1\ncgroup = '/{index}*{}b'\n", "*a".repeat(40))
     };
-    listed(&(0..600).map(entry).collect::<String>());
+    let text: String = (0..4).map(entry).chain([entry(0)]).collect();
+    let is_listed = |effort: &mut Effort| {
+        let policy: Policy = toml::from_str(&text).unwrap();
+        policy
+            .ineffective_within(effort)
+            .iter()
+            .any(|one| one.key == "workload[4]" && one.reason.contains("\"n0\" comes first"))
+    };
+    assert!(is_listed(&mut Effort::default()), "the last entry repeats the first");
+    let mut little = Effort::of(100);
+    assert!(!is_listed(&mut little), "all comparisons share one effort");
+    assert!(!little.take_pair(), "it is used up");
 }
 
 #[test]
