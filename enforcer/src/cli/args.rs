@@ -23,7 +23,6 @@ use enforcer_core::{
 };
 use numa_topology::synth::Machine;
 
-pub(super) use self::top::interval;
 use crate::version;
 
 pub use self::{
@@ -31,7 +30,7 @@ pub use self::{
     plan::PlanArgs,
     replay::ReplayArgs,
     rule::RuleParser,
-    top::{SortBy, Top},
+    top::{SortBy, Top, View},
 };
 
 /// What is below the list of commands; docs/commands.md has the same codes.

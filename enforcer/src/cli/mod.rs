@@ -19,6 +19,7 @@ mod completions;
 mod config_file;
 mod control;
 mod doctor;
+mod ending;
 mod exit;
 mod install_seccomp;
 pub mod kubectl;

@@ -23,8 +23,21 @@ Without a terminal, or with TERM=dumb, only --once works. NO_COLOR is respected.
 Exit codes: 0 ended or printed, 2 nothing could be seen, 64 usage or no
 terminal.")]
 pub struct Top {
-    /// Time between two looks (500ms, 2s, 1m); looking by itself it may take longer, to stay below 2 % of a
-    /// CPU
+    /// What is shown.
+    #[command(flatten)]
+    pub view: View,
+    /// Look by itself, whether or not a daemon runs; it may look less often then, to stay below 2 % of a CPU.
+    #[arg(long, conflicts_with = "socket")]
+    pub no_daemon: bool,
+    /// How the daemon is reached.
+    #[command(flatten)]
+    pub daemon: Socket,
+}
+
+/// How often the view looks, and what it shows of what it sees.
+#[derive(Debug, clap::Args)]
+pub struct View {
+    /// Time between two looks (500ms, 2s, 1m).
     #[arg(short = 'd', long, value_name = "DURATION", value_parser = interval, default_value = "2s")]
     pub interval: Duration,
     /// Print one frame as plain text, and end.
@@ -36,12 +49,6 @@ pub struct Top {
     /// Only workloads that have this in their name or cgroup.
     #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
     pub filter: String,
-    /// Look by itself, whether or not a daemon runs.
-    #[arg(long, conflicts_with = "socket")]
-    pub no_daemon: bool,
-    /// How the daemon is reached.
-    #[command(flatten)]
-    pub daemon: Socket,
 }
 
 /// What workloads are sorted by.
@@ -65,7 +72,7 @@ impl From<SortBy> for Sort {
     }
 }
 
-pub(in crate::cli) fn interval(text: &str) -> Result<Duration, String> {
+fn interval(text: &str) -> Result<Duration, String> {
     let interval = span(text)?;
     if interval < SHORTEST { Err("must not be shorter than 500ms".into()) } else { Ok(interval) }
 }

@@ -1,10 +1,10 @@
 //! What can be typed after `kubectl numa`. The doc comments are the help, as those of the other commands.
 
-use std::{ffi::OsString, path::PathBuf, time::Duration};
+use std::{ffi::OsString, path::PathBuf};
 
 use clap::{ArgAction, CommandFactory, Parser, Subcommand, builder::NonEmptyStringValueParser};
 
-use super::super::args::{SortBy, TableOrJson, interval};
+use super::super::args::{TableOrJson, View};
 use crate::version;
 
 const HELP: &str = "\
@@ -193,18 +193,9 @@ pub struct TopOfNode {
     /// The node; not needed where one node alone has a daemon
     #[arg(long, value_name = "NAME", value_parser = NonEmptyStringValueParser::new())]
     pub node: Option<String>,
-    /// Time between two looks (500ms, 2s, 1m)
-    #[arg(short = 'd', long, value_name = "DURATION", value_parser = interval, default_value = "2s")]
-    pub interval: Duration,
-    /// Print one frame as plain text, and end
-    #[arg(long)]
-    pub once: bool,
-    /// What workloads are sorted by
-    #[arg(long, value_enum, value_name = "BY", default_value = "traffic")]
-    pub sort: SortBy,
-    /// Only workloads that have this in their name or cgroup
-    #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
-    pub filter: String,
+    /// What is shown.
+    #[command(flatten)]
+    pub view: View,
 }
 
 /// Everything that can be typed after `kubectl numa`.

@@ -23,19 +23,14 @@ use std::{
     thread,
 };
 
-use anyhow::Context as _;
-use clap::FromArgMatches as _;
-use enforcer_cluster::Kubectl;
-use tokio::{
-    runtime::Builder,
-    signal::unix::{SignalKind, signal},
-};
-
 use self::{
     args::{PluginArgs, PluginCommand},
     nodes::Cluster,
 };
-use super::{Exit, exit};
+use super::{Exit, ending::EndingSignals, exit};
+use anyhow::Context as _;
+use clap::FromArgMatches as _;
+use enforcer_cluster::Kubectl;
 
 /// What the program is for, by the name that it was started with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -86,7 +81,7 @@ fn parse(mut words: Vec<OsString>) -> Result<PluginArgs, clap::Error> {
 
 fn run(args: PluginArgs, out: &mut dyn Write) -> anyhow::Result<Exit> {
     let cluster = Cluster::of(args.cluster)?;
-    let is_screen = matches!(&args.command, PluginCommand::Top(top) if !top.once);
+    let is_screen = matches!(&args.command, PluginCommand::Top(top) if !top.view.once);
     end_on_signals(cluster.kubectl().clone(), is_screen).context("catching signals")?;
     let result = match args.command {
         PluginCommand::Audit(args) => audit::run(&cluster, &args, out),
@@ -100,20 +95,9 @@ fn run(args: PluginArgs, out: &mut dyn Write) -> anyhow::Result<Exit> {
 
 /// Ends every kubectl at a signal, and this program too unless the screen does that.
 fn end_on_signals(kubectl: Kubectl, is_screen: bool) -> io::Result<()> {
-    let runtime = Builder::new_current_thread().enable_all().build()?;
-    let context = runtime.enter();
-    let mut interrupt = signal(SignalKind::interrupt())?;
-    let mut terminate = signal(SignalKind::terminate())?;
-    let mut hangup = signal(SignalKind::hangup())?;
-    drop(context);
+    let signals = EndingSignals::catch()?;
     let wait = move || {
-        let kind = runtime.block_on(async {
-            tokio::select! {
-                _ = interrupt.recv() => SignalKind::interrupt(),
-                _ = terminate.recv() => SignalKind::terminate(),
-                _ = hangup.recv() => SignalKind::hangup(),
-            }
-        });
+        let kind = signals.wait();
         kubectl.end_all();
         if !is_screen {
             // As a shell reports a program that a signal has ended.

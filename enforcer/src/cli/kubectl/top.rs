@@ -8,7 +8,7 @@ use std::{io::Write, time::Duration};
 use super::{
     super::{
         Exit,
-        top::{self, ViewOptions, feed::TopSource},
+        top::{self, feed::TopSource},
     },
     args::TopOfNode,
     nodes::{Cluster, NodeConnection},
@@ -31,11 +31,10 @@ pub(super) fn run(cluster: &Cluster, args: TopOfNode, out: &mut dyn Write) -> an
     let feed = NodeFeed {
         cluster: cluster.clone(),
         node: node.node,
-        interval: args.interval,
+        interval: args.view.interval,
         connection: Some(connection),
     };
-    let view = ViewOptions { once: args.once, sort: args.sort.into(), filter: args.filter };
-    top::show(&view, move || feed, out)
+    top::show(&args.view.into(), move || feed, out)
 }
 
 impl NodeFeed {

@@ -57,10 +57,13 @@ pub(super) struct ViewOptions {
 impl From<args::Top> for Options {
     fn from(args: args::Top) -> Self {
         let socket = (!args.no_daemon).then_some(args.daemon.socket);
-        Self {
-            feed: feed::Options { socket, interval: args.interval },
-            view: ViewOptions { once: args.once, sort: args.sort.into(), filter: args.filter },
-        }
+        Self { feed: feed::Options { socket, interval: args.view.interval }, view: args.view.into() }
+    }
+}
+
+impl From<args::View> for ViewOptions {
+    fn from(args: args::View) -> Self {
+        Self { once: args.once, sort: args.sort.into(), filter: args.filter }
     }
 }
 

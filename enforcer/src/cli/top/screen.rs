@@ -6,14 +6,13 @@
 
 use std::{
     fs::File,
-    future::pending,
     io::{self, BufWriter, Write},
     mem::ManuallyDrop,
     os::fd::AsFd,
     panic, process,
     sync::mpsc::{SyncSender, TrySendError},
     thread,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use ratatui::{
@@ -26,13 +25,8 @@ use ratatui::{
     },
     layout::Rect,
 };
-use tokio::{
-    runtime::Builder,
-    signal::unix::{SignalKind, signal},
-    time::{sleep, timeout},
-};
 
-use super::super::{Exit, terminal::style};
+use super::super::{Exit, ending::EndingSignals, terminal::style};
 use crate::signals::GRACE;
 use enforcer_report::top::{TopEvent, TopState, draw};
 
@@ -123,28 +117,17 @@ fn leave() {
 /// Sends the end event on a signal. A blocked terminal blocks the drawing thread: the process ends soon in
 /// any case.
 pub(super) fn end_on_signals(sender: SyncSender<TopEvent>) -> io::Result<()> {
-    let runtime = Builder::new_current_thread().enable_all().build()?;
-    let context = runtime.enter();
-    let mut interrupt = signal(SignalKind::interrupt())?;
-    let mut terminate = signal(SignalKind::terminate())?;
-    let mut hangup = signal(SignalKind::hangup())?;
-    drop(context);
+    let signals = EndingSignals::catch()?;
     let wait = move || {
-        runtime.block_on(async {
-            tokio::select! {
-                _ = interrupt.recv() => {}
-                _ = terminate.recv() => {}
-                _ = hangup.recv() => {}
-            }
-            let told = async {
-                while let Err(TrySendError::Full(_)) = sender.try_send(TopEvent::End) {
-                    sleep(AGAIN).await;
-                }
-                // Stays until the grace is over: the loop may be blocked.
-                pending::<()>().await;
-            };
-            let _late = timeout(GRACE, told).await;
-        });
+        signals.wait();
+        let end = Instant::now() + GRACE;
+        while let Err(TrySendError::Full(_)) = sender.try_send(TopEvent::End)
+            && Instant::now() < end
+        {
+            thread::sleep(AGAIN);
+        }
+        // Stays until the grace is over: the loop may be blocked.
+        thread::sleep(end.saturating_duration_since(Instant::now()));
         let _ = disable_raw_mode();
         process::exit(Exit::Ok.code().into());
     };
