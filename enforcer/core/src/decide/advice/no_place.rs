@@ -29,11 +29,12 @@ impl Asked<'_> {
         let machine = &self.inputs.inventory.machine;
         let above = AncestorLimits::of(self.inputs, &self.workload.cgroup).narrows(machine);
         let unbounded = CgroupRequest { bounds: None, ..request.clone() };
-        let (within_bounds, anywhere) = (self.would_hold(request), self.would_hold(&unbounded));
+        let useful = |request: &CgroupRequest<'_>| machine.cpus_of(&self.would_hold(request));
+        let (within_bounds, anywhere) = (useful(request), useful(&unbounded));
         let in_the_way = held.iter().filter(|(_, pin)| {
             // The cgroups above lack the CPUs that a partition has taken.
-            let nodes = if pin.partition { &anywhere } else { &within_bounds };
-            !machine.nodes_of(&pin.cpus).is_disjoint(nodes)
+            let useful = if pin.partition { &anywhere } else { &within_bounds };
+            !pin.cpus.is_disjoint(useful)
         });
         let told = rejection.to_string();
         let named: Vec<String> = in_the_way
