@@ -1,5 +1,5 @@
 //! The kernel's list format: any text is a set that round-trips, or an error.
-#![cfg_attr(fuzzing, no_main)]
+#![cfg_attr(feature = "libfuzzer", no_main)]
 
 use libfuzzer_sys::fuzz_target;
 use numa_topology::set::CpuSet;
@@ -11,6 +11,6 @@ fuzz_target!(|text: &str| {
     }
 });
 
-/// Without libFuzzer, whose own it is: a build of the workspace checks the target and links no fuzzer.
-#[cfg(not(fuzzing))]
+/// libFuzzer brings its own. Without it, a build of the workspace compiles the target and links no fuzzer.
+#[cfg(not(feature = "libfuzzer"))]
 fn main() {}

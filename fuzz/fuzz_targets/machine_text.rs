@@ -1,6 +1,6 @@
 //! The kernel's text about the machine: any text is a value or an error, and a set is never greater than its
 //! limit.
-#![cfg_attr(fuzzing, no_main)]
+#![cfg_attr(feature = "libfuzzer", no_main)]
 
 use enforcer_core::parse::{
     cmdline::{isolated_cpus, tickless_cpus},
@@ -36,6 +36,6 @@ fuzz_target!(|text: &str| {
     }
 });
 
-/// Without libFuzzer, whose own it is: a build of the workspace checks the target and links no fuzzer.
-#[cfg(not(fuzzing))]
+/// libFuzzer brings its own. Without it, a build of the workspace compiles the target and links no fuzzer.
+#[cfg(not(feature = "libfuzzer"))]
 fn main() {}

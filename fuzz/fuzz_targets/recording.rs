@@ -1,7 +1,7 @@
 //! Recordings of turns: any bytes give turns, an end or an error, and turns that were read can be decided.
 //! Half of the inputs are a file as it is, the other half a frame's JSON, because random bytes never pass the
 //! checksums of a file.
-#![cfg_attr(fuzzing, no_main)]
+#![cfg_attr(feature = "libfuzzer", no_main)]
 
 use enforcer::record::{RecordingItem, RecordingReader, frame};
 use enforcer_core::replay::Replay;
@@ -23,6 +23,6 @@ fuzz_target!(|bytes: &[u8]| {
     let _ = replay.end(None);
 });
 
-/// Without libFuzzer, whose own it is: a build of the workspace checks the target and links no fuzzer.
-#[cfg(not(fuzzing))]
+/// libFuzzer brings its own. Without it, a build of the workspace compiles the target and links no fuzzer.
+#[cfg(not(feature = "libfuzzer"))]
 fn main() {}

@@ -1,6 +1,6 @@
 //! The words of a configuration and of a synthetic machine: any text is a value that prints as an equal text,
 //! or an error.
-#![cfg_attr(fuzzing, no_main)]
+#![cfg_attr(feature = "libfuzzer", no_main)]
 
 use enforcer_core::{
     policy::{ByteSize, CgroupGlob, HumanDuration},
@@ -24,6 +24,6 @@ fuzz_target!(|text: &str| {
     }
 });
 
-/// Without libFuzzer, whose own it is: a build of the workspace checks the target and links no fuzzer.
-#[cfg(not(fuzzing))]
+/// libFuzzer brings its own. Without it, a build of the workspace compiles the target and links no fuzzer.
+#[cfg(not(feature = "libfuzzer"))]
 fn main() {}

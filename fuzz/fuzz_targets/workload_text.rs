@@ -1,6 +1,6 @@
 //! The kernel's text about cgroups and tasks: any text is a value or an error, and any cgroup path has
 //! a printable name.
-#![cfg_attr(fuzzing, no_main)]
+#![cfg_attr(feature = "libfuzzer", no_main)]
 
 use enforcer_core::{
     parse::{
@@ -35,6 +35,6 @@ fuzz_target!(|text: &str| {
     assert!(!identity.name.chars().any(char::is_control));
 });
 
-/// Without libFuzzer, whose own it is: a build of the workspace checks the target and links no fuzzer.
-#[cfg(not(fuzzing))]
+/// libFuzzer brings its own. Without it, a build of the workspace compiles the target and links no fuzzer.
+#[cfg(not(feature = "libfuzzer"))]
 fn main() {}
