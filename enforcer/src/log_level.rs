@@ -20,8 +20,8 @@ pub const DIRECTIVES: &str = "RUST_LOG";
 /// Level of a log whose directives are not given, or cannot be read.
 const LEVEL: LevelFilter = LevelFilter::INFO;
 
-/// The filter of these directives (`LEVEL` and `TARGET=LEVEL`, separated by commas). Those that cannot be read
-/// give the usual level, and the error.
+/// The filter of these directives (`LEVEL` and `TARGET=LEVEL`, separated by commas). Those that cannot be
+/// read give the usual level, and the error.
 pub fn filter(directives: Option<&str>) -> (Targets, Option<ParseError>) {
     let usual = || Targets::new().with_default(LEVEL);
     match directives.filter(|text| !text.is_empty()).map(str::parse) {

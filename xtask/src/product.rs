@@ -10,10 +10,10 @@
 //! workspace, and a target that makes the features those of tests ([`FEATURES_OF_TESTS`]). What ships is
 //! built without.
 //!
-//! The same build lints. Clippy's driver compiles the crates of the workspace, as cargo's `cargo clippy` would
-//! let it check them; the dependencies are compiled once for both, where a round of clippy would check all of
-//! them again. Clippy says of its driver that it may optimise otherwise than the compiler: development builds
-//! do not optimise, and what ships is compiled without it.
+//! The same build lints: clippy's driver compiles the crates of the workspace, and the dependencies are
+//! compiled once for both. A round of `cargo clippy` would check all of them again. Clippy says of its driver
+//! that it may optimise otherwise than the compiler: development builds do not optimise, and what ships is
+//! compiled without it.
 
 use std::{env, path::PathBuf, process::Command};
 

@@ -26,8 +26,8 @@ pub(super) fn format(workspace: &Workspace) -> Result<()> {
     command::quietly(cargo.args(["fmt", "--check"]).current_dir(workspace.root().join(KERNEL_SIDE))).map(drop)
 }
 
-/// Clippy has no warning: everything, as it was built ([`product::lint_all`]), the libraries without features,
-/// and what runs in the kernel. What is without BPF is built without a warning ([`without_bpf`]).
+/// Clippy has no warning: everything, as it was built ([`product::lint_all`]), the libraries without
+/// features, and what runs in the kernel. What is without BPF is built without a warning ([`without_bpf`]).
 pub(super) fn clippy(workspace: &Workspace) -> Result<()> {
     product::lint_all(workspace)?;
     let mut cargo = product::cargo(workspace)?;
