@@ -20,13 +20,16 @@ use crate::{
 /// Separates the flags in `CARGO_ENCODED_RUSTFLAGS`, so that paths may have spaces.
 const BETWEEN_FLAGS: &str = "\u{1f}";
 
-/// A panic aborts, and backtraces of a stripped program have no names: tables for unwinding, a tenth of it,
-/// serve nothing.
+/// A panic aborts, and backtraces of a stripped program have no names: tables for unwinding serve nothing.
 const NO_UNWIND_TABLES: &str = "-Cforce-unwind-tables=no";
 
 /// Relocations of a static program are a fortieth of it otherwise. LLD packs them, which rustup's compiler
 /// links with, and glibc unpacks them from 2.36 on.
 const PACKED_RELOCATIONS: &str = "-Clink-arg=-Wl,-z,pack-relative-relocs";
+
+/// LLD keeps one of functions with the same code. No comparison of functions' addresses may tell them apart,
+/// which Rust never promises.
+const FOLDED_FUNCTIONS: &str = "-Clink-arg=-Wl,--icf=all";
 
 /// Bytes of a forbidden path that an error shows.
 const SHOWN: usize = 200;
@@ -67,7 +70,7 @@ pub(super) fn build(draft: &ReleaseDraft<'_>, architecture: Architecture) -> Res
         .env("NUMA_ENFORCER_COMMIT", commit.short());
     match &cross {
         Some(cross) => cross.adapt(&mut cargo, architecture),
-        None => drop(cargo.args(["--", PACKED_RELOCATIONS])),
+        None => drop(cargo.args(["--", PACKED_RELOCATIONS, FOLDED_FUNCTIONS])),
     }
     command::visibly(&mut cargo)?;
     let binary = draft.built(architecture).join("numa-enforcer");
