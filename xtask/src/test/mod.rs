@@ -28,7 +28,7 @@ mod tally;
 mod why;
 mod workflows;
 
-use std::{path::PathBuf, process::ExitCode};
+use std::{path::PathBuf, process::ExitCode, thread};
 
 use anyhow::{Result, ensure};
 
@@ -104,7 +104,7 @@ fn run_matching(workspace: &Workspace, arguments: &TestArguments, tally: &mut Te
         return Ok(());
     }
     if name.is_none() {
-        product::build_all(workspace)?;
+        build_and_fetch(workspace)?;
     }
     let scenarios = Scenarios::build(workspace)?;
     let prefix = name.unwrap_or_default();
@@ -137,6 +137,15 @@ fn run_matching(workspace: &Workspace, arguments: &TestArguments, tally: &mut Te
     let options = Options { profile, cold: arguments.cold, record, runs: arguments.runs };
     let played = matrix::plays(&chosen, arguments.kernels.as_ref(), arguments.containerd);
     scenarios.run(workspace, &played, &options, tally, &mut |_| ())
+}
+
+/// Builds all of a whole run. Meanwhile its other parts are fetched and made, which is mostly waiting: what is
+/// missing of them fails the steps that need it, which ask for it again.
+fn build_and_fetch(workspace: &Workspace) -> Result<()> {
+    thread::scope(|scope| {
+        scope.spawn(|| setup::everything(workspace));
+        product::build_all(workspace)
+    })
 }
 
 fn list(workspace: &Workspace, arguments: &TestArguments) -> Result<ExitCode> {
