@@ -146,7 +146,7 @@ pub const ALL: &[Scenario] = &[
     Scenario { only_by_name: true, ..kernel_side("eyes-two-nodes", eyes::two_nodes) },
     Scenario { only_by_name: true, ..kernel_side("eyes-kernel-side", eyes::kernel_side) },
     Scenario { only_by_name: true, ..long("eyes-forty", "4s", BALANCING_OFF, forty::misaligned) },
-    long("eyes-bound", "2s", "", bound::to_one_node),
+    Scenario { only_by_name: true, ..long("eyes-bound", "2s", "", bound::to_one_node) },
     Scenario { only_by_name: true, ..long("eyes-churn", "2s", "", churn::forgotten) },
     Scenario { only_by_name: true, ..long("eyes-spread", "2s", "", spread::without_a_move) },
     Scenario { only_by_name: true, ..long("eyes-moves", "2s", "", moves::counted) },
@@ -188,7 +188,7 @@ pub const ALL: &[Scenario] = &[
         only_by_name: true,
         ..product("correct-restore-inherited", "2s", BALANCING_OFF, correct::restore_inherited)
     },
-    product("correct-drift", "2s", "", drift::repaired),
+    Scenario { only_by_name: true, ..product("correct-drift", "2s", "", drift::repaired) },
     Scenario { only_by_name: true, ..product("correct-partition", "2s", "", partition::keeps_strangers_out) },
     Scenario { only_by_name: true, ..product("correct-partition-refused", "2s", "", partition::refused) },
     Scenario { only_by_name: true, ..long("rebalance-four", "2s", BALANCING_OFF, rebalance::four) },
