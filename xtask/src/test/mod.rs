@@ -139,8 +139,8 @@ fn run_matching(workspace: &Workspace, arguments: &TestArguments, tally: &mut Te
     scenarios.run(workspace, &played, &options, tally, &mut |_| ())
 }
 
-/// Builds all of a whole run. Meanwhile its other parts are fetched and made, which is mostly waiting: what is
-/// missing of them fails the steps that need it, which ask for it again.
+/// Builds all of a whole run. Meanwhile its other parts are fetched and made, which is mostly waiting.
+/// What is missing of them fails the steps that need it, which ask for it again.
 fn build_and_fetch(workspace: &Workspace) -> Result<()> {
     thread::scope(|scope| {
         scope.spawn(|| setup::everything(workspace));
