@@ -17,7 +17,7 @@ type Reload = Box<dyn Fn(Targets) -> Result<(), String> + Send + Sync>;
 /// Variable with the directives that the daemon is started with.
 pub const DIRECTIVES: &str = "RUST_LOG";
 
-/// Level of a log whose directives are not given, or cannot be read.
+/// Level of a log without directives, or with some that cannot be read.
 const LEVEL: LevelFilter = LevelFilter::INFO;
 
 /// The filter of these directives (`LEVEL` and `TARGET=LEVEL`, separated by commas). Those that cannot be

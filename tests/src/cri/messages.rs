@@ -16,7 +16,7 @@ pub(super) const NODE: i32 = 2;
 
 /// `ContainerState` of a container with a running process.
 pub(super) const RUNNING: i32 = 1;
-/// Of one whose process has ended.
+/// The same without one: it has ended.
 pub(super) const EXITED: i32 = 2;
 
 #[derive(Clone, PartialEq, Message)]

@@ -68,6 +68,19 @@ impl Apt {
         command::quietly(command.args(["-q", "download"]).args(packages).current_dir(dir)).map(drop)
     }
 
+    /// Downloads packages into `dir`, and unpacks all that are there into `place`. Nothing is installed.
+    pub(super) fn unpack(&self, packages: &[&str], dir: &Path, place: &Path) -> Result<()> {
+        let packages: Vec<_> = packages.iter().map(|&package| package.to_owned()).collect();
+        self.download(&packages, dir)?;
+        for entry in fs::read_dir(dir).context("list the downloaded packages")? {
+            let package = entry?.path();
+            if package.extension().is_some_and(|extension| extension == "deb") {
+                command::quietly(Command::new("dpkg-deb").arg("-x").arg(&package).arg(place))?;
+            }
+        }
+        Ok(())
+    }
+
     fn program(&self, program: &str) -> Command {
         let mut command = Command::new(program);
         for (option, path) in [

@@ -6,7 +6,7 @@ use anyhow::{Context, Result};
 
 use crate::command;
 
-/// Makes sure that the component is there whose `subcommand` of cargo this is.
+/// Makes sure that this component is there, which brings the `subcommand` of cargo.
 pub(crate) fn component(component: &str, subcommand: &str) -> Result<()> {
     let probe = Command::new("cargo").args([subcommand, "--version"]).output().context("run cargo")?;
     if probe.status.success() {

@@ -38,14 +38,7 @@ pub(super) fn fetch(dir: &Path) -> Result<Kustomize> {
     let made = cache::keep(dir, "kustomize", &recipe, |place| {
         fs::create_dir(place).with_context(|| format!("create {}", place.display()))?;
         let scratch = place.join("download");
-        let apt = Apt::of_suite(SUITE, &scratch.join("apt"))?;
-        apt.download(&PACKAGES.map(str::to_owned), &scratch)?;
-        for entry in fs::read_dir(&scratch).context("list the downloaded packages")? {
-            let package = entry?.path();
-            if package.extension().is_some_and(|extension| extension == "deb") {
-                command::quietly(Command::new("dpkg-deb").arg("-x").arg(&package).arg(place))?;
-            }
-        }
+        Apt::of_suite(SUITE, &scratch.join("apt"))?.unpack(&PACKAGES, &scratch, place)?;
         for path in [PROGRAM, LOADER] {
             ensure!(place.join(path).is_file(), "the packages have no {path}");
         }

@@ -8,7 +8,7 @@ use anyhow::{Context, Result, ensure};
 
 use crate::{command, setup, workspace::Workspace};
 
-/// A workflow whose action is named by a tag, which its owner can move.
+/// A workflow with an action that is named by a tag, which the owner of the action can move.
 const MOVABLE: &str = "name: movable
 on: workflow_dispatch
 permissions: {}
