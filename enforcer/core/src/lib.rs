@@ -9,7 +9,7 @@
 //! holds the durations of the calls, `page_migration` computes the targets of pages after a cpuset write,
 //! [`residue`] the pages that stay behind, [`demotion`] those that go to slower memory, and [`cold_start`]
 //! the end of a start on slow memory. [`hardware`] knows the CPU counters of memory accesses. [`replay`]
-//! decides a recorded turn again.
+//! decides a recorded turn again, and [`cluster`] has what nodes publish.
 //!
 //! This crate opens no file or socket, reads no clock, starts no thread and does not log. Time is an
 //! argument. The same input gives the same output, byte for byte: no hash maps with a visible order.
@@ -17,6 +17,7 @@
 
 pub mod audit;
 pub mod call_times;
+pub mod cluster;
 pub mod cold_start;
 pub mod considered;
 pub mod decide;

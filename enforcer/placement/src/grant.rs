@@ -5,6 +5,7 @@ use std::{borrow::Cow, collections::BTreeMap, fmt, time::Duration};
 use crate::{affinity::AffinityRule, engine_name::FixedName, hint::Hint, qos::QosClass};
 use numa_topology::{
     id::NodeId,
+    quantity,
     set::{CpuSet, NodeSet},
 };
 
@@ -292,6 +293,16 @@ impl Grant {
             *of_node = of_node.saturating_add(*bytes);
         }
         sum
+    }
+}
+
+impl MemoryResource {
+    /// The kind with this name in Kubernetes.
+    pub fn of_name(name: &str) -> Option<Self> {
+        match name.strip_prefix("hugepages-") {
+            None => (name == "memory").then_some(Self::Memory),
+            Some(size) => quantity::whole(size).map(Self::Hugepages),
+        }
     }
 }
 

@@ -15,10 +15,7 @@ use numa_placement::{
     settle_overflow,
 };
 
-use crate::{
-    owner::{Claim, ClaimedPod, MemoryBlock, Owner, Ownership},
-    parse::quantity,
-};
+use crate::owner::{Claim, ClaimedPod, MemoryBlock, Owner, Ownership};
 use numa_topology::set::CpuSet;
 
 /// Resources of processes and cgroups that are not claims of a kubelet, each with its own holder.
@@ -85,11 +82,7 @@ fn joined(grant: Grant, claim: &Claim) -> Grant {
 
 /// Memory on several nodes counts on the first, because the kubelet does not report the amounts by node.
 fn memory_claim(block: &MemoryBlock) -> Option<MemoryClaim> {
-    let resource = match block.kind.strip_prefix("hugepages-") {
-        None if block.kind == "memory" => MemoryResource::Memory,
-        None => return None,
-        Some(size) => MemoryResource::Hugepages(quantity::whole(size)?),
-    };
+    let resource = MemoryResource::of_name(&block.kind)?;
     let by_node = block.nodes.first().map(|node| (node, block.bytes)).into_iter().collect();
     Some(MemoryClaim { resource, zone: block.nodes.clone(), bytes: block.bytes, by_node })
 }

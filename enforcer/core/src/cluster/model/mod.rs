@@ -1,0 +1,98 @@
+//! A published state as input of the placement engine.
+//!
+//! Problem: the engine reads an [`Inventory`], settings and [`Allocations`]; a state comes from another node,
+//! perhaps from a broken or hostile daemon. Idea: [`NodeModel::new`] builds all three and refuses a state that
+//! contradicts itself. What the state does not tell, or what its parts tell differently, makes the model
+//! inexact and is named.
+//!
+//! Invariants: a refused state changes nothing. A model is exact only if the state says so, every setting of
+//! the kubelet has a translation, and held and free amounts add up. Reserved and held CPUs are never offered.
+//! Time and memory are bounded by the limits of [`bounds`], which are those of the object's schema.
+
+mod bounds;
+mod fault;
+mod held;
+mod machine;
+#[cfg(test)]
+mod tests;
+
+use std::{collections::BTreeSet, sync::Arc};
+
+use numa_placement::{
+    Allocations, Inventory, PodRequest, settings::DeclaredClass, settings::PlacementSettings,
+};
+
+pub use self::fault::StateFault;
+use super::{
+    profile::TranslatedProfile,
+    state::{InexactSource, NodeState, Revision},
+};
+
+/// A node as the engine sees it.
+#[derive(Debug, Clone)]
+pub struct NodeModel {
+    /// Order of the state that it was made from.
+    pub revision: Revision,
+    /// Its resources.
+    pub inventory: Arc<Inventory>,
+    /// Rules of its kubelet.
+    pub settings: Arc<PlacementSettings>,
+    /// What its pods hold.
+    pub allocations: Allocations,
+    /// Uids of the pods that the state covers, refused ones included.
+    pub covered: BTreeSet<String>,
+    /// Why predictions are inexact; empty if they are exact.
+    pub inexact: Vec<InexactSource>,
+    /// Whether its CPU manager gives exclusive CPUs.
+    gives_cpus: bool,
+}
+
+impl NodeModel {
+    /// The model of a state.
+    ///
+    /// # Errors
+    /// If the state exceeds a limit or contradicts itself.
+    pub fn new(state: &NodeState) -> Result<Self, StateFault> {
+        bounds::check(state)?;
+        let profile = TranslatedProfile::new(&state.kubelet, &state.reserved_cpus, state.machine.nodes.len());
+        let inventory = machine::inventory(state, &profile.settings)?;
+        let held = held::allocations(state, &inventory)?;
+        let mut inexact = profile.inexact;
+        inexact.extend(held.differences);
+        if !state.exact {
+            inexact.extend(state.inexact.iter().cloned());
+        }
+        if !state.exact && inexact.is_empty() {
+            inexact.push(InexactSource::new("state", "the daemon of the node does not call it exact"));
+        }
+        let pods = state.pods.iter();
+        let uids = pods.flat_map(|pod| [Some(&pod.uid), pod.mirror_of.as_ref()]).flatten();
+        let covered = uids.chain(state.rejected.iter().map(|pod| &pod.uid)).cloned();
+        Ok(Self {
+            revision: state.revision,
+            covered: covered.collect(),
+            inventory: Arc::new(inventory),
+            settings: Arc::new(profile.settings),
+            allocations: held.allocations,
+            inexact,
+            gives_cpus: profile.gives_cpus,
+        })
+    }
+
+    /// Are predictions exact?
+    pub fn is_exact(&self) -> bool {
+        self.inexact.is_empty()
+    }
+
+    /// The request as this node's managers see it: a CPU manager with the policy `none` gives no exclusive
+    /// CPUs.
+    pub fn request_of(&self, pod: &PodRequest) -> PodRequest {
+        let mut request = pod.clone();
+        if !self.gives_cpus {
+            for container in &mut request.containers {
+                container.wishes.class = Some(DeclaredClass::Shared);
+            }
+        }
+        request
+    }
+}
