@@ -14,7 +14,7 @@ mod fault;
 mod held;
 mod machine;
 #[cfg(test)]
-mod tests;
+pub(in crate::cluster) mod tests;
 
 use std::{collections::BTreeSet, sync::Arc};
 
@@ -82,6 +82,17 @@ impl NodeModel {
     /// Are predictions exact?
     pub fn is_exact(&self) -> bool {
         self.inexact.is_empty()
+    }
+
+    /// Does its CPU manager give exclusive CPUs?
+    pub const fn gives_cpus(&self) -> bool {
+        self.gives_cpus
+    }
+
+    /// Does it have a device of this resource with a known NUMA node?
+    pub fn has_near_devices(&self, resource: &str) -> bool {
+        let units = self.inventory.devices.get(resource);
+        units.is_some_and(|units| units.iter().any(|unit| !unit.nodes.is_empty()))
     }
 
     /// The request as this node's managers see it: a CPU manager with the policy `none` gives no exclusive

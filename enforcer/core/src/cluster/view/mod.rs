@@ -1,0 +1,215 @@
+//! One node as a scheduler sees it: the last published state, and the pods that were bound since.
+//!
+//! Problem: a state is some seconds old, and pods bound in the meantime hold resources that it shows as free.
+//! A second pod on the same view would be refused by the node. Idea: replay. The view is the state's model
+//! plus the [events](log) of pods since, played by the engine in the order of the API: a bound pod is admitted,
+//! an ended one removed. The kubelet admits in that order too, so the replay gives what it will give.
+//!
+//! Terminology: a *tentative* pod was chosen for the node and may still go elsewhere; it holds its place until
+//! it is bound, forgotten or its time is over. A pod is *covered* if the state names its uid.
+//!
+//! Invariants: no pod is counted twice, because coverage is by uid and never by time. A state that is older
+//! than the last one changes nothing. Time is an argument, and equal events give equal views. A pod of the
+//! state stays until the API shows its end, also if no pod event has named it.
+//!
+//! Cost: an event costs one replay: one admission for each pod that the state does not cover. A filter costs
+//! one admission.
+
+mod concern;
+mod log;
+#[cfg(test)]
+mod tests;
+mod verdict;
+
+use std::collections::BTreeSet;
+
+use numa_placement::{Allocations, PodRequest, admit, remove};
+
+use self::log::{PodEvent, PodLog};
+pub use self::verdict::{PredictedContainer, PredictedPlace, RefusalGroup, UnknownNode, Verdict};
+use super::{
+    model::{NodeModel, StateFault},
+    state::{NodeState, Revision},
+};
+
+/// Time in milliseconds of a clock that only the caller knows.
+pub type Millis = u64;
+
+/// Age from which a state is stale, if its daemon does not say that it lives.
+const STALE_AFTER: Millis = 180_000;
+
+/// A node with its state and the pods bound since.
+#[derive(Debug, Clone, Default)]
+pub struct NodeView {
+    model: Option<NodeModel>,
+    /// When the node was last known to live.
+    seen_at: Millis,
+    log: PodLog,
+    /// What pods hold now.
+    now: Allocations,
+    /// A bound pod that the replay could not place.
+    misfit: Option<String>,
+}
+
+/// What became of a published state.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum StateOutcome {
+    /// It is the base of the view now.
+    Taken,
+    /// It is not newer than the last one.
+    Older(Revision),
+    /// It contradicts itself; the view has no base until another one comes.
+    Refused(StateFault),
+}
+
+impl NodeView {
+    /// Takes a published state.
+    pub fn observe_state(&mut self, state: &NodeState, now: Millis) -> StateOutcome {
+        if let Some(model) = &self.model
+            && !state.revision.is_after(model.revision)
+        {
+            if state.revision == model.revision {
+                self.seen_at = now;
+            }
+            return StateOutcome::Older(model.revision);
+        }
+        let outcome = match NodeModel::new(state) {
+            Ok(model) => {
+                self.seen_at = now;
+                self.log.cover(&model.covered);
+                self.model = Some(model);
+                StateOutcome::Taken
+            }
+            Err(fault) => {
+                self.model = None;
+                StateOutcome::Refused(fault)
+            }
+        };
+        self.replay();
+        outcome
+    }
+
+    /// Notes that the node's daemon lives, as its lease or pod shows: its last state is still true.
+    pub fn observe_life(&mut self, now: Millis) {
+        self.seen_at = self.seen_at.max(now);
+    }
+
+    /// Notes that a pod is bound to this node; repeated events change nothing.
+    pub fn observe_bound(&mut self, uid: &str, request: &PodRequest) {
+        if !self.covers(uid) && self.log.bind(uid, request) {
+            self.replay();
+        }
+    }
+
+    /// Notes that a pod has ended or is gone.
+    pub fn observe_ended(&mut self, uid: &str, now: Millis) {
+        if self.log.end(uid, now) {
+            self.replay();
+        }
+    }
+
+    /// The node's answer to a pod.
+    pub fn filter(&self, pod: &PodRequest, now: Millis) -> Verdict {
+        let Some(model) = &self.model else { return Verdict::Unknown(UnknownNode::NoState) };
+        if !concern::concerns(model, pod) {
+            return Verdict::NotConcerned;
+        }
+        if now.saturating_sub(self.seen_at) > STALE_AFTER {
+            return Verdict::Unknown(UnknownNode::Stale);
+        }
+        if let Some(source) = model.inexact.first() {
+            return Verdict::Unknown(UnknownNode::Inexact(source.clone()));
+        }
+        if let Some(pod) = &self.misfit {
+            return Verdict::Unknown(UnknownNode::Misfit(pod.clone()));
+        }
+        let mut trial = self.now.clone();
+        // A pod is never in its own way: its former attempt is over.
+        remove(&mut trial, &pod.name);
+        match admit(&model.inventory, &model.settings, &mut trial, &model.request_of(pod)) {
+            Ok(admission) => Verdict::Fits(PredictedPlace::new(&model.inventory, pod, &admission)),
+            Err(rejection) => Verdict::Refused(RefusalGroup::of(&rejection), Box::new(rejection)),
+        }
+    }
+
+    /// Holds a place for a pod that was chosen for this node, until it is committed, forgotten, or `until`.
+    /// It replaces a former place of the same pod.
+    pub fn reserve(&mut self, uid: &str, request: &PodRequest, until: Millis) {
+        if !self.covers(uid) && self.log.reserve(uid, request, until) {
+            self.replay();
+        }
+    }
+
+    /// Commits a pod if the node still admits it; the answer is that of [`Self::filter`].
+    pub fn commit(&mut self, uid: &str, request: &PodRequest, now: Millis) -> Verdict {
+        let verdict = self.filter(request, now);
+        if matches!(verdict, Verdict::Fits(_)) {
+            self.observe_bound(uid, request);
+        }
+        verdict
+    }
+
+    /// Gives up the place of a pod that goes elsewhere. A pod of the state stays.
+    pub fn forget(&mut self, uid: &str) {
+        if self.log.forget(uid) {
+            self.replay();
+        }
+    }
+
+    /// Gives up tentative places whose time is over.
+    pub fn tick(&mut self, now: Millis) {
+        let none = BTreeSet::new();
+        let covered = self.model.as_ref().map_or(&none, |model| &model.covered);
+        if self.log.tick(now, covered) {
+            self.replay();
+        }
+    }
+
+    /// Number of pods that the state does not cover.
+    pub fn pending(&self) -> usize {
+        self.log.pending()
+    }
+
+    /// The model of the last state.
+    pub const fn model(&self) -> Option<&NodeModel> {
+        self.model.as_ref()
+    }
+
+    /// What pods hold now, pending ones included.
+    pub const fn allocations(&self) -> &Allocations {
+        &self.now
+    }
+
+    fn covers(&self, uid: &str) -> bool {
+        self.model.as_ref().is_some_and(|model| model.covered.contains(uid))
+    }
+
+    /// Makes the allocations anew: the state's, then the events in their order, then tentative pods.
+    fn replay(&mut self) {
+        self.misfit = None;
+        let Some(model) = &self.model else {
+            self.now = Allocations::default();
+            return;
+        };
+        self.now.clone_from(&model.allocations);
+        for (uid, event) in self.log.events() {
+            match event {
+                PodEvent::Bound(request) => {
+                    if !give(model, &mut self.now, request) && !self.log.has_ended(uid) {
+                        self.misfit.get_or_insert_with(|| request.name.to_string());
+                    }
+                }
+                PodEvent::Ended(_) => self.now.retain(|holder| holder.pod().uid != *uid),
+            }
+        }
+        for pod in self.log.tentative() {
+            give(model, &mut self.now, &pod.request);
+        }
+    }
+}
+
+/// Admits a pod if the node's managers have a say about it; returns false if they refuse it.
+fn give(model: &NodeModel, allocations: &mut Allocations, pod: &PodRequest) -> bool {
+    !concern::concerns(model, pod)
+        || admit(&model.inventory, &model.settings, allocations, &model.request_of(pod)).is_ok()
+}

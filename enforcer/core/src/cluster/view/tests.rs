@@ -1,0 +1,245 @@
+use super::*;
+use crate::cluster::{
+    model::tests::state,
+    state::{HeldContainer, HeldMemory, HeldPod, NodeState},
+};
+use numa_placement::{ContainerRequest, PodName};
+use proptest::prelude::*;
+
+fn asks(uid: &str, cpus: u64, gib: u64) -> PodRequest {
+    let container = ContainerRequest::guaranteed("main", cpus * 1000, gib << 30);
+    PodRequest::new(PodName::new("default", uid).with_uid(uid), vec![container])
+}
+
+fn view() -> NodeView {
+    let mut view = NodeView::default();
+    assert_eq!(view.observe_state(&state(), 0), StateOutcome::Taken);
+    view
+}
+
+fn told(verdict: &Verdict) -> String {
+    match verdict {
+        Verdict::Fits(place) => {
+            let cpus: Vec<_> = place.containers.iter().map(|one| one.cpus.to_string()).collect();
+            format!("nodes {} CPUs {}", place.nodes, cpus.join(" + "))
+        }
+        Verdict::Refused(group, _) => group.as_str().to_owned(),
+        Verdict::NotConcerned => "not concerned".into(),
+        Verdict::Unknown(why) => why.to_string(),
+    }
+}
+
+/// The state after the kubelet has admitted what the view predicts for its pending pods.
+fn published(view: &NodeView, counter: i64) -> NodeState {
+    let mut state = state();
+    state.revision.counter = counter;
+    let mut taken = numa_topology::set::CpuSet::new();
+    for (holder, grant) in view.allocations().iter() {
+        let memory = grant.memory.iter().map(|claim| HeldMemory {
+            nodes: claim.zone.clone(),
+            resource: claim.resource.to_string(),
+            bytes: claim.bytes.cast_signed(),
+        });
+        let memory: Vec<_> = memory.collect();
+        for held in &memory {
+            let on = held.nodes.first().unwrap();
+            state.memory.iter_mut().find(|supply| supply.node == on).unwrap().free -= held.bytes;
+        }
+        taken.extend(&grant.exclusive);
+        let container = HeldContainer {
+            name: holder.name().into(),
+            cpus: grant.exclusive.clone(),
+            memory,
+            ..HeldContainer::default()
+        };
+        state.pods.push(HeldPod {
+            uid: holder.pod().uid.clone(),
+            namespace: holder.pod().namespace.clone(),
+            name: holder.pod().name.clone(),
+            mirror_of: None,
+            containers: vec![container],
+        });
+    }
+    state.shared_cpus = state.shared_cpus.difference(&taken);
+    state
+}
+
+#[test]
+fn pods_bound_since_the_state_hold_their_place() {
+    let mut view = view();
+    assert_eq!(told(&view.filter(&asks("a", 6, 1), 0)), "nodes 0 CPUs 1-3,9-11");
+    view.observe_bound("a", &asks("a", 6, 1));
+    view.observe_bound("a", &asks("a", 6, 1));
+    assert_eq!(view.pending(), 1);
+    assert_eq!(told(&view.filter(&asks("b", 6, 1), 0)), "nodes 1 CPUs 4-6,12-14");
+    assert_eq!(told(&view.commit("b", &asks("b", 6, 1), 0)), "nodes 1 CPUs 4-6,12-14");
+    assert_eq!(told(&view.filter(&asks("c", 4, 1), 0)), RefusalGroup::Cpus.as_str());
+    view.observe_ended("a", 0);
+    assert_eq!(told(&view.filter(&asks("c", 4, 1), 0)), "nodes 0 CPUs 1-2,9-10");
+}
+
+#[test]
+fn a_state_that_covers_a_pod_counts_it_once() {
+    let mut view = view();
+    view.observe_bound("a", &asks("a", 6, 1));
+    let covering = published(&view, 1);
+    assert_eq!(view.observe_state(&covering, 5), StateOutcome::Taken);
+    assert_eq!((view.pending(), view.allocations().iter().count()), (0, 1));
+    view.observe_bound("a", &asks("a", 6, 1));
+    assert_eq!(view.pending(), 0, "a late event of a covered pod changes nothing");
+    assert_eq!(view.observe_state(&state(), 6), StateOutcome::Older(covering.revision));
+    view.observe_ended("a", 0);
+    assert_eq!(view.allocations().iter().count(), 0);
+    view.observe_bound("a", &asks("a", 6, 1));
+    assert_eq!(view.pending(), 0, "an ended pod does not come back");
+    let mut next = covering.clone();
+    next.revision.counter = 2;
+    view.observe_state(&next, 7);
+    assert_eq!(view.allocations().iter().count(), 0, "the state still names it, the API has seen its end");
+}
+
+#[test]
+fn a_tentative_place_ends_by_time_forgetting_or_binding() {
+    let mut view = view();
+    view.reserve("a", &asks("a", 6, 1), 30);
+    view.reserve("b", &asks("b", 8, 1), 40);
+    assert_eq!(told(&view.filter(&asks("c", 6, 1), 0)), RefusalGroup::Cpus.as_str());
+    assert_eq!(told(&view.filter(&asks("a", 6, 1), 0)), "nodes 0 CPUs 1-3,9-11", "it is not in its own way");
+    view.tick(29);
+    assert_eq!(view.pending(), 2);
+    view.tick(30);
+    assert_eq!(view.pending(), 1);
+    view.forget("b");
+    assert_eq!(view.pending(), 0);
+    view.reserve("a", &asks("a", 6, 1), 30);
+    view.observe_bound("a", &asks("a", 6, 1));
+    view.tick(1_000);
+    assert_eq!(view.pending(), 1, "a bound pod has no end by time");
+}
+
+#[test]
+fn what_is_not_certain_is_unknown() {
+    let asks_little = asks("a", 2, 1);
+    assert_eq!(told(&NodeView::default().filter(&asks_little, 0)), UnknownNode::NoState.to_string());
+    let mut view = view();
+    assert_eq!(told(&view.filter(&asks_little, STALE_AFTER + 1)), UnknownNode::Stale.to_string());
+    view.observe_life(STALE_AFTER);
+    assert_eq!(told(&view.filter(&asks_little, STALE_AFTER + 1)), "nodes 0 CPUs 1,9");
+    view.observe_bound("b", &asks("b", 15, 1));
+    assert_eq!(
+        told(&view.filter(&asks_little, 0)),
+        "pod default/b is bound to the node and does not fit by its state"
+    );
+    view.observe_ended("b", 0);
+    let mut inexact = state();
+    (inexact.exact, inexact.revision.counter) = (false, 1);
+    view.observe_state(&inexact, 0);
+    assert!(told(&view.filter(&asks_little, 0)).contains("inexact"));
+    let mut broken = state();
+    broken.memory[0].free = -1;
+    broken.revision.counter = 2;
+    assert!(matches!(view.observe_state(&broken, 0), StateOutcome::Refused(_)));
+    assert_eq!(told(&view.filter(&asks_little, 0)), UnknownNode::NoState.to_string());
+}
+
+#[test]
+fn other_pods_are_not_the_concern_of_the_managers() {
+    let view = view();
+    let mut pod = asks("a", 2, 1);
+    pod.qos = numa_placement::QosClass::Burstable;
+    assert_eq!(view.filter(&pod, 0), Verdict::NotConcerned);
+    pod.containers[0].devices.insert("v.com/unknown".into(), 1);
+    assert_eq!(view.filter(&pod, 0), Verdict::NotConcerned, "no device of it has a NUMA node");
+}
+
+#[test]
+fn the_end_of_a_pod_moves_no_other() {
+    let mut view = view();
+    view.observe_bound("a", &asks("a", 6, 1));
+    view.observe_bound("b", &asks("b", 6, 1));
+    view.observe_ended("a", 0);
+    assert_eq!(view.pending(), 1);
+    assert_eq!(told(&view.filter(&asks("c", 6, 1), 0)), "nodes 0 CPUs 1-3,9-11", "b stays on node 1");
+    view.observe_ended("b", 0);
+    view.tick(REMEMBERED_FOR_TESTS);
+    assert_eq!(view.pending(), 0);
+}
+
+#[test]
+fn an_end_is_remembered_until_no_state_can_name_the_pod() {
+    let mut view = view();
+    view.observe_bound("a", &asks("a", 6, 1));
+    let late = published(&view, 1);
+    view.observe_ended("a", 0);
+    view.tick(1_000);
+    view.observe_state(&late, 1_000);
+    assert_eq!(view.allocations().iter().count(), 0);
+}
+
+const REMEMBERED_FOR_TESTS: Millis = 10_000_000;
+
+/// An event at the API, or a state that the node takes down or that arrives.
+#[derive(Debug, Clone)]
+enum ClusterEvent {
+    Bind(usize),
+    End(usize),
+    TakeDown,
+    Arrive(usize),
+}
+
+fn cluster_event() -> impl Strategy<Value = ClusterEvent> {
+    prop_oneof![
+        4 => (0..24usize).prop_map(ClusterEvent::Bind),
+        3 => (0..24usize).prop_map(ClusterEvent::End),
+        2 => Just(ClusterEvent::TakeDown),
+        2 => (0..8usize).prop_map(ClusterEvent::Arrive),
+    ]
+}
+
+fn exclusive(allocations: &Allocations) -> Vec<(String, String)> {
+    let all = allocations.iter();
+    all.map(|(holder, grant)| (holder.pod().uid.clone(), grant.exclusive.to_string())).collect()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+    /// A node admits pods in the order of the API and publishes its state at any time; states arrive late and
+    /// in any order. After every event the view holds what the node holds.
+    #[test]
+    fn a_view_is_what_the_node_holds(events in prop::collection::vec(cluster_event(), 1..60)) {
+        let model = NodeModel::new(&state()).unwrap();
+        let mut view = view();
+        let mut node = view.clone();
+        let mut states = vec![state()];
+        let (mut bound, mut ended) = (BTreeSet::new(), BTreeSet::new());
+        for event in events {
+            let pod = |at: usize| asks(&format!("p{at}"), 1 + at as u64 % 5, 1 + at as u64 % 3);
+            match event {
+                ClusterEvent::Bind(at) if bound.insert(at) => {
+                    // A scheduler binds what the view says, and the node must admit it.
+                    if matches!(view.commit(&format!("p{at}"), &pod(at), 0), Verdict::Fits(_)) {
+                        prop_assert!(give(&model, &mut node.now, &pod(at)));
+                    } else {
+                        bound.remove(&at);
+                        prop_assert!(!give(&model, &mut node.now, &pod(at)));
+                    }
+                }
+                ClusterEvent::End(at) if bound.contains(&at) && ended.insert(at) => {
+                    view.observe_ended(&format!("p{at}"), 0);
+                    remove(&mut node.now, &pod(at).name);
+                }
+                ClusterEvent::TakeDown => states.push(published(&node, i64::try_from(states.len()).unwrap())),
+                ClusterEvent::Arrive(at) => {
+                    view.observe_state(&states[states.len().saturating_sub(1 + at)], 0);
+                }
+                ClusterEvent::Bind(_) | ClusterEvent::End(_) => {}
+            }
+            prop_assert_eq!(exclusive(view.allocations()), exclusive(&node.now));
+            prop_assert!(view.misfit.is_none());
+        }
+        view.observe_state(&published(&node, 1_000), 0);
+        view.tick(REMEMBERED_FOR_TESTS);
+        prop_assert_eq!(view.pending(), 0);
+        prop_assert_eq!(view.log.events().count(), 0, "nothing is left behind");
+    }
+}

@@ -1,0 +1,132 @@
+//! A node's answer to a pod.
+
+use std::fmt;
+
+use numa_placement::{Admission, Inventory, PodRequest, Rejection, RejectionProblem, RejectionReason};
+use numa_topology::set::{CpuSet, NodeSet};
+
+use crate::cluster::state::InexactSource;
+
+/// A node's answer to a pod.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Verdict {
+    /// The node's managers have no say about this pod.
+    NotConcerned,
+    /// The node admits it, at this place.
+    Fits(PredictedPlace),
+    /// The node refuses it.
+    Refused(RefusalGroup, Box<Rejection>),
+    /// The node's answer cannot be predicted.
+    Unknown(UnknownNode),
+}
+
+/// Why the answer of a node is unknown.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum UnknownNode {
+    /// It has published no state, or only one that contradicts itself.
+    NoState,
+    /// Its last state is too old.
+    Stale,
+    /// Its state is inexact.
+    Inexact(InexactSource),
+    /// A bound pod does not fit by the state; until the next state nothing is certain.
+    Misfit(String),
+}
+
+impl fmt::Display for UnknownNode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoState => f.write_str("the node has published no usable state"),
+            Self::Stale => f.write_str("the state of the node is too old"),
+            Self::Inexact(source) => {
+                write!(f, "the state of the node is inexact: {}: {}", source.source, source.reason)
+            }
+            Self::Misfit(pod) => write!(f, "pod {pod} is bound to the node and does not fit by its state"),
+        }
+    }
+}
+
+/// Where a node would put a pod.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct PredictedPlace {
+    /// NUMA nodes of its exclusive CPUs and of its memory.
+    pub nodes: NodeSet,
+    /// Its containers, in the order of the pod.
+    pub containers: Vec<PredictedContainer>,
+}
+
+/// Where a node would put a container.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct PredictedContainer {
+    /// Its name.
+    pub name: String,
+    /// Its exclusive CPUs.
+    pub cpus: CpuSet,
+    /// Its memory nodes; empty if the memory manager gives none.
+    pub mems: NodeSet,
+}
+
+impl PredictedPlace {
+    pub(super) fn new(inventory: &Inventory, pod: &PodRequest, admission: &Admission) -> Self {
+        let mut place = Self::default();
+        for container in &pod.containers {
+            let given = admission.grants.iter().find(|given| given.holder.name() == container.name);
+            let Some(given) = given else { continue };
+            let cpus = given.grant.exclusive.clone();
+            let mems = given.grant.memory.iter().fold(NodeSet::new(), |mems, claim| mems.union(&claim.zone));
+            place.nodes.extend(&inventory.machine.nodes_of(&cpus).union(&mems));
+            place.containers.push(PredictedContainer { name: container.name.clone(), cpus, mems });
+        }
+        place
+    }
+}
+
+/// What is short, as one of few texts: a scheduler counts nodes with equal texts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum RefusalGroup {
+    /// CPUs are free, but not together.
+    Cpus,
+    /// Whole cores.
+    WholeCores,
+    /// Memory or huge pages.
+    Memory,
+    /// Devices.
+    Devices,
+}
+
+impl RefusalGroup {
+    /// The group of a rejection: what it is short of, the scarcest kind first.
+    pub(super) fn of(rejection: &Rejection) -> Self {
+        if rejection.reason == RejectionReason::SmtAlignmentError {
+            return Self::WholeCores;
+        }
+        match &*rejection.problem {
+            RejectionProblem::Devices { .. } => return Self::Devices,
+            RejectionProblem::Memory(_) => return Self::Memory,
+            _ => {}
+        }
+        let short = |is_kind: &dyn Fn(&str) -> bool| {
+            let shortages = rejection.shortages.iter().filter(|short| short.wanted > short.available);
+            shortages.map(|short| short.resource.as_str()).any(is_kind)
+        };
+        if short(&|resource| resource.contains('/')) {
+            Self::Devices
+        } else if short(&|resource| resource == "cpu") {
+            Self::Cpus
+        } else if short(&|resource| resource == "memory" || resource.starts_with("hugepages-")) {
+            Self::Memory
+        } else {
+            Self::Cpus
+        }
+    }
+
+    /// The text for a scheduler.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Cpus => "NUMA: no node of the machine has the CPUs free together",
+            Self::WholeCores => "NUMA: whole cores",
+            Self::Memory => "NUMA: memory",
+            Self::Devices => "NUMA: devices",
+        }
+    }
+}
