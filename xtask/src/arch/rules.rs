@@ -31,13 +31,14 @@ const IMPURE: [&str; 12] = [
 ];
 
 /// A crate, and the only places that may name it.
-const OWNERS: [(&str, &[&str]); 15] = [
+const OWNERS: [(&str, &[&str]); 16] = [
     ("aya", &["enforcer/kernel/", "enforcer/tests/kernel_side/", "common/src/", "tests/"]),
     ("aya_log", &["enforcer/kernel/"]),
     ("aya_obj", &["enforcer/kernel/"]),
     ("libbpf_rs", &["enforcer/kernel/"]),
     ("cgroups_rs", &["enforcer/act/"]),
     ("procfs", &["enforcer/observe/"]),
+    ("kube", &["enforcer/cluster/", "tests/api/"]),
     ("maud", &["enforcer/report/"]),
     ("prometheus", &["enforcer/report/"]),
     ("axum", &["enforcer/src/serve"]),

@@ -12,6 +12,7 @@ mod cargo_deb;
 mod cargo_deny;
 mod component;
 mod container_image;
+mod crd_api;
 mod cross;
 mod cyclonedx;
 mod emulator;
@@ -33,6 +34,7 @@ pub(crate) use bpf_linker::bin as bpf_linker_bin;
 pub(crate) use cargo_deb::install as cargo_deb;
 pub(crate) use cargo_deny::install as cargo_deny;
 pub(crate) use component::component;
+pub(crate) use crd_api::CrdApi;
 pub(crate) use cross::compiler as cross_compiler;
 pub(crate) use cyclonedx::{CycloneDx, fetch as cyclonedx};
 pub(crate) use emulator::program;
@@ -108,6 +110,12 @@ pub(crate) fn kustomize(workspace: &Workspace) -> Result<Kustomize> {
     kustomize::fetch(&workspace.rig())
 }
 
+/// An API server for custom resources, for tests of what the daemon publishes.
+pub(crate) fn crd_api(workspace: &Workspace) -> Result<CrdApi> {
+    ensure!(ARCH == "x86_64", "the API server is built on x86-64; this machine is {ARCH}");
+    crd_api::fetch(&workspace.rig())
+}
+
 /// What packs releases.
 pub(crate) fn dist_tools() -> Result<()> {
     packages::install(&packages::DIST)
@@ -137,5 +145,5 @@ pub(crate) fn everything(workspace: &Workspace) -> Result<()> {
     for userland in [Userland::Plain, Userland::Containers(ContainerdPackages::DEFAULT)] {
         rig(workspace, Series::DEFAULT, userland)?;
     }
-    Ok(())
+    crd_api(workspace).map(drop)
 }

@@ -13,14 +13,24 @@ use super::{
 };
 use crate::{command, product, progress::ProgressStep, setup, workspace::Workspace};
 
+/// Names the folder of the API server to tests (`tests/api`).
+const CRD_API: &str = "NUMA_TEST_CRD_API";
+
 /// Runs the host's tests, all or those with `filter` in their name, and counts each.
 pub(super) fn run(workspace: &Workspace, filter: Option<&str>, tally: &mut TestTally) -> Result<()> {
     // Tests that need it fail in CI, and say elsewhere that they were skipped.
     if let Err(why) = setup::terminal() {
         println!("{why:#}");
     }
+    let crd_api = setup::crd_api(workspace);
+    if let Err(why) = &crd_api {
+        println!("no API server for custom resources: {why:#}");
+    }
     let step = ProgressStep::begin("host tests");
     let mut cargo = product::cargo_test(workspace)?;
+    if let Ok(crd_api) = &crd_api {
+        cargo.env(CRD_API, crd_api.folder());
+    }
     cargo.args(["--no-fail-fast", "--"]).args(filter);
     // Without it the quiet harness prints a dot for each test.
     cargo.arg("--format=pretty");

@@ -1,0 +1,226 @@
+//! A stand-in for an API server, in memory: objects of any kind, and failures on request.
+//!
+//! It serves lists, watches (resource versions, bookmarks, 410), creation, replacement, deletion, merge
+//! patches and server-side apply. Apply is a plain merge: it has no field managers, so conflicts are asked for
+//! ([`Fault`]). It checks no schema. A path of no kind is answered with 404 and a `Status`.
+
+mod answer;
+mod fault;
+mod request;
+mod store;
+mod watch;
+
+use std::{
+    net::{Ipv4Addr, SocketAddr, TcpListener as StdListener},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    thread::{self, JoinHandle},
+    time::{Duration, Instant},
+};
+
+use hyper::{server::conn::http1, service::service_fn};
+use hyper_util::rt::TokioIo;
+use kube::{Client, Config};
+use serde_json::Value;
+use tokio::{net::TcpListener, sync::watch::Sender};
+
+pub use self::{fault::Fault, request::StubKind};
+use self::{fault::FaultQueue, store::Store};
+
+/// Time until the next try after a connection could not be accepted.
+const LOOK: Duration = Duration::from_millis(10);
+
+/// What all connections share.
+#[derive(Debug)]
+struct StubState {
+    store: Store,
+    faults: FaultQueue,
+    /// When requests that would change something arrived, refused ones included.
+    attempts: Vec<Instant>,
+    /// Values of the header `Authorization`, in order of arrival; `None` for a request without.
+    authorizations: Vec<Option<String>>,
+    /// `nodes/NAME/proxy/configz` and the like: answers to `GET` by path.
+    pages: Vec<(String, Value)>,
+}
+
+/// State, and a counter that changes with it.
+#[derive(Debug, Clone)]
+struct Shared {
+    state: Arc<Mutex<StubState>>,
+    changed: Sender<u64>,
+}
+
+impl Shared {
+    fn state(&self) -> MutexGuard<'_, StubState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn notify(&self) {
+        self.changed.send_modify(|count| *count += 1);
+    }
+}
+
+/// A stub on a loopback port; it ends on drop.
+#[derive(Debug)]
+pub struct ApiStub {
+    shared: Shared,
+    address: SocketAddr,
+    end: Sender<bool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl ApiStub {
+    /// Serves pods, nodes, events and leases, and these kinds.
+    ///
+    /// # Panics
+    ///
+    /// If no port can be bound.
+    pub fn start(kinds: &[StubKind]) -> Self {
+        let listener = StdListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("bind a port");
+        let address = listener.local_addr().expect("the port's number");
+        listener.set_nonblocking(true).expect("a listener that does not block");
+        let state = StubState {
+            store: Store::new(request::WITHOUT_ASKING.iter().chain(kinds).copied().collect()),
+            faults: FaultQueue::default(),
+            attempts: Vec::new(),
+            authorizations: Vec::new(),
+            pages: Vec::new(),
+        };
+        let (changed, end) = (Sender::new(0), Sender::new(false));
+        let shared = Shared { state: Arc::new(Mutex::new(state)), changed };
+        let (served, ends) = (shared.clone(), end.clone());
+        let serve = move || {
+            let mut runtime = tokio::runtime::Builder::new_current_thread();
+            let runtime = runtime.enable_all().build().expect("a runtime");
+            runtime.block_on(serve(listener, served, ends));
+        };
+        let thread = thread::Builder::new().name("api-stub".into()).spawn(serve).expect("a thread");
+        Self { shared, address, end, thread: Some(thread) }
+    }
+
+    /// Its address, for a kubeconfig or an in-cluster client.
+    pub fn url(&self) -> String {
+        format!("http://{}", self.address)
+    }
+
+    /// Settings of a client of it that repeats no request.
+    ///
+    /// # Panics
+    ///
+    /// If the settings cannot be made.
+    pub fn config(&self) -> Config {
+        let mut config = Config::new(self.url().parse().expect("an address"));
+        config.default_retry = false;
+        config
+    }
+
+    /// A client of it that repeats no request.
+    ///
+    /// # Panics
+    ///
+    /// Outside a runtime.
+    pub fn client(&self) -> Client {
+        Client::try_from(self.config()).expect("make a client")
+    }
+
+    /// Creates or replaces an object, beside all clients; `path` is that of the object.
+    ///
+    /// # Panics
+    ///
+    /// If the path is of no kind.
+    pub fn put(&self, path: &str, object: Value) {
+        let target = self.shared.state().store.target(path).expect(path);
+        self.shared.state().store.put(&target, object);
+        self.shared.notify();
+    }
+
+    /// The object at this path.
+    pub fn object(&self, path: &str) -> Option<Value> {
+        let state = self.shared.state();
+        state.store.get(&state.store.target(path)?).cloned()
+    }
+
+    /// Removes an object, beside all clients; whether it was there.
+    pub fn remove(&self, path: &str) -> bool {
+        let target = self.shared.state().store.target(path);
+        let removed = target.is_some_and(|target| self.shared.state().store.remove(&target).is_some());
+        self.shared.notify();
+        removed
+    }
+
+    /// Answers `GET` of exactly this path with a value, such as `/api/v1/nodes/a/proxy/configz`.
+    pub fn page(&self, path: &str, value: Value) {
+        self.shared.state().pages.push((path.to_owned(), value));
+    }
+
+    /// Lets the next requests that would change something fail, one each, before or instead of later ones.
+    pub fn fail_writes(&self, faults: impl IntoIterator<Item = Fault>) {
+        self.shared.state().faults.writes.extend(faults);
+    }
+
+    /// Lets the next other requests fail, one each.
+    pub fn fail_reads(&self, faults: impl IntoIterator<Item = Fault>) {
+        self.shared.state().faults.reads.extend(faults);
+    }
+
+    /// Lets every request fail that no single fault is meant for, until told otherwise.
+    pub fn fail_always(&self, fault: Option<Fault>) {
+        self.shared.state().faults.always = fault;
+    }
+
+    /// Forgets all changes: watches end with 410, and those from an earlier version are refused.
+    pub fn compact(&self) {
+        self.shared.state().store.compact();
+        self.shared.notify();
+    }
+
+    /// Sends a bookmark to every watch that allows them.
+    pub fn bookmark(&self) {
+        self.shared.state().store.bookmark();
+        self.shared.notify();
+    }
+
+    /// Changes that clients have made.
+    pub fn writes(&self) -> u64 {
+        self.shared.state().store.writes()
+    }
+
+    /// When requests that would change something arrived, those that were refused included.
+    pub fn attempts(&self) -> Vec<Instant> {
+        self.shared.state().attempts.clone()
+    }
+
+    /// What clients sent to say who they are, in order of arrival.
+    pub fn authorizations(&self) -> Vec<Option<String>> {
+        self.shared.state().authorizations.clone()
+    }
+}
+
+impl Drop for ApiStub {
+    fn drop(&mut self) {
+        self.end.send_replace(true);
+        if let Some(thread) = self.thread.take() {
+            // A panic of it has been printed.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// Serves connections, each in a task, until the end; with the runtime, all of them end.
+async fn serve(listener: StdListener, shared: Shared, end: Sender<bool>) {
+    let listener = TcpListener::from_std(listener).expect("a listener");
+    let mut ends = end.subscribe();
+    loop {
+        let accepted = tokio::select! {
+            accepted = listener.accept() => accepted,
+            _ = ends.wait_for(|&ends| ends) => return,
+        };
+        let Ok((stream, _)) = accepted else {
+            tokio::time::sleep(LOOK).await;
+            continue;
+        };
+        let shared = shared.clone();
+        let service = service_fn(move |request| answer::answer(shared.clone(), request));
+        // An error is a connection that was dropped, by either side.
+        tokio::spawn(http1::Builder::new().serve_connection(TokioIo::new(stream), service));
+    }
+}
