@@ -6,20 +6,30 @@
 //! Idea: kubectl itself is run ([ADR 0017](../../../docs/adr/0017-the-plugin-speaks-through-kubectl.md)):
 //! `get` for pods and nodes, `port-forward` for the way to a daemon.
 //!
+//! Beside that, the daemon of a node publishes objects, as the account of its own pod and through kube
+//! ([ADR 0018](../../../docs/adr/0018-published-state-goes-through-kube.md)): see [`publish_changes`].
+//!
 //! Invariants: every run of kubectl is bounded in time and output, and has ended when its value is dropped.
 //! What comes from the cluster is text from outside: it is parsed here, never run, and shown by `report`.
 
 mod child;
+mod connection;
 mod error;
 mod forward;
 mod kubectl;
 mod nodes;
 mod pods;
+mod publish;
 
 pub use self::{
+    connection::{ApiConnection, ConnectError},
     error::KubectlError,
     forward::PortForward,
     kubectl::Kubectl,
     nodes::{NodeDaemon, Unreachable, by_node},
     pods::{DaemonPod, PodContainer, WorkloadPod},
+    publish::{
+        Pace, PaceLimits, PublishError, Published, PublishedKind, PublishedObject, Publisher,
+        PublisherSettings, WriteEnd, publish_changes,
+    },
 };

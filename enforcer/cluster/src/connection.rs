@@ -1,0 +1,119 @@
+//! A connection to the API server as the daemon's own account.
+//!
+//! kube reads the token file again once a minute. A token that was revoked before that is answered with 401:
+//! then the client is made anew, which reads it at once. kube's own retries are off, because writes are paced
+//! and counted here.
+
+use std::{
+    sync::{PoisonError, RwLock},
+    time::Duration,
+};
+
+use http_body_util::{BodyExt as _, Limited};
+use hyper::{
+    Method, Request, StatusCode,
+    header::{CONTENT_TYPE, RETRY_AFTER},
+};
+use kube::{Client, Config, client::Body};
+use serde_json::Value;
+use thiserror::Error;
+
+/// Longest wait for an answer.
+const LIMIT: Duration = Duration::from_secs(20);
+/// Bytes of an answer that are read: an object of etcd has 1.5 MiB at most.
+const LARGEST: usize = 4 << 20;
+
+/// Why there is no connection.
+#[derive(Debug, Error)]
+#[error("connecting to the API server: {0}")]
+pub struct ConnectError(String);
+
+/// A client that is made again when its token is refused.
+pub struct ApiConnection {
+    config: Config,
+    client: RwLock<Client>,
+}
+
+/// An answer of the server, whatever its status.
+#[derive(Debug)]
+pub(crate) struct ApiAnswer {
+    pub(crate) status: StatusCode,
+    /// `Null` if it is no JSON.
+    pub(crate) body: Value,
+    pub(crate) retry_after: Option<Duration>,
+}
+
+impl ApiConnection {
+    /// As the service account of the pod that this process runs in.
+    pub fn in_cluster() -> Result<Self, ConnectError> {
+        Self::new(Config::incluster_env().map_err(|error| ConnectError(error.to_string()))?)
+    }
+
+    /// With these settings. Called within a runtime, which serves the connection.
+    pub fn new(mut config: Config) -> Result<Self, ConnectError> {
+        config.default_retry = false;
+        let client = client(&config)?;
+        Ok(Self { config, client: RwLock::new(client) })
+    }
+
+    /// Sends a request; after a 401 once more with the token of now. An error is a request without an answer.
+    pub(crate) async fn send(
+        &self,
+        method: Method,
+        path: &str,
+        media: &'static str,
+        body: &[u8],
+    ) -> Result<ApiAnswer, String> {
+        let answer = self.send_once(&method, path, media, body).await?;
+        if answer.status != StatusCode::UNAUTHORIZED {
+            return Ok(answer);
+        }
+        match client(&self.config) {
+            Ok(client) => *self.client.write().unwrap_or_else(PoisonError::into_inner) = client,
+            Err(error) => return Err(error.to_string()),
+        }
+        self.send_once(&method, path, media, body).await
+    }
+
+    async fn send_once(
+        &self,
+        method: &Method,
+        path: &str,
+        media: &'static str,
+        body: &[u8],
+    ) -> Result<ApiAnswer, String> {
+        let client = self.client.read().unwrap_or_else(PoisonError::into_inner).clone();
+        let request = Request::builder().method(method).uri(path).header(CONTENT_TYPE, media);
+        let request = request.body(Body::from(body.to_vec())).map_err(|error| error.to_string())?;
+        let exchange = async {
+            let answer = client.send(request).await.map_err(|error| causes(&error))?;
+            let (status, after) = (answer.status(), answer.headers().get(RETRY_AFTER).cloned());
+            let retry_after =
+                after.and_then(|value| value.to_str().ok()?.parse().ok()).map(Duration::from_secs);
+            let body = Limited::new(answer.into_body(), LARGEST).collect();
+            let body = body.await.map_err(|error| error.to_string())?;
+            let body = serde_json::from_slice(&body.to_bytes()).unwrap_or(Value::Null);
+            Ok::<_, String>(ApiAnswer { status, body, retry_after })
+        };
+        let late = || format!("no answer within {} s", LIMIT.as_secs());
+        tokio::time::timeout(LIMIT, exchange).await.unwrap_or_else(|_| Err(late()))
+    }
+}
+
+fn client(config: &Config) -> Result<Client, ConnectError> {
+    Client::try_from(config.clone()).map_err(|error| ConnectError(causes(&error)))
+}
+
+/// An error and what caused it: the outermost one says `client error` alone.
+fn causes(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut next = error.source();
+    while let Some(cause) = next {
+        let more = cause.to_string();
+        if !text.contains(&more) {
+            text = format!("{text}: {more}");
+        }
+        next = cause.source();
+    }
+    text
+}

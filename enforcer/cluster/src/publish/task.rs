@@ -1,0 +1,89 @@
+//! The loop that publishes each change of a state in time.
+
+use std::time::Duration;
+
+use numa_topology::degraded::Degraded;
+use tokio::{
+    sync::watch::{Receiver, Sender},
+    time::Instant,
+};
+
+use super::{
+    error::PublishError,
+    pace::{Pace, PaceLimits, WriteEnd},
+    publisher::{PublishedObject, Publisher},
+};
+
+/// Bounds of the loop.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PublisherSettings {
+    /// Bounds of the writes.
+    pub limits: PaceLimits,
+    /// Time until the first write: a part of half a minute by chance, so that nodes do not start at once.
+    pub first: Duration,
+    /// Time between two looks whether another program has changed or deleted the object.
+    pub check: Duration,
+}
+
+/// Publishes the newest of `states` until its sender is gone; `None` is nothing yet. `degraded` is set while
+/// the cluster does not have it.
+pub async fn publish_changes(
+    mut publisher: Publisher,
+    mut states: Receiver<Option<PublishedObject>>,
+    settings: PublisherSettings,
+    degraded: &Sender<Option<Degraded>>,
+) {
+    let start = Instant::now();
+    let mut pace = Pace::new(settings.limits, settings.first);
+    let mut check = start + settings.check;
+    if states.borrow_and_update().is_some() {
+        pace.change(Duration::ZERO);
+    }
+    loop {
+        let due = pace.due().map(|due| start + due);
+        tokio::select! {
+            changed = states.changed() => {
+                if changed.is_err() {
+                    return;
+                }
+                pace.change(start.elapsed());
+            }
+            () = sleep_until(due), if due.is_some() => {
+                let newest = states.borrow_and_update().clone();
+                let Some(object) = newest else {
+                    pace.withdraw();
+                    continue;
+                };
+                if pace.begin(start.elapsed()) {
+                    let written = publisher.publish(&object).await.map(drop);
+                    let end = written.as_ref().err().map_or(WriteEnd::Written, PublishError::end);
+                    pace.end(start.elapsed(), end);
+                    tell(degraded, &publisher, written.err());
+                }
+            }
+            () = tokio::time::sleep_until(check), if due.is_none() => {
+                match publisher.check().await {
+                    Ok(true) => pace.change(start.elapsed()),
+                    Ok(false) => tell(degraded, &publisher, None),
+                    Err(error) => tell(degraded, &publisher, Some(error)),
+                }
+                check = Instant::now() + settings.check;
+            }
+        }
+    }
+}
+
+async fn sleep_until(due: Option<Instant>) {
+    if let Some(due) = due {
+        tokio::time::sleep_until(due).await;
+    }
+}
+
+fn tell(degraded: &Sender<Option<Degraded>>, publisher: &Publisher, error: Option<PublishError>) {
+    let entry = error.map(|error| error.degraded(&publisher.kind().plural));
+    degraded.send_if_modified(|now| {
+        let differs = *now != entry;
+        *now = entry;
+        differs
+    });
+}

@@ -1,0 +1,255 @@
+//! The publisher against Kubernetes' own server, and against a stub that fails as it is told.
+
+#![expect(clippy::unwrap_used, reason = "only tests are here")]
+
+use std::{fs, sync::Arc, time::Duration};
+
+use enforcer_cluster::{
+    ApiConnection, PaceLimits, PublishError, Published, PublishedKind, PublishedObject, Publisher,
+    PublisherSettings, publish_changes,
+};
+use enforcer_test_api::{ApiServer, ApiStub, Fault, StubKind, accept, define};
+use hyper::{Method, StatusCode};
+use numa_topology::degraded::Degraded;
+use serde_json::{Value, json};
+use tokio::sync::watch;
+
+const PATH: &str = "/apis/test.numa-enforcer.io/v1/probes/a";
+const NODE: &str = "/api/v1/nodes/a";
+const PROBE: StubKind = StubKind {
+    group: "test.numa-enforcer.io",
+    version: "v1",
+    plural: "probes",
+    kind: "Probe",
+    namespaced: false,
+};
+/// Longest wait for what has to happen in the end, on a machine that is busy.
+const LIMIT: Duration = Duration::from_mins(2);
+
+fn kind(own: bool) -> PublishedKind {
+    PublishedKind {
+        group: PROBE.group.into(),
+        version: PROBE.version.into(),
+        plural: PROBE.plural.into(),
+        kind: PROBE.kind.into(),
+        own,
+    }
+}
+
+fn object(count: u32) -> PublishedObject {
+    let Value::Object(content) = json!({"spec": {"count": count}}) else { unreachable!() };
+    PublishedObject { content }
+}
+
+fn settings() -> PublisherSettings {
+    let limits = PaceLimits::default();
+    PublisherSettings { limits, first: Duration::ZERO, check: Duration::from_mins(10) }
+}
+
+/// A definition of the kind, for a server.
+fn definition() -> Value {
+    let spec = json!({"type": "object", "properties": {"count": {"type": "integer", "maximum": 1000}}});
+    let schema = json!({"openAPIV3Schema": {"type": "object", "properties": {"spec": spec}}});
+    json!({
+        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+        "metadata": {"name": "probes.test.numa-enforcer.io"},
+        "spec": {
+            "group": PROBE.group, "scope": "Cluster",
+            "names": {"plural": PROBE.plural, "singular": "probe", "kind": PROBE.kind},
+            "versions": [{"name": "v1", "served": true, "storage": true, "schema": schema}],
+        },
+    })
+}
+
+/// A running loop.
+struct Loop {
+    states: watch::Sender<Option<PublishedObject>>,
+    degraded: watch::Receiver<Option<Degraded>>,
+}
+
+impl Loop {
+    fn start(publisher: Publisher, settings: PublisherSettings) -> Self {
+        let (states, changes) = watch::channel(None);
+        let (tell, degraded) = watch::channel(None);
+        tokio::spawn(async move { publish_changes(publisher, changes, settings, &tell).await });
+        Self { states, degraded }
+    }
+
+    fn change(&self, count: u32) {
+        self.states.send_replace(Some(object(count)));
+    }
+
+    async fn degraded(&mut self, is: impl Fn(Option<&Degraded>) -> bool) -> Option<Degraded> {
+        let wanted = self.degraded.wait_for(|now| is(now.as_ref()));
+        tokio::time::timeout(LIMIT, wanted).await.unwrap().unwrap().clone()
+    }
+}
+
+/// Waits until `is` holds.
+async fn until(what: &str, mut is: impl AsyncFnMut() -> bool) {
+    let waits = async {
+        while !is().await {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    assert!(tokio::time::timeout(LIMIT, waits).await.is_ok(), "never: {what}");
+}
+
+fn stub_publisher(stub: &ApiStub, own: bool) -> Publisher {
+    stub.put(NODE, json!({"metadata": {"uid": "node-1"}}));
+    let connection = ApiConnection::new(stub.config()).unwrap();
+    Publisher::new(Arc::new(connection), kind(own), "a".into())
+}
+
+fn count_in(stub: &ApiStub) -> Option<Value> {
+    Some(stub.object(PATH)?["spec"]["count"].clone())
+}
+
+#[tokio::test]
+async fn server_has_one_write_for_each_change_and_managers_stay_apart() {
+    let Some(mut server) = ApiServer::start() else { return };
+    let client = server.client().await;
+    define(&client, &definition()).await;
+    let connection = Arc::new(ApiConnection::new(server.config().await).unwrap());
+    let publisher =
+        |own| Publisher::new(Arc::clone(&connection), kind(own), "a".into()).with_node_uid("node-1".into());
+    let mut ours = publisher(true);
+
+    let Published::Written(first) = ours.publish(&object(1)).await.unwrap() else {
+        panic!("nothing written")
+    };
+    assert_eq!(ours.publish(&object(1)).await.unwrap(), Published::Equal);
+    let restarted = publisher(true).publish(&object(1)).await.unwrap();
+    assert_eq!(restarted, Published::Written(first), "another daemon's equal write is none for the server");
+    let (_, stored) = accept(&client, Method::GET, PATH, None).await;
+    assert_eq!(stored["metadata"]["ownerReferences"][0]["uid"], "node-1", "{stored}");
+    assert_eq!(stored["metadata"]["managedFields"][0]["manager"], "numa-enforcer");
+
+    // Another program takes the field.
+    let mut theirs = json!({"apiVersion": "test.numa-enforcer.io/v1", "kind": "Probe"});
+    theirs["metadata"] = json!({"name": "a"});
+    theirs["spec"] = json!({"count": 99});
+    let forced = format!("{PATH}?fieldManager=other&force=true");
+    assert_eq!(accept(&client, Method::PATCH, &forced, Some(&theirs)).await.0, StatusCode::OK);
+    let refused = publisher(false).publish(&object(2)).await.unwrap_err();
+    let PublishError::OwnedByOther { managers, fields, .. } = &refused else { panic!("{refused}") };
+    assert_eq!((managers.as_str(), fields.as_slice()), ("other", &[".spec.count".to_owned()][..]));
+    let (_, stored) = accept(&client, Method::GET, PATH, None).await;
+    assert_eq!(stored["spec"]["count"], 99, "no force in kinds of others");
+    assert!(ours.check().await.unwrap(), "the look shows that it was changed");
+    ours.publish(&object(1)).await.unwrap();
+    let (_, stored) = accept(&client, Method::GET, PATH, None).await;
+    assert_eq!(stored["spec"]["count"], 1);
+    let invalid = ours.publish(&object(2000)).await.unwrap_err();
+    assert!(matches!(invalid, PublishError::Refused { code: 422, .. }), "{invalid}");
+
+    // The server goes away and comes back.
+    let generation = |stored: &Value| stored["metadata"]["generation"].as_u64().unwrap();
+    let before = generation(&stored);
+    let mut running = Loop::start(ours, settings());
+    server.kill();
+    for count in 2..=50 {
+        running.change(count);
+    }
+    let entry = running.degraded(|entry| entry.is_some()).await.unwrap();
+    assert_eq!(entry.source, "publish:probes");
+    server.resume();
+    running.degraded(|entry| entry.is_none()).await;
+    let (_, stored) = accept(&client, Method::GET, PATH, None).await;
+    assert_eq!((&stored["spec"]["count"], generation(&stored)), (&json!(50), before + 1));
+}
+
+#[tokio::test]
+async fn failures_of_the_server_lose_nothing_and_are_repeated_later() {
+    let stub = ApiStub::start(&[PROBE]);
+    let mut running = Loop::start(stub_publisher(&stub, true), settings());
+    stub.fail_writes([Fault::status(500, "InternalError"), Fault::too_many(Duration::from_secs(2))]);
+    running.change(1);
+    let entry = running.degraded(|entry| entry.is_some()).await.unwrap();
+    assert!(entry.reason.starts_with("patch /apis/test.numa-enforcer.io/v1/probes/a: 500"), "{entry}");
+    running.change(2);
+    running.degraded(|entry| entry.is_none()).await;
+    assert_eq!((count_in(&stub), stub.writes()), (Some(json!(2)), 1));
+    let attempts = stub.attempts();
+    assert_eq!(attempts.len(), 3);
+    assert!(attempts[1] - attempts[0] >= Duration::from_secs(1), "{attempts:?}");
+    assert!(attempts[2] - attempts[1] >= Duration::from_secs(2), "as the server asked: {attempts:?}");
+}
+
+#[tokio::test]
+async fn answer_that_was_lost_is_no_second_change() {
+    let stub = ApiStub::start(&[PROBE]);
+    let mut running = Loop::start(stub_publisher(&stub, true), settings());
+    stub.fail_writes([Fault::DropAnswer]);
+    running.change(1);
+    running.degraded(|entry| entry.is_some()).await;
+    running.degraded(|entry| entry.is_none()).await;
+    assert_eq!((count_in(&stub), stub.writes(), stub.attempts().len()), (Some(json!(1)), 1, 2));
+}
+
+#[tokio::test]
+async fn changes_of_a_moment_are_few_writes_and_the_last_one_stays() {
+    let stub = ApiStub::start(&[PROBE]);
+    let running = Loop::start(stub_publisher(&stub, true), settings());
+    for count in 1..=200 {
+        running.change(count);
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    until("the newest state", async || count_in(&stub) == Some(json!(200))).await;
+    let attempts = stub.attempts();
+    for (index, first) in attempts.iter().enumerate() {
+        for (more, last) in (1..).zip(&attempts[index..]) {
+            let earned = (*last - *first).as_millis().div_ceil(5000);
+            assert!(more <= 3 + earned, "{attempts:?}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn object_that_was_deleted_is_created_again_for_the_node_of_now() {
+    let stub = ApiStub::start(&[PROBE]);
+    let check = Duration::from_millis(50);
+    let mut running = Loop::start(stub_publisher(&stub, true), PublisherSettings { check, ..settings() });
+    running.change(1);
+    until("the first write", async || stub.object(PATH).is_some()).await;
+    stub.remove(NODE);
+    stub.put(NODE, json!({"metadata": {"uid": "node-2"}}));
+    stub.remove(PATH);
+    until("the second write", async || stub.object(PATH).is_some()).await;
+    assert_eq!(stub.object(PATH).unwrap()["metadata"]["ownerReferences"][0]["uid"], "node-2");
+    running.degraded(|entry| entry.is_none()).await;
+}
+
+#[tokio::test]
+async fn refusals_are_named() {
+    let stub = ApiStub::start(&[PROBE]);
+    let mut publisher = stub_publisher(&stub, false);
+    stub.fail_writes([Fault::status(403, "Forbidden"), Fault::conflict("nfd", &[".zones"])]);
+    let forbidden = publisher.publish(&object(1)).await.unwrap_err().to_string();
+    let rule = "a role needs the verb patch on probes of group \"test.numa-enforcer.io\"";
+    assert!(forbidden.contains(rule), "{forbidden}");
+    let owned = publisher.publish(&object(1)).await.unwrap_err().degraded("noderesourcetopologies");
+    assert_eq!(owned.source, "nrt-owned-by-other");
+    assert!(owned.reason.contains("nfd owns .zones"), "{owned}");
+    publisher.publish(&object(1)).await.unwrap();
+}
+
+#[tokio::test]
+async fn refused_token_is_read_again_at_once() {
+    let stub = ApiStub::start(&[PROBE]);
+    stub.put(NODE, json!({"metadata": {"uid": "node-1"}}));
+    let folder = tempfile::tempdir().unwrap();
+    let token = folder.path().join("token");
+    fs::write(&token, "old").unwrap();
+    let mut config = stub.config();
+    config.auth_info.token_file = Some(token.display().to_string());
+    let connection = ApiConnection::new(config).unwrap();
+    let mut publisher = Publisher::new(Arc::new(connection), kind(true), "a".into());
+    publisher.publish(&object(1)).await.unwrap();
+    fs::write(&token, "new").unwrap();
+    stub.fail_writes([Fault::status(401, "Unauthorized")]);
+    publisher.publish(&object(2)).await.unwrap();
+    let sent = stub.authorizations();
+    let sent: Vec<_> = sent.iter().rev().take(2).map(|value| value.as_deref().unwrap()).collect();
+    assert_eq!(sent, ["Bearer new", "Bearer old"]);
+}
