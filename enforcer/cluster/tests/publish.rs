@@ -188,6 +188,18 @@ async fn answer_that_was_lost_is_no_second_change() {
 }
 
 #[tokio::test]
+async fn state_that_returns_after_a_lost_answer_is_written_again() {
+    let stub = ApiStub::start(&[PROBE]);
+    let mut publisher = stub_publisher(&stub, true);
+    publisher.publish(&object(1)).await.unwrap();
+    stub.fail_writes([Fault::DropAnswer]);
+    publisher.publish(&object(2)).await.unwrap_err();
+    assert_eq!(count_in(&stub), Some(json!(2)), "the server has what the publisher does not know of");
+    publisher.publish(&object(1)).await.unwrap();
+    assert_eq!(count_in(&stub), Some(json!(1)));
+}
+
+#[tokio::test]
 async fn changes_of_a_moment_are_few_writes_and_the_last_one_stays() {
     let stub = ApiStub::start(&[PROBE]);
     let running = Loop::start(stub_publisher(&stub, true), settings());

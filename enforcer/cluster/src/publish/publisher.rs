@@ -94,6 +94,8 @@ impl Publisher {
         let uid = self.node_uid().await?;
         let path = format!("{}?fieldManager={FIELD_MANAGER}&force={}", self.path(), self.kind.own);
         let body = self.whole(object, &uid).to_string();
+        // Without an answer it is unknown what the server has.
+        self.written = None;
         let answer = self.ask("patch", Method::PATCH, &path, APPLY, body.as_bytes()).await?;
         let version = resource_version(&answer.body);
         self.written = Some(WrittenObject { object: object.clone(), version: version.clone() });
