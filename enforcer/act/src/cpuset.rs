@@ -381,10 +381,10 @@ impl OpenCpuset {
             ManagedFile::Mems => {
                 controller().set_mems(text).map_err(|error| failed(self.explain(file, &error)))
             }
-            // For the first cgroups-rs takes a bool, which loses the exact text; it does not know the others.
             ManagedFile::AllowedMemoryNodes | ManagedFile::AllowedCpus => {
                 Err(failed("it is a property of a unit, and no file".to_owned()))
             }
+            // For memory_migrate cgroups-rs takes a bool, which loses the exact text; it does not know the others.
             ManagedFile::MemoryMigrate
             | ManagedFile::SubtreeControl
             | ManagedFile::Exclusive

@@ -5,7 +5,7 @@
 //! with comments cut off and each `use` as whole paths. It is a text search on purpose: fast, and without a
 //! compiler. Code that it does not understand is left to review. It changes no file.
 
-mod paths;
+mod names;
 mod promises;
 mod rules;
 mod source;
@@ -41,8 +41,16 @@ pub(crate) fn run(root: &Path) -> Result<()> {
         let manifest = format!("{folder}/Cargo.toml");
         violations.extend(rules::dependencies(&manifest, allowed, &read(&manifest)?)?);
     }
+    for folder in rules::stage_folders() {
+        violations.extend(rules::stages(&folder, &read(&format!("{folder}/Cargo.toml"))?)?);
+    }
     violations.extend(promises::check(&read("SPECIFICATION.md")?, &files));
-    violations.extend(paths::check(&read("ARCHITECTURE.md")?, |path| root.join(path).exists()));
+    let types = source::types(&files);
+    violations.extend(names::check(
+        &read("ARCHITECTURE.md")?,
+        |path| root.join(path).exists(),
+        |name| types.contains(name),
+    ));
     for Violation { rule, path, line, found } in &violations {
         eprintln!("{path}:{line}: {rule}: {found}");
     }

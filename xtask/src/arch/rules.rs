@@ -11,6 +11,12 @@ pub(crate) const PURE: [(&str, &[&str]); 3] = [
     ("enforcer/topology", &["schemars", "serde", "thiserror"]),
 ];
 
+/// The stages that are crates: none depends on another one of them.
+const STAGES: [&str; 5] = ["act", "cluster", "observe", "report", "runtime"];
+
+/// The crates below the stages, which depend on none of them.
+const BELOW_STAGES: [&str; 2] = ["host", "kernel"];
+
 /// The reader of a pure crate, behind a feature of it.
 const PURE_BUT: &str = "enforcer/topology/src/sysfs/";
 
@@ -32,7 +38,7 @@ const IMPURE: [&str; 12] = [
 
 /// A crate, and the only places that may name it.
 const OWNERS: [(&str, &[&str]); 16] = [
-    ("aya", &["enforcer/kernel/", "enforcer/tests/kernel_side/", "common/src/", "tests/"]),
+    ("aya", &["enforcer/kernel/", "enforcer/tests/kernel_side/", "common/src/"]),
     ("aya_log", &["enforcer/kernel/"]),
     ("aya_obj", &["enforcer/kernel/"]),
     ("libbpf_rs", &["enforcer/kernel/"]),
@@ -47,15 +53,14 @@ const OWNERS: [(&str, &[&str]); 16] = [
     ("serde_saphyr", &["enforcer/runtime/src/manifest/", "enforcer/tests/", "tests/src/preset.rs"]),
     ("tonic", &["enforcer/runtime/src/kubelet/", "tests/src/cri/"]),
     ("prost", &["enforcer/runtime/", "tests/src/cri/", "tests/src/unsolicited.rs"]),
-    ("libc", &["enforcer/kernel/", "tests/src/", "enforcer/tests/"]),
+    ("libc", &["enforcer/kernel/", "tests/src/refuser.rs", "enforcer/tests/kernel_side/"]),
 ];
 
 /// Files that may say `unsafe`; the kernel side cannot do without.
-const UNSAFE: [&str; 6] = [
+const UNSAFE: [&str; 5] = [
     "enforcer/kernel/",
     "enforcer-ebpf/",
     "common/src/",
-    "tests/",
     "enforcer/tests/kernel_side/",
     "enforcer/tests/widening_allocations.rs",
 ];
@@ -171,20 +176,42 @@ fn width(file: &SourceFile) -> Vec<Violation> {
     lines.map(|(line, number)| violation("comments-fit-the-width", file, number, line.trim())).collect()
 }
 
+/// Folders of the crates that [`stages`] checks.
+pub(crate) fn stage_folders() -> impl Iterator<Item = String> {
+    STAGES.iter().chain(&BELOW_STAGES).map(|name| format!("enforcer/{name}"))
+}
+
+/// Dependencies of the crate in `folder` on a stage, in its manifest, tests included.
+pub(crate) fn stages(folder: &str, manifest: &str) -> Result<Vec<Violation>> {
+    let own = folder.strip_prefix("enforcer/");
+    let forbidden = |name: &str| {
+        let stage = name.strip_prefix("enforcer-").filter(|stage| STAGES.contains(stage));
+        stage.is_some() && stage != own
+    };
+    let path = format!("{folder}/Cargo.toml");
+    let mut names = keys(&path, "dependencies", manifest)?;
+    names.extend(keys(&path, "dev-dependencies", manifest)?);
+    names.extend(keys(&path, "build-dependencies", manifest)?);
+    names.retain(|name| forbidden(name));
+    Ok(names.iter().map(|name| dependency("stages-are-strangers", &path, name)).collect())
+}
+
 /// Checks the manifest of a pure crate against what the crate may depend on.
 pub(crate) fn dependencies(path: &str, allowed: &[&str], manifest: &str) -> Result<Vec<Violation>> {
+    let mut names = keys(path, "dependencies", manifest)?;
+    names.retain(|name| !allowed.contains(&name.as_str()));
+    Ok(names.iter().map(|name| dependency("the-core-is-pure", path, name)).collect())
+}
+
+/// Names of what a table of a manifest lists.
+fn keys(path: &str, table: &str, manifest: &str) -> Result<Vec<String>> {
     let manifest: toml::Table = manifest.parse().with_context(|| format!("reading {path}"))?;
-    let names =
-        manifest.get("dependencies").and_then(toml::Value::as_table).into_iter().flat_map(toml::Table::keys);
-    Ok(names
-        .filter(|name| !allowed.contains(&name.as_str()))
-        .map(|name| Violation {
-            rule: "the-core-is-pure",
-            path: path.to_owned(),
-            line: 0,
-            found: format!("depends on {name}"),
-        })
-        .collect())
+    let listed = manifest.get(table).and_then(toml::Value::as_table);
+    Ok(listed.into_iter().flat_map(toml::Table::keys).cloned().collect())
+}
+
+fn dependency(rule: &'static str, path: &str, name: &str) -> Violation {
+    Violation { rule, path: path.to_owned(), line: 0, found: format!("depends on {name}") }
 }
 
 #[cfg(test)]
@@ -256,5 +283,27 @@ mod tests {
         .unwrap();
         assert_eq!(found.len(), 1);
         assert_eq!(found[0].found, "depends on tokio");
+    }
+
+    #[test]
+    fn a_dependency_on_another_stage_is_found() {
+        let manifest = "[dependencies]\nenforcer-core = \"1\"\nenforcer-host = \"1\"\nenforcer-observe = \"1\"\n\
+                        [dev-dependencies]\nenforcer-act = \"1\"\n";
+        for (folder, expected) in [
+            ("enforcer/report", vec!["depends on enforcer-observe", "depends on enforcer-act"]),
+            ("enforcer/act", vec!["depends on enforcer-observe"]),
+            ("enforcer/kernel", vec!["depends on enforcer-observe", "depends on enforcer-act"]),
+        ] {
+            let found = stages(folder, manifest).unwrap();
+            assert!(found.iter().all(|one| one.rule == "stages-are-strangers"), "{folder}");
+            let found: Vec<_> = found.iter().map(|one| one.found.as_str()).collect();
+            assert_eq!(found, expected, "{folder}");
+        }
+    }
+
+    #[test]
+    fn places_outside_the_list_may_not_say_unsafe_or_libc() {
+        assert_eq!(broken("tests/src/x.rs", "unsafe { f() }"), ["unsafe-has-its-place"]);
+        assert_eq!(broken("tests/src/x.rs", "use libc::pid_t;"), ["one-owner-per-dependency"]);
     }
 }

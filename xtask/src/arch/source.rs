@@ -1,7 +1,7 @@
 //! Rust files as the rules see them: paths with `/`, lines without comments, what each `use` names as whole
 //! paths.
 
-use std::{fs, path::Path};
+use std::{collections::BTreeSet, fs, path::Path};
 
 use anyhow::{Context as _, Result};
 
@@ -100,6 +100,19 @@ fn expand(prefix: &str, tree: &str) -> Vec<String> {
     apart.filter(|branch| !branch.trim().is_empty()).flat_map(|branch| expand(&prefix, branch)).collect()
 }
 
+/// Names of the types and traits that `files` define, those of tests not among them.
+pub(crate) fn types(files: &[SourceFile]) -> BTreeSet<&str> {
+    files.iter().flat_map(SourceFile::product_code).filter_map(|(_, line)| defined(line)).collect()
+}
+
+/// The type or trait that a line of code begins to define.
+fn defined(line: &str) -> Option<&str> {
+    let mut words = line.split_whitespace().skip_while(|word| word.starts_with("pub") || *word == "unsafe");
+    let keyword = words.next()?;
+    let name = words.next().filter(|_| ["struct", "enum", "trait", "type", "union"].contains(&keyword))?;
+    name.split(|c: char| !c.is_alphanumeric() && c != '_').next()
+}
+
 /// Every Rust file below `root`, in the order of their paths.
 pub(crate) fn read_tree(root: &Path) -> Result<Vec<SourceFile>> {
     let mut files = Vec::new();
@@ -137,5 +150,13 @@ mod tests {
         let expected = [(1, "a::b"), (3, "crate::c"), (3, "crate::c::d"), (3, "crate::g::*"), (8, "h::i")];
         assert_eq!(paths, expected);
         assert_eq!(rest, [(2, "fn f() {}"), (9, "let reuse = use_me();")]);
+    }
+
+    #[test]
+    fn types_are_what_is_defined_in_front_of_the_tests() {
+        let text = "pub(crate) struct A<'a> {\n    // struct No\n}\npub unsafe trait B: Send {}\ntype C = A;\n\
+                    enum D {}\nlet structure = x;\n#[cfg(test)]\nmod tests { }\nstruct E;";
+        let files = [SourceFile { path: "x.rs".into(), text: text.into() }];
+        assert_eq!(Vec::from_iter(types(&files)), ["A", "B", "C", "D"]);
     }
 }

@@ -1,9 +1,10 @@
-//! Every path that ARCHITECTURE.md names leads somewhere.
+//! Every path and type that ARCHITECTURE.md names exists.
 //!
-//! A map with stale paths is worse than none. A text in backticks is a path if it ends in `.rs`, or has a `/`
+//! A map with stale names is worse than none. A text in backticks is a path if it ends in `.rs`, or has a `/`
 //! and begins with a known folder: from the root of the repository, from `enforcer/src`, or from `enforcer`
 //! (`core/src/model` is `enforcer/core/src/model`). Names in a table column with the heading `module` are
-//! modules of `enforcer/placement/src`, or paths as above.
+//! modules of `enforcer/placement/src`, or paths as above. A text of letters alone that begins with a capital and
+//! has a small letter after it is a type or a trait of this repository.
 
 use std::path::Path;
 
@@ -20,8 +21,16 @@ const MODULES: &str = "enforcer/placement/src/";
 /// Heading of the first column of a table of modules.
 const HEADING: &str = "module";
 
-/// Paths in `page` at which nothing `exists`, relative to the root of the repository.
-pub(super) fn check(page: &str, exists: impl Fn(&str) -> bool) -> Vec<Violation> {
+/// Words of the language that look like the name of a type.
+const LANGUAGE: [&str; 1] = ["None"];
+
+/// Paths in `page` at which nothing `exists`, relative to the root of the repository, and types that are not
+/// `defined`.
+pub(super) fn check(
+    page: &str,
+    exists: impl Fn(&str) -> bool,
+    defined: impl Fn(&str) -> bool,
+) -> Vec<Violation> {
     let at = |path: &str| BASES.iter().any(|base| exists(&format!("{base}{path}")));
     let top = |path: &str| path.split_once('/').is_some_and(|(folder, _)| !folder.is_empty() && at(folder));
     let module = |name: &str| {
@@ -36,9 +45,10 @@ pub(super) fn check(page: &str, exists: impl Fn(&str) -> bool) -> Vec<Violation>
         let broken = names(modules).filter(|name| !module(name));
         let rest = line.strip_prefix('|').and_then(|row| row.strip_prefix(modules)).unwrap_or(line);
         let paths = names(rest).filter(|name| is_rust_file(name) || top(name));
-        for found in broken.chain(paths.filter(|path| !at(path))) {
+        let types = names(rest).filter(|name| is_type(name) && !defined(name));
+        for found in broken.chain(paths.filter(|path| !at(path))).chain(types) {
             lost.push(Violation {
-                rule: "paths-lead-somewhere",
+                rule: "names-lead-somewhere",
                 path: PAGE.to_owned(),
                 line: number,
                 found: found.to_owned(),
@@ -57,6 +67,14 @@ fn is_rust_file(name: &str) -> bool {
     Path::new(name).extension().is_some_and(|extension| extension == "rs") && !name.contains(' ')
 }
 
+fn is_type(name: &str) -> bool {
+    let mut letters = name.chars();
+    letters.next().is_some_and(|c| c.is_ascii_uppercase())
+        && letters.next().is_some_and(|c| c.is_ascii_lowercase())
+        && letters.all(|c| c.is_ascii_alphanumeric())
+        && !LANGUAGE.contains(&name)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -73,14 +91,20 @@ mod tests {
             "enforcer/placement/src/grant.rs",
             "enforcer/placement/src/hints/cpu",
         ];
-        let page = "`run.rs`, `docs/adr`, `core/src/model`, `/proc/PID`, `Gate`, `meta.load/x`, `//!`, `cargo x.rs`\n\
-                    `engine.rs`, `observe/gone`, `there.rs`\n\
+        let page = "`run.rs`, `docs/adr`, `core/src/model`, `/proc/PID`, `Gate`, `None`, `TOML`, `meta.load/x`, `//!`, `cargo x.rs`\n\
+                    `engine.rs`, `observe/gone`, `there.rs`, `Gone`\n\
                     | module | what |\n|---|---|\n| `grant`, `hints/cpu`, `core/src/model` | `nothing` |\n\
                     | `nearest` | `docs/lost` |\n\n| a | b |\n| `nearest` | |\n";
-        let found = check(page, |path| there.contains(&path));
+        let found = check(page, |path| there.contains(&path), |name| name == "Gate");
         let found: Vec<_> = found.iter().map(|one| (one.line, one.found.as_str())).collect();
-        let expected =
-            [(2, "engine.rs"), (2, "observe/gone"), (2, "there.rs"), (6, "nearest"), (6, "docs/lost")];
+        let expected = [
+            (2, "engine.rs"),
+            (2, "observe/gone"),
+            (2, "there.rs"),
+            (2, "Gone"),
+            (6, "nearest"),
+            (6, "docs/lost"),
+        ];
         assert_eq!(found, expected);
     }
 }
