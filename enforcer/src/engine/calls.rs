@@ -178,7 +178,7 @@ impl Answering<'_> {
             if noted {
                 state.mark_pending(&new, known, &settled.own);
             } else {
-                state.drop_pending(&new.id);
+                state.unfreeze(&new.id);
             }
         }
         let mounts = self.exposure.begin(self.placed, &new.id).map(|dir| mount(&dir));
@@ -243,7 +243,7 @@ impl Answering<'_> {
         let mut state = self.placed.lock();
         state.add_pod(&subject.pod);
         state.runs(&subject.container.id);
-        state.originals.started();
+        state.request_turn_for_journal();
         state.count("started");
     }
 
@@ -291,7 +291,7 @@ impl Answering<'_> {
             state.originals.set_original_cpuset(cgroup, one.set_to().clone());
         }
         state.settle("late", |containers, node| containers.create(node, &one));
-        state.originals.want_turn();
+        state.early_turn.request();
     }
 
     /// Fills in the current cpusets of these containers.
@@ -369,7 +369,7 @@ fn send(state: &mut Ledger, call: &'static str, reply: Reply, answer: NriAnswer)
         tracing::warn!("the answer to {call} came too late; what was decided is written by the next turn");
     }
     state.count(call);
-    state.answered(call, arrived.elapsed(), late);
+    state.count_answer(call, arrived.elapsed(), late);
 }
 
 #[cfg(test)]

@@ -93,7 +93,7 @@ pub struct Engine {
     own_cpus: OwnCpus,
     /// Printers that may lose output.
     printers: Vec<Printer>,
-    machine: Option<Machine>,
+    machine: Option<PlacementMachine>,
     before: Option<Sample>,
     cold_starts: ColdStarts,
     early_turns: EarlyTurns,
@@ -135,12 +135,12 @@ pub struct Look {
 }
 
 /// The machine as placement sees it, with the parts that could not be read.
-struct Machine {
+struct PlacementMachine {
     inventory: Arc<Inventory>,
     degraded: Vec<Degraded>,
 }
 
-impl Machine {
+impl PlacementMachine {
     fn new((topology, mut degraded): (Topology, Vec<Degraded>), policy: &Policy) -> Self {
         let (inventory, unfit) = Inventory::or_whole(topology, &policy.placement);
         degraded.extend(unfit);
@@ -257,9 +257,9 @@ impl Engine {
 
     /// Applies another policy. Grants stay while they are valid under it.
     pub fn set_policy(&mut self, policy: Policy) {
-        if let Some(Machine { inventory, mut degraded }) = self.machine.take() {
+        if let Some(PlacementMachine { inventory, mut degraded }) = self.machine.take() {
             degraded.retain(|one| one.source != Inventory::UNFIT);
-            self.machine = Some(Machine::new((inventory.machine.clone(), degraded), &policy));
+            self.machine = Some(PlacementMachine::new((inventory.machine.clone(), degraded), &policy));
         }
         self.policy = policy;
         self.totals.config_good = true;
@@ -325,7 +325,7 @@ impl Engine {
     /// privileges before the first turn calls this first.
     pub fn prepare(&mut self) -> Result<(), SourceError> {
         if self.machine.is_none() {
-            self.machine = Some(Machine::new(self.read_machine()?, &self.policy));
+            self.machine = Some(PlacementMachine::new(self.read_machine()?, &self.policy));
             self.placed.set_foreign_owners(self.source.others());
             // Partitions of the previous daemon may exist and hold CPUs that their ancestors lack.
             let partitioned = self.actuator.as_ref().map(|one| one.partitioned()).unwrap_or_default();
@@ -351,7 +351,7 @@ impl Engine {
         let appeared = self.watches() && self.source.appeared(&|cgroup| policy.interest(cgroup));
         // No short circuit: each source must be drained.
         let pause_changed = is_paused != was_paused;
-        let wants_turn = self.placed.has_started()
+        let wants_turn = self.placed.take_early_turn()
             | self.source.written()
             | appeared
             | std::mem::take(&mut self.overtaken)
@@ -385,7 +385,7 @@ impl Engine {
         let seen = self.see(now_ns).inspect_err(|_error| self.totals.failed_ticks += 1);
         let (workloads, mut degraded, sample) = seen?;
         degraded.extend(self.record(&workloads));
-        let Some(Machine { inventory, degraded: of_machine }) = &self.machine else {
+        let Some(PlacementMachine { inventory, degraded: of_machine }) = &self.machine else {
             return Err(SourceError::new("topology", &"was not read"));
         };
         degraded.extend(of_machine.iter().cloned());
@@ -568,7 +568,7 @@ impl Engine {
         if self.totals.ticks > 0 && self.totals.ticks.is_multiple_of(TOPOLOGY_EVERY) {
             match self.read_machine() {
                 Ok(read) => {
-                    self.machine = Some(Machine::new(read, &self.policy));
+                    self.machine = Some(PlacementMachine::new(read, &self.policy));
                     self.share();
                 }
                 // The previous topology stays in use; the next read may succeed.

@@ -45,6 +45,7 @@ use enforcer_report::{
 };
 
 mod current_claims;
+mod early_turn;
 mod explained;
 mod leaving;
 mod originals;
@@ -55,9 +56,10 @@ mod runtime_writes;
 mod sandboxes;
 mod warn_once;
 
+use early_turn::EarlyTurn;
 pub(super) use originals::Noting;
-use originals::Originals;
-pub(super) use pins::Retold;
+use originals::UnjournalledOriginals;
+pub(super) use pins::CpusChange;
 use warn_once::{Unseen, WarnOnce};
 
 /// Longest container name that is shown, in characters.
@@ -93,16 +95,18 @@ pub(super) struct Ledger {
     /// Cgroups that another writer sets repeatedly, with our goal for each. Neither turns nor answers restore
     /// it.
     given_up: BTreeMap<CgroupPath, Cpuset>,
-    /// Cgroups with cpusets that the runtime was told to write, and when.
-    told: BTreeMap<CgroupPath, Instant>,
+    /// Running containers' cgroups with cpusets that the runtime writes because of an answer, and its time.
+    pending_writes: BTreeMap<CgroupPath, Instant>,
     /// Cgroups with CPUs that an answer has changed since the latest turn began.
-    retold: BTreeSet<CgroupPath>,
+    changed_cpus: BTreeSet<CgroupPath>,
     /// Thread pins of these containers from before the change, kept until the runtime has written.
     pins: BTreeMap<CgroupPath, pins::PendingPins>,
     /// Time of the latest turn's decision.
     decided: Option<Instant>,
+    /// A turn before its time is requested.
+    pub(super) early_turn: EarlyTurn,
     /// Cpusets that containers would have without us.
-    pub(super) originals: Originals,
+    pub(super) originals: UnjournalledOriginals,
     /// Containers between the answer to their creation and their start, keyed by the id in the runtime's
     /// list.
     pending: BTreeMap<String, pending::PendingContainer>,
@@ -118,9 +122,9 @@ pub(super) struct Ledger {
     tree: Option<CpusetTree>,
     /// `NAMESPACE/POD (sandbox)` by sandbox id.
     sandboxes: BTreeMap<String, String>,
-    /// Cgroups with cpuset writes that the runtime does on our behalf, including new containers, and since
-    /// when.
-    answered: BTreeMap<CgroupPath, Instant>,
+    /// Cgroups with cpuset writes that the runtime does on our behalf, including new containers, and the time
+    /// of the latest answer. The kernel side reports such a write later than the write is done.
+    own_writes: BTreeMap<CgroupPath, Instant>,
     /// `NAMESPACE/POD/CONTAINER` by container id.
     pub(super) names: BTreeMap<String, String>,
     /// Facts about other writers of cpusets.
@@ -171,9 +175,9 @@ impl SharedLedger {
         }
     }
 
-    /// Sets the waker for when [`has_started`](Self::has_started) should be asked.
+    /// Sets the waker for when [`take_early_turn`](Self::take_early_turn) should be asked.
     pub fn listen(&self, waker: Waker) {
-        self.lock().originals.listen(waker);
+        self.lock().early_turn.set_waker(waker);
     }
 
     /// Takes over the previous daemon's grants, as far as `tree` still shows them.
@@ -227,8 +231,8 @@ impl SharedLedger {
         let mut state = self.lock();
         state.places = false;
         state.frozen = None;
-        let told = state.told.values().copied();
-        let latest = told.chain(state.pending.values().map(pending::PendingContainer::answered)).max()?;
+        let writes = state.pending_writes.values().copied();
+        let latest = writes.chain(state.pending.values().map(pending::PendingContainer::answered)).max()?;
         Some(latest.elapsed()).filter(|since| *since < WRITTEN_BY)
     }
 
@@ -399,23 +403,22 @@ impl SharedLedger {
         self.lock().originals.recorded(cgroups);
     }
 
-    /// Whether a container has started since the last call without a recorded original, or after an unnoticed
-    /// creation.
-    pub(super) fn has_started(&self) -> bool {
-        self.lock().originals.take_started()
+    /// Takes the request for an early turn, if there is one.
+    pub(super) fn take_early_turn(&self) -> bool {
+        self.lock().early_turn.take()
     }
 
     /// Cgroups with cpusets that the runtime is writing because of our answers.
-    pub(super) fn pending_runtime_writes(&self) -> Vec<CgroupPath> {
-        let told = &mut self.lock().told;
-        told.retain(|_, at| at.elapsed() < WRITTEN_BY);
-        told.keys().cloned().collect()
+    pub(super) fn pending_writes(&self) -> Vec<CgroupPath> {
+        let pending = &mut self.lock().pending_writes;
+        pending.retain(|_, at| at.elapsed() < WRITTEN_BY);
+        pending.keys().cloned().collect()
     }
 
     /// Treats all answers as carried out.
     #[cfg(test)]
-    pub(super) fn finish_runtime_writes(&self) {
-        self.lock().told.clear();
+    pub(super) fn finish_pending_writes(&self) {
+        self.lock().pending_writes.clear();
     }
 
     /// State of the runtime link; `None` if there never was a runtime. Resets the longest deciding time.
@@ -498,7 +501,7 @@ impl Ledger {
     pub(super) fn ends(&mut self, call: &str, id: &str) -> CallOutcome {
         if let Some(cgroup) = self.containers.cgroup(id).or_else(|| self.containers.expected_cgroup(id)) {
             self.originals.ends(cgroup);
-            self.told.remove(cgroup);
+            self.pending_writes.remove(cgroup);
         }
         let settled = self.ended(call, id);
         self.ended_lately.retain(|_, at| at.elapsed() < MADE_WITHIN);
@@ -550,7 +553,7 @@ impl Ledger {
     }
 
     /// Counts an answer with its duration, and whether it was late.
-    pub(super) fn answered(&mut self, call: &'static str, took: Duration, late: bool) {
+    pub(super) fn count_answer(&mut self, call: &'static str, took: Duration, late: bool) {
         let AnswerTimes { sum, longest, creations } = &mut self.report.deciding;
         *sum = sum.saturating_add(took);
         *longest = (*longest).max(Some(took));
@@ -644,10 +647,9 @@ impl Ledger {
     pub(super) fn note_answers<'a>(&mut self, ids: impl Iterator<Item = &'a String>) {
         if self.frozen.is_none() {
             let now = Instant::now();
-            let told = ids.filter_map(|id| Some((self.containers.cgroup(id)?.clone(), now)));
-            self.told.extend(told);
-            let told: Vec<CgroupPath> = self.told.keys().cloned().collect();
-            self.note_pending_writes(told, now);
+            let cgroups: Vec<CgroupPath> = ids.filter_map(|id| self.containers.cgroup(id)).cloned().collect();
+            self.pending_writes.extend(cgroups.iter().map(|cgroup| (cgroup.clone(), now)));
+            self.note_own_writes(cgroups, now);
         }
     }
 

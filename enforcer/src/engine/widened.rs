@@ -14,7 +14,7 @@ use enforcer_core::{
 };
 use numa_topology::set::NodeSet;
 
-use super::{Engine, Machine};
+use super::{Engine, PlacementMachine};
 use enforcer_report::widening::WideningReport;
 
 impl Engine {
@@ -27,7 +27,8 @@ impl Engine {
         model: &Model,
         sample: &Sample,
     ) -> BTreeMap<CgroupPath, String> {
-        let (Some(widening), Some(Machine { inventory, .. })) = (&self.widening, &self.machine) else {
+        let (Some(widening), Some(PlacementMachine { inventory, .. })) = (&self.widening, &self.machine)
+        else {
             return BTreeMap::new();
         };
         widening.only(workloads);

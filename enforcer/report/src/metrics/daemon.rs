@@ -5,30 +5,31 @@ use std::collections::BTreeMap;
 use enforcer_core::{audit::Audit, policy::Mode, sample::EventCounts};
 
 use super::{
-    family::{Family, Scrape},
+    family::{Family, FamilyOf, Scrape},
     number::{count, to_f64, truth},
     values,
 };
 use crate::tick::TickReport;
 
-const BUILD_INFO: Family = Family::gauge(
+const BUILD_INFO: FamilyOf<2> = Family::gauge(
     "build_info",
-    &["version", "commit"],
+    ["version", "commit"],
     "Version of numa-enforcer, and the commit that it is built from, in a release.",
 );
-const ENFORCING: Family =
-    Family::gauge("enforcing", &[], "1 when the daemon may write: in enforce mode, and not paused.");
-const PAUSED: Family = Family::gauge("paused", &[], "1 while enforcement is paused over the control socket.");
-const TICKS: Family = Family::counter("ticks_total", &[], "Turns that were completed.");
-const TICK_ERRORS: Family = Family::counter("tick_errors_total", &[], "Turns that failed.");
-const TICK_DURATION: Family =
-    Family::gauge("tick_duration_seconds", &[], "Duration of the latest completed turn.");
-const CONFIG_GOOD: Family =
-    Family::gauge("config_last_reload_successful", &[], "1 when the configuration was good.");
-const DEGRADED: Family = Family::gauge("degraded", &["feature"], "Sources that are missing.");
-const EVENTS: Family = Family::counter(
+const ENFORCING: FamilyOf<0> =
+    Family::gauge("enforcing", [], "1 when the daemon may write: in enforce mode, and not paused.");
+const PAUSED: FamilyOf<0> =
+    Family::gauge("paused", [], "1 while enforcement is paused over the control socket.");
+const TICKS: FamilyOf<0> = Family::counter("ticks_total", [], "Turns that were completed.");
+const TICK_ERRORS: FamilyOf<0> = Family::counter("tick_errors_total", [], "Turns that failed.");
+const TICK_DURATION: FamilyOf<0> =
+    Family::gauge("tick_duration_seconds", [], "Duration of the latest completed turn.");
+const CONFIG_GOOD: FamilyOf<0> =
+    Family::gauge("config_last_reload_successful", [], "1 when the configuration was good.");
+const DEGRADED: FamilyOf<1> = Family::gauge("degraded", ["feature"], "Sources that are missing.");
+const EVENTS: FamilyOf<1> = Family::counter(
     "kernel_events_total",
-    &["result"],
+    ["result"],
     "Misplacement events by outcome: reported, or the reason it was not. The counters have all of them.",
 )
 .of(&[values::RING]);
@@ -81,7 +82,7 @@ pub(super) fn looked(audit: &Audit, scrape: &mut Scrape) {
 }
 
 /// Counts of the events of a ring.
-pub(super) fn put_counts(family: &'static Family, events: EventCounts, scrape: &mut Scrape) {
+pub(super) fn put_counts(family: &'static FamilyOf<1>, events: EventCounts, scrape: &mut Scrape) {
     for (result, count) in [
         ("told", events.told),
         ("forgotten", events.forgotten),

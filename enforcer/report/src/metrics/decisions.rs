@@ -9,35 +9,35 @@ use enforcer_core::{
 };
 
 use super::{
-    family::{Family, Scrape},
+    family::{Family, FamilyOf, Scrape},
     number::{count, to_f64},
     values,
 };
 use crate::tick::TickReport;
 
-const FINDINGS: Family =
-    Family::gauge("findings", &["severity"], "Findings of the latest turn.").of(&[values::SEVERITY]);
-const OWNERS: Family = Family::gauge(
+const FINDINGS: FamilyOf<1> =
+    Family::gauge("findings", ["severity"], "Findings of the latest turn.").of(&[values::SEVERITY]);
+const OWNERS: FamilyOf<1> = Family::gauge(
     "workloads_by_owner",
-    &["owner"],
+    ["owner"],
     "Workloads by owner of their cpuset. Workloads that another controller owns are never changed.",
 )
 .of(&[values::OWNER]);
-const REFUSED: Family = Family::gauge(
+const REFUSED: FamilyOf<1> = Family::gauge(
     "workloads_refused",
-    &["cause"],
+    ["cause"],
     "Workloads that are left where they are though they are not in place.",
 )
 .of(&[values::REFUSED]);
-const ACTIONS: Family = Family::counter("actions_total", &["action", "result"], "Steps of plans by result.")
-    .of(&[values::ACTION, values::STEP_RESULT]);
-const PAGE_MOVE_CALLS: Family = Family::histogram(
+const ACTIONS: FamilyOf<2> =
+    Family::counter("actions_total", ["action", "result"], "Steps of plans by result.")
+        .of(&[values::ACTION, values::STEP_RESULT]);
+const PAGE_MOVE_CALLS: FamilyOf<0> = Family::histogram(
     "page_move_call_duration_seconds",
     "Duration of move_pages calls in seconds, without moves between memory tiers.",
 );
-const DRIFT: Family = Family::counter(
-    "cpuset_drift_total",
-    &["result"],
+const DRIFT: FamilyOf<1> = Family::counter("cpuset_drift_total",
+    ["result"],
     "Cpusets kept by the daemon that another program wrote: repaired, failed to be, or left-alone from then on because \
      three repairs within an hour did not last.",
 )

@@ -5,35 +5,32 @@ use std::borrow::Cow;
 use enforcer_core::workload::CgroupPath;
 
 use super::{
-    family::{Family, Scrape},
+    family::{Family, FamilyOf, Scrape},
     number::to_f64,
     values,
 };
 use crate::demotion::DemotionReport;
 
-const MOVED: Family = Family::counter(
-    "workload_tier_moved_bytes_total",
-    &["workload", "direction", "source"],
+const MOVED: FamilyOf<3> = Family::counter("workload_tier_moved_bytes_total",
+    ["workload", "direction", "source"],
     "Bytes of the workload that went to slower memory (down) or came back (up), by the detector that saw them cold or touched; \
      kernel for what it promoted itself.",
 )
 .of(&[values::DIRECTION, values::TIER_SOURCE]);
-const CARRIED: Family = Family::counter(
-    "workload_demoted_bytes_total",
-    &["workload", "backend"],
+const CARRIED: FamilyOf<2> = Family::counter("workload_demoted_bytes_total",
+    ["workload", "backend"],
     "Bytes of the workload that went to slower memory, by backend; of damos and reclaim as memory.numa_stat shows it, \
      which lags a little.",
 )
 .of(&[values::BACKEND]);
-const COLD: Family = Family::gauge(
-    "workload_cold_bytes",
-    &["workload", "source"],
+const COLD: FamilyOf<2> = Family::gauge("workload_cold_bytes",
+    ["workload", "source"],
     "Idle bytes of the workload, not touched for the idle time, by detector; lru-gen is the kernel's own estimate.",
 )
 .of(&[values::COLD_SOURCE]);
-const HALVINGS: Family = Family::gauge(
+const HALVINGS: FamilyOf<1> = Family::gauge(
     "workload_demotion_halvings",
-    &["workload"],
+    ["workload"],
     "How often the amount of a round is halved because pages were wanted back.",
 );
 

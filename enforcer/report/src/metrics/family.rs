@@ -11,16 +11,20 @@ use prometheus::{
 
 use super::values::Values;
 
-/// A metric by name, without the prefix.
+/// A metric by name, without the prefix. Its type has the number of its labels ([`FamilyOf`]) where values are
+/// put, so that the compiler counts them; a list of families has references without that number.
 #[derive(Debug)]
-pub(super) struct Family {
+pub(super) struct Family<L: ?Sized = [&'static str]> {
     pub(super) name: &'static str,
     pub(super) help: &'static str,
-    pub(super) labels: &'static [&'static str],
     /// Values of labels with a fixed set of values.
     pub(super) values: &'static [Values],
     pub(super) kind: FamilyKind,
+    pub(super) labels: L,
 }
+
+/// A metric with so many labels.
+pub(super) type FamilyOf<const LABELS: usize> = Family<[&'static str; LABELS]>;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum FamilyKind {
@@ -29,11 +33,11 @@ pub(super) enum FamilyKind {
     Histogram,
 }
 
-impl Family {
+impl<const LABELS: usize> FamilyOf<LABELS> {
     /// A value that goes up and down.
     pub(super) const fn gauge(
         name: &'static str,
-        labels: &'static [&'static str],
+        labels: [&'static str; LABELS],
         help: &'static str,
     ) -> Self {
         Self { name, help, labels, values: &[], kind: FamilyKind::Gauge }
@@ -42,22 +46,26 @@ impl Family {
     /// A count since the daemon started.
     pub(super) const fn counter(
         name: &'static str,
-        labels: &'static [&'static str],
+        labels: [&'static str; LABELS],
         help: &'static str,
     ) -> Self {
         Self { name, help, labels, values: &[], kind: FamilyKind::Counter }
-    }
-
-    /// Calls by what they took since the daemon started, in seconds.
-    pub(super) const fn histogram(name: &'static str, help: &'static str) -> Self {
-        Self { name, help, labels: &[], values: &[], kind: FamilyKind::Histogram }
     }
 
     /// With all values that these labels have.
     pub(super) const fn of(self, values: &'static [Values]) -> Self {
         Self { values, ..self }
     }
+}
 
+impl FamilyOf<0> {
+    /// Calls by what they took since the daemon started, in seconds.
+    pub(super) const fn histogram(name: &'static str, help: &'static str) -> Self {
+        Self { name, help, labels: [], values: &[], kind: FamilyKind::Histogram }
+    }
+}
+
+impl Family {
     /// All values of a label; `None` where others choose them.
     pub(super) fn values_of(&self, label: &str) -> Option<&'static [&'static str]> {
         self.values.iter().find(|(name, _)| *name == label).map(|(_, values)| *values)
@@ -79,27 +87,41 @@ impl Family {
     }
 }
 
-/// A counter of each workload, where that is wanted, and of all of them together.
+/// A counter of each workload, where that is wanted, and of all of them together: `EACH` labels, and the
+/// `ALL` that follow the workload's.
 #[derive(Debug)]
-pub(super) struct CountedFamily {
-    pub(super) each: Family,
-    pub(super) all: Family,
+pub(super) struct CountedFamily<const EACH: usize, const ALL: usize> {
+    each: FamilyOf<EACH>,
+    all: FamilyOf<ALL>,
+}
+
+/// Both families of a [`CountedFamily`].
+#[derive(Debug, Clone, Copy)]
+pub(super) struct CountedFamilies {
+    pub(super) each: &'static Family,
+    pub(super) all: &'static Family,
 }
 
 /// Beginning of the names of counters of a workload.
-const EACH: &str = "workload_";
+const OF_WORKLOAD: &str = "workload_";
 
-impl CountedFamily {
+impl<const EACH: usize, const ALL: usize> CountedFamily<EACH, ALL> {
     /// The family of single workloads has the prefix `workload_` and the first label `workload`; the family
     /// of all has neither.
     pub(super) const fn new(
         name: &'static str,
-        labels: &'static [&'static str],
+        labels: [&'static str; EACH],
         each: &'static str,
         all: &'static str,
     ) -> Self {
-        let (_, of_all) = name.split_at(EACH.len());
-        let (_, labels_of_all) = labels.split_at(1);
+        assert!(EACH == ALL + 1, "the family of all lacks the label of the workload, and no other");
+        let (_, of_all) = name.split_at(OF_WORKLOAD.len());
+        let mut labels_of_all = [""; ALL];
+        let mut at = 0;
+        while at < ALL {
+            labels_of_all[at] = labels[at + 1];
+            at += 1;
+        }
         Self { each: Family::counter(name, labels, each), all: Family::counter(of_all, labels_of_all, all) }
     }
 
@@ -107,6 +129,11 @@ impl CountedFamily {
     pub(super) const fn of(self, values: &'static [Values]) -> Self {
         let Self { each, all } = self;
         Self { each: each.of(values), all: all.of(values) }
+    }
+
+    /// Both, for a list.
+    pub(super) const fn both(&'static self) -> CountedFamilies {
+        CountedFamilies { each: &self.each, all: &self.all }
     }
 }
 
@@ -184,28 +211,32 @@ pub(super) struct Scrape {
 
 impl Scrape {
     /// Puts a value under the labels of the family, in their order. No two values of a family have the same.
-    pub(super) fn put(&mut self, family: &'static Family, labels: &[&str], value: Option<f64>) {
+    pub(super) fn put<const LABELS: usize>(
+        &mut self,
+        family: &'static FamilyOf<LABELS>,
+        labels: &[&str; LABELS],
+        value: Option<f64>,
+    ) {
+        let family: &'static Family = family;
         let Some(value) = value.filter(|value| value.is_finite()) else { return };
-        debug_assert_eq!(labels.len(), family.labels.len(), "{}", family.name);
         debug_assert!(family.has(labels), "{}: of {labels:?} one is not listed", family.name);
         self.told(family).put(labels, value);
     }
 
     /// Puts a count under the labels that follow the workload's.
-    pub(super) fn put_counted<const N: usize>(
+    pub(super) fn put_counted<const EACH: usize, const ALL: usize>(
         &mut self,
-        counted: &'static CountedFamily,
+        counted: &'static CountedFamily<EACH, ALL>,
         scope: CounterScope<'_>,
-        labels: [&str; N],
+        labels: [&str; ALL],
         value: Option<f64>,
     ) {
         match scope {
             CounterScope::All => self.put(&counted.all, &labels, value),
             CounterScope::One(workload) => {
                 self.of_workloads += usize::from(value.is_some());
-                let mut with_workload = Vec::with_capacity(N + 1);
-                with_workload.push(workload);
-                with_workload.extend(labels);
+                let mut with_workload = [workload; EACH];
+                with_workload[1..].copy_from_slice(&labels);
                 self.put(&counted.each, &with_workload, value);
             }
         }
@@ -218,7 +249,7 @@ impl Scrape {
 
     /// Puts a whole histogram. The crate's registry counts single observations, but these were counted
     /// elsewhere.
-    pub(super) fn put_times(&mut self, family: &'static Family, times: &CallTimes) {
+    pub(super) fn put_times(&mut self, family: &'static FamilyOf<0>, times: &CallTimes) {
         let buckets = times.within().map(|(bound, calls)| {
             let mut bucket = Bucket::default();
             bucket.set_upper_bound(bound.as_secs_f64());

@@ -11,15 +11,15 @@ use enforcer_core::{
 };
 
 use super::{
-    family::{Family, Scrape},
+    family::{Family, FamilyOf, Scrape},
     label::shown,
     values,
 };
 use crate::tick::{ContainerNames, TickReport};
 
-pub(super) const INFO: Family = Family::gauge(
+pub(super) const INFO: FamilyOf<8> = Family::gauge(
     "workload_info",
-    &["workload", "cgroup", "namespace", "pod", "container", "qos", "owner", "policy"],
+    ["workload", "cgroup", "namespace", "pod", "container", "qos", "owner", "policy"],
     "Always 1; the labels have the pod, the owner of the cpuset and the policy of a workload.",
 )
 .of(&[values::QOS, values::OWNER]);

@@ -7,7 +7,7 @@
 use enforcer_core::sample::{KernelSide, Placements};
 
 use super::{
-    family::{CountedFamily, CounterScope, Family, Scrape},
+    family::{CountedFamilies, CountedFamily, CounterScope, Family, FamilyOf, Scrape},
     moves,
     number::to_f64,
     values,
@@ -17,99 +17,106 @@ use crate::counters::Counters;
 /// Nanoseconds of a second.
 pub(super) const SECOND: f64 = 1e9;
 
-const MOVES: CountedFamily = CountedFamily::new(
+const MOVES: CountedFamily<3, 2> = CountedFamily::new(
     "workload_task_moves_total",
-    &["workload", "src_numa", "dst_numa"],
+    ["workload", "src_numa", "dst_numa"],
     "Tasks of the workload that moved to a CPU of another NUMA node.",
     "Tasks of workloads that moved to a CPU of another NUMA node.",
 );
-const STARTS: CountedFamily = CountedFamily::new(
+const STARTS: CountedFamily<3, 2> = CountedFamily::new(
     "workload_task_starts_total",
-    &["workload", "src_numa", "dst_numa"],
+    ["workload", "src_numa", "dst_numa"],
     "Tasks of the workload that started, by the NUMA nodes of the parent and of the first CPU.",
     "Tasks of workloads that started, by the NUMA nodes of the parent and of the first CPU.",
 );
-const MISPLACED: CountedFamily = CountedFamily::new(
+const MISPLACED: CountedFamily<3, 2> = CountedFamily::new(
     "workload_misplaced_tasks_total",
-    &["workload", "src_numa", "dst_numa"],
+    ["workload", "src_numa", "dst_numa"],
     "Moves and starts that ended on a NUMA node where the workload should not be.",
     "Moves and starts that ended on a NUMA node where the task's workload should not be.",
 );
-const RUN_TIME: CountedFamily = CountedFamily::new(
+const RUN_TIME: CountedFamily<2, 1> = CountedFamily::new(
     "workload_run_time_seconds_total",
-    &["workload", "numa_node"],
+    ["workload", "numa_node"],
     "Time on CPUs of the NUMA node.",
     "Time of workloads on CPUs of the NUMA node.",
 );
-const MISPLACED_TIME: CountedFamily = CountedFamily::new(
+const MISPLACED_TIME: CountedFamily<2, 1> = CountedFamily::new(
     "workload_misplaced_run_time_seconds_total",
-    &["workload", "numa_node"],
+    ["workload", "numa_node"],
     "Time on CPUs of the NUMA node while the workload should not be there.",
     "Time on CPUs of the NUMA node of workloads that should not be there.",
 );
-const HINT_FAULTS: CountedFamily = CountedFamily::new(
+const HINT_FAULTS: CountedFamily<3, 2> = CountedFamily::new(
     "workload_numa_hint_fault_pages_total",
-    &["workload", "numa_node", "memory"],
+    ["workload", "numa_node", "memory"],
     "Pages of NUMA hinting faults taken on CPUs of the NUMA node, by where the memory was.",
     "Pages of NUMA hinting faults that workloads took on CPUs of the NUMA node, by where the memory was.",
 )
 .of(&[values::MEMORY]);
-const ACCESSES: CountedFamily = CountedFamily::new(
-    "workload_memory_accesses_total",
-    &["workload", "numa_node", "memory"],
+const ACCESSES: CountedFamily<3, 2> = CountedFamily::new("workload_memory_accesses_total",
+    ["workload", "numa_node", "memory"],
     "Accesses to DRAM from CPUs of the NUMA node, by where the memory was, as the CPU's counters tell them.",
     "Accesses of workloads to DRAM from CPUs of the NUMA node, by where the memory was, as the CPU's counters tell them.",
 )
 .of(&[values::MEMORY]);
-const ACCESS_SAMPLES: CountedFamily = CountedFamily::new(
+const ACCESS_SAMPLES: CountedFamily<2, 1> = CountedFamily::new(
     "workload_memory_access_samples_total",
-    &["workload", "numa_node"],
+    ["workload", "numa_node"],
     "Overflows of the CPU's counters behind the accesses to DRAM.",
     "Overflows of the CPU's counters behind these accesses to DRAM.",
 );
-const LOST: Family =
-    Family::counter("kernel_side_lost_total", &["reason"], "What the kernel side saw that is in no counter.")
+const LOST: FamilyOf<1> =
+    Family::counter("kernel_side_lost_total", ["reason"], "What the kernel side saw that is in no counter.")
         .of(&[values::LOST]);
-const WATCHED: Family =
-    Family::gauge("kernel_side_cgroups_watched", &[], "Cgroups that the kernel side watches.");
-const ROOM: Family =
-    Family::gauge("kernel_side_cgroups_room", &[], "Cgroups that the kernel side has room for.");
+const WATCHED: FamilyOf<0> =
+    Family::gauge("kernel_side_cgroups_watched", [], "Cgroups that the kernel side watches.");
+const ROOM: FamilyOf<0> =
+    Family::gauge("kernel_side_cgroups_room", [], "Cgroups that the kernel side has room for.");
 
-const ROWS: Family = Family::gauge(
+const ROWS: FamilyOf<0> = Family::gauge(
     "kernel_side_workloads_watched",
-    &[],
+    [],
     "Workloads that have a row in the counters of the kernel side.",
 );
-const ROWS_ROOM: Family = Family::gauge(
+const ROWS_ROOM: FamilyOf<0> = Family::gauge(
     "kernel_side_workloads_room",
-    &[],
+    [],
     "Workloads that the counters of the kernel side have rows for.",
 );
-const RUNS: Family = Family::counter(
+const RUNS: FamilyOf<1> = Family::counter(
     "kernel_side_program_runs_total",
-    &["program"],
+    ["program"],
     "Times that the eBPF program ran; only while kernel.bpf_stats_enabled is 1.",
 );
-const PROGRAM_TIME: Family = Family::counter(
+const PROGRAM_TIME: FamilyOf<1> = Family::counter(
     "kernel_side_program_run_time_seconds_total",
-    &["program"],
+    ["program"],
     "Time that the eBPF program ran; only while kernel.bpf_stats_enabled is 1.",
 );
-const RECURSION_MISSES: Family = Family::counter(
+const RECURSION_MISSES: FamilyOf<1> = Family::counter(
     "kernel_side_program_recursion_misses_total",
-    &["program"],
+    ["program"],
     "Runs of the eBPF program that the kernel skipped because the program was preempted on the same CPU: the \
      events are in no counter; since Linux 5.12.",
 );
-const VERIFIED: Family = Family::gauge(
+const VERIFIED: FamilyOf<1> = Family::gauge(
     "kernel_side_program_verified_instructions",
-    &["program"],
+    ["program"],
     "Instructions that the verifier went through to admit the eBPF program; since Linux 5.16.",
 );
 
 /// Every counter of workloads.
-pub(super) const COUNTED: [&CountedFamily; 8] =
-    [&MOVES, &STARTS, &MISPLACED, &RUN_TIME, &MISPLACED_TIME, &HINT_FAULTS, &ACCESSES, &ACCESS_SAMPLES];
+pub(super) const COUNTED: [CountedFamilies; 8] = [
+    MOVES.both(),
+    STARTS.both(),
+    MISPLACED.both(),
+    RUN_TIME.both(),
+    MISPLACED_TIME.both(),
+    HINT_FAULTS.both(),
+    ACCESSES.both(),
+    ACCESS_SAMPLES.both(),
+];
 
 /// Every metric of the kernel side itself.
 pub(super) const STATE: &[&Family] =

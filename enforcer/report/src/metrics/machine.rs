@@ -6,25 +6,24 @@ use enforcer_core::{audit::Audit, sample::NodeSample};
 use numa_topology::id::NodeId;
 
 use super::{
-    family::{Family, Scrape},
+    family::{Family, FamilyOf, Scrape},
     number::to_f64,
     values,
 };
 
-const NODE_MEMORY_TOTAL: Family =
-    Family::gauge("numa_node_memory_total_bytes", &["numa_node"], "Memory of the NUMA node.");
-const NODE_MEMORY_FREE: Family =
-    Family::gauge("numa_node_memory_free_bytes", &["numa_node"], "Free memory of the NUMA node.");
-const NODE_ALLOCATIONS: Family = Family::counter(
-    "numa_node_page_allocations_total",
-    &["numa_node", "kind"],
+const NODE_MEMORY_TOTAL: FamilyOf<1> =
+    Family::gauge("numa_node_memory_total_bytes", ["numa_node"], "Memory of the NUMA node.");
+const NODE_MEMORY_FREE: FamilyOf<1> =
+    Family::gauge("numa_node_memory_free_bytes", ["numa_node"], "Free memory of the NUMA node.");
+const NODE_ALLOCATIONS: FamilyOf<2> = Family::counter("numa_node_page_allocations_total",
+    ["numa_node", "kind"],
     "Pages that were allocated on the NUMA node, by the kernel's own kinds: hit is as wanted, miss was wanted elsewhere, \
      foreign was wanted here and is elsewhere, local and other by the CPU of the task.",
 )
 .of(&[values::ALLOCATION]);
-const DISTANCE: Family = Family::gauge(
+const DISTANCE: FamilyOf<2> = Family::gauge(
     "numa_distance",
-    &["src_numa", "dst_numa"],
+    ["src_numa", "dst_numa"],
     "Distance between NUMA nodes as the firmware tells it; 10 is local.",
 );
 

@@ -6,58 +6,57 @@ use enforcer_core::{
 };
 
 use super::{
-    family::{CountedFamily, CounterScope, Family, Scrape},
+    family::{CountedFamilies, CountedFamily, CounterScope, Family, FamilyOf, Scrape},
     number::to_f64,
     values,
 };
 use crate::counters::Counters;
 
-const PAGE_MOVES: CountedFamily = CountedFamily::new(
+const PAGE_MOVES: CountedFamily<3, 2> = CountedFamily::new(
     "workload_page_moves_total",
-    &["workload", "cause", "result"],
+    ["workload", "cause", "result"],
     "Pages of the base size that threads of the workload moved, by the kernel's reason: moved, or failed to.",
     "Pages of the base size that threads of workloads moved, by the kernel's reason: moved, or failed to.",
 )
 .of(&[values::MOVE_CAUSE, values::MOVED]);
-const OTHER_PAGE_MOVES: Family = Family::counter(
+const OTHER_PAGE_MOVES: FamilyOf<3> = Family::counter(
     "other_page_moves_total",
-    &["by", "cause", "result"],
+    ["by", "cause", "result"],
     "Pages of the base size that no workload moved, by the kernel's reason: moved, or failed to.",
 )
 .of(&[values::BY, values::MOVE_CAUSE, values::MOVED]);
-const BALANCER: CountedFamily = CountedFamily::new(
+const BALANCER: CountedFamily<2, 1> = CountedFamily::new(
     "workload_balancer_tasks_total",
-    &["workload", "step"],
+    ["workload", "step"],
     "Tasks that the kernel's NUMA balancer wanted on another NUMA node.",
     "Tasks of workloads that the kernel's NUMA balancer wanted on another NUMA node.",
 )
 .of(&[values::STEP]);
-const SCAN_SKIPS: CountedFamily = CountedFamily::new(
-    "workload_scan_skips_total",
-    &["workload", "cause"],
+const SCAN_SKIPS: CountedFamily<2, 1> = CountedFamily::new("workload_scan_skips_total",
+    ["workload", "cause"],
     "Scans for hinting faults that the kernel did not make: of a task for one-node, of a mapping for unsuitable and passed.",
     "Scans of workloads for hinting faults that the kernel did not make: of a task for one-node, of a mapping for unsuitable and passed.",
 )
 .of(&[values::SKIP_CAUSE]);
 
-const CPUSET_WRITES: CountedFamily = CountedFamily::new(
+const CPUSET_WRITES: CountedFamily<2, 1> = CountedFamily::new(
     "workload_cpuset_writes_total",
-    &["workload", "file"],
+    ["workload", "file"],
     "Writes of others than this daemon to the workload's cpuset.",
     "Writes of others than this daemon to cpusets of workloads.",
 )
 .of(&[values::FILE]);
-const POLICIES: CountedFamily = CountedFamily::new(
+const POLICIES: CountedFamily<3, 2> = CountedFamily::new(
     "workload_memory_policies_total",
-    &["workload", "scope", "mode"],
+    ["workload", "scope", "mode"],
     "Memory policies that threads of the workload set.",
     "Memory policies that threads of workloads set.",
 )
 .of(&[values::SCOPE, values::POLICY_MODE]);
 
 /// Every counter of workloads.
-pub(super) const COUNTED: [&CountedFamily; 5] =
-    [&PAGE_MOVES, &BALANCER, &SCAN_SKIPS, &CPUSET_WRITES, &POLICIES];
+pub(super) const COUNTED: [CountedFamilies; 5] =
+    [PAGE_MOVES.both(), BALANCER.both(), SCAN_SKIPS.both(), CPUSET_WRITES.both(), POLICIES.both()];
 
 /// Metrics of everything that is not a workload.
 pub(super) const OTHERS: &[&Family] = &[&OTHER_PAGE_MOVES];

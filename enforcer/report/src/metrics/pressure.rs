@@ -4,33 +4,32 @@ use enforcer_core::{named::Named as _, sample::PressureEvents};
 
 use super::{
     daemon::put_counts,
-    family::{Family, Scrape},
+    family::{Family, FamilyOf, Scrape},
     kernel_side::SECOND,
     number::to_f64,
     values,
 };
 
-const EVENTS: Family = Family::counter(
-    "memory_pressure_events_total",
-    &["numa_node", "kind"],
+const EVENTS: FamilyOf<2> = Family::counter("memory_pressure_events_total",
+    ["numa_node", "kind"],
     "Signs that the NUMA node is short of memory, as they were told; the node tells each kind 100 times a second at most, \
      kills excepted.",
 )
 .of(&[values::PRESSURE]);
-const RESULTS: Family = Family::counter(
+const RESULTS: FamilyOf<1> = Family::counter(
     "memory_pressure_kernel_events_total",
-    &["result"],
+    ["result"],
     "Memory pressure events by outcome: reported, or the reason it was not.",
 )
 .of(&[values::RING]);
-const DELAY: Family = Family::counter(
+const DELAY: FamilyOf<0> = Family::counter(
     "memory_pressure_delay_seconds_total",
-    &[],
+    [],
     "Total time from the kernel's sign of memory pressure to the daemon, over all reported events.",
 );
-const LONGEST: Family = Family::gauge(
+const LONGEST: FamilyOf<0> = Family::gauge(
     "memory_pressure_delay_longest_seconds",
-    &[],
+    [],
     "The longest of these times since the turn before; absent where there was no event.",
 );
 

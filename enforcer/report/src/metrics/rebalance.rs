@@ -1,32 +1,28 @@
 //! Workloads that run and were given a better place.
 
 use super::{
-    family::{Family, Scrape},
+    family::{Family, FamilyOf, Scrape},
     number::to_f64,
     values,
 };
 use crate::tick::TickReport;
 
-const MOVES: Family = Family::counter(
-    "rebalance_moves_total",
-    &["outcome"],
+const MOVES: FamilyOf<1> = Family::counter("rebalance_moves_total",
+    ["outcome"],
     "Workloads that were moved: begun, and of these held (it fares better), reverted (it does not, and went back), stays (it \
      does not, and could not go back), given-up.",
 )
 .of(&[values::OUTCOME]);
-const BYTES: Family = Family::counter(
+const BYTES: FamilyOf<0> = Family::counter(
     "rebalance_planned_bytes_total",
-    &[],
+    [],
     "Memory that the moves that were begun were to move.",
 );
-const PLANNED: Family = Family::gauge(
-    "rebalance_moves_planned",
-    &[],
-    "Moves of the latest plan, whether or not they were begun.",
-);
-const GAIN: Family = Family::gauge(
+const PLANNED: FamilyOf<0> =
+    Family::gauge("rebalance_moves_planned", [], "Moves of the latest plan, whether or not they were begun.");
+const GAIN: FamilyOf<0> = Family::gauge(
     "rebalance_gain_seconds",
-    &[],
+    [],
     "CPU time that the latest plan is to save within its horizon.",
 );
 

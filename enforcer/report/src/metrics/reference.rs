@@ -222,7 +222,7 @@ fn page() -> String {
                 page,
                 "| `{PREFIX}_{}` | {kind} | {} | {} | {} | {} |",
                 family.name,
-                if family.labels.is_empty() { "-".to_owned() } else { quoted(family.labels) },
+                if family.labels.is_empty() { "-".to_owned() } else { quoted(&family.labels) },
                 unit(family.name),
                 meaning(family),
                 series_at_most(family),

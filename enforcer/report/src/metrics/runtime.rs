@@ -1,37 +1,37 @@
 //! The link to the container runtime, and what came over it.
 
 use super::{
-    family::{Family, Scrape},
+    family::{Family, FamilyOf, Scrape},
     number::{count, to_f64, truth},
     values,
 };
 use crate::runtime::{RuntimeLink, RuntimeReport};
 
-const UP: Family = Family::gauge("nri_up", &[], "1 when a container runtime is connected.");
-const CONTAINERS: Family =
-    Family::gauge("nri_containers", &[], "Containers that the runtime told of and that have not ended.");
-const UNPLACED: Family = Family::gauge(
+const UP: FamilyOf<0> = Family::gauge("nri_up", [], "1 when a container runtime is connected.");
+const CONTAINERS: FamilyOf<0> =
+    Family::gauge("nri_containers", [], "Containers that the runtime told of and that have not ended.");
+const UNPLACED: FamilyOf<0> = Family::gauge(
     "nri_containers_unplaced",
-    &[],
+    [],
     "Of these, containers that have no place: they run on CPUs that are exclusive to no container, or on what \
      they had before they asked for more.",
 );
-const CALLS: Family =
-    Family::counter("nri_calls_total", &["call"], "Calls of the runtime.").of(&[values::CALL]);
-const LATE: Family = Family::counter(
+const CALLS: FamilyOf<1> =
+    Family::counter("nri_calls_total", ["call"], "Calls of the runtime.").of(&[values::CALL]);
+const LATE: FamilyOf<0> = Family::counter(
     "nri_late_answers_total",
-    &[],
+    [],
     "Answers that came after the runtime had been told that nothing changes; the next turn writes them.",
 );
-const DECIDING: Family = Family::counter(
+const DECIDING: FamilyOf<0> = Family::counter(
     "nri_deciding_seconds_total",
-    &[],
+    [],
     "Time from the last byte of a call to its answer, summed over all calls.",
 );
-const LONGEST: Family =
-    Family::gauge("nri_deciding_longest_seconds", &[], "The longest of these times since the turn before.");
+const LONGEST: FamilyOf<0> =
+    Family::gauge("nri_deciding_longest_seconds", [], "The longest of these times since the turn before.");
 
-const CREATIONS: Family = Family::histogram(
+const CREATIONS: FamilyOf<0> = Family::histogram(
     "nri_create_duration_seconds",
     "Time from the last byte of a call about a container that is created to its answer.",
 );

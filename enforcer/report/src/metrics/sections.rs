@@ -18,8 +18,8 @@ pub(super) struct Section {
 /// Every metric there is.
 pub(super) fn sections() -> [Section; 13] {
     let counted = || kernel_side::COUNTED.into_iter().chain(moves::COUNTED);
-    let of_all = counted().map(|one| &one.all).collect();
-    let of_each = counted().map(|one| &one.each).chain([&workloads::COUNTERS_OMITTED]).collect();
+    let of_all = counted().map(|one| one.all).collect();
+    let of_each = counted().map(|one| one.each).chain([&workloads::COUNTERS_OMITTED as &Family]).collect();
     [
         Section {
             title: "The machine",
@@ -32,7 +32,9 @@ pub(super) fn sections() -> [Section; 13] {
                  the kernel side counted between the two. A ratio that cannot be told has no series; `source` says what \
                  a traffic ratio is from, and `remote_traffic_samples` how far it can be trusted (one standard deviation \
                  is at most 0.5 / sqrt(samples)).",
-            families: std::iter::once(&identity::INFO).chain(workloads::ALL.iter().copied()).collect(),
+            families: std::iter::once(&identity::INFO as &Family)
+                .chain(workloads::ALL.iter().copied())
+                .collect(),
         },
         Section {
             title: "All workloads together, counted in the kernel",

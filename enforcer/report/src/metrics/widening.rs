@@ -3,67 +3,64 @@
 use enforcer_core::{named::Named as _, widening::PressureLevel};
 
 use super::{
-    family::{Family, Scrape},
+    family::{Family, FamilyOf, Scrape},
     kernel_side::SECOND,
     number::to_f64,
     values,
 };
 use crate::widening::WideningReport;
 
-const STEPS: Family = Family::counter(
+const STEPS: FamilyOf<2> = Family::counter(
     "memory_widenings_total",
-    &["stage", "result"],
+    ["stage", "result"],
     "Memory nodes added to workloads on nearly full nodes: in time (widen) or late (emergency).",
 )
 .of(&[values::STAGE, values::APPLIED]);
-const REFUSALS: Family = Family::counter(
+const REFUSALS: FamilyOf<1> = Family::counter(
     "memory_widening_refusals_total",
-    &["reason"],
+    ["reason"],
     "Times that a workload ran short of memory and got no node, by reason.",
 )
 .of(&[values::REFUSAL]);
-const KILLS: Family = Family::counter(
-    "memory_oom_kills_total",
-    &["cause"],
+const KILLS: FamilyOf<1> = Family::counter("memory_oom_kills_total",
+    ["cause"],
     "OOM kills in guarded workloads: because their memory nodes were full, or because of their own memory limit.",
 )
 .of(&[values::KILL_CAUSE]);
-const WIDENED: Family = Family::gauge(
+const WIDENED: FamilyOf<0> = Family::gauge(
     "memory_widened_workloads",
-    &[],
+    [],
     "Workloads that have memory nodes beside those that they were granted.",
 );
-const RELIEVED: Family = Family::counter(
-    "memory_relieved_bytes_total",
-    &["cause"],
+const RELIEVED: FamilyOf<1> = Family::counter("memory_relieved_bytes_total",
+    ["cause"],
     "Bytes that were moved off memory nodes that were nearly full: of processes that are bound there (bound), or of neighbours of workloads that are declared to stay, to another node (neighbour) or, what they do not touch, to slower memory (cold).",
 )
 .of(&[values::RELIEF_CAUSE]);
-const EXPOSED: Family = Family::gauge(
+const EXPOSED: FamilyOf<0> = Family::gauge(
     "memory_exposed_processes",
-    &[],
+    [],
     "Processes that the OOM killer may choose because of memory nodes that were added.",
 );
-const LATENCY: Family = Family::gauge(
+const LATENCY: FamilyOf<1> = Family::gauge(
     "memory_widening_latency_seconds",
-    &["quantile"],
+    ["quantile"],
     "Time from what made a widening necessary until it was written, since the daemon started.",
 )
 .of(&[values::QUANTILE]);
-const BRAKES: Family = Family::counter(
-    "memory_brakes_total",
-    &["result"],
+const BRAKES: FamilyOf<1> = Family::counter("memory_brakes_total",
+    ["result"],
     "Times that a workload was slowed down because it filled its memory nodes faster than one is added (applied), or should have been and was not (failed).",
 )
 .of(&[values::APPLIED]);
-const SLOWED: Family = Family::counter(
+const SLOWED: FamilyOf<0> = Family::counter(
     "memory_brake_seconds_total",
-    &[],
+    [],
     "How long workloads were slowed down together. Absent, as the other two of brakes, where the configuration never asked for that.",
 );
-const WATCHED: Family = Family::gauge(
+const WATCHED: FamilyOf<0> = Family::gauge(
     "memory_brake_watched",
-    &[],
+    [],
     "1 while a process sees to it that brakes are released when the daemon is killed; at 0 no workload is slowed down.",
 );
 

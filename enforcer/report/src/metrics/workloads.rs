@@ -11,7 +11,7 @@ use enforcer_core::{
 };
 
 use super::{
-    family::{CounterScope, Family, Scrape},
+    family::{CounterScope, Family, FamilyOf, Scrape},
     identity, kernel_side,
     label::Labels,
     number::{count, to_f64},
@@ -28,41 +28,41 @@ pub const MAX_WORKLOADS: usize = 1_000;
 /// Series of counters of single workloads; those of the worst workloads come first.
 pub(super) const MAX_COUNTERS: usize = 10_000;
 
-const WORKLOAD_MEMORY: Family = Family::gauge(
+const WORKLOAD_MEMORY: FamilyOf<2> = Family::gauge(
     "workload_memory_bytes",
-    &["workload", "numa_node"],
+    ["workload", "numa_node"],
     "Memory of the workload on the NUMA node; nothing of nodes on which it has none.",
 );
-const REMOTE_RESIDENCY: Family = Family::gauge(
+const REMOTE_RESIDENCY: FamilyOf<1> = Family::gauge(
     "workload_remote_residency_ratio",
-    &["workload"],
+    ["workload"],
     "Share of the workload's memory on other NUMA nodes than its CPUs, 0 to 1.",
 );
-const REMOTE_TRAFFIC: Family = Family::gauge(
+const REMOTE_TRAFFIC: FamilyOf<2> = Family::gauge(
     "workload_remote_traffic_ratio",
-    &["workload", "source"],
+    ["workload", "source"],
     "Share of the workload's memory accesses that go to another NUMA node, 0 to 1.",
 )
 .of(&[values::TRAFFIC_SOURCE]);
-const TRAFFIC_SAMPLES: Family = Family::gauge(
+const TRAFFIC_SAMPLES: FamilyOf<2> = Family::gauge(
     "workload_remote_traffic_samples",
-    &["workload", "source"],
+    ["workload", "source"],
     "Observations behind the remote traffic ratio: clock ticks, faulted pages or hardware samples.",
 )
 .of(&[values::TRAFFIC_SOURCE]);
-const ALIGNED: Family = Family::gauge(
+const ALIGNED: FamilyOf<1> = Family::gauge(
     "workload_aligned",
-    &["workload"],
+    ["workload"],
     "The verdict on the workload: 1 aligned, 0 partial or misaligned; nothing while it is unknown.",
 );
-const OMITTED: Family = Family::gauge(
+const OMITTED: FamilyOf<0> = Family::gauge(
     "workloads_omitted",
-    &[],
+    [],
     "Workloads without series of their own: lone processes, and those above the limit.",
 );
-pub(super) const COUNTERS_OMITTED: Family = Family::gauge(
+pub(super) const COUNTERS_OMITTED: FamilyOf<0> = Family::gauge(
     "workload_counters_omitted",
-    &[],
+    [],
     "Workloads without per-workload counters, because the limit of such series is reached.",
 );
 

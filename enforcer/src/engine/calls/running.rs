@@ -6,7 +6,7 @@
 //! also forgets thread pins at each write of CPUs. Turns check before they write, move pages in batches and
 //! restore pins. Idea: an answer leaves to the next turn, which comes at once, all that can wait. Only CPUs
 //! that become exclusive to another container cannot wait. Thread pins are read before the answer, and a turn
-//! restores them when the runtime has written ([`Retold`]).
+//! restores them when the runtime has written ([`CpusChange`]).
 //!
 //! A runtime writes both sets of each container in an answer; for an absent set it writes its stored one. So
 //! an answer either omits a container, or gives its CPUs and the memory nodes that its cgroup shows. The
@@ -22,7 +22,7 @@ use std::collections::BTreeMap;
 use enforcer_core::hosted::Cpuset;
 
 use super::Answering;
-use crate::engine::placed::{Noting, Retold};
+use crate::engine::placed::{CpusChange, Noting};
 
 impl Answering<'_> {
     /// Removes from an answer what running containers need not change, and notes the rest. `own` is the
@@ -49,16 +49,16 @@ impl Answering<'_> {
         };
         let shown = self.placed.shown(cgroups.values().map(|(cgroup, _)| cgroup));
         let seen = |id: &String| {
-            let (cgroup, told_lately) = cgroups.get(id)?;
-            Some((cgroup, shown.get(cgroup)?, *told_lately))
+            let (cgroup, is_pending) = cgroups.get(id)?;
+            Some((cgroup, shown.get(cgroup)?, *is_pending))
         };
-        let (mut waits, mut retold) = (false, Vec::new());
+        let (mut waits, mut changed) = (false, Vec::new());
         others.retain(|id, cpuset| {
-            let Some((cgroup, now, told_lately)) = seen(id) else { return true };
-            let is_left_out = cpuset.only_adds_cpus(now) && !told_lately;
+            let Some((cgroup, now, is_pending)) = seen(id) else { return true };
+            let is_left_out = cpuset.only_adds_cpus(now) && !is_pending;
             waits |= cpuset.keep_memory(now) | is_left_out;
             if !is_left_out {
-                retold.extend(Retold::new(cgroup, cpuset, now));
+                changed.extend(CpusChange::new(cgroup, cpuset, now));
             }
             !is_left_out
         });
@@ -66,11 +66,11 @@ impl Answering<'_> {
             && let Some((cgroup, now, _)) = seen(id)
         {
             waits |= cpuset.keep_memory(now);
-            retold.extend(Retold::new(cgroup, cpuset, now));
+            changed.extend(CpusChange::new(cgroup, cpuset, now));
         }
         if waits {
-            self.placed.lock().originals.want_turn();
+            self.placed.lock().early_turn.request();
         }
-        self.placed.note_pins(retold)
+        self.placed.note_pins(changed)
     }
 }

@@ -176,7 +176,7 @@ fn what_a_container_would_have_is_kept_until_it_is_recorded() {
     let starts = Waker::new().unwrap();
     placed.listen(starts.clone());
     let is_told = || starts.take();
-    assert!(!placed.has_started() && !is_told());
+    assert!(!placed.take_early_turn() && !is_told());
     let cgroup = CgroupPath::new("/kubepods/podone/id-one");
     assert_eq!(placed.unrecorded()[&cgroup].cpus.as_ref().unwrap().to_string(), "0-2");
     super::answer(
@@ -185,7 +185,7 @@ fn what_a_container_would_have_is_kept_until_it_is_recorded() {
         &ResourceFiles::default(),
         NriCall::Started(subject("one", "", None)),
     );
-    assert!(is_told() && placed.has_started() && !placed.has_started());
+    assert!(is_told() && placed.take_early_turn() && !placed.take_early_turn());
     placed.recorded(&[cgroup]);
     super::answer(
         &placed,
@@ -193,7 +193,7 @@ fn what_a_container_would_have_is_kept_until_it_is_recorded() {
         &ResourceFiles::default(),
         NriCall::Started(subject("one", "", None)),
     );
-    assert!(!placed.has_started() && placed.unrecorded().is_empty());
+    assert!(!placed.take_early_turn() && placed.unrecorded().is_empty());
     create(&placed, "two", 2);
     super::answer(
         &placed,
@@ -246,7 +246,7 @@ fn what_a_runtime_is_told_to_set_is_what_a_container_would_have_from_then_on() {
     let noted = MakingRecord::left(dir.path(), None).unwrap().made.remove(&cgroup).unwrap();
     assert!(noted.renews && of(&noted.original).0 == "1,3", "before the answer: {noted:?}");
     assert_eq!(updates(&answer), [("id-one".to_owned(), "0-1/0".to_owned())], "it keeps its place");
-    assert!(placed.has_started(), "a turn is wanted for the journal");
+    assert!(placed.take_early_turn(), "a turn is wanted for the journal");
     // A full disk: the original is offered again, with later changes.
     assert_eq!(of(&taken(Err("full".into()))[&cgroup]), ("1,3".into(), String::new()));
     update("", "1");
@@ -470,7 +470,7 @@ fn a_restart_adopts_what_cgroups_show_and_not_what_the_runtime_has_stored() {
         let (cgroup, before) = placed.unrecorded().pop_first().unwrap();
         assert_eq!(cgroup.as_str(), "/kubepods/podone/id-one");
         assert_eq!(before.cpus.unwrap().to_string(), "2-3");
-        assert!(placed.has_started());
+        assert!(placed.take_early_turn());
     }
 }
 

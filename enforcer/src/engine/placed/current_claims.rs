@@ -18,8 +18,8 @@ impl CurrentClaims for SharedLedger {
     /// Whether the runtime was given an answer about this cgroup after the latest turn decided.
     fn is_overtaken(&self, cgroup: &CgroupPath) -> bool {
         let state = self.lock();
-        let told = state.told.get(cgroup).copied();
-        told.zip(state.decided).is_some_and(|(told, decided)| told >= decided)
+        let answered = state.pending_writes.get(cgroup).copied();
+        answered.zip(state.decided).is_some_and(|(answered, decided)| answered >= decided)
     }
 
     fn exclusive_to(&self, cpus: Option<&CpuSet>, among: &BTreeSet<&CgroupPath>) -> Option<String> {

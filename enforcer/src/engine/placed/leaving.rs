@@ -168,7 +168,7 @@ impl SharedLedger {
             }
             // The turn writes and records what this changes for others.
             drop(state.ends("stop", &id));
-            state.originals.want_turn();
+            state.early_turn.request();
         }
     }
 

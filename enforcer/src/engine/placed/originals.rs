@@ -18,14 +18,15 @@ use enforcer_core::{
 
 use super::{
     Ledger, SharedLedger,
+    early_turn::EarlyTurn,
     record_writer::{RecordWriter, Ticket, Waiter},
 };
 use enforcer_act::journal::{Granted, MADE_WITHIN, Made, MakingRecord, NotedPins};
-use enforcer_kernel::{clock, waker::Waker};
+use enforcer_kernel::clock;
 
-/// Originals that the journal does not have yet.
+/// Original cpusets that the journal does not have yet.
 #[derive(Debug, Default)]
-pub(in crate::engine) struct Originals {
+pub(in crate::engine) struct UnjournalledOriginals {
     /// Of containers with an answer.
     unrecorded: BTreeMap<CgroupPath, Made>,
     /// Of listed containers without an answer since.
@@ -36,13 +37,9 @@ pub(in crate::engine) struct Originals {
     record: Option<RecordWriter>,
     /// Part of `unrecorded` from the previous daemon, and since when: these cgroups may still be created.
     left: Option<(Instant, BTreeSet<CgroupPath>)>,
-    /// A container has started since the last call that needs a turn.
-    started: bool,
-    /// Woken at such a start.
-    waker: Option<Waker>,
 }
 
-impl Originals {
+impl UnjournalledOriginals {
     /// Records from now on for the next daemon, and takes over the previous daemon's entries (`left`).
     pub(in crate::engine) fn remember(&mut self, record: MakingRecord, left: BTreeMap<CgroupPath, Made>) {
         self.record = Some(RecordWriter::start(record, left.clone()));
@@ -138,8 +135,13 @@ impl Originals {
     }
 
     /// Notes that the runtime's caller has set this cgroup: that is its original from now on. Absent sets
-    /// stay.
-    fn note_caller_request(&mut self, cgroup: &CgroupPath, wanted: &Cpuset) -> Option<Ticket> {
+    /// stay. The journal renews its entries in `early_turn`.
+    fn note_caller_request(
+        &mut self,
+        cgroup: &CgroupPath,
+        wanted: &Cpuset,
+        early_turn: &mut EarlyTurn,
+    ) -> Option<Ticket> {
         let renew = |was: &mut Cpuset| {
             was.cpus = wanted.cpus.clone().or(was.cpus.take());
             was.mems = wanted.mems.clone().or(was.mems.take());
@@ -153,7 +155,7 @@ impl Originals {
             let renewed = self.renewed.entry(cgroup.clone()).or_default();
             renew(renewed);
             let original = renewed.clone();
-            self.want_turn();
+            early_turn.request();
             let made = Made { renews: true, ..self.told(&original) };
             return self.record.as_ref().map(|record| record.record(cgroup, &made));
         }
@@ -183,31 +185,6 @@ impl Originals {
             now.cpus = now.cpus.take().or(before.cpus);
             now.mems = now.mems.take().or(before.mems);
         }
-    }
-
-    /// Notes that a container runs, so its cgroup exists.
-    pub(in crate::engine) fn started(&mut self) {
-        if !self.unrecorded.is_empty() {
-            self.want_turn();
-        }
-    }
-
-    /// Requests an early turn.
-    pub(in crate::engine) fn want_turn(&mut self) {
-        self.started = true;
-        if let Some(waker) = &self.waker {
-            waker.wake();
-        }
-    }
-
-    /// Takes that request.
-    pub(in crate::engine) fn take_started(&mut self) -> bool {
-        std::mem::take(&mut self.started)
-    }
-
-    /// Sets the waker for such a request.
-    pub(in crate::engine) fn listen(&mut self, waker: Waker) {
-        self.waker = Some(waker);
     }
 }
 
@@ -290,8 +267,8 @@ impl Ledger {
         }
     }
 
-    /// Notes that a container is created without its decided cpuset.
-    pub(in crate::engine) fn drop_pending(&mut self, id: &str) {
+    /// Forgets the frozen cpuset of a container: it is created without one of ours.
+    pub(in crate::engine) fn unfreeze(&mut self, id: &str) {
         if let Some(frozen) = &mut self.frozen {
             frozen.remove(id);
         }
@@ -304,7 +281,8 @@ impl Ledger {
         }
         let ours = self.containers.holder(id).filter(|holder| !holder.is_given());
         if let Some(cgroup) = ours.and_then(|holder| self.containers.cgroup_of(holder)).cloned() {
-            noting.tickets.extend(self.originals.note_caller_request(&cgroup, wanted));
+            let Self { originals, early_turn, .. } = self;
+            noting.tickets.extend(originals.note_caller_request(&cgroup, wanted, early_turn));
         }
     }
 
@@ -326,8 +304,15 @@ impl Ledger {
             }
             noting.changed.push(Changed { id: id.clone(), cgroup, before, is_new });
         }
-        self.originals.started();
+        self.request_turn_for_journal();
         noting
+    }
+
+    /// Requests a turn if originals wait for the journal: the cgroup of a container exists now.
+    pub(in crate::engine) fn request_turn_for_journal(&mut self) {
+        if !self.originals.unrecorded.is_empty() {
+            self.early_turn.request();
+        }
     }
 
     /// Blocks writes, and freezes what was to be set.
@@ -348,7 +333,7 @@ impl Ledger {
         }
         if let Some((id, cgroup)) = new {
             self.originals.retain(|other| *other != cgroup);
-            self.drop_pending(&id);
+            self.unfreeze(&id);
         }
     }
 }

@@ -45,7 +45,7 @@ impl Ledger {
         let Cpuset { cpus, mems } = one.now.clone();
         let now = Cpuset { cpus: own.cpus.clone().or(cpus), mems: own.mems.clone().or(mems) };
         self.pending.retain(|_, making| making.unlisted || making.may_come());
-        self.note_pending_writes(one.cgroup.clone(), Instant::now());
+        self.note_own_writes(one.cgroup.clone(), Instant::now());
         let one = Announced { now, ..one.clone() };
         let making = PendingContainer { one, known, answered: Instant::now(), unlisted: false };
         self.pending.insert(making.one.id.clone(), making);

@@ -48,7 +48,7 @@ const MOST_NAMED: usize = 8;
 
 /// A running container with CPUs that its runtime is about to write.
 #[derive(Debug)]
-pub(in crate::engine) struct Retold {
+pub(in crate::engine) struct CpusChange {
     cgroup: CgroupPath,
     /// CPUs in its file now.
     was: CpuSet,
@@ -56,7 +56,7 @@ pub(in crate::engine) struct Retold {
     told: CpuSet,
 }
 
-impl Retold {
+impl CpusChange {
     /// `None` if the answer has no CPUs.
     pub(in crate::engine) fn new(cgroup: &CgroupPath, told: &Cpuset, now: &Cpuset) -> Option<Self> {
         let (told, was) = (told.cpus.clone()?, now.cpus.clone().unwrap_or_default());
@@ -194,13 +194,13 @@ impl SharedLedger {
 
     /// Reads the thread pins of these containers, for a turn to restore. Called without the lock, before the
     /// runtime gets its answer.
-    pub(in crate::engine) fn note_pins(&self, retold: Vec<Retold>) -> Noting {
-        if retold.is_empty() {
+    pub(in crate::engine) fn note_pins(&self, all: Vec<CpusChange>) -> Noting {
+        if all.is_empty() {
             return Noting::default();
         }
         let tree = self.lock().tree.clone();
         let until = Instant::now() + LONGEST_LOOK;
-        let cgroups = retold.iter().filter(|one| one.changes()).map(|one| &one.cgroup);
+        let cgroups = all.iter().filter(|one| one.changes()).map(|one| &one.cgroup);
         let (mut pinned, left_out) =
             tree.as_ref().map(|tree| self_placed::pinned(tree, cgroups, until)).unwrap_or_default();
         if left_out > 0 {
@@ -213,13 +213,13 @@ impl SharedLedger {
         let is_forgotten = tree.is_some_and(|tree| tree.forgets_pins());
         let at = Instant::now();
         let (mut state, mut cgroups, mut has_pins) = (self.lock(), Vec::new(), false);
-        for one in retold {
+        for one in all {
             let found = pinned.remove(&one.cgroup);
             let changes = one.changes();
             if changes {
-                state.retold.insert(one.cgroup.clone());
+                state.changed_cpus.insert(one.cgroup.clone());
             }
-            let Retold { cgroup, was, told } = one;
+            let CpusChange { cgroup, was, told } = one;
             match (state.pins.get_mut(&cgroup), found) {
                 (Some(pins), found) => {
                     (pins.noted.told, pins.at) = (told, at);
@@ -237,7 +237,7 @@ impl SharedLedger {
         if !has_pins {
             return Noting::default();
         }
-        state.originals.want_turn();
+        state.early_turn.request();
         let ticket = state.record_pins();
         Noting::of_pins(NotingPins { ticket, cgroups })
     }

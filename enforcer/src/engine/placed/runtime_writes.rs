@@ -26,17 +26,20 @@ const CARRIERS: [&str; 7] = ["systemd", "runc", "crun", "youki", "containerd", "
 impl Ledger {
     /// Whether the runtime may still be writing an answer about this cgroup.
     pub(in crate::engine) fn may_be_writing(&self, cgroup: &CgroupPath) -> bool {
-        self.told.get(cgroup).is_some_and(|at| at.elapsed() < WRITTEN_BY)
+        self.pending_writes.get(cgroup).is_some_and(|at| at.elapsed() < WRITTEN_BY)
     }
 
     /// Notes answers about these cgroups.
-    pub(super) fn note_pending_writes(
-        &mut self,
-        cgroups: impl IntoIterator<Item = CgroupPath>,
-        now: Instant,
-    ) {
-        self.answered.retain(|_, at| at.elapsed() < CARRIED_OUT_WITHIN);
-        self.answered.extend(cgroups.into_iter().map(|cgroup| (cgroup, now)));
+    pub(super) fn note_own_writes(&mut self, cgroups: impl IntoIterator<Item = CgroupPath>, now: Instant) {
+        self.own_writes.retain(|_, at| at.elapsed() < CARRIED_OUT_WITHIN);
+        self.own_writes.extend(cgroups.into_iter().map(|cgroup| (cgroup, now)));
+    }
+
+    /// Backdates all answers by the time in which they are carried out.
+    #[cfg(test)]
+    pub(in crate::engine) fn expire_own_writes(&mut self) {
+        let earlier = |at: &mut Instant| *at = at.checked_sub(CARRIED_OUT_WITHIN).unwrap();
+        self.own_writes.values_mut().for_each(earlier);
     }
 }
 
@@ -44,20 +47,20 @@ impl SharedLedger {
     /// Exempts the runtime's writes on our behalf from drift. A container that was told other CPUs is
     /// corrected without a cool-down: returning it to its place is no failed correction.
     pub(in crate::engine) fn tell(&self, history: &mut History) {
-        history.drift.expect(&self.pending_runtime_writes());
-        history.forget(&std::mem::take(&mut self.lock().retold));
+        history.drift.expect(&self.pending_writes());
+        history.forget(&std::mem::take(&mut self.lock().changed_cpus));
     }
 
     /// Removes the writes that carry our answers out.
     pub(in crate::engine) fn remove_own_writes(&self, changes: &mut Changes) {
-        let answered = &self.lock().answered;
+        let own = &self.lock().own_writes;
         changes.latest.retain(|change| {
             let Change { workload: Some(cgroup), command, what: ChangeKind::CpusetWritten { .. }, .. } =
                 change
             else {
                 return true;
             };
-            let is_ours = answered.get(cgroup).is_some_and(|at| at.elapsed() < CARRIED_OUT_WITHIN);
+            let is_ours = own.get(cgroup).is_some_and(|at| at.elapsed() < CARRIED_OUT_WITHIN);
             !(is_ours && is_carrier(command))
         });
     }
@@ -89,7 +92,7 @@ mod tests {
     #[test]
     fn what_carries_an_answer_out_is_no_foreign_write_and_all_else_is() {
         let placed = SharedLedger::default();
-        placed.lock().note_pending_writes([CgroupPath::new("/told")], Instant::now());
+        placed.lock().note_own_writes([CgroupPath::new("/told")], Instant::now());
         let written = || ChangeKind::CpusetWritten { file: CpusetFile::Mems };
         let policy = ChangeKind::PolicySet {
             scope: PolicyScope::Task,

@@ -54,7 +54,7 @@ fn no_answer_sets_a_container_left_to_a_repeated_foreign_writer() {
     let answer = create(&engine.placed(), "one", 2);
     assert_eq!(updates(&answer), [("id-shared".to_owned(), "2-3/0-1".to_owned())], "it makes room");
     host.cgroup("/kubepods/podone/id-one", "0-1\n", "0\n");
-    engine.placed().finish_runtime_writes();
+    engine.placed().finish_pending_writes();
     // The first time it is not in its place yet; then it is corrected three times.
     for second in 10..14 {
         fs::write(&file, "0-7").unwrap();
@@ -67,7 +67,7 @@ fn no_answer_sets_a_container_left_to_a_repeated_foreign_writer() {
         updates(&ask(placed, |reply| NriCall::Update { subject, wanted: LinuxResources::default(), reply }))
     };
     assert_eq!(update(&engine.placed()).len(), 1);
-    engine.placed().finish_runtime_writes();
+    engine.placed().finish_pending_writes();
 
     fs::write(&file, "0-7").unwrap();
     for second in 60..62 {
@@ -76,7 +76,7 @@ fn no_answer_sets_a_container_left_to_a_repeated_foreign_writer() {
     }
     let placed = engine.placed();
     assert_eq!(update(&placed), []);
-    assert_eq!(placed.pending_runtime_writes(), [], "the next write is not taken for the runtime's");
+    assert_eq!(placed.pending_writes(), [], "the next write is not taken for the runtime's");
     let grants = {
         let state = placed.lock();
         state.containers.records(&state.allocations)

@@ -64,7 +64,7 @@ fn what_a_container_has_is_free_when_its_last_process_is_gone_whatever_its_runti
             populate(&host, "one", false);
             placed.free_departed();
             assert_eq!(taken(&placed), other, "v2 {v2}, {tells:?}: the last process is gone");
-            assert!(placed.has_started(), "a turn gives it to those that wait");
+            assert!(placed.take_early_turn(), "a turn gives it to those that wait");
         }
     }
 }

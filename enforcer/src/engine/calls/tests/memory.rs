@@ -17,7 +17,7 @@ fn no_answer_changes_the_memory_nodes_of_a_container_that_runs() {
     for (shown, told) in [("0-1\n", "0-1/0-1"), ("\n", "0-1/"), ("1\n", "0-1/1"), ("0\n", "0-1/0")] {
         let (host, placed, answer) = beside(shown);
         assert_eq!(updates(&answer), [("id-one".to_owned(), told.to_owned())], "{shown:?}");
-        assert!(placed.has_started(), "a turn does");
+        assert!(placed.take_early_turn(), "a turn does");
         let update = || {
             let subject = subject("one", "", Some(amounts(2)));
             updates(&ask(&placed, |reply| NriCall::Update { subject, wanted: amounts(2), reply }))

@@ -5,6 +5,7 @@ use std::{cell::RefCell, fs, rc::Rc};
 use enforcer_core::{
     plan::{OutcomeResult, Step},
     policy::Mode,
+    sample::{Change, ChangeKind, Changes, CpusetFile},
 };
 
 use super::{
@@ -96,4 +97,32 @@ fn a_container_whose_own_update_was_answered_is_the_runtimes_to_write() {
     assert!(placed.is_overtaken(&cgroup));
     placed.lock().decides(false);
     assert!(!placed.is_overtaken(&cgroup), "the next turn knows");
+}
+
+#[test]
+fn answer_about_one_container_does_not_renew_that_of_another() {
+    let placed = placed(true);
+    create(&placed, "one", 2);
+    create(&placed, "two", 1);
+    let update = |name: &str| {
+        let subject = subject(name, "", Some(amounts(1)));
+        ask(&placed, |reply| NriCall::Update { subject, wanted: amounts(1), reply })
+    };
+    assert_eq!(updates(&update("one")).len(), 1);
+    placed.lock().expire_own_writes();
+    assert_eq!(updates(&update("two")).len(), 1);
+    let written = |name: &str| Change {
+        time_ns: 5,
+        workload: Some(CgroupPath::new(&format!("/kubepods/pod{name}/id-{name}"))),
+        cgroup_id: 7,
+        tid: 12,
+        pid: 11,
+        command: "runc".to_owned(),
+        what: ChangeKind::CpusetWritten { file: CpusetFile::Cpus },
+    };
+    let mut changes = Changes { latest: vec![written("one"), written("two")], ..Changes::default() };
+    placed.remove_own_writes(&mut changes);
+    let left: Vec<String> =
+        changes.latest.iter().filter_map(|one| Some(one.workload.as_ref()?.to_string())).collect();
+    assert_eq!(left, ["/kubepods/podone/id-one"], "its answer was long ago");
 }

@@ -40,7 +40,7 @@ fn sharing() -> (Fixture, SharedLedger) {
     placed.adopt(tree, BTreeMap::new());
     ask(&placed, |reply| NriCall::Create { subject: subject("shared", "/besteffort", None), reply });
     host.cgroup(&cgroup_of("shared", "/besteffort"), "0-3\n", "0\n");
-    placed.has_started();
+    placed.take_early_turn();
     (host, placed)
 }
 
@@ -51,11 +51,11 @@ fn no_answer_gives_a_container_that_runs_more_cpus_and_a_turn_does() {
     let answer = create(&placed, "one", 2);
     assert_eq!(updates(&answer), [("id-shared".to_owned(), "2-3/0".to_owned())], "CPUs that go cannot wait");
     host.cgroup(&cgroup, "2-3\n", "0\n");
-    placed.has_started();
-    placed.finish_runtime_writes();
+    placed.take_early_turn();
+    placed.finish_pending_writes();
     let stop = |name| ask(&placed, |reply| NriCall::Stop { subject: subject(name, "", None), reply });
     assert_eq!(updates(&stop("one")), [], "more can");
-    assert!(placed.has_started(), "a turn is wanted");
+    assert!(placed.take_early_turn(), "a turn is wanted");
     // The runtime writes the container of its own call, whatever the answer.
     let wanted = LinuxResources::default();
     let subject = subject("shared", "/besteffort", None);
@@ -81,7 +81,7 @@ fn pins_are_recorded_before_a_runtime_takes_cpus_and_kept_until_it_has_written()
     let recorded = actuator.record(&placed.unrecorded()).unwrap();
     placed.recorded(&recorded);
     create(&placed, "one", 2);
-    assert!(placed.has_started(), "a turn gives them back");
+    assert!(placed.take_early_turn(), "a turn gives them back");
     let waiting = |placed: &SharedLedger| placed.lock().pinned();
     for (written, waits) in [(false, 1), (true, 1), (true, 0)] {
         if written {
