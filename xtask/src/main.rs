@@ -48,7 +48,8 @@ enum XtaskCommand {
     /// Install and download everything that the other commands need
     Setup,
     /// Build the product with its kernel side
-    BuildEbpf,
+    #[command(alias = "build-ebpf")]
+    Build,
     /// Build the product and run it on this host; without ARGS the daemon in observe mode
     Run(run::RunArguments),
     /// Run every check and test, those in virtual machines included
@@ -74,7 +75,7 @@ enum XtaskCommand {
 fn main() -> ExitCode {
     let outcome = Workspace::find().and_then(|workspace| match XtaskArguments::parse().command {
         XtaskCommand::Setup => setup::everything(&workspace).map(|()| ExitCode::SUCCESS),
-        XtaskCommand::BuildEbpf => product::build_ebpf(&workspace).map(|()| ExitCode::SUCCESS),
+        XtaskCommand::Build => product::build_with_tools(&workspace).map(|()| ExitCode::SUCCESS),
         XtaskCommand::Run(arguments) => run::run(&workspace, &arguments),
         XtaskCommand::Test(arguments) => test::run(&workspace, &arguments),
         XtaskCommand::Recordings(arguments) => {

@@ -35,59 +35,61 @@ use super::{
 };
 use enforcer_host::{HostRoot, lockdown};
 
-/// The programs' names and the numbers of arguments that they understand.
-const MIGRATE: (&str, &[usize]) = ("sched_migrate_task", &[2]);
-const WAKEUP_NEW: (&str, &[usize]) = ("sched_wakeup_new", &[1]);
-const SWITCH: (&str, &[usize]) = ("sched_switch", &[3, 4]);
-const MKDIR: (&str, &[usize]) = ("cgroup_mkdir", &[2]);
-const RMDIR: (&str, &[usize]) = ("cgroup_rmdir", &[2]);
-const NUMA_FAULT: (&str, &[usize]) = ("task_numa_fault", &[4]);
-const KSWAPD: (&str, &[usize]) = ("mm_vmscan_wakeup_kswapd", &[4]);
-const RECLAIM: (&str, &[usize]) = ("mm_vmscan_direct_reclaim_begin", &[2, 3]);
-const RETRY: (&str, &[usize]) = ("reclaim_retry_zone", &[7]);
-const VICTIM: (&str, &[usize]) = ("mark_victim", &[1, 2]);
-const OUT_OF_MEMORY: (&str, &[usize]) = ("out_of_memory", &[1]);
-/// The program at its end.
+/// Name of a program and of what it attaches to, and the numbers of arguments that the program understands.
+type AttachPoint = (&'static str, &'static [usize]);
+
+/// Constants of attach points, and the list of all of them. The number of arguments is read for each entry of
+/// the list, so each constant must be in it.
+macro_rules! attach_points {
+    ($(#[$about:meta])* $list:ident: $($point:ident = $name:literal $arguments:expr;)+) => {
+        $(const $point: AttachPoint = ($name, &$arguments);)+
+        $(#[$about])*
+        const $list: &[AttachPoint] = &[$($point),+];
+    };
+}
+
+attach_points! {
+    /// Tracepoints with a checked number of arguments.
+    TRACEPOINTS:
+    MIGRATE = "sched_migrate_task" [2];
+    WAKEUP_NEW = "sched_wakeup_new" [1];
+    SWITCH = "sched_switch" [3, 4];
+    MKDIR = "cgroup_mkdir" [2];
+    RMDIR = "cgroup_rmdir" [2];
+    KSWAPD = "mm_vmscan_wakeup_kswapd" [4];
+    RECLAIM = "mm_vmscan_direct_reclaim_begin" [2, 3];
+    RETRY = "reclaim_retry_zone" [7];
+    VICTIM = "mark_victim" [1, 2];
+    MIGRATE_PAGES = "mm_migrate_pages" [7, 8];
+    MOVE_NUMA = "sched_move_numa" [3];
+    STICK_NUMA = "sched_stick_numa" [4];
+    SWAP_NUMA = "sched_swap_numa" [4];
+    SKIP_MAPPING = "sched_skip_vma_numa" [3];
+    SKIP_TASK = "sched_skip_cpuset_numa" [2];
+}
+
+attach_points! {
+    /// Functions with a checked number of arguments.
+    FUNCTIONS:
+    NUMA_FAULT = "task_numa_fault" [4];
+    OUT_OF_MEMORY = "out_of_memory" [1];
+    WAKEUP_KSWAPD = "wakeup_kswapd" [4];
+    CPUSET_WRITE = "cpuset_write_resmask" [4];
+    SET_MEMPOLICY = "do_set_mempolicy" [3];
+    MBIND = "do_mbind" [6];
+}
+
+/// Program at the end of [`OUT_OF_MEMORY`].
 const OUT_OF_MEMORY_ENDS: &str = "out_of_memory_ends";
-const WAKEUP_KSWAPD: (&str, &[usize]) = ("wakeup_kswapd", &[4]);
-const MIGRATE_PAGES: (&str, &[usize]) = ("mm_migrate_pages", &[7, 8]);
-const MOVE_NUMA: (&str, &[usize]) = ("sched_move_numa", &[3]);
-const STICK_NUMA: (&str, &[usize]) = ("sched_stick_numa", &[4]);
-const SWAP_NUMA: (&str, &[usize]) = ("sched_swap_numa", &[4]);
-const SKIP_MAPPING: (&str, &[usize]) = ("sched_skip_vma_numa", &[3]);
-const SKIP_TASK: (&str, &[usize]) = ("sched_skip_cpuset_numa", &[2]);
-const CPUSET_WRITE: (&str, &[usize]) = ("cpuset_write_resmask", &[4]);
-const SET_MEMPOLICY: (&str, &[usize]) = ("do_set_mempolicy", &[3]);
-const MBIND: (&str, &[usize]) = ("do_mbind", &[6]);
+
 const CLOCK: &str = "cpu_clock";
 const NEAR: &str = "hardware_near";
 const REMOTE: &str = "hardware_remote";
 
-/// Tracepoints with a checked number of arguments.
-const TRACEPOINTS: [(&str, &[usize]); 15] = [
-    MIGRATE,
-    WAKEUP_NEW,
-    SWITCH,
-    MKDIR,
-    RMDIR,
-    KSWAPD,
-    RECLAIM,
-    RETRY,
-    VICTIM,
-    MIGRATE_PAGES,
-    MOVE_NUMA,
-    STICK_NUMA,
-    SWAP_NUMA,
-    SKIP_MAPPING,
-    SKIP_TASK,
-];
-
-const FUNCTIONS: [(&str, &[usize]); 6] =
-    [NUMA_FAULT, OUT_OF_MEMORY, WAKEUP_KSWAPD, CPUSET_WRITE, SET_MEMPOLICY, MBIND];
-
 /// Ring of the programs' diagnostics when they are off: the smallest that every page size allows.
 const SILENT_LOG_BYTES: u32 = 65_536;
 const NS_PER_S: u64 = 1_000_000_000;
+
 /// Facts about this kernel.
 pub(super) struct KernelFacts {
     /// The facts, or why they are unknown.
@@ -149,9 +151,9 @@ impl KernelFacts {
                     cgroup_file: CgroupFile::resolve(&types),
                     node_mask_bytes: offsets::node_mask_bytes(&types),
                     arities: TRACEPOINTS
-                        .map(|(name, _)| (name, types.tracepoint_arity(name)))
-                        .into_iter()
-                        .chain(FUNCTIONS.map(|(name, _)| (name, types.function_arity(name))))
+                        .iter()
+                        .map(|(name, _)| (*name, types.tracepoint_arity(name)))
+                        .chain(FUNCTIONS.iter().map(|(name, _)| (*name, types.function_arity(name))))
                         .collect(),
                 }
             });
@@ -501,7 +503,7 @@ traced!(BtfTracePoint, FEntry, FExit);
 fn trace<P: Traced>(
     ebpf: &mut Ebpf,
     kernel: &KernelFacts,
-    (name, expected): (&'static str, &'static [usize]),
+    (name, expected): AttachPoint,
 ) -> Result<(), HookError>
 where
     for<'a> &'a mut P: TryFrom<&'a mut Program>,
@@ -513,7 +515,7 @@ fn trace_as<P: Traced>(
     ebpf: &mut Ebpf,
     kernel: &KernelFacts,
     name: &'static str,
-    (at, expected): (&'static str, &'static [usize]),
+    (at, expected): AttachPoint,
 ) -> Result<(), HookError>
 where
     for<'a> &'a mut P: TryFrom<&'a mut Program>,
@@ -535,7 +537,7 @@ fn function<P: Traced>(
     ebpf: &mut Ebpf,
     kernel: &KernelFacts,
     options: &AttachOptions,
-    at: (&'static str, &'static [usize]),
+    at: AttachPoint,
 ) -> Result<(), HookError>
 where
     for<'a> &'a mut P: TryFrom<&'a mut Program>,
@@ -575,11 +577,7 @@ fn on_overflow(ebpf: &mut Ebpf, name: &'static str) -> Result<ProgramFd, HookErr
 }
 
 /// Some of several would count too little and look complete.
-fn all<P: Traced>(
-    ebpf: &mut Ebpf,
-    kernel: &KernelFacts,
-    programs: &[(&'static str, &'static [usize])],
-) -> Result<(), HookError>
+fn all<P: Traced>(ebpf: &mut Ebpf, kernel: &KernelFacts, programs: &[AttachPoint]) -> Result<(), HookError>
 where
     for<'a> &'a mut P: TryFrom<&'a mut Program>,
 {

@@ -147,11 +147,10 @@ fn compared(question: &NodeSetQuestion<'_>, mask: Mask, chosen: Mask) -> String 
     }
 }
 
-fn distance(question: &NodeSetQuestion<'_>, mask: Mask) -> u32 {
-    let rows = question.nodes.distances();
-    let pairs = positions(mask).flat_map(|from| positions(mask).map(move |to| (from, to)));
-    let known = pairs.filter_map(|(from, to)| rows.get(from)?.get(to).copied());
-    known.fold(0u32, u32::saturating_add) / mask.count_ones().pow(2).max(1)
+/// Average distance between the nodes of a set; 0 if distances are not all known.
+fn distance(question: &NodeSetQuestion<'_>, mask: Mask) -> u64 {
+    let spread = question.nodes.known_distances().map_or(0, |distances| distances.spread(mask));
+    spread / u64::from(mask.count_ones().pow(2).max(1))
 }
 
 #[cfg(test)]

@@ -47,7 +47,7 @@ pub use self::{
     threshold::{Need, Threshold},
     windows::Windows,
 };
-pub(crate) use crate::nodes::{MAX_ENUMERATED_NODES, Sums, Table, of_width, positions};
+pub(crate) use crate::nodes::{MAX_ENUMERATED_NODES, NodeDistances, Sums, Table, of_width, positions};
 pub use crate::{
     hint::Hint,
     nodes::{HintMasks, Mask, NodeIndex},

@@ -189,16 +189,10 @@ impl NodeSetQuestion<'_> {
             .map_or(found, |(.., mask)| Merged { mask: Some(mask), ..found })
     }
 
-    /// Sum of the distances within a set of nodes, if distances matter.
+    /// Sum of the distances within a set of nodes; 0 if distances do not matter or are not all known.
     fn spread(&self, mask: Mask) -> u64 {
-        let table = self.nodes.distances();
-        if !self.options().prefer_closest {
-            return 0;
-        }
-        let distance = |from: usize, to: usize| table.get(from)?.get(to).copied();
-        let from =
-            |from| positions(mask).filter_map(move |to| distance(from, to)).map(u64::from).sum::<u64>();
-        positions(mask).map(from).sum()
+        let distances = self.nodes.known_distances().filter(|_| self.options().prefer_closest);
+        distances.map_or(0, |distances| distances.spread(mask))
     }
 
     fn soft_choice(&self, burden: impl Fn(Mask) -> Burden) -> Merged {

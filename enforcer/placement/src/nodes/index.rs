@@ -3,7 +3,7 @@
 //! Ids may be sparse and large, and masks have 64 bits, so bit n stands for the n-th node of the list.
 
 use super::{
-    Mask,
+    Mask, NodeDistances,
     masks::{FEW, MAX_ENUMERATED_NODES, positions},
 };
 use numa_topology::{Topology, id::NodeId, set::NodeSet};
@@ -103,6 +103,11 @@ impl NodeIndex {
     /// Distances by position; empty if unknown.
     pub fn distances(&self) -> &[Vec<u32>] {
         &self.distances
+    }
+
+    /// Distances between all nodes; `None` unless all are known.
+    pub(crate) fn known_distances(&self) -> Option<NodeDistances<'_>> {
+        NodeDistances::new(&self.distances, self.len())
     }
 
     /// The mask of all nodes.

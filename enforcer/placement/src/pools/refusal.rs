@@ -41,12 +41,10 @@ pub(super) enum PoolObstacle {
 impl fmt::Display for PoolObstacle {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            // Of one pool; the rejections are about all of them.
             Self::Cpus => f.write_str("too few CPUs"),
             Self::IsolatedCpus => f.write_str("too few isolated CPUs"),
-            Self::Memory => f.write_str("too little memory, also if others were moved"),
-            Self::StrictHint { outside, .. } => write!(f, "fail strict hint: {outside}"),
-            Self::Devices(rejection) => rejection.problem.fmt(f),
-            Self::Types(types) => RejectionProblem::NoMemoryOfType(types.clone()).fmt(f),
+            _ => self.problem().fmt(f),
         }
     }
 }
@@ -54,17 +52,25 @@ impl fmt::Display for PoolObstacle {
 impl PoolObstacle {
     /// The rejection, if every pool has this obstacle.
     pub(super) fn into_rejection(self) -> Rejection {
-        let unexpected = RejectionReason::UnexpectedAdmissionError;
+        let reason = match &self {
+            Self::StrictHint { .. } => RejectionReason::TopologyAffinityError,
+            _ => RejectionReason::UnexpectedAdmissionError,
+        };
         match self {
             Self::Devices(rejection) => *rejection,
-            Self::StrictHint { outside, .. } => {
-                let problem = RejectionProblem::StrictHint { outside };
-                Rejection::new(RejectionReason::TopologyAffinityError, problem)
-            }
-            Self::Cpus => Rejection::new(unexpected, RejectionProblem::NoPoolWithCpus),
-            Self::IsolatedCpus => Rejection::new(unexpected, RejectionProblem::NoPoolWithIsolatedCpus),
-            Self::Memory => Rejection::new(unexpected, RejectionProblem::NoPoolWithMemory),
-            Self::Types(types) => Rejection::new(unexpected, RejectionProblem::NoMemoryOfType(types)),
+            _ => Rejection::new(reason, self.problem()),
+        }
+    }
+
+    /// The problem, if every pool has this obstacle.
+    fn problem(&self) -> RejectionProblem {
+        match self {
+            Self::Cpus => RejectionProblem::NoPoolWithCpus,
+            Self::IsolatedCpus => RejectionProblem::NoPoolWithIsolatedCpus,
+            Self::Memory => RejectionProblem::NoPoolWithMemory,
+            Self::StrictHint { outside, .. } => RejectionProblem::StrictHint { outside: outside.clone() },
+            Self::Devices(rejection) => (*rejection.problem).clone(),
+            Self::Types(types) => RejectionProblem::NoMemoryOfType(types.clone()),
         }
     }
 
@@ -81,7 +87,7 @@ impl PoolObstacle {
 }
 
 /// State and request of a refused container.
-pub(super) struct Refused<'a> {
+pub(super) struct PoolRefusal<'a> {
     pub(super) inventory: &'a Inventory,
     pub(super) tree: &'a PoolTree,
     pub(super) supply: &'a CpuSupply<'a>,
@@ -92,7 +98,7 @@ pub(super) struct Refused<'a> {
     pub(super) exclusive: &'a dyn Fn(&Pool) -> u64,
 }
 
-impl Refused<'_> {
+impl PoolRefusal<'_> {
     /// The rejection, after every pool refused the container.
     pub(super) fn rejection(&self, obstacles: &[(usize, PoolObstacle)]) -> Rejection {
         let closest = obstacles.iter().rev().max_by_key(|(_, obstacle)| obstacle.progress());

@@ -12,26 +12,26 @@
 use std::cmp::Ordering;
 
 use super::{options::MergeOptions, scores::Scores};
-use crate::hints::{Mask, NodeIndex, positions};
+use crate::hints::{Mask, NodeDistances, NodeIndex};
 
 /// The order of sets, apart from score and ids.
 #[derive(Debug)]
 pub(super) struct NodeSetOrder<'a> {
     /// The best width; `None` if narrower is always better.
     wanted: Option<u32>,
-    /// Complete table of distances, if distances decide.
-    distances: Option<&'a [Vec<u32>]>,
+    /// Distances, if they decide.
+    distances: Option<NodeDistances<'a>>,
 }
 
 impl<'a> NodeSetOrder<'a> {
     /// Order of preferred sets.
     pub(super) fn of_preferred(nodes: &'a NodeIndex, options: MergeOptions) -> Self {
-        Self { wanted: None, distances: table(nodes, options) }
+        Self { wanted: None, distances: distances(nodes, options) }
     }
 
     /// Order of non-preferred sets.
     pub(super) fn of_others(nodes: &'a NodeIndex, options: MergeOptions, wanted: u32) -> Self {
-        Self { wanted: Some(wanted), distances: table(nodes, options) }
+        Self { wanted: Some(wanted), distances: distances(nodes, options) }
     }
 
     /// Order of sets of equal width, without distances.
@@ -40,17 +40,16 @@ impl<'a> NodeSetOrder<'a> {
     }
 
     /// Distances between all nodes, if they matter.
-    pub(super) const fn distances(&self) -> Option<&'a [Vec<u32>]> {
+    pub(super) const fn distances(&self) -> Option<NodeDistances<'a>> {
         self.distances
     }
 
     /// Would exchanging the two nodes leave the distances within any set unchanged?
     pub(super) fn same_place(&self, one: usize, other: usize) -> bool {
-        self.distances.is_none_or(|table| {
-            let pair = |from: usize, to: usize| u64::from(table[from][to]) + u64::from(table[to][from]);
-            let others = (0..table.len()).filter(|node| *node != one && *node != other);
-            table[one][one] == table[other][other]
-                && others.into_iter().all(|node| pair(one, node) == pair(other, node))
+        self.distances.is_none_or(|distances| {
+            let mut others = (0..distances.len()).filter(|node| *node != one && *node != other);
+            distances.pair(one, one) == distances.pair(other, other)
+                && others.all(|node| distances.pair(one, node) == distances.pair(other, node))
         })
     }
 
@@ -71,19 +70,13 @@ impl<'a> NodeSetOrder<'a> {
     /// Sum of the distances between all nodes of a set, including each to itself; 0 if distances do not
     /// matter.
     pub(super) fn spread(&self, mask: Mask) -> u64 {
-        self.distances.map_or(0, |table| {
-            positions(mask)
-                .map(|from| positions(mask).map(|to| u64::from(table[from][to])).sum::<u64>())
-                .sum()
-        })
+        self.distances.map_or(0, |distances| distances.spread(mask))
     }
 }
 
 /// Distances, if requested and known between all nodes.
-fn table(nodes: &NodeIndex, options: MergeOptions) -> Option<&[Vec<u32>]> {
-    let table = nodes.distances();
-    let full = table.len() == nodes.len() && table.iter().all(|row| row.len() == nodes.len());
-    (options.prefer_closest && full).then_some(table)
+fn distances(nodes: &NodeIndex, options: MergeOptions) -> Option<NodeDistances<'_>> {
+    nodes.known_distances().filter(|_| options.prefer_closest)
 }
 
 /// The best of the sets that were considered.

@@ -13,7 +13,7 @@ use super::{
     classify::Classifier,
     cpus::CpuGroups,
     rank::{PoolOrder, PoolScore},
-    refusal::{PoolObstacle, Refused},
+    refusal::{PoolObstacle, PoolRefusal},
     supply::CpuSupply,
     tree::PoolTree,
 };
@@ -100,7 +100,7 @@ impl<'a> PoolsPlacing<'a> {
             }
         }
         self.consider_none(&wanted, &obstacles, trace);
-        let refused = Refused {
+        let refused = PoolRefusal {
             inventory: self.inventory,
             tree: self.tree,
             supply: &self.supply,

@@ -78,7 +78,7 @@ fn sufficient(
     if covers.len() > 1 {
         covers.push(Cover::sum_of(&covers, nodes.len()));
     }
-    CoverSearch::new(nodes.len(), &covers, &peers, order).best(nodes.all(), must, width, |_| true)
+    CoverSearch::new(&covers, &peers, order).best(nodes.all(), must, width, |_| true)
 }
 
 /// The best set within `base` that is the intersection of it and one set of each threshold. All nodes
@@ -103,7 +103,7 @@ pub(super) fn common(
     let mut left = Vec::new();
     let search = |width| {
         let possible = |mask: Mask| denial.is_possible(base & !mask, &mut left);
-        CoverSearch::new(nodes.len(), &covers, &peers, order).best(base, held, width, possible)
+        CoverSearch::new(&covers, &peers, order).best(base, held, width, possible)
     };
     widths.find_map(search).or(Some(base))
 }

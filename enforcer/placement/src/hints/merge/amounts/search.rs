@@ -21,7 +21,7 @@
 use std::cmp::Reverse;
 
 use super::super::order::NodeSetOrder;
-use crate::hints::{Mask, NodeIndex, positions};
+use crate::hints::{Mask, NodeDistances, NodeIndex, positions};
 
 /// Maximum number of steps of one part of a search.
 pub(super) const STEPS: u32 = 2_000;
@@ -124,14 +124,14 @@ struct SearchState {
 pub(super) struct CoverSearch<'a> {
     covers: &'a [Cover],
     peers: &'a Peers,
-    near: Option<DistanceTable>,
+    near: Option<DistanceBounds<'a>>,
     steps: u32,
 }
 
 impl<'a> CoverSearch<'a> {
-    /// A search over this number of nodes, under these conditions.
-    pub(super) fn new(nodes: usize, covers: &'a [Cover], peers: &'a Peers, order: &NodeSetOrder<'_>) -> Self {
-        let near = order.distances().map(|table| DistanceTable::new(table, nodes));
+    /// A search under these conditions.
+    pub(super) fn new(covers: &'a [Cover], peers: &'a Peers, order: &NodeSetOrder<'a>) -> Self {
+        let near = order.distances().map(DistanceBounds::new);
         Self { covers, peers, near, steps: STEPS }
     }
 
@@ -166,7 +166,7 @@ impl<'a> CoverSearch<'a> {
         let Some(near) = self.near.as_ref().filter(|_| self.steps > 0) else { return };
         self.steps -= 1;
         if state.left == 0 {
-            let spread = near.spread(state.chosen);
+            let spread = near.distances.spread(state.chosen);
             if limit.is_none_or(|limit| spread < limit) && self.is_open(state) && check(state.chosen) {
                 *best = Some((spread, state.chosen));
             }
@@ -230,30 +230,25 @@ impl<'a> CoverSearch<'a> {
 
 /// Distances, prepared for bounds.
 #[derive(Debug)]
-struct DistanceTable {
+struct DistanceBounds<'a> {
+    distances: NodeDistances<'a>,
     /// Distance in both directions; to itself once.
     pairs: Vec<[u64; LARGEST]>,
     /// For each node the others, nearest first.
     ranked: Vec<Vec<usize>>,
 }
 
-impl DistanceTable {
-    fn new(table: &[Vec<u32>], nodes: usize) -> Self {
-        let at = |from: usize, to: usize| u64::from(table[from][to]);
-        let pair = |from, to| if from == to { at(from, to) } else { at(from, to) + at(to, from) };
-        let row = |from| std::array::from_fn(|to| if to < nodes { pair(from, to) } else { 0 });
+impl<'a> DistanceBounds<'a> {
+    fn new(distances: NodeDistances<'a>) -> Self {
+        let nodes = distances.len();
+        let row = |from| std::array::from_fn(|to| if to < nodes { distances.pair(from, to) } else { 0 });
         let pairs: Vec<[u64; LARGEST]> = (0..nodes).map(row).collect();
         let ranked = |from: usize| {
             let mut others: Vec<usize> = (0..nodes).filter(|to| *to != from).collect();
             others.sort_by_key(|to| pairs[from][*to]);
             others
         };
-        Self { ranked: (0..nodes).map(ranked).collect(), pairs }
-    }
-
-    /// Sum of all distances within a set.
-    fn spread(&self, mask: Mask) -> u64 {
-        positions(mask).map(|from| self.links(from, mask & (Mask::MAX << from))).sum()
+        Self { distances, ranked: (0..nodes).map(ranked).collect(), pairs }
     }
 
     /// Sum of the distances between a node and those of a set.
@@ -285,6 +280,6 @@ impl DistanceTable {
             costs.select_nth_unstable(left - 1);
         }
         let open: u64 = costs[..left].iter().sum();
-        (self.spread(state.chosen) + open.div_ceil(2), next)
+        (self.distances.spread(state.chosen) + open.div_ceil(2), next)
     }
 }
