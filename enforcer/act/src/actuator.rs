@@ -365,7 +365,9 @@ impl Actuator for LiveActuator {
                 Err(error) if error.is_gone() => continue,
                 Err(error) if error.is_never() => {
                     let error = printable(&error.to_string());
-                    tracing::warn!("nothing is recorded of a container in a cgroup that cannot be: {error}");
+                    tracing::warn!(
+                        "no original is recorded for a container whose cgroup cannot exist: {error}"
+                    );
                 }
                 Err(error) => {
                     unseen.push(error.to_string());

@@ -384,7 +384,7 @@ impl OpenCpuset {
             ManagedFile::AllowedMemoryNodes | ManagedFile::AllowedCpus => {
                 Err(failed("it is a property of a unit, and no file".to_owned()))
             }
-            // For memory_migrate cgroups-rs takes a bool, which loses the exact text; it does not know the others.
+            // cgroups-rs takes a bool for memory_migrate, which loses the text, and knows none of the others.
             ManagedFile::MemoryMigrate
             | ManagedFile::SubtreeControl
             | ManagedFile::Exclusive

@@ -18,7 +18,9 @@ use serde::{Deserialize, Serialize};
 
 pub use self::{
     balancer::{BalancerSteps, ScanSkips},
-    change::{Change, ChangeKind, Changes, CpusetFile, CpusetWrites, Policies, PolicyCounts, PolicyScope},
+    change::{
+        Change, ChangeKind, Changes, CpusetFile, CpusetWriteCounts, Policies, PolicyCounts, PolicyScope,
+    },
     count::Count,
     event::{EventCounts, Events, TaskEvent, TaskEventKind},
     pages::{OtherPageMoves, PageMoveReason, PageMoves, PageMovesByReason},
@@ -327,7 +329,7 @@ pub struct CgroupSample {
     pub scan_skips: Option<ScanSkips>,
     /// Writes of other programs to its cpuset; cumulative like `run_time`.
     #[serde(default)]
-    pub cpuset_writes: Option<CpusetWrites>,
+    pub cpuset_writes: Option<CpusetWriteCounts>,
     /// Memory policies that its threads set; cumulative like `run_time`.
     #[serde(default)]
     pub policies: Option<Policies>,

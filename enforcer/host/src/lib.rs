@@ -35,7 +35,7 @@ use std::{
 use rustix::fs::{Mode, OFlags};
 use thiserror::Error;
 
-use self::{confined::CapturedTree, path::TreeAccess, recording::Recorder};
+use self::{confined::CapturedTree, path::TreeAccess, recording::FileRecorder};
 
 pub use self::path::HostPath;
 
@@ -87,7 +87,7 @@ impl HostRoot {
     }
 
     /// The same trees; what is read of them is recorded.
-    fn recorded_by(&self, recorder: &Recorder) -> Self {
+    fn recorded_by(&self, recorder: &FileRecorder) -> Self {
         let Self { sys, proc, cgroup, captured } = self;
         let [sys, proc, cgroup] = [sys, proc, cgroup].map(|path| path.recorded_by(recorder));
         Self { sys, proc, cgroup, captured: *captured }

@@ -23,7 +23,7 @@ use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags};
 
 use super::{
     READ_LIMIT, REGULAR, ReadError, as_text, confined::CapturedTree, present, read_regular,
-    recording::Recorder,
+    recording::FileRecorder,
 };
 
 /// The most entries of a directory that are listed.
@@ -42,7 +42,7 @@ pub(super) struct TreeAccess {
     /// The captured tree that confines the reads; `None` on the running host.
     pub(super) tree: Option<Arc<CapturedTree>>,
     /// Where the reads are noted.
-    pub(super) recorder: Option<Recorder>,
+    pub(super) recorder: Option<FileRecorder>,
 }
 
 impl HostPath {
@@ -54,11 +54,11 @@ impl HostPath {
         &self.access
     }
 
-    pub(super) fn recorder(&self) -> Option<&Recorder> {
+    pub(super) fn recorder(&self) -> Option<&FileRecorder> {
         self.access.recorder.as_ref()
     }
 
-    pub(super) fn recorded_by(&self, recorder: &Recorder) -> Self {
+    pub(super) fn recorded_by(&self, recorder: &FileRecorder) -> Self {
         let access = TreeAccess { tree: self.access.tree.clone(), recorder: Some(recorder.clone()) };
         Self { path: self.path.clone(), access }
     }

@@ -63,7 +63,7 @@ pub struct CaptureSize {
 impl FileCapture {
     /// The result of a call with a root like `host`, and what it read through that root.
     pub fn of<T>(host: &HostRoot, read: impl FnOnce(&HostRoot) -> T) -> (T, Self) {
-        let recorder = Recorder::default();
+        let recorder = FileRecorder::default();
         let result = read(&host.recorded_by(&recorder));
         let capture = std::mem::take(&mut *recorder.0.lock().unwrap_or_else(PoisonError::into_inner));
         (result, capture)
@@ -135,9 +135,9 @@ impl FileCapture {
 
 /// Shared by the paths of a root whose reads are recorded.
 #[derive(Clone, Default)]
-pub(super) struct Recorder(Arc<Mutex<FileCapture>>);
+pub(super) struct FileRecorder(Arc<Mutex<FileCapture>>);
 
-impl Recorder {
+impl FileRecorder {
     pub(super) fn note_text(&self, path: &Path, text: &str) {
         self.note(path, CapturedRead::Text(text.to_owned()));
     }

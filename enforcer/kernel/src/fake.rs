@@ -7,23 +7,23 @@ use rustix::io::Errno;
 
 use super::{Kernel, PageStatus};
 
-/// What was asked for.
+/// A call and its arguments.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum FakeCall {
-    /// Where are so many pages of this process?
+    /// A query of the nodes of pages.
     Locate {
         /// Process.
         pid: u32,
         /// Number of pages.
         pages: usize,
     },
-    /// Move so many pages.
+    /// A move of pages.
     Move {
         /// Process.
         pid: u32,
         /// Number of pages.
         pages: usize,
-        /// Where to.
+        /// Target node.
         to: NodeId,
     },
 }
@@ -37,7 +37,7 @@ pub struct FakeKernel {
     pub stuck: Vec<(u32, usize)>,
     /// Pages that other processes map: `EACCES` when they are to be moved as a process's own.
     pub shared: Vec<(u32, usize)>,
-    /// May those be moved? Fails with `EPERM` otherwise.
+    /// Whether [`move_shared_pages`](Kernel::move_shared_pages) moves those; it fails with `EPERM` otherwise.
     pub moves_shared: bool,
     /// Pages of 4 KiB that are parts of one huge page: what moves one of them moves all.
     pub huge: Vec<(u32, Range<usize>)>,
@@ -97,23 +97,25 @@ impl Kernel for FakeKernel {
 }
 
 impl FakeKernel {
-    fn moved(&self, pid: u32, pages: &[usize], to: NodeId, barred: &[(u32, usize)]) -> Vec<PageStatus> {
+    fn moved(&self, pid: u32, pages: &[usize], to: NodeId, unmovable: &[(u32, usize)]) -> Vec<PageStatus> {
         let mut map = self.pages.borrow_mut();
         let busy = PageStatus::Errno(Errno::BUSY.raw_os_error());
-        // As the kernel answers for those that another one of the same call took along.
-        let mut taken: Vec<Range<usize>> = Vec::new();
+        // Huge pages that this call has moved: the kernel answers `EBUSY` for their other parts.
+        let mut moved_whole: Vec<Range<usize>> = Vec::new();
         pages
             .iter()
             .map(|page| match map.get(&(pid, *page)) {
                 None => PageStatus::Errno(Errno::NOENT.raw_os_error()),
-                Some(_) if taken.iter().any(|whole| whole.contains(page)) => busy,
-                Some(_) if barred.contains(&(pid, *page)) => PageStatus::Errno(Errno::ACCESS.raw_os_error()),
+                Some(_) if moved_whole.iter().any(|whole| whole.contains(page)) => busy,
+                Some(_) if unmovable.contains(&(pid, *page)) => {
+                    PageStatus::Errno(Errno::ACCESS.raw_os_error())
+                }
                 Some(_) if self.stuck.contains(&(pid, *page)) => busy,
                 Some(_) => {
                     let huge = self.huge.iter().find(|(owner, whole)| *owner == pid && whole.contains(page));
                     let whole = huge.map_or(*page..*page + 1, |(_, whole)| whole.clone());
                     map.range_mut((pid, whole.start)..(pid, whole.end)).for_each(|(_, node)| *node = to);
-                    taken.extend(huge.is_some().then_some(whole));
+                    moved_whole.extend(huge.is_some().then_some(whole));
                     PageStatus::On(to)
                 }
             })

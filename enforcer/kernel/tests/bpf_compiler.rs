@@ -16,9 +16,9 @@ use compiler::{Compiler, Installed, choose_among};
 const TARGET: &str = "bpfel-unknown-none";
 
 /// Toolchains below a folder of their own.
-struct Machine(tempfile::TempDir);
+struct CompilerMachine(tempfile::TempDir);
 
-impl Machine {
+impl CompilerMachine {
     fn new() -> Self {
         Self(tempfile::tempdir().unwrap())
     }
@@ -46,7 +46,7 @@ fn refusal(installed: Vec<Installed>, nightly: Option<&Path>) -> String {
 
 #[test]
 fn the_first_compiler_with_a_core_wins() {
-    let machine = Machine::new();
+    let machine = CompilerMachine::new();
     let installed = vec![
         machine.compiler("stable", &[HOST_CORE]),
         machine.compiler("debian", &[HOST_CORE, CORE]),
@@ -59,14 +59,14 @@ fn the_first_compiler_with_a_core_wins() {
 
 #[test]
 fn a_core_of_the_other_byte_order_does_not_count() {
-    let machine = Machine::new();
+    let machine = CompilerMachine::new();
     let installed = vec![machine.compiler("debian", &[CORE])];
     assert!(choose_among("bpfeb-unknown-none", installed, None).is_err());
 }
 
 #[test]
 fn an_empty_library_folder_is_no_core() {
-    let machine = Machine::new();
+    let machine = CompilerMachine::new();
     let debian = machine.compiler("debian", &[]);
     fs::create_dir_all(debian.sysroot.join(CORE).parent().unwrap()).unwrap();
     assert!(refusal(vec![debian], None).contains("libstd-rust-web-dev-bpf"));
@@ -74,7 +74,7 @@ fn an_empty_library_folder_is_no_core() {
 
 #[test]
 fn nightly_with_the_source_builds_its_own_core() {
-    let machine = Machine::new();
+    let machine = CompilerMachine::new();
     let installed = vec![machine.compiler("stable", &[HOST_CORE])];
     let nightly = machine.compiler("nightly", &[HOST_CORE, SOURCE]).sysroot;
     assert_eq!(choose_among(TARGET, installed, Some(&nightly)).unwrap(), Compiler::Nightly);
@@ -82,7 +82,7 @@ fn nightly_with_the_source_builds_its_own_core() {
 
 #[test]
 fn nightly_without_the_source_is_told_what_it_lacks() {
-    let machine = Machine::new();
+    let machine = CompilerMachine::new();
     let nightly = machine.compiler("nightly", &[HOST_CORE]).sysroot;
     let text = refusal(Vec::new(), Some(&nightly));
     assert!(text.contains("rustup component add rust-src --toolchain nightly"), "{text}");

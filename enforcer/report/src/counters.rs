@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use enforcer_core::{
     sample::{
-        BalancerSteps, CgroupSample, Count as _, CpusetWrites, HardwareAccesses, HintFaults,
+        BalancerSteps, CgroupSample, Count as _, CpusetWriteCounts, HardwareAccesses, HintFaults,
         PageMovesByReason, Placements, Policies, RunTime, Sample, ScanSkips,
     },
     workload::CgroupPath,
@@ -35,7 +35,7 @@ pub struct Counters {
     /// Mappings and tasks that the kernel's balancer skipped.
     pub scan_skips: Option<ScanSkips>,
     /// Writes of others to its cpuset.
-    pub cpuset_writes: Option<CpusetWrites>,
+    pub cpuset_writes: Option<CpusetWriteCounts>,
     /// Memory policies that its threads set.
     pub policies: Option<Policies>,
 }

@@ -3,10 +3,10 @@
 //! Turns and answers to a container runtime write them; the control socket reads them. The lock is held for
 //! one entry or one copy of pointers, never during a placement, a read, a write or a send.
 //!
-//! Bounded: [`EACH`] entries per workload, [`ALL`] in total. Entries of ended workloads go first, those
-//! longest untouched before others. Of ended workloads only the latest [`ENDED`] are kept, so a container
-//! that restarts forever leaves no more. A repeated decision makes no new entry. Nothing is decided here, and
-//! a new daemon starts empty.
+//! Bounded: [`MAX_RECORDS_PER_WORKLOAD`] entries per workload, [`MAX_RECORDS`] in total. Entries of ended
+//! workloads go first, those longest untouched before others. Of ended workloads only the latest
+//! [`MAX_ENDED_WORKLOADS`] are kept, so a container that restarts forever leaves no more. A repeated decision
+//! makes no new entry. Nothing is decided here, and a new daemon starts empty.
 
 use std::{
     borrow::Cow,
@@ -24,16 +24,16 @@ use enforcer_core::{
 use crate::wall_clock::unix_ms;
 use enforcer_report::decision::{DecisionRecord, DecisionState, DecisionSubject};
 
-/// Most entries of one workload.
-const EACH: usize = 32;
-/// Most entries of all workloads together.
-const ALL: usize = 1024;
-/// Most workloads that have ended.
-const ENDED: usize = 32;
-/// Most updates and warnings in one entry.
-const LINES: usize = 32;
-/// Longest text, in characters.
-const LONGEST: usize = 2000;
+/// Maximum number of entries of one workload.
+const MAX_RECORDS_PER_WORKLOAD: usize = 32;
+/// Maximum number of entries of all workloads together.
+const MAX_RECORDS: usize = 1024;
+/// Maximum number of ended workloads with entries.
+const MAX_ENDED_WORKLOADS: usize = 32;
+/// Maximum number of updates, and of warnings, in one entry.
+const MAX_LINES_PER_RECORD: usize = 32;
+/// Maximum length of a text, in characters.
+const MAX_TEXT_CHARS: usize = 2000;
 
 /// Handle to the stored decisions; clones share them.
 #[derive(Debug, Clone, Default)]
@@ -192,12 +192,12 @@ pub fn subject(workload: &Workload) -> DecisionSubject {
 
 fn bounded(mut record: DecisionRecord) -> DecisionRecord {
     let cut = |text: &mut String| {
-        if let Cow::Owned(short) = cut_at(text, LONGEST) {
+        if let Cow::Owned(short) = cut_at(text, MAX_TEXT_CHARS) {
             *text = short;
         }
     };
-    record.updates.truncate(LINES);
-    record.warnings.truncate(LINES);
+    record.updates.truncate(MAX_LINES_PER_RECORD);
+    record.warnings.truncate(MAX_LINES_PER_RECORD);
     record.warnings.iter_mut().chain([&mut record.reason]).for_each(cut);
     record
 }
@@ -253,12 +253,12 @@ impl Store {
         }
         one.records.push_back(Arc::new(record));
         self.entries += 1;
-        if one.records.len() > EACH {
+        if one.records.len() > MAX_RECORDS_PER_WORKLOAD {
             one.records.pop_front();
             one.forgotten += 1;
             self.entries -= 1;
         }
-        while self.entries > ALL {
+        while self.entries > MAX_RECORDS {
             self.forget_one();
         }
     }
@@ -281,7 +281,7 @@ impl Store {
         let ended = self.by_workload.iter().filter(|(_, one)| one.subject.ended);
         let mut ended: Vec<(u64, DecisionKey)> = ended.map(|(key, one)| (one.touched, key.clone())).collect();
         ended.sort();
-        for (_, key) in ended.iter().rev().skip(ENDED) {
+        for (_, key) in ended.iter().rev().skip(MAX_ENDED_WORKLOADS) {
             let gone = self.by_workload.remove(key).map_or(0, |one| one.records.len());
             self.entries = self.entries.saturating_sub(gone);
         }

@@ -136,7 +136,7 @@ impl BrakeFiles {
                     self.0.insert(one.cgroup.clone(), (one.cgroup_id, file));
                 }
                 Err(error) if error.is_gone() => {}
-                Err(error) => tracing::warn!("it cannot be slowed down: {error}"),
+                Err(error) => tracing::warn!("workload {} cannot be slowed down: {error}", one.cgroup),
             }
         }
     }
@@ -276,7 +276,7 @@ impl BrakeControl {
             self.record.released(id)
         };
         if let Err(error) = noted {
-            tracing::warn!("that a workload goes on again is not recorded: {error}");
+            tracing::warn!("cannot record that a workload was released from its brake: {error}");
         }
     }
 }

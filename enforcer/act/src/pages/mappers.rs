@@ -19,14 +19,14 @@ use enforcer_host::HostPath;
 /// Shared files of one workload; others stay where they are.
 const MOST_FILES: usize = 1 << 16;
 
-/// For each file of shared memory, the processes that have pages of it on the nodes of a step.
+/// Number of the own processes with pages of each file of shared memory on the nodes of a step.
 #[derive(Debug, Default)]
 pub(super) struct OwnMappers {
     by_file: BTreeMap<FileId, u64>,
 }
 
 impl OwnMappers {
-    /// Counts them. A process that has ended, or cannot be looked at, maps nothing.
+    /// Counts these processes. One that has ended, or whose maps cannot be read, maps nothing.
     pub(super) fn count(proc: &HostPath, processes: &[u32], nodes: &NodeSet) -> Self {
         let mut by_file = BTreeMap::new();
         for pid in processes {
@@ -41,7 +41,7 @@ impl OwnMappers {
         Self { by_file }
     }
 
-    /// Is a page of this file that has so many mappers mapped by these processes alone?
+    /// Whether only these processes map a page of this file with this number of mappers.
     pub(super) fn are_all(&self, file: FileId, mappers: u64) -> bool {
         self.by_file.get(&file).is_some_and(|own| mappers <= *own)
     }

@@ -86,7 +86,7 @@ pub(super) fn pinned_to_isolated(
 }
 
 /// A declared workload that is to be placed.
-pub(super) struct Candidate<'a> {
+pub(super) struct WorkloadToPlace<'a> {
     pub(super) workload: &'a DeclaredWorkload<'a>,
     /// Limits of the cgroups above it.
     pub(super) limits: &'a AncestorLimits,
@@ -94,8 +94,8 @@ pub(super) struct Candidate<'a> {
     pub(super) request: Option<CgroupRequest<'a>>,
 }
 
-impl<'a> Candidate<'a> {
-    /// The candidate with its request.
+impl<'a> WorkloadToPlace<'a> {
+    /// The workload with its request.
     pub(super) fn new(
         inputs: &Inputs<'a>,
         workload: &'a DeclaredWorkload<'a>,

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::{
-    declared::{Candidate, DeclaredWorkload},
+    declared::{DeclaredWorkload, WorkloadToPlace},
     pins, seen,
 };
 use crate::{
@@ -24,7 +24,7 @@ pub(super) const NO_CPUS: &str =
 pub(super) fn keep_valid(
     inputs: &Inputs<'_>,
     allocations: &mut Allocations,
-    candidates: &[Candidate<'_>],
+    candidates: &[WorkloadToPlace<'_>],
 ) -> BTreeMap<CgroupPath, Grant> {
     let mut kept = BTreeMap::new();
     // A workload that is being moved does not keep its old place.
@@ -56,7 +56,12 @@ pub(super) fn keep_valid(
 
 /// Is the aim of a workload still available? CPUs go offline, are granted to others, and cgroups above
 /// narrow.
-fn can_be_had(inventory: &Inventory, allocations: &Allocations, one: &Candidate<'_>, aim: &Grant) -> bool {
+fn can_be_had(
+    inventory: &Inventory,
+    allocations: &Allocations,
+    one: &WorkloadToPlace<'_>,
+    aim: &Grant,
+) -> bool {
     let bounds = one.limits.bounds();
     let above =
         |within: fn(&CgroupBounds, &Grant) -> bool| bounds.as_ref().is_none_or(|bounds| within(bounds, aim));
@@ -73,7 +78,7 @@ fn can_be_had(inventory: &Inventory, allocations: &Allocations, one: &Candidate<
 pub(super) fn grant(
     inputs: &Inputs<'_>,
     allocations: &mut Allocations,
-    one: &Candidate<'_>,
+    one: &WorkloadToPlace<'_>,
     (kept, pins): (&BTreeMap<CgroupPath, Grant>, &pins::Pins),
     trace: &mut Trace,
 ) -> Result<Grant, Refusal> {

@@ -37,7 +37,7 @@ use std::collections::{BTreeMap, BTreeSet};
 pub(crate) use self::controller::without_controller;
 use self::{
     above::AncestorLimits,
-    declared::{Candidate, DeclaredWorkload, declared, pinned_to_isolated},
+    declared::{DeclaredWorkload, WorkloadToPlace, declared, pinned_to_isolated},
     order::{Gathering, Goal, PlacementChange},
     transaction::WorkloadSteps,
 };
@@ -115,8 +115,10 @@ pub fn decide(inputs: &Inputs<'_>, allocations: &mut Allocations) -> Decision {
     }));
     let mut limits: BTreeMap<CgroupPath, AncestorLimits> =
         placed.iter().map(|one| (one.cgroup.clone(), AncestorLimits::of(inputs, one.cgroup))).collect();
-    let candidates: Vec<Candidate<'_>> =
-        placed.iter().filter_map(|one| Some(Candidate::new(inputs, one, limits.get(one.cgroup)?))).collect();
+    let candidates: Vec<WorkloadToPlace<'_>> = placed
+        .iter()
+        .filter_map(|one| Some(WorkloadToPlace::new(inputs, one, limits.get(one.cgroup)?)))
+        .collect();
     let kept = grants::keep_valid(inputs, allocations, &candidates);
     // Pins matter only for workloads that do not keep their place.
     let pins = if kept.len() < candidates.len() { pins::all(inputs) } else { pins::Pins::new() };

@@ -95,6 +95,6 @@ pub struct PolicyCounts {
 }
 
 /// Writes by file.
-pub type CpusetWrites = BTreeMap<CpusetFile, u64>;
+pub type CpusetWriteCounts = BTreeMap<CpusetFile, u64>;
 /// Memory policies by mode.
 pub type Policies = BTreeMap<PolicyMode, PolicyCounts>;

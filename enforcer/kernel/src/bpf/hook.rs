@@ -138,25 +138,27 @@ impl Hook {
                 "accesses to memory are not counted by the CPU; remote traffic comes from hinting faults or the estimate"
             }
             Self::CgroupTree => "what runs in a cgroup before the next look at the tree is not counted",
-            Self::Pressure => "a NUMA node that runs out of memory is not told of",
+            Self::Pressure => "a NUMA node that runs out of memory is not reported",
             Self::KswapdWanted => {
-                "a NUMA node that runs out of memory again, after there was nothing to reclaim, is told of late"
+                "a NUMA node that runs out of memory again, after there was nothing to reclaim, is reported late"
             }
-            Self::OomVictim => "which process the OOM killer chooses is not told",
+            Self::OomVictim => "processes that the OOM killer chooses are not reported",
             Self::OomConstraint => {
-                "of an OOM kill it is not told whether a cpuset, a policy or a limit of memory made it"
+                "whether a cpuset, a memory policy or a memory limit caused an OOM kill is not reported"
             }
             Self::CpusetWrites => {
-                "which process writes a cpuset is not told; what is in it shows in the next sample"
+                "processes that write a cpuset are not reported; the next sample shows what they wrote"
             }
-            Self::Policies => "memory policies that threads set are not told",
+            Self::Policies => "memory policies that threads set are not reported",
             Self::PageMoves => "pages that are moved are not counted by reason",
-            Self::Balancer => "which moves of tasks are the kernel's balancer's is not told",
+            Self::Balancer => {
+                "moves of tasks by the kernel's NUMA balancing are not distinguished from others"
+            }
             Self::MappingSkips => {
-                "where few hinting faults come, it is not told whether a memory policy is the reason"
+                "where hinting faults are few, the report does not say whether a memory policy is the reason"
             }
             Self::TaskSkips => {
-                "where no hinting faults come, it is not told whether a cpuset of one node is the reason"
+                "where hinting faults are absent, the report does not say whether a cpuset of one node is the reason"
             }
         }
     }

@@ -117,7 +117,11 @@ impl Programs {
         let events = EventRing::take(&mut ebpf, options.sizes.event_bytes)
             .inspect_err(|error| {
                 let reason = with_causes(error);
-                degraded.push(Degraded::new("bpf:events", reason, "misplaced tasks are counted, not told"));
+                degraded.push(Degraded::new(
+                    "bpf:events",
+                    reason,
+                    "misplaced tasks are counted, not reported one by one",
+                ));
             })
             .ok();
         let pressure = PressureRing::take(&mut ebpf)

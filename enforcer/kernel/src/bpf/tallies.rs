@@ -6,7 +6,8 @@ use enforcer_common::tally::{reason, skip, step, what};
 use enforcer_core::{
     memory_policy::PolicyMode,
     sample::{
-        BalancerSteps, Count, CpusetWrites, PageMoveReason, PageMoves, PageMovesByReason, Policies, ScanSkips,
+        BalancerSteps, Count, CpusetWriteCounts, PageMoveReason, PageMoves, PageMovesByReason, Policies,
+        ScanSkips,
     },
 };
 
@@ -58,8 +59,8 @@ impl Tallies {
     }
 
     /// Files of its cpuset that others wrote.
-    pub fn cpuset_writes(&self) -> CpusetWrites {
-        let mut writes = CpusetWrites::new();
+    pub fn cpuset_writes(&self) -> CpusetWriteCounts {
+        let mut writes = CpusetWriteCounts::new();
         for (detail, [times, _]) in self.of(what::CPUSET_WRITES) {
             writes.entry(cpuset_file(detail)).or_default().add(&times);
         }

@@ -130,18 +130,21 @@ fn it_is_bounded_and_those_that_ended_are_forgotten_first() {
         decisions.note(cgroup("/much"), event());
     }
     let much = of(&decisions, "/much");
-    assert_eq!((much.records.len(), much.forgotten), (EACH, 100 - EACH as u64));
+    assert_eq!(
+        (much.records.len(), much.forgotten),
+        (MAX_RECORDS_PER_WORKLOAD, 100 - MAX_RECORDS_PER_WORKLOAD as u64)
+    );
     decisions.note(container("old"), event());
     decisions.end("old");
-    for number in 0..ALL - EACH {
+    for number in 0..MAX_RECORDS - MAX_RECORDS_PER_WORKLOAD {
         decisions.note(cgroup(&format!("/c{number}")), event());
         let entries: usize = decisions.all().iter().map(|one| one.records.len()).sum();
-        assert!(entries <= ALL, "{entries}");
+        assert!(entries <= MAX_RECORDS, "{entries}");
     }
     assert!(!decisions.all().iter().any(|one| one.subject.ended), "it went first");
-    assert_eq!(of(&decisions, "/much").forgotten, 100 - EACH as u64);
+    assert_eq!(of(&decisions, "/much").forgotten, 100 - MAX_RECORDS_PER_WORKLOAD as u64);
     decisions.note(cgroup("/last"), event());
-    assert_eq!(of(&decisions, "/much").forgotten, 101 - EACH as u64);
+    assert_eq!(of(&decisions, "/much").forgotten, 101 - MAX_RECORDS_PER_WORKLOAD as u64);
 }
 
 #[test]
@@ -155,8 +158,11 @@ fn long_texts_and_long_lists_are_cut() {
     };
     decisions.note(cgroup("/a"), record);
     let record = of(&decisions, "/a").records[0].clone();
-    assert_eq!((record.warnings.len(), record.reason.chars().count()), (LINES, LONGEST + 1));
-    assert!(record.warnings.iter().all(|text| text.chars().count() == LONGEST + 1));
+    assert_eq!(
+        (record.warnings.len(), record.reason.chars().count()),
+        (MAX_LINES_PER_RECORD, MAX_TEXT_CHARS + 1)
+    );
+    assert!(record.warnings.iter().all(|text| text.chars().count() == MAX_TEXT_CHARS + 1));
 }
 
 #[test]
@@ -193,11 +199,11 @@ fn of_those_that_ended_only_the_latest_are_remembered() {
         decisions.end(&id);
     }
     let names: Vec<String> = decisions.all().into_iter().map(|one| one.subject.name).collect();
-    assert_eq!(names.len(), ENDED + 1);
+    assert_eq!(names.len(), MAX_ENDED_WORKLOADS + 1);
     assert!(names.contains(&"/stays".to_owned()) && names.contains(&"shop/c99/main".to_owned()));
     assert!(!names.contains(&"shop/c00/main".to_owned()));
-    assert_eq!(decisions.lock().entries, 1 + 2 * ENDED);
+    assert_eq!(decisions.lock().entries, 1 + 2 * MAX_ENDED_WORKLOADS);
     // The same for workloads without a runtime.
     decisions.note_turn(&[], &Decision::default(), &[], false);
-    assert!(decisions.all().len() <= ENDED);
+    assert!(decisions.all().len() <= MAX_ENDED_WORKLOADS);
 }

@@ -11,13 +11,13 @@ use numa_topology::{
 use super::state::Ids;
 
 /// The machine of a case.
-pub(crate) struct Machine {
+pub(crate) struct CaseMachine {
     topology: Topology,
     file: Option<PathBuf>,
     line: String,
 }
 
-impl Machine {
+impl CaseMachine {
     /// By its line or its name.
     pub(crate) fn find(text: &str) -> Result<Self, String> {
         let line = text.to_owned();

@@ -8,14 +8,14 @@ use serde_json::{Value, json};
 use super::{
     claim,
     format::{Case, Step},
-    machine::Machine,
+    machine::CaseMachine,
     state::State,
 };
 use crate::common::{Ended, finish, program};
 
 /// Plays a case; what is wrong with it, if anything.
 pub(crate) fn play(case: &Case) -> Result<(), String> {
-    let machine = Machine::find(&case.machine)?;
+    let machine = CaseMachine::find(&case.machine)?;
     let ended = run(case, &machine)?;
     let report: PlanReport = serde_json::from_str(&ended.stdout)
         .map_err(|error| format!("no report ({error}): exit {:?}: {}", ended.code, ended.stderr))?;
@@ -33,7 +33,7 @@ pub(crate) fn play(case: &Case) -> Result<(), String> {
     Ok(())
 }
 
-fn run(case: &Case, machine: &Machine) -> Result<Ended, String> {
+fn run(case: &Case, machine: &CaseMachine) -> Result<Ended, String> {
     let folder = tempfile::tempdir().map_err(|error| error.to_string())?;
     let write = |name: &str, text: String| {
         let path = folder.path().join(name);

@@ -8,14 +8,14 @@ use numa_placement::{
 };
 use numa_topology::set::CpuSet;
 
-use super::machine::Machine;
+use super::machine::CaseMachine;
 
 /// Any ids: CPUs, nodes, cores.
 pub(crate) type Ids = BTreeSet<u32>;
 
 /// Containers by `namespace/pod/container`, as they are now.
 pub(crate) struct State<'a> {
-    machine: &'a Machine,
+    machine: &'a CaseMachine,
     containers: BTreeMap<String, ContainerReport>,
 }
 
@@ -27,7 +27,7 @@ pub(crate) enum Field {
 }
 
 impl<'a> State<'a> {
-    pub(crate) fn new(machine: &'a Machine) -> Self {
+    pub(crate) fn new(machine: &'a CaseMachine) -> Self {
         Self { machine, containers: BTreeMap::new() }
     }
 
