@@ -75,7 +75,7 @@ enum XtaskCommand {
 fn main() -> ExitCode {
     let outcome = Workspace::find().and_then(|workspace| match XtaskArguments::parse().command {
         XtaskCommand::Setup => setup::everything(&workspace).map(|()| ExitCode::SUCCESS),
-        XtaskCommand::Build => product::build_with_tools(&workspace).map(|()| ExitCode::SUCCESS),
+        XtaskCommand::Build => product::build_ebpf(&workspace).map(|()| ExitCode::SUCCESS),
         XtaskCommand::Run(arguments) => run::run(&workspace, &arguments),
         XtaskCommand::Test(arguments) => test::run(&workspace, &arguments),
         XtaskCommand::Recordings(arguments) => {

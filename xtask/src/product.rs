@@ -160,8 +160,8 @@ pub(crate) fn build_kernel_side_tests(workspace: &Workspace) -> Result<PathBuf> 
         .context("cargo named no executable of the tests of the kernel side")
 }
 
-/// `cargo xtask build`: installs the tools and builds the product, whose build compiles the kernel side.
-pub(crate) fn build_with_tools(workspace: &Workspace) -> Result<()> {
+/// `cargo xtask build-ebpf`: the kernel side, through the crate that embeds it.
+pub(crate) fn build_ebpf(workspace: &Workspace) -> Result<()> {
     setup::build_tools(workspace)?;
     build(workspace, BuildProfile::Dev).map(drop)
 }
