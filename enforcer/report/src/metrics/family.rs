@@ -11,8 +11,8 @@ use prometheus::{
 
 use super::values::Values;
 
-/// A metric by name, without the prefix. Its type has the number of its labels ([`FamilyOf`]) where values are
-/// put, so that the compiler counts them; a list of families has references without that number.
+/// A metric by name, without the prefix. Where values are put, its type has the number of its labels
+/// ([`FamilyOf`]), so that the compiler counts them; a list of families has references without that number.
 #[derive(Debug)]
 pub(super) struct Family<L: ?Sized = [&'static str]> {
     pub(super) name: &'static str,
