@@ -22,6 +22,7 @@ const ADVICE: &str = "run `cargo xtask chart` and look at what it changes";
 
 /// Lines of an object that hold values of users.
 const NODE_SELECTOR: &str = "nodeSelector:";
+const AFFINITY: &str = "affinity:";
 
 /// Checks and renders all of it, and counts each.
 pub(super) fn run(workspace: &Workspace, tally: &mut TestTally) -> Result<()> {
@@ -196,13 +197,14 @@ fn rendered_values() -> Vec<(&'static str, Value, &'static [&'static str], &'sta
         (
             "no constraint of nodes, no account, no policy, no socket",
             json!({
-                "nodeSelector": { "kubernetes.io/os": null, "kubernetes.io/arch": null },
+                "nodeSelector": { "kubernetes.io/os": null }, "affinity": { "nodeAffinity": null },
                 "serviceAccount": { "create": false }, "networkPolicy": { "enabled": false },
                 "nri": { "enabled": false }, "tolerations": [], "priorityClassName": "",
             }),
             &["serviceAccountName: default"],
             &[
                 NODE_SELECTOR,
+                AFFINITY,
                 "kind: ServiceAccount",
                 "kind: NetworkPolicy",
                 "/var/run/nri",
