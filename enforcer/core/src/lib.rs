@@ -34,6 +34,7 @@ pub mod owner;
 pub mod owners;
 pub mod pacing;
 mod page_migration;
+pub mod page_size;
 pub mod parse;
 pub mod partition;
 pub mod plan;

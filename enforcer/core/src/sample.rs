@@ -27,7 +27,8 @@ pub use self::{
     pressure::{OomConstraint, PressureDelay, PressureEvent, PressureEvents, PressureKind, PressureTotal},
 };
 use crate::{
-    memory_policy::MemoryPolicy, node_room::NodeRoom, partition::PartitionState, workload::CgroupPath,
+    memory_policy::MemoryPolicy, node_room::NodeRoom, page_size::PageSize, partition::PartitionState,
+    workload::CgroupPath,
 };
 use numa_topology::{
     degraded::Degraded,
@@ -46,6 +47,9 @@ pub struct Sample {
     pub schema_version: u32,
     /// Monotonic time of the sample in nanoseconds; only differences mean anything.
     pub monotonic_ns: u64,
+    /// What the kernel counts memory in.
+    #[serde(default, skip_serializing_if = "PageSize::is_smallest")]
+    pub page: PageSize,
     /// Host-wide settings that change the meaning of other values.
     pub settings: HostSettings,
     /// True if the cpuset controller is in a hierarchy of cgroup v1, with other file names.

@@ -13,6 +13,7 @@ use std::{
 };
 
 use enforcer_core::{
+    page_size::PageSize,
     parse::{
         ParseError,
         keyed::parse_keyed,
@@ -55,7 +56,7 @@ const EFFECT: &str = "values of the cgroup are missing";
 /// Reads cgroups, and remembers the values of their ancestors.
 pub(super) struct CgroupReader<'a> {
     layout: &'a CgroupLayout,
-    page_bytes: u64,
+    page: PageSize,
     effective: BTreeMap<CgroupPath, EffectiveCpuset>,
     /// Names of files with huge pages by node, for sizes in use on the host.
     hugepages: Vec<String>,
@@ -92,10 +93,10 @@ impl EffectiveCpuset {
 }
 
 impl<'a> CgroupReader<'a> {
-    pub(super) fn new(layout: &'a CgroupLayout, page_bytes: u64) -> Self {
+    pub(super) fn new(layout: &'a CgroupLayout, page: PageSize) -> Self {
         Self {
             layout,
-            page_bytes,
+            page,
             effective: BTreeMap::new(),
             hugepages: Vec::new(),
             has_hugepage_files: false,
@@ -186,10 +187,10 @@ impl<'a> CgroupReader<'a> {
     fn memory(&mut self, files: &mut OpenCgroupFiles<'_>, below: bool, sample: &mut CgroupSample) {
         let root = files.root;
         let names = root.files();
-        let page_bytes = self.page_bytes;
+        let page = self.page;
         sample.memory_current_bytes = files.value(names.memory_current, scalar::unsigned);
         let by_node = files.look(names.memory_numa_stat, |text| {
-            if root.v2 { parse_numa_stat_v2(text) } else { parse_numa_stat_v1(text, page_bytes, below) }
+            if root.v2 { parse_numa_stat_v2(text) } else { parse_numa_stat_v1(text, page, below) }
         });
         if by_node.is_err() {
             self.garbled.insert(files.path.clone());
@@ -344,7 +345,7 @@ mod tests {
 
     fn read(layout: &CgroupLayout, path: &str, below: bool) -> (Option<CgroupSample>, Vec<String>) {
         let mut degraded = DegradedTally::default();
-        let mut reader = CgroupReader::new(layout, 4096);
+        let mut reader = CgroupReader::new(layout, PageSize::SMALLEST);
         let sample = reader.read(&CgroupPath::new(path), below, &mut degraded);
         (sample, degraded.into_entries().into_iter().map(|entry| entry.reason).collect())
     }
@@ -465,7 +466,8 @@ mod tests {
             assert!(degraded.iter().any(|reason| reason.contains("cpuset.cpus.effective")), "{degraded:?}");
         }
         let mut degraded = DegradedTally::default();
-        let above = CgroupReader::new(&layout, 4096).read_cpuset(&CgroupPath::new("/c"), &mut degraded);
+        let above =
+            CgroupReader::new(&layout, PageSize::SMALLEST).read_cpuset(&CgroupPath::new("/c"), &mut degraded);
         assert!(above.unwrap().effective_garbled);
     }
 

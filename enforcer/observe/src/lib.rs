@@ -16,6 +16,7 @@ mod limits;
 mod node;
 mod numa_maps;
 mod options;
+pub mod page_size;
 mod policies;
 #[cfg(feature = "bpf")]
 mod pressure_buffer;

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use enforcer_core::{
+    page_size::PageSize,
     parse::{
         ParseError,
         keyed::parse_keyed,
@@ -98,7 +99,7 @@ impl Watermarks {
     pub(super) fn low(
         &mut self,
         host: &HostRoot,
-        page_bytes: u64,
+        page: PageSize,
         now_ns: u64,
         degraded: &mut DegradedTally,
     ) -> &BTreeMap<NodeId, u64> {
@@ -115,7 +116,7 @@ impl Watermarks {
         });
         self.low = match text.as_deref().map(zone_pages).transpose() {
             Ok(zones) => {
-                let bytes = |pages: ZonePages| pages.low.saturating_mul(page_bytes);
+                let bytes = |pages: ZonePages| page.bytes(pages.low);
                 zones.unwrap_or_default().into_iter().map(|(node, pages)| (node, bytes(pages))).collect()
             }
             Err(error) => {

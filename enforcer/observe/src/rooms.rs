@@ -12,6 +12,7 @@ use std::{
 };
 
 use enforcer_core::{
+    page_size::PageSize,
     parse::{
         meminfo::{Meminfo, meminfo},
         zoneinfo::{ZonePages, zone_pages},
@@ -32,7 +33,7 @@ const LONGEST: usize = 4_096;
 pub struct HeadroomReader {
     nodes_dir: HostPath,
     zoneinfo: HostPath,
-    page_bytes: u64,
+    page: PageSize,
     files: Vec<(NodeId, RepeatedFile)>,
     zones: BTreeMap<NodeId, ZonePages>,
     seen: Vec<(NodeId, NodeRoom)>,
@@ -41,11 +42,11 @@ pub struct HeadroomReader {
 
 impl HeadroomReader {
     /// Reader for this host with this page size.
-    pub fn new(host: &HostRoot, page_bytes: u64) -> Self {
+    pub fn new(host: &HostRoot, page: PageSize) -> Self {
         Self {
             nodes_dir: host.sys.join("devices/system/node"),
             zoneinfo: host.proc.join("zoneinfo"),
-            page_bytes,
+            page,
             files: Vec::new(),
             zones: BTreeMap::new(),
             seen: Vec::new(),
@@ -64,7 +65,7 @@ impl HeadroomReader {
             let Some(zones) = self.zones.get(node) else { continue };
             // The node has just been removed.
             let Some(left) = file.text().ok().and_then(|text| meminfo(text).ok()) else { continue };
-            self.seen.extend(room_of(&left, zones, self.page_bytes).map(|room| (*node, room)));
+            self.seen.extend(room_of(&left, zones, self.page).map(|room| (*node, room)));
         }
         Ok(&self.seen)
     }
@@ -91,11 +92,11 @@ impl HeadroomReader {
 }
 
 /// A node's memory from its two files; `None` if its free memory is unknown.
-pub(super) fn room_of(left: &Meminfo, zones: &ZonePages, page_bytes: u64) -> Option<NodeRoom> {
+pub(super) fn room_of(left: &Meminfo, zones: &ZonePages, page: PageSize) -> Option<NodeRoom> {
     Some(NodeRoom {
         free: left.free_bytes?,
-        low: zones.low.saturating_mul(page_bytes),
-        managed: zones.managed.saturating_mul(page_bytes),
+        low: page.bytes(zones.low),
+        managed: page.bytes(zones.managed),
         file: left.lru_file_bytes.unwrap_or(0),
         slab: left.slab_reclaimable_bytes.unwrap_or(0),
     })
@@ -132,7 +133,7 @@ mod tests {
         );
         put("sys/devices/system/node/node7/meminfo", "Node 7 MemFree: 36 kB\n");
         put("sys/devices/system/node/node9/meminfo", "Node 9 MemFree: 36 kB\n");
-        let mut rooms = HeadroomReader::new(&HostRoot::captured(dir.path()), 4096);
+        let mut rooms = HeadroomReader::new(&HostRoot::captured(dir.path()), PageSize::SMALLEST);
         let now = Instant::now();
         let seen = rooms.look(now).unwrap().to_vec();
         let nodes: Vec<u32> = seen.iter().map(|(node, _)| node.0).collect();
@@ -152,7 +153,7 @@ mod tests {
     #[test]
     fn without_watermarks_nothing_is_known() {
         let nowhere = HostRoot::captured(std::path::Path::new("/nonexistent"));
-        let error = HeadroomReader::new(&nowhere, 4096).look(Instant::now()).unwrap_err();
+        let error = HeadroomReader::new(&nowhere, PageSize::SMALLEST).look(Instant::now()).unwrap_err();
         assert!(error.to_string().contains("zoneinfo"), "{error}");
     }
 }

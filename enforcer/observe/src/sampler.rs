@@ -10,6 +10,7 @@ use std::{
 };
 
 use enforcer_core::{
+    page_size::PageSize,
     sample::{CgroupSample, Count as _, NodeBytes, SAMPLE_SCHEMA_VERSION, Sample, TaskSample},
     vma::{self, Vma},
     workload::{CgroupPath, Workload},
@@ -30,6 +31,7 @@ use super::{
     node::{Watermarks, read_nodes},
     numa_maps::read_numa_maps,
     options::SamplerOptions,
+    page_size,
     policies::{MemoryDistances, read_mappings},
     pressure_tap::PressureTap,
     procfs::read_tasks,
@@ -50,7 +52,7 @@ pub struct Sampler {
     /// Whether memory can be remote: CPUs are on several nodes.
     spans_nodes: bool,
     options: SamplerOptions,
-    page_bytes: u64,
+    page: PageSize,
     distances: MemoryDistances,
     #[cfg(feature = "bpf")]
     kernel: Option<KernelSources>,
@@ -81,8 +83,7 @@ impl Sampler {
             nodes: topology.nodes.iter().map(|node| node.id).collect(),
             spans_nodes: topology.cpu_nodes().len() > 1,
             options,
-            // A copy does not say how large its pages were; v1 counts memory in pages.
-            page_bytes: if host.captured { 4_096 } else { rustix::param::page_size() as u64 },
+            page: page_size::of(host),
             distances: MemoryDistances::new(topology),
             #[cfg(feature = "bpf")]
             kernel,
@@ -154,10 +155,11 @@ impl Sampler {
         for entry in self.kernel.iter().flat_map(KernelSources::missing) {
             degraded.push(entry.clone());
         }
-        let watermarks = self.watermarks.low(&self.host, self.page_bytes, monotonic_ns, &mut degraded);
+        let watermarks = self.watermarks.low(&self.host, self.page, monotonic_ns, &mut degraded);
         let mut sample = Sample {
             schema_version: SAMPLE_SCHEMA_VERSION,
             monotonic_ns,
+            page: self.page,
             settings: read_settings(&self.host, &mut degraded),
             cpuset_v1: !self.layout.cpuset.v2,
             cgroup_mounts: self.layout.mounts(&self.host),
@@ -196,7 +198,7 @@ impl Sampler {
         sample: &mut Sample,
         degraded: &mut DegradedTally,
     ) -> BTreeSet<CgroupPath> {
-        let mut reader = CgroupReader::new(&self.layout, self.page_bytes).with_hugepages(hugepages.files());
+        let mut reader = CgroupReader::new(&self.layout, self.page).with_hugepages(hugepages.files());
         for (path, &below) in &index.cgroups {
             if let Some(cgroup) = reader.read(path, below, degraded) {
                 let id = index.owners.get(path).copied();
@@ -225,7 +227,7 @@ impl Sampler {
                 }
             }
         }
-        let reader = CgroupReader::new(&self.layout, self.page_bytes);
+        let reader = CgroupReader::new(&self.layout, self.page);
         for path in ancestors {
             if let Some(cpuset) = reader.read_cpuset(&path, degraded) {
                 sample.cgroups.insert(path, cpuset);

@@ -20,8 +20,6 @@ use super::{
 };
 use enforcer_report::decision::DecisionState;
 
-/// Least bytes of a page that a hinting fault covers.
-const PAGE: u64 = 4096;
 const NS_PER_SECOND: u64 = 1_000_000_000;
 
 /// Observations of a turn.
@@ -80,7 +78,7 @@ impl ColdStartInputs<'_> {
             .filter(|traffic| traffic.source == TrafficSource::HintFaults);
         let elapsed = self.before.map(|before| self.sample.monotonic_ns.saturating_sub(before.monotonic_ns));
         let touched = faults.zip(elapsed.filter(|elapsed| *elapsed > 0)).map(|(traffic, elapsed)| {
-            let bytes = u128::from(traffic.samples) * u128::from(PAGE) * u128::from(NS_PER_SECOND);
+            let bytes = u128::from(self.sample.page.bytes(traffic.samples)) * u128::from(NS_PER_SECOND);
             u64::try_from(bytes / u128::from(elapsed)).unwrap_or(u64::MAX)
         });
         ColdStartLook {

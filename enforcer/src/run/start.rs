@@ -55,7 +55,9 @@ use enforcer_kernel::{
     linux::Linux,
     privileges::{self, Duties},
 };
-use enforcer_observe::{HeadroomReader, IdleDetector, MemoryLimits, ResidentsReader, SamplerOptions};
+use enforcer_observe::{
+    HeadroomReader, IdleDetector, MemoryLimits, ResidentsReader, SamplerOptions, page_size,
+};
 use enforcer_report::{status::Paused, text};
 use enforcer_runtime::{
     kubelet::watch::KubeletWatch,
@@ -196,7 +198,7 @@ fn follow_runtime(
 
 /// Starts the thread that adds memory nodes to workloads that run short.
 fn widen_memory(engine: &mut Engine, host: &HostRoot, layout: &CgroupLayout, state_dir: &Path) {
-    let rooms = || HeadroomReader::new(host, rustix::param::page_size() as u64);
+    let rooms = || HeadroomReader::new(host, page_size::of_this_machine());
     let limits = MemoryLimits::new(layout.memory.clone());
     let senses = Sensors { tap: engine.tap(), rooms: rooms(), limits };
     let relief = ReliefSensors { rooms: rooms(), tenants: ResidentsReader::new(host) };

@@ -9,7 +9,10 @@
 use std::collections::BTreeMap;
 
 use super::ParseError;
-use crate::sample::{Count as _, NodeBytes};
+use crate::{
+    page_size::PageSize,
+    sample::{Count as _, NodeBytes},
+};
 use numa_topology::id::NodeId;
 
 /// Memory on each node.
@@ -40,7 +43,7 @@ pub fn parse_numa_stat_v2(text: &str) -> Result<ByNode, ParseError> {
 
 /// Parses the v1 form: of the cgroup alone, or with `below` also of its descendants (if the kernel has those
 /// lines).
-pub fn parse_numa_stat_v1(text: &str, page_bytes: u64, below: bool) -> Result<ByNode, ParseError> {
+pub fn parse_numa_stat_v1(text: &str, page: PageSize, below: bool) -> Result<ByNode, ParseError> {
     let hierarchical = below && text.lines().any(|line| line.starts_with("hierarchical_"));
     let mut by_node = ByNode::new();
     for line in text.lines() {
@@ -54,7 +57,7 @@ pub fn parse_numa_stat_v1(text: &str, page_bytes: u64, below: bool) -> Result<By
         for count in words {
             let (node, pages) = node_count(count)?;
             let bytes = by_node.entry(node).or_default();
-            let count = pages.saturating_mul(page_bytes);
+            let count = page.bytes(pages);
             match name {
                 "file" => bytes.file = bytes.file.saturating_add(count),
                 "anon" | "unevictable" => bytes.anon = bytes.anon.saturating_add(count),
@@ -155,16 +158,16 @@ hierarchical_unevictable=4783 N0=4783 N33=0
 
     #[test]
     fn v1_counts_pages_of_the_cgroup_or_of_the_tree() {
-        let own = parse_numa_stat_v1(V1, 4096, false).unwrap();
+        let own = parse_numa_stat_v1(V1, PageSize::SMALLEST, false).unwrap();
         let expected = [
             (NodeId(0), bytes(5150 * 4096, 150 * 4096, None, None)),
             (NodeId(33), bytes(7 * 4096, 0, None, None)),
         ];
         assert_eq!(own, expected.into());
-        let tree = parse_numa_stat_v1(V1, 4096, true).unwrap();
+        let tree = parse_numa_stat_v1(V1, PageSize::SMALLEST, true).unwrap();
         assert_eq!(tree[&NodeId(0)], bytes(7479 * 4096, 574_261 * 4096, None, None));
         let flat: String = V1.lines().take(4).map(|line| line.to_owned() + "\n").collect();
-        assert_eq!(parse_numa_stat_v1(&flat, 4096, true).unwrap(), own);
+        assert_eq!(parse_numa_stat_v1(&flat, PageSize::SMALLEST, true).unwrap(), own);
     }
 
     #[test]
@@ -182,14 +185,17 @@ hierarchical_unevictable=4783 N0=4783 N33=0
     fn a_count_that_is_none_is_named() {
         for word in ["N0", "N0=", "Nx=1", "0=1", "N0=-1", "N99999999999=1", "N0=1,N1=2"] {
             assert_eq!(parse_numa_stat_v2(&format!("anon N1=1 {word}\n")).unwrap_err().found, word);
-            assert_eq!(parse_numa_stat_v1(&format!("anon=1 {word}\n"), 4096, false).unwrap_err().found, word);
+            assert_eq!(
+                parse_numa_stat_v1(&format!("anon=1 {word}\n"), PageSize::SMALLEST, false).unwrap_err().found,
+                word
+            );
         }
     }
 
     #[test]
     fn sums_do_not_overflow() {
         let text = format!("anon=1 N0={0} N0={0}\n", u64::MAX);
-        assert_eq!(parse_numa_stat_v1(&text, 4096, false).unwrap()[&NodeId(0)].anon, u64::MAX);
+        assert_eq!(parse_numa_stat_v1(&text, PageSize::SMALLEST, false).unwrap()[&NodeId(0)].anon, u64::MAX);
     }
 
     proptest! {
@@ -197,7 +203,7 @@ hierarchical_unevictable=4783 N0=4783 N33=0
         fn any_text_is_counts_or_an_error(text in any::<String>(), noise in "((anon|file|hierarchical_anon)(=1)? N[0-9]{0,3}=?[0-9]{0,3}\n?){0,5}") {
             for text in [text, noise] {
                 let _ = parse_numa_stat_v2(&text);
-                let _ = parse_numa_stat_v1(&text, 4096, true);
+                let _ = parse_numa_stat_v1(&text, PageSize::SMALLEST, true);
                 let _ = parse_hugetlb_numa_stat(&text);
             }
         }

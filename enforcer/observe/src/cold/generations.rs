@@ -14,7 +14,7 @@ use std::{
 use enforcer_core::{parse::lru_gen::Generations, workload::CgroupPath};
 use numa_topology::set::NodeSet;
 
-use super::page_bytes;
+use crate::page_size;
 use enforcer_host::HostPath;
 
 /// The kernel's ages, and when a generation was last requested.
@@ -82,6 +82,6 @@ impl Generational {
         // Until then another program may have made these generations.
         first.filter(|first| now.saturating_duration_since(*first) >= idle)?;
         let pages = found.iter().flat_map(|one| nodes.iter().map(|node| one.cold_pages(node, idle)));
-        Some(pages.fold(0, u64::saturating_add).saturating_mul(page_bytes()))
+        Some(page_size::of_this_machine().bytes(pages.fold(0, u64::saturating_add)))
     }
 }

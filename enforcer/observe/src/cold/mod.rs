@@ -33,7 +33,7 @@ use enforcer_core::{
 use numa_topology::{degraded::Degraded, id::NodeId, set::NodeSet};
 
 use self::{damon::Damon, generations::Generational, referenced::ReferencedBits};
-use super::rooms::room_of;
+use super::{page_size, rooms::room_of};
 use enforcer_host::{HostPath, HostRoot, cgroup::CgroupLayout, processes::processes_in};
 
 /// Most processes of one workload that are watched: the largest.
@@ -131,7 +131,7 @@ impl ColdWatch {
             let path = self.host.sys.join(format!("devices/system/node/node{node}/meminfo"));
             let sizes = meminfo(&path.read_text().ok()?).ok()?;
             let zones = zones.get(&node).copied().unwrap_or_default();
-            let room = room_of(&sizes, &zones, rustix::param::page_size() as u64)?;
+            let room = room_of(&sizes, &zones, page_size::of_this_machine())?;
             Some((node, NodeMemory { total: sizes.total_bytes?, available: room.available() }))
         };
         nodes.iter().filter_map(room).collect()
@@ -171,16 +171,11 @@ impl ColdWatch {
     fn promoted(&self, cgroup: &CgroupPath) -> Option<u64> {
         let memory = self.layout.memory.as_ref().filter(|root| root.v2)?;
         let counters = parse_keyed(&memory.dir(cgroup).join("memory.stat").read_text().ok()?).ok()?;
-        Some(counters.get("pgpromote_success")?.saturating_mul(page_bytes()))
+        Some(page_size::of_this_machine().bytes(*counters.get("pgpromote_success")?))
     }
 }
 
 /// Removes what a killed daemon of ours left switched on.
 pub fn sweep(host: &HostRoot) {
     damon::sweep(&host.sys);
-}
-
-/// Size of a page of this machine.
-pub(super) fn page_bytes() -> u64 {
-    rustix::param::page_size() as u64
 }
