@@ -2,7 +2,7 @@
 //!
 //! No kernel of the rig does, so a tracer stands between: each `BPF_PROG_LOAD` of the program, and of what it
 //! starts in threads, is looked at, and those for a trampoline fail with `EPERM` as such a kernel lets them.
-//! All other calls go through. x86-64 alone, as the guests are.
+//! All other calls go through.
 
 use std::{
     collections::BTreeSet,
@@ -12,7 +12,7 @@ use std::{
 
 use anyhow::{Context, Result, bail};
 use nix::{
-    libc,
+    libc::{self, user_regs_struct},
     sys::{
         ptrace::{self, Options},
         wait::{WaitPidFlag, WaitStatus, waitpid},
@@ -89,29 +89,62 @@ fn trace(first: Pid) -> Result<i32> {
 /// Is the call that the thread begins a load of a program with a trampoline?
 fn is_trampoline(thread: Pid) -> Result<bool> {
     let registers = ptrace::getregs(thread).context("read the registers")?;
-    if registers.orig_rax != u64::try_from(libc::SYS_bpf)? || registers.rdi != BPF_PROG_LOAD {
+    let [number, command, attributes] = registers_of_call(&registers);
+    if number != u64::try_from(libc::SYS_bpf)? || command != BPF_PROG_LOAD {
         return Ok(false);
     }
     let word = |at: u64| -> Result<[u8; 8]> {
         let word = ptrace::read(thread, at as ptrace::AddressType).context("read the attributes")?;
         Ok(word.to_ne_bytes())
     };
-    let [first, second, third, fourth, ..] = word(registers.rsi)?;
+    let [first, second, third, fourth, ..] = word(attributes)?;
     let kind = u32::from_ne_bytes([first, second, third, fourth]);
-    let [.., first, second, third, fourth] = word(registers.rsi + ATTACHED_AS)?;
+    let [.., first, second, third, fourth] = word(attributes + ATTACHED_AS)?;
     let attached_as = u32::from_ne_bytes([first, second, third, fourth]);
     Ok(kind == TRACING && matches!(attached_as, FENTRY | FEXIT))
 }
 
-/// The kernel makes no call of this number.
+/// The kernel knows no command of this number, so it does nothing.
 fn skip(thread: Pid) -> Result<()> {
     let mut registers = ptrace::getregs(thread).context("read the registers")?;
-    registers.orig_rax = u64::MAX;
+    *first_argument(&mut registers) = u64::MAX;
     ptrace::setregs(thread, registers).context("skip a call")
 }
 
 fn answer(thread: Pid, result: i64) -> Result<()> {
     let mut registers = ptrace::getregs(thread).context("read the registers")?;
-    registers.rax = result.cast_unsigned();
+    *self::result(&mut registers) = result.cast_unsigned();
     ptrace::setregs(thread, registers).context("answer a call")
+}
+
+/// Number and first two arguments of a call that begins.
+#[cfg(target_arch = "x86_64")]
+const fn registers_of_call(registers: &user_regs_struct) -> [u64; 3] {
+    [registers.orig_rax, registers.rdi, registers.rsi]
+}
+
+#[cfg(target_arch = "x86_64")]
+const fn first_argument(registers: &mut user_regs_struct) -> &mut u64 {
+    &mut registers.rdi
+}
+
+#[cfg(target_arch = "x86_64")]
+const fn result(registers: &mut user_regs_struct) -> &mut u64 {
+    &mut registers.rax
+}
+
+/// Number and first two arguments of a call that begins.
+#[cfg(target_arch = "aarch64")]
+const fn registers_of_call(registers: &user_regs_struct) -> [u64; 3] {
+    [registers.regs[8], registers.regs[0], registers.regs[1]]
+}
+
+#[cfg(target_arch = "aarch64")]
+const fn first_argument(registers: &mut user_regs_struct) -> &mut u64 {
+    &mut registers.regs[0]
+}
+
+#[cfg(target_arch = "aarch64")]
+const fn result(registers: &mut user_regs_struct) -> &mut u64 {
+    &mut registers.regs[0]
 }

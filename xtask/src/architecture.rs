@@ -1,11 +1,11 @@
-//! The architectures that releases are for, by the names that others give them.
+//! The architectures that releases and guests are for, by the names that others give them.
 
 use std::env::consts::ARCH;
 
 use anyhow::{Context, Result};
 
 /// An architecture of a release.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Architecture {
     Amd64,
     Arm64,
@@ -31,6 +31,11 @@ impl Architecture {
     /// Rust's target.
     pub(crate) fn triple(self) -> String {
         format!("{}-unknown-linux-gnu", self.kernel())
+    }
+
+    /// A program of GNU's binutils or compilers for it, on this machine.
+    pub(crate) fn gnu(self, program: &str) -> String {
+        if self.is_native() { program.to_owned() } else { format!("{}-linux-gnu-{program}", self.kernel()) }
     }
 
     /// That of this machine; an error where releases are for no such one.

@@ -16,6 +16,7 @@ mod command;
 mod containerd;
 mod dist;
 mod docs;
+mod guest_parts;
 mod notes;
 mod product;
 mod progress;

@@ -19,7 +19,7 @@ use std::{env, path::PathBuf, process::Command};
 
 use anyhow::{Context, Result, ensure};
 
-use crate::{command, progress::ProgressStep, setup, workspace::Workspace};
+use crate::{architecture::Architecture, command, progress::ProgressStep, setup, workspace::Workspace};
 
 /// Cargo profiles that are used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -152,12 +152,76 @@ pub(crate) fn build_kernel_side_tests(workspace: &Workspace) -> Result<PathBuf> 
     cargo.args(["build", "--quiet", "--workspace", "--test", KERNEL_SIDE_TESTS]);
     let messages = command::quietly(cargo.arg("--message-format=json"))?;
     step.done();
+    executable_of_kernel_side_tests(&messages)
+}
+
+/// What cargo says in JSON that it has built of the tests of the kernel side.
+fn executable_of_kernel_side_tests(messages: &str) -> Result<PathBuf> {
     messages
         .lines()
         .filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok())
         .filter(|message| message.pointer("/target/name").is_some_and(|name| name == KERNEL_SIDE_TESTS))
         .find_map(|message| message["executable"].as_str().map(PathBuf::from))
         .context("cargo named no executable of the tests of the kernel side")
+}
+
+/// What guests of another architecture run. Debian's compiler builds it: neither are its crates linted, nor
+/// has it the features of tests.
+pub(crate) struct ForeignPrograms {
+    /// The product.
+    pub(crate) product: PathBuf,
+    /// The program that runs scenarios.
+    pub(crate) scenarios: PathBuf,
+}
+
+/// Builds the programs of guests of another architecture.
+pub(crate) fn build_foreign(
+    workspace: &Workspace,
+    architecture: Architecture,
+    profile: BuildProfile,
+) -> Result<ForeignPrograms> {
+    let (mut cargo, step) = foreign_cargo(workspace, architecture, profile)?;
+    cargo.args(["build", "--quiet", "--profile", profile.name()]);
+    cargo.args([
+        "--package",
+        "enforcer",
+        "--package",
+        "enforcer-tests",
+        "--bin",
+        PRODUCT,
+        "--bin",
+        "scenario",
+    ]);
+    command::visibly(&mut cargo)?;
+    step.done();
+    let folder = workspace.target().join(architecture.triple()).join(profile.folder());
+    Ok(ForeignPrograms { product: folder.join(PRODUCT), scenarios: folder.join("scenario") })
+}
+
+/// Builds the tests of the kernel side for guests of another architecture.
+pub(crate) fn build_foreign_kernel_side_tests(
+    workspace: &Workspace,
+    architecture: Architecture,
+) -> Result<PathBuf> {
+    let (mut cargo, step) = foreign_cargo(workspace, architecture, BuildProfile::Dev)?;
+    cargo.args(["build", "--quiet", "--package", "enforcer", "--test", KERNEL_SIDE_TESTS]);
+    let messages = command::quietly(cargo.arg("--message-format=json"))?;
+    step.done();
+    executable_of_kernel_side_tests(&messages)
+}
+
+fn foreign_cargo(
+    workspace: &Workspace,
+    architecture: Architecture,
+    profile: BuildProfile,
+) -> Result<(Command, ProgressStep)> {
+    let cross = setup::cross_compiler(workspace, architecture)?;
+    let mut cargo = cargo(workspace)?;
+    cargo.env("CARGO_BUILD_TARGET", architecture.triple());
+    cross.adapt(&mut cargo, architecture);
+    let step =
+        ProgressStep::begin(format!("build for guests of {}{}", architecture.debian(), profile.about()));
+    Ok((cargo, step))
 }
 
 /// `cargo xtask build-ebpf`: the kernel side, through the crate that embeds it.

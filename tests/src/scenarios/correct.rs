@@ -16,7 +16,7 @@ use crate::{
 };
 
 /// Longest wait for the daemon: a bound on a hang, not a promise. The host may be busy.
-const LIMIT: Duration = Duration::from_mins(2);
+pub(super) const LIMIT: Duration = Duration::from_mins(2);
 
 /// Ticks within which remote traffic must be gone: 30 s at the interval of [`Daemon::start`]. Counted in
 /// ticks, so that a starved guest takes longer without failing (SPECIFICATION.md).

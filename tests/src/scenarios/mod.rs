@@ -4,6 +4,7 @@
 
 mod alert;
 mod answered_pins;
+mod arm64;
 mod audit;
 mod bound;
 mod churn;
@@ -158,6 +159,7 @@ pub const ALL: &[Scenario] = &[
     Scenario { only_by_name: true, ..long("eyes-traffic-kinds", "2s", BALANCING_OFF, traffic::kinds) },
     Scenario { only_by_name: true, ..long("eyes-self-placed", "2s", "", self_placed::survives) },
     product("eyes-what-needs-what", "2s", "", eyes::what_needs_what),
+    product("arm64-smoke", arm64::TOPOLOGY, "", arm64::smoke),
     product("audit-misaligned", "2s", "", audit::misaligned),
     // Without the kernel's own balancing, which would move pages before a remedy does.
     Scenario {

@@ -22,6 +22,13 @@ const KERNEL_SHARE: u64 = 4;
 /// The kernel shows exactly the topology.
 pub(super) fn topology(checks: &mut Checks, name: &str) -> Result<()> {
     let wanted = Topology::load(name)?;
+    nodes(checks, &wanted)?;
+    processors(checks, &wanted)?;
+    slow_memory(checks, &wanted)
+}
+
+/// Nodes with their CPUs, distances and memory.
+pub(super) fn nodes(checks: &mut Checks, wanted: &Topology) -> Result<()> {
     let all: Ids = (0..u32::try_from(wanted.nodes.len())?).collect();
     checks.equal("online nodes", all, list(&format!("{NODES}/online"))?);
     checks.equal("online CPUs", wanted.cpus(), list(&format!("{CPUS}/online"))?);
@@ -36,8 +43,7 @@ pub(super) fn topology(checks: &mut Checks, name: &str) -> Result<()> {
         let enough = mebibytes <= whole && mebibytes >= whole - whole / KERNEL_SHARE;
         checks.holds(format!("memory of node {number} is about {whole} MiB"), enough, mebibytes);
     }
-    processors(checks, &wanted)?;
-    slow_memory(checks, &wanted)
+    Ok(())
 }
 
 /// Threads, last-level caches and sockets of every CPU.

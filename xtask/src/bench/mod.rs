@@ -16,10 +16,9 @@ use serde::Deserialize;
 use self::table::{head, row};
 use crate::{
     command,
-    containerd::ContainerdPackages,
     product::{self, BuildProfile},
     setup,
-    test::{Options, Scenarios, TestTally, plays},
+    test::{AskedParts, Options, Scenarios, TestTally, plays},
     workspace::Workspace,
 };
 
@@ -168,15 +167,9 @@ fn crowded(workspace: &Workspace, scenarios: &Scenarios) -> Result<MeasuredCost>
     let (mut tally, mut noted) = (TestTally::default(), None);
     let chosen = scenarios.matching("audit-large");
     let options = Options { profile: BuildProfile::Release, cold: true, record: None, runs: None };
-    scenarios.run(
-        workspace,
-        &plays(&chosen, None, ContainerdPackages::DEFAULT),
-        &options,
-        &mut tally,
-        &mut |line| {
-            noted = line.strip_prefix(CROWDED).map(str::to_owned).or(noted.take());
-        },
-    )?;
+    scenarios.run(workspace, &plays(&chosen, AskedParts::NONE), &options, &mut tally, &mut |line| {
+        noted = line.strip_prefix(CROWDED).map(str::to_owned).or(noted.take());
+    })?;
     anyhow::ensure!(tally.succeeded(), "the crowded host was not audited");
     let json = noted.context("audit-large told no cost")?;
     serde_json::from_str(&json).with_context(|| format!("what an audit costs: {json}"))

@@ -22,13 +22,15 @@ pub(super) struct Apt {
 }
 
 impl Apt {
-    /// Fetches the package lists of `suite` into `state`.
-    pub(super) fn of_suite(suite: &str, state: &Path) -> Result<Self> {
+    /// Fetches the package lists of `suite` for an architecture into `state`.
+    pub(super) fn of_suite(suite: &str, architecture: Architecture, state: &Path) -> Result<Self> {
         let sources = state.join("etc");
         fs::create_dir_all(&sources).with_context(|| format!("create {}", sources.display()))?;
         fs::write(sources.join("suite.sources"), suite::sources(suite)?).context("write the sources")?;
         let list = format!("Dir::Etc::SourceList={}", state.join("none").display());
-        let settings = vec![list, format!("Dir::Etc::SourceParts={}", sources.display())];
+        let mut settings = vec![list, format!("Dir::Etc::SourceParts={}", sources.display())];
+        let own = ["APT::Architecture=", "APT::Architectures::="];
+        settings.extend(own.map(|setting| format!("{setting}{}", architecture.debian())));
         Self { state: state.to_owned(), settings }.fetch_lists()
     }
 

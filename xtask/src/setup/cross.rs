@@ -97,17 +97,17 @@ fn join_sysroots(root: &Path) -> Result<()> {
 impl CrossCompiler {
     /// Makes a build for this machine one for the other architecture.
     pub(crate) fn adapt(&self, cargo: &mut Command, architecture: Architecture) {
-        let (triple, prefix) = (architecture.triple(), format!("{}-linux-gnu", architecture.kernel()));
-        let gcc = format!("{prefix}-gcc");
+        let (triple, folder) = (architecture.triple(), format!("{}-linux-gnu", architecture.kernel()));
+        let gcc = architecture.gnu("gcc");
         let include = self.root.join("usr/include");
-        let headers = format!("-I{} -I{}", include.display(), include.join(&prefix).display());
+        let headers = format!("-I{} -I{}", include.display(), include.join(&folder).display());
         cargo
             .env("RUSTC", self.root.join("rustc"))
             .env(format!("CARGO_TARGET_{}_LINKER", triple.to_uppercase().replace('-', "_")), &gcc)
             .env(format!("CC_{triple}"), &gcc)
-            .env(format!("AR_{triple}"), format!("{prefix}-ar"))
+            .env(format!("AR_{triple}"), architecture.gnu("ar"))
             .env("LIBBPF_SYS_EXTRA_CFLAGS", headers)
-            .env("LIBBPF_SYS_LIBRARY_PATH", self.root.join("usr/lib").join(&prefix));
+            .env("LIBBPF_SYS_LIBRARY_PATH", self.root.join("usr/lib").join(&folder));
     }
 
     /// Version of a package that is unpacked.

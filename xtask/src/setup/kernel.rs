@@ -2,7 +2,7 @@
 //!
 //! Which package of a suite it is follows from its name alone: `linux-image-6.1.0-50-cloud-amd64` is of the
 //! series 6.1, and of several the one with the highest numbers is the newest. The suite's own choice
-//! (`linux-image-cloud-amd64`) would be another series one day.
+//! (`linux-image-cloud-amd64`) would be another series one day. Kernels of arm64 are named alike.
 
 use std::{
     fs,
@@ -14,29 +14,34 @@ use std::{
 use anyhow::{Context, Result, bail};
 
 use super::{apt::Apt, bz_image, cache, root_image::with_sbin};
-use crate::{command, series::Series};
+use crate::{architecture::Architecture, command, series::Series};
 
 const IMAGE: &str = "linux-image-";
-const FLAVOUR: &str = "cloud-amd64";
 
 /// An unpacked kernel.
 pub(super) struct GuestKernel {
     /// `uname -r`.
     pub(super) release: String,
-    /// ELF image.
+    /// What QEMU starts: for amd64 the ELF image inside of Debian's.
     pub(super) image: PathBuf,
     /// Folder that holds `lib/modules`.
     pub(super) tree: PathBuf,
 }
 
+/// Debian's name of the kernels for clouds.
+fn flavour(architecture: Architecture) -> String {
+    format!("cloud-{}", architecture.debian())
+}
+
 /// Downloads and unpacks the newest kernel of a series.
-pub(super) fn fetch(dir: &Path, series: Series) -> Result<GuestKernel> {
-    let recipe = [&[series.name(), FLAVOUR], series.suites()].concat();
+pub(super) fn fetch(dir: &Path, architecture: Architecture, series: Series) -> Result<GuestKernel> {
+    let flavour = flavour(architecture);
+    let recipe = [&[series.name(), &flavour], series.suites()].concat();
     let made = cache::keep(dir, &format!("kernel-{series}"), &recipe, |place| {
         fs::create_dir(place)?;
         let scratch = place.join("download");
-        let (release, packages) = download(&scratch, series)?;
-        unpack(&packages, place, &release)?;
+        let (release, packages) = download(&scratch, architecture, series)?;
+        unpack(&packages, place, &release, architecture)?;
         fs::write(place.join("release"), &release).context("write the release")?;
         fs::remove_dir_all(&scratch).context("remove the packages")
     })?;
@@ -45,11 +50,11 @@ pub(super) fn fetch(dir: &Path, series: Series) -> Result<GuestKernel> {
 }
 
 /// Downloads from the first suite that has the series; returns the release and the folder of its packages.
-fn download(scratch: &Path, series: Series) -> Result<(String, PathBuf)> {
+fn download(scratch: &Path, architecture: Architecture, series: Series) -> Result<(String, PathBuf)> {
     let mut reasons = Vec::new();
     for suite in series.suites() {
         let packages = scratch.join(suite);
-        match download_from(suite, &packages, series) {
+        match download_from(suite, &packages, architecture, series) {
             Ok(release) => return Ok((release, packages)),
             Err(error) => reasons.push(format!("{suite}: {error:#}")),
         }
@@ -57,10 +62,11 @@ fn download(scratch: &Path, series: Series) -> Result<(String, PathBuf)> {
     bail!("no suite has a kernel {series}: {}", reasons.join("; "))
 }
 
-fn download_from(suite: &str, scratch: &Path, series: Series) -> Result<String> {
-    let apt = Apt::of_suite(suite, &scratch.join("apt"))?;
-    let names = apt.names(&format!(r"^{IMAGE}{}\..*-{FLAVOUR}$", series.name().replace('.', r"\.")))?;
-    let release = newest(&names, series).context("no package of that name")?;
+fn download_from(suite: &str, scratch: &Path, architecture: Architecture, series: Series) -> Result<String> {
+    let apt = Apt::of_suite(suite, architecture, &scratch.join("apt"))?;
+    let flavour = flavour(architecture);
+    let names = apt.names(&format!(r"^{IMAGE}{}\..*-{flavour}$", series.name().replace('.', r"\.")))?;
+    let release = newest(&names, series, &flavour).context("no package of that name")?;
     let image = format!("{IMAGE}{release}");
     // Later suites put the image and the modules into packages of their own.
     let mut packages: Vec<String> =
@@ -71,9 +77,9 @@ fn download_from(suite: &str, scratch: &Path, series: Series) -> Result<String> 
 }
 
 /// The newest release of a series among packages.
-fn newest(packages: &[String], series: Series) -> Option<&str> {
+fn newest<'a>(packages: &'a [String], series: Series, flavour: &str) -> Option<&'a str> {
     let prefix = format!("{series}.");
-    let suffix = format!("-{FLAVOUR}");
+    let suffix = format!("-{flavour}");
     packages
         .iter()
         .filter_map(|package| package.strip_prefix(IMAGE))
@@ -93,7 +99,7 @@ fn is_part(package: &str) -> bool {
     })
 }
 
-fn unpack(packages: &Path, place: &Path, release: &str) -> Result<()> {
+fn unpack(packages: &Path, place: &Path, release: &str, architecture: Architecture) -> Result<()> {
     let tree = place.join("tree");
     for entry in fs::read_dir(packages).context("list the downloaded packages")? {
         let package = entry?.path();
@@ -102,9 +108,11 @@ fn unpack(packages: &Path, place: &Path, release: &str) -> Result<()> {
         }
     }
     let image = find_image(&tree, release)?;
-    let packed = fs::read(&image).with_context(|| format!("read {}", image.display()))?;
-    let elf = bz_image::unpacked(&packed).with_context(|| format!("unpack {}", image.display()))?;
-    fs::write(place.join("vmlinux"), elf).context("write vmlinux")?;
+    let mut kernel = fs::read(&image).with_context(|| format!("read {}", image.display()))?;
+    if architecture == Architecture::Amd64 {
+        kernel = bz_image::unpacked(&kernel).with_context(|| format!("unpack {}", image.display()))?;
+    }
+    fs::write(place.join("vmlinux"), kernel).context("write vmlinux")?;
     // kmod looks below /lib or /usr/lib, as the distribution was built.
     if !tree.join("lib").exists() {
         symlink("usr/lib", tree.join("lib")).context("link lib")?;
@@ -143,8 +151,15 @@ mod tests {
             ("6.1", &["6.12.107+deb13-cloud-amd64", "6.1.0-50-amd64", "6.1.0-50-cloud-amd64-dbg"], None),
             ("6.1", &[], None),
         ] {
-            assert_eq!(newest(&names(releases), series.parse().unwrap()), wanted, "{series}");
+            let series = series.parse().unwrap();
+            let found = [Architecture::Amd64, Architecture::Arm64].map(|architecture| {
+                newest(&names(releases), series, &flavour(architecture)).map(str::to_owned)
+            });
+            assert_eq!(found, [wanted.map(str::to_owned), None], "{series}");
         }
+        let arm64 = names(&["6.12.107+deb13-cloud-arm64", "6.12.117+deb13-cloud-arm64"]);
+        let found = newest(&arm64, "6.12".parse().unwrap(), &flavour(Architecture::Arm64));
+        assert_eq!(found, Some("6.12.117+deb13-cloud-arm64"));
     }
 
     #[test]

@@ -9,7 +9,7 @@ use std::{
 use anyhow::{Context, Result, ensure};
 
 use super::{apt::Apt, cache};
-use crate::command;
+use crate::{architecture::Architecture, command};
 
 const SUITE: &str = "sid";
 const PACKAGES: [&str; 2] = ["kustomize", "libc6"];
@@ -38,7 +38,8 @@ pub(super) fn fetch(dir: &Path) -> Result<Kustomize> {
     let made = cache::keep(dir, "kustomize", &recipe, |place| {
         fs::create_dir(place).with_context(|| format!("create {}", place.display()))?;
         let scratch = place.join("download");
-        Apt::of_suite(SUITE, &scratch.join("apt"))?.unpack(&PACKAGES, &scratch, place)?;
+        Apt::of_suite(SUITE, Architecture::Amd64, &scratch.join("apt"))?
+            .unpack(&PACKAGES, &scratch, place)?;
         for path in [PROGRAM, LOADER] {
             ensure!(place.join(path).is_file(), "the packages have no {path}");
         }

@@ -49,11 +49,16 @@ use std::{env::consts::ARCH, path::PathBuf};
 
 use anyhow::{Result, ensure};
 
-use crate::{containerd::ContainerdPackages, series::Series, userland::Userland, workspace::Workspace};
+use crate::{
+    architecture::Architecture, containerd::ContainerdPackages, guest_parts::GuestParts, series::Series,
+    userland::Userland, workspace::Workspace,
+};
 
 /// The parts of a virtual machine, ready to boot.
 #[derive(Debug, Clone)]
 pub(crate) struct GuestRig {
+    /// Of all its parts but QEMU's own program.
+    pub(crate) architecture: Architecture,
     /// Folder of an unpacked QEMU that brings its own libraries.
     pub(crate) qemu: PathBuf,
     /// Uncompressed kernel.
@@ -80,14 +85,16 @@ pub(crate) fn lint_tools() -> Result<()> {
     packages::install(&packages::LINT)
 }
 
-/// What a virtual machine with a kernel of this series needs, and with this root file system.
-pub(crate) fn rig(workspace: &Workspace, series: Series, userland: Userland) -> Result<GuestRig> {
+/// What a virtual machine made of these parts needs.
+pub(crate) fn rig(workspace: &Workspace, parts: GuestParts) -> Result<GuestRig> {
+    let GuestParts { architecture, kernel, userland } = parts;
+    parts.check()?;
     ensure!(ARCH == "x86_64", "the virtual machine is made of x86-64 parts; this machine is {ARCH}");
     packages::install(&packages::RIG)?;
     let dir = workspace.rig();
-    let qemu = qemu::fetch(&dir)?;
-    let kernel = kernel::fetch(&dir, series)?;
-    let root = root_image::build(&dir)?;
+    let qemu = qemu::fetch(&dir, architecture)?;
+    let kernel = kernel::fetch(&dir, architecture, kernel)?;
+    let root = root_image::build(&dir, architecture)?;
     let initrd = initrd::build(&dir, &kernel, &root)?;
     let root = match userland {
         Userland::Plain => root.image,
@@ -95,7 +102,7 @@ pub(crate) fn rig(workspace: &Workspace, series: Series, userland: Userland) -> 
         Userland::Systemd => root_image::build_systemd(&dir, None)?,
         Userland::SystemdWith(containerd) => root_image::build_systemd(&dir, Some(containerd))?,
     };
-    Ok(GuestRig { qemu, kernel: kernel.image, initrd, root })
+    Ok(GuestRig { architecture, qemu, kernel: kernel.image, initrd, root })
 }
 
 /// Prometheus, for its rules and for guests.
@@ -121,6 +128,11 @@ pub(crate) fn dist_tools() -> Result<()> {
     packages::install(&packages::DIST)
 }
 
+/// What runs programs of another architecture, and unpacks captured machines for them.
+pub(crate) fn emulation_tools() -> Result<()> {
+    packages::install(&packages::EMULATOR)
+}
+
 /// A browser without a window, for the page.
 pub(crate) fn browser() -> Result<()> {
     packages::install(&packages::BROWSER)
@@ -141,9 +153,14 @@ pub(crate) fn everything(workspace: &Workspace) -> Result<()> {
     cyclonedx(workspace)?;
     browser()?;
     terminal()?;
-    rig(workspace, Series::SECOND, Userland::Plain)?;
-    for userland in [Userland::Plain, Userland::Containers(ContainerdPackages::DEFAULT)] {
-        rig(workspace, Series::DEFAULT, userland)?;
+    let default = GuestParts::DEFAULT;
+    let with_containers = Userland::Containers(ContainerdPackages::DEFAULT);
+    for parts in [
+        GuestParts { kernel: Series::SECOND, ..default },
+        default,
+        GuestParts { userland: with_containers, ..default },
+    ] {
+        rig(workspace, parts)?;
     }
     crd_api(workspace).map(drop)
 }

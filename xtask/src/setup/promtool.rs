@@ -13,6 +13,7 @@ use std::{
 use anyhow::{Context, Result, ensure};
 
 use super::{apt::Apt, cache};
+use crate::architecture::Architecture;
 
 const SUITE: &str = "trixie";
 const PACKAGES: [&str; 3] = ["prometheus", "promtool", "libc6"];
@@ -46,7 +47,8 @@ pub(super) fn fetch(dir: &Path) -> Result<PrometheusTools> {
     let made = cache::keep(dir, "prometheus", &recipe, |place| {
         fs::create_dir(place).with_context(|| format!("create {}", place.display()))?;
         let scratch = place.join("download");
-        Apt::of_suite(SUITE, &scratch.join("apt"))?.unpack(&PACKAGES, &scratch, place)?;
+        Apt::of_suite(SUITE, Architecture::Amd64, &scratch.join("apt"))?
+            .unpack(&PACKAGES, &scratch, place)?;
         for path in PROGRAMS.into_iter().chain([LOADER]) {
             ensure!(place.join(path).is_file(), "the packages have no {path}");
         }

@@ -1,4 +1,4 @@
-//! QEMU of Debian 13, unpacked beside its own libc and never installed.
+//! QEMU of Debian 13, for this machine, unpacked beside its own libc and never installed.
 //!
 //! Debian 12's QEMU 7.2 kills Linux guests at random under TCG: `cmpxchg16b` leaves rubbish in the
 //! flags, and patching of running code races between virtual CPUs. Both are mended in 8.1 and later.
@@ -11,18 +11,28 @@ use std::{
 use anyhow::{Context, Result};
 
 use super::{cache, root_image::unpack};
+use crate::architecture::Architecture;
 
 const SUITE: &str = "trixie";
-const PACKAGES: &str = "base-files,qemu-system-x86,seabios,ipxe-qemu";
+
+/// What emulates an architecture, with its firmware.
+const fn packages(architecture: Architecture) -> &'static str {
+    match architecture {
+        Architecture::Amd64 => "base-files,qemu-system-x86,seabios,ipxe-qemu",
+        // It starts kernels itself.
+        Architecture::Arm64 => "base-files,qemu-system-arm",
+    }
+}
 
 /// Parts that a headless guest never opens: graphics drivers, documentation, UEFI firmware.
 const UNUSED: &[&str] =
     &["usr/share/doc", "usr/share/man", "usr/share/locale", "usr/share/icons", "usr/share/ovmf", "var"];
 
-/// A folder with QEMU, its libraries and its firmware.
-pub(super) fn fetch(dir: &Path) -> Result<PathBuf> {
-    cache::keep(dir, "qemu", &[SUITE, PACKAGES, &UNUSED.concat()], |place| {
-        unpack(SUITE, PACKAGES, place)?;
+/// A folder with the QEMU for an architecture, its libraries and its firmware.
+pub(super) fn fetch(dir: &Path, architecture: Architecture) -> Result<PathBuf> {
+    let packages = packages(architecture);
+    cache::keep(dir, "qemu", &[SUITE, packages, &UNUSED.concat()], |place| {
+        unpack(SUITE, Architecture::Amd64, packages, place)?;
         for path in UNUSED {
             fs::remove_dir_all(place.join(path)).or_else(super::root_image::absent_is_fine)?;
         }

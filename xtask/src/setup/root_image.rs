@@ -18,8 +18,8 @@ use std::{
 
 use anyhow::{Context, Result};
 
-use super::{apt::VALIDITY, cache, container_image, suite};
-use crate::{command, containerd::ContainerdPackages};
+use super::{apt::VALIDITY, cache, container_image, emulator, suite};
+use crate::{architecture::Architecture, command, containerd::ContainerdPackages};
 
 const SUITE: &str = "trixie";
 
@@ -94,10 +94,17 @@ pub(super) struct Root {
 }
 
 /// Builds the root image of guests without containers.
-pub(super) fn build(dir: &Path) -> Result<Root> {
+pub(super) fn build(dir: &Path, architecture: Architecture) -> Result<Root> {
     let packages = format!("{PACKAGES},{PEERS}");
-    let made = cache::keep(dir, "root", &[SUITE, &packages, SIZE, &furniture()], |place| {
-        let tree = begin(place, SUITE, &packages)?;
+    let furniture = furniture();
+    let mut recipe = vec![SUITE, &packages, SIZE, &furniture];
+    let mut name = "root".to_owned();
+    if architecture != Architecture::Amd64 {
+        recipe.push(architecture.debian());
+        name = format!("root-{}", architecture.debian());
+    }
+    let made = cache::keep(dir, &name, &recipe, |place| {
+        let tree = begin(place, SUITE, architecture, &packages)?;
         fs::copy(tree.join("usr/bin/busybox"), place.join("busybox")).context("copy busybox")?;
         finish(place, &tree, SIZE)
     })?;
@@ -111,7 +118,7 @@ pub(super) fn build_with(dir: &Path, containerd: ContainerdPackages) -> Result<P
     let recipe =
         [containerd.suite(), &packages, RUNTIME_SIZE, &furniture(), containerd.configuration(), &images];
     let made = cache::keep(dir, &format!("root-containerd-{containerd}"), &recipe, |place| {
-        let tree = begin(place, containerd.suite(), &packages)?;
+        let tree = begin(place, containerd.suite(), Architecture::Amd64, &packages)?;
         furnish_runtime(&tree, containerd.configuration())?;
         finish(place, &tree, RUNTIME_SIZE)
     })?;
@@ -142,7 +149,7 @@ pub(super) fn build_systemd(dir: &Path, containerd: Option<ContainerdPackages>) 
     }
     let name = if containerd.is_some() { "root-systemd-containerd" } else { "root-systemd" };
     let made = cache::keep(dir, name, &recipe, |place| {
-        let tree = begin(place, SYSTEMD_SUITE, &packages)?;
+        let tree = begin(place, SYSTEMD_SUITE, Architecture::Amd64, &packages)?;
         for (path, text) in SYSTEMD_FILES {
             fs::write(tree.join(path), text).with_context(|| format!("write {path}"))?;
         }
@@ -161,11 +168,11 @@ fn furniture() -> String {
 }
 
 /// The furnished tree in a new folder.
-fn begin(place: &Path, suite: &str, packages: &str) -> Result<PathBuf> {
+fn begin(place: &Path, suite: &str, architecture: Architecture, packages: &str) -> Result<PathBuf> {
     fs::create_dir(place).with_context(|| format!("create {}", place.display()))?;
     let tree = place.join("tree");
-    unpack(suite, packages, &tree)?;
-    furnish(&tree)?;
+    unpack(suite, architecture, packages, &tree)?;
+    furnish(&tree, architecture)?;
     Ok(tree)
 }
 
@@ -184,11 +191,12 @@ fn finish(place: &Path, tree: &Path, size: &str) -> Result<()> {
 }
 
 /// Unpacks packages of a suite with what they depend on into `place`.
-pub(super) fn unpack(suite: &str, packages: &str, place: &Path) -> Result<()> {
+pub(super) fn unpack(suite: &str, architecture: Architecture, packages: &str, place: &Path) -> Result<()> {
     let sources = tempfile::Builder::new().suffix(".sources").tempfile().context("create a source list")?;
     fs::write(sources.path(), suite::sources(suite)?).context("write a source list")?;
     let mut command = Command::new("mmdebstrap");
     command.args(["--quiet", "--variant=extract", "--skip=cleanup/tmp"]);
+    command.arg(format!("--architectures={}", architecture.debian()));
     for option in VALIDITY {
         command.arg(format!("--aptopt={}", as_configuration(option)));
     }
@@ -202,11 +210,12 @@ fn as_configuration(option: &str) -> String {
     option.split_once('=').map_or_else(|| option.to_owned(), |(name, value)| format!("{name} \"{value}\""))
 }
 
-fn furnish(tree: &Path) -> Result<()> {
+fn furnish(tree: &Path, architecture: Architecture) -> Result<()> {
     for path in UNUSED {
         fs::remove_dir_all(tree.join(path)).or_else(absent_is_fine)?;
     }
-    let applets = command::quietly(Command::new(tree.join("usr/bin/busybox")).arg("--list"))?;
+    let applets =
+        command::quietly(emulator::program(&tree.join("usr/bin/busybox"), architecture)?.arg("--list"))?;
     for applet in applets.lines() {
         if !tree.join("usr/bin").join(applet).exists() && !tree.join("usr/sbin").join(applet).exists() {
             symlink("busybox", tree.join("usr/bin").join(applet))

@@ -10,7 +10,9 @@
 
 use super::scenario::ListedScenario;
 use crate::{
+    architecture::Architecture,
     containerd::ContainerdPackages,
+    guest_parts::GuestParts,
     series::{Kernels, Series},
     userland::Userland,
 };
@@ -33,25 +35,42 @@ const NOT_ON_SECOND: &[&str] = &[
     "eyes-spread",
 ];
 
-/// What a machine is made of, beside its topology.
-pub(super) type GuestParts = (Series, Userland);
+/// The group that plays on arm64; all others play on amd64 unless another architecture is asked for.
+const ON_ARM64: &str = "arm64-";
+
+/// What a run asks for, other than the default parts of a machine.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct AskedParts<'a> {
+    pub(crate) architecture: Option<Architecture>,
+    pub(crate) kernels: Option<&'a Kernels>,
+    pub(crate) containerd: ContainerdPackages,
+}
+
+impl AskedParts<'_> {
+    /// Nothing.
+    pub(crate) const NONE: Self =
+        Self { architecture: None, kernels: None, containerd: ContainerdPackages::DEFAULT };
+}
 
 /// A scenario on a kernel, and with the root file system that it needs.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Play<'a> {
     pub(super) scenario: &'a ListedScenario,
-    pub(super) kernel: Series,
-    pub(super) userland: Userland,
+    pub(super) parts: GuestParts,
 }
 
 impl Play<'_> {
-    /// The scenario's name, with the kernel's and the container runtime's where they are not the default.
+    /// The scenario's name, with what is not the default: kernel, architecture, container runtime.
     pub(super) fn name(&self) -> String {
+        let GuestParts { architecture, kernel, userland } = self.parts;
         let mut name = self.scenario.name.clone();
-        if self.kernel != Series::DEFAULT {
-            name.extend(["@", self.kernel.name()]);
+        if kernel != Series::DEFAULT {
+            name.extend(["@", kernel.name()]);
         }
-        if let Userland::Containers(other) = self.userland
+        if architecture != usual_architecture(&self.scenario.name) {
+            name.extend(["@", architecture.debian()]);
+        }
+        if let Userland::Containers(other) = userland
             && other != ContainerdPackages::DEFAULT
         {
             name.extend(["@containerd-", other.name()]);
@@ -59,36 +78,35 @@ impl Play<'_> {
         name
     }
 
-    /// What a machine is made of: kernel and root file system.
-    pub(super) const fn parts(&self) -> GuestParts {
-        (self.kernel, self.userland)
-    }
-
     /// Its parts, topology and kernel arguments.
     pub(super) fn machine(&self) -> (GuestParts, &str, &str) {
-        (self.parts(), &self.scenario.topology, &self.scenario.kernel_arguments)
+        (self.parts, &self.scenario.topology, &self.scenario.kernel_arguments)
     }
 }
 
 /// Every scenario on each of its kernels; those of one kernel follow each other, the default first, so that
 /// few machines are in use at a time. Of these, what makes containers comes first: it takes minutes, at the
 /// end of which another guest still runs.
-pub(crate) fn plays<'a>(
-    chosen: &[&'a ListedScenario],
-    asked: Option<&Kernels>,
-    containerd: ContainerdPackages,
-) -> Vec<Play<'a>> {
+pub(crate) fn plays<'a>(chosen: &[&'a ListedScenario], asked: AskedParts<'_>) -> Vec<Play<'a>> {
     let on_its_kernels = |&scenario: &&'a ListedScenario| {
-        let userland = Userland::of(scenario.needs_containerd, scenario.needs_systemd, containerd);
-        kernels(&scenario.name, asked).into_iter().map(move |kernel| Play { scenario, kernel, userland })
+        let userland = Userland::of(scenario.needs_containerd, scenario.needs_systemd, asked.containerd);
+        let architecture = asked.architecture.unwrap_or_else(|| usual_architecture(&scenario.name));
+        kernels(&scenario.name, asked.kernels)
+            .into_iter()
+            .map(move |kernel| Play { scenario, parts: GuestParts { architecture, kernel, userland } })
     };
     let mut plays: Vec<Play> = chosen.iter().flat_map(on_its_kernels).collect();
     let order: Vec<Series> = Series::all().collect();
     plays.sort_by_key(|play| {
-        let at = order.iter().position(|series| *series == play.kernel);
-        (play.kernel != Series::DEFAULT, at, !play.scenario.needs_containerd)
+        let at = order.iter().position(|series| *series == play.parts.kernel);
+        (play.parts.kernel != Series::DEFAULT, at, !play.scenario.needs_containerd)
     });
     plays
+}
+
+/// The architecture of a scenario's machine, by its group.
+fn usual_architecture(scenario: &str) -> Architecture {
+    if scenario.starts_with(ON_ARM64) { Architecture::Arm64 } else { Architecture::Amd64 }
 }
 
 fn kernels(scenario: &str, asked: Option<&Kernels>) -> Vec<Series> {
@@ -108,8 +126,9 @@ mod tests {
         let scenarios: Vec<_> =
             scenarios.iter().map(|name| ListedScenario::example(name, "2s", "")).collect();
         let chosen: Vec<_> = scenarios.iter().collect();
-        let asked = asked.map(|list| list.parse().unwrap());
-        plays(&chosen, asked.as_ref(), ContainerdPackages::DEFAULT).iter().map(Play::name).collect()
+        let kernels = asked.map(|list| list.parse().unwrap());
+        let asked = AskedParts { kernels: kernels.as_ref(), ..AskedParts::NONE };
+        plays(&chosen, asked).iter().map(Play::name).collect()
     }
 
     #[test]
@@ -121,9 +140,10 @@ mod tests {
         for (containerd, wanted) in
             [(ContainerdPackages::DEFAULT, ["node-a", "rig-a"]), (newest, ["node-a@containerd-2", "rig-a"])]
         {
-            let plays = plays(&chosen, None, containerd);
+            let plays = plays(&chosen, AskedParts { containerd, ..AskedParts::NONE });
             assert_eq!(plays.iter().map(Play::name).collect::<Vec<_>>(), wanted);
-            assert_eq!(plays[0].parts(), (Series::DEFAULT, Userland::Containers(containerd)));
+            let wanted = GuestParts { userland: Userland::Containers(containerd), ..GuestParts::DEFAULT };
+            assert_eq!(plays[0].parts, wanted);
             assert_ne!(plays[0].machine(), plays[1].machine());
         }
     }
@@ -149,13 +169,26 @@ mod tests {
     }
 
     #[test]
+    fn a_group_plays_on_arm64_and_the_others_when_it_is_asked_for() {
+        let scenarios = ["arm64-a", "rig-a"].map(|name| ListedScenario::example(name, "2s", ""));
+        let chosen: Vec<_> = scenarios.iter().collect();
+        let (amd64, arm64) = (Architecture::Amd64, Architecture::Arm64);
+        for (architecture, names, architectures) in [
+            (None, ["arm64-a", "rig-a"], [arm64, amd64]),
+            (Some(arm64), ["arm64-a", "rig-a@arm64"], [arm64, arm64]),
+            (Some(amd64), ["arm64-a@amd64", "rig-a"], [amd64, amd64]),
+        ] {
+            let plays = plays(&chosen, AskedParts { architecture, ..AskedParts::NONE });
+            assert_eq!(plays.iter().map(Play::name).collect::<Vec<_>>(), names);
+            assert_eq!(plays.iter().map(|play| play.parts.architecture).collect::<Vec<_>>(), architectures);
+        }
+    }
+
+    #[test]
     fn the_same_scenario_on_two_kernels_is_two_machines() {
         let scenario = ListedScenario::example("eyes-a", "2s", "");
-        let [one, other] = [Series::DEFAULT, Series::SECOND].map(|kernel| Play {
-            scenario: &scenario,
-            kernel,
-            userland: Userland::Plain,
-        });
+        let [one, other] = [Series::DEFAULT, Series::SECOND]
+            .map(|kernel| Play { scenario: &scenario, parts: GuestParts { kernel, ..GuestParts::DEFAULT } });
         assert_ne!(one.machine(), other.machine());
         assert_eq!(one.machine(), Play { ..one }.machine());
     }

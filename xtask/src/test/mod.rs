@@ -13,7 +13,9 @@ mod conformance;
 mod daemon;
 mod dependencies;
 mod dist;
+mod emulated;
 mod host;
+mod injected;
 mod kustomize;
 mod libtest;
 mod lint;
@@ -34,11 +36,12 @@ use anyhow::{Result, ensure};
 
 use self::scenario::ListedScenario;
 pub(crate) use self::{
-    matrix::plays,
+    matrix::{AskedParts, plays},
     scenario::{Options, Scenarios},
     tally::TestTally,
 };
 use crate::{
+    architecture::Architecture,
     containerd::ContainerdPackages,
     product::{self, BuildProfile},
     series::Kernels,
@@ -73,6 +76,10 @@ pub(crate) struct TestArguments {
     /// Line of containerd with which scenarios with containers play, as `vm --list` tells them
     #[arg(long, value_name = "LINE", default_value_t = ContainerdPackages::DEFAULT)]
     containerd: ContainerdPackages,
+    /// Architecture of the guests of scenarios without containers and systemd; without it `arm64-*` plays on
+    /// arm64, all others on amd64
+    #[arg(long, value_enum)]
+    arch: Option<Architecture>,
     /// Record what the daemons of scenarios decide, into DIR/NAME.rec (`cargo xtask recordings`)
     #[arg(long, value_name = "DIR")]
     record: Option<PathBuf>,
@@ -80,6 +87,12 @@ pub(crate) struct TestArguments {
     /// says
     #[arg(long, value_name = "N", requires = "name")]
     runs: Option<usize>,
+}
+
+impl TestArguments {
+    fn asked_parts(&self) -> AskedParts<'_> {
+        AskedParts { architecture: self.arch, kernels: self.kernels.as_ref(), containerd: self.containerd }
+    }
 }
 
 /// Runs what was asked for; the last line is `N passed, N failed`.
@@ -135,7 +148,7 @@ fn run_matching(workspace: &Workspace, arguments: &TestArguments, tally: &mut Te
     let profile = if arguments.release { BuildProfile::Release } else { BuildProfile::Dev };
     let record = arguments.record.clone();
     let options = Options { profile, cold: arguments.cold, record, runs: arguments.runs };
-    let played = matrix::plays(&chosen, arguments.kernels.as_ref(), arguments.containerd);
+    let played = matrix::plays(&chosen, arguments.asked_parts());
     scenarios.run(workspace, &played, &options, tally, &mut |_| ())
 }
 
@@ -155,11 +168,10 @@ fn list(workspace: &Workspace, arguments: &TestArguments) -> Result<ExitCode> {
         .map(|step| format!("{:34} {}{}", step.name, step.about, when(step.only_by_name)))
         .collect();
     let scenarios = Scenarios::build(workspace)?;
-    for play in plays(&scenarios.matching(""), arguments.kernels.as_ref(), arguments.containerd) {
+    for play in plays(&scenarios.matching(""), arguments.asked_parts()) {
         let when = when(play.scenario.only_by_name);
-        let (name, topology, kernel, with) =
-            (play.name(), &play.scenario.topology, play.kernel, play.userland);
-        lines.push(format!("{name:34} scenario on {topology}, kernel {kernel}{with}{when}"));
+        let (name, topology, parts) = (play.name(), &play.scenario.topology, play.parts);
+        lines.push(format!("{name:34} scenario on {topology}, {parts}{when}"));
     }
     lines.extend(host::names(workspace)?);
     stdout::lines(lines).map(|()| ExitCode::SUCCESS)

@@ -37,7 +37,7 @@ impl<'a> SnapshotResume<'a> {
     /// What a scenario's guest is resumed from; `None` boots it. Says why there is no snapshot when
     /// there ought to be one.
     pub(super) fn snapshot(&self, play: &Play, guest: &Guest, say: &mut dyn FnMut(&str)) -> Option<Snapshot> {
-        let snapshots = self.snapshots.as_ref().filter(|_| play.userland.can_be_saved())?;
+        let snapshots = self.snapshots.as_ref().filter(|_| play.parts.can_be_saved())?;
         let found = if self.is_shared(play) {
             snapshots.find_or_make(guest).map(Some)
         } else {
@@ -58,19 +58,21 @@ impl<'a> SnapshotResume<'a> {
 mod tests {
     use super::*;
     use crate::{
-        containerd::ContainerdPackages, series::Series, test::scenario::ListedScenario, userland::Userland,
+        containerd::ContainerdPackages, guest_parts::GuestParts, series::Series,
+        test::scenario::ListedScenario, userland::Userland,
     };
 
     #[test]
     fn a_machine_is_its_parts_its_topology_and_its_kernel_arguments() {
         let scenarios = [("2s", ""), ("2s", ""), ("uma", ""), ("2s", "quiet")]
             .map(|(topology, arguments)| ListedScenario::example("x-y", topology, arguments));
-        let mut plays: Vec<_> = scenarios
-            .iter()
-            .map(|scenario| Play { scenario, kernel: Series::DEFAULT, userland: Userland::Plain })
-            .collect();
-        plays.push(Play { kernel: Series::SECOND, ..plays[0] });
-        plays.push(Play { userland: Userland::Containers(ContainerdPackages::DEFAULT), ..plays[0] });
+        let mut plays: Vec<_> =
+            scenarios.iter().map(|scenario| Play { scenario, parts: GuestParts::DEFAULT }).collect();
+        let others = [
+            GuestParts { kernel: Series::SECOND, ..GuestParts::DEFAULT },
+            GuestParts { userland: Userland::Containers(ContainerdPackages::DEFAULT), ..GuestParts::DEFAULT },
+        ];
+        plays.extend(others.map(|parts| Play { parts, ..plays[0] }));
         let resume = SnapshotResume { snapshots: None, plays: &plays };
         let shared: Vec<_> = plays.iter().map(|play| resume.is_shared(play)).collect();
         assert_eq!(shared, [true, true, false, false, false, false]);

@@ -1,4 +1,4 @@
-//! The parts of the machines of a run, one set for each kernel and root file system.
+//! The parts of the machines of a run, one set for each architecture, kernel and root file system.
 //!
 //! Without the default kernel nothing runs. Another one, or a runtime, may be gone from the mirrors, or there
 //! is no network: what should have played with it then fails in CI, and is skipped by name elsewhere. It
@@ -8,14 +8,8 @@ use std::{env, path::Path};
 
 use anyhow::{Context, Result};
 
-use super::{
-    matrix::{GuestParts, Play},
-    tally::TestTally,
-};
-use crate::{series::Series, setup::GuestRig, userland::Userland};
-
-/// What every run has.
-const DEFAULT: GuestParts = (Series::DEFAULT, Userland::Plain);
+use super::{matrix::Play, tally::TestTally};
+use crate::{guest_parts::GuestParts, setup::GuestRig};
 
 /// Machines by what they are made of, or why there are none.
 pub(super) struct Rigs {
@@ -26,31 +20,28 @@ pub(super) struct Rigs {
 impl Rigs {
     /// Gets the parts that some plays need.
     pub(super) fn of(plays: &[Play], mut fetch: impl FnMut(GuestParts) -> Result<GuestRig>) -> Result<Self> {
-        let default = fetch(DEFAULT)?;
+        let default = fetch(GuestParts::DEFAULT)?;
         let mut others: Vec<(GuestParts, Result<GuestRig>)> = Vec::new();
-        for parts in plays.iter().map(Play::parts) {
-            if parts != DEFAULT && others.iter().all(|(known, _)| *known != parts) {
+        for parts in plays.iter().map(|play| play.parts) {
+            if parts != GuestParts::DEFAULT && others.iter().all(|(known, _)| *known != parts) {
                 others.push((parts, fetch(parts)));
             }
         }
         Ok(Self { default, others })
     }
 
-    /// Folder of the QEMU that all of them have.
+    /// Folder of the QEMU of all machines that can be saved.
     pub(super) fn qemu(&self) -> &Path {
         &self.default.qemu
     }
 
     /// The machine made of these.
     pub(super) fn made_of(&self, parts: GuestParts) -> Result<&GuestRig> {
-        if parts == DEFAULT {
+        if parts == GuestParts::DEFAULT {
             return Ok(&self.default);
         }
         let (_, rig) = self.others.iter().find(|(known, _)| *known == parts).context("unused parts")?;
-        rig.as_ref().map_err(|error| {
-            let (kernel, with) = parts;
-            anyhow::anyhow!("no machine with kernel {kernel}{with}: {error:#}")
-        })
+        rig.as_ref().map_err(|error| anyhow::anyhow!("no machine with {parts}: {error:#}"))
     }
 
     /// The plays that have a machine; the others are told of, and counted as failed in CI.
@@ -60,7 +51,7 @@ impl Rigs {
 
     fn possible_in<'a>(&self, ci: bool, plays: &[Play<'a>], tally: &mut TestTally) -> Vec<Play<'a>> {
         let has_machine = |play: &&Play<'a>| {
-            let Err(error) = self.made_of(play.parts()) else { return true };
+            let Err(error) = self.made_of(play.parts) else { return true };
             let outcome = if ci { "failed" } else { "skipped" };
             println!("{}: {outcome}: {error:#}", play.name());
             if ci {
@@ -80,13 +71,14 @@ mod tests {
 
     use super::*;
     use crate::{
-        containerd::ContainerdPackages,
-        test::{matrix, scenario::ListedScenario},
+        test::{matrix, matrix::AskedParts, scenario::ListedScenario},
+        userland::Userland,
     };
 
     fn fetch(gone: &'static [&'static str]) -> impl FnMut(GuestParts) -> Result<GuestRig> {
-        move |(series, userland)| {
-            let root = match userland {
+        move |parts| {
+            let series = parts.kernel;
+            let root = match parts.userland {
                 Userland::Plain => "plain",
                 Userland::Containers(line) => line.name(),
                 Userland::Systemd | Userland::SystemdWith(_) => "systemd",
@@ -95,7 +87,14 @@ mod tests {
                 bail!("no such suite");
             }
             let part = || PathBuf::from(series.name());
-            Ok(GuestRig { qemu: part(), kernel: part(), initrd: part(), root: PathBuf::from(root) })
+            let root = PathBuf::from(root);
+            Ok(GuestRig {
+                architecture: parts.architecture,
+                qemu: part(),
+                kernel: part(),
+                initrd: part(),
+                root,
+            })
         }
     }
 
@@ -104,13 +103,14 @@ mod tests {
         let example = |name| ListedScenario::example(name, "2s", "");
         let scenarios = [example("eyes-a"), example("rig-a"), example("node-a").with_containers()];
         let chosen: Vec<_> = scenarios.iter().collect();
-        let plays = matrix::plays(&chosen, Some(&"6.1,6.18".parse().unwrap()), ContainerdPackages::DEFAULT);
+        let kernels = &"6.1,6.18".parse().unwrap();
+        let plays = matrix::plays(&chosen, AskedParts { kernels: Some(kernels), ..AskedParts::NONE });
         let mut tally = TestTally::default();
         let rigs = Rigs::of(&plays, fetch(gone)).unwrap();
         let possible = rigs.possible_in(ci, &plays, &mut tally);
         for play in &possible {
-            let rig = rigs.made_of(play.parts()).unwrap();
-            assert_eq!(rig.kernel.to_str().unwrap(), play.kernel.name());
+            let rig = rigs.made_of(play.parts).unwrap();
+            assert_eq!(rig.kernel.to_str().unwrap(), play.parts.kernel.name());
             let is_of_runtime = rig.root.to_str() == Some("1.7");
             assert_eq!(is_of_runtime, play.scenario.needs_containerd, "{}", play.name());
         }

@@ -5,7 +5,7 @@
 
 use std::{
     collections::HashMap,
-    fs, mem,
+    mem,
     path::{Path, PathBuf},
     process::Command,
     sync::{
@@ -20,18 +20,14 @@ use anyhow::{Context, Result};
 use serde::Deserialize;
 
 use super::{
-    attempt, matrix::Play, recording::Collected, resume::SnapshotResume, rigs::Rigs, tally::TestTally,
-    why::Why,
+    attempt, injected::InjectedDisks, matrix::Play, recording::Collected, resume::SnapshotResume, rigs::Rigs,
+    tally::TestTally, why::Why,
 };
 use crate::{
     command,
-    dist::TrialRelease,
     product::{self, BuildProfile},
     setup,
-    vm::{
-        Guest, inject_image,
-        topology::{self, GuestTopology},
-    },
+    vm::{Guest, topology::GuestTopology},
     workspace::Workspace,
 };
 
@@ -47,14 +43,14 @@ pub(crate) struct ListedScenario {
     pub(super) topology: String,
     pub(super) kernel_arguments: String,
     limit_seconds: u64,
-    needs_product: bool,
+    pub(super) needs_product: bool,
     pub(super) only_by_name: bool,
-    needs_kernel_side: bool,
+    pub(super) needs_kernel_side: bool,
     pub(super) needs_containerd: bool,
     pub(super) needs_systemd: bool,
-    needs_prometheus: bool,
-    needs_package: bool,
-    needs_image: bool,
+    pub(super) needs_prometheus: bool,
+    pub(super) needs_package: bool,
+    pub(super) needs_image: bool,
 }
 
 #[cfg(test)]
@@ -149,10 +145,10 @@ impl Scenarios {
         tally: &mut TestTally,
         on_line: &mut dyn FnMut(&str),
     ) -> Result<()> {
-        let rigs = Rigs::of(plays, |(kernel, userland)| setup::rig(workspace, kernel, userland))?;
+        let rigs = Rigs::of(plays, |parts| setup::rig(workspace, parts))?;
         let plays = rigs.possible(plays, tally);
         let scratch = workspace.scratch()?;
-        let inject = self.disk(workspace, &plays, options.profile, scratch.path())?;
+        let disks = InjectedDisks::make(self, workspace, &plays, options.profile, scratch.path())?;
         let resume = if options.cold {
             SnapshotResume::never()
         } else {
@@ -164,7 +160,7 @@ impl Scenarios {
             for _ in 0..guests_at_a_time() {
                 let sender = sender.clone();
                 let (rigs, plays) = (&rigs, &plays);
-                let (inject, next, resume) = (inject.as_path(), &next, &resume);
+                let (disks, next, resume) = (&disks, &next, &resume);
                 scope.spawn(move || {
                     while let Some(one) = plays.get(next.fetch_add(1, Ordering::Relaxed)) {
                         let mut say = |line: &str| {
@@ -173,7 +169,7 @@ impl Scenarios {
                         };
                         let arguments = &options.arguments(one.scenario);
                         let passed = match options.record_of(one.scenario) {
-                            None => play(workspace, rigs, inject, one, resume, arguments, &mut say),
+                            None => play(workspace, rigs, disks, one, resume, arguments, &mut say),
                             Some(folder) => {
                                 let mut collected = Collected::default();
                                 let mut say_or_keep = |line: &str| {
@@ -182,7 +178,7 @@ impl Scenarios {
                                     }
                                 };
                                 let passed =
-                                    play(workspace, rigs, inject, one, resume, arguments, &mut say_or_keep);
+                                    play(workspace, rigs, disks, one, resume, arguments, &mut say_or_keep);
                                 let kept = collected.write(folder, &one.name());
                                 say(&kept.unwrap_or_else(|error| format!("no recording: {error:#}")));
                                 passed
@@ -215,37 +211,6 @@ impl Scenarios {
         });
         Ok(())
     }
-
-    /// The disk that guests see at `/inject`.
-    fn disk(
-        &self,
-        workspace: &Workspace,
-        plays: &[Play],
-        profile: BuildProfile,
-        scratch: &Path,
-    ) -> Result<PathBuf> {
-        let mut programs = vec![(self.program.clone(), "scenario")];
-        if plays.iter().any(|play| play.scenario.needs_product) {
-            programs.push((product::build(workspace, profile)?, "numa-enforcer"));
-        }
-        if plays.iter().any(|play| play.scenario.needs_kernel_side) {
-            programs.push((product::build_kernel_side_tests(workspace)?, "kernel-side"));
-        }
-        if plays.iter().any(|play| play.scenario.needs_prometheus) {
-            programs.push((setup::prometheus(workspace)?.server(), "prometheus"));
-        }
-        let (folder, image) = (scratch.join("files"), scratch.join("inject"));
-        fill(&folder, &programs, workspace).context("gather files for the guests")?;
-        let product = folder.join("numa-enforcer");
-        if plays.iter().any(|play| play.scenario.needs_package) {
-            TrialRelease::of(workspace, &product)?.packages(&folder)?;
-        }
-        if plays.iter().any(|play| play.scenario.needs_image) {
-            TrialRelease::of(workspace, &product)?.image(&folder)?;
-        }
-        inject_image(&folder, &image).context("make the disk of files for the guests")?;
-        Ok(image)
-    }
 }
 
 /// Emulation keeps one CPU of this host busy, or more.
@@ -253,29 +218,11 @@ fn guests_at_a_time() -> usize {
     thread::available_parallelism().map_or(1, usize::from).min(MOST_GUESTS)
 }
 
-/// Programs without symbols, rules of Prometheus, topologies as JSON.
-fn fill(folder: &Path, programs: &[(PathBuf, &str)], workspace: &Workspace) -> Result<()> {
-    fs::create_dir_all(folder.join("topologies"))?;
-    for (program, name) in programs {
-        command::quietly(Command::new("strip").arg("-o").arg(folder.join(name)).arg(program))?;
-    }
-    fs::create_dir(folder.join("rules"))?;
-    for name in ["parameters.yml", "recording.yml", "alerts.yml"] {
-        fs::copy(workspace.root().join("deploy/prometheus").join(name), folder.join("rules").join(name))?;
-    }
-    let shipped = workspace.topologies();
-    for name in topology::names(&shipped)? {
-        let json = serde_json::to_vec(&GuestTopology::load(&shipped, &name)?)?;
-        fs::write(folder.join("topologies").join(format!("{name}.json")), json)?;
-    }
-    Ok(())
-}
-
 /// One scenario on one kernel: true if it passed.
 fn play(
     workspace: &Workspace,
     rigs: &Rigs,
-    inject: &Path,
+    disks: &InjectedDisks,
     play: &Play,
     resume: &SnapshotResume,
     arguments: &str,
@@ -287,10 +234,10 @@ fn play(
     let boot = |say: &mut dyn FnMut(&str)| {
         let topology = GuestTopology::load(&workspace.topologies(), &scenario.topology)?;
         let mut guest = Guest {
-            rig: rigs.made_of(play.parts())?,
+            rig: rigs.made_of(play.parts)?,
             topology: &topology,
             kernel_arguments: &scenario.kernel_arguments,
-            inject,
+            inject: disks.of(play.parts.architecture)?,
             job: &format!("exec /inject/scenario run {}{arguments}", scenario.name),
             limit: Duration::from_secs(scenario.limit_seconds),
             snapshot: None,

@@ -3,7 +3,8 @@
 use anyhow::Result;
 
 use super::{
-    alerts, bill, chart, conformance, dependencies, dist, host, lint, page, tally::TestTally, workflows,
+    alerts, bill, chart, conformance, dependencies, dist, emulated, host, lint, page, tally::TestTally,
+    workflows,
 };
 use crate::{arch, progress::ProgressStep as Progress, workspace::Workspace};
 
@@ -79,6 +80,12 @@ pub(super) const STEPS: &[TestStep] = &[
         page::run,
     ),
     parts("host", "every test that runs on this host", |workspace, tally| host::run(workspace, None, tally)),
+    parts(
+        "emulated",
+        "the product for arm64 under QEMU says of captured machines what that of this machine says",
+        emulated::run,
+    )
+    .only_by_name(),
     parts("dist", "a release made in two folders has the same bytes; takes two release builds", dist::run)
         .only_by_name(),
 ];

@@ -6,14 +6,18 @@ use anyhow::{Context, Result, bail};
 
 use super::{
     Ending, Guest, Snapshot, Snapshots, inject_image,
+    platform::GuestPlatform,
     topology::{self, GuestTopology},
 };
 use crate::{
-    containerd::ContainerdPackages, series::Series, setup, stdout, userland::Userland, workspace::Workspace,
+    architecture::Architecture, containerd::ContainerdPackages, guest_parts::GuestParts, series::Series,
+    setup, stdout, userland::Userland, workspace::Workspace,
 };
 
 /// A shell with job control on the job's terminal.
-const SHELL: &str = "setsid sh -c 'stty -F /dev/ttyS1 sane; exec sh -l </dev/ttyS1 >/dev/ttyS1 2>&1'";
+fn shell(terminal: &str) -> String {
+    format!("setsid sh -c 'stty -F {terminal} sane; exec sh -l <{terminal} >{terminal} 2>&1'")
+}
 
 /// Arguments of `vm`.
 #[derive(clap::Args)]
@@ -21,6 +25,9 @@ pub(crate) struct VmArguments {
     /// Name of a shipped topology, or path of a topology file
     #[arg(long, default_value = "2s")]
     topology: String,
+    /// Architecture of processors and programs
+    #[arg(long, value_enum, default_value_t = Architecture::Amd64)]
+    arch: Architecture,
     /// Series of the kernel
     #[arg(long, default_value_t = Series::DEFAULT)]
     kernel: Series,
@@ -61,7 +68,8 @@ pub(crate) fn run(workspace: &Workspace, arguments: &VmArguments) -> Result<Exit
         None if arguments.systemd => Userland::Systemd,
         None => Userland::Plain,
     };
-    let rig = setup::rig(workspace, arguments.kernel, userland)?;
+    let parts = GuestParts { architecture: arguments.arch, kernel: arguments.kernel, userland };
+    let rig = setup::rig(workspace, parts)?;
     let scratch = workspace.scratch()?;
     let (folder, inject) = (scratch.path().join("files"), scratch.path().join("inject"));
     fs::create_dir(&folder)?;
@@ -71,7 +79,8 @@ pub(crate) fn run(workspace: &Workspace, arguments: &VmArguments) -> Result<Exit
     }
     inject_image(&folder, &inject)?;
     let interactive = arguments.command.is_empty();
-    let job = if interactive { SHELL.to_owned() } else { arguments.command.join(" ") };
+    let terminal = GuestPlatform::of(arguments.arch).job_terminal;
+    let job = if interactive { shell(terminal) } else { arguments.command.join(" ") };
     let mut guest = Guest {
         rig: &rig,
         topology: &topology,
@@ -81,7 +90,7 @@ pub(crate) fn run(workspace: &Workspace, arguments: &VmArguments) -> Result<Exit
         limit: Duration::from_secs(arguments.limit),
         snapshot: None,
     };
-    if !arguments.no_snapshot && userland.can_be_saved() {
+    if !arguments.no_snapshot && parts.can_be_saved() {
         guest.snapshot = snapshot(&Snapshots::of(workspace, &rig.qemu)?, &guest);
     }
     if interactive {

@@ -17,6 +17,7 @@ use super::{
     console::Console,
     disk,
     machine::{GuestMachine, Start},
+    platform::GuestPlatform,
     qemu::{self, Killed},
     snapshot::Snapshot,
     topology::GuestTopology,
@@ -120,8 +121,10 @@ impl Guest<'_> {
         stdin: Stdio,
         stdout: Stdio,
     ) -> Result<Killed> {
+        let platform = GuestPlatform::of(self.rig.architecture);
+        platform.check(self.topology)?;
         disk::job_disk(job, &scratch.join(JOB))?;
-        let mut qemu = qemu::command(&self.rig.qemu);
+        let mut qemu = qemu::command(&self.rig.qemu, platform);
         qemu.args(self.arguments(start, scratch)).stdin(stdin).stdout(stdout);
         Ok(Killed(qemu.spawn().context("start QEMU")?))
     }
@@ -151,7 +154,7 @@ mod tests {
     use std::{fs, os::unix::fs::symlink};
 
     use super::*;
-    use crate::workspace::Workspace;
+    use crate::{architecture::Architecture, workspace::Workspace};
 
     #[test]
     fn a_resumed_guest_that_ends_without_a_status_loses_its_snapshot_and_is_no_verdict() {
@@ -160,8 +163,13 @@ mod tests {
         fs::create_dir_all(at("qemu/lib64")).unwrap();
         symlink("/bin/false", at("qemu/lib64/ld-linux-x86-64.so.2")).unwrap();
         fs::create_dir(at("snapshot")).unwrap();
-        let rig =
-            GuestRig { qemu: at("qemu"), kernel: at("vmlinux"), initrd: at("initrd"), root: at("root.ext4") };
+        let rig = GuestRig {
+            architecture: Architecture::Amd64,
+            qemu: at("qemu"),
+            kernel: at("vmlinux"),
+            initrd: at("initrd"),
+            root: at("root.ext4"),
+        };
         let topology = GuestTopology::load(&Workspace::find().unwrap().topologies(), "2s").unwrap();
         let guest = Guest {
             rig: &rig,

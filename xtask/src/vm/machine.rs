@@ -1,16 +1,7 @@
 //! A topology as QEMU's command line.
 //!
-//! Problem: each choice below is there because another one was seen to fail under QEMU 10's TCG.
-//! - `q35`: `microvm` takes `-numa` without a word and gives the guest one node.
-//! - The processor is an Intel server part: plain `max` is an AMD without `topoext`, with wrong caches and
-//!   siblings. `level=30` hides CPUID leaf 0x1f; its emulation aborts QEMU when a socket has several dies.
-//!   Without 5-level paging (`la57`) TLB fills are cheaper. Without `monitor` an idle processor halts: Linux
-//!   before 6.0 waits by MWAIT on every Intel (`prefer_mwait_c1_over_halt` in arch/x86/kernel/process.c),
-//!   which is emulated as a busy loop.
-//! - `pit=off`: the kernel measures its clock against the PIT. On a busy host that was seen to come out ten
-//!   times too slow (`PIT calibration deviates from HPET` in arch/x86/kernel/tsc.c, which believes the PIT),
-//!   after which the guest's time runs ten times too fast, and all its limits with it. Without a PIT it takes
-//!   the HPET.
+//! Board and processor are in `platform`. Problem: each choice below is there because another one was seen to
+//! fail under QEMU 10's TCG.
 //! - `store-global-state=off`: a guest that was saved while stopped runs when it is resumed.
 //! - Root is opened with `snapshot=on`: its writes are thrown away. A machine that is to be saved writes
 //!   to a copy, which then belongs to its state.
@@ -21,18 +12,14 @@
 
 use std::path::Path;
 
-use super::topology::{GuestHmat, GuestTopology};
+use super::{
+    platform::GuestPlatform,
+    topology::{GuestHmat, GuestTopology},
+};
 use crate::setup::GuestRig;
-
-/// Emulated processor.
-const CPU: &str = "max,la57=off,monitor=off,vendor=GenuineIntel,family=6,model=85,stepping=7,level=30";
 
 /// Translation-block cache in MiB; the default grows with the guest's memory and the host has little.
 const ACCELERATOR: &str = "tcg,thread=multi,tb-size=256";
-
-/// Kernel command line of every guest: quick to boot, loud when it dies.
-const KERNEL_ARGUMENTS: &str = "console=ttyS0 quiet panic=-1 mitigations=off nokaslr init_on_alloc=0 tsc=reliable \
-     no_timer_check rcupdate.rcu_expedited=1 random.trust_cpu=on cryptomgr.notests audit=0";
 
 /// Memory that a node made of an NVDIMM loses: labels, and alignment to a block of 128 MiB.
 const NVDIMM_LOSS_MIB: u32 = 128;
@@ -70,7 +57,7 @@ impl GuestMachine<'_> {
             "-accel",
             ACCELERATOR,
             "-cpu",
-            CPU,
+            self.platform().processor,
             "-nodefaults",
             "-no-user-config",
             "-display",
@@ -79,7 +66,7 @@ impl GuestMachine<'_> {
             "-global",
             "migration.store-global-state=off",
         ]);
-        arguments.extend(processors(self.topology));
+        arguments.extend(processors(self.platform(), self.topology));
         arguments.extend(memory(self.topology));
         arguments.extend(distances(self.topology));
         if let Some(hmat) = &self.topology.hmat {
@@ -98,6 +85,10 @@ impl GuestMachine<'_> {
             }
         }
         arguments
+    }
+
+    fn platform(&self) -> &'static GuestPlatform {
+        GuestPlatform::of(self.rig.architecture)
     }
 
     fn devices(&self) -> Vec<String> {
@@ -127,7 +118,7 @@ impl GuestMachine<'_> {
     }
 
     fn kernel(&self) -> Vec<String> {
-        let mut line = KERNEL_ARGUMENTS.to_owned();
+        let mut line = self.platform().kernel_arguments.to_owned();
         if self.topology.has_nvdimms() {
             line.push_str(" rig.nvdimm=ram");
         }
@@ -150,9 +141,9 @@ fn words(words: &[&str]) -> Vec<String> {
     words.iter().map(|&word| word.to_owned()).collect()
 }
 
-fn processors(topology: &GuestTopology) -> Vec<String> {
+fn processors(platform: &GuestPlatform, topology: &GuestTopology) -> Vec<String> {
     let GuestTopology { sockets, dies, cores, threads, .. } = topology;
-    let mut machine = "q35,pit=off".to_owned();
+    let mut machine = platform.machine.to_owned();
     if topology.hmat.is_some() {
         machine.push_str(",hmat=on");
     }
@@ -241,15 +232,20 @@ mod tests {
     use std::path::PathBuf;
 
     use super::*;
-    use crate::workspace::Workspace;
+    use crate::{architecture::Architecture, workspace::Workspace};
 
     fn line(name: &str, kernel_arguments: &str) -> String {
         line_from(name, kernel_arguments, Start::Cold)
     }
 
     fn line_from(name: &str, kernel_arguments: &str, start: Start) -> String {
+        line_of(Architecture::Amd64, name, kernel_arguments, start)
+    }
+
+    fn line_of(architecture: Architecture, name: &str, kernel_arguments: &str, start: Start) -> String {
         let topology = GuestTopology::load(&Workspace::find().unwrap().topologies(), name).unwrap();
         let rig = GuestRig {
+            architecture,
             qemu: PathBuf::from("/rig/qemu"),
             kernel: PathBuf::from("/rig/vmlinux"),
             initrd: PathBuf::from("/rig/initrd"),
@@ -286,6 +282,20 @@ mod tests {
             init_on_alloc=0 tsc=reliable no_timer_check rcupdate.rcu_expedited=1 random.trust_cpu=on \
             cryptomgr.notests audit=0 numa_balancing=disable";
         assert_eq!(line("2s", "numa_balancing=disable"), wanted);
+    }
+
+    #[test]
+    fn another_architecture_is_another_board_processor_and_console() {
+        let line = line_of(Architecture::Arm64, "2s-memory", "", Start::Cold);
+        for part in [
+            "-cpu neoverse-n1 ",
+            "-machine virt,gic-version=3 -smp 4,sockets=2,dies=1,cores=2,threads=1 ",
+            "-numa node,nodeid=2,memdev=memory2 ",
+            "-numa dist,src=1,dst=2,val=28 ",
+            "-append console=ttyAMA0 ",
+        ] {
+            assert!(line.contains(part), "{part} in {line}");
+        }
     }
 
     #[test]

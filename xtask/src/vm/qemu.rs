@@ -7,12 +7,14 @@ use std::{
 
 use anyhow::{Context, Result};
 
+use super::platform::GuestPlatform;
+
 /// QEMU from its folder, with its own loader and libraries: the host's may be older.
-pub(super) fn command(folder: &Path) -> Command {
+pub(super) fn command(folder: &Path, platform: &GuestPlatform) -> Command {
     let at = |path: &str| -> PathBuf { folder.join(path) };
     let mut command = tethered(&at("lib64/ld-linux-x86-64.so.2"));
     command.arg("--library-path").arg(at("usr/lib/x86_64-linux-gnu"));
-    command.arg(at("usr/bin/qemu-system-x86_64"));
+    command.arg(at(&format!("usr/bin/{}", platform.program)));
     for firmware in ["usr/share/qemu", "usr/share/seabios", "usr/lib/ipxe/qemu"] {
         command.arg("-L").arg(at(firmware));
     }

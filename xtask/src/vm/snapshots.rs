@@ -190,6 +190,7 @@ fn size(folder: &Path) -> Result<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::architecture::Architecture;
     use crate::{setup::GuestRig, vm::topology::GuestTopology};
 
     /// Names of the snapshots in a folder, each with one file of 64 KiB.
@@ -235,6 +236,7 @@ mod tests {
         let (small, alike, large) = (disk("small", 1 << 20), disk("alike", 1 << 20), disk("large", 2 << 20));
         let shipped = Workspace::find().unwrap().topologies();
         let rig = GuestRig {
+            architecture: Architecture::Amd64,
             qemu: PathBuf::from("/rig/qemu"),
             kernel: disk("vmlinux", 1),
             initrd: disk("initrd", 1),
