@@ -159,7 +159,8 @@ pub const ALL: &[Scenario] = &[
     Scenario { only_by_name: true, ..long("eyes-traffic-kinds", "2s", BALANCING_OFF, traffic::kinds) },
     Scenario { only_by_name: true, ..long("eyes-self-placed", "2s", "", self_placed::survives) },
     product("eyes-what-needs-what", "2s", "", eyes::what_needs_what),
-    product("arm64-smoke", arm64::TOPOLOGY, "", arm64::smoke),
+    // The product is built anew for it, which takes longer than all that a run builds otherwise.
+    Scenario { only_by_name: true, ..product("arm64-smoke", arm64::TOPOLOGY, "", arm64::smoke) },
     product("audit-misaligned", "2s", "", audit::misaligned),
     // Without the kernel's own balancing, which would move pages before a remedy does.
     Scenario {

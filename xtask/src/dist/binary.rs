@@ -77,7 +77,8 @@ pub(super) fn build(draft: &ReleaseDraft<'_>, architecture: Architecture) -> Res
     ensure!(binary.is_file(), "cargo built no {}", binary.display());
     names_no_path(&binary, &renamed)?;
     is_static(&binary)?;
-    says_its_version(&binary, architecture, commit)?;
+    let emulator = setup::emulator(workspace, architecture)?;
+    says_its_version(emulator.program(&binary), &binary, commit)?;
     step.done();
     Ok(binary)
 }
@@ -135,8 +136,7 @@ fn is_static(binary: &Path) -> Result<()> {
 }
 
 /// Runs the binary, emulated if it is of another architecture: it must name this version and commit.
-fn says_its_version(binary: &Path, architecture: Architecture, commit: &ReleaseCommit) -> Result<()> {
-    let mut program = setup::program(binary, architecture)?;
+fn says_its_version(mut program: Command, binary: &Path, commit: &ReleaseCommit) -> Result<()> {
     let said = command::quietly(program.arg("--version"))?;
     let expected = format!("numa-enforcer {} ({})", commit.version, commit.short());
     ensure!(said.trim() == expected, "{}: --version says {said:?}, not {expected:?}", binary.display());

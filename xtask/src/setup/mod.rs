@@ -37,7 +37,7 @@ pub(crate) use component::component;
 pub(crate) use crd_api::CrdApi;
 pub(crate) use cross::compiler as cross_compiler;
 pub(crate) use cyclonedx::{CycloneDx, fetch as cyclonedx};
-pub(crate) use emulator::program;
+pub(crate) use emulator::ProgramEmulator;
 pub(crate) use helm::fetch as helm;
 pub(crate) use jactionlint::fetch as jactionlint;
 pub(crate) use kustomize::Kustomize;
@@ -128,9 +128,14 @@ pub(crate) fn dist_tools() -> Result<()> {
     packages::install(&packages::DIST)
 }
 
-/// What runs programs of another architecture, and unpacks captured machines for them.
-pub(crate) fn emulation_tools() -> Result<()> {
-    packages::install(&packages::EMULATOR)
+/// What runs programs of an architecture.
+pub(crate) fn emulator(workspace: &Workspace, architecture: Architecture) -> Result<ProgramEmulator> {
+    emulator::fetch(&workspace.rig(), architecture)
+}
+
+/// What unpacks captured machines.
+pub(crate) fn unpacker() -> Result<()> {
+    packages::install(&packages::UNPACKER)
 }
 
 /// A browser without a window, for the page.

@@ -82,9 +82,8 @@ pub(super) const CROSS: PackageNeed = PackageNeed {
     programs: &["aarch64-linux-gnu-gcc"],
 };
 
-/// What runs programs of the other architecture, and unpacks captured machines for them.
-pub(super) const EMULATOR: PackageNeed =
-    PackageNeed { packages: &["qemu-user-static", "bzip2"], programs: &["qemu-aarch64-static", "bzip2"] };
+/// What unpacks captured machines.
+pub(super) const UNPACKER: PackageNeed = PackageNeed { packages: &["bzip2"], programs: &["bzip2"] };
 
 /// What is to be done about a need.
 #[derive(Debug, PartialEq, Eq)]

@@ -18,7 +18,12 @@ use std::{
 
 use anyhow::{Context, Result};
 
-use super::{apt::VALIDITY, cache, container_image, emulator, suite};
+use super::{
+    apt::VALIDITY,
+    cache, container_image,
+    emulator::{self, ProgramEmulator},
+    suite,
+};
 use crate::{architecture::Architecture, command, containerd::ContainerdPackages};
 
 const SUITE: &str = "trixie";
@@ -99,12 +104,13 @@ pub(super) fn build(dir: &Path, architecture: Architecture) -> Result<Root> {
     let furniture = furniture();
     let mut recipe = vec![SUITE, &packages, SIZE, &furniture];
     let mut name = "root".to_owned();
+    let emulator = emulator::fetch(dir, architecture)?;
     if architecture != Architecture::Amd64 {
         recipe.push(architecture.debian());
         name = format!("root-{}", architecture.debian());
     }
     let made = cache::keep(dir, &name, &recipe, |place| {
-        let tree = begin(place, SUITE, architecture, &packages)?;
+        let tree = begin(place, SUITE, &emulator, &packages)?;
         fs::copy(tree.join("usr/bin/busybox"), place.join("busybox")).context("copy busybox")?;
         finish(place, &tree, SIZE)
     })?;
@@ -117,8 +123,9 @@ pub(super) fn build_with(dir: &Path, containerd: ContainerdPackages) -> Result<P
     let images = container_image::recipe();
     let recipe =
         [containerd.suite(), &packages, RUNTIME_SIZE, &furniture(), containerd.configuration(), &images];
+    let native = emulator::fetch(dir, Architecture::Amd64)?;
     let made = cache::keep(dir, &format!("root-containerd-{containerd}"), &recipe, |place| {
-        let tree = begin(place, containerd.suite(), Architecture::Amd64, &packages)?;
+        let tree = begin(place, containerd.suite(), &native, &packages)?;
         furnish_runtime(&tree, containerd.configuration())?;
         finish(place, &tree, RUNTIME_SIZE)
     })?;
@@ -147,9 +154,10 @@ pub(super) fn build_systemd(dir: &Path, containerd: Option<ContainerdPackages>) 
     if let Some(configuration) = &configuration {
         recipe.extend([configuration.as_str(), &images]);
     }
+    let native = emulator::fetch(dir, Architecture::Amd64)?;
     let name = if containerd.is_some() { "root-systemd-containerd" } else { "root-systemd" };
     let made = cache::keep(dir, name, &recipe, |place| {
-        let tree = begin(place, SYSTEMD_SUITE, Architecture::Amd64, &packages)?;
+        let tree = begin(place, SYSTEMD_SUITE, &native, &packages)?;
         for (path, text) in SYSTEMD_FILES {
             fs::write(tree.join(path), text).with_context(|| format!("write {path}"))?;
         }
@@ -168,11 +176,11 @@ fn furniture() -> String {
 }
 
 /// The furnished tree in a new folder.
-fn begin(place: &Path, suite: &str, architecture: Architecture, packages: &str) -> Result<PathBuf> {
+fn begin(place: &Path, suite: &str, emulator: &ProgramEmulator, packages: &str) -> Result<PathBuf> {
     fs::create_dir(place).with_context(|| format!("create {}", place.display()))?;
     let tree = place.join("tree");
-    unpack(suite, architecture, packages, &tree)?;
-    furnish(&tree, architecture)?;
+    unpack(suite, emulator.architecture, packages, &tree)?;
+    furnish(&tree, emulator)?;
     Ok(tree)
 }
 
@@ -210,12 +218,11 @@ fn as_configuration(option: &str) -> String {
     option.split_once('=').map_or_else(|| option.to_owned(), |(name, value)| format!("{name} \"{value}\""))
 }
 
-fn furnish(tree: &Path, architecture: Architecture) -> Result<()> {
+fn furnish(tree: &Path, emulator: &ProgramEmulator) -> Result<()> {
     for path in UNUSED {
         fs::remove_dir_all(tree.join(path)).or_else(absent_is_fine)?;
     }
-    let applets =
-        command::quietly(emulator::program(&tree.join("usr/bin/busybox"), architecture)?.arg("--list"))?;
+    let applets = command::quietly(emulator.program(&tree.join("usr/bin/busybox")).arg("--list"))?;
     for applet in applets.lines() {
         if !tree.join("usr/bin").join(applet).exists() && !tree.join("usr/sbin").join(applet).exists() {
             symlink("busybox", tree.join("usr/bin").join(applet))

@@ -15,7 +15,7 @@ use crate::{
     command,
     product::{self, BuildProfile},
     progress::ProgressStep,
-    setup,
+    setup::{self, ProgramEmulator},
     workspace::Workspace,
 };
 
@@ -39,12 +39,13 @@ const WORDS: [&[&str]; 3] = [&["--version"], &["--help"], &["audit", "--help"]];
 
 /// Builds both and counts each command on each machine.
 pub(super) fn run(workspace: &Workspace, tally: &mut TestTally) -> Result<()> {
-    setup::emulation_tools()?;
+    setup::unpacker()?;
+    let emulator = setup::emulator(workspace, FOREIGN)?;
     let own = product::build(workspace, BuildProfile::Dev)?;
     let foreign = product::build_foreign(workspace, FOREIGN, BuildProfile::Dev)?.product;
     let step = ProgressStep::begin(format!("emulated {}", FOREIGN.debian()));
     for words in WORDS {
-        tally.outcome(&format!("emulated {}", words.join(" ")), is_alike(&own, &foreign, words));
+        tally.outcome(&format!("emulated {}", words.join(" ")), is_alike(&own, &emulator, &foreign, words));
     }
     let scratch = workspace.scratch()?;
     for machine in MACHINES {
@@ -53,7 +54,7 @@ pub(super) fn run(workspace: &Workspace, tally: &mut TestTally) -> Result<()> {
         for look in LOOKS {
             let arguments = [look, &["--root", root]].concat();
             let name = format!("emulated {} of {machine}", look.join(" "));
-            tally.outcome(&name, is_alike(&own, &foreign, &arguments));
+            tally.outcome(&name, is_alike(&own, &emulator, &foreign, &arguments));
         }
     }
     step.done();
@@ -61,9 +62,9 @@ pub(super) fn run(workspace: &Workspace, tally: &mut TestTally) -> Result<()> {
 }
 
 /// Both print the same, and end with the same status.
-fn is_alike(own: &Path, foreign: &Path, arguments: &[&str]) -> Result<()> {
+fn is_alike(own: &Path, emulator: &ProgramEmulator, foreign: &Path, arguments: &[&str]) -> Result<()> {
     let own = said(&mut Command::new(own), arguments)?;
-    let foreign = said(&mut setup::program(foreign, FOREIGN)?, arguments)?;
+    let foreign = said(&mut emulator.program(foreign), arguments)?;
     ensure!(!own.1.is_empty(), "it prints nothing");
     ensure!(own.0 == foreign.0, "exit status {:?}, on this machine {:?}", foreign.0, own.0);
     let differing = own.1.lines().zip(foreign.1.lines()).find(|(one, other)| one != other);
