@@ -1,7 +1,7 @@
 //! Size of a page: what turns the pages that the kernel counts into bytes.
 //!
-//! Kernels of x86-64 have pages of 4 KiB, those of arm64 4, 16 or 64. A running kernel is asked; a copy of its
-//! files tells by two counts of the same memory, one in pages and one in bytes.
+//! Kernels of x86-64 have pages of 4 KiB, those of arm64 4, 16 or 64. A running kernel is asked; a copy of
+//! its files tells by two counts of the same memory, one in pages and one in bytes.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};

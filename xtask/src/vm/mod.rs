@@ -1,7 +1,7 @@
 //! Virtual machines with NUMA topologies, under QEMU's own emulation: no KVM is needed.
 //!
-//! A topology is a file, a boot takes two to five seconds (of arm64 ten) and a resume from a snapshot half of one, and
-//! what comes back is the job's lines and its exit status. Placement, distances, tiers and page
+//! A topology is a file, a boot takes two to five seconds (of arm64 ten) and a resume from a snapshot half of
+//! one, and what comes back is the job's lines and its exit status. Placement, distances, tiers and page
 //! migration in such a guest are real; latency and bandwidth are not, so nothing here may be used to
 //! measure a benefit.
 

@@ -11,8 +11,8 @@
 //!   times too slow (`PIT calibration deviates from HPET` in arch/x86/kernel/tsc.c, which believes the PIT),
 //!   after which the guest's time runs ten times too fast, and all its limits with it. Without a PIT it takes
 //!   the HPET.
-//! - arm64 is `virt` without firmware: QEMU's device tree tells nodes, distances, sockets and cores; it has no
-//!   words for HMAT, dies and NVDIMMs.
+//! - arm64 is `virt` without firmware: QEMU's device tree tells nodes, distances, sockets and cores; it has
+//!   no words for HMAT, dies and NVDIMMs.
 
 use anyhow::{Result, ensure};
 
