@@ -18,7 +18,7 @@ use std::{
 use anyhow::{Context, Result, ensure};
 
 use super::{absent_is_fine, apt::Apt, cache};
-use crate::command;
+use crate::{architecture::Architecture, command};
 
 const SUITE: &str = "sid";
 
@@ -166,7 +166,7 @@ pub(super) fn fetch(dir: &Path) -> Result<CrdApi> {
 fn build(scratch: &Path, place: &Path) -> Result<()> {
     let (debs, root) = (scratch.join("debs"), scratch.join("root"));
     fs::create_dir_all(&debs).with_context(|| format!("create {}", debs.display()))?;
-    let apt = Apt::of_suite(SUITE, &scratch.join("apt"))?;
+    let apt = Apt::of_suite(SUITE, Architecture::Amd64, &scratch.join("apt"))?;
     let dependencies = apt.dependencies(GO)?;
     let version = newest_go(&dependencies)?;
     let (compiler, library) = (format!("golang-{version}-go"), format!("golang-{version}-src"));
