@@ -20,7 +20,7 @@ use libfuzzer_sys::fuzz_target;
 fuzz_target!(|text: &str| {
     let _ = parse_keyed(text);
     let _ = parse_cgroup_mounts(text);
-    let _ = parse_numa_stat_v1(text, 4_096, true);
+    let _ = parse_numa_stat_v1(text, enforcer_core::page_size::PageSize::SMALLEST, true);
     let _ = parse_numa_stat_v2(text);
     let _ = parse_pressure(text);
     let _ = parse_task_stat(text);
