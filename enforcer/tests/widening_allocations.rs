@@ -129,7 +129,7 @@ fn a_look_while_all_is_calm_allocates_nothing() {
     put(root, "cgroup/a/cpuset.cpus", "0\n");
 
     let host = HostRoot::captured(root);
-    let rooms = || HeadroomReader::new(&host, 4096);
+    let rooms = || HeadroomReader::new(&host, enforcer_core::page_size::PageSize::SMALLEST);
     let senses = Sensors { tap: PressureTap::default(), rooms: rooms(), limits: MemoryLimits::new(None) };
     let relief = ReliefSensors { rooms: rooms(), tenants: ResidentsReader::new(&host) };
     let tree = CpusetTree::new(&host.at(root.join("cgroup")), true);
