@@ -37,8 +37,10 @@ impl Host {
         }
         let host = HostRoot::captured(dir.path());
         let widening = Widening::new().unwrap();
-        let senses =
-            ReliefSensors { rooms: HeadroomReader::new(&host, 4096), tenants: ResidentsReader::new(&host) };
+        let senses = ReliefSensors {
+            rooms: HeadroomReader::new(&host, enforcer_core::page_size::PageSize::SMALLEST),
+            tenants: ResidentsReader::new(&host),
+        };
         let tree = CpusetTree::new(&host.at(dir.path().join("cgroup")), true);
         let mut relief = ReliefWorker::new(
             FakeKernel::default(),
