@@ -25,6 +25,8 @@ use std::collections::BTreeSet;
 
 use numa_placement::{Allocations, PodRequest, admit, remove};
 
+use numa_topology::set::NodeSet;
+
 use self::log::{PodEvent, PodLog};
 pub use self::verdict::{PredictedContainer, PredictedPlace, RefusalGroup, UnknownNode, Verdict};
 use super::{
@@ -178,6 +180,14 @@ impl NodeView {
     /// What pods hold now, pending ones included.
     pub const fn allocations(&self) -> &Allocations {
         &self.now
+    }
+
+    /// Number of CPUs on these NUMA nodes that a pod could still have exclusively.
+    pub fn free_cpus_on(&self, nodes: &NodeSet) -> usize {
+        let Some(model) = &self.model else { return 0 };
+        let inventory = &model.inventory;
+        let given = self.now.exclusive_cpus().union(&inventory.reserved_cpus);
+        inventory.machine.cpus_of(nodes).difference(&given).len()
     }
 
     fn covers(&self, uid: &str) -> bool {

@@ -1,0 +1,289 @@
+//! Plan over many nodes: which node, NUMA nodes and CPUs each pod gets, or why no node takes it.
+//!
+//! Problem: before pods are created, their owner wants to know whether the cluster has a place for each, and
+//! which. Idea: place them one after another on the views of the nodes, with the sums that every scheduler
+//! counts and one of two rules for NUMA nodes: the exact prediction, or Volcano's policy.
+//!
+//! Terminology: under the exact rule the best node is the one that takes the pod on the fewest NUMA nodes, then
+//! with the least CPUs left over on them, then the first by name. A pod that the managers of the nodes have no
+//! say about goes where the most CPU time is free.
+//!
+//! Cost: one admission for each node and kind of pod; a node is asked again only after a pod was put on it.
+
+mod report;
+mod sums;
+#[cfg(test)]
+mod tests;
+
+use std::{cmp::Reverse, collections::BTreeMap};
+
+use numa_placement::{ContainerKind, PodRequest, QosClass};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use self::report::RefusalGroups;
+pub use self::{
+    report::{CLUSTER_PLAN_SCHEMA_VERSION, ClusterPlanReport, PlannedContainer, PodPlan, RefusedNodes},
+    sums::{Amounts, CPU, NodeSums, PODS, amounts_of},
+};
+use super::{
+    view::{Millis, NodeView, PredictedPlace, Verdict},
+    volcano::{self, NumaCpus, VolcanoNode, VolcanoPolicy},
+};
+
+/// Rule by which nodes are chosen.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum NodeRule {
+    /// The answer of each node's own managers.
+    #[default]
+    Exact,
+    /// Volcano's policy.
+    Volcano,
+}
+
+/// A node of a plan.
+#[derive(Debug, Clone)]
+pub struct PlannedNode {
+    /// Its name.
+    pub name: String,
+    /// Whether a scheduler may use it.
+    pub is_schedulable: bool,
+    /// What a scheduler counts.
+    pub sums: NodeSums,
+    /// Its state and the pods bound since.
+    pub view: NodeView,
+    /// Number of changes; answers of an older version are not used again.
+    version: u64,
+}
+
+impl PlannedNode {
+    /// A node.
+    pub const fn new(name: String, is_schedulable: bool, sums: NodeSums, view: NodeView) -> Self {
+        Self { name, is_schedulable, sums, view, version: 0 }
+    }
+}
+
+/// A cluster on which pods are placed one after another.
+#[derive(Debug)]
+pub struct ClusterPlan {
+    /// In ascending order of name.
+    nodes: Vec<PlannedNode>,
+    rule: NodeRule,
+    explain: bool,
+    now: Millis,
+    /// Answers by kind of pod, then by position of the node, with the node's version.
+    answers: BTreeMap<PodKind, Vec<Option<(u64, Verdict)>>>,
+}
+
+/// Most kinds of pods with remembered answers.
+const KINDS: usize = 64;
+
+/// What a node's answer depends on: everything of a pod except its name.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+struct PodKind(QosClass, Vec<ContainerAmounts>);
+
+type ContainerAmounts = (ContainerKind, Option<u64>, Option<u64>, BTreeMap<u64, u64>, BTreeMap<String, u64>);
+
+impl PodKind {
+    fn of(pod: &PodRequest) -> Self {
+        let containers = pod.containers.iter().map(|container| {
+            let requests = &container.requests;
+            let hugepages = requests.hugepages.clone();
+            (container.kind, requests.milli_cpus, requests.memory_bytes, hugepages, container.devices.clone())
+        });
+        Self(pod.qos, containers.collect())
+    }
+}
+
+impl ClusterPlan {
+    /// A cluster of these nodes at a time of their clock; `explain` adds what the refusing nodes lack.
+    pub fn new(mut nodes: Vec<PlannedNode>, rule: NodeRule, explain: bool, now: Millis) -> Self {
+        nodes.sort_by(|one, other| one.name.cmp(&other.name));
+        Self { nodes, rule, explain, now, answers: BTreeMap::new() }
+    }
+
+    /// Places these pods in their order.
+    pub fn place_all(mut self, pods: &[PodRequest]) -> ClusterPlanReport {
+        let pods: Vec<PodPlan> = pods.iter().map(|pod| self.place(pod)).collect();
+        self.report(pods)
+    }
+
+    /// Places copies of a pod until no node takes another, at most `limit`. The last entry of the report is
+    /// the one without a node, if there is one.
+    pub fn fill(mut self, pod: &PodRequest, limit: usize) -> ClusterPlanReport {
+        let mut pods = Vec::new();
+        for number in 0..limit {
+            let mut copy = pod.clone();
+            copy.name.name = format!("{}-{number}", pod.name.name);
+            let plan = self.place(&copy);
+            let is_full = plan.node.is_none();
+            pods.push(plan);
+            if is_full {
+                break;
+            }
+        }
+        self.report(pods)
+    }
+
+    fn report(&self, pods: Vec<PodPlan>) -> ClusterPlanReport {
+        let count = |placed: bool| {
+            let pods = pods.iter().filter(|pod| pod.node.is_some() == placed).count();
+            u64::try_from(pods).unwrap_or(u64::MAX)
+        };
+        ClusterPlanReport {
+            schema_version: CLUSTER_PLAN_SCHEMA_VERSION,
+            rule: self.rule,
+            nodes: u64::try_from(self.nodes.len()).unwrap_or(u64::MAX),
+            placed: count(true),
+            pending: count(false),
+            pods,
+        }
+    }
+
+    /// Places one pod.
+    pub fn place(&mut self, pod: &PodRequest) -> PodPlan {
+        let mut plan = PodPlan { pod: pod.name.to_string(), ..PodPlan::default() };
+        let amounts = amounts_of(pod);
+        let mut refused = RefusalGroups::default();
+        let mut best: Option<(NodeRank, usize, PredictedPlace)> = None;
+        let kind = PodKind::of(pod);
+        for at in 0..self.nodes.len() {
+            let answer = self.answer(at, &kind, pod, &amounts);
+            let Some(node) = self.nodes.get(at) else { continue };
+            match answer {
+                Ok((rank, place)) => {
+                    if best.as_ref().is_none_or(|(least, ..)| rank < *least) {
+                        best = Some((rank, at, place));
+                    }
+                }
+                Err(NodeRefusal { reason, detail }) => {
+                    refused.add(&node.name, &reason, || detail.filter(|_| self.explain));
+                }
+            }
+        }
+        plan.refused = refused.into_refused();
+        if let Some((_, at, place)) = best
+            && let Some(node) = self.nodes.get_mut(at)
+        {
+            plan.put(&node.name, &place);
+            node.sums.add(&amounts);
+            // A planned pod has no uid yet; its name is as unique here.
+            let uid = if pod.name.uid.is_empty() { pod.name.to_string() } else { pod.name.uid.clone() };
+            let mut bound = pod.clone();
+            bound.name.uid.clone_from(&uid);
+            node.view.observe_bound(&uid, &bound);
+            node.version += 1;
+        }
+        plan
+    }
+
+    fn answer(
+        &mut self,
+        at: usize,
+        kind: &PodKind,
+        pod: &PodRequest,
+        amounts: &Amounts,
+    ) -> Result<(NodeRank, PredictedPlace), NodeRefusal> {
+        let Some(node) = self.nodes.get(at) else { return Err(NodeRefusal::plain("no such node")) };
+        if !node.is_schedulable {
+            return Err(NodeRefusal::plain("node(s) were unschedulable"));
+        }
+        if let Some(resource) = node.sums.shortage(amounts).or_else(|| node.sums.missing(amounts)) {
+            let reason = if resource == PODS {
+                "Too many pods".to_owned()
+            } else {
+                format!("Insufficient {resource}")
+            };
+            return Err(NodeRefusal { reason, detail: None });
+        }
+        match self.rule {
+            NodeRule::Volcano => by_volcano(node, pod),
+            NodeRule::Exact => {
+                if self.answers.len() >= KINDS && !self.answers.contains_key(kind) {
+                    self.answers.clear();
+                }
+                let known = self.answers.entry(kind.clone()).or_insert_with(|| vec![None; self.nodes.len()]);
+                let slot = known.get_mut(at);
+                let remembered = slot.as_ref().and_then(|slot| slot.as_ref());
+                let verdict = match remembered.filter(|(version, _)| *version == node.version) {
+                    Some((_, verdict)) => verdict.clone(),
+                    None => node.view.filter(pod, self.now),
+                };
+                if let Some(slot) = slot {
+                    *slot = Some((node.version, verdict.clone()));
+                }
+                exactly(node, verdict)
+            }
+        }
+    }
+}
+
+/// Why a node does not take a pod.
+struct NodeRefusal {
+    reason: String,
+    detail: Option<String>,
+}
+
+impl NodeRefusal {
+    fn plain(reason: &str) -> Self {
+        Self { reason: reason.to_owned(), detail: None }
+    }
+}
+
+/// How good a node is for a pod: less is better.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct NodeRank {
+    numa_nodes: usize,
+    left_over: usize,
+    free: Reverse<u64>,
+}
+
+fn exactly(node: &PlannedNode, verdict: Verdict) -> Result<(NodeRank, PredictedPlace), NodeRefusal> {
+    match verdict {
+        Verdict::NotConcerned => {
+            let free = Reverse(node.sums.free_milli_cpus());
+            Ok((NodeRank { numa_nodes: 0, left_over: 0, free }, PredictedPlace::default()))
+        }
+        Verdict::Fits(place) => {
+            let left_over = node.view.free_cpus_on(&place.nodes);
+            let rank = NodeRank { numa_nodes: place.nodes.len(), left_over, free: Reverse(0) };
+            Ok((rank, place))
+        }
+        Verdict::Refused(group, rejection) => {
+            Err(NodeRefusal { reason: group.as_str().to_owned(), detail: Some(rejection.to_string()) })
+        }
+        Verdict::Unknown(why) => {
+            Err(NodeRefusal { reason: "NUMA: state unknown".to_owned(), detail: Some(why.to_string()) })
+        }
+    }
+}
+
+fn by_volcano(node: &PlannedNode, pod: &PodRequest) -> Result<(NodeRank, PredictedPlace), NodeRefusal> {
+    let policy = pod.annotations.get(volcano::ANNOTATION).map_or("", String::as_str);
+    let Some(policy) = VolcanoPolicy::of_name(policy) else {
+        return Err(NodeRefusal::plain("Volcano: the policy of the pod is not known"));
+    };
+    let seen = volcano_node(node);
+    let used = match seen {
+        None if policy != VolcanoPolicy::None => {
+            return Err(NodeRefusal::plain("Volcano: the node publishes no topology"));
+        }
+        None => 0,
+        Some(seen) => {
+            volcano::filter(&seen, policy, pod).map_err(|refusal| NodeRefusal::plain(&refusal.to_string()))?
+        }
+    };
+    let free = Reverse(node.sums.free_milli_cpus());
+    Ok((NodeRank { numa_nodes: used, left_over: 0, free }, PredictedPlace::default()))
+}
+
+fn volcano_node(node: &PlannedNode) -> Option<VolcanoNode> {
+    let model = node.view.model()?;
+    let numa = model.inventory.nodes.iter().filter(|numa| !numa.cpus.is_empty()).map(|numa| NumaCpus {
+        total: u64::try_from(numa.cpus.len()).unwrap_or(u64::MAX),
+        free: u64::try_from(node.view.free_cpus_on(&[numa.id].into_iter().collect())).unwrap_or(u64::MAX),
+    });
+    let policy = VolcanoPolicy::of_name(model.settings.hints.policy.as_str()).unwrap_or_default();
+    Some(VolcanoNode { policy, is_static: model.gives_cpus(), numa: numa.collect() })
+}
