@@ -9,6 +9,8 @@
 //! Beside that, the daemon of a node publishes objects, as the account of its own pod and through kube
 //! ([ADR 0018](../../../docs/adr/0018-published-state-goes-through-kube.md)): see [`publish_changes`].
 //!
+//! [`objects`] reads what `kubectl get -o json` prints, for a plan over many nodes.
+//!
 //! Invariants: every run of kubectl is bounded in time and output, and has ended when its value is dropped.
 //! What comes from the cluster is text from outside: it is parsed here, never run, and shown by `report`.
 
@@ -18,6 +20,7 @@ mod error;
 mod forward;
 mod kubectl;
 mod nodes;
+pub mod objects;
 mod pods;
 mod publish;
 
