@@ -631,6 +631,8 @@ pub enum SchemaOf {
     Config,
     /// `plan -o json`.
     Plan,
+    /// `plan --cluster -o json`.
+    ClusterPlan,
     /// `plan --rebalance -o json`.
     Rebalance,
     /// `topology -o json`.

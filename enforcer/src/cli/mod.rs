@@ -25,6 +25,7 @@ mod install_seccomp;
 pub mod kubectl;
 mod machine;
 mod plan;
+mod plan_cluster;
 mod progress;
 mod rebalance;
 mod replay;
@@ -78,6 +79,7 @@ fn run(args: Args, out: &mut dyn Write) -> anyhow::Result<Exit> {
         Command::Audit(args) => audit::run(&args.try_into()?, out),
         Command::Topology(args) => topology::run(&args.try_into()?, out),
         Command::Plan(args) if args.rebalance => rebalance::run(&(*args).try_into()?, out),
+        Command::Plan(args) if args.cluster.is_some() => plan_cluster::run((*args).try_into()?, out),
         Command::Plan(args) => plan::run(&(*args).try_into()?, out),
         Command::Capture(args) => capture::run(&args.try_into()?, out),
         Command::Doctor(args) => doctor::run(&args, out),

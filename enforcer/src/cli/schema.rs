@@ -18,6 +18,7 @@ const fn published(of: args::SchemaOf) -> &'static str {
         args::SchemaOf::Control => include_str!("../../../docs/schema/control.schema.json"),
         args::SchemaOf::Config => crate::config::SCHEMA,
         args::SchemaOf::Plan => include_str!("../../../docs/schema/plan.schema.json"),
+        args::SchemaOf::ClusterPlan => include_str!("../../../docs/schema/cluster-plan.schema.json"),
         args::SchemaOf::Rebalance => include_str!("../../../docs/schema/rebalance.schema.json"),
         args::SchemaOf::Replay => include_str!("../../../docs/schema/replay.schema.json"),
         args::SchemaOf::Topology => include_str!("../../../docs/schema/topology.schema.json"),
@@ -31,7 +32,10 @@ mod tests {
     use std::{env, fs, path::Path};
 
     use clap::ValueEnum;
-    use enforcer_core::{audit::Audit, policy::Policy, rebalance::RebalanceReport, replay::ReplayReport};
+    use enforcer_core::{
+        audit::Audit, cluster::plan::ClusterPlanReport, policy::Policy, rebalance::RebalanceReport,
+        replay::ReplayReport,
+    };
     use numa_placement::trial::PlanReport;
     use numa_topology::Topology;
     use schemars::{
@@ -50,6 +54,7 @@ mod tests {
             args::SchemaOf::Control => schema_for!(Control),
             args::SchemaOf::Config => schema_for!(Policy),
             args::SchemaOf::Plan => schema_for!(PlanReport),
+            args::SchemaOf::ClusterPlan => schema_for!(ClusterPlanReport),
             args::SchemaOf::Rebalance => schema_for!(RebalanceReport),
             args::SchemaOf::Replay => schema_for!(ReplayReport),
             args::SchemaOf::Topology => schema_for!(Topology),

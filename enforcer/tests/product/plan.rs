@@ -430,3 +430,67 @@ fn moves_are_of_this_host_and_of_nothing_else() {
         assert_eq!(finish(command).code, Some(64), "{arguments:?}");
     }
 }
+
+#[test]
+fn a_cluster_is_planned_by_either_rule_and_filled() {
+    let examples = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/examples/plan");
+    let cluster = |arguments: &[&str]| {
+        let mut command = program(&["plan", "--cluster", "cluster.json"]);
+        command.args(arguments).current_dir(&examples).env("COLUMNS", "110");
+        finish(command)
+    };
+    let exact = cluster(&["orders.yaml", "-o", "json"]);
+    let report: Value = serde_json::from_str(&exact.stdout).unwrap();
+    let node = |at: usize| report["pods"][at]["node"].as_str().unwrap_or("-").to_owned();
+    assert_eq!((node(0).as_str(), node(1).as_str(), exact.code), ("east", "-", Some(1)), "{report}");
+    let again = cluster(&["orders.yaml", "-o", "json"]);
+    assert_eq!(exact.stdout, again.stdout, "equal input gives equal bytes");
+    let volcano = cluster(&["orders.yaml", "-o", "json", "--rule", "volcano"]);
+    let report: Value = serde_json::from_str(&volcano.stdout).unwrap();
+    assert_eq!(report["rule"], "volcano");
+    let directory = files(&[("small.yaml", "workloads: [{ name: small, cpus: 2, memory: 1GiB }]")]);
+    let small = directory.path().join("small.yaml");
+    let filled = cluster(&[small.to_str().unwrap(), "--fill", "-o", "json"]);
+    let report: Value = serde_json::from_str(&filled.stdout).unwrap();
+    // East has 3 + 2 whole cores left, west 1 + 4.
+    assert_eq!((report["placed"].as_u64(), report["pending"].as_u64()), (Some(10), Some(1)), "{report}");
+    assert_eq!(filled.code, Some(0));
+}
+
+#[test]
+fn a_cluster_that_cannot_be_read_is_refused_with_words() {
+    let directory = files(&[
+        ("none.json", r#"{"items": []}"#),
+        ("broken.json", r#"{"items": [{"kind": "Pod""#),
+        ("pod.yaml", "workloads: [{ name: small, cpus: 2, memory: 1GiB }]"),
+        (
+            "odd.json",
+            r#"{"items": [{"kind": "NumaNodeState", "metadata": {"name": "n"}, "state": 5},
+            {"kind": "Node", "metadata": {"name": "n"}, "status": {"allocatable": {"cpu": "8", "pods": "9"}}}]}"#,
+        ),
+    ]);
+    let cluster = |arguments: &[&str]| {
+        let mut command = program(&["plan"]);
+        command.args(arguments).current_dir(directory.path()).env("COLUMNS", "110");
+        finish(command)
+    };
+    for (arguments, code, words) in [
+        (&["--cluster", "none.json"][..], 64, "no pod to place"),
+        (
+            &["--cluster", "broken.json", "pod.yaml"],
+            64,
+            "a List of objects as `kubectl get ... -o json` prints it",
+        ),
+        (&["--cluster", "missing.json", "pod.yaml"], 2, "reading missing.json"),
+        (&["--cluster", "-", "-"], 64, "standard input (`-`) can be read only once"),
+        (&["--cluster", "none.json", "--synthetic", "cores:2"], 64, "cannot be used with"),
+        (&["--rule", "volcano", "pod.yaml"], 64, "--cluster"),
+        (&["--cluster", "odd.json", "pod.yaml"], 1, "left out: NumaNodeState n: "),
+    ] {
+        let ended = cluster(arguments);
+        assert_eq!(ended.code, Some(code), "{arguments:?}: {}", ended.stderr);
+        assert!(ended.stderr.contains(words), "{arguments:?}: {}", ended.stderr);
+    }
+    let odd = cluster(&["--cluster", "odd.json", "pod.yaml"]);
+    assert!(odd.stdout.contains("1 NUMA: state unknown (n)"), "{}", odd.stdout);
+}

@@ -2,6 +2,9 @@
 
 use std::{path::PathBuf, time::Duration};
 
+use clap::ValueEnum;
+use enforcer_core::cluster::plan::NodeRule;
+
 use super::{MachineSource, TableOrJson, span};
 
 const HELP: &str = "\
@@ -16,13 +19,15 @@ MACHINE is words in any order, which are 1 by default, memory 16GiB a node:
   cxl:SIZE hbm:SIZE hugepages-2Mi:N hugepages-1Gi:N isolated:CPUS
   e-cores:CPUS fast:CPUS
 
-Exit codes: 0 all admitted (--rebalance: the host was seen), 1 some rejected,
-2 failed, 64 usage
+Exit codes: 0 all admitted (--rebalance: the host was seen), 1 some rejected
+or pending, 2 failed, 64 usage
 
 Examples:
   numa-enforcer plan web.yaml --synthetic 'sockets:2 cores:8 memory:64GiB'
   kubectl get pods -A --field-selector spec.nodeName=NODE -o yaml |
     numa-enforcer plan - --root ./captured-host
+  kubectl get numanodestates,nodes,pods -A -o json |
+    numa-enforcer plan web.yaml --cluster -
   numa-enforcer plan --rebalance --sample 30s --config /etc/numa-enforcer.toml
   numa-enforcer plan --steps day.yaml -o json | jq '.steps[].reason'";
 
@@ -33,7 +38,7 @@ pub struct PlanArgs {
     /// Manifests or workload files; `-` is standard input.
     ///
     /// Every pod is created, in their order.
-    #[arg(value_name = "PODS.yaml", required_unless_present_any = ["steps", "rebalance"])]
+    #[arg(value_name = "PODS.yaml", required_unless_present_any = ["steps", "rebalance", "cluster"])]
     pub pods: Vec<PathBuf>,
     /// Then play these steps: create, resize, warm, delete.
     #[arg(long, value_name = "FILE")]
@@ -43,9 +48,21 @@ pub struct PlanArgs {
     /// With bytes, time and gain of each move. Moves nothing.
     #[arg(
         long,
-        conflicts_with_all = ["pods", "steps", "explain", "devices", "machine"],
+        conflicts_with_all = ["pods", "steps", "explain", "devices", "machine", "cluster"],
     )]
     pub rebalance: bool,
+    /// Choose nodes of a cluster.
+    ///
+    /// A list of NumaNodeStates, Nodes and Pods, as kubectl prints it; `-` is standard input. Pods without a
+    /// node are placed, or those of the manifests if there are any.
+    #[arg(long, value_name = "OBJECTS.json", conflicts_with_all = ["steps", "devices", "machine", "config"])]
+    pub cluster: Option<PathBuf>,
+    /// With `--cluster`: how nodes are chosen.
+    #[arg(long, value_enum, default_value = "exact", requires = "cluster")]
+    pub rule: PlanRule,
+    /// With `--cluster`: place copies of one pod until no node takes another.
+    #[arg(long, requires = "cluster")]
+    pub fill: bool,
     /// With `--rebalance`: watch for this long.
     ///
     /// A whole number and ms, s, m or h.
@@ -68,4 +85,22 @@ pub struct PlanArgs {
     /// The machine.
     #[command(flatten)]
     pub machine: MachineSource,
+}
+
+/// How nodes of a cluster are chosen.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum PlanRule {
+    /// As each node's own managers will answer: on the fewest NUMA nodes, with the least left over.
+    Exact,
+    /// By Volcano's policies.
+    Volcano,
+}
+
+impl From<PlanRule> for NodeRule {
+    fn from(rule: PlanRule) -> Self {
+        match rule {
+            PlanRule::Exact => Self::Exact,
+            PlanRule::Volcano => Self::Volcano,
+        }
+    }
 }
