@@ -1,8 +1,8 @@
 //! What the pods of a published state hold, as grants.
 //!
-//! A state counts devices by their nodes and has no ids, so the engine gets made-up ids: position of the group
-//! and number in it. Devices that are neither free nor held by a pod are unhealthy or held by a pod that the
-//! state does not name; a holder of its own has them.
+//! A state counts devices by their nodes and has no ids, so the engine gets made-up ids: position of the
+//! group and number in it. Devices that are neither free nor held by a pod are unhealthy or held by a pod
+//! that the state does not name; a holder of its own has them.
 
 use std::collections::BTreeMap;
 

@@ -1,8 +1,8 @@
 //! A published state as input of the placement engine.
 //!
 //! Problem: the engine reads an [`Inventory`], settings and [`Allocations`]; a state comes from another node,
-//! perhaps from a broken or hostile daemon. Idea: [`NodeModel::new`] builds all three and refuses a state that
-//! contradicts itself. What the state does not tell, or what its parts tell differently, makes the model
+//! perhaps from a broken or hostile daemon. Idea: [`NodeModel::new`] builds all three and refuses a state
+//! that contradicts itself. What the state does not tell, or what its parts tell differently, makes the model
 //! inexact and is named.
 //!
 //! Invariants: a refused state changes nothing. A model is exact only if the state says so, every setting of

@@ -4,9 +4,9 @@
 //! which. Idea: place them one after another on the views of the nodes, with the sums that every scheduler
 //! counts and one of two rules for NUMA nodes: the exact prediction, or Volcano's policy.
 //!
-//! Terminology: under the exact rule the best node is the one that takes the pod on the fewest NUMA nodes, then
-//! with the least CPUs left over on them, then the first by name. A pod that the managers of the nodes have no
-//! say about goes where the most CPU time is free.
+//! Terminology: under the exact rule the best node is the one that takes the pod on the fewest NUMA nodes,
+//! then with the least CPUs left over on them, then the first by name. A pod that the managers of the nodes
+//! have no say about goes where the most CPU time is free.
 //!
 //! Cost: one admission for each node and kind of pod; a node is asked again only after a pod was put on it.
 

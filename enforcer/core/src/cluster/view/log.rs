@@ -6,8 +6,8 @@
 //!
 //! Invariants: an entry of a pod that the base covers is dropped, and so is a pod that came and went before
 //! any other came: neither affects what is played. An end is remembered for a while also if nothing is known
-//! of its pod, because a state that still names the pod may arrive later. Tentative pods come after all events,
-//! because what is not bound yet is bound later.
+//! of its pod, because a state that still names the pod may arrive later. Tentative pods come after all
+//! events, because what is not bound yet is bound later.
 
 use std::collections::BTreeSet;
 

@@ -2,11 +2,12 @@
 //!
 //! Problem: a state is some seconds old, and pods bound in the meantime hold resources that it shows as free.
 //! A second pod on the same view would be refused by the node. Idea: replay. The view is the state's model
-//! plus the [events](log) of pods since, played by the engine in the order of the API: a bound pod is admitted,
-//! an ended one removed. The kubelet admits in that order too, so the replay gives what it will give.
+//! plus the [events](log) of pods since, played by the engine in the order of the API: a bound pod is
+//! admitted, an ended one removed. The kubelet admits in that order too, so the replay gives what it will
+//! give.
 //!
-//! Terminology: a *tentative* pod was chosen for the node and may still go elsewhere; it holds its place until
-//! it is bound, forgotten or its time is over. A pod is *covered* if the state names its uid.
+//! Terminology: a *tentative* pod was chosen for the node and may still go elsewhere; it holds its place
+//! until it is bound, forgotten or its time is over. A pod is *covered* if the state names its uid.
 //!
 //! Invariants: no pod is counted twice, because coverage is by uid and never by time. A state that is older
 //! than the last one changes nothing. Time is an argument, and equal events give equal views. A pod of the
