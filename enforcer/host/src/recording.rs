@@ -6,22 +6,26 @@
 //! ([`FileCapture::write`]). So nothing is read twice, and the copy holds only what a reader used: no command
 //! lines, no addresses, no serials.
 //!
-//! Invariants: writing never follows a link, leaves its directory, or writes host name and boot id. Only
-//! reads through [`crate::HostPath`] of that root are recorded.
+//! Invariants: writing never follows a link or leaves its directory ([`super::output_tree`]), and never
+//! writes host name and boot id. Only reads through [`crate::HostPath`] of that root are recorded.
 //!
 //! Cost: all texts in memory, at most [`SIZE_LIMIT`].
 
 use std::{
     collections::BTreeMap,
-    fs, io,
-    path::{Component, Path, PathBuf},
+    ffi::OsString,
+    io,
+    path::{Path, PathBuf},
     sync::{Arc, Mutex, PoisonError},
 };
 
-use super::HostRoot;
+use super::{HostRoot, output_tree::OutputTree};
 
 /// Bytes of text that a recording keeps; later texts are left out and counted.
 pub const SIZE_LIMIT: usize = 64 << 20;
+
+/// Symlinks on the way of one path, as in the kernel (`MAXSYMLINKS`).
+const MOST_LINKS: usize = 40;
 
 /// Files of `/proc` that identify the host, or are of no use elsewhere.
 const PRIVATE: [&str; 3] =
@@ -72,25 +76,25 @@ impl FileCapture {
     /// Writes a tree that [`HostRoot::captured`] reads like the host. The directory is made if it is
     /// not there; a file in it that has the name of a captured one is an error.
     pub fn write(&self, host: &HostRoot, directory: &Path) -> io::Result<CaptureSize> {
-        fs::create_dir_all(directory)?;
+        let output = OutputTree::open(directory)?;
         let mut written = CaptureSize { files: 0, bytes: 0, left_out: self.left_out };
+        let links = self.links();
+        let mut places: BTreeMap<PathBuf, &CapturedRead> = BTreeMap::new();
         for (path, seen) in &self.seen {
-            let Some(place) = self.place(host, path) else {
-                written.left_out += 1;
-                continue;
-            };
-            let target = directory.join(&place);
+            match (place(host, &links, path), seen) {
+                (None, _) => written.left_out += 1,
+                (Some(place), CapturedRead::Directory) => drop(places.entry(place).or_insert(seen)),
+                // Paths through a link and past it lead to one file.
+                (Some(place), _) => drop(places.insert(place, seen)),
+            }
+        }
+        for (place, seen) in places {
             match seen {
-                CapturedRead::Directory => fs::create_dir_all(&target)?,
-                CapturedRead::Link(to) => {
-                    fs::create_dir_all(target.parent().unwrap_or(directory))?;
-                    std::os::unix::fs::symlink(to, &target)?;
-                }
+                CapturedRead::Directory => output.make_dir(&place)?,
+                CapturedRead::Link(to) => output.make_link(to, &place)?,
                 CapturedRead::Text(text) => {
                     let Some(text) = scrubbed(&place, text) else { continue };
-                    fs::create_dir_all(target.parent().unwrap_or(directory))?;
-                    let mut file = fs::File::create_new(&target)?;
-                    io::Write::write_all(&mut file, text.as_bytes())?;
+                    io::Write::write_all(&mut output.make_file(&place)?, text.as_bytes())?;
                     written.files += 1;
                     written.bytes += text.len();
                 }
@@ -99,20 +103,22 @@ impl FileCapture {
         Ok(written)
     }
 
-    /// Where a path of the host goes, below the directory: with the links on its way resolved, so
-    /// that nothing is written through one. `None` outside of the three trees.
-    fn place(&self, host: &HostRoot, path: &Path) -> Option<PathBuf> {
-        let mut resolved = PathBuf::new();
-        for part in path {
-            if let Some(CapturedRead::Link(to)) = self.seen.get(&resolved) {
-                resolved = normal(&resolved.parent()?.join(to))?;
+    /// The links by their places: a link may have been read through another one. Each pass resolves at
+    /// least one more link of each chain.
+    fn links(&self) -> LinksByPlace<'_> {
+        let mut links = LinksByPlace::new();
+        for _ in 0..MOST_LINKS {
+            let each = self.seen.iter().filter_map(|(path, seen)| match seen {
+                CapturedRead::Link(to) => Some((resolved(&links, path)?, to.as_path())),
+                _ => None,
+            });
+            let more: LinksByPlace<'_> = each.collect();
+            if more == links {
+                break;
             }
-            resolved.push(part);
+            links = more;
         }
-        let trees = [(&host.cgroup, "sys/fs/cgroup"), (&host.sys, "sys"), (&host.proc, "proc")];
-        trees
-            .iter()
-            .find_map(|(tree, name)| Some(Path::new(name).join(resolved.strip_prefix(tree.as_path()).ok()?)))
+        links
     }
 
     fn note(&mut self, path: &Path, seen: CapturedRead) {
@@ -155,17 +161,41 @@ impl FileRecorder {
     }
 }
 
-/// The path without `..`; `None` when it leaves the root.
-fn normal(path: &Path) -> Option<PathBuf> {
-    let mut plain = PathBuf::new();
-    for part in path.components() {
-        match part {
-            Component::ParentDir if !plain.pop() => return None,
-            Component::ParentDir | Component::CurDir => {}
-            other => plain.push(other),
+/// Targets of symlinks.
+type LinksByPlace<'a> = BTreeMap<PathBuf, &'a Path>;
+
+/// Where a path of the host goes, below the directory: with the links on its way resolved, so that nothing
+/// is written through one. `None` outside of the three trees.
+fn place(host: &HostRoot, links: &LinksByPlace<'_>, path: &Path) -> Option<PathBuf> {
+    let resolved = resolved(links, path)?;
+    let trees = [(&host.cgroup, "sys/fs/cgroup"), (&host.sys, "sys"), (&host.proc, "proc")];
+    trees
+        .iter()
+        .find_map(|(tree, name)| Some(Path::new(name).join(resolved.strip_prefix(tree.as_path()).ok()?)))
+}
+
+/// The path with each link but the last part resolved, and so the links of its target; `None` when it goes
+/// above the root or through more links than [`MOST_LINKS`].
+fn resolved(links: &LinksByPlace<'_>, path: &Path) -> Option<PathBuf> {
+    let parts = |path: &Path| path.components().rev().map(|part| part.as_os_str().to_owned()).collect();
+    let (mut resolved, mut followed) = (PathBuf::new(), 0);
+    let mut pending: Vec<OsString> = parts(path);
+    while let Some(part) = pending.pop() {
+        if let Some(to) = links.get(&resolved) {
+            followed += 1;
+            if followed > MOST_LINKS {
+                return None;
+            }
+            resolved.pop();
+            pending.push(part);
+            pending.extend(parts(to));
+        } else if part == ".." {
+            resolved.pop().then_some(())?;
+        } else if part != "." {
+            resolved.push(part);
         }
     }
-    Some(plain)
+    Some(resolved)
 }
 
 fn scrubbed(place: &Path, text: &str) -> Option<String> {
@@ -191,6 +221,8 @@ fn cpuinfo_line(line: &str) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
+    use std::{fs, os::unix::fs::symlink};
+
     use super::*;
 
     fn host(dir: &Path) -> HostRoot {
@@ -252,6 +284,61 @@ mod tests {
         });
         let written = recording.write(&host(&from), &to).unwrap();
         assert_eq!((written.files, written.left_out), (0, 2));
+    }
+
+    /// Reads links, as a reader that follows them by hand does, and then a file through the last one.
+    fn captured_through(from: &Path, links: &[&str], file: &str) -> FileCapture {
+        let ((), recording) = FileCapture::of(&host(from), |from| {
+            for link in links {
+                from.sys.join(link).read_link().unwrap();
+            }
+            from.sys.join(file).read_text().unwrap();
+        });
+        recording
+    }
+
+    #[test]
+    fn link_to_a_link_does_not_lead_a_write_out_of_the_directory() {
+        let dir = tempfile::tempdir().unwrap();
+        let (from, evil) = (dir.path().join("from"), dir.path().join("evil"));
+        let devices = from.join("sys/bus/dax/devices");
+        fs::create_dir_all(&devices).unwrap();
+        fs::create_dir_all(&evil).unwrap();
+        let inside = from.join(evil.strip_prefix("/").unwrap());
+        fs::create_dir_all(&inside).unwrap();
+        fs::write(inside.join("target_node"), "1\n").unwrap();
+        symlink(&evil, devices.join("a")).unwrap();
+        symlink("a", devices.join("b")).unwrap();
+        symlink("b", devices.join("c")).unwrap();
+        let all = ["bus/dax/devices/a", "bus/dax/devices/b", "bus/dax/devices/c"];
+        for (links, last) in [(&all[..1], "a"), (&all[..2], "b"), (&all[..], "c")] {
+            let to = dir.path().join(last);
+            let file = format!("bus/dax/devices/{last}/target_node");
+            let written = captured_through(&from, links, &file).write(&host(&from), &to).unwrap();
+            assert_eq!((written.files, written.left_out), (0, 1), "{last}");
+            assert_eq!(fs::read_dir(&evil).unwrap().count(), 0, "{last}");
+        }
+    }
+
+    #[test]
+    fn link_that_is_read_through_a_link_is_written_at_its_place() {
+        let dir = tempfile::tempdir().unwrap();
+        let (from, to) = (dir.path().join("from"), dir.path().join("to"));
+        for made in ["sys/devices/pci0/net/eth0", "sys/class/net", "sys/short"] {
+            fs::create_dir_all(from.join(made)).unwrap();
+        }
+        fs::write(from.join("sys/devices/pci0/numa_node"), "1\n").unwrap();
+        symlink("../../devices/pci0/net/eth0", from.join("sys/class/net/eth0")).unwrap();
+        symlink("../../../pci0", from.join("sys/devices/pci0/net/eth0/device")).unwrap();
+        symlink("../class/net/eth0", from.join("sys/short/net")).unwrap();
+        let links = ["class/net/eth0", "class/net/eth0/device", "short/net"];
+        let recording = captured_through(&from, &links, "short/net/device/numa_node");
+        let written = recording.write(&host(&from), &to).unwrap();
+        assert_eq!(written, CaptureSize { files: 1, bytes: 2, left_out: 0 });
+        assert!(to.join("sys/devices/pci0/numa_node").symlink_metadata().unwrap().is_file());
+        for way in ["short/net/device/numa_node", "class/net/eth0/device/numa_node"] {
+            assert_eq!(host(&to).sys.join(way).read_text().unwrap(), "1\n");
+        }
     }
 
     #[test]
