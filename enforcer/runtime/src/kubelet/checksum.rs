@@ -2,10 +2,16 @@
 //!
 //! The kubelet hashes the output of `spew` for the struct that it writes, with names and types of Go and with
 //! the checksum as 0 (`pkg/kubelet/checkpointmanager/checksum`, `k8s.io/utils/dump`). A file that is read
-//! back gives the same text, so it can be computed from the file. A checksum of 0 means none: old backends
-//! wrote none.
+//! back gives the same text, so it can be computed from the file.
+//!
+//! A checksum of 0 means none: old backends wrote none. The kubelet accepts it where a file has no entries of
+//! whole pods (`VerifyChecksum` of version 2 of the CPU manager and of version 1 of the memory manager), and
+//! so do the readers here ([`NONE`]).
 
 use std::fmt::Write as _;
+
+/// Checksum of a file that has none.
+pub(super) const NONE: u64 = 0;
 
 /// FNV-1a with 32 bits (`hash/fnv.New32a` of Go).
 pub(super) fn fnv32a(text: &str) -> u32 {
@@ -27,11 +33,10 @@ pub(super) fn map<'a>(entries: impl IntoIterator<Item = (&'a str, String)>) -> S
 /// Whether `checksum` belongs to a struct that prints as `fields` between its braces. Its type was called
 /// `stem` while it was the newest version, and has its version appended afterwards.
 pub(super) fn matches(checksum: u64, stem: &str, fields: &str) -> bool {
-    checksum == 0
-        || ["", "V1", "V2", "V3"].iter().any(|version| {
-            let text = format!("(*state.{stem}{version}){{{fields} Checksum:(checksum.Checksum)0}}");
-            u64::from(fnv32a(&text)) == checksum
-        })
+    ["", "V1", "V2", "V3"].iter().any(|version| {
+        let text = format!("(*state.{stem}{version}){{{fields} Checksum:(checksum.Checksum)0}}");
+        u64::from(fnv32a(&text)) == checksum
+    })
 }
 
 /// Whether it belongs to a document that is a string in the file.

@@ -78,7 +78,8 @@ impl CpuCheckpoint {
             let of_3 = format!("{fields} PodEntries:(state.PodCPUAssignments)map[]");
             let of_1 = format!("{head} Entries:(map[string]string)map[]");
             let ours = |fields: &str| checksum::matches(self.checksum, TYPE, fields);
-            return Ok(ours(&fields) || ours(&of_3) || (empty && ours(&of_1)));
+            let is_none = self.checksum == checksum::NONE;
+            return Ok(is_none || ours(&fields) || ours(&of_3) || (empty && ours(&of_1)));
         };
         let pods = printed_pods(pods)?;
         let fields = format!("{fields} PodEntries:(state.PodCPUAssignments){pods}");

@@ -94,7 +94,8 @@ impl MemoryCheckpoint {
             (pod.as_str(), format!("{{MemoryBlocks:([]state.Block){blocks}}}"))
         }));
         let with_pods = format!("{fields} PodEntries:(state.PodMemoryAssignments){pods}");
-        let without = pod_entries.is_none() && checksum::matches(self.checksum, TYPE, &fields);
+        let is_none = self.checksum == checksum::NONE;
+        let without = pod_entries.is_none() && (is_none || checksum::matches(self.checksum, TYPE, &fields));
         // A version 2 without pods prints the field and does not write it.
         without || checksum::matches(self.checksum, TYPE, &with_pods)
     }

@@ -105,12 +105,18 @@ impl KubeletSnapshot {
     }
 }
 
+/// The settings with the directory and the socket that a look uses: those of the running kubelet where the
+/// configured ones are the default.
+pub fn in_use(settings: &KubeletSettings) -> KubeletSettings {
+    root::of_running(settings, &HostRoot::live().proc)
+}
+
 /// One look, for a command that looks once. Waits for the socket as long as [`ask`] does.
 pub fn look(settings: &KubeletSettings) -> KubeletSnapshot {
     if !settings.enabled {
         return KubeletSnapshot::default();
     }
-    let settings = root::of_running(settings, &HostRoot::live().proc);
+    let settings = in_use(settings);
     seen(&settings.root_dir, ask(&settings.podresources))
 }
 

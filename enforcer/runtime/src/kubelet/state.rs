@@ -1,9 +1,14 @@
 //! Reads a state file with limits, and names its faults.
 //!
-//! The kubelet replaces the file as a whole, so every read is complete. It belongs to root, but pods choose
-//! part of its content (names of containers), so it is treated as hostile.
+//! The kubelet replaces the file as a whole, so every read is complete. Pods choose part of its content
+//! (names of containers), so it is treated as hostile.
+//!
+//! Invariant: only a file that belongs to root (or to the daemon's user) and that no other user may write is
+//! read, and a symlink is not followed. The daemon moves containers by what it says. The kubelet makes its
+//! files with mode 0600 (`pkg/kubelet/util/store/filestore.go`).
 
 use std::{
+    fs::OpenOptions,
     io,
     path::{Path, PathBuf},
 };
@@ -13,7 +18,11 @@ use numa_topology::set::CpuSet;
 use serde::de::DeserializeOwned;
 use thiserror::Error;
 
-use enforcer_host::{ReadError, present, read_bytes, written_text};
+use enforcer_host::{
+    ReadError,
+    owned_file::{of_one_writer, open_ours},
+    present, read_within, written_text,
+};
 
 /// Largest file that is read: 10000 containers take 1 MiB.
 const SIZE_LIMIT: u64 = 8 << 20;
@@ -104,7 +113,7 @@ pub(super) fn read(
     parse: impl FnOnce(&str) -> Result<StateFile, StateDamage>,
 ) -> Result<Option<StateFile>, StateError> {
     let unread = |cause: io::Error| ReadError { path: path.to_owned(), cause };
-    let text = read_bytes(path, SIZE_LIMIT).and_then(written_text).map_err(unread);
+    let text = owned_bytes(path).and_then(written_text).map_err(unread);
     let Some(text) = present(text)? else { return Ok(None) };
     let damaged = |problem| StateError::Damaged { path: path.to_owned(), problem };
     let mut state = parse(&text).map_err(damaged)?;
@@ -112,6 +121,12 @@ pub(super) fn read(
         claim.source = path.display().to_string();
     }
     Ok(Some(state))
+}
+
+fn owned_bytes(path: &Path) -> io::Result<Vec<u8>> {
+    let file = open_ours(OpenOptions::new().read(true), path)?;
+    of_one_writer(&file.metadata()?)?;
+    read_within(file, SIZE_LIMIT)
 }
 
 /// Parses a text with a limit on its values: in JSON each value is the first of a list or an object, or has a

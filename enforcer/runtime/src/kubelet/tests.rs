@@ -3,7 +3,10 @@
 use std::{
     fs,
     io::Write as _,
-    os::unix::net::UnixListener,
+    os::unix::{
+        fs::{PermissionsExt, symlink},
+        net::UnixListener,
+    },
     path::{Path, PathBuf},
     thread,
     time::{Duration, Instant},
@@ -194,7 +197,13 @@ impl Dir {
     }
 
     fn write(&self, name: &str, text: &str) {
-        fs::write(self.path().join(name), text).unwrap();
+        let path = self.path().join(name);
+        fs::write(&path, text).unwrap();
+        self.set_mode(name, 0o600);
+    }
+
+    fn set_mode(&self, name: &str, mode: u32) {
+        fs::set_permissions(self.path().join(name), fs::Permissions::from_mode(mode)).unwrap();
     }
 
     fn settings(&self) -> KubeletSettings {
@@ -253,6 +262,54 @@ fn a_damaged_file_is_named_and_nothing_of_it_is_used() {
         (seen.counts(), sources(&seen)),
         ((0, 1, 0), vec!["kubelet:cpu-state", "kubelet:podresources"])
     );
+}
+
+#[test]
+fn a_file_that_another_user_could_have_written_is_named_and_not_used() {
+    let dir = Dir::new();
+    for (name, text, source) in
+        [(CPU_STATE, STATIC, "kubelet:cpu-state"), (MEMORY_STATE, MEMORY, "kubelet:memory-state")]
+    {
+        let refused = |reason: &str| {
+            let seen = dir.look();
+            assert_eq!((seen.counts(), sources(&seen)[0]), ((0, 0, 0), source), "{reason}");
+            assert!(seen.kubelet.unread.as_ref().is_some_and(|said| said.contains(reason)), "{seen:?}");
+        };
+        dir.write(name, text);
+        for mode in [0o620, 0o602, 0o666] {
+            dir.set_mode(name, mode);
+            refused("others may write it");
+        }
+        for mode in [0o644, 0o600] {
+            dir.set_mode(name, mode);
+            assert!(dir.look().kubelet.unread.is_none(), "{mode:o}");
+        }
+        fs::rename(dir.path().join(name), dir.path().join("elsewhere")).unwrap();
+        symlink("elsewhere", dir.path().join(name)).unwrap();
+        refused("symbolic link");
+        fs::remove_file(dir.path().join(name)).unwrap();
+        if rustix::process::geteuid().is_root() {
+            dir.write(name, text);
+            std::os::unix::fs::chown(dir.path().join(name), Some(1000), None).unwrap();
+            refused("it belongs to another user (1000)");
+            fs::remove_file(dir.path().join(name)).unwrap();
+        }
+    }
+}
+
+#[test]
+fn a_file_without_a_checksum_is_read_where_the_kubelet_reads_it() {
+    let without = |text: &str| {
+        let (head, sum) = text.rsplit_once(r#""checksum":"#).unwrap();
+        let end = sum.find('}').unwrap();
+        format!(r#"{head}"checksum":0{}"#, &sum[end..])
+    };
+    assert!(cpu_state::parse(&without(STATIC)).is_ok());
+    assert!(matches!(cpu_state::parse(&without(V3)), Err(StateDamage::Checksum(0))));
+    assert!(memory_state::parse(&without(MEMORY)).is_ok());
+    assert!(matches!(memory_state::parse(&without(MEMORY_V2)), Err(StateDamage::Checksum(0))));
+    let text = V4.replace(r#""dataChecksum":1420829534"#, r#""dataChecksum":0"#);
+    assert!(matches!(cpu_state::parse(&text), Err(StateDamage::Checksum(0))));
 }
 
 #[test]
@@ -457,6 +514,7 @@ fn a_socket_that_comes_and_a_file_that_changes_are_seen_by_themselves() {
     Kubelet::of(vec![pod("web", vec![one])]).listen(dir.settings().podresources);
     let temporary = dir.path().join("new");
     fs::write(&temporary, STATIC).unwrap();
+    fs::set_permissions(&temporary, fs::Permissions::from_mode(0o600)).unwrap();
     fs::rename(&temporary, dir.path().join(CPU_STATE)).unwrap();
     let begun = Instant::now();
     loop {
