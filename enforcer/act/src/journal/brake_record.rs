@@ -24,7 +24,7 @@ use super::{
     files::check_owned,
     lines::encode,
     log::{self, Log, LogKind},
-    reading::Fold,
+    reading::{Fold, ForeignRecord},
     record::{Record, RecordedBrake, ReleasedId},
 };
 
@@ -48,16 +48,17 @@ impl RecordedBrakes {
 }
 
 impl Fold for Vec<RecordedBrake> {
-    fn take(&mut self, record: Record) -> Option<Record> {
-        match record {
-            Record::Slowed(brake) => self.push(brake),
-            Record::Released { id: ReleasedId::Brake(id) } => {
-                let at = self.iter().position(|brake| brake.id == id)?;
-                return Some(Record::Slowed(self.remove(at)));
-            }
-            _ => {}
-        }
-        None
+    fn take(&mut self, record: Record) -> Result<Option<Record>, ForeignRecord> {
+        let (id, new) = match record {
+            Record::Slowed(brake) => (brake.id, Some(brake)),
+            Record::Released { id: ReleasedId::Brake(id) } => (id, None),
+            _ => return Err(ForeignRecord),
+        };
+        // The number is of one brake: a line that is there twice is one.
+        let at = self.iter().position(|brake| brake.id == id);
+        let was = at.map(|at| self.remove(at));
+        self.extend(new);
+        Ok(was.map(Record::Slowed))
     }
 
     fn records(&self) -> impl Iterator<Item = Record> {
@@ -176,6 +177,14 @@ mod tests {
             File::options().create(true).append(true).mode(0o600).open(dir.path().join(NAME)).unwrap();
         file.write_all(text.as_bytes()).unwrap();
         BrakeRecord::read(dir.path()).unwrap()
+    }
+
+    #[test]
+    fn brake_that_is_recorded_twice_is_released_once() {
+        let (one, two) = (slowed_line(brake(1)), slowed_line(brake(2)));
+        let released = released_line(1).unwrap();
+        let RecordedBrakes { slowed, damaged } = found(&format!("{one}{two}{one}{released}"));
+        assert_eq!((slowed, damaged), (vec![brake(2)], Vec::new()));
     }
 
     #[test]

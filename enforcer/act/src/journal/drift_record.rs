@@ -19,16 +19,16 @@ use super::{
     files::{self, forget},
     lines::encode,
     log::{self, LogKind},
-    reading::Fold,
+    reading::{Fold, ForeignRecord},
     record::Record,
 };
 
 pub(super) static DRIFT: LogKind = LogKind { name: "drift", is_shared: true, long: 1 << 20, limit: 1 << 20 };
 
 impl Fold for Option<LastingDrift> {
-    fn take(&mut self, record: Record) -> Option<Record> {
-        let Record::Drift { drift } = record else { return None };
-        self.replace(drift).map(|drift| Record::Drift { drift })
+    fn take(&mut self, record: Record) -> Result<Option<Record>, ForeignRecord> {
+        let Record::Drift { drift } = record else { return Err(ForeignRecord) };
+        Ok(self.replace(drift).map(|drift| Record::Drift { drift }))
     }
 
     fn records(&self) -> impl Iterator<Item = Record> {

@@ -6,10 +6,14 @@
 use std::{io::BufReader, path::Path};
 
 use super::{
+    brake_record::BRAKES,
     files,
-    lines::OF_NEWER,
+    log::LogKind,
+    making_record::{MAKING, PendingContainers},
+    originals::{JOURNAL, Originals},
+    pins_record::{PINS, PinsByCgroup},
     reading::{self, Fold, LogBounds},
-    record::Record,
+    record::RecordedBrake,
 };
 
 /// Lines of a file that was set aside.
@@ -23,27 +27,24 @@ pub enum KeptLines {
     Damaged,
 }
 
-/// Records of any log, which are not kept.
-#[derive(Debug, Default)]
-struct Unfolded;
-
-impl Fold for Unfolded {
-    fn take(&mut self, _record: Record) -> Option<Record> {
-        None
-    }
-
-    fn records(&self) -> impl Iterator<Item = Record> {
-        std::iter::empty()
-    }
-}
-
 impl KeptLines {
-    /// Reads a file that was set aside.
+    /// Reads a file that was set aside, as its log is read.
     pub fn of(path: &Path) -> Self {
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        // `journal` of `journal.damaged.2`.
+        match name.split('.').next().unwrap_or_default() {
+            name if name == MAKING.name => Self::of_log::<PendingContainers>(path, &MAKING),
+            name if name == PINS.name => Self::of_log::<PinsByCgroup>(path, &PINS),
+            name if name == BRAKES.name => Self::of_log::<Vec<RecordedBrake>>(path, &BRAKES),
+            _ => Self::of_log::<Originals>(path, &JOURNAL),
+        }
+    }
+
+    fn of_log<F: Fold>(path: &Path, kind: &LogKind) -> Self {
         let Ok(Some(file)) = files::reader(path) else { return Self::Damaged };
-        match reading::read::<Unfolded>(path, BufReader::new(file), true, LogBounds::default()) {
+        match reading::read::<F>(path, BufReader::new(file), kind.is_shared, LogBounds::default()) {
             Ok(found) if found.damaged.is_empty() => Self::Readable,
-            Ok(found) if found.damaged.iter().all(|line| line.contains(OF_NEWER)) => Self::Newer,
+            Ok(found) if found.is_newer => Self::Newer,
             _ => Self::Damaged,
         }
     }
@@ -55,28 +56,47 @@ mod tests {
 
     use super::{super::lines::sealed, *};
 
+    const NEWER: &str = r#"{"version":6,"record":"unheard-of"}"#;
+
     #[test]
     fn lines_of_a_newer_version_are_told_from_damaged_ones() {
         let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("journal.damaged");
-        let readable = sealed(r#"{"version":5,"record":"over","cgroup":"/a"}"#);
-        let newer = sealed(r#"{"version":6,"record":"unheard-of"}"#);
-        let damaged = readable.replace("/a", "/b");
-        for (text, expected) in [
-            (readable.clone(), KeptLines::Readable),
-            (format!("{readable}{newer}"), KeptLines::Newer),
-            (format!("\n{newer}\n{readable}"), KeptLines::Newer),
-            (damaged.clone(), KeptLines::Damaged),
-            (format!("{newer}{damaged}"), KeptLines::Damaged),
-            (newer.replace("unheard-of", "cut"), KeptLines::Damaged),
-            ("rubbish\n".to_owned(), KeptLines::Damaged),
+        let newer = sealed(NEWER);
+        for (name, line) in [
+            ("journal", r#"{"version":5,"record":"released","id":"/a"}"#),
+            ("making", r#"{"version":5,"record":"over","cgroup":"/a"}"#),
+            ("brakes", r#"{"version":5,"record":"released","id":7}"#),
         ] {
-            fs::write(&path, &text).unwrap();
-            assert_eq!(KeptLines::of(&path), expected, "{text}");
+            let path = dir.path().join(format!("{name}.damaged.2"));
+            let is_shared = name != "journal";
+            let readable = sealed(line);
+            let damaged = readable.replacen("version", "versions", 1);
+            let in_shared = |kept| if is_shared { kept } else { KeptLines::Damaged };
+            for (text, expected) in [
+                (readable.clone(), KeptLines::Readable),
+                (format!("{readable}{newer}"), KeptLines::Newer),
+                (format!("{readable}{}", newer.repeat(200)), KeptLines::Newer),
+                (format!("\n{newer}\n{readable}"), in_shared(KeptLines::Newer)),
+                (format!("\n{readable}"), in_shared(KeptLines::Readable)),
+                (format!("{}\n{readable}", &readable[..20]), in_shared(KeptLines::Readable)),
+                (damaged.clone(), KeptLines::Damaged),
+                (format!("{newer}{damaged}"), KeptLines::Damaged),
+                (format!("{}{damaged}", newer.repeat(200)), KeptLines::Damaged),
+                (newer.replace("unheard-of", "cut"), KeptLines::Damaged),
+                (format!("{NEWER}\n"), KeptLines::Damaged),
+                (
+                    sealed(r#"{"version":5,"record":"paused","sinceUnixMs":1,"untilUnixMs":null}"#),
+                    KeptLines::Damaged,
+                ),
+                ("rubbish\n".to_owned(), KeptLines::Damaged),
+            ] {
+                fs::write(&path, &text).unwrap();
+                assert_eq!(KeptLines::of(&path), expected, "{name}: {text}");
+            }
+            fs::remove_file(&path).unwrap();
+            assert_eq!(KeptLines::of(&path), KeptLines::Damaged, "absent");
+            fs::create_dir(&path).unwrap();
+            assert_eq!(KeptLines::of(&path), KeptLines::Damaged, "a directory");
         }
-        fs::remove_file(&path).unwrap();
-        assert_eq!(KeptLines::of(&path), KeptLines::Damaged, "absent");
-        fs::create_dir(&path).unwrap();
-        assert_eq!(KeptLines::of(&path), KeptLines::Damaged, "a directory");
     }
 }

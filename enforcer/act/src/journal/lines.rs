@@ -7,6 +7,7 @@ use std::{io, ops::RangeInclusive};
 use enforcer_core::workload::cut_at;
 use serde::{Deserialize, Serialize, de::IgnoredAny};
 use serde_json::{Map, Value};
+use thiserror::Error;
 
 use super::record::Record;
 
@@ -31,11 +32,21 @@ const WITHOUT_SUM: u32 = 1;
 /// of threads that placed themselves an entry has as many as it has room for ([`super::ThreadRoom`]).
 pub(super) const LONGEST: u64 = 1 << 20;
 
-/// Part of the fault of a whole line of a newer version.
-pub(super) const OF_NEWER: &str = ", of a newer numa-enforcer, which can put it back; ";
-
 /// Most characters that are shown of what stands in the place of a checksum.
 const SUM_SHOWN: usize = 40;
+
+/// Why a line is not used.
+#[derive(Debug, PartialEq, Eq, Error)]
+pub(super) enum LineFault {
+    /// It is whole, and its checksum fits.
+    #[error(
+        "it is of version {0}, of a newer numa-enforcer, which can put it back; this one reads those up to {VERSION}"
+    )]
+    Newer(u32),
+    /// No version wrote it so.
+    #[error("{0}")]
+    Damaged(String),
+}
 
 /// `R` is a [`Record`] or, to write one, a reference to it.
 #[derive(Debug, Serialize, Deserialize)]
@@ -68,15 +79,16 @@ pub(super) fn has_sum(line: &str) -> bool {
     sum.is_some_and(|sum| sum.len() == 8 && sum.bytes().all(|byte| byte.is_ascii_hexdigit()))
 }
 
-/// The error says what is wrong with the line.
-pub(super) fn decode(line: &str) -> Result<Record, String> {
+/// The record of a line.
+pub(super) fn decode(line: &str) -> Result<Record, LineFault> {
     let (json, versions) = match line.rsplit_once("} ") {
         // The name of a cgroup may have a bracket too.
         Some((start, sum)) if has_sum(line) => {
             let json = &line[..=start.len()];
             let found = crc32fast::hash(json.as_bytes());
             if u32::from_str_radix(sum, 16) != Ok(found) {
-                return Err(format!("its checksum is {found:08x}, and {sum:?} is written"));
+                let fault = format!("its checksum is {found:08x}, and {sum:?} is written");
+                return Err(LineFault::Damaged(fault));
             }
             (json, READABLE)
         }
@@ -84,15 +96,17 @@ pub(super) fn decode(line: &str) -> Result<Record, String> {
     };
     let decoded = match serde_json::from_str::<JournalLine<Record>>(json) {
         Ok(line) if versions.contains(&line.version) => Ok(line.record),
-        Ok(line) => Err(unknown(line.version)),
+        Ok(JournalLine { version, .. }) => return Err(unknown(version, has_sum(line))),
         Err(error) => match serde_json::from_str::<JournalLineVersion>(json) {
-            Ok(line) if !versions.contains(&line.version) => Err(unknown(line.version)),
+            Ok(JournalLineVersion { version }) if !versions.contains(&version) => {
+                return Err(unknown(version, has_sum(line)));
+            }
             Ok(JournalLineVersion { version: 1 }) => without_kind(json).ok_or_else(|| without_place(&error)),
             _ if has_sum(line) => Err(without_place(&error)),
             _ => Err(unread(line, &error)),
         },
     };
-    decoded.and_then(|record| record.fault().map_or(Ok(record), Err))
+    decoded.and_then(|record| record.fault().map_or(Ok(record), Err)).map_err(LineFault::Damaged)
 }
 
 /// A line of version 1 of the records of pins, drift and pause, each of which had a file of one kind.
@@ -121,11 +135,11 @@ fn without_place(error: &serde_json::Error) -> String {
     error.to_string().split(" at line ").next().unwrap_or_default().to_owned()
 }
 
-fn unknown(version: u32) -> String {
-    if version > VERSION {
-        return format!("it is of version {version}{OF_NEWER}this one reads those up to {VERSION}");
+fn unknown(version: u32, has_sum: bool) -> LineFault {
+    if version > VERSION && has_sum {
+        return LineFault::Newer(version);
     }
-    format!("version {version} is not known, or has no checksum")
+    LineFault::Damaged(format!("version {version} is not known, or has no checksum"))
 }
 
 /// Is the text the beginning of a line, or a line without its checksum?
@@ -164,7 +178,7 @@ mod tests {
             (sealed(&json.replace("\"id\"", "\"ids\"")), "missing field `id`".to_owned()),
             (sealed(&json.replace("released", "lost")), "unknown variant `lost`".to_owned()),
         ] {
-            let found = decode(text.trim_end()).unwrap_err();
+            let found = decode(text.trim_end()).unwrap_err().to_string();
             assert!(found.starts_with(&error), "{text}: {found}");
         }
     }

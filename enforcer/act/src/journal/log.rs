@@ -1,8 +1,9 @@
 //! One append-only log of the state directory: lines of one enum ([`Record`]), folded while they are read.
 //!
 //! A log keeps what its records say together ([`Fold`]) in memory, so it can be written anew at any time:
-//! without closed lines when it is opened or has become long, and whole when its file was cut, replaced or
-//! removed. That is written beside the old file, which stays in use until the new one has its name.
+//! without closed lines when it is opened or has become long, and whole when its file was removed or
+//! replaced, or cut where it has one writer. That is written beside the old file, which stays in use until
+//! the new one has its name.
 //!
 //! No write waits for the disk. Records outlive a process that is killed; a host that loses power loses the
 //! cgroups as well, and each record has the boot that it belongs to.
@@ -156,7 +157,8 @@ impl<F: Fold> Log<F> {
         self.trouble = appended.as_ref().err().map(ToString::to_string);
         appended?;
         for record in records {
-            self.state.take(record);
+            let taken = self.state.take(record);
+            debug_assert!(taken.is_ok(), "{} has records of its own kinds", self.path.display());
         }
         Ok(())
     }
@@ -194,11 +196,12 @@ impl<F: Fold> Log<F> {
     /// Makes sure that a reader would find the records. A cleaner of `/run` may have removed them: then a
     /// restore would find nothing. All are in memory and are written anew; a foreign file in their place is
     /// kept beside the new one.
+    ///
+    /// The length of a shared log is not known. The process that watches over brakes goes on in a removed
+    /// file: the releases that it adds are lost then, and a brake is released once more.
     fn hold(&mut self) -> Result<(), JournalError> {
-        if self.kind.is_shared {
-            return Ok(());
-        }
-        let Some(loss) = self.tail.loss()? else { return Ok(()) };
+        let loss = self.tail.loss()?.filter(|loss| !self.kind.is_shared || *loss != FileLoss::Cut);
+        let Some(loss) = loss else { return Ok(()) };
         let rewritten = write(&self.path, loss == FileLoss::Replaced, &self.state)?;
         self.go_on_in(rewritten);
         tracing::error!("{} was {}; it is written anew", self.path.display(), loss.words());

@@ -11,7 +11,11 @@
 //! Invariants: no file that another user may write is read, no symlink is followed, and no line of another
 //! boot is used.
 
-use std::{collections::BTreeMap, path::Path, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    path::Path,
+    time::Duration,
+};
 
 use enforcer_core::workload::CgroupPath;
 
@@ -20,7 +24,7 @@ use super::{
     error::JournalError,
     log::{self, Log, LogKind},
     pins_record::PinsRecord,
-    reading::Fold,
+    reading::{Fold, ForeignRecord},
     record::{Made, Record},
 };
 
@@ -32,17 +36,20 @@ pub const MADE_WITHIN: Duration = Duration::from_mins(2);
 pub(super) static MAKING: LogKind =
     LogKind { name: "making", is_shared: true, long: 64 << 10, limit: 4 << 20 };
 
-impl Fold for BTreeMap<CgroupPath, Made> {
-    fn take(&mut self, record: Record) -> Option<Record> {
+/// By the cgroup that is to be created.
+pub(super) type PendingContainers = BTreeMap<CgroupPath, Made>;
+
+impl Fold for PendingContainers {
+    fn take(&mut self, record: Record) -> Result<Option<Record>, ForeignRecord> {
         let (cgroup, was) = match record {
             Record::Made { cgroup, made } => (cgroup.clone(), self.insert(cgroup, *made)),
             Record::Over { cgroup } => {
                 let was = self.remove(&cgroup);
                 (cgroup, was)
             }
-            _ => return None,
+            _ => return Err(ForeignRecord),
         };
-        was.map(|made| Record::Made { cgroup, made: Box::new(made) })
+        Ok(was.map(|made| Record::Made { cgroup, made: Box::new(made) }))
     }
 
     fn records(&self) -> impl Iterator<Item = Record> {
@@ -60,8 +67,10 @@ fn pending(cgroup: &CgroupPath, made: &Made) -> Record {
 /// Containers in the making.
 #[derive(Debug)]
 pub struct MakingRecord {
-    log: Log<BTreeMap<CgroupPath, Made>>,
+    log: Log<PendingContainers>,
     boot_id: Option<String>,
+    /// Pending containers whose end could not be written yet. It is written with the next line.
+    overdue: BTreeSet<CgroupPath>,
 }
 
 impl Made {
@@ -91,21 +100,21 @@ impl MakingRecord {
     /// Below the state directory of a journal that is open; with what a daemon before has left. Lines that
     /// cannot be read are set aside, if there is room for that.
     pub fn open(state_dir: &Path, boot_id: Option<&str>) -> Result<(Self, LeftMaking), JournalError> {
-        let mut log: Log<BTreeMap<CgroupPath, Made>> = Log::open(state_dir, &MAKING)?;
+        let mut log: Log<PendingContainers> = Log::open(state_dir, &MAKING)?;
         log.state_mut().retain(|_, made| !is_of_another_boot(made.boot_id.as_deref(), boot_id));
         let left = LeftMaking { made: log.state().clone(), damaged: log.damaged().to_owned() };
-        Ok((Self { log, boot_id: boot_id.map(str::to_owned) }, left))
+        Ok((Self { log, boot_id: boot_id.map(str::to_owned), overdue: BTreeSet::new() }, left))
     }
 
     /// In a file that is there.
     #[cfg(any(test, feature = "testing"))]
     pub fn at(path: &Path) -> Self {
-        Self { log: Log::at(path, &MAKING), boot_id: None }
+        Self { log: Log::at(path, &MAKING), boot_id: None, overdue: BTreeSet::new() }
     }
 
     /// Reads the record of this boot without creating one.
     pub fn left(state_dir: &Path, boot_id: Option<&str>) -> Result<LeftMaking, JournalError> {
-        let found = log::read::<BTreeMap<CgroupPath, Made>>(state_dir, &MAKING)?;
+        let found = log::read::<PendingContainers>(state_dir, &MAKING)?;
         let mut made = found.state;
         made.retain(|_, made| !is_of_another_boot(made.boot_id.as_deref(), boot_id));
         Ok(LeftMaking { made, damaged: found.damaged })
@@ -125,26 +134,38 @@ impl MakingRecord {
     /// From now on these are pending, and no others, whatever its lines say until it is written anew.
     pub fn take_for_pending(&mut self, made: BTreeMap<CgroupPath, Made>) {
         *self.log.state_mut() = made;
+        self.overdue.clear();
     }
 
     /// A container of this cgroup was made.
     pub fn add(&mut self, cgroup: &CgroupPath, made: &Made) -> Result<(), JournalError> {
-        self.log.append(vec![pending(cgroup, made)])
+        let over = self.overdue.iter().filter(|over| *over != cgroup);
+        let over = over.map(|cgroup| Record::Over { cgroup: cgroup.clone() });
+        self.log.append(over.chain([pending(cgroup, made)]).collect())?;
+        self.overdue.clear();
+        Ok(())
     }
 
-    /// These are in the journal, or have ended.
+    /// These are in the journal, or have ended. What cannot be written is tried again with the next line and
+    /// at each check.
     pub fn over(&mut self, cgroups: Vec<CgroupPath>) -> Result<(), JournalError> {
         let pending = self.log.state();
-        let over: Vec<_> = cgroups.into_iter().filter(|cgroup| pending.contains_key(cgroup)).collect();
-        if over.len() == pending.len() {
+        self.overdue.extend(cgroups.into_iter().filter(|cgroup| pending.contains_key(cgroup)));
+        if self.overdue.len() == pending.len() {
             return self.clear();
         }
-        self.log.append(over.into_iter().map(|cgroup| Record::Over { cgroup }).collect())
+        self.log
+            .append(self.overdue.iter().map(|cgroup| Record::Over { cgroup: cgroup.clone() }).collect())?;
+        self.overdue.clear();
+        Ok(())
     }
 
-    /// Can lines be written? Costs nothing while the latest one could; else it is tried. The error says why
-    /// not.
+    /// Can lines be written, where a reader will find them? While the latest one could be, it is only looked
+    /// whether the file is there; else it is tried. The error says why not.
     pub fn check(&mut self) -> Result<(), String> {
+        if !self.overdue.is_empty() {
+            self.over(Vec::new()).map_err(|error| error.to_string())?;
+        }
         self.log.check()
     }
 
@@ -153,12 +174,16 @@ impl MakingRecord {
         &mut self,
         all: impl Iterator<Item = (&'a CgroupPath, &'a Made)>,
     ) -> Result<(), JournalError> {
-        self.log.replace(all.map(|(cgroup, made)| (cgroup.clone(), made.clone())).collect())
+        self.log.replace(all.map(|(cgroup, made)| (cgroup.clone(), made.clone())).collect())?;
+        self.overdue.clear();
+        Ok(())
     }
 
     /// All of them are in the journal, or have ended.
     pub fn clear(&mut self) -> Result<(), JournalError> {
-        self.log.clear()
+        self.log.clear()?;
+        self.overdue.clear();
+        Ok(())
     }
 }
 

@@ -32,7 +32,7 @@ use super::{
     files::check_owned,
     lock::{self, Lock},
     log::{self, Log, LogKind, behind_the_last_line},
-    reading::{Fold, Reading},
+    reading::{Fold, ForeignRecord, Reading},
     record::{Record, ReleasedId},
 };
 use crate::cpuset::ManagedFile;
@@ -51,8 +51,8 @@ pub(super) struct Originals {
 }
 
 impl Fold for Originals {
-    fn take(&mut self, record: Record) -> Option<Record> {
-        match record {
+    fn take(&mut self, record: Record) -> Result<Option<Record>, ForeignRecord> {
+        Ok(match record {
             Record::Before { key, entry } => {
                 let was = self.entries.insert(key.clone(), entry);
                 was.map(|entry| Record::Before { key, entry })
@@ -68,8 +68,8 @@ impl Fold for Originals {
                 let was = self.grants.remove_entry(&id);
                 was.map(|(id, grant)| Record::Granted { id, grant: Box::new(grant) })
             }
-            _ => None,
-        }
+            _ => return Err(ForeignRecord),
+        })
     }
 
     fn records(&self) -> impl Iterator<Item = Record> {

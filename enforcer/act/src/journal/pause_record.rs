@@ -8,7 +8,8 @@
 //!
 //! One line, replaced as a whole, in a directory that no other user may write.
 //!
-//! Invariant: a record that cannot be read is an error, and the daemon takes it for a pause without an end.
+//! Invariant: a record that cannot be read, or that has anything but its line, is an error, and the daemon
+//! takes it for a pause without an end.
 //! It never counts as none.
 
 use std::{
@@ -24,20 +25,20 @@ use super::{
     error::{JournalError, failed, refused},
     files::{check_owned, forget, sync_dir_of},
     log::{self, LogKind},
-    reading::Fold,
+    reading::{Fold, ForeignRecord, Reading},
     record::{Record, RecordedPause},
 };
 
-pub(super) static PAUSE: LogKind = LogKind { name: "pause", is_shared: true, long: 1 << 20, limit: 1 << 20 };
+pub(super) static PAUSE: LogKind = LogKind { name: "pause", is_shared: false, long: 1 << 20, limit: 1 << 20 };
 
 /// The record of a pause; clones share it.
 #[derive(Debug, Clone)]
 pub struct PauseRecord(Arc<Mutex<PathBuf>>);
 
 impl Fold for Option<RecordedPause> {
-    fn take(&mut self, record: Record) -> Option<Record> {
-        let Record::Paused(pause) = record else { return None };
-        self.replace(pause).map(Record::Paused)
+    fn take(&mut self, record: Record) -> Result<Option<Record>, ForeignRecord> {
+        let Record::Paused(pause) = record else { return Err(ForeignRecord) };
+        Ok(self.replace(pause).map(Record::Paused))
     }
 
     fn records(&self) -> impl Iterator<Item = Record> {
@@ -82,11 +83,15 @@ impl PauseRecord {
             return Ok(None);
         }
         check_owned(&dir)?;
-        let found = log::read::<Option<RecordedPause>>(&dir, &PAUSE)?;
-        match found.damaged.into_iter().next() {
-            None if found.state.is_some() => Ok(found.state),
-            fault => Err(refused("reading", &path, fault.unwrap_or_else(|| "no pause is in it".to_owned()))),
-        }
+        let Reading { state, damaged, torn, zeros, .. } = log::read(&dir, &PAUSE)?;
+        let fault = match (damaged.into_iter().next(), state) {
+            (Some(fault), _) => fault,
+            // The line is replaced as a whole, so no crash leaves a part of another one.
+            (None, _) if torn.is_some() || zeros > 0 => "it has more than its line".to_owned(),
+            (None, None) => "no pause is in it".to_owned(),
+            (None, pause) => return Ok(pause),
+        };
+        Err(refused("reading", &path, fault))
     }
 
     /// Records the pause that `now` returns, or its absence, durably. Calls `now` under the lock, so that the
@@ -110,7 +115,9 @@ impl PauseRecord {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use enforcer_core::workload::CgroupPath;
+
+    use super::{super::lines::encode, *};
 
     #[test]
     fn what_is_kept_is_read_again_and_goes_when_there_is_no_pause() {
@@ -136,6 +143,25 @@ mod tests {
         assert_eq!(pause.left(now + 1_000), Some(Some(599 * second)));
         assert_eq!(pause.left(now + 600_000), None);
         assert_eq!(RecordedPause::new(now, 5, None).left(u64::MAX), Some(None));
+    }
+
+    #[test]
+    fn what_is_damaged_in_part_is_no_record_of_nothing() {
+        let root = tempfile::tempdir().unwrap();
+        let (record, path) = (PauseRecord::new(root.path()), root.path().join("pause"));
+        let over = RecordedPause::new(1_000, 0, Some(1));
+        record.keep(|| Some(over)).unwrap();
+        let line = fs::read_to_string(&path).unwrap();
+        assert_eq!(record.read().unwrap(), Some(over));
+        let foreign = encode(&Record::Over { cgroup: CgroupPath::new("/a") }).unwrap();
+        for damage in ["{\"version\":5,\"rec\n", "{\"version\":5,\"rec", "\n", "\0\0", "rubbish", &foreign] {
+            for text in [format!("{line}{damage}"), format!("{damage}\n{line}")] {
+                fs::write(&path, &text).unwrap();
+                assert!(record.read().is_err(), "{text:?}");
+            }
+        }
+        fs::write(&path, line.trim_end()).unwrap();
+        assert_eq!(record.read().unwrap(), Some(over), "it lacks only its newline");
     }
 
     #[test]

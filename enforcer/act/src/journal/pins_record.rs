@@ -22,7 +22,7 @@ use super::{
     files::forget,
     lines::encode,
     log::{self, LogKind},
-    reading::Fold,
+    reading::{Fold, ForeignRecord},
     record::{NotedPins, Record},
     thread_room::ThreadRoom,
 };
@@ -41,13 +41,13 @@ pub struct LeftPins {
 }
 
 /// The pins of each cgroup, with the boot of that time.
-type PinsByCgroup = BTreeMap<CgroupPath, (NotedPins, Option<String>)>;
+pub(super) type PinsByCgroup = BTreeMap<CgroupPath, (NotedPins, Option<String>)>;
 
 impl Fold for PinsByCgroup {
-    fn take(&mut self, record: Record) -> Option<Record> {
-        let Record::Pinned { cgroup, pins, boot_id } = record else { return None };
+    fn take(&mut self, record: Record) -> Result<Option<Record>, ForeignRecord> {
+        let Record::Pinned { cgroup, pins, boot_id } = record else { return Err(ForeignRecord) };
         let was = self.insert(cgroup.clone(), (pins, boot_id));
-        was.map(|(pins, boot_id)| Record::Pinned { cgroup, pins, boot_id })
+        Ok(was.map(|(pins, boot_id)| Record::Pinned { cgroup, pins, boot_id }))
     }
 
     fn records(&self) -> impl Iterator<Item = Record> {
@@ -114,12 +114,14 @@ impl PinsRecord {
         for (cgroup, pins) in all {
             let of_it = (pins.as_far_as_there_is_room(), self.boot_id.clone());
             let one: PinsByCgroup = [(cgroup.clone(), of_it)].into();
+            let mut with_it = length;
             for line in one.records().map(|record| encode(&record)) {
-                length += line.map_err(failed("writing", &self.path))?.len() as u64;
+                with_it += line.map_err(failed("writing", &self.path))?.len() as u64;
             }
-            if length > PINS.limit {
+            if with_it > PINS.limit {
                 left_out.push(printable(cgroup.as_str()));
             } else {
+                length = with_it;
                 kept.extend(one);
             }
         }
@@ -231,5 +233,16 @@ mod tests {
         let left = PinsRecord::left(dir.path(), BOOT);
         assert!(left.unread.is_empty() && left.pins.len() > 5, "{}", left.pins.len());
         assert_eq!(left.pins[&CgroupPath::new("/c00")].before[0].threads.len(), 2_048);
+    }
+    #[test]
+    fn container_that_has_no_room_takes_no_other_with_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let record = PinsRecord::new(dir.path(), BOOT);
+        let mut all: BTreeMap<_, _> =
+            (0..40).map(|n| (CgroupPath::new(&format!("/c{n:02}")), pins(4_000))).collect();
+        all.insert(CgroupPath::new("/d"), pins(1));
+        let error = record.keep(&all).unwrap_err().to_string();
+        assert!(error.contains("/c39") && !error.contains("/d"), "{error}");
+        assert!(PinsRecord::left(dir.path(), BOOT).pins.contains_key(&CgroupPath::new("/d")));
     }
 }

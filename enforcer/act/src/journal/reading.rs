@@ -18,22 +18,30 @@
 //! reserved space are damage, and so is a file of nothing else. That warns once too often where a crash lost
 //! the very first line, but never misses a lost journal.
 //!
-//! Invariants: no line keeps others from being read, and the memory for a line is bounded.
+//! Invariants: no line keeps others from being read, each line that is not used is damage or reported, and
+//! the memory for a line is bounded.
 
 use std::{
     io::{self, BufRead, Read},
     path::Path,
 };
 
+use thiserror::Error;
+
 use super::{
-    lines::{LONGEST, decode, encode, has_sum, is_begun, is_cut},
+    lines::{LONGEST, LineFault, decode, encode, has_sum, is_begun, is_cut},
     record::Record,
 };
+
+/// A whole line of a kind that the log does not have.
+#[derive(Debug, PartialEq, Eq, Error)]
+#[error("it is of another log")]
+pub(super) struct ForeignRecord;
 
 /// What records say together.
 pub(super) trait Fold: Default {
     /// Takes a record. Returns the one that it replaces or closes.
-    fn take(&mut self, record: Record) -> Option<Record>;
+    fn take(&mut self, record: Record) -> Result<Option<Record>, ForeignRecord>;
 
     /// The records that say this and nothing else.
     fn records(&self) -> impl Iterator<Item = Record>;
@@ -68,6 +76,8 @@ pub(super) struct Reading<F> {
     pub(super) state: F,
     /// Lines that could not be read, with their numbers.
     pub(super) damaged: Vec<String>,
+    /// Each of these is whole and of a newer version.
+    pub(super) is_newer: bool,
     /// The beginning of a last line that was cut, of which nothing was carried out.
     pub(super) torn: Option<String>,
     /// Zeros behind that or behind the last line.
@@ -102,7 +112,7 @@ pub(super) fn read<F: Fold>(
     is_shared: bool,
     bounds: LogBounds,
 ) -> io::Result<Reading<F>> {
-    let found = Reading { is_compact: true, ..Reading::default() };
+    let found = Reading { is_compact: true, is_newer: true, ..Reading::default() };
     let mut reading = LogReader { path, bounds, is_shared, kept: 0, more: 0, is_first: true, found };
     let mut text = text.take(bounds.read);
     let (mut line, mut at) = (Vec::new(), 0);
@@ -182,7 +192,7 @@ impl<F: Fold> LogReader<'_, F> {
             Err(_) if self.is_shared && text.is_empty() => return,
             Err(_) if self.is_shared && is_cut(text) => self.warn_of_cut(number),
             Err(_) if text.contains('\0') => self.damage(number, &of_zeros(zeros_of(text.as_bytes()))),
-            Err(error) => self.damage_of(number, text, &error),
+            Err(fault) => self.damage_of(number, text, &fault),
         }
         self.is_first = false;
     }
@@ -210,8 +220,8 @@ impl<F: Fold> LogReader<'_, F> {
                 }
                 return 0;
             }
-            Err(error) => {
-                self.damage_of(number, text, &error);
+            Err(fault) => {
+                self.damage_of(number, text, &fault);
                 return bytes.len();
             }
         }
@@ -224,7 +234,10 @@ impl<F: Fold> LogReader<'_, F> {
             self.damage(number, &format!("one too many: all that count have {} bytes", self.bounds.kept));
             return;
         }
-        let before = self.found.state.take(record);
+        let before = match self.found.state.take(record) {
+            Ok(before) => before,
+            Err(foreign) => return self.damage(number, &foreign.to_string()),
+        };
         self.found.is_compact &= opens && before.is_none() && line.strip_suffix('\n') == Some(text);
         self.kept += if opens { line.len() } else { 0 };
         let before = before.and_then(|before| encode(&before).ok());
@@ -236,13 +249,21 @@ impl<F: Fold> LogReader<'_, F> {
         tracing::warn!("{} line {number} was cut and is left out", self.path.display());
     }
 
-    fn damage_of(&mut self, number: u64, text: &str, error: &str) {
+    fn damage_of(&mut self, number: u64, text: &str, fault: &LineFault) {
         let why = if has_sum(text) { "" } else { "it has no checksum: " };
-        self.damage(number, &format!("{why}{error}"));
+        match fault {
+            LineFault::Newer(_) => self.leave_out(number, &fault.to_string()),
+            LineFault::Damaged(_) => self.damage(number, &format!("{why}{fault}")),
+        }
     }
 
-    /// The first damaged lines are named, however many there are.
     fn damage(&mut self, number: u64, error: &str) {
+        self.found.is_newer = false;
+        self.leave_out(number, error);
+    }
+
+    /// The first lines that are not used are named, however many there are.
+    fn leave_out(&mut self, number: u64, error: &str) {
         self.found.is_compact = false;
         if self.found.damaged.len() < NAMED {
             self.found.damaged.push(format!("{} line {number}: {error}", self.path.display()));
@@ -257,6 +278,7 @@ impl<F: Fold> LogReader<'_, F> {
             found.damaged.push(format!("{path}: {} more lines", self.more));
         }
         if found.is_beyond {
+            found.is_newer = false;
             found.damaged.push(format!("{path}: what is behind {} bytes is not read", self.bounds.read));
         }
         if self.is_shared && found.zeros > 0 {

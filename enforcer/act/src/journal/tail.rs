@@ -120,6 +120,10 @@ impl Tail {
     /// Adds whole lines.
     pub(super) fn append(&mut self, lines: &str) -> Result<(), JournalError> {
         if self.is_shared {
+            // Room that was tried does no harm in front of a newline; a later cut would take lines away.
+            if self.mend().is_err() {
+                self.torn_at = None;
+            }
             let added = self.medium.add(format!("\n{lines}").as_bytes());
             return added.map_err(failed("writing", &self.path));
         }
@@ -168,5 +172,36 @@ impl Tail {
             self.torn_at = None;
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rustix::io::Errno;
+
+    use super::{super::fake_disk::FakeDisk, *};
+
+    #[test]
+    fn a_line_behind_tried_room_stays_when_room_is_tried_again() {
+        let disk = FakeDisk::default();
+        let mut tail = Tail::new(Path::new("/log"), Box::new(disk.clone()), true);
+        tail.append("one\n").unwrap();
+        disk.fail_cuts(Some(Errno::IO));
+        assert!(tail.probe(10).is_err());
+        tail.append("two\n").unwrap();
+        disk.fail_cuts(None);
+        tail.probe(10).unwrap();
+        assert_eq!(disk.text(), format!("\none\n{}\ntwo\n", " ".repeat(10)));
+    }
+
+    #[test]
+    fn tried_room_is_cut_before_the_next_line_where_it_can_be() {
+        let disk = FakeDisk::default();
+        let mut tail = Tail::new(Path::new("/log"), Box::new(disk.clone()), true);
+        disk.fail_cuts(Some(Errno::IO));
+        assert!(tail.probe(10).is_err());
+        disk.fail_cuts(None);
+        tail.append("one\n").unwrap();
+        assert_eq!(disk.text(), "\none\n");
     }
 }

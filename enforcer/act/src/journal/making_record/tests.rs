@@ -7,7 +7,13 @@ use enforcer_core::hosted::{Cpuset, GrantRecord};
 use numa_placement::Grant;
 
 use super::{
-    super::{files, record::Granted},
+    super::{
+        fake_disk::FakeDisk,
+        files,
+        lines::encode,
+        record::{Granted, RecordedPause},
+        tail::Tail,
+    },
     *,
 };
 
@@ -134,6 +140,70 @@ fn what_cannot_be_written_is_tried_again_until_it_can() {
     assert_eq!((record.check(), record.check()), (Ok(()), Ok(())));
     record.add(&CgroupPath::new("/b"), &made("1")).unwrap();
     assert_eq!(left(dir.path()), [("/b".to_owned(), "1".to_owned())]);
+}
+
+#[test]
+fn an_end_that_cannot_be_written_is_written_with_the_next_line_or_check() {
+    for by_check in [false, true] {
+        let dir = tempfile::tempdir().unwrap();
+        let (mut record, disk) = (open(dir.path()), FakeDisk::default());
+        record.log.tail = Tail::new(record.log.path(), Box::new(disk.clone()), true);
+        let [a, b, c, d] = ["/a", "/b", "/c", "/d"].map(CgroupPath::new);
+        for cgroup in [&a, &b, &c] {
+            record.add(cgroup, &made("0")).unwrap();
+        }
+        disk.leave_room(Some(0));
+        assert!(record.over(vec![a.clone(), b.clone()]).is_err());
+        assert!(record.add(&d, &made("0")).is_err() && record.check().is_err());
+        disk.leave_room(None);
+        if by_check {
+            record.check().unwrap();
+        } else {
+            record.add(&b, &made("1")).unwrap();
+        }
+        fs::write(dir.path().join("making"), disk.text()).unwrap();
+        let expected = if by_check { vec![("/c", "0")] } else { vec![("/b", "1"), ("/c", "0")] };
+        let expected: Vec<_> = expected.iter().map(|(a, b)| ((*a).to_owned(), (*b).to_owned())).collect();
+        assert_eq!(left(dir.path()), expected);
+    }
+}
+
+#[test]
+fn a_record_that_is_removed_or_replaced_is_written_anew() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut record = open(dir.path());
+    let path = dir.path().join("making");
+    record.add(&CgroupPath::new("/a"), &made("0")).unwrap();
+    fs::remove_file(&path).unwrap();
+    record.check().unwrap();
+    assert_eq!(left(dir.path()), [("/a".to_owned(), "0".to_owned())], "a check is enough");
+    fs::remove_file(&path).unwrap();
+    record.add(&CgroupPath::new("/b"), &made("1")).unwrap();
+    assert_eq!(left(dir.path()).len(), 2);
+    fs::write(dir.path().join("other"), "foreign\n").unwrap();
+    fs::rename(dir.path().join("other"), &path).unwrap();
+    record.add(&CgroupPath::new("/c"), &made("2")).unwrap();
+    assert_eq!(left(dir.path()).len(), 3);
+    assert_eq!(fs::read_to_string(dir.path().join("making.damaged")).unwrap(), "foreign\n");
+    fs::remove_file(&path).unwrap();
+    fs::create_dir(dir.path().join("making.new")).unwrap();
+    assert!(record.check().unwrap_err().contains("making.new"));
+}
+
+#[test]
+fn a_line_of_another_log_is_damage_and_is_kept() {
+    let dir = tempfile::tempdir().unwrap();
+    open(dir.path()).add(&CgroupPath::new("/a"), &made("0")).unwrap();
+    let path = dir.path().join("making");
+    let foreign = encode(&Record::Paused(RecordedPause { since_unix_ms: 1, until_unix_ms: None })).unwrap();
+    let text = fs::read_to_string(&path).unwrap() + &foreign;
+    fs::write(&path, &text).unwrap();
+    let LeftMaking { made, damaged } = MakingRecord::left(dir.path(), BOOT).unwrap();
+    assert_eq!((made.len(), damaged.len()), (1, 1));
+    assert!(damaged[0].ends_with("line 3: it is of another log"), "{damaged:?}");
+    open(dir.path());
+    assert_eq!(fs::read_to_string(dir.path().join("making.damaged")).unwrap(), text);
+    assert!(MakingRecord::left(dir.path(), BOOT).unwrap().damaged.is_empty());
 }
 
 #[test]
