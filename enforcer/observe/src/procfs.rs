@@ -66,6 +66,12 @@ pub(super) fn read_tasks(
     degraded: &mut DegradedTally,
 ) -> Vec<TaskSample> {
     let mut tasks = Vec::new();
+    // The procfs crate would follow a link in the place of `/proc` to this host's.
+    if host.captured && host.proc.read_link().is_some() {
+        let reason = format!("{} is a symbolic link, which is not followed", host.proc.display());
+        degraded.push(Degraded::new("procfs", reason, "no thread of any workload is seen"));
+        return tasks;
+    }
     let processes = match all_processes_with_root(host.proc.as_path()) {
         Ok(processes) => processes,
         Err(error) => {
@@ -128,10 +134,13 @@ fn read_sched(host: &HostRoot, thread: &Task, pid: u32, tid: u32) -> TaskSched {
 }
 
 /// Whether the procfs crate may open this file below `proc`. A captured tree may hold files that block when
-/// opened, and symlinks to this host, which that crate would follow.
+/// opened, and symlinks to this host, which that crate would follow; `proc` itself may be one.
 pub(super) fn is_plain(proc: &Path, file: &str) -> bool {
     let path = proc.join(file);
-    let straight = || Some(fs::canonicalize(&path).ok()? == fs::canonicalize(proc).ok()?.join(file));
+    let straight = || {
+        let root = fs::canonicalize(proc.parent()?).ok()?;
+        Some(fs::canonicalize(&path).ok()? == root.join(proc.file_name()?).join(file))
+    };
     fs::metadata(&path).is_ok_and(|metadata| metadata.is_file()) && straight() == Some(true)
 }
 
@@ -252,6 +261,19 @@ mod tests {
         let members = Membership { processes: [10, 11, std::process::id()].into(), ..Membership::default() };
         let mut degraded = DegradedTally::default();
         assert!(read_tasks(&HostRoot::captured(dir.path()), &members, &mut degraded).is_empty());
+    }
+
+    #[test]
+    fn a_copy_whose_proc_is_a_link_has_no_threads_and_says_so() {
+        let dir = tempfile::TempDir::new().unwrap();
+        std::os::unix::fs::symlink("/proc", dir.path().join("proc")).unwrap();
+        let mut degraded = DegradedTally::default();
+        assert!(read_tasks(&HostRoot::captured(dir.path()), &own(), &mut degraded).is_empty());
+        let entries = degraded.into_entries();
+        assert_eq!((entries.len(), entries[0].source.as_str()), (1, "procfs"));
+        assert!(entries[0].reason.ends_with("proc is a symbolic link, which is not followed"), "{entries:?}");
+        assert!(is_plain(Path::new("/proc"), &format!("{}/stat", std::process::id())));
+        assert!(!is_plain(&dir.path().join("proc"), &format!("{}/stat", std::process::id())));
     }
 
     #[test]

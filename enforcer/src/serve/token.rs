@@ -6,7 +6,7 @@
 //!
 //! Invariant: an unreadable token file grants no access.
 
-use std::{fs::File, io::Read as _, path::Path, sync::Arc};
+use std::{path::Path, sync::Arc};
 
 use axum::{
     extract::{Request, State},
@@ -14,6 +14,7 @@ use axum::{
     middleware::Next,
     response::{IntoResponse, Response},
 };
+use enforcer_host::{read_bytes, written_text};
 
 /// Shortest token, in bytes.
 const SHORTEST: usize = 16;
@@ -98,10 +99,8 @@ fn are_equal(left: &[u8], right: &[u8]) -> bool {
 }
 
 fn read(path: &Path) -> Result<String, String> {
-    let mut text = String::new();
     let most = LONGEST as u64 + 2;
-    let file = File::open(path).map_err(|error| error.to_string())?;
-    file.take(most).read_to_string(&mut text).map_err(|error| error.to_string())?;
+    let text = read_bytes(path, most).and_then(written_text).map_err(|error| error.to_string())?;
     let token = text.trim();
     if !(SHORTEST..=LONGEST).contains(&token.len()) {
         return Err(format!("a token of {SHORTEST} to {LONGEST} bytes is expected, not of {}", token.len()));
@@ -178,6 +177,11 @@ mod tests {
             let (access, error) = PortAccess::of(Some(&path), true);
             assert!(matches!(access, PortAccess::Nothing) && error.is_some(), "{text}");
         }
+        fs::remove_file(&path).unwrap();
+        rustix::fs::mknodat(rustix::fs::CWD, &path, rustix::fs::FileType::Fifo, 0o600.into(), 0).unwrap();
+        let (access, error) = PortAccess::of(Some(&path), true);
+        assert!(matches!(access, PortAccess::Nothing) && error.unwrap().contains("not a regular file"));
+        fs::remove_file(&path).unwrap();
         fs::write(&path, format!("{TOKEN}\n")).unwrap();
         let (access, error) = PortAccess::of(Some(&path), false);
         assert!(matches!(access, PortAccess::Token(token) if *token == *TOKEN) && error.is_none());
