@@ -1,6 +1,10 @@
 //! The kernel: its release, BTF, NUMA balancing.
 
-use std::{io, path::Path};
+use std::{
+    fs::File,
+    io::{self, Read},
+    path::Path,
+};
 
 use enforcer_core::parse::scalar;
 
@@ -43,14 +47,28 @@ fn release(text: Result<String, String>) -> Check {
 }
 
 fn btf(path: &Path) -> Check {
-    match path.metadata() {
-        Ok(metadata) => Check::ok("btf", format!("{}: {} bytes", path.display(), metadata.len())),
+    match btf_length(path) {
+        Ok(length) => Check::ok("btf", format!("{}: {length} bytes", path.display())),
         Err(error) => Check::missing(
             "btf",
             format!("{}: {error}", path.display()),
             "use a kernel built with CONFIG_DEBUG_INFO_BTF=y; without it there is no task iterator and no hinting-fault hook",
         ),
     }
+}
+
+/// Length in bytes of a file of type information; an error where it does not begin as one does
+/// (`struct btf_header`, include/uapi/linux/btf.h).
+pub(super) fn btf_length(path: &Path) -> io::Result<u64> {
+    const MAGIC: u16 = 0xeb9f;
+    // A FIFO must not be opened: a captured tree may have one.
+    let metadata = path.metadata()?;
+    let mut magic = [0; 2];
+    let read = if metadata.is_file() { File::open(path)?.read_exact(&mut magic) } else { Ok(()) };
+    if read.is_err() || u16::from_ne_bytes(magic) != MAGIC {
+        return Err(io::Error::new(io::ErrorKind::InvalidData, "it is no BTF"));
+    }
+    Ok(metadata.len())
 }
 
 /// The kernel's lockdown.
@@ -179,6 +197,25 @@ mod tests {
             assert_eq!(release(Ok(text.into())).status, status, "{text}");
         }
         assert_eq!(release(Err("gone".into())).status, Status::Missing);
+    }
+
+    #[test]
+    fn type_information_without_its_magic_is_none() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("vmlinux");
+        assert_eq!(btf(&path).status, Status::Missing);
+        for (bytes, status) in [
+            (&[][..], Status::Missing),
+            (b"\x9f", Status::Missing),
+            (b"garbage", Status::Missing),
+            (&0xeb9f_u16.to_ne_bytes(), Status::Ok),
+        ] {
+            std::fs::write(&path, bytes).unwrap();
+            let check = btf(&path);
+            assert_eq!(check.status, status, "{bytes:?}");
+            assert!(check.detail.contains("vmlinux: "), "{}", check.detail);
+        }
+        assert_eq!(btf(dir.path()).status, Status::Missing, "a directory");
     }
 
     #[test]

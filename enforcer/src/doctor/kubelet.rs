@@ -4,11 +4,12 @@
 use enforcer_core::policy::KubeletSettings;
 
 use enforcer_report::checks::Check;
-use enforcer_runtime::kubelet::{KubeletSnapshot, look};
+use enforcer_runtime::kubelet::{KubeletSnapshot, in_use, look};
 
 /// Without a kubelet there is a single line.
 pub(super) fn checks(settings: &KubeletSettings) -> Vec<Check> {
-    rows(settings, &look(settings))
+    let found = in_use(settings);
+    rows(&found, &look(&found))
 }
 
 fn rows(settings: &KubeletSettings, seen: &KubeletSnapshot) -> Vec<Check> {

@@ -6,7 +6,7 @@
 
 use enforcer_core::parse::scalar;
 
-use super::{privileges, read};
+use super::{kernel::btf_length, privileges, read};
 use enforcer_host::HostRoot;
 
 /// Facts about this host, read once for all features.
@@ -24,7 +24,7 @@ impl Here {
     pub(super) fn look(host: &HostRoot) -> Self {
         Self {
             capabilities: read(host, "self/status").ok().and_then(|status| privileges::effective(&status)),
-            btf: host.sys.join("kernel/btf/vmlinux").exists(),
+            btf: btf_length(host.sys.join("kernel/btf/vmlinux").as_path()).is_ok(),
             balancing: host.proc.join("sys/kernel/numa_balancing").exists(),
             release: read(host, "sys/kernel/osrelease").ok().and_then(|text| scalar::release(&text)),
         }
