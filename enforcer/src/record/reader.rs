@@ -4,7 +4,7 @@
 //! checked as a whole before it is returned: every part that a decision needs is there, and the machine and
 //! the policy are possible.
 
-use std::io::Read;
+use std::{collections::BTreeSet, io::Read};
 
 use enforcer_core::{
     plan::Outcome,
@@ -68,6 +68,10 @@ impl<R: Read> RecordingReader<R> {
         let lines = plain.split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
         let lines: Vec<&[u8]> = lines.take(KINDS + 1).collect();
         if lines.len() > KINDS {
+            return Err(self.frames.failed(RecordingProblem::Parts));
+        }
+        let names: BTreeSet<&[u8]> = lines.iter().map(|line| name(line)).collect();
+        if names.len() < lines.len() {
             return Err(self.frames.failed(RecordingProblem::Parts));
         }
         let mut room = FrameBudget::of_frame();

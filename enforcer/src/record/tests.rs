@@ -320,6 +320,13 @@ fn every_part_is_needed_and_none_may_be_made_up() {
     }
     let twice = said(&[&whole[..], &whole].concat());
     assert_eq!(twice, "at byte 0: the frame has more parts than a turn has");
+    for line in &whole {
+        // As many parts as a turn may have, with one of them twice in the place of another.
+        let other = whole.iter().position(|other| other != line).unwrap();
+        let mut twice = whole.clone();
+        twice[other].clone_from(line);
+        assert_eq!(said(&twice), "at byte 0: the frame has more parts than a turn has", "{line}");
+    }
     let no_nodes: Vec<String> = whole
         .iter()
         .map(|line| {

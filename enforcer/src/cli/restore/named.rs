@@ -12,6 +12,7 @@ use enforcer_core::{
 };
 use enforcer_report::decision::DecisionSubject;
 
+use crate::cli::UsageError;
 use crate::serve::{
     api::ProblemCode,
     find::{NameCandidate, find},
@@ -35,6 +36,9 @@ pub(super) fn named(
     policy: &Policy,
     exists: impl Fn(&CgroupPath) -> bool,
 ) -> anyhow::Result<RestoreTarget> {
+    if typed.split('/').any(|part| part == "..") {
+        return Err(UsageError(format!("restore {typed}: `..` is in no path of a cgroup")).into());
+    }
     let path = CgroupPath::new(typed);
     let is_in_journal = || journal.iter().any(|cgroup| cgroup.is_within(&path));
     if typed.starts_with('/') {
@@ -129,5 +133,13 @@ mod tests {
             let found = named(typed, &there, &policy, |path| path.as_str() == "/there");
             assert_eq!(found.map_err(|error| error.to_string()), expected.map_err(str::to_owned), "{typed}");
         }
+    }
+    #[test]
+    fn a_path_that_leads_up_is_wrong_usage() {
+        for typed in ["../..", "/..", "/a/../b", ".."] {
+            let Err(error) = named(typed, &[], &Policy::default(), |_| true) else { panic!("{typed}") };
+            assert!(error.is::<UsageError>() && error.to_string().contains(typed), "{error}");
+        }
+        assert!(named("/a..b", &[], &Policy::default(), |_| true).is_ok());
     }
 }
