@@ -4,7 +4,7 @@
 
 use std::io::{self, Write};
 
-use enforcer_core::cluster::plan::{ClusterPlanReport, NodeRule, PodPlan};
+use enforcer_core::cluster::plan::{ClusterPlanReport, NodeRule, PlannedContainer, PodPlan};
 
 use super::{
     style::{Style, Tone},
@@ -32,30 +32,21 @@ pub fn render(
 
 fn one(pod: &PodPlan, explain: bool, style: Style) -> String {
     let mut out = style.paint(Tone::Heading, text::escape(&pod.pod)).to_string();
-    match &pod.node {
-        Some(node) => {
-            out.push_str(": ");
-            out.push_str(&style.paint(Tone::Good, text::escape(node)).to_string());
-            if !pod.numa_nodes.is_empty() {
-                let word = if pod.numa_nodes.len() == 1 { "NUMA node" } else { "NUMA nodes" };
-                out.push_str(&format!(", {word} {}", pod.numa_nodes));
-            }
-        }
-        None => {
-            out.push_str(": ");
-            out.push_str(&style.paint(Tone::Bad, "pending").to_string());
-        }
+    out.push_str(": ");
+    if let Some(node) = &pod.node {
+        out.push_str(&style.paint(Tone::Good, text::escape(node)).to_string());
+        let word = if pod.numa_nodes.len() == 1 { "NUMA node" } else { "NUMA nodes" };
+        let numa = (!pod.numa_nodes.is_empty()).then(|| format!(", {word} {}", pod.numa_nodes));
+        out.extend(numa);
+    } else {
+        out.push_str(&style.paint(Tone::Bad, "pending").to_string());
     }
     out.push('\n');
-    for container in &pod.containers {
-        let mut line = format!("  {}:", text::escape(&container.name));
-        if !container.cpus.is_empty() {
-            line.push_str(&format!(" CPUs {}", container.cpus));
-        }
-        if !container.mems.is_empty() {
-            line.push_str(&format!(" memory of {}", container.mems));
-        }
-        out.push_str(&line);
+    for PlannedContainer { name, cpus, mems } in &pod.containers {
+        let cpus = (!cpus.is_empty()).then(|| format!(" CPUs {cpus}"));
+        let mems = (!mems.is_empty()).then(|| format!(" memory of {mems}"));
+        let name = format!("  {}:", text::escape(name));
+        out.extend([Some(name), cpus, mems].into_iter().flatten());
         out.push('\n');
     }
     for refused in pod.refused.iter().filter(|_| explain || pod.node.is_none()) {
@@ -76,7 +67,7 @@ fn one(pod: &PodPlan, explain: bool, style: Style) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use enforcer_core::cluster::plan::{PlannedContainer, RefusedNodes};
+    use enforcer_core::cluster::plan::RefusedNodes;
 
     fn rendered(explain: bool) -> String {
         let placed = PodPlan {

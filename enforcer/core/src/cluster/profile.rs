@@ -90,7 +90,7 @@ impl TranslatedProfile {
                 ("max-allowable-numa-nodes", value) => match value.parse() {
                     Ok(limit) => max_nodes = limit,
                     Err(_not_a_number) => {
-                        unknown("topologyManagerPolicyOptions.max-allowable-numa-nodes", value)
+                        unknown("topologyManagerPolicyOptions.max-allowable-numa-nodes", value);
                     }
                 },
                 ("prefer-closest-numa-nodes", "true" | "false") => {

@@ -10,11 +10,11 @@
 //!   NUMA nodes has the CPUs free, where m is the smallest number of nodes whose CPUs would be enough;
 //!   `single-numa-node` if one NUMA node has them free.
 //! - Score: the fewest NUMA nodes first.
-//! - Pods of other QoS classes than Guaranteed, and amounts that are not whole CPUs, pass.
+//! - Pods of other `QoS` classes than Guaranteed, and amounts that are not whole CPUs, pass.
 //!
 //! Cost: a sort of the NUMA nodes for each container.
 
-use numa_placement::{ContainerKind, PodRequest, QosClass};
+use numa_placement::{ContainerKind, ContainerRequest, PodRequest, QosClass};
 
 /// Annotation of pods with their policy.
 pub const ANNOTATION: &str = "volcano.sh/numa-topology-policy";
@@ -102,7 +102,7 @@ pub fn filter(node: &VolcanoNode, policy: VolcanoPolicy, pod: &PodRequest) -> Re
     let mut numa = node.numa.clone();
     let mut used = vec![false; numa.len()];
     let apps = pod.containers.iter().filter(|container| container.kind == ContainerKind::App);
-    for cpus in apps.filter_map(|container| container.whole_cpus()).filter(|cpus| *cpus > 0) {
+    for cpus in apps.filter_map(ContainerRequest::whole_cpus).filter(|cpus| *cpus > 0) {
         let nodes = fitting_nodes(&numa, node.policy, cpus).ok_or(VolcanoRefusal::TooFewCpus)?;
         let mut left = cpus;
         for at in nodes {
@@ -163,7 +163,7 @@ pub fn scores(numa_nodes: &[usize]) -> Vec<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use numa_placement::{ContainerRequest, PodName};
+    use numa_placement::PodName;
 
     fn pod(cpus: u64) -> PodRequest {
         let container = ContainerRequest::guaranteed("main", cpus * 1000, 1 << 30);

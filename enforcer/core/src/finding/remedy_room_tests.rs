@@ -32,24 +32,21 @@ fn swept(path: &str, from: &str, to: &str) -> String {
 
 #[test]
 fn pages_are_sent_to_the_node_beside_the_cpus_that_has_room_for_them() {
-    let on = |free, now: &str, held: &[(u32, u64, u64)]| {
-        beside(free).workload("/db", "0-3", now).memory("/db", held)
-    };
-    let far = &[(1, 12_000, 0)][..];
-    for (scene, expected) in [
+    for (free, now, expected) in [
         // By its position the kernel sends node 1 to node 0, which has no room; a larger set before it sends
         // it to node 2, which has enough room.
-        (on([3000, 20_000, 0], "1", far), vec![mems("/db", "0-2"), mems("/db", "0,2")]),
+        ([3000, 20_000, 0], "1", vec![mems("/db", "0-2"), mems("/db", "0,2")]),
         // Node 0 has room: the write alone.
-        (on([20_000, 3000, 3000], "1", far), vec![mems("/db", "0")]),
+        ([20_000, 3000, 3000], "1", vec![mems("/db", "0")]),
         // No set sends it to node 3.
-        (on([3000, 3000, 20_000], "1", far), vec![swept("/db", "1", "3"), mems("/db", "0,2-3")]),
+        ([3000, 3000, 20_000], "1", vec![swept("/db", "1", "3"), mems("/db", "0,2-3")]),
         // Two of the nodes have room for all of it together, and none of these for what one node holds.
-        (on([7000, 7000, 13_000], "1", far), vec![]),
+        ([7000, 7000, 13_000], "1", vec![]),
         // Its memory nodes are right, and its pages stayed behind.
-        (on([3000, 3000, 20_000], "0,2-3", far), vec![]),
-        (on([3000, 12_000, 3000], "0,2-3", far), vec![]),
+        ([3000, 3000, 20_000], "0,2-3", vec![]),
+        ([3000, 12_000, 3000], "0,2-3", vec![]),
     ] {
+        let scene = beside(free).workload("/db", "0-3", now).memory("/db", &[(1, 12_000, 0)]);
         let finding = worst(&scene, "/db");
         if !expected.is_empty() {
             assert_eq!(finding.remedy, Some(expected.join(" && ")));

@@ -53,7 +53,7 @@ pub struct PlanArgs {
     pub rebalance: bool,
     /// Choose nodes of a cluster.
     ///
-    /// A list of NumaNodeStates, Nodes and Pods, as kubectl prints it; `-` is standard input. Pods without a
+    /// A list of published states, Nodes and Pods, as kubectl prints it; `-` is standard input. Pods without a
     /// node are placed, or those of the manifests if there are any.
     #[arg(long, value_name = "OBJECTS.json", conflicts_with_all = ["steps", "devices", "machine", "config"])]
     pub cluster: Option<PathBuf>,

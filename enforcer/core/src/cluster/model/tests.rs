@@ -67,9 +67,10 @@ fn answer(state: &NodeState, pod: &PodRequest) -> String {
     let model = NodeModel::new(state).unwrap();
     let mut allocations = model.allocations.clone();
     let admission = admit(&model.inventory, &model.settings, &mut allocations, &model.request_of(pod));
-    admission
-        .map(|admission| format!("{} {}", admission.grants[0].grant.exclusive, admission.grants[0].mems))
-        .unwrap_or_else(|rejection| rejection.reason.as_str().to_owned())
+    match admission {
+        Ok(admission) => format!("{} {}", admission.grants[0].grant.exclusive, admission.grants[0].mems),
+        Err(rejection) => rejection.reason.as_str().to_owned(),
+    }
 }
 
 #[test]

@@ -45,6 +45,8 @@ const STALE_AFTER: Millis = 180_000;
 #[derive(Debug, Clone, Default)]
 pub struct NodeView {
     model: Option<NodeModel>,
+    /// Revision of the newest state, refused ones included.
+    newest: Option<Revision>,
     /// When the node was last known to live.
     seen_at: Millis,
     log: PodLog,
@@ -68,14 +70,15 @@ pub enum StateOutcome {
 impl NodeView {
     /// Takes a published state.
     pub fn observe_state(&mut self, state: &NodeState, now: Millis) -> StateOutcome {
-        if let Some(model) = &self.model
-            && !state.revision.is_after(model.revision)
+        if let Some(newest) = self.newest
+            && !state.revision.is_after(newest)
         {
-            if state.revision == model.revision {
+            if state.revision == newest && self.model.is_some() {
                 self.seen_at = now;
             }
-            return StateOutcome::Older(model.revision);
+            return StateOutcome::Older(newest);
         }
+        self.newest = Some(state.revision);
         let outcome = match NodeModel::new(state) {
             Ok(model) => {
                 self.seen_at = now;
@@ -99,8 +102,17 @@ impl NodeView {
 
     /// Notes that a pod is bound to this node; repeated events change nothing.
     pub fn observe_bound(&mut self, uid: &str, request: &PodRequest) {
-        if !self.covers(uid) && self.log.bind(uid, request) {
-            self.replay();
+        if self.covers(uid) || !self.log.bind(uid, request) {
+            return;
+        }
+        if self.log.tentative().next().is_some() {
+            return self.replay();
+        }
+        // Behind all other events, so the others need not be played again.
+        if let Some(model) = &self.model
+            && !give(model, &mut self.now, request)
+        {
+            self.misfit.get_or_insert_with(|| request.name.to_string());
         }
     }
 

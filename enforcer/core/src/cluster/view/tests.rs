@@ -140,6 +140,9 @@ fn what_is_not_certain_is_unknown() {
     broken.revision.counter = 2;
     assert!(matches!(view.observe_state(&broken, 0), StateOutcome::Refused(_)));
     assert_eq!(told(&view.filter(&asks_little, 0)), UnknownNode::NoState.to_string());
+    // The states before the refused one do not name pods that the view has dropped as covered.
+    assert!(matches!(view.observe_state(&inexact, 0), StateOutcome::Older(_)));
+    assert_eq!(told(&view.filter(&asks_little, 0)), UnknownNode::NoState.to_string());
 }
 
 #[test]
