@@ -12,8 +12,7 @@ use super::{
 };
 
 /// Values that are absent where a user does not set them.
-const WITHOUT_DEFAULT: [&str; 9] = [
-    "affinity.nodeAffinity",
+const WITHOUT_DEFAULT: [&str; 8] = [
     "affinity.podAffinity",
     "affinity.podAntiAffinity",
     "global",
