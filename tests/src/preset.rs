@@ -18,11 +18,12 @@ pub const CONFIG: &str = "/etc/numa-enforcer";
 pub const SECCOMP: &str = "/var/lib/kubelet/seccomp";
 
 /// Says something to the cluster, and nothing to a runtime.
-const OF_THE_CLUSTER: [&str; 7] = [
+const OF_THE_CLUSTER: [&str; 8] = [
     "serviceAccountName",
     "automountServiceAccountToken",
     "enableServiceLinks",
     "priorityClassName",
+    "affinity",
     "nodeSelector",
     "tolerations",
     "terminationGracePeriodSeconds",

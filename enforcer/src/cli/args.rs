@@ -146,11 +146,10 @@ pub enum Command {
     /// Show what CPUs, memory and devices pods would get.
     ///
     /// Places the pods of manifests one after another on an empty machine: this host's topology, a captured
-    /// or saved one, or one described in a line. What runs here does not count. Says what changes for others.
-    /// Nothing is changed on this host.
+    /// or saved one, or one described in a line. Nothing is changed.
     ///
-    /// With `--rebalance` what runs here is watched for a while, and moves are shown that would bring its
-    /// CPUs, memory and devices together, with what they cost and save.
+    /// With `--rebalance` it watches what runs here and shows moves that would bring CPUs, memory and devices
+    /// together; with `--cluster` it chooses nodes of a cluster.
     Plan(Box<PlanArgs>),
     /// Copy what the readers read, scrubbed, to look at it elsewhere.
     ///

@@ -12,7 +12,8 @@ use crate::product::KEPT;
 const ALL_KEPT: u64 = 4 << 20;
 
 /// Reasons, and the scenarios without a recording for each.
-const UNKEPT: [(&str, &[&str]); 4] = [
+const UNKEPT: [(&str, &[&str]); 5] = [
+    ("runs the product of another architecture", &["arm64-smoke"]),
     (
         "runs no daemon, but audits",
         &[

@@ -19,13 +19,10 @@ MACHINE is words in any order, which are 1 by default, memory 16GiB a node:
   cxl:SIZE hbm:SIZE hugepages-2Mi:N hugepages-1Gi:N isolated:CPUS
   e-cores:CPUS fast:CPUS
 
-Exit codes: 0 all admitted (--rebalance: the host was seen), 1 some rejected
-or pending, 2 failed, 64 usage
+Exit codes: 0 all admitted, 1 some rejected or pending, 2 failed, 64 usage
 
 Examples:
   numa-enforcer plan web.yaml --synthetic 'sockets:2 cores:8 memory:64GiB'
-  kubectl get pods -A --field-selector spec.nodeName=NODE -o yaml |
-    numa-enforcer plan - --root ./captured-host
   kubectl get numanodestates,nodes,pods -A -o json |
     numa-enforcer plan web.yaml --cluster -
   numa-enforcer plan --rebalance --sample 30s --config /etc/numa-enforcer.toml
@@ -40,7 +37,9 @@ pub struct PlanArgs {
     /// Every pod is created, in their order.
     #[arg(value_name = "PODS.yaml", required_unless_present_any = ["steps", "rebalance", "cluster"])]
     pub pods: Vec<PathBuf>,
-    /// Then play these steps: create, resize, warm, delete.
+    /// Then play the steps of a file.
+    ///
+    /// They create, resize, warm and delete.
     #[arg(long, value_name = "FILE")]
     pub steps: Option<PathBuf>,
     /// Show which running workloads should be moved.
@@ -53,17 +52,28 @@ pub struct PlanArgs {
     pub rebalance: bool,
     /// Choose nodes of a cluster.
     ///
-    /// A list of published states, Nodes and Pods, as kubectl prints it; `-` is standard input. Pods without a
-    /// node are placed, or those of the manifests if there are any.
+    /// A list of published states, Nodes and Pods from kubectl. Pods without a node are placed, or those of
+    /// the manifests.
     #[arg(long, value_name = "OBJECTS.json", conflicts_with_all = ["steps", "devices", "machine", "config"])]
     pub cluster: Option<PathBuf>,
-    /// With `--cluster`: how nodes are chosen.
-    #[arg(long, value_enum, default_value = "exact", requires = "cluster")]
+    /// With `--cluster`: exact or volcano.
+    ///
+    /// As each node's own managers answer, or by Volcano's policies [default: exact].
+    #[arg(
+        long,
+        value_enum,
+        default_value = "exact",
+        hide_default_value = true,
+        hide_possible_values = true,
+        requires = "cluster"
+    )]
     pub rule: PlanRule,
-    /// With `--cluster`: place copies of one pod until no node takes another.
+    /// With `--cluster`: as many copies as fit.
+    ///
+    /// Of one pod, until no node takes another.
     #[arg(long, requires = "cluster")]
     pub fill: bool,
-    /// With `--rebalance`: watch for this long.
+    /// With `--rebalance`: watch so long.
     ///
     /// A whole number and ms, s, m or h.
     #[arg(long, value_name = "DURATION", value_parser = span, default_value = "10s")]
