@@ -25,8 +25,7 @@ Examples:
   numa-enforcer plan web.yaml --synthetic 'sockets:2 cores:8 memory:64GiB'
   kubectl get numanodestates,nodes,pods -A -o json |
     numa-enforcer plan web.yaml --cluster -
-  numa-enforcer plan --rebalance --sample 30s --config /etc/numa-enforcer.toml
-  numa-enforcer plan --steps day.yaml -o json | jq '.steps[].reason'";
+  numa-enforcer plan --rebalance --sample 30s --config /etc/numa-enforcer.toml";
 
 /// Arguments of `plan`.
 #[derive(Debug, clap::Args)]
