@@ -133,7 +133,9 @@ pub use self::{
     pod_name::PodName,
     qos::QosClass,
     rejection::{Rejection, RejectionProblem, RejectionReason, Shortage},
-    request::{ContainerKind, ContainerRequest, DeviceCounts, PodRequest, Resources, qos_class},
+    request::{
+        ContainerKind, ContainerRequest, DeviceCounts, PodRequest, Resources, device_counts, qos_class,
+    },
     what_if::{CpusAndNodes, HolderMove, what_if},
     wishes::{TopologyHint, Wishes},
 };

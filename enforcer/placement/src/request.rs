@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use crate::{
     allocations::Holder,
     document::Documents,
-    grant::Grant,
+    grant::{Grant, MemoryResource},
     pod_name::PodName,
     qos::QosClass,
     wishes::{TopologyHint, Wishes},
@@ -92,6 +92,28 @@ pub struct Resources {
     pub memory_bytes: Option<u64>,
     /// Bytes of huge pages by size of the page in bytes.
     pub hugepages: BTreeMap<u64, u64>,
+}
+
+impl Resources {
+    /// Amounts by name in Kubernetes: CPU time in thousandths, memory and huge pages in bytes. Other
+    /// resources are left out.
+    pub fn of_amounts(amounts: &BTreeMap<String, u64>) -> Self {
+        let hugepages = amounts.iter().filter_map(|(name, bytes)| match MemoryResource::of_name(name) {
+            Some(MemoryResource::Hugepages(size)) if *bytes > 0 => Some((size, *bytes)),
+            _ => None,
+        });
+        Self {
+            milli_cpus: amounts.get("cpu").copied(),
+            memory_bytes: amounts.get("memory").copied(),
+            hugepages: hugepages.collect(),
+        }
+    }
+}
+
+/// The devices among amounts by name: resources with a slash.
+pub fn device_counts(amounts: &BTreeMap<String, u64>) -> DeviceCounts {
+    let devices = amounts.iter().filter(|(name, count)| name.contains('/') && **count > 0);
+    devices.map(|(name, count)| (name.clone(), *count)).collect()
 }
 
 impl PodRequest {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use numa_placement::{
-    ContainerKind, ContainerRequest, MemoryResource, PodName, PodRequest, QosClass, Resources, qos_class,
+    ContainerKind, ContainerRequest, PodName, PodRequest, QosClass, Resources, device_counts, qos_class,
 };
 use numa_topology::quantity;
 use serde::Deserialize;
@@ -143,11 +143,10 @@ fn request(container: Container, kind: ContainerKind) -> Result<ContainerRequest
     for (resource, amount) in &limits {
         requests.entry(resource.clone()).or_insert(*amount);
     }
-    let devices = requests.iter().filter(|(resource, count)| resource.contains('/') && **count > 0);
     Ok(ContainerRequest {
-        devices: devices.map(|(resource, count)| (resource.clone(), *count)).collect(),
-        requests: sides(&requests),
-        limits: sides(&limits),
+        devices: device_counts(&requests),
+        requests: Resources::of_amounts(&requests),
+        limits: Resources::of_amounts(&limits),
         name,
         kind,
         ..ContainerRequest::default()
@@ -162,16 +161,4 @@ fn amounts(container: &str, texts: &BTreeMap<String, String>) -> Result<BTreeMap
         Ok((resource.clone(), amount))
     };
     texts.iter().map(amount).collect()
-}
-
-fn sides(amounts: &BTreeMap<String, u64>) -> Resources {
-    let hugepages = amounts.iter().filter_map(|(resource, bytes)| match MemoryResource::of_name(resource) {
-        Some(MemoryResource::Hugepages(size)) if *bytes > 0 => Some((size, *bytes)),
-        _ => None,
-    });
-    Resources {
-        milli_cpus: amounts.get("cpu").copied(),
-        memory_bytes: amounts.get("memory").copied(),
-        hugepages: hugepages.collect(),
-    }
 }

@@ -16,9 +16,6 @@
 
 use numa_placement::{ContainerKind, ContainerRequest, PodRequest, QosClass};
 
-/// Annotation of pods with their policy.
-pub const ANNOTATION: &str = "volcano.sh/numa-topology-policy";
-
 /// Policy of a pod, or of a node's topology manager.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum VolcanoPolicy {

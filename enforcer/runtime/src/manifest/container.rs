@@ -9,7 +9,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use enforcer_core::parse::quantity;
-use numa_placement::{ContainerKind, ContainerRequest, DeviceCounts, Resources};
+use numa_placement::{ContainerKind, ContainerRequest, DeviceCounts, Resources, device_counts};
 
 use super::{
     source::ManifestProblem,
@@ -130,9 +130,9 @@ fn amounts(
         }
     }
     Ok(ContainerAmounts {
-        devices: requests.devices(),
-        requests: requests.resources(),
-        limits: limits.resources(),
+        devices: device_counts(&requests.amounts),
+        requests: Resources::of_amounts(&requests.amounts),
+        limits: Resources::of_amounts(&limits.amounts),
     })
 }
 
@@ -171,22 +171,6 @@ fn side(entry: &MapEntry) -> Result<Side, ManifestProblem> {
         side.amounts.insert(key.clone(), amount);
     }
     Ok(side)
-}
-
-impl Side {
-    fn resources(&self) -> Resources {
-        let hugepages = self.amounts.iter().filter_map(|(key, bytes)| Some((page_size(key)?, *bytes)));
-        Resources {
-            milli_cpus: self.amounts.get("cpu").copied(),
-            memory_bytes: self.amounts.get("memory").copied(),
-            hugepages: hugepages.filter(|(_, bytes)| *bytes > 0).collect(),
-        }
-    }
-
-    fn devices(&self) -> DeviceCounts {
-        let devices = self.amounts.iter().filter(|(key, count)| key.contains('/') && **count > 0);
-        devices.map(|(key, count)| (key.clone(), *count)).collect()
-    }
 }
 
 /// Bytes of one page, for `hugepages-2Mi`.

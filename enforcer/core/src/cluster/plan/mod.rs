@@ -17,7 +17,7 @@ mod tests;
 
 use std::{cmp::Reverse, collections::BTreeMap};
 
-use numa_placement::{ContainerKind, PodRequest, QosClass};
+use numa_placement::{ContainerKind, PodRequest, QosClass, foreign::VOLCANO_POLICY};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -72,8 +72,29 @@ pub struct ClusterPlan {
     rule: NodeRule,
     explain: bool,
     now: Millis,
-    /// Answers by kind of pod, then by position of the node, with the node's version.
-    answers: BTreeMap<PodKind, Vec<Option<(u64, Verdict)>>>,
+    /// Answers by kind of pod, then by position of the node.
+    answers: BTreeMap<PodKind, Vec<Option<NodeAnswer>>>,
+}
+
+/// A node's answer to a kind of pod.
+#[derive(Debug, Clone)]
+struct NodeAnswer {
+    /// The node's version that gave it.
+    version: u64,
+    verdict: Verdict,
+    /// Number of CPUs that are free on the NUMA nodes of the place.
+    left_over: usize,
+}
+
+impl NodeAnswer {
+    fn of(node: &PlannedNode, pod: &PodRequest, now: Millis) -> Self {
+        let verdict = node.view.filter(pod, now);
+        let left_over = match &verdict {
+            Verdict::Fits(place) => node.view.free_cpus_on(&place.nodes),
+            _ => 0,
+        };
+        Self { version: node.version, verdict, left_over }
+    }
 }
 
 /// Most kinds of pods with remembered answers.
@@ -146,26 +167,30 @@ impl ClusterPlan {
         let mut plan = PodPlan { pod: pod.name.to_string(), ..PodPlan::default() };
         let amounts = amounts_of(pod);
         let mut refused = RefusalGroups::default();
-        let mut best: Option<(NodeRank, usize, PredictedPlace)> = None;
+        let mut best: Option<(NodeRank, usize)> = None;
         let kind = PodKind::of(pod);
-        for at in 0..self.nodes.len() {
-            let answer = self.answer(at, &kind, pod, &amounts);
-            let Some(node) = self.nodes.get(at) else { continue };
-            match answer {
-                Ok((rank, place)) => {
-                    if best.as_ref().is_none_or(|(least, ..)| rank < *least) {
-                        best = Some((rank, at, place));
+        let mut answers = self.answers.remove(&kind).unwrap_or_default();
+        answers.resize(self.nodes.len(), None);
+        for (at, (node, answer)) in self.nodes.iter().zip(&mut answers).enumerate() {
+            match self.rank(node, answer, pod, &amounts) {
+                Ok(rank) => {
+                    if best.is_none_or(|(least, _)| rank < least) {
+                        best = Some((rank, at));
                     }
                 }
                 Err(NodeRefusal { reason, detail }) => {
-                    refused.add(&node.name, &reason, || detail.filter(|_| self.explain));
+                    refused.add(&node.name, &reason, detail);
                 }
             }
         }
         plan.refused = refused.into_refused();
-        if let Some((_, at, place)) = best
+        if let Some((_, at)) = best
             && let Some(node) = self.nodes.get_mut(at)
         {
+            let place = match answers.get(at) {
+                Some(Some(NodeAnswer { verdict: Verdict::Fits(place), .. })) => place.clone(),
+                _ => PredictedPlace::default(),
+            };
             plan.put(&node.name, &place);
             node.sums.add(&amounts);
             // A planned pod has no uid yet; its name is as unique here.
@@ -175,17 +200,21 @@ impl ClusterPlan {
             node.view.observe_bound(&uid, &bound);
             node.version += 1;
         }
+        if self.answers.len() >= KINDS {
+            self.answers.clear();
+        }
+        self.answers.insert(kind, answers);
         plan
     }
 
-    fn answer(
-        &mut self,
-        at: usize,
-        kind: &PodKind,
+    /// How good a node is for a pod; its answer is asked anew if the node has changed since.
+    fn rank(
+        &self,
+        node: &PlannedNode,
+        answer: &mut Option<NodeAnswer>,
         pod: &PodRequest,
         amounts: &Amounts,
-    ) -> Result<(NodeRank, PredictedPlace), NodeRefusal> {
-        let Some(node) = self.nodes.get(at) else { return Err(NodeRefusal::plain("no such node")) };
+    ) -> Result<NodeRank, NodeRefusal> {
         if !node.is_schedulable {
             return Err(NodeRefusal::plain("node(s) were unschedulable"));
         }
@@ -197,25 +226,14 @@ impl ClusterPlan {
             };
             return Err(NodeRefusal { reason, detail: None });
         }
-        match self.rule {
-            NodeRule::Volcano => by_volcano(node, pod),
-            NodeRule::Exact => {
-                if self.answers.len() >= KINDS && !self.answers.contains_key(kind) {
-                    self.answers.clear();
-                }
-                let known = self.answers.entry(kind.clone()).or_insert_with(|| vec![None; self.nodes.len()]);
-                let slot = known.get_mut(at);
-                let remembered = slot.as_ref().and_then(|slot| slot.as_ref());
-                let verdict = match remembered.filter(|(version, _)| *version == node.version) {
-                    Some((_, verdict)) => verdict.clone(),
-                    None => node.view.filter(pod, self.now),
-                };
-                if let Some(slot) = slot {
-                    *slot = Some((node.version, verdict.clone()));
-                }
-                exactly(node, verdict)
-            }
+        if self.rule == NodeRule::Volcano {
+            return by_volcano(node, pod);
         }
+        let known = match answer.take() {
+            Some(known) if known.version == node.version => known,
+            _ => NodeAnswer::of(node, pod, self.now),
+        };
+        exactly(node, answer.insert(known), self.explain)
     }
 }
 
@@ -239,28 +257,29 @@ struct NodeRank {
     free: Reverse<u64>,
 }
 
-fn exactly(node: &PlannedNode, verdict: Verdict) -> Result<(NodeRank, PredictedPlace), NodeRefusal> {
-    match verdict {
+fn exactly(node: &PlannedNode, answer: &NodeAnswer, explain: bool) -> Result<NodeRank, NodeRefusal> {
+    match &answer.verdict {
         Verdict::NotConcerned => {
             let free = Reverse(node.sums.free_milli_cpus());
-            Ok((NodeRank { numa_nodes: 0, left_over: 0, free }, PredictedPlace::default()))
+            Ok(NodeRank { numa_nodes: 0, left_over: 0, free })
         }
         Verdict::Fits(place) => {
-            let left_over = node.view.free_cpus_on(&place.nodes);
-            let rank = NodeRank { numa_nodes: place.nodes.len(), left_over, free: Reverse(0) };
-            Ok((rank, place))
+            let numa_nodes = place.nodes.len();
+            Ok(NodeRank { numa_nodes, left_over: answer.left_over, free: Reverse(0) })
         }
-        Verdict::Refused(group, rejection) => {
-            Err(NodeRefusal { reason: group.as_str().to_owned(), detail: Some(rejection.to_string()) })
-        }
-        Verdict::Unknown(why) => {
-            Err(NodeRefusal { reason: "NUMA: state unknown".to_owned(), detail: Some(why.to_string()) })
-        }
+        Verdict::Refused(group, rejection) => Err(NodeRefusal {
+            reason: group.as_str().to_owned(),
+            detail: explain.then(|| rejection.to_string()),
+        }),
+        Verdict::Unknown(why) => Err(NodeRefusal {
+            reason: "NUMA: state unknown".to_owned(),
+            detail: explain.then(|| why.to_string()),
+        }),
     }
 }
 
-fn by_volcano(node: &PlannedNode, pod: &PodRequest) -> Result<(NodeRank, PredictedPlace), NodeRefusal> {
-    let policy = pod.annotations.get(volcano::ANNOTATION).map_or("", String::as_str);
+fn by_volcano(node: &PlannedNode, pod: &PodRequest) -> Result<NodeRank, NodeRefusal> {
+    let policy = pod.annotations.get(VOLCANO_POLICY).map_or("", String::as_str);
     let Some(policy) = VolcanoPolicy::of_name(policy) else {
         return Err(NodeRefusal::plain("Volcano: the policy of the pod is not known"));
     };
@@ -275,7 +294,7 @@ fn by_volcano(node: &PlannedNode, pod: &PodRequest) -> Result<(NodeRank, Predict
         }
     };
     let free = Reverse(node.sums.free_milli_cpus());
-    Ok((NodeRank { numa_nodes: used, left_over: 0, free }, PredictedPlace::default()))
+    Ok(NodeRank { numa_nodes: used, left_over: 0, free })
 }
 
 fn volcano_node(node: &PlannedNode) -> Option<VolcanoNode> {

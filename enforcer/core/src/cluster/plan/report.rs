@@ -97,10 +97,10 @@ pub(super) struct RefusalGroups {
 }
 
 impl RefusalGroups {
-    pub(super) fn add(&mut self, node: &str, reason: &str, detail: impl FnOnce() -> Option<String>) {
+    pub(super) fn add(&mut self, node: &str, reason: &str, detail: Option<String>) {
         let group = self.groups.entry(reason.to_owned()).or_insert_with(|| RefusedNodes {
             reason: reason.to_owned(),
-            detail: detail(),
+            detail,
             ..RefusedNodes::default()
         });
         group.count += 1;

@@ -108,7 +108,7 @@ fn volcano_chooses_by_the_policy_that_the_pod_names() {
     };
     let asks = |cpus: u64, policy: &str| {
         let mut pod = pod("p", cpus);
-        pod.annotations.insert(volcano::ANNOTATION.into(), policy.into());
+        pod.annotations.insert(VOLCANO_POLICY.into(), policy.into());
         pod
     };
     let chosen = |pod: PodRequest| {

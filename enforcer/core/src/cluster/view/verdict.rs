@@ -2,7 +2,9 @@
 
 use std::fmt;
 
-use numa_placement::{Admission, Inventory, PodRequest, Rejection, RejectionProblem, RejectionReason};
+use numa_placement::{
+    Admission, Inventory, MemoryResource, PodRequest, Rejection, RejectionProblem, RejectionReason,
+};
 use numa_topology::set::{CpuSet, NodeSet};
 
 use crate::cluster::state::InexactSource;
@@ -113,7 +115,7 @@ impl RefusalGroup {
             Self::Devices
         } else if short(&|resource| resource == "cpu") {
             Self::Cpus
-        } else if short(&|resource| resource == "memory" || resource.starts_with("hugepages-")) {
+        } else if short(&|resource| MemoryResource::of_name(resource).is_some()) {
             Self::Memory
         } else {
             Self::Cpus
