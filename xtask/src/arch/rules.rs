@@ -7,7 +7,19 @@ use super::{SourceFile, Violation, source::Code};
 /// The pure crates, and what each may depend on.
 pub(crate) const PURE: [(&str, &[&str]); 3] = [
     ("enforcer/placement", &["globset", "numa-topology", "schemars", "serde", "thiserror"]),
-    ("enforcer/core", &["numa-placement", "numa-topology", "schemars", "serde", "strum", "thiserror"]),
+    (
+        "enforcer/core",
+        &[
+            "numa-placement",
+            "numa-topology",
+            "schemars",
+            "serde",
+            "serde_json",
+            "strum",
+            "thiserror",
+            "twox-hash",
+        ],
+    ),
     ("enforcer/topology", &["schemars", "serde", "thiserror"]),
 ];
 

@@ -2,13 +2,15 @@
 //!
 //! Problem: a scheduler picks a node by sums, and the node's managers then refuse the pod because CPUs,
 //! memory and devices are free only on different NUMA nodes. Idea: each node publishes its [`state`], and the
-//! engine that the node obeys answers for it elsewhere: a [`model`] is a state as the engine's input, with
-//! the kubelet's settings translated by `profile`, and a [`view`] adds the pods that were bound since. A
-//! [`plan`] places pods on many of them, by that prediction or by Volcano's policy ([`volcano`]).
+//! engine that the node obeys answers for it elsewhere: [`observed`] makes a state of what was read of a
+//! kubelet, a [`model`] is a state as the engine's input, with the kubelet's settings translated by
+//! `profile`, and a [`view`] adds the pods that were bound since. A [`plan`] places pods on many of them, by
+//! that prediction or by Volcano's policy ([`volcano`]).
 //!
 //! Invariant: a prediction is exact, or the model names what makes it inexact.
 
 pub mod model;
+pub mod observed;
 pub mod plan;
 mod profile;
 pub mod state;

@@ -1,0 +1,62 @@
+//! What the API of the cluster says about a node and its pods.
+
+use std::collections::BTreeMap;
+
+use numa_placement::ContainerKind;
+
+/// What the API says about a node. Everything may be missing; what is there is newer or older than the
+/// kubelet's files by the delay of a watch.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct NodeInApi {
+    /// Pods that are bound to the node; `None` if they are not known.
+    pub pods: Option<Vec<ApiPod>>,
+    /// Extended resources of the node's `status.capacity`, unhealthy devices included; `None` if not known.
+    pub device_capacity: Option<BTreeMap<String, u64>>,
+}
+
+/// A pod that is bound to the node.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ApiPod {
+    /// Its uid in the API.
+    pub uid: String,
+    /// Namespace.
+    pub namespace: String,
+    /// Name.
+    pub name: String,
+    /// Annotation `kubernetes.io/config.hash` of a mirror pod: the uid of the static pod in the kubelet.
+    pub config_hash: Option<String>,
+    /// Whether its phase is `Succeeded` or `Failed`.
+    pub is_finished: bool,
+    /// Its containers.
+    pub containers: Vec<ApiContainer>,
+    /// Why the node refused it, if it did.
+    pub rejection: Option<ApiRejection>,
+}
+
+impl ApiPod {
+    /// Its uid in the kubelet and in the kubelet's files.
+    pub fn kubelet_uid(&self) -> &str {
+        self.config_hash.as_deref().unwrap_or(&self.uid)
+    }
+}
+
+/// A container of a pod in the API.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ApiContainer {
+    /// Its name.
+    pub name: String,
+    /// When it runs.
+    pub kind: ContainerKind,
+    /// Number of CPUs that a static CPU manager gives it exclusively, 0 for a shared one; `None` if not
+    /// known.
+    pub exclusive_cpus: Option<u64>,
+}
+
+/// Refusal of a pod by the node.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ApiRejection {
+    /// `status.reason`, as in `TopologyAffinityError`.
+    pub reason: String,
+    /// Time of the refusal, in seconds since 1970.
+    pub at: i64,
+}
