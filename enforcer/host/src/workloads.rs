@@ -369,7 +369,7 @@ mod tests {
     }
 
     #[test]
-    fn kernel_threads_are_nobodys_workload() {
+    fn kernel_threads_belong_to_no_workload() {
         let tree = v2()
             .cgroup("", &[2, 50])
             .process(2, "kthreadd", true)

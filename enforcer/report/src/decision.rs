@@ -372,7 +372,7 @@ mod tests {
             foreign.contains("belongs to the kubelet's static CPU manager: cpu_manager_state"),
             "{foreign}"
         );
-        assert!(owned_by(Owner::Nobody).contains("no [[workload]] declares it"));
+        assert!(owned_by(Owner::Unowned).contains("no [[workload]] declares it"));
         assert!(shown(Some(many)).lines().all(|line| line.len() <= 60));
     }
 }

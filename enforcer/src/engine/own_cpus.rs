@@ -72,7 +72,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_left_is_what_is_allowed_and_nobodys_for_itself() {
+    fn cpus_left_for_the_daemon_are_allowed_and_unowned() {
         let set = |text: &str| text.parse::<CpuSet>().unwrap();
         for (base, exclusive, left) in [
             ("0-7", "", Some("0-7")),

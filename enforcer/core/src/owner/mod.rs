@@ -58,8 +58,10 @@ pub enum Owner {
     DaemonItself,
     /// Unknown: a source that would tell cannot be read.
     Unknown,
-    /// No controller.
-    Nobody,
+    /// No controller. Its name in JSON and labels stays `nobody`, which readers of reports compare with.
+    #[serde(rename = "nobody")]
+    #[strum(serialize = "nobody")]
+    Unowned,
 }
 
 impl Owner {
@@ -68,7 +70,7 @@ impl Owner {
 
     /// Does another controller own it, so that the daemon must not write it?
     pub const fn is_foreign(self) -> bool {
-        !matches!(self, Self::NumaEnforcer | Self::Nobody)
+        !matches!(self, Self::NumaEnforcer | Self::Unowned)
     }
 
     /// Name for a sentence: `the kubelet's static CPU manager`.
@@ -85,7 +87,7 @@ impl Owner {
             Self::Libvirt => "libvirt",
             Self::DaemonItself => "the daemon itself, which does not write its own container",
             Self::Unknown => "an owner that could not be determined",
-            Self::Nobody => "nobody",
+            Self::Unowned => "nobody",
         }
     }
 }

@@ -57,7 +57,7 @@ pub(crate) fn owner_of(subject: &OwnershipSubject<'_>, facts: &OwnershipFacts) -
         } else if *declared {
             Ownership::of(Owner::NumaEnforcer, "declared in the configuration")
         } else {
-            Ownership::of(Owner::Nobody, "")
+            Ownership::of(Owner::Unowned, "")
         }
     });
     ownership.evidence = printable_within(&ownership.evidence, EVIDENCE_LIMIT);

@@ -82,7 +82,7 @@ fn judged(origin: Origin, facts: &OwnershipFacts, placed: bool, declared: bool) 
     let workload = workload(origin);
     let subject = table::OwnershipSubject { workload: &workload, cpus: Some(&cpus), placed, declared };
     let found = table::owner_of(&subject, facts);
-    assert_eq!(found.owner == Owner::Nobody, found.evidence.is_empty(), "{found:?}");
+    assert_eq!(found.owner == Owner::Unowned, found.evidence.is_empty(), "{found:?}");
     let set = |text: Option<String>| text.unwrap_or_else(|| "-".into());
     let given = format!(
         "{}/{}",
@@ -180,7 +180,7 @@ fn every_row_of_the_table() {
         ),
         ("what holds a pod's namespaces", container(), sandbox, false, false, (KubeletSharedPool, "-/-")),
         ("policy none", container(), policy_none(main()), false, true, (NumaEnforcer, "-/-")),
-        ("policy none, not declared", container(), policy_none(main()), false, false, (Nobody, "-/-")),
+        ("policy none, not declared", container(), policy_none(main()), false, false, (Unowned, "-/-")),
         ("a state that cannot be used", container(), unread.clone(), true, true, (Unknown, "-/-")),
         (
             "koordlet",
@@ -211,7 +211,7 @@ fn every_row_of_the_table() {
             facts(exclusive(), None),
             false,
             false,
-            (Nobody, "-/-"),
+            (Unowned, "-/-"),
         ),
         (
             "a unit beside a state that cannot be used",
@@ -221,7 +221,7 @@ fn every_row_of_the_table() {
             true,
             (NumaEnforcer, "-/-"),
         ),
-        ("a plain cgroup", Origin::Cgroup, nothing, false, false, (Nobody, "-/-")),
+        ("a plain cgroup", Origin::Cgroup, nothing, false, false, (Unowned, "-/-")),
     ] {
         let (owner, given) = judged(origin, &facts, placed, declared);
         assert_eq!((owner, given.as_str()), expected, "{what}");

@@ -43,7 +43,7 @@ pub(super) fn render(out: &mut String, workloads: &[AuditedWorkload], style: Sty
 
     let wide = style.width >= WIDE;
     // No column where no cpuset has an owner.
-    let owners = wide && sorted.iter().any(|row| row.owner() != Owner::Nobody);
+    let owners = wide && sorted.iter().any(|row| row.owner() != Owner::Unowned);
     let mut header = vec!["workload"];
     if wide {
         header.push("kind");

@@ -70,7 +70,7 @@ impl WorkloadRow<'_> {
 
 /// The owner of a cpuset that has or has none.
 pub(crate) fn owner(ownership: Option<&Ownership>) -> Owner {
-    ownership.map_or(Owner::Nobody, |ownership| ownership.owner)
+    ownership.map_or(Owner::Unowned, |ownership| ownership.owner)
 }
 
 /// Nodes with any memory, most first.
