@@ -13,7 +13,9 @@ use std::{
 
 use anyhow::{Context as _, Result};
 use enforcer_core::{
-    audit::{AUDIT_SCHEMA_VERSION, Audit, AuditedHost, AuditedWorkload, ReportingTool, Summary, Verdict},
+    audit::{
+        AUDIT_SCHEMA_VERSION, Audit, AuditVerdict, AuditedHost, AuditedWorkload, ReportingTool, Summary,
+    },
     model::{Traffic, TrafficSource},
     sample::{HintFaults, HostSettings, NodeBytes, NodeSample, RunTime},
     workload::{CgroupPath, identify},
@@ -124,7 +126,7 @@ fn workload(cgroup: CgroupPath, nodes: [NodeId; 2]) -> AuditedWorkload {
         bytes_by_numa: Some(nodes.map(|node| (node, bytes)).into()),
         remote_residency: Some(0.25),
         traffic: Some(Traffic::new(0.5, TrafficSource::HintFaults, 900)),
-        verdict: Verdict::Partial,
+        verdict: AuditVerdict::Partial,
         findings: Vec::new(),
     }
 }

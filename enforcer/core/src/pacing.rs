@@ -25,7 +25,7 @@ const NS_PER_SECOND: u128 = 1_000_000_000;
 
 /// Bounds of a [`CallPacer`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct PaceLimits {
+pub struct CallPacerLimits {
     /// Most bytes per second of all calls together; unlimited if absent.
     pub bytes_per_second: Option<u64>,
     /// Longest duration of one call, without the part that does not depend on its size.
@@ -36,7 +36,7 @@ pub struct PaceLimits {
     pub largest: u64,
 }
 
-impl Default for PaceLimits {
+impl Default for CallPacerLimits {
     fn default() -> Self {
         Self {
             bytes_per_second: None,
@@ -59,7 +59,7 @@ pub enum Allowance {
 /// Size of calls, and the credit of all of them.
 #[derive(Debug, Clone)]
 pub struct CallPacer {
-    limits: PaceLimits,
+    limits: CallPacerLimits,
     call_bytes: u64,
     /// Durations of calls by order of magnitude; the index is the base 2 logarithm of the bytes.
     took: [CallDurations; 64],
@@ -102,8 +102,8 @@ impl CallDurations {
 
 impl CallPacer {
     /// Begins at `now_ns` of a monotonic clock with a full credit and calls of 2 MiB.
-    pub fn new(limits: PaceLimits, now_ns: u64) -> Self {
-        let limits = PaceLimits { smallest: limits.smallest.clamp(1, limits.largest.max(1)), ..limits };
+    pub fn new(limits: CallPacerLimits, now_ns: u64) -> Self {
+        let limits = CallPacerLimits { smallest: limits.smallest.clamp(1, limits.largest.max(1)), ..limits };
         let call_bytes = FIRST.clamp(limits.smallest, limits.largest.max(1));
         let mut pace =
             Self { limits, call_bytes, took: [CallDurations::default(); 64], credit: 0, at_ns: now_ns };
@@ -150,7 +150,7 @@ impl CallPacer {
         let took = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
         let by_size = self.by_size(bytes, took);
         self.learn(bytes, took);
-        let PaceLimits { smallest, largest, .. } = self.limits;
+        let CallPacerLimits { smallest, largest, .. } = self.limits;
         let call = u64::try_from(self.limits.call.as_nanos()).unwrap_or(u64::MAX);
         if by_size > call && self.is_smallest_and_wrongly_so(bytes, took, call) {
             self.call_bytes = self.call_bytes.saturating_mul(2).min(largest.max(smallest));
@@ -212,8 +212,8 @@ mod tests {
 
     const MIB: u64 = 1 << 20;
 
-    fn limits(rate: Option<u64>) -> PaceLimits {
-        PaceLimits { bytes_per_second: rate, ..PaceLimits::default() }
+    fn limits(rate: Option<u64>) -> CallPacerLimits {
+        CallPacerLimits { bytes_per_second: rate, ..CallPacerLimits::default() }
     }
 
     #[test]

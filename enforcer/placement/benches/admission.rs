@@ -13,7 +13,7 @@ use numa_placement::{
     Allocations, ContainerRequest, DeviceUnit, Inventory, PodName, PodRequest, Resources, admit,
     pools::Documents,
     qos_class,
-    settings::{Engine, PlacementSettings, TopologyPolicy},
+    settings::{PlacementEngine, PlacementSettings, TopologyPolicy},
 };
 use numa_topology::{id::NodeId, synth::Machine};
 
@@ -55,7 +55,7 @@ struct Host {
     allocations: Allocations,
 }
 
-fn host(engine: Engine, nodes: u32) -> Host {
+fn host(engine: PlacementEngine, nodes: u32) -> Host {
     let per_socket = if nodes.is_multiple_of(4) { 4 } else { 3 };
     let machine = Machine::new()
         .sockets(nodes / per_socket)
@@ -106,8 +106,8 @@ fn measure(bencher: Bencher<'_, '_>, host: Host, pod: &PodRequest) {
 
 const ENGINES: [&str; 2] = ["hints", "pools"];
 
-fn engine(name: &str) -> Engine {
-    if name == "pools" { Engine::Pools } else { Engine::Hints }
+fn engine(name: &str) -> PlacementEngine {
+    if name == "pools" { PlacementEngine::Pools } else { PlacementEngine::Hints }
 }
 
 #[divan::bench(args = ENGINES)]
@@ -143,16 +143,16 @@ fn with_devices(count: u64) -> PodRequest {
 
 #[divan::bench(args = NODES)]
 fn aligned_on_many_nodes(bencher: Bencher<'_, '_>, nodes: u32) {
-    measure(bencher, host(Engine::Hints, nodes), &with_devices(1));
+    measure(bencher, host(PlacementEngine::Hints, nodes), &with_devices(1));
 }
 
 #[divan::bench(args = NODES)]
 fn refused_on_many_nodes(bencher: Bencher<'_, '_>, nodes: u32) {
-    measure(bencher, host(Engine::Hints, nodes), &with_devices(2));
+    measure(bencher, host(PlacementEngine::Hints, nodes), &with_devices(2));
 }
 
 #[divan::bench(args = NODES)]
 fn shared_on_many_nodes(bencher: Bencher<'_, '_>, nodes: u32) {
     let request = container("c".into(), 500, 256 * MIB, false);
-    measure(bencher, host(Engine::Hints, nodes), &pod("p".into(), vec![request]));
+    measure(bencher, host(PlacementEngine::Hints, nodes), &pod("p".into(), vec![request]));
 }

@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use divan::Bencher;
 use numa_placement::{
     Allocations, ContainerRequest, Inventory, PodName, PodRequest, Resources, admit, qos_class,
-    settings::{CpuAmount, Engine, PlacementSettings},
+    settings::{CpuAmount, PlacementEngine, PlacementSettings},
 };
 use numa_topology::synth::Machine;
 
@@ -28,7 +28,7 @@ fn scaled(count: usize) -> usize {
 
 fn settings() -> PlacementSettings {
     let mut settings = PlacementSettings::default();
-    settings.engine = Engine::Pools;
+    settings.engine = PlacementEngine::Pools;
     settings.reserved.cpus = Some(CpuAmount::Milli(2000));
     settings
 }

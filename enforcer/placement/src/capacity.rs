@@ -50,13 +50,13 @@ mod tests {
     use super::*;
     use crate::{
         Allocations, QosClass, admit, samples,
-        settings::{Engine, PlacementSettings},
+        settings::{PlacementEngine, PlacementSettings},
     };
     use numa_topology::synth::Machine;
 
     #[test]
     fn what_no_empty_machine_holds_is_rejected_by_either_engine() {
-        for engine in [Engine::Hints, Engine::Pools] {
+        for engine in [PlacementEngine::Hints, PlacementEngine::Pools] {
             let settings = PlacementSettings { engine, ..PlacementSettings::default() };
             let inventory = Inventory::new(Machine::new().sockets(2).build(), Vec::new(), &settings).unwrap();
             let admitted = |milli, gib: u64| {

@@ -20,7 +20,7 @@ use super::{
     hints::HintsEngine,
     pools::{PoolsEngine, affinity::strangers, annotations::mistaken_keys},
 };
-use crate::settings::{Engine, HintsSettings, PlacementSettings, Scope, TopologyPolicy};
+use crate::settings::{HintsSettings, PlacementEngine, PlacementSettings, Scope, TopologyPolicy};
 use numa_topology::text::printable_within;
 
 const DOMAIN: &str = ".numa-enforcer.io";
@@ -105,8 +105,8 @@ fn choose(settings: &PlacementSettings, pod: &PodRequest, trace: &mut Trace) -> 
     let wished = pod.wished(|wishes| wishes.engine);
     let engine = wished.or(rule.and_then(|rule| rule.engine)).unwrap_or(settings.engine);
     match annotations.for_pod("engine", trace).unwrap_or(engine) {
-        Engine::Pools => EngineChoice::Pools,
-        Engine::Hints => {
+        PlacementEngine::Pools => EngineChoice::Pools,
+        PlacementEngine::Hints => {
             let host = rule.map_or_else(|| settings.hints.clone(), |rule| rule.hints(&settings.hints));
             let (of_pod, of_containers) = hints_settings(&host, pod, &annotations, trace);
             EngineChoice::Hints(of_pod, of_containers)
@@ -460,16 +460,16 @@ mod tests {
     #[test]
     fn unknown_annotations_are_reported_by_both_engines() {
         for (engine, key) in [
-            (Engine::Pools, "prefer-shared-cpu.resource-policy.nri.io"),
-            (Engine::Hints, "prefer-shared-cpu.resource-policy.nri.io"),
-            (Engine::Hints, "polcy.numa-enforcer.io"),
+            (PlacementEngine::Pools, "prefer-shared-cpu.resource-policy.nri.io"),
+            (PlacementEngine::Hints, "prefer-shared-cpu.resource-policy.nri.io"),
+            (PlacementEngine::Hints, "polcy.numa-enforcer.io"),
         ] {
             let settings = PlacementSettings { engine, ..PlacementSettings::default() };
             let known = ("prefer-shared-cpus.resource-policy.nri.io", "true");
             let mut trace = Trace::default();
             engine_of(&settings, &pod("default", &[(key, "true"), known]), &mut trace);
             let mut said = vec![format!("annotation {key}: there is no such key, ignored")];
-            if engine == Engine::Hints {
+            if engine == PlacementEngine::Hints {
                 said.extend(foreign::warnings(&pod("default", &[known]), "hints", "pools"));
             }
             assert_eq!(trace.into_parts().1, said, "{engine:?}");

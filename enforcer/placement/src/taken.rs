@@ -178,12 +178,12 @@ mod tests {
 
     #[test]
     fn memory_that_is_not_known_is_called_unknown_and_not_nothing() {
-        use crate::settings::Engine;
+        use crate::settings::PlacementEngine;
         for (engine, unknown, says, never) in [
-            (Engine::Hints, [true, true], "unknown of 1024 MiB memory on node", " 0 MiB"),
-            (Engine::Pools, [true, true], "unknown of 1024 MiB memory on nodes 0-1", " 0 MiB"),
-            (Engine::Hints, [false, true], "how much node 1 can hold is not known", " 0 GiB memory"),
-            (Engine::Pools, [false, true], "how much node 1 can hold is not known", " 0 GiB memory"),
+            (PlacementEngine::Hints, [true, true], "unknown of 1024 MiB memory on node", " 0 MiB"),
+            (PlacementEngine::Pools, [true, true], "unknown of 1024 MiB memory on nodes 0-1", " 0 MiB"),
+            (PlacementEngine::Hints, [false, true], "how much node 1 can hold is not known", " 0 GiB memory"),
+            (PlacementEngine::Pools, [false, true], "how much node 1 can hold is not known", " 0 GiB memory"),
         ] {
             let mut machine = Machine::new().sockets(2).build();
             for (node, unknown) in machine.nodes.iter_mut().zip(unknown) {

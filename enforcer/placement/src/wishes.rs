@@ -3,7 +3,7 @@
 //! Wishes are defaults: an annotation for the same setting takes precedence, if it would be valid without the
 //! entry. Settings that annotations cannot override (amounts, allowed nodes) go into the request itself.
 
-use crate::settings::{DeclaredClass, Engine, MemoryTypes, TopologyPolicy};
+use crate::settings::{DeclaredClass, MemoryTypes, PlacementEngine, TopologyPolicy};
 use numa_topology::set::{CpuSet, NodeSet};
 
 /// Wishes for a container; the default has none.
@@ -14,7 +14,7 @@ pub struct Wishes {
     /// Position of the entry in the configuration.
     pub position: usize,
     /// Engine.
-    pub engine: Option<Engine>,
+    pub engine: Option<PlacementEngine>,
     /// Policy of the engine `hints`.
     pub policy: Option<TopologyPolicy>,
     /// Kinds of memory.

@@ -93,13 +93,13 @@ pub struct ClusterStatus {
     /// [`CLUSTER_SCHEMA_VERSION`].
     pub schema_version: u32,
     /// Nodes, by name.
-    pub nodes: Vec<NodeStatus>,
+    pub nodes: Vec<DaemonStatus>,
 }
 
 /// State of one node's daemon.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct NodeStatus {
+pub struct DaemonStatus {
     /// Node, and its answer or the lack of it.
     #[serde(flatten)]
     pub asked: AskedNode,

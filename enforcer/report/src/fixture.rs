@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use enforcer_core::{
     audit::{
-        AUDIT_SCHEMA_VERSION, Audit, AuditedHost, AuditedWorkload, NodeTraffic, ReportingTool, Summary,
-        TrafficMap, Verdict,
+        AUDIT_SCHEMA_VERSION, Audit, AuditVerdict, AuditedHost, AuditedWorkload, NodeTraffic, ReportingTool,
+        Summary, TrafficMap,
     },
     finding::{Evidence, Finding, Rule, Severity},
     model::{Activity, Traffic, TrafficSource},
@@ -40,10 +40,10 @@ pub fn audit(topology: Topology, workloads: Vec<AuditedWorkload>, findings: Vec<
         settings: HostSettings { numa_balancing: Some(1), ..HostSettings::default() },
         summary: Summary {
             total: workloads.len(),
-            aligned: count(Verdict::Aligned),
-            partial: count(Verdict::Partial),
-            misaligned: count(Verdict::Misaligned),
-            unknown: count(Verdict::Unknown),
+            aligned: count(AuditVerdict::Aligned),
+            partial: count(AuditVerdict::Partial),
+            misaligned: count(AuditVerdict::Misaligned),
+            unknown: count(AuditVerdict::Unknown),
             unsampled: 0,
             known: 0,
             worst: findings.iter().map(|finding| finding.severity).max(),
@@ -100,7 +100,7 @@ pub fn workload(name: &str, cpus: &str, nodes: &str, memory: &[(u32, u64)]) -> A
         bytes_by_numa: Some(bytes.collect()),
         remote_residency: Some(0.0),
         traffic: None,
-        verdict: Verdict::Aligned,
+        verdict: AuditVerdict::Aligned,
         findings: Vec::new(),
     }
 }
@@ -110,8 +110,8 @@ pub fn finding(workload: &mut AuditedWorkload, rule: Rule, severity: Severity) -
     let id = format!("{rule}:{}", workload.cgroup.as_str());
     workload.findings.push(id.clone());
     workload.verdict = match severity {
-        Severity::Critical => Verdict::Misaligned,
-        Severity::Warning => Verdict::Partial,
+        Severity::Critical => AuditVerdict::Misaligned,
+        Severity::Warning => AuditVerdict::Partial,
         Severity::Info => workload.verdict,
     };
     let path = workload.cgroup.as_str().to_owned();
@@ -162,7 +162,7 @@ pub fn small() -> Audit {
         cpus: None,
         bytes_by_numa: None,
         remote_residency: None,
-        verdict: Verdict::Unknown,
+        verdict: AuditVerdict::Unknown,
         ..workload("odd.service", "", "", &[])
     };
     let good = workload("cron.service", "0-3", "0", &[(0, 12)]);

@@ -11,7 +11,7 @@
 use std::collections::BTreeMap;
 
 use enforcer_core::{
-    audit::{Audit, Verdict},
+    audit::{Audit, AuditVerdict},
     finding::{Finding, Severity},
     named::Named as _,
 };
@@ -59,7 +59,7 @@ fn cases(audit: &Audit, fail_on: Severity) -> Vec<JunitCase<'_>> {
     for workload in &audit.workloads {
         let findings: Vec<&Finding> =
             workload.findings.iter().filter_map(|id| by_id.remove(id.as_str())).collect();
-        let judged = workload.verdict != Verdict::Unknown;
+        let judged = workload.verdict != AuditVerdict::Unknown;
         cases.push(JunitCase::of(&workload.name, workload.cgroup.as_str(), judged, findings, fail_on));
     }
     let left = audit.findings.iter().filter(|finding| by_id.contains_key(finding.id.as_str()));

@@ -21,7 +21,7 @@ use super::text;
 
 /// Of the log; its properties are in camelCase like those of the standard.
 #[derive(Debug, Serialize)]
-pub struct Log {
+pub struct SarifLog {
     version: &'static str,
     #[serde(rename = "$schema")]
     schema: &'static str,
@@ -54,8 +54,8 @@ struct SarifMessage {
 }
 
 /// The log of one audit.
-pub fn of(audit: &Audit) -> Log {
-    Log {
+pub fn of(audit: &Audit) -> SarifLog {
+    SarifLog {
         version: "2.1.0",
         schema: "https://json.schemastore.org/sarif-2.1.0.json",
         runs: [SarifRun {

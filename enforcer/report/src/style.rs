@@ -2,7 +2,7 @@
 
 use std::fmt::{self, Write as _};
 
-use enforcer_core::{audit::Verdict, finding::Severity};
+use enforcer_core::{audit::AuditVerdict, finding::Severity};
 
 use super::text;
 
@@ -52,12 +52,12 @@ impl From<Severity> for Tone {
     }
 }
 
-impl From<Verdict> for Tone {
-    fn from(verdict: Verdict) -> Self {
+impl From<AuditVerdict> for Tone {
+    fn from(verdict: AuditVerdict) -> Self {
         match verdict {
-            Verdict::Aligned => Self::Good,
-            Verdict::Partial | Verdict::Unknown => Self::Notice,
-            Verdict::Misaligned => Self::Bad,
+            AuditVerdict::Aligned => Self::Good,
+            AuditVerdict::Partial | AuditVerdict::Unknown => Self::Notice,
+            AuditVerdict::Misaligned => Self::Bad,
         }
     }
 }

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use enforcer_core::{
-    audit::{Audit, AuditedWorkload, Verdict},
+    audit::{Audit, AuditVerdict, AuditedWorkload},
     call_times::CallTimes,
     declarations::DeclaredEntry,
     model::Activity,
@@ -257,7 +257,7 @@ fn foreign_write(change: &Change) -> Option<String> {
 /// `misaligned: a, b and 3 more`.
 fn misaligned(workloads: &[AuditedWorkload]) -> Option<String> {
     let names: Vec<String> =
-        workloads.iter().filter(|of| of.verdict == Verdict::Misaligned).map(shown_name).collect();
+        workloads.iter().filter(|of| of.verdict == AuditVerdict::Misaligned).map(shown_name).collect();
     (!names.is_empty()).then(|| format!("misaligned: {}", units::first_few(&names, NAMES)))
 }
 

@@ -31,7 +31,7 @@ use tokio::{
 };
 
 use crate::{
-    serve::api::{ApiAnswer, Problem},
+    serve::api::{Problem, SocketAnswer},
     version,
 };
 
@@ -84,7 +84,7 @@ pub(super) struct NodePort<'a> {
 }
 
 /// The answer of a node's daemon to a request that only reads.
-pub(super) fn get_from_node<T: ApiAnswer>(port: NodePort<'_>, path: &str) -> anyhow::Result<T> {
+pub(super) fn get_from_node<T: SocketAnswer>(port: NodePort<'_>, path: &str) -> anyhow::Result<T> {
     let request = request(Method::GET, path, Vec::new(), port.token)?;
     let asked = async {
         let stream = TcpStream::connect(port.address).await?;
@@ -98,17 +98,17 @@ pub(super) fn get_from_node<T: ApiAnswer>(port: NodePort<'_>, path: &str) -> any
 }
 
 /// The daemon's answer to a request without a body.
-pub(super) fn get<T: ApiAnswer>(socket: &Path, path: &str) -> anyhow::Result<T> {
+pub(super) fn get<T: SocketAnswer>(socket: &Path, path: &str) -> anyhow::Result<T> {
     ask(socket, LIMIT, Method::GET, path, Vec::new())
 }
 
 /// The same for a caller that can go on without an answer; waits a few seconds only.
-pub(super) fn glance<T: ApiAnswer>(socket: &Path, path: &str) -> anyhow::Result<T> {
+pub(super) fn glance<T: SocketAnswer>(socket: &Path, path: &str) -> anyhow::Result<T> {
     ask(socket, GLANCE, Method::GET, path, Vec::new())
 }
 
 /// The daemon's answer to `body`.
-pub(super) fn send<T: ApiAnswer>(
+pub(super) fn send<T: SocketAnswer>(
     socket: &Path,
     method: Method,
     path: &str,
@@ -117,7 +117,7 @@ pub(super) fn send<T: ApiAnswer>(
     ask(socket, LIMIT, method, path, serde_json::to_vec(body)?)
 }
 
-fn ask<T: ApiAnswer>(
+fn ask<T: SocketAnswer>(
     socket: &Path,
     limit: Duration,
     method: Method,
@@ -147,7 +147,10 @@ fn within<T>(limit: Duration, asked: impl Future<Output = anyhow::Result<T>>) ->
     runtime.block_on(async { timeout(limit, asked).await }).map_err(|_elapsed| Elapsed(limit))?
 }
 
-fn understood<T: ApiAnswer>((status, text): (StatusCode, Bytes), place: &dyn Display) -> anyhow::Result<T> {
+fn understood<T: SocketAnswer>(
+    (status, text): (StatusCode, Bytes),
+    place: &dyn Display,
+) -> anyhow::Result<T> {
     let answer = || format!("{place}: an answer that is not understood");
     if status.is_success() {
         check_version::<T>(&text).with_context(|| place.to_string())?;
@@ -165,7 +168,7 @@ fn line_of_refusal((status, text): &(StatusCode, Bytes)) -> Option<&str> {
 }
 
 /// An answer of another version could be misread. One without a version is accepted.
-fn check_version<T: ApiAnswer>(text: &[u8]) -> anyhow::Result<()> {
+fn check_version<T: SocketAnswer>(text: &[u8]) -> anyhow::Result<()> {
     #[derive(Deserialize)]
     #[serde(rename_all = "camelCase")]
     struct AnswerVersion {

@@ -37,7 +37,7 @@ const MAX_TEXT_CHARS: usize = 2000;
 
 /// Handle to the stored decisions; clones share them.
 #[derive(Debug, Clone, Default)]
-pub struct Decisions(Arc<Mutex<Store>>);
+pub struct Decisions(Arc<Mutex<DecisionStore>>);
 
 /// Stored decisions about one workload.
 #[derive(Debug, Clone)]
@@ -60,7 +60,7 @@ impl Remembered {
 }
 
 #[derive(Debug, Default)]
-struct Store {
+struct DecisionStore {
     by_workload: BTreeMap<DecisionKey, Remembered>,
     entries: usize,
     /// Incremented with each entry.
@@ -75,7 +75,7 @@ enum DecisionKey {
 }
 
 impl Decisions {
-    fn lock(&self) -> MutexGuard<'_, Store> {
+    fn lock(&self) -> MutexGuard<'_, DecisionStore> {
         // Poisoning is ignored: every update leaves the entries consistent.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -222,7 +222,7 @@ fn again(before: &DecisionRecord, record: &DecisionRecord) -> bool {
             == (record.state, record.cause, record.paused, &record.by)
 }
 
-impl Store {
+impl DecisionStore {
     fn note(&mut self, subject: DecisionSubject, record: DecisionRecord, now: u64) {
         let key = match (&subject.cgroup, &subject.container_id) {
             (Some(path), _) => DecisionKey::Cgroup(path.clone()),

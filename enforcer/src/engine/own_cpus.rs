@@ -18,13 +18,13 @@ const EFFECT: &str = "the daemon runs on CPUs that a container has for itself";
 
 /// The daemon's initial affinity, if it is narrower than its cgroup.
 #[derive(Debug)]
-struct Pinned(Option<CpuSet>);
+struct InitialAffinity(Option<CpuSet>);
 
 /// The affinity given to the threads.
 #[derive(Debug, Default)]
 pub(super) struct OwnCpus {
     /// `None` until the first look.
-    pinned: Option<Pinned>,
+    pinned: Option<InitialAffinity>,
 }
 
 impl OwnCpus {
@@ -35,7 +35,8 @@ impl OwnCpus {
             Ok(now) => now,
             Err(error) => return Some(failed(error)),
         };
-        let pinned = self.pinned.get_or_insert_with(|| Pinned((now != *allows).then(|| now.clone())));
+        let pinned =
+            self.pinned.get_or_insert_with(|| InitialAffinity((now != *allows).then(|| now.clone())));
         let base = pinned.0.as_ref().map_or_else(|| allows.clone(), |pinned| pinned.intersection(allows));
         match wanted(&base, exclusive) {
             Some(wanted) if wanted == now => None,

@@ -34,29 +34,29 @@ pub const LOG_LEVEL: &str = "/v1/log-level";
 pub const LONGEST_PAUSE: u64 = 24 * 60 * 60;
 
 /// Something that the socket answers.
-pub trait ApiAnswer: DeserializeOwned {
+pub trait SocketAnswer: DeserializeOwned {
     /// Which version of it this program knows; none where it has no versions.
     const SCHEMA_VERSION: Option<u32> = None;
 }
 
-impl ApiAnswer for StatusReport {
+impl SocketAnswer for StatusReport {
     const SCHEMA_VERSION: Option<u32> = Some(STATUS_SCHEMA_VERSION);
 }
 
-impl ApiAnswer for Explanation {
+impl SocketAnswer for Explanation {
     const SCHEMA_VERSION: Option<u32> = Some(EXPLANATION_SCHEMA_VERSION);
 }
 
-impl ApiAnswer for TopReport {
+impl SocketAnswer for TopReport {
     const SCHEMA_VERSION: Option<u32> = Some(TOP_SCHEMA_VERSION);
 }
 
-impl ApiAnswer for Audit {
+impl SocketAnswer for Audit {
     const SCHEMA_VERSION: Option<u32> = Some(AUDIT_SCHEMA_VERSION);
 }
 
-impl ApiAnswer for PauseAnswer {}
-impl ApiAnswer for LogLevelText {}
+impl SocketAnswer for PauseAnswer {}
+impl SocketAnswer for LogLevelText {}
 
 /// Everything that the socket answers, for the schema.
 #[derive(Debug, JsonSchema)]

@@ -18,7 +18,7 @@ use std::{
 
 use enforcer_core::{
     call_times::CallTimes,
-    pacing::{Allowance, CallPacer, PaceLimits},
+    pacing::{Allowance, CallPacer, CallPacerLimits},
 };
 
 /// Longest time between two checks of the stop request.
@@ -46,7 +46,7 @@ pub struct PageMoveLimits {
     /// Pages in one call that asks.
     pub pages_per_question: usize,
     /// Calls that move; each takes on one page at least.
-    pub pace: PaceLimits,
+    pub pace: CallPacerLimits,
     /// Pages that one plan asks for.
     pub questions: u64,
     /// Bytes that one plan moves.
@@ -59,7 +59,7 @@ impl Default for PageMoveLimits {
     fn default() -> Self {
         Self {
             pages_per_question: 4096,
-            pace: PaceLimits::default(),
+            pace: CallPacerLimits::default(),
             questions: 64 << 20,
             bytes: 4 << 30,
             time: Duration::from_secs(5),

@@ -2,7 +2,7 @@
 
 use std::{fs, time::Duration};
 
-use enforcer_core::{pacing::PaceLimits, plan::OutcomeResult};
+use enforcer_core::{pacing::CallPacerLimits, plan::OutcomeResult};
 
 use super::*;
 use crate::step_effect::{Next, StepEffect};
@@ -41,7 +41,8 @@ fn process(pages: usize) -> (tempfile::TempDir, FakeKernel) {
 
 /// Limits that the speed of this host does not reach.
 fn limits() -> PageMoveLimits {
-    let pace = PaceLimits { largest: 2 << 20, call: Duration::from_hours(1), ..PaceLimits::default() };
+    let pace =
+        CallPacerLimits { largest: 2 << 20, call: Duration::from_hours(1), ..CallPacerLimits::default() };
     PageMoveLimits { time: Duration::MAX, pace, ..PageMoveLimits::default() }
 }
 

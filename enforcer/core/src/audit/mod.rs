@@ -126,7 +126,7 @@ pub struct AuditedWorkload {
     /// Share of its accesses that are remote; `null` without `--sample`.
     pub traffic: Option<Traffic>,
     /// Verdict in one word.
-    pub verdict: Verdict,
+    pub verdict: AuditVerdict,
     /// Ids of its findings.
     pub findings: Vec<String>,
 }
@@ -136,7 +136,7 @@ pub struct AuditedWorkload {
 #[serde(rename_all = "lowercase")]
 #[derive(IntoStaticStr)]
 #[strum(serialize_all = "lowercase")]
-pub enum Verdict {
+pub enum AuditVerdict {
     /// CPUs and memory are on the same nodes.
     Aligned,
     /// CPUs and memory are mostly on the same nodes.

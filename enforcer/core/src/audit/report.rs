@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{
-    AUDIT_SCHEMA_VERSION, Audit, AuditedHost, AuditedWorkload, Baseline, ReportingTool, Summary, TrafficMap,
-    Verdict, verdict,
+    AUDIT_SCHEMA_VERSION, Audit, AuditVerdict, AuditedHost, AuditedWorkload, Baseline, ReportingTool,
+    Summary, TrafficMap, verdict,
 };
 use crate::{
     finding::{Finding, Severity},
@@ -104,7 +104,9 @@ impl Audit {
         }
         let summary = Summary { known, ..summarize(&audited, &findings, inputs.fail_on) };
         if inputs.only_misaligned {
-            audited.retain(|workload| matches!(workload.verdict, Verdict::Misaligned | Verdict::Partial));
+            audited.retain(|workload| {
+                matches!(workload.verdict, AuditVerdict::Misaligned | AuditVerdict::Partial)
+            });
             let shown: BTreeSet<&String> = audited.iter().flat_map(|workload| &workload.findings).collect();
             findings.retain(|finding| shown.contains(&finding.id));
         }
@@ -169,13 +171,13 @@ fn audited(
 
 /// Is its verdict unknown only because its traffic was not measured?
 fn lacks_only_traffic(workload: &AuditedWorkload) -> bool {
-    workload.verdict == Verdict::Unknown && workload.numa_nodes.len() > 1 && workload.traffic.is_none()
+    workload.verdict == AuditVerdict::Unknown && workload.numa_nodes.len() > 1 && workload.traffic.is_none()
 }
 
 fn summarize(workloads: &[AuditedWorkload], findings: &[Finding], fail_on: Severity) -> Summary {
     let count = |verdict| workloads.iter().filter(|workload| workload.verdict == verdict).count();
     let worst = findings.iter().map(|finding| finding.severity).max();
-    let unknown = count(Verdict::Unknown);
+    let unknown = count(AuditVerdict::Unknown);
     let exit_code = if worst.is_some_and(|worst| worst >= fail_on) {
         EXIT_FINDINGS
     } else if unknown == workloads.len() {
@@ -185,9 +187,9 @@ fn summarize(workloads: &[AuditedWorkload], findings: &[Finding], fail_on: Sever
     };
     Summary {
         total: workloads.len(),
-        aligned: count(Verdict::Aligned),
-        partial: count(Verdict::Partial),
-        misaligned: count(Verdict::Misaligned),
+        aligned: count(AuditVerdict::Aligned),
+        partial: count(AuditVerdict::Partial),
+        misaligned: count(AuditVerdict::Misaligned),
         unknown,
         known: 0,
         unsampled: workloads.iter().filter(|workload| lacks_only_traffic(workload)).count(),

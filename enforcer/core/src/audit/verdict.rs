@@ -9,7 +9,7 @@
 //!
 //! Everything else is *unknown*.
 
-use super::Verdict;
+use super::AuditVerdict;
 use crate::{finding::Severity, model::WorkloadModel, policy::Thresholds};
 
 /// The verdict on a workload with `worst` as its worst finding.
@@ -18,13 +18,13 @@ pub(super) fn judge(
     figures: Option<&WorkloadModel>,
     worst: Option<Severity>,
     thresholds: &Thresholds,
-) -> Verdict {
+) -> AuditVerdict {
     match worst {
-        Some(Severity::Critical) => Verdict::Misaligned,
-        Some(Severity::Warning) => Verdict::Partial,
+        Some(Severity::Critical) => AuditVerdict::Misaligned,
+        Some(Severity::Warning) => AuditVerdict::Partial,
         Some(Severity::Info) | None => {
             let judged = figures.is_some_and(|figures| enough_seen(figures, thresholds));
-            if cpu_nodes_of_machine < 2 || judged { Verdict::Aligned } else { Verdict::Unknown }
+            if cpu_nodes_of_machine < 2 || judged { AuditVerdict::Aligned } else { AuditVerdict::Unknown }
         }
     }
 }

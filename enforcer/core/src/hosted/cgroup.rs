@@ -18,7 +18,7 @@ use crate::{
     model::{WorkloadModel, accessed_bytes},
     policy::{
         DeclaredClass,
-        placement::{Engine, PlacementSettings, PoolsSettings, TopologyPolicy},
+        placement::{PlacementEngine, PlacementSettings, PoolsSettings, TopologyPolicy},
     },
     words,
     workload::{CgroupPath, QosClass},
@@ -89,7 +89,7 @@ impl CgroupRequest<'_> {
     /// Settings under which a cgroup is placed, before its wishes.
     fn settings(&self) -> PlacementSettings {
         let mut settings = PlacementSettings::default();
-        settings.engine = Engine::Hints;
+        settings.engine = PlacementEngine::Hints;
         settings.hints.policy = TopologyPolicy::SingleNumaNode;
         settings.pools = self.wished.map(|wished| wished.pools.clone()).unwrap_or_default();
         settings
@@ -162,21 +162,21 @@ impl CgroupRequest<'_> {
 
     /// Does it have no wishes, so that it gets one node and exclusive CPUs?
     fn is_usual(&self) -> bool {
-        self.engine() == Engine::Hints
+        self.engine() == PlacementEngine::Hints
             && matches!(self.wish(|wishes| wishes.policy), None | Some(TopologyPolicy::SingleNumaNode))
             && matches!(self.class(), None | Some(DeclaredClass::Exclusive))
     }
 
-    fn engine(&self) -> Engine {
-        self.wish(|wishes| wishes.engine).unwrap_or(Engine::Hints)
+    fn engine(&self) -> PlacementEngine {
+        self.wish(|wishes| wishes.engine).unwrap_or(PlacementEngine::Hints)
     }
 
     /// Is this grant still an answer to the request? An engine's score of a place depends on other workloads,
     /// and their arrival or end moves no workload.
     fn is_answered_by(&self, grant: &Grant, inventory: &Inventory) -> bool {
         let engine = match self.engine() {
-            Engine::Hints => engine_name::HINTS,
-            Engine::Pools => engine_name::POOLS,
+            PlacementEngine::Hints => engine_name::HINTS,
+            PlacementEngine::Pools => engine_name::POOLS,
         };
         let as_many = match &grant.shared {
             _ if self.alone() => u32::try_from(grant.exclusive.len()).is_ok_and(|count| count == self.cpus),
@@ -226,7 +226,8 @@ impl CgroupRequest<'_> {
     /// Does its policy allow memory on any node? Then a current placement is valid even if the memory is far
     /// from its CPUs.
     fn may_be_apart(&self) -> bool {
-        self.engine() == Engine::Hints && self.wish(|wishes| wishes.policy) == Some(TopologyPolicy::None)
+        self.engine() == PlacementEngine::Hints
+            && self.wish(|wishes| wishes.policy) == Some(TopologyPolicy::None)
     }
 
     /// Places the cgroup and records the grant in the allocations; on an error they are unchanged.
@@ -341,12 +342,12 @@ impl CgroupRequest<'_> {
         let mut all = match self.engine() {
             // The request is about CPUs of one kind; the other kind stays allowed, because it determines
             // whether a pool has room.
-            Engine::Pools if isolated => inventory.allowed_cpus.clone(),
+            PlacementEngine::Pools if isolated => inventory.allowed_cpus.clone(),
             _ if isolated => inventory.cpus_of_kind(true),
             // For any profile of the engine.
             _ => inventory.shareable_cpus().difference(&inventory.machine.isolated_cpus),
         };
-        if let Some(nodes) = self.nodes.filter(|_| self.engine() == Engine::Pools) {
+        if let Some(nodes) = self.nodes.filter(|_| self.engine() == PlacementEngine::Pools) {
             let near = inventory.machine.cpus_of(nodes);
             all = if near.is_empty() { all } else { all.intersection(&near) };
         }
@@ -368,7 +369,7 @@ impl CgroupRequest<'_> {
     /// Nodes that it may use: memory nodes near which its memory is available now, and CPU nodes without
     /// memory that they are local to.
     fn allowed_nodes(&self, inventory: &Inventory) -> NodeSet {
-        if self.engine() == Engine::Pools {
+        if self.engine() == PlacementEngine::Pools {
             return self.usable_nodes(inventory);
         }
         let ordinary = inventory.machine.ordinary_memory_nodes();
@@ -389,8 +390,8 @@ impl CgroupRequest<'_> {
     /// Memory nodes that it may use.
     fn usable_nodes(&self, inventory: &Inventory) -> NodeSet {
         match self.engine() {
-            Engine::Hints => all_of(&self.zones(inventory)),
-            Engine::Pools => {
+            PlacementEngine::Hints => all_of(&self.zones(inventory)),
+            PlacementEngine::Pools => {
                 let above = self.bounds.as_ref().and_then(|bounds| bounds.mems.as_ref());
                 let all = inventory.machine.ordinary_memory_nodes();
                 [self.nodes, above].into_iter().flatten().fold(all, |left, nodes| left.intersection(nodes))

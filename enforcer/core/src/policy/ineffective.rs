@@ -10,7 +10,7 @@
 use std::fmt;
 
 use super::{Brake, Mode, Policy, RunTimeSource, WorkloadRule, covering::Effort};
-use crate::policy::placement::{Engine, HINTS_KEYS, NumaAllocationStrategy, TopologyPolicy};
+use crate::policy::placement::{HINTS_KEYS, NumaAllocationStrategy, PlacementEngine, TopologyPolicy};
 
 /// A setting that has no effect if the configuration has its key.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -258,7 +258,7 @@ impl Policy {
     /// Settings of an engine that places no pod.
     fn check_engines(&self, list: &mut IneffectiveList) {
         let placement = &self.placement;
-        let wanted = |engine: Engine| {
+        let wanted = |engine: PlacementEngine| {
             let of_rule = placement.rules.iter().any(|rule| rule.engine == Some(engine));
             let of_entry = self.workloads.iter().any(|rule| rule.engine == Some(engine));
             placement.engine == engine || of_rule || of_entry
@@ -270,18 +270,18 @@ impl Policy {
             )
         };
         if placement.predicts_kubelet() {
-            if !self.workloads.iter().any(|rule| rule.engine == Some(Engine::Pools)) {
+            if !self.workloads.iter().any(|rule| rule.engine == Some(PlacementEngine::Pools)) {
                 for key in POOLS {
                     let no_pools = "no effect: under the profile kubelet the engine pools places no pod";
                     list.add(format!("placement.pools.{key}"), no_pools);
                 }
             }
-        } else if !wanted(Engine::Pools) {
+        } else if !wanted(PlacementEngine::Pools) {
             for key in POOLS {
                 list.add(format!("placement.pools.{key}"), by_annotation("pools"));
             }
         }
-        if !wanted(Engine::Hints) {
+        if !wanted(PlacementEngine::Hints) {
             for key in HINTS_KEYS {
                 list.add(format!("placement.hints.{key}"), by_annotation("hints"));
             }
@@ -303,7 +303,7 @@ impl Policy {
                 let reason =
                     format!("no effect: placement.rule[{before}] is about the same pods and comes first");
                 list.add(section, reason);
-            } else if rule.engine == Some(Engine::Pools) {
+            } else if rule.engine == Some(PlacementEngine::Pools) {
                 for key in rule.keys_of_hints() {
                     let pools = "no effect: it is of the engine hints, and the engine of this rule is pools";
                     list.add(format!("{section}.{key}"), pools);

@@ -10,7 +10,7 @@ use strum::{IntoStaticStr, VariantNames};
 pub use self::widening::{Brake, WideningSettings};
 use super::{ByteSize, HumanDuration, PolicyError, Relation, WorkloadRule, at_odds, quoted, refused};
 use crate::named::Named as _;
-use crate::pacing::PaceLimits;
+use crate::pacing::CallPacerLimits;
 
 /// Minimum idle time of a cold page.
 const SHORTEST_IDLE: HumanDuration = HumanDuration::from_secs(1);
@@ -106,9 +106,9 @@ impl MemorySettings {
 
 impl MoveSettings {
     /// Settings as limits of a pace.
-    pub fn pace(&self) -> PaceLimits {
+    pub fn pace(&self) -> CallPacerLimits {
         let bytes_per_second = self.bytes_per_second.map(|size| size.0);
-        PaceLimits { bytes_per_second, call: self.call_time.get(), ..PaceLimits::default() }
+        CallPacerLimits { bytes_per_second, call: self.call_time.get(), ..CallPacerLimits::default() }
     }
 }
 
@@ -121,7 +121,7 @@ impl DemotionSettings {
 
 impl Default for MoveSettings {
     fn default() -> Self {
-        Self { bytes_per_second: None, call_time: PaceLimits::default().call.into() }
+        Self { bytes_per_second: None, call_time: CallPacerLimits::default().call.into() }
     }
 }
 

@@ -4,13 +4,13 @@
 //! of a workload's CPUs tell instead. The engine `pools` may grant several kinds of memory from the
 //! beginning, so its grants are not taken for added.
 
-use crate::{model::WorkloadModel, policy::placement::Engine};
+use crate::{model::WorkloadModel, policy::placement::PlacementEngine};
 use numa_topology::{Topology, set::NodeSet};
 
 /// Nodes that were added to a workload placed by `engine`: those without its CPUs, if it has all nodes of its
 /// CPUs.
-pub fn added_before(machine: &Topology, engine: Engine, figures: &WorkloadModel) -> Option<NodeSet> {
-    if engine == Engine::Pools {
+pub fn added_before(machine: &Topology, engine: PlacementEngine, figures: &WorkloadModel) -> Option<NodeSet> {
+    if engine == PlacementEngine::Pools {
         return None;
     }
     let (cpus, mems) = figures.cpus.as_ref().zip(figures.mems.as_ref())?;
@@ -27,7 +27,7 @@ mod tests {
     #[test]
     fn what_is_beside_the_nodes_of_its_cpus_was_added_unless_pools_gave_it() {
         let machine = Machine::new().sockets(2).cores(4).threads(1).build();
-        let (hints, pools) = (Engine::Hints, Engine::Pools);
+        let (hints, pools) = (PlacementEngine::Hints, PlacementEngine::Pools);
         for (engine, cpus, mems, expected) in [
             (hints, "0-1", "0-1", Some("1")),
             (hints, "4-7", "0-1", Some("0")),

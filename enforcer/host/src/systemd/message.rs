@@ -128,7 +128,7 @@ impl Body {
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum BusAnswer {
     /// To the call with this serial.
-    Reply { serial: u32, value: Option<Value> },
+    Reply { serial: u32, value: Option<PropertyValue> },
     /// The call failed.
     Error { serial: u32, reason: String },
     /// A signal.
@@ -137,7 +137,7 @@ pub(super) enum BusAnswer {
 
 /// The values that are asked for.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Value {
+pub(super) enum PropertyValue {
     Text(String),
     Bytes(Vec<u8>),
     Texts(Vec<String>),
@@ -231,12 +231,12 @@ impl BusReader<'_> {
         self.counted(usize::from(count))
     }
 
-    fn variant(&mut self) -> Result<Value, MalformedMessage> {
+    fn variant(&mut self) -> Result<PropertyValue, MalformedMessage> {
         match self.signature()?.as_str() {
-            "s" | "o" => self.text().map(Value::Text),
+            "s" | "o" => self.text().map(PropertyValue::Text),
             "ay" => {
                 let count = usize::try_from(self.number()?).ok().ok_or(MalformedMessage)?;
-                Ok(Value::Bytes(self.take(count)?.to_owned()))
+                Ok(PropertyValue::Bytes(self.take(count)?.to_owned()))
             }
             "as" => {
                 let count = usize::try_from(self.number()?).ok().ok_or(MalformedMessage)?;
@@ -245,7 +245,7 @@ impl BusReader<'_> {
                 while self.at < end {
                     texts.push(self.text()?);
                 }
-                Ok(Value::Texts(texts))
+                Ok(PropertyValue::Texts(texts))
             }
             _ => Err(MalformedMessage),
         }
@@ -337,10 +337,13 @@ pub(super) mod tests {
             inner.text("one").text("three");
             body.bytes(&inner.0)
         });
-        let value = Value::Texts(vec!["one".into(), "three".into()]);
+        let value = PropertyValue::Texts(vec!["one".into(), "three".into()]);
         assert_eq!(read(&texts), BusAnswer::Reply { serial: 3, value: Some(value) });
         let bytes = reply(4, "ay", |body| body.bytes(&[1, 2]));
-        assert_eq!(read(&bytes), BusAnswer::Reply { serial: 4, value: Some(Value::Bytes(vec![1, 2])) });
+        assert_eq!(
+            read(&bytes),
+            BusAnswer::Reply { serial: 4, value: Some(PropertyValue::Bytes(vec![1, 2])) }
+        );
         let error = read(&refusal(9, "org.x.No", "not so"));
         assert_eq!(error, BusAnswer::Error { serial: 9, reason: "org.x.No: not so".into() });
         assert_eq!(read(&signal()), BusAnswer::Other);

@@ -17,7 +17,7 @@ use numa_topology::{id::CpuId, set::CpuSet};
 
 use super::{
     SystemdError, UnitState,
-    message::{Body, BusAnswer, BusCall, HEAD, MalformedMessage, Value, decode, rest},
+    message::{Body, BusAnswer, BusCall, HEAD, MalformedMessage, PropertyValue, decode, rest},
 };
 
 /// Most other messages before the answer.
@@ -107,14 +107,19 @@ impl BusConnection {
         let mems = of_bits(get(of_kind, "AllowedMemoryNodes")?);
         let fragment = text(get(of_unit, "FragmentPath")?);
         let drop_ins = match get(of_unit, "DropInPaths")? {
-            Some(Value::Texts(paths)) => paths,
+            Some(PropertyValue::Texts(paths)) => paths,
             _ => Vec::new(),
         };
         let files = [fragment].into_iter().chain(drop_ins).filter(|path| !path.is_empty()).collect();
         Ok(UnitState { known, control_group, cpus, mems, files })
     }
 
-    fn get(&mut self, path: &str, interface: &str, property: &str) -> Result<Option<Value>, SystemdError> {
+    fn get(
+        &mut self,
+        path: &str,
+        interface: &str,
+        property: &str,
+    ) -> Result<Option<PropertyValue>, SystemdError> {
         let mut body = Body::default();
         body.text(interface).text(property);
         let call = BusCall {
@@ -127,7 +132,7 @@ impl BusConnection {
         self.call(&call)
     }
 
-    fn call(&mut self, call: &BusCall<'_>) -> Result<Option<Value>, SystemdError> {
+    fn call(&mut self, call: &BusCall<'_>) -> Result<Option<PropertyValue>, SystemdError> {
         self.serial += 1;
         let message = call.encode(self.serial);
         self.send(&message)?;
@@ -193,9 +198,9 @@ impl BusConnection {
     }
 }
 
-fn text(value: Option<Value>) -> String {
+fn text(value: Option<PropertyValue>) -> String {
     match value {
-        Some(Value::Text(text)) => text,
+        Some(PropertyValue::Text(text)) => text,
         _ => String::new(),
     }
 }
@@ -239,8 +244,8 @@ fn as_bits(ids: &CpuSet) -> Vec<u8> {
 }
 
 /// The list of such a set; empty where there is none.
-fn of_bits(value: Option<Value>) -> String {
-    let Some(Value::Bytes(bits)) = value else { return String::new() };
+fn of_bits(value: Option<PropertyValue>) -> String {
+    let Some(PropertyValue::Bytes(bits)) = value else { return String::new() };
     let ids = (0u32..).zip(&bits).flat_map(|(at, byte)| {
         (0..8u32).filter(move |bit| byte >> bit & 1 == 1).map(move |bit| CpuId(at.saturating_mul(8) + bit))
     });

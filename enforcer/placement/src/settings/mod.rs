@@ -54,7 +54,7 @@ use numa_topology::size::ByteSize;
 #[non_exhaustive]
 pub struct PlacementSettings {
     /// Engine for pods without another one from a rule or annotation.
-    pub engine: Engine,
+    pub engine: PlacementEngine,
     /// CPUs that workloads may get: `cpuset:0-3`, `exclude-cpuset:0-1`, or a plain list; all when absent.
     #[cfg_attr(
         feature = "serde",
@@ -82,7 +82,7 @@ pub struct PlacementSettings {
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(rename_all = "kebab-case"))]
 #[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 #[cfg_attr(feature = "schemars", schemars(transform = aliases::of_engines))]
-pub enum Engine {
+pub enum PlacementEngine {
     /// Merged hints of all resources, as in the kubelet's managers.
     #[default]
     Hints,
@@ -137,7 +137,7 @@ pub struct ReservedResources {
 impl PlacementSettings {
     /// Are pods placed as a kubelet would place them, regardless of rules, annotations and entries?
     pub fn predicts_kubelet(&self) -> bool {
-        self.engine == Engine::Hints && self.hints.is_kubelet()
+        self.engine == PlacementEngine::Hints && self.hints.is_kubelet()
     }
 
     /// Checks relations that types cannot express: the options can be combined, for the host and under each
@@ -147,7 +147,7 @@ impl PlacementSettings {
     /// The first setting that is refused.
     pub fn validate(&self) -> Result<(), PolicyError> {
         self.hints.validate("placement.hints")?;
-        if self.hints.is_kubelet() && self.engine != Engine::Hints {
+        if self.hints.is_kubelet() && self.engine != PlacementEngine::Hints {
             let relation = Relation::excludes("no kubelet has the engine pools");
             let profile = ("placement.hints.profile", quoted("kubelet"));
             return Err(at_odds(profile, relation, ("placement.engine", quoted("pools"))));

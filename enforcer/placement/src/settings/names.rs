@@ -4,7 +4,7 @@ use std::str::FromStr;
 
 use thiserror::Error;
 
-use super::{CpuPriority, Engine, NumaAllocationStrategy, PoolLevel, Scope, TopologyPolicy};
+use super::{CpuPriority, NumaAllocationStrategy, PlacementEngine, PoolLevel, Scope, TopologyPolicy};
 
 /// A text that is not the name of a value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
@@ -35,7 +35,7 @@ macro_rules! from_names {
 }
 
 from_names! {
-    Engine { "hints" => Hints, "pools" | "topology-aware" => Pools }
+    PlacementEngine { "hints" => Hints, "pools" | "topology-aware" => Pools }
     Scope { "container" => Container, "pod" => Pod }
     NumaAllocationStrategy {
         "none" => None, "most-allocated" => MostAllocated, "least-allocated" => LeastAllocated
@@ -67,7 +67,7 @@ mod tests {
         let wrong = ["", "Pod", "static", "most_allocated", "kubelet"];
         let mut known = 0;
         for name in policies.into_iter().chain(others).chain(wrong) {
-            known += usize::from(agrees::<Engine>(name));
+            known += usize::from(agrees::<PlacementEngine>(name));
             known += usize::from(agrees::<TopologyPolicy>(name));
             known += usize::from(agrees::<Scope>(name));
             known += usize::from(agrees::<NumaAllocationStrategy>(name));

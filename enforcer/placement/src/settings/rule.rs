@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use super::{
-    Engine, HintsSettings, MemoryManagerPolicy, NumaAllocationStrategy, Scope, TopologyPolicy,
+    HintsSettings, MemoryManagerPolicy, NumaAllocationStrategy, PlacementEngine, Scope, TopologyPolicy,
     covering::Effort, name_glob::covers_optional,
 };
 use crate::settings::NameGlob;
@@ -61,7 +61,7 @@ pub struct PlacementRule {
     pub labels: BTreeMap<String, String>,
     /// Engine.
     #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Option::is_none"))]
-    pub engine: Option<Engine>,
+    pub engine: Option<PlacementEngine>,
     /// Policy of the engine `hints`.
     #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Option::is_none"))]
     pub policy: Option<TopologyPolicy>,

@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::{
     ColdStart, ContainerRequest, Grant, Resources, SharedCpus, qos_class,
-    settings::{Engine, TopologyPolicy},
+    settings::{PlacementEngine, TopologyPolicy},
 };
 use numa_topology::synth::Machine;
 
@@ -233,7 +233,7 @@ proptest! {
         steps in proptest::collection::vec(any_step(), 1..25),
         pools in any::<bool>(),
     ) {
-        let engine = if pools { Engine::Pools } else { Engine::Hints };
+        let engine = if pools { PlacementEngine::Pools } else { PlacementEngine::Hints };
         let (inventory, settings) = (two_nodes(), PlacementSettings { engine, ..PlacementSettings::default() });
         let mut trial = Trial::new(&inventory, &settings, false);
         for step in &steps {

@@ -3,7 +3,9 @@
 use std::{collections::BTreeMap, sync::Mutex, time::Duration};
 
 use enforcer_core::{
-    audit::{AUDIT_SCHEMA_VERSION, Audit, AuditedHost, AuditedWorkload, ReportingTool, Summary, Verdict},
+    audit::{
+        AUDIT_SCHEMA_VERSION, Audit, AuditVerdict, AuditedHost, AuditedWorkload, ReportingTool, Summary,
+    },
     call_times::CallTimes,
     memory_policy::PolicyMode,
     model::{Traffic, TrafficSource},
@@ -29,7 +31,7 @@ use crate::{
     widening::{BrakeUse, WideningReport},
 };
 
-fn workload(path: &str, verdict: Verdict) -> AuditedWorkload {
+fn workload(path: &str, verdict: AuditVerdict) -> AuditedWorkload {
     AuditedWorkload {
         cgroup: CgroupPath::new(path),
         name: path.trim_start_matches('/').to_owned(),
@@ -85,12 +87,12 @@ fn series(text: &str) -> Vec<&str> {
 
 #[test]
 fn values_have_their_series_and_missing_ones_have_none() {
-    let mut seen = workload("/db", Verdict::Misaligned);
+    let mut seen = workload("/db", AuditVerdict::Misaligned);
     let bytes = NodeBytes { anon: 3, file: 4, kernel: Some(5), ..NodeBytes::default() };
     seen.bytes_by_numa = Some(BTreeMap::from([(NodeId(33), bytes), (NodeId(34), NodeBytes::default())]));
     seen.remote_residency = Some(0.25);
     seen.traffic = Some(Traffic::new(0.5, TrafficSource::HintFaults, 9));
-    let text = render(report(vec![seen, workload("/idle", Verdict::Unknown)]));
+    let text = render(report(vec![seen, workload("/idle", AuditVerdict::Unknown)]));
     // The encoder sorts labels by name.
     let db = "workload=\"db\"";
     for line in [
@@ -155,7 +157,7 @@ fn what_the_kernel_side_counted_is_told_by_workload_and_node() {
             own: pages(PageMoveReason::Syscall, 12),
             elsewhere: pages(PageMoveReason::Demotion, 13),
         }),
-        ..report(vec![workload("/db", Verdict::Aligned)])
+        ..report(vec![workload("/db", AuditVerdict::Aligned)])
     };
     report.totals.counters = counters;
     let text = render(report.clone());
@@ -205,12 +207,12 @@ fn what_the_kernel_side_counted_is_told_by_workload_and_node() {
 
 #[test]
 fn whose_a_workload_is_and_what_it_was_placed_with_are_labels_of_one_series() {
-    let mut container = workload("/kubepods/x", Verdict::Aligned);
+    let mut container = workload("/kubepods/x", AuditVerdict::Aligned);
     container.name = "shop/db-0/main".into();
     let qos = QosClass::Guaranteed;
     container.origin =
         Origin::Pod { pod_uid: "u".into(), qos, container_id: Some("x".into()), runtime: None };
-    let mut report = report(vec![container, workload("/db", Verdict::Aligned)]);
+    let mut report = report(vec![container, workload("/db", AuditVerdict::Aligned)]);
     let [namespace, pod, container] = ["shop", "db-0", "main"].map(str::to_owned);
     report.pods = [(CgroupPath::new("/kubepods/x"), ContainerNames { namespace, pod, container })].into();
     let text = render(report);
@@ -249,7 +251,7 @@ fn calls_that_move_pages_are_a_histogram() {
 
 #[test]
 fn a_single_look_tells_nothing_of_a_daemon() {
-    let report = report(vec![workload("/db", Verdict::Misaligned)]);
+    let report = report(vec![workload("/db", AuditVerdict::Misaligned)]);
     let text = of_audit(&report.audit, &report.nodes).unwrap();
     for line in [
         "numa_enforcer_workload_aligned{workload=\"db\"} 0",
@@ -269,7 +271,7 @@ fn a_single_look_tells_nothing_of_a_daemon() {
 #[test]
 fn hostile_names_stay_inside_their_quotes() {
     let name = "/a\"} 1\nnuma_enforcer_ticks_total 99\\";
-    let text = render(report(vec![workload(name, Verdict::Aligned)]));
+    let text = render(report(vec![workload(name, AuditVerdict::Aligned)]));
     let ticks: Vec<_> =
         series(&text).into_iter().filter(|line| line.starts_with("numa_enforcer_ticks_total")).collect();
     assert_eq!(ticks, ["numa_enforcer_ticks_total 7"]);
@@ -278,9 +280,9 @@ fn hostile_names_stay_inside_their_quotes() {
 
 #[test]
 fn no_series_appears_twice_and_processes_have_none() {
-    let mut process = workload("/", Verdict::Misaligned);
+    let mut process = workload("/", AuditVerdict::Misaligned);
     process.origin = Origin::Process { pid: 7, command: "x".into() };
-    let twice = [workload("/a", Verdict::Aligned), workload("/a", Verdict::Aligned), process];
+    let twice = [workload("/a", AuditVerdict::Aligned), workload("/a", AuditVerdict::Aligned), process];
     let text = render(report(twice.into()));
     let mut lines = series(&text);
     lines.sort_unstable();
@@ -292,8 +294,8 @@ fn no_series_appears_twice_and_processes_have_none() {
 
 #[test]
 fn of_two_with_one_name_each_has_its_own_label() {
-    let named = |path: &str| AuditedWorkload { name: "db".into(), ..workload(path, Verdict::Aligned) };
-    let text = render(report(vec![named("/a/db"), named("/b/db"), workload("/c", Verdict::Aligned)]));
+    let named = |path: &str| AuditedWorkload { name: "db".into(), ..workload(path, AuditVerdict::Aligned) };
+    let text = render(report(vec![named("/a/db"), named("/b/db"), workload("/c", AuditVerdict::Aligned)]));
     let aligned: Vec<_> =
         series(&text).into_iter().filter(|line| line.contains("workload_aligned")).collect();
     assert_eq!(aligned.len(), 3, "{text}");
@@ -311,7 +313,12 @@ fn counters_of_single_workloads_are_bounded_and_the_worst_come_first() {
         ..Counters::default()
     };
     let many: Vec<_> = (0..100)
-        .map(|n| workload(&format!("/w{n}"), if n == 99 { Verdict::Misaligned } else { Verdict::Aligned }))
+        .map(|n| {
+            workload(
+                &format!("/w{n}"),
+                if n == 99 { AuditVerdict::Misaligned } else { AuditVerdict::Aligned },
+            )
+        })
         .collect();
     let mut report = report(many);
     report.counters =
@@ -326,8 +333,8 @@ fn counters_of_single_workloads_are_bounded_and_the_worst_come_first() {
 #[test]
 fn above_the_limit_the_worst_are_kept() {
     let mut many: Vec<_> =
-        (0..MAX_WORKLOADS).map(|n| workload(&format!("/ok{n}"), Verdict::Aligned)).collect();
-    many.push(workload("/bad", Verdict::Misaligned));
+        (0..MAX_WORKLOADS).map(|n| workload(&format!("/ok{n}"), AuditVerdict::Aligned)).collect();
+    many.push(workload("/bad", AuditVerdict::Misaligned));
     let text = render(report(many));
     let aligned: Vec<_> =
         series(&text).into_iter().filter(|line| line.contains("workload_aligned")).collect();
@@ -343,9 +350,9 @@ fn a_workload_that_is_gone_leaves_no_series_and_nothing_is_shared_between_regist
     let metrics = Metrics::of(move || source.lock().unwrap().clone(), false).unwrap();
     assert_eq!(metrics.render().unwrap(), "", "before the first turn");
     let set = |workloads| *latest.lock().unwrap() = Some(Arc::new(report(workloads)));
-    set(vec![workload("/old", Verdict::Aligned), workload("/new", Verdict::Aligned)]);
+    set(vec![workload("/old", AuditVerdict::Aligned), workload("/new", AuditVerdict::Aligned)]);
     assert!(metrics.render().unwrap().contains("\"old\""));
-    set(vec![workload("/new", Verdict::Aligned)]);
+    set(vec![workload("/new", AuditVerdict::Aligned)]);
     let text = metrics.render().unwrap();
     assert!(!text.contains("\"old\"") && text.contains("\"new\""), "{text}");
     assert_eq!(metrics.render().unwrap(), text, "a scrape changes nothing");
@@ -405,7 +412,7 @@ fn pressure_is_told_by_node_and_kind_with_its_delay() {
 
 #[test]
 fn names_that_are_too_long_are_cut_and_stay_apart() {
-    let long = |last: &str| workload(&format!("/{}{last}", "x".repeat(4_000)), Verdict::Aligned);
+    let long = |last: &str| workload(&format!("/{}{last}", "x".repeat(4_000)), AuditVerdict::Aligned);
     let text = render(report(vec![long("1"), long("2")]));
     let aligned: Vec<_> =
         series(&text).into_iter().filter(|line| line.contains("workload_aligned")).collect();
@@ -436,7 +443,7 @@ fn what_was_done_about_memory_that_ran_out_is_told_by_stage_and_result() {
 
 /// A report in which there is something of everything.
 fn full() -> TickReport {
-    let mut seen = workload("/db", Verdict::Misaligned);
+    let mut seen = workload("/db", AuditVerdict::Misaligned);
     let bytes = NodeBytes { anon: 1, ..NodeBytes::default() };
     seen.bytes_by_numa = Some(BTreeMap::from([(NodeId(0), bytes)]));
     seen.remote_residency = Some(0.0);

@@ -5,7 +5,7 @@
 use std::{cmp::Reverse, collections::BTreeSet};
 
 use enforcer_core::{
-    audit::{Audit, AuditedWorkload, Verdict},
+    audit::{Audit, AuditVerdict, AuditedWorkload},
     named::Named as _,
     workload::Origin,
 };
@@ -124,9 +124,9 @@ fn seen(label: &str, workload: &AuditedWorkload, scrape: &mut Scrape) {
         scrape.put(&TRAFFIC_SAMPLES, &[label, source], Some(to_f64(traffic.samples)));
     }
     let aligned = match workload.verdict {
-        Verdict::Aligned => Some(1.0),
-        Verdict::Partial | Verdict::Misaligned => Some(0.0),
-        Verdict::Unknown => None,
+        AuditVerdict::Aligned => Some(1.0),
+        AuditVerdict::Partial | AuditVerdict::Misaligned => Some(0.0),
+        AuditVerdict::Unknown => None,
     };
     scrape.put(&ALIGNED, &[label], aligned);
 }

@@ -11,7 +11,7 @@
 use std::{collections::BTreeMap, fmt};
 
 use enforcer_core::{
-    audit::{Audit, AuditedWorkload, Verdict},
+    audit::{Audit, AuditVerdict, AuditedWorkload},
     model::TrafficSource,
     named::Named as _,
 };
@@ -113,8 +113,9 @@ pub(super) fn table(audit: &Audit) -> Markup {
 
 /// Hidden until the script shows that it runs.
 fn controls() -> Markup {
-    let verdicts = [Verdict::Misaligned, Verdict::Partial, Verdict::Unknown, Verdict::Aligned]
-        .map(|verdict| verdict.name());
+    let verdicts =
+        [AuditVerdict::Misaligned, AuditVerdict::Partial, AuditVerdict::Unknown, AuditVerdict::Aligned]
+            .map(|verdict| verdict.name());
     html! {
         div id="controls" role="search" aria-label="Workloads" hidden {
             label for="filter" { "Filter by name " }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use enforcer_core::{
-    audit::{AuditedHost, AuditedWorkload, Summary, Verdict},
+    audit::{AuditVerdict, AuditedHost, AuditedWorkload, Summary},
     finding::{Evidence, Finding, Rule, Severity},
     model::{Traffic, TrafficSource},
     owner::{Owner, Ownership},
@@ -70,16 +70,16 @@ fn what_is_beside_an_earlier_audit_is_called_new() {
     assert_eq!(worse, "3 workloads: 1 misaligned, 2 aligned; worst new finding critical");
 }
 
-fn workload(name: &str, cpus: &str, nodes: &str, verdict: Verdict) -> AuditedWorkload {
+fn workload(name: &str, cpus: &str, nodes: &str, verdict: AuditVerdict) -> AuditedWorkload {
     AuditedWorkload { verdict, ..fixture::workload(name, cpus, nodes, &[(0, 3 << 10)]) }
 }
 
 #[test]
 fn wide_table_has_owners_if_a_cpuset_has_one() {
-    let plain = workload("cron.service", "0-7", "0-1", Verdict::Aligned);
+    let plain = workload("cron.service", "0-7", "0-1", AuditVerdict::Aligned);
     let owner =
         Some(Ownership::of(Owner::KubeletCpuManager, "cpu_manager_state: CPUs 0-3 for container main"));
-    let owned = AuditedWorkload { owner, ..workload("pod", "0-3", "0", Verdict::Aligned) };
+    let owned = AuditedWorkload { owner, ..workload("pod", "0-3", "0", AuditVerdict::Aligned) };
     let shown = |workloads, width| {
         let machine = Machine::new().sockets(2).threads(1).build();
         table(&audit(machine, workloads, Vec::new()), width)
@@ -96,7 +96,7 @@ fn two_of_one_name_are_told_apart_below_it() {
     let one = |path: &str| AuditedWorkload {
         cgroup: CgroupPath::new(path),
         origin: Origin::Cgroup,
-        ..workload("server", "0-7", "0", Verdict::Aligned)
+        ..workload("server", "0-7", "0", AuditVerdict::Aligned)
     };
     let machine = Machine::new().sockets(2).threads(1).build();
     let shown = |workloads| table(&audit(machine.clone(), workloads, Vec::new()), 80);
@@ -129,7 +129,7 @@ fn misaligned() -> (AuditedWorkload, Finding) {
         remote_residency: Some(0.991),
         traffic: Some(Traffic::new(0.973, TrafficSource::Placement, 812)),
         findings: vec![id.into()],
-        ..workload("x", "16-19,48-51", "1", Verdict::Misaligned)
+        ..workload("x", "16-19,48-51", "1", AuditVerdict::Misaligned)
     };
     let finding = Finding {
         id: id.into(),
@@ -158,15 +158,16 @@ fn server() -> Audit {
         cpus: None,
         bytes_by_numa: None,
         remote_residency: None,
-        ..workload("y", "", "", Verdict::Unknown)
+        ..workload("y", "", "", AuditVerdict::Unknown)
     };
-    let mut workloads = vec![hostile, workload("cron.service", "0-63", "0-1", Verdict::Aligned), bad];
+    let mut workloads = vec![hostile, workload("cron.service", "0-63", "0-1", AuditVerdict::Aligned), bad];
     workloads.push(AuditedWorkload {
         remote_residency: Some(0.2),
-        ..workload("cache.service", "0-3,8-11,16-19,24-27", "0", Verdict::Partial)
+        ..workload("cache.service", "0-3,8-11,16-19,24-27", "0", AuditVerdict::Partial)
     });
-    workloads
-        .extend((0..37).map(|i| workload(&format!("worker-{i}.service"), "0-15", "0", Verdict::Aligned)));
+    workloads.extend(
+        (0..37).map(|i| workload(&format!("worker-{i}.service"), "0-15", "0", AuditVerdict::Aligned)),
+    );
     let topology = Machine::new()
         .sockets(2)
         .cores(16)
@@ -187,7 +188,7 @@ fn sixty_four_nodes_fit() {
     let topology = Machine::new().sockets(16).nodes_per_socket(4).cores(4).build();
     let spread = AuditedWorkload {
         bytes_by_numa: Some(bytes(&(0..64).map(|node| (node, u64::from(node) << 20)).collect::<Vec<_>>())),
-        ..workload("spread.service", "0-511", "0,2,4,6,8-63", Verdict::Partial)
+        ..workload("spread.service", "0-511", "0,2,4,6,8-63", AuditVerdict::Partial)
     };
     insta::assert_snapshot!("nodes_64_80", table(&audit(topology, vec![spread], Vec::new()), 80));
 }

@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 
 use enforcer_core::{
-    audit::{AuditedWorkload, Verdict},
+    audit::{AuditVerdict, AuditedWorkload},
     named::Named as _,
     owner::Owner,
     sample::NodeBytes,
@@ -38,7 +38,7 @@ pub(super) fn render(out: &mut String, workloads: &[AuditedWorkload], style: Sty
     }
     style.heading(out, "Workloads");
     let sorted = worst_first(workloads);
-    let misaligned = sorted.iter().filter(|row| row.workload.verdict == Verdict::Misaligned).count();
+    let misaligned = sorted.iter().filter(|row| row.workload.verdict == AuditVerdict::Misaligned).count();
     let shown = sorted.len().min(misaligned + ROWS);
 
     let wide = style.width >= WIDE;
@@ -122,7 +122,8 @@ fn memory(by_node: Option<&BTreeMap<NodeId, NodeBytes>>) -> String {
 
 /// A row with its last word in colour, where that is a verdict.
 fn painted(line: &str, style: Style) -> String {
-    let verdicts = [Verdict::Misaligned, Verdict::Aligned, Verdict::Partial, Verdict::Unknown];
+    let verdicts =
+        [AuditVerdict::Misaligned, AuditVerdict::Aligned, AuditVerdict::Partial, AuditVerdict::Unknown];
     for of in verdicts {
         if let Some(front) = line.strip_suffix(of.name()).filter(|front| front.ends_with(' ')) {
             return format!("{front}{}", style.paint(Tone::from(of), of.name()));

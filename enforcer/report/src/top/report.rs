@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 
 use enforcer_core::{
-    audit::{Audit, AuditedWorkload, Summary, Verdict},
+    audit::{Audit, AuditVerdict, AuditedWorkload, Summary},
     model::{Rates, TrafficSource, accessed_bytes},
     named::Named as _,
     policy::Mode,
@@ -132,7 +132,7 @@ pub struct TopWorkload {
     /// Owner of its cpuset: `numa-enforcer`, `nobody` and so on, as in the audit.
     pub owner: String,
     /// In one word.
-    pub verdict: Verdict,
+    pub verdict: AuditVerdict,
     /// CPUs it may use.
     pub cpus: Option<CpuSet>,
     /// Nodes it may allocate on.

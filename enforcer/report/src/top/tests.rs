@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use enforcer_core::{
-    audit::{Summary, Verdict},
+    audit::{AuditVerdict, Summary},
     model::TrafficSource,
     policy::Mode,
     sample::PressureKind,
@@ -30,7 +30,7 @@ pub(crate) fn plain(name: &str) -> TopWorkload {
         cgroup: CgroupPath::new(name),
         origin: Origin::Cgroup,
         owner: "nobody".into(),
-        verdict: Verdict::Unknown,
+        verdict: AuditVerdict::Unknown,
         cpus: None,
         mems: None,
         numa_nodes: [].into_iter().collect(),
@@ -75,7 +75,7 @@ fn node(id: u32, cpus: &str, free: u64) -> TopNode {
     }
 }
 
-fn busy(name: &str, verdict: Verdict, traffic: f64, misplaced: u64, moves: f64) -> TopWorkload {
+fn busy(name: &str, verdict: AuditVerdict, traffic: f64, misplaced: u64, moves: f64) -> TopWorkload {
     TopWorkload {
         verdict,
         cpus: Some("0-3".parse().unwrap()),
@@ -134,12 +134,12 @@ fn host() -> TopReport {
     ]);
     pressed.remote_ratio = Some(0.58);
     let workloads = vec![
-        busy("/shop/orders-db", Verdict::Misaligned, 0.58, 2, 0.5),
-        busy("/shop/web", Verdict::Aligned, 0.01, 0, 12.0),
+        busy("/shop/orders-db", AuditVerdict::Misaligned, 0.58, 2, 0.5),
+        busy("/shop/web", AuditVerdict::Aligned, 0.01, 0, 12.0),
         plain("/system.slice/a-very-long-name-of-a-unit-that-is-too-long-to-read-as-a-whole.service"),
         TopWorkload {
             cgroup: CgroupPath::new("/shop/日本"),
-            ..busy("日本語の名前です、とても長い名前", Verdict::Partial, 0.2, 1, 0.0)
+            ..busy("日本語の名前です、とても長い名前", AuditVerdict::Partial, 0.2, 1, 0.0)
         },
     ];
     let degraded = vec![Degraded::new("bpf:hardware", "no such counter", "accesses are not counted")];
@@ -300,7 +300,8 @@ fn workloads_are_sorted_and_filtered_and_the_selection_stays_with_its_own() {
 
 #[test]
 fn selected_workload_is_on_the_screen() {
-    let workloads = (0..100).map(|n| busy(&format!("/w{n:02}"), Verdict::Aligned, 0.5, 0, 0.0)).collect();
+    let workloads =
+        (0..100).map(|n| busy(&format!("/w{n:02}"), AuditVerdict::Aligned, 0.5, 0, 0.0)).collect();
     let mut state = state((80, 24), [told(report(Some(turn(1, workloads))))]);
     for keys in ["jjjjjjjjjjjjjjjjjjjjjjjjj", "kkk", "G", " ", "g", "   "] {
         for event in typed(keys) {

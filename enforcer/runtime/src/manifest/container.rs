@@ -67,7 +67,7 @@ fn container(
 }
 
 /// A container with only its amounts known.
-pub(super) fn request(name: String, kind: ContainerKind, amounts: ContainerAmounts) -> ContainerRequest {
+pub(super) fn request(name: String, kind: ContainerKind, amounts: RequestsAndLimits) -> ContainerRequest {
     ContainerRequest {
         name,
         kind,
@@ -80,7 +80,7 @@ pub(super) fn request(name: String, kind: ContainerKind, amounts: ContainerAmoun
 
 /// Requests and limits of a container.
 #[derive(Debug, Default)]
-pub(super) struct ContainerAmounts {
+pub(super) struct RequestsAndLimits {
     pub(super) requests: Resources,
     pub(super) limits: Resources,
     pub(super) devices: DeviceCounts,
@@ -90,8 +90,8 @@ fn amounts(
     name: &str,
     resources: Option<&TreeNode>,
     warnings: &mut Vec<String>,
-) -> Result<ContainerAmounts, ManifestProblem> {
-    let Some(resources) = resources else { return Ok(ContainerAmounts::default()) };
+) -> Result<RequestsAndLimits, ManifestProblem> {
+    let Some(resources) = resources else { return Ok(RequestsAndLimits::default()) };
     let mut sides = [Side::default(), Side::default()];
     for entry in resources.map("resources")? {
         match entry.key.as_str() {
@@ -129,7 +129,7 @@ fn amounts(
             }
         }
     }
-    Ok(ContainerAmounts {
+    Ok(RequestsAndLimits {
         devices: device_counts(&requests.amounts),
         requests: Resources::of_amounts(&requests.amounts),
         limits: Resources::of_amounts(&limits.amounts),

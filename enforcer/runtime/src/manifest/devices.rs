@@ -18,7 +18,7 @@ use numa_topology::{
 
 use super::{
     source::ManifestProblem,
-    tree::{TreeNode, Value, cut},
+    tree::{ManifestValue, TreeNode, cut},
 };
 
 /// Most devices of one machine.
@@ -33,7 +33,7 @@ pub(super) fn devices(documents: &[TreeNode], nodes: &NodeSet) -> Result<Vec<Dev
     let mut ids = BTreeSet::new();
     for document in documents {
         let list = match &document.value {
-            Value::Map(_) => {
+            ManifestValue::Map(_) => {
                 document.only("a file of devices", &["devices"])?;
                 document.must("a file of devices", "devices")?
             }
@@ -84,9 +84,9 @@ fn numa_nodes(node: &TreeNode) -> Result<NodeSet, ManifestProblem> {
     let expected = "a node, a list of nodes like \"0-1\", or [0, 1]; -1 where it is not known";
     let unknown = |node: &TreeNode| node.scalar("numa_nodes").is_ok_and(|text| text.trim() == NO_NODE);
     match &node.value {
-        Value::List(nodes) if !nodes.is_empty() && nodes.iter().all(unknown) => Ok(NodeSet::new()),
+        ManifestValue::List(nodes) if !nodes.is_empty() && nodes.iter().all(unknown) => Ok(NodeSet::new()),
         _ if unknown(node) => Ok(NodeSet::new()),
-        Value::List(nodes) => {
+        ManifestValue::List(nodes) => {
             let mut set = NodeSet::new();
             for element in nodes {
                 let id = element.count("numa_nodes")?;

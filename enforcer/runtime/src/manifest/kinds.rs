@@ -10,7 +10,7 @@ use numa_placement::{PodName, foreign::VOLCANO_POLICY};
 use super::{
     pod::{self, ManifestPod},
     source::{ManifestProblem, TextPlace},
-    tree::{TreeNode, Value, cut},
+    tree::{ManifestValue, TreeNode, cut},
 };
 
 /// Most pods of one plan.
@@ -74,7 +74,7 @@ impl ManifestPods {
         let kind = match (object.get("kind"), of) {
             (Some(kind), _) => kind.text("kind")?,
             (None, Some(kind)) => kind,
-            (None, None) if matches!(object.value, Value::Map(_)) => {
+            (None, None) if matches!(object.value, ManifestValue::Map(_)) => {
                 return Err(ManifestProblem::new(object.at, "an object without `kind`"));
             }
             (None, None) => return Err(object.not("a manifest", "an object")),
@@ -190,7 +190,7 @@ pub(super) fn too_long() -> String {
 
 /// Pods of a job that run at the same time.
 fn at_a_time(job: &TreeNode) -> Result<u64, ManifestProblem> {
-    if job.get("suspend").is_some_and(|suspend| suspend.value == Value::Bool(true)) {
+    if job.get("suspend").is_some_and(|suspend| suspend.value == ManifestValue::Bool(true)) {
         return Ok(0);
     }
     let parallelism = count(job, "parallelism")?.unwrap_or(1);

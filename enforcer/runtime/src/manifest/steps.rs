@@ -21,7 +21,7 @@ use super::{
     kinds::{Ignored, PODS_LIMIT, TEXT_LIMIT, too_long},
     pod::{self, ManifestPod},
     source::{InputError, ManifestProblem, ManifestSource},
-    tree::{TreeNode, Value, cut},
+    tree::{ManifestValue, TreeNode, cut},
 };
 
 /// What a step is called.
@@ -38,7 +38,7 @@ pub(super) fn steps(
     for document in documents {
         let problem = |problem: ManifestProblem| source.error(&problem);
         let list = match &document.value {
-            Value::Map(_) => {
+            ManifestValue::Map(_) => {
                 document.only("a file of steps", &["steps"]).map_err(problem)?;
                 document.must("a file of steps", "steps").map_err(problem)?
             }
@@ -78,7 +78,7 @@ fn step(source: &ManifestSource, node: &TreeNode) -> Result<(Vec<TrialStep>, Vec
         let action = if entry.key == "warm" { TrialAction::Warm(name) } else { TrialAction::Delete(name) };
         TrialStep { action, warnings: Vec::new() }
     };
-    if let ("delete" | "warm", Value::Text(text)) = (entry.key.as_str(), &entry.node.value)
+    if let ("delete" | "warm", ManifestValue::Text(text)) = (entry.key.as_str(), &entry.node.value)
         && !is_file(text)
     {
         let name = pod_name(text, &entry.node).map_err(problem)?;
@@ -96,12 +96,12 @@ fn step(source: &ManifestSource, node: &TreeNode) -> Result<(Vec<TrialStep>, Vec
 /// The pods of a manifest that is there in place, or in a file beside.
 fn manifests(source: &ManifestSource, node: &TreeNode) -> Result<Manifests, InputError> {
     match &node.value {
-        Value::Text(text) if text.contains('\n') => {
+        ManifestValue::Text(text) if text.contains('\n') => {
             let name = format!("{} (text at line {})", source.name, node.at.line);
             Manifests::of(&ManifestSource { name, text: text.clone() })
         }
-        Value::Text(path) => Manifests::of(&ManifestSource::read(&beside(&source.name, path))?),
-        Value::Map(_) => Manifests::of_documents(source, std::slice::from_ref(node)),
+        ManifestValue::Text(path) => Manifests::of(&ManifestSource::read(&beside(&source.name, path))?),
+        ManifestValue::Map(_) => Manifests::of_documents(source, std::slice::from_ref(node)),
         _ => Err(source.error(&node.not("a step", "a manifest or the path of a file"))),
     }
 }

@@ -7,7 +7,7 @@ use toml::{
 
 use super::{
     source::{LineIndex, ManifestProblem, ManifestSource},
-    tree::{MapEntry, TreeNode, Value},
+    tree::{ManifestValue, MapEntry, TreeNode},
 };
 
 /// The document of a text.
@@ -21,24 +21,26 @@ pub(super) fn document(source: &ManifestSource) -> Result<TreeNode, ManifestProb
     Ok(TreeNode { at, value: map(&lines, table.get_ref()) })
 }
 
-fn map(lines: &LineIndex<'_>, table: &DeTable<'_>) -> Value {
+fn map(lines: &LineIndex<'_>, table: &DeTable<'_>) -> ManifestValue {
     let entry = |(key, value): (&Spanned<std::borrow::Cow<'_, str>>, &Spanned<DeValue<'_>>)| MapEntry {
         key: key.get_ref().to_string(),
         at: lines.place(key.span().start),
         node: node(lines, value),
     };
-    Value::Map(table.iter().map(entry).collect())
+    ManifestValue::Map(table.iter().map(entry).collect())
 }
 
 fn node(lines: &LineIndex<'_>, value: &Spanned<DeValue<'_>>) -> TreeNode {
     let at = lines.place(value.span().start);
     let value = match value.get_ref() {
-        DeValue::String(text) => Value::Text(text.to_string()),
-        DeValue::Integer(number) => Value::Number(number.to_string()),
-        DeValue::Float(number) => Value::Number(number.to_string()),
-        DeValue::Boolean(value) => Value::Bool(*value),
-        DeValue::Datetime(time) => Value::Text(time.to_string()),
-        DeValue::Array(values) => Value::List(values.iter().map(|value| node(lines, value)).collect()),
+        DeValue::String(text) => ManifestValue::Text(text.to_string()),
+        DeValue::Integer(number) => ManifestValue::Number(number.to_string()),
+        DeValue::Float(number) => ManifestValue::Number(number.to_string()),
+        DeValue::Boolean(value) => ManifestValue::Bool(*value),
+        DeValue::Datetime(time) => ManifestValue::Text(time.to_string()),
+        DeValue::Array(values) => {
+            ManifestValue::List(values.iter().map(|value| node(lines, value)).collect())
+        }
         DeValue::Table(table) => map(lines, table),
     };
     TreeNode { at, value }

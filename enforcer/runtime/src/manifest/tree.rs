@@ -16,12 +16,12 @@ pub(super) struct TreeNode {
     /// Where it is.
     pub(super) at: TextPlace,
     /// What it is.
-    pub(super) value: Value,
+    pub(super) value: ManifestValue,
 }
 
 /// A value.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) enum Value {
+pub(super) enum ManifestValue {
     /// Nothing.
     Null,
     /// `true` or `false`.
@@ -50,12 +50,12 @@ pub(super) struct MapEntry {
 impl TreeNode {
     /// Is there nothing?
     pub(super) const fn is_null(&self) -> bool {
-        matches!(self.value, Value::Null)
+        matches!(self.value, ManifestValue::Null)
     }
 
     /// The value of a key; none when this is no map, or there is none, or it is `null`.
     pub(super) fn get(&self, key: &str) -> Option<&Self> {
-        let Value::Map(entries) = &self.value else { return None };
+        let ManifestValue::Map(entries) = &self.value else { return None };
         entries.iter().find(|entry| entry.key == key).map(|entry| &entry.node).filter(|node| !node.is_null())
     }
 
@@ -67,8 +67,8 @@ impl TreeNode {
     /// The entries of a map; `what` names it in the message otherwise.
     pub(super) fn map(&self, what: &str) -> Result<&[MapEntry], ManifestProblem> {
         match &self.value {
-            Value::Map(entries) => Ok(entries),
-            Value::Null => Ok(&[]),
+            ManifestValue::Map(entries) => Ok(entries),
+            ManifestValue::Null => Ok(&[]),
             _ => Err(self.not(what, "a map")),
         }
     }
@@ -76,8 +76,8 @@ impl TreeNode {
     /// The values of a list.
     pub(super) fn list(&self, what: &str) -> Result<&[Self], ManifestProblem> {
         match &self.value {
-            Value::List(nodes) => Ok(nodes),
-            Value::Null => Ok(&[]),
+            ManifestValue::List(nodes) => Ok(nodes),
+            ManifestValue::Null => Ok(&[]),
             _ => Err(self.not(what, "a list")),
         }
     }
@@ -85,7 +85,7 @@ impl TreeNode {
     /// A text.
     pub(super) fn text(&self, what: &str) -> Result<&str, ManifestProblem> {
         match &self.value {
-            Value::Text(text) => Ok(text),
+            ManifestValue::Text(text) => Ok(text),
             _ => Err(self.not(what, "text")),
         }
     }
@@ -93,8 +93,8 @@ impl TreeNode {
     /// A text, or a number as one: `cpu: 2` and `cpu: "2"` are the same.
     pub(super) fn scalar(&self, what: &str) -> Result<Cow<'_, str>, ManifestProblem> {
         match &self.value {
-            Value::Text(text) | Value::Number(text) => Ok(Cow::Borrowed(text)),
-            Value::Bool(value) => Ok(Cow::Borrowed(if *value { "true" } else { "false" })),
+            ManifestValue::Text(text) | ManifestValue::Number(text) => Ok(Cow::Borrowed(text)),
+            ManifestValue::Bool(value) => Ok(Cow::Borrowed(if *value { "true" } else { "false" })),
             _ => Err(self.not(what, "text or a number")),
         }
     }
@@ -102,7 +102,7 @@ impl TreeNode {
     /// A whole number from 0.
     pub(super) fn count(&self, what: &str) -> Result<u64, ManifestProblem> {
         match &self.value {
-            Value::Number(number) => number.parse().ok(),
+            ManifestValue::Number(number) => number.parse().ok(),
             _ => None,
         }
         .ok_or_else(|| self.not(what, "a whole number"))
@@ -130,11 +130,11 @@ impl TreeNode {
     /// The problem that this is something else.
     pub(super) fn not(&self, what: &str, expected: &str) -> ManifestProblem {
         let found = match &self.value {
-            Value::Null => Cow::Borrowed("nothing"),
-            Value::Bool(value) => Cow::Owned(format!("`{value}`")),
-            Value::Number(text) | Value::Text(text) => Cow::Owned(format!("`{}`", cut(text))),
-            Value::List(_) => Cow::Borrowed("a list"),
-            Value::Map(_) => Cow::Borrowed("a map"),
+            ManifestValue::Null => Cow::Borrowed("nothing"),
+            ManifestValue::Bool(value) => Cow::Owned(format!("`{value}`")),
+            ManifestValue::Number(text) | ManifestValue::Text(text) => Cow::Owned(format!("`{}`", cut(text))),
+            ManifestValue::List(_) => Cow::Borrowed("a list"),
+            ManifestValue::Map(_) => Cow::Borrowed("a map"),
         };
         ManifestProblem::new(self.at, format!("{what}: {expected} is expected, not {found}"))
     }

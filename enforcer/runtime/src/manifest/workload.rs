@@ -19,7 +19,7 @@ use enforcer_core::{parse::quantity, policy::ByteSize};
 use numa_placement::{ContainerKind, PodName, Resources};
 
 use super::{
-    container::{self, ContainerAmounts},
+    container::{self, RequestsAndLimits},
     kinds::ManifestPods,
     pod::{self, ManifestPod},
     source::ManifestProblem,
@@ -83,7 +83,7 @@ fn workload(node: &TreeNode) -> Result<ManifestPod, ManifestProblem> {
     Ok(pod::request(PodName::new(namespace, name), labels, annotations, vec![container], warnings))
 }
 
-fn amounts(node: &TreeNode) -> Result<ContainerAmounts, ManifestProblem> {
+fn amounts(node: &TreeNode) -> Result<RequestsAndLimits, ManifestProblem> {
     let milli_cpus = node.get("cpus").map(|cpus| {
         let text = cpus.scalar("cpus")?;
         quantity::milli_cpus(&text).ok_or_else(|| cpus.not("cpus", "a number of CPUs like 4 or 500m"))
@@ -111,7 +111,7 @@ fn amounts(node: &TreeNode) -> Result<ContainerAmounts, ManifestProblem> {
         memory_bytes: node.get("memory").map(|memory| bytes(memory, "memory")).transpose()?,
         hugepages,
     };
-    Ok(ContainerAmounts { limits: requests.clone(), requests, devices })
+    Ok(RequestsAndLimits { limits: requests.clone(), requests, devices })
 }
 
 /// `8GiB` as in the configuration, or `8Gi` as in a manifest.

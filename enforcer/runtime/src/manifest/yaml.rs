@@ -13,7 +13,7 @@ use serde_saphyr::{Location, Options, Spanned, alias_limits, budget, options};
 
 use super::{
     source::{ManifestProblem, ManifestSource, TextPlace},
-    tree::{MapEntry, TreeNode, Value},
+    tree::{ManifestValue, MapEntry, TreeNode},
 };
 
 /// Most documents of one text.
@@ -81,7 +81,7 @@ fn node(spanned: Spanned<TreeVisitor>) -> TreeNode {
 }
 
 /// What serde builds.
-struct TreeVisitor(Value);
+struct TreeVisitor(ManifestValue);
 
 impl<'de> Deserialize<'de> for TreeVisitor {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
@@ -99,11 +99,11 @@ impl<'de> Visitor<'de> for Builder {
     }
 
     fn visit_unit<E: de::Error>(self) -> Result<TreeVisitor, E> {
-        Ok(TreeVisitor(Value::Null))
+        Ok(TreeVisitor(ManifestValue::Null))
     }
 
     fn visit_none<E: de::Error>(self) -> Result<TreeVisitor, E> {
-        Ok(TreeVisitor(Value::Null))
+        Ok(TreeVisitor(ManifestValue::Null))
     }
 
     fn visit_some<D: Deserializer<'de>>(self, deserializer: D) -> Result<TreeVisitor, D::Error> {
@@ -111,31 +111,31 @@ impl<'de> Visitor<'de> for Builder {
     }
 
     fn visit_bool<E: de::Error>(self, value: bool) -> Result<TreeVisitor, E> {
-        Ok(TreeVisitor(Value::Bool(value)))
+        Ok(TreeVisitor(ManifestValue::Bool(value)))
     }
 
     fn visit_u64<E: de::Error>(self, value: u64) -> Result<TreeVisitor, E> {
-        Ok(TreeVisitor(Value::Number(value.to_string())))
+        Ok(TreeVisitor(ManifestValue::Number(value.to_string())))
     }
 
     fn visit_i64<E: de::Error>(self, value: i64) -> Result<TreeVisitor, E> {
-        Ok(TreeVisitor(Value::Number(value.to_string())))
+        Ok(TreeVisitor(ManifestValue::Number(value.to_string())))
     }
 
     fn visit_u128<E: de::Error>(self, value: u128) -> Result<TreeVisitor, E> {
-        Ok(TreeVisitor(Value::Number(value.to_string())))
+        Ok(TreeVisitor(ManifestValue::Number(value.to_string())))
     }
 
     fn visit_i128<E: de::Error>(self, value: i128) -> Result<TreeVisitor, E> {
-        Ok(TreeVisitor(Value::Number(value.to_string())))
+        Ok(TreeVisitor(ManifestValue::Number(value.to_string())))
     }
 
     fn visit_f64<E: de::Error>(self, value: f64) -> Result<TreeVisitor, E> {
-        Ok(TreeVisitor(Value::Number(value.to_string())))
+        Ok(TreeVisitor(ManifestValue::Number(value.to_string())))
     }
 
     fn visit_str<E: de::Error>(self, value: &str) -> Result<TreeVisitor, E> {
-        Ok(TreeVisitor(Value::Text(value.to_owned())))
+        Ok(TreeVisitor(ManifestValue::Text(value.to_owned())))
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<TreeVisitor, A::Error> {
@@ -143,7 +143,7 @@ impl<'de> Visitor<'de> for Builder {
         while let Some(element) = list.next_element::<Spanned<TreeVisitor>>()? {
             nodes.push(node(element));
         }
-        Ok(TreeVisitor(Value::List(nodes)))
+        Ok(TreeVisitor(ManifestValue::List(nodes)))
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<TreeVisitor, A::Error> {
@@ -153,7 +153,7 @@ impl<'de> Visitor<'de> for Builder {
             let value = map.next_value::<Spanned<TreeVisitor>>()?;
             entries.push(MapEntry { key: key.value, at, node: node(value) });
         }
-        Ok(TreeVisitor(Value::Map(entries)))
+        Ok(TreeVisitor(ManifestValue::Map(entries)))
     }
 }
 

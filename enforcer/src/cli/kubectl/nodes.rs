@@ -21,7 +21,7 @@ use super::{
     },
     args::ClusterArgs,
 };
-use crate::serve::api::ApiAnswer;
+use crate::serve::api::SocketAnswer;
 use enforcer_report::{
     cluster::{AskedNode, NodeProblem},
     units,
@@ -134,7 +134,7 @@ impl Cluster {
     }
 
     /// The answers of all `nodes` to one request, each made into what is kept of it as soon as it is there.
-    pub(super) fn ask_all<T: ApiAnswer, R: Send>(
+    pub(super) fn ask_all<T: SocketAnswer, R: Send>(
         &self,
         nodes: &[NodeDaemon],
         path: &str,
@@ -161,7 +161,7 @@ impl Cluster {
         kept.into_iter().map(|(_at, one)| one).collect()
     }
 
-    fn ask<T: ApiAnswer>(&self, node: &NodeDaemon, path: &str) -> (AskedNode, Option<T>) {
+    fn ask<T: SocketAnswer>(&self, node: &NodeDaemon, path: &str) -> (AskedNode, Option<T>) {
         let pod = node.pod().map(str::to_owned);
         let asked = AskedNode { node: node.node.clone(), pod, version: None, problem: None };
         let answer = match reachable(node) {
@@ -211,7 +211,7 @@ impl Cluster {
 
 impl NodeConnection {
     /// The daemon's answer.
-    pub(super) fn get<T: ApiAnswer>(&self, path: &str) -> anyhow::Result<T> {
+    pub(super) fn get<T: SocketAnswer>(&self, path: &str) -> anyhow::Result<T> {
         let port = NodePort { address: self.forward.address(), token: self.token.as_deref() };
         get_from_node(port, path).map_err(|error| {
             // A daemon that refuses has been reached.

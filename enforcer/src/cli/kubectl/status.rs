@@ -10,7 +10,7 @@ use super::{
 };
 use crate::serve::api;
 use enforcer_report::{
-    cluster::{AskedNode, CLUSTER_SCHEMA_VERSION, ClusterStatus, NodeStatus, states},
+    cluster::{AskedNode, CLUSTER_SCHEMA_VERSION, ClusterStatus, DaemonStatus, states},
     status::{self, StatusReport},
 };
 
@@ -23,7 +23,7 @@ pub(super) fn run(cluster: &Cluster, args: &StatusOfNodes, out: &mut dyn Write) 
     }
     let nodes = cluster.ask_all(&cluster.nodes()?, api::STATUS, |asked, status: Option<StatusReport>| {
         let version = status.as_ref().map(|status| status.version.clone());
-        NodeStatus { asked: AskedNode { version, ..asked }, status }
+        DaemonStatus { asked: AskedNode { version, ..asked }, status }
     });
     let status = ClusterStatus { schema_version: CLUSTER_SCHEMA_VERSION, nodes };
     terminal::show(output, &status, states, out)?;

@@ -12,7 +12,7 @@ use std::{
 use enforcer_core::{
     declarations::Declarations,
     demotion::{DemotionInput, NodeMemory, target},
-    pacing::PaceLimits,
+    pacing::CallPacerLimits,
     policy::{DemotionSettings, Policy},
     sample::Sample,
     widening::PressedNodes,
@@ -32,7 +32,7 @@ pub(super) const FLOW: Duration = Duration::from_secs(2);
 /// Each call of `move_pages(2)` waits for all CPUs to drain their page caches (`lru_cache_disable`,
 /// mm/swap.c). That takes longer the less memory is free, so few large calls beat many small ones. The
 /// process would otherwise be killed, so it bears the stall.
-pub(in crate::engine) const RELIEF_PACE: PaceLimits = PaceLimits {
+pub(in crate::engine) const RELIEF_PACE: CallPacerLimits = CallPacerLimits {
     bytes_per_second: None,
     call: Duration::from_millis(50),
     smallest: 8 << 20,

@@ -59,7 +59,7 @@ fn verdicts(audit: &Audit) -> Vec<String> {
     audit.workloads.iter().map(|one| format!("{} {:?}", one.cgroup, one.verdict).to_lowercase()).collect()
 }
 
-fn verdict(scene: &Scene) -> Verdict {
+fn verdict(scene: &Scene) -> AuditVerdict {
     audit(scene).workloads[0].verdict
 }
 
@@ -114,25 +114,25 @@ fn a_workload_that_spans_nodes_is_judged_by_traffic_size_or_idleness() {
     let spread = host().workload("/a", "0-7", "0-1").memory("/a", &[(0, 70, 0), (1, 30, 0)]);
     let mut unseen = spread.clone();
     unseen.now_mut("/a").run_time = None;
-    assert_eq!(verdict(&unseen), Verdict::Unknown);
+    assert_eq!(verdict(&unseen), AuditVerdict::Unknown);
     assert_eq!(
         verdict(&spread.clone().memory("/a", &[(0, 9, 0), (1, 3, 0)])),
-        Verdict::Aligned,
+        AuditVerdict::Aligned,
         "little memory"
     );
     let local = spread.clone().memory("/a", &[(0, 70, 0)]).ran("/a", &[(0, 900)]);
-    assert_eq!(verdict(&local), Verdict::Aligned);
-    assert_eq!(verdict(&spread.ran("/a", &[(0, 500), (1, 500)])), Verdict::Partial);
+    assert_eq!(verdict(&local), AuditVerdict::Aligned);
+    assert_eq!(verdict(&spread.ran("/a", &[(0, 500), (1, 500)])), AuditVerdict::Partial);
 }
 
 #[test]
 fn an_unseen_cpuset_is_unknown_but_one_node_is_aligned() {
     let mut scene = host().workload("/a", "0-3", "0");
     scene.now.cgroups.clear();
-    assert_eq!(verdict(&scene), Verdict::Unknown);
+    assert_eq!(verdict(&scene), AuditVerdict::Unknown);
     let mut one = Scene::new(Machine::new().build()).workload("/a", "0-7", "0");
     one.now.cgroups.clear();
-    assert_eq!(verdict(&one), Verdict::Aligned);
+    assert_eq!(verdict(&one), AuditVerdict::Aligned);
     assert_eq!(audit(&one).summary.exit_code, 0);
 }
 

@@ -349,7 +349,7 @@ fn turns(wishes: &Wishes, machine: &Topology, cpus: u32, count: usize) -> Vec<(G
 #[test]
 fn wishes_are_granted_by_the_engine_that_knows_them_and_then_kept() {
     let machine = Machine::new().sockets(2).memory_beside_each(64 * GIB, MemoryKind::Pmem).build();
-    let pools = Wishes { engine: Some(Engine::Pools), ..Wishes::default() };
+    let pools = Wishes { engine: Some(PlacementEngine::Pools), ..Wishes::default() };
     let pmem = MemoryTypes { pmem: true, ..MemoryTypes::default() };
     for (wishes, cpus, class, exclusive, mems) in [
         (Wishes { memory_types: Some(pmem), ..pools.clone() }, 2, CpuClass::Exclusive, 2, "2"),
@@ -376,7 +376,7 @@ fn wishes_are_granted_by_the_engine_that_knows_them_and_then_kept() {
 fn a_restart_leaves_cpus_that_were_wished_for_where_they_are() {
     let machine = machine();
     let (path, pools) = (path(), PoolsSettings::default());
-    let wishes = Wishes { engine: Some(Engine::Pools), ..Wishes::default() };
+    let wishes = Wishes { engine: Some(PlacementEngine::Pools), ..Wishes::default() };
     let now = figures("6-7,14-15", "1", &[]);
     let wished = Some(Wished { wishes: &wishes, unknown: &["no eth9".to_owned()], pools: &pools });
     let request = CgroupRequest { now: Some(&now), wished, ..request(&path, 4) };
@@ -401,7 +401,7 @@ fn placed_cgroup_stays_under_every_policy_and_gets_only_allowed_nodes() {
         TopologyPolicy::SingleNumaNode,
     ];
     for (policy, engine) in
-        policies.map(|policy| (Some(policy), None)).into_iter().chain([(None, Some(Engine::Pools))])
+        policies.map(|policy| (Some(policy), None)).into_iter().chain([(None, Some(PlacementEngine::Pools))])
     {
         for memory_bytes in [None, Some(GIB)] {
             let wishes = Wishes { engine, policy, ..Wishes::default() };

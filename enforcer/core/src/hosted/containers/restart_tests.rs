@@ -6,7 +6,7 @@ use super::{
     tests::{Act, any_act},
     *,
 };
-use crate::policy::placement::{Engine, TopologyPolicy};
+use crate::policy::placement::{PlacementEngine, TopologyPolicy};
 use numa_placement::samples::{GIB, Host, container, pod, policy};
 use numa_topology::synth::Machine;
 
@@ -19,7 +19,7 @@ struct Scene {
 
 impl Scene {
     /// Two nodes of 8 CPUs (0-7, 8-15) and 16 GiB.
-    fn new(engine: Engine) -> Self {
+    fn new(engine: PlacementEngine) -> Self {
         let machine = Machine::new().sockets(2).cores(8).threads(1).build();
         let mut host = Host::new(machine, policy(TopologyPolicy::Restricted));
         host.settings.engine = engine;
@@ -134,7 +134,7 @@ proptest! {
         pools: bool,
         reversed: bool,
     ) {
-        let mut scene = Scene::new(if pools { Engine::Pools } else { Engine::Hints });
+        let mut scene = Scene::new(if pools { PlacementEngine::Pools } else { PlacementEngine::Hints });
         for act in acts {
             scene.play(&act);
         }
@@ -157,7 +157,7 @@ proptest! {
         acts in prop::collection::vec(any_act(), 1..30),
         pools: bool,
     ) {
-        let mut scene = Scene::new(if pools { Engine::Pools } else { Engine::Hints });
+        let mut scene = Scene::new(if pools { PlacementEngine::Pools } else { PlacementEngine::Hints });
         for act in acts {
             let order = |scene: &Scene| -> Vec<Holder> {
                 scene.host.allocations.in_arrival_order(|_| true).map(|(holder, _)| holder.clone()).collect()
@@ -173,7 +173,7 @@ proptest! {
 
 #[test]
 fn the_youngest_is_displaced_also_after_the_oldest_was_resized() {
-    let mut scene = Scene::new(Engine::Hints);
+    let mut scene = Scene::new(PlacementEngine::Hints);
     scene.create(0, "far", 7000);
     scene.create(1, "old", 3000);
     scene.create(3, "young", 3000);
@@ -190,7 +190,7 @@ fn the_youngest_is_displaced_also_after_the_oldest_was_resized() {
 
 #[test]
 fn a_container_that_was_changed_meanwhile_keeps_its_turn_over_a_restart() {
-    let mut scene = Scene::new(Engine::Hints);
+    let mut scene = Scene::new(PlacementEngine::Hints);
     scene.create(1, "old", 3000);
     scene.create(3, "young", 3000);
     let mut asked = announced(1, "old", 3000);

@@ -9,7 +9,7 @@ use crate::{
     partition::Partition,
     policy::{
         DeclaredClass, NameGlob, PolicyError, Relation, at_odds,
-        placement::{Engine, PlacementSettings},
+        placement::{PlacementEngine, PlacementSettings},
         quoted, refused,
     },
     workload::{SLICE_SUFFIX, UNIT_SUFFIXES},
@@ -137,7 +137,7 @@ impl RuleChecker<'_> {
             return self.refused("numa_nodes", quoted(""), "leave the key out to allow every node");
         }
         self.devices()?;
-        let pools = *engine == Some(Engine::Pools);
+        let pools = *engine == Some(PlacementEngine::Pools);
         if memory_types.is_some() && !pools {
             let problem =
                 "only the engine pools knows kinds of memory: engine = \"pools\" is expected beside it";

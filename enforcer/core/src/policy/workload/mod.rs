@@ -24,7 +24,7 @@ pub(super) use self::check::validate;
 pub use self::subject::{PodNames, RuleSubject, WorkloadKind};
 use super::{
     ByteSize, CgroupGlob, DeclaredClass, NameGlob,
-    placement::{Engine, MemoryTypes, TopologyPolicy},
+    placement::{MemoryTypes, PlacementEngine, TopologyPolicy},
     whole,
 };
 use crate::{
@@ -79,7 +79,7 @@ pub struct WorkloadRule {
     pub memory_types: Option<MemoryTypes>,
     /// Engine. When absent: `hints` for cgroups, that of `placement` for pods.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub engine: Option<Engine>,
+    pub engine: Option<PlacementEngine>,
     /// Policy of the engine `hints`. When absent: `single-numa-node` for cgroups, that of `placement` for
     /// pods.
     #[serde(default, skip_serializing_if = "Option::is_none")]

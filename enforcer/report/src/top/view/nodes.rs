@@ -16,7 +16,7 @@ use crate::{
 
 /// Content of a column.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::top) enum Of {
+pub(in crate::top) enum NodeColumn {
     Full,
     Used,
     Free,
@@ -26,16 +26,16 @@ pub(in crate::top) enum Of {
 }
 
 /// The table.
-pub(in crate::top) const COLUMNS: Columns<Of> = Columns {
+pub(in crate::top) const COLUMNS: Columns<NodeColumn> = Columns {
     first: "node CPUs",
     least: 11,
     others: &[
-        Column { of: Of::Full, title: "full", width: 17, rank: 5 },
-        Column { of: Of::Used, title: "used", width: 9, rank: 0 },
-        Column { of: Of::Free, title: "free", width: 9, rank: 1 },
-        Column { of: Of::Cache, title: "cache", width: 9, rank: 4 },
-        Column { of: Of::Pressure, title: "pressure", width: 12, rank: 3 },
-        Column { of: Of::Remote, title: "remote", width: 6, rank: 2 },
+        Column { of: NodeColumn::Full, title: "full", width: 17, rank: 5 },
+        Column { of: NodeColumn::Used, title: "used", width: 9, rank: 0 },
+        Column { of: NodeColumn::Free, title: "free", width: 9, rank: 1 },
+        Column { of: NodeColumn::Cache, title: "cache", width: 9, rank: 4 },
+        Column { of: NodeColumn::Pressure, title: "pressure", width: 12, rank: 3 },
+        Column { of: NodeColumn::Remote, title: "remote", width: 6, rank: 2 },
     ],
 };
 
@@ -63,17 +63,17 @@ pub(super) fn draw(state: &TopState, rows: Rows, canvas: &mut Canvas<'_>) {
 }
 
 /// A cell; `None` is the first column.
-pub(in crate::top) fn cell(column: Option<Of>, node: &TopNode) -> String {
+pub(in crate::top) fn cell(column: Option<NodeColumn>, node: &TopNode) -> String {
     let used = node.total_bytes.zip(node.free_bytes).map(|(total, free)| total.saturating_sub(free));
     match column {
         None if node.cpus.is_empty() => format!("{:<4} no CPUs", node.id),
         None => format!("{:<4} {}", node.id, node.cpus),
-        Some(Of::Full) => units::known(used.zip(node.total_bytes), |(used, total)| full(used, total)),
-        Some(Of::Used) => units::known(used, units::bytes),
-        Some(Of::Free) => units::known(node.free_bytes, units::bytes),
-        Some(Of::Cache) => units::known(node.cache_bytes, units::bytes),
-        Some(Of::Pressure) => pressure(node),
-        Some(Of::Remote) => units::known(node.remote_ratio, units::percent),
+        Some(NodeColumn::Full) => units::known(used.zip(node.total_bytes), |(used, total)| full(used, total)),
+        Some(NodeColumn::Used) => units::known(used, units::bytes),
+        Some(NodeColumn::Free) => units::known(node.free_bytes, units::bytes),
+        Some(NodeColumn::Cache) => units::known(node.cache_bytes, units::bytes),
+        Some(NodeColumn::Pressure) => pressure(node),
+        Some(NodeColumn::Remote) => units::known(node.remote_ratio, units::percent),
     }
 }
 
