@@ -16,6 +16,11 @@
 //!
 //! Each file is read back. Only entries of files that hold their original text, byte for byte, or are gone,
 //! are closed in the journal; the rest stay for the next time. A second restore is harmless.
+//!
+//! The order of all records of a host is in [`sequence`].
+
+pub mod sequence;
+mod wanted_now;
 
 use std::{
     cmp::Reverse,
@@ -35,6 +40,8 @@ use super::{
     reset,
     self_placed::{self, Depth},
 };
+
+pub use self::wanted_now::ReadKubelet;
 
 /// One file of the journal, and its result.
 #[derive(Debug, Clone, PartialEq, Eq)]

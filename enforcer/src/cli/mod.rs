@@ -37,7 +37,6 @@ mod snapshot;
 mod terminal;
 mod top;
 mod topology;
-mod wanted_now;
 mod watch_brake;
 mod what_if;
 mod whole_file;

@@ -5,29 +5,29 @@ use std::collections::BTreeMap;
 
 use enforcer_core::{
     owner::{Kubelet, is_same_list},
-    policy::KubeletSettings,
     workload::{CgroupPath, Origin, identify},
 };
 
-use enforcer_act::{
-    Journal,
+use super::RestoreReport;
+use crate::{
     cpuset::ManagedFile,
-    journal::{Entry, EntryKey, JournalError},
-    restore::RestoreReport,
+    journal::{Entry, EntryKey, Journal, JournalError},
 };
-use enforcer_runtime::kubelet;
+
+/// Reads the kubelet's state; why it is unknown comes with it.
+pub type ReadKubelet<'a> = &'a dyn Fn() -> (Kubelet, Option<String>);
 
 /// Asks the kubelet, where there is anything of its containers to put back. Its state that cannot be read
 /// is named.
 pub(super) fn ask_kubelet<'a>(
     keys: impl Iterator<Item = &'a EntryKey>,
-    settings: &KubeletSettings,
+    read: ReadKubelet<'_>,
 ) -> (Kubelet, RestoreReport) {
     let mut containers = keys.filter(|key| is_of_kubelet(key));
     if containers.next().is_none() {
         return Default::default();
     }
-    let (kubelet, unread) = kubelet::look_at_state(settings);
+    let (kubelet, unread) = read();
     let unread = unread.map(|reason| {
         format!(
             "{reason}; what the kubelet wants of its containers now is not known, and what they had is taken \
@@ -68,11 +68,11 @@ pub(super) fn changed(entries: &BTreeMap<EntryKey, Entry>, kubelet: &Kubelet) ->
 /// Records them, so that a restore that is interrupted goes on with them. Says what is not known.
 pub(super) fn renew(
     journal: &mut Journal,
-    settings: &KubeletSettings,
+    read: ReadKubelet<'_>,
     top: Option<&CgroupPath>,
 ) -> Result<RestoreReport, JournalError> {
     let keys = journal.entries().keys().filter(|key| top.is_none_or(|top| key.cgroup.is_within(top)));
-    let (kubelet, said) = ask_kubelet(keys, settings);
+    let (kubelet, said) = ask_kubelet(keys, read);
     let changed = changed(journal.entries(), &kubelet);
     journal.renew_all(changed)?;
     Ok(said)
