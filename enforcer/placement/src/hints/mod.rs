@@ -38,6 +38,7 @@ mod soften;
 #[cfg(test)]
 mod tests;
 mod threshold;
+mod tie_break;
 mod windows;
 
 pub(crate) use self::numa_first_fit::numa_first_fit;

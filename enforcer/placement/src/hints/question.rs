@@ -14,8 +14,8 @@
 //!    (first the node with most of the container's memory), or the best set of nodes if no single node is
 //!    suitable.
 //!
-//! Of several places that are equally good for all resources, the one with the lowest cost for containers
-//! that share CPUs is taken, whatever the class of the pod: exclusive CPUs displace no container if possible,
+//! One key decides between places that are equally good for all resources ([`TieBreak`]), whatever the class
+//! of the pod. By the cost for containers that share CPUs, exclusive CPUs displace no container if possible,
 //! and sharing containers go where the shared CPUs are emptiest.
 
 use std::{cmp::Reverse, collections::BTreeSet};
@@ -25,10 +25,11 @@ use super::{
     merge::{MergeOptions, Merged, complete, merge},
     numa_first_fit, of_width, positions,
     shared::Burden,
+    tie_break::TieBreak,
 };
 use crate::{
     QosClass,
-    settings::{HintsSettings, NumaAllocationStrategy, TopologyPolicy},
+    settings::{HintsSettings, TopologyPolicy},
 };
 
 /// Offers of the resources for a container or a pod, and the rules to judge them.
@@ -125,19 +126,18 @@ impl NodeSetQuestion<'_> {
 
     /// Comparison of sets of nodes.
     pub(super) fn options(&self) -> MergeOptions {
-        let options = MergeOptions::from(self.settings);
-        if self.resident.is_empty() {
-            options
-        } else {
-            MergeOptions { strategy: NumaAllocationStrategy::MostAllocated, ..options }
-        }
+        MergeOptions { strategy: self.tie_break().of_scores(), ..MergeOptions::from(self.settings) }
+    }
+
+    fn tie_break(&self) -> TieBreak {
+        TieBreak::of(self.settings, !self.resident.is_empty())
     }
 
     /// Sets of nodes that are too many to list have no scores: among the single nodes as good as the one
     /// found, the one with most of the container's memory.
     fn at_its_memory<'b>(&self, found: Merged, offers: impl Iterator<Item = &'b Offer>) -> Merged {
         let is_single = found.preferred && found.mask.is_some_and(Mask::is_power_of_two);
-        if self.resident.is_empty() || !is_single {
+        if self.tie_break() != TieBreak::Residence || !is_single {
             return found;
         }
         let (mut as_good, mut listed) = (self.nodes.all(), true);
@@ -164,12 +164,11 @@ impl NodeSetQuestion<'_> {
     }
 
     /// Among the sets of nodes as good as the one found, and equally wide and close, the one with the lowest
-    /// cost for containers that share CPUs. Memory that the container already has, and a requested strategy,
-    /// take precedence. A non-preferred set is as good as another one that has enough of everything.
+    /// cost for containers that share CPUs, if that cost is the [`TieBreak`]. A non-preferred set is as good
+    /// as another one that has enough of everything.
     fn least_burden(&self, found: Merged, burden: impl Fn(Mask) -> Burden) -> Merged {
-        let asked = self.settings.numa_allocation_strategy != NumaAllocationStrategy::None
-            || self.settings.is_kubelet();
-        let Some(mask) = found.mask.filter(|_| !asked && self.resident.is_empty()) else { return found };
+        let decides = self.tie_break() == TieBreak::SharedCpus;
+        let Some(mask) = found.mask.filter(|_| decides) else { return found };
         let costs = burden(mask);
         if costs == (0, 0) || costs.0 == 0 && !(found.preferred && mask.is_power_of_two()) {
             return found;
