@@ -96,12 +96,12 @@ fn answer(placed: &SharedLedger, gate: &Gate, exposure: &ResourceFiles, call: Nr
         NriCall::Removed(subject) => answering.removed(&subject.container.id),
         NriCall::PodRemoved(pod) => {
             let mut state = placed.lock();
-            state.remove_pod(&pod);
-            state.count("pod-removed");
+            state.roster.remove_pod(&pod);
+            state.trace.count("pod-removed");
         }
         NriCall::Down(reason) => {
             tracing::info!("no container runtime: {reason}");
-            placed.lock().link(RuntimeLink::Down { reason });
+            placed.lock().trace.link(RuntimeLink::Down { reason });
         }
     }
 }
@@ -127,15 +127,15 @@ impl Answering<'_> {
             runtime.nri.as_deref().unwrap_or("of before 0.12").escape_default(),
             containers.len()
         );
-        let mut there = self.placed.lock().with_pending(listed(pods, containers));
+        let mut there = self.placed.lock().roster.with_pending(listed(pods, containers));
         let occupied = self.placed.occupied_unlisted(there.iter().map(|(one, _)| one.id.as_str()));
         self.look_at(&mut there);
         let mut state = self.placed.lock();
         // A new list over the same link is no new link.
-        if state.link(RuntimeLink::Up { name: runtime.name, version: runtime.version }) {
+        if state.trace.link(RuntimeLink::Up { name: runtime.name, version: runtime.version }) {
             tracing::info!("{connected}");
         }
-        state.set_pods(pods);
+        state.roster.set_pods(pods);
         state.only(&mut there);
         let all: Vec<Announced> = there.into_iter().map(|(one, _)| one).collect();
         let there: BTreeSet<String> = all.iter().map(|one| one.id.clone()).collect();
@@ -161,7 +161,7 @@ impl Answering<'_> {
         let has = shares(resources_of(container));
         self.placed.keep_apart(&new);
         let mut state = self.placed.lock();
-        state.add_pod(pod);
+        state.roster.add_pod(pod);
         state.name(&mut new, known.clone());
         let mut settled = state.settle("create", |containers, node| containers.create(node, &new));
         let mut noting = state.changes(settled.others.keys());
@@ -178,7 +178,7 @@ impl Answering<'_> {
             if noted {
                 state.mark_pending(&new, known, &settled.own);
             } else {
-                state.unfreeze(&new.id);
+                state.overrides.unfreeze(&new.id);
             }
         }
         let mounts = self.exposure.begin(self.placed, &new.id).map(|dir| mount(&dir));
@@ -241,10 +241,10 @@ impl Answering<'_> {
     fn started(&self, subject: &NriSubject) {
         self.know(subject);
         let mut state = self.placed.lock();
-        state.add_pod(&subject.pod);
-        state.runs(&subject.container.id);
+        state.roster.add_pod(&subject.pod);
+        state.roster.runs(&subject.container.id);
         state.request_turn_for_journal();
-        state.count("started");
+        state.trace.count("started");
     }
 
     /// Usually it was stopped before. If the stop was not announced, the next turn writes the changes for
@@ -256,7 +256,7 @@ impl Answering<'_> {
             if !stays {
                 state.ends("removed", id);
             }
-            state.count("removed");
+            state.trace.count("removed");
         }
         self.exposure.end(id);
     }
@@ -266,7 +266,7 @@ impl Answering<'_> {
     /// has ended already.
     fn know(&self, subject: &NriSubject) {
         let NriSubject { pod, container } = subject;
-        if container.state == STOPPED || self.placed.lock().knows(&container.id) {
+        if container.state == STOPPED || self.placed.lock().roster.knows(&container.id) {
             return;
         }
         let mut there = [both(pod, container)];
@@ -291,7 +291,7 @@ impl Answering<'_> {
             state.originals.set_original_cpuset(cgroup, one.set_to().clone());
         }
         state.settle("late", |containers, node| containers.create(node, &one));
-        state.early_turn.request();
+        state.requests.early_turn.request();
     }
 
     /// Fills in the current cpusets of these containers.
@@ -345,7 +345,7 @@ fn answer_of(
     mounts: Option<Mount>,
     mut settled: CallOutcome,
 ) -> NriAnswer {
-    if state.is_frozen() {
+    if state.overrides.is_frozen() {
         // Decided, but written only by a turn after the pause.
         (settled.own, settled.others) = Default::default();
     }
@@ -368,8 +368,8 @@ fn send(state: &mut Ledger, call: &'static str, reply: Reply, answer: NriAnswer)
     if late {
         tracing::warn!("the answer to {call} came too late; what was decided is written by the next turn");
     }
-    state.count(call);
-    state.count_answer(call, arrived.elapsed(), late);
+    state.trace.count(call);
+    state.trace.count_answer(call, arrived.elapsed(), late);
 }
 
 #[cfg(test)]

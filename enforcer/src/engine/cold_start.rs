@@ -16,7 +16,7 @@ use numa_topology::{id::NodeId, set::NodeSet};
 
 use super::{
     decisions::{entry, subject},
-    placed::Ledger,
+    placed::{HeldResources, Ledger},
 };
 use enforcer_report::decision::DecisionState;
 
@@ -35,7 +35,7 @@ pub(super) struct ColdStartInputs<'a> {
 
 /// Ends the cold starts that are over, and logs them.
 pub(super) fn turn(state: &mut Ledger, starts: &mut ColdStarts, seen: ColdStartInputs<'_>, now_ns: u64) {
-    let Ledger { allocations, containers, .. } = &mut *state;
+    let HeldResources { allocations, containers, .. } = &mut state.held;
     let look = |holder: &Holder, grant: &Grant| ColdStartLook {
         slow: room(&grant.mems, &seen.sample.nodes),
         is_ready: seen.ready.contains(holder),
@@ -43,16 +43,16 @@ pub(super) fn turn(state: &mut Ledger, starts: &mut ColdStarts, seen: ColdStartI
     };
     let (ended, changed) = starts.turn(allocations, look, now_ns);
     for one in ended {
-        let cgroup = state.containers.cgroup_of(&one.update.holder);
+        let cgroup = state.held.containers.cgroup_of(&one.update.holder);
         let Some(workload) = cgroup.and_then(|cgroup| seen.workload(cgroup)) else { continue };
         let reason = format!("its cold start is over: {}", one.why);
         tracing::info!("{}: {reason}", workload.name);
         let mut record = entry("turn", DecisionState::Changed);
         record.reason = reason;
-        state.decisions().note(subject(workload), record);
+        state.trace.decisions().note(subject(workload), record);
     }
     if changed {
-        state.grants_changed();
+        state.held.mark_changed();
     }
 }
 

@@ -46,7 +46,7 @@ impl ResourceFiles {
         let mut files = self.files()?;
         let (_, text) = placed.lock().exposed(std::iter::once(id)).pop()?;
         let made = files.exposed.begin(id, &text);
-        let starting = placed.lock().starting(std::iter::once(id));
+        let starting = placed.lock().held.starting(std::iter::once(id));
         if made.is_ok() && !starting.is_empty() {
             let listened = files.exposed.listen(id);
             files.note_heard(listened);
@@ -57,7 +57,7 @@ impl ResourceFiles {
     /// Holders that have reported ready, of those that begin on slow memory. Starts listening to the others.
     pub(super) fn ready(&self, placed: &SharedLedger) -> BTreeSet<Holder> {
         let Some(mut files) = self.files() else { return BTreeSet::new() };
-        let starting = placed.lock().starting(files.exposed.ids());
+        let starting = placed.lock().held.starting(files.exposed.ids());
         let (ready, heard) = files.exposed.hear(&starting.keys().cloned().collect());
         files.note_heard(heard);
         starting.into_iter().filter(|(id, _)| ready.contains(id)).map(|(_, holder)| holder).collect()

@@ -20,11 +20,11 @@ use enforcer_core::{
     model::Model,
     owner::{KnownContainer, Owner, Ownership, OwnershipFacts, given_at_creation},
     owners::Owners,
-    policy::{Policy, RuleSubject as Declared, WorkloadKind, WorkloadRule, placement::PlacementSettings},
+    policy::{Policy, RuleSubject as Declared, WorkloadKind},
     sample::Sample,
     workload::{CgroupPath, Origin, QosClass, Workload, identify, printable},
 };
-use numa_placement::{Allocations, ContainerRequest, Holder, Inventory, external::UNPLACED};
+use numa_placement::{ContainerRequest, Inventory};
 use numa_topology::{degraded::Degraded, set::CpuSet};
 use tokio::sync::Notify;
 
@@ -35,35 +35,42 @@ use super::{
 };
 use enforcer_act::{
     cpuset::CpusetTree,
-    journal::{MADE_WITHIN, Made, MakingRecord},
+    journal::{Made, MakingRecord},
 };
 use enforcer_kernel::{clock, waker::Waker};
 use enforcer_report::{
     decision::{DecisionRecord, DecisionState, DecisionSubject},
-    runtime::{AnswerTimes, RuntimeLink, RuntimeReport},
+    runtime::{RuntimeLink, RuntimeReport},
     tick::ContainerNames,
 };
 
 mod current_claims;
-mod early_turn;
 mod explained;
+mod held;
 mod leaving;
 mod originals;
+mod overrides;
 mod pending;
 mod pins;
 mod record_writer;
+mod requests;
+mod roster;
 mod runtime_writes;
 mod sandboxes;
+mod terms;
+mod trace;
 mod warn_once;
 
-use early_turn::EarlyTurn;
+pub(super) use held::HeldResources;
 pub(super) use originals::Noting;
 use originals::UnjournalledOriginals;
+use overrides::CpusetOverrides;
 pub(super) use pins::CpusChange;
-use warn_once::{Unseen, WarnOnce};
-
-/// Longest container name that is shown, in characters.
-const NAME_LIMIT: usize = 200;
+use requests::LedgerRequests;
+use roster::ContainerRoster;
+use runtime_writes::RuntimeWrites;
+use terms::LedgerTerms;
+use trace::LedgerTrace;
 
 /// Time in which a runtime carries out the writes it was told of; meanwhile it may create a container.
 const WRITTEN_BY: Duration = Duration::from_secs(10);
@@ -75,69 +82,25 @@ const LOOK_FOR_RUNTIME: Duration = Duration::from_millis(20);
 #[derive(Debug, Clone, Default)]
 pub struct SharedLedger(Arc<Mutex<Ledger>>);
 
-/// The ledger: which container has what.
+/// The ledger: which container has what. Each part has its own module.
 #[derive(Debug, Default)]
-#[expect(clippy::struct_excessive_bools, reason = "each is a question of its own")]
 pub(super) struct Ledger {
-    pub(super) allocations: Allocations,
-    pub(super) containers: Containers,
-    inventory: Option<Arc<Inventory>>,
-    settings: PlacementSettings,
-    /// Ignore marks that claim a cpuset for another controller.
-    ignores_marks: bool,
-    /// Workload rules of the configuration.
-    rules: Vec<WorkloadRule>,
-    places: bool,
-    /// Notified when the runtime must list its containers again.
-    again: Arc<Notify>,
-    /// At least one container has an unknown cpuset owner.
-    left_alone: bool,
-    /// Cgroups that another writer sets repeatedly, with our goal for each. Neither turns nor answers restore
-    /// it.
-    given_up: BTreeMap<CgroupPath, Cpuset>,
-    /// Running containers' cgroups with cpusets that the runtime writes because of an answer, and its time.
-    pending_writes: BTreeMap<CgroupPath, Instant>,
-    /// Cgroups with CPUs that an answer has changed since the latest turn began.
-    changed_cpus: BTreeSet<CgroupPath>,
-    /// Thread pins of these containers from before the change, kept until the runtime has written.
-    pins: BTreeMap<CgroupPath, pins::PendingPins>,
-    /// Time of the latest turn's decision.
-    decided: Option<Instant>,
-    /// A turn before its time is requested.
-    pub(super) early_turn: EarlyTurn,
+    /// What the machine has and the policy says.
+    pub(super) terms: LedgerTerms,
+    /// Grants of containers.
+    pub(super) held: HeldResources,
+    /// Containers that runtimes have announced.
+    pub(super) roster: ContainerRoster,
+    /// Writes of answers by runtimes.
+    pub(super) writes: RuntimeWrites,
+    /// What replaces a cpuset of a grant.
+    pub(super) overrides: CpusetOverrides,
     /// Cpusets that containers would have without us.
     pub(super) originals: UnjournalledOriginals,
-    /// Containers between the answer to their creation and their start, keyed by the id in the runtime's
-    /// list.
-    pending: BTreeMap<String, pending::PendingContainer>,
-    /// Containers that end and may still have processes.
-    leaving: BTreeMap<String, leaving::DepartingContainer>,
-    /// Listed containers that had a cgroup.
-    found: BTreeSet<String>,
-    /// Containers that have ended, and when. Later events about them are stale.
-    ended_lately: BTreeMap<String, Instant>,
-    /// Grants may differ from those on disk.
-    regranted: bool,
-    /// Reads the current cpusets of cgroups; only for a daemon that may write.
-    tree: Option<CpusetTree>,
-    /// `NAMESPACE/POD (sandbox)` by sandbox id.
-    sandboxes: BTreeMap<String, String>,
-    /// Cgroups with cpuset writes that the runtime does on our behalf, including new containers, and the time
-    /// of the latest answer. The kernel side reports such a write later than the write is done.
-    own_writes: BTreeMap<CgroupPath, Instant>,
-    /// `NAMESPACE/POD/CONTAINER` by container id.
-    pub(super) names: BTreeMap<String, String>,
-    /// Facts about other writers of cpusets.
-    facts: OwnershipFacts,
-    report: RuntimeReport,
-    said: WarnOnce,
-    /// Writes are blocked because the journal could not undo them.
-    journal_blocked: bool,
-    /// While enforcement is paused or blocked: each container's cpuset at that moment.
-    frozen: Option<BTreeMap<String, Cpuset>>,
-    decisions: Decisions,
-    /// Memory nodes added to containers that ran short; `None` when widening is off.
-    widening: Option<Widening>,
+    /// What people see of it.
+    pub(super) trace: LedgerTrace,
+    /// What is requested of the engine and of the runtime link.
+    pub(super) requests: LedgerRequests,
 }
 
 impl SharedLedger {
@@ -149,44 +112,36 @@ impl SharedLedger {
     /// Applies this machine and policy; `writes` says whether the daemon may write.
     pub fn apply_policy(&self, inventory: Option<Arc<Inventory>>, policy: &Policy, writes: bool) {
         let mut state = self.lock();
-        state.inventory = inventory;
-        state.settings = policy.placement.clone();
-        state.rules.clone_from(&policy.workloads);
-        if std::mem::replace(&mut state.ignores_marks, !policy.nri.honour_marks) == policy.nri.honour_marks {
-            state.again.notify_one();
-        }
-        let placed = std::mem::replace(&mut state.places, writes && policy.nri.place);
-        if state.places && !placed {
-            // Containers that came meanwhile are known by name only.
-            state.again.notify_one();
+        if state.terms.apply(inventory, policy, writes) {
+            state.requests.relist();
         }
     }
 
     /// Notifier that asks the runtime link to list all containers again.
     pub fn again(&self) -> Arc<Notify> {
-        Arc::clone(&self.lock().again)
+        self.lock().requests.relisting()
     }
 
     /// Waits until the runtime has listed its containers or is known to be absent, for at most `limit`.
     pub fn wait_for_runtime(&self, limit: Duration) {
         let begin = Instant::now();
-        while self.lock().report.link == RuntimeLink::Untried && begin.elapsed() < limit {
+        while self.lock().trace.report.link == RuntimeLink::Untried && begin.elapsed() < limit {
             thread::sleep(LOOK_FOR_RUNTIME);
         }
     }
 
     /// Sets the waker for when [`take_early_turn`](Self::take_early_turn) should be asked.
     pub fn listen(&self, waker: Waker) {
-        self.lock().early_turn.set_waker(waker);
+        self.lock().requests.early_turn.set_waker(waker);
     }
 
     /// Takes over the previous daemon's grants, as far as `tree` still shows them.
     pub(super) fn adopt(&self, tree: CpusetTree, mut records: BTreeMap<String, GrantRecord>) {
         records.retain(|_, record| tree.set_to(&record.cgroup).is_some_and(|set_to| record.holds(&set_to)));
         let mut state = self.lock();
-        let Ledger { containers, allocations, .. } = &mut *state;
+        let HeldResources { containers, allocations, .. } = &mut state.held;
         containers.expect(allocations, records);
-        state.tree = Some(tree);
+        state.terms.tree = Some(tree);
     }
 
     /// Records from now on the cpusets that containers would have without us, and takes over the previous
@@ -197,8 +152,9 @@ impl SharedLedger {
         let granted =
             left.values().filter(|made| made.may_come(now_ns)).filter_map(|made| made.granted.clone());
         let mut awaited: BTreeMap<String, GrantRecord> = granted.map(|one| (one.id, one.grant)).collect();
-        let Ledger { containers, allocations, tree, originals, .. } = &mut *state;
-        let set_to = |cgroup: &CgroupPath| tree.as_ref()?.set_to(cgroup);
+        let Ledger { held: HeldResources { containers, allocations, .. }, terms, originals, .. } =
+            &mut *state;
+        let set_to = |cgroup: &CgroupPath| terms.tree.as_ref()?.set_to(cgroup);
         // A container that is just being created has an empty cpuset or that of its parent.
         let may_hold = |record: &GrantRecord| {
             let Some(found) = set_to(&record.cgroup) else { return true };
@@ -212,27 +168,28 @@ impl SharedLedger {
 
     /// Sets the widening. Its added nodes become part of each cpuset.
     pub(super) fn set_widening(&self, widening: Widening) {
-        self.lock().widening = Some(widening);
+        self.lock().overrides.widening = Some(widening);
     }
 
     /// Replaces the set of cgroups left to another writer that sets them repeatedly.
     pub(super) fn give_up(&self, goals: BTreeMap<CgroupPath, Cpuset>) {
-        self.lock().given_up = goals;
+        self.lock().overrides.given_up = goals;
     }
 
     /// Blocks or unblocks writes.
     pub(super) fn block_writes(&self, blocked: bool) {
-        self.lock().journal_blocked = blocked;
+        self.lock().overrides.journal_blocked = blocked;
     }
 
     /// Stops answers with cpusets: the daemon ends and restores what it has set. Returns the time since the
     /// latest answer that the runtime may still be writing; `None` when all are written.
     pub fn retire(&self) -> Option<Duration> {
         let mut state = self.lock();
-        state.places = false;
-        state.frozen = None;
-        let writes = state.pending_writes.values().copied();
-        let latest = writes.chain(state.pending.values().map(pending::PendingContainer::answered)).max()?;
+        state.terms.places = false;
+        state.overrides.frozen = None;
+        let writes = state.writes.pending_writes.values().copied();
+        let latest =
+            writes.chain(state.roster.pending.values().map(pending::PendingContainer::answered)).max()?;
         Some(latest.elapsed()).filter(|since| *since < WRITTEN_BY)
     }
 
@@ -247,7 +204,7 @@ impl SharedLedger {
         let mut state = self.lock();
         let runs = |cgroup: &CgroupPath| workloads.iter().any(|one| one.cgroup == *cgroup);
         state.drop_expired_pending(runs);
-        let Ledger { containers, allocations, originals, .. } = &mut *state;
+        let Ledger { held: HeldResources { containers, allocations, .. }, originals, .. } = &mut *state;
         let awaited = originals.left();
         containers.expect_only(allocations, |cgroup| awaited.contains(cgroup) || runs(cgroup));
     }
@@ -257,43 +214,43 @@ impl SharedLedger {
         &self,
         cgroups: impl Iterator<Item = &'a CgroupPath>,
     ) -> BTreeMap<CgroupPath, Cpuset> {
-        let Some(tree) = self.lock().tree.clone() else { return BTreeMap::new() };
+        let Some(tree) = self.lock().terms.tree.clone() else { return BTreeMap::new() };
         cgroups.filter_map(|cgroup| Some((cgroup.clone(), tree.set_to(cgroup)?))).collect()
     }
 
     /// The grants, if they may differ from those on disk. Clears that mark.
     pub(super) fn regranted(&self) -> Option<BTreeMap<String, GrantRecord>> {
         let mut state = self.lock();
-        std::mem::take(&mut state.regranted).then(|| state.containers.records(&state.allocations))
+        state.held.take_unrecorded()
     }
 
     /// Marks the grants as not recorded.
     pub(super) fn mark_unrecorded(&self) {
-        self.lock().regranted = true;
+        self.lock().held.regranted = true;
     }
 
     /// CPUs that containers have exclusively, without those of the daemon's own pod.
     pub(super) fn exclusive_of_others(&self) -> CpuSet {
         let state = self.lock();
-        let own = state.facts.own_cgroup.as_ref().map(|cgroup| identify(cgroup).origin);
+        let own = state.roster.facts.own_cgroup.as_ref().map(|cgroup| identify(cgroup).origin);
         let own = match &own {
-            Some(Origin::Pod { container_id: Some(id), .. }) => state.containers.holder(id),
+            Some(Origin::Pod { container_id: Some(id), .. }) => Some(id.as_str()),
             _ => None,
         };
-        let own = own.and_then(|holder| state.allocations.get(holder)).map(|grant| grant.exclusive.clone());
-        state.allocations.exclusive_cpus().difference(&own.unwrap_or_default())
+        state.held.exclusive_without(own)
     }
 
+    /// Replaces the facts about other writers of cpusets.
     pub(super) fn set_foreign_owners(&self, others: ForeignOwners) {
         let mut state = self.lock();
-        let before = std::mem::replace(&mut state.facts.kubelet, others.kubelet);
-        state.facts.units = others.units;
-        state.facts.own_cgroup = others.own_cgroup;
-        let kubelet = &mut state.facts.kubelet;
+        let before = std::mem::replace(&mut state.roster.facts.kubelet, others.kubelet);
+        state.roster.facts.units = others.units;
+        state.roster.facts.own_cgroup = others.own_cgroup;
+        let kubelet = &mut state.roster.facts.kubelet;
         if kubelet.unread.is_some() {
             kubelet.keep_untold(before);
-        } else if std::mem::take(&mut state.left_alone) && state.places {
-            state.again.notify_one();
+        } else if state.requests.take_left_alone() && state.terms.places {
+            state.requests.relist();
         }
     }
 
@@ -309,19 +266,21 @@ impl SharedLedger {
         note: impl FnOnce(&OwnershipFacts),
     ) -> (Declarations, Owners) {
         let mut state = self.lock();
-        note(&state.facts);
-        let declarations = Declarations::find(policy, workloads, &sample.tasks, &state.facts);
+        note(&state.roster.facts);
+        let declarations = Declarations::find(policy, workloads, &sample.tasks, &state.roster.facts);
         let owners = {
-            let placed = state.containers.cgroups().filter(|(_, holder)| !holder.is_given());
+            let placed = state.held.containers.cgroups().filter(|(_, holder)| !holder.is_given());
             let placed: BTreeSet<&CgroupPath> = placed.map(|(cgroup, _)| cgroup).collect();
-            Owners::find(&state.facts, workloads, model, &declarations, |cgroup| placed.contains(cgroup))
+            Owners::find(&state.roster.facts, workloads, model, &declarations, |cgroup| {
+                placed.contains(cgroup)
+            })
         };
         for workload in workloads {
             let Origin::Pod { container_id: Some(id), .. } = &workload.origin else { continue };
-            let Some(holder) = state.containers.holder(id).cloned() else { continue };
+            let Some(holder) = state.held.containers.holder(id).cloned() else { continue };
             let name = holder.name();
             if holder.is_given() {
-                let nothing = state.allocations.get(&holder).is_some_and(|had| had.exclusive.is_empty());
+                let nothing = state.held.allocations.get(&holder).is_some_and(|had| had.exclusive.is_empty());
                 let named = owners.foreign(workload).filter(|ownership| ownership.cpus.is_some());
                 // A mark can name too many CPUs for one container and still be right for all containers of
                 // its pod.
@@ -345,7 +304,7 @@ impl SharedLedger {
 
     /// The latest decisions.
     pub(super) fn decisions(&self) -> Decisions {
-        self.lock().decisions.clone()
+        self.lock().trace.decisions.clone()
     }
 
     /// Gives workloads the runtime's names.
@@ -353,7 +312,7 @@ impl SharedLedger {
         let state = self.lock();
         for workload in workloads {
             if let Origin::Pod { container_id: Some(id), .. } = &workload.origin
-                && let Some(name) = state.names.get(id)
+                && let Some(name) = state.roster.names.get(id)
             {
                 workload.name.clone_from(name);
             }
@@ -362,7 +321,7 @@ impl SharedLedger {
 
     /// Pod names of the workloads, from the runtime.
     pub(super) fn pods(&self, workloads: &[Workload]) -> BTreeMap<CgroupPath, ContainerNames> {
-        let known = &self.lock().facts.containers;
+        let known = &self.lock().roster.facts.containers;
         let named = workloads.iter().filter_map(|workload| {
             let Origin::Pod { container_id: Some(id), .. } = &workload.origin else { return None };
             let KnownContainer { namespace, pod, container, .. } = known.get(id)?;
@@ -374,10 +333,7 @@ impl SharedLedger {
 
     /// Reports a runtime that was connected and is gone. A runtime that never connected is not missed.
     pub(super) fn degraded(&self) -> Option<Degraded> {
-        let RuntimeReport { link, calls, .. } = &self.lock().report;
-        let RuntimeLink::Down { reason } = link else { return None };
-        let effect = "new containers start without a place and get one when the runtime is back";
-        (!calls.is_empty()).then(|| Degraded::new("nri", reason.clone(), effect))
+        self.lock().trace.degraded()
     }
 
     /// Has the journal `renew` the originals that callers of the runtime have changed. Originals that it does
@@ -405,75 +361,62 @@ impl SharedLedger {
 
     /// Takes the request for an early turn, if there is one.
     pub(super) fn take_early_turn(&self) -> bool {
-        self.lock().early_turn.take()
+        self.lock().requests.early_turn.take()
     }
 
     /// Cgroups with cpusets that the runtime is writing because of our answers.
     pub(super) fn pending_writes(&self) -> Vec<CgroupPath> {
-        let pending = &mut self.lock().pending_writes;
-        pending.retain(|_, at| at.elapsed() < WRITTEN_BY);
-        pending.keys().cloned().collect()
+        self.lock().writes.pending()
     }
 
     /// Treats all answers as carried out.
     #[cfg(test)]
     pub(super) fn finish_pending_writes(&self) {
-        self.lock().pending_writes.clear();
+        self.lock().writes.pending_writes.clear();
     }
 
     /// State of the runtime link; `None` if there never was a runtime. Resets the longest deciding time.
     pub(super) fn take_report(&self) -> Option<RuntimeReport> {
         let mut state = self.lock();
-        let known = state.report != RuntimeReport::default();
-        let report = known.then(|| RuntimeReport { containers: state.names.len(), ..state.report.clone() });
-        state.report.deciding.longest = None;
-        report
+        let containers = state.roster.names.len();
+        state.trace.take_report(containers)
     }
 }
 
 impl Ledger {
     /// Records a container's runtime names, its declared rule and the owner of its cpuset.
     pub(super) fn name(&mut self, one: &mut Announced, known: KnownContainer) {
-        let known = self.believed(known);
-        if let Some(cpus) = self.facts.excess(&known) {
+        let known = self.terms.believed(known);
+        if let Some(cpus) = self.roster.facts.excess(&known) {
             let container = printable(&format!("{}/{}/{}", known.namespace, known.pod, known.container));
             let text =
                 format!("{container} requests less than the CPUs {cpus} of its mark: none count as taken");
-            for text in self.said.news([text.as_str()]).texts {
-                tracing::warn!("{text}");
-            }
+            self.trace.warn([text.as_str()]);
         }
         // The same id in another cgroup is another container; the former one is gone.
-        if self.containers.cgroup(&one.id).is_some_and(|before| one.cgroup.as_ref() != Some(before)) {
-            self.decisions.end(&one.id);
+        if self.held.containers.cgroup(&one.id).is_some_and(|before| one.cgroup.as_ref() != Some(before)) {
+            self.trace.decisions.end(&one.id);
         }
         one.given = self.given(one, &known);
-        self.left_alone |= one.given.as_ref().is_some_and(|given| given.owner == Owner::Unknown);
+        self.requests.left_alone |= one.given.as_ref().is_some_and(|given| given.owner == Owner::Unknown);
         self.declare(one, &known);
-        self.facts.containers.insert(one.id.clone(), known);
+        self.roster.facts.containers.insert(one.id.clone(), known);
 
-        let container = one.pod.containers.first().map_or("", |container| container.name.as_str());
-        let name = printable(&format!("{}/{}/{container}", one.pod.name.namespace, one.pod.name.name));
-        self.names.insert(one.id.clone(), name.chars().take(NAME_LIMIT).collect());
-    }
-
-    /// Drops a container's claim where the policy ignores marks.
-    fn believed(&self, known: KnownContainer) -> KnownContainer {
-        if self.ignores_marks { KnownContainer { claim: None, ..known } } else { known }
+        self.roster.insert_name(one);
     }
 
     /// Applies the configuration's rule to a container. No process runs in it yet, so commands do not match.
     fn declare(&self, one: &mut Announced, known: &KnownContainer) {
         let (cgroup, pod) = (one.cgroup.as_ref(), Some(names_of(known)));
         let subject = Declared { cgroup, standing: WorkloadKind::Pod, pod, commands: &[] };
-        let mut rules = self.rules.iter().enumerate();
+        let mut rules = self.terms.rules.iter().enumerate();
         let Some((position, rule)) = rules.find(|(_, rule)| rule.is_about(&subject)) else { return };
         one.opts_out = !rule.enforce;
         // The kubelet policy ignores the rest of the rule; the configuration check has reported it.
-        if self.settings.predicts_kubelet() {
+        if self.terms.settings.predicts_kubelet() {
             return;
         }
-        let (Some(inventory), Some(asked)) = (&self.inventory, one.pod.containers.first_mut()) else {
+        let (Some(inventory), Some(asked)) = (&self.terms.inventory, one.pod.containers.first_mut()) else {
             return;
         };
         for unknown in declare(asked, rule, position, &inventory.machine) {
@@ -485,82 +428,51 @@ impl Ledger {
     fn given(&self, one: &Announced, known: &KnownContainer) -> Option<Ownership> {
         let asked = one.pod.containers.first().filter(|_| one.pod.qos == QosClass::Guaranteed);
         let whole = asked.and_then(ContainerRequest::whole_cpus);
-        let given = given_at_creation(&self.facts, known, one.now.cpus.as_ref(), whole)?;
-        let ours = self.containers.holder(&one.id).is_some_and(|holder| !holder.is_given())
-            || one.cgroup.as_ref().is_some_and(|cgroup| self.containers.expects(cgroup));
+        let given = given_at_creation(&self.roster.facts, known, one.now.cpus.as_ref(), whole)?;
+        let ours = self.held.containers.holder(&one.id).is_some_and(|holder| !holder.is_given())
+            || one.cgroup.as_ref().is_some_and(|cgroup| self.held.containers.expects(cgroup));
         (given.owner != Owner::Unknown || !ours).then_some(given)
     }
 
     /// Id of the container in this cgroup.
     pub(super) fn container_in(&self, cgroup: &CgroupPath) -> Option<String> {
-        let has = |id: &&String| self.containers.cgroup(id) == Some(cgroup);
-        self.names.keys().find(has).cloned()
+        let has = |id: &&String| self.held.containers.cgroup(id) == Some(cgroup);
+        self.roster.names.keys().find(has).cloned()
     }
 
     /// Forgets a container that has ended. The decision is logged under `call`.
     pub(super) fn ends(&mut self, call: &str, id: &str) -> CallOutcome {
-        if let Some(cgroup) = self.containers.cgroup(id).or_else(|| self.containers.expected_cgroup(id)) {
+        if let Some(cgroup) =
+            self.held.containers.cgroup(id).or_else(|| self.held.containers.expected_cgroup(id))
+        {
             self.originals.ends(cgroup);
-            self.pending_writes.remove(cgroup);
+            self.writes.pending_writes.remove(cgroup);
         }
         let settled = self.ended(call, id);
-        self.ended_lately.retain(|_, at| at.elapsed() < MADE_WITHIN);
-        self.ended_lately.insert(id.to_owned(), Instant::now());
-        self.pending.remove(id);
-        self.leaving.remove(id);
-        self.found.remove(id);
-        self.names.remove(id);
-        self.facts.containers.remove(id);
-        self.decisions.end(id);
-        if let Some(frozen) = &mut self.frozen {
-            frozen.remove(id);
-        }
-        self.report.unplaced.remove(id);
+        self.roster.end(id);
+        self.trace.decisions.end(id);
+        self.overrides.unfreeze(id);
+        self.trace.report.unplaced.remove(id);
         settled
     }
 
     /// Replaces the list of containers.
     pub(super) fn only(&mut self, all: &mut [(Announced, KnownContainer)]) {
         let there = all.iter().map(|(one, _)| one.id.as_str());
-        self.decisions.only(&there.chain(self.leaving.keys().map(String::as_str)).collect());
-        self.left_alone = false;
-        let Self { names, facts, leaving, .. } = self;
-        names.retain(|id, _| leaving.contains_key(id));
-        facts.containers.retain(|id, _| leaving.contains_key(id));
-        self.report.unplaced.clear();
+        self.trace.decisions.only(&there.chain(self.roster.leaving.keys().map(String::as_str)).collect());
+        self.requests.left_alone = false;
+        self.roster.keep_leaving();
+        self.trace.report.unplaced.clear();
         self.originals.only(|cgroup| all.iter().any(|(one, _)| one.cgroup.as_ref() == Some(cgroup)));
         // All containers of a pod together make its request.
         let told: Vec<_> =
-            all.iter().map(|(one, known)| (one.id.clone(), self.believed(known.clone()))).collect();
-        self.facts.containers.extend(told);
+            all.iter().map(|(one, known)| (one.id.clone(), self.terms.believed(known.clone()))).collect();
+        self.roster.facts.containers.extend(told);
         let found = all.iter().filter(|(one, _)| one.shown.is_some());
-        self.found = found.map(|(one, _)| one.id.clone()).collect();
+        self.roster.found = found.map(|(one, _)| one.id.clone()).collect();
         for (one, known) in all {
             self.name(one, std::mem::take(known));
         }
-    }
-
-    /// Records the state of the runtime link. Returns whether it changed.
-    pub(super) fn link(&mut self, link: RuntimeLink) -> bool {
-        let is_new = self.report.link != link;
-        self.report.link = link;
-        is_new
-    }
-
-    /// Counts a call of the runtime.
-    pub(super) fn count(&mut self, call: &'static str) {
-        *self.report.calls.entry(call).or_default() += 1;
-    }
-
-    /// Counts an answer with its duration, and whether it was late.
-    pub(super) fn count_answer(&mut self, call: &'static str, took: Duration, late: bool) {
-        let AnswerTimes { sum, longest, creations } = &mut self.report.deciding;
-        *sum = sum.saturating_add(took);
-        *longest = (*longest).max(Some(took));
-        if call == "create" {
-            creations.note(took);
-        }
-        self.report.late += u64::from(late);
     }
 
     /// Runs a placement if placing is allowed. Notes rejected containers, and explains the outcome under
@@ -570,66 +482,53 @@ impl Ledger {
         call: &str,
         settle: impl FnOnce(&mut Containers, &mut PlacementNode<'_>) -> CallOutcome,
     ) -> CallOutcome {
-        if !self.places {
+        if !self.terms.places {
             return CallOutcome::default();
         }
         let mut settled = self.act(settle);
         settled.others.retain(|id, _| self.goal(id).is_none_or(|goal| !self.is_given_up(id, &goal)));
         for (id, cpuset) in &mut settled.others {
-            widen(self.widening.as_ref(), self.containers.cgroup(id), cpuset);
+            self.overrides.widen(self.held.containers.cgroup(id), cpuset);
         }
         self.explain(call, &mut settled);
-        let Unseen { texts, more } = self.said.news(settled.warnings.iter().map(String::as_str));
-        for warning in texts {
-            tracing::warn!("placement: {warning}");
-        }
-        if more > 0 {
-            tracing::warn!("placement: and {more} more of that sort");
-        }
+        self.trace.warn_of_placement(settled.warnings.iter().map(String::as_str));
         for id in settled.weighed.keys().filter(|id| !settled.rejections.contains_key(*id)) {
-            self.report.unplaced.remove(id);
+            self.trace.report.unplaced.remove(id);
         }
         for (id, rejection) in &settled.rejections {
             let rejection = rejection.to_string();
-            if self.report.unplaced.get(id) == Some(&rejection) {
+            if self.trace.report.unplaced.get(id) == Some(&rejection) {
                 continue;
             }
-            let name = printable(self.names.get(id).map_or(id.as_str(), String::as_str));
-            if self.keeps(id) {
+            let name = printable(self.roster.names.get(id).map_or(id.as_str(), String::as_str));
+            if self.held.has_place(id) {
                 tracing::warn!("{name} keeps what it has: {rejection}");
             } else {
                 tracing::warn!("{name} has no place and runs on the shared CPUs: {rejection}");
             }
-            self.report.unplaced.insert(id.clone(), rejection);
+            self.trace.report.unplaced.insert(id.clone(), rejection);
         }
         settled
     }
 
     fn is_given_up(&self, id: &str, goal: &Cpuset) -> bool {
-        let given_up = self.containers.cgroup(id).and_then(|cgroup| self.given_up.get(cgroup));
-        given_up.is_some_and(|given_up| given_up == goal)
-    }
-
-    /// Whether a container has a place from us, whatever it asks for now.
-    fn keeps(&self, id: &str) -> bool {
-        let grant = self.containers.holder(id).and_then(|holder| self.allocations.get(holder));
-        grant.is_some_and(|grant| grant.engine != UNPLACED)
+        self.held.containers.cgroup(id).is_some_and(|cgroup| self.overrides.is_given_up(cgroup, goal))
     }
 
     /// The container asks again for what it has: clears its rejection.
     pub(super) fn clear_rejection(&mut self, call: &str, id: &str) {
-        if !self.keeps(id) || self.report.unplaced.remove(id).is_none() {
+        if !self.held.has_place(id) || self.trace.report.unplaced.remove(id).is_none() {
             return;
         }
         let reason = "it asks again for what it has".to_owned();
         let record = DecisionRecord { reason, ..entry(call, DecisionState::Placed) };
-        self.decisions.note(self.subject(id), record);
+        self.trace.decisions.note(self.subject(id), record);
     }
 
     fn subject(&self, id: &str) -> DecisionSubject {
         DecisionSubject {
-            name: self.names.get(id).cloned().unwrap_or_else(|| printable(id)),
-            cgroup: self.containers.cgroup(id).cloned(),
+            name: self.roster.name_of(id),
+            cgroup: self.held.containers.cgroup(id).cloned(),
             container_id: Some(id.to_owned()),
             ended: false,
         }
@@ -637,31 +536,29 @@ impl Ledger {
 
     /// `cpu.shares` of the container's grant; `None` leaves them unchanged.
     pub(super) fn shares(&self, id: &str) -> Option<u64> {
-        if !self.places || self.frozen.is_some() {
+        if !self.terms.places || self.overrides.is_frozen() {
             return None;
         }
-        self.allocations.get(self.containers.holder(id)?)?.cpu_shares
+        self.held.grant(id)?.cpu_shares
     }
 
     /// Notes that the runtime was told to write these cpusets. While paused or blocked nothing new is told.
     pub(super) fn note_answers<'a>(&mut self, ids: impl Iterator<Item = &'a String>) {
-        if self.frozen.is_none() {
-            let now = Instant::now();
-            let cgroups: Vec<CgroupPath> = ids.filter_map(|id| self.containers.cgroup(id)).cloned().collect();
-            self.pending_writes.extend(cgroups.iter().map(|cgroup| (cgroup.clone(), now)));
-            self.note_own_writes(cgroups, now);
+        if !self.overrides.is_frozen() {
+            let cgroups = ids.filter_map(|id| self.held.containers.cgroup(id)).cloned().collect();
+            self.writes.note_answers(cgroups, Instant::now());
         }
     }
 
     /// Marks the begin of a turn's decision; freezes the cpusets while enforcement is paused.
     pub(super) fn decides(&mut self, paused: bool) {
-        self.decided = Some(Instant::now());
+        self.writes.decided = Some(Instant::now());
         self.freeze(paused);
     }
 
     /// Frees what a container had that has ended, also while placing is not allowed.
     pub(super) fn ended(&mut self, call: &str, id: &str) -> CallOutcome {
-        if self.places {
+        if self.terms.places {
             return self.settle(call, |known, node| known.end(node, id));
         }
         // The runtime is not told how this changes other containers.
@@ -669,99 +566,64 @@ impl Ledger {
         CallOutcome::default()
     }
 
-    /// Marks the grants as changed without a request of the runtime.
-    pub(super) fn grants_changed(&mut self) {
-        self.regranted = true;
-    }
-
-    /// The latest decisions.
-    pub(super) fn decisions(&self) -> &Decisions {
-        &self.decisions
-    }
-
     fn act(
         &mut self,
         act: impl FnOnce(&mut Containers, &mut PlacementNode<'_>) -> CallOutcome,
     ) -> CallOutcome {
-        let Some(inventory) = self.inventory.clone() else { return CallOutcome::default() };
-        self.regranted = true;
-        let Self { allocations, settings, containers, .. } = self;
-        act(containers, &mut PlacementNode { inventory: &inventory, settings, allocations })
+        self.held.change(&self.terms, act)
     }
 
     /// Freezes the current cpusets for as long as enforcement is paused or blocked.
     pub(super) fn freeze(&mut self, paused: bool) {
-        if !paused && !self.journal_blocked {
-            self.frozen = None;
-        } else if self.frozen.is_none() {
-            let ids: Vec<String> = self.names.keys().cloned().collect();
+        if !paused && !self.overrides.journal_blocked {
+            self.overrides.frozen = None;
+        } else if !self.overrides.is_frozen() {
+            let ids: Vec<String> = self.roster.names.keys().cloned().collect();
             let set = ids.into_iter().filter_map(|id| Some((id.clone(), self.cpuset(&id)?)));
-            self.frozen = Some(set.collect());
+            self.overrides.frozen = Some(set.collect());
         }
     }
 
     /// Text of the resource file of each container. Empty while cpusets are frozen, and for containers that
     /// are not ours to set.
     pub(super) fn exposed<'a>(&self, ids: impl Iterator<Item = &'a str>) -> Vec<(String, String)> {
-        let Some(inventory) = self.inventory.as_ref().filter(|_| self.places && self.frozen.is_none()) else {
+        let Some(inventory) =
+            self.terms.inventory.as_ref().filter(|_| self.terms.places && !self.overrides.is_frozen())
+        else {
             return Vec::new();
         };
-        let taken = self.allocations.exclusive_cpus();
+        let taken = self.held.allocations.exclusive_cpus();
         let text = |id: &str| {
-            let holder = self.containers.holder(id).filter(|holder| !holder.is_given())?;
-            Some((id.to_owned(), exposed(self.allocations.get(holder)?, &taken, &inventory.machine)))
+            let holder = self.held.containers.holder(id).filter(|holder| !holder.is_given())?;
+            Some((id.to_owned(), exposed(self.held.allocations.get(holder)?, &taken, &inventory.machine)))
         };
         ids.filter_map(text).collect()
-    }
-
-    /// Those of these containers that are still in their cold start.
-    pub(super) fn starting<'a>(&self, ids: impl Iterator<Item = &'a str>) -> BTreeMap<String, Holder> {
-        let holder = |id: &'a str| {
-            let holder = self.containers.holder(id)?;
-            self.allocations.get(holder)?.cold_start.as_ref()?;
-            Some((id.to_owned(), holder.clone()))
-        };
-        ids.filter_map(holder).collect()
-    }
-
-    /// Whether cpusets are frozen.
-    pub(super) fn is_frozen(&self) -> bool {
-        self.frozen.is_some()
     }
 
     /// The machine in use.
     #[cfg(test)]
     pub(super) fn inventory(&self) -> Option<Arc<Inventory>> {
-        self.inventory.clone()
+        self.terms.inventory.clone()
     }
 
     /// Whether writes are blocked by the journal.
     #[cfg(test)]
     pub(super) fn is_journal_blocked(&self) -> bool {
-        self.journal_blocked
+        self.overrides.journal_blocked
     }
 
     /// Cpuset that a container is to have or keep.
     pub(super) fn cpuset(&mut self, id: &str) -> Option<Cpuset> {
-        if let Some(frozen) = &self.frozen {
+        if let Some(frozen) = &self.overrides.frozen {
             return frozen.get(id).cloned();
         }
         let mut cpuset = self.goal(id).filter(|goal| !self.is_given_up(id, goal))?;
-        widen(self.widening.as_ref(), self.containers.cgroup(id), &mut cpuset);
+        self.overrides.widen(self.held.containers.cgroup(id), &mut cpuset);
         Some(cpuset)
     }
 
     /// Cpuset from the container's grant, without added nodes.
     fn goal(&mut self, id: &str) -> Option<Cpuset> {
-        let inventory = self.inventory.clone().filter(|_| self.places)?;
-        let Self { allocations, settings, containers, .. } = self;
-        containers.cpuset(&PlacementNode { inventory: &inventory, settings, allocations }, id)
-    }
-}
-
-/// Adds the widening's nodes, so that an answer to the runtime does not take them away.
-fn widen(widening: Option<&Widening>, cgroup: Option<&CgroupPath>, cpuset: &mut Cpuset) {
-    if let (Some(widening), Some(cgroup), Some(mems)) = (widening, cgroup, &mut cpuset.mems) {
-        widening.add_to(cgroup, mems);
+        self.held.goal(&self.terms, id)
     }
 }

@@ -31,7 +31,7 @@ use numa_topology::{
 
 use super::{
     Engine, HostSource, TOPOLOGY_EVERY,
-    placed::{Ledger, SharedLedger},
+    placed::{HeldResources, SharedLedger},
     recording::TurnLog,
 };
 use enforcer_act::self_placed::Depth;
@@ -234,7 +234,7 @@ impl SelfPlacedDecision<'_> {
         loop {
             let mut state = placed.lock();
             state.decides(paused);
-            let Ledger { allocations, containers, .. } = &mut *state;
+            let HeldResources { allocations, containers, .. } = &mut state.held;
             let beside = Inputs { containers, self_placed: &left, ..*inputs };
             let mut tried = allocations.clone();
             let mut taken = replay::take(&beside, &mut tried, terms);

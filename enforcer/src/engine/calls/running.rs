@@ -34,7 +34,7 @@ impl Answering<'_> {
     ) -> Noting {
         let cgroups: BTreeMap<String, _> = {
             let mut state = self.placed.lock();
-            if state.is_frozen() {
+            if state.overrides.is_frozen() {
                 return Noting::default();
             }
             for (id, cpuset) in others.iter_mut().filter(|(_, cpuset)| cpuset.cpus.is_none()) {
@@ -42,8 +42,8 @@ impl Answering<'_> {
             }
             let ids = others.keys().chain(own.as_ref().map(|(id, _)| *id));
             let cgroups = ids.filter_map(|id| {
-                let cgroup = state.containers.cgroup(id)?;
-                Some((id.clone(), (cgroup.clone(), state.may_be_writing(cgroup))))
+                let cgroup = state.held.containers.cgroup(id)?;
+                Some((id.clone(), (cgroup.clone(), state.writes.may_be_writing(cgroup))))
             });
             cgroups.collect()
         };
@@ -69,7 +69,7 @@ impl Answering<'_> {
             changed.extend(CpusChange::new(cgroup, cpuset, now));
         }
         if waits {
-            self.placed.lock().early_turn.request();
+            self.placed.lock().requests.early_turn.request();
         }
         self.placed.note_pins(changed)
     }

@@ -149,7 +149,7 @@ fn a_guaranteed_container_gets_its_cpus_and_others_make_room() {
     assert_eq!(updates(&first).len(), 1);
     let ended = ask(&placed, |reply| NriCall::Stop { subject: subject("one", "", None), reply });
     assert_eq!((ended.adjust, ended.updates[0].container_id.as_str()), (None, "id-shared"));
-    assert_eq!(placed.lock().allocations.iter().count(), 1);
+    assert_eq!(placed.lock().held.allocations.iter().count(), 1);
 }
 
 #[test]
@@ -262,7 +262,7 @@ fn what_a_runtime_is_told_to_set_is_what_a_container_would_have_from_then_on() {
 fn daemon_that_may_not_place_only_learns_names() {
     let placed = placed(false);
     assert_eq!(create(&placed, "one", 2), NriAnswer::default());
-    assert_eq!(placed.lock().allocations.iter().count(), 0);
+    assert_eq!(placed.lock().held.allocations.iter().count(), 0);
     let origin = Origin::Pod {
         pod_uid: "one".into(),
         qos: QosClass::Guaranteed,
@@ -333,7 +333,7 @@ fn what_the_kubelet_gave_is_left_alone_and_others_leave_it() {
     let sharing =
         ask(&placed, |reply| NriCall::Create { subject: with_cpus("s", "/burstable", 1, "0,3-7"), reply });
     assert!(!cpuset(sharing.adjust.as_ref()).is_empty());
-    assert_eq!(placed.lock().allocations.exclusive_cpus().to_string(), "1-2");
+    assert_eq!(placed.lock().held.allocations.exclusive_cpus().to_string(), "1-2");
     let ended = ask(&placed, |reply| NriCall::Stop { subject: with_cpus("exclusive", "", 2, ""), reply });
     assert!(updates(&ended).contains(&("id-shared".to_owned(), "0-3/".to_owned())), "{ended:?}");
 
@@ -358,7 +358,7 @@ fn what_turns_out_to_be_the_kubelets_is_given_up() {
     let (_, owners) =
         placed.owners(&workloads, &Sample::default(), &Model::default(), &Policy::default(), |_| ());
     assert_eq!(owners.of(&workloads[0]).map(|ownership| ownership.owner), Some(Owner::KubeletCpuManager));
-    assert_eq!(placed.lock().allocations.exclusive_cpus().to_string(), "4-5");
+    assert_eq!(placed.lock().held.allocations.exclusive_cpus().to_string(), "4-5");
     let update = ask(&placed, |reply| NriCall::Update {
         subject: with_cpus("one", "", 2, "4-5"),
         wanted: amounts(2),
@@ -413,7 +413,7 @@ fn what_the_runtime_says_there_is_replaces_what_was_known() {
         reply,
     });
     assert_eq!(updates(&answer), [("id-stays".to_owned(), "2-3/0".to_owned())]);
-    assert_eq!(placed.lock().allocations.iter().count(), 1);
+    assert_eq!(placed.lock().held.allocations.iter().count(), 1);
     let report = placed.take_report().unwrap();
     assert_eq!((report.containers, report.late), (1, 0));
     assert!(matches!(report.link, RuntimeLink::Up { name, .. } if name == "containerd"));
@@ -446,7 +446,11 @@ fn pending_container_keeps_its_place_across_a_reconnect_that_does_not_list_it() 
     runs(&placed, "two");
     runs(&placed, "one");
     again();
-    assert_eq!((placed.lock().allocations.iter().count(), folder.exists()), (0, false), "both have ended");
+    assert_eq!(
+        (placed.lock().held.allocations.iter().count(), folder.exists()),
+        (0, false),
+        "both have ended"
+    );
 }
 
 /// The runtime lists these containers as running, with `stored` CPUs.
@@ -493,11 +497,11 @@ fn a_restart_keeps_what_was_granted_from_others_and_releases_what_is_gone() {
     let placed = placed(true);
     placed.adopt(tree(), host.journal().grants().clone());
     // One container has ended, and another writer has changed another one.
-    assert_eq!(placed.lock().allocations.exclusive_cpus().to_string(), "0-3");
+    assert_eq!(placed.lock().held.allocations.exclusive_cpus().to_string(), "0-3");
     placed.expect_only(&[workload_of("one"), workload_of("two")]);
-    assert_eq!(placed.lock().allocations.exclusive_cpus().to_string(), "0-3");
+    assert_eq!(placed.lock().held.allocations.exclusive_cpus().to_string(), "0-3");
     placed.expect_only(&[workload_of("two")]);
-    assert_eq!(placed.lock().allocations.exclusive_cpus().to_string(), "2-3");
+    assert_eq!(placed.lock().held.allocations.exclusive_cpus().to_string(), "2-3");
     let answer = synchronize(&placed, &["two"], "2-3");
     assert_eq!(updates(&answer), [("id-two".to_owned(), "2-3/0".to_owned())]);
     assert_eq!(placed.regranted().unwrap().keys().collect::<Vec<_>>(), ["id-two"]);
@@ -514,7 +518,7 @@ fn a_runtime_that_was_there_and_is_not_is_missed_and_one_that_never_was_is_not()
     let degraded = placed.degraded().unwrap();
     assert_eq!((degraded.source.as_str(), degraded.reason.as_str()), ("nri", "connecting to /n: absent"));
     // Grants stay: the container runs.
-    assert_eq!(placed.lock().allocations.iter().count(), 1);
+    assert_eq!(placed.lock().held.allocations.iter().count(), 1);
 }
 
 #[test]
@@ -529,7 +533,7 @@ fn a_late_answer_is_counted_and_what_was_decided_stays() {
         NriCall::Create { subject: subject("one", "", Some(amounts(2))), reply },
     );
     assert_eq!(placed.take_report().unwrap().late, 1);
-    assert_eq!(placed.lock().allocations.iter().count(), 1);
+    assert_eq!(placed.lock().held.allocations.iter().count(), 1);
 }
 
 #[test]
@@ -542,7 +546,7 @@ fn an_id_that_comes_again_in_another_cgroup_is_another_container() {
     let there: Vec<_> = placed.decisions().all().into_iter().filter(|one| !one.subject.ended).collect();
     assert_eq!(there.len(), 1, "{there:?}");
     assert!(there[0].subject.name.contains("two"), "{there:?}");
-    assert_eq!(placed.lock().allocations.iter().count(), 1);
+    assert_eq!(placed.lock().held.allocations.iter().count(), 1);
 }
 
 #[test]
@@ -559,7 +563,7 @@ fn unplaced_container_is_reported_until_it_has_ended() {
     );
     let report = placed.take_report().unwrap();
     assert_eq!((report.unplaced.len(), report.containers), (0, 0));
-    assert_eq!(placed.lock().allocations.iter().count(), 0);
+    assert_eq!(placed.lock().held.allocations.iter().count(), 0);
 }
 
 #[test]
@@ -700,7 +704,7 @@ fn a_container_that_is_declared_to_be_left_alone_gets_no_answer_and_gives_back_w
     assert_eq!(cpuset(create(&placed, "one", 2).adjust.as_ref()), "0-1/0");
     policy.workloads = entry;
     placed.owners(&[workload_of("one")], &Sample::default(), &Model::default(), &policy, |_| ());
-    assert!(placed.lock().allocations.exclusive_cpus().is_empty());
+    assert!(placed.lock().held.allocations.exclusive_cpus().is_empty());
     assert_eq!(update(&placed), NriAnswer::default());
 }
 

@@ -17,14 +17,12 @@ use enforcer_act::CurrentClaims;
 impl CurrentClaims for SharedLedger {
     /// Whether the runtime was given an answer about this cgroup after the latest turn decided.
     fn is_overtaken(&self, cgroup: &CgroupPath) -> bool {
-        let state = self.lock();
-        let answered = state.pending_writes.get(cgroup).copied();
-        answered.zip(state.decided).is_some_and(|(answered, decided)| answered >= decided)
+        self.lock().writes.is_newer_than_turn(cgroup)
     }
 
     fn exclusive_to(&self, cpus: Option<&CpuSet>, among: &BTreeSet<&CgroupPath>) -> Option<String> {
         let state = self.lock();
-        let of_containers = state.containers.cgroups();
+        let of_containers = state.held.containers.cgroups();
         let mut own: BTreeSet<Holder> = of_containers
             .filter(|(cgroup, _)| among.contains(cgroup))
             .map(|(_, holder)| holder.clone())
@@ -34,7 +32,7 @@ impl CurrentClaims for SharedLedger {
             Some(cpus) => !cpus.is_disjoint(exclusive),
             None => !exclusive.is_empty(),
         };
-        let mut others = state.allocations.iter().filter(|(holder, _)| !own.contains(holder));
+        let mut others = state.held.allocations.iter().filter(|(holder, _)| !own.contains(holder));
         others.find(|(_, grant)| overlaps(&grant.exclusive)).map(|(holder, _)| holder.to_string())
     }
 }

@@ -4,9 +4,7 @@
 //!
 //! Invariant: it changes neither grants nor answers.
 
-use enforcer_core::{
-    considered::DecisionTrace, hosted::CallOutcome, turn::RefusalCause, workload::printable,
-};
+use enforcer_core::{considered::DecisionTrace, hosted::CallOutcome, turn::RefusalCause};
 use numa_placement::trial::UpdateReport;
 
 use super::Ledger;
@@ -16,8 +14,8 @@ use enforcer_report::decision::{DecisionRecord, DecisionState};
 impl Ledger {
     /// Records the decision about each container, and what it changed for others.
     pub(super) fn explain(&self, call: &str, settled: &mut CallOutcome) {
-        let shown = |id: &str| self.names.get(id).cloned().unwrap_or_else(|| printable(id));
-        let taken = self.allocations.exclusive_cpus();
+        let shown = |id: &str| self.roster.name_of(id);
+        let taken = self.held.allocations.exclusive_cpus();
         let updates: Vec<UpdateReport> = settled
             .others
             .iter()
@@ -27,16 +25,16 @@ impl Ledger {
                 mems: cpuset.mems.clone(),
             })
             .collect();
-        let paused = self.frozen.is_some() && !self.journal_blocked;
+        let paused = self.overrides.is_paused();
         // A synchronization is about all containers.
         let about = settled.weighed.keys().next().filter(|_| call != "synchronize").map(|id| shown(id));
         let about = about.map(|name| format!(" about {name}")).unwrap_or_default();
         for (id, weighed) in std::mem::take(&mut settled.weighed) {
-            let given = self.containers.holder(&id).and_then(|holder| self.allocations.get(holder));
+            let given = self.held.grant(&id);
             let why = || given.map(|given| given.why().into_owned()).unwrap_or_default();
             let (state, cause, reason) = match settled.rejections.get(&id) {
                 None => (DecisionState::Placed, None, why()),
-                Some(rejection) if self.keeps(&id) => {
+                Some(rejection) if self.held.has_place(&id) => {
                     let reason = format!("it keeps what it has: {rejection}");
                     (DecisionState::Refused, Some(RefusalCause::NoPlace), reason)
                 }
@@ -51,13 +49,13 @@ impl Ledger {
                 warnings: settled.warnings.clone(),
                 ..entry(call, state)
             };
-            self.decisions.note(self.subject(&id), record);
+            self.trace.decisions.note(self.subject(&id), record);
         }
         for (update, id) in updates.into_iter().zip(settled.others.keys()) {
             let reason = format!("the runtime's call `{call}`{about} changed what is left for it");
             let updates = vec![update];
             let record = DecisionRecord { paused, reason, updates, ..entry(call, DecisionState::Changed) };
-            self.decisions.note(self.subject(id), record);
+            self.trace.decisions.note(self.subject(id), record);
         }
     }
 }

@@ -20,11 +20,11 @@ use std::{
 
 use enforcer_core::{
     hosted::Announced,
-    workload::{CgroupPath, Workload, printable},
+    workload::{CgroupPath, Workload},
 };
 use numa_topology::degraded::Degraded;
 
-use super::{Ledger, SharedLedger};
+use super::{HeldResources, Ledger, SharedLedger, roster::ContainerRoster};
 use enforcer_act::cpuset::CpusetTree;
 
 /// Interval of looks.
@@ -65,10 +65,10 @@ impl SharedLedger {
     pub(in crate::engine) fn leaves(&self, id: &str) -> bool {
         let (tree, cgroup) = {
             let state = self.lock();
-            if !state.places || state.containers.holder(id).is_none() {
+            if !state.terms.places || state.held.containers.holder(id).is_none() {
                 return false;
             }
-            (state.tree.clone(), state.containers.cgroup(id).cloned())
+            (state.terms.tree.clone(), state.held.containers.cgroup(id).cloned())
         };
         let unread = match look(tree.as_ref(), cgroup.as_ref()) {
             CgroupOccupancy::Empty => return false,
@@ -76,10 +76,10 @@ impl SharedLedger {
             CgroupOccupancy::Unread(reason) => Some(reason),
         };
         let mut state = self.lock();
-        state.note_leaving(id, unread);
-        let stays = state.leaving.get(id).is_some_and(DepartingContainer::holds);
+        state.roster.note_leaving(id, unread);
+        let stays = state.roster.leaving.get(id).is_some_and(DepartingContainer::holds);
         if stays {
-            state.containers.depart(id);
+            state.held.containers.depart(id);
         }
         stays
     }
@@ -89,21 +89,23 @@ impl SharedLedger {
     pub(in crate::engine) fn keep_apart(&self, new: &Announced) {
         let (tree, old, cgroup) = {
             let state = self.lock();
-            let Some(old) = state.containers.namesake(new).filter(|_| state.places) else { return };
-            (state.tree.clone(), old.to_owned(), state.containers.cgroup(old).cloned())
+            let Some(old) = state.held.containers.namesake(new).filter(|_| state.terms.places) else {
+                return;
+            };
+            (state.terms.tree.clone(), old.to_owned(), state.held.containers.cgroup(old).cloned())
         };
         if !matches!(look(tree.as_ref(), cgroup.as_ref()), CgroupOccupancy::Occupied) {
             return;
         }
         let mut state = self.lock();
-        if state.containers.namesake(new) != Some(old.as_str()) {
+        if state.held.containers.namesake(new) != Some(old.as_str()) {
             return;
         }
-        state.note_leaving(&old, None);
-        let Ledger { containers, allocations, regranted, .. } = &mut *state;
+        state.roster.note_leaving(&old, None);
+        let HeldResources { containers, allocations, .. } = &mut state.held;
         containers.depart(&old);
         containers.set_apart(allocations, &old);
-        *regranted = true;
+        state.held.mark_changed();
     }
 
     /// Cgroups of known containers that are not in `listed` and still have processes.
@@ -115,16 +117,16 @@ impl SharedLedger {
         let listed: std::collections::BTreeSet<&str> = listed.collect();
         let (tree, known) = {
             let state = self.lock();
-            (state.tree.clone(), state.containers.all_cgroups())
+            (state.terms.tree.clone(), state.held.containers.all_cgroups())
         };
         let Some(tree) = tree else { return Vec::new() };
         let mut occupied = Vec::new();
         for (id, cgroup) in known.into_iter().filter(|(id, _)| !listed.contains(id.as_str())) {
             if matches!(look(Some(&tree), Some(&cgroup)), CgroupOccupancy::Occupied) {
                 let mut state = self.lock();
-                if state.containers.holder(&id).is_some() {
-                    state.note_leaving(&id, None);
-                    state.containers.depart(&id);
+                if state.held.containers.holder(&id).is_some() {
+                    state.roster.note_leaving(&id, None);
+                    state.held.containers.depart(&id);
                 }
                 occupied.push(cgroup);
             }
@@ -136,16 +138,16 @@ impl SharedLedger {
     pub(in crate::engine) fn free_departed(&self) {
         let (tree, leaving) = {
             let mut state = self.lock();
-            let Ledger { containers, leaving, .. } = &mut *state;
+            let Ledger { held: HeldResources { containers, .. }, roster, .. } = &mut *state;
             // The grant of a forgotten container may belong to another by now.
-            leaving.retain(|id, _| containers.holder(id).is_some());
-            let cgroup = |id: &String| (id.clone(), state.containers.cgroup(id).cloned());
-            (state.tree.clone(), state.leaving.keys().map(cgroup).collect::<Vec<_>>())
+            roster.leaving.retain(|id, _| containers.holder(id).is_some());
+            let cgroup = |id: &String| (id.clone(), state.held.containers.cgroup(id).cloned());
+            (state.terms.tree.clone(), state.roster.leaving.keys().map(cgroup).collect::<Vec<_>>())
         };
         for (id, cgroup) in leaving {
             let found = look(tree.as_ref(), cgroup.as_ref());
             let mut state = self.lock();
-            let Some(one) = state.leaving.get_mut(&id) else { continue };
+            let Some(one) = state.roster.leaving.get_mut(&id) else { continue };
             one.unread = match found {
                 CgroupOccupancy::Empty => None,
                 CgroupOccupancy::Occupied => {
@@ -157,8 +159,8 @@ impl SharedLedger {
             if one.unread.is_some() && one.holds() {
                 continue;
             }
-            let (name, waited) = (state.name_of(&id), UNREAD_WITHIN.as_secs());
-            if let Some(reason) = state.leaving.get(&id).and_then(|one| one.unread.as_ref()) {
+            let (name, waited) = (state.roster.name_of(&id), UNREAD_WITHIN.as_secs());
+            if let Some(reason) = state.roster.leaving.get(&id).and_then(|one| one.unread.as_ref()) {
                 tracing::warn!(
                     "what {name} was given is free {waited} s after its end, though a process of it may still \
                      run: {reason}"
@@ -168,7 +170,7 @@ impl SharedLedger {
             }
             // The turn writes and records what this changes for others.
             drop(state.ends("stop", &id));
-            state.early_turn.request();
+            state.requests.early_turn.request();
         }
     }
 
@@ -178,14 +180,14 @@ impl SharedLedger {
         let (tree, found) = {
             let state = self.lock();
             let runs = |cgroup: &CgroupPath| workloads.iter().any(|one| one.cgroup == *cgroup);
-            let cgroup = |id: &String| Some((id.clone(), state.containers.cgroup(id)?.clone()));
-            let found = state.found.iter().filter_map(cgroup).filter(|(_, cgroup)| !runs(cgroup));
-            (state.tree.clone(), found.collect::<Vec<_>>())
+            let cgroup = |id: &String| Some((id.clone(), state.held.containers.cgroup(id)?.clone()));
+            let found = state.roster.found.iter().filter_map(cgroup).filter(|(_, cgroup)| !runs(cgroup));
+            (state.terms.tree.clone(), found.collect::<Vec<_>>())
         };
         let Some(tree) = tree else { return };
         for (id, _) in found.into_iter().filter(|(_, cgroup)| tree.is_gone(cgroup)) {
             let mut state = self.lock();
-            tracing::debug!("{} has ended: its cgroup is gone", state.name_of(&id));
+            tracing::debug!("{} has ended: its cgroup is gone", state.roster.name_of(&id));
             drop(state.ends("stop", &id));
         }
     }
@@ -193,7 +195,7 @@ impl SharedLedger {
     /// Looks until all senders are gone; each call sends on `woken`.
     pub(in crate::engine) fn watch_departures(&self, woken: &Receiver<()>) {
         loop {
-            let leaving = !self.lock().leaving.is_empty();
+            let leaving = !self.lock().roster.leaving.is_empty();
             let told = if leaving {
                 woken.recv_timeout(LOOK_EVERY)
             } else {
@@ -209,9 +211,9 @@ impl SharedLedger {
     /// Leaving containers with processes that cannot be seen.
     pub(in crate::engine) fn unreadable_departures(&self) -> Vec<Degraded> {
         let state = self.lock();
-        let unread = state.leaving.iter().filter_map(|(id, one)| Some((id, one.unread.as_ref()?)));
+        let unread = state.roster.leaving.iter().filter_map(|(id, one)| Some((id, one.unread.as_ref()?)));
         let effect = |id: &str| {
-            let (name, seconds) = (state.name_of(id), UNREAD_WITHIN.as_secs());
+            let (name, seconds) = (state.roster.name_of(id), UNREAD_WITHIN.as_secs());
             format!("what {name} was given stays taken for {seconds} s from its end on")
         };
         unread.map(|(id, reason)| Degraded::new("departures", reason.clone(), effect(id))).collect()
@@ -225,7 +227,7 @@ impl DepartingContainer {
     }
 }
 
-impl Ledger {
+impl ContainerRoster {
     fn note_leaving(&mut self, id: &str, unread: Option<String>) {
         let name = self.name_of(id);
         let one = self.leaving.entry(id.to_owned()).or_insert_with(|| {
@@ -233,10 +235,6 @@ impl Ledger {
             DepartingContainer { since: Instant::now(), unread: None }
         });
         one.unread = unread;
-    }
-
-    fn name_of(&self, id: &str) -> String {
-        self.names.get(id).cloned().unwrap_or_else(|| printable(id))
     }
 
     /// Backdates all departures.

@@ -18,8 +18,8 @@ use enforcer_core::{
 
 use super::{
     Ledger, SharedLedger,
-    early_turn::EarlyTurn,
     record_writer::{RecordWriter, Ticket, Waiter},
+    requests::EarlyTurn,
 };
 use enforcer_act::journal::{Granted, MADE_WITHIN, Made, MakingRecord, NotedPins};
 use enforcer_kernel::clock;
@@ -256,21 +256,14 @@ impl SharedLedger {
 impl Ledger {
     /// Notes that a container is created with our cpuset, and its original.
     pub(in crate::engine) fn record_original(&mut self, one: &Announced, noting: &mut Noting) {
-        if self.containers.holder(&one.id).is_none() {
+        if self.held.containers.holder(&one.id).is_none() {
             return;
         }
-        let grant = self.containers.record(&self.allocations, &one.id);
+        let grant = self.held.containers.record(&self.held.allocations, &one.id);
         let granted = grant.map(|grant| Granted { id: one.id.clone(), grant });
         if let Some(cgroup) = &one.cgroup {
             noting.tickets.extend(self.originals.note(cgroup, &one.now, granted));
             noting.new = Some((one.id.clone(), cgroup.clone()));
-        }
-    }
-
-    /// Forgets the frozen cpuset of a container: it is created without one of ours.
-    pub(in crate::engine) fn unfreeze(&mut self, id: &str) {
-        if let Some(frozen) = &mut self.frozen {
-            frozen.remove(id);
         }
     }
 
@@ -279,9 +272,10 @@ impl Ledger {
         if wanted.is_empty() {
             return;
         }
-        let ours = self.containers.holder(id).filter(|holder| !holder.is_given());
-        if let Some(cgroup) = ours.and_then(|holder| self.containers.cgroup_of(holder)).cloned() {
-            let Self { originals, early_turn, .. } = self;
+        let ours = self.held.containers.holder(id).filter(|holder| !holder.is_given());
+        if let Some(cgroup) = ours.and_then(|holder| self.held.containers.cgroup_of(holder)).cloned() {
+            let Self { originals, requests, .. } = self;
+            let early_turn = &mut requests.early_turn;
             noting.tickets.extend(originals.note_caller_request(&cgroup, wanted, early_turn));
         }
     }
@@ -290,12 +284,12 @@ impl Ledger {
     /// before are recorded already; foreign ones are never set.
     pub(in crate::engine) fn changes<'a>(&mut self, ids: impl Iterator<Item = &'a String>) -> Noting {
         let mut noting = Noting::default();
-        if self.is_frozen() {
+        if self.overrides.is_frozen() {
             return noting;
         }
         for id in ids {
-            let ours = self.containers.holder(id).filter(|holder| !holder.is_given());
-            let cgroup = ours.and_then(|holder| self.containers.cgroup_of(holder));
+            let ours = self.held.containers.holder(id).filter(|holder| !holder.is_given());
+            let cgroup = ours.and_then(|holder| self.held.containers.cgroup_of(holder));
             let before = cgroup.and_then(|cgroup| self.originals.untouched.remove_entry(cgroup));
             let Some((cgroup, before)) = before else { continue };
             let is_new = !self.originals.unrecorded.contains_key(&cgroup);
@@ -311,29 +305,29 @@ impl Ledger {
     /// Requests a turn if originals wait for the journal: the cgroup of a container exists now.
     pub(in crate::engine) fn request_turn_for_journal(&mut self) {
         if !self.originals.unrecorded.is_empty() {
-            self.early_turn.request();
+            self.requests.early_turn.request();
         }
     }
 
     /// Blocks writes, and freezes what was to be set.
     fn is_not_noted(&mut self, noting: Noting, error: &str) {
-        if !self.journal_blocked {
+        if !self.overrides.journal_blocked {
             tracing::warn!("a runtime is told nothing until it can be recorded: {error}");
         }
-        self.journal_blocked = true;
+        self.overrides.journal_blocked = true;
         self.freeze(false);
         let Noting { changed, new, pins, .. } = noting;
         self.drop_pins(&pins.cgroups);
         for Changed { id, cgroup, before, is_new } in changed {
             self.originals.retain(|other| !is_new || *other != cgroup);
-            if let Some(frozen) = &mut self.frozen {
+            if let Some(frozen) = &mut self.overrides.frozen {
                 frozen.insert(id, before.clone());
             }
             self.originals.untouched.insert(cgroup, before);
         }
         if let Some((id, cgroup)) = new {
             self.originals.retain(|other| *other != cgroup);
-            self.unfreeze(&id);
+            self.overrides.unfreeze(&id);
         }
     }
 }

@@ -14,7 +14,7 @@ use enforcer_core::{
     workload::{CgroupPath, printable},
 };
 
-use super::Ledger;
+use super::{Ledger, roster::ContainerRoster};
 use enforcer_act::journal::MADE_WITHIN;
 
 /// A pending container.
@@ -44,24 +44,32 @@ impl Ledger {
     pub(in crate::engine) fn mark_pending(&mut self, one: &Announced, known: KnownContainer, own: &Cpuset) {
         let Cpuset { cpus, mems } = one.now.clone();
         let now = Cpuset { cpus: own.cpus.clone().or(cpus), mems: own.mems.clone().or(mems) };
-        self.pending.retain(|_, making| making.unlisted || making.may_come());
-        self.note_own_writes(one.cgroup.clone(), Instant::now());
+        self.roster.pending.retain(|_, making| making.unlisted || making.may_come());
+        self.writes.note_own_writes(one.cgroup.clone(), Instant::now());
         let one = Announced { now, ..one.clone() };
         let making = PendingContainer { one, known, answered: Instant::now(), unlisted: false };
-        self.pending.insert(making.one.id.clone(), making);
+        self.roster.pending.insert(making.one.id.clone(), making);
     }
 
-    /// Notes that a container runs and will be listed from now on.
-    pub(in crate::engine) fn runs(&mut self, id: &str) {
-        self.pending.remove(id);
+    /// Frees the grants of pending containers that no runtime has listed and that do not exist. No event
+    /// would announce their end, as when a runtime dies during a creation. `runs` says whether a cgroup
+    /// exists.
+    pub(super) fn drop_expired_pending(&mut self, runs: impl Fn(&CgroupPath) -> bool) {
+        let over = |_: &String, making: &mut PendingContainer| making.unlisted && !making.may_come();
+        let over: Vec<(String, PendingContainer)> = self.roster.pending.extract_if(.., over).collect();
+        for (id, PendingContainer { one, .. }) in over {
+            if one.cgroup.as_ref().is_none_or(&runs) {
+                continue;
+            }
+            tracing::info!("container {} was never created; its CPUs were released", printable(&id));
+            self.ends("turn", &id);
+            // It may start yet and is placed then.
+            self.roster.ended_lately.remove(&id);
+        }
     }
+}
 
-    /// Whether a runtime has announced this container or its end.
-    pub(in crate::engine) fn knows(&self, id: &str) -> bool {
-        let ended = self.ended_lately.get(id).is_some_and(|at| at.elapsed() < MADE_WITHIN);
-        ended || self.names.contains_key(id)
-    }
-
+impl ContainerRoster {
     /// The listed containers and the pending ones.
     pub(in crate::engine) fn with_pending(
         &mut self,
@@ -73,23 +81,6 @@ impl Ledger {
             (making.one.clone(), making.known.clone())
         }));
         listed
-    }
-
-    /// Frees the grants of pending containers that no runtime has listed and that do not exist. No event
-    /// would announce their end, as when a runtime dies during a creation. `runs` says whether a cgroup
-    /// exists.
-    pub(super) fn drop_expired_pending(&mut self, runs: impl Fn(&CgroupPath) -> bool) {
-        let over = |_: &String, making: &mut PendingContainer| making.unlisted && !making.may_come();
-        let over: Vec<(String, PendingContainer)> = self.pending.extract_if(.., over).collect();
-        for (id, PendingContainer { one, .. }) in over {
-            if one.cgroup.as_ref().is_none_or(&runs) {
-                continue;
-            }
-            tracing::info!("container {} was never created; its CPUs were released", printable(&id));
-            self.ends("turn", &id);
-            // It may start yet and is placed then.
-            self.ended_lately.remove(&id);
-        }
     }
 
     /// Backdates all answers.

@@ -156,27 +156,27 @@ impl Ledger {
     /// Number of containers with pins that wait for the runtime.
     #[cfg(test)]
     pub(in crate::engine) fn pinned(&self) -> usize {
-        self.pins.len()
+        self.writes.pins.len()
     }
 
     /// Backdates all answers.
     #[cfg(test)]
     pub(in crate::engine) fn expire_pending_pins(&mut self) {
         let long_ago = Instant::now().checked_sub(WRITTEN_BY).unwrap();
-        self.pins.values_mut().for_each(|pins| pins.at = long_ago);
+        self.writes.pins.values_mut().for_each(|pins| pins.at = long_ago);
     }
 
     /// Drops the pins of containers that get no answer.
     pub(super) fn drop_pins(&mut self, cgroups: &[CgroupPath]) {
         if !cgroups.is_empty() {
-            self.pins.retain(|cgroup, _| !cgroups.contains(cgroup));
+            self.writes.pins.retain(|cgroup, _| !cgroups.contains(cgroup));
             self.record_pins();
         }
     }
 
     /// Records all waiting pins for the next daemon.
     fn record_pins(&self) -> Option<Ticket> {
-        let all = self.pins.iter().map(|(cgroup, pins)| (cgroup.clone(), pins.noted.clone()));
+        let all = self.writes.pins.iter().map(|(cgroup, pins)| (cgroup.clone(), pins.noted.clone()));
         self.originals.keep_pins(all.collect())
     }
 }
@@ -189,7 +189,7 @@ impl SharedLedger {
         }
         let at = Instant::now();
         let pins = left.pins.into_iter().map(|(cgroup, noted)| (cgroup, PendingPins::new(noted, at)));
-        self.lock().pins.extend(pins);
+        self.lock().writes.pins.extend(pins);
     }
 
     /// Reads the thread pins of these containers, for a turn to restore. Called without the lock, before the
@@ -198,7 +198,7 @@ impl SharedLedger {
         if all.is_empty() {
             return Noting::default();
         }
-        let tree = self.lock().tree.clone();
+        let tree = self.lock().terms.tree.clone();
         let until = Instant::now() + LONGEST_LOOK;
         let cgroups = all.iter().filter(|one| one.changes()).map(|one| &one.cgroup);
         let (mut pinned, left_out) =
@@ -217,10 +217,10 @@ impl SharedLedger {
             let found = pinned.remove(&one.cgroup);
             let changes = one.changes();
             if changes {
-                state.changed_cpus.insert(one.cgroup.clone());
+                state.writes.changed_cpus.insert(one.cgroup.clone());
             }
             let CpusChange { cgroup, was, told } = one;
-            match (state.pins.get_mut(&cgroup), found) {
+            match (state.writes.pins.get_mut(&cgroup), found) {
                 (Some(pins), found) => {
                     (pins.noted.told, pins.at) = (told, at);
                     pins.add(found.unwrap_or_default());
@@ -228,7 +228,7 @@ impl SharedLedger {
                 (None, None) if !(changes && is_forgotten) => continue,
                 (None, found) => {
                     let noted = NotedPins { before: found.unwrap_or_default(), was, told };
-                    state.pins.insert(cgroup.clone(), PendingPins::new(noted, at));
+                    state.writes.pins.insert(cgroup.clone(), PendingPins::new(noted, at));
                     cgroups.push(cgroup);
                 }
             }
@@ -237,7 +237,7 @@ impl SharedLedger {
         if !has_pins {
             return Noting::default();
         }
-        state.early_turn.request();
+        state.requests.early_turn.request();
         let ticket = state.record_pins();
         Noting::of_pins(NotingPins { ticket, cgroups })
     }
@@ -245,7 +245,7 @@ impl SharedLedger {
     /// Journals pins, and restores those of written files. An error means that they cannot be journalled, or
     /// that their cgroups cannot be read.
     pub(in crate::engine) fn give_pins_back(&self, actuator: &mut dyn Actuator) -> Result<(), String> {
-        let noted = self.lock().pins.clone();
+        let noted = self.lock().writes.pins.clone();
         let (mut fates, mut recorded) = (BTreeMap::new(), Ok(()));
         for (cgroup, mut pins) in noted {
             let seen = match actuator.keep_pins(&cgroup, &pins.noted.before, &|cpus| pins.gives(cpus)) {
@@ -273,11 +273,13 @@ impl SharedLedger {
         let mut has_changed = false;
         for (cgroup, (PendingPins { at, written, .. }, fate)) in fates {
             // Pins with a newer answer are looked at again.
-            let Some(pins) = state.pins.get_mut(&cgroup).filter(|pins| pins.at == at) else { continue };
+            let Some(pins) = state.writes.pins.get_mut(&cgroup).filter(|pins| pins.at == at) else {
+                continue;
+            };
             pins.written = written;
             match fate {
                 PinProgress::Over => {
-                    state.pins.remove(&cgroup);
+                    state.writes.pins.remove(&cgroup);
                     has_changed = true;
                 }
                 PinProgress::Waits => {}

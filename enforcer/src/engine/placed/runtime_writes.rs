@@ -7,7 +7,10 @@
 //! Invariant: this affects reports only. Each turn compares every cpuset with its goal, whatever its writer
 //! calls itself.
 
-use std::time::{Duration, Instant};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::{Duration, Instant},
+};
 
 use enforcer_core::{
     sample::{Change, ChangeKind, Changes},
@@ -15,7 +18,7 @@ use enforcer_core::{
     workload::CgroupPath,
 };
 
-use super::{Ledger, SharedLedger, WRITTEN_BY};
+use super::{SharedLedger, WRITTEN_BY, pins::PendingPins};
 
 /// Time in which a runtime carries an answer out and a turn hears of it.
 const CARRIED_OUT_WITHIN: Duration = Duration::from_mins(1);
@@ -23,7 +26,41 @@ const CARRIED_OUT_WITHIN: Duration = Duration::from_mins(1);
 /// Names of processes that carry answers out.
 const CARRIERS: [&str; 7] = ["systemd", "runc", "crun", "youki", "containerd", "crio", "conmon"];
 
-impl Ledger {
+/// Writes of cpusets that the runtime does because of our answers.
+#[derive(Debug, Default)]
+pub(in crate::engine) struct RuntimeWrites {
+    /// Running containers' cgroups with cpusets that the runtime writes because of an answer, and its time.
+    pub(super) pending_writes: BTreeMap<CgroupPath, Instant>,
+    /// Cgroups with cpuset writes that the runtime does on our behalf, including new containers, and the time
+    /// of the latest answer. The kernel side reports such a write later than the write is done.
+    own_writes: BTreeMap<CgroupPath, Instant>,
+    /// Cgroups with CPUs that an answer has changed since the latest turn began.
+    pub(super) changed_cpus: BTreeSet<CgroupPath>,
+    /// Thread pins of these containers from before the change, kept until the runtime has written.
+    pub(super) pins: BTreeMap<CgroupPath, PendingPins>,
+    /// Time of the latest turn's decision.
+    pub(super) decided: Option<Instant>,
+}
+
+impl RuntimeWrites {
+    /// Cgroups that the runtime may still be writing.
+    pub(super) fn pending(&mut self) -> Vec<CgroupPath> {
+        self.pending_writes.retain(|_, at| at.elapsed() < WRITTEN_BY);
+        self.pending_writes.keys().cloned().collect()
+    }
+
+    /// Whether the runtime was given an answer about this cgroup after the latest turn decided.
+    pub(super) fn is_newer_than_turn(&self, cgroup: &CgroupPath) -> bool {
+        let answered = self.pending_writes.get(cgroup).copied();
+        answered.zip(self.decided).is_some_and(|(answered, decided)| answered >= decided)
+    }
+
+    /// Notes answers about running containers in these cgroups.
+    pub(super) fn note_answers(&mut self, cgroups: Vec<CgroupPath>, now: Instant) {
+        self.pending_writes.extend(cgroups.iter().map(|cgroup| (cgroup.clone(), now)));
+        self.note_own_writes(cgroups, now);
+    }
+
     /// Whether the runtime may still be writing an answer about this cgroup.
     pub(in crate::engine) fn may_be_writing(&self, cgroup: &CgroupPath) -> bool {
         self.pending_writes.get(cgroup).is_some_and(|at| at.elapsed() < WRITTEN_BY)
@@ -48,12 +85,12 @@ impl SharedLedger {
     /// corrected without a cool-down: returning it to its place is no failed correction.
     pub(in crate::engine) fn tell(&self, history: &mut History) {
         history.drift.expect(&self.pending_writes());
-        history.forget(&std::mem::take(&mut self.lock().changed_cpus));
+        history.forget(&std::mem::take(&mut self.lock().writes.changed_cpus));
     }
 
     /// Removes the writes that carry our answers out.
     pub(in crate::engine) fn remove_own_writes(&self, changes: &mut Changes) {
-        let own = &self.lock().own_writes;
+        let own = &self.lock().writes.own_writes;
         changes.latest.retain(|change| {
             let Change { workload: Some(cgroup), command, what: ChangeKind::CpusetWritten { .. }, .. } =
                 change
@@ -92,7 +129,7 @@ mod tests {
     #[test]
     fn what_carries_an_answer_out_is_no_foreign_write_and_all_else_is() {
         let placed = SharedLedger::default();
-        placed.lock().note_own_writes([CgroupPath::new("/told")], Instant::now());
+        placed.lock().writes.note_own_writes([CgroupPath::new("/told")], Instant::now());
         let written = || ChangeKind::CpusetWritten { file: CpusetFile::Mems };
         let policy = ChangeKind::PolicySet {
             scope: PolicyScope::Task,

@@ -8,10 +8,13 @@
 
 use enforcer_core::workload::{CgroupPath, Origin, Workload, printable};
 
-use super::{Ledger, NAME_LIMIT, SharedLedger};
+use super::{
+    SharedLedger,
+    roster::{ContainerRoster, NAME_LIMIT},
+};
 use enforcer_runtime::nri::api::PodSandbox;
 
-impl Ledger {
+impl ContainerRoster {
     /// Notes the sandbox of a pod.
     pub(in crate::engine) fn add_pod(&mut self, pod: &PodSandbox) {
         if !pod.id.is_empty() && !self.sandboxes.contains_key(&pod.id) {
@@ -42,7 +45,7 @@ impl SharedLedger {
     ) -> Vec<(CgroupPath, String)> {
         let state = self.lock();
         let name = |workload: &Workload| match &workload.origin {
-            Origin::Pod { container_id: Some(id), .. } => state.sandboxes.get(id),
+            Origin::Pod { container_id: Some(id), .. } => state.roster.sandboxes.get(id),
             _ => None,
         };
         let sandboxes = workloads.extract_if(.., |workload| name(workload).is_some());

@@ -46,7 +46,11 @@ fn a_container_that_dies_between_plan_and_write_leaves_others_right_and_nothing_
     assert_eq!(results[0], &OutcomeResult::Gone, "{results:?}");
     assert_eq!(report.complaints().len(), results.len() - 1, "only that the rest was not tried");
     assert_eq!(shared(), "2-3", "the container that made room keeps its new cpuset");
-    assert_eq!(placed.lock().allocations.exclusive_cpus().to_string(), "0-1", "until its runtime says so");
+    assert_eq!(
+        placed.lock().held.allocations.exclusive_cpus().to_string(),
+        "0-1",
+        "until its runtime says so"
+    );
 
     ask(&placed, |reply| NriCall::Stop { subject: subject("dies", "", None), reply });
     super::super::answer(
@@ -55,7 +59,7 @@ fn a_container_that_dies_between_plan_and_write_leaves_others_right_and_nothing_
         &ResourceFiles::default(),
         NriCall::Removed(subject("dies", "", None)),
     );
-    assert!(placed.lock().allocations.exclusive_cpus().is_empty());
+    assert!(placed.lock().held.allocations.exclusive_cpus().is_empty());
     for turn in 2..40 {
         let report = engine.turn(turn * 10 * SECOND).unwrap();
         assert!(!report.audit.degraded.iter().any(|one| one.source == "journal"), "{report:?}");
@@ -73,10 +77,10 @@ fn a_container_that_dies_before_it_runs_leaves_nothing_behind() {
     let placed = placed(true);
     let shared = subject("shared", "/besteffort", None);
     ask(&placed, |reply| NriCall::Create { subject: shared, reply });
-    let before = placed.lock().allocations.clone();
+    let before = placed.lock().held.allocations.clone();
     let told = placed.unrecorded().len();
     create(&placed, "dies", 2);
-    assert_ne!(placed.lock().allocations, before);
+    assert_ne!(placed.lock().held.allocations, before);
     // containerd undoes a creation like this: stop and remove without a start.
     let answer = ask(&placed, |reply| NriCall::Stop { subject: subject("dies", "", None), reply });
     assert_eq!(updates(&answer), [("id-shared".to_owned(), "0-3/".to_owned())]);
@@ -86,7 +90,7 @@ fn a_container_that_dies_before_it_runs_leaves_nothing_behind() {
         &ResourceFiles::default(),
         NriCall::Removed(subject("dies", "", None)),
     );
-    let after = placed.lock().allocations.clone();
+    let after = placed.lock().held.allocations.clone();
     assert_eq!((after, placed.unrecorded().len()), (before, told));
     assert_eq!(placed.regranted().unwrap().keys().collect::<Vec<_>>(), ["id-shared"]);
 }
@@ -238,13 +242,13 @@ fn container_without_a_cpuset_yet_keeps_its_cpus_too() {
 #[test]
 fn container_never_created_after_a_runtime_restart_frees_its_cpus() {
     let placed = placed(true);
-    let taken = || placed.lock().allocations.exclusive_cpus().to_string();
+    let taken = || placed.lock().held.allocations.exclusive_cpus().to_string();
     create(&placed, "unlisted", 2);
     synchronize(&placed, &[], "");
     create(&placed, "waits", 2);
     placed.expect_only(&[]);
     assert_eq!((taken(), placed.unrecorded().len()), ("0-3".into(), 2), "both may come yet");
-    placed.lock().expire_answers();
+    placed.lock().roster.expire_answers();
     placed.expect_only(&[]);
     assert_eq!(taken(), "2-3", "of the other one the runtime would say that it ended");
     assert_eq!(placed.unrecorded().len(), 1);

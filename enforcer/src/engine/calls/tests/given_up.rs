@@ -79,7 +79,7 @@ fn no_answer_sets_a_container_left_to_a_repeated_foreign_writer() {
     assert_eq!(placed.pending_writes(), [], "the next write is not taken for the runtime's");
     let grants = {
         let state = placed.lock();
-        state.containers.records(&state.allocations)
+        state.held.containers.records(&state.held.allocations)
     };
 
     drop(engine);

@@ -67,7 +67,7 @@ fn ended_container_is_not_placed_by_late_events() {
     let host = Fixture::new(true);
     let placed = placed(true);
     placed.adopt(CpusetTree::new(&host.layout.cpuset.path, true), BTreeMap::new());
-    let taken = || placed.lock().allocations.iter().count();
+    let taken = || placed.lock().held.allocations.iter().count();
     let asked = |name| subject(name, "", Some(amounts(2)));
     let update =
         |name| ask(&placed, |reply| NriCall::Update { subject: asked(name), wanted: amounts(2), reply });
@@ -99,7 +99,7 @@ fn container_that_names_anothers_cgroup_is_not_placed() {
     let mut liar = subject("liar", "", Some(amounts(2)));
     liar.container.linux = subject("one", "", Some(amounts(2))).container.linux;
     started(&placed, liar);
-    let holders = || placed.lock().allocations.iter().count();
+    let holders = || placed.lock().held.allocations.iter().count();
     assert_eq!(holders(), 1);
     host.cgroup(&cgroup_of("liar", ""), "0-7\n", "0\n");
     started(&placed, subject("liar", "", Some(amounts(2))));

@@ -40,7 +40,7 @@ fn removed(placed: &SharedLedger, name: &str) {
 }
 
 fn taken(placed: &SharedLedger) -> String {
-    placed.lock().allocations.exclusive_cpus().to_string()
+    placed.lock().held.allocations.exclusive_cpus().to_string()
 }
 
 #[test]
@@ -100,7 +100,7 @@ fn a_cgroup_that_cannot_be_read_is_named_and_keeps_for_a_bounded_time() {
     let gap = placed.unreadable_departures();
     assert_eq!((gap.len(), gap[0].source.as_str()), (1, "departures"));
     assert!(gap[0].reason.contains("cgroup.events") && gap[0].effect.contains("shop/one/main"), "{gap:?}");
-    placed.lock().expire_departures();
+    placed.lock().roster.expire_departures();
     placed.free_departed();
     assert_eq!((taken(&placed), placed.unreadable_departures().len()), (String::new(), 0));
 }
@@ -158,7 +158,7 @@ fn a_container_of_the_same_name_goes_on_with_what_one_before_that_has_ended_had(
     assert_eq!(made_again(&placed, "", 2), own, "nothing has looked since its last process was gone");
     placed.free_departed();
     assert_eq!(taken(&placed), own, "they are the other one's by now");
-    placed.lock().expire_departures();
+    placed.lock().roster.expire_departures();
     assert_eq!(placed.unreadable_departures().len(), 0, "what it had is no longer its own");
 }
 

@@ -109,7 +109,7 @@ fn answer_about_one_container_does_not_renew_that_of_another() {
         ask(&placed, |reply| NriCall::Update { subject, wanted: amounts(1), reply })
     };
     assert_eq!(updates(&update("one")).len(), 1);
-    placed.lock().expire_own_writes();
+    placed.lock().writes.expire_own_writes();
     assert_eq!(updates(&update("two")).len(), 1);
     let written = |name: &str| Change {
         time_ns: 5,

@@ -21,7 +21,7 @@ fn turn(placed: &SharedLedger, names: &[&str]) -> Vec<Option<Owner>> {
 }
 
 fn taken(placed: &SharedLedger) -> String {
-    placed.lock().allocations.exclusive_cpus().to_string()
+    placed.lock().held.allocations.exclusive_cpus().to_string()
 }
 
 #[test]
@@ -218,5 +218,5 @@ fn container_that_ends_while_placing_is_off_has_nothing_afterwards() {
     assert!(!told.as_mut().enable(), "nothing has changed");
     assert_eq!(taken(&placed), "4-5");
     synchronize(&placed, &["three", "four"], "");
-    assert_eq!((taken(&placed).as_str(), placed.lock().allocations.iter().count()), ("0-1,4-5", 2));
+    assert_eq!((taken(&placed).as_str(), placed.lock().held.allocations.iter().count()), ("0-1,4-5", 2));
 }

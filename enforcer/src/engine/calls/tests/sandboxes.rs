@@ -56,7 +56,7 @@ fn the_first_turn_waits_for_a_runtime_that_says_which_containers_there_are_or_is
         });
         // A bound on a hang: the wait ends with the runtime's list.
         placed.wait_for_runtime(Duration::from_mins(10));
-        assert_eq!(placed.lock().names.len(), usize::from(is_there));
+        assert_eq!(placed.lock().roster.names.len(), usize::from(is_there));
         telling.join().unwrap();
     }
     // A silent runtime is waited for no longer than asked.
