@@ -44,9 +44,11 @@ use enforcer_core::{
     owners::Owners,
     plan::{Outcome, OutcomeResult, Plan, Step},
     policy::{Mode, Policy},
-    replay::{TurnLimits, TurnOutput},
     sample::{Changes, Sample},
-    turn::{self, Drift, History, Inputs, SelfPlacedWorkloads, WrittenCgroups},
+    turn::{
+        self, Drift, History, Inputs, SelfPlacedWorkloads, TurnLimits, TurnOutput, WrittenCgroups,
+        decide_turn,
+    },
     widening::Narrowing,
     workload::{CgroupPath, Workload},
 };
@@ -64,7 +66,12 @@ pub use self::{
     top::top_report,
     widening::{BrakeParts, ReliefSensors, Sensors, Widening, start as start_widening},
 };
-use self::{early_turns::EarlyTurns, own_cpus::OwnCpus, recording::TurnLog};
+use self::{
+    early_turns::EarlyTurns,
+    own_cpus::OwnCpus,
+    recording::TurnLog,
+    self_placed::{DecidingHost, SelfPlacedLooks},
+};
 use crate::{printer::Printer, record::Recorder, version, wall_clock};
 use enforcer_act::{
     Actuator, Applied, CurrentClaims as _, DryRunActuator, apply_plan, apply_plan_beside,
@@ -111,7 +118,7 @@ pub struct Engine {
     /// Cgroups of pod sandboxes, which are not workloads.
     sandboxes: BTreeSet<CgroupPath>,
     /// Findings about processes that have placed themselves.
-    self_placed: self_placed::SelfPlacedAnswers,
+    self_placed: SelfPlacedLooks,
     demotion: Demotion,
     recording: TurnLog,
     /// The runtime was given answers that the latest turn did not know.
@@ -173,7 +180,7 @@ impl Engine {
             narrowing: Narrowing::default(),
             recorded_mems: BTreeSet::new(),
             sandboxes: BTreeSet::new(),
-            self_placed: self_placed::SelfPlacedAnswers::default(),
+            self_placed: SelfPlacedLooks::default(),
             demotion: Demotion::default(),
             recording: TurnLog::default(),
             overtaken: false,
@@ -429,14 +436,14 @@ impl Engine {
         };
         let terms = TurnLimits { may_begin: may_move, bytes_per_turn: PageMoveLimits::default().bytes };
         self.recording.seen(&inputs, inventory, self.before.as_ref(), terms);
-        let deciding = self_placed::SelfPlacedDecision {
+        let mut host = DecidingHost {
             source: &mut *self.source,
             placed: &self.placed,
             recording: &mut self.recording,
-            looks: &mut self.self_placed,
             paused: paused.is_some(),
         };
-        let TurnOutput { mut decision, rebalanced, next } = deciding.take(&inputs, terms);
+        let TurnOutput { mut decision, rebalanced, next } =
+            decide_turn(&inputs, terms, &mut self.self_placed.answers, &mut host);
         degraded.extend(self.self_placed.unseen());
         self.source.look_at_partitions(decision.about_partitions(&partitioned));
         let guarded = std::mem::take(&mut decision.guarded);

@@ -11,9 +11,8 @@ use enforcer_core::{
     owner::OwnershipFacts,
     plan::Outcome,
     rebalance::RebalanceTurn,
-    replay::TurnLimits,
     sample::Sample,
-    turn::{Decision, Inputs, SelfPlacedWorkloads},
+    turn::{Decision, Inputs, SelfPlacedWorkloads, TurnLimits},
 };
 use numa_placement::{Allocations, Inventory};
 use numa_topology::degraded::Degraded;

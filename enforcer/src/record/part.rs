@@ -12,9 +12,8 @@ use enforcer_core::{
     plan::Outcome,
     policy::Policy,
     rebalance,
-    replay::TurnLimits,
     sample::Sample,
-    turn::{Decision, History, Partitioned, SelfPlacedWorkloads, Widened},
+    turn::{Decision, History, Partitioned, SelfPlacedWorkloads, TurnLimits, Widened},
     workload::{CgroupPath, Workload},
 };
 use numa_placement::Allocations;

@@ -5,7 +5,10 @@
 
 use std::sync::Arc;
 
-use enforcer_core::{replay::TurnLimits, sample::Sample, turn::Inputs};
+use enforcer_core::{
+    sample::Sample,
+    turn::{Inputs, TurnLimits},
+};
 use numa_placement::Inventory;
 use numa_topology::degraded::Degraded;
 

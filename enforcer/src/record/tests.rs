@@ -17,9 +17,10 @@ use enforcer_core::{
     owner::OwnershipFacts,
     owners::Owners,
     policy::Policy,
-    replay::TurnLimits,
     sample::Sample,
-    turn::{Decision, History, Inputs, Partitioned, SelfPlacedWorkloads, Widened, WrittenCgroups},
+    turn::{
+        Decision, History, Inputs, Partitioned, SelfPlacedWorkloads, TurnLimits, Widened, WrittenCgroups,
+    },
 };
 use numa_placement::{Allocations, Inventory};
 use numa_topology::synth::Machine;

@@ -8,12 +8,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::TurnOutput;
 use crate::{
     hosted::Cpuset,
     plan::{Action, Plan},
     rebalance,
-    turn::{CpusetTarget, Decision, Refusal},
+    turn::{CpusetTarget, Decision, Refusal, TurnOutput},
     workload::CgroupPath,
 };
 

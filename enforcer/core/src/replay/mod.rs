@@ -3,8 +3,8 @@
 //! Problem: "why did it do that last night", "does the new version decide the same" and "what would another
 //! policy have done" are one question: the output for the same input. Idea: the complete input of a turn is
 //! one value, a [`TurnInput`], that can be written down, and the daemon's turns and replays call the same
-//! [`take`]. State that lasts between turns (grants, cool-downs, moves in progress) is part of each input, so
-//! a turn can be replayed alone, and a turn that is missing from a recording affects no other.
+//! [`decide_once`]. State that lasts between turns (grants, cool-downs, moves in progress) is part of each
+//! input, so a turn can be replayed alone, and a turn that is missing from a recording affects no other.
 //!
 //! Declarations and owners are found anew from the recorded facts, because a replay tests them too. The
 //! result is the differences ([`differences`]) and the [`Effect`] of the decision.
@@ -20,63 +20,27 @@ mod report;
 
 use std::collections::BTreeSet;
 
-use serde::{Deserialize, Serialize};
-
 pub use self::{
     differences::{GoalChange, RecordedOutput, TurnDifference, differences},
     effect::Effect,
     report::{REPLAY_SCHEMA_VERSION, RecordingSummary, Replay, ReplayReport, ReplayTotals, ReplayedTurn},
 };
 use crate::{
-    decide::decide,
     declarations::Declarations,
     hosted::Containers,
     model::Model,
     owner::OwnershipFacts,
     owners::Owners,
     policy::{Policy, PolicyError},
-    rebalance::{self, MoveHistory, NextTurn},
     sample::Sample,
-    turn::{Decision, History, Inputs, Partitioned, SelfPlacedWorkloads, Widened, WrittenCgroups},
+    turn::{
+        Decision, History, Inputs, Partitioned, SelfPlacedWorkloads, TurnLimits, TurnOutput, Widened,
+        WrittenCgroups, decide_once,
+    },
     workload::{CgroupPath, Workload},
 };
 use numa_placement::{Allocations, Inventory};
 use numa_topology::{Inconsistency, Topology};
-
-/// Limits of a turn.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct TurnLimits {
-    /// True if moves of workloads may begin.
-    pub may_begin: bool,
-    /// Most bytes that a turn moves.
-    pub bytes_per_turn: u64,
-}
-
-/// Output of a turn.
-#[derive(Debug)]
-pub struct TurnOutput {
-    /// The decision.
-    pub decision: Decision,
-    /// Moves to better places, and their state from then on; `None` if none were asked for.
-    pub rebalanced: Option<(rebalance::RebalanceTurn, MoveHistory)>,
-    /// When the next turn should come; not recorded, because it changes no decision.
-    pub next: NextTurn,
-}
-
-/// Takes one turn. `allocations` are those of the last turn, and become those of this one.
-pub fn take(inputs: &Inputs<'_>, allocations: &mut Allocations, terms: TurnLimits) -> TurnOutput {
-    let decision = decide(inputs, allocations);
-    let mut next = NextTurn::default();
-    let rebalanced = inputs.policy.rebalance.enabled.then(|| {
-        let mut past = inputs.history.rebalance.clone();
-        let TurnLimits { may_begin, bytes_per_turn } = terms;
-        let turn;
-        (turn, next) = rebalance::turn(inputs, allocations, &mut past, &decision, bytes_per_turn, may_begin);
-        (turn, past)
-    });
-    TurnOutput { decision, rebalanced, next }
-}
 
 /// Complete input of a turn.
 #[derive(Debug, Clone, Default)]
@@ -159,7 +123,7 @@ impl TurnInput {
             self_placed: &self.self_placed,
             now_ns: self.now_ns,
         };
-        let taken = take(&inputs, &mut self.allocations.clone(), self.terms);
+        let taken = decide_once(&inputs, &mut self.allocations.clone(), self.terms);
         let effect = Effect::of(&taken.decision, workloads, &model);
         (taken, effect)
     }

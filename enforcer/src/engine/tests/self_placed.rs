@@ -108,7 +108,7 @@ fn what_is_left_alone_keeps_its_cpus_and_others_are_placed_beside_it() {
     let refused = report.decision.refused.iter().find(|one| one.workload == a).unwrap();
     assert_eq!(refused.cause, RefusalCause::SelfPlacement);
     assert!(!report.decision.aims.contains_key(&a) && !report.decision.targets.contains_key(&a));
-    assert_eq!(engine.placed.lock().allocations.exclusive_cpus().to_string(), "0-3");
+    assert_eq!(engine.placed.lock().held.allocations.exclusive_cpus().to_string(), "0-3");
     // Long after: still pinned, then no longer.
     let report = engine.turn(1_000 * SECOND).unwrap();
     assert!(report.decision.refused.iter().any(|one| one.cause == RefusalCause::SelfPlacement), "{report:?}");
@@ -156,7 +156,7 @@ fn what_keeps_added_memory_nodes_is_asked_now_and_then() {
     let (is_pinned, asked) = (Rc::new(Cell::new(true)), Rc::new(Cell::new(0)));
     let cpus = Rc::new(Cell::new("0-1"));
     let mut source = ScriptedHost { is_pinned: Rc::clone(&is_pinned), asked: Rc::clone(&asked), cpus };
-    let mut looks = super::super::self_placed::SelfPlacedAnswers::default();
+    let mut looks = super::super::self_placed::SelfPlacedLooks::default();
     let mut narrows = |second: u64, cgroup: &str| {
         let sample = Sample { monotonic_ns: second * SECOND, ..Sample::default() };
         let sets = (&"0".parse().unwrap(), &"1".parse().unwrap());
