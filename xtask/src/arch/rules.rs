@@ -62,7 +62,15 @@ const OWNERS: [(&str, &[&str]); 16] = [
     ("axum", &["enforcer/src/serve"]),
     ("ratatui", &["enforcer/report/", "enforcer/src/cli/top/"]),
     ("flate2", &["enforcer/src/record/"]),
-    ("serde_saphyr", &["enforcer/runtime/src/manifest/", "enforcer/tests/", "tests/src/preset.rs"]),
+    (
+        "serde_saphyr",
+        &[
+            "enforcer/runtime/src/kubelet/settings/",
+            "enforcer/runtime/src/manifest/",
+            "enforcer/tests/",
+            "tests/src/preset.rs",
+        ],
+    ),
     ("tonic", &["enforcer/runtime/src/kubelet/", "tests/src/cri/"]),
     ("prost", &["enforcer/runtime/", "tests/src/cri/", "tests/src/unsolicited.rs"]),
     ("libc", &["enforcer/kernel/", "tests/src/refuser.rs", "enforcer/tests/kernel_side/"]),

@@ -13,6 +13,7 @@ mod cpu_state;
 mod memory_state;
 mod podresources;
 mod root;
+pub mod settings;
 mod state;
 #[cfg(test)]
 mod tests;

@@ -57,7 +57,7 @@ pub(super) fn runs(proc: &HostPath) -> bool {
 const SYS_ADMIN: u64 = 1 << 21;
 
 /// Directories of processes that are a kubelet.
-fn processes(proc: &HostPath) -> impl Iterator<Item = HostPath> {
+pub(super) fn processes(proc: &HostPath) -> impl Iterator<Item = HostPath> {
     let names = proc.read_dir().unwrap_or_default().into_iter().map(|(name, _)| name);
     let pids = names.filter(|name| name.to_str().is_some_and(|name| name.parse::<u32>().is_ok()));
     pids.map(|pid| proc.join(pid))
@@ -86,7 +86,7 @@ fn has_user_namespace_of(process: &HostPath, ours: &HostPath) -> bool {
 }
 
 /// The directory on a command line with zero-terminated words; the last option counts.
-fn named(command_line: &str) -> Option<PathBuf> {
+pub(super) fn named(command_line: &str) -> Option<PathBuf> {
     let words: Vec<&str> = command_line.split('\0').collect();
     let next = words.iter().skip(1).chain([&""]);
     let found = words.iter().zip(next).filter_map(|(word, next)| {
