@@ -15,6 +15,7 @@
 //! What comes from the cluster is text from outside: it is parsed here, never run, and shown by `report`.
 
 mod child;
+mod configz;
 mod connection;
 mod error;
 mod forward;
@@ -25,6 +26,7 @@ mod pods;
 mod publish;
 
 pub use self::{
+    configz::{ConfigzError, KubeletServer, fetch_configz},
     connection::{ApiConnection, ConnectError},
     error::KubectlError,
     forward::PortForward,

@@ -49,7 +49,7 @@ const IMPURE: [&str; 12] = [
 ];
 
 /// A crate, and the only places that may name it.
-const OWNERS: [(&str, &[&str]); 16] = [
+const OWNERS: [(&str, &[&str]); 18] = [
     ("aya", &["enforcer/kernel/", "enforcer/tests/kernel_side/", "common/src/"]),
     ("aya_log", &["enforcer/kernel/"]),
     ("aya_obj", &["enforcer/kernel/"]),
@@ -71,6 +71,8 @@ const OWNERS: [(&str, &[&str]); 16] = [
             "tests/src/preset.rs",
         ],
     ),
+    ("rustls", &["enforcer/cluster/"]),
+    ("tokio_rustls", &["enforcer/cluster/"]),
     ("tonic", &["enforcer/runtime/src/kubelet/", "tests/src/cri/"]),
     ("prost", &["enforcer/runtime/", "tests/src/cri/", "tests/src/unsolicited.rs"]),
     ("libc", &["enforcer/kernel/", "tests/src/refuser.rs", "enforcer/tests/kernel_side/"]),
