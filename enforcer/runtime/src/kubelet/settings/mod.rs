@@ -9,6 +9,7 @@
 //! only flags are known. Nothing here asks the network, and no file but those that the command line names is
 //! read.
 
+mod certificates;
 mod command_line;
 mod configuration;
 mod configz;
@@ -24,6 +25,7 @@ use enforcer_core::cluster::state::{ConfigurationSource, InexactSource};
 
 use self::configuration::Configuration;
 pub use self::{
+    certificates::serving_certificates,
     configuration::{FieldFault, ReservedNodeMemory},
     configz::{ConfigzFault, parse_configz},
     document::{DocumentFault, parse_document},
