@@ -3,9 +3,9 @@
 //! The answer has the flags and drop-ins merged, which no file of the node has. It takes the right `get` on
 //! `nodes/configz` (Kubernetes 1.33 and newer) or on `nodes/proxy`. What the answer means is for its reader.
 //!
-//! Invariants: the token is sent to the kubelet alone ([`trust`]), after the handshake. No proxy is used and no
-//! redirection is followed. Time and size of an answer are bounded, and a failure is an error by its cause, so
-//! that the caller can go on with the files.
+//! Invariants: the token is sent to the kubelet alone ([`trust`]), after the handshake. No proxy is used and
+//! no redirection is followed. Time and size of an answer are bounded, and a failure is an error by its
+//! cause, so that the caller can go on with the files.
 
 #[cfg(test)]
 mod tests;

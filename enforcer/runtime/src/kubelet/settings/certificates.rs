@@ -1,11 +1,11 @@
 //! The certificates that the kubelet shows to its clients, out of its own file.
 //!
-//! Problem: a client that sends a token to the kubelet's port has to know that the kubelet is there. Idea: the
-//! file is root's, so what shows its certificate and has its key is the kubelet.
+//! Problem: a client that sends a token to the kubelet's port has to know that the kubelet is there. Idea:
+//! the file is root's, so what shows its certificate and has its key is the kubelet.
 //!
-//! Invariants: only certificates leave this module. One of the kubelet's files has its private key too. A file
-//! that another user owns or may write is not read. The kubelet replaces its certificate while it runs, so the
-//! caller reads it again for each connection, and its age says nothing.
+//! Invariants: only certificates leave this module. One of the kubelet's files has its private key too. A
+//! file that another user owns or may write is not read. The kubelet replaces its certificate while it runs,
+//! so the caller reads it again for each connection, and its age says nothing.
 
 use std::{
     fs::OpenOptions,
