@@ -70,7 +70,7 @@ pub(super) struct Configuration {
 }
 
 impl Configuration {
-    /// Reads the fields of a document.
+    /// Reads the fields of a document. A number of 0 is one that is not set.
     ///
     /// # Errors
     /// The first field of a wrong type, or beyond the limits.
@@ -90,8 +90,8 @@ impl Configuration {
             reserved_memory: reserved_memory(fields)?,
             eviction_hard: texts(fields, "evictionHard")?,
             merge_default_eviction: switch(fields, "mergeDefaultEvictionSettings")?.unwrap_or(false),
-            max_pods: number(fields, "maxPods")?,
-            port: number(fields, "port")?,
+            max_pods: number(fields, "maxPods")?.filter(|count| *count != 0),
+            port: number(fields, "port")?.filter(|port| *port != 0),
             tls_certificate: text(fields, "tlsCertFile")?,
         };
         Ok(configuration)

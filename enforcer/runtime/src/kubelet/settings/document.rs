@@ -79,19 +79,19 @@ pub fn parse_document(bytes: &[u8]) -> Result<Map<String, Value>, DocumentFault>
 /// # Errors
 /// The fault.
 pub(super) fn json(bytes: &[u8]) -> Result<Value, DocumentFault> {
-    let text = bounded(bytes)?;
-    serde_json::from_str(text).map_err(|error| syntax(&error.to_string()))
+    let tree: Result<StrictTree, _> = serde_json::from_str(bounded(bytes)?);
+    tree.map(|tree| tree.0).map_err(|error| syntax(&error.to_string()))
 }
 
 fn tree(bytes: &[u8]) -> Result<Value, DocumentFault> {
     let text = bounded(bytes)?;
     // The kubelet tries JSON first where a text begins like JSON.
     if text.trim_start().starts_with('{')
-        && let Ok(value) = serde_json::from_str(text)
+        && let Ok(tree) = serde_json::from_str::<StrictTree>(text)
     {
-        return Ok(value);
+        return Ok(tree.0);
     }
-    let tree: Result<YamlTree, _> = serde_saphyr::from_str_with_options(text, limits());
+    let tree: Result<StrictTree, _> = serde_saphyr::from_str_with_options(text, limits());
     tree.map(|tree| tree.0).map_err(|error| syntax(&error.to_string()))
 }
 
@@ -129,10 +129,11 @@ fn limits() -> Options {
     }
 }
 
-/// A tree of JSON out of YAML. Unlike `Value`, it takes no number for `null`, which would reset a field.
-struct YamlTree(Value);
+/// A tree out of JSON or YAML. Unlike `Value`, it takes no number for `null`, which would reset a field, and
+/// no key twice: Go merges the maps of both.
+struct StrictTree(Value);
 
-impl<'de> Deserialize<'de> for YamlTree {
+impl<'de> Deserialize<'de> for StrictTree {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         deserializer.deserialize_any(JsonBuilder).map(Self)
     }
@@ -182,7 +183,7 @@ impl<'de> Visitor<'de> for JsonBuilder {
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Value, A::Error> {
         let mut values = Vec::new();
-        while let Some(YamlTree(value)) = list.next_element()? {
+        while let Some(StrictTree(value)) = list.next_element()? {
             values.push(value);
         }
         Ok(Value::Array(values))
@@ -191,7 +192,7 @@ impl<'de> Visitor<'de> for JsonBuilder {
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Value, A::Error> {
         let mut fields = Map::new();
         while let Some(key) = map.next_key::<String>()? {
-            let YamlTree(value) = map.next_value()?;
+            let StrictTree(value) = map.next_value()?;
             if fields.insert(key, value).is_some() {
                 return Err(de::Error::custom("a key occurs twice"));
             }
@@ -203,6 +204,8 @@ impl<'de> Visitor<'de> for JsonBuilder {
 #[cfg(test)]
 mod tests {
     use std::fmt::Write as _;
+
+    use proptest::prelude::*;
 
     use super::*;
 
@@ -240,12 +243,16 @@ mod tests {
             "cpuManagerPolicy: .nan\n",
             "maxPods: .inf\n",
             "maxPods: 1\n---\nmaxPods: 2\n",
+            "featureGates: {A: true, A: false}\n",
             "cpuManagerPolicy: *unknown\n",
             "a: [1\n",
         ] {
             let fault = fault(format!("{HEAD}{text}").as_bytes());
             assert!(matches!(fault, DocumentFault::Syntax(_)), "{text}: {fault:?}");
         }
+        let twice = br#"{"kubeletconfig": {"maxPods": 1}, "kubeletconfig": {}}"#;
+        assert!(matches!(json(twice).unwrap_err(), DocumentFault::Syntax(_)));
+        assert!(matches!(fault(twice), DocumentFault::Syntax(_)));
     }
 
     #[test]
@@ -268,5 +275,18 @@ mod tests {
         assert!(parse_document(b"kind: \x00\n").is_err());
         let long = fault(format!("apiVersion: {}\n", "x".repeat(10_000)).as_bytes());
         assert!(long.to_string().len() < 200, "{long}");
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_is_a_document_or_a_fault(
+            text in "([a-z]|[-:,&*!|>%#'\"{}\\[\\]~. 0-9]|\n|\t){0,60}", bytes: Vec<u8>,
+        ) {
+            let _ = parse_document(&bytes);
+            let text = format!("{HEAD}{text}");
+            if let Err(fault) = parse_document(text.as_bytes()) {
+                prop_assert!(fault.to_string().chars().count() < 200);
+            }
+        }
     }
 }

@@ -7,6 +7,7 @@ use std::{
 
 use enforcer_core::cluster::state::ConfigurationSource;
 use enforcer_host::HostRoot;
+use proptest::prelude::*;
 use serde_json::json;
 
 use super::{command_line::CommandLine, *};
@@ -380,6 +381,45 @@ fn links_to_files_and_relative_paths_are_followed() {
     let process = RunningKubelet { working_dir: None, ..kubelet.process() };
     assert!(read_files(&HostRoot::live(), &process).unread[0].reason.contains("relative path"));
 }
+
+#[test]
+fn a_number_of_0_is_the_default() {
+    let read = KubeletFiles::with(&[("config", "maxPods: 0\nport: 0\n")], &[]).read();
+    assert_eq!((read.configuration.max_pods, read.port()), (Some(110), Some(10_250)));
+}
+
+proptest! {
+    #[test]
+    fn any_command_line_gives_bounded_settings(
+        flags in prop::collection::vec(
+            (prop::sample::select(FLAGS.to_vec()), "([a-z0-9]|[=<:;, .-]|\u{e9}){0,40}"), 0..8,
+        ),
+    ) {
+        let words = flags.iter().map(|(flag, value)| format!("--{flag}={value}"));
+        let line = std::iter::once("kubelet".to_owned()).chain(words).collect::<Vec<_>>().join("\0");
+        let mut kubelet = KubeletFiles::new();
+        kubelet.words = line.split('\0').map(str::to_owned).collect();
+        let effective = kubelet.effective();
+        let profile = &effective.profile;
+        prop_assert!(profile.cpu_policy.chars().count() <= 32);
+        prop_assert!(profile.cpu_options.len() <= 16 && profile.gates.len() <= 32);
+        prop_assert!(effective.inexact.len() <= 16);
+        prop_assert!(effective.inexact.iter().all(|one| one.source.chars().count() <= 128));
+    }
+}
+
+/// Flags whose values are read; those that name files are not among them.
+const FLAGS: [&str; 9] = [
+    "cpu-manager-policy",
+    "cpu-manager-policy-options",
+    "eviction-hard",
+    "feature-gates",
+    "kube-reserved",
+    "max-pods",
+    "reserved-cpus",
+    "reserved-memory",
+    "topology-manager-policy",
+];
 
 #[test]
 fn gates_that_place_are_kept_and_groups_of_gates_are_inexact() {
