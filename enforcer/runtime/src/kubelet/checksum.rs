@@ -6,16 +6,42 @@
 //!
 //! A checksum of 0 means none: old backends wrote none. The kubelet accepts it where a file has no entries of
 //! whole pods (`VerifyChecksum` of version 2 of the CPU manager and of version 1 of the memory manager), and
-//! so do the readers here ([`NONE`]).
+//! so do the readers here ([`NONE`]). It does not for devices.
 
-use std::fmt::Write as _;
+use std::fmt::{self, Write as _};
 
 /// Checksum of a file that has none.
 pub(super) const NONE: u64 = 0;
 
-/// FNV-1a with 32 bits (`hash/fnv.New32a` of Go).
+/// FNV-1a with 32 bits (`hash/fnv.New32a` of Go) of the text written to it.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Fnv32a(u32);
+
+impl Fnv32a {
+    /// The hash of nothing.
+    pub(super) const fn new() -> Self {
+        Self(0x811c_9dc5)
+    }
+
+    /// The hash of what was written.
+    pub(super) const fn value(self) -> u32 {
+        self.0
+    }
+}
+
+impl fmt::Write for Fnv32a {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        self.0 = text.bytes().fold(self.0, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193));
+        Ok(())
+    }
+}
+
+/// Hash of a text.
 pub(super) fn fnv32a(text: &str) -> u32 {
-    text.bytes().fold(0x811c_9dc5, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193))
+    let mut hash = Fnv32a::new();
+    // Writing to a hash cannot fail.
+    let _ = hash.write_str(text);
+    hash.value()
 }
 
 /// Output of `spew` for a map with these printed values, without its type: `map[a:1 b:2]`, keys in order.

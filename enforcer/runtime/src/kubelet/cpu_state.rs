@@ -7,17 +7,21 @@
 
 use std::collections::BTreeMap;
 
-use enforcer_core::owner::{Claim, ClaimedPod};
+use enforcer_core::cluster::observed::CpuAssignments;
 use numa_topology::set::CpuSet;
 use serde::Deserialize;
 
 use super::{
     checksum,
-    state::{MOST_CLAIMS, StateDamage, StateFile, cpus, document},
+    state::{MOST_CLAIMS, StateDamage, cpus, document, unknown_fields},
 };
 
 /// Name of its Go type.
 const TYPE: &str = "CPUManagerCheckpoint";
+
+/// Fields of all versions.
+const FIELDS: [&str; 7] =
+    ["policyName", "defaultCpuSet", "entries", "podEntries", "checksum", "data", "dataChecksum"];
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
@@ -48,15 +52,21 @@ struct CpuPodEntry {
 }
 
 /// Parses the text.
-pub(super) fn parse(text: &str) -> Result<StateFile, StateDamage> {
+pub(super) fn parse(text: &str) -> Result<CpuAssignments, StateDamage> {
     let outer: CpuCheckpoint = document(text)?;
     let Some(data) = &outer.data else {
-        return if outer.is_whole()? { outer.state() } else { Err(StateDamage::Checksum(outer.checksum)) };
+        if !outer.is_whole()? {
+            return Err(StateDamage::Checksum(outer.checksum));
+        }
+        let state = outer.state()?;
+        return Ok(CpuAssignments { unknown_fields: unknown_fields(text, &FIELDS)?, ..state });
     };
     if !checksum::matches_text(outer.data_checksum, data) {
         return Err(StateDamage::Checksum(outer.data_checksum));
     }
-    document::<CpuCheckpoint>(data)?.state()
+    let state = document::<CpuCheckpoint>(data)?.state()?;
+    let unknown = [unknown_fields(text, &FIELDS)?, unknown_fields(data, &FIELDS)?].concat();
+    Ok(CpuAssignments { unknown_fields: unknown, ..state })
 }
 
 impl CpuCheckpoint {
@@ -86,33 +96,35 @@ impl CpuCheckpoint {
         Ok(checksum::matches(self.checksum, TYPE, &fields))
     }
 
-    fn state(self) -> Result<StateFile, StateDamage> {
+    fn state(self) -> Result<CpuAssignments, StateDamage> {
         if self.policy_name.is_empty() {
             return Err(StateDamage::NoPolicy);
         }
-        let shared_cpus = cpus(&self.default_cpu_set, || "the shared pool".to_owned())?;
-        let mut claims = Vec::new();
-        let mut add = |pod: &String, container: Option<String>, list: &str| {
-            let holder = || format!("{} of pod {pod}", container.as_deref().unwrap_or("everything"));
+        let default_cpus = cpus(&self.default_cpu_set, || "the shared pool".to_owned())?;
+        let mut state =
+            CpuAssignments { policy: self.policy_name, default_cpus, ..CpuAssignments::default() };
+        let mut count = 0;
+        let mut parsed = |pod: &str, container: Option<&str>, list: &str| {
+            let holder = || format!("{} of pod {pod}", container.unwrap_or("everything"));
             let cpus = cpus(list, holder)?;
-            if claims.len() == MOST_CLAIMS {
-                return Err(StateDamage::TooMany);
-            }
-            claims.push(Claim { pod: ClaimedPod::Uid(pod.clone()), container, cpus, ..Claim::default() });
-            Ok(())
+            count += 1;
+            if count > MOST_CLAIMS { Err(StateDamage::TooMany) } else { Ok(cpus) }
         };
-        for (pod, entry) in self.pod_entries.iter().flatten() {
-            add(pod, None, &entry.cpus)?;
+        for (pod, entry) in self.pod_entries.into_iter().flatten() {
+            let cpus = parsed(&pod, None, &entry.cpus)?;
+            state.pods.insert(pod, cpus);
         }
         for (pod, entry) in self.entries.into_iter().flatten() {
             let CpuStateEntry::Pod(containers) = entry else { return Err(StateDamage::TooOld) };
+            let mut of = BTreeMap::new();
             for (container, list) in containers {
-                add(&pod, Some(container), &list)?;
+                let cpus = parsed(&pod, Some(&container), &list)?;
+                of.insert(container, cpus);
             }
+            state.containers.insert(pod, of);
         }
-        claims.retain(|claim| !claim.cpus.is_empty());
-        apart(&shared_cpus, &claims)?;
-        Ok(StateFile { policy: self.policy_name, shared_cpus, claims })
+        apart(&state)?;
+        Ok(state)
     }
 }
 
@@ -132,12 +144,15 @@ fn printed_pods(pods: &BTreeMap<String, CpuPodEntry>) -> Result<String, StateDam
 
 /// Checks that no CPU belongs to two pods, or to a pod and the shared pool. Containers of a pod may share
 /// some: those of an init container are reused.
-fn apart(shared: &CpuSet, claims: &[Claim]) -> Result<(), StateDamage> {
-    let mut by_pod = BTreeMap::<&ClaimedPod, CpuSet>::new();
-    for claim in claims {
-        by_pod.entry(&claim.pod).or_default().extend(&claim.cpus);
+fn apart(state: &CpuAssignments) -> Result<(), StateDamage> {
+    let mut by_pod: BTreeMap<&String, CpuSet> =
+        state.pods.iter().map(|(pod, of)| (pod, of.clone())).collect();
+    for (pod, containers) in &state.containers {
+        for cpus in containers.values() {
+            by_pod.entry(pod).or_default().extend(cpus);
+        }
     }
-    let mut taken = shared.clone();
+    let mut taken = state.default_cpus.clone();
     for cpus in by_pod.values() {
         let twice = cpus.intersection(&taken);
         if !twice.is_empty() {

@@ -1,28 +1,35 @@
 //! `memory_manager_state`.
 //!
 //! Versions: 1 (since Kubernetes 1.21) has the memory of containers, and what every node has left. 2 adds the
-//! memory of whole pods. 3 repeats all of it as a text with a checksum of its own. What nodes have left is
-//! read for the checksum only. Sources: `pkg/kubelet/cm/memorymanager/state/checkpoint.go` and `state.go`.
+//! memory of whole pods. 3 repeats all of it as a text with a checksum of its own. Sources:
+//! `pkg/kubelet/cm/memorymanager/state/checkpoint.go` and `state.go`.
 
 use std::collections::BTreeMap;
 
-use enforcer_core::owner::{Claim, ClaimedPod, MemoryBlock};
-use numa_topology::id::NodeId;
+use enforcer_core::{
+    cluster::observed::{MemoryAmounts, MemoryAssignments, NumaMemoryAccount},
+    owner::MemoryBlock,
+};
+use numa_topology::set::NodeSet;
 use serde::Deserialize;
 
 use super::{
     checksum,
-    state::{MOST_CLAIMS, StateDamage, StateFile, document},
+    state::{MOST_CLAIMS, StateDamage, document, node_id, unknown_fields},
 };
 
 /// Name of its Go type.
 const TYPE: &str = "MemoryManagerCheckpoint";
 
+/// Fields of all versions.
+const FIELDS: [&str; 7] =
+    ["policyName", "machineState", "entries", "podEntries", "checksum", "data", "dataChecksum"];
+
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 struct MemoryCheckpoint {
     policy_name: String,
-    machine_state: BTreeMap<u32, NodeState>,
+    machine_state: BTreeMap<u32, NumaMemoryEntry>,
     entries: Option<BTreeMap<String, BTreeMap<String, Vec<Block>>>>,
     pod_entries: Option<BTreeMap<String, MemoryPodEntry>>,
     checksum: u64,
@@ -32,7 +39,7 @@ struct MemoryCheckpoint {
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-struct NodeState {
+struct NumaMemoryEntry {
     number_of_assignments: i64,
     memory_map: Option<BTreeMap<String, MemoryTable>>,
     cells: Option<Vec<i64>>,
@@ -63,15 +70,21 @@ struct MemoryPodEntry {
 }
 
 /// Parses the text.
-pub(super) fn parse(text: &str) -> Result<StateFile, StateDamage> {
+pub(super) fn parse(text: &str) -> Result<MemoryAssignments, StateDamage> {
     let outer: MemoryCheckpoint = document(text)?;
     let Some(data) = &outer.data else {
-        return if outer.is_whole() { outer.state() } else { Err(StateDamage::Checksum(outer.checksum)) };
+        if !outer.is_whole() {
+            return Err(StateDamage::Checksum(outer.checksum));
+        }
+        let state = outer.state()?;
+        return Ok(MemoryAssignments { unknown_fields: unknown_fields(text, &FIELDS)?, ..state });
     };
     if !checksum::matches_text(outer.data_checksum, data) {
         return Err(StateDamage::Checksum(outer.data_checksum));
     }
-    document::<MemoryCheckpoint>(data)?.state()
+    let state = document::<MemoryCheckpoint>(data)?.state()?;
+    let unknown = [unknown_fields(text, &FIELDS)?, unknown_fields(data, &FIELDS)?].concat();
+    Ok(MemoryAssignments { unknown_fields: unknown, ..state })
 }
 
 impl MemoryCheckpoint {
@@ -79,8 +92,9 @@ impl MemoryCheckpoint {
     fn is_whole(&self) -> bool {
         let Self { policy_name, machine_state, entries, pod_entries, .. } = self;
         let ids: Vec<String> = machine_state.keys().map(u32::to_string).collect();
-        let nodes =
-            checksum::map(ids.iter().map(String::as_str).zip(machine_state.values().map(NodeState::printed)));
+        let nodes = checksum::map(
+            ids.iter().map(String::as_str).zip(machine_state.values().map(NumaMemoryEntry::printed)),
+        );
         let entries = checksum::map(entries.iter().flatten().map(|(pod, of)| {
             let of = of.iter().map(|(name, blocks)| (name.as_str(), printed_blocks(Some(blocks))));
             (pod.as_str(), checksum::map(of))
@@ -100,35 +114,37 @@ impl MemoryCheckpoint {
         without || checksum::matches(self.checksum, TYPE, &with_pods)
     }
 
-    fn state(self) -> Result<StateFile, StateDamage> {
+    fn state(self) -> Result<MemoryAssignments, StateDamage> {
         if self.policy_name.is_empty() {
             return Err(StateDamage::NoPolicy);
         }
-        let mut claims = Vec::new();
-        let mut add = |pod: &String, container: Option<String>, blocks: Vec<Block>| {
-            if claims.len() == MOST_CLAIMS {
+        let mut count = 0;
+        let mut memory = |blocks: Vec<Block>| {
+            count += 1;
+            if count > MOST_CLAIMS {
                 return Err(StateDamage::TooMany);
             }
-            let memory: Vec<MemoryBlock> = blocks.into_iter().filter_map(Block::memory).collect();
-            if !memory.is_empty() {
-                let pod = ClaimedPod::Uid(pod.clone());
-                claims.push(Claim { pod, container, memory, ..Claim::default() });
-            }
-            Ok(())
+            blocks.into_iter().map(Block::memory).collect::<Result<Vec<_>, _>>()
         };
+        let mut state = MemoryAssignments { policy: self.policy_name, ..MemoryAssignments::default() };
         for (pod, entry) in self.pod_entries.into_iter().flatten() {
-            add(&pod, None, entry.memory_blocks.unwrap_or_default())?;
+            state.pods.insert(pod, memory(entry.memory_blocks.unwrap_or_default())?);
         }
         for (pod, containers) in self.entries.into_iter().flatten() {
+            let mut of = BTreeMap::new();
             for (container, blocks) in containers {
-                add(&pod, Some(container), blocks)?;
+                of.insert(container, memory(blocks)?);
             }
+            state.containers.insert(pod, of);
         }
-        Ok(StateFile { policy: self.policy_name, claims, ..StateFile::default() })
+        for (id, entry) in self.machine_state {
+            state.nodes.insert(node_id(i64::from(id))?, entry.account()?);
+        }
+        Ok(state)
     }
 }
 
-impl NodeState {
+impl NumaMemoryEntry {
     fn printed(&self) -> String {
         let tables = self.memory_map.as_ref().map_or_else(nil, |tables| {
             checksum::map(tables.iter().map(|(resource, table)| (resource.as_str(), table.printed())))
@@ -138,6 +154,16 @@ impl NodeState {
             "<*>{{NumberOfAssignments:(int){} MemoryMap:(map[v1.ResourceName]*state.MemoryTable){tables} Cells:([]int){cells}}}",
             self.number_of_assignments
         )
+    }
+
+    fn account(self) -> Result<NumaMemoryAccount, StateDamage> {
+        let number = self.number_of_assignments;
+        let assignments = u64::try_from(number)
+            .map_err(|_negative| StateDamage::Form(format!("{number} assignments of a NUMA node")))?;
+        let cells: Result<NodeSet, StateDamage> = self.cells.into_iter().flatten().map(node_id).collect();
+        let amounts = self.memory_map.into_iter().flatten();
+        let amounts = amounts.map(|(resource, table)| (resource, table.amounts()));
+        Ok(NumaMemoryAccount { assignments, amounts: amounts.collect(), cells: cells? })
     }
 }
 
@@ -149,6 +175,11 @@ impl MemoryTable {
              Allocatable:(uint64){allocatable} Reserved:(uint64){reserved} Free:(uint64){free}}}"
         )
     }
+
+    const fn amounts(&self) -> MemoryAmounts {
+        let Self { total, system_reserved, allocatable, reserved, free } = *self;
+        MemoryAmounts { total, system_reserved, allocatable, reserved, free }
+    }
 }
 
 impl Block {
@@ -158,16 +189,12 @@ impl Block {
         format!("{{NUMAAffinity:([]int){nodes} Type:(v1.ResourceName){type} Size:(uint64){size}}}")
     }
 
-    /// `None` without nodes, or with a node that no machine has.
-    fn memory(self) -> Option<MemoryBlock> {
-        let nodes = self.numa_affinity.unwrap_or_default().into_iter().filter(|node| *node < MOST_NODES);
-        let nodes = nodes.map(NodeId).collect::<numa_topology::set::NodeSet>();
-        (!nodes.is_empty()).then_some(MemoryBlock { kind: self.r#type, nodes, bytes: self.size })
+    fn memory(self) -> Result<MemoryBlock, StateDamage> {
+        let nodes = self.numa_affinity.into_iter().flatten().map(|node| node_id(i64::from(node)));
+        let nodes = nodes.collect::<Result<NodeSet, _>>()?;
+        Ok(MemoryBlock { kind: self.r#type, nodes, bytes: self.size })
     }
 }
-
-/// `MAX_NUMNODES` of the kernel at its largest (`CONFIG_NODES_SHIFT` of 10).
-pub(super) const MOST_NODES: u32 = 1 << 10;
 
 fn printed_blocks(blocks: Option<&Vec<Block>>) -> String {
     blocks.map_or_else(nil, |blocks| listed(blocks.iter().map(Block::printed)))

@@ -3,14 +3,17 @@
 //! There are two sources. [`state`] reads the files in which the managers keep their grants, also while the
 //! kubelet is down. [`podresources`] asks the socket, which has names instead of uids, and devices as well.
 //! [`watch`] reads both again and again on a thread of its own, so that a kubelet that does not answer delays
-//! no other thread.
+//! no other thread. [`observe_node`] reads all of it as one moment, for the published state of the node.
 //!
 //! Invariant: nothing is guessed. An unusable file is a degraded entry by name, and the owners of CPUs are
 //! unknown then. On a node without a kubelet nothing is missing.
 
 mod checksum;
+mod claims;
 mod cpu_state;
+mod device_state;
 mod memory_state;
+mod observe;
 mod podresources;
 mod root;
 pub mod settings;
@@ -27,14 +30,18 @@ use enforcer_core::{
 };
 use numa_topology::degraded::Degraded;
 
-use self::podresources::PodResourcesAnswer;
-pub use self::podresources::{Allocatable, PodResourcesError, ask};
+pub use self::{
+    observe::observe_node,
+    podresources::{Allocatable, PodResourcesError, ask},
+};
 use enforcer_host::{HostPath, HostRoot};
 
 /// Name of the CPU manager's file in the kubelet's directory.
 pub const CPU_STATE: &str = "cpu_manager_state";
 /// Name of the memory manager's file.
 pub const MEMORY_STATE: &str = "memory_manager_state";
+/// Name of the device manager's file, in the directory of the device plugins.
+pub const DEVICE_STATE: &str = "kubelet_internal_checkpoint";
 
 /// Effect of a file or a socket that cannot be used.
 const NOT_KNOWN: &str = "what the kubelet gave away is not known; containers of pods are left alone";
@@ -52,33 +59,36 @@ pub struct KubeletSnapshot {
     pub degraded: Vec<Degraded>,
 }
 
-/// Reads the state files below `root_dir`, and adds the socket's answer.
-fn seen(root_dir: &Path, told: Result<PodResourcesAnswer, PodResourcesError>) -> KubeletSnapshot {
+/// Reads the state files below the settings' directory, and asks their socket.
+fn seen(settings: &KubeletSettings) -> KubeletSnapshot {
+    let KubeletSettings { root_dir, podresources: socket, .. } = settings;
     let mut seen = KubeletSnapshot::default();
-    let cpus = state::read(&root_dir.join(CPU_STATE), cpu_state::parse);
-    let memory = state::read(&root_dir.join(MEMORY_STATE), memory_state::parse);
+    let [cpu_path, memory_path] = [CPU_STATE, MEMORY_STATE].map(|name| root_dir.join(name));
+    let cpus = state::read(&cpu_path, cpu_state::parse);
+    let memory = state::read(&memory_path, memory_state::parse);
     let found = matches!(cpus, Ok(Some(_))) || matches!(memory, Ok(Some(_)));
     match cpus {
         Ok(Some(state)) => {
+            seen.kubelet.claims.extend(claims::of_cpus(&state, &cpu_path.display().to_string()));
             seen.kubelet.cpu_policy = Some(state.policy);
-            seen.kubelet.shared_cpus = Some(state.shared_cpus).filter(|cpus| !cpus.is_empty());
-            seen.kubelet.claims.extend(state.claims);
+            seen.kubelet.shared_cpus = Some(state.default_cpus).filter(|cpus| !cpus.is_empty());
         }
         Ok(None) => {}
         Err(error) => seen.unread("kubelet:cpu-state", error.to_string()),
     }
     match memory {
         Ok(Some(state)) => {
+            seen.kubelet.claims.extend(claims::of_memory(&state, &memory_path.display().to_string()));
             seen.kubelet.memory_policy = Some(state.policy);
-            seen.kubelet.claims.extend(state.claims);
         }
         Ok(None) => {}
         Err(error) => seen.unread("kubelet:memory-state", error.to_string()),
     }
-    match told {
+    match ask(socket) {
         Ok(told) => {
-            seen.kubelet.claims.extend(told.claims);
-            seen.allocatable = told.allocatable;
+            let source = format!("podresources at {}", socket.display());
+            seen.kubelet.claims.extend(claims::of_list(&told.listed, &source));
+            seen.allocatable = told.offered.ok().map(|offered| Allocatable::from(&offered));
         }
         // A node without a kubelet misses nothing.
         Err(PodResourcesError::Absent { .. }) if !found && seen.degraded.is_empty() => {}
@@ -117,8 +127,7 @@ pub fn look(settings: &KubeletSettings) -> KubeletSnapshot {
     if !settings.enabled {
         return KubeletSnapshot::default();
     }
-    let settings = in_use(settings);
-    seen(&settings.root_dir, ask(&settings.podresources))
+    seen(&in_use(settings))
 }
 
 /// The state files' content, for a command that must not silently go on without it; and why it is missing,
@@ -132,7 +141,7 @@ fn state_below(settings: &KubeletSettings, proc: &HostPath) -> (Kubelet, Option<
         return Default::default();
     }
     let found = root::of_running(settings, proc);
-    let kubelet = seen(&found.root_dir, ask(&found.podresources)).kubelet;
+    let kubelet = seen(&found).kubelet;
     let reason = kubelet.unread.clone().or_else(|| missing(&kubelet, &found.root_dir, proc));
     let reason = reason
         .map(|reason| format!("the kubelet's state, looked for in {}: {reason}", found.root_dir.display()));

@@ -15,7 +15,8 @@ use std::{
 };
 
 use enforcer_core::{
-    owner::{Claim, ClaimedPod, MemoryBlock},
+    cluster::observed::{DeviceNodes, ListedContainerResources, ListedPodResources, OfferedResources},
+    owner::MemoryBlock,
     workload::printable_within,
 };
 use numa_topology::{
@@ -33,7 +34,7 @@ use tonic::{
     transport::{Channel, Endpoint},
 };
 
-use super::{memory_state::MOST_NODES, state::MOST_CLAIMS};
+use super::state::{MOST_CLAIMS, MOST_NODES};
 use crate::protobuf::{MalformedProtobuf, numbers, occurrences};
 
 /// Longest time of a look: a kubelet answers from memory.
@@ -139,12 +140,12 @@ pub struct Allocatable {
 }
 
 /// What the socket says.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PodResourcesAnswer {
-    /// What is given away.
-    pub(super) claims: Vec<Claim>,
-    /// What may be; kubelets before 1.21 do not say.
-    pub(super) allocatable: Option<Allocatable>,
+    /// What pods have.
+    pub(super) listed: Vec<ListedPodResources>,
+    /// What they may get, or why that is not known: kubelets before 1.21 do not say.
+    pub(super) offered: Result<OfferedResources, String>,
 }
 
 /// Why the socket gives no answer.
@@ -212,17 +213,14 @@ async fn exchange(socket: &Path) -> Result<PodResourcesAnswer, PodResourcesError
     let allocatable = allocatable.and_then(|answer| {
         let decoded: AllocatableResourcesResponse =
             decode(socket, ALLOCATABLE, &answer, allocatable_is_bounded)?;
-        Ok(Allocatable::from(&decoded))
+        Ok(offered(&decoded))
     });
-    let allocatable = match allocatable {
-        Ok(allocatable) => Some(allocatable),
-        // Older kubelets lack the method, or have it behind a feature gate.
-        Err(error) => {
-            tracing::debug!("{error}");
-            None
-        }
-    };
-    Ok(PodResourcesAnswer { claims: claims(list, socket)?, allocatable })
+    // Older kubelets lack the method, or have it behind a feature gate.
+    let offered = allocatable.map_err(|error| {
+        tracing::debug!("{error}");
+        error.to_string()
+    });
+    Ok(PodResourcesAnswer { listed: listed(list), offered })
 }
 
 /// The bytes of an answer.
@@ -327,40 +325,40 @@ fn shortened(message: &str) -> String {
     printable_within(message, 200)
 }
 
-fn claims(list: ListPodResourcesResponse, socket: &Path) -> Result<Vec<Claim>, PodResourcesError> {
-    let source = format!("podresources at {}", socket.display());
-    let mut claims = Vec::new();
-    for PodOfList { name, namespace, containers } in list.pods {
-        for container in containers {
-            let claim = Claim {
-                pod: ClaimedPod::Named { namespace: namespace.clone(), name: name.clone() },
-                cpus: cpus(&container.cpu_ids),
-                memory: blocks(&container.memory),
-                devices: counted(&container.devices),
-                container: Some(container.name),
-                source: source.clone(),
-            };
-            if claim.cpus.is_empty() && claim.memory.is_empty() && claim.devices.is_empty() {
-                continue;
-            }
-            if claims.len() == MOST_CLAIMS {
-                return Err(PodResourcesError::TooMany { path: socket.to_owned() });
-            }
-            claims.push(claim);
-        }
-    }
-    Ok(claims)
+/// What pods have.
+pub(super) fn listed(list: ListPodResourcesResponse) -> Vec<ListedPodResources> {
+    let container = |one: ContainerResources| ListedContainerResources {
+        cpus: cpus(&one.cpu_ids),
+        memory: blocks(&one.memory),
+        devices: device_nodes(&one.devices),
+        name: one.name,
+    };
+    let pods = list.pods.into_iter().map(|PodOfList { name, namespace, containers }| {
+        let containers = containers.into_iter().map(container).collect();
+        ListedPodResources { namespace, name, containers }
+    });
+    pods.collect()
 }
 
-impl From<&AllocatableResourcesResponse> for Allocatable {
-    fn from(answer: &AllocatableResourcesResponse) -> Self {
-        let mut devices = BTreeMap::<String, BTreeMap<NodeSet, usize>>::new();
-        for one in &answer.devices {
-            let near = devices.entry(one.resource_name.clone()).or_default();
-            *near.entry(nodes(one.topology.as_ref())).or_default() += one.device_ids.len();
-        }
-        let devices = devices.into_iter().map(|(name, near)| (name, near.into_iter().collect()));
-        Self { cpus: cpus(&answer.cpu_ids), memory: blocks(&answer.memory), devices: devices.collect() }
+/// What the kubelet may hand out.
+pub(super) fn offered(answer: &AllocatableResourcesResponse) -> OfferedResources {
+    OfferedResources {
+        cpus: cpus(&answer.cpu_ids),
+        memory: blocks(&answer.memory),
+        devices: device_nodes(&answer.devices),
+    }
+}
+
+impl From<&OfferedResources> for Allocatable {
+    fn from(offered: &OfferedResources) -> Self {
+        let devices = offered.devices.iter().map(|(resource, units)| {
+            let mut near = BTreeMap::<NodeSet, usize>::new();
+            for nodes in units.values() {
+                *near.entry(nodes.clone()).or_default() += 1;
+            }
+            (resource.clone(), near.into_iter().collect())
+        });
+        Self { cpus: offered.cpus.clone(), memory: offered.memory.clone(), devices: devices.collect() }
     }
 }
 
@@ -385,10 +383,15 @@ fn blocks(memory: &[ContainerMemory]) -> Vec<MemoryBlock> {
     blocks.filter(|block| !block.nodes.is_empty()).collect()
 }
 
-fn counted(devices: &[ContainerDevices]) -> BTreeMap<String, usize> {
-    let mut counts = BTreeMap::new();
+/// Nodes of each device. The kubelet lists a device once, with all of its nodes.
+fn device_nodes(devices: &[ContainerDevices]) -> DeviceNodes {
+    let mut found = DeviceNodes::new();
     for one in devices.iter().filter(|one| !one.device_ids.is_empty()) {
-        *counts.entry(one.resource_name.clone()).or_default() += one.device_ids.len();
+        let near = nodes(one.topology.as_ref());
+        let units = found.entry(one.resource_name.clone()).or_default();
+        for id in &one.device_ids {
+            units.entry(id.clone()).or_default().extend(&near);
+        }
     }
-    counts
+    found
 }

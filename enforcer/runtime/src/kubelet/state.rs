@@ -8,14 +8,16 @@
 //! files with mode 0600 (`pkg/kubelet/util/store/filestore.go`).
 
 use std::{
+    collections::BTreeMap,
     fs::OpenOptions,
     io,
     path::{Path, PathBuf},
+    time::SystemTime,
 };
 
-use enforcer_core::{owner::Claim, workload::printable_within};
-use numa_topology::set::CpuSet;
-use serde::de::DeserializeOwned;
+use enforcer_core::workload::printable_within;
+use numa_topology::{id::NodeId, set::CpuSet};
+use serde::de::{DeserializeOwned, IgnoredAny};
 use thiserror::Error;
 
 use enforcer_host::{
@@ -33,15 +35,19 @@ pub(super) const MOST_CLAIMS: usize = 1 << 14;
 /// small, and large once it is parsed.
 pub(super) const MOST_VALUES: usize = 1 << 18;
 
-/// Content of a state file.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct StateFile {
-    /// Policy of the manager.
-    pub(super) policy: String,
-    /// CPUs of the shared pool; of the CPU manager.
-    pub(super) shared_cpus: CpuSet,
-    /// Grants; without a source yet.
-    pub(super) claims: Vec<Claim>,
+/// `MAX_NUMNODES` of the kernel at its largest (`CONFIG_NODES_SHIFT` of 10).
+pub(super) const MOST_NODES: u32 = 1 << 10;
+
+/// Most unknown fields that are told.
+const MOST_UNKNOWN: usize = 4;
+
+/// Text of a state file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct StateText {
+    /// All of it.
+    pub(super) text: String,
+    /// When the file was written.
+    pub(super) modified: SystemTime,
 }
 
 /// Why a file cannot be used.
@@ -91,6 +97,9 @@ pub(super) enum StateDamage {
     /// More than any node has.
     #[error("more than {MOST_VALUES} values")]
     TooLarge,
+    /// A NUMA node that no machine has.
+    #[error("NUMA node {0} is none of any machine's")]
+    Node(i64),
     /// CPUs with two owners.
     #[error("CPUs {0} are given away twice or shared at the same time")]
     Twice(CpuSet),
@@ -108,25 +117,27 @@ fn shortened(text: &str) -> String {
 }
 
 /// The state of a file; `None` if there is no file.
-pub(super) fn read(
+pub(super) fn read<T>(
     path: &Path,
-    parse: impl FnOnce(&str) -> Result<StateFile, StateDamage>,
-) -> Result<Option<StateFile>, StateError> {
-    let unread = |cause: io::Error| ReadError { path: path.to_owned(), cause };
-    let text = owned_bytes(path).and_then(written_text).map_err(unread);
-    let Some(text) = present(text)? else { return Ok(None) };
+    parse: impl FnOnce(&str) -> Result<T, StateDamage>,
+) -> Result<Option<T>, StateError> {
+    let Some(text) = read_text(path)? else { return Ok(None) };
     let damaged = |problem| StateError::Damaged { path: path.to_owned(), problem };
-    let mut state = parse(&text).map_err(damaged)?;
-    for claim in &mut state.claims {
-        claim.source = path.display().to_string();
-    }
-    Ok(Some(state))
+    Ok(Some(parse(&text.text).map_err(damaged)?))
 }
 
-fn owned_bytes(path: &Path) -> io::Result<Vec<u8>> {
+/// The text of a file; `None` if there is no file.
+pub(super) fn read_text(path: &Path) -> Result<Option<StateText>, StateError> {
+    let unread = |cause: io::Error| ReadError { path: path.to_owned(), cause };
+    Ok(present(owned_text(path).map_err(unread))?)
+}
+
+fn owned_text(path: &Path) -> io::Result<StateText> {
     let file = open_ours(OpenOptions::new().read(true), path)?;
-    of_one_writer(&file.metadata()?)?;
-    read_within(file, SIZE_LIMIT)
+    let metadata = file.metadata()?;
+    of_one_writer(&metadata)?;
+    let modified = metadata.modified()?;
+    Ok(StateText { text: written_text(read_within(file, SIZE_LIMIT)?)?, modified })
 }
 
 /// Parses a text with a limit on its values: in JSON each value is the first of a list or an object, or has a
@@ -136,6 +147,21 @@ pub(super) fn document<D: DeserializeOwned>(text: &str) -> Result<D, StateDamage
         return Err(StateDamage::TooLarge);
     }
     Ok(serde_json::from_str(text)?)
+}
+
+/// Names of the outermost fields of a text that are not among the known ones; a few of them. Go reads keys
+/// without regard to case.
+pub(super) fn unknown_fields(text: &str, known: &[&str]) -> Result<Vec<String>, StateDamage> {
+    #[expect(clippy::zero_sized_map_values, reason = "serde reads an object as a map, and no value is kept")]
+    let fields: BTreeMap<String, IgnoredAny> = document(text)?;
+    let is_unknown = |name: &&String| !known.iter().any(|known| known.eq_ignore_ascii_case(name));
+    Ok(fields.keys().filter(is_unknown).take(MOST_UNKNOWN).map(|name| shortened(name)).collect())
+}
+
+/// A NUMA node by its number in a file.
+pub(super) fn node_id(number: i64) -> Result<NodeId, StateDamage> {
+    let node = u32::try_from(number).ok().filter(|node| *node < MOST_NODES);
+    node.map(NodeId).ok_or(StateDamage::Node(number))
 }
 
 /// A list of CPUs as the kubelet writes it (`k8s.io/utils/cpuset`).

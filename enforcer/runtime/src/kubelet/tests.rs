@@ -8,10 +8,12 @@ use std::{
         net::UnixListener,
     },
     path::{Path, PathBuf},
+    sync::{Arc, Mutex},
     thread,
     time::{Duration, Instant},
 };
 
+use enforcer_core::cluster::observed::CpuAssignments;
 use proptest::prelude::*;
 use prost::Message;
 use tonic::{
@@ -50,6 +52,12 @@ const MEMORY: &str = r#"{"policyName":"static","machineState":{"0":{"numberOfAss
 /// And a whole pod.
 const MEMORY_V2: &str = r#"{"policyName":"static","machineState":{"0":{"numberOfAssignments":0,"memoryMap":{"memory":{"total":2048,"systemReserved":512,"allocatable":1536,"reserved":512,"free":1024}},"cells":[]}},"entries":{"pod":{"container1":[{"numaAffinity":[0],"type":"memory","size":512}]}},"podEntries":{"pod":{"memoryBlocks":[{"numaAffinity":[0],"type":"memory","size":512}]}},"checksum":1278640530}"#;
 
+/// Of two containers: devices near two nodes, and one without a node.
+const DEVICES: &str = r#"{"Data":{"PodDeviceEntries":[{"PodUID":"pod1","ContainerName":"main","ResourceName":"v.com/gpu","DeviceIDs":{"0":["a"],"1":["b","c"]},"AllocResp":"AAEC/w=="},{"PodUID":"pod2","ContainerName":"side","ResourceName":"v.com/nic","DeviceIDs":{"-1":["n"]},"AllocResp":null}],"RegisteredDevices":{"v.com/gpu":["a","b","c","d"],"v.com/nic":["n"]}},"Checksum":3053922382}"#;
+/// No container has a device.
+const DEVICES_NONE: &str =
+    r#"{"Data":{"PodDeviceEntries":null,"RegisteredDevices":{}},"Checksum":3467439661}"#;
+
 /// `POD/CONTAINER CPUS NODES` of every claim.
 fn claims(claims: &[Claim]) -> Vec<String> {
     let named = |claim: &Claim| {
@@ -75,11 +83,11 @@ fn every_version_of_the_cpu_managers_file_is_read() {
     ] {
         let state = cpu_state::parse(text).unwrap_or_else(|error| panic!("{text}: {error}"));
         assert_eq!(
-            (state.policy.as_str(), state.shared_cpus.to_string().as_str()),
+            (state.policy.as_str(), state.default_cpus.to_string().as_str()),
             (policy, shared),
             "{text}"
         );
-        assert_eq!(claims(&state.claims), expected, "{text}");
+        assert_eq!(claims(&claims::of_cpus(&state, "")), expected, "{text}");
     }
 }
 
@@ -92,13 +100,87 @@ fn every_version_of_the_memory_managers_file_is_read() {
     ] {
         let state = memory_state::parse(text).unwrap_or_else(|error| panic!("{text}: {error}"));
         assert_eq!(
-            (state.policy.as_str(), claims(&state.claims)),
+            (state.policy.as_str(), claims(&claims::of_memory(&state, ""))),
             (policy, expected.iter().map(ToString::to_string).collect()),
             "{text}"
         );
     }
-    let bytes = memory_state::parse(MEMORY).unwrap().claims[0].memory[0].bytes;
-    assert_eq!(bytes, 512);
+    let state = memory_state::parse(MEMORY).unwrap();
+    assert_eq!(state.containers["pod"]["container1"][0].bytes, 512);
+    let account = &state.nodes[&numa_topology::id::NodeId(0)];
+    let amounts = account.amounts["memory"];
+    assert_eq!((account.assignments, account.cells.len(), amounts.total), (0, 0, 2048));
+    assert_eq!((amounts.system_reserved, amounts.allocatable), (512, 1536));
+    assert_eq!((amounts.reserved, amounts.free), (512, 1024));
+}
+
+#[test]
+fn the_device_managers_file_is_read() {
+    let none = device_state::parse(DEVICES_NONE).unwrap();
+    assert_eq!((none.grants.len(), none.registered.len()), (0, 0));
+    let state = device_state::parse(DEVICES).unwrap();
+    let told = |grant: &enforcer_core::cluster::observed::DeviceGrant| {
+        let devices: Vec<String> = grant.devices.iter().map(|(id, nodes)| format!("{id}@{nodes}")).collect();
+        format!("{}/{} {} {}", grant.pod, grant.container, grant.resource, devices.join(" "))
+    };
+    let grants: Vec<String> = state.grants.iter().map(told).collect();
+    assert_eq!(grants, ["pod1/main v.com/gpu a@0 b@1 c@1", "pod2/side v.com/nic n@"]);
+    assert_eq!(state.registered["v.com/gpu"].len(), 4);
+    assert!(state.unknown_fields.is_empty());
+}
+
+#[test]
+fn a_device_file_that_was_changed_or_is_of_another_version_is_refused() {
+    for (text, said) in [
+        (DEVICES.replace("\"b\",\"c\"", "\"b\",\"e\""), "checksum 3053922382 is not that of its content"),
+        (DEVICES.replace("AAEC/w==", "AAEC/g=="), "checksum"),
+        (DEVICES.replace("3053922382", "0"), "checksum 0"),
+        (DEVICES.replace("AAEC/w==", "AAE?"), "not a state of the kubelet: the answer of the plugin of"),
+        (DEVICES.replace("\"-1\"", "\"x\""), "not a state of the kubelet: invalid"),
+        // Before 1.20.
+        (
+            DEVICES.replace("{\"-1\":[\"n\"]}", "[\"n\"]"),
+            "not a state of the kubelet: invalid type: sequence",
+        ),
+        (DEVICES[..200].to_owned(), "not a state of the kubelet: EOF"),
+        (String::new(), "not a state of the kubelet: EOF"),
+        ("[".repeat(100_000), "not a state of the kubelet: "),
+        (r#"{"Data":{},"Checksum":1}"#.to_owned(), "checksum 1"),
+        (
+            r#"{"Data":{"PodDeviceEntries":[{}]},"Checksum":1}"#.to_owned(),
+            "not a state of the kubelet: missing",
+        ),
+    ] {
+        let error = device_state::parse(&text).unwrap_err().to_string();
+        assert!(error.starts_with(said), "{said}: {error}");
+        assert!(error.len() < 500, "{}", error.len());
+    }
+    let entry = r#"{"PodUID":"p","ContainerName":"c","ResourceName":"r","DeviceIDs":{"5000":["a"]}}"#;
+    let sum = checksum::fnv32a(
+        "(checkpoint.checkpointData){PodDeviceEntries:([]checkpoint.PodDevicesEntry)[{PodUID:(string)p \
+         ContainerName:(string)c ResourceName:(string)r DeviceIDs:(checkpoint.DevicesPerNUMA)map[5000:[a]] \
+         AllocResp:([]uint8)<nil>}] RegisteredDevices:(map[string][]string)<nil>}",
+    );
+    let text = format!(r#"{{"Data":{{"PodDeviceEntries":[{entry}]}},"Checksum":{sum}}}"#);
+    assert!(matches!(device_state::parse(&text), Err(StateDamage::Node(5000))));
+    let many =
+        vec![r#"{"PodUID":"","ContainerName":"","ResourceName":""}"#; state::MOST_VALUES / 3].join(",");
+    let text = format!(r#"{{"Data":{{"PodDeviceEntries":[{many}]}},"Checksum":1}}"#);
+    assert!(matches!(device_state::parse(&text), Err(StateDamage::TooLarge)));
+}
+
+#[test]
+fn fields_of_an_unknown_version_are_told() {
+    let with_more = |text: &str| text.replacen('{', r#"{"sharedPools":{},"#, 1);
+    assert_eq!(cpu_state::parse(&with_more(STATIC)).unwrap().unknown_fields, ["sharedPools"]);
+    assert_eq!(memory_state::parse(&with_more(MEMORY)).unwrap().unknown_fields, ["sharedPools"]);
+    assert_eq!(device_state::parse(&with_more(DEVICES)).unwrap().unknown_fields, ["sharedPools"]);
+    for text in [NONE, NONE_V1, STATIC, V3, V3_NO_PODS, V4] {
+        assert!(cpu_state::parse(text).unwrap().unknown_fields.is_empty(), "{text}");
+    }
+    let pods = cpu_state::parse(V3).unwrap().pods;
+    assert_eq!(pods["pod2"].to_string(), "7-9");
+    assert_eq!(memory_state::parse(MEMORY_V2).unwrap().pods["pod"][0].bytes, 512);
 }
 
 #[test]
@@ -164,11 +246,13 @@ fn more_than_any_node_has_is_refused() {
     let text =
         format!(r#"{{"policyName":"static","entries":{{"a":{{{}}}}},"checksum":0}}"#, entries.join(","));
     assert!(matches!(cpu_state::parse(&text), Err(StateDamage::TooMany)));
-    let block = r#"[{"numaAffinity":[0,5000],"type":"memory","size":1}]"#;
+    let block = r#"[{"numaAffinity":[0],"type":"memory","size":1}]"#;
     let entries: Vec<String> = (0..=state::MOST_CLAIMS).map(|n| format!(r#""c{n}":{block}"#)).collect();
     let text =
         format!(r#"{{"policyName":"Static","entries":{{"a":{{{}}}}},"checksum":0}}"#, entries.join(","));
     assert!(matches!(memory_state::parse(&text), Err(StateDamage::TooMany)));
+    let text = r#"{"policyName":"Static","entries":{"a":{"b":[{"numaAffinity":[0,5000]}]}},"checksum":0}"#;
+    assert!(matches!(memory_state::parse(text), Err(StateDamage::Node(5000))));
     let blocks = vec!["{}"; state::MOST_VALUES].join(",");
     let text = format!(r#"{{"policyName":"Static","entries":{{"a":{{"b":[{blocks}]}}}},"checksum":0}}"#);
     assert!(matches!(memory_state::parse(&text), Err(StateDamage::TooLarge)));
@@ -336,11 +420,15 @@ struct Nothing {}
 
 /// A kubelet that answers with these.
 #[derive(Clone)]
-struct Kubelet {
-    list: ListPodResourcesResponse,
+pub(super) struct Kubelet {
+    pub(super) list: ListPodResourcesResponse,
     /// `None` of a kubelet that does not know the question.
-    allocatable: Option<AllocatableResourcesResponse>,
+    pub(super) allocatable: Option<AllocatableResourcesResponse>,
 }
+
+/// Its answers, which the test may change while it listens.
+#[derive(Clone)]
+struct SharedAnswers(Arc<Mutex<Kubelet>>);
 
 struct Answers<A>(Result<A, Status>);
 
@@ -354,7 +442,7 @@ impl<A: Message + Default + Clone + 'static> UnaryService<Nothing> for Answers<A
     }
 }
 
-impl Service<http::Request<tonic::body::Body>> for Kubelet {
+impl Service<http::Request<tonic::body::Body>> for SharedAnswers {
     type Response = http::Response<tonic::body::Body>;
     type Error = std::convert::Infallible;
     type Future = BoxFuture<Self::Response, Self::Error>;
@@ -364,7 +452,7 @@ impl Service<http::Request<tonic::body::Body>> for Kubelet {
     }
 
     fn call(&mut self, request: http::Request<tonic::body::Body>) -> Self::Future {
-        let Self { list, allocatable } = self.clone();
+        let Kubelet { list, allocatable } = self.0.lock().unwrap().clone();
         Box::pin(async move {
             Ok(match request.uri().path() {
                 "/v1.PodResourcesLister/List" => {
@@ -381,21 +469,24 @@ impl Service<http::Request<tonic::body::Body>> for Kubelet {
 }
 
 impl Kubelet {
-    /// Listens until the process ends.
-    fn listen(self, socket: PathBuf) {
+    /// Listens until the process ends. What it answers may be changed.
+    pub(super) fn listen(self, socket: PathBuf) -> Arc<Mutex<Self>> {
         let (ready, listening) = std::sync::mpsc::channel();
+        let answers = Arc::new(Mutex::new(self));
+        let service = SharedAnswers(Arc::clone(&answers));
         thread::spawn(move || {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
             runtime.block_on(async {
                 let incoming = UnixListenerStream::new(tokio::net::UnixListener::bind(socket).unwrap());
                 ready.send(()).unwrap();
-                Server::builder().serve_with_incoming(self, incoming).await.unwrap();
+                Server::builder().serve_with_incoming(service, incoming).await.unwrap();
             });
         });
         listening.recv().unwrap();
+        answers
     }
 
-    fn of(list: Vec<PodOfList>) -> Self {
+    pub(super) fn of(list: Vec<PodOfList>) -> Self {
         Self { list: ListPodResourcesResponse { pods: list }, allocatable: None }
     }
 }
@@ -451,7 +542,8 @@ fn an_older_kubelet_does_not_know_what_it_may_hand_out() {
     let dir = Dir::new();
     Kubelet::of(Vec::new()).listen(dir.settings().podresources);
     let told = ask(&dir.settings().podresources).unwrap();
-    assert_eq!((told.claims, told.allocatable), (Vec::new(), None));
+    assert_eq!(told.listed, []);
+    assert!(told.offered.unwrap_err().contains("unknown method"));
 }
 
 /// Megabytes take seconds on a busy machine; how long is no question here.
@@ -533,6 +625,7 @@ proptest! {
     fn any_text_is_a_state_or_an_error(text in ".{0,200}") {
         let _ = cpu_state::parse(&text);
         let _ = memory_state::parse(&text);
+        let _ = device_state::parse(&text);
     }
 
     /// The file of a real node with a few bytes changed: it is refused, or says the same.
@@ -542,14 +635,16 @@ proptest! {
         changed[at] = byte;
         let Ok(changed) = String::from_utf8(changed) else { return Ok(()) };
         if let Ok(state) = cpu_state::parse(&changed) {
-            // An unknown key is skipped, and so are blanks; a checksum of 0 is not one of these.
-            prop_assert_eq!(state, cpu_state::parse(STATIC).unwrap());
+            // An unknown key is told, and blanks are skipped; a checksum of 0 is not one of these.
+            let known = cpu_state::parse(STATIC).unwrap();
+            let unknown_fields = state.unknown_fields.clone();
+            prop_assert_eq!(state, CpuAssignments { unknown_fields, ..known });
         }
     }
 
     #[test]
     fn any_bytes_of_an_answer_are_read_without_harm(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
         let _ = ListPodResourcesResponse::decode(bytes.as_slice());
-        let _ = AllocatableResourcesResponse::decode(bytes.as_slice()).map(|answer| Allocatable::from(&answer));
+        let _ = AllocatableResourcesResponse::decode(bytes.as_slice()).map(|answer| podresources::offered(&answer));
     }
 }

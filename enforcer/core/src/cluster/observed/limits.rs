@@ -31,20 +31,18 @@ const MOST_SOURCES: usize = 16;
 pub(super) fn fitted(mut state: NodeState) -> Result<NodeState, StateFault> {
     bound_settings(&mut state);
     bound_rejected(&mut state);
-    let refused = fault_of(&state);
-    if let Some(fault) = refused {
+    let model = model_of(&state).or_else(|fault| {
         strip(&mut state);
         state.inexact.insert(0, InexactSource::new("state", fault.to_string()));
-        if let Some(fault) = fault_of(&state) {
-            return Err(fault);
-        }
-    }
+        model_of(&state)
+    })?;
+    settle(&mut state, model.inexact);
     let reductions: [fn(&mut NodeState) -> bool; 5] =
         [drop_names, drop_kinds, drop_oldest_rejected, drop_pods, drop_supplies];
-    settle(&mut state);
     for reduce in reductions {
         while size_of(&state) > MAX_BYTES - ENVELOPE && reduce(&mut state) {
-            settle(&mut state);
+            let model = model_of(&state)?;
+            settle(&mut state, model.inexact);
         }
     }
     let length = size_of(&state);
@@ -56,17 +54,12 @@ pub(super) fn fitted(mut state: NodeState) -> Result<NodeState, StateFault> {
     Ok(state)
 }
 
-/// Adds what a reader's model finds, and sets `exact`.
-fn settle(state: &mut NodeState) {
-    match model_of(state) {
-        Ok(model) => {
-            for one in model.inexact {
-                if !state.inexact.contains(&one) {
-                    state.inexact.push(one);
-                }
-            }
+/// Adds what a reader's model has found, and sets `exact`.
+fn settle(state: &mut NodeState, found: Vec<InexactSource>) {
+    for one in found {
+        if !state.inexact.contains(&one) {
+            state.inexact.push(one);
         }
-        Err(fault) => state.inexact.insert(0, InexactSource::new("state", fault.to_string())),
     }
     for one in &mut state.inexact {
         shorten(&mut one.source, 128);
@@ -77,14 +70,15 @@ fn settle(state: &mut NodeState) {
     state.exact = state.inexact.is_empty();
 }
 
-/// A reader's model of a state that calls itself exact.
-fn model_of(state: &NodeState) -> Result<NodeModel, StateFault> {
-    NodeModel::new(&NodeState { exact: true, inexact: Vec::new(), ..state.clone() })
-}
-
+/// A reader's model of the state, as if it were exact: what it finds by itself.
+///
+/// # Errors
 /// The first limit that the state exceeds, or contradiction in it.
-fn fault_of(state: &NodeState) -> Option<StateFault> {
-    text_fault(state).or_else(|| model_of(state).err())
+fn model_of(state: &NodeState) -> Result<NodeModel, StateFault> {
+    match text_fault(state) {
+        Some(fault) => Err(fault),
+        None => NodeModel::new(&NodeState { exact: true, inexact: Vec::new(), ..state.clone() }),
+    }
 }
 
 /// Lengths of lists of ids, which the model does not look at.
