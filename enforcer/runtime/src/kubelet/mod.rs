@@ -31,7 +31,7 @@ use enforcer_core::{
 use numa_topology::degraded::Degraded;
 
 pub use self::{
-    observe::observe_node,
+    observe::{observe_node, observed_files},
     podresources::{Allocatable, PodResourcesError, ask},
 };
 use enforcer_host::{HostPath, HostRoot};

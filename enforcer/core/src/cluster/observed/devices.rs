@@ -80,7 +80,8 @@ impl CountedDevices {
         let none = DeviceNodes::new();
         let offered = observation.offered.content().map_or(&none, |offered| &offered.devices);
         let grants = observation.devices.content();
-        let mut counted = Self { nodes: all_devices(offered, grants, &remembered.known), ..Self::default() };
+        let nodes = all_devices(offered, grants, &remembered.known, capacity);
+        let mut counted = Self { nodes, ..Self::default() };
         counted.drop_unknown_nodes(machine);
         let held = held_ids(grants);
         for (resource, units) in &counted.nodes {
@@ -151,25 +152,32 @@ impl CountedDevices {
     }
 }
 
-/// Nodes of all devices: as offered, else as remembered, else as held. A device that is held and not offered
-/// is an unhealthy one.
+/// Nodes of all devices: as offered, else as remembered, else as held. A device that is held and neither
+/// offered nor remembered is an unhealthy one, or one that its plugin no longer has: the number of the API
+/// says which.
 fn all_devices(
     offered: &DeviceNodes,
     grants: Option<&DeviceAssignments>,
     remembered: &DeviceNodes,
+    capacity: Option<&BTreeMap<String, u64>>,
 ) -> DeviceNodes {
-    let mut all = DeviceNodes::new();
-    for (resource, units) in remembered {
+    let mut all = remembered.clone();
+    for (resource, units) in offered.iter().filter(|(_, units)| !units.is_empty()) {
         all.entry(resource.clone()).or_default().extend(units.clone());
     }
-    for grant in grants.into_iter().flat_map(|of| &of.grants).filter(|grant| !grant.devices.is_empty()) {
+    let is_complete: BTreeSet<String> = all
+        .iter()
+        .filter(|(resource, units)| {
+            capacity.is_some_and(|of| of.get(*resource) == Some(&(units.len() as u64)))
+        })
+        .map(|(resource, _)| resource.clone())
+        .collect();
+    let grants = grants.into_iter().flat_map(|of| &of.grants);
+    for grant in grants.filter(|grant| !grant.devices.is_empty() && !is_complete.contains(&grant.resource)) {
         let units = all.entry(grant.resource.clone()).or_default();
         for (id, nodes) in &grant.devices {
             units.entry(id.clone()).or_insert_with(|| nodes.clone());
         }
-    }
-    for (resource, units) in offered.iter().filter(|(_, units)| !units.is_empty()) {
-        all.entry(resource.clone()).or_default().extend(units.clone());
     }
     all
 }

@@ -11,7 +11,8 @@
 //! and only if `inexact` is empty. A state is never refused by its readers: it keeps the limits of its schema
 //! and its size, and content that the model refuses is left out.
 //!
-//! Cost: one model of the state for each observation; some hundred microseconds on a machine with 128 CPUs.
+//! Cost: one model of the state for each observation, and one more for each part that a too large state
+//! loses.
 
 mod api;
 mod contradictions;

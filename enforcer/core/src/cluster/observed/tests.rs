@@ -409,6 +409,41 @@ fn each_contradiction_of_devices_is_named() {
 }
 
 #[test]
+fn managers_without_a_policy_are_exact_too() {
+    let mut kubelet = Kubelet::new();
+    (kubelet.profile.cpu_policy, kubelet.profile.memory_policy) = ("none".into(), "None".into());
+    kubelet.seen.cpus =
+        SourceRead::Read(CpuAssignments { policy: "none".into(), ..CpuAssignments::default() });
+    kubelet.seen.memory =
+        SourceRead::Read(MemoryAssignments { policy: "None".into(), ..MemoryAssignments::default() });
+    kubelet.offered().cpus = CpuSet::new();
+    kubelet.offered().memory.clear();
+    let listed = kubelet.listed();
+    (listed.cpus, listed.memory) = (CpuSet::new(), Vec::new());
+    let state = kubelet.state();
+    assert_eq!(state.inexact, []);
+    assert_eq!((state.reserved_cpus.len(), state.shared_cpus.len(), state.memory.len()), (0, 16, 0));
+    assert_eq!(state.pods[0].containers[0].devices[GPU], BTreeMap::from([("0".to_owned(), 1)]));
+}
+
+#[test]
+fn cpus_that_an_ended_init_container_holds_stay_held() {
+    let mut kubelet = Kubelet::new();
+    let init = cpus("2,10");
+    kubelet.cpus().default_cpus = cpus("0,3-8,11-15");
+    kubelet.cpus().containers.get_mut("a").unwrap().insert("init".into(), init.clone());
+    let mut pod = web();
+    let kind = ContainerKind::Init;
+    pod.containers.push(ApiContainer { name: "init".into(), kind, exclusive_cpus: Some(2) });
+    kubelet.api_pod(pod);
+    let state = kubelet.state();
+    assert_eq!(state.inexact, [], "its memory has returned, and the list does not show it");
+    let held: Vec<_> = state.pods[0].containers.iter().map(|one| (one.kind, one.cpus.to_string())).collect();
+    let sidecar = (Some(ContainerKind::Sidecar), "1,9".to_owned());
+    assert_eq!(held, [(Some(kind), init.to_string()), sidecar]);
+}
+
+#[test]
 fn settings_without_a_translation_make_the_state_inexact() {
     let found = Kubelet::with(|it| it.profile.version = String::new());
     assert_eq!(found.len(), 1, "{found:?}");
@@ -511,11 +546,14 @@ fn a_device_that_became_unhealthy_counts_in_the_total() {
         (vec![near("0", 2, 1, 1), near("1", 1, 0, 0)], true),
         "held, unhealthy"
     );
+    kubelet.api.device_capacity = Some([(GPU.to_owned(), 2)].into());
+    assert!(!counts(&mut source, &kubelet).1, "one of three is gone, and which is not known");
     kubelet.api.device_capacity = Some([(GPU.to_owned(), 1)].into());
-    assert!(!counts(&mut source, &kubelet).1, "the API counts one, and a pod holds another");
+    let of_one = (vec![near("0", 1, 1, 1)], true);
+    assert_eq!(counts(&mut source, &kubelet), of_one, "a pod holds one that its plugin no longer has");
     kubelet.devices().grants.clear();
     kubelet.listed().devices.clear();
-    assert_eq!(counts(&mut source, &kubelet), (vec![near("0", 1, 1, 1)], true), "the others are gone");
+    assert_eq!(counts(&mut source, &kubelet), of_one, "the others are gone");
     kubelet.profile.started_at = Some(2_000);
     kubelet.seen.offered = SourceRead::Absent;
     assert_eq!(counts(&mut source, &kubelet).0, vec![], "another kubelet process");

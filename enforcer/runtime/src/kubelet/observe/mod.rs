@@ -61,12 +61,23 @@ pub fn observe_node(
     kubelet: &KubeletProfile,
 ) -> NodeObservation {
     let settings = in_use(settings);
-    let plugins =
-        [Path::new(PLUGINS), &settings.root_dir.join("device-plugins")].map(|dir| dir.join(DEVICE_STATE));
-    let devices = plugins.iter().find(|path| path.symlink_metadata().is_ok()).unwrap_or(&plugins[0]);
-    let [cpus, memory] = [CPU_STATE, MEMORY_STATE].map(|name| settings.root_dir.join(name));
     let pace = LookPace { most: MOST_LOOKS, pause: PAUSE };
-    observe(&[cpus, memory, devices.clone()], pace, machine, kubelet, || ask(&settings.podresources))
+    observe(&files_of(&settings), pace, machine, kubelet, || ask(&settings.podresources))
+}
+
+/// Paths of the files that [`observe_node`] reads: of CPUs, memory and devices. A change of one of them is a
+/// reason for the next look. The last one does not exist until a device plugin has registered.
+pub fn observed_files(settings: &KubeletSettings) -> [PathBuf; 3] {
+    files_of(&in_use(settings))
+}
+
+fn files_of(settings: &KubeletSettings) -> [PathBuf; 3] {
+    let [cpus, memory] = [CPU_STATE, MEMORY_STATE].map(|name| settings.root_dir.join(name));
+    let below_root = settings.root_dir.join("device-plugins").join(DEVICE_STATE);
+    let usual = Path::new(PLUGINS).join(DEVICE_STATE);
+    let is_there = |path: &Path| path.symlink_metadata().is_ok();
+    let devices = if is_there(&usual) || !is_there(&below_root) { usual } else { below_root };
+    [cpus, memory, devices]
 }
 
 /// The same of the files of CPUs, memory and devices, with another way to ask.
