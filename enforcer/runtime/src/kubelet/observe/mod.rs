@@ -62,19 +62,19 @@ pub fn observe_node(
 ) -> NodeObservation {
     let settings = in_use(settings);
     let pace = LookPace { most: MOST_LOOKS, pause: PAUSE };
-    observe(&files_of(&settings), pace, machine, kubelet, || ask(&settings.podresources))
+    observe(&files_of(&settings, Path::new(PLUGINS)), pace, machine, kubelet, || ask(&settings.podresources))
 }
 
 /// Paths of the files that [`observe_node`] reads: of CPUs, memory and devices. A change of one of them is a
 /// reason for the next look. The last one does not exist until a device plugin has registered.
 pub fn observed_files(settings: &KubeletSettings) -> [PathBuf; 3] {
-    files_of(&in_use(settings))
+    files_of(&in_use(settings), Path::new(PLUGINS))
 }
 
-fn files_of(settings: &KubeletSettings) -> [PathBuf; 3] {
+fn files_of(settings: &KubeletSettings, plugins: &Path) -> [PathBuf; 3] {
     let [cpus, memory] = [CPU_STATE, MEMORY_STATE].map(|name| settings.root_dir.join(name));
     let below_root = settings.root_dir.join("device-plugins").join(DEVICE_STATE);
-    let usual = Path::new(PLUGINS).join(DEVICE_STATE);
+    let usual = plugins.join(DEVICE_STATE);
     let is_there = |path: &Path| path.symlink_metadata().is_ok();
     let devices = if is_there(&usual) || !is_there(&below_root) { usual } else { below_root };
     [cpus, memory, devices]

@@ -242,3 +242,39 @@ fn a_socket_that_fails_is_asked_once() {
     assert_eq!((asked, state.exact), (1, false));
     assert!(state.inexact.iter().any(|one| one.source == "kubelet:podresources"), "{:?}", state.inexact);
 }
+
+#[test]
+fn the_device_file_is_where_the_plugins_are() {
+    let dir = tempfile::tempdir().unwrap();
+    let settings = KubeletSettings { root_dir: dir.path().join("root"), ..KubeletSettings::default() };
+    let (usual, below) = (dir.path().join("plugins"), settings.root_dir.join("device-plugins"));
+    let found = || files_of(&settings, &usual)[2].parent().unwrap().to_owned();
+    assert_eq!(found(), usual);
+    fs::create_dir_all(&below).unwrap();
+    fs::write(below.join(DEVICE_STATE), "").unwrap();
+    assert_eq!(found(), below, "as in a container that has the directory elsewhere");
+    fs::create_dir(&usual).unwrap();
+    fs::write(usual.join(DEVICE_STATE), "").unwrap();
+    assert_eq!(found(), usual, "whatever the directory of the kubelet is");
+    assert_eq!(files_of(&settings, &usual)[0], settings.root_dir.join(CPU_STATE));
+}
+
+#[test]
+fn a_node_is_observed_by_its_settings() {
+    let mut kubelet = PlayedKubelet::new("single-numa-node");
+    assert!(kubelet.admit(&pod("a", &[(ContainerKind::App, 2, 1, 0)]), |_, _| {}));
+    let settings = KubeletSettings {
+        enabled: true,
+        root_dir: kubelet.dir().to_owned(),
+        podresources: kubelet.dir().join("kubelet.sock"),
+    };
+    let (list, mut allocatable) = kubelet.answers();
+    // The device file of this host, if it has one, is another kubelet's.
+    allocatable.devices.clear();
+    Kubelet { list, allocatable: Some(allocatable) }.listen(settings.podresources.clone());
+    let observation = observe_node(&settings, &kubelet.machine, &kubelet.profile);
+    assert_eq!(observation.torn, None, "the first look may be too early, a later one is not");
+    assert_eq!(observation.cpus.content(), kubelet.observation().cpus.content());
+    assert_eq!(observation.memory.content(), kubelet.observation().memory.content());
+    assert_eq!(observation.listed.content(), kubelet.observation().listed.content());
+}
