@@ -326,16 +326,7 @@ impl Sampler {
         if self.options.numa_maps == 0 {
             let mut missing = unknown.difference(garbled);
             if let Some(first) = missing.next() {
-                let reason = format!(
-                    "no memory.numa_stat in {} of the cgroups: the memory controller is not enabled for them, or the \
-                     kernel is older than 5.10; the first is {first}",
-                    1 + missing.count()
-                );
-                degraded.push(Degraded::new(
-                    "memory.numa_stat",
-                    reason,
-                    "where their memory is, is not known",
-                ));
+                degraded.push(without_numa_stat(first, 1 + missing.count()));
             }
             return;
         }
@@ -380,6 +371,15 @@ impl Sampler {
         }
         source(sample, "memory without numa_stat", "numa_maps");
     }
+}
+
+/// Cgroups of which the kernel does not count memory by node.
+fn without_numa_stat(first: &CgroupPath, count: usize) -> Degraded {
+    let reason = format!(
+        "no memory.numa_stat in {count} of the cgroups: the memory controller is not enabled for them, or the kernel \
+         is older than 5.10; the first is {first}"
+    );
+    Degraded::new("memory.numa_stat", reason, "where their memory is, is not known")
 }
 
 fn source(sample: &mut Sample, kind: &str, from: impl Into<String>) {

@@ -168,6 +168,17 @@ pub enum MemoryPriority {
     Strict,
 }
 
+impl MemoryPriority {
+    /// Priority of memory without a wish of its container, by the class of its pod.
+    pub const fn of_class(class: QosClass) -> Self {
+        match class {
+            QosClass::Guaranteed => Self::Guaranteed,
+            QosClass::Burstable => Self::Burstable,
+            QosClass::BestEffort => Self::BestEffort,
+        }
+    }
+}
+
 /// Source of a container's memory request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(rename_all = "kebab-case"))]

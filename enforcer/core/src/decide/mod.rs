@@ -51,7 +51,7 @@ use crate::{
     hosted::CgroupBounds,
     model::WorkloadModel,
     owner::{Owner, Ownership},
-    plan::{Action, PLAN_SCHEMA_VERSION, Plan},
+    plan::{Action, PLAN_SCHEMA_VERSION, Plan, Step},
     sample::{ChangeKind, Sample},
     turn::{CpusetTarget, Decision, DriftStatus, Inputs, Partitioned, REPAIRS, Refusal, RefusalCause},
     words,
@@ -72,6 +72,23 @@ pub fn decide(inputs: &Inputs<'_>, allocations: &mut Allocations) -> Decision {
         plan: Plan { schema_version: PLAN_SCHEMA_VERSION, ..Plan::default() },
         ..Decision::default()
     };
+    let placeable = retain_placeable(inputs, allocations, &mut decision);
+    let mut limits: BTreeMap<CgroupPath, AncestorLimits> =
+        placeable.iter().map(|one| (one.cgroup.clone(), AncestorLimits::of(inputs, one.cgroup))).collect();
+    let mut parts = place_declared(inputs, allocations, &placeable, &limits, &mut decision);
+    parts.extend(announced(inputs, allocations, &mut decision, &mut limits));
+    decision.guarded = guarded::of(inputs, &decision, &limits);
+    decision.plan = transaction::plan(parts);
+    partition::add_partition_steps(inputs, &mut decision);
+    decision
+}
+
+/// Declared workloads that are to be placed. The others are refused, and lose their grants.
+fn retain_placeable<'a>(
+    inputs: &Inputs<'a>,
+    allocations: &mut Allocations,
+    decision: &mut Decision,
+) -> Vec<DeclaredWorkload<'a>> {
     let (others, declared): (Vec<_>, Vec<_>) =
         declared(inputs).into_iter().partition(|one| one.foreign.is_some());
     // Without files to write there is nothing to grant.
@@ -80,10 +97,13 @@ pub fn decide(inputs: &Inputs<'_>, allocations: &mut Allocations) -> Decision {
         .map(|one| (without_controller(inputs.sample, one.cgroup), one))
         .partition(|(reason, _)| reason.is_some());
     let declared: Vec<_> = declared.into_iter().map(|(_, one)| one).collect();
-    decision.refused.extend(unwritable.iter().filter_map(|(reason, one)| {
-        let cause = RefusalCause::NoController;
-        Some(Refusal { workload: one.cgroup.clone(), cause, reason: reason.clone()? })
-    }));
+    for (reason, one) in unwritable {
+        decision.refused.extend(reason.map(|reason| Refusal {
+            workload: one.cgroup.clone(),
+            cause: RefusalCause::NoController,
+            reason,
+        }));
+    }
     let (left, declared): (Vec<_>, Vec<_>) =
         declared.into_iter().partition(|one| self_placed::refusal(inputs.self_placed, one.cgroup).is_some());
     decision
@@ -96,7 +116,6 @@ pub fn decide(inputs: &Inputs<'_>, allocations: &mut Allocations) -> Decision {
     allocations.retain(|holder| !holder.is_cgroup() || holders.contains(holder));
     taken::withhold_of_others(inputs, allocations);
     decision.refused.extend(others.iter().filter_map(|one| Some(of_other(one.cgroup, one.foreign?))));
-    let mut parts = Vec::new();
     let isolated = |one: &DeclaredWorkload<'_>| {
         pinned_to_isolated(inputs.inventory, inputs.sample, &inputs.history.drift, one)
     };
@@ -106,16 +125,26 @@ pub fn decide(inputs: &Inputs<'_>, allocations: &mut Allocations) -> Decision {
         allocations.release(&Holder::cgroup(one.cgroup));
         decision.refused.extend(isolated(&one));
     }
-    let nothing_to_choose = inputs.inventory.machine.cpu_nodes().len() < 2;
-    let (left, placed) = if nothing_to_choose { (declared, Vec::new()) } else { (Vec::new(), declared) };
-    decision.refused.extend(left.iter().map(|one| Refusal {
+    if inputs.inventory.machine.cpu_nodes().len() >= 2 {
+        return declared;
+    }
+    decision.refused.extend(declared.iter().map(|one| Refusal {
         workload: one.cgroup.clone(),
         cause: RefusalCause::OneNode,
         reason: one_node(&inputs.inventory.machine),
     }));
-    let mut limits: BTreeMap<CgroupPath, AncestorLimits> =
-        placed.iter().map(|one| (one.cgroup.clone(), AncestorLimits::of(inputs, one.cgroup))).collect();
-    let candidates: Vec<WorkloadToPlace<'_>> = placed
+    Vec::new()
+}
+
+/// Grants each of these workloads its place, in order, and plans its steps.
+fn place_declared<'a>(
+    inputs: &Inputs<'a>,
+    allocations: &mut Allocations,
+    placeable: &'a [DeclaredWorkload<'a>],
+    limits: &'a BTreeMap<CgroupPath, AncestorLimits>,
+    decision: &mut Decision,
+) -> Vec<WorkloadSteps> {
+    let candidates: Vec<WorkloadToPlace<'_>> = placeable
         .iter()
         .filter_map(|one| Some(WorkloadToPlace::new(inputs, one, limits.get(one.cgroup)?)))
         .collect();
@@ -132,6 +161,7 @@ pub fn decide(inputs: &Inputs<'_>, allocations: &mut Allocations) -> Decision {
     // Sharing workloads also leave the CPUs that a later entry's workload gets exclusively.
     settle_overflow(inputs.inventory, allocations);
     let taken = allocations.exclusive_cpus();
+    let mut parts = Vec::new();
     for (one, granted, trace) in granted {
         let DeclaredWorkload { cgroup, figures, .. } = *one.workload;
         let settled = |grant| allocations.get(&Holder::cgroup(cgroup)).cloned().unwrap_or(grant);
@@ -141,11 +171,7 @@ pub fn decide(inputs: &Inputs<'_>, allocations: &mut Allocations) -> Decision {
         }
         decision.considered.insert(cgroup.clone(), one.decision_trace(inputs.inventory, allocations, trace));
     }
-    parts.extend(announced(inputs, allocations, &mut decision, &mut limits));
-    decision.guarded = guarded::of(inputs, &decision, &limits);
-    decision.plan = transaction::plan(parts);
-    partition::add_partition_steps(inputs, &mut decision);
-    decision
+    parts
 }
 
 impl Decision {
@@ -163,48 +189,13 @@ impl Decision {
         limits: &AncestorLimits,
     ) -> Option<WorkloadSteps> {
         let cgroup = change.cgroup;
-        if let Some(cpus) = &change.goal.cpuset.cpus {
-            self.aims.insert(cgroup.clone(), inputs.inventory.machine.nodes_of(cpus));
-        }
-        let goal = &change.goal;
-        let cgroup_id = inputs.sample.cgroup_id(cgroup);
-        let rule = inputs.declarations.rule(inputs.policy, cgroup).map(|(_, rule)| rule);
-        let cpus = goal.cpuset.cpus.as_ref();
-        let wanted = partition::wanted_partition(rule, cgroup_id, cpus, &goal.exclusive);
-        self.partitions.extend(wanted.map(|wanted| (cgroup.clone(), wanted)));
         let mut steps = order::steps(change);
-        let standing = inputs.history.drift.standing(
-            cgroup,
-            cgroup_id,
-            &change.goal.cpuset,
-            steps.iter().all(|step| !step.action.sets_cpuset()),
-            inputs.now_ns,
-        );
-        let target = CpusetTarget { cgroup_id, cpuset: change.goal.cpuset.clone(), standing };
-        self.targets.insert(cgroup.clone(), target);
-        let cooling = || {
-            let history = inputs.history;
-            history.cooling_towards(cgroup, cgroup_id, &goal.cpuset, inputs.policy, inputs.now_ns)
-        };
-        let moves_only = !steps.is_empty() && steps.iter().all(|step| !step.action.sets_cpuset());
-        let own_policy = inputs.self_placed.get(cgroup).filter(|one| one.keeps_place && moves_only);
-        let held_back = match standing {
-            _ if own_policy.is_some() => {
-                own_policy.map(|one| (RefusalCause::SelfPlacement, one.reason.clone()))
-            }
-            DriftStatus::LeftAlone => {
-                let left_ns = inputs.history.drift.left_alone_for(cgroup, inputs.now_ns);
-                Some((RefusalCause::Drift, left_alone(inputs.sample, cgroup, left_ns)))
-            }
-            // A change by another program is put back at once.
-            DriftStatus::Drifted => None,
-            _ if steps.is_empty() => {
-                self.in_place.push(cgroup.clone());
-                return None;
-            }
-            _ => cooling().map(|reason| (RefusalCause::CoolDown, reason)),
-        };
-        if let Some((cause, reason)) = held_back {
+        let standing = self.record_target(inputs, change, &steps);
+        if steps.is_empty() && !matches!(standing, DriftStatus::LeftAlone | DriftStatus::Drifted) {
+            self.in_place.push(cgroup.clone());
+            return None;
+        }
+        if let Some((cause, reason)) = held_back(inputs, change, &steps, standing) {
             self.refused.push(Refusal { workload: cgroup.clone(), cause, reason });
             return None;
         }
@@ -227,6 +218,7 @@ impl Decision {
         {
             steps.insert(0, end);
         }
+        let cgroup_id = inputs.sample.cgroup_id(cgroup);
         let had = inputs.history.drift.set_to(cgroup, cgroup_id).and_then(|had| had.cpus.as_ref());
         let gives = had.zip(change.goal.cpuset.cpus.as_ref()).map(|(had, cpus)| had.difference(cpus));
         Some(WorkloadSteps {
@@ -236,6 +228,59 @@ impl Decision {
             gives: gives.unwrap_or_default(),
             takes: change.goal.exclusive.clone(),
         })
+    }
+
+    /// Records where one workload should be, and the partition that it should have. Returns how its cpuset
+    /// stands to that.
+    fn record_target(
+        &mut self,
+        inputs: &Inputs<'_>,
+        change: &PlacementChange<'_>,
+        steps: &[Step],
+    ) -> DriftStatus {
+        let (cgroup, goal) = (change.cgroup, &change.goal);
+        let cpus = goal.cpuset.cpus.as_ref();
+        if let Some(cpus) = cpus {
+            self.aims.insert(cgroup.clone(), inputs.inventory.machine.nodes_of(cpus));
+        }
+        let cgroup_id = inputs.sample.cgroup_id(cgroup);
+        let rule = inputs.declarations.rule(inputs.policy, cgroup).map(|(_, rule)| rule);
+        let wanted = partition::wanted_partition(rule, cgroup_id, cpus, &goal.exclusive);
+        self.partitions.extend(wanted.map(|wanted| (cgroup.clone(), wanted)));
+        let is_set = steps.iter().all(|step| !step.action.sets_cpuset());
+        let drift = &inputs.history.drift;
+        let standing = drift.standing(cgroup, cgroup_id, &goal.cpuset, is_set, inputs.now_ns);
+        let target = CpusetTarget { cgroup_id, cpuset: goal.cpuset.clone(), standing };
+        self.targets.insert(cgroup.clone(), target);
+        standing
+    }
+}
+
+/// Why these steps are not taken now.
+fn held_back(
+    inputs: &Inputs<'_>,
+    change: &PlacementChange<'_>,
+    steps: &[Step],
+    standing: DriftStatus,
+) -> Option<(RefusalCause, String)> {
+    let Inputs { history, sample, now_ns, .. } = *inputs;
+    let cgroup = change.cgroup;
+    let moves_only = !steps.is_empty() && steps.iter().all(|step| !step.action.sets_cpuset());
+    if let Some(own) = inputs.self_placed.get(cgroup).filter(|one| one.keeps_place && moves_only) {
+        return Some((RefusalCause::SelfPlacement, own.reason.clone()));
+    }
+    match standing {
+        DriftStatus::LeftAlone => {
+            let left_ns = history.drift.left_alone_for(cgroup, now_ns);
+            Some((RefusalCause::Drift, left_alone(sample, cgroup, left_ns)))
+        }
+        // A change by another program is put back at once.
+        DriftStatus::Drifted => None,
+        _ => {
+            let (cgroup_id, cpuset) = (sample.cgroup_id(cgroup), &change.goal.cpuset);
+            let cooling = history.cooling_towards(cgroup, cgroup_id, cpuset, inputs.policy, now_ns);
+            cooling.map(|reason| (RefusalCause::CoolDown, reason))
+        }
     }
 }
 

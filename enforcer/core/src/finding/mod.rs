@@ -208,20 +208,7 @@ pub fn assess_with_writes(host: Judged<'_>) -> (Vec<Finding>, AdvisedWrites) {
             earlier: &earlier,
             advice: OnceCell::new(),
         };
-        let isolated = isolated_cpus::assess(&subject);
-        let sent_to = isolated.as_ref().map_or_else(CpuSet::new, |_| isolated_cpus::sent_to(&subject));
-        findings.extend(isolated);
-        let rules = [
-            cpuset_mismatch::assess,
-            remote_residency::assess,
-            remote_traffic::assess,
-            spans_nodes::assess,
-            thread_affinity::assess,
-            owner_mismatch::assess,
-        ];
-        let found = rules.iter().filter(|_| has_nodes).filter_map(|rule| rule(&subject));
-        let found: Vec<Finding> = found.collect();
-        let is_advised = found.iter().any(|one| one.remedy.is_some() && one.rule != Rule::ThreadAffinity);
+        let OwnFindings { found, is_advised, sent_to } = OwnFindings::of(&subject, has_nodes);
         findings.extend(found);
         let has_remedy = |one: &Finding| one.remedy.is_some() && one.object == workload.cgroup;
         let advice = subject.advice.get().and_then(|advice| advice.clone().ok());
@@ -241,6 +228,35 @@ pub fn assess_with_writes(host: Judged<'_>) -> (Vec<Finding>, AdvisedWrites) {
     }
     findings.sort_by(|a, b| b.severity.cmp(&a.severity).then_with(|| a.id.cmp(&b.id)));
     (findings, writes)
+}
+
+/// Findings of the rules about one workload.
+struct OwnFindings {
+    found: Vec<Finding>,
+    /// A finding has the shared advice as its remedy.
+    is_advised: bool,
+    /// CPUs that the advice about isolated CPUs sends it to.
+    sent_to: CpuSet,
+}
+
+impl OwnFindings {
+    /// Without `has_nodes` only isolated CPUs matter.
+    fn of(subject: &Subject<'_>, has_nodes: bool) -> Self {
+        let isolated = isolated_cpus::assess(subject);
+        let sent_to = isolated.as_ref().map_or_else(CpuSet::new, |_| isolated_cpus::sent_to(subject));
+        let rules = [
+            cpuset_mismatch::assess,
+            remote_residency::assess,
+            remote_traffic::assess,
+            spans_nodes::assess,
+            thread_affinity::assess,
+            owner_mismatch::assess,
+        ];
+        let by_node = rules.iter().filter(|_| has_nodes).filter_map(|rule| rule(subject));
+        let by_node: Vec<Finding> = by_node.collect();
+        let is_advised = by_node.iter().any(|one| one.remedy.is_some() && one.rule != Rule::ThreadAffinity);
+        Self { found: isolated.into_iter().chain(by_node).collect(), is_advised, sent_to }
+    }
 }
 
 /// Replaces remedies that would change settings of processes (the reason, by cgroup) by an obstacle: the

@@ -31,11 +31,7 @@ impl HintsPlacing<'_> {
         let merged = settled.map(|settled| settled.merged);
         let mask = merged.and_then(|merged| merged.mask);
         let affinity = mask.map(|mask| nodes.nodes(mask));
-        let mut devices = BTreeMap::new();
-        for (resource, count) in &demand.devices {
-            let ids = device::assign(&self.device_stock(asker, resource), *count, mask)?;
-            devices.insert(resource.clone(), ids);
-        }
+        let devices = self.assign_devices(asker, demand, mask)?;
         let exclusive = match demand.exclusive {
             0 => CpuSet::new(),
             count => self.take_cpus(asker, count, affinity.as_ref())?,
@@ -82,15 +78,25 @@ impl HintsPlacing<'_> {
             pin_mems,
             one_thread_of: Vec::new(),
             cpu_shares: None,
-            memory_priority: match self.pod.qos {
-                QosClass::Guaranteed => MemoryPriority::Guaranteed,
-                QosClass::Burstable => MemoryPriority::Burstable,
-                QosClass::BestEffort => MemoryPriority::BestEffort,
-            },
+            memory_priority: MemoryPriority::of_class(self.pod.qos),
             labels: self.pod.labels.clone(),
             qos: Some(self.pod.qos),
             affinity: Vec::new(),
         })
+    }
+
+    /// Devices of each requested kind, near the place.
+    fn assign_devices(
+        &self,
+        asker: Asker<'_>,
+        demand: &Demand,
+        mask: Option<Mask>,
+    ) -> Result<BTreeMap<String, Vec<String>>, Rejection> {
+        let assign = |(resource, count): (&String, &u64)| {
+            let ids = device::assign(&self.device_stock(asker, resource), *count, mask)?;
+            Ok((resource.clone(), ids))
+        };
+        demand.devices.iter().map(assign).collect()
     }
 
     /// Shared CPUs of the chosen nodes, and of more nodes if these have no room for the promise.

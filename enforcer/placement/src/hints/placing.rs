@@ -24,7 +24,8 @@ use super::{
     shared::SharedStock,
 };
 use crate::{
-    Allocations, ContainerRequest, Grant, Holder, Inventory, PodRequest, QosClass, Rejection, Trace,
+    Allocations, ContainerRequest, Grant, Holder, Inventory, MemoryResource, PodRequest, QosClass, Rejection,
+    Trace,
     memory::ZoneAccount,
     room::FittingAmount,
     settings::{HintsSettings, MemoryManagerPolicy, TopologyPolicy},
@@ -341,70 +342,92 @@ impl<'a> HintsPlacing<'a> {
         memory: &ZoneAccount,
         zones: &[NodeSet],
     ) -> Vec<ResourceFit> {
-        let ids = asker.nodes.ids();
-        let nodes = asker.nodes.nodes(asker.nodes.all());
-        let by_node = |amount: &dyn Fn(&NodeSet) -> u64| {
-            ids.iter().map(|id| amount(&std::iter::once(*id).collect())).collect::<Vec<u64>>()
-        };
         let mut lines = Vec::new();
         if demand.exclusive > 0 {
-            let OwnedStock { available, reusable } = self.cpu_stock(asker, demand.exclusive);
-            let had = available.union(&reusable);
-            let usable = self.usable(asker);
-            let machine = &self.inventory.machine;
-            let count = |cpus: usize| u64::try_from(cpus).unwrap_or(u64::MAX);
-            lines.push(ResourceFit {
-                room: FittingAmount::of_cpus(machine, &nodes, &had),
-                resource: "cpu".to_owned(),
-                wanted: count(demand.exclusive),
-                free: by_node(&|node| count(had.common(&machine.cpus_of(node)))),
-                capacity: by_node(&|node| {
-                    let cpus = machine.cpus_of(node);
-                    count(usable.as_ref().map_or_else(|| cpus.len(), |usable| cpus.common(usable)))
-                }),
-                anywhere: None,
-            });
+            lines.push(self.cpu_line(asker, demand.exclusive));
         }
         if self.pod.qos == QosClass::Guaranteed && is_memory_asked(asker, demand) {
-            let local = |nodes: &NodeSet| {
-                positions(asker.nodes.mask(nodes)).filter_map(|at| zones.get(at)).fold(
-                    NodeSet::new(),
-                    |mut all, zone| {
-                        all.extend(zone);
-                        all
-                    },
-                )
-            };
-            lines.extend(demand.memory.iter().map(|(resource, bytes)| ResourceFit {
-                room: FittingAmount::new(&resource.to_string(), &nodes, |nodes| {
-                    memory.free(&local(nodes), *resource)
-                }),
-                resource: resource.to_string(),
-                wanted: *bytes,
-                free: by_node(&|node| memory.free(&local(node), *resource)),
-                capacity: by_node(&|node| memory.capacity(&local(node), *resource)),
-                anywhere: None,
-            }));
+            lines.extend(memory_lines(asker, demand, memory, zones));
         }
-        lines.extend(demand.devices.iter().map(|(resource, count)| {
-            let stock = self.device_stock(asker, resource);
-            let near = |node: &NodeSet| stock.count_near(node);
-            let anywhere = stock.anywhere();
-            let units = self.inventory.devices.get(resource).map_or(&[][..], Vec::as_slice);
-            let all =
-                |node: &NodeSet| units.iter().filter(|unit| !unit.nodes.is_disjoint(node)).count() as u64;
-            ResourceFit {
-                // Devices without a known node cannot be aligned, unless no node is known for any.
-                room: anywhere.map_or_else(|| FittingAmount::new(resource, &nodes, near), |_| stock.room()),
-                resource: resource.clone(),
-                wanted: *count,
-                free: by_node(&near),
-                capacity: by_node(&all),
-                anywhere,
-            }
-        }));
+        lines
+            .extend(demand.devices.iter().map(|(resource, count)| self.device_line(asker, resource, *count)));
         lines
     }
+
+    fn cpu_line(&self, asker: Asker<'_>, exclusive: usize) -> ResourceFit {
+        let OwnedStock { available, reusable } = self.cpu_stock(asker, exclusive);
+        let had = available.union(&reusable);
+        let usable = self.usable(asker);
+        let machine = &self.inventory.machine;
+        let count = |cpus: usize| u64::try_from(cpus).unwrap_or(u64::MAX);
+        ResourceFit {
+            room: FittingAmount::of_cpus(machine, &all_nodes(asker), &had),
+            resource: "cpu".to_owned(),
+            wanted: count(exclusive),
+            free: by_node(asker, |node| count(had.common(&machine.cpus_of(node)))),
+            capacity: by_node(asker, |node| {
+                let cpus = machine.cpus_of(node);
+                count(usable.as_ref().map_or_else(|| cpus.len(), |usable| cpus.common(usable)))
+            }),
+            anywhere: None,
+        }
+    }
+
+    fn device_line(&self, asker: Asker<'_>, resource: &str, count: u64) -> ResourceFit {
+        let stock = self.device_stock(asker, resource);
+        let near = |node: &NodeSet| stock.count_near(node);
+        let anywhere = stock.anywhere();
+        let units = self.inventory.devices.get(resource).map_or(&[][..], Vec::as_slice);
+        let all = |node: &NodeSet| units.iter().filter(|unit| !unit.nodes.is_disjoint(node)).count() as u64;
+        ResourceFit {
+            // Devices without a known node cannot be aligned, unless no node is known for any.
+            room: anywhere
+                .map_or_else(|| FittingAmount::new(resource, &all_nodes(asker), near), |_| stock.room()),
+            resource: resource.to_owned(),
+            wanted: count,
+            free: by_node(asker, near),
+            capacity: by_node(asker, all),
+            anywhere,
+        }
+    }
+}
+
+/// One line per kind of memory.
+fn memory_lines(
+    asker: Asker<'_>,
+    demand: &Demand,
+    memory: &ZoneAccount,
+    zones: &[NodeSet],
+) -> Vec<ResourceFit> {
+    let local = |nodes: &NodeSet| {
+        positions(asker.nodes.mask(nodes)).filter_map(|at| zones.get(at)).fold(
+            NodeSet::new(),
+            |mut all, zone| {
+                all.extend(zone);
+                all
+            },
+        )
+    };
+    let line = |(resource, bytes): &(MemoryResource, u64)| ResourceFit {
+        room: FittingAmount::new(&resource.to_string(), &all_nodes(asker), |nodes| {
+            memory.free(&local(nodes), *resource)
+        }),
+        resource: resource.to_string(),
+        wanted: *bytes,
+        free: by_node(asker, |node| memory.free(&local(node), *resource)),
+        capacity: by_node(asker, |node| memory.capacity(&local(node), *resource)),
+        anywhere: None,
+    };
+    demand.memory.iter().map(line).collect()
+}
+
+fn all_nodes(asker: Asker<'_>) -> NodeSet {
+    asker.nodes.nodes(asker.nodes.all())
+}
+
+/// An amount of each node, in the order of the index.
+fn by_node(asker: Asker<'_>, amount: impl Fn(&NodeSet) -> u64) -> Vec<u64> {
+    asker.nodes.ids().iter().map(|id| amount(&std::iter::once(*id).collect())).collect()
 }
 
 /// Available CPUs, and those that a place must include.

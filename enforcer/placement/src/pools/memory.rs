@@ -70,72 +70,18 @@ impl<'a> MemoryWish<'a> {
         amount: MemoryAmount,
         preferences: &Preferences,
     ) -> Result<(Self, Vec<String>), String> {
-        let there = tree.root().memory.types();
-        let asked = preferences.memory_types.unwrap_or(MemoryTypes { dram: true, pmem: true, hbm: false });
-        let mut types = MemoryTypes {
-            dram: asked.dram && there.dram,
-            pmem: asked.pmem && there.pmem,
-            hbm: asked.hbm && there.hbm,
-        };
-        if types == MemoryTypes::default() {
-            if preferences.memory_types.is_some() {
-                return Err(named(asked));
-            }
-            types = there;
-        }
-        let mut warnings = Vec::new();
-        if preferences.memory_types.is_some() {
-            let missing = MemoryTypes {
-                dram: asked.dram && !types.dram,
-                pmem: asked.pmem && !types.pmem,
-                hbm: asked.hbm && !types.hbm,
-            };
-            if missing != MemoryTypes::default() {
-                warnings.push(format!("memory-type: the machine has no {}, ignored", named(missing)));
-            }
-            let nodes = tree.root().memory.of_types(types);
-            if inventory.are_movable_only(&nodes) {
-                warnings.push(format!(
-                    "memory-type {}: {} {} movable memory only, which the kernel cannot use for itself: the \
-                     nearest other node is added",
-                    named(types),
-                    words::nodes(&nodes),
-                    if nodes.len() == 1 { "has" } else { "have" },
-                ));
-            }
-        }
-        let (cold_start, warning) = match preferences.cold_start {
-            None => (None, None),
-            Some(_) if !types.pmem => (None, Some("cold-start: no PMEM to start on, ignored")),
-            Some(_) if !types.dram => (None, Some("cold-start: no DRAM to get later, ignored")),
-            Some(_) if movable_pmem(inventory, tree) => {
-                (None, Some("cold-start: a PMEM node has movable memory only, ignored"))
-            }
-            Some(duration) => (Some(duration), None),
-        };
-        let priority = match qos {
-            _ if preferences.strict_memory => MemoryPriority::Strict,
-            _ if preferences.preserve_memory => MemoryPriority::Preserved,
-            QosClass::Guaranteed => MemoryPriority::Guaranteed,
-            QosClass::Burstable => MemoryPriority::Burstable,
-            QosClass::BestEffort => MemoryPriority::BestEffort,
-        };
-        let limit = match amount.limit {
-            _ if qos != QosClass::Burstable => MemoryLimit::Request,
-            // Without a memory request, more memory is no advantage.
-            None if amount.bytes == 0 => MemoryLimit::Request,
-            // It may exceed its request by far, and most never do: it stays near with headroom, and gets
-            // further nodes when these are nearly full.
-            None => MemoryLimit::Bytes(amount.bytes.saturating_mul(HEADROOM)),
-            Some(limit) if limit > amount.bytes => MemoryLimit::Bytes(limit),
-            Some(_) => MemoryLimit::Request,
-        };
+        let (types, mut warnings) = usable_types(inventory, tree, preferences)?;
+        let (cold_start, warning) = cold_start(inventory, tree, types, preferences);
         let wish = Self {
             types,
             ordinary_first: preferences.memory_types.is_none() && types.dram && (types.pmem || types.hbm),
             bytes: amount.bytes,
-            limit,
-            priority,
+            limit: limit(qos, amount),
+            priority: match () {
+                () if preferences.strict_memory => MemoryPriority::Strict,
+                () if preferences.preserve_memory => MemoryPriority::Preserved,
+                () => MemoryPriority::of_class(qos),
+            },
             preserve: preferences.preserve_memory,
             cold_start,
             allowed: container.allowed_nodes.as_ref(),
@@ -271,6 +217,80 @@ impl<'a> MemoryWish<'a> {
     pub(super) fn with_kernel_memory(&self, machine: &Topology, nodes: NodeSet) -> NodeSet {
         let allowed = self.allowed.cloned().unwrap_or_else(|| machine.ordinary_memory_nodes());
         machine.with_kernel_memory(nodes, &allowed)
+    }
+}
+
+/// Kinds of memory that a container gets, of those that the machine has, with warnings about kinds that it
+/// has not. The error names the kinds if the machine has none of them.
+fn usable_types(
+    inventory: &Inventory,
+    tree: &PoolTree,
+    preferences: &Preferences,
+) -> Result<(MemoryTypes, Vec<String>), String> {
+    let there = tree.root().memory.types();
+    let asked = preferences.memory_types.unwrap_or(MemoryTypes { dram: true, pmem: true, hbm: false });
+    let types = MemoryTypes {
+        dram: asked.dram && there.dram,
+        pmem: asked.pmem && there.pmem,
+        hbm: asked.hbm && there.hbm,
+    };
+    if preferences.memory_types.is_none() {
+        return Ok((if types == MemoryTypes::default() { there } else { types }, Vec::new()));
+    }
+    if types == MemoryTypes::default() {
+        return Err(named(asked));
+    }
+    let mut warnings = Vec::new();
+    let missing = MemoryTypes {
+        dram: asked.dram && !types.dram,
+        pmem: asked.pmem && !types.pmem,
+        hbm: asked.hbm && !types.hbm,
+    };
+    if missing != MemoryTypes::default() {
+        warnings.push(format!("memory-type: the machine has no {}, ignored", named(missing)));
+    }
+    let nodes = tree.root().memory.of_types(types);
+    if inventory.are_movable_only(&nodes) {
+        warnings.push(format!(
+            "memory-type {}: {} {} movable memory only, which the kernel cannot use for itself: the nearest \
+             other node is added",
+            named(types),
+            words::nodes(&nodes),
+            if nodes.len() == 1 { "has" } else { "have" },
+        ));
+    }
+    Ok((types, warnings))
+}
+
+/// The wished cold start, or the warning why there is none.
+fn cold_start(
+    inventory: &Inventory,
+    tree: &PoolTree,
+    types: MemoryTypes,
+    preferences: &Preferences,
+) -> (Option<Duration>, Option<&'static str>) {
+    match preferences.cold_start {
+        None => (None, None),
+        Some(_) if !types.pmem => (None, Some("cold-start: no PMEM to start on, ignored")),
+        Some(_) if !types.dram => (None, Some("cold-start: no DRAM to get later, ignored")),
+        Some(_) if movable_pmem(inventory, tree) => {
+            (None, Some("cold-start: a PMEM node has movable memory only, ignored"))
+        }
+        Some(duration) => (Some(duration), None),
+    }
+}
+
+/// Memory that a container may use, for the choice of its pool.
+fn limit(qos: QosClass, amount: MemoryAmount) -> MemoryLimit {
+    match amount.limit {
+        _ if qos != QosClass::Burstable => MemoryLimit::Request,
+        // Without a memory request, more memory is no advantage.
+        None if amount.bytes == 0 => MemoryLimit::Request,
+        // It may exceed its request by far, and most never do: it stays near with headroom, and gets
+        // further nodes when these are nearly full.
+        None => MemoryLimit::Bytes(amount.bytes.saturating_mul(HEADROOM)),
+        Some(limit) if limit > amount.bytes => MemoryLimit::Bytes(limit),
+        Some(_) => MemoryLimit::Request,
     }
 }
 
