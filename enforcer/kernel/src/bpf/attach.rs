@@ -1,4 +1,4 @@
-//! Loads the object and attaches its programs, hook by hook.
+//! Attaches the programs of the loaded object, hook by hook.
 //!
 //! The order is: the kernel's types, the offsets that a hook reads, its argument count, then the
 //! load, which is where the kernel says yes or no. There is no probe for a capability: probing
@@ -7,27 +7,19 @@
 use std::{collections::BTreeMap, path::Path};
 
 use aya::{
-    Btf, Ebpf, EbpfError, EbpfLoader,
+    Btf, Ebpf,
     programs::{BtfTracePoint, FEntry, FExit, PerfEvent, Program, ProgramError, ProgramFd},
 };
-use enforcer_common::{
-    change::KINDS,
-    limit,
-    settings::{self, NO_NODE},
-};
+use enforcer_common::limit;
 use enforcer_core::policy::RunTimeSource;
 use numa_topology::id::CpuId;
-
-use rustix::time::{ClockId, clock_getres};
 
 use super::{
     axis::CgroupAxis,
     btf::{KernelTypes, Missing},
-    columns::NodeColumns,
     hardware::{self, OnOverflow, OpenCounters},
     hook::{Hook, HookError},
-    maps,
-    object::{OBJECT, program, refused},
+    object::{program, refused},
     offsets::{self, CgroupFile, CgroupTree, CgroupWalk, ZoneWalk},
     options::AttachOptions,
     perf,
@@ -86,10 +78,6 @@ const CLOCK: &str = "cpu_clock";
 const NEAR: &str = "hardware_near";
 const REMOTE: &str = "hardware_remote";
 
-/// Ring of the programs' diagnostics when they are off: the smallest that every page size allows.
-const SILENT_LOG_BYTES: u32 = 65_536;
-const NS_PER_S: u64 = 1_000_000_000;
-
 /// Facts about this kernel.
 pub(super) struct KernelFacts {
     /// The facts, or why they are unknown.
@@ -111,7 +99,7 @@ macro_rules! btf_facts {
         }
 
         impl KernelFacts {
-            $(fn $name(&self) -> Result<$type, HookError> {
+            $(pub(super) fn $name(&self) -> Result<$type, HookError> {
                 Ok(self.facts()?.$name.clone()?)
             })+
         }
@@ -181,25 +169,25 @@ impl KernelFacts {
         self.btf.as_ref().ok_or_else(unreadable)
     }
 
-    fn may_read_by_address(&self) -> Result<(), HookError> {
+    pub(super) fn may_read_by_address(&self) -> Result<(), HookError> {
         let refused = |cause: &String| HookError::Confidential { cause: cause.clone() };
         self.confidential.as_ref().map(refused).map_or(Ok(()), Err)
     }
 
     /// Position of the order among the arguments of the tracepoint of direct reclaim: it came second when a
     /// third one was added.
-    fn reclaim_order(&self) -> u32 {
+    pub(super) fn reclaim_order(&self) -> u32 {
         let arity = self.facts().ok().and_then(|facts| facts.arities.get(RECLAIM.0)?.as_ref().ok());
         u32::from(arity.is_some_and(|arity| *arity > 2))
     }
 
     /// Position of the reason among the arguments of `mm_migrate_pages`, where it is the last one.
-    fn reason_argument(&self) -> u32 {
+    pub(super) fn reason_argument(&self) -> u32 {
         let arity = self.facts().ok().and_then(|facts| facts.arities.get(MIGRATE_PAGES.0)?.as_ref().ok());
         if arity.is_some_and(|arity| *arity > 7) { 7 } else { 6 }
     }
 
-    fn hierarchy(&self) -> Result<u32, HookError> {
+    pub(super) fn hierarchy(&self) -> Result<u32, HookError> {
         self.hierarchy.clone().map_err(|cause| HookError::NoHierarchy { cause })
     }
 
@@ -208,95 +196,6 @@ impl KernelFacts {
         let found = self.facts()?.arities.get(name).ok_or(HookError::NoProgram(name))?.clone()?;
         if expected.contains(&found) { Ok(()) } else { Err(HookError::Arity { name, found, expected }) }
     }
-}
-
-/// Writes the settings and creates the maps; no program is loaded yet.
-pub(super) fn load(
-    kernel: &KernelFacts,
-    options: &AttachOptions,
-    columns: &NodeColumns,
-) -> Result<Ebpf, EbpfError> {
-    let walk = kernel.walk().unwrap_or_default();
-    let tree = kernel.tree().unwrap_or_default();
-    let task_cpu = kernel.task_cpu().unwrap_or_default();
-    let task_pid = kernel.task_pid().unwrap_or_default();
-    let hierarchy = kernel.hierarchy().unwrap_or_default();
-    let zone = kernel.zone().unwrap_or_default();
-    // The program that tells of a kill reads it by address: where that is refused it must not try.
-    let oom_constraint =
-        kernel.may_read_by_address().and_then(|()| kernel.oom_constraint()).unwrap_or_default();
-    let victim_is_task = u32::from(kernel.victim_is_task().unwrap_or_default());
-    let reclaim_order = kernel.reclaim_order();
-    let reason_argument = kernel.reason_argument();
-    let reasons = kernel.reasons().unwrap_or_default();
-    let skip_unsuitable = kernel.skip_unsuitable().unwrap_or(u32::MAX);
-    let cgroup_file = kernel.cgroup_file().unwrap_or_default();
-    let node_mask_bytes = kernel.node_mask_bytes().unwrap_or_default();
-    let own_tgid = options.own_tgid.unwrap_or_default();
-    let axis = options.cgroups.setting();
-    let nodes = node_table(options, columns);
-    let count = columns.count();
-    let move_table = u32::from(options.sizes.move_cells > 0);
-    let event_interval = ticks(options.event_interval_ns);
-    let pressure_interval = ticks(options.pressure_interval_ns);
-    let log_level = if options.log { ::log::LevelFilter::Debug } else { ::log::LevelFilter::Off } as u8;
-    let mut loader = EbpfLoader::new();
-    loader
-        // Nothing in the object is relocated by it.
-        .btf(None)
-        .override_global(settings::CGROUP_AXIS, &axis, true)
-        .override_global(settings::TASK_CPU, &task_cpu, true)
-        .override_global(settings::TASK_CGROUPS, &walk.task_cgroups, true)
-        .override_global(settings::CSS_SET_SLOT, &walk.css_set_slot, true)
-        .override_global(settings::CSS_CGROUP, &walk.css_cgroup, true)
-        .override_global(settings::CGROUP_KN, &walk.cgroup_kn, true)
-        .override_global(settings::KN_ID, &walk.kn_id, true)
-        .override_global(settings::CGROUP_SELF, &tree.cgroup_self, true)
-        .override_global(settings::CSS_PARENT, &tree.css_parent, true)
-        .override_global(settings::CGROUP_ROOT, &tree.cgroup_root, true)
-        .override_global(settings::ROOT_HIERARCHY, &tree.root_hierarchy, true)
-        .override_global(settings::HIERARCHY, &hierarchy, true)
-        .override_global(settings::TASK_PID, &task_pid, true)
-        .override_global(settings::NODES, &count, true)
-        .override_global(settings::MOVE_TABLE, &move_table, true)
-        .override_global(settings::EVENT_INTERVAL, &event_interval, true)
-        .override_global(settings::HARDWARE_PERIOD, &options.hardware.period, true)
-        .override_global(settings::PRESSURE_INTERVAL, &pressure_interval, true)
-        .override_global(settings::RECLAIM_ORDER, &reclaim_order, true)
-        .override_global(settings::VICTIM_IS_TASK, &victim_is_task, true)
-        .override_global(settings::ZONEREF_ZONE, &zone.zoneref_zone, true)
-        .override_global(settings::ZONE_NODE, &zone.zone_node, true)
-        .override_global(settings::OOM_CONSTRAINT, &oom_constraint, true)
-        .override_global(settings::OWN_TGID, &own_tgid, true)
-        .override_global(settings::NODE_MASK_BYTES, &node_mask_bytes, true)
-        .override_global(settings::OPEN_FILE_KN, &cgroup_file.open_file_kn, true)
-        .override_global(settings::KN_PARENT, &cgroup_file.kn_parent, true)
-        .override_global(settings::KN_NAME, &cgroup_file.kn_name, true)
-        .override_global(settings::REASON_ARGUMENT, &reason_argument, true)
-        .override_global(settings::REASON_CLASS, reasons.as_slice(), true)
-        .override_global(settings::SKIP_UNSUITABLE, &skip_unsuitable, true)
-        .override_global(settings::CPU_NODE, nodes.as_slice(), true)
-        .override_global(aya_log::LEVEL, &log_level, true);
-    let sizes = options.sizes;
-    for (map, entries) in [
-        (maps::MANAGED, sizes.managed),
-        // None has no entries: one is the least.
-        (maps::MOVE_CELLS, sizes.move_cells.max(1)),
-        (maps::MOVES, sizes.moves.max(1)),
-        (maps::TALLIES, sizes.tallies),
-        (maps::LAST_CHANGE, sizes.slots.saturating_mul(KINDS)),
-        (maps::RUN_TIME, sizes.slots.saturating_mul(count)),
-        (maps::HINT_FAULTS, sizes.slots.saturating_mul(count)),
-        (maps::HARDWARE, sizes.slots.saturating_mul(count)),
-        (maps::SENT, sizes.slots),
-        (maps::EVENTS, sizes.event_bytes),
-    ] {
-        loader.map_max_entries(map, entries);
-    }
-    if !options.log {
-        loader.map_max_entries("AYA_LOGS", SILENT_LOG_BYTES);
-    }
-    loader.load(OBJECT)
 }
 
 /// What hooks have opened besides their programs.
@@ -360,6 +259,7 @@ fn probe(
     }
 }
 
+/// Checks what the programs of a hook need of the kernel, then loads and attaches them.
 fn attach_usual(
     ebpf: &mut Ebpf,
     kernel: &KernelFacts,
@@ -367,85 +267,90 @@ fn attach_usual(
     options: &AttachOptions,
     opened: &mut Opened,
 ) -> Result<(), HookError> {
+    check_facts(kernel, hook, options)?;
     match hook {
-        Hook::Placement => {
-            kernel.walk()?;
-            kernel.task_cpu()?;
-            kernel.task_pid()?;
-            all::<BtfTracePoint>(ebpf, kernel, &[MIGRATE, WAKEUP_NEW])
-        }
+        Hook::Placement => all::<BtfTracePoint>(ebpf, kernel, &[MIGRATE, WAKEUP_NEW]),
         Hook::RunTime => match options.run_time {
-            RunTimeSource::Clock => {
-                cpuset_walk(kernel, options)?;
-                clock(ebpf, options)
-            }
+            RunTimeSource::Clock => clock(ebpf, options),
             RunTimeSource::Switches => switches(ebpf, kernel),
         },
-        Hook::CgroupTree => {
-            kernel.walk()?;
-            kernel.tree()?;
-            kernel.hierarchy()?;
-            all::<BtfTracePoint>(ebpf, kernel, &[MKDIR, RMDIR])
-        }
-        Hook::HintFaults => {
-            cpuset_walk(kernel, options)?;
-            function::<FEntry>(ebpf, kernel, options, NUMA_FAULT)
-        }
+        Hook::CgroupTree => all::<BtfTracePoint>(ebpf, kernel, &[MKDIR, RMDIR]),
+        Hook::HintFaults => function::<FEntry>(ebpf, kernel, options, NUMA_FAULT),
         Hook::Hardware => {
-            cpuset_walk(kernel, options)?;
             let programs = OnOverflow { near: on_overflow(ebpf, NEAR)?, remote: on_overflow(ebpf, REMOTE)? };
             let cpus: Vec<CpuId> = options.cpu_node.keys().copied().collect();
             opened.counters = Some(hardware::open(&options.hardware, &programs, &cpus)?);
             Ok(())
         }
-        Hook::Pressure => {
-            cpuset_walk(kernel, options)?;
-            kernel.zone()?;
-            all::<BtfTracePoint>(ebpf, kernel, &[KSWAPD, RECLAIM, RETRY])
-        }
-        Hook::KswapdWanted => {
-            cpuset_walk(kernel, options)?;
-            kernel.zone()?;
-            function::<FEntry>(ebpf, kernel, options, WAKEUP_KSWAPD)
-        }
-        Hook::OomVictim => {
-            cpuset_walk(kernel, options)?;
-            if kernel.victim_is_task()? {
-                kernel.task_pid()?;
-            }
-            trace::<BtfTracePoint>(ebpf, kernel, VICTIM)
-        }
+        Hook::Pressure => all::<BtfTracePoint>(ebpf, kernel, &[KSWAPD, RECLAIM, RETRY]),
+        Hook::KswapdWanted => function::<FEntry>(ebpf, kernel, options, WAKEUP_KSWAPD),
+        Hook::OomVictim => trace::<BtfTracePoint>(ebpf, kernel, VICTIM),
         Hook::OomConstraint => {
-            kernel.may_read_by_address()?;
-            kernel.oom_constraint()?;
-            kernel.check_arity(OUT_OF_MEMORY.0, OUT_OF_MEMORY.1)?;
             check_trampolines(options, OUT_OF_MEMORY.0)?;
             // Its end first: what is remembered at its beginning is forgotten there.
             trace_as::<FExit>(ebpf, kernel, OUT_OF_MEMORY_ENDS, OUT_OF_MEMORY)?;
             trace::<FEntry>(ebpf, kernel, OUT_OF_MEMORY)
                 .inspect_err(|_refused| detach::<FExit>(ebpf, OUT_OF_MEMORY_ENDS))
         }
+        Hook::PageMoves => trace::<BtfTracePoint>(ebpf, kernel, MIGRATE_PAGES),
+        Hook::Balancer => all::<BtfTracePoint>(ebpf, kernel, &[MOVE_NUMA, STICK_NUMA, SWAP_NUMA]),
+        Hook::MappingSkips => trace::<BtfTracePoint>(ebpf, kernel, SKIP_MAPPING),
+        Hook::CpusetWrites => function::<FExit>(ebpf, kernel, options, CPUSET_WRITE),
+        Hook::Policies => {
+            check_trampolines(options, SET_MEMPOLICY.0)?;
+            all::<FExit>(ebpf, kernel, &[SET_MEMPOLICY, MBIND])
+        }
+        Hook::TaskSkips => trace::<BtfTracePoint>(ebpf, kernel, SKIP_TASK),
+    }
+}
+
+/// Checks that the kernel's types have what the programs of a hook read, and that they may read it.
+fn check_facts(kernel: &KernelFacts, hook: Hook, options: &AttachOptions) -> Result<(), HookError> {
+    match hook {
+        Hook::Placement => {
+            kernel.walk()?;
+            kernel.task_cpu()?;
+            kernel.task_pid()?;
+        }
+        Hook::RunTime if options.run_time == RunTimeSource::Switches => {}
+        Hook::RunTime | Hook::HintFaults | Hook::Hardware | Hook::TaskSkips => cpuset_walk(kernel, options)?,
+        Hook::CgroupTree => {
+            kernel.walk()?;
+            kernel.tree()?;
+            kernel.hierarchy()?;
+        }
+        Hook::Pressure | Hook::KswapdWanted => {
+            cpuset_walk(kernel, options)?;
+            kernel.zone()?;
+        }
+        Hook::OomVictim => {
+            cpuset_walk(kernel, options)?;
+            if kernel.victim_is_task()? {
+                kernel.task_pid()?;
+            }
+        }
+        Hook::OomConstraint => {
+            kernel.may_read_by_address()?;
+            kernel.oom_constraint()?;
+            kernel.check_arity(OUT_OF_MEMORY.0, OUT_OF_MEMORY.1)?;
+        }
         Hook::PageMoves => {
             cpuset_walk(kernel, options)?;
             kernel.reasons()?;
-            trace::<BtfTracePoint>(ebpf, kernel, MIGRATE_PAGES)
         }
         Hook::Balancer => {
             kernel.walk()?;
-            all::<BtfTracePoint>(ebpf, kernel, &[MOVE_NUMA, STICK_NUMA, SWAP_NUMA])
         }
         Hook::MappingSkips => {
             cpuset_walk(kernel, options)?;
             // The tracepoint first: without it there is no such enumeration either.
             kernel.check_arity(SKIP_MAPPING.0, SKIP_MAPPING.1)?;
             kernel.skip_unsuitable()?;
-            trace::<BtfTracePoint>(ebpf, kernel, SKIP_MAPPING)
         }
         Hook::CpusetWrites => {
             kernel.may_read_by_address()?;
             kernel.walk()?;
             kernel.cgroup_file()?;
-            function::<FExit>(ebpf, kernel, options, CPUSET_WRITE)
         }
         Hook::Policies => {
             kernel.may_read_by_address()?;
@@ -454,14 +359,9 @@ fn attach_usual(
             for (name, expected) in [SET_MEMPOLICY, MBIND] {
                 kernel.check_arity(name, expected)?;
             }
-            check_trampolines(options, SET_MEMPOLICY.0)?;
-            all::<FExit>(ebpf, kernel, &[SET_MEMPOLICY, MBIND])
-        }
-        Hook::TaskSkips => {
-            cpuset_walk(kernel, options)?;
-            trace::<BtfTracePoint>(ebpf, kernel, SKIP_TASK)
         }
     }
+    Ok(())
 }
 
 /// The cgroup of the current task comes from a helper, but not that of a hierarchy of cgroup v1.
@@ -598,40 +498,5 @@ where
         && let Err(error) = program.end()
     {
         tracing::debug!("detaching {name}: {error}");
-    }
-}
-
-/// Ticks of the kernel's clock that are at least so many ns; 0 of none. The one that is under way may be over
-/// at once, so it does not count.
-fn ticks(ns: u64) -> u64 {
-    let tick = clock_getres(ClockId::MonotonicCoarse);
-    let tick = u64::try_from(tick.tv_sec).unwrap_or(0) * NS_PER_S + u64::try_from(tick.tv_nsec).unwrap_or(0);
-    if ns == 0 { 0 } else { ns.div_ceil(tick.max(1)) + 1 }
-}
-
-fn node_table(options: &AttachOptions, columns: &NodeColumns) -> Vec<u16> {
-    let mut nodes = vec![NO_NODE; limit::CPUS];
-    for (cpu, node) in &options.cpu_node {
-        if let (Some(index), Some(column)) = (nodes.get_mut(cpu.0 as usize), columns.index(*node)) {
-            *index = column;
-        }
-    }
-    nodes
-}
-
-#[cfg(test)]
-mod tests {
-    use numa_topology::id::NodeId;
-
-    use super::*;
-
-    #[test]
-    fn the_table_holds_sparse_and_high_nodes() {
-        let cpu_node =
-            [(0, 72), (3, 1023), (8191, 5), (8192, 6)].map(|(cpu, node)| (CpuId(cpu), NodeId(node)));
-        let options = AttachOptions::new(cpu_node.into(), CgroupAxis::Unified);
-        let table = node_table(&options, &NodeColumns::new(&options.cpu_node));
-        assert_eq!(table.len(), limit::CPUS);
-        assert_eq!([table[0], table[1], table[3], table[8191]], [2, NO_NODE, 3, 0]);
     }
 }

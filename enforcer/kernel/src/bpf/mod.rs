@@ -49,6 +49,7 @@ mod hook;
 mod instructions;
 mod iter;
 mod kept;
+mod load;
 mod log;
 mod maps;
 mod object;

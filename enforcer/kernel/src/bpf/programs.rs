@@ -27,6 +27,7 @@ use super::{
     hardware::OpenCounters,
     hook::{Hook, HookState},
     kept::DrainedEvents,
+    load,
     log::ToTracing,
     maps::{self, CountersError},
     object::with_causes,
@@ -87,7 +88,7 @@ impl Programs {
         raise_limits();
         let columns = NodeColumns::new(&options.cpu_node);
         let mut kernel = KernelFacts::read(options.cgroups);
-        let mut ebpf = match attach::load(&kernel, options, &columns) {
+        let mut ebpf = match load::load(&kernel, options, &columns) {
             Ok(ebpf) => ebpf,
             Err(error) => return Self::absent(&with_causes(&error)),
         };

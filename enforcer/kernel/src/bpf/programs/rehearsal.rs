@@ -11,7 +11,7 @@ use numa_topology::id::CpuId;
 
 use super::{
     super::object::{describe, program},
-    AttachOptions, Hook, HookState, KernelFacts, NodeColumns, Programs, Slots, attach, raise_limits,
+    AttachOptions, Hook, HookState, KernelFacts, NodeColumns, Programs, Slots, load, raise_limits,
     with_causes,
 };
 
@@ -24,7 +24,7 @@ impl Programs {
         raise_limits();
         let columns = NodeColumns::new(&options.cpu_node);
         let kernel = KernelFacts::read(options.cgroups);
-        let mut ebpf = attach::load(&kernel, options, &columns).map_err(|error| with_causes(&error))?;
+        let mut ebpf = load::load(&kernel, options, &columns).map_err(|error| with_causes(&error))?;
         let program: &mut RawTracePoint = program(&mut ebpf, TICK).map_err(|error| error.to_string())?;
         program.load().map_err(|error| describe(&error))?;
         Ok(Self {
