@@ -25,6 +25,7 @@ mod source;
 #[cfg(test)]
 mod tests;
 mod top;
+mod turn;
 mod widened;
 mod widening;
 
@@ -35,20 +36,13 @@ use std::{
 };
 
 use enforcer_core::{
-    audit::{Audit, AuditInputs, AuditedHost},
+    audit::AuditedHost,
     cold_start::ColdStarts,
-    finding::{Finding, Judged, Severity, assess, with_added},
-    hosted::{Containers, GrantRecord},
-    model::{Activity, Model},
-    owner::OwnershipFacts,
-    owners::Owners,
+    hosted::GrantRecord,
     plan::{Outcome, OutcomeResult, Plan, Step},
     policy::{Mode, Policy},
-    sample::{Changes, Sample},
-    turn::{
-        self, Drift, History, Inputs, SelfPlacedWorkloads, TurnLimits, TurnOutput, WrittenCgroups,
-        decide_turn,
-    },
+    sample::Sample,
+    turn::{Decision, Drift, History},
     widening::Narrowing,
     workload::{CgroupPath, Workload},
 };
@@ -66,24 +60,15 @@ pub use self::{
     top::top_report,
     widening::{BrakeParts, ReliefSensors, Sensors, Widening, start as start_widening},
 };
-use self::{
-    early_turns::EarlyTurns,
-    own_cpus::OwnCpus,
-    recording::TurnLog,
-    self_placed::{DecidingHost, SelfPlacedLooks},
-};
-use crate::{printer::Printer, record::Recorder, version, wall_clock};
+use self::{early_turns::EarlyTurns, own_cpus::OwnCpus, recording::TurnLog, self_placed::SelfPlacedLooks};
+use crate::{printer::Printer, record::Recorder};
 use enforcer_act::{
     Actuator, Applied, CurrentClaims as _, DryRunActuator, apply_plan, apply_plan_beside,
     cpuset::CpusetTree,
     journal::{DriftRecord, LeftPins, Made, MakingRecord},
-    pages::PageMoveLimits,
 };
 use enforcer_observe::{KeptCgroups, PressureTap};
-use enforcer_report::{
-    counters::Counters,
-    tick::{TICK_SCHEMA_VERSION, TickReport, TickTotals},
-};
+use enforcer_report::tick::{TickReport, TickTotals};
 
 /// Turns between two reads of the topology: hotplug is rare, and a read takes many files.
 const TOPOLOGY_EVERY: u64 = 30;
@@ -387,178 +372,6 @@ impl Engine {
         WakeFds { came: fds.came.filter(|_| self.watches()), ..fds }
     }
 
-    /// One pass through the stages at `now_ns` of a clock that continues across daemons.
-    pub fn turn(&mut self, now_ns: u64) -> Result<TickReport, SourceError> {
-        let seen = self.see(now_ns).inspect_err(|_error| self.totals.failed_ticks += 1);
-        let (workloads, mut degraded, sample) = seen?;
-        degraded.extend(self.record(&workloads));
-        let Some(PlacementMachine { inventory, degraded: of_machine }) = &self.machine else {
-            return Err(SourceError::new("topology", &"was not read"));
-        };
-        degraded.extend(of_machine.iter().cloned());
-        let inventory = &Arc::clone(inventory);
-        degraded.extend(self.missing());
-
-        let model = Model::new(&inventory.machine, &workloads, &sample, self.before.as_ref());
-        let begins = |facts: &OwnershipFacts| self.recording.begin(facts);
-        let (declarations, owners) = self.placed.owners(&workloads, &sample, &model, &self.policy, begins);
-        let findings = {
-            let (workloads, sample, model, policy) = (&workloads, &sample, &model, &self.policy);
-            let (owners, declarations) = (&owners, &declarations);
-            assess(Judged { inventory, workloads, sample, model, policy, owners, declarations })
-        };
-        self.history.prune(&self.policy, now_ns);
-        self.placed.tell(&mut self.history);
-        let waiting = self.review_widened(&workloads, &declarations, &model, &sample);
-        let widened = self.widening.as_ref().map(Widening::added).unwrap_or_default();
-        let paused = self.gate.paused();
-        let may_move = self.may_write() && paused.is_none();
-        self.demotion.set_targets(inventory, &workloads, &sample, &declarations, &self.policy, may_move);
-        self.end_cold_starts(&workloads, &model, &sample, now_ns);
-        let actuator = &self.actuator;
-        let has_set = |cgroup: &CgroupPath| actuator.as_ref().is_some_and(|one| one.has_set(cgroup));
-        let partitioned = actuator.as_ref().map(|one| one.partitioned()).unwrap_or_default();
-        let inputs = Inputs {
-            inventory,
-            workloads: &workloads,
-            sample: &sample,
-            model: &model,
-            policy: &self.policy,
-            declarations: &declarations,
-            containers: &Containers::default(),
-            owners: &owners,
-            history: &self.history,
-            widened: &widened,
-            written: WrittenCgroups(&has_set),
-            partitioned: &partitioned,
-            self_placed: &SelfPlacedWorkloads::new(),
-            now_ns,
-        };
-        let terms = TurnLimits { may_begin: may_move, bytes_per_turn: PageMoveLimits::default().bytes };
-        self.recording.seen(&inputs, inventory, self.before.as_ref(), terms);
-        let mut host = DecidingHost {
-            source: &mut *self.source,
-            placed: &self.placed,
-            recording: &mut self.recording,
-            paused: paused.is_some(),
-        };
-        let TurnOutput { mut decision, rebalanced, next } =
-            decide_turn(&inputs, terms, &mut self.self_placed.answers, &mut host);
-        degraded.extend(self.self_placed.unseen());
-        self.source.look_at_partitions(decision.about_partitions(&partitioned));
-        let guarded = std::mem::take(&mut decision.guarded);
-        let rebalanced = rebalanced.map(|(turn, past)| {
-            self.history.rebalance = past;
-            rebalance::tell(turn, &mut self.totals.rebalance)
-        });
-        self.source.aim(&decision.aims);
-        degraded.extend(drift::left_alone(&decision).chain(drift::without_partition(&decision)));
-        let findings = with_added(findings, &widened);
-        let audit =
-            self.audit(&inventory.machine, (&workloads, &sample, &model), &owners, findings, degraded);
-        let applied = self.carry_out(&decision, paused.is_some(), now_ns);
-        self.recording.end(&applied.outcomes);
-        self.decisions().note_turn(&workloads, &decision, &applied.outcomes, paused.is_some());
-        self.keep(&decision, &applied, paused.is_some(), now_ns);
-        self.exposure.refresh(&self.placed);
-        let widening = self.guard(guarded, &declarations, &workloads, waiting, paused.is_some());
-        self.count(&applied, &sample);
-        let report = TickReport {
-            schema_version: TICK_SCHEMA_VERSION,
-            mode: if self.may_write() { Mode::Enforce } else { Mode::Observe },
-            paused,
-            begun_ns: now_ns,
-            audit,
-            nodes: sample.nodes.clone(),
-            activity: Activity::new(&inventory.machine, &model),
-            pods: self.placed.pods(&workloads),
-            events: sample.events.as_ref().map(|events| events.counts),
-            counters: Counters::of(&sample),
-            kernel_side: sample.kernel_side.clone(),
-            pressure: sample.pressure_events.clone(),
-            widening,
-            other_page_moves: sample.other_page_moves.clone(),
-            runtime: self.placed.take_report(),
-            demotion: self.demotion.report(),
-            changes: self.foreign_changes(&sample),
-            entries: declarations.entries(&self.policy, &workloads),
-            decision,
-            rebalanced,
-            outcomes: applied.outcomes,
-            totals: self.totals.clone(),
-        };
-        self.before = Some(sample);
-        self.early_turns.after(next);
-        Ok(report)
-    }
-
-    /// Builds the audit from the observations of a turn.
-    fn audit(
-        &self,
-        machine: &Topology,
-        (workloads, sample, model): (&[Workload], &Sample, &Model),
-        owners: &Owners,
-        findings: Vec<Finding>,
-        degraded: Vec<Degraded>,
-    ) -> Audit {
-        Audit::new(AuditInputs {
-            tool: version::tool(),
-            taken_at: Some(wall_clock::utc_now()),
-            host: self.host.clone(),
-            topology: machine.clone(),
-            workloads,
-            sample,
-            model,
-            owners,
-            findings,
-            degraded,
-            thresholds: &self.policy.thresholds,
-            fail_on: Severity::Warning,
-            only_misaligned: false,
-        })
-    }
-
-    /// Ends finished cold starts and gives those containers all of their memory, before the turn decides.
-    fn end_cold_starts(&mut self, workloads: &[Workload], model: &Model, sample: &Sample, now_ns: u64) {
-        // Read even if unused: a container that reports ready must not block on a full pipe.
-        let ready = &self.exposure.ready(&self.placed);
-        if self.may_write() && self.gate.paused().is_none() {
-            let seen =
-                cold_start::ColdStartInputs { workloads, model, sample, before: self.before.as_ref(), ready };
-            cold_start::turn(&mut self.placed.lock(), &mut self.cold_starts, seen, now_ns);
-        }
-    }
-
-    /// Adds a turn to the totals.
-    fn count(&mut self, applied: &Applied, sample: &Sample) {
-        self.totals.ticks += 1;
-        self.totals.counters.grow(self.before.as_ref(), sample);
-        self.totals.count(&applied.outcomes);
-        self.totals.page_move_calls = self.actuator.as_ref().and_then(|one| one.page_move_calls().cloned());
-    }
-
-    /// Degraded parts of the daemon, and sources about other writers that cannot be read.
-    fn missing(&mut self) -> Vec<Degraded> {
-        let mut missing: Vec<Degraded> =
-            self.actuator.as_ref().and_then(|actuator| actuator.degraded()).into_iter().collect();
-        missing.extend(self.placed.degraded());
-        missing.extend(self.placed.unreadable_departures());
-        missing.extend(self.exposure.degraded());
-        missing.extend(self.demotion.degraded());
-        missing.extend(self.recording.degraded());
-        missing.extend(self.widening.as_ref().and_then(Widening::degraded));
-        missing.extend(self.printers.iter().filter_map(Printer::degraded));
-        missing.extend(self.standing.iter().cloned());
-        let others = self.source.others();
-        missing.extend(others.degraded.iter().cloned());
-        let allows = others.own_cpus.clone();
-        self.placed.set_foreign_owners(others);
-        if let Some(allows) = allows {
-            missing.extend(self.own_cpus.keep_off(&self.placed.exclusive_of_others(), &allows));
-        }
-        missing
-    }
-
     fn may_write(&self) -> bool {
         self.actuator.is_some() && self.policy.mode == Mode::Enforce
     }
@@ -570,40 +383,7 @@ impl Engine {
         self.source.topology()
     }
 
-    fn see(&mut self, now_ns: u64) -> Result<source::HostView, SourceError> {
-        self.prepare()?;
-        if self.totals.ticks > 0 && self.totals.ticks.is_multiple_of(TOPOLOGY_EVERY) {
-            match self.read_machine() {
-                Ok(read) => {
-                    self.machine = Some(PlacementMachine::new(read, &self.policy));
-                    self.share();
-                }
-                // The previous topology stays in use; the next read may succeed.
-                Err(error) => tracing::warn!("{error}"),
-            }
-        }
-        let (mut workloads, degraded) = self.source.workloads()?;
-        self.placed.rename(&mut workloads);
-        let sandboxes = self.placed.without_sandboxes(&mut workloads);
-        for (cgroup, name) in sandboxes.iter().filter(|(cgroup, _)| !self.sandboxes.contains(cgroup)) {
-            tracing::debug!("{cgroup} is {name}, and no workload");
-        }
-        self.sandboxes = sandboxes.into_iter().map(|(cgroup, _)| cgroup).collect();
-        self.placed.free_departed();
-        self.placed.end_vanished(&workloads);
-        self.placed.expect_only(&workloads);
-        let sample = self.source.sample(&workloads, now_ns);
-        Ok((workloads, degraded, sample))
-    }
-
-    /// Changes by other writers, without the runtime's writes of our answers.
-    fn foreign_changes(&self, sample: &Sample) -> Option<Changes> {
-        let mut changes = sample.changes.clone()?;
-        self.placed.remove_own_writes(&mut changes);
-        Some(changes)
-    }
-
-    fn carry_out(&mut self, decision: &turn::Decision, paused: bool, now_ns: u64) -> Applied {
+    fn carry_out(&mut self, decision: &Decision, paused: bool, now_ns: u64) -> Applied {
         if self.may_write()
             && !paused
             && let Err(error) = self.ready()
@@ -682,7 +462,7 @@ impl Engine {
     }
 
     /// Updates the drift history from the outcomes, and watches the cpusets that are ours.
-    fn keep(&mut self, decision: &turn::Decision, applied: &Applied, paused: bool, now_ns: u64) {
+    fn keep(&mut self, decision: &Decision, applied: &Applied, paused: bool, now_ns: u64) {
         if !self.may_write() || paused {
             self.source.keep_watch(&KeptCgroups::new());
             return;
