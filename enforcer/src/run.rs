@@ -38,7 +38,7 @@ use crate::{
 };
 use enforcer_act::pages::Stop;
 use enforcer_kernel::{clock, waker::Waker};
-use enforcer_observe::IdleDetector;
+use enforcer_observe::{IdleDetector, PressureTap};
 use enforcer_report::{style::Style, table, text, tick::TickReport};
 
 mod options;
@@ -182,24 +182,11 @@ impl RunningDaemon {
         let mut owes_turn = false;
         let tap = self.engine.tap();
         loop {
-            let pressure = tap.without_listener();
-            let fds = self.engine.wake_fds();
-            let heard = Heard {
-                urgent: pressure.as_ref().filter(|_| wakes).map(AsFd::as_fd),
-                filling: fds.filling.filter(|_| wakes && pace.hears_events()),
-                came: fds.came.filter(|_| wakes && pace.hears()),
-                written: fds.written.filter(|_| wakes && pace.hears_writes()),
-                started: pace.hears().then_some(&starts),
-            };
             // A reload is followed by its turn, even if several come in a row.
             let wake = if std::mem::take(&mut owes_turn) {
                 Wake::Turn
             } else {
-                wait::next(orders, pace.due(), heard).unwrap_or_else(|error| {
-                    wakes = false;
-                    self.engine.add_degraded(deaf(&error));
-                    Wake::Look
-                })
+                self.wait(orders, &pace, &tap, &starts, &mut wakes)
             };
             match wake {
                 Wake::Order(SignalOrder::Stop) => return Ok(()),
@@ -209,11 +196,7 @@ impl RunningDaemon {
                     if further.any(|order| order == SignalOrder::Stop) {
                         return Ok(());
                     }
-                    self.supervisor.reloading();
-                    self.reload(options);
-                    // As before the first turn.
-                    self.engine.look();
-                    self.supervisor.ready(&declared(self.engine.policy()));
+                    self.reload_for_turn(options);
                     pace.want(Instant::now());
                     owes_turn = true;
                 }
@@ -224,21 +207,17 @@ impl RunningDaemon {
                     let seen = self.engine.look();
                     pace.looked(begun, Instant::now(), seen, wakes);
                 }
+                Wake::Turn if self.skips_turn(&mut pace) => {}
                 Wake::Turn => {
                     let begun = Instant::now();
                     let interval = self.engine.policy().interval.get();
-                    if pace.unwanted(begun).is_some_and(|since| self.may_rest(since)) {
-                        pace.left_out(begun, interval);
-                    } else {
-                        self.turn(first, options.style, out)?;
-                        first = false;
-                        if options.once {
-                            return Ok(());
-                        }
-                        pace.turned(begun, Instant::now(), interval);
-                        if let Some(within) = self.engine.early_turn() {
-                            pace.want(Instant::now() + within);
-                        }
+                    self.turn(std::mem::take(&mut first), options.style, out)?;
+                    if options.once {
+                        return Ok(());
+                    }
+                    pace.turned(begun, Instant::now(), interval);
+                    if let Some(within) = self.engine.early_turn() {
+                        pace.want(Instant::now() + within);
                     }
                 }
             }
@@ -247,6 +226,50 @@ impl RunningDaemon {
             let _previous = self.alive.send_replace(now);
             self.supervisor.alive(now, quiet_look);
         }
+    }
+
+    /// Waits for what comes next. Clears `wakes` if descriptors cannot be waited for: from then on, the
+    /// daemon looks at intervals.
+    fn wait(
+        &mut self,
+        orders: &mut Orders,
+        pace: &TurnSchedule,
+        tap: &PressureTap,
+        starts: &Waker,
+        wakes: &mut bool,
+    ) -> Wake {
+        let pressure = tap.without_listener();
+        let fds = self.engine.wake_fds();
+        let heard = Heard {
+            urgent: pressure.as_ref().filter(|_| *wakes).map(AsFd::as_fd),
+            filling: fds.filling.filter(|_| *wakes && pace.hears_events()),
+            came: fds.came.filter(|_| *wakes && pace.hears()),
+            written: fds.written.filter(|_| *wakes && pace.hears_writes()),
+            started: pace.hears().then_some(starts),
+        };
+        wait::next(orders, pace.due(), heard).unwrap_or_else(|error| {
+            *wakes = false;
+            self.engine.add_degraded(deaf(&error));
+            Wake::Look
+        })
+    }
+
+    /// Reads the configuration again, and drains the events from before its first turn.
+    fn reload_for_turn(&mut self, options: &RunOptions) {
+        self.supervisor.reloading();
+        self.reload(options);
+        self.engine.look();
+        self.supervisor.ready(&declared(self.engine.policy()));
+    }
+
+    /// Skips the due turn if nothing new can be seen. Returns whether it did.
+    fn skips_turn(&mut self, pace: &mut TurnSchedule) -> bool {
+        let begun = Instant::now();
+        let skips = pace.unwanted(begun).is_some_and(|since| self.may_rest(since));
+        if skips {
+            pace.left_out(begun, self.engine.policy().interval.get());
+        }
+        skips
     }
 
     /// Whether the due turn, `since` after the latest, can be skipped because nothing new can be seen.

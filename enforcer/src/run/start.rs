@@ -83,12 +83,8 @@ impl RunningDaemon {
         let recording =
             record.map(|record| record::RecordingFile::open(&record.file, record.limit)).transpose()?;
         let layout = CgroupLayout::read(host)?;
-        let mut source =
-            LiveSource::new(host.clone(), layout.clone(), SamplerOptions::new(&policy.sample, !options.once));
-        // In observe mode too: an earlier daemon may have set cpusets.
-        source.set_by_us(recorded_settings(&policy.state_dir));
         let kubelet = KubeletWatch::first(&policy.kubelet);
-        let mut engine = Engine::new(Box::new(source.beside(kubelet.clone())), policy.clone());
+        let mut engine = engine(options, &policy, &layout, &kubelet);
         let record = PauseRecord::new(&policy.state_dir);
         if policy.mode == Mode::Enforce {
             may_write(&mut engine, host, &layout, &policy, stop)?;
@@ -101,17 +97,7 @@ impl RunningDaemon {
         let asked = matches!(options.overrides.metrics_listen, Some(Some(_)));
         let endpoints = Endpoints::open(&policy, options.once, asked);
         engine.prepare()?;
-        let duties = Duties {
-            mode: policy.mode,
-            numa_maps: policy.sample.numa_maps,
-            bpf: policy.sample.bpf,
-            partitions: policy.wants_partitions(),
-            frames: policy.memory.demotion.backend == DemotionBackend::Damos,
-        };
-        if let Err(error) = privileges::reduce(duties) {
-            let effect = "the daemon keeps more privileges than it needs";
-            engine.add_degraded(Degraded::new("privileges", error.to_string(), effect));
-        }
+        reduce_privileges(&mut engine, &policy);
         if let Some(target) = recording {
             engine.set_recorder(Recorder::start(target).map_err(failed("starting to record"))?);
         }
@@ -123,26 +109,10 @@ impl RunningDaemon {
         for one in missing {
             engine.add_degraded(one);
         }
-        if !options.once
-            && let Some(looking) = kubelet.keep_up(policy.kubelet.clone())
-        {
-            threads::spawn(Role::Kubelet, looking).map_err(failed("watching the kubelet"))?;
-        }
-        if policy.mode == Mode::Enforce && !options.once {
-            widen_memory(&mut engine, host, &layout, &policy.state_dir);
-        }
-        if policy.nri.enabled && !options.once {
-            let exposure = exposure(&mut engine, &policy);
-            follow_runtime(&policy.nri, engine.placed(), engine.gate(), exposure)
-                .map_err(failed("starting the link to the runtime"))?;
-        }
-        let pages = if engine.has_actuator() && !options.once {
-            Some(
-                follow_cold_pages(&engine, host, &layout, stop)
-                    .map_err(failed("starting to move cold pages"))?,
-            )
-        } else {
+        let pages = if options.once {
             None
+        } else {
+            start_threads(&mut engine, &policy, host, &layout, &kubelet, stop)?
         };
         let supervisor = Supervisor::of_environment().unwrap_or_else(|error| {
             engine.add_degraded(Degraded::new("supervisor", error.to_string(), "it gets no messages"));
@@ -161,6 +131,57 @@ impl RunningDaemon {
             socket,
         })
     }
+}
+
+/// An engine on the live host, without an actuator.
+fn engine(options: &RunOptions, policy: &Policy, layout: &CgroupLayout, kubelet: &KubeletWatch) -> Engine {
+    let sampler = SamplerOptions::new(&policy.sample, !options.once);
+    let mut source = LiveSource::new(options.host.clone(), layout.clone(), sampler);
+    // In observe mode too: an earlier daemon may have set cpusets.
+    source.set_by_us(recorded_settings(&policy.state_dir));
+    Engine::new(Box::new(source.beside(kubelet.clone())), policy.clone())
+}
+
+/// Gives up the privileges that only the start needed.
+fn reduce_privileges(engine: &mut Engine, policy: &Policy) {
+    let duties = Duties {
+        mode: policy.mode,
+        numa_maps: policy.sample.numa_maps,
+        bpf: policy.sample.bpf,
+        partitions: policy.wants_partitions(),
+        frames: policy.memory.demotion.backend == DemotionBackend::Damos,
+    };
+    if let Err(error) = privileges::reduce(duties) {
+        let effect = "the daemon keeps more privileges than it needs";
+        engine.add_degraded(Degraded::new("privileges", error.to_string(), effect));
+    }
+}
+
+/// Starts what goes on beside the turns of a daemon that stays. Returns the thread that moves cold pages.
+fn start_threads(
+    engine: &mut Engine,
+    policy: &Policy,
+    host: &HostRoot,
+    layout: &CgroupLayout,
+    kubelet: &KubeletWatch,
+    stop: &Stop,
+) -> Result<Option<JoinHandle<()>>, RunError> {
+    if let Some(looking) = kubelet.keep_up(policy.kubelet.clone()) {
+        threads::spawn(Role::Kubelet, looking).map_err(failed("watching the kubelet"))?;
+    }
+    if policy.mode == Mode::Enforce {
+        widen_memory(engine, host, layout, &policy.state_dir);
+    }
+    if policy.nri.enabled {
+        let exposure = exposure(engine, policy);
+        follow_runtime(&policy.nri, engine.placed(), engine.gate(), exposure)
+            .map_err(failed("starting the link to the runtime"))?;
+    }
+    if !engine.has_actuator() {
+        return Ok(None);
+    }
+    let pages = follow_cold_pages(engine, host, layout, stop);
+    pages.map(Some).map_err(failed("starting to move cold pages"))
 }
 
 /// The first line of the log: what runs, and by which settings.
