@@ -11,7 +11,7 @@
 
 use std::time::{Duration, Instant};
 
-use crate::{engine::Look, wait::TurnDeadlines};
+use crate::{engine::PolledEvents, wait::TurnDeadlines};
 
 /// Interval of looks while there are events, or while some would not wake the daemon.
 pub const LOOK: Duration = Duration::from_millis(250);
@@ -53,7 +53,7 @@ enum Since {
     /// Nothing yet. Events of the turn's own writes may still come; they cause no look.
     Turned,
     /// An event came, and a look is due.
-    Told,
+    Requested,
     /// A look was taken.
     Looked { quiet: bool },
 }
@@ -81,7 +81,7 @@ impl TurnSchedule {
 
     /// Whether events wake the daemon; not while a look is due already.
     pub fn hears(&self) -> bool {
-        self.since != Since::Told
+        self.since != Since::Requested
     }
 
     /// Whether cpuset writes wake the daemon.
@@ -106,13 +106,13 @@ impl TurnSchedule {
     }
 
     /// Notes an event to look at.
-    pub fn told(&mut self) {
-        self.since = Since::Told;
+    pub fn turn_requested(&mut self) {
+        self.since = Since::Requested;
         self.due.look = self.due.look.min(self.looked + LOOKS_APART);
     }
 
     /// Notes a look from `begun` to `now` and its result. `wakes` tells whether events wake the daemon.
-    pub fn looked(&mut self, begun: Instant, now: Instant, seen: Look, wakes: bool) {
+    pub fn polled(&mut self, begun: Instant, now: Instant, seen: PolledEvents, wakes: bool) {
         self.looked = begun;
         if seen.wants_turn {
             let apart = self.wanted.map_or(begun, |wanted| begun.max(wanted + APART));
@@ -157,10 +157,10 @@ mod tests {
 
     const INTERVAL: Duration = Duration::from_secs(10);
     const MS: Duration = Duration::from_millis(1);
-    const NOTHING: Look = Look { wants_turn: false, misplaced: false, is_quiet: true };
-    const EVENTS: Look = Look { wants_turn: false, misplaced: false, is_quiet: false };
-    const WANTS: Look = Look { wants_turn: true, misplaced: false, is_quiet: false };
-    const MISPLACED: Look = Look { wants_turn: false, misplaced: true, is_quiet: false };
+    const NOTHING: PolledEvents = PolledEvents { wants_turn: false, misplaced: false, is_quiet: true };
+    const EVENTS: PolledEvents = PolledEvents { wants_turn: false, misplaced: false, is_quiet: false };
+    const WANTS: PolledEvents = PolledEvents { wants_turn: true, misplaced: false, is_quiet: false };
+    const MISPLACED: PolledEvents = PolledEvents { wants_turn: false, misplaced: true, is_quiet: false };
 
     /// After a first turn that took no time.
     fn settled() -> (Instant, TurnSchedule) {
@@ -184,7 +184,7 @@ mod tests {
             [(NOTHING, true, QUIET_LOOK, true), (EVENTS, true, LOOK, false), (NOTHING, false, LOOK, false)]
         {
             let now = begun + MS;
-            pace.looked(now, now + MS, seen, wakes);
+            pace.polled(now, now + MS, seen, wakes);
             assert_eq!(
                 pace.due(),
                 TurnDeadlines { turn: begun + 2 * INTERVAL, look: now + MS + next },
@@ -199,7 +199,7 @@ mod tests {
         let now = Instant::now();
         let mut pace = TurnSchedule::begin(now, 4 * LOOK);
         pace.turned(now, now, INTERVAL);
-        pace.looked(now, now, NOTHING, true);
+        pace.polled(now, now, NOTHING, true);
         assert_eq!(pace.due(), TurnDeadlines { turn: now + INTERVAL, look: now + 4 * LOOK });
     }
 
@@ -215,19 +215,19 @@ mod tests {
             let now = Instant::now();
             let mut pace = TurnSchedule::begin(now, QUIET_LOOK);
             pace.turned(now, now, turn);
-            pace.looked(now, now, NOTHING, true);
+            pace.polled(now, now, NOTHING, true);
             assert_eq!(pace.due(), TurnDeadlines { turn: now + turn, look: now + look }, "{turn:?}");
         }
         let (start, mut pace) = settled();
-        pace.looked(start + LOOK, start + LOOK, EVENTS, true);
+        pace.polled(start + LOOK, start + LOOK, EVENTS, true);
         assert_eq!(pace.due().look, start + 2 * LOOK, "what is not quiet is looked at again soon");
-        pace.looked(start + LOOK, start + LOOK, NOTHING, true);
+        pace.polled(start + LOOK, start + LOOK, NOTHING, true);
         // The turn goes first, and the look comes without another wake-up.
         let due = start + INTERVAL;
         assert_eq!(pace.due(), TurnDeadlines { turn: due, look: due });
         pace.left_out(due, INTERVAL);
         assert_eq!(pace.due(), TurnDeadlines { turn: due + INTERVAL, look: due });
-        pace.looked(due + MS, due + 2 * MS, NOTHING, true);
+        pace.polled(due + MS, due + 2 * MS, NOTHING, true);
         assert_eq!(pace.due(), TurnDeadlines { turn: due + INTERVAL, look: due + INTERVAL });
     }
 
@@ -235,12 +235,12 @@ mod tests {
     fn what_is_told_is_looked_at_once_and_soon() {
         let (start, mut pace) = settled();
         let now = start + 100 * MS;
-        pace.looked(now, now, NOTHING, true);
-        pace.told();
+        pace.polled(now, now, NOTHING, true);
+        pace.turn_requested();
         assert_eq!(pace.due().look, now + LOOKS_APART);
         assert!(!pace.hears() && !pace.hears_writes() && !pace.hears_events());
         // A repeated event makes it neither earlier nor later.
-        pace.told();
+        pace.turn_requested();
         assert_eq!(pace.due().look, now + LOOKS_APART);
     }
 
@@ -248,7 +248,7 @@ mod tests {
     fn what_a_turn_writes_itself_is_not_heard() {
         let (start, mut pace) = settled();
         assert!(pace.hears() && !pace.hears_writes() && !pace.hears_events());
-        pace.looked(start + LOOK, start + LOOK, NOTHING, true);
+        pace.polled(start + LOOK, start + LOOK, NOTHING, true);
         assert!(pace.hears_writes());
         pace.turned(start + INTERVAL, start + INTERVAL + MS, INTERVAL);
         assert!(!pace.hears_writes());
@@ -262,36 +262,36 @@ mod tests {
     fn requested_turns_come_at_once_but_apart() {
         let (start, mut pace) = settled();
         // The first turn was requested, too.
-        pace.looked(start + 100 * MS, start + 101 * MS, WANTS, true);
+        pace.polled(start + 100 * MS, start + 101 * MS, WANTS, true);
         assert_eq!(pace.due().turn, start + APART);
         let now = start + APART;
         assert_eq!(pace.unwanted(now), None);
         pace.turned(now, now + MS, INTERVAL);
         assert_eq!(pace.unwanted(now + INTERVAL), Some(INTERVAL));
         let later = now + 2 * APART;
-        pace.looked(later, later + MS, WANTS, true);
+        pace.polled(later, later + MS, WANTS, true);
         assert_eq!(pace.due().turn, later);
         // A regular turn is not put off.
         let (start, mut pace) = settled();
         pace.turned(start, start, 100 * MS);
-        pace.looked(start + 90 * MS, start + 91 * MS, WANTS, true);
+        pace.polled(start + 90 * MS, start + 91 * MS, WANTS, true);
         assert_eq!(pace.due().turn, start + 100 * MS);
     }
 
     #[test]
     fn misplaced_tasks_bring_a_turn_forward_but_few_of_them() {
         let (start, mut pace) = settled();
-        pace.looked(start + LOOK, start + LOOK, MISPLACED, true);
+        pace.polled(start + LOOK, start + LOOK, MISPLACED, true);
         let early = start + INTERVAL / TURNS_FOR_MISPLACED;
         assert_eq!((pace.due().turn, pace.unwanted(early)), (early, None));
         pace.turned(early, early, INTERVAL);
-        pace.looked(early + LOOK, early + LOOK, MISPLACED, true);
+        pace.polled(early + LOOK, early + LOOK, MISPLACED, true);
         assert_eq!(pace.due().turn, early + INTERVAL / TURNS_FOR_MISPLACED);
         // A turn skipped long ago does not delay it.
         let (start, mut pace) = settled();
         pace.left_out(start + INTERVAL, INTERVAL);
         let now = start + INTERVAL + LOOK;
-        pace.looked(now, now, MISPLACED, true);
+        pace.polled(now, now, MISPLACED, true);
         assert_eq!(pace.due().turn, now);
     }
 

@@ -178,7 +178,7 @@ impl RunningDaemon {
         let mut pace = TurnSchedule::begin(Instant::now(), quiet_look);
         self.engine.placed().listen(starts.clone());
         // Discards events from before the first turn.
-        self.engine.look();
+        self.engine.poll_events();
         let mut owes_turn = false;
         let tap = self.engine.tap();
         loop {
@@ -201,11 +201,11 @@ impl RunningDaemon {
                     owes_turn = true;
                 }
                 Wake::Urgent => tap.drain(),
-                Wake::Told => pace.told(),
-                Wake::Look => {
+                Wake::TurnRequested => pace.turn_requested(),
+                Wake::Poll => {
                     let begun = Instant::now();
-                    let seen = self.engine.look();
-                    pace.looked(begun, Instant::now(), seen, wakes);
+                    let seen = self.engine.poll_events();
+                    pace.polled(begun, Instant::now(), seen, wakes);
                 }
                 Wake::Turn if self.skips_turn(&mut pace) => {}
                 Wake::Turn => {
@@ -250,7 +250,7 @@ impl RunningDaemon {
         wait::next(orders, pace.due(), heard).unwrap_or_else(|error| {
             *wakes = false;
             self.engine.add_degraded(deaf(&error));
-            Wake::Look
+            Wake::Poll
         })
     }
 
@@ -258,7 +258,7 @@ impl RunningDaemon {
     fn reload_for_turn(&mut self, options: &RunOptions) {
         self.supervisor.reloading();
         self.reload(options);
-        self.engine.look();
+        self.engine.poll_events();
         self.supervisor.ready(&declared(self.engine.policy()));
     }
 

@@ -23,11 +23,11 @@ pub enum Wake {
     /// The turn is due.
     Turn,
     /// The look is due.
-    Look,
+    Poll,
     /// The memory-pressure ring became readable; take what is in it.
     Urgent,
     /// Another source became readable or was woken; look at it.
-    Told,
+    TurnRequested,
 }
 
 /// What ends the wait besides orders and what is due: descriptors that become readable, and another thread.
@@ -56,7 +56,7 @@ pub struct TurnDeadlines {
 
 impl TurnDeadlines {
     fn wake(self, now: Instant) -> Option<Wake> {
-        if now >= self.turn { Some(Wake::Turn) } else { (now >= self.look).then_some(Wake::Look) }
+        if now >= self.turn { Some(Wake::Turn) } else { (now >= self.look).then_some(Wake::Poll) }
     }
 
     fn wait(self, now: Instant) -> Duration {
@@ -89,7 +89,7 @@ pub fn next(orders: &mut Orders, due: TurnDeadlines, heard: Heard<'_>) -> io::Re
         }
         // What makes a descriptor readable is taken by the caller, a waker is taken here.
         if filling || came || written || (started && heard.started.is_some_and(Waker::take)) {
-            return Ok(Wake::Told);
+            return Ok(Wake::TurnRequested);
         }
     }
 }
@@ -122,7 +122,7 @@ mod tests {
     fn what_is_urgent_wakes_without_a_look() {
         let (_sender, mut orders) = Orders::channel().unwrap();
         let (reader, writer) = pipe().unwrap();
-        assert_eq!(next(&mut orders, due(NEVER, SOON), urgent(&reader)).unwrap(), Wake::Look);
+        assert_eq!(next(&mut orders, due(NEVER, SOON), urgent(&reader)).unwrap(), Wake::Poll);
         let writing = std::thread::spawn(move || {
             std::thread::sleep(SOON);
             File::from(writer).write_all(b"x").unwrap();
@@ -138,14 +138,14 @@ mod tests {
             Heard { came: fd, ..Heard::default() },
             Heard { written: fd, ..Heard::default() },
         ] {
-            assert_eq!(next(&mut orders, due(NEVER, NEVER), told).unwrap(), Wake::Told);
+            assert_eq!(next(&mut orders, due(NEVER, NEVER), told).unwrap(), Wake::TurnRequested);
         }
         // Woken before the wait.
         let starts = Waker::new().unwrap();
         starts.wake();
         let started = Heard { started: Some(&starts), ..Heard::default() };
-        assert_eq!(next(&mut orders, due(NEVER, NEVER), started).unwrap(), Wake::Told);
-        assert_eq!(next(&mut orders, due(NEVER, SOON), started).unwrap(), Wake::Look, "it was taken");
+        assert_eq!(next(&mut orders, due(NEVER, NEVER), started).unwrap(), Wake::TurnRequested);
+        assert_eq!(next(&mut orders, due(NEVER, SOON), started).unwrap(), Wake::Poll, "it was taken");
     }
 
     #[test]
@@ -153,7 +153,7 @@ mod tests {
         let (sender, mut orders) = Orders::channel().unwrap();
         let (reader, writer) = pipe().unwrap();
         File::from(writer).write_all(b"always readable").unwrap();
-        for expected in [Wake::Turn, Wake::Look] {
+        for expected in [Wake::Turn, Wake::Poll] {
             let due = match expected {
                 Wake::Turn => due(SOON, NEVER),
                 _ => due(NEVER, SOON),
@@ -196,7 +196,7 @@ mod tests {
     fn a_turn_goes_before_a_look() {
         let now = Instant::now();
         assert_eq!(TurnDeadlines { turn: now, look: now }.wake(now), Some(Wake::Turn));
-        assert_eq!(TurnDeadlines { turn: now + SOON, look: now }.wake(now), Some(Wake::Look));
+        assert_eq!(TurnDeadlines { turn: now + SOON, look: now }.wake(now), Some(Wake::Poll));
         assert_eq!(TurnDeadlines { turn: now + SOON, look: now + SOON }.wake(now), None);
     }
 

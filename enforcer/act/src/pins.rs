@@ -49,7 +49,7 @@ pub enum Gives {
 
 /// Looks at threads that were pinned `before` a write, and gives them the CPUs that they had pinned
 /// themselves to, as far as it left them.
-pub(super) fn look(
+pub(super) fn restore_pins(
     tree: &CpusetTree,
     before: &[CgroupThreads],
     recorded: &[SelfPlacedThread],

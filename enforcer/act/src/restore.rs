@@ -275,7 +275,7 @@ impl SelfPlacedBefore {
 
     /// Restores pins, and returns lost policies.
     fn give_back(&self, tree: &CpusetTree) -> Vec<String> {
-        let mut lost = pins::look(tree, &self.before, &self.recorded, Gives::Everywhere).failed;
+        let mut lost = pins::restore_pins(tree, &self.before, &self.recorded, Gives::Everywhere).failed;
         lost.extend(self_placed::not_given_back(tree, &self.before, &self.recorded, &self.tops));
         lost
     }

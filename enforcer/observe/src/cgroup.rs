@@ -79,8 +79,8 @@ struct EffectiveCpuset {
 impl EffectiveCpuset {
     fn of(files: &mut OpenCgroupFiles<'_>) -> Self {
         let names = files.root.files();
-        let cpus = files.look(names.cpus_effective, scalar::list);
-        let mems = files.look(names.mems_effective, scalar::list);
+        let cpus = files.read_value(names.cpus_effective, scalar::list);
+        let mems = files.read_value(names.mems_effective, scalar::list);
         let is_garbled = cpus.is_err() || mems.is_err();
         let (cpus, mems) = (cpus.unwrap_or_default(), mems.unwrap_or_default());
         Self { cpus, mems, from: Some(files.path.clone()), is_garbled }
@@ -189,7 +189,7 @@ impl<'a> CgroupReader<'a> {
         let names = root.files();
         let page = self.page;
         sample.memory_current_bytes = files.value(names.memory_current, scalar::unsigned);
-        let by_node = files.look(names.memory_numa_stat, |text| {
+        let by_node = files.read_value(names.memory_numa_stat, |text| {
             if root.v2 { parse_numa_stat_v2(text) } else { parse_numa_stat_v1(text, page, below) }
         });
         if by_node.is_err() {
@@ -289,11 +289,11 @@ impl<'a> OpenCgroupFiles<'a> {
 
     /// A file's value; `None` if the file is missing or unreadable.
     fn value<T>(&mut self, file: &str, parse: impl FnOnce(&str) -> Result<T, ParseError>) -> Option<T> {
-        self.look(file, parse).unwrap_or_default()
+        self.read_value(file, parse).unwrap_or_default()
     }
 
     /// The same; an error marks a file that exists and is unreadable, which is reported.
-    fn look<T>(
+    fn read_value<T>(
         &mut self,
         file: &str,
         parse: impl FnOnce(&str) -> Result<T, ParseError>,

@@ -41,7 +41,7 @@ impl PressureBuffer {
     }
 
     /// Events for a sample, with workload names, and the outcomes of all events.
-    pub(super) fn told(&mut self, index: &Index, unsent: EventCounts) -> PressureEvents {
+    pub(super) fn take_events(&mut self, index: &Index, unsent: EventCounts) -> PressureEvents {
         let DrainedEvents { mut latest, told, forgotten } = self.kept.take();
         self.carry(EventCounts { told, forgotten, ..EventCounts::default() });
         for event in &mut latest {
@@ -87,14 +87,14 @@ mod tests {
         let index = Index { ids: [(7, CgroupPath::new("/db"))].into(), ..Index::default() };
         let mut pressure = PressureBuffer::default();
         let none = EventCounts::default();
-        assert_eq!(pressure.told(&index, none), PressureEvents::default());
+        assert_eq!(pressure.take_events(&index, none), PressureEvents::default());
 
         pressure.take(Some(event(10, 1, PressureKind::KswapdWoken)), 25);
         pressure.take(None, 25);
         pressure.take(Some(event(40, 0, PressureKind::KswapdWoken)), 80);
         pressure.take(Some(event(90, 1, PressureKind::KswapdWoken)), 80);
         let limited = EventCounts { limited: 5, ..none };
-        let first = pressure.told(&index, limited);
+        let first = pressure.take_events(&index, limited);
         assert_eq!(first.latest.iter().map(|event| event.time_ns).collect::<Vec<_>>(), [10, 40, 90]);
         assert!(first.latest.iter().all(|event| event.workload == Some(CgroupPath::new("/db"))));
         assert_eq!(first.counts, EventCounts { told: 4, forgotten: 1, limited: 5, ..none });
@@ -104,10 +104,10 @@ mod tests {
             |node, events| PressureTotal { numa_node: NodeId(node), kind: PressureKind::KswapdWoken, events };
         assert_eq!(first.totals, [total(0, 1), total(1, 2)]);
 
-        let later = pressure.told(&index, limited);
+        let later = pressure.take_events(&index, limited);
         assert_eq!((&later.latest, &later.totals, later.counts), (&Vec::new(), &first.totals, first.counts));
         assert_eq!(later.delay, PressureDelay { sum_ns: 55, longest_ns: None });
         pressure.carry(limited);
-        assert_eq!(pressure.told(&index, none).counts, first.counts);
+        assert_eq!(pressure.take_events(&index, none).counts, first.counts);
     }
 }

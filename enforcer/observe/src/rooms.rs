@@ -55,7 +55,7 @@ impl HeadroomReader {
     }
 
     /// Free memory of each node. An error names the unreadable source.
-    pub fn look(&mut self, now: Instant) -> Result<&[(NodeId, NodeRoom)], ReadError> {
+    pub fn read(&mut self, now: Instant) -> Result<&[(NodeId, NodeRoom)], ReadError> {
         if self.refreshed.is_none_or(|at| now.saturating_duration_since(at) >= REFRESH) {
             self.refresh()?;
             self.refreshed = Some(now);
@@ -135,7 +135,7 @@ mod tests {
         put("sys/devices/system/node/node9/meminfo", "Node 9 MemFree: 36 kB\n");
         let mut rooms = HeadroomReader::new(&HostRoot::captured(dir.path()), PageSize::SMALLEST);
         let now = Instant::now();
-        let seen = rooms.look(now).unwrap().to_vec();
+        let seen = rooms.read(now).unwrap().to_vec();
         let nodes: Vec<u32> = seen.iter().map(|(node, _)| node.0).collect();
         assert_eq!(nodes, [0, 7], "of node 9 no watermark is known");
         let expected =
@@ -144,16 +144,16 @@ mod tests {
 
         put("sys/devices/system/node/node0/meminfo", "Node 0 MemFree: 160 kB\n");
         put("proc/zoneinfo", "Node 0, zone Normal\n low 6\n managed 100\n");
-        let later = rooms.look(now + Duration::from_secs(29)).unwrap();
+        let later = rooms.read(now + Duration::from_secs(29)).unwrap();
         assert_eq!((later[0].1.free, later[0].1.low), (40 * 4096, 5 * 4096));
-        let later = rooms.look(now + Duration::from_secs(30)).unwrap();
+        let later = rooms.read(now + Duration::from_secs(30)).unwrap();
         assert_eq!((later[0].1.low, later.len()), (6 * 4096, 1));
     }
 
     #[test]
     fn without_watermarks_nothing_is_known() {
         let nowhere = HostRoot::captured(std::path::Path::new("/nonexistent"));
-        let error = HeadroomReader::new(&nowhere, PageSize::SMALLEST).look(Instant::now()).unwrap_err();
+        let error = HeadroomReader::new(&nowhere, PageSize::SMALLEST).read(Instant::now()).unwrap_err();
         assert!(error.to_string().contains("zoneinfo"), "{error}");
     }
 }

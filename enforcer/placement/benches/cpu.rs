@@ -9,7 +9,7 @@ use numa_placement::{
     CpuLayout, CpuPlace,
     hints::{
         NodeIndex,
-        cpu::{CpuOptions, CpuPick, CpuStock, offer, take, take_near},
+        cpu::{CpuOptions, CpuPick, CpuStock, assign, assign_near, offer},
     },
 };
 use numa_topology::{
@@ -68,7 +68,7 @@ fn one_container(bencher: Bencher<'_, '_>, count: u32) {
     };
     bencher.bench_local(|| {
         let offered = offer(black_box(&layout), &index, black_box(&stock), 16, PACKED);
-        (offered, take_near(black_box(&layout), black_box(&pick), PACKED))
+        (offered, assign_near(black_box(&layout), black_box(&pick), PACKED))
     });
 }
 
@@ -94,5 +94,5 @@ fn assignment(bencher: Bencher<'_, '_>, nodes: u32, options: CpuOptions) {
     let layout = machine(nodes);
     let available = free(&layout);
     let count = layout.cpus.len() / 4 - 1;
-    bencher.bench_local(|| take(black_box(&layout), black_box(&available), count, options));
+    bencher.bench_local(|| assign(black_box(&layout), black_box(&available), count, options));
 }

@@ -17,11 +17,11 @@ use crate::config::{Configured, read_config};
 /// The policy of the file, where one is named.
 pub(super) fn read(path: Option<&Path>) -> anyhow::Result<Option<Policy>> {
     let configured = path.map(read_config).transpose().map_err(of_config)?;
-    Ok(configured.map(tell))
+    Ok(configured.map(log_notes))
 }
 
 /// The policy; the notes beside it go to standard error.
-pub(super) fn tell(Configured { policy, notes, .. }: Configured) -> Policy {
+pub(super) fn log_notes(Configured { policy, notes, .. }: Configured) -> Policy {
     for note in &notes {
         terminal::note(note);
     }

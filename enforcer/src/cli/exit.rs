@@ -81,7 +81,7 @@ pub(super) fn of_error_by(program: &str, error: &anyhow::Error) -> Exit {
 }
 
 /// The exit code of an error, and what is to be printed of it, without the last line end.
-pub(super) fn told(error: &anyhow::Error) -> (Exit, Option<String>) {
+pub(super) fn exit_and_message(error: &anyhow::Error) -> (Exit, Option<String>) {
     told_by(PROGRAM, error)
 }
 

@@ -11,7 +11,7 @@ use numa_placement::Inventory;
 
 use super::{
     Exit, args, config_file,
-    exit::{of_config, told},
+    exit::{exit_and_message, of_config},
     restore, terminal,
 };
 use crate::{
@@ -61,7 +61,7 @@ impl From<args::RunArgs> for Options {
 
 pub(super) fn run(options: &Options, out: &mut dyn Write) -> anyhow::Result<Exit> {
     if options.check {
-        let policy = config_file::tell(options.run.configured().map_err(of_config)?);
+        let policy = config_file::log_notes(options.run.configured().map_err(of_config)?);
         writeln!(out, "configuration is valid: mode {}, {}", policy.mode, run::declared(&policy))?;
         // It may be meant for another machine.
         if let Ok((machine, _)) = read_topology(&options.run.host) {
@@ -77,7 +77,7 @@ pub(super) fn run(options: &Options, out: &mut dyn Write) -> anyhow::Result<Exit
     let turns = terminal::print_to_stdout(|lost| tracing::warn!("{lost}")).context("starting to print")?;
     let run = RunOptions { log: level, ..options.run.clone() };
     let exit = run_and_restore(&run, DaemonOutput { turns: &turns, log: &log }).unwrap_or_else(|error| {
-        let (exit, said) = told(&error);
+        let (exit, said) = exit_and_message(&error);
         if let Some(said) = said {
             log.print_last(said + "\n");
         }

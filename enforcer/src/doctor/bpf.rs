@@ -28,7 +28,7 @@ pub(super) fn checks(host: &HostRoot) -> Vec<Check> {
         Err(error) => return vec![Check::missing("bpf", error.to_string(), "mount /sys")],
     };
     let (programs, _) = Programs::attach(&AttachOptions::new(cpu_node, cgroups));
-    let here = Here::look(host);
+    let here = Here::read(host);
     let mut checks: Vec<Check> = programs.hooks().iter().map(|state| hook(state, &here)).collect();
     checks.push(match TaskIterator::open(cgroups, cpus, &nodes).and_then(|iterator| iterator.read()) {
         Ok(tasks) => Check::ok(TaskIterator::SOURCE, format!("listed {} threads", tasks.len())),

@@ -21,7 +21,7 @@ pub(super) struct Here {
 }
 
 impl Here {
-    pub(super) fn look(host: &HostRoot) -> Self {
+    pub(super) fn read(host: &HostRoot) -> Self {
         Self {
             capabilities: read(host, "self/status").ok().and_then(|status| privileges::effective(&status)),
             btf: btf_length(host.sys.join("kernel/btf/vmlinux").as_path()).is_ok(),

@@ -143,7 +143,8 @@ impl Answering<'_> {
         state.originals.set_original_cpusets(set_to);
         let mut left = state.originals.left();
         left.extend(occupied);
-        let mut settled = state.settle("synchronize", |known, node| known.synchronize(node, all, &left));
+        let mut settled =
+            state.run_placement("synchronize", |known, node| known.synchronize(node, all, &left));
         let noting = state.changes(settled.others.keys());
         drop(state);
         let pins = self.leave_running(&mut settled.others, None);
@@ -163,7 +164,7 @@ impl Answering<'_> {
         let mut state = self.placed.lock();
         state.roster.add_pod(pod);
         state.name(&mut new, known.clone());
-        let mut settled = state.settle("create", |containers, node| containers.create(node, &new));
+        let mut settled = state.run_placement("create", |containers, node| containers.create(node, &new));
         let mut noting = state.changes(settled.others.keys());
         if !settled.own.is_empty() {
             state.record_original(&new, &mut noting);
@@ -290,7 +291,7 @@ impl Answering<'_> {
         if let Some(cgroup) = one.cgroup.clone() {
             state.originals.set_original_cpuset(cgroup, one.set_to().clone());
         }
-        state.settle("late", |containers, node| containers.create(node, &one));
+        state.run_placement("late", |containers, node| containers.create(node, &one));
         state.requests.early_turn.request();
     }
 
@@ -330,7 +331,7 @@ fn resize(state: &mut Ledger, subject: NriSubject, wanted: LinuxResources) -> Ca
     }
     let mut changed = announced(&pod, &container);
     state.name(&mut changed, known(&pod, &container));
-    let settled = state.settle("update", |known, node| known.resize(node, changed));
+    let settled = state.run_placement("update", |known, node| known.resize(node, changed));
     if settled.rejections.is_empty() {
         state.clear_rejection("update", &container.id);
     }

@@ -189,7 +189,7 @@ impl<K: Kernel> Rounds<K> {
             let record = standing.tell(DecisionState::Refused, said.clone(), said);
             return Some((standing.moves.clone(), record));
         }
-        let look = self.watch.look(&wish.cgroup, &wish.upper(machine), idle);
+        let look = self.watch.read_idle(&wish.cgroup, &wish.upper(machine), idle);
         let rooms = self.watch.rooms(&wish.allowed);
         let rate = wanted.settings.bytes_per_second.0 / wanted.of.len().max(1) as u64;
         let millis = u64::try_from(elapsed.min(every * 2).as_millis()).unwrap_or(u64::MAX);
@@ -249,7 +249,7 @@ impl<K: Kernel> Rounds<K> {
         if missing.is_empty() || standing.relieves.is_some_and(|(from, _)| Instant::now() < from) {
             return None;
         }
-        let look = self.watch.look(&wish.cgroup, &upper, idle);
+        let look = self.watch.read_idle(&wish.cgroup, &upper, idle);
         let from: NodeSet = missing.keys().copied().collect();
         let estimate = self.watch.estimate(&wish.cgroup, &from, idle);
         let mut rooms = self.watch.rooms(&wish.allowed);

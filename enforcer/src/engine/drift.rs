@@ -27,7 +27,7 @@ pub(super) fn given_up(decision: &Decision) -> BTreeMap<CgroupPath, Cpuset> {
 }
 
 /// Logs the outcome of a foreign write.
-pub(super) fn tell(cgroup: &CgroupPath, fate: DriftFate) {
+pub(super) fn log_fate(cgroup: &CgroupPath, fate: DriftFate) {
     match fate {
         DriftFate::Repaired => tracing::info!("{cgroup}: another program had written its cpuset; put back"),
         DriftFate::Failed => {

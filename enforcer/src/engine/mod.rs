@@ -117,7 +117,7 @@ pub struct Engine {
 
 /// Result of a look between two turns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Look {
+pub struct PolledEvents {
     /// The next turn should not wait.
     pub wants_turn: bool,
     /// The kernel reported tasks on a wrong node, which an early turn may correct.
@@ -332,7 +332,7 @@ impl Engine {
     /// runtime was given an answer that the latest turn did not know, a process came to a new cgroup that a
     /// rule may match, or a pause has begun or expired. Nothing signals a pause, so no look is quiet while
     /// one lasts.
-    pub fn look(&mut self) -> Look {
+    pub fn poll_events(&mut self) -> PolledEvents {
         let drained = self.source.drain();
         if self.gate.ended() {
             tracing::warn!("pause expired");
@@ -349,7 +349,7 @@ impl Engine {
             | std::mem::take(&mut self.overtaken)
             | pause_changed;
         let misplaced = drained && self.policy.rebalance.enabled && self.may_write();
-        Look {
+        PolledEvents {
             wants_turn,
             misplaced,
             is_quiet: !wants_turn && !drained && !is_paused && !self.source.needs_polling(),
@@ -470,7 +470,7 @@ impl Engine {
         let Applied { outcomes, unfinished } = applied;
         self.history.partitions.note(&decision.partitions, &decision.added_above, outcomes);
         for (cgroup, fate) in self.history.drift.note(&decision.targets, outcomes, unfinished, now_ns) {
-            drift::tell(&cgroup, fate);
+            drift::log_fate(&cgroup, fate);
             self.totals.drift.count(fate);
         }
         if let Some(record) = &mut self.drift_record {

@@ -285,7 +285,7 @@ impl SharedLedger {
                 // A mark can name too many CPUs for one container and still be right for all containers of
                 // its pod.
                 if let Some(ownership) = named.filter(|_| nothing) {
-                    state.settle("turn", |known, node| known.give_up(node, id, name, None, ownership));
+                    state.run_placement("turn", |known, node| known.give_up(node, id, name, None, ownership));
                 }
                 continue;
             }
@@ -297,7 +297,7 @@ impl SharedLedger {
             let foreign = owners.foreign(workload).filter(|ownership| ownership.owner != Owner::Unknown);
             let Some(ownership) = foreign else { continue };
             tracing::info!("{} is left alone from now on: {}", workload.name, ownership.refusal());
-            state.settle("turn", |known, node| known.give_up(node, id, name, None, ownership));
+            state.run_placement("turn", |known, node| known.give_up(node, id, name, None, ownership));
         }
         (declarations, owners)
     }
@@ -477,7 +477,7 @@ impl Ledger {
 
     /// Runs a placement if placing is allowed. Notes rejected containers, and explains the outcome under
     /// `call`.
-    pub(super) fn settle(
+    pub(super) fn run_placement(
         &mut self,
         call: &str,
         settle: impl FnOnce(&mut Containers, &mut PlacementNode<'_>) -> CallOutcome,
@@ -559,7 +559,7 @@ impl Ledger {
     /// Frees what a container had that has ended, also while placing is not allowed.
     pub(super) fn ended(&mut self, call: &str, id: &str) -> CallOutcome {
         if self.terms.places {
-            return self.settle(call, |known, node| known.end(node, id));
+            return self.run_placement(call, |known, node| known.end(node, id));
         }
         // The runtime is not told how this changes other containers.
         self.act(|known, node| known.end(node, id));

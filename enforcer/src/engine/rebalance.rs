@@ -9,7 +9,7 @@ use enforcer_core::rebalance::{MoveVerdict, RebalanceTurn};
 use enforcer_report::tick::{RebalanceTotals, Rebalanced};
 
 /// Logs and counts moves that begin and the outcomes of those in flight; returns the report.
-pub(super) fn tell(turn: RebalanceTurn, totals: &mut RebalanceTotals) -> Rebalanced {
+pub(super) fn report_moves(turn: RebalanceTurn, totals: &mut RebalanceTotals) -> Rebalanced {
     for one in turn.report.moves.iter().filter(|_| turn.begun) {
         tracing::info!("{}: moved to node {}: {}", one.workload, one.to, one.reason);
     }

@@ -37,7 +37,7 @@ impl TurnLog {
     }
 
     /// Records the inputs of the decision, without the grants.
-    pub(super) fn seen(
+    pub(super) fn note_inputs(
         &mut self,
         inputs: &Inputs<'_>,
         inventory: &Arc<Inventory>,
@@ -45,7 +45,7 @@ impl TurnLog {
         terms: TurnLimits,
     ) {
         if let Some(recorder) = &mut self.0 {
-            recorder.seen(inputs, inventory, before, terms);
+            recorder.note_inputs(inputs, inventory, before, terms);
         }
     }
 

@@ -69,7 +69,7 @@ impl Engine {
         let (assessed, findings) = self.assess(&host);
         let AssessedHost { model, declarations, .. } = &assessed;
         self.history.prune(&self.policy, now_ns);
-        self.placed.tell(&mut self.history);
+        self.placed.exempt_own_writes(&mut self.history);
         let waiting = self.review_widened(&host.workloads, declarations, model, &host.sample);
         let widened = self.widening.as_ref().map(Widening::added).unwrap_or_default();
         let paused = self.gate.paused();
@@ -89,7 +89,7 @@ impl Engine {
         let guarded = std::mem::take(&mut decision.guarded);
         let rebalanced = rebalanced.map(|(turn, past)| {
             self.history.rebalance = past;
-            rebalance::tell(turn, &mut self.totals.rebalance)
+            rebalance::report_moves(turn, &mut self.totals.rebalance)
         });
         self.source.aim(&decision.aims);
         host.degraded.extend(drift::left_alone(&decision).chain(drift::without_partition(&decision)));
@@ -170,7 +170,7 @@ impl Engine {
             may_begin: self.may_write() && !paused,
             bytes_per_turn: PageMoveLimits::default().bytes,
         };
-        self.recording.seen(&inputs, inventory, self.before.as_ref(), terms);
+        self.recording.note_inputs(&inputs, inventory, self.before.as_ref(), terms);
         let mut deciding = DecidingHost {
             source: &mut *self.source,
             placed: &self.placed,

@@ -87,7 +87,7 @@ impl Recorder {
     }
 
     /// Adds the inputs of a decision, without the facts and the grants, which are behind locks.
-    pub fn seen(
+    pub fn note_inputs(
         &mut self,
         inputs: &Inputs<'_>,
         inventory: &Arc<Inventory>,

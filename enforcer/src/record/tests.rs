@@ -60,7 +60,7 @@ fn turn(recorder: &mut Recorder, inventory: &Arc<Inventory>, now_ns: u64) {
         self_placed: &SelfPlacedWorkloads::new(),
         now_ns,
     };
-    recorder.seen(&inputs, inventory, None, TurnLimits::default());
+    recorder.note_inputs(&inputs, inventory, None, TurnLimits::default());
     recorder.note(PartRef::Containers(inputs.containers));
     recorder.note(PartRef::Allocations(&allocations));
     recorder.note(PartRef::Decision(&Decision::default()));

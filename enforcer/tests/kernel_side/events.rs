@@ -61,7 +61,7 @@ fn bounce(rounds: u32, event_interval_ns: u64, event_bytes: u32) -> Option<Seen>
             let counters = programs.read().unwrap().remove(&owner).unwrap();
             let drops = programs.drops().unwrap().unwrap();
             Seen {
-                told: programs.told().unwrap(),
+                told: programs.take_events().unwrap(),
                 misplaced: counters.placements.iter().flatten().map(|one| one.misplaced).sum(),
                 ring_full: drops.events,
                 limited: drops.limited,
@@ -192,7 +192,7 @@ fn event_belongs_to_the_owner_of_the_slot_when_it_was_sent() {
             let two = OwnCgroup::enter("events-two");
             assert_eq!(programs.watch(&nowhere(two.id())).unwrap(), 0);
             run_on(first);
-            let told = programs.told().unwrap();
+            let told = programs.take_events().unwrap();
             let owners: Vec<u64> =
                 told.latest.iter().filter(|event| event.tid == tid).map(|event| event.owner).collect();
             assert_eq!(owners, [before, two.id()]);
@@ -228,7 +228,7 @@ fn an_event_of_an_heir_says_in_which_cgroup_it_was() {
             run_on(second);
             run_on(first);
             let (heirs, tid) = (heir.id(), thread_id());
-            let told = programs.told().unwrap();
+            let told = programs.take_events().unwrap();
             let ours = told.latest.iter().filter(|event| event.tid == tid);
             let seen: Vec<_> = ours.map(|event| (event.owner, event.cgroup, event.dst_numa)).collect();
             assert_eq!(seen, [(owner, owner, NodeId(second.0)), (owner, heirs, NodeId(second.0))]);

@@ -124,7 +124,7 @@ fn bounce(load: Load, forced: usize) {
                     misplaced += one.misplaced;
                 }
                 let drops = programs.drops().unwrap().unwrap();
-                let told = programs.told().unwrap().told;
+                let told = programs.take_events().unwrap().told;
                 println!(
                     "{}: {moved} moves in {took:?}, {migrated} counted; of {misplaced} misplaced {told} told, {} \
                      limited, {} dropped",

@@ -4,8 +4,8 @@ use std::fmt;
 
 use numa_placement::hints::{
     NodeIndex, Offer,
-    cpu::{CpuError, CpuOptions, CpuPick, CpuStock, offer, take},
-    kubelet::take_near,
+    cpu::{CpuError, CpuOptions, CpuPick, CpuStock, assign, offer},
+    kubelet::assign_near,
 };
 use numa_topology::set::{CpuSet, NodeSet};
 use serde::Deserialize;
@@ -133,7 +133,7 @@ fn ours(assigned: Result<CpuSet, CpuError>) -> AssignmentOutcome {
 pub(crate) fn check_assignment(vector: &Assignment) -> Result<(), String> {
     let layout = layout(&vector.cpus);
     let available = known(&vector.available, &layout)?;
-    let assigned = take(&layout, &available, vector.count, vector.options.into());
+    let assigned = assign(&layout, &available, vector.count, vector.options.into());
     same(&vector.expect.outcome()?, &ours(assigned))
 }
 
@@ -148,7 +148,7 @@ pub(crate) fn check_affinity(vector: &Affinity) -> Result<(), String> {
         affinity: affinity.as_ref(),
         count: vector.count,
     };
-    let assigned = take_near(&layout, &pick, vector.options.into());
+    let assigned = assign_near(&layout, &pick, vector.options.into());
     same(&vector.expect.outcome()?, &ours(assigned))
 }
 

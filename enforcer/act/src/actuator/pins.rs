@@ -41,7 +41,7 @@ impl LiveActuator {
     /// Linux 6.1 and older forget where threads were pinned when their cpuset is written.
     pub(super) fn give_pins_back(&self, cpuset: &OpenCpuset, cgroup: &CgroupPath, before: &[CgroupThreads]) {
         let key = EntryKey { cgroup: cgroup.clone(), file: ManagedFile::Cpus, inode: cpuset.inode() };
-        say(&pins::look(&self.tree, before, self.recorded(&key), Gives::WhereChanged).failed);
+        say(&pins::restore_pins(&self.tree, before, self.recorded(&key), Gives::WhereChanged).failed);
     }
 
     fn recorded(&self, key: &EntryKey) -> &[SelfPlacedThread] {
@@ -70,13 +70,13 @@ impl LiveActuator {
         let unread = |error| format!("{cgroup}: reading cpuset.cpus, {:?}: {error}", now.trim());
         let cpus: CpuSet = now.trim().parse().map_err(unread)?;
         let (gives, recorded) = (gives(&cpus), self.recorded(&key));
-        let PinsNow { mut whole, unkept, failed } = pins::look(&self.tree, before, recorded, gives);
+        let PinsNow { mut whole, unkept, failed } = pins::restore_pins(&self.tree, before, recorded, gives);
         say(&failed);
         let known = pins::known(&self.tree, cgroup, before, recorded);
         if gives == Gives::Nowhere {
             whole.extend(known);
         } else {
-            say(&pins::look(&self.tree, &known, recorded, Gives::Everywhere).failed);
+            say(&pins::restore_pins(&self.tree, &known, recorded, Gives::Everywhere).failed);
         }
         Ok(Some(SeenPins { cpus, whole, unkept, unrecorded }))
     }

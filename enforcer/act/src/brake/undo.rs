@@ -22,7 +22,7 @@ pub fn undo(
     state_dir: &Path,
     top: Option<&CgroupPath>,
 ) -> Result<RestoreReport, JournalError> {
-    let report = look(tree, boot_id, state_dir, top, &put_back)?;
+    let report = visit_recorded(tree, boot_id, state_dir, top, &put_back)?;
     let RecordedBrakes { slowed: left, damaged } = BrakeRecord::read(state_dir)?;
     if left.is_empty() && damaged.is_empty() {
         return Ok(report);
@@ -51,7 +51,7 @@ pub fn preview(
 ) -> Result<RestoreReport, JournalError> {
     let would =
         |_: &RecordedBrake, _: &OpenCpuset, found: String| RestoreResult::WouldPutBack { from: found };
-    look(tree, boot_id, state_dir, top, &would)
+    visit_recorded(tree, boot_id, state_dir, top, &would)
 }
 
 type Then<'a> = &'a dyn Fn(&RecordedBrake, &OpenCpuset, String) -> RestoreResult;
@@ -60,7 +60,7 @@ fn is_within(brake: &RecordedBrake, top: Option<&CgroupPath>) -> bool {
     top.is_none_or(|top| brake.cgroup.is_within(top))
 }
 
-fn look(
+fn visit_recorded(
     tree: &CpusetTree,
     boot_id: Option<&str>,
     state_dir: &Path,

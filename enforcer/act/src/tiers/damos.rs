@@ -72,7 +72,7 @@ pub fn migrate(
         return Ok(carried);
     }
     let context = Context::of(kdamond);
-    context.tell(order).map_err(|error| error.to_string())?;
+    context.write_order(order).map_err(|error| error.to_string())?;
     // It has to look that often before it may move anything.
     let mut since = Instant::now() + SAMPLE * LOOKS * (AGE + 1);
     loop {
@@ -100,7 +100,7 @@ impl Context {
         Self(kdamond.to_owned())
     }
 
-    fn tell(&self, order: &DamosOrder<'_>) -> io::Result<()> {
+    fn write_order(&self, order: &DamosOrder<'_>) -> io::Result<()> {
         for (file, value) in settings(order) {
             self.put(&file, &value)?;
         }

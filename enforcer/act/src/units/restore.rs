@@ -130,7 +130,7 @@ pub fn preview(
     contents: &JournalContents,
 ) -> RestoreReport {
     let files = due(&contents.entries).filter_map(|due| {
-        let result = match look(systemd, boot_id, &due.key, &due.entry) {
+        let result = match read_set_property(systemd, boot_id, &due.key, &due.entry) {
             Ok((_, _, from)) => RestoreResult::WouldPutBack { from },
             Err(result) => result,
         };
@@ -149,7 +149,7 @@ fn put_back(
     key: &EntryKey,
     entry: &Entry,
 ) -> RestoreResult {
-    let (systemd, unit, from) = match look(systemd, boot_id, key, entry) {
+    let (systemd, unit, from) = match read_set_property(systemd, boot_id, key, entry) {
         Ok(found) => found,
         Err(result) => return result,
     };
@@ -168,7 +168,7 @@ fn put_back(
 }
 
 /// Present value of the property if it is to be restored; else its result.
-fn look<'a>(
+fn read_set_property<'a>(
     systemd: SystemdOrReason<'a>,
     boot_id: Option<&str>,
     key: &EntryKey,

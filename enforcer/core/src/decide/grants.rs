@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::{
     declared::{DeclaredWorkload, WorkloadToPlace},
-    pins, seen,
+    measured_place, pins,
 };
 use crate::{
     hosted::{CgroupBounds, CgroupRequest},
@@ -84,7 +84,7 @@ pub(super) fn grant(
 ) -> Result<Grant, Refusal> {
     let workload = one.workload;
     // Before placement: the place of a workload without figures is unknown.
-    seen(workload.cgroup, workload.figures)?;
+    measured_place(workload.cgroup, workload.figures)?;
     let no_place =
         |reason| Refusal { workload: workload.cgroup.clone(), cause: RefusalCause::NoPlace, reason };
     match (kept.get(workload.cgroup), one.request.as_ref()) {

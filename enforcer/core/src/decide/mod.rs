@@ -368,7 +368,7 @@ fn change_to<'a>(
     grant: &Grant,
     taken: &CpuSet,
 ) -> Result<PlacementChange<'a>, Refusal> {
-    let (figures, cpus, mems) = seen(cgroup, figures)?;
+    let (figures, cpus, mems) = measured_place(cgroup, figures)?;
     let negligible_bytes = inputs.policy.thresholds.min_memory.0;
     let goal = guarded::widen(Goal::of(grant, taken), inputs.widened.get(cgroup));
     let goal = goal.keep_gpu_memory(mems, &inputs.inventory.machine.gpu_memory_nodes());
@@ -381,7 +381,7 @@ fn change_to<'a>(
 }
 
 /// Figures of a workload with its effective CPUs and memory nodes.
-fn seen<'a>(
+fn measured_place<'a>(
     cgroup: &CgroupPath,
     figures: Option<&'a WorkloadModel>,
 ) -> Result<(&'a WorkloadModel, &'a CpuSet, &'a NodeSet), Refusal> {

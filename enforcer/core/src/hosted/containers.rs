@@ -295,7 +295,7 @@ impl Containers {
             let before = self.cpusets(node, &holder);
             let updates = settle_others(node.inventory, node.allocations, holder.pod());
             self.others(&gpus_of(node), updates, &mut settled);
-            self.settle(node, &holder, &before, &mut settled);
+            self.add_changes(node, &holder, &before, &mut settled);
         }
         settled
     }
@@ -346,7 +346,7 @@ impl Containers {
                 self.place(node, &holder, asked, None, &mut settled);
             }
         }
-        self.settle(node, &holder, &before, &mut settled);
+        self.add_changes(node, &holder, &before, &mut settled);
         settled
     }
 
@@ -419,7 +419,7 @@ impl Containers {
         if had.as_ref().is_none_or(|had| had.requests != asked.requests || had.limits != asked.limits) {
             self.place(node, &holder, asked, had, &mut settled);
         }
-        self.settle(node, &holder, &before, &mut settled);
+        self.add_changes(node, &holder, &before, &mut settled);
         settled
     }
 
@@ -444,7 +444,7 @@ impl Containers {
             None => remove(node.allocations, holder.pod()),
         };
         self.others(&gpus_of(node), updates, &mut settled);
-        self.settle(node, &holder, &before, &mut settled);
+        self.add_changes(node, &holder, &before, &mut settled);
         settled.own = Cpuset::default();
         settled
     }
@@ -653,7 +653,7 @@ impl Containers {
     }
 
     /// Adds the changes for other containers of the pod, and the cpuset of the container itself.
-    fn settle(
+    fn add_changes(
         &self,
         node: &PlacementNode<'_>,
         holder: &Holder,

@@ -31,7 +31,7 @@ pub struct PressureTracker(NodeSet);
 impl PressureTracker {
     /// Looks at the strict workloads. `off` are the nodes from which pages went elsewhere since the look
     /// before.
-    pub fn look(
+    pub fn update(
         &mut self,
         guarded: &[ProtectedWorkload],
         off: &NodeSet,
@@ -119,7 +119,7 @@ mod tests {
         let crowd = PressuredNodes { rooms: &rooms, short: &short, settings: &settings };
         let (mut pressing, mut pressed) = (PressureTracker::default(), PressedNodes::default());
         for off in off {
-            pressed = pressing.look(all, &set(off), &crowd);
+            pressed = pressing.update(all, &set(off), &crowd);
         }
         let said = pressed.of(&CgroupPath::new("/other"));
         said.iter()
@@ -152,8 +152,8 @@ mod tests {
         let (rooms, short, settings) = ([(NodeId(0), room)], set("0"), WideningSettings::default());
         let crowd = PressuredNodes { rooms: &rooms, short: &short, settings: &settings };
         let mut pressing = PressureTracker::default();
-        pressing.look(&all, &set(""), &crowd);
-        let mut pressed = pressing.look(&all, &set(""), &crowd);
+        pressing.update(&all, &set(""), &crowd);
+        let mut pressed = pressing.update(&all, &set(""), &crowd);
         let (stays, other) = (CgroupPath::new("/s"), CgroupPath::new("/o"));
         assert_eq!((pressed.of(&stays), pressed.short()), (BTreeMap::new(), &short));
         pressed.note(NodeId(0), 5 * GIB);

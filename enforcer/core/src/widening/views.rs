@@ -26,9 +26,9 @@ use numa_topology::set::NodeSet;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum FillSpeed {
     /// The kernel does not report that memory gets short.
-    Untold,
+    Unreported,
     /// The kernel reports it.
-    Told,
+    Reported,
     /// The kernel reports it, and nothing has gone for many looks: a sudden start is rare, and the kernel
     /// reports a workload that fills a node faster than assumed.
     Still,
@@ -38,8 +38,8 @@ impl FillSpeed {
     /// Least time in which the node is filled.
     const fn filled(self) -> Duration {
         match self {
-            Self::Untold => Duration::from_millis(500),
-            Self::Told => Duration::from_secs(1),
+            Self::Unreported => Duration::from_millis(500),
+            Self::Reported => Duration::from_secs(1),
             Self::Still => Duration::from_secs(4),
         }
     }
@@ -204,23 +204,23 @@ mod tests {
         // Armed with 8 GiB left.
         for (room, gib_per_s, pace, expected_ms) in [
             (CAPACITY, 0, FillSpeed::Still, 3680),
-            (CAPACITY, 0, FillSpeed::Told, 920),
-            (CAPACITY, 0, FillSpeed::Untold, 460),
+            (CAPACITY, 0, FillSpeed::Reported, 920),
+            (CAPACITY, 0, FillSpeed::Unreported, 460),
             (58 * GIB, 0, FillSpeed::Still, 2000),
-            (58 * GIB, 0, FillSpeed::Told, 500),
-            (58 * GIB, 0, FillSpeed::Untold, 250),
-            (9 * GIB, 0, FillSpeed::Told, 100),
+            (58 * GIB, 0, FillSpeed::Reported, 500),
+            (58 * GIB, 0, FillSpeed::Unreported, 250),
+            (9 * GIB, 0, FillSpeed::Reported, 100),
             (0, 0, FillSpeed::Still, 100),
-            (60 * GIB, 60, FillSpeed::Told, 250),
+            (60 * GIB, 60, FillSpeed::Reported, 250),
             (60 * GIB, 60, FillSpeed::Still, 250),
-            (60 * GIB, 600, FillSpeed::Told, 100),
+            (60 * GIB, 600, FillSpeed::Reported, 100),
         ] {
             let rest = one(room, gib_per_s * GIB).rest(pace);
             assert_eq!(rest.as_millis(), expected_ms, "{} GiB, {gib_per_s} GiB/s, {pace:?}", room / GIB);
         }
         assert_eq!(
-            Views::default().rest(FillSpeed::Told),
-            FillSpeed::Told.filled(),
+            Views::default().rest(FillSpeed::Reported),
+            FillSpeed::Reported.filled(),
             "no workload is guarded"
         );
     }
@@ -236,8 +236,8 @@ mod tests {
             assert_eq!(views.can_spare(2, gone), expected, "{gone}");
         }
         assert!(!views.can_spare(3, 0), "of one of them nothing is known");
-        assert_eq!(views.rest(FillSpeed::Told).as_millis(), 160);
-        assert_eq!(views.shorter_rest(FillSpeed::Told).as_millis(), 140);
+        assert_eq!(views.rest(FillSpeed::Reported).as_millis(), 160);
+        assert_eq!(views.shorter_rest(FillSpeed::Reported).as_millis(), 140);
         assert!(!one(7 * GIB, 0).can_spare(1, 1), "a workload is near already");
     }
 
@@ -247,7 +247,7 @@ mod tests {
         fn no_workload_falls_from_calm_below_the_mark_between_two_looks(
             room in 0..=CAPACITY,
             rate in 0..=CAPACITY,
-            pace in prop_oneof![Just(FillSpeed::Untold), Just(FillSpeed::Told), Just(FillSpeed::Still)],
+            pace in prop_oneof![Just(FillSpeed::Unreported), Just(FillSpeed::Reported), Just(FillSpeed::Still)],
         ) {
             let views = one(room, 0);
             let rest = views.rest(pace);
@@ -263,7 +263,7 @@ mod tests {
             room in 0..=CAPACITY,
             rate in 0..=CAPACITY,
             gone in 0..=CAPACITY / 8,
-            pace in prop_oneof![Just(FillSpeed::Told), Just(FillSpeed::Still)],
+            pace in prop_oneof![Just(FillSpeed::Reported), Just(FillSpeed::Still)],
         ) {
             let views = one(room, 0);
             prop_assume!(views.can_spare(1, gone));

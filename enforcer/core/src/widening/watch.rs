@@ -129,8 +129,8 @@ impl WideningWatch {
     /// reports that memory gets short.
     pub fn rest(&self, told: bool) -> Duration {
         let pace = match (told, self.still >= STILL) {
-            (false, _) => FillSpeed::Untold,
-            (true, false) => FillSpeed::Told,
+            (false, _) => FillSpeed::Unreported,
+            (true, false) => FillSpeed::Reported,
             (true, true) => FillSpeed::Still,
         };
         if self.passed > 0 { self.views.shorter_rest(pace) } else { self.views.rest(pace) }
@@ -201,7 +201,7 @@ impl WideningWatch {
     /// limits (`memory.max` of it and of its ancestors), `None` without one; it is called only for workloads
     /// that are about to be widened. `write_ns` is the longest duration of a write. The steps come in the
     /// order of need.
-    pub fn look(
+    pub fn steps(
         &mut self,
         now_ns: u64,
         rooms: &[(NodeId, NodeRoom)],

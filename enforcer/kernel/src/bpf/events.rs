@@ -89,7 +89,7 @@ impl EventRing {
     }
 
     /// Events taken out since the last call.
-    pub(super) fn told(&mut self) -> DrainedEvents<KernelEvent> {
+    pub(super) fn take_events(&mut self) -> DrainedEvents<KernelEvent> {
         self.kept.take()
     }
 

@@ -265,10 +265,10 @@ impl Programs {
     }
 
     /// The events since the last call; `None` without a ring.
-    pub fn told(&mut self) -> Option<DrainedEvents<KernelEvent>> {
+    pub fn take_events(&mut self) -> Option<DrainedEvents<KernelEvent>> {
         self.drain();
         let attached = self.has(Hook::Placement);
-        self.events.as_mut().filter(|_| attached).map(EventRing::told)
+        self.events.as_mut().filter(|_| attached).map(EventRing::take_events)
     }
 
     /// The changes since the last call; `None` without a ring.

@@ -77,7 +77,7 @@ impl Damon {
     }
 
     /// The regions of a process. For a newly watched process no idle time is known yet.
-    pub(super) fn look(
+    pub(super) fn read_idle(
         &mut self,
         pid: u32,
         idle: Duration,
@@ -164,13 +164,13 @@ impl Damon {
         text.map(|text| text.trim().to_owned()).unwrap_or_default()
     }
 
-    fn tell(&self, index: usize, command: &str) -> io::Result<()> {
+    fn command(&self, index: usize, command: &str) -> io::Result<()> {
         write(&self.kdamonds.join(format!("{index}/state")), command)
     }
 
     fn end(&mut self, index: usize) {
         // It has ended by itself if its process has.
-        let _ended = self.tell(index, "off");
+        let _ended = self.command(index, "off");
         if let Some(slot) = self.slots.get_mut(index) {
             *slot = None;
         }
@@ -178,10 +178,10 @@ impl Damon {
 
     fn begin(&mut self, index: usize, pid: u32, interval: Duration) -> io::Result<()> {
         if self.state(index) == "on" {
-            self.tell(index, "off")?;
+            self.command(index, "off")?;
         }
         self.configure(index, pid, interval)?;
-        self.tell(index, "on")
+        self.command(index, "on")
     }
 
     fn configure(&self, index: usize, pid: u32, interval: Duration) -> io::Result<()> {
@@ -210,7 +210,7 @@ impl Damon {
     }
 
     fn regions(&self, index: usize, interval: Duration) -> io::Result<Vec<AddressRegion>> {
-        self.tell(index, "update_schemes_tried_regions")?;
+        self.command(index, "update_schemes_tried_regions")?;
         let dir = self.kdamonds.join(format!("{index}/contexts/0/schemes/0/tried_regions"));
         let names = dir.list_dir().map_err(io::Error::other)?.unwrap_or_default();
         let regions = names.iter().filter(|name| name.bytes().all(|byte| byte.is_ascii_digit()));

@@ -79,15 +79,15 @@ impl ColdWatch {
     }
 
     /// Looks for pages of a workload on `nodes` that were idle for `idle`.
-    pub fn look(&mut self, cgroup: &CgroupPath, nodes: &NodeSet, idle: Duration) -> ColdLook {
+    pub fn read_idle(&mut self, cgroup: &CgroupPath, nodes: &NodeSet, idle: Duration) -> ColdLook {
         let mut look = ColdLook { source: "damon", ..ColdLook::default() };
         let now = Instant::now();
         for pid in self.largest(cgroup) {
             let seen = if let Ok(damon) = &mut self.damon {
-                damon.look(pid, idle, now)
+                damon.read_idle(pid, idle, now)
             } else {
                 look.source = "referenced";
-                self.referenced.look(self.host.proc.as_path(), pid, now)
+                self.referenced.read_idle(self.host.proc.as_path(), pid, now)
             };
             match seen {
                 Ok(regions) => look.watched.push(ProcessRegions { pid, regions }),

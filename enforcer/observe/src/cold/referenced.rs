@@ -30,7 +30,12 @@ pub(super) struct ReferencedBits(BTreeMap<u32, BTreeMap<(u64, u64), Instant>>);
 
 impl ReferencedBits {
     /// The mappings of a process as regions; clears the marks for the next look.
-    pub(super) fn look(&mut self, proc: &Path, pid: u32, now: Instant) -> Result<Vec<AddressRegion>, String> {
+    pub(super) fn read_idle(
+        &mut self,
+        proc: &Path,
+        pid: u32,
+        now: Instant,
+    ) -> Result<Vec<AddressRegion>, String> {
         let dir = proc.join(pid.to_string());
         let mappings = read(&dir.join("smaps")).map_err(|error| format!("reading smaps: {error}"))?;
         fs::write(dir.join("clear_refs"), "1").map_err(|error| format!("writing clear_refs: {error}"))?;

@@ -127,12 +127,12 @@ impl KernelCounts {
     /// The pressure events for a sample; `None` without a source.
     fn pressure(&mut self, index: &Index, drops: Option<Drops>) -> Option<PressureEvents> {
         let attached = self.pressure.is_attached();
-        attached.then(|| self.pressure.with(|told| told.told(index, unsent_pressure(drops))))
+        attached.then(|| self.pressure.with(|buffer| buffer.take_events(index, unsent_pressure(drops))))
     }
 
     /// Events that no sample has yet.
     fn take_events(&mut self) -> Option<Vec<KernelEvent>> {
-        let DrainedEvents { latest, told, forgotten } = self.programs.told()?;
+        let DrainedEvents { latest, told, forgotten } = self.programs.take_events()?;
         self.events.add(&EventCounts { told, forgotten, ..EventCounts::default() });
         let mut events = std::mem::take(&mut self.carried);
         events.extend(latest);

@@ -273,10 +273,10 @@ impl PodPlacement<'_, '_> {
         let none = CpuSet::new();
         let asker =
             Asker { index: 0, container: None, settings, nodes: &self.nodes, kept: &kept, reuse: true };
-        let mut settled = self.placing.settle(asker, &demand, self.trace);
+        let mut settled = self.placing.align(asker, &demand, self.trace);
         if settled.is_err() && !kept.is_empty() {
             self.placing.accounts.held = CpuSet::new();
-            settled = self.placing.settle(Asker { kept: &none, ..asker }, &demand, self.trace);
+            settled = self.placing.align(Asker { kept: &none, ..asker }, &demand, self.trace);
         }
         settled.map(Some)
     }
@@ -306,7 +306,7 @@ impl PodPlacement<'_, '_> {
             let settled = match (common, settings.policy) {
                 (_, TopologyPolicy::None) => None,
                 (Some(common), _) => Some(common),
-                (None, _) => Some(self.placing.settle(asker, &demand, self.trace)?),
+                (None, _) => Some(self.placing.align(asker, &demand, self.trace)?),
             };
             self.placing.grant(asker, &demand, settled)
         };

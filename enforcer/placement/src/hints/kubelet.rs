@@ -69,10 +69,10 @@ fn keep_within(offer: &mut Offer, nodes: Mask) {
 ///
 /// # Errors
 /// If too few CPUs are free, or the options do not allow the amount.
-pub fn take_near(layout: &CpuLayout, pick: &CpuPick<'_>, options: CpuOptions) -> Result<CpuSet, CpuError> {
-    let without = cpu::take_near(layout, &CpuPick { reusable: &CpuSet::new(), ..*pick }, options);
+pub fn assign_near(layout: &CpuLayout, pick: &CpuPick<'_>, options: CpuOptions) -> Result<CpuSet, CpuError> {
+    let without = cpu::assign_near(layout, &CpuPick { reusable: &CpuSet::new(), ..*pick }, options);
     match without {
         Err(error @ (CpuError::TooFewWholeCores { .. } | CpuError::NotWholeCores { .. })) => Err(error),
-        _ => cpu::take_near(layout, pick, options),
+        _ => cpu::assign_near(layout, pick, options),
     }
 }

@@ -63,7 +63,7 @@ impl<'a> HintsPlacing<'a> {
     }
 
     /// The best place that the policy accepts.
-    pub(super) fn settle(
+    pub(super) fn align(
         &mut self,
         asker: Asker<'_>,
         demand: &Demand,
@@ -87,7 +87,7 @@ impl<'a> HintsPlacing<'a> {
                 Some(self.offers(asker, demand, &memory, local.level(level)).0)
             };
             let (exclusive, shares) = (demand.exclusive, demand.shared.is_some());
-            let settled = question.settle(firm_alone, |mask| room.burden(mask, exclusive, shares));
+            let settled = question.answer(firm_alone, |mask| room.burden(mask, exclusive, shares));
             let settled = settled.map(|settled| Alignment { level, ..settled });
             let rank = match settled {
                 Some(settled) if settled.merged.preferred => 0,
@@ -324,14 +324,14 @@ impl<'a> HintsPlacing<'a> {
         let reserved = &self.inventory.reserved_cpus;
         let pick = CpuPick { available: &available, reserved, reusable: &reusable, affinity, count };
         if asker.settings.is_kubelet() {
-            return kubelet::take_near(layout, &pick, options).map_err(refused);
+            return kubelet::assign_near(layout, &pick, options).map_err(refused);
         }
         // Memory is on the nodes of the set, so other CPUs of their sockets come second.
         let own =
             affinity.map(|nodes| available.union(&reusable).common(&self.inventory.machine.cpus_of(nodes)));
         let by_socket = options.align_by_socket && own.is_none_or(|own| own < count);
         let options = CpuOptions { align_by_socket: by_socket, ..options };
-        cpu::take_near(layout, &pick, options).map_err(refused)
+        cpu::assign_near(layout, &pick, options).map_err(refused)
     }
 
     /// One line per resource, for a rejection.

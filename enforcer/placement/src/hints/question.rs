@@ -66,7 +66,7 @@ impl NodeSetQuestion<'_> {
     /// The place; `None` if the policy does not accept the best one. `firm_alone` repeats the question
     /// without soft promises of others, if there are any; `burden` is the cost of a place for containers that
     /// share CPUs.
-    pub(super) fn settle(
+    pub(super) fn answer(
         &mut self,
         firm_alone: impl FnOnce() -> Option<Offers>,
         burden: impl Fn(Mask) -> Burden,

@@ -256,7 +256,7 @@ impl ZoneAccount {
         if let Some(promises) = self.kinds.get_mut(&resource).filter(|_| zone != 0 && bytes > 0) {
             let zone = promises.zone(zone);
             promises.note(zone, bytes);
-            for (node, laid) in promises.settle(zone) {
+            for (node, laid) in promises.serve_rest(zone) {
                 let laid = laid.min(rest);
                 rest -= laid;
                 if let Some(id) = self.nodes.ids().get(node) {

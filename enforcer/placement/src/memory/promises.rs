@@ -94,7 +94,7 @@ impl Promises {
 
     /// Serves the rest of a zone: from its nodes in ascending order, then by moving others. Returns the
     /// amount from each node.
-    pub(super) fn settle(&mut self, zone: usize) -> Vec<(usize, u64)> {
+    pub(super) fn serve_rest(&mut self, zone: usize) -> Vec<(usize, u64)> {
         let nodes = self.zones.get(zone).map_or(0, |zone| zone.nodes);
         let mut laid = Vec::new();
         for node in positions(nodes) {
@@ -215,7 +215,7 @@ impl Promises {
         let mut trial = self.clone();
         let zone = trial.open(nodes);
         trial.note(zone, most);
-        trial.settle(zone);
+        trial.serve_rest(zone);
         trial.zones.get(zone).map_or(0, |zone| most - zone.unkept)
     }
 

@@ -52,7 +52,7 @@ impl ZoneSums {
             for (node, bytes) in by_node.into_iter().enumerate().filter(|(_, bytes)| *bytes > 0) {
                 promises.lay(zone, node, bytes);
             }
-            promises.settle(zone);
+            promises.serve_rest(zone);
         }
     }
 

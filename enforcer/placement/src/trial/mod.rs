@@ -182,7 +182,7 @@ impl<'a> Trial<'a> {
         let rejection = outcome.as_ref().err().map(ToString::to_string);
         let what_if = rejection.as_ref().and_then(|_| self.moves_for(pod));
         let (containers, updates) = match outcome {
-            Ok(Admission { updates, .. }) => self.settle(pod, before, updates),
+            Ok(Admission { updates, .. }) => self.finish_pod(pod, before, updates),
             Err(_) => (Vec::new(), Vec::new()),
         };
         let (candidates, warnings) = trace.into_parts();
@@ -211,7 +211,7 @@ impl<'a> Trial<'a> {
     }
 
     /// Ends the init containers and reports the final state of all containers.
-    fn settle(
+    fn finish_pod(
         &mut self,
         pod: &PodRequest,
         before: Option<PinnedHolders>,

@@ -125,7 +125,7 @@ fn init_containers_have_ended_after_the_step() {
     let before = PinnedHolders::of_others(&trial.allocations, &pod.name);
     trial.allocations.give(Holder::new(pod.name.clone(), "i".into()), exclusive("0-1"));
     trial.allocations.give(Holder::new(pod.name.clone(), "c".into()), exclusive("0"));
-    let (rows, updates) = trial.settle(&pod, Some(before), Vec::new());
+    let (rows, updates) = trial.finish_pod(&pod, Some(before), Vec::new());
     let cpus: Vec<String> = rows.iter().map(|row| format!("{} {}", row.name, row.cpus)).collect();
     assert_eq!(cpus, ["i 0-1", "c 0"]);
     assert_eq!(updates, [Update { holder: other, cpus: Some("1-3".parse().unwrap()), mems: None }]);
@@ -149,7 +149,7 @@ fn the_row_of_an_init_container_shows_what_it_had_before_others_of_its_pod_came(
     for (container, grant) in has {
         trial.allocations.give(Holder::new(pod.name.clone(), container.into()), grant);
     }
-    let (rows, _) = trial.settle(&pod, None, Vec::new());
+    let (rows, _) = trial.finish_pod(&pod, None, Vec::new());
     let cpus: Vec<String> = rows.iter().map(|row| format!("{} {}", row.name, row.cpus)).collect();
     assert_eq!(cpus, ["before 0", "i 1-3", "c 1-3"]);
 }

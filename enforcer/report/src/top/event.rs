@@ -16,7 +16,7 @@ pub enum TopEvent {
     /// A second went by.
     Second,
     /// A report came, from this source.
-    Told(Feed, Box<TopReport>),
+    Report(Feed, Box<TopReport>),
     /// No report came, and why.
     Silent(String),
     /// End of the program.

@@ -163,7 +163,7 @@ fn host() -> TopReport {
 }
 
 fn told(report: TopReport) -> TopEvent {
-    TopEvent::Told(Feed::Daemon, Box::new(report))
+    TopEvent::Report(Feed::Daemon, Box::new(report))
 }
 
 fn state(size: (u16, u16), events: impl IntoIterator<Item = TopEvent>) -> TopState {
@@ -225,7 +225,7 @@ fn of_many_nodes_the_rest_is_counted_and_a_page_has_all() {
 fn without_a_daemon_it_says_so() {
     let own = |turn| {
         let feed = Feed::Own { because: "no daemon".into(), every: Duration::from_secs(2) };
-        TopEvent::Told(feed, Box::new(TopReport { actions: Vec::new(), ..report(Some(turn)) }))
+        TopEvent::Report(feed, Box::new(TopReport { actions: Vec::new(), ..report(Some(turn)) }))
     };
     let unknown = TopNode { pressure: None, remote_ratio: None, ..node(0, "0-15", 20) };
     let turn = TopTurn { nodes: vec![unknown], mode: Mode::Observe, ..turn(1, vec![plain("/a")]) };
@@ -236,7 +236,7 @@ fn without_a_daemon_it_says_so() {
 #[test]
 fn an_interval_below_a_second_is_said_as_it_is() {
     let feed = Feed::Own { because: "no daemon".into(), every: Duration::from_millis(500) };
-    let shown = seen((80, 24), [TopEvent::Told(feed, Box::new(report(None)))]);
+    let shown = seen((80, 24), [TopEvent::Report(feed, Box::new(report(None)))]);
     assert!(shown.starts_with("numa-enforcer top: no daemon, looks by itself every 500ms"), "{shown}");
 }
 

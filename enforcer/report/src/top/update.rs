@@ -26,7 +26,7 @@ impl TopState {
             TopEvent::Key(key) => self.press(key),
             TopEvent::Resized(width, height) => self.size = (width, height),
             TopEvent::Second => {}
-            TopEvent::Told(feed, report) => self.hear(feed, *report),
+            TopEvent::Report(feed, report) => self.hear(feed, *report),
             TopEvent::Silent(reason) => {
                 let since = self.silent.take().map_or(now, |(since, _)| since);
                 self.silent = Some((since, reason));

@@ -48,7 +48,7 @@ pub struct NriSubject {
 
 impl NriSubject {
     /// A subject from a runtime's message.
-    pub(super) fn told(pod: Option<PodSandbox>, container: Option<Container>) -> Self {
+    pub(super) fn of_message(pod: Option<PodSandbox>, container: Option<Container>) -> Self {
         Self {
             pod: short_pod(pod.unwrap_or_default()),
             container: short_container(container.unwrap_or_default()),
@@ -83,10 +83,10 @@ pub(super) fn beyond_container(container: &Container) -> Option<String> {
 
 fn beyond(kind: &str, name: &str, parts: &[(&str, &str, usize)]) -> Option<String> {
     let (part, text, longest) = parts.iter().find(|(_, text, longest)| text.len() > *longest)?;
-    let (name, length) = (told(name), text.len());
+    let (name, length) = (printable_line(name), text.len());
     Some(format!(
         "{kind} {name} has the {part} {} of {length} bytes, where {longest} are the most",
-        told(text)
+        printable_line(text)
     ))
 }
 
@@ -108,7 +108,7 @@ pub(super) fn short_container(mut container: Container) -> Container {
 }
 
 /// A text of the runtime in one line, cut to a limit.
-pub(super) fn told(text: &str) -> String {
+pub(super) fn printable_line(text: &str) -> String {
     printable_within(text, LONGEST_TEXT)
 }
 
@@ -222,7 +222,7 @@ mod tests {
         let env = ["PATH=/bin", "DRA_CPUSET_a=1"].map(str::to_owned).into();
         let pod = PodSandbox { labels: [("app".to_owned(), long.clone())].into(), ..pod };
         let container = Container { name: long, env, ..Container::default() };
-        let told = NriSubject::told(Some(pod), Some(container));
+        let told = NriSubject::of_message(Some(pod), Some(container));
         let expected = format!("{}…", "ä".repeat(253));
         assert_eq!((&told.pod.name, &told.container.name), (&expected, &expected));
         assert_eq!((&told.pod.namespace, told.beyond()), (&"n".repeat(253), None));
@@ -250,7 +250,7 @@ mod tests {
                 ..Container::default()
             };
             [(pod, Container::default()), (PodSandbox::default(), container)]
-                .map(|(pod, container)| NriSubject::told(Some(pod), Some(container)).beyond())
+                .map(|(pod, container)| NriSubject::of_message(Some(pod), Some(container)).beyond())
         };
         assert_eq!(of(128, 4096), [None, None]);
         for said in of(129, 0).into_iter().chain(of(100_000, 0)).chain(of(0, 4097)).map(Option::unwrap) {

@@ -29,8 +29,8 @@ use super::{
         TtrpcResponse, TtrpcStatus, Updates, code,
     },
     call::{
-        NriAnswer, NriCall, NriSubject, Reply, RuntimeVersion, beyond_container, beyond_pod, short_container,
-        short_pod, told,
+        NriAnswer, NriCall, NriSubject, Reply, RuntimeVersion, beyond_container, beyond_pod, printable_line,
+        short_container, short_pod,
     },
     wire::{LogicalConnection, MessageDecoder, MessageKind, TtrpcMessage, WireError},
 };
@@ -317,7 +317,7 @@ impl Link<'_> {
                 let told: StateChangeEvent = decode(&request.method, &request.payload)?;
                 // First the answer: an event needs none from us.
                 self.respond(stream, Vec::new()).await?;
-                let subject = Box::new(NriSubject::told(told.pod, told.container));
+                let subject = Box::new(NriSubject::of_message(told.pod, told.container));
                 if self.leaves(subject.beyond().as_deref()) {
                     return Ok(());
                 }
@@ -361,9 +361,9 @@ impl Link<'_> {
     async fn configured(&mut self, stream: u32, request: &TtrpcRequest) -> Result<(), LinkError> {
         let asked: ConfigureRequest = decode(&request.method, &request.payload)?;
         self.runtime = RuntimeVersion {
-            name: told(&asked.runtime_name),
-            version: told(&asked.runtime_version),
-            nri: Some(told(&asked.nri_version)).filter(|version| !version.is_empty()),
+            name: printable_line(&asked.runtime_name),
+            version: printable_line(&asked.runtime_version),
+            nri: Some(printable_line(&asked.nri_version)).filter(|version| !version.is_empty()),
         };
         let events = EVENTS.iter().fold(0, |mask, event| mask | 1 << (event - 1));
         self.respond(stream, ConfigureResponse { events }.encode_to_vec()).await
@@ -463,7 +463,8 @@ impl Link<'_> {
     }
 
     async fn unimplemented(&self, stream: u32, request: &TtrpcRequest) -> Result<(), LinkError> {
-        let message = format!("{}.{} is not served", told(&request.service), told(&request.method));
+        let message =
+            format!("{}.{} is not served", printable_line(&request.service), printable_line(&request.method));
         let status = TtrpcStatus { code: code::UNIMPLEMENTED, message };
         self.write(response(stream, Vec::new(), Some(status))).await
     }
@@ -490,7 +491,7 @@ fn accepted(body: &[u8]) -> Result<(), LinkError> {
     let response: TtrpcResponse = decode("RegisterPlugin", body)?;
     match response.status {
         Some(TtrpcStatus { code, message }) if code != code::OK => {
-            Err(LinkError::Refused { code, message: told(&message) })
+            Err(LinkError::Refused { code, message: printable_line(&message) })
         }
         _ => Ok(()),
     }
@@ -502,7 +503,7 @@ fn subject(
 ) -> Result<(Box<NriSubject>, LinuxResources), LinkError> {
     bounded(method, &request.payload, 1, MOST_FIELDS)?;
     let told: ContainerCall = decode(&request.method, &request.payload)?;
-    let subject = NriSubject::told(told.pod, told.container);
+    let subject = NriSubject::of_message(told.pod, told.container);
     Ok((Box::new(subject), told.linux_resources.unwrap_or_default()))
 }
 

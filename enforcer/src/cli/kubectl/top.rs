@@ -38,7 +38,7 @@ pub(super) fn run(cluster: &Cluster, args: TopOfNode, out: &mut dyn Write) -> an
 }
 
 impl NodeFeed {
-    fn look(&mut self) -> anyhow::Result<TopReport> {
+    fn take_report(&mut self) -> anyhow::Result<TopReport> {
         let connection = match self.connection.take() {
             Some(connection) => connection,
             None => self.cluster.connect(&self.cluster.node(Some(&self.node))?)?,
@@ -51,8 +51,8 @@ impl NodeFeed {
 
 impl TopSource for NodeFeed {
     fn next(&mut self) -> TopEvent {
-        match self.look() {
-            Ok(report) => TopEvent::Told(Feed::Daemon, Box::new(report)),
+        match self.take_report() {
+            Ok(report) => TopEvent::Report(Feed::Daemon, Box::new(report)),
             Err(error) => TopEvent::Silent(format!("{error:#}")),
         }
     }

@@ -67,7 +67,7 @@ pub(in crate::cli) trait TopSource {
     }
 
     /// Sends looks until the receiver is gone.
-    fn tell(mut self, sender: &SyncSender<TopEvent>)
+    fn send_reports(mut self, sender: &SyncSender<TopEvent>)
     where
         Self: Sized,
     {
@@ -99,7 +99,7 @@ impl Feeds {
 
 impl TopSource for Feeds {
     fn next(&mut self) -> TopEvent {
-        let Some(socket) = &self.options.socket else { return self.look("not asking a daemon", None) };
+        let Some(socket) = &self.options.socket else { return self.take_report("not asking a daemon", None) };
         if let Some((asked, why)) = &self.in_vain
             && asked.elapsed() < AGAIN
         {
@@ -109,12 +109,12 @@ impl TopSource for Feeds {
         match client::glance::<TopReport>(socket, api::TOP) {
             Ok(report) => {
                 (self.answered, self.in_vain, self.own) = (true, None, None);
-                TopEvent::Told(Feed::Daemon, Box::new(report))
+                TopEvent::Report(Feed::Daemon, Box::new(report))
             }
             Err(error) if self.answered => TopEvent::Silent(format!("{error:#}")),
             Err(error) if error.is::<NoDaemon>() => {
                 self.in_vain = None;
-                self.look("no daemon", None)
+                self.take_report("no daemon", None)
             }
             Err(error) => {
                 let why = format!("{error:#}");
@@ -143,13 +143,13 @@ impl Feeds {
     /// Our own look, because a daemon could not be asked.
     fn look_instead(&mut self, why: String) -> TopEvent {
         let effect = "top looks by itself, and knows nothing of the daemon's decisions";
-        self.look("a daemon cannot be asked", Some(Degraded::new("daemon", why, effect)))
+        self.take_report("a daemon cannot be asked", Some(Degraded::new("daemon", why, effect)))
     }
 
-    fn look(&mut self, because: &str, missing: Option<Degraded>) -> TopEvent {
+    fn take_report(&mut self, because: &str, missing: Option<Degraded>) -> TopEvent {
         let report = match &mut self.own {
-            Some(own) => own.look(),
-            None => LocalFeed::new().and_then(|own| self.own.insert(own).look()),
+            Some(own) => own.take_report(),
+            None => LocalFeed::new().and_then(|own| self.own.insert(own).take_report()),
         };
         match report {
             Ok(mut report) => {
@@ -157,7 +157,7 @@ impl Feeds {
                     turn.degraded.insert(0, missing);
                 }
                 let feed = Feed::Own { because: because.to_owned(), every: self.wait() };
-                TopEvent::Told(feed, Box::new(report))
+                TopEvent::Report(feed, Box::new(report))
             }
             Err(error) => TopEvent::Silent(format!("{error:#}")),
         }
@@ -185,7 +185,7 @@ impl LocalFeed {
         Ok(Self { engine, spent: Duration::ZERO, looked: false })
     }
 
-    fn look(&mut self) -> anyhow::Result<TopReport> {
+    fn take_report(&mut self) -> anyhow::Result<TopReport> {
         let begin = cpu_time();
         let turn = self.engine.turn(clock::now_ns())?;
         let report = top_report(Some(&turn), &self.engine.decisions(), None);

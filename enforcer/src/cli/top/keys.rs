@@ -10,7 +10,7 @@ use ratatui::crossterm::{
 use enforcer_report::top::TopEvent;
 
 /// Sends until the terminal or the receiver is gone.
-pub(super) fn tell(sender: &SyncSender<TopEvent>) {
+pub(super) fn send_keys(sender: &SyncSender<TopEvent>) {
     while let Ok(event) = event::read() {
         let told = match event {
             event::Event::Key(key) if key.kind != KeyEventKind::Release => of(key),

@@ -85,8 +85,8 @@ pub(super) fn show<S: TopSource>(
     let (sender, events) = sync_channel(WAITING);
     screen::end_on_signals(sender.clone()).context("catching signals")?;
     let mut screen = Screen::enter().context("taking the terminal")?;
-    spawn("keys", &sender, keys::tell)?;
-    spawn("feed", &sender, move |sender| make().tell(sender))?;
+    spawn("keys", &sender, keys::send_keys)?;
+    spawn("feed", &sender, move |sender| make().send_reports(sender))?;
     drop(sender);
     let state = TopState::new(screen.size()?, options.sort, &options.filter);
     watch(state, &events, &mut screen)?;
@@ -124,7 +124,7 @@ fn once(options: &ViewOptions, mut source: impl TopSource, out: &mut dyn Write) 
     if let Some(why) = source.in_vain() {
         terminal::note(&format!("{why}; top looks by itself"));
     }
-    if matches!(event, TopEvent::Told(Feed::Own { .. }, _)) {
+    if matches!(event, TopEvent::Report(Feed::Own { .. }, _)) {
         // Rates take two looks.
         thread::sleep(source.interval());
         event = source.next();

@@ -139,8 +139,8 @@ fn pressed(free: usize, cgroup: &str, short: &str) -> PressedNodes {
     let (rooms, settings) = ([(NodeId(0), room)], WideningSettings::default());
     let crowd = PressuredNodes { rooms: &rooms, short: &short.parse().unwrap(), settings: &settings };
     let mut pressing = PressureTracker::default();
-    pressing.look(std::slice::from_ref(&stays), &NodeSet::default(), &crowd);
-    pressing.look(&[stays], &NodeSet::default(), &crowd)
+    pressing.update(std::slice::from_ref(&stays), &NodeSet::default(), &crowd);
+    pressing.update(&[stays], &NodeSet::default(), &crowd)
 }
 
 #[test]

@@ -11,7 +11,7 @@ use enforcer_core::{
 };
 use numa_topology::{Topology, degraded::Degraded, set::NodeSet, synth::Machine};
 
-use crate::engine::{Engine, HostSource, Look, SourceError};
+use crate::engine::{Engine, HostSource, PolledEvents, SourceError};
 use enforcer_act::{cpuset, fixture::Fixture, journal::DriftRecord};
 use enforcer_host::cgroup::CgroupLayout;
 use enforcer_observe::{CgroupWatch, CpusetWatch, KeptCgroups, WatchLimit};
@@ -146,12 +146,12 @@ fn foreign_write_is_corrected_three_times_and_the_fourth_is_reported() {
     let report = rig.turn(SECOND);
     let ours = rig.cpus();
     assert_eq!(ours, "0-1", "{:?} {:?}", report.decision, report.outcomes);
-    assert!(rig.engine.look().wants_turn, "a new workload gets a second look");
+    assert!(rig.engine.poll_events().wants_turn, "a new workload gets a second look");
     let report = rig.turn(2 * SECOND);
-    assert!(report.outcomes.is_empty() && !rig.engine.look().wants_turn, "{:?}", report.outcomes);
+    assert!(report.outcomes.is_empty() && !rig.engine.poll_events().wants_turn, "{:?}", report.outcomes);
     for time in 1..=3 {
         rig.foreign_write("0-7");
-        assert!(rig.engine.look().wants_turn, "time {time}: the next turn does not wait");
+        assert!(rig.engine.poll_events().wants_turn, "time {time}: the next turn does not wait");
         let report = rig.turn((2 + time) * SECOND);
         assert_eq!(rig.cpus(), ours, "time {time}: the cool-down is ten minutes");
         assert_eq!(report.totals.drift.repaired, time);
@@ -160,7 +160,7 @@ fn foreign_write_is_corrected_three_times_and_the_fourth_is_reported() {
         assert!(matches!(report.outcomes[0].result, OutcomeResult::Applied { .. }));
         rig.turn((2 + time) * SECOND);
     }
-    rig.engine.look();
+    rig.engine.poll_events();
     rig.foreign_write("0-7");
     let report = rig.turn(MINUTE);
     assert_eq!((rig.cpus().as_str(), report.totals.drift.left_alone), ("0-7", 1));
@@ -168,7 +168,7 @@ fn foreign_write_is_corrected_three_times_and_the_fourth_is_reported() {
     assert!(degraded[0].reason.contains("3 times within an hour"), "{degraded:?}");
     assert!(degraded[0].reason.contains("left alone for 60 min"), "{degraded:?}");
     rig.foreign_write("0-6");
-    assert!(!rig.engine.look().wants_turn, "a cgroup that is left alone causes no turn");
+    assert!(!rig.engine.poll_events().wants_turn, "a cgroup that is left alone causes no turn");
     assert_eq!(rig.turn(2 * MINUTE).totals.drift.left_alone, 1);
 
     // A reload, as with SIGHUP.
@@ -184,20 +184,23 @@ fn foreign_write_during_a_pause_is_corrected_as_soon_as_it_is_over() {
     rig.turn(SECOND);
     rig.turn(2 * SECOND);
     let ours = rig.cpus();
-    rig.engine.look();
-    assert!(rig.engine.look().is_quiet, "the control");
+    rig.engine.poll_events();
+    assert!(rig.engine.poll_events().is_quiet, "the control");
     rig.engine.gate().close(None);
-    assert!(rig.engine.look().wants_turn, "that it is paused is told at once");
+    assert!(rig.engine.poll_events().wants_turn, "that it is paused is told at once");
     assert!(rig.turn(3 * SECOND).paused.is_some());
     rig.foreign_write("0-7");
     for second in 4..6 {
         // No event signals the end of a pause.
-        assert_eq!(rig.engine.look(), Look { wants_turn: false, misplaced: false, is_quiet: false });
+        assert_eq!(
+            rig.engine.poll_events(),
+            PolledEvents { wants_turn: false, misplaced: false, is_quiet: false }
+        );
         rig.turn(second * SECOND);
         assert_eq!(rig.cpus(), "0-7");
     }
     rig.engine.gate().open();
-    assert!(rig.engine.look().wants_turn);
+    assert!(rig.engine.poll_events().wants_turn);
     let report = rig.turn(7 * SECOND);
     assert_eq!((rig.cpus(), report.totals.drift.repaired), (ours, 1));
 }
@@ -253,7 +256,7 @@ fn observing_daemon_watches_no_cgroup() {
     let mut rig = Rig::new(Mode::Observe);
     rig.turn(SECOND);
     rig.foreign_write("0-7");
-    assert!(!rig.engine.look().wants_turn);
+    assert!(!rig.engine.poll_events().wants_turn);
     assert_eq!(rig.turn(2 * SECOND).totals.drift.repaired, 0);
     assert_eq!(rig.cpus(), "0-7");
 }
@@ -267,15 +270,15 @@ fn a_declared_cgroup_that_appears_between_two_turns_does_not_wait_for_the_next()
             ..toml::from_str("[[workload]]\nname = \"late\"\ncgroup = \"/late*\"\ncpus = 2\n").unwrap()
         });
         rig.turn(SECOND);
-        rig.engine.look();
+        rig.engine.poll_events();
         for (cgroup, declared) in [("other", false), ("late", true)] {
             let dir = rig.host.layout.cpuset.path.as_path().join(cgroup);
             fs::create_dir(&dir).unwrap();
             fs::write(dir.join("cgroup.procs"), "").unwrap();
-            assert!(!rig.engine.look().wants_turn, "{cgroup}: it is empty");
+            assert!(!rig.engine.poll_events().wants_turn, "{cgroup}: it is empty");
             fs::write(dir.join("cgroup.procs"), "7\n").unwrap();
-            assert_eq!(rig.engine.look().wants_turn, declared && soon, "{cgroup}");
-            assert!(!rig.engine.look().wants_turn, "{cgroup}: once");
+            assert_eq!(rig.engine.poll_events().wants_turn, declared && soon, "{cgroup}");
+            assert!(!rig.engine.poll_events().wants_turn, "{cgroup}: once");
         }
     }
 }
@@ -286,16 +289,28 @@ fn a_look_is_quiet_where_all_that_could_come_tells_of_itself() {
     let policy = "mode = \"enforce\"\n[[workload]]\nname = \"late\"\ncgroup = \"/late*\"\ncpus = 2\n";
     rig.engine.set_policy(toml::from_str(policy).unwrap());
     rig.turn(SECOND);
-    rig.engine.look();
-    assert_eq!(rig.engine.look(), Look { wants_turn: false, misplaced: false, is_quiet: true });
+    rig.engine.poll_events();
+    assert_eq!(
+        rig.engine.poll_events(),
+        PolledEvents { wants_turn: false, misplaced: false, is_quiet: true }
+    );
     // A fixture has no cgroup.events, like v1: no event signals a new process.
     let dir = rig.host.layout.cpuset.path.as_path().join("late");
     fs::create_dir(&dir).unwrap();
     fs::write(dir.join("cgroup.procs"), "").unwrap();
-    assert_eq!(rig.engine.look(), Look { wants_turn: false, misplaced: false, is_quiet: false });
+    assert_eq!(
+        rig.engine.poll_events(),
+        PolledEvents { wants_turn: false, misplaced: false, is_quiet: false }
+    );
     fs::write(dir.join("cgroup.procs"), "7\n").unwrap();
-    assert_eq!(rig.engine.look(), Look { wants_turn: true, misplaced: false, is_quiet: false });
-    assert_eq!(rig.engine.look(), Look { wants_turn: false, misplaced: false, is_quiet: true });
+    assert_eq!(
+        rig.engine.poll_events(),
+        PolledEvents { wants_turn: true, misplaced: false, is_quiet: false }
+    );
+    assert_eq!(
+        rig.engine.poll_events(),
+        PolledEvents { wants_turn: false, misplaced: false, is_quiet: true }
+    );
 }
 
 #[test]

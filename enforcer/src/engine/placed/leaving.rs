@@ -48,7 +48,7 @@ enum CgroupOccupancy {
     Unread(String),
 }
 
-fn look(tree: Option<&CpusetTree>, cgroup: Option<&CgroupPath>) -> CgroupOccupancy {
+fn read_occupancy(tree: Option<&CpusetTree>, cgroup: Option<&CgroupPath>) -> CgroupOccupancy {
     let Some(tree) = tree else { return CgroupOccupancy::Empty };
     let Some(cgroup) = cgroup else {
         return CgroupOccupancy::Unread("the runtime's name of its cgroup is not understood".to_owned());
@@ -70,7 +70,7 @@ impl SharedLedger {
             }
             (state.terms.tree.clone(), state.held.containers.cgroup(id).cloned())
         };
-        let unread = match look(tree.as_ref(), cgroup.as_ref()) {
+        let unread = match read_occupancy(tree.as_ref(), cgroup.as_ref()) {
             CgroupOccupancy::Empty => return false,
             CgroupOccupancy::Occupied => None,
             CgroupOccupancy::Unread(reason) => Some(reason),
@@ -94,7 +94,7 @@ impl SharedLedger {
             };
             (state.terms.tree.clone(), old.to_owned(), state.held.containers.cgroup(old).cloned())
         };
-        if !matches!(look(tree.as_ref(), cgroup.as_ref()), CgroupOccupancy::Occupied) {
+        if !matches!(read_occupancy(tree.as_ref(), cgroup.as_ref()), CgroupOccupancy::Occupied) {
             return;
         }
         let mut state = self.lock();
@@ -122,7 +122,7 @@ impl SharedLedger {
         let Some(tree) = tree else { return Vec::new() };
         let mut occupied = Vec::new();
         for (id, cgroup) in known.into_iter().filter(|(id, _)| !listed.contains(id.as_str())) {
-            if matches!(look(Some(&tree), Some(&cgroup)), CgroupOccupancy::Occupied) {
+            if matches!(read_occupancy(Some(&tree), Some(&cgroup)), CgroupOccupancy::Occupied) {
                 let mut state = self.lock();
                 if state.held.containers.holder(&id).is_some() {
                     state.roster.note_leaving(&id, None);
@@ -145,7 +145,7 @@ impl SharedLedger {
             (state.terms.tree.clone(), state.roster.leaving.keys().map(cgroup).collect::<Vec<_>>())
         };
         for (id, cgroup) in leaving {
-            let found = look(tree.as_ref(), cgroup.as_ref());
+            let found = read_occupancy(tree.as_ref(), cgroup.as_ref());
             let mut state = self.lock();
             let Some(one) = state.roster.leaving.get_mut(&id) else { continue };
             one.unread = match found {

@@ -63,14 +63,14 @@ impl UnjournalledOriginals {
     /// Notes the original of a cgroup for the journal and the next daemon, with the grant of a new container.
     /// The caller waits for the ticket before it answers the runtime.
     fn note(&mut self, cgroup: &CgroupPath, original: &Cpuset, granted: Option<Granted>) -> Option<Ticket> {
-        let made = Made { granted, ..self.told(original) };
+        let made = Made { granted, ..self.pending_record(original) };
         let ticket = self.record.as_ref().map(|record| record.record(cgroup, &made));
         self.unrecorded.insert(cgroup.clone(), made);
         ticket
     }
 
     /// An entry of this moment.
-    fn told(&self, original: &Cpuset) -> Made {
+    fn pending_record(&self, original: &Cpuset) -> Made {
         let boot_id = self.record.as_ref().and_then(RecordWriter::boot_id).map(str::to_owned);
         let (original, told_ns) = (original.clone(), clock::now_ns());
         Made { original, renews: false, granted: None, boot_id, told_ns }
@@ -156,7 +156,7 @@ impl UnjournalledOriginals {
             renew(renewed);
             let original = renewed.clone();
             early_turn.request();
-            let made = Made { renews: true, ..self.told(&original) };
+            let made = Made { renews: true, ..self.pending_record(&original) };
             return self.record.as_ref().map(|record| record.record(cgroup, &made));
         }
         None

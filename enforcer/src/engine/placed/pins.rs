@@ -119,7 +119,7 @@ impl PendingPins {
     }
 
     /// Applies the result of a look.
-    fn look(&mut self, seen: &SeenPins) -> PinProgress {
+    fn apply(&mut self, seen: &SeenPins) -> PinProgress {
         let is_late = self.at.elapsed() >= WRITTEN_BY;
         if self.written.is_none() && seen.cpus == self.noted.was {
             return if !is_late {
@@ -259,7 +259,7 @@ impl SharedLedger {
                     continue;
                 }
             };
-            let mut fate = pins.look(&seen);
+            let mut fate = pins.apply(&seen);
             if let Some(error) = seen.unrecorded {
                 // They are restored; the journal for `restore` follows as soon as it can be written.
                 recorded = recorded.and(Err(error));
@@ -389,7 +389,7 @@ mod tests {
                 let case = format!("{was} -> {told}, late: {is_late}, look {look}: {now}");
                 let cpus: CpuSet = now.parse().unwrap();
                 assert_eq!(pins.gives(&cpus), *gives, "{case}");
-                let fate = pins.look(&SeenPins { cpus, whole: threads(), ..SeenPins::default() });
+                let fate = pins.apply(&SeenPins { cpus, whole: threads(), ..SeenPins::default() });
                 assert_eq!(fate != PinProgress::Over, *waits, "{case}");
             }
         }
@@ -399,7 +399,7 @@ mod tests {
     fn those_that_are_pinned_still_wait_alone_for_a_runtime_that_is_late() {
         let look = |whole| {
             let cpus = "0-7".parse().unwrap();
-            pins("0-7", "2-7", true).look(&SeenPins { cpus, whole, ..SeenPins::default() })
+            pins("0-7", "2-7", true).apply(&SeenPins { cpus, whole, ..SeenPins::default() })
         };
         assert_eq!(look(threads()), PinProgress::WaitsFor(threads()));
         assert_eq!(look(Vec::new()), PinProgress::Over);

@@ -83,7 +83,7 @@ impl RuntimeWrites {
 impl SharedLedger {
     /// Exempts the runtime's writes on our behalf from drift. A container that was told other CPUs is
     /// corrected without a cool-down: returning it to its place is no failed correction.
-    pub(in crate::engine) fn tell(&self, history: &mut History) {
+    pub(in crate::engine) fn exempt_own_writes(&self, history: &mut History) {
         history.drift.expect(&self.pending_writes());
         history.forget(&std::mem::take(&mut self.lock().writes.changed_cpus));
     }

@@ -100,24 +100,24 @@ impl BrakeHandle {
 
     /// Applies the configured kind of brake.
     pub(super) fn be(&self, wanted: Brake) {
-        self.tell(BrakeCommand::Be(wanted));
+        self.send(BrakeCommand::Be(wanted));
     }
 
     /// Hands an order to the thread; `file` belongs to its cgroup.
     pub(super) fn carry_out(&self, order: &BrakeOrder, file: Option<Arc<BrakeFile>>) {
         match (order, file) {
             (BrakeOrder::Slow { kind, rate, until_ns, .. }, Some(file)) => {
-                self.tell(BrakeCommand::Slow { file, kind: *kind, rate: *rate, until_ns: *until_ns });
+                self.send(BrakeCommand::Slow { file, kind: *kind, rate: *rate, until_ns: *until_ns });
             }
             // Its files could not be opened; that was logged.
             (BrakeOrder::Slow { .. }, None) => {}
             (BrakeOrder::Release { cgroup, why }, _) => {
-                self.tell(BrakeCommand::Release { cgroup: cgroup.clone(), why: *why });
+                self.send(BrakeCommand::Release { cgroup: cgroup.clone(), why: *why });
             }
         }
     }
 
-    fn tell(&self, order: BrakeCommand) {
+    fn send(&self, order: BrakeCommand) {
         // The thread listens for as long as the daemon runs.
         let _ = self.orders.send(order);
         self.waker.wake();

@@ -147,7 +147,7 @@ impl Guardian {
             self.take_events();
             let passes = by_itself && ring.is_some() && self.passes();
             if !self.watch.guards().is_empty() && !passes {
-                self.look();
+                self.check_nodes();
             }
             self.brake();
         }
@@ -223,12 +223,12 @@ impl Guardian {
         });
     }
 
-    fn look(&mut self) {
+    fn check_nodes(&mut self) {
         let now_ns = clock::now_ns();
         // Read before the nodes: allocations in between then count as a change.
         self.free = free_on_all_nodes();
         let Self { senses: Sensors { rooms, limits, .. }, watch, .. } = self;
-        let rooms = match rooms.look(Instant::now()) {
+        let rooms = match rooms.read(Instant::now()) {
             Ok(rooms) => rooms,
             Err(error) => {
                 if !self.blind {
@@ -239,7 +239,7 @@ impl Guardian {
         };
         self.blind = false;
         let write_ns = self.writes.quantile(99).unwrap_or(0);
-        let steps = watch.look(now_ns, rooms, write_ns, &mut |guarded| limits.left(&guarded.cgroup));
+        let steps = watch.steps(now_ns, rooms, write_ns, &mut |guarded| limits.left(&guarded.cgroup));
         let trigger_ns = self.signed_ns.take().unwrap_or(now_ns).min(now_ns);
         if steps.is_empty() {
             return;

@@ -110,18 +110,18 @@ impl<K: Kernel> ReliefWorker<K> {
                     std::thread::sleep(CALM);
                 }
             }
-            longest = self.look();
+            longest = self.run_round();
         }
     }
 
     /// Reads the nodes and moves pages where needed. Returns the time until the next look.
-    fn look(&mut self) -> Duration {
+    fn run_round(&mut self) -> Duration {
         let (guards, added) = {
             let state = self.widening.lock();
             (Arc::clone(&state.guards), state.added.clone())
         };
         self.rests.retain(|cgroup, _| guards.guarded.iter().any(|one| one.cgroup == *cgroup));
-        let rooms = match self.senses.rooms.look(Instant::now()) {
+        let rooms = match self.senses.rooms.read(Instant::now()) {
             Ok(rooms) => rooms.to_vec(),
             Err(error) => {
                 if !self.blind {
@@ -139,7 +139,7 @@ impl<K: Kernel> ReliefWorker<K> {
         let waits = !added.is_empty() || guards.has_strict();
         let crowd = PressuredNodes { rooms: &rooms, short: &short, settings: &guards.settings };
         let off = self.round(&guards, &added, &crowd);
-        self.demotion.press(self.pressing.look(&guards.guarded, &off, &crowd));
+        self.demotion.press(self.pressing.update(&guards.guarded, &off, &crowd));
         if !off.is_empty() {
             BUSY
         } else if waits {
@@ -222,7 +222,7 @@ impl<K: Kernel> ReliefWorker<K> {
                 off.extend(&NodeSet::from_iter([flow.from]));
                 let PageFlow { from, to, .. } = flow;
                 let (cgroup, strict) = (one.cgroup.clone(), strict.cloned());
-                self.tell(ReliefMove { cgroup, source, strict, from, to, bytes, processes, left });
+                self.note_move(ReliefMove { cgroup, source, strict, from, to, bytes, processes, left });
             } else if !left.is_empty() {
                 // The cpuset write may be in progress; the next look tries again.
                 tracing::debug!("{}: nothing moved from node {}: {}", one.cgroup, flow.from, left.join(", "));
@@ -231,7 +231,7 @@ impl<K: Kernel> ReliefWorker<K> {
         off
     }
 
-    fn tell(&self, moved: ReliefMove) {
+    fn note_move(&self, moved: ReliefMove) {
         tracing::info!("{}: {}", moved.cgroup, moved.sentence());
         let mut state = self.widening.lock();
         state.report.relieved(moved.source, moved.bytes);

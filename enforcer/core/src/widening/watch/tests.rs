@@ -55,7 +55,7 @@ fn looked(watch: &mut WideningWatch, at_ms: u64, gib: [u64; 4]) -> Vec<String> {
 }
 
 fn looked_with(watch: &mut WideningWatch, at_ms: u64, gib: [u64; 4], limit: Option<u64>) -> Vec<String> {
-    let steps = watch.look(at_ms * MS, &rooms(gib), 0, &mut |_| limit).to_vec();
+    let steps = watch.steps(at_ms * MS, &rooms(gib), 0, &mut |_| limit).to_vec();
     let said = |step: &WideningStep| {
         let name = watch.guards()[step.guard].guarded().cgroup.as_str();
         match &step.what {
@@ -304,7 +304,7 @@ proptest! {
             if let Some(sign) = [PressureSign::KswapdWoken, PressureSign::DirectReclaim, PressureSign::ReclaimRetry].get(sign as usize) {
                 watch.note_sign(*sign, NodeId(node), 1);
             }
-            let steps = watch.look(at * MS, &rooms(gib), 0, &mut |_| None).to_vec();
+            let steps = watch.steps(at * MS, &rooms(gib), 0, &mut |_| None).to_vec();
             for WideningStep { guard, stage, what, .. } in steps {
                 let (home, allowed, strict) = homes[guard];
                 let WideningAction::Widen(mems) = what else { continue };

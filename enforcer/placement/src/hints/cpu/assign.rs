@@ -8,14 +8,14 @@ use numa_topology::set::CpuSet;
 ///
 /// # Errors
 /// If too few CPUs are free, or the options do not allow the amount.
-pub fn take(
+pub fn assign(
     layout: &CpuLayout,
     available: &CpuSet,
     count: usize,
     options: CpuOptions,
 ) -> Result<CpuSet, CpuError> {
     check_whole_cores(layout, count, available, options)?;
-    assign(layout, available, count, 1, options)
+    assign_across(layout, available, count, 1, options)
 }
 
 /// The CPUs that a kubelet reserves for an amount, in the order for containers, whole cores or not.
@@ -28,7 +28,7 @@ pub fn reserve(
     count: usize,
     options: CpuOptions,
 ) -> Result<CpuSet, CpuError> {
-    assign(layout, available, count, 1, options)
+    assign_across(layout, available, count, 1, options)
 }
 
 /// If only whole cores are allowed: is the request a whole number of cores, and are enough free?
@@ -53,7 +53,7 @@ pub(super) fn check_whole_cores(
 }
 
 /// `count` of the available CPUs; distributed CPUs come from at least `nodes` nodes if possible.
-pub(super) fn assign(
+pub(super) fn assign_across(
     layout: &CpuLayout,
     available: &CpuSet,
     count: usize,
@@ -72,6 +72,6 @@ pub(super) fn assign(
     {
         return Ok(cpus);
     }
-    packed::take(&mut stock, options);
+    packed::assign(&mut stock, options);
     Ok(stock.into_taken())
 }

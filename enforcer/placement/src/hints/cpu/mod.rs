@@ -23,8 +23,8 @@ mod stock;
 mod tests;
 
 pub use self::{
-    assign::{reserve, take},
-    near::{CpuPick, take_near},
+    assign::{assign, reserve},
+    near::{CpuPick, assign_near},
     offer::{CpuStock, offer},
     options::{CpuOptions, CpuOptionsError},
     resize::{grow, retain},

@@ -5,7 +5,7 @@
 
 use super::{
     CpuError, CpuOptions,
-    assign::{assign, check_whole_cores},
+    assign::{assign_across, check_whole_cores},
 };
 use crate::{CpuLayout, layout::Level};
 use numa_topology::set::{CpuSet, NodeSet};
@@ -29,7 +29,7 @@ pub struct CpuPick<'a> {
 ///
 /// # Errors
 /// If too few CPUs are free, or the options do not allow the amount.
-pub fn take_near(layout: &CpuLayout, pick: &CpuPick<'_>, options: CpuOptions) -> Result<CpuSet, CpuError> {
+pub fn assign_near(layout: &CpuLayout, pick: &CpuPick<'_>, options: CpuOptions) -> Result<CpuSet, CpuError> {
     let pool = layout.known(&pick.available.union(pick.reusable)).difference(pick.reserved);
     let beside_reserved = layout.closure(Level::Core, pick.reserved);
     check_whole_cores(layout, pick.count, &pool.difference(&beside_reserved), options)?;
@@ -39,9 +39,9 @@ pub fn take_near(layout: &CpuLayout, pick: &CpuPick<'_>, options: CpuOptions) ->
     let near = pick.affinity.map_or_else(CpuSet::new, |nodes| near(layout, nodes, options));
     let near = near.intersection(&pool);
     let nodes = pick.affinity.map_or(1, NodeSet::len);
-    let mut chosen = assign(layout, &near, pick.count.min(near.len()), nodes, options)?;
+    let mut chosen = assign_across(layout, &near, pick.count.min(near.len()), nodes, options)?;
     let rest = pool.difference(&chosen);
-    chosen.extend(&assign(layout, &rest, pick.count - chosen.len(), 1, options)?);
+    chosen.extend(&assign_across(layout, &rest, pick.count - chosen.len(), 1, options)?);
     Ok(chosen)
 }
 

@@ -22,7 +22,7 @@ use crate::layout::{CpuLayout, Level};
 use numa_topology::set::CpuSet;
 
 /// Takes the needed CPUs.
-pub(super) fn take(stock: &mut Stock<'_>, options: CpuOptions) {
+pub(super) fn assign(stock: &mut Stock<'_>, options: CpuOptions) {
     let steps: [fn(&mut Stock<'_>, CpuOptions); 5] = [outer_groups, inner_groups, caches, cores, single_cpus];
     for step in steps {
         if stock.needed() == 0 {

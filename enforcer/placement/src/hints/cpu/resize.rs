@@ -7,7 +7,7 @@
 
 use super::{
     CpuError, CpuOptions,
-    assign::{assign, check_whole_cores},
+    assign::{assign_across, check_whole_cores},
     packed,
     stock::Stock,
 };
@@ -55,7 +55,7 @@ fn around(
     let (pool, keep) = (layout.known(pool), layout.known(keep));
     check_whole_cores(layout, count, &pool, options)?;
     if keep.is_empty() {
-        return assign(layout, &pool, count, 1, options);
+        return assign_across(layout, &pool, count, 1, options);
     }
     if count > pool.len() {
         return Err(CpuError::NotEnough { requested: count, available: pool.len() });
@@ -66,6 +66,6 @@ fn around(
     let near = layout.closure(Level::Node, &keep).intersection(&pool);
     let from = if near.len() >= count { near } else { pool };
     let mut stock = Stock::new(layout, &from, keep, missing);
-    packed::take(&mut stock, options);
+    packed::assign(&mut stock, options);
     Ok(stock.into_taken())
 }

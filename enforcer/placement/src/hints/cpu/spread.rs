@@ -22,10 +22,10 @@ pub(super) fn across_nodes(stock: &Stock<'_>, at_least: usize, options: CpuOptio
     for (node, share) in nodes.into_iter().zip(shares).filter(|(_, share)| share.even + share.extra > 0) {
         let of_node = stock.free().intersection(layout.members(Level::Node, node));
         let mut of_node = Stock::new(layout, &of_node, CpuSet::new(), share.even * group);
-        packed::take(&mut of_node, options);
+        packed::assign(&mut of_node, options);
         for _ in 0..share.extra {
             of_node.need(group);
-            packed::take(&mut of_node, options);
+            packed::assign(&mut of_node, options);
         }
         cpus.extend(&of_node.into_taken());
     }

@@ -34,9 +34,9 @@ fn unannounced_running_container_is_placed_and_the_next_turn_writes_it() {
     for (name, class) in [("late", ""), ("shared", "/besteffort")] {
         host.cgroup(&cgroup_of(name, class), "0-7\n", "0-1\n");
     }
-    assert!(!engine.look().wants_turn);
+    assert!(!engine.poll_events().wants_turn);
     started(&placed, subject("late", "", Some(amounts(2))));
-    assert!(engine.look().wants_turn, "no later call is about it");
+    assert!(engine.poll_events().wants_turn, "no later call is about it");
     engine.turn(10_000_000_000).unwrap();
     let set = |name, class| {
         let read = |file| host.read(&cgroup_of(name, class), file);
@@ -46,7 +46,7 @@ fn unannounced_running_container_is_placed_and_the_next_turn_writes_it() {
     assert_eq!(set("shared", "/besteffort"), "2-3/0", "the container that makes room did not wait either");
     // Once is enough.
     started(&placed, subject("late", "", Some(amounts(2))));
-    assert!(!engine.look().wants_turn);
+    assert!(!engine.poll_events().wants_turn);
 }
 
 #[test]

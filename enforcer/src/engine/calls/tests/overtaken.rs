@@ -68,20 +68,20 @@ fn a_turn_does_not_write_over_what_a_runtime_was_told_since_it_decided() {
         ask(&placed, |reply| NriCall::Create { subject: subject("shared", "/besteffort", None), reply });
         host.cgroup(&cgroup_of("shared", "/besteffort"), "0-7\n", "0-1\n");
         let shared = || host.read(&cgroup_of("shared", "/besteffort"), "cpuset.cpus");
-        engine.look();
+        engine.poll_events();
 
         let report = engine.turn(10 * SECOND).unwrap();
         let skipped =
             report.outcomes.iter().filter(|one| matches!(one.result, OutcomeResult::Skipped { .. }));
         assert_eq!(skipped.count() == report.outcomes.len(), interrupts, "{:?}", report.outcomes);
         assert_eq!(shared(), if interrupts { "2-3" } else { "0-3" });
-        assert_eq!(engine.look().wants_turn, interrupts, "the rest is for a turn that knows");
+        assert_eq!(engine.poll_events().wants_turn, interrupts, "the rest is for a turn that knows");
 
         let report = engine.turn(11 * SECOND).unwrap();
         let applied = |one: &_| matches!(one, OutcomeResult::Applied { .. });
         assert!(report.outcomes.iter().all(|one| applied(&one.result)), "{:?}", report.outcomes);
         assert_eq!(shared(), if interrupts { "2-3" } else { "0-3" });
-        assert!(!engine.look().wants_turn);
+        assert!(!engine.poll_events().wants_turn);
     }
 }
 

@@ -107,7 +107,7 @@ fn a_bound_process_of_a_widened_workload_makes_room_for_itself() {
     let mut host = Host::new([SHORT, 90_000]);
     host.process("/a", 7, "bind:0", 40_000);
     host.guard(&[("/a", false, true)]);
-    assert_eq!(host.relief.look(), BUSY);
+    assert_eq!(host.relief.run_round(), BUSY);
     assert_eq!(host.moved(), MISSING, "what is missing and no more");
     let said = host.said();
     assert!(said.len() == 1 && said[0].contains("1 process bound to node 0 went to node 1"), "{said:?}");
@@ -126,7 +126,7 @@ fn workload_that_is_not_widened_or_not_bound_or_has_room_is_left_alone_and_rests
         let mut host = Host::new(free);
         host.process("/a", 7, policy, 40_000);
         host.guard(&[("/a", false, added)]);
-        assert_eq!(host.relief.look(), if added { CALM } else { IDLE });
+        assert_eq!(host.relief.run_round(), if added { CALM } else { IDLE });
         assert_eq!((host.moved(), host.said().len()), (0, 0), "{free:?} {policy} {added}");
         let reads = free[0] == SHORT && free[1] > SHORT && added;
         assert_eq!(host.relief.rests.len(), usize::from(reads));
@@ -139,14 +139,14 @@ fn a_workload_that_may_need_room_wakes_the_thread() {
     let woken = |host: &Host| host.relief.widening.relief_waker.wait(None, Duration::ZERO).unwrap().0;
     host.guard(&[("/a", false, false)]);
     assert!(!woken(&host), "no workload needs it");
-    assert_eq!(host.relief.look(), IDLE);
+    assert_eq!(host.relief.run_round(), IDLE);
     host.guard(&[("/a", true, false)]);
     assert!(woken(&host), "one is declared to stay");
     host.guard(&[("/a", true, false), ("/b", false, false)]);
     assert!(!woken(&host), "it looks often already");
     host.relief.widening.adopt(&CgroupPath::new("/b"), "1".parse().unwrap());
     assert!(woken(&host), "an earlier daemon has added a node");
-    assert_eq!(host.relief.look(), CALM);
+    assert_eq!(host.relief.run_round(), CALM);
 }
 
 #[test]
@@ -155,7 +155,7 @@ fn neighbours_make_room_for_a_strict_workload() {
     host.process("/stays", 7, "default", 30_000);
     host.process("/near", 8, "default", 30_000);
     host.guard(&[("/stays", true, false), ("/near", false, true)]);
-    assert_eq!(host.relief.look(), BUSY);
+    assert_eq!(host.relief.run_round(), BUSY);
     assert_eq!(host.moved(), MISSING);
     assert!(
         host.said()[0].contains("so that /stays, which is declared to stay, has room"),
@@ -172,11 +172,11 @@ fn nothing_moves_while_enforcement_is_paused() {
     host.process("/a", 7, "bind:0", 40_000);
     host.guard(&[("/a", false, true)]);
     host.relief.gate.close(None);
-    host.relief.look();
+    host.relief.run_round();
     assert_eq!(host.moved(), 0);
     host.relief.gate.open();
     host.relief.rests.clear();
-    host.relief.look();
+    host.relief.run_round();
     assert_eq!(host.moved(), MISSING);
 }
 
@@ -187,18 +187,18 @@ fn what_moving_does_not_free_is_asked_of_cold_pages_and_no_longer_once_there_is_
     host.process("/near", 8, "default", 30_000);
     let missing = |host: &Host| host.relief.demotion.pressed().of(&CgroupPath::new("/near"));
     host.guard(&[("/stays", true, false), ("/near", false, true)]);
-    host.relief.look();
+    host.relief.run_round();
     assert_eq!((host.moved(), missing(&host)), (MISSING, BTreeMap::new()), "pages went elsewhere");
     // It may be on the full node only.
     let mut host = Host::new([SHORT, 90_000]);
     host.process("/near", 8, "default", 30_000);
     host.guard(&[("/stays", true, false), ("/near", false, false)]);
-    host.relief.look();
+    host.relief.run_round();
     assert_eq!(missing(&host), BTreeMap::new(), "it may be widened in a moment");
-    host.relief.look();
+    host.relief.run_round();
     assert_eq!(missing(&host), BTreeMap::from([(NodeId(0), MISSING as u64 * 4096)]));
     let path = "sys/devices/system/node/node0/meminfo";
     put(host.dir.path(), path, "Node 0 MemFree: 360000 kB\n");
-    host.relief.look();
+    host.relief.run_round();
     assert_eq!((host.moved(), missing(&host)), (0, BTreeMap::new()));
 }

@@ -53,7 +53,7 @@ proptest! {
         let available = some_of(&layout.all(), chosen);
         let mut with_unknown = available.clone();
         with_unknown.insert(CpuId(5000));
-        match take(&layout, &with_unknown, count, options) {
+        match assign(&layout, &with_unknown, count, options) {
             Ok(taken) => {
                 prop_assert!(taken.is_subset(&available));
                 prop_assert_eq!(taken.len(), count);
@@ -82,7 +82,7 @@ proptest! {
         let available = some_of(&layout.all(), chosen);
         let backwards = CpuLayout::new(layout.cpus.iter().rev().copied().collect());
         prop_assert_eq!(&backwards, &layout);
-        prop_assert_eq!(take(&backwards, &available, count, options), take(&layout, &available, count, options));
+        prop_assert_eq!(assign(&backwards, &available, count, options), assign(&layout, &available, count, options));
     }
 
     #[test]
@@ -95,7 +95,7 @@ proptest! {
         let options = CpuOptions { full_pcpus_only: true, distribute_across_cores: false, ..options };
         let available = whole_cores(&layout, &some_of(&layout.all(), chosen));
         let count = cores * layout.threads_per_core();
-        let taken = take(&layout, &available, count, options);
+        let taken = assign(&layout, &available, count, options);
         if count > available.len() {
             prop_assert!(taken.is_err());
         } else {
@@ -113,7 +113,7 @@ proptest! {
         let options = CpuOptions { full_pcpus_only: full, ..NUMA };
         let group = if full { 2 } else { 1 };
         let count = (count * group).min(layout.cpus.len());
-        let taken = take(&layout, &layout.all(), count, options).unwrap();
+        let taken = assign(&layout, &layout.all(), count, options).unwrap();
         let parts: Vec<usize> = layout.nodes.iter().map(|(_, cpus)| cpus.common(&taken)).collect();
         let used: Vec<usize> = parts.into_iter().filter(|part| *part > 0).collect();
         prop_assert_eq!(used.len(), count.div_ceil(cores as usize * 2));
@@ -139,7 +139,7 @@ proptest! {
             affinity: Some(&affinity),
             count,
         };
-        if let Ok(taken) = take_near(&layout, &pick, options) {
+        if let Ok(taken) = assign_near(&layout, &pick, options) {
             let pool = available.union(&reusable).difference(&reserved);
             prop_assert!(taken.is_subset(&pool));
             prop_assert_eq!(taken.len(), count);

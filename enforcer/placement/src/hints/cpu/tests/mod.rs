@@ -134,7 +134,7 @@ fn takes_what_is_expected() {
         (u16_smt, "1-7,9-15", 10, UNCORE, "1,4-7,9,12-15"),
     ];
     for (layout, available, count, options, expected) in table {
-        let taken = take(layout, &cpus(available), *count, *options).unwrap();
+        let taken = assign(layout, &cpus(available), *count, *options).unwrap();
         assert_eq!(taken, cpus(expected), "{count} of {available} with {options:?}");
     }
 }
@@ -143,7 +143,7 @@ fn takes_what_is_expected() {
 fn says_why_not() {
     let four_way = machine(288, |cpu| (cpu % 72, cpu % 72 / 36, cpu % 72 / 36, cpu % 72 / 36));
     let error = |layout: &CpuLayout, available: &str, count, options| {
-        take(layout, &cpus(available), count, options).unwrap_err().to_string()
+        assign(layout, &cpus(available), count, options).unwrap_err().to_string()
     };
     let shortage = "not enough cpus available to satisfy request: requested=5, available=4";
     assert_eq!(error(&s8(), "0,2,4,6", 5, PACKED), shortage);
@@ -155,6 +155,6 @@ fn says_why_not() {
         "4 CPUs in whole cores, and only 3 CPUs share no core with a reserved one"
     );
     for options in [PACKED, NUMA, CORES, UNCORE] {
-        assert!(take(&s8(), &cpus("0-7"), usize::MAX, options).is_err());
+        assert!(assign(&s8(), &cpus("0-7"), usize::MAX, options).is_err());
     }
 }

@@ -8,7 +8,7 @@ fn near(layout: &CpuLayout, sets: [&str; 3], affinity: &str, count: usize, optio
     let affinity: NodeSet = affinity.parse().unwrap();
     let affinity = (!affinity.is_empty()).then_some(&affinity);
     let pick = CpuPick { available: &available, reserved: &reserved, reusable: &reusable, affinity, count };
-    take_near(layout, &pick, options).map_or_else(|error| error.to_string(), |cpus| cpus.to_string())
+    assign_near(layout, &pick, options).map_or_else(|error| error.to_string(), |cpus| cpus.to_string())
 }
 
 const SOCKET: CpuOptions = CpuOptions { align_by_socket: true, ..PACKED };
