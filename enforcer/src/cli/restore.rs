@@ -60,7 +60,7 @@ pub(super) fn run(args: &args::Restore, out: &mut dyn Write) -> anyhow::Result<E
         return nothing_to_put_back(args, state_dir, out);
     }
     let tree = tree(&host)?;
-    let read_kubelet = || kubelet::look_at_state(&policy.kubelet);
+    let read_kubelet = || kubelet::read_state(&policy.kubelet);
     let sources = RestoreSources { host: &host, tree: &tree, kubelet: &read_kubelet };
     let report = if args.dry_run {
         beside(state_dir, out)?;
@@ -194,7 +194,7 @@ fn everything_in(
     out: &mut dyn Write,
 ) -> anyhow::Result<Exit> {
     let survey = RestoreSurvey::read(host, state_dir, || anyhow::Ok(tree.clone()))?;
-    let read_kubelet = || kubelet::look_at_state(settings);
+    let read_kubelet = || kubelet::read_state(settings);
     let sources = RestoreSources { host, tree, kubelet: &read_kubelet };
     let report = survey.carry_out(&sources, BrakeRelease::LeaveToDaemon)?;
     end(&report, false, state_dir, out)

@@ -93,8 +93,11 @@ impl HostSnapshot {
             None => (None, first),
         };
         // The kubelet of this machine says nothing about a captured one.
-        let kubelet =
-            if host.captured { kubelet::KubeletSnapshot::default() } else { kubelet::look(&policy.kubelet) };
+        let kubelet = if host.captured {
+            kubelet::KubeletSnapshot::default()
+        } else {
+            kubelet::read_snapshot(&policy.kubelet)
+        };
         degraded.extend(kubelet.degraded);
         let units = read_units(host, &recorded_settings(&policy.state_dir), &units_of(&workloads));
         let facts = OwnershipFacts { kubelet: kubelet.kubelet, units, ..OwnershipFacts::default() };

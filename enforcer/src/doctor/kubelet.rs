@@ -4,12 +4,12 @@
 use enforcer_core::policy::KubeletSettings;
 
 use enforcer_report::checks::Check;
-use enforcer_runtime::kubelet::{KubeletSnapshot, in_use, look};
+use enforcer_runtime::kubelet::{KubeletSnapshot, in_use, read_snapshot};
 
 /// Without a kubelet there is a single line.
 pub(super) fn checks(settings: &KubeletSettings) -> Vec<Check> {
     let found = in_use(settings);
-    rows(&found, &look(&found))
+    rows(&found, &read_snapshot(&found))
 }
 
 fn rows(settings: &KubeletSettings, seen: &KubeletSnapshot) -> Vec<Check> {

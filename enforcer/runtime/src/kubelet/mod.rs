@@ -122,8 +122,8 @@ pub fn in_use(settings: &KubeletSettings) -> KubeletSettings {
     root::of_running(settings, &HostRoot::live().proc)
 }
 
-/// One look, for a command that looks once. Waits for the socket as long as [`ask`] does.
-pub fn look(settings: &KubeletSettings) -> KubeletSnapshot {
+/// Reads the files and the socket once, for a command. Waits for the socket as long as [`ask`] does.
+pub fn read_snapshot(settings: &KubeletSettings) -> KubeletSnapshot {
     if !settings.enabled {
         return KubeletSnapshot::default();
     }
@@ -132,7 +132,7 @@ pub fn look(settings: &KubeletSettings) -> KubeletSnapshot {
 
 /// The state files' content, for a command that must not silently go on without it; and why it is missing,
 /// with the directory that was searched. Without a kubelet nothing is missing.
-pub fn look_at_state(settings: &KubeletSettings) -> (Kubelet, Option<String>) {
+pub fn read_state(settings: &KubeletSettings) -> (Kubelet, Option<String>) {
     state_below(settings, &HostRoot::live().proc)
 }
 

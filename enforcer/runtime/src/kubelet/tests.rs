@@ -299,7 +299,7 @@ impl Dir {
     }
 
     fn look(&self) -> KubeletSnapshot {
-        look(&self.settings())
+        read_snapshot(&self.settings())
     }
 }
 
@@ -312,11 +312,14 @@ fn a_node_without_a_kubelet_misses_nothing() {
     let dir = Dir::new();
     assert_eq!(dir.look(), KubeletSnapshot::default());
     assert_eq!(
-        look(&KubeletSettings { root_dir: "/no/such".into(), ..dir.settings() }),
+        read_snapshot(&KubeletSettings { root_dir: "/no/such".into(), ..dir.settings() }),
         KubeletSnapshot::default()
     );
     dir.write(CPU_STATE, "damaged");
-    assert_eq!(look(&KubeletSettings { enabled: false, ..dir.settings() }), KubeletSnapshot::default());
+    assert_eq!(
+        read_snapshot(&KubeletSettings { enabled: false, ..dir.settings() }),
+        KubeletSnapshot::default()
+    );
 }
 
 #[test]

@@ -15,7 +15,7 @@ use enforcer_core::policy::KubeletSettings;
 
 use enforcer_host::HostRoot;
 
-use super::{CPU_STATE, KubeletSnapshot, MEMORY_STATE, look, root};
+use super::{CPU_STATE, KubeletSnapshot, MEMORY_STATE, read_snapshot, root};
 
 /// Interval of checks for changed files: one `stat` each.
 const LOOK: Duration = Duration::from_millis(500);
@@ -33,7 +33,7 @@ pub struct KubeletWatch(Arc<Mutex<Arc<KubeletSnapshot>>>);
 impl KubeletWatch {
     /// Looks once.
     pub fn first(settings: &KubeletSettings) -> Self {
-        Self(Arc::new(Mutex::new(Arc::new(look(settings)))))
+        Self(Arc::new(Mutex::new(Arc::new(read_snapshot(settings)))))
     }
 
     /// Looks until the last clone of the watch is gone: work for a thread of its own. `None` if the settings
@@ -63,7 +63,7 @@ fn follow(latest: &Weak<Mutex<Arc<KubeletSnapshot>>>, settings: &KubeletSettings
         }
         if last != Some(now) || (is_there && asked.elapsed() >= ASK) {
             (last, asked) = (Some(now), Instant::now());
-            let seen = Arc::new(look(settings));
+            let seen = Arc::new(read_snapshot(settings));
             *latest.lock().unwrap_or_else(PoisonError::into_inner) = seen;
         }
         drop(latest);
