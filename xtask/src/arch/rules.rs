@@ -68,6 +68,7 @@ const OWNERS: [(&str, &[&str]); 18] = [
             "enforcer/runtime/src/kubelet/settings/",
             "enforcer/runtime/src/manifest/",
             "enforcer/tests/",
+            "enforcer/cluster/tests/",
             "tests/src/preset.rs",
         ],
     ),

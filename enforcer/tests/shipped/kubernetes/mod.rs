@@ -6,17 +6,20 @@
 //! is how a misspelt one is found.
 
 mod chart;
+mod definition;
 mod preset;
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::{
     api::{
+        admissionregistration::v1::{ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding},
         apps::v1::DaemonSet,
         core::v1::{ConfigMap, Namespace, ResourceQuota, Service, ServiceAccount},
         networking::v1::NetworkPolicy,
         rbac::v1::{ClusterRole, ClusterRoleBinding, Role, RoleBinding},
     },
+    apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
     serde::{Serialize, de::DeserializeOwned},
 };
 use preset::{everything, objects};
@@ -34,6 +37,15 @@ const LARGEST_MAP: usize = 1 << 20;
 fn complaints(object: &Value) -> Vec<String> {
     let kind = format!("{}/{}", object["apiVersion"].as_str().unwrap(), object["kind"].as_str().unwrap());
     match kind.as_str() {
+        "admissionregistration.k8s.io/v1/ValidatingAdmissionPolicy" => {
+            complaints_of::<ValidatingAdmissionPolicy>(object)
+        }
+        "admissionregistration.k8s.io/v1/ValidatingAdmissionPolicyBinding" => {
+            complaints_of::<ValidatingAdmissionPolicyBinding>(object)
+        }
+        "apiextensions.k8s.io/v1/CustomResourceDefinition" => {
+            complaints_of::<CustomResourceDefinition>(object)
+        }
         "apps/v1/DaemonSet" => complaints_of::<DaemonSet>(object),
         "networking.k8s.io/v1/NetworkPolicy" => complaints_of::<NetworkPolicy>(object),
         "rbac.authorization.k8s.io/v1/ClusterRole" => complaints_of::<ClusterRole>(object),
@@ -75,6 +87,8 @@ fn lost(written: &Value, kept: Option<&Value>, path: &str) -> Vec<String> {
             .flat_map(|(at, item)| lost(item, kept.get(at), &format!("{path}[{at}]")))
             .collect(),
         (written, Some(kept)) if written == kept => Vec::new(),
+        // A schema has numbers of any type.
+        (Value::Number(written), Some(Value::Number(kept))) if written.as_f64() == kept.as_f64() => Vec::new(),
         (written, Some(kept)) => vec![format!("{path}: {written} is read as {kept}")],
         (_, None) => vec![format!("{path} is not known")],
     }
@@ -111,6 +125,7 @@ fn every_object_with_every_switch_on_is_what_the_api_knows() {
         "ClusterRole",
         "ClusterRoleBinding",
         "ConfigMap",
+        "CustomResourceDefinition",
         "DaemonSet",
         "Namespace",
         "NetworkPolicy",
@@ -119,6 +134,8 @@ fn every_object_with_every_switch_on_is_what_the_api_knows() {
         "RoleBinding",
         "Service",
         "ServiceAccount",
+        "ValidatingAdmissionPolicy",
+        "ValidatingAdmissionPolicyBinding",
     ];
     assert_eq!(kinds(&own), expected.map(str::to_owned).into());
     let expected = ["PodMonitor", "SecurityContextConstraints", "ServiceMonitor"];
@@ -176,6 +193,29 @@ fn what_a_preset_refers_to_is_in_it() {
             assert!(map["data"].to_string().len() < LARGEST_MAP, "{preset}: {}", map["metadata"]["name"]);
         }
     }
+}
+
+/// A stolen token gives the rights of the account: without publishing, none.
+#[test]
+fn a_token_is_mounted_where_the_daemon_publishes_alone() {
+    for preset in PRESETS {
+        assert_eq!(pod(preset)["automountServiceAccountToken"], false, "{preset}");
+    }
+    let all = everything();
+    let of_kind = |kind: &'static str| all.iter().filter(move |object| object["kind"] == kind);
+    let pod = &of_kind("DaemonSet").next().unwrap()["spec"]["template"]["spec"];
+    assert_eq!(pod["automountServiceAccountToken"], true);
+    let account = pod["serviceAccountName"].as_str().unwrap();
+    let bound = of_kind("ClusterRoleBinding").find(|one| one["subjects"][0]["name"] == account).unwrap();
+    let role =
+        of_kind("ClusterRole").find(|role| role["metadata"]["name"] == bound["roleRef"]["name"]).unwrap();
+    let rules = role["rules"].as_array().unwrap().iter().map(|rule| (&rule["resources"], &rule["verbs"]));
+    let expected =
+        [(json!(["numanodestates"]), json!(["get", "create", "patch"])), (json!(["nodes"]), json!(["get"]))];
+    assert!(rules.eq(expected.iter().map(|(resources, verbs)| (resources, verbs))), "{role}");
+    let policy = of_kind("ValidatingAdmissionPolicy").next().unwrap();
+    let condition = policy["spec"]["matchConditions"][0]["expression"].as_str().unwrap();
+    assert!(condition.ends_with(&format!(":{account}\"")), "{condition}");
 }
 
 #[test]

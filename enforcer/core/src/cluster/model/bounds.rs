@@ -1,12 +1,7 @@
 //! Limits of a published state: those of its schema, checked again, because a state may come from a file.
 
 use super::StateFault;
-use crate::cluster::state::NodeState;
-
-/// Maximum number of NUMA nodes.
-pub(super) const NODES: usize = 64;
-/// Maximum number of devices of one resource; more have no place in one machine.
-pub(super) const DEVICES: usize = 4_096;
+use crate::cluster::state::{NodeState, limits};
 
 /// Checks the lengths of all lists and the signs of all numbers.
 ///
@@ -22,43 +17,43 @@ pub(super) fn check(state: &NodeState) -> Result<(), StateFault> {
     };
     positive("revision.epoch", state.revision.epoch)?;
     positive("revision.counter", state.revision.counter)?;
-    fits("inexact", state.inexact.len(), 16)?;
-    fits("machine.nodes", machine.nodes.len(), NODES)?;
-    fits("machine.distances", machine.distances.len(), NODES)?;
-    fits("machine.sockets", machine.sockets.len(), 64)?;
-    fits("machine.cores", machine.cores.len(), 1_024)?;
-    fits("machine.caches", machine.caches.len(), 256)?;
-    fits("memory", state.memory.len(), 512)?;
-    fits("devices", state.devices.len(), 64)?;
-    fits("pods", state.pods.len(), 1_024)?;
-    fits("rejected", state.rejected.len(), 16)?;
-    fits("kubelet.cpuOptions", state.kubelet.cpu_options.len(), 16)?;
-    fits("kubelet.topologyOptions", state.kubelet.topology_options.len(), 16)?;
+    fits("inexact", state.inexact.len(), limits::INEXACT)?;
+    fits("machine.nodes", machine.nodes.len(), limits::NODES)?;
+    fits("machine.distances", machine.distances.len(), limits::NODES)?;
+    fits("machine.sockets", machine.sockets.len(), limits::SOCKETS)?;
+    fits("machine.cores", machine.cores.len(), limits::CORES)?;
+    fits("machine.caches", machine.caches.len(), limits::CACHES)?;
+    fits("memory", state.memory.len(), limits::MEMORY_SUPPLIES)?;
+    fits("devices", state.devices.len(), limits::DEVICE_RESOURCES)?;
+    fits("pods", state.pods.len(), limits::PODS)?;
+    fits("rejected", state.rejected.len(), limits::REJECTED)?;
+    fits("kubelet.cpuOptions", state.kubelet.cpu_options.len(), limits::OPTIONS)?;
+    fits("kubelet.topologyOptions", state.kubelet.topology_options.len(), limits::OPTIONS)?;
     for supply in &state.memory {
-        fits("memory.resource", supply.resource.len(), 64)?;
+        fits("memory.resource", supply.resource.len(), limits::WORD)?;
         positive("memory.allocatable", supply.allocatable)?;
         positive("memory.free", supply.free)?;
     }
     for supply in &state.devices {
-        fits("devices.resource", supply.resource.len(), 253)?;
-        fits("devices.byNodes", supply.by_nodes.len(), 64)?;
+        fits("devices.resource", supply.resource.len(), limits::NAME)?;
+        fits("devices.byNodes", supply.by_nodes.len(), limits::DEVICE_GROUPS)?;
         let total = supply.by_nodes.iter().map(|count| count.total as usize).sum();
-        fits("devices.byNodes.total", total, DEVICES)?;
+        fits("devices.byNodes.total", total, limits::DEVICES)?;
     }
     for pod in &state.pods {
-        fits("pods.uid", pod.uid.len(), 64)?;
-        fits("pods.namespace", pod.namespace.len(), 63)?;
-        fits("pods.name", pod.name.len(), 253)?;
-        fits("pods.containers", pod.containers.len(), 128)?;
+        fits("pods.uid", pod.uid.len(), limits::WORD)?;
+        fits("pods.namespace", pod.namespace.len(), limits::LABEL)?;
+        fits("pods.name", pod.name.len(), limits::NAME)?;
+        fits("pods.containers", pod.containers.len(), limits::CONTAINERS)?;
         for container in &pod.containers {
-            fits("pods.containers.name", container.name.len(), 63)?;
-            fits("pods.containers.memory", container.memory.len(), 16)?;
-            fits("pods.containers.devices", container.devices.len(), 16)?;
+            fits("pods.containers.name", container.name.len(), limits::LABEL)?;
+            fits("pods.containers.memory", container.memory.len(), limits::CONTAINER_RESOURCES)?;
+            fits("pods.containers.devices", container.devices.len(), limits::CONTAINER_RESOURCES)?;
             for memory in &container.memory {
                 positive("pods.containers.memory.bytes", memory.bytes)?;
             }
             for by_nodes in container.devices.values() {
-                fits("pods.containers.devices", by_nodes.len(), 64)?;
+                fits("pods.containers.devices", by_nodes.len(), limits::DEVICE_GROUPS)?;
             }
         }
     }

@@ -174,7 +174,10 @@ fn supplies(memory: &MemoryAssignments) -> Vec<MemorySupply> {
 fn covered(pods: &[super::state::HeldPod]) -> CoveredPods {
     let is_known = pods.iter().all(|pod| !pod.name.is_empty());
     let names = pods.iter().map(|pod| (pod.namespace.as_str(), pod.name.as_str()));
+    let containers = pods.iter().flat_map(|pod| &pod.containers);
+    let exclusive = containers.map(|container| container.cpus.len()).sum::<usize>();
     CoveredPods {
+        exclusive_cpus: u32::try_from(exclusive).unwrap_or(u32::MAX),
         count: u32::try_from(pods.len()).unwrap_or(u32::MAX),
         fingerprint: if is_known { fingerprint::of_pods(names) } else { String::new() },
     }

@@ -5,19 +5,21 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::limits;
+
 /// Settings of a kubelet, in its own spelling; empty texts are not known.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct KubeletProfile {
     /// Its version, as in `v1.36.2`. The rules of device hints differ by version.
-    #[schemars(length(max = 64))]
+    #[schemars(length(max = limits::WORD))]
     pub version: String,
     /// Start of the process, in seconds since 1970.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0))]
     pub started_at: Option<i64>,
     /// Hash of the effective settings.
-    #[schemars(length(max = 64))]
+    #[schemars(length(max = limits::WORD))]
     pub config_hash: String,
     /// Source of the settings.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -27,7 +29,9 @@ pub struct KubeletProfile {
     pub cpu_policy: String,
     /// `cpuManagerPolicyOptions`.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-    #[schemars(length(max = 16), inner(length(max = 64)))]
+    #[schemars(extend("maxProperties" = limits::OPTIONS, "additionalProperties" = {
+        "type": "string", "maxLength": limits::WORD,
+    }))]
     pub cpu_options: BTreeMap<String, String>,
     /// `memoryManagerPolicy`: `None` or `Static`.
     #[schemars(length(max = 32))]
@@ -40,11 +44,13 @@ pub struct KubeletProfile {
     pub topology_scope: String,
     /// `topologyManagerPolicyOptions`.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-    #[schemars(length(max = 16), inner(length(max = 64)))]
+    #[schemars(extend("maxProperties" = limits::OPTIONS, "additionalProperties" = {
+        "type": "string", "maxLength": limits::WORD,
+    }))]
     pub topology_options: BTreeMap<String, String>,
     /// Feature gates that affect placement and are set.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-    #[schemars(length(max = 32))]
+    #[schemars(extend("maxProperties" = limits::GATES))]
     pub gates: BTreeMap<String, bool>,
 }
 

@@ -8,31 +8,33 @@ use numa_topology::{
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::limits;
+
 /// CPUs, caches and distances.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct MachineState {
     /// Hash of the other fields.
-    #[schemars(length(max = 64))]
+    #[schemars(length(max = limits::WORD))]
     pub hash: String,
     /// NUMA nodes in ascending order of id.
-    #[schemars(length(min = 1, max = 64))]
+    #[schemars(length(min = 1, max = limits::NODES))]
     pub nodes: Vec<MachineNode>,
     /// SLIT distances, row by row in the order of `nodes`; absent if the kernel has none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(length(max = 64), inner(length(max = 64)))]
+    #[schemars(length(max = limits::NODES), inner(length(max = limits::NODES)))]
     pub distances: Vec<Vec<u32>>,
     /// CPUs of each socket.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(length(max = 64), inner(length(max = 1024)))]
+    #[schemars(length(max = limits::SOCKETS), inner(length(max = 1024)))]
     pub sockets: Vec<CpuSet>,
     /// CPUs of each core.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(length(max = 1024), inner(length(max = 64)))]
+    #[schemars(length(max = limits::CORES), inner(length(max = 64)))]
     pub cores: Vec<CpuSet>,
     /// CPUs behind each last-level cache.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(length(max = 256), inner(length(max = 1024)))]
+    #[schemars(length(max = limits::CACHES), inner(length(max = 1024)))]
     pub caches: Vec<CpuSet>,
 }
 
@@ -57,7 +59,7 @@ pub struct MemorySupply {
     /// The node.
     pub node: NodeId,
     /// `memory`, `hugepages-2Mi`.
-    #[schemars(length(max = 64))]
+    #[schemars(length(max = limits::WORD))]
     pub resource: String,
     /// Bytes that pods may get.
     #[schemars(range(min = 0))]
@@ -80,10 +82,10 @@ pub struct MemorySupply {
 #[serde(rename_all = "camelCase")]
 pub struct DeviceSupply {
     /// `vendor.com/gpu`.
-    #[schemars(length(max = 253))]
+    #[schemars(length(max = limits::NAME))]
     pub resource: String,
     /// Numbers of devices by the nodes that they are near.
-    #[schemars(length(max = 64))]
+    #[schemars(length(max = limits::DEVICE_GROUPS))]
     pub by_nodes: Vec<DeviceCount>,
 }
 

@@ -11,6 +11,7 @@
 //! exclusive CPUs, memory or devices, including what ended init containers still hold.
 
 mod kubelet;
+pub mod limits;
 mod machine;
 mod pods;
 
@@ -55,13 +56,13 @@ pub struct NodeState {
     /// Order of the states of one node.
     pub revision: Revision,
     /// Hash of all other fields; equal content has an equal hash.
-    #[schemars(length(max = 64))]
+    #[schemars(length(max = limits::WORD))]
     pub hash: String,
     /// Whether a reader can repeat the node's decisions.
     pub exact: bool,
     /// Why it cannot.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(length(max = 16))]
+    #[schemars(length(max = limits::INEXACT))]
     pub inexact: Vec<InexactSource>,
     /// Which manager decides.
     #[serde(default)]
@@ -80,19 +81,19 @@ pub struct NodeState {
     pub shared_cpus: CpuSet,
     /// Memory by node and kind.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(length(max = 512))]
+    #[schemars(length(max = limits::MEMORY_SUPPLIES))]
     pub memory: Vec<MemorySupply>,
     /// Devices by resource.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(length(max = 64))]
+    #[schemars(length(max = limits::DEVICE_RESOURCES))]
     pub devices: Vec<DeviceSupply>,
     /// Pods that hold something.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(length(max = 1024))]
+    #[schemars(length(max = limits::PODS))]
     pub pods: Vec<HeldPod>,
     /// The last pods that the node refused.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(length(max = 16))]
+    #[schemars(length(max = limits::REJECTED))]
     pub rejected: Vec<RejectedPod>,
     /// The pods of `pods`, in short.
     #[serde(default)]
@@ -144,8 +145,11 @@ pub struct CoveredPods {
     /// Number of pods.
     #[schemars(range(min = 0))]
     pub count: u32,
+    /// Number of CPUs that they have exclusively; readers of tables want it.
+    #[serde(default)]
+    pub exclusive_cpus: u32,
     /// Fingerprint of their names, as in `NodeResourceTopology`; empty if unknown.
     #[serde(default, skip_serializing_if = "String::is_empty")]
-    #[schemars(length(max = 64))]
+    #[schemars(length(max = limits::WORD))]
     pub fingerprint: String,
 }

@@ -7,27 +7,29 @@ use numa_topology::set::{CpuSet, NodeSet};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::limits;
+
 /// A pod that holds CPUs, memory or devices.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct HeldPod {
     /// Its uid in the API; for a static pod that of its mirror pod if known.
-    #[schemars(length(min = 1, max = 64))]
+    #[schemars(length(min = 1, max = limits::WORD))]
     pub uid: String,
     /// Namespace; empty if only the uid is known.
     #[serde(default, skip_serializing_if = "String::is_empty")]
-    #[schemars(length(max = 63))]
+    #[schemars(length(max = limits::LABEL))]
     pub namespace: String,
     /// Name; empty if only the uid is known.
     #[serde(default, skip_serializing_if = "String::is_empty")]
-    #[schemars(length(max = 253))]
+    #[schemars(length(max = limits::NAME))]
     pub name: String,
     /// Uid in the kubelet of a static pod, where `uid` is that of its mirror pod.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(length(max = 64))]
+    #[schemars(length(max = limits::WORD))]
     pub mirror_of: Option<String>,
     /// Its containers with something of their own.
-    #[schemars(length(max = 128))]
+    #[schemars(length(max = limits::CONTAINERS))]
     pub containers: Vec<HeldContainer>,
 }
 
@@ -36,7 +38,7 @@ pub struct HeldPod {
 #[serde(rename_all = "camelCase")]
 pub struct HeldContainer {
     /// Its name.
-    #[schemars(length(max = 63))]
+    #[schemars(length(max = limits::LABEL))]
     pub name: String,
     /// When it runs; absent if unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -47,11 +49,15 @@ pub struct HeldContainer {
     pub cpus: CpuSet,
     /// Its memory.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(length(max = 16))]
+    #[schemars(length(max = limits::CONTAINER_RESOURCES))]
     pub memory: Vec<HeldMemory>,
     /// Number of its devices by resource, then by the nodes that they are near.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    #[schemars(length(max = 16))]
+    #[schemars(extend("maxProperties" = limits::CONTAINER_RESOURCES, "additionalProperties" = {
+        "type": "object",
+        "maxProperties": limits::DEVICE_GROUPS,
+        "additionalProperties": {"type": "integer", "minimum": 0},
+    }))]
     pub devices: BTreeMap<String, BTreeMap<String, u32>>,
 }
 
@@ -63,7 +69,7 @@ pub struct HeldMemory {
     #[schemars(length(max = 256))]
     pub nodes: NodeSet,
     /// `memory`, `hugepages-2Mi`.
-    #[schemars(length(max = 64))]
+    #[schemars(length(max = limits::WORD))]
     pub resource: String,
     /// Size in bytes.
     #[schemars(range(min = 0))]
@@ -75,7 +81,7 @@ pub struct HeldMemory {
 #[serde(rename_all = "camelCase")]
 pub struct RejectedPod {
     /// Its uid.
-    #[schemars(length(max = 64))]
+    #[schemars(length(max = limits::WORD))]
     pub uid: String,
     /// Reason in the pod's status, as in `TopologyAffinityError`.
     #[schemars(length(max = 128))]
