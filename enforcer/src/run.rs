@@ -350,6 +350,7 @@ impl RunningDaemon {
             ("control", policy.control != running.control),
             ("nri", (NriSettings { place: running.nri.place, ..policy.nri.clone() }) != running.nri),
             ("kubelet", policy.kubelet != running.kubelet),
+            ("cluster", policy.cluster != running.cluster),
             ("sample", policy.sample != running.sample),
         ] {
             if differs {

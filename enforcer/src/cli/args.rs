@@ -391,6 +391,12 @@ pub struct RunArgs {
     /// Serve reports there, on loopback, for `kubectl numa` [default: none]
     #[arg(long, value_name = "ADDRESS", value_parser = address_and_port)]
     pub reports_listen: Option<SocketAddr>,
+    /// Publish the state of the node in the cluster, as `cluster.publish` does
+    #[arg(long)]
+    pub publish: bool,
+    /// Name of the node in the cluster [default: the configuration's, else the host's]
+    #[arg(long, value_name = "NAME")]
+    pub node_name: Option<String>,
     /// When it ends, put back every original value, as `restore` does.
     ///
     /// Containers keep the cpuset that their runtime has stored.

@@ -42,6 +42,8 @@ impl From<args::RunArgs> for Options {
             metrics_listen: args.metrics_listen.map(Into::into),
             probes_listen: args.probes_listen,
             reports_listen: args.reports_listen,
+            publish: args.publish,
+            node_name: args.node_name,
             bpf_log: args.bpf_log,
         };
         let run = RunOptions {

@@ -62,6 +62,10 @@ pub struct Overrides {
     pub probes_listen: Option<SocketAddr>,
     /// Loopback address for the reports and what the control socket answers to readers.
     pub reports_listen: Option<SocketAddr>,
+    /// Publish the state of the node.
+    pub publish: bool,
+    /// Name of the node in the cluster.
+    pub node_name: Option<String>,
     /// Log the diagnostics of the eBPF programs.
     pub bpf_log: bool,
 }
@@ -114,7 +118,7 @@ pub(super) fn failed(operation: &'static str) -> impl FnOnce(io::Error) -> RunEr
 
 impl Flags for Overrides {
     fn apply(&self, policy: &mut Policy) {
-        let Self { mode, interval, state_dir, metrics_listen, probes_listen, reports_listen, bpf_log } = self;
+        let Self { mode, interval, state_dir, metrics_listen, probes_listen, reports_listen, .. } = self;
         if let Some(mode) = mode {
             policy.mode = *mode;
         }
@@ -131,11 +135,15 @@ impl Flags for Overrides {
         }
         policy.metrics.probes = probes_listen.or(policy.metrics.probes);
         policy.metrics.reports = reports_listen.or(policy.metrics.reports);
-        policy.sample.bpf_log |= *bpf_log;
+        policy.cluster.publish |= self.publish;
+        if self.node_name.is_some() {
+            policy.cluster.node_name.clone_from(&self.node_name);
+        }
+        policy.sample.bpf_log |= self.bpf_log;
     }
 
     fn flag(&self, key: &str) -> Option<String> {
-        let Self { mode, interval, state_dir, metrics_listen, probes_listen, reports_listen, bpf_log } = self;
+        let Self { mode, interval, state_dir, metrics_listen, probes_listen, reports_listen, .. } = self;
         match key {
             "mode" => mode.map(|mode| format!("--mode {mode}")),
             "interval" | "idle_interval" => {
@@ -148,7 +156,9 @@ impl Flags for Overrides {
             "metrics.listen" => metrics_listen.flatten().map(|listen| format!("--metrics-listen {listen}")),
             "metrics.probes" => probes_listen.map(|listen| format!("--probes-listen {listen}")),
             "metrics.reports" => reports_listen.map(|listen| format!("--reports-listen {listen}")),
-            "sample.bpf_log" => bpf_log.then(|| "--bpf-log".into()),
+            "cluster.publish" => self.publish.then(|| "--publish".into()),
+            "cluster.node_name" => self.node_name.as_ref().map(|name| format!("--node-name {name}")),
+            "sample.bpf_log" => self.bpf_log.then(|| "--bpf-log".into()),
             _ => None,
         }
     }

@@ -106,6 +106,7 @@ impl Policy {
     fn ineffective_within(&self, effort: &mut Effort) -> Vec<Ineffective> {
         let mut list = IneffectiveList::default();
         self.check_switched(&mut list);
+        self.check_publishing(&mut list);
         self.check_observing(&mut list);
         self.check_enforcing(&mut list);
         self.check_daemon(&mut list);
@@ -147,6 +148,15 @@ impl Policy {
                     let off = format!("no effect: {section}.enabled is false");
                     list.add_because(format!("{section}.enabled"), format!("{section}.{key}"), off);
                 }
+            }
+        }
+    }
+
+    /// Settings without effect where nothing is published.
+    fn check_publishing(&self, list: &mut IneffectiveList) {
+        if !self.cluster.publish {
+            for key in ["cluster.node_name", "cluster.kubeconfig"] {
+                list.add_because("cluster.publish", key, "no effect: cluster.publish is false");
             }
         }
     }

@@ -4,6 +4,7 @@
 //! one have types that cannot hold an invalid value; [`Policy::validate`] checks relations between values.
 //! The daemon reads the file.
 
+mod cluster;
 mod ineffective;
 mod memory;
 mod rebalance;
@@ -31,6 +32,7 @@ use numa_placement::settings::{
 pub use numa_topology::size::{ByteSize, SizeError};
 
 pub use self::{
+    cluster::ClusterSettings,
     ineffective::Ineffective,
     memory::{Brake, DemotionBackend, DemotionSettings, MemorySettings, MoveSettings, WideningSettings},
     rebalance::RebalanceSettings,
@@ -70,6 +72,8 @@ pub struct Policy {
     pub nri: NriSettings,
     /// Reading the kubelet's assignments.
     pub kubelet: KubeletSettings,
+    /// What the daemon tells the cluster.
+    pub cluster: ClusterSettings,
     /// Control socket of the daemon.
     pub control: ControlSettings,
     /// Values from which a measurement is a finding.
@@ -267,6 +271,7 @@ impl Policy {
             return Err(refused("nri.index", self.nri.index, "at most 99 is expected"));
         }
         self.control.validate()?;
+        self.cluster.validate(&self.kubelet)?;
         self.thresholds.validate()?;
         self.placement.validate()?;
         self.memory.validate(&self.workloads)?;
@@ -430,6 +435,7 @@ impl Default for Policy {
             metrics: MetricsSettings::default(),
             nri: NriSettings::default(),
             kubelet: KubeletSettings::default(),
+            cluster: ClusterSettings::default(),
             control: ControlSettings::default(),
             thresholds: Thresholds::default(),
             placement: placement::PlacementSettings::default(),
