@@ -5,6 +5,7 @@
 //! and counted here.
 
 use std::{
+    path::Path,
     sync::{PoisonError, RwLock},
     time::Duration,
 };
@@ -14,9 +15,18 @@ use hyper::{
     Method, Request, StatusCode,
     header::{CONTENT_TYPE, RETRY_AFTER},
 };
-use kube::{Client, Config, client::Body};
+use kube::{
+    Client, Config,
+    client::Body,
+    config::{KubeConfigOptions, Kubeconfig, KubeconfigError},
+};
 use serde_json::Value;
 use thiserror::Error;
+
+use crate::api_error::{ApiError, judge};
+
+/// Media type of questions.
+pub(crate) const JSON: &str = "application/json";
 
 /// Longest wait for an answer.
 const LIMIT: Duration = Duration::from_secs(20);
@@ -49,6 +59,15 @@ impl ApiConnection {
         Self::new(Config::incluster_env().map_err(|error| ConnectError(error.to_string()))?)
     }
 
+    /// As the account of a kubeconfig. Called within a runtime.
+    pub async fn of_kubeconfig(path: &Path) -> Result<Self, ConnectError> {
+        let failed = |error: KubeconfigError| ConnectError(format!("{}: {}", path.display(), causes(&error)));
+        let file = Kubeconfig::read_from(path).map_err(failed)?;
+        let config =
+            Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await.map_err(failed)?;
+        Self::new(config)
+    }
+
     /// With these settings. Called within a runtime, which serves the connection.
     pub fn new(mut config: Config) -> Result<Self, ConnectError> {
         config.default_retry = false;
@@ -57,7 +76,7 @@ impl ApiConnection {
     }
 
     /// Sends a request; after a 401 once more with the token of now. An error is a request without an answer.
-    pub(crate) async fn send(
+    async fn send(
         &self,
         method: Method,
         path: &str,
@@ -73,6 +92,24 @@ impl ApiConnection {
             Err(error) => return Err(error.to_string()),
         }
         self.send_once(&method, path, media, body).await
+    }
+
+    /// Sends a request; every answer but success is an error.
+    pub(crate) async fn request(
+        &self,
+        verb: &'static str,
+        method: Method,
+        path: &str,
+        media: &'static str,
+        body: &[u8],
+    ) -> Result<ApiAnswer, ApiError> {
+        let shown = path.split('?').next().unwrap_or(path);
+        let operation = format!("{verb} {shown}");
+        match self.send(method, path, media, body).await {
+            Ok(answer) if answer.status.is_success() => Ok(answer),
+            Ok(answer) => Err(judge(operation, verb, shown, &answer)),
+            Err(cause) => Err(ApiError::Unreachable { operation, cause }),
+        }
     }
 
     async fn send_once(

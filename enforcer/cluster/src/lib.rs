@@ -14,12 +14,14 @@
 //! Invariants: every run of kubectl is bounded in time and output, and has ended when its value is dropped.
 //! What comes from the cluster is text from outside: it is parsed here, never run, and shown by `report`.
 
+mod api_error;
 mod child;
 mod configz;
 mod connection;
 mod error;
 mod forward;
 mod kubectl;
+mod node;
 mod nodes;
 pub mod objects;
 mod pods;
@@ -27,14 +29,16 @@ mod publish;
 
 pub use self::{
     configz::{ConfigzError, KubeletServer, fetch_configz},
+    api_error::ApiError,
     connection::{ApiConnection, ConnectError},
     error::KubectlError,
     forward::PortForward,
     kubectl::Kubectl,
+    node::ClusterNode,
     nodes::{NodeDaemon, Unreachable, by_node},
     pods::{DaemonPod, PodContainer, WorkloadPod},
     publish::{
-        Pace, PaceLimits, PublishError, Published, PublishedKind, PublishedObject, Publisher,
-        PublisherSettings, WriteEnd, publish_changes,
+        Pace, PaceLimits, Published, PublishedKind, PublishedObject, Publisher, PublisherSettings, WriteEnd,
+        publish_changes, unpublished,
     },
 };

@@ -5,8 +5,8 @@
 use std::{fs, sync::Arc, time::Duration};
 
 use enforcer_cluster::{
-    ApiConnection, PaceLimits, PublishError, Published, PublishedKind, PublishedObject, Publisher,
-    PublisherSettings, publish_changes,
+    ApiConnection, ApiError, PaceLimits, Published, PublishedKind, PublishedObject, Publisher,
+    PublisherSettings, publish_changes, unpublished,
 };
 use enforcer_test_api::{ApiServer, ApiStub, Fault, StubKind, accept, define};
 use hyper::{Method, StatusCode};
@@ -132,7 +132,7 @@ async fn server_has_one_write_for_each_change_and_managers_stay_apart() {
     let forced = format!("{PATH}?fieldManager=other&force=true");
     assert_eq!(accept(&client, Method::PATCH, &forced, Some(&theirs)).await.0, StatusCode::OK);
     let refused = publisher(false).publish(&object(2)).await.unwrap_err();
-    let PublishError::OwnedByOther { managers, fields, .. } = &refused else { panic!("{refused}") };
+    let ApiError::OwnedByOther { managers, fields, .. } = &refused else { panic!("{refused}") };
     assert_eq!((managers.as_str(), fields.as_slice()), ("other", &[".spec.count".to_owned()][..]));
     let (_, stored) = accept(&client, Method::GET, PATH, None).await;
     assert_eq!(stored["spec"]["count"], 99, "no force in kinds of others");
@@ -141,7 +141,7 @@ async fn server_has_one_write_for_each_change_and_managers_stay_apart() {
     let (_, stored) = accept(&client, Method::GET, PATH, None).await;
     assert_eq!(stored["spec"]["count"], 1);
     let invalid = ours.publish(&object(2000)).await.unwrap_err();
-    assert!(matches!(invalid, PublishError::Refused { code: 422, .. }), "{invalid}");
+    assert!(matches!(invalid, ApiError::Refused { code: 422, .. }), "{invalid}");
 
     // The server goes away and comes back.
     let generation = |stored: &Value| stored["metadata"]["generation"].as_u64().unwrap();
@@ -240,7 +240,8 @@ async fn refusals_are_named() {
     let forbidden = publisher.publish(&object(1)).await.unwrap_err().to_string();
     let rule = "a role needs the verb patch on probes of group \"test.numa-enforcer.io\"";
     assert!(forbidden.contains(rule), "{forbidden}");
-    let owned = publisher.publish(&object(1)).await.unwrap_err().degraded("noderesourcetopologies");
+    let refused = publisher.publish(&object(1)).await.unwrap_err();
+    let owned = unpublished(&refused, "noderesourcetopologies");
     assert_eq!(owned.source, "nrt-owned-by-other");
     assert!(owned.reason.contains("nfd owns .zones"), "{owned}");
     publisher.publish(&object(1)).await.unwrap();

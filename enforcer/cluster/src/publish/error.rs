@@ -1,97 +1,90 @@
-//! Why an object is not published, what to do about it, and how reports name it.
-
-use std::time::Duration;
+//! What a request that failed means for publishing: when to write again, and how reports name it.
 
 use numa_topology::degraded::Degraded;
-use thiserror::Error;
 
 use super::pace::WriteEnd;
+use crate::api_error::ApiError;
 
-/// Why an object was not written.
-#[derive(Debug, Error)]
-pub enum PublishError {
-    /// No server was reached, or the connection broke.
-    #[error("{operation}: no answer of the API server: {cause}")]
-    Unreachable {
-        /// Verb and path.
-        operation: String,
-        /// What failed.
-        cause: String,
-    },
-    /// The server does not know the daemon (401), also with a token that was read again.
-    #[error("{operation}: the API server does not accept the token: {message}")]
-    Unauthorized {
-        /// Verb and path.
-        operation: String,
-        /// What the server said.
-        message: String,
-    },
-    /// A rule of RBAC is missing (403).
-    #[error("{operation}: not permitted: a role needs the verb {verb} on {resource} of group \"{group}\"")]
-    Forbidden {
-        /// Verb and path.
-        operation: String,
-        /// Verb of the missing rule.
-        verb: &'static str,
-        /// API group of the missing rule; empty for the core group.
-        group: String,
-        /// Resource of the missing rule.
-        resource: String,
-    },
-    /// Another field manager owns fields of the object (409).
-    #[error("{operation}: {managers} owns {}", fields.join(", "))]
-    OwnedByOther {
-        /// Verb and path.
-        operation: String,
-        /// Names of the managers.
-        managers: String,
-        /// Paths of the fields.
-        fields: Vec<String>,
-    },
-    /// The server has too much to do or fails (429, 5xx), or the object changed meanwhile (409, 410).
-    #[error("{operation}: {code}: {message}")]
-    Busy {
-        /// Verb and path.
-        operation: String,
-        /// HTTP status.
-        code: u16,
-        /// What the server said.
-        message: String,
-        /// When to come back, if the server said that.
-        retry_after: Option<Duration>,
-    },
-    /// The server refuses the object (422), or does not serve the kind (404).
-    #[error("{operation}: {code}: {message}")]
-    Refused {
-        /// Verb and path.
-        operation: String,
-        /// HTTP status.
-        code: u16,
-        /// What the server said.
-        message: String,
-    },
+impl WriteEnd {
+    /// What a failure means for the time of the next write.
+    pub fn of(error: &ApiError) -> Self {
+        match error {
+            ApiError::Unreachable { .. } => Self::Unreachable,
+            ApiError::Busy { retry_after, .. } => Self::Busy(*retry_after),
+            ApiError::Unauthorized { .. } => Self::Busy(None),
+            ApiError::Forbidden { .. } | ApiError::OwnedByOther { .. } | ApiError::Refused { .. } => {
+                Self::Refused
+            }
+        }
+    }
 }
 
-impl PublishError {
-    /// What it means for the time of the next write.
-    pub fn end(&self) -> WriteEnd {
-        match self {
-            Self::Unreachable { .. } => WriteEnd::Unreachable,
-            Self::Busy { retry_after, .. } => WriteEnd::Busy(*retry_after),
-            Self::Unauthorized { .. } => WriteEnd::Busy(None),
-            Self::Forbidden { .. } | Self::OwnedByOther { .. } | Self::Refused { .. } => WriteEnd::Refused,
+/// The degraded entry of objects of a kind that are not published.
+pub fn unpublished(error: &ApiError, plural: &str) -> Degraded {
+    let source = match error {
+        ApiError::OwnedByOther { .. } if plural == "noderesourcetopologies" => {
+            "nrt-owned-by-other".to_owned()
+        }
+        ApiError::OwnedByOther { .. } => format!("{plural}-owned-by-other"),
+        _ => format!("publish:{plural}"),
+    };
+    Degraded::new(source, error.to_string(), "the cluster sees an older state of this node, or none")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use hyper::StatusCode;
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::{api_error::judge, connection::ApiAnswer};
+
+    fn judged(code: u16, body: Value) -> ApiError {
+        let status = StatusCode::from_u16(code).unwrap();
+        let answer = ApiAnswer { status, body, retry_after: Some(Duration::from_secs(3)) };
+        judge(
+            "patch /x".into(),
+            "patch",
+            "/apis/topology.node.k8s.io/v1alpha2/noderesourcetopologies/a",
+            &answer,
+        )
+    }
+
+    #[test]
+    fn answers_decide_when_to_come_back() {
+        let busy = WriteEnd::Busy(Some(Duration::from_secs(3)));
+        for (code, end) in [
+            (401, WriteEnd::Busy(None)),
+            (403, WriteEnd::Refused),
+            (404, WriteEnd::Refused),
+            (409, busy),
+            (410, busy),
+            (422, WriteEnd::Refused),
+            (429, busy),
+            (500, busy),
+            (504, busy),
+        ] {
+            assert_eq!(WriteEnd::of(&judged(code, Value::Null)), end, "{code}");
         }
     }
 
-    /// The degraded entry of objects of a kind.
-    pub fn degraded(&self, plural: &str) -> Degraded {
-        let source = match self {
-            Self::OwnedByOther { .. } if plural == "noderesourcetopologies" => {
-                "nrt-owned-by-other".to_owned()
-            }
-            Self::OwnedByOther { .. } => format!("{plural}-owned-by-other"),
-            _ => format!("publish:{plural}"),
-        };
-        Degraded::new(source, self.to_string(), "the cluster sees an older state of this node, or none")
+    #[test]
+    fn missing_rule_and_other_manager_are_named() {
+        let forbidden = judged(403, json!({"message": "no"})).to_string();
+        assert!(
+            forbidden.contains("verb patch on noderesourcetopologies of group \"topology.node.k8s.io\""),
+            "{forbidden}"
+        );
+        let cause = json!({
+            "reason": "FieldManagerConflict", "field": ".zones",
+            "message": "conflict with \"nfd-master\" using topology.node.k8s.io/v1alpha2",
+        });
+        let error = judged(409, json!({"details": {"causes": [cause]}}));
+        assert_eq!(WriteEnd::of(&error), WriteEnd::Refused);
+        let entry = unpublished(&error, "noderesourcetopologies");
+        assert_eq!(entry.source, "nrt-owned-by-other");
+        assert!(entry.reason.contains("nfd-master owns .zones"), "{}", entry.reason);
     }
 }

@@ -8,7 +8,7 @@
 //! deleted by another program, which a rare look shows.
 //!
 //! Invariants: fields of another manager are taken over only in kinds of the project's own group. A failure
-//! has a name ([`PublishError::degraded`]) and never stops the daemon: it goes on without an API server.
+//! has a name ([`unpublished`]) and never stops the daemon: it goes on without an API server.
 
 mod error;
 mod pace;
@@ -16,7 +16,7 @@ mod publisher;
 mod task;
 
 pub use self::{
-    error::PublishError,
+    error::unpublished,
     pace::{Pace, PaceLimits, WriteEnd},
     publisher::{Published, PublishedKind, PublishedObject, Publisher},
     task::{PublisherSettings, publish_changes},

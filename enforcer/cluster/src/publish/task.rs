@@ -9,10 +9,11 @@ use tokio::{
 };
 
 use super::{
-    error::PublishError,
+    error::unpublished,
     pace::{Pace, PaceLimits, WriteEnd},
     publisher::{PublishedObject, Publisher},
 };
+use crate::api_error::ApiError;
 
 /// Bounds of the loop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -56,7 +57,7 @@ pub async fn publish_changes(
                 };
                 if pace.begin(start.elapsed()) {
                     let written = publisher.publish(&object).await.map(drop);
-                    let end = written.as_ref().err().map_or(WriteEnd::Written, PublishError::end);
+                    let end = written.as_ref().err().map_or(WriteEnd::Written, WriteEnd::of);
                     pace.end(start.elapsed(), end);
                     tell(degraded, &publisher, written.err());
                 }
@@ -79,8 +80,8 @@ async fn sleep_until(due: Option<Instant>) {
     }
 }
 
-fn tell(degraded: &Sender<Option<Degraded>>, publisher: &Publisher, error: Option<PublishError>) {
-    let entry = error.map(|error| error.degraded(&publisher.kind().plural));
+fn tell(degraded: &Sender<Option<Degraded>>, publisher: &Publisher, error: Option<ApiError>) {
+    let entry = error.map(|error| unpublished(&error, &publisher.kind().plural));
     degraded.send_if_modified(|now| {
         let differs = *now != entry;
         *now = entry;

@@ -1,0 +1,99 @@
+//! The node that this daemon runs on, as the API server has it.
+
+use std::collections::BTreeMap;
+
+use hyper::Method;
+use numa_topology::quantity;
+use serde::Deserialize;
+use serde_json::Value;
+
+use crate::{
+    api_error::ApiError,
+    connection::{ApiConnection, JSON},
+};
+
+/// Most resources of a node that are read.
+const RESOURCES: usize = 256;
+
+/// A node of the cluster.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ClusterNode {
+    /// Its uid: a node that takes the same name later has another one.
+    pub uid: String,
+    /// Version of its kubelet, as in `v1.36.2`.
+    pub kubelet_version: String,
+    /// Number of each resource that has a domain in its name (`vendor.com/gpu`), unhealthy ones included.
+    pub capacity: BTreeMap<String, u64>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Node {
+    metadata: Metadata,
+    status: Status,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Metadata {
+    uid: String,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct Status {
+    capacity: BTreeMap<String, String>,
+    node_info: NodeInfo,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct NodeInfo {
+    kubelet_version: String,
+}
+
+impl ClusterNode {
+    fn read(body: Value) -> Option<Self> {
+        let Node { metadata, status } = serde_json::from_value(body).ok()?;
+        let extended = status.capacity.into_iter().filter(|(name, _)| name.contains('/'));
+        let counted =
+            extended.filter_map(|(name, text)| Some((name, u64::try_from(quantity::whole(&text)?).ok()?)));
+        let capacity = counted.take(RESOURCES).collect();
+        Some(Self { uid: metadata.uid, kubelet_version: status.node_info.kubelet_version, capacity })
+    }
+}
+
+impl ApiConnection {
+    /// The node of this name.
+    pub async fn node(&self, name: &str) -> Result<ClusterNode, ApiError> {
+        let path = format!("/api/v1/nodes/{name}");
+        let answer = self.request("get", Method::GET, &path, JSON, b"").await?;
+        let code = answer.status.as_u16();
+        ClusterNode::read(answer.body).ok_or_else(|| ApiError::Refused {
+            operation: format!("get {path}"),
+            code,
+            message: "the answer is no Node".to_owned(),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn node_is_read_as_far_as_it_says_something() {
+        let capacity = json!({"cpu": "8", "vendor.com/gpu": "4", "vendor.com/odd": "x", "memory": "1Gi"});
+        let node = json!({
+            "metadata": {"uid": "u"},
+            "status": {"capacity": capacity, "nodeInfo": {"kubeletVersion": "v1.36.2"}},
+        });
+        let read = ClusterNode::read(node).unwrap();
+        assert_eq!((read.uid.as_str(), read.kubelet_version.as_str()), ("u", "v1.36.2"));
+        assert_eq!(read.capacity, [("vendor.com/gpu".to_owned(), 4)].into());
+        assert_eq!(ClusterNode::read(json!({})), Some(ClusterNode::default()));
+        assert_eq!(ClusterNode::read(json!({"status": 7})), None);
+    }
+}
