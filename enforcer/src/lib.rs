@@ -8,6 +8,7 @@ pub mod log_level;
 pub mod pace;
 pub mod panics;
 pub mod printer;
+mod publish;
 pub mod record;
 pub mod run;
 pub mod serve;

@@ -39,6 +39,10 @@ pub enum Role {
     Placement,
     /// Watches what the kubelet gives away.
     Kubelet,
+    /// Speaks to the API server.
+    Cluster,
+    /// Makes the state of the node that is published.
+    NodeState,
     /// Writes what turns decided from.
     Recording,
     /// Writes the record of containers that are being created.
@@ -75,6 +79,8 @@ impl Role {
             | Self::Nri
             | Self::Placement
             | Self::Kubelet
+            | Self::Cluster
+            | Self::NodeState
             | Self::Recording
             | Self::Making => CapabilitySet::empty(),
             // `cpuset.mems` and `memory.high` of other users' cgroups; maps of the eBPF programs.

@@ -13,6 +13,12 @@ pub(crate) fn unix_ms() -> u64 {
     u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
 }
 
+/// Nanoseconds since 1970.
+pub(crate) fn unix_ns() -> i64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    i64::try_from(since.as_nanos()).unwrap_or(i64::MAX)
+}
+
 /// By RFC 3339, in UTC and whole seconds, as `2026-01-31T12:00:00Z`.
 pub(crate) fn utc_now() -> String {
     utc(unix_ms() / 1_000)

@@ -5,6 +5,7 @@
 //! and counted here.
 
 use std::{
+    fs,
     path::Path,
     sync::{PoisonError, RwLock},
     time::Duration,
@@ -28,6 +29,8 @@ use crate::api_error::{ApiError, judge};
 /// Media type of questions.
 pub(crate) const JSON: &str = "application/json";
 
+/// Where the kubelet puts the account of a pod.
+const ACCOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
 /// Longest wait for an answer.
 const LIMIT: Duration = Duration::from_secs(20);
 /// Bytes of an answer that are read: an object of etcd has 1.5 MiB at most.
@@ -42,6 +45,16 @@ pub struct ConnectError(String);
 pub struct ApiConnection {
     config: Config,
     client: RwLock<Client>,
+    is_of_pod: bool,
+}
+
+/// The account of a pod, for a server beside the API server.
+#[derive(Clone)]
+pub struct PodAccount {
+    /// Its token.
+    pub token: String,
+    /// Certificates of the cluster's authority, as PEM.
+    pub authority: Vec<u8>,
 }
 
 /// An answer of the server, whatever its status.
@@ -56,10 +69,20 @@ pub(crate) struct ApiAnswer {
 impl ApiConnection {
     /// As the service account of the pod that this process runs in.
     pub fn in_cluster() -> Result<Self, ConnectError> {
-        Self::new(Config::incluster_env().map_err(|error| ConnectError(error.to_string()))?)
+        let config = Config::incluster_env().map_err(|error| ConnectError(error.to_string()))?;
+        Ok(Self { is_of_pod: true, ..Self::new(config)? })
     }
 
-    /// As the account of a kubeconfig. Called within a runtime.
+    /// The account of the pod, read now, because tokens are renewed; `None` where it is another one or cannot
+    /// be read.
+    pub fn pod_account(&self) -> Option<PodAccount> {
+        let read = |file: &str| fs::read(Path::new(ACCOUNT).join(file)).ok();
+        let (token, authority) = (read("token")?, read("ca.crt")?);
+        let token = String::from_utf8(token).ok()?;
+        self.is_of_pod.then_some(PodAccount { token, authority })
+    }
+
+    /// As the account of a kubeconfig, whose server is named by a number: the static binary resolves no name. Called within a runtime.
     pub async fn of_kubeconfig(path: &Path) -> Result<Self, ConnectError> {
         let failed = |error: KubeconfigError| ConnectError(format!("{}: {}", path.display(), causes(&error)));
         let file = Kubeconfig::read_from(path).map_err(failed)?;
@@ -72,7 +95,7 @@ impl ApiConnection {
     pub fn new(mut config: Config) -> Result<Self, ConnectError> {
         config.default_retry = false;
         let client = client(&config)?;
-        Ok(Self { config, client: RwLock::new(client) })
+        Ok(Self { config, client: RwLock::new(client), is_of_pod: false })
     }
 
     /// Sends a request; after a 401 once more with the token of now. An error is a request without an answer.

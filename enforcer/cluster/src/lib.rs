@@ -28,9 +28,9 @@ mod pods;
 mod publish;
 
 pub use self::{
-    configz::{ConfigzError, KubeletServer, fetch_configz},
     api_error::ApiError,
-    connection::{ApiConnection, ConnectError},
+    configz::{ConfigzError, KubeletServer, fetch_configz},
+    connection::{ApiConnection, ConnectError, PodAccount},
     error::KubectlError,
     forward::PortForward,
     kubectl::Kubectl,

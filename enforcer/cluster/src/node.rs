@@ -1,6 +1,6 @@
 //! The node that this daemon runs on, as the API server has it.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, net::IpAddr};
 
 use hyper::Method;
 use numa_topology::quantity;
@@ -22,6 +22,8 @@ pub struct ClusterNode {
     pub uid: String,
     /// Version of its kubelet, as in `v1.36.2`.
     pub kubelet_version: String,
+    /// Its address within the cluster, where its kubelet listens.
+    pub address: Option<IpAddr>,
     /// Number of each resource that has a domain in its name (`vendor.com/gpu`), unhealthy ones included.
     pub capacity: BTreeMap<String, u64>,
 }
@@ -43,7 +45,15 @@ struct Metadata {
 #[serde(default, rename_all = "camelCase")]
 struct Status {
     capacity: BTreeMap<String, String>,
+    addresses: Vec<NodeAddress>,
     node_info: NodeInfo,
+}
+
+#[derive(Deserialize)]
+struct NodeAddress {
+    #[serde(rename = "type")]
+    kind: String,
+    address: String,
 }
 
 #[derive(Default, Deserialize)]
@@ -56,10 +66,15 @@ impl ClusterNode {
     fn read(body: Value) -> Option<Self> {
         let Node { metadata, status } = serde_json::from_value(body).ok()?;
         let extended = status.capacity.into_iter().filter(|(name, _)| name.contains('/'));
-        let counted =
-            extended.filter_map(|(name, text)| Some((name, u64::try_from(quantity::whole(&text)?).ok()?)));
+        let counted = extended.filter_map(|(name, text)| Some((name, quantity::whole(&text)?)));
         let capacity = counted.take(RESOURCES).collect();
-        Some(Self { uid: metadata.uid, kubelet_version: status.node_info.kubelet_version, capacity })
+        let mut internal = status.addresses.iter().filter(|one| one.kind == "InternalIP");
+        Some(Self {
+            uid: metadata.uid,
+            kubelet_version: status.node_info.kubelet_version,
+            address: internal.find_map(|one| one.address.parse().ok()),
+            capacity,
+        })
     }
 }
 
@@ -86,13 +101,18 @@ mod tests {
     #[test]
     fn node_is_read_as_far_as_it_says_something() {
         let capacity = json!({"cpu": "8", "vendor.com/gpu": "4", "vendor.com/odd": "x", "memory": "1Gi"});
+        let addresses = json!([
+            {"type": "Hostname", "address": "a"}, {"type": "InternalIP", "address": "10.0.0.7"},
+            {"type": "InternalIP", "address": "fd00::7"},
+        ]);
         let node = json!({
             "metadata": {"uid": "u"},
-            "status": {"capacity": capacity, "nodeInfo": {"kubeletVersion": "v1.36.2"}},
+            "status": {"capacity": capacity, "addresses": addresses, "nodeInfo": {"kubeletVersion": "v1.36.2"}},
         });
         let read = ClusterNode::read(node).unwrap();
         assert_eq!((read.uid.as_str(), read.kubelet_version.as_str()), ("u", "v1.36.2"));
         assert_eq!(read.capacity, [("vendor.com/gpu".to_owned(), 4)].into());
+        assert_eq!(read.address, Some([10, 0, 0, 7].into()));
         assert_eq!(ClusterNode::read(json!({})), Some(ClusterNode::default()));
         assert_eq!(ClusterNode::read(json!({"status": 7})), None);
     }

@@ -48,6 +48,7 @@ use enforcer_core::{
 };
 use numa_placement::Inventory;
 use numa_topology::{Topology, degraded::Degraded};
+use tokio::sync::watch;
 
 pub use self::{
     calls::answer_calls,
@@ -82,6 +83,8 @@ pub struct Engine {
     host: AuditedHost,
     /// Faults that last longer than a turn: a port in use, a damaged journal.
     standing: Vec<Degraded>,
+    /// What keeps the cluster from knowing the state of this node.
+    publishing: Option<watch::Receiver<Option<Degraded>>>,
     own_cpus: OwnCpus,
     /// Printers that may lose output.
     printers: Vec<Printer>,
@@ -150,6 +153,7 @@ impl Engine {
             policy,
             host,
             standing: Vec::new(),
+            publishing: None,
             own_cpus: OwnCpus::default(),
             printers: Vec::new(),
             machine: None,
@@ -245,6 +249,11 @@ impl Engine {
     /// Adds a degraded source that lasts as long as the daemon runs.
     pub fn add_degraded(&mut self, degraded: Degraded) {
         self.standing.push(degraded);
+    }
+
+    /// Reports what keeps the cluster from knowing the state of this node, while it does.
+    pub fn report_publishing(&mut self, missing: watch::Receiver<Option<Degraded>>) {
+        self.publishing = Some(missing);
     }
 
     /// Applies another policy. Grants stay while they are valid under it.

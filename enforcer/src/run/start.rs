@@ -32,6 +32,7 @@ use crate::{
         BrakeParts, Engine, Gate, HostSource as _, LiveSource, ReliefSensors, ResourceFiles, Sensors,
         SharedLedger, answer_calls, demote, start_widening,
     },
+    publish::publish_node,
     record::{self, Recorder},
     serve::{ControlState, Endpoints},
     supervisor::Supervisor,
@@ -168,6 +169,11 @@ fn start_threads(
 ) -> Result<Option<JoinHandle<()>>, RunError> {
     if let Some(looking) = kubelet.keep_up(policy.kubelet.clone()) {
         threads::spawn(Role::Kubelet, looking).map_err(failed("watching the kubelet"))?;
+    }
+    if policy.cluster.publish {
+        let missing = publish_node(host, &policy.cluster, &policy.kubelet)
+            .map_err(failed("starting to publish the state of the node"))?;
+        engine.report_publishing(missing);
     }
     if policy.mode == Mode::Enforce {
         widen_memory(engine, host, layout, &policy.state_dir);

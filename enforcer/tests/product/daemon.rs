@@ -22,7 +22,7 @@ use tempfile::TempDir;
 const PATIENCE: Duration = Duration::from_mins(1);
 
 /// A daemon on this host that can declare nothing that exists, and so changes nothing.
-struct Daemon {
+pub(crate) struct Daemon {
     child: Child,
     stdout: Receiver<String>,
     stderr: Receiver<String>,
@@ -36,7 +36,7 @@ impl Daemon {
     }
 
     /// With further lines of the configuration.
-    fn start_on(listen: &str, further: &str) -> Self {
+    pub(crate) fn start_on(listen: &str, further: &str) -> Self {
         let mut daemon = Self::spawn_with(listen, further);
         let serving = daemon.said("serving http://");
         let (_, rest) = serving.split_once("http://").unwrap();
@@ -90,7 +90,7 @@ impl Daemon {
 
     /// The body, once the daemon gives one and it has this text: a report is served a moment after the
     /// line of its tick is printed.
-    fn get(&self, path: &str, text: &str) -> String {
+    pub(crate) fn get(&self, path: &str, text: &str) -> String {
         self.get_with(path, "", text)
     }
 
@@ -105,7 +105,7 @@ impl Daemon {
         }
     }
 
-    fn configure(&self, text: &str) {
+    pub(crate) fn configure(&self, text: &str) {
         fs::write(self.config.path().join("config.toml"), text).unwrap();
         self.signal(Signal::HUP);
     }
@@ -114,8 +114,13 @@ impl Daemon {
         kill_process(Pid::from_child(&self.child), signal).unwrap();
     }
 
+    /// Id of its process.
+    pub(crate) fn id(&self) -> u32 {
+        self.child.id()
+    }
+
     /// Exit code after the signal.
-    fn end(mut self, signal: Signal) -> Option<i32> {
+    pub(crate) fn end(mut self, signal: Signal) -> Option<i32> {
         self.signal(signal);
         let (send, receive) = mpsc::channel();
         let pid = Pid::from_child(&self.child);

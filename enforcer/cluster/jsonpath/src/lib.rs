@@ -1,6 +1,6 @@
 //! Paths of fields in JSON, as kubeconfigs name them: `$.credential.access_token`.
 //!
-//! Problem: kube asks a JSONPath library for one thing, the token in what a login command of a kubeconfig
+//! Problem: kube asks a library of paths for one thing, the token in what a login command of a kubeconfig
 //! prints (`token-key`, `expiry-key`). The library brings a parser generator and the Unicode tables of
 //! regular expressions, which are a twentieth of the daemon's binary.
 //!

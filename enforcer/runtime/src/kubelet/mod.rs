@@ -31,8 +31,9 @@ use enforcer_core::{
 use numa_topology::degraded::Degraded;
 
 pub use self::{
-    observe::{observe_node, observed_files},
+    observe::observe_node,
     podresources::{Allocatable, PodResourcesError, ask},
+    watch::FileStamps,
 };
 use enforcer_host::{HostPath, HostRoot};
 

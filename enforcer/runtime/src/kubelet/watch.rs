@@ -15,7 +15,7 @@ use enforcer_core::policy::KubeletSettings;
 
 use enforcer_host::HostRoot;
 
-use super::{CPU_STATE, KubeletSnapshot, MEMORY_STATE, read_snapshot, root};
+use super::{KubeletSnapshot, observe::observed_files, read_snapshot, root};
 
 /// Interval of checks for changed files: one `stat` each.
 const LOOK: Duration = Duration::from_millis(500);
@@ -56,8 +56,8 @@ fn follow(latest: &Weak<Mutex<Arc<KubeletSnapshot>>>, settings: &KubeletSettings
     let proc = HostRoot::live().proc;
     let (mut found, mut searched) = (root::of_running(settings, &proc), Instant::now());
     while let Some(latest) = latest.upgrade() {
-        let now = stamps(&found);
-        let is_there = now.iter().any(Option::is_some);
+        let now = FileStamps::read(&found);
+        let is_there = now.is_there();
         if !is_there && searched.elapsed() >= SEARCH {
             (found, searched) = (root::of_running(settings, &proc), Instant::now());
         }
@@ -71,20 +71,33 @@ fn follow(latest: &Weak<Mutex<Arc<KubeletSnapshot>>>, settings: &KubeletSettings
     }
 }
 
-/// Inode and time of both state files and of the socket; a replaced file has another inode.
-fn stamps(settings: &KubeletSettings) -> [Option<(u64, i64, i64, u64)>; 3] {
-    let [cpus, memory] = [CPU_STATE, MEMORY_STATE].map(|name| settings.root_dir.join(name));
-    [&cpus, &memory, &settings.podresources].map(|path| {
-        let found = path.metadata().ok()?;
-        Some((found.ino(), found.mtime(), found.mtime_nsec(), found.size()))
-    })
+/// Inode, time and size of what the kubelet writes, and its socket; a replaced file has another inode.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FileStamps([Option<(u64, i64, i64, u64)>; 4]);
+
+impl FileStamps {
+    /// Those of now, by one `stat` each.
+    pub fn read(settings: &KubeletSettings) -> Self {
+        let [cpus, memory, devices] = observed_files(settings);
+        Self([&cpus, &memory, &devices, &settings.podresources].map(|path| {
+            let found = path.metadata().ok()?;
+            Some((found.ino(), found.mtime(), found.mtime_nsec(), found.size()))
+        }))
+    }
+
+    fn is_there(self) -> bool {
+        self.0.iter().any(Option::is_some)
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use std::{fs, os::unix::net::UnixListener};
 
-    use super::*;
+    use super::{
+        super::{CPU_STATE, MEMORY_STATE},
+        *,
+    };
 
     #[test]
     fn each_file_and_the_socket_is_noticed_when_it_comes_and_when_it_is_another() {
@@ -95,10 +108,10 @@ mod tests {
             podresources: podresources.clone(),
             ..KubeletSettings::default()
         };
-        let mut before = stamps(&settings);
-        assert_eq!(before, [None; 3]);
+        let mut before = FileStamps::read(&settings);
+        assert!(!before.is_there(), "{before:?}");
         let mut differs = |what: &str| {
-            let now = stamps(&settings);
+            let now = FileStamps::read(&settings);
             assert_ne!(now, before, "{what}");
             before = now;
         };

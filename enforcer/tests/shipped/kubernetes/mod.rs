@@ -88,7 +88,9 @@ fn lost(written: &Value, kept: Option<&Value>, path: &str) -> Vec<String> {
             .collect(),
         (written, Some(kept)) if written == kept => Vec::new(),
         // A schema has numbers of any type.
-        (Value::Number(written), Some(Value::Number(kept))) if written.as_f64() == kept.as_f64() => Vec::new(),
+        (Value::Number(written), Some(Value::Number(kept))) if written.as_f64() == kept.as_f64() => {
+            Vec::new()
+        }
         (written, Some(kept)) => vec![format!("{path}: {written} is read as {kept}")],
         (_, None) => vec![format!("{path} is not known")],
     }
@@ -210,8 +212,11 @@ fn a_token_is_mounted_where_the_daemon_publishes_alone() {
     let role =
         of_kind("ClusterRole").find(|role| role["metadata"]["name"] == bound["roleRef"]["name"]).unwrap();
     let rules = role["rules"].as_array().unwrap().iter().map(|rule| (&rule["resources"], &rule["verbs"]));
-    let expected =
-        [(json!(["numanodestates"]), json!(["get", "create", "patch"])), (json!(["nodes"]), json!(["get"]))];
+    let expected = [
+        (json!(["numanodestates"]), json!(["get", "create", "patch"])),
+        (json!(["nodes"]), json!(["get"])),
+        (json!(["nodes/configz"]), json!(["get"])),
+    ];
     assert!(rules.eq(expected.iter().map(|(resources, verbs)| (resources, verbs))), "{role}");
     let policy = of_kind("ValidatingAdmissionPolicy").next().unwrap();
     let condition = policy["spec"]["matchConditions"][0]["expression"].as_str().unwrap();

@@ -65,10 +65,10 @@ pub fn observe_node(
     observe(&files_of(&settings, Path::new(PLUGINS)), pace, machine, kubelet, || ask(&settings.podresources))
 }
 
-/// Paths of the files that [`observe_node`] reads: of CPUs, memory and devices. A change of one of them is a
-/// reason for the next look. The last one does not exist until a device plugin has registered.
-pub fn observed_files(settings: &KubeletSettings) -> [PathBuf; 3] {
-    files_of(&in_use(settings), Path::new(PLUGINS))
+/// Paths of the files that [`observe_node`] reads: of CPUs, memory and devices. The last one does not exist
+/// until a device plugin has registered.
+pub(super) fn observed_files(settings: &KubeletSettings) -> [PathBuf; 3] {
+    files_of(settings, Path::new(PLUGINS))
 }
 
 fn files_of(settings: &KubeletSettings, plugins: &Path) -> [PathBuf; 3] {

@@ -1,0 +1,172 @@
+//! What the daemon asks the API server and the kubelet's own server, and the publishing itself.
+//!
+//! The node's object is read at the start and then every [`REFRESH`]; the kubelet's configuration with it.
+//! Until the first answer, the server is asked again every [`RETRY`].
+
+use std::{
+    convert::Infallible,
+    hash::{DefaultHasher, Hash as _, Hasher as _},
+    net::SocketAddr,
+    path::PathBuf,
+    sync::Arc,
+    time::Duration,
+};
+
+use enforcer_cluster::{
+    ApiConnection, ApiError, ClusterNode, KubeletServer, PaceLimits, PublishedKind, PublishedObject,
+    Publisher, PublisherSettings, fetch_configz, publish_changes, unpublished,
+};
+use enforcer_core::{
+    cluster::{
+        observed::NodeInApi,
+        state::{GROUP, KIND, PLURAL, VERSION},
+    },
+    policy::KubeletSettings,
+};
+use enforcer_host::HostRoot;
+use enforcer_runtime::kubelet::settings::{self, ReadConfiguration, parse_configz};
+use numa_topology::degraded::Degraded;
+use tokio::{sync::watch, time::sleep};
+
+use super::ClusterAnswers;
+
+/// Time between two reads of the node's object: a new version of the kubelet means a restart of the node's
+/// pods in most clusters.
+const REFRESH: Duration = Duration::from_mins(5);
+/// Time between two tries for the first answer.
+const RETRY: Duration = Duration::from_secs(5);
+/// Time between two looks whether another program changed the object.
+const CHECK: Duration = Duration::from_mins(5);
+/// Milliseconds within which daemons of a cluster that start at once write.
+const JITTER_MS: u64 = 30_000;
+/// Port of a kubelet that is not configured otherwise.
+const KUBELET_PORT: u16 = 10_250;
+
+/// A daemon's part in its cluster.
+pub(super) struct ClusterSession {
+    pub(super) node: String,
+    pub(super) kubeconfig: Option<PathBuf>,
+    pub(super) host: HostRoot,
+    pub(super) kubelet: KubeletSettings,
+}
+
+impl ClusterSession {
+    /// Publishes the newest state until its sender is gone.
+    pub(super) async fn keep_up(
+        self,
+        answers: watch::Sender<Option<ClusterAnswers>>,
+        states: watch::Receiver<Option<PublishedObject>>,
+        degraded: watch::Sender<Option<Degraded>>,
+    ) {
+        let connection = loop {
+            match self.connect().await {
+                Ok(connection) => break Arc::new(connection),
+                Err(error) => {
+                    let effect = "the cluster does not know the state of this node";
+                    degraded.send_replace(Some(Degraded::new("publish", error, effect)));
+                    sleep(RETRY).await;
+                }
+            }
+        };
+        let kind = PublishedKind {
+            group: GROUP.into(),
+            version: VERSION.into(),
+            plural: PLURAL.into(),
+            kind: KIND.into(),
+            own: true,
+        };
+        let publisher = Publisher::new(Arc::clone(&connection), kind, self.node.clone());
+        let first = loop {
+            match self.first_answers(&connection, &publisher).await {
+                Ok(first) => break first,
+                Err(error) => {
+                    degraded.send_replace(Some(unpublished(&error, PLURAL)));
+                    sleep(RETRY).await;
+                }
+            }
+        };
+        degraded.send_replace(None);
+        let epoch = first.published_epoch;
+        answers.send_replace(Some(first));
+        let settings =
+            PublisherSettings { limits: PaceLimits::default(), first: jitter(&self.node), check: CHECK };
+        let refreshing = async {
+            loop {
+                sleep(REFRESH).await;
+                // Until the server answers again, what it said last counts.
+                if let Ok(node) = connection.node(&self.node).await {
+                    answers.send_replace(Some(self.answers(&connection, node, epoch).await));
+                }
+            }
+        };
+        tokio::select! {
+            never = refreshing => { let _: Infallible = never; }
+            () = publish_changes(publisher, states, settings, &degraded) => {}
+        }
+    }
+
+    async fn connect(&self) -> Result<ApiConnection, String> {
+        let connection = match &self.kubeconfig {
+            Some(path) => ApiConnection::of_kubeconfig(path).await,
+            None => ApiConnection::in_cluster(),
+        };
+        connection.map_err(|error| error.to_string())
+    }
+
+    async fn first_answers(
+        &self,
+        connection: &ApiConnection,
+        publisher: &Publisher,
+    ) -> Result<ClusterAnswers, ApiError> {
+        let node = connection.node(&self.node).await?;
+        let published = publisher.read().await?;
+        let epoch = published.and_then(|object| object.pointer("/state/revision/epoch")?.as_i64());
+        Ok(self.answers(connection, node, epoch.unwrap_or(0)).await)
+    }
+
+    async fn answers(&self, connection: &ApiConnection, node: ClusterNode, epoch: i64) -> ClusterAnswers {
+        let configz = self.configz(connection, &node).await.unwrap_or_else(|reason| {
+            tracing::debug!("the kubelet's files are read instead of its own answer: {reason}");
+            None
+        });
+        let in_api = NodeInApi { pods: None, device_capacity: Some(node.capacity) };
+        ClusterAnswers { version: node.kubelet_version, node: in_api, configz, published_epoch: epoch }
+    }
+
+    /// The configuration that the kubelet answers with; `None` if there is nothing to ask.
+    async fn configz(
+        &self,
+        connection: &ApiConnection,
+        node: &ClusterNode,
+    ) -> Result<Option<ReadConfiguration>, String> {
+        let (Some(account), Some(address)) = (connection.pod_account(), node.address) else {
+            return Ok(None);
+        };
+        let kubelet = settings::find(&self.host, &self.kubelet).map_err(|none| none.to_string())?;
+        let files = settings::read_files(&self.host, &kubelet);
+        let own = settings::serving_certificates(&self.host, &kubelet, Some(&files));
+        let own = own.unwrap_or_else(|_unusable| Vec::new());
+        let server = KubeletServer {
+            address: SocketAddr::new(address, files.port().unwrap_or(KUBELET_PORT)),
+            node: &self.node,
+            own_certificates: &own,
+            cluster_authority: &account.authority,
+            token: &account.token,
+        };
+        let body = fetch_configz(&server).await.map_err(|error| error.to_string())?;
+        parse_configz(&body).map(Some).map_err(|fault| fault.to_string())
+    }
+}
+
+/// A part of [`JITTER_MS`] that differs from node to node.
+fn jitter(node: &str) -> Duration {
+    let mut hasher = DefaultHasher::new();
+    node.hash(&mut hasher);
+    Duration::from_millis(hasher.finish() % JITTER_MS)
+}
+
+/// Name of the host in lower case, as a kubelet calls its node.
+pub(super) fn host_name(host: &HostRoot) -> String {
+    let name = host.proc.join("sys/kernel/hostname").read_text().unwrap_or_default();
+    name.trim().to_ascii_lowercase()
+}

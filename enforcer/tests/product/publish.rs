@@ -1,0 +1,203 @@
+//! A daemon that publishes, an API server that is asked, and a kubelet that gives something away.
+//!
+//! The kubelet is a process of that name, and files as it writes them; the server is a stub that has nodes.
+//! What Kubernetes' own server says of the object is tried in `enforcer/cluster/tests/definition.rs`, and
+//! what the states say in `enforcer/runtime/src/kubelet/observe`.
+
+use std::{
+    fs::{self, Permissions},
+    os::unix::fs::PermissionsExt as _,
+    path::Path,
+    process::{Child, Command, Stdio},
+    thread,
+    time::{Duration, Instant},
+};
+
+use enforcer_test_api::{ApiStub, Fault, StubKind};
+use rustix::process::{Signal, geteuid};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use crate::{common::program, daemon::Daemon};
+
+/// Far above what anything here takes; what is not there by then does not come.
+const PATIENCE: Duration = Duration::from_mins(1);
+
+/// A name whose part of the jitter is a few hundredths of a second.
+const NODE: &str = "node-1597";
+
+const STATES: StubKind = StubKind {
+    group: "numa-enforcer.io",
+    version: "v1alpha1",
+    plural: "numanodestates",
+    kind: "NumaNodeState",
+    namespaced: false,
+};
+
+/// A cluster with one node, and a process of the kubelet's name with a directory.
+struct Cluster {
+    stub: ApiStub,
+    kubelet: Child,
+    dir: TempDir,
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        let _ = self.kubelet.kill();
+        let _ = self.kubelet.wait();
+    }
+}
+
+impl Cluster {
+    fn start() -> Self {
+        let stub = ApiStub::start(&[STATES]);
+        let dir = TempDir::with_prefix("numa-enforcer-").unwrap();
+        let capacity = json!({"cpu": "4", "vendor.com/gpu": "2"});
+        let status = json!({"capacity": capacity, "nodeInfo": {"kubeletVersion": "v1.36.2"}});
+        stub.put(
+            &format!("/api/v1/nodes/{NODE}"),
+            json!({"metadata": {"uid": "node-uid"}, "status": status}),
+        );
+        let root = dir.path().join("kubelet-root");
+        fs::create_dir(&root).unwrap();
+        let file = dir.path().join("kubelet.yaml");
+        let configuration = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n\
+                             cpuManagerPolicy: static\ntopologyManagerPolicy: restricted\n";
+        fs::write(&file, configuration).unwrap();
+        let program = dir.path().join("kubelet");
+        // `read` is a part of the shell, so that no other process is left behind.
+        fs::write(&program, "#!/bin/sh\nread -r line\n").unwrap();
+        fs::set_permissions(&program, Permissions::from_mode(0o755)).unwrap();
+        let kubeconfig = json!({
+            "apiVersion": "v1", "kind": "Config", "current-context": "one",
+            "clusters": [{"name": "one", "cluster": {"server": stub.url()}}],
+            "users": [{"name": "one", "user": {"token": "secret"}}],
+            "contexts": [{"name": "one", "context": {"cluster": "one", "user": "one"}}],
+        });
+        fs::write(dir.path().join("kubeconfig"), kubeconfig.to_string()).unwrap();
+        let kubelet = Command::new("/bin/sh")
+            .arg("-c")
+            .arg("exec \"$0\" --config \"$1\" --root-dir \"$2\"")
+            .args([program.as_path(), file.as_path(), root.as_path()])
+            .stdin(Stdio::piped())
+            .spawn()
+            .unwrap();
+        Self { stub, kubelet, dir }
+    }
+
+    /// Lines of a daemon's configuration.
+    fn lines(&self) -> String {
+        let dir = self.dir.path().display();
+        format!(
+            "[cluster]\npublish = true\nnode_name = \"{NODE}\"\nkubeconfig = \"{dir}/kubeconfig\"\n\
+             [kubelet]\nroot_dir = \"{dir}/kubelet-root\"\npodresources = \"{dir}/kubelet-root/none.sock\"\n"
+        )
+    }
+
+    fn state(&self) -> Option<Value> {
+        let path = format!("/apis/numa-enforcer.io/v1alpha1/numanodestates/{NODE}");
+        Some(self.stub.object(&path)?["state"].clone())
+    }
+
+    /// The state, once it is as wanted.
+    fn becomes(&self, what: &str, is: impl Fn(&Value) -> bool) -> Value {
+        let until = Instant::now() + PATIENCE;
+        loop {
+            let state = self.state();
+            if let Some(state) = state.clone().filter(&is) {
+                return state;
+            }
+            assert!(Instant::now() < until, "never {what}: {state:?}");
+            thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    /// Writes the CPU manager's file as the kubelet does: as a whole, under another name first.
+    fn write_cpus(&self, default: &str) {
+        let root = self.dir.path().join("kubelet-root");
+        let text = format!(
+            "{{\"policyName\":\"static\",\"defaultCpuSet\":\"{default}\",\"entries\":{{}},\"checksum\":0}}"
+        );
+        fs::write(root.join("new"), text).unwrap();
+        fs::rename(root.join("new"), root.join("cpu_manager_state")).unwrap();
+    }
+}
+
+fn revision(state: &Value) -> (i64, i64) {
+    let field = |name: &str| state["revision"][name].as_i64().unwrap();
+    (field("epoch"), field("counter"))
+}
+
+fn sources(state: &Value) -> Vec<&str> {
+    let sources = state["inexact"].as_array().into_iter().flatten();
+    sources.map(|source| source["source"].as_str().unwrap()).collect()
+}
+
+#[test]
+fn state_follows_the_node_and_survives_the_server() {
+    let cluster = Cluster::start();
+    let daemon = Daemon::start_on("127.0.0.1:0", &cluster.lines());
+    let first = cluster.becomes("published", |_| true);
+    assert_eq!(first["kubelet"]["version"], "v1.36.2");
+    // Only a kubelet that is root is believed.
+    if geteuid().is_root() {
+        assert_eq!(first["kubelet"]["topologyPolicy"], "restricted", "{first}");
+        assert_eq!(first["kubelet"]["configFrom"], "files");
+    }
+    assert!(!first["machine"]["nodes"].as_array().unwrap().is_empty());
+    assert_eq!(first["exact"], false, "there is no socket");
+    assert!(sources(&first).contains(&"kubelet:podresources"), "{first}");
+    assert!(cluster.stub.authorizations().iter().all(|one| one.as_deref() == Some("Bearer secret")));
+
+    cluster.write_cpus("0");
+    let second = cluster.becomes("another state", |state| revision(state) > revision(&first));
+    assert_eq!(revision(&second).0, revision(&first).0);
+
+    // Nothing is written while nothing changes.
+    let writes = cluster.stub.writes();
+    thread::sleep(Duration::from_secs(6));
+    assert_eq!(cluster.stub.writes(), writes);
+
+    cluster.stub.fail_always(Some(Fault::status(503, "ServiceUnavailable")));
+    cluster.write_cpus("0-1");
+    // The daemon of an hour's interval has a turn when its configuration is read again.
+    daemon.configure(&format!("interval = \"1s\"\n{}", cluster.lines()));
+    daemon.get("/metrics", "numa_enforcer_degraded{feature=\"publish\"} 1");
+    assert_eq!(cluster.state().as_ref().map(revision), Some(revision(&second)));
+    cluster.stub.fail_always(None);
+    let third = cluster.becomes("a state of after the failure", |state| revision(state) > revision(&second));
+
+    // A daemon that is started again goes on above what the server has.
+    assert_eq!(daemon.end(Signal::TERM), Some(0));
+    let again = Daemon::start_on("127.0.0.1:0", &cluster.lines());
+    cluster.becomes("a state of the next daemon", |state| revision(state).0 > revision(&third).0);
+    drop(again);
+}
+
+#[test]
+fn daemon_goes_on_where_there_is_no_cluster() {
+    let dir = tempfile::tempdir().unwrap();
+    let absent = dir.path().join("absent");
+    let lines = format!("[cluster]\npublish = true\nkubeconfig = \"{}\"\n", absent.display());
+    let daemon = Daemon::start_on("127.0.0.1:0", &lines);
+    let report = daemon.get("/report.json", "\"publish\"");
+    assert!(report.contains("absent"), "{report}");
+    assert!(Path::new("/proc").join(daemon.id().to_string()).exists());
+}
+
+#[test]
+fn check_names_what_is_wrong_with_the_section() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("config.toml");
+    for (text, said) in [
+        ("[cluster]\nnode_name = \"A/b\"\n", "cluster.node_name"),
+        ("[cluster]\nkubeconfig = \"relative\"\n", "cluster.kubeconfig"),
+        ("[cluster]\npublish = true\n[kubelet]\nenabled = false\n", "cluster.publish"),
+    ] {
+        fs::write(&file, text).unwrap();
+        let output = program(&["run", "--check", "--config"]).arg(&file).output().unwrap();
+        assert_eq!(output.status.code(), Some(64), "{text}");
+        let stderr = String::from_utf8(output.stderr).unwrap();
+        assert!(stderr.contains(said), "{text}: {stderr}");
+    }
+}
