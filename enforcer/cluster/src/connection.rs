@@ -82,7 +82,8 @@ impl ApiConnection {
         self.is_of_pod.then_some(PodAccount { token, authority })
     }
 
-    /// As the account of a kubeconfig, whose server is named by a number: the static binary resolves no name. Called within a runtime.
+    /// As the account of a kubeconfig, whose server is named by a number: the static binary resolves no name.
+    /// Called within a runtime.
     pub async fn of_kubeconfig(path: &Path) -> Result<Self, ConnectError> {
         let failed = |error: KubeconfigError| ConnectError(format!("{}: {}", path.display(), causes(&error)));
         let file = Kubeconfig::read_from(path).map_err(failed)?;

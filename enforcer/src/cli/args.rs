@@ -168,7 +168,6 @@ pub enum Command {
     /// Prints an audit and then one line per turn, until it is interrupted. In observe mode, which is
     /// the default, it never writes. In enforce mode it corrects the workloads that the configuration
     /// declares; every original value is journalled before it is overwritten, and `restore` puts it back.
-    ///
     /// Flags win over the configuration file.
     Run(RunArgs),
     /// Take recorded turns again, and show what comes out differently.
@@ -356,8 +355,8 @@ Examples:
 A configuration that cannot be read exits with 2, one that is not valid with 64.")]
 #[expect(clippy::struct_excessive_bools, reason = "each is a flag of its own")]
 pub struct RunArgs {
-    /// May it write? [default: the configuration's, else observe]
-    #[arg(long, value_enum)]
+    /// observe or enforce [default: the configuration's, else observe]
+    #[arg(long, value_enum, hide_possible_values = true)]
     pub mode: Option<RunMode>,
     /// Configuration file (TOML) [default: built in, no declared workloads]
     #[arg(long, value_name = "FILE")]
@@ -391,12 +390,9 @@ pub struct RunArgs {
     /// Serve reports there, on loopback, for `kubectl numa` [default: none]
     #[arg(long, value_name = "ADDRESS", value_parser = address_and_port)]
     pub reports_listen: Option<SocketAddr>,
-    /// Publish the state of the node in the cluster, as `cluster.publish` does
-    #[arg(long)]
-    pub publish: bool,
-    /// Name of the node in the cluster [default: the configuration's, else the host's]
-    #[arg(long, value_name = "NAME")]
-    pub node_name: Option<String>,
+    /// Publish the state of the node in the cluster, under its name there
+    #[arg(long, value_name = "NODE")]
+    pub publish_as: Option<String>,
     /// When it ends, put back every original value, as `restore` does.
     ///
     /// Containers keep the cpuset that their runtime has stored.

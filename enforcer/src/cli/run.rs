@@ -42,8 +42,7 @@ impl From<args::RunArgs> for Options {
             metrics_listen: args.metrics_listen.map(Into::into),
             probes_listen: args.probes_listen,
             reports_listen: args.reports_listen,
-            publish: args.publish,
-            node_name: args.node_name,
+            publish_as: args.publish_as,
             bpf_log: args.bpf_log,
         };
         let run = RunOptions {

@@ -62,10 +62,8 @@ pub struct Overrides {
     pub probes_listen: Option<SocketAddr>,
     /// Loopback address for the reports and what the control socket answers to readers.
     pub reports_listen: Option<SocketAddr>,
-    /// Publish the state of the node.
-    pub publish: bool,
-    /// Name of the node in the cluster.
-    pub node_name: Option<String>,
+    /// Publish the state of the node, under this name.
+    pub publish_as: Option<String>,
     /// Log the diagnostics of the eBPF programs.
     pub bpf_log: bool,
 }
@@ -135,9 +133,9 @@ impl Flags for Overrides {
         }
         policy.metrics.probes = probes_listen.or(policy.metrics.probes);
         policy.metrics.reports = reports_listen.or(policy.metrics.reports);
-        policy.cluster.publish |= self.publish;
-        if self.node_name.is_some() {
-            policy.cluster.node_name.clone_from(&self.node_name);
+        if self.publish_as.is_some() {
+            policy.cluster.publish = true;
+            policy.cluster.node_name.clone_from(&self.publish_as);
         }
         policy.sample.bpf_log |= self.bpf_log;
     }
@@ -156,8 +154,9 @@ impl Flags for Overrides {
             "metrics.listen" => metrics_listen.flatten().map(|listen| format!("--metrics-listen {listen}")),
             "metrics.probes" => probes_listen.map(|listen| format!("--probes-listen {listen}")),
             "metrics.reports" => reports_listen.map(|listen| format!("--reports-listen {listen}")),
-            "cluster.publish" => self.publish.then(|| "--publish".into()),
-            "cluster.node_name" => self.node_name.as_ref().map(|name| format!("--node-name {name}")),
+            "cluster.publish" | "cluster.node_name" => {
+                self.publish_as.as_ref().map(|name| format!("--publish-as {name}"))
+            }
             "sample.bpf_log" => self.bpf_log.then(|| "--bpf-log".into()),
             _ => None,
         }

@@ -42,6 +42,7 @@ fn the_documentation_has_every_key_and_no_other() {
         ("metrics", "MetricsSettings"),
         ("nri", "NriSettings"),
         ("kubelet", "KubeletSettings"),
+        ("cluster", "ClusterSettings"),
         ("control", "ControlSettings"),
         ("thresholds", "Thresholds"),
         ("rebalance", "RebalanceSettings"),
