@@ -19,6 +19,14 @@ pub enum ApiError {
         /// What failed.
         cause: String,
     },
+    /// The server did not answer in time, and may have done what was asked.
+    #[error("{operation}: no answer of the API server within {} s", limit.as_secs())]
+    Late {
+        /// Verb and path.
+        operation: String,
+        /// The time.
+        limit: Duration,
+    },
     /// The server does not know the daemon (401), also with a token that was read again.
     #[error("{operation}: the API server does not accept the token: {message}")]
     Unauthorized {
@@ -27,8 +35,8 @@ pub enum ApiError {
         /// What the server said.
         message: String,
     },
-    /// A rule of RBAC is missing (403).
-    #[error("{operation}: not permitted: a role needs the verb {verb} on {resource} of group \"{group}\"")]
+    /// A rule of RBAC is missing, or a policy of admission refuses the request (403).
+    #[error("{operation}: not permitted: {}", forbidden(message, verb, group, resource))]
     Forbidden {
         /// Verb and path.
         operation: String,
@@ -38,6 +46,8 @@ pub enum ApiError {
         group: String,
         /// Resource of the missing rule.
         resource: String,
+        /// What the server said.
+        message: String,
     },
     /// Another field manager owns fields of the object (409).
     #[error("{operation}: {managers} owns {}", fields.join(", "))]
@@ -73,6 +83,15 @@ pub enum ApiError {
     },
 }
 
+/// A policy of admission has words of its own; anything else is a missing rule.
+fn forbidden(message: &str, verb: &str, group: &str, resource: &str) -> String {
+    if message.contains("denied request") {
+        message.to_owned()
+    } else {
+        format!("a role needs the verb {verb} on {resource} of group \"{group}\"")
+    }
+}
+
 /// What a refusal means.
 pub(crate) fn judge(operation: String, verb: &'static str, path: &str, answer: &ApiAnswer) -> ApiError {
     let text = |pointer: &str| answer.body.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
@@ -85,7 +104,7 @@ pub(crate) fn judge(operation: String, verb: &'static str, path: &str, answer: &
         StatusCode::UNAUTHORIZED => ApiError::Unauthorized { operation, message },
         StatusCode::FORBIDDEN => {
             let (group, resource) = group_and_resource(path);
-            ApiError::Forbidden { operation, verb, group, resource }
+            ApiError::Forbidden { operation, verb, group, resource, message }
         }
         StatusCode::CONFLICT => {
             let fields = conflicting_fields(&answer.body);

@@ -14,7 +14,7 @@ use std::{
 use http_body_util::{BodyExt as _, Limited};
 use hyper::{
     Method, Request, StatusCode,
-    header::{CONTENT_TYPE, RETRY_AFTER},
+    header::{CONTENT_TYPE, HeaderValue, RETRY_AFTER},
 };
 use kube::{
     Client, Config,
@@ -33,6 +33,8 @@ pub(crate) const JSON: &str = "application/json";
 const ACCOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
 /// Longest wait for an answer.
 const LIMIT: Duration = Duration::from_secs(20);
+/// Longest wait that a server may ask for.
+const LONGEST_WAIT: Duration = Duration::from_mins(5);
 /// Bytes of an answer that are read: an object of etcd has 1.5 MiB at most.
 const LARGEST: usize = 4 << 20;
 
@@ -64,6 +66,14 @@ pub(crate) struct ApiAnswer {
     /// `Null` if it is no JSON.
     pub(crate) body: Value,
     pub(crate) retry_after: Option<Duration>,
+}
+
+/// Why a request has no answer.
+enum NoAnswer {
+    /// The time is over: the server may have done what was asked.
+    Late,
+    /// No connection, or one that broke.
+    Broken(String),
 }
 
 impl ApiConnection {
@@ -106,14 +116,14 @@ impl ApiConnection {
         path: &str,
         media: &'static str,
         body: &[u8],
-    ) -> Result<ApiAnswer, String> {
+    ) -> Result<ApiAnswer, NoAnswer> {
         let answer = self.send_once(&method, path, media, body).await?;
         if answer.status != StatusCode::UNAUTHORIZED {
             return Ok(answer);
         }
         match client(&self.config) {
             Ok(client) => *self.client.write().unwrap_or_else(PoisonError::into_inner) = client,
-            Err(error) => return Err(error.to_string()),
+            Err(error) => return Err(NoAnswer::Broken(error.to_string())),
         }
         self.send_once(&method, path, media, body).await
     }
@@ -132,7 +142,8 @@ impl ApiConnection {
         match self.send(method, path, media, body).await {
             Ok(answer) if answer.status.is_success() => Ok(answer),
             Ok(answer) => Err(judge(operation, verb, shown, &answer)),
-            Err(cause) => Err(ApiError::Unreachable { operation, cause }),
+            Err(NoAnswer::Late) => Err(ApiError::Late { operation, limit: LIMIT }),
+            Err(NoAnswer::Broken(cause)) => Err(ApiError::Unreachable { operation, cause }),
         }
     }
 
@@ -142,23 +153,31 @@ impl ApiConnection {
         path: &str,
         media: &'static str,
         body: &[u8],
-    ) -> Result<ApiAnswer, String> {
+    ) -> Result<ApiAnswer, NoAnswer> {
         let client = self.client.read().unwrap_or_else(PoisonError::into_inner).clone();
         let request = Request::builder().method(method).uri(path).header(CONTENT_TYPE, media);
-        let request = request.body(Body::from(body.to_vec())).map_err(|error| error.to_string())?;
+        let request = request.body(Body::from(body.to_vec()));
+        let request = request.map_err(|error| NoAnswer::Broken(error.to_string()))?;
         let exchange = async {
             let answer = client.send(request).await.map_err(|error| causes(&error))?;
             let (status, after) = (answer.status(), answer.headers().get(RETRY_AFTER).cloned());
-            let retry_after =
-                after.and_then(|value| value.to_str().ok()?.parse().ok()).map(Duration::from_secs);
+            let retry_after = after.as_ref().and_then(retry_after);
             let body = Limited::new(answer.into_body(), LARGEST).collect();
             let body = body.await.map_err(|error| error.to_string())?;
             let body = serde_json::from_slice(&body.to_bytes()).unwrap_or(Value::Null);
             Ok::<_, String>(ApiAnswer { status, body, retry_after })
         };
-        let late = || format!("no answer within {} s", LIMIT.as_secs());
-        tokio::time::timeout(LIMIT, exchange).await.unwrap_or_else(|_| Err(late()))
+        match tokio::time::timeout(LIMIT, exchange).await {
+            Ok(answer) => answer.map_err(NoAnswer::Broken),
+            Err(_elapsed) => Err(NoAnswer::Late),
+        }
     }
+}
+
+/// What a server asks for, within [`LONGEST_WAIT`]: any number may stand there.
+fn retry_after(value: &HeaderValue) -> Option<Duration> {
+    let seconds = value.to_str().ok()?.parse().ok()?;
+    Some(Duration::from_secs(seconds).min(LONGEST_WAIT))
 }
 
 fn client(config: &Config) -> Result<Client, ConnectError> {
@@ -177,4 +196,24 @@ fn causes(error: &dyn std::error::Error) -> String {
         next = cause.source();
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn wait_that_a_server_asks_for_is_bounded() {
+        for (text, wait) in [
+            ("3", Some(3)),
+            ("86400", Some(300)),
+            ("18446744073709551615", Some(300)),
+            ("18446744073709551616", None),
+            ("-1", None),
+            ("Fri, 31 Dec 1999 23:59:59 GMT", None),
+        ] {
+            let value = HeaderValue::from_static(text);
+            assert_eq!(retry_after(&value), wait.map(Duration::from_secs), "{text}");
+        }
+    }
 }

@@ -3,6 +3,7 @@
 use std::{collections::BTreeMap, net::IpAddr};
 
 use hyper::Method;
+use jiff::Timestamp;
 use numa_topology::quantity;
 use serde::Deserialize;
 use serde_json::Value;
@@ -22,6 +23,10 @@ pub struct ClusterNode {
     pub uid: String,
     /// Version of its kubelet, as in `v1.36.2`.
     pub kubelet_version: String,
+    /// Id of the boot of the machine that the kubelet runs on; empty if not known.
+    pub boot_id: String,
+    /// Time of the kubelet's latest report in the object, in seconds since 1970; the version is of then.
+    pub reported_at: Option<i64>,
     /// Its address within the cluster, where its kubelet listens.
     pub address: Option<IpAddr>,
     /// Number of each resource that has a domain in its name (`vendor.com/gpu`), unhealthy ones included.
@@ -46,7 +51,16 @@ struct Metadata {
 struct Status {
     capacity: BTreeMap<String, String>,
     addresses: Vec<NodeAddress>,
+    conditions: Vec<NodeCondition>,
     node_info: NodeInfo,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct NodeCondition {
+    #[serde(rename = "type")]
+    kind: String,
+    last_heartbeat_time: Option<String>,
 }
 
 #[derive(Deserialize)]
@@ -59,6 +73,8 @@ struct NodeAddress {
 #[derive(Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 struct NodeInfo {
+    #[serde(rename = "bootID")]
+    boot_id: String,
     kubelet_version: String,
 }
 
@@ -69,9 +85,15 @@ impl ClusterNode {
         let counted = extended.filter_map(|(name, text)| Some((name, quantity::whole(&text)?)));
         let capacity = counted.take(RESOURCES).collect();
         let mut internal = status.addresses.iter().filter(|one| one.kind == "InternalIP");
+        // The kubelet writes this condition itself, with each status.
+        let ready = status.conditions.iter().find(|condition| condition.kind == "Ready");
+        let reported_at =
+            ready.and_then(|ready| ready.last_heartbeat_time.as_deref()?.parse::<Timestamp>().ok());
         Some(Self {
             uid: metadata.uid,
             kubelet_version: status.node_info.kubelet_version,
+            boot_id: status.node_info.boot_id,
+            reported_at: reported_at.map(Timestamp::as_second),
             address: internal.find_map(|one| one.address.parse().ok()),
             capacity,
         })
@@ -105,13 +127,20 @@ mod tests {
             {"type": "Hostname", "address": "a"}, {"type": "InternalIP", "address": "10.0.0.7"},
             {"type": "InternalIP", "address": "fd00::7"},
         ]);
+        let conditions = json!([
+            {"type": "MemoryPressure", "lastHeartbeatTime": "2026-11-28T02:00:00Z"},
+            {"type": "Ready", "status": "True", "lastHeartbeatTime": "1970-01-01T00:01:40Z"},
+        ]);
+        let info = json!({"kubeletVersion": "v1.36.2", "bootID": "b"});
         let node = json!({
             "metadata": {"uid": "u"},
-            "status": {"capacity": capacity, "addresses": addresses, "nodeInfo": {"kubeletVersion": "v1.36.2"}},
+            "status": {"capacity": capacity, "addresses": addresses, "conditions": conditions, "nodeInfo": info},
         });
         let read = ClusterNode::read(node).unwrap();
         assert_eq!((read.uid.as_str(), read.kubelet_version.as_str()), ("u", "v1.36.2"));
         assert_eq!(read.capacity, [("vendor.com/gpu".to_owned(), 4)].into());
+        assert_eq!(read.boot_id, "b");
+        assert_eq!(read.reported_at, Some(100));
         assert_eq!(read.address, Some([10, 0, 0, 7].into()));
         assert_eq!(ClusterNode::read(json!({})), Some(ClusterNode::default()));
         assert_eq!(ClusterNode::read(json!({"status": 7})), None);

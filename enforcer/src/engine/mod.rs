@@ -84,7 +84,7 @@ pub struct Engine {
     /// Faults that last longer than a turn: a port in use, a damaged journal.
     standing: Vec<Degraded>,
     /// What keeps the cluster from knowing the state of this node.
-    publishing: Option<watch::Receiver<Option<Degraded>>>,
+    publishing: Vec<watch::Receiver<Option<Degraded>>>,
     own_cpus: OwnCpus,
     /// Printers that may lose output.
     printers: Vec<Printer>,
@@ -153,7 +153,7 @@ impl Engine {
             policy,
             host,
             standing: Vec::new(),
-            publishing: None,
+            publishing: Vec::new(),
             own_cpus: OwnCpus::default(),
             printers: Vec::new(),
             machine: None,
@@ -252,8 +252,8 @@ impl Engine {
     }
 
     /// Reports what keeps the cluster from knowing the state of this node, while it does.
-    pub fn report_publishing(&mut self, missing: watch::Receiver<Option<Degraded>>) {
-        self.publishing = Some(missing);
+    pub fn report_publishing(&mut self, missing: impl Into<Vec<watch::Receiver<Option<Degraded>>>>) {
+        self.publishing = missing.into();
     }
 
     /// Applies another policy. Grants stay while they are valid under it.

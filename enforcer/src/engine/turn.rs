@@ -274,7 +274,7 @@ impl Engine {
         missing.extend(self.recording.degraded());
         missing.extend(self.widening.as_ref().and_then(Widening::degraded));
         missing.extend(self.printers.iter().filter_map(Printer::degraded));
-        missing.extend(self.publishing.as_ref().and_then(|missing| missing.borrow().clone()));
+        missing.extend(self.publishing.iter().filter_map(|missing| missing.borrow().clone()));
         missing.extend(self.standing.iter().cloned());
         let others = self.source.others();
         missing.extend(others.degraded.iter().cloned());

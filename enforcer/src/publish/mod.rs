@@ -9,39 +9,76 @@
 //! states ([`observe`]). Neither waits for the other: while the server is away, states are made
 //! from what it said last.
 //!
-//! Invariants: the threads have no capability. They end with the daemon. Nothing is published before the
+//! Invariants: what the servers said counts for the process of the kubelet that said it, and for no later
+//! one: until the next one has answered, a state is not exact. The threads have no capability. They end with the daemon. Nothing is published before the
 //! server has said which node this is, because a state without the kubelet's version is never exact.
 
 mod observe;
 mod session;
 
-use std::io;
+use std::{io, sync::Arc};
 
 use enforcer_core::{
     cluster::observed::NodeInApi,
     policy::{ClusterSettings, KubeletSettings},
 };
 use enforcer_host::HostRoot;
-use enforcer_runtime::kubelet::settings::ReadConfiguration;
+use enforcer_runtime::kubelet::settings::{ReadConfiguration, RunningKubelet};
 use numa_topology::degraded::Degraded;
-use tokio::{runtime::Builder, sync::watch};
+use tokio::{
+    runtime::Builder,
+    sync::{Notify, watch},
+};
 
 use crate::threads::{self, Role};
 
 /// What states are made from beside the node itself.
 #[derive(Debug, Clone, Default)]
 struct ClusterAnswers {
-    /// Version of the kubelet, from the node's object.
+    /// Version of the kubelet in the node's object.
     version: String,
+    /// When the kubelet wrote the object, in seconds since 1970.
+    reported_at: Option<i64>,
     /// Devices and pods that the API knows of.
     node: NodeInApi,
-    /// The configuration that the kubelet itself answered with.
-    configz: Option<ReadConfiguration>,
+    /// The configuration that the kubelet itself answered with, and the process that answered.
+    configz: Option<(KubeletProcess, ReadConfiguration)>,
+    /// Why the kubelet itself gave no answer, if it was asked.
+    no_configz: Option<String>,
     /// The epoch of the state that the server has; a state of this daemon has to be newer.
     published_epoch: i64,
 }
 
-/// Starts both threads. The channel has what keeps the cluster from knowing the state, if anything does.
+/// A process of the kubelet: its id and its start in ticks since boot.
+type KubeletProcess = (u32, u64);
+
+/// What tells one process of the kubelet from the next.
+fn process_of(kubelet: &RunningKubelet) -> KubeletProcess {
+    (kubelet.pid, kubelet.start_ticks)
+}
+
+impl ClusterAnswers {
+    /// The version of this process, if the object was written by it: a kubelet that starts again may be
+    /// another version, and writes the object some seconds later.
+    fn version_of(&self, kubelet: &RunningKubelet) -> Option<&str> {
+        let is_of_process = self.reported_at? >= kubelet.started_at?;
+        Some(self.version.as_str()).filter(|version| is_of_process && !version.is_empty())
+    }
+
+    /// The answer of this process.
+    fn configz_of(&self, kubelet: &RunningKubelet) -> Option<&ReadConfiguration> {
+        let (process, read) = self.configz.as_ref()?;
+        (*process == process_of(kubelet)).then_some(read)
+    }
+
+    /// Whether the answers are of an earlier process of the kubelet.
+    fn is_outdated(&self, kubelet: &RunningKubelet) -> bool {
+        let is_of_earlier = self.configz.is_some() && self.configz_of(kubelet).is_none();
+        is_of_earlier || self.version_of(kubelet).is_none()
+    }
+}
+
+/// Starts both threads. The channels have what keeps the cluster from knowing the state, if anything does.
 ///
 /// # Errors
 /// A thread or its runtime cannot be made.
@@ -49,19 +86,22 @@ pub(crate) fn publish_node(
     host: &HostRoot,
     cluster: &ClusterSettings,
     kubelet: &KubeletSettings,
-) -> io::Result<watch::Receiver<Option<Degraded>>> {
-    let (degraded, missing) = watch::channel(None);
+) -> io::Result<[watch::Receiver<Option<Degraded>>; 2]> {
+    let (unpublished, no_cluster) = watch::channel(None);
+    let (unmade, no_state) = watch::channel(None);
     let (answers, received) = watch::channel(None);
     let (states, changes) = watch::channel(None);
+    let outdated = Arc::new(Notify::new());
     let session = session::ClusterSession {
         node: cluster.node_name.clone().unwrap_or_else(|| session::host_name(host)),
         kubeconfig: cluster.kubeconfig.clone(),
         host: host.clone(),
         kubelet: kubelet.clone(),
+        outdated: Arc::clone(&outdated),
     };
     let runtime = Builder::new_current_thread().enable_all().build()?;
-    threads::spawn(Role::Cluster, move || runtime.block_on(session.keep_up(answers, changes, degraded)))?;
-    let observer = observe::NodeObserver { host: host.clone(), kubelet: kubelet.clone() };
-    threads::spawn(Role::NodeState, move || observer.watch(&received, &states))?;
-    Ok(missing)
+    threads::spawn(Role::Cluster, move || runtime.block_on(session.keep_up(answers, changes, unpublished)))?;
+    let observer = observe::NodeObserver { host: host.clone(), kubelet: kubelet.clone(), outdated };
+    threads::spawn(Role::NodeState, move || observer.watch(&received, &states, &unmade))?;
+    Ok([no_cluster, no_state])
 }

@@ -2,9 +2,11 @@
 //!
 //! A changed file is seen within [`LOOK`], by one `stat` each; the socket is asked every [`ASK`], because
 //! devices change their health without any file. The kubelet's settings are read when another process of it
-//! runs, or when the API server has said something new: it reads its files at its start alone.
+//! runs, or when the API server has said something new: it reads its files at its start alone. Each change of a
+//! file is a reason to look for the process again.
 
 use std::{
+    sync::Arc,
     thread,
     time::{Duration, Instant},
 };
@@ -13,7 +15,7 @@ use enforcer_cluster::PublishedObject;
 use enforcer_core::{
     cluster::{
         observed::{NodeInputs, NodeStateSource},
-        state::NodeState,
+        state::{InexactSource, NodeState},
     },
     policy::KubeletSettings,
 };
@@ -22,11 +24,11 @@ use enforcer_runtime::kubelet::{
     self, FileStamps, observe_node,
     settings::{self, EffectiveKubelet, NoKubelet, RunningKubelet},
 };
-use numa_topology::Topology;
+use numa_topology::{Topology, degraded::Degraded};
 use serde_json::Map;
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 
-use super::ClusterAnswers;
+use super::{ClusterAnswers, process_of};
 use crate::wall_clock;
 
 /// Interval of checks for changed files.
@@ -36,10 +38,15 @@ const ASK: Duration = Duration::from_secs(5);
 /// Interval of searches for another process of the kubelet, and of looks at the machine.
 const SEARCH: Duration = Duration::from_secs(10);
 
+/// Effect of a state that cannot be made.
+const NO_STATE: &str = "the cluster sees an older state of this node, or none";
+
 /// Reads the node.
 pub(super) struct NodeObserver {
     pub(super) host: HostRoot,
     pub(super) kubelet: KubeletSettings,
+    /// Asks for newer answers.
+    pub(super) outdated: Arc<Notify>,
 }
 
 /// What changes with the kubelet's process and the machine, and not with pods.
@@ -57,6 +64,7 @@ impl NodeObserver {
         &self,
         answers: &watch::Receiver<Option<ClusterAnswers>>,
         states: &watch::Sender<Option<PublishedObject>>,
+        degraded: &watch::Sender<Option<Degraded>>,
     ) {
         let mut answers = answers.clone();
         let mut source: Option<NodeStateSource> = None;
@@ -68,33 +76,38 @@ impl NodeObserver {
                 thread::sleep(LOOK);
                 continue;
             };
-            if is_news || searched.elapsed() >= SEARCH {
+            let now = surroundings.as_ref().map(|around| FileStamps::read(&around.located));
+            let has_changed = is_news || (now.is_some() && now != stamps);
+            // A kubelet that starts again makes its socket anew.
+            if has_changed || searched.elapsed() >= SEARCH {
                 searched = Instant::now();
-                surroundings = self.surroundings(&answer, surroundings.as_ref());
+                surroundings = match self.surroundings(&answer, surroundings.as_ref()) {
+                    Ok(around) => Some(around),
+                    Err(fault) => {
+                        tell(degraded, Some(fault));
+                        None
+                    }
+                };
             }
-            if let Some(around) = &surroundings {
-                let now = FileStamps::read(&around.located);
-                if !is_news && stamps == Some(now) && asked.elapsed() < ASK {
-                    thread::sleep(LOOK);
-                    continue;
-                }
-                (stamps, asked) = (Some(now), Instant::now());
+            if let Some(around) = surroundings.as_ref().filter(|_| has_changed || asked.elapsed() >= ASK) {
+                (stamps, asked) = (now, Instant::now());
                 let source = source.get_or_insert_with(|| {
                     NodeStateSource::new(wall_clock::unix_ns().max(answer.published_epoch.saturating_add(1)))
                 });
-                self.observe(source, around, &answer, states);
+                tell(degraded, self.observe(source, around, &answer, states).err());
             }
             thread::sleep(LOOK);
         }
     }
 
+    /// Sends the state of now, if it differs from the last one.
     fn observe(
         &self,
         source: &mut NodeStateSource,
         around: &Surroundings,
         answer: &ClusterAnswers,
         states: &watch::Sender<Option<PublishedObject>>,
-    ) {
+    ) -> Result<(), String> {
         let EffectiveKubelet { profile, inexact, .. } = &around.settings;
         let observation = observe_node(&self.kubelet, &around.machine, profile);
         let inputs = NodeInputs {
@@ -104,40 +117,55 @@ impl NodeObserver {
             observation: &observation,
             api: &answer.node,
         };
-        match source.observe(inputs).map_err(|fault| fault.to_string()).and_then(object) {
-            Ok(object) => {
-                states.send_if_modified(|last| {
-                    let is_new = last.as_ref() != Some(&object);
-                    *last = Some(object);
-                    is_new
-                });
-            }
-            Err(fault) => tracing::error!("no state of this node can be published: {fault}"),
-        }
+        let object = object(source.observe(inputs).map_err(|fault| fault.to_string())?)?;
+        states.send_if_modified(|last| {
+            let is_new = last.as_ref() != Some(&object);
+            *last = Some(object);
+            is_new
+        });
+        Ok(())
     }
 
-    /// The machine and the kubelet's settings now. `None` if the machine cannot be read.
-    fn surroundings(&self, answer: &ClusterAnswers, before: Option<&Surroundings>) -> Option<Surroundings> {
-        let machine = match read_topology(&self.host) {
-            Ok((machine, _)) => machine,
-            Err(error) => {
-                tracing::warn!("no state of this node is published: {error}");
-                return None;
-            }
-        };
+    /// The machine and the kubelet's settings now. An error is that the machine cannot be read.
+    fn surroundings(
+        &self,
+        answer: &ClusterAnswers,
+        before: Option<&Surroundings>,
+    ) -> Result<Surroundings, String> {
+        let (machine, _) = read_topology(&self.host).map_err(|error| error.to_string())?;
         let mut process = settings::find(&self.host, &self.kubelet);
         // The time of its start is derived from the clock, which may be set: it is read once.
         if let (Ok(now), Some(Surroundings { process: Ok(before), .. })) = (&process, before)
-            && (now.pid, now.start_ticks) == (before.pid, before.start_ticks)
+            && process_of(now) == process_of(before)
         {
             process = Ok(before.clone());
         }
         let files = process.as_ref().ok().map(|kubelet| settings::read_files(&self.host, kubelet));
-        let version = Some(answer.version.as_str()).filter(|version| !version.is_empty());
+        let version = process.as_ref().ok().and_then(|kubelet| answer.version_of(kubelet));
+        if process.as_ref().is_ok_and(|kubelet| answer.is_outdated(kubelet)) {
+            self.outdated.notify_one();
+        }
         let running = process.as_ref().map_err(|none| *none);
-        let settings = settings::effective(running, files.as_ref(), answer.configz.as_ref(), version);
-        Some(Surroundings { located: kubelet::in_use(&self.kubelet), machine, process, settings })
+        let configz = process.as_ref().ok().and_then(|kubelet| answer.configz_of(kubelet));
+        let mut settings = settings::effective(running, files.as_ref(), configz, version);
+        // The files that are missing here are what the kubelet itself was asked for.
+        if let Some(reason) =
+            answer.no_configz.as_ref().filter(|_| files.is_some_and(|files| !files.is_complete()))
+        {
+            settings.inexact.push(InexactSource::new("kubelet:configz", reason.clone()));
+        }
+        Ok(Surroundings { located: kubelet::in_use(&self.kubelet), machine, process, settings })
     }
+}
+
+/// Names what prevents a state, once.
+fn tell(degraded: &watch::Sender<Option<Degraded>>, fault: Option<String>) {
+    let entry = fault.map(|fault| Degraded::new("publish", fault, NO_STATE));
+    degraded.send_if_modified(|now| {
+        let differs = *now != entry;
+        *now = entry;
+        differs
+    });
 }
 
 /// The content of the published object.

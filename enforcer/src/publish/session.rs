@@ -1,7 +1,8 @@
 //! What the daemon asks the API server and the kubelet's own server, and the publishing itself.
 //!
 //! The node's object is read at the start and then every [`REFRESH`]; the kubelet's configuration with it.
-//! Until the first answer, the server is asked again every [`RETRY`].
+//! Until the first answer, the server is asked again after [`RETRY`], and after
+//! that also when another process of the kubelet runs.
 
 use std::{
     convert::Infallible,
@@ -12,6 +13,7 @@ use std::{
     time::Duration,
 };
 
+use enforcer_act::actuator::read_boot_id;
 use enforcer_cluster::{
     ApiConnection, ApiError, ClusterNode, KubeletServer, PaceLimits, PublishedKind, PublishedObject,
     Publisher, PublisherSettings, fetch_configz, publish_changes, unpublished,
@@ -26,21 +28,57 @@ use enforcer_core::{
 use enforcer_host::HostRoot;
 use enforcer_runtime::kubelet::settings::{self, ReadConfiguration, parse_configz};
 use numa_topology::degraded::Degraded;
-use tokio::{sync::watch, time::sleep};
+use thiserror::Error;
+use tokio::{
+    sync::{Notify, watch},
+    time::sleep,
+};
 
-use super::ClusterAnswers;
+use super::{ClusterAnswers, KubeletProcess, process_of};
 
 /// Time between two reads of the node's object: a new version of the kubelet means a restart of the node's
 /// pods in most clusters.
 const REFRESH: Duration = Duration::from_mins(5);
-/// Time between two tries for the first answer.
-const RETRY: Duration = Duration::from_secs(5);
+/// First and longest time between two tries for the first answer.
+const RETRY: (Duration, Duration) = (Duration::from_secs(2), Duration::from_mins(1));
+/// Time that a kubelet that starts has for its own beginning before it is asked.
+const SETTLE: Duration = Duration::from_secs(2);
 /// Time between two looks whether another program changed the object.
 const CHECK: Duration = Duration::from_mins(5);
+/// Effect of a cluster that is not reached.
+const UNKNOWN: &str = "the cluster does not know the state of this node";
 /// Milliseconds within which daemons of a cluster that start at once write.
 const JITTER_MS: u64 = 30_000;
 /// Port of a kubelet that is not configured otherwise.
 const KUBELET_PORT: u16 = 10_250;
+
+/// Why nothing can be published yet.
+#[derive(Debug, Error)]
+enum NoAnswers {
+    #[error(transparent)]
+    Api(#[from] ApiError),
+    /// A name that is wrong would make this machine that of another node.
+    #[error(
+        "node {node} of the cluster is another machine, or has not written since this one booted: its boot is {boot_id}"
+    )]
+    OtherMachine { node: String, boot_id: String },
+}
+
+impl NoAnswers {
+    fn asked_wait(&self) -> Duration {
+        match self {
+            Self::Api(ApiError::Busy { retry_after, .. }) => retry_after.unwrap_or_default(),
+            _ => Duration::ZERO,
+        }
+    }
+
+    fn degraded(&self) -> Degraded {
+        match self {
+            Self::Api(error) => unpublished(error, PLURAL),
+            other @ Self::OtherMachine { .. } => Degraded::new("publish", other.to_string(), UNKNOWN),
+        }
+    }
+}
 
 /// A daemon's part in its cluster.
 pub(super) struct ClusterSession {
@@ -48,6 +86,8 @@ pub(super) struct ClusterSession {
     pub(super) kubeconfig: Option<PathBuf>,
     pub(super) host: HostRoot,
     pub(super) kubelet: KubeletSettings,
+    /// The answers are of an earlier process of the kubelet.
+    pub(super) outdated: Arc<Notify>,
 }
 
 impl ClusterSession {
@@ -58,13 +98,15 @@ impl ClusterSession {
         states: watch::Receiver<Option<PublishedObject>>,
         degraded: watch::Sender<Option<Degraded>>,
     ) {
+        // Daemons of a cluster that start at once do not ask at once.
+        sleep(jitter(&self.node)).await;
+        let mut retry = Backoff::default();
         let connection = loop {
             match self.connect().await {
                 Ok(connection) => break Arc::new(connection),
                 Err(error) => {
-                    let effect = "the cluster does not know the state of this node";
-                    degraded.send_replace(Some(Degraded::new("publish", error, effect)));
-                    sleep(RETRY).await;
+                    degraded.send_replace(Some(Degraded::new("publish", error, UNKNOWN)));
+                    sleep(retry.next()).await;
                 }
             }
         };
@@ -79,9 +121,10 @@ impl ClusterSession {
         let first = loop {
             match self.first_answers(&connection, &publisher).await {
                 Ok(first) => break first,
-                Err(error) => {
-                    degraded.send_replace(Some(unpublished(&error, PLURAL)));
-                    sleep(RETRY).await;
+                Err(fault) => {
+                    let wait = fault.asked_wait();
+                    degraded.send_replace(Some(fault.degraded()));
+                    sleep(retry.next().max(wait)).await;
                 }
             }
         };
@@ -89,10 +132,14 @@ impl ClusterSession {
         let epoch = first.published_epoch;
         answers.send_replace(Some(first));
         let settings =
-            PublisherSettings { limits: PaceLimits::default(), first: jitter(&self.node), check: CHECK };
+            PublisherSettings { limits: PaceLimits::default(), first: Duration::ZERO, check: CHECK };
         let refreshing = async {
             loop {
-                sleep(REFRESH).await;
+                tokio::select! {
+                    // Nodes that were without a server together do not stay in step.
+                    () = sleep(REFRESH + jitter(&self.node)) => {}
+                    () = self.outdated.notified() => sleep(SETTLE).await,
+                }
                 // Until the server answers again, what it said last counts.
                 if let Ok(node) = connection.node(&self.node).await {
                     answers.send_replace(Some(self.answers(&connection, node, epoch).await));
@@ -117,20 +164,31 @@ impl ClusterSession {
         &self,
         connection: &ApiConnection,
         publisher: &Publisher,
-    ) -> Result<ClusterAnswers, ApiError> {
+    ) -> Result<ClusterAnswers, NoAnswers> {
         let node = connection.node(&self.node).await?;
+        let boot_id = read_boot_id(&self.host).unwrap_or_default();
+        if ![&node.boot_id, &boot_id].into_iter().any(String::is_empty) && node.boot_id != boot_id {
+            return Err(NoAnswers::OtherMachine { node: self.node.clone(), boot_id: node.boot_id });
+        }
         let published = publisher.read().await?;
         let epoch = published.and_then(|object| object.pointer("/state/revision/epoch")?.as_i64());
         Ok(self.answers(connection, node, epoch.unwrap_or(0)).await)
     }
 
     async fn answers(&self, connection: &ApiConnection, node: ClusterNode, epoch: i64) -> ClusterAnswers {
-        let configz = self.configz(connection, &node).await.unwrap_or_else(|reason| {
-            tracing::debug!("the kubelet's files are read instead of its own answer: {reason}");
-            None
-        });
+        let (configz, no_configz) = match self.configz(connection, &node).await {
+            Ok(answered) => (answered, None),
+            Err(reason) => (None, Some(reason)),
+        };
         let in_api = NodeInApi { pods: None, device_capacity: Some(node.capacity) };
-        ClusterAnswers { version: node.kubelet_version, node: in_api, configz, published_epoch: epoch }
+        ClusterAnswers {
+            version: node.kubelet_version,
+            reported_at: node.reported_at,
+            node: in_api,
+            configz,
+            no_configz,
+            published_epoch: epoch,
+        }
     }
 
     /// The configuration that the kubelet answers with; `None` if there is nothing to ask.
@@ -138,7 +196,7 @@ impl ClusterSession {
         &self,
         connection: &ApiConnection,
         node: &ClusterNode,
-    ) -> Result<Option<ReadConfiguration>, String> {
+    ) -> Result<Option<(KubeletProcess, ReadConfiguration)>, String> {
         let (Some(account), Some(address)) = (connection.pod_account(), node.address) else {
             return Ok(None);
         };
@@ -154,7 +212,26 @@ impl ClusterSession {
             token: &account.token,
         };
         let body = fetch_configz(&server).await.map_err(|error| error.to_string())?;
-        parse_configz(&body).map(Some).map_err(|fault| fault.to_string())
+        let read = parse_configz(&body).map_err(|fault| fault.to_string())?;
+        let answered = process_of(&kubelet);
+        let now = settings::find(&self.host, &self.kubelet).map_err(|none| none.to_string())?;
+        if process_of(&now) != answered {
+            return Err("the kubelet was started again meanwhile".to_owned());
+        }
+        Ok(Some((answered, read)))
+    }
+}
+
+/// Time until the next try: twice the one before.
+#[derive(Default)]
+struct Backoff(Option<Duration>);
+
+impl Backoff {
+    fn next(&mut self) -> Duration {
+        let (first, longest) = RETRY;
+        let next = self.0.map_or(first, |last| last.saturating_mul(2).min(longest));
+        self.0 = Some(next);
+        next
     }
 }
 

@@ -52,12 +52,6 @@ impl Cluster {
     fn start() -> Self {
         let stub = ApiStub::start(&[STATES]);
         let dir = TempDir::with_prefix("numa-enforcer-").unwrap();
-        let capacity = json!({"cpu": "4", "vendor.com/gpu": "2"});
-        let status = json!({"capacity": capacity, "nodeInfo": {"kubeletVersion": "v1.36.2"}});
-        stub.put(
-            &format!("/api/v1/nodes/{NODE}"),
-            json!({"metadata": {"uid": "node-uid"}, "status": status}),
-        );
         let root = dir.path().join("kubelet-root");
         fs::create_dir(&root).unwrap();
         let file = dir.path().join("kubelet.yaml");
@@ -82,7 +76,10 @@ impl Cluster {
             .stdin(Stdio::piped())
             .spawn()
             .unwrap();
-        Self { stub, kubelet, dir }
+        let cluster = Self { stub, kubelet, dir };
+        // Before that process started.
+        cluster.report("2000-01-01T00:00:00Z");
+        cluster
     }
 
     /// Lines of a daemon's configuration.
@@ -92,6 +89,16 @@ impl Cluster {
             "[cluster]\npublish = true\nnode_name = \"{NODE}\"\nkubeconfig = \"{dir}/kubeconfig\"\n\
              [kubelet]\nroot_dir = \"{dir}/kubelet-root\"\npodresources = \"{dir}/kubelet-root/none.sock\"\n"
         )
+    }
+
+    /// The node's object as a kubelet wrote it at this time.
+    fn report(&self, time: &str) {
+        let capacity = json!({"cpu": "4", "vendor.com/gpu": "2"});
+        let ready = json!([{"type": "Ready", "status": "True", "lastHeartbeatTime": time}]);
+        let version = json!({"kubeletVersion": "v1.36.2"});
+        let status = json!({"capacity": capacity, "conditions": ready, "nodeInfo": version});
+        let node = json!({"metadata": {"uid": "node-uid"}, "status": status});
+        self.stub.put(&format!("/api/v1/nodes/{NODE}"), node);
     }
 
     fn state(&self) -> Option<Value> {
@@ -138,12 +145,17 @@ fn state_follows_the_node_and_survives_the_server() {
     let cluster = Cluster::start();
     let daemon = Daemon::start_on("127.0.0.1:0", &cluster.lines());
     let first = cluster.becomes("published", |_| true);
-    assert_eq!(first["kubelet"]["version"], "v1.36.2");
+    assert_eq!(first["kubelet"]["version"], "", "the object is that of an earlier process: {first}");
+    cluster.report("2099-01-01T00:00:00Z");
     // Only a kubelet that is root is believed.
-    if geteuid().is_root() {
-        assert_eq!(first["kubelet"]["topologyPolicy"], "restricted", "{first}");
-        assert_eq!(first["kubelet"]["configFrom"], "files");
-    }
+    let first = if geteuid().is_root() {
+        let known = cluster.becomes("of a known version", |state| state["kubelet"]["version"] == "v1.36.2");
+        assert_eq!(known["kubelet"]["topologyPolicy"], "restricted", "{known}");
+        assert_eq!(known["kubelet"]["configFrom"], "files");
+        known
+    } else {
+        first
+    };
     assert!(!first["machine"]["nodes"].as_array().unwrap().is_empty());
     assert_eq!(first["exact"], false, "there is no socket");
     assert!(sources(&first).contains(&"kubelet:podresources"), "{first}");
@@ -174,12 +186,29 @@ fn state_follows_the_node_and_survives_the_server() {
     drop(again);
 }
 
+/// One configuration on several hosts would let them write one object in turns.
+#[test]
+fn node_that_is_another_machine_is_not_published() {
+    let cluster = Cluster::start();
+    let info = json!({"kubeletVersion": "v1.36.2", "bootID": "another"});
+    let node = json!({"metadata": {"uid": "node-uid"}, "status": {"nodeInfo": info}});
+    cluster.stub.put(&format!("/api/v1/nodes/{NODE}"), node);
+    let daemon = Daemon::start_on("127.0.0.1:0", &cluster.lines());
+    daemon.configure(&format!("interval = \"1s\"\n{}", cluster.lines()));
+    daemon.get("/metrics", "numa_enforcer_degraded{feature=\"publish\"} 1");
+    let report = daemon.get("/report.json", "is another machine");
+    assert!(report.contains(NODE), "{report}");
+    assert_eq!(cluster.state(), None);
+}
+
 #[test]
 fn daemon_goes_on_where_there_is_no_cluster() {
     let dir = tempfile::tempdir().unwrap();
     let absent = dir.path().join("absent");
-    let lines = format!("[cluster]\npublish = true\nkubeconfig = \"{}\"\n", absent.display());
+    let kubeconfig = format!("kubeconfig = \"{}\"", absent.display());
+    let lines = format!("[cluster]\npublish = true\nnode_name = \"{NODE}\"\n{kubeconfig}\n");
     let daemon = Daemon::start_on("127.0.0.1:0", &lines);
+    daemon.configure(&format!("interval = \"1s\"\n{lines}"));
     let report = daemon.get("/report.json", "\"publish\"");
     assert!(report.contains("absent"), "{report}");
     assert!(Path::new("/proc").join(daemon.id().to_string()).exists());

@@ -11,7 +11,7 @@ impl WriteEnd {
         match error {
             ApiError::Unreachable { .. } => Self::Unreachable,
             ApiError::Busy { retry_after, .. } => Self::Busy(*retry_after),
-            ApiError::Unauthorized { .. } => Self::Busy(None),
+            ApiError::Unauthorized { .. } | ApiError::Late { .. } => Self::Busy(None),
             ApiError::Forbidden { .. } | ApiError::OwnedByOther { .. } | ApiError::Refused { .. } => {
                 Self::Refused
             }
@@ -72,11 +72,15 @@ mod tests {
 
     #[test]
     fn missing_rule_and_other_manager_are_named() {
-        let forbidden = judged(403, json!({"message": "no"})).to_string();
+        let refused = "User \"a\" cannot patch resource \"noderesourcetopologies\"";
+        let forbidden = judged(403, json!({"message": refused})).to_string();
         assert!(
             forbidden.contains("verb patch on noderesourcetopologies of group \"topology.node.k8s.io\""),
             "{forbidden}"
         );
+        let policy = "ValidatingAdmissionPolicy denied request: a daemon writes the state of its node";
+        let denied = judged(403, json!({"message": policy})).to_string();
+        assert!(denied.ends_with(policy) && !denied.contains("role"), "{denied}");
         let cause = json!({
             "reason": "FieldManagerConflict", "field": ".zones",
             "message": "conflict with \"nfd-master\" using topology.node.k8s.io/v1alpha2",

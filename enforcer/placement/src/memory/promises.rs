@@ -64,7 +64,7 @@ impl Promises {
         self.zones.iter().fold(0, |sum, zone| sum.saturating_add(zone.unkept))
     }
 
-    /// Adds a new zone; zones are [settled](Self::settle) later.
+    /// Adds a new zone; their rest is [served](Self::serve_rest) later.
     pub(super) fn open(&mut self, nodes: Mask) -> usize {
         self.zones.push(Zone { nodes, promised: 0, unkept: 0, on: 0 });
         self.lies.resize(self.zones.len() * self.capacity.len(), 0);
