@@ -13,10 +13,15 @@
 //! be taken there while all open promises can still be kept, by the available memory and by the amount that
 //! can be promised at all. Memory of displaced containers beyond their promises takes as much of the latter.
 //!
-//! Invariants: all containers of a decision together send a node at most its room. While a node has room for
+//! Pages on a node that a displaced container must leave go near its CPUs too, as far as there is room, and
+//! the others go home, where they use its own open promise ([`RoomAway::leave`]).
+//!
+//! Invariants: all containers of a decision together send a node at most its room, beside what returns to the
+//! container's own promises. Only pages that must leave and exceed those come without room, because the kernel
+//! moves them in any case. While a node has room for
 //! [`LEAST_PART`](super::parts::LEAST_PART), no pages stay away for want of it, in parts and on several nodes
 //! if need be. Cost: two accounts of memory for each decision with a displaced container that has pages at
-//! home, and a look at both for each part.
+//! home, a look at both for each part, and two more accounts for each container whose pages return home.
 
 use std::{
     cell::OnceCell,
@@ -34,7 +39,7 @@ use crate::{
     turn::Inputs,
     workload::{CgroupPath, Workload},
 };
-use numa_placement::{Allocations, Grant, Holder, MemoryClaim, MemoryResource, ZoneAccount};
+use numa_placement::{Allocations, Grant, Holder, Inventory, MemoryClaim, MemoryResource, ZoneAccount};
 use numa_topology::{
     id::NodeId,
     set::{CpuSet, NodeSet},
@@ -69,6 +74,47 @@ impl<'a> RoomAway<'a> {
         parts.into_iter().map(gathering).collect()
     }
 
+    /// Bytes that each node takes of the pages that a displaced container must move, with so many bytes on each
+    /// of the nodes that it leaves. `None` for a container at home, or without such pages.
+    pub(super) fn leave(
+        &mut self,
+        holder: &Holder,
+        grant: &Grant,
+        leaving: &BTreeMap<NodeId, u64>,
+    ) -> Option<BTreeMap<NodeId, u64>> {
+        grant.shared.as_ref()?.fallback_cpus.as_ref()?;
+        if leaving.is_empty() {
+            return None;
+        }
+        let mems = grant.mems(self.taken);
+        let promised_on: NodeSet = ordinary_claims(grant).flat_map(|claim| claim.zone.iter()).collect();
+        let home = promised_on.intersection(&mems);
+        let near = self.near(grant, &mems).1.difference(&home);
+        let (inputs, allocations) = (self.inputs, self.allocations);
+        self.room.get_or_init(|| Room::of(inputs, allocations));
+        let room = self.room.get_mut()?;
+        let without_room = if home.is_empty() { WithoutRoom::Go } else { WithoutRoom::Stay };
+        let mut takes = BTreeMap::<NodeId, u64>::new();
+        let mut rest = leaving.values().fold(0u64, |all, bytes| all.saturating_add(*bytes));
+        for part in split(leaving.iter().map(|(node, bytes)| (*node, *bytes)), &near, room, without_room) {
+            let bytes = part.from.values().fold(0u64, |all, bytes| all.saturating_add(*bytes));
+            *takes.entry(part.to).or_default() += bytes;
+            rest = rest.saturating_sub(bytes);
+        }
+        if rest > 0 && !home.is_empty() {
+            takes.extend(room.return_home(inputs.inventory, holder, &home, rest));
+        }
+        Some(takes)
+    }
+
+    /// Nodes of the CPUs that a container has now, and those of its memory nodes that are near these.
+    fn near(&self, grant: &Grant, mems: &NodeSet) -> (NodeSet, NodeSet) {
+        let machine = &self.inputs.inventory.machine;
+        let cpu_nodes = machine.nodes_of(&grant.cpus(self.taken));
+        let near = self.inputs.inventory.locality.near_memory_nodes(machine, &cpu_nodes).intersection(mems);
+        (cpu_nodes, near)
+    }
+
     /// Nodes with pages of a container that are far from the CPUs that it has now, the farthest first, with
     /// the bytes that may come from there, and the nodes near these CPUs.
     fn away(&self, grant: &Grant, figures: Option<&WorkloadModel>) -> Option<(Vec<(NodeId, u64)>, NodeSet)> {
@@ -76,9 +122,7 @@ impl<'a> RoomAway<'a> {
         let bytes = figures?.bytes_by_node.as_ref()?;
         let mems = grant.mems(self.taken);
         let machine = &self.inputs.inventory.machine;
-        let cpu_nodes = machine.nodes_of(&grant.cpus(self.taken));
-        let locality = &self.inputs.inventory.locality;
-        let near = locality.near_memory_nodes(machine, &cpu_nodes).intersection(&mems);
+        let (cpu_nodes, near) = self.near(grant, &mems);
         let far = mems.difference(&near).difference(&machine.gpu_memory_nodes());
         let held = bytes.iter().filter(|(node, bytes)| far.contains(**node) && own_bytes(bytes) > 0);
         let all = held.clone().fold(0u64, |all, (_, bytes)| all.saturating_add(own_bytes(bytes)));
@@ -101,21 +145,24 @@ struct Room {
     now: ZoneAccount,
     /// All promises, beside the amount that may be promised at all.
     promised: ZoneAccount,
+    /// The open promises of each holder.
+    open: BTreeMap<Holder, Vec<MemoryClaim>>,
+    /// Available bytes of each node.
+    left: BTreeMap<NodeId, u64>,
 }
 
 impl Room {
     fn of(inputs: &Inputs<'_>, allocations: &Allocations) -> Self {
         let figures = figures(inputs);
         let mut promised = ZoneAccount::new(inputs.inventory, allocations, |_| false);
-        let mut open = Vec::new();
+        let mut open = BTreeMap::new();
         for (holder, grant) in allocations.iter().filter(|(holder, _)| !holder.is_apart()) {
             let mut held = figures.get(holder).map_or_else(BTreeMap::new, |(cgroup, figures)| {
                 let huge = |node: &NodeId| huge_bytes(inputs.sample, cgroup, *node);
                 let bytes = figures.bytes_by_node.iter().flatten();
                 bytes.map(|(node, bytes)| (*node, kept_bytes(bytes).saturating_sub(huge(node)))).collect()
             });
-            let ordinary = |claim: &&MemoryClaim| claim.resource == MemoryResource::Memory;
-            let claims: Vec<&MemoryClaim> = grant.memory.iter().filter(ordinary).collect();
+            let claims: Vec<&MemoryClaim> = ordinary_claims(grant).collect();
             if grant.shared.as_ref().is_some_and(|shared| shared.fallback_cpus.is_some()) {
                 let promised_on: BTreeSet<NodeId> =
                     claims.iter().flat_map(|claim| claim.zone.iter()).collect();
@@ -123,11 +170,42 @@ impl Room {
                     take(&mut promised, *node, *bytes);
                 }
             }
-            open.extend(still_open(claims, &mut held));
+            open.insert(holder.clone(), still_open(claims, &mut held));
         }
-        let available = |node: NodeId| inputs.sample.nodes.get(&node).and_then(NodeSample::available_bytes);
-        let left = |node: NodeId| available(node).unwrap_or(0);
-        Self { now: ZoneAccount::of_what_is_left(inputs.inventory, &open, left), promised }
+        let available = |(node, now): (&NodeId, &NodeSample)| Some((*node, now.available_bytes()?));
+        let left = inputs.sample.nodes.iter().filter_map(available).collect();
+        Self::beside(inputs.inventory, promised, open, left)
+    }
+
+    /// Room beside these open promises, with so many bytes available on each node.
+    fn beside(
+        inventory: &Inventory,
+        promised: ZoneAccount,
+        open: BTreeMap<Holder, Vec<MemoryClaim>>,
+        left: BTreeMap<NodeId, u64>,
+    ) -> Self {
+        Self { now: account(inventory, &open, &left), promised, open, left }
+    }
+
+    /// Sends pages of a holder to the nodes of its promises, whose open part they use; returns the bytes that
+    /// each of these nodes takes.
+    fn return_home(
+        &mut self,
+        inventory: &Inventory,
+        holder: &Holder,
+        home: &NodeSet,
+        bytes: u64,
+    ) -> BTreeMap<NodeId, u64> {
+        let own = self.open.remove(holder).unwrap_or_default();
+        let others = account(inventory, &self.open, &self.left);
+        let takes = others.split(home, MemoryResource::Memory, bytes);
+        for (node, bytes) in &takes {
+            self.left.entry(*node).and_modify(|left| *left = left.saturating_sub(*bytes));
+        }
+        let still_open = still_open(own.iter().collect(), &mut takes.clone());
+        self.open.insert(holder.clone(), still_open);
+        self.now = account(inventory, &self.open, &self.left);
+        takes
     }
 
     fn on(&self, node: NodeId) -> u64 {
@@ -145,7 +223,23 @@ impl HasRoom for Room {
     fn take(&mut self, node: NodeId, bytes: u64) {
         take(&mut self.now, node, bytes);
         take(&mut self.promised, node, bytes);
+        self.left.entry(node).and_modify(|left| *left = left.saturating_sub(bytes));
     }
+}
+
+/// The account of open promises with so many bytes available on each node.
+fn account(
+    inventory: &Inventory,
+    open: &BTreeMap<Holder, Vec<MemoryClaim>>,
+    left: &BTreeMap<NodeId, u64>,
+) -> ZoneAccount {
+    let left = |node: NodeId| left.get(&node).copied().unwrap_or(0);
+    ZoneAccount::of_what_is_left(inventory, open.values().flatten(), left)
+}
+
+/// Promises of ordinary memory.
+fn ordinary_claims(grant: &Grant) -> impl Iterator<Item = &MemoryClaim> {
+    grant.memory.iter().filter(|claim| claim.resource == MemoryResource::Memory)
 }
 
 fn take(account: &mut ZoneAccount, node: NodeId, bytes: u64) {

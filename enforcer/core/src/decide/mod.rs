@@ -338,6 +338,11 @@ fn announced(
         }
         match change_to(inputs, &workload.cgroup, inputs.model.of(workload), grant, &taken) {
             Ok(mut change) => {
+                if let Some(holder) = by_cgroup.get(&workload.cgroup)
+                    && let Some(takes) = room.leave(holder, grant, &order::leaving(&change))
+                {
+                    change.room = takes;
+                }
                 if change.goal.gathers.is_empty() {
                     change.goal.gathers = room.follows(grant, inputs.model.of(workload));
                 }

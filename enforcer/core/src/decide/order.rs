@@ -171,18 +171,32 @@ fn move_pages(change: &PlacementChange<'_>) -> Vec<Step> {
     page_moves(change, &away(change, bytes, room_bytes), "")
 }
 
-/// Moves pages that stayed behind a right cpuset: a write of `cpuset.mems` could not move them. Page cache
-/// stays: it does not follow its readers.
+/// Moves pages that stayed behind a right cpuset: a write of `cpuset.mems` could not move them.
 fn left_behind(change: &PlacementChange<'_>) -> Vec<Step> {
-    let Some(bytes) = change.bytes_by_node else { return Vec::new() };
+    change.bytes_by_node.map_or_else(Vec::new, |bytes| {
+        page_moves(change, &stayed_behind(change, bytes), "were left behind on ")
+    })
+}
+
+/// Nodes outside of the goal whose pages move, with the bytes that may come from each.
+pub(super) fn leaving(change: &PlacementChange<'_>) -> BTreeMap<NodeId, u64> {
+    let Some(bytes) = change.bytes_by_node else { return BTreeMap::new() };
+    let is_in_place = change.cpus == change.goal_cpus() && change.mems == change.goal_mems();
+    match (is_in_place, &change.goal.cpuset.mems) {
+        (true, Some(_)) => stayed_behind(change, bytes),
+        (true, None) => BTreeMap::new(),
+        (false, _) => away(change, bytes, room_bytes),
+    }
+}
+
+/// Nodes outside of a right cpuset with the bytes that can move from them; empty if these are negligible. Page
+/// cache stays: it does not follow its readers.
+fn stayed_behind(change: &PlacementChange<'_>, bytes: &BTreeMap<NodeId, NodeBytes>) -> BTreeMap<NodeId, u64> {
     let own = |node: &NodeId| bytes.get(node).map_or(0, own_bytes);
     let mut away = away(change, bytes, movable_bytes);
     away.retain(|node, _| own(node) > 0);
     let total = away.keys().fold(0u64, |sum, node| sum.saturating_add(own(node)));
-    if total == 0 || total < change.negligible_bytes {
-        return Vec::new();
-    }
-    page_moves(change, &away, "were left behind on ")
+    if total == 0 || total < change.negligible_bytes { BTreeMap::new() } else { away }
 }
 
 /// Moves these pages to the nodes that take them.

@@ -9,6 +9,7 @@ use crate::{
     decide::parts::LEAST_PART,
     finding::Severity,
     hosted::{Announced, Containers, Cpuset, PlacementNode},
+    plan::{Action, Step},
     sample::NodeBytes,
     scene::Scene,
     turn::History,
@@ -128,6 +129,40 @@ impl Host {
         self.allocations.iter().all(|(_, grant)| grant.memory.iter().all(|claim| claim.zone.len() == 1))
     }
 
+    /// What a container is promised on a node and does not use yet.
+    fn open_promise(&self, path: &CgroupPath, grant: &Grant, node: NodeId) -> u64 {
+        let here = grant.memory.iter().filter(|claim| claim.zone.contains(node));
+        let promised: u64 = here.map(|claim| claim.bytes).sum();
+        let held = self.scene.now.cgroups[path].memory_by_node.as_ref().unwrap().get(&node);
+        promised.saturating_sub(held.map_or(0, |bytes| bytes.anon))
+    }
+
+    /// Bytes that these moves send to each node beyond what is promised there to the containers that they
+    /// belong to: pages that return home use a promise, and take no room of others.
+    fn sent_beyond_promises(&self, steps: &[Step], away: &[(CgroupPath, Grant)]) -> BTreeMap<NodeId, u64> {
+        let (mut sent, mut gone) = (BTreeMap::<(&CgroupPath, NodeId), u64>::new(), BTreeMap::new());
+        for step in steps {
+            let Action::MovePages { cgroup, from, to, most_bytes } = &step.action else { continue };
+            if !away.iter().any(|(path, _)| path == cgroup) {
+                continue;
+            }
+            let bytes = self.scene.now.cgroups[cgroup].memory_by_node.as_ref().unwrap();
+            let held: u64 = bytes.iter().filter(|(node, _)| from.contains(**node)).map(|(_, b)| b.anon).sum();
+            let gone = gone.entry((cgroup, from)).or_insert(0);
+            let goes = most_bytes.unwrap_or(u64::MAX).min(held - *gone);
+            *gone += goes;
+            *sent.entry((cgroup, *to)).or_default() += goes;
+        }
+        let mut beyond = BTreeMap::<NodeId, u64>::new();
+        for (path, grant) in away {
+            for ((_, node), bytes) in sent.iter().filter(|((cgroup, _), _)| *cgroup == path) {
+                let open = self.open_promise(path, grant, *node);
+                *beyond.entry(*node).or_default() += bytes.saturating_sub(open);
+            }
+        }
+        beyond
+    }
+
     /// Carries out what the daemon decides, turn after turn, and notes what is left of each node's memory.
     /// No node is sent more by containers that are away than it has room for.
     fn turns(&mut self) {
@@ -140,24 +175,8 @@ impl Host {
             }
             let decision =
                 self.scene.decide_beside(&self.containers, &History::default(), &mut self.allocations);
-            let away = self.away();
-            let (mut sent, mut gone) = (BTreeMap::<NodeId, u64>::new(), BTreeMap::new());
-            for step in &decision.plan.steps {
-                let crate::plan::Action::MovePages { cgroup, from, to, most_bytes } = &step.action else {
-                    continue;
-                };
-                if away.iter().any(|(path, _)| path == cgroup) {
-                    let bytes = self.scene.now.cgroups[cgroup].memory_by_node.clone().unwrap();
-                    let held = bytes.iter().filter(|(node, _)| from.contains(**node));
-                    let held: u64 = held.map(|(_, bytes)| bytes.anon).sum();
-                    let gone = gone.entry((cgroup, from)).or_insert(0);
-                    let goes = most_bytes.unwrap_or(u64::MAX).min(held - *gone);
-                    *gone += goes;
-                    *sent.entry(*to).or_default() += goes;
-                }
-            }
             if self.promises_are_simple() {
-                for (node, bytes) in sent {
+                for (node, bytes) in self.sent_beyond_promises(&decision.plan.steps, &self.away()) {
                     assert!(
                         bytes <= self.room(node),
                         "{bytes} to node {node} with room for {}",
@@ -348,7 +367,7 @@ fn room_is_asked_for_mapped_page_cache_that_comes_along() {
         let decision =
             host.scene.decide_beside(&host.containers, &History::default(), &mut host.allocations.clone());
         let moves = decision.plan.steps.iter().filter_map(|step| match &step.action {
-            crate::plan::Action::MovePages { most_bytes, .. } => Some(*most_bytes),
+            Action::MovePages { most_bytes, .. } => Some(*most_bytes),
             _ => None,
         });
         assert_eq!(moves.collect::<Vec<_>>(), [most_bytes], "{file_mapped:?}");
@@ -372,6 +391,50 @@ fn huge_pages_in_use_keep_no_promise_of_ordinary_memory() {
         host.turns();
         assert_eq!(host.bytes("web"), away, "huge: {huge}");
     }
+}
+
+/// The pages follow to node 2, whose CPUs become exclusive next: they leave for the CPUs on node 0 as far as
+/// there is room, and return to the promise at home for the rest.
+#[test]
+fn pages_that_leave_a_second_time_use_room_near_the_cpus_and_then_the_promise_at_home() {
+    for (beside, web) in [(11, "0:2304"), (12, "0:2048 1:256"), (14, "1:2304")] {
+        let mut host = Host::of_nodes(3);
+        for (id, milli, guaranteed, gib, uses) in [
+            ("near0", 2500, false, 2, 512),
+            ("web", 0, false, 9, 2304),
+            ("near2", 2000, false, 0, 0),
+            ("db1", 4000, true, 5, 3840),
+            ("beside2", 500, true, 4, 4096),
+            ("beside0", 1500, true, beside, 8448),
+        ] {
+            host.create(id, milli, guaranteed, gib * 1024);
+            host.uses(id, uses);
+            host.turns();
+        }
+        assert_eq!(host.bytes("web"), "2:2304", "away from node 1, which db1 has");
+        host.create("db2", 4000, true, 8 * 1024);
+        host.uses("db2", 8192);
+        host.turns();
+        assert_eq!(host.bytes("web"), web, "{beside} GiB promised on node 0");
+    }
+}
+
+/// Each of them alone has room near its CPUs.
+#[test]
+fn pages_that_leave_and_pages_that_follow_share_the_room_of_a_node() {
+    let mut host = Host::of_nodes(3);
+    for (id, milli, guaranteed, gib, uses) in [
+        ("idle", 0, false, 1, 256),
+        ("web", 500, false, 10, 2560),
+        ("cache", 0, false, 6, 6144),
+        ("db1", 4000, true, 3, 3072),
+        ("db2", 4000, true, 1, 256),
+    ] {
+        host.create(id, milli, guaranteed, gib * 1024);
+        host.uses(id, uses);
+        host.turns();
+    }
+    assert_eq!(["idle", "web", "cache"].map(|id| host.bytes(id)), ["1:256", "1:2560", "1:5888 2:256"]);
 }
 
 /// Two nodes can keep two promises together, and neither of them alone.
@@ -399,11 +462,9 @@ fn claim(zone: NodeSet, gib: u64) -> MemoryClaim {
 fn room_beside(open: &[MemoryClaim], gib: &[u64]) -> Room {
     let nodes = u32::try_from(gib.len()).unwrap();
     let inventory = Scene::new(Machine::new().sockets(nodes).threads(1).build()).inventory();
-    let left = |node: NodeId| gib[node.0 as usize] << 30;
-    Room {
-        now: ZoneAccount::of_what_is_left(&inventory, open, left),
-        promised: ZoneAccount::of_claims(&inventory, []),
-    }
+    let left = (0..).map(NodeId).zip(gib.iter().map(|gib| gib << 30)).collect();
+    let open = [(Holder::cgroup(&CgroupPath::new("/all")), open.to_vec())].into();
+    Room::beside(&inventory, ZoneAccount::of_claims(&inventory, []), open, left)
 }
 
 proptest! {
