@@ -2,10 +2,17 @@
 //!
 //! The files name pods by uid. The API has the names; without it a pod is joined with the socket's list by
 //! what it alone can have, its exclusive CPUs or devices.
+//!
+//! Limit: without the pods of the API and without a static memory manager, an admission of several containers
+//! that waits between two of them, as for a device plugin, looks like one that has ended.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{ApiContainer, ApiPod, NodeObservation, contradictions::by_cpus, devices::CountedDevices};
+use super::{
+    ApiContainer, ApiPod, ListedPodResources, MemoryAssignments, NodeObservation,
+    contradictions::{by_cpus, is_static_memory},
+    devices::CountedDevices,
+};
 use crate::{
     cluster::state::{HeldContainer, HeldMemory, HeldPod, InexactSource},
     owner::MemoryBlock,
@@ -129,12 +136,63 @@ impl<'a> ListedNames<'a> {
     }
 }
 
-/// Pods of the API whose admission has not ended: they hold something, and one of their containers has not
-/// all of its CPUs yet.
+/// Name of admissions in reasons.
+const ADMISSION: &str = "kubelet:admission";
+
+/// A pod whose admission has not ended: one of its containers has not all that its pod gets. One is enough to
+/// make a state inexact.
 pub(super) fn unfinished_admissions(
     observation: &NodeObservation,
     pods: Option<&[ApiPod]>,
 ) -> Vec<InexactSource> {
+    let mut found = without_cpus(observation, pods);
+    if found.is_empty() {
+        found.extend(without_memory(observation));
+    }
+    found
+}
+
+/// The first listed pod that is Guaranteed, because it has exclusive CPUs or memory, and of which a container
+/// has no entry in the file of a static memory manager. The manager makes one for each.
+fn without_memory(observation: &NodeObservation) -> Option<InexactSource> {
+    let memory = observation.memory.content().filter(|memory| is_static_memory(&memory.policy))?;
+    let by_cpus = observation.cpus.content().map(by_cpus).unwrap_or_default();
+    observation.listed.content()?.iter().find_map(|pod| {
+        let mut uids = pod.containers.iter().filter_map(|one| by_cpus.get(&(one.name.as_str(), &one.cpus)));
+        let container = container_without_memory(pod, memory, uids.next().copied())?;
+        let reason = format!("container {container:?} of {}/{} has no memory yet", pod.namespace, pod.name);
+        Some(InexactSource::new(ADMISSION, reason))
+    })
+}
+
+/// Where the uid of the pod is not known, the list itself says what its containers have.
+fn container_without_memory<'a>(
+    pod: &'a ListedPodResources,
+    memory: &MemoryAssignments,
+    uid: Option<&str>,
+) -> Option<&'a str> {
+    let is_guaranteed = pod.containers.iter().any(|one| !one.cpus.is_empty() || !one.memory.is_empty());
+    if pod.containers.len() < 2 || !is_guaranteed {
+        return None;
+    }
+    let missing = pod.containers.iter().find(|one| match uid {
+        Some(uid) => memory.containers.get(uid).is_none_or(|of| !of.contains_key(&one.name)),
+        None => one.memory.is_empty(),
+    });
+    missing.map(|one| one.name.as_str())
+}
+
+/// The first static pod that holds something while the pods of the API are not known: its mirror pod has
+/// another uid there, so a reader would count it twice.
+pub(super) fn unknown_mirror(held: &[HeldPod], pods: Option<&[ApiPod]>) -> Option<InexactSource> {
+    let is_config_hash = |uid: &str| uid.len() == 32 && uid.bytes().all(|byte| byte.is_ascii_hexdigit());
+    let found = held.iter().find(|pod| pods.is_none() && is_config_hash(&pod.uid))?;
+    let reason = format!("not known, and so is the uid there of the static pod {}", found.uid);
+    Some(InexactSource::new("api:pods", reason))
+}
+
+/// The first pod of the API that holds something, and of which a container has not all of its CPUs yet.
+fn without_cpus(observation: &NodeObservation, pods: Option<&[ApiPod]>) -> Vec<InexactSource> {
     let Some(cpus) = observation.cpus.content().filter(|cpus| cpus.policy == "static") else {
         return Vec::new();
     };
@@ -156,7 +214,7 @@ pub(super) fn unfinished_admissions(
     };
     let found = open.filter(misses).map(|pod| {
         let reason = format!("pod {}/{} holds a part of its CPUs only", pod.namespace, pod.name);
-        InexactSource::new("kubelet:admission", reason)
+        InexactSource::new(ADMISSION, reason)
     });
     found.take(1).collect()
 }

@@ -498,6 +498,59 @@ fn a_pod_whose_admission_has_not_ended_is_named() {
     assert!(kubelet.state().exact);
 }
 
+/// A device plugin takes its time for the second container, and the API's pods are not known.
+#[test]
+fn a_listed_pod_with_a_container_without_memory_is_named() {
+    let second = |memory| {
+        let mut kubelet = Kubelet::new();
+        let SourceRead::Read(listed) = &mut kubelet.seen.listed else { panic!() };
+        let name = "second".into();
+        listed[0].containers.push(ListedContainerResources {
+            name,
+            memory,
+            ..ListedContainerResources::default()
+        });
+        kubelet
+    };
+    let reasons = |kubelet: &Kubelet| -> Vec<String> {
+        let inexact = kubelet.state().inexact.into_iter();
+        inexact.map(|one| format!("{}: {}", one.source, one.reason)).collect()
+    };
+    let expected = "kubelet:admission: container \"second\" of shop/web has no memory yet";
+    let mut kubelet = second(Vec::new());
+    assert_eq!(reasons(&kubelet), [expected]);
+    // An entry without blocks is one too.
+    kubelet.memory().containers.get_mut("a").unwrap().insert("second".into(), Vec::new());
+    assert_eq!(reasons(&kubelet), [""; 0]);
+    // Without exclusive CPUs the list says which container has memory.
+    let without_cpus = |kubelet: &mut Kubelet| {
+        kubelet.cpus().containers.clear();
+        kubelet.cpus().default_cpus = cpus("0-15");
+        kubelet.listed().cpus = CpuSet::new();
+    };
+    let mut kubelet = second(Vec::new());
+    without_cpus(&mut kubelet);
+    assert_eq!(reasons(&kubelet), [expected]);
+    kubelet.listed().memory.clear();
+    assert_eq!(reasons(&kubelet), [""; 0], "a Burstable pod");
+}
+
+#[test]
+fn a_static_pod_is_named_where_its_mirror_is_not_known() {
+    let mut kubelet = Kubelet::new();
+    let hash = "0123456789abcdef0123456789abcdef";
+    let cpus = kubelet.cpus().containers.remove("a").unwrap();
+    kubelet.cpus().containers.insert(hash.into(), cpus);
+    let memory = kubelet.memory().containers.remove("a").unwrap();
+    kubelet.memory().containers.insert(hash.into(), memory);
+    kubelet.devices().grants[0].pod = hash.into();
+    let inexact = kubelet.state().inexact;
+    assert_eq!(inexact.len(), 1, "{inexact:?}");
+    assert!(inexact[0].source == "api:pods" && inexact[0].reason.contains(hash), "{inexact:?}");
+    kubelet.api_pod(ApiPod { uid: "mirror".into(), config_hash: Some(hash.into()), ..web() });
+    assert_eq!(kubelet.state().inexact, []);
+}
+
 #[test]
 fn a_static_pod_has_the_uid_of_its_mirror() {
     let mut kubelet = Kubelet::new();
