@@ -23,23 +23,25 @@ const MOST_REMEMBERED: usize = 4_096;
 /// Devices that the running kubelet has once offered.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RememberedDevices {
-    /// Start of the kubelet that offered them.
+    /// Last known start of the kubelet that offered them.
     started_at: Option<i64>,
     known: DeviceNodes,
 }
 
 impl RememberedDevices {
     /// Adds what the kubelet offers now. Devices of another kubelet process are forgotten, and so are those
-    /// that the API no longer counts.
+    /// that the API no longer counts. An unknown start is not another one.
     pub fn update(
         &mut self,
         kubelet: &KubeletProfile,
         observation: &NodeObservation,
         capacity: Option<&BTreeMap<String, u64>>,
     ) {
-        if self.started_at != kubelet.started_at {
-            self.known.clear();
-            self.started_at = kubelet.started_at;
+        if let Some(started_at) = kubelet.started_at {
+            if self.started_at.is_some_and(|known| known != started_at) {
+                self.known.clear();
+            }
+            self.started_at = Some(started_at);
         }
         let Some(offered) = observation.offered.content() else { return };
         for (resource, units) in &offered.devices {

@@ -591,6 +591,10 @@ fn a_device_that_became_unhealthy_counts_in_the_total() {
     };
     lose(&mut kubelet, "g2");
     assert_eq!(counts(&mut source, &kubelet), (vec![near("0", 2, 2, 1), near("1", 1, 0, 0)], true));
+    let start = kubelet.profile.started_at.take();
+    assert_eq!(counts(&mut source, &kubelet).0.len(), 2, "an unknown start is not another kubelet");
+    kubelet.profile.started_at = start;
+    assert_eq!(counts(&mut source, &kubelet).0.len(), 2, "the same kubelet");
     let after_restart = counts(&mut NodeStateSource::new(0), &kubelet);
     assert_eq!(after_restart, (vec![near("0", 2, 2, 1)], false), "the nodes of one are not known");
     lose(&mut kubelet, "g0");
