@@ -2,12 +2,16 @@
 //!
 //! Which process counts is decided in [`super::super::root`]. Of several, as on a host whose containers run
 //! kubelets, only one with the directory in use counts, and two of those are none: the daemon could not tell
-//! whose settings it publishes.
+//! whose settings it publishes. A child of a kubelet looks like it between its clone and its exec, so it does
+//! not count.
 //!
 //! Invariant: what is read belongs to one process. Its start is read before and after the rest, because the
 //! kernel gives ids of processes again.
 
-use std::path::{Path, PathBuf};
+use std::{
+    collections::BTreeMap,
+    path::{Path, PathBuf},
+};
 
 use enforcer_core::policy::KubeletSettings;
 use enforcer_host::{HostPath, HostRoot, processes::start_ticks};
@@ -53,16 +57,30 @@ pub enum NoKubelet {
 pub fn find(host: &HostRoot, settings: &KubeletSettings) -> Result<RunningKubelet, NoKubelet> {
     let settings = root::of_running(settings, &host.proc);
     let default = KubeletSettings::default().root_dir;
-    let found: Vec<RunningKubelet> = root::processes(&host.proc)
-        .filter_map(|process| read(host, &process))
-        .filter(|(_, root_dir)| *root_dir.as_ref().unwrap_or(&default) == settings.root_dir)
-        .map(|(kubelet, _)| kubelet)
-        .collect();
+    let mut found: Vec<RunningKubelet> = Vec::new();
+    let mut parents = BTreeMap::new();
+    for process in root::processes(&host.proc) {
+        let Some((kubelet, root_dir)) = read(host, &process) else { continue };
+        if *root_dir.as_ref().unwrap_or(&default) == settings.root_dir {
+            parents.insert(kubelet.pid, parent(&process));
+            found.push(kubelet);
+        }
+    }
+    let is_child = |kubelet: &RunningKubelet| {
+        parents.get(&kubelet.pid).copied().flatten().is_some_and(|parent| parents.contains_key(&parent))
+    };
+    found.retain(|kubelet| !is_child(kubelet));
     match <[RunningKubelet; 1]>::try_from(found) {
         Ok([kubelet]) => Ok(kubelet),
         Err(found) if found.is_empty() => Err(NoKubelet::Absent),
         Err(found) => Err(NoKubelet::Several(found.len())),
     }
+}
+
+/// Id of the process that started it; `None` if it cannot be read.
+fn parent(process: &HostPath) -> Option<u32> {
+    let status = process.join("status").read_text().ok()?;
+    status.lines().find_map(|line| line.strip_prefix("PPid:"))?.trim().parse().ok()
 }
 
 /// The process and the directory that its command line names; `None` if it has ended meanwhile.
@@ -176,6 +194,21 @@ mod tests {
         let none = KubeletSettings { root_dir: "/none".into(), ..default.clone() };
         assert_eq!(tree.find(&none), Err(NoKubelet::Absent));
         tree.add(79, &["kubelet", "--root-dir=/var/lib/kubelet"]);
+        assert_eq!(tree.find(&default), Err(NoKubelet::Several(2)));
+    }
+
+    #[test]
+    fn a_child_that_has_not_called_exec_yet_does_not_count() {
+        let tree = ProcTree::new();
+        let child_of = |pid: u32, parent: u32| {
+            tree.add(pid, &["kubelet"]);
+            fs::write(tree.path(&format!("{pid}/status")), format!("{ROOT}PPid:\t{parent}\n")).unwrap();
+        };
+        child_of(77, 1);
+        child_of(78, 77);
+        let default = KubeletSettings::default();
+        assert_eq!(tree.find(&default).unwrap().pid, 77);
+        child_of(78, 1);
         assert_eq!(tree.find(&default), Err(NoKubelet::Several(2)));
     }
 
