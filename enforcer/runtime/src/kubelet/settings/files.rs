@@ -5,10 +5,12 @@
 //!
 //! Invariants: a file counts only if root (or the daemon's user) owns it, no other user may write it, and it
 //! has not changed since the kubelet started: the kubelet reads it once, at its start. A symbolic link to a
-//! file is followed, as the kubelet does; what it leads to has to meet the same conditions. If one file is
+//! file is followed, as the kubelet does; what it leads to has to meet the same conditions, and each link
+//! on the way has to be older than the kubelet, as one could be pointed at another old file. If one file is
 //! missing or unfit, no field is taken from any: the others alone are a configuration that never was.
 
 use std::{
+    ffi::OsString,
     fs::{self, OpenOptions},
     io,
     os::unix::{
@@ -41,6 +43,8 @@ use super::{
 const MOST_FILES: usize = 256;
 const MOST_DIRS: usize = 256;
 const DEPTH: usize = 16;
+/// Most symbolic links on the way to a file.
+const MOST_LINKS: usize = 8;
 
 /// Why the files are not the configuration of the kubelet that runs.
 #[derive(Debug, Error)]
@@ -53,7 +57,10 @@ enum FileFault {
     Changed { path: PathBuf },
     #[error("{path}: a symbolic link, which the kubelet does not follow", path = path.display())]
     Link { path: PathBuf },
-    #[error("{path}: more files, directories or levels than any configuration has", path = path.display())]
+    #[error(
+        "{path}: more files, directories, links or levels than any configuration has",
+        path = path.display()
+    )]
     TooMany { path: PathBuf },
     #[error("{path}: a relative path to an unknown working directory", path = path.display())]
     Relative { path: PathBuf },
@@ -138,6 +145,7 @@ impl FileReader<'_> {
             return Err(failed(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file")));
         }
         self.check(path, &metadata)?;
+        self.check_links(path)?;
         let bytes = read_within(file, SIZE_LIMIT as u64).map_err(failed)?;
         let faulty = |cause| FileFault::Document { path: path.to_owned(), cause };
         parse_document(&bytes).map_err(faulty)
@@ -147,10 +155,45 @@ impl FileReader<'_> {
     fn check(&self, path: &Path, metadata: &fs::Metadata) -> Result<(), FileFault> {
         let failed = |cause| FileFault::Read { path: path.to_owned(), cause };
         of_ours(metadata).and_then(|()| of_one_writer(metadata)).map_err(failed)?;
+        self.check_time(path, metadata)
+    }
+
+    fn check_time(&self, path: &Path, metadata: &fs::Metadata) -> Result<(), FileFault> {
         // The time of change, unlike that of modification, is set by the kernel alone, and by a rename too.
         // Both times are whole seconds, and that of the start may be one too small.
         if metadata.ctime() > self.started_at.saturating_add(1) {
             return Err(FileFault::Changed { path: path.to_owned() });
+        }
+        Ok(())
+    }
+
+    /// Checks each symbolic link on the way to an absolute path: links to directories too, as the `..data` of
+    /// a mounted `ConfigMap`. A caller opens the file first, so that a link that changes meanwhile is newer.
+    fn check_links(&self, path: &Path) -> Result<(), FileFault> {
+        let names = |path: &Path| -> Vec<OsString> {
+            path.components().rev().map(|part| part.as_os_str().to_owned()).collect()
+        };
+        let mut links = 0;
+        let mut real = PathBuf::from("/");
+        let mut rest = names(path);
+        while let Some(name) = rest.pop() {
+            if name == ".." {
+                real.pop();
+                continue;
+            }
+            real.push(name);
+            let failed = |cause| FileFault::Read { path: real.clone(), cause };
+            let metadata = fs::symlink_metadata(&real).map_err(failed)?;
+            if !metadata.is_symlink() {
+                continue;
+            }
+            self.check_time(&real, &metadata)?;
+            links += 1;
+            if links > MOST_LINKS {
+                return Err(FileFault::TooMany { path: path.to_owned() });
+            }
+            rest.extend(names(&fs::read_link(&real).map_err(failed)?));
+            real.pop();
         }
         Ok(())
     }
@@ -161,6 +204,7 @@ impl FileReader<'_> {
         let mut files = Vec::new();
         let mut dirs = 0;
         self.walk(dir, 0, &mut dirs, &mut files)?;
+        self.check_links(dir)?;
         Ok(files)
     }
 

@@ -382,6 +382,40 @@ fn links_to_files_and_relative_paths_are_followed() {
     assert!(read_files(&HostRoot::live(), &process).unread[0].reason.contains("relative path"));
 }
 
+/// The files are older than the kubelet, and a link to them is not.
+#[test]
+fn a_link_that_is_newer_than_the_kubelet_is_not_followed() {
+    use std::os::unix::fs::MetadataExt as _;
+
+    let mut kubelet = KubeletFiles::new();
+    let real = kubelet.path("conf.d/real");
+    fs::write(&real, format!("{HEAD}cpuManagerPolicy: static\n")).unwrap();
+    mode(&real, 0o644);
+    let started_at = fs::metadata(&real).unwrap().ctime();
+    // Times are whole seconds, and one more is allowed for.
+    std::thread::sleep(std::time::Duration::from_millis(2_100));
+    symlink("conf.d/real", kubelet.path("link")).unwrap();
+    symlink("./conf.d/../conf.d", kubelet.path("..data")).unwrap();
+    for (path, link) in [("conf.d/real", None), ("link", Some("link")), ("..data/real", Some("..data"))] {
+        kubelet.words = vec!["kubelet".into(), format!("--config={}", kubelet.path(path).display())];
+        assert!(kubelet.read().is_complete(), "{path}: {:?}", kubelet.read().unread);
+        let process = RunningKubelet { started_at: Some(started_at), ..kubelet.process() };
+        let unread = read_files(&HostRoot::live(), &process).unread;
+        let reasons: Vec<String> = unread.into_iter().map(|one| one.reason).collect();
+        let expected = link.map(|link| {
+            let changed = "changed after the kubelet started, which reads it at its start";
+            format!("{}: {changed}", kubelet.path(link).display())
+        });
+        assert_eq!(reasons, Vec::from_iter(expected), "{path}");
+    }
+    for at in 0..9 {
+        let target = if at == 0 { "conf.d/real".to_owned() } else { format!("l{}", at - 1) };
+        symlink(target, kubelet.path(&format!("l{at}"))).unwrap();
+    }
+    kubelet.words[1] = format!("--config={}", kubelet.path("l8").display());
+    assert!(kubelet.read().unread[0].reason.contains("links or levels than any"));
+}
+
 #[test]
 fn a_number_of_0_is_the_default() {
     let read = KubeletFiles::with(&[("config", "maxPods: 0\nport: 0\n")], &[]).read();
