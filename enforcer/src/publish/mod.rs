@@ -10,8 +10,9 @@
 //! from what it said last.
 //!
 //! Invariants: what the servers said counts for the process of the kubelet that said it, and for no later
-//! one: until the next one has answered, a state is not exact. The threads have no capability. They end with the daemon. Nothing is published before the
-//! server has said which node this is, because a state without the kubelet's version is never exact.
+//! one: until the next one has answered, a state is not exact. The threads have no capability. They end with
+//! the daemon. Nothing is published before the server has said which node this is, because a state without
+//! the kubelet's version is never exact.
 
 mod observe;
 mod session;

@@ -17,8 +17,8 @@
 //! the others go home, where they use its own open promise ([`RoomAway::leave`]).
 //!
 //! Invariants: all containers of a decision together send a node at most its room, beside what returns to the
-//! container's own promises. Only pages that must leave and exceed those come without room, because the kernel
-//! moves them in any case. While a node has room for
+//! container's own promises. Only pages that must leave and exceed those (all of them, if the container has
+//! no promise) come without room, because the kernel moves them in any case. While a node has room for
 //! [`LEAST_PART`](super::parts::LEAST_PART), no pages stay away for want of it, in parts and on several nodes
 //! if need be. Cost: two accounts of memory for each decision with a displaced container that has pages at
 //! home, a look at both for each part, and two more accounts for each container whose pages return home.
@@ -74,8 +74,8 @@ impl<'a> RoomAway<'a> {
         parts.into_iter().map(gathering).collect()
     }
 
-    /// Bytes that each node takes of the pages that a displaced container must move, with so many bytes on each
-    /// of the nodes that it leaves. `None` for a container at home, or without such pages.
+    /// Bytes that each node takes of the pages that a displaced container must move, with so many bytes on
+    /// each of the nodes that it leaves. `None` for a container at home, or without such pages.
     pub(super) fn leave(
         &mut self,
         holder: &Holder,

@@ -189,8 +189,8 @@ pub(super) fn leaving(change: &PlacementChange<'_>) -> BTreeMap<NodeId, u64> {
     }
 }
 
-/// Nodes outside of a right cpuset with the bytes that can move from them; empty if these are negligible. Page
-/// cache stays: it does not follow its readers.
+/// Nodes outside of a right cpuset with the bytes that can move from them; empty if these are negligible.
+/// Page cache stays: it does not follow its readers.
 fn stayed_behind(change: &PlacementChange<'_>, bytes: &BTreeMap<NodeId, NodeBytes>) -> BTreeMap<NodeId, u64> {
     let own = |node: &NodeId| bytes.get(node).map_or(0, own_bytes);
     let mut away = away(change, bytes, movable_bytes);
