@@ -271,7 +271,11 @@ fn refused_values() -> Vec<(Value, &'static str)> {
             json!({ "prometheusRule": { "enabled": true, "thresholds": { "numa_enforcer:x:ratio": 1 } } }),
             "numa_enforcer:x:ratio is none of numa_enforcer:remote_access_warning:ratio",
         ),
-        (json!({ "cluster": { "publish": true } }), "additional properties 'cluster' not allowed"),
+        (json!({ "cluster": { "extender": true } }), "additional properties 'extender' not allowed"),
+        (
+            json!({ "nonRoot": true, "cluster": { "publish": true } }),
+            "cluster.publish: a daemon that is not root does not see the kubelet's files",
+        ),
     ]
 }
 
