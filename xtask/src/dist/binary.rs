@@ -20,8 +20,12 @@ use crate::{
 /// Separates the flags in `CARGO_ENCODED_RUSTFLAGS`, so that paths may have spaces.
 const BETWEEN_FLAGS: &str = "\u{1f}";
 
-/// A panic aborts, and backtraces of a stripped program have no names: tables for unwinding serve nothing.
-const NO_UNWIND_TABLES: &str = "-Cforce-unwind-tables=no";
+/// A panic aborts, and backtraces of a stripped program have no names: tables for unwinding, a tenth of it,
+/// serve nothing. The line tables of the standard library make LLVM write them for every function of a fat LTO
+/// whatever the compiler is told, so the linker drops them. The path counts from the workspace, where Cargo starts
+/// the compiler: cargo hashes it into the names of symbols.
+const NO_UNWIND_TABLES: [&str; 2] =
+    ["-Clink-arg=-Wl,--no-eh-frame-hdr", "-Clink-arg=-Wl,-T,xtask/src/dist/no_unwind_tables.ld"];
 
 /// Relocations of a static program are a fortieth of it otherwise. LLD packs them, which rustup's compiler
 /// links with, and glibc unpacks them from 2.36 on.
@@ -44,7 +48,7 @@ pub(super) fn build(draft: &ReleaseDraft<'_>, architecture: Architecture) -> Res
         architecture.debian()
     ));
     let renamed = renamed_paths(workspace)?;
-    let mut flags = vec!["-Ctarget-feature=+crt-static".to_owned(), NO_UNWIND_TABLES.to_owned()];
+    let mut flags = vec!["-Ctarget-feature=+crt-static".to_owned()];
     flags.extend(renamed.iter().map(|(path, name)| format!("--remap-path-prefix={path}={name}")));
     let prefix_maps: Vec<_> =
         renamed.iter().map(|(path, name)| format!("-ffile-prefix-map={path}={name}")).collect();
@@ -68,9 +72,12 @@ pub(super) fn build(draft: &ReleaseDraft<'_>, architecture: Architecture) -> Res
         .env(format!("CFLAGS_{}", architecture.triple()), prefix_maps.join(" "))
         .env("SOURCE_DATE_EPOCH", &commit.seconds)
         .env("NUMA_ENFORCER_COMMIT", commit.short());
-    match &cross {
-        Some(cross) => cross.adapt(&mut cargo, architecture),
-        None => drop(cargo.args(["--", PACKED_RELOCATIONS, FOLDED_FUNCTIONS])),
+    if let Some(cross) = &cross {
+        cross.adapt(&mut cargo, architecture);
+    }
+    cargo.arg("--").args(NO_UNWIND_TABLES);
+    if cross.is_none() {
+        cargo.args([PACKED_RELOCATIONS, FOLDED_FUNCTIONS]);
     }
     command::visibly(&mut cargo)?;
     let binary = draft.built(architecture).join("numa-enforcer");
