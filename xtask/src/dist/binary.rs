@@ -21,9 +21,9 @@ use crate::{
 const BETWEEN_FLAGS: &str = "\u{1f}";
 
 /// A panic aborts, and backtraces of a stripped program have no names: tables for unwinding, a tenth of it,
-/// serve nothing. The line tables of the standard library make LLVM write them for every function of a fat LTO
-/// whatever the compiler is told, so the linker drops them. The path counts from the workspace, where Cargo starts
-/// the compiler: cargo hashes it into the names of symbols.
+/// serve nothing. The line tables of the standard library make LLVM write them for every function of a fat
+/// LTO whatever the compiler is told, so the linker drops them. The path counts from the workspace, where
+/// Cargo starts the compiler: Cargo hashes it into the names of symbols.
 const NO_UNWIND_TABLES: [&str; 2] =
     ["-Clink-arg=-Wl,--no-eh-frame-hdr", "-Clink-arg=-Wl,-T,xtask/src/dist/no_unwind_tables.ld"];
 
