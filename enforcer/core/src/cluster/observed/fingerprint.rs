@@ -18,7 +18,7 @@ pub(super) fn of_json(value: &impl Serialize) -> String {
 }
 
 /// Fingerprint of pods by namespace and name, in any order.
-pub(super) fn of_pods<'a>(pods: impl IntoIterator<Item = (&'a str, &'a str)>) -> String {
+pub(in crate::cluster) fn of_pods<'a>(pods: impl IntoIterator<Item = (&'a str, &'a str)>) -> String {
     let hash = |(namespace, name): (&str, &str)| {
         XxHash64::oneshot(XxHash64::oneshot(0, namespace.as_bytes()), name.as_bytes())
     };

@@ -24,8 +24,9 @@ mod pods;
 mod revision;
 mod sources;
 #[cfg(test)]
-mod tests;
+pub(in crate::cluster) mod tests;
 
+pub(in crate::cluster) use self::fingerprint::of_pods as pods_fingerprint;
 pub use self::{
     api::{ApiContainer, ApiPod, ApiRejection, NodeInApi},
     contradictions::contradictions,

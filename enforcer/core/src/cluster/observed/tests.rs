@@ -34,15 +34,15 @@ fn block(list: &str, bytes: u64) -> MemoryBlock {
 
 /// Two NUMA nodes of 8 CPUs in 4 cores; CPUs 0 and 8 are reserved, and 1 GiB of each node. Pod `a` holds two
 /// CPUs, 2 GiB and a device of node 0.
-struct Kubelet {
-    machine: Topology,
-    profile: KubeletProfile,
-    seen: NodeObservation,
-    api: NodeInApi,
+pub(in crate::cluster) struct Kubelet {
+    pub(in crate::cluster) machine: Topology,
+    pub(in crate::cluster) profile: KubeletProfile,
+    pub(in crate::cluster) seen: NodeObservation,
+    pub(in crate::cluster) api: NodeInApi,
 }
 
 impl Kubelet {
-    fn new() -> Self {
+    pub(in crate::cluster) fn new() -> Self {
         let account = |id: u32, reserved: u64| {
             let amounts = MemoryAmounts {
                 total: 16 * GIB,
@@ -123,17 +123,17 @@ impl Kubelet {
         }
     }
 
-    fn cpus(&mut self) -> &mut CpuAssignments {
+    pub(in crate::cluster) fn cpus(&mut self) -> &mut CpuAssignments {
         let SourceRead::Read(cpus) = &mut self.seen.cpus else { panic!() };
         cpus
     }
 
-    fn memory(&mut self) -> &mut MemoryAssignments {
+    pub(in crate::cluster) fn memory(&mut self) -> &mut MemoryAssignments {
         let SourceRead::Read(memory) = &mut self.seen.memory else { panic!() };
         memory
     }
 
-    fn account(&mut self, node: u32) -> &mut NumaMemoryAccount {
+    pub(in crate::cluster) fn account(&mut self, node: u32) -> &mut NumaMemoryAccount {
         self.memory().nodes.get_mut(&NodeId(node)).unwrap()
     }
 
@@ -142,7 +142,7 @@ impl Kubelet {
         devices
     }
 
-    fn offered(&mut self) -> &mut OfferedResources {
+    pub(in crate::cluster) fn offered(&mut self) -> &mut OfferedResources {
         let SourceRead::Read(offered) = &mut self.seen.offered else { panic!() };
         offered
     }
@@ -161,7 +161,7 @@ impl Kubelet {
         NodeInputs { machine, kubelet: profile, kubelet_inexact: &[], observation: seen, api }
     }
 
-    fn state(&self) -> NodeState {
+    pub(in crate::cluster) fn state(&self) -> NodeState {
         let state = NodeStateSource::new(5).observe(self.inputs()).unwrap().clone();
         let model = NodeModel::new(&state).unwrap();
         assert_eq!(model.is_exact(), state.exact, "{:?} {:?}", model.inexact, state.inexact);
