@@ -25,7 +25,7 @@ use numa_placement::{
 pub use self::fault::StateFault;
 use super::{
     profile::TranslatedProfile,
-    state::{InexactSource, NodeState, Revision},
+    state::{DecidedBy, InexactSource, NodeState, Revision},
 };
 
 /// A node as the engine sees it.
@@ -58,6 +58,10 @@ impl NodeModel {
         let inventory = machine::inventory(state, &profile.settings)?;
         let held = held::allocations(state, &inventory)?;
         let mut inexact = profile.inexact;
+        if state.decided_by != DecidedBy::Kubelet {
+            let reason = "numa-enforcer places pods there, and the rules of a kubelet are not its rules";
+            inexact.push(InexactSource::new("decidedBy", reason));
+        }
         inexact.extend(held.differences);
         if !state.exact {
             inexact.extend(state.inexact.iter().cloned());

@@ -192,3 +192,11 @@ fn amounts_that_do_not_add_up_make_the_model_inexact() {
     };
     assert_eq!(sources(&devices), ["devices"]);
 }
+
+#[test]
+fn the_rules_of_a_kubelet_do_not_answer_for_another_manager() {
+    assert!(NodeModel::new(&state()).unwrap().is_exact());
+    let placed = NodeState { decided_by: DecidedBy::NumaEnforcer, ..state() };
+    let model = NodeModel::new(&placed).unwrap();
+    assert_eq!(model.inexact.iter().map(|why| why.source.as_str()).collect::<Vec<_>>(), ["decidedBy"]);
+}
