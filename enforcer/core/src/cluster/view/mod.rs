@@ -18,6 +18,7 @@
 
 mod concern;
 mod log;
+mod orders;
 #[cfg(test)]
 mod tests;
 mod verdict;
@@ -102,10 +103,12 @@ impl NodeView {
 
     /// Notes that a pod is bound to this node; repeated events change nothing.
     pub fn observe_bound(&mut self, uid: &str, request: &PodRequest) {
+        // Its own tentative place is in what pods hold now, too.
+        let has_tentative = self.log.tentative().next().is_some();
         if self.covers(uid) || !self.log.bind(uid, request) {
             return;
         }
-        if self.log.tentative().next().is_some() {
+        if has_tentative {
             return self.replay();
         }
         // Behind all other events, so the others need not be played again.
@@ -214,20 +217,26 @@ impl NodeView {
             self.now = Allocations::default();
             return;
         };
-        self.now.clone_from(&model.allocations);
-        for (uid, event) in self.log.events() {
-            match event {
-                PodEvent::Bound(request) => {
-                    if !give(model, &mut self.now, request) && !self.log.has_ended(uid) {
-                        self.misfit.get_or_insert_with(|| request.name.to_string());
-                    }
-                }
-                PodEvent::Ended(_) => self.now.retain(|holder| holder.pod().uid != *uid),
-            }
-        }
+        (self.now, self.misfit) = self.play_events(model);
         for pod in self.log.tentative() {
             give(model, &mut self.now, &pod.request);
         }
+    }
+
+    /// What pods hold after all events, and the first bound pod that does not fit.
+    fn play_events(&self, model: &NodeModel) -> (Allocations, Option<String>) {
+        let (mut now, mut misfit) = (model.allocations.clone(), None);
+        for (uid, event) in self.log.events() {
+            match event {
+                PodEvent::Bound(request) => {
+                    if !give(model, &mut now, request) && !self.log.has_ended(uid) {
+                        misfit.get_or_insert_with(|| request.name.to_string());
+                    }
+                }
+                PodEvent::Ended(_) => now.retain(|holder| holder.pod().uid != *uid),
+            }
+        }
+        (now, misfit)
     }
 }
 

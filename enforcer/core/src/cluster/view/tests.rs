@@ -246,3 +246,77 @@ proptest! {
         prop_assert_eq!(view.log.events().count(), 0, "nothing is left behind");
     }
 }
+
+#[test]
+fn a_tentative_pod_that_is_bound_is_counted_once() {
+    let mut view = view();
+    view.reserve("a", &asks("a", 6, 1), 1_000);
+    view.observe_bound("a", &asks("a", 6, 1));
+    assert_eq!(exclusive(view.allocations()), [("a".to_owned(), "1-3,9-11".to_owned())]);
+    assert_eq!(view.misfit, None);
+}
+
+#[test]
+fn a_pod_that_fits_in_one_order_alone_has_to_wait() {
+    let mut view = view();
+    view.observe_bound("seven", &asks("seven", 7, 1));
+    view.reserve("six", &asks("six", 6, 1), 1_000);
+    let one = asks("one", 1, 1);
+    assert_eq!(told(&view.filter(&one, 0)), "nodes 1 CPUs 15", "after six, which fills node 0");
+    let waits = UnknownNode::Waiting("default/six".into());
+    assert_eq!(view.filter_in_any_order(&one, 0), Verdict::Unknown(waits), "before it, one gets node 0");
+    view.observe_bound("six", &asks("six", 6, 1));
+    assert!(matches!(view.filter_in_any_order(&one, 0), Verdict::Fits(_)));
+}
+
+#[test]
+fn more_orders_than_can_be_tried_make_a_pod_wait() {
+    let mut view = view();
+    for cpus in 1..=4 {
+        view.reserve(&format!("p{cpus}"), &asks(&format!("p{cpus}"), cpus, cpus), 1_000);
+    }
+    let last = asks("last", 1, 9);
+    assert!(matches!(view.filter(&last, 0), Verdict::Fits(_)));
+    let waits = UnknownNode::Waiting("default/last".into());
+    assert_eq!(view.filter_in_any_order(&last, 0), Verdict::Unknown(waits));
+}
+
+#[test]
+fn equal_pods_have_one_order() {
+    let mut view = view();
+    for at in 0..6 {
+        let pod = asks(&format!("p{at}"), 2, 1);
+        assert!(matches!(view.filter_in_any_order(&pod, 0), Verdict::Fits(_)), "{at}");
+        view.reserve(&format!("p{at}"), &pod, 1_000);
+    }
+    let different = asks("d", 1, 1);
+    assert!(
+        matches!(view.filter_in_any_order(&different, 0), Verdict::Fits(_)),
+        "it has seven places among them"
+    );
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+    /// Pods that a view took one after another are admitted in whatever order they are bound.
+    #[test]
+    fn pods_taken_in_any_order_are_admitted_in_any_order(
+        sizes in prop::collection::vec(1..8u64, 1..10),
+        order in Just((0..10usize).collect::<Vec<_>>()).prop_shuffle(),
+    ) {
+        let mut view = view();
+        let mut taken = Vec::new();
+        for (at, cpus) in sizes.iter().enumerate() {
+            let pod = asks(&format!("p{at}"), *cpus, 1);
+            if matches!(view.filter_in_any_order(&pod, 0), Verdict::Fits(_)) {
+                view.reserve(&format!("p{at}"), &pod, 1_000);
+                taken.push(pod);
+            }
+        }
+        let model = NodeModel::new(&state()).unwrap();
+        let mut node = model.allocations.clone();
+        for pod in order.iter().filter_map(|at| taken.get(*at)) {
+            prop_assert!(give(&model, &mut node, pod), "{} of {:?}", pod.name, sizes);
+        }
+    }
+}

@@ -33,6 +33,8 @@ pub enum UnknownNode {
     Inexact(InexactSource),
     /// A bound pod does not fit by the state; until the next state nothing is certain.
     Misfit(String),
+    /// Pods that were chosen for it may arrive in an order in which it refuses this one.
+    Waiting(String),
 }
 
 impl fmt::Display for UnknownNode {
@@ -44,6 +46,12 @@ impl fmt::Display for UnknownNode {
                 write!(f, "the state of the node is inexact: {}: {}", source.source, source.reason)
             }
             Self::Misfit(pod) => write!(f, "pod {pod} is bound to the node and does not fit by its state"),
+            Self::Waiting(pod) => {
+                write!(
+                    f,
+                    "pods that were chosen for the node may arrive in an order that leaves no place for {pod}"
+                )
+            }
         }
     }
 }
