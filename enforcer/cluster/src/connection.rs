@@ -33,6 +33,8 @@ pub(crate) const JSON: &str = "application/json";
 const ACCOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
 /// Longest wait for an answer.
 const LIMIT: Duration = Duration::from_secs(20);
+/// Longest wait for a whole list.
+const LIST_LIMIT: Duration = Duration::from_mins(2);
 /// Longest wait that a server may ask for.
 const LONGEST_WAIT: Duration = Duration::from_mins(5);
 /// Bytes of an answer that are read: an object of etcd has 1.5 MiB at most.
@@ -145,6 +147,36 @@ impl ApiConnection {
             Err(NoAnswer::Late) => Err(ApiError::Late { operation, limit: LIMIT }),
             Err(NoAnswer::Broken(cause)) => Err(ApiError::Unreachable { operation, cause }),
         }
+    }
+
+    /// The answer to a question as text, if it has at most so many bytes; every answer but success is an
+    /// error.
+    pub(crate) async fn read_whole(
+        &self,
+        verb: &'static str,
+        path: &str,
+        largest: usize,
+    ) -> Result<Vec<u8>, ApiError> {
+        let shown = path.split('?').next().unwrap_or(path);
+        let operation = format!("{verb} {shown}");
+        let client = self.client.read().unwrap_or_else(PoisonError::into_inner).clone();
+        let broken = |cause: String| ApiError::Unreachable { operation: operation.clone(), cause };
+        let request = Request::builder().uri(path).header(CONTENT_TYPE, JSON).body(Body::empty());
+        let request = request.map_err(|error| broken(error.to_string()))?;
+        let exchange = async {
+            let answer = client.send(request).await.map_err(|error| broken(causes(&error)))?;
+            let (status, after) = (answer.status(), answer.headers().get(RETRY_AFTER).cloned());
+            let body = Limited::new(answer.into_body(), largest).collect();
+            let body = body.await.map_err(|error| broken(error.to_string()))?.to_bytes();
+            if status.is_success() {
+                return Ok(body.into());
+            }
+            let body = serde_json::from_slice(&body).unwrap_or(Value::Null);
+            let retry_after = after.as_ref().and_then(retry_after);
+            Err(judge(operation.clone(), verb, shown, &ApiAnswer { status, body, retry_after }))
+        };
+        let late = |_elapsed| ApiError::Late { operation: operation.clone(), limit: LIST_LIMIT };
+        tokio::time::timeout(LIST_LIMIT, exchange).await.map_err(late)?
     }
 
     async fn send_once(

@@ -4,7 +4,10 @@
 
 use std::io::{self, Write};
 
-use enforcer_core::cluster::plan::{ClusterPlanReport, NodeRule, PlannedContainer, PodPlan};
+use enforcer_core::cluster::{
+    plan::{ClusterPlanReport, NodeRule, PodPlan},
+    view::PredictedContainer,
+};
 
 use super::{
     style::{Style, Tone},
@@ -42,7 +45,7 @@ fn one(pod: &PodPlan, explain: bool, style: Style) -> String {
         out.push_str(&style.paint(Tone::Bad, "pending").to_string());
     }
     out.push('\n');
-    for PlannedContainer { name, cpus, mems } in &pod.containers {
+    for PredictedContainer { name, cpus, mems } in &pod.containers {
         let cpus = (!cpus.is_empty()).then(|| format!(" CPUs {cpus}"));
         let mems = (!mems.is_empty()).then(|| format!(" memory of {mems}"));
         let name = format!("  {}:", text::escape(name));
@@ -74,7 +77,7 @@ mod tests {
             pod: "default/db".into(),
             node: Some("a".into()),
             numa_nodes: "1".parse().unwrap(),
-            containers: vec![PlannedContainer {
+            containers: vec![PredictedContainer {
                 name: "main".into(),
                 cpus: "4-7".parse().unwrap(),
                 mems: "1".parse().unwrap(),

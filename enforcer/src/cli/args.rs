@@ -8,6 +8,7 @@ mod control;
 mod plan;
 mod replay;
 mod rule;
+mod synthetic;
 mod top;
 
 use std::{ffi::OsString, net::SocketAddr, path::PathBuf, str::FromStr, time::Duration};
@@ -21,15 +22,15 @@ use enforcer_core::{
     finding::{Rule, Severity},
     policy::{ByteSize, HumanDuration, Mode, Policy},
 };
-use numa_topology::synth::Machine;
 
 use crate::version;
 
 pub use self::{
     control::{Explain, LogLevelArgs, LogLevelName, Pause, Resume, Socket, StatusArgs},
-    plan::PlanArgs,
+    plan::{PlanArgs, PodOrder},
     replay::ReplayArgs,
     rule::RuleParser,
+    synthetic::{SyntheticCluster, SyntheticLine},
     top::{SortBy, Top, View},
 };
 
@@ -37,7 +38,7 @@ pub use self::{
 pub(super) const HELP: &str = "\
 Exit codes:
   0   aligned, or the command did what it was asked
-  1   audit: a finding; plan: a pod not admitted; replay: another decision
+  1   audit, cluster check: a finding; plan: a pod not admitted; replay: changes
   2   could not determine, or failed (no such --root, no permission)
   64  wrong usage: an unknown flag, a bad value, a configuration not valid
   69  status, explain, pause, resume, log-level: no daemon runs
@@ -46,12 +47,10 @@ Examples:
   numa-enforcer audit                    what is misaligned on this host now
   numa-enforcer audit --sample 10s       the same, with remote memory traffic
   numa-enforcer plan web.yaml            what these pods would get on this host
-  numa-enforcer plan --rebalance         moves that help on this host
   numa-enforcer doctor                   what works here, and what is missing
   numa-enforcer run --mode observe       the daemon, which only watches
   numa-enforcer status                   how the running daemon fares
   numa-enforcer explain /shop/orders-db  what it decided about it, and why
-  numa-enforcer top                      nodes, workloads and decisions, live
   numa-enforcer restore                  undo what the daemon has written";
 
 const AUDIT_HELP: &str = "\
@@ -145,11 +144,9 @@ pub enum Command {
     Topology(TopologyArgs),
     /// Show what CPUs, memory and devices pods would get.
     ///
-    /// Places the pods of manifests one after another on an empty machine: this host's topology, a captured
-    /// or saved one, or one described in a line. Nothing is changed.
-    ///
-    /// With `--rebalance` it watches what runs here and shows moves that would bring CPUs, memory and devices
-    /// together; with `--cluster` it chooses nodes of a cluster.
+    /// Places the pods of manifests one after another on an empty machine: this host's topology, a captured,
+    /// saved or described one; with `--cluster` on nodes. With `--rebalance` it shows moves that would bring
+    /// CPUs, memory and devices of running workloads together. Changes nothing.
     Plan(Box<PlanArgs>),
     /// Copy what the readers read, scrubbed, to look at it elsewhere.
     ///
@@ -306,7 +303,7 @@ pub struct MachineSource {
     pub topology: Option<PathBuf>,
     /// Take a machine that is described in one line.
     #[arg(long, value_name = "MACHINE", group = "machine")]
-    pub synthetic: Option<Machine>,
+    pub synthetic: Option<SyntheticLine>,
 }
 
 /// Arguments of `capture`.
@@ -506,7 +503,7 @@ pub(super) fn default_state_dir() -> PathBuf {
     Policy::default().state_dir
 }
 
-/// Output of `plan`, `doctor`, `status` and `explain`.
+/// Output of `plan`, `cluster check`, `doctor`, `status` and `explain`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum TableOrJson {
     /// For people.

@@ -13,8 +13,12 @@ const TOPOLOGY_LIMIT: u64 = 32 << 20;
 
 /// The machine, and what of it could not be read.
 pub(super) fn of(source: &args::MachineSource) -> anyhow::Result<(Topology, Vec<Degraded>)> {
-    if let Some(machine) = &source.synthetic {
-        return Ok((machine.clone().build(), Vec::new()));
+    if let Some(line) = &source.synthetic {
+        if line.cluster.is_some() {
+            let said = "--synthetic: numbers of machines and settings of kubelets are for `plan --cluster`";
+            return Err(UsageError(said.to_owned()).into());
+        }
+        return Ok((line.machine.clone().build(), Vec::new()));
     }
     if let Some(path) = &source.topology {
         return Ok((saved(path)?, Vec::new()));

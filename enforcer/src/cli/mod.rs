@@ -15,6 +15,7 @@ mod audit;
 mod baseline;
 mod capture;
 mod client;
+mod cluster_source;
 mod completions;
 mod config_file;
 mod control;

@@ -1,36 +1,33 @@
 //! `numa-enforcer plan --cluster`: which node, NUMA nodes and CPUs pods would get in a cluster.
 //!
-//! The cluster is a list of objects as kubectl prints it. Pods with a node hold their place; pods of the
-//! manifests, or without these the pods of the list that have no node, are placed one after another.
+//! Pods with a node hold their place; pods of the manifests, or without these the pods of the cluster that
+//! have no node, are placed one after another.
 
 use std::{
+    cmp::Reverse,
     collections::BTreeMap,
     io::Write,
     path::{Path, PathBuf},
 };
 
-use anyhow::Context as _;
-use enforcer_cluster::objects::{ClusterObjects, PodObject, PodPhase};
+use enforcer_cluster::objects::ClusterObjects;
 use enforcer_core::cluster::{
-    plan::{ClusterPlan, NodeRule, NodeSums, PlannedNode, amounts_of},
+    objects::{NodeObject, PodObject, PodPhase, StateObject},
+    plan::{ClusterPlan, NodeRule, NodeSums, PlannedNode, PlannedPod, amounts_of},
     view::{NodeView, StateOutcome},
 };
-use numa_placement::{PodRequest, trial::TrialAction};
 
-use super::{Exit, UsageError, args, exit::of_input, terminal};
-use enforcer_host::{read_within, written_text};
+use super::{Exit, UsageError, args, cluster_source::ClusterSource, exit::of_input, terminal};
 use enforcer_report::{cluster_plan, json};
-use enforcer_runtime::manifest::read_steps;
+use enforcer_runtime::manifest::read_pods;
 
-/// Largest list that is read.
-const SIZE_LIMIT: u64 = 512 << 20;
 /// Most copies that `--fill` tries.
 const COPIES: usize = 100_000;
 
 /// What is placed, and where.
 pub(super) struct Options {
     nodes: Vec<PlannedNode>,
-    pods: Vec<PodRequest>,
+    pods: Vec<PlannedPod>,
     rule: NodeRule,
     fill: bool,
     explain: bool,
@@ -41,28 +38,21 @@ impl TryFrom<args::PlanArgs> for Options {
     type Error = anyhow::Error;
 
     fn try_from(args: args::PlanArgs) -> anyhow::Result<Self> {
-        let Some(source) = &args.cluster else {
-            return Err(UsageError("a list of objects is expected behind --cluster".into()).into());
-        };
-        let standard_input = |path: &&PathBuf| path.as_os_str() == "-";
-        if args.pods.iter().chain([source]).filter(standard_input).count() > 1 {
+        let named = ClusterSource::named(args.cluster.flatten(), args.kubeconfig, args.machine.synthetic)?;
+        let no_source = "behind --cluster a SOURCE, --kubeconfig or --synthetic is expected";
+        let source = named.ok_or_else(|| UsageError(no_source.into()))?;
+        let standard_input = args.pods.iter().filter(|path| path.as_os_str() == "-").count();
+        if standard_input + usize::from(source.is_standard_input()) > 1 {
             return Err(UsageError("standard input (`-`) can be read only once".into()).into());
         }
         let mut pods = Vec::new();
         if !args.pods.is_empty() {
             let manifests: Vec<&Path> = args.pods.iter().map(PathBuf::as_path).collect();
-            let steps = read_steps(&manifests, None).map_err(of_input)?;
-            steps.ignored.iter().for_each(|line| terminal::note(line));
-            for step in steps.steps {
-                step.warnings.iter().for_each(|warning| terminal::note(warning));
-                if let TrialAction::Create(pod) = step.action {
-                    pods.push(pod);
-                }
-            }
+            let read = read_pods(&manifests).map_err(of_input)?;
+            read.notes.iter().for_each(|line| terminal::note(line));
+            pods = read.pods;
         }
-        let objects = read(source)?;
-        objects.left_out.iter().for_each(|line| terminal::note(&format!("left out: {line}")));
-        let (nodes, waiting) = planned(objects);
+        let (nodes, waiting) = planned(source.read(false)?.objects);
         if pods.is_empty() {
             pods = waiting;
         }
@@ -74,55 +64,63 @@ impl TryFrom<args::PlanArgs> for Options {
         if args.fill && pods.len() != 1 {
             return Err(UsageError(format!("--fill takes one pod, and there are {}", pods.len())).into());
         }
+        if args.order == args::PodOrder::Priority {
+            pods.sort_by_key(|pod| Reverse(pod.scheduling.priority));
+        }
         let rule = args.rule.into();
         Ok(Self { nodes, pods, rule, fill: args.fill, explain: args.explain, format: args.output })
     }
 }
 
-fn read(source: &Path) -> anyhow::Result<ClusterObjects> {
-    let name = source.display();
-    let text = if source.as_os_str() == "-" {
-        read_within(&mut std::io::stdin().lock(), SIZE_LIMIT)
-    } else {
-        std::fs::File::open(source).and_then(|mut file| read_within(&mut file, SIZE_LIMIT))
-    };
-    let text = text.and_then(written_text).with_context(|| format!("reading {name}"))?;
-    ClusterObjects::read(&text).map_err(|error| UsageError(format!("{name}: {error}")).into())
-}
-
 /// The nodes with what their pods hold, and the pods that have no node yet.
-fn planned(objects: ClusterObjects) -> (Vec<PlannedNode>, Vec<PodRequest>) {
+fn planned(objects: ClusterObjects) -> (Vec<PlannedNode>, Vec<PlannedPod>) {
     let ClusterObjects { nodes, states, pods, .. } = objects;
     let mut by_node = BTreeMap::<String, Vec<PodObject>>::new();
     let mut waiting = Vec::new();
     for pod in pods {
         match (&pod.node, pod.phase) {
             (Some(node), _) => by_node.entry(node.clone()).or_default().push(pod),
-            (None, PodPhase::Active) => waiting.push(pod.request),
+            (None, PodPhase::Pending | PodPhase::Running) => {
+                waiting.push(PlannedPod { request: pod.request, scheduling: pod.scheduling });
+            }
             (None, PodPhase::Ended) => {}
         }
     }
     let mut planned = Vec::new();
     for node in nodes {
-        let mut view = NodeView::default();
-        if let Some(state) = states.get(&node.name)
-            && let StateOutcome::Refused(fault) = view.observe_state(state, 0)
-        {
-            terminal::note(&format!("NumaNodeState {}: {fault}", node.name));
-        }
-        let mut sums = NodeSums::new(node.allocatable);
-        for pod in by_node.remove(&node.name).unwrap_or_default() {
-            match pod.phase {
-                PodPhase::Ended => view.observe_ended(&pod.uid, 0),
-                PodPhase::Active => {
-                    sums.add(&amounts_of(&pod.request));
-                    view.observe_bound(&pod.uid, &pod.request);
-                }
+        let mut view = view(&node, states.get(&node.name));
+        let NodeObject { name, is_cordoned, is_ready, taints, allocatable, .. } = node;
+        let mut sums = NodeSums::new(allocatable);
+        for pod in by_node.remove(&name).unwrap_or_default() {
+            if pod.phase == PodPhase::Ended {
+                view.observe_ended(&pod.uid, 0);
+            } else {
+                sums.add(&amounts_of(&pod.request));
+                view.observe_bound(pod.kubelet_uid(), &pod.request);
             }
         }
-        planned.push(PlannedNode::new(node.name, node.is_schedulable, sums, view));
+        let mut node = PlannedNode::new(name, sums, view);
+        (node.is_cordoned, node.is_ready, node.taints) = (is_cordoned, is_ready, taints);
+        planned.push(node);
     }
     (planned, waiting)
+}
+
+/// The node as its state shows it; a state that is not of this node, or contradicts itself, is named.
+fn view(node: &NodeObject, state: Option<&StateObject>) -> NodeView {
+    let mut view = NodeView::default();
+    let Some(state) = state else { return view };
+    let fault = match state.of_node(node) {
+        Ok(state) => match view.observe_state(state, 0) {
+            StateOutcome::Refused(fault) => Some(fault.to_string()),
+            StateOutcome::Taken | StateOutcome::Older(_) => None,
+        },
+        Err(foreign) => Some(foreign.to_string()),
+    };
+    if let Some(fault) = fault {
+        terminal::note(&format!("left out: NumaNodeState {}: {fault}", node.name));
+    }
+    view
 }
 
 pub(super) fn run(options: Options, out: &mut dyn Write) -> anyhow::Result<Exit> {

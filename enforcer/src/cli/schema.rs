@@ -33,7 +33,10 @@ mod tests {
 
     use clap::ValueEnum;
     use enforcer_core::{
-        audit::Audit, cluster::plan::ClusterPlanReport, policy::Policy, rebalance::RebalanceReport,
+        audit::Audit,
+        cluster::plan::ClusterPlanReport,
+        policy::Policy,
+        rebalance::RebalanceReport,
         replay::ReplayReport,
     };
     use numa_placement::trial::PlanReport;

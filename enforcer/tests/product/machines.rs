@@ -26,7 +26,7 @@ fn archives() -> Vec<(String, PathBuf)> {
 
 /// Unpacks an archive, and gives the directory in it that holds `sys`. In memory where that is
 /// possible: ten thousands of small files are slow on a disk.
-fn unpack(archive: &Path) -> (TempDir, PathBuf) {
+pub(crate) fn unpack(archive: &Path) -> (TempDir, PathBuf) {
     let unpacked = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
     let mut archive = tar::Archive::new(BzDecoder::new(File::open(archive).unwrap()));
     archive.set_preserve_mtime(false);

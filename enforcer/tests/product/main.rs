@@ -14,6 +14,7 @@ mod daemon;
 mod kubectl;
 mod machines;
 mod plan;
+mod plan_cluster;
 mod publish;
 mod replay;
 mod schema;

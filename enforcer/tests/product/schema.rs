@@ -14,7 +14,16 @@ fn properties(schema: &serde_json::Value, found: &mut Vec<String>) {
 
 #[test]
 fn outputs_write_their_keys_in_one_way() {
-    for of in ["audit", "cluster", "cluster-plan", "control", "doctor", "plan", "rebalance", "topology"] {
+    for of in [
+        "audit",
+        "cluster",
+        "cluster-plan",
+        "control",
+        "doctor",
+        "plan",
+        "rebalance",
+        "topology",
+    ] {
         let output = Command::new(env!("CARGO_BIN_EXE_numa-enforcer")).args(["schema", of]).output().unwrap();
         let mut found = Vec::new();
         properties(&serde_json::from_slice(&output.stdout).unwrap(), &mut found);

@@ -1,24 +1,18 @@
-//! A Node object: what a scheduler counts of it.
+//! A Node object, as far as plans and checks read it.
 
 use std::collections::BTreeMap;
 
-use enforcer_core::cluster::plan::{Amounts, CPU};
+use enforcer_core::cluster::{
+    objects::{NodeObject, Taint},
+    plan::{Amounts, CPU},
+};
 use numa_topology::quantity;
 use serde::Deserialize;
 
 use super::ObjectMetadata;
 
-/// What a plan needs of a Node.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct NodeObject {
-    /// Its name.
-    pub name: String,
-    /// Whether a scheduler may put any pod on it: not cordoned, ready, and without a taint that keeps pods
-    /// away.
-    pub is_schedulable: bool,
-    /// `status.allocatable`.
-    pub allocatable: Amounts,
-}
+/// Most taints of a node; no cluster has a tenth of it.
+const TAINTS: usize = 256;
 
 #[derive(Deserialize)]
 struct Node {
@@ -33,11 +27,14 @@ struct Node {
 #[serde(default)]
 struct NodeSpec {
     unschedulable: bool,
-    taints: Vec<Taint>,
+    taints: Vec<TaintFields>,
 }
 
-#[derive(Deserialize)]
-struct Taint {
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct TaintFields {
+    key: String,
+    value: String,
     effect: String,
 }
 
@@ -46,6 +43,17 @@ struct Taint {
 struct NodeStatus {
     allocatable: BTreeMap<String, String>,
     conditions: Vec<NodeCondition>,
+    #[serde(rename = "nodeInfo")]
+    info: NodeSystem,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct NodeSystem {
+    kubelet_version: String,
+    #[serde(rename = "bootID")]
+    boot_id: String,
+    operating_system: String,
 }
 
 #[derive(Deserialize)]
@@ -55,23 +63,30 @@ struct NodeCondition {
     status: String,
 }
 
-impl NodeObject {
-    /// Reads a Node; an amount that is no quantity is a fault.
-    pub(super) fn read(text: &str) -> Result<Self, String> {
-        let Node { metadata, spec, status } =
-            serde_json::from_str(text).map_err(|fault| fault.to_string())?;
-        let mut allocatable = Amounts::new();
-        for (resource, text) in status.allocatable {
-            let amount = if resource == CPU { quantity::milli_cpus(&text) } else { quantity::whole(&text) };
-            let amount =
-                amount.ok_or_else(|| format!("status.allocatable.{resource}: no quantity: {text:?}"))?;
-            allocatable.insert(resource, amount);
-        }
-        let keeps_away = |taint: &Taint| taint.effect != "PreferNoSchedule";
-        let is_down = |condition: &NodeCondition| condition.kind == "Ready" && condition.status != "True";
-        let is_schedulable = !spec.unschedulable
-            && !spec.taints.iter().any(keeps_away)
-            && !status.conditions.iter().any(is_down);
-        Ok(Self { name: metadata.name, is_schedulable, allocatable })
+/// Reads a Node; an amount that is no quantity is a fault.
+pub(super) fn read(text: &str) -> Result<NodeObject, String> {
+    let Node { metadata, spec, status } = serde_json::from_str(text).map_err(|fault| fault.to_string())?;
+    if spec.taints.len() > TAINTS {
+        return Err(format!("{} taints, at most {TAINTS} are read", spec.taints.len()));
     }
+    let mut allocatable = Amounts::new();
+    for (resource, text) in status.allocatable {
+        let amount = if resource == CPU { quantity::milli_cpus(&text) } else { quantity::whole(&text) };
+        let amount = amount.ok_or_else(|| format!("status.allocatable.{resource}: no quantity: {text:?}"))?;
+        allocatable.insert(resource, amount);
+    }
+    let taint = |TaintFields { key, value, effect }| Taint { key, value, effect };
+    let is_down = |condition: &NodeCondition| condition.kind == "Ready" && condition.status != "True";
+    let NodeSystem { kubelet_version, boot_id, operating_system } = status.info;
+    Ok(NodeObject {
+        name: metadata.name,
+        uid: metadata.uid,
+        kubelet_version,
+        boot_id,
+        is_foreign_system: !matches!(operating_system.as_str(), "" | "linux"),
+        is_cordoned: spec.unschedulable,
+        is_ready: !status.conditions.iter().any(is_down),
+        taints: spec.taints.into_iter().map(taint).collect(),
+        allocatable,
+    })
 }

@@ -1,40 +1,22 @@
-//! A Pod object as a request.
+//! A Pod object as a request, and what else plans and checks read of it.
 
 use std::collections::BTreeMap;
 
+use enforcer_core::cluster::objects::{PodArrival, PodObject, PodPhase, PodScheduling, Toleration};
 use numa_placement::{
     ContainerKind, ContainerRequest, PodName, PodRequest, QosClass, Resources, device_counts, qos_class,
 };
 use numa_topology::quantity;
 use serde::Deserialize;
 
+use super::seconds;
+
 /// Most containers of a pod.
 const CONTAINERS: usize = 1_000;
-
-/// What a plan needs of a Pod.
-#[derive(Debug, Clone, PartialEq)]
-pub struct PodObject {
-    /// Its uid.
-    pub uid: String,
-    /// Its node; `None` before it is bound.
-    pub node: Option<String>,
-    /// Whether it may still hold anything.
-    pub phase: PodPhase,
-    /// Its creation, in the form of the API: texts in the order of time.
-    pub created: String,
-    /// Its request.
-    pub request: PodRequest,
-}
-
-/// Whether a pod may still hold anything.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum PodPhase {
-    /// It waits or runs.
-    #[default]
-    Active,
-    /// It has succeeded or failed.
-    Ended,
-}
+/// Most tolerations of a pod.
+const TOLERATIONS: usize = 1_000;
+/// Annotation of the mirror of a static pod: its uid in the kubelet (`pkg/kubelet/types/constants.go`).
+const MIRROR: &str = "kubernetes.io/config.hash";
 
 #[derive(Deserialize)]
 struct Pod {
@@ -56,6 +38,8 @@ struct PodMetadata {
     #[serde(default)]
     creation_timestamp: Option<String>,
     #[serde(default)]
+    resource_version: String,
+    #[serde(default)]
     annotations: BTreeMap<String, String>,
 }
 
@@ -68,6 +52,19 @@ struct PodSpec {
     containers: Vec<Container>,
     #[serde(default)]
     resources: Option<ContainerResources>,
+    #[serde(default)]
+    priority: Option<i32>,
+    #[serde(default)]
+    tolerations: Vec<TolerationFields>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct TolerationFields {
+    key: String,
+    operator: String,
+    value: String,
+    effect: String,
 }
 
 #[derive(Deserialize)]
@@ -91,49 +88,119 @@ struct ContainerResources {
 struct PodStatus {
     phase: String,
     qos_class: Option<String>,
+    conditions: Vec<PodCondition>,
+    init_container_statuses: Vec<ContainerStatus>,
+    container_statuses: Vec<ContainerStatus>,
 }
 
-impl PodObject {
-    /// Reads a Pod; an amount that is no quantity is a fault.
-    pub(super) fn read(text: &str) -> Result<Self, String> {
-        let Pod { metadata, spec, status } = serde_json::from_str(text).map_err(|fault| fault.to_string())?;
-        if spec.containers.len() + spec.init_containers.len() > CONTAINERS {
-            return Err(format!("more than {CONTAINERS} containers"));
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct PodCondition {
+    #[serde(rename = "type")]
+    kind: String,
+    status: String,
+    last_transition_time: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct ContainerStatus {
+    name: String,
+    #[serde(default)]
+    state: ContainerState,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct ContainerState {
+    terminated: Option<EndedContainer>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct EndedContainer {
+    finished_at: Option<String>,
+}
+
+impl PodStatus {
+    fn phase(&self) -> PodPhase {
+        match self.phase.as_str() {
+            "Succeeded" | "Failed" => PodPhase::Ended,
+            "Running" => PodPhase::Running,
+            _ => PodPhase::Pending,
         }
-        let mut containers = Vec::new();
-        for container in spec.init_containers {
-            let is_sidecar = container.restart_policy.as_deref() == Some("Always");
-            let kind = if is_sidecar { ContainerKind::Sidecar } else { ContainerKind::Init };
-            containers.push(request(container, kind)?);
-        }
-        for container in spec.containers {
-            containers.push(request(container, ContainerKind::App)?);
-        }
-        let name = PodName::new(metadata.namespace, metadata.name).with_uid(metadata.uid.clone());
-        let mut request = PodRequest::new(name, containers);
-        request.annotations = metadata.annotations;
-        // With resources of the pod as a whole, the kubelet's managers pass the pod over.
-        request.qos = match status.qos_class.as_deref() {
-            _ if spec.resources.is_some() => QosClass::Burstable,
-            Some("Guaranteed") => QosClass::Guaranteed,
-            Some("Burstable") => QosClass::Burstable,
-            Some("BestEffort") => QosClass::BestEffort,
-            _ => qos_class(&request.containers),
-        };
-        let has_ended = matches!(status.phase.as_str(), "Succeeded" | "Failed");
-        Ok(Self {
-            uid: metadata.uid,
-            node: spec.node_name.filter(|node| !node.is_empty()),
-            phase: if has_ended { PodPhase::Ended } else { PodPhase::Active },
-            created: metadata.creation_timestamp.unwrap_or_default(),
-            request,
-        })
     }
 
-    /// Order of creation, then of names.
-    pub(super) fn order(&self) -> (&str, &PodName) {
-        (&self.created, &self.request.name)
+    /// When a scheduler bound the pod.
+    fn bound_at(&self) -> Option<i64> {
+        let is_bound = |one: &&PodCondition| one.kind == "PodScheduled" && one.status == "True";
+        seconds(self.conditions.iter().find(is_bound)?.last_transition_time.as_deref())
     }
+
+    /// When the last container ended.
+    fn ended_at(&self) -> Option<i64> {
+        let ended =
+            |status: &ContainerStatus| seconds(status.state.terminated.as_ref()?.finished_at.as_deref());
+        self.container_statuses.iter().chain(&self.init_container_statuses).filter_map(ended).max()
+    }
+}
+
+/// Reads a Pod; an amount that is no quantity is a fault.
+pub(super) fn read(text: &str) -> Result<PodObject, String> {
+    let Pod { metadata, spec, status } = serde_json::from_str(text).map_err(|fault| fault.to_string())?;
+    if spec.containers.len() + spec.init_containers.len() > CONTAINERS {
+        return Err(format!("more than {CONTAINERS} containers"));
+    }
+    if spec.tolerations.len() > TOLERATIONS {
+        return Err(format!("more than {TOLERATIONS} tolerations"));
+    }
+    let mut containers = Vec::new();
+    for container in spec.init_containers {
+        let is_sidecar = container.restart_policy.as_deref() == Some("Always");
+        let kind = if is_sidecar { ContainerKind::Sidecar } else { ContainerKind::Init };
+        containers.push(request(container, kind)?);
+    }
+    for container in spec.containers {
+        containers.push(request(container, ContainerKind::App)?);
+    }
+    let node = spec.node_name.filter(|node| !node.is_empty());
+    let created = seconds(metadata.creation_timestamp.as_deref()).unwrap_or(0);
+    let bound_at = status.bound_at().filter(|_| node.is_some());
+    let is_init =
+        |name: &str| containers.iter().any(|one| one.name == name && one.kind == ContainerKind::Init);
+    let statuses = status.init_container_statuses.iter();
+    let ended = statuses.filter(|one| one.state.terminated.is_some() && is_init(&one.name));
+    let ended_init = ended.map(|one| one.name.clone()).collect();
+    let name = PodName::new(metadata.namespace, metadata.name).with_uid(metadata.uid.clone());
+    let mut request = PodRequest::new(name, containers);
+    let mirror_of = metadata.annotations.get(MIRROR).cloned();
+    request.annotations = metadata.annotations;
+    // With resources of the pod as a whole, the kubelet's managers pass the pod over.
+    request.qos = match status.qos_class.as_deref() {
+        _ if spec.resources.is_some() => QosClass::Burstable,
+        Some("Guaranteed") => QosClass::Guaranteed,
+        Some("Burstable") => QosClass::Burstable,
+        Some("BestEffort") => QosClass::BestEffort,
+        _ => qos_class(&request.containers),
+    };
+    let toleration =
+        |TolerationFields { key, operator, value, effect }| Toleration { key, operator, value, effect };
+    Ok(PodObject {
+        uid: metadata.uid,
+        mirror_of,
+        node,
+        phase: status.phase(),
+        arrival: PodArrival {
+            at: bound_at.unwrap_or(created),
+            version: metadata.resource_version.parse().unwrap_or(0),
+        },
+        ended_at: status.ended_at(),
+        ended_init,
+        scheduling: PodScheduling {
+            priority: spec.priority.unwrap_or(0),
+            tolerations: spec.tolerations.into_iter().map(toleration).collect(),
+        },
+        request,
+    })
 }
 
 fn request(container: Container, kind: ContainerKind) -> Result<ContainerRequest, String> {

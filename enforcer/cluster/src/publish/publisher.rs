@@ -11,7 +11,7 @@ use crate::{
 };
 
 /// Field manager of everything that the daemon publishes.
-pub(crate) const FIELD_MANAGER: &str = "numa-enforcer";
+pub(crate) use enforcer_core::cluster::state::FIELD_MANAGER;
 
 const APPLY: &str = "application/apply-patch+yaml";
 

@@ -10,8 +10,10 @@
 //!
 //! Invariant: a prediction is exact, or the model names what makes it inexact.
 
+pub mod described;
 pub mod exported;
 pub mod model;
+pub mod objects;
 pub mod observed;
 pub mod plan;
 mod profile;

@@ -8,6 +8,7 @@
 //! Invariant: nothing is guessed. An unusable file is a degraded entry by name, and the owners of CPUs are
 //! unknown then. On a node without a kubelet nothing is missing.
 
+mod captured;
 mod checksum;
 mod claims;
 mod cpu_state;
@@ -31,6 +32,7 @@ use enforcer_core::{
 use numa_topology::degraded::Degraded;
 
 pub use self::{
+    captured::{CapturedKubelet, read_captured},
     observe::observe_node,
     podresources::{Allocatable, PodResourcesError, ask},
     watch::FileStamps,

@@ -26,6 +26,7 @@ mod yaml;
 
 use std::path::Path;
 
+use enforcer_core::cluster::plan::PlannedPod;
 use numa_placement::{
     DeviceUnit,
     trial::{TrialAction, TrialStep},
@@ -57,6 +58,39 @@ pub struct Steps {
     pub ignored: Vec<String>,
 }
 
+/// Pods to place in a cluster.
+#[derive(Debug, Default)]
+pub struct ManifestedPods {
+    /// In the order of the files.
+    pub pods: Vec<PlannedPod>,
+    /// Parts of pods that do not count here, and objects that make no pods.
+    pub notes: Vec<String>,
+}
+
+/// The pods of the files, in their order. No pod at all is an error.
+pub fn read_pods(manifests: &[&Path]) -> Result<ManifestedPods, InputError> {
+    let mut read = ManifestedPods::default();
+    let mut ignored = Vec::new();
+    for path in manifests {
+        let source = ManifestSource::read(path)?;
+        let of_file = Manifests::of(&source)?;
+        ignored.extend(of_file.ignored);
+        for ManifestPod { request, scheduling, warnings } in of_file.pods {
+            read.notes.extend(warnings.iter().map(|warning| format!("{}: {warning}", request.name)));
+            read.pods.push(PlannedPod { request, scheduling });
+        }
+        if read.pods.len() > PODS_LIMIT {
+            let problem = ManifestProblem::new(TextPlace::default(), format!("more than {PODS_LIMIT} pods"));
+            return Err(source.error(&problem));
+        }
+    }
+    if read.pods.is_empty() {
+        return Err(no_pod(manifests, None, &ignored));
+    }
+    read.notes.extend(ignored);
+    Ok(read)
+}
+
 /// One step per pod of the files, in their order; then those of the file of steps. No step at all is an
 /// error.
 pub fn read_steps(manifests: &[&Path], steps: Option<&Path>) -> Result<Steps, InputError> {
@@ -81,16 +115,20 @@ pub fn read_steps(manifests: &[&Path], steps: Option<&Path>) -> Result<Steps, In
         read.ignored.extend(ignored);
     }
     if read.steps.is_empty() {
-        let names: Vec<String> =
-            manifests.iter().copied().chain(steps).map(|path| path.display().to_string()).collect();
-        let mut problem = "no pod to place".to_owned();
-        for ignored in read.ignored.iter().take(3) {
-            problem.push_str("; ");
-            problem.push_str(ignored);
-        }
-        return Err(InputError::Invalid { place: names.join(", "), problem, excerpt: None });
+        return Err(no_pod(manifests, steps, &read.ignored));
     }
     Ok(read)
+}
+
+fn no_pod(manifests: &[&Path], steps: Option<&Path>, ignored: &[String]) -> InputError {
+    let names: Vec<String> =
+        manifests.iter().copied().chain(steps).map(|path| path.display().to_string()).collect();
+    let mut problem = "no pod to place".to_owned();
+    for ignored in ignored.iter().take(3) {
+        problem.push_str("; ");
+        problem.push_str(ignored);
+    }
+    InputError::Invalid { place: names.join(", "), problem, excerpt: None }
 }
 
 /// The devices of a file, on a machine with these nodes.

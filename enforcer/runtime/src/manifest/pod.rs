@@ -4,6 +4,7 @@
 
 use std::collections::BTreeMap;
 
+use enforcer_core::cluster::objects::{PodScheduling, Toleration};
 use numa_placement::{
     ContainerRequest, PodName, PodRequest, annotations_of_interest, foreign::is_of_interest, qos_class,
 };
@@ -15,6 +16,8 @@ use super::{annotations::annotation_documents, container, source::ManifestProble
 pub(super) struct ManifestPod {
     /// Its request.
     pub request: PodRequest,
+    /// What a scheduler looks at beside amounts.
+    pub scheduling: PodScheduling,
     /// Parts of it that do not count here.
     pub warnings: Vec<String>,
 }
@@ -55,7 +58,37 @@ pub(super) fn pod(
         }
     }
     let containers = container::containers(spec, &mut warnings)?;
-    Ok(request(name, labels, annotations, containers, warnings))
+    let scheduling = scheduling(spec)?;
+    Ok(ManifestPod { scheduling, ..request(name, labels, annotations, containers, warnings) })
+}
+
+/// Most tolerations of a pod.
+const TOLERATIONS: usize = 1_000;
+
+fn scheduling(spec: &TreeNode) -> Result<PodScheduling, ManifestProblem> {
+    let mut found = PodScheduling::default();
+    if let Some(priority) = spec.get("priority") {
+        let text = priority.scalar("priority")?;
+        found.priority = text.parse().map_err(|_other| priority.not("priority", "a whole number"))?;
+    }
+    let Some(list) = spec.get("tolerations") else { return Ok(found) };
+    for node in list.list("tolerations")? {
+        let text = |field: &str| match node.get(field) {
+            Some(value) => Ok(value.scalar(field)?.into_owned()),
+            None => Ok(String::new()),
+        };
+        if found.tolerations.len() == TOLERATIONS {
+            let problem = format!("a pod with more than {TOLERATIONS} tolerations");
+            return Err(ManifestProblem::new(node.at, problem));
+        }
+        found.tolerations.push(Toleration {
+            key: text("key")?,
+            operator: text("operator")?,
+            value: text("value")?,
+            effect: text("effect")?,
+        });
+    }
+    Ok(found)
 }
 
 /// A pod of these parts.
@@ -74,7 +107,7 @@ pub(super) fn request(
     let documents = annotation_documents(&annotations);
     let request =
         PodRequest { name, qos, labels, annotations, documents, containers, previous: BTreeMap::new() };
-    ManifestPod { request, warnings }
+    ManifestPod { request, scheduling: PodScheduling::default(), warnings }
 }
 
 /// Bytes of text in a pod. A parsed annotation is several times as large as its text.

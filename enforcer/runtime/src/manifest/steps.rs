@@ -85,7 +85,7 @@ fn step(source: &ManifestSource, node: &TreeNode) -> Result<(Vec<TrialStep>, Vec
         return Ok((vec![named(name)], Vec::new()));
     }
     let manifests = manifests(source, &entry.node)?;
-    let step = |ManifestPod { request, warnings }: ManifestPod| match entry.key.as_str() {
+    let step = |ManifestPod { request, warnings, .. }: ManifestPod| match entry.key.as_str() {
         "create" => TrialStep { action: TrialAction::Create(request), warnings },
         "resize" => TrialStep { action: TrialAction::Resize(request), warnings },
         _ => named(request.name),

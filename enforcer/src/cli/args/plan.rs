@@ -11,20 +11,22 @@ const HELP: &str = "\
 Files (docs/plan.md has all of it):
   PODS.yaml  manifests of Pods, Deployments, Jobs and so on; or shorter:
              workloads: [{ name: db, cpus: 4, memory: 8GiB }]
+  SOURCE     of kubectl get numanodestates,nodes,pods -A -o json; `-`; or a
+             directory of captured machines
   --devices  - { resource: vendor.com/gpu, id: gpu0, numa_nodes: 0 }
   --steps    - create: a.yaml  - resize: { kind: Pod, ... }  - delete: ns/a-0
 
 MACHINE is words in any order, which are 1 by default, memory 16GiB a node:
   sockets:N dies:N nodes:N l3:N cores:N threads:N memory:SIZE pmem:SIZE
-  cxl:SIZE hbm:SIZE hugepages-2Mi:N hugepages-1Gi:N isolated:CPUS
-  e-cores:CPUS fast:CPUS
+  cxl:SIZE hbm:SIZE hugepages-2Mi:N hugepages-1Gi:N isolated:CPUS e-cores:CPUS
+  fast:CPUS; for a cluster also machines:N topology-policy:POLICY and more
 
 Exit codes: 0 all admitted, 1 some rejected or pending, 2 failed, 64 usage
 
 Examples:
   numa-enforcer plan web.yaml --synthetic 'sockets:2 cores:8 memory:64GiB'
-  kubectl get numanodestates,nodes,pods -A -o json |
-    numa-enforcer plan web.yaml --cluster -
+  numa-enforcer plan web.yaml --cluster --kubeconfig ~/.kube/config
+  numa-enforcer plan web.yaml --cluster --synthetic 'machines:20 cores:16'
   numa-enforcer plan --rebalance --sample 30s --config /etc/numa-enforcer.toml";
 
 /// Arguments of `plan`.
@@ -51,10 +53,20 @@ pub struct PlanArgs {
     pub rebalance: bool,
     /// Choose nodes of a cluster.
     ///
-    /// A list of published states, Nodes and Pods from kubectl. Pods without a node are placed, or those of
-    /// the manifests.
-    #[arg(long, value_name = "OBJECTS.json", conflicts_with_all = ["steps", "devices", "machine", "config"])]
-    pub cluster: Option<PathBuf>,
+    /// SOURCE is a list of published states, Nodes and Pods from kubectl, or a directory of captured
+    /// machines. Without it, `--kubeconfig` or `--synthetic` says which cluster. Pods without a node are
+    /// placed, or those of the manifests.
+    #[arg(
+        long,
+        value_name = "SOURCE",
+        conflicts_with_all = ["steps", "devices", "root", "topology", "config"],
+    )]
+    pub cluster: Option<Option<PathBuf>>,
+    /// With `--cluster`: ask its API server.
+    ///
+    /// As the account of the current context. It may list numanodestates, nodes and pods.
+    #[arg(long, value_name = "FILE", requires = "cluster")]
+    pub kubeconfig: Option<PathBuf>,
     /// With `--cluster`: exact or volcano.
     ///
     /// As each node's own managers answer, or by Volcano's policies [default: exact].
@@ -67,6 +79,18 @@ pub struct PlanArgs {
         requires = "cluster"
     )]
     pub rule: PlanRule,
+    /// With `--cluster`: arrival or priority.
+    ///
+    /// Pods are placed in the order in which they came, or the highest priority first [default: arrival].
+    #[arg(
+        long,
+        value_enum,
+        default_value = "arrival",
+        hide_default_value = true,
+        hide_possible_values = true,
+        requires = "cluster"
+    )]
+    pub order: PodOrder,
     /// With `--cluster`: as many copies as fit.
     ///
     /// Of one pod, until no node takes another.
@@ -77,8 +101,8 @@ pub struct PlanArgs {
     /// A whole number and ms, s, m or h.
     #[arg(long, value_name = "DURATION", value_parser = span, default_value = "10s")]
     pub sample: Duration,
-    /// How to show it.
-    #[arg(short, long, value_enum, default_value = "table")]
+    /// How to show it: table or json.
+    #[arg(short, long, value_enum, default_value = "table", hide_possible_values = true)]
     pub output: TableOrJson,
     /// Say of each place what spoke for or against it.
     #[arg(long)]
@@ -103,6 +127,15 @@ pub enum PlanRule {
     Exact,
     /// By Volcano's policies.
     Volcano,
+}
+
+/// Order in which pods are placed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum PodOrder {
+    /// As they came; those of manifests in the order of the files.
+    Arrival,
+    /// The highest priority first, then as they came.
+    Priority,
 }
 
 impl From<PlanRule> for NodeRule {

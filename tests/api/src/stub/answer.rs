@@ -14,7 +14,7 @@ use super::{
     Shared, StubState,
     fault::Fault,
     request::{Target, parameter},
-    store::merge,
+    store::{Store, merge},
     watch,
 };
 
@@ -55,7 +55,7 @@ pub(super) async fn answer(shared: Shared, request: Request<Incoming>) -> io::Re
         Some(target) => {
             let media =
                 parts.headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
-            let answer = serve(&mut shared.state(), &parts.method, target, media, &body);
+            let answer = serve(&mut shared.state(), &parts.method, target, query, media, &body);
             shared.notify();
             answer
         }
@@ -68,15 +68,14 @@ fn serve(
     state: &mut StubState,
     method: &Method,
     mut target: Target,
+    query: &str,
     media: &str,
     body: &[u8],
 ) -> Response<StubBody> {
     let store = &mut state.store;
     if *method == Method::GET {
         if target.name.is_none() {
-            let kind = format!("{}List", target.kind.kind);
-            let version = json!({"resourceVersion": store.version().to_string()});
-            return object(200, &json!({"kind": kind, "metadata": version, "items": store.list(&target)}));
+            return list(store, &target, query);
         }
         return store.get(&target).map_or_else(|| not_found(&target), |found| object(200, found));
     }
@@ -118,6 +117,28 @@ fn serve(
         store.count_write();
     }
     object(code, &stored)
+}
+
+/// A page of a collection. As at a real server, objects of a built-in kind do not say which it is.
+fn list(store: &Store, target: &Target, query: &str) -> Response<StubBody> {
+    let number = |name: &str| parameter(query, name).and_then(|text| text.parse::<usize>().ok());
+    let (from, limit) = (number("continue").unwrap_or(0), number("limit").filter(|limit| *limit > 0));
+    let mut items = store.list(target);
+    let end = limit.map_or(items.len(), |limit| from.saturating_add(limit).min(items.len()));
+    let rest = items.len() - end;
+    items = items.drain(from.min(end)..end).collect();
+    if !target.kind.group.contains("numa-enforcer") {
+        for item in items.iter_mut().filter_map(Value::as_object_mut) {
+            item.remove("kind");
+            item.remove("apiVersion");
+        }
+    }
+    let mut metadata = json!({"resourceVersion": store.version().to_string()});
+    if rest > 0 {
+        metadata["continue"] = json!(end.to_string());
+        metadata["remainingItemCount"] = json!(rest);
+    }
+    object(200, &json!({"kind": format!("{}List", target.kind.kind), "metadata": metadata, "items": items}))
 }
 
 fn page(state: &StubState, method: &Method, path: &str) -> Response<StubBody> {

@@ -79,7 +79,7 @@ pub(super) fn reserved(machine: &Topology, offered: &OfferedResources) -> CpuSet
 }
 
 /// Does the option keep reserved CPUs out of the default set?
-fn is_strict(kubelet: &KubeletProfile) -> bool {
+pub(super) fn is_strict(kubelet: &KubeletProfile) -> bool {
     kubelet.cpu_options.get("strict-cpu-reservation").is_some_and(|value| value == "true")
 }
 

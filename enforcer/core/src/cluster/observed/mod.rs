@@ -17,6 +17,7 @@
 mod api;
 mod contradictions;
 mod devices;
+mod empty;
 mod fingerprint;
 mod limits;
 mod machine;
@@ -31,6 +32,7 @@ pub use self::{
     api::{ApiContainer, ApiPod, ApiRejection, NodeInApi},
     contradictions::contradictions,
     devices::RememberedDevices,
+    empty::{answers_of_files, empty_node},
     revision::NodeStateSource,
     sources::{
         CpuAssignments, DeviceAssignments, DeviceGrant, DeviceNodes, ListedContainerResources,

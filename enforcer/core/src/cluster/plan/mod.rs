@@ -23,10 +23,11 @@ use serde::{Deserialize, Serialize};
 
 use self::report::RefusalGroups;
 pub use self::{
-    report::{CLUSTER_PLAN_SCHEMA_VERSION, ClusterPlanReport, PlannedContainer, PodPlan, RefusedNodes},
+    report::{CLUSTER_PLAN_SCHEMA_VERSION, ClusterPlanReport, PodPlan, RefusedNodes},
     sums::{Amounts, CPU, NodeSums, PODS, amounts_of},
 };
 use super::{
+    objects::{PodScheduling, Taint},
     view::{Millis, NodeView, PredictedPlace, Verdict},
     volcano::{self, NumaCpus, VolcanoNode, VolcanoPolicy},
 };
@@ -42,13 +43,32 @@ pub enum NodeRule {
     Volcano,
 }
 
+/// A pod of a plan.
+#[derive(Debug, Clone, PartialEq)]
+pub struct PlannedPod {
+    /// Its request.
+    pub request: PodRequest,
+    /// What a scheduler looks at beside amounts.
+    pub scheduling: PodScheduling,
+}
+
+impl From<PodRequest> for PlannedPod {
+    fn from(request: PodRequest) -> Self {
+        Self { request, scheduling: PodScheduling::default() }
+    }
+}
+
 /// A node of a plan.
 #[derive(Debug, Clone)]
 pub struct PlannedNode {
     /// Its name.
     pub name: String,
-    /// Whether a scheduler may use it.
-    pub is_schedulable: bool,
+    /// Whether it is cordoned.
+    pub is_cordoned: bool,
+    /// Whether it is ready.
+    pub is_ready: bool,
+    /// Taints that keep pods away which do not tolerate them.
+    pub taints: Vec<Taint>,
     /// What a scheduler counts.
     pub sums: NodeSums,
     /// Its state and the pods bound since.
@@ -58,9 +78,9 @@ pub struct PlannedNode {
 }
 
 impl PlannedNode {
-    /// A node.
-    pub const fn new(name: String, is_schedulable: bool, sums: NodeSums, view: NodeView) -> Self {
-        Self { name, is_schedulable, sums, view, version: 0 }
+    /// A node that a scheduler may use, without taints.
+    pub const fn new(name: String, sums: NodeSums, view: NodeView) -> Self {
+        Self { name, is_cordoned: false, is_ready: true, taints: Vec::new(), sums, view, version: 0 }
     }
 }
 
@@ -125,18 +145,18 @@ impl ClusterPlan {
     }
 
     /// Places these pods in their order.
-    pub fn place_all(mut self, pods: &[PodRequest]) -> ClusterPlanReport {
+    pub fn place_all(mut self, pods: &[PlannedPod]) -> ClusterPlanReport {
         let pods: Vec<PodPlan> = pods.iter().map(|pod| self.place(pod)).collect();
         self.report(pods)
     }
 
     /// Places copies of a pod until no node takes another, at most `limit`. The last entry of the report is
     /// the one without a node, if there is one.
-    pub fn fill(mut self, pod: &PodRequest, limit: usize) -> ClusterPlanReport {
+    pub fn fill(mut self, pod: &PlannedPod, limit: usize) -> ClusterPlanReport {
         let mut pods = Vec::new();
         for number in 0..limit {
             let mut copy = pod.clone();
-            copy.name.name = format!("{}-{number}", pod.name.name);
+            copy.request.name.name = format!("{}-{number}", pod.request.name.name);
             let plan = self.place(&copy);
             let is_full = plan.node.is_none();
             pods.push(plan);
@@ -163,7 +183,8 @@ impl ClusterPlan {
     }
 
     /// Places one pod.
-    pub fn place(&mut self, pod: &PodRequest) -> PodPlan {
+    pub fn place(&mut self, pod: &PlannedPod) -> PodPlan {
+        let PlannedPod { request: pod, scheduling } = pod;
         let mut plan = PodPlan { pod: pod.name.to_string(), ..PodPlan::default() };
         let amounts = amounts_of(pod);
         let mut refused = RefusalGroups::default();
@@ -172,7 +193,11 @@ impl ClusterPlan {
         let mut answers = self.answers.remove(&kind).unwrap_or_default();
         answers.resize(self.nodes.len(), None);
         for (at, (node, answer)) in self.nodes.iter().zip(&mut answers).enumerate() {
-            match self.rank(node, answer, pod, &amounts) {
+            let ranked = match scheduler_refusal(node, scheduling, &amounts) {
+                Some(refusal) => Err(refusal),
+                None => self.rank(node, answer, pod),
+            };
+            match ranked {
                 Ok(rank) => {
                     if best.is_none_or(|(least, _)| rank < least) {
                         best = Some((rank, at));
@@ -213,19 +238,7 @@ impl ClusterPlan {
         node: &PlannedNode,
         answer: &mut Option<NodeAnswer>,
         pod: &PodRequest,
-        amounts: &Amounts,
     ) -> Result<NodeRank, NodeRefusal> {
-        if !node.is_schedulable {
-            return Err(NodeRefusal::plain("node(s) were unschedulable"));
-        }
-        if let Some(resource) = node.sums.shortage(amounts).or_else(|| node.sums.missing(amounts)) {
-            let reason = if resource == PODS {
-                "Too many pods".to_owned()
-            } else {
-                format!("Insufficient {resource}")
-            };
-            return Err(NodeRefusal { reason, detail: None });
-        }
         if self.rule == NodeRule::Volcano {
             return by_volcano(node, pod);
         }
@@ -247,6 +260,29 @@ impl NodeRefusal {
     fn plain(reason: &str) -> Self {
         Self { reason: reason.to_owned(), detail: None }
     }
+}
+
+/// Why no scheduler puts the pod on the node, whatever its NUMA nodes have.
+fn scheduler_refusal(
+    node: &PlannedNode,
+    scheduling: &PodScheduling,
+    amounts: &Amounts,
+) -> Option<NodeRefusal> {
+    let tolerates_cordon = || scheduling.untolerated(&[Taint::unschedulable()]).is_none();
+    if node.is_cordoned && !tolerates_cordon() {
+        return Some(NodeRefusal::plain("node(s) were unschedulable"));
+    }
+    if !node.is_ready {
+        return Some(NodeRefusal::plain("node(s) were not ready"));
+    }
+    if let Some(Taint { key, value, .. }) = scheduling.untolerated(&node.taints) {
+        return Some(NodeRefusal::plain(&format!("node(s) had untolerated taint {{{key}: {value}}}")));
+    }
+    let resource = node.sums.shortage(amounts).or_else(|| node.sums.missing(amounts))?;
+    if resource == PODS {
+        return Some(NodeRefusal::plain("Too many pods"));
+    }
+    Some(NodeRefusal::plain(&format!("Insufficient {resource}")))
 }
 
 /// How good a node is for a pod: less is better.

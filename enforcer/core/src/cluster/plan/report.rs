@@ -4,12 +4,12 @@
 
 use std::collections::BTreeMap;
 
-use numa_topology::set::{CpuSet, NodeSet};
+use numa_topology::set::NodeSet;
 use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::NodeRule;
-use crate::cluster::view::PredictedPlace;
+use crate::cluster::view::{PredictedContainer, PredictedPlace};
 
 /// Version of [`ClusterPlanReport`]: raised when a key is removed or changes its meaning.
 pub const CLUSTER_PLAN_SCHEMA_VERSION: u32 = 1;
@@ -45,21 +45,9 @@ pub struct PodPlan {
     /// NUMA nodes of its exclusive CPUs and its memory; empty if it has none of its own.
     pub numa_nodes: NodeSet,
     /// Its containers with CPUs or memory of their own.
-    pub containers: Vec<PlannedContainer>,
+    pub containers: Vec<PredictedContainer>,
     /// Why other nodes do not take it, as a scheduler groups it; the most frequent reason first.
     pub refused: Vec<RefusedNodes>,
-}
-
-/// What one container gets.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct PlannedContainer {
-    /// Its name.
-    pub name: String,
-    /// Its exclusive CPUs.
-    pub cpus: CpuSet,
-    /// Its memory nodes.
-    pub mems: NodeSet,
 }
 
 /// Nodes that do not take a pod for one reason.
@@ -81,12 +69,7 @@ impl PodPlan {
         self.node = Some(node.to_owned());
         self.numa_nodes.clone_from(&place.nodes);
         let own = place.containers.iter().filter(|one| !one.cpus.is_empty() || !one.mems.is_empty());
-        let planned = own.map(|one| PlannedContainer {
-            name: one.name.clone(),
-            cpus: one.cpus.clone(),
-            mems: one.mems.clone(),
-        });
-        self.containers = planned.collect();
+        self.containers = own.cloned().collect();
     }
 }
 

@@ -1,5 +1,5 @@
 use super::*;
-use crate::cluster::{model::tests::state, state::NodeState};
+use crate::cluster::{model::tests::state, objects::Toleration, state::NodeState};
 use numa_placement::{ContainerRequest, PodName};
 
 fn node(name: &str, change: impl Fn(&mut NodeState)) -> PlannedNode {
@@ -9,12 +9,12 @@ fn node(name: &str, change: impl Fn(&mut NodeState)) -> PlannedNode {
     view.observe_state(&state, 0);
     let allocatable = [(CPU, 14_000), ("memory", 32 << 30), (PODS, 3)];
     let allocatable = allocatable.into_iter().map(|(resource, amount)| (resource.to_owned(), amount));
-    PlannedNode::new(name.into(), true, NodeSums::new(allocatable.collect()), view)
+    PlannedNode::new(name.into(), NodeSums::new(allocatable.collect()), view)
 }
 
-fn pod(name: &str, cpus: u64) -> PodRequest {
+fn pod(name: &str, cpus: u64) -> PlannedPod {
     let container = ContainerRequest::guaranteed("main", cpus * 1000, 1 << 30);
-    PodRequest::new(PodName::new("default", name), vec![container])
+    PodRequest::new(PodName::new("default", name), vec![container]).into()
 }
 
 fn told(plan: &PodPlan) -> String {
@@ -31,7 +31,7 @@ fn told(plan: &PodPlan) -> String {
     )
 }
 
-fn placed(nodes: Vec<PlannedNode>, rule: NodeRule, pods: &[PodRequest]) -> Vec<String> {
+fn placed(nodes: Vec<PlannedNode>, rule: NodeRule, pods: &[PlannedPod]) -> Vec<String> {
     let report = ClusterPlan::new(nodes, rule, false, 0).place_all(pods);
     assert_eq!(report.placed + report.pending, pods.len() as u64);
     report.pods.iter().map(told).collect()
@@ -56,8 +56,8 @@ fn pods_fill_the_tightest_place_of_the_first_node() {
 #[test]
 fn reasons_are_grouped_and_explained_on_demand() {
     let mut cordoned = node("c", |_| {});
-    cordoned.is_schedulable = false;
-    let silent = PlannedNode::new("d".into(), true, NodeSums::default(), NodeView::default());
+    cordoned.is_cordoned = true;
+    let silent = PlannedNode::new("d".into(), NodeSums::default(), NodeView::default());
     let nodes = vec![node("a", |_| {}), node("b", |_| {}), cordoned, silent];
     let mut plan = ClusterPlan::new(nodes, NodeRule::Exact, true, 0);
     let plan = plan.place(&pod("wide", 9));
@@ -88,7 +88,7 @@ fn filling_counts_the_copies_that_fit() {
 #[test]
 fn other_pods_go_where_the_most_cpu_time_is_free() {
     let mut small = pod("small", 1);
-    small.qos = QosClass::Burstable;
+    small.request.qos = QosClass::Burstable;
     let nodes = vec![node("a", |_| {}), node("b", |_| {})];
     let pods = [small.clone(), small];
     let found: Vec<_> = placed(nodes, NodeRule::Exact, &pods);
@@ -108,10 +108,10 @@ fn volcano_chooses_by_the_policy_that_the_pod_names() {
     };
     let asks = |cpus: u64, policy: &str| {
         let mut pod = pod("p", cpus);
-        pod.annotations.insert(VOLCANO_POLICY.into(), policy.into());
+        pod.request.annotations.insert(VOLCANO_POLICY.into(), policy.into());
         pod
     };
-    let chosen = |pod: PodRequest| {
+    let chosen = |pod: PlannedPod| {
         ClusterPlan::new(nodes(), NodeRule::Volcano, false, 0).place(&pod).node.unwrap_or_else(|| "-".into())
     };
     assert_eq!(chosen(asks(9, "best-effort")), "n1");
@@ -119,4 +119,35 @@ fn volcano_chooses_by_the_policy_that_the_pod_names() {
     assert_eq!(chosen(asks(9, "single-numa-node")), "-");
     assert_eq!(chosen(asks(8, "single-numa-node")), "n3");
     assert_eq!(chosen(asks(2, "something")), "-");
+}
+
+#[test]
+fn tainted_and_cordoned_nodes_take_pods_that_tolerate_that() {
+    let mut tainted = node("a", |_| {});
+    tainted.taints = vec![Taint { key: "gpu".into(), value: "yes".into(), effect: "NoSchedule".into() }];
+    let mut cordoned = node("b", |_| {});
+    cordoned.is_cordoned = true;
+    let mut broken = node("c", |_| {});
+    broken.is_ready = false;
+    let placed = |tolerations: &[(&str, &str)]| {
+        let mut pod = pod("p", 2);
+        pod.scheduling.tolerations = tolerations
+            .iter()
+            .map(|(key, operator)| Toleration {
+                key: (*key).into(),
+                operator: (*operator).into(),
+                ..Toleration::default()
+            })
+            .collect();
+        let nodes = vec![tainted.clone(), cordoned.clone(), broken.clone()];
+        told(&ClusterPlan::new(nodes, NodeRule::Exact, false, 0).place(&pod))
+    };
+    assert_eq!(
+        placed(&[]),
+        "default/p  on - nodes  (1 node(s) had untolerated taint {gpu: yes}, 1 node(s) were not ready, \
+         1 node(s) were unschedulable)"
+    );
+    let elsewhere = "(1 node(s) were not ready, 1 node(s) were unschedulable)";
+    assert_eq!(placed(&[("gpu", "Exists")]), format!("default/p 1,9 on a nodes 0 {elsewhere}"));
+    assert!(placed(&[("node.kubernetes.io/unschedulable", "Exists")]).starts_with("default/p 1,9 on b "));
 }

@@ -11,7 +11,7 @@ use numa_placement::{
 use crate::cluster::model::NodeModel;
 
 /// Does the pod ask for CPUs, memory or devices that the node's managers give by NUMA node?
-pub(super) fn concerns(model: &NodeModel, pod: &PodRequest) -> bool {
+pub(in crate::cluster) fn concerns(model: &NodeModel, pod: &PodRequest) -> bool {
     let hints = &model.settings.hints;
     let is_guaranteed = pod.qos == QosClass::Guaranteed;
     let gives_memory = hints.memory_manager_policy == MemoryManagerPolicy::Static;
@@ -25,4 +25,9 @@ pub(super) fn concerns(model: &NodeModel, pod: &PodRequest) -> bool {
         });
         is_guaranteed && (exclusive || memory) || devices
     })
+}
+
+/// May managers of any node have a say about the pod, whatever their settings are?
+pub(super) fn may_concern(pod: &PodRequest) -> bool {
+    pod.qos == QosClass::Guaranteed || pod.containers.iter().any(|container| !container.devices.is_empty())
 }

@@ -19,6 +19,7 @@
 mod concern;
 mod log;
 mod orders;
+mod reuse;
 #[cfg(test)]
 mod tests;
 mod verdict;
@@ -29,6 +30,7 @@ use numa_placement::{Allocations, PodRequest, admit, remove};
 
 use numa_topology::set::NodeSet;
 
+pub(super) use self::concern::concerns;
 use self::log::{PodEvent, PodLog};
 pub use self::verdict::{PredictedContainer, PredictedPlace, RefusalGroup, UnknownNode, Verdict};
 use super::{
@@ -128,7 +130,10 @@ impl NodeView {
 
     /// The node's answer to a pod.
     pub fn filter(&self, pod: &PodRequest, now: Millis) -> Verdict {
-        let Some(model) = &self.model else { return Verdict::Unknown(UnknownNode::NoState) };
+        let Some(model) = &self.model else {
+            let is_certain = !concern::may_concern(pod);
+            return if is_certain { Verdict::NotConcerned } else { Verdict::Unknown(UnknownNode::NoState) };
+        };
         if !concern::concerns(model, pod) {
             return Verdict::NotConcerned;
         }
@@ -242,6 +247,13 @@ impl NodeView {
 
 /// Admits a pod if the node's managers have a say about it; returns false if they refuse it.
 fn give(model: &NodeModel, allocations: &mut Allocations, pod: &PodRequest) -> bool {
-    !concern::concerns(model, pod)
-        || admit(&model.inventory, &model.settings, allocations, &model.request_of(pod)).is_ok()
+    if !concern::concerns(model, pod) {
+        return true;
+    }
+    let request = model.request_of(pod);
+    let is_admitted = admit(&model.inventory, &model.settings, allocations, &request).is_ok();
+    if is_admitted {
+        reuse::take_over_init_memory(allocations, &request);
+    }
+    is_admitted
 }

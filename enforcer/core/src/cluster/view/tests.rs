@@ -3,7 +3,7 @@ use crate::cluster::{
     model::tests::state,
     state::{HeldContainer, HeldMemory, HeldPod, NodeState},
 };
-use numa_placement::{ContainerRequest, PodName};
+use numa_placement::{ContainerRequest, PodName, QosClass};
 use proptest::prelude::*;
 
 fn asks(uid: &str, cpus: u64, gib: u64) -> PodRequest {
@@ -143,6 +143,16 @@ fn what_is_not_certain_is_unknown() {
     // The states before the refused one do not name pods that the view has dropped as covered.
     assert!(matches!(view.observe_state(&inexact, 0), StateOutcome::Older(_)));
     assert_eq!(told(&view.filter(&asks_little, 0)), UnknownNode::NoState.to_string());
+}
+
+#[test]
+fn node_without_a_state_takes_pods_that_no_manager_has_a_say_about() {
+    let unknown = NodeView::default();
+    let mut pod = asks("a", 2, 1);
+    pod.qos = QosClass::Burstable;
+    assert_eq!(unknown.filter(&pod, 0), Verdict::NotConcerned);
+    pod.containers[0].devices.insert("vendor.com/gpu".into(), 1);
+    assert_eq!(unknown.filter(&pod, 0), Verdict::Unknown(UnknownNode::NoState));
 }
 
 #[test]
@@ -319,4 +329,39 @@ proptest! {
             prop_assert!(give(&model, &mut node, pod), "{} of {:?}", pod.name, sizes);
         }
     }
+}
+
+fn container(name: &str, kind: numa_placement::ContainerKind, cpus: u64, gib: u64) -> ContainerRequest {
+    ContainerRequest { kind, ..ContainerRequest::guaranteed(name, cpus * 1000, gib << 30) }
+}
+
+#[test]
+fn memory_of_init_containers_is_taken_over_by_the_others() {
+    use numa_placement::ContainerKind::{App, Init, Sidecar};
+    let pod = |name: &str, containers: Vec<ContainerRequest>| {
+        PodRequest::new(PodName::new("default", name).with_uid(name), containers)
+    };
+    let held_by = |containers: Vec<ContainerRequest>| {
+        let mut view = view();
+        view.observe_bound("p", &pod("p", containers));
+        let held = view.allocations().iter().map(|(holder, grant)| {
+            let gib: u64 = grant.memory.iter().map(|claim| claim.bytes >> 30).sum();
+            format!("{} {gib}", holder.name())
+        });
+        held.collect::<Vec<_>>().join(", ")
+    };
+    let app = || container("main", App, 2, 10);
+    assert_eq!(held_by(vec![container("init", Init, 2, 6), app()]), "init 0, main 10");
+    assert_eq!(held_by(vec![container("init", Init, 2, 12), app()]), "init 2, main 10");
+    let two = vec![container("a", Init, 2, 4), container("b", Init, 2, 7), app()];
+    assert_eq!(held_by(two), "a 0, b 0, main 10", "b takes over what a had");
+    let sidecar =
+        vec![container("a", Init, 2, 6), container("s", Sidecar, 2, 4), container("main", App, 2, 1)];
+    assert_eq!(held_by(sidecar), "a 1, main 1, s 4", "a sidecar takes over and goes on");
+
+    let mut view = view();
+    view.observe_bound("p", &pod("p", vec![container("init", Init, 2, 9), container("main", App, 2, 9)]));
+    view.observe_bound("q", &asks("q", 8, 1));
+    let next = pod("r", vec![container("main", App, 2, 7)]);
+    assert_eq!(told(&view.filter(&next, 0)), "nodes 0 CPUs 2,10", "16 GiB of node 0 less 9, not less 18");
 }

@@ -6,6 +6,8 @@ use numa_placement::{
     Admission, Inventory, MemoryResource, PodRequest, Rejection, RejectionProblem, RejectionReason,
 };
 use numa_topology::set::{CpuSet, NodeSet};
+use schemars::JsonSchema;
+use serde::Serialize;
 
 use crate::cluster::state::InexactSource;
 
@@ -66,7 +68,8 @@ pub struct PredictedPlace {
 }
 
 /// Where a node would put a container.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
 pub struct PredictedContainer {
     /// Its name.
     pub name: String,

@@ -43,11 +43,11 @@ const MOST_LOOKS: usize = 5;
 
 /// How often and how fast a look is repeated.
 #[derive(Debug, Clone, Copy)]
-struct LookPace {
+pub(super) struct LookPace {
     /// Most looks.
-    most: usize,
+    pub(super) most: usize,
     /// Time between two, and the age from which a file counts as settled.
-    pause: Duration,
+    pub(super) pause: Duration,
 }
 /// Directory of the device plugins, wherever the kubelet's own is
 /// (`staging/src/k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1/constants.go`).
@@ -81,7 +81,7 @@ fn files_of(settings: &KubeletSettings, plugins: &Path) -> [PathBuf; 3] {
 }
 
 /// The same of the files of CPUs, memory and devices, with another way to ask.
-fn observe(
+pub(super) fn observe(
     paths: &[PathBuf; 3],
     pace: LookPace,
     machine: &Topology,

@@ -20,6 +20,7 @@ mod merge;
 mod process;
 #[cfg(test)]
 mod tests;
+mod written;
 
 use enforcer_core::cluster::state::{ConfigurationSource, InexactSource};
 
@@ -32,6 +33,7 @@ pub use self::{
     effective::{EffectiveKubelet, KubeletReservations},
     files::read_files,
     process::{NoKubelet, RunningKubelet, find},
+    written::{DocumentProblem, settings_of_document},
 };
 
 /// A configuration out of one source, and what of it could not be read.

@@ -1,0 +1,157 @@
+//! The cluster that a command is about: objects as kubectl prints them, a directory of captured machines, an
+//! API server, or machines that are described.
+
+mod captured;
+
+use std::{
+    env,
+    path::{Path, PathBuf},
+    time::{SystemTime, UNIX_EPOCH},
+};
+
+use anyhow::Context as _;
+use enforcer_cluster::{
+    ApiConnection,
+    objects::{ClusterObjects, list_objects},
+};
+use enforcer_host::{read_within, written_text};
+use tokio::runtime::Builder;
+
+use super::{
+    UsageError,
+    args::{SyntheticCluster, SyntheticLine},
+    terminal,
+};
+
+/// Largest list that is read.
+const SIZE_LIMIT: u64 = 512 << 20;
+
+/// Where the objects of a cluster are.
+#[derive(Debug)]
+pub(super) enum ClusterSource {
+    /// A file of objects, standard input (`-`), or a directory of captured machines.
+    Path(PathBuf),
+    /// An API server, as the account of a kubeconfig.
+    Kubeconfig(PathBuf),
+    /// The API server of the pod that this process runs in.
+    Pod,
+    /// Equal machines that are described.
+    Synthetic(Box<SyntheticLine>),
+}
+
+/// The objects of a cluster, and the time that they are of.
+#[derive(Debug)]
+pub(super) struct ReadCluster {
+    pub(super) objects: ClusterObjects,
+    /// In seconds since 1970: of this host's clock where the API server was asked. Of a file it is the latest
+    /// time in it, so that the same file gives the same result on each day.
+    pub(super) now: i64,
+}
+
+impl ClusterSource {
+    /// The source that these arguments name; `None` if they name none.
+    pub(super) fn named(
+        path: Option<PathBuf>,
+        kubeconfig: Option<PathBuf>,
+        synthetic: Option<SyntheticLine>,
+    ) -> Result<Option<Self>, UsageError> {
+        let both = |one: &str, other: &str| Err(UsageError(format!("{one} cannot be used with {other}")));
+        match (path, kubeconfig, synthetic) {
+            (Some(_), Some(_), _) => both("SOURCE", "--kubeconfig"),
+            (Some(_), None, Some(_)) => both("SOURCE", "--synthetic"),
+            (None, Some(_), Some(_)) => both("--kubeconfig", "--synthetic"),
+            (Some(path), None, None) => Ok(Some(Self::Path(path))),
+            (None, Some(path), None) => Ok(Some(Self::Kubeconfig(path))),
+            (None, None, Some(line)) => Ok(Some(Self::Synthetic(Box::new(line)))),
+            (None, None, None) => Ok(None),
+        }
+    }
+
+    /// The cluster of kubectl: that of `KUBECONFIG`, or of the file in the home directory; in a pod its own.
+    pub(super) fn default_cluster() -> Result<Self, UsageError> {
+        let listed = env::var_os("KUBECONFIG");
+        let mut paths = listed.iter().flat_map(env::split_paths).filter(|path| !path.as_os_str().is_empty());
+        if let Some(path) = paths.next() {
+            return Ok(Self::Kubeconfig(path));
+        }
+        let home = env::var_os("HOME").map(|home| Path::new(&home).join(".kube/config"));
+        if let Some(path) = home.filter(|path| path.exists()) {
+            return Ok(Self::Kubeconfig(path));
+        }
+        if env::var_os("KUBERNETES_SERVICE_HOST").is_some() {
+            return Ok(Self::Pod);
+        }
+        let said =
+            "no cluster: name a SOURCE or --kubeconfig; there is neither KUBECONFIG nor ~/.kube/config";
+        Err(UsageError(said.to_owned()))
+    }
+
+    /// Is it standard input?
+    pub(super) fn is_standard_input(&self) -> bool {
+        matches!(self, Self::Path(path) if path.as_os_str() == "-")
+    }
+
+    /// Reads it, and names on standard error what is left out and what is assumed. `leases` adds the signs of
+    /// life of daemons.
+    pub(super) fn read(&self, leases: bool) -> anyhow::Result<ReadCluster> {
+        let read = match self {
+            Self::Path(path) if path.is_dir() => of_time_within(captured::objects(path)?),
+            Self::Path(path) => of_time_within(listed(path)?),
+            Self::Synthetic(line) => of_time_within(described(line)?),
+            Self::Kubeconfig(path) => asked(Some(path), leases)?,
+            Self::Pod => asked(None, leases)?,
+        };
+        read.objects.left_out.iter().for_each(|line| terminal::note(&format!("left out: {line}")));
+        Ok(read)
+    }
+}
+
+fn of_time_within(objects: ClusterObjects) -> ReadCluster {
+    ReadCluster { now: objects.latest, objects }
+}
+
+fn listed(source: &Path) -> anyhow::Result<ClusterObjects> {
+    let name = source.display();
+    let text = if source.as_os_str() == "-" {
+        read_within(&mut std::io::stdin().lock(), SIZE_LIMIT)
+    } else {
+        std::fs::File::open(source).and_then(|mut file| read_within(&mut file, SIZE_LIMIT))
+    };
+    let text = text.and_then(written_text).with_context(|| format!("reading {name}"))?;
+    ClusterObjects::read(&text).map_err(|error| UsageError(format!("{name}: {error}")).into())
+}
+
+fn asked(kubeconfig: Option<&Path>, leases: bool) -> anyhow::Result<ReadCluster> {
+    let runtime = Builder::new_current_thread().enable_all().build()?;
+    let objects = runtime.block_on(async {
+        let connection = match kubeconfig {
+            Some(path) => ApiConnection::of_kubeconfig(path).await?,
+            None => ApiConnection::in_cluster()?,
+        };
+        anyhow::Ok(list_objects(&connection, leases).await?)
+    });
+    let hint = "where kubectl reaches the cluster, `kubectl get numanodestates,nodes,pods -A -o json` gives a SOURCE";
+    let objects = objects.map_err(|error| anyhow::anyhow!("{error:#}; {hint}"))?;
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+    Ok(ReadCluster { objects, now: i64::try_from(now).unwrap_or(i64::MAX) })
+}
+
+/// Machines `node-0001` and so on.
+fn described(line: &SyntheticLine) -> anyhow::Result<ClusterObjects> {
+    let SyntheticCluster { machines, kubelet } = *line.cluster.clone().unwrap_or_default();
+    let machine = line.machine.clone().build();
+    let reserved = kubelet.reserved_cpus(&machine);
+    let online = machine.cpus.iter().map(|cpu| cpu.id).collect();
+    if !reserved.is_subset(&online) {
+        let absent = reserved.difference(&online);
+        return Err(UsageError(format!("reserved-cpus: the machine has no CPUs {absent}")).into());
+    }
+    let (node, state) = kubelet.empty("", &machine).map_err(|fault| UsageError(fault.to_string()))?;
+    let named = (1..=machines).map(|number| {
+        let name = format!("node-{number:04}");
+        let (mut node, mut state) = (node.clone(), state.clone());
+        (node.name, state.name) = (name.clone(), name);
+        (node, state)
+    });
+    Ok(ClusterObjects::of_nodes(named.collect(), Vec::new()))
+}

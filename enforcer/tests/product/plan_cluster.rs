@@ -1,0 +1,309 @@
+//! `plan --cluster` as a user runs it: each source of a cluster, each rule, the orders of pods, bad input.
+
+use std::{fs, path::Path};
+
+use enforcer_test_api::{ApiStub, Fault, StubKind};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use crate::{
+    common::{Ended, finish, program},
+    machines::unpack,
+};
+
+/// A directory with these files.
+fn files(files: &[(&str, &str)]) -> TempDir {
+    let directory = tempfile::tempdir().unwrap();
+    for (name, text) in files {
+        fs::write(directory.path().join(name), text).unwrap();
+    }
+    directory
+}
+
+fn plan(directory: &Path, arguments: &[&str]) -> Ended {
+    let mut command = program(&["plan"]);
+    command.args(arguments).current_dir(directory).env("COLUMNS", "110");
+    finish(command)
+}
+
+/// `POD NODE NUMA-NODES` of each pod; a pod without a node has the first reason instead.
+fn placed(ended: &Ended) -> Vec<String> {
+    let report: Value =
+        serde_json::from_str(&ended.stdout).unwrap_or_else(|error| panic!("{error}: {ended:?}"));
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let one = |pod: &Value| match pod["node"].as_str() {
+        Some(node) => format!("{} {node} {}", text(&pod["pod"]), text(&pod["numaNodes"])),
+        None => format!("{} - {}", text(&pod["pod"]), text(&pod["refused"][0]["reason"])),
+    };
+    report["pods"].as_array().unwrap().iter().map(one).collect()
+}
+
+const SMALL: &str = "workloads: [{ name: small, cpus: 4, memory: 1GiB }]";
+
+#[test]
+fn cluster_is_planned_by_either_rule_and_filled() {
+    let examples = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/examples/plan");
+    let cluster = |arguments: &[&str]| {
+        let mut command = program(&["plan", "--cluster", "cluster.json"]);
+        command.args(arguments).current_dir(&examples).env("COLUMNS", "110");
+        finish(command)
+    };
+    let exact = cluster(&["orders.yaml", "-o", "json"]);
+    let report: Value = serde_json::from_str(&exact.stdout).unwrap();
+    let node = |at: usize| report["pods"][at]["node"].as_str().unwrap_or("-").to_owned();
+    assert_eq!((node(0).as_str(), node(1).as_str(), exact.code), ("east", "-", Some(1)), "{report}");
+    let again = cluster(&["orders.yaml", "-o", "json"]);
+    assert_eq!(exact.stdout, again.stdout, "equal input gives equal bytes");
+    let volcano = cluster(&["orders.yaml", "-o", "json", "--rule", "volcano"]);
+    let report: Value = serde_json::from_str(&volcano.stdout).unwrap();
+    assert_eq!(report["rule"], "volcano");
+    let directory = files(&[("small.yaml", "workloads: [{ name: small, cpus: 2, memory: 1GiB }]")]);
+    let small = directory.path().join("small.yaml");
+    let filled = cluster(&[small.to_str().unwrap(), "--fill", "-o", "json"]);
+    let report: Value = serde_json::from_str(&filled.stdout).unwrap();
+    // East has 3 + 2 whole cores left, west 1 + 4.
+    assert_eq!((report["placed"].as_u64(), report["pending"].as_u64()), (Some(10), Some(1)), "{report}");
+    assert_eq!(filled.code, Some(0));
+}
+
+#[test]
+fn cluster_that_cannot_be_read_is_refused_with_words() {
+    let directory = files(&[
+        ("none.json", r#"{"items": []}"#),
+        ("broken.json", r#"{"items": [{"kind": "Pod""#),
+        ("pod.yaml", "workloads: [{ name: small, cpus: 2, memory: 1GiB }]"),
+        (
+            "odd.json",
+            r#"{"items": [{"kind": "NumaNodeState", "metadata": {"name": "n"}, "state": 5},
+            {"kind": "Node", "metadata": {"name": "n"}, "status": {"allocatable": {"cpu": "8", "pods": "9"}}}]}"#,
+        ),
+    ]);
+    let cluster = |arguments: &[&str]| {
+        let mut command = program(&["plan"]);
+        command.args(arguments).current_dir(directory.path()).env("COLUMNS", "110");
+        finish(command)
+    };
+    for (arguments, code, words) in [
+        (&["--cluster", "none.json"][..], 64, "no pod to place"),
+        (
+            &["--cluster", "broken.json", "pod.yaml"],
+            64,
+            "a List of objects as `kubectl get ... -o json` prints it",
+        ),
+        (&["--cluster", "missing.json", "pod.yaml"], 2, "reading missing.json"),
+        (&["--cluster", "-", "-"], 64, "standard input (`-`) can be read only once"),
+        (&["--cluster", "none.json", "--synthetic", "cores:2"], 64, "SOURCE cannot be used with --synthetic"),
+        (&["--cluster", "none.json", "--kubeconfig", "x"], 64, "SOURCE cannot be used with --kubeconfig"),
+        (&["--cluster", "none.json", "--root", "."], 64, "cannot be used with"),
+        (&["pod.yaml", "--cluster"], 64, "a SOURCE, --kubeconfig or --synthetic is expected"),
+        (&["pod.yaml", "--synthetic", "machines:2 cores:4"], 64, "are for `plan --cluster`"),
+        (
+            &["pod.yaml", "--cluster", "--synthetic", "machines:x cores:4"],
+            64,
+            "`machines:x`: a number from 1",
+        ),
+        (&["pod.yaml", "--cluster", "--synthetic", "cores:2 reserved-cpus:7"], 64, "has no CPUs 7"),
+        (&["pod.yaml", "--cluster", "--kubeconfig", "none.json"], 2, "none.json"),
+        (&["pod.yaml", "--cluster", "."], 2, "no captured machine in it"),
+        (&["--rule", "volcano", "pod.yaml"], 64, "--cluster"),
+        (&["--cluster", "odd.json", "pod.yaml"], 1, "left out: NumaNodeState n: "),
+    ] {
+        let ended = cluster(arguments);
+        assert_eq!(ended.code, Some(code), "{arguments:?}: {}", ended.stderr);
+        assert!(ended.stderr.contains(words), "{arguments:?}: {}", ended.stderr);
+    }
+    let odd = cluster(&["--cluster", "odd.json", "pod.yaml"]);
+    assert!(odd.stdout.contains("1 NUMA: state unknown (n)"), "{}", odd.stdout);
+}
+
+#[test]
+fn described_machines_are_nodes_with_a_stated_kubelet() {
+    let directory =
+        files(&[("small.yaml", SMALL), ("wide.yaml", "workloads: [{ name: wide, cpus: 10, memory: 1GiB }]")]);
+    let plan = |arguments: &[&str]| plan(directory.path(), arguments);
+    let line = "machines:3 sockets:2 cores:4 threads:2 memory:8GiB";
+    let arguments = ["small.yaml", "--cluster", "--synthetic", line, "--fill", "-o", "json"];
+    let filled = plan(&arguments);
+    assert_eq!((filled.code, filled.stderr.as_str()), (Some(0), ""), "{filled:?}");
+    // Six CPUs of the first node are left beside the reserved core, eight of the second one.
+    assert_eq!(placed(&filled).iter().filter(|pod| pod.contains(" node-")).count(), 9, "{filled:?}");
+    assert_eq!(plan(&arguments).stdout, filled.stdout, "equal input gives equal bytes");
+
+    let wide = |more: &str| {
+        let line = format!("{line} {more}");
+        plan(&["wide.yaml", "--cluster", "--synthetic", &line, "-o", "json"])
+    };
+    assert_eq!(placed(&wide("")), ["default/wide - NUMA: no node of the machine has the CPUs free together"]);
+    assert_eq!(wide("").code, Some(1));
+    // Memory prefers one node and CPUs both, which are not equal.
+    assert_eq!(wide("topology-policy:restricted").code, Some(1));
+    assert_eq!(
+        placed(&wide("topology-policy:restricted memory-policy:None")),
+        ["default/wide node-0001 0-1"]
+    );
+    assert_eq!(
+        placed(&wide("cpu-policy:none topology-policy:none memory-policy:None")),
+        ["default/wide node-0001 "]
+    );
+    assert_eq!(placed(&wide("reserved-cpus:0-3,8-11")), ["default/wide - Insufficient cpu"]);
+}
+
+#[test]
+fn captured_machines_are_nodes_with_the_files_of_their_kubelets() {
+    let archive =
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/fixtures/machines/16amd64-8n2c.tar.bz2");
+    let (directory, root) = unpack(&archive);
+    let name = root.file_name().unwrap().to_str().unwrap().to_owned();
+    fs::write(directory.path().join("small.yaml"), SMALL.replace("cpus: 4", "cpus: 2")).unwrap();
+    fs::create_dir(directory.path().join("no-machine")).unwrap();
+    let plan = || plan(directory.path(), &["small.yaml", "--cluster", ".", "-o", "json", "--explain"]);
+    let empty = plan();
+    assert_eq!(placed(&empty), [format!("default/small {name} 1")], "{empty:?}");
+    let assumed = "no config.yaml of a kubelet: assumed is v1.36.2, static, Static, single-numa-node";
+    assert!(empty.stderr.contains(assumed), "{}", empty.stderr);
+
+    let kubelet = root.join("var/lib/kubelet");
+    fs::create_dir_all(&kubelet).unwrap();
+    let configuration = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n\
+         cpuManagerPolicy: static\ntopologyManagerPolicy: single-numa-node\nreservedSystemCPUs: \"0\"\n";
+    fs::write(kubelet.join("config.yaml"), configuration).unwrap();
+    let cpus =
+        r#"{"policyName":"static","defaultCpuSet":"0-1,4-15","entries":{"u1":{"main":"2-3"}},"checksum":0}"#;
+    fs::write(kubelet.join("cpu_manager_state"), cpus).unwrap();
+    let memory = r#"{"policyName":"None","machineState":{},"checksum":0}"#;
+    fs::write(kubelet.join("memory_manager_state"), memory).unwrap();
+    let used = plan();
+    assert_eq!(placed(&used), [format!("default/small {name} 2")], "{used:?}");
+    assert!(
+        used.stderr.contains("assumed is a kubelet v1.36.2 without drop-ins and flags"),
+        "{}",
+        used.stderr
+    );
+
+    fs::write(kubelet.join("cpu_manager_state"), "{").unwrap();
+    let damaged = plan();
+    assert_eq!(placed(&damaged), ["default/small - NUMA: state unknown"], "{damaged:?}");
+    fs::write(kubelet.join("config.yaml"), "cpuManagerPolicy: 7").unwrap();
+    assert_eq!(plan().code, Some(2));
+}
+
+pub(crate) const STATES: StubKind = StubKind {
+    group: "numa-enforcer.io",
+    version: "v1alpha1",
+    plural: "numanodestates",
+    kind: "NumaNodeState",
+    namespaced: false,
+};
+
+/// The objects of the documentation's cluster at a server, and a kubeconfig for it.
+pub(crate) fn served(kinds: &[StubKind], directory: &Path) -> ApiStub {
+    let stub = ApiStub::start(kinds);
+    let list = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/examples/plan/cluster.json");
+    let list: Value = serde_json::from_str(&fs::read_to_string(list).unwrap()).unwrap();
+    for object in list["items"].as_array().unwrap() {
+        let name = object["metadata"]["name"].as_str().unwrap();
+        let path = match object["kind"].as_str().unwrap() {
+            "Node" => format!("/api/v1/nodes/{name}"),
+            "Pod" => format!("/api/v1/namespaces/shop/pods/{name}"),
+            _ if kinds.is_empty() => continue,
+            _ => format!("/apis/numa-enforcer.io/v1alpha1/numanodestates/{name}"),
+        };
+        stub.put(&path, object.clone());
+    }
+    let kubeconfig = json!({
+        "apiVersion": "v1", "kind": "Config", "current-context": "one",
+        "clusters": [{"name": "one", "cluster": {"server": stub.url()}}],
+        "users": [{"name": "one", "user": {"token": "secret"}}],
+        "contexts": [{"name": "one", "context": {"cluster": "one", "user": "one"}}],
+    });
+    fs::write(directory.join("kubeconfig"), kubeconfig.to_string()).unwrap();
+    stub
+}
+
+#[test]
+fn api_server_gives_the_same_plan_as_its_list() {
+    let examples = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/examples/plan");
+    let directory = files(&[]);
+    let stub = served(&[STATES], directory.path());
+    let kubeconfig = directory.path().join("kubeconfig");
+    let asked = || {
+        plan(
+            &examples,
+            &["orders.yaml", "--cluster", "--kubeconfig", kubeconfig.to_str().unwrap(), "-o", "json"],
+        )
+    };
+    let of_list = plan(&examples, &["orders.yaml", "--cluster", "cluster.json", "-o", "json"]);
+    let of_server = asked();
+    assert_eq!((of_server.code, of_server.stdout), (of_list.code, of_list.stdout), "{}", of_server.stderr);
+    // More pods than a page has, which hold no CPU of their own.
+    for number in 0..1_100 {
+        let pod = json!({"spec": {"nodeName": "west", "containers": [{"name": "c"}]}, "status": {"phase": "Running"}});
+        stub.put(&format!("/api/v1/namespaces/shop/pods/idle-{number}"), pod);
+    }
+    assert_eq!(placed(&asked())[1], "shop/reports - Insufficient cpu", "west has too many pods");
+    assert!(asked().stdout.contains("Too many pods"));
+
+    let refused = Fault::Status {
+        code: 403,
+        reason: "Forbidden",
+        message: "nodes is forbidden".into(),
+        causes: Vec::new(),
+        retry_after: None,
+    };
+    stub.fail_always(Some(refused));
+    let ended = asked();
+    let rule = "a role needs the verb list on numanodestates of group \"numa-enforcer.io\"";
+    assert_eq!(ended.code, Some(2));
+    assert!(ended.stderr.contains(rule), "{}", ended.stderr);
+}
+
+#[test]
+fn cluster_without_the_kind_is_named() {
+    let directory = files(&[("small.yaml", SMALL)]);
+    let _stub = served(&[], directory.path());
+    let ended = plan(directory.path(), &["small.yaml", "--cluster", "--kubeconfig", "kubeconfig"]);
+    assert_eq!(ended.code, Some(2));
+    assert!(ended.stderr.contains("does not know the kind NumaNodeState"), "{}", ended.stderr);
+}
+
+#[test]
+fn waiting_pods_are_placed_by_arrival_or_priority() {
+    let pod = |name: &str, priority: i32, version: &str| {
+        json!({"kind": "Pod", "metadata": {"name": name, "namespace": "d", "uid": name,
+            "creationTimestamp": "2026-11-27T10:00:00Z", "resourceVersion": version},
+            "spec": {"priority": priority, "containers": [{"name": "c",
+                "resources": {"limits": {"cpu": "1", "memory": "1Gi"}}}]}})
+    };
+    let node = json!({"kind": "Node", "metadata": {"name": "n"}, "status": {"allocatable": {"cpu": "2", "pods": "9"}}});
+    let list = json!({"items": [node, pod("a", 0, "30"), pod("b", 5, "20"), pod("c", 0, "10")]});
+    let directory = files(&[("objects.json", &list.to_string())]);
+    let order = |order: &str| {
+        let report = plan(directory.path(), &["--cluster", "objects.json", "--order", order, "-o", "json"]);
+        placed(&report).iter().map(|pod| pod.split(' ').next().unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    assert_eq!(order("arrival"), ["d/c", "d/b", "d/a"], "within a second the versions decide");
+    assert_eq!(order("priority"), ["d/b", "d/c", "d/a"]);
+}
+
+#[test]
+fn tainted_nodes_take_pods_of_manifests_that_tolerate_it() {
+    let taint = json!([{"key": "gpu", "value": "yes", "effect": "NoSchedule"}]);
+    let list = json!({"items": [{"kind": "Node", "metadata": {"name": "n"}, "spec": {"taints": taint},
+        "status": {"allocatable": {"cpu": "9", "memory": "9Gi", "pods": "9"}}}]});
+    let pod = |tolerations: &str| {
+        format!(
+            "{{kind: Pod, metadata: {{name: p}}, spec: {{{tolerations} containers: [{{name: c, resources: \
+             {{requests: {{cpu: 100m}}}}}}]}}}}"
+        )
+    };
+    let directory = files(&[
+        ("objects.json", &list.to_string()),
+        ("plain.yaml", &pod("")),
+        ("tolerant.yaml", &pod("tolerations: [{key: gpu, operator: Exists}],")),
+    ]);
+    let placed = |manifest: &str| {
+        placed(&plan(directory.path(), &[manifest, "--cluster", "objects.json", "-o", "json"]))
+    };
+    assert_eq!(placed("plain.yaml"), ["default/p - node(s) had untolerated taint {gpu: yes}"]);
+    assert_eq!(placed("tolerant.yaml"), ["default/p n "]);
+}
