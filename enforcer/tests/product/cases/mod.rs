@@ -5,6 +5,7 @@
 //! case: exclusive CPUs belong to one container, and every container has a CPU.
 
 mod claim;
+mod clusters;
 mod format;
 mod machine;
 mod play;
