@@ -6,6 +6,7 @@
 
 pub mod checks;
 pub mod cluster;
+pub mod cluster_check;
 pub mod cluster_plan;
 mod columns;
 pub mod counters;

@@ -4,6 +4,7 @@
 //! does, its options in a column, what is worth knowing besides, and examples. `numa-enforcer help COMMAND`
 //! has more room, and with it the second paragraphs of options; the man pages are made of it.
 
+mod cluster;
 mod control;
 mod plan;
 mod replay;
@@ -26,6 +27,7 @@ use enforcer_core::{
 use crate::version;
 
 pub use self::{
+    cluster::{ClusterArgs, ClusterCheckArgs, ClusterCommand},
     control::{Explain, LogLevelArgs, LogLevelName, Pause, Resume, Socket, StatusArgs},
     plan::{PlanArgs, PodOrder},
     replay::ReplayArgs,
@@ -148,6 +150,8 @@ pub enum Command {
     /// saved or described one; with `--cluster` on nodes. With `--rebalance` it shows moves that would bring
     /// CPUs, memory and devices of running workloads together. Changes nothing.
     Plan(Box<PlanArgs>),
+    /// Check what the nodes of a cluster publish.
+    Cluster(ClusterArgs),
     /// Copy what the readers read, scrubbed, to look at it elsewhere.
     ///
     /// Writes DIR/sys and DIR/proc with the files that `audit` and `topology` read, and nothing else.
@@ -631,6 +635,8 @@ pub enum SchemaOf {
     Plan,
     /// `plan --cluster -o json`.
     ClusterPlan,
+    /// `cluster check -o json`.
+    ClusterCheck,
     /// `plan --rebalance -o json`.
     Rebalance,
     /// `topology -o json`.

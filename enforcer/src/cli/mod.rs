@@ -15,6 +15,7 @@ mod audit;
 mod baseline;
 mod capture;
 mod client;
+mod cluster_check;
 mod cluster_source;
 mod completions;
 mod config_file;
@@ -48,7 +49,7 @@ use std::{
     process::ExitCode,
 };
 
-use self::args::{Args, Command};
+use self::args::{Args, ClusterCommand, Command};
 pub use self::exit::UsageError;
 use crate::exit::Exit;
 use enforcer_act::scratch::hold;
@@ -81,6 +82,9 @@ fn run(args: Args, out: &mut dyn Write) -> anyhow::Result<Exit> {
         Command::Plan(args) if args.rebalance => rebalance::run(&(*args).try_into()?, out),
         Command::Plan(args) if args.cluster.is_some() => plan_cluster::run((*args).try_into()?, out),
         Command::Plan(args) => plan::run(&(*args).try_into()?, out),
+        Command::Cluster(args::ClusterArgs { command: ClusterCommand::Check(args) }) => {
+            cluster_check::run(args, out)
+        }
         Command::Capture(args) => capture::run(&args.try_into()?, out),
         Command::Doctor(args) => doctor::run(&args, out),
         Command::Run(args) => run::run(&args.into(), out),

@@ -7,6 +7,7 @@
 
 mod brake;
 mod cases;
+mod cluster_check;
 mod command_line;
 mod common;
 mod control;

@@ -17,6 +17,7 @@ fn outputs_write_their_keys_in_one_way() {
     for of in [
         "audit",
         "cluster",
+        "cluster-check",
         "cluster-plan",
         "control",
         "doctor",

@@ -10,6 +10,7 @@
 //!
 //! Invariant: a prediction is exact, or the model names what makes it inexact.
 
+pub mod check;
 pub mod described;
 pub mod exported;
 pub mod model;

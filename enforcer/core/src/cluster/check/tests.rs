@@ -1,0 +1,254 @@
+use super::*;
+use crate::cluster::{
+    model::tests::state,
+    objects::{PodArrival, PodScheduling},
+    state::{HeldContainer, InexactSource},
+};
+use numa_placement::{PodName, PodRequest};
+
+const NOW: i64 = 10_000;
+
+/// Objects of one node `a`; without a change nothing is found.
+struct OneNode {
+    node: NodeObject,
+    state: StateObject,
+    pods: Vec<PodObject>,
+    leases: Vec<LeaseObject>,
+}
+
+impl OneNode {
+    fn new() -> Self {
+        let node = NodeObject {
+            name: "a".into(),
+            uid: "node-uid".into(),
+            kubelet_version: "v1.36.2".into(),
+            is_ready: true,
+            ..NodeObject::default()
+        };
+        let mut content = state();
+        content.pods.push(holds("p", &[("main", "1-2,9-10")]));
+        content.shared_cpus = "0,3-8,11-15".parse().unwrap();
+        content.kubelet.memory_policy = "None".into();
+        let state = StateObject {
+            name: "a".into(),
+            api_version: "numa-enforcer.io/v1alpha1".into(),
+            owner_uid: Some("node-uid".into()),
+            writers: vec![FIELD_MANAGER.into()],
+            unknown_fields: Vec::new(),
+            state: Ok(content),
+        };
+        let lease = LeaseObject { node: "a".into(), renewed_at: Some(NOW - 20), duration_s: 60 };
+        Self { node, state, pods: vec![pod("p", 4)], leases: vec![lease] }
+    }
+
+    fn content(&mut self) -> &mut NodeState {
+        self.state.state.as_mut().unwrap()
+    }
+
+    fn found(&self) -> Vec<String> {
+        let states = BTreeMap::from([(self.state.name.clone(), self.state.clone())]);
+        let cluster = CheckedCluster {
+            nodes: std::slice::from_ref(&self.node),
+            states: &states,
+            pods: &self.pods,
+            leases: &self.leases,
+            now: NOW,
+        };
+        let found = check(cluster).findings.into_iter().map(|one| {
+            let pod = one.pod.map(|pod| format!(" {pod}")).unwrap_or_default();
+            format!("{} {}{pod}: {}", one.finding.as_str(), one.node, one.reason)
+        });
+        found.collect()
+    }
+}
+
+fn holds(uid: &str, containers: &[(&str, &str)]) -> HeldPod {
+    let containers = containers.iter().map(|(name, cpus)| HeldContainer {
+        name: (*name).into(),
+        cpus: cpus.parse().unwrap(),
+        ..HeldContainer::default()
+    });
+    HeldPod {
+        uid: uid.into(),
+        namespace: "d".into(),
+        name: uid.into(),
+        mirror_of: None,
+        containers: containers.collect(),
+    }
+}
+
+fn pod(uid: &str, cpus: u64) -> PodObject {
+    let main = ContainerRequest::guaranteed("main", cpus * 1_000, 1 << 30);
+    PodObject {
+        uid: uid.into(),
+        mirror_of: None,
+        node: Some("a".into()),
+        phase: PodPhase::Running,
+        arrival: PodArrival { at: NOW - 1_000, version: 1 },
+        ended_at: None,
+        ended_init: Vec::new(),
+        scheduling: PodScheduling::default(),
+        request: PodRequest::new(PodName::new("d", uid).with_uid(uid), vec![main]),
+    }
+}
+
+/// What is found after a change.
+fn after(change: impl FnOnce(&mut OneNode)) -> Vec<String> {
+    let mut objects = OneNode::new();
+    change(&mut objects);
+    objects.found()
+}
+
+#[test]
+fn nothing_is_found_where_everything_agrees() {
+    assert_eq!(after(|_| {}), Vec::<String>::new());
+    assert_eq!(after(|objects| objects.leases.clear()), Vec::<String>::new(), "leases are not known");
+    let burstable = |objects: &mut OneNode| {
+        let mut other = pod("q", 2);
+        other.request.qos = QosClass::Burstable;
+        objects.pods.push(other);
+    };
+    assert_eq!(after(burstable), Vec::<String>::new());
+}
+
+#[test]
+fn nodes_without_states_and_states_without_nodes_are_named() {
+    let found = after(|objects| objects.state.name = "b".into());
+    assert_eq!(found, ["missing a: no state is published", "foreign b: there is no Node of this name"]);
+    let windows = after(|objects| (objects.state.name, objects.node.is_foreign_system) = ("b".into(), true));
+    assert_eq!(windows, ["foreign b: there is no Node of this name"]);
+}
+
+#[test]
+fn states_of_others_are_foreign() {
+    for (change, expected) in [
+        (
+            (|objects| objects.state.owner_uid = Some("old".into())) as fn(&mut OneNode),
+            "foreign a: it belongs to the Node with uid old, and the node has node-uid",
+        ),
+        (
+            |objects| objects.state.api_version = "numa-enforcer.io/v2".into(),
+            "foreign a: its version is numa-enforcer.io/v2, known is numa-enforcer.io/v1alpha1",
+        ),
+        (
+            |objects| objects.state.unknown_fields = vec!["cells".into()],
+            "foreign a: its field \"cells\" is of an unknown version",
+        ),
+        (
+            |objects| objects.state.writers.push("kubectl".into()),
+            "foreign a: the field manager \"kubectl\" has written it",
+        ),
+    ] {
+        assert_eq!(after(change), [expected]);
+    }
+}
+
+#[test]
+fn outdated_states_are_stale() {
+    for (change, expected) in [
+        (
+            (|objects| objects.node.kubelet_version = "v1.37.0".into()) as fn(&mut OneNode),
+            "stale a: the kubelet of the node is v1.37.0, that of the state is v1.36.2",
+        ),
+        (
+            |objects| objects.leases[0].renewed_at = Some(NOW - 90),
+            "stale a: its daemon has not renewed its lease for 90 s",
+        ),
+        (|objects| objects.leases[0].renewed_at = None, "stale a: its daemon has never renewed its lease"),
+        (|objects| objects.leases[0].node = "b".into(), "stale a: no daemon has a lease for it"),
+        (
+            |objects| {
+                objects.pods.push(pod("q", 2));
+                objects.pods[1].phase = PodPhase::Pending;
+            },
+            "stale a d/q: was bound 1000 s ago, and the state does not cover it",
+        ),
+    ] {
+        assert_eq!(after(change), [expected]);
+    }
+    let young = |objects: &mut OneNode| {
+        objects.pods.push(pod("q", 2));
+        objects.pods[1].arrival.at = NOW - 60;
+    };
+    assert_eq!(after(young), Vec::<String>::new());
+}
+
+#[test]
+fn unusable_states_are_one_finding_with_words() {
+    for (change, expected) in [
+        (
+            (|objects| objects.content().memory[0].free = -5) as fn(&mut OneNode),
+            "inexact a: it contradicts itself: memory.free is -5, below 0",
+        ),
+        (
+            |objects| {
+                let pods = (0..2_000).map(|uid| holds(&uid.to_string(), &[]));
+                objects.content().pods = pods.collect();
+            },
+            "inexact a: it contradicts itself: pods has 2000 entries or bytes, at most 1024 are allowed",
+        ),
+        (
+            |objects| objects.state.state = Err("missing field `revision`".into()),
+            "inexact a: it is no state: missing field `revision`",
+        ),
+        (
+            |objects| {
+                objects.content().exact = false;
+                objects.content().inexact = vec![InexactSource::new("machine", "a CPU has no node")];
+            },
+            "inexact a: machine: a CPU has no node",
+        ),
+    ] {
+        assert_eq!(after(change), [expected]);
+    }
+}
+
+#[test]
+fn what_no_pod_needs_is_leaked() {
+    assert_eq!(
+        after(|objects| objects.pods.clear()),
+        ["leaked a d/p: holds CPUs 1-2,9-10, and the API has no such pod"]
+    );
+    let ended = |since: i64| {
+        after(move |objects| {
+            (objects.pods[0].phase, objects.pods[0].ended_at) = (PodPhase::Ended, Some(NOW - since));
+        })
+    };
+    assert_eq!(ended(200), Vec::<String>::new());
+    assert_eq!(ended(400), ["leaked a d/p: holds CPUs 1-2,9-10, and ended 400 s ago"]);
+    let moved = after(|objects| objects.pods[0].node = Some("b".into()));
+    assert_eq!(moved, ["leaked a d/p: holds CPUs 1-2,9-10, and is bound to node b"]);
+    let init = |has_ended: bool| {
+        after(move |objects| {
+            objects.content().pods = vec![holds("p", &[("init", "1-3,9-10"), ("main", "1-2,9-10")])];
+            objects.content().shared_cpus = "0,4-8,11-15".parse().unwrap();
+            objects.pods[0].ended_init = has_ended.then(|| "init".to_owned()).into_iter().collect();
+        })
+    };
+    assert_eq!(init(false), Vec::<String>::new());
+    assert_eq!(init(true), ["leaked a d/p: its init container init has ended and keeps CPUs 3"]);
+}
+
+#[test]
+fn running_pods_without_their_resources_are_uncovered() {
+    let running = after(|objects| objects.pods.push(pod("q", 2)));
+    assert_eq!(running, ["uncovered a d/q: runs, and the state does not have what it holds"]);
+    let short = after(|objects| objects.pods[0] = pod("p", 6));
+    assert_eq!(short, ["uncovered a d/p: container main asks for 6 CPUs and holds 4"]);
+    let mirror = after(|objects| {
+        objects.content().pods[0].uid = "hash".into();
+        objects.pods[0].mirror_of = Some("hash".into());
+    });
+    assert_eq!(mirror, Vec::<String>::new(), "a static pod has two uids");
+}
+
+#[test]
+fn names_of_fields_are_those_of_a_state() {
+    let schema = schemars::schema_for!(NodeState);
+    let mut named: Vec<&str> = crate::cluster::state::FIELDS.to_vec();
+    named.sort_unstable();
+    let properties = schema.get("properties").and_then(|all| all.as_object()).unwrap();
+    let mut fields: Vec<&str> = properties.keys().map(String::as_str).collect();
+    fields.sort_unstable();
+    assert_eq!(named, fields);
+}
