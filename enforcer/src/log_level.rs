@@ -20,6 +20,9 @@ pub const DIRECTIVES: &str = "RUST_LOG";
 /// Level of a log without directives, or with some that cannot be read.
 const LEVEL: LevelFilter = LevelFilter::INFO;
 
+/// What kube's lines begin with.
+const KUBE: &str = "kube_client";
+
 /// The filter of these directives (`LEVEL` and `TARGET=LEVEL`, separated by commas). Those that cannot be
 /// read give the usual level, and the error.
 pub fn filter(directives: Option<&str>) -> (Targets, Option<ParseError>) {
@@ -29,6 +32,14 @@ pub fn filter(directives: Option<&str>) -> (Targets, Option<ParseError>) {
         Some(Err(error)) => (usual(), Some(error)),
         None => (usual(), None),
     }
+}
+
+/// Leaves out what kube logs as an error for each request that fails: a degraded entry says it once. A filter
+/// that names kube, or lets everything of level `debug` pass, stays as it is.
+pub fn without_failed_requests(filter: Targets) -> Targets {
+    let is_asked_for = filter.iter().any(|(target, _)| target.starts_with(KUBE))
+        || filter.default_level().is_some_and(|level| level >= LevelFilter::DEBUG);
+    if is_asked_for { filter } else { filter.with_target(KUBE, LevelFilter::OFF) }
 }
 
 /// Handle to the log's filter; clones share it.
@@ -134,6 +145,21 @@ mod tests {
         let enables = |target, level| filter.would_enable(target, &level);
         assert!(enables("enforcer::engine", tracing::Level::DEBUG));
         assert!(!enables("hyper", tracing::Level::INFO) && enables("hyper", tracing::Level::WARN));
+    }
+
+    #[test]
+    fn requests_that_fail_are_logged_on_demand_alone() {
+        for (text, is_logged) in [
+            ("info", false),
+            ("error,enforcer=debug", false),
+            ("debug", true),
+            ("info,kube_client=warn", true),
+        ] {
+            let filter = without_failed_requests(filter(Some(text)).0);
+            let logged = filter.would_enable("kube_client::client::builder", &tracing::Level::ERROR);
+            assert_eq!(logged, is_logged, "{text}");
+            assert!(filter.would_enable("enforcer::publish", &tracing::Level::ERROR), "{text}");
+        }
     }
 
     #[test]

@@ -11,9 +11,17 @@ use crate::connection::ApiAnswer;
 /// Why a request was not done.
 #[derive(Debug, Error)]
 pub enum ApiError {
-    /// No server was reached, or the connection broke.
+    /// No server was reached.
     #[error("{operation}: no answer of the API server: {cause}")]
     Unreachable {
+        /// Verb and path.
+        operation: String,
+        /// What failed.
+        cause: String,
+    },
+    /// The connection broke: the server may have done what was asked.
+    #[error("{operation}: the connection to the API server broke: {cause}")]
+    Broken {
         /// Verb and path.
         operation: String,
         /// What failed.

@@ -5,6 +5,7 @@
 //! and counted here.
 
 use std::{
+    error::Error,
     fs,
     path::Path,
     sync::{PoisonError, RwLock},
@@ -13,14 +14,16 @@ use std::{
 
 use http_body_util::{BodyExt as _, Limited};
 use hyper::{
-    Method, Request, StatusCode,
+    Method, Request, Response, StatusCode,
     header::{CONTENT_TYPE, HeaderValue, RETRY_AFTER},
 };
+use hyper_util::client::legacy;
 use kube::{
     Client, Config,
     client::Body,
     config::{KubeConfigOptions, Kubeconfig, KubeconfigError},
 };
+use numa_topology::text::with_causes;
 use serde_json::Value;
 use thiserror::Error;
 
@@ -74,7 +77,9 @@ pub(crate) struct ApiAnswer {
 enum NoAnswer {
     /// The time is over: the server may have done what was asked.
     Late,
-    /// No connection, or one that broke.
+    /// No connection was made.
+    Unreachable(String),
+    /// The connection broke before the whole answer.
     Broken(String),
 }
 
@@ -97,7 +102,8 @@ impl ApiConnection {
     /// As the account of a kubeconfig, whose server is named by a number: the static binary resolves no name.
     /// Called within a runtime.
     pub async fn of_kubeconfig(path: &Path) -> Result<Self, ConnectError> {
-        let failed = |error: KubeconfigError| ConnectError(format!("{}: {}", path.display(), causes(&error)));
+        let failed =
+            |error: KubeconfigError| ConnectError(format!("{}: {}", path.display(), with_causes(&error)));
         let file = Kubeconfig::read_from(path).map_err(failed)?;
         let config =
             Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await.map_err(failed)?;
@@ -111,23 +117,34 @@ impl ApiConnection {
         Ok(Self { config, client: RwLock::new(client), is_of_pod: false })
     }
 
-    /// Sends a request; after a 401 once more with the token of now. An error is a request without an answer.
+    /// Sends a request and reads its answer.
     async fn send(
         &self,
-        method: Method,
+        method: &Method,
         path: &str,
         media: &'static str,
         body: &[u8],
     ) -> Result<ApiAnswer, NoAnswer> {
-        let answer = self.send_once(&method, path, media, body).await?;
-        if answer.status != StatusCode::UNAUTHORIZED {
+        within(LIMIT, async { whole(self.begin(method, path, media, body).await?).await }).await
+    }
+
+    /// Sends a request; after a 401 once more with the token of now.
+    async fn begin(
+        &self,
+        method: &Method,
+        path: &str,
+        media: &'static str,
+        body: &[u8],
+    ) -> Result<Response<Body>, NoAnswer> {
+        let answer = self.begin_once(method, path, media, body).await?;
+        if answer.status() != StatusCode::UNAUTHORIZED {
             return Ok(answer);
         }
         match client(&self.config) {
             Ok(client) => *self.client.write().unwrap_or_else(PoisonError::into_inner) = client,
             Err(error) => return Err(NoAnswer::Broken(error.to_string())),
         }
-        self.send_once(&method, path, media, body).await
+        self.begin_once(method, path, media, body).await
     }
 
     /// Sends a request; every answer but success is an error.
@@ -141,11 +158,33 @@ impl ApiConnection {
     ) -> Result<ApiAnswer, ApiError> {
         let shown = path.split('?').next().unwrap_or(path);
         let operation = format!("{verb} {shown}");
-        match self.send(method, path, media, body).await {
+        match self.send(&method, path, media, body).await {
             Ok(answer) if answer.status.is_success() => Ok(answer),
             Ok(answer) => Err(judge(operation, verb, shown, &answer)),
-            Err(NoAnswer::Late) => Err(ApiError::Late { operation, limit: LIMIT }),
-            Err(NoAnswer::Broken(cause)) => Err(ApiError::Unreachable { operation, cause }),
+            Err(none) => Err(none.of(operation, LIMIT)),
+        }
+    }
+
+    /// Begins a request whose answer is read in parts; every answer but success is an error.
+    pub(crate) async fn open(&self, verb: &'static str, path: &str) -> Result<Body, ApiError> {
+        self.open_within(LIMIT, verb, path).await
+    }
+
+    async fn open_within(&self, limit: Duration, verb: &'static str, path: &str) -> Result<Body, ApiError> {
+        let shown = path.split('?').next().unwrap_or(path);
+        let operation = format!("{verb} {shown}");
+        let begun = async {
+            let answer = self.begin(&Method::GET, path, JSON, b"").await?;
+            if answer.status().is_success() {
+                Ok(Ok(answer.into_body()))
+            } else {
+                whole(answer).await.map(Err)
+            }
+        };
+        match within(limit, begun).await {
+            Ok(Ok(body)) => Ok(body),
+            Ok(Err(answer)) => Err(judge(operation, verb, shown, &answer)),
+            Err(none) => Err(none.of(operation, limit)),
         }
     }
 
@@ -157,53 +196,68 @@ impl ApiConnection {
         path: &str,
         largest: usize,
     ) -> Result<Vec<u8>, ApiError> {
-        let shown = path.split('?').next().unwrap_or(path);
-        let operation = format!("{verb} {shown}");
-        let client = self.client.read().unwrap_or_else(PoisonError::into_inner).clone();
-        let broken = |cause: String| ApiError::Unreachable { operation: operation.clone(), cause };
-        let request = Request::builder().uri(path).header(CONTENT_TYPE, JSON).body(Body::empty());
-        let request = request.map_err(|error| broken(error.to_string()))?;
+        let operation = format!("{verb} {}", path.split('?').next().unwrap_or(path));
         let exchange = async {
-            let answer = client.send(request).await.map_err(|error| broken(causes(&error)))?;
-            let (status, after) = (answer.status(), answer.headers().get(RETRY_AFTER).cloned());
-            let body = Limited::new(answer.into_body(), largest).collect();
-            let body = body.await.map_err(|error| broken(error.to_string()))?.to_bytes();
-            if status.is_success() {
-                return Ok(body.into());
-            }
-            let body = serde_json::from_slice(&body).unwrap_or(Value::Null);
-            let retry_after = after.as_ref().and_then(retry_after);
-            Err(judge(operation.clone(), verb, shown, &ApiAnswer { status, body, retry_after }))
+            let body = Limited::new(self.open_within(LIST_LIMIT, verb, path).await?, largest).collect();
+            let broken = |cause| ApiError::Broken { operation: operation.clone(), cause };
+            Ok(body.await.map_err(|error| broken(error.to_string()))?.to_bytes().into())
         };
         let late = |_elapsed| ApiError::Late { operation: operation.clone(), limit: LIST_LIMIT };
         tokio::time::timeout(LIST_LIMIT, exchange).await.map_err(late)?
     }
 
-    async fn send_once(
+    async fn begin_once(
         &self,
         method: &Method,
         path: &str,
         media: &'static str,
         body: &[u8],
-    ) -> Result<ApiAnswer, NoAnswer> {
+    ) -> Result<Response<Body>, NoAnswer> {
         let client = self.client.read().unwrap_or_else(PoisonError::into_inner).clone();
         let request = Request::builder().method(method).uri(path).header(CONTENT_TYPE, media);
         let request = request.body(Body::from(body.to_vec()));
         let request = request.map_err(|error| NoAnswer::Broken(error.to_string()))?;
-        let exchange = async {
-            let answer = client.send(request).await.map_err(|error| causes(&error))?;
-            let (status, after) = (answer.status(), answer.headers().get(RETRY_AFTER).cloned());
-            let retry_after = after.as_ref().and_then(retry_after);
-            let body = Limited::new(answer.into_body(), LARGEST).collect();
-            let body = body.await.map_err(|error| error.to_string())?;
-            let body = serde_json::from_slice(&body.to_bytes()).unwrap_or(Value::Null);
-            Ok::<_, String>(ApiAnswer { status, body, retry_after })
-        };
-        match tokio::time::timeout(LIMIT, exchange).await {
-            Ok(answer) => answer.map_err(NoAnswer::Broken),
-            Err(_elapsed) => Err(NoAnswer::Late),
+        client.send(request).await.map_err(|error| NoAnswer::of_client(&error))
+    }
+}
+
+impl NoAnswer {
+    fn of_client(error: &kube::Error) -> Self {
+        let text = with_causes(error);
+        let mut cause: Option<&dyn Error> = Some(error);
+        while let Some(error) = cause {
+            if error.downcast_ref::<legacy::Error>().is_some_and(legacy::Error::is_connect) {
+                return Self::Unreachable(text);
+            }
+            cause = error.source();
+        }
+        Self::Broken(text)
+    }
+
+    fn of(self, operation: String, limit: Duration) -> ApiError {
+        match self {
+            Self::Late => ApiError::Late { operation, limit },
+            Self::Unreachable(cause) => ApiError::Unreachable { operation, cause },
+            Self::Broken(cause) => ApiError::Broken { operation, cause },
         }
     }
+}
+
+async fn within<T>(
+    limit: Duration,
+    exchange: impl Future<Output = Result<T, NoAnswer>>,
+) -> Result<T, NoAnswer> {
+    tokio::time::timeout(limit, exchange).await.unwrap_or(Err(NoAnswer::Late))
+}
+
+/// Reads the rest of an answer.
+async fn whole(answer: Response<Body>) -> Result<ApiAnswer, NoAnswer> {
+    let (status, after) = (answer.status(), answer.headers().get(RETRY_AFTER).cloned());
+    let retry_after = after.as_ref().and_then(retry_after);
+    let body = Limited::new(answer.into_body(), LARGEST).collect().await;
+    let body = body.map_err(|error| NoAnswer::Broken(error.to_string()))?;
+    let body = serde_json::from_slice(&body.to_bytes()).unwrap_or(Value::Null);
+    Ok(ApiAnswer { status, body, retry_after })
 }
 
 /// What a server asks for, within [`LONGEST_WAIT`]: any number may stand there.
@@ -213,21 +267,7 @@ fn retry_after(value: &HeaderValue) -> Option<Duration> {
 }
 
 fn client(config: &Config) -> Result<Client, ConnectError> {
-    Client::try_from(config.clone()).map_err(|error| ConnectError(causes(&error)))
-}
-
-/// An error and what caused it: the outermost one says `client error` alone.
-fn causes(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut next = error.source();
-    while let Some(cause) = next {
-        let more = cause.to_string();
-        if !text.contains(&more) {
-            text = format!("{text}: {more}");
-        }
-        next = cause.source();
-    }
-    text
+    Client::try_from(config.clone()).map_err(|error| ConnectError(with_causes(&error)))
 }
 
 #[cfg(test)]

@@ -7,7 +7,8 @@
 //! `get` for pods and nodes, `port-forward` for the way to a daemon.
 //!
 //! Beside that, the daemon of a node publishes objects, as the account of its own pod and through kube
-//! ([ADR 0018](../../../docs/adr/0018-published-state-goes-through-kube.md)): see [`publish_changes`].
+//! ([ADR 0018](../../../docs/adr/0018-published-state-goes-through-kube.md)): see [`publish_changes`]. It reads
+//! which pods are bound to its node: see [`watch_pods`].
 //!
 //! [`objects`] reads what `kubectl get -o json` prints, for a plan over many nodes.
 //!
@@ -15,25 +16,30 @@
 //! What comes from the cluster is text from outside: it is parsed here, never run, and shown by `report`.
 
 mod api_error;
+mod backoff;
 mod child;
 mod configz;
 mod connection;
 mod error;
 mod forward;
 mod kubectl;
+mod newest;
 mod node;
 mod nodes;
 pub mod objects;
 mod pods;
 mod publish;
+mod watch;
 
 pub use self::{
     api_error::ApiError,
+    backoff::Backoff,
     configz::{ConfigzError, KubeletServer, fetch_configz},
     connection::{ApiConnection, ConnectError, PodAccount},
     error::KubectlError,
     forward::PortForward,
     kubectl::Kubectl,
+    newest::send_if_different,
     node::ClusterNode,
     nodes::{NodeDaemon, Unreachable, by_node},
     pods::{DaemonPod, PodContainer, WorkloadPod},
@@ -41,4 +47,5 @@ pub use self::{
         Pace, PaceLimits, Published, PublishedKind, PublishedObject, Publisher, PublisherSettings, WriteEnd,
         publish_changes, unpublished,
     },
+    watch::{BoundPods, PodWatchLimits, WatchedPods, watch_pods},
 };

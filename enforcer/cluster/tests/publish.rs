@@ -188,6 +188,20 @@ async fn answer_that_was_lost_is_no_second_change() {
 }
 
 #[tokio::test]
+async fn connections_that_break_are_made_ever_more_rarely() {
+    let stub = ApiStub::start(&[PROBE]);
+    let mut running = Loop::start(stub_publisher(&stub, true), settings());
+    stub.fail_writes([Fault::Drop, Fault::Drop]);
+    running.change(1);
+    let entry = running.degraded(|entry| entry.is_some()).await.unwrap();
+    assert!(entry.reason.contains("the connection to the API server broke"), "{entry}");
+    running.degraded(|entry| entry.is_none()).await;
+    let attempts = stub.attempts();
+    assert_eq!(attempts.len(), 3);
+    assert!(attempts[2] - attempts[1] >= Duration::from_secs(2), "{attempts:?}");
+}
+
+#[tokio::test]
 async fn state_that_returns_after_a_lost_answer_is_written_again() {
     let stub = ApiStub::start(&[PROBE]);
     let mut publisher = stub_publisher(&stub, true);

@@ -116,7 +116,7 @@ pub(super) fn log_to_stderr() -> io::Result<(LogLevel, Printer)> {
     let asked = std::env::var(log_level::DIRECTIVES).ok();
     let (filter, unreadable) = log_level::filter(asked.as_deref());
     let current = filter.to_string();
-    let (filter, handle) = reload::Layer::new(filter);
+    let (filter, handle) = reload::Layer::new(log_level::without_failed_requests(filter));
     let lines = tracing_subscriber::fmt::layer()
         .with_writer({
             let printer = printer.clone();
@@ -133,7 +133,8 @@ pub(super) fn log_to_stderr() -> io::Result<(LogLevel, Printer)> {
         let text = asked.unwrap_or_default();
         tracing::warn!("{} = {text:?}: {error}; the level is info", log_level::DIRECTIVES);
     }
-    let level =
-        LogLevel::new(current, move |filter| handle.reload(filter).map_err(|error| error.to_string()));
+    let level = LogLevel::new(current, move |filter| {
+        handle.reload(log_level::without_failed_requests(filter)).map_err(|error| error.to_string())
+    });
     Ok((level, printer))
 }

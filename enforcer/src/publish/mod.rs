@@ -4,6 +4,9 @@
 //! have to be read without waiting for a network, and what only the API server knows (the kubelet's version,
 //! devices that are not healthy) comes late or not at all.
 //!
+//! The pods that are bound to the node are followed by a watch, because only the API has their names, the kinds
+//! of their containers and their refusals.
+//!
 //! Idea: two threads, joined by channels that hold the newest value alone. `cluster` speaks to the API server
 //! and to the kubelet's own server ([`session`]); `node-state` reads files and the kubelet's socket and makes
 //! states ([`observe`]). Neither waits for the other: while the server is away, states are made
@@ -17,12 +20,10 @@
 mod observe;
 mod session;
 
-use std::{io, sync::Arc};
+use std::{collections::BTreeMap, io, sync::Arc};
 
-use enforcer_core::{
-    cluster::observed::NodeInApi,
-    policy::{ClusterSettings, KubeletSettings},
-};
+use enforcer_cluster::WatchedPods;
+use enforcer_core::policy::{ClusterSettings, KubeletSettings};
 use enforcer_host::HostRoot;
 use enforcer_runtime::kubelet::settings::{ReadConfiguration, RunningKubelet};
 use numa_topology::degraded::Degraded;
@@ -40,8 +41,8 @@ struct ClusterAnswers {
     version: String,
     /// When the kubelet wrote the object, in seconds since 1970.
     reported_at: Option<i64>,
-    /// Devices and pods that the API knows of.
-    node: NodeInApi,
+    /// Number of each extended resource of the node, unhealthy devices included.
+    device_capacity: BTreeMap<String, u64>,
     /// The configuration that the kubelet itself answered with, and the process that answered.
     configz: Option<(KubeletProcess, ReadConfiguration)>,
     /// Why the kubelet itself gave no answer, if it was asked.
@@ -87,11 +88,13 @@ pub(crate) fn publish_node(
     host: &HostRoot,
     cluster: &ClusterSettings,
     kubelet: &KubeletSettings,
-) -> io::Result<[watch::Receiver<Option<Degraded>>; 2]> {
+) -> io::Result<[watch::Receiver<Option<Degraded>>; 3]> {
     let (unpublished, no_cluster) = watch::channel(None);
     let (unmade, no_state) = watch::channel(None);
+    let (unwatched, no_pods) = watch::channel(None);
     let (answers, received) = watch::channel(None);
     let (states, changes) = watch::channel(None);
+    let (pods, bound) = watch::channel(WatchedPods::default());
     let outdated = Arc::new(Notify::new());
     let session = session::ClusterSession {
         node: cluster.node_name.clone().unwrap_or_else(|| session::host_name(host)),
@@ -101,8 +104,9 @@ pub(crate) fn publish_node(
         outdated: Arc::clone(&outdated),
     };
     let runtime = Builder::new_current_thread().enable_all().build()?;
-    threads::spawn(Role::Cluster, move || runtime.block_on(session.keep_up(answers, changes, unpublished)))?;
+    let told = session::SessionOutput { answers, pods, unpublished, unwatched };
+    threads::spawn(Role::Cluster, move || runtime.block_on(session.keep_up(changes, told)))?;
     let observer = observe::NodeObserver { host: host.clone(), kubelet: kubelet.clone(), outdated };
-    threads::spawn(Role::NodeState, move || observer.watch(&received, &states, &unmade))?;
-    Ok([no_cluster, no_state])
+    threads::spawn(Role::NodeState, move || observer.watch(received, bound, &states, &unmade))?;
+    Ok([no_cluster, no_state, no_pods])
 }

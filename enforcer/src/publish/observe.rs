@@ -1,7 +1,7 @@
 //! Makes a state of the node whenever the kubelet changes what it gives away.
 //!
 //! A changed file is seen within [`LOOK`], by one `stat` each; the socket is asked every [`ASK`], because
-//! devices change their health without any file. The kubelet's settings are read when another process of it
+//! devices change their health without any file. A change of a pod in the API counts as one of a file. The kubelet's settings are read when another process of it
 //! runs, or when the API server has said something new: it reads its files at its start alone. Each change of
 //! a file is a reason to look for the process again.
 
@@ -11,10 +11,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use enforcer_cluster::PublishedObject;
+use enforcer_cluster::{PublishedObject, WatchedPods, send_if_different};
 use enforcer_core::{
     cluster::{
-        observed::{NodeInputs, NodeStateSource},
+        observed::{NodeInApi, NodeInputs, NodeStateSource},
         state::{InexactSource, NodeState},
     },
     policy::KubeletSettings,
@@ -62,20 +62,24 @@ impl NodeObserver {
     /// Sends each new state until the receiver of states is gone.
     pub(super) fn watch(
         &self,
-        answers: &watch::Receiver<Option<ClusterAnswers>>,
+        mut answers: watch::Receiver<Option<ClusterAnswers>>,
+        mut pods: watch::Receiver<WatchedPods>,
         states: &watch::Sender<Option<PublishedObject>>,
         degraded: &watch::Sender<Option<Degraded>>,
     ) {
-        let mut answers = answers.clone();
         let mut source: Option<NodeStateSource> = None;
         let mut surroundings: Option<Surroundings> = None;
         let (mut stamps, mut asked, mut searched) = (None, Instant::now(), Instant::now());
         while !states.is_closed() {
-            let is_news = answers.has_changed().unwrap_or_default();
-            let Some(answer) = answers.borrow_and_update().clone() else {
+            // The pods follow the first answer at once, and without them a state may be less exact.
+            if answers.borrow().is_none() || *pods.borrow() == WatchedPods::Asked {
                 thread::sleep(LOOK);
                 continue;
-            };
+            }
+            let is_news = answers.has_changed().unwrap_or_default();
+            let is_pod_news = pods.has_changed().unwrap_or_default();
+            let Some(answer) = answers.borrow_and_update().clone() else { continue };
+            let known = pods.borrow_and_update().clone();
             let now = surroundings.as_ref().map(|around| FileStamps::read(&around.located));
             let has_changed = is_news || (now.is_some() && now != stamps);
             // A kubelet that starts again makes its socket anew.
@@ -89,12 +93,14 @@ impl NodeObserver {
                     }
                 };
             }
-            if let Some(around) = surroundings.as_ref().filter(|_| has_changed || asked.elapsed() >= ASK) {
+            let is_due = has_changed || is_pod_news || asked.elapsed() >= ASK;
+            if let Some(around) = surroundings.as_ref().filter(|_| is_due) {
                 (stamps, asked) = (now, Instant::now());
                 let source = source.get_or_insert_with(|| {
                     NodeStateSource::new(wall_clock::unix_ns().max(answer.published_epoch.saturating_add(1)))
                 });
-                tell(degraded, self.observe(source, around, &answer, states).err());
+                let api = in_api(&answer, &known);
+                tell(degraded, self.observe(source, around, &api, states).err());
             }
             thread::sleep(LOOK);
         }
@@ -105,7 +111,7 @@ impl NodeObserver {
         &self,
         source: &mut NodeStateSource,
         around: &Surroundings,
-        answer: &ClusterAnswers,
+        api: &NodeInApi,
         states: &watch::Sender<Option<PublishedObject>>,
     ) -> Result<(), String> {
         let EffectiveKubelet { profile, inexact, .. } = &around.settings;
@@ -115,14 +121,10 @@ impl NodeObserver {
             kubelet: profile,
             kubelet_inexact: inexact,
             observation: &observation,
-            api: &answer.node,
+            api,
         };
         let object = object(source.observe(inputs).map_err(|fault| fault.to_string())?)?;
-        states.send_if_modified(|last| {
-            let is_new = last.as_ref() != Some(&object);
-            *last = Some(object);
-            is_new
-        });
+        send_if_different(states, Some(object));
         Ok(())
     }
 
@@ -158,14 +160,23 @@ impl NodeObserver {
     }
 }
 
+/// What the API says, with the pods as far as they are known.
+fn in_api(answer: &ClusterAnswers, pods: &WatchedPods) -> NodeInApi {
+    let known = match pods {
+        WatchedPods::Asked | WatchedPods::Unknown => None,
+        WatchedPods::Known(pods) => Some(pods),
+    };
+    NodeInApi {
+        pods: known.map(|known| known.pods.clone()),
+        left_out: known.map(|known| known.left_out.clone()).unwrap_or_default(),
+        device_capacity: Some(answer.device_capacity.clone()),
+    }
+}
+
 /// Names what prevents a state, once.
 fn tell(degraded: &watch::Sender<Option<Degraded>>, fault: Option<String>) {
     let entry = fault.map(|fault| Degraded::new("publish", fault, NO_STATE));
-    degraded.send_if_modified(|now| {
-        let differs = *now != entry;
-        *now = entry;
-        differs
-    });
+    send_if_different(degraded, entry);
 }
 
 /// The content of the published object.

@@ -15,14 +15,12 @@ use std::{
 
 use enforcer_act::actuator::read_boot_id;
 use enforcer_cluster::{
-    ApiConnection, ApiError, ClusterNode, KubeletServer, PaceLimits, PublishedKind, PublishedObject,
-    Publisher, PublisherSettings, fetch_configz, publish_changes, unpublished,
+    ApiConnection, ApiError, Backoff, ClusterNode, KubeletServer, PaceLimits, PodWatchLimits, PublishedKind,
+    PublishedObject, Publisher, PublisherSettings, WatchedPods, fetch_configz, publish_changes, unpublished,
+    watch_pods,
 };
 use enforcer_core::{
-    cluster::{
-        observed::NodeInApi,
-        state::{GROUP, KIND, PLURAL, VERSION},
-    },
+    cluster::state::{GROUP, KIND, PLURAL, VERSION},
     policy::KubeletSettings,
 };
 use enforcer_host::HostRoot;
@@ -90,23 +88,29 @@ pub(super) struct ClusterSession {
     pub(super) outdated: Arc<Notify>,
 }
 
+/// Where a session tells what it hears.
+pub(super) struct SessionOutput {
+    pub(super) answers: watch::Sender<Option<ClusterAnswers>>,
+    pub(super) pods: watch::Sender<WatchedPods>,
+    /// Why the cluster does not have the state.
+    pub(super) unpublished: watch::Sender<Option<Degraded>>,
+    /// Why the pods of the node are not known.
+    pub(super) unwatched: watch::Sender<Option<Degraded>>,
+}
+
 impl ClusterSession {
     /// Publishes the newest state until its sender is gone.
-    pub(super) async fn keep_up(
-        self,
-        answers: watch::Sender<Option<ClusterAnswers>>,
-        states: watch::Receiver<Option<PublishedObject>>,
-        degraded: watch::Sender<Option<Degraded>>,
-    ) {
+    pub(super) async fn keep_up(self, states: watch::Receiver<Option<PublishedObject>>, told: SessionOutput) {
+        let SessionOutput { answers, pods, unpublished: degraded, unwatched } = told;
         // Daemons of a cluster that start at once do not ask at once.
         sleep(jitter(&self.node)).await;
-        let mut retry = Backoff::default();
+        let mut retry = Backoff::new(RETRY);
         let connection = loop {
             match self.connect().await {
                 Ok(connection) => break Arc::new(connection),
                 Err(error) => {
                     degraded.send_replace(Some(Degraded::new("publish", error, UNKNOWN)));
-                    sleep(retry.next()).await;
+                    sleep(retry.next_wait()).await;
                 }
             }
         };
@@ -124,7 +128,7 @@ impl ClusterSession {
                 Err(fault) => {
                     let wait = fault.asked_wait();
                     degraded.send_replace(Some(fault.degraded()));
-                    sleep(retry.next().max(wait)).await;
+                    sleep(retry.next_wait().max(wait)).await;
                 }
             }
         };
@@ -148,6 +152,9 @@ impl ClusterSession {
         };
         tokio::select! {
             never = refreshing => { let _: Infallible = never; }
+            never = watch_pods(&connection, &self.node, PodWatchLimits::default(), &pods, &unwatched) => {
+                let _: Infallible = never;
+            }
             () = publish_changes(publisher, states, settings, &degraded) => {}
         }
     }
@@ -180,11 +187,10 @@ impl ClusterSession {
             Ok(answered) => (answered, None),
             Err(reason) => (None, Some(reason)),
         };
-        let in_api = NodeInApi { pods: None, device_capacity: Some(node.capacity) };
         ClusterAnswers {
             version: node.kubelet_version,
             reported_at: node.reported_at,
-            node: in_api,
+            device_capacity: node.capacity,
             configz,
             no_configz,
             published_epoch: epoch,
@@ -219,19 +225,6 @@ impl ClusterSession {
             return Err("the kubelet was started again meanwhile".to_owned());
         }
         Ok(Some((answered, read)))
-    }
-}
-
-/// Time until the next try: twice the one before.
-#[derive(Default)]
-struct Backoff(Option<Duration>);
-
-impl Backoff {
-    fn next(&mut self) -> Duration {
-        let (first, longest) = RETRY;
-        let next = self.0.map_or(first, |last| last.saturating_mul(2).min(longest));
-        self.0 = Some(next);
-        next
     }
 }
 

@@ -121,9 +121,13 @@ impl Cluster {
 
     /// Writes the CPU manager's file as the kubelet does: as a whole, under another name first.
     fn write_cpus(&self, default: &str) {
+        self.write_state(default, "{}");
+    }
+
+    fn write_state(&self, default: &str, entries: &str) {
         let root = self.dir.path().join("kubelet-root");
         let text = format!(
-            "{{\"policyName\":\"static\",\"defaultCpuSet\":\"{default}\",\"entries\":{{}},\"checksum\":0}}"
+            "{{\"policyName\":\"static\",\"defaultCpuSet\":\"{default}\",\"entries\":{entries},\"checksum\":0}}"
         );
         fs::write(root.join("new"), text).unwrap();
         fs::rename(root.join("new"), root.join("cpu_manager_state")).unwrap();
@@ -184,6 +188,32 @@ fn state_follows_the_node_and_survives_the_server() {
     let again = Daemon::start_on("127.0.0.1:0", &cluster.lines());
     cluster.becomes("a state of the next daemon", |state| revision(state).0 > revision(&third).0);
     drop(again);
+}
+
+/// A file of the kubelet has the uid of a pod alone; the API has its name, and says which pods were refused.
+#[test]
+fn pods_of_the_api_are_in_the_state() {
+    let cluster = Cluster::start();
+    let pod = |uid: &str, status: Value| {
+        let init = json!([{"name": "main", "restartPolicy": "Always"}]);
+        let spec = json!({"nodeName": NODE, "initContainers": init, "containers": [{"name": "app"}]});
+        json!({"metadata": {"uid": uid}, "spec": spec, "status": status})
+    };
+    cluster.stub.put("/api/v1/namespaces/shop/pods/web", pod("uid-web", json!({"phase": "Running"})));
+    cluster.write_state("0", "{\"uid-web\":{\"main\":\"1\"}}");
+    let _daemon = Daemon::start_on("127.0.0.1:0", &cluster.lines());
+    let named = cluster.becomes("with a pod", |state| state["pods"][0]["name"] == "web");
+    assert_eq!(named["pods"][0]["namespace"], "shop", "{named}");
+    assert_eq!(named["pods"][0]["containers"][0]["kind"], "sidecar", "{named}");
+    assert_eq!(named["rejected"], Value::Null);
+
+    let refused = json!({
+        "phase": "Failed", "reason": "TopologyAffinityError", "startTime": "2026-11-28T02:00:00Z",
+    });
+    cluster.stub.put("/api/v1/namespaces/shop/pods/late", pod("uid-late", refused));
+    let state = cluster.becomes("with a refused pod", |state| state["rejected"].is_array());
+    let expected = json!([{"uid": "uid-late", "reason": "TopologyAffinityError", "at": 1_795_831_200}]);
+    assert_eq!(state["rejected"], expected, "{state}");
 }
 
 /// One configuration on several hosts would let them write one object in turns.

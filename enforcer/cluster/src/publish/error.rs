@@ -11,7 +11,9 @@ impl WriteEnd {
         match error {
             ApiError::Unreachable { .. } => Self::Unreachable,
             ApiError::Busy { retry_after, .. } => Self::Busy(*retry_after),
-            ApiError::Unauthorized { .. } | ApiError::Late { .. } => Self::Busy(None),
+            ApiError::Broken { .. } | ApiError::Unauthorized { .. } | ApiError::Late { .. } => {
+                Self::Busy(None)
+            }
             ApiError::Forbidden { .. } | ApiError::OwnedByOther { .. } | ApiError::Refused { .. } => {
                 Self::Refused
             }

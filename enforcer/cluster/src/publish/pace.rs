@@ -12,6 +12,8 @@
 
 use std::time::Duration;
 
+use crate::backoff::Backoff;
+
 /// Bounds of a publisher.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PaceLimits {
@@ -71,8 +73,8 @@ pub struct Pace {
     full_at: Duration,
     last_begin: Option<Duration>,
     in_flight: Option<InFlightWrite>,
-    /// Failures of the server in sequence.
-    failures: u32,
+    /// Of failures of the server in sequence.
+    backoff: Backoff,
 }
 
 /// What a failed write restores.
@@ -86,13 +88,13 @@ impl Pace {
     /// Nothing to write, and no write before `first`.
     pub fn new(limits: PaceLimits, first: Duration) -> Self {
         Self {
+            backoff: Backoff::new(limits.backoff),
             limits,
             changed_at: None,
             not_before: first,
             full_at: Duration::ZERO,
             last_begin: None,
             in_flight: None,
-            failures: 0,
         }
     }
 
@@ -131,7 +133,7 @@ impl Pace {
     pub fn end(&mut self, now: Duration, end: WriteEnd) {
         let Some(write) = self.in_flight.take() else { return };
         if end == WriteEnd::Written {
-            self.failures = 0;
+            self.backoff.reset();
             return;
         }
         self.changed_at = Some(write.changed_at);
@@ -141,12 +143,7 @@ impl Pace {
                 self.full_at = write.full_at;
                 self.limits.unreachable
             }
-            WriteEnd::Busy(asked) => {
-                let (first, longest) = self.limits.backoff;
-                let doubled = first.saturating_mul(1_u32.checked_shl(self.failures).unwrap_or(u32::MAX));
-                self.failures = self.failures.saturating_add(1);
-                doubled.min(longest).max(asked.unwrap_or_default())
-            }
+            WriteEnd::Busy(asked) => self.backoff.next_wait().max(asked.unwrap_or_default()),
             WriteEnd::Refused => self.limits.refused,
         };
         self.not_before = now + wait;

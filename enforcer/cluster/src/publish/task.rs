@@ -13,7 +13,7 @@ use super::{
     pace::{Pace, PaceLimits, WriteEnd},
     publisher::{PublishedObject, Publisher},
 };
-use crate::api_error::ApiError;
+use crate::{api_error::ApiError, newest::send_if_different};
 
 /// Bounds of the loop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -82,9 +82,5 @@ async fn sleep_until(due: Option<Instant>) {
 
 fn tell(degraded: &Sender<Option<Degraded>>, publisher: &Publisher, error: Option<ApiError>) {
     let entry = error.map(|error| unpublished(&error, &publisher.kind().plural));
-    degraded.send_if_modified(|now| {
-        let differs = *now != entry;
-        *now = entry;
-        differs
-    });
+    send_if_different(degraded, entry);
 }

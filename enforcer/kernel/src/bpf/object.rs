@@ -7,6 +7,7 @@ use aya::{
     programs::{Program, ProgramError},
 };
 use enforcer_core::workload::cut_at;
+use numa_topology::text;
 
 use super::hook::HookError;
 
@@ -48,16 +49,7 @@ pub(super) fn io_error_of(error: &ProgramError) -> Option<&io::Error> {
 
 /// An error with all its causes, on one line of bounded length.
 pub fn with_causes(error: &dyn Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        let error_text = error.to_string();
-        if !text.contains(&error_text) {
-            text = format!("{text}: {error_text}");
-        }
-        cause = error.source();
-    }
-    one_line(&text)
+    one_line(&text::with_causes(error))
 }
 
 fn one_line(text: &str) -> String {

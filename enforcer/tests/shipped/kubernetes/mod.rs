@@ -215,6 +215,7 @@ fn a_token_is_mounted_where_the_daemon_publishes_alone() {
     let expected = [
         (json!(["numanodestates"]), json!(["get", "create", "patch"])),
         (json!(["nodes"]), json!(["get"])),
+        (json!(["pods"]), json!(["list", "watch"])),
         (json!(["nodes/configz"]), json!(["get"])),
     ];
     assert!(rules.eq(expected.iter().map(|(resources, verbs)| (resources, verbs))), "{role}");

@@ -28,6 +28,7 @@ pub(super) async fn answer(shared: Shared, request: Request<Incoming>) -> io::Re
         if is_write {
             state.attempts.push(Instant::now());
         }
+        state.requests.push((Instant::now(), format!("{} {}", request.method(), request.uri())));
         let authorization = request.headers().get(AUTHORIZATION).and_then(|value| value.to_str().ok());
         state.authorizations.push(authorization.map(str::to_owned));
         state.faults.next(is_write)

@@ -38,6 +38,11 @@ struct StubState {
     attempts: Vec<Instant>,
     /// Values of the header `Authorization`, in order of arrival; `None` for a request without.
     authorizations: Vec<Option<String>>,
+    /// Verb, path and query of each request, and when it arrived.
+    requests: Vec<(Instant, String)>,
+    /// How often all watches were ended, and how often all were silenced.
+    ended_watches: u64,
+    silenced_watches: u64,
     /// `nodes/NAME/proxy/configz` and the like: answers to `GET` by path.
     pages: Vec<(String, Value)>,
 }
@@ -83,6 +88,9 @@ impl ApiStub {
             faults: FaultQueue::default(),
             attempts: Vec::new(),
             authorizations: Vec::new(),
+            requests: Vec::new(),
+            ended_watches: 0,
+            silenced_watches: 0,
             pages: Vec::new(),
         };
         let (changed, end) = (Sender::new(0), Sender::new(false));
@@ -173,6 +181,18 @@ impl ApiStub {
         self.shared.notify();
     }
 
+    /// Ends the answers of all watches that run.
+    pub fn end_watches(&self) {
+        self.shared.state().ended_watches += 1;
+        self.shared.notify();
+    }
+
+    /// Lets all watches that run say nothing more, without an end.
+    pub fn silence_watches(&self) {
+        self.shared.state().silenced_watches += 1;
+        self.shared.notify();
+    }
+
     /// Sends a bookmark to every watch that allows them.
     pub fn bookmark(&self) {
         self.shared.state().store.bookmark();
@@ -187,6 +207,11 @@ impl ApiStub {
     /// When requests that would change something arrived, those that were refused included.
     pub fn attempts(&self) -> Vec<Instant> {
         self.shared.state().attempts.clone()
+    }
+
+    /// Method, path and query of each request in order of arrival, and when it arrived.
+    pub fn requests(&self) -> Vec<(Instant, String)> {
+        self.shared.state().requests.clone()
     }
 
     /// What clients sent to say who they are, in order of arrival.

@@ -40,17 +40,28 @@ async fn tell(
 ) -> Result<(), http_body_util::channel::SendError> {
     let mut changed = shared.changed.subscribe();
     // Version 0, or none, is whatever there is now.
-    let (now, start) = {
+    let (now, start, orders) = {
         let state = shared.state();
+        let orders = (state.ended_watches, state.silenced_watches);
         let now = if from == 0 { state.store.list(&target) } else { Vec::new() };
         let version = if from == 0 { state.store.version() } else { from };
-        (now, state.store.position(version).map(|position| (position, state.store.compacted())))
+        (now, state.store.position(version).map(|position| (position, state.store.compacted())), orders)
     };
     for object in now {
         to.send_data(line("ADDED", &object)).await?;
     }
     let Some((mut position, compacted)) = start else { return to.send_data(expired()).await };
     loop {
+        let told = {
+            let state = shared.state();
+            (state.ended_watches, state.silenced_watches)
+        };
+        if told.1 != orders.1 {
+            return std::future::pending().await;
+        }
+        if told.0 != orders.0 {
+            return Ok(());
+        }
         let changes = shared.state().store.changes_from(position, compacted).map(<[_]>::to_vec);
         let Some(changes) = changes else { return to.send_data(expired()).await };
         position += changes.len();

@@ -10,6 +10,8 @@ use numa_placement::ContainerKind;
 pub struct NodeInApi {
     /// Pods that are bound to the node; `None` if they are not known.
     pub pods: Option<Vec<ApiPod>>,
+    /// Pods that are bound to the node and could not be read, and why.
+    pub left_out: Vec<String>,
     /// Extended resources of the node's `status.capacity`, unhealthy devices included; `None` if not known.
     pub device_capacity: Option<BTreeMap<String, u64>>,
 }
@@ -50,6 +52,8 @@ pub struct ApiContainer {
     /// Number of CPUs that a static CPU manager gives it exclusively, 0 for a shared one; `None` if not
     /// known.
     pub exclusive_cpus: Option<u64>,
+    /// Devices that it asks for, by resource; also of resources that no device plugin has.
+    pub devices: BTreeMap<String, u64>,
 }
 
 /// Refusal of a pod by the node.

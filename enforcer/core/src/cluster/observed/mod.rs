@@ -105,7 +105,7 @@ pub fn state_of(
     let known = api.pods.as_deref();
     inexact.extend(pods::unfinished_admissions(observation, known));
     let pods = pods::held_pods(observation, &devices, known);
-    inexact.extend(pods::unknown_mirror(&pods, known));
+    inexact.extend(pods::unknown_pods(observation, &pods, api));
     let (reserved_cpus, shared_cpus) = cpus(machine, observation);
     let state = NodeState {
         inexact,

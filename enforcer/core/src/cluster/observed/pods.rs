@@ -3,13 +3,14 @@
 //! The files name pods by uid. The API has the names; without it a pod is joined with the socket's list by
 //! what it alone can have, its exclusive CPUs or devices.
 //!
-//! Limit: without the pods of the API and without a static memory manager, an admission of several containers
-//! that waits between two of them, as for a device plugin, looks like one that has ended.
+//! An admission of several containers may wait between two of them, as for a device plugin. What each container
+//! is to have tells whether it has ended: its CPUs and devices in the API, or the entries of a static memory
+//! manager. Where neither is known, a state with device plugins is not exact ([`unknown_pods`]).
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{
-    ApiContainer, ApiPod, ListedPodResources, MemoryAssignments, NodeObservation,
+    ApiContainer, ApiPod, ListedPodResources, MemoryAssignments, NodeInApi, NodeObservation,
     contradictions::{by_cpus, is_static_memory},
     devices::CountedDevices,
 };
@@ -138,6 +139,10 @@ impl<'a> ListedNames<'a> {
 
 /// Name of admissions in reasons.
 const ADMISSION: &str = "kubelet:admission";
+/// Name of the API's pods in reasons.
+const API_PODS: &str = "api:pods";
+/// Longest reason, in characters.
+const REASON: usize = 300;
 
 /// A pod whose admission has not ended: one of its containers has not all that its pod gets. One is enough to
 /// make a state inexact.
@@ -145,11 +150,8 @@ pub(super) fn unfinished_admissions(
     observation: &NodeObservation,
     pods: Option<&[ApiPod]>,
 ) -> Vec<InexactSource> {
-    let mut found = without_cpus(observation, pods);
-    if found.is_empty() {
-        found.extend(without_memory(observation));
-    }
-    found
+    let found = without_cpus_or_devices(observation, pods).or_else(|| without_memory(observation));
+    found.into_iter().collect()
 }
 
 /// The first listed pod that is Guaranteed, because it has exclusive CPUs or memory, and of which a container
@@ -182,39 +184,78 @@ fn container_without_memory<'a>(
     missing.map(|one| one.name.as_str())
 }
 
-/// The first static pod that holds something while the pods of the API are not known: its mirror pod has
-/// another uid there, so a reader would count it twice.
-pub(super) fn unknown_mirror(held: &[HeldPod], pods: Option<&[ApiPod]>) -> Option<InexactSource> {
+/// Why the pods of the API have to be known, and are not: the first reason.
+///
+/// A static pod has another uid there, so a reader would count it twice. And where a device plugin may let an
+/// admission wait and no memory manager tells of it, a pod that has a part looks like one that has all.
+pub(super) fn unknown_pods(
+    observation: &NodeObservation,
+    held: &[HeldPod],
+    api: &NodeInApi,
+) -> Option<InexactSource> {
+    let is_known = |pod: &&HeldPod| {
+        let mut pods = api.pods.iter().flatten();
+        pods.any(|known| known.uid == pod.uid)
+    };
+    let unknown = held.iter().find(|pod| !is_known(pod))?;
+    if api.pods.is_some() {
+        // Any of those that could not be read may be the one.
+        let reason = api.left_out.first()?;
+        return Some(InexactSource::new(API_PODS, reason.chars().take(REASON).collect::<String>()));
+    }
     let is_config_hash = |uid: &str| uid.len() == 32 && uid.bytes().all(|byte| byte.is_ascii_hexdigit());
-    let found = held.iter().find(|pod| pods.is_none() && is_config_hash(&pod.uid))?;
-    let reason = format!("not known, and so is the uid there of the static pod {}", found.uid);
-    Some(InexactSource::new("api:pods", reason))
+    if let Some(pod) = held.iter().find(|pod| is_config_hash(&pod.uid)) {
+        let reason = format!("not known, and so is the uid there of the static pod {}", pod.uid);
+        return Some(InexactSource::new(API_PODS, reason));
+    }
+    let has_plugins = observation.devices.content().is_some_and(|devices| !devices.registered.is_empty());
+    let is_static = observation.memory.content().is_some_and(|memory| is_static_memory(&memory.policy));
+    (has_plugins && !is_static).then(|| {
+        let reason = format!("not known, and so is whether pod {} has all of its devices", unknown.uid);
+        InexactSource::new(API_PODS, reason)
+    })
 }
 
-/// The first pod of the API that holds something, and of which a container has not all of its CPUs yet.
-fn without_cpus(observation: &NodeObservation, pods: Option<&[ApiPod]>) -> Vec<InexactSource> {
-    let Some(cpus) = observation.cpus.content().filter(|cpus| cpus.policy == "static") else {
-        return Vec::new();
-    };
+/// The first pod of the API that holds something, and of which a container has not all of its CPUs or devices
+/// yet.
+fn without_cpus_or_devices(observation: &NodeObservation, pods: Option<&[ApiPod]>) -> Option<InexactSource> {
+    let cpus = observation.cpus.content();
     let memory = observation.memory.content();
-    let mut holders: BTreeSet<&str> = cpus.containers.keys().map(String::as_str).collect();
+    let devices = observation.devices.content();
+    let mut granted = BTreeMap::<(&str, &str, &str), u64>::new();
+    for grant in devices.into_iter().flat_map(|devices| &devices.grants) {
+        let key = (grant.pod.as_str(), grant.container.as_str(), grant.resource.as_str());
+        *granted.entry(key).or_default() += grant.devices.len() as u64;
+    }
+    let mut holders: BTreeSet<&str> = granted.keys().map(|(pod, ..)| *pod).collect();
+    holders.extend(cpus.into_iter().flat_map(|cpus| cpus.containers.keys().map(String::as_str)));
     holders.extend(memory.into_iter().flat_map(|memory| memory.containers.keys().map(String::as_str)));
-    holders.extend(
-        observation.devices.content().into_iter().flat_map(|of| of.grants.iter().map(|one| one.pod.as_str())),
-    );
-    let pods = pods.into_iter().flatten();
-    let open =
-        pods.filter(|pod| !pod.is_finished && pod.rejection.is_none() && holders.contains(pod.kubelet_uid()));
-    let misses = |pod: &&ApiPod| {
-        let of = cpus.containers.get(pod.kubelet_uid());
-        let has = |container: &ApiContainer| {
-            of.and_then(|of| of.get(&container.name)).map_or(0, |cpus| cpus.len() as u64)
-        };
-        pod.containers.iter().any(|one| one.exclusive_cpus.is_some_and(|cpus| cpus != has(one)))
+    let is_registered =
+        |resource: &str| devices.is_some_and(|devices| devices.registered.contains_key(resource));
+    let with_cpus = cpus.filter(|cpus| cpus.policy == "static");
+    let lacks_cpus = |uid: &str, container: &ApiContainer| {
+        let (Some(cpus), Some(asked)) = (with_cpus, container.exclusive_cpus) else { return false };
+        let has = cpus.containers.get(uid).and_then(|of| of.get(&container.name));
+        has.map_or(0, |cpus| cpus.len() as u64) != asked
     };
-    let found = open.filter(misses).map(|pod| {
-        let reason = format!("pod {}/{} holds a part of its CPUs only", pod.namespace, pod.name);
-        InexactSource::new(ADMISSION, reason)
-    });
-    found.take(1).collect()
+    let lacks_devices = |uid: &str, container: &ApiContainer| {
+        container.devices.iter().any(|(resource, asked)| {
+            let has = granted.get(&(uid, container.name.as_str(), resource.as_str()));
+            is_registered(resource) && has.copied().unwrap_or(0) < *asked
+        })
+    };
+    let open =
+        |pod: &&ApiPod| !pod.is_finished && pod.rejection.is_none() && holders.contains(pod.kubelet_uid());
+    pods?.iter().filter(open).find_map(|pod| {
+        let uid = pod.kubelet_uid();
+        let part_of = if pod.containers.iter().any(|one| lacks_cpus(uid, one)) {
+            "CPUs"
+        } else if pod.containers.iter().any(|one| lacks_devices(uid, one)) {
+            "devices"
+        } else {
+            return None;
+        };
+        let reason = format!("pod {}/{} holds a part of its {part_of} only", pod.namespace, pod.name);
+        Some(InexactSource::new(ADMISSION, reason))
+    })
 }

@@ -96,7 +96,11 @@ impl PlayedKubelet {
             dir: tempfile::tempdir().unwrap(),
             base: model_of_nothing(&machine, &profile),
             truth: Allocations::default(),
-            api: NodeInApi { pods: Some(Vec::new()), device_capacity: Some(capacity) },
+            api: NodeInApi {
+                pods: Some(Vec::new()),
+                device_capacity: Some(capacity),
+                ..NodeInApi::default()
+            },
             machine,
             profile,
             pods: Vec::new(),
@@ -416,6 +420,7 @@ fn api_pod(pod: &PodRequest, refused: Option<&str>) -> ApiPod {
         name: container.name.clone(),
         kind: container.kind,
         exclusive_cpus: Some(container.whole_cpus().unwrap_or(0)),
+        devices: container.devices.clone(),
     });
     ApiPod {
         uid: pod.name.uid.clone(),
