@@ -6,8 +6,8 @@
 //! Idea: kubectl itself is run ([ADR 0017](../../../docs/adr/0017-the-plugin-speaks-through-kubectl.md)):
 //! `get` for pods and nodes, `port-forward` for the way to a daemon.
 //!
-//! Beside that, the daemon of a node publishes objects, as the account of its own pod and through kube
-//! ([ADR 0018](../../../docs/adr/0018-published-state-goes-through-kube.md)): see [`publish_changes`]. It reads
+//! Beside that, the daemon of a node publishes objects, as the account of its own pod and through kube ([ADR
+//! 0018](../../../docs/adr/0018-published-state-goes-through-kube.md)): see [`publish_changes`]. It reads
 //! which pods are bound to its node: see [`watch_pods`].
 //!
 //! [`objects`] reads what `kubectl get -o json` prints, for a plan over many nodes.

@@ -55,7 +55,8 @@ impl Watch {
 
     async fn becomes(&mut self, what: &str, is: impl Fn(&BoundPods) -> bool) -> Arc<BoundPods> {
         let known = self.pods.wait_for(|now| matches!(now, WatchedPods::Known(pods) if is(pods)));
-        match &*tokio::time::timeout(LIMIT, known).await.expect(what).unwrap() {
+        let Ok(known) = tokio::time::timeout(LIMIT, known).await else { panic!("never: {what}") };
+        match &*known.unwrap() {
             WatchedPods::Known(pods) => Arc::clone(pods),
             WatchedPods::Asked | WatchedPods::Unknown => unreachable!(),
         }
@@ -162,7 +163,7 @@ async fn failures_of_the_server_lose_nothing_and_are_no_storm() {
     stub.fail_reads([Fault::status(500, "InternalError"), busy, Fault::Slow(Duration::from_millis(300))]);
     let mut watch = Watch::start(stub.config(), PodWatchLimits::default());
     let entry = watch.is_degraded(true).await.unwrap();
-    assert_eq!(entry.source, "watch:pods");
+    assert_eq!(entry.source, "pod-watch");
     assert!(entry.reason.starts_with("list /api/v1/pods: 500"), "{entry}");
     watch.names(&["one"]).await;
     watch.is_degraded(false).await;

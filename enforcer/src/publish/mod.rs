@@ -4,8 +4,8 @@
 //! have to be read without waiting for a network, and what only the API server knows (the kubelet's version,
 //! devices that are not healthy) comes late or not at all.
 //!
-//! The pods that are bound to the node are followed by a watch, because only the API has their names, the kinds
-//! of their containers and their refusals.
+//! The pods that are bound to the node are followed by a watch, because only the API has their names, the
+//! kinds of their containers and their refusals.
 //!
 //! Idea: two threads, joined by channels that hold the newest value alone. `cluster` speaks to the API server
 //! and to the kubelet's own server ([`session`]); `node-state` reads files and the kubelet's socket and makes

@@ -1,9 +1,10 @@
 //! Makes a state of the node whenever the kubelet changes what it gives away.
 //!
 //! A changed file is seen within [`LOOK`], by one `stat` each; the socket is asked every [`ASK`], because
-//! devices change their health without any file. A change of a pod in the API counts as one of a file. The kubelet's settings are read when another process of it
-//! runs, or when the API server has said something new: it reads its files at its start alone. Each change of
-//! a file is a reason to look for the process again.
+//! devices change their health without any file. A change of a pod in the API counts as one of a file. The
+//! kubelet's settings are read when another process of it runs, or when the API server has said something
+//! new: it reads its files at its start alone. Each change of a file is a reason to look for the process
+//! again.
 
 use std::{
     sync::Arc,

@@ -8,10 +8,10 @@
 //! are cut into their objects while they arrive ([`split`]), and of each object only [`pod`] is kept. kube's
 //! own watcher would need its runtime crate and hold whole pods.
 //!
-//! Invariants: what the receiver has is the newest that the server told. It stays while the server is away. An
-//! object beyond the bounds is left out by name, and never ends the watch. No more than [`LARGEST`] bytes of
-//! text, [`bound::ACTIVE`] pods that run and [`bound::ENDED`] ended ones are held. Waits grow and differ from
-//! daemon to daemon, and two requests begin at least [`SPACING`] apart.
+//! Invariants: what the receiver has is the newest that the server told. It stays while the server is away.
+//! An object beyond the bounds is left out by name, and never ends the watch. No more than [`LARGEST`] bytes
+//! of text, [`bound::ACTIVE`] pods that run and [`bound::ENDED`] ended ones are held. Waits grow and differ
+//! from daemon to daemon, and two requests begin at least [`SPACING`] apart.
 
 mod bound;
 mod pod;

@@ -2,8 +2,8 @@
 //! kubelet's refusal.
 //!
 //! Invariants: text and numbers are within the limits of a published state, and a pod beyond them is refused
-//! with the reason. The uid of a static pod is believed where a mirror pod has it twice, as the kubelet writes
-//! it, and where no pod of the API can have it.
+//! with the reason. The uid of a static pod is believed where a mirror pod has it twice, as the kubelet
+//! writes it, and where no pod of the API can have it.
 
 use std::{collections::BTreeMap, fmt, marker::PhantomData};
 
@@ -263,8 +263,8 @@ impl<'de> Deserialize<'de> for Requests {
     }
 }
 
-/// `NAMESPACE/NAME` of a Pod that is not read, as far as its beginning has them: the server writes both before
-/// anything else that has a name.
+/// `NAMESPACE/NAME` of a Pod that is not read, as far as its beginning has them: the server writes both
+/// before anything else that has a name.
 pub(super) fn name_in(head: &[u8]) -> String {
     let text = String::from_utf8_lossy(head);
     let word = |key: &str| {

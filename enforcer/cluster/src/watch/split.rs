@@ -194,7 +194,7 @@ mod tests {
     proptest! {
         #[test]
         fn objects_come_out_as_they_went_in(items in objects(), step in 1_usize..40) {
-            let lines: String = items.iter().map(|item| format!("{item}\n")).collect();
+            let lines: String = items.iter().flat_map(|item| [item.to_string(), "\n".to_owned()]).collect();
             prop_assert_eq!(&pieces(&mut ObjectSplitter::of_watch(), lines.as_bytes(), step), &items);
             let list = json!({"kind": "PodList", "metadata": {"resourceVersion": "7", "x": [1]}, "items": items});
             let mut splitter = ObjectSplitter::of_list();

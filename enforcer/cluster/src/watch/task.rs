@@ -131,7 +131,7 @@ pub async fn watch_pods(
             None => sleep_until(begun + SPACING).await,
             Some(error) => {
                 watch.note_failure(&error);
-                send_if_different(degraded, Some(Degraded::new("watch:pods", error.to_string(), NO_PODS)));
+                send_if_different(degraded, Some(Degraded::new("pod-watch", error.to_string(), NO_PODS)));
                 sleep(wait_after(&error, limits.pace, &mut backoff).max(SPACING)).await;
             }
         }
@@ -168,7 +168,8 @@ impl PodWatch<'_> {
         format!("/api/v1/pods?fieldSelector=spec.nodeName%3D{}", self.node)
     }
 
-    /// Reads all pods. A version of "0" is whatever the server has in its cache, and none the newest there is.
+    /// Reads all pods. A version of "0" is whatever the server has in its cache, and none the newest there
+    /// is.
     async fn list(&mut self, version: &str) -> Result<(), ApiError> {
         let path = self.path();
         let of_version =

@@ -3,9 +3,10 @@
 //! The files name pods by uid. The API has the names; without it a pod is joined with the socket's list by
 //! what it alone can have, its exclusive CPUs or devices.
 //!
-//! An admission of several containers may wait between two of them, as for a device plugin. What each container
-//! is to have tells whether it has ended: its CPUs and devices in the API, or the entries of a static memory
-//! manager. Where neither is known, a state with device plugins is not exact ([`unknown_pods`]).
+//! An admission of several containers may wait between two of them, as for a device plugin. What each
+//! container is to have tells whether it has ended: its CPUs and devices in the API, or the entries of a
+//! static memory manager. Where neither is known, a state with device plugins is not exact
+//! ([`unknown_pods`]).
 
 use std::collections::{BTreeMap, BTreeSet};
 

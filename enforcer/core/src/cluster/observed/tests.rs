@@ -1,3 +1,5 @@
+mod api_pods;
+
 use std::collections::BTreeMap;
 
 use numa_placement::{ContainerKind, ContainerRequest, PodName, PodRequest, admit};
@@ -503,80 +505,6 @@ fn a_pod_whose_admission_has_not_ended_is_named() {
     pod.containers[1].exclusive_cpus = Some(0);
     kubelet.api.pods = Some(vec![pod]);
     assert!(kubelet.state().exact);
-}
-
-/// A device plugin takes its time for the second container, which shares its CPUs.
-#[test]
-fn a_pod_that_waits_for_devices_is_named() {
-    let mut kubelet = Kubelet::new();
-    let mut pod = web();
-    let mut second =
-        ApiContainer { name: "second".into(), exclusive_cpus: Some(0), ..ApiContainer::default() };
-    let mut reasons = |second: &ApiContainer| {
-        pod.containers.truncate(1);
-        pod.containers.push(second.clone());
-        kubelet.api.pods = Some(vec![pod.clone()]);
-        let inexact = kubelet.state().inexact.into_iter();
-        inexact.map(|one| format!("{}: {}", one.source, one.reason)).collect::<Vec<_>>()
-    };
-    second.devices.insert(GPU.into(), 1);
-    assert_eq!(reasons(&second), ["kubelet:admission: pod shop/web holds a part of its devices only"]);
-    second.devices = [("dra.com/gpu".to_owned(), 1)].into();
-    assert_eq!(reasons(&second), [""; 0], "no plugin has this resource");
-}
-
-#[test]
-fn pods_of_the_api_are_needed_where_nothing_else_tells_of_a_waiting_admission() {
-    type Change = fn(&mut Kubelet);
-    let without_memory_manager = |it: &mut Kubelet| {
-        it.profile.memory_policy = "None".into();
-        it.seen.memory =
-            SourceRead::Read(MemoryAssignments { policy: "None".into(), ..MemoryAssignments::default() });
-        it.offered().memory.clear();
-        it.listed().memory.clear();
-    };
-    let cases: [(Change, &[&str]); 4] = [
-        (|_| {}, &["api:pods: not known, and so is whether pod a has all of its devices"]),
-        (|it| it.api_pod(web()), &[]),
-        (
-            |it| {
-                it.api.pods = Some(Vec::new());
-                it.api.left_out.push("pod shop/web: its object is too large".into());
-            },
-            &["api:pods: pod shop/web: its object is too large"],
-        ),
-        (
-            |it| {
-                it.devices().registered.clear();
-                it.devices().grants.clear();
-                it.offered().devices.clear();
-                it.listed().devices.clear();
-                it.api.device_capacity = Some(BTreeMap::new());
-            },
-            &[],
-        ),
-    ];
-    for (change, expected) in cases {
-        let found = Kubelet::with(|it| {
-            without_memory_manager(it);
-            change(it);
-        });
-        assert_eq!(found, expected);
-    }
-}
-
-#[test]
-fn refused_pods_of_the_api_are_those_of_the_state() {
-    let refused = |uid: &str, at| {
-        let rejection = Some(ApiRejection { reason: "OutOfcpu".into(), at });
-        ApiPod { uid: uid.into(), is_finished: true, rejection, ..ApiPod::default() }
-    };
-    let mut kubelet = Kubelet::new();
-    kubelet.api.pods = Some(vec![web(), refused("r2", 2), refused("r1", 1)]);
-    let state = kubelet.state();
-    let rejected: Vec<_> = state.rejected.iter().map(|one| (one.uid.as_str(), one.at)).collect();
-    assert_eq!(rejected, [("r1", 1), ("r2", 2)]);
-    assert!(state.exact, "{:?}", state.inexact);
 }
 
 /// A device plugin takes its time for the second container, and the API's pods are not known.
