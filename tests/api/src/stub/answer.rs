@@ -23,7 +23,7 @@ type StubBody = BoxBody<Bytes, Infallible>;
 /// Answers a request; an error closes the connection.
 pub(super) async fn answer(shared: Shared, request: Request<Incoming>) -> io::Result<Response<StubBody>> {
     let is_write = request.method() != Method::GET;
-    let fault = {
+    let (fault, orders) = {
         let mut state = shared.state();
         if is_write {
             state.attempts.push(Instant::now());
@@ -31,7 +31,7 @@ pub(super) async fn answer(shared: Shared, request: Request<Incoming>) -> io::Re
         state.requests.push((Instant::now(), format!("{} {}", request.method(), request.uri())));
         let authorization = request.headers().get(AUTHORIZATION).and_then(|value| value.to_str().ok());
         state.authorizations.push(authorization.map(str::to_owned));
-        state.faults.next(is_write)
+        (state.faults.next(is_write), state.watch_orders())
     };
     let closed = || io::Error::new(io::ErrorKind::ConnectionAborted, "the test asked for it");
     let (parts, body) = request.into_parts();
@@ -52,7 +52,7 @@ pub(super) async fn answer(shared: Shared, request: Request<Incoming>) -> io::Re
     let is_watch = matches!(parameter(query, "watch"), Some("1" | "true"));
     let target = shared.state().store.target(path);
     let answer = match target {
-        Some(target) if is_watch && !is_write => watch::watch(shared, target, query),
+        Some(target) if is_watch && !is_write => watch::watch(shared, orders, target, query),
         Some(target) => {
             let media =
                 parts.headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();

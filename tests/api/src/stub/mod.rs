@@ -47,6 +47,13 @@ struct StubState {
     pages: Vec<(String, Value)>,
 }
 
+impl StubState {
+    /// How often all watches were ended, and how often all were silenced.
+    fn watch_orders(&self) -> (u64, u64) {
+        (self.ended_watches, self.silenced_watches)
+    }
+}
+
 /// State, and a counter that changes with it.
 #[derive(Debug, Clone)]
 struct Shared {

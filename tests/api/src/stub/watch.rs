@@ -17,8 +17,13 @@ const WAITING: usize = 64;
 /// Time of a watch that names none.
 const LIMIT: Duration = Duration::from_mins(5);
 
-/// Answers a watch of a collection.
-pub(super) fn watch(shared: Shared, target: Target, query: &str) -> Response<BoxBody<Bytes, Infallible>> {
+/// Answers a watch of a collection; orders to all watches count that come after `orders`.
+pub(super) fn watch(
+    shared: Shared,
+    orders: (u64, u64),
+    target: Target,
+    query: &str,
+) -> Response<BoxBody<Bytes, Infallible>> {
     let (sender, body) = Channel::<Bytes, Infallible>::new(WAITING);
     let number = |name| parameter(query, name).and_then(|value| value.parse::<u64>().ok());
     let limit = number("timeoutSeconds").map_or(LIMIT, Duration::from_secs);
@@ -26,13 +31,14 @@ pub(super) fn watch(shared: Shared, target: Target, query: &str) -> Response<Box
     let bookmarks = parameter(query, "allowWatchBookmarks") == Some("true");
     tokio::spawn(async move {
         // The reader may go at any time.
-        let _ = tokio::time::timeout(limit, tell(shared, target, from, bookmarks, sender)).await;
+        let _ = tokio::time::timeout(limit, tell(shared, orders, target, from, bookmarks, sender)).await;
     });
     Response::new(body.boxed())
 }
 
 async fn tell(
     shared: Shared,
+    orders: (u64, u64),
     target: Target,
     from: u64,
     bookmarks: bool,
@@ -40,22 +46,18 @@ async fn tell(
 ) -> Result<(), http_body_util::channel::SendError> {
     let mut changed = shared.changed.subscribe();
     // Version 0, or none, is whatever there is now.
-    let (now, start, orders) = {
+    let (now, start) = {
         let state = shared.state();
-        let orders = (state.ended_watches, state.silenced_watches);
         let now = if from == 0 { state.store.list(&target) } else { Vec::new() };
         let version = if from == 0 { state.store.version() } else { from };
-        (now, state.store.position(version).map(|position| (position, state.store.compacted())), orders)
+        (now, state.store.position(version).map(|position| (position, state.store.compacted())))
     };
     for object in now {
         to.send_data(line("ADDED", &object)).await?;
     }
     let Some((mut position, compacted)) = start else { return to.send_data(expired()).await };
     loop {
-        let told = {
-            let state = shared.state();
-            (state.ended_watches, state.silenced_watches)
-        };
+        let told = shared.state().watch_orders();
         if told.1 != orders.1 {
             return std::future::pending().await;
         }
