@@ -2,8 +2,11 @@
 
 use numa_topology::degraded::Degraded;
 
-use super::pace::WriteEnd;
+use super::{pace::WriteEnd, publisher::PublishedKind};
 use crate::api_error::ApiError;
+
+/// Effect of an object that is not published.
+const EFFECT: &str = "the cluster sees an older state of this node, or none";
 
 impl WriteEnd {
     /// What a failure means for the time of the next write.
@@ -21,16 +24,32 @@ impl WriteEnd {
     }
 }
 
+/// The degraded entry of an object of this kind. A kind of others that the cluster does not serve has a
+/// name of its own: the project's objects are published all the same.
+pub(super) fn unpublished_kind(error: &ApiError, kind: &PublishedKind) -> Degraded {
+    match error {
+        ApiError::Refused { code: 404, operation, .. } if !kind.own && operation.starts_with("patch ") => {
+            let unserved_source = format!("{}-not-served", short_name(&kind.plural));
+            let reason =
+                format!("{operation}: the cluster has no definition of {}.{}", kind.plural, kind.group);
+            Degraded::new(unserved_source, reason, EFFECT)
+        }
+        _ => unpublished(error, &kind.plural),
+    }
+}
+
+/// The name of a kind in names of sources.
+fn short_name(plural: &str) -> &str {
+    if plural == "noderesourcetopologies" { "nrt" } else { plural }
+}
+
 /// The degraded entry of objects of a kind that are not published.
 pub fn unpublished(error: &ApiError, plural: &str) -> Degraded {
-    let source = match error {
-        ApiError::OwnedByOther { .. } if plural == "noderesourcetopologies" => {
-            "nrt-owned-by-other".to_owned()
-        }
-        ApiError::OwnedByOther { .. } => format!("{plural}-owned-by-other"),
+    let unpublished_source = match error {
+        ApiError::OwnedByOther { .. } => format!("{}-owned-by-other", short_name(plural)),
         _ => format!("publish:{plural}"),
     };
-    Degraded::new(source, error.to_string(), "the cluster sees an older state of this node, or none")
+    Degraded::new(unpublished_source, error.to_string(), EFFECT)
 }
 
 #[cfg(test)]

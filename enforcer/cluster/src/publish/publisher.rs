@@ -1,6 +1,6 @@
 //! One server-side apply, and what its answer means.
 
-use std::sync::Arc;
+use std::{collections::BTreeSet, sync::Arc};
 
 use hyper::Method;
 use serde_json::{Map, Value, json};
@@ -92,6 +92,7 @@ impl Publisher {
         if self.written.as_ref().is_some_and(|written| written.object == *object) {
             return Ok(Published::Equal);
         }
+        self.refuse_foreign().await?;
         let uid = self.node_uid().await?;
         let path = format!("{}?fieldManager={FIELD_MANAGER}&force={}", self.path(), self.kind.own);
         let body = self.whole(object, &uid).to_string();
@@ -136,6 +137,21 @@ impl Publisher {
         }
     }
 
+    /// In a kind of others: an object of which another manager owns content is left to that manager. The
+    /// server itself refuses only fields that differ.
+    async fn refuse_foreign(&self) -> Result<(), ApiError> {
+        if self.kind.own || self.written.is_some() {
+            return Ok(());
+        }
+        let Some(object) = self.read().await? else { return Ok(()) };
+        match foreign_content(&object) {
+            None => Ok(()),
+            Some((managers, fields)) => {
+                Err(ApiError::OwnedByOther { operation: format!("patch {}", self.path()), managers, fields })
+            }
+        }
+    }
+
     fn path(&self) -> String {
         let PublishedKind { group, version, plural, .. } = &self.kind;
         format!("/apis/{group}/{version}/{plural}/{}", self.node)
@@ -163,4 +179,71 @@ impl Publisher {
 
 fn resource_version(object: &Value) -> String {
     object.pointer("/metadata/resourceVersion").and_then(Value::as_str).unwrap_or_default().to_owned()
+}
+
+/// Fields of other managers that an error names.
+const NAMED_FIELDS: usize = 8;
+
+/// Names of other managers, and the first fields beside the metadata that they own.
+fn foreign_content(object: &Value) -> Option<(String, Vec<String>)> {
+    let entries = object.pointer("/metadata/managedFields").and_then(Value::as_array)?;
+    let (mut managers, mut fields) = (BTreeSet::new(), BTreeSet::new());
+    for entry in entries {
+        let manager = entry["manager"].as_str().unwrap_or("an unnamed manager");
+        let owned = entry["fieldsV1"].as_object().into_iter().flatten();
+        let content = owned.filter(|(field, _)| field.starts_with("f:") && *field != "f:metadata");
+        for (field, below) in content.filter(|_| manager != FIELD_MANAGER) {
+            managers.insert(manager);
+            add_fields(&format!(".{}", field.trim_start_matches("f:")), below, &mut fields);
+        }
+    }
+    let managers: Vec<_> = managers.into_iter().collect();
+    (!managers.is_empty()).then(|| (managers.join(", "), fields.into_iter().take(NAMED_FIELDS).collect()))
+}
+
+/// Adds the paths of the fields at and below this one that have no fields below them.
+fn add_fields(path: &str, owned: &Value, fields: &mut BTreeSet<String>) {
+    let mut is_last = true;
+    for (field, below) in owned.as_object().into_iter().flatten() {
+        if let Some(name) = field.strip_prefix("f:") {
+            is_last = false;
+            add_fields(&format!("{path}.{name}"), below, fields);
+        }
+    }
+    if is_last {
+        fields.insert(path.to_owned());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn managed(entries: &[(&str, &[&str])]) -> Value {
+        let entries = entries.iter().map(|(manager, fields)| {
+            let fields: Map<String, Value> =
+                fields.iter().map(|field| (format!("f:{field}"), json!({}))).collect();
+            json!({"manager": manager, "fieldsV1": fields})
+        });
+        json!({"metadata": {"managedFields": entries.collect::<Vec<_>>()}})
+    }
+
+    #[test]
+    fn managers_of_content_are_foreign_and_those_of_labels_are_not() {
+        let none: &[&str] = &[];
+        for (entries, expected) in [
+            (&[][..], none),
+            (&[(FIELD_MANAGER, &["metadata", "zones"][..])], none),
+            (&[("kubectl-label", &["metadata"])], none),
+            (
+                &[(FIELD_MANAGER, &["zones"]), ("nfd-master", &["zones", "attributes"])],
+                &[".attributes", ".zones"],
+            ),
+        ] {
+            let found = foreign_content(&managed(entries));
+            assert_eq!(found.clone().map(|(_, fields)| fields).unwrap_or_default(), expected, "{entries:?}");
+            assert!(found.is_none_or(|(managers, _)| managers == "nfd-master"));
+        }
+        assert_eq!(foreign_content(&json!({})), None);
+    }
 }

@@ -9,7 +9,7 @@ use tokio::{
 };
 
 use super::{
-    error::unpublished,
+    error::unpublished_kind,
     pace::{Pace, PaceLimits, WriteEnd},
     publisher::{PublishedObject, Publisher},
 };
@@ -81,6 +81,6 @@ async fn sleep_until(due: Option<Instant>) {
 }
 
 fn tell(degraded: &Sender<Option<Degraded>>, publisher: &Publisher, error: Option<ApiError>) {
-    let entry = error.map(|error| unpublished(&error, &publisher.kind().plural));
+    let entry = error.map(|error| unpublished_kind(&error, publisher.kind()));
     send_if_different(degraded, entry);
 }
