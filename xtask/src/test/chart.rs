@@ -272,6 +272,11 @@ fn refused_values() -> Vec<(Value, &'static str)> {
             "numa_enforcer:x:ratio is none of numa_enforcer:remote_access_warning:ratio",
         ),
         (json!({ "cluster": { "extender": true } }), "additional properties 'extender' not allowed"),
+        (json!({ "cluster": { "publish": true, "alsoPublish": ["nfd"] } }), "at '/cluster/alsoPublish/0'"),
+        (
+            json!({ "cluster": { "alsoPublish": ["nrt"] } }),
+            "cluster.alsoPublish: the objects are made of the state that cluster.publish publishes",
+        ),
         (
             json!({ "nonRoot": true, "cluster": { "publish": true } }),
             "cluster.publish: a daemon that is not root does not see the kubelet's files",

@@ -149,6 +149,9 @@ container.apparmor.security.beta.kubernetes.io/{{ .container }}: {{ default $loc
 {{- if and .Values.nonRoot .Values.extraCapabilities -}}
 {{- fail "extraCapabilities: a container that is not root gets none (nonRoot)" -}}
 {{- end -}}
+{{- if and .Values.cluster.alsoPublish (not .Values.cluster.publish) -}}
+{{- fail "cluster.alsoPublish: the objects are made of the state that cluster.publish publishes" -}}
+{{- end -}}
 {{- if and .Values.nonRoot .Values.cluster.publish -}}
 {{- fail "cluster.publish: a daemon that is not root does not see the kubelet's files (nonRoot)" -}}
 {{- end -}}
