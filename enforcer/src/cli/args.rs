@@ -7,6 +7,7 @@
 mod cluster;
 mod control;
 mod plan;
+mod publish;
 mod replay;
 mod rule;
 mod synthetic;
@@ -30,6 +31,7 @@ pub use self::{
     cluster::{ClusterArgs, ClusterCheckArgs, ClusterCommand},
     control::{Explain, LogLevelArgs, LogLevelName, Pause, Resume, Socket, StatusArgs},
     plan::{PlanArgs, PodOrder},
+    publish::{ExportedName, PublishArgs, PublishedName, YamlOrJson},
     replay::ReplayArgs,
     rule::RuleParser,
     synthetic::{SyntheticCluster, SyntheticLine},
@@ -40,7 +42,7 @@ pub use self::{
 pub(super) const HELP: &str = "\
 Exit codes:
   0   aligned, or the command did what it was asked
-  1   audit, cluster check: a finding; plan: a pod not admitted; replay: changes
+  1   audit, cluster check: a finding; plan: refused; publish, replay: changes
   2   could not determine, or failed (no such --root, no permission)
   64  wrong usage: an unknown flag, a bad value, a configuration not valid
   69  status, explain, pause, resume, log-level: no daemon runs
@@ -164,6 +166,12 @@ pub enum Command {
     /// hierarchy, hardware counters. Each line says ok, degraded, missing or absent (as on most machines),
     /// what was seen, what to do. Changes nothing.
     Doctor(Doctor),
+    /// Print, compare or write once what this node tells its cluster.
+    ///
+    /// The daemon publishes on every change, with `cluster.publish`. This shows the same objects without an
+    /// API server (--print), shows how they differ from those in the cluster (--diff), or writes them once.
+    /// Without --print it asks the API server, as the account of the configuration.
+    Publish(PublishArgs),
     /// Run the daemon.
     ///
     /// Prints an audit and then one line per turn, until it is interrupted. In observe mode, which is
@@ -394,6 +402,11 @@ pub struct RunArgs {
     /// Publish the state of the node in the cluster, under its name there
     #[arg(long, value_name = "NODE")]
     pub publish_as: Option<String>,
+    /// Publish objects of other schedulers, too: nrt, numatopology [default: the configuration's]
+    // The short help is one screen.
+    #[arg(long, value_enum, value_name = "OBJECTS", value_delimiter = ',', requires = "publish_as")]
+    #[arg(hide_short_help = true)]
+    pub also_publish: Vec<ExportedName>,
     /// When it ends, put back every original value, as `restore` does.
     ///
     /// Containers keep the cpuset that their runtime has stored.

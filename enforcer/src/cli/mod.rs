@@ -29,6 +29,7 @@ mod machine;
 mod plan;
 mod plan_cluster;
 mod progress;
+mod publish;
 mod rebalance;
 mod replay;
 mod restore;
@@ -87,6 +88,7 @@ fn run(args: Args, out: &mut dyn Write) -> anyhow::Result<Exit> {
         }
         Command::Capture(args) => capture::run(&args.try_into()?, out),
         Command::Doctor(args) => doctor::run(&args, out),
+        Command::Publish(args) => publish::run(&args.try_into()?, out),
         Command::Run(args) => run::run(&args.into(), out),
         Command::Replay(args) => replay::run(&args.try_into()?, out),
         Command::Restore(args) => restore::run(&args, out),

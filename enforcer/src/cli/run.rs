@@ -43,6 +43,7 @@ impl From<args::RunArgs> for Options {
             probes_listen: args.probes_listen,
             reports_listen: args.reports_listen,
             publish_as: args.publish_as,
+            also_publish: args.also_publish.into_iter().map(Into::into).collect(),
             bpf_log: args.bpf_log,
         };
         let run = RunOptions {

@@ -18,12 +18,18 @@
 //! the kubelet's version is never exact.
 
 mod observe;
+mod once;
 mod session;
+
+pub(crate) use self::once::{NodeObject, NodeOnce};
 
 use std::{collections::BTreeMap, io, sync::Arc};
 
-use enforcer_cluster::WatchedPods;
-use enforcer_core::policy::{ClusterSettings, KubeletSettings};
+use enforcer_cluster::{PublishedObject, WatchedPods};
+use enforcer_core::{
+    cluster::exported::ExportedKind,
+    policy::{ClusterSettings, KubeletSettings},
+};
 use enforcer_host::HostRoot;
 use enforcer_runtime::kubelet::settings::{ReadConfiguration, RunningKubelet};
 use numa_topology::degraded::Degraded;
@@ -80,6 +86,11 @@ impl ClusterAnswers {
     }
 }
 
+/// Name of the node in the cluster.
+fn node_name(host: &HostRoot, cluster: &ClusterSettings) -> String {
+    cluster.node_name.clone().unwrap_or_else(|| session::host_name(host))
+}
+
 /// Starts both threads. The channels have what keeps the cluster from knowing the state, if anything does.
 ///
 /// # Errors
@@ -88,16 +99,19 @@ pub(crate) fn publish_node(
     host: &HostRoot,
     cluster: &ClusterSettings,
     kubelet: &KubeletSettings,
-) -> io::Result<[watch::Receiver<Option<Degraded>>; 3]> {
+) -> io::Result<Vec<watch::Receiver<Option<Degraded>>>> {
     let (unpublished, no_cluster) = watch::channel(None);
     let (unmade, no_state) = watch::channel(None);
     let (unwatched, no_pods) = watch::channel(None);
     let (answers, received) = watch::channel(None);
     let (states, changes) = watch::channel(None);
     let (pods, bound) = watch::channel(WatchedPods::default());
+    let mut missing = vec![no_cluster, no_state, no_pods];
+    let (made, published): (Vec<_>, Vec<_>) =
+        cluster.also_publish.iter().map(|kind| exported_object(*kind, &mut missing)).unzip();
     let outdated = Arc::new(Notify::new());
     let session = session::ClusterSession {
-        node: cluster.node_name.clone().unwrap_or_else(|| session::host_name(host)),
+        node: node_name(host, cluster),
         kubeconfig: cluster.kubeconfig.clone(),
         host: host.clone(),
         kubelet: kubelet.clone(),
@@ -105,8 +119,36 @@ pub(crate) fn publish_node(
     };
     let runtime = Builder::new_current_thread().enable_all().build()?;
     let told = session::SessionOutput { answers, pods, unpublished, unwatched };
-    threads::spawn(Role::Cluster, move || runtime.block_on(session.keep_up(changes, told)))?;
+    threads::spawn(Role::Cluster, move || runtime.block_on(session.keep_up(changes, published, told)))?;
     let observer = observe::NodeObserver { host: host.clone(), kubelet: kubelet.clone(), outdated };
-    threads::spawn(Role::NodeState, move || observer.watch(received, bound, &states, &unmade))?;
-    Ok([no_cluster, no_state, no_pods])
+    threads::spawn(Role::NodeState, move || observer.watch(received, bound, &states, &made, &unmade))?;
+    Ok(missing)
+}
+
+/// An object of another scheduler, where it is made.
+struct MadeObject {
+    kind: ExportedKind,
+    objects: watch::Sender<Option<PublishedObject>>,
+    /// Why it is not made.
+    unmade: watch::Sender<Option<Degraded>>,
+}
+
+/// The same where it is published.
+struct ChangingObject {
+    kind: ExportedKind,
+    objects: watch::Receiver<Option<PublishedObject>>,
+    /// Why the cluster does not have it.
+    unpublished: watch::Sender<Option<Degraded>>,
+}
+
+/// Both ends of an object; `missing` gets what keeps the cluster from knowing it.
+fn exported_object(
+    kind: ExportedKind,
+    missing: &mut Vec<watch::Receiver<Option<Degraded>>>,
+) -> (MadeObject, ChangingObject) {
+    let (objects, changes) = watch::channel(None);
+    let (unmade, no_object) = watch::channel(None);
+    let (unpublished, no_cluster) = watch::channel(None);
+    missing.extend([no_object, no_cluster]);
+    (MadeObject { kind, objects, unmade }, ChangingObject { kind, objects: changes, unpublished })
 }

@@ -15,7 +15,8 @@ use std::{
 use enforcer_cluster::{PublishedObject, WatchedPods, send_if_different};
 use enforcer_core::{
     cluster::{
-        observed::{NodeInApi, NodeInputs, NodeStateSource},
+        exported::{ExportInputs, ExportedKind, ReservedAmounts},
+        observed::{NodeInApi, NodeInputs, NodeObservation, NodeStateSource},
         state::{InexactSource, NodeState},
     },
     policy::KubeletSettings,
@@ -29,7 +30,7 @@ use numa_topology::{Topology, degraded::Degraded};
 use serde_json::Map;
 use tokio::sync::{Notify, watch};
 
-use super::{ClusterAnswers, process_of};
+use super::{ClusterAnswers, MadeObject, process_of};
 use crate::wall_clock;
 
 /// Interval of checks for changed files.
@@ -39,6 +40,11 @@ const ASK: Duration = Duration::from_secs(5);
 /// Interval of searches for another process of the kubelet, and of looks at the machine.
 const SEARCH: Duration = Duration::from_secs(10);
 
+/// Most further looks of a command at files that change.
+const MOST_LOOKS_AGAIN: usize = 4;
+
+/// Effect of an object of another scheduler that cannot be made.
+const NO_OBJECT: &str = "its scheduler sees an older state of this node, or none";
 /// Effect of a state that cannot be made.
 const NO_STATE: &str = "the cluster sees an older state of this node, or none";
 
@@ -51,12 +57,31 @@ pub(super) struct NodeObserver {
 }
 
 /// What changes with the kubelet's process and the machine, and not with pods.
-struct Surroundings {
+pub(super) struct Surroundings {
     /// Where its files are.
     located: KubeletSettings,
     machine: Topology,
     process: Result<RunningKubelet, NoKubelet>,
     settings: EffectiveKubelet,
+}
+
+/// A node at one moment.
+pub(super) struct ReadNode {
+    around: Surroundings,
+    observation: NodeObservation,
+    state: NodeState,
+}
+
+impl ReadNode {
+    /// The content of `NumaNodeState`.
+    pub(super) fn own(&self) -> Result<PublishedObject, String> {
+        object(&self.state)
+    }
+
+    /// The content of an object of another scheduler.
+    pub(super) fn exported(&self, kind: ExportedKind) -> Result<PublishedObject, String> {
+        exported(kind, &self.around, &self.observation, &self.state)
+    }
 }
 
 impl NodeObserver {
@@ -66,6 +91,7 @@ impl NodeObserver {
         mut answers: watch::Receiver<Option<ClusterAnswers>>,
         mut pods: watch::Receiver<WatchedPods>,
         states: &watch::Sender<Option<PublishedObject>>,
+        exports: &[MadeObject],
         degraded: &watch::Sender<Option<Degraded>>,
     ) {
         let mut source: Option<NodeStateSource> = None;
@@ -101,7 +127,7 @@ impl NodeObserver {
                     NodeStateSource::new(wall_clock::unix_ns().max(answer.published_epoch.saturating_add(1)))
                 });
                 let api = in_api(&answer, &known);
-                tell(degraded, self.observe(source, around, &api, states).err());
+                tell(degraded, self.observe(source, around, &api, states, exports).err());
             }
             thread::sleep(LOOK);
         }
@@ -114,6 +140,7 @@ impl NodeObserver {
         around: &Surroundings,
         api: &NodeInApi,
         states: &watch::Sender<Option<PublishedObject>>,
+        exports: &[MadeObject],
     ) -> Result<(), String> {
         let EffectiveKubelet { profile, inexact, .. } = &around.settings;
         let observation = observe_node(&self.kubelet, &around.machine, profile);
@@ -124,9 +151,47 @@ impl NodeObserver {
             observation: &observation,
             api,
         };
-        let object = object(source.observe(inputs).map_err(|fault| fault.to_string())?)?;
-        send_if_different(states, Some(object));
+        let state = source.observe(inputs).map_err(|fault| fault.to_string())?;
+        send_if_different(states, Some(object(state)?));
+        for export in exports {
+            let made = exported(export.kind, around, &observation, state);
+            let fault = made.as_ref().err().map(|fault| {
+                Degraded::new(format!("publish:{}", export.kind.plural()), fault.clone(), NO_OBJECT)
+            });
+            send_if_different(&export.unmade, fault);
+            // What the cluster has stays until it can be replaced by what is so.
+            if let Ok(object) = made {
+                send_if_different(&export.objects, Some(object));
+            }
+        }
         Ok(())
+    }
+
+    /// The node now, without a past.
+    pub(super) fn read_once(&self, answer: &ClusterAnswers, pods: &WatchedPods) -> Result<ReadNode, String> {
+        let around = self.surroundings(answer, None)?;
+        let look = || observe_node(&self.kubelet, &around.machine, &around.settings.profile);
+        let mut observation = look();
+        // Without an answer of the socket, files that change are not read again by the reader itself.
+        for _ in 0..MOST_LOOKS_AGAIN {
+            if observation.torn.is_none() {
+                break;
+            }
+            thread::sleep(LOOK);
+            observation = look();
+        }
+        let api = in_api(answer, pods);
+        let inputs = NodeInputs {
+            machine: &around.machine,
+            kubelet: &around.settings.profile,
+            kubelet_inexact: &around.settings.inexact,
+            observation: &observation,
+            api: &api,
+        };
+        let mut source =
+            NodeStateSource::new(wall_clock::unix_ns().max(answer.published_epoch.saturating_add(1)));
+        let state = source.observe(inputs).map_err(|fault| fault.to_string())?.clone();
+        Ok(ReadNode { around, observation, state })
     }
 
     /// The machine and the kubelet's settings now. An error is that the machine cannot be read.
@@ -184,4 +249,23 @@ fn tell(degraded: &watch::Sender<Option<Degraded>>, fault: Option<String>) {
 fn object(state: &NodeState) -> Result<PublishedObject, String> {
     let state = serde_json::to_value(state).map_err(|error| error.to_string())?;
     Ok(PublishedObject { content: Map::from_iter([("state".to_owned(), state)]) })
+}
+
+/// The content of an object of another scheduler.
+fn exported(
+    kind: ExportedKind,
+    around: &Surroundings,
+    observation: &NodeObservation,
+    state: &NodeState,
+) -> Result<PublishedObject, String> {
+    let EffectiveKubelet { profile, reservations, .. } = &around.settings;
+    let eviction = reservations.eviction_memory.as_deref();
+    let reserved = ReservedAmounts::of_settings(&reservations.kube, &reservations.system, eviction);
+    let inputs = ExportInputs {
+        state,
+        machine: &around.machine,
+        observation,
+        reserved: Some(&reserved).filter(|_| profile.config_from.is_some()),
+    };
+    kind.content(inputs).map(|content| PublishedObject { content }).map_err(|fault| fault.to_string())
 }

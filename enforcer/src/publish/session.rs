@@ -29,10 +29,11 @@ use numa_topology::degraded::Degraded;
 use thiserror::Error;
 use tokio::{
     sync::{Notify, watch},
+    task::JoinSet,
     time::sleep,
 };
 
-use super::{ClusterAnswers, KubeletProcess, process_of};
+use super::{ChangingObject, ClusterAnswers, KubeletProcess, NodeObject, process_of};
 
 /// Time between two reads of the node's object: a new version of the kubelet means a restart of the node's
 /// pods in most clusters.
@@ -100,7 +101,12 @@ pub(super) struct SessionOutput {
 
 impl ClusterSession {
     /// Publishes the newest state until its sender is gone.
-    pub(super) async fn keep_up(self, states: watch::Receiver<Option<PublishedObject>>, told: SessionOutput) {
+    pub(super) async fn keep_up(
+        self,
+        states: watch::Receiver<Option<PublishedObject>>,
+        exports: Vec<ChangingObject>,
+        told: SessionOutput,
+    ) {
         let SessionOutput { answers, pods, unpublished: degraded, unwatched } = told;
         // Daemons of a cluster that start at once do not ask at once.
         sleep(jitter(&self.node)).await;
@@ -137,6 +143,13 @@ impl ClusterSession {
         answers.send_replace(Some(first));
         let settings =
             PublisherSettings { limits: PaceLimits::default(), first: Duration::ZERO, check: CHECK };
+        // They end with this function.
+        let mut others = JoinSet::new();
+        for ChangingObject { kind, objects, unpublished } in exports {
+            let kind = NodeObject::Exported(kind).kind();
+            let publisher = Publisher::new(Arc::clone(&connection), kind, self.node.clone());
+            others.spawn(async move { publish_changes(publisher, objects, settings, &unpublished).await });
+        }
         let refreshing = async {
             loop {
                 tokio::select! {
@@ -157,6 +170,21 @@ impl ClusterSession {
             }
             () = publish_changes(publisher, states, settings, &degraded) => {}
         }
+    }
+
+    /// The connection, and the answers and pods of now, for a command that runs once.
+    pub(super) async fn ask_once(&self) -> Result<(Arc<ApiConnection>, ClusterAnswers, WatchedPods), String> {
+        let connection = Arc::new(self.connect().await?);
+        let publisher = Publisher::new(Arc::clone(&connection), NodeObject::Own.kind(), self.node.clone());
+        let asked = self.first_answers(&connection, &publisher).await;
+        let answers = asked.map_err(|fault| fault.degraded().reason)?;
+        let (pods, mut bound) = watch::channel(WatchedPods::default());
+        let (unwatched, _) = watch::channel(None);
+        let known = tokio::select! {
+            never = watch_pods(&connection, &self.node, PodWatchLimits::default(), &pods, &unwatched) => match never {},
+            known = bound.wait_for(|pods| *pods != WatchedPods::Asked) => known.map(|pods| pods.clone()),
+        };
+        Ok((connection, answers, known.unwrap_or(WatchedPods::Unknown)))
     }
 
     async fn connect(&self) -> Result<ApiConnection, String> {

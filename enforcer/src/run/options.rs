@@ -1,8 +1,11 @@
 //! The daemon's options: flags, the configuration that they override, and why it does not run.
 
-use std::{io, net::SocketAddr, path::PathBuf, time::Duration};
+use std::{collections::BTreeSet, io, net::SocketAddr, path::PathBuf, time::Duration};
 
-use enforcer_core::policy::{Brake, HumanDuration, Mode, Policy};
+use enforcer_core::{
+    cluster::exported::ExportedKind,
+    policy::{Brake, HumanDuration, Mode, Policy},
+};
 use thiserror::Error;
 
 use crate::{
@@ -64,6 +67,8 @@ pub struct Overrides {
     pub reports_listen: Option<SocketAddr>,
     /// Publish the state of the node, under this name.
     pub publish_as: Option<String>,
+    /// Objects of other schedulers that are published beside it; none means those of the configuration.
+    pub also_publish: BTreeSet<ExportedKind>,
     /// Log the diagnostics of the eBPF programs.
     pub bpf_log: bool,
 }
@@ -137,6 +142,9 @@ impl Flags for Overrides {
             policy.cluster.publish = true;
             policy.cluster.node_name.clone_from(&self.publish_as);
         }
+        if !self.also_publish.is_empty() {
+            policy.cluster.also_publish.clone_from(&self.also_publish);
+        }
         policy.sample.bpf_log |= self.bpf_log;
     }
 
@@ -156,6 +164,10 @@ impl Flags for Overrides {
             "metrics.reports" => reports_listen.map(|listen| format!("--reports-listen {listen}")),
             "cluster.publish" | "cluster.node_name" => {
                 self.publish_as.as_ref().map(|name| format!("--publish-as {name}"))
+            }
+            "cluster.also_publish" => {
+                let names: Vec<&str> = self.also_publish.iter().map(|kind| (*kind).into()).collect();
+                (!names.is_empty()).then(|| format!("--also-publish {}", names.join(",")))
             }
             "sample.bpf_log" => self.bpf_log.then(|| "--bpf-log".into()),
             _ => None,

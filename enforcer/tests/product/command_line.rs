@@ -25,6 +25,7 @@ fn help_and_version_are_a_success() {
         &["plan", "--help"],
         &["capture", "--help"],
         &["doctor", "--help"],
+        &["publish", "--help"],
         &["run", "--help"],
         &["restore", "--help"],
         &["install-seccomp", "--help"],

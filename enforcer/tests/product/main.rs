@@ -17,6 +17,7 @@ mod machines;
 mod plan;
 mod plan_cluster;
 mod publish;
+mod publish_once;
 mod replay;
 mod schema;
 mod supervisor;

@@ -67,6 +67,7 @@ const OWNERS: [(&str, &[&str]); 18] = [
         &[
             "enforcer/runtime/src/kubelet/settings/",
             "enforcer/runtime/src/manifest/",
+            "enforcer/src/cli/publish.rs",
             "enforcer/tests/",
             "enforcer/cluster/tests/",
             "tests/src/preset.rs",

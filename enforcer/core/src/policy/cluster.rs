@@ -1,12 +1,13 @@
 //! `[cluster]`: what the daemon tells the cluster that its node belongs to.
 
-use std::path::PathBuf;
+use std::{collections::BTreeSet, path::PathBuf};
 
 use numa_placement::settings::refusal::{Relation, at_odds, quoted, refused};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{KubeletSettings, PolicyError, can_be_opened};
+use crate::cluster::exported::ExportedKind;
 
 /// What the daemon tells the cluster.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -14,6 +15,10 @@ use super::{KubeletSettings, PolicyError, can_be_opened};
 pub struct ClusterSettings {
     /// Publish the state of the node as the object `NumaNodeState` with the node's name.
     pub publish: bool,
+    /// Objects of other schedulers that are published beside it: `nrt`, the `NodeResourceTopology` of
+    /// scheduler-plugins, and `numatopology`, that of Volcano.
+    #[serde(skip_serializing_if = "BTreeSet::is_empty")]
+    pub also_publish: BTreeSet<ExportedKind>,
     /// Name of the node in the cluster; without it, the host's name in lower case, as a kubelet does it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub node_name: Option<String>,

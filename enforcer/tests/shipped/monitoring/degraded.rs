@@ -13,7 +13,7 @@ use std::{
 use super::RUNBOOK;
 
 /// What stands in place of a name, and the names that it stands for.
-const ELSEWHERE: [(&str, &[&str]); 8] = [
+const ELSEWHERE: [(&str, &[&str]); 10] = [
     ("Self::UNFIT", &["placement"]),
     ("TaskIterator::SOURCE", &["task-iterator"]),
     ("self.hook.source()", &["bpf"]),
@@ -22,6 +22,9 @@ const ELSEWHERE: [(&str, &[&str]); 8] = [
     ("*source", &[]),
     ("subject.source", &[]),
     ("source", &["exposure", "cold-start-signal"]),
+    // Kinds that a daemon may publish, by what the server said.
+    ("unpublished_source", &["publish", "nrt-owned-by-other", "numatopologies-owned-by-other"]),
+    ("unserved_source", &["nrt-not-served", "numatopologies-not-served"]),
     ("self.0.stream.name", &["stdout", "log"]),
 ];
 

@@ -1,17 +1,19 @@
 //! `NodeResourceTopology` v1alpha2: amounts by NUMA node, as scheduler-plugins reads them.
 //!
 //! What its readers need, and what follows for each field:
-//! - Zones are all NUMA nodes in order of id from 0 on, also nodes without CPUs or memory, because scores mix
-//!   ids and positions. A machine with a gap in its ids has no object.
-//! - `capacity` is what the hardware has, `allocatable` what pods may get of it, `available` what no container
-//!   has of its own. Containers without exclusive CPUs or pinned memory take nothing from a zone.
-//! - Only what the kubelet aligns has an amount: CPUs under a static CPU manager, memory and huge pages under a
-//!   static memory manager (as in NFD's topology updater), and devices near a node. A device that is near
-//!   several nodes counts in the zone of each.
+//! - Zones are all NUMA nodes in order of id from 0 on, also nodes without CPUs or memory, because scores
+//!   mix ids and positions. A machine with a gap in its ids has no object.
+//! - `capacity` is what the hardware has, `allocatable` what pods may get of it, `available` what no
+//!   container has of its own. Containers without exclusive CPUs or pinned memory take nothing from a
+//!   zone.
+//! - Only what the kubelet aligns has an amount: CPUs under a static CPU manager, memory and huge pages
+//!   under a static memory manager (as in NFD's topology updater), and devices near a node. A device that
+//!   is near several nodes counts in the zone of each.
 //! - The fingerprint is that of the pods in the kubelet's own list, read with the amounts. Its method is
-//!   `with-exclusive-resources` where CPU and memory manager are static: pods without resources of their own
-//!   change nothing in the object, and both sides then count the same pods. Elsewhere it is `all`: the scheduler
-//!   counts each Guaranteed pod as exclusive for its memory, which such a kubelet pins for none.
+//!   `with-exclusive-resources` where CPU and memory manager are static: pods without resources of their
+//!   own change nothing in the object, and both sides then count the same pods. Elsewhere it is `all`:
+//!   the scheduler counts each Guaranteed pod as exclusive for its memory, which such a kubelet pins for
+//!   none.
 //! - `topologyPolicies` is deprecated and overruled by the attributes, so it is absent.
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -1,13 +1,14 @@
 //! `Numatopology` v1alpha1: CPUs by id, as Volcano's plugin `numaaware` reads them.
 //!
 //! What its reader needs, and what follows for each field:
-//! - `numares` has CPUs alone. `allocatable` is the set that is free now: under a static CPU manager without the
-//!   reserved ones, because no other field tells which these are.
+//! - `numares` has CPUs alone. `allocatable` is the set that is free now: under a static CPU manager
+//!   without the reserved ones, because no other field tells which these are.
 //! - `resReserved` is a sum of settings, not of measured amounts: the reader picks as many CPUs itself.
-//! - `cpuDetail` has the kernel's own ids of cores and sockets. A field that is 0 is left out, as by Volcano's
-//!   own writer, so an unknown id would read as 0: then the whole field is absent.
+//! - `cpuDetail` has the kernel's own ids of cores and sockets. A field that is 0 is left out, as by
+//!   Volcano's own writer, so an unknown id would read as 0: then the whole field is absent.
 //! - `podAllocations` are the exclusive CPUs of containers. The reader matches pods by uid, else by name.
-//! - The annotation `timestamp` of Volcano's own writer is not written: the object changes when the node does.
+//! - The annotation `timestamp` of Volcano's own writer is not written: the object changes when the node
+//!   does.
 
 use std::collections::BTreeMap;
 

@@ -212,7 +212,7 @@ fn what_is_not_known_is_absent() {
 }
 
 #[test]
-fn node_without_cpus_or_huge_pages_has_zeros() {
+fn node_without_huge_pages_has_zeros() {
     let mut it = Kubelet::new();
     let pages = MemoryAmounts { total: GIB, allocatable: GIB, free: GIB, ..MemoryAmounts::default() };
     it.account(1).amounts.insert("hugepages-1Gi".into(), pages);

@@ -1,0 +1,197 @@
+//! Objects of the node for a command that runs once: read, compared with the cluster's, or written.
+//!
+//! The node is read as the daemon reads it. Without the API server the version of the kubelet and devices
+//! that are not healthy are unknown, and the state says so.
+
+use std::sync::Arc;
+
+use anyhow::{Context as _, anyhow};
+use enforcer_cluster::{ApiConnection, PublishedKind, PublishedObject, Publisher, WatchedPods};
+use enforcer_core::{
+    cluster::{
+        exported::ExportedKind,
+        state::{GROUP, KIND, PLURAL, VERSION},
+    },
+    policy::{ClusterSettings, KubeletSettings},
+};
+use enforcer_host::HostRoot;
+use serde_json::{Value, json};
+use tokio::{
+    runtime::{Builder, Runtime},
+    sync::Notify,
+};
+
+use super::{
+    ClusterAnswers, node_name,
+    observe::{NodeObserver, ReadNode},
+    session::ClusterSession,
+};
+
+/// An object that a node may publish.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum NodeObject {
+    /// `NumaNodeState`.
+    Own,
+    /// That of another scheduler.
+    Exported(ExportedKind),
+}
+
+impl NodeObject {
+    /// Name in paths.
+    pub(crate) const fn plural(self) -> &'static str {
+        match self {
+            Self::Own => PLURAL,
+            Self::Exported(kind) => kind.plural(),
+        }
+    }
+
+    pub(super) fn kind(self) -> PublishedKind {
+        let (group, version, plural, kind) = match self {
+            Self::Own => (GROUP, VERSION, PLURAL, KIND),
+            Self::Exported(kind) => (kind.group(), kind.version(), kind.plural(), kind.kind()),
+        };
+        PublishedKind {
+            group: group.into(),
+            version: version.into(),
+            plural: plural.into(),
+            kind: kind.into(),
+            own: self == Self::Own,
+        }
+    }
+}
+
+/// A node that was read once.
+pub(crate) struct NodeOnce {
+    node: String,
+    read: ReadNode,
+    cluster: Option<AskedCluster>,
+}
+
+/// The cluster that was asked.
+struct AskedCluster {
+    runtime: Runtime,
+    connection: Arc<ApiConnection>,
+}
+
+impl NodeOnce {
+    /// Reads the node, and asks no API server.
+    ///
+    /// # Errors
+    /// The machine cannot be read, or exceeds the limits of a state.
+    pub(crate) fn read(
+        host: &HostRoot,
+        cluster: &ClusterSettings,
+        kubelet: &KubeletSettings,
+    ) -> anyhow::Result<Self> {
+        let read = read(host, kubelet, &ClusterAnswers::default(), &WatchedPods::Unknown)?;
+        Ok(Self { node: node_name(host, cluster), read, cluster: None })
+    }
+
+    /// Asks the API server for what only it knows, and reads the node.
+    ///
+    /// # Errors
+    /// As [`Self::read`], or no answer of the server.
+    pub(crate) fn ask(
+        host: &HostRoot,
+        cluster: &ClusterSettings,
+        kubelet: &KubeletSettings,
+    ) -> anyhow::Result<Self> {
+        let runtime = Builder::new_current_thread().enable_all().build()?;
+        let node = node_name(host, cluster);
+        let session = ClusterSession {
+            node: node.clone(),
+            kubeconfig: cluster.kubeconfig.clone(),
+            host: host.clone(),
+            kubelet: kubelet.clone(),
+            outdated: Arc::new(Notify::new()),
+        };
+        let (connection, answers, pods) =
+            runtime.block_on(session.ask_once()).map_err(|error| anyhow!(error))?;
+        let read = read(host, kubelet, &answers, &pods)?;
+        Ok(Self { node, read, cluster: Some(AskedCluster { runtime, connection }) })
+    }
+
+    /// Name of the node.
+    pub(crate) fn node(&self) -> &str {
+        &self.node
+    }
+
+    /// The object as a whole, without what the server adds to it.
+    ///
+    /// # Errors
+    /// The object would say what is not so.
+    pub(crate) fn object(&self, object: NodeObject) -> anyhow::Result<Value> {
+        let kind = object.kind();
+        let mut whole = self.content(object)?.content;
+        whole.insert("apiVersion".into(), json!(format!("{}/{}", kind.group, kind.version)));
+        whole.insert("kind".into(), json!(kind.kind));
+        whole.insert("metadata".into(), json!({"name": self.node}));
+        Ok(Value::Object(whole))
+    }
+
+    /// The object in the cluster, if there is one, and that of the node, both without what differs
+    /// between equal ones: metadata, and the revision of a state.
+    ///
+    /// # Errors
+    /// As [`Self::object`], no answer of the server, or the cluster was not asked before.
+    pub(crate) fn both(&self, object: NodeObject) -> anyhow::Result<(Option<Value>, Value)> {
+        let now = self.object(object)?;
+        let live = self.asked()?.runtime.block_on(self.publisher(object)?.read())?;
+        Ok((live.map(comparable), comparable(now)))
+    }
+
+    /// Writes the object if the cluster has another one; whether it was written.
+    ///
+    /// # Errors
+    /// As [`Self::both`], or a refusal.
+    pub(crate) fn write(&self, object: NodeObject) -> anyhow::Result<bool> {
+        let (live, now) = self.both(object)?;
+        if live.as_ref() == Some(&now) {
+            return Ok(false);
+        }
+        let content = self.content(object)?;
+        self.asked()?.runtime.block_on(self.publisher(object)?.publish(&content))?;
+        Ok(true)
+    }
+
+    fn content(&self, object: NodeObject) -> anyhow::Result<PublishedObject> {
+        let content = match object {
+            NodeObject::Own => self.read.own(),
+            NodeObject::Exported(kind) => self.read.exported(kind),
+        };
+        content.map_err(|error| anyhow!(error)).with_context(|| format!("making {}", object.kind().kind))
+    }
+
+    fn asked(&self) -> anyhow::Result<&AskedCluster> {
+        self.cluster.as_ref().context("the cluster was not asked")
+    }
+
+    fn publisher(&self, object: NodeObject) -> anyhow::Result<Publisher> {
+        let connection = Arc::clone(&self.asked()?.connection);
+        Ok(Publisher::new(connection, object.kind(), self.node.clone()))
+    }
+}
+
+fn read(
+    host: &HostRoot,
+    kubelet: &KubeletSettings,
+    answers: &ClusterAnswers,
+    pods: &WatchedPods,
+) -> anyhow::Result<ReadNode> {
+    let outdated = Arc::new(Notify::new());
+    let observer = NodeObserver { host: host.clone(), kubelet: kubelet.clone(), outdated };
+    observer.read_once(answers, pods).map_err(|error| anyhow!(error))
+}
+
+/// The object without what differs between two equal ones: what the server adds, and the order of states.
+fn comparable(mut object: Value) -> Value {
+    if let Some(fields) = object.as_object_mut() {
+        let name = fields.get("metadata").and_then(|metadata| metadata.get("name")).cloned();
+        fields.insert("metadata".into(), json!({"name": name}));
+        if let Some(state) = fields.get_mut("state").and_then(Value::as_object_mut) {
+            state.remove("revision");
+            state.remove("hash");
+        }
+    }
+    object
+}
