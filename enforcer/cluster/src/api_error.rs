@@ -140,8 +140,10 @@ pub(crate) fn judge(operation: String, verb: &'static str, path: &str, answer: &
 fn group_and_resource(path: &str) -> (String, String) {
     let parts: Vec<&str> = path.trim_start_matches('/').split('/').collect();
     let (group, resource) = match parts.as_slice() {
-        ["apis", group, _, resource, ..] => (*group, *resource),
-        ["api", _, resource, ..] => ("", *resource),
+        ["apis", group, _, "namespaces", _, resource, ..] | ["apis", group, _, resource, ..] => {
+            (*group, *resource)
+        }
+        ["api", _, "namespaces", _, resource, ..] | ["api", _, resource, ..] => ("", *resource),
         _ => ("", path),
     };
     (group.to_owned(), resource.to_owned())

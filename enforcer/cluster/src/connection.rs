@@ -99,6 +99,11 @@ impl ApiConnection {
         self.is_of_pod.then_some(PodAccount { token, authority })
     }
 
+    /// Namespace of the pod, or of the current context.
+    pub fn namespace(&self) -> &str {
+        &self.config.default_namespace
+    }
+
     /// As the account of a kubeconfig, whose server is named by a number: the static binary resolves no name.
     /// Called within a runtime.
     pub async fn of_kubeconfig(path: &Path) -> Result<Self, ConnectError> {

@@ -45,7 +45,7 @@ pub use self::{
     pods::{DaemonPod, PodContainer, WorkloadPod},
     publish::{
         Pace, PaceLimits, Published, PublishedKind, PublishedObject, Publisher, PublisherSettings, WriteEnd,
-        publish_changes, unpublished,
+        keep_lease, publish_changes, unpublished,
     },
     watch::{BoundPods, PodWatchLimits, WatchedPods, watch_pods},
 };

@@ -6,7 +6,7 @@ use std::{fs, sync::Arc, time::Duration};
 
 use enforcer_cluster::{
     ApiConnection, ApiError, PaceLimits, Published, PublishedKind, PublishedObject, Publisher,
-    PublisherSettings, publish_changes, unpublished,
+    PublisherSettings, keep_lease, publish_changes, unpublished,
 };
 use enforcer_test_api::{ApiServer, ApiStub, Fault, StubKind, accept, define};
 use hyper::{Method, StatusCode};
@@ -279,4 +279,35 @@ async fn refused_token_is_read_again_at_once() {
     let sent = stub.authorizations();
     let sent: Vec<_> = sent.iter().rev().take(2).map(|value| value.as_deref().unwrap()).collect();
     assert_eq!(sent, ["Bearer new", "Bearer old"]);
+}
+
+#[tokio::test]
+async fn lease_is_renewed_and_a_refusal_is_named() {
+    const LEASE: &str = "/apis/coordination.k8s.io/v1/namespaces/default/leases/numa-enforcer-a";
+    let stub = ApiStub::start(&[]);
+    let connection = ApiConnection::new(stub.config()).unwrap();
+    let (degraded, mut told) = watch::channel(None::<Degraded>);
+    stub.fail_always(Some(Fault::status(403, "Forbidden")));
+    let seen = async {
+        told.changed().await.unwrap();
+        let reason = told.borrow_and_update().clone().unwrap().reason;
+        let rule = "a role needs the verb patch on leases of group \"coordination.k8s.io\"";
+        assert!(reason.contains(rule), "{reason}");
+        assert_eq!(stub.object(LEASE), None);
+        stub.fail_always(None);
+        told.changed().await.unwrap();
+        assert_eq!(*told.borrow(), None);
+    };
+    tokio::select! {
+        never = keep_lease(&connection, "a", Duration::from_millis(50), &degraded) => match never {},
+        ended = tokio::time::timeout(LIMIT, seen) => ended.unwrap(),
+    }
+    let lease = stub.object(LEASE).unwrap();
+    assert_eq!(
+        (&lease["spec"]["leaseDurationSeconds"], &lease["spec"]["holderIdentity"]),
+        (&json!(60), &json!("a"))
+    );
+    let renewed = lease["spec"]["renewTime"].as_str().unwrap();
+    assert_eq!(renewed.len(), "2026-11-28T05:00:00.000000Z".len(), "{renewed}");
+    assert!(stub.writes() >= 1);
 }

@@ -21,7 +21,7 @@ mod observe;
 mod once;
 mod session;
 
-pub(crate) use self::once::{NodeObject, NodeOnce};
+pub(crate) use self::once::{NodeOnce, WrittenObject};
 
 use std::{collections::BTreeMap, io, sync::Arc};
 
@@ -91,7 +91,8 @@ fn node_name(host: &HostRoot, cluster: &ClusterSettings) -> String {
     cluster.node_name.clone().unwrap_or_else(|| session::host_name(host))
 }
 
-/// Starts both threads. The channels have what keeps the cluster from knowing the state, if anything does.
+/// Starts both threads. The channels have what keeps the cluster from knowing the state, or that the daemon
+/// lives, if anything does.
 ///
 /// # Errors
 /// A thread or its runtime cannot be made.
@@ -103,10 +104,11 @@ pub(crate) fn publish_node(
     let (unpublished, no_cluster) = watch::channel(None);
     let (unmade, no_state) = watch::channel(None);
     let (unwatched, no_pods) = watch::channel(None);
+    let (unrenewed, no_lease) = watch::channel(None);
     let (answers, received) = watch::channel(None);
     let (states, changes) = watch::channel(None);
     let (pods, bound) = watch::channel(WatchedPods::default());
-    let mut missing = vec![no_cluster, no_state, no_pods];
+    let mut missing = vec![no_cluster, no_state, no_pods, no_lease];
     let (made, published): (Vec<_>, Vec<_>) =
         cluster.also_publish.iter().map(|kind| exported_object(*kind, &mut missing)).unzip();
     let outdated = Arc::new(Notify::new());
@@ -118,7 +120,7 @@ pub(crate) fn publish_node(
         outdated: Arc::clone(&outdated),
     };
     let runtime = Builder::new_current_thread().enable_all().build()?;
-    let told = session::SessionOutput { answers, pods, unpublished, unwatched };
+    let told = session::SessionOutput { answers, pods, unpublished, unwatched, unrenewed };
     threads::spawn(Role::Cluster, move || runtime.block_on(session.keep_up(changes, published, told)))?;
     let observer = observe::NodeObserver { host: host.clone(), kubelet: kubelet.clone(), outdated };
     threads::spawn(Role::NodeState, move || observer.watch(received, bound, &states, &made, &unmade))?;

@@ -15,14 +15,11 @@ use std::{
 
 use enforcer_act::actuator::read_boot_id;
 use enforcer_cluster::{
-    ApiConnection, ApiError, Backoff, ClusterNode, KubeletServer, PaceLimits, PodWatchLimits, PublishedKind,
-    PublishedObject, Publisher, PublisherSettings, WatchedPods, fetch_configz, publish_changes, unpublished,
-    watch_pods,
+    ApiConnection, ApiError, Backoff, ClusterNode, KubeletServer, PaceLimits, PodWatchLimits,
+    PublishedObject, Publisher, PublisherSettings, WatchedPods, fetch_configz, keep_lease, publish_changes,
+    unpublished, watch_pods,
 };
-use enforcer_core::{
-    cluster::state::{GROUP, KIND, PLURAL, VERSION},
-    policy::KubeletSettings,
-};
+use enforcer_core::{cluster::state::PLURAL, policy::KubeletSettings};
 use enforcer_host::HostRoot;
 use enforcer_runtime::kubelet::settings::{self, ReadConfiguration, parse_configz};
 use numa_topology::degraded::Degraded;
@@ -33,7 +30,7 @@ use tokio::{
     time::sleep,
 };
 
-use super::{ChangingObject, ClusterAnswers, KubeletProcess, NodeObject, process_of};
+use super::{ChangingObject, ClusterAnswers, KubeletProcess, WrittenObject, process_of};
 
 /// Time between two reads of the node's object: a new version of the kubelet means a restart of the node's
 /// pods in most clusters.
@@ -44,6 +41,8 @@ const RETRY: (Duration, Duration) = (Duration::from_secs(2), Duration::from_mins
 const SETTLE: Duration = Duration::from_secs(2);
 /// Time between two looks whether another program changed the object.
 const CHECK: Duration = Duration::from_mins(5);
+/// Time between two signs of life: of three, two may fail before readers take the daemon as ended.
+const RENEWAL: Duration = Duration::from_secs(20);
 /// Effect of a cluster that is not reached.
 const UNKNOWN: &str = "the cluster does not know the state of this node";
 /// Milliseconds within which daemons of a cluster that start at once write.
@@ -97,6 +96,8 @@ pub(super) struct SessionOutput {
     pub(super) unpublished: watch::Sender<Option<Degraded>>,
     /// Why the pods of the node are not known.
     pub(super) unwatched: watch::Sender<Option<Degraded>>,
+    /// Why the cluster does not see that the daemon lives.
+    pub(super) unrenewed: watch::Sender<Option<Degraded>>,
 }
 
 impl ClusterSession {
@@ -107,7 +108,7 @@ impl ClusterSession {
         exports: Vec<ChangingObject>,
         told: SessionOutput,
     ) {
-        let SessionOutput { answers, pods, unpublished: degraded, unwatched } = told;
+        let SessionOutput { answers, pods, unpublished: degraded, unwatched, unrenewed } = told;
         // Daemons of a cluster that start at once do not ask at once.
         sleep(jitter(&self.node)).await;
         let mut retry = Backoff::new(RETRY);
@@ -120,14 +121,7 @@ impl ClusterSession {
                 }
             }
         };
-        let kind = PublishedKind {
-            group: GROUP.into(),
-            version: VERSION.into(),
-            plural: PLURAL.into(),
-            kind: KIND.into(),
-            own: true,
-        };
-        let publisher = Publisher::new(Arc::clone(&connection), kind, self.node.clone());
+        let publisher = Publisher::new(Arc::clone(&connection), WrittenObject::Own.kind(), self.node.clone());
         let first = loop {
             match self.first_answers(&connection, &publisher).await {
                 Ok(first) => break first,
@@ -146,7 +140,7 @@ impl ClusterSession {
         // They end with this function.
         let mut others = JoinSet::new();
         for ChangingObject { kind, objects, unpublished } in exports {
-            let kind = NodeObject::Exported(kind).kind();
+            let kind = WrittenObject::Exported(kind).kind();
             let publisher = Publisher::new(Arc::clone(&connection), kind, self.node.clone());
             others.spawn(async move { publish_changes(publisher, objects, settings, &unpublished).await });
         }
@@ -168,6 +162,9 @@ impl ClusterSession {
             never = watch_pods(&connection, &self.node, PodWatchLimits::default(), &pods, &unwatched) => {
                 let _: Infallible = never;
             }
+            never = keep_lease(&connection, &self.node, RENEWAL, &unrenewed) => {
+                let _: Infallible = never;
+            }
             () = publish_changes(publisher, states, settings, &degraded) => {}
         }
     }
@@ -175,7 +172,7 @@ impl ClusterSession {
     /// The connection, and the answers and pods of now, for a command that runs once.
     pub(super) async fn ask_once(&self) -> Result<(Arc<ApiConnection>, ClusterAnswers, WatchedPods), String> {
         let connection = Arc::new(self.connect().await?);
-        let publisher = Publisher::new(Arc::clone(&connection), NodeObject::Own.kind(), self.node.clone());
+        let publisher = Publisher::new(Arc::clone(&connection), WrittenObject::Own.kind(), self.node.clone());
         let asked = self.first_answers(&connection, &publisher).await;
         let answers = asked.map_err(|fault| fault.degraded().reason)?;
         let (pods, mut bound) = watch::channel(WatchedPods::default());

@@ -307,3 +307,34 @@ fn tainted_nodes_take_pods_of_manifests_that_tolerate_it() {
     assert_eq!(placed("plain.yaml"), ["default/p - node(s) had untolerated taint {gpu: yes}"]);
     assert_eq!(placed("tolerant.yaml"), ["default/p n "]);
 }
+
+#[test]
+fn tasks_of_a_volcano_job_go_to_nodes_of_their_policy() {
+    let job = |policy: &str| {
+        format!(
+            "{{apiVersion: batch.volcano.sh/v1alpha1, kind: Job, metadata: {{name: j}}, spec: {{tasks: [{{name: t, \
+             replicas: 2, topologyPolicy: {policy}, template: {{spec: {{containers: [{{name: c, resources: \
+             {{limits: {{cpu: 9, memory: 1Gi}}}}}}]}}}}}}]}}}}"
+        )
+    };
+    let directory =
+        files(&[("best-effort.yaml", &job("best-effort")), ("restricted.yaml", &job("restricted"))]);
+    let placed = |manifest: &str, rule: &str| {
+        let line = "machines:1 sockets:2 cores:16 memory-policy:None topology-policy:restricted";
+        let arguments = [manifest, "--cluster", "--synthetic", line, "--rule", rule, "-o", "json"];
+        placed(&plan(directory.path(), &arguments))
+    };
+    let other = "Volcano: the node has another topology policy";
+    assert_eq!(
+        placed("best-effort.yaml", "volcano"),
+        [format!("default/j-t-0 - {other}"), format!("default/j-t-1 - {other}")]
+    );
+    assert_eq!(
+        placed("restricted.yaml", "volcano"),
+        ["default/j-t-0 node-0001 ", "default/j-t-1 node-0001 "]
+    );
+    assert_eq!(
+        placed("restricted.yaml", "exact"),
+        ["default/j-t-0 node-0001 0", "default/j-t-1 node-0001 1"]
+    );
+}

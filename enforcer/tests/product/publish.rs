@@ -102,8 +102,12 @@ impl Cluster {
     }
 
     fn state(&self) -> Option<Value> {
-        let path = format!("/apis/numa-enforcer.io/v1alpha1/numanodestates/{NODE}");
-        Some(self.stub.object(&path)?["state"].clone())
+        Some(self.stub.object(&path())?["state"].clone())
+    }
+
+    /// Version of the object, which each write of another content raises.
+    fn version(&self) -> Option<Value> {
+        self.stub.object(&path())?.pointer("/metadata/resourceVersion").cloned()
     }
 
     /// The state, once it is as wanted.
@@ -132,6 +136,11 @@ impl Cluster {
         fs::write(root.join("new"), text).unwrap();
         fs::rename(root.join("new"), root.join("cpu_manager_state")).unwrap();
     }
+}
+
+/// Path of the state.
+fn path() -> String {
+    format!("/apis/numa-enforcer.io/v1alpha1/numanodestates/{NODE}")
 }
 
 fn revision(state: &Value) -> (i64, i64) {
@@ -170,9 +179,12 @@ fn state_follows_the_node_and_survives_the_server() {
     assert_eq!(revision(&second).0, revision(&first).0);
 
     // Nothing is written while nothing changes.
-    let writes = cluster.stub.writes();
+    let version = cluster.version();
     thread::sleep(Duration::from_secs(6));
-    assert_eq!(cluster.stub.writes(), writes);
+    assert_eq!(cluster.version(), version);
+    let lease = format!("/apis/coordination.k8s.io/v1/namespaces/default/leases/numa-enforcer-{NODE}");
+    let lease = cluster.stub.object(&lease).unwrap();
+    assert_eq!(lease["spec"]["holderIdentity"], NODE, "the sign of life is an object of its own");
 
     cluster.stub.fail_always(Some(Fault::status(503, "ServiceUnavailable")));
     cluster.write_cpus("0-1");

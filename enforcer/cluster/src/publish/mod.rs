@@ -11,12 +11,14 @@
 //! has a name ([`unpublished`]) and never stops the daemon: it goes on without an API server.
 
 mod error;
+mod lease;
 mod pace;
 mod publisher;
 mod task;
 
 pub use self::{
     error::unpublished,
+    lease::keep_lease,
     pace::{Pace, PaceLimits, WriteEnd},
     publisher::{Published, PublishedKind, PublishedObject, Publisher},
     task::{PublisherSettings, publish_changes},

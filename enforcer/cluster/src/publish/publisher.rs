@@ -13,7 +13,8 @@ use crate::{
 /// Field manager of everything that the daemon publishes.
 pub(crate) use enforcer_core::cluster::state::FIELD_MANAGER;
 
-const APPLY: &str = "application/apply-patch+yaml";
+/// Media type of server-side apply.
+pub(super) const APPLY: &str = "application/apply-patch+yaml";
 
 /// A kind of cluster scope.
 #[derive(Debug, Clone, PartialEq, Eq)]

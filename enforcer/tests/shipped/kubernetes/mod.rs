@@ -219,6 +219,9 @@ fn a_token_is_mounted_where_the_daemon_publishes_alone() {
         (json!(["nodes/configz"]), json!(["get"])),
     ];
     assert!(rules.eq(expected.iter().map(|(resources, verbs)| (resources, verbs))), "{role}");
+    let own = of_kind("Role").find(|role| role["metadata"]["name"] == bound["roleRef"]["name"]).unwrap();
+    let lease = json!([{"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": ["create", "patch"]}]);
+    assert_eq!(own["rules"], lease, "in the namespace of the daemons alone");
     let policy = of_kind("ValidatingAdmissionPolicy").next().unwrap();
     let condition = policy["spec"]["matchConditions"][0]["expression"].as_str().unwrap();
     assert!(condition.ends_with(&format!(":{account}\"")), "{condition}");
