@@ -93,7 +93,7 @@ fn planned(objects: ClusterObjects) -> (Vec<PlannedNode>, Vec<PlannedPod>) {
         let mut sums = NodeSums::new(allocatable);
         for pod in by_node.remove(&name).unwrap_or_default() {
             if pod.phase == PodPhase::Ended {
-                view.observe_ended(&pod.uid, 0);
+                end(&mut view, &pod);
             } else {
                 sums.add(&amounts_of(&pod.request));
                 view.observe_bound(pod.kubelet_uid(), &pod.request);
@@ -104,6 +104,15 @@ fn planned(objects: ClusterObjects) -> (Vec<PlannedNode>, Vec<PlannedPod>) {
         planned.push(node);
     }
     (planned, waiting)
+}
+
+/// Takes back what the state gives to a pod that has ended; a static pod has one uid or the other there.
+fn end(view: &mut NodeView, pod: &PodObject) {
+    for uid in [pod.uid.as_str(), pod.kubelet_uid()] {
+        if view.model().is_some_and(|model| model.covered.contains(uid)) {
+            view.observe_ended(uid, 0);
+        }
+    }
 }
 
 /// The node as its state shows it; a state that is not of this node, or contradicts itself, is named.

@@ -16,7 +16,9 @@ const CONTAINERS: usize = 1_000;
 /// Most tolerations of a pod.
 const TOLERATIONS: usize = 1_000;
 /// Annotation of the mirror of a static pod: its uid in the kubelet (`pkg/kubelet/types/constants.go`).
-const MIRROR: &str = "kubernetes.io/config.hash";
+const STATIC_UID: &str = "kubernetes.io/config.hash";
+/// Annotation that makes a pod a mirror; any pod may have the one above.
+const MIRROR: &str = "kubernetes.io/config.mirror";
 
 #[derive(Deserialize)]
 struct Pod {
@@ -136,11 +138,11 @@ impl PodStatus {
         seconds(self.conditions.iter().find(is_bound)?.last_transition_time.as_deref())
     }
 
-    /// When the last container ended.
+    /// When the last container ended; unknown if none has run.
     fn ended_at(&self) -> Option<i64> {
         let ended =
             |status: &ContainerStatus| seconds(status.state.terminated.as_ref()?.finished_at.as_deref());
-        self.container_statuses.iter().chain(&self.init_container_statuses).filter_map(ended).max()
+        self.container_statuses.iter().filter_map(ended).max()
     }
 }
 
@@ -172,11 +174,15 @@ pub(super) fn read(text: &str) -> Result<PodObject, String> {
     let ended_init = ended.map(|one| one.name.clone()).collect();
     let name = PodName::new(metadata.namespace, metadata.name).with_uid(metadata.uid.clone());
     let mut request = PodRequest::new(name, containers);
-    let mirror_of = metadata.annotations.get(MIRROR).cloned();
+    let is_mirror = metadata.annotations.contains_key(MIRROR);
+    let static_uid = metadata.annotations.get(STATIC_UID).filter(|uid| is_mirror && !uid.is_empty());
+    let mirror_of = static_uid.cloned();
     request.annotations = metadata.annotations;
     // With resources of the pod as a whole, the kubelet's managers pass the pod over.
     request.qos = match status.qos_class.as_deref() {
-        _ if spec.resources.is_some() => QosClass::Burstable,
+        _ if spec.resources.is_some_and(|whole| !whole.limits.is_empty() || !whole.requests.is_empty()) => {
+            QosClass::Burstable
+        }
         Some("Guaranteed") => QosClass::Guaranteed,
         Some("Burstable") => QosClass::Burstable,
         Some("BestEffort") => QosClass::BestEffort,

@@ -67,6 +67,22 @@ fn resources_of_the_pod_as_a_whole_take_it_out_of_the_managers_hands() {
         read(&json!([{"kind": "Pod", "metadata": {"name": "p"}, "status": {"qosClass": "Guaranteed"},
         "spec": {"resources": {"limits": {"cpu": "2", "memory": "1Gi"}}, "containers": [{"name": "c"}]}}]));
     assert_eq!(objects.pods[0].request.qos, QosClass::Burstable);
+    let objects =
+        read(&json!([{"kind": "Pod", "metadata": {"name": "p"}, "status": {"qosClass": "Guaranteed"},
+        "spec": {"resources": {}, "containers": [{"name": "c"}]}}]));
+    assert_eq!(objects.pods[0].request.qos, QosClass::Guaranteed, "the kubelet passes over an empty block");
+}
+
+#[test]
+fn only_a_mirror_has_the_uid_of_a_static_pod() {
+    let uid = |annotations: &serde_json::Value| {
+        let pod = json!({"kind": "Pod", "metadata": {"name": "p", "uid": "u", "annotations": annotations},
+            "spec": {"containers": [{"name": "c"}]}});
+        read(&json!([pod])).pods[0].kubelet_uid().to_owned()
+    };
+    assert_eq!(uid(&json!({"kubernetes.io/config.hash": "h", "kubernetes.io/config.mirror": "h"})), "h");
+    assert_eq!(uid(&json!({"kubernetes.io/config.hash": "h"})), "u");
+    assert_eq!(uid(&json!({"kubernetes.io/config.hash": "", "kubernetes.io/config.mirror": ""})), "u");
 }
 
 #[test]

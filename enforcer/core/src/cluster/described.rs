@@ -122,17 +122,16 @@ impl DescribedKubelet {
                     let size_bytes = size.saturating_mul(count);
                     left = left.saturating_sub(size_bytes);
                     let name = MemoryResource::Hugepages(size).to_string();
-                    *bytes.entry(name).or_default() += size_bytes;
+                    add(&mut bytes, name, size_bytes);
                 }
-                *bytes.entry("memory".to_owned()).or_default() += left;
+                add(&mut bytes, "memory".to_owned(), left);
             }
             if let Some(memory) = bytes.get_mut("memory") {
                 *memory = memory.saturating_sub(RESERVED_BYTES);
             }
         }
         for supply in &state.memory {
-            let entry = bytes.entry(supply.resource.clone()).or_default();
-            *entry = entry.saturating_add(supply.allocatable.max(0).cast_unsigned());
+            add(&mut bytes, supply.resource.clone(), supply.allocatable.max(0).cast_unsigned());
         }
         amounts.extend(bytes);
         for supply in &state.devices {
@@ -141,6 +140,11 @@ impl DescribedKubelet {
         }
         amounts
     }
+}
+
+fn add(bytes: &mut BTreeMap<String, u64>, resource: String, more: u64) {
+    let sum = bytes.entry(resource).or_default();
+    *sum = sum.saturating_add(more);
 }
 
 /// The pods that a state covers, as far as it tells what they asked for: for a node whose pods no API lists.

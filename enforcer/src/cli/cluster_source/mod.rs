@@ -86,6 +86,11 @@ impl ClusterSource {
         Err(UsageError(said.to_owned()))
     }
 
+    /// May its content be another one when it is read again?
+    pub(super) const fn changes(&self) -> bool {
+        matches!(self, Self::Kubeconfig(_) | Self::Pod)
+    }
+
     /// Is it standard input?
     pub(super) fn is_standard_input(&self) -> bool {
         matches!(self, Self::Path(path) if path.as_os_str() == "-")

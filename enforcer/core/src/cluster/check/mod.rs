@@ -59,8 +59,12 @@ pub fn check(cluster: CheckedCluster<'_>) -> ClusterCheckReport {
             by_node.entry(node).or_default().push(pod);
         }
     }
-    let pods: BTreeMap<&str, &PodObject> =
-        cluster.pods.iter().flat_map(|pod| [(pod.uid.as_str(), pod), (pod.kubelet_uid(), pod)]).collect();
+    let mut pods: BTreeMap<&str, &PodObject> =
+        cluster.pods.iter().map(|pod| (pod.uid.as_str(), pod)).collect();
+    // What a mirror names as its uid in the kubelet hides no other pod.
+    for pod in cluster.pods {
+        pods.entry(pod.kubelet_uid()).or_insert(pod);
+    }
     let known: BTreeSet<&str> = cluster.nodes.iter().map(|node| node.name.as_str()).collect();
     for name in cluster.states.keys().filter(|name| !known.contains(name.as_str())) {
         found.add(ClusterFindingKind::Foreign, name, "there is no Node of this name".to_owned());
@@ -138,8 +142,14 @@ impl FoundDifferences<'_> {
             let reason = format!("{}: {}", source.source, source.reason);
             self.add(ClusterFindingKind::Inexact, name, reason);
         }
+        if !model.inexact.is_empty() {
+            return;
+        }
         for held in &state.pods {
             self.of_held(node, held, pods);
+        }
+        if !node.is_ready {
+            return;
         }
         for pod in of_node.iter().filter(|pod| pod.phase != PodPhase::Ended) {
             self.of_bound(node, state, &model, pod);
@@ -187,7 +197,8 @@ impl FoundDifferences<'_> {
             return self.add_pod(ClusterFindingKind::Leaked, &node.name, shown, reason);
         }
         if pod.phase == PodPhase::Ended {
-            let since = self.cluster.now.saturating_sub(pod.ended_at.unwrap_or(pod.arrival.at));
+            let ended_at = pod.ended_at.unwrap_or(self.cluster.now);
+            let since = self.cluster.now.saturating_sub(ended_at);
             if since > FREED_WITHIN {
                 let reason = format!("holds {}, and ended {since} s ago", what(held));
                 self.add_pod(ClusterFindingKind::Leaked, &node.name, shown, reason);
@@ -257,7 +268,8 @@ impl FoundDifferences<'_> {
 /// What a pod holds, in few words.
 fn what(held: &HeldPod) -> String {
     let cpus = held.containers.iter().fold(CpuSet::new(), |all, one| all.union(&one.cpus));
-    let bytes: i64 = held.containers.iter().flat_map(|one| &one.memory).map(|memory| memory.bytes).sum();
+    let memory = held.containers.iter().flat_map(|one| &one.memory);
+    let bytes = memory.fold(0_i64, |sum, memory| sum.saturating_add(memory.bytes));
     let devices = held.containers.iter().flat_map(|one| one.devices.values()).flat_map(BTreeMap::values);
     let devices: u64 = devices.map(|count| u64::from(*count)).sum();
     let parts = [

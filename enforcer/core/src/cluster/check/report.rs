@@ -25,6 +25,16 @@ pub struct ClusterCheckReport {
     pub findings: Vec<ClusterFinding>,
 }
 
+impl ClusterCheckReport {
+    /// Leaves the findings that an earlier look had as well: objects are read one after another, and a
+    /// daemon publishes a change some seconds after it.
+    #[must_use]
+    pub fn lasting(mut self, earlier: &Self) -> Self {
+        self.findings.retain(|one| earlier.findings.iter().any(|other| one.is_again(other)));
+        self
+    }
+}
+
 /// One difference between a state, its node and the pods.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
@@ -37,6 +47,13 @@ pub struct ClusterFinding {
     pub pod: Option<String>,
     /// What differs.
     pub reason: String,
+}
+
+impl ClusterFinding {
+    /// Reasons have times, which differ from look to look.
+    fn is_again(&self, other: &Self) -> bool {
+        (self.finding, &self.node, &self.pod) == (other.finding, &other.node, &other.pod)
+    }
 }
 
 /// Kind of a finding, the one that says most about the others first.

@@ -2,7 +2,7 @@ use super::*;
 use crate::cluster::{
     model::tests::state,
     objects::{PodArrival, PodScheduling},
-    state::{HeldContainer, InexactSource},
+    state::{HeldContainer, HeldMemory, InexactSource},
 };
 use numa_placement::{PodName, PodRequest};
 
@@ -227,6 +227,63 @@ fn what_no_pod_needs_is_leaked() {
     };
     assert_eq!(init(false), Vec::<String>::new());
     assert_eq!(init(true), ["leaked a d/p: its init container init has ended and keeps CPUs 3"]);
+}
+
+#[test]
+fn an_end_of_unknown_time_and_a_broken_pod_leak_nothing() {
+    let unknown = after(|objects| objects.pods[0].phase = PodPhase::Ended);
+    assert_eq!(unknown, Vec::<String>::new(), "a node that was lost ends its pods at another time");
+    let huge = after(|objects| {
+        let memory = |nodes: &str| HeldMemory {
+            nodes: nodes.parse().unwrap(),
+            resource: "memory".into(),
+            bytes: i64::MAX,
+        };
+        objects.content().pods[0].containers[0].memory = vec![memory("0"), memory("1")];
+        objects.pods.clear();
+    });
+    assert!(huge[0].starts_with("inexact a: "), "{huge:?}");
+}
+
+#[test]
+fn a_state_that_is_not_exact_accuses_no_pod() {
+    let inexact = after(|objects| {
+        objects.content().exact = false;
+        objects.content().inexact = vec![InexactSource::new("cpu_manager_state", "it cannot be read")];
+        objects.pods.push(pod("q", 2));
+    });
+    assert_eq!(inexact, ["inexact a: cpu_manager_state: it cannot be read"]);
+    let lost = after(|objects| {
+        objects.node.is_ready = false;
+        objects.pods.push(pod("q", 2));
+    });
+    assert_eq!(lost, Vec::<String>::new(), "pods of daemon sets are bound to nodes that are away");
+}
+
+#[test]
+fn a_mirror_that_names_the_uid_of_another_pod_hides_nothing() {
+    let found = after(|objects| {
+        let mut false_mirror = pod("q", 0);
+        (false_mirror.mirror_of, false_mirror.node) = (Some("p".into()), Some("b".into()));
+        objects.pods.push(false_mirror);
+    });
+    assert_eq!(found, Vec::<String>::new());
+}
+
+#[test]
+fn what_is_gone_at_the_second_look_is_no_finding() {
+    let report = |pods: &[&str]| {
+        let finding = |pod: &&str| ClusterFinding {
+            finding: ClusterFindingKind::Leaked,
+            node: "a".into(),
+            pod: Some((*pod).to_owned()),
+            reason: format!("after {} s", pods.len()),
+        };
+        let findings = pods.iter().map(finding).collect();
+        ClusterCheckReport { schema_version: 1, nodes: 1, states: 1, pods: 0, findings }
+    };
+    let lasting = report(&["p", "r"]).lasting(&report(&["p", "q", "s"]));
+    assert_eq!(lasting.findings.iter().map(|one| one.pod.as_deref()).collect::<Vec<_>>(), [Some("p")]);
 }
 
 #[test]

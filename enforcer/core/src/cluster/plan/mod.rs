@@ -157,6 +157,8 @@ impl ClusterPlan {
         for number in 0..limit {
             let mut copy = pod.clone();
             copy.request.name.name = format!("{}-{number}", pod.request.name.name);
+            // A copy is another pod; by the uid of the first it would count once.
+            copy.request.name.uid.clear();
             let plan = self.place(&copy);
             let is_full = plan.node.is_none();
             pods.push(plan);

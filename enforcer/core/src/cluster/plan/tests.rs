@@ -83,6 +83,12 @@ fn filling_counts_the_copies_that_fit() {
     let limited =
         ClusterPlan::new(vec![node("a", |_| {})], NodeRule::Exact, false, 0).fill(&pod("copy", 1), 2);
     assert_eq!((limited.placed, limited.pending), (2, 0));
+
+    let mut known = pod("known", 6);
+    known.request.name.uid = "u".into();
+    let report = ClusterPlan::new(vec![node("a", |_| {})], NodeRule::Exact, false, 0).fill(&known, 2);
+    let cpus: Vec<String> = report.pods.iter().map(|pod| pod.containers[0].cpus.to_string()).collect();
+    assert_ne!(cpus[0], cpus[1], "copies of a pod of the API are other pods");
 }
 
 #[test]
