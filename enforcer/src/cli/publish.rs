@@ -14,7 +14,7 @@ use similar::TextDiff;
 use super::{Exit, UsageError, args, config_file, exit::of_config, root};
 use crate::{
     config::read_config,
-    publish::{NodeObject, NodeOnce},
+    publish::{NodeOnce, WrittenObject},
 };
 
 /// What to do with which objects.
@@ -26,9 +26,9 @@ pub(super) struct Options {
 }
 
 enum Task {
-    Print(NodeObject),
-    Compare(Vec<NodeObject>),
-    Write(Vec<NodeObject>),
+    Print(WrittenObject),
+    Compare(Vec<WrittenObject>),
+    Write(Vec<WrittenObject>),
 }
 
 impl TryFrom<args::PublishArgs> for Options {
@@ -42,7 +42,7 @@ impl TryFrom<args::PublishArgs> for Options {
                             (kubelet.root_dir)";
             return Err(UsageError(expected.into()).into());
         }
-        let named = args.print.map(NodeObject::from);
+        let named = args.print.map(WrittenObject::from);
         let task = match (named, args.diff) {
             (Some(object), false) => Task::Print(object),
             (Some(object), true) => Task::Compare(vec![object]),
@@ -60,7 +60,7 @@ fn read_policy(path: &Path) -> anyhow::Result<Policy> {
     Ok(config_file::log_notes(configured))
 }
 
-impl From<args::PublishedName> for NodeObject {
+impl From<args::PublishedName> for WrittenObject {
     fn from(name: args::PublishedName) -> Self {
         match name {
             args::PublishedName::Own => Self::Own,
@@ -71,9 +71,9 @@ impl From<args::PublishedName> for NodeObject {
 }
 
 /// The objects that the daemon with this policy publishes.
-fn published(policy: &Policy) -> Vec<NodeObject> {
-    let also = policy.cluster.also_publish.iter().map(|kind| NodeObject::Exported(*kind));
-    [NodeObject::Own].into_iter().chain(also).collect()
+fn published(policy: &Policy) -> Vec<WrittenObject> {
+    let also = policy.cluster.also_publish.iter().map(|kind| WrittenObject::Exported(*kind));
+    [WrittenObject::Own].into_iter().chain(also).collect()
 }
 
 pub(super) fn run(options: &Options, out: &mut dyn Write) -> anyhow::Result<Exit> {
@@ -120,7 +120,7 @@ fn refuse_beside_daemon(control: &ControlSettings) -> anyhow::Result<()> {
 }
 
 /// Differences between the object in the cluster and that of the node now; empty if there are none.
-fn difference(node: &NodeOnce, object: NodeObject, format: args::YamlOrJson) -> anyhow::Result<String> {
+fn difference(node: &NodeOnce, object: WrittenObject, format: args::YamlOrJson) -> anyhow::Result<String> {
     let (live, now) = node.both(object)?;
     if live.as_ref() == Some(&now) {
         return Ok(String::new());

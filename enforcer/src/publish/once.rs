@@ -29,14 +29,14 @@ use super::{
 
 /// An object that a node may publish.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum NodeObject {
+pub(crate) enum WrittenObject {
     /// `NumaNodeState`.
     Own,
     /// That of another scheduler.
     Exported(ExportedKind),
 }
 
-impl NodeObject {
+impl WrittenObject {
     /// Name in paths.
     pub(crate) const fn plural(self) -> &'static str {
         match self {
@@ -120,7 +120,7 @@ impl NodeOnce {
     ///
     /// # Errors
     /// The object would say what is not so.
-    pub(crate) fn object(&self, object: NodeObject) -> anyhow::Result<Value> {
+    pub(crate) fn object(&self, object: WrittenObject) -> anyhow::Result<Value> {
         let kind = object.kind();
         let mut whole = self.content(object)?.content;
         whole.insert("apiVersion".into(), json!(format!("{}/{}", kind.group, kind.version)));
@@ -134,7 +134,7 @@ impl NodeOnce {
     ///
     /// # Errors
     /// As [`Self::object`], no answer of the server, or the cluster was not asked before.
-    pub(crate) fn both(&self, object: NodeObject) -> anyhow::Result<(Option<Value>, Value)> {
+    pub(crate) fn both(&self, object: WrittenObject) -> anyhow::Result<(Option<Value>, Value)> {
         let now = self.object(object)?;
         let live = self.asked()?.runtime.block_on(self.publisher(object)?.read())?;
         Ok((live.map(comparable), comparable(now)))
@@ -144,7 +144,7 @@ impl NodeOnce {
     ///
     /// # Errors
     /// As [`Self::both`], or a refusal.
-    pub(crate) fn write(&self, object: NodeObject) -> anyhow::Result<bool> {
+    pub(crate) fn write(&self, object: WrittenObject) -> anyhow::Result<bool> {
         let (live, now) = self.both(object)?;
         if live.as_ref() == Some(&now) {
             return Ok(false);
@@ -154,10 +154,10 @@ impl NodeOnce {
         Ok(true)
     }
 
-    fn content(&self, object: NodeObject) -> anyhow::Result<PublishedObject> {
+    fn content(&self, object: WrittenObject) -> anyhow::Result<PublishedObject> {
         let content = match object {
-            NodeObject::Own => self.read.own(),
-            NodeObject::Exported(kind) => self.read.exported(kind),
+            WrittenObject::Own => self.read.own(),
+            WrittenObject::Exported(kind) => self.read.exported(kind),
         };
         content.map_err(|error| anyhow!(error)).with_context(|| format!("making {}", object.kind().kind))
     }
@@ -166,7 +166,7 @@ impl NodeOnce {
         self.cluster.as_ref().context("the cluster was not asked")
     }
 
-    fn publisher(&self, object: NodeObject) -> anyhow::Result<Publisher> {
+    fn publisher(&self, object: WrittenObject) -> anyhow::Result<Publisher> {
         let connection = Arc::clone(&self.asked()?.connection);
         Ok(Publisher::new(connection, object.kind(), self.node.clone()))
     }
