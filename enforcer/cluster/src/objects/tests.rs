@@ -110,7 +110,8 @@ fn pods_of_one_second_come_in_the_order_of_their_versions() {
 #[test]
 fn what_a_scheduler_and_a_check_look_at_is_read() {
     let objects = read(&json!([
-        {"kind": "Pod", "metadata": {"name": "p", "uid": "u", "annotations": {"kubernetes.io/config.hash": "h"}},
+        {"kind": "Pod", "metadata": {"name": "p", "uid": "u",
+            "annotations": {"kubernetes.io/config.hash": "h", "kubernetes.io/config.mirror": "h"}},
          "spec": {"nodeName": "n", "priority": 1000, "tolerations": [{"key": "gpu", "operator": "Exists"}],
             "initContainers": [{"name": "i"}, {"name": "s", "restartPolicy": "Always"}], "containers": [{"name": "c"}]},
          "status": {"phase": "Succeeded",
