@@ -43,9 +43,9 @@ fn faulty() -> Value {
     object(&mut list, "Pod", "cache")["metadata"]["uid"] = json!("u9");
     object(&mut list, "Pod", "cache")["status"]["containerStatuses"] =
         json!([{"name": "main", "state": {"terminated": {"finishedAt": "2026-11-27T08:30:00Z"}}}]);
-    let east = object(&mut list, "NumaNodeState", "east");
-    east["state"]["exact"] = json!(false);
-    east["state"]["inexact"] = json!([{"source": "kubelet:podresources", "reason": "no answer \u{1b}[31m"}]);
+    let west = object(&mut list, "NumaNodeState", "west");
+    west["state"]["exact"] = json!(false);
+    west["state"]["inexact"] = json!([{"source": "kubelet:podresources", "reason": "no answer \u{1b}[31m"}]);
     let items = list["items"].as_array_mut().unwrap();
     items.push(json!({"kind": "Node", "metadata": {"name": "north"}}));
     items.push(json!({"kind": "NumaNodeState", "metadata": {"name": "gone"}, "state": {}}));
