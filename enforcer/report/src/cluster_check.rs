@@ -45,7 +45,7 @@ mod tests {
     fn rendered(findings: Vec<ClusterFinding>) -> String {
         let report = ClusterCheckReport { schema_version: 1, nodes: 1, states: 2, pods: 3, findings };
         let mut out = Vec::new();
-        render(&report, Style { colour: false, width: 60 }, &mut out).unwrap();
+        render(&report, Style { colour: false, width: 56 }, &mut out).unwrap();
         String::from_utf8(out).unwrap()
     }
 

@@ -214,6 +214,8 @@ fn a_token_is_mounted_where_the_daemon_publishes_alone() {
     let rules = role["rules"].as_array().unwrap().iter().map(|rule| (&rule["resources"], &rule["verbs"]));
     let expected = [
         (json!(["numanodestates"]), json!(["get", "create", "patch"])),
+        (json!(["noderesourcetopologies"]), json!(["get", "create", "patch"])),
+        (json!(["numatopologies"]), json!(["get", "create", "patch"])),
         (json!(["nodes"]), json!(["get"])),
         (json!(["pods"]), json!(["list", "watch"])),
         (json!(["nodes/configz"]), json!(["get"])),
