@@ -122,6 +122,8 @@ pub async fn watch_pods(
                     watch.version = None;
                     // What the cache has may be as old as the version that it no longer knows.
                     first_version = "";
+                    // A server that answers each watch so is asked ever more rarely.
+                    sleep(part_of(backoff.next_wait())).await;
                     None
                 }
                 WatchEnd::Failed(error) => Some(error),

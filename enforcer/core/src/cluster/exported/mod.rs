@@ -31,7 +31,7 @@ use serde_json::{Map, Value};
 use thiserror::Error;
 
 use super::{
-    observed::{NodeObservation, contradictions},
+    observed::{ADMISSION, NodeObservation, contradictions, unusable},
     state::NodeState,
 };
 
@@ -149,8 +149,12 @@ impl ExportInputs<'_> {
             let source_name = "kubelet".to_owned();
             return Err(ExportFault::Inconsistent { source_name, reason: reason.clone() });
         }
+        // A read that fails for a moment must not take resources out of the zones, and an admission that is
+        // under way has a part of them.
+        let unfinished = self.state.inexact.iter().find(|one| one.source == ADMISSION).cloned();
+        let unusable = unusable(self.observation).or(unfinished);
         let found = contradictions(self.machine, &self.state.kubelet, self.observation);
-        match found.into_iter().next() {
+        match unusable.into_iter().chain(found).next() {
             Some(first) => Err(ExportFault::Inconsistent { source_name: first.source, reason: first.reason }),
             None => Ok(()),
         }

@@ -281,7 +281,8 @@ fn attributes_have_only_what_readers_know() {
 #[test]
 fn sources_that_contradict_each_other_make_no_object() {
     type Change = fn(&mut Kubelet);
-    let cases: [(Change, &str); 3] = [
+    let cases: [(Change, &str); 4] = [
+        (|it| it.seen.offered = SourceRead::Unusable("no answer".into()), "kubelet:podresources: no answer"),
         (|it| it.seen.torn = Some("files change".into()), "kubelet: files change"),
         (
             |it| it.cpus().default_cpus = "0,3-8,11-15".parse().unwrap(),

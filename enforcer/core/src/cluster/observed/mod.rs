@@ -28,6 +28,7 @@ mod sources;
 pub(in crate::cluster) mod tests;
 
 pub(in crate::cluster) use self::fingerprint::of_pods as pods_fingerprint;
+pub(super) use self::pods::ADMISSION;
 pub use self::{
     api::{ApiContainer, ApiPod, ApiRejection, NodeInApi},
     contradictions::contradictions,
@@ -121,6 +122,20 @@ pub fn state_of(
         ..NodeState::default()
     };
     limits::fitted(state)
+}
+
+/// The first source that is there and cannot be used.
+pub(super) fn unusable(observation: &NodeObservation) -> Option<InexactSource> {
+    fn of<T>(source: &str, read: &SourceRead<T>) -> Option<InexactSource> {
+        let SourceRead::Unusable(reason) = read else { return None };
+        Some(InexactSource::new(source, reason.clone()))
+    }
+    let NodeObservation { cpus, memory, devices, offered, listed, torn: _ } = observation;
+    of(CPU_FILE, cpus)
+        .or_else(|| of(MEMORY_FILE, memory))
+        .or_else(|| of(DEVICE_FILE, devices))
+        .or_else(|| of(SOCKET, offered))
+        .or_else(|| of(SOCKET, listed))
 }
 
 /// Sources that are missing or cannot be used.

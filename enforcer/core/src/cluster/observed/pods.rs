@@ -139,7 +139,7 @@ impl<'a> ListedNames<'a> {
 }
 
 /// Name of admissions in reasons.
-const ADMISSION: &str = "kubelet:admission";
+pub(in crate::cluster) const ADMISSION: &str = "kubelet:admission";
 /// Name of the API's pods in reasons.
 const API_PODS: &str = "api:pods";
 /// Longest reason, in characters.
