@@ -62,10 +62,15 @@ impl PodLog {
         self.events.iter().any(|(of, event)| of == uid && !is_bound(event))
     }
 
+    /// Was the pod bound, or has it ended?
+    pub(super) fn knows(&self, uid: &str) -> bool {
+        self.events.iter().any(|(of, _)| of == uid)
+    }
+
     /// Adds a bound pod; returns whether anything changed.
     pub(super) fn bind(&mut self, uid: &str, request: &PodRequest) -> bool {
         let was_tentative = self.drop_tentative(uid);
-        if self.events.iter().any(|(of, _)| of == uid) {
+        if self.knows(uid) {
             return was_tentative;
         }
         self.events.push((uid.to_owned(), PodEvent::Bound(Box::new(request.clone()))));
@@ -85,7 +90,7 @@ impl PodLog {
 
     /// Adds a tentative pod, or gives it a new end. A bound or ended one stays what it is.
     pub(super) fn reserve(&mut self, uid: &str, request: &PodRequest, until: Millis) -> bool {
-        if self.events.iter().any(|(of, _)| of == uid) {
+        if self.knows(uid) {
             return false;
         }
         self.drop_tentative(uid);

@@ -17,6 +17,7 @@
 //! one admission.
 
 mod concern;
+mod holdings;
 mod log;
 mod orders;
 mod reuse;
@@ -24,15 +25,17 @@ mod reuse;
 mod tests;
 mod verdict;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
-use numa_placement::{Allocations, PodRequest, admit, remove};
-
+use numa_placement::{Allocations, PodRequest};
 use numa_topology::set::NodeSet;
 
 pub(super) use self::concern::concerns;
-use self::log::{PodEvent, PodLog};
 pub use self::verdict::{PredictedContainer, PredictedPlace, RefusalGroup, UnknownNode, Verdict};
+use self::{
+    holdings::{Holdings, NodeReply},
+    log::{PodEvent, PodLog},
+};
 use super::{
     model::{NodeModel, StateFault},
     state::{NodeState, Revision},
@@ -53,10 +56,14 @@ pub struct NodeView {
     /// When the node was last known to live.
     seen_at: Millis,
     log: PodLog,
+    /// Why the last state is older than what it describes, if other objects show that.
+    outdated: Option<String>,
     /// What pods hold now.
-    now: Allocations,
-    /// A bound pod that the replay could not place.
-    misfit: Option<String>,
+    now: Holdings,
+    /// Why the replay of bound pods is not what the node did.
+    doubt: Option<UnknownNode>,
+    /// Names by uid of bound pods whose order decides what is left, and is not known.
+    unordered: BTreeMap<String, String>,
 }
 
 /// What became of a published state.
@@ -85,7 +92,13 @@ impl NodeView {
         let outcome = match NodeModel::new(state) {
             Ok(model) => {
                 self.seen_at = now;
+                self.outdated = None;
                 self.log.cover(&model.covered);
+                let log = &self.log;
+                self.unordered.retain(|uid, _| !model.covered.contains(uid) && !log.has_ended(uid));
+                if self.unordered.len() < 2 {
+                    self.unordered.clear();
+                }
                 self.model = Some(model);
                 StateOutcome::Taken
             }
@@ -103,6 +116,11 @@ impl NodeView {
         self.seen_at = self.seen_at.max(now);
     }
 
+    /// Notes why the last state is older than what it describes, until the next one comes.
+    pub fn observe_outdated(&mut self, reason: String) {
+        self.outdated = Some(reason);
+    }
+
     /// Notes that a pod is bound to this node; repeated events change nothing.
     pub fn observe_bound(&mut self, uid: &str, request: &PodRequest) {
         // Its own tentative place is in what pods hold now, too.
@@ -115,9 +133,9 @@ impl NodeView {
         }
         // Behind all other events, so the others need not be played again.
         if let Some(model) = &self.model
-            && !give(model, &mut self.now, request)
+            && let Some(doubt) = give(model, &mut self.now, request)
         {
-            self.misfit.get_or_insert_with(|| request.name.to_string());
+            self.doubt.get_or_insert(doubt);
         }
     }
 
@@ -140,18 +158,29 @@ impl NodeView {
         if now.saturating_sub(self.seen_at) > STALE_AFTER {
             return Verdict::Unknown(UnknownNode::Stale);
         }
+        if let Some(reason) = &self.outdated {
+            return Verdict::Unknown(UnknownNode::Outdated(reason.clone()));
+        }
         if let Some(source) = model.inexact.first() {
             return Verdict::Unknown(UnknownNode::Inexact(source.clone()));
         }
-        if let Some(pod) = &self.misfit {
-            return Verdict::Unknown(UnknownNode::Misfit(pod.clone()));
+        if let Some(doubt) = &self.doubt {
+            return Verdict::Unknown(doubt.clone());
+        }
+        if !self.unordered.is_empty() {
+            let names: Vec<&str> = self.unordered.values().map(String::as_str).collect();
+            return Verdict::Unknown(UnknownNode::Unordered(names.join(", ")));
         }
         let mut trial = self.now.clone();
         // A pod is never in its own way: its former attempt is over.
-        remove(&mut trial, &pod.name);
-        match admit(&model.inventory, &model.settings, &mut trial, &model.request_of(pod)) {
-            Ok(admission) => Verdict::Fits(PredictedPlace::new(&model.inventory, pod, &admission)),
-            Err(rejection) => Verdict::Refused(RefusalGroup::of(&rejection), Box::new(rejection)),
+        trial.remove(&pod.name);
+        match trial.admit(model, pod) {
+            NodeReply::Admitted(None) => Verdict::NotConcerned,
+            NodeReply::Admitted(Some(admission)) => {
+                Verdict::Fits(PredictedPlace::new(&model.inventory, pod, &admission))
+            }
+            NodeReply::Refused(rejection) => Verdict::Refused(RefusalGroup::of(&rejection), rejection),
+            NodeReply::Depends(pod) => Verdict::Unknown(UnknownNode::FreedMemory(pod)),
         }
     }
 
@@ -200,14 +229,14 @@ impl NodeView {
 
     /// What pods hold now, pending ones included.
     pub const fn allocations(&self) -> &Allocations {
-        &self.now
+        self.now.allocations()
     }
 
     /// Number of CPUs on these NUMA nodes that a pod could still have exclusively.
     pub fn free_cpus_on(&self, nodes: &NodeSet) -> usize {
         let Some(model) = &self.model else { return 0 };
         let inventory = &model.inventory;
-        let given = self.now.exclusive_cpus().union(&inventory.reserved_cpus);
+        let given = self.allocations().exclusive_cpus().union(&inventory.reserved_cpus);
         inventory.machine.cpus_of(nodes).difference(&given).len()
     }
 
@@ -217,43 +246,40 @@ impl NodeView {
 
     /// Makes the allocations anew: the state's, then the events in their order, then tentative pods.
     fn replay(&mut self) {
-        self.misfit = None;
+        self.doubt = None;
         let Some(model) = &self.model else {
-            self.now = Allocations::default();
+            self.now = Holdings::default();
             return;
         };
-        (self.now, self.misfit) = self.play_events(model);
+        (self.now, self.doubt) = self.play_events(model);
         for pod in self.log.tentative() {
             give(model, &mut self.now, &pod.request);
         }
     }
 
-    /// What pods hold after all events, and the first bound pod that does not fit.
-    fn play_events(&self, model: &NodeModel) -> (Allocations, Option<String>) {
-        let (mut now, mut misfit) = (model.allocations.clone(), None);
+    /// What pods hold after all events, and the first reason why that is in doubt.
+    fn play_events(&self, model: &NodeModel) -> (Holdings, Option<UnknownNode>) {
+        let (mut now, mut doubt) = (Holdings::new(model.allocations.clone()), None);
         for (uid, event) in self.log.events() {
             match event {
                 PodEvent::Bound(request) => {
-                    if !give(model, &mut now, request) && !self.log.has_ended(uid) {
-                        misfit.get_or_insert_with(|| request.name.to_string());
-                    }
+                    let is_misfit = |found: &UnknownNode| matches!(found, UnknownNode::Misfit(_));
+                    let found = give(model, &mut now, request);
+                    // A pod that has ended may have been refused.
+                    doubt = doubt.or(found.filter(|found| !(is_misfit(found) && self.log.has_ended(uid))));
                 }
-                PodEvent::Ended(_) => now.retain(|holder| holder.pod().uid != *uid),
+                PodEvent::Ended(_) => now.remove_uid(uid),
             }
         }
-        (now, misfit)
+        (now, doubt)
     }
 }
 
-/// Admits a pod if the node's managers have a say about it; returns false if they refuse it.
-fn give(model: &NodeModel, allocations: &mut Allocations, pod: &PodRequest) -> bool {
-    if !concern::concerns(model, pod) {
-        return true;
+/// Admits a pod if the node's managers have a say about it; returns why that may not be what the node did.
+fn give(model: &NodeModel, held: &mut Holdings, pod: &PodRequest) -> Option<UnknownNode> {
+    match held.admit(model, pod) {
+        NodeReply::Admitted(_) => None,
+        NodeReply::Refused(_) => Some(UnknownNode::Misfit(pod.name.to_string())),
+        NodeReply::Depends(pod) => Some(UnknownNode::FreedMemory(pod)),
     }
-    let request = model.request_of(pod);
-    let is_admitted = admit(&model.inventory, &model.settings, allocations, &request).is_ok();
-    if is_admitted {
-        reuse::take_over_init_memory(allocations, &request);
-    }
-    is_admitted
 }

@@ -1,29 +1,31 @@
-//! A node's answer where nothing tells in which order chosen pods arrive.
+//! A node's answer where nothing tells in which order pods arrive.
 //!
 //! Problem: a scheduler without a binder of its own chooses nodes one pod after another and binds them in any
 //! order. The kubelet gives the lowest node that fits, so of two pods that fit in one order one may be
-//! refused in the other. Idea: a pod may come if the node admits it and every tentative pod in each order.
-//! Pods that ask for the same are interchangeable, so a burst of equal pods has a single order.
+//! refused in the other. Pods that were bound within one second have the same problem: the API tells whole
+//! seconds. Idea: a pod may come if the node admits it and every tentative pod in each order, and bound pods
+//! count if every order leaves the same. Pods that ask for the same are interchangeable, so a burst of equal
+//! pods has a single order.
 //!
 //! Cost: up to [`MOST_ADMISSIONS`] admissions; where the orders need more, the pod has to wait until earlier
-//! ones are bound.
+//! ones are bound, and bound pods until a state covers them.
 
-use numa_placement::{Allocations, PodRequest};
+use numa_placement::PodRequest;
 
-use super::{Millis, NodeView, UnknownNode, Verdict, concern, give};
+use super::{Millis, NodeView, UnknownNode, Verdict, concern, holdings::Holdings, holdings::NodeReply};
 use crate::cluster::model::NodeModel;
 
 /// Admissions of all orders together: four different pods need 64.
 const MOST_ADMISSIONS: usize = 100;
 
-/// What the orders that were tried have shown.
-enum Tried {
-    /// The node admits all pods in each.
-    Admitted,
-    /// It refuses this pod in one.
-    Refused(String),
-    /// There are more than can be tried.
-    TooMany,
+/// What becomes of pods in one order.
+enum OrderEnd<'a> {
+    /// The node admits them all.
+    Admitted(&'a Holdings),
+    /// It refuses this one.
+    Refused(&'a PodRequest),
+    /// Its answer is not known, or there are more orders than can be tried.
+    Unknown,
 }
 
 impl NodeView {
@@ -40,40 +42,84 @@ impl NodeView {
         }
         pods.push(pod);
         let (bound, _) = self.play_events(model);
-        match try_orders(model, &bound, &pods, &mut 0) {
-            Tried::Admitted => verdict,
-            Tried::Refused(name) => Verdict::Unknown(UnknownNode::Waiting(name)),
-            Tried::TooMany => Verdict::Unknown(UnknownNode::Waiting(pod.name.to_string())),
+        let mut waiting = None;
+        try_orders(model, &bound, &pods, &mut 0, &mut |end| {
+            waiting = match end {
+                OrderEnd::Admitted(_) => None,
+                OrderEnd::Refused(refused) => Some(refused.name.to_string()),
+                OrderEnd::Unknown => Some(pod.name.to_string()),
+            };
+            waiting.is_none()
+        });
+        waiting.map_or(verdict, |name| Verdict::Unknown(UnknownNode::Waiting(name)))
+    }
+
+    /// Notes that pods, by uid, are bound to this node, of which nothing tells the order. Their order here
+    /// counts as long as no other one leaves less, or something else, for the next pod.
+    pub fn observe_bound_together(&mut self, pods: &[(&str, &PodRequest)]) {
+        if let Some(model) = &self.model {
+            let is_new = |uid: &str| !self.covers(uid) && !self.log.knows(uid);
+            let mut new: Vec<_> = pods.iter().filter(|(uid, _)| is_new(uid)).collect();
+            new.retain(|(_, request)| concern::concerns(model, request));
+            let requests: Vec<&PodRequest> = new.iter().map(|(_, request)| *request).collect();
+            if requests.len() > 1 && !leave_the_same(model, &self.play_events(model).0, &requests) {
+                let named = new.iter().map(|(uid, request)| ((*uid).to_owned(), request.name.to_string()));
+                self.unordered.extend(named);
+            }
+        }
+        for (uid, request) in pods {
+            self.observe_bound(uid, request);
         }
     }
 }
 
-fn try_orders(
+/// Does every order of the pods leave the same for the next one?
+fn leave_the_same(model: &NodeModel, held: &Holdings, pods: &[&PodRequest]) -> bool {
+    let mut first = None;
+    try_orders(model, held, pods, &mut 0, &mut |end| {
+        let taken = match end {
+            OrderEnd::Admitted(held) => Some(held.taken()),
+            OrderEnd::Refused(_) => None,
+            OrderEnd::Unknown => return false,
+        };
+        taken == *first.get_or_insert_with(|| taken.clone())
+    })
+}
+
+/// Shows `end` the end of each order, until it returns false; returns whether it never did.
+fn try_orders<'a>(
     model: &NodeModel,
-    allocations: &Allocations,
-    pods: &[&PodRequest],
+    held: &Holdings,
+    pods: &[&'a PodRequest],
     admissions: &mut usize,
-) -> Tried {
+    end: &mut impl FnMut(OrderEnd<'_>) -> bool,
+) -> bool {
+    if pods.is_empty() {
+        return end(OrderEnd::Admitted(held));
+    }
     for (at, next) in pods.iter().enumerate() {
         if pods.iter().take(at).any(|earlier| are_alike(earlier, next)) {
             continue;
         }
         *admissions += 1;
         if *admissions > MOST_ADMISSIONS {
-            return Tried::TooMany;
+            return end(OrderEnd::Unknown);
         }
-        let mut trial = allocations.clone();
-        if !give(model, &mut trial, next) {
-            return Tried::Refused(next.name.to_string());
-        }
-        let rest: Vec<_> =
-            pods.iter().enumerate().filter(|(other, _)| *other != at).map(|(_, pod)| *pod).collect();
-        match try_orders(model, &trial, &rest, admissions) {
-            Tried::Admitted => {}
-            end => return end,
+        let mut trial = held.clone();
+        let goes_on = match trial.admit(model, next) {
+            NodeReply::Admitted(_) => {
+                let rest: Vec<&'a PodRequest> =
+                    pods.iter().enumerate().filter(|(other, _)| *other != at).map(|(_, pod)| *pod).collect();
+                try_orders(model, &trial, &rest, admissions, end)
+            }
+            NodeReply::Refused(_) => end(OrderEnd::Refused(next)),
+            NodeReply::Depends(_) => end(OrderEnd::Unknown),
+        };
+        if !goes_on {
+            return false;
         }
     }
-    Tried::Admitted
+    true
 }
 
 /// Do two pods ask a kubelet for the same?

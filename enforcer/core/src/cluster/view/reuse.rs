@@ -1,11 +1,15 @@
 //! Memory of init containers that the other containers of their pod take over.
 //!
-//! Problem: an admission gives memory to each container, and a kubelet's account of a node has what is left
-//! once the init containers have ended. A view that counts both refuses pods that the node admits. Idea: do
-//! what the memory manager does with each container that it has given memory to
-//! (`updateInitContainersMemoryBlocks` in `pkg/kubelet/cm/memorymanager/policy_static.go`, 1.36): its bytes
-//! are taken off those of the init containers before it, on the same NUMA nodes. What the others do not take
-//! over stays with the pod until the pod is gone.
+//! Problem: an admission gives memory to each container, and a kubelet's account of a node has only what is
+//! left once the other containers have taken over what the init containers had. A view that counts both
+//! refuses pods that the node admits. Idea: do what the memory manager does with each container that it has
+//! given memory to (`updateInitContainersMemoryBlocks` in
+//! `pkg/kubelet/cm/memorymanager/policy_static.go`, 1.36): its bytes are taken off those of the init
+//! containers before it, on the same NUMA nodes.
+//!
+//! What the others do not take over stays with an init container until the next container of its pod starts:
+//! then the memory manager drops what all init containers before that one have (`AddContainer` in
+//! `memory_manager.go`). The API does not tell when, so a [view](super::holdings) counts with both.
 
 use numa_placement::{Allocations, ContainerKind, Holder, MemoryClaim, PodRequest};
 

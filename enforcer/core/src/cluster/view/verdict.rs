@@ -31,10 +31,16 @@ pub enum UnknownNode {
     NoState,
     /// Its last state is too old.
     Stale,
+    /// Its last state is older than what it describes.
+    Outdated(String),
     /// Its state is inexact.
     Inexact(InexactSource),
     /// A bound pod does not fit by the state; until the next state nothing is certain.
     Misfit(String),
+    /// Its answer depends on memory of init containers of this pod, which the kubelet may have freed.
+    FreedMemory(String),
+    /// These pods were bound at the same time, and their order decides what is left.
+    Unordered(String),
     /// Pods that were chosen for it may arrive in an order in which it refuses this one.
     Waiting(String),
 }
@@ -46,6 +52,14 @@ impl fmt::Display for UnknownNode {
             Self::Stale => f.write_str("the state of the node is too old"),
             Self::Inexact(source) => {
                 write!(f, "the state of the node is inexact: {}: {}", source.source, source.reason)
+            }
+            Self::Outdated(reason) => write!(f, "the state of the node is out of date: {reason}"),
+            Self::FreedMemory(pod) => write!(
+                f,
+                "pod {pod} may have freed memory of its init containers, which the state of the node does not cover"
+            ),
+            Self::Unordered(pods) => {
+                write!(f, "pods {pods} were bound within one second, and their order decides what is left")
             }
             Self::Misfit(pod) => write!(f, "pod {pod} is bound to the node and does not fit by its state"),
             Self::Waiting(pod) => {

@@ -1,0 +1,166 @@
+//! What the pods of a view hold, with what a kubelet may have freed already.
+//!
+//! Problem: a kubelet frees the memory of an ended init container when the next container of its pod starts,
+//! and no object tells when that is. A view that counts such memory until a state covers the pod predicts a
+//! refusal, or another NUMA node, where the kubelet has the memory back. One that does not count it admits
+//! what the kubelet refuses. Idea: such memory is *loose*, and a pod is admitted with each part of it held
+//! and freed. The answer is known if it is the same every time.
+//!
+//! Invariant: what a pod is given here does not depend on loose memory, or the answer says that it does.
+//!
+//! Cost: one admission, and twice as many for each init container with loose memory, up to [`MOST_LOOSE`].
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use numa_placement::{
+    Admission, Allocations, ContainerKind, Grant, Holder, MemoryResource, PodName, PodRequest, Rejection,
+    admit, remove,
+};
+use numa_topology::set::{CpuSet, NodeSet};
+
+use super::{concern, reuse, verdict::RefusalGroup};
+use crate::cluster::model::NodeModel;
+
+/// Most init containers with loose memory for which all cases are tried.
+const MOST_LOOSE: usize = 4;
+
+/// What pods hold.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Holdings {
+    allocations: Allocations,
+    /// Init containers whose memory may be free.
+    loose: Vec<Holder>,
+}
+
+/// A node's answer to a pod.
+#[derive(Debug)]
+pub(super) enum NodeReply {
+    /// It has no say about the pod, or admits it.
+    Admitted(Option<Admission>),
+    /// It refuses the pod.
+    Refused(Box<Rejection>),
+    /// It depends on memory that this pod may have freed.
+    Depends(String),
+}
+
+/// What is taken, whichever pod has it.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct TakenResources {
+    cpus: CpuSet,
+    memory: BTreeMap<(MemoryResource, NodeSet), u64>,
+    loose: BTreeMap<(MemoryResource, NodeSet), u64>,
+    devices: BTreeMap<String, BTreeSet<String>>,
+}
+
+impl Holdings {
+    /// These allocations, none of them loose.
+    pub(super) const fn new(allocations: Allocations) -> Self {
+        Self { allocations, loose: Vec::new() }
+    }
+
+    /// All of it, loose memory included.
+    pub(super) const fn allocations(&self) -> &Allocations {
+        &self.allocations
+    }
+
+    /// Removes a pod.
+    pub(super) fn remove(&mut self, pod: &PodName) {
+        remove(&mut self.allocations, pod);
+        self.loose.retain(|holder| holder.pod() != pod);
+    }
+
+    /// Removes a pod that only its uid names.
+    pub(super) fn remove_uid(&mut self, uid: &str) {
+        self.allocations.retain(|holder| holder.pod().uid != uid);
+        self.loose.retain(|holder| holder.pod().uid != uid);
+    }
+
+    /// Admits a pod if the node's managers have a say about it and admit it.
+    pub(super) fn admit(&mut self, model: &NodeModel, pod: &PodRequest) -> NodeReply {
+        if !concern::concerns(model, pod) {
+            return NodeReply::Admitted(None);
+        }
+        let request = model.request_of(pod);
+        let others = self.with_memory_freed();
+        let try_on =
+            |allocations: &mut Allocations| admit(&model.inventory, &model.settings, allocations, &request);
+        let answer = try_on(&mut self.allocations);
+        let is_same = match others {
+            Some(mut others) => others.iter_mut().all(|other| are_same(&answer, &try_on(other))),
+            None => false,
+        };
+        let depends = self.loose.first().filter(|_| !is_same).map(|holder| holder.pod().to_string());
+        let admission = match (answer, &depends) {
+            (Ok(admission), _) => admission,
+            (Err(_), Some(pod)) => return NodeReply::Depends(pod.clone()),
+            (Err(rejection), None) => return NodeReply::Refused(Box::new(rejection)),
+        };
+        reuse::take_over_init_memory(&mut self.allocations, &request);
+        let init = request.containers.iter().filter(|one| one.kind == ContainerKind::Init);
+        for holder in init.map(|one| Holder::new(request.name.clone(), one.name.clone())) {
+            if self.allocations.get(&holder).is_some_and(|grant| !grant.memory.is_empty()) {
+                self.loose.push(holder);
+            }
+        }
+        depends.map_or(NodeReply::Admitted(Some(admission)), NodeReply::Depends)
+    }
+
+    /// What is left with each part of the loose memory freed; `None` if there are too many.
+    fn with_memory_freed(&self) -> Option<Vec<Allocations>> {
+        if self.loose.len() > MOST_LOOSE {
+            return None;
+        }
+        let freed = |cases: usize| {
+            let mut allocations = self.allocations.clone();
+            for (_, holder) in self.loose.iter().enumerate().filter(|(at, _)| cases >> at & 1 == 1) {
+                let grant = allocations.get(holder).cloned().unwrap_or_default();
+                allocations.give(holder.clone(), Grant { memory: Vec::new(), ..grant });
+            }
+            allocations
+        };
+        Some((1..1 << self.loose.len()).map(freed).collect())
+    }
+
+    /// What is taken, whichever pod has it.
+    pub(super) fn taken(&self) -> TakenResources {
+        let mut taken =
+            TakenResources { cpus: self.allocations.exclusive_cpus(), ..TakenResources::default() };
+        for (holder, grant) in self.allocations.iter() {
+            for claim in &grant.memory {
+                let key = (claim.resource, claim.zone.clone());
+                if self.loose.contains(holder) {
+                    *taken.loose.entry(key.clone()).or_default() += claim.bytes;
+                }
+                *taken.memory.entry(key).or_default() += claim.bytes;
+            }
+            for (resource, ids) in &grant.devices {
+                taken.devices.entry(resource.clone()).or_default().extend(ids.iter().cloned());
+            }
+        }
+        taken
+    }
+}
+
+/// Do two answers put the pod at the same place, or refuse it for the same reason?
+fn are_same(one: &Result<Admission, Rejection>, other: &Result<Admission, Rejection>) -> bool {
+    match (one, other) {
+        (Ok(one), Ok(other)) => {
+            let claims = |grant: &Grant| {
+                let claims =
+                    grant.memory.iter().map(|claim| (claim.resource, claim.zone.clone(), claim.bytes));
+                claims.collect::<Vec<_>>()
+            };
+            one.grants.len() == other.grants.len()
+                && one.grants.iter().zip(&other.grants).all(|(one, other)| {
+                    one.holder == other.holder
+                        && one.grant.exclusive == other.grant.exclusive
+                        && one.grant.devices == other.grant.devices
+                        && claims(&one.grant) == claims(&other.grant)
+                })
+        }
+        (Err(one), Err(other)) => {
+            one.reason == other.reason && RefusalGroup::of(one) == RefusalGroup::of(other)
+        }
+        _ => false,
+    }
+}
