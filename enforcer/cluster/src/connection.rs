@@ -8,14 +8,17 @@ use std::{
     error::Error,
     fs,
     path::Path,
-    sync::{PoisonError, RwLock},
-    time::Duration,
+    sync::{
+        PoisonError, RwLock,
+        atomic::{AtomicI64, Ordering},
+    },
+    time::{Duration, UNIX_EPOCH},
 };
 
 use http_body_util::{BodyExt as _, Limited};
 use hyper::{
     Method, Request, Response, StatusCode,
-    header::{CONTENT_TYPE, HeaderValue, RETRY_AFTER},
+    header::{CONTENT_TYPE, DATE, HeaderValue, RETRY_AFTER},
 };
 use hyper_util::client::legacy;
 use kube::{
@@ -53,6 +56,8 @@ pub struct ApiConnection {
     config: Config,
     client: RwLock<Client>,
     is_of_pod: bool,
+    /// Time of the server at its latest answer, in seconds since 1970; 0 before the first one.
+    server_time: AtomicI64,
 }
 
 /// The account of a pod, for a server beside the API server.
@@ -104,6 +109,11 @@ impl ApiConnection {
         &self.config.default_namespace
     }
 
+    /// The server's time at its latest answer, in seconds since 1970; `None` if it tells none.
+    pub(crate) fn server_time(&self) -> Option<i64> {
+        Some(self.server_time.load(Ordering::Relaxed)).filter(|at| *at > 0)
+    }
+
     /// As the account of a kubeconfig, whose server is named by a number: the static binary resolves no name.
     /// Called within a runtime.
     pub async fn of_kubeconfig(path: &Path) -> Result<Self, ConnectError> {
@@ -119,7 +129,7 @@ impl ApiConnection {
     pub fn new(mut config: Config) -> Result<Self, ConnectError> {
         config.default_retry = false;
         let client = client(&config)?;
-        Ok(Self { config, client: RwLock::new(client), is_of_pod: false })
+        Ok(Self { config, client: RwLock::new(client), is_of_pod: false, server_time: AtomicI64::new(0) })
     }
 
     /// Sends a request and reads its answer.
@@ -222,7 +232,11 @@ impl ApiConnection {
         let request = Request::builder().method(method).uri(path).header(CONTENT_TYPE, media);
         let request = request.body(Body::from(body.to_vec()));
         let request = request.map_err(|error| NoAnswer::Broken(error.to_string()))?;
-        client.send(request).await.map_err(|error| NoAnswer::of_client(&error))
+        let answer = client.send(request).await.map_err(|error| NoAnswer::of_client(&error))?;
+        if let Some(at) = answer.headers().get(DATE).and_then(seconds_of) {
+            self.server_time.store(at, Ordering::Relaxed);
+        }
+        Ok(answer)
     }
 }
 
@@ -265,6 +279,12 @@ async fn whole(answer: Response<Body>) -> Result<ApiAnswer, NoAnswer> {
     Ok(ApiAnswer { status, body, retry_after })
 }
 
+/// A date of HTTP, in seconds since 1970.
+fn seconds_of(date: &HeaderValue) -> Option<i64> {
+    let date = httpdate::parse_http_date(date.to_str().ok()?).ok()?;
+    date.duration_since(UNIX_EPOCH).ok()?.as_secs().try_into().ok()
+}
+
 /// What a server asks for, within [`LONGEST_WAIT`]: any number may stand there.
 fn retry_after(value: &HeaderValue) -> Option<Duration> {
     let seconds = value.to_str().ok()?.parse().ok()?;
@@ -278,6 +298,14 @@ fn client(config: &Config) -> Result<Client, ConnectError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn date_of_an_answer_is_the_time_of_the_server() {
+        let at = |text| seconds_of(&HeaderValue::from_static(text));
+        assert_eq!(at("Sat, 28 Nov 2026 07:00:00 GMT"), Some(1_795_849_200));
+        assert_eq!(at("Fri, 31 Dec 1999 23:59:59 GMT"), Some(946_684_799));
+        assert_eq!(at("yesterday"), None);
+    }
 
     #[test]
     fn wait_that_a_server_asks_for_is_bounded() {

@@ -282,6 +282,21 @@ async fn refused_token_is_read_again_at_once() {
 }
 
 #[tokio::test]
+async fn object_names_the_namespace_of_the_lease_that_is_kept_beside_it() {
+    let stub = ApiStub::start(&[PROBE]);
+    for (publisher, expected) in [
+        (stub_publisher(&stub, false).with_lease(), Value::Null),
+        (stub_publisher(&stub, true), Value::Null),
+        (stub_publisher(&stub, true).with_lease(), json!("default")),
+    ] {
+        let mut publisher = publisher;
+        publisher.publish(&object(1)).await.unwrap();
+        let metadata = stub.object(PATH).unwrap()["metadata"].clone();
+        assert_eq!(metadata["annotations"]["numa-enforcer.io/lease-namespace"], expected, "{metadata}");
+    }
+}
+
+#[tokio::test]
 async fn lease_is_renewed_and_a_refusal_is_named() {
     const LEASE: &str = "/apis/coordination.k8s.io/v1/namespaces/default/leases/numa-enforcer-a";
     let stub = ApiStub::start(&[]);

@@ -18,27 +18,34 @@ const BETWEEN_LOOKS: Duration = Duration::from_secs(20);
 pub(super) fn run(args: args::ClusterCheckArgs, out: &mut dyn Write) -> anyhow::Result<Exit> {
     let named = ClusterSource::named(args.source, args.kubeconfig, None)?;
     let source = named.map_or_else(ClusterSource::default_cluster, Ok)?;
-    let mut report = checked(&source)?;
+    let (mut report, lacks_nodes) = checked(&source)?;
     if source.changes() && !report.findings.is_empty() {
         terminal::note("the cluster is read again in 20 s: what is left then is no change under way");
         thread::sleep(BETWEEN_LOOKS);
-        report = checked(&source)?.lasting(&report);
+        report = checked(&source)?.0.lasting(&report);
     }
     match args.output {
         args::TableOrJson::Table => cluster_check::render(&report, terminal::style(), out)?,
         args::TableOrJson::Json => json::write(&report, out)?,
     }
     out.flush()?;
-    Ok(if report.findings.is_empty() { Exit::Ok } else { Exit::Findings })
+    Ok(match report.findings.is_empty() {
+        _ if lacks_nodes => Exit::Undetermined,
+        true => Exit::Ok,
+        false => Exit::Findings,
+    })
 }
 
-fn checked(source: &ClusterSource) -> anyhow::Result<ClusterCheckReport> {
-    let ReadCluster { objects, now } = source.read(true)?;
-    Ok(check(CheckedCluster {
+/// The report, and whether nodes of the source could not be read.
+fn checked(source: &ClusterSource) -> anyhow::Result<(ClusterCheckReport, bool)> {
+    let ReadCluster { objects, lacks_nodes } = source.read()?;
+    let report = check(CheckedCluster {
         nodes: &objects.nodes,
         states: &objects.states,
         pods: &objects.pods,
         leases: &objects.leases,
-        now,
-    }))
+        has_all_leases: objects.has_all_leases,
+        now: objects.now,
+    });
+    Ok((report, lacks_nodes))
 }

@@ -6,23 +6,32 @@
 use std::{
     cmp::Reverse,
     collections::BTreeMap,
+    fmt::Display,
     io::Write,
     path::{Path, PathBuf},
 };
 
 use enforcer_cluster::objects::ClusterObjects;
 use enforcer_core::cluster::{
+    age::DaemonLeases,
     objects::{NodeObject, PodObject, PodPhase, StateObject},
-    plan::{ClusterPlan, NodeRule, NodeSums, PlannedNode, PlannedPod, amounts_of},
+    plan::{ClusterPlan, NodeRule, NodeSums, PlannedNode, PlannedPod},
     view::{NodeView, StateOutcome},
 };
 
-use super::{Exit, UsageError, args, cluster_source::ClusterSource, exit::of_input, terminal};
+use super::{
+    Exit, UsageError, args,
+    cluster_source::{ClusterSource, ReadCluster},
+    exit::of_input,
+    terminal,
+};
 use enforcer_report::{cluster_plan, json};
 use enforcer_runtime::manifest::read_pods;
 
 /// Most copies that `--fill` tries.
 const COPIES: usize = 100_000;
+/// Most states that are named as unusable.
+const NOTES: usize = 16;
 
 /// What is placed, and where.
 pub(super) struct Options {
@@ -32,6 +41,8 @@ pub(super) struct Options {
     fill: bool,
     explain: bool,
     format: args::TableOrJson,
+    /// Whether nodes of the source could not be read.
+    lacks_nodes: bool,
 }
 
 impl TryFrom<args::PlanArgs> for Options {
@@ -52,7 +63,8 @@ impl TryFrom<args::PlanArgs> for Options {
             read.notes.iter().for_each(|line| terminal::note(line));
             pods = read.pods;
         }
-        let (nodes, waiting) = planned(source.read(false)?.objects);
+        let ReadCluster { objects, lacks_nodes } = source.read()?;
+        let (nodes, waiting) = planned(objects);
         if pods.is_empty() {
             pods = waiting;
         }
@@ -68,13 +80,22 @@ impl TryFrom<args::PlanArgs> for Options {
             pods.sort_by_key(|pod| Reverse(pod.scheduling.priority));
         }
         let rule = args.rule.into();
-        Ok(Self { nodes, pods, rule, fill: args.fill, explain: args.explain, format: args.output })
+        Ok(Self {
+            nodes,
+            pods,
+            rule,
+            fill: args.fill,
+            explain: args.explain,
+            format: args.output,
+            lacks_nodes,
+        })
     }
 }
 
 /// The nodes with what their pods hold, and the pods that have no node yet.
 fn planned(objects: ClusterObjects) -> (Vec<PlannedNode>, Vec<PlannedPod>) {
-    let ClusterObjects { nodes, states, pods, .. } = objects;
+    let ClusterObjects { nodes, states, pods, leases, has_all_leases, now, .. } = objects;
+    let leases = DaemonLeases::new(&leases, has_all_leases, now);
     let mut by_node = BTreeMap::<String, Vec<PodObject>>::new();
     let mut waiting = Vec::new();
     for pod in pods {
@@ -87,23 +108,41 @@ fn planned(objects: ClusterObjects) -> (Vec<PlannedNode>, Vec<PlannedPod>) {
         }
     }
     let mut planned = Vec::new();
+    let mut notes = Vec::new();
     for node in nodes {
-        let mut view = view(&node, states.get(&node.name));
+        let mut view = NodeView::default();
+        let state = states.get(&node.name);
+        notes.extend(state.and_then(|state| observe(&mut view, &node, state, &leases)));
         let NodeObject { name, is_cordoned, is_ready, taints, allocatable, .. } = node;
         let mut sums = NodeSums::new(allocatable);
-        for pod in by_node.remove(&name).unwrap_or_default() {
-            if pod.phase == PodPhase::Ended {
-                end(&mut view, &pod);
-            } else {
-                sums.add(&amounts_of(&pod.request));
-                view.observe_bound(pod.kubelet_uid(), &pod.request);
+        let of_node = by_node.remove(&name).unwrap_or_default();
+        // Within a second nothing tells which pod was bound first.
+        for together in of_node.chunk_by(|one, next| one.arrival.at == next.arrival.at) {
+            let (ended, held): (Vec<_>, Vec<_>) =
+                together.iter().partition(|pod| pod.phase == PodPhase::Ended);
+            for pod in ended {
+                end(&mut view, pod);
             }
+            for pod in &held {
+                sums.add(&pod.amounts());
+            }
+            let held: Vec<_> = held.into_iter().map(|pod| (pod.kubelet_uid(), &pod.request)).collect();
+            view.observe_bound_together(&held);
         }
         let mut node = PlannedNode::new(name, sums, view);
         (node.is_cordoned, node.is_ready, node.taints) = (is_cordoned, is_ready, taints);
         planned.push(node);
     }
+    note_first(&notes);
     (planned, waiting)
+}
+
+/// Prints what is wrong with states, as far as it can be read.
+fn note_first(notes: &[String]) {
+    notes.iter().take(NOTES).for_each(|note| terminal::note(note));
+    if notes.len() > NOTES {
+        terminal::note(&format!("the same of {} further states", notes.len() - NOTES));
+    }
 }
 
 /// Takes back what the state gives to a pod that has ended; a static pod has one uid or the other there.
@@ -115,25 +154,30 @@ fn end(view: &mut NodeView, pod: &PodObject) {
     }
 }
 
-/// The node as its state shows it; a state that is not of this node, or contradicts itself, is named.
-fn view(node: &NodeObject, state: Option<&StateObject>) -> NodeView {
-    let mut view = NodeView::default();
-    let Some(state) = state else { return view };
-    let fault = match state.of_node(node) {
-        Ok(state) => match view.observe_state(state, 0) {
-            StateOutcome::Refused(fault) => Some(fault.to_string()),
-            StateOutcome::Taken | StateOutcome::Older(_) => None,
-        },
-        Err(foreign) => Some(foreign.to_string()),
+/// Shows the view the state of its node. Returns what is wrong with a state that is not of this node, or
+/// contradicts itself, or is older than what it describes.
+fn observe(
+    view: &mut NodeView,
+    node: &NodeObject,
+    object: &StateObject,
+    leases: &DaemonLeases<'_>,
+) -> Option<String> {
+    let left_out = |fault: &dyn Display| Some(format!("left out: NumaNodeState {}: {fault}", node.name));
+    let state = match object.of_node(node) {
+        Ok(state) => state,
+        Err(foreign) => return left_out(&foreign),
     };
-    if let Some(fault) = fault {
-        terminal::note(&format!("left out: NumaNodeState {}: {fault}", node.name));
+    if let StateOutcome::Refused(fault) = view.observe_state(state, 0) {
+        return left_out(&fault);
     }
-    view
+    let reason = leases.outdated(node, object, state).into_iter().next()?;
+    let note = format!("out of date: NumaNodeState {}: {reason}", node.name);
+    view.observe_outdated(reason);
+    Some(note)
 }
 
 pub(super) fn run(options: Options, out: &mut dyn Write) -> anyhow::Result<Exit> {
-    let Options { nodes, pods, rule, fill, explain, format } = options;
+    let Options { nodes, pods, rule, fill, explain, format, lacks_nodes } = options;
     let plan = ClusterPlan::new(nodes, rule, explain, 0);
     let report = match pods.first() {
         Some(pod) if fill => plan.fill(pod, COPIES),
@@ -144,6 +188,9 @@ pub(super) fn run(options: Options, out: &mut dyn Write) -> anyhow::Result<Exit>
         args::TableOrJson::Json => json::write(&report, out)?,
     }
     out.flush()?;
+    if lacks_nodes {
+        return Ok(Exit::Undetermined);
+    }
     // Filling ends at the copy that no node takes.
     Ok(if report.pending == 0 || (fill && report.placed > 0) { Exit::Ok } else { Exit::Rejected })
 }

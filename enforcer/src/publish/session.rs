@@ -122,6 +122,7 @@ impl ClusterSession {
             }
         };
         let publisher = Publisher::new(Arc::clone(&connection), WrittenObject::Own.kind(), self.node.clone());
+        let publisher = publisher.with_lease();
         let first = loop {
             match self.first_answers(&connection, &publisher).await {
                 Ok(first) => break first,

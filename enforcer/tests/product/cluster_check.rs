@@ -7,6 +7,7 @@ use tempfile::NamedTempFile;
 
 use crate::{
     common::{Ended, finish, program},
+    machines::unpack,
     plan_cluster::{STATES, served},
 };
 
@@ -128,6 +129,37 @@ fn api_server_is_asked_for_leases_too() {
     assert_eq!(ended.code, Some(1), "{ended:?}");
     assert!(ended.stdout.contains("east: its daemon has not renewed its lease for"), "{}", ended.stdout);
     assert!(ended.stdout.contains("west: no daemon has a lease for it"), "{}", ended.stdout);
+}
+
+#[test]
+fn label_of_an_administrator_makes_no_state_foreign() {
+    let with = |fields: Value| {
+        let mut list = example();
+        object(&mut list, "NumaNodeState", "west")["metadata"]["managedFields"] = json!([
+            {"manager": "numa-enforcer", "fieldsV1": {"f:state": {}}},
+            {"manager": "kubectl-label", "fieldsV1": fields},
+        ]);
+        check_list(&list, &[])
+    };
+    let labelled = with(json!({"f:metadata": {"f:labels": {"f:team": {}}}}));
+    assert_eq!(labelled.code, Some(0), "{labelled:?}");
+    let changed = with(json!({"f:state": {"f:exact": {}}}));
+    assert!(changed.stdout.contains("the field manager \"kubectl-label\" has written it"), "{changed:?}");
+}
+
+#[test]
+fn captured_machine_that_cannot_be_read_is_named_and_the_others_are_checked() {
+    let archive =
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/fixtures/machines/16amd64-8n2c.tar.bz2");
+    let (directory, root) = unpack(&archive);
+    let broken = directory.path().join("broken");
+    fs::create_dir_all(broken.join("sys/devices/system")).unwrap();
+    let ended = check(&[directory.path().to_str().unwrap()]);
+    assert_eq!(ended.code, Some(2), "{ended:?}");
+    assert!(ended.stderr.contains("left out: captured machine broken: "), "{ended:?}");
+    assert_eq!(ended.stdout, "no finding on 1 node, 1 state, 0 pods\n");
+    fs::remove_dir_all(&root).unwrap();
+    assert_eq!(check(&[directory.path().to_str().unwrap()]).stdout, "");
 }
 
 #[test]

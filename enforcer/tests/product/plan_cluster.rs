@@ -185,6 +185,19 @@ fn captured_machines_are_nodes_with_the_files_of_their_kubelets() {
     assert_eq!(placed(&damaged), ["default/small - NUMA: state unknown"], "{damaged:?}");
     fs::write(kubelet.join("config.yaml"), "cpuManagerPolicy: 7").unwrap();
     assert_eq!(plan().code, Some(2));
+    // Beside another node, the one that cannot be read is left out.
+    let (_other, whole) = unpack(&archive);
+    let other = directory.path().join("other");
+    std::os::unix::fs::symlink(&whole, &other).unwrap();
+    let partial = plan();
+    assert_eq!(
+        (partial.code, placed(&partial)),
+        (Some(2), vec!["default/small other 1".to_owned()]),
+        "{partial:?}"
+    );
+    assert!(partial.stderr.contains(&format!("left out: captured machine {name}: ")), "{}", partial.stderr);
+    fs::remove_dir_all(&root).unwrap();
+    assert_eq!(plan().code, Some(0));
 }
 
 pub(crate) const STATES: StubKind = StubKind {
@@ -240,8 +253,28 @@ fn api_server_gives_the_same_plan_as_its_list() {
         let pod = json!({"spec": {"nodeName": "west", "containers": [{"name": "c"}]}, "status": {"phase": "Running"}});
         stub.put(&format!("/api/v1/namespaces/shop/pods/idle-{number}"), pod);
     }
+    let before = stub.requests().len();
     assert_eq!(placed(&asked())[1], "shop/reports - Insufficient cpu", "west has too many pods");
+    let lists = stub.requests().split_off(before);
+    let lists: Vec<_> =
+        lists.iter().map(|(_, list)| list.as_str()).filter(|list| list.contains("/pods?")).collect();
+    assert_eq!(
+        lists,
+        ["limit=500", "limit=500&continue=500", "limit=500&continue=1000"]
+            .map(|query| format!("GET /api/v1/pods?{query}")),
+        "a server ignores the limit of a list from its cache"
+    );
     assert!(asked().stdout.contains("Too many pods"));
+    // The third page of pods, behind one page of states and of nodes: the list begins again.
+    let nothing = Fault::Slow(std::time::Duration::ZERO);
+    let expired = Fault::status(410, "Expired");
+    stub.fail_reads([nothing.clone(), nothing.clone(), nothing.clone(), nothing.clone(), expired.clone()]);
+    let again = asked();
+    assert_eq!((again.code, again.stderr.as_str()), (Some(1), ""), "{again:?}");
+    assert_eq!(placed(&again)[1], "shop/reports - Insufficient cpu");
+    stub.fail_reads([vec![nothing.clone(); 2], vec![expired; 3]].concat());
+    let given_up = asked();
+    assert!(given_up.stderr.contains("list /api/v1/pods: 410"), "{given_up:?}");
 
     let refused = Fault::Status {
         code: 403,
@@ -337,4 +370,117 @@ fn tasks_of_a_volcano_job_go_to_nodes_of_their_policy() {
         placed("restricted.yaml", "exact"),
         ["default/j-t-0 node-0001 0", "default/j-t-1 node-0001 1"]
     );
+}
+
+/// The cluster of the documentation, changed.
+fn example(change: impl FnOnce(&mut Vec<Value>)) -> TempDir {
+    let list = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/examples/plan/cluster.json");
+    let mut list: Value = serde_json::from_str(&fs::read_to_string(list).unwrap()).unwrap();
+    change(list["items"].as_array_mut().unwrap());
+    files(&[("objects.json", &list.to_string()), ("small.yaml", SMALL)])
+}
+
+/// The object of a kind and a name.
+fn object<'a>(items: &'a mut [Value], kind: &str, name: &str) -> &'a mut Value {
+    items.iter_mut().find(|one| one["kind"] == kind && one["metadata"]["name"] == name).unwrap()
+}
+
+fn plan_example(directory: &TempDir) -> Ended {
+    plan(directory.path(), &["small.yaml", "--cluster", "objects.json", "-o", "json", "--explain"])
+}
+
+#[test]
+fn state_that_is_out_of_date_is_named_and_gives_no_place() {
+    let lease = |node: &str, renewed: &str| {
+        json!({"kind": "Lease", "metadata": {"name": format!("numa-enforcer-{node}"), "namespace": "numa-enforcer"},
+            "spec": {"renewTime": renewed, "leaseDurationSeconds": 60}})
+    };
+    let exact = plan_example(&example(|items| {
+        items.extend([lease("east", "2026-11-28T08:00:00Z"), lease("west", "2026-11-28T08:00:30Z")]);
+    }));
+    assert_eq!((exact.code, exact.stderr.as_str()), (Some(0), ""), "{exact:?}");
+    for (change, reason) in [
+        (
+            (|items| {
+                object(items, "Node", "east")["status"]["nodeInfo"] = json!({"kubeletVersion": "v1.37.0"});
+            }) as fn(&mut Vec<Value>),
+            "the kubelet of the node is v1.37.0, that of the state is v1.36.2",
+        ),
+        (|items| items.retain(|one| one["kind"] != "x"), "its daemon has not renewed its lease for 120 s"),
+    ] {
+        let directory = example(|items| {
+            change(items);
+            let lives =
+                if reason.contains("lease") { "2026-11-28T08:00:00Z" } else { "2026-11-28T08:02:00Z" };
+            items.extend([lease("east", lives), lease("west", "2026-11-28T08:02:00Z")]);
+            object(items, "Node", "west")["spec"]["unschedulable"] = json!(true);
+        });
+        let ended = plan_example(&directory);
+        assert_eq!(placed(&ended), ["default/small - NUMA: state unknown"], "{ended:?}");
+        assert!(
+            ended.stderr.contains(&format!("out of date: NumaNodeState east: {reason}")),
+            "{}",
+            ended.stderr
+        );
+        assert!(
+            ended.stdout.contains(&format!("the state of the node is out of date: {reason}")),
+            "{ended:?}"
+        );
+    }
+}
+
+#[test]
+fn state_with_an_unknown_field_at_any_depth_gives_no_place() {
+    let directory = example(|items| {
+        object(items, "NumaNodeState", "east")["state"]["pods"][0]["containers"][0]["sharedWith"] =
+            json!(["x"]);
+        object(items, "Node", "west")["spec"]["unschedulable"] = json!(true);
+    });
+    let ended = plan_example(&directory);
+    assert_eq!(placed(&ended), ["default/small - NUMA: state unknown"], "{ended:?}");
+    let said = "NumaNodeState east: its field \"pods.containers.sharedWith\" is of an unknown version";
+    assert!(ended.stderr.contains(said), "{}", ended.stderr);
+}
+
+#[test]
+fn pods_bound_in_one_second_count_if_their_order_does_not_matter() {
+    let pod = |name: &str, cpus: &str, bound: &str| {
+        json!({"kind": "Pod", "metadata": {"name": name, "namespace": "d", "uid": name},
+            "spec": {"nodeName": "n", "containers": [{"name": "c",
+                "resources": {"limits": {"cpu": cpus, "memory": "1Gi"}}}]},
+            "status": {"phase": "Pending", "conditions": [
+                {"type": "PodScheduled", "status": "True", "lastTransitionTime": bound}]}})
+    };
+    // Of a described machine, as a daemon would publish it: 6 and 8 CPUs are free.
+    let plan_with = |pods: &[Value]| {
+        let directory = example(|items| {
+            items.retain(|one| one["metadata"]["name"] == "east" && one["kind"] != "Pod");
+            let state = &mut object(items, "NumaNodeState", "east")["state"];
+            state["pods"] = json!([]);
+            state["sharedCpus"] = json!("0-31");
+            for supply in state["memory"].as_array_mut().unwrap() {
+                supply["free"] = supply["allocatable"].clone();
+                supply["assignments"] = json!(0);
+            }
+            let pods = pods.iter().cloned().map(|mut pod| {
+                pod["spec"]["nodeName"] = json!("east");
+                pod
+            });
+            items.extend(pods);
+        });
+        plan_example(&directory)
+    };
+    let (early, late) = ("2026-11-28T08:00:00Z", "2026-11-28T08:00:01Z");
+    // Fourteen CPUs are free on NUMA node 0: they take the first pod, and the other one goes to node 1.
+    let unknown = plan_with(&[pod("wide", "14", early), pod("small", "2", early)]);
+    assert_eq!(placed(&unknown), ["default/small - NUMA: state unknown"], "{unknown:?}");
+    assert!(unknown.stdout.contains("pods d/small, d/wide were bound within one second"), "{unknown:?}");
+    for pods in [
+        [pod("wide", "14", early), pod("small", "2", late)],
+        [pod("one", "2", early), pod("other", "2", early)],
+        [pod("wide", "16", early), pod("small", "2", early)],
+    ] {
+        let ended = plan_with(&pods);
+        assert_eq!(ended.code, Some(0), "{ended:?}");
+    }
 }

@@ -1,18 +1,33 @@
-//! A Lease by which the daemon of a node shows that it lives.
+//! A Lease: the sign of life of a daemon of this program, or of a kubelet.
 
 use enforcer_core::cluster::objects::LeaseObject;
 use serde::Deserialize;
 
-use super::{ObjectMetadata, seconds};
+use super::{
+    seconds,
+    state::{ManagedFields, written_at},
+};
 
-/// What the name of such a lease begins with; the name of the node follows.
+/// What the name of a daemon's lease begins with; the name of the node follows.
 pub const LEASE_PREFIX: &str = "numa-enforcer-";
+/// Annotation of a published object: the namespace of the lease of the daemon that writes it.
+pub const LEASE_NAMESPACE: &str = "numa-enforcer.io/lease-namespace";
+/// Namespace of the kubelets' leases, which have the names of their nodes.
+const OF_KUBELETS: &str = "kube-node-lease";
 
 #[derive(Deserialize)]
 struct Lease {
-    metadata: ObjectMetadata,
+    metadata: LeaseMetadata,
     #[serde(default)]
     spec: LeaseSpec,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct LeaseMetadata {
+    name: String,
+    namespace: String,
+    managed_fields: Vec<ManagedFields>,
 }
 
 #[derive(Default, Deserialize)]
@@ -22,13 +37,35 @@ struct LeaseSpec {
     lease_duration_seconds: Option<u32>,
 }
 
+/// What was read of a Lease.
+#[derive(Debug, Default)]
+pub(super) struct ReadLease {
+    /// The sign of life of a daemon, if it is that.
+    pub(super) of_daemon: Option<LeaseObject>,
+    /// The node whose clock its time of renewal is of.
+    pub(super) node: String,
+    /// When it was renewed, by the clock of the node.
+    pub(super) renewed_at: Option<i64>,
+    /// The same by the clock of the API server, as far as the list shows that.
+    pub(super) written_at: Option<i64>,
+}
+
 /// Reads a Lease; `None` if it is of another program.
-pub(super) fn read(text: &str) -> Result<Option<LeaseObject>, String> {
+pub(super) fn read(text: &str) -> Result<Option<ReadLease>, String> {
     let Lease { metadata, spec } = serde_json::from_str(text).map_err(|fault| fault.to_string())?;
-    let Some(node) = metadata.name.strip_prefix(LEASE_PREFIX) else { return Ok(None) };
-    Ok(Some(LeaseObject {
+    let LeaseMetadata { name, namespace, managed_fields } = metadata;
+    let renewed_at = seconds(spec.renew_time.as_deref());
+    if namespace == OF_KUBELETS {
+        return Ok(Some(ReadLease { node: name, renewed_at, ..ReadLease::default() }));
+    }
+    let Some(node) = name.strip_prefix(LEASE_PREFIX) else { return Ok(None) };
+    let written_at = written_at(&managed_fields);
+    let of_daemon = LeaseObject {
+        namespace,
         node: node.to_owned(),
-        renewed_at: seconds(spec.renew_time.as_deref()),
+        renewed_at: written_at.or(renewed_at),
         duration_s: spec.lease_duration_seconds.unwrap_or(0),
-    }))
+    };
+    let node = node.to_owned();
+    Ok(Some(ReadLease { of_daemon: Some(of_daemon), node, renewed_at, written_at }))
 }

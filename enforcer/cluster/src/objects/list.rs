@@ -1,8 +1,10 @@
 //! The same objects as the API server lists them, page by page.
 //!
-//! The first page is asked of the server's cache (`resourceVersion=0`), which costs the cluster little and
-//! may be some seconds old; a server that answers from the cache may also send everything in one page. A list
-//! that has changed too much since its first page (410) begins again.
+//! Problem: a cluster has hundreds of megabytes of pods as text. A server that is asked for its cache
+//! (`resourceVersion=0`) ignores `limit` and sends them in one answer. Idea: ask for pages of the newest
+//! version, and read each page before the next one is asked for. So one page is there as text at any time,
+//! and what is kept of the objects before it. A list that has changed too much since its first page (410)
+//! begins again.
 //!
 //! States come before pods: a pod that a state covers is in the later list too, unless it is gone.
 
@@ -16,10 +18,12 @@ use crate::{api_error::ApiError, connection::ApiConnection};
 
 /// Objects of a page.
 const PAGE: usize = 500;
-/// Bytes of a page: a server that answers from its cache sends all objects at once.
-const LARGEST: usize = 512 << 20;
-/// How often a list begins again.
+/// Bytes of a page; pods of a cluster have ten to twenty kilobytes.
+const LARGEST: usize = 128 << 20;
+/// How often a list is tried that expires.
 const TRIES: usize = 3;
+/// Path of all leases.
+const LEASES: &str = "/apis/coordination.k8s.io/v1/leases";
 
 /// Why the objects of a cluster are not known.
 #[derive(Debug, Error)]
@@ -57,12 +61,11 @@ struct PageMetadata {
     token: String,
 }
 
-/// States, nodes and pods of a cluster, and with `leases` the signs of life of daemons as far as they may be
-/// read.
+/// States, nodes and pods of a cluster, and the signs of life of daemons as far as they may be read.
 ///
 /// # Errors
 /// If the server does not answer, refuses a list, or answers with something else.
-pub async fn list_objects(connection: &ApiConnection, leases: bool) -> Result<ClusterObjects, ListError> {
+pub async fn list_objects(connection: &ApiConnection) -> Result<ClusterObjects, ListError> {
     let mut objects = ClusterObjects::default();
     let states = format!("/apis/{GROUP}/{VERSION}/{PLURAL}");
     add_all(connection, &states, KIND, &mut objects).await.map_err(|error| match error {
@@ -71,17 +74,16 @@ pub async fn list_objects(connection: &ApiConnection, leases: bool) -> Result<Cl
     })?;
     add_all(connection, "/api/v1/nodes", "Node", &mut objects).await?;
     add_all(connection, "/api/v1/pods", "Pod", &mut objects).await?;
-    if leases
-        && let Err(error) =
-            add_all(connection, "/apis/coordination.k8s.io/v1/leases", "Lease", &mut objects).await
-    {
-        objects.left_out.push(error.to_string());
+    match add_all(connection, LEASES, "Lease", &mut objects).await {
+        Ok(()) => objects.has_all_leases = true,
+        Err(error) => objects.leave_out(error.to_string()),
     }
     objects.finish();
+    objects.now = connection.server_time().unwrap_or(objects.now);
     Ok(objects)
 }
 
-/// Adds all objects of a collection.
+/// Adds all objects of a collection. What was read of a list that begins again does not count.
 async fn add_all(
     connection: &ApiConnection,
     path: &str,
@@ -90,37 +92,32 @@ async fn add_all(
 ) -> Result<(), ListError> {
     let mut tries = 1;
     loop {
-        match pages(connection, path).await {
-            Err(ApiError::Busy { code: 410, .. }) if tries < TRIES => tries += 1,
-            Err(error) => return Err(error.into()),
-            Ok(pages) => {
-                let failed = |cause| ListError::Objects { path: path.to_owned(), cause };
-                for text in pages {
-                    let page: Page<'_> =
-                        serde_json::from_slice(&text).map_err(|cause| failed(cause.into()))?;
-                    for item in page.items.unwrap_or_default() {
-                        objects.add(item.get(), Some(kind)).map_err(failed)?;
-                    }
-                }
+        match pages(connection, path, kind).await {
+            Err(ListError::Api(ApiError::Busy { code: 410, .. })) if tries < TRIES => tries += 1,
+            Err(error) => return Err(error),
+            Ok(read) => {
+                objects.append(read);
                 return Ok(());
             }
         }
     }
 }
 
-/// All pages of a collection, as text: what was read of a list that begins again does not count.
-async fn pages(connection: &ApiConnection, path: &str) -> Result<Vec<Vec<u8>>, ApiError> {
-    let mut pages = Vec::new();
-    let mut query = format!("limit={PAGE}&resourceVersion=0");
+/// All objects of a collection, page by page.
+async fn pages(connection: &ApiConnection, path: &str, kind: &str) -> Result<ClusterObjects, ListError> {
+    let failed = |cause| ListError::Objects { path: path.to_owned(), cause };
+    let mut objects = ClusterObjects::default();
+    let mut query = format!("limit={PAGE}");
     loop {
         let text = connection.read_whole("list", &format!("{path}?{query}"), LARGEST).await?;
-        let next =
-            serde_json::from_slice::<Page<'_>>(&text).map(|page| page.metadata.token).unwrap_or_default();
-        pages.push(text);
-        if next.is_empty() {
-            return Ok(pages);
+        let page: Page<'_> = serde_json::from_slice(&text).map_err(|cause| failed(cause.into()))?;
+        for item in page.items.unwrap_or_default() {
+            objects.add(item.get(), Some(kind)).map_err(failed)?;
         }
-        query = format!("limit={PAGE}&continue={}", escaped(&next));
+        if page.metadata.token.is_empty() {
+            return Ok(objects);
+        }
+        query = format!("limit={PAGE}&continue={}", escaped(&page.metadata.token));
     }
 }
 

@@ -3,32 +3,35 @@
 //!
 //! Invariants: only what plans and checks need is kept, so that thousands of objects fit into little memory.
 //! An object that cannot be understood is named and left out; it never ends the reading of the others. Kinds
-//! that have no part are passed over.
+//! that have no part are passed over. An object that is listed twice counts once, and is named.
 
+mod clock;
 mod lease;
 mod list;
 mod node;
 mod pod;
+mod state;
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet, btree_map::Entry};
 
 use enforcer_core::cluster::{
     objects::{LeaseObject, NodeObject, PodObject, StateObject},
-    state::{FIELDS, KIND, NodeState},
+    state::{HeldPod, KIND},
 };
 use jiff::Timestamp;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use thiserror::Error;
 
+use self::clock::TimesWithin;
 pub use self::{
-    lease::LEASE_PREFIX,
+    lease::{LEASE_NAMESPACE, LEASE_PREFIX},
     list::{ListError, list_objects},
 };
 
-/// Most objects that are read.
+/// Most objects of one list.
 const OBJECTS: usize = 400_000;
 /// Most objects that are named as not understood.
 const NAMED: usize = 16;
@@ -44,10 +47,14 @@ pub struct ClusterObjects {
     pub pods: Vec<PodObject>,
     /// Signs of life of daemons.
     pub leases: Vec<LeaseObject>,
-    /// The latest time in any object, in seconds since 1970: not before it was the list made.
-    pub latest: i64,
+    /// Whether `leases` has those of all daemons.
+    pub has_all_leases: bool,
+    /// When the objects were listed, in seconds since 1970: the API server's time, else the newest in them.
+    pub now: i64,
     /// Objects that were left out, and why.
     pub left_out: Vec<String>,
+    /// Times in the objects.
+    times: TimesWithin,
     /// Number of objects that were read.
     read: usize,
     /// Number of objects that were left out and are not named.
@@ -85,67 +92,6 @@ struct ObjectMetadata {
     uid: String,
 }
 
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct State {
-    #[serde(default)]
-    api_version: String,
-    metadata: StateMetadata,
-}
-
-/// Names of the content's fields.
-#[derive(Deserialize)]
-struct StateFields<'a> {
-    #[serde(borrow)]
-    state: BTreeMap<String, &'a RawValue>,
-}
-
-/// The content, apart: what cannot be read of it does not hide whose it is.
-#[derive(Deserialize)]
-struct StateContent {
-    state: NodeState,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
-struct StateMetadata {
-    name: String,
-    owner_references: Vec<OwnerReference>,
-    managed_fields: Vec<ManagedFields>,
-}
-
-#[derive(Deserialize)]
-struct OwnerReference {
-    kind: String,
-    uid: String,
-}
-
-#[derive(Deserialize)]
-struct ManagedFields {
-    #[serde(default)]
-    manager: String,
-}
-
-fn read_state(text: &str) -> Result<StateObject, String> {
-    let State { api_version, metadata } = serde_json::from_str(text).map_err(|fault| fault.to_string())?;
-    let content: Result<StateContent, _> = serde_json::from_str(text);
-    let fields: Option<StateFields<'_>> = serde_json::from_str(text).ok();
-    let fields = fields.map(|fields| fields.state).unwrap_or_default();
-    let unknown = fields.into_keys().filter(|field| !FIELDS.contains(&field.as_str()));
-    let owner = metadata.owner_references.into_iter().find(|owner| owner.kind == "Node");
-    let mut writers: Vec<String> = metadata.managed_fields.into_iter().map(|one| one.manager).collect();
-    writers.sort();
-    writers.dedup();
-    Ok(StateObject {
-        name: metadata.name,
-        api_version,
-        owner_uid: owner.map(|owner| owner.uid),
-        writers,
-        unknown_fields: unknown.take(NAMED).collect(),
-        state: content.map(|content| content.state).map_err(|fault| fault.to_string()),
-    })
-}
-
 /// A time of the API in seconds since 1970; `None` if there is none or it is no time.
 fn seconds(text: Option<&str>) -> Option<i64> {
     Some(text?.parse::<Timestamp>().ok()?.as_second())
@@ -166,9 +112,16 @@ impl ClusterObjects {
         Ok(objects)
     }
 
-    /// The objects of nodes that no list has.
-    pub fn of_nodes(nodes: Vec<(NodeObject, StateObject)>, pods: Vec<PodObject>) -> Self {
+    /// The objects of nodes that no list has, and why others were left out.
+    pub fn of_nodes(
+        nodes: Vec<(NodeObject, StateObject)>,
+        pods: Vec<PodObject>,
+        left_out: Vec<String>,
+    ) -> Self {
         let mut objects = Self { pods, ..Self::default() };
+        for why in left_out {
+            objects.leave_out(why);
+        }
         for (node, state) in nodes {
             objects.nodes.push(node);
             objects.states.insert(state.name.clone(), state);
@@ -184,7 +137,7 @@ impl ClusterObjects {
             return Err(ObjectsError::TooMany);
         }
         if let Err(why) = self.add_one(text, kind) {
-            if self.left_out.len() < NAMED { self.left_out.push(why) } else { self.unnamed += 1 }
+            self.leave_out(why);
         }
         Ok(())
     }
@@ -196,33 +149,118 @@ impl ClusterObjects {
         let faulty = |fault: String| format!("{kind} {name}: {fault}");
         match kind {
             KIND => {
-                let state = read_state(text).map_err(faulty)?;
-                self.states.insert(state.name.clone(), state);
+                let (state, written_at) = state::read(text).map_err(faulty)?;
+                self.times.of_server(written_at);
+                self.add_state(state)?;
             }
-            "Node" => self.nodes.push(node::read(text).map_err(faulty)?),
+            "Node" => {
+                let (node, reported_at) = node::read(text).map_err(faulty)?;
+                self.times.of_node(&node.name, reported_at);
+                self.nodes.push(node);
+            }
             "Pod" => {
                 let pod = pod::read(text).map_err(faulty)?;
-                self.latest = self.latest.max(pod.arrival.at).max(pod.ended_at.unwrap_or(0));
+                self.times.of_server(Some(pod.arrival.at));
+                self.times.of_node(pod.node.as_deref().unwrap_or_default(), pod.ended_at);
                 self.pods.push(pod);
             }
             "Lease" => {
-                let lease = lease::read(text).map_err(faulty)?;
-                let renewed_at = lease.as_ref().and_then(|lease| lease.renewed_at);
-                self.latest = self.latest.max(renewed_at.unwrap_or(0));
-                self.leases.extend(lease);
+                let Some(lease) = lease::read(text).map_err(faulty)? else { return Ok(()) };
+                match lease.written_at {
+                    Some(at) => self.times.of_server(Some(at)),
+                    None => self.times.of_node(&lease.node, lease.renewed_at),
+                }
+                self.leases.extend(lease.of_daemon);
             }
             _ => {}
         }
         Ok(())
     }
 
-    /// Puts everything into its order.
+    fn add_state(&mut self, state: StateObject) -> Result<(), String> {
+        match self.states.entry(state.name.clone()) {
+            Entry::Vacant(entry) => {
+                entry.insert(state);
+                Ok(())
+            }
+            Entry::Occupied(_) => Err(twice(KIND, &state.name)),
+        }
+    }
+
+    /// Adds all objects of another list.
+    fn append(&mut self, other: Self) {
+        let Self { nodes, states, pods, leases, left_out, times, read, unnamed, .. } = other;
+        self.read += read;
+        self.unnamed += unnamed;
+        self.times.append(times);
+        self.nodes.extend(nodes);
+        self.pods.extend(pods);
+        self.leases.extend(leases);
+        for why in left_out {
+            self.leave_out(why);
+        }
+        for state in states.into_values() {
+            if let Err(why) = self.add_state(state) {
+                self.leave_out(why);
+            }
+        }
+    }
+
+    fn leave_out(&mut self, why: String) {
+        if self.left_out.len() < NAMED { self.left_out.push(why) } else { self.unnamed += 1 }
+    }
+
+    /// Puts everything into its order, and leaves out what is there twice.
     fn finish(&mut self) {
+        self.now = self.times.latest();
+        let mut twice_there = Vec::new();
+        self.nodes.sort_by(|one, other| one.name.cmp(&other.name));
+        self.nodes.dedup_by(|next, first| {
+            let is_twice = next.name == first.name;
+            if is_twice {
+                twice_there.push(twice("Node", &next.name));
+            }
+            is_twice
+        });
+        for pod in &mut self.pods {
+            name_uid(pod, &self.states);
+        }
+        let mut uids = BTreeSet::new();
+        let is_first: Vec<bool> = self.pods.iter().map(|pod| uids.insert(pod.uid.as_str())).collect();
+        let mut is_first = is_first.into_iter();
+        self.pods.retain(|pod| {
+            let stays = is_first.next().unwrap_or(true);
+            if !stays {
+                twice_there.push(twice("Pod", &pod.request.name.to_string()));
+            }
+            stays
+        });
+        self.pods.sort_by(|one, other| one.order().cmp(&other.order()));
+        self.leases.sort_by(|one, other| one.node.cmp(&other.node));
+        for why in twice_there {
+            self.leave_out(why);
+        }
         if self.unnamed > 0 {
             self.left_out.push(format!("{} further objects", self.unnamed));
         }
-        self.nodes.sort_by(|one, other| one.name.cmp(&other.name));
-        self.leases.sort_by(|one, other| one.node.cmp(&other.node));
-        self.pods.sort_by(|one, other| one.order().cmp(&other.order()));
     }
+}
+
+fn twice(kind: &str, name: &str) -> String {
+    format!("{kind} {name}: it is listed twice, and the first one counts")
+}
+
+/// Gives a pod without a uid that of the pod of its name in the state of its node. If the state has none,
+/// its name is as good as a uid.
+fn name_uid(pod: &mut PodObject, states: &BTreeMap<String, StateObject>) {
+    if !pod.uid.is_empty() {
+        return;
+    }
+    let state = pod.node.as_ref().and_then(|node| states.get(node)?.state.as_ref().ok());
+    let name = &mut pod.request.name;
+    let is_it = |held: &&HeldPod| held.namespace == name.namespace && held.name == name.name;
+    let held = state.and_then(|state| state.pods.iter().find(is_it));
+    let uid = held.map_or_else(|| format!("{}/{}", name.namespace, name.name), |held| held.uid.clone());
+    name.uid.clone_from(&uid);
+    pod.uid = uid;
 }

@@ -9,7 +9,7 @@ use enforcer_core::cluster::{
 use numa_topology::quantity;
 use serde::Deserialize;
 
-use super::ObjectMetadata;
+use super::{ObjectMetadata, seconds};
 
 /// Most taints of a node; no cluster has a tenth of it.
 const TAINTS: usize = 256;
@@ -57,14 +57,16 @@ struct NodeSystem {
 }
 
 #[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
 struct NodeCondition {
     #[serde(rename = "type")]
     kind: String,
     status: String,
+    last_heartbeat_time: Option<String>,
 }
 
-/// Reads a Node; an amount that is no quantity is a fault.
-pub(super) fn read(text: &str) -> Result<NodeObject, String> {
+/// Reads a Node, and when its kubelet reported last; an amount that is no quantity is a fault.
+pub(super) fn read(text: &str) -> Result<(NodeObject, Option<i64>), String> {
     let Node { metadata, spec, status } = serde_json::from_str(text).map_err(|fault| fault.to_string())?;
     if spec.taints.len() > TAINTS {
         return Err(format!("{} taints, at most {TAINTS} are read", spec.taints.len()));
@@ -78,7 +80,9 @@ pub(super) fn read(text: &str) -> Result<NodeObject, String> {
     let taint = |TaintFields { key, value, effect }| Taint { key, value, effect };
     let is_down = |condition: &NodeCondition| condition.kind == "Ready" && condition.status != "True";
     let NodeSystem { kubelet_version, boot_id, operating_system } = status.info;
-    Ok(NodeObject {
+    let conditions = status.conditions.iter();
+    let reported_at = conditions.filter_map(|one| seconds(one.last_heartbeat_time.as_deref())).max();
+    let node = NodeObject {
         name: metadata.name,
         uid: metadata.uid,
         kubelet_version,
@@ -88,5 +92,6 @@ pub(super) fn read(text: &str) -> Result<NodeObject, String> {
         is_ready: !status.conditions.iter().any(is_down),
         taints: spec.taints.into_iter().map(taint).collect(),
         allocatable,
-    })
+    };
+    Ok((node, reported_at))
 }

@@ -1,10 +1,18 @@
 //! A Pod object as a request, and what else plans and checks read of it.
+//!
+//! A pod that is resized in place has two requests: the specification has the wish, the status what the node
+//! has allocated. The node's managers go by the latter; a scheduler counts the larger of both
+//! (`k8s.io/component-helpers/resource`, `determineContainerReqs`).
 
 use std::collections::BTreeMap;
 
-use enforcer_core::cluster::objects::{PodArrival, PodObject, PodPhase, PodScheduling, Toleration};
+use enforcer_core::cluster::{
+    objects::{PodArrival, PodObject, PodPhase, PodScheduling, Toleration},
+    plan::{Amounts, amounts_of},
+};
 use numa_placement::{
-    ContainerKind, ContainerRequest, PodName, PodRequest, QosClass, Resources, device_counts, qos_class,
+    ContainerKind, ContainerRequest, PodName, PodRequest, QosClass, Resources, device_counts,
+    foreign::VOLCANO_POLICY, qos_class,
 };
 use numa_topology::quantity;
 use serde::Deserialize;
@@ -101,14 +109,21 @@ struct PodCondition {
     #[serde(rename = "type")]
     kind: String,
     status: String,
+    #[serde(default)]
+    reason: String,
     last_transition_time: Option<String>,
 }
 
 #[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
 struct ContainerStatus {
     name: String,
     #[serde(default)]
     state: ContainerState,
+    #[serde(default)]
+    allocated_resources: BTreeMap<String, String>,
+    #[serde(default)]
+    resources: Option<ContainerResources>,
 }
 
 #[derive(Default, Deserialize)]
@@ -132,10 +147,19 @@ impl PodStatus {
         }
     }
 
+    /// The condition of this type that holds.
+    fn condition(&self, kind: &str) -> Option<&PodCondition> {
+        self.conditions.iter().find(|one| one.kind == kind && one.status == "True")
+    }
+
+    /// The statuses of all containers.
+    fn containers(&self) -> impl Iterator<Item = &ContainerStatus> {
+        self.init_container_statuses.iter().chain(&self.container_statuses)
+    }
+
     /// When a scheduler bound the pod.
     fn bound_at(&self) -> Option<i64> {
-        let is_bound = |one: &&PodCondition| one.kind == "PodScheduled" && one.status == "True";
-        seconds(self.conditions.iter().find(is_bound)?.last_transition_time.as_deref())
+        seconds(self.condition("PodScheduled")?.last_transition_time.as_deref())
     }
 
     /// When the last container ended; unknown if none has run.
@@ -156,13 +180,17 @@ pub(super) fn read(text: &str) -> Result<PodObject, String> {
         return Err(format!("more than {TOLERATIONS} tolerations"));
     }
     let mut containers = Vec::new();
-    for container in spec.init_containers {
+    let mut counted = Vec::new();
+    let resize = Resize::of(&status);
+    let init = spec.init_containers.into_iter().map(|container| {
         let is_sidecar = container.restart_policy.as_deref() == Some("Always");
-        let kind = if is_sidecar { ContainerKind::Sidecar } else { ContainerKind::Init };
-        containers.push(request(container, kind)?);
-    }
-    for container in spec.containers {
-        containers.push(request(container, ContainerKind::App)?);
+        (container, if is_sidecar { ContainerKind::Sidecar } else { ContainerKind::Init })
+    });
+    for (container, kind) in init.chain(spec.containers.into_iter().map(|one| (one, ContainerKind::App))) {
+        let of_container = status.containers().find(|one| one.name == container.name);
+        let (on_node, by_scheduler) = requests(container, kind, of_container, resize)?;
+        counted.push(by_scheduler.unwrap_or_else(|| on_node.clone()));
+        containers.push(on_node);
     }
     let node = spec.node_name.filter(|node| !node.is_empty());
     let created = seconds(metadata.creation_timestamp.as_deref()).unwrap_or(0);
@@ -173,11 +201,15 @@ pub(super) fn read(text: &str) -> Result<PodObject, String> {
     let ended = statuses.filter(|one| one.state.terminated.is_some() && is_init(&one.name));
     let ended_init = ended.map(|one| one.name.clone()).collect();
     let name = PodName::new(metadata.namespace, metadata.name).with_uid(metadata.uid.clone());
+    let counted = (counted != containers).then(|| amounts_of(&PodRequest::new(name.clone(), counted)));
     let mut request = PodRequest::new(name, containers);
     let is_mirror = metadata.annotations.contains_key(MIRROR);
     let static_uid = metadata.annotations.get(STATIC_UID).filter(|uid| is_mirror && !uid.is_empty());
     let mirror_of = static_uid.cloned();
-    request.annotations = metadata.annotations;
+    // Other annotations have up to 256 KiB, and no part in a plan.
+    let mut annotations = metadata.annotations;
+    annotations.retain(|key, _| key == VOLCANO_POLICY);
+    request.annotations = annotations;
     // With resources of the pod as a whole, the kubelet's managers pass the pod over.
     request.qos = match status.qos_class.as_deref() {
         _ if spec.resources.is_some_and(|whole| !whole.limits.is_empty() || !whole.requests.is_empty()) => {
@@ -190,6 +222,8 @@ pub(super) fn read(text: &str) -> Result<PodObject, String> {
     };
     let toleration =
         |TolerationFields { key, operator, value, effect }| Toleration { key, operator, value, effect };
+    let is_bound = node.is_some();
+    let tolerations = spec.tolerations.into_iter().filter(move |_| !is_bound);
     Ok(PodObject {
         uid: metadata.uid,
         mirror_of,
@@ -203,27 +237,89 @@ pub(super) fn read(text: &str) -> Result<PodObject, String> {
         ended_init,
         scheduling: PodScheduling {
             priority: spec.priority.unwrap_or(0),
-            tolerations: spec.tolerations.into_iter().map(toleration).collect(),
+            // A pod with a node has passed its taints.
+            tolerations: tolerations.map(toleration).collect(),
         },
+        counted,
         request,
     })
 }
 
-fn request(container: Container, kind: ContainerKind) -> Result<ContainerRequest, String> {
-    let Container { name, resources, .. } = container;
-    let limits = amounts(&name, &resources.limits)?;
-    let mut requests = amounts(&name, &resources.requests)?;
-    for (resource, amount) in &limits {
-        requests.entry(resource.clone()).or_insert(*amount);
+/// Progress of a resize in place, as conditions of the pod tell it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Resize {
+    /// None is known.
+    Unknown,
+    /// The node will not do it.
+    Infeasible,
+    /// The node has allocated the wish, and its containers do not have it yet.
+    InProgress,
+}
+
+impl Resize {
+    fn of(status: &PodStatus) -> Self {
+        let is_infeasible = |one: &PodCondition| one.reason == "Infeasible";
+        if status.condition("PodResizePending").is_some_and(is_infeasible) {
+            Self::Infeasible
+        } else if status.condition("PodResizePending").is_none()
+            && status.condition("PodResizeInProgress").is_some()
+        {
+            Self::InProgress
+        } else {
+            Self::Unknown
+        }
     }
-    Ok(ContainerRequest {
-        devices: device_counts(&requests),
-        requests: Resources::of_amounts(&requests),
+}
+
+/// Amounts that can be resized.
+const RESIZABLE: [&str; 2] = ["cpu", "memory"];
+
+/// The request of a container that its node goes by, and that of a scheduler if it is another one.
+fn requests(
+    container: Container,
+    kind: ContainerKind,
+    status: Option<&ContainerStatus>,
+    resize: Resize,
+) -> Result<(ContainerRequest, Option<ContainerRequest>), String> {
+    let Container { name, resources, .. } = container;
+    let mut limits = amounts(&name, &resources.limits)?;
+    let mut wanted = amounts(&name, &resources.requests)?;
+    for (resource, amount) in &limits {
+        wanted.entry(resource.clone()).or_insert(*amount);
+    }
+    let allocated = status.map(|status| amounts(&name, &status.allocated_resources)).transpose()?;
+    let allocated = allocated.filter(|allocated| !allocated.is_empty());
+    let actual = status.and_then(|status| status.resources.as_ref());
+    let actual = actual.map(|actual| amounts(&name, &actual.requests)).transpose()?;
+    // Without a field for what is allocated, it is what the container has, unless the node says otherwise.
+    let on_node = match (&allocated, resize) {
+        (Some(allocated), _) => Some(allocated),
+        (None, Resize::InProgress) => None,
+        (None, Resize::Unknown | Resize::Infeasible) => actual.as_ref(),
+    };
+    let (mut given, mut counted) = (wanted.clone(), wanted.clone());
+    for resource in RESIZABLE {
+        let of = |amounts: Option<&Amounts>| amounts.and_then(|amounts| amounts.get(resource)).copied();
+        let Some(wish) = of(Some(&wanted)) else { continue };
+        let held = of(on_node).unwrap_or(wish);
+        given.insert(resource.to_owned(), held);
+        if of(Some(&limits)) == Some(wish) {
+            limits.insert(resource.to_owned(), held);
+        }
+        let wish = if resize == Resize::Infeasible { 0 } else { wish };
+        let most =
+            wish.max(held).max(of(allocated.as_ref()).unwrap_or(0)).max(of(actual.as_ref()).unwrap_or(0));
+        counted.insert(resource.to_owned(), most);
+    }
+    let request = |requests: &Amounts| ContainerRequest {
+        devices: device_counts(requests),
+        requests: Resources::of_amounts(requests),
         limits: Resources::of_amounts(&limits),
-        name,
+        name: name.clone(),
         kind,
         ..ContainerRequest::default()
-    })
+    };
+    Ok((request(&given), (counted != given).then(|| request(&counted))))
 }
 
 fn amounts(container: &str, texts: &BTreeMap<String, String>) -> Result<BTreeMap<String, u64>, String> {

@@ -55,7 +55,6 @@ fn one_object_that_is_not_understood_leaves_the_others() {
     assert_eq!(objects.left_out.len(), 2, "{:?}", objects.left_out);
     assert_eq!(objects.left_out[0], "Pod odd: container c: cpu: no quantity: \"many\"");
     let state = &objects.states["n"];
-    assert_eq!(state.unknown_fields, ["cells"]);
     assert!(state.state.as_ref().unwrap_err().contains("invalid type: integer `7`"), "{state:?}");
     assert!(ClusterObjects::read("{}").is_err());
     assert!(ClusterObjects::read("[1, 2").is_err());
@@ -104,7 +103,7 @@ fn pods_of_one_second_come_in_the_order_of_their_versions() {
     let names: Vec<_> = objects.pods.iter().map(|pod| pod.uid.as_str()).collect();
     assert_eq!(names, ["d", "b", "a", "c"], "a bound pod comes when it was bound");
     assert_eq!(objects.pods[3].arrival, PodArrival { at: 1_795_773_609, version: 7 });
-    assert_eq!(objects.latest, 1_795_773_609);
+    assert_eq!(objects.now, 1_795_773_609);
 }
 
 #[test]
@@ -112,7 +111,7 @@ fn what_a_scheduler_and_a_check_look_at_is_read() {
     let objects = read(&json!([
         {"kind": "Pod", "metadata": {"name": "p", "uid": "u",
             "annotations": {"kubernetes.io/config.hash": "h", "kubernetes.io/config.mirror": "h"}},
-         "spec": {"nodeName": "n", "priority": 1000, "tolerations": [{"key": "gpu", "operator": "Exists"}],
+         "spec": {"nodeName": "n", "priority": 1000, "tolerations": [{"key": "other", "operator": "Exists"}],
             "initContainers": [{"name": "i"}, {"name": "s", "restartPolicy": "Always"}], "containers": [{"name": "c"}]},
          "status": {"phase": "Succeeded",
             "initContainerStatuses": [{"name": "i", "state": {"terminated": {"finishedAt": "1970-01-01T00:00:07Z"}}},
@@ -128,11 +127,22 @@ fn what_a_scheduler_and_a_check_look_at_is_read() {
         {"kind": "Lease", "metadata": {"name": "numa-enforcer-n"},
          "spec": {"renewTime": "1970-01-01T00:00:40.500000Z", "leaseDurationSeconds": 60}},
         {"kind": "Lease", "metadata": {"name": "n"}},
+        {"kind": "Pod", "metadata": {"name": "waiting", "uid": "w",
+            "creationTimestamp": "1970-01-01T00:00:11Z",
+            "annotations": {"volcano.sh/numa-topology-policy": "none", "kubectl.kubernetes.io/last-applied-configuration": "x"}},
+         "spec": {"tolerations": [{"key": "gpu", "operator": "Exists"}], "containers": [{"name": "c"}]}},
     ]));
     assert_eq!(objects.left_out, Vec::<String>::new());
     let pod = &objects.pods[0];
     let tolerated = Toleration { key: "gpu".into(), operator: "Exists".into(), ..Toleration::default() };
-    assert_eq!((pod.scheduling.priority, &pod.scheduling.tolerations[0]), (1_000, &tolerated));
+    assert_eq!(
+        (pod.scheduling.priority, &pod.scheduling.tolerations[..]),
+        (1_000, &[][..]),
+        "it has its node"
+    );
+    let waiting = &objects.pods[1];
+    assert_eq!(waiting.scheduling.tolerations, [tolerated]);
+    assert_eq!(waiting.request.annotations.keys().collect::<Vec<_>>(), ["volcano.sh/numa-topology-policy"]);
     assert_eq!((pod.kubelet_uid(), pod.ended_at, pod.phase), ("h", Some(9), PodPhase::Ended));
     assert_eq!(pod.ended_init, ["i"]);
     let node = &objects.nodes[0];
@@ -141,12 +151,97 @@ fn what_a_scheduler_and_a_check_look_at_is_read() {
         (node.uid.as_str(), node.boot_id.as_str(), node.kubelet_version.as_str()),
         ("nu", "b", "v1.36.2")
     );
-    assert_eq!(pod.scheduling.untolerated(&node.taints), None);
+    assert_eq!(waiting.scheduling.untolerated(&node.taints), None);
     let state = &objects.states["n"];
     assert_eq!(
         (state.owner_uid.as_deref(), state.api_version.as_str()),
         (Some("old"), "numa-enforcer.io/v2")
     );
     assert_eq!(state.writers, ["kubectl", "numa-enforcer"]);
-    assert_eq!((objects.leases.len(), objects.leases[0].renewed_at, objects.latest), (1, Some(40), 40));
+    assert_eq!((objects.leases.len(), objects.leases[0].renewed_at, objects.now), (1, Some(40), 40));
+}
+
+#[test]
+fn resize_in_place_counts_as_far_as_the_node_has_allocated_it() {
+    let read = |conditions: serde_json::Value, status: serde_json::Value| {
+        let mut of_container = json!({"name": "c"});
+        of_container.as_object_mut().unwrap().extend(status.as_object().unwrap().clone());
+        let objects = read(&json!([{"kind": "Pod", "metadata": {"name": "p", "uid": "u"},
+            "spec": {"nodeName": "n", "containers": [{"name": "c", "resources": {
+                "limits": {"cpu": "6", "memory": "2Gi"}, "requests": {"cpu": "6", "memory": "2Gi"}}}]},
+            "status": {"qosClass": "Guaranteed", "conditions": conditions, "containerStatuses": [of_container]}}]));
+        assert_eq!(objects.left_out, Vec::<String>::new());
+        let pod = &objects.pods[0];
+        let main = &pod.request.containers[0];
+        assert_eq!(main.requests, main.limits);
+        (main.whole_cpus(), pod.amounts()["cpu"])
+    };
+    let pending = |reason: &str| json!([{"type": "PodResizePending", "status": "True", "reason": reason}]);
+    let in_progress = json!([{"type": "PodResizeInProgress", "status": "True"}]);
+    let actual = json!({"resources": {"requests": {"cpu": "4", "memory": "2Gi"}}});
+    let allocated = json!({"allocatedResources": {"cpu": "4"}, "resources": {"requests": {"cpu": "5"}}});
+    for (conditions, status, expected) in [
+        (json!([]), json!({}), (Some(6), 6_000)),
+        (json!([]), actual.clone(), (Some(4), 6_000)),
+        (pending("Deferred"), actual.clone(), (Some(4), 6_000)),
+        (pending("Infeasible"), actual.clone(), (Some(4), 4_000)),
+        (in_progress.clone(), actual, (Some(6), 6_000)),
+        (in_progress, allocated.clone(), (Some(4), 6_000)),
+        (pending("Infeasible"), allocated, (Some(4), 5_000)),
+    ] {
+        assert_eq!(read(conditions.clone(), status.clone()), expected, "{conditions} {status}");
+    }
+}
+
+#[test]
+fn objects_that_are_listed_twice_count_once_and_are_named() {
+    let node = |cpu: &str| json!({"kind": "Node", "metadata": {"name": "n"}, "status": {"allocatable": {"cpu": cpu}}});
+    let pod = |name: &str, uid: &str| json!({"kind": "Pod", "metadata": {"name": name, "namespace": "d", "uid": uid}, "spec": {"containers": []}});
+    let state = json!({"kind": "NumaNodeState", "metadata": {"name": "n"}, "state": {}});
+    let objects =
+        read(&json!([node("8"), state, pod("a", "1"), pod("b", "2"), node("9"), state, pod("a", "1")]));
+    assert_eq!(objects.nodes.len(), 1);
+    assert_eq!((objects.nodes[0].allocatable["cpu"], objects.pods.len()), (8_000, 2));
+    let twice = |name: &str| format!("{name}: it is listed twice, and the first one counts");
+    assert_eq!(objects.left_out, [twice("NumaNodeState n"), twice("Node n"), twice("Pod d/a")]);
+}
+
+#[test]
+fn pods_without_uids_are_not_one_pod() {
+    let pod = |name: &str| json!({"kind": "Pod", "metadata": {"name": name, "namespace": "d"}, "spec": {"nodeName": "n", "containers": []}});
+    let state = json!({"revision": {"epoch": 1, "counter": 1}, "hash": "h", "exact": true, "kubelet": {},
+        "machine": {"hash": "m", "nodes": [], "distances": [], "sockets": [], "cores": [], "caches": []},
+        "pods": [{"uid": "held", "namespace": "d", "name": "b", "containers": []}]});
+    let state = json!({"kind": "NumaNodeState", "metadata": {"name": "n"}, "state": state});
+    let objects = read(&json!([pod("a"), pod("b"), pod("c"), state]));
+    assert_eq!(objects.left_out, Vec::<String>::new());
+    assert!(objects.states["n"].state.is_ok(), "{:?}", objects.states["n"]);
+    let uids: Vec<_> =
+        objects.pods.iter().map(|pod| (pod.uid.as_str(), pod.request.name.uid.as_str())).collect();
+    assert_eq!(uids, [("d/a", "d/a"), ("held", "held"), ("d/c", "d/c")], "the state names one of them");
+}
+
+#[test]
+fn time_of_a_file_is_not_that_of_one_fast_clock() {
+    let lease = |node: &str, renewed: &str, managed: serde_json::Value| {
+        json!({"kind": "Lease", "spec": {"renewTime": renewed, "leaseDurationSeconds": 60},
+            "metadata": {"name": format!("numa-enforcer-{node}"), "namespace": "prod", "managedFields": managed}})
+    };
+    let none = json!([]);
+    let objects = read(&json!([
+        lease("a", "2026-11-28T08:00:00Z", none.clone()),
+        lease("b", "2026-11-28T09:00:00Z", none.clone()),
+        {"kind": "Node", "metadata": {"name": "c"}, "status": {"conditions": [
+            {"type": "Ready", "status": "True", "lastHeartbeatTime": "2026-11-28T08:00:30Z"}]}},
+    ]));
+    assert_eq!(objects.now, 1_795_852_830, "the second newest of three nodes");
+    assert_eq!(objects.leases[1].namespace, "prod");
+    let managed = json!([{"manager": "kubectl", "time": "2026-11-28T10:00:00Z"},
+        {"manager": "numa-enforcer", "time": "2026-11-28T08:00:20Z"}]);
+    let objects = read(&json!([lease("b", "2026-11-28T09:00:00Z", managed)]));
+    assert_eq!((objects.now, objects.leases[0].renewed_at), (1_795_852_820, Some(1_795_852_820)));
+    let kubelet = json!({"kind": "Lease", "metadata": {"name": "a", "namespace": "kube-node-lease"},
+        "spec": {"renewTime": "2026-11-28T08:00:00Z"}});
+    let objects = read(&json!([kubelet]));
+    assert_eq!((objects.now, objects.leases.len()), (1_795_852_800, 0));
 }

@@ -8,6 +8,7 @@ use serde_json::{Map, Value, json};
 use crate::{
     api_error::ApiError,
     connection::{ApiConnection, JSON},
+    objects::LEASE_NAMESPACE,
 };
 
 /// Field manager of everything that the daemon publishes.
@@ -53,6 +54,8 @@ pub struct Publisher {
     kind: PublishedKind,
     node: String,
     node_uid: NodeUid,
+    /// Whether a lease shows that the caller lives.
+    keeps_lease: bool,
     written: Option<WrittenObject>,
 }
 
@@ -74,13 +77,20 @@ struct WrittenObject {
 impl Publisher {
     /// Nothing is published yet.
     pub fn new(connection: Arc<ApiConnection>, kind: PublishedKind, node: String) -> Self {
-        Self { connection, kind, node, node_uid: NodeUid::Unknown, written: None }
+        Self { connection, kind, node, node_uid: NodeUid::Unknown, keeps_lease: false, written: None }
     }
 
     /// The same with a uid of the node that the caller knows: the server is not asked for it.
     #[must_use]
     pub fn with_node_uid(self, uid: String) -> Self {
         Self { node_uid: NodeUid::Given(uid), ..self }
+    }
+
+    /// The same, beside [`keep_lease`](super::keep_lease): the object of the project's own kind names the
+    /// lease's namespace, so that its readers know which lease counts.
+    #[must_use]
+    pub fn with_lease(self) -> Self {
+        Self { keeps_lease: true, ..self }
     }
 
     /// The kind.
@@ -164,7 +174,11 @@ impl Publisher {
         let mut whole = object.content.clone();
         whole.insert("apiVersion".into(), json!(format!("{}/{}", self.kind.group, self.kind.version)));
         whole.insert("kind".into(), json!(self.kind.kind));
-        whole.insert("metadata".into(), json!({"name": self.node, "ownerReferences": [owner]}));
+        let mut metadata = json!({"name": self.node, "ownerReferences": [owner]});
+        if self.kind.own && self.keeps_lease {
+            metadata["annotations"] = json!({LEASE_NAMESPACE: self.connection.namespace()});
+        }
+        whole.insert("metadata".into(), metadata);
         Value::Object(whole)
     }
 

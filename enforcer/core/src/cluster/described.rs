@@ -99,6 +99,7 @@ impl DescribedKubelet {
             name: name.to_owned(),
             api_version: format!("{GROUP}/{VERSION}"),
             owner_uid: None,
+            lease_namespace: None,
             writers: Vec::new(),
             unknown_fields: Vec::new(),
             state: Ok(state),
@@ -161,6 +162,7 @@ pub fn pods_of_state(node: &str, state: &NodeState) -> Vec<PodObject> {
             ended_at: None,
             ended_init: Vec::new(),
             scheduling: PodScheduling::default(),
+            counted: None,
             request: PodRequest::new(name, containers),
         }
     };

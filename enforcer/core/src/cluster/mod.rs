@@ -5,11 +5,12 @@
 //! engine that the node obeys answers for it elsewhere: [`observed`] makes a state of what was read of a
 //! kubelet, a [`model`] is a state as the engine's input, with the kubelet's settings translated by
 //! `profile`, and a [`view`] adds the pods that were bound since. A [`plan`] places pods on many of them, by
-//! that prediction or by Volcano's policy ([`volcano`]). For schedulers that read objects of their own,
-//! [`exported`] makes those of the state.
+//! that prediction or by Volcano's policy ([`volcano`]). Other objects show how [old](age) a state is. For
+//! schedulers that read objects of their own, [`exported`] makes those of the state.
 //!
 //! Invariant: a prediction is exact, or the model names what makes it inexact.
 
+pub mod age;
 pub mod check;
 pub mod described;
 pub mod exported;

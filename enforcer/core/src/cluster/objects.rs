@@ -7,7 +7,7 @@ use numa_placement::{PodName, PodRequest};
 use thiserror::Error;
 
 use super::{
-    plan::Amounts,
+    plan::{Amounts, amounts_of},
     state::{GROUP, NodeState, VERSION},
 };
 
@@ -43,9 +43,11 @@ pub struct StateObject {
     pub api_version: String,
     /// Uid of the Node that owns it.
     pub owner_uid: Option<String>,
-    /// Field managers that have written it; none if the list does not show them.
+    /// Namespace of the lease of the daemon that writes it.
+    pub lease_namespace: Option<String>,
+    /// Field managers that own what it says, or whose it is; none if the list does not show them.
     pub writers: Vec<String>,
-    /// Fields of the state that this version of the program does not know.
+    /// Paths of its fields that this version of the program does not know, whatever their depth.
     pub unknown_fields: Vec<String>,
     /// Its state, or why it cannot be read.
     pub state: Result<NodeState, String>,
@@ -54,6 +56,8 @@ pub struct StateObject {
 /// A sign of life of the daemon of a node.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct LeaseObject {
+    /// Its namespace, which is that of the daemon.
+    pub namespace: String,
     /// Name of the node.
     pub node: String,
     /// When the daemon renewed it last.
@@ -81,7 +85,9 @@ pub struct PodObject {
     pub ended_init: Vec<String>,
     /// What a scheduler looks at beside amounts.
     pub scheduling: PodScheduling,
-    /// Its request.
+    /// What a scheduler counts while a resize in place is under way; `None` if that is the request.
+    pub counted: Option<Amounts>,
+    /// Its request; with a node, what the node has allocated.
     pub request: PodRequest,
 }
 
@@ -228,6 +234,11 @@ impl PodObject {
     /// Its uid in the kubelet and in the kubelet's files.
     pub fn kubelet_uid(&self) -> &str {
         self.mirror_of.as_deref().unwrap_or(&self.uid)
+    }
+
+    /// What a scheduler counts for it.
+    pub fn amounts(&self) -> Amounts {
+        self.counted.clone().unwrap_or_else(|| amounts_of(&self.request))
     }
 
     /// Order of arrival, then of names.

@@ -12,13 +12,14 @@ use enforcer_core::cluster::{
 use enforcer_host::{HostRoot, topology::read_topology};
 use enforcer_runtime::kubelet::read_captured;
 
+use super::ReadCluster;
 use crate::cli::terminal;
 
 /// Most machines that are read.
 const MACHINES: usize = 10_000;
 
-/// The nodes of a directory, in order of name.
-pub(super) fn objects(directory: &Path) -> anyhow::Result<ClusterObjects> {
+/// The nodes of a directory, in order of name. One that cannot be read is left out and named.
+pub(super) fn read(directory: &Path) -> anyhow::Result<ReadCluster> {
     let reading = || format!("reading {}", directory.display());
     let mut names = Vec::new();
     for entry in fs::read_dir(directory).with_context(reading)? {
@@ -36,13 +37,24 @@ pub(super) fn objects(directory: &Path) -> anyhow::Result<ClusterObjects> {
         bail!("{}: more than {MACHINES} machines", directory.display());
     }
     names.sort();
-    let (mut nodes, mut pods) = (Vec::new(), Vec::new());
+    let (mut nodes, mut pods, mut failed) = (Vec::new(), Vec::new(), Vec::new());
     for name in names {
-        let (node, state, of_node) = captured(&name, &directory.join(&name))?;
-        nodes.push((node, state));
-        pods.extend(of_node);
+        match captured(&name, &directory.join(&name)) {
+            Ok((node, state, of_node)) => {
+                nodes.push((node, state));
+                pods.extend(of_node);
+            }
+            Err(error) => failed.push(error),
+        }
     }
-    Ok(ClusterObjects::of_nodes(nodes, pods))
+    if nodes.is_empty()
+        && let Some(error) = failed.pop()
+    {
+        return Err(error);
+    }
+    let lacks_nodes = !failed.is_empty();
+    let left_out = failed.iter().map(|error| format!("{error:#}")).collect();
+    Ok(ReadCluster { objects: ClusterObjects::of_nodes(nodes, pods, left_out), lacks_nodes })
 }
 
 fn captured(name: &str, root: &Path) -> anyhow::Result<(NodeObject, StateObject, Vec<PodObject>)> {

@@ -6,7 +6,6 @@ mod captured;
 use std::{
     env,
     path::{Path, PathBuf},
-    time::{SystemTime, UNIX_EPOCH},
 };
 
 use anyhow::Context as _;
@@ -39,13 +38,12 @@ pub(super) enum ClusterSource {
     Synthetic(Box<SyntheticLine>),
 }
 
-/// The objects of a cluster, and the time that they are of.
+/// The objects of a cluster.
 #[derive(Debug)]
 pub(super) struct ReadCluster {
     pub(super) objects: ClusterObjects,
-    /// In seconds since 1970: of this host's clock where the API server was asked. Of a file it is the latest
-    /// time in it, so that the same file gives the same result on each day.
-    pub(super) now: i64,
+    /// Whether nodes of the source are missing because they could not be read.
+    pub(super) lacks_nodes: bool,
 }
 
 impl ClusterSource {
@@ -96,23 +94,19 @@ impl ClusterSource {
         matches!(self, Self::Path(path) if path.as_os_str() == "-")
     }
 
-    /// Reads it, and names on standard error what is left out and what is assumed. `leases` adds the signs of
-    /// life of daemons.
-    pub(super) fn read(&self, leases: bool) -> anyhow::Result<ReadCluster> {
+    /// Reads it, and names on standard error what is left out and what is assumed.
+    pub(super) fn read(&self) -> anyhow::Result<ReadCluster> {
+        let whole = |objects| ReadCluster { objects, lacks_nodes: false };
         let read = match self {
-            Self::Path(path) if path.is_dir() => of_time_within(captured::objects(path)?),
-            Self::Path(path) => of_time_within(listed(path)?),
-            Self::Synthetic(line) => of_time_within(described(line)?),
-            Self::Kubeconfig(path) => asked(Some(path), leases)?,
-            Self::Pod => asked(None, leases)?,
+            Self::Path(path) if path.is_dir() => captured::read(path)?,
+            Self::Path(path) => whole(listed(path)?),
+            Self::Synthetic(line) => whole(described(line)?),
+            Self::Kubeconfig(path) => whole(asked(Some(path))?),
+            Self::Pod => whole(asked(None)?),
         };
         read.objects.left_out.iter().for_each(|line| terminal::note(&format!("left out: {line}")));
         Ok(read)
     }
-}
-
-fn of_time_within(objects: ClusterObjects) -> ReadCluster {
-    ReadCluster { now: objects.latest, objects }
 }
 
 fn listed(source: &Path) -> anyhow::Result<ClusterObjects> {
@@ -126,19 +120,17 @@ fn listed(source: &Path) -> anyhow::Result<ClusterObjects> {
     ClusterObjects::read(&text).map_err(|error| UsageError(format!("{name}: {error}")).into())
 }
 
-fn asked(kubeconfig: Option<&Path>, leases: bool) -> anyhow::Result<ReadCluster> {
+fn asked(kubeconfig: Option<&Path>) -> anyhow::Result<ClusterObjects> {
     let runtime = Builder::new_current_thread().enable_all().build()?;
     let objects = runtime.block_on(async {
         let connection = match kubeconfig {
             Some(path) => ApiConnection::of_kubeconfig(path).await?,
             None => ApiConnection::in_cluster()?,
         };
-        anyhow::Ok(list_objects(&connection, leases).await?)
+        anyhow::Ok(list_objects(&connection).await?)
     });
     let hint = "where kubectl reaches the cluster, `kubectl get numanodestates,nodes,pods -A -o json` gives a SOURCE";
-    let objects = objects.map_err(|error| anyhow::anyhow!("{error:#}; {hint}"))?;
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
-    Ok(ReadCluster { objects, now: i64::try_from(now).unwrap_or(i64::MAX) })
+    objects.map_err(|error| anyhow::anyhow!("{error:#}; {hint}"))
 }
 
 /// Machines `node-0001` and so on.
@@ -158,5 +150,5 @@ fn described(line: &SyntheticLine) -> anyhow::Result<ClusterObjects> {
         (node.name, state.name) = (name.clone(), name);
         (node, state)
     });
-    Ok(ClusterObjects::of_nodes(named.collect(), Vec::new()))
+    Ok(ClusterObjects::of_nodes(named.collect(), Vec::new(), Vec::new()))
 }

@@ -20,6 +20,7 @@ pub use self::report::{
     CLUSTER_CHECK_SCHEMA_VERSION, ClusterCheckReport, ClusterFinding, ClusterFindingKind,
 };
 use super::{
+    age::DaemonLeases,
     model::NodeModel,
     objects::{ForeignState, LeaseObject, NodeObject, PodObject, PodPhase, StateObject},
     state::{FIELD_MANAGER, HeldPod, NodeState},
@@ -32,8 +33,6 @@ const COVERED_WITHIN: i64 = 120;
 /// Seconds that the resources of an ended pod may stay: the kubelet frees them with its next round, once a
 /// grace period is over.
 const FREED_WITHIN: i64 = 300;
-/// Seconds without a renewal after which no daemon is behind a lease, whatever duration it names.
-const SHORTEST_LEASE: i64 = 60;
 
 /// Objects of a cluster, as they were at one time.
 #[derive(Debug, Clone, Copy)]
@@ -44,15 +43,18 @@ pub struct CheckedCluster<'a> {
     pub states: &'a BTreeMap<String, StateObject>,
     /// Pods of all nodes, listed after the states.
     pub pods: &'a [PodObject],
-    /// Signs of life of daemons; none if they are not known.
+    /// Signs of life of daemons, as far as they are known.
     pub leases: &'a [LeaseObject],
+    /// Whether `leases` has those of all daemons.
+    pub has_all_leases: bool,
     /// The time, in seconds since 1970.
     pub now: i64,
 }
 
 /// Every difference between states, nodes and pods.
 pub fn check(cluster: CheckedCluster<'_>) -> ClusterCheckReport {
-    let mut found = FoundDifferences { cluster, findings: Vec::new() };
+    let leases = DaemonLeases::new(cluster.leases, cluster.has_all_leases, cluster.now);
+    let mut found = FoundDifferences { cluster, leases, findings: Vec::new() };
     let mut by_node = BTreeMap::<&str, Vec<&PodObject>>::new();
     for pod in cluster.pods {
         if let Some(node) = &pod.node {
@@ -96,6 +98,7 @@ pub fn check(cluster: CheckedCluster<'_>) -> ClusterCheckReport {
 
 struct FoundDifferences<'a> {
     cluster: CheckedCluster<'a>,
+    leases: DaemonLeases<'a>,
     findings: Vec<ClusterFinding>,
 }
 
@@ -127,7 +130,9 @@ impl FoundDifferences<'_> {
             }
             Err(foreign) => return self.add(ClusterFindingKind::Foreign, name, foreign.to_string()),
         };
-        self.of_age(node, state);
+        for reason in self.leases.outdated(node, object, state) {
+            self.add(ClusterFindingKind::Stale, name, reason);
+        }
         let model = match NodeModel::new(state) {
             Ok(model) => model,
             Err(fault) => {
@@ -153,31 +158,6 @@ impl FoundDifferences<'_> {
         }
         for pod in of_node.iter().filter(|pod| pod.phase != PodPhase::Ended) {
             self.of_bound(node, state, &model, pod);
-        }
-    }
-
-    /// Is the state of the kubelet and the daemon that run now?
-    fn of_age(&mut self, node: &NodeObject, state: &NodeState) {
-        let (now, published) = (&node.kubelet_version, &state.kubelet.version);
-        if !now.is_empty() && !published.is_empty() && now != published {
-            let reason = format!("the kubelet of the node is {now}, that of the state is {published}");
-            self.add(ClusterFindingKind::Stale, &node.name, reason);
-        }
-        let CheckedCluster { leases, now, .. } = self.cluster;
-        if leases.is_empty() {
-            return;
-        }
-        let Some(lease) = leases.iter().find(|lease| lease.node == node.name) else {
-            let reason = "no daemon has a lease for it".to_owned();
-            return self.add(ClusterFindingKind::Stale, &node.name, reason);
-        };
-        let renewed = lease.renewed_at.unwrap_or(0);
-        if now.saturating_sub(renewed) > i64::from(lease.duration_s).max(SHORTEST_LEASE) {
-            let reason = match lease.renewed_at {
-                Some(at) => format!("its daemon has not renewed its lease for {} s", now.saturating_sub(at)),
-                None => "its daemon has never renewed its lease".to_owned(),
-            };
-            self.add(ClusterFindingKind::Stale, &node.name, reason);
         }
     }
 
@@ -209,7 +189,7 @@ impl FoundDifferences<'_> {
             return;
         }
         for container in held.containers.iter().filter(|one| pod.ended_init.contains(&one.name)) {
-            let others = held.containers.iter().filter(|other| other.name != container.name);
+            let others = held.containers.iter().filter(|other| !pod.ended_init.contains(&other.name));
             let used = others.fold(CpuSet::new(), |used, other| used.union(&other.cpus));
             let kept = container.cpus.difference(&used);
             if !kept.is_empty() {

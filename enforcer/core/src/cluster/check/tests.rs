@@ -33,11 +33,12 @@ impl OneNode {
             name: "a".into(),
             api_version: "numa-enforcer.io/v1alpha1".into(),
             owner_uid: Some("node-uid".into()),
+            lease_namespace: None,
             writers: vec![FIELD_MANAGER.into()],
             unknown_fields: Vec::new(),
             state: Ok(content),
         };
-        let lease = LeaseObject { node: "a".into(), renewed_at: Some(NOW - 20), duration_s: 60 };
+        let lease = lease("numa-enforcer", "a", NOW - 20);
         Self { node, state, pods: vec![pod("p", 4)], leases: vec![lease] }
     }
 
@@ -52,6 +53,7 @@ impl OneNode {
             states: &states,
             pods: &self.pods,
             leases: &self.leases,
+            has_all_leases: false,
             now: NOW,
         };
         let found = check(cluster).findings.into_iter().map(|one| {
@@ -60,6 +62,11 @@ impl OneNode {
         });
         found.collect()
     }
+}
+
+fn lease(namespace: &str, node: &str, renewed_at: i64) -> LeaseObject {
+    let (namespace, node) = (namespace.to_owned(), node.to_owned());
+    LeaseObject { namespace, node, renewed_at: Some(renewed_at), duration_s: 60 }
 }
 
 fn holds(uid: &str, containers: &[(&str, &str)]) -> HeldPod {
@@ -88,6 +95,7 @@ fn pod(uid: &str, cpus: u64) -> PodObject {
         ended_at: None,
         ended_init: Vec::new(),
         scheduling: PodScheduling::default(),
+        counted: None,
         request: PodRequest::new(PodName::new("d", uid).with_uid(uid), vec![main]),
     }
 }
@@ -227,6 +235,17 @@ fn what_no_pod_needs_is_leaked() {
     };
     assert_eq!(init(false), Vec::<String>::new());
     assert_eq!(init(true), ["leaked a d/p: its init container init has ended and keeps CPUs 3"]);
+    let two = after(|objects| {
+        let held = [("first", "1-3,9-10"), ("second", "1-3,9-10"), ("main", "1-2,9-10")];
+        objects.content().pods = vec![holds("p", &held)];
+        objects.content().shared_cpus = "0,4-8,11-15".parse().unwrap();
+        objects.pods[0].ended_init = vec!["first".into(), "second".into()];
+    });
+    assert_eq!(
+        two,
+        ["first", "second"]
+            .map(|name| format!("leaked a d/p: its init container {name} has ended and keeps CPUs 3"))
+    );
 }
 
 #[test]
@@ -300,12 +319,25 @@ fn running_pods_without_their_resources_are_uncovered() {
 }
 
 #[test]
-fn names_of_fields_are_those_of_a_state() {
-    let schema = schemars::schema_for!(NodeState);
-    let mut named: Vec<&str> = crate::cluster::state::FIELDS.to_vec();
-    named.sort_unstable();
-    let properties = schema.get("properties").and_then(|all| all.as_object()).unwrap();
-    let mut fields: Vec<&str> = properties.keys().map(String::as_str).collect();
-    fields.sort_unstable();
-    assert_eq!(named, fields);
+fn only_the_lease_of_the_daemon_that_writes_the_state_counts() {
+    let with = |named: Option<&str>, leases: &[(&str, i64)]| {
+        after(|objects| {
+            objects.state.lease_namespace = named.map(str::to_owned);
+            objects.leases = leases.iter().map(|(namespace, at)| lease(namespace, "a", *at)).collect();
+        })
+    };
+    let (old, new) = (NOW - 3_600, NOW - 10);
+    let ended = ["stale a: its daemon has not renewed its lease for 3600 s"];
+    for (named, leases, is_stale) in [
+        (Some("prod"), &[("prod", old), ("other", new)][..], true),
+        (Some("prod"), &[("prod", new), ("other", old)], false),
+        (Some("prod"), &[("numa-enforcer", old)], false),
+        (None, &[("numa-enforcer", old), ("other", new)], true),
+        (None, &[("numa-enforcer", new), ("other", old)], false),
+        (None, &[("prod", old)], true),
+        (None, &[("prod", old), ("other", old)], false),
+    ] {
+        let expected: &[&str] = if is_stale { &ended } else { &[] };
+        assert_eq!(with(named, leases), expected, "{named:?} {leases:?}");
+    }
 }

@@ -37,23 +37,6 @@ pub const KIND: &str = "NumaNodeState";
 pub const PLURAL: &str = "numanodestates";
 /// Field manager under which the daemon writes the object.
 pub const FIELD_MANAGER: &str = "numa-enforcer";
-/// Names of the fields of a [`NodeState`].
-pub const FIELDS: [&str; 14] = [
-    "revision",
-    "hash",
-    "exact",
-    "inexact",
-    "decidedBy",
-    "kubelet",
-    "machine",
-    "reservedCpus",
-    "sharedCpus",
-    "memory",
-    "devices",
-    "pods",
-    "rejected",
-    "covered",
-];
 /// Maximum size of the object in bytes, as JSON.
 pub const MAX_BYTES: usize = 32 << 10;
 
