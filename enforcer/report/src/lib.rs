@@ -32,6 +32,7 @@ pub mod text;
 pub mod tick;
 pub mod top;
 pub mod tree;
+pub mod turn_events;
 pub mod units;
 mod view;
 pub mod widening;

@@ -6,13 +6,15 @@
 //! kubelet, a [`model`] is a state as the engine's input, with the kubelet's settings translated by
 //! `profile`, and a [`view`] adds the pods that were bound since. A [`plan`] places pods on many of them, by
 //! that prediction or by Volcano's policy ([`volcano`]). Other objects show how [old](age) a state is. For
-//! schedulers that read objects of their own, [`exported`] makes those of the state.
+//! schedulers that read objects of their own, [`exported`] makes those of the state. What people should know
+//! of the node and its pods becomes [`events`].
 //!
 //! Invariant: a prediction is exact, or the model names what makes it inexact.
 
 pub mod age;
 pub mod check;
 pub mod described;
+pub mod events;
 pub mod exported;
 pub mod model;
 pub mod objects;

@@ -1,0 +1,106 @@
+//! Events of the node that follow from its published states.
+//!
+//! A kubelet that starts again, and an admission that waits for a device plugin, make a state inexact for
+//! seconds. Only a source that stays for [`LASTING`] becomes an event.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use serde::Deserialize;
+
+use super::{EventObject, EventReason, NodeEvent};
+use crate::cluster::state::InexactSource;
+
+/// Time after which a source that makes states inexact becomes an event.
+const LASTING: Duration = Duration::from_secs(20);
+
+/// What of a published state decides about events.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct StateFacts {
+    /// Sources that prevent an exact prediction.
+    pub inexact: Vec<InexactSource>,
+    /// Of the kubelet's settings.
+    pub kubelet: KubeletFacts,
+}
+
+/// What of the kubelet's settings decides about events.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct KubeletFacts {
+    /// Hash of the effective settings; empty if they are not known.
+    pub config_hash: String,
+    /// Policy of the topology manager.
+    pub topology_policy: String,
+    /// Scope of the topology manager.
+    pub topology_scope: String,
+    /// Policy of the CPU manager.
+    pub cpu_policy: String,
+    /// Policy of the memory manager.
+    pub memory_policy: String,
+}
+
+/// What earlier states have shown.
+#[derive(Debug, Clone, Default)]
+pub struct StateEvents {
+    /// The settings that were known last: a kubelet that starts again has none for some seconds.
+    settings: Option<KubeletFacts>,
+    /// Sources that make states inexact, by name.
+    inexact: BTreeMap<String, InexactSpell>,
+}
+
+/// A source that makes states inexact.
+#[derive(Debug, Clone)]
+struct InexactSpell {
+    since: Duration,
+    reason: String,
+    is_told: bool,
+}
+
+impl StateEvents {
+    /// Notes a state at `now`, a time since any fixed moment; the event if the kubelet has other settings.
+    pub fn note(&mut self, node: &EventObject, facts: &StateFacts, now: Duration) -> Option<NodeEvent> {
+        self.inexact.retain(|source, _| facts.inexact.iter().any(|one| one.source == *source));
+        for InexactSource { source, reason } in &facts.inexact {
+            let spell = InexactSpell { since: now, reason: String::new(), is_told: false };
+            self.inexact.entry(source.clone()).or_insert(spell).reason.clone_from(reason);
+        }
+        if facts.kubelet.config_hash.is_empty() {
+            return None;
+        }
+        let before = self.settings.replace(facts.kubelet.clone())?;
+        (before.config_hash != facts.kubelet.config_hash).then(|| {
+            let note = format!("the kubelet runs with other settings: {}", facts.kubelet.since(&before));
+            NodeEvent::new(node.clone(), EventReason::KubeletConfigurationChanged, &note)
+        })
+    }
+
+    /// The event about sources that have made states inexact for some time, once for each.
+    pub fn lasting(&mut self, node: &EventObject, now: Duration) -> Option<NodeEvent> {
+        let mut reasons = Vec::new();
+        for (source, spell) in &mut self.inexact {
+            if !spell.is_told && now.saturating_sub(spell.since) >= LASTING {
+                spell.is_told = true;
+                reasons.push(format!("{source}: {}", spell.reason));
+            }
+        }
+        let note = format!("the node's decisions cannot be predicted: {}", reasons.join("; "));
+        (!reasons.is_empty()).then(|| NodeEvent::new(node.clone(), EventReason::NumaStateInexact, &note))
+    }
+}
+
+impl KubeletFacts {
+    /// The settings in words, with those of before where they differ.
+    fn since(&self, before: &Self) -> String {
+        let setting = |name: &str, now: &str, before: &str| {
+            let was = if now == before { String::new() } else { format!(" (was {before})") };
+            format!("{name} {now}{was}")
+        };
+        [
+            setting("topology manager", &self.topology_policy, &before.topology_policy),
+            setting("scope", &self.topology_scope, &before.topology_scope),
+            setting("CPU manager", &self.cpu_policy, &before.cpu_policy),
+            setting("memory manager", &self.memory_policy, &before.memory_policy),
+        ]
+        .join(", ")
+    }
+}
