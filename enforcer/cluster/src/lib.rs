@@ -8,7 +8,8 @@
 //!
 //! Beside that, the daemon of a node publishes objects, as the account of its own pod and through kube ([ADR
 //! 0018](../../../docs/adr/0018-published-state-goes-through-kube.md)): see [`publish_changes`]. It reads
-//! which pods are bound to its node: see [`watch_pods`].
+//! which pods are bound to its node: see [`watch_pods`]. On request it writes events of both: see
+//! [`write_events`].
 //!
 //! [`objects`] reads what `kubectl get -o json` prints, for a plan over many nodes.
 //!
@@ -21,6 +22,7 @@ mod child;
 mod configz;
 mod connection;
 mod error;
+mod events;
 mod forward;
 mod kubectl;
 mod newest;
@@ -37,6 +39,7 @@ pub use self::{
     configz::{ConfigzError, KubeletServer, fetch_configz},
     connection::{ApiConnection, ConnectError, PodAccount},
     error::KubectlError,
+    events::{EventRetries, EventTally, write_events},
     forward::PortForward,
     kubectl::Kubectl,
     newest::send_if_different,

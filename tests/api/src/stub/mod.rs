@@ -154,6 +154,12 @@ impl ApiStub {
         state.store.get(&state.store.target(path)?).cloned()
     }
 
+    /// All objects of the collection at this path.
+    pub fn objects(&self, path: &str) -> Vec<Value> {
+        let state = self.shared.state();
+        state.store.target(path).map(|target| state.store.list(&target)).unwrap_or_default()
+    }
+
     /// Removes an object, beside all clients; whether it was there.
     pub fn remove(&self, path: &str) -> bool {
         let target = self.shared.state().store.target(path);
