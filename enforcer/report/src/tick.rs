@@ -145,6 +145,18 @@ pub struct TickTotals {
     pub counters: Counters,
     /// Was the latest reading of the configuration good?
     pub config_good: bool,
+    /// Events in the cluster; `None` where none are made.
+    pub cluster_events: Option<ClusterEventTotals>,
+}
+
+/// Counts of the events of this node and its pods in the cluster.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ClusterEventTotals {
+    /// Writes that the API server has taken.
+    pub written: u64,
+    /// Events that no write tells of.
+    pub dropped: u64,
 }
 
 /// A plan of better places.

@@ -407,6 +407,9 @@ pub struct RunArgs {
     #[arg(long, value_enum, value_name = "OBJECTS", value_delimiter = ',', requires = "publish_as")]
     #[arg(hide_short_help = true)]
     pub also_publish: Vec<ExportedName>,
+    /// Write events of the node and its pods in the cluster [default: the configuration's]
+    #[arg(long, requires = "publish_as", hide_short_help = true)]
+    pub events: bool,
     /// When it ends, put back every original value, as `restore` does.
     ///
     /// Containers keep the cpuset that their runtime has stored.

@@ -44,6 +44,7 @@ impl From<args::RunArgs> for Options {
             reports_listen: args.reports_listen,
             publish_as: args.publish_as,
             also_publish: args.also_publish.into_iter().map(Into::into).collect(),
+            events: args.events,
             bpf_log: args.bpf_log,
         };
         let run = RunOptions {

@@ -68,6 +68,7 @@ use enforcer_act::{
     cpuset::CpusetTree,
     journal::{DriftRecord, LeftPins, Made, MakingRecord},
 };
+use enforcer_cluster::EventTally;
 use enforcer_observe::{KeptCgroups, PressureTap};
 use enforcer_report::tick::{TickReport, TickTotals};
 
@@ -85,6 +86,8 @@ pub struct Engine {
     standing: Vec<Degraded>,
     /// What keeps the cluster from knowing the state of this node.
     publishing: Vec<watch::Receiver<Option<Degraded>>>,
+    /// Counts of events in the cluster, where they are made.
+    cluster_events: Option<Arc<EventTally>>,
     own_cpus: OwnCpus,
     /// Printers that may lose output.
     printers: Vec<Printer>,
@@ -154,6 +157,7 @@ impl Engine {
             host,
             standing: Vec::new(),
             publishing: Vec::new(),
+            cluster_events: None,
             own_cpus: OwnCpus::default(),
             printers: Vec::new(),
             machine: None,
@@ -251,9 +255,13 @@ impl Engine {
         self.standing.push(degraded);
     }
 
-    /// Reports what keeps the cluster from knowing the state of this node, while it does.
-    pub fn report_publishing(&mut self, missing: impl Into<Vec<watch::Receiver<Option<Degraded>>>>) {
-        self.publishing = missing.into();
+    /// Reports what keeps the cluster from knowing the state of this node, while it does, and counts events.
+    pub fn report_publishing(
+        &mut self,
+        missing: Vec<watch::Receiver<Option<Degraded>>>,
+        events: Option<Arc<EventTally>>,
+    ) {
+        (self.publishing, self.cluster_events) = (missing, events);
     }
 
     /// Applies another policy. Grants stay while they are valid under it.

@@ -3,7 +3,7 @@
 //! Invariant: what has ended is known before placement, and what is decided is recorded before it is carried
 //! out.
 
-use std::sync::Arc;
+use std::sync::{Arc, atomic::Ordering};
 
 use enforcer_core::{
     audit::{Audit, AuditInputs},
@@ -33,7 +33,7 @@ use enforcer_act::{Applied, pages::PageMoveLimits};
 use enforcer_report::{
     counters::Counters,
     status::Paused,
-    tick::{Rebalanced, TICK_SCHEMA_VERSION, TickReport},
+    tick::{ClusterEventTotals, Rebalanced, TICK_SCHEMA_VERSION, TickReport},
     widening::WideningReport,
 };
 
@@ -260,6 +260,10 @@ impl Engine {
         self.totals.ticks += 1;
         self.totals.counters.grow(self.before.as_ref(), sample);
         self.totals.count(&applied.outcomes);
+        self.totals.cluster_events = self.cluster_events.as_deref().map(|tally| ClusterEventTotals {
+            written: tally.written.load(Ordering::Relaxed),
+            dropped: tally.dropped.load(Ordering::Relaxed),
+        });
         self.totals.page_move_calls = self.actuator.as_ref().and_then(|one| one.page_move_calls().cloned());
     }
 

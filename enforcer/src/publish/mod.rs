@@ -16,7 +16,10 @@
 //! one: until the next one has answered, a state is not exact. The threads have no capability. They end with
 //! the daemon. Nothing is published before the server has said which node this is, because a state without
 //! the kubelet's version is never exact.
+//!
+//! With `cluster.events`, [`events`] tells the owners of pods and of the node what states and turns show.
 
+mod events;
 mod observe;
 mod once;
 mod session;
@@ -25,7 +28,7 @@ pub(crate) use self::once::{NodeOnce, WrittenObject};
 
 use std::{collections::BTreeMap, io, sync::Arc};
 
-use enforcer_cluster::{PublishedObject, WatchedPods};
+use enforcer_cluster::{EventTally, PublishedObject, WatchedPods};
 use enforcer_core::{
     cluster::exported::ExportedKind,
     policy::{ClusterSettings, KubeletSettings},
@@ -38,11 +41,16 @@ use tokio::{
     sync::{Notify, watch},
 };
 
-use crate::threads::{self, Role};
+use crate::{
+    serve::Latest,
+    threads::{self, Role},
+};
 
 /// What states are made from beside the node itself.
 #[derive(Debug, Clone, Default)]
 struct ClusterAnswers {
+    /// Uid of the node's object.
+    node_uid: String,
     /// Version of the kubelet in the node's object.
     version: String,
     /// When the kubelet wrote the object, in seconds since 1970.
@@ -91,8 +99,16 @@ fn node_name(host: &HostRoot, cluster: &ClusterSettings) -> String {
     cluster.node_name.clone().unwrap_or_else(|| session::host_name(host))
 }
 
-/// Starts both threads. The channels have what keeps the cluster from knowing the state, or that the daemon
-/// lives, if anything does.
+/// What publishing tells the rest of the daemon.
+#[derive(Debug)]
+pub(crate) struct PublishingReports {
+    /// What keeps the cluster from knowing the state, or that the daemon lives, if anything does.
+    pub(crate) missing: Vec<watch::Receiver<Option<Degraded>>>,
+    /// Counts of events, if they are made.
+    pub(crate) events: Option<Arc<EventTally>>,
+}
+
+/// Starts both threads. Events are made of `turns`.
 ///
 /// # Errors
 /// A thread or its runtime cannot be made.
@@ -100,7 +116,8 @@ pub(crate) fn publish_node(
     host: &HostRoot,
     cluster: &ClusterSettings,
     kubelet: &KubeletSettings,
-) -> io::Result<Vec<watch::Receiver<Option<Degraded>>>> {
+    turns: Latest,
+) -> io::Result<PublishingReports> {
     let (unpublished, no_cluster) = watch::channel(None);
     let (unmade, no_state) = watch::channel(None);
     let (unwatched, no_pods) = watch::channel(None);
@@ -112,6 +129,12 @@ pub(crate) fn publish_node(
     let (made, published): (Vec<_>, Vec<_>) =
         cluster.also_publish.iter().map(|kind| exported_object(*kind, &mut missing)).unzip();
     let outdated = Arc::new(Notify::new());
+    let events = cluster.events.then(|| {
+        let (unwritten, no_events) = watch::channel(None);
+        missing.push(no_events);
+        events::EventOutput { turns, tally: Arc::default(), unwritten }
+    });
+    let tally = events.as_ref().map(|output| Arc::clone(&output.tally));
     let session = session::ClusterSession {
         node: node_name(host, cluster),
         kubeconfig: cluster.kubeconfig.clone(),
@@ -120,11 +143,11 @@ pub(crate) fn publish_node(
         outdated: Arc::clone(&outdated),
     };
     let runtime = Builder::new_current_thread().enable_all().build()?;
-    let told = session::SessionOutput { answers, pods, unpublished, unwatched, unrenewed };
+    let told = session::SessionOutput { answers, pods, unpublished, unwatched, unrenewed, events };
     threads::spawn(Role::Cluster, move || runtime.block_on(session.keep_up(changes, published, told)))?;
     let observer = observe::NodeObserver { host: host.clone(), kubelet: kubelet.clone(), outdated };
     threads::spawn(Role::NodeState, move || observer.watch(received, bound, &states, &made, &unmade))?;
-    Ok(missing)
+    Ok(PublishingReports { missing, events: tally })
 }
 
 /// An object of another scheduler, where it is made.

@@ -30,7 +30,11 @@ use tokio::{
     time::sleep,
 };
 
-use super::{ChangingObject, ClusterAnswers, KubeletProcess, WrittenObject, process_of};
+use super::{
+    ChangingObject, ClusterAnswers, KubeletProcess, WrittenObject,
+    events::{EventInputs, EventOutput},
+    process_of,
+};
 
 /// Time between two reads of the node's object: a new version of the kubelet means a restart of the node's
 /// pods in most clusters.
@@ -98,6 +102,8 @@ pub(super) struct SessionOutput {
     pub(super) unwatched: watch::Sender<Option<Degraded>>,
     /// Why the cluster does not see that the daemon lives.
     pub(super) unrenewed: watch::Sender<Option<Degraded>>,
+    /// Events, if they are made.
+    pub(super) events: Option<EventOutput>,
 }
 
 impl ClusterSession {
@@ -108,7 +114,7 @@ impl ClusterSession {
         exports: Vec<ChangingObject>,
         told: SessionOutput,
     ) {
-        let SessionOutput { answers, pods, unpublished: degraded, unwatched, unrenewed } = told;
+        let SessionOutput { answers, pods, unpublished: degraded, unwatched, unrenewed, events } = told;
         // Daemons of a cluster that start at once do not ask at once.
         sleep(jitter(&self.node)).await;
         let mut retry = Backoff::new(RETRY);
@@ -144,6 +150,15 @@ impl ClusterSession {
             let kind = WrittenObject::Exported(kind).kind();
             let publisher = Publisher::new(Arc::clone(&connection), kind, self.node.clone());
             others.spawn(async move { publish_changes(publisher, objects, settings, &unpublished).await });
+        }
+        if let Some(output) = events {
+            let inputs = EventInputs {
+                node: self.node.clone(),
+                answers: answers.subscribe(),
+                states: states.clone(),
+                pods: pods.subscribe(),
+            };
+            output.start(inputs, Arc::clone(&connection), &mut others);
         }
         let refreshing = async {
             loop {
@@ -214,6 +229,7 @@ impl ClusterSession {
             Err(reason) => (None, Some(reason)),
         };
         ClusterAnswers {
+            node_uid: node.uid,
             version: node.kubelet_version,
             reported_at: node.reported_at,
             device_capacity: node.capacity,

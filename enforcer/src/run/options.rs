@@ -69,6 +69,8 @@ pub struct Overrides {
     pub publish_as: Option<String>,
     /// Objects of other schedulers that are published beside it; none means those of the configuration.
     pub also_publish: BTreeSet<ExportedKind>,
+    /// Write events of the node and its pods.
+    pub events: bool,
     /// Log the diagnostics of the eBPF programs.
     pub bpf_log: bool,
 }
@@ -145,6 +147,7 @@ impl Flags for Overrides {
         if !self.also_publish.is_empty() {
             policy.cluster.also_publish.clone_from(&self.also_publish);
         }
+        policy.cluster.events |= self.events;
         policy.sample.bpf_log |= self.bpf_log;
     }
 
@@ -169,6 +172,7 @@ impl Flags for Overrides {
                 let names: Vec<&str> = self.also_publish.iter().map(|kind| (*kind).into()).collect();
                 (!names.is_empty()).then(|| format!("--also-publish {}", names.join(",")))
             }
+            "cluster.events" => self.events.then(|| "--events".into()),
             "sample.bpf_log" => self.bpf_log.then(|| "--bpf-log".into()),
             _ => None,
         }

@@ -34,7 +34,7 @@ use crate::{
     },
     publish::publish_node,
     record::{self, Recorder},
-    serve::{ControlState, Endpoints},
+    serve::{ControlState, Endpoints, Latest},
     supervisor::Supervisor,
     threads::{self, Role},
     version, wall_clock,
@@ -113,7 +113,8 @@ impl RunningDaemon {
         let pages = if options.once {
             None
         } else {
-            start_threads(&mut engine, &policy, host, &layout, &kubelet, stop)?
+            let turns = latest.subscribe();
+            start_threads(&mut engine, &policy, (host, &layout), &kubelet, turns, stop)?
         };
         let supervisor = Supervisor::of_environment().unwrap_or_else(|error| {
             engine.add_degraded(Degraded::new("supervisor", error.to_string(), "it gets no messages"));
@@ -162,18 +163,18 @@ fn reduce_privileges(engine: &mut Engine, policy: &Policy) {
 fn start_threads(
     engine: &mut Engine,
     policy: &Policy,
-    host: &HostRoot,
-    layout: &CgroupLayout,
+    (host, layout): (&HostRoot, &CgroupLayout),
     kubelet: &KubeletWatch,
+    turns: Latest,
     stop: &Stop,
 ) -> Result<Option<JoinHandle<()>>, RunError> {
     if let Some(looking) = kubelet.keep_up(policy.kubelet.clone()) {
         threads::spawn(Role::Kubelet, looking).map_err(failed("watching the kubelet"))?;
     }
     if policy.cluster.publish {
-        let missing = publish_node(host, &policy.cluster, &policy.kubelet)
+        let reports = publish_node(host, &policy.cluster, &policy.kubelet, turns)
             .map_err(failed("starting to publish the state of the node"))?;
-        engine.report_publishing(missing);
+        engine.report_publishing(reports.missing, reports.events);
     }
     if policy.mode == Mode::Enforce {
         widen_memory(engine, host, layout, &policy.state_dir);

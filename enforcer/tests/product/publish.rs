@@ -54,10 +54,6 @@ impl Cluster {
         let dir = TempDir::with_prefix("numa-enforcer-").unwrap();
         let root = dir.path().join("kubelet-root");
         fs::create_dir(&root).unwrap();
-        let file = dir.path().join("kubelet.yaml");
-        let configuration = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n\
-                             cpuManagerPolicy: static\ntopologyManagerPolicy: restricted\n";
-        fs::write(&file, configuration).unwrap();
         let program = dir.path().join("kubelet");
         // `read` is a part of the shell, so that no other process is left behind.
         fs::write(&program, "#!/bin/sh\nread -r line\n").unwrap();
@@ -69,17 +65,31 @@ impl Cluster {
             "contexts": [{"name": "one", "context": {"cluster": "one", "user": "one"}}],
         });
         fs::write(dir.path().join("kubeconfig"), kubeconfig.to_string()).unwrap();
-        let kubelet = Command::new("/bin/sh")
-            .arg("-c")
-            .arg("exec \"$0\" --config \"$1\" --root-dir \"$2\"")
-            .args([program.as_path(), file.as_path(), root.as_path()])
-            .stdin(Stdio::piped())
-            .spawn()
-            .unwrap();
+        let kubelet = kubelet(dir.path(), "restricted");
         let cluster = Self { stub, kubelet, dir };
         // Before that process started.
         cluster.report("2000-01-01T00:00:00Z");
         cluster
+    }
+
+    /// Ends the kubelet, and starts one with this policy of its topology manager.
+    fn restart_kubelet(&mut self, topology_policy: &str) {
+        self.kubelet.kill().unwrap();
+        self.kubelet.wait().unwrap();
+        self.kubelet = kubelet(self.dir.path(), topology_policy);
+    }
+
+    /// The first event of the node with this reason, once there is one.
+    fn event(&self, reason: &str) -> Value {
+        let until = Instant::now() + PATIENCE;
+        loop {
+            let events = self.stub.objects("/apis/events.k8s.io/v1/namespaces/default/events");
+            if let Some(event) = events.iter().find(|event| event["reason"] == reason) {
+                return event.clone();
+            }
+            assert!(Instant::now() < until, "never {reason}: {events:?}");
+            thread::sleep(Duration::from_millis(100));
+        }
     }
 
     /// Lines of a daemon's configuration.
@@ -138,6 +148,23 @@ impl Cluster {
     }
 }
 
+/// Starts a process of the kubelet's name with a configuration in this directory.
+fn kubelet(dir: &Path, topology_policy: &str) -> Child {
+    let file = dir.join("kubelet.yaml");
+    let configuration = format!(
+        "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n\
+         cpuManagerPolicy: static\ntopologyManagerPolicy: {topology_policy}\n"
+    );
+    fs::write(&file, configuration).unwrap();
+    Command::new("/bin/sh")
+        .arg("-c")
+        .arg("exec \"$0\" --config \"$1\" --root-dir \"$2\"")
+        .args([dir.join("kubelet"), file, dir.join("kubelet-root")])
+        .stdin(Stdio::piped())
+        .spawn()
+        .unwrap()
+}
+
 /// Path of the state.
 fn path() -> String {
     format!("/apis/numa-enforcer.io/v1alpha1/numanodestates/{NODE}")
@@ -184,6 +211,7 @@ fn state_follows_the_node_and_survives_the_server() {
     assert_eq!(cluster.version(), version);
     let lease = format!("/apis/coordination.k8s.io/v1/namespaces/default/leases/numa-enforcer-{NODE}");
     let lease = cluster.stub.object(&lease).unwrap();
+    assert!(cluster.stub.requests().iter().all(|(_, text)| !text.contains("events.k8s.io")), "not asked for");
     assert_eq!(lease["spec"]["holderIdentity"], NODE, "the sign of life is an object of its own");
 
     cluster.stub.fail_always(Some(Fault::status(503, "ServiceUnavailable")));
@@ -226,6 +254,39 @@ fn pods_of_the_api_are_in_the_state() {
     let state = cluster.becomes("with a refused pod", |state| state["rejected"].is_array());
     let expected = json!([{"uid": "uid-late", "reason": "TopologyAffinityError", "at": 1_795_831_200}]);
     assert_eq!(state["rejected"], expected, "{state}");
+}
+
+/// Events are for `kubectl describe node`; events of pods take pods on the host (`enforcer/report`).
+#[test]
+fn events_of_the_node_are_written_where_that_is_asked_for() {
+    let mut cluster = Cluster::start();
+    cluster.report("2099-01-01T00:00:00Z");
+    cluster.write_cpus("0");
+    let lines = cluster.lines().replacen("publish = true", "publish = true\nevents = true", 1);
+    let daemon = Daemon::start_on("127.0.0.1:0", &lines);
+    if geteuid().is_root() {
+        cluster.becomes("of known settings", |state| state["kubelet"]["topologyPolicy"] == "restricted");
+        cluster.restart_kubelet("single-numa-node");
+        let changed = cluster.event("KubeletConfigurationChanged");
+        let note = changed["note"].as_str().unwrap();
+        assert!(note.contains("topology manager single-numa-node (was restricted)"), "{note}");
+        assert_eq!(changed["type"], "Normal", "{changed}");
+    }
+    let inexact = cluster.event("NumaStateInexact");
+    assert!(inexact["note"].as_str().unwrap().contains("kubelet:podresources: "), "{inexact}");
+    assert_eq!(inexact["type"], "Warning", "{inexact}");
+    assert_eq!(inexact["reportingController"], "numa-enforcer.io/agent");
+    assert_eq!(inexact["reportingInstance"], NODE);
+    let node = json!({"apiVersion": "v1", "kind": "Node", "name": NODE, "uid": "node-uid"});
+    assert_eq!(inexact["regarding"], node);
+    daemon.configure(&format!("interval = \"1s\"\n{lines}"));
+    // The first turn was before the events.
+    let none = "cluster_events_total{result=\"written\"} 0";
+    let until = Instant::now() + PATIENCE;
+    while daemon.get("/metrics", "cluster_events_total{result=\"dropped\"} 0").contains(none) {
+        assert!(Instant::now() < until, "the events are not counted");
+        thread::sleep(Duration::from_millis(100));
+    }
 }
 
 /// One configuration on several hosts would let them write one object in turns.

@@ -274,6 +274,10 @@ fn refused_values() -> Vec<(Value, &'static str)> {
         (json!({ "cluster": { "extender": true } }), "additional properties 'extender' not allowed"),
         (json!({ "cluster": { "publish": true, "alsoPublish": ["nfd"] } }), "at '/cluster/alsoPublish/0'"),
         (
+            json!({ "cluster": { "events": true } }),
+            "cluster.events: the account reaches the API server with cluster.publish alone",
+        ),
+        (
             json!({ "cluster": { "alsoPublish": ["nrt"] } }),
             "cluster.alsoPublish: the objects are made of the state that cluster.publish publishes",
         ),

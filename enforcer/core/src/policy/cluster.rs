@@ -19,6 +19,8 @@ pub struct ClusterSettings {
     /// scheduler-plugins, and `numatopology`, that of Volcano.
     #[serde(skip_serializing_if = "BTreeSet::is_empty")]
     pub also_publish: BTreeSet<ExportedKind>,
+    /// Write events of the node and its pods (`kubectl describe`).
+    pub events: bool,
     /// Name of the node in the cluster; without it, the host's name in lower case, as a kubelet does it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub node_name: Option<String>,

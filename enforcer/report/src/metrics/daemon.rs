@@ -33,6 +33,12 @@ const EVENTS: FamilyOf<1> = Family::counter(
     "Misplacement events by outcome: reported, or the reason it was not. The counters have all of them.",
 )
 .of(&[values::RING]);
+const CLUSTER_EVENTS: FamilyOf<1> = Family::counter(
+    "cluster_events_total",
+    ["result"],
+    "Events of this node and its pods in the cluster: written, or dropped beyond the rate or by the API server.",
+)
+.of(&[values::EVENT_RESULT]);
 
 /// Every metric of this file.
 pub(super) const ALL: &[&Family] = &[
@@ -45,6 +51,7 @@ pub(super) const ALL: &[&Family] = &[
     &CONFIG_GOOD,
     &DEGRADED,
     &EVENTS,
+    &CLUSTER_EVENTS,
 ];
 
 /// Series of a turn.
@@ -54,6 +61,10 @@ pub(super) fn put(report: &TickReport, scrape: &mut Scrape) {
         put_counts(&EVENTS, events, scrape);
     }
     let totals = &report.totals;
+    if let Some(events) = totals.cluster_events {
+        scrape.put(&CLUSTER_EVENTS, &["written"], Some(to_f64(events.written)));
+        scrape.put(&CLUSTER_EVENTS, &["dropped"], Some(to_f64(events.dropped)));
+    }
     let paused = report.paused.is_some();
     scrape.put(&ENFORCING, &[], Some(truth(report.mode == Mode::Enforce && !paused)));
     scrape.put(&PAUSED, &[], Some(truth(paused)));

@@ -27,7 +27,7 @@ use crate::{
     demotion::{LatestRound, TierMoves},
     fixture,
     runtime::{AnswerTimes, RuntimeLink, RuntimeReport},
-    tick::{ContainerNames, Rebalanced, TickTotals},
+    tick::{ClusterEventTotals, ContainerNames, Rebalanced, TickTotals},
     widening::{BrakeUse, WideningReport},
 };
 
@@ -70,6 +70,7 @@ fn report(workloads: Vec<AuditedWorkload>) -> TickReport {
         totals: TickTotals {
             ticks: 7,
             actions: BTreeMap::from([("set-cpus", BTreeMap::from([("applied", 2)]))]),
+            cluster_events: Some(ClusterEventTotals { written: 3, dropped: 1 }),
             ..TickTotals::default()
         },
         ..fixture::turn(audit)
@@ -107,6 +108,8 @@ fn values_have_their_series_and_missing_ones_have_none() {
         "numa_enforcer_kernel_events_total{result=\"told\"} 5",
         "numa_enforcer_kernel_events_total{result=\"ring-full\"} 2",
         "numa_enforcer_kernel_events_total{result=\"limited\"} 0",
+        "numa_enforcer_cluster_events_total{result=\"written\"} 3",
+        "numa_enforcer_cluster_events_total{result=\"dropped\"} 1",
         "numa_enforcer_degraded{feature=\"cgroup\"} 2",
         "numa_enforcer_actions_total{action=\"set-cpus\",result=\"applied\"} 2",
         "numa_enforcer_ticks_total 7",

@@ -216,6 +216,7 @@ fn a_token_is_mounted_where_the_daemon_publishes_alone() {
         (json!(["numanodestates"]), json!(["get", "create", "patch"])),
         (json!(["noderesourcetopologies"]), json!(["get", "create", "patch"])),
         (json!(["numatopologies"]), json!(["get", "create", "patch"])),
+        (json!(["events"]), json!(["create", "patch"])),
         (json!(["nodes"]), json!(["get"])),
         (json!(["pods"]), json!(["list", "watch"])),
         (json!(["nodes/configz"]), json!(["get"])),
