@@ -42,6 +42,7 @@ use tokio::{
 };
 
 use crate::{
+    engine::SharedLedger,
     serve::Latest,
     threads::{self, Role},
 };
@@ -116,6 +117,7 @@ pub(crate) fn publish_node(
     host: &HostRoot,
     cluster: &ClusterSettings,
     kubelet: &KubeletSettings,
+    placed: SharedLedger,
     turns: Latest,
 ) -> io::Result<PublishingReports> {
     let (unpublished, no_cluster) = watch::channel(None);
@@ -145,7 +147,7 @@ pub(crate) fn publish_node(
     let runtime = Builder::new_current_thread().enable_all().build()?;
     let told = session::SessionOutput { answers, pods, unpublished, unwatched, unrenewed, events };
     threads::spawn(Role::Cluster, move || runtime.block_on(session.keep_up(changes, published, told)))?;
-    let observer = observe::NodeObserver { host: host.clone(), kubelet: kubelet.clone(), outdated };
+    let observer = observe::NodeObserver { host: host.clone(), kubelet: kubelet.clone(), placed, outdated };
     threads::spawn(Role::NodeState, move || observer.watch(received, bound, &states, &made, &unmade))?;
     Ok(PublishingReports { missing, events: tally })
 }

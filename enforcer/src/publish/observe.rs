@@ -17,6 +17,7 @@ use enforcer_core::{
     cluster::{
         exported::{ExportInputs, ExportedKind, ReservedAmounts},
         observed::{NodeInApi, NodeInputs, NodeObservation, NodeStateSource},
+        own_engine::EngineSnapshot,
         state::{InexactSource, NodeState},
     },
     policy::KubeletSettings,
@@ -31,7 +32,7 @@ use serde_json::Map;
 use tokio::sync::{Notify, watch};
 
 use super::{ClusterAnswers, MadeObject, process_of};
-use crate::wall_clock;
+use crate::{engine::SharedLedger, wall_clock};
 
 /// Interval of checks for changed files.
 const LOOK: Duration = Duration::from_millis(250);
@@ -52,6 +53,8 @@ const NO_STATE: &str = "the cluster sees an older state of this node, or none";
 pub(super) struct NodeObserver {
     pub(super) host: HostRoot,
     pub(super) kubelet: KubeletSettings,
+    /// What this daemon has given to containers.
+    pub(super) placed: SharedLedger,
     /// Asks for newer answers.
     pub(super) outdated: Arc<Notify>,
 }
@@ -63,6 +66,26 @@ pub(super) struct Surroundings {
     machine: Topology,
     process: Result<RunningKubelet, NoKubelet>,
     settings: EffectiveKubelet,
+}
+
+impl Surroundings {
+    /// What a state is made from.
+    fn inputs<'a>(
+        &'a self,
+        observation: &'a NodeObservation,
+        api: &'a NodeInApi,
+        engine: Option<&'a EngineSnapshot>,
+    ) -> NodeInputs<'a> {
+        let EffectiveKubelet { profile, inexact, .. } = &self.settings;
+        NodeInputs {
+            machine: &self.machine,
+            kubelet: profile,
+            kubelet_inexact: inexact,
+            observation,
+            api,
+            engine,
+        }
+    }
 }
 
 /// A node at one moment.
@@ -97,6 +120,7 @@ impl NodeObserver {
         let mut source: Option<NodeStateSource> = None;
         let mut surroundings: Option<Surroundings> = None;
         let (mut stamps, mut asked, mut searched) = (None, Instant::now(), Instant::now());
+        let mut granted = None;
         while !states.is_closed() {
             // The pods follow the first answer at once, and without them a state may be less exact.
             if answers.borrow().is_none() || *pods.borrow() == WatchedPods::Asked {
@@ -120,12 +144,11 @@ impl NodeObserver {
                     }
                 };
             }
-            let is_due = has_changed || is_pod_news || asked.elapsed() >= ASK;
+            let grants = self.placed.stamp();
+            let is_due = has_changed || is_pod_news || grants != granted || asked.elapsed() >= ASK;
             if let Some(around) = surroundings.as_ref().filter(|_| is_due) {
-                (stamps, asked) = (now, Instant::now());
-                let source = source.get_or_insert_with(|| {
-                    NodeStateSource::new(wall_clock::unix_ns().max(answer.published_epoch.saturating_add(1)))
-                });
+                (stamps, asked, granted) = (now, Instant::now(), grants);
+                let source = source.get_or_insert_with(|| answer.new_states());
                 let api = in_api(&answer, &known);
                 tell(degraded, self.observe(source, around, &api, states, exports).err());
             }
@@ -142,15 +165,9 @@ impl NodeObserver {
         states: &watch::Sender<Option<PublishedObject>>,
         exports: &[MadeObject],
     ) -> Result<(), String> {
-        let EffectiveKubelet { profile, inexact, .. } = &around.settings;
-        let observation = observe_node(&self.kubelet, &around.machine, profile);
-        let inputs = NodeInputs {
-            machine: &around.machine,
-            kubelet: profile,
-            kubelet_inexact: inexact,
-            observation: &observation,
-            api,
-        };
+        let observation = observe_node(&self.kubelet, &around.machine, &around.settings.profile);
+        let engine = self.placed.stamp().and_then(|_| self.placed.snapshot());
+        let inputs = around.inputs(&observation, api, engine.as_ref());
         let state = source.observe(inputs).map_err(|fault| fault.to_string())?;
         send_if_different(states, Some(object(state)?));
         for export in exports {
@@ -181,15 +198,8 @@ impl NodeObserver {
             observation = look();
         }
         let api = in_api(answer, pods);
-        let inputs = NodeInputs {
-            machine: &around.machine,
-            kubelet: &around.settings.profile,
-            kubelet_inexact: &around.settings.inexact,
-            observation: &observation,
-            api: &api,
-        };
-        let mut source =
-            NodeStateSource::new(wall_clock::unix_ns().max(answer.published_epoch.saturating_add(1)));
+        let inputs = around.inputs(&observation, &api, None);
+        let mut source = answer.new_states();
         let state = source.observe(inputs).map_err(|fault| fault.to_string())?.clone();
         Ok(ReadNode { around, observation, state })
     }
@@ -223,6 +233,13 @@ impl NodeObserver {
             settings.inexact.push(InexactSource::new("kubelet:configz", reason.clone()));
         }
         Ok(Surroundings { located: kubelet::in_use(&self.kubelet), machine, process, settings })
+    }
+}
+
+impl ClusterAnswers {
+    /// States that are newer than the published one.
+    fn new_states(&self) -> NodeStateSource {
+        NodeStateSource::new(wall_clock::unix_ns().max(self.published_epoch.saturating_add(1)))
     }
 }
 

@@ -26,6 +26,7 @@ use super::{
     observe::{NodeObserver, ReadNode},
     session::ClusterSession,
 };
+use crate::engine::SharedLedger;
 
 /// An object that a node may publish.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -179,7 +180,12 @@ fn read(
     pods: &WatchedPods,
 ) -> anyhow::Result<ReadNode> {
     let outdated = Arc::new(Notify::new());
-    let observer = NodeObserver { host: host.clone(), kubelet: kubelet.clone(), outdated };
+    let observer = NodeObserver {
+        host: host.clone(),
+        kubelet: kubelet.clone(),
+        placed: SharedLedger::default(),
+        outdated,
+    };
     observer.read_once(answers, pods).map_err(|error| anyhow!(error))
 }
 

@@ -172,7 +172,7 @@ fn start_threads(
         threads::spawn(Role::Kubelet, looking).map_err(failed("watching the kubelet"))?;
     }
     if policy.cluster.publish {
-        let reports = publish_node(host, &policy.cluster, &policy.kubelet, turns)
+        let reports = publish_node(host, &policy.cluster, &policy.kubelet, engine.placed(), turns)
             .map_err(failed("starting to publish the state of the node"))?;
         engine.report_publishing(reports.missing, reports.events);
     }

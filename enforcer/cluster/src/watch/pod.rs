@@ -140,6 +140,7 @@ pub(super) fn read(text: &[u8]) -> Result<ReadPod, String> {
         namespace: metadata.namespace,
         name: metadata.name,
         is_finished,
+        is_running: status.phase == "Running",
         containers,
         rejection,
     };

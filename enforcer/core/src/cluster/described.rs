@@ -84,8 +84,14 @@ impl DescribedKubelet {
         inexact: &[InexactSource],
     ) -> Result<(NodeObject, StateObject), StateFault> {
         let api = NodeInApi::default();
-        let inputs =
-            NodeInputs { machine, kubelet: &self.profile, kubelet_inexact: inexact, observation, api: &api };
+        let inputs = NodeInputs {
+            machine,
+            kubelet: &self.profile,
+            kubelet_inexact: inexact,
+            observation,
+            api: &api,
+            engine: None,
+        };
         let mut source = NodeStateSource::new(0);
         let state = source.observe(inputs)?.clone();
         let node = NodeObject {

@@ -19,6 +19,7 @@ pub mod exported;
 pub mod model;
 pub mod objects;
 pub mod observed;
+pub mod own_engine;
 pub mod plan;
 mod profile;
 pub mod state;

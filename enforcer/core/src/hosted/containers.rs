@@ -300,6 +300,16 @@ impl Containers {
         settled
     }
 
+    /// Adds a container that has its grant already, and changes nothing.
+    pub(crate) fn take_over(&mut self, there: &Announced) {
+        let Some(asked) = there.pod.containers.first().cloned() else { return };
+        let holder = Holder::new(there.pod.name.clone(), asked.name.clone());
+        self.note(&holder, there, None);
+        if let Some(pod) = self.pods.get_mut(holder.pod()) {
+            pod.request.containers.push(asked);
+        }
+    }
+
     /// Adds a container with its record from before the daemon started, if there is one. The record is used
     /// as far as the kernel confirms it; its position in the order of arrival is always used.
     fn come(

@@ -128,6 +128,7 @@ fn slice_path(slice: &str) -> Option<String> {
 mod tests {
     use proptest::prelude::*;
 
+    use enforcer_core::cluster::own_engine::arrival::as_runtime_shows;
     use numa_placement::foreign::MOST_ANNOTATIONS;
 
     use numa_placement::Resources;
@@ -319,6 +320,52 @@ mod tests {
             // 2 shares stand for nothing, 1m and 2m alike.
             let expected = (shares_of(milli) > SHARES_OF_NOTHING).then_some(milli);
             prop_assert_eq!(amounts(&resources(milli, None, None)).0.milli_cpus, expected);
+        }
+
+        /// A reader of the node's state plays a pod as the daemon will see it.
+        #[test]
+        fn readers_of_a_manifest_know_what_the_runtime_will_show(
+            milli in 0..255_999u64,
+            (more_milli, gib) in (prop::option::of(0..4_000u64), 0..40u64),
+            (more_gib, hugepages) in (prop::option::of(0..3u64), 0..3u64),
+        ) {
+            const MACHINE: u64 = 32 << 30;
+            let pages = BTreeMap::from([(2 << 20, hugepages << 21)]);
+            let asks = |milli: u64, gib: u64| Resources {
+                milli_cpus: Some(milli),
+                memory_bytes: Some(gib << 30),
+                hugepages: pages.clone(),
+            };
+            let limits = Resources {
+                milli_cpus: more_milli.map(|more| milli + more),
+                memory_bytes: more_gib.map(|more| (gib + more) << 30),
+                hugepages: pages.clone(),
+            };
+            let asked = ContainerRequest {
+                name: "c".into(),
+                requests: asks(milli, gib),
+                limits,
+                ..ContainerRequest::default()
+            };
+            let manifest = PodRequest::new(PodName::new("shop", "web"), vec![asked.clone()]);
+            // As the kubelet does it; a quota has at least a millisecond of 100.
+            let quota = more_milli.filter(|more| milli + more > 0).map(|more| (milli + more).max(10));
+            let memory = asked.limits.memory_bytes.filter(|bytes| *bytes > 0).and_then(|bytes| i64::try_from(bytes).ok());
+            let mut resources = resources(milli, quota.and_then(|milli| i64::try_from(milli).ok()), memory);
+            resources.hugepage_limits = vec![HugepageLimit { page_size: "2MB".into(), limit: hugepages << 21 }];
+            let (parent, score) = match manifest.qos {
+                QosClass::Guaranteed => ("/kubepods/podab", -997),
+                QosClass::BestEffort => ("/kubepods/besteffort/podab", 1000),
+                QosClass::Burstable => {
+                    let score = 1000 - i64::try_from(1000 * (gib << 30) / MACHINE).unwrap();
+                    ("/kubepods/burstable/podab", score.clamp(3, 999))
+                }
+            };
+            let mut shown = container("c", resources);
+            shown.linux.as_mut().unwrap().oom_score_adj = Some(OptionalInt { value: score });
+            let machine = numa_topology::synth::Machine::new().memory(MACHINE).build();
+            let [(predicted, _)] = &as_runtime_shows(&manifest, &machine)[..] else { panic!() };
+            prop_assert_eq!(predicted, &pod_request(&pod(parent), [&shown]).containers[0]);
         }
 
         #[test]

@@ -17,6 +17,8 @@ pub(in crate::engine) struct HeldResources {
     pub(in crate::engine) containers: Containers,
     /// Grants may differ from those on disk.
     pub(super) regranted: bool,
+    /// Number of changes so far.
+    pub(super) changes: u64,
 }
 
 impl HeldResources {
@@ -33,6 +35,7 @@ impl HeldResources {
     /// Marks the grants as changed without a request of the runtime.
     pub(in crate::engine) fn mark_changed(&mut self) {
         self.regranted = true;
+        self.changes += 1;
     }
 
     /// The grants, if they may differ from those on disk. Clears that mark.
@@ -66,7 +69,7 @@ impl HeldResources {
         change: impl FnOnce(&mut Containers, &mut PlacementNode<'_>) -> CallOutcome,
     ) -> CallOutcome {
         let Some(inventory) = &terms.inventory else { return CallOutcome::default() };
-        self.regranted = true;
+        self.mark_changed();
         let Self { allocations, containers, .. } = self;
         change(containers, &mut PlacementNode { inventory, settings: &terms.settings, allocations })
     }

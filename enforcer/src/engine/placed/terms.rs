@@ -20,6 +20,8 @@ pub(in crate::engine) struct LedgerTerms {
     pub(super) ignores_marks: bool,
     /// Workload rules of the configuration.
     pub(super) rules: Vec<WorkloadRule>,
+    /// Number of times that terms were applied.
+    pub(super) applied: u64,
     /// Containers get a place; else they are known by name only.
     pub(super) places: bool,
     /// Reads the current cpusets of cgroups; only for a daemon that may write.
@@ -30,6 +32,7 @@ impl LedgerTerms {
     /// Applies this machine and policy; `writes` says whether the daemon may write. Returns whether the
     /// runtime must list its containers again.
     pub(super) fn apply(&mut self, inventory: Option<Arc<Inventory>>, policy: &Policy, writes: bool) -> bool {
+        self.applied += 1;
         self.inventory = inventory;
         self.settings = policy.placement.clone();
         self.rules.clone_from(&policy.workloads);

@@ -4,6 +4,8 @@ use numa_placement::InventoryError;
 use numa_topology::{Inconsistency, set::CpuSet};
 use thiserror::Error;
 
+use crate::cluster::own_engine::UnusableInputs;
+
 /// Why a published state cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[non_exhaustive]
@@ -29,6 +31,12 @@ pub enum StateFault {
     /// The machine contradicts itself.
     #[error("machine: {0}")]
     Machine(#[from] Inconsistency),
+    /// The inputs of this daemon's engine cannot be used.
+    #[error("ownEngine: {0}")]
+    Engine(UnusableInputs),
+    /// Parts of the state show different machines.
+    #[error("ownEngine: the NUMA nodes of its machine are not those of the state")]
+    OtherMachine,
     /// CPUs of one list are in two entries of another.
     #[error("machine.{list}: CPUs {cpus} are in two entries")]
     Overlap {

@@ -13,6 +13,7 @@ mod bounds;
 mod fault;
 mod held;
 mod machine;
+mod own_engine;
 #[cfg(test)]
 pub(in crate::cluster) mod tests;
 
@@ -43,6 +44,8 @@ pub struct NodeModel {
     pub covered: BTreeSet<String>,
     /// Why predictions are inexact; empty if they are exact.
     pub inexact: Vec<InexactSource>,
+    /// Which of the node's managers decides.
+    pub decided_by: DecidedBy,
     /// Whether its CPU manager gives exclusive CPUs.
     gives_cpus: bool,
 }
@@ -54,31 +57,27 @@ impl NodeModel {
     /// If the state exceeds a limit or contradicts itself.
     pub fn new(state: &NodeState) -> Result<Self, StateFault> {
         bounds::check(state)?;
+        match state.decided_by {
+            DecidedBy::Kubelet => Self::of_kubelet(state),
+            DecidedBy::NumaEnforcer => own_engine::model(state),
+        }
+    }
+
+    fn of_kubelet(state: &NodeState) -> Result<Self, StateFault> {
         let profile = TranslatedProfile::new(&state.kubelet, &state.reserved_cpus, state.machine.nodes.len());
         let inventory = machine::inventory(state, &profile.settings)?;
         let held = held::allocations(state, &inventory)?;
         let mut inexact = profile.inexact;
-        if state.decided_by != DecidedBy::Kubelet {
-            let reason = "numa-enforcer places pods there, and the rules of a kubelet are not its rules";
-            inexact.push(InexactSource::new("decidedBy", reason));
-        }
         inexact.extend(held.differences);
-        if !state.exact {
-            inexact.extend(state.inexact.iter().cloned());
-        }
-        if !state.exact && inexact.is_empty() {
-            inexact.push(InexactSource::new("state", "the daemon of the node does not call it exact"));
-        }
-        let pods = state.pods.iter();
-        let uids = pods.flat_map(|pod| [Some(&pod.uid), pod.mirror_of.as_ref()]).flatten();
-        let covered = uids.chain(state.rejected.iter().map(|pod| &pod.uid)).cloned();
+        inexact.extend(named_by_node(state, inexact.is_empty()));
         Ok(Self {
             revision: state.revision,
-            covered: covered.collect(),
+            covered: covered(state),
             inventory: Arc::new(inventory),
             settings: Arc::new(profile.settings),
             allocations: held.allocations,
             inexact,
+            decided_by: DecidedBy::Kubelet,
             gives_cpus: profile.gives_cpus,
         })
     }
@@ -99,7 +98,7 @@ impl NodeModel {
         units.is_some_and(|units| units.iter().any(|unit| !unit.nodes.is_empty()))
     }
 
-    /// The request as this node's managers see it: a CPU manager with the policy `none` gives no exclusive
+    /// The request as the node's kubelet sees it: a CPU manager with the policy `none` gives no exclusive
     /// CPUs.
     pub fn request_of(&self, pod: &PodRequest) -> PodRequest {
         let mut request = pod.clone();
@@ -110,4 +109,23 @@ impl NodeModel {
         }
         request
     }
+}
+
+/// Uids of the pods that a state covers.
+fn covered(state: &NodeState) -> BTreeSet<String> {
+    let pods = state.pods.iter();
+    let uids = pods.flat_map(|pod| [Some(&pod.uid), pod.mirror_of.as_ref()]).flatten();
+    uids.chain(state.rejected.iter().map(|pod| &pod.uid)).cloned().collect()
+}
+
+/// What the node's daemon calls inexact; `is_first` if the reader has found nothing itself.
+fn named_by_node(state: &NodeState, is_first: bool) -> Vec<InexactSource> {
+    if state.exact {
+        return Vec::new();
+    }
+    let mut named = state.inexact.clone();
+    if named.is_empty() && is_first {
+        named.push(InexactSource::new("state", "the daemon of the node does not call it exact"));
+    }
+    named
 }

@@ -198,5 +198,5 @@ fn the_rules_of_a_kubelet_do_not_answer_for_another_manager() {
     assert!(NodeModel::new(&state()).unwrap().is_exact());
     let placed = NodeState { decided_by: DecidedBy::NumaEnforcer, ..state() };
     let model = NodeModel::new(&placed).unwrap();
-    assert_eq!(model.inexact.iter().map(|why| why.source.as_str()).collect::<Vec<_>>(), ["decidedBy"]);
+    assert_eq!(model.inexact.iter().map(|why| why.source.as_str()).collect::<Vec<_>>(), ["ownEngine"]);
 }

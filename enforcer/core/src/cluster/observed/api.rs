@@ -29,6 +29,8 @@ pub struct ApiPod {
     pub config_hash: Option<String>,
     /// Whether its phase is `Succeeded` or `Failed`.
     pub is_finished: bool,
+    /// Whether its phase is `Running`: all its containers have been created once.
+    pub is_running: bool,
     /// Its containers.
     pub containers: Vec<ApiContainer>,
     /// Why the node refused it, if it did.

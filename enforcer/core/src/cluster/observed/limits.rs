@@ -2,8 +2,9 @@
 //!
 //! A state that is too large loses, in this order, until it fits:
 //! 1. names and namespaces of pods (a reader joins pods by uid), 2. kinds of containers; neither is an input
-//!    of a prediction, so both are left out without a word and the state stays exact;
-//! 3. refused pods, the oldest first; 4. pods; 5. memory and devices; each of these is named in `inexact`.
+//!    of a prediction, so both are left out without a word and the state stays exact; 3. what containers have
+//!    of their own, where the packed inputs of this daemon's engine say it as well, likewise;
+//! 4. refused pods, the oldest first; 5. pods; 6. memory and devices; each of these is named in `inexact`.
 //!
 //! A state that the model refuses, because the kubelet's sources contradict each other or because a text is
 //! longer than the schema allows, is published with the machine and the settings alone, and says why.
@@ -37,8 +38,8 @@ pub(super) fn fitted(mut state: NodeState) -> Result<NodeState, StateFault> {
         model_of(&state)
     })?;
     settle(&mut state, model.inexact);
-    let reductions: [fn(&mut NodeState) -> bool; 5] =
-        [drop_names, drop_kinds, drop_oldest_rejected, drop_pods, drop_supplies];
+    let reductions: [fn(&mut NodeState) -> bool; 6] =
+        [drop_names, drop_kinds, drop_shown, drop_oldest_rejected, drop_pods, drop_supplies];
     for reduce in reductions {
         while size_of(&state) > MAX_BYTES - ENVELOPE && reduce(&mut state) {
             let model = model_of(&state)?;
@@ -165,6 +166,7 @@ fn shorten(text: &mut String, most: usize) -> bool {
 
 /// Leaves the machine and the settings.
 fn strip(state: &mut NodeState) {
+    state.own_engine = None;
     state.reserved_cpus = CpuSet::new();
     state.shared_cpus = CpuSet::new();
     state.memory = Vec::new();
@@ -197,6 +199,16 @@ fn drop_kinds(state: &mut NodeState) -> bool {
         had |= container.kind.take().is_some();
     }
     had
+}
+
+/// What the packed inputs of this daemon's engine say as well.
+fn drop_shown(state: &mut NodeState) -> bool {
+    if state.own_engine.is_none() {
+        return false;
+    }
+    let lists = state.pods.iter_mut().map(|pod| &mut pod.containers);
+    let shown = lists.filter(|containers| !containers.is_empty());
+    shown.map(Vec::clear).count() > 0
 }
 
 fn drop_oldest_rejected(state: &mut NodeState) -> bool {

@@ -21,6 +21,7 @@ mod empty;
 mod fingerprint;
 mod limits;
 mod machine;
+mod own_engine;
 mod pods;
 mod revision;
 mod sources;
@@ -50,6 +51,7 @@ use self::{
 };
 use super::{
     model::StateFault,
+    own_engine::EngineSnapshot,
     state::{CoveredPods, InexactSource, KubeletProfile, MemorySupply, NodeState, RejectedPod},
 };
 
@@ -83,6 +85,8 @@ pub struct NodeInputs<'a> {
     pub observation: &'a NodeObservation,
     /// What the API says.
     pub api: &'a NodeInApi,
+    /// This daemon's engine, if it places containers.
+    pub engine: Option<&'a EngineSnapshot>,
 }
 
 /// The state of a node without a revision; devices and refused pods of the past are arguments.
@@ -94,10 +98,13 @@ pub fn state_of(
     remembered: &RememberedDevices,
     rejected: &[RejectedPod],
 ) -> Result<NodeState, StateFault> {
-    let NodeInputs { machine, kubelet, kubelet_inexact, observation, api } = inputs;
+    let NodeInputs { machine, kubelet, kubelet_inexact, observation, api, engine } = inputs;
+    if let Some(engine) = engine.filter(|_| own_engine::decides(kubelet)) {
+        return limits::fitted(own_engine::state(inputs, engine, rejected));
+    }
     let (machine_state, mut inexact) = machine::machine_state(machine, kubelet);
     inexact.extend(kubelet_inexact.iter().cloned());
-    inexact.extend(unread(observation));
+    inexact.extend(unread_sources(observation).map(|unread| unread.inexact));
     inexact.extend(observation.torn.iter().map(|reason| InexactSource::new("inconsistent", reason.clone())));
     inexact.extend(contradictions(machine, kubelet, observation));
     let capacity = api.device_capacity.as_ref();
@@ -124,36 +131,33 @@ pub fn state_of(
     limits::fitted(state)
 }
 
-/// The first source that is there and cannot be used.
-pub(super) fn unusable(observation: &NodeObservation) -> Option<InexactSource> {
-    fn of<T>(source: &str, read: &SourceRead<T>) -> Option<InexactSource> {
-        let SourceRead::Unusable(reason) = read else { return None };
-        Some(InexactSource::new(source, reason.clone()))
-    }
-    let NodeObservation { cpus, memory, devices, offered, listed, torn: _ } = observation;
-    of(CPU_FILE, cpus)
-        .or_else(|| of(MEMORY_FILE, memory))
-        .or_else(|| of(DEVICE_FILE, devices))
-        .or_else(|| of(SOCKET, offered))
-        .or_else(|| of(SOCKET, listed))
+/// A source that was not read.
+struct UnreadSource {
+    inexact: InexactSource,
+    /// It is there and cannot be used.
+    is_unusable: bool,
 }
 
-/// Sources that are missing or cannot be used.
-fn unread(observation: &NodeObservation) -> Vec<InexactSource> {
-    fn of<T>(source: &str, read: &SourceRead<T>, may_be_absent: bool) -> Option<InexactSource> {
-        match read {
-            SourceRead::Read(_) => None,
-            SourceRead::Absent if may_be_absent => None,
-            SourceRead::Absent => Some(InexactSource::new(source, "it does not exist")),
-            SourceRead::Unusable(reason) => Some(InexactSource::new(source, reason.clone())),
-        }
+/// The sources that were not read, in the order of the kubelet's managers; of the socket's answers one.
+fn unread_sources(observation: &NodeObservation) -> impl Iterator<Item = UnreadSource> {
+    fn of<T>(source: &str, read: &SourceRead<T>) -> Option<UnreadSource> {
+        let (reason, is_unusable) = match read {
+            SourceRead::Read(_) => return None,
+            SourceRead::Absent => ("it does not exist".to_owned(), false),
+            SourceRead::Unusable(reason) => (reason.clone(), true),
+        };
+        Some(UnreadSource { inexact: InexactSource::new(source, reason), is_unusable })
     }
     let NodeObservation { cpus, memory, devices, offered, listed, torn: _ } = observation;
-    let socket = of(SOCKET, offered, false).or_else(|| of(SOCKET, listed, false));
-    [of(CPU_FILE, cpus, false), of(MEMORY_FILE, memory, false), of(DEVICE_FILE, devices, true), socket]
-        .into_iter()
-        .flatten()
-        .collect()
+    // The file of devices is absent until a plugin has registered.
+    let devices = of(DEVICE_FILE, devices).filter(|unread| unread.is_unusable);
+    let socket = of(SOCKET, offered).or_else(|| of(SOCKET, listed));
+    [of(CPU_FILE, cpus), of(MEMORY_FILE, memory), devices, socket].into_iter().flatten()
+}
+
+/// The first source that is there and cannot be used.
+pub(super) fn unusable(observation: &NodeObservation) -> Option<InexactSource> {
+    unread_sources(observation).find(|unread| unread.is_unusable).map(|unread| unread.inexact)
 }
 
 /// Reserved and shared CPUs; empty where they are not known.

@@ -160,7 +160,7 @@ impl Kubelet {
 
     fn inputs(&self) -> NodeInputs<'_> {
         let Self { machine, profile, seen, api } = self;
-        NodeInputs { machine, kubelet: profile, kubelet_inexact: &[], observation: seen, api }
+        NodeInputs { machine, kubelet: profile, kubelet_inexact: &[], observation: seen, api, engine: None }
     }
 
     pub(in crate::cluster) fn state(&self) -> NodeState {

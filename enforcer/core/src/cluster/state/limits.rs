@@ -37,3 +37,6 @@ pub const WORD: usize = 64;
 pub const LABEL: usize = 63;
 /// Characters of the name of a pod or a resource (RFC 1123 subdomain).
 pub const NAME: usize = 253;
+
+/// Characters of the packed inputs of this daemon's engine.
+pub const ENGINE_INPUTS: usize = 24 << 10;

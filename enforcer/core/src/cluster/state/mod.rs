@@ -13,11 +13,13 @@
 mod kubelet;
 pub mod limits;
 mod machine;
+mod own_engine;
 mod pods;
 
 pub use self::{
     kubelet::{ConfigurationSource, KubeletProfile},
     machine::{DeviceCount, DeviceSupply, MachineNode, MachineState, MemorySupply},
+    own_engine::OwnEngine,
     pods::{HeldContainer, HeldMemory, HeldPod, RejectedPod},
 };
 
@@ -69,6 +71,9 @@ pub struct NodeState {
     /// Which manager decides.
     #[serde(default)]
     pub decided_by: DecidedBy,
+    /// What this daemon decides from, if it is this daemon.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub own_engine: Option<OwnEngine>,
     /// Settings of the kubelet.
     pub kubelet: KubeletProfile,
     /// CPUs, caches and distances.

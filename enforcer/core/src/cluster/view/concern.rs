@@ -8,10 +8,14 @@ use numa_placement::{
     settings::{MemoryManagerPolicy, TopologyPolicy},
 };
 
-use crate::cluster::model::NodeModel;
+use crate::cluster::{model::NodeModel, state::DecidedBy};
 
 /// Does the pod ask for CPUs, memory or devices that the node's managers give by NUMA node?
 pub(in crate::cluster) fn concerns(model: &NodeModel, pod: &PodRequest) -> bool {
+    if model.decided_by == DecidedBy::NumaEnforcer {
+        // Shared containers have a scope and a promise there.
+        return true;
+    }
     let hints = &model.settings.hints;
     let is_guaranteed = pod.qos == QosClass::Guaranteed;
     let gives_memory = hints.memory_manager_policy == MemoryManagerPolicy::Static;

@@ -14,12 +14,12 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use numa_placement::{
     Admission, Allocations, ContainerKind, Grant, Holder, MemoryResource, PodName, PodRequest, Rejection,
-    admit, remove,
+    admit, remove, unspill,
 };
 use numa_topology::set::{CpuSet, NodeSet};
 
-use super::{concern, reuse, verdict::RefusalGroup};
-use crate::cluster::model::NodeModel;
+use super::{PredictedPlace, concern, reuse, verdict::RefusalGroup};
+use crate::cluster::{model::NodeModel, own_engine::arrival::arrive, state::DecidedBy};
 
 /// Most init containers with loose memory for which all cases are tried.
 const MOST_LOOSE: usize = 4;
@@ -36,7 +36,7 @@ pub(super) struct Holdings {
 #[derive(Debug)]
 pub(super) enum NodeReply {
     /// It has no say about the pod, or admits it.
-    Admitted(Option<Admission>),
+    Admitted(Option<PredictedPlace>),
     /// It refuses the pod.
     Refused(Box<Rejection>),
     /// It depends on memory that this pod may have freed.
@@ -70,8 +70,11 @@ impl Holdings {
     }
 
     /// Removes a pod that only its uid names.
-    pub(super) fn remove_uid(&mut self, uid: &str) {
+    pub(super) fn remove_uid(&mut self, model: &NodeModel, uid: &str) {
         self.allocations.retain(|holder| holder.pod().uid != uid);
+        if model.decided_by == DecidedBy::NumaEnforcer {
+            unspill(&mut self.allocations);
+        }
         self.loose.retain(|holder| holder.pod().uid != uid);
     }
 
@@ -79,6 +82,12 @@ impl Holdings {
     pub(super) fn admit(&mut self, model: &NodeModel, pod: &PodRequest) -> NodeReply {
         if !concern::concerns(model, pod) {
             return NodeReply::Admitted(None);
+        }
+        if model.decided_by == DecidedBy::NumaEnforcer {
+            return match arrive((&model.inventory, &model.settings), &mut self.allocations, pod) {
+                Ok(()) => NodeReply::Admitted(Some(self.place_of(model, pod))),
+                Err(rejection) => NodeReply::Refused(rejection),
+            };
         }
         let request = model.request_of(pod);
         let others = self.with_memory_freed();
@@ -90,11 +99,12 @@ impl Holdings {
             None => false,
         };
         let depends = self.loose.first().filter(|_| !is_same).map(|holder| holder.pod().to_string());
-        let admission = match (answer, &depends) {
-            (Ok(admission), _) => admission,
+        match (answer, &depends) {
+            (Ok(_), _) => {}
             (Err(_), Some(pod)) => return NodeReply::Depends(pod.clone()),
             (Err(rejection), None) => return NodeReply::Refused(Box::new(rejection)),
-        };
+        }
+        let place = self.place_of(model, pod);
         reuse::take_over_init_memory(&mut self.allocations, &request);
         let init = request.containers.iter().filter(|one| one.kind == ContainerKind::Init);
         for holder in init.map(|one| Holder::new(request.name.clone(), one.name.clone())) {
@@ -102,7 +112,11 @@ impl Holdings {
                 self.loose.push(holder);
             }
         }
-        depends.map_or(NodeReply::Admitted(Some(admission)), NodeReply::Depends)
+        depends.map_or(NodeReply::Admitted(Some(place)), NodeReply::Depends)
+    }
+
+    fn place_of(&self, model: &NodeModel, pod: &PodRequest) -> PredictedPlace {
+        PredictedPlace::new(&model.inventory, pod, &self.allocations)
     }
 
     /// What is left with each part of the loose memory freed; `None` if there are too many.

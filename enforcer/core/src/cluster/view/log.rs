@@ -53,8 +53,16 @@ impl PodLog {
 
     /// Number of pods that are bound, or may come, and have not ended.
     pub(super) fn pending(&self) -> usize {
-        let bound = self.events.iter().filter(|(uid, event)| is_bound(event) && !self.has_ended(uid));
-        bound.count() + self.tentative.len()
+        self.waiting().count()
+    }
+
+    /// Pods that are bound, or may come, and have not ended, in that order.
+    pub(super) fn waiting(&self) -> impl Iterator<Item = &PodRequest> {
+        let bound = self.events.iter().filter_map(|(uid, event)| match event {
+            PodEvent::Bound(request) if !self.has_ended(uid) => Some(&**request),
+            _ => None,
+        });
+        bound.chain(self.tentative.iter().map(|pod| &pod.request))
     }
 
     /// Has the pod ended?

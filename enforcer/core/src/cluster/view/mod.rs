@@ -38,7 +38,7 @@ use self::{
 };
 use super::{
     model::{NodeModel, StateFault},
-    state::{NodeState, Revision},
+    state::{DecidedBy, NodeState, Revision},
 };
 
 /// Time in milliseconds of a clock that only the caller knows.
@@ -176,12 +176,31 @@ impl NodeView {
         trial.remove(&pod.name);
         match trial.admit(model, pod) {
             NodeReply::Admitted(None) => Verdict::NotConcerned,
-            NodeReply::Admitted(Some(admission)) => {
-                Verdict::Fits(PredictedPlace::new(&model.inventory, pod, &admission))
-            }
+            NodeReply::Admitted(Some(place)) => self.beside_pending(model, pod, place),
             NodeReply::Refused(rejection) => Verdict::Refused(RefusalGroup::of(&rejection), rejection),
             NodeReply::Depends(pod) => Verdict::Unknown(UnknownNode::FreedMemory(pod)),
         }
+    }
+
+    /// The answer to a pod that fits behind all others. A kubelet admits pods in the order of their bindings;
+    /// a runtime creates containers as their images arrive, so each order of the pods that the state does not
+    /// cover must leave a place for all.
+    fn beside_pending(&self, model: &NodeModel, pod: &PodRequest, place: PredictedPlace) -> Verdict {
+        if model.decided_by == DecidedBy::Kubelet {
+            return Verdict::Fits(place);
+        }
+        let pending: Vec<&PodRequest> =
+            self.log.waiting().filter(|pending| pending.name != pod.name).collect();
+        if pending.is_empty() {
+            return Verdict::Fits(place);
+        }
+        let mut covered = Holdings::new(model.allocations.clone());
+        for (uid, event) in self.log.events() {
+            if matches!(event, PodEvent::Ended(_)) {
+                covered.remove_uid(model, uid);
+            }
+        }
+        orders::verdict_of_arrivals(model, covered.allocations(), &pending, (pod, place))
     }
 
     /// Holds a place for a pod that was chosen for this node, until it is committed, forgotten, or `until`.
@@ -268,7 +287,7 @@ impl NodeView {
                     // A pod that has ended may have been refused.
                     doubt = doubt.or(found.filter(|found| !(is_misfit(found) && self.log.has_ended(uid))));
                 }
-                PodEvent::Ended(_) => now.remove_uid(uid),
+                PodEvent::Ended(_) => now.remove_uid(model, uid),
             }
         }
         (now, doubt)

@@ -10,10 +10,13 @@
 //! Cost: up to [`MOST_ADMISSIONS`] admissions; where the orders need more, the pod has to wait until earlier
 //! ones are bound, and bound pods until a state covers them.
 
-use numa_placement::PodRequest;
+use numa_placement::{Allocations, PodRequest};
 
-use super::{Millis, NodeView, UnknownNode, Verdict, concern, holdings::Holdings, holdings::NodeReply};
-use crate::cluster::model::NodeModel;
+use super::{
+    Millis, NodeView, PredictedPlace, UnknownNode, Verdict, concern,
+    holdings::{Holdings, NodeReply},
+};
+use crate::cluster::{model::NodeModel, own_engine::arrival::Arrivals, state::DecidedBy};
 
 /// Admissions of all orders together: four different pods need 64.
 const MOST_ADMISSIONS: usize = 100;
@@ -41,6 +44,10 @@ impl NodeView {
             return verdict;
         }
         pods.push(pod);
+        if model.decided_by == DecidedBy::NumaEnforcer {
+            // The order of arrival is open there in any case.
+            return verdict;
+        }
         let (bound, _) = self.play_events(model);
         let mut waiting = None;
         try_orders(model, &bound, &pods, &mut 0, &mut |end| {
@@ -57,7 +64,7 @@ impl NodeView {
     /// Notes that pods, by uid, are bound to this node, of which nothing tells the order. Their order here
     /// counts as long as no other one leaves less, or something else, for the next pod.
     pub fn observe_bound_together(&mut self, pods: &[(&str, &PodRequest)]) {
-        if let Some(model) = &self.model {
+        if let Some(model) = self.model.as_ref().filter(|model| model.decided_by == DecidedBy::Kubelet) {
             let is_new = |uid: &str| !self.covers(uid) && !self.log.knows(uid);
             let mut new: Vec<_> = pods.iter().filter(|(uid, _)| is_new(uid)).collect();
             new.retain(|(_, request)| concern::concerns(model, request));
@@ -125,4 +132,42 @@ fn try_orders<'a>(
 /// Do two pods ask a kubelet for the same?
 fn are_alike(one: &PodRequest, other: &PodRequest) -> bool {
     one.qos == other.qos && one.containers == other.containers
+}
+
+/// The answer of a node where this daemon places containers: they come one by one, those of one pod between
+/// those of another. The pod has this place behind all others.
+pub(super) fn verdict_of_arrivals(
+    model: &NodeModel,
+    allocations: &Allocations,
+    pending: &[&PodRequest],
+    (pod, place): (&PodRequest, PredictedPlace),
+) -> Verdict {
+    let pods = pending.iter().copied().chain([pod]);
+    let arrivals = Arrivals::new(&model.inventory, allocations, pods);
+    match first_without_place(model, allocations, &arrivals, &mut 0) {
+        Ok(()) => Verdict::Fits(place),
+        Err(name) => Verdict::Unknown(UnknownNode::Waiting(name.unwrap_or_else(|| pod.name.to_string()))),
+    }
+}
+
+/// Plays each order of containers. An error names the first pod with a container that has no place in one; no
+/// name if there are more orders than can be tried.
+fn first_without_place(
+    model: &NodeModel,
+    allocations: &Allocations,
+    arrivals: &Arrivals<'_>,
+    admissions: &mut usize,
+) -> Result<(), Option<String>> {
+    for at in arrivals.coming() {
+        *admissions += 1;
+        if *admissions > MOST_ADMISSIONS {
+            return Err(None);
+        }
+        let (mut trial, mut rest) = (allocations.clone(), arrivals.clone());
+        if rest.step((&model.inventory, &model.settings), &mut trial, at).is_err() {
+            return Err(Some(arrivals.name(at)));
+        }
+        first_without_place(model, &trial, &rest, admissions)?;
+    }
+    Ok(())
 }

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use numa_placement::{
-    Admission, Inventory, MemoryResource, PodRequest, Rejection, RejectionProblem, RejectionReason,
+    Allocations, Holder, Inventory, MemoryResource, PodRequest, Rejection, RejectionProblem, RejectionReason,
 };
 use numa_topology::set::{CpuSet, NodeSet};
 use schemars::JsonSchema;
@@ -94,13 +94,14 @@ pub struct PredictedContainer {
 }
 
 impl PredictedPlace {
-    pub(super) fn new(inventory: &Inventory, pod: &PodRequest, admission: &Admission) -> Self {
+    /// The place of an admitted pod; a container that has ended by then has none.
+    pub(super) fn new(inventory: &Inventory, pod: &PodRequest, allocations: &Allocations) -> Self {
         let mut place = Self::default();
         for container in &pod.containers {
-            let given = admission.grants.iter().find(|given| given.holder.name() == container.name);
-            let Some(given) = given else { continue };
-            let cpus = given.grant.exclusive.clone();
-            let mems = given.grant.memory.iter().fold(NodeSet::new(), |mems, claim| mems.union(&claim.zone));
+            let holder = Holder::new(pod.name.clone(), container.name.clone());
+            let Some(grant) = allocations.get(&holder) else { continue };
+            let cpus = grant.exclusive.clone();
+            let mems = grant.memory.iter().fold(NodeSet::new(), |mems, claim| mems.union(&claim.zone));
             place.nodes.extend(&inventory.machine.nodes_of(&cpus).union(&mems));
             place.containers.push(PredictedContainer { name: container.name.clone(), cpus, mems });
         }

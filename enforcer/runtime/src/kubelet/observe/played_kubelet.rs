@@ -290,7 +290,7 @@ impl PlayedKubelet {
 
     pub(super) fn inputs<'a>(&'a self, observation: &'a NodeObservation) -> NodeInputs<'a> {
         let Self { machine, profile, api, .. } = self;
-        NodeInputs { machine, kubelet: profile, kubelet_inexact: &[], observation, api }
+        NodeInputs { machine, kubelet: profile, kubelet_inexact: &[], observation, api, engine: None }
     }
 
     pub(super) fn state(&self, observation: &NodeObservation) -> enforcer_core::cluster::state::NodeState {
@@ -410,8 +410,14 @@ impl PlayedKubelet {
 fn model_of_nothing(machine: &Topology, profile: &KubeletProfile) -> NodeModel {
     let observation = NodeObservation::default();
     let api = NodeInApi::default();
-    let inputs =
-        NodeInputs { machine, kubelet: profile, kubelet_inexact: &[], observation: &observation, api: &api };
+    let inputs = NodeInputs {
+        machine,
+        kubelet: profile,
+        kubelet_inexact: &[],
+        observation: &observation,
+        api: &api,
+        engine: None,
+    };
     NodeModel::new(NodeStateSource::new(0).observe(inputs).unwrap()).unwrap()
 }
 

@@ -1,0 +1,399 @@
+use std::collections::{BTreeMap, BTreeSet};
+
+use flate2::{Compression, write::GzEncoder};
+use numa_placement::{
+    ContainerKind, ContainerRequest, Holder, PodRequest,
+    settings::{PlacementEngine, TopologyPolicy},
+};
+use numa_topology::synth::Machine;
+use proptest::prelude::*;
+
+use super::{arrival::as_runtime_shows, *};
+use crate::{
+    cluster::{
+        model::{NodeModel, StateFault},
+        observed::{ApiContainer, ApiPod, NodeInApi, NodeInputs, NodeObservation, NodeStateSource},
+        state::{DecidedBy, KubeletProfile, NodeState},
+        view::{NodeView, StateOutcome, UnknownNode, Verdict},
+    },
+    hosted::{Announced, Containers, Cpuset, PlacementNode},
+};
+
+const GIB: u64 = 1 << 30;
+
+/// A node whose daemon places containers as its runtime creates them.
+struct PlayedNode {
+    inventory: Inventory,
+    settings: PlacementSettings,
+    allocations: Allocations,
+    containers: Containers,
+    /// Announced containers by id, and the pod of each.
+    announced: BTreeMap<String, AnnouncedContainer>,
+    pods: Vec<ApiPod>,
+    source: NodeStateSource,
+}
+
+impl PlayedNode {
+    fn new(machine: &str, engine: PlacementEngine) -> Self {
+        let mut settings = PlacementSettings::default();
+        settings.engine = engine;
+        settings.hints.policy = TopologyPolicy::SingleNumaNode;
+        let machine = machine.parse::<Machine>().unwrap().build();
+        Self {
+            inventory: Inventory::new(machine, Vec::new(), &settings).unwrap(),
+            settings,
+            allocations: Allocations::default(),
+            containers: Containers::default(),
+            announced: BTreeMap::new(),
+            pods: Vec::new(),
+            source: NodeStateSource::new(1),
+        }
+    }
+
+    fn node(&mut self) -> (&mut Containers, PlacementNode<'_>) {
+        let Self { inventory, settings, allocations, containers, .. } = self;
+        (containers, PlacementNode { inventory, settings, allocations })
+    }
+
+    /// The API shows a pod that is bound to the node.
+    fn bind(&mut self, pod: &PodRequest) {
+        let container = |one: &ContainerRequest| ApiContainer {
+            name: one.name.clone(),
+            kind: one.kind,
+            ..ApiContainer::default()
+        };
+        self.pods.push(ApiPod {
+            uid: pod.name.uid.clone(),
+            namespace: pod.name.namespace.clone(),
+            name: pod.name.name.clone(),
+            containers: pod.containers.iter().map(container).collect(),
+            ..ApiPod::default()
+        });
+    }
+
+    /// The runtime creates a container; whether it has a place.
+    fn create(&mut self, pod: &PodRequest, at: usize) -> bool {
+        let (container, _) = as_runtime_shows(pod, &self.inventory.machine)[at].clone();
+        let id = format!("{}-{at}", pod.name.uid);
+        let announced = AnnouncedContainer { pod: pod.name.clone(), container: container.name.clone() };
+        self.announced.insert(id.clone(), announced);
+        let new = Announced {
+            id: id.clone(),
+            cgroup: None,
+            pod: PodRequest { containers: vec![container], ..pod.clone() },
+            now: Cpuset::default(),
+            shown: None,
+            given: None,
+            opts_out: false,
+        };
+        let (containers, mut node) = self.node();
+        !containers.create(&mut node, &new).rejections.contains_key(&id)
+    }
+
+    fn end(&mut self, pod: &PodRequest, at: usize) {
+        let id = format!("{}-{at}", pod.name.uid);
+        self.announced.remove(&id);
+        let (containers, mut node) = self.node();
+        containers.end(&mut node, &id);
+    }
+
+    /// All containers of a pod, one after another; whether each has a place.
+    fn run(&mut self, pod: &PodRequest) -> bool {
+        let mut all = true;
+        for (at, container) in pod.containers.iter().enumerate() {
+            all &= self.create(pod, at);
+            if container.kind == ContainerKind::Init {
+                self.end(pod, at);
+            }
+        }
+        all
+    }
+
+    fn remove(&mut self, pod: &PodRequest) {
+        for at in 0..pod.containers.len() {
+            self.end(pod, at);
+        }
+        self.pods.retain(|known| known.uid != pod.name.uid);
+    }
+
+    fn snapshot(&self) -> EngineSnapshot {
+        EngineSnapshot {
+            inputs: EngineInputs::new(&self.inventory, &self.settings, &self.allocations),
+            announced: self.announced.values().cloned().collect(),
+            unrepeatable: None,
+        }
+    }
+
+    fn state_with(&mut self, engine: &EngineSnapshot, kubelet: &KubeletProfile) -> NodeState {
+        let api = NodeInApi { pods: Some(self.pods.clone()), ..NodeInApi::default() };
+        let inputs = NodeInputs {
+            machine: &self.inventory.machine,
+            kubelet,
+            kubelet_inexact: &[],
+            observation: &NodeObservation::default(),
+            api: &api,
+            engine: Some(engine),
+        };
+        self.source.observe(inputs).unwrap().clone()
+    }
+
+    fn state(&mut self) -> NodeState {
+        let engine = self.snapshot();
+        self.state_with(&engine, &kubelet("none", "none"))
+    }
+
+    /// Exclusive CPUs of the pod's lasting containers.
+    fn cpus(&self, pod: &PodRequest) -> Vec<String> {
+        let lasting = pod.containers.iter().filter(|container| container.kind != ContainerKind::Init);
+        let cpus = lasting.map(|container| {
+            let holder = Holder::new(pod.name.clone(), container.name.clone());
+            self.allocations.get(&holder).map(|grant| grant.exclusive.to_string()).unwrap_or_default()
+        });
+        cpus.collect()
+    }
+}
+
+fn kubelet(cpu_policy: &str, topology_policy: &str) -> KubeletProfile {
+    KubeletProfile {
+        version: "v1.36.2".into(),
+        cpu_policy: cpu_policy.into(),
+        memory_policy: "None".into(),
+        topology_policy: topology_policy.into(),
+        topology_scope: "container".into(),
+        ..KubeletProfile::default()
+    }
+}
+
+fn pod(uid: &str, containers: Vec<ContainerRequest>) -> PodRequest {
+    PodRequest::new(PodName::new("shop", uid).with_uid(uid), containers)
+}
+
+fn guaranteed(name: &str, milli: u64) -> ContainerRequest {
+    ContainerRequest::guaranteed(name, milli, GIB)
+}
+
+fn view_of(state: &NodeState) -> NodeView {
+    let mut view = NodeView::default();
+    assert_eq!(view.observe_state(state, 0), StateOutcome::Taken);
+    view
+}
+
+#[test]
+fn a_state_carries_what_the_engine_decides_from() {
+    let mut node = PlayedNode::new("sockets:2 cores:4 threads:2", PlacementEngine::Pools);
+    let first = pod("a", vec![guaranteed("main", 2000)]);
+    node.bind(&first);
+    assert!(node.run(&first));
+    let state = node.state();
+    assert_eq!((state.exact, state.decided_by), (true, DecidedBy::NumaEnforcer), "{:?}", state.inexact);
+    assert_eq!(state.pods[0].containers[0].cpus, node.allocations.exclusive_cpus());
+    let model = NodeModel::new(&state).unwrap();
+    assert!(model.is_exact() && model.covered.contains("a"));
+    let [theirs, ours] = [&*model.inventory, &node.inventory];
+    assert_eq!((&theirs.layout, &theirs.locality), (&ours.layout, &ours.locality));
+    assert_eq!((&theirs.nodes, &theirs.reserved_cpus), (&ours.nodes, &ours.reserved_cpus));
+    assert_eq!(model.allocations.exclusive_cpus(), node.allocations.exclusive_cpus());
+    assert_eq!(node.state().revision, state.revision, "nothing has changed");
+}
+
+#[test]
+fn the_kubelet_decides_while_its_managers_do() {
+    let mut node = PlayedNode::new("sockets:2 cores:4", PlacementEngine::Pools);
+    let engine = node.snapshot();
+    for (cpu_policy, topology_policy, decided_by) in [
+        ("none", "none", DecidedBy::NumaEnforcer),
+        ("none", "best-effort", DecidedBy::NumaEnforcer),
+        ("none", "restricted", DecidedBy::Kubelet),
+        ("static", "none", DecidedBy::Kubelet),
+    ] {
+        let state = node.state_with(&engine, &kubelet(cpu_policy, topology_policy));
+        assert_eq!(state.decided_by, decided_by, "{cpu_policy} {topology_policy}");
+        assert_eq!(state.own_engine.is_some(), decided_by == DecidedBy::NumaEnforcer);
+    }
+    let rule = Some("entry \"db\" changes pods".to_owned());
+    let state = node.state_with(&EngineSnapshot { unrepeatable: rule, ..engine }, &kubelet("none", "none"));
+    assert_eq!((state.exact, state.inexact[0].source.as_str()), (false, "ownEngine"));
+}
+
+#[test]
+fn a_pod_is_covered_once_all_its_containers_have_come() {
+    let mut node = PlayedNode::new("sockets:2 cores:4", PlacementEngine::Pools);
+    let two = pod("a", vec![guaranteed("one", 2000), guaranteed("two", 1000)]);
+    node.bind(&two);
+    assert!(node.create(&two, 0));
+    let half = node.state();
+    assert_eq!(half.covered.count, 0);
+    // A reader adds the second container beside the first, which stays where it is.
+    let mut view = view_of(&half);
+    view.observe_bound("a", &two);
+    let predicted = view.allocations().clone();
+    assert!(node.create(&two, 1));
+    assert_eq!(node.state().covered.count, 1);
+    for (holder, grant) in node.allocations.iter() {
+        assert_eq!(predicted.get(holder).map(|grant| &grant.exclusive), Some(&grant.exclusive), "{holder}");
+    }
+    // One container of a pod that runs may have ended.
+    node.pods[0].is_running = true;
+    node.end(&two, 0);
+    assert_eq!(node.state().covered.count, 1);
+}
+
+#[test]
+fn hostile_inputs_are_refused_with_words() {
+    let mut node = PlayedNode::new("sockets:2 cores:4", PlacementEngine::Pools);
+    let good = node.state();
+    let packed = |json: &[u8]| {
+        let mut packer = GzEncoder::new(Vec::new(), Compression::best());
+        packer.write_all(json).unwrap();
+        OwnEngine { format: FORMAT, inputs: BASE64_STANDARD.encode(packer.finish().unwrap()) }
+    };
+    let bomb = packed(&vec![b' '; usize::try_from(MOST_BYTES).unwrap() + 1]);
+    assert!(bomb.inputs.len() < limits::ENGINE_INPUTS);
+    let other = PlayedNode::new("sockets:2 cores:8", PlacementEngine::Pools).snapshot().inputs;
+    let mut twice = node.snapshot().inputs;
+    for name in ["a", "b"] {
+        let holder = Holder::new(PodName::new("shop", name), "main".into());
+        twice.allocations.give(holder, Grant { exclusive: "1".parse().unwrap(), ..Grant::default() });
+    }
+    let negative = |text: &str| text.replace("\"memTotalBytes\":", "\"memTotalBytes\":-");
+    let json = serde_json::to_string(&node.snapshot().inputs).unwrap();
+    for (own_engine, said) in [
+        (OwnEngine { format: FORMAT, inputs: "%".into() }, "Invalid symbol"),
+        (OwnEngine { format: FORMAT, inputs: "AAAA".into() }, "end of file"),
+        (
+            OwnEngine { format: FORMAT, inputs: "A".repeat(limits::ENGINE_INPUTS + 1) },
+            "more than 24576 bytes",
+        ),
+        (bomb, "more than 4194304 bytes"),
+        (packed(b"{}"), "missing field"),
+        (packed(negative(&json).as_bytes()), "invalid value"),
+        (other.packed().unwrap(), "are not those of the state"),
+        (twice.packed().unwrap(), "another pod's"),
+    ] {
+        let state = NodeState { own_engine: Some(own_engine), ..good.clone() };
+        let fault = NodeModel::new(&state).unwrap_err();
+        assert!(fault.to_string().contains(said), "{said}: {fault}");
+        assert!(!matches!(fault, StateFault::Negative { .. }));
+    }
+    for own_engine in [None, Some(OwnEngine { format: 2, ..OwnEngine::default() })] {
+        let state = NodeState { own_engine, ..good.clone() };
+        let model = NodeModel::new(&state).unwrap();
+        assert!(!model.is_exact() && model.inexact[0].source == "ownEngine");
+        let verdict = view_of(&state).filter(&pod("a", vec![guaranteed("main", 1000)]), 0);
+        assert!(matches!(verdict, Verdict::Unknown(UnknownNode::Inexact(_))), "{verdict:?}");
+    }
+}
+
+#[test]
+fn hundreds_of_shared_containers_fit_into_a_state() {
+    let mut node = PlayedNode::new("sockets:2 cores:64 threads:2", PlacementEngine::Pools);
+    for at in 0..110 {
+        let shared = |name: &str| ContainerRequest::guaranteed(name, 250 + at, (32 + at) << 20);
+        let pod = pod(&format!("0b5a7f6e-0000-0000-0000-{at:012}"), vec![shared("main"), shared("proxy")]);
+        node.bind(&pod);
+        assert!(node.run(&pod));
+    }
+    let state = node.state();
+    assert!(state.exact, "{:?}", state.inexact);
+    assert_eq!(state.covered.count, 110);
+    assert!(serde_json::to_vec(&state).unwrap().len() < 32 << 10);
+}
+
+/// Containers of all classes and kinds, in the order in which a pod starts them.
+fn containers() -> impl Strategy<Value = Vec<ContainerRequest>> {
+    let one =
+        (prop_oneof![1..3u64, (0..4u64).prop_map(|cpus| cpus * 1000), 1..3_000u64], 0..4u64, any::<bool>());
+    let init = (prop::option::of(one.clone()), any::<bool>());
+    (init, prop::collection::vec(one, 1..3)).prop_map(|((init, stays), apps)| {
+        let kind = if stays { ContainerKind::Sidecar } else { ContainerKind::Init };
+        let first = init.into_iter().map(|one| ("first".to_owned(), kind, one));
+        let apps = apps.into_iter().enumerate().map(|(at, one)| (format!("c{at}"), ContainerKind::App, one));
+        let container =
+            |(name, kind, (milli, gib, has_limits)): (String, ContainerKind, (u64, u64, bool))| {
+                let whole = ContainerRequest::guaranteed(name, milli, gib << 30);
+                let limits =
+                    if has_limits { whole.limits.clone() } else { numa_placement::Resources::default() };
+                ContainerRequest { kind, limits, ..whole }
+            };
+        first.chain(apps).map(container).collect()
+    })
+}
+
+fn machine_and_engine() -> impl Strategy<Value = (&'static str, PlacementEngine)> {
+    let machines = prop_oneof![
+        Just("sockets:2 cores:4 threads:2"),
+        Just("sockets:2 dies:2 cores:4"),
+        Just("sockets:1 cores:6 isolated:4,5"),
+        Just("sockets:4 cores:2"),
+    ];
+    (machines, prop_oneof![Just(PlacementEngine::Pools), Just(PlacementEngine::Hints)])
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(96))]
+    /// A reader predicts for each pod what the daemon then does, also for the pods after it.
+    #[test]
+    fn a_reader_predicts_what_the_daemon_does(
+        (machine, engine) in machine_and_engine(),
+        pods in prop::collection::vec((containers(), prop::option::of(0..6usize)), 1..10),
+    ) {
+        let mut node = PlayedNode::new(machine, engine);
+        let mut there: Vec<PodRequest> = Vec::new();
+        for (at, (containers, ends)) in pods.into_iter().enumerate() {
+            if let Some(gone) = ends.filter(|ends| *ends < there.len()) {
+                node.remove(&there.remove(gone));
+            }
+            let state = node.state();
+            prop_assert!(state.exact, "{:?}", state.inexact);
+            let view = view_of(&state);
+            let pod = pod(&format!("p{at}"), containers);
+            let verdict = view.filter(&pod, 0);
+            node.bind(&pod);
+            let has_place = node.run(&pod);
+            match verdict {
+                Verdict::Fits(place) => {
+                    prop_assert!(has_place, "{pod:?}");
+                    let lasting = place.containers.iter().map(|one| one.cpus.to_string());
+                    prop_assert_eq!(lasting.collect::<Vec<_>>(), node.cpus(&pod));
+                }
+                Verdict::Refused(..) => prop_assert!(!has_place, "{pod:?}"),
+                other => prop_assert!(false, "{other:?}"),
+            }
+            there.push(pod);
+        }
+    }
+
+    /// Pods that a reader takes before the daemon has seen any of them have a place in whatever order their
+    /// containers come.
+    #[test]
+    fn pods_that_were_taken_have_a_place_in_any_order_of_containers(
+        (machine, engine) in machine_and_engine(),
+        pods in prop::collection::vec(containers(), 2..6),
+        order in Just((0..40usize).collect::<Vec<_>>()).prop_shuffle(),
+    ) {
+        let mut node = PlayedNode::new(machine, engine);
+        let mut view = view_of(&node.state());
+        let mut taken = Vec::new();
+        for (at, containers) in pods.into_iter().enumerate() {
+            let pod = pod(&format!("p{at}"), containers);
+            if matches!(view.commit(&format!("p{at}"), &pod, 0), Verdict::Fits(_)) {
+                node.bind(&pod);
+                taken.push((pod, 0));
+            }
+        }
+        // Each number takes the next container of a pod.
+        let mut coming: BTreeSet<usize> = (0..taken.len()).collect();
+        for number in order.into_iter().cycle() {
+            let Some(at) = coming.iter().nth(number % coming.len().max(1)).copied() else { break };
+            let (pod, next) = &mut taken[at];
+            if *next > 0 && pod.containers[*next - 1].kind == ContainerKind::Init {
+                node.end(pod, *next - 1);
+            }
+            prop_assert!(node.create(pod, *next), "{} of {pod:?}", pod.containers[*next].name);
+            *next += 1;
+            if *next == pod.containers.len() {
+                coming.remove(&at);
+            }
+        }
+    }
+}
