@@ -26,7 +26,7 @@ use super::{
     terminal,
 };
 use enforcer_report::{cluster_plan, json};
-use enforcer_runtime::manifest::read_pods;
+use enforcer_runtime::manifest::{annotation_documents, read_pods};
 
 /// Most copies that `--fill` tries.
 const COPIES: usize = 100_000;
@@ -98,7 +98,8 @@ fn planned(objects: ClusterObjects) -> (Vec<PlannedNode>, Vec<PlannedPod>) {
     let leases = DaemonLeases::new(&leases, has_all_leases, now);
     let mut by_node = BTreeMap::<String, Vec<PodObject>>::new();
     let mut waiting = Vec::new();
-    for pod in pods {
+    for mut pod in pods {
+        pod.request.documents = annotation_documents(&pod.request.annotations);
         match (&pod.node, pod.phase) {
             (Some(node), _) => by_node.entry(node.clone()).or_default().push(pod),
             (None, PodPhase::Pending | PodPhase::Running) => {

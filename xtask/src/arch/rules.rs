@@ -10,6 +10,8 @@ pub(crate) const PURE: [(&str, &[&str]); 3] = [
     (
         "enforcer/core",
         &[
+            "base64",
+            "flate2",
             "numa-placement",
             "numa-topology",
             "schemars",
@@ -61,7 +63,7 @@ const OWNERS: [(&str, &[&str]); 18] = [
     ("prometheus", &["enforcer/report/"]),
     ("axum", &["enforcer/src/serve"]),
     ("ratatui", &["enforcer/report/", "enforcer/src/cli/top/"]),
-    ("flate2", &["enforcer/src/record/"]),
+    ("flate2", &["enforcer/src/record/", "enforcer/core/src/cluster/own_engine/"]),
     (
         "serde_saphyr",
         &[

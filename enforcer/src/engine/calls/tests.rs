@@ -23,6 +23,7 @@ mod leaving;
 mod memory;
 mod overtaken;
 mod owners;
+mod published;
 mod running;
 mod sandboxes;
 mod source;

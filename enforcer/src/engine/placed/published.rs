@@ -1,6 +1,7 @@
 //! What the cluster is told of the ledger: the engine's inputs, for the state of the node.
 //!
-//! Invariant: a snapshot is of one moment. Its stamp changes whenever a snapshot may differ from the last one.
+//! Invariant: a snapshot is of one moment. Its stamp changes whenever a snapshot may differ from the last
+//! one.
 
 use enforcer_core::{
     cluster::own_engine::{AnnouncedContainer, EngineInputs, EngineSnapshot},
@@ -12,11 +13,11 @@ use numa_placement::PodName;
 use super::SharedLedger;
 
 /// Number of changes of grants, and of terms.
-pub type LedgerStamp = (u64, u64);
+pub(crate) type LedgerStamp = (u64, u64);
 
 impl SharedLedger {
     /// The stamp of the next snapshot; `None` while containers get no place.
-    pub fn stamp(&self) -> Option<LedgerStamp> {
+    pub(crate) fn stamp(&self) -> Option<LedgerStamp> {
         let state = self.lock();
         let is_up = matches!(state.trace.report.link, RuntimeLink::Up { .. });
         let places = state.terms.places && state.terms.inventory.is_some() && is_up;
@@ -24,7 +25,7 @@ impl SharedLedger {
     }
 
     /// What the engine decides from; `None` while containers get no place.
-    pub fn snapshot(&self) -> Option<EngineSnapshot> {
+    pub(crate) fn snapshot(&self) -> Option<EngineSnapshot> {
         let state = self.lock();
         let inventory = state.terms.inventory.as_ref().filter(|_| state.terms.places)?;
         let inputs = EngineInputs::new(inventory, &state.terms.settings, &state.held.allocations);

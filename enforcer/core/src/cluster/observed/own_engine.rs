@@ -76,6 +76,10 @@ fn held_pods(engine: &EngineSnapshot, api: Option<&[ApiPod]>) -> Vec<HeldPod> {
     let by_uid: BTreeMap<&str, &ApiPod> =
         api.into_iter().flatten().map(|pod| (pod.kubelet_uid(), pod)).collect();
     let held = announced.into_iter().filter_map(|(name, containers)| {
+        // A pod without a uid is none of the cluster.
+        if name.uid.is_empty() {
+            return None;
+        }
         let in_api = by_uid.get(name.uid.as_str()).copied();
         if in_api.is_some_and(|pod| !has_all(pod, &containers)) {
             return None;

@@ -4,7 +4,8 @@
 //! settings that the kubelet makes of them, each init container ending before the next begins. Idea: play
 //! the same calls on a copy of the grants.
 //!
-//! What the kubelet makes of a manifest (pkg/kubelet/cm/helpers_linux.go, pkg/kubelet/qos/policy.go, 1.36):
+//! What the kubelet makes of a manifest (`pkg/kubelet/cm/helpers_linux.go`, `pkg/kubelet/qos/policy.go`,
+//! 1.36):
 //! a request of 2m or less is that of no request; a limit is at least 10m; the memory request of a Burstable
 //! container is only left as its `oom_score_adj`, in thousandths of the machine's memory. Devices come from
 //! plugins, without a request that the runtime names.

@@ -2,8 +2,8 @@
 //!
 //! Problem: where a kubelet decides, a state of counts and ids is enough. The daemon's own engine also reads
 //! dies, kinds of cores, caches and memory tiers of the machine, every setting of placement, and the grants
-//! of shared containers. Idea: the state carries exactly these inputs ([`EngineInputs`]), packed, and a reader
-//! runs the same code on them ([`arrival`]).
+//! of shared containers. Idea: the state carries exactly these inputs ([`EngineInputs`]), packed, and a
+//! reader runs the same code on them ([`arrival`]).
 //!
 //! Invariants: volatile figures (free bytes) and texts for people are left out, so equal grants give equal
 //! inputs. What is unpacked is bounded ([`MOST_BYTES`]) and checked before it is used: the input comes from
