@@ -202,6 +202,12 @@ async fn server_that_ends_each_watch_at_once_is_not_flooded() {
     }
     let watches = arrivals(&stub, true);
     assert!(watches.len() <= 8, "{watches:?}");
+    let told = watch.is_degraded(true).await.unwrap();
+    assert!(told.reason.contains("ends at once"), "{told:?}");
+    // A watch that tells something is one.
+    stub.put(&path("web"), pod("a"));
+    watch.names(&["web"]).await;
+    watch.is_degraded(false).await;
 }
 
 #[tokio::test]

@@ -1,8 +1,12 @@
 //! `numa-enforcer publish --once`: what this node tells its cluster, printed, compared or written once.
 
-use std::{io::Write, os::unix::net::UnixStream, path::Path};
+use std::{
+    io::{ErrorKind, Write},
+    os::unix::net::UnixStream,
+    path::Path,
+};
 
-use anyhow::{Context as _, ensure};
+use anyhow::{Context as _, bail};
 use enforcer_core::{
     cluster::exported::ExportedKind,
     policy::{ControlSettings, KubeletSettings, Policy},
@@ -110,13 +114,19 @@ pub(super) fn run(options: &Options, out: &mut dyn Write) -> anyhow::Result<Exit
 
 /// A daemon refuses to go on from a revision that is newer than its own, so that two do not write in turns.
 fn refuse_beside_daemon(control: &ControlSettings) -> anyhow::Result<()> {
-    let socket = &control.socket;
-    ensure!(
-        !control.enabled || UnixStream::connect(socket).is_err(),
-        "{}: a daemon runs here, which publishes by itself with cluster.publish; nothing is written",
-        socket.display()
-    );
-    Ok(())
+    if !control.enabled {
+        return Ok(());
+    }
+    let socket = control.socket.display();
+    match UnixStream::connect(&control.socket) {
+        Ok(_daemon) => bail!(
+            "{socket}: a daemon runs here, which publishes by itself with cluster.publish; nothing is written"
+        ),
+        Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::ConnectionRefused) => Ok(()),
+        Err(error) => Err(error).with_context(|| {
+            format!("{socket}: it is not known whether a daemon runs here; nothing is written")
+        }),
+    }
 }
 
 /// Differences between the object in the cluster and that of the node now; empty if there are none.

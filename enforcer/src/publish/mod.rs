@@ -56,8 +56,9 @@ struct ClusterAnswers {
     version: String,
     /// When the kubelet wrote the object, in seconds since 1970.
     reported_at: Option<i64>,
-    /// Number of each extended resource of the node, unhealthy devices included.
-    device_capacity: BTreeMap<String, u64>,
+    /// Number of each extended resource of the node, unhealthy devices included; `None` if no server was
+    /// asked.
+    device_capacity: Option<BTreeMap<String, u64>>,
     /// The configuration that the kubelet itself answered with, and the process that answered.
     configz: Option<(KubeletProcess, ReadConfiguration)>,
     /// Why the kubelet itself gave no answer, if it was asked.

@@ -92,6 +92,7 @@ impl Surroundings {
 pub(super) struct ReadNode {
     around: Surroundings,
     observation: NodeObservation,
+    api: NodeInApi,
     state: NodeState,
 }
 
@@ -103,7 +104,7 @@ impl ReadNode {
 
     /// The content of an object of another scheduler.
     pub(super) fn exported(&self, kind: ExportedKind) -> Result<PublishedObject, String> {
-        exported(kind, &self.around, &self.observation, &self.state)
+        exported(kind, &self.around, (&self.observation, &self.api), &self.state)
     }
 }
 
@@ -171,7 +172,7 @@ impl NodeObserver {
         let state = source.observe(inputs).map_err(|fault| fault.to_string())?;
         send_if_different(states, Some(object(state)?));
         for export in exports {
-            let made = exported(export.kind, around, &observation, state);
+            let made = exported(export.kind, around, (&observation, api), state);
             let fault = made.as_ref().err().map(|fault| {
                 Degraded::new(format!("publish:{}", export.kind.plural()), fault.clone(), NO_OBJECT)
             });
@@ -201,7 +202,7 @@ impl NodeObserver {
         let inputs = around.inputs(&observation, &api, None);
         let mut source = answer.new_states();
         let state = source.observe(inputs).map_err(|fault| fault.to_string())?.clone();
-        Ok(ReadNode { around, observation, state })
+        Ok(ReadNode { around, observation, api, state })
     }
 
     /// The machine and the kubelet's settings now. An error is that the machine cannot be read.
@@ -252,7 +253,7 @@ fn in_api(answer: &ClusterAnswers, pods: &WatchedPods) -> NodeInApi {
     NodeInApi {
         pods: known.map(|known| known.pods.clone()),
         left_out: known.map(|known| known.left_out.clone()).unwrap_or_default(),
-        device_capacity: Some(answer.device_capacity.clone()),
+        device_capacity: answer.device_capacity.clone(),
     }
 }
 
@@ -272,7 +273,7 @@ fn object(state: &NodeState) -> Result<PublishedObject, String> {
 fn exported(
     kind: ExportedKind,
     around: &Surroundings,
-    observation: &NodeObservation,
+    (observation, api): (&NodeObservation, &NodeInApi),
     state: &NodeState,
 ) -> Result<PublishedObject, String> {
     let EffectiveKubelet { profile, reservations, .. } = &around.settings;
@@ -282,6 +283,7 @@ fn exported(
         state,
         machine: &around.machine,
         observation,
+        api,
         reserved: Some(&reserved).filter(|_| profile.config_from.is_some()),
     };
     kind.content(inputs).map(|content| PublishedObject { content }).map_err(|fault| fault.to_string())

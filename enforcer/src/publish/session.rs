@@ -192,12 +192,17 @@ impl ClusterSession {
         let asked = self.first_answers(&connection, &publisher).await;
         let answers = asked.map_err(|fault| fault.degraded().reason)?;
         let (pods, mut bound) = watch::channel(WatchedPods::default());
-        let (unwatched, _) = watch::channel(None);
+        let (unwatched, why) = watch::channel(None);
         let known = tokio::select! {
             never = watch_pods(&connection, &self.node, PodWatchLimits::default(), &pods, &unwatched) => match never {},
             known = bound.wait_for(|pods| *pods != WatchedPods::Asked) => known.map(|pods| pods.clone()),
         };
-        Ok((connection, answers, known.unwrap_or(WatchedPods::Unknown)))
+        let known = known.unwrap_or(WatchedPods::Unknown);
+        if let (WatchedPods::Unknown, Some(Degraded { reason, effect, .. })) = (&known, why.borrow().clone())
+        {
+            tracing::warn!("{reason}; {effect}");
+        }
+        Ok((connection, answers, known))
     }
 
     async fn connect(&self) -> Result<ApiConnection, String> {
@@ -232,7 +237,7 @@ impl ClusterSession {
             node_uid: node.uid,
             version: node.kubelet_version,
             reported_at: node.reported_at,
-            device_capacity: node.capacity,
+            device_capacity: Some(node.capacity),
             configz,
             no_configz,
             published_epoch: epoch,

@@ -11,8 +11,8 @@ use enforcer_core::cluster::{
     plan::{Amounts, amounts_of},
 };
 use numa_placement::{
-    ContainerKind, ContainerRequest, PodName, PodRequest, QosClass, Resources, device_counts,
-    foreign::VOLCANO_POLICY, qos_class,
+    ContainerKind, ContainerRequest, PodName, PodRequest, QosClass, Resources, annotations_of_interest,
+    device_counts, foreign::VOLCANO_POLICY, qos_class,
 };
 use numa_topology::quantity;
 use serde::Deserialize;
@@ -21,6 +21,9 @@ use super::seconds;
 
 /// Most containers of a pod.
 const CONTAINERS: usize = 1_000;
+/// Most bytes of the key and of the value of a label, as the API server allows.
+const LABEL_KEY: usize = 317;
+const LABEL_VALUE: usize = 63;
 /// Most tolerations of a pod.
 const TOLERATIONS: usize = 1_000;
 /// Annotation of the mirror of a static pod: its uid in the kubelet (`pkg/kubelet/types/constants.go`).
@@ -51,6 +54,8 @@ struct PodMetadata {
     resource_version: String,
     #[serde(default)]
     annotations: BTreeMap<String, String>,
+    #[serde(default)]
+    labels: BTreeMap<String, String>,
 }
 
 #[derive(Deserialize)]
@@ -207,9 +212,11 @@ pub(super) fn read(text: &str) -> Result<PodObject, String> {
     let static_uid = metadata.annotations.get(STATIC_UID).filter(|uid| is_mirror && !uid.is_empty());
     let mirror_of = static_uid.cloned();
     // Other annotations have up to 256 KiB, and no part in a plan.
-    let mut annotations = metadata.annotations;
-    annotations.retain(|key, _| key == VOLCANO_POLICY);
-    request.annotations = annotations;
+    let volcano = metadata.annotations.get_key_value(VOLCANO_POLICY);
+    request.annotations = annotations_of_interest(&metadata.annotations).0;
+    request.annotations.extend(volcano.map(|(key, value)| (key.clone(), value.clone())));
+    request.labels = metadata.labels;
+    request.labels.retain(|key, value| key.len() <= LABEL_KEY && value.len() <= LABEL_VALUE);
     // With resources of the pod as a whole, the kubelet's managers pass the pod over.
     request.qos = match status.qos_class.as_deref() {
         _ if spec.resources.is_some_and(|whole| !whole.limits.is_empty() || !whole.requests.is_empty()) => {

@@ -19,6 +19,9 @@ use serde::{
     de::{IgnoredAny, MapAccess, SeqAccess, Visitor},
 };
 
+/// Most bytes of names of devices of a pod: thousands of pods may be bound to the node.
+const DEVICE_NAMES: usize = 8 << 10;
+
 /// A pod, and the version of its object.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct ReadPod {
@@ -133,6 +136,11 @@ pub(super) fn read(text: &[u8]) -> Result<ReadPod, String> {
     let containers = if is_finished { Vec::new() } else { containers(&spec, &status) };
     if let Some(long) = containers.iter().find(|one| one.name.len() > limits::LABEL) {
         return Err(format!("a container's name has {} characters", long.name.len()));
+    }
+    let names = containers.iter().flat_map(|one| one.devices.keys());
+    let bytes: usize = names.map(String::len).sum();
+    if bytes > DEVICE_NAMES {
+        return Err(format!("the names of its devices have {bytes} bytes, at most {DEVICE_NAMES} are kept"));
     }
     let pod = ApiPod {
         config_hash: static_uid(metadata.annotations),

@@ -28,6 +28,11 @@ use crate::{
 
 /// Effect of pods that are not known.
 const NO_PODS: &str = "the published state lacks names of pods, kinds of containers and refused pods";
+/// Effect of a server that tells no change.
+const OLD_PODS: &str = "what the published state tells of the pods is as old as the last list of them";
+/// Watches in sequence that end at once, from which on the server tells no change: a server that starts ends
+/// some.
+const USELESS: u32 = 3;
 /// A watch that lasted as long was one, whatever it told.
 const LASTING: Duration = Duration::from_secs(10);
 /// Longest resource version.
@@ -105,15 +110,24 @@ pub async fn watch_pods(
     let mut watch = PodWatch { connection, node, limits, pods, set: PodSet::default(), version: None };
     let mut backoff = Backoff::new(limits.pace.backoff);
     let mut first_version = "0";
+    let mut useless = 0u32;
     loop {
         let begun = Instant::now();
         let failed = match watch.version.clone() {
             None => watch.list(first_version).await.err(),
-            Some(version) => match watch.follow(&version, degraded).await {
+            Some(version) => match watch.follow(&version, degraded, useless < USELESS).await {
                 WatchEnd::Ended { was_of_use } => {
                     if was_of_use {
                         backoff.reset();
+                        useless = 0;
+                        send_if_different(degraded, None);
                     } else {
+                        useless += 1;
+                        if useless >= USELESS {
+                            let reason =
+                                format!("{} ends at once, {useless} times in sequence", operation("watch"));
+                            send_if_different(degraded, Some(Degraded::new("pod-watch", reason, OLD_PODS)));
+                        }
                         sleep(part_of(backoff.next_wait())).await;
                     }
                     None
@@ -193,8 +207,14 @@ impl PodWatch<'_> {
         Ok(())
     }
 
-    /// Takes changes from a version on until the watch is over.
-    async fn follow(&mut self, version: &str, degraded: &Sender<Option<Degraded>>) -> WatchEnd {
+    /// Takes changes from a version on until the watch is over. One that is trusted is taken as working before
+    /// it tells anything.
+    async fn follow(
+        &mut self,
+        version: &str,
+        degraded: &Sender<Option<Degraded>>,
+        is_trusted: bool,
+    ) -> WatchEnd {
         let seconds = part_of(self.limits.lasts).as_secs().max(1);
         let path = format!(
             "{}&watch=1&allowWatchBookmarks=true&timeoutSeconds={seconds}&resourceVersion={version}",
@@ -205,7 +225,9 @@ impl PodWatch<'_> {
             Err(ApiError::Busy { code: 410, .. }) => return WatchEnd::Expired,
             Err(error) => return WatchEnd::Failed(error),
         };
-        send_if_different(degraded, None);
+        if is_trusted {
+            send_if_different(degraded, None);
+        }
         // Pods count again after a time without the right to read them.
         self.tell();
         let begun = Instant::now();
@@ -221,6 +243,9 @@ impl PodWatch<'_> {
                 }
             });
             self.tell();
+            if has_told {
+                send_if_different(degraded, None);
+            }
             if let Some(end) = end {
                 return end;
             }

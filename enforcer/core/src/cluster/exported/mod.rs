@@ -31,8 +31,8 @@ use serde_json::{Map, Value};
 use thiserror::Error;
 
 use super::{
-    observed::{ADMISSION, NodeObservation, contradictions, unusable},
-    state::NodeState,
+    observed::{ADMISSION, NodeInApi, NodeObservation, contradictions, unusable},
+    state::{HeldContainer, HeldPod, InexactSource, NodeState},
 };
 
 /// An object of another scheduler.
@@ -116,6 +116,8 @@ pub struct ExportInputs<'a> {
     pub machine: &'a Topology,
     /// The reads that the state was made from: memory totals, and all pods of the node.
     pub observation: &'a NodeObservation,
+    /// What the API says of the pods.
+    pub api: &'a NodeInApi,
     /// What the kubelet's settings reserve; `None` if they are not known.
     pub reserved: Option<&'a ReservedAmounts>,
 }
@@ -149,10 +151,13 @@ impl ExportInputs<'_> {
             let source_name = "kubelet".to_owned();
             return Err(ExportFault::Inconsistent { source_name, reason: reason.clone() });
         }
-        // A read that fails for a moment must not take resources out of the zones, and an admission that is
-        // under way has a part of them.
+        // A read that fails for a moment must not take resources out of the zones, an admission that is under
+        // way has a part of them, and a state that lost content to its limits tells that there are none.
         let unfinished = self.state.inexact.iter().find(|one| one.source == ADMISSION).cloned();
         let unusable = unusable(self.observation).or(unfinished);
+        let is_cut = |one: &&InexactSource| one.source == "state" && !one.reason.starts_with("refused pods");
+        let cut = self.state.inexact.iter().find(is_cut).cloned();
+        let unusable = unusable.or(cut);
         let found = contradictions(self.machine, &self.state.kubelet, self.observation);
         match unusable.into_iter().chain(found).next() {
             Some(first) => Err(ExportFault::Inconsistent { source_name: first.source, reason: first.reason }),
@@ -169,12 +174,18 @@ impl ExportInputs<'_> {
     /// gives none exclusively.
     fn free_exclusive_cpus(&self) -> Option<CpuSet> {
         let is_known = self.observation.offered.content().is_some() && !self.state.shared_cpus.is_empty();
+        let ended = self.ended_containers().fold(CpuSet::new(), |cpus, ended| cpus.union(&ended.cpus));
         (is_known && self.cpu_policy() == Some("static"))
-            .then(|| self.state.shared_cpus.difference(&self.state.reserved_cpus))
+            .then(|| self.state.shared_cpus.difference(&self.state.reserved_cpus).union(&ended))
     }
 
-    /// Whether the state lost content to its limits of size.
-    fn is_cut(&self) -> bool {
-        self.state.inexact.iter().any(|one| one.source == "state")
+    /// Has the pod ended in the API? The kubelet keeps what it had until the next admission, which clears it
+    /// first, so a scheduler may count it as free.
+    fn has_ended(&self, pod: &HeldPod) -> bool {
+        self.api.pods.iter().flatten().any(|known| known.is_finished && known.uid == pod.uid)
+    }
+
+    fn ended_containers(&self) -> impl Iterator<Item = &HeldContainer> {
+        self.state.pods.iter().filter(|pod| self.has_ended(pod)).flat_map(|pod| &pod.containers)
     }
 }

@@ -18,7 +18,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use numa_topology::set::CpuSet;
+use numa_topology::set::{CpuSet, NodeSet};
 use serde::{Deserialize, Serialize};
 
 use super::{ExportFault, ExportInputs};
@@ -118,7 +118,7 @@ pub fn node_resource_topology(inputs: ExportInputs<'_>) -> Result<NodeResourceTo
             }
         }
         for supply in &inputs.state.devices {
-            if let Some(devices) = device_amounts(supply, node) {
+            if let Some(devices) = device_amounts(inputs, supply, node) {
                 add(&mut amounts, &supply.resource, devices);
             }
         }
@@ -164,16 +164,25 @@ fn memory_amounts(inputs: ExportInputs<'_>, node: &MachineNode, kind: &str) -> O
     let account = inputs.observation.memory.content()?.nodes.get(&node.id)?;
     let MemoryAmounts { total, allocatable, free, .. } =
         account.amounts.get(kind).copied().unwrap_or_default();
-    Some([total, allocatable, free])
+    // Of memory on several nodes it is not known how much is where.
+    let ended = inputs.ended_containers().flat_map(|container| &container.memory);
+    let ended = ended.filter(|held| held.resource == kind && held.nodes == NodeSet::from_iter([node.id]));
+    let freed: u64 = ended.map(|held| held.bytes.unsigned_abs()).sum();
+    Some([total, allocatable, free.saturating_add(freed).min(allocatable)])
 }
 
 /// Numbers of devices near a node; `None` if there are none.
-fn device_amounts(supply: &DeviceSupply, node: &MachineNode) -> Option<[u64; 3]> {
+fn device_amounts(inputs: ExportInputs<'_>, supply: &DeviceSupply, node: &MachineNode) -> Option<[u64; 3]> {
     let near: Vec<_> = supply.by_nodes.iter().filter(|group| group.nodes.contains(node.id)).collect();
     let sum = |of: fn(&crate::cluster::state::DeviceCount) -> u32| {
         near.iter().map(|group| u64::from(of(group))).sum::<u64>()
     };
-    (!near.is_empty()).then(|| [sum(|of| of.total), sum(|of| of.healthy), sum(|of| of.free)])
+    let held = inputs.ended_containers().filter_map(|container| container.devices.get(&supply.resource));
+    let freed =
+        held.flat_map(|by_nodes| near.iter().filter_map(|group| by_nodes.get(&group.nodes.to_string())));
+    let freed: u64 = freed.map(|count| u64::from(*count)).sum();
+    let healthy = sum(|of| of.healthy);
+    (!near.is_empty()).then(|| [sum(|of| of.total), healthy, (sum(|of| of.free) + freed).min(healthy)])
 }
 
 fn attributes(inputs: ExportInputs<'_>) -> Vec<NrtAttribute> {

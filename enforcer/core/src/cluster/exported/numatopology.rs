@@ -112,8 +112,7 @@ pub struct ContainerAllocation {
 /// If the sources contradict each other.
 pub fn numatopology(inputs: ExportInputs<'_>) -> Result<Numatopology, ExportFault> {
     inputs.check()?;
-    // A state that lost its pods to its size would tell that there are none.
-    let pods = if inputs.is_cut() { &[][..] } else { &inputs.state.pods };
+    let pods = inputs.state.pods.iter().filter(|pod| !inputs.has_ended(pod));
     Ok(Numatopology {
         spec: NumatopologySpec {
             policies: policies(inputs),
@@ -161,8 +160,8 @@ fn cpu_detail(machine: &Topology) -> Option<BTreeMap<String, CpuDetail>> {
     details.collect()
 }
 
-fn pod_allocations(pods: &[HeldPod]) -> Vec<PodAllocation> {
-    let allocations = pods.iter().map(|pod| {
+fn pod_allocations<'a>(pods: impl Iterator<Item = &'a HeldPod>) -> Vec<PodAllocation> {
+    let allocations = pods.map(|pod| {
         let exclusive = pod.containers.iter().filter(|container| !container.cpus.is_empty());
         let containers = exclusive.map(|container| ContainerAllocation {
             name: container.name.clone(),

@@ -12,8 +12,8 @@ use strum::IntoEnumIterator as _;
 use super::*;
 use crate::{
     cluster::observed::{
-        CpuAssignments, ListedContainerResources, ListedPodResources, MemoryAmounts, MemoryAssignments,
-        SourceRead, tests::Kubelet,
+        ApiPod, CpuAssignments, ListedContainerResources, ListedPodResources, MemoryAmounts,
+        MemoryAssignments, SourceRead, tests::Kubelet,
     },
     owner::MemoryBlock,
 };
@@ -27,6 +27,7 @@ fn export(kubelet: &Kubelet, kind: ExportedKind) -> Result<Value, ExportFault> {
         state: &state,
         machine: &kubelet.machine,
         observation: &kubelet.seen,
+        api: &kubelet.api,
         reserved: Some(&RESERVED),
     };
     kind.content(inputs).map(Value::Object)
@@ -303,12 +304,58 @@ fn sources_that_contradict_each_other_make_no_object() {
     }
 }
 
+/// The kubelet clears what it had with the next admission.
+#[test]
+fn what_an_ended_pod_had_is_free() {
+    let mut it = Kubelet::new();
+    let mut pod =
+        ApiPod { uid: "a".into(), namespace: "shop".into(), name: "web".into(), ..ApiPod::default() };
+    for (is_finished, [cpus, memory, gpus], allocations) in
+        [(false, [4, 13 * GIB, 1], 1), (true, [6, 15 * GIB, 2], 0)]
+    {
+        pod.is_finished = is_finished;
+        it.api.pods = Some(vec![pod.clone()]);
+        let zones = zones(&it);
+        for (resource, expected) in [("cpu", cpus), ("memory", memory), ("v.com/gpu", gpus)] {
+            let [.., available] = amounts(&zones, 0, resource).unwrap();
+            assert_eq!(available, expected, "{resource} {is_finished}");
+        }
+        let volcano = export(&it, ExportedKind::Numatopology).unwrap();
+        let held = volcano["spec"]["podAllocations"].as_array().map_or(0, Vec::len);
+        assert_eq!(held, allocations);
+    }
+}
+
+#[test]
+fn a_state_that_lost_content_makes_no_object() {
+    let it = Kubelet::new();
+    for (reason, is_made) in [("pods are left out, too large", false), ("refused pods are left out", true)] {
+        let mut state = it.state();
+        state.inexact = vec![InexactSource::new("state", reason)];
+        let inputs = ExportInputs {
+            state: &state,
+            machine: &it.machine,
+            observation: &it.seen,
+            api: &it.api,
+            reserved: None,
+        };
+        assert_eq!(node_resource_topology(inputs).is_ok(), is_made, "{reason}");
+    }
+}
+
 #[test]
 fn ids_with_a_gap_make_no_zones() {
     let mut it = Kubelet::new();
     let mut state = it.state();
     state.machine.nodes[1].id = NodeId(2);
-    let inputs = ExportInputs { state: &state, machine: &it.machine, observation: &it.seen, reserved: None };
+    let (machine, observation, api) = (it.machine.clone(), it.seen.clone(), it.api.clone());
+    let inputs = ExportInputs {
+        state: &state,
+        machine: &machine,
+        observation: &observation,
+        api: &api,
+        reserved: None,
+    };
     assert_eq!(node_resource_topology(inputs), Err(ExportFault::SparseNodes { next: 2 }));
     it.profile.topology_policy = "none".into();
     assert!(numatopology(inputs).is_ok(), "the other object names CPUs by id");

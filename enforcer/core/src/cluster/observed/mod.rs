@@ -43,6 +43,8 @@ pub use self::{
     },
 };
 
+use std::collections::BTreeSet;
+
 use numa_topology::{Topology, set::CpuSet};
 
 use self::{
@@ -89,15 +91,23 @@ pub struct NodeInputs<'a> {
     pub engine: Option<&'a EngineSnapshot>,
 }
 
-/// The state of a node without a revision; devices and refused pods of the past are arguments.
+/// What of a node's past is in its state.
+#[derive(Debug, Clone, Copy)]
+pub struct NodePast<'a> {
+    /// Devices that were once offered.
+    pub devices: &'a RememberedDevices,
+    /// The last refused pods.
+    pub rejected: &'a [RejectedPod],
+    /// Pods that the API has shown while they held something, by uid in the kubelet.
+    pub shown: &'a BTreeSet<String>,
+}
+
+/// The state of a node without a revision.
 ///
 /// # Errors
 /// If the machine itself exceeds the limits of a state.
-pub fn state_of(
-    inputs: NodeInputs<'_>,
-    remembered: &RememberedDevices,
-    rejected: &[RejectedPod],
-) -> Result<NodeState, StateFault> {
+pub fn state_of(inputs: NodeInputs<'_>, past: NodePast<'_>) -> Result<NodeState, StateFault> {
+    let NodePast { devices: remembered, rejected, shown } = past;
     let NodeInputs { machine, kubelet, kubelet_inexact, observation, api, engine } = inputs;
     if let Some(engine) = engine.filter(|_| own_engine::decides(kubelet)) {
         return limits::fitted(own_engine::state(inputs, engine, rejected));
@@ -113,7 +123,7 @@ pub fn state_of(
     let known = api.pods.as_deref();
     inexact.extend(pods::unfinished_admissions(observation, known));
     let pods = pods::held_pods(observation, &devices, known);
-    inexact.extend(pods::unknown_pods(observation, &pods, api));
+    inexact.extend(pods::unknown_pods(observation, &pods, api, shown));
     let (reserved_cpus, shared_cpus) = cpus(machine, observation);
     let state = NodeState {
         inexact,

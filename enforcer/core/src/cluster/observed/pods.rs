@@ -188,49 +188,67 @@ fn container_without_memory<'a>(
 /// Why the pods of the API have to be known, and are not: the first reason.
 ///
 /// A static pod has another uid there, so a reader would count it twice. And where a device plugin may let an
-/// admission wait and no memory manager tells of it, a pod that has a part looks like one that has all.
+/// admission wait and no memory manager tells of it, a pod that has a part looks like one that has all. The
+/// kubelet may be ahead of the watch, so all this counts for each pod that was never shown; one that was is
+/// gone from the API, and the kubelet has not cleared it yet.
 pub(super) fn unknown_pods(
     observation: &NodeObservation,
     held: &[HeldPod],
     api: &NodeInApi,
+    shown: &BTreeSet<String>,
 ) -> Option<InexactSource> {
-    let is_known = |pod: &&HeldPod| {
+    let is_known = |pod: &HeldPod| {
         let mut pods = api.pods.iter().flatten();
-        pods.any(|known| known.uid == pod.uid)
+        pods.any(|known| known.uid == pod.uid) || shown.contains(&pod.uid)
     };
-    let unknown = held.iter().find(|pod| !is_known(pod))?;
-    if api.pods.is_some() {
-        // Any of those that could not be read may be the one.
-        let reason = api.left_out.first()?;
+    let held: Vec<&HeldPod> = held.iter().filter(|pod| !is_known(pod)).collect();
+    let unknown = held.first()?;
+    // Any of those that could not be read may be the one.
+    if let Some(reason) = api.left_out.first() {
         return Some(InexactSource::new(API_PODS, reason.chars().take(REASON).collect::<String>()));
     }
     let is_config_hash = |uid: &str| uid.len() == 32 && uid.bytes().all(|byte| byte.is_ascii_hexdigit());
     if let Some(pod) = held.iter().find(|pod| is_config_hash(&pod.uid)) {
-        let reason = format!("not known, and so is the uid there of the static pod {}", pod.uid);
+        let reason = match api.pods {
+            None => format!("not known, and so is the uid there of the static pod {}", pod.uid),
+            Some(_) => format!("the mirror of the static pod {} is not among them", pod.uid),
+        };
         return Some(InexactSource::new(API_PODS, reason));
     }
     let has_plugins = observation.devices.content().is_some_and(|devices| !devices.registered.is_empty());
     let is_static = observation.memory.content().is_some_and(|memory| is_static_memory(&memory.policy));
     (has_plugins && !is_static).then(|| {
-        let reason = format!("not known, and so is whether pod {} has all of its devices", unknown.uid);
+        let uid = &unknown.uid;
+        let reason = match api.pods {
+            None => format!("not known, and so is whether pod {uid} has all of its devices"),
+            Some(_) => {
+                format!("pod {uid} is not among them, so it is not known whether it has all of its devices")
+            }
+        };
         InexactSource::new(API_PODS, reason)
     })
+}
+
+/// Uids in the kubelet of pods with an entry in one of its files.
+pub(super) fn holders(observation: &NodeObservation) -> BTreeSet<&str> {
+    let NodeObservation { cpus, memory, devices, .. } = observation;
+    let grants = devices.content().into_iter().flat_map(|devices| &devices.grants);
+    let with_cpus = cpus.content().into_iter().flat_map(|cpus| cpus.containers.keys());
+    let with_memory = memory.content().into_iter().flat_map(|memory| memory.containers.keys());
+    with_cpus.chain(with_memory).chain(grants.map(|grant| &grant.pod)).map(String::as_str).collect()
 }
 
 /// The first pod of the API that holds something, and of which a container has not all of its CPUs or devices
 /// yet.
 fn without_cpus_or_devices(observation: &NodeObservation, pods: Option<&[ApiPod]>) -> Option<InexactSource> {
     let cpus = observation.cpus.content();
-    let memory = observation.memory.content();
     let devices = observation.devices.content();
     let mut granted = BTreeMap::<(&str, &str, &str), u64>::new();
     for grant in devices.into_iter().flat_map(|devices| &devices.grants) {
         let key = (grant.pod.as_str(), grant.container.as_str(), grant.resource.as_str());
         *granted.entry(key).or_default() += grant.devices.len() as u64;
     }
-    let mut holders: BTreeSet<&str> = granted.keys().map(|(pod, ..)| *pod).collect();
-    holders.extend(cpus.into_iter().flat_map(|cpus| cpus.containers.keys().map(String::as_str)));
-    holders.extend(memory.into_iter().flat_map(|memory| memory.containers.keys().map(String::as_str)));
+    let holders = holders(observation);
     let is_registered =
         |resource: &str| devices.is_some_and(|devices| devices.registered.contains_key(resource));
     let with_cpus = cpus.filter(|cpus| cpus.policy == "static");

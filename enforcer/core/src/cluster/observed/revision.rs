@@ -1,6 +1,8 @@
 //! What of a node's past is in its published state: the revision, unhealthy devices and refused pods.
 
-use super::{NodeInputs, RememberedDevices, state_of};
+use std::collections::BTreeSet;
+
+use super::{ApiPod, NodeInputs, NodePast, RememberedDevices, pods::holders, state_of};
 use crate::cluster::{
     model::StateFault,
     state::{NodeState, RejectedPod, Revision},
@@ -19,6 +21,8 @@ pub struct NodeStateSource {
     devices: RememberedDevices,
     /// The last refused pods, the oldest first.
     rejected: Vec<RejectedPod>,
+    /// Pods that hold something and that the API has shown, by uid in the kubelet.
+    shown: BTreeSet<String>,
     revision: Revision,
     last: Option<NodeState>,
 }
@@ -27,7 +31,8 @@ impl NodeStateSource {
     /// A source for a daemon with this start, in nanoseconds since 1970.
     pub fn new(started_at_ns: i64) -> Self {
         let revision = Revision { epoch: started_at_ns.max(0), counter: 0 };
-        Self { devices: RememberedDevices::default(), rejected: Vec::new(), revision, last: None }
+        let devices = RememberedDevices::default();
+        Self { devices, rejected: Vec::new(), shown: BTreeSet::new(), revision, last: None }
     }
 
     /// The state now. It has the revision of the last one if nothing else differs.
@@ -37,7 +42,12 @@ impl NodeStateSource {
     pub fn observe(&mut self, inputs: NodeInputs<'_>) -> Result<&NodeState, StateFault> {
         self.devices.update(inputs.kubelet, inputs.observation, inputs.api.device_capacity.as_ref());
         self.note_rejected(inputs);
-        let mut state = state_of(inputs, &self.devices, &self.rejected)?;
+        let holders = holders(inputs.observation);
+        self.shown.retain(|uid| holders.contains(uid.as_str()));
+        let in_api = inputs.api.pods.iter().flatten().map(ApiPod::kubelet_uid);
+        self.shown.extend(in_api.filter(|uid| holders.contains(uid)).map(str::to_owned));
+        let past = NodePast { devices: &self.devices, rejected: &self.rejected, shown: &self.shown };
+        let mut state = state_of(inputs, past)?;
         let started_at = inputs.kubelet.started_at.unwrap_or(0).saturating_mul(1_000_000_000);
         state.revision = self.revision;
         if self.last.as_ref() != Some(&state) {

@@ -62,6 +62,35 @@ fn pods_of_the_api_are_needed_where_nothing_else_tells_of_a_waiting_admission() 
     }
 }
 
+/// The kubelet may be ahead of the watch.
+#[test]
+fn a_pod_that_the_api_has_not_shown_yet_makes_a_state_inexact_where_that_matters() {
+    let mut kubelet = Kubelet::new();
+    kubelet.seen.memory =
+        SourceRead::Read(MemoryAssignments { policy: "None".into(), ..MemoryAssignments::default() });
+    kubelet.profile.memory_policy = "None".into();
+    kubelet.offered().memory.clear();
+    kubelet.listed().memory.clear();
+    kubelet.api.pods = Some(Vec::new());
+    let mut source = NodeStateSource::new(5);
+    let mut reasons = |kubelet: &Kubelet| {
+        let inexact = source.observe(kubelet.inputs()).unwrap().inexact.clone();
+        inexact.into_iter().map(|one| one.reason).collect::<Vec<_>>()
+    };
+    let not_yet = "pod a is not among them, so it is not known whether it has all of its devices";
+    assert_eq!(reasons(&kubelet), [not_yet]);
+    kubelet.api.pods = Some(vec![web()]);
+    assert_eq!(reasons(&kubelet), [""; 0]);
+    kubelet.api.pods = Some(Vec::new());
+    assert_eq!(reasons(&kubelet), [""; 0], "it is gone, and the kubelet has not cleared it yet");
+    // A static pod begins before its mirror is made.
+    let hash = "0123456789abcdef0123456789abcdef";
+    let held = kubelet.cpus().containers.remove("a").unwrap();
+    kubelet.cpus().containers.insert(hash.into(), held);
+    kubelet.devices().grants[0].pod = hash.into();
+    assert_eq!(reasons(&kubelet), [format!("the mirror of the static pod {hash} is not among them")]);
+}
+
 #[test]
 fn refused_pods_of_the_api_are_those_of_the_state() {
     let refused = |uid: &str, at| {
