@@ -155,7 +155,8 @@ async fn server_takes_both_kinds_whole_and_leaves_objects_of_others_alone() {
     for one in [ExportedKind::Nrt, ExportedKind::Numatopology] {
         define(&client, &definition(one)).await;
         let publisher = |uid: &str| {
-            Publisher::new(Arc::clone(&connection), kind(one), "a".into()).with_node_uid(uid.into())
+            let uid = watch::channel(uid.to_owned()).1;
+            Publisher::new(Arc::clone(&connection), kind(one), "a".into()).with_node_uid(uid)
         };
         let mut ours = publisher("node-1");
         let first = object(one, 12);
@@ -213,8 +214,8 @@ async fn server_takes_both_kinds_whole_and_leaves_objects_of_others_alone() {
 async fn kind_that_is_not_served_is_named_and_not_asked_for_often() {
     let Some(server) = ApiServer::start() else { return };
     let connection = Arc::new(ApiConnection::new(server.config().await).unwrap());
-    let publisher =
-        Publisher::new(connection, kind(ExportedKind::Nrt), "a".into()).with_node_uid("node-1".into());
+    let uid = watch::channel("node-1".to_owned()).1;
+    let publisher = Publisher::new(connection, kind(ExportedKind::Nrt), "a".into()).with_node_uid(uid);
     let (states, changes) = watch::channel(Some(object(ExportedKind::Nrt, 1)));
     let (tell, mut degraded) = watch::channel(None);
     let settings = PublisherSettings {

@@ -111,8 +111,9 @@ async fn server_has_one_write_for_each_change_and_managers_stay_apart() {
     let client = server.client().await;
     define(&client, &definition()).await;
     let connection = Arc::new(ApiConnection::new(server.config().await).unwrap());
+    let (_replaced, uid) = watch::channel("node-1".to_owned());
     let publisher =
-        |own| Publisher::new(Arc::clone(&connection), kind(own), "a".into()).with_node_uid("node-1".into());
+        |own| Publisher::new(Arc::clone(&connection), kind(own), "a".into()).with_node_uid(uid.clone());
     let mut ours = publisher(true);
 
     let Published::Written(first) = ours.publish(&object(1)).await.unwrap() else {
@@ -244,6 +245,18 @@ async fn object_that_was_deleted_is_created_again_for_the_node_of_now() {
     until("the second write", async || stub.object(PATH).is_some()).await;
     assert_eq!(stub.object(PATH).unwrap()["metadata"]["ownerReferences"][0]["uid"], "node-2");
     running.degraded(|entry| entry.is_none()).await;
+}
+
+#[tokio::test]
+async fn node_that_takes_the_name_gets_the_object_at_once() {
+    let stub = ApiStub::start(&[PROBE]);
+    let (replaced, uid) = watch::channel("node-1".to_owned());
+    let running = Loop::start(stub_publisher(&stub, true).with_node_uid(uid), settings());
+    let owner = || Some(stub.object(PATH)?["metadata"]["ownerReferences"][0]["uid"].clone());
+    running.change(1);
+    until("the first write", async || owner() == Some(json!("node-1"))).await;
+    replaced.send_replace("node-2".to_owned());
+    until("the second write", async || owner() == Some(json!("node-2"))).await;
 }
 
 #[tokio::test]

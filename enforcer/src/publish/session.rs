@@ -17,7 +17,7 @@ use enforcer_act::actuator::read_boot_id;
 use enforcer_cluster::{
     ApiConnection, ApiError, Backoff, ClusterNode, KubeletServer, PaceLimits, PodWatchLimits,
     PublishedObject, Publisher, PublisherSettings, WatchedPods, fetch_configz, keep_lease, publish_changes,
-    unpublished, watch_pods,
+    send_if_different, unpublished, watch_pods,
 };
 use enforcer_core::{cluster::state::PLURAL, policy::KubeletSettings};
 use enforcer_host::HostRoot;
@@ -141,6 +141,8 @@ impl ClusterSession {
         };
         degraded.send_replace(None);
         let epoch = first.published_epoch;
+        let (node_uid, owner) = watch::channel(first.node_uid.clone());
+        let publisher = publisher.with_node_uid(owner.clone());
         answers.send_replace(Some(first));
         let settings =
             PublisherSettings { limits: PaceLimits::default(), first: Duration::ZERO, check: CHECK };
@@ -149,6 +151,7 @@ impl ClusterSession {
         for ChangingObject { kind, objects, unpublished } in exports {
             let kind = WrittenObject::Exported(kind).kind();
             let publisher = Publisher::new(Arc::clone(&connection), kind, self.node.clone());
+            let publisher = publisher.with_node_uid(owner.clone());
             others.spawn(async move { publish_changes(publisher, objects, settings, &unpublished).await });
         }
         if let Some(output) = events {
@@ -169,6 +172,7 @@ impl ClusterSession {
                 }
                 // Until the server answers again, what it said last counts.
                 if let Ok(node) = connection.node(&self.node).await {
+                    send_if_different(&node_uid, node.uid.clone());
                     answers.send_replace(Some(self.answers(&connection, node, epoch).await));
                 }
             }

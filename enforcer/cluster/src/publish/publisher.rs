@@ -1,9 +1,10 @@
 //! One server-side apply, and what its answer means.
 
-use std::{collections::BTreeSet, sync::Arc};
+use std::{collections::BTreeSet, future::pending, sync::Arc};
 
 use hyper::Method;
 use serde_json::{Map, Value, json};
+use tokio::sync::watch::Receiver;
 
 use crate::{
     api_error::ApiError,
@@ -64,8 +65,8 @@ enum NodeUid {
     Unknown,
     /// From the server: another node may have taken the name since.
     Asked(String),
-    /// From the caller.
-    Given(String),
+    /// From the caller, who hears of another node under the name.
+    Followed(Receiver<String>),
 }
 
 /// What the server has, as far as its answers told.
@@ -80,10 +81,11 @@ impl Publisher {
         Self { connection, kind, node, node_uid: NodeUid::Unknown, keeps_lease: false, written: None }
     }
 
-    /// The same with a uid of the node that the caller knows: the server is not asked for it.
+    /// The same with the uid of the node, which changes when another node takes the name: the server is not
+    /// asked for it.
     #[must_use]
-    pub fn with_node_uid(self, uid: String) -> Self {
-        Self { node_uid: NodeUid::Given(uid), ..self }
+    pub fn with_node_uid(self, uid: Receiver<String>) -> Self {
+        Self { node_uid: NodeUid::Followed(uid), ..self }
     }
 
     /// The same, beside [`keep_lease`](super::keep_lease): the object of the project's own kind names the
@@ -139,6 +141,17 @@ impl Publisher {
         Ok(!same)
     }
 
+    /// Waits until another node has taken the name; the next call of [`Self::publish`] writes then.
+    pub(super) async fn node_replaced(&mut self) {
+        if let NodeUid::Followed(uid) = &mut self.node_uid
+            && uid.changed().await.is_ok()
+        {
+            self.written = None;
+            return;
+        }
+        pending().await
+    }
+
     /// The object as the server has it, whichever program wrote it; `None` if there is none.
     pub async fn read(&self) -> Result<Option<Value>, ApiError> {
         match self.connection.request("get", Method::GET, &self.path(), JSON, b"").await {
@@ -183,8 +196,10 @@ impl Publisher {
     }
 
     async fn node_uid(&mut self) -> Result<String, ApiError> {
-        if let NodeUid::Asked(uid) | NodeUid::Given(uid) = &self.node_uid {
-            return Ok(uid.clone());
+        match &mut self.node_uid {
+            NodeUid::Asked(uid) => return Ok(uid.clone()),
+            NodeUid::Followed(uid) => return Ok(uid.borrow_and_update().clone()),
+            NodeUid::Unknown => {}
         }
         let uid = self.connection.node(&self.node).await?.uid;
         self.node_uid = NodeUid::Asked(uid.clone());

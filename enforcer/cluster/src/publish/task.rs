@@ -49,6 +49,7 @@ pub async fn publish_changes(
                 }
                 pace.change(start.elapsed());
             }
+            () = publisher.node_replaced() => pace.change(start.elapsed()),
             () = sleep_until(due), if due.is_some() => {
                 let newest = states.borrow_and_update().clone();
                 let Some(object) = newest else {
