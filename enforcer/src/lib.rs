@@ -18,3 +18,4 @@ pub mod threads;
 pub mod version;
 pub mod wait;
 mod wall_clock;
+mod whole_file;

@@ -31,6 +31,7 @@ use crate::{
     engine::{Engine, Gate},
     pace::{LOOK, QUIET_LOOK, TurnSchedule},
     printer::Printer,
+    publish::FeatureFile,
     serve::{CONTROL_EFFECT, socket::ControlSocket},
     signals::{EndedBy, GRACE, Orders, SignalOrder, Signals},
     supervisor::Supervisor,
@@ -140,12 +141,17 @@ struct RunningDaemon {
     pages: Option<JoinHandle<()>>,
     /// The control socket; its file is removed when the daemon ends.
     socket: Option<ControlSocket>,
+    /// The feature file of node-feature-discovery; it is removed when the daemon ends.
+    features: Option<FeatureFile>,
 }
 
 impl RunningDaemon {
     /// Ends all writes. With `restores` it also waits for those in progress.
     fn end(&mut self, restores: bool, stop: &Stop) {
         self.supervisor.stopping();
+        if let Some(features) = &self.features {
+            features.end();
+        }
         let told = restores.then(|| self.engine.placed().retire()).flatten();
         // Containers created from now on get no place: nothing would restore them.
         self.engine.gate().close(None);

@@ -8,8 +8,8 @@
 //! Only those containers need these files: a write that fails is reported and repeated with the next change,
 //! and a container starts without its directory if that cannot be created. Ids come from the runtime and are
 //! checked before they become file names. The files are as durable as the cpusets that they describe: not at
-//! all. So no answer to a runtime waits for the disk here, as it would in `cli/whole_file.rs` or in the
-//! journal's `files.rs`, which replace files too. The mode is set whatever the umask, because other users
+//! all. So no answer to a runtime waits for the disk here, as it would in the daemon's `whole_file.rs` or in
+//! the journal's `files.rs`, which replace files too. The mode is set whatever the umask, because other users
 //! read them.
 
 use std::{

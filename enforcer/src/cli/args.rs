@@ -410,6 +410,9 @@ pub struct RunArgs {
     /// Write events of the node and its pods in the cluster [default: the configuration's]
     #[arg(long, requires = "publish_as", hide_short_help = true)]
     pub events: bool,
+    /// Write labels of the node to this file of node-feature-discovery [default: the configuration's]
+    #[arg(long, value_name = "FILE", requires = "publish_as", hide_short_help = true)]
+    pub feature_file: Option<PathBuf>,
     /// When it ends, put back every original value, as `restore` does.
     ///
     /// Containers keep the cpuset that their runtime has stored.

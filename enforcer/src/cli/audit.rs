@@ -25,7 +25,7 @@ use super::{
     client::{self, NoDaemon},
     config_file, root,
     snapshot::HostSnapshot,
-    terminal, what_if, whole_file,
+    terminal, what_if,
 };
 use crate::{serve::api, version, wall_clock};
 use enforcer_act::{
@@ -126,7 +126,7 @@ pub(super) fn run(options: &Options, out: &mut dyn Write) -> anyhow::Result<Exit
         args::AuditOutput::Sarif => json::write(&sarif::of(&audit), out)?,
     }
     if let Some(file) = &options.file {
-        whole_file::replace(file, &whole)?;
+        crate::whole_file::replace(file, &whole)?;
     }
     Ok(Exit::of_audit(audit.summary.exit_code))
 }

@@ -8,7 +8,8 @@ use std::{fs, io::Write};
 
 use anyhow::Context;
 
-use super::{Exit, args, whole_file};
+use super::{Exit, args};
+use crate::whole_file;
 
 /// Deployed with the DaemonSet (deploy/helm/numa-enforcer).
 const PROFILE: &str = include_str!("../../../deploy/seccomp/numa-enforcer.json");

@@ -42,7 +42,6 @@ mod top;
 mod topology;
 mod watch_brake;
 mod what_if;
-mod whole_file;
 
 use std::{
     ffi::OsString,

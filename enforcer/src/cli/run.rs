@@ -45,6 +45,7 @@ impl From<args::RunArgs> for Options {
             publish_as: args.publish_as,
             also_publish: args.also_publish.into_iter().map(Into::into).collect(),
             events: args.events,
+            feature_file: args.feature_file,
             bpf_log: args.bpf_log,
         };
         let run = RunOptions {

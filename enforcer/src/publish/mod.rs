@@ -18,13 +18,18 @@
 //! the kubelet's version is never exact.
 //!
 //! With `cluster.events`, [`events`] tells the owners of pods and of the node what states and turns show.
+//! With `cluster.feature_file`, [`features`] writes what of a state stays as it is.
 
 mod events;
+mod features;
 mod observe;
 mod once;
 mod session;
 
-pub(crate) use self::once::{NodeOnce, WrittenObject};
+pub(crate) use self::{
+    features::FeatureFile,
+    once::{NodeOnce, WrittenObject},
+};
 
 use std::{collections::BTreeMap, io, sync::Arc};
 
@@ -108,6 +113,8 @@ pub(crate) struct PublishingReports {
     pub(crate) missing: Vec<watch::Receiver<Option<Degraded>>>,
     /// Counts of events, if they are made.
     pub(crate) events: Option<Arc<EventTally>>,
+    /// The feature file, if one is written.
+    pub(crate) features: Option<FeatureFile>,
 }
 
 /// Starts both threads. Events are made of `turns`.
@@ -148,9 +155,21 @@ pub(crate) fn publish_node(
     let runtime = Builder::new_current_thread().enable_all().build()?;
     let told = session::SessionOutput { answers, pods, unpublished, unwatched, unrenewed, events };
     threads::spawn(Role::Cluster, move || runtime.block_on(session.keep_up(changes, published, told)))?;
-    let observer = observe::NodeObserver { host: host.clone(), kubelet: kubelet.clone(), placed, outdated };
+    let features = cluster.feature_file.as_deref().map(FeatureFile::new);
+    let writer = features.clone().map(|file| {
+        let (unwritten, no_file) = watch::channel(None);
+        missing.push(no_file);
+        features::FeatureWriter::new(file, unwritten)
+    });
+    let observer = observe::NodeObserver {
+        host: host.clone(),
+        kubelet: kubelet.clone(),
+        placed,
+        outdated,
+        features: writer,
+    };
     threads::spawn(Role::NodeState, move || observer.watch(received, bound, &states, &made, &unmade))?;
-    Ok(PublishingReports { missing, events: tally })
+    Ok(PublishingReports { missing, events: tally, features })
 }
 
 /// An object of another scheduler, where it is made.

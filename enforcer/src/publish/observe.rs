@@ -31,7 +31,7 @@ use numa_topology::{Topology, degraded::Degraded};
 use serde_json::Map;
 use tokio::sync::{Notify, watch};
 
-use super::{ClusterAnswers, MadeObject, process_of};
+use super::{ClusterAnswers, MadeObject, features::FeatureWriter, process_of};
 use crate::{engine::SharedLedger, wall_clock};
 
 /// Interval of checks for changed files.
@@ -57,6 +57,8 @@ pub(super) struct NodeObserver {
     pub(super) placed: SharedLedger,
     /// Asks for newer answers.
     pub(super) outdated: Arc<Notify>,
+    /// The feature file, if one is written.
+    pub(super) features: Option<FeatureWriter>,
 }
 
 /// What changes with the kubelet's process and the machine, and not with pods.
@@ -111,7 +113,7 @@ impl ReadNode {
 impl NodeObserver {
     /// Sends each new state until the receiver of states is gone.
     pub(super) fn watch(
-        &self,
+        mut self,
         mut answers: watch::Receiver<Option<ClusterAnswers>>,
         mut pods: watch::Receiver<WatchedPods>,
         states: &watch::Sender<Option<PublishedObject>>,
@@ -159,7 +161,7 @@ impl NodeObserver {
 
     /// Sends the state of now, if it differs from the last one.
     fn observe(
-        &self,
+        &mut self,
         source: &mut NodeStateSource,
         around: &Surroundings,
         api: &NodeInApi,
@@ -171,6 +173,9 @@ impl NodeObserver {
         let inputs = around.inputs(&observation, api, engine.as_ref());
         let state = source.observe(inputs).map_err(|fault| fault.to_string())?;
         send_if_different(states, Some(object(state)?));
+        if let Some(features) = &mut self.features {
+            features.note(state);
+        }
         for export in exports {
             let made = exported(export.kind, around, (&observation, api), state);
             let fault = made.as_ref().err().map(|fault| {

@@ -185,6 +185,7 @@ fn read(
         kubelet: kubelet.clone(),
         placed: SharedLedger::default(),
         outdated,
+        features: None,
     };
     observer.read_once(answers, pods).map_err(|error| anyhow!(error))
 }

@@ -71,6 +71,8 @@ pub struct Overrides {
     pub also_publish: BTreeSet<ExportedKind>,
     /// Write events of the node and its pods.
     pub events: bool,
+    /// Feature file of node-feature-discovery.
+    pub feature_file: Option<PathBuf>,
     /// Log the diagnostics of the eBPF programs.
     pub bpf_log: bool,
 }
@@ -148,6 +150,9 @@ impl Flags for Overrides {
             policy.cluster.also_publish.clone_from(&self.also_publish);
         }
         policy.cluster.events |= self.events;
+        if self.feature_file.is_some() {
+            policy.cluster.feature_file.clone_from(&self.feature_file);
+        }
         policy.sample.bpf_log |= self.bpf_log;
     }
 
@@ -171,6 +176,9 @@ impl Flags for Overrides {
             "cluster.also_publish" => {
                 let names: Vec<&str> = self.also_publish.iter().map(|kind| (*kind).into()).collect();
                 (!names.is_empty()).then(|| format!("--also-publish {}", names.join(",")))
+            }
+            "cluster.feature_file" => {
+                self.feature_file.as_ref().map(|file| format!("--feature-file {}", file.display()))
             }
             "cluster.events" => self.events.then(|| "--events".into()),
             "sample.bpf_log" => self.bpf_log.then(|| "--bpf-log".into()),

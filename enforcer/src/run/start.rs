@@ -32,7 +32,7 @@ use crate::{
         BrakeParts, Engine, Gate, HostSource as _, LiveSource, ReliefSensors, ResourceFiles, Sensors,
         SharedLedger, answer_calls, demote, start_widening,
     },
-    publish::publish_node,
+    publish::{FeatureFile, publish_node},
     record::{self, Recorder},
     serve::{ControlState, Endpoints, Latest},
     supervisor::Supervisor,
@@ -110,8 +110,8 @@ impl RunningDaemon {
         for one in missing {
             engine.add_degraded(one);
         }
-        let pages = if options.once {
-            None
+        let StartedThreads { pages, features } = if options.once {
+            StartedThreads::default()
         } else {
             let turns = latest.subscribe();
             start_threads(&mut engine, &policy, (host, &layout), &kubelet, turns, stop)?
@@ -131,6 +131,7 @@ impl RunningDaemon {
             complaints: BTreeSet::new(),
             pages,
             socket,
+            features,
         })
     }
 }
@@ -159,7 +160,16 @@ fn reduce_privileges(engine: &mut Engine, policy: &Policy) {
     }
 }
 
-/// Starts what goes on beside the turns of a daemon that stays. Returns the thread that moves cold pages.
+/// What has to end with the daemon.
+#[derive(Default)]
+struct StartedThreads {
+    /// The thread that moves cold pages.
+    pages: Option<JoinHandle<()>>,
+    /// The file that the thread `node-state` writes.
+    features: Option<FeatureFile>,
+}
+
+/// Starts what goes on beside the turns of a daemon that stays.
 fn start_threads(
     engine: &mut Engine,
     policy: &Policy,
@@ -167,7 +177,8 @@ fn start_threads(
     kubelet: &KubeletWatch,
     turns: Latest,
     stop: &Stop,
-) -> Result<Option<JoinHandle<()>>, RunError> {
+) -> Result<StartedThreads, RunError> {
+    let mut started = StartedThreads::default();
     if let Some(looking) = kubelet.keep_up(policy.kubelet.clone()) {
         threads::spawn(Role::Kubelet, looking).map_err(failed("watching the kubelet"))?;
     }
@@ -175,6 +186,7 @@ fn start_threads(
         let reports = publish_node(host, &policy.cluster, &policy.kubelet, engine.placed(), turns)
             .map_err(failed("starting to publish the state of the node"))?;
         engine.report_publishing(reports.missing, reports.events);
+        started.features = reports.features;
     }
     if policy.mode == Mode::Enforce {
         widen_memory(engine, host, layout, &policy.state_dir);
@@ -185,10 +197,11 @@ fn start_threads(
             .map_err(failed("starting the link to the runtime"))?;
     }
     if !engine.has_actuator() {
-        return Ok(None);
+        return Ok(started);
     }
     let pages = follow_cold_pages(engine, host, layout, stop);
-    pages.map(Some).map_err(failed("starting to move cold pages"))
+    started.pages = Some(pages.map_err(failed("starting to move cold pages"))?);
+    Ok(started)
 }
 
 /// The first line of the log: what runs, and by which settings.

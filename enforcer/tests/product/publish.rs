@@ -289,6 +289,39 @@ fn events_of_the_node_are_written_where_that_is_asked_for() {
     }
 }
 
+#[test]
+fn feature_file_is_there_while_the_daemon_runs() {
+    let cluster = Cluster::start();
+    cluster.report("2099-01-01T00:00:00Z");
+    cluster.write_cpus("0");
+    let features = cluster.dir.path().join("features.d");
+    fs::create_dir(&features).unwrap();
+    let key = format!("publish = true\nfeature_file = \"{}/numa-enforcer\"", features.display());
+    let lines = cluster.lines().replacen("publish = true", &key, 1);
+    let daemon = Daemon::start_on("127.0.0.1:0", &lines);
+    let policy = |state: &Value| state["kubelet"]["topologyPolicy"] == "restricted";
+    let state = cluster.becomes("published", |state| policy(state) || !geteuid().is_root());
+    let nodes = state["machine"]["nodes"].as_array().unwrap();
+    let with_cpus = nodes.iter().filter(|node| node["cpus"] != "").count();
+    let mut expected = format!("numa-enforcer.cpu-nodes={with_cpus}\n");
+    if geteuid().is_root() {
+        expected = "numa-enforcer.topology-policy=restricted\n".to_owned();
+    }
+    let until = Instant::now() + PATIENCE;
+    loop {
+        let text = fs::read_to_string(features.join("numa-enforcer")).unwrap_or_default();
+        if text.contains(&expected) {
+            assert!(text.contains(&format!("numa-enforcer.cpu-nodes={with_cpus}\n")), "{text}");
+            break;
+        }
+        assert!(Instant::now() < until, "never {expected}: {text}");
+        thread::sleep(Duration::from_millis(20));
+    }
+    assert_eq!(fs::read_dir(&features).unwrap().count(), 1, "nothing else is left there");
+    assert_eq!(daemon.end(Signal::TERM), Some(0));
+    assert_eq!(fs::read_dir(&features).unwrap().count(), 0, "the file goes with the daemon");
+}
+
 /// One configuration on several hosts would let them write one object in turns.
 #[test]
 fn node_that_is_another_machine_is_not_published() {
@@ -324,6 +357,7 @@ fn check_names_what_is_wrong_with_the_section() {
     for (text, said) in [
         ("[cluster]\nnode_name = \"A/b\"\n", "cluster.node_name"),
         ("[cluster]\nkubeconfig = \"relative\"\n", "cluster.kubeconfig"),
+        ("[cluster]\nfeature_file = \"/features.d/.hidden\"\n", "cluster.feature_file"),
         ("[cluster]\npublish = true\n[kubelet]\nenabled = false\n", "cluster.publish"),
     ] {
         fs::write(&file, text).unwrap();

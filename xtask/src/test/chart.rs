@@ -278,6 +278,10 @@ fn refused_values() -> Vec<(Value, &'static str)> {
             "cluster.events: the account reaches the API server with cluster.publish alone",
         ),
         (
+            json!({ "cluster": { "featureFile": true } }),
+            "cluster.featureFile: the labels are made of the state that cluster.publish publishes",
+        ),
+        (
             json!({ "cluster": { "alsoPublish": ["nrt"] } }),
             "cluster.alsoPublish: the objects are made of the state that cluster.publish publishes",
         ),

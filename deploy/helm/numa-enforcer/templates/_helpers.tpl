@@ -155,6 +155,9 @@ container.apparmor.security.beta.kubernetes.io/{{ .container }}: {{ default $loc
 {{- if and .Values.cluster.events (not .Values.cluster.publish) -}}
 {{- fail "cluster.events: the account reaches the API server with cluster.publish alone" -}}
 {{- end -}}
+{{- if and .Values.cluster.featureFile (not .Values.cluster.publish) -}}
+{{- fail "cluster.featureFile: the labels are made of the state that cluster.publish publishes" -}}
+{{- end -}}
 {{- if and .Values.nonRoot .Values.cluster.publish -}}
 {{- fail "cluster.publish: a daemon that is not root does not see the kubelet's files (nonRoot)" -}}
 {{- end -}}

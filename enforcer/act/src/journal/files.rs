@@ -56,7 +56,7 @@ pub(super) struct Rewritten {
 /// Puts these lines in the place of the file, all or none of them; a damaged one is kept beside it.
 ///
 /// The file stays open: after the rename no failure may leave the old one in use. Other replaced files
-/// (`cli/whole_file.rs`, `exposed.rs`) are closed after the write, and the file in their place may be
+/// (`whole_file.rs`, `exposed.rs`) are closed after the write, and the file in their place may be
 /// foreign.
 pub(super) fn rewrite(
     path: &Path,

@@ -21,6 +21,9 @@ pub struct ClusterSettings {
     pub also_publish: BTreeSet<ExportedKind>,
     /// Write events of the node and its pods (`kubectl describe`).
     pub events: bool,
+    /// Feature file of node-feature-discovery, in its directory `features.d`; without it, none is written.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub feature_file: Option<PathBuf>,
     /// Name of the node in the cluster; without it, the host's name in lower case, as a kubelet does it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub node_name: Option<String>,
@@ -30,7 +33,7 @@ pub struct ClusterSettings {
 }
 
 impl ClusterSettings {
-    /// Checks the name and the path, and that there is something to publish.
+    /// Checks the name and the paths, and that there is something to publish.
     pub(super) fn validate(&self, kubelet: &KubeletSettings) -> Result<(), PolicyError> {
         if let Some(name) = self.node_name.as_deref().filter(|name| !is_subdomain(name)) {
             let expected = "the name of a node is expected: at most 253 of a-z, 0-9, - and .";
@@ -39,6 +42,13 @@ impl ClusterSettings {
         if let Some(path) = &self.kubeconfig {
             let path_of = || quoted(&path.to_string_lossy());
             can_be_opened(path).map_err(|problem| refused("cluster.kubeconfig", path_of(), problem))?;
+        }
+        if let Some(path) = &self.feature_file {
+            let is_hidden = path.file_name().is_none_or(|name| name.as_encoded_bytes().starts_with(b"."));
+            let problem = "the path of a file that is not hidden is expected";
+            let usable = can_be_opened(path).and(if is_hidden { Err(problem) } else { Ok(()) });
+            let path_of = || quoted(&path.to_string_lossy());
+            usable.map_err(|problem| refused("cluster.feature_file", path_of(), problem))?;
         }
         if self.publish && !kubelet.enabled {
             let relation =
@@ -77,6 +87,14 @@ mod tests {
         }
         let relative = ClusterSettings { kubeconfig: Some("config".into()), ..Default::default() };
         assert!(relative.validate(&kubelet).unwrap_err().to_string().contains("cluster.kubeconfig"));
+
+        for path in ["features.d/x", "/features.d/.x", "/", "/a\0b"] {
+            let hidden = ClusterSettings { feature_file: Some(path.into()), ..Default::default() };
+            let refused = hidden.validate(&kubelet).unwrap_err().to_string();
+            assert!(refused.contains("cluster.feature_file"), "{path:?}: {refused}");
+        }
+        let visible = ClusterSettings { feature_file: Some("/features.d/x".into()), ..Default::default() };
+        assert_eq!(visible.validate(&kubelet), Ok(()));
 
         let publishes = ClusterSettings { publish: true, ..Default::default() };
         assert_eq!(publishes.validate(&kubelet), Ok(()));

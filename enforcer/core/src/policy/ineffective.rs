@@ -155,7 +155,13 @@ impl Policy {
     /// Settings without effect where nothing is published.
     fn check_publishing(&self, list: &mut IneffectiveList) {
         if !self.cluster.publish {
-            for key in ["cluster.also_publish", "cluster.events", "cluster.node_name", "cluster.kubeconfig"] {
+            for key in [
+                "cluster.also_publish",
+                "cluster.events",
+                "cluster.feature_file",
+                "cluster.node_name",
+                "cluster.kubeconfig",
+            ] {
                 list.add_because("cluster.publish", key, "no effect: cluster.publish is false");
             }
         }

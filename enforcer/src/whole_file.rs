@@ -27,7 +27,7 @@ use enforcer_host::file_error::{FileError, failed};
 const MODE: u32 = 0o644;
 
 /// Puts this text where `path` is.
-pub(super) fn replace(path: &Path, text: &[u8]) -> Result<(), FileError> {
+pub(crate) fn replace(path: &Path, text: &[u8]) -> Result<(), FileError> {
     let fresh = beside(path).ok_or_else(|| failed("writing", path)(io::ErrorKind::InvalidFilename.into()))?;
     let before = before(path).map_err(failed("writing", path))?;
     let written = write(&fresh, text, before)
