@@ -31,6 +31,7 @@ mod nodes;
 pub mod objects;
 mod pods;
 mod publish;
+mod resize;
 mod watch;
 
 pub use self::{

@@ -295,17 +295,20 @@ async fn refused_token_is_read_again_at_once() {
 }
 
 #[tokio::test]
-async fn object_names_the_namespace_of_the_lease_that_is_kept_beside_it() {
+async fn object_names_the_lease_beside_it_and_the_boot_of_its_machine() {
     let stub = ApiStub::start(&[PROBE]);
     for (publisher, expected) in [
-        (stub_publisher(&stub, false).with_lease(), Value::Null),
+        (stub_publisher(&stub, false).with_lease().with_boot("b".into()), Value::Null),
         (stub_publisher(&stub, true), Value::Null),
-        (stub_publisher(&stub, true).with_lease(), json!("default")),
+        (
+            stub_publisher(&stub, true).with_lease().with_boot("b".into()),
+            json!({"numa-enforcer.io/boot-id": "b", "numa-enforcer.io/lease-namespace": "default"}),
+        ),
     ] {
         let mut publisher = publisher;
         publisher.publish(&object(1)).await.unwrap();
         let metadata = stub.object(PATH).unwrap()["metadata"].clone();
-        assert_eq!(metadata["annotations"]["numa-enforcer.io/lease-namespace"], expected, "{metadata}");
+        assert_eq!(metadata["annotations"], expected, "{metadata}");
     }
 }
 

@@ -82,6 +82,14 @@ impl NoAnswers {
     }
 }
 
+/// The same publisher, which names the boot of this machine if that can be read.
+fn of_boot(publisher: Publisher, host: &HostRoot) -> Publisher {
+    match read_boot_id(host) {
+        Some(boot_id) => publisher.with_boot(boot_id),
+        None => publisher,
+    }
+}
+
 /// A daemon's part in its cluster.
 pub(super) struct ClusterSession {
     pub(super) node: String,
@@ -128,7 +136,7 @@ impl ClusterSession {
             }
         };
         let publisher = Publisher::new(Arc::clone(&connection), WrittenObject::Own.kind(), self.node.clone());
-        let publisher = publisher.with_lease();
+        let publisher = of_boot(publisher.with_lease(), &self.host);
         let first = loop {
             match self.first_answers(&connection, &publisher).await {
                 Ok(first) => break first,

@@ -274,6 +274,8 @@ fn api_server_gives_the_same_plan_as_its_list() {
     assert_eq!(placed(&again)[1], "shop/reports - Insufficient cpu");
     stub.fail_reads([vec![nothing.clone(); 2], vec![expired; 3]].concat());
     let given_up = asked();
+    stub.fail_reads([nothing, Fault::too_many(std::time::Duration::ZERO)]);
+    assert_eq!(asked().code, Some(1), "a busy server is asked again");
     assert!(given_up.stderr.contains("list /api/v1/pods: 410"), "{given_up:?}");
 
     let refused = Fault::Status {

@@ -213,6 +213,9 @@ fn state_follows_the_node_and_survives_the_server() {
     let lease = cluster.stub.object(&lease).unwrap();
     assert!(cluster.stub.requests().iter().all(|(_, text)| !text.contains("events.k8s.io")), "not asked for");
     assert_eq!(lease["spec"]["holderIdentity"], NODE, "the sign of life is an object of its own");
+    let metadata = cluster.stub.object(&path()).unwrap()["metadata"].clone();
+    assert_eq!(metadata["annotations"]["numa-enforcer.io/lease-namespace"], "default", "{metadata}");
+    assert!(metadata["annotations"]["numa-enforcer.io/boot-id"].is_string(), "{metadata}");
 
     cluster.stub.fail_always(Some(Fault::status(503, "ServiceUnavailable")));
     cluster.write_cpus("0-1");

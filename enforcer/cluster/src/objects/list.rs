@@ -8,6 +8,8 @@
 //!
 //! States come before pods: a pod that a state covers is in the later list too, unless it is gone.
 
+use std::time::Duration;
+
 use enforcer_core::cluster::state::{GROUP, KIND, PLURAL, VERSION};
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -22,6 +24,10 @@ const PAGE: usize = 500;
 const LARGEST: usize = 128 << 20;
 /// How often a list is tried that expires.
 const TRIES: usize = 3;
+/// How often a page is asked of a server that has too much to do.
+const BUSY_TRIES: usize = 5;
+/// Time between two tries of it, if the server names none.
+const BUSY_WAIT: Duration = Duration::from_secs(1);
 /// Path of all leases.
 const LEASES: &str = "/apis/coordination.k8s.io/v1/leases";
 
@@ -109,7 +115,7 @@ async fn pages(connection: &ApiConnection, path: &str, kind: &str) -> Result<Clu
     let mut objects = ClusterObjects::default();
     let mut query = format!("limit={PAGE}");
     loop {
-        let text = connection.read_whole("list", &format!("{path}?{query}"), LARGEST).await?;
+        let text = page(connection, &format!("{path}?{query}")).await?;
         let page: Page<'_> = serde_json::from_slice(&text).map_err(|cause| failed(cause.into()))?;
         for item in page.items.unwrap_or_default() {
             objects.add(item.get(), Some(kind)).map_err(failed)?;
@@ -118,6 +124,20 @@ async fn pages(connection: &ApiConnection, path: &str, kind: &str) -> Result<Clu
             return Ok(objects);
         }
         query = format!("limit={PAGE}&continue={}", escaped(&page.metadata.token));
+    }
+}
+
+/// One page as text; a server that has too much to do is asked again when it wants.
+async fn page(connection: &ApiConnection, path: &str) -> Result<Vec<u8>, ApiError> {
+    let mut tries = 1;
+    loop {
+        match connection.read_whole("list", path, LARGEST).await {
+            Err(ApiError::Busy { code: 429, retry_after, .. }) if tries < BUSY_TRIES => {
+                tries += 1;
+                tokio::time::sleep(retry_after.unwrap_or(BUSY_WAIT)).await;
+            }
+            ended => return ended,
+        }
     }
 }
 

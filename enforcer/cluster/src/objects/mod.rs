@@ -29,6 +29,7 @@ use self::clock::TimesWithin;
 pub use self::{
     lease::{LEASE_NAMESPACE, LEASE_PREFIX},
     list::{ListError, list_objects},
+    state::BOOT_ID,
 };
 
 /// Most objects of one list.

@@ -1,8 +1,7 @@
 //! A Pod object as a request, and what else plans and checks read of it.
 //!
-//! A pod that is resized in place has two requests: the specification has the wish, the status what the node
-//! has allocated. The node's managers go by the latter; a scheduler counts the larger of both
-//! (`k8s.io/component-helpers/resource`, `determineContainerReqs`).
+//! A pod that is [resized](crate::resize) in place has two requests: that of the node, and what a scheduler
+//! counts.
 
 use std::collections::BTreeMap;
 
@@ -18,6 +17,7 @@ use numa_topology::quantity;
 use serde::Deserialize;
 
 use super::seconds;
+use crate::resize::{PodCondition, ResizeProgress};
 
 /// Most containers of a pod.
 const CONTAINERS: usize = 1_000;
@@ -110,17 +110,6 @@ struct PodStatus {
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct PodCondition {
-    #[serde(rename = "type")]
-    kind: String,
-    status: String,
-    #[serde(default)]
-    reason: String,
-    last_transition_time: Option<String>,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
 struct ContainerStatus {
     name: String,
     #[serde(default)]
@@ -152,11 +141,6 @@ impl PodStatus {
         }
     }
 
-    /// The condition of this type that holds.
-    fn condition(&self, kind: &str) -> Option<&PodCondition> {
-        self.conditions.iter().find(|one| one.kind == kind && one.status == "True")
-    }
-
     /// The statuses of all containers.
     fn containers(&self) -> impl Iterator<Item = &ContainerStatus> {
         self.init_container_statuses.iter().chain(&self.container_statuses)
@@ -164,7 +148,7 @@ impl PodStatus {
 
     /// When a scheduler bound the pod.
     fn bound_at(&self) -> Option<i64> {
-        seconds(self.condition("PodScheduled")?.last_transition_time.as_deref())
+        seconds(PodCondition::that_holds(&self.conditions, "PodScheduled")?.since())
     }
 
     /// When the last container ended; unknown if none has run.
@@ -186,7 +170,7 @@ pub(super) fn read(text: &str) -> Result<PodObject, String> {
     }
     let mut containers = Vec::new();
     let mut counted = Vec::new();
-    let resize = Resize::of(&status);
+    let resize = ResizeProgress::of(&status.conditions);
     let init = spec.init_containers.into_iter().map(|container| {
         let is_sidecar = container.restart_policy.as_deref() == Some("Always");
         (container, if is_sidecar { ContainerKind::Sidecar } else { ContainerKind::Init })
@@ -227,9 +211,17 @@ pub(super) fn read(text: &str) -> Result<PodObject, String> {
         Some("BestEffort") => QosClass::BestEffort,
         _ => qos_class(&request.containers),
     };
+    let is_bound = node.is_some();
+    // Most pods of a cluster: no manager has a say about them, and sums are all that counts.
+    let counts_alone = is_bound
+        && request.qos != QosClass::Guaranteed
+        && request.containers.iter().all(|container| container.devices.is_empty());
+    let counted = if counts_alone { Some(counted.unwrap_or_else(|| amounts_of(&request))) } else { counted };
+    if counts_alone {
+        request.containers = Vec::new();
+    }
     let toleration =
         |TolerationFields { key, operator, value, effect }| Toleration { key, operator, value, effect };
-    let is_bound = node.is_some();
     let tolerations = spec.tolerations.into_iter().filter(move |_| !is_bound);
     Ok(PodObject {
         uid: metadata.uid,
@@ -252,32 +244,6 @@ pub(super) fn read(text: &str) -> Result<PodObject, String> {
     })
 }
 
-/// Progress of a resize in place, as conditions of the pod tell it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Resize {
-    /// None is known.
-    Unknown,
-    /// The node will not do it.
-    Infeasible,
-    /// The node has allocated the wish, and its containers do not have it yet.
-    InProgress,
-}
-
-impl Resize {
-    fn of(status: &PodStatus) -> Self {
-        let is_infeasible = |one: &PodCondition| one.reason == "Infeasible";
-        if status.condition("PodResizePending").is_some_and(is_infeasible) {
-            Self::Infeasible
-        } else if status.condition("PodResizePending").is_none()
-            && status.condition("PodResizeInProgress").is_some()
-        {
-            Self::InProgress
-        } else {
-            Self::Unknown
-        }
-    }
-}
-
 /// Amounts that can be resized.
 const RESIZABLE: [&str; 2] = ["cpu", "memory"];
 
@@ -286,7 +252,7 @@ fn requests(
     container: Container,
     kind: ContainerKind,
     status: Option<&ContainerStatus>,
-    resize: Resize,
+    resize: ResizeProgress,
 ) -> Result<(ContainerRequest, Option<ContainerRequest>), String> {
     let Container { name, resources, .. } = container;
     let mut limits = amounts(&name, &resources.limits)?;
@@ -295,28 +261,19 @@ fn requests(
         wanted.entry(resource.clone()).or_insert(*amount);
     }
     let allocated = status.map(|status| amounts(&name, &status.allocated_resources)).transpose()?;
-    let allocated = allocated.filter(|allocated| !allocated.is_empty());
     let actual = status.and_then(|status| status.resources.as_ref());
     let actual = actual.map(|actual| amounts(&name, &actual.requests)).transpose()?;
-    // Without a field for what is allocated, it is what the container has, unless the node says otherwise.
-    let on_node = match (&allocated, resize) {
-        (Some(allocated), _) => Some(allocated),
-        (None, Resize::InProgress) => None,
-        (None, Resize::Unknown | Resize::Infeasible) => actual.as_ref(),
-    };
     let (mut given, mut counted) = (wanted.clone(), wanted.clone());
     for resource in RESIZABLE {
-        let of = |amounts: Option<&Amounts>| amounts.and_then(|amounts| amounts.get(resource)).copied();
-        let Some(wish) = of(Some(&wanted)) else { continue };
-        let held = of(on_node).unwrap_or(wish);
+        let of = |amounts: &Option<Amounts>| amounts.as_ref()?.get(resource).copied();
+        let Some(wish) = wanted.get(resource).copied() else { continue };
+        let (allocated, actual) = (of(&allocated), of(&actual));
+        let held = resize.on_node(wish, allocated, actual);
         given.insert(resource.to_owned(), held);
-        if of(Some(&limits)) == Some(wish) {
+        if limits.get(resource) == Some(&wish) {
             limits.insert(resource.to_owned(), held);
         }
-        let wish = if resize == Resize::Infeasible { 0 } else { wish };
-        let most =
-            wish.max(held).max(of(allocated.as_ref()).unwrap_or(0)).max(of(actual.as_ref()).unwrap_or(0));
-        counted.insert(resource.to_owned(), most);
+        counted.insert(resource.to_owned(), resize.of_scheduler(wish, allocated, actual));
     }
     let request = |requests: &Amounts| ContainerRequest {
         devices: device_counts(requests),

@@ -17,6 +17,8 @@ use serde_json::{Value, value::RawValue};
 
 use super::{NAMED, lease::LEASE_NAMESPACE, seconds};
 
+/// Annotation of a published object: the boot of the machine on which its daemon runs.
+pub const BOOT_ID: &str = "numa-enforcer.io/boot-id";
 /// Members of an object beside its content.
 const BESIDE: [&str; 4] = ["apiVersion", "kind", "metadata", "state"];
 
@@ -94,6 +96,7 @@ pub(super) fn read(text: &str) -> Result<(StateObject, Option<i64>), String> {
         api_version,
         owner_uid: owner.map(|owner| owner.uid),
         lease_namespace: metadata.annotations.get(LEASE_NAMESPACE).cloned(),
+        boot_id: metadata.annotations.get(BOOT_ID).cloned(),
         writers,
         unknown_fields: state.as_ref().map(|state| unknown_fields(text, state)).unwrap_or_default(),
         state,

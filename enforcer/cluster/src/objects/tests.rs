@@ -245,3 +245,19 @@ fn time_of_a_file_is_not_that_of_one_fast_clock() {
     let objects = read(&json!([kubelet]));
     assert_eq!((objects.now, objects.leases.len()), (1_795_852_800, 0));
 }
+
+#[test]
+fn of_a_pod_with_a_node_that_no_manager_has_a_say_about_only_the_sums_are_kept() {
+    let read = |node: Option<&str>, limits: serde_json::Value| {
+        let resources = json!({"requests": {"cpu": "250m", "memory": "1Gi"}, "limits": limits});
+        let objects = read(&json!([{"kind": "Pod", "metadata": {"name": "p", "uid": "u"},
+            "spec": {"nodeName": node, "initContainers": [{"name": "i", "resources": {"requests": {"cpu": "2"}}}],
+                "containers": [{"name": "c", "resources": resources}]}}]));
+        let pod = objects.pods[0].clone();
+        (pod.request.containers.len(), pod.amounts())
+    };
+    let (kept, amounts) = read(Some("n"), json!({}));
+    assert_eq!((kept, amounts["cpu"], amounts["memory"]), (0, 2_000, 1 << 30));
+    assert_eq!(read(None, json!({})), (2, amounts));
+    assert_eq!(read(Some("n"), json!({"v.com/gpu": "1"})).0, 2);
+}

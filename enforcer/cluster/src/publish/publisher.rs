@@ -9,7 +9,7 @@ use tokio::sync::watch::Receiver;
 use crate::{
     api_error::ApiError,
     connection::{ApiConnection, JSON},
-    objects::LEASE_NAMESPACE,
+    objects::{BOOT_ID, LEASE_NAMESPACE},
 };
 
 /// Field manager of everything that the daemon publishes.
@@ -55,8 +55,8 @@ pub struct Publisher {
     kind: PublishedKind,
     node: String,
     node_uid: NodeUid,
-    /// Whether a lease shows that the caller lives.
-    keeps_lease: bool,
+    /// Annotations of an object of the project's own kind.
+    annotations: Map<String, Value>,
     written: Option<WrittenObject>,
 }
 
@@ -78,7 +78,7 @@ struct WrittenObject {
 impl Publisher {
     /// Nothing is published yet.
     pub fn new(connection: Arc<ApiConnection>, kind: PublishedKind, node: String) -> Self {
-        Self { connection, kind, node, node_uid: NodeUid::Unknown, keeps_lease: false, written: None }
+        Self { connection, kind, node, node_uid: NodeUid::Unknown, annotations: Map::new(), written: None }
     }
 
     /// The same with the uid of the node, which changes when another node takes the name: the server is not
@@ -92,7 +92,20 @@ impl Publisher {
     /// lease's namespace, so that its readers know which lease counts.
     #[must_use]
     pub fn with_lease(self) -> Self {
-        Self { keeps_lease: true, ..self }
+        let namespace = self.connection.namespace().to_owned();
+        self.annotated(LEASE_NAMESPACE, namespace)
+    }
+
+    /// The same on a machine of this boot: the object of the project's own kind names it, so that its readers
+    /// know it from one of before the machine started.
+    #[must_use]
+    pub fn with_boot(self, boot_id: String) -> Self {
+        self.annotated(BOOT_ID, boot_id)
+    }
+
+    fn annotated(mut self, key: &str, value: String) -> Self {
+        self.annotations.insert(key.to_owned(), Value::String(value));
+        self
     }
 
     /// The kind.
@@ -188,8 +201,8 @@ impl Publisher {
         whole.insert("apiVersion".into(), json!(format!("{}/{}", self.kind.group, self.kind.version)));
         whole.insert("kind".into(), json!(self.kind.kind));
         let mut metadata = json!({"name": self.node, "ownerReferences": [owner]});
-        if self.kind.own && self.keeps_lease {
-            metadata["annotations"] = json!({LEASE_NAMESPACE: self.connection.namespace()});
+        if self.kind.own && !self.annotations.is_empty() {
+            metadata["annotations"] = Value::Object(self.annotations.clone());
         }
         whole.insert("metadata".into(), metadata);
         Value::Object(whole)

@@ -19,6 +19,8 @@ use serde::{
     de::{IgnoredAny, MapAccess, SeqAccess, Visitor},
 };
 
+use crate::resize::{PodCondition, ResizeProgress};
+
 /// Most bytes of names of devices of a pod: thousands of pods may be bound to the node.
 const DEVICE_NAMES: usize = 8 << 10;
 
@@ -100,6 +102,7 @@ struct Status {
     reason: String,
     qos_class: String,
     start_time: Option<String>,
+    conditions: AtMost<PodCondition, CONDITIONS>,
     init_container_statuses: AtMost<ContainerStatus, { limits::CONTAINERS }>,
     container_statuses: AtMost<ContainerStatus, { limits::CONTAINERS }>,
 }
@@ -110,7 +113,12 @@ struct ContainerStatus {
     name: String,
     #[serde(default)]
     allocated_resources: Requests,
+    #[serde(default)]
+    resources: Option<Resources>,
 }
+
+/// Most conditions of a pod; readiness gates add some.
+const CONDITIONS: usize = 128;
 
 /// Reads a Pod; a reason is why it cannot be one of the node's pods.
 pub(super) fn read(text: &[u8]) -> Result<ReadPod, String> {
@@ -177,12 +185,14 @@ fn containers(spec: &Spec, status: &Status) -> Vec<ApiContainer> {
     });
     let all = init.chain(spec.containers.0.iter().map(|one| (one, ContainerKind::App)));
     let statuses = status.init_container_statuses.0.iter().chain(&status.container_statuses.0);
-    let allocated: BTreeMap<&str, u64> =
-        statuses.filter_map(|one| Some((one.name.as_str(), one.allocated_resources.milli_cpus?))).collect();
+    let statuses: BTreeMap<&str, &ContainerStatus> = statuses.map(|one| (one.name.as_str(), one)).collect();
+    let resize = ResizeProgress::of(&status.conditions.0);
     all.map(|(container, kind)| {
-        // The kubelet refuses to resize exclusive CPUs, and the specification has the wish all the same.
-        let asked = container.resources.requests.milli_cpus.or(container.resources.limits.milli_cpus);
-        let milli = allocated.get(container.name.as_str()).copied().or(asked).unwrap_or(0);
+        let wish = container.resources.requests.milli_cpus.or(container.resources.limits.milli_cpus);
+        let of_container = statuses.get(container.name.as_str());
+        let allocated = of_container.and_then(|one| one.allocated_resources.milli_cpus);
+        let actual = of_container.and_then(|one| one.resources.as_ref()?.requests.milli_cpus);
+        let milli = resize.on_node(wish.unwrap_or(0), allocated, actual);
         let exclusive_cpus = match status.qos_class.as_str() {
             // The managers pass over a pod with resources of its own.
             _ if spec.resources.is_some() => None,
@@ -352,6 +362,8 @@ mod tests {
         );
         let resized = json!([{"name": "main", "allocatedResources": {"cpu": "4"}}]);
         assert_eq!(of(changed("/status/containerStatuses", resized)), Some(4), "a wish changes nothing");
+        let running = json!([{"name": "main", "resources": {"requests": {"cpu": "4"}}}]);
+        assert_eq!(of(changed("/status/containerStatuses", running)), Some(4), "nor without that field");
         assert_eq!(of(changed("/spec/initContainers", Value::Null)), Some(2));
     }
 

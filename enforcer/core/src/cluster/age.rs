@@ -1,7 +1,8 @@
 //! Age of a published state: is it of the kubelet and of the daemon that run now?
 //!
-//! Problem: a state stays in the cluster when its daemon has ended or its node has another kubelet, and
-//! nothing in it says so. Idea: the Node names the version of its kubelet, and the daemon renews a lease.
+//! Problem: a state stays in the cluster when its daemon has ended, or its node has another kubelet or starts
+//! again, and nothing in it says so. Idea: the Node names the version of its kubelet and the boot
+//! of its machine, and the daemon renews a lease.
 //!
 //! Invariants: time is an argument. Only the lease in the namespace of the daemon counts: that which the
 //! state names, else the namespace of the chart, else the only one that has leases of daemons. A program
@@ -50,6 +51,12 @@ impl<'a> DaemonLeases<'a> {
         if !now.is_empty() && !published.is_empty() && now != published {
             reasons.push(format!("the kubelet of the node is {now}, that of the state is {published}"));
         }
+        if let Some(boot) = object.boot_id.as_deref()
+            && !node.boot_id.is_empty()
+            && node.boot_id != boot
+        {
+            reasons.push("the machine of the node has started again since".to_owned());
+        }
         reasons.extend(self.silence(node, object));
         reasons
     }
@@ -91,6 +98,7 @@ mod tests {
                 api_version: String::new(),
                 owner_uid: None,
                 lease_namespace: named.map(str::to_owned),
+                boot_id: None,
                 writers: Vec::new(),
                 unknown_fields: Vec::new(),
                 state: Ok(NodeState::default()),

@@ -106,6 +106,7 @@ impl DescribedKubelet {
             api_version: format!("{GROUP}/{VERSION}"),
             owner_uid: None,
             lease_namespace: None,
+            boot_id: None,
             writers: Vec::new(),
             unknown_fields: Vec::new(),
             state: Ok(state),

@@ -45,6 +45,8 @@ pub struct StateObject {
     pub owner_uid: Option<String>,
     /// Namespace of the lease of the daemon that writes it.
     pub lease_namespace: Option<String>,
+    /// Boot of the machine on which that daemon runs.
+    pub boot_id: Option<String>,
     /// Field managers that own what it says, or whose it is; none if the list does not show them.
     pub writers: Vec<String>,
     /// Paths of its fields that this version of the program does not know, whatever their depth.
@@ -85,9 +87,11 @@ pub struct PodObject {
     pub ended_init: Vec<String>,
     /// What a scheduler looks at beside amounts.
     pub scheduling: PodScheduling,
-    /// What a scheduler counts while a resize in place is under way; `None` if that is the request.
+    /// What a scheduler counts, if that is not the request: while a resize in place is under way, and where
+    /// the request is left out.
     pub counted: Option<Amounts>,
-    /// Its request; with a node, what the node has allocated.
+    /// Its request; with a node, what the node has allocated. Without containers if it has a node whose
+    /// managers cannot have a say about it.
     pub request: PodRequest,
 }
 

@@ -34,6 +34,7 @@ impl OneNode {
             api_version: "numa-enforcer.io/v1alpha1".into(),
             owner_uid: Some("node-uid".into()),
             lease_namespace: None,
+            boot_id: None,
             writers: vec![FIELD_MANAGER.into()],
             unknown_fields: Vec::new(),
             state: Ok(content),
@@ -159,6 +160,12 @@ fn outdated_states_are_stale() {
             "stale a: the kubelet of the node is v1.37.0, that of the state is v1.36.2",
         ),
         (
+            |objects| {
+                (objects.state.boot_id, objects.node.boot_id) = (Some("b1".into()), "b2".into());
+            },
+            "stale a: the machine of the node has started again since",
+        ),
+        (
             |objects| objects.leases[0].renewed_at = Some(NOW - 90),
             "stale a: its daemon has not renewed its lease for 90 s",
         ),
@@ -174,6 +181,10 @@ fn outdated_states_are_stale() {
     ] {
         assert_eq!(after(change), [expected]);
     }
+    let same = after(|objects| {
+        (objects.state.boot_id, objects.node.boot_id) = (Some("b1".into()), "b1".into());
+    });
+    assert_eq!(same, Vec::<String>::new());
     let young = |objects: &mut OneNode| {
         objects.pods.push(pod("q", 2));
         objects.pods[1].arrival.at = NOW - 60;
