@@ -65,7 +65,7 @@ enum NodeUid {
     Unknown,
     /// From the server: another node may have taken the name since.
     Asked(String),
-    /// From the caller, who hears of another node under the name.
+    /// From the caller: that of each node that takes the name.
     Followed(Receiver<String>),
 }
 
