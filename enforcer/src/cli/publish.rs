@@ -81,15 +81,15 @@ fn published(policy: &Policy) -> Vec<WrittenObject> {
 }
 
 pub(super) fn run(options: &Options, out: &mut dyn Write) -> anyhow::Result<Exit> {
-    let Options { host, policy: Policy { cluster, kubelet, control, .. }, task, format } = options;
+    let Options { host, policy, task, format } = options;
     match task {
         Task::Print(object) => {
-            let node = NodeOnce::read(host, cluster, kubelet)?;
+            let node = NodeOnce::read(host, policy)?;
             out.write_all(written(&node.object(*object)?, *format)?.as_bytes())?;
             Ok(Exit::Ok)
         }
         Task::Compare(objects) => {
-            let node = NodeOnce::ask(host, cluster, kubelet)?;
+            let node = NodeOnce::ask(host, policy)?;
             let mut exit = Exit::Ok;
             for object in objects {
                 let difference = difference(&node, *object, *format)?;
@@ -101,8 +101,8 @@ pub(super) fn run(options: &Options, out: &mut dyn Write) -> anyhow::Result<Exit
             Ok(exit)
         }
         Task::Write(objects) => {
-            refuse_beside_daemon(control)?;
-            let node = NodeOnce::ask(host, cluster, kubelet)?;
+            refuse_beside_daemon(&policy.control)?;
+            let node = NodeOnce::ask(host, policy)?;
             for object in objects {
                 let done = if node.write(*object)? { "written" } else { "unchanged" };
                 writeln!(out, "{}/{}: {done}", object.plural(), node.node())?;

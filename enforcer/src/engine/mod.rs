@@ -56,7 +56,7 @@ pub use self::{
     demotion::{Demotion, demote},
     exposure::ResourceFiles,
     gate::{Gate, GatePass},
-    placed::SharedLedger,
+    placed::{SharedLedger, published::LedgerSnapshot},
     source::{ForeignOwners, HostSource, LiveSource, SourceError, WakeFds},
     top::top_report,
     widening::{BrakeParts, ReliefSensors, Sensors, Widening, start as start_widening},

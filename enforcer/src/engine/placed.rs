@@ -52,7 +52,7 @@ mod originals;
 mod overrides;
 mod pending;
 mod pins;
-mod published;
+pub(crate) mod published;
 mod record_writer;
 mod requests;
 mod roster;

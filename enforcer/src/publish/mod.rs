@@ -165,6 +165,7 @@ pub(crate) fn publish_node(
         host: host.clone(),
         kubelet: kubelet.clone(),
         placed,
+        is_beside_engine: false,
         outdated,
         features: writer,
     };

@@ -17,7 +17,7 @@ use enforcer_core::{
     cluster::{
         exported::{ExportInputs, ExportedKind, ReservedAmounts},
         observed::{NodeInApi, NodeInputs, NodeObservation, NodeStateSource},
-        own_engine::EngineSnapshot,
+        own_engine::OwnPart,
         state::{InexactSource, NodeState},
     },
     policy::KubeletSettings,
@@ -32,7 +32,10 @@ use serde_json::Map;
 use tokio::sync::{Notify, watch};
 
 use super::{ClusterAnswers, MadeObject, features::FeatureWriter, process_of};
-use crate::{engine::SharedLedger, wall_clock};
+use crate::{
+    engine::{LedgerSnapshot, SharedLedger},
+    wall_clock,
+};
 
 /// Interval of checks for changed files.
 const LOOK: Duration = Duration::from_millis(250);
@@ -43,6 +46,10 @@ const SEARCH: Duration = Duration::from_secs(10);
 
 /// Most further looks of a command at files that change.
 const MOST_LOOKS_AGAIN: usize = 4;
+
+/// Why a command does not know what containers have.
+const ONLY_DAEMON: &str =
+    "numa-enforcer places containers there, and only the running daemon knows their grants";
 
 /// Effect of an object of another scheduler that cannot be made.
 const NO_OBJECT: &str = "its scheduler sees an older state of this node, or none";
@@ -55,6 +62,8 @@ pub(super) struct NodeObserver {
     pub(super) kubelet: KubeletSettings,
     /// What this daemon has given to containers.
     pub(super) placed: SharedLedger,
+    /// The daemon of this configuration places containers, and this is a command beside it.
+    pub(super) is_beside_engine: bool,
     /// Asks for newer answers.
     pub(super) outdated: Arc<Notify>,
     /// The feature file, if one is written.
@@ -76,7 +85,7 @@ impl Surroundings {
         &'a self,
         observation: &'a NodeObservation,
         api: &'a NodeInApi,
-        engine: Option<&'a EngineSnapshot>,
+        engine: OwnPart<'a>,
     ) -> NodeInputs<'a> {
         let EffectiveKubelet { profile, inexact, .. } = &self.settings;
         NodeInputs {
@@ -123,7 +132,7 @@ impl NodeObserver {
         let mut source: Option<NodeStateSource> = None;
         let mut surroundings: Option<Surroundings> = None;
         let (mut stamps, mut asked, mut searched) = (None, Instant::now(), Instant::now());
-        let mut granted = None;
+        let (mut granted, mut engine) = self.placed.snapshot();
         while !states.is_closed() {
             // The pods follow the first answer at once, and without them a state may be less exact.
             if answers.borrow().is_none() || *pods.borrow() == WatchedPods::Asked {
@@ -149,11 +158,14 @@ impl NodeObserver {
             }
             let grants = self.placed.stamp();
             let is_due = has_changed || is_pod_news || grants != granted || asked.elapsed() >= ASK;
+            if grants != granted {
+                (granted, engine) = self.placed.snapshot();
+            }
             if let Some(around) = surroundings.as_ref().filter(|_| is_due) {
-                (stamps, asked, granted) = (now, Instant::now(), grants);
+                (stamps, asked) = (now, Instant::now());
                 let source = source.get_or_insert_with(|| answer.new_states());
                 let api = in_api(&answer, &known);
-                tell(degraded, self.observe(source, around, &api, states, exports).err());
+                tell(degraded, self.observe(source, around, (&api, &engine), states, exports).err());
             }
             thread::sleep(LOOK);
         }
@@ -164,13 +176,12 @@ impl NodeObserver {
         &mut self,
         source: &mut NodeStateSource,
         around: &Surroundings,
-        api: &NodeInApi,
+        (api, engine): (&NodeInApi, &LedgerSnapshot),
         states: &watch::Sender<Option<PublishedObject>>,
         exports: &[MadeObject],
     ) -> Result<(), String> {
         let observation = observe_node(&self.kubelet, &around.machine, &around.settings.profile);
-        let engine = self.placed.stamp().and_then(|_| self.placed.snapshot());
-        let inputs = around.inputs(&observation, api, engine.as_ref());
+        let inputs = around.inputs(&observation, api, engine.as_part());
         let state = source.observe(inputs).map_err(|fault| fault.to_string())?;
         send_if_different(states, Some(object(state)?));
         if let Some(features) = &mut self.features {
@@ -204,7 +215,8 @@ impl NodeObserver {
             observation = look();
         }
         let api = in_api(answer, pods);
-        let inputs = around.inputs(&observation, &api, None);
+        let engine = if self.is_beside_engine { OwnPart::Unknown(ONLY_DAEMON) } else { OwnPart::None };
+        let inputs = around.inputs(&observation, &api, engine);
         let mut source = answer.new_states();
         let state = source.observe(inputs).map_err(|fault| fault.to_string())?.clone();
         Ok(ReadNode { around, observation, api, state })

@@ -12,7 +12,7 @@ use enforcer_core::{
         exported::ExportedKind,
         state::{GROUP, KIND, PLURAL, VERSION},
     },
-    policy::{ClusterSettings, KubeletSettings},
+    policy::{Mode, Policy},
 };
 use enforcer_host::HostRoot;
 use serde_json::{Value, json};
@@ -79,36 +79,28 @@ impl NodeOnce {
     ///
     /// # Errors
     /// The machine cannot be read, or exceeds the limits of a state.
-    pub(crate) fn read(
-        host: &HostRoot,
-        cluster: &ClusterSettings,
-        kubelet: &KubeletSettings,
-    ) -> anyhow::Result<Self> {
-        let read = read(host, kubelet, &ClusterAnswers::default(), &WatchedPods::Unknown)?;
-        Ok(Self { node: node_name(host, cluster), read, cluster: None })
+    pub(crate) fn read(host: &HostRoot, policy: &Policy) -> anyhow::Result<Self> {
+        let read = read(host, policy, &ClusterAnswers::default(), &WatchedPods::Unknown)?;
+        Ok(Self { node: node_name(host, &policy.cluster), read, cluster: None })
     }
 
     /// Asks the API server for what only it knows, and reads the node.
     ///
     /// # Errors
     /// As [`Self::read`], or no answer of the server.
-    pub(crate) fn ask(
-        host: &HostRoot,
-        cluster: &ClusterSettings,
-        kubelet: &KubeletSettings,
-    ) -> anyhow::Result<Self> {
+    pub(crate) fn ask(host: &HostRoot, policy: &Policy) -> anyhow::Result<Self> {
         let runtime = Builder::new_current_thread().enable_all().build()?;
-        let node = node_name(host, cluster);
+        let node = node_name(host, &policy.cluster);
         let session = ClusterSession {
             node: node.clone(),
-            kubeconfig: cluster.kubeconfig.clone(),
+            kubeconfig: policy.cluster.kubeconfig.clone(),
             host: host.clone(),
-            kubelet: kubelet.clone(),
+            kubelet: policy.kubelet.clone(),
             outdated: Arc::new(Notify::new()),
         };
         let (connection, answers, pods) =
             runtime.block_on(session.ask_once()).map_err(|error| anyhow!(error))?;
-        let read = read(host, kubelet, &answers, &pods)?;
+        let read = read(host, policy, &answers, &pods)?;
         Ok(Self { node, read, cluster: Some(AskedCluster { runtime, connection }) })
     }
 
@@ -175,15 +167,16 @@ impl NodeOnce {
 
 fn read(
     host: &HostRoot,
-    kubelet: &KubeletSettings,
+    policy: &Policy,
     answers: &ClusterAnswers,
     pods: &WatchedPods,
 ) -> anyhow::Result<ReadNode> {
     let outdated = Arc::new(Notify::new());
     let observer = NodeObserver {
         host: host.clone(),
-        kubelet: kubelet.clone(),
+        kubelet: policy.kubelet.clone(),
         placed: SharedLedger::default(),
+        is_beside_engine: policy.nri.enabled && policy.nri.place && policy.mode == Mode::Enforce,
         outdated,
         features: None,
     };

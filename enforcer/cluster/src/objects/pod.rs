@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 
 use enforcer_core::cluster::{
     objects::{PodArrival, PodObject, PodPhase, PodScheduling, Toleration},
+    own_engine::{KATALYST, KOORDINATOR},
     plan::{Amounts, amounts_of},
 };
 use numa_placement::{
@@ -196,9 +197,10 @@ pub(super) fn read(text: &str) -> Result<PodObject, String> {
     let static_uid = metadata.annotations.get(STATIC_UID).filter(|uid| is_mirror && !uid.is_empty());
     let mirror_of = static_uid.cloned();
     // Other annotations have up to 256 KiB, and no part in a plan.
-    let volcano = metadata.annotations.get_key_value(VOLCANO_POLICY);
+    let read = [VOLCANO_POLICY, KOORDINATOR, KATALYST];
+    let read = read.iter().filter_map(|key| metadata.annotations.get_key_value(*key));
     request.annotations = annotations_of_interest(&metadata.annotations).0;
-    request.annotations.extend(volcano.map(|(key, value)| (key.clone(), value.clone())));
+    request.annotations.extend(read.map(|(key, value)| (key.clone(), value.clone())));
     request.labels = metadata.labels;
     request.labels.retain(|key, value| key.len() <= LABEL_KEY && value.len() <= LABEL_VALUE);
     // With resources of the pod as a whole, the kubelet's managers pass the pod over.

@@ -66,6 +66,7 @@ struct Annotations {
 #[serde(default, rename_all = "camelCase")]
 struct Spec {
     node_name: String,
+    restart_policy: String,
     init_containers: AtMost<Container, { limits::CONTAINERS }>,
     containers: AtMost<Container, { limits::CONTAINERS }>,
     resources: Option<IgnoredAny>,
@@ -115,6 +116,20 @@ struct ContainerStatus {
     allocated_resources: Requests,
     #[serde(default)]
     resources: Option<Resources>,
+    #[serde(default)]
+    state: ContainerState,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct ContainerState {
+    terminated: Option<Termination>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct Termination {
+    exit_code: i64,
 }
 
 /// Most conditions of a pod; readiness gates add some.
@@ -156,7 +171,6 @@ pub(super) fn read(text: &[u8]) -> Result<ReadPod, String> {
         namespace: metadata.namespace,
         name: metadata.name,
         is_finished,
-        is_running: status.phase == "Running",
         containers,
         rejection,
     };
@@ -201,7 +215,15 @@ fn containers(spec: &Spec, status: &Status) -> Vec<ApiContainer> {
             _ => None,
         };
         let devices = container.resources.limits.devices.clone();
-        ApiContainer { name: container.name.clone(), kind, exclusive_cpus, devices }
+        // A container may have a policy of its own since Kubernetes 1.34.
+        let own = Some(container.restart_policy.as_str()).filter(|policy| !policy.is_empty());
+        let terminated = of_container.and_then(|one| one.state.terminated.as_ref());
+        let has_ended = match (terminated, own.unwrap_or(&spec.restart_policy)) {
+            (Some(_), "Never") => true,
+            (Some(end), "OnFailure") => end.exit_code == 0,
+            _ => false,
+        };
+        ApiContainer { name: container.name.clone(), kind, exclusive_cpus, has_ended, devices }
     })
     .collect()
 }
@@ -326,10 +348,24 @@ mod tests {
             name: "main".into(),
             kind: ContainerKind::App,
             exclusive_cpus: Some(2),
+            has_ended: false,
             devices: [("v.com/gpu".to_owned(), 1)].into(),
         };
         assert_eq!(read.pod.containers, [expected]);
         assert_eq!((read.pod.is_finished, read.pod.config_hash, read.pod.rejection), (false, None, None));
+    }
+
+    #[test]
+    fn a_container_that_is_not_started_again_has_ended() {
+        let ended = |policy: &str, code: i64| {
+            let state = json!({"name": "main", "state": {"terminated": {"exitCode": code}}});
+            let mut pod = pod();
+            pod["spec"]["restartPolicy"] = json!(policy);
+            pod["status"]["containerStatuses"] = json!([state]);
+            read(pod.to_string().as_bytes()).unwrap().pod.containers[0].has_ended
+        };
+        assert!(ended("Never", 1) && ended("OnFailure", 0));
+        assert!(!ended("OnFailure", 1) && !ended("Always", 0));
     }
 
     #[test]

@@ -90,7 +90,7 @@ impl DescribedKubelet {
             kubelet_inexact: inexact,
             observation,
             api: &api,
-            engine: None,
+            engine: super::own_engine::OwnPart::None,
         };
         let mut source = NodeStateSource::new(0);
         let state = source.observe(inputs)?.clone();

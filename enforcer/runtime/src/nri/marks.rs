@@ -14,7 +14,10 @@
 
 use std::collections::BTreeMap;
 
-use enforcer_core::owner::{KnownContainer, Owner, PodClaim};
+use enforcer_core::{
+    cluster::own_engine::{KATALYST, KOORDINATOR},
+    owner::{KnownContainer, Owner, PodClaim},
+};
 use numa_topology::set::CpuSet;
 use serde::Deserialize;
 
@@ -23,10 +26,6 @@ use super::{
     api::{Container, PodSandbox},
 };
 
-/// Of Koordinator (`apis/extension/resource.go`).
-const KOORDINATOR: &str = "scheduling.koordinator.sh/resource-status";
-/// Of Katalyst (`katalyst-api/pkg/consts/pod.go`).
-const KATALYST: &str = "katalyst.kubewharf.io/qos_level";
 /// Of dra-driver-cpu (`pkg/driver/nri_hooks.go`), with the claim's uid behind it.
 const DRA: &str = "DRA_CPUSET_";
 

@@ -37,6 +37,16 @@ pub enum StateFault {
     /// Parts of the state show different machines.
     #[error("ownEngine: the NUMA nodes of its machine are not those of the state")]
     OtherMachine,
+    /// The packed inputs of this daemon's engine tell something else than the state shows.
+    #[error("{field} shows CPUs {shown}, and ownEngine has CPUs {packed}")]
+    Differs {
+        /// Path of the field.
+        field: &'static str,
+        /// What it shows.
+        shown: CpuSet,
+        /// What the inputs have.
+        packed: CpuSet,
+    },
     /// CPUs of one list are in two entries of another.
     #[error("machine.{list}: CPUs {cpus} are in two entries")]
     Overlap {

@@ -2,17 +2,14 @@
 
 use std::sync::Arc;
 
-use numa_placement::Inventory;
+use numa_placement::{Allocations, Holder, Inventory};
 use numa_topology::set::CpuSet;
 
 use super::{NodeModel, StateFault, covered, named_by_node};
 use crate::cluster::{
-    own_engine::{EngineInputs, UnusableInputs},
+    own_engine::{EngineInputs, SOURCE, UnusableInputs},
     state::{DecidedBy, InexactSource, NodeState},
 };
-
-/// Name of the field among the sources that make a state inexact.
-const FIELD: &str = "ownEngine";
 
 /// The model of a state that this daemon's engine decides about.
 ///
@@ -23,22 +20,19 @@ pub(super) fn model(state: &NodeState) -> Result<NodeModel, StateFault> {
         Some(Ok(inputs)) => (inputs, Vec::new()),
         Some(Err(UnusableInputs::Format(format))) => {
             let reason = UnusableInputs::Format(format).to_string();
-            (EngineInputs::default(), vec![InexactSource::new(FIELD, reason)])
+            (EngineInputs::default(), vec![InexactSource::new(SOURCE, reason)])
         }
         Some(Err(fault)) => return Err(StateFault::Engine(fault)),
         None => {
             let reason = "numa-enforcer places containers there, and its inputs are not in the state";
-            (EngineInputs::default(), vec![InexactSource::new(FIELD, reason)])
+            (EngineInputs::default(), vec![InexactSource::new(SOURCE, reason)])
         }
     };
-    if inexact.is_empty() {
-        agrees(state, &inputs)?;
-    }
+    let is_packed = inexact.is_empty();
     let EngineInputs { machine, settings, allocations } = inputs;
-    let (inventory, unfit) = Inventory::or_whole(machine, &settings);
-    if unfit.is_none() && inventory.reserved_cpus != state.reserved_cpus && inexact.is_empty() {
-        let value = state.reserved_cpus.to_string();
-        return Err(StateFault::Unknown { field: "reservedCpus", value });
+    let (inventory, _) = Inventory::or_whole(machine, &settings);
+    if is_packed {
+        agrees(state, &inventory, &allocations)?;
     }
     inexact.extend(named_by_node(state, inexact.is_empty()));
     Ok(NodeModel {
@@ -53,20 +47,44 @@ pub(super) fn model(state: &NodeState) -> Result<NodeModel, StateFault> {
     })
 }
 
-/// The packed inputs must be of the machine and the pods that the rest of the state shows.
-fn agrees(state: &NodeState, inputs: &EngineInputs) -> Result<(), StateFault> {
+/// The packed inputs must tell of the machine and the pods what the rest of the state shows.
+fn agrees(state: &NodeState, inventory: &Inventory, allocations: &Allocations) -> Result<(), StateFault> {
     let shown = state.machine.nodes.iter().map(|node| (node.id, &node.cpus));
-    if !shown.eq(inputs.machine.nodes.iter().map(|node| (node.id, &node.cpus))) {
+    if !shown.eq(inventory.machine.nodes.iter().map(|node| (node.id, &node.cpus))) {
         return Err(StateFault::OtherMachine);
     }
     let mut given = CpuSet::new();
-    for (holder, grant) in inputs.allocations.iter() {
-        let twice = grant.exclusive.intersection(&given);
-        if !twice.is_empty() {
-            let pod = holder.to_string();
-            return Err(StateFault::HeldCpus { pod, cpus: twice, why: "another pod's" });
+    for (holder, grant) in allocations.iter() {
+        for (wrong, why) in [
+            (grant.exclusive.difference(&inventory.layout.all()), "not online"),
+            (grant.exclusive.intersection(&given), "another pod's"),
+        ] {
+            if !wrong.is_empty() {
+                return Err(StateFault::HeldCpus { pod: holder.to_string(), cpus: wrong, why });
+            }
         }
         given.extend(&grant.exclusive);
+    }
+    let shared = inventory.allowed_cpus.difference(&given);
+    for (field, shown, packed) in [
+        ("reservedCpus", &state.reserved_cpus, &inventory.reserved_cpus),
+        ("sharedCpus", &state.shared_cpus, &shared),
+    ] {
+        if shown != packed {
+            return Err(StateFault::Differs { field, shown: shown.clone(), packed: packed.clone() });
+        }
+    }
+    for pod in &state.pods {
+        for container in &pod.containers {
+            let uid = pod.mirror_of.as_ref().unwrap_or(&pod.uid);
+            let is_it = |holder: &Holder| holder.pod().uid == *uid && holder.name() == container.name;
+            let grant = allocations.iter().find(|(holder, _)| is_it(holder)).map(|(_, grant)| grant);
+            let packed = grant.map(|grant| grant.exclusive.clone()).unwrap_or_default();
+            if packed != container.cpus {
+                let (field, shown) = ("pods.containers.cpus", container.cpus.clone());
+                return Err(StateFault::Differs { field, shown, packed });
+            }
+        }
     }
     Ok(())
 }

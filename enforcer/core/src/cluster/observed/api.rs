@@ -29,8 +29,6 @@ pub struct ApiPod {
     pub config_hash: Option<String>,
     /// Whether its phase is `Succeeded` or `Failed`.
     pub is_finished: bool,
-    /// Whether its phase is `Running`: all its containers have been created once.
-    pub is_running: bool,
     /// Its containers.
     pub containers: Vec<ApiContainer>,
     /// Why the node refused it, if it did.
@@ -54,6 +52,8 @@ pub struct ApiContainer {
     /// Number of CPUs that a static CPU manager gives it exclusively, 0 for a shared one; `None` if not
     /// known.
     pub exclusive_cpus: Option<u64>,
+    /// Whether it has ended and is not started again.
+    pub has_ended: bool,
     /// Devices that it asks for, by resource; also of resources that no device plugin has.
     pub devices: BTreeMap<String, u64>,
 }

@@ -53,7 +53,7 @@ use self::{
 };
 use super::{
     model::StateFault,
-    own_engine::EngineSnapshot,
+    own_engine::OwnPart,
     state::{CoveredPods, InexactSource, KubeletProfile, MemorySupply, NodeState, RejectedPod},
 };
 
@@ -88,7 +88,7 @@ pub struct NodeInputs<'a> {
     /// What the API says.
     pub api: &'a NodeInApi,
     /// This daemon's engine, if it places containers.
-    pub engine: Option<&'a EngineSnapshot>,
+    pub engine: OwnPart<'a>,
 }
 
 /// What of a node's past is in its state.
@@ -109,8 +109,8 @@ pub struct NodePast<'a> {
 pub fn state_of(inputs: NodeInputs<'_>, past: NodePast<'_>) -> Result<NodeState, StateFault> {
     let NodePast { devices: remembered, rejected, shown } = past;
     let NodeInputs { machine, kubelet, kubelet_inexact, observation, api, engine } = inputs;
-    if let Some(engine) = engine.filter(|_| own_engine::decides(kubelet)) {
-        return limits::fitted(own_engine::state(inputs, engine, rejected));
+    if engine != OwnPart::None && own_engine::decides(kubelet) {
+        return limits::fitted(own_engine::state(inputs, rejected));
     }
     let (machine_state, mut inexact) = machine::machine_state(machine, kubelet);
     inexact.extend(kubelet_inexact.iter().cloned());

@@ -2,7 +2,7 @@
 //!
 //! The kubelet's files decide nothing there, so neither they nor its socket are read for the state. A pod is
 //! covered once all its containers have been announced: until then a reader adds those that are missing. The
-//! API tells which containers a pod has; a pod that runs has had all of them.
+//! API tells which containers a pod has, and which of them have ended for good.
 //!
 //! Invariant: while the kubelet's own managers give CPUs or memory, the kubelet decides
 //! ([`decides`]), because it refuses pods and the daemon does not.
@@ -14,15 +14,12 @@ use numa_topology::set::NodeSet;
 
 use super::{ApiPod, NodeInputs, covered, machine};
 use crate::cluster::{
-    own_engine::{AnnouncedContainer, EngineSnapshot},
+    own_engine::{AnnouncedContainer, EngineSnapshot, OwnPart, SOURCE as ENGINE},
     state::{
         DecidedBy, HeldContainer, HeldMemory, HeldPod, InexactSource, KubeletProfile, MemorySupply,
         NodeState, RejectedPod,
     },
 };
-
-/// Name of the engine among the sources that make a state inexact.
-const ENGINE: &str = "ownEngine";
 
 /// Does this daemon decide, and not the kubelet's managers?
 pub(super) fn decides(kubelet: &KubeletProfile) -> bool {
@@ -32,10 +29,23 @@ pub(super) fn decides(kubelet: &KubeletProfile) -> bool {
 }
 
 /// The state without hash, and with what the reader's model has still to find.
-pub(super) fn state(inputs: NodeInputs<'_>, engine: &EngineSnapshot, rejected: &[RejectedPod]) -> NodeState {
-    let NodeInputs { machine, kubelet, kubelet_inexact, api, .. } = inputs;
+pub(super) fn state(inputs: NodeInputs<'_>, rejected: &[RejectedPod]) -> NodeState {
+    let NodeInputs { machine, kubelet, kubelet_inexact, api, engine, .. } = inputs;
     let (machine_state, mut inexact) = machine::machine_state(machine, kubelet);
     inexact.extend(kubelet_inexact.iter().cloned());
+    let OwnPart::Known(engine) = engine else {
+        if let OwnPart::Unknown(reason) = engine {
+            inexact.push(InexactSource::new(ENGINE, reason));
+        }
+        return NodeState {
+            inexact,
+            decided_by: DecidedBy::NumaEnforcer,
+            kubelet: kubelet.clone(),
+            machine: machine_state,
+            rejected: rejected.to_vec(),
+            ..NodeState::default()
+        };
+    };
     inexact.extend(engine.unrepeatable.iter().map(|reason| InexactSource::new(ENGINE, reason.clone())));
     if api.pods.is_none() {
         let reason = "the pods of the node are not known, so it is not known which have all their containers";
@@ -98,10 +108,11 @@ fn held_pods(engine: &EngineSnapshot, api: Option<&[ApiPod]>) -> Vec<HeldPod> {
     held.collect()
 }
 
-/// Has the runtime announced every container that runs beside the others?
+/// Has the runtime announced every container that runs beside the others? One that crashed comes again, and
+/// one that has ended for good does not.
 fn has_all(pod: &ApiPod, announced: &BTreeSet<&str>) -> bool {
     let mut lasting = pod.containers.iter().filter(|container| container.kind != ContainerKind::Init);
-    pod.is_running || lasting.all(|container| announced.contains(container.name.as_str()))
+    lasting.all(|container| container.has_ended || announced.contains(container.name.as_str()))
 }
 
 /// What a container has of its own; `None` for one that only shares.

@@ -160,7 +160,14 @@ impl Kubelet {
 
     fn inputs(&self) -> NodeInputs<'_> {
         let Self { machine, profile, seen, api } = self;
-        NodeInputs { machine, kubelet: profile, kubelet_inexact: &[], observation: seen, api, engine: None }
+        NodeInputs {
+            machine,
+            kubelet: profile,
+            kubelet_inexact: &[],
+            observation: seen,
+            api,
+            engine: OwnPart::None,
+        }
     }
 
     pub(in crate::cluster) fn state(&self) -> NodeState {
@@ -188,6 +195,7 @@ fn web() -> ApiPod {
             name: "main".into(),
             kind: ContainerKind::Sidecar,
             exclusive_cpus: Some(2),
+            has_ended: false,
             devices: [(GPU.to_owned(), 1)].into(),
         }],
         ..ApiPod::default()

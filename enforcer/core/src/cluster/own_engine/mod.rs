@@ -24,10 +24,18 @@ use thiserror::Error;
 
 use super::state::{OwnEngine, limits};
 
+/// Name of the engine among the sources that make a state inexact.
+pub(in crate::cluster) const SOURCE: &str = "ownEngine";
+/// Annotation of pods that Koordinator pins (`apis/extension/resource.go`).
+pub const KOORDINATOR: &str = "scheduling.koordinator.sh/resource-status";
+/// Annotation of pods that Katalyst pins (`katalyst-api/pkg/consts/pod.go`).
+pub const KATALYST: &str = "katalyst.kubewharf.io/qos_level";
 /// Version of the form of [`EngineInputs`].
 pub const FORMAT: u32 = 1;
 /// Most bytes of unpacked inputs.
 pub const MOST_BYTES: u64 = 4 << 20;
+/// Most holders: as many as the pods of a state with two containers each.
+const MOST_HOLDERS: usize = 2 * limits::PODS;
 /// Most CPUs of a machine, as in the kernel's largest configuration.
 const MOST_CPUS: usize = 8_192;
 
@@ -51,6 +59,18 @@ pub struct EngineSnapshot {
     pub announced: Vec<AnnouncedContainer>,
     /// What of the configuration readers of the state cannot repeat, if anything.
     pub unrepeatable: Option<String>,
+}
+
+/// This daemon's part in a node.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub enum OwnPart<'a> {
+    /// It places no containers.
+    #[default]
+    None,
+    /// It places them, and its grants are not known, for this reason.
+    Unknown(&'a str),
+    /// It places them.
+    Known(&'a EngineSnapshot),
 }
 
 /// A container of a pod that a runtime has announced.
@@ -143,6 +163,9 @@ impl EngineInputs {
         let machine = &inputs.machine;
         if machine.nodes.len() > limits::NODES || machine.cpus.len() > MOST_CPUS {
             return Err(UnusableInputs::Damaged("the machine is larger than any".to_owned()));
+        }
+        if inputs.allocations.iter().count() > MOST_HOLDERS {
+            return Err(UnusableInputs::Damaged(format!("more than {MOST_HOLDERS} holders")));
         }
         machine.check()?;
         inputs.settings.validate().map_err(|error| damaged(&error))?;

@@ -132,7 +132,7 @@ impl PlayedNode {
             kubelet_inexact: &[],
             observation: &NodeObservation::default(),
             api: &api,
-            engine: Some(engine),
+            engine: OwnPart::Known(engine),
         };
         self.source.observe(inputs).unwrap().clone()
     }
@@ -210,6 +210,18 @@ fn the_kubelet_decides_while_its_managers_do() {
         assert_eq!(state.decided_by, decided_by, "{cpu_policy} {topology_policy}");
         assert_eq!(state.own_engine.is_some(), decided_by == DecidedBy::NumaEnforcer);
     }
+    let api = NodeInApi { pods: Some(Vec::new()), ..NodeInApi::default() };
+    let inputs = NodeInputs {
+        machine: &node.inventory.machine,
+        kubelet: &kubelet("none", "none"),
+        kubelet_inexact: &[],
+        observation: &NodeObservation::default(),
+        api: &api,
+        engine: OwnPart::Unknown("no runtime has come"),
+    };
+    let state = NodeStateSource::new(1).observe(inputs).unwrap().clone();
+    assert_eq!((state.exact, state.decided_by), (false, DecidedBy::NumaEnforcer));
+    assert_eq!(state.inexact[0].reason, "no runtime has come");
     let rule = Some("entry \"db\" changes pods".to_owned());
     let state = node.state_with(&EngineSnapshot { unrepeatable: rule, ..engine }, &kubelet("none", "none"));
     assert_eq!((state.exact, state.inexact[0].source.as_str()), (false, "ownEngine"));
@@ -232,9 +244,10 @@ fn a_pod_is_covered_once_all_its_containers_have_come() {
     for (holder, grant) in node.allocations.iter() {
         assert_eq!(predicted.get(holder).map(|grant| &grant.exclusive), Some(&grant.exclusive), "{holder}");
     }
-    // One container of a pod that runs may have ended.
-    node.pods[0].is_running = true;
+    // A container that crashed comes again, and is added by a reader; one that has ended does not.
     node.end(&two, 0);
+    assert_eq!(node.state().covered.count, 0);
+    node.pods[0].containers[0].has_ended = true;
     assert_eq!(node.state().covered.count, 1);
 }
 
@@ -255,6 +268,17 @@ fn hostile_inputs_are_refused_with_words() {
         let holder = Holder::new(PodName::new("shop", name), "main".into());
         twice.allocations.give(holder, Grant { exclusive: "1".parse().unwrap(), ..Grant::default() });
     }
+    let mut elsewhere = node.snapshot().inputs;
+    let holder = Holder::new(PodName::new("shop", "a"), "main".into());
+    elsewhere.allocations.give(holder, Grant { exclusive: "99".parse().unwrap(), ..Grant::default() });
+    let mut hidden = node.snapshot().inputs;
+    let holder = Holder::new(PodName::new("shop", "a"), "main".into());
+    hidden.allocations.give(holder, Grant { exclusive: "1".parse().unwrap(), ..Grant::default() });
+    let mut many = node.snapshot().inputs;
+    for number in 0..=2 * limits::PODS {
+        let holder = Holder::new(PodName::new("shop", "a"), number.to_string());
+        many.allocations.give(holder, Grant::default());
+    }
     let negative = |text: &str| text.replace("\"memTotalBytes\":", "\"memTotalBytes\":-");
     let json = serde_json::to_string(&node.snapshot().inputs).unwrap();
     for (own_engine, said) in [
@@ -269,6 +293,9 @@ fn hostile_inputs_are_refused_with_words() {
         (packed(negative(&json).as_bytes()), "invalid value"),
         (other.packed().unwrap(), "are not those of the state"),
         (twice.packed().unwrap(), "another pod's"),
+        (elsewhere.packed().unwrap(), "not online"),
+        (hidden.packed().unwrap(), "sharedCpus shows CPUs 0-7, and ownEngine has CPUs 0,2-7"),
+        (many.packed().unwrap(), "more than 2048 holders"),
     ] {
         let state = NodeState { own_engine: Some(own_engine), ..good.clone() };
         let fault = NodeModel::new(&state).unwrap_err();
@@ -282,6 +309,23 @@ fn hostile_inputs_are_refused_with_words() {
         let verdict = view_of(&state).filter(&pod("a", vec![guaranteed("main", 1000)]), 0);
         assert!(matches!(verdict, Verdict::Unknown(UnknownNode::Inexact(_))), "{verdict:?}");
     }
+}
+
+#[test]
+fn nothing_is_said_of_pods_that_another_controller_pins() {
+    let mut node = PlayedNode::new("sockets:2 cores:4", PlacementEngine::Pools);
+    let mut view = view_of(&node.state());
+    for mark in [KOORDINATOR, KATALYST] {
+        let mut marked = pod("a", vec![guaranteed("main", 1000)]);
+        marked.annotations.insert(mark.into(), "{}".into());
+        let verdict = view.filter(&marked, 0);
+        assert!(matches!(verdict, Verdict::Unknown(UnknownNode::OtherController(_))), "{verdict:?}");
+    }
+    let mut marked = pod("b", vec![guaranteed("main", 1000)]);
+    marked.annotations.insert(KATALYST.into(), "dedicated_cores".into());
+    view.observe_bound("b", &marked);
+    let verdict = view.filter(&pod("c", vec![guaranteed("main", 1000)]), 0);
+    assert!(matches!(verdict, Verdict::Unknown(UnknownNode::OtherController(_))), "{verdict:?}");
 }
 
 #[test]

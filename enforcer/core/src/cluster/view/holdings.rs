@@ -18,8 +18,12 @@ use numa_placement::{
 };
 use numa_topology::set::{CpuSet, NodeSet};
 
-use super::{PredictedPlace, concern, reuse, verdict::RefusalGroup};
-use crate::cluster::{model::NodeModel, own_engine::arrival::arrive, state::DecidedBy};
+use super::{PredictedPlace, UnknownNode, concern, reuse, verdict::RefusalGroup};
+use crate::cluster::{
+    model::NodeModel,
+    own_engine::{KATALYST, KOORDINATOR, arrival::arrive},
+    state::DecidedBy,
+};
 
 /// Most init containers with loose memory for which all cases are tried.
 const MOST_LOOSE: usize = 4;
@@ -39,8 +43,8 @@ pub(super) enum NodeReply {
     Admitted(Option<PredictedPlace>),
     /// It refuses the pod.
     Refused(Box<Rejection>),
-    /// It depends on memory that this pod may have freed.
-    Depends(String),
+    /// Its answer is not known, for this reason.
+    Unknown(UnknownNode),
 }
 
 /// What is taken, whichever pod has it.
@@ -84,6 +88,9 @@ impl Holdings {
             return NodeReply::Admitted(None);
         }
         if model.decided_by == DecidedBy::NumaEnforcer {
+            if [KOORDINATOR, KATALYST].iter().any(|mark| pod.annotations.contains_key(*mark)) {
+                return NodeReply::Unknown(UnknownNode::OtherController(pod.name.to_string()));
+            }
             return match arrive((&model.inventory, &model.settings), &mut self.allocations, pod) {
                 Ok(()) => NodeReply::Admitted(Some(self.place_of(model, pod))),
                 Err(rejection) => NodeReply::Refused(rejection),
@@ -101,7 +108,7 @@ impl Holdings {
         let depends = self.loose.first().filter(|_| !is_same).map(|holder| holder.pod().to_string());
         match (answer, &depends) {
             (Ok(_), _) => {}
-            (Err(_), Some(pod)) => return NodeReply::Depends(pod.clone()),
+            (Err(_), Some(pod)) => return NodeReply::Unknown(UnknownNode::FreedMemory(pod.clone())),
             (Err(rejection), None) => return NodeReply::Refused(Box::new(rejection)),
         }
         let place = self.place_of(model, pod);
@@ -112,7 +119,8 @@ impl Holdings {
                 self.loose.push(holder);
             }
         }
-        depends.map_or(NodeReply::Admitted(Some(place)), NodeReply::Depends)
+        let unknown = depends.map(|pod| NodeReply::Unknown(UnknownNode::FreedMemory(pod)));
+        unknown.unwrap_or(NodeReply::Admitted(Some(place)))
     }
 
     fn place_of(&self, model: &NodeModel, pod: &PodRequest) -> PredictedPlace {

@@ -178,7 +178,7 @@ impl NodeView {
             NodeReply::Admitted(None) => Verdict::NotConcerned,
             NodeReply::Admitted(Some(place)) => self.beside_pending(model, pod, place),
             NodeReply::Refused(rejection) => Verdict::Refused(RefusalGroup::of(&rejection), rejection),
-            NodeReply::Depends(pod) => Verdict::Unknown(UnknownNode::FreedMemory(pod)),
+            NodeReply::Unknown(why) => Verdict::Unknown(why),
         }
     }
 
@@ -299,6 +299,6 @@ fn give(model: &NodeModel, held: &mut Holdings, pod: &PodRequest) -> Option<Unkn
     match held.admit(model, pod) {
         NodeReply::Admitted(_) => None,
         NodeReply::Refused(_) => Some(UnknownNode::Misfit(pod.name.to_string())),
-        NodeReply::Depends(pod) => Some(UnknownNode::FreedMemory(pod)),
+        NodeReply::Unknown(why) => Some(why),
     }
 }

@@ -21,6 +21,9 @@ use crate::cluster::{model::NodeModel, own_engine::arrival::Arrivals, state::Dec
 /// Admissions of all orders together: four different pods need 64.
 const MOST_ADMISSIONS: usize = 100;
 
+/// Holders beside which an admission costs about as much as alone.
+const CHEAP_HOLDERS: usize = 256;
+
 /// What becomes of pods in one order.
 enum OrderEnd<'a> {
     /// The node admits them all.
@@ -120,7 +123,7 @@ fn try_orders<'a>(
                 try_orders(model, &trial, &rest, admissions, end)
             }
             NodeReply::Refused(_) => end(OrderEnd::Refused(next)),
-            NodeReply::Depends(_) => end(OrderEnd::Unknown),
+            NodeReply::Unknown(_) => end(OrderEnd::Unknown),
         };
         if !goes_on {
             return false;
@@ -159,7 +162,8 @@ fn first_without_place(
     admissions: &mut usize,
 ) -> Result<(), Option<String>> {
     for at in arrivals.coming() {
-        *admissions += 1;
+        // An admission costs by the number of holders, which another node chooses.
+        *admissions += 1 + allocations.iter().count() / CHEAP_HOLDERS;
         if *admissions > MOST_ADMISSIONS {
             return Err(None);
         }

@@ -41,6 +41,8 @@ pub enum UnknownNode {
     FreedMemory(String),
     /// These pods were bound at the same time, and their order decides what is left.
     Unordered(String),
+    /// Another controller pins this pod, and what it gives is not known.
+    OtherController(String),
     /// Pods that were chosen for it may arrive in an order in which it refuses this one.
     Waiting(String),
 }
@@ -62,6 +64,7 @@ impl fmt::Display for UnknownNode {
                 write!(f, "pods {pods} were bound within one second, and their order decides what is left")
             }
             Self::Misfit(pod) => write!(f, "pod {pod} is bound to the node and does not fit by its state"),
+            Self::OtherController(pod) => write!(f, "another controller pins pod {pod}"),
             Self::Waiting(pod) => {
                 write!(
                     f,

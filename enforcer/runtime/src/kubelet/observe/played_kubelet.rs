@@ -290,7 +290,14 @@ impl PlayedKubelet {
 
     pub(super) fn inputs<'a>(&'a self, observation: &'a NodeObservation) -> NodeInputs<'a> {
         let Self { machine, profile, api, .. } = self;
-        NodeInputs { machine, kubelet: profile, kubelet_inexact: &[], observation, api, engine: None }
+        NodeInputs {
+            machine,
+            kubelet: profile,
+            kubelet_inexact: &[],
+            observation,
+            api,
+            engine: enforcer_core::cluster::own_engine::OwnPart::None,
+        }
     }
 
     pub(super) fn state(&self, observation: &NodeObservation) -> enforcer_core::cluster::state::NodeState {
@@ -416,7 +423,7 @@ fn model_of_nothing(machine: &Topology, profile: &KubeletProfile) -> NodeModel {
         kubelet_inexact: &[],
         observation: &observation,
         api: &api,
-        engine: None,
+        engine: enforcer_core::cluster::own_engine::OwnPart::None,
     };
     NodeModel::new(NodeStateSource::new(0).observe(inputs).unwrap()).unwrap()
 }
@@ -426,6 +433,7 @@ fn api_pod(pod: &PodRequest, refused: Option<&str>) -> ApiPod {
         name: container.name.clone(),
         kind: container.kind,
         exclusive_cpus: Some(container.whole_cpus().unwrap_or(0)),
+        has_ended: false,
         devices: container.devices.clone(),
     });
     ApiPod {

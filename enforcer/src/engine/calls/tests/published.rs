@@ -2,10 +2,12 @@
 
 use enforcer_core::cluster::{
     observed::{ApiContainer, ApiPod, NodeInApi, NodeInputs, NodeObservation, NodeStateSource},
+    own_engine::OwnPart,
     state::{DecidedBy, KubeletProfile, NodeState},
 };
 
 use super::*;
+use crate::engine::LedgerSnapshot;
 
 fn of_uid(name: &str, cpus: u64) -> Box<NriSubject> {
     let mut subject = subject(name, "", Some(amounts(cpus)));
@@ -15,7 +17,7 @@ fn of_uid(name: &str, cpus: u64) -> Box<NriSubject> {
 
 /// The state that the daemon publishes while these pods are bound to its node.
 fn state(placed: &SharedLedger, pods: &[&str]) -> NodeState {
-    let engine = placed.snapshot().unwrap();
+    let LedgerSnapshot::Ready(engine) = placed.snapshot().1 else { panic!() };
     let pod = |name: &&str| ApiPod {
         uid: format!("uid-{name}"),
         name: (*name).to_owned(),
@@ -29,7 +31,7 @@ fn state(placed: &SharedLedger, pods: &[&str]) -> NodeState {
         kubelet_inexact: &[],
         observation: &NodeObservation::default(),
         api: &api,
-        engine: Some(&engine),
+        engine: OwnPart::Known(&engine),
     };
     NodeStateSource::new(1).observe(inputs).unwrap().clone()
 }
@@ -43,9 +45,9 @@ fn synchronized(place: bool) -> SharedLedger {
 #[test]
 fn a_state_shows_what_containers_were_given() {
     let placed = synchronized(true);
-    let before = placed.stamp().unwrap();
+    let before = placed.stamp();
     ask(&placed, |reply| NriCall::Create { subject: of_uid("one", 2), reply });
-    assert_ne!(placed.stamp(), Some(before), "readers of the stamp see that something has changed");
+    assert_ne!(placed.stamp(), before, "readers of the stamp see that something has changed");
     let told = state(&placed, &["one", "two"]);
     assert_eq!((told.exact, told.decided_by), (true, DecidedBy::NumaEnforcer), "{:?}", told.inexact);
     let held: Vec<_> =
@@ -66,10 +68,16 @@ fn a_container_without_a_pod_of_the_api_harms_no_state() {
 }
 
 #[test]
-fn nothing_is_told_while_containers_get_no_place() {
-    assert_eq!(placed(true).stamp(), None, "no runtime has come");
-    let only_named = synchronized(false);
-    assert_eq!((only_named.stamp(), only_named.snapshot()), (None, None));
+fn a_state_is_never_that_of_a_kubelet_while_the_daemon_places() {
+    assert!(matches!(synchronized(false).snapshot().1, LedgerSnapshot::NotPlacing));
+    let placed = placed(true);
+    assert!(matches!(placed.snapshot().1, LedgerSnapshot::NotReady(_)), "no runtime has come");
+    let before = placed.stamp();
+    synchronize(&placed, &[], "");
+    assert!(matches!(placed.snapshot().1, LedgerSnapshot::Ready(_)) && placed.stamp() != before);
+    let down = NriCall::Down("gone".into());
+    super::super::answer(&placed, &Gate::default(), &ResourceFiles::default(), down);
+    assert!(matches!(placed.snapshot().1, LedgerSnapshot::NotReady(_)), "its containers may change unseen");
 }
 
 #[test]
