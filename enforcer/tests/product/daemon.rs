@@ -21,9 +21,19 @@ use tempfile::TempDir;
 /// Far above what anything here takes; what is not there by then does not come.
 const PATIENCE: Duration = Duration::from_mins(1);
 
+/// A process that ends with its test, also with one that fails.
+struct RunningChild(Child);
+
+impl Drop for RunningChild {
+    fn drop(&mut self) {
+        let _ended = self.0.kill();
+        let _status = self.0.wait();
+    }
+}
+
 /// A daemon on this host that can declare nothing that exists, and so changes nothing.
 pub(crate) struct Daemon {
-    child: Child,
+    child: RunningChild,
     stdout: Receiver<String>,
     stderr: Receiver<String>,
     address: SocketAddr,
@@ -59,6 +69,7 @@ impl Daemon {
         let (stdout, stderr): (ChildStdout, ChildStderr) =
             (child.stdout.take().unwrap(), child.stderr.take().unwrap());
         let address = ([127, 0, 0, 1], 0).into();
+        let child = RunningChild(child);
         Self { child, stdout: lines(stdout), stderr: lines(stderr), address, config }
     }
 
@@ -111,20 +122,20 @@ impl Daemon {
     }
 
     fn signal(&self, signal: Signal) {
-        kill_process(Pid::from_child(&self.child), signal).unwrap();
+        kill_process(Pid::from_child(&self.child.0), signal).unwrap();
     }
 
     /// Id of its process.
     pub(crate) fn id(&self) -> u32 {
-        self.child.id()
+        self.child.0.id()
     }
 
     /// Exit code after the signal.
     pub(crate) fn end(mut self, signal: Signal) -> Option<i32> {
         self.signal(signal);
         let (send, receive) = mpsc::channel();
-        let pid = Pid::from_child(&self.child);
-        thread::spawn(move || send.send(self.child.wait()));
+        let pid = Pid::from_child(&self.child.0);
+        thread::spawn(move || send.send(self.child.0.wait()));
         let Ok(status) = receive.recv_timeout(PATIENCE) else {
             let _ = kill_process(pid, Signal::KILL);
             panic!("the daemon still runs {PATIENCE:?} after {signal:?}");
@@ -145,7 +156,7 @@ fn the_log_begins_with_what_runs_and_ends_with_why() {
     let (stdout, stderr) = (lines(child.stdout.take().unwrap()), lines(child.stderr.take().unwrap()));
     let address = ([127, 0, 0, 1], 0).into();
     let config = tempfile::tempdir().unwrap();
-    let mut second = Daemon { child, stdout, stderr, address, config };
+    let mut second = Daemon { child: RunningChild(child), stdout, stderr, address, config };
     let begins = second.stderr.recv_timeout(PATIENCE).unwrap();
     let expected = format!(
         " INFO numa-enforcer {} starts: mode observe, configuration {}, state directory {}",
@@ -300,7 +311,8 @@ fn a_disk_that_is_full_of_its_lines_does_not_end_it() {
     let mut child = command.spawn().unwrap();
     let (address, config) = (([127, 0, 0, 1], 0).into(), config);
     let stderr = lines(child.stderr.take().unwrap());
-    let mut daemon = Daemon { child, stdout: mpsc::channel().1, stderr, address, config };
+    let mut daemon =
+        Daemon { child: RunningChild(child), stdout: mpsc::channel().1, stderr, address, config };
     let serving = daemon.said("serving http://");
     daemon.address = serving.split_once("http://").unwrap().1.split('/').next().unwrap().parse().unwrap();
     daemon.said("lines of turns are lost: printing: No space left on device");
@@ -375,7 +387,7 @@ fn each_thread_keeps_what_its_role_needs() {
     for mode in ["observe", "enforce"] {
         let kept = documented(mode);
         let daemon = Daemon::start(mode);
-        let tasks = format!("/proc/{}/task", daemon.child.id());
+        let tasks = format!("/proc/{}/task", daemon.id());
         let tasks: Vec<_> = fs::read_dir(tasks).unwrap().map(|entry| entry.unwrap().path()).collect();
         let mut names = BTreeSet::new();
         for task in tasks {
