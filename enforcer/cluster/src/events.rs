@@ -1,9 +1,12 @@
-//! Writes events of the node and its pods (events.k8s.io/v1), one after another.
+//! Writes events of the node and its pods (events.k8s.io/v1), one request at a time.
+//!
+//! Problem: a namespace whose admission webhook does not answer must not hold up the events of all others.
+//! Idea: a write that failed waits behind the others, with the later ones of its namespace ([`EventQueue`]).
 //!
 //! Invariants: an event is written once, also when the answer of the first try is lost: its name tells the
-//! server that it is the same one. An event that the server does not take within [`TRIES`] tries, or
-//! refuses, is dropped and counted. Nothing waits for the writer: its queue is bounded, and full it takes no
-//! more.
+//! server that it is the same one. A write that the server does not take within [`TRIES`] tries goes back to
+//! the sender; one that the server refuses is dropped and counted. Nothing waits for the writer: its queue is
+//! bounded, and full it takes no more. What one namespace refuses is no fault of the node's events.
 //!
 //! A server forgets events, after an hour if it is not told otherwise. Another count of a forgotten one
 //! creates it anew, as clients of Kubernetes do (`k8s.io/client-go/tools/events/event_broadcaster.go`).
@@ -19,17 +22,22 @@ use jiff::Timestamp;
 use numa_topology::degraded::Degraded;
 use serde_json::{Value, json};
 use tokio::{
-    sync::{mpsc::Receiver, watch::Sender},
-    time::sleep,
+    sync::{
+        mpsc::{Receiver, Sender as CallSender},
+        watch::Sender,
+    },
+    time::{Instant, sleep_until},
 };
 
+use self::queue::EventQueue;
 use crate::{
     api_error::ApiError,
-    backoff::Backoff,
     connection::{ApiConnection, JSON},
     newest::send_if_different,
     publish::WriteEnd,
 };
+
+mod queue;
 
 /// Media type of a patch by RFC 7396.
 const MERGE: &str = "application/merge-patch+json";
@@ -49,7 +57,7 @@ const NO_EVENTS: &str = "kubectl describe does not show what the daemon does to 
 pub struct EventTally {
     /// Writes that the server has taken: new events, and new counts of repeated ones.
     pub written: AtomicU64,
-    /// Events beyond the rate or the queue, and writes that the server did not take.
+    /// Events beyond the rate or the queue, or without a known pod, and writes that the server did not take.
     pub dropped: AtomicU64,
 }
 
@@ -74,54 +82,121 @@ impl Default for EventRetries {
     }
 }
 
-/// Writes what comes until the sender is gone. `node` is the name of the node that reports. `degraded` is set
-/// while the server takes no events.
+/// Writes what comes until the sender is gone. `node` is the name of the node that reports. `failed` gets the
+/// writes that failed in all their tries. `degraded` is set while the server takes no events.
 pub async fn write_events(
     connection: &ApiConnection,
     node: &str,
     retries: EventRetries,
     mut calls: Receiver<EventCall>,
+    failed: &CallSender<EventCall>,
     tally: &EventTally,
     degraded: &Sender<Option<Degraded>>,
 ) {
     let instance: String = node.chars().take(INSTANCE).collect();
-    while let Some(call) = calls.recv().await {
-        if write(connection, &instance, retries, &call, degraded).await {
-            tally.written.fetch_add(1, Ordering::Relaxed);
-        } else {
-            tally.drop_events(1);
+    let mut queue = EventQueue::new(retries);
+    let mut is_open = true;
+    loop {
+        while let Some(call) = if queue.has_room() { calls.try_recv().ok() } else { None } {
+            queue.push(call, Instant::now());
+        }
+        if let Some(mut pending) = queue.take_due(Instant::now()) {
+            let ended = write_once(connection, &instance, &pending.call).await;
+            match TryEnd::of(ended.as_ref().err(), &pending.call.event.object) {
+                TryEnd::Written => {
+                    tally.written.fetch_add(1, Ordering::Relaxed);
+                    send_if_different(degraded, None);
+                    continue;
+                }
+                TryEnd::Refused { is_fault } => {
+                    report(degraded, &ended, is_fault);
+                    tally.drop_events(1);
+                    continue;
+                }
+                TryEnd::Failed { asked, is_of_server, is_fault } => {
+                    report(degraded, &ended, is_fault);
+                    pending.tries += 1;
+                    let is_last = pending.tries >= TRIES;
+                    let returned = queue.put_back(pending, Instant::now(), asked, is_of_server, is_last);
+                    if returned.is_some_and(|call| failed.try_send(call).is_err()) {
+                        tally.drop_events(1);
+                    }
+                    continue;
+                }
+            }
+        }
+        let due = queue.next_due();
+        if due.is_none() && !is_open {
+            return;
+        }
+        tokio::select! {
+            call = calls.recv(), if is_open && queue.has_room() => match call {
+                Some(call) => queue.push(call, Instant::now()),
+                None => is_open = false,
+            },
+            () = sleep_until(due.unwrap_or_else(Instant::now)), if due.is_some() => {}
         }
     }
 }
 
-/// Writes an event, if need be in several tries; whether the server has it.
-async fn write(
-    connection: &ApiConnection,
-    instance: &str,
-    retries: EventRetries,
-    call: &EventCall,
-    degraded: &Sender<Option<Degraded>>,
-) -> bool {
-    let mut backoff = Backoff::new(retries.backoff);
-    for tried in 1..=TRIES {
-        let Err(error) = write_once(connection, instance, call).await else {
-            send_if_different(degraded, None);
-            return true;
-        };
-        if is_of_ended_namespace(&error) {
-            return false;
-        }
+/// Sets why the server takes no events, if that is a fault.
+fn report(degraded: &Sender<Option<Degraded>>, ended: &Result<(), ApiError>, is_fault: bool) {
+    if let Err(error) = ended
+        && is_fault
+    {
         send_if_different(degraded, Some(Degraded::new("events", error.to_string(), NO_EVENTS)));
-        let asked = match WriteEnd::of(&error) {
+    }
+}
+
+/// How a try ended. `is_fault` is what concerns the events of the whole node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum TryEnd {
+    Written,
+    /// Another try would end the same.
+    Refused {
+        is_fault: bool,
+    },
+    Failed {
+        /// When to come back, if the server said that.
+        asked: Duration,
+        /// Whether no event can be written for that time.
+        is_of_server: bool,
+        is_fault: bool,
+    },
+}
+
+impl TryEnd {
+    fn of(error: Option<&ApiError>, object: &EventObject) -> Self {
+        let Some(error) = error else { return Self::Written };
+        let is_of_node = matches!(object, EventObject::Node { .. });
+        let asked = match WriteEnd::of(error) {
             WriteEnd::Busy(asked) => asked.unwrap_or_default(),
             WriteEnd::Unreachable => Duration::ZERO,
-            WriteEnd::Refused | WriteEnd::Written => return false,
+            WriteEnd::Refused | WriteEnd::Written => {
+                let is_fault = !is_of_ended_namespace(error) && (is_of_node || !is_of_tenant(error));
+                return Self::Refused { is_fault };
+            }
         };
-        if tried < TRIES {
-            sleep(backoff.next_wait().max(asked)).await;
-        }
+        let is_of_server = matches!(
+            error,
+            ApiError::Unreachable { .. } | ApiError::Unauthorized { .. } | ApiError::Busy { code: 429, .. }
+        );
+        Self::Failed { asked, is_of_server, is_fault: is_of_node || !is_of_tenant(error) }
     }
-    false
+}
+
+/// Whether what serves or guards one namespace (its quota, a webhook, a policy) refuses or fails, as
+/// `k8s.io/apiserver/pkg/admission` says it. A missing rule of RBAC reads `User "x" cannot create resource`.
+fn is_of_tenant(error: &ApiError) -> bool {
+    match error {
+        ApiError::Forbidden { verb, message, .. } => !message.contains(&format!("cannot {verb} resource")),
+        ApiError::Refused { code: 404, message, .. } => message.contains("admission webhook"),
+        ApiError::Refused { .. } => true,
+        ApiError::Busy { message, .. } => {
+            message.contains("failed calling webhook") || message.contains("admission webhook")
+        }
+        _ => false,
+    }
 }
 
 /// A namespace that ends takes no new objects. That is no fault.
@@ -216,7 +291,7 @@ mod tests {
     fn names_are_names_of_objects() {
         let name = |object: EventObject, serial: u64, first_ns: i64| {
             let event = NodeEvent::new(object, EventReason::NumaCorrected, "");
-            name_of(&EventCall { serial, event, first_ns, count: 1, last_ns: first_ns })
+            name_of(&EventCall { serial, event, first_ns, count: 1, told: 0, last_ns: first_ns })
         };
         let node = EventObject::Node { name: "n".repeat(253), uid: "u".into() };
         let long = name(node, 70_000, 1_795_831_200_123_456_789);

@@ -1,8 +1,10 @@
 //! Events of pods that follow from a turn: what its report has and earlier ones did not.
 //!
 //! The report is the one source: findings, refusals, outcomes and added memory nodes are decided elsewhere.
-//! A state that a turn repeats (a finding, a refusal, an added node) is told once. Until the pod of a
-//! workload is known, what is told of it waits. A workload that is no container of a pod has no events.
+//! A state that a turn repeats (a finding, a refusal, an added node) is told once: it counts as told when its
+//! event was accepted, and until then each turn tries again. So it also waits until the pod of its workload
+//! is known. A correction happens once and waits for nothing: without a known pod, or beyond the rate, it is
+//! counted as dropped. A workload that is no container of a pod has no events.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,6 +15,7 @@ use enforcer_core::{
     turn::{RefusalCause, Widened},
     workload::{CgroupPath, Origin, identify},
 };
+use numa_topology::set::NodeSet;
 
 use crate::{tick::TickReport, view::step::step};
 
@@ -21,7 +24,9 @@ use crate::{tick::TickReport, view::step::step};
 pub struct TurnEvents {
     /// States that last, by what identifies them.
     told: BTreeSet<LastingState>,
-    /// Memory nodes that were added.
+    /// States whose event was not accepted yet.
+    waiting: BTreeSet<LastingState>,
+    /// Memory nodes that were added and told of.
     widened: Widened,
 }
 
@@ -34,56 +39,138 @@ enum LastingState {
     Refusal(CgroupPath, RefusalCause),
     /// A container without a place, by id, and why.
     Unplaced(String, String),
+    /// A workload with added memory nodes.
+    Widening(CgroupPath),
 }
 
-/// Events of one turn: of each object and reason one, with all notes.
-struct Told<'a> {
+/// What one event of a turn tells.
+#[derive(Debug, Default)]
+struct ToldChanges {
+    notes: Vec<String>,
+    /// States that count as told when the event is accepted.
+    states: Vec<LastingState>,
+    /// The same for memory nodes.
+    widened: Vec<(CgroupPath, NodeSet)>,
+    /// Whether the event also tells what no later turn repeats.
+    has_correction: bool,
+}
+
+/// Where an event of a workload goes.
+enum WorkloadPod {
+    Known(EventObject),
+    /// A pod that the API server has not told of.
+    Unknown,
+    /// No container of a pod.
+    None,
+}
+
+/// Events of one turn: of each object and reason one.
+struct ChangesByObject<'a> {
     pod_of: &'a dyn Fn(&str) -> Option<EventObject>,
-    notes: BTreeMap<(EventObject, EventReason), Vec<String>>,
+    events: BTreeMap<(EventObject, EventReason), ToldChanges>,
 }
 
-impl Told<'_> {
-    /// Adds a note; whether the workload is of a known pod.
-    fn add(&mut self, cgroup: &CgroupPath, reason: EventReason, note: String) -> bool {
-        let Origin::Pod { pod_uid, .. } = identify(cgroup).origin else { return false };
-        let Some(object) = (self.pod_of)(&pod_uid) else { return false };
-        self.notes.entry((object, reason)).or_default().push(note);
-        true
+impl ChangesByObject<'_> {
+    /// Where to add a note about a lasting state, if the workload is of a known pod.
+    fn event(&mut self, cgroup: &CgroupPath, reason: EventReason) -> Option<&mut ToldChanges> {
+        match self.pod(cgroup) {
+            WorkloadPod::Known(object) => Some(self.events.entry((object, reason)).or_default()),
+            WorkloadPod::Unknown | WorkloadPod::None => None,
+        }
+    }
+
+    fn pod(&self, cgroup: &CgroupPath) -> WorkloadPod {
+        let Origin::Pod { pod_uid, .. } = identify(cgroup).origin else { return WorkloadPod::None };
+        (self.pod_of)(&pod_uid).map_or(WorkloadPod::Unknown, WorkloadPod::Known)
     }
 }
 
 impl TurnEvents {
-    /// What a turn tells of the pods that `pod_of` finds by their uid in the kubelet.
+    /// Offers to `accept` what a turn tells of the pods that `pod_of` finds by their uid in the kubelet. The
+    /// number of events that are dropped: no later turn offers them again.
     pub fn note(
         &mut self,
         turn: &TickReport,
         pod_of: &dyn Fn(&str) -> Option<EventObject>,
-    ) -> Vec<NodeEvent> {
-        let mut told = Told { pod_of, notes: BTreeMap::new() };
+        accept: &mut dyn FnMut(NodeEvent) -> bool,
+    ) -> u64 {
+        let mut changes = ChangesByObject { pod_of, events: BTreeMap::new() };
         let states = lasting_states(turn);
-        self.told.retain(|state| states.contains_key(state));
+        let widened = turn.widening.as_ref().map(|one| one.widened.clone()).unwrap_or_default();
+        let mut dropped = self.forget_ended(&states, &widened);
         for (state, (cgroup, reason, note)) in states {
-            if !self.told.contains(&state) && told.add(&cgroup, reason, note) {
-                self.told.insert(state);
+            if self.told.contains(&state) {
+                continue;
+            }
+            if let Some(event) = changes.event(&cgroup, reason) {
+                event.notes.push(note);
+                event.states.push(state);
             }
         }
         for outcome in &turn.outcomes {
-            if matches!(outcome.result, OutcomeResult::Applied { .. }) {
-                told.add(outcome.step.action.cgroup(), EventReason::NumaCorrected, step(outcome));
+            if !matches!(outcome.result, OutcomeResult::Applied { .. }) {
+                continue;
+            }
+            match changes.pod(outcome.step.action.cgroup()) {
+                WorkloadPod::Known(object) => {
+                    let event = changes.events.entry((object, EventReason::NumaCorrected)).or_default();
+                    event.notes.push(step(outcome));
+                    event.has_correction = true;
+                }
+                WorkloadPod::Unknown => dropped += 1,
+                WorkloadPod::None => {}
             }
         }
-        let widened = turn.widening.as_ref().map(|one| one.widened.clone()).unwrap_or_default();
-        self.widened.retain(|cgroup, _| widened.contains_key(cgroup));
         for (cgroup, nodes) in widened {
             let had = self.widened.get(&cgroup);
             let added = had.map_or_else(|| nodes.clone(), |had| nodes.difference(had));
-            let note = format!("its memory nodes were nearly full: memory of NUMA nodes {added} was added");
-            if added.is_empty() || told.add(&cgroup, EventReason::NumaMemoryWidened, note) {
+            if added.is_empty() {
+                dropped += u64::from(self.waiting.remove(&LastingState::Widening(cgroup.clone())));
                 self.widened.insert(cgroup, nodes);
+            } else if let Some(event) = changes.event(&cgroup, EventReason::NumaMemoryWidened) {
+                let note =
+                    format!("its memory nodes were nearly full: memory of NUMA nodes {added} was added");
+                event.notes.push(note);
+                event.states.push(LastingState::Widening(cgroup.clone()));
+                event.widened.push((cgroup, nodes));
             }
         }
-        let notes = told.notes.into_iter();
-        notes.map(|((object, reason), notes)| NodeEvent::new(object, reason, &notes.join("; "))).collect()
+        for ((object, reason), changes) in changes.events {
+            let is_accepted = accept(NodeEvent::new(object, reason, &changes.notes.join("; ")));
+            dropped += u64::from(!is_accepted && changes.has_correction);
+            self.keep(changes, is_accepted);
+        }
+        dropped
+    }
+
+    /// Forgets what the turn has no longer; how many states ended before their event was accepted.
+    fn forget_ended(
+        &mut self,
+        states: &BTreeMap<LastingState, (CgroupPath, EventReason, String)>,
+        widened: &Widened,
+    ) -> u64 {
+        let lasts = |state: &LastingState| match state {
+            LastingState::Widening(cgroup) => widened.contains_key(cgroup),
+            _ => states.contains_key(state),
+        };
+        let waited = self.waiting.len();
+        self.waiting.retain(lasts);
+        self.told.retain(lasts);
+        self.widened.retain(|cgroup, _| widened.contains_key(cgroup));
+        (waited - self.waiting.len()) as u64
+    }
+
+    /// Keeps what an event told, or that it has to be told yet.
+    fn keep(&mut self, changes: ToldChanges, is_accepted: bool) {
+        if is_accepted {
+            self.widened.extend(changes.widened);
+            for state in changes.states {
+                self.waiting.remove(&state);
+                self.told.insert(state);
+            }
+        } else {
+            self.waiting.extend(changes.states);
+        }
     }
 }
 
@@ -128,10 +215,12 @@ const fn is_lasting(cause: RefusalCause) -> bool {
 }
 
 #[cfg(test)]
-#[expect(clippy::unwrap_used, reason = "a test")]
 mod tests {
+    use std::time::Duration;
+
     use enforcer_core::{
         audit::{Audit, AuditedWorkload},
+        cluster::events::{EventLimits, EventLog, NotedEvent},
         finding::Rule,
         plan::{Action, Outcome, Step},
         turn::Refusal,
@@ -167,7 +256,89 @@ mod tests {
     }
 
     fn told(events: &mut TurnEvents, turn: &TickReport) -> Vec<(EventReason, String)> {
-        events.note(turn, &known).into_iter().map(|event| (event.reason, event.note)).collect()
+        let mut told = Vec::new();
+        let mut accept = |event: NodeEvent| {
+            told.push((event.reason, event.note));
+            true
+        };
+        assert_eq!(events.note(turn, &known, &mut accept), 0);
+        told
+    }
+
+    /// A turn in which each of these pods has a finding.
+    fn misaligned(pods: usize) -> TickReport {
+        let of_pod = |n: usize| {
+            let uid = format!("8b1fbf4c_1e1b_4a65_9f0a_6e3c1a8b{n:04x}");
+            let path = format!("/kubepods.slice/kubepods-pod{uid}.slice/cri-containerd-{ID}.scope");
+            let cgroup = CgroupPath::new(&path);
+            let origin = identify(&cgroup).origin;
+            AuditedWorkload { cgroup, origin, ..fixture::workload("web", "4-7", "1", &[]) }
+        };
+        let finding = |n| fixture::finding(&mut of_pod(n), Rule::RemoteResidency, Severity::Critical);
+        let mut turn = turn();
+        turn.audit.findings = (0..pods).map(finding).collect();
+        turn
+    }
+
+    #[expect(clippy::unnecessary_wraps, reason = "the signature of the callers' lookup")]
+    fn any_pod(uid: &str) -> Option<EventObject> {
+        Some(EventObject::Pod { namespace: "shop".to_owned(), name: uid.to_owned(), uid: uid.to_owned() })
+    }
+
+    #[test]
+    fn each_pod_gets_its_event_when_the_rate_allows_it() {
+        let turn = misaligned(40);
+        let (mut events, mut log) = (TurnEvents::default(), EventLog::new(EventLimits::default()));
+        let mut named = Vec::new();
+        for at in 0..1_000 {
+            let mut accept = |event: NodeEvent| {
+                match log.note(event, Duration::from_secs(at), 0, true) {
+                    NotedEvent::Write(call) => named.push((call.event.object, call.count)),
+                    NotedEvent::Joined => {}
+                    NotedEvent::Refused => return false,
+                }
+                true
+            };
+            assert_eq!(events.note(&turn, &any_pod, &mut accept), 0);
+        }
+        named.sort();
+        named.dedup();
+        assert_eq!(named.len(), 40);
+        assert!(named.iter().all(|(_, count)| *count == 1), "each is told once");
+    }
+
+    #[test]
+    fn state_that_ends_before_its_event_is_accepted_is_dropped() {
+        let mut events = TurnEvents::default();
+        let widened = BTreeMap::from([(container(), "1".parse().unwrap())]);
+        let widening = Some(WideningReport { widened, ..WideningReport::default() });
+        let full = TickReport { widening, ..misaligned(3) };
+        let mut offered = 0;
+        for _ in 0..2 {
+            let mut refuse = |_| {
+                offered += 1;
+                false
+            };
+            assert_eq!(events.note(&full, &any_pod, &mut refuse), 0);
+        }
+        assert_eq!(offered, 2 * 4, "each turn tries again");
+        assert_eq!(events.note(&misaligned(1), &any_pod, &mut |_| true), 3);
+        assert_eq!(events.note(&turn(), &any_pod, &mut |_| true), 0);
+    }
+
+    #[test]
+    fn correction_that_is_not_told_is_counted() {
+        let action = |cgroup| Action::SetCpus { cgroup, cpus: "4-7".parse().unwrap() };
+        let applied = |cgroup| Outcome {
+            step: Step { action: action(cgroup), reason: "its memory is on node 1".into() },
+            result: OutcomeResult::Applied { read_back: "4-7".into() },
+        };
+        let mut corrected = turn();
+        corrected.outcomes = vec![applied(container()), applied(CgroupPath::new("/system.slice/db.service"))];
+        let mut events = TurnEvents::default();
+        assert_eq!(events.note(&corrected, &|_| None, &mut |_| true), 1, "its pod is not known");
+        assert_eq!(events.note(&corrected, &known, &mut |_| false), 1, "beyond the rate");
+        assert_eq!(events.note(&corrected, &known, &mut |_| true), 0);
     }
 
     #[test]
@@ -198,7 +369,7 @@ mod tests {
         let mut unit = fixture::workload("db.service", "4-7", "1", &[]);
         misaligned.audit.findings.push(fixture::finding(&mut unit, Rule::Drift, Severity::Critical));
         let mut events = TurnEvents::default();
-        assert_eq!(events.note(&misaligned, &|_| None), []);
+        assert_eq!(events.note(&misaligned, &|_| None, &mut |event| panic!("{event:?}")), 0);
         assert_eq!(told(&mut events, &misaligned).len(), 1);
     }
 

@@ -1,14 +1,15 @@
 //! Events of this node and its pods: what turns and published states tell, through the rate limit, to the
 //! writer.
 //!
-//! Invariants: nothing waits for the API server. Events that find no room are dropped and counted. What turns
-//! tell of pods waits until the API server has said which pods the node has.
+//! Invariants: nothing waits for the API server. What turns repeat, and events of the node, wait until the
+//! rate and the queue have room; corrections that find none, or whose pod the API server has not told of, are
+//! dropped and counted. Writes that the server did not get come back to the log.
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::VecDeque, sync::Arc, time::Duration};
 
 use enforcer_cluster::{ApiConnection, EventRetries, EventTally, PublishedObject, WatchedPods, write_events};
 use enforcer_core::cluster::events::{
-    EventCall, EventLimits, EventLog, EventObject, NodeEvent, StateEvents, StateFacts,
+    EventCall, EventLimits, EventLog, EventObject, NodeEvent, NotedEvent, StateEvents, StateFacts,
 };
 use enforcer_report::turn_events::TurnEvents;
 use numa_topology::degraded::Degraded;
@@ -24,6 +25,8 @@ use crate::{serve::Latest, wall_clock};
 
 /// Most writes that wait: as many as a server that is away for a minute leaves behind.
 const QUEUE: usize = 64;
+/// Most events of the node that wait for room.
+const MOST_WAITING: usize = 8;
 /// Time between two looks for series that have ended and for states that stay inexact.
 const LOOK: Duration = Duration::from_secs(5);
 
@@ -48,28 +51,68 @@ impl EventOutput {
     pub(super) fn start(self, inputs: EventInputs, connection: Arc<ApiConnection>, tasks: &mut JoinSet<()>) {
         let Self { turns, tally, unwritten } = self;
         let (calls, queue) = mpsc::channel(QUEUE);
+        let (failures, failed) = mpsc::channel(QUEUE);
         let (node, counts) = (inputs.node.clone(), Arc::clone(&tally));
-        tasks.spawn(note_events(inputs, turns, calls, tally));
+        let notes = EventNotes { log: EventLog::new(EventLimits::default()), calls, tally, dropped: 0 };
+        tasks.spawn(note_events(inputs, turns, notes, failed));
         tasks.spawn(async move {
-            write_events(&connection, &node, EventRetries::default(), queue, &counts, &unwritten).await;
+            let retries = EventRetries::default();
+            write_events(&connection, &node, retries, queue, &failures, &counts, &unwritten).await;
         });
     }
 }
 
-/// Sends the writes that each turn and each state takes, until the daemon ends.
+/// What events go through on their way to the writer.
+struct EventNotes {
+    log: EventLog,
+    /// To the writer. Nothing else sends, so room that is there stays.
+    calls: mpsc::Sender<EventCall>,
+    tally: Arc<EventTally>,
+    /// What the log had dropped when it was counted last.
+    dropped: u64,
+}
+
+impl EventNotes {
+    /// Notes an event and sends the write that it takes; whether a write tells of it, now or later.
+    fn accept(&mut self, event: NodeEvent, now: Duration) -> bool {
+        let has_room = self.calls.capacity() > 0;
+        match self.log.note(event, now, wall_clock::unix_ns(), has_room) {
+            NotedEvent::Write(call) => self.send(call),
+            NotedEvent::Joined => {}
+            NotedEvent::Refused => return false,
+        }
+        true
+    }
+
+    /// Sends what ended series have not told, and counts what the log has dropped.
+    fn settle(&mut self, now: Duration) {
+        for call in self.log.end_series(now, self.calls.capacity()) {
+            self.send(call);
+        }
+        self.tally.drop_events(self.log.dropped() - self.dropped);
+        self.dropped = self.log.dropped();
+    }
+
+    fn send(&mut self, call: EventCall) {
+        if let Err(unsent) = self.calls.try_send(call) {
+            self.log.take_back(unsent.into_inner());
+        }
+    }
+}
+
+/// Sends the writes that each turn and each state takes, until the daemon ends. `failed` are writes that the
+/// server did not get.
 async fn note_events(
     mut inputs: EventInputs,
     mut turns: Latest,
-    calls: mpsc::Sender<EventCall>,
-    tally: Arc<EventTally>,
+    mut notes: EventNotes,
+    mut failed: mpsc::Receiver<EventCall>,
 ) {
     let start = Instant::now();
     let (mut of_turns, mut of_states) = (TurnEvents::default(), StateEvents::default());
-    let mut log = EventLog::new(EventLimits::default());
+    let mut of_node = VecDeque::new();
     let mut look = interval(LOOK);
-    let mut dropped = 0;
     loop {
-        let mut events: Vec<NodeEvent> = Vec::new();
         tokio::select! {
             changed = turns.changed() => {
                 if changed.is_err() {
@@ -78,7 +121,9 @@ async fn note_events(
                 let turn = turns.borrow_and_update().clone();
                 let pods = inputs.pods.borrow().clone();
                 if let Some(turn) = turn {
-                    events = of_turns.note(&turn, &|uid| pod_of(&pods, uid));
+                    let mut accept = |event| notes.accept(event, start.elapsed());
+                    let dropped = of_turns.note(&turn, &|uid| pod_of(&pods, uid), &mut accept);
+                    notes.tally.drop_events(dropped);
                 }
             }
             changed = inputs.states.changed() => {
@@ -87,17 +132,23 @@ async fn note_events(
                 }
                 let facts = facts(inputs.states.borrow_and_update().as_ref());
                 if let Some(facts) = facts {
-                    events.extend(of_states.note(&inputs.object(), &facts, start.elapsed()));
+                    of_node.extend(of_states.note(&inputs.object(), &facts, start.elapsed()));
                 }
             }
-            _ = look.tick() => events.extend(of_states.lasting(&inputs.object(), start.elapsed())),
+            Some(call) = failed.recv() => notes.log.take_back(call),
+            _ = look.tick() => of_node.extend(of_states.lasting(&inputs.object(), start.elapsed())),
         }
-        let now = start.elapsed();
-        let mut writes = log.end_series(now);
-        writes.extend(events.into_iter().filter_map(|event| log.note(event, now, wall_clock::unix_ns())));
-        let unsent = writes.into_iter().filter_map(|call| calls.try_send(call).err()).count();
-        tally.drop_events(log.dropped() - dropped + unsent as u64);
-        dropped = log.dropped();
+        while let Some(event) = of_node.front().cloned() {
+            if !notes.accept(event, start.elapsed()) {
+                break;
+            }
+            of_node.pop_front();
+        }
+        while of_node.len() > MOST_WAITING {
+            of_node.pop_front();
+            notes.tally.drop_events(1);
+        }
+        notes.settle(start.elapsed());
     }
 }
 

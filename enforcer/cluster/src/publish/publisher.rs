@@ -162,7 +162,7 @@ impl Publisher {
             self.written = None;
             return;
         }
-        pending().await
+        pending::<()>().await;
     }
 
     /// The object as the server has it, whichever program wrote it; `None` if there is none.

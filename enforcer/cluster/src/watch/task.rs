@@ -207,8 +207,8 @@ impl PodWatch<'_> {
         Ok(())
     }
 
-    /// Takes changes from a version on until the watch is over. One that is trusted is taken as working before
-    /// it tells anything.
+    /// Takes changes from a version on until the watch is over. One that is trusted is taken as working
+    /// before it tells anything.
     async fn follow(
         &mut self,
         version: &str,

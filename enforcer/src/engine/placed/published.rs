@@ -24,7 +24,7 @@ pub enum LedgerSnapshot {
     /// They do, and what they have is not known, for this reason.
     NotReady(&'static str),
     /// What the engine decides from.
-    Ready(EngineSnapshot),
+    Ready(Box<EngineSnapshot>),
 }
 
 impl LedgerSnapshot {
@@ -79,7 +79,8 @@ impl Ledger {
                 rule.name
             )
         });
-        LedgerSnapshot::Ready(EngineSnapshot { inputs, announced: announced.collect(), unrepeatable })
+        let snapshot = EngineSnapshot { inputs, announced: announced.collect(), unrepeatable };
+        LedgerSnapshot::Ready(Box::new(snapshot))
     }
 }
 

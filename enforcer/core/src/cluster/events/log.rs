@@ -1,8 +1,9 @@
 //! Which events are written, and which are joined into a series.
 //!
 //! Equal events (object and reason) within [`EventLimits::series`] are one object of the API with a count.
-//! Token buckets bound the writes for each of these and for the daemon. A first event beyond a bucket is
-//! dropped and counted; a repetition beyond it is told with a later one, or when the series ends. Time is an
+//! Token buckets bound the writes for each of these, for each namespace and for the daemon; the last tokens
+//! of the daemon are for events of the node. A first event beyond a bucket is refused, and the caller keeps
+//! or drops it; a repetition beyond it is told with a later one, or when the series ends. Time is an
 //! argument.
 
 use std::{collections::BTreeMap, time::Duration};
@@ -11,14 +12,22 @@ use super::{EventObject, EventReason, NodeEvent};
 
 /// Series that are remembered; beyond that, the one that is unchanged for longest is forgotten.
 const MOST_SERIES: usize = 512;
+/// Namespaces with a bucket of their own. Further ones share one until the bucket of another is full.
+const MOST_NAMESPACES: usize = 256;
 
 /// Bounds of the writes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct EventLimits {
     /// Writes at once, for each object and reason, and for the daemon.
     pub burst: u32,
+    /// How many of the daemon's writes at once are for events of the node alone.
+    pub node_reserve: u32,
+    /// Writes at once for the pods of a namespace.
+    pub namespace_burst: u32,
     /// Time in which an object and reason earn one more write.
     pub per_object: Duration,
+    /// Time in which a namespace earns one more write.
+    pub per_namespace: Duration,
     /// Time in which the daemon earns one more write.
     pub per_daemon: Duration,
     /// Time after which an equal event is a new one.
@@ -26,12 +35,15 @@ pub struct EventLimits {
 }
 
 impl Default for EventLimits {
-    /// 10 writes, 1 min, 1 s, 6 min.
+    /// 10 writes (2 of them for the node), 6 for a namespace; 1 min, 15 s, 5 s; 6 min.
     fn default() -> Self {
         Self {
             burst: 10,
+            node_reserve: 2,
+            namespace_burst: 6,
             per_object: Duration::from_mins(1),
-            per_daemon: Duration::from_secs(1),
+            per_namespace: Duration::from_secs(15),
+            per_daemon: Duration::from_secs(5),
             series: Duration::from_mins(6),
         }
     }
@@ -48,16 +60,31 @@ pub struct EventCall {
     pub first_ns: i64,
     /// Number of events; 1 is a new object.
     pub count: u32,
+    /// Number of events that earlier writes tell of.
+    pub told: u32,
     /// When the newest one happened, in nanoseconds since 1970.
     pub last_ns: i64,
 }
 
-/// See the module.
+/// What became of an event.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum NotedEvent {
+    /// It is to be written now.
+    Write(EventCall),
+    /// A later write of its series tells of it.
+    Joined,
+    /// There is no room for a new event. The log forgets it and counts nothing: the caller may try again.
+    Refused,
+}
+
+/// The series that are open, and the rates at which they are written.
 #[derive(Debug, Clone, Default)]
 pub struct EventLog {
     limits: EventLimits,
     series: BTreeMap<(EventObject, EventReason), EventSeries>,
     daemon: TokenBucket,
+    /// By namespace of pods; the empty name is the bucket that further namespaces share.
+    namespaces: BTreeMap<String, TokenBucket>,
     serial: u64,
     dropped: u64,
 }
@@ -104,26 +131,25 @@ impl EventLog {
         Self { limits, ..Self::default() }
     }
 
-    /// Events that no write tells of.
+    /// Events of series that no write tells of.
     pub const fn dropped(&self) -> u64 {
         self.dropped
     }
 
-    /// Notes an event at `now` of a clock that never goes back, and `at_ns` since 1970; the write that it
-    /// takes.
-    pub fn note(&mut self, event: NodeEvent, now: Duration, at_ns: i64) -> Option<EventCall> {
+    /// Notes an event at `now` of a clock that never goes back, and `at_ns` since 1970. Without `has_room` it
+    /// is not written now.
+    pub fn note(&mut self, event: NodeEvent, now: Duration, at_ns: i64, has_room: bool) -> NotedEvent {
         let NodeEvent { object, reason, note } = event;
         let key = (object, reason);
         let is_open = |series: &&mut EventSeries| now.saturating_sub(series.last) < self.limits.series;
         if let Some(series) = self.series.get_mut(&key).filter(is_open) {
             series.count = series.count.saturating_add(1);
             (series.note, series.last, series.last_ns) = (note, now, at_ns);
-            return self.call(&key, now);
+            let call = if has_room { self.call(&key, now) } else { None };
+            return call.map_or(NotedEvent::Joined, NotedEvent::Write);
         }
-        let EventLimits { burst, per_daemon, .. } = self.limits;
-        if !self.daemon.has_token(now, burst, per_daemon) {
-            self.dropped += 1;
-            return None;
+        if !has_room || !self.has_tokens(&key.0, now) {
+            return NotedEvent::Refused;
         }
         self.make_room();
         self.serial += 1;
@@ -133,19 +159,20 @@ impl EventLog {
         if let Some(ended) = self.series.insert(key.clone(), series) {
             self.dropped += ended.untold();
         }
-        self.call(&key, now)
+        self.call(&key, now).map_or(NotedEvent::Joined, NotedEvent::Write)
     }
 
-    /// Ends the series without an event for some time; the writes of what they have not told yet.
-    pub fn end_series(&mut self, now: Duration) -> Vec<EventCall> {
+    /// Ends the series without an event for some time; at most `room` writes of what they have not told yet.
+    /// A series whose write has no room ends later.
+    pub fn end_series(&mut self, now: Duration, room: usize) -> Vec<EventCall> {
         let limit = self.limits.series;
         let has_ended = |series: &EventSeries| now.saturating_sub(series.last) >= limit;
         let ended: Vec<_> =
             self.series.iter().filter(|(_, one)| has_ended(one)).map(|(key, _)| key.clone()).collect();
         let mut calls = Vec::new();
         for key in ended {
-            let is_told = self.series.get(&key).is_some_and(|series| series.written == series.count);
-            let call = if is_told { None } else { self.call(&key, now) };
+            let is_told = self.series.get(&key).is_some_and(|series| series.untold() == 0);
+            let call = if is_told || calls.len() >= room { None } else { self.call(&key, now) };
             if is_told || call.is_some() {
                 self.series.remove(&key);
             }
@@ -154,22 +181,59 @@ impl EventLog {
         calls
     }
 
-    /// The write of a series as it is now, if both buckets allow one.
+    /// Takes back a write that the server did not get: a later one of its series tells of it, or the one at
+    /// its end. If the series has ended, its events are counted as dropped.
+    pub fn take_back(&mut self, call: EventCall) {
+        let EventCall { serial, event, count, told, .. } = call;
+        match self.series.get_mut(&(event.object, event.reason)).filter(|series| series.serial == serial) {
+            Some(series) => series.written = series.written.min(told),
+            None => self.dropped += u64::from(count.saturating_sub(told)),
+        }
+    }
+
+    /// The write of a series as it is now, if all buckets allow one.
     fn call(&mut self, key: &(EventObject, EventReason), now: Duration) -> Option<EventCall> {
-        let EventLimits { burst, per_object, per_daemon, .. } = self.limits;
+        let EventLimits { burst, per_object, per_namespace, per_daemon, .. } = self.limits;
+        if !self.has_tokens(&key.0, now) {
+            return None;
+        }
         let series = self.series.get_mut(key)?;
-        let is_allowed =
-            series.bucket.has_token(now, burst, per_object) && self.daemon.has_token(now, burst, per_daemon);
-        if !is_allowed {
+        if !series.bucket.has_token(now, burst, per_object) {
             return None;
         }
         series.bucket.take(now, per_object);
-        self.daemon.take(now, per_daemon);
-        series.written = series.count;
+        let told = std::mem::replace(&mut series.written, series.count);
         let (object, reason) = key.clone();
         let &mut EventSeries { serial, first_ns, count, last_ns, .. } = series;
         let event = NodeEvent { object, reason, note: series.note.clone() };
-        Some(EventCall { serial, event, first_ns, count, last_ns })
+        self.daemon.take(now, per_daemon);
+        if let EventObject::Pod { namespace, .. } = &key.0 {
+            self.bucket_of(namespace, now).take(now, per_namespace);
+        }
+        Some(EventCall { serial, event, first_ns, count, told, last_ns })
+    }
+
+    /// Whether the daemon and the namespace of the object may write now.
+    fn has_tokens(&mut self, object: &EventObject, now: Duration) -> bool {
+        let EventLimits { burst, node_reserve, namespace_burst, per_namespace, per_daemon, .. } = self.limits;
+        match object {
+            EventObject::Node { .. } => self.daemon.has_token(now, burst, per_daemon),
+            EventObject::Pod { namespace, .. } => {
+                self.daemon.has_token(now, burst.saturating_sub(node_reserve), per_daemon)
+                    && self.bucket_of(namespace, now).has_token(now, namespace_burst, per_namespace)
+            }
+        }
+    }
+
+    /// The bucket that pods of a namespace share.
+    fn bucket_of(&mut self, namespace: &str, now: Duration) -> &mut TokenBucket {
+        let is_new = !self.namespaces.contains_key(namespace);
+        if is_new && self.namespaces.len() >= MOST_NAMESPACES {
+            self.namespaces.retain(|_, bucket| bucket.full_at > now);
+        }
+        let is_shared = is_new && self.namespaces.len() >= MOST_NAMESPACES;
+        let name = if is_shared { "" } else { namespace };
+        self.namespaces.entry(name.to_owned()).or_default()
     }
 
     fn make_room(&mut self) {

@@ -16,7 +16,7 @@ use numa_topology::text::printable_within;
 use strum::IntoStaticStr;
 
 pub use self::{
-    log::{EventCall, EventLimits, EventLog},
+    log::{EventCall, EventLimits, EventLog, NotedEvent},
     state::{KubeletFacts, StateEvents, StateFacts},
 };
 

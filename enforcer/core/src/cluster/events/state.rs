@@ -1,9 +1,13 @@
 //! Events of the node that follow from its published states.
 //!
 //! A kubelet that starts again, and an admission that waits for a device plugin, make a state inexact for
-//! seconds. Only a source that stays for [`LASTING`] becomes an event.
+//! seconds. Only a source that stays for [`LASTING`] becomes an event. A new reason of that source becomes
+//! one when it has stayed as long.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
 use serde::Deserialize;
 
@@ -44,25 +48,42 @@ pub struct KubeletFacts {
 pub struct StateEvents {
     /// The settings that were known last: a kubelet that starts again has none for some seconds.
     settings: Option<KubeletFacts>,
-    /// Sources that make states inexact, by name.
-    inexact: BTreeMap<String, InexactSpell>,
+    /// Sources that make states inexact.
+    sources: BTreeMap<String, InexactSpell>,
+    /// The same with each of their reasons.
+    reasons: BTreeMap<(String, String), InexactSpell>,
 }
 
-/// A source that makes states inexact.
+/// Since when something makes states inexact, and whether an event told of it.
 #[derive(Debug, Clone)]
 struct InexactSpell {
     since: Duration,
-    reason: String,
     is_told: bool,
+}
+
+impl InexactSpell {
+    const fn new(since: Duration) -> Self {
+        Self { since, is_told: false }
+    }
+
+    fn is_due(&self, now: Duration) -> bool {
+        !self.is_told && now.saturating_sub(self.since) >= LASTING
+    }
 }
 
 impl StateEvents {
     /// Notes a state at `now`, a time since any fixed moment; the event if the kubelet has other settings.
     pub fn note(&mut self, node: &EventObject, facts: &StateFacts, now: Duration) -> Option<NodeEvent> {
-        self.inexact.retain(|source, _| facts.inexact.iter().any(|one| one.source == *source));
+        let is_in = |source: &str, reason: Option<&str>| {
+            let mut all = facts.inexact.iter();
+            all.any(|one| one.source == source && reason.is_none_or(|reason| one.reason == reason))
+        };
+        self.sources.retain(|source, _| is_in(source, None));
+        self.reasons.retain(|(source, reason), _| is_in(source, Some(reason)));
         for InexactSource { source, reason } in &facts.inexact {
-            let spell = InexactSpell { since: now, reason: String::new(), is_told: false };
-            self.inexact.entry(source.clone()).or_insert(spell).reason.clone_from(reason);
+            self.sources.entry(source.clone()).or_insert(InexactSpell::new(now));
+            let key = (source.clone(), reason.clone());
+            self.reasons.entry(key).or_insert(InexactSpell::new(now));
         }
         if facts.kubelet.config_hash.is_empty() {
             return None;
@@ -74,14 +95,22 @@ impl StateEvents {
         })
     }
 
-    /// The event about sources that have made states inexact for some time, once for each.
+    /// The event about sources that have made states inexact for some time: once for each of their reasons
+    /// that lasts, and once for a source that lasts while its reasons change.
     pub fn lasting(&mut self, node: &EventObject, now: Duration) -> Option<NodeEvent> {
         let mut reasons = Vec::new();
-        for (source, spell) in &mut self.inexact {
-            if !spell.is_told && now.saturating_sub(spell.since) >= LASTING {
+        let due: BTreeSet<&String> =
+            self.sources.iter().filter(|(_, spell)| spell.is_due(now)).map(|(source, _)| source).collect();
+        let mut told = BTreeSet::new();
+        for ((source, reason), spell) in &mut self.reasons {
+            if spell.is_due(now) || due.contains(source) {
                 spell.is_told = true;
-                reasons.push(format!("{source}: {}", spell.reason));
+                told.insert(source.clone());
+                reasons.push(format!("{source}: {reason}"));
             }
+        }
+        for (source, spell) in &mut self.sources {
+            spell.is_told |= told.contains(source);
         }
         let note = format!("the node's decisions cannot be predicted: {}", reasons.join("; "));
         (!reasons.is_empty()).then(|| NodeEvent::new(node.clone(), EventReason::NumaStateInexact, &note))

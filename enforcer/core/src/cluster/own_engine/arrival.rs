@@ -165,14 +165,16 @@ pub fn as_runtime_shows(pod: &PodRequest, machine: &Topology) -> Vec<(ContainerR
         shown.requests.memory_bytes = shown.limits.memory_bytes.filter(|_| pod.qos == QosClass::Guaranteed);
         shown.requests.hugepages.retain(|_, bytes| *bytes > 0);
         shown.limits.hugepages.clone_from(&shown.requests.hugepages);
-        let score = |one: &ContainerRequest| oom_score_adj(pod.qos, one.requests.memory_bytes, machine_bytes);
-        shown.oom_score_adj = score(container);
-        if container.kind == ContainerKind::Sidecar {
+        let own = oom_score_adj(pod.qos, container.requests.memory_bytes, machine_bytes);
+        shown.oom_score_adj = if container.kind == ContainerKind::Sidecar {
             // No sidecar is killed before the containers that it serves.
             let apps = pod.containers.iter().filter(|one| one.kind == ContainerKind::App);
-            let highest = apps.filter_map(&score).max();
-            shown.oom_score_adj = shown.oom_score_adj.min(highest.or(shown.oom_score_adj));
-        }
+            let scores =
+                apps.filter_map(|one| oom_score_adj(pod.qos, one.requests.memory_bytes, machine_bytes));
+            own.min(scores.max().or(own))
+        } else {
+            own
+        };
         shown.devices = BTreeMap::new();
         // The runtime does not tell the kinds apart.
         let kind = std::mem::take(&mut shown.kind);
